@@ -1,0 +1,91 @@
+// Package fault is the one vocabulary for things that did not work.
+//
+// Whatever a signer, a solver or the ACME client reports, a reconciler only wants
+// to know what to do next: give up, come back at a known time, or wait for an
+// event. Fault says exactly that, with a reason (CamelCase, shown in conditions
+// and events) and a message for a person. Any other error is unexpected: it is
+// retried with back-off.
+//
+// It does not log, retry or write anything: the interpreter is in
+// internal/controller.
+package fault
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Kind says what to do about a Fault. The order is that of severity.
+type Kind int
+
+const (
+	// KindPending waits for an event: nothing is retried before a watched object changes.
+	KindPending Kind = iota + 1
+	// KindAfter is retried once Delay has passed.
+	KindAfter
+	// KindTerminal is never retried: only a change of the object or its issuer helps.
+	KindTerminal
+)
+
+// String returns the name of the kind in lower case.
+func (k Kind) String() string {
+	switch k {
+	case KindPending:
+		return "pending"
+	case KindAfter:
+		return "after"
+	case KindTerminal:
+		return "terminal"
+	default:
+		return fmt.Sprintf("kind(%d)", int(k))
+	}
+}
+
+// Fault is an error that knows what to do about itself.
+type Fault struct {
+	// Kind says what to do next.
+	Kind Kind
+	// Reason is a CamelCase word for conditions and events.
+	Reason string
+	// Delay is how long to wait before the next try; only for KindAfter.
+	Delay time.Duration
+	// Err says what happened, for a person; never nil.
+	Err error
+}
+
+// Error returns the message of the underlying error.
+func (f *Fault) Error() string { return f.Err.Error() }
+
+// Unwrap returns the underlying error.
+func (f *Fault) Unwrap() error { return f.Err }
+
+// Terminal reports a failure that no retry mends. The format may wrap an error with %w.
+func Terminal(reason, format string, args ...any) error {
+	return &Fault{Kind: KindTerminal, Reason: reason, Err: fmt.Errorf(format, args...)}
+}
+
+// Pending reports that an event has to come first: an object that must appear or change.
+func Pending(reason, format string, args ...any) error {
+	return &Fault{Kind: KindPending, Reason: reason, Err: fmt.Errorf(format, args...)}
+}
+
+// After reports that the same call may work once delay has passed.
+func After(delay time.Duration, reason, format string, args ...any) error {
+	return &Fault{Kind: KindAfter, Reason: reason, Delay: delay, Err: fmt.Errorf(format, args...)}
+}
+
+// Of returns the outermost Fault in err's chain, or nil if err carries none.
+func Of(err error) *Fault {
+	var f *Fault
+	if errors.As(err, &f) {
+		return f
+	}
+	return nil
+}
+
+// IsTerminal reports whether err carries a Fault that no retry mends.
+func IsTerminal(err error) bool {
+	f := Of(err)
+	return f != nil && f.Kind == KindTerminal
+}

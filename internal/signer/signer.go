@@ -1,0 +1,79 @@
+// Package signer is the port between requests and issuers.
+//
+// A Signer turns a Request into a certificate, whatever kind of object asked
+// for it: CertificateRequest and CertificateSigningRequest are adapted to the
+// same neutral Request by internal/request. Adapters live in the packages below
+// this one, one for each issuer type. This package holds no behaviour.
+package signer
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+)
+
+// Signer issues certificates for one type of issuer.
+type Signer interface {
+	// Sign MUST be idempotent: it is called again with the same Request until it
+	// returns a Bundle or a fault.Terminal. A fault.Pending waits for an event, a
+	// fault.After for a time; any other error is retried with back-off. Sign MUST
+	// NOT block on anything outside the cluster.
+	Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r Request) (Result, error)
+}
+
+// Setupper is an optional ability of a Signer: it makes an issuer ready
+// (a registration, a login, a look at its Secret) and says the issuer's status.
+type Setupper interface {
+	// Setup returns the status the issuer should have, complete with its Ready
+	// condition. It MUST be idempotent and cheap when nothing has changed. An error
+	// is interpreted as in Sign; the status is applied either way.
+	Setup(ctx context.Context, issuer certmanagerv1.GenericIssuer) (certmanagerv1.IssuerStatus, error)
+}
+
+// Request is a request for a certificate, independent of the kind of object
+// that made it.
+type Request struct {
+	// Source is the object that asks: owner of whatever a Signer creates for it.
+	Source metav1.Object
+	// SourceKind is "CertificateRequest" or "CertificateSigningRequest".
+	SourceKind string
+	// ResourceNamespace is where the Secrets that the request names are read, and
+	// where a Signer creates objects on behalf of the request.
+	ResourceNamespace string
+	// CSR is a PEM encoded PKCS#10 request (RFC 2986).
+	CSR []byte
+	// Duration is the validity asked for; never zero.
+	Duration time.Duration
+	// IsCA asks for a CA certificate.
+	IsCA bool
+	// Usages are the key usages asked for; never empty.
+	Usages []certmanagerv1.KeyUsage
+	// PrivateKeySecretName names the Secret with the requester's own key, which
+	// only SelfSigned needs; may be empty.
+	PrivateKeySecretName string
+	// IssuerName, IssuerKind and IssuerGroup name the issuer with defaults filled in.
+	IssuerName, IssuerKind, IssuerGroup string
+}
+
+// Bundle is an issued certificate.
+type Bundle struct {
+	// Chain is PEM, leaf first, without a self-signed root.
+	Chain []byte
+	// CA is the PEM of the topmost known CA certificate, or empty.
+	CA []byte
+}
+
+// Result is what Sign produced.
+type Result struct {
+	// Bundle is the issued certificate.
+	Bundle Bundle
+	// Warning is something the requester should know although the certificate
+	// was issued; empty for none. WarningReason is its event reason.
+	Warning, WarningReason string
+	// Annotations are to be persisted on the source object before Sign is called
+	// again (Venafi's pickup id); may be nil.
+	Annotations map[string]string
+}
