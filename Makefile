@@ -1,0 +1,141 @@
+# Chancery. `make help` lists the targets.
+#
+# The modules stand alone: there is no go.work, because one workspace would merge
+# the dependency versions of all of them.
+
+.DEFAULT_GOAL := build
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+
+# Arguments for the command behind `demo` and `bench`: make bench ARGS='--certificates 1000'
+ARGS ?=
+
+BIN := $(CURDIR)/bin
+CHANCERY := $(BIN)/chancery
+STANDALONE := $(BIN)/chancery-standalone
+DNS := $(BIN)/chancery-dns
+LINTER := $(BIN)/golangci-lint
+
+# The modules beside the root one, as far as they exist.
+NESTED := $(patsubst %/go.mod,%,$(wildcard standalone/go.mod dnsproviders/go.mod))
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+
+# kube-apiserver must be told its version at link time, or clients refuse it.
+KUBE_VERSION := $(shell awk '$$1 == "k8s.io/kubernetes" { print $$2; exit }' standalone/go.mod)
+KUBE_NUMBERS := $(subst ., ,$(KUBE_VERSION:v%=%))
+KUBE_PACKAGE := k8s.io/component-base/version
+KUBE_LDFLAGS := -X $(KUBE_PACKAGE).gitVersion=$(KUBE_VERSION) \
+	-X $(KUBE_PACKAGE).gitMajor=$(word 1,$(KUBE_NUMBERS)) \
+	-X $(KUBE_PACKAGE).gitMinor=$(word 2,$(KUBE_NUMBERS))
+
+# Static binaries. Said once for all commands, since the build cache keeps packages
+# built with and without cgo apart, and Kubernetes takes minutes to compile.
+export CGO_ENABLED := 0
+
+# The version is linked in, so Go need not ask git (and fail in a checkout of another owner).
+BUILD := -buildvcs=false
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+# The race detector needs a C compiler. Our own code runs under it, kube-apiserver never.
+RACE := $(if $(shell command -v $(firstword $(shell go env CC 2>/dev/null) gcc) 2>/dev/null),-race)
+
+# Test packages share one API server: more of them at once only slow each other down.
+TEST := go test -p 2 -timeout 20m
+
+# Tests drive the built binaries.
+export CHANCERY_BIN := $(CHANCERY)
+export CHANCERY_STANDALONE_BIN := $(STANDALONE)
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: need
+need:
+	@command -v go >/dev/null || { echo 'make: Go $(shell awk '$$1 == "go" { print $$2 }' go.mod) or newer is needed, and no "go" is on the PATH: see https://go.dev/doc/install' >&2; exit 1; }
+	@command -v git >/dev/null || echo 'make: no "git" on the PATH: binaries will call their version "unknown"' >&2
+
+.PHONY: build
+build: build-chancery build-standalone $(if $(wildcard dnsproviders/go.mod),build-dns) ## Build the binaries into bin/ and print their sizes
+	@cd $(BIN) && for b in chancery chancery-standalone chancery-dns; do \
+		if [ -f $$b ]; then awk -v s="$$(wc -c <$$b)" -v b=$$b 'BEGIN { printf "bin/%-20s %6.1f MB\n", b, s / 1e6 }'; fi; \
+	done
+
+# go build is incremental by itself; these targets always ask it.
+.PHONY: build-chancery build-standalone build-dns
+build-chancery: need
+	@go build $(BUILD) -ldflags '$(LDFLAGS)' -o $(CHANCERY) ./cmd/chancery
+
+build-standalone: need
+	@[ -f $(STANDALONE) ] || echo 'Building chancery-standalone: the first time compiles Kubernetes, about 6 minutes on two cores.'
+	@cd standalone && go build $(BUILD) -ldflags '$(LDFLAGS) $(KUBE_LDFLAGS)' -o $(STANDALONE) ./cmd/chancery-standalone
+
+build-dns: need
+	@cd dnsproviders && go build $(BUILD) -ldflags '$(LDFLAGS)' -o $(DNS) ./cmd/chancery-dns
+
+.PHONY: demo
+demo: build-chancery build-standalone ## Issue real certificates on a control plane of its own, live (ARGS='…')
+	@$(STANDALONE) demo $(ARGS)
+
+.PHONY: bench
+bench: build-chancery build-standalone ## Measure requests, latency and CPU per certificate (ARGS='…')
+	@$(STANDALONE) bench $(ARGS)
+
+# The layout test runs go list, which the test cache does not see: it always runs.
+.PHONY: test
+test: build-chancery build-standalone $(if $(wildcard dnsproviders/go.mod),build-dns) ## Run all tests of all modules but e2e
+	@[ -n '$(RACE)' ] || echo 'make: no C compiler: testing without the race detector (install gcc to have it)' >&2
+	go test -count=1 ./internal/layout
+	.ci/with-control-plane $(MAKE) --no-print-directory test-root
+	@for m in $(NESTED); do echo "cd $$m && $(TEST) ./..."; (cd $$m && $(TEST) ./...) || exit 1; done
+
+.PHONY: test-root
+test-root:
+	$(if $(RACE),CGO_ENABLED=1) $(TEST) $(RACE) $$(go list ./... | grep -v /internal/layout$$)
+
+.PHONY: e2e
+e2e: build-chancery build-standalone ## Run the tests against real peers (ingress controller, Vault, ACME servers)
+	@if [ -d e2e ]; then cd e2e && go test -p 1 -timeout 40m ./...; \
+	else echo 'make e2e: there is no e2e module yet, nothing to run'; fi
+
+.PHONY: generate
+generate: need ## Generate CRDs, deep copies and RBAC
+	go generate ./...
+
+.PHONY: fmt
+fmt: $(LINTER) ## Format all Go code
+	$(LINTER) fmt ./...
+	@for m in $(NESTED); do (cd $$m && $(LINTER) fmt --config ../.golangci.yaml ./...); done
+
+.PHONY: vet
+vet: need
+	go vet ./...
+	@for m in $(NESTED); do (cd $$m && go vet ./...) || exit 1; done
+
+.PHONY: lint
+lint: $(LINTER) ## Hold the code to the style bar
+	$(LINTER) run ./...
+	@for m in $(NESTED); do (cd $$m && $(LINTER) run --config ../.golangci.yaml ./...) || exit 1; done
+
+# Its dependencies are its own business: a mod file of its own keeps them from tools/go.mod.
+$(LINTER): tools/golangci-lint.mod tools/golangci-lint.sum | need
+	@echo 'Building golangci-lint: about 4 minutes the first time.'
+	cd tools && go build $(BUILD) -modfile golangci-lint.mod -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+# One after the other, whatever -j says: each step works on what the last one left.
+.PHONY: check
+check: ## Generate, format, vet, lint and test, and fail if that changed anything
+	@for step in generate fmt vet lint test dirty; do $(MAKE) --no-print-directory $$step || exit 1; done
+
+.PHONY: dirty
+dirty:
+	@if [ -n "$$(git status --porcelain)" ]; then \
+		git --no-pager diff; git status --short; \
+		echo 'make check: the tree is not clean: commit what is listed above, or revert it' >&2; exit 1; \
+	fi
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf $(BIN)

@@ -1,0 +1,90 @@
+// Package layout_test holds the source to the house plan: who may import whom, and
+// the bar in numbers. It reads every module of the repository, and tests nothing that
+// the compiler or a linter can tell.
+package layout_test
+
+// room is a package of the root module and its place in the plan.
+type room struct {
+	// layer: a package imports strictly lower layers.
+	layer int
+	// path below the module, without it.
+	path string
+	// why the package exists, in a few words.
+	why string
+	// rig marks packages made for tests: the tests of every layer may import them,
+	// other code may not.
+	rig bool
+}
+
+// rooms is the plan. A new package gets a row here, in the lowest layer its imports allow.
+var rooms = []room{
+	{layer: 0, path: "api/meta/v1", why: "shared reference types"},
+	{layer: 0, path: "internal/fault", why: "what to do about an error"},
+
+	{layer: 1, path: "api/acme/v1", why: "Order, Challenge, solver configuration"},
+	{layer: 1, path: "internal/pki", why: "keys, CSRs, chains, keystores"},
+	{layer: 1, path: "internal/acme", why: "ACME protocol client, wire only"},
+	{layer: 1, path: "internal/flight", why: "bounded asynchronous calls whose result requeues an object"},
+
+	{layer: 2, path: "api/certmanager/v1", why: "Certificate, CertificateRequest, Issuer, ClusterIssuer"},
+
+	{layer: 3, path: "api", why: "scheme, embedded CRDs and policies"},
+
+	{layer: 4, path: "internal/acmeflow", why: "pure: DecideOrder, DecideChallenge"},
+	{layer: 4, path: "internal/schedule", why: "pure: the challenge scheduler over a snapshot"},
+	{layer: 4, path: "internal/lifecycle", why: "pure: what a Certificate needs now"},
+	{layer: 4, path: "internal/shim", why: "pure: Ingress, Gateway, ListenerSet to Certificates"},
+	{layer: 4, path: "internal/request", why: "pure: DecideRequest over CertificateRequests and CSRs"},
+	{layer: 4, path: "internal/admission", why: "pure: validation that CEL cannot express"},
+
+	{layer: 5, path: "internal/solver", why: "port: Solver"},
+	{layer: 5, path: "internal/signer", why: "port: Signer, neutral Request and Bundle"},
+	{layer: 5, path: "internal/overlay", why: "read-your-writes client"},
+
+	{layer: 6, path: "internal/solver/conformance", why: "what every Solver does", rig: true},
+	{layer: 6, path: "internal/solver/http01", why: "routes and responder"},
+	{layer: 6, path: "internal/solver/dns01", why: "zone walk, propagation, provider port"},
+	{layer: 6, path: "internal/signer/selfsigned", why: "adapter: SelfSigned"},
+	{layer: 6, path: "internal/signer/ca", why: "adapter: CA"},
+	{layer: 6, path: "internal/signer/vault", why: "adapter: Vault"},
+	{layer: 6, path: "internal/signer/venafi", why: "adapter: Venafi"},
+	{layer: 6, path: "internal/signer/acmeorder", why: "adapter: ACME"},
+	{layer: 6, path: "internal/controller", why: "reconcilers, one file per kind"},
+
+	{layer: 7, path: "internal/solver/dns01/provider/rfc2136", why: "dynamic updates"},
+	{layer: 7, path: "internal/solver/dns01/provider/acmedns", why: "an acme-dns server"},
+	{layer: 7, path: "internal/solver/dns01/provider/webhook", why: "the webhook API"},
+	{layer: 7, path: "internal/solver/dns01/provider/exec", why: "a process or socket, JSON lines"},
+
+	{layer: 8, path: "internal/app", why: "configuration and the one wiring list"},
+
+	{layer: 9, path: "internal/cli", why: "the user's commands"},
+	{layer: 9, path: "internal/rig/pebble", why: "an ACME server in process", rig: true},
+	{layer: 9, path: "internal/rig/dnsserver", why: "an authoritative DNS server in process", rig: true},
+
+	{layer: 10, path: "internal/rig", why: "one control plane for all tests of a run", rig: true},
+	{layer: 10, path: "internal/layout", why: "this test"},
+	{layer: 10, path: "cmd/chancery", why: "main"},
+}
+
+// outside lists what must not come into the root module, even by way of another
+// package: it belongs to standalone.
+var outside = []string{"k8s.io/kubernetes", "k8s.io/apiserver", "go.etcd.io/etcd"}
+
+// The bar in numbers.
+const (
+	maxFileLines       = 600
+	maxPackageLines    = 2800
+	maxFunctionLines   = 80
+	p95FunctionLines   = 45
+	maxReconcileLines  = 60
+	maxTestLines       = 150
+	maxInterfaceMethod = 4
+	maxConstructorArgs = 5
+	maxDirectRequires  = 20
+)
+
+// vagueNames say nothing about what a package is for.
+var vagueNames = []string{
+	"util", "utils", "common", "helper", "helpers", "types", "manager", "managers", "misc", "shared", "base",
+}
