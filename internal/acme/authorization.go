@@ -1,0 +1,50 @@
+package acme
+
+import (
+	"context"
+	"time"
+)
+
+// Authorization says whether the account may have certificates for an identifier (RFC 8555 §7.1.4).
+type Authorization struct {
+	Meta
+	// URL names the authorization.
+	URL string `json:"-"`
+	// Identifier is what it is about, for a wildcard without "*.".
+	Identifier Identifier `json:"identifier"`
+	// Status is pending, valid, invalid, deactivated, expired or revoked (§7.1.6).
+	Status Status `json:"status"`
+	// Expires is when it ends; zero if not said.
+	Expires time.Time `json:"expires,omitzero"`
+	// Wildcard says that the order asked for "*." and the identifier.
+	Wildcard bool `json:"wildcard,omitempty"`
+	// Challenges are the ways to prove control; once decided, those that were tried.
+	Challenges []Challenge `json:"challenges"`
+}
+
+// GetAuthorization reads an authorization (RFC 8555 §7.5).
+func (c *Client) GetAuthorization(ctx context.Context, url string) (*Authorization, error) {
+	return c.postAuthorization(ctx, ActionGetAuthorization, url, nil)
+}
+
+// DeactivateAuthorization gives an authorization up (RFC 8555 §7.5.2): one left pending counts
+// against the CA's limits.
+func (c *Client) DeactivateAuthorization(ctx context.Context, url string) (*Authorization, error) {
+	return c.postAuthorization(ctx, ActionDeactivateAuthorization, url, statusUpdate{StatusDeactivated})
+}
+
+func (c *Client) postAuthorization(ctx context.Context, action Action, url string, payload any) (*Authorization, error) {
+	r, err := c.postKID(ctx, action, url, payload)
+	if err != nil {
+		return nil, err
+	}
+	a := new(Authorization)
+	if err := r.decode(a); err != nil {
+		return nil, err
+	}
+	a.Meta, a.URL = r.meta, url
+	for i := range a.Challenges {
+		a.Challenges[i].URL = r.absolute(a.Challenges[i].URL)
+	}
+	return a, nil
+}

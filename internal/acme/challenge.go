@@ -1,0 +1,93 @@
+package acme
+
+import (
+	"context"
+	"crypto"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"time"
+)
+
+// ChallengeType is a way to prove control.
+type ChallengeType string
+
+// The challenge types of RFC 8555 §8 and RFC 8737.
+const (
+	ChallengeHTTP01    ChallengeType = "http-01"
+	ChallengeDNS01     ChallengeType = "dns-01"
+	ChallengeTLSALPN01 ChallengeType = "tls-alpn-01"
+)
+
+// Challenge is an offer to prove control of an identifier (RFC 8555 §7.1.5, §8).
+type Challenge struct {
+	Meta
+	// URL names the challenge.
+	URL string `json:"url"`
+	// Type is http-01, dns-01 and so on; servers offer types that we do not know.
+	Type ChallengeType `json:"type"`
+	// Status is pending, processing, valid or invalid (§7.1.6).
+	Status Status `json:"status"`
+	// Token is the random part of the key authorization (§8.1), base64url.
+	Token string `json:"token,omitempty"`
+	// Validated is when the server succeeded; zero before.
+	Validated time.Time `json:"validated,omitzero"`
+	// Error is why the last attempt failed.
+	Error *Problem `json:"error,omitempty"`
+}
+
+// AcceptChallenge tells the server that the proof is in place (RFC 8555 §7.5.1: POST {}). It is
+// idempotent while the challenge is pending or processing.
+func (c *Client) AcceptChallenge(ctx context.Context, url string) (*Challenge, error) {
+	return c.postChallenge(ctx, ActionAcceptChallenge, url, struct{}{})
+}
+
+// GetChallenge reads a challenge (POST-as-GET).
+func (c *Client) GetChallenge(ctx context.Context, url string) (*Challenge, error) {
+	return c.postChallenge(ctx, ActionGetChallenge, url, nil)
+}
+
+func (c *Client) postChallenge(ctx context.Context, action Action, url string, payload any) (*Challenge, error) {
+	r, err := c.postKID(ctx, action, url, payload)
+	if err != nil {
+		return nil, err
+	}
+	ch := new(Challenge)
+	if err := r.decode(ch); err != nil {
+		return nil, err
+	}
+	ch.Meta, ch.URL = r.meta, url
+	return ch, nil
+}
+
+// KeyAuthorization is "token.thumbprint" (RFC 8555 §8.1) for the public account key. It fails for a token
+// that is not base64url: such a token must not get into a path, a file or a record.
+func KeyAuthorization(token string, public crypto.PublicKey) (string, error) {
+	sum, err := Thumbprint(public)
+	if err != nil {
+		return "", err
+	}
+	return keyAuthorization(token, sum)
+}
+
+func keyAuthorization(token, thumbprint string) (string, error) {
+	if token == "" || !isBase64URL(token) {
+		return "", fmt.Errorf("acme: challenge token %q is not base64url (RFC 8555 §8.3)", sanitise(token, maxExcerpt))
+	}
+	return token + "." + thumbprint, nil
+}
+
+// DNS01Value is the TXT record's value for a key authorization (RFC 8555 §8.4).
+func DNS01Value(keyAuthorization string) string {
+	sum := sha256.Sum256([]byte(keyAuthorization))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// DNS01Label precedes the domain in the TXT record's name (RFC 8555 §8.4).
+const DNS01Label = "_acme-challenge."
+
+// HTTP01PathPrefix precedes the token in the path of the proof (RFC 8555 §8.3).
+const HTTP01PathPrefix = "/.well-known/acme-challenge/"
+
+// HTTP01Path is the path at which the key authorization is served (RFC 8555 §8.3).
+func HTTP01Path(token string) string { return HTTP01PathPrefix + token }

@@ -1,0 +1,168 @@
+package acme
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxExcerpt bounds, in bytes, what is shown of an answer that is not ACME.
+const maxExcerpt = 512
+
+// HTTPError is an error answer that is no problem document: a proxy's page, a redirect that is
+// not followed, an empty 404.
+type HTTPError struct {
+	// Action is what the request was for.
+	Action Action
+	// Method and URL are those of the request.
+	Method, URL string
+	// Status is the HTTP status.
+	Status int
+	// RetryAfter is how long the response asked to wait; 0 if it did not say.
+	RetryAfter time.Duration
+	// Excerpt is the beginning of the body: at most 512 bytes, without control characters.
+	Excerpt string
+}
+
+// Error says who answered what.
+func (e *HTTPError) Error() string {
+	msg := fmt.Sprintf("acme: %s %s: the server answered %d %s without an ACME problem document",
+		e.Method, e.URL, e.Status, http.StatusText(e.Status))
+	if e.Excerpt != "" {
+		msg += fmt.Sprintf(": %q", e.Excerpt)
+	}
+	return msg
+}
+
+// TransportError says that no complete answer came: the name did not resolve, the connection failed,
+// broke or was too slow, or the context ended. The server may have acted on the request.
+type TransportError struct {
+	// Action is what the request was for.
+	Action Action
+	// Method and URL are those of the request.
+	Method, URL string
+	// Err is the cause, without the local port, so that the same failure reads the same.
+	Err error
+}
+
+// Error says what was asked and why no answer came.
+func (e *TransportError) Error() string {
+	return fmt.Sprintf("acme: %s %s: %v", e.Method, e.URL, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *TransportError) Unwrap() error { return e.Err }
+
+// Timeout reports whether it was time that ran out.
+func (e *TransportError) Timeout() bool {
+	var t interface{ Timeout() bool }
+	return errors.As(e.Err, &t) && t.Timeout()
+}
+
+// ProtocolError is an answer that breaks the RFC: no JSON, no Location, too long.
+type ProtocolError struct {
+	// Action is what the request was for.
+	Action Action
+	// URL is that of the request.
+	URL string
+	// Err says what is wrong with the answer.
+	Err error
+}
+
+// Error says what is wrong with which answer.
+func (e *ProtocolError) Error() string {
+	return fmt.Sprintf("acme: the answer of %s is not what RFC 8555 asks for: %v", e.URL, e.Err)
+}
+
+// Unwrap returns what is wrong.
+func (e *ProtocolError) Unwrap() error { return e.Err }
+
+// StatusOf is the HTTP status of an error answer in err's chain; 0 if no such answer came.
+func StatusOf(err error) int {
+	if p := ProblemOf(err); p != nil {
+		return p.Status
+	}
+	var h *HTTPError
+	if errors.As(err, &h) {
+		return h.Status
+	}
+	return 0
+}
+
+// RetryAfter is how long an error answer in err's chain asked to wait; 0 if it did not say.
+func RetryAfter(err error) time.Duration {
+	if p := ProblemOf(err); p != nil {
+		return p.RetryAfter
+	}
+	var h *HTTPError
+	if errors.As(err, &h) {
+		return h.RetryAfter
+	}
+	return 0
+}
+
+// IsRateLimited reports whether err is an answer that asks for fewer requests: the problem
+// rateLimited or status 429, with or without a problem document.
+func IsRateLimited(err error) bool {
+	if p := ProblemOf(err); p != nil {
+		return p.IsRateLimited()
+	}
+	return StatusOf(err) == http.StatusTooManyRequests
+}
+
+// stable strips what differs between two equal failures: the URL that the caller prints
+// anyway, and the local port. Statuses that hold the text then do not change without cause.
+func stable(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	var dns *net.DNSError
+	if errors.As(err, &dns) {
+		d := *dns
+		if d.IsTimeout {
+			d.Err = "timeout" // the original holds the resolver socket's port
+		}
+		return &d
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		o := *op
+		o.Source = nil
+		return &o
+	}
+	return err
+}
+
+// sanitise makes text of a stranger fit to be shown: valid UTF-8, no control characters,
+// runs of white space as one space, at most limit bytes.
+func sanitise(s string, limit int) string {
+	if len(s) > 4*limit {
+		s = s[:4*limit] // bound the work, too
+	}
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case r == utf8.RuneError || !unicode.IsPrint(r):
+			return -1
+		default:
+			return r
+		}
+	}, s)
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) <= limit {
+		return s
+	}
+	s = s[:limit]
+	for !utf8.ValidString(s) {
+		s = s[:len(s)-1]
+	}
+	return s
+}

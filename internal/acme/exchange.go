@@ -1,0 +1,224 @@
+package acme
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+const (
+	// maxBody bounds, in bytes, every answer that is not a certificate.
+	maxBody = 1 << 20
+	// maxCertificateBody bounds a certificate chain (spec §5.2).
+	maxCertificateBody = 16 << 20
+	// maxNonceTries bounds how often one request is signed anew after badNonce.
+	maxNonceTries = 10
+)
+
+// Meta is what the headers of a response say beside its object.
+type Meta struct {
+	// RetryAfter is how long the server asks to wait before asking again; 0 if it did not say.
+	RetryAfter time.Duration `json:"-"`
+	// Location is the Location header as an absolute URL; often empty.
+	Location string `json:"-"`
+}
+
+// call is one HTTP request.
+type call struct {
+	action      Action
+	method, url string
+	body        []byte
+	limit       int64
+}
+
+// response is an answer whose body is read.
+type response struct {
+	call   call
+	status int
+	url    *url.URL
+	header http.Header
+	body   []byte
+	nonce  string
+	meta   Meta
+}
+
+// broken says that the answer breaks the protocol.
+func (r *response) broken(err error) error {
+	return &ProtocolError{Action: r.call.action, URL: r.call.url, Err: err}
+}
+
+// decode reads the JSON body into v.
+func (r *response) decode(v any) error {
+	if err := json.Unmarshal(r.body, v); err != nil {
+		return r.broken(fmt.Errorf("JSON: %w", err))
+	}
+	return nil
+}
+
+// absolute resolves a URL of the response against that of the request; "" stays "".
+func (r *response) absolute(ref string) string {
+	if ref == "" {
+		return ""
+	}
+	u, err := r.url.Parse(ref)
+	if err != nil {
+		return ""
+	}
+	return u.String()
+}
+
+// do sends one request and reads its answer. An answer that is not 2xx is an error; the response
+// comes with it, for the nonce.
+func (s *server) do(ctx context.Context, c call) (*response, error) {
+	req, err := s.request(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	start := s.now()
+	status := 0
+	if s.observe != nil {
+		defer func() {
+			s.observe(Observation{Action: c.action, Method: c.method, Scheme: req.URL.Scheme,
+				Host: req.URL.Host, Status: status, Duration: s.now().Sub(start)})
+		}()
+	}
+	res, err := s.http.Do(req)
+	if err != nil {
+		return nil, &TransportError{Action: c.action, Method: c.method, URL: c.url, Err: stable(err)}
+	}
+	defer func() { _ = res.Body.Close() }()
+	status = res.StatusCode
+	// The nonce counts even if the body is broken.
+	r := &response{call: c, status: status, url: res.Request.URL, header: res.Header, nonce: nonceOf(res.Header)}
+	r.meta = Meta{RetryAfter: retryAfter(res.Header, s.now()), Location: r.absolute(res.Header.Get("Location"))}
+	ok := status >= http.StatusOK && status < http.StatusMultipleChoices
+	limit := c.limit
+	if !ok {
+		limit = min(limit, maxBody)
+	}
+	r.body, err = io.ReadAll(io.LimitReader(res.Body, limit+1))
+	switch {
+	case !ok:
+		return r, r.failure(status)
+	case err != nil:
+		return r, &TransportError{Action: c.action, Method: c.method, URL: c.url,
+			Err: fmt.Errorf("reading the answer: %w", stable(err))}
+	case int64(len(r.body)) > limit:
+		return r, r.broken(fmt.Errorf("the body is longer than %d bytes", limit))
+	}
+	return r, nil
+}
+
+// request builds the HTTP request. A server found over https does not get to send us to http.
+func (s *server) request(ctx context.Context, c call) (*http.Request, error) {
+	var body io.Reader
+	if c.body != nil {
+		body = bytes.NewReader(c.body)
+	}
+	req, err := http.NewRequestWithContext(ctx, c.method, c.url, body)
+	if err != nil {
+		return nil, &ProtocolError{Action: c.action, URL: c.url, Err: err}
+	}
+	if scheme := req.URL.Scheme; scheme != "https" && (s.https || scheme != "http") {
+		return nil, &ProtocolError{Action: c.action, URL: c.url, Err: errors.New("the URL is not https (§6.1)")}
+	}
+	req.Header.Set("User-Agent", s.userAgent)
+	req.Header.Set("Accept-Language", "en")
+	if c.body != nil {
+		req.Header.Set("Content-Type", "application/jose+json")
+	}
+	return req, nil
+}
+
+// failure turns an error answer into a Problem or, if it is none, an HTTPError.
+func (r *response) failure(status int) error {
+	if p := parseProblem(status, r.header.Get("Content-Type"), r.body); p != nil {
+		p.RetryAfter = r.meta.RetryAfter
+		return p
+	}
+	return &HTTPError{Action: r.call.action, Method: r.call.method, URL: r.call.url, Status: status,
+		RetryAfter: r.meta.RetryAfter, Excerpt: sanitise(string(r.body), maxExcerpt)}
+}
+
+// get sends an unsigned GET, for the directory and renewal information only (RFC 8555 §6.3).
+func (s *server) get(ctx context.Context, action Action, url string) (*response, error) {
+	r, err := s.do(ctx, call{action: action, method: http.MethodGet, url: url, limit: maxBody})
+	if r != nil {
+		s.nonces.put(r.nonce)
+	}
+	return r, err
+}
+
+// post signs and sends one request, and again at once with a fresh nonce while the server refuses
+// the nonce: RFC 8555 §6.5 says that the refusal brings the next one.
+func (c *Client) post(ctx context.Context, req call, sign func(nonce string) ([]byte, error)) (*response, error) {
+	req.method = http.MethodPost
+	if req.limit == 0 {
+		req.limit = maxBody
+	}
+	nonce := ""
+	for try := 1; ; try++ {
+		var err error
+		if nonce == "" {
+			if nonce, err = c.server.nonce(ctx, req.action); err != nil {
+				return nil, err
+			}
+		}
+		if req.body, err = sign(nonce); err != nil {
+			return nil, err
+		}
+		r, err := c.server.do(ctx, req)
+		if HasCode(err, CodeBadNonce) && try < maxNonceTries {
+			nonce = r.nonce
+			continue
+		}
+		if r != nil {
+			c.server.nonces.put(r.nonce)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return r, nil
+	}
+}
+
+// postKID sends payload signed by the account, named by its URL (RFC 8555 §6.2). A nil payload is
+// POST-as-GET (§6.3).
+func (c *Client) postKID(ctx context.Context, action Action, url string, payload any) (*response, error) {
+	return c.postLimit(ctx, call{action: action, url: url}, payload)
+}
+
+func (c *Client) postLimit(ctx context.Context, req call, payload any) (*response, error) {
+	if c.key == nil {
+		return nil, ErrNoKey
+	}
+	kid := c.AccountURL()
+	if kid == "" {
+		return nil, ErrNoAccount
+	}
+	body, err := encode(payload)
+	if err != nil {
+		return nil, err
+	}
+	return c.post(ctx, req, func(nonce string) ([]byte, error) {
+		return c.key.sign(body, jwsHeader{url: req.url, nonce: nonce, kid: kid})
+	})
+}
+
+// encode is the JSON of payload; empty for nil.
+func encode(payload any) ([]byte, error) {
+	if payload == nil {
+		return []byte{}, nil
+	}
+	body, err := json.Marshal(payload)
+	if err != nil {
+		return nil, fmt.Errorf("acme: encoding the request: %w", err)
+	}
+	return body, nil
+}

@@ -1,0 +1,190 @@
+package acme
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// ProblemNamespace precedes the error codes of RFC 8555 §6.7 in a problem's type.
+const ProblemNamespace = "urn:ietf:params:acme:error:"
+
+// Code is a problem's type without its namespace.
+type Code string
+
+// The codes of RFC 8555 §6.7, RFC 9773 §7.4 and draft-ietf-acme-profiles §5.
+const (
+	CodeAccountDoesNotExist     Code = "accountDoesNotExist"
+	CodeAlreadyReplaced         Code = "alreadyReplaced"
+	CodeAlreadyRevoked          Code = "alreadyRevoked"
+	CodeBadCSR                  Code = "badCSR"
+	CodeBadNonce                Code = "badNonce"
+	CodeBadPublicKey            Code = "badPublicKey"
+	CodeBadRevocationReason     Code = "badRevocationReason"
+	CodeBadSignatureAlgorithm   Code = "badSignatureAlgorithm"
+	CodeCAA                     Code = "caa"
+	CodeCompound                Code = "compound"
+	CodeConnection              Code = "connection"
+	CodeDNS                     Code = "dns"
+	CodeExternalAccountRequired Code = "externalAccountRequired"
+	CodeIncorrectResponse       Code = "incorrectResponse"
+	CodeInvalidContact          Code = "invalidContact"
+	CodeInvalidProfile          Code = "invalidProfile"
+	CodeMalformed               Code = "malformed"
+	CodeOrderNotReady           Code = "orderNotReady"
+	CodeRateLimited             Code = "rateLimited"
+	CodeRejectedIdentifier      Code = "rejectedIdentifier"
+	CodeServerInternal          Code = "serverInternal"
+	CodeTLS                     Code = "tls"
+	CodeUnauthorized            Code = "unauthorized"
+	CodeUnsupportedContact      Code = "unsupportedContact"
+	CodeUnsupportedIdentifier   Code = "unsupportedIdentifier"
+	CodeUserActionRequired      Code = "userActionRequired"
+)
+
+// Type is the code with its namespace, as it stands in a problem document.
+func (c Code) Type() string { return ProblemNamespace + string(c) }
+
+// maxDetail bounds, in bytes, each text of a problem that may end in a status or a log.
+const maxDetail = 2048
+
+// Problem is a problem document (RFC 8555 §6.7, RFC 7807): an error of a request, or the reason
+// why an order or a challenge failed.
+type Problem struct {
+	// Type is a URI that says what went wrong; "" or "about:blank" says only the status.
+	Type string `json:"type"`
+	// Title is a short summary; few servers send it.
+	Title string `json:"title,omitempty"`
+	// Detail is for a person. Control characters are removed and its length is bounded.
+	Detail string `json:"detail,omitempty"`
+	// Status is the HTTP status; that of the response for an error of a request.
+	Status int `json:"status,omitempty"`
+	// Instance is a URI with more: for userActionRequired, where the user must go (§7.3.3).
+	Instance string `json:"instance,omitempty"`
+	// Identifier is what a subproblem is about (§6.7.1).
+	Identifier *Identifier `json:"identifier,omitempty"`
+	// Subproblems are the parts of a compound problem (§6.7.1).
+	Subproblems []Problem `json:"subproblems,omitempty"`
+	// Algorithms are those that the server accepts, with badSignatureAlgorithm (§6.2).
+	Algorithms []string `json:"algorithms,omitempty"`
+
+	// RetryAfter is how long the response asked to wait (§6.6); 0 if it did not say.
+	RetryAfter time.Duration `json:"-"`
+}
+
+// Code is the type without its namespace; "" if the type is not one of ACME's.
+func (p *Problem) Code() Code {
+	code, ok := strings.CutPrefix(p.Type, ProblemNamespace)
+	if !ok {
+		return ""
+	}
+	return Code(code)
+}
+
+// IsRateLimited reports whether the server asks for fewer requests: rateLimited (RFC 8555 §6.6)
+// or status 429.
+func (p *Problem) IsRateLimited() bool {
+	return p.Code() == CodeRateLimited || p.Status == http.StatusTooManyRequests
+}
+
+// Error is the status, the type and the detail, then each subproblem with its identifier.
+func (p *Problem) Error() string {
+	var b strings.Builder
+	if p.Status != 0 {
+		fmt.Fprintf(&b, "%d ", p.Status)
+	}
+	b.WriteString(p.Type)
+	if text := p.text(); text != "" {
+		b.WriteString(": " + text)
+	}
+	for i := range p.Subproblems {
+		s := &p.Subproblems[i]
+		b.WriteString("; ")
+		if s.Identifier != nil {
+			b.WriteString(s.Identifier.Value + ": ")
+		}
+		b.WriteString(s.Type)
+		if text := s.text(); text != "" {
+			b.WriteString(": " + text)
+		}
+	}
+	return b.String()
+}
+
+func (p *Problem) text() string {
+	if p.Detail != "" {
+		return p.Detail
+	}
+	return p.Title
+}
+
+// maxSubproblems bounds how many parts of a problem are kept: one for each name of the
+// largest order any CA accepts.
+const maxSubproblems = 100
+
+// UnmarshalJSON reads a problem document and makes its texts fit to be shown.
+func (p *Problem) UnmarshalJSON(data []byte) error {
+	type wire Problem
+	var w wire
+	if err := json.Unmarshal(data, &w); err != nil {
+		return err
+	}
+	w.Type = sanitise(w.Type, maxExcerpt)
+	w.Title = sanitise(w.Title, maxExcerpt)
+	w.Detail = sanitise(w.Detail, maxDetail)
+	w.Instance = sanitise(w.Instance, maxExcerpt)
+	if w.Identifier != nil {
+		w.Identifier.Value = sanitise(w.Identifier.Value, maxExcerpt)
+	}
+	if len(w.Subproblems) > maxSubproblems {
+		w.Subproblems = w.Subproblems[:maxSubproblems]
+	}
+	*p = Problem(w)
+	return nil
+}
+
+// parseProblem reads the body of an error response; nil if it is not a problem document.
+// A server that labels it plain JSON is understood too.
+func parseProblem(status int, contentType string, body []byte) *Problem {
+	if !strings.Contains(strings.ToLower(contentType), "json") {
+		return nil
+	}
+	var p Problem
+	if err := json.Unmarshal(body, &p); err != nil {
+		return nil
+	}
+	if p.Type == "" && p.text() == "" {
+		return nil
+	}
+	if p.Type == "" {
+		p.Type = "about:blank" // RFC 7807 §3.1
+	}
+	p.Status = status
+	return &p
+}
+
+// ProblemOf returns the Problem in err's chain, or nil.
+func ProblemOf(err error) *Problem {
+	var p *Problem
+	if errors.As(err, &p) {
+		return p
+	}
+	return nil
+}
+
+// HasCode reports whether err is a Problem with one of the codes.
+func HasCode(err error, codes ...Code) bool {
+	p := ProblemOf(err)
+	if p == nil {
+		return false
+	}
+	for _, c := range codes {
+		if p.Code() == c {
+			return true
+		}
+	}
+	return false
+}
