@@ -1,0 +1,45 @@
+package solver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"syscall"
+)
+
+// Cause returns what a network error comes down to, in words that are the same
+// on every try: without the ephemeral ports, request ids and nested prefixes of
+// the error itself. Errors of solvers end in an object's status, and a text that
+// changes from try to try would be one write after the other.
+func Cause(err error) string {
+	var (
+		netErr net.Error
+		dnsErr *net.DNSError
+		opErr  *net.OpError
+		urlErr *url.Error
+		errno  syscall.Errno
+	)
+	switch {
+	case errors.As(err, &dnsErr) && dnsErr.IsNotFound:
+		return "the name " + dnsErr.Name + " does not resolve"
+	case errors.As(err, &dnsErr) && dnsErr.IsTimeout:
+		return "no answer in time from DNS for " + dnsErr.Name
+	case errors.As(err, &dnsErr):
+		return "DNS could not resolve " + dnsErr.Name
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
+		errors.As(err, &netErr) && netErr.Timeout():
+		return "no answer in time"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "the connection was closed without an answer"
+	case errors.As(err, &errno):
+		return errno.Error()
+	case errors.As(err, &opErr):
+		return opErr.Err.Error()
+	case errors.As(err, &urlErr):
+		return urlErr.Err.Error()
+	}
+	return err.Error()
+}

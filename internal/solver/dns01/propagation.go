@@ -1,0 +1,211 @@
+package dns01
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/miekg/dns"
+
+	"chancery.dev/internal/solver"
+)
+
+// verdict is what one server says about a TXT record.
+type verdict struct {
+	server string
+	found  bool
+	// alias is where a CNAME of this server leads, if the record is not here.
+	alias string
+	// problem says in a few words why found is false.
+	problem string
+}
+
+// Propagated returns nil once every server that counts answers a TXT record with
+// this value at fqdn: all authoritative servers of its zone, asked in parallel;
+// or, where the Resolver is told so or nameservers are given, those recursive
+// ones. CNAMEs are followed, as the CA does (RFC 8555 §8.4). A server that is
+// silent, lame or wrong is named in the error and keeps no other from being asked.
+func (r *Resolver) Propagated(ctx context.Context, fqdn, value string, nameservers []string) error {
+	fqdn = dns.CanonicalName(fqdn)
+	if len(nameservers) == 0 && r.o.RecursiveOnly {
+		nameservers = r.o.Nameservers
+	}
+	if len(nameservers) > 0 {
+		return conclude("DNS servers", fqdn, r.askAll(ctx, recursiveServers(nameservers), fqdn, value))
+	}
+	seen := []string{fqdn}
+	for len(seen) <= maxCNAMEs {
+		name := seen[len(seen)-1]
+		zone, err := r.Zone(ctx, name, nil)
+		if err != nil {
+			return err
+		}
+		hosts, err := r.authoritative(ctx, zone)
+		if err != nil {
+			return err
+		}
+		verdicts := r.askAll(ctx, r.authoritativeServers(hosts), name, value)
+		alias := aliasOf(verdicts)
+		if alias == "" {
+			return conclude("name servers of zone "+zone, name, verdicts)
+		}
+		if slices.Contains(seen, alias) {
+			return fmt.Errorf("CNAMEs run in a circle: %s", strings.Join(append(seen, alias), " → "))
+		}
+		seen = append(seen, alias)
+	}
+	return fmt.Errorf("more than %d CNAMEs from %s", maxCNAMEs, fqdn)
+}
+
+// aliasOf returns where the name leads if a server says that it is a CNAME and
+// none has the record itself.
+func aliasOf(verdicts []verdict) string {
+	alias := ""
+	for _, v := range verdicts {
+		if v.found {
+			return ""
+		}
+		if alias == "" {
+			alias = v.alias
+		}
+	}
+	return alias
+}
+
+// conclude sums up in words that do not change from try to try.
+func conclude(who, name string, verdicts []verdict) error {
+	var missing []string
+	for _, v := range verdicts {
+		if !v.found {
+			missing = append(missing, v.server+": "+v.problem)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("asked all %s for TXT %s: %d of %d do not answer the expected value yet: %s",
+		who, name, len(missing), len(verdicts), strings.Join(missing, "; "))
+}
+
+// server is one server to ask for a TXT record, at the first of its addresses
+// that answers.
+type server struct {
+	name      string
+	addresses []string
+	recursive bool
+}
+
+func recursiveServers(addresses []string) []server {
+	out := make([]server, 0, len(addresses))
+	for _, a := range addresses {
+		out = append(out, server{a, []string{a}, true})
+	}
+	return out
+}
+
+func (r *Resolver) authoritativeServers(hosts []nameserver) []server {
+	out := make([]server, 0, len(hosts))
+	for _, h := range hosts {
+		s := server{name: h.host}
+		for _, ip := range h.addrs {
+			s.addresses = append(s.addresses, r.canonicalAddress(ip))
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// askAll asks all servers at once and returns their verdicts in the same order.
+func (r *Resolver) askAll(ctx context.Context, servers []server, name, value string) []verdict {
+	verdicts := make([]verdict, len(servers))
+	var wg sync.WaitGroup
+	for i, s := range servers {
+		wg.Go(func() { verdicts[i] = r.askOne(ctx, s, name, value) })
+	}
+	wg.Wait()
+	return verdicts
+}
+
+func (r *Resolver) askOne(ctx context.Context, s server, name, value string) verdict {
+	v := verdict{server: s.name, problem: "the server's name has no address"}
+	for _, address := range s.addresses {
+		v.server = s.name
+		if address != s.name {
+			v.server = fmt.Sprintf("%s (%s)", s.name, address)
+		}
+		m, err := r.ask(ctx, address, name, dns.TypeTXT, s.recursive)
+		if err != nil {
+			v.problem = solver.Cause(err)
+			continue
+		}
+		v.judge(m, s, name, value)
+		return v
+	}
+	return v
+}
+
+// judge reads one server's answer. A server without authority is believed when it
+// has the value (a firewall may answer in the server's place), not when it has none.
+func (v *verdict) judge(m *dns.Msg, s server, name, value string) {
+	others := 0
+	for _, rr := range m.Answer {
+		txt, ok := rr.(*dns.TXT)
+		if !ok {
+			continue
+		}
+		if strings.Join(txt.Txt, "") == value {
+			v.found, v.problem = true, ""
+			return
+		}
+		others++
+	}
+	switch {
+	case m.Rcode == dns.RcodeNameError:
+		v.problem = "NXDOMAIN, the name does not exist" + negativeTTL(m, s)
+	case m.Rcode != dns.RcodeSuccess:
+		v.problem = dns.RcodeToString[m.Rcode]
+		if m.Rcode == dns.RcodeRefused && !s.recursive {
+			v.problem += ", it does not serve the zone (lame delegation)"
+		}
+	case others > 0:
+		v.problem = fmt.Sprintf("%d other TXT values", others)
+	case !m.Authoritative && !s.recursive:
+		v.problem = "it answers without authority (lame delegation)"
+	default:
+		v.problem = "no TXT record" + negativeTTL(m, s)
+	}
+	// A CNAME is followed by a recursive server itself, and where an authoritative
+	// one says NXDOMAIN with it, that is about the target (RFC 6604 §3).
+	if !s.recursive {
+		v.alias = lastAlias(m, name)
+	}
+}
+
+// lastAlias follows the CNAMEs within one answer to the end.
+func lastAlias(m *dns.Msg, name string) string {
+	last := ""
+	for range maxCNAMEs {
+		next := cnameOf(m, name)
+		if next == "" {
+			return last
+		}
+		last, name = next, next
+	}
+	return last
+}
+
+// negativeTTL warns that a recursive server may repeat a negative answer. The SOA's
+// MINIMUM is the same on every try, unlike the TTL that is left (RFC 2308 §5).
+func negativeTTL(m *dns.Msg, s server) string {
+	if !s.recursive {
+		return ""
+	}
+	for _, rr := range m.Ns {
+		if soa, ok := rr.(*dns.SOA); ok {
+			return fmt.Sprintf(" (it may repeat this for up to %d s: negative caching)", soa.Minttl)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,219 @@
+package dns01
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"chancery.dev/internal/solver"
+)
+
+// Options configure a Resolver.
+type Options struct {
+	// Nameservers are the recursive servers, host:port or https:// (DNS over HTTPS,
+	// RFC 8484); at least one. They are asked in order until one answers.
+	Nameservers []string
+	// RecursiveOnly looks for records at Nameservers only, for networks that let no
+	// query out to authoritative servers.
+	RecursiveOnly bool
+	// AuthoritativePort is where authoritative servers listen; 0 means 53.
+	AuthoritativePort int
+	// Timeout bounds one question to one server, over UDP and TCP; 0 means 10 s.
+	Timeout time.Duration
+	// Now is the clock of the caches; nil means time.Now.
+	Now func() time.Time
+	// Dial opens connections to DNS servers; nil means a net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// HTTPClient asks DNS over HTTPS servers; nil means http.DefaultClient.
+	HTTPClient *http.Client
+	// UserAgent is what those servers are told; may be empty.
+	UserAgent string
+}
+
+// Resolver finds zones, their servers and their records. It is safe for
+// concurrent use.
+type Resolver struct {
+	o Options
+
+	mu    sync.Mutex
+	zones map[string]cached[string]
+	hosts map[string]cached[[]nameserver]
+}
+
+// NewResolver makes a Resolver.
+func NewResolver(o Options) (*Resolver, error) {
+	if err := validateNameservers(o.Nameservers); err != nil {
+		return nil, err
+	}
+	if o.AuthoritativePort == 0 {
+		o.AuthoritativePort = 53
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 10 * time.Second
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Dial == nil {
+		o.Dial = new(net.Dialer).DialContext
+	}
+	if o.HTTPClient == nil {
+		o.HTTPClient = http.DefaultClient
+	}
+	return &Resolver{o: o, zones: map[string]cached[string]{}, hosts: map[string]cached[[]nameserver]{}}, nil
+}
+
+func validateNameservers(servers []string) error {
+	if len(servers) == 0 {
+		return errors.New("no recursive DNS server is configured")
+	}
+	for _, s := range servers {
+		if strings.HasPrefix(s, "https://") {
+			continue
+		}
+		host, port, err := net.SplitHostPort(s)
+		if err != nil || host == "" {
+			return fmt.Errorf("DNS server %q is neither host:port nor an https:// address", s)
+		}
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+			return fmt.Errorf("DNS server %q: %q is not a port", s, port)
+		}
+	}
+	return nil
+}
+
+// SystemNameservers returns the servers of a resolv.conf file, or well-known
+// public ones if it names none or cannot be read (spec §5.9).
+func SystemNameservers(path string) []string {
+	c, err := dns.ClientConfigFromFile(path)
+	if err != nil || len(c.Servers) == 0 {
+		return []string{"8.8.8.8:53", "8.8.4.4:53"}
+	}
+	out := make([]string, 0, len(c.Servers))
+	for _, s := range c.Servers {
+		out = append(out, net.JoinHostPort(s, c.Port))
+	}
+	return out
+}
+
+// recursive asks the given servers in order until one gives an answer to build
+// on: a record, or the word that there is none.
+func (r *Resolver) recursive(ctx context.Context, servers []string, name string, qtype uint16) (*dns.Msg, error) {
+	var failures []string
+	for _, s := range servers {
+		m, err := r.ask(ctx, s, name, qtype, true)
+		if err != nil {
+			failures = append(failures, fmt.Sprintf("%s: %s", s, solver.Cause(err)))
+			continue
+		}
+		if m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
+			failures = append(failures, fmt.Sprintf("%s: %s", s, dns.RcodeToString[m.Rcode]))
+			continue
+		}
+		return m, nil
+	}
+	return nil, fmt.Errorf("asked for %s %s: %s", dns.TypeToString[qtype], name, strings.Join(failures, ", "))
+}
+
+// ask puts one question to one server. Over UDP the question is repeated once,
+// for a packet that was lost, then put over TCP: after truncation (RFC 7766 §5)
+// or silence.
+func (r *Resolver) ask(ctx context.Context, server, name string, qtype uint16, recurse bool) (*dns.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
+	defer cancel()
+	q := new(dns.Msg).SetQuestion(name, qtype)
+	q.RecursionDesired = recurse
+	q.SetEdns0(4096, false)
+	if strings.HasPrefix(server, "https://") {
+		return r.overHTTPS(ctx, server, q)
+	}
+	var lastErr error
+	for _, network := range []string{"udp", "udp", "tcp"} {
+		if lastErr != nil && ctx.Err() != nil {
+			break
+		}
+		m, err := r.exchange(ctx, network, server, q)
+		if err == nil && !m.Truncated {
+			return m, nil
+		}
+		if err == nil && network == "udp" {
+			return r.exchange(ctx, "tcp", server, q)
+		}
+		lastErr = err
+		if err == nil {
+			lastErr = errors.New("the answer is truncated, over TCP too")
+		}
+	}
+	return nil, lastErr
+}
+
+func (r *Resolver) exchange(ctx context.Context, network, server string, q *dns.Msg) (*dns.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout/3)
+	defer cancel()
+	conn, err := r.o.Dial(ctx, network, server)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }() // nothing is lost with a query that is over
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	client := dns.Client{Net: network, UDPSize: 4096, Timeout: r.o.Timeout / 3}
+	m, _, err := client.ExchangeWithConnContext(ctx, q, &dns.Conn{Conn: conn})
+	if err != nil {
+		return nil, err
+	}
+	if len(m.Question) != 1 || !strings.EqualFold(m.Question[0].Name, q.Question[0].Name) {
+		return nil, errors.New("the answer is to another question")
+	}
+	return m, nil
+}
+
+// overHTTPS asks by RFC 8484 §4.1, POST.
+func (r *Resolver) overHTTPS(ctx context.Context, server string, q *dns.Msg) (*dns.Msg, error) {
+	const mediaType = "application/dns-message"
+	q.Id = 0 // RFC 8484 §4.1: friendlier to caches
+	packed, err := q.Pack()
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, server, bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", mediaType)
+	req.Header.Set("Accept", mediaType)
+	req.Header.Set("User-Agent", r.o.UserAgent)
+	resp, err := r.o.HTTPClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }() // read as far as needed
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("wrong status code '%d', expected '200'", resp.StatusCode)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, dns.MaxMsgSize))
+	if err != nil {
+		return nil, err
+	}
+	m := new(dns.Msg)
+	if err := m.Unpack(body); err != nil {
+		return nil, fmt.Errorf("the answer is no DNS message: %w", err)
+	}
+	return m, nil
+}
+
+// canonicalAddress joins an IP address with the port of authoritative servers.
+func (r *Resolver) canonicalAddress(ip netip.Addr) string {
+	return netip.AddrPortFrom(ip, uint16(r.o.AuthoritativePort)).String() //nolint:gosec // checked by configuration: a port
+}

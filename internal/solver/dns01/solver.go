@@ -1,0 +1,114 @@
+// Package dns01 solves DNS-01 challenges (RFC 8555 §8.4): it names the TXT record
+// and its zone, lets a Provider write it, and tells from the zone's
+// authoritative servers whether it can be seen.
+//
+// It writes no record itself: providers are in the packages below. It neither
+// schedules nor retries: see internal/controller.
+package dns01
+
+import (
+	"context"
+	"time"
+
+	"github.com/miekg/dns"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/solver"
+)
+
+// recordTTL is the TTL of records (spec §5.9).
+const recordTTL = 60 * time.Second
+
+// retryPeriod is the longest wait between two self checks (mission rule 5).
+const retryPeriod = 10 * time.Second
+
+// The reasons of this package's faults.
+const (
+	// ReasonNotPropagated: not every server answers the record yet.
+	ReasonNotPropagated = "NotPropagated"
+	// ReasonNotConfigured: the challenge carries no DNS-01 solver.
+	ReasonNotConfigured = "SolverNotConfigured"
+)
+
+// Solver implements solver.Solver.
+type Solver struct {
+	resolver *Resolver
+	provider Factory
+}
+
+// New makes a Solver of a Resolver and a way to make providers.
+func New(r *Resolver, f Factory) *Solver { return &Solver{r, f} }
+
+var _ solver.Solver = (*Solver)(nil)
+
+// FQDN returns the name that the CA looks up for a domain, with the trailing dot
+// (RFC 8555 §8.4).
+func FQDN(domain string) string { return dns.CanonicalName("_acme-challenge." + domain) }
+
+// Present adds the TXT record.
+func (s *Solver) Present(ctx context.Context, t solver.Task) error {
+	p, rec, err := s.prepare(ctx, t)
+	if err != nil {
+		return err
+	}
+	return p.Present(ctx, rec)
+}
+
+// CleanUp removes the TXT record that Present added.
+func (s *Solver) CleanUp(ctx context.Context, t solver.Task) error {
+	p, rec, err := s.prepare(ctx, t)
+	if err != nil {
+		return err
+	}
+	return p.CleanUp(ctx, rec)
+}
+
+// Check asks whether the record can be seen. Its fault.After says which server
+// answered what; the delay is the longest to wait, and trying sooner is fine.
+func (s *Solver) Check(ctx context.Context, t solver.Task) error {
+	config, err := configOf(t)
+	if err != nil {
+		return err
+	}
+	spec := t.Challenge.Spec
+	if err := s.resolver.Propagated(ctx, FQDN(spec.DNSName), spec.Key, config.Nameservers); err != nil {
+		return fault.After(retryPeriod, ReasonNotPropagated, "%w", err)
+	}
+	return nil
+}
+
+// prepare finds the provider and says what record to write where.
+func (s *Solver) prepare(ctx context.Context, t solver.Task) (Provider, Record, error) {
+	config, err := configOf(t)
+	if err != nil {
+		return nil, Record{}, err
+	}
+	p, err := s.provider(ctx, config, t.ResourceNamespace)
+	if err != nil {
+		return nil, Record{}, err
+	}
+	spec := t.Challenge.Spec
+	rec := Record{
+		Domain: spec.DNSName, FQDN: FQDN(spec.DNSName),
+		Value: spec.Key, Token: spec.Token, TTL: recordTTL,
+	}
+	if config.CNAMEStrategy == acmev1.CNAMEStrategyFollow {
+		if rec.FQDN, err = s.resolver.Follow(ctx, rec.FQDN, config.Nameservers); err != nil {
+			return nil, Record{}, err
+		}
+	}
+	if rec.Zone, err = s.resolver.Zone(ctx, rec.FQDN, config.Nameservers); err != nil {
+		return nil, Record{}, err
+	}
+	return p, rec, nil
+}
+
+func configOf(t solver.Task) (*acmev1.DNS01Solver, error) {
+	config := t.Challenge.Spec.Solver.DNS01
+	if config == nil {
+		return nil, fault.Terminal(ReasonNotConfigured,
+			"the challenge for %q carries no dns01 solver: correct the issuer's solvers", t.Challenge.Spec.DNSName)
+	}
+	return config, nil
+}

@@ -1,0 +1,211 @@
+package dns01
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// maxCached bounds each cache: a controller sees as many names as it has
+// challenges, and any tenant can make up more.
+const maxCached = 10_000
+
+// cached is a finding and until when it may be used.
+type cached[T any] struct {
+	value T
+	until time.Time
+}
+
+// nameserver is one authoritative server of a zone.
+type nameserver struct {
+	host  string
+	addrs []netip.Addr
+}
+
+// remember puts a finding into a cache. A full cache first loses what has expired,
+// then, if that was nothing, everything: simple, and rare.
+func remember[T any](cache map[string]cached[T], key string, c cached[T], now time.Time) {
+	if len(cache) >= maxCached {
+		for k, old := range cache {
+			if !old.until.After(now) {
+				delete(cache, k)
+			}
+		}
+		if len(cache) >= maxCached {
+			clear(cache)
+		}
+	}
+	cache[key] = c
+}
+
+func seconds(ttl uint32) time.Duration { return time.Duration(ttl) * time.Second }
+
+// Zone returns the zone that a name is in: the closest name above it, or itself,
+// that has an SOA record (spec §5.9). Only what was found is cached, for as long
+// as the SOA's TTL: a name that does not exist yet is asked for again. servers
+// are the recursive servers to ask; none means those of the Resolver.
+func (r *Resolver) Zone(ctx context.Context, fqdn string, servers []string) (string, error) {
+	fqdn = dns.CanonicalName(fqdn)
+	if len(servers) == 0 {
+		servers = r.o.Nameservers
+	}
+	key := strings.Join(servers, ",") + " " + fqdn
+	r.mu.Lock()
+	hit, ok := r.zones[key]
+	r.mu.Unlock()
+	if ok && hit.until.After(r.o.Now()) {
+		return hit.value, nil
+	}
+	// Not the root: no challenge is there, and a domain that does not exist would seem to be in it.
+	for _, start := range dns.Split(fqdn) {
+		name := fqdn[start:]
+		m, err := r.recursive(ctx, servers, name, dns.TypeSOA)
+		if err != nil {
+			return "", fmt.Errorf("finding the zone of %s: %w", fqdn, err)
+		}
+		soa := soaOf(m, name)
+		if soa == nil {
+			continue
+		}
+		now := r.o.Now()
+		r.mu.Lock()
+		remember(r.zones, key, cached[string]{name, now.Add(seconds(soa.Hdr.Ttl))}, now)
+		r.mu.Unlock()
+		return name, nil
+	}
+	return "", fmt.Errorf("finding the zone of %s: none of its parents has an SOA record according to %s; does the domain exist?",
+		fqdn, strings.Join(servers, ", "))
+}
+
+// soaOf returns the SOA record in the answer section that name itself owns. An
+// answer by way of a CNAME speaks about another zone.
+func soaOf(m *dns.Msg, name string) *dns.SOA {
+	if m.Rcode != dns.RcodeSuccess {
+		return nil
+	}
+	for _, rr := range m.Answer {
+		if _, ok := rr.(*dns.CNAME); ok {
+			return nil
+		}
+	}
+	for _, rr := range m.Answer {
+		if soa, ok := rr.(*dns.SOA); ok && dns.CanonicalName(soa.Hdr.Name) == name {
+			return soa
+		}
+	}
+	return nil
+}
+
+// Follow returns where CNAMEs lead from a name: the name itself if it has none.
+func (r *Resolver) Follow(ctx context.Context, fqdn string, servers []string) (string, error) {
+	if len(servers) == 0 {
+		servers = r.o.Nameservers
+	}
+	seen := []string{dns.CanonicalName(fqdn)}
+	for len(seen) <= maxCNAMEs {
+		name := seen[len(seen)-1]
+		m, err := r.recursive(ctx, servers, name, dns.TypeCNAME)
+		if err != nil {
+			return "", fmt.Errorf("following CNAMEs from %s: %w", fqdn, err)
+		}
+		target := cnameOf(m, name)
+		if target == "" {
+			return name, nil
+		}
+		if slices.Contains(seen, target) {
+			return "", fmt.Errorf("following CNAMEs from %s: they run in a circle: %s",
+				fqdn, strings.Join(append(seen, target), " → "))
+		}
+		seen = append(seen, target)
+	}
+	return "", fmt.Errorf("following CNAMEs from %s: more than %d", fqdn, maxCNAMEs)
+}
+
+// maxCNAMEs bounds a chain: longer ones are a mistake, and resolvers give up too.
+const maxCNAMEs = 10
+
+// cnameOf returns the target of the CNAME that a name owns in an answer, or "".
+func cnameOf(m *dns.Msg, name string) string {
+	for _, rr := range m.Answer {
+		if c, ok := rr.(*dns.CNAME); ok && dns.CanonicalName(c.Hdr.Name) == name {
+			return dns.CanonicalName(c.Target)
+		}
+	}
+	return ""
+}
+
+// authoritative returns the servers of a zone with their addresses, cached for
+// the smallest TTL of what it took to find them. Servers without an address stay in
+// the list: they are lame, and a reason to tell.
+func (r *Resolver) authoritative(ctx context.Context, zone string) ([]nameserver, error) {
+	r.mu.Lock()
+	hit, ok := r.hosts[zone]
+	r.mu.Unlock()
+	if ok && hit.until.After(r.o.Now()) {
+		return hit.value, nil
+	}
+	m, err := r.recursive(ctx, r.o.Nameservers, zone, dns.TypeNS)
+	if err != nil {
+		return nil, fmt.Errorf("finding the name servers of zone %s: %w", zone, err)
+	}
+	ttl := uint32(24 * 60 * 60)
+	var found []nameserver
+	for _, rr := range m.Answer {
+		ns, ok := rr.(*dns.NS)
+		if !ok {
+			continue
+		}
+		addrs, least, err := r.addresses(ctx, dns.CanonicalName(ns.Ns))
+		if err != nil {
+			return nil, fmt.Errorf("finding the name servers of zone %s: %w", zone, err)
+		}
+		found = append(found, nameserver{dns.CanonicalName(ns.Ns), addrs})
+		ttl = min(ttl, ns.Hdr.Ttl, least)
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("zone %s has no NS records according to %s", zone, strings.Join(r.o.Nameservers, ", "))
+	}
+	slices.SortFunc(found, func(a, b nameserver) int { return strings.Compare(a.host, b.host) })
+	now := r.o.Now()
+	r.mu.Lock()
+	remember(r.hosts, zone, cached[[]nameserver]{found, now.Add(seconds(ttl))}, now)
+	r.mu.Unlock()
+	return found, nil
+}
+
+// addresses returns the addresses of a server, IPv4 first, and their least TTL.
+// For one without an address the TTL is 0.
+func (r *Resolver) addresses(ctx context.Context, host string) (addrs []netip.Addr, ttl uint32, err error) {
+	ttl = 24 * 60 * 60
+	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
+		m, err := r.recursive(ctx, r.o.Nameservers, host, qtype)
+		if err != nil {
+			return nil, 0, err
+		}
+		var of []netip.Addr
+		for _, rr := range m.Answer {
+			var raw []byte
+			switch a := rr.(type) {
+			case *dns.A:
+				raw = a.A.To4()
+			case *dns.AAAA:
+				raw = a.AAAA.To16()
+			}
+			if ip, ok := netip.AddrFromSlice(raw); ok {
+				of = append(of, ip)
+				ttl = min(ttl, rr.Header().Ttl)
+			}
+		}
+		slices.SortFunc(of, netip.Addr.Compare)
+		addrs = append(addrs, of...)
+	}
+	if len(addrs) == 0 {
+		ttl = 0
+	}
+	return addrs, ttl, nil
+}
