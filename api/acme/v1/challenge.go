@@ -1,0 +1,107 @@
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	cmmeta "chancery.dev/api/meta/v1"
+)
+
+// ACMEChallengeType is a way of proving control of a name.
+// +kubebuilder:validation:Enum=HTTP-01;DNS-01
+type ACMEChallengeType string
+
+// The challenge types that have solvers (RFC 8555 §8.3, §8.4).
+const (
+	ChallengeTypeHTTP01 ACMEChallengeType = "HTTP-01"
+	ChallengeTypeDNS01  ACMEChallengeType = "DNS-01"
+)
+
+// Challenge proves control of one name to an ACME server. Challenges are made by the controller, never
+// by hand.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced,categories={cert-manager,cert-manager-acme}
+// +kubebuilder:selectablefield:JSONPath=`.spec.issuerRef.group`
+// +kubebuilder:selectablefield:JSONPath=`.spec.issuerRef.kind`
+// +kubebuilder:selectablefield:JSONPath=`.spec.issuerRef.name`
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
+// +kubebuilder:printcolumn:name="Domain",type=string,JSONPath=`.spec.dnsName`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.reason`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Challenge struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	// What to prove, and how. It cannot be changed once the Challenge is created.
+	Spec ChallengeSpec `json:"spec"`
+
+	// Where the challenge stands.
+	// +optional
+	Status ChallengeStatus `json:"status,omitzero"`
+}
+
+// ChallengeList is a list of Challenges.
+// +kubebuilder:object:root=true
+type ChallengeList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+
+	Items []Challenge `json:"items"`
+}
+
+// ChallengeSpec says what to prove, and how.
+type ChallengeSpec struct {
+	// URL of the challenge.
+	URL string `json:"url"`
+
+	// URL of the authorization that the challenge belongs to.
+	AuthorizationURL string `json:"authorizationURL"`
+
+	// Name to prove control of, without a leading wildcard label.
+	DNSName string `json:"dnsName"`
+
+	// Whether the authorization is for the wildcard of dnsName.
+	// +optional
+	Wildcard bool `json:"wildcard"`
+
+	// Type of the challenge.
+	Type ACMEChallengeType `json:"type"`
+
+	// Token of the challenge.
+	Token string `json:"token"`
+
+	// What is presented: for HTTP-01 the key authorization, for DNS-01 the value of the TXT record
+	// (RFC 8555 §8.1, §8.4).
+	Key string `json:"key"`
+
+	// Solver that presents the key: a copy of the one chosen from the issuer.
+	Solver ACMEChallengeSolver `json:"solver"`
+
+	// Issuer whose ACME account the challenge belongs to.
+	IssuerRef cmmeta.IssuerReference `json:"issuerRef"`
+}
+
+// ChallengeStatus says where a challenge stands.
+//
+// Processing and presented are written even when false: clients read them as an explicit answer.
+type ChallengeStatus struct {
+	// Whether the scheduler has let the challenge start. Nothing happens before.
+	// +optional
+	Processing bool `json:"processing"`
+
+	// Whether the solver has presented the key.
+	// +optional
+	Presented bool `json:"presented"`
+
+	// When the solver first presented the key.
+	// +optional
+	PresentedAt *metav1.Time `json:"presentedAt,omitempty"`
+
+	// Why the challenge is in its state, or what it waits for.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// State of the challenge.
+	// +optional
+	State State `json:"state,omitempty"`
+}

@@ -1,0 +1,300 @@
+package v1
+
+import (
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	cmmeta "chancery.dev/api/meta/v1"
+)
+
+// CNAMEStrategy says what to do where the challenge's record is a CNAME.
+// +kubebuilder:validation:Enum=None;Follow
+type CNAMEStrategy string
+
+// The CNAME strategies. Empty means None.
+const (
+	CNAMEStrategyNone   CNAMEStrategy = "None"
+	CNAMEStrategyFollow CNAMEStrategy = "Follow"
+)
+
+// DNS01Solver writes the TXT record of a DNS-01 challenge (RFC 8555 §8.4) through exactly one provider.
+type DNS01Solver struct {
+	// What to do where the challenge's record is a CNAME: Follow writes the record at its target.
+	// +optional
+	CNAMEStrategy CNAMEStrategy `json:"cnameStrategy,omitempty"`
+
+	// Servers that are asked whether the record can be seen, in place of the zone's authoritative ones:
+	// host:port, or the https address of a DNS over HTTPS server.
+	// +optional
+	// +listType=atomic
+	Nameservers []string `json:"nameservers,omitempty"`
+
+	// Akamai Edge DNS.
+	// +optional
+	Akamai *AkamaiProvider `json:"akamai,omitempty"`
+
+	// Google Cloud DNS.
+	// +optional
+	CloudDNS *CloudDNSProvider `json:"cloudDNS,omitempty"`
+
+	// Cloudflare.
+	// +optional
+	Cloudflare *CloudflareProvider `json:"cloudflare,omitempty"`
+
+	// Amazon Route 53.
+	// +optional
+	Route53 *Route53Provider `json:"route53,omitempty"`
+
+	// Azure DNS.
+	// +optional
+	AzureDNS *AzureDNSProvider `json:"azureDNS,omitempty"`
+
+	// DigitalOcean DNS.
+	// +optional
+	DigitalOcean *DigitalOceanProvider `json:"digitalocean,omitempty"`
+
+	// acme-dns.
+	// +optional
+	AcmeDNS *AcmeDNSProvider `json:"acmeDNS,omitempty"`
+
+	// Dynamic update (RFC 2136) of any nameserver that supports it.
+	// +optional
+	RFC2136 *RFC2136Provider `json:"rfc2136,omitempty"`
+
+	// Webhook solver that runs in the cluster.
+	// +optional
+	Webhook *WebhookProvider `json:"webhook,omitempty"`
+}
+
+// AkamaiProvider reaches Akamai Edge DNS.
+type AkamaiProvider struct {
+	// Host of the API for the client.
+	ServiceConsumerDomain string `json:"serviceConsumerDomain"`
+
+	// Secret that holds the client token.
+	ClientTokenSecretRef cmmeta.SecretKeySelector `json:"clientTokenSecretRef"`
+
+	// Secret that holds the client secret.
+	ClientSecretSecretRef cmmeta.SecretKeySelector `json:"clientSecretSecretRef"`
+
+	// Secret that holds the access token.
+	AccessTokenSecretRef cmmeta.SecretKeySelector `json:"accessTokenSecretRef"`
+}
+
+// CloudDNSProvider reaches Google Cloud DNS.
+type CloudDNSProvider struct {
+	// Project of the zone.
+	Project string `json:"project"`
+
+	// Secret that holds the service account's JSON key. Without it, ambient credentials are used.
+	// +optional
+	ServiceAccountSecretRef *cmmeta.SecretKeySelector `json:"serviceAccountSecretRef,omitempty"`
+
+	// Name of the managed zone. Without it, the zone is looked up.
+	// +optional
+	HostedZoneName string `json:"hostedZoneName,omitempty"`
+}
+
+// CloudflareProvider reaches Cloudflare with exactly one of an API token and an API key.
+type CloudflareProvider struct {
+	// Address of the account. Needed with an API key only.
+	// +optional
+	Email string `json:"email,omitempty"`
+
+	// Secret that holds the global API key.
+	// +optional
+	APIKeySecretRef *cmmeta.SecretKeySelector `json:"apiKeySecretRef,omitempty"`
+
+	// Secret that holds an API token. Preferred.
+	// +optional
+	APITokenSecretRef *cmmeta.SecretKeySelector `json:"apiTokenSecretRef,omitempty"`
+}
+
+// Route53Provider reaches Amazon Route 53. Without keys and auth, ambient credentials are used.
+type Route53Provider struct {
+	// Region that signs requests.
+	// +optional
+	Region string `json:"region,omitempty"`
+
+	// Identifier of the hosted zone. Without it, the zone is looked up.
+	// +optional
+	HostedZoneID string `json:"hostedZoneID,omitempty"`
+
+	// Role to assume.
+	// +optional
+	Role string `json:"role,omitempty"`
+
+	// Access key id. Excludes accessKeyIDSecretRef.
+	// +optional
+	AccessKeyID string `json:"accessKeyID,omitempty"`
+
+	// Secret that holds the access key id.
+	// +optional
+	AccessKeyIDSecretRef *cmmeta.SecretKeySelector `json:"accessKeyIDSecretRef,omitempty"`
+
+	// Secret that holds the secret access key.
+	// +optional
+	SecretAccessKeySecretRef cmmeta.SecretKeySelector `json:"secretAccessKeySecretRef,omitzero"`
+
+	// How to authenticate without keys.
+	// +optional
+	Auth *Route53Auth `json:"auth,omitempty"`
+}
+
+// Route53Auth authenticates to AWS without keys.
+type Route53Auth struct {
+	// Exchange a service account's token for AWS credentials (AssumeRoleWithWebIdentity).
+	Kubernetes *Route53KubernetesAuth `json:"kubernetes"`
+}
+
+// Route53KubernetesAuth exchanges a service account's token for AWS credentials.
+type Route53KubernetesAuth struct {
+	// Service account whose token is exchanged.
+	ServiceAccountRef *ServiceAccountRef `json:"serviceAccountRef"`
+}
+
+// ServiceAccountRef names a service account, and the audiences of the token asked for it.
+type ServiceAccountRef struct {
+	// Name of the service account.
+	Name string `json:"name"`
+
+	// Audiences of the token. Without any, the provider's default.
+	// +optional
+	// +listType=atomic
+	TokenAudiences []string `json:"audiences,omitempty"`
+}
+
+// AzureDNSProvider reaches Azure DNS. Without any credentials, ambient ones are used.
+type AzureDNSProvider struct {
+	// Subscription of the zone.
+	SubscriptionID string `json:"subscriptionID"`
+
+	// Resource group of the zone.
+	ResourceGroupName string `json:"resourceGroupName"`
+
+	// Name of the zone. Without it, the zone is looked up.
+	// +optional
+	HostedZoneName string `json:"hostedZoneName,omitempty"`
+
+	// Azure cloud. Empty means AzurePublicCloud.
+	// +optional
+	Environment AzureDNSEnvironment `json:"environment,omitempty"`
+
+	// Client id of a service principal. Needs clientSecretSecretRef and tenantID.
+	// +optional
+	ClientID string `json:"clientID,omitempty"`
+
+	// Secret that holds the service principal's secret. Needs clientID and tenantID.
+	// +optional
+	ClientSecretSecretRef *cmmeta.SecretKeySelector `json:"clientSecretSecretRef,omitempty"`
+
+	// Tenant of the service principal. Needs clientID and clientSecretSecretRef.
+	// +optional
+	TenantID string `json:"tenantID,omitempty"`
+
+	// Managed identity to use. Excludes the service principal.
+	// +optional
+	ManagedIdentity *AzureManagedIdentity `json:"managedIdentity,omitempty"`
+
+	// Whether the zone is public or private. Empty means AzurePublicZone.
+	// +optional
+	ZoneType AzureZoneType `json:"zoneType,omitempty"`
+}
+
+// AzureDNSEnvironment names an Azure cloud.
+// +kubebuilder:validation:Enum=AzurePublicCloud;AzureChinaCloud;AzureGermanCloud;AzureUSGovernmentCloud
+type AzureDNSEnvironment string
+
+// The Azure clouds. AzureGermanCloud is accepted, but no longer exists.
+const (
+	AzurePublicCloud       AzureDNSEnvironment = "AzurePublicCloud"
+	AzureChinaCloud        AzureDNSEnvironment = "AzureChinaCloud"
+	AzureGermanCloud       AzureDNSEnvironment = "AzureGermanCloud"
+	AzureUSGovernmentCloud AzureDNSEnvironment = "AzureUSGovernmentCloud"
+)
+
+// AzureZoneType says whether an Azure DNS zone is public or private.
+// +kubebuilder:validation:Enum=AzurePublicZone;AzurePrivateZone
+type AzureZoneType string
+
+// The types of Azure DNS zones.
+const (
+	AzurePublicZone  AzureZoneType = "AzurePublicZone"
+	AzurePrivateZone AzureZoneType = "AzurePrivateZone"
+)
+
+// AzureManagedIdentity selects a managed identity: by client id, or by resource id.
+type AzureManagedIdentity struct {
+	// Client id of the identity. Excludes resourceID.
+	// +optional
+	ClientID string `json:"clientID,omitempty"`
+
+	// Resource id of the identity. Excludes clientID and tenantID.
+	// +optional
+	ResourceID string `json:"resourceID,omitempty"`
+
+	// Tenant of the identity. Needs clientID.
+	// +optional
+	TenantID string `json:"tenantID,omitempty"`
+}
+
+// DigitalOceanProvider reaches DigitalOcean DNS.
+type DigitalOceanProvider struct {
+	// Secret that holds the access token.
+	TokenSecretRef cmmeta.SecretKeySelector `json:"tokenSecretRef"`
+}
+
+// AcmeDNSProvider reaches an acme-dns server.
+type AcmeDNSProvider struct {
+	// Address of the server.
+	Host string `json:"host"`
+
+	// Secret that holds the accounts: a JSON object of them by name.
+	AccountSecretRef cmmeta.SecretKeySelector `json:"accountSecretRef"`
+}
+
+// RFC2136Provider updates a nameserver dynamically (RFC 2136), signed by TSIG (RFC 8945) where a key is
+// given.
+type RFC2136Provider struct {
+	// Address of the primary nameserver: an IP address with an optional port, 53 by default. IPv6
+	// addresses with a port stand in brackets.
+	Nameserver string `json:"nameserver"`
+
+	// Secret that holds the TSIG key. Needs tsigKeyName.
+	// +optional
+	TSIGSecretSecretRef cmmeta.SecretKeySelector `json:"tsigSecretSecretRef,omitzero"`
+
+	// Name of the TSIG key. Needs tsigSecretSecretRef.
+	// +optional
+	TSIGKeyName string `json:"tsigKeyName,omitempty"`
+
+	// Algorithm of the TSIG key: HMACMD5 (the default), HMACSHA1, HMACSHA256 or HMACSHA512.
+	// +optional
+	TSIGAlgorithm string `json:"tsigAlgorithm,omitempty"`
+
+	// Transport of updates. Empty means UDP.
+	// +optional
+	Protocol RFC2136UpdateProtocol `json:"protocol,omitempty"`
+}
+
+// RFC2136UpdateProtocol is the transport of dynamic updates.
+// +kubebuilder:validation:Enum=TCP;UDP
+type RFC2136UpdateProtocol string
+
+// The transports of dynamic updates.
+const (
+	RFC2136TCP RFC2136UpdateProtocol = "TCP"
+	RFC2136UDP RFC2136UpdateProtocol = "UDP"
+)
+
+// WebhookProvider reaches a webhook solver: an aggregated API in the cluster.
+type WebhookProvider struct {
+	// API group that the webhook serves.
+	GroupName string `json:"groupName"`
+
+	// Name of the solver in that group.
+	SolverName string `json:"solverName"`
+
+	// Configuration that is handed to the webhook as it stands. Do not put secrets in it.
+	// +optional
+	Config *apiextensionsv1.JSON `json:"config,omitempty"`
+}

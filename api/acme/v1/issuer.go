@@ -1,0 +1,108 @@
+package v1
+
+import (
+	cmmeta "chancery.dev/api/meta/v1"
+)
+
+// ACMEIssuer configures an account with an ACME server, and how names are proved to it.
+type ACMEIssuer struct {
+	// Address of the ACME server's directory.
+	Server string `json:"server"`
+
+	// Address that the server may write to about the account.
+	// +optional
+	Email string `json:"email,omitempty"`
+
+	// Secret that holds the account's private key; made if it does not exist. The key defaults to
+	// tls.key.
+	PrivateKey cmmeta.SecretKeySelector `json:"privateKeySecretRef"`
+
+	// Certificates, PEM encoded, that the server's own certificate is verified with. Excludes
+	// skipTLSVerify.
+	// +optional
+	CABundle []byte `json:"caBundle,omitempty"`
+
+	// Accept any certificate from the server. For tests only.
+	// +optional
+	SkipTLSVerify bool `json:"skipTLSVerify,omitempty"`
+
+	// Common name of the issuer of the last certificate of the chain to prefer, where the server offers
+	// several.
+	// +optional
+	PreferredChain string `json:"preferredChain,omitempty"`
+
+	// Certificate profile to ask for, one of those that the server's directory lists.
+	// +optional
+	Profile string `json:"profile,omitempty"`
+
+	// Ask the server for the duration of the Certificate. Many servers refuse to be asked.
+	// +optional
+	EnableDurationFeature bool `json:"enableDurationFeature,omitempty"`
+
+	// Do not make an account key: wait until the Secret exists.
+	// +optional
+	DisableAccountKeyGeneration bool `json:"disableAccountKeyGeneration,omitempty"`
+
+	// Account outside ACME that the new account is bound to (RFC 8555 §7.3.4).
+	// +optional
+	ExternalAccountBinding *ACMEExternalAccountBinding `json:"externalAccountBinding,omitempty"`
+
+	// Where the time of renewal comes from: ARI asks the server (RFC 9773), None does not.
+	// +optional
+	// +kubebuilder:default=ARI
+	RenewalInformationSource RenewalInformationSource `json:"renewalInformationSource,omitempty"`
+
+	// Ways of proving names. For each name the most specific match is taken.
+	// +optional
+	// +listType=atomic
+	Solvers []ACMEChallengeSolver `json:"solvers,omitempty"`
+}
+
+// RenewalInformationSource says where the time of renewal comes from.
+// +kubebuilder:validation:Enum=ARI;None
+type RenewalInformationSource string
+
+// The sources of renewal information.
+const (
+	RenewalInformationARI  RenewalInformationSource = "ARI"
+	RenewalInformationNone RenewalInformationSource = "None"
+)
+
+// ACMEExternalAccountBinding binds an ACME account to one outside ACME (RFC 8555 §7.3.4).
+type ACMEExternalAccountBinding struct {
+	// Identifier of the key, as the server's operator gave it.
+	KeyID string `json:"keyID"`
+
+	// Secret that holds the key, in unpadded base64url.
+	KeySecretRef cmmeta.SecretKeySelector `json:"keySecretRef"`
+
+	// Deprecated and without effect: the binding is always made with HS256.
+	// +optional
+	KeyAlgorithm HMACKeyAlgorithm `json:"keyAlgorithm,omitempty"`
+}
+
+// HMACKeyAlgorithm names a MAC algorithm (RFC 7518 §3.1).
+// +kubebuilder:validation:Enum=HS256;HS384;HS512
+type HMACKeyAlgorithm string
+
+// The MAC algorithms of an external account binding.
+const (
+	HS256 HMACKeyAlgorithm = "HS256"
+	HS384 HMACKeyAlgorithm = "HS384"
+	HS512 HMACKeyAlgorithm = "HS512"
+)
+
+// ACMEIssuerStatus says how the issuer is known to the ACME server.
+type ACMEIssuerStatus struct {
+	// URL of the account.
+	// +optional
+	URI string `json:"uri,omitempty"`
+
+	// Address that the account was last registered with.
+	// +optional
+	LastRegisteredEmail string `json:"lastRegisteredEmail,omitempty"`
+
+	// SHA-256 of the account key, in base64, when it was last registered.
+	// +optional
+	LastPrivateKeyHash string `json:"lastPrivateKeyHash,omitempty"`
+}

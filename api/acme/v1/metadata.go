@@ -1,0 +1,61 @@
+package v1
+
+// Finalizers of a Challenge (spec appendix A).
+const (
+	// ChallengeFinalizer keeps a Challenge until what its solver presented has been cleaned up.
+	ChallengeFinalizer = "acme.cert-manager.io/finalizer"
+	// ChallengeFinalizerLegacy is an older name that stored Challenges may still carry.
+	ChallengeFinalizerLegacy = "finalizer.acme.cert-manager.io"
+)
+
+// Annotations on Certificates, CertificateRequests and Orders that change the HTTP-01 solver of their
+// Challenges (spec §5.5).
+const (
+	OverrideIngressNameAnnotation      = "acme.cert-manager.io/http01-override-ingress-name"
+	OverrideIngressClassAnnotation     = "acme.cert-manager.io/http01-override-ingress-class"
+	OverrideIngressClassNameAnnotation = "acme.cert-manager.io/http01-override-ingress-ingressclassname"
+	ParentRefNameAnnotation            = "acme.cert-manager.io/http01-parentrefname"
+	ParentRefKindAnnotation            = "acme.cert-manager.io/http01-parentrefkind"
+	ParentRefNamespaceAnnotation       = "acme.cert-manager.io/http01-parentrefnamespace"
+)
+
+// Annotations on Ingresses and Gateways that the shim reads (spec §6.4).
+const (
+	HTTP01EditInPlaceAnnotation       = "acme.cert-manager.io/http01-edit-in-place"
+	HTTP01IngressClassAnnotation      = "acme.cert-manager.io/http01-ingress-class"
+	HTTP01IngressClassNameAnnotation  = "acme.cert-manager.io/http01-ingress-ingressclassname"
+	HTTP01ParentRefFallbackAnnotation = "acme.cert-manager.io/http01-parentreffallback"
+)
+
+// Labels on what an HTTP-01 solver makes (spec §5.8). The first two hold decimal Adler-32 sums.
+const (
+	DomainLabel       = "acme.cert-manager.io/http-domain"
+	TokenLabel        = "acme.cert-manager.io/http-token"
+	HTTP01SolverLabel = "acme.cert-manager.io/http01-solver"
+)
+
+// Annotations and a name prefix on what an HTTP-01 solver makes (spec §5.8).
+const (
+	IstioInjectAnnotation            = "sidecar.istio.io/inject"
+	SafeToEvictAnnotation            = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+	IstioMTLSAnnotation              = "auth.istio.io/8089"
+	WhitelistSourceRangeAnnotation   = "nginx.ingress.kubernetes.io/whitelist-source-range"
+	IngressClassAnnotation           = "kubernetes.io/ingress.class"
+	SolverGenerateName               = "cm-acme-http-solver-"
+	HTTP01SolverLabelValue           = "true"
+	WhitelistSourceRangeAnyAddresses = "0.0.0.0/0,::/0"
+)
+
+// Reasons of the events of Orders and Challenges (spec appendix B).
+const (
+	OrderReasonCreated  = "Created"
+	OrderReasonComplete = "Complete"
+	OrderReasonSolver   = "Solver"
+
+	ChallengeReasonStarted        = "Started"
+	ChallengeReasonPresented      = "Presented"
+	ChallengeReasonPresentError   = "PresentError"
+	ChallengeReasonCleanUpError   = "CleanUpError"
+	ChallengeReasonDomainVerified = "DomainVerified"
+	ChallengeReasonFailed         = "Failed"
+)

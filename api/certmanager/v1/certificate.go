@@ -1,0 +1,451 @@
+package v1
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	cmmeta "chancery.dev/api/meta/v1"
+)
+
+// Bounds and defaults of a Certificate (spec §1.0). Defaults apply at run time and are not stored.
+const (
+	DefaultCertificateDuration = 90 * 24 * time.Hour
+	MinimumCertificateDuration = time.Hour
+	MinimumRenewBefore         = 5 * time.Minute
+
+	DefaultRevisionHistoryLimit = 1
+	DefaultRSAKeySize           = 2048
+	MinimumRSAKeySize           = 2048
+	MaximumRSAKeySize           = 8192
+	DefaultECDSAKeySize         = 256
+	DefaultJKSAlias             = "certificate"
+
+	// MaximumCommonNameLength is in bytes (ub-common-name, RFC 5280 appendix A.1).
+	MaximumCommonNameLength = 64
+)
+
+// Certificate asks for a certificate to be kept, valid and up to date, in a Secret.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced,shortName={cert,certs},categories=cert-manager
+// +kubebuilder:selectablefield:JSONPath=`.spec.issuerRef.group`
+// +kubebuilder:selectablefield:JSONPath=`.spec.issuerRef.kind`
+// +kubebuilder:selectablefield:JSONPath=`.spec.issuerRef.name`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type == "Ready")].status`
+// +kubebuilder:printcolumn:name="Secret",type=string,JSONPath=`.spec.secretName`
+// +kubebuilder:printcolumn:name="Issuer",type=string,JSONPath=`.spec.issuerRef.name`,priority=1
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type == "Ready")].message`,priority=1
+// +kubebuilder:printcolumn:name="Expiration",type=date,JSONPath=`.status.notAfter`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Certificate struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// What certificate to keep, and where.
+	// +optional
+	Spec CertificateSpec `json:"spec,omitzero"`
+
+	// How the certificate stands.
+	// +optional
+	Status CertificateStatus `json:"status,omitzero"`
+}
+
+// CertificateList is a list of Certificates.
+// +kubebuilder:object:root=true
+type CertificateList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+
+	Items []Certificate `json:"items"`
+}
+
+// CertificateSpec says what certificate to keep, and where.
+type CertificateSpec struct {
+	// Subject of the certificate beside its common name.
+	// +optional
+	Subject *X509Subject `json:"subject,omitempty"`
+
+	// Whole subject, as a distinguished name in the form of RFC 4514. Excludes subject and commonName.
+	// +optional
+	LiteralSubject string `json:"literalSubject,omitempty"`
+
+	// Common name, of 64 bytes at most. Clients verify the other names: prefer dnsNames.
+	// +optional
+	CommonName string `json:"commonName,omitempty"`
+
+	// Lifetime to ask for: at least 1h, 2160h (90 days) by default. The issuer may give another.
+	// +optional
+	Duration *metav1.Duration `json:"duration,omitempty"`
+
+	// How long before its end the certificate is renewed: at least 5m, less than its duration. By
+	// default the last third of its lifetime. Excludes renewBeforePercentage.
+	// +optional
+	RenewBefore *metav1.Duration `json:"renewBefore,omitempty"`
+
+	// Percentage of its lifetime before its end at which the certificate is renewed. Excludes
+	// renewBefore.
+	// +optional
+	RenewBeforePercentage *int32 `json:"renewBeforePercentage,omitempty"`
+
+	// Whether, and at what times of the day or week, the certificate is renewed.
+	// +optional
+	Renewal *CertificateRenewal `json:"renewal,omitempty"`
+
+	// DNS names of the certificate.
+	// +optional
+	// +listType=atomic
+	DNSNames []string `json:"dnsNames,omitempty"`
+
+	// IP addresses of the certificate.
+	// +optional
+	// +listType=atomic
+	IPAddresses []string `json:"ipAddresses,omitempty"`
+
+	// URIs of the certificate.
+	// +optional
+	// +listType=atomic
+	URIs []string `json:"uris,omitempty"`
+
+	// Other names of the certificate (otherName, RFC 5280 §4.2.1.6).
+	// +optional
+	// +listType=atomic
+	OtherNames []OtherName `json:"otherNames,omitempty"`
+
+	// E-mail addresses of the certificate, without display names.
+	// +optional
+	// +listType=atomic
+	EmailAddresses []string `json:"emailAddresses,omitempty"`
+
+	// Secret, in the same namespace, that the certificate and its key are kept in.
+	SecretName string `json:"secretName"`
+
+	// Metadata to add to the Secret.
+	// +optional
+	SecretTemplate *CertificateSecretTemplate `json:"secretTemplate,omitempty"`
+
+	// Keystores to keep in the Secret besides PEM.
+	// +optional
+	Keystores *CertificateKeystores `json:"keystores,omitempty"`
+
+	// Issuer that signs the certificate.
+	IssuerRef cmmeta.IssuerReference `json:"issuerRef"`
+
+	// Whether the certificate may sign others.
+	// +optional
+	IsCA bool `json:"isCA,omitempty"`
+
+	// What the key may be used for. By default digital signature and key encipherment.
+	// +optional
+	// +listType=atomic
+	Usages []KeyUsage `json:"usages,omitempty"`
+
+	// How the private key is made, and when anew.
+	// +optional
+	PrivateKey *CertificatePrivateKey `json:"privateKey,omitempty"`
+
+	// Algorithm that signs the request. It must suit the private key.
+	// +optional
+	SignatureAlgorithm SignatureAlgorithm `json:"signatureAlgorithm,omitempty"`
+
+	// Whether the request carries the usages, beside naming them to the issuer. True by default.
+	// +optional
+	EncodeUsagesInRequest *bool `json:"encodeUsagesInRequest,omitempty"`
+
+	// How many CertificateRequests are kept. 1 by default.
+	// +optional
+	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
+
+	// Further forms of certificate and key to keep in the Secret.
+	// +optional
+	// +listType=atomic
+	AdditionalOutputFormats []CertificateAdditionalOutputFormat `json:"additionalOutputFormats,omitempty"`
+
+	// Names that a certificate authority may sign (RFC 5280 §4.2.1.10). Needs isCA.
+	// +optional
+	NameConstraints *NameConstraints `json:"nameConstraints,omitempty"`
+}
+
+// X509Subject is the parts of a certificate's subject beside its common name.
+type X509Subject struct {
+	// Organizations (O).
+	// +optional
+	// +listType=atomic
+	Organizations []string `json:"organizations,omitempty"`
+
+	// Countries (C).
+	// +optional
+	// +listType=atomic
+	Countries []string `json:"countries,omitempty"`
+
+	// Organizational units (OU).
+	// +optional
+	// +listType=atomic
+	OrganizationalUnits []string `json:"organizationalUnits,omitempty"`
+
+	// Cities (L).
+	// +optional
+	// +listType=atomic
+	Localities []string `json:"localities,omitempty"`
+
+	// States or provinces (ST).
+	// +optional
+	// +listType=atomic
+	Provinces []string `json:"provinces,omitempty"`
+
+	// Street addresses (STREET).
+	// +optional
+	// +listType=atomic
+	StreetAddresses []string `json:"streetAddresses,omitempty"`
+
+	// Postal codes.
+	// +optional
+	// +listType=atomic
+	PostalCodes []string `json:"postalCodes,omitempty"`
+
+	// Serial number of the subject; not that of the certificate.
+	// +optional
+	SerialNumber string `json:"serialNumber,omitempty"`
+}
+
+// OtherName is a name of a type that an object identifier gives.
+type OtherName struct {
+	// Object identifier of the type, dotted.
+	// +optional
+	OID string `json:"oid,omitempty"`
+
+	// Value, encoded as a UTF8String.
+	// +optional
+	UTF8Value string `json:"utf8Value,omitempty"`
+}
+
+// CertificateRenewal says whether, and when, a certificate is renewed.
+type CertificateRenewal struct {
+	// RenewBefore renews before the end of the certificate; Disabled leaves it to end.
+	Policy CertificateRenewalPolicy `json:"policy"`
+
+	// Times at which the certificate may be renewed. Without any: at all times.
+	// +optional
+	// +listType=atomic
+	Windows []CertificateRenewalWindow `json:"windows,omitempty"`
+}
+
+// CertificateRenewalPolicy says whether a certificate is renewed.
+// +kubebuilder:validation:Enum=RenewBefore;Disabled
+type CertificateRenewalPolicy string
+
+// The renewal policies.
+const (
+	RenewalPolicyRenewBefore CertificateRenewalPolicy = "RenewBefore"
+	RenewalPolicyDisabled    CertificateRenewalPolicy = "Disabled"
+)
+
+// CertificateRenewalWindow is a repeated time at which a certificate may be renewed.
+type CertificateRenewalWindow struct {
+	// When the window opens: five cron fields, or a word such as @daily.
+	// +kubebuilder:validation:MinLength=1
+	Cron string `json:"cron"`
+
+	// How long the window stays open, for example 2h30m.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(s|m|h))+$`
+	WindowDuration metav1.Duration `json:"windowDuration"`
+
+	// Time zone of cron, by its IANA name. UTC by default.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	Timezone string `json:"timezone,omitempty"`
+}
+
+// CertificateSecretTemplate is metadata to add to the Secret of a certificate.
+type CertificateSecretTemplate struct {
+	// Annotations to add.
+	// +optional
+	Annotations map[string]string `json:"annotations,omitempty"`
+
+	// Labels to add.
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// CertificateKeystores says which keystores to keep beside PEM.
+type CertificateKeystores struct {
+	// Java keystore, in keystore.jks and truststore.jks.
+	// +optional
+	JKS *JKSKeystore `json:"jks,omitempty"`
+
+	// PKCS#12 keystore (RFC 7292), in keystore.p12 and truststore.p12.
+	// +optional
+	PKCS12 *PKCS12Keystore `json:"pkcs12,omitempty"`
+}
+
+// JKSKeystore configures a Java keystore: with exactly one of passwordSecretRef and password.
+type JKSKeystore struct {
+	// Whether to keep the keystore.
+	Create bool `json:"create"`
+
+	// Alias of the key. certificate by default.
+	// +optional
+	Alias *string `json:"alias,omitempty"`
+
+	// Secret that holds the keystore's password.
+	// +optional
+	PasswordSecretRef cmmeta.SecretKeySelector `json:"passwordSecretRef,omitzero"`
+
+	// Password of the keystore, for uses in which it is not a secret.
+	// +optional
+	Password *string `json:"password,omitempty"`
+}
+
+// PKCS12Keystore configures a PKCS#12 keystore: with exactly one of passwordSecretRef and password.
+type PKCS12Keystore struct {
+	// Whether to keep the keystore.
+	Create bool `json:"create"`
+
+	// Algorithms of the keystore. LegacyRC2 by default, which every reader knows; Modern2023 and
+	// Modern2026 are safe.
+	// +optional
+	Profile PKCS12Profile `json:"profile,omitempty"`
+
+	// Secret that holds the keystore's password.
+	// +optional
+	PasswordSecretRef cmmeta.SecretKeySelector `json:"passwordSecretRef,omitzero"`
+
+	// Password of the keystore, for uses in which it is not a secret.
+	// +optional
+	Password *string `json:"password,omitempty"`
+}
+
+// PKCS12Profile names the algorithms of a PKCS#12 keystore.
+// +kubebuilder:validation:Enum=LegacyRC2;LegacyDES;Modern2023;Modern2026
+type PKCS12Profile string
+
+// The PKCS#12 profiles. Empty means LegacyRC2.
+const (
+	PKCS12LegacyRC2  PKCS12Profile = "LegacyRC2"
+	PKCS12LegacyDES  PKCS12Profile = "LegacyDES"
+	PKCS12Modern2023 PKCS12Profile = "Modern2023"
+	PKCS12Modern2026 PKCS12Profile = "Modern2026"
+)
+
+// CertificatePrivateKey says how a private key is made, and when anew.
+type CertificatePrivateKey struct {
+	// Always (the default) makes a new key at each issuance; Never keeps the one that there is.
+	// +optional
+	RotationPolicy PrivateKeyRotationPolicy `json:"rotationPolicy,omitempty"`
+
+	// Encoding of the key in the Secret: PKCS1 (the default; SEC 1 for ECDSA) or PKCS8. Ed25519 is
+	// always PKCS8.
+	// +optional
+	Encoding PrivateKeyEncoding `json:"encoding,omitempty"`
+
+	// Algorithm of the key. RSA by default.
+	// +optional
+	Algorithm PrivateKeyAlgorithm `json:"algorithm,omitempty"`
+
+	// Size of the key in bits. RSA: 2048 (the default) to 8192. ECDSA: 256 (the default), 384 or 521.
+	// Ed25519 has only one.
+	// +optional
+	Size int `json:"size,omitempty"`
+}
+
+// PrivateKeyRotationPolicy says when a private key is made anew.
+// +kubebuilder:validation:Enum=Never;Always
+type PrivateKeyRotationPolicy string
+
+// The rotation policies. Empty means Always.
+const (
+	RotationPolicyNever  PrivateKeyRotationPolicy = "Never"
+	RotationPolicyAlways PrivateKeyRotationPolicy = "Always"
+)
+
+// PrivateKeyEncoding names the encoding of a private key.
+// +kubebuilder:validation:Enum=PKCS1;PKCS8
+type PrivateKeyEncoding string
+
+// The encodings. Empty means PKCS1, which for ECDSA is that of SEC 1.
+const (
+	PKCS1 PrivateKeyEncoding = "PKCS1"
+	PKCS8 PrivateKeyEncoding = "PKCS8"
+)
+
+// PrivateKeyAlgorithm names the algorithm of a private key.
+// +kubebuilder:validation:Enum=RSA;ECDSA;Ed25519
+type PrivateKeyAlgorithm string
+
+// The key algorithms. Empty means RSA.
+const (
+	RSAKeyAlgorithm     PrivateKeyAlgorithm = "RSA"
+	ECDSAKeyAlgorithm   PrivateKeyAlgorithm = "ECDSA"
+	Ed25519KeyAlgorithm PrivateKeyAlgorithm = "Ed25519"
+)
+
+// SignatureAlgorithm names an algorithm that signs a request.
+// +kubebuilder:validation:Enum=SHA256WithRSA;SHA384WithRSA;SHA512WithRSA;ECDSAWithSHA256;ECDSAWithSHA384;ECDSAWithSHA512;PureEd25519
+type SignatureAlgorithm string
+
+// The signature algorithms.
+const (
+	SHA256WithRSA   SignatureAlgorithm = "SHA256WithRSA"
+	SHA384WithRSA   SignatureAlgorithm = "SHA384WithRSA"
+	SHA512WithRSA   SignatureAlgorithm = "SHA512WithRSA"
+	ECDSAWithSHA256 SignatureAlgorithm = "ECDSAWithSHA256"
+	ECDSAWithSHA384 SignatureAlgorithm = "ECDSAWithSHA384"
+	ECDSAWithSHA512 SignatureAlgorithm = "ECDSAWithSHA512"
+	PureEd25519     SignatureAlgorithm = "PureEd25519"
+)
+
+// CertificateAdditionalOutputFormat is one further form of certificate and key.
+type CertificateAdditionalOutputFormat struct {
+	// DER keeps the key in key.der; CombinedPEM keeps key and chain in tls-combined.pem.
+	Type CertificateOutputFormatType `json:"type"`
+}
+
+// CertificateOutputFormatType names a form of certificate and key.
+// +kubebuilder:validation:Enum=DER;CombinedPEM
+type CertificateOutputFormatType string
+
+// The additional output formats.
+const (
+	OutputFormatDER         CertificateOutputFormatType = "DER"
+	OutputFormatCombinedPEM CertificateOutputFormatType = "CombinedPEM"
+)
+
+// NameConstraints limits the names that a certificate authority may sign.
+type NameConstraints struct {
+	// Whether a client that does not understand the limits has to refuse the certificate.
+	// +optional
+	Critical bool `json:"critical,omitempty"`
+
+	// Names that may be signed.
+	// +optional
+	Permitted *NameConstraintItem `json:"permitted,omitempty"`
+
+	// Names that may not be signed, even if they are permitted.
+	// +optional
+	Excluded *NameConstraintItem `json:"excluded,omitempty"`
+}
+
+// NameConstraintItem is a set of names, by type.
+type NameConstraintItem struct {
+	// Domains, with all below them.
+	// +optional
+	// +listType=atomic
+	DNSDomains []string `json:"dnsDomains,omitempty"`
+
+	// IP address ranges, in CIDR form.
+	// +optional
+	// +listType=atomic
+	IPRanges []string `json:"ipRanges,omitempty"`
+
+	// E-mail addresses, or domains of them.
+	// +optional
+	// +listType=atomic
+	EmailAddresses []string `json:"emailAddresses,omitempty"`
+
+	// Domains of URIs.
+	// +optional
+	// +listType=atomic
+	URIDomains []string `json:"uriDomains,omitempty"`
+}

@@ -1,0 +1,140 @@
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	cmmeta "chancery.dev/api/meta/v1"
+)
+
+// CertificateRequest asks an issuer, once, for a certificate. Its spec cannot be changed.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced,shortName={cr,crs},categories=cert-manager
+// +kubebuilder:selectablefield:JSONPath=`.spec.issuerRef.group`
+// +kubebuilder:selectablefield:JSONPath=`.spec.issuerRef.kind`
+// +kubebuilder:selectablefield:JSONPath=`.spec.issuerRef.name`
+// +kubebuilder:printcolumn:name="Approved",type=string,JSONPath=`.status.conditions[?(@.type == "Approved")].status`
+// +kubebuilder:printcolumn:name="Denied",type=string,JSONPath=`.status.conditions[?(@.type == "Denied")].status`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type == "Ready")].status`
+// +kubebuilder:printcolumn:name="Issuer",type=string,JSONPath=`.spec.issuerRef.name`
+// +kubebuilder:printcolumn:name="Requester",type=string,JSONPath=`.spec.username`
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type == "Ready")].message`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type CertificateRequest struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// What to sign, and by whom.
+	// +optional
+	Spec CertificateRequestSpec `json:"spec,omitzero"`
+
+	// How the request stands.
+	// +optional
+	Status CertificateRequestStatus `json:"status,omitzero"`
+}
+
+// CertificateRequestList is a list of CertificateRequests.
+// +kubebuilder:object:root=true
+type CertificateRequestList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+
+	Items []CertificateRequest `json:"items"`
+}
+
+// CertificateRequestSpec says what to sign, and by whom.
+type CertificateRequestSpec struct {
+	// Lifetime to ask for. The issuer may give another.
+	// +optional
+	Duration *metav1.Duration `json:"duration,omitempty"`
+
+	// Issuer that signs.
+	IssuerRef cmmeta.IssuerReference `json:"issuerRef"`
+
+	// Certificate signing request (RFC 2986), PEM encoded.
+	Request []byte `json:"request"`
+
+	// Whether the certificate may sign others. It must agree with the signing request.
+	// +optional
+	IsCA bool `json:"isCA,omitempty"`
+
+	// What the key may be used for. It must agree with the signing request where that says so too.
+	// +optional
+	// +listType=atomic
+	Usages []KeyUsage `json:"usages,omitempty"`
+
+	// Name of the user who made the request. Filled in by the API server.
+	// +optional
+	Username string `json:"username,omitempty"`
+
+	// Unique id of the user who made the request. Filled in by the API server.
+	// +optional
+	UID string `json:"uid,omitempty"`
+
+	// Groups of the user who made the request. Filled in by the API server.
+	// +optional
+	// +listType=atomic
+	Groups []string `json:"groups,omitempty"`
+
+	// Further attributes of the user who made the request. Filled in by the API server.
+	// +optional
+	Extra map[string][]string `json:"extra,omitempty"`
+}
+
+// CertificateRequestConditionType names a condition of a CertificateRequest.
+type CertificateRequestConditionType string
+
+// The conditions of a CertificateRequest.
+const (
+	// CertificateRequestConditionReady says whether the certificate is issued.
+	CertificateRequestConditionReady CertificateRequestConditionType = "Ready"
+	// CertificateRequestConditionInvalidRequest says that the request can never be signed as it stands.
+	CertificateRequestConditionInvalidRequest CertificateRequestConditionType = "InvalidRequest"
+	// CertificateRequestConditionApproved says that the request may be signed. It is only ever True.
+	CertificateRequestConditionApproved CertificateRequestConditionType = "Approved"
+	// CertificateRequestConditionDenied says that the request must not be signed. It is only ever True.
+	CertificateRequestConditionDenied CertificateRequestConditionType = "Denied"
+)
+
+// CertificateRequestStatus says how a request stands.
+type CertificateRequestStatus struct {
+	// Conditions of the request: Ready, Approved, Denied and InvalidRequest.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []CertificateRequestCondition `json:"conditions,omitempty"`
+
+	// Issued chain, PEM encoded, leaf first, without the self-signed root.
+	// +optional
+	Certificate []byte `json:"certificate,omitempty"`
+
+	// Certificate of the signing authority, PEM encoded, where it is known.
+	// +optional
+	CA []byte `json:"ca,omitempty"`
+
+	// When the request failed.
+	// +optional
+	FailureTime *metav1.Time `json:"failureTime,omitempty"`
+}
+
+// CertificateRequestCondition is one condition of a CertificateRequest.
+type CertificateRequestCondition struct {
+	// Type of the condition: Ready, Approved, Denied or InvalidRequest.
+	Type CertificateRequestConditionType `json:"type"`
+
+	// Whether the condition holds.
+	Status cmmeta.ConditionStatus `json:"status"`
+
+	// When the status of the condition last changed.
+	// +optional
+	LastTransitionTime *metav1.Time `json:"lastTransitionTime,omitempty"`
+
+	// Why the condition is what it is, in one word.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// Why the condition is what it is, for people.
+	// +optional
+	Message string `json:"message,omitempty"`
+}

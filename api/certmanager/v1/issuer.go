@@ -1,0 +1,187 @@
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+)
+
+// GenericIssuer is an Issuer or a ClusterIssuer.
+// +kubebuilder:object:generate=false
+type GenericIssuer interface {
+	metav1.Object
+	runtime.Object
+
+	// GetSpec returns the issuer's own spec, not a copy.
+	GetSpec() *IssuerSpec
+	// GetStatus returns the issuer's own status, not a copy.
+	GetStatus() *IssuerStatus
+}
+
+// Issuer signs for the CertificateRequests of its namespace.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced,shortName=iss,categories=cert-manager
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type == "Ready")].status`
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type == "Ready")].message`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Issuer struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// How the issuer signs.
+	Spec IssuerSpec `json:"spec"`
+
+	// Whether the issuer is ready to sign.
+	// +optional
+	Status IssuerStatus `json:"status,omitzero"`
+}
+
+// GetSpec implements GenericIssuer.
+func (i *Issuer) GetSpec() *IssuerSpec { return &i.Spec }
+
+// GetStatus implements GenericIssuer.
+func (i *Issuer) GetStatus() *IssuerStatus { return &i.Status }
+
+// IssuerList is a list of Issuers.
+// +kubebuilder:object:root=true
+type IssuerList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+
+	Items []Issuer `json:"items"`
+}
+
+// ClusterIssuer signs for the CertificateRequests of all namespaces.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=ciss,categories=cert-manager
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type == "Ready")].status`
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type == "Ready")].message`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type ClusterIssuer struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// How the issuer signs.
+	Spec IssuerSpec `json:"spec"`
+
+	// Whether the issuer is ready to sign.
+	// +optional
+	Status IssuerStatus `json:"status,omitzero"`
+}
+
+// GetSpec implements GenericIssuer.
+func (i *ClusterIssuer) GetSpec() *IssuerSpec { return &i.Spec }
+
+// GetStatus implements GenericIssuer.
+func (i *ClusterIssuer) GetStatus() *IssuerStatus { return &i.Status }
+
+// ClusterIssuerList is a list of ClusterIssuers.
+// +kubebuilder:object:root=true
+type ClusterIssuerList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+
+	Items []ClusterIssuer `json:"items"`
+}
+
+// IssuerSpec says how an issuer signs: exactly one of its fields.
+type IssuerSpec struct {
+	// Sign by an ACME server, such as Let's Encrypt (RFC 8555).
+	// +optional
+	ACME *acmev1.ACMEIssuer `json:"acme,omitempty"`
+
+	// Sign with a certificate authority whose key is in a Secret.
+	// +optional
+	CA *CAIssuer `json:"ca,omitempty"`
+
+	// Sign by HashiCorp Vault's PKI engine.
+	// +optional
+	Vault *VaultIssuer `json:"vault,omitempty"`
+
+	// Sign each certificate with its own key.
+	// +optional
+	SelfSigned *SelfSignedIssuer `json:"selfSigned,omitempty"`
+
+	// Sign by CyberArk Certificate Manager (formerly Venafi).
+	// +optional
+	Venafi *VenafiIssuer `json:"venafi,omitempty"`
+}
+
+// SelfSignedIssuer signs each certificate with its own key.
+type SelfSignedIssuer struct {
+	// Addresses of revocation lists to put into certificates.
+	// +optional
+	// +listType=atomic
+	CRLDistributionPoints []string `json:"crlDistributionPoints,omitempty"`
+}
+
+// CAIssuer signs with a certificate authority whose key is in a Secret.
+type CAIssuer struct {
+	// Secret that holds the authority's chain and key, in tls.crt and tls.key.
+	SecretName string `json:"secretName"`
+
+	// Addresses of revocation lists to put into certificates.
+	// +optional
+	// +listType=atomic
+	CRLDistributionPoints []string `json:"crlDistributionPoints,omitempty"`
+
+	// Addresses of OCSP responders to put into certificates.
+	// +optional
+	// +listType=atomic
+	OCSPServers []string `json:"ocspServers,omitempty"`
+
+	// Addresses of the authority's own certificate to put into certificates.
+	// +optional
+	// +listType=atomic
+	IssuingCertificateURLs []string `json:"issuingCertificateURLs,omitempty"`
+}
+
+// IssuerConditionType names a condition of an Issuer or ClusterIssuer.
+type IssuerConditionType string
+
+// IssuerConditionReady says whether the issuer can sign.
+const IssuerConditionReady IssuerConditionType = "Ready"
+
+// IssuerStatus says whether an issuer is ready to sign.
+type IssuerStatus struct {
+	// Conditions of the issuer: Ready.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []IssuerCondition `json:"conditions,omitempty"`
+
+	// How the issuer is known to its ACME server.
+	// +optional
+	ACME *acmev1.ACMEIssuerStatus `json:"acme,omitempty"`
+}
+
+// IssuerCondition is one condition of an Issuer or ClusterIssuer.
+type IssuerCondition struct {
+	// Type of the condition: Ready.
+	Type IssuerConditionType `json:"type"`
+
+	// Whether the condition holds.
+	Status cmmeta.ConditionStatus `json:"status"`
+
+	// When the status of the condition last changed.
+	// +optional
+	LastTransitionTime *metav1.Time `json:"lastTransitionTime,omitempty"`
+
+	// Why the condition is what it is, in one word.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// Why the condition is what it is, for people.
+	// +optional
+	Message string `json:"message,omitempty"`
+
+	// Generation of the issuer that the condition was decided for.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+}

@@ -1,0 +1,219 @@
+package v1
+
+import (
+	acmev1 "chancery.dev/api/acme/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+)
+
+// Mount paths and Secret keys that a Vault or Venafi issuer means where it leaves them empty
+// (spec §1.3.4, §1.3.5).
+const (
+	DefaultVaultTokenKey            = "token"
+	DefaultVaultAppRolePath         = "approle"
+	DefaultVaultClientCertMountPath = "/v1/auth/cert"
+	DefaultVaultKubernetesMountPath = "/v1/auth/kubernetes"
+	DefaultVaultAWSMountPath        = "/v1/auth/aws"
+	DefaultVenafiCloudTokenKey      = "api-key"
+)
+
+// VaultIssuer signs by HashiCorp Vault's PKI engine.
+type VaultIssuer struct {
+	// How to log in: one of its fields.
+	Auth VaultAuth `json:"auth"`
+
+	// Address of the server.
+	Server string `json:"server"`
+
+	// Name that the server's certificate has to be for, where it differs from the address.
+	// +optional
+	ServerName string `json:"serverName,omitempty"`
+
+	// Path that signs, for example pki/sign/role.
+	Path string `json:"path"`
+
+	// Vault namespace.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+
+	// Certificates, PEM encoded, that the server's own certificate is verified with. Excludes
+	// caBundleSecretRef.
+	// +optional
+	CABundle []byte `json:"caBundle,omitempty"`
+
+	// Secret that holds the certificates that the server's own certificate is verified with. The key
+	// defaults to ca.crt. Excludes caBundle.
+	// +optional
+	CABundleSecretRef *cmmeta.SecretKeySelector `json:"caBundleSecretRef,omitempty"`
+
+	// Secret that holds the certificate to show to the server. The key defaults to tls.crt. Needs
+	// clientKeySecretRef.
+	// +optional
+	ClientCertSecretRef *cmmeta.SecretKeySelector `json:"clientCertSecretRef,omitempty"`
+
+	// Secret that holds the key of that certificate. The key defaults to tls.key. Needs
+	// clientCertSecretRef.
+	// +optional
+	ClientKeySecretRef *cmmeta.SecretKeySelector `json:"clientKeySecretRef,omitempty"`
+}
+
+// VaultAuth logs in to Vault: by one of its fields.
+type VaultAuth struct {
+	// Secret that holds a token. The key defaults to token.
+	// +optional
+	TokenSecretRef *cmmeta.SecretKeySelector `json:"tokenSecretRef,omitempty"`
+
+	// Log in by an AppRole.
+	// +optional
+	AppRole *VaultAppRole `json:"appRole,omitempty"`
+
+	// Log in by a TLS client certificate.
+	// +optional
+	ClientCertificate *VaultClientCertificateAuth `json:"clientCertificate,omitempty"`
+
+	// Log in by the token of a service account.
+	// +optional
+	Kubernetes *VaultKubernetesAuth `json:"kubernetes,omitempty"`
+
+	// Log in by an identity of AWS.
+	// +optional
+	AWS *VaultAWSAuth `json:"aws,omitempty"`
+}
+
+// VaultAppRole logs in by an AppRole.
+type VaultAppRole struct {
+	// Where the AppRole method is mounted, for example approle.
+	Path string `json:"path"`
+
+	// Identifier of the role.
+	RoleID string `json:"roleId"`
+
+	// Secret that holds the role's secret id. The key is required.
+	SecretRef cmmeta.SecretKeySelector `json:"secretRef"`
+}
+
+// VaultClientCertificateAuth logs in by a TLS client certificate.
+type VaultClientCertificateAuth struct {
+	// Where the method is mounted. /v1/auth/cert by default.
+	// +optional
+	Path string `json:"mountPath,omitempty"`
+
+	// Secret, of type kubernetes.io/tls, that holds the certificate. Without it, the one of
+	// clientCertSecretRef is shown.
+	// +optional
+	SecretName string `json:"secretName,omitempty"`
+
+	// Name of the role. Without it, Vault finds one that matches.
+	// +optional
+	Name string `json:"name,omitempty"`
+}
+
+// VaultKubernetesAuth logs in by the token of a service account: with exactly one of secretRef and
+// serviceAccountRef.
+type VaultKubernetesAuth struct {
+	// Where the method is mounted. /v1/auth/kubernetes by default.
+	// +optional
+	Path string `json:"mountPath,omitempty"`
+
+	// Secret that holds a service account's token. The key defaults to token.
+	// +optional
+	SecretRef cmmeta.SecretKeySelector `json:"secretRef,omitzero"`
+
+	// Service account to ask a token for.
+	// +optional
+	ServiceAccountRef *acmev1.ServiceAccountRef `json:"serviceAccountRef,omitempty"`
+
+	// Name of the role.
+	Role string `json:"role"`
+}
+
+// VaultAWSAuth logs in by an identity of AWS.
+type VaultAWSAuth struct {
+	// Where the method is mounted. /v1/auth/aws by default.
+	// +optional
+	Path string `json:"mountPath,omitempty"`
+
+	// Name of the role.
+	Role string `json:"role"`
+
+	// Region that signs the request.
+	// +optional
+	Region string `json:"region,omitempty"`
+
+	// Service account whose token is exchanged for an AWS identity. Needs iamRoleArn. Without it, ambient
+	// credentials are used.
+	// +optional
+	ServiceAccountRef *acmev1.ServiceAccountRef `json:"serviceAccountRef,omitempty"`
+
+	// AWS role that the service account's token is exchanged for.
+	// +optional
+	IAMRoleARN string `json:"iamRoleArn,omitempty"`
+
+	// Value of the header X-Vault-AWS-IAM-Server-ID, where Vault asks for it.
+	// +optional
+	VaultHeaderValue string `json:"vaultHeaderValue,omitempty"`
+}
+
+// VenafiIssuer signs by CyberArk Certificate Manager (formerly Venafi): by exactly one of tpp, cloud and
+// ngts.
+type VenafiIssuer struct {
+	// Policy zone.
+	Zone string `json:"zone"`
+
+	// Certificate Manager, Self-Hosted (formerly Trust Protection Platform).
+	// +optional
+	TPP *VenafiTPP `json:"tpp,omitempty"`
+
+	// Certificate Manager, SaaS (formerly Venafi as a Service).
+	// +optional
+	Cloud *VenafiCloud `json:"cloud,omitempty"`
+
+	// Next-generation trust security.
+	// +optional
+	NGTS *VenafiNGTS `json:"ngts,omitempty"`
+}
+
+// VenafiTPP reaches Certificate Manager, Self-Hosted.
+type VenafiTPP struct {
+	// Address of the vedsdk API.
+	URL string `json:"url"`
+
+	// Secret that holds access-token, or username and password.
+	CredentialsRef cmmeta.LocalObjectReference `json:"credentialsRef"`
+
+	// Certificates, PEM encoded, that the server's own certificate is verified with. Excludes
+	// caBundleSecretRef.
+	// +optional
+	CABundle []byte `json:"caBundle,omitempty"`
+
+	// Secret that holds the certificates that the server's own certificate is verified with. The key
+	// defaults to ca.crt. Excludes caBundle.
+	// +optional
+	CABundleSecretRef *cmmeta.SecretKeySelector `json:"caBundleSecretRef,omitempty"`
+}
+
+// VenafiCloud reaches Certificate Manager, SaaS.
+type VenafiCloud struct {
+	// Address of the API, where it is not the usual one.
+	// +optional
+	URL string `json:"url,omitempty"`
+
+	// Secret that holds the API key. The key defaults to api-key.
+	APITokenSecretRef cmmeta.SecretKeySelector `json:"apiTokenSecretRef"`
+}
+
+// VenafiNGTS reaches next-generation trust security.
+type VenafiNGTS struct {
+	// Address of the API, where it is not the usual one.
+	// +optional
+	URL string `json:"url,omitempty"`
+
+	// Address that gives tokens, where it is not the usual one.
+	// +optional
+	TokenEndpoint string `json:"tokenEndpoint,omitempty"`
+
+	// Identifier of the tenant service group.
+	TSGID string `json:"tsgID"`
+
+	// Secret that holds client-id and client-secret.
+	CredentialsRef cmmeta.LocalObjectReference `json:"credentialsRef"`
+}

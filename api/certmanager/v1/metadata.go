@@ -1,0 +1,72 @@
+package v1
+
+// Labels of Secrets (spec appendix A).
+const (
+	// ManagedSecretLabel marks Secrets that the controller keeps in full in its cache.
+	ManagedSecretLabel = "controller.cert-manager.io/fao"
+	// NextPrivateKeyLabel marks a Secret that holds the key of an issuance under way.
+	NextPrivateKeyLabel = "cert-manager.io/next-private-key"
+	// LabelTrue is the value of both.
+	LabelTrue = "true"
+)
+
+// Annotations that tie requests, Secrets and Certificates together (spec appendix A). Those that name an
+// issuer or a name are on the Secret of a Certificate, and are read from an Ingress or Gateway too.
+const (
+	CertificateNameAnnotation       = "cert-manager.io/certificate-name"
+	CertificateRevisionAnnotation   = "cert-manager.io/certificate-revision"
+	PrivateKeySecretNameAnnotation  = "cert-manager.io/private-key-secret-name"
+	IssueTemporaryAnnotation        = "cert-manager.io/issue-temporary-certificate"
+	AllowDirectInjectionAnnotation  = "cert-manager.io/allow-direct-injection"
+	IssuerNameAnnotation            = "cert-manager.io/issuer-name"
+	IssuerKindAnnotation            = "cert-manager.io/issuer-kind"
+	IssuerGroupAnnotation           = "cert-manager.io/issuer-group"
+	CommonNameAnnotation            = "cert-manager.io/common-name"
+	AltNamesAnnotation              = "cert-manager.io/alt-names"
+	IPSANsAnnotation                = "cert-manager.io/ip-sans"
+	URISANsAnnotation               = "cert-manager.io/uri-sans"
+	EmailSANsAnnotation             = "cert-manager.io/email-sans"
+	OrganizationsAnnotation         = "cert-manager.io/subject-organizations"
+	OrganizationalUnitsAnnotation   = "cert-manager.io/subject-organizationalunits"
+	CountriesAnnotation             = "cert-manager.io/subject-countries"
+	ProvincesAnnotation             = "cert-manager.io/subject-provinces"
+	LocalitiesAnnotation            = "cert-manager.io/subject-localities"
+	PostalCodesAnnotation           = "cert-manager.io/subject-postalcodes"
+	StreetAddressesAnnotation       = "cert-manager.io/subject-streetaddresses"
+	SubjectSerialNumberAnnotation   = "cert-manager.io/subject-serialnumber"
+	VenafiCustomFieldsAnnotation    = "venafi.cert-manager.io/custom-fields"
+	VenafiPickupIDAnnotation        = "venafi.cert-manager.io/pickup-id"
+	CSRDurationAnnotation           = "experimental.cert-manager.io/request-duration"
+	CSRIsCAAnnotation               = "experimental.cert-manager.io/request-is-ca"
+	CSRPrivateKeyAnnotation         = "experimental.cert-manager.io/private-key-secret-name"
+	CSRVenafiCustomFieldsAnnotation = "venafi.experimental.cert-manager.io/custom-fields"
+	CSRVenafiPickupIDAnnotation     = "venafi.experimental.cert-manager.io/pickup-id"
+)
+
+// Annotations of an Ingress or Gateway that ask for a Certificate (spec §6).
+const (
+	IngressIssuerAnnotation               = "cert-manager.io/issuer"
+	IngressClusterIssuerAnnotation        = "cert-manager.io/cluster-issuer"
+	IngressTLSACMEAnnotation              = "kubernetes.io/tls-acme"
+	IngressDurationAnnotation             = "cert-manager.io/duration"
+	IngressRenewBeforeAnnotation          = "cert-manager.io/renew-before"
+	IngressRenewBeforePercentAnnotation   = "cert-manager.io/renew-before-percentage"
+	IngressUsagesAnnotation               = "cert-manager.io/usages"
+	IngressRevisionHistoryLimitAnnotation = "cert-manager.io/revision-history-limit"
+	IngressKeyAlgorithmAnnotation         = "cert-manager.io/private-key-algorithm"
+	IngressKeyEncodingAnnotation          = "cert-manager.io/private-key-encoding"
+	IngressKeySizeAnnotation              = "cert-manager.io/private-key-size"
+	IngressKeyRotationPolicyAnnotation    = "cert-manager.io/private-key-rotation-policy"
+	IngressSecretTemplateAnnotation       = "cert-manager.io/secret-template"
+	GatewayIgnoreListenersAnnotation      = "cert-manager.io/ignore-tls-listeners"
+)
+
+// Keys of a certificate's Secret beside those of kubernetes.io/tls (spec §2.4).
+const (
+	PKCS12KeystoreKey   = "keystore.p12"
+	PKCS12TruststoreKey = "truststore.p12"
+	JKSKeystoreKey      = "keystore.jks"
+	JKSTruststoreKey    = "truststore.jks"
+	DERKeyKey           = "key.der"
+	CombinedPEMKey      = "tls-combined.pem"
+)
