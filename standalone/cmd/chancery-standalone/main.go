@@ -1,0 +1,36 @@
+// Command chancery-standalone is Chancery for a machine without a cluster: a Kubernetes API server, etcd and Chancery's
+// controllers in one process. It is not a way to run workloads: there are no nodes.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// After the first signal the second one has its default effect: an impatient user can always leave.
+	context.AfterFunc(ctx, stop)
+	if err := newCommand().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+func newCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "chancery-standalone",
+		Short:         "Chancery with its own Kubernetes API server, for a machine without a cluster",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(newUpCommand(), newKubeconfigCommand())
+	return root
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"chancery.dev/standalone/controlplane"
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+)
+
+// upOptions are the flags of `up`.
+type upOptions struct {
+	controlplane.Options
+	controllers    bool
+	exitWithParent bool
+}
+
+func newUpCommand() *cobra.Command {
+	var o upOptions
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Run the control plane and the controllers until stopped",
+		Long: `Run a Kubernetes API server with etcd, and Chancery's controllers, until SIGINT or SIGTERM.
+
+It listens on loopback only. Everything it knows is in the data directory; a restart finds it there.
+When all is ready, the kubeconfig appears (mode 0600) and a line "ready" is printed.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return up(cmd.Context(), o, cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	addDataDirFlag(cmd, &o.DataDir)
+	f.StringVar(&o.KubeconfigPath, "kubeconfig-out", "", "file to write the administrator's kubeconfig to (default: kubeconfig in the data directory)")
+	f.StringVar(&o.BindAddress, "bind-address", "127.0.0.1", "loopback address to serve the Kubernetes API on")
+	f.IntVar(&o.SecurePort, "secure-port", 0, "port to serve the Kubernetes API on; 0 takes the previous run's port if it is free, else any")
+	f.BoolVar(&o.controllers, "controllers", true, "run Chancery's controllers too; false runs the control plane alone")
+	f.BoolVar(&o.UnsafeNoFsync, "unsafe-no-fsync", false, "do not wait for the disk: faster, loses data when the machine (not the process) dies; for tests")
+	f.BoolVar(&o.exitWithParent, "exit-with-parent", false, "stop when standard input ends; standard input must be a pipe that the parent process holds open")
+	return cmd
+}
+
+// up runs until ctx is done or a part fails.
+func up(ctx context.Context, o upOptions, out io.Writer) error {
+	if o.exitWithParent {
+		var err error
+		if ctx, err = withParent(ctx, os.Stdin); err != nil {
+			return err
+		}
+	}
+	if err := defaultDataDir(&o.DataDir); err != nil {
+		return err
+	}
+	began := time.Now()
+	cp, err := controlplane.Start(ctx, o.Options)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil // stopped by the user before it was ready
+		}
+		return err
+	}
+	ready := func() { announce(out, cp, time.Since(began)) }
+	failure := make(chan error, 1)
+	if o.controllers {
+		go func() { failure <- startControllers(ctx, cp, o, ready) }()
+	} else {
+		ready()
+	}
+	select {
+	case <-cp.Done():
+	case err = <-failure:
+	}
+	return errors.Join(err, cp.Stop())
+}
+
+// startControllers gives Chancery's controllers the identity of their service account, not the administrator's.
+func startControllers(ctx context.Context, cp *controlplane.ControlPlane, o upOptions, ready func()) error {
+	user, groups := controlplane.ServiceAccount(controllersNamespace, controllersServiceAccount)
+	config, err := cp.ClientFor(user, groups...)
+	if err != nil {
+		return err
+	}
+	return runControllers(ctx, config, controllerOptions{Admin: cp.Config(), DataDir: o.DataDir, Ready: ready})
+}
+
+// announce tells the user how to go on, and scripts that it is time to.
+func announce(out io.Writer, cp *controlplane.ControlPlane, took time.Duration) {
+	fmt.Fprintf(out, `Kubernetes %s is ready at %s after %.1fs.
+
+  export KUBECONFIG=%s
+  kubectl get namespaces
+
+Its log is %s. Stop it with Ctrl-C.
+ready
+`, controlplane.KubernetesVersion, cp.Config().Host, took.Seconds(), shellQuote(cp.KubeconfigPath()), cp.LogPath())
+}
+
+// withParent returns a context that ends when stdin does. The kernel closes the parent's end of the pipe however the parent
+// dies, also by SIGKILL, and on every system; PR_SET_PDEATHSIG would be Linux only and follows a thread of the parent.
+func withParent(ctx context.Context, stdin *os.File) (context.Context, error) {
+	info, err := stdin.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("--exit-with-parent: standard input: %w", err)
+	}
+	if info.Mode()&(os.ModeNamedPipe|os.ModeSocket) == 0 {
+		return nil, errors.New("--exit-with-parent needs a pipe as standard input, which the parent process holds open: " +
+			"start this command with a pipe (in Go, exec.Cmd's StdinPipe), or leave the flag out")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer cancel()
+		_, _ = io.Copy(io.Discard, stdin)
+	}()
+	return ctx, nil
+}
+
+// controllerOptions are what the controllers need beside their own client.
+type controllerOptions struct {
+	// Admin may do everything. It is for installing definitions, policies and roles, not for the controllers.
+	Admin *rest.Config
+	// DataDir is the control plane's directory.
+	DataDir string
+	// Ready MUST be called once, when the controllers are serving.
+	Ready func()
+}
