@@ -126,7 +126,6 @@ func ofPackage(e ast.Expr, packages ...string) bool {
 func firstWrite(file *ast.File, v *ast.ValueSpec, name string) token.Pos {
 	found := token.NoPos
 	check := func(e ast.Expr) {
-		//nolint:staticcheck // SA1019: types would cost type-checking every module; the parser's resolution tells locals apart, which is all that is needed.
 		if id := rootIdent(e); id != nil && id.Name == name && (id.Obj == nil || id.Obj.Decl == v) && !found.IsValid() {
 			found = id.Pos()
 		}

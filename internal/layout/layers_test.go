@@ -56,15 +56,17 @@ var rooms = []room{
 	{layer: 7, path: "internal/solver/dns01/provider/webhook", why: "the webhook API"},
 	{layer: 7, path: "internal/solver/dns01/provider/exec", why: "a process or socket, JSON lines"},
 
-	{layer: 8, path: "internal/app", why: "configuration and the one wiring list"},
+	{layer: 8, path: "internal/solver/dns01/provider", why: "chooses the provider that a configuration names"},
 
-	{layer: 9, path: "internal/cli", why: "the user's commands"},
-	{layer: 9, path: "internal/rig/pebble", why: "an ACME server in process", rig: true},
-	{layer: 9, path: "internal/rig/dnsserver", why: "an authoritative DNS server in process", rig: true},
+	{layer: 9, path: "internal/app", why: "configuration and the one wiring list"},
 
-	{layer: 10, path: "internal/rig", why: "one control plane for all tests of a run", rig: true},
-	{layer: 10, path: "internal/layout", why: "this test"},
-	{layer: 10, path: "cmd/chancery", why: "main"},
+	{layer: 10, path: "internal/cli", why: "the user's commands"},
+	{layer: 10, path: "internal/rig/pebble", why: "an ACME server in process", rig: true},
+	{layer: 10, path: "internal/rig/dnsserver", why: "an authoritative DNS server in process", rig: true},
+
+	{layer: 11, path: "internal/rig", why: "one control plane for all tests of a run", rig: true},
+	{layer: 11, path: "internal/layout", why: "this test"},
+	{layer: 11, path: "cmd/chancery", why: "main"},
 }
 
 // outside lists what must not come into the root module, even by way of another
