@@ -1,0 +1,222 @@
+package acmeflow
+
+import (
+	"fmt"
+	"time"
+
+	acmev1 "chancery.dev/api/acme/v1"
+)
+
+// ChallengeStep is the one thing that a Challenge needs now. The order is that of
+// a validation.
+type ChallengeStep int
+
+const (
+	// ChallengeWait: nothing to do before Action.Wake or an event.
+	ChallengeWait ChallengeStep = iota
+	// ChallengeAddFinalizer: add the finalizer acmev1.ChallengeFinalizer and remove the legacy one. Local.
+	ChallengeAddFinalizer
+	// ChallengeFetch: POST-as-GET of spec.authorizationURL. External. Outcome: Authorization.
+	ChallengeFetch
+	// ChallengePresent: Solver.Present. External. Outcome: nothing but a Failure, if any: ErrorSolver,
+	// with RetryAfter if the solver says when.
+	ChallengePresent
+	// ChallengeCheck: Solver.Check. External. Outcome: nothing but a Failure, if any:
+	// ErrorNotYet; a timeout is one too.
+	ChallengeCheck
+	// ChallengeAccept: POST {} to spec.url. External. Outcome: nothing but a Failure, if any.
+	ChallengeAccept
+	// ChallengeCleanUp: Solver.CleanUp. External. Outcome: nothing but a Failure, if any: ErrorSolver.
+	ChallengeCleanUp
+	// ChallengeRemoveFinalizer: remove our finalizers, both names. Local.
+	ChallengeRemoveFinalizer
+	// ChallengeDone: nothing will ever be needed again; Memory may be dropped.
+	ChallengeDone
+)
+
+// String returns the name of the step.
+func (s ChallengeStep) String() string {
+	names := [...]string{
+		"Wait", "AddFinalizer", "Fetch", "Present", "Check", "Accept", "CleanUp", "RemoveFinalizer", "Done",
+	}
+	if s < 0 || int(s) >= len(names) {
+		return fmt.Sprintf("ChallengeStep(%d)", int(s))
+	}
+	return names[s]
+}
+
+// External reports whether the step leaves the cluster and has an outcome.
+func (s ChallengeStep) External() bool {
+	switch s {
+	case ChallengeFetch, ChallengePresent, ChallengeCheck, ChallengeAccept, ChallengeCleanUp:
+		return true
+	default:
+		return false
+	}
+}
+
+// ChallengeState is all that decides about a Challenge.
+type ChallengeState struct {
+	// Challenge is the object, own writes included. It is not changed.
+	Challenge *acmev1.Challenge
+	// Issuer is the one that the Challenge names.
+	Issuer Issuer
+	// Account is the issuer's.
+	Account Account
+	// NamespaceTerminating is set while the Challenge's namespace is being deleted.
+	NamespaceTerminating bool
+	// Memory is what this process has learned from outcomes.
+	Memory ChallengeMemory
+	// Settings are the configurable times.
+	Settings Settings
+}
+
+// ChallengeAction is what to do for a Challenge.
+type ChallengeAction struct {
+	// Status is to be written first, as a whole; nil if it has not changed.
+	Status *acmev1.ChallengeStatus
+	// Step is to be done then.
+	Step ChallengeStep
+	// Event is to be emitted; may be nil.
+	Event *Event
+	// Wake is when to decide again at the latest; zero if only an event helps.
+	Wake time.Time
+
+	// Yield, Ready and NotBefore go to the scheduler after every decision
+	// (schedule.Challenge has fields of the same names): whether others may have the
+	// slot; whether a parked challenge is first in line; when a start makes sense at the earliest.
+	Yield bool
+	// Ready: see Yield.
+	Ready bool
+	// NotBefore: see Yield.
+	NotBefore time.Time
+}
+
+// ChallengeOutcome is what an external step came back with.
+type ChallengeOutcome struct {
+	// Step is the one that came back.
+	Step ChallengeStep
+	// At is when.
+	At time.Time
+	// Jitter in [0,1) spreads retries.
+	Jitter float64
+	// Failure is nil if the step succeeded.
+	Failure *Failure
+	// Authorization is the answer to ChallengeFetch.
+	Authorization *RemoteAuthorization
+}
+
+// ChallengeMemory is what a process has learned from outcomes. The zero value
+// knows nothing.
+type ChallengeMemory struct {
+	// Flying is the external step under way since Since; ChallengeWait for none.
+	Flying ChallengeStep
+	// Since is when Flying started.
+	Since time.Time
+	// Authorization is what the CA last showed at FetchedAt; nil if never.
+	Authorization *RemoteAuthorization
+	// FetchedAt is when.
+	FetchedAt time.Time
+	// Presented is when Present last came back well; zero if never.
+	Presented time.Time
+	// PresentTried is when Present last came back at all; zero if never.
+	PresentTried time.Time
+	// Checks counts failed self checks in a row, CheckedAt is when the last came back,
+	// and NotYet is what it said.
+	Checks    int
+	CheckedAt time.Time
+	NotYet    string
+	// Passed is when the self check passed; zero if it has not.
+	Passed time.Time
+	// Accepted is when the CA was told to validate; zero if it was not.
+	Accepted time.Time
+	// Polls counts looks at the authorization since Accepted.
+	Polls int
+	// Refusal is a permanent refusal of Accept; what it means is seen in the authorization.
+	Refusal *Failure
+	// CleanedUp is set once CleanUp has succeeded.
+	CleanedUp bool
+	// CleanUpSince is when the first CleanUp came back; zero if none has.
+	CleanUpSince time.Time
+	// Failed is the last step if it failed, FailedAt when, Failure how, and Failures how
+	// many times in a row; Failure is nil after a success. Self checks are counted above.
+	Failed   ChallengeStep
+	FailedAt time.Time
+	Failure  *Failure
+	Failures int
+	// Jitter is the failed outcome's.
+	Jitter float64
+}
+
+// Started returns the memory with step under way.
+func (m ChallengeMemory) Started(step ChallengeStep, now time.Time) ChallengeMemory {
+	m.Flying, m.Since = step, now
+	return m
+}
+
+// After returns the memory with what the outcome tells.
+func (m ChallengeMemory) After(o ChallengeOutcome) ChallengeMemory {
+	m.Flying, m.Since = ChallengeWait, time.Time{}
+	switch o.Step {
+	case ChallengeCheck:
+		return m.checked(o)
+	case ChallengePresent:
+		m.PresentTried = o.At
+	case ChallengeCleanUp:
+		if m.CleanUpSince.IsZero() {
+			m.CleanUpSince = o.At
+		}
+	case ChallengeFetch:
+		if o.Failure == nil && o.Authorization == nil {
+			o.Failure = &Failure{Class: ErrorUnavailable, Detail: "the ACME server sent no authorization"}
+		}
+	}
+	if o.Failure != nil {
+		return m.afterFailure(o)
+	}
+	m.Failed, m.FailedAt, m.Failure, m.Failures, m.Jitter = ChallengeWait, time.Time{}, nil, 0, 0
+	switch o.Step {
+	case ChallengeFetch:
+		m.Authorization, m.FetchedAt = o.Authorization, o.At
+		if !m.Accepted.IsZero() {
+			m.Polls++
+		}
+	case ChallengePresent:
+		m.Presented = o.At
+	case ChallengeAccept:
+		m.Accepted, m.Polls, m.Refusal = o.At, 0, nil
+		m.Authorization = nil
+	case ChallengeCleanUp:
+		m.CleanedUp = true
+	}
+	return m
+}
+
+func (m ChallengeMemory) checked(o ChallengeOutcome) ChallengeMemory {
+	m.CheckedAt = o.At
+	if o.Failure == nil {
+		m.Passed, m.Checks, m.NotYet = o.At, 0, ""
+		return m
+	}
+	m.Checks++
+	m.NotYet = o.Failure.Detail
+	return m
+}
+
+func (m ChallengeMemory) afterFailure(o ChallengeOutcome) ChallengeMemory {
+	if o.Step == ChallengeAccept && !retriable(o.Failure.Class) {
+		// The CA refuses what it has already begun, too: the authorization tells.
+		m.Refusal, m.Authorization = o.Failure, nil
+		return m
+	}
+	if m.Failed != o.Step {
+		m.Failures = 0
+	}
+	if o.Step == ChallengeAccept {
+		// The CA may have acted although its answer was lost.
+		m.Authorization = nil
+	}
+	m.Failed, m.FailedAt, m.Failure, m.Jitter = o.Step, o.At, o.Failure, o.Jitter
+	m.Failures++
+	return m
+}

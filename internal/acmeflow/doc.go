@@ -1,0 +1,166 @@
+// Package acmeflow decides what an Order and a Challenge need next.
+//
+// It is pure: DecideOrder and DecideChallenge are total functions from what can
+// be observed, and the time, to exactly one step. They never call anybody,
+// never write, and never look at a clock. The law is RFC 8555 and spec §5.3 to
+// §5.7; mission rules 1 to 6 are kept here, but for the scheduling of rule 3,
+// which is internal/schedule's. The wire is internal/acme's, solving is
+// internal/solver's, and doing what is decided is internal/controller's.
+//
+// # The executor's contract
+//
+// For each Order and each Challenge the executor keeps a Memory (OrderMemory,
+// ChallengeMemory), by UID. Its zero value is what a new process starts with:
+// nothing that matters is only in memory. On every event, and at Action.Wake, the
+// executor observes a state, decides, and MUST do in this order:
+//
+//  1. Write Action.Status to the status subresource if it is not nil. It is the
+//     complete status. If the write fails, stop here and reconcile again.
+//  2. Do Action.Step. Steps that leave the cluster run in a flight, off the worker:
+//     call Memory.Started(step, now), return, and when the call has come back call
+//     Memory.After(outcome) and reconcile again. Every flight MUST end with an
+//     outcome (a timeout is an ErrorUnavailable). Steps that only write to the API
+//     server are done at once; when they have succeeded, reconcile on their watch
+//     event. A failed write is an error of the reconcile, not an outcome.
+//  3. Emit Action.Event if it is not nil, after 1 and local steps have succeeded.
+//  4. Reconcile at Action.Wake if it is not zero. With a zero Wake only an event
+//     helps: an outcome, a change of the object, its Challenges, its issuer or
+//     namespace, or of the account's park.
+//
+// A state MUST include the executor's own writes: if the cache lags behind what
+// was written, decide on what was written (or wait until the cache has caught
+// up). Decide is idempotent: asked again with the same state it decides the same.
+//
+// An outcome carries Step (which one came back), At, Jitter in [0,1) (drawn once for
+// that outcome), and either Failure or what the step's comment says. Classify
+// turns an ACME problem into the ErrorClass of a Failure. Whoever runs ACME calls also
+// parks the account on ErrorRateLimited, and on ErrorUnavailable with a RetryAfter, until
+// At+RetryAfter, and wakes what belongs to the account when the park begins and ends.
+package acmeflow
+
+import (
+	"time"
+
+	acmev1 "chancery.dev/api/acme/v1"
+)
+
+// Readiness is whether an issuer can be used. The order is that of trouble.
+type Readiness int
+
+const (
+	// IssuerReady: the issuer is ready and its ACME client is at hand.
+	IssuerReady Readiness = iota
+	// IssuerStarting: the issuer is ready, but this process has no client for it yet. An
+	// event follows soon; nothing is written.
+	IssuerStarting
+	// IssuerNotReady: its Ready condition is not True.
+	IssuerNotReady
+	// IssuerMissing: it does not exist, or is not an ACME issuer.
+	IssuerMissing
+)
+
+// Issuer is what is observed of the issuer that an object names.
+type Issuer struct {
+	// Readiness says whether the issuer can be used.
+	Readiness Readiness
+	// Message says why it is not ready; shown to people.
+	Message string
+	// Solvers are spec.acme.solvers.
+	Solvers []acmev1.ACMEChallengeSolver
+	// PreferredChain is spec.acme.preferredChain.
+	PreferredChain string
+}
+
+// Account is what is known of the issuer's ACME account.
+type Account struct {
+	// Thumbprint is that of the account key (RFC 8555 §8.1), base64url.
+	Thumbprint string
+	// ParkedUntil is when the CA wants to hear from the account again; zero or past
+	// for now.
+	ParkedUntil time.Time
+	// ParkedReason is what the CA said; shown to people.
+	ParkedReason string
+}
+
+// Settings are the configurable times.
+type Settings struct {
+	// CheckPeriod is how long a self check that keeps failing waits between tries
+	// (--dns01-check-retry-period).
+	CheckPeriod time.Duration
+	// CleanUpLimit is how long clean-up is tried before the finalizer is dropped.
+	CleanUpLimit time.Duration
+	// YieldAfter is how long a challenge may wait for one thing before others may
+	// have its slot.
+	YieldAfter time.Duration
+	// RepresentAfter is how long a self check fails before the answer is presented
+	// again, in case somebody took it away.
+	RepresentAfter time.Duration
+	// OrderRefresh is how long an Order waits without a look at the CA when the CA's
+	// expiry is not known.
+	OrderRefresh time.Duration
+}
+
+// DefaultSettings are those of the spec and of design.md.
+func DefaultSettings() Settings {
+	return Settings{
+		CheckPeriod:    10 * time.Second,
+		CleanUpLimit:   10 * time.Minute,
+		YieldAfter:     2 * time.Second,
+		RepresentAfter: 5 * time.Minute,
+		OrderRefresh:   time.Hour,
+	}
+}
+
+// Event is a Kubernetes event to emit about the object.
+type Event struct {
+	// Warning makes the event a Warning; else it is Normal.
+	Warning bool
+	// Reason is CamelCase (spec appendix B).
+	Reason string
+	// Message is for people.
+	Message string
+}
+
+// RemoteOrder is an order as the CA shows it (RFC 8555 §7.1.3).
+type RemoteOrder struct {
+	// URL, Finalize and Certificate are addresses; Certificate is empty until valid.
+	URL, Finalize, Certificate string
+	// Status is the CA's word: pending, ready, processing, valid or invalid.
+	Status string
+	// Authorizations are the addresses of the authorizations.
+	Authorizations []string
+	// Expires is when the CA gives the order up; zero if it does not say.
+	Expires time.Time
+	// Error is the problem of an invalid order; may be empty.
+	Error string
+	// RetryAfter is when to ask again; zero if the CA does not say.
+	RetryAfter time.Duration
+}
+
+// RemoteAuthorization is an authorization as the CA shows it (RFC 8555 §7.1.4).
+type RemoteAuthorization struct {
+	// URL is the address it was read from.
+	URL string
+	// Status is the CA's word: pending, valid, invalid, deactivated, expired or revoked.
+	Status string
+	// Identifier is the name or address to authorize, without "*.".
+	Identifier string
+	// Wildcard is set for an authorization of *.Identifier.
+	Wildcard bool
+	// Expires is when it ends; zero if the CA does not say.
+	Expires time.Time
+	// Challenges are all challenges offered, also of types without a solver.
+	Challenges []RemoteChallenge
+	// RetryAfter is when to ask again; zero if the CA does not say.
+	RetryAfter time.Duration
+}
+
+// RemoteChallenge is a challenge as the CA shows it (RFC 8555 §8).
+type RemoteChallenge struct {
+	// URL, Type (http-01, dns-01, …) and Token are as the CA gave them.
+	URL, Type, Token string
+	// Status is the CA's word: pending, processing, valid or invalid.
+	Status string
+	// Error is the problem of an invalid challenge; may be empty.
+	Error string
+}

@@ -1,0 +1,174 @@
+package acmeflow
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// ErrorClass says what kind of trouble a call came back with. What follows from
+// it depends on the step.
+type ErrorClass int
+
+const (
+	// ErrorBadNonce: the nonce was refused (RFC 8555 §6.5); the same call may go out at
+	// once.
+	ErrorBadNonce ErrorClass = iota + 1
+	// ErrorUnavailable: no answer, a broken one, or a 5xx.
+	ErrorUnavailable
+	// ErrorRateLimited: 429 or the problem rateLimited.
+	ErrorRateLimited
+	// ErrorSolver: a solver failed to present or to clean up.
+	ErrorSolver
+	// ErrorNotYet: a self check does not see the answer.
+	ErrorNotYet
+	// ErrorNotReady: 403 at finalize: the order is not (or no longer) ready
+	// (RFC 8555 §7.4).
+	ErrorNotReady
+	// ErrorReplaces: the CA refuses the replaces field (RFC 9773 §5).
+	ErrorReplaces
+	// ErrorMalformed: the problem malformed. Of a resource: the CA no longer knows it.
+	ErrorMalformed
+	// ErrorNotFound: 404 or 410.
+	ErrorNotFound
+	// ErrorPermanent: any other refusal: repeating does not cure it.
+	ErrorPermanent
+)
+
+// String returns the name of the class.
+func (c ErrorClass) String() string {
+	names := [...]string{
+		"None", "BadNonce", "Unavailable", "RateLimited", "Solver", "NotYet", "NotReady", "Replaces",
+		"Malformed", "NotFound", "Permanent",
+	}
+	if c < 0 || int(c) >= len(names) {
+		return fmt.Sprintf("ErrorClass(%d)", int(c))
+	}
+	return names[c]
+}
+
+// Failure is what a step came back with in place of a result.
+type Failure struct {
+	// Class says what kind of trouble it is.
+	Class ErrorClass
+	// Detail is for people. It SHOULD be the same each time the same thing happens: it
+	// is written to status.reason, and a reason that did not change is not written.
+	Detail string
+	// RetryAfter is how long the CA (or a fault.After) asks to wait; zero if it does
+	// not say.
+	RetryAfter time.Duration
+}
+
+// problemNamespace opens the problem types of RFC 8555 §6.7.
+const problemNamespace = "urn:ietf:params:acme:error:"
+
+// Classify finds the class of an ACME answer: its HTTP status (0 if there was
+// none), its problem type and its detail (both may be empty).
+func Classify(httpStatus int, problemType, detail string) ErrorClass {
+	problem := strings.TrimPrefix(problemType, problemNamespace)
+	switch {
+	case problem == "badNonce":
+		return ErrorBadNonce
+	case problem == "rateLimited" || httpStatus == 429:
+		return ErrorRateLimited
+	case httpStatus < 400 || httpStatus >= 500 || problem == "serverInternal":
+		return ErrorUnavailable
+	case problem == "alreadyReplaced" || (problem == "malformed" && strings.Contains(detail, "replaces")):
+		return ErrorReplaces
+	case problem == "orderNotReady":
+		return ErrorNotReady
+	case httpStatus == 404 || httpStatus == 410:
+		return ErrorNotFound
+	case problem == "malformed":
+		return ErrorMalformed
+	case httpStatus == 408:
+		return ErrorUnavailable
+	default:
+		return ErrorPermanent
+	}
+}
+
+const (
+	networkBackoff    = time.Second
+	maxNetworkBackoff = 5 * time.Minute
+	solverBackoff     = 2 * time.Second
+	maxSolverBackoff  = 5 * time.Minute
+	// freeNonceRetries is how many refused nonces in a row cost no delay.
+	freeNonceRetries = 5
+)
+
+// Backoff is how long to wait before the attempt after the given number of
+// failures in a row (1 for the first). Jitter in [0,1) spreads objects that failed
+// together. A RetryAfter is never undercut.
+func Backoff(f Failure, failures int, jitter float64) time.Duration {
+	failures = max(failures, 1)
+	var wait time.Duration
+	switch f.Class {
+	case ErrorBadNonce:
+		if failures <= freeNonceRetries {
+			return 0
+		}
+		wait = doubled(networkBackoff, failures-freeNonceRetries, maxNetworkBackoff)
+	case ErrorRateLimited:
+		wait = integrationGuide(failures)
+	case ErrorSolver:
+		wait = doubled(solverBackoff, failures, maxSolverBackoff)
+	case ErrorPermanent, ErrorNotFound, ErrorMalformed:
+		wait = maxSolverBackoff
+	default:
+		wait = doubled(networkBackoff, failures, maxNetworkBackoff)
+	}
+	if f.RetryAfter > 0 {
+		return f.RetryAfter + time.Duration(jitter*float64(min(f.RetryAfter/10, time.Minute)))
+	}
+	return wait*3/4 + time.Duration(jitter*float64(wait/2))
+}
+
+// integrationGuide is the retry schedule that Let's Encrypt's integration guide
+// asks for: 1 minute, 10 minutes, 100 minutes, then daily.
+func integrationGuide(failures int) time.Duration {
+	switch failures {
+	case 1:
+		return time.Minute
+	case 2:
+		return 10 * time.Minute
+	case 3:
+		return 100 * time.Minute
+	default:
+		return 24 * time.Hour
+	}
+}
+
+// doubled is base·2^(n-1), at most limit.
+func doubled(base time.Duration, n int, limit time.Duration) time.Duration {
+	d := base
+	for i := 1; i < n && d < limit; i++ {
+		d *= 2
+	}
+	return min(d, limit)
+}
+
+const (
+	firstPoll = 100 * time.Millisecond
+	maxPoll   = 5 * time.Second
+	// maxPollRetryAfter bounds what a CA may ask for between two polls: some say a day.
+	maxPollRetryAfter = 10 * time.Minute
+	firstCheck        = 250 * time.Millisecond
+)
+
+// PollDelay is how long to wait before the next poll of an authorization or an
+// order, given how many were made since the CA was asked to act and what its last
+// answer's Retry-After says. The first poll comes fast: a CA that is already done
+// has no reason to be waited for.
+func PollDelay(polls int, retryAfter time.Duration) time.Duration {
+	if retryAfter > 0 && polls > 0 {
+		return min(retryAfter, maxPollRetryAfter)
+	}
+	return doubled(firstPoll, polls+1, maxPoll)
+}
+
+// CheckDelay is how long to wait after the given number of failed self checks in
+// a row: ¼ s, doubling, settling at the period.
+func CheckDelay(failures int, period time.Duration) time.Duration {
+	return doubled(firstCheck, max(failures, 1), period)
+}

@@ -1,0 +1,277 @@
+package acmeflow
+
+import (
+	"fmt"
+	"time"
+
+	acmev1 "chancery.dev/api/acme/v1"
+)
+
+// OrderStep is the one thing that an Order needs now. The order is that of an
+// issuance.
+type OrderStep int
+
+const (
+	// OrderWait: nothing to do before Action.Wake or an event.
+	OrderWait OrderStep = iota
+	// OrderCreate: POST newOrder with Action.NewOrder. External. Outcome: Order.
+	OrderCreate
+	// OrderFetch: POST-as-GET of Action.URL, the order. External. Outcome: Order.
+	OrderFetch
+	// OrderFetchAuthorizations: POST-as-GET of all Action.URLs, in parallel. External.
+	// Outcome: Authorizations, all of them; or Failure if any failed.
+	OrderFetchAuthorizations
+	// OrderDeleteChallenges: delete the Challenges named in Action.Delete. Local. Not found is fine.
+	OrderDeleteChallenges
+	// OrderCreateChallenges: create Action.Challenges. Local. Already exists is fine.
+	OrderCreateChallenges
+	// OrderFinalize: POST Action.CSR to Action.URL. External. Outcome: Order. An answer of 403, whatever
+	// its problem type, is an ErrorNotReady.
+	OrderFinalize
+	// OrderDownload: POST-as-GET of Action.URL, the certificate. External. Outcome: Chains, the
+	// default chain first. Alternates are only fetched if Action.PreferredChain is not empty and
+	// ChainMatches does not hold for the default chain.
+	OrderDownload
+	// OrderDeactivate: deactivate the authorizations at Action.URLs (RFC 8555 §7.5.2), ignoring those that
+	// the CA no longer knows. External; if there is no client, the outcome is an
+	// ErrorPermanent. Outcome: nothing but a Failure, if any.
+	OrderDeactivate
+	// OrderDone: nothing will ever be needed again; Memory may be dropped.
+	OrderDone
+)
+
+// String returns the name of the step.
+func (s OrderStep) String() string {
+	names := [...]string{
+		"Wait", "Create", "Fetch", "FetchAuthorizations", "DeleteChallenges", "CreateChallenges",
+		"Finalize", "Download", "Deactivate", "Done",
+	}
+	if s < 0 || int(s) >= len(names) {
+		return fmt.Sprintf("OrderStep(%d)", int(s))
+	}
+	return names[s]
+}
+
+// External reports whether the step leaves the cluster and has an outcome.
+func (s OrderStep) External() bool {
+	switch s {
+	case OrderCreate, OrderFetch, OrderFetchAuthorizations, OrderFinalize, OrderDownload, OrderDeactivate:
+		return true
+	default:
+		return false
+	}
+}
+
+// OrderState is all that decides about an Order.
+type OrderState struct {
+	// Order is the object, own writes included. It is not changed.
+	Order *acmev1.Order
+	// Challenges are those that the Order controls, own writes included. They are not
+	// changed.
+	Challenges []*acmev1.Challenge
+	// Issuer is the one that the Order names.
+	Issuer Issuer
+	// Account is the issuer's.
+	Account Account
+	// Memory is what this process has learned from outcomes.
+	Memory OrderMemory
+	// Settings are the configurable times.
+	Settings Settings
+}
+
+// OrderAction is what to do for an Order.
+type OrderAction struct {
+	// Status is to be written first, as a whole; nil if it has not changed.
+	Status *acmev1.OrderStatus
+	// Step is to be done then.
+	Step OrderStep
+	// Event is to be emitted; may be nil.
+	Event *Event
+	// Wake is when to decide again at the latest; zero if only an event helps.
+	Wake time.Time
+
+	// NewOrder is the body for OrderCreate.
+	NewOrder NewOrder
+	// URL is what OrderFetch, OrderFinalize and OrderDownload call.
+	URL string
+	// URLs are what OrderFetchAuthorizations and OrderDeactivate call.
+	URLs []string
+	// CSR is DER, for OrderFinalize.
+	CSR []byte
+	// PreferredChain is for OrderDownload; may be empty.
+	PreferredChain string
+	// Challenges are to be created, complete with name, owner and finalizer.
+	Challenges []*acmev1.Challenge
+	// Delete names Challenges to delete.
+	Delete []string
+}
+
+// NewOrder is the body of a newOrder request (RFC 8555 §7.4, RFC 9773 §5).
+type NewOrder struct {
+	// Identifiers to authorize.
+	Identifiers []Identifier
+	// NotAfter asks for an end of validity; zero to leave it to the CA.
+	NotAfter time.Time
+	// Profile asks for a certificate profile; empty to leave it to the CA.
+	Profile string
+	// Replaces names the certificate that is replaced; may be empty.
+	Replaces string
+}
+
+// Identifier is a name to authorize (RFC 8555 §9.7.7, RFC 8738).
+type Identifier struct {
+	// Type is "dns" or "ip".
+	Type string
+	// Value is the name, with "*." for a wildcard, or the address.
+	Value string
+}
+
+// OrderOutcome is what an external step came back with.
+type OrderOutcome struct {
+	// Step is the one that came back.
+	Step OrderStep
+	// At is when.
+	At time.Time
+	// Jitter in [0,1) spreads retries.
+	Jitter float64
+	// Failure is nil if the step succeeded.
+	Failure *Failure
+	// Order is the answer to OrderCreate, OrderFetch and OrderFinalize.
+	Order *RemoteOrder
+	// Authorizations is the answer to OrderFetchAuthorizations.
+	Authorizations []RemoteAuthorization
+	// Chains is the answer to OrderDownload: PEM, the default chain first.
+	Chains [][]byte
+}
+
+// OrderMemory is what a process has learned from outcomes. The zero value knows
+// nothing.
+type OrderMemory struct {
+	// Flying is the external step under way since Since; OrderWait for none.
+	Flying OrderStep
+	// Since is when Flying started.
+	Since time.Time
+	// Remote is the order as last seen at RemoteAt; nil if never.
+	Remote *RemoteOrder
+	// RemoteAt is when.
+	RemoteAt time.Time
+	// Authorizations are those read, by URL.
+	Authorizations map[string]RemoteAuthorization
+	// Chains are the downloaded chains.
+	Chains [][]byte
+	// Failed is the last step if it failed, FailedAt when, Failure how, and Failures how
+	// many times in a row; Failure is nil after a success.
+	Failed   OrderStep
+	FailedAt time.Time
+	Failure  *Failure
+	Failures int
+	// Jitter is the failed outcome's.
+	Jitter float64
+	// Finalized is when finalize was accepted; zero if not.
+	Finalized time.Time
+	// Polls counts looks at the order since Finalized, or since finalize was refused.
+	Polls int
+	// Refused counts finalizes in a row that were answered "not ready".
+	Refused int
+	// Look asks for a look at the order before anything else.
+	Look bool
+	// WithoutReplaces is set once the CA has refused the replaces field.
+	WithoutReplaces bool
+}
+
+// Started returns the memory with step under way.
+func (m OrderMemory) Started(step OrderStep, now time.Time) OrderMemory {
+	m.Flying, m.Since = step, now
+	return m
+}
+
+// After returns the memory with what the outcome tells.
+func (m OrderMemory) After(o OrderOutcome) OrderMemory {
+	m.Flying, m.Since = OrderWait, time.Time{}
+	if o.Failure != nil {
+		return m.afterFailure(o)
+	}
+	m.Failed, m.FailedAt, m.Failure, m.Failures, m.Jitter = OrderWait, time.Time{}, nil, 0, 0
+	switch o.Step {
+	case OrderCreate, OrderFetch, OrderFinalize:
+		m = m.sawOrder(o)
+	case OrderFetchAuthorizations:
+		known := make(map[string]RemoteAuthorization, len(m.Authorizations)+len(o.Authorizations))
+		for url, a := range m.Authorizations {
+			known[url] = a
+		}
+		for _, a := range o.Authorizations {
+			known[a.URL] = a
+		}
+		m.Authorizations = known
+	case OrderDownload:
+		m.Chains = o.Chains
+	}
+	return m
+}
+
+func (m OrderMemory) sawOrder(o OrderOutcome) OrderMemory {
+	if o.Order == nil {
+		return m.afterFailure(OrderOutcome{
+			Step: o.Step, At: o.At, Jitter: o.Jitter,
+			Failure: &Failure{Class: ErrorUnavailable, Detail: "the ACME server sent no order"},
+		})
+	}
+	remote := *o.Order
+	if m.Remote != nil {
+		// Answers to finalize need not repeat what has been said before.
+		remote.URL = orElse(remote.URL, m.Remote.URL)
+		remote.Finalize = orElse(remote.Finalize, m.Remote.Finalize)
+		if remote.Expires.IsZero() {
+			remote.Expires = m.Remote.Expires
+		}
+		if len(remote.Authorizations) == 0 {
+			remote.Authorizations = m.Remote.Authorizations
+		}
+	}
+	m.Remote, m.RemoteAt, m.Look = &remote, o.At, false
+	switch o.Step {
+	case OrderFinalize:
+		m.Finalized, m.Polls, m.Refused = o.At, 0, 0
+	case OrderFetch:
+		m.Polls++
+	}
+	return m
+}
+
+func (m OrderMemory) afterFailure(o OrderOutcome) OrderMemory {
+	switch {
+	case o.Step == OrderCreate && o.Failure.Class == ErrorReplaces && !m.WithoutReplaces:
+		m.WithoutReplaces = true
+		return m
+	case o.Step == OrderFinalize && o.Failure.Class == ErrorNotReady:
+		m.Refused++
+		m.Polls, m.Look = 0, true
+	case o.Step == OrderFinalize && retriable(o.Failure.Class):
+		// The CA may have acted although its answer was lost: look first.
+		m.Polls, m.Look = 0, true
+	}
+	if m.Failed != o.Step {
+		m.Failures = 0
+	}
+	m.Failed, m.FailedAt, m.Failure, m.Jitter = o.Step, o.At, o.Failure, o.Jitter
+	m.Failures++
+	return m
+}
+
+// retriable reports whether the same call may work later.
+func retriable(c ErrorClass) bool {
+	switch c {
+	case ErrorBadNonce, ErrorUnavailable, ErrorRateLimited, ErrorSolver, ErrorNotYet:
+		return true
+	default:
+		return false
+	}
+}
+
+func orElse(s, fallback string) string {
+	if s == "" {
+		return fallback
+	}
+	return s
+}
