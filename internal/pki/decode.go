@@ -1,0 +1,111 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+)
+
+// How large a PEM text may be, in bytes, before nothing is decoded at all: decoding
+// costs more than linear time in hostile input (spec appendix C).
+const (
+	MaxCertificatePEM = 36500
+	MaxPrivateKeyPEM  = 13000
+	MaxChainPEM       = 95000
+	MaxBundlePEM      = 330000
+)
+
+const (
+	pemCertificate = "CERTIFICATE"
+	pemRequest     = "CERTIFICATE REQUEST"
+)
+
+func checkSize(what string, text []byte, limit int) error {
+	if len(text) > limit {
+		return fmt.Errorf("%s has %d bytes of PEM, more than the %d that are decoded", what, len(text), limit)
+	}
+	return nil
+}
+
+// DecodeCertificate reads the first certificate of a PEM text of at most
+// MaxCertificatePEM bytes.
+func DecodeCertificate(text []byte) (*x509.Certificate, error) {
+	certs, err := decodeCertificates("certificate", text, MaxCertificatePEM)
+	if err != nil {
+		return nil, err
+	}
+	return certs[0], nil
+}
+
+// DecodeChain reads the certificates of a PEM text of at most MaxChainPEM bytes:
+// one at least, in the order of the text.
+func DecodeChain(text []byte) ([]*x509.Certificate, error) {
+	return decodeCertificates("certificate chain", text, MaxChainPEM)
+}
+
+// DecodeBundle reads the certificates of a trust bundle of at most MaxBundlePEM bytes.
+func DecodeBundle(text []byte) ([]*x509.Certificate, error) {
+	return decodeCertificates("certificate bundle", text, MaxBundlePEM)
+}
+
+func decodeCertificates(what string, text []byte, limit int) ([]*x509.Certificate, error) {
+	if err := checkSize(what, text, limit); err != nil {
+		return nil, err
+	}
+	var certs []*x509.Certificate
+	for n := 1; ; n++ {
+		block, rest := pem.Decode(text)
+		if block == nil {
+			break
+		}
+		text = rest
+		if block.Type != pemCertificate {
+			return nil, fmt.Errorf("PEM block %d of the %s is a %.40q, not a CERTIFICATE", n, what, block.Type)
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("PEM block %d of the %s does not parse: %w", n, what, err)
+		}
+		certs = append(certs, cert)
+	}
+	if len(certs) == 0 {
+		return nil, fmt.Errorf("the %s has no PEM block CERTIFICATE", what)
+	}
+	return certs, nil
+}
+
+// EncodeCertificates returns certificates as PEM, in their order.
+func EncodeCertificates(certs ...*x509.Certificate) []byte {
+	var out bytes.Buffer
+	for _, c := range certs {
+		out.Write(pemBlock(pemCertificate, c.Raw))
+	}
+	return out.Bytes()
+}
+
+// DecodeCSR reads a PEM encoded certificate request (RFC 2986) of at most
+// MaxChainPEM bytes and verifies its signature, the proof that the requester holds
+// the key.
+func DecodeCSR(text []byte) (*x509.CertificateRequest, error) {
+	if err := checkSize("certificate request", text, MaxChainPEM); err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, errors.New("the certificate request has no PEM block CERTIFICATE REQUEST")
+	}
+	// "NEW" is what old tools write (RFC 7468 §7).
+	if block.Type != pemRequest && block.Type != "NEW "+pemRequest {
+		return nil, fmt.Errorf("the certificate request's PEM block is a %.40q, not a CERTIFICATE REQUEST", block.Type)
+	}
+	csr, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate request does not parse: %w", err)
+	}
+	if err := csr.CheckSignature(); err != nil {
+		return nil, fmt.Errorf("the certificate request is not signed by its own key: %w", err)
+	}
+	return csr, nil
+}

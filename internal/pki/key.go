@@ -1,0 +1,299 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+)
+
+// Key algorithms, as privateKey.algorithm of a Certificate spells them.
+const (
+	RSA     = "RSA"
+	ECDSA   = "ECDSA"
+	Ed25519 = "Ed25519"
+)
+
+// Key encodings, as privateKey.encoding of a Certificate spells them.
+const (
+	// PKCS1 means RFC 8017 for RSA and SEC 1 (RFC 5915) for ECDSA.
+	PKCS1 = "PKCS1"
+	// PKCS8 is RFC 5958, the only encoding Ed25519 has.
+	PKCS8 = "PKCS8"
+)
+
+// Sizes of keys in bits: what no size means, and what RSA is held to.
+const (
+	DefaultRSASize   = 2048
+	DefaultECDSASize = 256
+	MinRSASize       = 2048
+	MaxRSASize       = 8192
+)
+
+// What a key is said to violate, as conditions name it (spec §2.1).
+const (
+	ViolationKeyAlgorithm = "spec.privateKey.algorithm"
+	ViolationKeySize      = "spec.privateKey.size"
+)
+
+const (
+	pemPKCS1 = "RSA PRIVATE KEY"
+	pemSEC1  = "EC PRIVATE KEY"
+	pemPKCS8 = "PRIVATE KEY"
+)
+
+// KeySpec says what kind of key is wanted.
+type KeySpec struct {
+	// Algorithm is RSA, ECDSA or Ed25519; empty means RSA.
+	Algorithm string
+	// Size is in bits; 0 means the default of the algorithm. Ed25519 ignores it.
+	Size int
+}
+
+func (s KeySpec) withDefaults() KeySpec {
+	if s.Algorithm == "" {
+		s.Algorithm = RSA
+	}
+	switch {
+	case s.Algorithm == Ed25519:
+		s.Size = 0
+	case s.Size != 0:
+	case s.Algorithm == RSA:
+		s.Size = DefaultRSASize
+	case s.Algorithm == ECDSA:
+		s.Size = DefaultECDSASize
+	}
+	return s
+}
+
+// GenerateKey makes a new private key from the system's secure source of chance
+// (the only one that crypto/... accepts since Go 1.26). An algorithm or size that
+// nobody can generate is an error.
+func GenerateKey(spec KeySpec) (crypto.Signer, error) {
+	spec = spec.withDefaults()
+	switch spec.Algorithm {
+	case RSA:
+		if spec.Size < MinRSASize || spec.Size > MaxRSASize {
+			return nil, fmt.Errorf("RSA keys have %d to %d bits, not %d: change privateKey.size", MinRSASize, MaxRSASize, spec.Size)
+		}
+		return rsa.GenerateKey(rand.Reader, spec.Size)
+	case ECDSA:
+		curve, err := curveOf(spec.Size)
+		if err != nil {
+			return nil, err
+		}
+		return ecdsa.GenerateKey(curve, rand.Reader)
+	case Ed25519:
+		_, key, err := ed25519.GenerateKey(rand.Reader)
+		return key, err
+	default:
+		return nil, fmt.Errorf("key algorithm %q is unknown: privateKey.algorithm is one of RSA, ECDSA, Ed25519", spec.Algorithm)
+	}
+}
+
+func curveOf(size int) (elliptic.Curve, error) {
+	switch size {
+	case 256:
+		return elliptic.P256(), nil
+	case 384:
+		return elliptic.P384(), nil
+	case 521:
+		return elliptic.P521(), nil
+	default:
+		return nil, fmt.Errorf("ECDSA keys have 256, 384 or 521 bits, not %d: change privateKey.size", size)
+	}
+}
+
+// Violations returns what of the spec a public key does not match, as field names
+// (ViolationKeyAlgorithm, ViolationKeySize); empty means that it matches.
+func (s KeySpec) Violations(public crypto.PublicKey) []string {
+	s = s.withDefaults()
+	algorithm, size := describe(public)
+	switch {
+	case algorithm != s.Algorithm:
+		return []string{ViolationKeyAlgorithm}
+	case size != s.Size:
+		return []string{ViolationKeySize}
+	default:
+		return nil
+	}
+}
+
+// describe returns the algorithm and size of a public key; "" for one we do not know.
+func describe(public crypto.PublicKey) (algorithm string, bits int) {
+	switch k := public.(type) {
+	case *rsa.PublicKey:
+		return RSA, k.N.BitLen()
+	case *ecdsa.PublicKey:
+		return ECDSA, k.Curve.Params().BitSize
+	case ed25519.PublicKey:
+		return Ed25519, 0
+	default:
+		return "", 0
+	}
+}
+
+// EncodePrivateKey returns a key as PEM in the encoding asked for, PKCS1 or PKCS8;
+// empty means PKCS1. Ed25519 is PKCS8 always (spec §2.4).
+func EncodePrivateKey(key crypto.Signer, encoding string) ([]byte, error) {
+	switch encoding {
+	case PKCS8:
+		return EncodePKCS8(key)
+	case PKCS1, "":
+	default:
+		return nil, fmt.Errorf("key encoding %q is unknown: privateKey.encoding is PKCS1 or PKCS8", encoding)
+	}
+	switch k := key.(type) {
+	case *rsa.PrivateKey:
+		return pemBlock(pemPKCS1, x509.MarshalPKCS1PrivateKey(k)), nil
+	case *ecdsa.PrivateKey:
+		der, err := x509.MarshalECPrivateKey(k)
+		if err != nil {
+			return nil, fmt.Errorf("encode ECDSA key: %w", err)
+		}
+		return pemBlock(pemSEC1, der), nil
+	default:
+		return EncodePKCS8(key)
+	}
+}
+
+// EncodePKCS8 returns a key as PKCS#8 PEM (RFC 5958).
+func EncodePKCS8(key crypto.Signer) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode private key as PKCS#8: %w", err)
+	}
+	return pemBlock(pemPKCS8, der), nil
+}
+
+func pemBlock(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+// DecodePrivateKey reads the first private key of a PEM text of at most
+// MaxPrivateKeyPEM bytes, in PKCS#1, SEC 1 or PKCS#8. Errors never quote the text.
+func DecodePrivateKey(text []byte) (crypto.Signer, error) {
+	if err := checkSize("private key", text, MaxPrivateKeyPEM); err != nil {
+		return nil, err
+	}
+	for {
+		block, rest := pem.Decode(text)
+		if block == nil {
+			return nil, errors.New("no private key found: want a PEM block PRIVATE KEY, RSA PRIVATE KEY or EC PRIVATE KEY")
+		}
+		// OpenSSL writes the curve in a block of its own before the key.
+		if block.Type == "EC PARAMETERS" {
+			text = rest
+			continue
+		}
+		return parsePrivateKey(block)
+	}
+}
+
+func parsePrivateKey(block *pem.Block) (crypto.Signer, error) {
+	if block.Type == "ENCRYPTED PRIVATE KEY" || block.Headers["DEK-Info"] != "" {
+		return nil, errors.New("the private key is encrypted: store it without a passphrase")
+	}
+	var key any
+	var err error
+	switch block.Type {
+	case pemPKCS1:
+		key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
+	case pemSEC1:
+		key, err = x509.ParseECPrivateKey(block.Bytes)
+	case pemPKCS8:
+		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
+	default:
+		return nil, fmt.Errorf("the PEM block is a %.40q, not a private key", block.Type)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("private key (%s) does not parse: %w", block.Type, err)
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("a %T cannot sign: use RSA, ECDSA or Ed25519", key)
+	}
+	if algorithm, _ := describe(signer.Public()); algorithm == "" {
+		return nil, fmt.Errorf("a %T is not supported: use RSA, ECDSA or Ed25519", key)
+	}
+	return signer, nil
+}
+
+// PublicKeysEqual reports whether two public keys are the same key. Keys of
+// different or unknown kinds are not.
+func PublicKeysEqual(a, b crypto.PublicKey) bool {
+	comparable, ok := a.(interface{ Equal(crypto.PublicKey) bool })
+	return ok && b != nil && comparable.Equal(b)
+}
+
+// PublicKeyFingerprint returns the SHA-256 of a key's SubjectPublicKeyInfo
+// (RFC 5280 §4.1.2.7), in DER.
+func PublicKeyFingerprint(public crypto.PublicKey) ([sha256.Size]byte, error) {
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		return [sha256.Size]byte{}, fmt.Errorf("fingerprint of public key: %w", err)
+	}
+	return sha256.Sum256(der), nil
+}
+
+// SignatureAlgorithmFor returns the signature algorithm that suits a key (spec
+// §2.3): a hash as strong as the key. It is an error if the key is of no kind we know.
+func SignatureAlgorithmFor(public crypto.PublicKey) (x509.SignatureAlgorithm, error) {
+	algorithm, bits := describe(public)
+	switch {
+	case algorithm == RSA && bits >= 4096:
+		return x509.SHA512WithRSA, nil
+	case algorithm == RSA && bits >= 3072:
+		return x509.SHA384WithRSA, nil
+	case algorithm == RSA:
+		return x509.SHA256WithRSA, nil
+	case algorithm == ECDSA && bits == 521:
+		return x509.ECDSAWithSHA512, nil
+	case algorithm == ECDSA && bits == 384:
+		return x509.ECDSAWithSHA384, nil
+	case algorithm == ECDSA:
+		return x509.ECDSAWithSHA256, nil
+	case algorithm == Ed25519:
+		return x509.PureEd25519, nil
+	default:
+		return 0, fmt.Errorf("no signature algorithm for a %T", public)
+	}
+}
+
+// signatureAlgorithm returns the algorithm of that name, or the one that suits the key.
+func signatureAlgorithm(name string, public crypto.PublicKey) (x509.SignatureAlgorithm, error) {
+	family, _ := describe(public)
+	var want string
+	var algorithm x509.SignatureAlgorithm
+	switch name {
+	case "":
+		return SignatureAlgorithmFor(public)
+	case "SHA256WithRSA":
+		want, algorithm = RSA, x509.SHA256WithRSA
+	case "SHA384WithRSA":
+		want, algorithm = RSA, x509.SHA384WithRSA
+	case "SHA512WithRSA":
+		want, algorithm = RSA, x509.SHA512WithRSA
+	case "ECDSAWithSHA256":
+		want, algorithm = ECDSA, x509.ECDSAWithSHA256
+	case "ECDSAWithSHA384":
+		want, algorithm = ECDSA, x509.ECDSAWithSHA384
+	case "ECDSAWithSHA512":
+		want, algorithm = ECDSA, x509.ECDSAWithSHA512
+	case "PureEd25519":
+		want, algorithm = Ed25519, x509.PureEd25519
+	default:
+		return 0, fmt.Errorf("signature algorithm %q is unknown", name)
+	}
+	if family != want {
+		return 0, fmt.Errorf("signature algorithm %s needs an %s key, the key is %s: change signatureAlgorithm or privateKey.algorithm", name, want, family)
+	}
+	return algorithm, nil
+}

@@ -1,0 +1,194 @@
+package pki
+
+import (
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"unicode/utf8"
+)
+
+var (
+	oidSubjectAltName   = asn1.ObjectIdentifier{2, 5, 29, 17}
+	oidKeyUsage         = asn1.ObjectIdentifier{2, 5, 29, 15}
+	oidExtKeyUsage      = asn1.ObjectIdentifier{2, 5, 29, 37}
+	oidBasicConstraints = asn1.ObjectIdentifier{2, 5, 29, 19}
+	oidNameConstraints  = asn1.ObjectIdentifier{2, 5, 29, 30}
+)
+
+// Tags of GeneralName (RFC 5280 §4.2.1.6).
+const (
+	tagOtherName = 0
+	tagEmail     = 1
+	tagDNS       = 2
+	tagURI       = 6
+	tagIP        = 7
+)
+
+// OtherName is a subject alternative name of a type of its own.
+type OtherName struct {
+	// OID is the type, in dotted decimal.
+	OID string
+	// Value is the text of a UTF8String. Where a certificate carries anything but a
+	// string, Value is # and the DER in hex.
+	Value string
+}
+
+// AltNames are the subject alternative names of a request or certificate
+// (RFC 5280 §4.2.1.6), in their order.
+type AltNames struct {
+	DNSNames, IPAddresses, URIs, EmailAddresses []string
+	OtherNames                                  []OtherName
+}
+
+// extension encodes the names, all of one type together; nil if there are none.
+func (n AltNames) extension(critical bool) (*pkix.Extension, error) {
+	var names []asn1.RawValue
+	for _, v := range n.DNSNames {
+		names = append(names, generalName(tagDNS, []byte(v)))
+		if v == "" || !isIA5(v) {
+			return nil, fmt.Errorf("DNS name %q is empty or not ASCII: write it in its xn-- form", v)
+		}
+	}
+	for _, v := range n.IPAddresses {
+		ip := net.ParseIP(v)
+		if ip == nil {
+			return nil, fmt.Errorf("IP address %q does not parse", v)
+		}
+		if four := ip.To4(); four != nil {
+			ip = four
+		}
+		names = append(names, generalName(tagIP, ip))
+	}
+	for _, v := range n.URIs {
+		u, err := url.Parse(v)
+		if err != nil || v == "" || !isIA5(u.String()) {
+			return nil, fmt.Errorf("URI %q does not parse or is not ASCII", v)
+		}
+		names = append(names, generalName(tagURI, []byte(u.String())))
+	}
+	for _, v := range n.EmailAddresses {
+		if v == "" || !isIA5(v) {
+			return nil, fmt.Errorf("e-mail address %q is empty or not ASCII", v)
+		}
+		names = append(names, generalName(tagEmail, []byte(v)))
+	}
+	for _, v := range n.OtherNames {
+		name, err := v.generalName()
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	der, err := asn1.Marshal(names)
+	if err != nil {
+		return nil, fmt.Errorf("encode subject alternative names: %w", err)
+	}
+	return &pkix.Extension{Id: oidSubjectAltName, Critical: critical, Value: der}, nil
+}
+
+func generalName(tag int, content []byte) asn1.RawValue {
+	return asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: tag, Bytes: content}
+}
+
+// generalName encodes [0] IMPLICIT SEQUENCE { type-id, [0] EXPLICIT UTF8String }.
+func (o OtherName) generalName() (asn1.RawValue, error) {
+	oid, err := parseOID(o.OID)
+	if err != nil {
+		return asn1.RawValue{}, fmt.Errorf("otherName %q: %w", o.OID, err)
+	}
+	if o.Value == "" || !utf8.ValidString(o.Value) {
+		return asn1.RawValue{}, fmt.Errorf("otherName %s: the value must be a non-empty UTF-8 string", o.OID)
+	}
+	id, err := asn1.Marshal(oid)
+	if err != nil {
+		return asn1.RawValue{}, fmt.Errorf("otherName %s: %w", o.OID, err)
+	}
+	text, err := asn1.MarshalWithParams(o.Value, "utf8")
+	if err != nil {
+		return asn1.RawValue{}, fmt.Errorf("otherName %s: %w", o.OID, err)
+	}
+	value, err := asn1.Marshal(asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: 0, IsCompound: true, Bytes: text})
+	if err != nil {
+		return asn1.RawValue{}, fmt.Errorf("otherName %s: %w", o.OID, err)
+	}
+	name := generalName(tagOtherName, append(id, value...))
+	name.IsCompound = true
+	return name, nil
+}
+
+// parseOID reads a dotted number; its arcs must fit encoding/asn1, which 31 bits do.
+func parseOID(s string) (asn1.ObjectIdentifier, error) {
+	oid, err := x509.ParseOID(s)
+	if err != nil {
+		return nil, errors.New("invalid oid syntax")
+	}
+	content, err := oid.MarshalBinary()
+	if err != nil {
+		return nil, errors.New("invalid oid syntax")
+	}
+	der, err := asn1.Marshal(asn1.RawValue{Class: asn1.ClassUniversal, Tag: asn1.TagOID, Bytes: content})
+	if err != nil {
+		return nil, errors.New("invalid oid syntax")
+	}
+	var out asn1.ObjectIdentifier
+	if _, err := asn1.Unmarshal(der, &out); err != nil {
+		return nil, errors.New("invalid oid: a number in it is too large")
+	}
+	return out, nil
+}
+
+// parseOtherNames returns the names of crypto/x509's blind spot from an encoded
+// subjectAltName extension.
+func parseOtherNames(extensions []pkix.Extension) ([]OtherName, error) {
+	e := findExtension(extensions, oidSubjectAltName)
+	if e == nil {
+		return nil, nil
+	}
+	var names []asn1.RawValue
+	if rest, err := asn1.Unmarshal(e.Value, &names); err != nil || len(rest) > 0 {
+		return nil, errors.New("the subject alternative names do not parse")
+	}
+	var out []OtherName
+	for _, name := range names {
+		if name.Class != asn1.ClassContextSpecific || name.Tag != tagOtherName {
+			continue
+		}
+		var oid asn1.ObjectIdentifier
+		rest, err := asn1.Unmarshal(name.Bytes, &oid)
+		if err != nil {
+			return nil, fmt.Errorf("type of an otherName: %w", err)
+		}
+		var wrapped asn1.RawValue
+		if rest, err = asn1.Unmarshal(rest, &wrapped); err != nil || len(rest) > 0 {
+			return nil, fmt.Errorf("value of otherName %s does not parse", oid)
+		}
+		out = append(out, OtherName{OID: oid.String(), Value: otherNameValue(wrapped.Bytes)})
+	}
+	return out, nil
+}
+
+func otherNameValue(der []byte) string {
+	var text asn1.RawValue
+	rest, err := asn1.Unmarshal(der, &text)
+	if err == nil && len(rest) == 0 && text.Class == asn1.ClassUniversal && text.Tag == asn1.TagUTF8String && utf8.Valid(text.Bytes) {
+		return string(text.Bytes)
+	}
+	return "#" + hex.EncodeToString(der)
+}
+
+func findExtension(extensions []pkix.Extension, oid asn1.ObjectIdentifier) *pkix.Extension {
+	for i := range extensions {
+		if extensions[i].Id.Equal(oid) {
+			return &extensions[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"time"
+)
+
+// Issuance is what a certificate gets that its request does not decide.
+type Issuance struct {
+	// Serial number, from NewSerial.
+	Serial *big.Int
+	// NotBefore and Duration are the validity; it is not clamped to the signer's.
+	NotBefore time.Time
+	Duration  time.Duration
+	// IsCA makes a CA certificate.
+	IsCA bool
+	// Usages is what the key may be used for.
+	Usages KeyUsages
+	// Addresses of what a verifier may ask for: revocation lists, OCSP responders and
+	// the signer's own certificate (RFC 5280 §4.2.1.13, §4.2.2.1).
+	CRLDistributionPoints, OCSPServers, IssuingCertificateURLs []string
+}
+
+// NewSerial returns a positive serial number of up to 128 bits from random
+// (crypto/rand.Reader in earnest; RFC 5280 §4.1.2.2 allows 160).
+func NewSerial(random io.Reader) (*big.Int, error) {
+	octets := make([]byte, 16)
+	if _, err := io.ReadFull(random, octets); err != nil {
+		return nil, fmt.Errorf("serial number: %w", err)
+	}
+	serial := new(big.Int).SetBytes(octets)
+	if serial.Sign() == 0 {
+		serial.SetInt64(1)
+	}
+	return serial, nil
+}
+
+// NewTemplate turns a request into a template to sign (spec §3.4): subject and
+// subject alternative names byte for byte, name constraints as they are, all other
+// extensions of the request dropped. Whatever the request says about usages and
+// about being a CA must agree with the issuance; a disagreement is an error.
+func NewTemplate(csr *x509.CertificateRequest, i Issuance) (*x509.Certificate, error) {
+	facts, err := InspectCSR(csr)
+	if err != nil {
+		return nil, err
+	}
+	if err := facts.agree(i); err != nil {
+		return nil, err
+	}
+	if i.Duration <= 0 {
+		return nil, fmt.Errorf("a certificate cannot be valid for %s: set a positive duration", i.Duration)
+	}
+	extensions := keptExtensions(csr)
+	usages, err := i.Usages.extensions()
+	if err != nil {
+		return nil, err
+	}
+	return &x509.Certificate{
+		SerialNumber:          i.Serial,
+		RawSubject:            csr.RawSubject,
+		Subject:               csr.Subject,
+		PublicKey:             csr.PublicKey,
+		NotBefore:             i.NotBefore.UTC(),
+		NotAfter:              i.NotBefore.UTC().Add(i.Duration),
+		BasicConstraintsValid: true,
+		IsCA:                  i.IsCA,
+		CRLDistributionPoints: i.CRLDistributionPoints,
+		OCSPServer:            i.OCSPServers,
+		IssuingCertificateURL: i.IssuingCertificateURLs,
+		ExtraExtensions:       append(usages, extensions...),
+	}, nil
+}
+
+// agree reports where the request contradicts what is to be issued.
+func (f CSRFacts) agree(i Issuance) error {
+	var errs []error
+	if f.BasicConstraints && f.IsCA != i.IsCA {
+		errs = append(errs, fmt.Errorf("isCA is %t, but the encoded certificate request says %t", i.IsCA, f.IsCA))
+	}
+	sameBits := !f.KeyUsage || f.Usages.Bits == i.Usages.Bits
+	sameEKU := !f.ExtKeyUsage || sameExtended(f.Usages.Extended, i.Usages.Extended)
+	if !sameBits || !sameEKU {
+		errs = append(errs, fmt.Errorf("the usages are %q, but the encoded certificate request says %q", i.Usages.UsageNames(), f.Usages.UsageNames()))
+	}
+	return errors.Join(errs...)
+}
+
+// keptExtensions are those of the request that go into the certificate: names with
+// their criticality as RFC 5280 §4.2.1.6 wants it, and name constraints.
+func keptExtensions(csr *x509.CertificateRequest) []pkix.Extension {
+	var out []pkix.Extension
+	if e := findExtension(csr.Extensions, oidSubjectAltName); e != nil && !isEmptySubject(e.Value) {
+		out = append(out, pkix.Extension{Id: e.Id, Critical: isEmptySubject(csr.RawSubject), Value: e.Value})
+	}
+	if e := findExtension(csr.Extensions, oidNameConstraints); e != nil {
+		out = append(out, pkix.Extension{Id: e.Id, Critical: e.Critical, Value: e.Value})
+	}
+	return out
+}
+
+// Sign issues a certificate for template.PublicKey, signed by parent with key; for
+// a self-signed one parent is the template. It is an error if key is not parent's.
+func Sign(template, parent *x509.Certificate, key crypto.Signer) (*x509.Certificate, error) {
+	algorithm, err := SignatureAlgorithmFor(key.Public())
+	if err != nil {
+		return nil, err
+	}
+	tbs := *template
+	tbs.SignatureAlgorithm = algorithm
+	if parent == template {
+		parent = &tbs
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &tbs, parent, template.PublicKey, key)
+	if err != nil {
+		return nil, fmt.Errorf("sign certificate: %w", err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("the signed certificate does not parse, something in the request is malformed: %w", err)
+	}
+	return cert, nil
+}
