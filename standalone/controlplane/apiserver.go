@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -41,7 +40,7 @@ anonymous:
 
 // apiServer is kube-apiserver.
 type apiServer struct {
-	listener *net.TCPListener
+	listener *listener
 	loopback *rest.Config // the server's own client, all rights
 	failed   chan error   // why the server ended by itself
 
@@ -98,9 +97,8 @@ func (s *apiServer) build(ctx context.Context, o apiServerOptions) (*aggregatora
 	if err := flags.Parse(arguments); err != nil {
 		return nil, err
 	}
-	address := s.listener.Addr().(*net.TCPAddr)
-	run.SecureServing.Listener, run.SecureServing.BindPort = s.listener, address.Port
-	run.SecureServing.ExternalAddress = address.IP // or the server would ask the host for a route to the outside
+	run.SecureServing.Listener, run.SecureServing.BindPort = s.listener, s.listener.address.Port
+	run.SecureServing.ExternalAddress = s.listener.address.IP // or the server would ask the host for a route to the outside
 	if err := registry.Set(); err != nil {
 		return nil, err
 	}
@@ -142,7 +140,7 @@ func (s *apiServer) arguments(o apiServerOptions) ([]string, error) {
 	keys := o.keys
 	return []string{
 		"--etcd-servers=" + o.etcd,
-		"--bind-address=" + s.listener.Addr().(*net.TCPAddr).IP.String(),
+		"--bind-address=" + s.listener.address.IP.String(),
 		"--service-cluster-ip-range=" + serviceIPRange,
 		"--authorization-mode=RBAC",
 		"--authentication-config=" + authentication,

@@ -122,7 +122,7 @@ func (p *parts) start(ctx context.Context, options Options) (*ControlPlane, erro
 	}
 	p.api = &apiServer{listener: listener}
 	p.log = openLog(p.dir.path("logs", "controlplane.log"))
-	keys, err := p.dir.loadPKI(time.Now(), listener.Addr())
+	keys, err := p.dir.loadPKI(time.Now(), listener.address.IP)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func (p *parts) start(ctx context.Context, options Options) (*ControlPlane, erro
 	if err := p.api.start(apiServerOptions{dir: p.dir, keys: keys, etcd: p.etcd.endpoint}); err != nil {
 		return nil, p.log.explain(err)
 	}
-	issuer := identityIssuer{ca: keys.ca, host: "https://" + listener.Addr().String()}
+	issuer := identityIssuer{ca: keys.ca, host: "https://" + listener.address.String()}
 	if err := p.api.waitReady(ctx); err != nil {
 		return nil, p.log.explain(err)
 	}

@@ -93,7 +93,7 @@ func (d *dataDir) close() error { return d.lock.Close() }
 
 // listen opens the API server's listener before anything else starts, so that a port in use is the first thing that
 // the user hears of. The port is remembered: a kubeconfig stays valid over restarts.
-func (d *dataDir) listen(address string, port int) (*net.TCPListener, error) {
+func (d *dataDir) listen(address string, port int) (*listener, error) {
 	if address == "" {
 		address = "127.0.0.1"
 	}
@@ -109,7 +109,7 @@ func (d *dataDir) listen(address string, port int) (*net.TCPListener, error) {
 	if port == 0 {
 		if last, err := readAddress(memory); err == nil && last.IP.Equal(ip) {
 			if l, err := net.ListenTCP("tcp", last); err == nil {
-				return l, nil
+				return &listener{TCPListener: l, address: last}, nil
 			}
 		}
 	}
@@ -120,7 +120,17 @@ func (d *dataDir) listen(address string, port int) (*net.TCPListener, error) {
 	if err := writeFileAtomic(memory, []byte(l.Addr().String()+"\n")); err != nil {
 		return nil, errors.Join(unusable(d.root, err), l.Close())
 	}
-	return l, nil
+	chosen, err := parseAddress(l.Addr().String())
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return &listener{TCPListener: l, address: chosen}, nil
+}
+
+// listener is the API server's listener and its address, with the real port.
+type listener struct {
+	*net.TCPListener
+	address *net.TCPAddr
 }
 
 func cannotListen(ip net.IP, port int, err error) error {
@@ -143,9 +153,17 @@ func readAddress(name string) (*net.TCPAddr, error) {
 	if err != nil {
 		return nil, err
 	}
-	address, err := netip.ParseAddrPort(strings.TrimSpace(string(data)))
+	address, err := parseAddress(strings.TrimSpace(string(data)))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return address, nil
+}
+
+func parseAddress(s string) (*net.TCPAddr, error) {
+	address, err := netip.ParseAddrPort(s)
+	if err != nil {
+		return nil, err
 	}
 	return net.TCPAddrFromAddrPort(address), nil
 }

@@ -3,8 +3,6 @@ package controlplane
 import (
 	"errors"
 	"fmt"
-	"net"
-	"strconv"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -80,5 +78,5 @@ func (d *dataDir) lastAddress() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("no control plane has run in the data directory %s yet (start one with `chancery-standalone up`): %w", d.root, err)
 	}
-	return net.JoinHostPort(a.IP.String(), strconv.Itoa(a.Port)), nil
+	return a.String(), nil
 }

@@ -30,7 +30,7 @@ func openLog(path string) *logFile {
 	// not be left with a silent exit.
 	klog.OsExit = func(code int) {
 		fmt.Fprintf(os.Stderr, "the control plane gave up: its reason is at the end of %s\n", path)
-		os.Exit(code)
+		os.Exit(code) //nolint:forbidigo // klog is ending the process; this only adds words to it
 	}
 	return l
 }

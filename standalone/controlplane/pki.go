@@ -44,7 +44,7 @@ type authority struct {
 type pki struct {
 	ca         authority // signs the serving certificate and all client certificates
 	caFile     string
-	frontProxy string // certificate of the front proxy CA, RFC-less Kubernetes convention (aggregation layer)
+	frontProxy string // certificate of the CA by which aggregated API servers know the aggregator
 	serving    keyPair
 	proxy      keyPair // client certificate with which the aggregator speaks to aggregated API servers
 	saKey      crypto.Signer
@@ -56,7 +56,7 @@ type keyPair struct{ cert, key string }
 
 // loadPKI reads the authorities and the service-account key, makes those that do not exist yet, and issues the leaf
 // certificates of this run for the address that the API server listens on.
-func (d *dataDir) loadPKI(now time.Time, listen net.Addr) (*pki, error) {
+func (d *dataDir) loadPKI(now time.Time, listen net.IP) (*pki, error) {
 	ca, err := d.loadAuthority("ca", "chancery-ca", now)
 	if err != nil {
 		return nil, err
@@ -202,11 +202,7 @@ func newKey() (crypto.Signer, []byte, error) {
 }
 
 // servingTemplate names the API server in all the ways in which clients may call it.
-func servingTemplate(listen net.Addr) *x509.Certificate {
-	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, net.ParseIP(serviceIP)}
-	if tcp, ok := listen.(*net.TCPAddr); ok {
-		ips = append(ips, tcp.IP)
-	}
+func servingTemplate(listen net.IP) *x509.Certificate {
 	return &x509.Certificate{
 		Subject:     pkix.Name{CommonName: "kube-apiserver"},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
@@ -214,7 +210,7 @@ func servingTemplate(listen net.Addr) *x509.Certificate {
 		DNSNames: []string{
 			"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
 		},
-		IPAddresses: ips,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, net.ParseIP(serviceIP), listen},
 	}
 }
 

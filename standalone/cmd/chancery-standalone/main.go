@@ -9,8 +9,12 @@ import (
 	"os/signal"
 	"syscall"
 
+	"chancery.dev/standalone/controlplane"
 	"github.com/spf13/cobra"
 )
+
+// version is set at link time (-X main.version=…).
+var version = "unknown"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -26,6 +30,7 @@ func newCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "chancery-standalone",
 		Short:         "Chancery with its own Kubernetes API server, for a machine without a cluster",
+		Version:       version + " (Kubernetes " + controlplane.KubernetesVersion + ")",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
