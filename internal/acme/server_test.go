@@ -142,6 +142,25 @@ func TestErrorAnswers(t *testing.T) {
 	}
 }
 
+// Against a fake: Pebble answers a second replacement as it should, but with a data race of its own.
+func TestRejectsReplaces(t *testing.T) {
+	t.Parallel()
+	const typ = `{"type":"urn:ietf:params:acme:error:`
+	for body, want := range map[string]bool{
+		typ + `alreadyReplaced","detail":"x"}`:                true,
+		typ + `malformed","detail":"unknown field replaces"}`: true,
+		typ + `malformed","detail":"no CSR"}`:                 false,
+		typ + `serverInternal","detail":"replaces"}`:          false,
+	} {
+		f := startFake(t, reply(409, "application/problem+json", body))
+		f.extra = `,"renewalInfo":"/ari"`
+		_, err := f.client(t, acme.Options{}).NewOrder(t.Context(), acme.NewOrderRequest{Replaces: "a.b"})
+		if got := acme.RejectsReplaces(err); err == nil || got != want {
+			t.Errorf("%s: %v, %v", body, got, err)
+		}
+	}
+}
+
 func TestBrokenAnswers(t *testing.T) {
 	t.Parallel()
 	type call func(ctx context.Context, c *acme.Client, base string) error
@@ -171,19 +190,19 @@ func TestBrokenAnswers(t *testing.T) {
 		answer func(http.ResponseWriter, *http.Request)
 		cut    bool
 	}{
-		"truncated order":            {order, truncated, true},
-		"truncated certificate":      {fetch, truncated, true},
-		"aborted":                    {order, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, true},
-		"no JSON":                    {order, reply(200, "text/html", "<html>"), false},
-		"endless order":              {order, reply(200, "application/json", strings.Repeat(" ", 1<<20+1)), false},
-		"order without URL":          {newOrder, reply(201, "application/json", "{}"), false},
-		"account without URL":        {account, reply(200, "application/json", "{}"), false},
-		"endless certificate":        {fetch, reply(200, pemType, strings.Repeat("\n", 16<<20+1)), false},
-		"empty certificate":          {fetch, reply(200, pemType, ""), false},
-		"a key, no certificate":      {fetch, reply(200, pemType, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"), false},
-		"not PEM":                    {fetch, reply(200, pemType, "hello"), false},
-		"not a DER certificate":      {fetch, reply(200, pemType, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), false},
-		"a finalize of another kind": {order, reply(200, "application/json", `{"expires":"tomorrow"}`), false},
+		"truncated order":        {order, truncated, true},
+		"truncated certificate":  {fetch, truncated, true},
+		"aborted":                {order, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, true},
+		"no JSON":                {order, reply(200, "text/html", "<html>"), false},
+		"endless order":          {order, reply(200, "application/json", strings.Repeat(" ", 1<<20+1)), false},
+		"order without URL":      {newOrder, reply(201, "application/json", "{}"), false},
+		"account without URL":    {account, reply(200, "application/json", "{}"), false},
+		"endless certificate":    {fetch, reply(200, pemType, strings.Repeat("\n", 16<<20+1)), false},
+		"empty certificate":      {fetch, reply(200, pemType, ""), false},
+		"a key, no certificate":  {fetch, reply(200, pemType, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"), false},
+		"not PEM":                {fetch, reply(200, pemType, "hello"), false},
+		"not a DER certificate":  {fetch, reply(200, pemType, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), false},
+		"a time of another kind": {order, reply(200, "application/json", `{"expires":"tomorrow"}`), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := startFake(t, tc.answer)

@@ -4,7 +4,8 @@
 // It wires Pebble's own parts the way its command does, serves them over TLS on loopback, and
 // gives names to what Pebble takes from environment variables. Each Start is a server
 // with its own roots and memory. It is not a fault injector: give Options.Wrap a handler
-// for that. And it is not fit for high rates: Pebble scans all authorizations it ever made
+// for that. A second order that replaces the same certificate meets a data race inside Pebble,
+// which the race detector reports. And it is not fit for high rates: Pebble scans all authorizations it ever made
 // for every order, and its locks can deadlock when authorizations are deactivated while
 // orders are created quickly, so give throughput runs a fresh Server and a watchdog.
 package pebble

@@ -1,0 +1,105 @@
+package pebble_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"chancery.dev/internal/rig/pebble"
+)
+
+// lines is a log that may be written and read at once.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// Servers that start side by side each get their own options, although Pebble takes them from
+// the environment; and the environment is afterwards as it was.
+func TestOptionsOfServersSideBySide(t *testing.T) {
+	t.Setenv("PEBBLE_AUTHZREUSE", "77")
+	var wg sync.WaitGroup
+	for i := range 8 {
+		quick := i%2 == 0
+		o := pebble.Options{NonceRejectPercent: 1, AuthzReusePercent: 2, MaxSleep: 3 * time.Second}
+		want := "reject 1% of good nonces|identifier 2% of the time|sleep time to 3 seconds"
+		if quick {
+			o = pebble.Options{NonceRejectPercent: 4, AlwaysValid: true}
+			want = "reject 4% of good nonces|identifier 0% of the time|Disabling random VA sleeps|always returns valid"
+		}
+		log := new(lines)
+		o.Log = log
+		wg.Go(func() {
+			s, err := pebble.Start(t.Context(), o)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			for line := range strings.SplitSeq(want, "|") {
+				if !strings.Contains(log.String(), line) {
+					t.Errorf("the log lacks %q", line)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := os.Getenv("PEBBLE_AUTHZREUSE"); got != "77" {
+		t.Errorf("PEBBLE_AUTHZREUSE is %q", got)
+	}
+	if got, ok := os.LookupEnv("PEBBLE_WFE_NONCEREJECT"); ok {
+		t.Errorf("PEBBLE_WFE_NONCEREJECT is left as %q", got)
+	}
+}
+
+func TestServesUntilClosed(t *testing.T) {
+	t.Parallel()
+	s, err := pebble.Start(t.Context(), pebble.Options{AlternateRoots: 1, Wrap: func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Wrapped", "yes")
+			h.ServeHTTP(w, r)
+		})
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := s.HTTPClient()
+	res, err := client.Get(s.DirectoryURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	if err != nil || !bytes.Contains(body, []byte("newOrder")) || res.Header.Get("X-Wrapped") != "yes" {
+		t.Errorf("%s, %v", body, err)
+	}
+	if n := len(s.Roots()); n != 2 || bytes.Count(s.RootsPEM(), []byte("BEGIN")) != 2 {
+		t.Errorf("%d roots", n)
+	}
+	s.Close()
+	s.Close()
+	if res, err := client.Get(s.DirectoryURL); err == nil {
+		_ = res.Body.Close()
+		t.Error("it still answers")
+	}
+	if _, err := pebble.Start(t.Context(), pebble.Options{EABKeys: map[string]string{"a": "no base64!"}}); err == nil {
+		t.Error("a broken EAB key is taken")
+	}
+}
