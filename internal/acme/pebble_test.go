@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/letsencrypt/pebble/v2/ca"
+	"github.com/miekg/dns"
 
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/rig/dnsserver"
@@ -188,18 +189,42 @@ func TestIssueHTTP01(t *testing.T) {
 		}
 		http.NotFound(w, r)
 	}))
-	dns, err := dnsserver.Start(t.Context(), dnsserver.Config{Zones: []dnsserver.Zone{
+	names, err := dnsserver.Start(t.Context(), dnsserver.Config{Zones: []dnsserver.Zone{
 		{Name: "example.com.", Records: []string{"example.com. 60 IN A 127.0.0.1", "www.example.com. 60 IN A 127.0.0.1"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := startPebble(t, pebble.Options{DNSServer: dns.Addr(), HTTPPort: web, NonceRejectPercent: 30})
+	s := startPebble(t, pebble.Options{DNSServer: names.Addr(), HTTPPort: web, NonceRejectPercent: 30})
 	c := registered(t, s)
 	_, chain := issue(t, c, acme.NewOrderRequest{Identifiers: []acme.Identifier{acme.DNS("example.com"), acme.DNS("www.example.com")}},
 		acme.ChallengeHTTP01, func(_ *acme.Authorization, token, keyAuth string) {
 			answers.Store(acme.HTTP01Path(token), keyAuth)
 		})
 	verify(t, s, chain, "example.com", "www.example.com")
+}
+
+func TestIssueDNS01(t *testing.T) {
+	t.Parallel()
+	const zone = "example.com."
+	server, err := dnsserver.Start(t.Context(), dnsserver.Config{Zones: []dnsserver.Zone{{Name: zone}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := startPebble(t, pebble.Options{DNSServer: server.Addr(), NonceRejectPercent: 30})
+	c := registered(t, s)
+	// Apex and wildcard prove themselves at the same name, with a record each.
+	ids := []acme.Identifier{acme.DNS("example.com"), acme.DNS("*.example.com")}
+	_, chain := issue(t, c, acme.NewOrderRequest{Identifiers: ids}, acme.ChallengeDNS01,
+		func(a *acme.Authorization, _, keyAuth string) {
+			txt := &dns.TXT{Hdr: dns.RR_Header{Name: acme.DNS01Label + a.Identifier.Value + ".", Rrtype: dns.TypeTXT,
+				Class: dns.ClassINET, Ttl: 1}, Txt: []string{acme.DNS01Value(keyAuth)}}
+			m := new(dns.Msg).SetUpdate(zone)
+			m.Insert([]dns.RR{txt})
+			if in, err := dns.ExchangeContext(t.Context(), m, server.Addr()); err != nil || in.Rcode != dns.RcodeSuccess {
+				t.Errorf("update: %v, %v", in, err)
+			}
+		})
+	verify(t, s, chain, "example.com", "any.example.com")
 }
 
 func TestIssueIPWithProfileAndAlternates(t *testing.T) {
