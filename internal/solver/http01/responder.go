@@ -1,0 +1,114 @@
+package http01
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// wellKnown is where CAs look (RFC 8555 §8.3).
+const wellKnown = "/.well-known/acme-challenge/"
+
+// ResponderOptions configure a Responder.
+type ResponderOptions struct {
+	// Lookup finds the answers.
+	Lookup Lookup
+	// Wait is how long a request waits for an answer that is not there yet: the CA may
+	// be faster than the watch. 0 means 2 s.
+	Wait time.Duration
+	// MaxWaiters bounds how many requests wait at once; more are answered 404 at
+	// once. 0 means 256.
+	MaxWaiters int
+}
+
+// Responder answers HTTP-01 challenges. It answers nothing else but /healthz.
+type Responder struct {
+	lookup  Lookup
+	wait    time.Duration
+	waiters chan struct{}
+}
+
+// NewResponder makes a Responder.
+func NewResponder(o ResponderOptions) *Responder {
+	if o.Wait == 0 {
+		o.Wait = 2 * time.Second
+	}
+	if o.MaxWaiters == 0 {
+		o.MaxWaiters = 256
+	}
+	return &Responder{lookup: o.Lookup, wait: o.Wait, waiters: make(chan struct{}, o.MaxWaiters)}
+}
+
+// NewServer returns an HTTP server for a Responder, with the limits that a port open
+// to the internet needs.
+func NewServer(r *Responder) *http.Server {
+	return &http.Server{
+		Handler:           r,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      10 * time.Second,
+		IdleTimeout:       30 * time.Second,
+		MaxHeaderBytes:    16 << 10,
+	}
+}
+
+// ServeHTTP implements http.Handler.
+func (r *Responder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if req.Method != http.MethodGet && req.Method != http.MethodHead {
+		http.NotFound(w, req)
+		return
+	}
+	if req.URL.Path == "/healthz" {
+		write(w, "text/plain; charset=utf-8", "ok\n")
+		return
+	}
+	token, ok := strings.CutPrefix(req.URL.Path, wellKnown)
+	if !ok || !isBase64URL(token) {
+		http.NotFound(w, req)
+		return
+	}
+	answer, ok := r.find(req.Context(), Host(req.Host), token)
+	if !ok {
+		http.NotFound(w, req)
+		return
+	}
+	// RFC 8555 §8.3 shows this media type; no cache may answer for us later.
+	w.Header().Set("Cache-Control", "no-cache, no-store, must-revalidate")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	write(w, "application/octet-stream", answer)
+}
+
+func write(w http.ResponseWriter, mediaType, body string) {
+	w.Header().Set("Content-Type", mediaType)
+	// A client that is gone does not want the answer.
+	_, _ = io.WriteString(w, body)
+}
+
+// find looks for an answer and, if there is none, waits a little for one.
+func (r *Responder) find(ctx context.Context, host, token string) (string, bool) {
+	if answer, ok := r.lookup.Lookup(host, token); ok {
+		return answer, true
+	}
+	select {
+	case r.waiters <- struct{}{}:
+		defer func() { <-r.waiters }()
+	default:
+		return "", false
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.wait)
+	defer cancel()
+	for {
+		// The channel first: a change between the two is then not missed.
+		changed := r.lookup.Changed()
+		if answer, ok := r.lookup.Lookup(host, token); ok {
+			return answer, true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return "", false
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package http01
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/solver"
+)
+
+// retryPeriod is the longest wait between two self checks (mission rule 5).
+const retryPeriod = 10 * time.Second
+
+// maxRedirects is how many redirects are followed, as many as CAs do.
+const maxRedirects = 10
+
+// The reasons of this package's faults.
+const (
+	// ReasonNotReachable: the answer cannot be seen from here yet.
+	ReasonNotReachable = "NotReachable"
+	// ReasonNotConfigured: the challenge carries no HTTP-01 solver.
+	ReasonNotConfigured = "SolverNotConfigured"
+)
+
+// CheckOptions configure the self check.
+type CheckOptions struct {
+	// Port that the CA will connect to; 0 means 80.
+	Port int
+	// UserAgent of the requests.
+	UserAgent string
+	// Timeout bounds one check, redirects included; 0 means 10 s.
+	Timeout time.Duration
+	// Nameservers resolve names, in turn, host:port each; none means the system's.
+	Nameservers []string
+	// Targets says which addresses may be connected to: any tenant decides where a
+	// name or a redirect leads. It holds for every address, after DNS.
+	Targets Targets
+	// Proxy returns the proxy for a request, for example http.ProxyFromEnvironment;
+	// nil means none. With a proxy, Targets holds for the proxy alone.
+	Proxy func(*http.Request) (*url.URL, error)
+	// Dial connects to an address (ip:port); nil means a net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Targets is a list of what may be connected to. The zero value allows all.
+type Targets struct {
+	// Allow, if not empty, are the only addresses.
+	Allow []netip.Prefix
+	// Deny are addresses that are never connected to; it wins over Allow.
+	Deny []netip.Prefix
+}
+
+// permits reports whether an address may be connected to. IPv4 in IPv6 counts as IPv4.
+func (t Targets) permits(ip netip.Addr) bool {
+	ip = ip.Unmap().WithZone("")
+	for _, p := range t.Deny {
+		if p.Contains(ip) {
+			return false
+		}
+	}
+	for _, p := range t.Allow {
+		if p.Contains(ip) {
+			return true
+		}
+	}
+	return len(t.Allow) == 0
+}
+
+// checker does self checks, as a CA would validate (RFC 8555 §8.3).
+type checker struct {
+	o        CheckOptions
+	resolver *net.Resolver
+	client   *http.Client
+}
+
+func newChecker(o CheckOptions) *checker {
+	if o.Port == 0 {
+		o.Port = 80
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 10 * time.Second
+	}
+	if o.Dial == nil {
+		o.Dial = new(net.Dialer).DialContext
+	}
+	c := &checker{o: o, resolver: resolverOf(o.Nameservers)}
+	c.client = &http.Client{
+		Transport: &http.Transport{
+			Proxy:                  o.Proxy,
+			DialContext:            c.dial,
+			DisableKeepAlives:      true,
+			MaxResponseHeaderBytes: 64 << 10,
+			// CAs do not verify it either: the certificate may be what is being obtained.
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // RFC 8555 §8.3, see above
+		},
+		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
+			if len(via) > maxRedirects {
+				return fmt.Errorf("more than %d redirects", maxRedirects)
+			}
+			return nil
+		},
+	}
+	return c
+}
+
+// resolverOf returns a resolver that asks the given servers in turn.
+func resolverOf(servers []string) *net.Resolver {
+	if len(servers) == 0 {
+		return net.DefaultResolver
+	}
+	const dialTimeout = 3 * time.Second
+	var turn atomic.Uint64
+	dialer := &net.Dialer{Timeout: dialTimeout}
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		n := turn.Add(1) - 1
+		return dialer.DialContext(ctx, network, servers[n%uint64(len(servers))])
+	}}
+}
+
+// dial resolves a host, drops the addresses that may not be connected to, and
+// connects to the first that can be.
+func (c *checker) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := c.addresses(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	var lastErr error
+	for _, ip := range addrs {
+		if !c.o.Targets.permits(ip) {
+			if lastErr == nil {
+				lastErr = fmt.Errorf("%s has the address %s, which self checks may not connect to", host, ip)
+			}
+			continue
+		}
+		conn, err := c.o.Dial(ctx, network, net.JoinHostPort(ip.String(), port))
+		if err == nil {
+			return conn, nil
+		}
+		lastErr = fmt.Errorf("connecting to %s: %w", net.JoinHostPort(ip.String(), port), err)
+	}
+	return nil, lastErr
+}
+
+func (c *checker) addresses(ctx context.Context, host string) ([]netip.Addr, error) {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{ip}, nil
+	}
+	addrs, err := c.resolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, err
+	}
+	if len(addrs) == 0 {
+		return nil, &net.DNSError{Name: host, IsNotFound: true}
+	}
+	for i := range addrs {
+		addrs[i] = addrs[i].Unmap()
+	}
+	return addrs, nil
+}
+
+// url returns where a CA looks for the answer.
+func (c *checker) url(dnsName, token string) string {
+	host := dnsName
+	if c.o.Port != 80 {
+		host = net.JoinHostPort(dnsName, strconv.Itoa(c.o.Port))
+	} else if ip, err := netip.ParseAddr(dnsName); err == nil && ip.Is6() {
+		host = "[" + dnsName + "]"
+	}
+	return "http://" + host + wellKnown + token
+}
+
+// check returns nil if the answer is there, or a fault.After that says what was.
+// The body that came back is not quoted: whoever may create a Challenge could read
+// what only the controller can reach.
+func (c *checker) check(ctx context.Context, dnsName, token, want string) error {
+	target := c.url(dnsName, token)
+	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody)
+	if err != nil {
+		return fault.Terminal(ReasonNotConfigured, "no HTTP-01 challenge is possible for %q: %w", dnsName, err)
+	}
+	req.Header.Set("User-Agent", c.o.UserAgent)
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return notReachable("GET %s: %s", target, causeOf(err))
+	}
+	defer func() { _ = resp.Body.Close() }() // read as far as needed
+	where := target
+	if final := resp.Request.URL; final.String() != target {
+		// Without its path and query: they may hold what the server likes to say.
+		where += ", redirected to " + final.Scheme + "://" + final.Host
+	}
+	if resp.StatusCode != http.StatusOK {
+		return notReachable("GET %s: wrong status code '%d', expected '200'", where, resp.StatusCode)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, int64(len(want))+1))
+	if err != nil {
+		return notReachable("GET %s: reading the answer: %s", where, causeOf(err))
+	}
+	if string(body) != want {
+		return notReachable("GET %s: the answer is not the expected one, '%s': something else answers for this host or path", where, want)
+	}
+	return nil
+}
+
+func notReachable(format string, args ...any) error {
+	return fault.After(retryPeriod, ReasonNotReachable, format, args...)
+}
+
+// causeOf unwraps what http.Client adds: the URL with its query, mostly.
+func causeOf(err error) string {
+	var urlErr *url.Error
+	if errors.As(err, &urlErr) && !urlErr.Timeout() {
+		err = urlErr.Err
+	}
+	return solver.Cause(err)
+}
