@@ -130,6 +130,8 @@ type ChallengeMemory struct {
 	Passed time.Time
 	// Accepted is when the CA was told to validate; zero if it was not.
 	Accepted time.Time
+	// Unaccepted counts accepts in a row whose answer was lost.
+	Unaccepted int
 	// Polls counts looks at the authorization since Accepted.
 	Polls int
 	// Refusal is a permanent refusal of Accept; what it means is seen in the authorization.
@@ -178,13 +180,11 @@ func (m ChallengeMemory) After(o ChallengeOutcome) ChallengeMemory {
 	switch o.Step {
 	case ChallengeFetch:
 		m.Authorization, m.FetchedAt = o.Authorization, o.At
-		if !m.Accepted.IsZero() {
-			m.Polls++
-		}
+		m.Polls++
 	case ChallengePresent:
 		m.Presented = o.At
 	case ChallengeAccept:
-		m.Accepted, m.Polls, m.Refusal = o.At, 0, nil
+		m.Accepted, m.Polls, m.Refusal, m.Unaccepted = o.At, 0, nil, 0
 		m.Authorization = nil
 	case ChallengeCleanUp:
 		m.CleanedUp = true
@@ -215,6 +215,7 @@ func (m ChallengeMemory) afterFailure(o ChallengeOutcome) ChallengeMemory {
 	if o.Step == ChallengeAccept {
 		// The CA may have acted although its answer was lost.
 		m.Authorization = nil
+		m.Unaccepted++
 	}
 	m.Failed, m.FailedAt, m.Failure, m.Jitter = o.Step, o.At, o.Failure, o.Jitter
 	m.Failures++

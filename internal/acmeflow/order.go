@@ -171,8 +171,12 @@ type OrderMemory struct {
 	Finalized time.Time
 	// Polls counts looks at the order since Finalized, or since finalize was refused.
 	Polls int
-	// Refused counts finalizes in a row that were answered "not ready".
+	// Refused counts finalizes in a row that were answered "not ready", and Refusal is
+	// what the last one said.
 	Refused int
+	Refusal string
+	// Unfinalized counts finalizes in a row that did not come back well.
+	Unfinalized int
 	// Look asks for a look at the order before anything else.
 	Look bool
 	// WithoutReplaces is set once the CA has refused the replaces field.
@@ -232,7 +236,7 @@ func (m OrderMemory) sawOrder(o OrderOutcome) OrderMemory {
 	m.Remote, m.RemoteAt, m.Look = &remote, o.At, false
 	switch o.Step {
 	case OrderFinalize:
-		m.Finalized, m.Polls, m.Refused = o.At, 0, 0
+		m.Finalized, m.Polls, m.Refused, m.Unfinalized = o.At, 0, 0, 0
 	case OrderFetch:
 		m.Polls++
 	}
@@ -245,11 +249,14 @@ func (m OrderMemory) afterFailure(o OrderOutcome) OrderMemory {
 		m.WithoutReplaces = true
 		return m
 	case o.Step == OrderFinalize && o.Failure.Class == ErrorNotReady:
-		m.Refused++
+		m.Refused, m.Refusal = m.Refused+1, o.Failure.Detail
 		m.Polls, m.Look = 0, true
 	case o.Step == OrderFinalize && retriable(o.Failure.Class):
 		// The CA may have acted although its answer was lost: look first.
 		m.Polls, m.Look = 0, true
+	}
+	if o.Step == OrderFinalize {
+		m.Unfinalized++
 	}
 	if m.Failed != o.Step {
 		m.Failures = 0

@@ -1,0 +1,487 @@
+package acmeflow
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	acmev1 "chancery.dev/api/acme/v1"
+)
+
+const (
+	// yieldChecks is how many failed self checks in a row let others have the slot, and
+	// are worth telling people about.
+	yieldChecks = 3
+	// yieldValidation is how long a CA may take to validate before others may have the slot.
+	yieldValidation = 30 * time.Second
+	// flightLimit is longer than any call takes: what waits for one is not started again before.
+	flightLimit = 2 * time.Minute
+	// issuerHold keeps a Challenge from being started while its issuer cannot be used.
+	issuerHold = time.Hour
+	// cleanUpFailed separates a reason from the trouble that clean-up had.
+	cleanUpFailed = "; clean-up failed: "
+)
+
+// challengeDecision is one decision in the making.
+type challengeDecision struct {
+	ChallengeState
+	now time.Time
+	// next is the status as it is known now.
+	next acmev1.ChallengeStatus
+}
+
+// DecideChallenge says what a Challenge needs now. It is total: every state has
+// exactly one action.
+func DecideChallenge(s ChallengeState, now time.Time) ChallengeAction {
+	if s.Challenge == nil {
+		return ChallengeAction{Step: ChallengeDone}
+	}
+	d := newChallengeDecision(s, now)
+	if s.Challenge.Status.State.IsFinal() || s.Challenge.DeletionTimestamp != nil {
+		return d.ending()
+	}
+	if state, reason, ok := d.verdict(); ok {
+		return d.end(state, reason)
+	}
+	var a ChallengeAction
+	switch {
+	case s.Memory.Flying != ChallengeWait:
+		a = d.flying()
+	case !d.next.Processing && !d.next.Presented:
+		a = d.queued()
+	default:
+		a = d.active()
+	}
+	if a.Status == nil && d.next.Presented && !s.Challenge.Status.Presented {
+		a.Status = d.status(d.next.Reason)
+	}
+	a.Yield = a.Yield && d.next.Processing
+	a.Ready = a.Ready && !d.next.Processing
+	return a
+}
+
+// StartChallenge is the status to write when the scheduler starts a Challenge.
+func StartChallenge(s acmev1.ChallengeStatus) acmev1.ChallengeStatus {
+	s.Processing = true
+	return s
+}
+
+// ParkChallenge is the status to write when the scheduler parks a Challenge. Its
+// state says from then on that it was started once: whatever it has presented
+// will be cleaned up.
+func ParkChallenge(s acmev1.ChallengeStatus) acmev1.ChallengeStatus {
+	s.Processing = false
+	if s.State == acmev1.Unknown {
+		s.State = acmev1.Pending
+	}
+	return s
+}
+
+// newChallengeDecision merges what is stored with what is remembered.
+func newChallengeDecision(s ChallengeState, now time.Time) *challengeDecision {
+	d := &challengeDecision{ChallengeState: s, now: now, next: *s.Challenge.Status.DeepCopy()}
+	if !s.Memory.Presented.IsZero() && !d.next.Presented {
+		at := metav1.NewTime(s.Memory.Presented)
+		d.next.Presented, d.next.PresentedAt, d.next.Reason = true, &at, ""
+	}
+	if d.next.State == acmev1.Unknown && (s.Memory.Authorization != nil || d.next.Presented) {
+		d.next.State = acmev1.Pending
+	}
+	return d
+}
+
+// status is the one to write with the given reason, or nil if it is stored already.
+func (d *challengeDecision) status(reason string) *acmev1.ChallengeStatus {
+	d.next.Reason = reason
+	if apiequality.Semantic.DeepEqual(d.next, d.Challenge.Status) {
+		return nil
+	}
+	return d.next.DeepCopy()
+}
+
+// verdict is the final state that the CA's answers amount to, if they do.
+func (d *challengeDecision) verdict() (acmev1.State, string, bool) {
+	m := d.Memory
+	if m.Failed == ChallengeFetch && !retriable(m.Failure.Class) {
+		if m.Failure.Class == ErrorMalformed || m.Failure.Class == ErrorNotFound {
+			return acmev1.Expired, "The ACME server no longer knows the authorization: " + m.Failure.Detail, true
+		}
+		return acmev1.Errored, "Failed to retrieve authorization: " + m.Failure.Detail, true
+	}
+	if m.Authorization == nil {
+		return "", "", false
+	}
+	mine, offered := d.remoteChallenge()
+	switch m.Authorization.Status {
+	case "valid":
+		return acmev1.Valid, "Successfully authorized domain", true
+	case "invalid":
+		return acmev1.Invalid, "Error accepting authorization: " + orElse(mine.Error, "the ACME server shows it as invalid and gives no reason"), true
+	case "expired":
+		return acmev1.Expired, "The authorization has expired at the ACME server", true
+	case "deactivated", "revoked":
+		return acmev1.Errored, "The authorization was " + m.Authorization.Status + " at the ACME server", true
+	}
+	switch {
+	case !offered:
+		return acmev1.Errored, "The ACME server no longer offers this challenge", true
+	case mine.Status == "invalid":
+		return acmev1.Invalid, "Error accepting authorization: " + orElse(mine.Error, "the ACME server shows the challenge as invalid and gives no reason"), true
+	case m.Refusal != nil && mine.Status == "pending":
+		return acmev1.Errored, "Error accepting challenge: " + m.Refusal.Detail, true
+	case d.overdue():
+		return acmev1.Expired, "The authorization expired before it was validated", true
+	}
+	return "", "", false
+}
+
+// remoteChallenge is this Challenge as the CA last showed it.
+func (d *challengeDecision) remoteChallenge() (RemoteChallenge, bool) {
+	if d.Memory.Authorization == nil {
+		return RemoteChallenge{}, false
+	}
+	for _, c := range d.Memory.Authorization.Challenges {
+		if c.URL == d.Challenge.Spec.URL {
+			return c, true
+		}
+	}
+	return RemoteChallenge{}, false
+}
+
+// end writes a final state, and frees the slot with the same write (mission rule 6).
+func (d *challengeDecision) end(state acmev1.State, reason string) ChallengeAction {
+	d.next.State, d.next.Processing = state, false
+	a := ChallengeAction{Status: d.status(reason)}
+	spec := d.Challenge.Spec
+	switch {
+	case state != acmev1.Valid:
+		a.Event = &Event{Warning: true, Reason: acmev1.ChallengeReasonFailed, Message: reason}
+	case d.next.Presented:
+		a.Event = &Event{
+			Reason:  acmev1.ChallengeReasonDomainVerified,
+			Message: fmt.Sprintf("Domain %q verified with %q validation", spec.DNSName, spec.Type),
+		}
+	}
+	return a
+}
+
+// ending tidies up behind a Challenge that is final or being deleted.
+func (d *challengeDecision) ending() ChallengeAction {
+	d.next = ParkChallenge(d.next)
+	if !d.Challenge.Status.Processing {
+		d.next.State = d.Challenge.Status.State // a queued one was never started
+	}
+	m := d.Memory
+	switch {
+	case len(ourFinalizers(d.Challenge)) == 0:
+		return ChallengeAction{Status: d.status(d.next.Reason), Step: ChallengeDone}
+	case m.Flying != ChallengeWait:
+		// What is under way may present: clean-up comes after it.
+		return ChallengeAction{Status: d.status(d.next.Reason)}
+	case m.CleanedUp || !d.mayBePresented():
+		return d.release()
+	case m.Failed == ChallengeCleanUp:
+		return d.cleanUpAgain()
+	default:
+		return ChallengeAction{Status: d.status(d.next.Reason), Step: ChallengeCleanUp}
+	}
+}
+
+// mayBePresented reports whether there may be anything to clean up. A process that
+// died may have presented without writing so.
+func (d *challengeDecision) mayBePresented() bool {
+	s := d.Challenge.Status
+	if s.Presented || !d.Memory.PresentTried.IsZero() {
+		return true
+	}
+	return s.State != acmev1.Valid && (s.Processing || s.State != acmev1.Unknown)
+}
+
+// release drops the finalizer. A failed Challenge stays for people to look at, and
+// says that nothing of it is presented any more.
+func (d *challengeDecision) release() ChallengeAction {
+	if d.Challenge.DeletionTimestamp == nil && d.next.State.IsFailure() {
+		d.next.Presented = false
+	}
+	reason, _, _ := strings.Cut(d.next.Reason, cleanUpFailed)
+	if d.Challenge.DeletionTimestamp != nil {
+		reason = d.next.Reason
+	}
+	return ChallengeAction{Status: d.status(reason), Step: ChallengeRemoveFinalizer}
+}
+
+// cleanUpAgain retries a failed clean-up, for a bounded time (design.md: never stuck).
+func (d *challengeDecision) cleanUpAgain() ChallengeAction {
+	m := d.Memory
+	limit := m.CleanUpSince.Add(d.Settings.CleanUpLimit)
+	if deleted := d.Challenge.DeletionTimestamp; deleted != nil {
+		limit = earliest(limit, deleted.Add(d.Settings.CleanUpLimit))
+	}
+	if d.NamespaceTerminating || !d.now.Before(limit) {
+		return ChallengeAction{
+			Status: d.status(d.next.Reason),
+			Step:   ChallengeRemoveFinalizer,
+			Event: &Event{
+				Warning: true, Reason: acmev1.ChallengeReasonCleanUpError,
+				Message: fmt.Sprintf("Gave up cleaning up; %s may be left behind: %s", d.leftBehind(), m.Failure.Detail),
+			},
+		}
+	}
+	if wake := d.retryAt(); d.now.Before(wake) {
+		reason, _, _ := strings.Cut(d.next.Reason, cleanUpFailed)
+		a := ChallengeAction{Status: d.status(reason + cleanUpFailed + m.Failure.Detail), Wake: earliest(wake, limit)}
+		if a.Status != nil {
+			a.Event = &Event{
+				Warning: true, Reason: acmev1.ChallengeReasonCleanUpError, Message: "Error cleaning up challenge: " + m.Failure.Detail,
+			}
+		}
+		return a
+	}
+	return ChallengeAction{Status: d.status(d.next.Reason), Step: ChallengeCleanUp}
+}
+
+// leftBehind names what clean-up would have taken away.
+func (d *challengeDecision) leftBehind() string {
+	spec := d.Challenge.Spec
+	if spec.Type == acmev1.ChallengeTypeDNS01 {
+		return fmt.Sprintf("the TXT record of _acme-challenge.%s with value %q", spec.DNSName, spec.Key)
+	}
+	return fmt.Sprintf("the route for http://%s/.well-known/acme-challenge/%s", spec.DNSName, spec.Token)
+}
+
+// flying waits for a call to come back; when that takes long, others may have the
+// slot: a silent CA must not hold it.
+func (d *challengeDecision) flying() ChallengeAction {
+	m := d.Memory
+	patience := m.Since.Add(d.Settings.YieldAfter)
+	a := ChallengeAction{NotBefore: m.Since.Add(flightLimit)}
+	switch {
+	case m.Flying == ChallengeCheck && m.Checks >= yieldChecks, !d.now.Before(patience):
+		a.Yield = true
+	default:
+		a.Wake = patience
+	}
+	return a
+}
+
+// queued waits for the scheduler (mission rule 2). One that has given up its slot
+// says when it wants another.
+func (d *challengeDecision) queued() ChallengeAction {
+	var a ChallengeAction
+	if d.Memory.Failure != nil {
+		a.NotBefore = d.retryAt()
+	}
+	if until := d.Account.ParkedUntil; until.After(a.NotBefore) && d.now.Before(until) {
+		a.NotBefore = until
+	}
+	if _, blocked := d.Issuer.blocks(d.Challenge.Spec.IssuerRef.Name); blocked {
+		a.NotBefore = d.now.Add(issuerHold) // its change is an event
+	}
+	return a
+}
+
+// active takes the next step of a Challenge that was started. A parked one only
+// looks: it does not change anything before it has a slot again.
+func (d *challengeDecision) active() ChallengeAction {
+	if reason, ok := d.Issuer.blocks(d.Challenge.Spec.IssuerRef.Name); ok {
+		a := ChallengeAction{Yield: true}
+		if reason != "" {
+			a.Status = d.status(reason)
+		}
+		return a
+	}
+	if d.Memory.Failure != nil && d.holdsUp(d.Memory.Failed) {
+		if wake := d.retryAt(); d.now.Before(wake) {
+			return d.backOff(wake)
+		}
+	}
+	mine, _ := d.remoteChallenge()
+	started := mine.Status == "processing" || mine.Status == "valid"
+	switch {
+	case d.next.Processing && !d.hasFinalizer():
+		return ChallengeAction{Step: ChallengeAddFinalizer}
+	case !d.Memory.Accepted.IsZero() || started:
+		return d.poll()
+	case d.Memory.Authorization == nil || !d.now.Before(d.refetch()):
+		return d.fetch()
+	case !d.next.Presented:
+		return ChallengeAction{Step: ChallengePresent}
+	default:
+		return d.check()
+	}
+}
+
+// holdsUp reports whether a failed step keeps later ones waiting. Presenting again
+// what is presented does not.
+func (d *challengeDecision) holdsUp(step ChallengeStep) bool {
+	return step != ChallengePresent || !d.next.Presented
+}
+
+// backOff waits until the failed step may be tried again.
+func (d *challengeDecision) backOff(wake time.Time) ChallengeAction {
+	m := d.Memory
+	a := ChallengeAction{Wake: wake, NotBefore: wake, Yield: wake.Sub(d.now) >= d.Settings.YieldAfter || m.Failures > 1}
+	if m.Failure.Class == ErrorBadNonce {
+		return a
+	}
+	prefix := map[ChallengeStep]string{
+		ChallengePresent: "Error presenting challenge: ",
+		ChallengeAccept:  "Error accepting challenge: ",
+		ChallengeFetch:   "Failed to retrieve authorization: ",
+	}[m.Failed]
+	a.Status = d.status(prefix + m.Failure.Detail + "; retrying with back-off")
+	if a.Status != nil && m.Failed == ChallengePresent {
+		a.Event = &Event{Warning: true, Reason: acmev1.ChallengeReasonPresentError, Message: prefix + m.Failure.Detail}
+	}
+	return a
+}
+
+// fetch reads the authorization, unless the account is parked.
+func (d *challengeDecision) fetch() ChallengeAction {
+	return d.callCA(ChallengeFetch)
+}
+
+func (d *challengeDecision) callCA(step ChallengeStep) ChallengeAction {
+	if until := d.Account.ParkedUntil; d.now.Before(until) {
+		return ChallengeAction{Status: d.status(d.Account.parkedReason()), Wake: until, NotBefore: until, Yield: true}
+	}
+	return ChallengeAction{Step: step}
+}
+
+// poll reads the authorization at the CA's pace, after the CA was told to validate.
+func (d *challengeDecision) poll() ChallengeAction {
+	m := d.Memory
+	since := m.Accepted
+	wake := m.Accepted.Add(PollDelay(0, 0))
+	if m.Authorization != nil {
+		wake = m.FetchedAt.Add(PollDelay(max(m.Polls, 1), m.Authorization.RetryAfter))
+		if since.IsZero() {
+			since = m.FetchedAt
+		}
+	}
+	if !d.now.Before(wake) {
+		return d.fetch()
+	}
+	return ChallengeAction{Wake: wake, Yield: d.now.Sub(since) >= yieldValidation}
+}
+
+// check waits until the answer can be seen, then has the CA validate.
+func (d *challengeDecision) check() ChallengeAction {
+	m := d.Memory
+	if wait := d.Challenge.Spec.Solver.WaitInsteadOfSelfCheck; wait != nil {
+		ready := d.now
+		if at := d.next.PresentedAt; at != nil {
+			ready = at.Add(wait.Duration)
+		}
+		if d.now.Before(ready) {
+			reason := fmt.Sprintf("Waiting %s before accepting %s challenge without self-check", wait.Duration, d.Challenge.Spec.Type)
+			return ChallengeAction{
+				Status: d.status(reason), Wake: ready, NotBefore: ready,
+				Yield: ready.Sub(d.now) >= d.Settings.YieldAfter,
+			}
+		}
+		return d.accept()
+	}
+	if !m.Passed.IsZero() {
+		return d.accept()
+	}
+	a := ChallengeAction{Yield: m.Checks >= yieldChecks}
+	if m.Checks >= yieldChecks {
+		a.Status = d.status(fmt.Sprintf("Waiting for %s challenge propagation: %s; retried every %s",
+			d.Challenge.Spec.Type, m.NotYet, d.Settings.CheckPeriod))
+	}
+	if m.Checks == 0 {
+		a.Step = ChallengeCheck
+		return a
+	}
+	wake := m.CheckedAt.Add(CheckDelay(m.Checks, d.Settings.CheckPeriod))
+	switch {
+	case d.now.Before(wake):
+		a.Wake = earliest(wake, d.refetch())
+	case d.next.Processing && !d.now.Before(d.representAt()):
+		a.Step = ChallengePresent
+	default:
+		a.Step = ChallengeCheck
+	}
+	return a
+}
+
+// accept tells the CA to validate; a parked Challenge needs a slot for that.
+func (d *challengeDecision) accept() ChallengeAction {
+	if !d.next.Processing {
+		a := ChallengeAction{Ready: true}
+		if d.now.Before(d.Account.ParkedUntil) {
+			a.NotBefore = d.Account.ParkedUntil
+		}
+		return a
+	}
+	return d.callCA(ChallengeAccept)
+}
+
+// representAt is when to present again what a self check keeps missing.
+func (d *challengeDecision) representAt() time.Time {
+	last := d.Memory.PresentTried
+	if last.IsZero() && d.next.PresentedAt != nil {
+		last = d.next.PresentedAt.Time
+	}
+	return last.Add(d.Settings.RepresentAfter)
+}
+
+// refetch is when the authorization is to be read again: when it should have
+// expired. Far in the future if the CA does not say.
+func (d *challengeDecision) refetch() time.Time {
+	m := d.Memory
+	switch {
+	case m.Authorization == nil:
+		return d.now
+	case m.Authorization.Expires.IsZero():
+		return m.FetchedAt.Add(d.Settings.OrderRefresh)
+	case m.FetchedAt.Before(m.Authorization.Expires):
+		return m.Authorization.Expires
+	default:
+		return m.FetchedAt.Add(expiryPoll)
+	}
+}
+
+// overdue reports whether the CA shows the authorization as pending long after its
+// expiry.
+func (d *challengeDecision) overdue() bool {
+	expires := d.Memory.Authorization.Expires
+	return !expires.IsZero() && !d.Memory.FetchedAt.Before(expires.Add(expiryGrace))
+}
+
+// retryAt is when the failed step may be tried again.
+func (d *challengeDecision) retryAt() time.Time {
+	m := d.Memory
+	failures := m.Failures
+	if m.Failed == ChallengeAccept {
+		failures = max(failures, m.Unaccepted)
+	}
+	return m.FailedAt.Add(Backoff(*m.Failure, failures, m.Jitter))
+}
+
+func (d *challengeDecision) hasFinalizer() bool {
+	return slices.Equal(ourFinalizers(d.Challenge), []string{acmev1.ChallengeFinalizer})
+}
+
+// ourFinalizers are those of the Challenge's finalizers that are this controller's.
+func ourFinalizers(c *acmev1.Challenge) []string {
+	var ours []string
+	for _, f := range c.Finalizers {
+		if f == acmev1.ChallengeFinalizer || f == acmev1.ChallengeFinalizerLegacy {
+			ours = append(ours, f)
+		}
+	}
+	return ours
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}

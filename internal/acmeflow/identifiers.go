@@ -1,0 +1,97 @@
+package acmeflow
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"net/netip"
+	"slices"
+	"strings"
+
+	acmev1 "chancery.dev/api/acme/v1"
+)
+
+// Identifiers are those that an Order asks for (spec §5.3 c): the DNS names, then
+// the addresses, each sorted and without duplicates. A common name counts with
+// its like; one that is neither a domain name nor an address is left out.
+func Identifiers(spec acmev1.OrderSpec) []Identifier {
+	names := slices.Clone(spec.DNSNames)
+	addresses := slices.Clone(spec.IPAddresses)
+	switch cn := spec.CommonName; {
+	case isAddress(cn):
+		addresses = append(addresses, cn)
+	case isDomainName(cn):
+		names = append(names, cn)
+	}
+	var ids []Identifier
+	for _, n := range sortedSet(names) {
+		ids = append(ids, Identifier{Type: "dns", Value: n})
+	}
+	for _, a := range sortedSet(addresses) {
+		ids = append(ids, Identifier{Type: "ip", Value: a})
+	}
+	return ids
+}
+
+func sortedSet(values []string) []string {
+	slices.Sort(values)
+	return slices.Compact(values)
+}
+
+func isAddress(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err == nil
+}
+
+// isDomainName reports whether s is a fully qualified name: two labels or more, of
+// letters, digits, hyphens and underscores, the first perhaps a wildcard.
+func isDomainName(s string) bool {
+	s = strings.TrimPrefix(s, "*.")
+	labels := strings.Split(strings.TrimSuffix(s, "."), ".")
+	if len(s) > 253 || len(labels) < 2 {
+		return false
+	}
+	for _, label := range labels {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+			return false
+		}
+		if strings.ContainsFunc(label, func(r rune) bool {
+			alphanumeric := (r >= 'a' && r <= 'z') || (r >= 'A' && r <= 'Z') || (r >= '0' && r <= '9')
+			return !alphanumeric && r != '-' && r != '_'
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// SelectChain is the first chain that ChainMatches the preferred name, or the
+// default one, which is the first (spec §5.3 k).
+func SelectChain(preferred string, chains [][]byte) []byte {
+	if len(chains) == 0 {
+		return nil
+	}
+	if preferred != "" {
+		for _, chain := range chains {
+			if ChainMatches(preferred, chain) {
+				return chain
+			}
+		}
+	}
+	return chains[0]
+}
+
+// ChainMatches reports whether the issuer of a PEM chain's last certificate has the
+// preferred common name.
+func ChainMatches(preferred string, chain []byte) bool {
+	var last []byte
+	for rest := bytes.TrimSpace(chain); len(rest) > 0; {
+		block, more := pem.Decode(rest)
+		if block == nil {
+			break
+		}
+		last, rest = block.Bytes, more
+	}
+	c, err := x509.ParseCertificate(last)
+	return err == nil && c.Issuer.CommonName == preferred
+}

@@ -1,0 +1,543 @@
+package acmeflow
+
+import (
+	"encoding/pem"
+	"fmt"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	acmev1 "chancery.dev/api/acme/v1"
+)
+
+const (
+	// expiryGrace is how long after its expiry a CA may still show an order as pending
+	// before it is given up: the CA's clock rules, but not for ever.
+	expiryGrace = time.Hour
+	// expiryPoll is the time between looks at an order that has expired by our clock.
+	expiryPoll = time.Minute
+	// slowProcessing is how long a CA may process an order before that is worth a write.
+	slowProcessing = 10 * time.Second
+	// maxRefused bounds finalizes in a row that a CA refuses although it shows the order
+	// as ready.
+	maxRefused = 5
+	// maxDeactivations bounds tries to deactivate what a failed order leaves pending.
+	maxDeactivations = 3
+)
+
+// orderDecision is one decision in the making.
+type orderDecision struct {
+	OrderState
+	now time.Time
+	// next is the status as it is known now: what is stored, and what the CA has shown
+	// since. Its State is the stored one.
+	next acmev1.OrderStatus
+	// state is where the order stands, as last known.
+	state acmev1.State
+}
+
+// DecideOrder says what an Order needs now. It is total: every state has exactly
+// one action.
+func DecideOrder(s OrderState, now time.Time) OrderAction {
+	if s.Order == nil {
+		return OrderAction{Step: OrderDone}
+	}
+	d := newOrderDecision(s, now)
+	switch stored := s.Order.Status; {
+	case stored.State.IsFailure():
+		return d.afterFailed()
+	case stored.State == acmev1.Valid && len(stored.Certificate) > 0:
+		return d.afterValid()
+	case len(s.Memory.Chains) > 0:
+		return d.complete()
+	}
+	if failed := d.failedChallenge(); failed != nil {
+		return d.settleFailed(failed)
+	}
+	if s.Memory.Flying != OrderWait {
+		return OrderAction{}
+	}
+	if a, blocked := d.blocked(); blocked {
+		return a
+	}
+	return d.progress()
+}
+
+// newOrderDecision merges what is stored with what is remembered.
+func newOrderDecision(s OrderState, now time.Time) *orderDecision {
+	d := &orderDecision{OrderState: s, now: now, next: *s.Order.Status.DeepCopy(), state: s.Order.Status.State}
+	remote := s.Memory.Remote
+	if remote != nil {
+		d.next.URL = orElse(d.next.URL, remote.URL)
+		d.next.FinalizeURL = orElse(d.next.FinalizeURL, remote.Finalize)
+		if len(d.next.Authorizations) == 0 {
+			for _, url := range remote.Authorizations {
+				d.next.Authorizations = append(d.next.Authorizations, acmev1.ACMEAuthorization{URL: url})
+			}
+		}
+		d.state = remoteOrderState(remote.Status)
+	}
+	for i, a := range d.next.Authorizations {
+		if seen, ok := s.Memory.Authorizations[a.URL]; ok && a.Identifier == "" {
+			d.next.Authorizations[i] = storedAuthorization(seen)
+		}
+	}
+	if d.next.State == acmev1.Unknown && d.next.URL != "" {
+		d.next.State = acmev1.Pending
+		if d.state == acmev1.Ready {
+			d.next.State = acmev1.Ready
+		}
+	}
+	if d.state == acmev1.Unknown {
+		d.state = d.next.State
+	}
+	return d
+}
+
+// remoteOrderState is the state for a status of RFC 8555 §7.1.6.
+func remoteOrderState(status string) acmev1.State {
+	switch state := acmev1.State(status); state {
+	case acmev1.Ready, acmev1.Processing, acmev1.Valid, acmev1.Invalid:
+		return state
+	default:
+		return acmev1.Pending
+	}
+}
+
+// storedAuthorization is how an authorization is kept in an Order's status.
+func storedAuthorization(a RemoteAuthorization) acmev1.ACMEAuthorization {
+	wildcard := a.Wildcard
+	stored := acmev1.ACMEAuthorization{
+		URL: a.URL, Identifier: a.Identifier, Wildcard: &wildcard, InitialState: authorizationState(a.Status),
+	}
+	for _, c := range a.Challenges {
+		stored.Challenges = append(stored.Challenges, acmev1.ACMEChallenge{URL: c.URL, Token: c.Token, Type: c.Type})
+	}
+	return stored
+}
+
+// authorizationState is the state for a status of RFC 8555 §7.1.6. The API has no
+// words for deactivated and revoked: repeating does not cure them.
+func authorizationState(status string) acmev1.State {
+	switch status {
+	case "valid", "invalid", "expired":
+		return acmev1.State(status)
+	case "deactivated", "revoked":
+		return acmev1.Errored
+	default:
+		return acmev1.Pending
+	}
+}
+
+// status is the one to write with the given reason, or nil if it is stored already.
+func (d *orderDecision) status(reason string) *acmev1.OrderStatus {
+	d.next.Reason = reason
+	if apiequality.Semantic.DeepEqual(d.next, d.Order.Status) {
+		return nil
+	}
+	return d.next.DeepCopy()
+}
+
+// wait is the action of waiting for an event, or for wake, saying why.
+func (d *orderDecision) wait(reason string, wake time.Time) OrderAction {
+	return OrderAction{Status: d.status(reason), Wake: wake}
+}
+
+// fail ends the order, and deactivates what it leaves pending at the CA.
+func (d *orderDecision) fail(state acmev1.State, reason string) OrderAction {
+	at := metav1.NewTime(d.now.Truncate(time.Second))
+	d.next.State, d.next.FailureTime = state, &at
+	a := OrderAction{Status: d.status(reason), URLs: d.pendingAuthorizations()}
+	if len(a.URLs) > 0 && d.Memory.Flying == OrderWait {
+		a.Step = OrderDeactivate
+	}
+	return a
+}
+
+// pendingAuthorizations are the addresses of authorizations that the CA may still
+// hold open for this order.
+func (d *orderDecision) pendingAuthorizations() []string {
+	ended := map[string]bool{}
+	for _, c := range d.Challenges {
+		if c.Status.State == acmev1.Valid || c.Status.State == acmev1.Invalid {
+			ended[c.Spec.AuthorizationURL] = true
+		}
+	}
+	var urls []string
+	for _, a := range d.next.Authorizations {
+		open := a.InitialState == acmev1.Unknown || a.InitialState == acmev1.Pending
+		if open && !ended[a.URL] {
+			urls = append(urls, a.URL)
+		}
+	}
+	return urls
+}
+
+// afterFailed tidies up behind an order that has failed: Challenges that have not
+// ended are deleted, the failed ones stay for people to look at.
+func (d *orderDecision) afterFailed() OrderAction {
+	if d.Memory.Flying != OrderWait {
+		return OrderAction{}
+	}
+	m := d.Memory
+	if m.Failed == OrderDeactivate && retriable(m.Failure.Class) && m.Failures < maxDeactivations {
+		if wake := d.retryAt(); d.now.Before(wake) {
+			return OrderAction{Wake: wake}
+		}
+		return OrderAction{Step: OrderDeactivate, URLs: d.pendingAuthorizations()}
+	}
+	var open []string
+	for _, c := range d.Challenges {
+		if !c.Status.State.IsFinal() && c.DeletionTimestamp == nil {
+			open = append(open, c.Name)
+		}
+	}
+	if len(open) > 0 {
+		return OrderAction{Step: OrderDeleteChallenges, Delete: open}
+	}
+	return OrderAction{Step: OrderDone}
+}
+
+// afterValid deletes the Challenges of an order whose certificate is stored (§5.3 g).
+func (d *orderDecision) afterValid() OrderAction {
+	var owned []string
+	for _, c := range d.Challenges {
+		if c.DeletionTimestamp == nil {
+			owned = append(owned, c.Name)
+		}
+	}
+	if len(owned) > 0 {
+		return OrderAction{Step: OrderDeleteChallenges, Delete: owned}
+	}
+	return OrderAction{Step: OrderDone}
+}
+
+// complete stores the certificate.
+func (d *orderDecision) complete() OrderAction {
+	d.next.State = acmev1.Valid
+	d.next.Certificate = SelectChain(d.Issuer.PreferredChain, d.Memory.Chains)
+	if len(d.next.Certificate) == 0 {
+		return d.fail(acmev1.Errored, "Failed to download certificate: the ACME server sent an empty chain")
+	}
+	return OrderAction{
+		Status: d.status(""),
+		Event:  &Event{Reason: acmev1.OrderReasonComplete, Message: "Order completed successfully"},
+	}
+}
+
+// failedChallenge is the owned Challenge that decides the order's failure, if any.
+func (d *orderDecision) failedChallenge() *acmev1.Challenge {
+	rank := map[acmev1.State]int{acmev1.Expired: 1, acmev1.Errored: 2, acmev1.Invalid: 3}
+	var worst *acmev1.Challenge
+	for _, c := range d.Challenges {
+		r := rank[c.Status.State]
+		if r == 0 || (worst != nil && r <= rank[worst.Status.State]) {
+			continue
+		}
+		worst = c
+	}
+	return worst
+}
+
+// settleFailed ends the order because one of its Challenges has failed.
+func (d *orderDecision) settleFailed(c *acmev1.Challenge) OrderAction {
+	return d.fail(c.Status.State, fmt.Sprintf("Challenge %s for domain %q (%s) is %s: %s",
+		c.Name, c.Spec.DNSName, c.Spec.Type, c.Status.State, orElse(c.Status.Reason, "no reason was given")))
+}
+
+// blocked says what keeps any step from being taken: a refusal, a missing issuer, a
+// parked account, a retry that is not due.
+func (d *orderDecision) blocked() (OrderAction, bool) {
+	failure := d.Memory.Failure
+	if failure != nil && d.refused(failure) {
+		return d.fail(d.refusalState(failure), failedTo(d.Memory.Failed)+failure.Detail), true
+	}
+	if reason, ok := d.Issuer.blocks(d.Order.Spec.IssuerRef.Name); ok {
+		if reason == "" {
+			return OrderAction{}, true
+		}
+		return d.wait(reason, time.Time{}), true
+	}
+	if d.now.Before(d.Account.ParkedUntil) {
+		return d.wait(d.Account.parkedReason(), d.Account.ParkedUntil), true
+	}
+	if failure == nil {
+		return OrderAction{}, false
+	}
+	if d.Memory.Failed == OrderFinalize && failure.Class == ErrorNotReady {
+		return OrderAction{}, false // the order is looked at, at its own pace
+	}
+	if wake := d.retryAt(); d.now.Before(wake) {
+		if failure.Class == ErrorBadNonce {
+			return OrderAction{Wake: wake}, true
+		}
+		return d.wait(failedTo(d.Memory.Failed)+failure.Detail+"; retrying with back-off", wake), true
+	}
+	return OrderAction{}, false
+}
+
+// refused reports whether the failure ends the order: no retry cures it.
+func (d *orderDecision) refused(f *Failure) bool {
+	switch {
+	case d.Memory.Failed == OrderDeactivate, retriable(f.Class):
+		return false
+	case d.Memory.Failed == OrderFinalize && f.Class == ErrorNotReady:
+		return false
+	default:
+		return true
+	}
+}
+
+// refusalState is expired where the CA no longer knows an order past its expiry.
+func (d *orderDecision) refusalState(f *Failure) acmev1.State {
+	remote := d.Memory.Remote
+	gone := f.Class == ErrorNotFound || f.Class == ErrorMalformed
+	if gone && remote != nil && !remote.Expires.IsZero() && !d.now.Before(remote.Expires) {
+		return acmev1.Expired
+	}
+	return acmev1.Errored
+}
+
+// retryAt is when the failed step may be tried again.
+func (d *orderDecision) retryAt() time.Time {
+	m := d.Memory
+	failures := m.Failures
+	if m.Failed == OrderFinalize {
+		failures = max(failures, m.Unfinalized)
+	}
+	return m.FailedAt.Add(Backoff(*m.Failure, failures, m.Jitter))
+}
+
+// failedTo opens the reason of a failed step (spec §5.3).
+func failedTo(step OrderStep) string {
+	switch step {
+	case OrderCreate:
+		return "Failed to create Order: "
+	case OrderFetchAuthorizations:
+		return "Failed to retrieve authorizations: "
+	case OrderFinalize:
+		return "Failed to finalize Order: "
+	case OrderDownload:
+		return "Failed to download certificate: "
+	case OrderDeactivate:
+		return "Failed to deactivate authorizations: "
+	default:
+		return "Failed to retrieve Order resource: "
+	}
+}
+
+// blocks says why the issuer cannot be used; the reason is empty if nothing is to
+// be written.
+func (i Issuer) blocks(name string) (string, bool) {
+	switch i.Readiness {
+	case IssuerReady:
+		return "", false
+	case IssuerStarting:
+		return "", true
+	case IssuerNotReady:
+		return fmt.Sprintf("Waiting for issuer %q to become ready: %s", name, orElse(i.Message, "its Ready condition is not True")), true
+	default:
+		return fmt.Sprintf("Waiting for issuer %q to exist: %s", name, orElse(i.Message, "no ACME issuer of that name was found")), true
+	}
+}
+
+func (a Account) parkedReason() string {
+	return fmt.Sprintf("The ACME server asked to be left alone until %s: %s",
+		a.ParkedUntil.UTC().Format(time.RFC3339), orElse(a.ParkedReason, "rate limited"))
+}
+
+// progress takes the next step of an order that nothing blocks.
+func (d *orderDecision) progress() OrderAction {
+	m := d.Memory
+	switch {
+	case d.next.URL == "":
+		return OrderAction{Step: OrderCreate, NewOrder: d.newOrder()}
+	case m.Look, d.next.FinalizeURL == "", len(d.next.Authorizations) == 0 && m.Remote == nil:
+		return d.look()
+	}
+	switch d.state {
+	case acmev1.Invalid:
+		return d.remoteInvalid()
+	case acmev1.Valid:
+		if m.Remote != nil && m.Remote.Certificate != "" {
+			return OrderAction{Step: OrderDownload, URL: m.Remote.Certificate, PreferredChain: d.Issuer.PreferredChain}
+		}
+		return d.poll()
+	case acmev1.Processing:
+		return d.processing()
+	case acmev1.Ready:
+		return d.finalize()
+	default:
+		return d.authorize()
+	}
+}
+
+// look fetches the order at once.
+func (d *orderDecision) look() OrderAction {
+	return OrderAction{Step: OrderFetch, URL: d.next.URL}
+}
+
+// poll fetches the order at the CA's pace.
+func (d *orderDecision) poll() OrderAction {
+	m := d.Memory
+	if m.Remote == nil {
+		return d.look()
+	}
+	if wake := m.RemoteAt.Add(PollDelay(m.Polls, m.Remote.RetryAfter)); d.now.Before(wake) {
+		return OrderAction{Wake: wake}
+	}
+	return d.look()
+}
+
+// processing polls; the state is only written if the CA takes its time.
+func (d *orderDecision) processing() OrderAction {
+	a := d.poll()
+	m := d.Memory
+	if m.Remote == nil {
+		return a
+	}
+	since := m.Finalized
+	if since.IsZero() {
+		since = m.RemoteAt
+	}
+	if m.Remote.RetryAfter >= slowProcessing || d.now.Sub(since) >= slowProcessing {
+		d.next.State = acmev1.Processing
+		a.Status = d.status("Waiting for the ACME server to issue the certificate")
+	}
+	return a
+}
+
+// finalize posts the signing request.
+func (d *orderDecision) finalize() OrderAction {
+	csr := CSRBytes(d.Order.Spec.Request)
+	if len(csr) == 0 {
+		return d.fail(acmev1.Errored, "Failed to finalize Order: spec.request is empty")
+	}
+	if d.Memory.Refused >= maxRefused {
+		return d.fail(acmev1.Errored, failedTo(OrderFinalize)+d.Memory.Refusal)
+	}
+	a := OrderAction{Step: OrderFinalize, URL: d.next.FinalizeURL, CSR: csr}
+	if d.Order.Status.URL == "" {
+		a.Status = d.status("") // all was authorized already: the address must survive a crash
+	}
+	return a
+}
+
+// CSRBytes is the DER of a request that is PEM, or DER already (spec §5.3 k).
+func CSRBytes(request []byte) []byte {
+	if block, _ := pem.Decode(request); block != nil {
+		return block.Bytes
+	}
+	return request
+}
+
+// remoteInvalid ends an order that the CA shows as invalid.
+func (d *orderDecision) remoteInvalid() OrderAction {
+	remote := d.Memory.Remote
+	if remote == nil {
+		return d.look()
+	}
+	if !remote.Expires.IsZero() && !d.now.Before(remote.Expires) && remote.Error == "" {
+		return d.fail(acmev1.Expired, "The order expired at the ACME server before all names were authorized")
+	}
+	return d.fail(acmev1.Invalid, "The ACME server shows the order as invalid: "+orElse(remote.Error, "it gives no reason"))
+}
+
+// authorize gets every name authorized, through Challenges.
+func (d *orderDecision) authorize() OrderAction {
+	if missing := d.unreadAuthorizations(); len(missing) > 0 {
+		return OrderAction{Step: OrderFetchAuthorizations, URLs: missing}
+	}
+	for _, a := range d.next.Authorizations {
+		if a.InitialState.IsFailure() {
+			return d.fail(acmev1.Invalid, fmt.Sprintf("The ACME server shows the authorization of %q as %s", a.Identifier, a.InitialState))
+		}
+	}
+	plan, err := d.planChallenges()
+	switch {
+	case err != nil:
+		return d.noSolver(err)
+	case len(plan.remove) > 0:
+		return OrderAction{Status: d.status(""), Step: OrderDeleteChallenges, Delete: plan.remove}
+	case len(plan.create) > 0:
+		return OrderAction{Status: d.status(""), Step: OrderCreateChallenges, Challenges: plan.create}
+	case plan.open > 0:
+		return d.awaitChallenges()
+	case d.Memory.Refused > 0:
+		return d.poll() // the CA lags behind its own authorizations
+	default:
+		return d.finalize()
+	}
+}
+
+func (d *orderDecision) unreadAuthorizations() []string {
+	var urls []string
+	for _, a := range d.next.Authorizations {
+		if a.Identifier == "" {
+			urls = append(urls, a.URL)
+		}
+	}
+	return urls
+}
+
+// noSolver says that no solver fits, until the issuer changes or the order expires.
+func (d *orderDecision) noSolver(err error) OrderAction {
+	if a, due := d.expired(); due {
+		return a
+	}
+	a := d.wait(err.Error(), d.expiry())
+	if a.Status != nil {
+		a.Event = &Event{Warning: true, Reason: acmev1.OrderReasonSolver, Message: err.Error()}
+	}
+	return a
+}
+
+// awaitChallenges waits for the Challenges, at the latest until the order expires.
+func (d *orderDecision) awaitChallenges() OrderAction {
+	if a, due := d.expired(); due {
+		return a
+	}
+	return d.wait("", d.expiry())
+}
+
+// expiry is when to look whether the CA has given up the order.
+func (d *orderDecision) expiry() time.Time {
+	remote, refresh := d.Memory.Remote, d.Settings.OrderRefresh
+	switch {
+	case remote == nil:
+		return d.Order.CreationTimestamp.Add(refresh)
+	case remote.Expires.IsZero():
+		return d.Memory.RemoteAt.Add(refresh)
+	case d.Memory.RemoteAt.Before(remote.Expires):
+		return remote.Expires
+	default:
+		return d.Memory.RemoteAt.Add(expiryPoll)
+	}
+}
+
+// expired looks at the order once it should have expired, and gives it up when the
+// CA still does not say so long after.
+func (d *orderDecision) expired() (OrderAction, bool) {
+	if d.now.Before(d.expiry()) {
+		return OrderAction{}, false
+	}
+	remote := d.Memory.Remote
+	if remote != nil && !remote.Expires.IsZero() && !d.now.Before(remote.Expires.Add(expiryGrace)) {
+		return d.fail(acmev1.Expired, "The order expired before all names were authorized"), true
+	}
+	return d.look(), true
+}
+
+// newOrder is the body of the newOrder request.
+func (d *orderDecision) newOrder() NewOrder {
+	spec := d.Order.Spec
+	n := NewOrder{Identifiers: Identifiers(spec), Profile: spec.Profile, Replaces: spec.Replaces}
+	if d.Memory.WithoutReplaces {
+		n.Replaces = ""
+	}
+	if spec.Duration != nil {
+		n.NotAfter = d.now.Add(spec.Duration.Duration)
+	}
+	return n
+}

@@ -1,0 +1,192 @@
+package acmeflow
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"unicode"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	acmev1 "chancery.dev/api/acme/v1"
+)
+
+// AccountThumbprintAnnotation carries the thumbprint of the account key on a
+// Challenge, for DNS-01 providers that compute the record's value themselves.
+const AccountThumbprintAnnotation = "chancery.dev/account-thumbprint"
+
+// challengePlan is how an Order's Challenges differ from those that it needs.
+type challengePlan struct {
+	// create are missing.
+	create []*acmev1.Challenge
+	// remove are not needed any more.
+	remove []string
+	// open counts authorizations that are neither valid nor about to get a Challenge.
+	open int
+}
+
+// planChallenges compares the Challenges that exist with those that the
+// authorizations need (§5.3 h to j). The error says which name has no solver.
+func (d *orderDecision) planChallenges() (challengePlan, error) {
+	var plan challengePlan
+	needed := map[string]bool{}
+	for _, a := range d.next.Authorizations {
+		owned := d.challengesOf(a.URL)
+		if a.InitialState == acmev1.Valid || anyValid(owned) {
+			for _, c := range owned {
+				if c.Status.State == acmev1.Valid {
+					needed[c.Name] = true
+				}
+			}
+			continue
+		}
+		want, err := BuildChallenge(d.Order, a, d.Issuer.Solvers, d.Account.Thumbprint)
+		if err != nil {
+			return challengePlan{}, err
+		}
+		needed[want.Name] = true
+		if exists(owned, want.Name) || anyPresented(owned) {
+			// An older Challenge for the same authorization shows the same value: its clean-up
+			// must not take away what a new one has presented.
+			plan.open++
+			continue
+		}
+		plan.create = append(plan.create, want)
+	}
+	for _, c := range d.Challenges {
+		if !needed[c.Name] && c.DeletionTimestamp == nil {
+			plan.remove = append(plan.remove, c.Name)
+		}
+	}
+	return plan, nil
+}
+
+func (d *orderDecision) challengesOf(authorizationURL string) []*acmev1.Challenge {
+	var owned []*acmev1.Challenge
+	for _, c := range d.Challenges {
+		if c.Spec.AuthorizationURL == authorizationURL {
+			owned = append(owned, c)
+		}
+	}
+	return owned
+}
+
+func anyValid(challenges []*acmev1.Challenge) bool {
+	for _, c := range challenges {
+		if c.Status.State == acmev1.Valid {
+			return true
+		}
+	}
+	return false
+}
+
+func anyPresented(challenges []*acmev1.Challenge) bool {
+	for _, c := range challenges {
+		if c.Status.Presented && len(ourFinalizers(c)) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func exists(challenges []*acmev1.Challenge, name string) bool {
+	for _, c := range challenges {
+		if c.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// BuildChallenge is the Challenge for one authorization of an Order (spec §5.3):
+// the best of the issuer's solvers with the Order's annotations applied, and the
+// key that the solver presents. The error says what no solver offers, for people.
+func BuildChallenge(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers []acmev1.ACMEChallengeSolver, thumbprint string) (*acmev1.Challenge, error) {
+	wildcard := a.Wildcard != nil && *a.Wildcard
+	selection, err := SelectSolver(o.Labels, a, solvers)
+	if err != nil {
+		return nil, fmt.Errorf("issuer %q: %w", o.Spec.IssuerRef.Name, err)
+	}
+	solver, err := ApplyOverrides(o, selection.Solver)
+	if err != nil {
+		return nil, err
+	}
+	spec := acmev1.ChallengeSpec{
+		URL:              selection.Challenge.URL,
+		AuthorizationURL: a.URL,
+		DNSName:          a.Identifier,
+		Wildcard:         wildcard,
+		Type:             selection.Type,
+		Token:            selection.Challenge.Token,
+		Solver:           solver,
+		IssuerRef:        o.Spec.IssuerRef,
+	}
+	name, err := ComputeName(o.Name, spec)
+	if err != nil {
+		return nil, err
+	}
+	spec.Key = KeyToPresent(spec.Type, spec.Token, thumbprint)
+	yes := true
+	return &acmev1.Challenge{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        name,
+			Namespace:   o.Namespace,
+			Finalizers:  []string{acmev1.ChallengeFinalizer},
+			Annotations: map[string]string{AccountThumbprintAnnotation: thumbprint},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: acmev1.SchemeGroupVersion().String(), Kind: "Order",
+				Name: o.Name, UID: o.UID, Controller: &yes, BlockOwnerDeletion: &yes,
+			}},
+		},
+		Spec: spec,
+	}, nil
+}
+
+// KeyToPresent is the key authorization for HTTP-01 (RFC 8555 §8.1) and the value
+// of the TXT record for DNS-01 (§8.4).
+func KeyToPresent(t acmev1.ACMEChallengeType, token, thumbprint string) string {
+	key := token + "." + thumbprint
+	if t != acmev1.ChallengeTypeDNS01 {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// maxNamePrefix is the length to which ComputeName cuts a prefix.
+const maxNamePrefix = 52
+
+// ComputeName is the prefix, shortened to 52 bytes, and the FNV-1 sum of v's JSON
+// (spec §3.4). It gives the same thing the same name after a crash.
+func ComputeName(prefix string, v any) (string, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return "", fmt.Errorf("compute a name for %q: %w", prefix, err)
+	}
+	sum := fnv.New32()
+	if _, err := sum.Write(text); err != nil {
+		return "", fmt.Errorf("compute a name for %q: %w", prefix, err)
+	}
+	if len(prefix) >= maxNamePrefix {
+		prefix = strings.TrimRightFunc(prefix[:maxNamePrefix], func(r rune) bool {
+			return !unicode.IsLetter(r) && !unicode.IsDigit(r)
+		})
+	}
+	return fmt.Sprintf("%s-%d", prefix, sum.Sum32()), nil
+}
+
+// OrderName is the name of the Order for a request (spec §3.4). Of the spec,
+// everything but the signing request counts; of a long request name, all of it.
+func OrderName(requestName string, spec acmev1.OrderSpec) (string, error) {
+	spec.Request = nil
+	if len(requestName) < maxNamePrefix {
+		return ComputeName(requestName, spec)
+	}
+	return ComputeName(requestName, struct {
+		CertificateRequestName string           `json:"certificateRequestName"`
+		Spec                   acmev1.OrderSpec `json:"spec"`
+	}{requestName, spec})
+}

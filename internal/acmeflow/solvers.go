@@ -1,0 +1,208 @@
+package acmeflow
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	acmev1 "chancery.dev/api/acme/v1"
+)
+
+// Selection is the solver for one authorization.
+type Selection struct {
+	// Solver is the chosen entry of the issuer.
+	Solver acmev1.ACMEChallengeSolver
+	// Type is what it solves.
+	Type acmev1.ACMEChallengeType
+	// Challenge is the one offered by the CA.
+	Challenge acmev1.ACMEChallenge
+}
+
+// weight is how well a selector fits: names beat none, then the longer zone, then
+// more labels (spec §5.4).
+type weight struct{ names, zone, labels int }
+
+func (w weight) beats(o weight) bool {
+	if w.names != o.names {
+		return w.names > o.names
+	}
+	if w.zone != o.zone {
+		return w.zone > o.zone
+	}
+	return w.labels > o.labels
+}
+
+// SelectSolver chooses the solver for an authorization of an Order with the given
+// labels (spec §5.4). The error says what was offered and why no solver fits.
+func SelectSolver(orderLabels map[string]string, a acmev1.ACMEAuthorization, solvers []acmev1.ACMEChallengeSolver) (Selection, error) {
+	domain := a.Identifier
+	if a.Wildcard != nil && *a.Wildcard {
+		domain = "*." + domain
+	}
+	var best *Selection
+	var bestWeight weight
+	unoffered := 0
+	for _, solver := range solvers {
+		t, offered, ok := offeredFor(solver, a.Challenges)
+		if !ok {
+			unoffered++
+			continue
+		}
+		w, ok := fit(solver.Selector, domain, orderLabels)
+		if !ok || (best != nil && !w.beats(bestWeight)) {
+			continue
+		}
+		best, bestWeight = &Selection{Solver: solver, Type: t, Challenge: offered}, w
+	}
+	if best != nil {
+		return *best, nil
+	}
+	return Selection{}, noSolverError(domain, a.Challenges, len(solvers), unoffered)
+}
+
+// noSolverError says what to do about a name that no solver is for.
+func noSolverError(domain string, offered []acmev1.ACMEChallenge, solvers, unoffered int) error {
+	var types []string
+	for _, c := range offered {
+		types = append(types, c.Type)
+	}
+	const failed = "Failed to determine a valid solver configuration for %q: "
+	switch {
+	case solvers == 0:
+		return fmt.Errorf(failed+"the issuer has no solvers; add one to spec.acme.solvers", domain)
+	case unoffered == solvers:
+		return fmt.Errorf(failed+"the ACME server offers %s, and none of the issuer's solvers is of such a type; add one to spec.acme.solvers",
+			domain, orElse(strings.Join(sortedSet(types), ", "), "no challenge"))
+	default:
+		return fmt.Errorf(failed+"the selectors of all the issuer's solvers exclude it; amend spec.acme.solvers", domain)
+	}
+}
+
+// offeredFor finds the challenge that the CA offers for the solver's type.
+func offeredFor(solver acmev1.ACMEChallengeSolver, offered []acmev1.ACMEChallenge) (acmev1.ACMEChallengeType, acmev1.ACMEChallenge, bool) {
+	var t acmev1.ACMEChallengeType
+	switch {
+	case solver.DNS01 != nil:
+		t = acmev1.ChallengeTypeDNS01
+	case solver.HTTP01 != nil:
+		t = acmev1.ChallengeTypeHTTP01
+	}
+	for _, c := range offered {
+		if t != "" && strings.EqualFold(c.Type, string(t)) {
+			return t, c, true
+		}
+	}
+	return "", acmev1.ACMEChallenge{}, false
+}
+
+// fit weighs a selector against a domain; ok is false if any part of it that is
+// set does not match.
+func fit(s *acmev1.CertificateDNSNameSelector, domain string, orderLabels map[string]string) (w weight, ok bool) {
+	if s == nil {
+		return weight{}, true
+	}
+	for key, value := range s.MatchLabels {
+		if got, has := orderLabels[key]; !has || got != value {
+			return weight{}, false
+		}
+	}
+	w.labels = len(s.MatchLabels)
+	if len(s.DNSNames) > 0 {
+		if !slices.Contains(s.DNSNames, domain) {
+			return weight{}, false
+		}
+		w.names = 1
+	}
+	if len(s.DNSZones) > 0 {
+		if w.zone = longestZone(s.DNSZones, domain); w.zone == 0 {
+			return weight{}, false
+		}
+	}
+	return w, true
+}
+
+// longestZone is the number of labels of the longest zone that the domain is in;
+// 0 for none.
+func longestZone(zones []string, domain string) int {
+	labels := strings.Split(strings.ToLower(domain), ".")
+	longest := 0
+	for _, zone := range zones {
+		z := strings.Split(strings.ToLower(zone), ".")
+		if len(z) <= len(labels) && slices.Equal(labels[len(labels)-len(z):], z) {
+			longest = max(longest, len(z))
+		}
+	}
+	return longest
+}
+
+// ApplyOverrides is the solver with the Order's annotations applied (spec §5.5).
+// The given solver is not changed.
+func ApplyOverrides(o *acmev1.Order, solver acmev1.ACMEChallengeSolver) (acmev1.ACMEChallengeSolver, error) {
+	if solver.HTTP01 == nil {
+		return solver, nil
+	}
+	changed := *solver.DeepCopy()
+	if changed.HTTP01.Ingress != nil {
+		if err := overrideIngress(o, changed.HTTP01.Ingress); err != nil {
+			return acmev1.ACMEChallengeSolver{}, err
+		}
+	}
+	if changed.HTTP01.GatewayHTTPRoute != nil {
+		if err := overrideParents(o, changed.HTTP01.GatewayHTTPRoute); err != nil {
+			return acmev1.ACMEChallengeSolver{}, err
+		}
+	}
+	return changed, nil
+}
+
+func overrideIngress(o *acmev1.Order, ingress *acmev1.HTTP01IngressSolver) error {
+	name := o.Annotations[acmev1.OverrideIngressNameAnnotation]
+	class := o.Annotations[acmev1.OverrideIngressClassAnnotation]
+	className := o.Annotations[acmev1.OverrideIngressClassNameAnnotation]
+	set := 0
+	for _, v := range []string{name, class, className} {
+		if v != "" {
+			set++
+		}
+	}
+	switch {
+	case set == 0:
+		return nil
+	case set > 1:
+		return fmt.Errorf("at most one of the annotations %s, %s and %s may be set",
+			acmev1.OverrideIngressNameAnnotation, acmev1.OverrideIngressClassAnnotation, acmev1.OverrideIngressClassNameAnnotation)
+	}
+	ingress.Name, ingress.Class, ingress.IngressClassName = name, nil, nil
+	if class != "" {
+		ingress.Class = &class
+	}
+	if className != "" {
+		ingress.IngressClassName = &className
+	}
+	return nil
+}
+
+func overrideParents(o *acmev1.Order, route *acmev1.HTTP01GatewaySolver) error {
+	name := o.Annotations[acmev1.ParentRefNameAnnotation]
+	kind := o.Annotations[acmev1.ParentRefKindAnnotation]
+	if (name == "") != (kind == "") {
+		return fmt.Errorf("the annotations %s and %s have to be set together",
+			acmev1.ParentRefKindAnnotation, acmev1.ParentRefNameAnnotation)
+	}
+	if name != "" {
+		namespace := gwapiv1.Namespace(orElse(o.Annotations[acmev1.ParentRefNamespaceAnnotation], o.Namespace))
+		parentKind := gwapiv1.Kind(kind)
+		added := gwapiv1.ParentReference{Kind: &parentKind, Namespace: &namespace, Name: gwapiv1.ObjectName(name)}
+		route.ParentRefs = append(slices.DeleteFunc(route.ParentRefs, func(p gwapiv1.ParentReference) bool {
+			return p.Namespace != nil && *p.Namespace == namespace && p.Name == added.Name &&
+				(p.Kind == nil || *p.Kind == parentKind)
+		}), added)
+	}
+	if len(route.ParentRefs) == 0 {
+		return fmt.Errorf("the gatewayHTTPRoute solver has no parentRefs: set them on the issuer, or name a Gateway with the annotations %s and %s",
+			acmev1.ParentRefKindAnnotation, acmev1.ParentRefNameAnnotation)
+	}
+	return nil
+}
