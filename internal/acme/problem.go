@@ -153,10 +153,7 @@ func parseProblem(status int, contentType string, body []byte) *Problem {
 		return nil
 	}
 	var p Problem
-	if err := json.Unmarshal(body, &p); err != nil {
-		return nil
-	}
-	if p.Type == "" && p.text() == "" {
+	if json.Unmarshal(body, &p) != nil || p.Type == "" && p.text() == "" {
 		return nil
 	}
 	if p.Type == "" {

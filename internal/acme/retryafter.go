@@ -22,7 +22,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 		if secs > uint64(maxRetryAfter/time.Second) {
 			return maxRetryAfter
 		}
-		return time.Duration(secs) * time.Second //nolint:gosec // bounded above
+		return time.Duration(secs) * time.Second
 	}
 	at, err := http.ParseTime(v)
 	if err != nil {

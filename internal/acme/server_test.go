@@ -242,8 +242,7 @@ func TestNonces(t *testing.T) {
 	badNonce := reply(400, "application/problem+json", `{"type":"urn:ietf:params:acme:error:badNonce"}`)
 	t.Run("retried with the refusal's own nonce", func(t *testing.T) {
 		var used []string
-		var f *fake
-		f = startFake(t, func(w http.ResponseWriter, r *http.Request) {
+		f := startFake(t, func(w http.ResponseWriter, r *http.Request) {
 			used = append(used, header(t, r).Nonce)
 			if len(used) < 4 {
 				badNonce(w, r)
@@ -286,11 +285,12 @@ func TestNonces(t *testing.T) {
 
 // header is the protected header of a request, its signature unchecked.
 func header(t *testing.T, r *http.Request) jose.Header {
+	t.Helper()
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		t.Error(err)
 	}
-	jws, err := jose.ParseSigned(string(body), []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.EdDSA})
+	jws, err := jose.ParseSignedJSON(string(body), []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.EdDSA})
 	if err != nil {
 		t.Error(err)
 		return jose.Header{}
@@ -308,7 +308,7 @@ func TestEd25519(t *testing.T) {
 	var f *fake
 	f = startFake(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		jws, err := jose.ParseSigned(string(body), []jose.SignatureAlgorithm{jose.EdDSA})
+		jws, err := jose.ParseSignedJSON(string(body), []jose.SignatureAlgorithm{jose.EdDSA})
 		if err != nil {
 			t.Error(err)
 			return
