@@ -33,6 +33,7 @@ type Challenge struct {
 	metav1.ObjectMeta `json:"metadata"`
 
 	// What to prove, and how. It cannot be changed once the Challenge is created.
+	// +kubebuilder:validation:XValidation:rule=`self == oldSelf`,message="spec: cannot be changed once the Challenge is created: delete the Order to start anew"
 	Spec ChallengeSpec `json:"spec"`
 
 	// Where the challenge stands.

@@ -17,6 +17,7 @@ const (
 )
 
 // DNS01Solver writes the TXT record of a DNS-01 challenge (RFC 8555 §8.4) through exactly one provider.
+// +kubebuilder:validation:XValidation:rule=`[has(self.akamai), has(self.cloudDNS), has(self.cloudflare), has(self.route53), has(self.azureDNS), has(self.digitalocean), has(self.acmeDNS), has(self.rfc2136), has(self.webhook)].filter(x, x).size() == 1`,message="dns01: exactly one provider must be set: one of akamai, cloudDNS, cloudflare, route53, azureDNS, digitalocean, acmeDNS, rfc2136 and webhook"
 type DNS01Solver struct {
 	// What to do where the challenge's record is a CNAME: Follow writes the record at its target.
 	// +optional
@@ -26,6 +27,9 @@ type DNS01Solver struct {
 	// host:port, or the https address of a DNS over HTTPS server.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule=`self.all(n, n.matches(r'^(https://.+|(\[[0-9A-Fa-f:.]+\]|[^\]\[:/\s]+):[0-9]{1,5})$'))`,message="nameservers: every entry must be host:port, as in 1.1.1.1:53, or the https address of a DNS over HTTPS server"
 	Nameservers []string `json:"nameservers,omitempty"`
 
 	// Akamai Edge DNS.
@@ -68,25 +72,31 @@ type DNS01Solver struct {
 // AkamaiProvider reaches Akamai Edge DNS.
 type AkamaiProvider struct {
 	// Host of the API for the client.
+	// +kubebuilder:validation:XValidation:rule=`self != ""`,message="akamai.serviceConsumerDomain: must not be empty: set the host of the API"
 	ServiceConsumerDomain string `json:"serviceConsumerDomain"`
 
 	// Secret that holds the client token.
+	// +kubebuilder:validation:XValidation:rule=`self.name != "" && has(self.key) && self.key != ""`,message="akamai.clientTokenSecretRef: set name and key of the Secret entry"
 	ClientTokenSecretRef cmmeta.SecretKeySelector `json:"clientTokenSecretRef"`
 
 	// Secret that holds the client secret.
+	// +kubebuilder:validation:XValidation:rule=`self.name != "" && has(self.key) && self.key != ""`,message="akamai.clientSecretSecretRef: set name and key of the Secret entry"
 	ClientSecretSecretRef cmmeta.SecretKeySelector `json:"clientSecretSecretRef"`
 
 	// Secret that holds the access token.
+	// +kubebuilder:validation:XValidation:rule=`self.name != "" && has(self.key) && self.key != ""`,message="akamai.accessTokenSecretRef: set name and key of the Secret entry"
 	AccessTokenSecretRef cmmeta.SecretKeySelector `json:"accessTokenSecretRef"`
 }
 
 // CloudDNSProvider reaches Google Cloud DNS.
 type CloudDNSProvider struct {
 	// Project of the zone.
+	// +kubebuilder:validation:XValidation:rule=`self != ""`,message="cloudDNS.project: must not be empty: name the project of the zone"
 	Project string `json:"project"`
 
 	// Secret that holds the service account's JSON key. Without it, ambient credentials are used.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule=`self.name != "" && has(self.key) && self.key != ""`,message="cloudDNS.serviceAccountSecretRef: set name and key of the Secret entry"
 	ServiceAccountSecretRef *cmmeta.SecretKeySelector `json:"serviceAccountSecretRef,omitempty"`
 
 	// Name of the managed zone. Without it, the zone is looked up.
@@ -95,6 +105,8 @@ type CloudDNSProvider struct {
 }
 
 // CloudflareProvider reaches Cloudflare with exactly one of an API token and an API key.
+// +kubebuilder:validation:XValidation:rule=`has(self.apiKeySecretRef) != has(self.apiTokenSecretRef)`,message="cloudflare: exactly one of apiTokenSecretRef and apiKeySecretRef must be set"
+// +kubebuilder:validation:XValidation:rule=`!has(self.apiKeySecretRef) || has(self.email) && self.email != ""`,message="cloudflare.email: must be set with apiKeySecretRef; better use an API token"
 type CloudflareProvider struct {
 	// Address of the account. Needed with an API key only.
 	// +optional
@@ -102,14 +114,17 @@ type CloudflareProvider struct {
 
 	// Secret that holds the global API key.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule=`self.name != "" && has(self.key) && self.key != ""`,message="cloudflare.apiKeySecretRef: set name and key of the Secret entry"
 	APIKeySecretRef *cmmeta.SecretKeySelector `json:"apiKeySecretRef,omitempty"`
 
 	// Secret that holds an API token. Preferred.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule=`self.name != "" && has(self.key) && self.key != ""`,message="cloudflare.apiTokenSecretRef: set name and key of the Secret entry"
 	APITokenSecretRef *cmmeta.SecretKeySelector `json:"apiTokenSecretRef,omitempty"`
 }
 
 // Route53Provider reaches Amazon Route 53. Without keys and auth, ambient credentials are used.
+// +kubebuilder:validation:XValidation:rule=`!(has(self.accessKeyID) && self.accessKeyID != "") || !has(self.accessKeyIDSecretRef)`,message="route53: accessKeyID and accessKeyIDSecretRef exclude each other: remove one"
 type Route53Provider struct {
 	// Region that signs requests.
 	// +optional
@@ -129,10 +144,12 @@ type Route53Provider struct {
 
 	// Secret that holds the access key id.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule=`self.name != "" && has(self.key) && self.key != ""`,message="route53.accessKeyIDSecretRef: set name and key of the Secret entry"
 	AccessKeyIDSecretRef *cmmeta.SecretKeySelector `json:"accessKeyIDSecretRef,omitempty"`
 
 	// Secret that holds the secret access key.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule=`self.name == "" || has(self.key) && self.key != ""`,message="route53.secretAccessKeySecretRef: set name and key of the Secret entry"
 	SecretAccessKeySecretRef cmmeta.SecretKeySelector `json:"secretAccessKeySecretRef,omitzero"`
 
 	// How to authenticate without keys.
@@ -153,6 +170,7 @@ type Route53KubernetesAuth struct {
 }
 
 // ServiceAccountRef names a service account, and the audiences of the token asked for it.
+// +kubebuilder:validation:XValidation:rule=`self.name != ""`,message="serviceAccountRef.name: must not be empty"
 type ServiceAccountRef struct {
 	// Name of the service account.
 	Name string `json:"name"`
@@ -164,11 +182,15 @@ type ServiceAccountRef struct {
 }
 
 // AzureDNSProvider reaches Azure DNS. Without any credentials, ambient ones are used.
+// +kubebuilder:validation:XValidation:rule=`(has(self.clientID) && self.clientID != "") == (has(self.tenantID) && self.tenantID != "") && (has(self.tenantID) && self.tenantID != "") == has(self.clientSecretSecretRef)`,message="azureDNS: clientID, clientSecretSecretRef and tenantID belong together: set all three, or none to use a managed or workload identity"
+// +kubebuilder:validation:XValidation:rule=`!has(self.managedIdentity) || !((has(self.clientID) && self.clientID != "") || (has(self.tenantID) && self.tenantID != "") || has(self.clientSecretSecretRef))`,message="azureDNS.managedIdentity: excludes clientID, clientSecretSecretRef and tenantID"
 type AzureDNSProvider struct {
 	// Subscription of the zone.
+	// +kubebuilder:validation:XValidation:rule=`self != ""`,message="azureDNS.subscriptionID: must not be empty: set the subscription of the zone"
 	SubscriptionID string `json:"subscriptionID"`
 
 	// Resource group of the zone.
+	// +kubebuilder:validation:XValidation:rule=`self != ""`,message="azureDNS.resourceGroupName: must not be empty: set the resource group of the zone"
 	ResourceGroupName string `json:"resourceGroupName"`
 
 	// Name of the zone. Without it, the zone is looked up.
@@ -185,6 +207,7 @@ type AzureDNSProvider struct {
 
 	// Secret that holds the service principal's secret. Needs clientID and tenantID.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule=`self.name != "" && has(self.key) && self.key != ""`,message="azureDNS.clientSecretSecretRef: set name and key of the Secret entry"
 	ClientSecretSecretRef *cmmeta.SecretKeySelector `json:"clientSecretSecretRef,omitempty"`
 
 	// Tenant of the service principal. Needs clientID and clientSecretSecretRef.
@@ -223,6 +246,8 @@ const (
 )
 
 // AzureManagedIdentity selects a managed identity: by client id, or by resource id.
+// +kubebuilder:validation:XValidation:rule=`!(has(self.clientID) && self.clientID != "") || !(has(self.resourceID) && self.resourceID != "")`,message="managedIdentity: clientID and resourceID exclude each other: remove one"
+// +kubebuilder:validation:XValidation:rule=`!(has(self.tenantID) && self.tenantID != "") || (has(self.clientID) && self.clientID != "")`,message="managedIdentity.tenantID: needs clientID, and cannot be used with resourceID"
 type AzureManagedIdentity struct {
 	// Client id of the identity. Excludes resourceID.
 	// +optional
@@ -240,27 +265,34 @@ type AzureManagedIdentity struct {
 // DigitalOceanProvider reaches DigitalOcean DNS.
 type DigitalOceanProvider struct {
 	// Secret that holds the access token.
+	// +kubebuilder:validation:XValidation:rule=`self.name != "" && has(self.key) && self.key != ""`,message="digitalocean.tokenSecretRef: set name and key of the Secret entry"
 	TokenSecretRef cmmeta.SecretKeySelector `json:"tokenSecretRef"`
 }
 
 // AcmeDNSProvider reaches an acme-dns server.
 type AcmeDNSProvider struct {
 	// Address of the server.
+	// +kubebuilder:validation:XValidation:rule=`self != ""`,message="acmeDNS.host: must not be empty: set the address of the server"
 	Host string `json:"host"`
 
 	// Secret that holds the accounts: a JSON object of them by name.
+	// +kubebuilder:validation:XValidation:rule=`self.name != "" && has(self.key) && self.key != ""`,message="acmeDNS.accountSecretRef: set name and key of the Secret entry"
 	AccountSecretRef cmmeta.SecretKeySelector `json:"accountSecretRef"`
 }
 
 // RFC2136Provider updates a nameserver dynamically (RFC 2136), signed by TSIG (RFC 8945) where a key is
 // given.
+// +kubebuilder:validation:XValidation:rule=`(has(self.tsigKeyName) && self.tsigKeyName != "") == (has(self.tsigSecretSecretRef) && self.tsigSecretSecretRef.name != "")`,message="rfc2136: tsigKeyName and tsigSecretSecretRef belong together: set both or none"
 type RFC2136Provider struct {
 	// Address of the primary nameserver: an IP address with an optional port, 53 by default. IPv6
 	// addresses with a port stand in brackets.
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\[[^\]]+\]|[^\[\]:]+)(:[0-9]{1,5})?$') && isIP(self.startsWith('[') ? self.substring(1).split(']')[0] : self.split(':')[0])`,message="rfc2136.nameserver: must be an IP address with an optional port, as in 192.0.2.1:53 or [2001:db8::1]:53"
 	Nameserver string `json:"nameserver"`
 
 	// Secret that holds the TSIG key. Needs tsigKeyName.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule=`self.name == "" || has(self.key) && self.key != ""`,message="rfc2136.tsigSecretSecretRef: set name and key of the Secret entry"
 	TSIGSecretSecretRef cmmeta.SecretKeySelector `json:"tsigSecretSecretRef,omitzero"`
 
 	// Name of the TSIG key. Needs tsigSecretSecretRef.
@@ -269,6 +301,8 @@ type RFC2136Provider struct {
 
 	// Algorithm of the TSIG key: HMACMD5 (the default), HMACSHA1, HMACSHA256 or HMACSHA512.
 	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule=`self.upperAscii() in ["", 'HMACMD5', 'HMACSHA1', 'HMACSHA256', 'HMACSHA512']`,message="rfc2136.tsigAlgorithm: must be one of HMACMD5, HMACSHA1, HMACSHA256 and HMACSHA512"
 	TSIGAlgorithm string `json:"tsigAlgorithm,omitempty"`
 
 	// Transport of updates. Empty means UDP.
@@ -289,9 +323,11 @@ const (
 // WebhookProvider reaches a webhook solver: an aggregated API in the cluster.
 type WebhookProvider struct {
 	// API group that the webhook serves.
+	// +kubebuilder:validation:XValidation:rule=`self != ""`,message="webhook.groupName: must not be empty: set the API group that the webhook serves"
 	GroupName string `json:"groupName"`
 
 	// Name of the solver in that group.
+	// +kubebuilder:validation:XValidation:rule=`self != ""`,message="webhook.solverName: must not be empty: name the solver"
 	SolverName string `json:"solverName"`
 
 	// Configuration that is handed to the webhook as it stands. Do not put secrets in it.

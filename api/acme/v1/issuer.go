@@ -5,8 +5,10 @@ import (
 )
 
 // ACMEIssuer configures an account with an ACME server, and how names are proved to it.
+// +kubebuilder:validation:XValidation:rule=`!has(self.caBundle) || !has(self.skipTLSVerify) || !self.skipTLSVerify`,message="caBundle and skipTLSVerify exclude each other: remove skipTLSVerify",fieldPath=".caBundle"
 type ACMEIssuer struct {
 	// Address of the ACME server's directory.
+	// +kubebuilder:validation:XValidation:rule=`self != ""`,message="acme.server: must not be empty: set the address of the server's directory"
 	Server string `json:"server"`
 
 	// Address that the server may write to about the account.
@@ -15,11 +17,13 @@ type ACMEIssuer struct {
 
 	// Secret that holds the account's private key; made if it does not exist. The key defaults to
 	// tls.key.
+	// +kubebuilder:validation:XValidation:rule=`self.name != ""`,message="privateKeySecretRef.name: must not be empty: name the Secret that is to hold the account's key"
 	PrivateKey cmmeta.SecretKeySelector `json:"privateKeySecretRef"`
 
 	// Certificates, PEM encoded, that the server's own certificate is verified with. Excludes
 	// skipTLSVerify.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule=`string(self).contains('-----BEGIN CERTIFICATE-----')`,message="acme.caBundle: must hold certificates in PEM form"
 	CABundle []byte `json:"caBundle,omitempty"`
 
 	// Accept any certificate from the server. For tests only.
@@ -29,6 +33,7 @@ type ACMEIssuer struct {
 	// Common name of the issuer of the last certificate of the chain to prefer, where the server offers
 	// several.
 	// +optional
+	// +kubebuilder:validation:MaxLength=64
 	PreferredChain string `json:"preferredChain,omitempty"`
 
 	// Certificate profile to ask for, one of those that the server's directory lists.
@@ -55,6 +60,7 @@ type ACMEIssuer struct {
 	// Ways of proving names. For each name the most specific match is taken.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
 	Solvers []ACMEChallengeSolver `json:"solvers,omitempty"`
 }
 
@@ -71,9 +77,11 @@ const (
 // ACMEExternalAccountBinding binds an ACME account to one outside ACME (RFC 8555 §7.3.4).
 type ACMEExternalAccountBinding struct {
 	// Identifier of the key, as the server's operator gave it.
+	// +kubebuilder:validation:XValidation:rule=`self != ""`,message="externalAccountBinding.keyID: must not be empty: set the identifier that the server's operator gave you"
 	KeyID string `json:"keyID"`
 
 	// Secret that holds the key, in unpadded base64url.
+	// +kubebuilder:validation:XValidation:rule=`self.name != "" && has(self.key) && self.key != ""`,message="externalAccountBinding.keySecretRef: set name and key of the Secret entry"
 	KeySecretRef cmmeta.SecretKeySelector `json:"keySecretRef"`
 
 	// Deprecated and without effect: the binding is always made with HS256.

@@ -46,11 +46,13 @@ func (s State) IsFailure() bool {
 // +kubebuilder:printcolumn:name="Issuer",type=string,JSONPath=`.spec.issuerRef.name`,priority=1
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.reason`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule=`!has(oldSelf.status) || !has(oldSelf.status.url) || oldSelf.status.url == "" || has(self.status)`,message="status: cannot be removed once the Order is placed"
 type Order struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 
 	// What to order. It cannot be changed once the Order is created.
+	// +kubebuilder:validation:XValidation:rule=`self == oldSelf`,message="spec: cannot be changed once the Order is created: change the Certificate, or delete the Order to start anew"
 	Spec OrderSpec `json:"spec"`
 
 	// Where the order stands with the ACME server.
@@ -103,6 +105,9 @@ type OrderSpec struct {
 }
 
 // OrderStatus says where an order stands with the ACME server.
+// +kubebuilder:validation:XValidation:rule=`!has(oldSelf.url) || oldSelf.url.size() == 0 || has(self.url) && self.url == oldSelf.url`,message="url: cannot be changed once it is set"
+// +kubebuilder:validation:XValidation:rule=`!has(oldSelf.finalizeURL) || oldSelf.finalizeURL.size() == 0 || has(self.finalizeURL) && self.finalizeURL == oldSelf.finalizeURL`,message="finalizeURL: cannot be changed once it is set"
+// +kubebuilder:validation:XValidation:rule=`!has(oldSelf.certificate) || oldSelf.certificate.size() == 0 || has(self.certificate) && self.certificate == oldSelf.certificate`,message="certificate: cannot be changed once it is set"
 type OrderStatus struct {
 	// URL of the order. Set once.
 	// +optional

@@ -8,6 +8,7 @@ import (
 
 // ACMEChallengeSolver says which names it is for and how it proves them: exactly one of http01 and
 // dns01.
+// +kubebuilder:validation:XValidation:rule=`has(self.http01) != has(self.dns01)`,message="exactly one of http01 and dns01 must be set"
 type ACMEChallengeSolver struct {
 	// Names that the solver is for. Without a selector: all that no other solver selects.
 	// +optional
@@ -24,6 +25,9 @@ type ACMEChallengeSolver struct {
 	// Do not check that the challenge can be seen: ask the ACME server to validate this long after it
 	// was presented.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule=`self == '0' || self.matches(r'^([0-9]+([.][0-9]*)?(ns|us|ms|s|m|h))+$')`,message="waitInsteadOfSelfCheck: must not be negative, written as in 30s or 2m"
 	WaitInsteadOfSelfCheck *metav1.Duration `json:"waitInsteadOfSelfCheck,omitempty"`
 }
 
@@ -45,6 +49,7 @@ type CertificateDNSNameSelector struct {
 }
 
 // HTTP01Solver answers HTTP-01 challenges (RFC 8555 §8.3) through exactly one kind of route.
+// +kubebuilder:validation:XValidation:rule=`has(self.ingress) != has(self.gatewayHTTPRoute)`,message="http01: exactly one of ingress and gatewayHTTPRoute must be set"
 type HTTP01Solver struct {
 	// Route requests by an Ingress.
 	// +optional
@@ -57,6 +62,7 @@ type HTTP01Solver struct {
 
 // HTTP01IngressSolver routes HTTP-01 requests by an Ingress. At most one of class, ingressClassName and
 // name may be set.
+// +kubebuilder:validation:XValidation:rule=`[has(self.class) && self.class != "", has(self.ingressClassName) && self.ingressClassName != "", has(self.name) && self.name != ""].filter(x, x).size() <= 1`,message="http01.ingress: at most one of class, ingressClassName and name may be set"
 type HTTP01IngressSolver struct {
 	// Class of the Ingress, set by the older annotation kubernetes.io/ingress.class.
 	// +optional
@@ -64,6 +70,8 @@ type HTTP01IngressSolver struct {
 
 	// Class of the Ingress, set by its field ingressClassName.
 	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule=`self == "" || self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="ingressClassName: must be a DNS subdomain, such as nginx"
 	IngressClassName *string `json:"ingressClassName,omitempty"`
 
 	// Existing Ingress to edit in place of making one.

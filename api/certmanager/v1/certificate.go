@@ -38,6 +38,7 @@ const (
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type == "Ready")].message`,priority=1
 // +kubebuilder:printcolumn:name="Expiration",type=date,JSONPath=`.status.notAfter`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule=`has(self.spec)`,message="spec: is missing: say which certificate to keep, with secretName, issuerRef and at least one name"
 type Certificate struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
@@ -62,6 +63,13 @@ type CertificateList struct {
 }
 
 // CertificateSpec says what certificate to keep, and where.
+// +kubebuilder:validation:XValidation:rule=`!has(self.literalSubject) || self.literalSubject == "" || !has(self.subject) && (!has(self.commonName) || self.commonName == "")`,message="literalSubject: cannot be combined with subject or commonName: remove them, or write them into literalSubject",fieldPath=".literalSubject"
+// +kubebuilder:validation:XValidation:rule=`has(self.commonName) && self.commonName != "" || has(self.literalSubject) && self.literalSubject != "" || has(self.dnsNames) && self.dnsNames.size() > 0 || has(self.uris) && self.uris.size() > 0 || has(self.emailAddresses) && self.emailAddresses.size() > 0 || has(self.ipAddresses) && self.ipAddresses.size() > 0 || has(self.otherNames) && self.otherNames.size() > 0`,message="at least one of commonName, literalSubject, dnsNames, uris, emailAddresses, ipAddresses and otherNames must be set"
+// +kubebuilder:validation:XValidation:rule=`!has(self.renewBefore) || !has(self.renewBeforePercentage)`,message="renewBefore and renewBeforePercentage exclude each other: remove one",fieldPath=".renewBefore"
+// +kubebuilder:validation:XValidation:rule=`!has(self.renewBefore) || !self.renewBefore.matches(r'^([0-9]+([.][0-9]*)?(ns|us|ms|s|m|h))+$') || has(self.duration) && !self.duration.matches(r'^([0-9]+([.][0-9]*)?(ns|us|ms|s|m|h))+$') || duration(self.renewBefore) < duration(has(self.duration) ? self.duration : '2160h')`,message="renewBefore: must be less than duration, which is 2160h where it is not set",fieldPath=".renewBefore"
+// +kubebuilder:validation:XValidation:rule=`!has(self.renewBeforePercentage) || !has(self.duration) || !self.duration.matches(r'^([0-9]+([.][0-9]*)?(ns|us|ms|s|m|h))+$') || duration(self.duration).getSeconds() * (100 - self.renewBeforePercentage) >= 30000`,message="renewBeforePercentage: leaves less than 5m of the duration before renewal: use a smaller one",fieldPath=".renewBeforePercentage"
+// +kubebuilder:validation:XValidation:rule=`!has(self.signatureAlgorithm) || (has(self.privateKey) && has(self.privateKey.algorithm) ? self.privateKey.algorithm : 'RSA') == (self.signatureAlgorithm == 'PureEd25519' ? 'Ed25519' : self.signatureAlgorithm.startsWith('ECDSA') ? 'ECDSA' : 'RSA')`,message="signatureAlgorithm: must belong to privateKey.algorithm, which is RSA where it is not set",fieldPath=".signatureAlgorithm"
+// +kubebuilder:validation:XValidation:rule=`!has(self.nameConstraints) || has(self.isCA) && self.isCA`,message="nameConstraints: only a certificate authority has them: set isCA to true, or remove them",fieldPath=".nameConstraints"
 type CertificateSpec struct {
 	// Subject of the certificate beside its common name.
 	// +optional
@@ -73,20 +81,28 @@ type CertificateSpec struct {
 
 	// Common name, of 64 bytes at most. Clients verify the other names: prefer dnsNames.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule=`bytes(self).size() <= 64`,message="commonName: must have 64 bytes at most: put longer names into dnsNames"
 	CommonName string `json:"commonName,omitempty"`
 
 	// Lifetime to ask for: at least 1h, 2160h (90 days) by default. The issuer may give another.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]+([.][0-9]*)?(ns|us|ms|s|m|h))+$') && duration(self) >= duration('1h')`,message="duration: must be at least 1h, written as in 2160h or 90m"
 	Duration *metav1.Duration `json:"duration,omitempty"`
 
 	// How long before its end the certificate is renewed: at least 5m, less than its duration. By
 	// default the last third of its lifetime. Excludes renewBeforePercentage.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]+([.][0-9]*)?(ns|us|ms|s|m|h))+$') && duration(self) >= duration('5m')`,message="renewBefore: must be at least 5m, written as in 360h or 90m"
 	RenewBefore *metav1.Duration `json:"renewBefore,omitempty"`
 
 	// Percentage of its lifetime before its end at which the certificate is renewed. Excludes
 	// renewBefore.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule=`self > 0 && self < 100`,message="renewBeforePercentage: must be between 1 and 99"
 	RenewBeforePercentage *int32 `json:"renewBeforePercentage,omitempty"`
 
 	// Whether, and at what times of the day or week, the certificate is renewed.
@@ -101,6 +117,9 @@ type CertificateSpec struct {
 	// IP addresses of the certificate.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule=`self.all(a, isIP(a) || a.lowerAscii().startsWith('::ffff:') && isIP(a.substring(7)))`,message="ipAddresses: every entry must be an IPv4 or IPv6 address, without a port or a prefix length"
 	IPAddresses []string `json:"ipAddresses,omitempty"`
 
 	// URIs of the certificate.
@@ -111,14 +130,20 @@ type CertificateSpec struct {
 	// Other names of the certificate (otherName, RFC 5280 §4.2.1.6).
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
 	OtherNames []OtherName `json:"otherNames,omitempty"`
 
 	// E-mail addresses of the certificate, without display names.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule=`self.all(a, a.matches(r'^("[^"]*"|[^@<>,;:\\\s"]+)@[^@<>,;\s"]+$'))`,message="emailAddresses: every entry must be a bare address such as name@example.com, without a display name"
 	EmailAddresses []string `json:"emailAddresses,omitempty"`
 
 	// Secret, in the same namespace, that the certificate and its key are kept in.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="secretName: must be a DNS subdomain: lower case letters, digits, '-' and '.', such as example-com-tls"
 	SecretName string `json:"secretName"`
 
 	// Metadata to add to the Secret.
@@ -155,11 +180,14 @@ type CertificateSpec struct {
 
 	// How many CertificateRequests are kept. 1 by default.
 	// +optional
+	// +kubebuilder:validation:Minimum=1
 	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
 
 	// Further forms of certificate and key to keep in the Secret.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule=`self.all(f, self.exists_one(g, g.type == f.type))`,message="additionalOutputFormats: every type may be listed once: remove the duplicate"
 	AdditionalOutputFormats []CertificateAdditionalOutputFormat `json:"additionalOutputFormats,omitempty"`
 
 	// Names that a certificate authority may sign (RFC 5280 §4.2.1.10). Needs isCA.
@@ -210,9 +238,13 @@ type X509Subject struct {
 }
 
 // OtherName is a name of a type that an object identifier gives.
+// +kubebuilder:validation:XValidation:rule=`has(self.oid)`,message="must be set to an object identifier such as 1.3.6.1.4.1.311.20.2.3",fieldPath=".oid",reason="FieldValueRequired"
+// +kubebuilder:validation:XValidation:rule=`has(self.utf8Value) && self.utf8Value != ""`,message="must be set to a valid non-empty UTF8 string",fieldPath=".utf8Value",reason="FieldValueRequired"
 type OtherName struct {
 	// Object identifier of the type, dotted.
 	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule=`self.matches('^[0-9]+([.][0-9]+)+$')`,message="invalid oid syntax"
 	OID string `json:"oid,omitempty"`
 
 	// Value, encoded as a UTF8String.
@@ -221,6 +253,7 @@ type OtherName struct {
 }
 
 // CertificateRenewal says whether, and when, a certificate is renewed.
+// +kubebuilder:validation:XValidation:rule=`self.policy != 'Disabled' || !has(self.windows) || self.windows.size() == 0`,message="renewal.windows: must be empty where renewal.policy is Disabled: remove them, or use RenewBefore",fieldPath=".windows"
 type CertificateRenewal struct {
 	// RenewBefore renews before the end of the certificate; Disabled leaves it to end.
 	Policy CertificateRenewalPolicy `json:"policy"`
@@ -228,6 +261,7 @@ type CertificateRenewal struct {
 	// Times at which the certificate may be renewed. Without any: at all times.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
 	Windows []CertificateRenewalWindow `json:"windows,omitempty"`
 }
 
@@ -245,6 +279,8 @@ const (
 type CertificateRenewalWindow struct {
 	// When the window opens: five cron fields, or a word such as @daily.
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^\s*((CRON_)?TZ=\S+\s+)?(@[a-z]+(\s+\S+)?|\S+(\s+\S+){4})\s*$')`,message="cron: must have five fields, as in 0 2 * * 6, or be a word such as @daily"
 	Cron string `json:"cron"`
 
 	// How long the window stays open, for example 2h30m.
@@ -262,10 +298,16 @@ type CertificateRenewalWindow struct {
 type CertificateSecretTemplate struct {
 	// Annotations to add.
 	// +optional
+	// +kubebuilder:validation:MaxProperties=1000
+	// +kubebuilder:validation:XValidation:rule=`self.all(k, !k.startsWith('cert-manager.io/') || k == 'cert-manager.io/allow-direct-injection')`,message="secretTemplate.annotations: keys may not start with cert-manager.io/, except cert-manager.io/allow-direct-injection"
+	// +kubebuilder:validation:XValidation:rule=`self.all(k, k.matches(r'^([A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))`,message="secretTemplate.annotations: every key must be a qualified name such as example.com/name"
 	Annotations map[string]string `json:"annotations,omitempty"`
 
 	// Labels to add.
 	// +optional
+	// +kubebuilder:validation:MaxProperties=1000
+	// +kubebuilder:validation:XValidation:rule=`self.all(k, k.matches(r'^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))`,message="secretTemplate.labels: every key must be a qualified name such as example.com/name"
+	// +kubebuilder:validation:XValidation:rule=`self.all(k, self[k].matches(r'^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$'))`,message="secretTemplate.labels: every value must have 63 characters at most: letters, digits, '-', '_' and '.', a letter or digit at both ends"
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
@@ -281,6 +323,7 @@ type CertificateKeystores struct {
 }
 
 // JKSKeystore configures a Java keystore: with exactly one of passwordSecretRef and password.
+// +kubebuilder:validation:XValidation:rule=`(has(self.password) && self.password != "") != (has(self.passwordSecretRef) && self.passwordSecretRef.name != "")`,message="keystores.jks: set exactly one of password and passwordSecretRef"
 type JKSKeystore struct {
 	// Whether to keep the keystore.
 	Create bool `json:"create"`
@@ -299,6 +342,7 @@ type JKSKeystore struct {
 }
 
 // PKCS12Keystore configures a PKCS#12 keystore: with exactly one of passwordSecretRef and password.
+// +kubebuilder:validation:XValidation:rule=`(has(self.password) && self.password != "") != (has(self.passwordSecretRef) && self.passwordSecretRef.name != "")`,message="keystores.pkcs12: set exactly one of password and passwordSecretRef"
 type PKCS12Keystore struct {
 	// Whether to keep the keystore.
 	Create bool `json:"create"`
@@ -330,6 +374,8 @@ const (
 )
 
 // CertificatePrivateKey says how a private key is made, and when anew.
+// +kubebuilder:validation:XValidation:rule=`has(self.algorithm) && self.algorithm != 'RSA' || !has(self.size) || self.size == 0 || self.size >= 2048 && self.size <= 8192`,message="privateKey.size: for RSA use 2048 to 8192",fieldPath=".size"
+// +kubebuilder:validation:XValidation:rule=`!has(self.algorithm) || self.algorithm != 'ECDSA' || !has(self.size) || self.size in [0, 256, 384, 521]`,message="privateKey.size: for ECDSA use 256, 384 or 521",fieldPath=".size"
 type CertificatePrivateKey struct {
 	// Always (the default) makes a new key at each issuance; Never keeps the one that there is.
 	// +optional
@@ -413,6 +459,7 @@ const (
 )
 
 // NameConstraints limits the names that a certificate authority may sign.
+// +kubebuilder:validation:XValidation:rule=`has(self.permitted) || has(self.excluded)`,message="nameConstraints: set permitted or excluded"
 type NameConstraints struct {
 	// Whether a client that does not understand the limits has to refuse the certificate.
 	// +optional
@@ -437,6 +484,9 @@ type NameConstraintItem struct {
 	// IP address ranges, in CIDR form.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule=`self.all(r, isCIDR(r))`,message="ipRanges: every entry must be a range in CIDR form, such as 10.0.0.0/8"
 	IPRanges []string `json:"ipRanges,omitempty"`
 
 	// E-mail addresses, or domains of them.

@@ -20,6 +20,8 @@ import (
 // +kubebuilder:printcolumn:name="Requester",type=string,JSONPath=`.spec.username`
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type == "Ready")].message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule=`has(self.spec)`,message="spec: is missing: say what to sign, with issuerRef and request"
+// +kubebuilder:validation:XValidation:rule=`!has(oldSelf.status) || !has(oldSelf.status.conditions) || !oldSelf.status.conditions.exists(c, c.type in ['Approved', 'Denied']) || has(self.status)`,message="status.conditions: Approved and Denied cannot be removed once set"
 type CertificateRequest struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
@@ -27,6 +29,7 @@ type CertificateRequest struct {
 
 	// What to sign, and by whom.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule=`self == oldSelf`,message="spec: cannot be changed once the CertificateRequest is created: make a new one"
 	Spec CertificateRequestSpec `json:"spec,omitzero"`
 
 	// How the request stands.
@@ -53,6 +56,8 @@ type CertificateRequestSpec struct {
 	IssuerRef cmmeta.IssuerReference `json:"issuerRef"`
 
 	// Certificate signing request (RFC 2986), PEM encoded.
+	// +kubebuilder:validation:XValidation:rule=`self.size() > 0`,message="request: must not be empty: set a PEM encoded certificate signing request"
+	// +kubebuilder:validation:XValidation:rule=`string(self).contains('CERTIFICATE REQUEST-----')`,message="request: must be a certificate signing request in PEM form, as openssl req -new prints it"
 	Request []byte `json:"request"`
 
 	// Whether the certificate may sign others. It must agree with the signing request.
@@ -98,11 +103,15 @@ const (
 )
 
 // CertificateRequestStatus says how a request stands.
+// +kubebuilder:validation:XValidation:rule=`!has(oldSelf.conditions) || oldSelf.conditions.filter(c, c.type in ['Approved', 'Denied']).size() == 0 || has(self.conditions) && self.conditions.filter(c, c.type in ['Approved', 'Denied']) == oldSelf.conditions.filter(c, c.type in ['Approved', 'Denied'])`,message="conditions: Approved and Denied cannot be changed or removed once set: make a new CertificateRequest"
 type CertificateRequestStatus struct {
 	// Conditions of the request: Ready, Approved, Denied and InvalidRequest.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule=`self.all(c, !(c.type in ['Approved', 'Denied']) || c.status == 'True')`,message="conditions: Approved and Denied may only have the status True"
+	// +kubebuilder:validation:XValidation:rule=`!(self.exists(c, c.type == 'Approved') && self.exists(c, c.type == 'Denied'))`,message="conditions: Approved and Denied exclude each other: a request is approved or denied, once"
 	Conditions []CertificateRequestCondition `json:"conditions,omitempty"`
 
 	// Issued chain, PEM encoded, leaf first, without the self-signed root.
@@ -121,6 +130,7 @@ type CertificateRequestStatus struct {
 // CertificateRequestCondition is one condition of a CertificateRequest.
 type CertificateRequestCondition struct {
 	// Type of the condition: Ready, Approved, Denied or InvalidRequest.
+	// +kubebuilder:validation:MaxLength=316
 	Type CertificateRequestConditionType `json:"type"`
 
 	// Whether the condition holds.
@@ -132,9 +142,11 @@ type CertificateRequestCondition struct {
 
 	// Why the condition is what it is, in one word.
 	// +optional
+	// +kubebuilder:validation:MaxLength=1024
 	Reason string `json:"reason,omitempty"`
 
 	// Why the condition is what it is, for people.
 	// +optional
+	// +kubebuilder:validation:MaxLength=131072
 	Message string `json:"message,omitempty"`
 }

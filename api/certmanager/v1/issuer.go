@@ -91,6 +91,7 @@ type ClusterIssuerList struct {
 }
 
 // IssuerSpec says how an issuer signs: exactly one of its fields.
+// +kubebuilder:validation:XValidation:rule=`[has(self.acme), has(self.ca), has(self.vault), has(self.selfSigned), has(self.venafi)].filter(x, x).size() == 1`,message="exactly one of acme, ca, vault, selfSigned and venafi must be set"
 type IssuerSpec struct {
 	// Sign by an ACME server, such as Let's Encrypt (RFC 8555).
 	// +optional
@@ -124,6 +125,7 @@ type SelfSignedIssuer struct {
 // CAIssuer signs with a certificate authority whose key is in a Secret.
 type CAIssuer struct {
 	// Secret that holds the authority's chain and key, in tls.crt and tls.key.
+	// +kubebuilder:validation:XValidation:rule=`self != ""`,message="ca.secretName: must not be empty: name the Secret that holds the authority's certificate and key"
 	SecretName string `json:"secretName"`
 
 	// Addresses of revocation lists to put into certificates.
@@ -134,11 +136,13 @@ type CAIssuer struct {
 	// Addresses of OCSP responders to put into certificates.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:items:MinLength=1
 	OCSPServers []string `json:"ocspServers,omitempty"`
 
 	// Addresses of the authority's own certificate to put into certificates.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:items:MinLength=1
 	IssuingCertificateURLs []string `json:"issuingCertificateURLs,omitempty"`
 }
 

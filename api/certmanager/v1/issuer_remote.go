@@ -17,11 +17,15 @@ const (
 )
 
 // VaultIssuer signs by HashiCorp Vault's PKI engine.
+// +kubebuilder:validation:XValidation:rule=`!has(self.caBundle) || !has(self.caBundleSecretRef)`,message="specified caBundle and caBundleSecretRef cannot be used together",fieldPath=".caBundle"
+// +kubebuilder:validation:XValidation:rule=`!has(self.caBundle) || !has(self.caBundleSecretRef)`,message="specified caBundleSecretRef and caBundle cannot be used together",fieldPath=".caBundleSecretRef"
+// +kubebuilder:validation:XValidation:rule=`has(self.clientCertSecretRef) == has(self.clientKeySecretRef)`,message="clientCertSecretRef and clientKeySecretRef belong together: set both or none"
 type VaultIssuer struct {
 	// How to log in: one of its fields.
 	Auth VaultAuth `json:"auth"`
 
 	// Address of the server.
+	// +kubebuilder:validation:XValidation:rule=`self != ""`,message="vault.server: must not be empty: set the address of the server, such as https://vault.example.com"
 	Server string `json:"server"`
 
 	// Name that the server's certificate has to be for, where it differs from the address.
@@ -29,6 +33,9 @@ type VaultIssuer struct {
 	ServerName string `json:"serverName,omitempty"`
 
 	// Path that signs, for example pki/sign/role.
+	// +kubebuilder:validation:MaxLength=4096
+	// +kubebuilder:validation:XValidation:rule=`self != ""`,message="vault.path: must not be empty: set the path that signs, such as pki/sign/role"
+	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'(^|/)[.][.](/|$)')`,message="vault.path: must not contain a segment '..'"
 	Path string `json:"path"`
 
 	// Vault namespace.
@@ -38,6 +45,7 @@ type VaultIssuer struct {
 	// Certificates, PEM encoded, that the server's own certificate is verified with. Excludes
 	// caBundleSecretRef.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule=`string(self).contains('-----BEGIN CERTIFICATE-----')`,message="vault.caBundle: must hold certificates in PEM form"
 	CABundle []byte `json:"caBundle,omitempty"`
 
 	// Secret that holds the certificates that the server's own certificate is verified with. The key
@@ -60,6 +68,7 @@ type VaultIssuer struct {
 type VaultAuth struct {
 	// Secret that holds a token. The key defaults to token.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule=`self.name != ""`,message="tokenSecretRef.name: must not be empty"
 	TokenSecretRef *cmmeta.SecretKeySelector `json:"tokenSecretRef,omitempty"`
 
 	// Log in by an AppRole.
@@ -80,14 +89,18 @@ type VaultAuth struct {
 }
 
 // VaultAppRole logs in by an AppRole.
+// +kubebuilder:validation:XValidation:rule=`self.path != "" && self.roleId != ""`,message="appRole: path and roleId must not be empty"
 type VaultAppRole struct {
 	// Where the AppRole method is mounted, for example approle.
+	// +kubebuilder:validation:MaxLength=4096
+	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'(^|/)[.][.](/|$)')`,message="appRole.path: must not contain a segment '..'"
 	Path string `json:"path"`
 
 	// Identifier of the role.
 	RoleID string `json:"roleId"`
 
 	// Secret that holds the role's secret id. The key is required.
+	// +kubebuilder:validation:XValidation:rule=`self.name != "" && has(self.key) && self.key != ""`,message="appRole.secretRef: set name and key of the Secret entry"
 	SecretRef cmmeta.SecretKeySelector `json:"secretRef"`
 }
 
@@ -95,6 +108,8 @@ type VaultAppRole struct {
 type VaultClientCertificateAuth struct {
 	// Where the method is mounted. /v1/auth/cert by default.
 	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'(^|/)[.][.](/|$)')`,message="clientCertificate.mountPath: must not contain a segment '..'"
 	Path string `json:"mountPath,omitempty"`
 
 	// Secret, of type kubernetes.io/tls, that holds the certificate. Without it, the one of
@@ -109,9 +124,12 @@ type VaultClientCertificateAuth struct {
 
 // VaultKubernetesAuth logs in by the token of a service account: with exactly one of secretRef and
 // serviceAccountRef.
+// +kubebuilder:validation:XValidation:rule=`(has(self.secretRef) && self.secretRef.name != "") != has(self.serviceAccountRef)`,message="kubernetes: set exactly one of secretRef and serviceAccountRef"
 type VaultKubernetesAuth struct {
 	// Where the method is mounted. /v1/auth/kubernetes by default.
 	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'(^|/)[.][.](/|$)')`,message="kubernetes.mountPath: must not contain a segment '..'"
 	Path string `json:"mountPath,omitempty"`
 
 	// Secret that holds a service account's token. The key defaults to token.
@@ -123,6 +141,7 @@ type VaultKubernetesAuth struct {
 	ServiceAccountRef *acmev1.ServiceAccountRef `json:"serviceAccountRef,omitempty"`
 
 	// Name of the role.
+	// +kubebuilder:validation:XValidation:rule=`self != ""`,message="kubernetes.role: must not be empty: name the Vault role"
 	Role string `json:"role"`
 }
 
@@ -130,9 +149,12 @@ type VaultKubernetesAuth struct {
 type VaultAWSAuth struct {
 	// Where the method is mounted. /v1/auth/aws by default.
 	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'(^|/)[.][.](/|$)')`,message="aws.mountPath: must not contain a segment '..'"
 	Path string `json:"mountPath,omitempty"`
 
 	// Name of the role.
+	// +kubebuilder:validation:XValidation:rule=`self != ""`,message="aws.role: must not be empty: name the Vault role"
 	Role string `json:"role"`
 
 	// Region that signs the request.
@@ -155,8 +177,10 @@ type VaultAWSAuth struct {
 
 // VenafiIssuer signs by CyberArk Certificate Manager (formerly Venafi): by exactly one of tpp, cloud and
 // ngts.
+// +kubebuilder:validation:XValidation:rule=`[has(self.tpp), has(self.cloud), has(self.ngts)].filter(x, x).size() == 1`,message="exactly one of tpp, cloud and ngts must be set"
 type VenafiIssuer struct {
 	// Policy zone.
+	// +kubebuilder:validation:XValidation:rule=`self != ""`,message="venafi.zone: must not be empty: set the policy zone"
 	Zone string `json:"zone"`
 
 	// Certificate Manager, Self-Hosted (formerly Trust Protection Platform).
@@ -173,6 +197,9 @@ type VenafiIssuer struct {
 }
 
 // VenafiTPP reaches Certificate Manager, Self-Hosted.
+// +kubebuilder:validation:XValidation:rule=`self.url != "" && self.credentialsRef.name != ""`,message="tpp: url and credentialsRef.name must not be empty"
+// +kubebuilder:validation:XValidation:rule=`!has(self.caBundle) || !has(self.caBundleSecretRef)`,message="specified caBundle and caBundleSecretRef cannot be used together",fieldPath=".caBundle"
+// +kubebuilder:validation:XValidation:rule=`!has(self.caBundle) || !has(self.caBundleSecretRef)`,message="specified caBundleSecretRef and caBundle cannot be used together",fieldPath=".caBundleSecretRef"
 type VenafiTPP struct {
 	// Address of the vedsdk API.
 	URL string `json:"url"`
@@ -183,6 +210,7 @@ type VenafiTPP struct {
 	// Certificates, PEM encoded, that the server's own certificate is verified with. Excludes
 	// caBundleSecretRef.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule=`string(self).contains('-----BEGIN CERTIFICATE-----')`,message="tpp.caBundle: must hold certificates in PEM form"
 	CABundle []byte `json:"caBundle,omitempty"`
 
 	// Secret that holds the certificates that the server's own certificate is verified with. The key
@@ -198,10 +226,12 @@ type VenafiCloud struct {
 	URL string `json:"url,omitempty"`
 
 	// Secret that holds the API key. The key defaults to api-key.
+	// +kubebuilder:validation:XValidation:rule=`self.name != ""`,message="apiTokenSecretRef.name: must not be empty"
 	APITokenSecretRef cmmeta.SecretKeySelector `json:"apiTokenSecretRef"`
 }
 
 // VenafiNGTS reaches next-generation trust security.
+// +kubebuilder:validation:XValidation:rule=`self.tsgID != "" && self.credentialsRef.name != ""`,message="ngts: tsgID and credentialsRef.name must not be empty"
 type VenafiNGTS struct {
 	// Address of the API, where it is not the usual one.
 	// +optional

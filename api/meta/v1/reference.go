@@ -11,6 +11,8 @@ const (
 )
 
 // IssuerReference names the issuer that signs.
+// +kubebuilder:validation:XValidation:rule=`self.name != ""`,message="issuerRef.name: must not be empty: name the issuer",fieldPath=".name"
+// +kubebuilder:validation:XValidation:rule=`has(self.group) && !(self.group in ["", 'cert-manager.io']) || !has(self.kind) || self.kind in ["", 'Issuer', 'ClusterIssuer']`,message="issuerRef.kind: use Issuer or ClusterIssuer; for an external issuer set issuerRef.group to its group as well",fieldPath=".kind"
 type IssuerReference struct {
 	// Name of the issuer.
 	Name string `json:"name"`

@@ -1,0 +1,83 @@
+package api
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// crdFiles holds what controller-gen makes of the types.
+//
+//go:embed crds/*.yaml
+var crdFiles embed.FS
+
+// policyFiles holds the rules that a schema cannot say.
+//
+//go:embed policies/*.yaml
+var policyFiles embed.FS
+
+// CRDs returns the CustomResourceDefinitions of all kinds, in a fixed order.
+func CRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	var crds []*apiextensionsv1.CustomResourceDefinition
+	err := eachFile(crdFiles, "crds/*.yaml", func(data []byte) error {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.UnmarshalStrict(data, crd); err != nil {
+			return err
+		}
+		crds = append(crds, crd)
+		return nil
+	})
+	return crds, err
+}
+
+// Policies returns the admission policies and their bindings, each policy before its binding, in a fixed
+// order. Those of kind MutatingAdmissionPolicy and MutatingAdmissionPolicyBinding need Kubernetes 1.36:
+// leave them out where the API server does not serve admissionregistration.k8s.io/v1 of them.
+func Policies() ([]*unstructured.Unstructured, error) {
+	var policies []*unstructured.Unstructured
+	err := eachFile(policyFiles, "policies/*.yaml", func(data []byte) error {
+		policy := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(data, &policy.Object); err != nil {
+			return err
+		}
+		policies = append(policies, policy, bindingOf(policy))
+		return nil
+	})
+	return policies, err
+}
+
+// bindingOf binds a policy to all that it matches: a violation of a ValidatingAdmissionPolicy is denied.
+func bindingOf(policy *unstructured.Unstructured) *unstructured.Unstructured {
+	spec := map[string]any{"policyName": policy.GetName()}
+	if policy.GetKind() == "ValidatingAdmissionPolicy" {
+		spec["validationActions"] = []any{"Deny"}
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": policy.GetAPIVersion(),
+		"kind":       policy.GetKind() + "Binding",
+		"metadata":   map[string]any{"name": policy.GetName()},
+		"spec":       spec,
+	}}
+}
+
+// eachFile calls do with each file that matches, in the order of their names.
+func eachFile(files fs.FS, pattern string, do func(data []byte) error) error {
+	names, err := fs.Glob(files, pattern)
+	if err != nil {
+		return fmt.Errorf("embedded %s: %w", pattern, err)
+	}
+	for _, name := range names {
+		data, err := fs.ReadFile(files, name)
+		if err != nil {
+			return fmt.Errorf("embedded %s: %w", name, err)
+		}
+		if err := do(data); err != nil {
+			return fmt.Errorf("embedded %s: %w", name, err)
+		}
+	}
+	return nil
+}
