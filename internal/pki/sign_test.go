@@ -67,7 +67,7 @@ func issueFor(t testing.TB, cn string, isCA bool, key crypto.Signer, parent *pai
 
 func mustTemplate(t testing.TB, csr *x509.CertificateRequest, isCA bool) *x509.Certificate {
 	t.Helper()
-	usages, err := ParseUsages(nil, isCA)
+	usages, err := ParseUsages[string](nil, isCA)
 	if err != nil {
 		t.Fatal(err)
 	}

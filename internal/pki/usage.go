@@ -55,13 +55,13 @@ type KeyUsages struct {
 // ParseUsages translates usage names of the API. No name at all means digital
 // signature and key encipherment; certSign adds the right to sign certificates,
 // which the usages of a CA certificate imply. An unknown name is an error.
-func ParseUsages(names []string, certSign bool) (KeyUsages, error) {
+func ParseUsages[S ~string](names []S, certSign bool) (KeyUsages, error) {
 	if len(names) == 0 {
-		names = []string{"digital signature", "key encipherment"}
+		names = []S{"digital signature", "key encipherment"}
 	}
 	var u KeyUsages
 	for _, name := range names {
-		i := slices.IndexFunc(usages, func(u usage) bool { return u.name == name })
+		i := slices.IndexFunc(usages, func(u usage) bool { return u.name == string(name) })
 		if i < 0 {
 			return KeyUsages{}, fmt.Errorf("usage %q is unknown: see the list of usages in the Certificate API", name)
 		}

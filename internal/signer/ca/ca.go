@@ -1,0 +1,193 @@
+// Package ca signs requests with a certificate authority whose key is in a Secret.
+//
+// The Secret's tls.crt holds the signing certificate and whatever leads from it to a
+// root, tls.key the key, ca.crt optionally the root. The package reads and signs
+// only: it never writes a Secret, and it does not decide whether a request may be
+// signed.
+package ca
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/signer"
+)
+
+// Reasons of events (spec §3.4).
+const (
+	reasonSecretMissing     = "SecretMissing"
+	reasonSecretInvalidData = "SecretInvalidData"
+	reasonSecretGetError    = "SecretGetError"
+	reasonSigningError      = "SigningError"
+	reasonOutlivesCA        = "CertificateOutlivesCA"
+)
+
+// readRetry is how soon an API server that did not give a Secret is asked again.
+const readRetry = 10 * time.Second
+
+// Config is what a Signer needs.
+type Config struct {
+	// Secrets holds the key pairs.
+	Secrets signer.SecretReader
+	// Now is the clock.
+	Now func() time.Time
+	// ClusterResourceNamespace is where the Secrets of ClusterIssuers are.
+	ClusterResourceNamespace string
+}
+
+// Signer implements signer.Signer and signer.Setupper for issuers with spec.ca.
+type Signer struct {
+	config Config
+	pairs  pairMemo
+}
+
+// New returns a Signer.
+func New(config Config) *Signer {
+	return &Signer{config: config, pairs: pairMemo{limit: maxPairs, byKey: map[string]memoEntry{}}}
+}
+
+var (
+	_ signer.Signer   = (*Signer)(nil)
+	_ signer.Setupper = (*Signer)(nil)
+)
+
+// Sign implements signer.Signer. The certificate's validity is not clamped to the
+// authority's: Result.Warning tells when it ends later.
+func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r signer.Request) (signer.Result, error) {
+	spec := issuer.GetSpec().CA
+	if spec == nil {
+		return signer.Result{}, fmt.Errorf("issuer %q has no spec.ca", issuer.GetName())
+	}
+	pair, err := s.pair(ctx, issuer, spec)
+	if err != nil {
+		return signer.Result{}, signFault(err)
+	}
+	now := s.config.Now()
+	chain, err := pair.sign(spec, r, now)
+	if err != nil {
+		return signer.Result{}, fault.Terminal(reasonSigningError, "error signing certificate: %w", err)
+	}
+	var result signer.Result
+	result.Bundle.Chain, result.Bundle.CA = chain.PEM()
+	leaf, authority := chain.Certificates[0], pair.signing()
+	if leaf.NotAfter.After(authority.NotAfter) {
+		result.WarningReason = reasonOutlivesCA
+		result.Warning = fmt.Sprintf("the certificate is valid until %s, but the CA certificate in Secret %s only until %s: verifiers refuse it from then on; renew the CA or ask for a shorter duration",
+			leaf.NotAfter.UTC().Format(time.RFC3339), pair.secret, authority.NotAfter.UTC().Format(time.RFC3339))
+	}
+	return result, nil
+}
+
+// sign issues the certificate and orders it into the chain of the authority.
+func (p *keyPair) sign(spec *certmanagerv1.CAIssuer, r signer.Request, now time.Time) (pki.Chain, error) {
+	csr, err := pki.DecodeCSR(r.CSR)
+	if err != nil {
+		return pki.Chain{}, err
+	}
+	// A CertificateSigningRequest's usages are what its spec says and no more (spec §4.4).
+	certSign := r.IsCA && r.SourceKind == "CertificateRequest"
+	usages, err := pki.ParseUsages(r.Usages, certSign)
+	if err != nil {
+		return pki.Chain{}, err
+	}
+	serial, err := pki.NewSerial(rand.Reader)
+	if err != nil {
+		return pki.Chain{}, err
+	}
+	template, err := pki.NewTemplate(csr, pki.Issuance{
+		Serial: serial, NotBefore: now, Duration: r.Duration, IsCA: r.IsCA, Usages: usages,
+		CRLDistributionPoints:  spec.CRLDistributionPoints,
+		OCSPServers:            spec.OCSPServers,
+		IssuingCertificateURLs: spec.IssuingCertificateURLs,
+	})
+	if err != nil {
+		return pki.Chain{}, err
+	}
+	if p.chainErr != nil {
+		return pki.Chain{}, fmt.Errorf("the CA certificates in Secret %s: %w", p.secret, p.chainErr)
+	}
+	leaf, err := pki.Sign(template, p.signing(), p.key)
+	if err != nil {
+		return pki.Chain{}, err
+	}
+	chain, err := p.chain.Prepend(leaf)
+	if err != nil {
+		return pki.Chain{}, fmt.Errorf("%w (does the Certificate write the Secret %s that its issuer reads?)", err, p.secret)
+	}
+	return chain, nil
+}
+
+// Setup implements signer.Setupper: it looks whether the Secret holds a CA.
+func (s *Signer) Setup(ctx context.Context, issuer certmanagerv1.GenericIssuer) (certmanagerv1.IssuerStatus, error) {
+	spec := issuer.GetSpec().CA
+	if spec == nil {
+		return *issuer.GetStatus(), fmt.Errorf("issuer %q has no spec.ca", issuer.GetName())
+	}
+	now := s.config.Now()
+	pair, err := s.pair(ctx, issuer, spec)
+	var bad *pairError
+	switch {
+	case err == nil:
+		return signer.ReadyStatus(issuer, now, true, certmanagerv1.IssuerReasonKeyPairVerified, pair.verified(now)), nil
+	case errors.As(err, &bad):
+		// The Secret's next change is the event that both wait for.
+		reason := certmanagerv1.IssuerReasonErrGetKeyPair
+		if bad.kind == pairUnfit {
+			reason = certmanagerv1.IssuerReasonErrInvalidKeyPair
+		}
+		return signer.ReadyStatus(issuer, now, false, reason, err.Error()), fault.Pending(reason, "%w", err)
+	default:
+		// An API server that is away says nothing about the issuer: what was true stays.
+		return *issuer.GetStatus(), fmt.Errorf("get the key pair of the CA: %w", err)
+	}
+}
+
+// verified is the message of a ready issuer, with what its user should know.
+func (p *keyPair) verified(now time.Time) string {
+	const verified = "Signing CA verified"
+	switch {
+	case p.chainErr != nil:
+		return fmt.Sprintf("%s, but it cannot sign: the CA certificates in Secret %s: %s", verified, p.secret, p.chainErr)
+	case now.After(p.signing().NotAfter):
+		return fmt.Sprintf("%s, but the certificate in Secret %s expired on %s: renew it", verified, p.secret, p.signing().NotAfter.UTC().Format(time.RFC3339))
+	default:
+		return verified
+	}
+}
+
+// pair reads the issuer's key pair, or remembers it.
+func (s *Signer) pair(ctx context.Context, issuer certmanagerv1.GenericIssuer, spec *certmanagerv1.CAIssuer) (*keyPair, error) {
+	namespace := issuer.GetNamespace()
+	if namespace == "" {
+		namespace = s.config.ClusterResourceNamespace
+	}
+	secret, err := s.config.Secrets.Secret(ctx, namespace, spec.SecretName)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, &pairError{kind: pairMissing, err: fmt.Errorf("Secret %s/%s does not exist: create it with the CA's certificate in tls.crt and its key in tls.key", namespace, spec.SecretName)} //nolint:staticcheck // Secret is the kind's name
+	case err != nil:
+		return nil, fmt.Errorf("read Secret %s/%s: %w", namespace, spec.SecretName, err)
+	}
+	return s.pairs.get(secret)
+}
+
+// signFault says what Sign's caller should do about an error of pair.
+func signFault(err error) error {
+	var bad *pairError
+	switch {
+	case !errors.As(err, &bad):
+		return fault.After(readRetry, reasonSecretGetError, "%w", err)
+	case bad.kind == pairMissing:
+		return fault.Pending(reasonSecretMissing, "%w", err)
+	default:
+		return fault.Pending(reasonSecretInvalidData, "%w", err)
+	}
+}

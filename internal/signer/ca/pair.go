@@ -1,0 +1,139 @@
+package ca
+
+import (
+	"crypto"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/pki"
+)
+
+// pairKind says what is wrong with a key pair.
+type pairKind int
+
+const (
+	pairMissing    pairKind = iota + 1 // there is no Secret
+	pairUnreadable                     // a key of the Secret is missing or does not decode
+	pairUnfit                          // what it holds cannot sign certificates
+)
+
+// pairError is an error that only a change of the Secret mends.
+type pairError struct {
+	kind pairKind
+	err  error
+}
+
+func (e *pairError) Error() string { return e.err.Error() }
+func (e *pairError) Unwrap() error { return e.err }
+
+// keyPair is a certificate authority. It is never changed, so it can be shared.
+type keyPair struct {
+	secret string // namespace/name, for messages
+	key    crypto.Signer
+	tls    []*x509.Certificate
+	// chain is of the authority's own certificates, the signing one first; chainErr
+	// says why there is none.
+	chain    pki.Chain
+	chainErr error
+}
+
+// signing returns the certificate that signs: the first of tls.crt (spec §3.4).
+func (p *keyPair) signing() *x509.Certificate { return p.tls[0] }
+
+func parsePair(secret *corev1.Secret) (*keyPair, error) {
+	p := &keyPair{secret: secret.Namespace + "/" + secret.Name}
+	unreadable := func(key string, err error) error {
+		return &pairError{pairUnreadable, fmt.Errorf("Secret %s, key %s: %w", p.secret, key, err)} //nolint:staticcheck // Secret is the kind's name
+	}
+	for _, key := range []string{cmmeta.TLSCertKey, cmmeta.TLSPrivateKeyKey} {
+		if len(secret.Data[key]) == 0 {
+			return nil, unreadable(key, errors.New("it is missing or empty: a CA issuer needs tls.crt and tls.key"))
+		}
+	}
+	var err error
+	if p.tls, err = pki.DecodeChain(secret.Data[cmmeta.TLSCertKey]); err != nil {
+		return nil, unreadable(cmmeta.TLSCertKey, err)
+	}
+	if p.key, err = pki.DecodePrivateKey(secret.Data[cmmeta.TLSPrivateKeyKey]); err != nil {
+		return nil, unreadable(cmmeta.TLSPrivateKeyKey, err)
+	}
+	all := p.tls
+	if text := secret.Data[cmmeta.TLSCAKey]; len(text) > 0 {
+		roots, err := pki.DecodeBundle(text)
+		if err != nil {
+			return nil, unreadable(cmmeta.TLSCAKey, err)
+		}
+		all = append(all[:len(all):len(all)], roots[0])
+	}
+	if err := p.fit(); err != nil {
+		return nil, &pairError{pairUnfit, err}
+	}
+	p.chain, p.chainErr = pki.BuildChain(all)
+	if p.chainErr == nil && !p.chain.Certificates[0].Equal(p.signing()) {
+		p.chainErr = errors.New("the first certificate in tls.crt, which signs, must be the lowest of the chain: remove those that it has signed")
+	}
+	return p, nil
+}
+
+// fit reports why the pair cannot be an authority.
+func (p *keyPair) fit() error {
+	cert := p.signing()
+	switch {
+	case !cert.BasicConstraintsValid || !cert.IsCA:
+		return fmt.Errorf("Secret %s, key tls.crt: the first certificate (%s) is not a CA: use a certificate made with isCA: true", p.secret, cert.Subject) //nolint:staticcheck // Secret is the kind's name
+	case !pki.PublicKeysEqual(cert.PublicKey, p.key.Public()):
+		return fmt.Errorf("Secret %s: the key in tls.key does not belong to the first certificate in tls.crt (%s): store the two that belong together", p.secret, cert.Subject) //nolint:staticcheck // Secret is the kind's name
+	default:
+		return nil
+	}
+}
+
+// maxPairs is how many key pairs are remembered, some KiB each.
+const maxPairs = 256
+
+// pairMemo remembers parsed key pairs, so that a thousand certificates of one
+// issuer parse and verify its chain once.
+type pairMemo struct {
+	limit int
+	mu    sync.Mutex
+	byKey map[string]memoEntry
+}
+
+type memoEntry struct {
+	version string
+	pair    *keyPair
+}
+
+// get returns the key pair of exactly this version of the Secret.
+func (m *pairMemo) get(secret *corev1.Secret) (*keyPair, error) {
+	if secret.UID == "" || secret.ResourceVersion == "" {
+		return parsePair(secret)
+	}
+	key, version := secret.Namespace+"/"+secret.Name, string(secret.UID)+"/"+secret.ResourceVersion
+	m.mu.Lock()
+	entry, ok := m.byKey[key]
+	m.mu.Unlock()
+	if ok && entry.version == version {
+		return entry.pair, nil
+	}
+	pair, err := parsePair(secret)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.byKey, key)
+	if err != nil {
+		return nil, err
+	}
+	for other := range m.byKey {
+		if len(m.byKey) < m.limit {
+			break
+		}
+		delete(m.byKey, other) // any: the cost of a wrong guess is one parse
+	}
+	m.byKey[key] = memoEntry{version: version, pair: pair}
+	return pair, nil
+}
