@@ -153,7 +153,8 @@ func parseProblem(status int, contentType string, body []byte) *Problem {
 		return nil
 	}
 	var p Problem
-	if json.Unmarshal(body, &p) != nil || p.Type == "" && p.text() == "" {
+	understood := json.Unmarshal(body, &p) == nil
+	if !understood || p.Type == "" && p.text() == "" {
 		return nil
 	}
 	if p.Type == "" {
