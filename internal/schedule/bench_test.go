@@ -1,0 +1,72 @@
+package schedule
+
+import (
+	"fmt"
+	"testing"
+)
+
+// queue is n challenges in n/100 namespaces, of ten issuers, every second name twice.
+func queue(n int) []Challenge {
+	challenges := make([]Challenge, n)
+	for i := range challenges {
+		c := challenge(fmt.Sprintf("n%d", i%max(1, n/100)), fmt.Sprintf("c%d", i), fmt.Sprintf("d%d.example.com", i/2), i)
+		c.Issuer = fmt.Sprintf("i%d", i%10)
+		challenges[i] = c
+	}
+	return challenges
+}
+
+// BenchmarkEvent is one challenge that ends, and the pass that starts the next.
+func BenchmarkEvent(b *testing.B) {
+	for _, n := range []int{100, 1_000, 10_000, 100_000} {
+		for _, issuerCap := range []int{0, 10} {
+			b.Run(fmt.Sprintf("queued=%d/issuerCap=%d", n, issuerCap), func(b *testing.B) {
+				s := New(Options{Cap: DefaultCap, IssuerCap: issuerCap})
+				challenges := map[Key]Challenge{}
+				for _, c := range queue(n) {
+					challenges[c.Key] = c
+				}
+				s.Load(queue(n))
+				var running []Key
+				for b.Loop() {
+					for _, d := range s.Next(epoch).Decisions {
+						s.Applied(d.Key, true)
+						c := challenges[d.Key]
+						c.Processing = true
+						s.Set(c)
+						running = append(running, d.Key)
+					}
+					c := challenges[running[0]]
+					s.Remove(c.Key)
+					s.Set(c) // a new one like it: the queue stays as long as it is
+					running = running[1:]
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkPass fills all slots of an empty cluster.
+func BenchmarkPass(b *testing.B) {
+	for _, n := range []int{100, 1_000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("queued=%d", n), func(b *testing.B) {
+			s := New(Options{Cap: DefaultCap})
+			s.Load(queue(n))
+			for b.Loop() {
+				for _, d := range s.Next(epoch).Decisions {
+					s.Applied(d.Key, false)
+				}
+				b.StopTimer()
+				s.Next(epoch.Add(2 * retryDelay)) // not measured: retries come due
+				for k, it := range s.items {
+					if it.pending == pendingStart {
+						s.Applied(k, false)
+					}
+					it.retryAt = epoch
+				}
+				s.Load(queue(n))
+				b.StartTimer()
+			}
+		})
+	}
+}
