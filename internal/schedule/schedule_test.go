@@ -330,10 +330,10 @@ func TestIssuerCap(t *testing.T) {
 // each of many random operations: the counts, the choice, and that nobody who
 // could start is left waiting.
 func TestRandomOperations(t *testing.T) {
-	for seed := range int64(40) {
+	for seed := range int64(20) {
 		r := rand.New(rand.NewSource(seed))
 		w := newWorld(t, Options{Cap: 1 + r.Intn(6), IssuerCap: r.Intn(4)})
-		for step := range 600 {
+		for step := range 400 {
 			w.randomOperation(r, step)
 			w.verify()
 		}
