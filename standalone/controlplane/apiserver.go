@@ -209,6 +209,6 @@ func (s *apiServer) close(limit time.Duration) {
 			return
 		}
 		s.cancel()
-		within(limit, "kube-apiserver", func() { <-s.ended })
+		within(limit, func() { <-s.ended })
 	})
 }

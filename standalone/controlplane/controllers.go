@@ -82,7 +82,7 @@ func startControllers(parent context.Context, issuer identityIssuer, keys *pki) 
 
 func (s *controllerSet) stop() {
 	s.cancel()
-	within(time.Second, "controllers", s.wg.Wait)
+	within(time.Second, s.wg.Wait)
 }
 
 // build is the list of controllers.

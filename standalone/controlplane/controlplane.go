@@ -12,7 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"path/filepath"
 	"sync"
 	"time"
@@ -201,8 +200,8 @@ func (p *parts) close() error {
 	return p.dir.close()
 }
 
-// within runs f and waits for it no longer than limit; it reports whether f ended in time.
-func within(limit time.Duration, what string, f func()) bool {
+// within runs f and waits for it no longer than limit.
+func within(limit time.Duration, f func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -212,10 +211,7 @@ func within(limit time.Duration, what string, f func()) bool {
 	defer timer.Stop()
 	select {
 	case <-ended:
-		return true
 	case <-timer.C:
-		slog.Debug("abandoned at the end of its time", "part", what, "limit", limit)
-		return false
 	}
 }
 

@@ -40,7 +40,7 @@ func openDataDir(root string) (*dataDir, error) {
 		return nil, unusable(root, err)
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		defer lock.Close()
+		defer func() { _ = lock.Close() }()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, inUse(root, lock)
 		}
@@ -52,7 +52,7 @@ func openDataDir(root string) (*dataDir, error) {
 		return nil, errors.Join(unusable(root, err), d.close())
 	}
 	// An older version, an umask or a copy may have left the directory open to others: keys are in it.
-	if err := os.Chmod(root, 0o700); err != nil {
+	if err := os.Chmod(root, 0o700); err != nil { //nolint:gosec // a directory needs the right to search
 		return nil, errors.Join(unusable(root, err), d.close())
 	}
 	return d, nil

@@ -98,7 +98,7 @@ func (e *etcdServer) failed() <-chan error { return e.server.Err() }
 // close stops etcd, and abandons it after limit.
 func (e *etcdServer) close(limit time.Duration) {
 	e.level.SetLevel(zap.FatalLevel) // it reports each listener that it closes as an error
-	within(limit, "etcd", e.server.Close)
+	within(limit, e.server.Close)
 	e.removeSocket()
 }
 

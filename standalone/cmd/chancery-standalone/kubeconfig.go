@@ -7,8 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"chancery.dev/standalone/controlplane"
 	"github.com/spf13/cobra"
+
+	"chancery.dev/standalone/controlplane"
 )
 
 // kubeconfigOptions are the flags of `kubeconfig`.

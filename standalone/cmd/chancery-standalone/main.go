@@ -9,8 +9,9 @@ import (
 	"os/signal"
 	"syscall"
 
-	"chancery.dev/standalone/controlplane"
 	"github.com/spf13/cobra"
+
+	"chancery.dev/standalone/controlplane"
 )
 
 // version is set at link time (-X main.version=…).

@@ -8,9 +8,10 @@ import (
 	"os"
 	"time"
 
-	"chancery.dev/standalone/controlplane"
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
+
+	"chancery.dev/standalone/controlplane"
 )
 
 // upOptions are the flags of `up`.
@@ -58,10 +59,10 @@ func up(ctx context.Context, o upOptions, out io.Writer) error {
 	}
 	began := time.Now()
 	cp, err := controlplane.Start(ctx, o.Options)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil // stopped by the user before it was ready
-		}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil //nolint:nilerr // stopped by the user before it was ready
+	case err != nil:
 		return err
 	}
 	ready := func() { announce(out, cp, time.Since(began)) }
@@ -90,7 +91,7 @@ func startControllers(ctx context.Context, cp *controlplane.ControlPlane, o upOp
 
 // announce tells the user how to go on, and scripts that it is time to.
 func announce(out io.Writer, cp *controlplane.ControlPlane, took time.Duration) {
-	fmt.Fprintf(out, `Kubernetes %s is ready at %s after %.1fs.
+	_, _ = fmt.Fprintf(out, `Kubernetes %s is ready at %s after %.1fs.
 
   export KUBECONFIG=%s
   kubectl get namespaces

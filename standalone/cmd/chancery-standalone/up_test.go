@@ -113,7 +113,7 @@ func TestPortInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
+	defer func() { _ = taken.Close() }()
 	_, port, err := net.SplitHostPort(taken.Addr().String())
 	if err != nil {
 		t.Fatal(err)
