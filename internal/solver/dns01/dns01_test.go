@@ -46,6 +46,7 @@ func newWorld(t *testing.T, change func(*dns01.Options)) *world {
 				"_acme-challenge.circle.example.test. 60 IN CNAME a.circle.example.test.",
 				"a.circle.example.test. 60 IN CNAME _acme-challenge.circle.example.test.",
 			}},
+			{Name: "half.test", Records: []string{"half.test. 60 IN NS gone.half.test."}},
 			{Name: "sub.example.test"},
 			{Name: "delegated.test"},
 			{Name: "wild.test", Wildcard: netip.MustParseAddr("127.0.0.1")},
@@ -207,6 +208,15 @@ func TestCheckNamesTheServerThatFails(t *testing.T) {
 			w.passes(t, task)
 		})
 	}
+}
+
+// A name server whose own name leads nowhere is named, and the others are asked.
+func TestCheckNamesTheServerWithoutAddress(t *testing.T) {
+	w := newWorld(t, nil)
+	task := w.task("www.half.test", "value")
+	w.notYet(t, task, "3 of 3", "gone.half.test.: the server's name has no address", "ns1.half.test. (127.0.0.1:")
+	w.mustPresent(t, task)
+	w.notYet(t, task, "1 of 3", "gone.half.test.: the server's name has no address")
 }
 
 func TestCheckFallsBackToTCP(t *testing.T) {

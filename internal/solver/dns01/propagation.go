@@ -95,12 +95,14 @@ type server struct {
 	name      string
 	addresses []string
 	recursive bool
+	// problem says why there are no addresses.
+	problem string
 }
 
 func recursiveServers(addresses []string) []server {
 	out := make([]server, 0, len(addresses))
 	for _, a := range addresses {
-		out = append(out, server{a, []string{a}, true})
+		out = append(out, server{name: a, addresses: []string{a}, recursive: true})
 	}
 	return out
 }
@@ -108,7 +110,10 @@ func recursiveServers(addresses []string) []server {
 func (r *Resolver) authoritativeServers(hosts []nameserver) []server {
 	out := make([]server, 0, len(hosts))
 	for _, h := range hosts {
-		s := server{name: h.host}
+		s := server{name: h.host, problem: "the server's name has no address"}
+		if h.err != nil {
+			s.problem = "the server's name does not resolve: " + h.err.Error()
+		}
 		for _, ip := range h.addrs {
 			s.addresses = append(s.addresses, r.canonicalAddress(ip))
 		}
@@ -129,7 +134,7 @@ func (r *Resolver) askAll(ctx context.Context, servers []server, name, value str
 }
 
 func (r *Resolver) askOne(ctx context.Context, s server, name, value string) verdict {
-	v := verdict{server: s.name, problem: "the server's name has no address"}
+	v := verdict{server: s.name, problem: s.problem}
 	for _, address := range s.addresses {
 		v.server = s.name
 		if address != s.name {

@@ -25,6 +25,8 @@ type cached[T any] struct {
 type nameserver struct {
 	host  string
 	addrs []netip.Addr
+	// err says why there is no address; nil where DNS says there is none.
+	err error
 }
 
 // remember puts a finding into a cache. A full cache first loses what has expired,
@@ -141,7 +143,8 @@ func cnameOf(m *dns.Msg, name string) string {
 
 // authoritative returns the servers of a zone with their addresses, cached for
 // the smallest TTL of what it took to find them. Servers without an address stay in
-// the list: they are lame, and a reason to tell.
+// the list, uncached: they are a reason to tell, and must not keep the others from
+// being asked.
 func (r *Resolver) authoritative(ctx context.Context, zone string) ([]nameserver, error) {
 	r.mu.Lock()
 	hit, ok := r.hosts[zone]
@@ -160,11 +163,9 @@ func (r *Resolver) authoritative(ctx context.Context, zone string) ([]nameserver
 		if !ok {
 			continue
 		}
-		addrs, least, err := r.addresses(ctx, dns.CanonicalName(ns.Ns))
-		if err != nil {
-			return nil, fmt.Errorf("finding the name servers of zone %s: %w", zone, err)
-		}
-		found = append(found, nameserver{dns.CanonicalName(ns.Ns), addrs})
+		host := dns.CanonicalName(ns.Ns)
+		addrs, least, err := r.addresses(ctx, host)
+		found = append(found, nameserver{host, addrs, err})
 		ttl = min(ttl, ns.Hdr.Ttl, least)
 	}
 	if len(found) == 0 {

@@ -84,7 +84,7 @@ zone "example.test" { type primary; file "example.test.zone"; update-policy { %s
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.ListenPacket("udp4", "127.0.0.1:0") //nolint:noctx // it returns at once
+	l, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,6 +196,7 @@ func TestBIND(t *testing.T) {
 // refusals: what BIND does not accept is said in words that help, and tried again
 // once a person may have mended it.
 func refusals(t *testing.T, server string) {
+	t.Helper()
 	const source = `Secret default/tsig, entry "key"`
 	key := func(name, algorithm, secret string) rfc2136.Config {
 		return rfc2136.Config{Nameserver: server, Key: mustKey(t, name, algorithm, secret), KeySource: source}
