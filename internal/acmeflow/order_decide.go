@@ -215,11 +215,13 @@ func (d *orderDecision) afterValid() OrderAction {
 
 // complete stores the certificate.
 func (d *orderDecision) complete() OrderAction {
-	d.next.State = acmev1.Valid
-	d.next.Certificate = SelectChain(d.Issuer.PreferredChain, d.Memory.Chains)
+	if len(d.next.Certificate) == 0 {
+		d.next.Certificate = SelectChain(d.Issuer.PreferredChain, d.Memory.Chains)
+	}
 	if len(d.next.Certificate) == 0 {
 		return d.fail(acmev1.Errored, "Failed to download certificate: the ACME server sent an empty chain")
 	}
+	d.next.State, d.next.FailureTime = acmev1.Valid, nil
 	return OrderAction{
 		Status: d.status(""),
 		Event:  &Event{Reason: acmev1.OrderReasonComplete, Message: "Order completed successfully"},

@@ -1,0 +1,309 @@
+package acmeflow
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	acmev1 "chancery.dev/api/acme/v1"
+)
+
+type challengeSituation struct {
+	name  string
+	state ChallengeState
+}
+
+func newChallengeState() ChallengeState {
+	c, err := BuildChallenge(newOrderObject(), storedAuthorization(remoteAuthorization("pending")), readyIssuer().Solvers, "thumb")
+	if err != nil {
+		panic(err)
+	}
+	c.CreationTimestamp = metav1.NewTime(start)
+	return ChallengeState{Challenge: c, Issuer: readyIssuer(), Account: Account{Thumbprint: "thumb"}, Settings: DefaultSettings()}
+}
+
+// with changes a copy of the Challenge.
+func (s ChallengeState) with(f func(*acmev1.Challenge)) ChallengeState {
+	s.Challenge = s.Challenge.DeepCopy()
+	f(s.Challenge)
+	return s
+}
+
+// read lets the process remember the authorization, with the challenge in a status.
+func (s ChallengeState) read(authorization, challenge string) ChallengeState {
+	a := remoteAuthorization(authorization)
+	a.Challenges[0].Status = challenge
+	s.Memory.Authorization, s.Memory.FetchedAt = &a, start
+	return s
+}
+
+func (s ChallengeState) processing() ChallengeState {
+	return s.with(func(c *acmev1.Challenge) { c.Status.Processing = true })
+}
+
+func (s ChallengeState) presented() ChallengeState {
+	return s.with(func(c *acmev1.Challenge) {
+		at := metav1.NewTime(start)
+		c.Status.State, c.Status.Presented, c.Status.PresentedAt = acmev1.Pending, true, &at
+	})
+}
+
+func (s ChallengeState) deleted() ChallengeState {
+	return s.with(func(c *acmev1.Challenge) {
+		at := metav1.NewTime(start)
+		c.DeletionTimestamp = &at
+	})
+}
+
+func (s ChallengeState) final(state acmev1.State) ChallengeState {
+	return s.presented().with(func(c *acmev1.Challenge) { c.Status.State, c.Status.Reason = state, "because" })
+}
+
+func (s ChallengeState) bare() ChallengeState {
+	return s.with(func(c *acmev1.Challenge) { c.Finalizers = nil })
+}
+
+func challengeSituations() []challengeSituation {
+	queued := newChallengeState()
+	running := queued.processing()
+	synced := running.read("pending", "pending")
+	shown := synced.presented()
+	unwritten := synced
+	unwritten.Memory.Presented, unwritten.Memory.PresentTried = start, start
+	failing := shown
+	failing.Memory.Checks, failing.Memory.CheckedAt, failing.Memory.NotYet = 5, start, "ns1 says NXDOMAIN"
+	passed := shown
+	passed.Memory.Passed = start
+	parked := queued.presented().read("pending", "pending")
+	parkedPassed := parked
+	parkedPassed.Memory.Passed = start
+	accepted := shown
+	accepted.Memory.Accepted = start.Add(-time.Millisecond)
+	refused := shown.read("pending", "pending")
+	refused.Memory.Refusal = &Failure{Class: ErrorPermanent, Detail: "refused"}
+	waiting := shown.with(func(c *acmev1.Challenge) {
+		c.Spec.Solver.WaitInsteadOfSelfCheck = &metav1.Duration{Duration: 30 * time.Second}
+	})
+	legacy := running.with(func(c *acmev1.Challenge) { c.Finalizers = []string{acmev1.ChallengeFinalizerLegacy} })
+	cleaned := queued.final(acmev1.Invalid)
+	cleaned.Memory.CleanedUp = true
+	return []challengeSituation{
+		{"queued", queued},
+		{"started", running},
+		{"started, with the legacy finalizer", legacy},
+		{"synced: pending", synced},
+		{"synced: valid", running.read("valid", "valid")},
+		{"synced: invalid", running.read("invalid", "invalid")},
+		{"synced: expired", running.read("expired", "pending")},
+		{"synced: deactivated", running.read("deactivated", "pending")},
+		{"synced: revoked", running.read("revoked", "pending")},
+		{"synced: the challenge is invalid", running.read("pending", "invalid")},
+		{"synced: the challenge is gone", challengeGone(synced)},
+		{"synced: validating already", running.read("pending", "processing")},
+		{"presented, not stored", unwritten},
+		{"presented", shown},
+		{"presented, after a restart", running.presented()},
+		{"self check keeps failing", failing},
+		{"self check passed", passed},
+		{"waits instead of self check", waiting},
+		{"parked", parked},
+		{"parked, after a restart", queued.presented()},
+		{"parked, self check passed", parkedPassed},
+		{"accepted", accepted},
+		{"accept was refused, the CA shows pending", refused},
+		{"valid", queued.final(acmev1.Valid)},
+		{"invalid", queued.final(acmev1.Invalid)},
+		{"invalid, cleaned up", cleaned},
+		{"invalid, still processing (from elsewhere)", queued.final(acmev1.Invalid).processing()},
+		{"valid without presenting", queued.with(func(c *acmev1.Challenge) { c.Status.State = acmev1.Valid })},
+		{"final without finalizer", queued.final(acmev1.Valid).bare()},
+		{"deleted while queued", queued.deleted()},
+		{"deleted while presented", shown.deleted()},
+		{"deleted while started", running.deleted()},
+		{"deleted without finalizer", queued.deleted().bare()},
+	}
+}
+
+func challengeGone(s ChallengeState) ChallengeState {
+	a := *s.Memory.Authorization
+	a.Challenges = nil
+	s.Memory.Authorization = &a
+	return s
+}
+
+func (s ChallengeState) in(e environment) ChallengeState {
+	s.Issuer.Readiness = e.issuer
+	if e.parked > 0 {
+		s.Account.ParkedUntil, s.Account.ParkedReason = start.Add(e.parked), "slow down"
+	}
+	s.NamespaceTerminating = e.deleting
+	return s
+}
+
+func challengeEnvironments() []environment {
+	return append(environments(), environment{name: "namespace terminating", deleting: true, after: time.Millisecond})
+}
+
+// challengeOutcomes are what may become of the step that a situation asks for.
+func challengeOutcomes(s ChallengeState) map[string]ChallengeState {
+	all := map[string]ChallengeState{"(no outcome)": s}
+	step := DecideChallenge(s, start.Add(time.Minute)).Step
+	if !step.External() {
+		return all
+	}
+	flying := s
+	flying.Memory = s.Memory.Started(step, start)
+	all[fmt.Sprintf("(%s is under way)", step)] = flying
+	for _, class := range failureClasses {
+		for _, times := range []int{1, 4} {
+			failed := s
+			for range times {
+				failed.Memory = failed.Memory.Started(step, start).After(ChallengeOutcome{
+					Step: step, At: start, Jitter: 0.5, Failure: &Failure{Class: class, Detail: "detail"},
+				})
+			}
+			all[fmt.Sprintf("%s: %s×%d", step, class, times)] = failed
+		}
+	}
+	return all
+}
+
+func TestChallengeTable(t *testing.T) {
+	var b table
+	b.WriteString("What DecideChallenge does in each situation, for each outcome (step: class×times in a row), in each environment.\n")
+	b.WriteString("Written by TestChallengeTable -update. Times are relative to the decision.\n")
+	var names []string
+	for _, e := range challengeEnvironments() {
+		names = append(names, e.name)
+	}
+	for _, situation := range challengeSituations() {
+		fmt.Fprintf(&b, "\n== %s\n", situation.name)
+		outcomes := challengeOutcomes(situation.state)
+		for _, outcome := range sortedKeys(outcomes) {
+			var actions []string
+			for _, e := range challengeEnvironments() {
+				now := start.Add(e.after)
+				s := outcomes[outcome].in(e)
+				a := DecideChallenge(s, now)
+				checkChallengeInvariants(t, s, a, now, situation.name+" / "+outcome+" / "+e.name)
+				actions = append(actions, a.text(now))
+			}
+			b.row(outcome, names, actions)
+		}
+		b.end()
+	}
+	golden(t, "challenges.txt", b.String())
+}
+
+// checkChallengeInvariants holds one decision against what must always be true.
+func checkChallengeInvariants(t *testing.T, s ChallengeState, a ChallengeAction, now time.Time, where string) {
+	t.Helper()
+	fail := func(format string, args ...any) {
+		t.Helper()
+		t.Fatalf("%s: %s\n%s", where, fmt.Sprintf(format, args...), a.text(now))
+	}
+	stored, ended := s.Challenge.Status, s.Challenge.Status.State.IsFinal() || s.Challenge.DeletionTimestamp != nil
+	switch {
+	case strings.HasPrefix(a.Step.String(), "ChallengeStep("):
+		fail("the step has no name")
+	case a.Step == ChallengeWait && !a.Wake.IsZero() && !a.Wake.After(now):
+		fail("it wakes in the past: a busy loop")
+	case a.Step.External() && s.Memory.Flying != ChallengeWait:
+		fail("a second call while one is under way")
+	case (a.Step == ChallengePresent || a.Step == ChallengeAccept) && (!stored.Processing || ended):
+		fail("something is changed outside without a slot")
+	case (a.Step == ChallengeFetch || a.Step == ChallengeAccept) &&
+		(s.Issuer.Readiness != IssuerReady || now.Before(s.Account.ParkedUntil)):
+		fail("the CA is called though it must not be")
+	case a.Yield && !stored.Processing, a.Ready && stored.Processing:
+		fail("it tells the scheduler nonsense")
+	case !ended && !stored.Processing && !stored.Presented && stored.State == acmev1.Unknown &&
+		s.Memory.Authorization == nil && s.Memory.Failure == nil && s.Memory.Presented.IsZero() && (a.Step != ChallengeWait || a.Status != nil):
+		fail("a queued challenge does something")
+	}
+	if next := a.Status; next != nil {
+		if next.State.IsFinal() && next.Processing {
+			fail("a final state holds its slot")
+		}
+		if stored.State.IsFinal() && next.State != stored.State {
+			fail("a final state is left")
+		}
+		if next.Processing && !stored.Processing {
+			fail("only the scheduler sets processing")
+		}
+		if apiequality.Semantic.DeepEqual(*next, stored) {
+			fail("an unchanged status is written")
+		}
+		s = s.with(func(c *acmev1.Challenge) { c.Status = *next })
+		if again := DecideChallenge(s, now); again.Status != nil && a.Step != ChallengeRemoveFinalizer {
+			fail("the same status is not stable: then it writes %q", again.Status.Reason)
+		}
+	}
+	waits := a.Step == ChallengeWait && a.Wake.IsZero() && a.Status == nil
+	held := !stored.Processing || a.Yield // the scheduler, or whoever wants the slot, decides
+	if waits && s.Memory.Flying == ChallengeWait && s.Issuer.Readiness == IssuerReady && !held {
+		fail("it holds a slot and waits for nothing")
+	}
+}
+
+// TestChallengeTotality enumerates states that no sane history leads to.
+func TestChallengeTotality(t *testing.T) {
+	n := 0
+	states := []acmev1.State{"", "valid", "ready", "pending", "processing", "invalid", "expired", "errored", "nonsense"}
+	for _, stored := range states {
+		for _, authorization := range []string{"", "pending", "valid", "invalid", "expired", "revoked", "nonsense"} {
+			for _, remote := range []string{"pending", "processing", "valid", "invalid", "nonsense"} {
+				for fill := range 128 {
+					s := fillChallenge(fill).with(func(c *acmev1.Challenge) { c.Status.State = stored })
+					if authorization != "" {
+						s = s.read(authorization, remote)
+					}
+					for name, outcome := range challengeOutcomes(s) {
+						if fill%5 != 0 && strings.HasSuffix(name, "×4") {
+							continue
+						}
+						e := challengeEnvironments()[n%len(challengeEnvironments())]
+						n++
+						now := start.Add(e.after)
+						in := outcome.in(e)
+						checkChallengeInvariants(t, in, DecideChallenge(in, now), now,
+							fmt.Sprintf("stored %q, remote %q/%q, fill %b, %s, %s", stored, authorization, remote, fill, name, e.name))
+					}
+				}
+			}
+		}
+	}
+	if n < 100_000 {
+		t.Fatalf("only %d states were enumerated", n)
+	}
+}
+
+func fillChallenge(fill int) ChallengeState {
+	s := newChallengeState()
+	if fill&1 != 0 {
+		s = s.processing()
+	}
+	if fill&2 != 0 {
+		s = s.presented()
+	}
+	if fill&4 != 0 {
+		s = s.deleted()
+	}
+	if fill&8 != 0 {
+		s = s.bare()
+	}
+	if fill&16 != 0 {
+		s.Memory.Passed = start
+	}
+	if fill&32 != 0 {
+		s.Memory.Accepted = start
+	}
+	if fill&64 != 0 {
+		s.Memory.Checks, s.Memory.CheckedAt, s.Memory.NotYet = 4, start, "not yet"
+	}
+	return s
+}

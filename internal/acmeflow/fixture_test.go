@@ -1,0 +1,236 @@
+package acmeflow
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// golden compares text with a file below testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got == string(want) {
+		return
+	}
+	gotLines, wantLines := strings.Split(got, "\n"), strings.Split(string(want), "\n")
+	for i := range max(len(gotLines), len(wantLines)) {
+		if i >= len(gotLines) || i >= len(wantLines) || gotLines[i] != wantLines[i] {
+			t.Fatalf("%s differs from line %d on (run with -update and read the diff)", path, i+1)
+		}
+	}
+}
+
+func equal(t *testing.T, got, want any) {
+	t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Fatalf("got  %v\nwant %v", got, want)
+	}
+}
+
+func ref[T any](v T) *T { return &v }
+
+func dns01() acmev1.ACMEChallengeSolver {
+	return acmev1.ACMEChallengeSolver{DNS01: &acmev1.DNS01Solver{AcmeDNS: &acmev1.AcmeDNSProvider{Host: "auth.example.net"}}}
+}
+
+func readyIssuer() Issuer {
+	return Issuer{Readiness: IssuerReady, Solvers: []acmev1.ACMEChallengeSolver{dns01()}}
+}
+
+func newOrderObject() *acmev1.Order {
+	return &acmev1.Order{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u1", CreationTimestamp: metav1.NewTime(start)},
+		Spec: acmev1.OrderSpec{
+			Request: []byte("csr"), IssuerRef: cmmeta.IssuerReference{Name: "acme"}, DNSNames: []string{"a.example.com"},
+		},
+	}
+}
+
+func newOrderState() OrderState {
+	return OrderState{
+		Order: newOrderObject(), Issuer: readyIssuer(), Account: Account{Thumbprint: "thumb"}, Settings: DefaultSettings(),
+	}
+}
+
+func remoteOrder(status string) *RemoteOrder {
+	o := &RemoteOrder{
+		URL: "ca/order/1", Finalize: "ca/finalize/1", Status: status, Authorizations: []string{"ca/authz/1"},
+		Expires: start.Add(24 * time.Hour),
+	}
+	if status == "valid" {
+		o.Certificate = "ca/cert/1"
+	}
+	return o
+}
+
+func remoteAuthorization(status string) RemoteAuthorization {
+	return RemoteAuthorization{
+		URL: "ca/authz/1", Status: status, Identifier: "a.example.com", Expires: start.Add(24 * time.Hour),
+		Challenges: []RemoteChallenge{
+			{URL: "ca/chall/dns", Type: "dns-01", Token: "tok", Status: "pending"},
+			{URL: "ca/chall/http", Type: "http-01", Token: "tok", Status: "pending"},
+		},
+	}
+}
+
+// stored gives the order what the CA has shown, as if it had been written.
+func (s OrderState) stored(state acmev1.State, initial string) OrderState {
+	s.Order = s.Order.DeepCopy()
+	s.Order.Status = acmev1.OrderStatus{
+		URL: "ca/order/1", FinalizeURL: "ca/finalize/1", State: state,
+		Authorizations: []acmev1.ACMEAuthorization{storedAuthorization(remoteAuthorization(initial))},
+	}
+	return s
+}
+
+// saw lets the process remember an order.
+func (s OrderState) saw(status string) OrderState {
+	s.Memory.Remote, s.Memory.RemoteAt = remoteOrder(status), start
+	return s
+}
+
+// owning adds the Challenge that the order needs, in a state.
+func (s OrderState) owning(state acmev1.State) OrderState {
+	c, err := BuildChallenge(s.Order, storedAuthorization(remoteAuthorization("pending")), s.Issuer.Solvers, s.Account.Thumbprint)
+	if err != nil {
+		panic(err)
+	}
+	c.Status.State = state
+	if state.IsFailure() {
+		c.Status.Reason = "because"
+	}
+	s.Challenges = append(slices.Clone(s.Challenges), c)
+	return s
+}
+
+func relative(at, now time.Time) string {
+	switch {
+	case at.IsZero():
+		return "-"
+	case at.Before(now):
+		return "PAST"
+	default:
+		return "+" + at.Sub(now).Round(time.Millisecond).String()
+	}
+}
+
+func (e *Event) text() string {
+	if e == nil {
+		return ""
+	}
+	kind := "Normal"
+	if e.Warning {
+		kind = "Warning"
+	}
+	return fmt.Sprintf("; event %s %s", kind, e.Reason)
+}
+
+func (a OrderAction) text(now time.Time) string {
+	out := a.Step.String()
+	if n := len(a.NewOrder.Identifiers); n > 0 {
+		out += fmt.Sprintf(" (%d identifiers)", n)
+	}
+	if a.Step == OrderWait {
+		out += " until " + relative(a.Wake, now)
+	}
+	if a.Status != nil {
+		out += fmt.Sprintf("; write state=%q reason=%q", a.Status.State, a.Status.Reason)
+	}
+	return out + a.Event.text()
+}
+
+func (a ChallengeAction) text(now time.Time) string {
+	out := a.Step.String()
+	if a.Step == ChallengeWait {
+		out += " until " + relative(a.Wake, now)
+	}
+	if a.Status != nil {
+		out += fmt.Sprintf("; write state=%q processing=%t presented=%t reason=%q",
+			a.Status.State, a.Status.Processing, a.Status.Presented, a.Status.Reason)
+	}
+	if a.Yield {
+		out += "; yield"
+	}
+	if a.Ready {
+		out += "; ready"
+	}
+	if a.NotBefore.After(now) {
+		out += "; not before " + relative(a.NotBefore, now)
+	}
+	return out + a.Event.text()
+}
+
+// table is the text of a golden file: outcomes that lead to the same actions are
+// joined, and so are environments.
+type table struct {
+	strings.Builder
+	bodies   []string
+	outcomes map[string][]string
+}
+
+func (b *table) row(outcome string, environments []string, actions []string) {
+	var body strings.Builder
+	done := map[string]bool{}
+	for _, action := range actions {
+		if done[action] {
+			continue
+		}
+		done[action] = true
+		var same []string
+		for j, other := range actions {
+			if other == action {
+				same = append(same, environments[j])
+			}
+		}
+		label := strings.Join(same, ", ")
+		if len(same) == len(environments) {
+			label = "always"
+		}
+		fmt.Fprintf(&body, "      %s -> %s\n", label, action)
+	}
+	if b.outcomes == nil {
+		b.outcomes = map[string][]string{}
+	}
+	if b.outcomes[body.String()] == nil {
+		b.bodies = append(b.bodies, body.String())
+	}
+	b.outcomes[body.String()] = append(b.outcomes[body.String()], outcome)
+}
+
+// end finishes a situation.
+func (b *table) end() {
+	for _, body := range b.bodies {
+		fmt.Fprintf(b, "  %s:\n%s", strings.Join(b.outcomes[body], ", "), body)
+	}
+	b.bodies, b.outcomes = nil, nil
+}
+
+var failureClasses = []ErrorClass{
+	ErrorBadNonce, ErrorUnavailable, ErrorRateLimited, ErrorSolver, ErrorNotYet, ErrorNotReady, ErrorReplaces,
+	ErrorMalformed, ErrorNotFound, ErrorPermanent,
+}
