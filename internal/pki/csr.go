@@ -67,16 +67,45 @@ func (t CSRTemplate) SubjectDER() ([]byte, error) { return t.subject() }
 
 func (t CSRTemplate) subject() ([]byte, error) {
 	if t.LiteralSubject == "" {
-		der, err := asn1.Marshal(t.Subject.ToRDNSequence())
+		der, err := asn1.Marshal(subjectRDNs(t.Subject))
 		if err != nil {
 			return nil, fmt.Errorf("encode subject: %w", err)
 		}
 		return der, nil
 	}
-	if len(t.Subject.ToRDNSequence()) > 0 {
+	if len(subjectRDNs(t.Subject)) > 0 {
 		return nil, errors.New("literalSubject excludes commonName and subject: set one of them")
 	}
 	return LiteralSubjectDER(t.LiteralSubject)
+}
+
+// subjectRDNs is in the order of spec §2.3, all values of a type in one RDN. The
+// order that pkix.Name.ToRDNSequence has is another one.
+func subjectRDNs(n pkix.Name) pkix.RDNSequence {
+	var rdns pkix.RDNSequence
+	for _, a := range []struct {
+		last   int // arc below id-at, 2.5.4 (RFC 5280 appendix A.1)
+		values []string
+	}{
+		{6, n.Country}, {10, n.Organization}, {11, n.OrganizationalUnit}, {7, n.Locality}, {8, n.Province},
+		{9, n.StreetAddress}, {17, n.PostalCode}, {3, nonEmpty(n.CommonName)}, {5, nonEmpty(n.SerialNumber)},
+	} {
+		var rdn pkix.RelativeDistinguishedNameSET
+		for _, v := range a.values {
+			rdn = append(rdn, pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier{2, 5, 4, a.last}, Value: v})
+		}
+		if len(rdn) > 0 {
+			rdns = append(rdns, rdn)
+		}
+	}
+	return rdns
+}
+
+func nonEmpty(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return []string{s}
 }
 
 // extensions are in the order of spec §2.3.

@@ -1,0 +1,258 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func testTimeSerial() *big.Int { return big.NewInt(7) }
+
+func TestBuildChain(t *testing.T) {
+	root := issue(t, "root", true, nil)
+	top := issue(t, "top", true, root)
+	sub := issue(t, "sub", true, top)
+	leaf := issue(t, "leaf", false, sub)
+	rootLeaf := issue(t, "root leaf", false, root)
+	lone := issue(t, "lone", false, nil)
+	other := issue(t, "other", true, nil)
+	// The root's name with another key: linked by name, not by signature.
+	impostor := issue(t, "root", true, nil)
+
+	type certs = []*x509.Certificate
+	for name, c := range map[string]struct {
+		in    certs
+		chain certs
+		ca    *x509.Certificate
+		fails string
+	}{
+		"nothing":                 {fails: "no certificates"},
+		"self-signed alone":       {in: certs{lone.cert}, chain: certs{lone.cert}, ca: lone.cert},
+		"the same twice":          {in: certs{lone.cert, lone.cert}, chain: certs{lone.cert}, ca: lone.cert},
+		"lone leaf":               {in: certs{leaf.cert}, chain: certs{leaf.cert}},
+		"leaf and root":           {in: certs{rootLeaf.cert, root.cert}, chain: certs{rootLeaf.cert}, ca: root.cert},
+		"whole chain":             {in: certs{leaf.cert, sub.cert, top.cert, root.cert}, chain: certs{leaf.cert, sub.cert, top.cert}, ca: root.cert},
+		"root unknown":            {in: certs{leaf.cert, sub.cert, top.cert}, chain: certs{leaf.cert, sub.cert, top.cert}, ca: top.cert},
+		"one intermediate":        {in: certs{sub.cert, leaf.cert}, chain: certs{leaf.cert, sub.cert}, ca: sub.cert},
+		"duplicates":              {in: certs{root.cert, sub.cert, top.cert, leaf.cert, root.cert, sub.cert}, chain: certs{leaf.cert, sub.cert, top.cert}, ca: root.cert},
+		"a gap":                   {in: certs{leaf.cert, top.cert}, fails: "do not belong to one chain"},
+		"unrelated":               {in: certs{leaf.cert, sub.cert, other.cert}, fails: "do not belong to one chain"},
+		"a fork":                  {in: certs{rootLeaf.cert, top.cert, root.cert}, fails: "signs both"},
+		"same name, other key":    {in: certs{rootLeaf.cert, impostor.cert}, fails: "do not belong to one chain"},
+		"the right one of a name": {in: certs{rootLeaf.cert, root.cert, impostor.cert}, fails: "do not belong to one chain"},
+		"too many":                {in: fakes(maxChain + 1), fails: "too many"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 4 {
+				rand.Shuffle(len(c.in), func(i, j int) { c.in[i], c.in[j] = c.in[j], c.in[i] })
+				got, err := BuildChain(c.in)
+				if c.fails != "" {
+					if err == nil || !strings.Contains(err.Error(), c.fails) {
+						t.Fatalf("error %v, want %q", err, c.fails)
+					}
+					continue
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Equal(got.Certificates, c.chain) || got.CA != c.ca {
+					t.Fatalf("chain %v, CA %v", names(got.Certificates...), got.CA)
+				}
+			}
+		})
+	}
+}
+
+func TestBuildChainRefusesCircle(t *testing.T) {
+	// Two authorities that certify each other's key.
+	a, b := issue(t, "a", true, nil), issue(t, "b", true, nil)
+	aByB := issueFor(t, "a", true, a.key, b)
+	bByA := issueFor(t, "b", true, b.key, a)
+	if _, err := BuildChain([]*x509.Certificate{aByB.cert, bByA.cert}); err == nil || !strings.Contains(err.Error(), "circle") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestPrependIsBuildChain(t *testing.T) {
+	root := issue(t, "root", true, nil)
+	top := issue(t, "top", true, root)
+	sub := issue(t, "sub", true, top)
+	for _, c := range []struct {
+		authority []*x509.Certificate
+		signer    *pair
+	}{
+		{[]*x509.Certificate{root.cert}, root},
+		{[]*x509.Certificate{top.cert}, top},
+		{[]*x509.Certificate{top.cert, root.cert}, top},
+		{[]*x509.Certificate{sub.cert, top.cert}, sub},
+		{[]*x509.Certificate{sub.cert, top.cert, root.cert}, sub},
+	} {
+		leaf := issue(t, "leaf", false, c.signer).cert
+		base, err := BuildChain(c.authority)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := base.Prepend(leaf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := BuildChain(append(c.authority, leaf))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got.Certificates, want.Certificates) || got.CA != want.CA {
+			t.Errorf("Prepend: %v, BuildChain: %v", names(got.Certificates...), names(want.Certificates...))
+		}
+		if _, err := base.Prepend(issue(t, "stranger", false, nil).cert); err == nil {
+			t.Error("a stranger was prepended")
+		}
+	}
+	rootChain, err := BuildChain([]*x509.Certificate{root.cert})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rootChain.Prepend(issueFor(t, "root", true, root.key, root).cert); err == nil || !strings.Contains(err.Error(), "its own") {
+		t.Errorf("a certificate with its signer's name and key: %v", err)
+	}
+	if _, err := (Chain{}).Prepend(root.cert); err == nil {
+		t.Error("prepended to nothing")
+	}
+}
+
+func names(certs ...*x509.Certificate) (out []string) {
+	for _, c := range certs {
+		out = append(out, c.Subject.CommonName)
+	}
+	return out
+}
+
+// fakes are n different certificates that nobody looks into.
+func fakes(n int) (out []*x509.Certificate) {
+	for i := range n {
+		out = append(out, &x509.Certificate{Raw: []byte(strconv.Itoa(i))})
+	}
+	return out
+}
+
+func TestDecodeCertificates(t *testing.T) {
+	root := issue(t, "root", true, nil)
+	leaf := issue(t, "leaf", false, root)
+	text := EncodeCertificates(leaf.cert, root.cert)
+	certs, err := DecodeChain(append([]byte("Subject: CN=leaf\n"), text...))
+	if err != nil || !slices.Equal(names(certs...), []string{"leaf", "root"}) {
+		t.Errorf("%v, %v", names(certs...), err)
+	}
+	cert, err := DecodeCertificate(text)
+	if err != nil || cert.Subject.CommonName != "leaf" {
+		t.Errorf("first certificate: %v", err)
+	}
+	padding := func(n int) []byte { return append(bytes.Repeat([]byte("\n"), n-len(text)), text...) }
+	for _, c := range []struct {
+		limit  int
+		decode func([]byte) error
+	}{
+		{36500, func(b []byte) error { _, err := DecodeCertificate(b); return err }},
+		{95000, func(b []byte) error { _, err := DecodeChain(b); return err }},
+		{330000, func(b []byte) error { _, err := DecodeBundle(b); return err }},
+	} {
+		if err := c.decode(padding(c.limit)); err != nil {
+			t.Errorf("%d bytes: %v", c.limit, err)
+		}
+		if err := c.decode(padding(c.limit + 1)); err == nil {
+			t.Errorf("%d bytes were decoded", c.limit+1)
+		}
+		for want, in := range map[string][]byte{
+			"no PEM block":           nil,
+			"not a CERTIFICATE":      append(slices.Clone(text), pemBlock(pemPKCS8, []byte{1})...),
+			"block 1":                pemBlock(pemCertificate, []byte{1}),
+			"has no PEM block CERTI": []byte("hello"),
+		} {
+			if err := c.decode(in); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v, want %q", err, want)
+			}
+		}
+	}
+}
+
+func TestCertificateDetails(t *testing.T) {
+	uri, err := url.Parse("spiffe://x/y")
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := &x509.Certificate{
+		Subject: pkix.Name{
+			CommonName: "cn, not a list", Organization: []string{"Foo, Inc.", `say "hi"`}, OrganizationalUnit: []string{"u"},
+			Country: []string{"DE", "FR"}, Province: []string{"p"}, Locality: []string{"l"}, PostalCode: []string{"1"},
+			StreetAddress: []string{"s"}, SerialNumber: "n",
+		},
+		DNSNames: []string{"b", "a"}, IPAddresses: []net.IP{net.ParseIP("::1"), net.ParseIP("10.0.0.1")},
+		URIs: []*url.URL{uri}, EmailAddresses: []string{"e@x"},
+	}
+	want := map[string]string{
+		"common-name": "cn, not a list", "alt-names": "b,a", "ip-sans": "::1,10.0.0.1", "uri-sans": "spiffe://x/y", "email-sans": "e@x",
+		"subject-organizations": `"Foo, Inc.","say ""hi"""`, "subject-organizationalunits": "u", "subject-countries": "DE,FR",
+		"subject-provinces": "p", "subject-localities": "l", "subject-postalcodes": "1", "subject-streetaddresses": "s", "subject-serialnumber": "n",
+	}
+	if diff := cmp.Diff(want, CertificateDetails(full)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	empty := map[string]string{"common-name": "", "alt-names": "", "ip-sans": "", "uri-sans": ""}
+	if diff := cmp.Diff(empty, CertificateDetails(&x509.Certificate{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestOpenSSLVerifiesChain(t *testing.T) {
+	openssl, err := exec.LookPath("openssl")
+	if err != nil {
+		t.Skip("SKIPPED: no openssl here, so chains are checked by crypto/x509 alone")
+	}
+	root := issue(t, "root", true, nil)
+	sub := issue(t, "sub", true, root)
+	leaf := issue(t, "leaf", false, sub)
+	chain, err := BuildChain([]*x509.Certificate{root.cert, leaf.cert, sub.cert})
+	if err != nil {
+		t.Fatal(err)
+	}
+	chainPEM, caPEM := chain.PEM()
+	dir := t.TempDir()
+	for file, text := range map[string][]byte{"chain.pem": chainPEM, "ca.pem": caPEM} {
+		if err := os.WriteFile(filepath.Join(dir, file), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(openssl, "verify", "-x509_strict", "-attime", strconv.FormatInt(testTime.Unix()+60, 10), "-CAfile", "ca.pem", "-untrusted", "chain.pem", "chain.pem")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func FuzzDecodeChain(f *testing.F) {
+	root := issue(f, "root", true, nil)
+	f.Add(EncodeCertificates(issue(f, "leaf", false, root).cert, root.cert))
+	f.Add([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		certs, err := DecodeChain(text)
+		if err != nil {
+			return
+		}
+		chain, err := BuildChain(certs)
+		if err == nil && len(chain.Certificates) == 0 {
+			t.Error("a chain of nothing")
+		}
+	})
+}
