@@ -1,0 +1,432 @@
+package ca
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/signer"
+)
+
+var now = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+
+const clusterNamespace = "cert-manager"
+
+// secrets is a store of Secrets, by namespace/name; err is what it says while it is away.
+type secrets struct {
+	byName map[string]*corev1.Secret
+	err    error
+}
+
+func (s *secrets) Secret(_ context.Context, namespace, name string) (*corev1.Secret, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	if secret, ok := s.byName[namespace+"/"+name]; ok {
+		return secret, nil
+	}
+	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, name)
+}
+
+// put stores a Secret in a new version.
+func (s *secrets) put(namespace, name string, data map[string][]byte) {
+	if s.byName == nil {
+		s.byName = map[string]*corev1.Secret{}
+	}
+	version := 1
+	if old := s.byName[namespace+"/"+name]; old != nil {
+		version = len(old.ResourceVersion) + 1
+	}
+	s.byName[namespace+"/"+name] = &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name), ResourceVersion: strings.Repeat("1", version)},
+		Data:       data,
+	}
+}
+
+// authority is a certificate, its key in PEM, and what it was signed with.
+type authority struct {
+	cert *x509.Certificate
+	key  []byte
+}
+
+func newAuthority(t testing.TB, cn string, isCA bool, parent *authority) *authority {
+	t.Helper()
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := pki.EncodePKCS8(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := pki.CreateCSR(pki.CSRTemplate{Subject: pkix.Name{CommonName: cn}}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := pki.DecodeCSR(csr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	usages, err := pki.ParseUsages[string](nil, isCA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serial, err := pki.NewSerial(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template, err := pki.NewTemplate(parsed, pki.Issuance{Serial: serial, NotBefore: now.Add(-time.Hour), Duration: 24 * time.Hour, IsCA: isCA, Usages: usages})
+	if err != nil {
+		t.Fatal(err)
+	}
+	by, byKey := template, key
+	if parent != nil {
+		by = parent.cert
+		if byKey, err = pki.DecodePrivateKey(parent.key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cert, err := pki.Sign(template, by, byKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{cert: cert, key: text}
+}
+
+func pemOf(all ...*authority) []byte {
+	var out []byte
+	for _, a := range all {
+		out = append(out, pki.EncodeCertificates(a.cert)...)
+	}
+	return out
+}
+
+func newSigner(s *secrets) *Signer {
+	return New(Config{Secrets: s, Now: func() time.Time { return now }, ClusterResourceNamespace: clusterNamespace})
+}
+
+func issuerIn(namespace string) certmanagerv1.GenericIssuer {
+	spec := certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{
+		SecretName: "ca", CRLDistributionPoints: []string{"http://crl"}, OCSPServers: []string{"http://ocsp"}, IssuingCertificateURLs: []string{"http://ca"},
+	}}
+	if namespace == "" {
+		return &certmanagerv1.ClusterIssuer{ObjectMeta: metav1.ObjectMeta{Name: "i", Generation: 3}, Spec: spec}
+	}
+	return &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "i", Namespace: namespace, Generation: 3}, Spec: spec}
+}
+
+func newRequest(t testing.TB) signer.Request {
+	t.Helper()
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := pki.CreateCSR(pki.CSRTemplate{Subject: pkix.Name{CommonName: "leaf"}, AltNames: pki.AltNames{DNSNames: []string{"a.example.com"}}}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signer.Request{
+		SourceKind: "CertificateRequest", CSR: csr, Duration: time.Hour, Usages: certmanagerv1.DefaultKeyUsages(),
+	}
+}
+
+func TestSignedChain(t *testing.T) {
+	root := newAuthority(t, "root", true, nil)
+	sub := newAuthority(t, "sub", true, root)
+	for _, c := range []struct {
+		name      string
+		namespace string
+		data      map[string][]byte
+		above     []byte // what Bundle.Chain has after the leaf
+		ca        []byte
+	}{
+		{"self-signed root", "team", map[string][]byte{"tls.crt": pemOf(root), "tls.key": root.key}, nil, pemOf(root)},
+		{"root in both", "team", map[string][]byte{"tls.crt": pemOf(root), "tls.key": root.key, "ca.crt": pemOf(root)}, nil, pemOf(root)},
+		{"intermediate, root in tls.crt", "team", map[string][]byte{"tls.crt": pemOf(sub, root), "tls.key": sub.key}, pemOf(sub), pemOf(root)},
+		{"intermediate, root in ca.crt", "", map[string][]byte{"tls.crt": pemOf(sub), "tls.key": sub.key, "ca.crt": pemOf(root)}, pemOf(sub), pemOf(root)},
+		{"intermediate, root unknown", "", map[string][]byte{"tls.crt": pemOf(sub), "tls.key": sub.key}, pemOf(sub), pemOf(sub)},
+	} {
+		store := &secrets{}
+		namespace := c.namespace
+		if namespace == "" {
+			namespace = clusterNamespace
+		}
+		store.put(namespace, "ca", c.data)
+		result, err := newSigner(store).Sign(t.Context(), issuerIn(c.namespace), newRequest(t))
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		chain, err := pki.DecodeChain(result.Bundle.Chain)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		leaf := chain[0]
+		if string(result.Bundle.Chain) != string(pki.EncodeCertificates(leaf))+string(c.above) || string(result.Bundle.CA) != string(c.ca) {
+			t.Errorf("%s: chain of %d, CA %.60s", c.name, len(chain), result.Bundle.CA)
+		}
+		if result.Warning != "" {
+			t.Errorf("%s: warning %q", c.name, result.Warning)
+		}
+		if leaf.Subject.CommonName != "leaf" || !leaf.NotBefore.Equal(now) || !leaf.NotAfter.Equal(now.Add(time.Hour)) {
+			t.Errorf("%s: leaf %s from %s to %s", c.name, leaf.Subject, leaf.NotBefore, leaf.NotAfter)
+		}
+		if fmt.Sprint(leaf.CRLDistributionPoints, leaf.OCSPServer, leaf.IssuingCertificateURL) != "[http://crl] [http://ocsp] [http://ca]" {
+			t.Errorf("%s: addresses %v %v %v", c.name, leaf.CRLDistributionPoints, leaf.OCSPServer, leaf.IssuingCertificateURL)
+		}
+	}
+}
+
+func TestOutlivingLeafIsSignedWithWarning(t *testing.T) {
+	root := newAuthority(t, "root", true, nil)
+	store := &secrets{}
+	store.put("team", "ca", map[string][]byte{"tls.crt": pemOf(root), "tls.key": root.key})
+	r := newRequest(t)
+	r.Duration = 90 * 24 * time.Hour
+	result, err := newSigner(store).Sign(t.Context(), issuerIn("team"), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := pki.DecodeCertificate(result.Bundle.Chain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !leaf.NotAfter.Equal(now.Add(r.Duration)) {
+		t.Errorf("validity was clamped to %s", leaf.NotAfter)
+	}
+	if result.WarningReason != "CertificateOutlivesCA" || !strings.Contains(result.Warning, "team/ca") {
+		t.Errorf("warning %q: %q", result.WarningReason, result.Warning)
+	}
+}
+
+func TestCertSignFollowsTheKindOfRequest(t *testing.T) {
+	root := newAuthority(t, "root", true, nil)
+	store := &secrets{}
+	store.put("team", "ca", map[string][]byte{"tls.crt": pemOf(root), "tls.key": root.key})
+	for kind, want := range map[string]bool{"CertificateRequest": true, "CertificateSigningRequest": false} {
+		r := newRequest(t)
+		r.SourceKind, r.IsCA = kind, true
+		result, err := newSigner(store).Sign(t.Context(), issuerIn("team"), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, err := pki.DecodeCertificate(result.Bundle.Chain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := cert.KeyUsage&x509.KeyUsageCertSign != 0; got != want || !cert.IsCA {
+			t.Errorf("%s: CA %t, may sign certificates %t, want %t", kind, cert.IsCA, got, want)
+		}
+	}
+}
+
+// broken are Secrets that no certificate can be signed with.
+func broken(t *testing.T) map[string]struct {
+	data        map[string][]byte
+	setup, want string
+} {
+	root, leaf, other := newAuthority(t, "root", true, nil), newAuthority(t, "leaf", false, nil), newAuthority(t, "other", true, nil)
+	return map[string]struct {
+		data        map[string][]byte
+		setup, want string
+	}{
+		"empty":          {nil, "ErrGetKeyPair", "key tls.crt"},
+		"no key":         {map[string][]byte{"tls.crt": pemOf(root)}, "ErrGetKeyPair", "key tls.key: it is missing"},
+		"bad cert":       {map[string][]byte{"tls.crt": []byte("x"), "tls.key": root.key}, "ErrGetKeyPair", "key tls.crt"},
+		"bad key":        {map[string][]byte{"tls.crt": pemOf(root), "tls.key": []byte("x")}, "ErrGetKeyPair", "key tls.key"},
+		"bad ca.crt":     {map[string][]byte{"tls.crt": pemOf(root), "tls.key": root.key, "ca.crt": []byte("x")}, "ErrGetKeyPair", "key ca.crt"},
+		"not a CA":       {map[string][]byte{"tls.crt": pemOf(leaf), "tls.key": leaf.key}, "ErrInvalidKeyPair", "isCA: true"},
+		"another's key":  {map[string][]byte{"tls.crt": pemOf(root), "tls.key": other.key}, "ErrInvalidKeyPair", "does not belong"},
+		"CA not at top":  {map[string][]byte{"tls.crt": append(pemOf(leaf), pemOf(root)...), "tls.key": leaf.key}, "ErrInvalidKeyPair", "isCA: true"},
+		"not even there": {nil, "ErrGetKeyPair", "does not exist"},
+	}
+}
+
+func TestBrokenSecretWaitsForTheSecret(t *testing.T) {
+	for name, c := range broken(t) {
+		store := &secrets{}
+		reason := "SecretMissing"
+		if name != "not even there" {
+			store.put("team", "ca", c.data)
+			reason = "SecretInvalidData"
+		}
+		s := newSigner(store)
+		_, err := s.Sign(t.Context(), issuerIn("team"), newRequest(t))
+		if f := fault.Of(err); f == nil || f.Kind != fault.KindPending || f.Reason != reason || !strings.Contains(f.Error(), c.want) || !strings.Contains(f.Error(), "team/ca") {
+			t.Errorf("%s: Sign says %#v: %v", name, f, err)
+		}
+		issuer := issuerIn("team")
+		status, err := s.Setup(t.Context(), issuer)
+		ready := certmanagerv1.FindIssuerCondition(status.Conditions, certmanagerv1.IssuerConditionReady)
+		if ready == nil || ready.Status != cmmeta.ConditionFalse || ready.Reason != c.setup || ready.ObservedGeneration != 3 || !strings.Contains(ready.Message, c.want) {
+			t.Errorf("%s: Ready is %+v", name, ready)
+		}
+		if f := fault.Of(err); f == nil || f.Kind != fault.KindPending || f.Reason != c.setup {
+			t.Errorf("%s: Setup says %v", name, err)
+		}
+		if len(issuer.GetStatus().Conditions) > 0 {
+			t.Errorf("%s: Setup changed the issuer that it was given", name)
+		}
+	}
+}
+
+func TestAPIServerAway(t *testing.T) {
+	s := newSigner(&secrets{err: errors.New("no route to host")})
+	_, err := s.Sign(t.Context(), issuerIn("team"), newRequest(t))
+	if f := fault.Of(err); f == nil || f.Kind != fault.KindAfter || f.Reason != "SecretGetError" || f.Delay <= 0 {
+		t.Errorf("Sign says %v", err)
+	}
+	issuer := issuerIn("team")
+	*issuer.GetStatus() = signer.ReadyStatus(issuer, now, true, "KeyPairVerified", "was fine")
+	status, err := s.Setup(t.Context(), issuer)
+	if err == nil || fault.Of(err) != nil {
+		t.Errorf("Setup says %v, want an error to back off from", err)
+	}
+	if !certmanagerv1.HasIssuerCondition(status.Conditions, certmanagerv1.IssuerConditionReady, cmmeta.ConditionTrue) {
+		t.Error("an API server that is away made the issuer unready")
+	}
+}
+
+func TestSigningErrors(t *testing.T) {
+	root, other := newAuthority(t, "root", true, nil), newAuthority(t, "other", true, nil)
+	below := newAuthority(t, "below", true, root)
+	good := map[string][]byte{"tls.crt": pemOf(root), "tls.key": root.key}
+	for _, c := range []struct {
+		name   string
+		data   map[string][]byte
+		change func(*signer.Request)
+		want   string
+	}{
+		{"no request", good, func(r *signer.Request) { r.CSR = []byte("x") }, "PEM"},
+		{"unknown usage", good, func(r *signer.Request) { r.Usages = []certmanagerv1.KeyUsage{"fly"} }, `"fly"`},
+		{"no duration", good, func(r *signer.Request) { r.Duration = 0 }, "duration"},
+		{"two chains", map[string][]byte{"tls.crt": pemOf(root, other), "tls.key": root.key}, nil, "do not belong to one chain"},
+		{"unrelated ca.crt", map[string][]byte{"tls.crt": pemOf(root), "tls.key": root.key, "ca.crt": pemOf(other)}, nil, "do not belong to one chain"},
+		{"signing not lowest", map[string][]byte{"tls.crt": pemOf(root, below), "tls.key": root.key}, nil, "must be the lowest"},
+	} {
+		store := &secrets{}
+		store.put("team", "ca", c.data)
+		r := newRequest(t)
+		if c.change != nil {
+			c.change(&r)
+		}
+		_, err := newSigner(store).Sign(t.Context(), issuerIn("team"), r)
+		if f := fault.Of(err); f == nil || f.Kind != fault.KindTerminal || f.Reason != "SigningError" || !strings.Contains(f.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+func TestSetup(t *testing.T) {
+	root := newAuthority(t, "root", true, nil)
+	store := &secrets{}
+	store.put(clusterNamespace, "ca", map[string][]byte{"tls.crt": pemOf(root), "tls.key": root.key})
+	clock := now
+	s := New(Config{Secrets: store, Now: func() time.Time { return clock }, ClusterResourceNamespace: clusterNamespace})
+	issuer := issuerIn("")
+	setup := func() *certmanagerv1.IssuerCondition {
+		t.Helper()
+		status, err := s.Setup(t.Context(), issuer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		*issuer.GetStatus() = status
+		return certmanagerv1.FindIssuerCondition(status.Conditions, certmanagerv1.IssuerConditionReady)
+	}
+	first := setup()
+	if first.Status != cmmeta.ConditionTrue || first.Reason != "KeyPairVerified" || first.Message != "Signing CA verified" || !first.LastTransitionTime.Time.Equal(now) {
+		t.Fatalf("Ready is %+v", first)
+	}
+	clock = now.Add(100 * 24 * time.Hour)
+	expired := setup()
+	if expired.Status != cmmeta.ConditionTrue || !strings.Contains(expired.Message, "expired on") || !expired.LastTransitionTime.Time.Equal(now) {
+		t.Errorf("Ready with an expired CA is %+v", expired)
+	}
+	other := newAuthority(t, "other", true, nil)
+	clock = now
+	store.put(clusterNamespace, "ca", map[string][]byte{"tls.crt": pemOf(root, other), "tls.key": root.key})
+	if torn := setup(); torn.Status != cmmeta.ConditionTrue || !strings.Contains(torn.Message, "cannot sign") {
+		t.Errorf("Ready with two chains is %+v", torn)
+	}
+	if _, err := s.Setup(t.Context(), &certmanagerv1.Issuer{}); err == nil {
+		t.Error("an issuer without spec.ca was set up")
+	}
+}
+
+func TestRotatedKeyPairIsUsedAtOnce(t *testing.T) {
+	store := &secrets{}
+	s := newSigner(store)
+	for _, cn := range []string{"first", "second"} {
+		root := newAuthority(t, cn, true, nil)
+		store.put("team", "ca", map[string][]byte{"tls.crt": pemOf(root), "tls.key": root.key})
+		result, err := s.Sign(t.Context(), issuerIn("team"), newRequest(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf, err := pki.DecodeCertificate(result.Bundle.Chain)
+		if err != nil || leaf.Issuer.CommonName != cn {
+			t.Errorf("signed by %s, want %s (%v)", leaf.Issuer.CommonName, cn, err)
+		}
+	}
+	store.put("team", "ca", nil)
+	if _, err := s.Sign(t.Context(), issuerIn("team"), newRequest(t)); fault.Of(err) == nil {
+		t.Errorf("signed with a key pair that is gone: %v", err)
+	}
+}
+
+func TestMemoIsBoundedAndRemembers(t *testing.T) {
+	root := newAuthority(t, "root", true, nil)
+	store := &secrets{}
+	m := pairMemo{limit: 3, byKey: map[string]memoEntry{}}
+	for i := range 10 {
+		store.put("team", fmt.Sprint("ca", i), map[string][]byte{"tls.crt": pemOf(root), "tls.key": root.key})
+		secret := store.byName[fmt.Sprint("team/ca", i)]
+		first, err := m.get(secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := m.get(secret)
+		if err != nil || first != again {
+			t.Errorf("the same version was parsed again (%v)", err)
+		}
+		if len(m.byKey) > 3 {
+			t.Errorf("%d key pairs are kept, the limit is 3", len(m.byKey))
+		}
+	}
+	anonymous := store.byName["team/ca9"].DeepCopy()
+	anonymous.UID = ""
+	first, errA := m.get(anonymous)
+	again, errB := m.get(anonymous)
+	if errA != nil || errB != nil || first == again {
+		t.Error("a Secret without identity was remembered")
+	}
+}
+
+func BenchmarkSign(b *testing.B) {
+	root := newAuthority(b, "root", true, nil)
+	store := &secrets{}
+	store.put("team", "ca", map[string][]byte{"tls.crt": pemOf(root), "tls.key": root.key})
+	s, issuer, r := newSigner(store), issuerIn("team"), newRequest(b)
+	for b.Loop() {
+		if _, err := s.Sign(b.Context(), issuer, r); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
