@@ -141,7 +141,7 @@ type ChallengeMemory struct {
 	// CleanUpSince is when the first CleanUp came back; zero if none has.
 	CleanUpSince time.Time
 	// Failed is the last step if it failed, FailedAt when, Failure how, and Failures how
-	// many times in a row; Failure is nil after a success. Self checks are counted above.
+	// many times in a row with the same class; Failure is nil after a success. Self checks are counted above.
 	Failed   ChallengeStep
 	FailedAt time.Time
 	Failure  *Failure
@@ -209,7 +209,7 @@ func (m ChallengeMemory) afterFailure(o ChallengeOutcome) ChallengeMemory {
 		m.Refusal, m.Authorization = o.Failure, nil
 		return m
 	}
-	if m.Failed != o.Step {
+	if m.Failed != o.Step || m.Failure.Class != o.Failure.Class {
 		m.Failures = 0
 	}
 	if o.Step == ChallengeAccept {

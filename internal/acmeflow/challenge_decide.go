@@ -233,7 +233,7 @@ func (d *challengeDecision) cleanUpAgain() ChallengeAction {
 	}
 	if wake := d.retryAt(); d.now.Before(wake) {
 		reason, _, _ := strings.Cut(d.next.Reason, cleanUpFailed)
-		a := ChallengeAction{Status: d.status(reason + cleanUpFailed + m.Failure.Detail), Wake: earliest(wake, limit)}
+		a := ChallengeAction{Status: d.status(orElse(reason, "Being deleted") + cleanUpFailed + m.Failure.Detail), Wake: earliest(wake, limit)}
 		if a.Status != nil {
 			a.Event = &Event{
 				Warning: true, Reason: acmev1.ChallengeReasonCleanUpError, Message: "Error cleaning up challenge: " + m.Failure.Detail,
@@ -288,11 +288,10 @@ func (d *challengeDecision) queued() ChallengeAction {
 // looks: it does not change anything before it has a slot again.
 func (d *challengeDecision) active() ChallengeAction {
 	if reason, ok := d.Issuer.blocks(d.Challenge.Spec.IssuerRef.Name); ok {
-		a := ChallengeAction{Yield: true}
-		if reason != "" {
-			a.Status = d.status(reason)
+		if reason == "" {
+			return ChallengeAction{}
 		}
-		return a
+		return ChallengeAction{Status: d.status(reason), Yield: true}
 	}
 	if d.Memory.Failure != nil && d.holdsUp(d.Memory.Failed) {
 		if wake := d.retryAt(); d.now.Before(wake) {

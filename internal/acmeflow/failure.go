@@ -125,17 +125,16 @@ func Backoff(f Failure, failures int, jitter float64) time.Duration {
 }
 
 // integrationGuide is the retry schedule that Let's Encrypt's integration guide
-// asks for: 1 minute, 10 minutes, 100 minutes, then daily.
+// asks for, up to the point where an order would outlive its usefulness: 1, 10,
+// then every 100 minutes.
 func integrationGuide(failures int) time.Duration {
 	switch failures {
 	case 1:
 		return time.Minute
 	case 2:
 		return 10 * time.Minute
-	case 3:
-		return 100 * time.Minute
 	default:
-		return 24 * time.Hour
+		return 100 * time.Minute
 	}
 }
 

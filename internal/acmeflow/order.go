@@ -160,7 +160,7 @@ type OrderMemory struct {
 	// Chains are the downloaded chains.
 	Chains [][]byte
 	// Failed is the last step if it failed, FailedAt when, Failure how, and Failures how
-	// many times in a row; Failure is nil after a success.
+	// many times in a row with the same class; Failure is nil after a success.
 	Failed   OrderStep
 	FailedAt time.Time
 	Failure  *Failure
@@ -258,7 +258,7 @@ func (m OrderMemory) afterFailure(o OrderOutcome) OrderMemory {
 	if o.Step == OrderFinalize {
 		m.Unfinalized++
 	}
-	if m.Failed != o.Step {
+	if m.Failed != o.Step || m.Failure.Class != o.Failure.Class {
 		m.Failures = 0
 	}
 	m.Failed, m.FailedAt, m.Failure, m.Jitter = o.Step, o.At, o.Failure, o.Jitter

@@ -441,7 +441,7 @@ func (d *orderDecision) remoteInvalid() OrderAction {
 		return d.look()
 	}
 	if !remote.Expires.IsZero() && !d.now.Before(remote.Expires) && remote.Error == "" {
-		return d.fail(acmev1.Expired, "The order expired at the ACME server before all names were authorized")
+		return d.fail(acmev1.Expired, "The order expired at the ACME server before it was finalized")
 	}
 	return d.fail(acmev1.Invalid, "The ACME server shows the order as invalid: "+orElse(remote.Error, "it gives no reason"))
 }

@@ -1,0 +1,409 @@
+package acmeflow
+
+import (
+	"fmt"
+	"math/rand"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	acmev1 "chancery.dev/api/acme/v1"
+)
+
+// walk is an executor that follows the contract of the package, an API server, a
+// scheduler, solvers and a CA, all in one process with a clock that is stepped.
+// What goes wrong is drawn from a seed.
+type walk struct {
+	t   *testing.T
+	r   *rand.Rand
+	now time.Time
+	// trouble is the chance of a fault per call, death that of losing all memory per
+	// step; both end at calm.
+	trouble, death float64
+	calm           time.Time
+
+	order      *acmev1.Order
+	challenges map[string]*acmev1.Challenge
+	memory     OrderMemory
+	memories   map[string]ChallengeMemory
+	wakes      []time.Time
+
+	// the CA
+	orders         int
+	orderStatus    string
+	expires        time.Time
+	authorizations map[string]*RemoteAuthorization
+	verdict        string
+	// presented counts what solvers show, by Challenge
+	presented map[string]bool
+	visibleAt map[string]time.Time
+
+	writes  []string
+	history []string
+}
+
+func newWalk(t *testing.T, seed int64, names ...string) *walk {
+	w := &walk{
+		t: t, r: rand.New(rand.NewSource(seed)), now: start, order: newOrderObject(),
+		challenges: map[string]*acmev1.Challenge{}, memories: map[string]ChallengeMemory{},
+		authorizations: map[string]*RemoteAuthorization{}, presented: map[string]bool{},
+		visibleAt: map[string]time.Time{}, verdict: "valid",
+	}
+	w.order.Spec.DNSNames = names
+	return w
+}
+
+// run decides until nothing is left to do, or time has run far beyond the CA's expiry.
+func (w *walk) run() {
+	for range 20_000 {
+		acted := w.stepOrder()
+		for _, name := range sortedKeys(w.challenges) {
+			acted = w.stepChallenge(name) || acted
+		}
+		if w.r.Float64() < w.death && w.now.Before(w.calm) {
+			w.memory, w.memories = OrderMemory{}, map[string]ChallengeMemory{}
+			w.history = append(w.history, "the process dies")
+			acted = true
+		}
+		if acted {
+			continue
+		}
+		next := w.nextWake()
+		if next.IsZero() {
+			return
+		}
+		w.now = next
+	}
+	w.t.Fatalf("the walk does not end:\n%s", strings.Join(w.history[max(0, len(w.history)-40):], "\n"))
+}
+
+// nextWake is the earliest wake-up after now.
+func (w *walk) nextWake() time.Time {
+	var next time.Time
+	for _, at := range w.wakes {
+		if at.After(w.now) && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	w.wakes = slices.DeleteFunc(w.wakes, func(at time.Time) bool { return !at.After(w.now) })
+	return next
+}
+
+func (w *walk) wake(at time.Time) {
+	if at.IsZero() {
+		return
+	}
+	if !at.After(w.now) {
+		w.t.Fatalf("a wake-up in the past:\n%s", strings.Join(w.history, "\n"))
+	}
+	w.wakes = append(w.wakes, at)
+}
+
+// fault draws what goes wrong with a call. A third of the lost answers are lost
+// after the CA has acted.
+func (w *walk) fault(classes ...ErrorClass) (f *Failure, acted bool) {
+	if w.now.After(w.calm) || w.r.Float64() >= w.trouble {
+		return nil, true
+	}
+	f = &Failure{Class: classes[w.r.Intn(len(classes))], Detail: "fault"}
+	if w.r.Intn(3) == 0 {
+		f.RetryAfter = time.Duration(w.r.Intn(100)) * time.Second
+	}
+	return f, f.Class == ErrorUnavailable && w.r.Intn(3) == 0
+}
+
+func (w *walk) stepOrder() bool {
+	var owned []*acmev1.Challenge
+	for _, name := range sortedKeys(w.challenges) {
+		owned = append(owned, w.challenges[name])
+	}
+	s := newOrderState()
+	s.Order, s.Challenges, s.Memory = w.order, owned, w.memory
+	a := DecideOrder(s, w.now)
+	checkOrderInvariants(w.t, s, a, w.now, strings.Join(w.history, "\n"))
+	if a.Status != nil {
+		w.order = w.order.DeepCopy()
+		w.order.Status = *a.Status
+		w.writes = append(w.writes, "order "+string(a.Status.State))
+	}
+	w.wake(a.Wake)
+	if a.Status != nil || a.Step != OrderWait && a.Step != OrderDone {
+		w.history = append(w.history, fmt.Sprintf("%s order: %s", w.now.Format(time.TimeOnly), a.text(w.now)))
+	}
+	switch a.Step {
+	case OrderWait, OrderDone:
+		return a.Status != nil
+	case OrderCreateChallenges:
+		for _, c := range a.Challenges {
+			if w.challenges[c.Name] == nil {
+				w.challenges[c.Name] = c
+			}
+		}
+	case OrderDeleteChallenges:
+		for _, name := range a.Delete {
+			at := metav1.NewTime(w.now)
+			w.challenges[name] = w.challenges[name].DeepCopy()
+			w.challenges[name].DeletionTimestamp = &at
+		}
+	default:
+		o := w.callForOrder(a)
+		o.Step, o.At, o.Jitter = a.Step, w.now, w.r.Float64()
+		w.memory = w.memory.Started(a.Step, w.now).After(o)
+	}
+	return true
+}
+
+func (w *walk) callForOrder(a OrderAction) OrderOutcome {
+	classes := []ErrorClass{ErrorUnavailable, ErrorRateLimited, ErrorBadNonce}
+	f, acted := w.fault(classes...)
+	if acted {
+		switch a.Step {
+		case OrderCreate:
+			w.orders++
+			w.orderStatus, w.expires = "pending", w.now.Add(24*time.Hour)
+			w.authorizations = map[string]*RemoteAuthorization{}
+			for _, id := range a.NewOrder.Identifiers {
+				url := fmt.Sprintf("ca/%d/%s", w.orders, id.Value)
+				authz := remoteAuthorization("pending")
+				authz.URL, authz.Identifier, authz.Wildcard = url, strings.TrimPrefix(id.Value, "*."), strings.HasPrefix(id.Value, "*.")
+				authz.Challenges[0].URL, authz.Expires = url+"/dns", w.expires
+				w.authorizations[url] = &authz
+			}
+		case OrderFinalize:
+			if f == nil && w.status() != "ready" {
+				return OrderOutcome{Failure: &Failure{Class: ErrorNotReady, Detail: "not ready"}}
+			}
+			if w.status() == "ready" {
+				w.orderStatus = "processing"
+			}
+		case OrderFetch:
+			if w.orderStatus == "processing" && w.r.Intn(2) == 0 {
+				w.orderStatus = "valid"
+			}
+		case OrderDeactivate:
+			for _, url := range a.URLs {
+				w.authorizations[url].Status = "deactivated"
+			}
+		}
+	}
+	if f != nil {
+		return OrderOutcome{Failure: f}
+	}
+	return w.answer(a)
+}
+
+func (w *walk) answer(a OrderAction) OrderOutcome {
+	switch a.Step {
+	case OrderFetchAuthorizations:
+		var read []RemoteAuthorization
+		for _, url := range a.URLs {
+			read = append(read, *w.authorizations[url])
+		}
+		return OrderOutcome{Authorizations: read}
+	case OrderDownload:
+		return OrderOutcome{Chains: [][]byte{[]byte("chain")}}
+	case OrderDeactivate:
+		return OrderOutcome{}
+	}
+	prefix := fmt.Sprintf("ca/%d/", w.orders)
+	o := &RemoteOrder{URL: prefix, Finalize: prefix + "finalize", Status: w.status(), Expires: w.expires}
+	o.Authorizations = sortedKeys(w.authorizations)
+	if o.Status == "valid" {
+		o.Certificate = prefix + "certificate"
+	}
+	return OrderOutcome{Order: o}
+}
+
+// status is the CA's view of the order.
+func (w *walk) status() string {
+	if w.orderStatus != "pending" {
+		return w.orderStatus
+	}
+	if w.now.After(w.expires) {
+		return "invalid"
+	}
+	for _, a := range w.authorizations {
+		switch a.Status {
+		case "pending":
+			return "pending"
+		case "valid":
+		default:
+			return "invalid"
+		}
+	}
+	return "ready"
+}
+
+func (w *walk) stepChallenge(name string) bool {
+	c := w.challenges[name]
+	s := newChallengeState()
+	s.Challenge, s.Memory = c, w.memories[name]
+	a := DecideChallenge(s, w.now)
+	checkChallengeInvariants(w.t, s, a, w.now, strings.Join(w.history, "\n"))
+	status := a.Status
+	// The scheduler: it starts what may start, and parks at random what yields.
+	if status == nil && a.Step == ChallengeWait && !a.NotBefore.After(w.now) && !c.Status.State.IsFinal() && c.DeletionTimestamp == nil {
+		mayStart := !c.Status.Processing && (!c.Status.Presented || a.Ready) && !w.busy(c)
+		if mayStart {
+			started := StartChallenge(c.Status)
+			status = &started
+		}
+	}
+	if status == nil && a.Yield && a.Step == ChallengeWait && w.r.Intn(4) == 0 {
+		parked := ParkChallenge(c.Status)
+		status = &parked
+	}
+	if !a.NotBefore.IsZero() && a.NotBefore.After(w.now) {
+		w.wake(a.NotBefore)
+	}
+	w.wake(a.Wake)
+	if status != nil {
+		w.challenges[name] = c.DeepCopy()
+		w.challenges[name].Status = *status
+		w.writes = append(w.writes, fmt.Sprintf("challenge %s processing=%t presented=%t", status.State, status.Processing, status.Presented))
+	}
+	if status != nil || a.Step != ChallengeWait && a.Step != ChallengeDone {
+		w.history = append(w.history, fmt.Sprintf("%s %s: %s", w.now.Format(time.TimeOnly), name, a.text(w.now)))
+	}
+	return w.doChallenge(name, a) || status != nil
+}
+
+// busy reports whether another Challenge for the same name is processing (mission rule 3).
+func (w *walk) busy(c *acmev1.Challenge) bool {
+	for _, other := range w.challenges {
+		if other.Name != c.Name && other.Spec.DNSName == c.Spec.DNSName && other.Status.Processing {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *walk) doChallenge(name string, a ChallengeAction) bool {
+	c := w.challenges[name]
+	switch a.Step {
+	case ChallengeWait:
+		return false
+	case ChallengeDone:
+		if c.DeletionTimestamp == nil {
+			return false
+		}
+		delete(w.challenges, name)
+		delete(w.memories, name)
+		return true
+	case ChallengeAddFinalizer:
+		w.challenges[name] = c.DeepCopy()
+		w.challenges[name].Finalizers = []string{acmev1.ChallengeFinalizer}
+		return true
+	case ChallengeRemoveFinalizer:
+		w.challenges[name] = c.DeepCopy()
+		w.challenges[name].Finalizers = nil
+		return true
+	default:
+		o := w.callForChallenge(c, a.Step)
+		o.Step, o.At, o.Jitter = a.Step, w.now, w.r.Float64()
+		w.memories[name] = w.memories[name].Started(a.Step, w.now).After(o)
+		return true
+	}
+}
+
+func (w *walk) callForChallenge(c *acmev1.Challenge, step ChallengeStep) ChallengeOutcome {
+	authz := w.authorizations[c.Spec.AuthorizationURL]
+	classes := []ErrorClass{ErrorUnavailable, ErrorRateLimited, ErrorBadNonce}
+	if step == ChallengePresent || step == ChallengeCleanUp || step == ChallengeCheck {
+		classes = []ErrorClass{ErrorSolver}
+	}
+	f, acted := w.fault(classes...)
+	if acted || (f != nil && w.r.Intn(3) == 0) {
+		switch step {
+		case ChallengePresent:
+			if !w.presented[c.Spec.AuthorizationURL] {
+				w.visibleAt[c.Spec.AuthorizationURL] = w.now.Add(time.Duration(w.r.Intn(20_000)) * time.Millisecond)
+			}
+			w.presented[c.Spec.AuthorizationURL] = true
+		case ChallengeCleanUp:
+			delete(w.presented, c.Spec.AuthorizationURL)
+		case ChallengeAccept:
+			if authz != nil && authz.Status == "pending" {
+				authz.Challenges[0].Status = "processing"
+			}
+		case ChallengeCheck:
+			visible := w.presented[c.Spec.AuthorizationURL] && !w.now.Before(w.visibleAt[c.Spec.AuthorizationURL])
+			if f == nil && !visible {
+				f = &Failure{Class: ErrorNotYet, Detail: "not yet"}
+			}
+		}
+	}
+	if f != nil || step != ChallengeFetch {
+		return ChallengeOutcome{Failure: f}
+	}
+	if authz == nil {
+		return ChallengeOutcome{Failure: &Failure{Class: ErrorNotFound, Detail: "no such authorization"}}
+	}
+	if authz.Status == "pending" && w.now.After(w.expires) {
+		authz.Status = "expired"
+	}
+	if authz.Challenges[0].Status == "processing" && w.r.Intn(2) == 0 {
+		authz.Status, authz.Challenges[0].Status = w.verdict, w.verdict
+	}
+	seen := *authz
+	seen.Challenges = slices.Clone(authz.Challenges)
+	return ChallengeOutcome{Authorization: &seen}
+}
+
+func TestBudgetOfOneNameByDNS01(t *testing.T) {
+	w := newWalk(t, 1, "a.example.com")
+	w.visibleAt["ca/1/a.example.com"] = start
+	w.run()
+	orders, challenges := 0, 0
+	for _, write := range w.writes {
+		if strings.HasPrefix(write, "order") {
+			orders++
+		} else {
+			challenges++
+		}
+	}
+	// A record that takes a while to be seen costs one more write, to say so.
+	waited := strings.Count(strings.Join(w.history, "\n"), "Waiting for DNS-01 challenge propagation")
+	equal(t, orders, 2)
+	equal(t, challenges-waited, 3)
+	equal(t, w.order.Status.State, acmev1.Valid)
+}
+
+// TestEveryWalkEnds lets the CA, the solvers and the process misbehave at random
+// for six hours: every issuance succeeds all the same, and leaves nothing behind.
+func TestEveryWalkEnds(t *testing.T) {
+	for seed := range int64(400) {
+		w := newWalk(t, seed, "a.example.com", "*.a.example.com", "b.example.com")
+		w.trouble, w.death, w.calm = 0.4, 0.02, start.Add(6*time.Hour)
+		w.run()
+		if w.order.Status.State != acmev1.Valid || len(w.order.Status.Certificate) == 0 {
+			t.Fatalf("seed %d: the order is %q: %s\n%s", seed, w.order.Status.State, w.order.Status.Reason, strings.Join(w.history, "\n"))
+		}
+		if len(w.challenges) > 0 || len(w.presented) > 0 {
+			t.Fatalf("seed %d: left behind: %v %v\n%s", seed, sortedKeys(w.challenges), w.presented, strings.Join(w.history, "\n"))
+		}
+	}
+}
+
+// TestEveryFailureEnds is the same with a CA that finds the names invalid.
+func TestEveryFailureEnds(t *testing.T) {
+	for seed := range int64(200) {
+		w := newWalk(t, seed, "a.example.com", "b.example.com")
+		w.trouble, w.death, w.calm, w.verdict = 0.4, 0.02, start.Add(6*time.Hour), "invalid"
+		w.run()
+		if !w.order.Status.State.IsFailure() || w.order.Status.Reason == "" || w.order.Status.FailureTime == nil {
+			t.Fatalf("seed %d: the order is %q: %q", seed, w.order.Status.State, w.order.Status.Reason)
+		}
+		if len(w.presented) > 0 {
+			t.Fatalf("seed %d: left behind: %v\n%s", seed, w.presented, strings.Join(w.history, "\n"))
+		}
+		for name, c := range w.challenges {
+			if c.Status.Processing || len(c.Finalizers) > 0 || !c.Status.State.IsFinal() {
+				t.Fatalf("seed %d: %s is stuck: %+v\n%s", seed, name, c.Status, strings.Join(w.history, "\n"))
+			}
+		}
+	}
+}
