@@ -27,8 +27,8 @@ type DNS01Solver struct {
 	// host:port, or the https address of a DNS over HTTPS server.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=192
 	// +kubebuilder:validation:XValidation:rule=`self.all(n, n.matches(r'^(https://.+|(\[[0-9A-Fa-f:.]+\]|[^\]\[:/\s]+):[0-9]{1,5})$'))`,message="nameservers: every entry must be host:port, as in 1.1.1.1:53, or the https address of a DNS over HTTPS server"
 	Nameservers []string `json:"nameservers,omitempty"`
 

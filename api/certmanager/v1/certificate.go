@@ -307,7 +307,7 @@ type CertificateSecretTemplate struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=1000
 	// +kubebuilder:validation:XValidation:rule=`self.all(k, k.matches(r'^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))`,message="secretTemplate.labels: every key must be a qualified name such as example.com/name"
-	// +kubebuilder:validation:XValidation:rule=`self.all(k, self[k].matches(r'^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$'))`,message="secretTemplate.labels: every value must have 63 characters at most: letters, digits, '-', '_' and '.', a letter or digit at both ends"
+	// +kubebuilder:validation:XValidation:rule=`self.all(k, self[k].size() <= 63)`,message="secretTemplate.labels: every value must have 63 characters at most"
 	Labels map[string]string `json:"labels,omitempty"`
 }
 

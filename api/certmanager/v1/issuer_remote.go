@@ -18,7 +18,7 @@ const (
 
 // VaultIssuer signs by HashiCorp Vault's PKI engine.
 // +kubebuilder:validation:XValidation:rule=`!has(self.caBundle) || !has(self.caBundleSecretRef)`,message="specified caBundle and caBundleSecretRef cannot be used together",fieldPath=".caBundle"
-// +kubebuilder:validation:XValidation:rule=`!has(self.caBundle) || !has(self.caBundleSecretRef)`,message="specified caBundleSecretRef and caBundle cannot be used together",fieldPath=".caBundleSecretRef"
+// +kubebuilder:validation:XValidation:rule=`!has(self.caBundleSecretRef) || !has(self.caBundle)`,message="specified caBundleSecretRef and caBundle cannot be used together",fieldPath=".caBundleSecretRef"
 // +kubebuilder:validation:XValidation:rule=`has(self.clientCertSecretRef) == has(self.clientKeySecretRef)`,message="clientCertSecretRef and clientKeySecretRef belong together: set both or none"
 type VaultIssuer struct {
 	// How to log in: one of its fields.
@@ -199,7 +199,7 @@ type VenafiIssuer struct {
 // VenafiTPP reaches Certificate Manager, Self-Hosted.
 // +kubebuilder:validation:XValidation:rule=`self.url != "" && self.credentialsRef.name != ""`,message="tpp: url and credentialsRef.name must not be empty"
 // +kubebuilder:validation:XValidation:rule=`!has(self.caBundle) || !has(self.caBundleSecretRef)`,message="specified caBundle and caBundleSecretRef cannot be used together",fieldPath=".caBundle"
-// +kubebuilder:validation:XValidation:rule=`!has(self.caBundle) || !has(self.caBundleSecretRef)`,message="specified caBundleSecretRef and caBundle cannot be used together",fieldPath=".caBundleSecretRef"
+// +kubebuilder:validation:XValidation:rule=`!has(self.caBundleSecretRef) || !has(self.caBundle)`,message="specified caBundleSecretRef and caBundle cannot be used together",fieldPath=".caBundleSecretRef"
 type VenafiTPP struct {
 	// Address of the vedsdk API.
 	URL string `json:"url"`

@@ -1,0 +1,194 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"chancery.dev/api"
+)
+
+// patience bounds every wait of these tests. The machine may be starved.
+const patience = 2 * time.Minute
+
+// clusterOf is the control plane that all tests of this package share. A pointer: TestMain ends it.
+var clusterOf = sync.OnceValues(startCluster)
+
+// cluster is a control plane with our CRDs and policies.
+type cluster struct {
+	config *rest.Config
+	stop   func()
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if os.Getenv("CHANCERY_STANDALONE_BIN") != "" {
+		if c, err := clusterOf(); err == nil {
+			c.stop()
+		}
+	}
+	os.Exit(code)
+}
+
+// client returns an administrator's client of the shared control plane.
+func client(t *testing.T) dynamic.Interface {
+	t.Helper()
+	return clientAs(t, "")
+}
+
+// clientAs returns a client that acts as a user, or as the administrator.
+func clientAs(t *testing.T, user string) dynamic.Interface {
+	t.Helper()
+	c, err := clusterOf()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := rest.CopyConfig(c.config)
+	if user != "" {
+		config.Impersonate = rest.ImpersonationConfig{
+			UserName: user, UID: "uid-of-" + user,
+			Groups: []string{"testers", "system:authenticated"},
+			Extra:  map[string][]string{"example.com/scopes": {"one", "two"}},
+		}
+	}
+	d, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func startCluster() (*cluster, error) {
+	binary := os.Getenv("CHANCERY_STANDALONE_BIN")
+	if binary == "" {
+		return nil, errors.New("these tests need a control plane: run them by `make test`, " +
+			"or set CHANCERY_STANDALONE_BIN to the chancery-standalone that `make build` makes")
+	}
+	dir, err := os.MkdirTemp("", "chancery-api")
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{}
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	cmd := exec.Command(binary, "up", "--controllers=false", "--exit-with-parent", "--unsafe-no-fsync",
+		"--data-dir", filepath.Join(dir, "data"), "--kubeconfig-out", kubeconfig)
+	log := &strings.Builder{}
+	cmd.Stderr = log
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	c.stop = func() {
+		_ = stdin.(io.Closer).Close()
+		_ = cmd.Wait()
+		_ = os.RemoveAll(dir)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	err = wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(context.Context) (bool, error) {
+		_, err := os.Stat(kubeconfig)
+		return err == nil, nil
+	})
+	if err == nil {
+		c.config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+	}
+	if err == nil {
+		c.config.QPS = -1
+		err = install(ctx, c.config)
+	}
+	if err != nil {
+		c.stop()
+		return nil, fmt.Errorf("control plane: %w\n%s", err, log)
+	}
+	return c, nil
+}
+
+// install applies what this package embeds, and waits until the API server serves it.
+func install(ctx context.Context, config *rest.Config) error {
+	d, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	crds, err := api.CRDs()
+	if err != nil {
+		return err
+	}
+	resource := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
+	for _, crd := range crds {
+		o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(crd)
+		if err != nil {
+			return err
+		}
+		if err := apply(ctx, d, resource, &unstructured.Unstructured{Object: o}); err != nil {
+			return err
+		}
+	}
+	policies, err := api.Policies()
+	if err != nil {
+		return err
+	}
+	for _, p := range policies {
+		gvr := p.GroupVersionKind().GroupVersion().WithResource(resourceOf(p.GetKind()))
+		if err := apply(ctx, d, gvr, p); err != nil {
+			return err
+		}
+	}
+	return wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		for _, crd := range crds {
+			gvr := schema.GroupVersionResource{Group: crd.Spec.Group, Version: "v1", Resource: crd.Spec.Names.Plural}
+			if _, err := d.Resource(gvr).List(ctx, metav1.ListOptions{}); err != nil {
+				return false, nil //nolint:nilerr // not served yet
+			}
+		}
+		return true, nil
+	})
+}
+
+// resourceOf returns the plural of a kind.
+func resourceOf(kind string) string {
+	plural := strings.ToLower(kind)
+	if strings.HasSuffix(plural, "y") {
+		return strings.TrimSuffix(plural, "y") + "ies"
+	}
+	return plural + "s"
+}
+
+func apply(ctx context.Context, d dynamic.Interface, gvr schema.GroupVersionResource, o *unstructured.Unstructured) error {
+	unstructured.RemoveNestedField(o.Object, "status")
+	unstructured.RemoveNestedField(o.Object, "metadata", "creationTimestamp")
+	_, err := d.Resource(gvr).Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: "test", Force: true})
+	if err != nil {
+		return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
+	}
+	return nil
+}
+
+// resourceFor returns the resource of an object, in a namespace if its kind has them.
+func resourceFor(d dynamic.Interface, o *unstructured.Unstructured) dynamic.ResourceInterface {
+	r := d.Resource(o.GroupVersionKind().GroupVersion().WithResource(resourceOf(o.GetKind())))
+	if o.GetKind() == "ClusterIssuer" {
+		return r
+	}
+	return r.Namespace("default")
+}

@@ -1,0 +1,256 @@
+package api_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+
+	"chancery.dev/api"
+)
+
+// eventually polls until a condition holds.
+func eventually(t *testing.T, what string, holds func(ctx context.Context) bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true,
+		func(ctx context.Context) (bool, error) { return holds(ctx), nil })
+	if err != nil {
+		t.Fatalf("%s: not within %s", what, patience)
+	}
+}
+
+// waitForPolicies waits until each policy has been seen at work: the API server needs a moment to notice
+// a new one.
+func waitForPolicies(t *testing.T, d dynamic.Interface) {
+	t.Helper()
+	make := func(name string, status map[string]any) *unstructured.Unstructured {
+		o := base(t, name)
+		o.SetName("")
+		o.SetGenerateName("policy-")
+		o, err := resourceFor(d, o).Create(t.Context(), o, metav1.CreateOptions{})
+		if err == nil && status != nil {
+			o.Object["status"] = status
+			o, err = resourceFor(d, o).UpdateStatus(t.Context(), o, metav1.UpdateOptions{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	dry := metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}
+	order, challenge, request := make("order", placedOrder()), make("challenge", nil), make("request", nil)
+	edit(t, order, changes{"status.authorizations": nil})
+	eventually(t, "order-status", func(ctx context.Context) bool {
+		_, err := resourceFor(d, order).UpdateStatus(ctx, order, dry)
+		return err != nil
+	})
+	edit(t, challenge, changes{"spec.solver.dns01.webhook.config": nil})
+	eventually(t, "challenge-spec", func(ctx context.Context) bool {
+		_, err := resourceFor(d, challenge).Update(ctx, challenge, dry)
+		return err != nil
+	})
+	edit(t, request, changes{"metadata.annotations": map[string]any{"cert-manager.io/x": "y"}})
+	eventually(t, "certificaterequest-annotations", func(ctx context.Context) bool {
+		_, err := resourceFor(d, request).Update(ctx, request, dry)
+		return err != nil
+	})
+	eventually(t, "certificaterequest-identity", func(ctx context.Context) bool {
+		o, err := resourceFor(d, request).Create(ctx, base(t, "request"), metav1.CreateOptions{DryRun: dry.DryRun})
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, _, _ := unstructured.NestedString(o.Object, "spec", "username")
+		return name != ""
+	})
+}
+
+func grant(t *testing.T, d dynamic.Interface, name, user string, rules ...rbacv1.PolicyRule) {
+	t.Helper()
+	role := &rbacv1.ClusterRole{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole"},
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules,
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRoleBinding"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: name},
+		Subjects:   []rbacv1.Subject{{APIGroup: "rbac.authorization.k8s.io", Kind: "User", Name: user}},
+	}
+	for resource, o := range map[string]any{"clusterroles": role, "clusterrolebindings": binding} {
+		u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gvr := rbacv1.SchemeGroupVersion.WithResource(resource)
+		if _, err := d.Resource(gvr).Create(t.Context(), &unstructured.Unstructured{Object: u}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// requests lets a user do all with CertificateRequests.
+func requests() rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{
+		APIGroups: []string{"cert-manager.io"}, Resources: []string{"certificaterequests", "certificaterequests/status"}, Verbs: []string{"*"},
+	}
+}
+
+// signers lets a user approve for signers.
+func signers(names ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{
+		APIGroups: []string{"cert-manager.io"}, Resources: []string{"signers"}, Verbs: []string{"approve"}, ResourceNames: names,
+	}
+}
+
+func TestIdentityIsFilledIn(t *testing.T) {
+	admin := client(t)
+	waitForPolicies(t, admin)
+	grant(t, admin, "identity", "ann", requests())
+	ann := clientAs(t, "ann")
+	for name, set := range map[string]changes{
+		"left empty": nil,
+		"foreign": {
+			"spec.username": "bob", "spec.uid": "1", "spec.groups": strs("system:masters"),
+			"spec.extra": map[string]any{"x": strs("y")},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := base(t, "request")
+			edit(t, o, set)
+			var got *unstructured.Unstructured
+			eventually(t, "permission", func(ctx context.Context) bool {
+				var err error
+				got, err = resourceFor(ann, o).Create(ctx, o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+				return err == nil
+			})
+			want := base(t, "request")
+			edit(t, want, changes{
+				"spec.username": "ann", "spec.uid": "uid-of-ann", "spec.groups": strs("testers", "system:authenticated"),
+				"spec.extra": map[string]any{"example.com/scopes": strs("one", "two")},
+			})
+			if diff := cmp.Diff(want.Object["spec"], got.Object["spec"]); diff != "" {
+				t.Errorf("spec (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestForeignIdentityIsRefused takes the filling in away, as on API servers before 1.36.
+func TestForeignIdentityIsRefused(t *testing.T) {
+	d := client(t)
+	waitForPolicies(t, d)
+	policies, err := api.Policies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range policies {
+		if p.GetKind() != "MutatingAdmissionPolicyBinding" {
+			continue
+		}
+		r := d.Resource(p.GroupVersionKind().GroupVersion().WithResource(resourceOf(p.GetKind())))
+		if err := r.Delete(t.Context(), p.GetName(), metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if _, err := r.Create(context.WithoutCancel(t.Context()), p, metav1.CreateOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	create := func(ctx context.Context, set changes) (*unstructured.Unstructured, error) {
+		o := base(t, "request")
+		edit(t, o, set)
+		return resourceFor(d, o).Create(ctx, o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	}
+	eventually(t, "no more filling in", func(ctx context.Context) bool {
+		o, err := create(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, filled, _ := unstructured.NestedString(o.Object, "spec", "username")
+		return !filled
+	})
+	for _, c := range []struct {
+		name string
+		set  changes
+		want string
+	}{
+		{"empty", nil, ""},
+		{"own", changes{"spec.username": "kubernetes-admin"}, ""},
+		{"foreign user", changes{"spec.username": "bob"}, "spec.username: must be your own"},
+		{"foreign uid", changes{"spec.uid": "1"}, "spec.uid: must be your own"},
+		{"foreign groups", changes{"spec.groups": strs("nobody")}, "spec.groups: must be your own"},
+		{"foreign extra", changes{"spec.extra": map[string]any{"x": strs("y")}}, "spec.extra: must be your own"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := create(t.Context(), c.set)
+			check(t, err, c.want)
+		})
+	}
+}
+
+func TestApprovalNeedsPermission(t *testing.T) {
+	admin := client(t)
+	waitForPolicies(t, admin)
+	const denied = `Forbidden: user "%" does not have permissions to set approved/denied conditions for issuer `
+	for i, c := range []struct {
+		name    string
+		issuer  map[string]any
+		signers []string
+		want    string
+	}{
+		{"nothing", map[string]any{"name": "ca"}, nil, denied + "{ca Issuer cert-manager.io}"},
+		{"all issuers", map[string]any{"name": "ca"}, []string{"issuers.cert-manager.io/*"}, ""},
+		{"the issuer", map[string]any{"name": "ca"}, []string{"issuers.cert-manager.io/default.ca"}, ""},
+		{"another namespace's", map[string]any{"name": "ca"}, []string{"issuers.cert-manager.io/other.ca"}, denied + "{ca Issuer cert-manager.io}"},
+		{"all cluster issuers", map[string]any{"name": "ca", "kind": "ClusterIssuer"}, []string{"clusterissuers.cert-manager.io/*"}, ""},
+		{"the cluster issuer", map[string]any{"name": "ca", "kind": "ClusterIssuer"}, []string{"clusterissuers.cert-manager.io/ca"}, ""},
+		{"another kind", map[string]any{"name": "ca", "kind": "ClusterIssuer"}, []string{"issuers.cert-manager.io/*"}, denied + "{ca ClusterIssuer cert-manager.io}"},
+		{"all external", map[string]any{"name": "x", "kind": "AWSPCAIssuer", "group": "awspca.example.com"}, []string{"awspcaissuers.awspca.example.com/*"}, ""},
+		{"one external", map[string]any{"name": "x", "kind": "AWSPCAIssuer", "group": "awspca.example.com"}, []string{"awspcaissuers.awspca.example.com/x"}, denied + "{x AWSPCAIssuer awspca.example.com}"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			user := "approver-" + string(rune('a'+i))
+			rules := []rbacv1.PolicyRule{requests()}
+			if c.signers != nil {
+				rules = append(rules, signers(c.signers...))
+			}
+			grant(t, admin, user, user, rules...)
+			approve(t, admin, clientAs(t, user), user, c.issuer, c.want)
+		})
+	}
+}
+
+// approve lets a user approve a new request, and checks what the API server says.
+func approve(t *testing.T, admin, as dynamic.Interface, user string, issuer map[string]any, want string) {
+	t.Helper()
+	o := base(t, "request")
+	o.SetName("")
+	o.SetGenerateName("approve-")
+	edit(t, o, changes{"spec.issuerRef": issuer})
+	o, err := resourceFor(admin, o).Create(t.Context(), o, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "permission", func(ctx context.Context) bool {
+		_, err := resourceFor(as, o).Get(ctx, o.GetName(), metav1.GetOptions{})
+		return err == nil
+	})
+	o.Object["status"] = conditions(condition("Ready", "False"))
+	o, err = resourceFor(as, o).UpdateStatus(t.Context(), o, metav1.UpdateOptions{})
+	if err != nil {
+		t.Fatalf("other conditions need no permission: %v", err)
+	}
+	for _, kind := range []string{"Approved", "Denied"} {
+		o.Object["status"] = conditions(condition("Ready", "False"), condition(kind, "True"))
+		_, err := resourceFor(as, o).UpdateStatus(t.Context(), o, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+		checkEnd(t, err, want, user)
+	}
+}

@@ -1,0 +1,85 @@
+package api_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// requester are the fields of a CertificateRequest that the API server overwrites.
+func requester() []string { return []string{"username", "uid", "groups", "extra"} }
+
+func TestServerKeepsEveryField(t *testing.T) {
+	d := client(t)
+	for _, want := range fullObjects(t) {
+		name := strings.ToLower(want.GetKind()) + "-" + want.GetName()
+		t.Run(name, func(t *testing.T) {
+			o := want.DeepCopy()
+			o.SetName(name)
+			r := resourceFor(d, o)
+			got, err := r.Create(t.Context(), o, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, ok := want.Object["status"]; ok {
+				got.Object["status"] = want.Object["status"]
+				if got, err = r.UpdateStatus(t.Context(), got, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			expected := want.DeepCopy()
+			for _, f := range requester() {
+				unstructured.RemoveNestedField(expected.Object, "spec", f)
+				if expected.GetKind() == "CertificateRequest" {
+					unstructured.RemoveNestedField(got.Object, "spec", f)
+				}
+			}
+			for _, part := range []string{"spec", "status"} {
+				if diff := cmp.Diff(expected.Object[part], got.Object[part]); diff != "" {
+					t.Errorf("%s changes on its way through the API server (-want +got):\n%s", part, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestServerDefaults(t *testing.T) {
+	d := client(t)
+	o := base(t, "acme")
+	edit(t, o, changes{
+		"spec.acme.solvers": []any{
+			map[string]any{"http01": map[string]any{"gatewayHTTPRoute": map[string]any{
+				"parentRefs": []any{map[string]any{"name": "public"}},
+				"podTemplate": map[string]any{"spec": map[string]any{
+					"imagePullSecrets": []any{map[string]any{}},
+				}},
+			}}},
+		},
+	})
+	want := o.DeepCopy()
+	edit(t, want, changes{
+		"spec.acme.renewalInformationSource":                                                   "ARI",
+		"spec.acme.solvers.0.http01.gatewayHTTPRoute.parentRefs.0.group":                       "gateway.networking.k8s.io",
+		"spec.acme.solvers.0.http01.gatewayHTTPRoute.parentRefs.0.kind":                        "Gateway",
+		"spec.acme.solvers.0.http01.gatewayHTTPRoute.podTemplate.spec.imagePullSecrets.0.name": "",
+	})
+	got, err := resourceFor(d, o).Create(t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want.Object["spec"], got.Object["spec"]); diff != "" {
+		t.Errorf("defaults (-want +got):\n%s", diff)
+	}
+
+	ref := base(t, "certificate")
+	got, err = resourceFor(d, ref).Create(t.Context(), ref, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(ref.Object["spec"], got.Object["spec"]); diff != "" {
+		t.Errorf("a Certificate has no stored defaults (-want +got):\n%s", diff)
+	}
+}
