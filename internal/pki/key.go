@@ -229,8 +229,8 @@ func parsePrivateKey(block *pem.Block) (crypto.Signer, error) {
 // PublicKeysEqual reports whether two public keys are the same key. Keys of
 // different or unknown kinds are not.
 func PublicKeysEqual(a, b crypto.PublicKey) bool {
-	comparable, ok := a.(interface{ Equal(crypto.PublicKey) bool })
-	return ok && b != nil && comparable.Equal(b)
+	key, ok := a.(interface{ Equal(crypto.PublicKey) bool })
+	return ok && b != nil && key.Equal(b)
 }
 
 // PublicKeyFingerprint returns the SHA-256 of a key's SubjectPublicKeyInfo

@@ -48,34 +48,17 @@ type AltNames struct {
 // extension encodes the names, all of one type together; nil if there are none.
 func (n AltNames) extension(critical bool) (*pkix.Extension, error) {
 	var names []asn1.RawValue
-	for _, v := range n.DNSNames {
-		names = append(names, generalName(tagDNS, []byte(v)))
-		if v == "" || !isIA5(v) {
-			return nil, fmt.Errorf("DNS name %q is empty or not ASCII: write it in its xn-- form", v)
+	for _, kind := range []struct {
+		values []string
+		encode func(string) (asn1.RawValue, error)
+	}{{n.DNSNames, dnsName}, {n.IPAddresses, ipAddress}, {n.URIs, uniformResourceIdentifier}, {n.EmailAddresses, rfc822Name}} {
+		for _, v := range kind.values {
+			name, err := kind.encode(v)
+			if err != nil {
+				return nil, err
+			}
+			names = append(names, name)
 		}
-	}
-	for _, v := range n.IPAddresses {
-		ip := net.ParseIP(v)
-		if ip == nil {
-			return nil, fmt.Errorf("IP address %q does not parse", v)
-		}
-		if four := ip.To4(); four != nil {
-			ip = four
-		}
-		names = append(names, generalName(tagIP, ip))
-	}
-	for _, v := range n.URIs {
-		u, err := url.Parse(v)
-		if err != nil || v == "" || !isIA5(u.String()) {
-			return nil, fmt.Errorf("URI %q does not parse or is not ASCII", v)
-		}
-		names = append(names, generalName(tagURI, []byte(u.String())))
-	}
-	for _, v := range n.EmailAddresses {
-		if v == "" || !isIA5(v) {
-			return nil, fmt.Errorf("e-mail address %q is empty or not ASCII", v)
-		}
-		names = append(names, generalName(tagEmail, []byte(v)))
 	}
 	for _, v := range n.OtherNames {
 		name, err := v.generalName()
@@ -92,6 +75,39 @@ func (n AltNames) extension(critical bool) (*pkix.Extension, error) {
 		return nil, fmt.Errorf("encode subject alternative names: %w", err)
 	}
 	return &pkix.Extension{Id: oidSubjectAltName, Critical: critical, Value: der}, nil
+}
+
+func dnsName(v string) (asn1.RawValue, error) {
+	if v == "" || !isIA5(v) {
+		return asn1.RawValue{}, fmt.Errorf("DNS name %q is empty or not ASCII: write it in its xn-- form", v)
+	}
+	return generalName(tagDNS, []byte(v)), nil
+}
+
+func ipAddress(v string) (asn1.RawValue, error) {
+	ip := net.ParseIP(v)
+	if ip == nil {
+		return asn1.RawValue{}, fmt.Errorf("IP address %q does not parse", v)
+	}
+	if four := ip.To4(); four != nil {
+		ip = four
+	}
+	return generalName(tagIP, ip), nil
+}
+
+func uniformResourceIdentifier(v string) (asn1.RawValue, error) {
+	u, err := url.Parse(v)
+	if err != nil || v == "" || !isIA5(u.String()) {
+		return asn1.RawValue{}, fmt.Errorf("URI %q does not parse or is not ASCII", v)
+	}
+	return generalName(tagURI, []byte(u.String())), nil
+}
+
+func rfc822Name(v string) (asn1.RawValue, error) {
+	if v == "" || !isIA5(v) {
+		return asn1.RawValue{}, fmt.Errorf("e-mail address %q is empty or not ASCII", v)
+	}
+	return generalName(tagEmail, []byte(v)), nil
 }
 
 func generalName(tag int, content []byte) asn1.RawValue {

@@ -172,7 +172,7 @@ func (s *Signer) pair(ctx context.Context, issuer certmanagerv1.GenericIssuer, s
 	secret, err := s.config.Secrets.Secret(ctx, namespace, spec.SecretName)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, &pairError{kind: pairMissing, err: fmt.Errorf("Secret %s/%s does not exist: create it with the CA's certificate in tls.crt and its key in tls.key", namespace, spec.SecretName)} //nolint:staticcheck // Secret is the kind's name
+		return nil, &pairError{kind: pairMissing, err: fmt.Errorf("Secret %s/%s does not exist: create it with the CA's certificate in tls.crt and its key in tls.key", namespace, spec.SecretName)}
 	case err != nil:
 		return nil, fmt.Errorf("read Secret %s/%s: %w", namespace, spec.SecretName, err)
 	}

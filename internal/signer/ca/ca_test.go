@@ -242,6 +242,7 @@ func broken(t *testing.T) map[string]struct {
 	data        map[string][]byte
 	setup, want string
 } {
+	t.Helper()
 	root, leaf, other := newAuthority(t, "root", true, nil), newAuthority(t, "leaf", false, nil), newAuthority(t, "other", true, nil)
 	return map[string]struct {
 		data        map[string][]byte

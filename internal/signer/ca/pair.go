@@ -48,7 +48,7 @@ func (p *keyPair) signing() *x509.Certificate { return p.tls[0] }
 func parsePair(secret *corev1.Secret) (*keyPair, error) {
 	p := &keyPair{secret: secret.Namespace + "/" + secret.Name}
 	unreadable := func(key string, err error) error {
-		return &pairError{pairUnreadable, fmt.Errorf("Secret %s, key %s: %w", p.secret, key, err)} //nolint:staticcheck // Secret is the kind's name
+		return &pairError{pairUnreadable, fmt.Errorf("Secret %s, key %s: %w", p.secret, key, err)}
 	}
 	for _, key := range []string{cmmeta.TLSCertKey, cmmeta.TLSPrivateKeyKey} {
 		if len(secret.Data[key]) == 0 {
@@ -85,9 +85,9 @@ func (p *keyPair) fit() error {
 	cert := p.signing()
 	switch {
 	case !cert.BasicConstraintsValid || !cert.IsCA:
-		return fmt.Errorf("Secret %s, key tls.crt: the first certificate (%s) is not a CA: use a certificate made with isCA: true", p.secret, cert.Subject) //nolint:staticcheck // Secret is the kind's name
+		return fmt.Errorf("Secret %s, key tls.crt: the first certificate (%s) is not a CA: use a certificate made with isCA: true", p.secret, cert.Subject)
 	case !pki.PublicKeysEqual(cert.PublicKey, p.key.Public()):
-		return fmt.Errorf("Secret %s: the key in tls.key does not belong to the first certificate in tls.crt (%s): store the two that belong together", p.secret, cert.Subject) //nolint:staticcheck // Secret is the kind's name
+		return fmt.Errorf("Secret %s: the key in tls.key does not belong to the first certificate in tls.crt (%s): store the two that belong together", p.secret, cert.Subject)
 	default:
 		return nil
 	}
