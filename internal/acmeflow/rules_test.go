@@ -1,0 +1,221 @@
+package acmeflow
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	acmev1 "chancery.dev/api/acme/v1"
+)
+
+func TestRule1_AnOrderManagesOneChallengePerName(t *testing.T) {
+	s := newOrderState().stored(acmev1.Pending, "pending")
+	second := storedAuthorization(remoteAuthorization("pending"))
+	second.URL, second.Identifier = "ca/authz/2", "b.example.com"
+	reused := storedAuthorization(remoteAuthorization("valid"))
+	reused.URL, reused.Identifier = "ca/authz/3", "c.example.com"
+	s.Order.Status.Authorizations = append(s.Order.Status.Authorizations, second, reused)
+	a := DecideOrder(s, start)
+	equal(t, a.Step, OrderCreateChallenges)
+	equal(t, len(a.Challenges), 2)
+	for i, name := range []string{"a.example.com", "b.example.com"} {
+		c := a.Challenges[i]
+		equal(t, c.Spec.DNSName, name)
+		equal(t, c.Namespace, "shop")
+		equal(t, c.Finalizers, []string{acmev1.ChallengeFinalizer})
+		equal(t, metav1.IsControlledBy(c, s.Order), true)
+	}
+}
+
+func TestRule2_NothingHappensBeforeProcessing(t *testing.T) {
+	for _, e := range environments() {
+		a := DecideChallenge(newChallengeState().in(e), start.Add(e.after))
+		equal(t, a.Step, ChallengeWait)
+		equal(t, a.Status == nil, true)
+		equal(t, a.Event == nil, true)
+	}
+}
+
+func TestRule4_AScheduledChallengeIsFirstSynced(t *testing.T) {
+	s := newChallengeState().processing()
+	equal(t, DecideChallenge(s, start).Step, ChallengeFetch)
+
+	valid := DecideChallenge(s.read("valid", "valid"), start)
+	equal(t, valid.Status.State, acmev1.Valid)
+	equal(t, valid.Status.Processing, false)
+
+	pending := s.read("pending", "pending")
+	equal(t, DecideChallenge(pending, start).Step, ChallengePresent)
+	pending.Memory = pending.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: start})
+	shown := DecideChallenge(pending, start)
+	equal(t, shown.Status.Presented, true)
+	equal(t, shown.Step, ChallengeCheck)
+}
+
+func TestRule5_SelfCheckIsRetriedAtTheLatestEveryPeriod(t *testing.T) {
+	s, now := newChallengeState().processing().presented().read("pending", "pending"), start
+	var waits []time.Duration
+	for range 10 {
+		equal(t, DecideChallenge(s, now).Step, ChallengeCheck)
+		s.Memory = s.Memory.Started(ChallengeCheck, now).After(ChallengeOutcome{
+			Step: ChallengeCheck, At: now, Failure: &Failure{Class: ErrorNotYet, Detail: "ns1.example.net. answers NXDOMAIN"},
+		})
+		a := DecideChallenge(s, now)
+		if a.Status != nil {
+			s = s.with(func(c *acmev1.Challenge) { c.Status = *a.Status })
+		}
+		waits = append(waits, a.Wake.Sub(now))
+		now = a.Wake
+	}
+	ms := time.Millisecond
+	equal(t, waits, []time.Duration{250 * ms, 500 * ms, 1000 * ms, 2000 * ms, 4000 * ms, 8000 * ms, 10000 * ms, 10000 * ms, 10000 * ms, 10000 * ms})
+	equal(t, s.Challenge.Status.Reason, "Waiting for DNS-01 challenge propagation: ns1.example.net. answers NXDOMAIN; retried every 10s")
+
+	s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengeCheck, At: now})
+	equal(t, DecideChallenge(s, now).Step, ChallengeAccept)
+	s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengeAccept, At: now})
+	authz := remoteAuthorization("invalid")
+	authz.Challenges[0].Error = "urn:ietf:params:acme:error:unauthorized: wrong TXT record"
+	s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengeFetch, At: now, Authorization: &authz})
+	a := DecideChallenge(s, now)
+	equal(t, a.Status.State, acmev1.Invalid)
+	equal(t, a.Status.Reason, "Error accepting authorization: urn:ietf:params:acme:error:unauthorized: wrong TXT record")
+}
+
+func TestRule5_WhatIsMissedForLongIsPresentedAgain(t *testing.T) {
+	s := newChallengeState().processing().presented().read("pending", "pending")
+	now := start.Add(s.Settings.RepresentAfter)
+	s.Memory.Checks, s.Memory.CheckedAt = 40, now.Add(-s.Settings.CheckPeriod)
+	equal(t, DecideChallenge(s, now).Step, ChallengePresent)
+	s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: now})
+	equal(t, DecideChallenge(s, now).Step, ChallengeCheck)
+
+	parked := s.with(func(c *acmev1.Challenge) { c.Status.Processing = false })
+	parked.Memory.PresentTried = time.Time{}
+	equal(t, DecideChallenge(parked, now).Step, ChallengeCheck) // a parked one only looks
+}
+
+func TestRule6_EveryFinalStateFreesTheSlotWithTheSameWrite(t *testing.T) {
+	for status, state := range map[string]acmev1.State{
+		"valid": acmev1.Valid, "invalid": acmev1.Invalid, "expired": acmev1.Expired,
+		"revoked": acmev1.Errored, "deactivated": acmev1.Errored,
+	} {
+		a := DecideChallenge(newChallengeState().processing().presented().read(status, "pending"), start)
+		equal(t, a.Status.State, state)
+		equal(t, a.Status.Processing, false)
+		if a.Status.Reason == "" {
+			t.Errorf("%s has no reason", status)
+		}
+	}
+	// Whatever clean-up does.
+	stuck := newChallengeState().final(acmev1.Valid)
+	stuck.Memory = stuck.Memory.After(ChallengeOutcome{
+		Step: ChallengeCleanUp, At: start, Failure: &Failure{Class: ErrorSolver, Detail: "no credentials"},
+	})
+	a := DecideChallenge(stuck, start)
+	equal(t, a.Status.Processing, false)
+	equal(t, a.Event.Reason, acmev1.ChallengeReasonCleanUpError)
+	end := DecideChallenge(stuck, start.Add(10*time.Minute))
+	equal(t, end.Step, ChallengeRemoveFinalizer)
+	if !strings.Contains(end.Event.Message, "_acme-challenge.a.example.com") {
+		t.Errorf("the event does not say what is left behind: %s", end.Event.Message)
+	}
+}
+
+func TestATerminalChallengeSettlesItsOrder(t *testing.T) {
+	s := newOrderState().stored(acmev1.Pending, "pending")
+	other := storedAuthorization(remoteAuthorization("pending"))
+	other.URL, other.Identifier = "ca/authz/2", "b.example.com"
+	s.Order.Status.Authorizations = append(s.Order.Status.Authorizations, other)
+	s = s.owning(acmev1.Invalid)
+	a := DecideOrder(s, start)
+	equal(t, a.Status.State, acmev1.Invalid)
+	equal(t, a.Status.FailureTime.Time, start)
+	equal(t, a.Step, OrderDeactivate)
+	equal(t, a.URLs, []string{"ca/authz/2"})
+	if !strings.Contains(a.Status.Reason, `"a.example.com"`) || !strings.Contains(a.Status.Reason, "because") {
+		t.Errorf("the reason does not say why: %s", a.Status.Reason)
+	}
+}
+
+func TestNoSolverIsSaidOnceAndClearsWhenTheIssuerChanges(t *testing.T) {
+	s := newOrderState().stored(acmev1.Pending, "pending")
+	s.Issuer.Solvers = nil
+	a := DecideOrder(s, start)
+	equal(t, a.Event.Reason, acmev1.OrderReasonSolver)
+	s.Order.Status = *a.Status
+	again := DecideOrder(s, start)
+	equal(t, again.Status == nil, true)
+	equal(t, again.Event == nil, true)
+	s.Issuer = readyIssuer()
+	a = DecideOrder(s, start)
+	equal(t, a.Step, OrderCreateChallenges)
+	equal(t, a.Status.Reason, "")
+}
+
+func TestReplacesIsDroppedWhenTheCARefusesIt(t *testing.T) {
+	s := newOrderState()
+	s.Order.Spec.Replaces = "aki.serial"
+	equal(t, DecideOrder(s, start).NewOrder.Replaces, "aki.serial")
+	s.Memory = s.Memory.After(OrderOutcome{Step: OrderCreate, At: start, Failure: &Failure{Class: ErrorReplaces}})
+	a := DecideOrder(s, start)
+	equal(t, a.Step, OrderCreate)
+	equal(t, a.NewOrder.Replaces, "")
+}
+
+func TestALostFinalizeIsResolvedByLooking(t *testing.T) {
+	for _, class := range []ErrorClass{ErrorNotReady, ErrorUnavailable} {
+		s := newOrderState().stored(acmev1.Pending, "pending").owning(acmev1.Valid)
+		s.Memory = s.Memory.After(OrderOutcome{Step: OrderFinalize, At: start, Failure: &Failure{Class: class, Detail: "lost"}})
+		now := start.Add(time.Minute)
+		equal(t, DecideOrder(s, now).Step, OrderFetch)
+		s.Memory = s.Memory.After(OrderOutcome{Step: OrderFetch, At: now, Order: remoteOrder("valid")})
+		a := DecideOrder(s, now)
+		equal(t, a.Step, OrderDownload)
+		s.Memory = s.Memory.After(OrderOutcome{Step: OrderDownload, At: now, Chains: [][]byte{[]byte("chain")}})
+		a = DecideOrder(s, now)
+		equal(t, string(a.Status.Certificate), "chain")
+		equal(t, a.Event.Message, "Order completed successfully")
+	}
+}
+
+func TestASilentCAHoldsNoSlot(t *testing.T) {
+	s := newChallengeState().processing()
+	s.Memory = s.Memory.Started(ChallengeFetch, start)
+	early := DecideChallenge(s, start.Add(time.Second))
+	equal(t, early.Yield, false)
+	equal(t, early.Wake, start.Add(s.Settings.YieldAfter))
+	late := DecideChallenge(s, start.Add(s.Settings.YieldAfter))
+	equal(t, late.Yield, true)
+	equal(t, late.NotBefore.After(start.Add(time.Minute)), true) // not started again meanwhile
+}
+
+func TestWaitInsteadOfSelfCheck(t *testing.T) {
+	s := newChallengeState().processing().read("pending", "pending").with(func(c *acmev1.Challenge) {
+		c.Spec.Solver.WaitInsteadOfSelfCheck = &metav1.Duration{Duration: 30 * time.Second}
+	})
+	s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: start})
+	a := DecideChallenge(s, start)
+	equal(t, a.Status.Reason, "Waiting 30s before accepting DNS-01 challenge without self-check")
+	equal(t, a.Wake, start.Add(30*time.Second))
+	s = s.with(func(c *acmev1.Challenge) { c.Status = *a.Status })
+	equal(t, DecideChallenge(s, a.Wake).Step, ChallengeAccept)
+}
+
+func TestDeletedMidFlightIsCleanedUpBeforeTheFinalizerGoes(t *testing.T) {
+	s := newChallengeState().processing().read("pending", "pending").deleted()
+	s.Memory = s.Memory.Started(ChallengePresent, start)
+	a := DecideChallenge(s, start)
+	equal(t, a.Step, ChallengeWait) // Present may still act
+	equal(t, a.Status.Processing, false)
+	s = s.with(func(c *acmev1.Challenge) { c.Status = *a.Status })
+	s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: start})
+	equal(t, DecideChallenge(s, start).Step, ChallengeCleanUp)
+	restarted := s
+	restarted.Memory = ChallengeMemory{}
+	equal(t, DecideChallenge(restarted, start).Step, ChallengeCleanUp)
+	s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengeCleanUp, At: start})
+	equal(t, DecideChallenge(s, start).Step, ChallengeRemoveFinalizer)
+}
