@@ -174,7 +174,7 @@ func (u KeyUsages) extensions() ([]pkix.Extension, error) {
 // bitString is a named bit list: bit 0 first, trailing zero bits left out (X.690 §11.2.2).
 func bitString(u x509.KeyUsage) asn1.BitString {
 	length := bits.Len16(uint16(u)) //nolint:gosec // a key usage has nine bits
-	octets := []byte{bits.Reverse8(byte(u&0xff)), bits.Reverse8(byte(u>>8&0xff))}
+	octets := []byte{bits.Reverse8(byte(u & 0xff)), bits.Reverse8(byte(u >> 8 & 0xff))}
 	return asn1.BitString{Bytes: octets[:(length+7)/8], BitLength: length}
 }
 

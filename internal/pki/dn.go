@@ -95,9 +95,10 @@ func parseAttribute(s string) (attribute pkix.AttributeTypeAndValue, separator b
 			return attribute, 0, "", fmt.Errorf("literal subject: value of %s: %w", key, err)
 		}
 	}
+	// The text up to the colon is fixed (spec §1.1).
 	oid, ok := attributeType(key)
 	if !ok {
-		return attribute, 0, "", fmt.Errorf("Literal subject contains unrecognized key with value [%s]: the key is %q, known are %s", value, key, knownKeys()) //nolint:staticcheck // the text up to the colon is fixed by spec §1.1
+		return attribute, 0, "", fmt.Errorf("Literal subject contains unrecognized key with value [%s]: the key is %q, known are %s", value, key, knownKeys())
 	}
 	attribute.Type = oid
 	attribute.Value, err = attributeValue(oid, value, hexed)
