@@ -36,6 +36,7 @@ var clusterOf = sync.OnceValues(startCluster)
 type cluster struct {
 	config *rest.Config
 	stop   func()
+	ready  sync.Once // policies at work
 }
 
 func TestMain(m *testing.M) {
@@ -48,10 +49,16 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// client returns an administrator's client of the shared control plane.
+// client returns an administrator's client of the shared control plane, once its policies are at work.
 func client(t *testing.T) dynamic.Interface {
 	t.Helper()
-	return clientAs(t, "")
+	d := clientAs(t, "")
+	c, err := clusterOf()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.ready.Do(func() { waitForPolicies(t, d) })
+	return d
 }
 
 // clientAs returns a client that acts as a user, or as the administrator.

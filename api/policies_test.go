@@ -30,22 +30,25 @@ func eventually(t *testing.T, what string, holds func(ctx context.Context) bool)
 // a new one.
 func waitForPolicies(t *testing.T, d dynamic.Interface) {
 	t.Helper()
-	make := func(name string, status map[string]any) *unstructured.Unstructured {
-		o := base(t, name)
-		o.SetName("")
-		o.SetGenerateName("policy-")
-		o, err := resourceFor(d, o).Create(t.Context(), o, metav1.CreateOptions{})
-		if err == nil && status != nil {
-			o.Object["status"] = status
-			o, err = resourceFor(d, o).UpdateStatus(t.Context(), o, metav1.UpdateOptions{})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return o
+	// A mutating policy refuses all until the API server has told it the schema.
+	create := func(name string, status map[string]any) *unstructured.Unstructured {
+		var made *unstructured.Unstructured
+		eventually(t, name, func(ctx context.Context) bool {
+			o := base(t, name)
+			o.SetName("")
+			o.SetGenerateName("policy-")
+			o, err := resourceFor(d, o).Create(ctx, o, metav1.CreateOptions{})
+			if err == nil && status != nil {
+				o.Object["status"] = status
+				o, err = resourceFor(d, o).UpdateStatus(ctx, o, metav1.UpdateOptions{})
+			}
+			made = o
+			return err == nil
+		})
+		return made
 	}
 	dry := metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}
-	order, challenge, request := make("order", placedOrder()), make("challenge", nil), make("request", nil)
+	order, challenge, request := create("order", placedOrder()), create("challenge", nil), create("request", nil)
 	edit(t, order, changes{"status.authorizations": nil})
 	eventually(t, "order-status", func(ctx context.Context) bool {
 		_, err := resourceFor(d, order).UpdateStatus(ctx, order, dry)
@@ -61,14 +64,19 @@ func waitForPolicies(t *testing.T, d dynamic.Interface) {
 		_, err := resourceFor(d, request).Update(ctx, request, dry)
 		return err != nil
 	})
-	eventually(t, "certificaterequest-identity", func(ctx context.Context) bool {
-		o, err := resourceFor(d, request).Create(ctx, base(t, "request"), metav1.CreateOptions{DryRun: dry.DryRun})
-		if err != nil {
-			t.Fatal(err)
-		}
-		name, _, _ := unstructured.NestedString(o.Object, "spec", "username")
-		return name != ""
-	})
+	eventually(t, "certificaterequest-identity", func(ctx context.Context) bool { return fillsIn(ctx, t, d) })
+}
+
+// fillsIn reports whether the API server fills in who makes a request.
+func fillsIn(ctx context.Context, t *testing.T, d dynamic.Interface) bool {
+	t.Helper()
+	o := base(t, "request")
+	o, err := resourceFor(d, o).Create(ctx, o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, _, _ := unstructured.NestedString(o.Object, "spec", "username")
+	return name != ""
 }
 
 func grant(t *testing.T, d dynamic.Interface, name, user string, rules ...rbacv1.PolicyRule) {
@@ -111,7 +119,6 @@ func signers(names ...string) rbacv1.PolicyRule {
 
 func TestIdentityIsFilledIn(t *testing.T) {
 	admin := client(t)
-	waitForPolicies(t, admin)
 	grant(t, admin, "identity", "ann", requests())
 	ann := clientAs(t, "ann")
 	for name, set := range map[string]changes{
@@ -145,7 +152,6 @@ func TestIdentityIsFilledIn(t *testing.T) {
 // TestForeignIdentityIsRefused takes the filling in away, as on API servers before 1.36.
 func TestForeignIdentityIsRefused(t *testing.T) {
 	d := client(t)
-	waitForPolicies(t, d)
 	policies, err := api.Policies()
 	if err != nil {
 		t.Fatal(err)
@@ -159,8 +165,14 @@ func TestForeignIdentityIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			if _, err := r.Create(context.WithoutCancel(t.Context()), p, metav1.CreateOptions{}); err != nil {
+			ctx := context.WithoutCancel(t.Context())
+			if _, err := r.Create(ctx, p, metav1.CreateOptions{}); err != nil {
 				t.Error(err)
+			}
+			err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true,
+				func(ctx context.Context) (bool, error) { return fillsIn(ctx, t, d), nil })
+			if err != nil {
+				t.Errorf("filling in does not come back: %v", err)
 			}
 		})
 	}
@@ -169,14 +181,7 @@ func TestForeignIdentityIsRefused(t *testing.T) {
 		edit(t, o, set)
 		return resourceFor(d, o).Create(ctx, o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	}
-	eventually(t, "no more filling in", func(ctx context.Context) bool {
-		o, err := create(ctx, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, filled, _ := unstructured.NestedString(o.Object, "spec", "username")
-		return !filled
-	})
+	eventually(t, "no more filling in", func(ctx context.Context) bool { return !fillsIn(ctx, t, d) })
 	for _, c := range []struct {
 		name string
 		set  changes
@@ -198,7 +203,6 @@ func TestForeignIdentityIsRefused(t *testing.T) {
 
 func TestApprovalNeedsPermission(t *testing.T) {
 	admin := client(t)
-	waitForPolicies(t, admin)
 	const denied = `Forbidden: user "%" does not have permissions to set approved/denied conditions for issuer `
 	for i, c := range []struct {
 		name    string

@@ -112,7 +112,7 @@ func requestCases() []ruleCase {
 		{"as it is", r, nil, ""},
 		{"no spec", r, changes{"spec": nil}, "is missing: say what to sign"},
 		{"no request", r, changes{"spec.request": nil}, "spec.request: Required value"},
-		{"empty request", r, changes{"spec.request": ""}, "request: must not be empty"},
+		{"empty request", r, changes{"spec.request": ""}, "must be of type byte"},
 		{"not PEM", r, changes{"spec.request": "aGVsbG8="}, "request: must be a certificate signing request in PEM form"},
 		{"not base64", r, changes{"spec.request": "%"}, "spec.request"},
 		{"unknown kind of ours", r, changes{"spec.issuerRef.kind": "Other"}, "issuerRef.kind: use Issuer or ClusterIssuer"},

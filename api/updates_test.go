@@ -125,7 +125,6 @@ func (c updateCase) isStatus() bool {
 
 func TestUpdateRules(t *testing.T) {
 	d := client(t)
-	waitForPolicies(t, d)
 	for _, c := range updateCases() {
 		t.Run(c.base+"/"+c.name, func(t *testing.T) {
 			o := base(t, c.base)

@@ -56,7 +56,6 @@ type CertificateRequestSpec struct {
 	IssuerRef cmmeta.IssuerReference `json:"issuerRef"`
 
 	// Certificate signing request (RFC 2986), PEM encoded.
-	// +kubebuilder:validation:XValidation:rule=`self.size() > 0`,message="request: must not be empty: set a PEM encoded certificate signing request"
 	// +kubebuilder:validation:XValidation:rule=`string(self).contains('CERTIFICATE REQUEST-----')`,message="request: must be a certificate signing request in PEM form, as openssl req -new prints it"
 	Request []byte `json:"request"`
 
