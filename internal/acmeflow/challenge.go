@@ -172,6 +172,7 @@ func (m ChallengeMemory) After(o ChallengeOutcome) ChallengeMemory {
 		if o.Failure == nil && o.Authorization == nil {
 			o.Failure = &Failure{Class: ErrorUnavailable, Detail: "the ACME server sent no authorization"}
 		}
+	default: // nothing is remembered of how others went but what follows
 	}
 	if o.Failure != nil {
 		return m.afterFailure(o)
@@ -188,6 +189,7 @@ func (m ChallengeMemory) After(o ChallengeOutcome) ChallengeMemory {
 		m.Authorization = nil
 	case ChallengeCleanUp:
 		m.CleanedUp = true
+	default: // a check is counted by checked; local steps have no outcome
 	}
 	return m
 }

@@ -189,7 +189,7 @@ func TestChallengeTable(t *testing.T) {
 				now := start.Add(e.after)
 				s := outcomes[outcome].in(e)
 				a := DecideChallenge(s, now)
-				checkChallengeInvariants(t, s, a, now, situation.name+" / "+outcome+" / "+e.name)
+				checkChallengeInvariants(t, s, a, now, func() string { return situation.name + " / " + outcome + " / " + e.name })
 				actions = append(actions, a.text(now))
 			}
 			b.row(outcome, names, actions)
@@ -200,11 +200,11 @@ func TestChallengeTable(t *testing.T) {
 }
 
 // checkChallengeInvariants holds one decision against what must always be true.
-func checkChallengeInvariants(t *testing.T, s ChallengeState, a ChallengeAction, now time.Time, where string) {
+func checkChallengeInvariants(t *testing.T, s ChallengeState, a ChallengeAction, now time.Time, where func() string) {
 	t.Helper()
 	fail := func(format string, args ...any) {
 		t.Helper()
-		t.Fatalf("%s: %s\n%s", where, fmt.Sprintf(format, args...), a.text(now))
+		t.Fatalf("%s: %s\n%s", where(), fmt.Sprintf(format, args...), a.text(now))
 	}
 	stored, ended := s.Challenge.Status, s.Challenge.Status.State.IsFinal() || s.Challenge.DeletionTimestamp != nil
 	switch {
@@ -270,8 +270,9 @@ func TestChallengeTotality(t *testing.T) {
 						n++
 						now := start.Add(e.after)
 						in := outcome.in(e)
-						checkChallengeInvariants(t, in, DecideChallenge(in, now), now,
-							fmt.Sprintf("stored %q, remote %q/%q, fill %b, %s, %s", stored, authorization, remote, fill, name, e.name))
+						checkChallengeInvariants(t, in, DecideChallenge(in, now), now, func() string {
+							return fmt.Sprintf("stored %q, remote %q/%q, fill %b, %s, %s", stored, authorization, remote, fill, name, e.name)
+						})
 					}
 				}
 			}

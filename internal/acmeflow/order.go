@@ -210,6 +210,7 @@ func (m OrderMemory) After(o OrderOutcome) OrderMemory {
 		m.Authorizations = known
 	case OrderDownload:
 		m.Chains = o.Chains
+	default: // deactivation leaves nothing to remember; local steps have no outcome
 	}
 	return m
 }
@@ -234,10 +235,9 @@ func (m OrderMemory) sawOrder(o OrderOutcome) OrderMemory {
 		}
 	}
 	m.Remote, m.RemoteAt, m.Look = &remote, o.At, false
-	switch o.Step {
-	case OrderFinalize:
+	if o.Step == OrderFinalize {
 		m.Finalized, m.Polls, m.Refused, m.Unfinalized = o.At, 0, 0, 0
-	case OrderFetch:
+	} else {
 		m.Polls++
 	}
 	return m

@@ -153,7 +153,7 @@ func TestOrderTable(t *testing.T) {
 				now := start.Add(e.after)
 				s := outcomes[outcome].in(e)
 				a := DecideOrder(s, now)
-				checkOrderInvariants(t, s, a, now, situation.name+" / "+outcome+" / "+e.name)
+				checkOrderInvariants(t, s, a, now, func() string { return situation.name + " / " + outcome + " / " + e.name })
 				actions = append(actions, a.text(now))
 			}
 			b.row(outcome, names, actions)
@@ -164,11 +164,11 @@ func TestOrderTable(t *testing.T) {
 }
 
 // checkOrderInvariants holds one decision against what must always be true.
-func checkOrderInvariants(t *testing.T, s OrderState, a OrderAction, now time.Time, where string) {
+func checkOrderInvariants(t *testing.T, s OrderState, a OrderAction, now time.Time, where func() string) {
 	t.Helper()
 	fail := func(format string, args ...any) {
 		t.Helper()
-		t.Fatalf("%s: %s\n%s", where, fmt.Sprintf(format, args...), a.text(now))
+		t.Fatalf("%s: %s\n%s", where(), fmt.Sprintf(format, args...), a.text(now))
 	}
 	stored := s.Order.Status
 	if len(a.Step.String()) > 9 && a.Step.String()[:10] == "OrderStep(" {
@@ -257,8 +257,9 @@ func TestOrderTotality(t *testing.T) {
 							n++
 							now := start.Add(e.after)
 							in := outcome.in(e)
-							checkOrderInvariants(t, in, DecideOrder(in, now), now,
-								fmt.Sprintf("stored %q, remote %q, challenge %q, fill %d, %s, %s", stored, remote, challenge, fill, name, e.name))
+							checkOrderInvariants(t, in, DecideOrder(in, now), now, func() string {
+								return fmt.Sprintf("stored %q, remote %q, challenge %q, fill %d, %s, %s", stored, remote, challenge, fill, name, e.name)
+							})
 						}
 					}
 				}

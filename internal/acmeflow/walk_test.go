@@ -46,6 +46,7 @@ type walk struct {
 }
 
 func newWalk(t *testing.T, seed int64, names ...string) *walk {
+	t.Helper()
 	w := &walk{
 		t: t, r: rand.New(rand.NewSource(seed)), now: start, order: newOrderObject(),
 		challenges: map[string]*acmev1.Challenge{}, memories: map[string]ChallengeMemory{},
@@ -79,6 +80,9 @@ func (w *walk) run() {
 	}
 	w.t.Fatalf("the walk does not end:\n%s", strings.Join(w.history[max(0, len(w.history)-40):], "\n"))
 }
+
+// told is all that has happened.
+func (w *walk) told() string { return strings.Join(w.history, "\n") }
 
 // nextWake is the earliest wake-up after now.
 func (w *walk) nextWake() time.Time {
@@ -123,7 +127,7 @@ func (w *walk) stepOrder() bool {
 	s := newOrderState()
 	s.Order, s.Challenges, s.Memory = w.order, owned, w.memory
 	a := DecideOrder(s, w.now)
-	checkOrderInvariants(w.t, s, a, w.now, strings.Join(w.history, "\n"))
+	checkOrderInvariants(w.t, s, a, w.now, w.told)
 	if a.Status != nil {
 		w.order = w.order.DeepCopy()
 		w.order.Status = *a.Status
@@ -187,6 +191,7 @@ func (w *walk) callForOrder(a OrderAction) OrderOutcome {
 			for _, url := range a.URLs {
 				w.authorizations[url].Status = "deactivated"
 			}
+		default: // reading changes nothing
 		}
 	}
 	if f != nil {
@@ -207,6 +212,7 @@ func (w *walk) answer(a OrderAction) OrderOutcome {
 		return OrderOutcome{Chains: [][]byte{[]byte("chain")}}
 	case OrderDeactivate:
 		return OrderOutcome{}
+	default: // the others are answered with the order
 	}
 	prefix := fmt.Sprintf("ca/%d/", w.orders)
 	o := &RemoteOrder{URL: prefix, Finalize: prefix + "finalize", Status: w.status(), Expires: w.expires}
@@ -242,7 +248,7 @@ func (w *walk) stepChallenge(name string) bool {
 	s := newChallengeState()
 	s.Challenge, s.Memory = c, w.memories[name]
 	a := DecideChallenge(s, w.now)
-	checkChallengeInvariants(w.t, s, a, w.now, strings.Join(w.history, "\n"))
+	checkChallengeInvariants(w.t, s, a, w.now, w.told)
 	status := a.Status
 	// The scheduler: it starts what may start, and parks at random what yields.
 	if status == nil && a.Step == ChallengeWait && !a.NotBefore.After(w.now) && !c.Status.State.IsFinal() && c.DeletionTimestamp == nil {
@@ -334,6 +340,7 @@ func (w *walk) callForChallenge(c *acmev1.Challenge, step ChallengeStep) Challen
 			if f == nil && !visible {
 				f = &Failure{Class: ErrorNotYet, Detail: "not yet"}
 			}
+		default: // reading is answered below
 		}
 	}
 	if f != nil || step != ChallengeFetch {

@@ -27,6 +27,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T, o Options) *world {
+	t.Helper()
 	return &world{t: t, s: New(o), now: epoch, obj: map[Key]Challenge{}}
 }
 
