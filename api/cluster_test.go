@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,8 +29,15 @@ import (
 // patience bounds every wait of these tests. The machine may be starved.
 const patience = 2 * time.Minute
 
-// clusterOf is the control plane that all tests of this package share. A pointer: TestMain ends it.
-var clusterOf = sync.OnceValues(startCluster)
+// clusterOf starts the control plane that all tests of this package share, at the first call.
+var clusterOf = sync.OnceValues(func() (*cluster, error) {
+	c, err := startCluster()
+	started.Store(c)
+	return c, err
+})
+
+// started is the control plane that TestMain has to end, if there is one.
+var started atomic.Pointer[cluster]
 
 // cluster is a control plane with our CRDs and policies.
 type cluster struct {
@@ -41,10 +48,8 @@ type cluster struct {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if os.Getenv("CHANCERY_STANDALONE_BIN") != "" {
-		if c, err := clusterOf(); err == nil {
-			c.stop()
-		}
+	if c := started.Load(); c != nil {
+		c.stop()
 	}
 	os.Exit(code)
 }
@@ -107,7 +112,7 @@ func startCluster() (*cluster, error) {
 		return nil, err
 	}
 	c.stop = func() {
-		_ = stdin.(io.Closer).Close()
+		_ = stdin.Close()
 		_ = cmd.Wait()
 		_ = os.RemoveAll(dir)
 	}
