@@ -12,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 )
 
@@ -76,4 +77,81 @@ type Result struct {
 	// Annotations are to be persisted on the source object before Sign is called
 	// again (Venafi's pickup id); may be nil.
 	Annotations map[string]string
+}
+
+// Type is a type of issuer: the field of its spec that is set.
+type Type string
+
+// The types of issuers.
+const (
+	TypeACME       Type = "acme"
+	TypeCA         Type = "ca"
+	TypeSelfSigned Type = "selfSigned"
+	TypeVault      Type = "vault"
+	TypeVenafi     Type = "venafi"
+)
+
+// TypeOf returns the type of an issuer; "" if its spec names none.
+func TypeOf(spec *certmanagerv1.IssuerSpec) Type {
+	switch {
+	case spec.ACME != nil:
+		return TypeACME
+	case spec.CA != nil:
+		return TypeCA
+	case spec.SelfSigned != nil:
+		return TypeSelfSigned
+	case spec.Vault != nil:
+		return TypeVault
+	case spec.Venafi != nil:
+		return TypeVenafi
+	default:
+		return ""
+	}
+}
+
+// ResourceNamespace returns where the Secrets that an issuer names are: the
+// namespace of an Issuer, or clusterResources for a ClusterIssuer.
+func ResourceNamespace(issuer metav1.Object, clusterResources string) string {
+	if ns := issuer.GetNamespace(); ns != "" {
+		return ns
+	}
+	return clusterResources
+}
+
+// SecretNames lists the Secrets in its resource namespace that an issuer names:
+// whenever one of them changes, the issuer is to be set up again.
+func SecretNames(spec *certmanagerv1.IssuerSpec) []string {
+	switch {
+	case spec.CA != nil:
+		return []string{spec.CA.SecretName}
+	case spec.ACME != nil:
+		return acmeSecretNames(spec.ACME)
+	default:
+		return nil
+	}
+}
+
+func acmeSecretNames(spec *acmev1.ACMEIssuer) []string {
+	names := []string{spec.PrivateKey.Name}
+	if eab := spec.ExternalAccountBinding; eab != nil {
+		names = append(names, eab.KeySecretRef.Name)
+	}
+	for i := range spec.Solvers {
+		if dns := spec.Solvers[i].DNS01; dns != nil {
+			names = append(names, dns01SecretNames(dns)...)
+		}
+	}
+	return names
+}
+
+// dns01SecretNames lists the Secrets of the providers that are built in.
+func dns01SecretNames(dns *acmev1.DNS01Solver) []string {
+	switch {
+	case dns.RFC2136 != nil && dns.RFC2136.TSIGSecretSecretRef.Name != "":
+		return []string{dns.RFC2136.TSIGSecretSecretRef.Name}
+	case dns.AcmeDNS != nil:
+		return []string{dns.AcmeDNS.AccountSecretRef.Name}
+	default:
+		return nil
+	}
 }

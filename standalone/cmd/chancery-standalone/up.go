@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
+	"chancery.dev/internal/app"
 	"chancery.dev/standalone/controlplane"
 )
 
@@ -86,7 +87,7 @@ func startControllers(ctx context.Context, cp *controlplane.ControlPlane, o upOp
 	if err != nil {
 		return err
 	}
-	return runControllers(ctx, config, controllerOptions{Admin: cp.Config(), DataDir: o.DataDir, Ready: ready})
+	return runControllers(ctx, config, controllerOptions{Admin: cp.Config(), DataDir: o.DataDir, Config: standaloneConfig(), Ready: ready})
 }
 
 // announce tells the user how to go on, and scripts that it is time to.
@@ -126,6 +127,8 @@ type controllerOptions struct {
 	Admin *rest.Config
 	// DataDir is the control plane's directory.
 	DataDir string
+	// Config is how the controllers are to run.
+	Config app.Config
 	// Ready MUST be called once, when the controllers are serving.
 	Ready func()
 }

@@ -1,0 +1,185 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"chancery.dev/api"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/controller"
+	"chancery.dev/internal/overlay"
+)
+
+// stopWithin is how long the reconcilers may take to finish when asked to stop.
+const stopWithin = 4 * time.Second
+
+// App is a controller that is wired and not yet running.
+type App struct {
+	manager ctrl.Manager
+	events  record.EventBroadcaster
+	sink    *typedcorev1.EventSinkImpl
+}
+
+// New wires a controller that speaks to the API server of rc, with the rights of
+// rc. Nothing runs before Run.
+func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*App, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	rc = rest.CopyConfig(rc)
+	rc.QPS, rc.Burst = -1, -1 // the API server protects itself: API Priority and Fairness
+	rc.UserAgent = "chancery-controller"
+	scheme, err := api.Scheme()
+	if err != nil {
+		return nil, err
+	}
+	manager, err := ctrl.NewManager(rc, managerOptions(cfg, scheme, log))
+	if err != nil {
+		return nil, fmt.Errorf("set up the controller manager: %w", err)
+	}
+	clientset, err := kubernetes.NewForConfig(rc)
+	if err != nil {
+		return nil, err
+	}
+	a := &App{manager: manager, events: record.NewBroadcaster(), sink: &typedcorev1.EventSinkImpl{Interface: clientset.CoreV1().Events("")}}
+	if err := manager.AddHealthzCheck("leaderElection", func(*http.Request) error { return nil }); err != nil {
+		return nil, err
+	}
+	if err := manager.AddReadyzCheck("caches", synced(manager)); err != nil {
+		return nil, err
+	}
+	metadata, err := secretMetadata(manager, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return a, wire(ctx, cfg, a.deps(cfg, scheme, metadata), metadata, log)
+}
+
+// Run works until ctx ends.
+func (a *App) Run(ctx context.Context) error {
+	watch := a.events.StartRecordingToSink(a.sink)
+	defer func() {
+		watch.Stop()
+		a.events.Shutdown()
+	}()
+	return a.manager.Start(ctx)
+}
+
+// Synced waits until the caches hold what the API server has; false if ctx ended first.
+func (a *App) Synced(ctx context.Context) bool { return a.manager.GetCache().WaitForCacheSync(ctx) }
+
+func managerOptions(cfg Config, scheme *runtime.Scheme, log logr.Logger) ctrl.Options {
+	within, shared := stopWithin, true
+	return ctrl.Options{
+		Scheme: scheme,
+		Logger: log,
+		Cache: cache.Options{
+			DefaultNamespaces:            cacheNamespaces(cfg),
+			DefaultUnsafeDisableDeepCopy: &shared,
+			ByObject: map[client.Object]cache.ByObject{
+				&corev1.Secret{}: {Label: labels.SelectorFromSet(labels.Set{certmanagerv1.ManagedSecretLabel: certmanagerv1.LabelTrue})},
+			},
+			DefaultTransform: cache.TransformStripManagedFields(),
+		},
+		Metrics:                       metricsserver.Options{BindAddress: cfg.MetricsAddress},
+		HealthProbeBindAddress:        cfg.HealthAddress,
+		LivenessEndpointName:          "/livez",
+		ReadinessEndpointName:         "/readyz",
+		LeaderElection:                cfg.LeaderElect,
+		LeaderElectionNamespace:       cfg.LeaderElectionNamespace,
+		LeaderElectionID:              "cert-manager-controller",
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 &cfg.LeaseDuration,
+		RenewDeadline:                 &cfg.RenewDeadline,
+		RetryPeriod:                   &cfg.RetryPeriod,
+		GracefulShutdownTimeout:       &within,
+	}
+}
+
+// cacheNamespaces is the scope, with the namespace that ClusterIssuers keep their
+// Secrets in.
+func cacheNamespaces(cfg Config) map[string]cache.Config {
+	out := cfg.scope().CacheNamespaces()
+	if out != nil && cfg.Namespace == "" {
+		out[cfg.ClusterResourceNamespace] = cache.Config{}
+	}
+	return out
+}
+
+// secretMetadata watches the metadata of all Secrets in scope, cut down to what
+// is needed to know that one has changed.
+func secretMetadata(manager ctrl.Manager, cfg Config) (cache.Cache, error) {
+	shared := true
+	c, err := cache.New(manager.GetConfig(), cache.Options{
+		HTTPClient: manager.GetHTTPClient(), Scheme: manager.GetScheme(), Mapper: manager.GetRESTMapper(),
+		DefaultNamespaces:            cacheNamespaces(cfg),
+		DefaultUnsafeDisableDeepCopy: &shared,
+		DefaultTransform: func(obj any) (any, error) {
+			if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
+				strip(m)
+			}
+			return obj, nil
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c, manager.Add(c)
+}
+
+func strip(m *metav1.PartialObjectMetadata) {
+	kept := map[string]string(nil)
+	if v, ok := m.Labels[certmanagerv1.ManagedSecretLabel]; ok {
+		kept = map[string]string{certmanagerv1.ManagedSecretLabel: v}
+	}
+	m.ObjectMeta = metav1.ObjectMeta{
+		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Labels: kept, DeletionTimestamp: m.DeletionTimestamp,
+	}
+}
+
+func (a *App) deps(cfg Config, scheme *runtime.Scheme, metadata cache.Cache) *controller.Deps {
+	over := overlay.New(client.WithFieldOwner(a.manager.GetClient(), "chancery"), cfg.Now)
+	return &controller.Deps{
+		Manager: a.manager,
+		Client:  over,
+		Secrets: controller.NewSecrets(over, metadata, a.manager.GetAPIReader()),
+		Scope:   cfg.scope(),
+		Now:     cfg.Now,
+		Events: func(component string) record.EventRecorder {
+			return a.events.NewRecorder(scheme, corev1.EventSource{Component: component})
+		},
+		Settings: cfg.settings(),
+	}
+}
+
+// synced is ready once the caches are: a replica that does not lead is ready too.
+func synced(manager ctrl.Manager) func(*http.Request) error {
+	return func(req *http.Request) error {
+		ctx, cancel := context.WithTimeout(req.Context(), time.Second)
+		defer cancel()
+		if !manager.GetCache().WaitForCacheSync(ctx) {
+			return errors.New("the caches have not synced yet")
+		}
+		return nil
+	}
+}

@@ -1,0 +1,132 @@
+// Package app is Chancery as a whole: its configuration and the one list that
+// wires signers, solvers and reconcilers together.
+//
+// It is what `chancery controller` runs, and chancery-standalone, and the tests.
+// It decides nothing about certificates, and it reads no flags: internal/cli does.
+package app
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"chancery.dev/internal/controller"
+	"chancery.dev/internal/lifecycle"
+	"chancery.dev/internal/request"
+)
+
+// Config is what a user can set (spec §9.3). DefaultConfig has the defaults.
+type Config struct {
+	// ClusterResourceNamespace holds the Secrets of ClusterIssuers and the Orders of
+	// CertificateSigningRequests for them.
+	ClusterResourceNamespace string
+	// Namespace limits the controller to one namespace, and switches off everything
+	// that is cluster-scoped; empty means all.
+	Namespace string
+	// Scope limits the controller further; for tests. The zero value is everything.
+	Scope controller.Scope
+
+	// LeaderElect lets only one of several replicas work.
+	LeaderElect             bool
+	LeaderElectionNamespace string
+	LeaseDuration           time.Duration
+	RenewDeadline           time.Duration
+	RetryPeriod             time.Duration
+
+	// MetricsAddress and HealthAddress are host:port to serve /metrics and /livez on;
+	// "0" serves none.
+	MetricsAddress string
+	HealthAddress  string
+
+	// Workers is how many objects of a kind are reconciled at once.
+	Workers int
+	// Backoff bounds the wait after a failed issuance.
+	Backoff lifecycle.Backoff
+	// CopiedAnnotationPrefixes chooses what CertificateRequests inherit.
+	CopiedAnnotationPrefixes []string
+	// EnableCertificateOwnerRef has target Secrets owned by their Certificate.
+	EnableCertificateOwnerRef bool
+	// AutoApprove has the built-in approver approve CertificateRequests.
+	AutoApprove bool
+	// CSRApprovers says who approves each form of CertificateSigningRequest.
+	CSRApprovers map[request.Form]request.Approver
+
+	// ACME configures Orders and Challenges.
+	ACME ACMEConfig
+
+	// Now is the clock; nil is the machine's.
+	Now func() time.Time
+}
+
+// DefaultConfig returns the defaults of spec §9.3.
+func DefaultConfig() Config {
+	return Config{
+		ClusterResourceNamespace: "cert-manager",
+		LeaderElect:              true,
+		LeaderElectionNamespace:  "kube-system",
+		LeaseDuration:            60 * time.Second,
+		RenewDeadline:            40 * time.Second,
+		RetryPeriod:              15 * time.Second,
+		MetricsAddress:           "0.0.0.0:9402",
+		HealthAddress:            "0.0.0.0:9403",
+		Workers:                  5,
+		Backoff:                  lifecycle.Backoff{Min: time.Hour, Max: 32 * time.Hour},
+		CopiedAnnotationPrefixes: lifecycle.DefaultAnnotationFilter(),
+		AutoApprove:              true,
+		CSRApprovers: map[request.Form]request.Approver{
+			request.FormCSR:              request.ApproveAuto,
+			request.FormCSRIssuer:        request.ApproveExternal,
+			request.FormCSRClusterIssuer: request.ApproveExternal,
+		},
+		ACME: DefaultACMEConfig(),
+	}
+}
+
+// Validate returns everything that is wrong with the configuration, by flag.
+func (c *Config) Validate() error {
+	var problems []error
+	bad := func(flag, format string, args ...any) {
+		problems = append(problems, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
+	}
+	if c.ClusterResourceNamespace == "" {
+		bad("cluster-resource-namespace", "must not be empty: ClusterIssuers keep their Secrets there")
+	}
+	if c.Workers < 1 {
+		bad("concurrent-workers", "must be at least 1, not %d", c.Workers)
+	}
+	if c.LeaderElect && c.RenewDeadline >= c.LeaseDuration {
+		bad("leader-election-renew-deadline", "%s must be less than --leader-election-lease-duration %s", c.RenewDeadline, c.LeaseDuration)
+	}
+	if c.Backoff.Min > c.Backoff.Max {
+		bad("certificate-request-minimum-backoff-duration", "%s must not exceed --certificate-request-maximum-backoff-duration %s", c.Backoff.Min, c.Backoff.Max)
+	}
+	problems = append(problems, c.ACME.validate()...)
+	return errors.Join(problems...)
+}
+
+func (c *Config) settings() controller.Settings {
+	approvers := map[request.Form]request.Approver{request.FormCertificateRequest: request.ApproveExternal}
+	if c.AutoApprove {
+		approvers[request.FormCertificateRequest] = request.ApproveAuto
+	}
+	for form, approver := range c.CSRApprovers {
+		approvers[form] = approver
+	}
+	return controller.Settings{
+		ClusterResourceNamespace:  c.ClusterResourceNamespace,
+		Workers:                   c.Workers,
+		Backoff:                   c.Backoff,
+		CopiedAnnotations:         c.CopiedAnnotationPrefixes,
+		Approvers:                 approvers,
+		EnableCertificateOwnerRef: c.EnableCertificateOwnerRef,
+	}
+}
+
+// scope is the user's and the caller's limits together.
+func (c *Config) scope() controller.Scope {
+	s := c.Scope
+	if c.Namespace != "" {
+		s.Namespaces = []string{c.Namespace}
+	}
+	return s
+}

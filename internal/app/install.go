@@ -1,0 +1,143 @@
+package app
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"chancery.dev/api"
+)
+
+//go:generate go tool -modfile=../../tools/go.mod controller-gen rbac:roleName=chancery-controller,fileName=controller-role.yaml paths=../... output:rbac:dir=manifests
+
+// manifests are the namespace, the service account and its rights; the role of the
+// controller is generated from the markers beside the code that needs them.
+//
+//go:embed manifests/*.yaml
+var manifests embed.FS
+
+// installOwner is the field manager of what Install applies.
+const installOwner = "chancery-install"
+
+// Install applies the resource definitions, the admission policies and the
+// rights of the controller, server-side, and waits until the definitions are
+// served. It is idempotent, upgrades what an older version has installed, and
+// needs an administrator's rights. Each object is reported to said.
+func Install(ctx context.Context, rc *rest.Config, said func(what string)) error {
+	scheme := runtime.NewScheme()
+	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
+		return err
+	}
+	c, err := client.New(rc, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("connect to the API server: %w", err)
+	}
+	crds, err := api.CRDs()
+	if err != nil {
+		return err
+	}
+	for _, crd := range crds {
+		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(crd)
+		if err != nil {
+			return err
+		}
+		delete(object, "status")
+		if err := apply(ctx, c, &unstructured.Unstructured{Object: object}, said); err != nil {
+			return err
+		}
+	}
+	for _, crd := range crds {
+		if err := established(ctx, c, crd.Name); err != nil {
+			return err
+		}
+	}
+	objects, err := readManifests()
+	if err != nil {
+		return err
+	}
+	policies, err := api.Policies()
+	if err != nil {
+		return err
+	}
+	for _, object := range append(objects, policies...) {
+		err := apply(ctx, c, object, said)
+		if meta.IsNoMatchError(err) && strings.Contains(object.GetKind(), "AdmissionPolicy") {
+			said(fmt.Sprintf("skipped %s %s: this cluster does not serve %s", object.GetKind(), object.GetName(), object.GetAPIVersion()))
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func apply(ctx context.Context, c client.Client, object *unstructured.Unstructured, said func(string)) error {
+	err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.ForceOwnership, client.FieldOwner(installOwner))
+	if err != nil {
+		return fmt.Errorf("apply %s %s: %w", object.GetKind(), object.GetName(), err)
+	}
+	said(fmt.Sprintf("applied %s %s", object.GetKind(), object.GetName()))
+	return nil
+}
+
+// established waits until the API server serves a definition.
+func established(ctx context.Context, c client.Client, name string) error {
+	last := "it has not said anything yet"
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := c.Get(ctx, client.ObjectKey{Name: name}, crd); err != nil {
+			return false, err
+		}
+		for _, condition := range crd.Status.Conditions {
+			if condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue {
+				return true, nil
+			}
+			if condition.Status == apiextensionsv1.ConditionFalse {
+				last = condition.Message
+			}
+		}
+		return false, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait until the API server serves %s: %w (%s)", name, err, last)
+	}
+	return nil
+}
+
+// readManifests reads the embedded manifests, each of one or more documents.
+func readManifests() ([]*unstructured.Unstructured, error) {
+	files, err := fs.Glob(manifests, "manifests/*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	var out []*unstructured.Unstructured
+	for _, file := range files {
+		text, err := manifests.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, document := range strings.Split(string(text), "\n---\n") {
+			object := &unstructured.Unstructured{}
+			if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
+				return nil, fmt.Errorf("embedded %s: %w", file, err)
+			}
+			if len(object.Object) > 0 {
+				out = append(out, object)
+			}
+		}
+	}
+	return out, nil
+}

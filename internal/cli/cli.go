@@ -1,0 +1,84 @@
+// Package cli is the commands of the binary chancery: flags, output, exit codes.
+//
+// What they do is in internal/app; nothing here knows about certificates.
+package cli
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// New returns the root command of chancery; version is what it calls itself.
+func New(version string) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "chancery",
+		Short:         "Issues and renews TLS certificates in Kubernetes",
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(newControllerCommand(), newInstallCommand())
+	return root
+}
+
+// connection are the flags that say which API server is meant.
+type connection struct {
+	kubeconfig, master string
+}
+
+func (c *connection) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig to connect with; without it, the one that kubectl would use, or the service account of the pod")
+	cmd.Flags().StringVar(&c.master, "master", "", "address of the API server, instead of the kubeconfig's")
+}
+
+// config finds the API server: the flags, then what kubectl would use, then the
+// pod's service account.
+func (c *connection) config() (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = c.kubeconfig
+	overrides := &clientcmd.ConfigOverrides{}
+	overrides.ClusterInfo.Server = c.master
+	rc, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		if rc, inCluster := rest.InClusterConfig(); inCluster == nil {
+			return rc, nil
+		}
+		return nil, fmt.Errorf("no API server to connect to: give --kubeconfig, or set KUBECONFIG (%w)", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	return rc, nil
+}
+
+// logging are the flags about the log.
+type logging struct {
+	level  int
+	format string
+}
+
+func (l *logging) addFlags(cmd *cobra.Command) {
+	cmd.Flags().IntVarP(&l.level, "v", "v", 0, "how much to log: 0 what happened, 1 to 10 ever more detail")
+	cmd.Flags().StringVar(&l.format, "logging-format", "text", "form of a log line: text or json")
+}
+
+func (l *logging) logger(w io.Writer) (logr.Logger, error) {
+	// logr's level n is slog's -n.
+	options := &slog.HandlerOptions{Level: slog.Level(-l.level)}
+	switch l.format {
+	case "text":
+		return logr.FromSlogHandler(slog.NewTextHandler(w, options)), nil
+	case "json":
+		return logr.FromSlogHandler(slog.NewJSONHandler(w, options)), nil
+	default:
+		return logr.Logger{}, fmt.Errorf("--logging-format: must be text or json, not %q", l.format)
+	}
+}

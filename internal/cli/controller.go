@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"chancery.dev/internal/app"
+	"chancery.dev/internal/request"
+)
+
+func newControllerCommand() *cobra.Command {
+	var connect connection
+	var logs logging
+	cfg := app.DefaultConfig()
+	cmd := &cobra.Command{
+		Use:   "controller",
+		Short: "Run the controller",
+		Long: `Controller issues and renews certificates until it is stopped. Run "chancery install" once before.
+Flags have the names and defaults of cert-manager's controller where they mean the same.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := logs.logger(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			ctrl.SetLogger(log)
+			rc, err := connect.config()
+			if err != nil {
+				return err
+			}
+			a, err := app.New(cmd.Context(), cfg, rc, log)
+			if err != nil {
+				return err
+			}
+			go logWhenReady(cmd.Context(), a, func() { log.Info("watching") })
+			return a.Run(cmd.Context())
+		},
+	}
+	connect.addFlags(cmd)
+	logs.addFlags(cmd)
+	addConfigFlags(cmd.Flags(), &cfg)
+	return cmd
+}
+
+func logWhenReady(ctx context.Context, a *app.App, said func()) {
+	if a.Synced(ctx) {
+		said()
+	}
+}
+
+// addConfigFlags adds the flags of spec §9.3 that this build knows.
+func addConfigFlags(f *pflag.FlagSet, cfg *app.Config) {
+	f.StringVar(&cfg.ClusterResourceNamespace, "cluster-resource-namespace", cfg.ClusterResourceNamespace, "namespace of the Secrets that ClusterIssuers name")
+	f.StringVar(&cfg.Namespace, "namespace", "", "only namespace to work in; nothing that is cluster-scoped is then looked after")
+	f.BoolVar(&cfg.LeaderElect, "leader-elect", cfg.LeaderElect, "let only one of several replicas work at a time")
+	f.StringVar(&cfg.LeaderElectionNamespace, "leader-election-namespace", cfg.LeaderElectionNamespace, "namespace of the lease")
+	f.DurationVar(&cfg.LeaseDuration, "leader-election-lease-duration", cfg.LeaseDuration, "how long the others wait for a leader that is silent")
+	f.DurationVar(&cfg.RenewDeadline, "leader-election-renew-deadline", cfg.RenewDeadline, "how long the leader tries to renew before it gives up")
+	f.DurationVar(&cfg.RetryPeriod, "leader-election-retry-period", cfg.RetryPeriod, "how long to wait between tries")
+	f.StringVar(&cfg.MetricsAddress, "metrics-listen-address", cfg.MetricsAddress, "host:port to serve /metrics on; 0 for none")
+	f.StringVar(&cfg.HealthAddress, "internal-healthz-listen-address", cfg.HealthAddress, "host:port to serve /livez and /readyz on; 0 for none")
+	f.IntVar(&cfg.Workers, "concurrent-workers", cfg.Workers, "how many objects of each kind are worked on at once")
+	f.DurationVar(&cfg.Backoff.Min, "certificate-request-minimum-backoff-duration", cfg.Backoff.Min, "wait after a first failed issuance; 0 for none")
+	f.DurationVar(&cfg.Backoff.Max, "certificate-request-maximum-backoff-duration", cfg.Backoff.Max, "longest wait after failed issuances")
+	f.StringSliceVar(&cfg.CopiedAnnotationPrefixes, "copied-annotation-prefixes", cfg.CopiedAnnotationPrefixes,
+		"which annotations CertificateRequests inherit from Certificates, by prefix; -prefix excludes, * includes all")
+	f.BoolVar(&cfg.EnableCertificateOwnerRef, "enable-certificate-owner-ref", false, "delete the Secret of a Certificate together with it")
+	f.BoolVar(&cfg.AutoApprove, "auto-approve", cfg.AutoApprove, "approve every CertificateRequest; without it, somebody else has to")
+	for flag, form := range map[string]request.Form{
+		"csr-approval":               request.FormCSR,
+		"csr-approval-issuer":        request.FormCSRIssuer,
+		"csr-approval-clusterissuer": request.FormCSRClusterIssuer,
+	} {
+		f.Var(&approverFlag{cfg.CSRApprovers, form}, flag, approverUsage(form))
+	}
+	acme := &cfg.ACME
+	f.IntVar(&acme.MaxConcurrentChallenges, "max-concurrent-challenges", acme.MaxConcurrentChallenges, "how many ACME challenges are in flight at once")
+	f.DurationVar(&acme.CheckRetryPeriod, "dns01-check-retry-period", acme.CheckRetryPeriod, "how often a self check that keeps failing is tried again")
+	f.StringSliceVar(&acme.RecursiveNameservers, "dns01-recursive-nameservers", nil, "name servers to ask for DNS zones, host:port or https://…; those of the machine by default")
+	f.BoolVar(&acme.RecursiveNameserversOnly, "dns01-recursive-nameservers-only", false, "ask only them about propagation, not the zones' own servers")
+	f.StringSliceVar(&acme.HTTP01Nameservers, "acme-http01-solver-nameservers", nil, "name servers to resolve names with for the self check of HTTP-01, host:port")
+	f.StringVar(&acme.HTTP01Address, "http01-listen-address", "", "host:port on which the controller itself answers HTTP-01 challenges; empty for none")
+	f.IntVar(&acme.HTTP01Port, "http01-self-check-port", 0, "port that the self check of HTTP-01 asks, where 80 is redirected; 0 means 80")
+	f.IntVar(&acme.AuthoritativePort, "dns01-authoritative-port", 0, "port that zones' own name servers are asked on; 0 means 53")
+}
+
+func approverUsage(form request.Form) string {
+	names := map[request.Form]string{
+		request.FormCSR:              "cert-manager.io/<ClusterIssuer>",
+		request.FormCSRIssuer:        "issuers.cert-manager.io/<namespace>.<name>",
+		request.FormCSRClusterIssuer: "clusterissuers.cert-manager.io/<name>",
+	}
+	return fmt.Sprintf("who approves CertificateSigningRequests for %s: auto (every one; whoever may create one gets a certificate), "+
+		"authorized (where the requester may reference the signer), external (others)", names[form])
+}
+
+// approverFlag is one entry of Config.CSRApprovers as a flag.
+type approverFlag struct {
+	approvers map[request.Form]request.Approver
+	form      request.Form
+}
+
+func approverNames() map[string]request.Approver {
+	return map[string]request.Approver{"auto": request.ApproveAuto, "authorized": request.ApproveAuthorized, "external": request.ApproveExternal}
+}
+
+// String implements pflag.Value.
+func (a *approverFlag) String() string {
+	for name, approver := range approverNames() {
+		if a.approvers[a.form] == approver {
+			return name
+		}
+	}
+	return ""
+}
+
+// Set implements pflag.Value.
+func (a *approverFlag) Set(s string) error {
+	approver, ok := approverNames()[strings.ToLower(s)]
+	if !ok {
+		return fmt.Errorf("must be auto, authorized or external, not %q", s)
+	}
+	a.approvers[a.form] = approver
+	return nil
+}
+
+// Type implements pflag.Value.
+func (a *approverFlag) Type() string { return "approver" }

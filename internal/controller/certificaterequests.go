@@ -1,0 +1,242 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/request"
+	"chancery.dev/internal/signer"
+)
+
+// +kubebuilder:rbac:groups=cert-manager.io,resources=certificaterequests/status,verbs=patch
+// +kubebuilder:rbac:groups=cert-manager.io,resources=certificaterequests/finalizers,verbs=update
+// +kubebuilder:rbac:groups=acme.cert-manager.io,resources=orders,verbs=get;list;watch
+// +kubebuilder:rbac:groups=cert-manager.io,resources=signers,verbs=approve,resourceNames=issuers.cert-manager.io/*;clusterissuers.cert-manager.io/*
+
+// privateKeyIndex finds the unfinished CertificateRequests that name a Secret with
+// their own key, which SelfSigned waits for.
+const privateKeyIndex = "chancery.dev/private-key-secret"
+
+// certificateRequests adapts CertificateRequests.
+type certificateRequests struct {
+	*Deps
+
+	events record.EventRecorder
+}
+
+// SetupCertificateRequests adds the reconciler of CertificateRequests.
+// secretMetadata watches the metadata of all Secrets.
+func SetupCertificateRequests(ctx context.Context, d *Deps, secretMetadata cache.Cache) error {
+	kind := &certificateRequests{Deps: d, events: d.Events("cert-manager-certificaterequests-issuer")}
+	r := &requests{Deps: d, kind: kind}
+	indexer := d.Manager.GetFieldIndexer()
+	if err := indexer.IndexField(ctx, &certmanagerv1.CertificateRequest{}, issuerIndex, pendingIssuerOf); err != nil {
+		return err
+	}
+	if err := indexer.IndexField(ctx, &certmanagerv1.CertificateRequest{}, privateKeyIndex, privateKeyOf); err != nil {
+		return err
+	}
+	if err := d.observed(ctx, &certmanagerv1.CertificateRequest{}); err != nil {
+		return err
+	}
+	onIssuer := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+		return r.waiting(ctx, &certmanagerv1.CertificateRequestList{}, o)
+	})
+	return ctrl.NewControllerManagedBy(d.Manager).Named("certificaterequests").
+		For(&certmanagerv1.CertificateRequest{}).
+		Owns(&acmev1.Order{}).
+		Watches(&certmanagerv1.Issuer{}, onIssuer).
+		Watches(&certmanagerv1.ClusterIssuer{}, onIssuer).
+		WatchesRawSource(secretSource(secretMetadata, func(ctx context.Context, secret client.Object) []reconcile.Request {
+			return kind.withKey(ctx, secret)
+		})).
+		WithOptions(r.options(5*time.Second, 5*time.Minute)).
+		Complete(r)
+}
+
+// withKey lists the unfinished requests whose own key is in a Secret.
+func (k *certificateRequests) withKey(ctx context.Context, secret client.Object) []reconcile.Request {
+	list := &certmanagerv1.CertificateRequestList{}
+	err := k.Manager.GetCache().List(ctx, list, client.InNamespace(secret.GetNamespace()),
+		client.MatchingFields{privateKeyIndex: secret.GetName()}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil // only before the caches have synced, and then every request is looked at anyway
+	}
+	return requestsOf(list)
+}
+
+func pendingIssuerOf(obj client.Object) []string {
+	cr, ok := obj.(*certmanagerv1.CertificateRequest)
+	if !ok || finished(cr) {
+		return nil
+	}
+	return []string{issuerKeyOf(cr.Spec.IssuerRef, cr.Namespace)}
+}
+
+func privateKeyOf(obj client.Object) []string {
+	cr, ok := obj.(*certmanagerv1.CertificateRequest)
+	if !ok || finished(cr) {
+		return nil
+	}
+	if name := cr.Annotations[certmanagerv1.PrivateKeySecretNameAnnotation]; name != "" {
+		return []string{name}
+	}
+	return nil
+}
+
+func finished(cr *certmanagerv1.CertificateRequest) bool {
+	switch readyReasonOf(cr) {
+	case certmanagerv1.CertificateRequestReasonIssued, certmanagerv1.CertificateRequestReasonFailed, certmanagerv1.CertificateRequestReasonDenied:
+		return true
+	default:
+		return false
+	}
+}
+
+func readyReasonOf(cr *certmanagerv1.CertificateRequest) string {
+	if c := certmanagerv1.FindCertificateRequestCondition(cr.Status.Conditions, certmanagerv1.CertificateRequestConditionReady); c != nil {
+		return c.Reason
+	}
+	return ""
+}
+
+func (k *certificateRequests) observe(ctx context.Context, key client.ObjectKey) (*observation, error) {
+	cr := &certmanagerv1.CertificateRequest{}
+	if err := k.Client.Get(ctx, key, cr); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	has := func(t certmanagerv1.CertificateRequestConditionType) bool {
+		return certmanagerv1.HasCertificateRequestCondition(cr.Status.Conditions, t, cmmeta.ConditionTrue)
+	}
+	ready := readyReasonOf(cr)
+	o := &observation{object: cr, ref: cr.Spec.IssuerRef, namespace: cr.Namespace}
+	o.state = request.State{
+		Form:       request.FormCertificateRequest,
+		Approver:   k.Settings.Approvers[request.FormCertificateRequest],
+		Deleted:    cr.DeletionTimestamp != nil,
+		Approved:   has(certmanagerv1.CertificateRequestConditionApproved),
+		Denied:     has(certmanagerv1.CertificateRequestConditionDenied),
+		DeniedSaid: ready == certmanagerv1.CertificateRequestReasonDenied,
+		Invalid:    has(certmanagerv1.CertificateRequestConditionInvalidRequest),
+		Failed:     ready == certmanagerv1.CertificateRequestReasonFailed,
+		Issued:     ready == certmanagerv1.CertificateRequestReasonIssued || len(cr.Status.Certificate) > 0,
+		WantsCA:    cr.Spec.IsCA,
+	}
+	var asked time.Duration
+	if cr.Spec.Duration != nil {
+		asked = cr.Spec.Duration.Duration
+	}
+	o.sign = signer.Request{
+		Source: cr, SourceKind: certmanagerv1.CertificateRequestKind, ResourceNamespace: cr.Namespace,
+		CSR: cr.Spec.Request, Duration: durationOr(asked), IsCA: cr.Spec.IsCA, Usages: cr.Spec.Usages,
+		PrivateKeySecretName: cr.Annotations[certmanagerv1.PrivateKeySecretNameAnnotation],
+	}
+	if len(o.sign.Usages) == 0 {
+		o.sign.Usages = certmanagerv1.DefaultKeyUsages()
+	}
+	return o, nil
+}
+
+// authorize is not asked for: who may create a CertificateRequest may have it signed.
+func (k *certificateRequests) authorize(context.Context, *observation) (bool, error) {
+	return true, nil
+}
+
+func (k *certificateRequests) record(ctx context.Context, o *observation, v verdict) error {
+	old := o.object.(*certmanagerv1.CertificateRequest) //nolint:forcetypeassert // observe made it
+	cr := old.DeepCopy()
+	now := k.Now()
+	if v.approve {
+		certmanagerv1.SetCertificateRequestCondition(cr, certmanagerv1.CertificateRequestCondition{
+			Type: certmanagerv1.CertificateRequestConditionApproved, Status: cmmeta.ConditionTrue,
+			Reason: certmanagerv1.CertificateRequestReasonApproved, Message: "Certificate request has been approved by cert-manager.io",
+		}, now)
+	}
+	event := describeVerdict(cr, v, now)
+	if equality.Semantic.DeepEqual(old.Status, cr.Status) {
+		return nil
+	}
+	if err := k.writeStatus(ctx, old, cr); err != nil {
+		return err
+	}
+	if event != nil {
+		emit(k.events, cr, event.warning, event.reason, event.message)
+	}
+	return nil
+}
+
+type requestEvent struct {
+	warning         bool
+	reason, message string
+}
+
+// describeVerdict sets the condition Ready and what belongs to it (spec §3.3), and
+// returns the event to emit, if any.
+func describeVerdict(cr *certmanagerv1.CertificateRequest, v verdict, now time.Time) *requestEvent {
+	ready := certmanagerv1.CertificateRequestCondition{Type: certmanagerv1.CertificateRequestConditionReady, Status: cmmeta.ConditionFalse, Message: v.message}
+	var event *requestEvent
+	switch {
+	case v.result != nil:
+		if err := checkIssued(v.result.Bundle); err != nil {
+			v.result, v.step, v.reason, v.message = nil, request.StepFail, certmanagerv1.CertificateRequestEventDecodeError, err.Error()
+			return describeVerdict(cr, v, now)
+		}
+		cr.Status.Certificate, cr.Status.CA = v.result.Bundle.Chain, v.result.Bundle.CA
+		ready.Status, ready.Reason = cmmeta.ConditionTrue, certmanagerv1.CertificateRequestReasonIssued
+		ready.Message = "Certificate fetched from issuer successfully"
+		event = &requestEvent{false, certmanagerv1.CertificateRequestEventIssued, ready.Message}
+		if v.result.Warning != "" {
+			event = &requestEvent{true, v.result.WarningReason, v.result.Warning}
+		}
+	case v.step == request.StepFail:
+		ready.Reason = certmanagerv1.CertificateRequestReasonFailed
+		event = &requestEvent{true, v.reason, v.message}
+	case v.step == request.StepDeny:
+		ready.Reason = certmanagerv1.CertificateRequestReasonDenied
+	case v.step == request.StepWait && v.reason != "" && v.reason != request.ReasonWaitingForApproval:
+		ready.Reason = certmanagerv1.CertificateRequestReasonPending
+	default:
+		return nil
+	}
+	if v.result == nil && v.step != request.StepWait && cr.Status.FailureTime == nil {
+		cr.Status.FailureTime = &metav1.Time{Time: now}
+	}
+	certmanagerv1.SetCertificateRequestCondition(cr, ready, now)
+	return event
+}
+
+// checkIssued refuses what is no certificate at all.
+func checkIssued(b signer.Bundle) error {
+	_, err := pki.DecodeChain(bytes.TrimSpace(b.Chain))
+	return err
+}
+
+// requestsOf names every object of a list.
+func requestsOf(list client.ObjectList) []reconcile.Request {
+	items, err := meta.ExtractList(list)
+	if err != nil {
+		return nil
+	}
+	out := make([]reconcile.Request, 0, len(items))
+	for _, item := range items {
+		if o, ok := item.(client.Object); ok {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+		}
+	}
+	return out
+}

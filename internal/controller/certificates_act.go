@@ -1,0 +1,255 @@
+package controller
+
+import (
+	"context"
+	"crypto"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/lifecycle"
+	"chancery.dev/internal/pki"
+)
+
+// act carries out one Action, in the order that Action promises.
+func (r *certificates) act(ctx context.Context, crt *certmanagerv1.Certificate, state lifecycle.State, a lifecycle.Action) error {
+	if err := r.step(ctx, crt, state, a); err != nil {
+		return err
+	}
+	if a.Status != nil {
+		changed := crt.DeepCopy()
+		changed.Status = *a.Status
+		if err := r.writeStatus(ctx, crt, changed); err != nil {
+			return err
+		}
+	}
+	if a.Step == lifecycle.StepStore {
+		if err := r.deleteSecrets(ctx, crt, a.Names); err != nil {
+			return err
+		}
+	}
+	if a.Event != nil {
+		emit(r.events, crt, a.Event.Warning, a.Event.Reason, a.Event.Message)
+	}
+	return nil
+}
+
+func (r *certificates) step(ctx context.Context, crt *certmanagerv1.Certificate, state lifecycle.State, a lifecycle.Action) error {
+	switch a.Step {
+	case lifecycle.StepRest:
+		return nil
+	case lifecycle.StepDeleteKeys:
+		return r.deleteSecrets(ctx, crt, a.Names)
+	case lifecycle.StepCreateKey:
+		return r.createKey(ctx, crt, a)
+	case lifecycle.StepDeleteRequests:
+		return r.deleteRequests(ctx, state.Requests, a.Names)
+	case lifecycle.StepCreateRequest:
+		return r.createRequest(ctx, crt, a)
+	case lifecycle.StepStore:
+		return r.store(ctx, crt, a)
+	default:
+		return fmt.Errorf("lifecycle asked for %s, which the controller does not know: please report this as a bug", a.Step)
+	}
+}
+
+// createKey makes the next-private-key Secret (spec §2.2). One that is there
+// already was made by a pass that was cut short.
+func (r *certificates) createKey(ctx context.Context, crt *certmanagerv1.Certificate, a lifecycle.Action) error {
+	key, err := r.newKey(ctx, crt, a)
+	if err != nil {
+		return err
+	}
+	text, err := pki.EncodePKCS8(key)
+	if err != nil {
+		return err
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: crt.Namespace, Name: a.Name,
+			Labels:          map[string]string{certmanagerv1.NextPrivateKeyLabel: certmanagerv1.LabelTrue, certmanagerv1.ManagedSecretLabel: certmanagerv1.LabelTrue},
+			OwnerReferences: []metav1.OwnerReference{lifecycle.OwnedBy(crt)},
+		},
+		Type: corev1.SecretTypeOpaque,
+		Data: map[string][]byte{cmmeta.TLSPrivateKeyKey: text},
+	}
+	err = r.Client.Create(ctx, secret)
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	found := &corev1.Secret{}
+	if err := r.Client.Live(ctx, r.Manager.GetAPIReader(), client.ObjectKeyFromObject(secret), found); err != nil {
+		return err
+	}
+	if !metav1.IsControlledBy(found, crt) {
+		return fmt.Errorf("secret %s/%s is in the way of the next private key: delete it", found.Namespace, found.Name)
+	}
+	return nil
+}
+
+func (r *certificates) newKey(ctx context.Context, crt *certmanagerv1.Certificate, a lifecycle.Action) (crypto.Signer, error) {
+	if !a.ReuseKey {
+		return pki.GenerateKey(lifecycle.KeySpecOf(&crt.Spec))
+	}
+	return r.readKey(ctx, crt.Namespace, crt.Spec.SecretName)
+}
+
+func (r *certificates) readKey(ctx context.Context, namespace, name string) (crypto.Signer, error) {
+	secret, err := r.Secrets.Secret(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	return pki.DecodePrivateKey(secret.Data[cmmeta.TLSPrivateKeyKey])
+}
+
+func (r *certificates) createRequest(ctx context.Context, crt *certmanagerv1.Certificate, a lifecycle.Action) error {
+	key, err := r.readKey(ctx, crt.Namespace, a.Key)
+	if err != nil {
+		return err
+	}
+	request, err := lifecycle.NewRequest(crt, a, key, r.Settings.CopiedAnnotations)
+	if err != nil {
+		return r.cannotRequest(ctx, crt, err)
+	}
+	err = r.Client.Create(ctx, request)
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsAlreadyExists(err):
+		// Ours, made by a pass that was cut short, or somebody else's: look, and decide anew.
+		found := &certmanagerv1.CertificateRequest{}
+		if err := r.Client.Live(ctx, r.Manager.GetAPIReader(), client.ObjectKeyFromObject(request), found); err != nil {
+			return err
+		}
+		if metav1.IsControlledBy(found, crt) {
+			return nil
+		}
+		err = fmt.Errorf("CertificateRequest %q exists and belongs to somebody else: delete it", request.Name)
+	}
+	emit(r.events, crt, true, certmanagerv1.CertificateEventRequestFailed, "Failed to create CertificateRequest: "+err.Error())
+	return err
+}
+
+// cannotRequest says that no request can be made for this spec. Only a change of
+// the spec helps, which is an event; the reason stands on the condition.
+func (r *certificates) cannotRequest(ctx context.Context, crt *certmanagerv1.Certificate, cause error) error {
+	message := "No certificate request can be made for this spec: " + cause.Error()
+	status := lifecycle.Refuse(crt, message, r.Now())
+	if status == nil {
+		return fault.Terminal(certmanagerv1.CertificateEventRequestFailed, "%w", cause)
+	}
+	changed := crt.DeepCopy()
+	changed.Status = *status
+	if err := r.writeStatus(ctx, crt, changed); err != nil {
+		return err
+	}
+	emit(r.events, crt, true, certmanagerv1.CertificateEventRequestFailed, message)
+	return fault.Terminal(certmanagerv1.CertificateEventRequestFailed, "%w", cause)
+}
+
+// store applies the target Secret (spec §2.4): everything we manage at once, so
+// that whatever is left out disappears, and nothing of anybody else's.
+func (r *certificates) store(ctx context.Context, crt *certmanagerv1.Certificate, a lifecycle.Action) error {
+	key, err := r.readKey(ctx, crt.Namespace, a.Key)
+	if err != nil {
+		return err
+	}
+	data, err := lifecycle.TargetData(crt, a.Request, key)
+	if err != nil {
+		return err
+	}
+	leaf, err := lifecycle.LeafOf(a.Request.Status.Certificate)
+	if err != nil {
+		return err
+	}
+	secret := &corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: crt.Namespace, Name: crt.Spec.SecretName},
+		Type:       corev1.SecretTypeTLS,
+		Data:       data,
+	}
+	secret.Labels, secret.Annotations = lifecycle.TargetMetadata(crt, a.Request.Spec.IssuerRef, leaf)
+	if r.Settings.EnableCertificateOwnerRef {
+		secret.OwnerReferences = []metav1.OwnerReference{lifecycle.OwnedBy(crt)}
+	}
+	if existing, err := r.Secrets.Secret(ctx, crt.Namespace, crt.Spec.SecretName); err == nil {
+		secret.Type = existing.Type // it cannot be changed
+	}
+	//nolint:staticcheck // an apply configuration says the same in three times the code
+	return r.Client.Patch(ctx, secret, client.Apply, client.ForceOwnership, client.FieldOwner(FieldManager))
+}
+
+func (r *certificates) deleteSecrets(ctx context.Context, crt *certmanagerv1.Certificate, names []string) error {
+	for _, name := range names {
+		secret, err := r.Secrets.Secret(ctx, crt.Namespace, name)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.Client.Delete(ctx, secret); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *certificates) deleteRequests(ctx context.Context, requests []lifecycle.RequestFacts, names []string) error {
+	for _, request := range requests {
+		for _, name := range names {
+			if request.Name != name {
+				continue
+			}
+			if err := r.Client.Delete(ctx, request.CertificateRequest); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// requestMemo keeps the decoded requests of Certificates: a request's spec never
+// changes, so each is decoded once.
+type requestMemo struct {
+	mu      sync.Mutex
+	decoded map[types.UID]map[types.UID]lifecycle.RequestFacts
+}
+
+func newRequestMemo() *requestMemo {
+	return &requestMemo{decoded: map[types.UID]map[types.UID]lifecycle.RequestFacts{}}
+}
+
+func (m *requestMemo) factsOf(owner types.UID, request *certmanagerv1.CertificateRequest) lifecycle.RequestFacts {
+	m.mu.Lock()
+	known, ok := m.decoded[owner][request.UID]
+	m.mu.Unlock()
+	if !ok {
+		return lifecycle.RequestFactsOf(request)
+	}
+	known.CertificateRequest = request
+	return known
+}
+
+// keep remembers exactly these requests of a Certificate.
+func (m *requestMemo) keep(owner types.UID, requests []lifecycle.RequestFacts) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(requests) == 0 {
+		delete(m.decoded, owner)
+		return
+	}
+	kept := map[types.UID]lifecycle.RequestFacts{}
+	for _, r := range requests {
+		kept[r.UID] = lifecycle.RequestFacts{CSR: r.CSR, Error: r.Error}
+	}
+	m.decoded[owner] = kept
+}

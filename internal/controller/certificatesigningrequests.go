@@ -1,0 +1,286 @@
+package controller
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/request"
+	"chancery.dev/internal/signer"
+)
+
+// +kubebuilder:rbac:groups=certificates.k8s.io,resources=certificatesigningrequests,verbs=get;list;watch
+// +kubebuilder:rbac:groups=certificates.k8s.io,resources=certificatesigningrequests/status,verbs=patch
+// +kubebuilder:rbac:groups=certificates.k8s.io,resources=certificatesigningrequests/approval,verbs=update
+// +kubebuilder:rbac:groups=certificates.k8s.io,resources=signers,verbs=sign;approve,resourceNames=cert-manager.io/*;issuers.cert-manager.io/*;clusterissuers.cert-manager.io/*
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+
+// signingRequestKind names the kind for Signers.
+const signingRequestKind = "CertificateSigningRequest"
+
+// signingRequests adapts CertificateSigningRequests.
+type signingRequests struct {
+	*Deps
+
+	events record.EventRecorder
+	said   lastSaid
+}
+
+// ServesSigningRequests reports whether the cluster has certificates.k8s.io/v1.
+func ServesSigningRequests(m ctrl.Manager) (bool, error) {
+	_, err := m.GetRESTMapper().RESTMapping(certificatesv1.SchemeGroupVersion.WithKind(signingRequestKind).GroupKind(), "v1")
+	if isNoMatch(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// SetupCertificateSigningRequests adds the reconciler of
+// CertificateSigningRequests. secretMetadata watches the metadata of all Secrets.
+func SetupCertificateSigningRequests(ctx context.Context, d *Deps, secretMetadata cache.Cache) error {
+	kind := &signingRequests{Deps: d, events: d.Events("cert-manager-certificatesigningrequests-issuer"), said: lastSaid{said: map[types.UID]string{}}}
+	r := &requests{Deps: d, kind: kind}
+	csr := &certificatesv1.CertificateSigningRequest{}
+	indexer := d.Manager.GetFieldIndexer()
+	if err := indexer.IndexField(ctx, csr, issuerIndex, signingIssuerOf); err != nil {
+		return err
+	}
+	if err := indexer.IndexField(ctx, csr, privateKeyIndex, signingKeyOf); err != nil {
+		return err
+	}
+	if err := d.observed(ctx, csr); err != nil {
+		return err
+	}
+	onIssuer := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+		return r.waiting(ctx, &certificatesv1.CertificateSigningRequestList{}, o)
+	})
+	return ctrl.NewControllerManagedBy(d.Manager).Named("certificatesigningrequests").
+		For(csr, builder.WithPredicates(predicate.NewPredicateFuncs(kind.inScope))).
+		Owns(&acmev1.Order{}).
+		Watches(&certmanagerv1.Issuer{}, onIssuer).
+		Watches(&certmanagerv1.ClusterIssuer{}, onIssuer).
+		WatchesRawSource(secretSource(secretMetadata, kind.withKey)).
+		WithOptions(r.options(5*time.Second, 5*time.Minute)).
+		Complete(r)
+}
+
+// inScope keeps out foreign signers, and issuers of other scopes.
+func (k *signingRequests) inScope(obj client.Object) bool {
+	csr, ok := obj.(*certificatesv1.CertificateSigningRequest)
+	if !ok {
+		return false
+	}
+	s, ok := request.ParseSignerName(csr.Spec.SignerName)
+	if !ok {
+		return false
+	}
+	if s.Form == request.FormCSRIssuer {
+		return len(k.Scope.Namespaces) == 0 || slices.Contains(k.Scope.Namespaces, s.Namespace)
+	}
+	return k.Scope.Holds(s.Name)
+}
+
+func (k *signingRequests) withKey(ctx context.Context, secret client.Object) []reconcile.Request {
+	list := &certificatesv1.CertificateSigningRequestList{}
+	err := k.Manager.GetCache().List(ctx, list, client.MatchingFields{privateKeyIndex: secret.GetName()}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil // only before the caches have synced, and then every request is looked at anyway
+	}
+	return requestsOf(list)
+}
+
+func signingIssuerOf(obj client.Object) []string {
+	csr, ok := obj.(*certificatesv1.CertificateSigningRequest)
+	if !ok || len(csr.Status.Certificate) > 0 {
+		return nil
+	}
+	s, ok := request.ParseSignerName(csr.Spec.SignerName)
+	if !ok {
+		return nil
+	}
+	return []string{issuerKey(s.Namespace, s.Name)}
+}
+
+func signingKeyOf(obj client.Object) []string {
+	csr, ok := obj.(*certificatesv1.CertificateSigningRequest)
+	if !ok || len(csr.Status.Certificate) > 0 {
+		return nil
+	}
+	if name := request.CSRAnnotationsOf(csr.Annotations).PrivateKeySecretName; name != "" {
+		return []string{name}
+	}
+	return nil
+}
+
+func (k *signingRequests) observe(ctx context.Context, key client.ObjectKey) (*observation, error) {
+	csr := &certificatesv1.CertificateSigningRequest{}
+	if err := k.Client.Get(ctx, key, csr); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	named, ok := request.ParseSignerName(csr.Spec.SignerName)
+	if !ok || !k.inScope(csr) {
+		return nil, nil //nolint:nilnil // not ours
+	}
+	asked := request.CSRAnnotationsOf(csr.Annotations)
+	duration, problem := asked.Duration(csr.Spec.ExpirationSeconds)
+	usages := usagesOf(csr.Spec.Usages)
+	o := &observation{object: csr, ref: named.Reference(), namespace: named.Namespace}
+	o.state = request.State{
+		Form:     named.Form,
+		Approver: k.Settings.Approvers[named.Form],
+		Deleted:  csr.DeletionTimestamp != nil,
+		Approved: hasSigningCondition(csr, certificatesv1.CertificateApproved),
+		Denied:   hasSigningCondition(csr, certificatesv1.CertificateDenied),
+		Failed:   hasSigningCondition(csr, certificatesv1.CertificateFailed),
+		Issued:   len(csr.Status.Certificate) > 0,
+		WantsCA:  asked.IsCA || slices.Contains(usages, certmanagerv1.UsageCertSign),
+		Problem:  problem,
+	}
+	namespace := named.Namespace
+	if namespace == "" {
+		namespace = k.Settings.ClusterResourceNamespace
+	}
+	o.sign = signer.Request{
+		Source: csr, SourceKind: signingRequestKind, ResourceNamespace: namespace,
+		CSR: csr.Spec.Request, Duration: durationOr(duration), IsCA: asked.IsCA, Usages: usages,
+		PrivateKeySecretName: asked.PrivateKeySecretName,
+	}
+	return o, nil
+}
+
+func usagesOf(in []certificatesv1.KeyUsage) []certmanagerv1.KeyUsage {
+	if len(in) == 0 {
+		return certmanagerv1.DefaultKeyUsages()
+	}
+	out := make([]certmanagerv1.KeyUsage, 0, len(in))
+	for _, u := range in {
+		out = append(out, certmanagerv1.KeyUsage(u))
+	}
+	return out
+}
+
+func hasSigningCondition(csr *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestConditionType) bool {
+	return slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
+		return c.Type == t && c.Status != corev1.ConditionFalse
+	})
+}
+
+// authorize asks the API server whether the requester has the verb reference on
+// the signer, by its name or by all (spec §4.2).
+func (k *signingRequests) authorize(ctx context.Context, o *observation) (bool, error) {
+	csr := o.object.(*certificatesv1.CertificateSigningRequest) //nolint:forcetypeassert // observe made it
+	extra := map[string]authorizationv1.ExtraValue{}
+	for key, value := range csr.Spec.Extra {
+		extra[key] = authorizationv1.ExtraValue(value)
+	}
+	for _, name := range []string{o.ref.Name, "*"} {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: csr.Spec.Username, Groups: csr.Spec.Groups, UID: csr.Spec.UID, Extra: extra,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Group: certmanagerv1.GroupName, Resource: "signers", Verb: "reference", Namespace: o.namespace, Name: name, Version: "*",
+			},
+		}}
+		if err := k.Manager.GetClient().Create(ctx, review); err != nil {
+			return false, err
+		}
+		if review.Status.Allowed {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (k *signingRequests) record(ctx context.Context, o *observation, v verdict) error {
+	csr := o.object.(*certificatesv1.CertificateSigningRequest) //nolint:forcetypeassert // observe made it
+	if v.approve {
+		approved := csr.DeepCopy()
+		approved.Status.Conditions = append(approved.Status.Conditions, k.condition(certificatesv1.CertificateApproved,
+			certmanagerv1.CertificateRequestReasonApproved, "Certificate request has been approved by cert-manager.io"))
+		if err := k.Client.UpdateSubResource(ctx, "approval", approved); err != nil {
+			return err
+		}
+		csr = approved
+	}
+	changed := csr.DeepCopy()
+	switch {
+	case v.result != nil:
+		if err := checkIssued(v.result.Bundle); err != nil {
+			return k.fail(ctx, csr, certmanagerv1.CertificateRequestEventDecodeError, err.Error())
+		}
+		changed.Status.Certificate = v.result.Bundle.Chain
+		if err := k.writeStatus(ctx, csr, changed); err != nil {
+			return err
+		}
+		k.said.forget(csr.UID)
+		emit(k.events, csr, false, certmanagerv1.CertificateRequestEventIssued, "Certificate fetched from issuer successfully")
+		if v.result.Warning != "" {
+			emit(k.events, csr, true, v.result.WarningReason, v.result.Warning)
+		}
+		return nil
+	case v.step == request.StepFail:
+		return k.fail(ctx, csr, v.reason, v.message)
+	case v.reason != "" && v.reason != request.ReasonWaitingForApproval && k.said.news(csr.UID, v.reason+v.message):
+		// A wait has no condition on this kind: an event says it, once.
+		emit(k.events, csr, !strings.HasPrefix(v.reason, "Order"), v.reason, v.message)
+	}
+	return nil
+}
+
+func (k *signingRequests) fail(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, reason, message string) error {
+	changed := csr.DeepCopy()
+	changed.Status.Conditions = append(changed.Status.Conditions, k.condition(certificatesv1.CertificateFailed, reason, message))
+	if err := k.writeStatus(ctx, csr, changed); err != nil {
+		return err
+	}
+	k.said.forget(csr.UID)
+	emit(k.events, csr, true, reason, message)
+	return nil
+}
+
+func (k *signingRequests) condition(t certificatesv1.RequestConditionType, reason, message string) certificatesv1.CertificateSigningRequestCondition {
+	now := metav1.NewTime(k.Now())
+	return certificatesv1.CertificateSigningRequestCondition{
+		Type: t, Status: corev1.ConditionTrue, Reason: reason, Message: message, LastUpdateTime: now, LastTransitionTime: now,
+	}
+}
+
+// lastSaid remembers what was last said about an object, so that it is not said
+// again at every look.
+type lastSaid struct {
+	mu   sync.Mutex
+	said map[types.UID]string
+}
+
+func (l *lastSaid) news(uid types.UID, text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.said[uid] == text {
+		return false
+	}
+	l.said[uid] = text
+	return true
+}
+
+func (l *lastSaid) forget(uid types.UID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.said, uid)
+}

@@ -1,0 +1,161 @@
+// Package controller holds the reconcilers: one file for each kind.
+//
+// A reconciler observes through the watch cache, has a pure package decide, does
+// the one thing that was decided and applies one status. It never imports an
+// adapter: signers and solvers come in through their ports, and internal/app
+// wires them. Nothing here leaves the cluster on a worker: such calls go through
+// internal/flight.
+package controller
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/lifecycle"
+	"chancery.dev/internal/overlay"
+	"chancery.dev/internal/request"
+	"chancery.dev/internal/signer"
+)
+
+// FieldManager is the name under which target Secrets are applied (spec §2.4), so
+// that a Secret changes hands between cert-manager and us without a trace.
+const FieldManager = "cert-manager-certificates-issuing"
+
+// Deps is what every reconciler is given.
+type Deps struct {
+	// Manager runs the reconcilers.
+	Manager ctrl.Manager
+	// Client reads from the cache, own writes included.
+	Client *overlay.Client
+	// Secrets reads Secrets.
+	Secrets *Secrets
+	// Scope says which objects are ours.
+	Scope Scope
+	// Now is the clock.
+	Now func() time.Time
+	// Events emits events on behalf of a component.
+	Events func(component string) record.EventRecorder
+	// Signers by type of issuer; a type that is missing is not managed.
+	Signers map[signer.Type]signer.Signer
+	// Settings are the user's.
+	Settings Settings
+}
+
+// Settings are what a user can set.
+type Settings struct {
+	// ClusterResourceNamespace holds the Secrets of ClusterIssuers, and the Orders of
+	// CertificateSigningRequests for them.
+	ClusterResourceNamespace string
+	// Workers is how many objects of a kind are reconciled at once.
+	Workers int
+	// Backoff bounds the wait after a failed issuance.
+	Backoff lifecycle.Backoff
+	// CopiedAnnotations chooses what CertificateRequests inherit from Certificates.
+	CopiedAnnotations lifecycle.AnnotationFilter
+	// Approvers says, by form, who approves requests.
+	Approvers map[request.Form]request.Approver
+	// EnableCertificateOwnerRef has target Secrets owned by their Certificate.
+	EnableCertificateOwnerRef bool
+}
+
+// Scope says which objects a controller cares for: tests run side by side with
+// it, and replicas will share the work by it.
+type Scope struct {
+	// Namespaces to watch; none means all.
+	Namespaces []string
+	// ClusterObject says whether a cluster-scoped issuer, by name, is ours; nil means all are.
+	ClusterObject func(name string) bool
+}
+
+// Holds reports whether the issuer of that name, cluster-scoped, is in scope.
+func (s Scope) Holds(clusterObject string) bool {
+	return s.ClusterObject == nil || s.ClusterObject(clusterObject)
+}
+
+// CacheNamespaces returns the scope in the form that a cache is configured with.
+func (s Scope) CacheNamespaces() map[string]cache.Config {
+	if len(s.Namespaces) == 0 {
+		return nil
+	}
+	out := map[string]cache.Config{}
+	for _, ns := range s.Namespaces {
+		out[ns] = cache.Config{}
+	}
+	return out
+}
+
+// settle interprets the error of a pass, the only place that does: a Fault says
+// itself what is next, any other error is retried with back-off by the queue.
+func settle(err error) (reconcile.Result, error) {
+	f := fault.Of(err)
+	switch {
+	case err == nil:
+		return reconcile.Result{}, nil
+	case f == nil:
+		return reconcile.Result{}, err
+	case f.Kind == fault.KindAfter:
+		return reconcile.Result{RequeueAfter: max(f.Delay, time.Millisecond)}, nil
+	default:
+		return reconcile.Result{}, nil
+	}
+}
+
+// wake returns the result that reconciles again at that time; never, if it is zero.
+func (d *Deps) wake(at time.Time) reconcile.Result {
+	if at.IsZero() {
+		return reconcile.Result{}
+	}
+	return reconcile.Result{RequeueAfter: max(at.Sub(d.Now()), time.Millisecond)}
+}
+
+// options are those of every controller: back-off between first and most.
+func (d *Deps) options(first, most time.Duration) controller.Options {
+	skip := true // several managers run in one process in tests
+	return controller.Options{
+		MaxConcurrentReconciles: max(d.Settings.Workers, 1),
+		SkipNameValidation:      &skip,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](first, most),
+	}
+}
+
+// observed is a pass that one watch sees before everybody else: it tells the
+// overlay what the cache knows now.
+func (d *Deps) observed(ctx context.Context, kinds ...client.Object) error {
+	for _, kind := range kinds {
+		informer, err := d.Manager.GetCache().GetInformer(ctx, kind)
+		if err != nil {
+			return err
+		}
+		if _, err := informer.AddEventHandler(observer{d.Client}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeStatus writes the status of changed, which is a copy of old with another
+// status, and nothing if they are the same. Lists are replaced as a whole, so the
+// write is refused if somebody else has written meanwhile.
+func (d *Deps) writeStatus(ctx context.Context, old, changed client.Object) error {
+	return d.Client.PatchStatus(ctx, changed, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}))
+}
+
+// emit records an event.
+func emit(recorder record.EventRecorder, obj runtime.Object, warning bool, reason, message string) {
+	kind := corev1.EventTypeNormal
+	if warning {
+		kind = corev1.EventTypeWarning
+	}
+	recorder.Event(obj, kind, reason, message)
+}

@@ -1,0 +1,228 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/pki"
+)
+
+// duplicateRecheck is how often a Certificate whose Secret belongs to another one
+// looks again (spec §2.1, 2).
+const duplicateRecheck = 3 * time.Minute
+
+// Decide returns what the Certificate needs now.
+func Decide(s State, now time.Time) Action {
+	if s.Certificate.DeletionTimestamp != nil {
+		return Action{Step: StepRest}
+	}
+	d := &decision{State: s, now: now, crt: s.Certificate.DeepCopy()}
+	d.violation = d.assess()
+	action := d.next()
+	if !equality.Semantic.DeepEqual(d.crt.Status, s.Certificate.Status) {
+		action.Status = &d.crt.Status
+	}
+	return action
+}
+
+// decision is a State on the way to an Action: crt is a copy whose status becomes
+// what it should be.
+type decision struct {
+	State
+
+	now       time.Time
+	crt       *certmanagerv1.Certificate
+	violation *Violation
+}
+
+func (d *decision) next() Action {
+	issuing := d.issuing() != nil
+	if !issuing && d.SecretOwner != d.crt.Name {
+		return d.yieldSecret()
+	}
+	if !issuing {
+		if len(d.Keys) > 0 || d.crt.Status.NextPrivateKeySecretName != nil {
+			return d.dropKeys()
+		}
+		why := d.reissue()
+		if why == nil {
+			return d.rest()
+		}
+		if wait := d.backoff(); wait > 0 {
+			return Action{Step: StepRest, Wake: d.now.Add(wait)}
+		}
+		d.setIssuing(cmmeta.ConditionTrue, why.Reason, why.Message)
+	}
+	return d.issue()
+}
+
+// assess fills in what readiness says (spec §2.5) and returns what is wrong with
+// the Secret.
+func (d *decision) assess() *Violation {
+	wrong := inspect(&d.State)
+	d.describe()
+	unready := wrong
+	if unready == nil {
+		unready = expired(&d.State, d.now)
+	}
+	c := certmanagerv1.CertificateCondition{Type: certmanagerv1.CertificateConditionReady}
+	if unready == nil {
+		c.Status, c.Reason = cmmeta.ConditionTrue, certmanagerv1.CertificateReasonReady
+		c.Message = "Certificate is up to date and has not expired"
+	} else {
+		c.Status, c.Reason, c.Message = cmmeta.ConditionFalse, unready.Reason, unready.Message
+	}
+	certmanagerv1.SetCertificateCondition(d.crt, c, d.now)
+	return wrong
+}
+
+// describe copies the validity of the stored certificate into the status.
+func (d *decision) describe() {
+	status := &d.crt.Status
+	if d.Secret == nil || d.Secret.Leaf == nil {
+		status.NotBefore, status.NotAfter, status.RenewalTime, status.ACME = nil, nil, nil, nil
+		return
+	}
+	leaf := d.Secret.Leaf
+	status.NotBefore, status.NotAfter = at(leaf.NotBefore), at(leaf.NotAfter)
+	status.RenewalTime = nil
+	if due, ok := RenewalTime(&d.crt.Spec, leaf.NotBefore, leaf.NotAfter); ok {
+		status.RenewalTime = at(due)
+	}
+}
+
+func at(t time.Time) *metav1.Time {
+	m := metav1.NewTime(t)
+	return &m
+}
+
+// reissue returns why a new certificate is needed, or nil.
+func (d *decision) reissue() *Violation {
+	if d.violation != nil {
+		return d.violation
+	}
+	if due := d.crt.Status.RenewalTime; due != nil && !d.now.Before(due.Time) {
+		return violation(certmanagerv1.CertificateReasonRenewing,
+			"Renewing certificate as renewal was scheduled at %s", due.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// backoff returns how long a failed issuance still forbids another one. A request
+// that does not match the spec any more says that the user has changed something:
+// then there is no wait (spec §2.1, 4).
+func (d *decision) backoff() time.Duration {
+	failed := d.crt.Status.LastFailureTime
+	if failed == nil {
+		return 0
+	}
+	if r, ok := d.ofRevision(d.nextRevision()); ok {
+		if wrong, err := RequestViolations(&d.crt.Spec, r); err != nil || len(wrong) > 0 {
+			return 0
+		}
+	}
+	attempts := 1
+	if n := d.crt.Status.FailedIssuanceAttempts; n != nil && *n > 0 {
+		attempts = *n
+	}
+	return failed.Add(d.Backoff.After(attempts)).Sub(d.now)
+}
+
+// yieldSecret leaves the Secret to the Certificate that has the better claim.
+func (d *decision) yieldSecret() Action {
+	certmanagerv1.SetCertificateCondition(d.crt, certmanagerv1.CertificateCondition{
+		Type:   certmanagerv1.CertificateConditionReady,
+		Status: cmmeta.ConditionFalse,
+		Reason: certmanagerv1.CertificateReasonIncorrectCertificate,
+		Message: fmt.Sprintf("Secret %q belongs to Certificate %q, which has the same spec.secretName: give one of them another",
+			d.crt.Spec.SecretName, d.SecretOwner),
+	}, d.now)
+	return Action{Step: StepRest, Wake: d.now.Add(duplicateRecheck)}
+}
+
+func (d *decision) dropKeys() Action {
+	d.crt.Status.NextPrivateKeySecretName = nil
+	return Action{Step: StepDeleteKeys, Names: keyNames(d.Keys)}
+}
+
+// rest is a Certificate in order: requests beyond the history limit go, and it is
+// looked at again when it is due or expires.
+func (d *decision) rest() Action {
+	if old := d.surplusRequests(); len(old) > 0 {
+		return Action{Step: StepDeleteRequests, Names: old}
+	}
+	a := Action{Step: StepRest}
+	switch status := d.crt.Status; {
+	case status.RenewalTime != nil:
+		a.Wake = status.RenewalTime.Time
+	case status.NotAfter != nil && !d.now.After(status.NotAfter.Time):
+		a.Wake = status.NotAfter.Add(time.Second)
+	}
+	return a
+}
+
+// surplusRequests returns all but the newest requests that revisionHistoryLimit
+// keeps (spec §2.7).
+func (d *decision) surplusRequests() []string {
+	limit := certmanagerv1.DefaultRevisionHistoryLimit
+	if l := d.crt.Spec.RevisionHistoryLimit; l != nil {
+		limit = int(*l)
+	}
+	var numbered []RequestFacts
+	for _, r := range d.Requests {
+		if _, ok := r.revision(); ok {
+			numbered = append(numbered, r)
+		}
+	}
+	if len(numbered) <= limit {
+		return nil
+	}
+	slices.SortFunc(numbered, func(a, b RequestFacts) int {
+		x, _ := a.revision()
+		y, _ := b.revision()
+		return y - x
+	})
+	var names []string
+	for _, r := range numbered[limit:] {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+func (d *decision) issuing() *certmanagerv1.CertificateCondition {
+	c := certmanagerv1.FindCertificateCondition(d.crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing)
+	if c == nil || c.Status != cmmeta.ConditionTrue {
+		return nil
+	}
+	return c
+}
+
+func (d *decision) setIssuing(status cmmeta.ConditionStatus, reason, message string) {
+	certmanagerv1.SetCertificateCondition(d.crt, certmanagerv1.CertificateCondition{
+		Type: certmanagerv1.CertificateConditionIssuing, Status: status, Reason: reason, Message: message,
+	}, d.now)
+}
+
+func keyNames(keys []KeyFacts) []string {
+	names := make([]string, 0, len(keys))
+	for _, k := range keys {
+		names = append(names, k.Name)
+	}
+	return names
+}
+
+// keyProblem returns what of the spec a key does not match, or why it cannot be read.
+func keyProblem(spec *certmanagerv1.CertificateSpec, k KeyFacts) bool {
+	return k.Error != nil || len(KeySpecOf(spec).Violations(k.PublicKey)) > 0
+}
+
+// samePublicKey reports whether a request was made with a key.
+func samePublicKey(r RequestFacts, k KeyFacts) bool {
+	return r.CSR != nil && pki.PublicKeysEqual(r.CSR.PublicKey, k.PublicKey)
+}

@@ -1,0 +1,191 @@
+// Package lifecycle decides what a Certificate needs now: a key, a request, its
+// Secret stored, a renewal, patience.
+//
+// It is pure: State says what can be observed, Decide says what to do about it,
+// and Action is carried out by internal/controller, which then observes anew. A
+// Certificate's whole course is thus a walk through Decide that ends when the
+// Action asks for nothing but to be woken later. Nothing here reads a clock,
+// makes a key or writes an object.
+package lifecycle
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"time"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+)
+
+// State is what can be observed of a Certificate. Nothing in it is changed.
+type State struct {
+	// Certificate itself.
+	Certificate *certmanagerv1.Certificate
+	// Secret is what spec.secretName holds; nil if there is none.
+	Secret *SecretFacts
+	// Keys are the next-private-key Secrets that the Certificate owns.
+	Keys []KeyFacts
+	// Requests are the CertificateRequests that the Certificate owns.
+	Requests []RequestFacts
+	// SecretOwner is the name of the one Certificate, of all in the namespace with
+	// this secretName, that may use it (see SecretOwner).
+	SecretOwner string
+	// Backoff bounds the wait after a failed issuance.
+	Backoff Backoff
+}
+
+// Step is the one thing to do next. Later steps need earlier ones.
+type Step int
+
+// The steps, in the order in which an issuance takes them.
+const (
+	// StepRest asks for nothing but what Status, Event and Wake say.
+	StepRest Step = iota + 1
+	// StepDeleteKeys deletes the next-private-key Secrets named in Names.
+	StepDeleteKeys
+	// StepCreateKey makes a next-private-key Secret called Name: a new key, or with
+	// ReuseKey that of the target Secret.
+	StepCreateKey
+	// StepDeleteRequests deletes the CertificateRequests named in Names.
+	StepDeleteRequests
+	// StepCreateRequest makes the CertificateRequest called Name for Revision.
+	StepCreateRequest
+	// StepStore writes the certificate of Request and the next private key into the
+	// target Secret, as Revision.
+	StepStore
+)
+
+// String names the step.
+func (s Step) String() string {
+	switch s {
+	case StepRest:
+		return "rest"
+	case StepDeleteKeys:
+		return "delete keys"
+	case StepCreateKey:
+		return "create key"
+	case StepDeleteRequests:
+		return "delete requests"
+	case StepCreateRequest:
+		return "create request"
+	case StepStore:
+		return "store"
+	default:
+		return fmt.Sprintf("step(%d)", int(s))
+	}
+}
+
+// Event is an event to emit on the Certificate, once the Action is carried out.
+type Event struct {
+	// Warning tells Warning from Normal.
+	Warning bool
+	// Reason and Message as in spec appendix B.
+	Reason, Message string
+}
+
+// Action is what to do: first the Step; then, if Status is not nil, to write it;
+// then, after StepStore, to delete the Secrets named in Names; then to emit
+// Event. It is idempotent: what was cut short is decided again.
+type Action struct {
+	Step Step
+	// Name of the object to make.
+	Name string
+	// Names of the objects to delete.
+	Names []string
+	// ReuseKey has the key of the target Secret copied (rotationPolicy Never).
+	ReuseKey bool
+	// Revision that a request is made for, or that is stored.
+	Revision int
+	// Key is the next-private-key Secret to make a request for, or to store.
+	Key string
+	// Request is the issued request to store.
+	Request *certmanagerv1.CertificateRequest
+	// Status is the status to write; nil if it is that already.
+	Status *certmanagerv1.CertificateStatus
+	// Event to emit; nil for none.
+	Event *Event
+	// Wake is when to decide again without any event; zero for never.
+	Wake time.Time
+}
+
+// current returns the request that the stored certificate came from.
+func (s *State) current() (RequestFacts, bool) {
+	if s.Certificate.Status.Revision == nil {
+		return RequestFacts{}, false
+	}
+	return s.ofRevision(*s.Certificate.Status.Revision)
+}
+
+// nextRevision is the revision an issuance works towards.
+func (s *State) nextRevision() int {
+	if s.Certificate.Status.Revision == nil {
+		return 1
+	}
+	return *s.Certificate.Status.Revision + 1
+}
+
+func (s *State) ofRevision(n int) (RequestFacts, bool) {
+	for _, r := range s.Requests {
+		if got, ok := r.revision(); ok && got == n {
+			return r, true
+		}
+	}
+	return RequestFacts{}, false
+}
+
+func parseRevision(s string) (int, bool) {
+	n, err := strconv.Atoi(s)
+	return n, err == nil
+}
+
+// RequestName returns the name of the CertificateRequest for a revision of a
+// Certificate. Names that would grow too long are cut and told apart by a hash
+// (spec §2.3).
+func RequestName(certificate string, revision int) string {
+	const longest, cut = 233, 168
+	if len(certificate) > longest {
+		sum := sha256.Sum256([]byte(certificate))
+		certificate = certificate[:cut] + "-" + hex.EncodeToString(sum[:])
+	}
+	return fmt.Sprintf("%s-%d", certificate, revision)
+}
+
+// keyName returns the name for the next-private-key Secret of a revision. It is
+// the same whenever it is asked for, so that a key is found again, and not made
+// twice, by whoever is cut short between making it and saying so.
+func keyName(crt *certmanagerv1.Certificate, revision int) string {
+	const longest, digits = 240, 5
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", crt.UID, revision))
+	name := crt.Name
+	if len(name) > longest {
+		name = name[:longest]
+	}
+	return name + "-" + hex.EncodeToString(sum[:])[:digits]
+}
+
+// SecretOwner returns which of the Certificates that name the same Secret may use
+// it: the one that the Secret's certificate-name annotation names, else the
+// oldest, else the first by name (spec §2.1, 2).
+func SecretOwner(claims []*certmanagerv1.Certificate, secret *SecretFacts) string {
+	if secret != nil {
+		for _, c := range claims {
+			if c.Name == secret.Annotations[certmanagerv1.CertificateNameAnnotation] {
+				return c.Name
+			}
+		}
+	}
+	var oldest *certmanagerv1.Certificate
+	for _, c := range claims {
+		switch {
+		case oldest == nil || c.CreationTimestamp.Before(&oldest.CreationTimestamp):
+			oldest = c
+		case c.CreationTimestamp.Equal(&oldest.CreationTimestamp) && c.Name < oldest.Name:
+			oldest = c
+		}
+	}
+	if oldest == nil {
+		return ""
+	}
+	return oldest.Name
+}

@@ -1,0 +1,100 @@
+package request
+
+import (
+	"strings"
+	"time"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/fault"
+)
+
+// SignerName is what the signer name of a CertificateSigningRequest names.
+type SignerName struct {
+	// Form is one of the three forms for CertificateSigningRequests.
+	Form Form
+	// Namespace of an Issuer; empty for a ClusterIssuer.
+	Namespace string
+	// Name of the issuer.
+	Name string
+}
+
+// Reference returns the issuer that is named.
+func (s SignerName) Reference() cmmeta.IssuerReference {
+	ref := cmmeta.IssuerReference{Name: s.Name, Kind: cmmeta.ClusterIssuerKind, Group: certmanagerv1.GroupName}
+	if s.Form == FormCSRIssuer {
+		ref.Kind = cmmeta.DefaultIssuerKind
+	}
+	return ref
+}
+
+// ParseSignerName reads the signer name of a CertificateSigningRequest (mission
+// rule 8, spec §4.1); false if it is not ours. The namespace of an Issuer ends at
+// the first dot; without one it is empty, and the Issuer is not found.
+func ParseSignerName(signerName string) (SignerName, bool) {
+	domain, path, ok := strings.Cut(signerName, "/")
+	if !ok || path == "" {
+		return SignerName{}, false
+	}
+	switch domain {
+	case certmanagerv1.GroupName:
+		return SignerName{Form: FormCSR, Name: path}, true
+	case "clusterissuers." + certmanagerv1.GroupName:
+		return SignerName{Form: FormCSRClusterIssuer, Name: path}, true
+	case "issuers." + certmanagerv1.GroupName:
+		namespace, name, ok := strings.Cut(path, ".")
+		if !ok {
+			namespace, name = "", path
+		}
+		return SignerName{Form: FormCSRIssuer, Namespace: namespace, Name: name}, true
+	default:
+		return SignerName{}, false
+	}
+}
+
+// CSRAnnotations is what the annotations of a CertificateSigningRequest ask for
+// (spec §4.3).
+type CSRAnnotations struct {
+	// IsCA asks for a CA certificate.
+	IsCA bool
+	// PrivateKeySecretName names the Secret with the requester's own key.
+	PrivateKeySecretName string
+
+	duration string
+}
+
+// CSRAnnotationsOf reads the annotations; the experimental keys and those of
+// CertificateRequests mean the same.
+func CSRAnnotationsOf(annotations map[string]string) CSRAnnotations {
+	name := annotations[certmanagerv1.CSRPrivateKeyAnnotation]
+	if name == "" {
+		name = annotations[certmanagerv1.PrivateKeySecretNameAnnotation]
+	}
+	return CSRAnnotations{
+		IsCA:                 annotations[certmanagerv1.CSRIsCAAnnotation] == "true",
+		PrivateKeySecretName: name,
+		duration:             annotations[certmanagerv1.CSRDurationAnnotation],
+	}
+}
+
+// Duration returns the validity asked for, by annotation before
+// spec.expirationSeconds; zero if neither says. A validity that cannot be read or
+// is shorter than MinimumCSRDuration is a fault.Terminal.
+func (a CSRAnnotations) Duration(expirationSeconds *int32) (time.Duration, error) {
+	var d time.Duration
+	switch {
+	case a.duration != "":
+		var err error
+		if d, err = time.ParseDuration(a.duration); err != nil {
+			return 0, fault.Terminal("ErrorParseDuration", "annotation %s: %w", certmanagerv1.CSRDurationAnnotation, err)
+		}
+	case expirationSeconds != nil:
+		d = time.Duration(*expirationSeconds) * time.Second
+	default:
+		return 0, nil
+	}
+	if d < MinimumCSRDuration {
+		return 0, fault.Terminal("InvalidDuration", "a duration of %s was asked for, the shortest is %s", d, MinimumCSRDuration)
+	}
+	return d, nil
+}

@@ -1,0 +1,254 @@
+// Package request decides what a request for a certificate needs now: to be
+// ignored, approved, signed, waited for, or failed.
+//
+// Two kinds of object ask for certificates, CertificateRequest and
+// certificates.k8s.io CertificateSigningRequest, the latter by three forms of
+// signer name. Both are adapted to one State, so that what works for one works
+// for the other. Decide is pure and total; internal/controller carries out what
+// it says, and calls the issuer's Signer where it says so.
+package request
+
+import (
+	"fmt"
+	"time"
+
+	"chancery.dev/internal/fault"
+)
+
+// Form is a way to ask for a certificate.
+type Form int
+
+// The forms.
+const (
+	// FormCertificateRequest is a cert-manager.io CertificateRequest.
+	FormCertificateRequest Form = iota + 1
+	// FormCSR is a CertificateSigningRequest for cert-manager.io/<ClusterIssuer>.
+	FormCSR
+	// FormCSRIssuer is one for issuers.cert-manager.io/<namespace>.<name>.
+	FormCSRIssuer
+	// FormCSRClusterIssuer is one for clusterissuers.cert-manager.io/<name>.
+	FormCSRClusterIssuer
+)
+
+// Approver says who approves requests of a form.
+type Approver int
+
+// The approvers.
+const (
+	// ApproveExternal leaves approval to others.
+	ApproveExternal Approver = iota + 1
+	// ApproveAuto approves every request that is about to be signed; one for a CA
+	// certificate by CertificateSigningRequest needs authorization all the same.
+	ApproveAuto
+	// ApproveAuthorized approves where the requester may reference the signer.
+	ApproveAuthorized
+)
+
+// IssuerState is what is known of the issuer that a request names.
+type IssuerState int
+
+// The states of an issuer.
+const (
+	// IssuerUnknown: its readiness for its present generation is not known yet.
+	IssuerUnknown IssuerState = iota + 1
+	// IssuerMissing: a live read has confirmed that it does not exist.
+	IssuerMissing
+	// IssuerForeign: it belongs to another controller.
+	IssuerForeign
+	// IssuerTypeless: its spec names no type.
+	IssuerTypeless
+	// IssuerUnmanaged: it is of a type that this controller does not manage.
+	IssuerUnmanaged
+	// IssuerNotReady: its condition Ready is not True.
+	IssuerNotReady
+	// IssuerReady: it signs.
+	IssuerReady
+)
+
+// State is what can be observed of a request.
+type State struct {
+	Form Form
+	// Deleted, Denied, Failed and Issued are final. Invalid is another party's verdict.
+	Deleted, Denied, Failed, Issued, Invalid bool
+	// DeniedSaid says that Denied has been acknowledged on a CertificateRequest.
+	DeniedSaid bool
+	// Approved says that somebody has approved it.
+	Approved bool
+	// Approver says who approves requests of this form.
+	Approver Approver
+	// WantsCA says that a CA certificate is asked for.
+	WantsCA bool
+	// MayReference says whether the requester may reference the signer; nil where
+	// nobody has asked yet.
+	MayReference *bool
+	// Problem says why the request can never be signed as it stands; nil for none.
+	Problem error
+	// IssuerName, for messages, and Issuer, what is known of it.
+	IssuerName string
+	Issuer     IssuerState
+	// IssuerSays is the message of the issuer's condition Ready.
+	IssuerSays string
+}
+
+// Step is what to do next.
+type Step int
+
+// The steps.
+const (
+	// StepIgnore: nothing, now or later, unless the request changes.
+	StepIgnore Step = iota + 1
+	// StepWait: say Reason and Message where the kind has a place for it, and wait for an event.
+	StepWait
+	// StepAuthorize: ask whether the requester may reference the signer, and decide again.
+	StepAuthorize
+	// StepSign: approve first if Approve is set, then call the Signer.
+	StepSign
+	// StepDeny: acknowledge a denial.
+	StepDeny
+	// StepFail: fail the request for good, with Reason and Message.
+	StepFail
+)
+
+// String names the step.
+func (s Step) String() string {
+	names := [...]string{"", "ignore", "wait", "authorize", "sign", "deny", "fail"}
+	if s <= 0 || int(s) >= len(names) {
+		return fmt.Sprintf("step(%d)", int(s))
+	}
+	return names[s]
+}
+
+// Action is what to do about a request.
+type Action struct {
+	Step Step
+	// Approve has the request approved, with StepSign and StepWait.
+	Approve bool
+	// Reason and Message, for events and conditions.
+	Reason, Message string
+}
+
+// The reasons that Decide gives (spec §3.3, §4.4).
+const (
+	ReasonIssuerNotFound     = "IssuerNotFound"
+	ReasonIssuerTypeMissing  = "IssuerTypeMissing"
+	ReasonIssuerNotReady     = "IssuerNotReady"
+	ReasonWaitingForApproval = "WaitingForApproval"
+	ReasonDeniedReference    = "DeniedReference"
+	ReasonInvalid            = "InvalidRequest"
+)
+
+// Decide returns what the request needs now.
+func Decide(s State) Action {
+	switch {
+	case s.Deleted, s.Failed, s.Issued, s.Invalid, s.Denied && s.DeniedSaid:
+		return Action{Step: StepIgnore}
+	case s.Denied && s.Form == FormCertificateRequest:
+		return Action{Step: StepDeny, Reason: "Denied", Message: "The CertificateRequest was denied by an approval controller"}
+	case s.Denied:
+		return Action{Step: StepIgnore}
+	case s.Form == FormCertificateRequest:
+		return decideCertificateRequest(s)
+	default:
+		return decideCSR(s)
+	}
+}
+
+// decideCertificateRequest: the built-in approver approves whatever is asked, of
+// external issuers too (spec §3.2); an issuer that is not there yet is waited for.
+func decideCertificateRequest(s State) Action {
+	approve := !s.Approved && s.Approver == ApproveAuto
+	if !s.Approved && !approve {
+		return waitForApproval()
+	}
+	if s.Issuer == IssuerForeign {
+		if approve {
+			return Action{Step: StepWait, Approve: true}
+		}
+		return Action{Step: StepIgnore}
+	}
+	if s.Problem != nil {
+		return Action{Step: StepFail, Approve: approve, Reason: reasonOf(s.Problem), Message: s.Problem.Error()}
+	}
+	a := awaitIssuer(s)
+	a.Approve = approve
+	return a
+}
+
+func waitForApproval() Action {
+	return Action{Step: StepWait, Reason: ReasonWaitingForApproval, Message: "Not signing until the request is approved"}
+}
+
+// awaitIssuer signs as soon as the issuer is ready.
+func awaitIssuer(s State) Action {
+	switch s.Issuer {
+	case IssuerReady:
+		return Action{Step: StepSign}
+	case IssuerMissing:
+		return Action{Step: StepWait, Reason: ReasonIssuerNotFound, Message: fmt.Sprintf("Referenced %s does not exist: create it, or correct the reference", s.IssuerName)}
+	case IssuerTypeless:
+		return Action{Step: StepWait, Reason: ReasonIssuerTypeMissing, Message: fmt.Sprintf("Referenced %s names no issuer type in its spec", s.IssuerName)}
+	case IssuerNotReady:
+		return Action{Step: StepWait, Reason: ReasonIssuerNotReady, Message: fmt.Sprintf("Referenced %s is not ready: %s", s.IssuerName, s.IssuerSays)}
+	case IssuerUnknown:
+		return Action{Step: StepWait, Reason: ReasonIssuerNotReady, Message: fmt.Sprintf("Referenced %s is not ready yet", s.IssuerName)}
+	case IssuerForeign, IssuerUnmanaged:
+		return Action{Step: StepIgnore}
+	default:
+		return Action{Step: StepFail, Reason: ReasonInvalid, Message: fmt.Sprintf("%s is in an unknown state %d: please report this as a bug", s.IssuerName, s.Issuer)}
+	}
+}
+
+// decideCSR is mission rule 8. Where others approve, a missing issuer is waited
+// for as spec §4.4 has it; where we do, it fails the request, as the rule says.
+func decideCSR(s State) Action {
+	switch s.Issuer {
+	case IssuerForeign, IssuerUnmanaged:
+		return Action{Step: StepIgnore}
+	case IssuerUnknown:
+		return Action{Step: StepWait}
+	}
+	if !s.Approved && s.Approver == ApproveExternal {
+		return waitForApproval()
+	}
+	a := awaitIssuer(s)
+	if a.Step == StepWait {
+		if s.Form == FormCSR {
+			a.Step = StepFail
+		}
+		return a
+	}
+	if needsReference(s) {
+		switch {
+		case s.MayReference == nil:
+			return Action{Step: StepAuthorize}
+		case !*s.MayReference:
+			return Action{Step: StepFail, Reason: ReasonDeniedReference,
+				Message: fmt.Sprintf("The requester may not reference %s: it needs the verb reference on the resource signers.cert-manager.io", s.IssuerName)}
+		}
+	}
+	if s.Problem != nil {
+		return Action{Step: StepFail, Reason: reasonOf(s.Problem), Message: s.Problem.Error()}
+	}
+	a.Approve = !s.Approved
+	return a
+}
+
+// needsReference says whether the requester's right to the signer is asked: for
+// namespaced issuers always (spec §4.2), else where we approve and the setting or
+// a CA certificate asks for it.
+func needsReference(s State) bool {
+	if s.Form == FormCSRIssuer {
+		return true
+	}
+	return !s.Approved && (s.Approver == ApproveAuthorized || s.WantsCA)
+}
+
+func reasonOf(err error) string {
+	if f := fault.Of(err); f != nil && f.Reason != "" {
+		return f.Reason
+	}
+	return ReasonInvalid
+}
+
+// MinimumCSRDuration is the shortest validity a CertificateSigningRequest may ask for.
+const MinimumCSRDuration = 600 * time.Second
