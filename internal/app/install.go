@@ -9,11 +9,13 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -81,11 +83,38 @@ func Install(ctx context.Context, rc *rest.Config, said func(what string)) error
 			return err
 		}
 	}
+	return admits(ctx, c)
+}
+
+// admits waits until the API server can run the policy that fills in who made a
+// CertificateRequest: it looks for new schemas every few seconds only, and refuses
+// the kind until then.
+func admits(ctx context.Context, c client.Client) error {
+	const notYet = "There can be a delay between when CustomResourceDefinitions are created"
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		probe := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "cert-manager.io/v1", "kind": "CertificateRequest",
+			"metadata": map[string]any{"generateName": "chancery-install-", "namespace": "cert-manager"},
+			"spec":     map[string]any{"issuerRef": map[string]any{"name": "none"}, "request": probeRequest},
+		}}
+		last = c.Create(ctx, probe, client.DryRunAll)
+		return last == nil || !strings.Contains(last.Error(), notYet), nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait until CertificateRequests are admitted: %w (%w)", err, last)
+	}
 	return nil
 }
 
+// probeRequest looks enough like a PEM request to get past the schema; it is never stored.
+const probeRequest = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0tLS0tCg=="
+
 func apply(ctx context.Context, c client.Client, object *unstructured.Unstructured, said func(string)) error {
-	err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.ForceOwnership, client.FieldOwner(installOwner))
+	// Two installations at once may get in each other's way at the first try.
+	err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
+		return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()), client.ForceOwnership, client.FieldOwner(installOwner))
+	})
 	if err != nil {
 		return fmt.Errorf("apply %s %s: %w", object.GetKind(), object.GetName(), err)
 	}

@@ -1,0 +1,215 @@
+// Package rig gives tests a real Kubernetes API server, and controllers of their
+// own on it.
+//
+// One API server serves a whole test run: the process that CHANCERY_TEST_KUBECONFIG
+// names, or else one that the first test starts. Each World is a namespace and a
+// scope, so that tests run side by side. It is imported by tests only.
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"chancery.dev/api"
+	"chancery.dev/internal/app"
+)
+
+// Patience bounds every wait. The machine may be starved.
+const Patience = 2 * time.Minute
+
+// Controller is the user that controllers run as, with the rights of the generated
+// role and no more.
+const Controller = "system:serviceaccount:cert-manager:cert-manager"
+
+// shared is the API server of this process, with everything installed.
+var shared = sync.OnceValues(func() (*rest.Config, error) {
+	rc, err := connect()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	return rc, app.Install(ctx, rc, func(string) {})
+})
+
+// Cluster returns an administrator's connection to the shared API server, on which
+// Chancery's definitions, policies and roles are installed.
+func Cluster(t testing.TB) *rest.Config {
+	t.Helper()
+	rc, err := shared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rc = rest.CopyConfig(rc)
+	rc.QPS = -1
+	return rc
+}
+
+// As returns a connection with the rights of another user.
+func As(rc *rest.Config, user string, groups ...string) *rest.Config {
+	rc = rest.CopyConfig(rc)
+	rc.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
+	return rc
+}
+
+func connect() (*rest.Config, error) {
+	if path := os.Getenv("CHANCERY_TEST_KUBECONFIG"); path != "" {
+		return clientcmd.BuildConfigFromFlags("", path)
+	}
+	binary := os.Getenv("CHANCERY_STANDALONE_BIN")
+	if binary == "" {
+		return nil, errors.New("no API server for this test: run make test, or make build and set CHANCERY_STANDALONE_BIN to bin/chancery-standalone")
+	}
+	return start(binary)
+}
+
+// start runs a control plane that ends with this process: its standard input is a
+// pipe that only we hold open.
+func start(binary string) (*rest.Config, error) {
+	dir, err := os.MkdirTemp("", "chancery-test-")
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig, log := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "log")
+	cmd := exec.Command("sh", "-c", `"$0" up --controllers=false --unsafe-no-fsync --exit-with-parent --data-dir "$1/data" --kubeconfig-out "$1/kubeconfig" >"$1/log" 2>&1; rm -rf "$1"`, binary, dir)
+	if _, err := cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", binary, err)
+	}
+	for began := time.Now(); time.Since(began) < Patience; time.Sleep(100 * time.Millisecond) { //nolint:forbidigo // a process, not our clock
+		if rc, err := clientcmd.BuildConfigFromFlags("", kubeconfig); err == nil {
+			return rc, nil
+		}
+	}
+	said, _ := os.ReadFile(log)
+	return nil, fmt.Errorf("%s was not ready within %s; it said:\n%s", binary, Patience, said)
+}
+
+// World is a namespace with controllers that care for nothing else.
+type World struct {
+	// Admin may do everything.
+	Admin *rest.Config
+	// Client is the administrator's.
+	Client client.Client
+	// Namespace is the world's own, for namespaced objects and the Secrets of
+	// ClusterIssuers.
+	Namespace string
+}
+
+// NewWorld makes a World, without controllers yet.
+func NewWorld(t testing.TB) *World {
+	t.Helper()
+	rc := Cluster(t)
+	scheme, err := api.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(rc, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "world-"}}
+	if err := c.Create(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	return &World{Admin: rc, Client: c, Namespace: ns.Name}
+}
+
+// ClusterName returns the name for a cluster-scoped object of this world.
+func (w *World) ClusterName(name string) string { return w.Namespace + "-" + name }
+
+// Config returns the configuration for this world's controllers.
+func (w *World) Config() app.Config {
+	cfg := app.DefaultConfig()
+	cfg.LeaderElect = false
+	cfg.MetricsAddress, cfg.HealthAddress = "0", "0"
+	cfg.ClusterResourceNamespace = w.Namespace
+	cfg.Scope.Namespaces = []string{w.Namespace}
+	cfg.Scope.ClusterObject = func(name string) bool { return strings.HasPrefix(name, w.Namespace+"-") }
+	return cfg
+}
+
+// Run runs this world's controllers, as the service account that they have on a
+// cluster, until stop is called or the test ends.
+func (w *World) Run(t testing.TB, cfg app.Config) (stop func()) {
+	t.Helper()
+	return w.RunAs(t, cfg, As(w.Admin, Controller, "system:serviceaccounts", "system:serviceaccounts:cert-manager"))
+}
+
+// RunAs is Run with another connection.
+func (w *World) RunAs(t testing.TB, cfg app.Config, rc *rest.Config) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	a, err := app.New(ctx, cfg, rc, logr.Discard())
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the controllers ended with: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// Eventually waits until check returns "" and fails the test with the last thing
+// it said otherwise.
+func Eventually(t testing.TB, what string, check func(ctx context.Context) string) {
+	t.Helper()
+	last := ""
+	for began := time.Now(); time.Since(began) < Patience; time.Sleep(50 * time.Millisecond) { //nolint:forbidigo // real parts keep their own time
+		if last = check(t.Context()); last == "" {
+			return
+		}
+	}
+	t.Fatalf("%s did not come true within %s: %s", what, Patience, last)
+}
+
+// Create makes objects, in the world's namespace where they have none and are
+// namespaced.
+func (w *World) Create(t testing.TB, objects ...client.Object) {
+	t.Helper()
+	for _, o := range objects {
+		if namespaced, err := w.Client.IsObjectNamespaced(o); err != nil {
+			t.Fatal(err)
+		} else if namespaced && o.GetNamespace() == "" {
+			o.SetNamespace(w.Namespace)
+		}
+		if err := w.Client.Create(t.Context(), o); err != nil {
+			t.Fatalf("create %T %s: %v", o, o.GetName(), err)
+		}
+	}
+}
+
+// Get reads an object of the world; the error is for Eventually.
+func (w *World) Get(ctx context.Context, name string, into client.Object) error {
+	key := client.ObjectKey{Name: name}
+	if namespaced, err := w.Client.IsObjectNamespaced(into); err != nil {
+		return err
+	} else if namespaced {
+		key.Namespace = w.Namespace
+	}
+	return w.Client.Get(ctx, key, into)
+}
