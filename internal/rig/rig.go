@@ -87,12 +87,17 @@ func start(binary string) (*rest.Config, error) {
 	}
 	kubeconfig, log := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "log")
 	cmd := exec.Command("sh", "-c", `"$0" up --controllers=false --unsafe-no-fsync --exit-with-parent --data-dir "$1/data" --kubeconfig-out "$1/kubeconfig" >"$1/log" 2>&1; rm -rf "$1"`, binary, dir)
-	if _, err := cmd.StdinPipe(); err != nil {
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
 		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", binary, err)
 	}
+	go func() {
+		_ = cmd.Wait()
+		_ = stdin.Close() // held until now: the control plane ends when it is closed
+	}()
 	for began := time.Now(); time.Since(began) < Patience; time.Sleep(100 * time.Millisecond) { //nolint:forbidigo // a process, not our clock
 		if rc, err := clientcmd.BuildConfigFromFlags("", kubeconfig); err == nil {
 			return rc, nil
