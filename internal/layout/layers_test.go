@@ -40,6 +40,7 @@ var rooms = []room{
 	{layer: 5, path: "internal/solver", why: "port: Solver"},
 	{layer: 5, path: "internal/signer", why: "port: Signer, neutral Request and Bundle"},
 	{layer: 5, path: "internal/overlay", why: "read-your-writes client"},
+	{layer: 5, path: "internal/acmeaccount", why: "the ACME accounts in use, and their calls"},
 
 	{layer: 6, path: "internal/solver/conformance", why: "what every Solver does", rig: true},
 	{layer: 6, path: "internal/solver/http01", why: "routes and responder"},

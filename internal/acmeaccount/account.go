@@ -1,0 +1,188 @@
+package acmeaccount
+
+import (
+	"context"
+	"crypto"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"chancery.dev/internal/acme"
+	"chancery.dev/internal/acmeflow"
+)
+
+// maxPark bounds how long one answer parks a whole account. A CA's limits are
+// mostly those of one name, and its Retry-After may be a day: the object that was
+// refused waits that long by itself (acmeflow.Backoff), others need not.
+const maxPark = time.Hour
+
+// Account is a key at a server. It is safe for concurrent use.
+type Account struct {
+	registry *Registry
+	id       string
+	server   string
+	key      crypto.Signer
+
+	mu         sync.Mutex
+	client     *acme.Client
+	registered bool
+	email      string
+	until      time.Time
+	reason     string
+}
+
+// Lane is what calls for the account are bounded by.
+func (a *Account) Lane() string { return a.id }
+
+// Thumbprint is that of the account's key (RFC 7638), base64url.
+func (a *Account) Thumbprint() string { return a.current().Thumbprint() }
+
+// URL is the account's, once it is registered; else empty.
+func (a *Account) URL() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.registered {
+		return ""
+	}
+	return a.client.AccountURL()
+}
+
+// Registered reports whether the account is known to be registered with the email.
+func (a *Account) Registered(email string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.registered && a.email == email
+}
+
+// Parked returns until when the CA wants to be left alone, and why; zero if it
+// never asked.
+func (a *Account) Parked() (until time.Time, reason string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.until, a.reason
+}
+
+func (a *Account) current() *acme.Client {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.client
+}
+
+// Adopt takes over a registration that an earlier process has made.
+func (a *Account) Adopt(url, email string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.registered && a.client.AccountURL() == url {
+		a.email = email
+		return nil
+	}
+	client, err := a.client.WithKey(a.key, url)
+	if err != nil {
+		return err
+	}
+	a.client, a.registered, a.email = client, true, email
+	return nil
+}
+
+// lose forgets a registration that the CA does not know.
+func (a *Account) lose() {
+	a.mu.Lock()
+	was := a.registered
+	if client, err := a.client.WithKey(a.key, ""); err == nil {
+		a.client = client
+	}
+	a.registered = false
+	a.mu.Unlock()
+	if was {
+		a.registry.tellUsers(a, Lost)
+	}
+}
+
+// park has everybody leave the CA alone for a while; it only ever extends.
+func (a *Account) park(d time.Duration, reason string) {
+	until := a.registry.o.Now().Add(min(d, maxPark))
+	a.mu.Lock()
+	extended := until.After(a.until)
+	if extended {
+		a.until, a.reason = until, reason
+	}
+	a.mu.Unlock()
+	if extended {
+		a.registry.tellUsers(a, Parked)
+	}
+}
+
+// Registration is what an account is registered with.
+type Registration struct {
+	// Email is the contact; empty for none.
+	Email string
+	// ExternalAccount binds to an account outside ACME; nil for none.
+	ExternalAccount *acme.ExternalAccount
+}
+
+// Refusal is why a CA keeps an account unregistered.
+type Refusal struct {
+	acmeflow.Failure
+
+	// Updating says that the account is registered and its contact was refused.
+	Updating bool
+}
+
+// Error returns what the CA said.
+func (r *Refusal) Error() string { return r.Detail }
+
+// Register registers the key, or finds its account, and sees to the contact (RFC 8555
+// §7.3). Its error is a *Refusal.
+func (a *Account) Register(ctx context.Context, r Registration) error {
+	var contact []string
+	if r.Email != "" {
+		contact = []string{"mailto:" + strings.ToLower(r.Email)}
+	}
+	client := a.current()
+	if !a.isRegistered() {
+		account, err := client.NewAccount(ctx, acme.NewAccountRequest{
+			Contact: contact, TermsOfServiceAgreed: true, ExternalAccount: r.ExternalAccount,
+		})
+		if err != nil {
+			return &Refusal{Failure: *a.failure(err)}
+		}
+		if account.Status != "" && account.Status != acme.StatusValid {
+			return &Refusal{Failure: acmeflow.Failure{Class: acmeflow.ErrorPermanent, Detail: fmt.Sprintf(
+				"the account %s is %s at the ACME server: delete the Secret with its key to have a new account made", account.URL, account.Status)}}
+		}
+		a.settle(r.Email, account.Created || sameContact(account.Contact, r.Email))
+	}
+	if a.Registered(r.Email) {
+		return nil
+	}
+	if _, err := client.UpdateContact(ctx, contact); err != nil {
+		return &Refusal{Failure: *a.failure(err), Updating: true}
+	}
+	a.settle(r.Email, true)
+	return nil
+}
+
+func (a *Account) isRegistered() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.registered
+}
+
+// settle notes that the account is registered; with that email, if it is.
+func (a *Account) settle(email string, withEmail bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.registered = true
+	a.email = "?" // no address
+	if withEmail {
+		a.email = email
+	}
+}
+
+func sameContact(contact []string, email string) bool {
+	if len(contact) == 0 {
+		return email == ""
+	}
+	return strings.EqualFold(strings.TrimPrefix(contact[0], "mailto:"), email)
+}

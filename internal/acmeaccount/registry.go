@@ -1,0 +1,231 @@
+// Package acmeaccount keeps the ACME accounts that this process uses.
+//
+// An account is a key at a server, whoever uses it: a hundred issuers with one key
+// share one Account, with its connections, nonces and registration. When the CA
+// asks to be left alone, the whole account is parked. The package also executes
+// the external steps that internal/acmeflow decides on, because only an account
+// can make them.
+//
+// It writes nothing to Kubernetes and retries nothing: what follows from an
+// outcome is decided by internal/acmeflow, and the issuer's side of a
+// registration is internal/signer/acmeorder.
+package acmeaccount
+
+import (
+	"crypto"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"chancery.dev/internal/acme"
+	"chancery.dev/internal/pki"
+)
+
+// Server is an ACME server and how to trust it.
+type Server struct {
+	// URL of the directory (RFC 8555 §7.1.1).
+	URL string
+	// CABundle is PEM that replaces the system's roots; may be empty.
+	CABundle []byte
+	// SkipTLSVerify accepts any certificate.
+	SkipTLSVerify bool
+}
+
+func (s Server) id() string {
+	trust := sha256.Sum256(s.CABundle)
+	return s.URL + " " + hex.EncodeToString(trust[:8]) + " " + strconv.FormatBool(s.SkipTLSVerify)
+}
+
+// Issuer is an issuer that uses an account.
+type Issuer struct {
+	// UID, Namespace (empty for a ClusterIssuer) and Name are the issuer's.
+	UID             types.UID
+	Namespace, Name string
+}
+
+// Change says what has happened to an issuer's account.
+type Change int
+
+const (
+	// Bound: the issuer has an account to use now.
+	Bound Change = iota + 1
+	// Parked: the CA has asked for the account to be left alone.
+	Parked
+	// Lost: the CA does not know the account any more; it has to be registered again.
+	Lost
+)
+
+// Options configure a Registry.
+type Options struct {
+	// UserAgent names the program to CAs (RFC 8555 §6.1).
+	UserAgent string
+	// Observe is told about every request; may be nil.
+	Observe func(acme.Observation)
+	// Now is the clock.
+	Now func() time.Time
+	// HTTPClient makes the connections; nil means acme.NewHTTPClient.
+	HTTPClient func(acme.HTTPOptions) (*http.Client, error)
+}
+
+// Registry holds the accounts. It is safe for concurrent use.
+type Registry struct {
+	o Options
+
+	mu       sync.Mutex
+	servers  map[string]*acme.Client
+	accounts map[string]*Account
+	bindings map[types.UID]binding
+	watchers []func(Issuer, Change)
+}
+
+type binding struct {
+	issuer  Issuer
+	account *Account
+}
+
+// New returns an empty Registry.
+func New(o Options) *Registry {
+	if o.HTTPClient == nil {
+		o.HTTPClient = acme.NewHTTPClient
+	}
+	return &Registry{
+		o: o, servers: map[string]*acme.Client{}, accounts: map[string]*Account{}, bindings: map[types.UID]binding{},
+	}
+}
+
+// Watch has f called whenever the account of an issuer changes. f MUST be quick. It
+// is to be called before anything else is.
+func (r *Registry) Watch(f func(Issuer, Change)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watchers = append(r.watchers, f)
+}
+
+// Open returns the account of a key at a server. Nothing is sent. The error says
+// what is wrong with the server's address, its trust, or the key.
+func (r *Registry) Open(server Server, key crypto.Signer) (*Account, error) {
+	fingerprint, err := pki.PublicKeyFingerprint(key.Public())
+	if err != nil {
+		return nil, err
+	}
+	id := server.id() + " " + hex.EncodeToString(fingerprint[:])
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a := r.accounts[id]; a != nil {
+		return a, nil
+	}
+	base, err := r.server(server)
+	if err != nil {
+		return nil, err
+	}
+	client, err := base.WithKey(key, "")
+	if err != nil {
+		return nil, err
+	}
+	a := &Account{registry: r, id: id, server: server.URL, key: key, client: client}
+	r.accounts[id] = a
+	return a, nil
+}
+
+// server returns what all accounts at a server share.
+func (r *Registry) server(s Server) (*acme.Client, error) {
+	if c := r.servers[s.id()]; c != nil {
+		return c, nil
+	}
+	transport, err := r.o.HTTPClient(acme.HTTPOptions{CABundle: s.CABundle, InsecureSkipVerify: s.SkipTLSVerify})
+	if err != nil {
+		return nil, err
+	}
+	c, err := acme.New(acme.Options{
+		DirectoryURL: s.URL, HTTPClient: transport, UserAgent: r.o.UserAgent, Observe: r.o.Observe, Now: r.o.Now,
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.servers[s.id()] = c
+	return c, nil
+}
+
+// Bind has an issuer use an account from now on.
+func (r *Registry) Bind(issuer Issuer, a *Account) {
+	r.mu.Lock()
+	old, had := r.bindings[issuer.UID]
+	r.bindings[issuer.UID] = binding{issuer, a}
+	r.accounts[a.id] = a
+	if had && old.account != a {
+		r.prune(old.account)
+	}
+	r.mu.Unlock()
+	if !had || old.account != a {
+		r.tell([]Issuer{issuer}, Bound)
+	}
+}
+
+// Of returns the account that an issuer uses, if it is at hand.
+func (r *Registry) Of(issuer types.UID) (*Account, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b, ok := r.bindings[issuer]
+	return b.account, ok
+}
+
+// Release forgets an issuer that is gone or cannot be used, and its account if
+// nobody else uses it.
+func (r *Registry) Release(issuer types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b, ok := r.bindings[issuer]
+	if !ok {
+		return
+	}
+	delete(r.bindings, issuer)
+	r.prune(b.account)
+}
+
+func (r *Registry) prune(a *Account) {
+	for _, b := range r.bindings {
+		if b.account == a {
+			return
+		}
+	}
+	delete(r.accounts, a.id)
+}
+
+// tellUsers tells everybody who uses an account.
+func (r *Registry) tellUsers(a *Account, c Change) {
+	r.mu.Lock()
+	var users []Issuer
+	for _, b := range r.bindings {
+		if b.account == a {
+			users = append(users, b.issuer)
+		}
+	}
+	r.mu.Unlock()
+	r.tell(users, c)
+}
+
+func (r *Registry) tell(issuers []Issuer, c Change) {
+	r.mu.Lock()
+	watchers := slices.Clone(r.watchers)
+	r.mu.Unlock()
+	for _, f := range watchers {
+		for _, i := range issuers {
+			f(i, c)
+		}
+	}
+}
+
+// String names the issuer as people do.
+func (i Issuer) String() string {
+	if i.Namespace == "" {
+		return fmt.Sprintf("ClusterIssuer %q", i.Name)
+	}
+	return fmt.Sprintf("Issuer %q in namespace %q", i.Name, i.Namespace)
+}

@@ -1,0 +1,210 @@
+package acmeaccount
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
+	"chancery.dev/internal/acmeflow"
+)
+
+// parallel bounds how many authorizations of one order are read at once.
+const parallel = 4
+
+// Order executes an external step of an Order. The outcome lacks the time and the
+// jitter, which are the caller's to fill in.
+func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmeflow.OrderOutcome {
+	out := acmeflow.OrderOutcome{Step: action.Step}
+	c := a.current()
+	var order *acme.Order
+	var err error
+	switch action.Step {
+	case acmeflow.OrderCreate:
+		order, err = c.NewOrder(ctx, newOrder(action.NewOrder))
+	case acmeflow.OrderFetch:
+		order, err = c.GetOrder(ctx, action.URL)
+	case acmeflow.OrderFinalize:
+		order, err = c.FinalizeOrder(ctx, action.URL, action.CSR)
+	case acmeflow.OrderFetchAuthorizations:
+		out.Authorizations, err = authorizations(ctx, c, action.URLs)
+	case acmeflow.OrderDownload:
+		out.Chains, err = chains(ctx, c, action.URL, action.PreferredChain)
+	case acmeflow.OrderDeactivate:
+		err = deactivate(ctx, c, action.URLs)
+	default:
+		out.Failure = &acmeflow.Failure{Class: acmeflow.ErrorPermanent, Detail: "not a step that leaves the cluster: " + action.Step.String()}
+		return out
+	}
+	if order != nil {
+		out.Order = remoteOrder(order)
+	}
+	if err == nil {
+		return out
+	}
+	out.Failure = a.failure(err)
+	if action.Step == acmeflow.OrderFinalize && acme.StatusOf(err) == http.StatusForbidden {
+		out.Failure.Class = acmeflow.ErrorNotReady
+	}
+	return out
+}
+
+// Challenge executes ChallengeFetch or ChallengeAccept. The outcome lacks the time
+// and the jitter.
+func (a *Account) Challenge(ctx context.Context, step acmeflow.ChallengeStep, spec acmev1.ChallengeSpec) acmeflow.ChallengeOutcome {
+	out := acmeflow.ChallengeOutcome{Step: step}
+	c := a.current()
+	var err error
+	switch step {
+	case acmeflow.ChallengeFetch:
+		var authz *acme.Authorization
+		if authz, err = c.GetAuthorization(ctx, spec.AuthorizationURL); err == nil {
+			remote := remoteAuthorization(authz)
+			out.Authorization = &remote
+		}
+	case acmeflow.ChallengeAccept:
+		_, err = c.AcceptChallenge(ctx, spec.URL)
+	default:
+		out.Failure = &acmeflow.Failure{Class: acmeflow.ErrorPermanent, Detail: "not a step of the CA: " + step.String()}
+		return out
+	}
+	if err != nil {
+		out.Failure = a.failure(err)
+	}
+	return out
+}
+
+// failure says what kind of trouble an error is, and parks or loses the account
+// where the error says so.
+func (a *Account) failure(err error) *acmeflow.Failure {
+	f := &acmeflow.Failure{Class: classOf(err), Detail: err.Error(), RetryAfter: acme.RetryAfter(err)}
+	if acme.HasCode(err, acme.CodeAccountDoesNotExist) {
+		// The account is made again, and then the same call works.
+		f.Class = acmeflow.ErrorUnavailable
+		a.lose()
+	}
+	if f.RetryAfter > 0 && (f.Class == acmeflow.ErrorRateLimited || f.Class == acmeflow.ErrorUnavailable) {
+		a.park(f.RetryAfter, f.Detail)
+	}
+	return f
+}
+
+func classOf(err error) acmeflow.ErrorClass {
+	switch {
+	case errors.Is(err, acme.ErrProfilesUnsupported), errors.Is(err, acme.ErrProfileUnknown):
+		return acmeflow.ErrorPermanent
+	case acme.RejectsReplaces(err):
+		return acmeflow.ErrorReplaces
+	case errors.Is(err, acme.ErrNoAccount):
+		return acmeflow.ErrorUnavailable
+	}
+	if p := acme.ProblemOf(err); p != nil {
+		return acmeflow.Classify(p.Status, p.Type, p.Detail)
+	}
+	return acmeflow.Classify(acme.StatusOf(err), "", "")
+}
+
+func newOrder(n acmeflow.NewOrder) acme.NewOrderRequest {
+	req := acme.NewOrderRequest{NotAfter: n.NotAfter, Profile: n.Profile, Replaces: n.Replaces}
+	for _, id := range n.Identifiers {
+		req.Identifiers = append(req.Identifiers, acme.Identifier{Type: acme.IdentifierType(id.Type), Value: id.Value})
+	}
+	return req
+}
+
+func remoteOrder(o *acme.Order) *acmeflow.RemoteOrder {
+	r := &acmeflow.RemoteOrder{
+		URL: o.URL, Finalize: o.Finalize, Certificate: o.Certificate, Status: string(o.Status),
+		Authorizations: o.Authorizations, Expires: o.Expires, RetryAfter: o.RetryAfter,
+	}
+	if o.Error != nil {
+		r.Error = o.Error.Error()
+	}
+	return r
+}
+
+func remoteAuthorization(authz *acme.Authorization) acmeflow.RemoteAuthorization {
+	r := acmeflow.RemoteAuthorization{
+		URL: authz.URL, Status: string(authz.Status), Identifier: authz.Identifier.Value, Wildcard: authz.Wildcard,
+		Expires: authz.Expires, RetryAfter: authz.RetryAfter,
+	}
+	for _, c := range authz.Challenges {
+		remote := acmeflow.RemoteChallenge{URL: c.URL, Type: string(c.Type), Token: c.Token, Status: string(c.Status)}
+		if c.Error != nil {
+			remote.Error = c.Error.Error()
+		}
+		r.Challenges = append(r.Challenges, remote)
+	}
+	return r
+}
+
+// authorizations reads all of them, a few at a time. The error is that of the first
+// that failed.
+func authorizations(ctx context.Context, c *acme.Client, urls []string) ([]acmeflow.RemoteAuthorization, error) {
+	out := make([]acmeflow.RemoteAuthorization, len(urls))
+	errs := make([]error, len(urls))
+	slots := make(chan struct{}, parallel)
+	var wg sync.WaitGroup
+	for i, url := range urls {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			authz, err := c.GetAuthorization(ctx, url)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			out[i] = remoteAuthorization(authz)
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// chains downloads the default chain and, if another is preferred, alternates until
+// it is found (RFC 8555 §7.4.2).
+func chains(ctx context.Context, c *acme.Client, url, preferred string) ([][]byte, error) {
+	first, err := c.FetchCertificate(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	out := [][]byte{first.PEM}
+	if preferred == "" || acmeflow.ChainMatches(preferred, first.PEM) {
+		return out, nil
+	}
+	for _, alternate := range first.Alternates {
+		chain, err := c.FetchCertificate(ctx, alternate)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, chain.PEM)
+		if acmeflow.ChainMatches(preferred, chain.PEM) {
+			break
+		}
+	}
+	return out, nil
+}
+
+// deactivate gives authorizations up (RFC 8555 §7.5.2). What the CA does not know, or
+// has decided already, is given up.
+func deactivate(ctx context.Context, c *acme.Client, urls []string) error {
+	for _, url := range urls {
+		_, err := c.DeactivateAuthorization(ctx, url)
+		if err == nil {
+			continue
+		}
+		switch classOf(err) {
+		case acmeflow.ErrorNotFound, acmeflow.ErrorMalformed, acmeflow.ErrorPermanent, acmeflow.ErrorNotReady:
+		default:
+			return err
+		}
+	}
+	return nil
+}

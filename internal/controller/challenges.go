@@ -1,0 +1,153 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/record"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/acmeflow"
+)
+
+// +kubebuilder:rbac:groups=acme.cert-manager.io,resources=challenges,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=acme.cert-manager.io,resources=challenges/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
+
+// challenges walks each Challenge through acmeflow.DecideChallenge, by the
+// executor's contract of that package.
+type challenges struct {
+	*Deps
+	crew
+
+	acmeDeps  ACMEDeps
+	events    record.EventRecorder
+	memories  memories[acmeflow.ChallengeMemory]
+	scheduler *scheduler
+}
+
+// SetupChallenges adds the reconciler of Challenges and their scheduler. SetupOrders
+// comes first.
+func SetupChallenges(ctx context.Context, d *Deps, acme ACMEDeps) error {
+	s, err := setupScheduler(ctx, d, acme.MaxConcurrentChallenges)
+	if err != nil {
+		return err
+	}
+	r := &challenges{Deps: d, acmeDeps: acme, events: d.Events("cert-manager-challenges"), scheduler: s}
+	if err := d.Manager.GetFieldIndexer().IndexField(ctx, &acmev1.Challenge{}, issuerIndex, pendingChallengeIssuer); err != nil {
+		return err
+	}
+	d.followAccounts(acme.Accounts, func() client.ObjectList { return &acmev1.ChallengeList{} }, &r.Doorbell)
+	onIssuer := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+		return r.unfinished(ctx, &acmev1.ChallengeList{}, o.GetNamespace(), o.GetName())
+	})
+	return ctrl.NewControllerManagedBy(d.Manager).Named("challenges").
+		For(&acmev1.Challenge{}).
+		Watches(&certmanagerv1.Issuer{}, onIssuer).
+		Watches(&certmanagerv1.ClusterIssuer{}, onIssuer).
+		WatchesRawSource(&r.crew).
+		WithOptions(r.options(time.Second, 5*time.Minute)).
+		Complete(r)
+}
+
+func pendingChallengeIssuer(obj client.Object) []string {
+	c, ok := obj.(*acmev1.Challenge)
+	if !ok || c.Status.State.IsFinal() {
+		return nil
+	}
+	return []string{issuerKeyOf(c.Spec.IssuerRef, c.Namespace)}
+}
+
+// Reconcile does the one thing that a Challenge needs now.
+func (r *challenges) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	challenge := &acmev1.Challenge{}
+	if err := r.Client.Get(ctx, req.NamespacedName, challenge); err != nil {
+		if uid := r.memories.drop(req.NamespacedName); uid != "" {
+			r.forget(uid)
+		}
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	memory, replaced := r.memories.of(req.NamespacedName, challenge.UID)
+	if replaced != "" {
+		r.forget(replaced)
+	}
+	issuer, err := r.observeIssuer(ctx, r.acmeDeps.Accounts, challenge.Spec.IssuerRef, challenge.Namespace)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	r.land(challenge, &memory.known)
+	action := acmeflow.DecideChallenge(acmeflow.ChallengeState{
+		Challenge: challenge, Issuer: issuer.flow, Account: issuer.account, Memory: memory.known, Settings: r.acmeDeps.Settings,
+		NamespaceTerminating: r.namespaceTerminating(ctx, challenge, memory.known),
+	}, r.Now())
+	if action.Status != nil {
+		changed := challenge.DeepCopy()
+		changed.Status = *action.Status
+		if err := r.writeStatus(ctx, challenge, changed); err != nil {
+			return settleWrite(err)
+		}
+		challenge = changed
+	}
+	r.scheduler.decided(challenge, action)
+	if err := r.do(ctx, challenge, issuer, &memory.known, action.Step); err != nil {
+		return settleWrite(err)
+	}
+	if action.Event != nil {
+		emit(r.events, challenge, action.Event.Warning, action.Event.Reason, action.Event.Message)
+	}
+	return r.wake(action.Wake), nil
+}
+
+// namespaceTerminating asks the API server, but only where it matters: for a
+// Challenge that is being deleted and whose clean-up fails.
+func (r *challenges) namespaceTerminating(ctx context.Context, c *acmev1.Challenge, m acmeflow.ChallengeMemory) bool {
+	if c.DeletionTimestamp == nil || m.Failed != acmeflow.ChallengeCleanUp {
+		return false
+	}
+	namespace := &corev1.Namespace{}
+	if err := r.Manager.GetAPIReader().Get(ctx, client.ObjectKey{Name: c.Namespace}, namespace); err != nil {
+		return false // the clean-up's own limit holds
+	}
+	return namespace.DeletionTimestamp != nil
+}
+
+// do takes the step of an action.
+func (r *challenges) do(ctx context.Context, c *acmev1.Challenge, issuer acmeIssuer, m *acmeflow.ChallengeMemory, step acmeflow.ChallengeStep) error {
+	switch {
+	case step == acmeflow.ChallengeWait:
+		return nil
+	case step.External():
+		r.call(c, issuer, m, step)
+		return nil
+	case step == acmeflow.ChallengeAddFinalizer:
+		return r.setFinalizers(ctx, c, true)
+	case step == acmeflow.ChallengeRemoveFinalizer:
+		return r.setFinalizers(ctx, c, false)
+	case step == acmeflow.ChallengeDone:
+		r.memories.drop(client.ObjectKeyFromObject(c))
+		return nil
+	default:
+		return fmt.Errorf("acmeflow asked for %s, which the controller does not know: please report this as a bug", step)
+	}
+}
+
+// setFinalizers removes ours, whatever its name, and adds the present one if it is
+// wanted. Those of others stay.
+func (r *challenges) setFinalizers(ctx context.Context, c *acmev1.Challenge, wanted bool) error {
+	changed := c.DeepCopy()
+	controllerutil.RemoveFinalizer(changed, acmev1.ChallengeFinalizerLegacy)
+	if wanted {
+		controllerutil.AddFinalizer(changed, acmev1.ChallengeFinalizer)
+	} else {
+		controllerutil.RemoveFinalizer(changed, acmev1.ChallengeFinalizer)
+	}
+	return r.Client.Patch(ctx, changed, client.MergeFromWithOptions(c, client.MergeFromWithOptimisticLock{}))
+}

@@ -1,0 +1,134 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/flight"
+	"chancery.dev/internal/solver"
+)
+
+// checkShards is how many lanes the self checks of a namespace have: names that
+// never answer hold up few others, and nobody in another namespace.
+const checkShards = 16
+
+// call makes the call of an external step, off the worker.
+func (r *challenges) call(c *acmev1.Challenge, issuer acmeIssuer, m *acmeflow.ChallengeMemory, step acmeflow.ChallengeStep) {
+	*m = m.Started(step, r.Now())
+	name := client.ObjectKeyFromObject(c)
+	flights, lane := r.lane(c, issuer, step)
+	run := func(ctx context.Context) acmeflow.ChallengeOutcome { return r.solve1(ctx, c, step) }
+	if ofCA(step) {
+		run = func(ctx context.Context) acmeflow.ChallengeOutcome { return askCA(ctx, c, issuer, step) }
+	}
+	flights.Ask(flight.Call{
+		Key:    flight.Key{Object: c.UID, Call: step.String()},
+		Lane:   lane,
+		Run:    func(ctx context.Context) (any, error) { return run(ctx), nil },
+		Landed: func() { r.Ring(name) },
+	})
+}
+
+// land takes in what a call has come back with.
+func (r *challenges) land(c *acmev1.Challenge, m *acmeflow.ChallengeMemory) {
+	step := m.Flying
+	if step == acmeflow.ChallengeWait {
+		return
+	}
+	landed, ok := r.flightsFor(step).Ask(flight.Call{
+		Key:    flight.Key{Object: c.UID, Call: step.String()},
+		Run:    func(context.Context) (any, error) { return nil, errLostCall },
+		Landed: func() { r.Ring(client.ObjectKeyFromObject(c)) },
+	})
+	if !ok {
+		return
+	}
+	outcome, ok := landed.Value.(acmeflow.ChallengeOutcome)
+	if !ok {
+		outcome.Failure = lostCall()
+	}
+	outcome.Step, outcome.At, outcome.Jitter = step, r.Now(), r.acmeDeps.chance()
+	*m = m.After(outcome)
+}
+
+func ofCA(step acmeflow.ChallengeStep) bool {
+	return step == acmeflow.ChallengeFetch || step == acmeflow.ChallengeAccept
+}
+
+func (r *challenges) flightsFor(step acmeflow.ChallengeStep) *flight.Flights {
+	switch {
+	case ofCA(step):
+		return r.acme
+	case step == acmeflow.ChallengeCheck:
+		return r.check
+	default:
+		return r.solve
+	}
+}
+
+// lane says what a call is bounded by: the account, the shard of the name, or the
+// solver's configuration, which names its server and credentials.
+func (r *challenges) lane(c *acmev1.Challenge, issuer acmeIssuer, step acmeflow.ChallengeStep) (*flight.Flights, string) {
+	flights := r.flightsFor(step)
+	switch {
+	case ofCA(step) && issuer.remote != nil:
+		return flights, issuer.remote.Lane()
+	case ofCA(step):
+		return flights, ""
+	case step == acmeflow.ChallengeCheck:
+		sum := fnv.New32a()
+		_, _ = sum.Write([]byte(strings.ToLower(c.Spec.DNSName)))
+		return flights, fmt.Sprintf("%s/%d", c.Namespace, sum.Sum32()%checkShards)
+	case c.Spec.Solver.DNS01 == nil:
+		return flights, c.Namespace
+	}
+	config, err := json.Marshal(c.Spec.Solver.DNS01)
+	if err != nil {
+		return flights, c.Namespace
+	}
+	return flights, r.solverNamespace(c) + "/" + string(config)
+}
+
+// askCA makes a call to the CA.
+func askCA(ctx context.Context, c *acmev1.Challenge, issuer acmeIssuer, step acmeflow.ChallengeStep) acmeflow.ChallengeOutcome {
+	if issuer.remote == nil {
+		return acmeflow.ChallengeOutcome{Failure: lostCall()}
+	}
+	return issuer.remote.Challenge(ctx, step, c.Spec)
+}
+
+// solve1 makes one call to the solver.
+func (r *challenges) solve1(ctx context.Context, c *acmev1.Challenge, step acmeflow.ChallengeStep) acmeflow.ChallengeOutcome {
+	s := r.acmeDeps.Solvers[c.Spec.Type]
+	if s == nil {
+		return acmeflow.ChallengeOutcome{Failure: &acmeflow.Failure{
+			Class: acmeflow.ErrorSolver, Detail: fmt.Sprintf("this controller solves no %s challenges", c.Spec.Type),
+		}}
+	}
+	task := solver.Task{Challenge: c, ResourceNamespace: r.solverNamespace(c)}
+	class, call := acmeflow.ErrorSolver, s.Present
+	switch step {
+	case acmeflow.ChallengeCheck:
+		class, call = acmeflow.ErrorNotYet, s.Check
+	case acmeflow.ChallengeCleanUp:
+		call = s.CleanUp
+	default: // Present
+	}
+	err := call(ctx, task)
+	if err == nil {
+		return acmeflow.ChallengeOutcome{}
+	}
+	failure := &acmeflow.Failure{Class: class, Detail: err.Error()}
+	if f := fault.Of(err); f != nil && f.Kind == fault.KindAfter {
+		failure.RetryAfter = f.Delay
+	}
+	return acmeflow.ChallengeOutcome{Failure: failure}
+}

@@ -1,0 +1,212 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/flight"
+	"chancery.dev/internal/overlay"
+)
+
+// +kubebuilder:rbac:groups=acme.cert-manager.io,resources=orders,verbs=get;list;watch
+// +kubebuilder:rbac:groups=acme.cert-manager.io,resources=orders/status,verbs=patch
+// +kubebuilder:rbac:groups=acme.cert-manager.io,resources=orders/finalizers,verbs=update
+// +kubebuilder:rbac:groups=acme.cert-manager.io,resources=challenges,verbs=get;list;watch;create;delete
+
+// orders walks each Order through acmeflow.DecideOrder, by the executor's contract
+// of that package.
+type orders struct {
+	*Deps
+	crew
+
+	acmeDeps ACMEDeps
+	events   record.EventRecorder
+	memories memories[orderMemory]
+}
+
+// orderMemory is what this process knows of an Order beside the object.
+type orderMemory struct {
+	flow acmeflow.OrderMemory
+	// deleted are the Challenges that were deleted already, which the watch may not
+	// have shown yet.
+	deleted map[types.UID]bool
+}
+
+// SetupOrders adds the reconciler of Orders.
+func SetupOrders(ctx context.Context, d *Deps, acme ACMEDeps) error {
+	r := &orders{Deps: d, acmeDeps: acme, events: d.Events("cert-manager-orders")}
+	indexer := d.Manager.GetFieldIndexer()
+	if err := indexer.IndexField(ctx, &acmev1.Order{}, issuerIndex, pendingOrderIssuer); err != nil {
+		return err
+	}
+	if err := indexer.IndexField(ctx, &acmev1.Challenge{}, overlay.OwnerIndex, overlay.OwnerOf); err != nil {
+		return err
+	}
+	if err := d.observed(ctx, &acmev1.Order{}, &acmev1.Challenge{}); err != nil {
+		return err
+	}
+	d.followAccounts(acme.Accounts, func() client.ObjectList { return &acmev1.OrderList{} }, &r.Doorbell)
+	onIssuer := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+		return r.unfinished(ctx, &acmev1.OrderList{}, o.GetNamespace(), o.GetName())
+	})
+	return ctrl.NewControllerManagedBy(d.Manager).Named("orders").
+		For(&acmev1.Order{}).
+		Owns(&acmev1.Challenge{}).
+		Watches(&certmanagerv1.Issuer{}, onIssuer).
+		Watches(&certmanagerv1.ClusterIssuer{}, onIssuer).
+		WatchesRawSource(&r.crew).
+		WithOptions(r.options(time.Second, 5*time.Minute)).
+		Complete(r)
+}
+
+func pendingOrderIssuer(obj client.Object) []string {
+	o, ok := obj.(*acmev1.Order)
+	if !ok || o.Status.State.IsFinal() {
+		return nil
+	}
+	return []string{issuerKeyOf(o.Spec.IssuerRef, o.Namespace)}
+}
+
+// Reconcile does the one thing that an Order needs now.
+func (r *orders) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	order := &acmev1.Order{}
+	if err := r.Client.Get(ctx, req.NamespacedName, order); err != nil {
+		if uid := r.memories.drop(req.NamespacedName); uid != "" {
+			r.forget(uid)
+		}
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if order.DeletionTimestamp != nil {
+		return reconcile.Result{}, nil // its Challenges go with it
+	}
+	memory, replaced := r.memories.of(req.NamespacedName, order.UID)
+	if replaced != "" {
+		r.forget(replaced)
+	}
+	issuer, err := r.observeIssuer(ctx, r.acmeDeps.Accounts, order.Spec.IssuerRef, order.Namespace)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	r.land(order, &memory.known)
+	state := acmeflow.OrderState{
+		Order: order, Issuer: issuer.flow, Account: issuer.account, Memory: memory.known.flow, Settings: r.acmeDeps.Settings,
+	}
+	if state.Challenges, err = r.challengesOf(ctx, order); err != nil {
+		return reconcile.Result{}, err
+	}
+	action := acmeflow.DecideOrder(state, r.Now())
+	if action.Status != nil {
+		changed := order.DeepCopy()
+		changed.Status = *action.Status
+		if err := r.writeStatus(ctx, order, changed); err != nil {
+			return settleWrite(err)
+		}
+		order = changed
+	}
+	if err := r.do(ctx, state, issuer, &memory.known, action); err != nil {
+		return settleWrite(err)
+	}
+	if action.Event != nil {
+		emit(r.events, order, action.Event.Warning, action.Event.Reason, action.Event.Message)
+	}
+	return r.wake(action.Wake), nil
+}
+
+// challengesOf lists the Challenges that an Order controls.
+func (r *orders) challengesOf(ctx context.Context, order *acmev1.Order) ([]*acmev1.Challenge, error) {
+	list := &acmev1.ChallengeList{}
+	if err := r.Client.ListOwned(ctx, list, order.Namespace, order.UID); err != nil {
+		return nil, err
+	}
+	out := make([]*acmev1.Challenge, 0, len(list.Items))
+	for i := range list.Items {
+		out = append(out, &list.Items[i])
+	}
+	return out, nil
+}
+
+// do takes the step of an action.
+func (r *orders) do(ctx context.Context, s acmeflow.OrderState, issuer acmeIssuer, m *orderMemory, action acmeflow.OrderAction) error {
+	switch {
+	case action.Step == acmeflow.OrderWait:
+		return nil
+	case action.Step.External():
+		r.call(s.Order, issuer, m, action)
+		return nil
+	case action.Step == acmeflow.OrderCreateChallenges:
+		return r.createChallenges(ctx, s.Order, action.Challenges)
+	case action.Step == acmeflow.OrderDeleteChallenges:
+		return r.deleteChallenges(ctx, s.Challenges, m, action.Delete)
+	case action.Step == acmeflow.OrderDone:
+		r.memories.drop(client.ObjectKeyFromObject(s.Order))
+		return nil
+	default:
+		return errors.New("acmeflow asked for " + action.Step.String() + ", which the controller does not know: please report this as a bug")
+	}
+}
+
+// call makes the call of an external step, off the worker.
+func (r *orders) call(order *acmev1.Order, issuer acmeIssuer, m *orderMemory, action acmeflow.OrderAction) {
+	name := client.ObjectKeyFromObject(order)
+	m.flow = m.flow.Started(action.Step, r.Now())
+	c := flight.Call{Key: orderCall(order, action.Step), Landed: func() { r.Ring(name) }}
+	account := issuer.remote
+	if account == nil {
+		c.Run = func(context.Context) (any, error) {
+			return acmeflow.OrderOutcome{Failure: &acmeflow.Failure{
+				Class: acmeflow.ErrorPermanent, Detail: "the issuer has no ACME account at hand",
+			}}, nil
+		}
+	} else {
+		c.Lane = account.Lane()
+		c.Run = func(ctx context.Context) (any, error) { return account.Order(ctx, action), nil }
+	}
+	r.acme.Ask(c)
+}
+
+func orderCall(order *acmev1.Order, step acmeflow.OrderStep) flight.Key {
+	return flight.Key{Object: order.UID, Call: step.String()}
+}
+
+// land takes in what a call has come back with.
+func (r *orders) land(order *acmev1.Order, m *orderMemory) {
+	step := m.flow.Flying
+	if step == acmeflow.OrderWait {
+		return
+	}
+	landed, ok := r.acme.Ask(flight.Call{
+		Key:    orderCall(order, step),
+		Run:    func(context.Context) (any, error) { return nil, errLostCall },
+		Landed: func() { r.Ring(client.ObjectKeyFromObject(order)) },
+	})
+	if !ok {
+		return
+	}
+	outcome, ok := landed.Value.(acmeflow.OrderOutcome)
+	if !ok {
+		outcome.Failure = lostCall()
+	}
+	outcome.Step, outcome.At, outcome.Jitter = step, r.Now(), r.acmeDeps.chance()
+	m.flow = m.flow.After(outcome)
+}
+
+// errLostCall stands in for the outcome of a call that nobody knows of.
+var errLostCall = errors.New("the call was lost")
+
+// errTooLate says that a Challenge has ended before it could be started.
+var errTooLate = errors.New("the challenge has ended")
+
+func lostCall() *acmeflow.Failure {
+	return &acmeflow.Failure{Class: acmeflow.ErrorUnavailable, Detail: errLostCall.Error()}
+}

@@ -1,0 +1,227 @@
+package controller
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/schedule"
+)
+
+const (
+	// schedulerWrites is how many decisions are written at once.
+	schedulerWrites = 8
+	// schedulerWriteLimit bounds one write.
+	schedulerWriteLimit = 15 * time.Second
+)
+
+// scheduler starts queued Challenges and parks those that wait while others could
+// work (mission rules 2, 3 and 6). It is fed by the watch and by our own writes,
+// decides through internal/schedule, and is the only writer of
+// status.processing=true. On a replica that does not lead it only listens.
+type scheduler struct {
+	*Deps
+
+	listening toolscache.ResourceEventHandlerRegistration
+	kick      chan struct{}
+
+	mu    sync.Mutex
+	index *schedule.Scheduler
+	known map[schedule.Key]observedChallenge
+}
+
+// observedChallenge is the newest that is known of a Challenge.
+type observedChallenge struct {
+	uid     types.UID
+	version string
+	facts   schedule.Challenge
+}
+
+func setupScheduler(ctx context.Context, d *Deps, limit int) (*scheduler, error) {
+	s := &scheduler{
+		Deps: d, kick: make(chan struct{}, 1),
+		index: schedule.New(schedule.Options{Cap: limit}),
+		known: map[schedule.Key]observedChallenge{},
+	}
+	informer, err := d.Manager.GetCache().GetInformer(ctx, &acmev1.Challenge{})
+	if err != nil {
+		return nil, err
+	}
+	if s.listening, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { s.observe(obj) },
+		UpdateFunc: func(_, obj any) { s.observe(obj) },
+		DeleteFunc: s.gone,
+	}); err != nil {
+		return nil, err
+	}
+	return s, d.Manager.Add(s)
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable: two schedulers would
+// exceed the cap.
+func (s *scheduler) NeedLeaderElection() bool { return true }
+
+// Start implements manager.Runnable.
+func (s *scheduler) Start(ctx context.Context) error {
+	if !toolscache.WaitForCacheSync(ctx.Done(), s.listening.HasSynced) {
+		return nil // the process ends
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.kick:
+		case <-timer.C:
+		}
+		s.mu.Lock()
+		now := s.Now()
+		pass := s.index.Next(now)
+		s.mu.Unlock()
+		s.write(ctx, pass.Decisions)
+		if !pass.Wake.IsZero() {
+			timer.Reset(max(pass.Wake.Sub(now), time.Millisecond))
+		}
+	}
+}
+
+// observe takes in a Challenge as a watch or a write of our own shows it.
+func (s *scheduler) observe(obj any) {
+	c, ok := obj.(*acmev1.Challenge)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.take(c)
+}
+
+// take notes what a Challenge is like now, unless something newer is known: a watch
+// that lags behind our own writes would undo them.
+func (s *scheduler) take(c *acmev1.Challenge) (current bool) {
+	key := schedule.Key{Namespace: c.Namespace, Name: c.Name}
+	old, had := s.known[key]
+	if had && old.uid == c.UID {
+		if order, err := resourceversion.CompareResourceVersion(c.ResourceVersion, old.version); err == nil && order < 0 {
+			return false
+		}
+	}
+	facts := schedule.Challenge{}
+	if had && old.uid == c.UID {
+		facts = old.facts
+	}
+	facts.Key, facts.DNSName, facts.Type = key, c.Spec.DNSName, string(c.Spec.Type)
+	facts.Issuer = issuerKeyOf(c.Spec.IssuerRef, c.Namespace)
+	facts.Created = c.CreationTimestamp.Time
+	facts.Processing, facts.Presented = c.Status.Processing, c.Status.Presented
+	facts.Final = c.Status.State.IsFinal() || c.DeletionTimestamp != nil
+	s.set(observedChallenge{c.UID, c.ResourceVersion, facts})
+	return true
+}
+
+func (s *scheduler) set(o observedChallenge) {
+	s.known[o.facts.Key] = o
+	s.index.Set(o.facts)
+	s.nudge()
+}
+
+func (s *scheduler) gone(obj any) {
+	if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+		obj = last.Obj
+	}
+	c, ok := obj.(*acmev1.Challenge)
+	if !ok {
+		return
+	}
+	key := schedule.Key{Namespace: c.Namespace, Name: c.Name}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known[key].uid == c.UID {
+		delete(s.known, key)
+		s.index.Remove(key)
+		s.nudge()
+	}
+}
+
+// decided takes in what has been decided about a Challenge, and what was written.
+func (s *scheduler) decided(c *acmev1.Challenge, a acmeflow.ChallengeAction) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := schedule.Key{Namespace: c.Namespace, Name: c.Name}
+	if _, had := s.known[key]; !had && c.DeletionTimestamp != nil {
+		return // the watch has shown that it is gone
+	}
+	if !s.take(c) {
+		return // decided on an older state: its next decision follows
+	}
+	o := s.known[key]
+	o.facts.Yields, o.facts.Ready, o.facts.NotBefore = a.Yield, a.Ready, a.NotBefore
+	s.set(o)
+}
+
+func (s *scheduler) nudge() {
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+// write carries decisions out, and reports each one.
+func (s *scheduler) write(ctx context.Context, decisions []schedule.Decision) {
+	slots := make(chan struct{}, schedulerWrites)
+	var wg sync.WaitGroup
+	for _, d := range decisions {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			ctx, cancel := context.WithTimeout(ctx, schedulerWriteLimit)
+			defer cancel()
+			written, err := s.apply(ctx, d)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.index.Applied(d.Key, err == nil)
+			if written != nil {
+				s.take(written)
+			}
+			s.nudge()
+		})
+	}
+	wg.Wait()
+}
+
+// apply writes one decision. It returns the Challenge as it is then.
+func (s *scheduler) apply(ctx context.Context, d schedule.Decision) (*acmev1.Challenge, error) {
+	c := &acmev1.Challenge{}
+	err := s.Client.Get(ctx, client.ObjectKey{Namespace: d.Namespace, Name: d.Name}, c)
+	if apierrors.IsNotFound(err) {
+		return nil, err // its deletion is about to be observed
+	}
+	if err != nil {
+		return nil, err
+	}
+	changed := c.DeepCopy()
+	if d.Outcome == schedule.Starting {
+		if c.Status.State.IsFinal() || c.DeletionTimestamp != nil {
+			return c, errTooLate
+		}
+		changed.Status = acmeflow.StartChallenge(c.Status)
+	} else {
+		changed.Status = acmeflow.ParkChallenge(c.Status)
+	}
+	if changed.Status.Processing == c.Status.Processing {
+		return c, nil
+	}
+	if err := s.writeStatus(ctx, c, changed); err != nil {
+		return nil, err
+	}
+	return changed, nil
+}

@@ -1,0 +1,187 @@
+package acmeorder
+
+import (
+	"context"
+	"crypto"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/acme"
+	"chancery.dev/internal/pki"
+)
+
+// managedBy marks the Secrets of account keys (spec §5.1).
+const managedBy, managedByValue = "app.kubernetes.io/managed-by", "cert-manager"
+
+// accountKey reads the account's key, or makes one; fresh says that it was made.
+func (u *setup) accountKey(ctx context.Context) (key crypto.Signer, fresh bool, err error) {
+	ref := u.spec.PrivateKey
+	entry := ref.KeyOr(corev1.TLSPrivateKeyKey)
+	secret, err := u.Secrets.Secret(ctx, u.namespace, ref.Name)
+	switch {
+	case apierrors.IsNotFound(err) && u.spec.DisableAccountKeyGeneration:
+		return nil, false, troubled(certmanagerv1.IssuerReasonErrVerifyACMEAccount, lookAgain,
+			"Secret %s/%s does not exist and disableAccountKeyGeneration is set: create it with the account's private key in %s", u.namespace, ref.Name, entry)
+	case apierrors.IsNotFound(err):
+		key, err := u.createKey(ctx, ref.Name, entry)
+		return key, true, err
+	case err != nil:
+		return nil, false, fmt.Errorf("read Secret %s/%s with the account's private key: %w", u.namespace, ref.Name, err)
+	}
+	text, ok := secret.Data[entry]
+	if !ok {
+		return nil, false, troubled(certmanagerv1.IssuerReasonErrVerifyACMEAccount, 0,
+			"Secret %s/%s has no entry %q with the account's private key: add it, or delete the Secret to have a new account made", u.namespace, ref.Name, entry)
+	}
+	key, err = pki.DecodePrivateKey(text)
+	if err != nil {
+		return nil, false, troubled(certmanagerv1.IssuerReasonErrVerifyACMEAccount, 0,
+			"Secret %s/%s: %w: correct the entry %q, or delete the Secret to have a new account made", u.namespace, ref.Name, err, entry)
+	}
+	return key, false, nil
+}
+
+// createKey makes an RSA key in PKCS#1, which every tool that shares the Secret reads.
+func (u *setup) createKey(ctx context.Context, name, entry string) (crypto.Signer, error) {
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.RSA, Size: pki.DefaultRSASize})
+	if err != nil {
+		return nil, err
+	}
+	text, err := pki.EncodePrivateKey(key, pki.PKCS1)
+	if err != nil {
+		return nil, err
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: u.namespace, Name: name, Labels: map[string]string{
+			managedBy: managedByValue, certmanagerv1.ManagedSecretLabel: certmanagerv1.LabelTrue,
+		}},
+		Type: corev1.SecretTypeOpaque,
+		Data: map[string][]byte{entry: text},
+	}
+	err = u.Objects.Create(ctx, secret)
+	if apierrors.IsAlreadyExists(err) {
+		// Another issuer with the same Secret was faster, or a cache lags behind.
+		found := &corev1.Secret{}
+		if err := u.Objects.Live(ctx, u.API, client.ObjectKeyFromObject(secret), found); err != nil {
+			return nil, err
+		}
+		return pki.DecodePrivateKey(found.Data[entry])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create Secret %s/%s for the account's private key: %w", u.namespace, name, err)
+	}
+	return key, nil
+}
+
+// keyHash is how status.acme names the key (spec §5.1, step 5).
+func keyHash(key crypto.Signer) (string, error) {
+	var der []byte
+	if k, ok := key.(*rsa.PrivateKey); ok {
+		der = x509.MarshalPKCS1PrivateKey(k)
+	} else {
+		var err error
+		if der, err = x509.MarshalPKCS8PrivateKey(key); err != nil {
+			return "", err
+		}
+	}
+	sum := sha256.Sum256(der)
+	return base64.StdEncoding.EncodeToString(sum[:]), nil
+}
+
+// externalAccount reads the binding's MAC key, with the version of its Secret. The
+// algorithm is HS256 whatever the deprecated field says (spec §5.1, step 7).
+func (u *setup) externalAccount(ctx context.Context) (*acme.ExternalAccount, string, error) {
+	eab := u.spec.ExternalAccountBinding
+	if eab == nil {
+		return nil, "", nil
+	}
+	bad := func(format string, args ...any) (*acme.ExternalAccount, string, error) {
+		return nil, "", troubled(certmanagerv1.IssuerReasonErrRegisterACMEAccount, lookAgain,
+			"the key of the external account binding: "+format, args...)
+	}
+	secret, err := u.Secrets.Secret(ctx, u.namespace, eab.KeySecretRef.Name)
+	if apierrors.IsNotFound(err) {
+		return bad("Secret %s/%s does not exist: create it with the key in %s", u.namespace, eab.KeySecretRef.Name, eab.KeySecretRef.Key)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("read Secret %s/%s: %w", u.namespace, eab.KeySecretRef.Name, err)
+	}
+	text, ok := secret.Data[eab.KeySecretRef.Key]
+	if !ok {
+		return bad("Secret %s/%s has no entry %q", u.namespace, eab.KeySecretRef.Name, eab.KeySecretRef.Key)
+	}
+	key, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(string(text)), "="))
+	if err != nil || len(key) == 0 {
+		return bad("entry %q of Secret %s/%s is not base64url (RFC 4648 §5): store the key as the ACME server's operator gave it to you",
+			eab.KeySecretRef.Key, u.namespace, eab.KeySecretRef.Name)
+	}
+	return &acme.ExternalAccount{KeyID: eab.KeyID, Key: key, Algorithm: acme.HS256}, eab.KeyID + " " + string(secret.UID) + secret.ResourceVersion, nil
+}
+
+// solverSecrets checks that what the DNS-01 solvers name is there (spec §5.1, step 3).
+func (u *setup) solverSecrets(ctx context.Context) error {
+	var missing []string
+	for i := range u.spec.Solvers {
+		for _, ref := range dns01Secrets(u.spec.Solvers[i].DNS01) {
+			secret, err := u.Secrets.Secret(ctx, u.namespace, ref.Name)
+			switch {
+			case apierrors.IsNotFound(err):
+				missing = append(missing, fmt.Sprintf("failed to get secret %q: it does not exist in namespace %q", ref.Name, u.namespace))
+			case err != nil:
+				return fmt.Errorf("read Secret %s/%s: %w", u.namespace, ref.Name, err)
+			case ref.Key != "" && secret.Data[ref.Key] == nil:
+				missing = append(missing, fmt.Sprintf("the secret %q does not have key %q", ref.Name, ref.Key))
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return troubled(certmanagerv1.IssuerReasonInvalidSolver, lookAgain, "%s", strings.Join(missing, "; "))
+}
+
+// dns01Secrets lists the Secrets that a solver names.
+func dns01Secrets(c *acmev1.DNS01Solver) []cmmeta.SecretKeySelector {
+	if c == nil {
+		return nil
+	}
+	var refs []cmmeta.SecretKeySelector
+	add := func(optional ...*cmmeta.SecretKeySelector) {
+		for _, ref := range optional {
+			if ref != nil && ref.Name != "" {
+				refs = append(refs, *ref)
+			}
+		}
+	}
+	switch {
+	case c.RFC2136 != nil:
+		add(&c.RFC2136.TSIGSecretSecretRef)
+	case c.AcmeDNS != nil:
+		add(&c.AcmeDNS.AccountSecretRef)
+	case c.Akamai != nil:
+		add(&c.Akamai.ClientTokenSecretRef, &c.Akamai.ClientSecretSecretRef, &c.Akamai.AccessTokenSecretRef)
+	case c.CloudDNS != nil:
+		add(c.CloudDNS.ServiceAccountSecretRef)
+	case c.Cloudflare != nil:
+		add(c.Cloudflare.APIKeySecretRef, c.Cloudflare.APITokenSecretRef)
+	case c.Route53 != nil:
+		add(c.Route53.AccessKeyIDSecretRef, &c.Route53.SecretAccessKeySecretRef)
+	case c.AzureDNS != nil:
+		add(c.AzureDNS.ClientSecretSecretRef)
+	case c.DigitalOcean != nil:
+		add(&c.DigitalOcean.TokenSecretRef)
+	}
+	return refs
+}
