@@ -2,8 +2,19 @@ package app
 
 import (
 	"fmt"
+	"net/http"
 	"time"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/solver"
+	"chancery.dev/internal/solver/dns01"
+	"chancery.dev/internal/solver/dns01/provider"
+	"chancery.dev/internal/solver/dns01/provider/rfc2136"
+	"chancery.dev/internal/solver/http01"
 )
+
+// userAgent is what ACME servers, DNS over HTTPS servers and routes are told.
+const userAgent = "chancery"
 
 // ACMEConfig configures Orders, Challenges and their solvers.
 type ACMEConfig struct {
@@ -41,4 +52,26 @@ func (c ACMEConfig) validate() []error {
 		problems = append(problems, fmt.Errorf("--dns01-check-retry-period: must be at least 1s, not %s", c.CheckRetryPeriod))
 	}
 	return problems
+}
+
+// solvers returns the solver of each challenge type.
+func (c ACMEConfig) solvers(secrets solver.SecretReader, now func() time.Time) (map[acmev1.ACMEChallengeType]solver.Solver, error) {
+	nameservers := c.RecursiveNameservers
+	if len(nameservers) == 0 {
+		nameservers = dns01.SystemNameservers("/etc/resolv.conf")
+	}
+	resolver, err := dns01.NewResolver(dns01.Options{
+		Nameservers: nameservers, RecursiveOnly: c.RecursiveNameserversOnly, AuthoritativePort: c.AuthoritativePort,
+		Now: now, UserAgent: userAgent,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--dns01-recursive-nameservers: %w", err)
+	}
+	factory := provider.Factory(provider.Options{Secrets: secrets, RFC2136: rfc2136.Options{Now: now}})
+	return map[acmev1.ACMEChallengeType]solver.Solver{
+		acmev1.ChallengeTypeDNS01: dns01.New(resolver, factory),
+		acmev1.ChallengeTypeHTTP01: http01.New(http01.CheckOptions{
+			Port: c.HTTP01Port, UserAgent: userAgent, Nameservers: c.HTTP01Nameservers, Proxy: http.ProxyFromEnvironment,
+		}),
+	}, nil
 }
