@@ -1,0 +1,51 @@
+// Package examples carries the manifests of this directory, which `make demo` applies, and fills in what only
+// a running system knows.
+//
+// The manifests are for people to read and copy first. This package knows neither Kubernetes nor the kinds in them:
+// it hands out text.
+package examples
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+//go:embed *.yaml
+var files embed.FS
+
+// placeholder is ${NAME}, as the shell and envsubst write it.
+var placeholder = regexp.MustCompile(`\$\{([A-Z][A-Z0-9_]*)\}`)
+
+// Files are the manifests: one or more YAML documents each, to be applied in the order of their names.
+func Files() fs.FS { return files }
+
+// Expand replaces every ${NAME} in a manifest by its value. Lines that are comments stay as they are. A name without a value
+// is an error that says which names there are.
+func Expand(manifest string, values map[string]string) (string, error) {
+	var missing []string
+	var out strings.Builder
+	for line := range strings.Lines(manifest) {
+		if strings.HasPrefix(strings.TrimSpace(line), "#") {
+			out.WriteString(line)
+			continue
+		}
+		out.WriteString(placeholder.ReplaceAllStringFunc(line, func(match string) string {
+			name := placeholder.FindStringSubmatch(match)[1]
+			value, ok := values[name]
+			if !ok {
+				missing = append(missing, match)
+			}
+			return value
+		}))
+	}
+	if len(missing) != 0 {
+		return "", fmt.Errorf("no value for %s: the placeholders are %s",
+			strings.Join(missing, ", "), strings.Join(slices.Sorted(maps.Keys(values)), ", "))
+	}
+	return out.String(), nil
+}
