@@ -37,6 +37,6 @@ func newCommand() *cobra.Command {
 		Args:          cobra.NoArgs,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newUpCommand(), newKubeconfigCommand())
+	root.AddCommand(newUpCommand(), newKubeconfigCommand(), newBenchCommand())
 	return root
 }

@@ -1,0 +1,101 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/rig/dnsserver"
+	"chancery.dev/internal/rig/pebble"
+)
+
+// acmeRig is a certificate authority that validates for real, and the DNS server that it asks. Both run in this process.
+type acmeRig struct {
+	dns *dnsserver.Server
+	ca  *pebble.Server
+	// httpPort is where the authority connects for HTTP-01.
+	httpPort int
+	end      context.CancelFunc
+}
+
+// startRig starts a fresh authority: Pebble's cost of an order grows with the authorizations that it has seen. It neither
+// dawdles nor asks to wait.
+func startRig(ctx context.Context) (*acmeRig, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	rig := &acmeRig{end: cancel}
+	err := rig.start(ctx)
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("start the ACME server: %w", err)
+	}
+	return rig, nil
+}
+
+func (g *acmeRig) start(ctx context.Context) (err error) {
+	if g.httpPort, err = freePort(ctx); err != nil {
+		return err
+	}
+	g.dns, err = dnsserver.Start(ctx, dnsserver.Config{Zones: []dnsserver.Zone{
+		{Name: zone, Wildcard: netip.AddrFrom4([4]byte{127, 0, 0, 1})},
+	}})
+	if err != nil {
+		return err
+	}
+	g.ca, err = pebble.Start(ctx, pebble.Options{DNSServer: g.dns.Addr(), HTTPPort: g.httpPort})
+	return err
+}
+
+func prepareDNS01(ctx context.Context, r *run) (*workload, error) {
+	return prepareACME(ctx, r, func(rig *acmeRig) acmev1.ACMEChallengeSolver {
+		return acmev1.ACMEChallengeSolver{DNS01: &acmev1.DNS01Solver{RFC2136: &acmev1.RFC2136Provider{Nameserver: rig.dns.Addr()}}}
+	})
+}
+
+func prepareHTTP01(ctx context.Context, r *run) (*workload, error) {
+	return prepareACME(ctx, r, func(*acmeRig) acmev1.ACMEChallengeSolver {
+		return acmev1.ACMEChallengeSolver{HTTP01: &acmev1.HTTP01Solver{Ingress: &acmev1.HTTP01IngressSolver{}}}
+	})
+}
+
+// prepareACME makes the ClusterIssuer of a fresh authority.
+func prepareACME(ctx context.Context, r *run, solver func(*acmeRig) acmev1.ACMEChallengeSolver) (*workload, error) {
+	rig, err := startRig(ctx)
+	if err != nil {
+		return nil, err
+	}
+	work := certificates(acmeIssuer)
+	work.close = rig.end
+	dns, http := rig.dns.Addr(), strconv.Itoa(rig.httpPort)
+	work.controllerArguments = []string{
+		"--dns01-recursive-nameservers", dns,
+		"--dns01-authoritative-port", strconv.Itoa(rig.dns.Port()),
+		"--acme-http01-solver-nameservers", dns,
+		"--http01-listen-address", net.JoinHostPort("127.0.0.1", http),
+		"--http01-self-check-port", http,
+	}
+	if err := r.plane.client.Create(ctx, acmeClusterIssuer(rig, solver(rig))); err != nil {
+		rig.end()
+		return nil, err
+	}
+	return work, nil
+}
+
+func acmeClusterIssuer(rig *acmeRig, solver acmev1.ACMEChallengeSolver) client.Object {
+	return &certmanagerv1.ClusterIssuer{
+		ObjectMeta: metav1.ObjectMeta{Name: acmeIssuer},
+		Spec: certmanagerv1.IssuerSpec{ACME: &acmev1.ACMEIssuer{
+			Server:     rig.ca.DirectoryURL,
+			CABundle:   rig.ca.TLSBundle,
+			PrivateKey: cmmeta.SecretKeySelector{Name: "bench-acme-account"},
+			Solvers:    []acmev1.ACMEChallengeSolver{solver},
+		}},
+	}
+}

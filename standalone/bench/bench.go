@@ -1,0 +1,169 @@
+// Package bench measures what certificates cost: requests to the API server, time, and the controller's CPU and memory.
+//
+// The API server, the controller and the measuring process are three processes, so that each one's CPU is its own. Requests
+// are counted by the API server, not by us. Beside every result stands a ceiling measured in the same run on the same
+// machine: ratios tell more than seconds do. It is not a test: it judges nothing, it prints the budgets beside the counts.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"time"
+
+	"chancery.dev/standalone/controlplane"
+)
+
+// Options say what to measure.
+type Options struct {
+	// Certificates is how many to issue in each scenario; at least 1.
+	Certificates int
+	// Scenarios to run, in this sequence; see Scenarios.
+	Scenarios []string
+	// Concurrency is how many certificates are under way at once, in scenarios and ceilings; at least 1.
+	Concurrency int
+	// Standalone and Controller are the binaries chancery-standalone and chancery.
+	Standalone, Controller string
+	// Progress is told what happens, a line each; nil is told nothing.
+	Progress io.Writer
+}
+
+// scenario is one kind of certificate to measure.
+type scenario struct {
+	name string
+	// what it is, for people.
+	title string
+	// requestBudget and cpuBudget are those of the design, for one certificate; zero if there is none.
+	requestBudget int
+	cpuBudget     time.Duration
+	// prepare sets up what the certificates need and says how to make and recognise them.
+	prepare func(ctx context.Context, r *run) (*workload, error)
+	// bare measures the ceiling of an ACME client without Kubernetes; nil for none.
+	bare func(ctx context.Context, r *run) (*Ceiling, error)
+}
+
+func scenarios() []scenario {
+	return []scenario{
+		{name: "ca", title: "Certificates by a CA ClusterIssuer", requestBudget: 10, cpuBudget: 8 * time.Millisecond, prepare: prepareCA},
+		{
+			name: "acme-dns01", title: "Certificates by ACME, DNS-01, one name each", requestBudget: 22, cpuBudget: 20 * time.Millisecond,
+			prepare: prepareDNS01, bare: bareDNS01,
+		},
+		{
+			name: "acme-http01", title: "Certificates by ACME, HTTP-01, one name each", requestBudget: 24, cpuBudget: 20 * time.Millisecond,
+			prepare: prepareHTTP01, bare: bareHTTP01,
+		},
+		{name: "csr", title: "CertificateSigningRequests by a CA ClusterIssuer", requestBudget: 4, prepare: prepareCSR},
+	}
+}
+
+// Scenarios returns the names of all scenarios.
+func Scenarios() []string {
+	var names []string
+	for _, s := range scenarios() {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+func (o *Options) validate() error {
+	var problems []error
+	if o.Certificates < 1 {
+		problems = append(problems, fmt.Errorf("--certificates: must be at least 1, not %d", o.Certificates))
+	}
+	if o.Concurrency < 1 {
+		problems = append(problems, fmt.Errorf("--concurrency: must be at least 1, not %d", o.Concurrency))
+	}
+	if len(o.Scenarios) == 0 {
+		problems = append(problems, errors.New("--scenario: name at least one"))
+	}
+	for _, name := range o.Scenarios {
+		if !slices.Contains(Scenarios(), name) {
+			problems = append(problems, fmt.Errorf("--scenario: there is no %q: choose from %q", name, Scenarios()))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// Run measures and reports. On an error the report holds the scenarios that were finished before it.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if o.Progress == nil {
+		o.Progress = io.Discard
+	}
+	report := &Report{
+		Kubernetes: controlplane.KubernetesVersion, CPUs: runtime.NumCPU(), Certificates: o.Certificates, Concurrency: o.Concurrency,
+	}
+	for _, s := range scenarios() {
+		if !slices.Contains(o.Scenarios, s.name) {
+			continue
+		}
+		result, err := runScenario(ctx, o, s)
+		if err != nil {
+			return report, fmt.Errorf("scenario %s: %w", s.name, err)
+		}
+		report.Scenarios = append(report.Scenarios, *result)
+	}
+	return report, nil
+}
+
+// run is a scenario under way.
+type run struct {
+	Options
+
+	plane *plane
+	rig   *acmeRig
+}
+
+func (r *run) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(r.Progress, format+"\n", args...)
+}
+
+// runScenario measures one scenario on a control plane of its own, so that none sees what another has left behind.
+func runScenario(ctx context.Context, o Options, s scenario) (_ *Scenario, err error) {
+	// A scenario that hangs must not hang for good: the parts bound their waits, this bounds them all.
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute+time.Duration(o.Certificates)*time.Second)
+	defer cancel()
+	r := &run{Options: o}
+	r.say("%s: starting a control plane", s.name)
+	if r.plane, err = startPlane(ctx, o.Standalone); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.plane.stop()) }()
+	result := &Scenario{Name: s.name, Title: s.title, Certificates: o.Certificates, RequestBudget: s.requestBudget, CPUBudgetMillis: millis(s.cpuBudget)}
+	r.say("%s: measuring ceilings", s.name)
+	ceiling, err := secretCeiling(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	result.Ceilings = append(result.Ceilings, *ceiling)
+	if s.bare != nil {
+		if ceiling, err = s.bare(ctx, r); err != nil {
+			return nil, err
+		}
+		result.Ceilings = append(result.Ceilings, *ceiling)
+	}
+	work, err := s.prepare(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer work.close()
+	controller, err := startController(ctx, r, work.controllerArguments)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, controller.stop()) }()
+	if err := waitForIssuer(ctx, r.plane.client, work.issuer); err != nil {
+		return nil, errors.Join(err, controller.lastWords())
+	}
+	r.say("%s: issuing %d, %d at a time", s.name, o.Certificates, o.Concurrency)
+	if err := measure(ctx, r, work, controller, result); err != nil {
+		return nil, errors.Join(err, controller.lastWords())
+	}
+	return result, nil
+}

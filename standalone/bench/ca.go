@@ -1,0 +1,157 @@
+package bench
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"strconv"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+)
+
+const (
+	// caIssuer and acmeIssuer are the names of the ClusterIssuers.
+	caIssuer   = "bench-ca"
+	acmeIssuer = "bench-acme"
+	// zone holds all names that certificates are for.
+	zone = "bench.test"
+)
+
+// prepareCA makes a certificate authority and its ClusterIssuer.
+func prepareCA(ctx context.Context, r *run) (*workload, error) {
+	if err := createCA(ctx, r.plane.client); err != nil {
+		return nil, err
+	}
+	return certificates(caIssuer), nil
+}
+
+// certificates is the workload of Certificates with one name and an ECDSA key.
+func certificates(issuer string) *workload {
+	return &workload{
+		issuer: issuer,
+		list:   &certmanagerv1.CertificateList{},
+		close:  func() {},
+		object: func(i int) client.Object {
+			name := "crt-" + strconv.Itoa(i)
+			return &certmanagerv1.Certificate{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+				Spec: certmanagerv1.CertificateSpec{
+					SecretName: name + "-tls",
+					DNSNames:   []string{name + "." + zone},
+					IssuerRef:  cmmeta.IssuerReference{Kind: cmmeta.ClusterIssuerKind, Name: issuer},
+					PrivateKey: &certmanagerv1.CertificatePrivateKey{Algorithm: certmanagerv1.ECDSAKeyAlgorithm},
+				},
+			}
+		},
+		state: func(o client.Object) (bool, string) {
+			crt, ok := o.(*certmanagerv1.Certificate)
+			if !ok {
+				return false, ""
+			}
+			ready := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionReady)
+			if ready == nil {
+				return false, ""
+			}
+			return ready.Status == cmmeta.ConditionTrue, ready.Message
+		},
+	}
+}
+
+// createCA makes a self-signed authority with an ECDSA key, and the ClusterIssuer that signs with it.
+func createCA(ctx context.Context, c client.Client) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: caIssuer},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
+		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true,
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: controllerNamespace, Name: caIssuer}, Type: corev1.SecretTypeTLS,
+		Data: map[string][]byte{
+			cmmeta.TLSCertKey:       pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}),
+			cmmeta.TLSPrivateKeyKey: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
+		},
+	}
+	if err := c.Create(ctx, secret); err != nil {
+		return err
+	}
+	return c.Create(ctx, &certmanagerv1.ClusterIssuer{
+		ObjectMeta: metav1.ObjectMeta{Name: caIssuer},
+		Spec:       certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{SecretName: caIssuer}},
+	})
+}
+
+// prepareCSR makes a certificate authority, and all requests ahead of time: their keys are not what is measured.
+func prepareCSR(ctx context.Context, r *run) (*workload, error) {
+	if err := createCA(ctx, r.plane.client); err != nil {
+		return nil, err
+	}
+	requests := make([][]byte, r.Certificates)
+	for i := range requests {
+		_, der, err := newRequest(csrName(i) + "." + zone)
+		if err != nil {
+			return nil, err
+		}
+		requests[i] = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+	}
+	return &workload{
+		issuer: caIssuer,
+		list:   &certificatesv1.CertificateSigningRequestList{},
+		close:  func() {},
+		object: func(i int) client.Object {
+			return &certificatesv1.CertificateSigningRequest{
+				ObjectMeta: metav1.ObjectMeta{Name: csrName(i)},
+				Spec: certificatesv1.CertificateSigningRequestSpec{
+					Request: requests[i], SignerName: certmanagerv1.GroupName + "/" + caIssuer,
+					Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
+				},
+			}
+		},
+		state: func(o client.Object) (bool, string) {
+			csr, ok := o.(*certificatesv1.CertificateSigningRequest)
+			if !ok {
+				return false, ""
+			}
+			said := ""
+			for _, condition := range csr.Status.Conditions {
+				said = string(condition.Type) + ": " + condition.Message
+			}
+			return len(csr.Status.Certificate) > 0, said
+		},
+	}, nil
+}
+
+func csrName(i int) string { return "csr-" + strconv.Itoa(i) }
+
+// newRequest makes an ECDSA key and a certificate request (DER) for a name.
+func newRequest(name string) (*ecdsa.PrivateKey, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{DNSNames: []string{name}}, key)
+	return key, der, err
+}

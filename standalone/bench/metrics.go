@@ -1,0 +1,201 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+const (
+	// apiserverRequests counts requests at the API server; see KEP-1209 for its stability.
+	apiserverRequests = "apiserver_request_total"
+	// clientRequests counts requests at a client made with client-go.
+	clientRequests = "rest_client_requests_total"
+
+	// settleEvery is how often the counters are read until they stand still, quietFor in sequence.
+	settleEvery = 400 * time.Millisecond
+	quietFor    = 3
+	// settleWithin bounds that: counters that never stand still are a busy loop.
+	settleWithin = 20 * time.Second
+)
+
+// request is a kind of request, as far as the report tells them apart.
+type request struct {
+	verb, resource string
+	// code is the HTTP status of a refusal; 0 if the request was carried out.
+	code int
+}
+
+// class says in which part of the report a request stands.
+type class int
+
+const (
+	// classWork is what certificates cost.
+	classWork class = iota
+	// classCache is a LIST or WATCH: it feeds caches and is not repeated for each certificate.
+	classCache
+	// classBackground is what an idle cluster does too.
+	classBackground
+)
+
+func (r request) class() class {
+	switch {
+	case r.verb == "LIST" || r.verb == "WATCH":
+		return classCache
+	case strings.HasPrefix(r.resource, "leases"), strings.HasPrefix(r.resource, "apiservices"), strings.HasPrefix(r.resource, "flowschemas"),
+		strings.HasPrefix(r.resource, "prioritylevelconfigurations"):
+		return classBackground
+	default:
+		return classWork
+	}
+}
+
+// counts are requests since the start of the API server.
+type counts map[request]int
+
+// since is how much more there is than before.
+func (c counts) since(before counts) counts {
+	out := counts{}
+	for r, n := range c {
+		if d := n - before[r]; d != 0 {
+			out[r] = d
+		}
+	}
+	return out
+}
+
+// of selects a class.
+func (c counts) of(class class) counts {
+	out := maps.Clone(c)
+	maps.DeleteFunc(out, func(r request, _ int) bool { return r.class() != class })
+	return out
+}
+
+// total adds up.
+func (c counts) total() int {
+	total := 0
+	for _, n := range c {
+		total += n
+	}
+	return total
+}
+
+// counted reads the API server's counters.
+func (p *plane) counted(ctx context.Context) (counts, error) {
+	text, err := p.set.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the API server's metrics: %w", err)
+	}
+	return parseCounts(text)
+}
+
+func parseCounts(text []byte) (counts, error) {
+	metrics, err := series(text, apiserverRequests)
+	if err != nil {
+		return nil, err
+	}
+	out := counts{}
+	for _, m := range metrics {
+		label := labels(m)
+		if label["resource"] == "" {
+			continue // health, metrics, discovery
+		}
+		r := request{verb: label["verb"], resource: label["resource"]}
+		if sub := label["subresource"]; sub != "" {
+			r.resource += "/" + sub
+		}
+		if code, err := strconv.Atoi(label["code"]); err == nil && code >= http.StatusBadRequest {
+			r.code = code
+		}
+		out[r] += int(m.GetCounter().GetValue())
+	}
+	return out, nil
+}
+
+// series parses the samples of one metric out of a page: pages of the API server have a hundred thousand others.
+func series(page []byte, name string) ([]*dto.Metric, error) {
+	var lines bytes.Buffer
+	lines.WriteString("# TYPE " + name + " counter\n")
+	for line := range bytes.Lines(page) {
+		if bytes.HasPrefix(line, []byte(name+"{")) {
+			lines.Write(line)
+		}
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(&lines)
+	if err != nil {
+		return nil, fmt.Errorf("parse the metric %s: %w", name, err)
+	}
+	return families[name].GetMetric(), nil
+}
+
+func labels(m *dto.Metric) map[string]string {
+	out := map[string]string{}
+	for _, pair := range m.GetLabel() {
+		out[pair.GetName()] = pair.GetValue()
+	}
+	return out
+}
+
+// settled waits until no more work is counted, and reports whether that came about.
+func (p *plane) settled(ctx context.Context) (counts, bool, error) {
+	deadline := time.Now().Add(settleWithin)
+	tick := time.NewTicker(settleEvery)
+	defer tick.Stop()
+	var last counts
+	quiet := 0
+	for {
+		now, err := p.counted(ctx)
+		if err != nil {
+			return nil, false, err
+		}
+		if quiet++; last == nil || !maps.Equal(now.of(classWork), last.of(classWork)) {
+			quiet = 0
+		}
+		if last = now; quiet >= quietFor || time.Now().After(deadline) {
+			return now, quiet >= quietFor, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, false, ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// requests reads the controller's own counters: requests by HTTP method.
+func (c *controller) requests(ctx context.Context) (_ map[string]int, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.metrics, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("read the controller's metrics: %w", err)
+	}
+	defer func() { err = errors.Join(err, res.Body.Close()) }()
+	page, err := io.ReadAll(res.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read the controller's metrics: %w", err)
+	}
+	metrics, err := series(page, clientRequests)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]int{}
+	for _, m := range metrics {
+		out[labels(m)["method"]] += int(m.GetCounter().GetValue())
+	}
+	return out, nil
+}

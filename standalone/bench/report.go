@@ -1,0 +1,131 @@
+package bench
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Report is the result of a run. Its JSON form is for programs. "Each" means: for one certificate.
+type Report struct {
+	// Kubernetes is the version of the API server.
+	Kubernetes string `json:"kubernetes"`
+	// CPUs is how many this machine has.
+	CPUs int `json:"cpus"`
+	// Certificates of each scenario, and how many were under way at once.
+	Certificates int `json:"certificates"`
+	Concurrency  int `json:"concurrency"`
+	// Scenarios that were finished.
+	Scenarios []Scenario `json:"scenarios"`
+}
+
+// Pace is how fast something goes.
+type Pace struct {
+	// P50Millis and P99Millis are quantiles of the latency in milliseconds.
+	P50Millis float64 `json:"p50Millis"`
+	P99Millis float64 `json:"p99Millis"`
+	// PerSecond is how many there were in a second.
+	PerSecond float64 `json:"perSecond"`
+}
+
+// Scenario is the result of one scenario.
+type Scenario struct {
+	// Name is that of the option, Title is for people.
+	Name  string `json:"name"`
+	Title string `json:"title"`
+	// Certificates is how many were issued.
+	Certificates int `json:"certificates"`
+	// Requests that certificates cost, the user's own creation and all events included.
+	Requests []RequestRow `json:"requests"`
+	// RequestsEach is their sum, beside the budget of the design.
+	RequestsEach  float64 `json:"requestsEach"`
+	RequestBudget int     `json:"requestBudget"`
+	// Settled is false if requests went on after all certificates were issued.
+	Settled bool `json:"settled"`
+	// CacheRequests are LISTs and WATCHes in the same time, the one of this program included.
+	CacheRequests []RequestRow `json:"cacheRequests"`
+	// BackgroundRequests are what an idle cluster does too.
+	BackgroundRequests []RequestRow `json:"backgroundRequests"`
+	// ControllerRequestsEach is what the controller says it has sent, by HTTP method. What the API server counts beyond
+	// that and the user's creation comes from the control plane's own controllers.
+	ControllerRequestsEach map[string]float64 `json:"controllerRequestsEach"`
+	// Pace runs from before the creation until a watch shows that the certificate is issued.
+	Pace Pace `json:"pace"`
+	// CPUMillisEach is the controller's CPU time in milliseconds, beside the budget of the design; zero if it has none.
+	CPUMillisEach   float64 `json:"cpuMillisEach"`
+	CPUBudgetMillis float64 `json:"cpuBudgetMillis,omitempty"`
+	// ServerCPUMillisEach is the CPU time of API server and etcd, in milliseconds.
+	ServerCPUMillisEach float64 `json:"serverCPUMillisEach"`
+	// ResidentBytes is the controller's memory at the end.
+	ResidentBytes int64 `json:"residentBytes"`
+	// Ceilings measured on the same control plane.
+	Ceilings []Ceiling `json:"ceilings"`
+	// Ratios compare with them.
+	Ratios []Ratio `json:"ratios"`
+	// Parts are the run in sequence, to see whether the last certificates cost what the first did.
+	Parts []Part `json:"parts"`
+}
+
+// RequestRow counts one kind of request.
+type RequestRow struct {
+	// Verb is the API server's: APPLY is a server-side apply, LIST and WATCH are reads of many.
+	Verb string `json:"verb"`
+	// Resource is in the plural, with the subresource after a slash.
+	Resource string `json:"resource"`
+	// Code is the HTTP status of refused requests; 0 for those that were carried out.
+	Code  int     `json:"code,omitempty"`
+	Count int     `json:"count"`
+	Each  float64 `json:"each"`
+}
+
+// Ceiling is what the parts that we build on reach without us.
+type Ceiling struct {
+	// Name says what does what; Unit is what is counted.
+	Name string `json:"name"`
+	Unit string `json:"unit"`
+	Pace Pace   `json:"pace"`
+}
+
+// Ratio compares a result with a ceiling.
+type Ratio struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+}
+
+// Part is some of the certificates of a run, counted from 1.
+type Part struct {
+	From          int     `json:"from"`
+	To            int     `json:"to"`
+	RequestsEach  float64 `json:"requestsEach"`
+	CPUMillisEach float64 `json:"cpuMillisEach"`
+	Pace          Pace    `json:"pace"`
+}
+
+// rows orders counts: the most frequent first.
+func rows(c counts, n float64) []RequestRow {
+	out := make([]RequestRow, 0, len(c))
+	for r, count := range c {
+		out = append(out, RequestRow{Verb: r.verb, Resource: r.resource, Code: r.code, Count: count, Each: float64(count) / n})
+	}
+	slices.SortFunc(out, func(a, b RequestRow) int {
+		return cmp.Or(-cmp.Compare(a.Count, b.Count), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Verb, b.Verb), cmp.Compare(a.Code, b.Code))
+	})
+	return out
+}
+
+// ratios compares a scenario with its ceilings.
+func ratios(s *Scenario) []Ratio {
+	var out []Ratio
+	for i, c := range s.Ceilings {
+		if i == 0 {
+			// Each request costs about a Secret: this is how close we come to the limit that their number sets.
+			out = append(out, Ratio{"share of the rate that the API server allows for that many requests", s.Pace.PerSecond * s.RequestsEach / c.Pace.PerSecond})
+			continue
+		}
+		out = append(out,
+			Ratio{"latency p50, times the bare client's", s.Pace.P50Millis / c.Pace.P50Millis},
+			Ratio{"latency p99, times the bare client's", s.Pace.P99Millis / c.Pace.P99Millis},
+			Ratio{"rate, share of the bare client's", s.Pace.PerSecond / c.Pace.PerSecond},
+		)
+	}
+	return out
+}

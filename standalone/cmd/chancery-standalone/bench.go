@@ -1,0 +1,67 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"chancery.dev/standalone/bench"
+)
+
+func newBenchCommand() *cobra.Command {
+	var o bench.Options
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure what certificates cost: requests, time, CPU, memory",
+		Long: `Issue certificates on a control plane of their own, in a temporary directory, and print what each one costs: requests to
+the API server by verb and resource, latency, rate, and CPU and memory of the controller, which is a process of its own.
+Beside them stand ceilings measured in the same run. From 200 certificates on, the first are compared with the last.
+
+It needs Linux, and the binary chancery beside this one or in $CHANCERY_BIN.`,
+		Example: `  chancery-standalone bench --certificates 1000 --scenario ca`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := findBinaries(&o); err != nil {
+				return err
+			}
+			o.Progress = cmd.ErrOrStderr()
+			report, err := bench.Run(cmd.Context(), o)
+			if report == nil {
+				return err
+			}
+			if asJSON {
+				encoder := json.NewEncoder(cmd.OutOrStdout())
+				encoder.SetIndent("", "  ")
+				return errors.Join(err, encoder.Encode(report))
+			}
+			return errors.Join(err, report.WriteText(cmd.OutOrStdout()))
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.Certificates, "certificates", 100, "how many certificates to issue in each scenario")
+	f.StringSliceVar(&o.Scenarios, "scenario", bench.Scenarios(), "what to measure: "+strings.Join(bench.Scenarios(), ", "))
+	f.IntVar(&o.Concurrency, "concurrency", 10, "how many certificates are under way at once")
+	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
+	return cmd
+}
+
+// findBinaries finds this program's own file, for the control plane, and the controller's.
+func findBinaries(o *bench.Options) error {
+	var err error
+	if o.Standalone, err = os.Executable(); err != nil {
+		return fmt.Errorf("find this program's own file: %w", err)
+	}
+	if o.Controller = os.Getenv("CHANCERY_BIN"); o.Controller == "" {
+		o.Controller = filepath.Join(filepath.Dir(o.Standalone), "chancery")
+	}
+	if _, err := os.Stat(o.Controller); err != nil {
+		return fmt.Errorf("the controller's binary is not there: build it with `make build-chancery`, or name it in CHANCERY_BIN: %w", err)
+	}
+	return nil
+}
