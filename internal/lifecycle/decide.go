@@ -1,8 +1,10 @@
 package lifecycle
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -25,6 +27,7 @@ func Decide(s State, now time.Time) Action {
 	d := &decision{State: s, now: now, crt: s.Certificate.DeepCopy()}
 	d.violation = d.assess()
 	action := d.next()
+	d.wakeAtEnd(&action)
 	if !equality.Semantic.DeepEqual(d.crt.Status, s.Certificate.Status) {
 		action.Status = &d.crt.Status
 	}
@@ -43,12 +46,19 @@ type decision struct {
 
 func (d *decision) next() Action {
 	issuing := d.issuing() != nil
-	if !issuing && d.SecretOwner != d.crt.Name {
-		return d.yieldSecret()
+	if issuing {
+		d.dateIssuing()
 	}
 	if !issuing {
+		foreign := d.SecretOwner != d.crt.Name
+		if foreign {
+			d.disownSecret()
+		}
 		if len(d.Keys) > 0 || d.crt.Status.NextPrivateKeySecretName != nil {
 			return d.dropKeys()
+		}
+		if foreign {
+			return Action{Step: StepRest, Wake: d.now.Add(duplicateRecheck)}
 		}
 		why := d.reissue()
 		if why == nil {
@@ -134,8 +144,8 @@ func (d *decision) backoff() time.Duration {
 	return failed.Add(d.Backoff.After(attempts)).Sub(d.now)
 }
 
-// yieldSecret leaves the Secret to the Certificate that has the better claim.
-func (d *decision) yieldSecret() Action {
+// disownSecret says that another Certificate has the better claim to the Secret.
+func (d *decision) disownSecret() {
 	certmanagerv1.SetCertificateCondition(d.crt, certmanagerv1.CertificateCondition{
 		Type:   certmanagerv1.CertificateConditionReady,
 		Status: cmmeta.ConditionFalse,
@@ -143,7 +153,6 @@ func (d *decision) yieldSecret() Action {
 		Message: fmt.Sprintf("Secret %q belongs to Certificate %q, which has the same spec.secretName: give one of them another",
 			d.crt.Spec.SecretName, d.SecretOwner),
 	}, d.now)
-	return Action{Step: StepRest, Wake: d.now.Add(duplicateRecheck)}
 }
 
 func (d *decision) dropKeys() Action {
@@ -152,19 +161,28 @@ func (d *decision) dropKeys() Action {
 }
 
 // rest is a Certificate in order: requests beyond the history limit go, and it is
-// looked at again when it is due or expires.
+// looked at again when it is due.
 func (d *decision) rest() Action {
 	if old := d.surplusRequests(); len(old) > 0 {
 		return Action{Step: StepDeleteRequests, Names: old}
 	}
 	a := Action{Step: StepRest}
-	switch status := d.crt.Status; {
-	case status.RenewalTime != nil:
-		a.Wake = status.RenewalTime.Time
-	case status.NotAfter != nil && !d.now.After(status.NotAfter.Time):
-		a.Wake = status.NotAfter.Add(time.Second)
+	if due := d.crt.Status.RenewalTime; due != nil {
+		a.Wake = due.Time
 	}
 	return a
+}
+
+// wakeAtEnd has a Certificate that is Ready looked at again when it ends to be,
+// whatever it waits for until then: nothing else would tell.
+func (d *decision) wakeAtEnd(a *Action) {
+	ready := certmanagerv1.HasCertificateCondition(d.crt.Status.Conditions, certmanagerv1.CertificateConditionReady, cmmeta.ConditionTrue)
+	if a.Step != StepRest || !ready || d.crt.Status.NotAfter == nil {
+		return
+	}
+	if end := d.crt.Status.NotAfter.Add(time.Second); a.Wake.IsZero() || end.Before(a.Wake) {
+		a.Wake = end
+	}
 }
 
 // surplusRequests returns all but the newest requests that revisionHistoryLimit
@@ -172,7 +190,7 @@ func (d *decision) rest() Action {
 func (d *decision) surplusRequests() []string {
 	limit := certmanagerv1.DefaultRevisionHistoryLimit
 	if l := d.crt.Spec.RevisionHistoryLimit; l != nil {
-		limit = int(*l)
+		limit = max(int(*l), 1)
 	}
 	var numbered []RequestFacts
 	for _, r := range d.Requests {
@@ -186,7 +204,7 @@ func (d *decision) surplusRequests() []string {
 	slices.SortFunc(numbered, func(a, b RequestFacts) int {
 		x, _ := a.revision()
 		y, _ := b.revision()
-		return y - x
+		return cmp.Or(cmp.Compare(y, x), strings.Compare(a.Name, b.Name))
 	})
 	var names []string
 	for _, r := range numbered[limit:] {
@@ -207,6 +225,14 @@ func (d *decision) setIssuing(status cmmeta.ConditionStatus, reason, message str
 	certmanagerv1.SetCertificateCondition(d.crt, certmanagerv1.CertificateCondition{
 		Type: certmanagerv1.CertificateConditionIssuing, Status: status, Reason: reason, Message: message,
 	}, d.now)
+}
+
+// dateIssuing says since when an issuance has been under way, if the client that
+// asked for it left that open: lastTransitionTime is optional.
+func (d *decision) dateIssuing() {
+	if c := d.issuing(); c.LastTransitionTime == nil {
+		c.LastTransitionTime = at(d.now.Truncate(time.Second))
+	}
 }
 
 func keyNames(keys []KeyFacts) []string {

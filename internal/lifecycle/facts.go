@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -52,8 +53,11 @@ func publicKeyOf(text []byte) (crypto.PublicKey, error) {
 	return key.Public(), nil
 }
 
-// LeafOf decodes the first certificate of a PEM chain.
+// LeafOf decodes the first certificate of a PEM chain of at most pki.MaxChainPEM bytes.
 func LeafOf(text []byte) (*x509.Certificate, error) {
+	if len(text) > pki.MaxChainPEM {
+		return nil, fmt.Errorf("%d bytes of PEM are more than the %d that are decoded", len(text), pki.MaxChainPEM)
+	}
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != "CERTIFICATE" {
 		return nil, errors.New("no PEM block of type CERTIFICATE")
@@ -103,15 +107,6 @@ func (r RequestFacts) condition(t certmanagerv1.CertificateRequestConditionType)
 		return nil
 	}
 	return c
-}
-
-// readyReason returns the reason of the condition Ready, or "".
-func (r RequestFacts) readyReason() string {
-	c := certmanagerv1.FindCertificateRequestCondition(r.Status.Conditions, certmanagerv1.CertificateRequestConditionReady)
-	if c == nil {
-		return ""
-	}
-	return c.Reason
 }
 
 // KeySpecOf returns what kind of key a Certificate wants, defaults applied by pki.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/pki"
@@ -106,8 +108,8 @@ func (d *decision) nextRequest(key KeyFacts) (RequestFacts, *Action) {
 	case len(good) == 0:
 		return RequestFacts{}, &Action{Step: StepCreateRequest, Name: RequestName(d.crt.Name, revision), Revision: revision, Key: key.Name}
 	case len(good) > 1:
-		// Two requests may both be signed: keep the first, which the name makes unique.
-		slices.SortFunc(good, func(a, b RequestFacts) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+		// Two requests may both be signed: keep the first.
+		slices.SortFunc(good, byAge)
 		var names []string
 		for _, r := range good[1:] {
 			names = append(names, r.Name)
@@ -117,16 +119,41 @@ func (d *decision) nextRequest(key KeyFacts) (RequestFacts, *Action) {
 	return good[0], nil
 }
 
-// unsuitable reports whether a request is for another spec or key, or failed
+// unsuitable reports whether a request is for another spec or key, or ended
 // before this issuance began.
 func (d *decision) unsuitable(r RequestFacts, key KeyFacts) bool {
 	wrong, err := RequestViolations(&d.crt.Spec, r)
 	if err != nil || len(wrong) > 0 || !samePublicKey(r, key) {
 		return true
 	}
-	since := d.issuing().LastTransitionTime
-	return r.Status.FailureTime != nil && r.readyReason() == certmanagerv1.CertificateRequestReasonFailed &&
-		since != nil && r.Status.FailureTime.Before(since)
+	// Both times, since they are of different clocks: a verdict that comes from a
+	// clock that is slow must not have request after request made.
+	since, ended := d.issuing().LastTransitionTime, d.failedAt(r, key)
+	return ended != nil && ended.Before(since) && r.CreationTimestamp.Before(since)
+}
+
+// failedAt returns when a request came to an end that made its issuance fail; nil
+// if it did not. Without this, a key that is never rotated would keep a request
+// suitable that can only fail again.
+func (d *decision) failedAt(r RequestFacts, key KeyFacts) *metav1.Time {
+	for _, t := range []certmanagerv1.CertificateRequestConditionType{
+		certmanagerv1.CertificateRequestConditionDenied, certmanagerv1.CertificateRequestConditionInvalidRequest,
+	} {
+		if c := r.condition(t); c != nil {
+			return c.LastTransitionTime
+		}
+	}
+	ready := certmanagerv1.FindCertificateRequestCondition(r.Status.Conditions, certmanagerv1.CertificateRequestConditionReady)
+	switch {
+	case ready == nil:
+		return nil
+	case ready.Reason == certmanagerv1.CertificateRequestReasonFailed, ready.Reason == certmanagerv1.CertificateRequestReasonDenied:
+		return r.Status.FailureTime
+	case ready.Reason == certmanagerv1.CertificateRequestReasonIssued && d.refusal(r, key) != "":
+		return ready.LastTransitionTime
+	default:
+		return nil
+	}
 }
 
 // judge ends the issuance if its request has ended (spec §2.4).
@@ -139,8 +166,10 @@ func (d *decision) judge(r RequestFacts, key KeyFacts) Action {
 	}
 	ready := certmanagerv1.FindCertificateRequestCondition(r.Status.Conditions, certmanagerv1.CertificateRequestConditionReady)
 	switch {
+	case ready == nil && r.condition(certmanagerv1.CertificateRequestConditionApproved) == nil:
+		return d.await(r, "it is not approved yet")
 	case ready == nil:
-		return Action{Step: StepRest}
+		return d.await(r, "its issuer has not said anything yet")
 	case ready.Reason == certmanagerv1.CertificateRequestReasonFailed, ready.Reason == certmanagerv1.CertificateRequestReasonDenied:
 		return d.fail(ready.Reason, ready.Message)
 	case ready.Reason == certmanagerv1.CertificateRequestReasonIssued:
@@ -164,17 +193,27 @@ func (d *decision) await(r RequestFacts, why string) Action {
 	return Action{Step: StepRest}
 }
 
-// store checks what the issuer returned and has it stored. What is not the
-// certificate asked for is refused and fails like any other issuance.
-func (d *decision) store(r RequestFacts, key KeyFacts) Action {
+// refusal says why what the issuer returned is not the certificate asked for; ""
+// if it is.
+func (d *decision) refusal(r RequestFacts, key KeyFacts) string {
 	leaf, err := LeafOf(r.Status.Certificate)
 	switch {
 	case err != nil:
-		return d.fail(certmanagerv1.CertificateReasonInvalidCertificate, fmt.Sprintf("the issuer returned a certificate that cannot be read: %v", err))
+		return fmt.Sprintf("the issuer returned a certificate that cannot be read: %v", err)
 	case !pki.PublicKeysEqual(leaf.PublicKey, key.PublicKey):
-		return d.fail(certmanagerv1.CertificateReasonInvalidCertificate, "the issuer returned a certificate for another private key")
+		return "the issuer returned a certificate for another private key"
 	case d.now.After(leaf.NotAfter):
-		return d.fail(certmanagerv1.CertificateReasonInvalidCertificate, fmt.Sprintf("the issuer returned a certificate that expired on %s", leaf.NotAfter.UTC()))
+		return fmt.Sprintf("the issuer returned a certificate that expired on %s", leaf.NotAfter.UTC().Format(time.RFC1123))
+	default:
+		return ""
+	}
+}
+
+// store checks what the issuer returned and has it stored. What is not the
+// certificate asked for is refused and fails like any other issuance.
+func (d *decision) store(r RequestFacts, key KeyFacts) Action {
+	if why := d.refusal(r, key); why != "" {
+		return d.fail(certmanagerv1.CertificateReasonInvalidCertificate, why)
 	}
 	revision := d.nextRevision()
 	status := &d.crt.Status
@@ -211,6 +250,7 @@ func (d *decision) fail(reason, message string) Action {
 	message = "The certificate request has failed to complete and will be retried: " + message
 	d.crt.Status.FailedIssuanceAttempts = &attempts
 	d.crt.Status.LastFailureTime = at(d.now)
+	d.crt.Status.NextPrivateKeySecretName = nil // the key goes in the next step, without a write of its own
 	d.setIssuing(cmmeta.ConditionFalse, reason, message)
 	return Action{Step: StepRest, Event: &Event{Warning: true, Reason: reason, Message: message}, Wake: d.now}
 }

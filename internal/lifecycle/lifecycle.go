@@ -9,10 +9,13 @@
 package lifecycle
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -125,13 +128,24 @@ func (s *State) nextRevision() int {
 	return *s.Certificate.Status.Revision + 1
 }
 
+// ofRevision returns the request made for a revision: the first, if somebody has
+// made more.
 func (s *State) ofRevision(n int) (RequestFacts, bool) {
+	var found []RequestFacts
 	for _, r := range s.Requests {
 		if got, ok := r.revision(); ok && got == n {
-			return r, true
+			found = append(found, r)
 		}
 	}
-	return RequestFacts{}, false
+	if len(found) == 0 {
+		return RequestFacts{}, false
+	}
+	return slices.MinFunc(found, byAge), true
+}
+
+// byAge orders requests by the time they were made.
+func byAge(a, b RequestFacts) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 }
 
 func parseRevision(s string) (int, bool) {
@@ -146,7 +160,7 @@ func RequestName(certificate string, revision int) string {
 	const longest, cut = 233, 168
 	if len(certificate) > longest {
 		sum := sha256.Sum256([]byte(certificate))
-		certificate = certificate[:cut] + "-" + hex.EncodeToString(sum[:])
+		certificate = shorten(certificate, cut) + "-" + hex.EncodeToString(sum[:])
 	}
 	return fmt.Sprintf("%s-%d", certificate, revision)
 }
@@ -157,11 +171,15 @@ func RequestName(certificate string, revision int) string {
 func keyName(crt *certmanagerv1.Certificate, revision int) string {
 	const longest, digits = 240, 5
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", crt.UID, revision))
-	name := crt.Name
-	if len(name) > longest {
-		name = name[:longest]
+	return shorten(crt.Name, longest) + "-" + hex.EncodeToString(sum[:])[:digits]
+}
+
+// shorten cuts a name to at most length bytes, such that "-" may follow.
+func shorten(name string, length int) string {
+	if len(name) <= length {
+		return name
 	}
-	return name + "-" + hex.EncodeToString(sum[:])[:digits]
+	return strings.TrimRight(name[:length], "-.")
 }
 
 // SecretOwner returns which of the Certificates that name the same Secret may use

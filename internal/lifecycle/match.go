@@ -39,7 +39,7 @@ func nameViolations(spec *certmanagerv1.CertificateSpec, csr *x509.CertificateRe
 	if !sameSet(canonicalIPs(spec.IPAddresses), ipStrings(csr)) {
 		v = append(v, "spec.ipAddresses")
 	}
-	if !sameSet(spec.URIs, uriStrings(csr.URIs)) {
+	if !sameSet(canonicalURIs(spec.URIs), uriStrings(csr.URIs)) {
 		v = append(v, "spec.uris")
 	}
 	if !sameSet(spec.EmailAddresses, csr.EmailAddresses) {
@@ -124,10 +124,11 @@ func certificateViolations(spec *certmanagerv1.CertificateSpec, leaf *x509.Certi
 		cn = leaf.Subject.CommonName
 	}
 	if want, got := names(cn, spec.DNSNames), names(leaf.Subject.CommonName, leaf.DNSNames); !sameSet(want, got) {
-		if cn != "" && !slices.Contains(got, cn) {
+		otherDNS := !sameSet(spec.DNSNames, leaf.DNSNames)
+		if cn != "" && !slices.Contains(got, cn) || !otherDNS {
 			v = append(v, "spec.commonName")
 		}
-		if !sameSet(spec.DNSNames, leaf.DNSNames) {
+		if otherDNS {
 			v = append(v, "spec.dnsNames")
 		}
 	}
@@ -138,7 +139,7 @@ func certificateViolations(spec *certmanagerv1.CertificateSpec, leaf *x509.Certi
 	if !sameSet(canonicalIPs(spec.IPAddresses), ips) {
 		v = append(v, "spec.ipAddresses")
 	}
-	if !sameSet(spec.URIs, uriStrings(leaf.URIs)) {
+	if !sameSet(canonicalURIs(spec.URIs), uriStrings(leaf.URIs)) {
 		v = append(v, "spec.uris")
 	}
 	if !sameSet(spec.EmailAddresses, leaf.EmailAddresses) {
@@ -162,6 +163,18 @@ func canonicalIPs(ips []string) []string {
 	for _, s := range ips {
 		if a, err := netip.ParseAddr(s); err == nil {
 			s = a.Unmap().String()
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// canonicalURIs spells URIs as requests and certificates give them back.
+func canonicalURIs(uris []string) []string {
+	out := make([]string, 0, len(uris))
+	for _, s := range uris {
+		if u, err := url.Parse(s); err == nil {
+			s = u.String()
 		}
 		out = append(out, s)
 	}

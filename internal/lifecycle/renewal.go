@@ -12,7 +12,7 @@ func RenewalTime(spec *certmanagerv1.CertificateSpec, notBefore, notAfter time.T
 	if spec.Renewal != nil && spec.Renewal.Policy == certmanagerv1.RenewalPolicyDisabled {
 		return time.Time{}, false
 	}
-	lifetime := notAfter.Sub(notBefore)
+	lifetime := max(notAfter.Sub(notBefore), 0) // one that ends before it begins is due at its end
 	lead := lifetime / 3
 	switch {
 	case spec.RenewBefore != nil && spec.RenewBefore.Duration > 0 && spec.RenewBefore.Duration < lifetime:

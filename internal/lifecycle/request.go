@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"crypto"
 	"crypto/x509/pkix"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -16,7 +17,8 @@ import (
 
 // NewRequest returns the CertificateRequest for a revision of a Certificate,
 // signed with key, which is that of the Secret called keySecret (spec §2.3).
-// Annotations of the Certificate are copied as far as copied says.
+// Annotations of the Certificate are copied as far as copied says. It is an error if
+// no request can fulfil the spec: only another spec helps.
 func NewRequest(crt *certmanagerv1.Certificate, a Action, key crypto.Signer, copied AnnotationFilter) (*certmanagerv1.CertificateRequest, error) {
 	csr, err := pki.CreateCSR(CSRTemplateOf(&crt.Spec), key)
 	if err != nil {
@@ -26,7 +28,7 @@ func NewRequest(crt *certmanagerv1.Certificate, a Action, key crypto.Signer, cop
 	annotations[certmanagerv1.CertificateRevisionAnnotation] = strconv.Itoa(a.Revision)
 	annotations[certmanagerv1.PrivateKeySecretNameAnnotation] = a.Key
 	annotations[certmanagerv1.CertificateNameAnnotation] = crt.Name
-	return &certmanagerv1.CertificateRequest{
+	r := &certmanagerv1.CertificateRequest{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: crt.Namespace, Name: a.Name, Labels: maps.Clone(crt.Labels), Annotations: annotations,
 			OwnerReferences: []metav1.OwnerReference{OwnedBy(crt)},
@@ -34,7 +36,22 @@ func NewRequest(crt *certmanagerv1.Certificate, a Action, key crypto.Signer, cop
 		Spec: certmanagerv1.CertificateRequestSpec{
 			Duration: crt.Spec.Duration, IssuerRef: crt.Spec.IssuerRef, Request: csr, IsCA: crt.Spec.IsCA, Usages: crt.Spec.Usages,
 		},
-	}, nil
+	}
+	return r, fulfils(&crt.Spec, r)
+}
+
+// fulfils says what of a spec the request made for it does not fulfil. Such a
+// request would be found wrong, deleted and made again without end.
+func fulfils(spec *certmanagerv1.CertificateSpec, r *certmanagerv1.CertificateRequest) error {
+	wrong, err := RequestViolations(spec, RequestFactsOf(r))
+	switch {
+	case err != nil:
+		return fmt.Errorf("the request made for this spec cannot be read back, correct the names in it: %w", err)
+	case len(wrong) > 0:
+		return fmt.Errorf("a request cannot say what is in %s: spell it differently", strings.Join(wrong, ", "))
+	default:
+		return nil
+	}
 }
 
 // OwnedBy returns the reference with which a Certificate controls an object.

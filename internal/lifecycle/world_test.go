@@ -1,0 +1,345 @@
+package lifecycle
+
+import (
+	"cmp"
+	"crypto"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"math/big"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/pki"
+)
+
+// start is when every story begins.
+func start() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 300_000_000, time.UTC) }
+
+// lifetime is the validity that the issuer of a world gives.
+const lifetime = 90 * 24 * time.Hour
+
+// world is a namespace with one Certificate, an executor that follows the contract
+// of Action, and an issuer, all in one process with a clock that is stepped.
+type world struct {
+	t   *testing.T
+	now time.Time
+
+	crt      *certmanagerv1.Certificate
+	secret   *corev1.Secret
+	keys     []*corev1.Secret
+	requests []*certmanagerv1.CertificateRequest
+	owner    string
+	backoff  Backoff
+
+	// what was done so far
+	statusWrites, keysMade, requestsMade, stores int
+	events                                       []Event
+	steps                                        []Step
+}
+
+// newWorld has a Certificate that was just made.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	return &world{t: t, now: start(), owner: "web", backoff: Backoff{Min: time.Hour, Max: 32 * time.Hour}, crt: &certmanagerv1.Certificate{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "uid-web", Generation: 1, CreationTimestamp: metav1.NewTime(start())},
+		Spec: certmanagerv1.CertificateSpec{
+			SecretName: "web-tls", DNSNames: []string{"a.example.com", "b.example.com"},
+			IssuerRef:  cmmeta.IssuerReference{Name: "ca"},
+			PrivateKey: &certmanagerv1.CertificatePrivateKey{Algorithm: certmanagerv1.ECDSAKeyAlgorithm},
+		},
+	}}
+}
+
+// issued has a Certificate of revision 1 that is in order.
+func issued(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.settle()
+	w.sign(w.requests[0])
+	w.settle()
+	if w.stores != 1 || w.crt.Status.Revision == nil || *w.crt.Status.Revision != 1 {
+		t.Fatalf("the first issuance did not end: %+v", w.crt.Status)
+	}
+	w.statusWrites, w.keysMade, w.requestsMade, w.stores, w.events, w.steps = 0, 0, 0, 0, nil, nil
+	return w
+}
+
+// issuing has a renewal of a Certificate in order on its way: the key and the
+// request of revision 2 are made.
+func issuing(t *testing.T) *world {
+	t.Helper()
+	w := issued(t)
+	w.trigger("ManuallyTriggered")
+	w.settle()
+	return w
+}
+
+// trigger does what a client does that asks for a renewal (spec §2.8).
+func (w *world) trigger(reason string) {
+	certmanagerv1.SetCertificateCondition(w.crt, certmanagerv1.CertificateCondition{
+		Type: certmanagerv1.CertificateConditionIssuing, Status: cmmeta.ConditionTrue, Reason: reason,
+	}, w.now)
+}
+
+func (w *world) state() State {
+	s := State{Certificate: w.crt, SecretOwner: w.owner, Backoff: w.backoff}
+	if w.secret != nil {
+		s.Secret = FactsOf(w.secret)
+	}
+	for _, k := range w.keys {
+		s.Keys = append(s.Keys, KeyFactsOf(k))
+	}
+	for _, r := range w.requests {
+		s.Requests = append(s.Requests, RequestFactsOf(r))
+	}
+	return s
+}
+
+// settle decides and acts until there is nothing to do at this time, and returns
+// when to look again.
+func (w *world) settle() time.Time {
+	w.t.Helper()
+	const most = 20
+	for range most {
+		a := Decide(w.state(), w.now)
+		w.act(a, len(w.steps)+1)
+		if a.Step == StepRest && a.Status == nil {
+			return a.Wake
+		}
+	}
+	w.t.Fatalf("no rest within %d steps: %v, status %+v", most, w.steps, w.crt.Status)
+	return time.Time{}
+}
+
+// act carries out an Action. budget says how many writes it has before the process
+// dies; what it does not get to stays undone.
+func (w *world) act(a Action, budget int) {
+	w.t.Helper()
+	w.steps = append(w.steps, a.Step)
+	if budget <= 0 {
+		return
+	}
+	switch a.Step {
+	case StepRest:
+	case StepDeleteKeys:
+		w.deleteKeys(a.Names)
+	case StepCreateKey:
+		w.createKey(a)
+	case StepDeleteRequests:
+		before := len(w.requests)
+		w.requests = slices.DeleteFunc(w.requests, func(r *certmanagerv1.CertificateRequest) bool { return slices.Contains(a.Names, r.Name) })
+		if before-len(w.requests) != len(a.Names) || len(a.Names) == 0 {
+			w.t.Fatalf("deletes requests %q, of which %d were there", a.Names, before-len(w.requests))
+		}
+	case StepCreateRequest:
+		w.createRequest(a)
+	case StepStore:
+		w.store(a)
+	default:
+		w.t.Fatalf("unknown step %v", a.Step)
+	}
+	if a.Step != StepRest {
+		budget--
+	}
+	if a.Status != nil && budget > 0 {
+		w.writeStatus(*a.Status)
+		budget--
+	}
+	if budget <= 0 {
+		return
+	}
+	if a.Step == StepStore {
+		w.deleteKeys(a.Names)
+	}
+	if a.Event != nil {
+		w.events = append(w.events, *a.Event)
+	}
+}
+
+// writeStatus stores as the API server does: in JSON, with times in whole seconds.
+func (w *world) writeStatus(s certmanagerv1.CertificateStatus) {
+	w.t.Helper()
+	text, err := json.Marshal(s)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	changed := w.crt.DeepCopy()
+	changed.Status = certmanagerv1.CertificateStatus{}
+	if err := json.Unmarshal(text, &changed.Status); err != nil {
+		w.t.Fatal(err)
+	}
+	w.crt = changed
+	w.statusWrites++
+}
+
+func (w *world) deleteKeys(names []string) {
+	w.keys = slices.DeleteFunc(w.keys, func(s *corev1.Secret) bool { return slices.Contains(names, s.Name) })
+}
+
+func (w *world) createKey(a Action) {
+	w.t.Helper()
+	w.keysMade++
+	var key crypto.Signer
+	var err error
+	if a.ReuseKey {
+		key, err = pki.DecodePrivateKey(w.secret.Data[cmmeta.TLSPrivateKeyKey])
+	} else {
+		key, err = pki.GenerateKey(KeySpecOf(&w.crt.Spec))
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if slices.ContainsFunc(w.keys, func(s *corev1.Secret) bool { return s.Name == a.Name }) {
+		return // already exists
+	}
+	w.keys = append(w.keys, keySecret(w.t, a.Name, key))
+}
+
+func keySecret(t *testing.T, name string, key crypto.Signer) *corev1.Secret {
+	t.Helper()
+	text, err := pki.EncodePKCS8(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string][]byte{cmmeta.TLSPrivateKeyKey: text}}
+}
+
+func (w *world) keyCalled(name string) crypto.Signer {
+	w.t.Helper()
+	for _, s := range w.keys {
+		if s.Name == name {
+			key, err := pki.DecodePrivateKey(s.Data[cmmeta.TLSPrivateKeyKey])
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			return key
+		}
+	}
+	w.t.Fatalf("there is no key %q", name)
+	return nil
+}
+
+func (w *world) createRequest(a Action) {
+	w.t.Helper()
+	w.requestsMade++
+	r, err := NewRequest(w.crt, a, w.keyCalled(a.Key), DefaultAnnotationFilter())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if slices.ContainsFunc(w.requests, func(o *certmanagerv1.CertificateRequest) bool { return o.Name == r.Name }) {
+		w.t.Fatalf("CertificateRequest %q exists already", r.Name)
+	}
+	r.CreationTimestamp, r.UID = metav1.NewTime(w.now.Truncate(time.Second)), types.UID("uid-"+r.Name)
+	w.requests = append(w.requests, r)
+}
+
+func (w *world) store(a Action) {
+	w.t.Helper()
+	w.stores++
+	data, err := TargetData(w.crt, a.Request, w.keyCalled(a.Key))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	leaf, err := LeafOf(a.Request.Status.Certificate)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: w.crt.Spec.SecretName}, Data: data}
+	w.secret.Labels, w.secret.Annotations = TargetMetadata(w.crt, a.Request.Spec.IssuerRef, leaf)
+}
+
+// next returns the request of the highest revision.
+func (w *world) next() *certmanagerv1.CertificateRequest {
+	w.t.Helper()
+	if len(w.requests) == 0 {
+		w.t.Fatal("there is no request")
+	}
+	return slices.MaxFunc(w.requests, func(a, b *certmanagerv1.CertificateRequest) int {
+		x, _ := RequestFacts{CertificateRequest: a}.revision()
+		y, _ := RequestFacts{CertificateRequest: b}.revision()
+		return cmp.Compare(x, y)
+	})
+}
+
+// sign issues what was requested.
+func (w *world) sign(r *certmanagerv1.CertificateRequest) {
+	w.t.Helper()
+	w.signFor(r, RequestFactsOf(r).CSR.PublicKey, w.now, w.now.Add(lifetime))
+}
+
+// signFor issues a certificate with the names requested, for any key and time.
+func (w *world) signFor(r *certmanagerv1.CertificateRequest, public crypto.PublicKey, notBefore, notAfter time.Time) {
+	w.t.Helper()
+	r.Status.Certificate = leafFor(w.t, RequestFactsOf(r).CSR, public, notBefore, notAfter)
+	r.Status.CA = []byte("the CA\n")
+	w.conclude(r, cmmeta.ConditionTrue, certmanagerv1.CertificateRequestReasonIssued, "Certificate fetched from issuer successfully")
+}
+
+func leafFor(t *testing.T, csr *x509.CertificateRequest, public crypto.PublicKey, notBefore, notAfter time.Time) []byte {
+	t.Helper()
+	authority, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), RawSubject: csr.RawSubject, NotBefore: notBefore, NotAfter: notAfter,
+		DNSNames: csr.DNSNames, IPAddresses: csr.IPAddresses, URIs: csr.URIs, EmailAddresses: csr.EmailAddresses,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, &x509.Certificate{SerialNumber: big.NewInt(2)}, public, authority)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pki.EncodeCertificates(leaf)
+}
+
+// conclude sets the condition Ready of a request, and when it failed.
+func (w *world) conclude(r *certmanagerv1.CertificateRequest, status cmmeta.ConditionStatus, reason, message string) {
+	if reason == certmanagerv1.CertificateRequestReasonFailed || reason == certmanagerv1.CertificateRequestReasonDenied {
+		r.Status.FailureTime = &metav1.Time{Time: w.now.Truncate(time.Second)}
+	}
+	w.say(r, certmanagerv1.CertificateRequestConditionReady, status, reason, message)
+}
+
+func (w *world) say(r *certmanagerv1.CertificateRequest, t certmanagerv1.CertificateRequestConditionType, status cmmeta.ConditionStatus, reason, message string) {
+	certmanagerv1.SetCertificateRequestCondition(r, certmanagerv1.CertificateRequestCondition{Type: t, Status: status, Reason: reason, Message: message}, w.now)
+}
+
+// fail has the issuer refuse a request.
+func (w *world) fail(r *certmanagerv1.CertificateRequest) {
+	w.conclude(r, cmmeta.ConditionFalse, certmanagerv1.CertificateRequestReasonFailed, "the CA said no")
+}
+
+// amend changes the spec, as a user does.
+func (w *world) amend(change func(*certmanagerv1.CertificateSpec)) {
+	w.crt = w.crt.DeepCopy()
+	change(&w.crt.Spec)
+	w.crt.Generation++
+}
+
+func newKey(t *testing.T, spec pki.KeySpec) crypto.Signer {
+	t.Helper()
+	key, err := pki.GenerateKey(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func (w *world) condition(t certmanagerv1.CertificateConditionType) certmanagerv1.CertificateCondition {
+	if c := certmanagerv1.FindCertificateCondition(w.crt.Status.Conditions, t); c != nil {
+		return *c
+	}
+	return certmanagerv1.CertificateCondition{}
+}
