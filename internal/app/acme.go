@@ -6,6 +6,7 @@ import (
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider"
@@ -74,4 +75,11 @@ func (c ACMEConfig) solvers(secrets solver.SecretReader, now func() time.Time) (
 			Port: c.HTTP01Port, UserAgent: userAgent, Nameservers: c.HTTP01Nameservers, Proxy: http.ProxyFromEnvironment,
 		}),
 	}, nil
+}
+
+// settings are the times of the ACME flow.
+func (c ACMEConfig) settings() acmeflow.Settings {
+	s := acmeflow.DefaultSettings()
+	s.CheckPeriod = c.CheckRetryPeriod
+	return s
 }

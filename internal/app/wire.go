@@ -2,35 +2,78 @@ package app
 
 import (
 	"context"
+	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
+	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/flight"
 	"chancery.dev/internal/signer"
+	"chancery.dev/internal/signer/acmeorder"
 	"chancery.dev/internal/signer/ca"
 	"chancery.dev/internal/signer/selfsigned"
+	"chancery.dev/internal/solver/http01"
+)
+
+// registrationsAtOnce and registrationTimeout bound the registrations of ACME
+// accounts, for each server.
+const (
+	registrationsAtOnce = 4
+	registrationTimeout = 90 * time.Second
 )
 
 // wire is the one list of everything that runs.
 func wire(ctx context.Context, cfg Config, deps *controller.Deps, secrets cache.Cache, log logr.Logger) error {
+	solvers, err := cfg.ACME.solvers(deps.Secrets, deps.Now)
+	if err != nil {
+		return err
+	}
+	accounts := acmeaccount.New(acmeaccount.Options{UserAgent: userAgent, Now: deps.Now})
+	namespaced := controller.IssuerSources{SecretMetadata: secrets, Again: &controller.Doorbell{}}
+	clustered := controller.IssuerSources{SecretMetadata: secrets, Again: &controller.Doorbell{}}
 	deps.Signers = map[signer.Type]signer.Signer{
 		signer.TypeSelfSigned: selfsigned.New(deps.Secrets, deps.Now),
 		signer.TypeCA: ca.New(ca.Config{
 			Secrets: deps.Secrets, Now: deps.Now, ClusterResourceNamespace: cfg.ClusterResourceNamespace,
 		}),
+		signer.TypeACME: acmeorder.New(acmeorder.Config{
+			Objects: deps.Client, API: deps.Manager.GetAPIReader(), Secrets: deps.Secrets,
+			Accounts: accounts,
+			Flights:  flight.New(ctx, flight.Options{PerLane: registrationsAtOnce, Timeout: registrationTimeout}),
+			Notify: func(issuer acmeaccount.Issuer) {
+				sources := namespaced
+				if issuer.Namespace == "" {
+					sources = clustered
+				}
+				sources.Again.Ring(types.NamespacedName{Namespace: issuer.Namespace, Name: issuer.Name})
+			},
+			Now: deps.Now, ClusterResourceNamespace: cfg.ClusterResourceNamespace,
+			Annotations: deps.Settings.CopiedAnnotations.Apply,
+		}),
 	}
-	sources := controller.IssuerSources{SecretMetadata: secrets}
+	acme := controller.ACMEDeps{
+		Accounts: accounts, Solvers: solvers, MaxConcurrentChallenges: cfg.ACME.MaxConcurrentChallenges, Settings: cfg.ACME.settings(),
+	}
 	steps := []func() error{
 		func() error { return controller.SetupCertificates(ctx, deps, secrets) },
 		func() error { return controller.SetupCertificateRequests(ctx, deps, secrets) },
-		func() error { return controller.SetupIssuers(ctx, deps, sources) },
+		func() error { return controller.SetupIssuers(ctx, deps, namespaced) },
+		func() error { return controller.SetupOrders(ctx, deps, acme) },
+		func() error { return controller.SetupChallenges(ctx, deps, acme) },
 	}
 	if cfg.Namespace == "" {
 		steps = append(steps,
-			func() error { return controller.SetupClusterIssuers(ctx, deps, sources) },
+			func() error { return controller.SetupClusterIssuers(ctx, deps, clustered) },
 			func() error { return setupSigningRequests(ctx, deps, secrets, log) },
 		)
+	}
+	if cfg.ACME.HTTP01Address != "" {
+		steps = append(steps, func() error {
+			return deps.Manager.Add(&responder{manager: deps.Manager, address: cfg.ACME.HTTP01Address, index: http01.NewIndex()})
+		})
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {

@@ -11,11 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
@@ -48,8 +45,8 @@ type issuers struct {
 type IssuerSources struct {
 	// SecretMetadata watches the metadata of all Secrets.
 	SecretMetadata cache.Cache
-	// Again delivers issuers whose Setup asked to be called again; may be nil.
-	Again <-chan event.GenericEvent
+	// Again queues issuers whose Setup asked to be called again; may be nil.
+	Again *Doorbell
 }
 
 // SetupIssuers adds the reconciler of Issuers.
@@ -78,7 +75,7 @@ func (r *issuers) setup(ctx context.Context, name string, kind client.Object, li
 			return r.naming(ctx, list, s)
 		}))
 	if sources.Again != nil {
-		b = b.WatchesRawSource(source.Channel(sources.Again, &handler.EnqueueRequestForObject{}))
+		b = b.WatchesRawSource(sources.Again)
 	}
 	return b.Complete(r)
 }
