@@ -41,7 +41,7 @@ func freePort(t *testing.T) int {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // it is TCP
+	return l.Addr().(*net.TCPAddr).Port
 }
 
 // newACMEWorld starts the servers; change may alter Pebble's options.

@@ -106,6 +106,7 @@ func TestCrashAtEveryWrite(t *testing.T) {
 }
 
 func crashAt(t *testing.T, at int32, before bool) {
+	t.Helper()
 	w := rig.NewWorld(t)
 	stop := w.Run(t, w.Config())
 	withCA(t, w)

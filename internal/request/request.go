@@ -201,10 +201,10 @@ func awaitIssuer(s State) Action {
 // decideCSR is mission rule 8. Where others approve, a missing issuer is waited
 // for as spec §4.4 has it; where we do, it fails the request, as the rule says.
 func decideCSR(s State) Action {
-	switch s.Issuer {
-	case IssuerForeign, IssuerUnmanaged:
+	if s.Issuer == IssuerForeign || s.Issuer == IssuerUnmanaged {
 		return Action{Step: StepIgnore}
-	case IssuerUnknown:
+	}
+	if s.Issuer == IssuerUnknown {
 		return Action{Step: StepWait}
 	}
 	if !s.Approved && s.Approver == ApproveExternal {

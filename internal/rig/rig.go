@@ -86,7 +86,7 @@ func start(binary string) (*rest.Config, error) {
 		return nil, err
 	}
 	kubeconfig, log := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "log")
-	cmd := exec.Command("sh", "-c", `"$0" up --controllers=false --unsafe-no-fsync --exit-with-parent --data-dir "$1/data" --kubeconfig-out "$1/kubeconfig" >"$1/log" 2>&1; rm -rf "$1"`, binary, dir)
+	cmd := exec.CommandContext(context.Background(), "sh", "-c", `"$0" up --controllers=false --unsafe-no-fsync --exit-with-parent --data-dir "$1/data" --kubeconfig-out "$1/kubeconfig" >"$1/log" 2>&1; rm -rf "$1"`, binary, dir)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
