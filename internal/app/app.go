@@ -103,6 +103,7 @@ func managerOptions(cfg Config, scheme *runtime.Scheme, log logr.Logger) ctrl.Op
 		},
 		Metrics:                       metricsserver.Options{BindAddress: cfg.MetricsAddress},
 		HealthProbeBindAddress:        cfg.HealthAddress,
+		PprofBindAddress:              cfg.ProfilerAddress,
 		LivenessEndpointName:          "/livez",
 		ReadinessEndpointName:         "/readyz",
 		LeaderElection:                cfg.LeaderElect,

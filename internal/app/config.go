@@ -38,6 +38,9 @@ type Config struct {
 	MetricsAddress string
 	HealthAddress  string
 
+	// ProfilerAddress is host:port to serve Go's profiles on; empty serves none.
+	ProfilerAddress string
+
 	// Workers is how many objects of a kind are reconciled at once.
 	Workers int
 	// Backoff bounds the wait after a failed issuance.

@@ -82,3 +82,22 @@ func (l *logging) logger(w io.Writer) (logr.Logger, error) {
 		return logr.Logger{}, fmt.Errorf("--logging-format: must be text or json, not %q", l.format)
 	}
 }
+
+// profiling are the flags about Go's profiles.
+type profiling struct {
+	enabled bool
+	address string
+}
+
+func (p *profiling) addFlags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&p.enabled, "enable-profiling", false, "serve Go's profiles under /debug/pprof/")
+	cmd.Flags().StringVar(&p.address, "profiler-address", "localhost:6060", "host:port to serve them on")
+}
+
+// listen returns the address to listen on; empty for none.
+func (p *profiling) listen() string {
+	if !p.enabled {
+		return ""
+	}
+	return p.address
+}

@@ -16,6 +16,7 @@ import (
 func newControllerCommand() *cobra.Command {
 	var connect connection
 	var logs logging
+	var profiles profiling
 	cfg := app.DefaultConfig()
 	cmd := &cobra.Command{
 		Use:   "controller",
@@ -29,6 +30,7 @@ Flags have the names and defaults of cert-manager's controller where they mean t
 				return err
 			}
 			ctrl.SetLogger(log)
+			cfg.ProfilerAddress = profiles.listen()
 			rc, err := connect.config()
 			if err != nil {
 				return err
@@ -43,6 +45,7 @@ Flags have the names and defaults of cert-manager's controller where they mean t
 	}
 	connect.addFlags(cmd)
 	logs.addFlags(cmd)
+	profiles.addFlags(cmd)
 	addConfigFlags(cmd.Flags(), &cfg)
 	return cmd
 }
