@@ -152,6 +152,7 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 				"the account %s is %s at the ACME server: delete the Secret with its key to have a new account made", account.URL, account.Status)}}
 		}
 		a.settle(r.Email, account.Created || sameContact(account.Contact, r.Email))
+		a.registry.tellUsers(a, Bound)
 	}
 	if a.Registered(r.Email) {
 		return nil

@@ -54,12 +54,14 @@ type Issuer struct {
 type Change int
 
 const (
-	// Bound: the issuer has an account to use now.
+	// Bound: the issuer has an account to use now, or has it again.
 	Bound Change = iota + 1
 	// Parked: the CA has asked for the account to be left alone.
 	Parked
 	// Lost: the CA does not know the account any more; it has to be registered again.
 	Lost
+	// Released: the issuer is gone.
+	Released
 )
 
 // Options configure a Registry.
@@ -176,17 +178,15 @@ func (r *Registry) Of(issuer types.UID) (*Account, bool) {
 	return b.account, ok
 }
 
-// Release forgets an issuer that is gone or cannot be used, and its account if
-// nobody else uses it.
-func (r *Registry) Release(issuer types.UID) {
+// Release forgets an issuer that is gone, and its account if nobody else uses it.
+func (r *Registry) Release(issuer Issuer) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	b, ok := r.bindings[issuer]
-	if !ok {
-		return
+	if b, ok := r.bindings[issuer.UID]; ok {
+		delete(r.bindings, issuer.UID)
+		r.prune(b.account)
 	}
-	delete(r.bindings, issuer)
-	r.prune(b.account)
+	r.mu.Unlock()
+	r.tell([]Issuer{issuer}, Released)
 }
 
 func (r *Registry) prune(a *Account) {

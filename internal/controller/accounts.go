@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -226,6 +227,27 @@ func (d *Deps) followAccounts(accounts *acmeaccount.Registry, list func() client
 			bell.Ring(req.NamespacedName)
 		}
 	})
+}
+
+// releaseAccounts has the registry forget issuers that are deleted.
+func (d *Deps) releaseAccounts(ctx context.Context, accounts *acmeaccount.Registry) error {
+	for _, kind := range []client.Object{&certmanagerv1.Issuer{}, &certmanagerv1.ClusterIssuer{}} {
+		informer, err := d.Manager.GetCache().GetInformer(ctx, kind)
+		if err != nil {
+			return err
+		}
+		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+			if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+				obj = last.Obj
+			}
+			if o, ok := obj.(client.Object); ok {
+				accounts.Release(acmeaccount.Issuer{UID: o.GetUID(), Namespace: o.GetNamespace(), Name: o.GetName()})
+			}
+		}}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // unfinished lists the objects that wait for an issuer.

@@ -57,6 +57,9 @@ func SetupOrders(ctx context.Context, d *Deps, acme ACMEDeps) error {
 		return err
 	}
 	d.followAccounts(acme.Accounts, func() client.ObjectList { return &acmev1.OrderList{} }, &r.Doorbell)
+	if err := d.releaseAccounts(ctx, acme.Accounts); err != nil {
+		return err
+	}
 	onIssuer := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 		return r.unfinished(ctx, &acmev1.OrderList{}, o.GetNamespace(), o.GetName())
 	})

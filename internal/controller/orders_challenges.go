@@ -17,6 +17,7 @@ import (
 // made by a pass that was cut short: its name says what it is for.
 func (r *orders) createChallenges(ctx context.Context, order *acmev1.Order, challenges []*acmev1.Challenge) error {
 	for _, c := range challenges {
+		c = c.DeepCopy() // the answer is read into it, and the solver in it is the issuer's
 		err := r.Client.Create(ctx, c)
 		if err == nil {
 			continue

@@ -35,7 +35,9 @@ type scheduler struct {
 
 	mu    sync.Mutex
 	index *schedule.Scheduler
-	known map[schedule.Key]observedChallenge
+	// leading is set once the index is loaded; before that, only known is kept.
+	leading bool
+	known   map[schedule.Key]observedChallenge
 }
 
 // observedChallenge is the newest that is known of a Challenge.
@@ -74,6 +76,7 @@ func (s *scheduler) Start(ctx context.Context) error {
 	if !toolscache.WaitForCacheSync(ctx.Done(), s.listening.HasSynced) {
 		return nil // the process ends
 	}
+	s.load()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -92,6 +95,18 @@ func (s *scheduler) Start(ctx context.Context) error {
 			timer.Reset(max(pass.Wake.Sub(now), time.Millisecond))
 		}
 	}
+}
+
+// load fills the index with what is known, oldest first.
+func (s *scheduler) load() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]schedule.Challenge, 0, len(s.known))
+	for _, o := range s.known {
+		all = append(all, o.facts)
+	}
+	s.index.Load(all)
+	s.leading = true
 }
 
 // observe takes in a Challenge as a watch or a write of our own shows it.
@@ -130,8 +145,10 @@ func (s *scheduler) take(c *acmev1.Challenge) (current bool) {
 
 func (s *scheduler) set(o observedChallenge) {
 	s.known[o.facts.Key] = o
-	s.index.Set(o.facts)
-	s.nudge()
+	if s.leading {
+		s.index.Set(o.facts)
+		s.nudge()
+	}
 }
 
 func (s *scheduler) gone(obj any) {

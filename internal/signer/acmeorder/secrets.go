@@ -25,6 +25,9 @@ import (
 // managedBy marks the Secrets of account keys (spec §5.1).
 const managedBy, managedByValue = "app.kubernetes.io/managed-by", "cert-manager"
 
+// minMACKey is the length of a key for HS256, in bytes (RFC 7518 §3.2).
+const minMACKey = 32
+
 // accountKey reads the account's key, or makes one; fresh says that it was made.
 func (u *setup) accountKey(ctx context.Context) (key crypto.Signer, fresh bool, err error) {
 	ref := u.spec.PrivateKey
@@ -126,6 +129,10 @@ func (u *setup) externalAccount(ctx context.Context) (*acme.ExternalAccount, str
 	if err != nil || len(key) == 0 {
 		return bad("entry %q of Secret %s/%s is not base64url (RFC 4648 §5): store the key as the ACME server's operator gave it to you",
 			eab.KeySecretRef.Key, u.namespace, eab.KeySecretRef.Name)
+	}
+	if len(key) < minMACKey {
+		return bad("entry %q of Secret %s/%s is %d bytes long when decoded, and HS256 needs %d at least (RFC 7518 §3.2): store the key as the ACME server's operator gave it to you",
+			eab.KeySecretRef.Key, u.namespace, eab.KeySecretRef.Name, len(key), minMACKey)
 	}
 	return &acme.ExternalAccount{KeyID: eab.KeyID, Key: key, Algorithm: acme.HS256}, eab.KeyID + " " + string(secret.UID) + secret.ResourceVersion, nil
 }

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
@@ -253,13 +251,4 @@ func (u *setup) refused(a *attempt) error {
 		hint = ": the ACME server refuses it; correct spec.acme, or the account at the ACME server"
 	}
 	return troubled(reason, max(a.until.Sub(u.now), time.Millisecond), "%s with %s: %s%s", what, u.spec.Server, a.failed.Detail, hint)
-}
-
-// Forget drops what is known of an issuer that is gone.
-func (s *Signer) Forget(issuer types.UID) {
-	s.mu.Lock()
-	delete(s.attempts, issuer)
-	s.mu.Unlock()
-	s.Flights.Forget(issuer)
-	s.Accounts.Release(issuer)
 }

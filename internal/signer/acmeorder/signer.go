@@ -92,11 +92,23 @@ type Signer struct {
 func New(c Config) *Signer {
 	s := &Signer{Config: c, attempts: map[types.UID]*attempt{}, refused: map[types.UID]refusal{}}
 	c.Accounts.Watch(func(i acmeaccount.Issuer, change acmeaccount.Change) {
-		if change == acmeaccount.Lost {
+		switch change {
+		case acmeaccount.Lost:
 			c.Notify(i)
+		case acmeaccount.Released:
+			s.forget(i.UID)
+		case acmeaccount.Bound, acmeaccount.Parked:
 		}
 	})
 	return s
+}
+
+// forget drops what is known of an issuer that is gone.
+func (s *Signer) forget(issuer types.UID) {
+	s.mu.Lock()
+	delete(s.attempts, issuer)
+	s.mu.Unlock()
+	s.Flights.Forget(issuer)
 }
 
 var (
@@ -273,7 +285,8 @@ func (s *Signer) build(spec *acmev1.ACMEIssuer, r signer.Request) (*acmev1.Order
 	if meta.Name, err = nameOf(r, want); err != nil {
 		return nil, fault.Terminal(reasonOrderBuilding, "Failed to build order: %w", err)
 	}
-	return &acmev1.Order{ObjectMeta: meta, Spec: want}, nil
+	// A copy: the answer to its creation is read into it, and the request is shared.
+	return (&acmev1.Order{ObjectMeta: meta, Spec: want}).DeepCopy(), nil
 }
 
 func hasAddress(addresses []net.IP, text string) bool {
