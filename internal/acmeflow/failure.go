@@ -148,7 +148,7 @@ func doubled(base time.Duration, n int, limit time.Duration) time.Duration {
 }
 
 const (
-	firstPoll = 100 * time.Millisecond
+	firstPoll = 25 * time.Millisecond
 	maxPoll   = 5 * time.Second
 	// maxPollRetryAfter bounds what a CA may ask for between two polls: some say a day.
 	maxPollRetryAfter = 10 * time.Minute

@@ -64,7 +64,7 @@ func TestPollDelay(t *testing.T) {
 	equal(t, PollDelay(0, time.Hour), firstPoll) // the first look comes fast
 	equal(t, PollDelay(1, 3*time.Second), 3*time.Second)
 	equal(t, PollDelay(1, 24*time.Hour), maxPollRetryAfter)
-	equal(t, PollDelay(3, 0), 800*time.Millisecond)
+	equal(t, PollDelay(3, 0), 200*time.Millisecond)
 	equal(t, PollDelay(30, 0), maxPoll)
 }
 
