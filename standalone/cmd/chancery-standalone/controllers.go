@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 
 	"github.com/go-logr/logr"
-	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"chancery.dev/internal/app"
+	"chancery.dev/standalone/controlplane"
 )
 
 // The service account whose identity the controllers have.
@@ -20,13 +20,18 @@ const (
 	controllersServiceAccount = "cert-manager"
 )
 
-// runControllers installs what the controllers need, as the administrator, and runs them with the rights of config until ctx
-// is done. They log to controllers.log in the data directory.
-func runControllers(ctx context.Context, config *rest.Config, options controllerOptions) error {
-	if err := app.Install(ctx, options.Admin, func(string) {}); err != nil {
+// startControllers installs what the controllers need, as the administrator, and runs them until ctx is done with the
+// identity of their service account. They log to controllers.log in dir. It calls ready once, when they are serving.
+func startControllers(ctx context.Context, cp *controlplane.ControlPlane, dir string, config app.Config, ready func()) error {
+	user, groups := controlplane.ServiceAccount(controllersNamespace, controllersServiceAccount)
+	identity, err := cp.ClientFor(user, groups...)
+	if err != nil {
+		return err
+	}
+	if err := app.Install(ctx, cp.Config(), func(string) {}); err != nil {
 		return fmt.Errorf("install Chancery's definitions and roles: %w", err)
 	}
-	path := filepath.Join(options.DataDir, "controllers.log")
+	path := filepath.Join(dir, "controllers.log")
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("open the controllers' log: %w", err)
@@ -34,13 +39,13 @@ func runControllers(ctx context.Context, config *rest.Config, options controller
 	defer func() { _ = file.Close() }()
 	log := logr.FromSlogHandler(slog.NewTextHandler(file, nil))
 	ctrl.SetLogger(log)
-	a, err := app.New(ctx, options.Config, config, log)
+	a, err := app.New(ctx, config, identity, log)
 	if err != nil {
 		return err
 	}
 	go func() {
 		if a.Synced(ctx) {
-			options.Ready()
+			ready()
 		}
 	}()
 	return a.Run(ctx)

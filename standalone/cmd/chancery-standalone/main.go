@@ -36,7 +36,9 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
 	}
+	// Kubernetes' own --version, which is no bool, would come in from pflag.CommandLine in place of cobra's.
+	root.Flags().Bool("version", false, "version of this program and of the Kubernetes in it")
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newUpCommand(), newKubeconfigCommand(), newBenchCommand())
+	root.AddCommand(newUpCommand(), newDemoCommand(), newKubeconfigCommand(), newBenchCommand())
 	return root
 }

@@ -9,9 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
 
-	"chancery.dev/internal/app"
 	"chancery.dev/standalone/controlplane"
 )
 
@@ -69,7 +67,7 @@ func up(ctx context.Context, o upOptions, out io.Writer) error {
 	ready := func() { announce(out, cp, time.Since(began)) }
 	failure := make(chan error, 1)
 	if o.controllers {
-		go func() { failure <- startControllers(ctx, cp, o, ready) }()
+		go func() { failure <- startControllers(ctx, cp, o.DataDir, standaloneConfig(), ready) }()
 	} else {
 		ready()
 	}
@@ -78,16 +76,6 @@ func up(ctx context.Context, o upOptions, out io.Writer) error {
 	case err = <-failure:
 	}
 	return errors.Join(err, cp.Stop())
-}
-
-// startControllers gives Chancery's controllers the identity of their service account, not the administrator's.
-func startControllers(ctx context.Context, cp *controlplane.ControlPlane, o upOptions, ready func()) error {
-	user, groups := controlplane.ServiceAccount(controllersNamespace, controllersServiceAccount)
-	config, err := cp.ClientFor(user, groups...)
-	if err != nil {
-		return err
-	}
-	return runControllers(ctx, config, controllerOptions{Admin: cp.Config(), DataDir: o.DataDir, Config: standaloneConfig(), Ready: ready})
 }
 
 // announce tells the user how to go on, and scripts that it is time to.
@@ -119,16 +107,4 @@ func withParent(ctx context.Context, stdin *os.File) (context.Context, error) {
 		_, _ = io.Copy(io.Discard, stdin)
 	}()
 	return ctx, nil
-}
-
-// controllerOptions are what the controllers need beside their own client.
-type controllerOptions struct {
-	// Admin may do everything. It is for installing definitions, policies and roles, not for the controllers.
-	Admin *rest.Config
-	// DataDir is the control plane's directory.
-	DataDir string
-	// Config is how the controllers are to run.
-	Config app.Config
-	// Ready MUST be called once, when the controllers are serving.
-	Ready func()
 }
