@@ -374,6 +374,7 @@ func TestCrashWithACME(t *testing.T) {
 }
 
 func crashWithACME(t *testing.T, at int32, before bool) {
+	t.Helper()
 	w := newWatched(t, func(o *pebble.Options) { o.NonceRejectPercent = 0 })
 	stop := w.run(t)
 	w.withIssuer(t, w.dnsSolver())
