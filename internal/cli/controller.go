@@ -46,7 +46,7 @@ Flags have the names and defaults of cert-manager's controller where they mean t
 	connect.addFlags(cmd)
 	logs.addFlags(cmd)
 	profiles.addFlags(cmd)
-	addConfigFlags(cmd.Flags(), &cfg)
+	AddConfigFlags(cmd.Flags(), &cfg)
 	return cmd
 }
 
@@ -56,8 +56,16 @@ func logWhenReady(ctx context.Context, a *app.App, said func()) {
 	}
 }
 
-// addConfigFlags adds the flags of spec §9.3 that this build knows.
-func addConfigFlags(f *pflag.FlagSet, cfg *app.Config) {
+// AddConfigFlags adds the flags of spec §9.3 that this build knows, with cfg's
+// values as their defaults.
+func AddConfigFlags(f *pflag.FlagSet, cfg *app.Config) {
+	addServingFlags(f, cfg)
+	addIssuanceFlags(f, cfg)
+	addACMEFlags(f, &cfg.ACME)
+}
+
+// addServingFlags adds what concerns the process.
+func addServingFlags(f *pflag.FlagSet, cfg *app.Config) {
 	f.StringVar(&cfg.ClusterResourceNamespace, "cluster-resource-namespace", cfg.ClusterResourceNamespace, "namespace of the Secrets that ClusterIssuers name")
 	f.StringVar(&cfg.Namespace, "namespace", "", "only namespace to work in; nothing that is cluster-scoped is then looked after")
 	f.BoolVar(&cfg.LeaderElect, "leader-elect", cfg.LeaderElect, "let only one of several replicas work at a time")
@@ -67,6 +75,10 @@ func addConfigFlags(f *pflag.FlagSet, cfg *app.Config) {
 	f.DurationVar(&cfg.RetryPeriod, "leader-election-retry-period", cfg.RetryPeriod, "how long to wait between tries")
 	f.StringVar(&cfg.MetricsAddress, "metrics-listen-address", cfg.MetricsAddress, "host:port to serve /metrics on; 0 for none")
 	f.StringVar(&cfg.HealthAddress, "internal-healthz-listen-address", cfg.HealthAddress, "host:port to serve /livez and /readyz on; 0 for none")
+}
+
+// addIssuanceFlags adds what concerns Certificates and requests.
+func addIssuanceFlags(f *pflag.FlagSet, cfg *app.Config) {
 	f.IntVar(&cfg.Workers, "concurrent-workers", cfg.Workers, "how many objects of each kind are worked on at once")
 	f.DurationVar(&cfg.Backoff.Min, "certificate-request-minimum-backoff-duration", cfg.Backoff.Min, "wait after a first failed issuance; 0 for none")
 	f.DurationVar(&cfg.Backoff.Max, "certificate-request-maximum-backoff-duration", cfg.Backoff.Max, "longest wait after failed issuances")
@@ -81,13 +93,16 @@ func addConfigFlags(f *pflag.FlagSet, cfg *app.Config) {
 	} {
 		f.Var(&approverFlag{cfg.CSRApprovers, form}, flag, approverUsage(form))
 	}
-	acme := &cfg.ACME
+}
+
+// addACMEFlags adds what concerns Orders and Challenges.
+func addACMEFlags(f *pflag.FlagSet, acme *app.ACMEConfig) {
 	f.IntVar(&acme.MaxConcurrentChallenges, "max-concurrent-challenges", acme.MaxConcurrentChallenges, "how many ACME challenges are in flight at once")
 	f.DurationVar(&acme.CheckRetryPeriod, "dns01-check-retry-period", acme.CheckRetryPeriod, "how often a self check that keeps failing is tried again")
-	f.StringSliceVar(&acme.RecursiveNameservers, "dns01-recursive-nameservers", nil, "name servers to ask for DNS zones, host:port or https://…; those of the machine by default")
+	f.StringSliceVar(&acme.RecursiveNameservers, "dns01-recursive-nameservers", acme.RecursiveNameservers, "name servers to ask for DNS zones, host:port or https://…; those of the machine by default")
 	f.BoolVar(&acme.RecursiveNameserversOnly, "dns01-recursive-nameservers-only", false, "ask only them about propagation, not the zones' own servers")
 	f.StringSliceVar(&acme.HTTP01Nameservers, "acme-http01-solver-nameservers", nil, "name servers to resolve names with for the self check of HTTP-01, host:port")
-	f.StringVar(&acme.HTTP01Address, "http01-listen-address", "", "host:port on which the controller itself answers HTTP-01 challenges; empty for none")
+	f.StringVar(&acme.HTTP01Address, "http01-listen-address", acme.HTTP01Address, "host:port on which the controller itself answers HTTP-01 challenges; empty for none")
 	f.IntVar(&acme.HTTP01Port, "http01-self-check-port", 0, "port that the self check of HTTP-01 asks, where 80 is redirected; 0 means 80")
 	f.IntVar(&acme.AuthoritativePort, "dns01-authoritative-port", 0, "port that zones' own name servers are asked on; 0 means 53")
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"chancery.dev/internal/app"
+	"chancery.dev/internal/cli"
 	"chancery.dev/standalone/controlplane"
 )
 
@@ -17,11 +19,12 @@ import (
 type upOptions struct {
 	controlplane.Options
 	controllers    bool
+	config         app.Config
 	exitWithParent bool
 }
 
 func newUpCommand() *cobra.Command {
-	var o upOptions
+	o := upOptions{config: standaloneConfig()}
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run the control plane and the controllers until stopped",
@@ -41,6 +44,7 @@ When all is ready, the kubeconfig appears (mode 0600) and a line "ready" is prin
 	f.IntVar(&o.SecurePort, "secure-port", 0, "port to serve the Kubernetes API on; 0 takes the previous run's port if it is free, else any")
 	f.BoolVar(&o.controllers, "controllers", true, "run Chancery's controllers too; false runs the control plane alone")
 	f.BoolVar(&o.UnsafeNoFsync, "unsafe-no-fsync", false, "do not wait for the disk: faster, loses data when the machine (not the process) dies; for tests")
+	cli.AddConfigFlags(f, &o.config)
 	f.BoolVar(&o.exitWithParent, "exit-with-parent", false, "stop when standard input ends; standard input must be a pipe that the parent process holds open")
 	return cmd
 }
@@ -67,7 +71,7 @@ func up(ctx context.Context, o upOptions, out io.Writer) error {
 	ready := func() { announce(out, cp, time.Since(began)) }
 	failure := make(chan error, 1)
 	if o.controllers {
-		go func() { failure <- startControllers(ctx, cp, o.DataDir, standaloneConfig(), ready) }()
+		go func() { failure <- startControllers(ctx, cp, o.DataDir, o.config, ready) }()
 	} else {
 		ready()
 	}
