@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -184,6 +186,19 @@ func (b *board) ownedBy(uid types.UID) []client.Object {
 		return strings.Compare(describe(x).name, describe(y).name)
 	})
 	return owned
+}
+
+// awaitIssuer waits until the issuer that a signer name names is ready, or patience or ctx ends.
+func (b *board) awaitIssuer(ctx context.Context, signerName string, patience time.Duration) {
+	kind, name := signerOf(signerName)
+	ready := func(context.Context) (bool, error) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		issuer := b.find(kind, name)
+		return issuer != nil && describe(issuer).outcome == issued, nil
+	}
+	// Whether it became ready shows in what happens to the request.
+	_ = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, patience, true, ready)
 }
 
 // branch is one object below a target: its Order, or a Challenge of that.

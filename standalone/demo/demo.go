@@ -80,10 +80,9 @@ func Run(ctx context.Context, o Options) error {
 	}
 	show.apply(len(objects))
 	b.start()
-	if err := apply(ctx, c, objects); err != nil {
-		return err
-	}
-	if err := show.until(ctx, o.Timeout); err != nil {
+	applied := make(chan error, 1)
+	go func() { applied <- apply(ctx, c, b, objects) }()
+	if err := show.until(ctx, o.Timeout, applied); err != nil {
 		return err
 	}
 	v := verifier{client: c, peers: o.Peers, request: request, namespace: o.ClusterResourceNamespace, now: time.Now}
@@ -95,9 +94,9 @@ func report(ctx context.Context, out io.Writer, b *board, v verifier) error {
 	failed := 0
 	for _, t := range b.targets {
 		_, _ = fmt.Fprintln(out)
-		if s := b.standing(t); s.outcome != issued {
+		if b.standing(t).outcome != issued {
 			failed++
-			_, _ = fmt.Fprintf(out, "%s %s: %s\n", markFailed, t, s.words)
+			_, _ = fmt.Fprintf(out, "%s %s: not issued\n", markFailed, t)
 			for _, line := range b.reasons(t) {
 				_, _ = fmt.Fprintf(out, "    %s\n", line)
 			}

@@ -37,8 +37,8 @@ func (d *display) apply(objects int) {
 	_, _ = fmt.Fprintf(d.out, "\nApplying %d objects: %d of them ask for a certificate.\n\n", objects, len(d.board.targets))
 }
 
-// until shows the progress until every target has settled or the time is over; only the end of ctx is an error.
-func (d *display) until(ctx context.Context, timeout time.Duration) error {
+// until shows the progress until every target has settled or the time is over. An error that applied brings ends it.
+func (d *display) until(ctx context.Context, timeout time.Duration, applied <-chan error) error {
 	over := time.NewTimer(timeout)
 	defer over.Stop()
 	tick := time.NewTicker(refresh)
@@ -51,6 +51,11 @@ func (d *display) until(ctx context.Context, timeout time.Duration) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case err := <-applied:
+			if err != nil {
+				return err
+			}
+			applied = nil // a nil channel is never ready
 		case <-over.C:
 			d.show()
 			_, _ = fmt.Fprintf(d.out, "\nNot all is done after %s: the time is over (--timeout).\n", timeout)

@@ -29,6 +29,9 @@ const owner = "chancery-demo"
 // clearTimeout bounds the wait until an earlier demo's objects are gone.
 const clearTimeout = time.Minute
 
+// issuerPatience is how long a signing request is held back while its issuer is not ready.
+const issuerPatience = 10 * time.Second
+
 // The kinds that are asked for a certificate.
 const (
 	kindCertificate    = "Certificate"
@@ -119,9 +122,14 @@ func decode(text string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// apply applies all objects, server-side.
-func apply(ctx context.Context, c client.Client, objects []manifest) error {
+// apply applies all objects, server-side. A signing request waits for its issuer, since one that is not ready fails it for good;
+// but not for ever: then the failure is what there is to see.
+func apply(ctx context.Context, c client.Client, b *board, objects []manifest) error {
 	for _, o := range objects {
+		if o.GetKind() == kindSigningRequest {
+			name, _, _ := unstructured.NestedString(o.Object, "spec", "signerName")
+			b.awaitIssuer(ctx, name, issuerPatience)
+		}
 		err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.Unstructured), client.ForceOwnership, client.FieldOwner(owner))
 		if err != nil {
 			return fmt.Errorf("%s: apply %s %s: %w", o.file, o.GetKind(), o.GetName(), err)

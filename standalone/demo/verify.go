@@ -223,8 +223,8 @@ func (p product) describe(chain []*x509.Certificate) string {
 		{"names", strings.Join(names, ", ")},
 		{"issuer", leaf.Issuer.String()},
 		{"root", root.Subject.String()},
-		{"validity", fmt.Sprintf("%s to %s, %d days", leaf.NotBefore.UTC().Format(time.RFC3339), leaf.NotAfter.UTC().Format(time.RFC3339),
-			int(leaf.NotAfter.Sub(leaf.NotBefore).Round(time.Hour)/(24*time.Hour)))},
+		{"validity", fmt.Sprintf("%s to %s, %.0f h", leaf.NotBefore.UTC().Format(time.RFC3339), leaf.NotAfter.UTC().Format(time.RFC3339),
+			leaf.NotAfter.Sub(leaf.NotBefore).Hours())},
 		{"kept in", p.place},
 	} {
 		if line[1] != "" {

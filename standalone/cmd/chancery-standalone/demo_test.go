@@ -1,0 +1,145 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The whole demo, on a pipe: plain lines, every chain verified, nothing left behind, success.
+func TestDemo(t *testing.T) {
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	t.Setenv("HTTP_PROXY", "http://127.0.0.1:9") // nobody listens there, and nobody may ask
+	stdout, stderr, err := run(t, "demo")
+	if err != nil {
+		t.Fatalf("%v: %s\n%s", err, stderr, stdout)
+	}
+	for _, want := range []string{
+		"Certificate cert-manager/root-ca: chain verified",
+		"Certificate demo/by-ca: chain verified",
+		"Certificate demo/by-http01: chain verified",
+		"Certificate demo/by-dns01: chain verified",
+		"CertificateSigningRequest demo-client: chain verified",
+		"Challenge www.example.test by HTTP-01 ", "Challenge shop.example.test by HTTP-01 ",
+		"Challenge apps.example.test by DNS-01 ", "Challenge *.apps.example.test by DNS-01 ",
+		"issuer    CN=Pebble Intermediate CA ", "kept in   Secret demo/by-dns01-tls",
+		"All 5 certificates were issued",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("the output does not say %q", want)
+		}
+	}
+	if strings.Contains(stdout, "\x1b") {
+		t.Error("a pipe gets the control sequences of a terminal")
+	}
+	if t.Failed() {
+		t.Log(stdout)
+	} else {
+		t.Log(stdout[strings.LastIndex(stdout, "All 5"):])
+	}
+	left, err := filepath.Glob(filepath.Join(temporary, "chancery-demo-*"))
+	if err != nil || len(left) != 0 {
+		t.Errorf("left behind: %q %v", left, err)
+	}
+	wantQuiet(t, stderr)
+}
+
+// brokenExamples cannot be issued, each for another reason.
+const brokenExamples = `
+apiVersion: cert-manager.io/v1
+kind: ClusterIssuer
+metadata: {name: acme}
+spec:
+  acme:
+    server: ${ACME_SERVER}
+    caBundle: ${ACME_CA_BUNDLE}
+    privateKeySecretRef: {name: account}
+    solvers: [{http01: {ingress: {}}}]
+---
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata: {name: nowhere, namespace: default}
+spec:
+  secretName: nowhere
+  dnsNames: [nowhere.invalid]
+  issuerRef: {kind: ClusterIssuer, name: acme}
+---
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata: {name: orphan, namespace: default}
+spec:
+  secretName: orphan
+  dnsNames: [orphan.example.test]
+  issuerRef: {kind: ClusterIssuer, name: missing}
+`
+
+// What cannot be issued leads to exit status 1, and to the reason at each object from the Certificate down to the Challenge.
+func TestDemoTellsTheReasons(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "broken.yaml"), []byte(brokenExamples), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr, err := run(t, "demo", "--examples", dir, "--timeout", "10s")
+	wantFailure(t, err, notEtcd(stderr), "2 of 2 certificates failed")
+	for _, want := range []string{
+		"time is over",
+		"Certificate default/nowhere: not issued\n    Certificate default/nowhere: issuing",
+		"\n      CertificateRequest default/nowhere-1: pending",
+		"\n        Order default/nowhere-1-",
+		"\n          Challenge nowhere.invalid by HTTP-01: pending, ", "does not resolve",
+		"\n    ClusterIssuer acme: ready",
+		"Certificate default/orphan: not issued",
+		"\n    ClusterIssuer missing: does not exist",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("the output does not say %q", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(stdout)
+	}
+}
+
+// notEtcd leaves out the one voice that cannot be directed to the log (see wantQuiet).
+func notEtcd(stderr string) string {
+	var rest strings.Builder
+	for line := range strings.Lines(stderr) {
+		if !strings.Contains(line, `"logger":"etcd-client"`) {
+			rest.WriteString(line)
+		}
+	}
+	return rest.String()
+}
+
+// A manifest that the API server refuses ends the demo at once, with its file's name.
+func TestDemoNamesARefusedManifest(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	dir := t.TempDir()
+	refused := "apiVersion: cert-manager.io/v1\nkind: Certificate\nmetadata: {name: a, namespace: default}\n" +
+		"spec: {secretName: a, issuerRef: {name: a}}\n"
+	if err := os.WriteFile(filepath.Join(dir, "refused.yaml"), []byte(refused), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr, err := run(t, "demo", "--examples", dir)
+	wantFailure(t, err, notEtcd(stderr), "refused.yaml", "at least one of commonName")
+}
+
+// A demo removes the objects it is going to make: somebody else's directory is not for it.
+func TestDemoKeepsOutOfOtherDirectories(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "address"), []byte("127.0.0.1:1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr, err := run(t, "demo", "--data-dir", dir)
+	wantFailure(t, err, stderr, dir, "not of an earlier demo", "--data-dir")
+}
+
+func TestVersionFlag(t *testing.T) {
+	stdout, stderr, err := run(t, "--version")
+	if err != nil || stderr != "" || !strings.HasPrefix(stdout, "chancery-standalone version ") || !strings.Contains(stdout, "Kubernetes v1.36.3") {
+		t.Errorf("%v: %q %q", err, stdout, stderr)
+	}
+}
