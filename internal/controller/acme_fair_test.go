@@ -11,6 +11,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/rig"
+	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/rig/pebble"
 )
 
@@ -121,4 +122,33 @@ func TestIssuerDeletedMidway(t *testing.T) {
 	w.Create(t, clusterIssuer(w.World, "acme", w.spec(w.dnsSolver())))
 	awaitReady(t, w.World, "web")
 	w.verify(t, "web", "web.example.com")
+}
+
+// TestOrderDeletedByHand: that is how a person starts anew (mission rule 5). What was
+// presented goes away, and the request gets another Order.
+func TestOrderDeletedByHand(t *testing.T) {
+	t.Parallel()
+	w := newWatched(t, nil)
+	w.run(t)
+	w.withIssuer(t, w.dnsSolver())
+	w.dns.SetMode(0, dnsserver.NXDomain)
+	w.Create(t, certificate(w.World, "web", "acme", "web.example.com"))
+	old := w.awaitChallenge(t, "is presented", func(c *acmev1.Challenge) bool { return c.Status.Presented })
+	first := w.orders(t)[0]
+	if err := w.Client.Delete(t.Context(), &first); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitChallenge(t, "takes the place of the old one", func(c *acmev1.Challenge) bool { return c.UID != old.UID && c.Status.Presented })
+	rig.Eventually(t, "the old one is gone", func(ctx context.Context) string {
+		if all := w.challenges(ctx, t); len(all) != 1 || len(w.dns.TXT()) != 1 {
+			return fmt.Sprintf("%d Challenges, records %v", len(all), w.dns.TXT())
+		}
+		return ""
+	})
+	w.dns.SetMode(0, dnsserver.Normal)
+	awaitReady(t, w.World, "web")
+	if orders := w.orders(t); len(orders) != 1 || orders[0].UID == first.UID {
+		t.Errorf("%d Orders", len(orders))
+	}
+	w.nothingLeft(t)
 }

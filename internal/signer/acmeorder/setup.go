@@ -133,9 +133,10 @@ func (u *setup) run(ctx context.Context) (certmanagerv1.IssuerStatus, error) {
 			return old, err
 		}
 	}
-	u.mu.Lock()
-	delete(u.attempts, u.name.UID)
-	u.mu.Unlock()
+	if !account.Registered(u.spec.Email) {
+		return old, fault.After(time.Second, certmanagerv1.IssuerReasonErrRegisterACMEAccount, "the ACME server has lost the account again")
+	}
+	u.forget(u.name.UID)
 	status := signer.ReadyStatus(u.issuer, u.now, true, certmanagerv1.IssuerReasonACMEAccountRegistered, registered)
 	status.ACME = &acmev1.ACMEIssuerStatus{URI: account.URL(), LastRegisteredEmail: u.spec.Email, LastPrivateKeyHash: hash}
 	u.Accounts.Bind(u.name, account)

@@ -103,7 +103,8 @@ func New(c Config) *Signer {
 	return s
 }
 
-// forget drops what is known of an issuer that is gone.
+// forget drops what is known of the registration for an issuer: it is over, or the
+// issuer is gone.
 func (s *Signer) forget(issuer types.UID) {
 	s.mu.Lock()
 	delete(s.attempts, issuer)

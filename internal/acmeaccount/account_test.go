@@ -1,0 +1,251 @@
+package acmeaccount_test
+
+import (
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
+	"chancery.dev/internal/acmeaccount"
+	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/rig/pebble"
+)
+
+// world is a CA whose answers can be replaced, and a registry that talks to it.
+type world struct {
+	ca      *pebble.Server
+	now     time.Time
+	changes []string
+	// answer, if set, is what the CA answers to paths that contain at.
+	answer atomic.Pointer[answer]
+}
+
+type answer struct {
+	at, retryAfter, body string
+	status               int
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	var err error
+	w.ca, err = pebble.Start(t.Context(), pebble.Options{AlwaysValid: true, Wrap: func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			a := w.answer.Load()
+			if a == nil || !strings.Contains(r.URL.Path, a.at) {
+				next.ServeHTTP(rw, r)
+				return
+			}
+			rw.Header().Set("Content-Type", "application/problem+json")
+			if a.retryAfter != "" {
+				rw.Header().Set("Retry-After", a.retryAfter)
+			}
+			rw.WriteHeader(a.status)
+			_, _ = rw.Write([]byte(a.body))
+		})
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) registry() *acmeaccount.Registry {
+	r := acmeaccount.New(acmeaccount.Options{UserAgent: "test", Now: func() time.Time { return w.now }})
+	r.Watch(func(i acmeaccount.Issuer, c acmeaccount.Change) {
+		w.changes = append(w.changes, i.Name+" "+[]string{"", "bound", "parked", "lost", "released"}[c])
+	})
+	return r
+}
+
+func (w *world) server() acmeaccount.Server {
+	return acmeaccount.Server{URL: w.ca.DirectoryURL, CABundle: w.ca.TLSBundle}
+}
+
+// TestAccountIsAKeyAtAServer: whoever opens it gets the same one, and its registration
+// outlives the process.
+func TestAccountIsAKeyAtAServer(t *testing.T) {
+	w := newWorld(t)
+	for _, algorithm := range []string{pki.RSA, pki.ECDSA, pki.Ed25519} {
+		key, err := pki.GenerateKey(pki.KeySpec{Algorithm: algorithm})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := w.registry()
+		a, err := r.Open(w.server(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if twin, err := r.Open(w.server(), key); err != nil || twin != a {
+			t.Errorf("%s: another account for the same key: %v", algorithm, err)
+		}
+		if algorithm == pki.Ed25519 {
+			continue // Pebble refuses such keys
+		}
+		if err := a.Register(t.Context(), acmeaccount.Registration{Email: "A@example.com"}); err != nil || !a.Registered("A@example.com") {
+			t.Fatalf("%s: %v", algorithm, err)
+		}
+		again, err := w.registry().Open(w.server(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := again.Register(t.Context(), acmeaccount.Registration{Email: "b@example.com"}); err != nil {
+			t.Fatal(err)
+		}
+		if again.URL() != a.URL() || a.URL() == "" || !again.Registered("b@example.com") || again.Registered("A@example.com") {
+			t.Errorf("%s: accounts %s and %s", algorithm, a.URL(), again.URL())
+		}
+	}
+}
+
+func TestBindingsAndParks(t *testing.T) {
+	w := newWorld(t)
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := w.registry()
+	a, err := r.Open(w.server(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Register(t.Context(), acmeaccount.Registration{}); err != nil {
+		t.Fatal(err)
+	}
+	one, two := acmeaccount.Issuer{UID: "1", Name: "one"}, acmeaccount.Issuer{UID: "2", Namespace: "ns", Name: "two"}
+	r.Bind(one, a)
+	r.Bind(one, a)
+	if got, ok := r.Of("1"); !ok || got != a {
+		t.Error("it is not bound")
+	}
+	w.answer.Store(&answer{at: "order-plz", retryAfter: "60", status: 503, body: `{"type":"about:blank","detail":"busy"}`})
+	out := a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate})
+	if out.Failure == nil || out.Failure.Class != acmeflow.ErrorUnavailable || out.Failure.RetryAfter != time.Minute {
+		t.Errorf("failure %+v", out.Failure)
+	}
+	if until, reason := a.Parked(); !until.Equal(w.now.Add(time.Minute)) || !strings.Contains(reason, "busy") {
+		t.Errorf("parked until %s: %s", until, reason)
+	}
+	w.answer.Store(&answer{at: "order-plz", retryAfter: "86400", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited"}`})
+	a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate})
+	if until, _ := a.Parked(); !until.Equal(w.now.Add(time.Hour)) {
+		t.Errorf("one name's limit of a day parks the account until %s", until)
+	}
+	r.Bind(two, a)
+	w.answer.Store(&answer{at: "order-plz", status: 400, body: `{"type":"urn:ietf:params:acme:error:accountDoesNotExist"}`})
+	out = a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate})
+	if out.Failure == nil || out.Failure.Class != acmeflow.ErrorUnavailable || a.URL() != "" || a.Registered("") {
+		t.Errorf("failure %+v, URL %q", out.Failure, a.URL())
+	}
+	r.Release(two)
+	r.Release(one)
+	if _, ok := r.Of("1"); ok {
+		t.Error("it is still bound")
+	}
+	lost := strings.Count(strings.Join(w.changes, ","), "lost")
+	if w.changes[0] != "one bound" || w.changes[1] != "one parked" || w.changes[2] != "one parked" || w.changes[3] != "two bound" || lost != 2 {
+		t.Errorf("changes %v", w.changes)
+	}
+}
+
+// TestClasses: what a step's answer amounts to.
+func TestClasses(t *testing.T) {
+	w := newWorld(t)
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := w.registry().Open(w.server(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Register(t.Context(), acmeaccount.Registration{}); err != nil {
+		t.Fatal(err)
+	}
+	base := strings.TrimSuffix(w.ca.DirectoryURL, "/dir")
+	for name, c := range map[string]struct {
+		action acmeflow.OrderAction
+		answer *answer
+		want   acmeflow.ErrorClass
+	}{
+		"unknown profile": {action: acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: acmeflow.NewOrder{Profile: "none"}}, want: acmeflow.ErrorPermanent},
+		"finalize too early": {
+			acmeflow.OrderAction{Step: acmeflow.OrderFinalize, URL: base + "/finalize-order/x", CSR: []byte("x")},
+			&answer{at: "finalize-order", status: 403, body: `{"type":"urn:ietf:params:acme:error:unauthorized"}`}, acmeflow.ErrorNotReady,
+		},
+		"a proxy's page": {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 502, body: "<html>"}, acmeflow.ErrorUnavailable},
+		"nobody there":   {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: "https://127.0.0.1:1/order"}, nil, acmeflow.ErrorUnavailable},
+		"gone":           {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 404, body: `{"type":"about:blank"}`}, acmeflow.ErrorNotFound},
+		"not a step":     {action: acmeflow.OrderAction{Step: acmeflow.OrderCreateChallenges}, want: acmeflow.ErrorPermanent},
+	} {
+		w.answer.Store(c.answer)
+		if out := a.Order(t.Context(), c.action); out.Failure == nil || out.Failure.Class != c.want || out.Step != c.action.Step {
+			t.Errorf("%s: %+v, want %s", name, out.Failure, c.want)
+		}
+	}
+}
+
+// TestStepsOfAnOrder: the way of an order from its creation to its chain.
+func TestStepsOfAnOrder(t *testing.T) {
+	w := newWorld(t)
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := w.registry().Open(w.server(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Register(t.Context(), acmeaccount.Registration{}); err != nil {
+		t.Fatal(err)
+	}
+	do := func(action acmeflow.OrderAction) acmeflow.OrderOutcome {
+		t.Helper()
+		out := a.Order(t.Context(), action)
+		if out.Failure != nil {
+			t.Fatalf("%s: %s", action.Step, out.Failure.Detail)
+		}
+		return out
+	}
+	ids := []acmeflow.Identifier{{Type: "dns", Value: "a.example.com"}, {Type: "dns", Value: "*.b.example.com"}}
+	order := do(acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: acmeflow.NewOrder{Identifiers: ids}}).Order
+	authorizations := do(acmeflow.OrderAction{Step: acmeflow.OrderFetchAuthorizations, URLs: order.Authorizations}).Authorizations
+	if len(authorizations) != 2 || authorizations[0].Wildcard == authorizations[1].Wildcard || authorizations[0].URL != order.Authorizations[0] {
+		t.Fatalf("authorizations %+v", authorizations)
+	}
+	for _, authz := range authorizations {
+		for _, c := range authz.Challenges {
+			if c.Type == string(acme.ChallengeDNS01) {
+				if out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, acmev1.ChallengeSpec{URL: c.URL}); out.Failure != nil {
+					t.Fatal(out.Failure.Detail)
+				}
+			}
+		}
+	}
+	for deadline := time.Now().Add(time.Minute); order.Status != "ready" && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
+		order = do(acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: order.URL}).Order
+	}
+	leaf, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := pki.CreateCSR(pki.CSRTemplate{AltNames: pki.AltNames{DNSNames: []string{"a.example.com", "*.b.example.com"}}}, leaf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	do(acmeflow.OrderAction{Step: acmeflow.OrderFinalize, URL: order.Finalize, CSR: acmeflow.CSRBytes(csr)})
+	for deadline := time.Now().Add(time.Minute); order.Certificate == "" && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
+		order = do(acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: order.URL}).Order
+	}
+	chains := do(acmeflow.OrderAction{Step: acmeflow.OrderDownload, URL: order.Certificate}).Chains
+	if len(chains) != 1 {
+		t.Fatalf("%d chains", len(chains))
+	}
+	if certs, err := pki.DecodeChain(chains[0]); err != nil || !pki.PublicKeysEqual(certs[0].PublicKey, leaf.Public()) {
+		t.Errorf("chain %v: %v", certs, err)
+	}
+}

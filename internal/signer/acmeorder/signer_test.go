@@ -1,0 +1,254 @@
+package acmeorder_test
+
+import (
+	"context"
+	"crypto"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"chancery.dev/api"
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/acmeaccount"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/flight"
+	"chancery.dev/internal/overlay"
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/signer"
+	"chancery.dev/internal/signer/acmeorder"
+)
+
+// bench is a Signer on an API that keeps objects.
+type bench struct {
+	api    client.Client
+	signer *acmeorder.Signer
+	now    time.Time
+	key    crypto.Signer
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	scheme, err := api.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	now := func() time.Time { return b.now }
+	b.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&acmev1.Order{}).Build()
+	b.signer = acmeorder.New(acmeorder.Config{
+		Objects: overlay.New(b.api, now), API: b.api, Accounts: acmeaccount.New(acmeaccount.Options{Now: now}),
+		Flights: flight.New(t.Context(), flight.Options{}), Notify: func(acmeaccount.Issuer) {}, Now: now,
+		ClusterResourceNamespace: "cluster",
+		Annotations: func(all map[string]string) map[string]string {
+			return map[string]string{"kept": all["kept"]}
+		},
+	})
+	if b.key, err = pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA}); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *bench) csr(t *testing.T, cn string, names ...string) []byte {
+	t.Helper()
+	csr, err := pki.CreateCSR(pki.CSRTemplate{Subject: pkix.Name{CommonName: cn}, AltNames: pki.AltNames{DNSNames: names}}, b.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return csr
+}
+
+func issuer() *certmanagerv1.Issuer {
+	return &certmanagerv1.Issuer{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "i"},
+		Spec:       certmanagerv1.IssuerSpec{ACME: &acmev1.ACMEIssuer{Profile: "short"}},
+	}
+}
+
+// request is a CertificateRequest for which the spec's test vector holds.
+func request(csr []byte) (*certmanagerv1.CertificateRequest, signer.Request) {
+	cr := &certmanagerv1.CertificateRequest{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "web-1", UID: "uid-1",
+			Labels: map[string]string{"team": "web"}, Annotations: map[string]string{"acme.cert-manager.io/http01-override-ingress-name": "x"},
+		},
+		Spec: certmanagerv1.CertificateRequestSpec{IssuerRef: cmmeta.IssuerReference{Name: "i"}, Request: csr, Duration: &metav1.Duration{Duration: time.Hour}},
+	}
+	return cr, signer.Request{
+		Source: cr, SourceKind: certmanagerv1.CertificateRequestKind, ResourceNamespace: "ns", CSR: csr, Duration: time.Hour,
+		IssuerName: "i", IssuerKind: "Issuer", IssuerGroup: "cert-manager.io",
+	}
+}
+
+func (b *bench) order(t *testing.T) *acmev1.Order {
+	t.Helper()
+	list := &acmev1.OrderList{}
+	if err := b.api.List(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) != 1 {
+		t.Fatalf("%d Orders", len(list.Items))
+	}
+	return &list.Items[0]
+}
+
+// settle writes an Order's status, as its controller would.
+func (b *bench) settle(t *testing.T, o *acmev1.Order, status acmev1.OrderStatus) {
+	t.Helper()
+	o.Status = status
+	if err := b.api.Status().Update(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantFault(t *testing.T, err error, kind fault.Kind, reason, text string) {
+	t.Helper()
+	f := fault.Of(err)
+	if f == nil || f.Kind != kind || f.Reason != reason || !strings.Contains(err.Error(), text) {
+		t.Errorf("got %+v (%v), want %s %s with %q", f, err, kind, reason, text)
+	}
+}
+
+// TestOrderOfCertificateRequest pins what an Order takes from its request (spec §3.4), and
+// that asking again makes no second one.
+func TestOrderOfCertificateRequest(t *testing.T) {
+	b := newBench(t)
+	is := issuer()
+	is.Spec.ACME.Profile = ""
+	cr, r := request(b.csr(t, "", "a.example.com"))
+	for range 3 {
+		_, err := b.signer.Sign(t.Context(), is, r)
+		wantFault(t, err, fault.KindPending, "OrderPending", "Waiting on certificate issuance from order ns/web-1-376322184")
+	}
+	o := b.order(t)
+	if o.Name != "web-1-376322184" || o.Namespace != "ns" || !metav1.IsControlledBy(o, cr) {
+		t.Errorf("%s/%s, owners %+v", o.Namespace, o.Name, o.OwnerReferences)
+	}
+	if o.Labels["team"] != "web" || o.Annotations["acme.cert-manager.io/http01-override-ingress-name"] != "x" || o.Spec.Duration != nil {
+		t.Errorf("labels %v, annotations %v, duration %v", o.Labels, o.Annotations, o.Spec.Duration)
+	}
+	b.settle(t, o, acmev1.OrderStatus{State: acmev1.Pending, Reason: "no solver"})
+	_, err := b.signer.Sign(t.Context(), is, r)
+	wantFault(t, err, fault.KindPending, "OrderPending", `"pending": no solver`)
+	b.settle(t, o, acmev1.OrderStatus{State: acmev1.Errored, Reason: "Failed to create Order: no"})
+	_, err = b.signer.Sign(t.Context(), is, r)
+	wantFault(t, err, fault.KindTerminal, "OrderFailed", `order is in "errored" state: Failed to create Order: no`)
+}
+
+func TestOrderFollowsIssuer(t *testing.T) {
+	b := newBench(t)
+	is := issuer()
+	is.Spec.ACME.EnableDurationFeature = true
+	_, r := request(b.csr(t, "a.example.com", "a.example.com"))
+	if _, err := b.signer.Sign(t.Context(), is, r); fault.Of(err) == nil {
+		t.Fatal(err)
+	}
+	o := b.order(t)
+	if o.Spec.Profile != "short" || o.Spec.Duration == nil || o.Spec.Duration.Duration != time.Hour || o.Spec.CommonName != "a.example.com" {
+		t.Errorf("spec %+v", o.Spec)
+	}
+}
+
+// TestOrderOfSigningRequest: spec §4.5.
+func TestOrderOfSigningRequest(t *testing.T) {
+	b := newBench(t)
+	name := strings.Repeat("long-", 12) + "name"
+	csr := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{
+		Name: name, UID: "uid-2", Annotations: map[string]string{"kept": "yes", "dropped": "yes"},
+	}}
+	r := signer.Request{
+		Source: csr, SourceKind: "CertificateSigningRequest", ResourceNamespace: "cluster", CSR: b.csr(t, "", "a.example.com"),
+		Duration: time.Hour, IssuerName: "i", IssuerKind: "ClusterIssuer", IssuerGroup: "cert-manager.io",
+	}
+	if _, err := b.signer.Sign(t.Context(), issuer(), r); fault.Of(err) == nil {
+		t.Fatal(err)
+	}
+	o := b.order(t)
+	if o.Namespace != "cluster" || !metav1.IsControlledBy(o, csr) || o.OwnerReferences[0].APIVersion != "certificates.k8s.io/v1" {
+		t.Errorf("in %s, owners %+v", o.Namespace, o.OwnerReferences)
+	}
+	if !strings.HasPrefix(o.Name, name[:51]) || len(o.Name) > 63 {
+		t.Errorf("name %s", o.Name)
+	}
+	want := cmmeta.IssuerReference{Name: "i", Kind: "ClusterIssuer", Group: "cert-manager.io"}
+	if o.Spec.IssuerRef != want || o.Spec.Profile != "" || len(o.Annotations) != 1 || o.Annotations["kept"] != "yes" {
+		t.Errorf("spec %+v, annotations %v", o.Spec, o.Annotations)
+	}
+}
+
+func TestRequestsThatNoOrderCanServe(t *testing.T) {
+	b := newBench(t)
+	_, garbage := request([]byte("no PEM"))
+	_, err := b.signer.Sign(t.Context(), issuer(), garbage)
+	wantFault(t, err, fault.KindTerminal, "RequestParsingError", "Failed to decode CSR")
+	_, stray := request(b.csr(t, "b.example.com", "a.example.com"))
+	_, err = b.signer.Sign(t.Context(), issuer(), stray)
+	wantFault(t, err, fault.KindTerminal, "InvalidOrder", `"b.example.com" does not exist in ["a.example.com"]`)
+}
+
+// TestOrderOfSomebodyElse: one in the way is neither used nor changed.
+func TestOrderOfSomebodyElse(t *testing.T) {
+	b := newBench(t)
+	cr, r := request(b.csr(t, "", "a.example.com"))
+	if _, err := b.signer.Sign(t.Context(), issuer(), r); fault.Of(err) == nil {
+		t.Fatal(err)
+	}
+	cr.UID = "another"
+	_, err := b.signer.Sign(t.Context(), issuer(), r)
+	if err == nil || fault.Of(err) != nil || !strings.Contains(err.Error(), "belongs to another request: delete it") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestCertificateForAnotherKey: the Order is deleted, and the next one is not made in
+// haste.
+func TestCertificateForAnotherKey(t *testing.T) {
+	b := newBench(t)
+	_, r := request(b.csr(t, "", "a.example.com"))
+	sign := func() (signer.Result, error) { return b.signer.Sign(context.Background(), issuer(), r) }
+	if _, err := sign(); fault.Of(err) == nil {
+		t.Fatal(err)
+	}
+	other, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.settle(t, b.order(t), acmev1.OrderStatus{State: acmev1.Valid, Certificate: selfSigned(t, other)})
+	_, err = sign()
+	wantFault(t, err, fault.KindPending, "OrderBadCertificate", "public key")
+	_, err = sign()
+	wantFault(t, err, fault.KindAfter, "OrderBadCertificate", "ordering another one")
+	b.now = b.now.Add(fault.Of(err).Delay)
+	_, err = sign()
+	wantFault(t, err, fault.KindPending, "OrderPending", "")
+	good := selfSigned(t, b.key)
+	b.settle(t, b.order(t), acmev1.OrderStatus{State: acmev1.Valid, Certificate: good})
+	result, err := sign()
+	if err != nil || string(result.Bundle.Chain) != string(good) || len(result.Bundle.CA) > 0 {
+		t.Errorf("got %+v, %v", result, err)
+	}
+}
+
+func selfSigned(t *testing.T, key crypto.Signer) []byte {
+	t.Helper()
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}
+	cert, err := x509.CreateCertificate(nil, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pki.EncodeCertificates(parsed)
+}
