@@ -121,7 +121,7 @@ func (s Step) String() string {
 // Action is what to do about a request.
 type Action struct {
 	Step Step
-	// Approve has the request approved, with StepSign and StepWait.
+	// Approve has the request approved, with StepSign, StepWait and StepFail.
 	Approve bool
 	// Reason and Message, for events and conditions.
 	Reason, Message string
@@ -140,11 +140,11 @@ const (
 // Decide returns what the request needs now.
 func Decide(s State) Action {
 	switch {
-	case s.Deleted, s.Failed, s.Issued, s.Invalid, s.Denied && s.DeniedSaid:
+	case s.Deleted, s.Failed, s.Issued, s.Denied && s.DeniedSaid:
 		return Action{Step: StepIgnore}
 	case s.Denied && s.Form == FormCertificateRequest:
 		return Action{Step: StepDeny, Reason: "Denied", Message: "The CertificateRequest was denied by an approval controller"}
-	case s.Denied:
+	case s.Denied, s.Invalid:
 		return Action{Step: StepIgnore}
 	case s.Form == FormCertificateRequest:
 		return decideCertificateRequest(s)
@@ -157,19 +157,19 @@ func Decide(s State) Action {
 // external issuers too (spec §3.2); an issuer that is not there yet is waited for.
 func decideCertificateRequest(s State) Action {
 	approve := !s.Approved && s.Approver == ApproveAuto
+	if s.Issuer == IssuerForeign && !approve {
+		return Action{Step: StepIgnore}
+	}
 	if !s.Approved && !approve {
 		return waitForApproval()
 	}
-	if s.Issuer == IssuerForeign {
-		if approve {
-			return Action{Step: StepWait, Approve: true}
-		}
-		return Action{Step: StepIgnore}
-	}
-	if s.Problem != nil {
+	if s.Problem != nil && s.Issuer != IssuerForeign {
 		return Action{Step: StepFail, Approve: approve, Reason: reasonOf(s.Problem), Message: s.Problem.Error()}
 	}
 	a := awaitIssuer(s)
+	if a.Step == StepIgnore && approve {
+		a.Step = StepWait // for whoever does sign it
+	}
 	a.Approve = approve
 	return a
 }
@@ -198,23 +198,26 @@ func awaitIssuer(s State) Action {
 	}
 }
 
-// decideCSR is mission rule 8. Where others approve, a missing issuer is waited
-// for as spec §4.4 has it; where we do, it fails the request, as the rule says.
+// decideCSR is mission rule 8 for the form that the mission names: an issuer that is
+// not there or not ready fails the request. For cert-manager's own two forms it is
+// waited for, as spec §4.4 has it. What is asked before the issuer's readiness is
+// also asked there: an issuer's state is not told to whoever may not reference it.
 func decideCSR(s State) Action {
-	if s.Issuer == IssuerForeign || s.Issuer == IssuerUnmanaged {
+	switch s.Issuer {
+	case IssuerForeign, IssuerUnmanaged:
 		return Action{Step: StepIgnore}
-	}
-	if s.Issuer == IssuerUnknown {
+	case IssuerUnknown:
 		return Action{Step: StepWait}
 	}
-	if !s.Approved && s.Approver == ApproveExternal {
+	approves := s.Approver == ApproveAuto || s.Approver == ApproveAuthorized
+	if !s.Approved && !approves {
 		return waitForApproval()
 	}
 	a := awaitIssuer(s)
-	if a.Step == StepWait {
-		if s.Form == FormCSR {
-			a.Step = StepFail
-		}
+	if a.Step == StepWait && s.Form == FormCSR {
+		a.Step = StepFail
+	}
+	if s.Issuer != IssuerReady && s.Issuer != IssuerNotReady {
 		return a
 	}
 	if needsReference(s) {
@@ -229,7 +232,7 @@ func decideCSR(s State) Action {
 	if s.Problem != nil {
 		return Action{Step: StepFail, Reason: reasonOf(s.Problem), Message: s.Problem.Error()}
 	}
-	a.Approve = !s.Approved
+	a.Approve = !s.Approved && a.Step == StepSign
 	return a
 }
 
