@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"time"
 
 	"k8s.io/apimachinery/pkg/watch"
@@ -156,7 +157,12 @@ func issue(ctx context.Context, r *run, w *workload, seen *observer, i int) erro
 // fill computes what a certificate costs from the state before and after all of them.
 func (s *Scenario) fill(before, after snapshot) {
 	n := float64(s.Certificates)
+	sent := map[string]int{}
+	for method := range maps.Keys(after.controller) {
+		sent[method] = after.controller[method] - before.controller[method]
+	}
 	diff := after.requests.since(before.requests)
+	s.OtherReads = rows(diff.takeReads(sent[http.MethodGet] == 0), n)
 	s.Settled = after.settled
 	s.Requests = rows(diff.of(classWork), n)
 	s.CacheRequests = rows(diff.of(classCache), n)
@@ -164,9 +170,9 @@ func (s *Scenario) fill(before, after snapshot) {
 	s.RequestsEach = float64(diff.of(classWork).total()) / n
 	s.CPUMillisEach = millis(after.cpu-before.cpu) / n
 	s.ControllerRequestsEach = map[string]float64{}
-	for method := range maps.Keys(after.controller) {
-		if d := after.controller[method] - before.controller[method]; d != 0 {
-			s.ControllerRequestsEach[method] = float64(d) / n
+	for method, count := range sent {
+		if count != 0 {
+			s.ControllerRequestsEach[method] = float64(count) / n
 		}
 	}
 	s.Ratios = ratios(s)

@@ -45,6 +45,8 @@ type Scenario struct {
 	CacheRequests []RequestRow `json:"cacheRequests"`
 	// BackgroundRequests are what an idle cluster does too.
 	BackgroundRequests []RequestRow `json:"backgroundRequests"`
+	// OtherReads are GETs of the control plane's own controllers.
+	OtherReads []RequestRow `json:"otherReads"`
 	// ControllerRequestsEach is what the controller says it has sent, by HTTP method. What the API server counts beyond
 	// that and the user's creation comes from the control plane's own controllers.
 	ControllerRequestsEach map[string]float64 `json:"controllerRequestsEach"`

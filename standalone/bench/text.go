@@ -54,7 +54,7 @@ func (s *Scenario) writeText(w io.Writer) error {
 	for _, extra := range []struct {
 		title string
 		rows  []RequestRow
-	}{{"caches", s.CacheRequests}, {"background", s.BackgroundRequests}} {
+	}{{"caches", s.CacheRequests}, {"background", s.BackgroundRequests}, {"the garbage collector", s.OtherReads}} {
 		if len(extra.rows) > 0 {
 			t.line("  beside that, for %s, in all:\t%s", extra.title, inWords(extra.rows))
 		}

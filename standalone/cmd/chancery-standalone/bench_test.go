@@ -1,0 +1,73 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"chancery.dev/standalone/bench"
+)
+
+// controllerBinary returns the controller's program: CHANCERY_BIN, or it is built into the user's cache.
+func controllerBinary() (string, error) {
+	if path := os.Getenv("CHANCERY_BIN"); path != "" {
+		return path, nil
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(cache, "chancery-test", "chancery")
+	out, err := exec.Command("go", "build", "-C", filepath.Join("..", "..", ".."), "-buildvcs=false", "-o", path, "./cmd/chancery").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go build: %w: %s", err, out)
+	}
+	return path, nil
+}
+
+// What a certificate costs the API server is a promise. How long it takes depends on the machine, and is not asserted.
+func TestRequestsStayWithinBudget(t *testing.T) {
+	controller, err := controllerBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CHANCERY_BIN", controller)
+	for name, budget := range map[string]int{"ca": 10, "csr": 4, "acme-dns01": 22, "acme-http01": 24} {
+		t.Run(name, func(t *testing.T) { wantWithin(t, name, budget) })
+	}
+}
+
+func wantWithin(t *testing.T, name string, budget int) {
+	t.Helper()
+	stdout, stderr, err := run(t, "bench", "--certificates", "5", "--scenario", name, "--json")
+	if err != nil {
+		t.Fatalf("%v: %s", err, stderr)
+	}
+	var report bench.Report
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil {
+		t.Fatalf("%v: %s", err, stdout)
+	}
+	if len(report.Scenarios) != 1 {
+		t.Fatalf("%d scenarios were measured: %s", len(report.Scenarios), stdout)
+	}
+	s := report.Scenarios[0]
+	if s.Name != name || s.RequestBudget != budget {
+		t.Errorf("%s has the budget %d, want %s with %d", s.Name, s.RequestBudget, name, budget)
+	}
+	// Three is what the least takes: create, approve, sign.
+	if s.RequestsEach > float64(budget) || s.RequestsEach < 3 || !s.Settled {
+		t.Errorf("%.2f requests each, budget %d, settled %v: %+v", s.RequestsEach, budget, s.Settled, s.Requests)
+	}
+	if len(s.ControllerRequestsEach) == 0 || s.Pace.PerSecond <= 0 || s.ResidentBytes <= 0 || len(s.Ceilings) == 0 {
+		t.Errorf("not everything is measured: %+v", s)
+	}
+}
+
+func TestBenchNeedsTheController(t *testing.T) {
+	t.Setenv("CHANCERY_BIN", filepath.Join(t.TempDir(), "nothing"))
+	_, stderr, err := run(t, "bench", "--certificates", "1", "--scenario", "csr")
+	wantFailure(t, err, stderr, "the controller's binary is not there", "CHANCERY_BIN")
+}
