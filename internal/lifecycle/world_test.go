@@ -110,7 +110,7 @@ func (w *world) settle() time.Time {
 	const most = 20
 	for range most {
 		a := Decide(w.state(), w.now)
-		w.act(a, len(w.steps)+1)
+		w.act(a, 9)
 		if a.Step == StepRest && a.Status == nil {
 			return a.Wake
 		}
