@@ -215,11 +215,13 @@ func TestSharedAccount(t *testing.T) {
 		t.Errorf("%d registrations, accounts %s and %s", w.calls.count("sign-me-up"), one.Status.ACME.URI, two.Status.ACME.URI)
 	}
 	stop()
-	before := w.calls.count("")
 	w.run(t)
-	time.Sleep(time.Second) //nolint:forbidigo // nothing is to happen, and that has no event
-	if n := w.calls.count("") - before; n > 0 {
-		t.Errorf("a restart cost the CA %d requests", n)
+	for _, name := range []string{"acme", "twin"} {
+		w.Create(t, certificate(w.World, name, name, name+".example.com"))
+		awaitReady(t, w.World, name)
+	}
+	if n := w.calls.count("sign-me-up") + w.calls.count("my-account"); n != 1 {
+		t.Errorf("a restart cost the CA %d requests about the account", n-1)
 	}
 	lost.Store(true)
 	w.Create(t, certificate(w.World, "web", "twin", "web.example.com"))
@@ -322,6 +324,19 @@ func (l *requestLog) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
+// count returns how many requests have a method and a path that ends so.
+func (l *requestLog) count(method, end string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, seen := range l.seen {
+		if strings.HasPrefix(seen, method+" ") && strings.HasSuffix(seen, end) {
+			n++
+		}
+	}
+	return n
+}
+
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -349,7 +364,12 @@ func TestBudgetACME(t *testing.T) {
 			rig.Eventually(t, "all is cleaned up", func(ctx context.Context) string {
 				return strings.Repeat("x", len(w.challenges(ctx, t)))
 			})
-			time.Sleep(time.Second) //nolint:forbidigo // late events
+			rig.Eventually(t, "the four events are out", func(context.Context) string {
+				if n := log.count("POST", "/events"); n < 4 {
+					return fmt.Sprintf("%d events", n)
+				}
+				return ""
+			})
 			log.mu.Lock()
 			defer log.mu.Unlock()
 			if n := len(log.seen) + 1; n > limit {

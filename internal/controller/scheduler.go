@@ -206,7 +206,12 @@ func (s *scheduler) write(ctx context.Context, decisions []schedule.Decision) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.index.Applied(d.Key, err == nil)
-			if written != nil {
+			switch {
+			case apierrors.IsNotFound(err):
+				// A decision that came late has brought back what the watch had shown gone.
+				delete(s.known, d.Key)
+				s.index.Remove(d.Key)
+			case written != nil:
 				s.take(written)
 			}
 			s.nudge()
@@ -218,11 +223,7 @@ func (s *scheduler) write(ctx context.Context, decisions []schedule.Decision) {
 // apply writes one decision. It returns the Challenge as it is then.
 func (s *scheduler) apply(ctx context.Context, d schedule.Decision) (*acmev1.Challenge, error) {
 	c := &acmev1.Challenge{}
-	err := s.Client.Get(ctx, client.ObjectKey{Namespace: d.Namespace, Name: d.Name}, c)
-	if apierrors.IsNotFound(err) {
-		return nil, err // its deletion is about to be observed
-	}
-	if err != nil {
+	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: d.Namespace, Name: d.Name}, c); err != nil {
 		return nil, err
 	}
 	changed := c.DeepCopy()
