@@ -13,7 +13,9 @@ package overlay
 
 import (
 	"context"
+	"maps"
 	"reflect"
+	"strings"
 	"sync"
 	"time"
 
@@ -51,8 +53,10 @@ type Client struct {
 	now func() time.Time
 
 	mu      sync.Mutex
-	entries map[ref]entry
-	owned   map[types.UID]map[ref]struct{}
+	entries map[ref]*entry
+	owned   map[types.UID]map[ref]*entry
+	ageing  []ageing // in the order of expiry
+	serial  uint64
 }
 
 type ref struct {
@@ -60,90 +64,92 @@ type ref struct {
 	name types.NamespacedName
 }
 
+// entry is what is known of an object since it was written. It is never changed.
 type entry struct {
-	obj     client.Object
+	obj     client.Object // of a deleted object only the identity
 	deleted bool
 	owner   types.UID
+	serial  uint64
+}
+
+// ageing is when an entry ends; it does not hold the entry itself, which is mostly
+// dropped long before.
+type ageing struct {
+	ref     ref
+	serial  uint64
 	expires time.Time
 }
 
 // New returns a client over api, whose reads come from a cache.
 func New(api client.Client, now func() time.Time) *Client {
-	return &Client{api: api, now: now, entries: map[ref]entry{}, owned: map[types.UID]map[ref]struct{}{}}
+	return &Client{api: api, now: now, entries: map[ref]*entry{}, owned: map[types.UID]map[ref]*entry{}}
 }
 
 // Get reads the object named key into obj.
 func (c *Client) Get(ctx context.Context, key client.ObjectKey, obj client.Object) error {
-	err := c.api.Get(ctx, key, obj)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return err
-	}
 	r := c.refTo(obj, key)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e, ok := c.current(r)
-	if !ok {
-		return err
-	}
-	if err == nil && c.superseded(r, e, obj) {
-		return nil
-	}
-	if e.deleted {
-		if err != nil {
-			c.drop(r)
+	for {
+		// The entry is looked at before the cache: what drops it is the cache having
+		// caught up, so one of the two has the write in any case.
+		e := c.entry(r)
+		err := c.api.Get(ctx, key, obj)
+		if e == nil || err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
-		return apierrors.NewNotFound(schema.GroupResource{Group: r.kind.Group, Resource: r.kind.Kind}, key.Name)
+		if err == nil && e.supersededBy(obj) {
+			c.forget(r, e)
+			return nil
+		}
+		if c.entry(r) != e {
+			continue // written or seen meanwhile
+		}
+		if e.deleted {
+			return apierrors.NewNotFound(schema.GroupResource{Group: r.kind.Group, Resource: r.kind.Kind}, key.Name)
+		}
+		copyInto(obj, e.obj)
+		return nil
 	}
-	copyInto(obj, e.obj)
-	return nil
 }
 
 // ListOwned reads the objects in namespace that owner controls into list. An
 // empty namespace lists cluster-wide.
 func (c *Client) ListOwned(ctx context.Context, list client.ObjectList, namespace string, owner types.UID) error {
-	err := c.api.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{OwnerIndex: string(owner)}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return err
-	}
 	gvk, err := apiutil.GVKForObject(list, c.api.Scheme())
 	if err != nil {
 		return err
 	}
-	kind := schema.GroupKind{Group: gvk.Group, Kind: gvk.Kind[:len(gvk.Kind)-len("List")]}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.owned[owner]) == 0 {
-		return nil
+	kind := schema.GroupKind{Group: gvk.Group, Kind: strings.TrimSuffix(gvk.Kind, "List")}
+	for {
+		written := c.ownedBy(owner, kind, namespace)
+		err := c.api.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{OwnerIndex: string(owner)}, client.UnsafeDisableDeepCopy)
+		if err != nil || len(written) == 0 {
+			return err
+		}
+		if maps.Equal(written, c.ownedBy(owner, kind, namespace)) {
+			return c.overlayList(list, kind, written)
+		}
 	}
-	return c.overlayList(list, kind, owner)
 }
 
-func (c *Client) overlayList(list client.ObjectList, kind schema.GroupKind, owner types.UID) error {
+// overlayList replaces what is older in list than what was written.
+func (c *Client) overlayList(list client.ObjectList, kind schema.GroupKind, written map[ref]*entry) error {
 	items, err := meta.ExtractList(list)
 	if err != nil {
 		return err
 	}
-	seen := map[ref]bool{}
 	var out []runtime.Object
 	for _, item := range items {
 		obj := item.(client.Object) //nolint:forcetypeassert // every API object is one
 		r := ref{kind, client.ObjectKeyFromObject(obj)}
-		seen[r] = true
-		e, ok := c.current(r)
-		switch {
-		case !ok || c.superseded(r, e, obj):
+		e, ok := written[r]
+		if !ok || e.supersededBy(obj) {
+			c.forget(r, e)
+			delete(written, r)
 			out = append(out, obj)
-		case !e.deleted:
-			out = append(out, e.obj)
 		}
 	}
-	for r := range c.owned[owner] {
-		if e, ok := c.current(r); ok && r.kind == kind && !seen[r] {
-			if e.deleted {
-				c.drop(r)
-				continue
-			}
+	for _, e := range written {
+		if !e.deleted {
 			out = append(out, e.obj)
 		}
 	}
@@ -214,18 +220,12 @@ func (c *Client) Delete(ctx context.Context, obj client.Object, opts ...client.D
 // deleted. Entries that the watch has caught up with are dropped.
 func (c *Client) Observe(obj client.Object, gone bool) {
 	r := c.refTo(obj, client.ObjectKeyFromObject(obj))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e, ok := c.entries[r]
-	if !ok {
+	e := c.entry(r)
+	if e == nil {
 		return
 	}
-	if gone && e.obj.GetUID() == obj.GetUID() {
-		c.drop(r)
-		return
-	}
-	if !gone {
-		c.superseded(r, e, obj)
+	if gone && e.obj.GetUID() == obj.GetUID() || !gone && e.supersededBy(obj) {
+		c.forget(r, e)
 	}
 }
 
@@ -240,51 +240,115 @@ func (c *Client) remember(obj client.Object) { c.put(obj, false) }
 
 func (c *Client) put(obj client.Object, deleted bool) {
 	r := c.refTo(obj, client.ObjectKeyFromObject(obj))
-	e := entry{obj: obj.DeepCopyObject().(client.Object), deleted: deleted, expires: c.now().Add(entryLife)} //nolint:forcetypeassert // a copy is of the same type
+	e := &entry{deleted: deleted}
 	if owner := metav1.GetControllerOf(obj); owner != nil {
 		e.owner = owner.UID
 	}
+	if deleted {
+		e.obj = &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(),
+		}}
+	} else {
+		e.obj = obj.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy is of the same type
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.drop(r)
+	if old := c.entries[r]; old != nil {
+		if old.outlasts(e) {
+			return
+		}
+		c.drop(r, old)
+	}
+	c.serial++
+	e.serial = c.serial
 	c.entries[r] = e
+	c.ageing = append(c.ageing, ageing{r, e.serial, c.now().Add(entryLife)})
 	if e.owner != "" {
 		if c.owned[e.owner] == nil {
-			c.owned[e.owner] = map[ref]struct{}{}
+			c.owned[e.owner] = map[ref]*entry{}
 		}
-		c.owned[e.owner][r] = struct{}{}
+		c.owned[e.owner][r] = e
 	}
+	c.expire()
 }
 
-// current returns the entry for r unless it has outlived entryLife.
-func (c *Client) current(r ref) (entry, bool) {
-	e, ok := c.entries[r]
-	if ok && c.now().After(e.expires) {
-		c.drop(r)
-		return entry{}, false
+// outlasts reports whether e is news to nobody who knows this entry: the answer to
+// a write may come after that to a later one.
+func (e *entry) outlasts(late *entry) bool {
+	if e.obj.GetUID() == late.obj.GetUID() {
+		return e.deleted || !late.deleted && compare(e.obj, late.obj) > 0
 	}
-	return e, ok
+	return compare(e.obj, late.obj) > 0
 }
 
-// superseded reports whether the cached object is as new as the entry, and drops
-// the entry if so.
-func (c *Client) superseded(r ref, e entry, cached client.Object) bool {
-	same := cached.GetUID() == e.obj.GetUID()
-	order, err := resourceversion.CompareResourceVersion(cached.GetResourceVersion(), e.obj.GetResourceVersion())
-	newer := err == nil && order >= 0
+// supersededBy reports whether the cached object is as new as the entry. A deleted
+// object stays deleted: only one that was made later by the name supersedes it.
+func (e *entry) supersededBy(cached client.Object) bool {
 	if e.deleted {
-		// A deleted object stays deleted: only another one by the name supersedes it.
-		newer = !same
+		return cached.GetUID() != e.obj.GetUID() && compare(cached, e.obj) > 0
 	}
-	if newer {
-		c.drop(r)
-	}
-	return newer
+	return compare(cached, e.obj) >= 0
 }
 
-func (c *Client) drop(r ref) {
-	e, ok := c.entries[r]
-	if !ok {
+// compare orders two versions of what has one name, negative if they cannot be.
+func compare(a, b client.Object) int {
+	order, err := resourceversion.CompareResourceVersion(a.GetResourceVersion(), b.GetResourceVersion())
+	if err != nil {
+		return -1
+	}
+	return order
+}
+
+// entry returns what is known of r since it was written, or nil.
+func (c *Client) entry(r ref) *entry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.expire()
+	return c.entries[r]
+}
+
+// ownedBy returns what is known of the objects of a kind that owner controls.
+func (c *Client) ownedBy(owner types.UID, kind schema.GroupKind, namespace string) map[ref]*entry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.expire()
+	var out map[ref]*entry
+	for r, e := range c.owned[owner] {
+		if r.kind == kind && (namespace == "" || r.name.Namespace == namespace) {
+			if out == nil {
+				out = map[ref]*entry{}
+			}
+			out[r] = e
+		}
+	}
+	return out
+}
+
+// forget drops e, unless something was written since.
+func (c *Client) forget(r ref, e *entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drop(r, e)
+}
+
+// expire drops the entries that have outlived entryLife.
+func (c *Client) expire() {
+	now := c.now()
+	for len(c.ageing) > 0 {
+		oldest := c.ageing[0]
+		e := c.entries[oldest.ref]
+		if e != nil && e.serial == oldest.serial {
+			if !now.After(oldest.expires) {
+				return
+			}
+			c.drop(oldest.ref, e)
+		}
+		c.ageing = c.ageing[1:]
+	}
+}
+
+func (c *Client) drop(r ref, e *entry) {
+	if e == nil || c.entries[r] != e {
 		return
 	}
 	delete(c.entries, r)
