@@ -35,6 +35,7 @@ type App struct {
 	manager ctrl.Manager
 	events  record.EventBroadcaster
 	sink    *typedcorev1.EventSinkImpl
+	log     logr.Logger
 }
 
 // New wires a controller that speaks to the API server of rc, with the rights of
@@ -61,7 +62,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err != nil {
 		return nil, err
 	}
-	a := &App{manager: manager, events: record.NewBroadcaster(), sink: &typedcorev1.EventSinkImpl{Interface: clientset.CoreV1().Events("")}}
+	a := &App{manager: manager, events: record.NewBroadcaster(), sink: &typedcorev1.EventSinkImpl{Interface: clientset.CoreV1().Events("")}, log: log}
 	if err := manager.AddHealthzCheck("leaderElection", func(*http.Request) error { return nil }); err != nil {
 		return nil, err
 	}
@@ -78,11 +79,19 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 // Run works until ctx ends.
 func (a *App) Run(ctx context.Context) error {
 	watch := a.events.StartRecordingToSink(a.sink)
+	logged := a.events.StartEventWatcher(a.logEvent)
 	defer func() {
 		watch.Stop()
+		logged.Stop()
 		a.events.Shutdown()
 	}()
 	return a.manager.Start(ctx)
+}
+
+// logEvent writes the one line of the log that each event is.
+func (a *App) logEvent(e *corev1.Event) {
+	about := e.InvolvedObject
+	a.log.Info(e.Message, "reason", e.Reason, "type", e.Type, "kind", about.Kind, "namespace", about.Namespace, "name", about.Name)
 }
 
 // Synced waits until the caches hold what the API server has; false if ctx ended first.
@@ -92,7 +101,7 @@ func managerOptions(cfg Config, scheme *runtime.Scheme, log logr.Logger) ctrl.Op
 	within, shared := stopWithin, true
 	return ctrl.Options{
 		Scheme: scheme,
-		Logger: log,
+		Logger: log.V(1), // what its machinery does interests those who look closer
 		Cache: cache.Options{
 			DefaultNamespaces:            cacheNamespaces(cfg),
 			DefaultUnsafeDisableDeepCopy: &shared,

@@ -29,7 +29,7 @@ Flags have the names and defaults of cert-manager's controller where they mean t
 			if err != nil {
 				return err
 			}
-			ctrl.SetLogger(log)
+			ctrl.SetLogger(log.V(1))
 			cfg.ProfilerAddress = profiles.listen()
 			rc, err := connect.config()
 			if err != nil {

@@ -32,9 +32,6 @@ const (
 	// the self checks of one namespace and shard.
 	solverCalls   = 16
 	solverTimeout = 30 * time.Second
-	// conflictRetry is how soon a write is tried again that somebody else's got in the
-	// way of.
-	conflictRetry = 100 * time.Millisecond
 )
 
 // ACMEDeps is what Orders and Challenges need beside Deps.
@@ -270,12 +267,8 @@ func (d *Deps) solverNamespace(c *acmev1.Challenge) string {
 // settleWrite is settle for a pass that writes: what somebody else has written
 // meanwhile is looked at soon, and an object that is gone is let go.
 func settleWrite(err error) (reconcile.Result, error) {
-	switch {
-	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
-	case apierrors.IsNotFound(err):
+	if apierrors.IsNotFound(err) {
 		return reconcile.Result{}, nil
-	default:
-		return settle(err)
 	}
+	return settle(err)
 }

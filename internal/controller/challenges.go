@@ -81,7 +81,7 @@ func (r *challenges) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	issuer, err := r.observeIssuer(ctx, r.acmeDeps.Accounts, challenge.Spec.IssuerRef, challenge.Namespace)
 	if err != nil {
-		return reconcile.Result{}, err
+		return settle(err)
 	}
 	r.land(challenge, &memory.known)
 	action := acmeflow.DecideChallenge(acmeflow.ChallengeState{

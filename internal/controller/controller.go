@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
@@ -95,13 +96,20 @@ func (s Scope) CacheNamespaces() map[string]cache.Config {
 	return out
 }
 
+// conflictRetry is how soon a pass is repeated whose write came second: by then the
+// watch shows what came first.
+const conflictRetry = 50 * time.Millisecond
+
 // settle interprets the error of a pass, the only place that does: a Fault says
-// itself what is next, any other error is retried with back-off by the queue.
+// itself what is next, a write that came second is decided anew, any other error is
+// retried with back-off by the queue.
 func settle(err error) (reconcile.Result, error) {
 	f := fault.Of(err)
 	switch {
 	case err == nil:
 		return reconcile.Result{}, nil
+	case apierrors.IsConflict(err):
+		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	case f == nil:
 		return reconcile.Result{}, err
 	case f.Kind == fault.KindAfter:

@@ -134,7 +134,7 @@ func (r *issuers) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 	}
 	status, failure := r.setUp(ctx, issuer)
 	if err := r.apply(ctx, issuer, status); err != nil {
-		return reconcile.Result{}, err
+		return settle(err)
 	}
 	return settle(failure)
 }

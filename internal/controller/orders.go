@@ -99,14 +99,14 @@ func (r *orders) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	}
 	issuer, err := r.observeIssuer(ctx, r.acmeDeps.Accounts, order.Spec.IssuerRef, order.Namespace)
 	if err != nil {
-		return reconcile.Result{}, err
+		return settle(err)
 	}
 	r.land(order, &memory.known)
 	state := acmeflow.OrderState{
 		Order: order, Issuer: issuer.flow, Account: issuer.account, Memory: memory.known.flow, Settings: r.acmeDeps.Settings,
 	}
 	if state.Challenges, err = r.challengesOf(ctx, order); err != nil {
-		return reconcile.Result{}, err
+		return settle(err)
 	}
 	action := acmeflow.DecideOrder(state, r.Now())
 	if action.Status != nil {

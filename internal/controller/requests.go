@@ -64,11 +64,11 @@ type requests struct {
 func (r *requests) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	o, err := r.kind.observe(ctx, req.NamespacedName)
 	if err != nil || o == nil {
-		return reconcile.Result{}, err
+		return settle(err)
 	}
 	issuer, err := r.resolve(ctx, o)
 	if err != nil {
-		return reconcile.Result{}, err
+		return settle(err)
 	}
 	action := request.Decide(o.state)
 	if action.Step == request.StepAuthorize {
@@ -88,7 +88,7 @@ func (r *requests) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 		return reconcile.Result{}, nil
 	}
 	if err := r.kind.record(ctx, o, v); err != nil {
-		return reconcile.Result{}, err
+		return settle(err)
 	}
 	return settle(failure)
 }

@@ -38,7 +38,7 @@ func startControllers(ctx context.Context, cp *controlplane.ControlPlane, dir st
 	}
 	defer func() { _ = file.Close() }()
 	log := logr.FromSlogHandler(slog.NewTextHandler(file, nil))
-	ctrl.SetLogger(log)
+	ctrl.SetLogger(log.V(1))
 	a, err := app.New(ctx, config, identity, log)
 	if err != nil {
 		return err
