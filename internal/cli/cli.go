@@ -22,7 +22,6 @@ func New(version string) *cobra.Command {
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(newControllerCommand(), newInstallCommand())

@@ -1,0 +1,84 @@
+package app
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"chancery.dev/internal/request"
+)
+
+func TestDefaultConfigIsValid(t *testing.T) {
+	cfg := DefaultConfig()
+	if err := cfg.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Every mistake names its flag, what is wrong, and all are said at once.
+func TestValidate(t *testing.T) {
+	everything := DefaultConfig()
+	var all []string
+	for _, c := range []struct {
+		change func(*Config)
+		want   string
+	}{
+		{func(c *Config) { c.ClusterResourceNamespace = "" }, "--cluster-resource-namespace: must not be empty: ClusterIssuers keep their Secrets there"},
+		{func(c *Config) { c.Workers = 0 }, "--concurrent-workers: must be at least 1, not 0"},
+		{func(c *Config) { c.RenewDeadline = time.Minute }, "--leader-election-renew-deadline: 1m0s must be less than --leader-election-lease-duration 1m0s"},
+		{
+			func(c *Config) { c.Backoff.Min = 33 * time.Hour },
+			"--certificate-request-minimum-backoff-duration: 33h0m0s must not exceed --certificate-request-maximum-backoff-duration 32h0m0s",
+		},
+		{func(c *Config) { c.ACME.MaxConcurrentChallenges = -1 }, "--max-concurrent-challenges: must not be negative, but is -1"},
+		{func(c *Config) { c.ACME.CheckRetryPeriod = 999 * time.Millisecond }, "--dns01-check-retry-period: must be at least 1s, not 999ms"},
+	} {
+		cfg := DefaultConfig()
+		c.change(&cfg)
+		c.change(&everything)
+		all = append(all, c.want)
+		if err := cfg.Validate(); err == nil || err.Error() != c.want {
+			t.Errorf("got %v\nwant %s", err, c.want)
+		}
+	}
+	if err := everything.Validate(); err == nil || err.Error() != strings.Join(all, "\n") {
+		t.Errorf("got %v\nwant %s", err, strings.Join(all, "\n"))
+	}
+	alone := DefaultConfig()
+	alone.LeaderElect, alone.RenewDeadline = false, time.Hour
+	if err := alone.Validate(); err != nil {
+		t.Errorf("without leader election: %v", err)
+	}
+}
+
+func TestSettings(t *testing.T) {
+	cfg := DefaultConfig()
+	want := map[request.Form]request.Approver{
+		request.FormCertificateRequest: request.ApproveAuto, request.FormCSR: request.ApproveAuto,
+		request.FormCSRIssuer: request.ApproveExternal, request.FormCSRClusterIssuer: request.ApproveExternal,
+	}
+	for form, approver := range want {
+		if got := cfg.settings().Approvers[form]; got != approver {
+			t.Errorf("form %d: %d approves, want %d", form, got, approver)
+		}
+	}
+	cfg.AutoApprove = false
+	if got := cfg.settings().Approvers[request.FormCertificateRequest]; got != request.ApproveExternal {
+		t.Errorf("without auto-approval: %d approves", got)
+	}
+}
+
+func TestScope(t *testing.T) {
+	cfg := DefaultConfig()
+	if got := cacheNamespaces(cfg); got != nil {
+		t.Errorf("by default only %v is watched", got)
+	}
+	cfg.Namespace = "one"
+	if got := cacheNamespaces(cfg); len(got) != 1 {
+		t.Errorf("--namespace one watches %v", got)
+	}
+	cfg.Namespace, cfg.Scope.Namespaces = "", []string{"two"}
+	if got := cacheNamespaces(cfg); len(got) != 2 {
+		t.Errorf("scope two watches %v, want two and that of ClusterIssuers", got)
+	}
+}

@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// TestControllerFlags holds the names and defaults of spec §9.3. A flag that means
+// the same has to be called the same.
+func TestControllerFlags(t *testing.T) {
+	cmd, _, err := New("v1").Find([]string{"controller"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := map[string]string{
+		"kubeconfig": "", "master": "", "namespace": "",
+		"leader-elect": "true", "leader-election-namespace": "kube-system", "leader-election-lease-duration": "1m0s",
+		"leader-election-renew-deadline": "40s", "leader-election-retry-period": "15s",
+		"metrics-listen-address": "0.0.0.0:9402", "internal-healthz-listen-address": "0.0.0.0:9403", "concurrent-workers": "5",
+		"certificate-request-minimum-backoff-duration": "1h0m0s", "certificate-request-maximum-backoff-duration": "32h0m0s",
+		"copied-annotation-prefixes":   "[*,-kubectl.kubernetes.io/,-fluxcd.io/,-argocd.argoproj.io/]",
+		"enable-certificate-owner-ref": "false", "max-concurrent-challenges": "60", "dns01-check-retry-period": "10s",
+		"dns01-recursive-nameservers": "[]", "dns01-recursive-nameservers-only": "false", "acme-http01-solver-nameservers": "[]",
+		"v": "0", "logging-format": "text",
+	}
+	own := map[string]string{
+		"cluster-resource-namespace": "cert-manager", // ours: mission rule 8
+		"auto-approve":               "true",
+		"csr-approval":               "auto", "csr-approval-issuer": "external", "csr-approval-clusterissuer": "external",
+	}
+	for _, want := range []map[string]string{spec, own} {
+		for name, value := range want {
+			f := cmd.Flags().Lookup(name)
+			if f == nil {
+				t.Errorf("there is no --%s", name)
+				continue
+			}
+			if f.DefValue != value {
+				t.Errorf("--%s is %q by default, want %q", name, f.DefValue, value)
+			}
+		}
+	}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Usage == "" {
+			t.Errorf("--%s says nothing of what it does", f.Name)
+		}
+	})
+}
+
+func TestApproverFlag(t *testing.T) {
+	for _, c := range []struct {
+		args  []string
+		wrong string
+	}{
+		{[]string{"--csr-approval", "AUTHORIZED"}, ""},
+		{[]string{"--csr-approval-issuer=auto", "--csr-approval-clusterissuer=external"}, ""},
+		{[]string{"--csr-approval="}, "must be auto, authorized or external"},
+	} {
+		cmd, _, err := New("v1").Find([]string{"controller"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = cmd.ParseFlags(c.args)
+		if (err != nil) != (c.wrong != "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
+			t.Errorf("%q: error %v, want %q", c.args, err, c.wrong)
+		}
+	}
+}
+
+func TestCommands(t *testing.T) {
+	root := New("v1")
+	root.SetOut(io.Discard)
+	for _, c := range root.Commands() {
+		if c.Short == "" || c.Name() == "completion" {
+			t.Errorf("command %q: %q", c.Name(), c.Short)
+		}
+	}
+}
