@@ -22,7 +22,6 @@ import (
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/flight"
-	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 	"chancery.dev/internal/signer/acmeorder"
@@ -36,6 +35,13 @@ type bench struct {
 	key    crypto.Signer
 }
 
+// direct is a client without a cache.
+type direct struct{ client.Client }
+
+func (direct) Live(ctx context.Context, reader client.Reader, key client.ObjectKey, obj client.Object) error {
+	return reader.Get(ctx, key, obj)
+}
+
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	scheme, err := api.Scheme()
@@ -46,7 +52,7 @@ func newBench(t *testing.T) *bench {
 	now := func() time.Time { return b.now }
 	b.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&acmev1.Order{}).Build()
 	b.signer = acmeorder.New(acmeorder.Config{
-		Objects: overlay.New(b.api, now), API: b.api, Accounts: acmeaccount.New(acmeaccount.Options{Now: now}),
+		Objects: direct{b.api}, API: b.api, Accounts: acmeaccount.New(acmeaccount.Options{Now: now}),
 		Flights: flight.New(t.Context(), flight.Options{}), Notify: func(acmeaccount.Issuer) {}, Now: now,
 		ClusterResourceNamespace: "cluster",
 		Annotations: func(all map[string]string) map[string]string {
