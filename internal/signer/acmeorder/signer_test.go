@@ -38,6 +38,10 @@ type bench struct {
 // direct is a client without a cache.
 type direct struct{ client.Client }
 
+func (d direct) Get(ctx context.Context, key client.ObjectKey, obj client.Object) error {
+	return d.Client.Get(ctx, key, obj)
+}
+
 func (direct) Live(ctx context.Context, reader client.Reader, key client.ObjectKey, obj client.Object) error {
 	return reader.Get(ctx, key, obj)
 }
