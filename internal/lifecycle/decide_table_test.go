@@ -23,10 +23,10 @@ type situation struct {
 	world func(t *testing.T) *world
 }
 
-func after(make func(*testing.T) *world, changes ...func(*world)) func(*testing.T) *world {
+func after(base func(*testing.T) *world, changes ...func(*world)) func(*testing.T) *world {
 	return func(t *testing.T) *world {
 		t.Helper()
-		w := make(t)
+		w := base(t)
 		for _, change := range changes {
 			change(w)
 		}

@@ -208,6 +208,7 @@ func decideCSR(s State) Action {
 		return Action{Step: StepIgnore}
 	case IssuerUnknown:
 		return Action{Step: StepWait}
+	default:
 	}
 	approves := s.Approver == ApproveAuto || s.Approver == ApproveAuthorized
 	if !s.Approved && !approves {
