@@ -343,7 +343,7 @@ func TestSelfCheck(t *testing.T) {
 		{name: "longer body", h: text(200, key+"\n"), says: "the answer is not the expected one"},
 		{name: "unbounded body", h: text(200, strings.Repeat("secret", 1<<20)), says: "the answer is not the expected one"},
 		{name: "no such name", h: text(200, key), dns: "nowhere.invalid", says: "the name nowhere.invalid does not resolve"},
-		{name: "refused", h: text(200, key), opts: func(o *http01.CheckOptions) { o.Port = 1 }, says: "connection refused"},
+		{name: "refused", h: text(200, key), opts: func(o *http01.CheckOptions) { o.Port = closedPort(t) }, says: "connection refused"},
 		{name: "hung up", h: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, says: "closed without an answer"},
 		{name: "slow", h: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 			opts: func(o *http01.CheckOptions) { o.Timeout = 50 * time.Millisecond }, says: "no answer in time"},
@@ -448,4 +448,17 @@ func TestSelfCheckOfAnIPv6Identifier(t *testing.T) {
 	if dialed != "[2001:db8::1]:80" || host != "[2001:db8::1]" {
 		t.Errorf("dialed %s for host %s", dialed, host)
 	}
+}
+
+// closedPort returns a port of the loopback address that nobody listens on.
+func closedPort(t *testing.T) int {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return l.Addr().(*net.TCPAddr).Port
 }
