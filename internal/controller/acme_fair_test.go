@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/rig"
@@ -80,6 +82,18 @@ func overtaken(t *testing.T, w *watched) {
 			return fmt.Sprintf("%d of %d", processing, len(all))
 		}
 		return ""
+	})
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		challenges := &acmev1.ChallengeList{}
+		if err := w.Client.List(context.Background(), challenges, client.InNamespace(w.Namespace)); err != nil {
+			t.Log(err)
+		}
+		for _, c := range challenges.Items {
+			t.Logf("%s: %+v", c.Spec.DNSName, c.Status)
+		}
 	})
 	began := time.Now()
 	w.Create(t, certificate(w.World, "healthy", "acme", "healthy.example.com"))
