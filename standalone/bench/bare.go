@@ -125,7 +125,7 @@ func (c bareClient) issue(ctx context.Context, name string) (err error) {
 	if err != nil {
 		return err
 	}
-	_, request, err := newRequest(name)
+	request, err := newRequest(name)
 	if err != nil {
 		return err
 	}

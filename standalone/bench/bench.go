@@ -117,7 +117,6 @@ type run struct {
 	Options
 
 	plane *plane
-	rig   *acmeRig
 }
 
 func (r *run) say(format string, args ...any) {

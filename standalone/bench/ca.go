@@ -111,7 +111,7 @@ func prepareCSR(ctx context.Context, r *run) (*workload, error) {
 	}
 	requests := make([][]byte, r.Certificates)
 	for i := range requests {
-		_, der, err := newRequest(csrName(i) + "." + zone)
+		der, err := newRequest(csrName(i) + "." + zone)
 		if err != nil {
 			return nil, err
 		}
@@ -146,12 +146,11 @@ func prepareCSR(ctx context.Context, r *run) (*workload, error) {
 
 func csrName(i int) string { return "csr-" + strconv.Itoa(i) }
 
-// newRequest makes an ECDSA key and a certificate request (DER) for a name.
-func newRequest(name string) (*ecdsa.PrivateKey, []byte, error) {
+// newRequest makes an ECDSA key and, with it, a certificate request (DER) for a name.
+func newRequest(name string) ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{DNSNames: []string{name}}, key)
-	return key, der, err
+	return x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{DNSNames: []string{name}}, key)
 }
