@@ -103,6 +103,10 @@ func (r *challenges) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if action.Event != nil {
 		emit(r.events, challenge, action.Event.Warning, action.Event.Reason, action.Event.Message)
 	}
+	if action.Step.External() && action.Wake.IsZero() {
+		// A call that never comes back is no event: look whether it has lost its slot.
+		action.Wake = r.Now().Add(r.acmeDeps.Settings.YieldAfter)
+	}
 	return r.wake(action.Wake), nil
 }
 
