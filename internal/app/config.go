@@ -100,6 +100,9 @@ func (c *Config) Validate() error {
 	if c.LeaderElect && c.RenewDeadline >= c.LeaseDuration {
 		bad("leader-election-renew-deadline", "%s must be less than --leader-election-lease-duration %s", c.RenewDeadline, c.LeaseDuration)
 	}
+	if c.LeaderElect && c.RetryPeriod >= c.RenewDeadline {
+		bad("leader-election-retry-period", "%s must be less than --leader-election-renew-deadline %s", c.RetryPeriod, c.RenewDeadline)
+	}
 	if c.Backoff.Min > c.Backoff.Max {
 		bad("certificate-request-minimum-backoff-duration", "%s must not exceed --certificate-request-maximum-backoff-duration %s", c.Backoff.Min, c.Backoff.Max)
 	}

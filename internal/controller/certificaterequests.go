@@ -3,9 +3,11 @@ package controller
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
@@ -18,6 +20,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/request"
 	"chancery.dev/internal/signer"
@@ -37,12 +40,13 @@ type certificateRequests struct {
 	*Deps
 
 	events record.EventRecorder
+	said   *lastSaid
 }
 
 // SetupCertificateRequests adds the reconciler of CertificateRequests.
 // secretMetadata watches the metadata of all Secrets.
 func SetupCertificateRequests(ctx context.Context, d *Deps, secretMetadata cache.Cache) error {
-	kind := &certificateRequests{Deps: d, events: d.Events("cert-manager-certificaterequests-issuer")}
+	kind := &certificateRequests{Deps: d, events: d.Events("cert-manager-certificaterequests-issuer"), said: newLastSaid()}
 	r := &requests{Deps: d, kind: kind}
 	indexer := d.Manager.GetFieldIndexer()
 	if err := indexer.IndexField(ctx, &certmanagerv1.CertificateRequest{}, issuerIndex, pendingIssuerOf); err != nil {
@@ -118,6 +122,7 @@ func readyReasonOf(cr *certmanagerv1.CertificateRequest) string {
 func (k *certificateRequests) observe(ctx context.Context, key client.ObjectKey) (*observation, error) {
 	cr := &certmanagerv1.CertificateRequest{}
 	if err := k.Client.Get(ctx, key, cr); err != nil {
+		k.said.forget(key)
 		return nil, client.IgnoreNotFound(err)
 	}
 	has := func(t certmanagerv1.CertificateRequestConditionType) bool {
@@ -172,12 +177,25 @@ func (k *certificateRequests) record(ctx context.Context, o *observation, v verd
 		return nil
 	}
 	if err := k.writeStatus(ctx, old, cr); err != nil {
+		if v.approve && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {
+			return k.cannotApprove(old, err)
+		}
 		return err
 	}
 	if event != nil {
 		emit(k.events, cr, event.warning, event.reason, event.message)
 	}
 	return nil
+}
+
+// cannotApprove says, once, that the built-in approver lacks the right.
+func (k *certificateRequests) cannotApprove(cr *certmanagerv1.CertificateRequest, cause error) error {
+	message := fmt.Sprintf("This request needs an approver with the verb approve on the signers of %s %q: grant it to the controller's service account, or approve the request. %v",
+		cr.Spec.IssuerRef.KindOrDefault(), cr.Spec.IssuerRef.Name, cause)
+	if k.said.news(client.ObjectKeyFromObject(cr), message) {
+		emit(k.events, cr, true, "ApprovalForbidden", message)
+	}
+	return fault.After(approvalRetry, "ApprovalForbidden", "%s", message)
 }
 
 type requestEvent struct {

@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"fmt"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -89,11 +90,19 @@ func (r *certificates) createKey(ctx context.Context, crt *certmanagerv1.Certifi
 	if err := r.Client.Live(ctx, r.Manager.GetAPIReader(), client.ObjectKeyFromObject(secret), found); err != nil {
 		return err
 	}
-	if !metav1.IsControlledBy(found, crt) {
-		return fmt.Errorf("secret %s/%s is in the way of the next private key: delete it", found.Namespace, found.Name)
+	if !metav1.IsControlledBy(found, crt) || found.Labels[certmanagerv1.NextPrivateKeyLabel] != certmanagerv1.LabelTrue {
+		message := fmt.Sprintf("Secret %q is in the way of the next private key: delete it", found.Name)
+		if err := r.refuse(ctx, crt, message); err != nil {
+			return err
+		}
+		return fault.After(inTheWayRetry, "SecretInTheWay", "%s", message)
 	}
 	return nil
 }
+
+// inTheWayRetry is how soon a name that somebody else's Secret has taken is tried
+// again: that Secret is not watched.
+const inTheWayRetry = 30 * time.Second
 
 func (r *certificates) newKey(ctx context.Context, crt *certmanagerv1.Certificate, a lifecycle.Action) (crypto.Signer, error) {
 	if !a.ReuseKey {
@@ -141,10 +150,18 @@ func (r *certificates) createRequest(ctx context.Context, crt *certmanagerv1.Cer
 // cannotRequest says that no request can be made for this spec. Only a change of
 // the spec helps, which is an event; the reason stands on the condition.
 func (r *certificates) cannotRequest(ctx context.Context, crt *certmanagerv1.Certificate, cause error) error {
-	message := "No certificate request can be made for this spec: " + cause.Error()
+	if err := r.refuse(ctx, crt, "No certificate request can be made for this spec: "+cause.Error()); err != nil {
+		return err
+	}
+	return fault.Terminal(certmanagerv1.CertificateEventRequestFailed, "%w", cause)
+}
+
+// refuse says on the condition Issuing, and in one event, why the issuance does not
+// go on.
+func (r *certificates) refuse(ctx context.Context, crt *certmanagerv1.Certificate, message string) error {
 	status := lifecycle.Refuse(crt, message, r.Now())
 	if status == nil {
-		return fault.Terminal(certmanagerv1.CertificateEventRequestFailed, "%w", cause)
+		return nil
 	}
 	changed := crt.DeepCopy()
 	changed.Status = *status
@@ -152,7 +169,7 @@ func (r *certificates) cannotRequest(ctx context.Context, crt *certmanagerv1.Cer
 		return err
 	}
 	emit(r.events, crt, true, certmanagerv1.CertificateEventRequestFailed, message)
-	return fault.Terminal(certmanagerv1.CertificateEventRequestFailed, "%w", cause)
+	return nil
 }
 
 // store applies the target Secret (spec §2.4): everything we manage at once, so

@@ -4,14 +4,12 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -41,7 +39,7 @@ type signingRequests struct {
 	*Deps
 
 	events record.EventRecorder
-	said   lastSaid
+	said   *lastSaid
 }
 
 // ServesSigningRequests reports whether the cluster has certificates.k8s.io/v1.
@@ -56,7 +54,7 @@ func ServesSigningRequests(m ctrl.Manager) (bool, error) {
 // SetupCertificateSigningRequests adds the reconciler of
 // CertificateSigningRequests. secretMetadata watches the metadata of all Secrets.
 func SetupCertificateSigningRequests(ctx context.Context, d *Deps, secretMetadata cache.Cache) error {
-	kind := &signingRequests{Deps: d, events: d.Events("cert-manager-certificatesigningrequests-issuer"), said: lastSaid{said: map[types.UID]string{}}}
+	kind := &signingRequests{Deps: d, events: d.Events("cert-manager-certificatesigningrequests-issuer"), said: newLastSaid()}
 	r := &requests{Deps: d, kind: kind}
 	csr := &certificatesv1.CertificateSigningRequest{}
 	indexer := d.Manager.GetFieldIndexer()
@@ -92,7 +90,7 @@ func (k *signingRequests) inScope(obj client.Object) bool {
 	if !ok {
 		return false
 	}
-	if s.Form == request.FormCSRIssuer {
+	if s.Form == request.FormCSRIssuer && s.Namespace != "" {
 		return len(k.Scope.Namespaces) == 0 || slices.Contains(k.Scope.Namespaces, s.Namespace)
 	}
 	return k.Scope.Holds(s.Name)
@@ -133,6 +131,7 @@ func signingKeyOf(obj client.Object) []string {
 func (k *signingRequests) observe(ctx context.Context, key client.ObjectKey) (*observation, error) {
 	csr := &certificatesv1.CertificateSigningRequest{}
 	if err := k.Client.Get(ctx, key, csr); err != nil {
+		k.said.forget(key)
 		return nil, client.IgnoreNotFound(err)
 	}
 	named, ok := request.ParseSignerName(csr.Spec.SignerName)
@@ -229,7 +228,7 @@ func (k *signingRequests) record(ctx context.Context, o *observation, v verdict)
 		if err := k.writeStatus(ctx, csr, changed); err != nil {
 			return err
 		}
-		k.said.forget(csr.UID)
+		k.said.forget(client.ObjectKeyFromObject(csr))
 		emit(k.events, csr, false, certmanagerv1.CertificateRequestEventIssued, "Certificate fetched from issuer successfully")
 		if v.result.Warning != "" {
 			emit(k.events, csr, true, v.result.WarningReason, v.result.Warning)
@@ -237,7 +236,7 @@ func (k *signingRequests) record(ctx context.Context, o *observation, v verdict)
 		return nil
 	case v.step == request.StepFail:
 		return k.fail(ctx, csr, v.reason, v.message)
-	case v.reason != "" && v.reason != request.ReasonWaitingForApproval && k.said.news(csr.UID, v.reason+v.message):
+	case v.reason != "" && v.reason != request.ReasonWaitingForApproval && k.said.news(client.ObjectKeyFromObject(csr), v.reason+v.message):
 		// A wait has no condition on this kind: an event says it, once.
 		emit(k.events, csr, !strings.HasPrefix(v.reason, "Order"), v.reason, v.message)
 	}
@@ -250,7 +249,7 @@ func (k *signingRequests) fail(ctx context.Context, csr *certificatesv1.Certific
 	if err := k.writeStatus(ctx, csr, changed); err != nil {
 		return err
 	}
-	k.said.forget(csr.UID)
+	k.said.forget(client.ObjectKeyFromObject(csr))
 	emit(k.events, csr, true, reason, message)
 	return nil
 }
@@ -260,27 +259,4 @@ func (k *signingRequests) condition(t certificatesv1.RequestConditionType, reaso
 	return certificatesv1.CertificateSigningRequestCondition{
 		Type: t, Status: corev1.ConditionTrue, Reason: reason, Message: message, LastUpdateTime: now, LastTransitionTime: now,
 	}
-}
-
-// lastSaid remembers what was last said about an object, so that it is not said
-// again at every look.
-type lastSaid struct {
-	mu   sync.Mutex
-	said map[types.UID]string
-}
-
-func (l *lastSaid) news(uid types.UID, text string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.said[uid] == text {
-		return false
-	}
-	l.said[uid] = text
-	return true
-}
-
-func (l *lastSaid) forget(uid types.UID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.said, uid)
 }

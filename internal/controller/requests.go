@@ -3,10 +3,12 @@ package controller
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -143,6 +145,9 @@ func (r *requests) readIssuer(ctx context.Context, o *observation) (certmanagerv
 		issuer = &certmanagerv1.ClusterIssuer{}
 	case cmmeta.DefaultIssuerKind:
 		issuer, key.Namespace = &certmanagerv1.Issuer{}, o.namespace
+		if key.Namespace == "" { // a signer name without a dot (spec §4.1)
+			return nil, apierrors.NewNotFound(certmanagerv1.SchemeGroupVersion().WithResource("issuers").GroupResource(), o.ref.Name)
+		}
 	default:
 		return nil, apierrors.NewNotFound(certmanagerv1.SchemeGroupVersion().WithResource(o.ref.Kind).GroupResource(), o.ref.Name)
 	}
@@ -203,3 +208,32 @@ func durationOr(d time.Duration) time.Duration {
 
 // isNoMatch reports whether the cluster does not serve a kind.
 func isNoMatch(err error) bool { return meta.IsNoMatchError(err) }
+
+// approvalRetry is how soon an approval that the API server refused is tried again:
+// a right that is granted is no event.
+const approvalRetry = 5 * time.Minute
+
+// lastSaid remembers what was last said about an object, so that it is not said
+// again at every look.
+type lastSaid struct {
+	mu   sync.Mutex
+	said map[types.NamespacedName]string
+}
+
+func newLastSaid() *lastSaid { return &lastSaid{said: map[types.NamespacedName]string{}} }
+
+func (l *lastSaid) news(name types.NamespacedName, text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.said[name] == text {
+		return false
+	}
+	l.said[name] = text
+	return true
+}
+
+func (l *lastSaid) forget(name types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.said, name)
+}

@@ -45,12 +45,16 @@ type decision struct {
 }
 
 func (d *decision) next() Action {
+	foreign := d.SecretOwner != d.crt.Name
+	if foreign && d.issuing() != nil {
+		// Whoever asked for it: the Secret is not ours to write.
+		certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing)
+	}
 	issuing := d.issuing() != nil
 	if issuing {
 		d.dateIssuing()
 	}
 	if !issuing {
-		foreign := d.SecretOwner != d.crt.Name
 		if foreign {
 			d.disownSecret()
 		}
@@ -117,11 +121,32 @@ func (d *decision) reissue() *Violation {
 	if d.violation != nil {
 		return d.violation
 	}
-	if due := d.crt.Status.RenewalTime; due != nil && !d.now.Before(due.Time) {
+	if due := d.renewalDue(); !due.IsZero() && !d.now.Before(due) {
 		return violation(certmanagerv1.CertificateReasonRenewing,
 			"Renewing certificate as renewal was scheduled at %s", due.UTC().Format(time.RFC3339))
 	}
 	return nil
+}
+
+// renewalFloor is the least time between a request and the one that renews its
+// certificate.
+const renewalFloor = 5 * time.Minute
+
+// renewalDue returns when the certificate is to be renewed; zero for never. An
+// issuer may give a shorter lifetime than was asked for, or one that began before
+// the request: without a floor a certificate that is due as soon as it is issued
+// would be issued for ever.
+func (d *decision) renewalDue() time.Time {
+	if d.crt.Status.RenewalTime == nil {
+		return time.Time{}
+	}
+	due := d.crt.Status.RenewalTime.Time
+	if r, ok := d.current(); ok {
+		if floor := r.CreationTimestamp.Add(renewalFloor); due.Before(floor) {
+			return floor
+		}
+	}
+	return due
 }
 
 // backoff returns how long a failed issuance still forbids another one. A request
@@ -166,11 +191,7 @@ func (d *decision) rest() Action {
 	if old := d.surplusRequests(); len(old) > 0 {
 		return Action{Step: StepDeleteRequests, Names: old}
 	}
-	a := Action{Step: StepRest}
-	if due := d.crt.Status.RenewalTime; due != nil {
-		a.Wake = due.Time
-	}
-	return a
+	return Action{Step: StepRest, Wake: d.renewalDue()}
 }
 
 // wakeAtEnd has a Certificate that is Ready looked at again when it ends to be,
