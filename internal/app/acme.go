@@ -3,10 +3,12 @@ package app
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/pki"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider"
@@ -21,6 +23,8 @@ const userAgent = "chancery"
 type ACMEConfig struct {
 	// MaxConcurrentChallenges caps the challenges in flight.
 	MaxConcurrentChallenges int
+	// AccountKeyAlgorithm is that of account keys to make: RSA, ECDSA or Ed25519.
+	AccountKeyAlgorithm string
 	// CheckRetryPeriod is how often a self check that keeps failing is tried again.
 	CheckRetryPeriod time.Duration
 	// RecursiveNameservers are asked for zones, host:port or https:// addresses; none
@@ -41,13 +45,16 @@ type ACMEConfig struct {
 
 // DefaultACMEConfig returns the defaults of spec §9.3.
 func DefaultACMEConfig() ACMEConfig {
-	return ACMEConfig{MaxConcurrentChallenges: 60, CheckRetryPeriod: 10 * time.Second}
+	return ACMEConfig{MaxConcurrentChallenges: 60, AccountKeyAlgorithm: pki.RSA, CheckRetryPeriod: 10 * time.Second}
 }
 
 func (c ACMEConfig) validate() []error {
 	var problems []error
 	if c.MaxConcurrentChallenges < 0 {
 		problems = append(problems, fmt.Errorf("--max-concurrent-challenges: must not be negative, but is %d", c.MaxConcurrentChallenges))
+	}
+	if !slices.Contains([]string{pki.RSA, pki.ECDSA, pki.Ed25519}, c.AccountKeyAlgorithm) {
+		problems = append(problems, fmt.Errorf("--acme-account-key-algorithm: must be RSA, ECDSA or Ed25519, not %q", c.AccountKeyAlgorithm))
 	}
 	if c.CheckRetryPeriod < time.Second {
 		problems = append(problems, fmt.Errorf("--dns01-check-retry-period: must be at least 1s, not %s", c.CheckRetryPeriod))

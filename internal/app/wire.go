@@ -50,7 +50,8 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, secrets cache.
 				}
 				sources.Again.Ring(types.NamespacedName{Namespace: issuer.Namespace, Name: issuer.Name})
 			},
-			Now: deps.Now, ClusterResourceNamespace: cfg.ClusterResourceNamespace,
+			AccountKeyAlgorithm: cfg.ACME.AccountKeyAlgorithm,
+			Now:                 deps.Now, ClusterResourceNamespace: cfg.ClusterResourceNamespace,
 			Annotations: deps.Settings.CopiedAnnotations.Apply,
 		}),
 	}

@@ -98,6 +98,8 @@ func addIssuanceFlags(f *pflag.FlagSet, cfg *app.Config) {
 // addACMEFlags adds what concerns Orders and Challenges.
 func addACMEFlags(f *pflag.FlagSet, acme *app.ACMEConfig) {
 	f.IntVar(&acme.MaxConcurrentChallenges, "max-concurrent-challenges", acme.MaxConcurrentChallenges, "how many ACME challenges are in flight at once")
+	f.StringVar(&acme.AccountKeyAlgorithm, "acme-account-key-algorithm", acme.AccountKeyAlgorithm,
+		"kind of key to make for new ACME accounts: RSA, which cert-manager reads too, or ECDSA or Ed25519, which take a fraction of the CPU")
 	f.DurationVar(&acme.CheckRetryPeriod, "dns01-check-retry-period", acme.CheckRetryPeriod, "how often a self check that keeps failing is tried again")
 	f.StringSliceVar(&acme.RecursiveNameservers, "dns01-recursive-nameservers", acme.RecursiveNameservers, "name servers to ask for DNS zones, host:port or https://…; those of the machine by default")
 	f.BoolVar(&acme.RecursiveNameserversOnly, "dns01-recursive-nameservers-only", false, "ask only them about propagation, not the zones' own servers")

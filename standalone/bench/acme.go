@@ -77,6 +77,7 @@ func prepareACME(ctx context.Context, r *run, solver func(*acmeRig) acmev1.ACMEC
 	work.controllerArguments = []string{
 		"--dns01-recursive-nameservers", dns,
 		"--dns01-authoritative-port", strconv.Itoa(rig.dns.Port()),
+		"--acme-account-key-algorithm", "ECDSA", // as the bare loop has it
 		"--acme-http01-solver-nameservers", dns,
 		"--http01-listen-address", net.JoinHostPort("127.0.0.1", http),
 		"--http01-self-check-port", http,

@@ -56,9 +56,10 @@ func (u *setup) accountKey(ctx context.Context) (key crypto.Signer, fresh bool, 
 	return key, false, nil
 }
 
-// createKey makes an RSA key in PKCS#1, which every tool that shares the Secret reads.
+// createKey makes an account key of the kind that is configured, in the encoding that
+// other tools that share the Secret expect of it: PKCS#1 for RSA, SEC 1 for ECDSA.
 func (u *setup) createKey(ctx context.Context, name, entry string) (crypto.Signer, error) {
-	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.RSA, Size: pki.DefaultRSASize})
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: u.AccountKeyAlgorithm})
 	if err != nil {
 		return nil, err
 	}

@@ -71,6 +71,9 @@ type Config struct {
 	Flights *flight.Flights
 	// Notify has an issuer set up again. It MUST NOT block.
 	Notify func(issuer acmeaccount.Issuer)
+	// AccountKeyAlgorithm is that of account keys to make, as pki names it; empty means
+	// RSA, which cert-manager would read too.
+	AccountKeyAlgorithm string
 	// Now is the clock.
 	Now func() time.Time
 	// ClusterResourceNamespace is where the Secrets of ClusterIssuers are.
