@@ -50,9 +50,28 @@ type Fault struct {
 	Reason string
 	// Delay is how long to wait before the next try; only for KindAfter.
 	Delay time.Duration
+	// Class says what kind of failure a KindTerminal is, for whoever decides when to
+	// start over; empty if nothing is known.
+	Class Class
 	// Err says what happened, for a person; never nil.
 	Err error
 }
+
+// Class is a class of failures that call for the same patience.
+type Class string
+
+// The classes of failures.
+const (
+	// ClassPermanent fails again until somebody changes something: a name that the CA
+	// refuses, a profile it does not know.
+	ClassPermanent Class = "Permanent"
+	// ClassValidation means that the CA did not find what it looked for at the names.
+	ClassValidation Class = "Validation"
+	// ClassRateLimited means that the CA wants fewer requests.
+	ClassRateLimited Class = "RateLimited"
+	// ClassUnavailable means that the other side was out of order.
+	ClassUnavailable Class = "Unavailable"
+)
 
 // Error returns the message of the underlying error.
 func (f *Fault) Error() string { return f.Err.Error() }
@@ -63,6 +82,11 @@ func (f *Fault) Unwrap() error { return f.Err }
 // Terminal reports a failure that no retry mends. The format may wrap an error with %w.
 func Terminal(reason, format string, args ...any) error {
 	return &Fault{Kind: KindTerminal, Reason: reason, Err: fmt.Errorf(format, args...)}
+}
+
+// Failed is Terminal for a failure whose class is known.
+func Failed(class Class, reason, format string, args ...any) error {
+	return &Fault{Kind: KindTerminal, Class: class, Reason: reason, Err: fmt.Errorf(format, args...)}
 }
 
 // Pending reports that an event has to come first: an object that must appear or change.

@@ -34,6 +34,25 @@ type Setupper interface {
 	Setup(ctx context.Context, issuer certmanagerv1.GenericIssuer) (certmanagerv1.IssuerStatus, error)
 }
 
+// RenewalInformer is an optional ability of a Signer: it asks the CA when a
+// certificate should be renewed (ACME Renewal Information, RFC 9773).
+type RenewalInformer interface {
+	// RenewalInfo asks about the certificate at the head of chain, which is PEM. It
+	// leaves the cluster: it MUST NOT be called on a reconcile worker. It returns nil if
+	// the CA offers no such information, or the issuer is not to be asked.
+	RenewalInfo(ctx context.Context, issuer certmanagerv1.GenericIssuer, chain []byte) (*RenewalInfo, error)
+}
+
+// RenewalInfo is when a CA would have a certificate renewed (RFC 9773 §4.2).
+type RenewalInfo struct {
+	// Start and End bound the suggested window.
+	Start, End time.Time
+	// ExplanationURL is for people; may be empty.
+	ExplanationURL string
+	// RetryAfter is how long to wait before asking again; zero if the CA did not say.
+	RetryAfter time.Duration
+}
+
 // Request is a request for a certificate, independent of the kind of object
 // that made it.
 type Request struct {

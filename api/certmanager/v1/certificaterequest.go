@@ -99,6 +99,10 @@ const (
 	CertificateRequestConditionApproved CertificateRequestConditionType = "Approved"
 	// CertificateRequestConditionDenied says that the request must not be signed. It is only ever True.
 	CertificateRequestConditionDenied CertificateRequestConditionType = "Denied"
+	// CertificateRequestConditionFailureClass is our own: its reason is the class of the failure that a
+	// request has ended with (Permanent, Validation, RateLimited, Unavailable), by which its Certificate
+	// chooses when to try again. It is only ever True.
+	CertificateRequestConditionFailureClass CertificateRequestConditionType = "chancery.dev/FailureClass"
 )
 
 // CertificateRequestStatus says how a request stands.
