@@ -1,0 +1,235 @@
+package pki
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/sha3"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/pavlo-v-chernykh/keystore-go/v4"
+	"software.sslmate.com/src/go-pkcs12"
+)
+
+// Keystore is what a Java or PKCS#12 keystore is made of (spec §2.4).
+//
+// Encoding one is a function of its contents: salts are drawn from a stream keyed
+// with the private key, and entries of Java keystores are dated by their
+// certificates. The same contents give the same bytes, so applying them again
+// changes nothing, and a keystore of ours is compared without being opened: one that
+// is in a Secret may be anybody's work, made to exhaust whoever reads it. Those that
+// others made never have these bytes, whatever is in them.
+type Keystore struct {
+	// Alias of the key in a Java keystore, which knows lower case only. PKCS#12 has
+	// no use for it.
+	Alias string
+	// Password of the store and of its key, used byte for byte.
+	Password string
+	// Key is the private key of the first certificate.
+	Key crypto.Signer
+	// Chain is the certificates of tls.crt, leaf first; one at least.
+	Chain []*x509.Certificate
+	// CA is the certificates of ca.crt; a truststore needs one at least.
+	CA []*x509.Certificate
+}
+
+// PKCS12Profile is a set of algorithms for PKCS#12, as keystores.pkcs12.profile of a
+// Certificate spells it.
+type PKCS12Profile string
+
+// The profiles. LegacyRC2 is what an empty one means.
+const (
+	// LegacyRC2 encrypts certificates with 40 bits of RC2 and the key with 3DES: read
+	// by everything old, by OpenSSL 3 with -legacy only.
+	LegacyRC2 PKCS12Profile = "LegacyRC2"
+	// LegacyDES encrypts both with 3DES: read by nearly everything.
+	LegacyDES PKCS12Profile = "LegacyDES"
+	// Modern2023 uses AES-256-CBC, PBKDF2 and HMAC-SHA-256.
+	Modern2023 PKCS12Profile = "Modern2023"
+	// Modern2026 is Modern2023 with PBMAC1 (RFC 9579): OpenSSL 3.4, Java 26 and later.
+	Modern2026 PKCS12Profile = "Modern2026"
+)
+
+// What the salts of the four kinds of store are drawn for.
+const (
+	saltJKS              = "keystore.jks"
+	saltPKCS12           = "keystore.p12"
+	saltPKCS12Truststore = "truststore.p12"
+)
+
+var errNoCA = errors.New("a truststore needs a CA certificate, and there is none")
+
+// EncodeJKS returns a Java keystore: the key with its chain under the alias, and
+// each CA certificate as a trusted entry.
+func EncodeJKS(k Keystore) ([]byte, error) {
+	if len(k.Chain) == 0 {
+		return nil, errors.New("a keystore needs a certificate, and there is none")
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(k.Key)
+	if err != nil {
+		return nil, fmt.Errorf("encode private key as PKCS#8: %w", err)
+	}
+	salts, err := k.salts(saltJKS)
+	if err != nil {
+		return nil, err
+	}
+	store := keystore.New(keystore.WithOrderedAliases(), keystore.WithCustomRandomNumberGenerator(salts))
+	entry := keystore.PrivateKeyEntry{CreationTime: k.Chain[0].NotBefore, PrivateKey: key}
+	for _, c := range k.Chain {
+		entry.CertificateChain = append(entry.CertificateChain, jksCertificate(c))
+	}
+	if err := store.SetPrivateKeyEntry(k.Alias, entry, []byte(k.Password)); err != nil {
+		return nil, fmt.Errorf("add the private key to the Java keystore: %w", err)
+	}
+	return storeJKS(store, k, k.Alias)
+}
+
+// EncodeJKSTruststore returns a Java keystore with each CA certificate as a trusted
+// entry.
+func EncodeJKSTruststore(k Keystore) ([]byte, error) {
+	if len(k.CA) == 0 {
+		return nil, errNoCA
+	}
+	return storeJKS(keystore.New(keystore.WithOrderedAliases()), k, "")
+}
+
+// storeJKS adds the CA certificates as ca, ca-1, ca-2, … and passes over an alias
+// that is taken.
+func storeJKS(store keystore.KeyStore, k Keystore, taken string) ([]byte, error) {
+	n := 0
+	for _, c := range k.CA {
+		if jksAlias(n) == strings.ToLower(taken) {
+			n++
+		}
+		entry := keystore.TrustedCertificateEntry{CreationTime: c.NotBefore, Certificate: jksCertificate(c)}
+		if err := store.SetTrustedCertificateEntry(jksAlias(n), entry); err != nil {
+			return nil, fmt.Errorf("add CA certificate %q to the Java keystore: %w", name(c), err)
+		}
+		n++
+	}
+	var out bytes.Buffer
+	if err := store.Store(&out, []byte(k.Password)); err != nil {
+		return nil, fmt.Errorf("encode the Java keystore: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+func jksAlias(n int) string {
+	if n == 0 {
+		return "ca"
+	}
+	return fmt.Sprintf("ca-%d", n)
+}
+
+func jksCertificate(c *x509.Certificate) keystore.Certificate {
+	return keystore.Certificate{Type: "X509", Content: c.Raw}
+}
+
+// EncodePKCS12 returns a PKCS#12 keystore (RFC 7292): the key, its certificate, the
+// rest of the chain, and the CA certificates.
+func EncodePKCS12(k Keystore, profile PKCS12Profile) ([]byte, error) {
+	if len(k.Chain) == 0 {
+		return nil, errors.New("a keystore needs a certificate, and there is none")
+	}
+	encoder, err := k.encoder(profile, saltPKCS12)
+	if err != nil {
+		return nil, err
+	}
+	out, err := encoder.Encode(k.Key, k.Chain[0], slices.Concat(k.Chain[1:], k.CA), k.Password)
+	if err != nil {
+		return nil, fmt.Errorf("encode the PKCS#12 keystore: %w", err)
+	}
+	return out, nil
+}
+
+// EncodePKCS12Truststore returns a PKCS#12 file with the CA certificates, marked as
+// Java wants trust anchors marked.
+func EncodePKCS12Truststore(k Keystore, profile PKCS12Profile) ([]byte, error) {
+	if len(k.CA) == 0 {
+		return nil, errNoCA
+	}
+	encoder, err := k.encoder(profile, saltPKCS12Truststore)
+	if err != nil {
+		return nil, err
+	}
+	out, err := encoder.EncodeTrustStoreEntries(trustEntries(k.CA), k.Password)
+	if err != nil {
+		return nil, fmt.Errorf("encode the PKCS#12 truststore: %w", err)
+	}
+	return out, nil
+}
+
+// trustEntries names each certificate by its subject. Java keeps one certificate of
+// a name, so the second of a name (a CA on its way to a new key) gets a number; and
+// the encoding, BMPString, lacks the characters past U+FFFF.
+func trustEntries(certs []*x509.Certificate) []pkcs12.TrustStoreEntry {
+	entries := make([]pkcs12.TrustStoreEntry, 0, len(certs))
+	seen := map[string]int{}
+	for _, c := range certs {
+		named := strings.Map(func(r rune) rune {
+			if r > '\uffff' {
+				return '\ufffd'
+			}
+			return r
+		}, c.Subject.String())
+		key := strings.ToLower(named)
+		seen[key]++
+		if n := seen[key]; n > 1 {
+			named = fmt.Sprintf("%s (%d)", named, n)
+		}
+		entries = append(entries, pkcs12.TrustStoreEntry{Cert: c, FriendlyName: named})
+	}
+	return entries
+}
+
+func (k Keystore) encoder(profile PKCS12Profile, purpose string) (*pkcs12.Encoder, error) {
+	salts, err := k.salts(purpose, string(profile))
+	if err != nil {
+		return nil, err
+	}
+	switch profile {
+	case LegacyRC2, "":
+		return pkcs12.LegacyRC2.WithRand(salts), nil
+	case LegacyDES:
+		return pkcs12.LegacyDES.WithRand(salts), nil
+	case Modern2023:
+		return pkcs12.Modern2023.WithRand(salts), nil
+	case Modern2026:
+		return pkcs12.Modern2026.WithRand(salts), nil
+	default:
+		return nil, fmt.Errorf("PKCS#12 profile %q is unknown: keystores.pkcs12.profile is LegacyRC2, LegacyDES, Modern2023 or Modern2026", profile)
+	}
+}
+
+// salts returns an endless stream that only who has the private key can tell from
+// chance (SHAKE256, FIPS 202, keyed by its first input). Each contents and purpose
+// has its own, as RFC 6979 does for signatures.
+func (k Keystore) salts(purpose ...string) (io.Reader, error) {
+	key, err := x509.MarshalPKCS8PrivateKey(k.Key)
+	if err != nil {
+		return nil, fmt.Errorf("encode private key as PKCS#8: %w", err)
+	}
+	stream := sha3.NewSHAKE256()
+	absorb := func(part []byte) {
+		stream.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
+		stream.Write(part)
+	}
+	absorb(key)
+	for _, p := range purpose {
+		absorb([]byte(p))
+	}
+	absorb([]byte(k.Password))
+	for _, certs := range [][]*x509.Certificate{k.Chain, k.CA} {
+		var raw []byte
+		for _, c := range certs {
+			raw = append(raw, c.Raw...)
+		}
+		absorb(raw)
+	}
+	return stream, nil
+}
