@@ -10,6 +10,10 @@ import (
 
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/controller/certificates"
+	"chancery.dev/internal/controller/issuers"
+	"chancery.dev/internal/controller/ordering"
+	"chancery.dev/internal/controller/requests"
 	"chancery.dev/internal/flight"
 	"chancery.dev/internal/signer"
 	"chancery.dev/internal/signer/acmeorder"
@@ -32,8 +36,8 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, secrets cache.
 		return err
 	}
 	accounts := acmeaccount.New(acmeaccount.Options{UserAgent: userAgent, Now: deps.Now})
-	namespaced := controller.IssuerSources{SecretMetadata: secrets, Again: &controller.Doorbell{}}
-	clustered := controller.IssuerSources{SecretMetadata: secrets, Again: &controller.Doorbell{}}
+	namespaced := issuers.Sources{SecretMetadata: secrets, Again: &controller.Doorbell{}}
+	clustered := issuers.Sources{SecretMetadata: secrets, Again: &controller.Doorbell{}}
 	deps.Signers = map[signer.Type]signer.Signer{
 		signer.TypeSelfSigned: selfsigned.New(deps.Secrets, deps.Now),
 		signer.TypeCA: ca.New(ca.Config{
@@ -55,19 +59,19 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, secrets cache.
 			Annotations: deps.Settings.CopiedAnnotations.Apply,
 		}),
 	}
-	acme := controller.ACMEDeps{
+	acme := ordering.ACMEDeps{
 		Accounts: accounts, Solvers: solvers, MaxConcurrentChallenges: cfg.ACME.MaxConcurrentChallenges, Settings: cfg.ACME.settings(),
 	}
 	steps := []func() error{
-		func() error { return controller.SetupCertificates(ctx, deps, secrets) },
-		func() error { return controller.SetupCertificateRequests(ctx, deps, secrets) },
-		func() error { return controller.SetupIssuers(ctx, deps, namespaced) },
-		func() error { return controller.SetupOrders(ctx, deps, acme) },
-		func() error { return controller.SetupChallenges(ctx, deps, acme) },
+		func() error { return certificates.Setup(ctx, deps, secrets) },
+		func() error { return requests.SetupCertificateRequests(ctx, deps, secrets) },
+		func() error { return issuers.Setup(ctx, deps, namespaced) },
+		func() error { return ordering.SetupOrders(ctx, deps, acme) },
+		func() error { return ordering.SetupChallenges(ctx, deps, acme) },
 	}
 	if cfg.Namespace == "" {
 		steps = append(steps,
-			func() error { return controller.SetupClusterIssuers(ctx, deps, clustered) },
+			func() error { return issuers.SetupCluster(ctx, deps, clustered) },
 			func() error { return setupSigningRequests(ctx, deps, secrets, log) },
 		)
 	}
@@ -87,7 +91,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, secrets cache.
 // setupSigningRequests starts the signers of CertificateSigningRequests, unless
 // the cluster has none (mission rule 8).
 func setupSigningRequests(ctx context.Context, deps *controller.Deps, secrets cache.Cache, log logr.Logger) error {
-	served, err := controller.ServesSigningRequests(deps.Manager)
+	served, err := requests.ServesSigningRequests(deps.Manager)
 	if err != nil {
 		return err
 	}
@@ -95,5 +99,5 @@ func setupSigningRequests(ctx context.Context, deps *controller.Deps, secrets ca
 		log.Info("the cluster does not serve certificates.k8s.io/v1: CertificateSigningRequests are not signed")
 		return nil
 	}
-	return controller.SetupCertificateSigningRequests(ctx, deps, secrets)
+	return requests.SetupCertificateSigningRequests(ctx, deps, secrets)
 }

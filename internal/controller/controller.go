@@ -1,4 +1,6 @@
-// Package controller holds the reconcilers: one file for each kind.
+// Package controller is what all reconcilers share: what they are given, how they
+// read Secrets, write a status, interpret an error and are woken. The reconcilers
+// themselves are in the packages below it, one file for each kind.
 //
 // A reconciler observes through the watch cache, has a pure package decide, does
 // the one thing that was decided and applies one status. It never imports an
@@ -28,10 +30,6 @@ import (
 	"chancery.dev/internal/request"
 	"chancery.dev/internal/signer"
 )
-
-// FieldManager is the name under which target Secrets are applied (spec §2.4), so
-// that a Secret changes hands between cert-manager and us without a trace.
-const FieldManager = "cert-manager-certificates-issuing"
 
 // Deps is what every reconciler is given.
 type Deps struct {
@@ -100,10 +98,10 @@ func (s Scope) CacheNamespaces() map[string]cache.Config {
 // watch shows what came first.
 const conflictRetry = 50 * time.Millisecond
 
-// settle interprets the error of a pass, the only place that does: a Fault says
+// Settle interprets the error of a pass, the only place that does: a Fault says
 // itself what is next, a write that came second is decided anew, any other error is
 // retried with back-off by the queue.
-func settle(err error) (reconcile.Result, error) {
+func Settle(err error) (reconcile.Result, error) {
 	f := fault.Of(err)
 	switch {
 	case err == nil:
@@ -120,7 +118,7 @@ func settle(err error) (reconcile.Result, error) {
 }
 
 // wake returns the result that reconciles again at that time; never, if it is zero.
-func (d *Deps) wake(at time.Time) reconcile.Result {
+func (d *Deps) Wake(at time.Time) reconcile.Result {
 	if at.IsZero() {
 		return reconcile.Result{}
 	}
@@ -128,7 +126,7 @@ func (d *Deps) wake(at time.Time) reconcile.Result {
 }
 
 // options are those of every controller: back-off between first and most.
-func (d *Deps) options(first, most time.Duration) controller.Options {
+func (d *Deps) Options(first, most time.Duration) controller.Options {
 	skip := true // several managers run in one process in tests
 	return controller.Options{
 		MaxConcurrentReconciles: max(d.Settings.Workers, 1),
@@ -139,7 +137,7 @@ func (d *Deps) options(first, most time.Duration) controller.Options {
 
 // observed is a pass that one watch sees before everybody else: it tells the
 // overlay what the cache knows now.
-func (d *Deps) observed(ctx context.Context, kinds ...client.Object) error {
+func (d *Deps) Observed(ctx context.Context, kinds ...client.Object) error {
 	for _, kind := range kinds {
 		informer, err := d.Manager.GetCache().GetInformer(ctx, kind)
 		if err != nil {
@@ -155,12 +153,12 @@ func (d *Deps) observed(ctx context.Context, kinds ...client.Object) error {
 // writeStatus writes the status of changed, which is a copy of old with another
 // status, and nothing if they are the same. Lists are replaced as a whole, so the
 // write is refused if somebody else has written meanwhile.
-func (d *Deps) writeStatus(ctx context.Context, old, changed client.Object) error {
+func (d *Deps) WriteStatus(ctx context.Context, old, changed client.Object) error {
 	return d.Client.PatchStatus(ctx, changed, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}))
 }
 
-// emit records an event.
-func emit(recorder record.EventRecorder, obj runtime.Object, warning bool, reason, message string) {
+// Emit records an event.
+func Emit(recorder record.EventRecorder, obj runtime.Object, warning bool, reason, message string) {
 	kind := corev1.EventTypeNormal
 	if warning {
 		kind = corev1.EventTypeWarning

@@ -43,8 +43,8 @@ func secretMetadata() *metav1.PartialObjectMetadata {
 	return m
 }
 
-// secretSource reconciles what depends on a Secret whenever its metadata changes.
-func secretSource(metadata cache.Cache, dependents func(context.Context, client.Object) []reconcile.Request,
+// SecretSource reconciles what depends on a Secret whenever its metadata changes.
+func SecretSource(metadata cache.Cache, dependents func(context.Context, client.Object) []reconcile.Request,
 	when ...predicate.TypedPredicate[*metav1.PartialObjectMetadata],
 ) source.Source {
 	return source.Kind(metadata, secretMetadata(), handler.TypedEnqueueRequestsFromMapFunc(

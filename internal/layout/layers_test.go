@@ -51,7 +51,12 @@ var rooms = []room{
 	{layer: 6, path: "internal/signer/vault", why: "adapter: Vault"},
 	{layer: 6, path: "internal/signer/venafi", why: "adapter: Venafi"},
 	{layer: 6, path: "internal/signer/acmeorder", why: "adapter: ACME"},
-	{layer: 6, path: "internal/controller", why: "reconcilers, one file per kind"},
+	{layer: 6, path: "internal/controller", why: "what all reconcilers share"},
+
+	{layer: 7, path: "internal/controller/certificates", why: "reconciler of Certificates"},
+	{layer: 7, path: "internal/controller/requests", why: "reconcilers of both kinds of request"},
+	{layer: 7, path: "internal/controller/issuers", why: "reconcilers of Issuers and ClusterIssuers"},
+	{layer: 7, path: "internal/controller/ordering", why: "reconcilers of Orders and Challenges, the scheduler"},
 
 	{layer: 7, path: "internal/solver/dns01/provider/rfc2136", why: "dynamic updates"},
 	{layer: 7, path: "internal/solver/dns01/provider/acmedns", why: "an acme-dns server"},

@@ -1,4 +1,6 @@
-package controller
+// Package certificates reconciles Certificates: it walks each through
+// lifecycle.Decide. It signs nothing: that is for the CertificateRequests it makes.
+package certificates
 
 import (
 	"context"
@@ -16,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/controller"
 	"chancery.dev/internal/lifecycle"
 	"chancery.dev/internal/overlay"
 )
@@ -35,15 +38,15 @@ const stepsPerPass = 8
 
 // certificates walks each Certificate through lifecycle.Decide.
 type certificates struct {
-	*Deps
+	*controller.Deps
 
 	events   record.EventRecorder
 	requests *requestMemo
 }
 
-// SetupCertificates adds the reconciler of Certificates. secretMetadata watches
+// Setup adds the reconciler of Certificates. secretMetadata watches
 // the metadata of all Secrets.
-func SetupCertificates(ctx context.Context, d *Deps, secretMetadata cache.Cache) error {
+func Setup(ctx context.Context, d *controller.Deps, secretMetadata cache.Cache) error {
 	r := &certificates{Deps: d, events: d.Events("cert-manager-certificates-issuing"), requests: newRequestMemo()}
 	indexer := d.Manager.GetFieldIndexer()
 	for _, kind := range []client.Object{&certmanagerv1.CertificateRequest{}, &corev1.Secret{}} {
@@ -54,7 +57,7 @@ func SetupCertificates(ctx context.Context, d *Deps, secretMetadata cache.Cache)
 	if err := indexer.IndexField(ctx, &certmanagerv1.Certificate{}, secretNameIndex, secretNameOf); err != nil {
 		return err
 	}
-	if err := r.observed(ctx, &certmanagerv1.Certificate{}, &corev1.Secret{}); err != nil {
+	if err := r.Observed(ctx, &certmanagerv1.Certificate{}, &corev1.Secret{}); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(d.Manager).Named("certificates").
@@ -62,8 +65,8 @@ func SetupCertificates(ctx context.Context, d *Deps, secretMetadata cache.Cache)
 		Owns(&certmanagerv1.CertificateRequest{}).
 		Owns(&corev1.Secret{}).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.keeping)).
-		WatchesRawSource(secretSource(secretMetadata, r.keeping, unlabelled())).
-		WithOptions(r.options(time.Second, 30*time.Second)).
+		WatchesRawSource(controller.SecretSource(secretMetadata, r.keeping, unlabelled())).
+		WithOptions(r.Options(time.Second, 30*time.Second)).
 		Complete(r)
 }
 
@@ -119,14 +122,14 @@ func (r *certificates) Reconcile(ctx context.Context, req reconcile.Request) (re
 		}
 		state, err := r.observe(ctx, crt)
 		if err != nil {
-			return settle(err)
+			return controller.Settle(err)
 		}
 		action := lifecycle.Decide(state, r.Now())
 		if err := r.act(ctx, crt, state, action); err != nil {
-			return settle(err)
+			return controller.Settle(err)
 		}
 		if action.Step == lifecycle.StepRest && action.Status == nil {
-			return r.wake(action.Wake), nil
+			return r.Wake(action.Wake), nil
 		}
 	}
 	return reconcile.Result{RequeueAfter: time.Second}, nil

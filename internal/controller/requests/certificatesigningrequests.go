@@ -1,4 +1,4 @@
-package controller
+package requests
 
 import (
 	"context"
@@ -15,12 +15,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/controller"
 	"chancery.dev/internal/request"
 	"chancery.dev/internal/signer"
 )
@@ -36,7 +36,7 @@ const signingRequestKind = "CertificateSigningRequest"
 
 // signingRequests adapts CertificateSigningRequests.
 type signingRequests struct {
-	*Deps
+	*controller.Deps
 
 	events record.EventRecorder
 	said   *lastSaid
@@ -53,30 +53,28 @@ func ServesSigningRequests(m ctrl.Manager) (bool, error) {
 
 // SetupCertificateSigningRequests adds the reconciler of
 // CertificateSigningRequests. secretMetadata watches the metadata of all Secrets.
-func SetupCertificateSigningRequests(ctx context.Context, d *Deps, secretMetadata cache.Cache) error {
+func SetupCertificateSigningRequests(ctx context.Context, d *controller.Deps, secretMetadata cache.Cache) error {
 	kind := &signingRequests{Deps: d, events: d.Events("cert-manager-certificatesigningrequests-issuer"), said: newLastSaid()}
 	r := &requests{Deps: d, kind: kind}
 	csr := &certificatesv1.CertificateSigningRequest{}
 	indexer := d.Manager.GetFieldIndexer()
-	if err := indexer.IndexField(ctx, csr, issuerIndex, signingIssuerOf); err != nil {
+	if err := indexer.IndexField(ctx, csr, controller.IssuerIndex, signingIssuerOf); err != nil {
 		return err
 	}
 	if err := indexer.IndexField(ctx, csr, privateKeyIndex, signingKeyOf); err != nil {
 		return err
 	}
-	if err := d.observed(ctx, csr); err != nil {
+	if err := d.Observed(ctx, csr); err != nil {
 		return err
 	}
-	onIssuer := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-		return r.waiting(ctx, &certificatesv1.CertificateSigningRequestList{}, o)
-	})
+	onIssuer := d.OnIssuer(&certificatesv1.CertificateSigningRequestList{})
 	return ctrl.NewControllerManagedBy(d.Manager).Named("certificatesigningrequests").
 		For(csr, builder.WithPredicates(predicate.NewPredicateFuncs(kind.inScope))).
 		Owns(&acmev1.Order{}).
 		Watches(&certmanagerv1.Issuer{}, onIssuer).
 		Watches(&certmanagerv1.ClusterIssuer{}, onIssuer).
-		WatchesRawSource(secretSource(secretMetadata, kind.withKey)).
-		WithOptions(r.options(5*time.Second, 5*time.Minute)).
+		WatchesRawSource(controller.SecretSource(secretMetadata, kind.withKey)).
+		WithOptions(r.Options(5*time.Second, 5*time.Minute)).
 		Complete(r)
 }
 
@@ -102,7 +100,7 @@ func (k *signingRequests) withKey(ctx context.Context, secret client.Object) []r
 	if err != nil {
 		return nil // only before the caches have synced, and then every request is looked at anyway
 	}
-	return requestsOf(list)
+	return controller.RequestsOf(list)
 }
 
 func signingIssuerOf(obj client.Object) []string {
@@ -114,7 +112,7 @@ func signingIssuerOf(obj client.Object) []string {
 	if !ok {
 		return nil
 	}
-	return []string{issuerKey(s.Namespace, s.Name)}
+	return []string{controller.IssuerKey(s.Namespace, s.Name)}
 }
 
 func signingKeyOf(obj client.Object) []string {
@@ -225,20 +223,20 @@ func (k *signingRequests) record(ctx context.Context, o *observation, v verdict)
 			return k.fail(ctx, csr, certmanagerv1.CertificateRequestEventDecodeError, err.Error())
 		}
 		changed.Status.Certificate = v.result.Bundle.Chain
-		if err := k.writeStatus(ctx, csr, changed); err != nil {
+		if err := k.WriteStatus(ctx, csr, changed); err != nil {
 			return err
 		}
 		k.said.forget(client.ObjectKeyFromObject(csr))
-		emit(k.events, csr, false, certmanagerv1.CertificateRequestEventIssued, "Certificate fetched from issuer successfully")
+		controller.Emit(k.events, csr, false, certmanagerv1.CertificateRequestEventIssued, "Certificate fetched from issuer successfully")
 		if v.result.Warning != "" {
-			emit(k.events, csr, true, v.result.WarningReason, v.result.Warning)
+			controller.Emit(k.events, csr, true, v.result.WarningReason, v.result.Warning)
 		}
 		return nil
 	case v.step == request.StepFail:
 		return k.fail(ctx, csr, v.reason, v.message)
 	case v.reason != "" && v.reason != request.ReasonWaitingForApproval && k.said.news(client.ObjectKeyFromObject(csr), v.reason+v.message):
 		// A wait has no condition on this kind: an event says it, once.
-		emit(k.events, csr, !strings.HasPrefix(v.reason, "Order"), v.reason, v.message)
+		controller.Emit(k.events, csr, !strings.HasPrefix(v.reason, "Order"), v.reason, v.message)
 	}
 	return nil
 }
@@ -246,11 +244,11 @@ func (k *signingRequests) record(ctx context.Context, o *observation, v verdict)
 func (k *signingRequests) fail(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, reason, message string) error {
 	changed := csr.DeepCopy()
 	changed.Status.Conditions = append(changed.Status.Conditions, k.condition(certificatesv1.CertificateFailed, reason, message))
-	if err := k.writeStatus(ctx, csr, changed); err != nil {
+	if err := k.WriteStatus(ctx, csr, changed); err != nil {
 		return err
 	}
 	k.said.forget(client.ObjectKeyFromObject(csr))
-	emit(k.events, csr, true, reason, message)
+	controller.Emit(k.events, csr, true, reason, message)
 	return nil
 }
 

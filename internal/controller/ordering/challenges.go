@@ -1,4 +1,4 @@
-package controller
+package ordering
 
 import (
 	"context"
@@ -10,12 +10,12 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/controller"
 )
 
 // +kubebuilder:rbac:groups=acme.cert-manager.io,resources=challenges,verbs=get;list;watch;patch
@@ -25,7 +25,7 @@ import (
 // challenges walks each Challenge through acmeflow.DecideChallenge, by the
 // executor's contract of that package.
 type challenges struct {
-	*Deps
+	*controller.Deps
 	crew
 
 	acmeDeps  ACMEDeps
@@ -36,25 +36,23 @@ type challenges struct {
 
 // SetupChallenges adds the reconciler of Challenges and their scheduler. SetupOrders
 // comes first.
-func SetupChallenges(ctx context.Context, d *Deps, acme ACMEDeps) error {
+func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) error {
 	s, err := setupScheduler(ctx, d, acme.MaxConcurrentChallenges)
 	if err != nil {
 		return err
 	}
 	r := &challenges{Deps: d, acmeDeps: acme, events: d.Events("cert-manager-challenges"), scheduler: s}
-	if err := d.Manager.GetFieldIndexer().IndexField(ctx, &acmev1.Challenge{}, issuerIndex, pendingChallengeIssuer); err != nil {
+	if err := d.Manager.GetFieldIndexer().IndexField(ctx, &acmev1.Challenge{}, controller.IssuerIndex, pendingChallengeIssuer); err != nil {
 		return err
 	}
-	d.followAccounts(acme.Accounts, func() client.ObjectList { return &acmev1.ChallengeList{} }, &r.Doorbell)
-	onIssuer := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-		return r.unfinished(ctx, &acmev1.ChallengeList{}, o.GetNamespace(), o.GetName())
-	})
+	followAccounts(d, acme.Accounts, func() client.ObjectList { return &acmev1.ChallengeList{} }, &r.Doorbell)
+	onIssuer := d.OnIssuer(&acmev1.ChallengeList{})
 	return ctrl.NewControllerManagedBy(d.Manager).Named("challenges").
 		For(&acmev1.Challenge{}).
 		Watches(&certmanagerv1.Issuer{}, onIssuer).
 		Watches(&certmanagerv1.ClusterIssuer{}, onIssuer).
 		WatchesRawSource(&r.crew).
-		WithOptions(r.options(time.Second, 5*time.Minute)).
+		WithOptions(r.Options(time.Second, 5*time.Minute)).
 		Complete(r)
 }
 
@@ -63,7 +61,7 @@ func pendingChallengeIssuer(obj client.Object) []string {
 	if !ok || c.Status.State.IsFinal() {
 		return nil
 	}
-	return []string{issuerKeyOf(c.Spec.IssuerRef, c.Namespace)}
+	return []string{controller.IssuerKeyOf(c.Spec.IssuerRef, c.Namespace)}
 }
 
 // Reconcile does the one thing that a Challenge needs now.
@@ -79,9 +77,9 @@ func (r *challenges) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if replaced != "" {
 		r.forget(replaced)
 	}
-	issuer, err := r.observeIssuer(ctx, r.acmeDeps.Accounts, challenge.Spec.IssuerRef, challenge.Namespace)
+	issuer, err := observeIssuer(ctx, r.Deps, r.acmeDeps.Accounts, challenge.Spec.IssuerRef, challenge.Namespace)
 	if err != nil {
-		return settle(err)
+		return controller.Settle(err)
 	}
 	r.land(challenge, &memory.known)
 	action := acmeflow.DecideChallenge(acmeflow.ChallengeState{
@@ -91,7 +89,7 @@ func (r *challenges) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if action.Status != nil {
 		changed := challenge.DeepCopy()
 		changed.Status = *action.Status
-		if err := r.writeStatus(ctx, challenge, changed); err != nil {
+		if err := r.WriteStatus(ctx, challenge, changed); err != nil {
 			return settleWrite(err)
 		}
 		challenge = changed
@@ -101,13 +99,13 @@ func (r *challenges) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return settleWrite(err)
 	}
 	if action.Event != nil {
-		emit(r.events, challenge, action.Event.Warning, action.Event.Reason, action.Event.Message)
+		controller.Emit(r.events, challenge, action.Event.Warning, action.Event.Reason, action.Event.Message)
 	}
 	if action.Step.External() && action.Wake.IsZero() {
 		// A call that never comes back is no event: look whether it has lost its slot.
 		action.Wake = r.Now().Add(r.acmeDeps.Settings.YieldAfter)
 	}
-	return r.wake(action.Wake), nil
+	return r.Wake(action.Wake), nil
 }
 
 // namespaceTerminating asks the API server, but only where it matters: for a

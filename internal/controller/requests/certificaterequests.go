@@ -1,4 +1,4 @@
-package controller
+package requests
 
 import (
 	"bytes"
@@ -8,18 +8,17 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/controller"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/request"
@@ -37,7 +36,7 @@ const privateKeyIndex = "chancery.dev/private-key-secret"
 
 // certificateRequests adapts CertificateRequests.
 type certificateRequests struct {
-	*Deps
+	*controller.Deps
 
 	events record.EventRecorder
 	said   *lastSaid
@@ -45,31 +44,29 @@ type certificateRequests struct {
 
 // SetupCertificateRequests adds the reconciler of CertificateRequests.
 // secretMetadata watches the metadata of all Secrets.
-func SetupCertificateRequests(ctx context.Context, d *Deps, secretMetadata cache.Cache) error {
+func SetupCertificateRequests(ctx context.Context, d *controller.Deps, secretMetadata cache.Cache) error {
 	kind := &certificateRequests{Deps: d, events: d.Events("cert-manager-certificaterequests-issuer"), said: newLastSaid()}
 	r := &requests{Deps: d, kind: kind}
 	indexer := d.Manager.GetFieldIndexer()
-	if err := indexer.IndexField(ctx, &certmanagerv1.CertificateRequest{}, issuerIndex, pendingIssuerOf); err != nil {
+	if err := indexer.IndexField(ctx, &certmanagerv1.CertificateRequest{}, controller.IssuerIndex, pendingIssuerOf); err != nil {
 		return err
 	}
 	if err := indexer.IndexField(ctx, &certmanagerv1.CertificateRequest{}, privateKeyIndex, privateKeyOf); err != nil {
 		return err
 	}
-	if err := d.observed(ctx, &certmanagerv1.CertificateRequest{}); err != nil {
+	if err := d.Observed(ctx, &certmanagerv1.CertificateRequest{}); err != nil {
 		return err
 	}
-	onIssuer := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-		return r.waiting(ctx, &certmanagerv1.CertificateRequestList{}, o)
-	})
+	onIssuer := d.OnIssuer(&certmanagerv1.CertificateRequestList{})
 	return ctrl.NewControllerManagedBy(d.Manager).Named("certificaterequests").
 		For(&certmanagerv1.CertificateRequest{}).
 		Owns(&acmev1.Order{}).
 		Watches(&certmanagerv1.Issuer{}, onIssuer).
 		Watches(&certmanagerv1.ClusterIssuer{}, onIssuer).
-		WatchesRawSource(secretSource(secretMetadata, func(ctx context.Context, secret client.Object) []reconcile.Request {
+		WatchesRawSource(controller.SecretSource(secretMetadata, func(ctx context.Context, secret client.Object) []reconcile.Request {
 			return kind.withKey(ctx, secret)
 		})).
-		WithOptions(r.options(5*time.Second, 5*time.Minute)).
+		WithOptions(r.Options(5*time.Second, 5*time.Minute)).
 		Complete(r)
 }
 
@@ -81,7 +78,7 @@ func (k *certificateRequests) withKey(ctx context.Context, secret client.Object)
 	if err != nil {
 		return nil // only before the caches have synced, and then every request is looked at anyway
 	}
-	return requestsOf(list)
+	return controller.RequestsOf(list)
 }
 
 func pendingIssuerOf(obj client.Object) []string {
@@ -89,7 +86,7 @@ func pendingIssuerOf(obj client.Object) []string {
 	if !ok || finished(cr) {
 		return nil
 	}
-	return []string{issuerKeyOf(cr.Spec.IssuerRef, cr.Namespace)}
+	return []string{controller.IssuerKeyOf(cr.Spec.IssuerRef, cr.Namespace)}
 }
 
 func privateKeyOf(obj client.Object) []string {
@@ -176,14 +173,14 @@ func (k *certificateRequests) record(ctx context.Context, o *observation, v verd
 	if equality.Semantic.DeepEqual(old.Status, cr.Status) {
 		return nil
 	}
-	if err := k.writeStatus(ctx, old, cr); err != nil {
+	if err := k.WriteStatus(ctx, old, cr); err != nil {
 		if v.approve && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {
 			return k.cannotApprove(old, err)
 		}
 		return err
 	}
 	if event != nil {
-		emit(k.events, cr, event.warning, event.reason, event.message)
+		controller.Emit(k.events, cr, event.warning, event.reason, event.message)
 	}
 	return nil
 }
@@ -193,7 +190,7 @@ func (k *certificateRequests) cannotApprove(cr *certmanagerv1.CertificateRequest
 	message := fmt.Sprintf("This request needs an approver with the verb approve on the signers of %s %q: grant it to the controller's service account, or approve the request. %v",
 		cr.Spec.IssuerRef.KindOrDefault(), cr.Spec.IssuerRef.Name, cause)
 	if k.said.news(client.ObjectKeyFromObject(cr), message) {
-		emit(k.events, cr, true, "ApprovalForbidden", message)
+		controller.Emit(k.events, cr, true, "ApprovalForbidden", message)
 	}
 	return fault.After(approvalRetry, "ApprovalForbidden", "%s", message)
 }
@@ -204,7 +201,7 @@ type requestEvent struct {
 }
 
 // describeVerdict sets the condition Ready and what belongs to it (spec §3.3), and
-// returns the event to emit, if any.
+// returns the event to controller.Emit, if any.
 func describeVerdict(cr *certmanagerv1.CertificateRequest, v verdict, now time.Time) *requestEvent {
 	ready := certmanagerv1.CertificateRequestCondition{Type: certmanagerv1.CertificateRequestConditionReady, Status: cmmeta.ConditionFalse, Message: v.message}
 	var event *requestEvent
@@ -242,19 +239,4 @@ func describeVerdict(cr *certmanagerv1.CertificateRequest, v verdict, now time.T
 func checkIssued(b signer.Bundle) error {
 	_, err := pki.DecodeChain(bytes.TrimSpace(b.Chain))
 	return err
-}
-
-// requestsOf names every object of a list.
-func requestsOf(list client.ObjectList) []reconcile.Request {
-	items, err := meta.ExtractList(list)
-	if err != nil {
-		return nil
-	}
-	out := make([]reconcile.Request, 0, len(items))
-	for _, item := range items {
-		if o, ok := item.(client.Object); ok {
-			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
-		}
-	}
-	return out
 }

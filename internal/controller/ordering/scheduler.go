@@ -1,4 +1,4 @@
-package controller
+package ordering
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/controller"
 	"chancery.dev/internal/schedule"
 )
 
@@ -28,7 +29,7 @@ const (
 // decides through internal/schedule, and is the only writer of
 // status.processing=true. On a replica that does not lead it only listens.
 type scheduler struct {
-	*Deps
+	*controller.Deps
 
 	listening toolscache.ResourceEventHandlerRegistration
 	kick      chan struct{}
@@ -47,7 +48,7 @@ type observedChallenge struct {
 	facts   schedule.Challenge
 }
 
-func setupScheduler(ctx context.Context, d *Deps, limit int) (*scheduler, error) {
+func setupScheduler(ctx context.Context, d *controller.Deps, limit int) (*scheduler, error) {
 	s := &scheduler{
 		Deps: d, kick: make(chan struct{}, 1),
 		index: schedule.New(schedule.Options{Cap: limit}),
@@ -135,7 +136,7 @@ func (s *scheduler) take(c *acmev1.Challenge) (current bool) {
 		facts = old.facts
 	}
 	facts.Key, facts.DNSName, facts.Type = key, c.Spec.DNSName, string(c.Spec.Type)
-	facts.Issuer = issuerKeyOf(c.Spec.IssuerRef, c.Namespace)
+	facts.Issuer = controller.IssuerKeyOf(c.Spec.IssuerRef, c.Namespace)
 	facts.Created = c.CreationTimestamp.Time
 	facts.Processing, facts.Presented = c.Status.Processing, c.Status.Presented
 	facts.Final = c.Status.State.IsFinal() || c.DeletionTimestamp != nil
@@ -238,7 +239,7 @@ func (s *scheduler) apply(ctx context.Context, d schedule.Decision) (*acmev1.Cha
 	if changed.Status.Processing == c.Status.Processing {
 		return c, nil
 	}
-	if err := s.writeStatus(ctx, c, changed); err != nil {
+	if err := s.WriteStatus(ctx, c, changed); err != nil {
 		return nil, err
 	}
 	return changed, nil

@@ -1,4 +1,6 @@
-package controller
+// Package issuers reconciles Issuers and ClusterIssuers: it has their Signer make
+// them ready, and says so in their status. It signs nothing.
+package issuers
 
 import (
 	"context"
@@ -16,6 +18,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/controller"
 	"chancery.dev/internal/signer"
 )
 
@@ -35,43 +38,43 @@ const (
 
 // issuers makes the issuers of one kind ready.
 type issuers struct {
-	*Deps
+	*controller.Deps
 
 	fresh  func() certmanagerv1.GenericIssuer
 	events record.EventRecorder
 }
 
-// IssuerSources are what, beside their own changes, makes issuers be looked at.
-type IssuerSources struct {
+// Sources are what, beside their own changes, makes issuers be looked at.
+type Sources struct {
 	// SecretMetadata watches the metadata of all Secrets.
 	SecretMetadata cache.Cache
 	// Again queues issuers whose Setup asked to be called again; may be nil.
-	Again *Doorbell
+	Again *controller.Doorbell
 }
 
-// SetupIssuers adds the reconciler of Issuers.
-func SetupIssuers(ctx context.Context, d *Deps, sources IssuerSources) error {
+// Setup adds the reconciler of Issuers.
+func Setup(ctx context.Context, d *controller.Deps, sources Sources) error {
 	r := &issuers{Deps: d, events: d.Events("cert-manager-issuers"), fresh: func() certmanagerv1.GenericIssuer { return &certmanagerv1.Issuer{} }}
 	return r.setup(ctx, "issuers", &certmanagerv1.Issuer{}, &certmanagerv1.IssuerList{}, sources)
 }
 
-// SetupClusterIssuers adds the reconciler of ClusterIssuers.
-func SetupClusterIssuers(ctx context.Context, d *Deps, sources IssuerSources) error {
+// SetupCluster adds the reconciler of ClusterIssuers.
+func SetupCluster(ctx context.Context, d *controller.Deps, sources Sources) error {
 	r := &issuers{Deps: d, events: d.Events("cert-manager-clusterissuers"), fresh: func() certmanagerv1.GenericIssuer { return &certmanagerv1.ClusterIssuer{} }}
 	return r.setup(ctx, "clusterissuers", &certmanagerv1.ClusterIssuer{}, &certmanagerv1.ClusterIssuerList{}, sources)
 }
 
-func (r *issuers) setup(ctx context.Context, name string, kind client.Object, list client.ObjectList, sources IssuerSources) error {
+func (r *issuers) setup(ctx context.Context, name string, kind client.Object, list client.ObjectList, sources Sources) error {
 	if err := r.Manager.GetFieldIndexer().IndexField(ctx, kind, secretIndex, r.secretsOf); err != nil {
 		return err
 	}
-	if err := r.observed(ctx, kind); err != nil {
+	if err := r.Observed(ctx, kind); err != nil {
 		return err
 	}
 	b := ctrl.NewControllerManagedBy(r.Manager).Named(name).
 		For(kind, builder.WithPredicates(r.inScope())).
-		WithOptions(r.options(time.Second, 5*time.Minute)).
-		WatchesRawSource(secretSource(sources.SecretMetadata, func(ctx context.Context, s client.Object) []reconcile.Request {
+		WithOptions(r.Options(time.Second, 5*time.Minute)).
+		WatchesRawSource(controller.SecretSource(sources.SecretMetadata, func(ctx context.Context, s client.Object) []reconcile.Request {
 			return r.naming(ctx, list, s)
 		}))
 	if sources.Again != nil {
@@ -134,9 +137,9 @@ func (r *issuers) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 	}
 	status, failure := r.setUp(ctx, issuer)
 	if err := r.apply(ctx, issuer, status); err != nil {
-		return settle(err)
+		return controller.Settle(err)
 	}
-	return settle(failure)
+	return controller.Settle(failure)
 }
 
 func (r *issuers) setUp(ctx context.Context, issuer certmanagerv1.GenericIssuer) (certmanagerv1.IssuerStatus, error) {
@@ -166,13 +169,13 @@ func (r *issuers) apply(ctx context.Context, issuer certmanagerv1.GenericIssuer,
 	changed := issuer.DeepCopyObject().(certmanagerv1.GenericIssuer) //nolint:forcetypeassert // a copy is of the same type
 	*changed.GetStatus() = status
 	//nolint:forcetypeassert // both kinds of issuer are API objects
-	if err := r.writeStatus(ctx, issuer.(client.Object), changed.(client.Object)); err != nil {
+	if err := r.WriteStatus(ctx, issuer.(client.Object), changed.(client.Object)); err != nil {
 		return err
 	}
 	now := certmanagerv1.FindIssuerCondition(status.Conditions, certmanagerv1.IssuerConditionReady)
 	was := certmanagerv1.FindIssuerCondition(issuer.GetStatus().Conditions, certmanagerv1.IssuerConditionReady)
 	if now != nil && now.Status == cmmeta.ConditionFalse && (was == nil || was.Reason != now.Reason || was.Message != now.Message) {
-		emit(r.events, changed, true, now.Reason, now.Message)
+		controller.Emit(r.events, changed, true, now.Reason, now.Message)
 	}
 	return nil
 }

@@ -1,4 +1,7 @@
-package controller
+// Package requests reconciles the two kinds of request for a certificate, adapted to
+// one another: CertificateRequests and CertificateSigningRequests. What works for one
+// kind works for the other. It knows no type of issuer: Signers do.
+package requests
 
 import (
 	"context"
@@ -14,13 +17,11 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/controller"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/request"
 	"chancery.dev/internal/signer"
 )
-
-// issuerIndex finds the unfinished requests that wait for an issuer.
-const issuerIndex = "chancery.dev/issuer"
 
 // requestKind adapts one kind of request to request.State.
 type requestKind interface {
@@ -57,7 +58,7 @@ type verdict struct {
 
 // requests reconciles one kind of request.
 type requests struct {
-	*Deps
+	*controller.Deps
 
 	kind requestKind
 }
@@ -66,11 +67,11 @@ type requests struct {
 func (r *requests) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	o, err := r.kind.observe(ctx, req.NamespacedName)
 	if err != nil || o == nil {
-		return settle(err)
+		return controller.Settle(err)
 	}
 	issuer, err := r.resolve(ctx, o)
 	if err != nil {
-		return settle(err)
+		return controller.Settle(err)
 	}
 	action := request.Decide(o.state)
 	if action.Step == request.StepAuthorize {
@@ -90,9 +91,9 @@ func (r *requests) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 		return reconcile.Result{}, nil
 	}
 	if err := r.kind.record(ctx, o, v); err != nil {
-		return settle(err)
+		return controller.Settle(err)
 	}
-	return settle(failure)
+	return controller.Settle(failure)
 }
 
 // sign calls the Signer and turns what it says into a verdict.
@@ -176,26 +177,6 @@ func (r *requests) stateOf(issuer certmanagerv1.GenericIssuer) (request.IssuerSt
 	default:
 		return request.IssuerReady, ""
 	}
-}
-
-// waiting lists the unfinished requests for an issuer that has changed.
-func (r *requests) waiting(ctx context.Context, list client.ObjectList, issuer client.Object) []reconcile.Request {
-	opts := []client.ListOption{client.MatchingFields{issuerIndex: issuerKey(issuer.GetNamespace(), issuer.GetName())}, client.UnsafeDisableDeepCopy}
-	if err := r.Manager.GetCache().List(ctx, list, opts...); err != nil {
-		return nil // only before the caches have synced, and then every request is looked at anyway
-	}
-	return requestsOf(list)
-}
-
-// issuerKey is the value of issuerIndex: a ClusterIssuer has no namespace.
-func issuerKey(namespace, name string) string { return namespace + "/" + name }
-
-// issuerKeyOf is issuerKey for a reference from within a namespace.
-func issuerKeyOf(ref cmmeta.IssuerReference, namespace string) string {
-	if ref.KindOrDefault() == cmmeta.ClusterIssuerKind {
-		namespace = ""
-	}
-	return issuerKey(namespace, ref.Name)
 }
 
 // durationOr returns the duration asked for, or the default.

@@ -1,16 +1,12 @@
-package controller
+package ordering
 
 import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -19,22 +15,11 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/acmeflow"
-	"chancery.dev/internal/flight"
+	"chancery.dev/internal/controller"
 	"chancery.dev/internal/solver"
 )
 
-// Bounds of the calls that leave the cluster.
-const (
-	// acmeCalls and acmeTimeout bound the calls of one ACME account (spec §5.2).
-	acmeCalls   = 16
-	acmeTimeout = 90 * time.Second
-	// solverCalls and solverTimeout bound the calls with one solver configuration, and
-	// the self checks of one namespace and shard.
-	solverCalls   = 16
-	solverTimeout = 30 * time.Second
-)
-
-// ACMEDeps is what Orders and Challenges need beside Deps.
+// ACMEDeps is what Orders and Challenges need beside controller.Deps.
 type ACMEDeps struct {
 	// Accounts are the ACME accounts that issuers have been set up with.
 	Accounts *acmeaccount.Registry
@@ -56,108 +41,6 @@ func (d ACMEDeps) chance() float64 {
 	return d.Chance()
 }
 
-// Doorbell queues objects from outside of any watch: it is a source of a controller.
-// The zero value is ready.
-type Doorbell struct {
-	mu    sync.Mutex
-	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
-	early []reconcile.Request
-}
-
-// Start implements source.Source: the controller calls it.
-func (b *Doorbell) Start(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.queue = queue
-	for _, req := range b.early {
-		queue.Add(req)
-	}
-	b.early = nil
-	return nil
-}
-
-// Ring queues an object. It never blocks, and may be called before Start.
-func (b *Doorbell) Ring(name types.NamespacedName) {
-	req := reconcile.Request{NamespacedName: name}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.queue == nil {
-		b.early = append(b.early, req)
-		return
-	}
-	b.queue.Add(req)
-}
-
-// crew makes calls for the objects of one controller and queues them again when
-// the calls have come back. It lives as long as its controller.
-type crew struct {
-	Doorbell
-
-	// acme, solve and check have lanes by account, by solver configuration, and by
-	// namespace.
-	acme, solve, check *flight.Flights
-}
-
-// Start implements source.Source.
-func (c *crew) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	c.acme = flight.New(ctx, flight.Options{PerLane: acmeCalls, Timeout: acmeTimeout})
-	c.solve = flight.New(ctx, flight.Options{PerLane: solverCalls, Timeout: solverTimeout})
-	c.check = flight.New(ctx, flight.Options{PerLane: solverCalls, Timeout: solverTimeout})
-	return c.Doorbell.Start(ctx, queue)
-}
-
-// forget drops all calls for an object that is gone.
-func (c *crew) forget(object types.UID) {
-	for _, flights := range []*flight.Flights{c.acme, c.solve, c.check} {
-		flights.Forget(object)
-	}
-}
-
-// memories keeps what was learned about objects, by their UID: another object by the
-// same name starts anew.
-type memories[M any] struct {
-	mu     sync.Mutex
-	byName map[types.NamespacedName]*memory[M]
-}
-
-type memory[M any] struct {
-	uid types.UID
-	// known is touched by the one worker that has the object only.
-	known M
-}
-
-// of returns the memory of an object, and the UID of another one by its name that
-// was forgotten for it.
-func (m *memories[M]) of(name types.NamespacedName, uid types.UID) (*memory[M], types.UID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.byName == nil {
-		m.byName = map[types.NamespacedName]*memory[M]{}
-	}
-	var replaced types.UID
-	if known := m.byName[name]; known != nil {
-		if known.uid == uid {
-			return known, ""
-		}
-		replaced = known.uid
-	}
-	fresh := &memory[M]{uid: uid}
-	m.byName[name] = fresh
-	return fresh, replaced
-}
-
-// drop forgets an object and returns its UID; empty if nothing was known.
-func (m *memories[M]) drop(name types.NamespacedName) types.UID {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	known := m.byName[name]
-	if known == nil {
-		return ""
-	}
-	delete(m.byName, name)
-	return known.uid
-}
-
 // acmeIssuer is what an Order or a Challenge sees of its issuer.
 type acmeIssuer struct {
 	flow    acmeflow.Issuer
@@ -167,7 +50,7 @@ type acmeIssuer struct {
 }
 
 // observeIssuer looks at the issuer that an object in the namespace names.
-func (d *Deps) observeIssuer(ctx context.Context, accounts *acmeaccount.Registry, ref cmmeta.IssuerReference, namespace string) (acmeIssuer, error) {
+func observeIssuer(ctx context.Context, d *controller.Deps, accounts *acmeaccount.Registry, ref cmmeta.IssuerReference, namespace string) (acmeIssuer, error) {
 	missing := func(format string, args ...any) (acmeIssuer, error) {
 		return acmeIssuer{flow: acmeflow.Issuer{Readiness: acmeflow.IssuerMissing, Message: fmt.Sprintf(format, args...)}}, nil
 	}
@@ -218,16 +101,16 @@ func viewOf(issuer certmanagerv1.GenericIssuer, spec *acmev1.ACMEIssuer, account
 }
 
 // followAccounts rings for the objects of a kind whose issuer's account has changed.
-func (d *Deps) followAccounts(accounts *acmeaccount.Registry, list func() client.ObjectList, bell *Doorbell) {
+func followAccounts(d *controller.Deps, accounts *acmeaccount.Registry, list func() client.ObjectList, bell *controller.Doorbell) {
 	accounts.Watch(func(i acmeaccount.Issuer, _ acmeaccount.Change) {
-		for _, req := range d.unfinished(context.Background(), list(), i.Namespace, i.Name) {
+		for _, req := range d.Waiting(context.Background(), list(), i.Namespace, i.Name) {
 			bell.Ring(req.NamespacedName)
 		}
 	})
 }
 
 // releaseAccounts has the registry forget issuers that are deleted.
-func (d *Deps) releaseAccounts(ctx context.Context, accounts *acmeaccount.Registry) error {
+func releaseAccounts(ctx context.Context, d *controller.Deps, accounts *acmeaccount.Registry) error {
 	for _, kind := range []client.Object{&certmanagerv1.Issuer{}, &certmanagerv1.ClusterIssuer{}} {
 		informer, err := d.Manager.GetCache().GetInformer(ctx, kind)
 		if err != nil {
@@ -247,19 +130,10 @@ func (d *Deps) releaseAccounts(ctx context.Context, accounts *acmeaccount.Regist
 	return nil
 }
 
-// unfinished lists the objects that wait for an issuer.
-func (d *Deps) unfinished(ctx context.Context, list client.ObjectList, issuerNamespace, issuerName string) []reconcile.Request {
-	found := client.MatchingFields{issuerIndex: issuerKey(issuerNamespace, issuerName)}
-	if err := d.Manager.GetCache().List(ctx, list, found, client.UnsafeDisableDeepCopy); err != nil {
-		return nil // only before the caches have synced, and then every object is looked at anyway
-	}
-	return requestsOf(list)
-}
-
 // solverNamespace is where the Secrets are that a Challenge's solver names.
-func (d *Deps) solverNamespace(c *acmev1.Challenge) string {
+func (r *challenges) solverNamespace(c *acmev1.Challenge) string {
 	if c.Spec.IssuerRef.KindOrDefault() == cmmeta.ClusterIssuerKind {
-		return d.Settings.ClusterResourceNamespace
+		return r.Settings.ClusterResourceNamespace
 	}
 	return c.Namespace
 }
@@ -270,5 +144,5 @@ func settleWrite(err error) (reconcile.Result, error) {
 	if apierrors.IsNotFound(err) {
 		return reconcile.Result{}, nil
 	}
-	return settle(err)
+	return controller.Settle(err)
 }

@@ -1,4 +1,4 @@
-package controller
+package certificates
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/controller"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/lifecycle"
 	"chancery.dev/internal/pki"
@@ -28,7 +29,7 @@ func (r *certificates) act(ctx context.Context, crt *certmanagerv1.Certificate, 
 	if a.Status != nil {
 		changed := crt.DeepCopy()
 		changed.Status = *a.Status
-		if err := r.writeStatus(ctx, crt, changed); err != nil {
+		if err := r.WriteStatus(ctx, crt, changed); err != nil {
 			return err
 		}
 	}
@@ -38,7 +39,7 @@ func (r *certificates) act(ctx context.Context, crt *certmanagerv1.Certificate, 
 		}
 	}
 	if a.Event != nil {
-		emit(r.events, crt, a.Event.Warning, a.Event.Reason, a.Event.Message)
+		controller.Emit(r.events, crt, a.Event.Warning, a.Event.Reason, a.Event.Message)
 	}
 	return nil
 }
@@ -143,7 +144,7 @@ func (r *certificates) createRequest(ctx context.Context, crt *certmanagerv1.Cer
 		}
 		err = fmt.Errorf("CertificateRequest %q exists and belongs to somebody else: delete it", request.Name)
 	}
-	emit(r.events, crt, true, certmanagerv1.CertificateEventRequestFailed, "Failed to create CertificateRequest: "+err.Error())
+	controller.Emit(r.events, crt, true, certmanagerv1.CertificateEventRequestFailed, "Failed to create CertificateRequest: "+err.Error())
 	return err
 }
 
@@ -165,12 +166,16 @@ func (r *certificates) refuse(ctx context.Context, crt *certmanagerv1.Certificat
 	}
 	changed := crt.DeepCopy()
 	changed.Status = *status
-	if err := r.writeStatus(ctx, crt, changed); err != nil {
+	if err := r.WriteStatus(ctx, crt, changed); err != nil {
 		return err
 	}
-	emit(r.events, crt, true, certmanagerv1.CertificateEventRequestFailed, message)
+	controller.Emit(r.events, crt, true, certmanagerv1.CertificateEventRequestFailed, message)
 	return nil
 }
+
+// fieldManager is the name under which target Secrets are applied (spec §2.4), so
+// that a Secret changes hands between cert-manager and us without a trace.
+const fieldManager = "cert-manager-certificates-issuing"
 
 // store applies the target Secret (spec §2.4): everything we manage at once, so
 // that whatever is left out disappears, and nothing of anybody else's.
@@ -201,7 +206,7 @@ func (r *certificates) store(ctx context.Context, crt *certmanagerv1.Certificate
 		secret.Type = existing.Type // it cannot be changed
 	}
 	//nolint:staticcheck // an apply configuration says the same in three times the code
-	return r.Client.Patch(ctx, secret, client.Apply, client.ForceOwnership, client.FieldOwner(FieldManager))
+	return r.Client.Patch(ctx, secret, client.Apply, client.ForceOwnership, client.FieldOwner(fieldManager))
 }
 
 func (r *certificates) deleteSecrets(ctx context.Context, crt *certmanagerv1.Certificate, names []string) error {

@@ -1,4 +1,7 @@
-package controller
+// Package ordering reconciles Orders and Challenges, and schedules the latter: it
+// carries out what internal/acmeflow and internal/schedule decide. It makes no call
+// to a CA or a DNS server on a worker.
+package ordering
 
 import (
 	"context"
@@ -9,12 +12,12 @@ import (
 	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/controller"
 	"chancery.dev/internal/flight"
 	"chancery.dev/internal/overlay"
 )
@@ -27,7 +30,7 @@ import (
 // orders walks each Order through acmeflow.DecideOrder, by the executor's contract
 // of that package.
 type orders struct {
-	*Deps
+	*controller.Deps
 	crew
 
 	acmeDeps ACMEDeps
@@ -44,32 +47,30 @@ type orderMemory struct {
 }
 
 // SetupOrders adds the reconciler of Orders.
-func SetupOrders(ctx context.Context, d *Deps, acme ACMEDeps) error {
+func SetupOrders(ctx context.Context, d *controller.Deps, acme ACMEDeps) error {
 	r := &orders{Deps: d, acmeDeps: acme, events: d.Events("cert-manager-orders")}
 	indexer := d.Manager.GetFieldIndexer()
-	if err := indexer.IndexField(ctx, &acmev1.Order{}, issuerIndex, pendingOrderIssuer); err != nil {
+	if err := indexer.IndexField(ctx, &acmev1.Order{}, controller.IssuerIndex, pendingOrderIssuer); err != nil {
 		return err
 	}
 	if err := indexer.IndexField(ctx, &acmev1.Challenge{}, overlay.OwnerIndex, overlay.OwnerOf); err != nil {
 		return err
 	}
-	if err := d.observed(ctx, &acmev1.Order{}, &acmev1.Challenge{}); err != nil {
+	if err := d.Observed(ctx, &acmev1.Order{}, &acmev1.Challenge{}); err != nil {
 		return err
 	}
-	d.followAccounts(acme.Accounts, func() client.ObjectList { return &acmev1.OrderList{} }, &r.Doorbell)
-	if err := d.releaseAccounts(ctx, acme.Accounts); err != nil {
+	followAccounts(d, acme.Accounts, func() client.ObjectList { return &acmev1.OrderList{} }, &r.Doorbell)
+	if err := releaseAccounts(ctx, d, acme.Accounts); err != nil {
 		return err
 	}
-	onIssuer := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-		return r.unfinished(ctx, &acmev1.OrderList{}, o.GetNamespace(), o.GetName())
-	})
+	onIssuer := d.OnIssuer(&acmev1.OrderList{})
 	return ctrl.NewControllerManagedBy(d.Manager).Named("orders").
 		For(&acmev1.Order{}).
 		Owns(&acmev1.Challenge{}).
 		Watches(&certmanagerv1.Issuer{}, onIssuer).
 		Watches(&certmanagerv1.ClusterIssuer{}, onIssuer).
 		WatchesRawSource(&r.crew).
-		WithOptions(r.options(time.Second, 5*time.Minute)).
+		WithOptions(r.Options(time.Second, 5*time.Minute)).
 		Complete(r)
 }
 
@@ -78,7 +79,7 @@ func pendingOrderIssuer(obj client.Object) []string {
 	if !ok || o.Status.State.IsFinal() {
 		return nil
 	}
-	return []string{issuerKeyOf(o.Spec.IssuerRef, o.Namespace)}
+	return []string{controller.IssuerKeyOf(o.Spec.IssuerRef, o.Namespace)}
 }
 
 // Reconcile does the one thing that an Order needs now.
@@ -97,22 +98,22 @@ func (r *orders) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	if replaced != "" {
 		r.forget(replaced)
 	}
-	issuer, err := r.observeIssuer(ctx, r.acmeDeps.Accounts, order.Spec.IssuerRef, order.Namespace)
+	issuer, err := observeIssuer(ctx, r.Deps, r.acmeDeps.Accounts, order.Spec.IssuerRef, order.Namespace)
 	if err != nil {
-		return settle(err)
+		return controller.Settle(err)
 	}
 	r.land(order, &memory.known)
 	state := acmeflow.OrderState{
 		Order: order, Issuer: issuer.flow, Account: issuer.account, Memory: memory.known.flow, Settings: r.acmeDeps.Settings,
 	}
 	if state.Challenges, err = r.challengesOf(ctx, order); err != nil {
-		return settle(err)
+		return controller.Settle(err)
 	}
 	action := acmeflow.DecideOrder(state, r.Now())
 	if action.Status != nil {
 		changed := order.DeepCopy()
 		changed.Status = *action.Status
-		if err := r.writeStatus(ctx, order, changed); err != nil {
+		if err := r.WriteStatus(ctx, order, changed); err != nil {
 			return settleWrite(err)
 		}
 		order = changed
@@ -121,9 +122,9 @@ func (r *orders) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		return settleWrite(err)
 	}
 	if action.Event != nil {
-		emit(r.events, order, action.Event.Warning, action.Event.Reason, action.Event.Message)
+		controller.Emit(r.events, order, action.Event.Warning, action.Event.Reason, action.Event.Message)
 	}
-	return r.wake(action.Wake), nil
+	return r.Wake(action.Wake), nil
 }
 
 // challengesOf lists the Challenges that an Order controls.

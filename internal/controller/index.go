@@ -1,0 +1,58 @@
+package controller
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	cmmeta "chancery.dev/api/meta/v1"
+)
+
+// IssuerIndex finds the unfinished requests that wait for an issuer.
+const IssuerIndex = "chancery.dev/issuer"
+
+// IssuerKey is the value of IssuerIndex: a ClusterIssuer has no namespace.
+func IssuerKey(namespace, name string) string { return namespace + "/" + name }
+
+// IssuerKeyOf is IssuerKey for a reference from within a namespace.
+func IssuerKeyOf(ref cmmeta.IssuerReference, namespace string) string {
+	if ref.KindOrDefault() == cmmeta.ClusterIssuerKind {
+		namespace = ""
+	}
+	return IssuerKey(namespace, ref.Name)
+}
+
+// Waiting lists the objects of a kind that wait for an issuer.
+func (d *Deps) Waiting(ctx context.Context, list client.ObjectList, issuerNamespace, issuerName string) []reconcile.Request {
+	found := list.DeepCopyObject().(client.ObjectList) //nolint:forcetypeassert // a copy is of the same type
+	with := client.MatchingFields{IssuerIndex: IssuerKey(issuerNamespace, issuerName)}
+	if err := d.Manager.GetCache().List(ctx, found, with, client.UnsafeDisableDeepCopy); err != nil {
+		return nil // only before the caches have synced, and then every object is looked at anyway
+	}
+	return RequestsOf(found)
+}
+
+// OnIssuer queues the objects of a kind that wait for an issuer that has changed.
+func (d *Deps) OnIssuer(list client.ObjectList) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, issuer client.Object) []reconcile.Request {
+		return d.Waiting(ctx, list, issuer.GetNamespace(), issuer.GetName())
+	})
+}
+
+// RequestsOf names every object of a list.
+func RequestsOf(list client.ObjectList) []reconcile.Request {
+	items, err := meta.ExtractList(list)
+	if err != nil {
+		return nil
+	}
+	out := make([]reconcile.Request, 0, len(items))
+	for _, item := range items {
+		if o, ok := item.(client.Object); ok {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+		}
+	}
+	return out
+}

@@ -1,0 +1,95 @@
+package ordering
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"chancery.dev/internal/controller"
+	"chancery.dev/internal/flight"
+)
+
+// Bounds of the calls that leave the cluster.
+const (
+	// acmeCalls and acmeTimeout bound the calls of one ACME account (spec §5.2).
+	acmeCalls   = 16
+	acmeTimeout = 90 * time.Second
+	// solverCalls and solverTimeout bound the calls with one solver configuration, and
+	// the self checks of one namespace and shard.
+	solverCalls   = 16
+	solverTimeout = 30 * time.Second
+)
+
+// crew makes calls for the objects of one controller and queues them again when
+// the calls have come back. It lives as long as its controller.
+type crew struct {
+	controller.Doorbell
+
+	// acme, solve and check have lanes by account, by solver configuration, and by
+	// namespace.
+	acme, solve, check *flight.Flights
+}
+
+// Start implements source.Source.
+func (c *crew) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	c.acme = flight.New(ctx, flight.Options{PerLane: acmeCalls, Timeout: acmeTimeout})
+	c.solve = flight.New(ctx, flight.Options{PerLane: solverCalls, Timeout: solverTimeout})
+	c.check = flight.New(ctx, flight.Options{PerLane: solverCalls, Timeout: solverTimeout})
+	return c.Doorbell.Start(ctx, queue)
+}
+
+// forget drops all calls for an object that is gone.
+func (c *crew) forget(object types.UID) {
+	for _, flights := range []*flight.Flights{c.acme, c.solve, c.check} {
+		flights.Forget(object)
+	}
+}
+
+// memories keeps what was learned about objects, by their UID: another object by the
+// same name starts anew.
+type memories[M any] struct {
+	mu     sync.Mutex
+	byName map[types.NamespacedName]*memory[M]
+}
+
+type memory[M any] struct {
+	uid types.UID
+	// known is touched by the one worker that has the object only.
+	known M
+}
+
+// of returns the memory of an object, and the UID of another one by its name that
+// was forgotten for it.
+func (m *memories[M]) of(name types.NamespacedName, uid types.UID) (*memory[M], types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.byName == nil {
+		m.byName = map[types.NamespacedName]*memory[M]{}
+	}
+	var replaced types.UID
+	if known := m.byName[name]; known != nil {
+		if known.uid == uid {
+			return known, ""
+		}
+		replaced = known.uid
+	}
+	fresh := &memory[M]{uid: uid}
+	m.byName[name] = fresh
+	return fresh, replaced
+}
+
+// drop forgets an object and returns its UID; empty if nothing was known.
+func (m *memories[M]) drop(name types.NamespacedName) types.UID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := m.byName[name]
+	if known == nil {
+		return ""
+	}
+	delete(m.byName, name)
+	return known.uid
+}
