@@ -210,6 +210,25 @@ func TestCheckNamesTheServerThatFails(t *testing.T) {
 	}
 }
 
+// With a quorum, one server that is dead or slow holds nothing up, and it is still
+// too few when more of them are.
+func TestCheckTakesAQuorum(t *testing.T) {
+	w := newWorld(t, func(o *dns01.Options) { o.Quorum = 1 })
+	task := w.task("quorum.example.test", "value")
+	w.notYet(t, task, "2 of 2", "and 1 have to")
+	w.mustPresent(t, task)
+	w.dns.SetMode(1, dnsserver.Silent)
+	w.passes(t, task)
+	w.dns.SetMode(0, dnsserver.NXDomain)
+	w.notYet(t, task, "2 of 2", "and 1 have to", "ns2.example.test.")
+	more := newWorld(t, func(o *dns01.Options) { o.Quorum = 5 }) // more than there are: all
+	task = more.task("quorum.example.test", "value")
+	more.mustPresent(t, task)
+	more.passes(t, task)
+	more.dns.SetMode(1, dnsserver.Silent)
+	more.notYet(t, task, "1 of 2")
+}
+
 // A name server whose own name leads nowhere is named, and the others are asked.
 func TestCheckNamesTheServerWithoutAddress(t *testing.T) {
 	w := newWorld(t, nil)

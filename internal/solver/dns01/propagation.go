@@ -22,8 +22,8 @@ type verdict struct {
 	problem string
 }
 
-// Propagated returns nil once every server that counts answers a TXT record with
-// this value at fqdn: all authoritative servers of its zone, asked in parallel;
+// Propagated returns nil once every server that counts, or as many as Quorum says,
+// answers a TXT record with this value at fqdn: all authoritative servers of its zone, asked in parallel;
 // or, where the Resolver is told so or nameservers are given, those recursive
 // ones. CNAMEs are followed, as the CA does (RFC 8555 §8.4). A server that is
 // silent, lame or wrong is named in the error and keeps no other from being asked.
@@ -33,7 +33,7 @@ func (r *Resolver) Propagated(ctx context.Context, fqdn, value string, nameserve
 		nameservers = r.o.Nameservers
 	}
 	if len(nameservers) > 0 {
-		return conclude("DNS servers", fqdn, r.askAll(ctx, recursiveServers(nameservers), fqdn, value))
+		return r.conclude("DNS servers", fqdn, r.askAll(ctx, recursiveServers(nameservers), fqdn, value))
 	}
 	seen := []string{fqdn}
 	for len(seen) <= maxCNAMEs {
@@ -49,7 +49,7 @@ func (r *Resolver) Propagated(ctx context.Context, fqdn, value string, nameserve
 		verdicts := r.askAll(ctx, r.authoritativeServers(hosts), name, value)
 		alias := aliasOf(verdicts)
 		if alias == "" {
-			return conclude("name servers of zone "+zone, name, verdicts)
+			return r.conclude("name servers of zone "+zone, name, verdicts)
 		}
 		if slices.Contains(seen, alias) {
 			return fmt.Errorf("CNAMEs run in a circle: %s", strings.Join(append(seen, alias), " → "))
@@ -75,18 +75,25 @@ func aliasOf(verdicts []verdict) string {
 }
 
 // conclude sums up in words that do not change from try to try.
-func conclude(who, name string, verdicts []verdict) error {
+func (r *Resolver) conclude(who, name string, verdicts []verdict) error {
 	var missing []string
 	for _, v := range verdicts {
 		if !v.found {
 			missing = append(missing, v.server+": "+v.problem)
 		}
 	}
+	need := ""
+	if r.o.Quorum > 0 && r.o.Quorum < len(verdicts) {
+		if len(verdicts)-len(missing) >= r.o.Quorum {
+			return nil
+		}
+		need = fmt.Sprintf(", and %d have to", r.o.Quorum)
+	}
 	if len(missing) == 0 {
 		return nil
 	}
-	return fmt.Errorf("asked all %s for TXT %s: %d of %d do not answer the expected value yet: %s",
-		who, name, len(missing), len(verdicts), strings.Join(missing, "; "))
+	return fmt.Errorf("asked all %s for TXT %s: %d of %d do not answer the expected value yet%s: %s",
+		who, name, len(missing), len(verdicts), need, strings.Join(missing, "; "))
 }
 
 // server is one server to ask for a TXT record, at the first of its addresses

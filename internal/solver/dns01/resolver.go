@@ -27,6 +27,9 @@ type Options struct {
 	// RecursiveOnly looks for records at Nameservers only, for networks that let no
 	// query out to authoritative servers.
 	RecursiveOnly bool
+	// Quorum is how many of the servers asked for a record have to answer it, where
+	// there are more; 0 means all.
+	Quorum int
 	// AuthoritativePort is where authoritative servers listen; 0 means 53.
 	AuthoritativePort int
 	// Timeout bounds one question to one server, over UDP and TCP; 0 means 10 s.

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/miekg/dns"
@@ -156,18 +157,13 @@ func (r *Resolver) authoritative(ctx context.Context, zone string) ([]nameserver
 	if err != nil {
 		return nil, fmt.Errorf("finding the name servers of zone %s: %w", zone, err)
 	}
-	ttl := uint32(24 * 60 * 60)
-	var found []nameserver
+	var names []*dns.NS
 	for _, rr := range m.Answer {
-		ns, ok := rr.(*dns.NS)
-		if !ok {
-			continue
+		if ns, ok := rr.(*dns.NS); ok {
+			names = append(names, ns)
 		}
-		host := dns.CanonicalName(ns.Ns)
-		addrs, least, err := r.addresses(ctx, host)
-		found = append(found, nameserver{host, addrs, err})
-		ttl = min(ttl, ns.Hdr.Ttl, least)
 	}
+	found, ttl := r.resolveAll(ctx, names)
 	if len(found) == 0 {
 		return nil, fmt.Errorf("zone %s has no NS records according to %s", zone, strings.Join(r.o.Nameservers, ", "))
 	}
@@ -177,6 +173,27 @@ func (r *Resolver) authoritative(ctx context.Context, zone string) ([]nameserver
 	remember(r.hosts, zone, cached[[]nameserver]{found, now.Add(seconds(ttl))}, now)
 	r.mu.Unlock()
 	return found, nil
+}
+
+// resolveAll finds the addresses of all servers at once: one whose name is slow to
+// resolve keeps no other waiting. ttl is the least of all records, in seconds.
+func (r *Resolver) resolveAll(ctx context.Context, names []*dns.NS) (found []nameserver, ttl uint32) {
+	found = make([]nameserver, len(names))
+	ttls := make([]uint32, len(names))
+	var wg sync.WaitGroup
+	for i, ns := range names {
+		wg.Go(func() {
+			host := dns.CanonicalName(ns.Ns)
+			addrs, least, err := r.addresses(ctx, host)
+			found[i], ttls[i] = nameserver{host, addrs, err}, min(ns.Hdr.Ttl, least)
+		})
+	}
+	wg.Wait()
+	ttl = 24 * 60 * 60
+	for _, t := range ttls {
+		ttl = min(ttl, t)
+	}
+	return found, ttl
 }
 
 // addresses returns the addresses of a server, IPv4 first, and their least TTL.
