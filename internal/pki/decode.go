@@ -68,6 +68,9 @@ func decodeCertificates(what string, text []byte, limit int) ([]*x509.Certificat
 		if err != nil {
 			return nil, fmt.Errorf("PEM block %d of the %s does not parse: %w", n, what, err)
 		}
+		if err := checkForeignKey(cert.PublicKey); err != nil {
+			return nil, fmt.Errorf("PEM block %d of the %s: %w", n, what, err)
+		}
 		certs = append(certs, cert)
 	}
 	if len(certs) == 0 {
@@ -103,6 +106,9 @@ func DecodeCSR(text []byte) (*x509.CertificateRequest, error) {
 	csr, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("the certificate request does not parse: %w", err)
+	}
+	if err := checkForeignKey(csr.PublicKey); err != nil {
+		return nil, fmt.Errorf("the certificate request: %w", err)
 	}
 	if err := csr.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("the certificate request is not signed by its own key: %w", err)

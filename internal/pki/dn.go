@@ -82,10 +82,13 @@ func LiteralSubjectDER(s string) ([]byte, error) {
 
 // parseAttribute reads one key=value and returns the separator after it, 0 at the end.
 func parseAttribute(s string) (attribute pkix.AttributeTypeAndValue, separator byte, rest string, err error) {
+	if at := strings.IndexAny(s, ",+;="); at >= 0 && s[at] != '=' && strings.TrimSpace(s[:at]) == "" {
+		return attribute, 0, "", fmt.Errorf("Literal subject contains unrecognized key with value [%s]: there is nothing in front of a %q, remove it", emptyPart(s), s[at])
+	}
 	key, s, found := strings.Cut(s, "=")
 	key = strings.TrimSpace(key)
-	if !found || key == "" {
-		return attribute, 0, "", fmt.Errorf("literal subject: %q is not of the form key=value (RFC 4514): escape commas in values with \\", strings.TrimSpace(key+s))
+	if !found {
+		return attribute, 0, "", fmt.Errorf("literal subject: %q is not of the form key=value (RFC 4514): escape commas in values with \\", key)
 	}
 	raw, separator, rest := cutValue(s)
 	hexed := strings.HasPrefix(raw, "#")
@@ -106,6 +109,13 @@ func parseAttribute(s string) (attribute pkix.AttributeTypeAndValue, separator b
 		return attribute, 0, "", fmt.Errorf("literal subject: value of %s: %w", key, err)
 	}
 	return attribute, separator, rest, nil
+}
+
+// emptyPart returns the value after separators that have nothing between them.
+func emptyPart(s string) string {
+	_, value, _ := strings.Cut(s, "=")
+	value, _, _ = cutValue(value)
+	return value
 }
 
 // cutValue splits off an attribute value at the first separator that is not

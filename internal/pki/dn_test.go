@@ -66,13 +66,16 @@ func TestLiteralSubjectDomainComponentIsIA5(t *testing.T) {
 func TestParseLiteralSubjectRefuses(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"CN", "key=value"},
-		{"=x", "key=value"},
+		{"=x", "Literal subject contains unrecognized key with value [x]"},
 		{"CN=a,b", "key=value"},
 		{"CN=a,", "key=value"},
 		{"CN=", "empty"},
 		{"CN=a,O=", "empty"},
 		{"DC=bücher", "xn--"},
 		{"FOO=bar", "Literal subject contains unrecognized key with value [bar]"},
+		{"CN=foo,,=bar", `Literal subject contains unrecognized key with value [bar]: there is nothing in front of a ','`},
+		{"CN=foo,,O=bar", `Literal subject contains unrecognized key with value [bar]: there is nothing in front of a ','`},
+		{"CN=foo,=bar", `Literal subject contains unrecognized key with value [bar]: the key is ""`},
 		{"1.2.x=bar", "Literal subject contains unrecognized key with value [bar]"},
 		{`CN=a\`, `a \ must be followed`},
 		{`CN=a\q`, `a \ must be followed`},

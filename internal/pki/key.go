@@ -35,6 +35,9 @@ const (
 	DefaultECDSASize = 256
 	MinRSASize       = 2048
 	MaxRSASize       = 8192
+	// maxForeignRSASize bounds the keys of others: verifying with a key that fills the
+	// size limits of PEM would take minutes.
+	maxForeignRSASize = 16384
 )
 
 // What a key is said to violate, as conditions name it (spec §2.1).
@@ -114,16 +117,47 @@ func curveOf(size int) (elliptic.Curve, error) {
 // Violations returns what of the spec a public key does not match, as field names
 // (ViolationKeyAlgorithm, ViolationKeySize); empty means that it matches.
 func (s KeySpec) Violations(public crypto.PublicKey) []string {
-	s = s.withDefaults()
 	algorithm, size := describe(public)
+	return s.ViolationsOf(PublicKeyFacts{Algorithm: algorithm, Size: size})
+}
+
+// ViolationsOf is Violations for a key of which only the facts are known.
+func (s KeySpec) ViolationsOf(f PublicKeyFacts) []string {
+	s = s.withDefaults()
 	switch {
-	case algorithm != s.Algorithm:
+	case f.Algorithm != s.Algorithm:
 		return []string{ViolationKeyAlgorithm}
-	case size != s.Size:
+	case f.Size != s.Size:
 		return []string{ViolationKeySize}
 	default:
 		return nil
 	}
+}
+
+// PublicKeyFacts tell a public key from others in little memory. They are comparable;
+// those of a key of a kind that we do not know are zero.
+type PublicKeyFacts struct {
+	// Algorithm is RSA, ECDSA or Ed25519.
+	Algorithm string
+	// Size is in bits; 0 for Ed25519.
+	Size int
+	// Fingerprint is PublicKeyFingerprint.
+	Fingerprint [sha256.Size]byte
+}
+
+// FactsOfKey returns the facts of a public key.
+func FactsOfKey(public crypto.PublicKey) PublicKeyFacts {
+	algorithm, size := describe(public)
+	fingerprint, err := PublicKeyFingerprint(public)
+	if algorithm == "" || err != nil {
+		return PublicKeyFacts{}
+	}
+	return PublicKeyFacts{Algorithm: algorithm, Size: size, Fingerprint: fingerprint}
+}
+
+// Same reports whether the facts are those of one key, which we know.
+func (f PublicKeyFacts) Same(other PublicKeyFacts) bool {
+	return f.Algorithm != "" && f == other
 }
 
 // describe returns the algorithm and size of a public key; "" for one we do not know.
@@ -138,6 +172,14 @@ func describe(public crypto.PublicKey) (algorithm string, bits int) {
 	default:
 		return "", 0
 	}
+}
+
+// checkForeignKey refuses a public key that is too large to be worked with.
+func checkForeignKey(public crypto.PublicKey) error {
+	if k, ok := public.(*rsa.PublicKey); ok && k.N.BitLen() > maxForeignRSASize {
+		return fmt.Errorf("an RSA key of %d bits is larger than the %d that are worked with", k.N.BitLen(), maxForeignRSASize)
+	}
+	return nil
 }
 
 // EncodePrivateKey returns a key as PEM in the encoding asked for, PKCS1 or PKCS8;
