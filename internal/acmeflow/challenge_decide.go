@@ -332,7 +332,7 @@ func (d *challengeDecision) backOff(wake time.Time) ChallengeAction {
 		ChallengeAccept:  "Error accepting challenge: ",
 		ChallengeFetch:   "Failed to retrieve authorization: ",
 	}[m.Failed]
-	a.Status = d.status(prefix + m.Failure.Detail + "; retrying with back-off")
+	a.Status = d.status(prefix + m.Failure.Detail + m.Failure.retrying(wake))
 	if a.Status != nil && m.Failed == ChallengePresent {
 		a.Event = &Event{Warning: true, Reason: acmev1.ChallengeReasonPresentError, Message: prefix + m.Failure.Detail}
 	}

@@ -12,11 +12,6 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 )
 
-type challengeSituation struct {
-	name  string
-	state ChallengeState
-}
-
 func newChallengeState() ChallengeState {
 	c, err := BuildChallenge(newOrderObject(), storedAuthorization(remoteAuthorization("pending")), readyIssuer().Solvers, "thumb")
 	if err != nil {
@@ -67,7 +62,7 @@ func (s ChallengeState) bare() ChallengeState {
 	return s.with(func(c *acmev1.Challenge) { c.Finalizers = nil })
 }
 
-func challengeSituations() []challengeSituation {
+func challengeSituations() []situation[ChallengeState] {
 	queued := newChallengeState()
 	running := queued.processing()
 	synced := running.read("pending", "pending")
@@ -91,7 +86,7 @@ func challengeSituations() []challengeSituation {
 	legacy := running.with(func(c *acmev1.Challenge) { c.Finalizers = []string{acmev1.ChallengeFinalizerLegacy} })
 	cleaned := queued.final(acmev1.Invalid)
 	cleaned.Memory.CleanedUp = true
-	return []challengeSituation{
+	return []situation[ChallengeState]{
 		{"queued", queued},
 		{"started", running},
 		{"started, with the legacy finalizer", legacy},
@@ -135,69 +130,31 @@ func challengeGone(s ChallengeState) ChallengeState {
 	return s
 }
 
-func (s ChallengeState) in(e environment) ChallengeState {
-	s.Issuer.Readiness = e.issuer
-	if e.parked > 0 {
-		s.Account.ParkedUntil, s.Account.ParkedReason = start.Add(e.parked), "slow down"
-	}
-	s.NamespaceTerminating = e.deleting
-	return s
-}
-
-func challengeEnvironments() []environment {
-	return append(environments(), environment{name: "namespace terminating", deleting: true, after: time.Millisecond})
-}
-
-// challengeOutcomes are what may become of the step that a situation asks for.
-func challengeOutcomes(s ChallengeState) map[string]ChallengeState {
-	all := map[string]ChallengeState{"(no outcome)": s}
-	step := DecideChallenge(s, start.Add(time.Minute)).Step
-	if !step.External() {
-		return all
-	}
-	flying := s
-	flying.Memory = s.Memory.Started(step, start)
-	all[fmt.Sprintf("(%s is under way)", step)] = flying
-	for _, class := range failureClasses {
-		for _, times := range []int{1, 4} {
-			failed := s
-			for range times {
-				failed.Memory = failed.Memory.Started(step, start).After(ChallengeOutcome{
-					Step: step, At: start, Jitter: 0.5, Failure: &Failure{Class: class, Detail: "detail"},
-				})
+func challengeTrial() trial[ChallengeState, ChallengeMemory, ChallengeAction] {
+	return trial[ChallengeState, ChallengeMemory, ChallengeAction]{
+		name: "DecideChallenge", file: "challenges.txt", situations: challengeSituations(),
+		environments: append(environments(), environment{name: "namespace terminating", deleting: true, after: time.Millisecond}),
+		in: func(s ChallengeState, e environment) ChallengeState {
+			e.apply(&s.Issuer, &s.Account)
+			s.NamespaceTerminating = e.deleting
+			return s
+		},
+		decide: DecideChallenge, text: ChallengeAction.text, check: checkChallengeInvariants,
+		memory: func(s *ChallengeState) *ChallengeMemory { return &s.Memory },
+		step: func(a ChallengeAction) string {
+			if !a.Step.External() {
+				return ""
 			}
-			all[fmt.Sprintf("%s: %s×%d", step, class, times)] = failed
-		}
+			return a.Step.String()
+		},
+		started: func(m ChallengeMemory, a ChallengeAction) ChallengeMemory { return m.Started(a.Step, start) },
+		failed: func(m ChallengeMemory, a ChallengeAction, f Failure) ChallengeMemory {
+			return m.After(ChallengeOutcome{Step: a.Step, At: start, Jitter: 0.5, Failure: &f})
+		},
 	}
-	return all
 }
 
-func TestChallengeTable(t *testing.T) {
-	var b table
-	b.WriteString("What DecideChallenge does in each situation, for each outcome (step: class×times in a row), in each environment.\n")
-	b.WriteString("Written by TestChallengeTable -update. Times are relative to the decision.\n")
-	var names []string
-	for _, e := range challengeEnvironments() {
-		names = append(names, e.name)
-	}
-	for _, situation := range challengeSituations() {
-		fmt.Fprintf(&b, "\n== %s\n", situation.name)
-		outcomes := challengeOutcomes(situation.state)
-		for _, outcome := range sortedKeys(outcomes) {
-			var actions []string
-			for _, e := range challengeEnvironments() {
-				now := start.Add(e.after)
-				s := outcomes[outcome].in(e)
-				a := DecideChallenge(s, now)
-				checkChallengeInvariants(t, s, a, now, func() string { return situation.name + " / " + outcome + " / " + e.name })
-				actions = append(actions, a.text(now))
-			}
-			b.row(outcome, names, actions)
-		}
-		b.end()
-	}
-	golden(t, "challenges.txt", b.String())
-}
+func TestChallengeTable(t *testing.T) { challengeTrial().run(t) }
 
 // checkChallengeInvariants holds one decision against what must always be true.
 func checkChallengeInvariants(t *testing.T, s ChallengeState, a ChallengeAction, now time.Time, where func() string) {
@@ -252,7 +209,7 @@ func checkChallengeInvariants(t *testing.T, s ChallengeState, a ChallengeAction,
 
 // TestChallengeTotality enumerates states that no sane history leads to.
 func TestChallengeTotality(t *testing.T) {
-	n := 0
+	n, turn, x := 0, 0, challengeTrial()
 	states := []acmev1.State{"", "valid", "ready", "pending", "processing", "invalid", "expired", "errored", "nonsense"}
 	for _, stored := range states {
 		for _, authorization := range []string{"", "pending", "valid", "invalid", "expired", "revoked", "nonsense"} {
@@ -262,18 +219,11 @@ func TestChallengeTotality(t *testing.T) {
 					if authorization != "" {
 						s = s.read(authorization, remote)
 					}
-					for name, outcome := range challengeOutcomes(s) {
-						if fill%16 != 1 && strings.HasSuffix(name, "×4") {
-							continue
-						}
-						e := challengeEnvironments()[n%len(challengeEnvironments())]
-						n++
-						now := start.Add(e.after)
-						in := outcome.in(e)
-						checkChallengeInvariants(t, in, DecideChallenge(in, now), now, func() string {
-							return fmt.Sprintf("stored %q, remote %q/%q, fill %b, %s, %s", stored, authorization, remote, fill, name, e.name)
-						})
-					}
+					e := x.environments[turn%len(x.environments)]
+					turn++
+					n += x.examine(t, s, fill%16 == 1, []environment{e}, func() string {
+						return fmt.Sprintf("stored %q, remote %q/%q, fill %b", stored, authorization, remote, fill)
+					})
 				}
 			}
 		}

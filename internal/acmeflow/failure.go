@@ -25,7 +25,7 @@ const (
 	// ErrorNotReady: 403 at finalize: the order is not (or no longer) ready
 	// (RFC 8555 §7.4).
 	ErrorNotReady
-	// ErrorReplaces: the CA refuses the replaces field (RFC 9773 §5).
+	// ErrorReplaces: the CA refuses the replaces field (RFC 9773 §5) and says so.
 	ErrorReplaces
 	// ErrorMalformed: the problem malformed. Of a resource: the CA no longer knows it.
 	ErrorMalformed
@@ -124,6 +124,15 @@ func Backoff(f Failure, failures int, jitter float64) time.Duration {
 	return wait*3/4 + time.Duration(jitter*float64(wait/2))
 }
 
+// retrying ends the reason of a step that will be tried again. It gives a time where
+// the CA rules when; else it stays the same from try to try.
+func (f Failure) retrying(at time.Time) string {
+	if f.RetryAfter > 0 || f.Class == ErrorRateLimited {
+		return "; retrying at " + at.UTC().Truncate(time.Second).Format(time.RFC3339)
+	}
+	return "; retrying with back-off"
+}
+
 // integrationGuide is the retry schedule that Let's Encrypt's integration guide
 // asks for, up to the point where an order would outlive its usefulness: 1, 10,
 // then every 100 minutes.
@@ -150,6 +159,10 @@ func doubled(base time.Duration, n int, limit time.Duration) time.Duration {
 const (
 	firstPoll = 25 * time.Millisecond
 	maxPoll   = 5 * time.Second
+	// longPolls is how many polls it takes until a CA is known to be slow, about five
+	// minutes; from then on it is asked once in slowPoll.
+	longPolls = 60
+	slowPoll  = time.Minute
 	// maxPollRetryAfter bounds what a CA may ask for between two polls: some say a day.
 	maxPollRetryAfter = 10 * time.Minute
 	firstCheck        = 250 * time.Millisecond
@@ -162,6 +175,9 @@ const (
 func PollDelay(polls int, retryAfter time.Duration) time.Duration {
 	if retryAfter > 0 && polls > 0 {
 		return min(retryAfter, maxPollRetryAfter)
+	}
+	if polls >= longPolls {
+		return slowPoll
 	}
 	return doubled(firstPoll, polls+1, maxPoll)
 }

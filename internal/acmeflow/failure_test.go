@@ -10,6 +10,9 @@ import (
 	"math/big"
 	"testing"
 	"time"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/fault"
 )
 
 func TestClassify(t *testing.T) {
@@ -66,6 +69,8 @@ func TestPollDelay(t *testing.T) {
 	equal(t, PollDelay(1, 24*time.Hour), maxPollRetryAfter)
 	equal(t, PollDelay(3, 0), 200*time.Millisecond)
 	equal(t, PollDelay(30, 0), maxPoll)
+	equal(t, PollDelay(longPolls, 0), slowPoll)
+	equal(t, PollDelay(longPolls, 3*time.Second), 3*time.Second)
 }
 
 // chainFrom is a self-made chain of one certificate with an issuer name.
@@ -108,4 +113,34 @@ func TestNamesOfStepsAndClasses(t *testing.T) {
 	equal(t, OrderStep(99), "OrderStep(99)")
 	equal(t, ChallengeStep(99), "ChallengeStep(99)")
 	equal(t, ErrorClass(99), "ErrorClass(99)")
+}
+
+// TestFailureClass reads the class of a failure from what people read of it.
+func TestFailureClass(t *testing.T) {
+	const urn = problemNamespace
+	for reason, c := range map[string]struct {
+		state acmev1.State
+		want  fault.Class
+	}{
+		"": {acmev1.Pending, ""},
+		"Challenge c for domain \"a\" (DNS-01) is invalid: Error accepting authorization: 403 " + urn + "unauthorized: wrong TXT":                 {acmev1.Invalid, fault.ClassValidation},
+		"Challenge c for domain \"a\" (DNS-01) is expired: The authorization expired before it was validated":                                     {acmev1.Expired, fault.ClassValidation},
+		"Challenge c for domain \"a\" (DNS-01) is errored: The authorization was deactivated at the ACME server":                                  {acmev1.Errored, fault.ClassUnavailable},
+		"The ACME server shows the order as invalid: 500 " + urn + "serverInternal: sorry":                                                        {acmev1.Invalid, fault.ClassUnavailable},
+		"The ACME server shows the order as invalid: 429 " + urn + "rateLimited: too many certificates":                                           {acmev1.Invalid, fault.ClassRateLimited},
+		"The ACME server shows the order as invalid: 400 " + urn + "badCSR: weak key":                                                             {acmev1.Invalid, fault.ClassPermanent},
+		"The ACME server shows the order as invalid: " + urn + "compound: several; a.example.com: " + urn + "rejectedIdentifier: no":              {acmev1.Invalid, fault.ClassPermanent},
+		"Failed to create Order: 400 " + urn + "rejectedIdentifier: no":                                                                           {acmev1.Errored, fault.ClassPermanent},
+		"Failed to create Order: 400 " + urn + "malformed: no":                                                                                    {acmev1.Errored, fault.ClassPermanent},
+		"Failed to create Order: acme: certificate authority does not advertise a profile with name x":                                            {acmev1.Errored, fault.ClassPermanent},
+		"Failed to create Order: acme: POST https://ca/new-order: the server answered 404 Not Found without an ACME problem document: \"<html>\"": {acmev1.Errored, fault.ClassUnavailable},
+		"Failed to finalize Order: " + noRequest:                                                                                                  {acmev1.Errored, fault.ClassPermanent},
+		"Failed to finalize Order: 403 " + urn + "orderNotReady: not yet":                                                                         {acmev1.Errored, fault.ClassUnavailable},
+		"Failed to retrieve Order resource: 404 " + urn + "malformed: no such order":                                                              {acmev1.Errored, fault.ClassUnavailable},
+		"Failed to download certificate: the ACME server sent an empty chain":                                                                     {acmev1.Errored, fault.ClassUnavailable},
+	} {
+		if got := FailureClass(acmev1.OrderStatus{State: c.state, Reason: reason}); got != c.want {
+			t.Errorf("%q is a %q failure, want %q", reason, got, c.want)
+		}
+	}
 }

@@ -160,6 +160,9 @@ func (a OrderAction) text(now time.Time) string {
 	}
 	if a.Status != nil {
 		out += fmt.Sprintf("; write state=%q reason=%q", a.Status.State, a.Status.Reason)
+		if class := FailureClass(*a.Status); class != "" {
+			out += fmt.Sprintf(" class=%s", class)
+		}
 	}
 	return out + a.Event.text()
 }
@@ -183,54 +186,4 @@ func (a ChallengeAction) text(now time.Time) string {
 		out += "; not before " + relative(a.NotBefore, now)
 	}
 	return out + a.Event.text()
-}
-
-// table is the text of a golden file: outcomes that lead to the same actions are
-// joined, and so are environments.
-type table struct {
-	strings.Builder
-	bodies   []string
-	outcomes map[string][]string
-}
-
-func (b *table) row(outcome string, environments []string, actions []string) {
-	var body strings.Builder
-	done := map[string]bool{}
-	for _, action := range actions {
-		if done[action] {
-			continue
-		}
-		done[action] = true
-		var same []string
-		for j, other := range actions {
-			if other == action {
-				same = append(same, environments[j])
-			}
-		}
-		label := strings.Join(same, ", ")
-		if len(same) == len(environments) {
-			label = "always"
-		}
-		fmt.Fprintf(&body, "      %s -> %s\n", label, action)
-	}
-	if b.outcomes == nil {
-		b.outcomes = map[string][]string{}
-	}
-	if b.outcomes[body.String()] == nil {
-		b.bodies = append(b.bodies, body.String())
-	}
-	b.outcomes[body.String()] = append(b.outcomes[body.String()], outcome)
-}
-
-// end finishes a situation.
-func (b *table) end() {
-	for _, body := range b.bodies {
-		fmt.Fprintf(b, "  %s:\n%s", strings.Join(b.outcomes[body], ", "), body)
-	}
-	b.bodies, b.outcomes = nil, nil
-}
-
-var failureClasses = []ErrorClass{
-	ErrorBadNonce, ErrorUnavailable, ErrorRateLimited, ErrorSolver, ErrorNotYet, ErrorNotReady, ErrorReplaces,
-	ErrorMalformed, ErrorNotFound, ErrorPermanent,
 }

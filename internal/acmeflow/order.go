@@ -179,8 +179,12 @@ type OrderMemory struct {
 	Unfinalized int
 	// Look asks for a look at the order before anything else.
 	Look bool
-	// WithoutReplaces is set once the CA has refused the replaces field.
-	WithoutReplaces bool
+	// CreateRefused counts newOrder requests that the CA has refused for good: after the
+	// first, the field replaces is left out.
+	CreateRefused int
+	// Deactivated is set once what the failed order left pending has been deactivated, or
+	// given up.
+	Deactivated bool
 }
 
 // Started returns the memory with step under way.
@@ -210,7 +214,9 @@ func (m OrderMemory) After(o OrderOutcome) OrderMemory {
 		m.Authorizations = known
 	case OrderDownload:
 		m.Chains = o.Chains
-	default: // deactivation leaves nothing to remember; local steps have no outcome
+	case OrderDeactivate:
+		m.Deactivated = true
+	default: // local steps have no outcome
 	}
 	return m
 }
@@ -245,9 +251,8 @@ func (m OrderMemory) sawOrder(o OrderOutcome) OrderMemory {
 
 func (m OrderMemory) afterFailure(o OrderOutcome) OrderMemory {
 	switch {
-	case o.Step == OrderCreate && o.Failure.Class == ErrorReplaces && !m.WithoutReplaces:
-		m.WithoutReplaces = true
-		return m
+	case o.Step == OrderCreate && !retriable(o.Failure.Class):
+		m.CreateRefused++
 	case o.Step == OrderFinalize && o.Failure.Class == ErrorNotReady:
 		m.Refused, m.Refusal = m.Refused+1, o.Failure.Detail
 		m.Polls, m.Look = 0, true
@@ -263,6 +268,9 @@ func (m OrderMemory) afterFailure(o OrderOutcome) OrderMemory {
 	}
 	m.Failed, m.FailedAt, m.Failure, m.Jitter = o.Step, o.At, o.Failure, o.Jitter
 	m.Failures++
+	if o.Step == OrderDeactivate && (!retriable(o.Failure.Class) || m.Failures >= maxDeactivations) {
+		m.Deactivated = true
+	}
 	return m
 }
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
 )
@@ -22,8 +21,8 @@ const (
 	// maxRefused bounds finalizes in a row that a CA refuses although it shows the order
 	// as ready.
 	maxRefused = 5
-	// maxDeactivations bounds tries to deactivate what a failed order leaves pending.
-	maxDeactivations = 3
+	// noRequest says that an Order has nothing to finalize with.
+	noRequest = "spec.request is empty"
 )
 
 // orderDecision is one decision in the making.
@@ -144,110 +143,6 @@ func (d *orderDecision) wait(reason string, wake time.Time) OrderAction {
 	return OrderAction{Status: d.status(reason), Wake: wake}
 }
 
-// fail ends the order, and deactivates what it leaves pending at the CA.
-func (d *orderDecision) fail(state acmev1.State, reason string) OrderAction {
-	at := metav1.NewTime(d.now.Truncate(time.Second))
-	d.next.State, d.next.FailureTime = state, &at
-	a := OrderAction{Status: d.status(reason), URLs: d.pendingAuthorizations()}
-	if len(a.URLs) > 0 && d.Memory.Flying == OrderWait {
-		a.Step = OrderDeactivate
-	}
-	return a
-}
-
-// pendingAuthorizations are the addresses of authorizations that the CA may still
-// hold open for this order.
-func (d *orderDecision) pendingAuthorizations() []string {
-	ended := map[string]bool{}
-	for _, c := range d.Challenges {
-		if c.Status.State == acmev1.Valid || c.Status.State == acmev1.Invalid {
-			ended[c.Spec.AuthorizationURL] = true
-		}
-	}
-	var urls []string
-	for _, a := range d.next.Authorizations {
-		open := a.InitialState == acmev1.Unknown || a.InitialState == acmev1.Pending
-		if open && !ended[a.URL] {
-			urls = append(urls, a.URL)
-		}
-	}
-	return urls
-}
-
-// afterFailed tidies up behind an order that has failed: Challenges that have not
-// ended are deleted, the failed ones stay for people to look at.
-func (d *orderDecision) afterFailed() OrderAction {
-	if d.Memory.Flying != OrderWait {
-		return OrderAction{}
-	}
-	m := d.Memory
-	if m.Failed == OrderDeactivate && retriable(m.Failure.Class) && m.Failures < maxDeactivations {
-		if wake := d.retryAt(); d.now.Before(wake) {
-			return OrderAction{Wake: wake}
-		}
-		return OrderAction{Step: OrderDeactivate, URLs: d.pendingAuthorizations()}
-	}
-	var open []string
-	for _, c := range d.Challenges {
-		if !c.Status.State.IsFinal() && c.DeletionTimestamp == nil {
-			open = append(open, c.Name)
-		}
-	}
-	if len(open) > 0 {
-		return OrderAction{Step: OrderDeleteChallenges, Delete: open}
-	}
-	return OrderAction{Step: OrderDone}
-}
-
-// afterValid deletes the Challenges of an order whose certificate is stored (§5.3 g).
-func (d *orderDecision) afterValid() OrderAction {
-	var owned []string
-	for _, c := range d.Challenges {
-		if c.DeletionTimestamp == nil {
-			owned = append(owned, c.Name)
-		}
-	}
-	if len(owned) > 0 {
-		return OrderAction{Step: OrderDeleteChallenges, Delete: owned}
-	}
-	return OrderAction{Step: OrderDone}
-}
-
-// complete stores the certificate.
-func (d *orderDecision) complete() OrderAction {
-	if len(d.next.Certificate) == 0 {
-		d.next.Certificate = SelectChain(d.Issuer.PreferredChain, d.Memory.Chains)
-	}
-	if len(d.next.Certificate) == 0 {
-		return d.fail(acmev1.Errored, "Failed to download certificate: the ACME server sent an empty chain")
-	}
-	d.next.State, d.next.FailureTime = acmev1.Valid, nil
-	return OrderAction{
-		Status: d.status(""),
-		Event:  &Event{Reason: acmev1.OrderReasonComplete, Message: "Order completed successfully"},
-	}
-}
-
-// failedChallenge is the owned Challenge that decides the order's failure, if any.
-func (d *orderDecision) failedChallenge() *acmev1.Challenge {
-	rank := map[acmev1.State]int{acmev1.Expired: 1, acmev1.Errored: 2, acmev1.Invalid: 3}
-	var worst *acmev1.Challenge
-	for _, c := range d.Challenges {
-		r := rank[c.Status.State]
-		if r == 0 || (worst != nil && r <= rank[worst.Status.State]) {
-			continue
-		}
-		worst = c
-	}
-	return worst
-}
-
-// settleFailed ends the order because one of its Challenges has failed.
-func (d *orderDecision) settleFailed(c *acmev1.Challenge) OrderAction {
-	return d.fail(c.Status.State, fmt.Sprintf("Challenge %s for domain %q (%s) is %s: %s",
-		c.Name, c.Spec.DNSName, c.Spec.Type, c.Status.State, orElse(c.Status.Reason, "no reason was given")))
-}
-
 // blocked says what keeps any step from being taken: a refusal, a missing issuer, a
 // parked account, a retry that is not due.
 func (d *orderDecision) blocked() (OrderAction, bool) {
@@ -270,11 +165,14 @@ func (d *orderDecision) blocked() (OrderAction, bool) {
 	if d.Memory.Failed == OrderFinalize && failure.Class == ErrorNotReady {
 		return OrderAction{}, false // the order is looked at, at its own pace
 	}
+	if d.mayBlameReplaces() {
+		return OrderAction{}, false
+	}
 	if wake := d.retryAt(); d.now.Before(wake) {
 		if failure.Class == ErrorBadNonce {
 			return OrderAction{Wake: wake}, true
 		}
-		return d.wait(failedTo(d.Memory.Failed)+failure.Detail+"; retrying with back-off", wake), true
+		return d.wait(failedTo(d.Memory.Failed)+failure.Detail+failure.retrying(wake), wake), true
 	}
 	return OrderAction{}, false
 }
@@ -282,7 +180,7 @@ func (d *orderDecision) blocked() (OrderAction, bool) {
 // refused reports whether the failure ends the order: no retry cures it.
 func (d *orderDecision) refused(f *Failure) bool {
 	switch {
-	case d.Memory.Failed == OrderDeactivate, retriable(f.Class):
+	case d.Memory.Failed == OrderDeactivate, retriable(f.Class), d.mayBlameReplaces():
 		return false
 	case d.Memory.Failed == OrderFinalize && f.Class == ErrorNotReady:
 		return false
@@ -380,11 +278,14 @@ func (d *orderDecision) look() OrderAction {
 	return OrderAction{Step: OrderFetch, URL: d.next.URL}
 }
 
-// poll fetches the order at the CA's pace.
+// poll fetches the order at the CA's pace, until the CA must have given it up.
 func (d *orderDecision) poll() OrderAction {
 	m := d.Memory
 	if m.Remote == nil {
 		return d.look()
+	}
+	if expires := m.Remote.Expires; !expires.IsZero() && m.RemoteAt.After(expires.Add(expiryGrace)) {
+		return d.fail(acmev1.Expired, fmt.Sprintf("The ACME server still showed the order as %s long after it expired", d.state))
 	}
 	if wake := m.RemoteAt.Add(PollDelay(m.Polls, m.Remote.RetryAfter)); d.now.Before(wake) {
 		return OrderAction{Wake: wake}
@@ -414,7 +315,7 @@ func (d *orderDecision) processing() OrderAction {
 func (d *orderDecision) finalize() OrderAction {
 	csr := CSRBytes(d.Order.Spec.Request)
 	if len(csr) == 0 {
-		return d.fail(acmev1.Errored, "Failed to finalize Order: spec.request is empty")
+		return d.fail(acmev1.Errored, failedTo(OrderFinalize)+noRequest)
 	}
 	if d.Memory.Refused >= maxRefused {
 		return d.fail(acmev1.Errored, failedTo(OrderFinalize)+d.Memory.Refusal)
@@ -531,11 +432,19 @@ func (d *orderDecision) expired() (OrderAction, bool) {
 	return d.look(), true
 }
 
+// mayBlameReplaces reports whether the CA has refused the order with the field replaces
+// only. CAs disagree about the problem that they answer (RFC 9773 §5 names one of them), so
+// any refusal is worth one more try without the field: a hint must not cost a certificate.
+func (d *orderDecision) mayBlameReplaces() bool {
+	m := d.Memory
+	return m.Failed == OrderCreate && !retriable(m.Failure.Class) && d.Order.Spec.Replaces != "" && m.CreateRefused == 1
+}
+
 // newOrder is the body of the newOrder request.
 func (d *orderDecision) newOrder() NewOrder {
 	spec := d.Order.Spec
 	n := NewOrder{Identifiers: Identifiers(spec), Profile: spec.Profile, Replaces: spec.Replaces}
-	if d.Memory.WithoutReplaces {
+	if d.Memory.CreateRefused > 0 {
 		n.Replaces = ""
 	}
 	if spec.Duration != nil {

@@ -2,7 +2,6 @@ package acmeflow
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,12 +11,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 )
 
-type orderSituation struct {
-	name  string
-	state OrderState
-}
-
-func orderSituations() []orderSituation {
+func orderSituations() []situation[OrderState] {
 	base := newOrderState()
 	read := base.saw("pending")
 	read.Memory.Authorizations = map[string]RemoteAuthorization{"ca/authz/1": remoteAuthorization("pending")}
@@ -46,10 +40,22 @@ func orderSituations() []orderSituation {
 	downloaded.Memory.Chains = [][]byte{[]byte("chain")}
 	noCSR := pending.owning(acmev1.Valid)
 	noCSR.Order.Spec.Request = nil
+	replacing := base
+	replacing.Order = base.Order.DeepCopy()
+	replacing.Order.Spec.Replaces = "aki.serial"
+	failedNow := pending.owning(acmev1.Errored)
+	failedNow.Order.Status.State, failedNow.Order.Status.Reason = acmev1.Errored, "because"
+	at := metav1.NewTime(start)
+	failedNow.Order.Status.FailureTime = &at
+	deactivated := failedNow
+	deactivated.Memory.Deactivated = true
+	stuck := pending.saw("processing")
+	stuck.Memory.RemoteAt, stuck.Memory.Polls = start.Add(26*time.Hour), longPolls
 	issued := base.stored(acmev1.Valid, "pending")
 	issued.Order.Status.Certificate = []byte("chain")
-	return []orderSituation{
+	return []situation[OrderState]{
 		{"nothing was done", base},
+		{"nothing was done, it replaces a certificate", replacing},
 		{"created, not stored", base.saw("pending")},
 		{"authorizations read, not stored", read},
 		{"all authorized already, not stored", reused},
@@ -71,6 +77,7 @@ func orderSituations() []orderSituation {
 		{"the CA shows ready", pending.owning(acmev1.Valid).saw("ready")},
 		{"the CA is processing", quick},
 		{"the CA is processing and asks for a minute", slow},
+		{"the CA is processing, and was still after the order's expiry", stuck},
 		{"stored as processing", base.stored(acmev1.Processing, "pending")},
 		{"the CA shows invalid", pending.saw("invalid")},
 		{"the CA shows valid", pending.saw("valid")},
@@ -78,90 +85,36 @@ func orderSituations() []orderSituation {
 		{"downloaded", downloaded},
 		{"issued, a Challenge is left", issued.owning(acmev1.Valid)},
 		{"issued", issued},
+		{"failed, authorizations are pending", failedNow},
+		{"failed, authorizations were deactivated", deactivated},
 		{"failed, a Challenge is left", base.stored(acmev1.Invalid, "pending").owning(acmev1.Pending)},
 		{"failed", base.stored(acmev1.Errored, "pending")},
 	}
 }
 
-type environment struct {
-	name     string
-	issuer   Readiness
-	parked   time.Duration
-	after    time.Duration
-	deleting bool
-}
-
-func environments() []environment {
-	return []environment{
-		{name: "soon", after: time.Millisecond},
-		{name: "after a minute", after: time.Minute},
-		{name: "after the CA's expiry", after: 24*time.Hour + time.Second},
-		{name: "long after the CA's expiry", after: 26 * time.Hour},
-		{name: "issuer starting", issuer: IssuerStarting, after: time.Millisecond},
-		{name: "issuer not ready", issuer: IssuerNotReady, after: time.Millisecond},
-		{name: "issuer missing", issuer: IssuerMissing, after: time.Millisecond},
-		{name: "account parked", parked: time.Hour, after: time.Millisecond},
-	}
-}
-
-func (s OrderState) in(e environment) OrderState {
-	s.Issuer.Readiness = e.issuer
-	if e.parked > 0 {
-		s.Account.ParkedUntil, s.Account.ParkedReason = start.Add(e.parked), "slow down"
-	}
-	return s
-}
-
-// orderOutcomes are what may become of the step that a situation asks for.
-func orderOutcomes(s OrderState) map[string]OrderState {
-	all := map[string]OrderState{"(no outcome)": s}
-	step := DecideOrder(s, start.Add(time.Minute)).Step
-	if !step.External() {
-		return all
-	}
-	flying := s
-	flying.Memory = s.Memory.Started(step, start)
-	all[fmt.Sprintf("(%s is under way)", step)] = flying
-	for _, class := range failureClasses {
-		for _, times := range []int{1, 4} {
-			failed := s
-			for range times {
-				failed.Memory = failed.Memory.Started(step, start).After(OrderOutcome{
-					Step: step, At: start, Jitter: 0.5, Failure: &Failure{Class: class, Detail: "detail"},
-				})
+func orderTrial() trial[OrderState, OrderMemory, OrderAction] {
+	return trial[OrderState, OrderMemory, OrderAction]{
+		name: "DecideOrder", file: "orders.txt", situations: orderSituations(), environments: environments(),
+		in: func(s OrderState, e environment) OrderState {
+			e.apply(&s.Issuer, &s.Account)
+			return s
+		},
+		decide: DecideOrder, text: OrderAction.text, check: checkOrderInvariants,
+		memory: func(s *OrderState) *OrderMemory { return &s.Memory },
+		step: func(a OrderAction) string {
+			if !a.Step.External() {
+				return ""
 			}
-			all[fmt.Sprintf("%s: %s×%d", step, class, times)] = failed
-		}
+			return a.Step.String()
+		},
+		started: func(m OrderMemory, a OrderAction) OrderMemory { return m.Started(a.Step, start) },
+		failed: func(m OrderMemory, a OrderAction, f Failure) OrderMemory {
+			return m.After(OrderOutcome{Step: a.Step, At: start, Jitter: 0.5, Failure: &f})
+		},
 	}
-	return all
 }
 
-func TestOrderTable(t *testing.T) {
-	var b table
-	b.WriteString("What DecideOrder does in each situation, for each outcome (step: class×times in a row), in each environment.\n")
-	b.WriteString("Written by TestOrderTable -update. Times are relative to the decision.\n")
-	var names []string
-	for _, e := range environments() {
-		names = append(names, e.name)
-	}
-	for _, situation := range orderSituations() {
-		fmt.Fprintf(&b, "\n== %s\n", situation.name)
-		outcomes := orderOutcomes(situation.state)
-		for _, outcome := range sortedKeys(outcomes) {
-			var actions []string
-			for _, e := range environments() {
-				now := start.Add(e.after)
-				s := outcomes[outcome].in(e)
-				a := DecideOrder(s, now)
-				checkOrderInvariants(t, s, a, now, func() string { return situation.name + " / " + outcome + " / " + e.name })
-				actions = append(actions, a.text(now))
-			}
-			b.row(outcome, names, actions)
-		}
-		b.end()
-	}
-	golden(t, "orders.txt", b.String())
-}
+func TestOrderTable(t *testing.T) { orderTrial().run(t) }
 
 // checkOrderInvariants holds one decision against what must always be true.
 func checkOrderInvariants(t *testing.T, s OrderState, a OrderAction, now time.Time, where func() string) {
@@ -186,6 +139,9 @@ func checkOrderInvariants(t *testing.T, s OrderState, a OrderAction, now time.Ti
 		if s.Memory.Flying != OrderWait {
 			fail("a second call while one is under way")
 		}
+		if a.Step == OrderDeactivate && now.Before(s.Account.ParkedUntil) {
+			fail("the CA is called though the account is parked")
+		}
 		if a.Step != OrderDeactivate && (s.Issuer.Readiness != IssuerReady || now.Before(s.Account.ParkedUntil)) {
 			fail("the CA is called though it must not be")
 		}
@@ -194,8 +150,8 @@ func checkOrderInvariants(t *testing.T, s OrderState, a OrderAction, now time.Ti
 		if (stored.URL != "" && next.URL != stored.URL) || (len(stored.Certificate) > 0 && string(next.Certificate) != string(stored.Certificate)) {
 			fail("what is set once was changed")
 		}
-		if next.State.IsFailure() && (next.FailureTime == nil || next.Reason == "") {
-			fail("a failure without time or reason")
+		if next.State.IsFailure() && (next.FailureTime == nil || next.Reason == "" || FailureClass(*next) == "") {
+			fail("a failure without time, reason or class")
 		}
 		if apiequality.Semantic.DeepEqual(*next, stored) {
 			fail("an unchanged status is written")
@@ -226,7 +182,7 @@ func awaitsEvent(s OrderState) bool {
 
 // TestOrderTotality enumerates states that no sane history leads to.
 func TestOrderTotality(t *testing.T) {
-	n := 0
+	n, x := 0, orderTrial()
 	states := []acmev1.State{"", "valid", "ready", "pending", "processing", "invalid", "expired", "errored", "nonsense"}
 	for _, stored := range states {
 		for _, remote := range []string{"", "pending", "ready", "processing", "valid", "invalid", "nonsense"} {
@@ -249,19 +205,9 @@ func TestOrderTotality(t *testing.T) {
 					if challenge != "none" {
 						s = s.owning(challenge)
 					}
-					for name, outcome := range orderOutcomes(s) {
-						if strings.HasSuffix(name, "×4") && fill != 1 {
-							continue
-						}
-						for _, e := range environments() {
-							n++
-							now := start.Add(e.after)
-							in := outcome.in(e)
-							checkOrderInvariants(t, in, DecideOrder(in, now), now, func() string {
-								return fmt.Sprintf("stored %q, remote %q, challenge %q, fill %d, %s, %s", stored, remote, challenge, fill, name, e.name)
-							})
-						}
-					}
+					n += x.examine(t, s, fill == 1, x.environments, func() string {
+						return fmt.Sprintf("stored %q, remote %q, challenge %q, fill %d", stored, remote, challenge, fill)
+					})
 				}
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/fault"
 )
 
 func TestRule1_AnOrderManagesOneChallengePerName(t *testing.T) {
@@ -31,7 +32,7 @@ func TestRule1_AnOrderManagesOneChallengePerName(t *testing.T) {
 
 func TestRule2_NothingHappensBeforeProcessing(t *testing.T) {
 	for _, e := range environments() {
-		a := DecideChallenge(newChallengeState().in(e), start.Add(e.after))
+		a := DecideChallenge(challengeTrial().in(newChallengeState(), e), start.Add(e.after))
 		equal(t, a.Step, ChallengeWait)
 		equal(t, a.Status == nil, true)
 		equal(t, a.Event == nil, true)
@@ -155,14 +156,59 @@ func TestNoSolverIsSaidOnceAndClearsWhenTheIssuerChanges(t *testing.T) {
 	equal(t, a.Status.Reason, "")
 }
 
+// TestReplacesIsDroppedWhenTheCARefusesIt: CAs do not agree about the problem that says
+// so, so the first refusal of any kind is taken for one, and the second ends the order.
 func TestReplacesIsDroppedWhenTheCARefusesIt(t *testing.T) {
-	s := newOrderState()
-	s.Order.Spec.Replaces = "aki.serial"
-	equal(t, DecideOrder(s, start).NewOrder.Replaces, "aki.serial")
-	s.Memory = s.Memory.After(OrderOutcome{Step: OrderCreate, At: start, Failure: &Failure{Class: ErrorReplaces}})
+	for _, class := range []ErrorClass{ErrorReplaces, ErrorPermanent, ErrorMalformed, ErrorNotFound} {
+		s := newOrderState()
+		s.Order.Spec.Replaces = "aki.serial"
+		equal(t, DecideOrder(s, start).NewOrder.Replaces, "aki.serial")
+		refused := OrderOutcome{Step: OrderCreate, At: start, Failure: &Failure{Class: class, Detail: "no"}}
+		s.Memory = s.Memory.After(refused)
+		a := DecideOrder(s, start)
+		equal(t, a.Step, OrderCreate)
+		equal(t, a.NewOrder.Replaces, "")
+		unavailable := OrderOutcome{Step: OrderCreate, At: start, Failure: &Failure{Class: ErrorUnavailable}}
+		s.Memory = s.Memory.After(unavailable)
+		equal(t, DecideOrder(s, start).Step, OrderWait)
+		s.Memory = s.Memory.After(refused)
+		a = DecideOrder(s, start)
+		equal(t, a.Status.State, acmev1.Errored)
+		equal(t, a.Status.Reason, "Failed to create Order: no")
+	}
+}
+
+// TestWhatAFailedOrderLeavesPendingIsDeactivated although the process died with the
+// failure written, and only once.
+func TestWhatAFailedOrderLeavesPendingIsDeactivated(t *testing.T) {
+	s := newOrderState().stored(acmev1.Pending, "pending").owning(acmev1.Errored)
+	s.Memory = s.Memory.Started(OrderFetch, start)
 	a := DecideOrder(s, start)
-	equal(t, a.Step, OrderCreate)
-	equal(t, a.NewOrder.Replaces, "")
+	equal(t, a.Step, OrderWait) // a call is in the air
+	s.Order.Status = *a.Status
+	s.Memory = OrderMemory{}
+	for try := range 4 {
+		now := start.Add(time.Duration(try) * time.Minute)
+		a = DecideOrder(s, now)
+		equal(t, a.URLs, []string{"ca/authz/1"})
+		o := OrderOutcome{Step: a.Step, At: now, Failure: &Failure{Class: ErrorUnavailable}}
+		if s.Memory = s.Memory.After(o); s.Memory.Deactivated {
+			equal(t, try, maxDeactivations-1)
+			break
+		}
+	}
+	equal(t, DecideOrder(s, start.Add(5*time.Minute)).Step, OrderWait)
+	equal(t, DecideOrder(s, start.Add(deactivationWindow)).Step, OrderDone)
+	s.Memory = OrderMemory{}
+	equal(t, DecideOrder(s, start.Add(deactivationWindow)).Step, OrderDone)
+}
+
+func TestAnOrderIsNotProcessedForEver(t *testing.T) {
+	s := newOrderState().stored(acmev1.Pending, "pending").saw("processing")
+	s.Memory.RemoteAt = s.Memory.Remote.Expires.Add(expiryGrace + time.Second)
+	a := DecideOrder(s, s.Memory.RemoteAt)
+	equal(t, a.Status.State, acmev1.Expired)
+	equal(t, FailureClass(*a.Status), fault.ClassValidation)
 }
 
 func TestALostFinalizeIsResolvedByLooking(t *testing.T) {

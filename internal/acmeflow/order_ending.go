@@ -1,0 +1,146 @@
+package acmeflow
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	acmev1 "chancery.dev/api/acme/v1"
+)
+
+const (
+	// maxDeactivations bounds tries to deactivate what a failed order leaves pending, and
+	// deactivationWindow is how long after the failure that is worth a call: a new process
+	// leaves older failures alone.
+	maxDeactivations   = 3
+	deactivationWindow = 10 * time.Minute
+)
+
+// fail ends the order, and deactivates what it leaves pending at the CA.
+func (d *orderDecision) fail(state acmev1.State, reason string) OrderAction {
+	at := metav1.NewTime(d.now.Truncate(time.Second))
+	d.next.State, d.next.FailureTime = state, &at
+	a := OrderAction{Status: d.status(reason)}
+	if d.Memory.Flying == OrderWait {
+		if tidying, ok := d.deactivate(); ok {
+			a.Step, a.URLs, a.Wake = tidying.Step, tidying.URLs, tidying.Wake
+		}
+	}
+	return a
+}
+
+// pendingAuthorizations are the addresses of authorizations that the CA may still
+// hold open for this order.
+func (d *orderDecision) pendingAuthorizations() []string {
+	ended := map[string]bool{}
+	for _, c := range d.Challenges {
+		if c.Status.State == acmev1.Valid || c.Status.State == acmev1.Invalid {
+			ended[c.Spec.AuthorizationURL] = true
+		}
+	}
+	var urls []string
+	for _, a := range d.next.Authorizations {
+		open := a.InitialState == acmev1.Unknown || a.InitialState == acmev1.Pending
+		if open && !ended[a.URL] {
+			urls = append(urls, a.URL)
+		}
+	}
+	return urls
+}
+
+// afterFailed tidies up behind an order that has failed: what is pending at the CA is
+// deactivated, Challenges that have not ended are deleted, the failed ones stay for people
+// to look at.
+func (d *orderDecision) afterFailed() OrderAction {
+	var open []string
+	for _, c := range d.Challenges {
+		if !c.Status.State.IsFinal() && c.DeletionTimestamp == nil {
+			open = append(open, c.Name)
+		}
+	}
+	if len(open) > 0 {
+		return OrderAction{Step: OrderDeleteChallenges, Delete: open}
+	}
+	if d.Memory.Flying != OrderWait {
+		return OrderAction{}
+	}
+	if a, ok := d.deactivate(); ok {
+		return a
+	}
+	if failed := d.Order.Status.FailureTime; failed != nil && d.Memory.Deactivated && d.now.Before(failed.Add(deactivationWindow)) {
+		return OrderAction{Wake: failed.Add(deactivationWindow)} // until then, remember that it was done
+	}
+	return OrderAction{Step: OrderDone}
+}
+
+// deactivate gives up what a failed order leaves pending at the CA (RFC 8555 §7.5.2). The
+// process that failed the order may have died, or had a call in the air: so it is asked for
+// until it is known to be done.
+func (d *orderDecision) deactivate() (OrderAction, bool) {
+	m, failed := d.Memory, d.next.FailureTime
+	if m.Deactivated || failed == nil || d.Issuer.Readiness == IssuerMissing {
+		return OrderAction{}, false
+	}
+	urls, end := d.pendingAuthorizations(), failed.Add(deactivationWindow)
+	if len(urls) == 0 || !d.now.Before(end) {
+		return OrderAction{}, false
+	}
+	wake := d.Account.ParkedUntil
+	if m.Failed == OrderDeactivate && wake.Before(d.retryAt()) {
+		wake = d.retryAt()
+	}
+	if d.now.Before(wake) {
+		return OrderAction{Wake: earliest(wake, end)}, true
+	}
+	return OrderAction{Step: OrderDeactivate, URLs: urls}, true
+}
+
+// afterValid deletes the Challenges of an order whose certificate is stored (§5.3 g).
+func (d *orderDecision) afterValid() OrderAction {
+	var owned []string
+	for _, c := range d.Challenges {
+		if c.DeletionTimestamp == nil {
+			owned = append(owned, c.Name)
+		}
+	}
+	if len(owned) > 0 {
+		return OrderAction{Step: OrderDeleteChallenges, Delete: owned}
+	}
+	return OrderAction{Step: OrderDone}
+}
+
+// complete stores the certificate.
+func (d *orderDecision) complete() OrderAction {
+	if len(d.next.Certificate) == 0 {
+		d.next.Certificate = SelectChain(d.Issuer.PreferredChain, d.Memory.Chains)
+	}
+	if len(d.next.Certificate) == 0 {
+		return d.fail(acmev1.Errored, "Failed to download certificate: the ACME server sent an empty chain")
+	}
+	d.next.State, d.next.FailureTime = acmev1.Valid, nil
+	return OrderAction{
+		Status: d.status(""),
+		Event:  &Event{Reason: acmev1.OrderReasonComplete, Message: "Order completed successfully"},
+	}
+}
+
+// failedChallenge is the owned Challenge that decides the order's failure, if any.
+func (d *orderDecision) failedChallenge() *acmev1.Challenge {
+	rank := map[acmev1.State]int{acmev1.Expired: 1, acmev1.Errored: 2, acmev1.Invalid: 3}
+	var worst *acmev1.Challenge
+	for _, c := range d.Challenges {
+		r := rank[c.Status.State]
+		if r == 0 || (worst != nil && r <= rank[worst.Status.State]) {
+			continue
+		}
+		worst = c
+	}
+	return worst
+}
+
+// settleFailed ends the order because one of its Challenges has failed.
+func (d *orderDecision) settleFailed(c *acmev1.Challenge) OrderAction {
+	return d.fail(c.Status.State, fmt.Sprintf("Challenge %s for domain %q (%s) is %s: %s",
+		c.Name, c.Spec.DNSName, c.Spec.Type, c.Status.State, orElse(c.Status.Reason, "no reason was given")))
+}
