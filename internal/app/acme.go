@@ -4,7 +4,11 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acmeflow"
@@ -39,6 +43,13 @@ type ACMEConfig struct {
 	HTTP01Port int
 	// HTTP01Address is where the responder itself listens; empty means that it does not.
 	HTTP01Address string
+	// HTTP01Responder is the Service, as namespace/name, whose endpoints answer HTTP-01
+	// challenges: routes lead there. Empty means that CAs reach the responder without.
+	HTTP01Responder string
+	// HTTP01ExtraLabels are put on the routes, and on the Services that they lead to.
+	HTTP01ExtraLabels map[string]string
+	// HTTP01Targets are the addresses that the self check of HTTP-01 may connect to.
+	HTTP01Targets http01.Targets
 	// HTTP01Nameservers resolve the names that the self check of HTTP-01 asks.
 	HTTP01Nameservers []string
 }
@@ -59,11 +70,26 @@ func (c ACMEConfig) validate() []error {
 	if c.CheckRetryPeriod < time.Second {
 		problems = append(problems, fmt.Errorf("--dns01-check-retry-period: must be at least 1s, not %s", c.CheckRetryPeriod))
 	}
+	if c.HTTP01Responder != "" {
+		if _, err := c.responderService(); err != nil {
+			problems = append(problems, err)
+		}
+	}
 	return problems
 }
 
-// solvers returns the solver of each challenge type.
-func (c ACMEConfig) solvers(secrets solver.SecretReader, now func() time.Time) (map[acmev1.ACMEChallengeType]solver.Solver, error) {
+// responderService is HTTP01Responder in its two parts.
+func (c ACMEConfig) responderService() (types.NamespacedName, error) {
+	namespace, name, ok := strings.Cut(c.HTTP01Responder, "/")
+	if !ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1035Label(name)) > 0 {
+		return types.NamespacedName{}, fmt.Errorf("--acme-http01-responder: must be a Service as namespace/name, not %q", c.HTTP01Responder)
+	}
+	return types.NamespacedName{Namespace: namespace, Name: name}, nil
+}
+
+// solvers returns the solver of each challenge type. Without routes (nil), CAs reach the
+// responder directly.
+func (c ACMEConfig) solvers(secrets solver.SecretReader, routes http01.Router, now func() time.Time) (map[acmev1.ACMEChallengeType]solver.Solver, error) {
 	nameservers := c.RecursiveNameservers
 	if len(nameservers) == 0 {
 		nameservers = dns01.SystemNameservers("/etc/resolv.conf")
@@ -79,8 +105,9 @@ func (c ACMEConfig) solvers(secrets solver.SecretReader, now func() time.Time) (
 	return map[acmev1.ACMEChallengeType]solver.Solver{
 		acmev1.ChallengeTypeDNS01: dns01.New(resolver, factory),
 		acmev1.ChallengeTypeHTTP01: http01.New(http01.CheckOptions{
-			Port: c.HTTP01Port, UserAgent: userAgent, Nameservers: c.HTTP01Nameservers, Proxy: http.ProxyFromEnvironment,
-		}),
+			Port: c.HTTP01Port, UserAgent: userAgent, Nameservers: c.HTTP01Nameservers, Targets: c.HTTP01Targets,
+			Proxy: http.ProxyFromEnvironment,
+		}, routes),
 	}, nil
 }
 

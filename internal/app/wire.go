@@ -31,7 +31,11 @@ const (
 
 // wire is the one list of everything that runs.
 func wire(ctx context.Context, cfg Config, deps *controller.Deps, secrets cache.Cache, log logr.Logger) error {
-	solvers, err := cfg.ACME.solvers(deps.Secrets, deps.Now)
+	routes, err := setupRoutes(cfg, deps)
+	if err != nil {
+		return err
+	}
+	solvers, err := cfg.ACME.solvers(deps.Secrets, routes, deps.Now)
 	if err != nil {
 		return err
 	}

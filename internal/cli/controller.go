@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -105,6 +106,11 @@ func addACMEFlags(f *pflag.FlagSet, acme *app.ACMEConfig) {
 	f.BoolVar(&acme.RecursiveNameserversOnly, "dns01-recursive-nameservers-only", false, "ask only them about propagation, not the zones' own servers")
 	f.StringSliceVar(&acme.HTTP01Nameservers, "acme-http01-solver-nameservers", nil, "name servers to resolve names with for the self check of HTTP-01, host:port")
 	f.StringVar(&acme.HTTP01Address, "http01-listen-address", acme.HTTP01Address, "host:port on which the controller itself answers HTTP-01 challenges; empty for none")
+	f.StringVar(&acme.HTTP01Responder, "acme-http01-responder", acme.HTTP01Responder,
+		"Service, as namespace/name, of \"chancery responder\" or of the controller, which HTTP-01 requests are routed to; empty for no routes")
+	f.StringToStringVar(&acme.HTTP01ExtraLabels, "acme-http01-solver-extra-labels", nil, "labels to put on the routes and Services of HTTP-01")
+	f.Var(&prefixesFlag{&acme.HTTP01Targets.Allow}, "http01-self-check-allow", "address ranges that the self check of HTTP-01 may connect to, such as 203.0.113.0/24; none means all")
+	f.Var(&prefixesFlag{&acme.HTTP01Targets.Deny}, "http01-self-check-deny", "address ranges that the self check of HTTP-01 must not connect to; they win")
 	f.IntVar(&acme.HTTP01Port, "http01-self-check-port", 0, "port that the self check of HTTP-01 asks, where 80 is redirected; 0 means 80")
 	f.IntVar(&acme.AuthoritativePort, "dns01-authoritative-port", 0, "port that zones' own name servers are asked on; 0 means 53")
 }
@@ -151,3 +157,33 @@ func (a *approverFlag) Set(s string) error {
 
 // Type implements pflag.Value.
 func (a *approverFlag) Type() string { return "approver" }
+
+// prefixesFlag is a list of address ranges (CIDR) as a flag.
+type prefixesFlag struct{ prefixes *[]netip.Prefix }
+
+// String implements pflag.Value.
+func (p *prefixesFlag) String() string {
+	if p.prefixes == nil {
+		return ""
+	}
+	out := make([]string, 0, len(*p.prefixes))
+	for _, prefix := range *p.prefixes {
+		out = append(out, prefix.String())
+	}
+	return strings.Join(out, ",")
+}
+
+// Set implements pflag.Value.
+func (p *prefixesFlag) Set(s string) error {
+	for _, text := range strings.Split(s, ",") {
+		prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil {
+			return fmt.Errorf("must be address ranges such as 203.0.113.0/24 or 2001:db8::/32: %w", err)
+		}
+		*p.prefixes = append(*p.prefixes, prefix.Masked())
+	}
+	return nil
+}
+
+// Type implements pflag.Value.
+func (p *prefixesFlag) Type() string { return "ranges" }

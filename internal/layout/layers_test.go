@@ -53,6 +53,7 @@ var rooms = []room{
 	{layer: 6, path: "internal/signer/acmeorder", why: "adapter: ACME"},
 	{layer: 6, path: "internal/controller", why: "what all reconcilers share"},
 
+	{layer: 7, path: "internal/solver/http01/route", why: "Ingresses, HTTPRoutes and Services that lead to the responder"},
 	{layer: 7, path: "internal/controller/certificates", why: "reconciler of Certificates"},
 	{layer: 7, path: "internal/controller/requests", why: "reconcilers of both kinds of request"},
 	{layer: 7, path: "internal/controller/issuers", why: "reconcilers of Issuers and ClusterIssuers"},

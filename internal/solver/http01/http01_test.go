@@ -288,7 +288,7 @@ func TestConformance(t *testing.T) {
 	r := http01.NewResponder(http01.ResponderOptions{Lookup: x, Wait: time.Millisecond})
 	s := newSite(t, r)
 	conformance.Run(t, conformance.Harness{
-		Solver: http01.New(http01.CheckOptions{Port: s.port, Nameservers: []string{resolver(t).Addr()}}),
+		Solver: http01.New(http01.CheckOptions{Port: s.port, Nameservers: []string{resolver(t).Addr()}}, nil),
 		Task:   func(n int) solver.Task { return solver.Task{Challenge: challenge("ns", names[n], n)} },
 		Start:  func(task solver.Task) { x.UpsertChallenge(task.Challenge) },
 		Settle: func(task solver.Task) {
@@ -312,8 +312,8 @@ func check(t *testing.T, h http.HandlerFunc, name string, change func(*http01.Ch
 	if change != nil {
 		change(&o)
 	}
-	err := http01.New(o).Check(t.Context(), solver.Task{Challenge: challenge("ns", name, 0)})
-	if f := fault.Of(err); err != nil && (f == nil || f.Kind != fault.KindAfter || f.Reason != http01.ReasonNotReachable) {
+	err := http01.New(o, nil).Check(t.Context(), solver.Task{Challenge: challenge("ns", name, 0)})
+	if f := fault.Of(err); err != nil && (f == nil || f.Kind != fault.KindAfter || f.Reason != http01.ReasonNotReachable && f.Reason != http01.ReasonWrongAnswer) {
 		t.Errorf("Check = %v (%+v), want a fault to come back from", err, f)
 	}
 	return err
@@ -420,7 +420,7 @@ func TestSelfCheckSaysTheSameTwice(t *testing.T) {
 			Op: "read", Net: network, Source: &net.TCPAddr{Port: int(time.Now().UnixNano() % 60000)}, Err: errors.New("reset of " + address),
 		}
 	}
-	s := http01.New(http01.CheckOptions{Dial: dial, Nameservers: []string{resolver(t).Addr()}})
+	s := http01.New(http01.CheckOptions{Dial: dial, Nameservers: []string{resolver(t).Addr()}}, nil)
 	task := solver.Task{Challenge: challenge("ns", "www.example.test", 0)}
 	first, second := s.Check(t.Context(), task), s.Check(t.Context(), task)
 	if first == nil || second == nil || first.Error() != second.Error() {
@@ -442,7 +442,7 @@ func TestSelfCheckOfAnIPv6Identifier(t *testing.T) {
 		dialed = address
 		return new(net.Dialer).DialContext(ctx, network, net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)))
 	}}
-	if err := http01.New(o).Check(t.Context(), solver.Task{Challenge: challenge("ns", "2001:db8::1", 0)}); err != nil {
+	if err := http01.New(o, nil).Check(t.Context(), solver.Task{Challenge: challenge("ns", "2001:db8::1", 0)}); err != nil {
 		t.Fatal(err)
 	}
 	if dialed != "[2001:db8::1]:80" || host != "[2001:db8::1]" {

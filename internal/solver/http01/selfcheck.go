@@ -26,8 +26,10 @@ const maxRedirects = 10
 
 // The reasons of this package's faults.
 const (
-	// ReasonNotReachable: the answer cannot be seen from here yet.
+	// ReasonNotReachable: nothing answers, as far as can be seen from here.
 	ReasonNotReachable = "NotReachable"
+	// ReasonWrongAnswer: something else answers.
+	ReasonWrongAnswer = "WrongAnswer"
 	// ReasonNotConfigured: the challenge carries no HTTP-01 solver.
 	ReasonNotConfigured = "SolverNotConfigured"
 )
@@ -206,20 +208,24 @@ func (c *checker) check(ctx context.Context, dnsName, token, want string) error 
 		where += ", redirected to " + final.Scheme + "://" + final.Host
 	}
 	if resp.StatusCode != http.StatusOK {
-		return notReachable("GET %s: wrong status code '%d', expected '200'", where, resp.StatusCode)
+		return wrongAnswer("GET %s: wrong status code '%d', expected '200'", where, resp.StatusCode)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, int64(len(want))+1))
 	if err != nil {
 		return notReachable("GET %s: reading the answer: %s", where, causeOf(err))
 	}
 	if string(body) != want {
-		return notReachable("GET %s: the answer is not the expected one, '%s': something else answers for this host or path", where, want)
+		return wrongAnswer("GET %s: the answer is not the expected one, '%s': something else answers for this host or path", where, want)
 	}
 	return nil
 }
 
 func notReachable(format string, args ...any) error {
 	return fault.After(retryPeriod, ReasonNotReachable, format, args...)
+}
+
+func wrongAnswer(format string, args ...any) error {
+	return fault.After(retryPeriod, ReasonWrongAnswer, format, args...)
 }
 
 // causeOf unwraps what http.Client adds: the URL with its query, mostly.

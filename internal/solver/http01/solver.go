@@ -2,8 +2,8 @@
 // one Responder answers all that an Index, fed by watches, knows to be in flight,
 // and a self check looks at the answer as the CA would.
 //
-// The Responder listens itself or stands behind a route; this package makes no
-// routes yet. It neither watches nor schedules: see internal/controller.
+// The Responder listens itself or stands behind routes, which the package route below
+// this one makes. Nothing here watches or schedules: see internal/controller.
 package http01
 
 import (
@@ -13,32 +13,66 @@ import (
 	"chancery.dev/internal/solver"
 )
 
-// Solver implements solver.Solver for a Responder that CAs reach directly. To
-// present is to set the Challenge processing, which the scheduler did before.
-type Solver struct {
-	checker *checker
+// Router makes the way from the internet to a Responder that CAs do not reach by
+// themselves. Present and CleanUp are as in solver.Solver.
+type Router interface {
+	Present(ctx context.Context, t solver.Task) error
+	CleanUp(ctx context.Context, t solver.Task) error
+	// Status returns what those who serve the route say that is wrong with it; empty if
+	// they say nothing.
+	Status(ctx context.Context, t solver.Task) string
 }
 
-// New makes a Solver.
-func New(o CheckOptions) *Solver { return &Solver{newChecker(o)} }
+// Solver implements solver.Solver. The Responder answers a Challenge as soon as the
+// scheduler has set it processing; what is left to present is the route.
+type Solver struct {
+	checker *checker
+	routes  Router
+}
+
+// New makes a Solver. Without routes (nil), CAs reach the Responder directly.
+func New(o CheckOptions, routes Router) *Solver { return &Solver{newChecker(o), routes} }
 
 var _ solver.Solver = (*Solver)(nil)
 
-// Present has nothing to make: the Responder answers from its watch.
-func (s *Solver) Present(_ context.Context, t solver.Task) error { return configured(t) }
+// Present makes the route, if one is needed.
+func (s *Solver) Present(ctx context.Context, t solver.Task) error {
+	if err := configured(t); err != nil || s.routes == nil {
+		return err
+	}
+	return s.routes.Present(ctx, t)
+}
 
 // Check asks for the answer as the CA will, once. Its fault.After says what came
-// back; the delay is the longest to wait, and trying sooner is fine.
+// back and what is wrong with the route; the delay is the longest to wait, and trying
+// sooner is fine.
 func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 	if err := configured(t); err != nil {
 		return err
 	}
 	spec := t.Challenge.Spec
-	return s.checker.check(ctx, spec.DNSName, spec.Token, spec.Key)
+	err := s.checker.check(ctx, spec.DNSName, spec.Token, spec.Key)
+	f := fault.Of(err)
+	if f == nil || f.Kind != fault.KindAfter || s.routes == nil {
+		return err
+	}
+	said := s.routes.Status(ctx, t)
+	if said == "" && f.Reason == ReasonNotReachable {
+		said = "if others can reach this host and only the cluster cannot (hairpin NAT, split-horizon DNS), set waitInsteadOfSelfCheck on the solver"
+	}
+	if said == "" {
+		return err
+	}
+	return fault.After(f.Delay, f.Reason, "%w; %s", f.Err, said)
 }
 
-// CleanUp has nothing to take away: a Challenge in a final state is not answered.
-func (s *Solver) CleanUp(context.Context, solver.Task) error { return nil }
+// CleanUp takes the route away. A Challenge in a final state is not answered anyway.
+func (s *Solver) CleanUp(ctx context.Context, t solver.Task) error {
+	if s.routes == nil || t.Challenge.Spec.Solver.HTTP01 == nil {
+		return nil
+	}
+	return s.routes.CleanUp(ctx, t)
+}
 
 func configured(t solver.Task) error {
 	if t.Challenge.Spec.Solver.HTTP01 == nil {

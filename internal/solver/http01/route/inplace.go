@@ -1,0 +1,141 @@
+package route
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/fault"
+)
+
+// editTries bounds how often an edit is tried again that somebody else's came before.
+const editTries = 20
+
+// addPath adds the path of a Challenge to the Ingress that its solver names (spec
+// §5.8, edit in place).
+func (r *Router) addPath(ctx context.Context, c *acmev1.Challenge, service string) error {
+	name := c.Spec.Solver.HTTP01.Ingress.Name
+	err := r.edit(ctx, c, func(in *networkingv1.Ingress) []operation { return pathAdded(in, hostOf(c), pathOf(c, service)) })
+	if apierrors.IsNotFound(err) {
+		return fault.After(ingressRetry, ReasonIngressMissing,
+			"the Ingress %q, which the solver is to edit in place, does not exist in namespace %q: create it, or correct the solver", name, c.Namespace)
+	}
+	return err
+}
+
+// removePath takes exactly that path away again, and the rule if it was its only one.
+func (r *Router) removePath(ctx context.Context, c *acmev1.Challenge) error {
+	err := r.edit(ctx, c, func(in *networkingv1.Ingress) []operation { return pathRemoved(in, hostOf(c), wellKnown+c.Spec.Token) })
+	return client.IgnoreNotFound(err)
+}
+
+// operation is one of a JSON Patch (RFC 6902 §4).
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// edit changes an Ingress. Its rules and paths are atomic lists, which nobody can own
+// a part of: so the patch names places in them, and holds only for the version that
+// these were found in.
+func (r *Router) edit(ctx context.Context, c *acmev1.Challenge, change func(*networkingv1.Ingress) []operation) error {
+	key := client.ObjectKey{Namespace: c.Namespace, Name: c.Spec.Solver.HTTP01.Ingress.Name}
+	unlock, err := r.edits.lock(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for range editTries {
+		in := &networkingv1.Ingress{}
+		if err := r.o.Client.Get(ctx, key, in); err != nil {
+			return err
+		}
+		operations := change(in)
+		if len(operations) == 0 {
+			return nil
+		}
+		unchanged := operation{Op: "test", Path: "/metadata/resourceVersion", Value: in.ResourceVersion}
+		patch, err := json.Marshal(append([]operation{unchanged}, operations...))
+		if err != nil {
+			return err
+		}
+		err = r.o.Client.Patch(ctx, in, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(fieldManager))
+		// A test that fails is answered 422, like an Ingress that is not valid.
+		if err == nil || !apierrors.IsInvalid(err) && !apierrors.IsConflict(err) {
+			return err
+		}
+		now := &networkingv1.Ingress{}
+		if again := r.o.Client.Get(ctx, key, now); again != nil {
+			return again
+		}
+		if now.ResourceVersion == in.ResourceVersion {
+			return err
+		}
+	}
+	return fmt.Errorf("the Ingress %s/%s changes faster than it can be edited: stop whoever else is writing to it", key.Namespace, key.Name)
+}
+
+// pathAdded puts a path first in the first rule for a host, or in a new rule. It
+// returns nothing if the path is there.
+func pathAdded(in *networkingv1.Ingress, host string, path networkingv1.HTTPIngressPath) []operation {
+	for i, rule := range in.Spec.Rules {
+		if rule.Host != host {
+			continue
+		}
+		at := fmt.Sprintf("/spec/rules/%d/http", i)
+		if rule.HTTP == nil {
+			return []operation{{"add", at, networkingv1.HTTPIngressRuleValue{Paths: []networkingv1.HTTPIngressPath{path}}}}
+		}
+		for j, old := range rule.HTTP.Paths {
+			if old.Path != path.Path {
+				continue
+			}
+			if old.Backend.Service != nil && *old.Backend.Service == *path.Backend.Service {
+				return nil
+			}
+			return []operation{{"replace", fmt.Sprintf("%s/paths/%d", at, j), path}}
+		}
+		return []operation{{"add", at + "/paths/0", path}}
+	}
+	rule := networkingv1.IngressRule{Host: host, IngressRuleValue: networkingv1.IngressRuleValue{
+		HTTP: &networkingv1.HTTPIngressRuleValue{Paths: []networkingv1.HTTPIngressPath{path}},
+	}}
+	if len(in.Spec.Rules) == 0 {
+		return []operation{{"add", "/spec/rules", []networkingv1.IngressRule{rule}}}
+	}
+	return []operation{{"add", "/spec/rules/-", rule}}
+}
+
+// pathRemoved takes a path out of every rule for a host. It goes from the back, so
+// that the places of what comes first stay the same.
+func pathRemoved(in *networkingv1.Ingress, host, path string) []operation {
+	var out []operation
+	left := len(in.Spec.Rules)
+	for i := len(in.Spec.Rules) - 1; i >= 0; i-- {
+		rule := in.Spec.Rules[i]
+		if rule.Host != host || rule.HTTP == nil {
+			continue
+		}
+		found := len(out)
+		for j := len(rule.HTTP.Paths) - 1; j >= 0; j-- {
+			if rule.HTTP.Paths[j].Path == path {
+				out = append(out, operation{Op: "remove", Path: fmt.Sprintf("/spec/rules/%d/http/paths/%d", i, j)})
+			}
+		}
+		if len(out)-found == len(rule.HTTP.Paths) && len(rule.HTTP.Paths) > 0 {
+			left--
+			out = append(out[:found], operation{Op: "remove", Path: fmt.Sprintf("/spec/rules/%d", i)})
+		}
+	}
+	if left == 0 && len(out) > 0 && in.Spec.DefaultBackend != nil {
+		return []operation{{Op: "remove", Path: "/spec/rules"}}
+	}
+	return out
+}

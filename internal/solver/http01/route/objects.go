@@ -1,0 +1,175 @@
+package route
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"hash/adler32"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	acmev1 "chancery.dev/api/acme/v1"
+)
+
+const (
+	// prefix begins the name of everything that is made here.
+	prefix = "cm-acme-http-solver"
+	// port is what Services, Ingresses and HTTPRoutes use among themselves (spec §5.8).
+	port = 8089
+	// wellKnown is where CAs look (RFC 8555 §8.3).
+	wellKnown = "/.well-known/acme-challenge/"
+	// whitelist keeps ingress-nginx from letting only some addresses ask (spec §5.8).
+	whitelist    = "nginx.ingress.kubernetes.io/whitelist-source-range"
+	whitelistAll = "0.0.0.0/0,::/0"
+	whitelistKey = "/whitelist-source-range"
+	// ingressClass is the older way to name the class of an Ingress.
+	ingressClass = "kubernetes.io/ingress.class"
+
+	domainLabel = "acme.cert-manager.io/http-domain"
+	tokenLabel  = "acme.cert-manager.io/http-token"
+)
+
+// objectName is the name of the route of a Challenge: a retry finds what an earlier
+// try has made, and another Challenge by the same name does not.
+func objectName(c *acmev1.Challenge) string {
+	sum := sha256.Sum256([]byte(c.UID))
+	return prefix + "-" + hex.EncodeToString(sum[:8])
+}
+
+// labelsOf returns the labels of a route (spec §5.8).
+func labelsOf(c *acmev1.Challenge, extra map[string]string) map[string]string {
+	return merged(extra, map[string]string{
+		domainLabel:              adler(c.Spec.DNSName),
+		tokenLabel:               adler(c.Spec.Token),
+		acmev1.HTTP01SolverLabel: acmev1.HTTP01SolverLabelValue,
+	})
+}
+
+func adler(s string) string { return strconv.FormatUint(uint64(adler32.Checksum([]byte(s))), 10) }
+
+func ownedBy(c *acmev1.Challenge) []metav1.OwnerReference {
+	yes := true
+	return []metav1.OwnerReference{{
+		APIVersion: acmev1.SchemeGroupVersion().String(), Kind: "Challenge", Name: c.Name, UID: c.UID, Controller: &yes, BlockOwnerDeletion: &yes,
+	}}
+}
+
+// hostOf is the host that a route matches: none for an IP address (RFC 8738).
+func hostOf(c *acmev1.Challenge) string {
+	if _, err := netip.ParseAddr(c.Spec.DNSName); err == nil {
+		return ""
+	}
+	return c.Spec.DNSName
+}
+
+// ingress is the Ingress of a Challenge. The type of its path is the caller's to choose.
+func ingress(c *acmev1.Challenge, service string, extra map[string]string) *networkingv1.Ingress {
+	in := &networkingv1.Ingress{
+		TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "Ingress"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: c.Namespace, Name: objectName(c), Labels: labelsOf(c, extra), OwnerReferences: ownedBy(c),
+			Annotations: map[string]string{whitelist: whitelistAll},
+		},
+		Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{
+			Host: hostOf(c),
+			IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
+				Paths: []networkingv1.HTTPIngressPath{pathOf(c, service)},
+			}},
+		}}},
+	}
+	config := c.Spec.Solver.HTTP01.Ingress
+	if config == nil {
+		return in
+	}
+	if config.Class != nil && *config.Class != "" {
+		in.Annotations[ingressClass] = *config.Class
+	}
+	if config.IngressClassName != nil && *config.IngressClassName != "" {
+		in.Spec.IngressClassName = config.IngressClassName
+	}
+	if template := config.IngressTemplate; template != nil {
+		for key := range template.Metadata.Annotations {
+			if strings.HasSuffix(key, whitelistKey) {
+				delete(in.Annotations, whitelist)
+			}
+		}
+		in.Labels = merged(in.Labels, template.Metadata.Labels)
+		in.Annotations = merged(in.Annotations, template.Metadata.Annotations)
+	}
+	return in
+}
+
+// classOf names the controller that an Ingress is for.
+func classOf(in *networkingv1.Ingress) string {
+	if in.Spec.IngressClassName != nil {
+		return *in.Spec.IngressClassName
+	}
+	return in.Annotations[ingressClass]
+}
+
+func pathOf(c *acmev1.Challenge, service string) networkingv1.HTTPIngressPath {
+	loose := networkingv1.PathTypeImplementationSpecific
+	return networkingv1.HTTPIngressPath{
+		Path: wellKnown + c.Spec.Token, PathType: &loose,
+		Backend: networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{
+			Name: service, Port: networkingv1.ServiceBackendPort{Number: port},
+		}},
+	}
+}
+
+// httpRoute is the HTTPRoute of a Challenge.
+func httpRoute(c *acmev1.Challenge, service string, extra map[string]string) *gwapiv1.HTTPRoute {
+	config := c.Spec.Solver.HTTP01.GatewayHTTPRoute
+	exact, path := gwapiv1.PathMatchExact, wellKnown+c.Spec.Token
+	group, kind := gwapiv1.Group(""), gwapiv1.Kind("Service")
+	namespace, number, weight := gwapiv1.Namespace(c.Namespace), gwapiv1.PortNumber(port), int32(1)
+	route := &gwapiv1.HTTPRoute{
+		TypeMeta: metav1.TypeMeta{APIVersion: gwapiv1.GroupVersion.String(), Kind: "HTTPRoute"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: c.Namespace, Name: objectName(c), OwnerReferences: ownedBy(c),
+			Labels: merged(labelsOf(c, extra), config.Labels),
+		},
+		Spec: gwapiv1.HTTPRouteSpec{
+			CommonRouteSpec: gwapiv1.CommonRouteSpec{ParentRefs: config.ParentRefs},
+			Rules: []gwapiv1.HTTPRouteRule{{
+				Matches: []gwapiv1.HTTPRouteMatch{{Path: &gwapiv1.HTTPPathMatch{Type: &exact, Value: &path}}},
+				BackendRefs: []gwapiv1.HTTPBackendRef{{BackendRef: gwapiv1.BackendRef{
+					BackendObjectReference: gwapiv1.BackendObjectReference{
+						Group: &group, Kind: &kind, Name: gwapiv1.ObjectName(service), Namespace: &namespace, Port: &number,
+					},
+					Weight: &weight,
+				}}},
+			}},
+		},
+	}
+	if host := hostOf(c); host != "" {
+		route.Spec.Hostnames = []gwapiv1.Hostname{gwapiv1.Hostname(host)}
+	}
+	return route
+}
+
+// serviceName is the name of the Service of a type in every namespace.
+func serviceName(t corev1.ServiceType) string {
+	if t == corev1.ServiceTypeClusterIP {
+		return prefix + "-clusterip"
+	}
+	return prefix
+}
+
+// serviceOf is the Service that leads to the Responder from within a namespace.
+func serviceOf(namespace string, t corev1.ServiceType, extra map[string]string) *corev1.Service {
+	return &corev1.Service{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: serviceName(t),
+			Labels:      merged(extra, map[string]string{acmev1.HTTP01SolverLabel: acmev1.HTTP01SolverLabelValue}),
+			Annotations: map[string]string{"auth.istio.io/8089": "NONE"},
+		},
+		Spec: corev1.ServiceSpec{Type: t, Ports: []corev1.ServicePort{{Name: "http", Port: port, Protocol: corev1.ProtocolTCP}}},
+	}
+}

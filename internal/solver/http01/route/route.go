@@ -1,0 +1,268 @@
+// Package route makes the way from the internet to the Responder of HTTP-01
+// challenges: for each Challenge an Ingress, a path in an existing Ingress, or a
+// Gateway API HTTPRoute; and in each namespace that has such Challenges one Service
+// without a selector, whose EndpointSlices follow the Responder's addresses (spec
+// §5.8, with names that are known beforehand and without pods).
+//
+// It answers no challenge and checks none: see internal/solver/http01.
+package route
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/solver"
+)
+
+// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=ingresses,verbs=get;create;patch;delete
+// +kubebuilder:rbac:groups=gateway.networking.k8s.io,resources=httproutes,verbs=get;create;patch;delete
+// +kubebuilder:rbac:groups=acme.cert-manager.io,resources=challenges/finalizers,verbs=update
+
+// fieldManager is the name under which everything here is applied.
+const fieldManager = "cert-manager-acme-http01"
+
+// The reasons of this package's faults.
+const (
+	// ReasonNoGatewayAPI: the cluster does not serve HTTPRoutes.
+	ReasonNoGatewayAPI = "GatewayAPINotServed"
+	// ReasonIngressMissing: the Ingress to be edited does not exist.
+	ReasonIngressMissing = "IngressNotFound"
+)
+
+// Options configure a Router.
+type Options struct {
+	// Client reads from and writes to the API server, without a cache.
+	Client client.Client
+	// Services keeps the Service of each namespace.
+	Services *Services
+	// ExtraLabels are put on everything that is made; they cannot override the labels of
+	// spec §5.8.
+	ExtraLabels map[string]string
+}
+
+// Router implements http01.Router.
+type Router struct {
+	o Options
+
+	// edits has one writer at a time for each Ingress that is edited in place.
+	edits keyedMutex
+
+	mu sync.Mutex
+	// implementationSpecific are the Ingress classes whose admission refuses exact paths.
+	implementationSpecific map[string]bool
+}
+
+// New makes a Router.
+func New(o Options) *Router {
+	return &Router{o: o, implementationSpecific: map[string]bool{}}
+}
+
+// Present makes the Service of the namespace, if it is not there yet, and the route of
+// the Challenge. It is idempotent.
+func (r *Router) Present(ctx context.Context, t solver.Task) error {
+	c := t.Challenge
+	service, err := r.o.Services.ensure(ctx, c.Namespace, serviceType(c))
+	if err != nil {
+		return fmt.Errorf("the Service of the HTTP-01 responder in namespace %q: %w", c.Namespace, err)
+	}
+	config := c.Spec.Solver.HTTP01
+	switch {
+	case config.GatewayHTTPRoute != nil:
+		return r.applyHTTPRoute(ctx, c, service)
+	case config.Ingress != nil && config.Ingress.Name != "":
+		return r.addPath(ctx, c, service)
+	default:
+		return r.applyIngress(ctx, c, service)
+	}
+}
+
+// CleanUp takes the route of the Challenge away. The Service goes later, when the
+// namespace has had no Challenge for a while.
+func (r *Router) CleanUp(ctx context.Context, t solver.Task) error {
+	c := t.Challenge
+	config := c.Spec.Solver.HTTP01
+	r.o.Services.touch(c.Namespace, serviceType(c))
+	switch {
+	case config.GatewayHTTPRoute != nil:
+		err := r.o.Client.Delete(ctx, httpRoute(c, "", nil))
+		if meta.IsNoMatchError(err) {
+			return nil // the Gateway API is gone, and with it every HTTPRoute
+		}
+		return client.IgnoreNotFound(err)
+	case config.Ingress != nil && config.Ingress.Name != "":
+		return r.removePath(ctx, c)
+	default:
+		return client.IgnoreNotFound(r.o.Client.Delete(ctx, ingress(c, "", nil)))
+	}
+}
+
+// Status says what those who serve the route report about it; empty if all is well, or
+// nothing is known. It asks the API server.
+func (r *Router) Status(ctx context.Context, t solver.Task) string {
+	c := t.Challenge
+	config := c.Spec.Solver.HTTP01
+	if config.GatewayHTTPRoute != nil {
+		found := httpRoute(c, "", nil)
+		if err := r.o.Client.Get(ctx, client.ObjectKeyFromObject(found), found); err != nil {
+			return "the HTTPRoute " + found.Name + " cannot be read: " + err.Error()
+		}
+		return httpRouteStatus(found)
+	}
+	found := &networkingv1.Ingress{}
+	key := client.ObjectKey{Namespace: c.Namespace, Name: objectName(c)}
+	if config.Ingress != nil && config.Ingress.Name != "" {
+		key.Name = config.Ingress.Name
+	}
+	if err := r.o.Client.Get(ctx, key, found); err != nil {
+		return "the Ingress " + key.Name + " cannot be read: " + err.Error()
+	}
+	if len(found.Status.LoadBalancer.Ingress) == 0 {
+		return fmt.Sprintf("the Ingress %s has no load balancer address yet: is a controller running for its class?", key.Name)
+	}
+	return ""
+}
+
+// httpRouteStatus reports the conditions Accepted and ResolvedRefs that are not True.
+func httpRouteStatus(route *gwapiv1.HTTPRoute) string {
+	if len(route.Status.Parents) == 0 {
+		return fmt.Sprintf("no Gateway has taken up the HTTPRoute %s yet: do its parentRefs name a Gateway that serves its host?", route.Name)
+	}
+	said := ""
+	for _, parent := range route.Status.Parents {
+		for _, condition := range parent.Conditions {
+			if condition.Status == "True" || condition.Type != string(gwapiv1.RouteConditionAccepted) && condition.Type != string(gwapiv1.RouteConditionResolvedRefs) {
+				continue
+			}
+			if said != "" {
+				said += "; "
+			}
+			said += fmt.Sprintf("%s of the HTTPRoute %s at %s is %s: %s: %s",
+				condition.Type, route.Name, parent.ParentRef.Name, condition.Status, condition.Reason, condition.Message)
+		}
+	}
+	return said
+}
+
+func (r *Router) applyHTTPRoute(ctx context.Context, c *acmev1.Challenge, service string) error {
+	err := r.apply(ctx, httpRoute(c, service, r.o.ExtraLabels))
+	if meta.IsNoMatchError(err) {
+		return fault.After(noGatewayRetry, ReasonNoGatewayAPI,
+			"the solver asks for a Gateway API HTTPRoute, which this cluster does not serve: install the Gateway API, or use an ingress solver")
+	}
+	return err
+}
+
+// How soon something that is missing, and not watched, is looked for again.
+const (
+	noGatewayRetry = time.Minute
+	ingressRetry   = 10 * time.Second
+)
+
+// applyIngress makes the Ingress of a Challenge, with an exact path unless the
+// admission of its controller refuses that.
+func (r *Router) applyIngress(ctx context.Context, c *acmev1.Challenge, service string) error {
+	in := ingress(c, service, r.o.ExtraLabels)
+	class := classOf(in)
+	path := &in.Spec.Rules[0].HTTP.Paths[0]
+	exact, loose := networkingv1.PathTypeExact, networkingv1.PathTypeImplementationSpecific
+	path.PathType = &exact
+	if r.looseFor(class) {
+		path.PathType = &loose
+		return r.apply(ctx, in)
+	}
+	err := r.apply(ctx, in)
+	if !apierrors.IsForbidden(err) && !apierrors.IsBadRequest(err) && !apierrors.IsInvalid(err) {
+		return err
+	}
+	path.PathType = &loose
+	if again := r.apply(ctx, in); again != nil {
+		return err // the path type was not what was wrong
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.implementationSpecific[class] = true
+	return nil
+}
+
+func (r *Router) looseFor(class string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.implementationSpecific[class]
+}
+
+// apply applies an object server-side, as the owner of what it says.
+func (r *Router) apply(ctx context.Context, obj client.Object) error {
+	//nolint:staticcheck // an apply configuration says the same in three times the code
+	return r.o.Client.Patch(ctx, obj, client.Apply, client.ForceOwnership, client.FieldOwner(fieldManager))
+}
+
+func serviceType(c *acmev1.Challenge) corev1.ServiceType {
+	config, asked := c.Spec.Solver.HTTP01, corev1.ServiceType("")
+	switch {
+	case config.Ingress != nil:
+		asked = config.Ingress.ServiceType
+	case config.GatewayHTTPRoute != nil:
+		asked = config.GatewayHTTPRoute.ServiceType
+	}
+	if asked == "" {
+		return corev1.ServiceTypeNodePort
+	}
+	return asked
+}
+
+// keyedMutex is a mutex for each key in use.
+type keyedMutex struct {
+	mu    sync.Mutex
+	locks map[client.ObjectKey]chan struct{}
+}
+
+// lock takes the mutex of a key, or returns the error of ctx.
+func (k *keyedMutex) lock(ctx context.Context, key client.ObjectKey) (unlock func(), err error) {
+	for {
+		k.mu.Lock()
+		held, taken := k.locks[key]
+		if !taken {
+			if k.locks == nil {
+				k.locks = map[client.ObjectKey]chan struct{}{}
+			}
+			mine := make(chan struct{})
+			k.locks[key] = mine
+			k.mu.Unlock()
+			return func() {
+				k.mu.Lock()
+				defer k.mu.Unlock()
+				delete(k.locks, key)
+				close(mine)
+			}, nil
+		}
+		k.mu.Unlock()
+		select {
+		case <-held:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// merged returns the union of maps; later ones win.
+func merged(in ...map[string]string) map[string]string {
+	out := map[string]string{}
+	for _, m := range in {
+		maps.Copy(out, m)
+	}
+	return out
+}

@@ -1,0 +1,340 @@
+package route
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	acmev1 "chancery.dev/api/acme/v1"
+)
+
+// keptFor is how long a Service stays after the last Challenge of its namespace.
+const keptFor = 10 * time.Minute
+
+// maxEndpoints bounds the addresses of one EndpointSlice: the API server's limit.
+const maxEndpoints = 1000
+
+// ServicesOptions configure Services.
+type ServicesOptions struct {
+	// Client writes, and reads what the cache does not hold.
+	Client client.Client
+	// Cache holds the Services made here, and the EndpointSlices of them and of the
+	// Responder: see CacheOptions.
+	Cache cache.Cache
+	// Challenges lists the Challenges of a namespace, from a cache.
+	Challenges client.Reader
+	// Responder is the Service whose EndpointSlices are followed.
+	Responder types.NamespacedName
+	// ExtraLabels are put on every Service.
+	ExtraLabels map[string]string
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// Services keeps one Service without a selector in each namespace that has HTTP-01
+// Challenges (two, if its solvers ask for two types), and its EndpointSlices at the
+// Responder's addresses.
+type Services struct {
+	o ServicesOptions
+
+	mu sync.Mutex
+	// used is when a Challenge last needed a Service.
+	used map[types.NamespacedName]time.Time
+	// making has one maker of a Service at a time.
+	making keyedMutex
+}
+
+// NewServices makes a Services, which does nothing before Setup.
+func NewServices(o ServicesOptions) *Services {
+	return &Services{o: o, used: map[types.NamespacedName]time.Time{}}
+}
+
+// CacheOptions narrows a cache to what Services looks at, and no more.
+func CacheOptions(responder types.NamespacedName, base cache.Options) (cache.Options, error) {
+	of, err := labels.NewRequirement(discoveryv1.LabelServiceName, selection.In,
+		[]string{serviceName(corev1.ServiceTypeNodePort), serviceName(corev1.ServiceTypeClusterIP), responder.Name})
+	if err != nil {
+		return cache.Options{}, fmt.Errorf("the Service of the HTTP-01 responder, %s: %w", responder, err)
+	}
+	base.ByObject = map[client.Object]cache.ByObject{
+		&corev1.Service{}:            {Label: labels.SelectorFromSet(labels.Set{acmev1.HTTP01SolverLabel: acmev1.HTTP01SolverLabelValue})},
+		&discoveryv1.EndpointSlice{}: {Label: labels.NewSelector().Add(*of)},
+	}
+	return base, nil
+}
+
+// Setup adds the reconciler of Services to a manager.
+func (s *Services) Setup(m ctrl.Manager) error {
+	skip := true // several managers run in one process in tests
+	return ctrl.NewControllerManagedBy(m).Named("http01-services").
+		WatchesRawSource(source.Kind(s.o.Cache, &corev1.Service{}, &handler.TypedEnqueueRequestForObject[*corev1.Service]{})).
+		WatchesRawSource(source.Kind(s.o.Cache, &discoveryv1.EndpointSlice{}, handler.TypedEnqueueRequestsFromMapFunc(s.following))).
+		WithOptions(controller.Options{SkipNameValidation: &skip}).
+		Complete(s)
+}
+
+// following lists the Services to look at after an EndpointSlice has changed: its own,
+// or all if it is the Responder's.
+func (s *Services) following(ctx context.Context, slice *discoveryv1.EndpointSlice) []reconcile.Request {
+	of := types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
+	if of != s.o.Responder {
+		return []reconcile.Request{{NamespacedName: of}}
+	}
+	list := &corev1.ServiceList{}
+	if err := s.o.Cache.List(ctx, list); err != nil {
+		return nil // only before the cache has synced, and then every Service is looked at anyway
+	}
+	out := make([]reconcile.Request, 0, len(list.Items))
+	for i := range list.Items {
+		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return out
+}
+
+// Reconcile keeps the EndpointSlices of one Service, or deletes it ten minutes after
+// the last Challenge.
+func (s *Services) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	service := &corev1.Service{}
+	if err := s.o.Cache.Get(ctx, req.NamespacedName, service); err != nil {
+		s.mu.Lock()
+		delete(s.used, req.NamespacedName)
+		s.mu.Unlock()
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if service.DeletionTimestamp != nil || !s.ours(service) {
+		return reconcile.Result{}, nil
+	}
+	left, err := s.idle(ctx, req.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if left <= 0 {
+		return reconcile.Result{}, s.remove(ctx, service)
+	}
+	return reconcile.Result{RequeueAfter: left}, s.lead(ctx, service)
+}
+
+// ours keeps hands off Services that carry our label but not one of our names: those
+// of a cert-manager that was here before.
+func (s *Services) ours(service *corev1.Service) bool {
+	return len(service.Spec.Selector) == 0 &&
+		(service.Name == serviceName(corev1.ServiceTypeNodePort) || service.Name == serviceName(corev1.ServiceTypeClusterIP))
+}
+
+// idle returns how long a Service may still stay.
+func (s *Services) idle(ctx context.Context, name types.NamespacedName) (time.Duration, error) {
+	list := &acmev1.ChallengeList{}
+	if err := s.o.Challenges.List(ctx, list, client.InNamespace(name.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return 0, err
+	}
+	needed := slices.ContainsFunc(list.Items, func(c acmev1.Challenge) bool {
+		return c.Spec.Solver.HTTP01 != nil && !c.Status.State.IsFinal() && serviceName(serviceType(&c)) == name.Name
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last, known := s.used[name]; needed || !known || last.After(s.o.Now()) {
+		s.used[name] = s.o.Now()
+	}
+	return keptFor - s.o.Now().Sub(s.used[name]), nil
+}
+
+// touch notes that a Challenge is about to leave the Service of its namespace.
+func (s *Services) touch(namespace string, t corev1.ServiceType) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used[types.NamespacedName{Namespace: namespace, Name: serviceName(t)}] = s.o.Now()
+}
+
+// ensure makes the Service of a namespace and its EndpointSlices, if they are not
+// there. It returns the name of the Service.
+func (s *Services) ensure(ctx context.Context, namespace string, t corev1.ServiceType) (string, error) {
+	wanted := serviceOf(namespace, t, s.o.ExtraLabels)
+	key := client.ObjectKeyFromObject(wanted)
+	unlock, err := s.making.lock(ctx, key)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	s.touch(namespace, t)
+	known := &corev1.Service{}
+	err = s.o.Cache.Get(ctx, key, known)
+	if err == nil && known.DeletionTimestamp == nil {
+		return wanted.Name, nil
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return "", err
+	}
+	if err := s.apply(ctx, wanted); err != nil {
+		return "", err
+	}
+	return wanted.Name, s.lead(ctx, wanted)
+}
+
+func (s *Services) remove(ctx context.Context, service *corev1.Service) error {
+	unlock, err := s.making.lock(ctx, client.ObjectKeyFromObject(service))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if left, err := s.idle(ctx, client.ObjectKeyFromObject(service)); err != nil || left > 0 {
+		return err // a Challenge came in between
+	}
+	for _, family := range families() {
+		slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace, Name: sliceName(service.Name, family)}}
+		if err := client.IgnoreNotFound(s.o.Client.Delete(ctx, slice)); err != nil {
+			return err
+		}
+	}
+	same := client.Preconditions{UID: &service.UID}
+	return client.IgnoreNotFound(s.o.Client.Delete(ctx, service, same))
+}
+
+// lead has the EndpointSlices of a Service say the Responder's addresses.
+func (s *Services) lead(ctx context.Context, service *corev1.Service) error {
+	source := &discoveryv1.EndpointSliceList{}
+	err := s.o.Cache.List(ctx, source, client.InNamespace(s.o.Responder.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: s.o.Responder.Name})
+	if err != nil {
+		return err
+	}
+	for _, family := range families() {
+		wanted := sliceOf(service, family, source.Items)
+		known := &discoveryv1.EndpointSlice{}
+		err := s.o.Cache.Get(ctx, client.ObjectKeyFromObject(wanted), known)
+		switch {
+		case apierrors.IsNotFound(err) && len(wanted.Endpoints) == 0:
+			continue
+		case err != nil && !apierrors.IsNotFound(err):
+			return err
+		case err == nil && sameEndpoints(known, wanted):
+			continue
+		}
+		if err := s.apply(ctx, wanted); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Services) apply(ctx context.Context, obj client.Object) error {
+	//nolint:staticcheck // an apply configuration says the same in three times the code
+	return s.o.Client.Patch(ctx, obj, client.Apply, client.ForceOwnership, client.FieldOwner(fieldManager))
+}
+
+func families() []discoveryv1.AddressType {
+	return []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}
+}
+
+func sliceName(service string, family discoveryv1.AddressType) string {
+	if family == discoveryv1.AddressTypeIPv6 {
+		return service + "-ipv6"
+	}
+	return service + "-ipv4"
+}
+
+// sliceOf is the EndpointSlice of a Service for one address family: what the Responder
+// has of it and is ready.
+func sliceOf(service *corev1.Service, family discoveryv1.AddressType, responder []discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	yes := true
+	name, protocol := "http", corev1.ProtocolTCP
+	number := int32(port)
+	var addresses []netip.Addr
+	for _, slice := range responder {
+		if slice.AddressType != family || slice.DeletionTimestamp != nil {
+			continue
+		}
+		number = responderPort(slice.Ports, number)
+		for _, endpoint := range slice.Endpoints {
+			if endpoint.Conditions.Ready != nil && !*endpoint.Conditions.Ready {
+				continue
+			}
+			for _, text := range endpoint.Addresses {
+				if address, err := netip.ParseAddr(text); err == nil {
+					addresses = append(addresses, address)
+				}
+			}
+		}
+	}
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	addresses = slices.Compact(addresses)
+	out := &discoveryv1.EndpointSlice{
+		TypeMeta: metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: service.Namespace, Name: sliceName(service.Name, family),
+			Labels: map[string]string{
+				discoveryv1.LabelServiceName: service.Name, discoveryv1.LabelManagedBy: "chancery.dev",
+				acmev1.HTTP01SolverLabel: acmev1.HTTP01SolverLabelValue,
+			},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "v1", Kind: "Service", Name: service.Name, UID: service.UID, Controller: &yes,
+			}},
+		},
+		AddressType: family,
+		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &number, Protocol: &protocol}},
+		Endpoints:   []discoveryv1.Endpoint{},
+	}
+	for _, address := range addresses[:min(len(addresses), maxEndpoints)] {
+		out.Endpoints = append(out.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{address.String()}, Conditions: discoveryv1.EndpointConditions{Ready: &yes},
+		})
+	}
+	return out
+}
+
+// responderPort is the port that the Responder listens on: the one called http, or
+// the only one.
+func responderPort(ports []discoveryv1.EndpointPort, otherwise int32) int32 {
+	for _, p := range ports {
+		if p.Port != nil && p.Name != nil && *p.Name == "http" {
+			return *p.Port
+		}
+	}
+	if len(ports) == 1 && ports[0].Port != nil {
+		return *ports[0].Port
+	}
+	return otherwise
+}
+
+// sameEndpoints reports whether two EndpointSlices lead to the same places.
+func sameEndpoints(a, b *discoveryv1.EndpointSlice) bool {
+	return metav1.IsControlledBy(a, &metav1.ObjectMeta{UID: b.OwnerReferences[0].UID}) &&
+		a.Labels[discoveryv1.LabelServiceName] == b.Labels[discoveryv1.LabelServiceName] &&
+		slices.Equal(portsOf(a), portsOf(b)) && slices.Equal(addressesOf(a), addressesOf(b))
+}
+
+func portsOf(s *discoveryv1.EndpointSlice) []int32 {
+	var out []int32
+	for _, p := range s.Ports {
+		if p.Port != nil {
+			out = append(out, *p.Port)
+		}
+	}
+	return out
+}
+
+func addressesOf(s *discoveryv1.EndpointSlice) []string {
+	var out []string
+	for _, e := range s.Endpoints {
+		out = append(out, e.Addresses...)
+	}
+	slices.SortFunc(out, cmp.Compare[string])
+	return out
+}
