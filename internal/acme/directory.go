@@ -92,6 +92,15 @@ func (c *Client) Directory(ctx context.Context) (*Directory, error) {
 	return c.server.fetchDirectory(ctx)
 }
 
+// KnownDirectory returns the directory that was fetched last, without asking the server;
+// nil if none was. It is shared: do not change it.
+func (c *Client) KnownDirectory() *Directory {
+	d := &c.server.directory
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.current
+}
+
 func (s *server) fetchDirectory(ctx context.Context) (*Directory, error) {
 	d := &s.directory
 	for {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -104,11 +105,12 @@ func (s *server) do(ctx context.Context, c call) (*response, error) {
 	}
 	r.body, err = io.ReadAll(io.LimitReader(res.Body, limit+1))
 	switch {
-	case !ok:
-		return r, r.failure(status)
-	case err != nil:
+	case err != nil && (ok || isRequestRefused(status)):
+		// A refusal of which the reason is cut off is no refusal: it may have been the nonce.
 		return r, &TransportError{Action: c.action, Method: c.method, URL: c.url,
 			Err: fmt.Errorf("reading the answer: %w", stable(err))}
+	case !ok:
+		return r, r.failure(status)
 	case int64(len(r.body)) > limit:
 		return r, r.broken(fmt.Errorf("the body is longer than %d bytes", limit))
 	}
@@ -136,11 +138,21 @@ func (s *server) request(ctx context.Context, c call) (*http.Request, error) {
 	return req, nil
 }
 
+// isRequestRefused reports a status whose meaning is in the body. Of 429 and the 5xx the
+// status says enough, and a Retry-After counts.
+func isRequestRefused(status int) bool {
+	return status >= http.StatusBadRequest && status < http.StatusInternalServerError && status != http.StatusTooManyRequests
+}
+
 // failure turns an error answer into a Problem or, if it is none, an HTTPError.
 func (r *response) failure(status int) error {
-	if p := parseProblem(status, r.header.Get("Content-Type"), r.body); p != nil {
+	contentType := r.header.Get("Content-Type")
+	if p := parseProblem(status, contentType, r.body); p != nil {
 		p.RetryAfter = r.meta.RetryAfter
 		return p
+	}
+	if isRequestRefused(status) && strings.Contains(contentType, "problem+json") && len(r.body) > 0 && !json.Valid(r.body) {
+		return r.broken(errors.New("the problem document is not JSON"))
 	}
 	return &HTTPError{Action: r.call.action, Method: r.call.method, URL: r.call.url, Status: status,
 		RetryAfter: r.meta.RetryAfter, Excerpt: sanitise(string(r.body), maxExcerpt)}

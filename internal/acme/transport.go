@@ -18,6 +18,11 @@ const (
 	idleTimeout      = 90 * time.Second
 	// idlePerHost keeps the connections of one burst for the next: a CA is one host.
 	idlePerHost = 32
+	// pingAfter is how long a connection may be silent during a request before it is asked
+	// whether it lives, and pingTimeout how long it has to say so: a CA behind a load balancer
+	// that forgot the connection would else cost every request on it its whole time.
+	pingAfter   = 15 * time.Second
+	pingTimeout = 10 * time.Second
 	// maxRedirects bounds what a GET follows.
 	maxRedirects = 3
 )
@@ -63,6 +68,7 @@ func NewHTTPClient(o HTTPOptions) (*http.Client, error) {
 			TLSClientConfig:       conf,
 			TLSHandshakeTimeout:   handshakeTimeout,
 			ForceAttemptHTTP2:     true,
+			HTTP2:                 &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 			MaxIdleConnsPerHost:   idlePerHost,
 			IdleConnTimeout:       idleTimeout,
 			ExpectContinueTimeout: time.Second,

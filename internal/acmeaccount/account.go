@@ -17,6 +17,10 @@ import (
 // refused waits that long by itself (acmeflow.Backoff), others need not.
 const maxPark = time.Hour
 
+// defaultPark is for a CA that asks for fewer requests and does not say how long: the
+// first step of Let's Encrypt's integration guide.
+const defaultPark = time.Minute
+
 // Account is a key at a server. It is safe for concurrent use.
 type Account struct {
 	registry *Registry

@@ -135,6 +135,12 @@ func TestBindingsAndParks(t *testing.T) {
 	if until, _ := a.Parked(); !until.Equal(w.now.Add(time.Hour)) {
 		t.Errorf("one name's limit of a day parks the account until %s", until)
 	}
+	w.now = w.now.Add(time.Hour)
+	w.answer.Store(&answer{at: "order-plz", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited"}`})
+	a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate})
+	if until, _ := a.Parked(); !until.Equal(w.now.Add(time.Minute)) {
+		t.Errorf("a limit without a time parks the account until %s", until)
+	}
 	r.Bind(two, a)
 	w.answer.Store(&answer{at: "order-plz", status: 400, body: `{"type":"urn:ietf:params:acme:error:accountDoesNotExist"}`})
 	out = a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate})
@@ -147,7 +153,7 @@ func TestBindingsAndParks(t *testing.T) {
 		t.Error("it is still bound")
 	}
 	lost := strings.Count(strings.Join(w.changes, ","), "lost")
-	if w.changes[0] != "one bound" || w.changes[1] != "one parked" || w.changes[2] != "one parked" || w.changes[3] != "two bound" || lost != 2 {
+	if w.changes[0] != "one bound" || w.changes[1] != "one parked" || w.changes[3] != "one parked" || w.changes[4] != "two bound" || lost != 2 {
 		t.Errorf("changes %v", w.changes)
 	}
 }
@@ -177,10 +183,12 @@ func TestClasses(t *testing.T) {
 			acmeflow.OrderAction{Step: acmeflow.OrderFinalize, URL: base + "/finalize-order/x", CSR: []byte("x")},
 			&answer{at: "finalize-order", status: 403, body: `{"type":"urn:ietf:params:acme:error:unauthorized"}`}, acmeflow.ErrorNotReady,
 		},
-		"a proxy's page": {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 502, body: "<html>"}, acmeflow.ErrorUnavailable},
-		"nobody there":   {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: "https://127.0.0.1:1/order"}, nil, acmeflow.ErrorUnavailable},
-		"gone":           {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 404, body: `{"type":"about:blank"}`}, acmeflow.ErrorNotFound},
-		"not a step":     {action: acmeflow.OrderAction{Step: acmeflow.OrderCreateChallenges}, want: acmeflow.ErrorPermanent},
+		"a proxy's page":    {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 502, body: "<html>"}, acmeflow.ErrorUnavailable},
+		"a proxy's refusal": {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 403}, acmeflow.ErrorUnavailable},
+		"gone, and no word": {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 404}, acmeflow.ErrorNotFound},
+		"nobody there":      {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: "https://127.0.0.1:1/order"}, nil, acmeflow.ErrorUnavailable},
+		"gone":              {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 404, body: `{"type":"about:blank"}`}, acmeflow.ErrorNotFound},
+		"not a step":        {action: acmeflow.OrderAction{Step: acmeflow.OrderCreateChallenges}, want: acmeflow.ErrorPermanent},
 	} {
 		w.answer.Store(c.answer)
 		if out := a.Order(t.Context(), c.action); out.Failure == nil || out.Failure.Class != c.want || out.Step != c.action.Step {

@@ -85,8 +85,11 @@ func (a *Account) failure(err error) *acmeflow.Failure {
 		f.Class = acmeflow.ErrorUnavailable
 		a.lose()
 	}
-	if f.RetryAfter > 0 && (f.Class == acmeflow.ErrorRateLimited || f.Class == acmeflow.ErrorUnavailable) {
+	switch {
+	case f.RetryAfter > 0 && (f.Class == acmeflow.ErrorRateLimited || f.Class == acmeflow.ErrorUnavailable):
 		a.park(f.RetryAfter, f.Detail)
+	case f.Class == acmeflow.ErrorRateLimited:
+		a.park(defaultPark, f.Detail)
 	}
 	return f
 }
@@ -103,7 +106,29 @@ func classOf(err error) acmeflow.ErrorClass {
 	if p := acme.ProblemOf(err); p != nil {
 		return acmeflow.Classify(p.Status, p.Type, p.Detail)
 	}
+	var page *acme.HTTPError
+	if errors.As(err, &page) && !speaks(page) {
+		return acmeflow.ErrorUnavailable
+	}
 	return acmeflow.Classify(acme.StatusOf(err), "", "")
+}
+
+// speaks reports whether an error answer without a problem document tells something about
+// what was asked for: too many requests, or gone. Any other is a proxy's or a web server's in
+// the CA's place, and so is one in place of the directory or a nonce.
+func speaks(page *acme.HTTPError) bool {
+	switch page.Status {
+	case http.StatusTooManyRequests:
+		return true
+	case http.StatusNotFound, http.StatusGone:
+		return page.Action != acme.ActionDiscover && page.Method == http.MethodPost
+	default:
+		return false
+	}
+}
+
+func mayRecover(c acmeflow.ErrorClass) bool {
+	return c == acmeflow.ErrorUnavailable || c == acmeflow.ErrorRateLimited || c == acmeflow.ErrorBadNonce
 }
 
 func newOrder(n acmeflow.NewOrder) acme.NewOrderRequest {
@@ -181,8 +206,11 @@ func chains(ctx context.Context, c *acme.Client, url, preferred string) ([][]byt
 	}
 	for _, alternate := range first.Alternates {
 		chain, err := c.FetchCertificate(ctx, alternate)
-		if err != nil {
+		switch {
+		case err != nil && mayRecover(classOf(err)):
 			return nil, err
+		case err != nil:
+			continue // a preference must not cost the certificate
 		}
 		out = append(out, chain.PEM)
 		if acmeflow.ChainMatches(preferred, chain.PEM) {

@@ -1,0 +1,34 @@
+package acmeaccount
+
+import (
+	"context"
+
+	"chancery.dev/internal/acme"
+	"chancery.dev/internal/acmeflow"
+)
+
+// OffersRenewalInfo reports whether the CA offers renewal information (RFC 9773), as far as
+// its directory is at hand: nothing is sent, and what is not known is taken for a yes.
+func (a *Account) OffersRenewalInfo() bool {
+	directory := a.current().KnownDirectory()
+	return directory == nil || directory.RenewalInfo != ""
+}
+
+// RenewalInfo asks the CA when to renew the certificate with the ID (RFC 9773 §4.1); nil if
+// the CA offers no such information. What it fails with does not park the account: the
+// request is not signed, and says nothing about orders.
+func (a *Account) RenewalInfo(ctx context.Context, certID string) (*acme.RenewalInfo, *acmeflow.Failure) {
+	c := a.current()
+	directory, err := c.Directory(ctx)
+	if err == nil && directory.RenewalInfo == "" {
+		return nil, nil
+	}
+	var info *acme.RenewalInfo
+	if err == nil {
+		info, err = c.RenewalInfo(ctx, certID)
+	}
+	if err != nil {
+		return nil, &acmeflow.Failure{Class: classOf(err), Detail: err.Error(), RetryAfter: acme.RetryAfter(err)}
+	}
+	return info, nil
+}
