@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	acmev1 "chancery.dev/api/acme/v1"
 )
 
@@ -20,6 +22,9 @@ type Record struct {
 	Value string
 	// Token is the challenge's token, for providers that make the value themselves.
 	Token string
+	// KeyAuthorization is what Value is the digest of (RFC 8555 §8.1), for the same
+	// providers; empty where the account's thumbprint is not known.
+	KeyAuthorization string
 	// TTL of the record.
 	TTL time.Duration
 }
@@ -34,7 +39,18 @@ type Provider interface {
 	CleanUp(ctx context.Context, r Record) error
 }
 
-// Factory makes the provider that a solver configuration names. namespace is
-// where its Secrets are. It is called for every Present and CleanUp, so that
-// changed Secrets take effect.
-type Factory func(ctx context.Context, config *acmev1.DNS01Solver, namespace string) (Provider, error)
+// Use is a solver configuration and who may use what with it.
+type Use struct {
+	// Config names the provider.
+	Config *acmev1.DNS01Solver
+	// Namespace is where its Secrets are.
+	Namespace string
+	// ClusterIssuer tells whether it is an administrator's, not a tenant's.
+	ClusterIssuer bool
+	// UID is that of the Challenge.
+	UID types.UID
+}
+
+// Factory makes the provider that a solver configuration names. It is called for
+// every Present and CleanUp, so that changed Secrets take effect.
+type Factory func(ctx context.Context, u Use) (Provider, error)

@@ -13,6 +13,8 @@ import (
 	"github.com/miekg/dns"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
 )
@@ -84,14 +86,20 @@ func (s *Solver) prepare(ctx context.Context, t solver.Task) (Provider, Record, 
 	if err != nil {
 		return nil, Record{}, err
 	}
-	p, err := s.provider(ctx, config, t.ResourceNamespace)
+	spec := t.Challenge.Spec
+	p, err := s.provider(ctx, Use{
+		Config: config, Namespace: t.ResourceNamespace, UID: t.Challenge.UID,
+		ClusterIssuer: spec.IssuerRef.Kind == cmmeta.ClusterIssuerKind,
+	})
 	if err != nil {
 		return nil, Record{}, err
 	}
-	spec := t.Challenge.Spec
 	rec := Record{
 		Domain: spec.DNSName, FQDN: FQDN(spec.DNSName),
 		Value: spec.Key, Token: spec.Token, TTL: recordTTL,
+	}
+	if thumbprint := t.Challenge.Annotations[acmeflow.AccountThumbprintAnnotation]; thumbprint != "" {
+		rec.KeyAuthorization = spec.Token + "." + thumbprint
 	}
 	if config.CNAMEStrategy == acmev1.CNAMEStrategyFollow {
 		if rec.FQDN, err = s.resolver.Follow(ctx, rec.FQDN, config.Nameservers); err != nil {

@@ -33,7 +33,8 @@ type Options struct {
 
 // Factory returns the function that makes providers.
 func Factory(o Options) dns01.Factory {
-	return func(ctx context.Context, config *acmev1.DNS01Solver, namespace string) (dns01.Provider, error) {
+	return func(ctx context.Context, u dns01.Use) (dns01.Provider, error) {
+		config, namespace := u.Config, u.Namespace
 		if config.RFC2136 != nil {
 			return rfc2136.FromConfig(ctx, config.RFC2136, namespace, o.Secrets, o.RFC2136)
 		}

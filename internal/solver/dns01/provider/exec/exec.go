@@ -1,0 +1,329 @@
+// Package exec writes challenge records through programs that speak the provider
+// protocol (internal/solver/dns01/wire): a process started on demand, or one that
+// listens on a Unix socket.
+//
+// It runs only what the operator lists, one process for each provider and
+// credential, and hands credentials over as data: nothing from an Issuer or a
+// Secret reaches a command line or an environment. It knows no DNS provider; which
+// settings each one takes is said by internal/solver/dns01/provider and by the
+// programs themselves.
+package exec
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/solver/dns01"
+	"chancery.dev/internal/solver/dns01/wire"
+)
+
+// AnyProvider is the name of the program that serves every provider without one of
+// its own.
+const AnyProvider = "*"
+
+// socketPrefix marks a program that is reached over a Unix socket.
+const socketPrefix = "unix:"
+
+// The reasons of this package's faults.
+const (
+	// ReasonNoProgram: the operator lists no program for the provider.
+	ReasonNoProgram = "ProviderNotInstalled"
+	// ReasonRefused: the program does not do what is asked.
+	ReasonRefused = "ProviderFailed"
+	// ReasonCredential: the DNS provider does not accept the credential.
+	ReasonCredential = "CredentialRefused"
+	// ReasonThrottled: the DNS provider wants fewer requests.
+	ReasonThrottled = "ProviderThrottled"
+	// ReasonInvalidConfig: the configuration cannot work as it is.
+	ReasonInvalidConfig = "InvalidConfiguration"
+	// ReasonPaused: too many requests with this credential failed.
+	ReasonPaused = "CredentialPaused"
+	// ReasonBusy: other requests with this credential come first.
+	ReasonBusy = "ProviderBusy"
+	// ReasonProgram: the program does not run or does not speak the protocol.
+	ReasonProgram = "ProgramFailed"
+)
+
+// Options bound what a Pool does.
+type Options struct {
+	// Programs are the executables to run, by the name of the provider: an absolute
+	// path, or unix: and the path of a socket. AnyProvider serves all others.
+	Programs map[string]string
+	// Environ is the controller's own environment, as of os.Environ.
+	Environ []string
+	// Timeout bounds one request; 0 means 60 s.
+	Timeout time.Duration
+	// Idle is how long a process without work is kept; 0 means 30 s.
+	Idle time.Duration
+	// MaxProcesses bounds the processes at once; 0 means 16.
+	MaxProcesses int
+	// Now is the clock of pauses; nil means time.Now.
+	Now func() time.Time
+	// Log takes what programs write to standard error.
+	Log logr.Logger
+}
+
+// Config is one DNS provider with its credential.
+type Config struct {
+	wire.Configuration
+	// TTL of records; 0 takes that of the record.
+	TTL time.Duration
+	// Identity tells credentials apart that are not in the Configuration, because Late
+	// fetches them.
+	Identity string
+	// Late fetches further secrets when a process is configured; may be nil. They have
+	// to hold for ten minutes.
+	Late func(ctx context.Context) (map[string]string, error)
+}
+
+// Pool runs programs. Use New; it ends with its context.
+type Pool struct {
+	o     Options
+	ctx   context.Context //nolint:containedctx // the life of the processes, which outlives any caller's context
+	slots chan struct{}
+
+	mu      sync.Mutex
+	workers map[string]*worker
+}
+
+// New makes a Pool whose processes end with ctx. It checks that what Programs names
+// is there.
+func New(ctx context.Context, o Options) (*Pool, error) {
+	for _, name := range slices.Sorted(maps.Keys(o.Programs)) {
+		if err := checkProgram(name, o.Programs[name]); err != nil {
+			return nil, err
+		}
+	}
+	if o.Timeout == 0 {
+		o.Timeout = time.Minute
+	}
+	if o.Idle == 0 {
+		o.Idle = 30 * time.Second
+	}
+	if o.MaxProcesses == 0 {
+		o.MaxProcesses = 16
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	p := &Pool{o: o, ctx: ctx, slots: make(chan struct{}, o.MaxProcesses), workers: map[string]*worker{}}
+	context.AfterFunc(ctx, p.close)
+	return p, nil
+}
+
+// ParsePrograms reads entries of the form NAME=PATH.
+func ParsePrograms(entries []string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, e := range entries {
+		name, path, ok := strings.Cut(e, "=")
+		if !ok || name == "" || path == "" {
+			return nil, fmt.Errorf("%q is not NAME=PATH, as in *=/usr/local/bin/chancery-dns or corp=unix:/run/corp.sock", e)
+		}
+		if _, twice := out[name]; twice {
+			return nil, fmt.Errorf("%q is given twice", name)
+		}
+		out[name] = path
+	}
+	return out, nil
+}
+
+func checkProgram(name, path string) error {
+	if socket, ok := strings.CutPrefix(path, socketPrefix); ok {
+		if !filepath.IsAbs(socket) {
+			return fmt.Errorf("the socket %q for %q is not an absolute path", socket, name)
+		}
+		return nil // whoever listens there may come later
+	}
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("the program %q for %q is not an absolute path", path, name)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("the program for %q: %w", name, err)
+	}
+	if info.IsDir() || info.Mode()&0o111 == 0 {
+		return fmt.Errorf("the program %q for %q is not an executable file", path, name)
+	}
+	return nil
+}
+
+// program returns what to run for a provider.
+func (p *Pool) program(provider string) (string, error) {
+	if path, ok := p.o.Programs[provider]; ok && provider != AnyProvider {
+		return path, nil
+	}
+	if path, ok := p.o.Programs[AnyProvider]; ok {
+		return path, nil
+	}
+	return "", fault.Terminal(ReasonNoProgram, "the DNS provider %q needs a program that this controller is not told of: "+
+		"start it with --dns01-provider-programs=%s=PATH, where PATH is chancery-dns, or another that speaks the provider protocol", provider, AnyProvider)
+}
+
+// Provider returns the DNS provider of a configuration. It starts nothing yet.
+func (p *Pool) Provider(c Config) (*Provider, error) {
+	path, err := p.program(c.Provider)
+	if err != nil {
+		return nil, err
+	}
+	return &Provider{pool: p, path: path, config: c}, nil
+}
+
+// Provider implements dns01.Provider.
+type Provider struct {
+	pool   *Pool
+	path   string
+	config Config
+}
+
+var _ dns01.Provider = (*Provider)(nil)
+
+// Present adds the record.
+func (p *Provider) Present(ctx context.Context, r dns01.Record) error {
+	return p.do(ctx, wire.OpPresent, r)
+}
+
+// CleanUp removes the record.
+func (p *Provider) CleanUp(ctx context.Context, r dns01.Record) error {
+	return p.do(ctx, wire.OpCleanUp, r)
+}
+
+func (p *Provider) do(ctx context.Context, op wire.Op, r dns01.Record) error {
+	ttl := r.TTL
+	if p.config.TTL > 0 {
+		ttl = p.config.TTL
+	}
+	q := wire.Request{Op: op, Record: wire.Record{
+		Domain: r.Domain, Token: r.Token, KeyAuthorization: r.KeyAuthorization,
+		FQDN: r.FQDN, Zone: r.Zone, Value: r.Value, TTL: int(ttl / time.Second),
+	}}
+	w, err := p.pool.hire(p.path, p.config)
+	if err != nil {
+		return err
+	}
+	defer p.pool.dismiss(w)
+	return w.do(ctx, q)
+}
+
+// keyOf names a program with a provider and a credential, without giving it away.
+func keyOf(path string, c Config) (string, error) {
+	text, err := json.Marshal([]any{path, c.Configuration, c.Identity})
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// hire returns the worker for a configuration, which stays until it is dismissed
+// and has nothing left to do.
+func (p *Pool) hire(path string, c Config) (*worker, error) {
+	key, err := keyOf(path, c)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ctx.Err() != nil {
+		return nil, errors.New("the controller is ending")
+	}
+	w, ok := p.workers[key]
+	if !ok {
+		p.sweep()
+		w = newWorker(p, key, path, c)
+		p.workers[key] = w
+	}
+	w.refs++
+	return w, nil
+}
+
+// maxRemembered bounds the credentials that are remembered without a process: any
+// tenant can make up more.
+const maxRemembered = 1_000
+
+// sweep makes place for another credential. The caller holds the mutex.
+func (p *Pool) sweep() {
+	if len(p.workers) < maxRemembered {
+		return
+	}
+	for key, w := range p.workers {
+		if w.refs > 0 {
+			continue
+		}
+		select {
+		case w.turn <- struct{}{}:
+			if w.session == nil {
+				delete(p.workers, key)
+			}
+			<-w.turn
+		default: // it is about to end its process
+		}
+	}
+}
+
+func (p *Pool) dismiss(w *worker) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.refs--
+}
+
+// forget drops a worker that has no process, no caller and no failure to remember.
+func (p *Pool) forget(w *worker) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w.refs == 0 && w.breaker.quiet(p.o.Now()) {
+		delete(p.workers, w.key)
+	}
+}
+
+// makeRoom ends the process that has been idle longest, of those that can spare it.
+func (p *Pool) makeRoom() {
+	p.mu.Lock()
+	idle := slices.Collect(maps.Values(p.workers))
+	p.mu.Unlock()
+	var victim *worker
+	for _, w := range idle {
+		select {
+		case w.turn <- struct{}{}:
+		default:
+			continue // it works
+		}
+		if w.session == nil || w.bound() || victim != nil && victim.used.Before(w.used) {
+			<-w.turn
+			continue
+		}
+		if victim != nil {
+			<-victim.turn
+		}
+		victim = w
+	}
+	if victim != nil {
+		victim.end()
+		<-victim.turn
+	}
+}
+
+// close ends all processes.
+func (p *Pool) close() {
+	p.mu.Lock()
+	all := slices.Collect(maps.Values(p.workers))
+	p.mu.Unlock()
+	for _, w := range all {
+		w.turn <- struct{}{}
+		w.end()
+		<-w.turn
+	}
+}

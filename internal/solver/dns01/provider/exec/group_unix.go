@@ -1,0 +1,14 @@
+//go:build unix
+
+package exec
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// ownGroup has a program and all it starts end together.
+func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+
+// killGroup ends them. It fails where none is left.
+func killGroup(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

@@ -1,0 +1,110 @@
+package exec
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+)
+
+const (
+	// leastSecret is the shortest text that is taken out: shorter ones are in any text.
+	leastSecret = 4
+	// leastPiece is the shortest line of a secret of several that is taken out by itself.
+	leastPiece = 16
+	// maxWords bounds an error's text, in octets.
+	maxWords = 1 << 10
+)
+
+// redactor returns a function that takes secrets out of text: as they are, and as
+// URLs, JSON and HTTP headers carry them.
+func redactor(secrets map[string]string) func(string) string {
+	var forms []string
+	add := func(s string) {
+		if len(s) < leastSecret {
+			return
+		}
+		forms = append(forms, s, url.QueryEscape(s), url.PathEscape(s),
+			base64.StdEncoding.EncodeToString([]byte(s)), base64.RawURLEncoding.EncodeToString([]byte(s)))
+		if quoted, err := json.Marshal(s); err == nil {
+			forms = append(forms, strings.Trim(string(quoted), `"`))
+		}
+	}
+	for _, s := range secrets {
+		add(s)
+		add(strings.TrimSpace(s))
+		for piece := range strings.SplitSeq(strings.ReplaceAll(s, `\n`, "\n"), "\n") {
+			if len(piece) >= leastPiece {
+				add(strings.TrimSpace(piece))
+			}
+		}
+	}
+	// The longest first: one may be part of another.
+	slices.SortFunc(forms, func(a, b string) int {
+		if len(a) != len(b) {
+			return len(b) - len(a)
+		}
+		return strings.Compare(a, b)
+	})
+	var pairs []string
+	for _, f := range slices.Compact(forms) {
+		pairs = append(pairs, f, "[redacted]")
+	}
+	return strings.NewReplacer(pairs...).Replace
+}
+
+// changing matches what is different in each answer of a provider: request ids, trace
+// ids, times.
+var changing = regexp.MustCompile(`(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}` +
+	`|\b(?:request|trace|correlation|ray)[ _-]?id"?[:=]? *"?[0-9a-z._:/-]{6,}` +
+	`|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[0-9.]*(?:Z|[+-]\d\d:?\d\d)?`)
+
+// steady makes an error's text the same on every try and one line of bounded length: it
+// ends in an object's status, where a change is a write (spec §5.7).
+func steady(s string) string {
+	s = strings.Join(strings.Fields(changing.ReplaceAllString(s, "[…]")), " ")
+	if len(s) > maxWords {
+		s = strings.ToValidUTF8(s[:maxWords], "") + "…"
+	}
+	if s == "" {
+		return "it failed and does not say why"
+	}
+	return s
+}
+
+// logLines logs what a program writes to standard error, a line at a time.
+type logLines struct {
+	log    logr.Logger
+	redact func(string) string
+	rest   []byte
+	left   int
+}
+
+// Write implements io.Writer. It always takes all: a program must not wait for us.
+func (l *logLines) Write(p []byte) (int, error) {
+	for part := range bytes.Lines(p) {
+		l.rest = append(l.rest, part...)
+		if len(l.rest) > maxStderrLine || bytes.HasSuffix(l.rest, []byte("\n")) {
+			l.line()
+		}
+	}
+	return len(p), nil
+}
+
+func (l *logLines) line() {
+	text := l.rest[:min(len(l.rest), maxStderrLine)]
+	l.rest = nil
+	if l.left <= 0 {
+		return
+	}
+	if l.left -= len(text); l.left <= 0 {
+		l.log.Info("the program says more than is logged")
+		return
+	}
+	l.log.Info(strings.TrimRight(l.redact(string(text)), "\r\n"))
+}

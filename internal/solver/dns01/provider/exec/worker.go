@@ -1,0 +1,235 @@
+package exec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/solver/dns01/wire"
+)
+
+const (
+	// mendPeriod is how long to wait where a person has to mend something first.
+	mendPeriod = 30 * time.Second
+	// busyPeriod is when to ask again for what takes longer than the caller has time.
+	busyPeriod = 5 * time.Second
+	// maxAge is how long secrets that Late fetched are used.
+	maxAge = 8 * time.Minute
+	// maxBound is how long a program that remembers what to clean up is kept for it.
+	maxBound = time.Hour
+)
+
+// worker does the requests of one program with one credential, one at a time.
+type worker struct {
+	pool   *Pool
+	key    string
+	path   string
+	config Config
+
+	// refs and breaker are guarded by the pool's mutex.
+	refs    int
+	breaker breaker
+
+	// turn is held by whoever uses what follows.
+	turn     chan struct{}
+	session  *session
+	stateful bool
+	// open are the records that were presented and not cleaned up.
+	open map[string]struct{}
+	used time.Time
+	idle *time.Timer
+}
+
+func newWorker(p *Pool, key, path string, c Config) *worker {
+	return &worker{pool: p, key: key, path: path, config: c, turn: make(chan struct{}, 1), open: map[string]struct{}{}}
+}
+
+// do does one request, unless the credential is paused. A request that has begun goes
+// on when ctx ends, within its own time limit: asked again, it finds the work done.
+func (w *worker) do(ctx context.Context, q wire.Request) error {
+	if err := w.paused(); err != nil {
+		return err
+	}
+	busy := fault.After(busyPeriod, ReasonBusy, "%s: other requests with this credential come first, or this one takes long", w.config.Provider)
+	select {
+	case w.turn <- struct{}{}:
+	case <-ctx.Done():
+		return busy
+	}
+	if err := w.paused(); err != nil { // the requests before this one may have failed
+		<-w.turn
+		return err
+	}
+	done := make(chan error, 1)
+	w.pool.mu.Lock()
+	w.refs++ // the work may outlive its caller
+	w.pool.mu.Unlock()
+	go func() {
+		within, cancel := context.WithTimeout(w.pool.ctx, w.pool.o.Timeout)
+		defer cancel()
+		err := w.work(within, q)
+		w.note(err)
+		w.used = time.Now()
+		w.restTimer()
+		<-w.turn
+		w.pool.dismiss(w)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return busy
+	}
+}
+
+func (w *worker) paused() error {
+	w.pool.mu.Lock()
+	defer w.pool.mu.Unlock()
+	return w.breaker.check(w.config.Provider, w.pool.o.Now())
+}
+
+// note lets the breaker learn from what happened.
+func (w *worker) note(err error) {
+	w.pool.mu.Lock()
+	defer w.pool.mu.Unlock()
+	w.breaker.note(err, w.pool.o.Now())
+}
+
+// work does a request with a process, new or old. One that has ended since its last
+// answer, as it may, gives way to a new one.
+func (w *worker) work(ctx context.Context, q wire.Request) error {
+	fresh := false
+	if w.session != nil && w.config.Late != nil && time.Since(w.session.began) > maxAge {
+		w.end()
+	}
+	for {
+		if w.session == nil {
+			fresh = true
+			if err := w.begin(ctx); err != nil {
+				w.end()
+				return err
+			}
+		}
+		a, err := w.session.ask(ctx, q)
+		if err != nil {
+			words := w.session.explain(ctx, err)
+			w.end()
+			if !fresh && errors.Is(err, errEnded) {
+				continue
+			}
+			return fault.After(busyPeriod, ReasonProgram, "%s: %s", w.config.Provider, words)
+		}
+		return w.judge(q, a)
+	}
+}
+
+// begin starts a process and configures it.
+func (w *worker) begin(ctx context.Context) error {
+	select {
+	case w.pool.slots <- struct{}{}:
+	default:
+		w.pool.makeRoom()
+		select {
+		case w.pool.slots <- struct{}{}:
+		case <-ctx.Done():
+			return fault.After(busyPeriod, ReasonBusy, "%s: as many processes run as may at once", w.config.Provider)
+		}
+	}
+	c := w.config.Configuration
+	if w.config.Late != nil {
+		late, err := w.config.Late(ctx)
+		if err != nil {
+			<-w.pool.slots
+			return fault.After(mendPeriod, ReasonCredential, "%s: %w", c.Provider, err)
+		}
+		c.Secrets = maps.Clone(c.Secrets)
+		if c.Secrets == nil {
+			c.Secrets = map[string]string{}
+		}
+		maps.Copy(c.Secrets, late)
+	}
+	s, err := w.pool.start(ctx, w.path, c)
+	if err != nil {
+		<-w.pool.slots
+		return fault.After(mendPeriod, ReasonProgram, "%s: %w", c.Provider, err)
+	}
+	w.session, w.stateful = s, false
+	// What a program does not know of, it need not answer well.
+	if _, err := s.ask(ctx, wire.Request{Op: wire.OpCapabilities}); err != nil {
+		return fault.After(busyPeriod, ReasonProgram, "%s: %s", c.Provider, s.explain(ctx, err))
+	}
+	a, err := s.ask(ctx, wire.Request{Op: wire.OpConfigure, Configuration: c})
+	if err != nil {
+		return fault.After(busyPeriod, ReasonProgram, "%s: %s", c.Provider, s.explain(ctx, err))
+	}
+	w.stateful = a.Stateful
+	return w.judge(wire.Request{Op: wire.OpConfigure}, a)
+}
+
+// judge says what a response means, and keeps count of what is to be cleaned up.
+func (w *worker) judge(q wire.Request, a wire.Response) error {
+	if a.OK {
+		switch record := q.FQDN + " " + q.Value; q.Op {
+		case wire.OpPresent:
+			w.open[record] = struct{}{}
+		case wire.OpCleanUp:
+			delete(w.open, record)
+		case wire.OpCapabilities, wire.OpConfigure:
+		}
+		return nil
+	}
+	words := fmt.Errorf("%s: %s", w.config.Provider, w.session.redact(steady(a.Error)))
+	delay := max(time.Duration(a.RetryAfter)*time.Second, mendPeriod)
+	switch a.Class {
+	case wire.ClassCredential:
+		return fault.After(delay, ReasonCredential, "%w", words)
+	case wire.ClassThrottled:
+		return fault.After(delay, ReasonThrottled, "%w", words)
+	case wire.ClassConfig:
+		return fault.After(delay, ReasonInvalidConfig, "%w", words)
+	}
+	return fault.After(delay, ReasonRefused, "%w", words)
+}
+
+// bound tells whether the process remembers what it takes to clean up.
+func (w *worker) bound() bool {
+	return w.session != nil && w.stateful && len(w.open) > 0 && time.Since(w.session.began) < maxBound
+}
+
+// restTimer ends the process after a while without work.
+func (w *worker) restTimer() {
+	if w.idle != nil {
+		w.idle.Stop()
+	}
+	if w.session == nil {
+		w.idle = time.AfterFunc(w.pool.o.Idle, func() { w.pool.forget(w) })
+		return
+	}
+	w.idle = time.AfterFunc(w.pool.o.Idle, func() {
+		w.turn <- struct{}{}
+		defer func() { <-w.turn }()
+		switch {
+		case time.Since(w.used) < w.pool.o.Idle: // it worked meanwhile, and has another timer
+		case w.bound():
+			w.restTimer()
+		default:
+			w.end()
+			w.pool.forget(w)
+		}
+	})
+}
+
+// end ends the process, if there is one.
+func (w *worker) end() {
+	if w.session == nil {
+		return
+	}
+	w.session.close()
+	w.session = nil
+	clear(w.open)
+	<-w.pool.slots
+}
