@@ -51,6 +51,8 @@ type Config struct {
 	EnableCertificateOwnerRef bool
 	// AutoApprove has the built-in approver approve CertificateRequests.
 	AutoApprove bool
+	// ApproveSigners limits the built-in approver to requests of these signers.
+	ApproveSigners request.SignerPatterns
 	// CSRApprovers says who approves each form of CertificateSigningRequest.
 	CSRApprovers map[request.Form]request.Approver
 
@@ -76,6 +78,7 @@ func DefaultConfig() Config {
 		Backoff:                  lifecycle.Backoff{Min: time.Hour, Max: 32 * time.Hour},
 		CopiedAnnotationPrefixes: lifecycle.DefaultAnnotationFilter(),
 		AutoApprove:              true,
+		ApproveSigners:           request.SignerPatterns{"*"},
 		CSRApprovers: map[request.Form]request.Approver{
 			request.FormCSR:              request.ApproveAuto,
 			request.FormCSRIssuer:        request.ApproveExternal,
@@ -106,6 +109,9 @@ func (c *Config) Validate() error {
 	if c.Backoff.Min > c.Backoff.Max {
 		bad("certificate-request-minimum-backoff-duration", "%s must not exceed --certificate-request-maximum-backoff-duration %s", c.Backoff.Min, c.Backoff.Max)
 	}
+	if wrong, is := c.ApproveSigners.Malformed(); is {
+		bad("approve-signer-names", "must be *, <plural>.<group>/* or <plural>.<group>/<name>, but one is %q", wrong)
+	}
 	problems = append(problems, c.ACME.validate()...)
 	return errors.Join(problems...)
 }
@@ -124,6 +130,7 @@ func (c *Config) settings() controller.Settings {
 		Backoff:                   c.Backoff,
 		CopiedAnnotations:         c.CopiedAnnotationPrefixes,
 		Approvers:                 approvers,
+		ApproveSigners:            c.ApproveSigners,
 		EnableCertificateOwnerRef: c.EnableCertificateOwnerRef,
 	}
 }
@@ -132,7 +139,7 @@ func (c *Config) settings() controller.Settings {
 func (c *Config) scope() controller.Scope {
 	s := c.Scope
 	if c.Namespace != "" {
-		s.Namespaces = []string{c.Namespace}
+		s.Namespaces, s.NamespacedOnly = []string{c.Namespace}, true
 	}
 	return s
 }

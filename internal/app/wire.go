@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/controller/certificates"
@@ -29,6 +31,32 @@ const (
 	registrationTimeout = 90 * time.Second
 )
 
+// bells have objects looked at again when a call for them has landed, by kind.
+type bells map[string]*controller.Doorbell
+
+func newBells() bells {
+	b := bells{}
+	for _, kind := range []string{
+		cmmeta.DefaultIssuerKind, cmmeta.ClusterIssuerKind, certmanagerv1.CertificateRequestKind, requests.SigningRequestKind,
+	} {
+		b[kind] = &controller.Doorbell{}
+	}
+	return b
+}
+
+// ring queues an object of a kind: it is what Signers are given to Notify with. The
+// bell of a kind that is not looked after here rings for nobody.
+func (b bells) ring(kind string, name types.NamespacedName) { b[kind].Ring(name) }
+
+// issuer queues an Issuer, or the ClusterIssuer of a name without a namespace.
+func (b bells) issuer(name types.NamespacedName) {
+	if name.Namespace == "" {
+		b.ring(cmmeta.ClusterIssuerKind, name)
+		return
+	}
+	b.ring(cmmeta.DefaultIssuerKind, name)
+}
+
 // wire is the one list of everything that runs.
 func wire(ctx context.Context, cfg Config, deps *controller.Deps, secrets cache.Cache, log logr.Logger) error {
 	routes, err := setupRoutes(cfg, deps)
@@ -40,8 +68,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, secrets cache.
 		return err
 	}
 	accounts := acmeaccount.New(acmeaccount.Options{UserAgent: userAgent, Now: deps.Now})
-	namespaced := issuers.Sources{SecretMetadata: secrets, Again: &controller.Doorbell{}}
-	clustered := issuers.Sources{SecretMetadata: secrets, Again: &controller.Doorbell{}}
+	rings := newBells()
 	deps.Signers = map[signer.Type]signer.Signer{
 		signer.TypeSelfSigned: selfsigned.New(deps.Secrets, deps.Now),
 		signer.TypeCA: ca.New(ca.Config{
@@ -52,11 +79,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, secrets cache.
 			Accounts: accounts,
 			Flights:  flight.New(ctx, flight.Options{PerLane: registrationsAtOnce, Timeout: registrationTimeout}),
 			Notify: func(issuer acmeaccount.Issuer) {
-				sources := namespaced
-				if issuer.Namespace == "" {
-					sources = clustered
-				}
-				sources.Again.Ring(types.NamespacedName{Namespace: issuer.Namespace, Name: issuer.Name})
+				rings.issuer(types.NamespacedName{Namespace: issuer.Namespace, Name: issuer.Name})
 			},
 			AccountKeyAlgorithm: cfg.ACME.AccountKeyAlgorithm,
 			Now:                 deps.Now, ClusterResourceNamespace: cfg.ClusterResourceNamespace,
@@ -68,15 +91,23 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, secrets cache.
 	}
 	steps := []func() error{
 		func() error { return certificates.Setup(ctx, deps, secrets) },
-		func() error { return requests.SetupCertificateRequests(ctx, deps, secrets) },
-		func() error { return issuers.Setup(ctx, deps, namespaced) },
+		func() error {
+			return requests.SetupCertificateRequests(ctx, deps, requests.Sources{SecretMetadata: secrets, Again: rings[certmanagerv1.CertificateRequestKind]})
+		},
+		func() error {
+			return issuers.Setup(ctx, deps, issuers.Sources{SecretMetadata: secrets, Again: rings[cmmeta.DefaultIssuerKind]})
+		},
 		func() error { return ordering.SetupOrders(ctx, deps, acme) },
 		func() error { return ordering.SetupChallenges(ctx, deps, acme) },
 	}
 	if cfg.Namespace == "" {
 		steps = append(steps,
-			func() error { return issuers.SetupCluster(ctx, deps, clustered) },
-			func() error { return setupSigningRequests(ctx, deps, secrets, log) },
+			func() error {
+				return issuers.SetupCluster(ctx, deps, issuers.Sources{SecretMetadata: secrets, Again: rings[cmmeta.ClusterIssuerKind]})
+			},
+			func() error {
+				return setupSigningRequests(ctx, deps, requests.Sources{SecretMetadata: secrets, Again: rings[requests.SigningRequestKind]}, log)
+			},
 		)
 	}
 	if cfg.ACME.HTTP01Address != "" {
@@ -94,7 +125,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, secrets cache.
 
 // setupSigningRequests starts the signers of CertificateSigningRequests, unless
 // the cluster has none (mission rule 8).
-func setupSigningRequests(ctx context.Context, deps *controller.Deps, secrets cache.Cache, log logr.Logger) error {
+func setupSigningRequests(ctx context.Context, deps *controller.Deps, sources requests.Sources, log logr.Logger) error {
 	served, err := requests.ServesSigningRequests(deps.Manager)
 	if err != nil {
 		return err
@@ -103,5 +134,5 @@ func setupSigningRequests(ctx context.Context, deps *controller.Deps, secrets ca
 		log.Info("the cluster does not serve certificates.k8s.io/v1: CertificateSigningRequests are not signed")
 		return nil
 	}
-	return requests.SetupCertificateSigningRequests(ctx, deps, secrets)
+	return requests.SetupCertificateSigningRequests(ctx, deps, sources)
 }

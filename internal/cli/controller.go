@@ -87,6 +87,8 @@ func addIssuanceFlags(f *pflag.FlagSet, cfg *app.Config) {
 		"which annotations CertificateRequests inherit from Certificates, by prefix; -prefix excludes, * includes all")
 	f.BoolVar(&cfg.EnableCertificateOwnerRef, "enable-certificate-owner-ref", false, "delete the Secret of a Certificate together with it")
 	f.BoolVar(&cfg.AutoApprove, "auto-approve", cfg.AutoApprove, "approve every CertificateRequest; without it, somebody else has to")
+	f.StringSliceVar((*[]string)(&cfg.ApproveSigners), "approve-signer-names", cfg.ApproveSigners,
+		"signers whose CertificateRequests are approved: <plural>.<group>/*, <plural>.<group>/[<namespace>.]<name>, or * for all; the service account needs the verb approve on them")
 	for flag, form := range map[string]request.Form{
 		"csr-approval":               request.FormCSR,
 		"csr-approval-issuer":        request.FormCSRIssuer,

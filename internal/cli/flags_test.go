@@ -28,8 +28,8 @@ func TestControllerFlags(t *testing.T) {
 	}
 	own := map[string]string{
 		"cluster-resource-namespace": "cert-manager", // ours: mission rule 8
-		"auto-approve":               "true",
-		"csr-approval":               "auto", "csr-approval-issuer": "external", "csr-approval-clusterissuer": "external",
+		"auto-approve":               "true", "approve-signer-names": "[*]",
+		"csr-approval": "auto", "csr-approval-issuer": "external", "csr-approval-clusterissuer": "external",
 	}
 	for _, want := range []map[string]string{spec, own} {
 		for name, value := range want {

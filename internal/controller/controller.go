@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/lifecycle"
 	"chancery.dev/internal/overlay"
@@ -64,6 +65,8 @@ type Settings struct {
 	CopiedAnnotations lifecycle.AnnotationFilter
 	// Approvers says, by form, who approves requests.
 	Approvers map[request.Form]request.Approver
+	// ApproveSigners limits the built-in approver of CertificateRequests.
+	ApproveSigners request.SignerPatterns
 	// EnableCertificateOwnerRef has target Secrets owned by their Certificate.
 	EnableCertificateOwnerRef bool
 }
@@ -75,11 +78,22 @@ type Scope struct {
 	Namespaces []string
 	// ClusterObject says whether a cluster-scoped issuer, by name, is ours; nil means all are.
 	ClusterObject func(name string) bool
+	// NamespacedOnly has nothing that is cluster-scoped read at all: there are no rights to.
+	NamespacedOnly bool
 }
 
 // Holds reports whether the issuer of that name, cluster-scoped, is in scope.
 func (s Scope) Holds(clusterObject string) bool {
 	return s.ClusterObject == nil || s.ClusterObject(clusterObject)
+}
+
+// IssuerKinds returns a new object of each kind of issuer that is read.
+func (s Scope) IssuerKinds() []client.Object {
+	kinds := []client.Object{&certmanagerv1.Issuer{}}
+	if !s.NamespacedOnly {
+		kinds = append(kinds, &certmanagerv1.ClusterIssuer{})
+	}
+	return kinds
 }
 
 // CacheNamespaces returns the scope in the form that a cache is configured with.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -35,11 +36,16 @@ func (d *Deps) Waiting(ctx context.Context, list client.ObjectList, issuerNamesp
 	return RequestsOf(found)
 }
 
-// OnIssuer queues the objects of a kind that wait for an issuer that has changed.
-func (d *Deps) OnIssuer(list client.ObjectList) handler.EventHandler {
-	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, issuer client.Object) []reconcile.Request {
+// WatchIssuers has a controller queue the objects of its kind that wait for an issuer
+// that has changed.
+func (d *Deps) WatchIssuers(b *builder.Builder, list client.ObjectList) *builder.Builder {
+	on := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, issuer client.Object) []reconcile.Request {
 		return d.Waiting(ctx, list, issuer.GetNamespace(), issuer.GetName())
 	})
+	for _, kind := range d.Scope.IssuerKinds() {
+		b = b.Watches(kind, on)
+	}
+	return b
 }
 
 // RequestsOf names every object of a list.

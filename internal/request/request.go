@@ -59,6 +59,8 @@ const (
 	IssuerTypeless
 	// IssuerUnmanaged: it is of a type that this controller does not manage.
 	IssuerUnmanaged
+	// IssuerOutOfReach: it is cluster-scoped, and the controller works in one namespace only.
+	IssuerOutOfReach
 	// IssuerNotReady: its condition Ready is not True.
 	IssuerNotReady
 	// IssuerReady: it signs.
@@ -185,6 +187,8 @@ func awaitIssuer(s State) Action {
 		return Action{Step: StepSign}
 	case IssuerMissing:
 		return Action{Step: StepWait, Reason: ReasonIssuerNotFound, Message: fmt.Sprintf("Referenced %s does not exist: create it, or correct the reference", s.IssuerName)}
+	case IssuerOutOfReach:
+		return Action{Step: StepWait, Reason: ReasonIssuerNotFound, Message: fmt.Sprintf("Referenced %s is not looked at: this controller works in one namespace only (--namespace). Use an Issuer, or a controller for all namespaces", s.IssuerName)}
 	case IssuerTypeless:
 		return Action{Step: StepWait, Reason: ReasonIssuerTypeMissing, Message: fmt.Sprintf("Referenced %s names no issuer type in its spec", s.IssuerName)}
 	case IssuerNotReady:

@@ -20,7 +20,7 @@ func forms() []Form {
 func approvers() []Approver { return []Approver{ApproveExternal, ApproveAuto, ApproveAuthorized} }
 
 func issuerStates() []IssuerState {
-	return []IssuerState{IssuerUnknown, IssuerMissing, IssuerForeign, IssuerTypeless, IssuerUnmanaged, IssuerNotReady, IssuerReady}
+	return []IssuerState{IssuerUnknown, IssuerMissing, IssuerForeign, IssuerTypeless, IssuerUnmanaged, IssuerOutOfReach, IssuerNotReady, IssuerReady}
 }
 
 // flags are what else can be said of a request, in words for the table.
@@ -56,7 +56,7 @@ func flags() []struct {
 }
 
 func issuerName(i IssuerState) string {
-	return [...]string{"", "unknown", "missing", "foreign", "typeless", "unmanaged", "not ready", "ready"}[i]
+	return [...]string{"", "unknown", "missing", "foreign", "typeless", "unmanaged", "out of reach", "not ready", "ready"}[i]
 }
 
 func formName(f Form) string {

@@ -76,6 +76,13 @@ type Request struct {
 	PrivateKeySecretName string
 	// IssuerName, IssuerKind and IssuerGroup name the issuer with defaults filled in.
 	IssuerName, IssuerKind, IssuerGroup string
+	// Approved says that the request's approval is stored. Without it, Sign MUST have no
+	// effect outside of this process: what the API server then refuses to approve would
+	// have been ordered. A Signer that needs no more than the key it has signs all the
+	// same, since certificate and approval are stored together; any other returns a
+	// fault.Pending that says what it will wait for, and is called again once the
+	// approval is stored.
+	Approved bool
 }
 
 // Bundle is an issued certificate.
@@ -94,7 +101,7 @@ type Result struct {
 	// was issued; empty for none. WarningReason is its event reason.
 	Warning, WarningReason string
 	// Annotations are to be persisted on the source object before Sign is called
-	// again (Venafi's pickup id); may be nil.
+	// again (Venafi's pickup id), whatever error comes with them; may be nil.
 	Annotations map[string]string
 }
 

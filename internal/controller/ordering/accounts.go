@@ -59,10 +59,13 @@ func observeIssuer(ctx context.Context, d *controller.Deps, accounts *acmeaccoun
 	}
 	var issuer certmanagerv1.GenericIssuer
 	key := client.ObjectKey{Name: ref.Name}
-	if ref.KindOrDefault() == cmmeta.ClusterIssuerKind {
-		issuer = &certmanagerv1.ClusterIssuer{}
-	} else {
+	switch {
+	case ref.KindOrDefault() != cmmeta.ClusterIssuerKind:
 		issuer, key.Namespace = &certmanagerv1.Issuer{}, namespace
+	case d.Scope.NamespacedOnly:
+		return missing("ClusterIssuers are not read with --namespace")
+	default:
+		issuer = &certmanagerv1.ClusterIssuer{}
 	}
 	err := d.Client.Get(ctx, key, issuer.(client.Object)) //nolint:forcetypeassert // both kinds are
 	switch {
@@ -111,7 +114,7 @@ func followAccounts(d *controller.Deps, accounts *acmeaccount.Registry, list fun
 
 // releaseAccounts has the registry forget issuers that are deleted.
 func releaseAccounts(ctx context.Context, d *controller.Deps, accounts *acmeaccount.Registry) error {
-	for _, kind := range []client.Object{&certmanagerv1.Issuer{}, &certmanagerv1.ClusterIssuer{}} {
+	for _, kind := range d.Scope.IssuerKinds() {
 		informer, err := d.Manager.GetCache().GetInformer(ctx, kind)
 		if err != nil {
 			return err

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	acmev1 "chancery.dev/api/acme/v1"
-	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/controller"
 )
@@ -46,14 +45,11 @@ func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) err
 		return err
 	}
 	followAccounts(d, acme.Accounts, func() client.ObjectList { return &acmev1.ChallengeList{} }, &r.Doorbell)
-	onIssuer := d.OnIssuer(&acmev1.ChallengeList{})
-	return ctrl.NewControllerManagedBy(d.Manager).Named("challenges").
+	b := ctrl.NewControllerManagedBy(d.Manager).Named("challenges").
 		For(&acmev1.Challenge{}).
-		Watches(&certmanagerv1.Issuer{}, onIssuer).
-		Watches(&certmanagerv1.ClusterIssuer{}, onIssuer).
 		WatchesRawSource(&r.crew).
-		WithOptions(r.Options(time.Second, 5*time.Minute)).
-		Complete(r)
+		WithOptions(r.Options(time.Second, 5*time.Minute))
+	return d.WatchIssuers(b, &acmev1.ChallengeList{}).Complete(r)
 }
 
 func pendingChallengeIssuer(obj client.Object) []string {

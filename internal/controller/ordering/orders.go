@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	acmev1 "chancery.dev/api/acme/v1"
-	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/flight"
@@ -63,15 +62,12 @@ func SetupOrders(ctx context.Context, d *controller.Deps, acme ACMEDeps) error {
 	if err := releaseAccounts(ctx, d, acme.Accounts); err != nil {
 		return err
 	}
-	onIssuer := d.OnIssuer(&acmev1.OrderList{})
-	return ctrl.NewControllerManagedBy(d.Manager).Named("orders").
+	b := ctrl.NewControllerManagedBy(d.Manager).Named("orders").
 		For(&acmev1.Order{}).
 		Owns(&acmev1.Challenge{}).
-		Watches(&certmanagerv1.Issuer{}, onIssuer).
-		Watches(&certmanagerv1.ClusterIssuer{}, onIssuer).
 		WatchesRawSource(&r.crew).
-		WithOptions(r.Options(time.Second, 5*time.Minute)).
-		Complete(r)
+		WithOptions(r.Options(time.Second, 5*time.Minute))
+	return d.WatchIssuers(b, &acmev1.OrderList{}).Complete(r)
 }
 
 func pendingOrderIssuer(obj client.Object) []string {

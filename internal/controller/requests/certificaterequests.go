@@ -3,15 +3,14 @@ package requests
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -19,12 +18,12 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
-	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/request"
 	"chancery.dev/internal/signer"
 )
 
+// +kubebuilder:rbac:groups=cert-manager.io,resources=certificaterequests,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=cert-manager.io,resources=certificaterequests/status,verbs=patch
 // +kubebuilder:rbac:groups=cert-manager.io,resources=certificaterequests/finalizers,verbs=update
 // +kubebuilder:rbac:groups=acme.cert-manager.io,resources=orders,verbs=get;list;watch
@@ -39,14 +38,13 @@ type certificateRequests struct {
 	*controller.Deps
 
 	events record.EventRecorder
-	said   *lastSaid
 }
 
 // SetupCertificateRequests adds the reconciler of CertificateRequests.
-// secretMetadata watches the metadata of all Secrets.
-func SetupCertificateRequests(ctx context.Context, d *controller.Deps, secretMetadata cache.Cache) error {
-	kind := &certificateRequests{Deps: d, events: d.Events("cert-manager-certificaterequests-issuer"), said: newLastSaid()}
-	r := &requests{Deps: d, kind: kind}
+func SetupCertificateRequests(ctx context.Context, d *controller.Deps, sources Sources) error {
+	events, said := d.Events("cert-manager-certificaterequests-issuer"), newLastSaid()
+	kind := &certificateRequests{Deps: d, events: events}
+	r := newRequests(d, kind, events, said)
 	indexer := d.Manager.GetFieldIndexer()
 	if err := indexer.IndexField(ctx, &certmanagerv1.CertificateRequest{}, controller.IssuerIndex, pendingIssuerOf); err != nil {
 		return err
@@ -57,17 +55,15 @@ func SetupCertificateRequests(ctx context.Context, d *controller.Deps, secretMet
 	if err := d.Observed(ctx, &certmanagerv1.CertificateRequest{}); err != nil {
 		return err
 	}
-	onIssuer := d.OnIssuer(&certmanagerv1.CertificateRequestList{})
-	return ctrl.NewControllerManagedBy(d.Manager).Named("certificaterequests").
+	b := ctrl.NewControllerManagedBy(d.Manager).Named("certificaterequests").
 		For(&certmanagerv1.CertificateRequest{}).
 		Owns(&acmev1.Order{}).
-		Watches(&certmanagerv1.Issuer{}, onIssuer).
-		Watches(&certmanagerv1.ClusterIssuer{}, onIssuer).
-		WatchesRawSource(controller.SecretSource(secretMetadata, func(ctx context.Context, secret client.Object) []reconcile.Request {
+		WatchesRawSource(sources.Again).
+		WatchesRawSource(controller.SecretSource(sources.SecretMetadata, func(ctx context.Context, secret client.Object) []reconcile.Request {
 			return kind.withKey(ctx, secret)
 		})).
-		WithOptions(r.Options(5*time.Second, 5*time.Minute)).
-		Complete(r)
+		WithOptions(r.Options(5*time.Second, 5*time.Minute))
+	return d.WatchIssuers(b, &certmanagerv1.CertificateRequestList{}).Complete(r)
 }
 
 // withKey lists the unfinished requests whose own key is in a Secret.
@@ -119,7 +115,6 @@ func readyReasonOf(cr *certmanagerv1.CertificateRequest) string {
 func (k *certificateRequests) observe(ctx context.Context, key client.ObjectKey) (*observation, error) {
 	cr := &certmanagerv1.CertificateRequest{}
 	if err := k.Client.Get(ctx, key, cr); err != nil {
-		k.said.forget(key)
 		return nil, client.IgnoreNotFound(err)
 	}
 	has := func(t certmanagerv1.CertificateRequestConditionType) bool {
@@ -129,7 +124,7 @@ func (k *certificateRequests) observe(ctx context.Context, key client.ObjectKey)
 	o := &observation{object: cr, ref: cr.Spec.IssuerRef, namespace: cr.Namespace}
 	o.state = request.State{
 		Form:       request.FormCertificateRequest,
-		Approver:   k.Settings.Approvers[request.FormCertificateRequest],
+		Approver:   k.approverFor(cr),
 		Deleted:    cr.DeletionTimestamp != nil,
 		Approved:   has(certmanagerv1.CertificateRequestConditionApproved),
 		Denied:     has(certmanagerv1.CertificateRequestConditionDenied),
@@ -154,6 +149,36 @@ func (k *certificateRequests) observe(ctx context.Context, key client.ObjectKey)
 	return o, nil
 }
 
+// approverFor returns who approves a request: the built-in approver only where its
+// signer is among those that it is limited to.
+func (k *certificateRequests) approverFor(cr *certmanagerv1.CertificateRequest) request.Approver {
+	approver := k.Settings.Approvers[request.FormCertificateRequest]
+	if approver != request.ApproveAuto || k.Settings.ApproveSigners.All() {
+		return approver
+	}
+	kind := schema.GroupKind{Group: cr.Spec.IssuerRef.GroupOrDefault(), Kind: cr.Spec.IssuerRef.KindOrDefault()}
+	resource, namespaced := request.SignerResource(kind.Group, kind.Kind)
+	if cr.Spec.IssuerRef.IsExternal() {
+		// The API server knows how an external kind is called; the guess is for one that it does not serve.
+		if m, err := k.Manager.GetRESTMapper().RESTMapping(kind); err == nil {
+			resource, namespaced = m.Resource.GroupResource().String(), m.Scope.Name() == meta.RESTScopeNameNamespace
+		}
+	}
+	name := cr.Spec.IssuerRef.Name
+	if namespaced {
+		name = cr.Namespace + "." + name
+	}
+	if k.Settings.ApproveSigners.Cover(resource, name) {
+		return approver
+	}
+	return request.ApproveExternal
+}
+
+// approve is left to record: the approval and the certificate are one write.
+func (k *certificateRequests) approve(context.Context, *observation) (bool, error) {
+	return false, nil
+}
+
 // authorize is not asked for: who may create a CertificateRequest may have it signed.
 func (k *certificateRequests) authorize(context.Context, *observation) (bool, error) {
 	return true, nil
@@ -174,25 +199,12 @@ func (k *certificateRequests) record(ctx context.Context, o *observation, v verd
 		return nil
 	}
 	if err := k.WriteStatus(ctx, old, cr); err != nil {
-		if v.approve && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {
-			return k.cannotApprove(old, err)
-		}
 		return err
 	}
 	if event != nil {
 		controller.Emit(k.events, cr, event.warning, event.reason, event.message)
 	}
 	return nil
-}
-
-// cannotApprove says, once, that the built-in approver lacks the right.
-func (k *certificateRequests) cannotApprove(cr *certmanagerv1.CertificateRequest, cause error) error {
-	message := fmt.Sprintf("This request needs an approver with the verb approve on the signers of %s %q: grant it to the controller's service account, or approve the request. %v",
-		cr.Spec.IssuerRef.KindOrDefault(), cr.Spec.IssuerRef.Name, cause)
-	if k.said.news(client.ObjectKeyFromObject(cr), message) {
-		controller.Emit(k.events, cr, true, "ApprovalForbidden", message)
-	}
-	return fault.After(approvalRetry, "ApprovalForbidden", "%s", message)
 }
 
 type requestEvent struct {
@@ -221,6 +233,11 @@ func describeVerdict(cr *certmanagerv1.CertificateRequest, v verdict, now time.T
 	case v.step == request.StepFail:
 		ready.Reason = certmanagerv1.CertificateRequestReasonFailed
 		event = &requestEvent{true, v.reason, v.message}
+		if v.class != "" {
+			certmanagerv1.SetCertificateRequestCondition(cr, certmanagerv1.CertificateRequestCondition{
+				Type: certmanagerv1.CertificateRequestConditionFailureClass, Status: cmmeta.ConditionTrue, Reason: string(v.class), Message: v.message,
+			}, now)
+		}
 	case v.step == request.StepDeny:
 		ready.Reason = certmanagerv1.CertificateRequestReasonDenied
 	case v.step == request.StepWait && v.reason != "" && v.reason != request.ReasonWaitingForApproval:

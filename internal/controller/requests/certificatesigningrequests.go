@@ -13,7 +13,6 @@ import (
 	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -25,14 +24,14 @@ import (
 	"chancery.dev/internal/signer"
 )
 
-// +kubebuilder:rbac:groups=certificates.k8s.io,resources=certificatesigningrequests,verbs=get;list;watch
+// +kubebuilder:rbac:groups=certificates.k8s.io,resources=certificatesigningrequests,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=certificates.k8s.io,resources=certificatesigningrequests/status,verbs=patch
 // +kubebuilder:rbac:groups=certificates.k8s.io,resources=certificatesigningrequests/approval,verbs=update
 // +kubebuilder:rbac:groups=certificates.k8s.io,resources=signers,verbs=sign;approve,resourceNames=cert-manager.io/*;issuers.cert-manager.io/*;clusterissuers.cert-manager.io/*
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
-// signingRequestKind names the kind for Signers.
-const signingRequestKind = "CertificateSigningRequest"
+// SigningRequestKind names the kind for Signers.
+const SigningRequestKind = "CertificateSigningRequest"
 
 // signingRequests adapts CertificateSigningRequests.
 type signingRequests struct {
@@ -44,7 +43,7 @@ type signingRequests struct {
 
 // ServesSigningRequests reports whether the cluster has certificates.k8s.io/v1.
 func ServesSigningRequests(m ctrl.Manager) (bool, error) {
-	_, err := m.GetRESTMapper().RESTMapping(certificatesv1.SchemeGroupVersion.WithKind(signingRequestKind).GroupKind(), "v1")
+	_, err := m.GetRESTMapper().RESTMapping(certificatesv1.SchemeGroupVersion.WithKind(SigningRequestKind).GroupKind(), "v1")
 	if isNoMatch(err) {
 		return false, nil
 	}
@@ -52,10 +51,11 @@ func ServesSigningRequests(m ctrl.Manager) (bool, error) {
 }
 
 // SetupCertificateSigningRequests adds the reconciler of
-// CertificateSigningRequests. secretMetadata watches the metadata of all Secrets.
-func SetupCertificateSigningRequests(ctx context.Context, d *controller.Deps, secretMetadata cache.Cache) error {
-	kind := &signingRequests{Deps: d, events: d.Events("cert-manager-certificatesigningrequests-issuer"), said: newLastSaid()}
-	r := &requests{Deps: d, kind: kind}
+// CertificateSigningRequests.
+func SetupCertificateSigningRequests(ctx context.Context, d *controller.Deps, sources Sources) error {
+	events, said := d.Events("cert-manager-certificatesigningrequests-issuer"), newLastSaid()
+	kind := &signingRequests{Deps: d, events: events, said: said}
+	r := newRequests(d, kind, events, said)
 	csr := &certificatesv1.CertificateSigningRequest{}
 	indexer := d.Manager.GetFieldIndexer()
 	if err := indexer.IndexField(ctx, csr, controller.IssuerIndex, signingIssuerOf); err != nil {
@@ -67,15 +67,13 @@ func SetupCertificateSigningRequests(ctx context.Context, d *controller.Deps, se
 	if err := d.Observed(ctx, csr); err != nil {
 		return err
 	}
-	onIssuer := d.OnIssuer(&certificatesv1.CertificateSigningRequestList{})
-	return ctrl.NewControllerManagedBy(d.Manager).Named("certificatesigningrequests").
+	b := ctrl.NewControllerManagedBy(d.Manager).Named("certificatesigningrequests").
 		For(csr, builder.WithPredicates(predicate.NewPredicateFuncs(kind.inScope))).
 		Owns(&acmev1.Order{}).
-		Watches(&certmanagerv1.Issuer{}, onIssuer).
-		Watches(&certmanagerv1.ClusterIssuer{}, onIssuer).
-		WatchesRawSource(controller.SecretSource(secretMetadata, kind.withKey)).
-		WithOptions(r.Options(5*time.Second, 5*time.Minute)).
-		Complete(r)
+		WatchesRawSource(sources.Again).
+		WatchesRawSource(controller.SecretSource(sources.SecretMetadata, kind.withKey)).
+		WithOptions(r.Options(5*time.Second, 5*time.Minute))
+	return d.WatchIssuers(b, &certificatesv1.CertificateSigningRequestList{}).Complete(r)
 }
 
 // inScope keeps out foreign signers, and issuers of other scopes.
@@ -129,7 +127,6 @@ func signingKeyOf(obj client.Object) []string {
 func (k *signingRequests) observe(ctx context.Context, key client.ObjectKey) (*observation, error) {
 	csr := &certificatesv1.CertificateSigningRequest{}
 	if err := k.Client.Get(ctx, key, csr); err != nil {
-		k.said.forget(key)
 		return nil, client.IgnoreNotFound(err)
 	}
 	named, ok := request.ParseSignerName(csr.Spec.SignerName)
@@ -156,7 +153,7 @@ func (k *signingRequests) observe(ctx context.Context, key client.ObjectKey) (*o
 		namespace = k.Settings.ClusterResourceNamespace
 	}
 	o.sign = signer.Request{
-		Source: csr, SourceKind: signingRequestKind, ResourceNamespace: namespace,
+		Source: csr, SourceKind: SigningRequestKind, ResourceNamespace: namespace,
 		CSR: csr.Spec.Request, Duration: durationOr(duration), IsCA: asked.IsCA, Usages: usages,
 		PrivateKeySecretName: asked.PrivateKeySecretName,
 	}
@@ -205,17 +202,20 @@ func (k *signingRequests) authorize(ctx context.Context, o *observation) (bool, 
 	return false, nil
 }
 
+// approve stores the approval: it is a right and a write of its own on this kind.
+func (k *signingRequests) approve(ctx context.Context, o *observation) (bool, error) {
+	csr := o.object.(*certificatesv1.CertificateSigningRequest).DeepCopy() //nolint:forcetypeassert // observe made it
+	csr.Status.Conditions = append(csr.Status.Conditions, k.condition(certificatesv1.CertificateApproved,
+		certmanagerv1.CertificateRequestReasonApproved, "Certificate request has been approved by cert-manager.io"))
+	if err := k.Client.UpdateSubResource(ctx, "approval", csr); err != nil {
+		return false, err
+	}
+	o.object, o.sign.Source = csr, csr
+	return true, nil
+}
+
 func (k *signingRequests) record(ctx context.Context, o *observation, v verdict) error {
 	csr := o.object.(*certificatesv1.CertificateSigningRequest) //nolint:forcetypeassert // observe made it
-	if v.approve {
-		approved := csr.DeepCopy()
-		approved.Status.Conditions = append(approved.Status.Conditions, k.condition(certificatesv1.CertificateApproved,
-			certmanagerv1.CertificateRequestReasonApproved, "Certificate request has been approved by cert-manager.io"))
-		if err := k.Client.UpdateSubResource(ctx, "approval", approved); err != nil {
-			return err
-		}
-		csr = approved
-	}
 	changed := csr.DeepCopy()
 	switch {
 	case v.result != nil:
@@ -236,7 +236,8 @@ func (k *signingRequests) record(ctx context.Context, o *observation, v verdict)
 		return k.fail(ctx, csr, v.reason, v.message)
 	case v.reason != "" && v.reason != request.ReasonWaitingForApproval && k.said.news(client.ObjectKeyFromObject(csr), v.reason+v.message):
 		// A wait has no condition on this kind: an event says it, once.
-		controller.Emit(k.events, csr, !strings.HasPrefix(v.reason, "Order"), v.reason, v.message)
+		normal := strings.HasPrefix(v.reason, "Order") || v.reason == "IssuancePending"
+		controller.Emit(k.events, csr, !normal, v.reason, v.message)
 	}
 	return nil
 }

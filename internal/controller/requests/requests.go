@@ -6,12 +6,13 @@ package requests
 import (
 	"context"
 	"fmt"
-	"sync"
+	"maps"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -29,8 +30,19 @@ type requestKind interface {
 	observe(ctx context.Context, key client.ObjectKey) (*observation, error)
 	// authorize asks whether the requester may reference the issuer.
 	authorize(ctx context.Context, o *observation) (bool, error)
+	// approve stores an approval before anything is signed, where that is a write of its
+	// own; false where record stores it together with the verdict.
+	approve(ctx context.Context, o *observation) (bool, error)
 	// record writes a verdict to the request.
 	record(ctx context.Context, o *observation, v verdict) error
+}
+
+// Sources are what, beside their own changes, makes requests be looked at.
+type Sources struct {
+	// SecretMetadata watches the metadata of all Secrets.
+	SecretMetadata cache.Cache
+	// Again queues requests whose Signer has news: a call of its has landed.
+	Again *controller.Doorbell
 }
 
 // observation is a request as a pass sees it.
@@ -48,10 +60,11 @@ type observation struct {
 // verdict is what a pass has come to.
 type verdict struct {
 	step request.Step
-	// approve the request first.
+	// approve the request too.
 	approve bool
-	// reason and message of a wait, denial or failure.
+	// reason and message of a wait, denial or failure; class of a failure, if it is known.
 	reason, message string
+	class           fault.Class
 	// result of a Signer; set if the request is issued.
 	result *signer.Result
 }
@@ -60,47 +73,107 @@ type verdict struct {
 type requests struct {
 	*controller.Deps
 
-	kind requestKind
+	kind    requestKind
+	said    *lastSaid
+	unsaved *unsaved
+	events  record.EventRecorder
+}
+
+func newRequests(d *controller.Deps, kind requestKind, events record.EventRecorder, said *lastSaid) *requests {
+	return &requests{Deps: d, kind: kind, events: events, said: said, unsaved: newUnsaved()}
 }
 
 // Reconcile brings one request further: approval, signature, or the reason why not.
 func (r *requests) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	o, err := r.kind.observe(ctx, req.NamespacedName)
-	if err != nil || o == nil {
+	if err != nil {
 		return controller.Settle(err)
+	}
+	if o == nil {
+		r.said.forget(req.NamespacedName)
+		r.unsaved.forget(req.NamespacedName)
+		return reconcile.Result{}, nil
 	}
 	issuer, err := r.resolve(ctx, o)
 	if err != nil {
 		return controller.Settle(err)
 	}
+	v, err := r.decide(ctx, o)
+	if err != nil {
+		return controller.Settle(err)
+	}
+	var failure error
+	if v.step == request.StepSign {
+		v, failure = r.sign(ctx, issuer, o, v)
+	}
+	if v.step == request.StepIgnore {
+		return controller.Settle(failure)
+	}
+	if err := r.kind.record(ctx, o, v); err != nil {
+		return controller.Settle(r.refused(o, v, err))
+	}
+	return controller.Settle(failure)
+}
+
+// decide asks for what the decision needs, and stores an approval that has to be there
+// before the signature.
+func (r *requests) decide(ctx context.Context, o *observation) (verdict, error) {
 	action := request.Decide(o.state)
 	if action.Step == request.StepAuthorize {
 		allowed, err := r.kind.authorize(ctx, o)
 		if err != nil {
-			return reconcile.Result{}, fmt.Errorf("ask whether the requester may reference %s: %w", o.state.IssuerName, err)
+			err = fmt.Errorf("ask whether the requester may reference %s: %w", o.state.IssuerName, err)
+			return verdict{}, r.refused(o, verdict{}, err)
 		}
 		o.state.MayReference = &allowed
 		action = request.Decide(o.state)
 	}
 	v := verdict{step: action.Step, approve: action.Approve, reason: action.Reason, message: action.Message}
-	var failure error
-	if action.Step == request.StepSign {
-		v, failure = r.sign(ctx, issuer, o, v)
+	if v.step == request.StepFail && o.state.Problem != nil {
+		if f := fault.Of(o.state.Problem); f != nil && f.Reason == v.reason {
+			v.class = f.Class
+		}
 	}
-	if v.step == request.StepIgnore {
-		return reconcile.Result{}, nil
+	o.sign.Approved = o.state.Approved
+	if v.step == request.StepSign && v.approve {
+		stored, err := r.kind.approve(ctx, o)
+		if err != nil {
+			return v, r.refused(o, v, err)
+		}
+		v.approve, o.sign.Approved = !stored, stored
 	}
-	if err := r.kind.record(ctx, o, v); err != nil {
-		return controller.Settle(err)
+	return v, nil
+}
+
+// refused says, once, what the API server did not let us write. A right that is
+// granted is no event, so the write is tried again after a while.
+func (r *requests) refused(o *observation, v verdict, cause error) error {
+	if !apierrors.IsForbidden(cause) && !apierrors.IsInvalid(cause) {
+		return cause
 	}
-	return controller.Settle(failure)
+	reason, message := reasonErrorUpdate, fmt.Sprintf("The API server refuses what this request needs: %v", cause)
+	if v.approve {
+		reason = reasonApprovalForbidden
+		message = fmt.Sprintf("This request needs an approver with the verb approve on the signers of %s: grant it to the controller's service account, or approve the request. %v",
+			o.state.IssuerName, cause)
+	}
+	if r.said.news(client.ObjectKeyFromObject(o.object), message) {
+		controller.Emit(r.events, o.object, true, reason, message)
+	}
+	return fault.After(refusedRetry, reason, "%s", message)
 }
 
 // sign calls the Signer and turns what it says into a verdict.
 func (r *requests) sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, o *observation, v verdict) (verdict, error) {
 	o.sign.IssuerName = o.ref.Name
 	o.sign.IssuerKind, o.sign.IssuerGroup = o.ref.KindOrDefault(), o.ref.GroupOrDefault()
+	if err := r.persist(ctx, o, nil); err != nil {
+		return verdict{step: request.StepIgnore}, err
+	}
 	result, err := r.Signers[signer.TypeOf(issuer.GetSpec())].Sign(ctx, issuer, o.sign)
+	if saved := r.persist(ctx, o, result.Annotations); saved != nil {
+		return verdict{step: request.StepIgnore}, saved
+	}
 	if err == nil {
 		v.result = &result
 		return v, nil
@@ -112,9 +185,32 @@ func (r *requests) sign(ctx context.Context, issuer certmanagerv1.GenericIssuer,
 	}
 	v.reason = f.Reason
 	if f.Kind == fault.KindTerminal {
-		v.step = request.StepFail
+		v.step, v.class = request.StepFail, f.Class
 	}
 	return v, err
+}
+
+// persist stores annotations that a Signer has given, and those that could not be
+// stored before: what they name (a pickup id) may be known to nobody else.
+func (r *requests) persist(ctx context.Context, o *observation, annotations map[string]string) error {
+	key := client.ObjectKeyFromObject(o.object)
+	wanted := r.unsaved.add(key, annotations)
+	if len(wanted) == 0 {
+		return nil
+	}
+	changed := o.object.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy is of the same type
+	merged := maps.Clone(changed.GetAnnotations())
+	if merged == nil {
+		merged = map[string]string{}
+	}
+	maps.Copy(merged, wanted)
+	changed.SetAnnotations(merged)
+	if err := r.Client.Patch(ctx, changed, client.MergeFrom(o.object)); err != nil {
+		return r.refused(o, verdict{}, fmt.Errorf("store the annotations of %s: %w", o.object.GetName(), err))
+	}
+	r.unsaved.forget(key)
+	o.object, o.sign.Source = changed, changed
+	return nil
 }
 
 // resolve finds the issuer that a request names and notes its state.
@@ -123,6 +219,10 @@ func (r *requests) resolve(ctx context.Context, o *observation) (certmanagerv1.G
 	if o.ref.IsExternal() {
 		o.state.Issuer = request.IssuerForeign
 		return nil, nil //nolint:nilnil // an external issuer is not read
+	}
+	if r.Scope.NamespacedOnly && o.ref.KindOrDefault() == cmmeta.ClusterIssuerKind {
+		o.state.Issuer = request.IssuerOutOfReach
+		return nil, nil //nolint:nilnil // it cannot be read
 	}
 	issuer, err := r.readIssuer(ctx, o)
 	if apierrors.IsNotFound(err) {
@@ -190,31 +290,12 @@ func durationOr(d time.Duration) time.Duration {
 // isNoMatch reports whether the cluster does not serve a kind.
 func isNoMatch(err error) bool { return meta.IsNoMatchError(err) }
 
-// approvalRetry is how soon an approval that the API server refused is tried again:
-// a right that is granted is no event.
-const approvalRetry = 5 * time.Minute
+// refusedRetry is how soon a write that the API server refused is tried again: a right
+// that is granted is no event.
+const refusedRetry = 5 * time.Minute
 
-// lastSaid remembers what was last said about an object, so that it is not said
-// again at every look.
-type lastSaid struct {
-	mu   sync.Mutex
-	said map[types.NamespacedName]string
-}
-
-func newLastSaid() *lastSaid { return &lastSaid{said: map[types.NamespacedName]string{}} }
-
-func (l *lastSaid) news(name types.NamespacedName, text string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.said[name] == text {
-		return false
-	}
-	l.said[name] = text
-	return true
-}
-
-func (l *lastSaid) forget(name types.NamespacedName) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.said, name)
-}
+// Reasons of what the API server refused.
+const (
+	reasonApprovalForbidden = "ApprovalForbidden"
+	reasonErrorUpdate       = "ErrorUpdate"
+)

@@ -25,8 +25,18 @@ import (
 // managedBy marks the Secrets of account keys (spec §5.1).
 const managedBy, managedByValue = "app.kubernetes.io/managed-by", "cert-manager"
 
-// minMACKey is the length of a key for HS256, in bytes (RFC 7518 §3.2).
-const minMACKey = 32
+// macOf returns the algorithm of an external account binding, and how many bytes its key
+// has at least (RFC 7518 §3.2).
+func macOf(algorithm acmev1.HMACKeyAlgorithm) (acme.MACAlgorithm, int) {
+	switch algorithm {
+	case acmev1.HS384:
+		return acme.HS384, 48
+	case acmev1.HS512:
+		return acme.HS512, 64
+	default:
+		return acme.HS256, 32
+	}
+}
 
 // accountKey reads the account's key, or makes one; fresh says that it was made.
 func (u *setup) accountKey(ctx context.Context) (key crypto.Signer, fresh bool, err error) {
@@ -104,8 +114,8 @@ func keyHash(key crypto.Signer) (string, error) {
 	return base64.StdEncoding.EncodeToString(sum[:]), nil
 }
 
-// externalAccount reads the binding's MAC key, with the version of its Secret. The
-// algorithm is HS256 whatever the deprecated field says (spec §5.1, step 7).
+// externalAccount reads the binding's MAC key, with the version of what it was read from.
+// The algorithm is the field's; upstream takes HS256 whatever it says (spec §5.1, step 7).
 func (u *setup) externalAccount(ctx context.Context) (*acme.ExternalAccount, string, error) {
 	eab := u.spec.ExternalAccountBinding
 	if eab == nil {
@@ -131,11 +141,13 @@ func (u *setup) externalAccount(ctx context.Context) (*acme.ExternalAccount, str
 		return bad("entry %q of Secret %s/%s is not base64url (RFC 4648 §5): store the key as the ACME server's operator gave it to you",
 			eab.KeySecretRef.Key, u.namespace, eab.KeySecretRef.Name)
 	}
-	if len(key) < minMACKey {
-		return bad("entry %q of Secret %s/%s is %d bytes long when decoded, and HS256 needs %d at least (RFC 7518 §3.2): store the key as the ACME server's operator gave it to you",
-			eab.KeySecretRef.Key, u.namespace, eab.KeySecretRef.Name, len(key), minMACKey)
+	algorithm, least := macOf(eab.KeyAlgorithm)
+	if len(key) < least {
+		return bad("entry %q of Secret %s/%s is %d bytes long when decoded, and %s needs %d at least (RFC 7518 §3.2): store the key as the ACME server's operator gave it to you, and set keyAlgorithm to the algorithm it is for",
+			eab.KeySecretRef.Key, u.namespace, eab.KeySecretRef.Name, len(key), algorithm, least)
 	}
-	return &acme.ExternalAccount{KeyID: eab.KeyID, Key: key, Algorithm: acme.HS256}, eab.KeyID + " " + string(secret.UID) + secret.ResourceVersion, nil
+	version := eab.KeyID + " " + string(algorithm) + " " + string(secret.UID) + secret.ResourceVersion
+	return &acme.ExternalAccount{KeyID: eab.KeyID, Key: key, Algorithm: algorithm}, version, nil
 }
 
 // solverSecrets checks that what the DNS-01 solvers name is there (spec §5.1, step 3).

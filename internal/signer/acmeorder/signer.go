@@ -3,32 +3,28 @@
 // For a request it makes one Order, whose name follows from the request, and waits
 // for the Order's events; obtaining the certificate is the Order's business
 // (internal/acmeflow, internal/controller). For an issuer it sees to the account:
-// its key, its registration, its contact (spec §5.1). Calls to the CA are made in
-// flights, never on the caller's worker.
+// its key, its registration, its contact (spec §5.1). For a certificate it asks when the
+// CA would have it renewed (RFC 9773). Calls to the CA are made in flights, never on
+// the caller's worker, but for that last one, which its caller makes in one.
 package acmeorder
 
 import (
 	"context"
 	"fmt"
-	"net"
-	"slices"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/flight"
-	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
 
@@ -43,6 +39,7 @@ const (
 	reasonOrderPending   = "OrderPending"
 	reasonOrderFailed    = "OrderFailed"
 	reasonBadCertificate = "OrderBadCertificate"
+	reasonRenewalInfo    = "ARIError"
 )
 
 // Objects reads what was written, and writes: overlay.Client is it.
@@ -82,13 +79,16 @@ type Config struct {
 	Annotations func(map[string]string) map[string]string
 }
 
-// Signer implements signer.Signer and signer.Setupper for issuers with spec.acme.
+// Signer implements signer.Signer, signer.Setupper and signer.RenewalInformer for issuers
+// with spec.acme.
 type Signer struct {
 	Config
 
 	mu       sync.Mutex
 	attempts map[types.UID]*attempt
 	refused  map[types.UID]refusal
+
+	asked askedOf
 }
 
 // New returns a Signer.
@@ -116,8 +116,9 @@ func (s *Signer) forget(issuer types.UID) {
 }
 
 var (
-	_ signer.Signer   = (*Signer)(nil)
-	_ signer.Setupper = (*Signer)(nil)
+	_ signer.Signer          = (*Signer)(nil)
+	_ signer.Setupper        = (*Signer)(nil)
+	_ signer.RenewalInformer = (*Signer)(nil)
 )
 
 // Sign implements signer.Signer. The Order's events call for the next look.
@@ -126,13 +127,23 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 	if spec == nil {
 		return signer.Result{}, fmt.Errorf("issuer %q has no spec.acme", issuer.GetName())
 	}
-	wanted, err := s.build(spec, r)
+	asked, err := s.asked.of(r)
+	if err != nil {
+		return signer.Result{}, fault.Failed(fault.ClassPermanent, reasonRequestParsing, "Failed to decode CSR in spec.request: %w", err)
+	}
+	wanted, err := s.build(spec, r, asked)
 	if err != nil {
 		return signer.Result{}, err
 	}
 	order := &acmev1.Order{}
 	err = s.Objects.Get(ctx, client.ObjectKeyFromObject(wanted), order)
+	if apierrors.IsNotFound(err) && !r.Approved {
+		return signer.Result{}, pending(wanted)
+	}
 	if apierrors.IsNotFound(err) {
+		if wanted.Spec.Replaces, err = s.replaces(ctx, issuer, r); err != nil {
+			return signer.Result{}, err
+		}
 		return signer.Result{}, s.create(ctx, wanted, r)
 	}
 	if err != nil {
@@ -141,7 +152,7 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 	if !metav1.IsControlledBy(order, r.Source) {
 		return signer.Result{}, stranger(order)
 	}
-	return s.read(ctx, order, r)
+	return s.read(ctx, order, r, asked)
 }
 
 // create makes the Order, or finds the one that a pass that was cut short has made.
@@ -182,42 +193,28 @@ func pending(order *acmev1.Order) error {
 }
 
 // read says what has become of the Order.
-func (s *Signer) read(ctx context.Context, order *acmev1.Order, r signer.Request) (signer.Result, error) {
+func (s *Signer) read(ctx context.Context, order *acmev1.Order, r signer.Request, asked *asked) (signer.Result, error) {
 	state := order.Status.State
 	if state.IsFailure() {
-		return signer.Result{}, fault.Terminal(reasonOrderFailed,
+		s.asked.forget(r)
+		return signer.Result{}, fault.Failed(acmeflow.FailureClass(order.Status), reasonOrderFailed,
 			"Failed to wait for order resource %q to become ready: order is in %q state: %s", order.Name, state, order.Status.Reason)
 	}
 	if order.DeletionTimestamp != nil || state != acmev1.Valid || len(order.Status.Certificate) == 0 {
 		return signer.Result{}, pending(order)
 	}
-	if err := matches(order.Status.Certificate, r.CSR); err != nil {
+	if err := asked.answeredBy(order.Status.Certificate); err != nil {
 		s.refuse(r.Source.GetUID())
 		if err := s.Objects.Delete(ctx, order); err != nil {
 			return signer.Result{}, fmt.Errorf("delete Order %s/%s: %w", order.Namespace, order.Name, err)
 		}
 		return signer.Result{}, fault.Pending(reasonBadCertificate, "Deleting Order with bad certificate: %w", err)
 	}
+	s.asked.forget(r)
 	s.mu.Lock()
 	delete(s.refused, r.Source.GetUID())
 	s.mu.Unlock()
 	return signer.Result{Bundle: signer.Bundle{Chain: order.Status.Certificate}}, nil
-}
-
-// matches checks that the CA has issued what was asked for.
-func matches(chain, request []byte) error {
-	certs, err := pki.DecodeChain(chain)
-	if err != nil {
-		return err
-	}
-	csr, err := pki.DecodeCSR(request)
-	if err != nil {
-		return err
-	}
-	if !pki.PublicKeysEqual(certs[0].PublicKey, csr.PublicKey) {
-		return fmt.Errorf("the certificate's public key is not that of the request")
-	}
-	return nil
 }
 
 // refusal bounds how often a CA is asked again that issues wrong certificates.
@@ -250,67 +247,4 @@ func (s *Signer) refusedUntil(request types.UID) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.refused[request].until
-}
-
-// build makes the Order for a request (spec §3.4, §4.5).
-func (s *Signer) build(spec *acmev1.ACMEIssuer, r signer.Request) (*acmev1.Order, error) {
-	csr, err := pki.DecodeCSR(r.CSR)
-	if err != nil {
-		return nil, fault.Terminal(reasonRequestParsing, "Failed to decode CSR in spec.request: %w", err)
-	}
-	want := acmev1.OrderSpec{Request: r.CSR, CommonName: csr.Subject.CommonName, DNSNames: csr.DNSNames, Profile: spec.Profile}
-	for _, ip := range csr.IPAddresses {
-		want.IPAddresses = append(want.IPAddresses, ip.String())
-	}
-	if cn := want.CommonName; cn != "" && !slices.Contains(want.DNSNames, cn) && !hasAddress(csr.IPAddresses, cn) {
-		return nil, fault.Terminal(reasonInvalidOrder,
-			"The CSR PEM requests a commonName that is not present in the list of dnsNames or ipAddresses. If a commonName is set, ACME requires that the value is also present in the list of dnsNames or ipAddresses: %q does not exist in %q or %q",
-			cn, want.DNSNames, want.IPAddresses)
-	}
-	meta := metav1.ObjectMeta{Namespace: r.ResourceNamespace, Labels: r.Source.GetLabels(), Annotations: r.Source.GetAnnotations()}
-	owner := *metav1.NewControllerRef(r.Source, certmanagerv1.SchemeGroupVersion().WithKind(certmanagerv1.CertificateRequestKind))
-	if cr, ok := r.Source.(*certmanagerv1.CertificateRequest); ok {
-		want.IssuerRef = cr.Spec.IssuerRef
-		if spec.EnableDurationFeature {
-			want.Duration = cr.Spec.Duration
-		}
-	} else {
-		owner = *metav1.NewControllerRef(r.Source, schema.GroupVersionKind{Group: "certificates.k8s.io", Version: "v1", Kind: r.SourceKind})
-		want.IssuerRef = cmmeta.IssuerReference{Name: r.IssuerName, Kind: r.IssuerKind, Group: r.IssuerGroup}
-		want.Profile = ""
-		if spec.EnableDurationFeature {
-			want.Duration = &metav1.Duration{Duration: r.Duration}
-		}
-		if s.Annotations != nil {
-			meta.Annotations = s.Annotations(meta.Annotations)
-		}
-	}
-	meta.OwnerReferences = []metav1.OwnerReference{owner}
-	if meta.Name, err = nameOf(r, want); err != nil {
-		return nil, fault.Terminal(reasonOrderBuilding, "Failed to build order: %w", err)
-	}
-	// A copy: the answer to its creation is read into it, and the request is shared.
-	return (&acmev1.Order{ObjectMeta: meta, Spec: want}).DeepCopy(), nil
-}
-
-func hasAddress(addresses []net.IP, text string) bool {
-	ip := net.ParseIP(text)
-	return ip != nil && slices.ContainsFunc(addresses, ip.Equal)
-}
-
-// longName is the length from which the name of a request is cut in its Order's
-// (spec §3.4), and is hashed instead.
-const longName = 52
-
-// nameOf names the Order after its request, so that there is never a second one.
-func nameOf(r signer.Request, spec acmev1.OrderSpec) (string, error) {
-	name := r.Source.GetName()
-	if r.SourceKind == certmanagerv1.CertificateRequestKind || len(name) < longName {
-		return acmeflow.OrderName(name, spec)
-	}
-	spec.Request = nil
-	return acmeflow.ComputeName(name, struct {
-		CertificateSigningRequestName string           `json:"certificateSigningRequestName"`
-		Spec                          acmev1.OrderSpec `json:"spec"`
-	}{name, spec})
 }

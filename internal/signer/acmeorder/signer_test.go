@@ -96,7 +96,7 @@ func request(csr []byte) (*certmanagerv1.CertificateRequest, signer.Request) {
 	}
 	return cr, signer.Request{
 		Source: cr, SourceKind: certmanagerv1.CertificateRequestKind, ResourceNamespace: "ns", CSR: csr, Duration: time.Hour,
-		IssuerName: "i", IssuerKind: "Issuer", IssuerGroup: "cert-manager.io",
+		IssuerName: "i", IssuerKind: "Issuer", IssuerGroup: "cert-manager.io", Approved: true,
 	}
 }
 
@@ -155,6 +155,25 @@ func TestOrderOfCertificateRequest(t *testing.T) {
 	wantFault(t, err, fault.KindTerminal, "OrderFailed", `order is in "errored" state: Failed to create Order: no`)
 }
 
+// TestNothingIsOrderedUnapproved: what the API server then refuses to approve must not
+// have been ordered; and the text stays the same when it is.
+func TestNothingIsOrderedUnapproved(t *testing.T) {
+	b := newBench(t)
+	_, r := request(b.csr(t, "", "a.example.com"))
+	r.Approved = false
+	_, before := b.signer.Sign(t.Context(), issuer(), r)
+	list := &acmev1.OrderList{}
+	if err := b.api.List(t.Context(), list); err != nil || len(list.Items) != 0 {
+		t.Fatalf("%d Orders, %v", len(list.Items), err)
+	}
+	r.Approved = true
+	_, after := b.signer.Sign(t.Context(), issuer(), r)
+	if fault.Of(before) == nil || before.Error() != after.Error() {
+		t.Errorf("said %v, then %v", before, after)
+	}
+	b.order(t)
+}
+
 func TestOrderFollowsIssuer(t *testing.T) {
 	b := newBench(t)
 	is := issuer()
@@ -178,7 +197,7 @@ func TestOrderOfSigningRequest(t *testing.T) {
 	}}
 	r := signer.Request{
 		Source: csr, SourceKind: "CertificateSigningRequest", ResourceNamespace: "cluster", CSR: b.csr(t, "", "a.example.com"),
-		Duration: time.Hour, IssuerName: "i", IssuerKind: "ClusterIssuer", IssuerGroup: "cert-manager.io",
+		Duration: time.Hour, IssuerName: "i", IssuerKind: "ClusterIssuer", IssuerGroup: "cert-manager.io", Approved: true,
 	}
 	if _, err := b.signer.Sign(t.Context(), issuer(), r); fault.Of(err) == nil {
 		t.Fatal(err)

@@ -1,0 +1,62 @@
+package requests
+
+import (
+	"maps"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// lastSaid remembers what was last said about an object, so that it is not said
+// again at every look.
+type lastSaid struct {
+	mu   sync.Mutex
+	said map[types.NamespacedName]string
+}
+
+func newLastSaid() *lastSaid { return &lastSaid{said: map[types.NamespacedName]string{}} }
+
+func (l *lastSaid) news(name types.NamespacedName, text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.said[name] == text {
+		return false
+	}
+	l.said[name] = text
+	return true
+}
+
+func (l *lastSaid) forget(name types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.said, name)
+}
+
+// unsaved keeps annotations until they are stored.
+type unsaved struct {
+	mu   sync.Mutex
+	kept map[types.NamespacedName]map[string]string
+}
+
+func newUnsaved() *unsaved { return &unsaved{kept: map[types.NamespacedName]map[string]string{}} }
+
+// add keeps more annotations of an object, and returns all that are kept.
+func (u *unsaved) add(name types.NamespacedName, annotations map[string]string) map[string]string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(annotations) > 0 {
+		all := maps.Clone(u.kept[name])
+		if all == nil {
+			all = map[string]string{}
+		}
+		maps.Copy(all, annotations)
+		u.kept[name] = all
+	}
+	return u.kept[name]
+}
+
+func (u *unsaved) forget(name types.NamespacedName) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.kept, name)
+}

@@ -1,0 +1,147 @@
+package acmeorder
+
+import (
+	"crypto"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/signer"
+)
+
+// asked is what a request asks for, decoded and its signature verified.
+type asked struct {
+	csr        string
+	commonName string
+	names      []string
+	addresses  []net.IP
+	key        crypto.PublicKey
+}
+
+// maxAsked bounds how many requests under way are kept decoded.
+const maxAsked = 1000
+
+// askedOf keeps what requests ask for while they are under way: a request is looked at
+// once for each word of its Order, and never changes.
+type askedOf struct {
+	mu    sync.Mutex
+	known map[types.UID]*asked
+}
+
+func (k *askedOf) of(r signer.Request) (*asked, error) {
+	uid := r.Source.GetUID()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if a := k.known[uid]; a != nil && a.csr == string(r.CSR) {
+		return a, nil
+	}
+	csr, err := pki.DecodeCSR(r.CSR)
+	if err != nil {
+		return nil, err
+	}
+	a := &asked{csr: string(r.CSR), commonName: csr.Subject.CommonName, names: csr.DNSNames, addresses: csr.IPAddresses, key: csr.PublicKey}
+	if k.known == nil {
+		k.known = map[types.UID]*asked{}
+	}
+	for victim := range k.known {
+		if len(k.known) < maxAsked {
+			break
+		}
+		delete(k.known, victim)
+	}
+	k.known[uid] = a
+	return a, nil
+}
+
+func (k *askedOf) forget(r signer.Request) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.known, r.Source.GetUID())
+}
+
+// answeredBy checks that a CA has issued what was asked for.
+func (a *asked) answeredBy(chain []byte) error {
+	certs, err := pki.DecodeChain(chain)
+	if err != nil {
+		return err
+	}
+	if !pki.PublicKeysEqual(certs[0].PublicKey, a.key) {
+		return errors.New("the certificate's public key is not that of the request")
+	}
+	return nil
+}
+
+// build makes the Order for a request (spec §3.4, §4.5), but for what it replaces.
+func (s *Signer) build(spec *acmev1.ACMEIssuer, r signer.Request, a *asked) (*acmev1.Order, error) {
+	want := acmev1.OrderSpec{Request: r.CSR, CommonName: a.commonName, DNSNames: a.names}
+	for _, ip := range a.addresses {
+		want.IPAddresses = append(want.IPAddresses, ip.String())
+	}
+	if cn := want.CommonName; cn != "" && !slices.Contains(want.DNSNames, cn) && !hasAddress(a.addresses, cn) {
+		return nil, fault.Failed(fault.ClassPermanent, reasonInvalidOrder,
+			"The CSR PEM requests a commonName that is not present in the list of dnsNames or ipAddresses. If a commonName is set, ACME requires that the value is also present in the list of dnsNames or ipAddresses: %q does not exist in %q or %q",
+			cn, want.DNSNames, want.IPAddresses)
+	}
+	meta := metav1.ObjectMeta{Namespace: r.ResourceNamespace, Labels: r.Source.GetLabels(), Annotations: r.Source.GetAnnotations()}
+	owner := certmanagerv1.SchemeGroupVersion().WithKind(certmanagerv1.CertificateRequestKind)
+	if cr, ok := r.Source.(*certmanagerv1.CertificateRequest); ok {
+		want.IssuerRef, want.Profile = cr.Spec.IssuerRef, spec.Profile
+		if spec.EnableDurationFeature {
+			want.Duration = cr.Spec.Duration
+		}
+	} else {
+		owner = schema.GroupVersionKind{Group: "certificates.k8s.io", Version: "v1", Kind: r.SourceKind}
+		want.IssuerRef = cmmeta.IssuerReference{Name: r.IssuerName, Kind: r.IssuerKind, Group: r.IssuerGroup}
+		if spec.EnableDurationFeature {
+			want.Duration = &metav1.Duration{Duration: r.Duration}
+		}
+		if s.Annotations != nil {
+			meta.Annotations = s.Annotations(meta.Annotations)
+		}
+	}
+	if profile, ok := r.Source.GetAnnotations()[acmev1.ProfileAnnotation]; ok {
+		want.Profile = profile
+	}
+	meta.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(r.Source, owner)}
+	var err error
+	if meta.Name, err = nameOf(r, want); err != nil {
+		return nil, fault.Failed(fault.ClassPermanent, reasonOrderBuilding, "Failed to build order: %w", err)
+	}
+	// A copy: the answer to its creation is read into it, and the request is shared.
+	return (&acmev1.Order{ObjectMeta: meta, Spec: want}).DeepCopy(), nil
+}
+
+func hasAddress(addresses []net.IP, text string) bool {
+	ip := net.ParseIP(text)
+	return ip != nil && slices.ContainsFunc(addresses, ip.Equal)
+}
+
+// longName is the length from which the name of a request is cut in its Order's
+// (spec §3.4), and is hashed instead.
+const longName = 52
+
+// nameOf names the Order after its request, so that there is never a second one. What
+// the Order replaces has no part in its name, although it has upstream: the Secret may
+// change while the Order is under way, and the request would order a second time.
+func nameOf(r signer.Request, spec acmev1.OrderSpec) (string, error) {
+	name := r.Source.GetName()
+	if r.SourceKind == certmanagerv1.CertificateRequestKind || len(name) < longName {
+		return acmeflow.OrderName(name, spec)
+	}
+	spec.Request = nil
+	return acmeflow.ComputeName(name, struct {
+		CertificateSigningRequestName string           `json:"certificateSigningRequestName"`
+		Spec                          acmev1.OrderSpec `json:"spec"`
+	}{name, spec})
+}

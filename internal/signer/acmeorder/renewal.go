@@ -1,0 +1,125 @@
+package acmeorder
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/acme"
+	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/signer"
+)
+
+// +kubebuilder:rbac:groups=cert-manager.io,resources=certificates,verbs=get;list;watch
+
+const (
+	// renewalInfoSoon is how long a failure that may pass rests, and renewalInfoLater one that
+	// will not soon, such as a certificate that the CA does not know: RFC 9773 §4.3.3 has
+	// clients go on then as if they had been told to come back in six hours.
+	renewalInfoSoon  = time.Minute
+	renewalInfoLater = 6 * time.Hour
+)
+
+// RenewalInfo implements signer.RenewalInformer. All of its errors carry a fault that says
+// when it is worth asking again.
+func (s *Signer) RenewalInfo(ctx context.Context, issuer certmanagerv1.GenericIssuer, chain []byte) (*signer.RenewalInfo, error) {
+	spec := issuer.GetSpec().ACME
+	if spec == nil || spec.RenewalInformationSource == acmev1.RenewalInformationNone {
+		return nil, nil //nolint:nilnil // there is none, as the interface says
+	}
+	certs, err := pki.DecodeChain(chain)
+	if err != nil {
+		return nil, fault.Terminal(reasonRenewalInfo, "no renewal information: %w", err)
+	}
+	id, err := acme.CertID(certs[0])
+	if err != nil {
+		return nil, nil //nolint:nilnil,nilerr // a certificate that cannot be named has none
+	}
+	account, ok := s.Accounts.Of(issuer.GetUID())
+	if !ok {
+		return nil, fault.After(lookAgain, reasonRenewalInfo, "no renewal information: the ACME account of issuer %q is not at hand yet", issuer.GetName())
+	}
+	if until, reason := account.Parked(); s.Now().Before(until) {
+		return nil, fault.After(until.Sub(s.Now()), reasonRenewalInfo,
+			"no renewal information: the ACME server asked to be left alone until %s: %s", until.UTC().Format(time.RFC3339), reason)
+	}
+	info, failure := account.RenewalInfo(ctx, id)
+	switch {
+	case failure != nil:
+		return nil, fault.After(renewalInfoAgain(*failure), reasonRenewalInfo, "no renewal information: %s", failure.Detail)
+	case info == nil:
+		return nil, nil //nolint:nilnil // as above
+	}
+	return &signer.RenewalInfo{
+		Start: info.SuggestedWindow.Start, End: info.SuggestedWindow.End,
+		ExplanationURL: info.ExplanationURL, RetryAfter: info.RetryAfter,
+	}, nil
+}
+
+func renewalInfoAgain(f acmeflow.Failure) time.Duration {
+	switch {
+	case f.RetryAfter > 0:
+		return f.RetryAfter
+	case mayPass(f.Class):
+		return renewalInfoSoon
+	default:
+		return renewalInfoLater
+	}
+}
+
+// replaces names the certificate that the one for a request takes the place of (RFC 9773
+// §5; spec §3.4): the one in its Certificate's Secret, if the same issuer has issued it.
+// It is a hint to the CA. Whatever it cannot name is left out.
+func (s *Signer) replaces(ctx context.Context, issuer certmanagerv1.GenericIssuer, r signer.Request) (string, error) {
+	cr, ok := r.Source.(*certmanagerv1.CertificateRequest)
+	if !ok || issuer.GetSpec().ACME.RenewalInformationSource == acmev1.RenewalInformationNone {
+		return "", nil
+	}
+	if account, bound := s.Accounts.Of(issuer.GetUID()); bound && !account.OffersRenewalInfo() {
+		return "", nil
+	}
+	name := cr.Annotations[certmanagerv1.CertificateNameAnnotation]
+	if name == "" {
+		return "", nil
+	}
+	crt := &certmanagerv1.Certificate{}
+	if err := s.Objects.Get(ctx, client.ObjectKey{Namespace: cr.Namespace, Name: name}, crt); err != nil {
+		return "", foundOr(err, "Certificate", cr.Namespace, name)
+	}
+	secret, err := s.Secrets.Secret(ctx, cr.Namespace, crt.Spec.SecretName)
+	if err != nil {
+		return "", foundOr(err, "Secret", cr.Namespace, crt.Spec.SecretName)
+	}
+	by := cmmeta.IssuerReference{
+		Name: secret.Annotations[certmanagerv1.IssuerNameAnnotation], Kind: secret.Annotations[certmanagerv1.IssuerKindAnnotation],
+		Group: secret.Annotations[certmanagerv1.IssuerGroupAnnotation],
+	}
+	if by.Name != r.IssuerName || by.KindOrDefault() != r.IssuerKind || by.GroupOrDefault() != r.IssuerGroup {
+		return "", nil
+	}
+	certs, err := pki.DecodeChain(secret.Data[cmmeta.TLSCertKey])
+	if err != nil {
+		return "", nil //nolint:nilerr // there is nothing to name
+	}
+	id, err := acme.CertID(certs[0])
+	if err != nil {
+		return "", nil //nolint:nilerr // as above
+	}
+	return id, nil
+}
+
+// foundOr is nil if the error says that an object is not there.
+func foundOr(err error, kind, namespace, name string) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("read %s %s/%s for what is replaced: %w", kind, namespace, name, err)
+}
