@@ -84,7 +84,7 @@ type ACMEExternalAccountBinding struct {
 	// +kubebuilder:validation:XValidation:rule=`self.name != "" && has(self.key) && self.key != ""`,message="externalAccountBinding.keySecretRef: set name and key of the Secret entry"
 	KeySecretRef cmmeta.SecretKeySelector `json:"keySecretRef"`
 
-	// Deprecated and without effect: the binding is always made with HS256.
+	// Algorithm that the key is for; HS256 unless set. cert-manager takes HS256 whatever this says.
 	// +optional
 	KeyAlgorithm HMACKeyAlgorithm `json:"keyAlgorithm,omitempty"`
 }

@@ -19,6 +19,12 @@ const (
 	ParentRefNamespaceAnnotation       = "acme.cert-manager.io/http01-parentrefnamespace"
 )
 
+// ProfileAnnotation is our own: on a Certificate, CertificateRequest or
+// CertificateSigningRequest it takes the place of the issuer's profile for this one
+// certificate. Empty leaves the profile to the CA. It travels from a Certificate to its
+// next request with the other annotations that are copied; to change it issues nothing.
+const ProfileAnnotation = "chancery.dev/acme-profile"
+
 // Annotations on Ingresses and Gateways that the shim reads (spec §6.4).
 const (
 	HTTP01EditInPlaceAnnotation       = "acme.cert-manager.io/http01-edit-in-place"

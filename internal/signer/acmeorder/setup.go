@@ -123,17 +123,20 @@ func (u *setup) run(ctx context.Context) (certmanagerv1.IssuerStatus, error) {
 	if err != nil {
 		return old, err
 	}
-	if !fresh && u.unchanged(hash) && account.URL() == "" && !u.wasLost(account) {
+	known := !fresh && u.unchanged(hash)
+	if known && account.URL() == "" && !u.wasLost(account) {
 		if err := account.Adopt(old.ACME.URI, u.spec.Email); err != nil {
 			return old, err
 		}
 	}
-	if !account.Registered(u.spec.Email) {
+	// An issuer that has had its say leaves the contact alone: one that shares the account may
+	// have said something else since, and they would contradict each other for ever.
+	if said := known && account.URL() == old.ACME.URI; !said && !account.Registered(u.spec.Email) {
 		if err := u.register(ctx, account); err != nil {
 			return old, err
 		}
 	}
-	if !account.Registered(u.spec.Email) {
+	if account.URL() == "" {
 		return old, fault.After(time.Second, certmanagerv1.IssuerReasonErrRegisterACMEAccount, "the ACME server has lost the account again")
 	}
 	u.forget(u.name.UID)
