@@ -14,6 +14,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 )
 
 // Signer issues certificates for one type of issuer.
@@ -152,9 +153,33 @@ func SecretNames(spec *certmanagerv1.IssuerSpec) []string {
 		return []string{spec.CA.SecretName}
 	case spec.ACME != nil:
 		return acmeSecretNames(spec.ACME)
+	case spec.Vault != nil:
+		return vaultSecretNames(spec.Vault)
 	default:
 		return nil
 	}
+}
+
+func vaultSecretNames(spec *certmanagerv1.VaultIssuer) []string {
+	var names []string
+	add := func(refs ...*cmmeta.SecretKeySelector) {
+		for _, ref := range refs {
+			if ref != nil && ref.Name != "" {
+				names = append(names, ref.Name)
+			}
+		}
+	}
+	add(spec.CABundleSecretRef, spec.ClientCertSecretRef, spec.ClientKeySecretRef, spec.Auth.TokenSecretRef)
+	if a := spec.Auth.AppRole; a != nil {
+		add(&a.SecretRef)
+	}
+	if a := spec.Auth.ClientCertificate; a != nil && a.SecretName != "" {
+		names = append(names, a.SecretName)
+	}
+	if a := spec.Auth.Kubernetes; a != nil {
+		add(&a.SecretRef)
+	}
+	return names
 }
 
 func acmeSecretNames(spec *acmev1.ACMEIssuer) []string {

@@ -1,0 +1,233 @@
+package vault
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/vault/api"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/signer"
+)
+
+// caKey is the entry of a CA bundle's Secret where none is named.
+const caKey = "ca.crt"
+
+// plan is what a session is made of: an issuer's spec, and the Secrets that it names.
+type plan struct {
+	*Signer
+
+	issuer    certmanagerv1.GenericIssuer
+	spec      *certmanagerv1.VaultIssuer
+	namespace string
+	// versions of the Secrets that were read.
+	versions []string
+
+	roots       []byte
+	certificate *tls.Certificate
+	login       method
+	by          string
+	fixed       bool
+}
+
+// plan reads what an issuer needs. Nothing leaves the cluster.
+func (s *Signer) plan(ctx context.Context, issuer certmanagerv1.GenericIssuer) (*plan, error) {
+	p := &plan{
+		Signer: s, issuer: issuer, spec: issuer.GetSpec().Vault,
+		namespace: signer.ResourceNamespace(issuer, s.ClusterResourceNamespace),
+	}
+	for _, step := range []func(context.Context) error{p.checkSpec, p.readRoots, p.readCertificate, p.readAuth} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// checkSpec says what a cluster without our definitions' rules lets pass.
+func (p *plan) checkSpec(context.Context) error {
+	server, err := url.Parse(p.spec.Server)
+	switch {
+	case p.spec.Server == "":
+		return invalid("spec.vault.server: must not be empty: set the address of the server, such as https://vault.example.com")
+	case err != nil || server.Host == "" || (server.Scheme != "https" && server.Scheme != "http"):
+		return invalid("spec.vault.server: %q is not an address: use one such as https://vault.example.com", p.spec.Server)
+	case strings.Trim(p.spec.Path, "/") == "":
+		return invalid("spec.vault.path: must not be empty: set the path that signs, such as pki/sign/role")
+	case len(p.spec.CABundle) > 0 && p.spec.CABundleSecretRef != nil:
+		return invalid(`spec.vault.caBundle: Invalid value: "<snip>": specified caBundle and caBundleSecretRef cannot be used together, `+
+			`spec.vault.caBundleSecretRef: Invalid value: %q: specified caBundleSecretRef and caBundle cannot be used together`, p.spec.CABundleSecretRef.Name)
+	case (p.spec.ClientCertSecretRef == nil) != (p.spec.ClientKeySecretRef == nil):
+		return invalid("spec.vault: clientCertSecretRef and clientKeySecretRef belong together: set both or none")
+	default:
+		return nil
+	}
+}
+
+func (p *plan) readRoots(ctx context.Context) error {
+	p.roots = p.spec.CABundle
+	where := "spec.vault.caBundle"
+	if ref := p.spec.CABundleSecretRef; ref != nil {
+		var err error
+		if p.roots, err = p.entry(ctx, *ref, caKey); err != nil {
+			return err
+		}
+		where = fmt.Sprintf("entry %q of Secret %s/%s", ref.KeyOr(caKey), p.namespace, ref.Name)
+	}
+	if len(p.roots) > 0 && !x509.NewCertPool().AppendCertsFromPEM(p.roots) {
+		return invalid("%s holds no certificate in PEM form: store the CA that Vault's own certificate is verified with", where)
+	}
+	return nil
+}
+
+// readCertificate reads the certificate of the connection, which the auth method
+// clientCertificate may replace.
+func (p *plan) readCertificate(ctx context.Context) error {
+	certRef, keyRef := p.spec.ClientCertSecretRef, p.spec.ClientKeySecretRef
+	if certRef == nil {
+		return nil
+	}
+	return p.useCertificate(ctx, *certRef, *keyRef)
+}
+
+func (p *plan) useCertificate(ctx context.Context, certRef, keyRef cmmeta.SecretKeySelector) error {
+	cert, err := p.entry(ctx, certRef, corev1.TLSCertKey)
+	if err != nil {
+		return err
+	}
+	key, err := p.entry(ctx, keyRef, corev1.TLSPrivateKeyKey)
+	if err != nil {
+		return err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return invalid("the client certificate for Vault in Secret %s/%s: %w", p.namespace, certRef.Name, err)
+	}
+	p.certificate = &pair
+	return nil
+}
+
+// entry reads one entry of a Secret.
+func (p *plan) entry(ctx context.Context, ref cmmeta.SecretKeySelector, key string) ([]byte, error) {
+	key = ref.KeyOr(key)
+	secret, err := p.Secrets.Secret(ctx, p.namespace, ref.Name)
+	if apierrors.IsNotFound(err) {
+		return nil, &trouble{class: classMissing, err: fmt.Errorf("Secret %s/%s does not exist: create it with the entry %q", p.namespace, ref.Name, key)}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read Secret %s/%s: %w", p.namespace, ref.Name, err)
+	}
+	value := secret.Data[key]
+	if len(value) == 0 {
+		return nil, &trouble{class: classMissing, err: fmt.Errorf("Secret %s/%s has no entry %q: add it, or name another one in spec.vault", p.namespace, ref.Name, key)}
+	}
+	p.versions = append(p.versions, ref.Name+" "+string(secret.UID)+" "+secret.ResourceVersion)
+	return value, nil
+}
+
+// inputs tells sessions apart.
+func (p *plan) inputs() string {
+	text, err := json.Marshal([]any{p.spec, p.namespace, p.versions})
+	if err != nil {
+		text = []byte(p.spec.Server) // a spec that came as JSON can be written as such
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// open makes the session. It does not connect yet.
+func (p *plan) open(now func() time.Time) (*session, error) {
+	client, err := api.NewClient(&api.Config{Address: p.spec.Server, HttpClient: p.transport()})
+	if err != nil {
+		return nil, invalid("spec.vault.server: %w", err)
+	}
+	// What the library found in our environment is not the issuer's.
+	client.ClearToken()
+	client.SetHeaders(http.Header{api.RequestHeaderName: {"true"}})
+	if p.spec.Namespace != "" {
+		client.SetNamespace(p.spec.Namespace)
+	}
+	return &session{
+		inputs: p.inputs(), lane: "vault " + p.inputs(), server: p.spec.Server, client: client,
+		login: p.login, by: p.by, fixed: p.fixed, now: now, turn: make(chan struct{}, 1),
+	}, nil
+}
+
+const (
+	dialTimeout      = 10 * time.Second
+	handshakeTimeout = 10 * time.Second
+	idleTimeout      = 90 * time.Second
+	// maxReply bounds what is read of an answer: chains are a few kilobytes.
+	maxReply = 1 << 20
+)
+
+// transport trusts and shows what the issuer says.
+func (p *plan) transport() *http.Client {
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: p.spec.ServerName}
+	if len(p.roots) > 0 {
+		conf.RootCAs = x509.NewCertPool()
+		conf.RootCAs.AppendCertsFromPEM(p.roots)
+	}
+	if p.certificate != nil {
+		conf.Certificates = []tls.Certificate{*p.certificate}
+	}
+	return newHTTPClient(conf)
+}
+
+// newHTTPClient makes a client that reads short answers and follows no redirect.
+func newHTTPClient(conf *tls.Config) *http.Client {
+	return &http.Client{
+		Transport: bounded{&http.Transport{
+			Proxy:               http.ProxyFromEnvironment,
+			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+			TLSClientConfig:     conf,
+			TLSHandshakeTimeout: handshakeTimeout,
+			ForceAttemptHTTP2:   true,
+			IdleConnTimeout:     idleTimeout,
+		}},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// bounded reads no more than maxReply of any answer.
+type bounded struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(r)
+	if err == nil {
+		resp.Body = &boundedBody{ReadCloser: resp.Body, left: maxReply}
+	}
+	return resp, err
+}
+
+type boundedBody struct {
+	io.ReadCloser
+
+	left int
+}
+
+// Read implements io.Reader.
+func (b *boundedBody) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errors.New("the answer is longer than 1 MiB")
+	}
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}

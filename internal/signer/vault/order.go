@@ -1,0 +1,113 @@
+package vault
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/signer"
+)
+
+// order is what Vault is asked to sign.
+type order struct {
+	path string
+	body map[string]any
+	csr  *x509.CertificateRequest
+}
+
+// answer is what became of an order.
+type answer struct {
+	// session it was placed in.
+	session *session
+	bundle  signer.Bundle
+	err     error
+}
+
+// newOrder translates a request into Vault's parameters (spec, appendix D). The SANs
+// are said besides the CSR for roles that do not take them from it.
+func newOrder(path string, r signer.Request) (*order, error) {
+	csr, err := pki.DecodeCSR(r.CSR)
+	if err != nil {
+		return nil, fmt.Errorf("decode the CSR: %w", err)
+	}
+	var ips, uris []string
+	for _, ip := range csr.IPAddresses {
+		ips = append(ips, ip.String())
+	}
+	for _, uri := range csr.URIs {
+		uris = append(uris, uri.String())
+	}
+	return &order{path: strings.Trim(path, "/"), csr: csr, body: map[string]any{
+		"common_name":          csr.Subject.CommonName,
+		"alt_names":            strings.Join(csr.DNSNames, ","),
+		"ip_sans":              strings.Join(ips, ","),
+		"uri_sans":             strings.Join(uris, ","),
+		"ttl":                  r.Duration.String(),
+		"csr":                  string(r.CSR),
+		"exclude_cn_from_sans": "true",
+	}}, nil
+}
+
+// place has Vault sign.
+func (o *order) place(ctx context.Context, s *session) answer {
+	out := answer{session: s}
+	raw, err := s.call(ctx, stageSign, func(token string) (json.RawMessage, error) {
+		var reply struct {
+			Data json.RawMessage `json:"data"`
+		}
+		err := s.send(ctx, message{method: http.MethodPost, path: o.path, token: token, body: o.body}, &reply)
+		return reply.Data, err
+	})
+	if err != nil {
+		out.err = s.explain(err, o.path)
+		return out
+	}
+	out.bundle, err = o.read(raw)
+	if err != nil {
+		out.err = &trouble{class: classRejected, stage: stageSign,
+			err: fmt.Errorf("Vault %s did not answer with a certificate for the request: %w: spec.vault.path %q has to be one that signs, such as pki/sign/<role>", s.server, err, o.path)}
+	}
+	return out
+}
+
+// read makes the one chain of all certificates in Vault's answer (spec §3.4).
+func (o *order) read(raw json.RawMessage) (signer.Bundle, error) {
+	var signed struct {
+		Certificate string   `json:"certificate"`
+		IssuingCA   string   `json:"issuing_ca"`
+		CAChain     []string `json:"ca_chain"`
+	}
+	if err := json.Unmarshal(raw, &signed); err != nil {
+		return signer.Bundle{}, err
+	}
+	leaf, err := pki.DecodeCertificate([]byte(signed.Certificate))
+	if err != nil {
+		return signer.Bundle{}, err
+	}
+	if !pki.PublicKeysEqual(leaf.PublicKey, o.csr.PublicKey) {
+		return signer.Bundle{}, errors.New("the certificate's public key is not that of the request")
+	}
+	all := []*x509.Certificate{leaf}
+	for _, text := range append(signed.CAChain, signed.IssuingCA) {
+		if strings.TrimSpace(text) == "" {
+			continue
+		}
+		certs, err := pki.DecodeBundle([]byte(text))
+		if err != nil {
+			return signer.Bundle{}, err
+		}
+		all = append(all, certs...)
+	}
+	chain, err := pki.BuildChain(all)
+	if err != nil {
+		return signer.Bundle{}, err
+	}
+	var b signer.Bundle
+	b.Chain, b.CA = chain.PEM()
+	return b, nil
+}
