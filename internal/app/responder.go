@@ -5,12 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"chancery.dev/api"
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/controller"
 	"chancery.dev/internal/solver/http01"
 )
 
@@ -32,9 +43,15 @@ func (r *responder) Start(ctx context.Context) error {
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", r.address)
 	if err != nil {
-		return fmt.Errorf("--http01-listen-address: %w: choose another port, or end what listens there", err)
+		return fmt.Errorf("listen for HTTP-01 challenges: %w: choose another port, or end what listens there", err)
 	}
-	server := http01.NewServer(http01.NewResponder(http01.ResponderOptions{Lookup: r.index}))
+	answered, err := responderMetrics()
+	if err != nil {
+		return err
+	}
+	server := http01.NewServer(http01.NewResponder(http01.ResponderOptions{
+		Lookup: r.index, Answered: func(status int) { answered.WithLabelValues(strconv.Itoa(status)).Inc() },
+	}))
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
 	select {
@@ -62,6 +79,75 @@ func (r *responder) watch(ctx context.Context) error {
 	}
 	_, err = orders.AddEventHandler(handle(r.index.UpsertOrder, func(o *acmev1.Order) { r.index.DeleteOrder(o.Namespace, o.Name) }))
 	return err
+}
+
+// responderMetrics counts the answers by status.
+func responderMetrics() (*prometheus.CounterVec, error) {
+	answered := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "chancery_http01_responses_total", Help: "Requests for HTTP-01 challenges that the responder has answered, by HTTP status.",
+	}, []string{"status"})
+	err := metrics.Registry.Register(answered)
+	var already prometheus.AlreadyRegisteredError
+	if errors.As(err, &already) { // several managers run in one process in tests
+		if known, ok := already.ExistingCollector.(*prometheus.CounterVec); ok {
+			return known, nil
+		}
+	}
+	return answered, err
+}
+
+// ResponderConfig is what a user can set of the responder that runs by itself.
+type ResponderConfig struct {
+	// Address is host:port to answer HTTP-01 challenges on.
+	Address string
+	// MetricsAddress and HealthAddress are as in Config.
+	MetricsAddress, HealthAddress string
+	// Namespaces to answer for; none means all.
+	Namespaces []string
+}
+
+// DefaultResponderConfig returns the defaults.
+func DefaultResponderConfig() ResponderConfig {
+	return ResponderConfig{Address: ":8089", MetricsAddress: "0.0.0.0:9402", HealthAddress: "0.0.0.0:9403"}
+}
+
+// NewResponder wires a responder for HTTP-01 challenges that needs no other right than
+// to read Challenges and Orders, and no leader: every replica answers.
+func NewResponder(cfg ResponderConfig, rc *rest.Config, log logr.Logger) (manager.Manager, error) {
+	if cfg.Address == "" {
+		return nil, errors.New("--listen-address: must not be empty")
+	}
+	scheme, err := api.Scheme()
+	if err != nil {
+		return nil, err
+	}
+	rc = rest.CopyConfig(rc)
+	rc.UserAgent = "chancery-responder"
+	shared, within := true, stopWithin
+	m, err := ctrl.NewManager(rc, ctrl.Options{
+		Scheme: scheme,
+		Logger: log.V(1),
+		Cache: cache.Options{
+			DefaultNamespaces:            controller.Scope{Namespaces: cfg.Namespaces}.CacheNamespaces(),
+			DefaultUnsafeDisableDeepCopy: &shared,
+			DefaultTransform:             cache.TransformStripManagedFields(),
+		},
+		Metrics:                 metricsserver.Options{BindAddress: cfg.MetricsAddress},
+		HealthProbeBindAddress:  cfg.HealthAddress,
+		LivenessEndpointName:    "/livez",
+		ReadinessEndpointName:   "/readyz",
+		GracefulShutdownTimeout: &within,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("set up the responder: %w", err)
+	}
+	if err := m.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return nil, err
+	}
+	if err := m.AddReadyzCheck("caches", synced(m)); err != nil {
+		return nil, err
+	}
+	return m, m.Add(&responder{manager: m, address: cfg.Address, index: http01.NewIndex()})
 }
 
 // handle feeds one kind of object to upsert and remove.

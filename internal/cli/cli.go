@@ -24,7 +24,7 @@ func New(version string) *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newControllerCommand(), newInstallCommand())
+	root.AddCommand(newControllerCommand(), newResponderCommand(), newInstallCommand())
 	return root
 }
 

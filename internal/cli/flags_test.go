@@ -24,11 +24,13 @@ func TestControllerFlags(t *testing.T) {
 		"copied-annotation-prefixes":   "[*,-kubectl.kubernetes.io/,-fluxcd.io/,-argocd.argoproj.io/]",
 		"enable-certificate-owner-ref": "false", "max-concurrent-challenges": "60", "dns01-check-retry-period": "10s",
 		"dns01-recursive-nameservers": "[]", "dns01-recursive-nameservers-only": "false", "acme-http01-solver-nameservers": "[]",
-		"v": "0", "logging-format": "text",
+		"acme-http01-solver-extra-labels": "[]",
+		"v":                               "0", "logging-format": "text",
 	}
 	own := map[string]string{
 		"cluster-resource-namespace": "cert-manager", // ours: mission rule 8
-		"auto-approve":               "true", "approve-signer-names": "[*]",
+		"acme-http01-responder":      "", "http01-self-check-allow": "", "http01-self-check-deny": "",
+		"auto-approve": "true", "approve-signer-names": "[*]",
 		"csr-approval": "auto", "csr-approval-issuer": "external", "csr-approval-clusterissuer": "external",
 	}
 	for _, want := range []map[string]string{spec, own} {

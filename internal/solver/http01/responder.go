@@ -21,6 +21,8 @@ type ResponderOptions struct {
 	// MaxWaiters bounds how many requests wait at once; more are answered 404 at
 	// once. 0 means 256.
 	MaxWaiters int
+	// Answered is told the status of each answer to a request for a challenge; may be nil.
+	Answered func(status int)
 }
 
 // Responder answers HTTP-01 challenges. It answers nothing else but /healthz.
@@ -28,6 +30,7 @@ type Responder struct {
 	lookup  Lookup
 	wait    time.Duration
 	waiters chan struct{}
+	told    func(status int)
 }
 
 // NewResponder makes a Responder.
@@ -38,7 +41,10 @@ func NewResponder(o ResponderOptions) *Responder {
 	if o.MaxWaiters == 0 {
 		o.MaxWaiters = 256
 	}
-	return &Responder{lookup: o.Lookup, wait: o.Wait, waiters: make(chan struct{}, o.MaxWaiters)}
+	if o.Answered == nil {
+		o.Answered = func(int) {}
+	}
+	return &Responder{lookup: o.Lookup, wait: o.Wait, waiters: make(chan struct{}, o.MaxWaiters), told: o.Answered}
 }
 
 // NewServer returns an HTTP server for a Responder, with the limits that a port open
@@ -71,9 +77,11 @@ func (r *Responder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	answer, ok := r.find(req.Context(), Host(req.Host), token)
 	if !ok {
+		r.told(http.StatusNotFound)
 		http.NotFound(w, req)
 		return
 	}
+	r.told(http.StatusOK)
 	// RFC 8555 §8.3 shows this media type; no cache may answer for us later.
 	w.Header().Set("Cache-Control", "no-cache, no-store, must-revalidate")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

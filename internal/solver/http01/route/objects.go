@@ -163,6 +163,7 @@ func serviceName(t corev1.ServiceType) string {
 
 // serviceOf is the Service that leads to the Responder from within a namespace.
 func serviceOf(namespace string, t corev1.ServiceType, extra map[string]string) *corev1.Service {
+	families := corev1.IPFamilyPolicyPreferDualStack
 	return &corev1.Service{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -170,6 +171,8 @@ func serviceOf(namespace string, t corev1.ServiceType, extra map[string]string) 
 			Labels:      merged(extra, map[string]string{acmev1.HTTP01SolverLabel: acmev1.HTTP01SolverLabelValue}),
 			Annotations: map[string]string{"auth.istio.io/8089": "NONE"},
 		},
-		Spec: corev1.ServiceSpec{Type: t, Ports: []corev1.ServicePort{{Name: "http", Port: port, Protocol: corev1.ProtocolTCP}}},
+		Spec: corev1.ServiceSpec{
+			Type: t, IPFamilyPolicy: &families, Ports: []corev1.ServicePort{{Name: "http", Port: port, Protocol: corev1.ProtocolTCP}},
+		},
 	}
 }

@@ -1,0 +1,181 @@
+package app_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/app"
+	"chancery.dev/internal/rig"
+)
+
+const (
+	token            = "evaGxfADs6pSRb2LAv9IZf17Dt3juxGJ-PCt92wr-oA"
+	keyAuthorization = token + ".9jg46WB3rR_AHD-EBXdN7cBkH1WOu0tA3M9fm21mqTI"
+)
+
+// responders starts replicas of the responder, with the rights of its service account
+// and no others, and returns their addresses.
+func responders(t *testing.T, n int) []string {
+	t.Helper()
+	rc := rig.As(rig.Cluster(t), "system:serviceaccount:cert-manager:chancery-responder",
+		"system:serviceaccounts", "system:serviceaccounts:cert-manager", "system:authenticated")
+	addresses := make([]string, n)
+	for i := range addresses {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addresses[i] = l.Addr().String()
+		_ = l.Close()
+		m, err := app.NewResponder(app.ResponderConfig{Address: addresses[i], MetricsAddress: "0", HealthAddress: "0"}, rc, logr.Discard())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- m.Start(ctx) }()
+		t.Cleanup(func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for _, address := range addresses {
+		rig.Eventually(t, "the responder listens", func(ctx context.Context) string {
+			if status, body := get(ctx, address, "anything", "/healthz"); status != http.StatusOK {
+				return fmt.Sprint(status, body)
+			}
+			return ""
+		})
+	}
+	return addresses
+}
+
+func get(ctx context.Context, address, host, path string) (status int, body string) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, http.NoBody)
+	if err != nil {
+		return 0, err.Error()
+	}
+	req.Host = host
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, string(text)
+}
+
+// order makes an Order that lists the challenge for a host, and returns the Challenge,
+// which is not made yet.
+func order(t *testing.T, w *rig.World, host string) *acmev1.Challenge {
+	t.Helper()
+	o := &acmev1.Order{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "order"},
+		Spec:       acmev1.OrderSpec{Request: []byte("request"), IssuerRef: cmmeta.IssuerReference{Name: "acme"}, DNSNames: []string{host}},
+	}
+	w.Create(t, o)
+	o.Status.State = acmev1.Pending
+	o.Status.Authorizations = []acmev1.ACMEAuthorization{{
+		URL: "https://ca.test/authz/1", Identifier: host,
+		Challenges: []acmev1.ACMEChallenge{{URL: "https://ca.test/chall/1", Token: token, Type: "http-01"}},
+	}}
+	if err := w.Client.Status().Update(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	return &acmev1.Challenge{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: w.Namespace, Name: "challenge",
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(o, acmev1.SchemeGroupVersion().WithKind("Order"))},
+		},
+		Spec: acmev1.ChallengeSpec{
+			URL: "https://ca.test/chall/1", AuthorizationURL: "https://ca.test/authz/1", DNSName: host, Type: acmev1.ChallengeTypeHTTP01,
+			Token: token, Key: keyAuthorization, IssuerRef: cmmeta.IssuerReference{Name: "acme"},
+			Solver: acmev1.ACMEChallengeSolver{HTTP01: &acmev1.HTTP01Solver{Ingress: &acmev1.HTTP01IngressSolver{}}},
+		},
+	}
+}
+
+// start does what the scheduler does.
+func start(t *testing.T, w *rig.World, c *acmev1.Challenge) {
+	t.Helper()
+	c.Status = acmev1.ChallengeStatus{Processing: true, State: acmev1.Pending}
+	if err := w.Client.Status().Update(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEveryReplicaAnswers has two replicas, of which none leads, answer a Challenge that
+// the scheduler has just started, well within the two seconds that a miss waits; and
+// after its end none does.
+func TestEveryReplicaAnswers(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	const path = "/.well-known/acme-challenge/" + token
+	host := w.Namespace + ".example.test"
+	c := order(t, w, host)
+	w.Create(t, c)
+	addresses := responders(t, 2)
+	for _, address := range addresses {
+		if status, _ := get(t.Context(), address, host, path); status != http.StatusNotFound {
+			t.Errorf("a queued Challenge is answered %d", status)
+		}
+	}
+	start(t, w, c)
+	started := time.Now()
+	for _, address := range addresses {
+		if status, body := get(t.Context(), address, host, path); status != http.StatusOK || body != keyAuthorization {
+			t.Errorf("%s answers %d %q", address, status, body)
+		}
+	}
+	t.Logf("answered by %d replicas after %s", len(addresses), time.Since(started))
+	c.Status = acmev1.ChallengeStatus{State: acmev1.Valid}
+	if err := w.Client.Status().Update(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range addresses {
+		rig.Eventually(t, "the answer is gone", func(ctx context.Context) string {
+			if status, _ := get(ctx, address, host, path); status != http.StatusNotFound {
+				return fmt.Sprint(status)
+			}
+			return ""
+		})
+	}
+}
+
+// TestForgedChallenge is a tenant who makes a Challenge for somebody else's host.
+func TestForgedChallenge(t *testing.T) {
+	t.Parallel()
+	victim, tenant := rig.NewWorld(t), rig.NewWorld(t)
+	host := victim.Namespace + ".example.test"
+	real := order(t, victim, host)
+	forged := real.DeepCopy()
+	forged.Namespace, forged.Spec.Key = tenant.Namespace, token+".forged"
+	tenant.Create(t, forged)
+	start(t, tenant, forged)
+	address := responders(t, 1)[0]
+	const path = "/.well-known/acme-challenge/" + token
+	if status, body := get(t.Context(), address, host, path); status != http.StatusNotFound {
+		t.Errorf("the forged Challenge is answered %d %q", status, body)
+	}
+	victim.Create(t, real)
+	start(t, victim, real)
+	if status, body := get(t.Context(), address, host, path); status != http.StatusOK || strings.Contains(body, "forged") {
+		t.Errorf("the real Challenge is answered %d %q", status, body)
+	}
+}

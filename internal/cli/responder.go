@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"chancery.dev/internal/app"
+)
+
+func newResponderCommand() *cobra.Command {
+	var connect connection
+	var logs logging
+	cfg := app.DefaultResponderConfig()
+	cmd := &cobra.Command{
+		Use:   "responder",
+		Short: "Answer HTTP-01 challenges",
+		Long: `Responder answers the HTTP-01 challenges that are in flight, until it is stopped. Run two or more replicas
+behind a Service, with no other right than to read Challenges and Orders, and tell the controller of the Service by
+--acme-http01-responder.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := logs.logger(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			ctrl.SetLogger(log.V(1))
+			rc, err := connect.config()
+			if err != nil {
+				return err
+			}
+			m, err := app.NewResponder(cfg, rc, log)
+			if err != nil {
+				return err
+			}
+			return m.Start(cmd.Context())
+		},
+	}
+	connect.addFlags(cmd)
+	logs.addFlags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&cfg.Address, "listen-address", cfg.Address, "host:port to answer HTTP-01 challenges on")
+	f.StringVar(&cfg.MetricsAddress, "metrics-listen-address", cfg.MetricsAddress, "host:port to serve /metrics on; 0 for none")
+	f.StringVar(&cfg.HealthAddress, "internal-healthz-listen-address", cfg.HealthAddress, "host:port to serve /livez and /readyz on; 0 for none")
+	f.StringSliceVar(&cfg.Namespaces, "namespace", nil, "only namespaces to answer for; all by default")
+	return cmd
+}
