@@ -121,7 +121,7 @@ func speaks(page *acme.HTTPError) bool {
 	case http.StatusTooManyRequests:
 		return true
 	case http.StatusNotFound, http.StatusGone:
-		return page.Action != acme.ActionDiscover && page.Method == http.MethodPost
+		return page.Action != acme.ActionDiscover && page.Method != http.MethodHead
 	default:
 		return false
 	}

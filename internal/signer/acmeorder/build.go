@@ -42,15 +42,18 @@ type askedOf struct {
 func (k *askedOf) of(r signer.Request) (*asked, error) {
 	uid := r.Source.GetUID()
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	if a := k.known[uid]; a != nil && a.csr == string(r.CSR) {
+	a := k.known[uid]
+	k.mu.Unlock()
+	if a != nil && a.csr == string(r.CSR) {
 		return a, nil
 	}
 	csr, err := pki.DecodeCSR(r.CSR)
 	if err != nil {
 		return nil, err
 	}
-	a := &asked{csr: string(r.CSR), commonName: csr.Subject.CommonName, names: csr.DNSNames, addresses: csr.IPAddresses, key: csr.PublicKey}
+	a = &asked{csr: string(r.CSR), commonName: csr.Subject.CommonName, names: csr.DNSNames, addresses: csr.IPAddresses, key: csr.PublicKey}
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if k.known == nil {
 		k.known = map[types.UID]*asked{}
 	}

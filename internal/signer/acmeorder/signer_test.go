@@ -11,6 +11,7 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -29,10 +30,21 @@ import (
 
 // bench is a Signer on an API that keeps objects.
 type bench struct {
-	api    client.Client
-	signer *acmeorder.Signer
-	now    time.Time
-	key    crypto.Signer
+	api      client.Client
+	signer   *acmeorder.Signer
+	accounts *acmeaccount.Registry
+	now      time.Time
+	key      crypto.Signer
+	// notified takes the issuers that are to be set up again.
+	notified chan acmeaccount.Issuer
+}
+
+// secrets reads Secrets from the API.
+type secrets struct{ client.Client }
+
+func (s secrets) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	return secret, s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, secret)
 }
 
 // direct is a client without a cache.
@@ -52,12 +64,13 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	b := &bench{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), notified: make(chan acmeaccount.Issuer, 16)}
 	now := func() time.Time { return b.now }
+	b.accounts = acmeaccount.New(acmeaccount.Options{Now: now})
 	b.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&acmev1.Order{}).Build()
 	b.signer = acmeorder.New(acmeorder.Config{
-		Objects: direct{b.api}, API: b.api, Accounts: acmeaccount.New(acmeaccount.Options{Now: now}),
-		Flights: flight.New(t.Context(), flight.Options{}), Notify: func(acmeaccount.Issuer) {}, Now: now,
+		Objects: direct{b.api}, API: b.api, Secrets: secrets{b.api}, Accounts: b.accounts,
+		Flights: flight.New(t.Context(), flight.Options{}), Notify: func(i acmeaccount.Issuer) { b.notified <- i }, Now: now,
 		ClusterResourceNamespace: "cluster",
 		Annotations: func(all map[string]string) map[string]string {
 			return map[string]string{"kept": all["kept"]}
@@ -153,6 +166,11 @@ func TestOrderOfCertificateRequest(t *testing.T) {
 	b.settle(t, o, acmev1.OrderStatus{State: acmev1.Errored, Reason: "Failed to create Order: no"})
 	_, err = b.signer.Sign(t.Context(), is, r)
 	wantFault(t, err, fault.KindTerminal, "OrderFailed", `order is in "errored" state: Failed to create Order: no`)
+	b.settle(t, o, acmev1.OrderStatus{State: acmev1.Invalid, Reason: "wrong TXT record"})
+	_, err = b.signer.Sign(t.Context(), is, r)
+	if f := fault.Of(err); f == nil || f.Class != fault.ClassValidation {
+		t.Errorf("%+v: the class is lost", f)
+	}
 }
 
 // TestNothingIsOrderedUnapproved: what the API server then refuses to approve must not
@@ -172,6 +190,21 @@ func TestNothingIsOrderedUnapproved(t *testing.T) {
 		t.Errorf("said %v, then %v", before, after)
 	}
 	b.order(t)
+}
+
+// TestProfileOfOneCertificate: the annotation rules, also where it says nothing.
+func TestProfileOfOneCertificate(t *testing.T) {
+	for annotation, want := range map[string]string{"tlsserver": "tlsserver", "": ""} {
+		b := newBench(t)
+		cr, r := request(b.csr(t, "", "a.example.com"))
+		cr.Annotations[acmev1.ProfileAnnotation] = annotation
+		if _, err := b.signer.Sign(t.Context(), issuer(), r); fault.Of(err) == nil {
+			t.Fatal(err)
+		}
+		if got := b.order(t).Spec.Profile; got != want {
+			t.Errorf("annotation %q: profile %q", annotation, got)
+		}
+	}
 }
 
 func TestOrderFollowsIssuer(t *testing.T) {
