@@ -1,0 +1,319 @@
+package venafi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/Venafi/vcert/v5/pkg/certificate"
+	"github.com/Venafi/vcert/v5/pkg/endpoint"
+	"github.com/Venafi/vcert/v5/pkg/venafi/cloud"
+	"github.com/Venafi/vcert/v5/pkg/venafi/tpp"
+)
+
+// scope is all that is asked of TPP for a username and password (spec appendix D).
+const scope = "certificate:manage"
+
+// earlyBy is how long before its end a token is renewed.
+const earlyBy = time.Minute
+
+// connector is what is used of the library's connectors.
+type connector interface {
+	ReadZoneConfiguration() (*endpoint.ZoneConfiguration, error)
+	GenerateRequest(zone *endpoint.ZoneConfiguration, req *certificate.Request) error
+	RequestCertificate(req *certificate.Request) (string, error)
+	RetrieveCertificate(req *certificate.Request) (*certificate.PEMCollection, error)
+}
+
+// account is an access in use, with what it was granted.
+type account struct {
+	access
+	transport *http.Transport
+	now       func() time.Time
+	userAgent string
+	open      func(a *account, x *exchange) (connector, error)
+	// used is when the account was last asked for; the Signer's lock guards it.
+	used time.Time
+
+	// loginMu is held during a login: who else needs the token waits for it. It is never
+	// taken on a worker.
+	loginMu sync.Mutex
+	granted grant
+
+	// mu guards what Setup knows; nobody holds it during a call.
+	mu       sync.Mutex
+	standing standing
+}
+
+// grant is what a login has brought.
+type grant struct {
+	token, refresh string
+	// expires is when token does; zero if the server did not say.
+	expires time.Time
+	// user is a connector that has proved its API key.
+	user *cloud.Connector
+}
+
+func newAccount(a access, s *Signer) *account {
+	return &account{access: a, transport: newTransport(a), now: s.Now, userAgent: s.UserAgent, open: s.connect}
+}
+
+// do makes a call, which is steps of one exchange. A login that is refused in its
+// course is renewed once.
+func (a *account) do(ctx context.Context, call func(c connector, x *exchange) error) error {
+	x := &exchange{ctx: ctx, transport: a.transport}
+	for again := false; ; again = true {
+		err := guarded(func() error {
+			c, err := a.open(a, x)
+			if err != nil {
+				return err
+			}
+			return call(c, x)
+		})
+		if err == nil {
+			return nil
+		}
+		if x.step == stepLogin || x.status != http.StatusUnauthorized || again {
+			return a.failureOf(x, err)
+		}
+		a.logout()
+	}
+}
+
+// guarded turns a panic into an error: the library panics about answers that it does
+// not expect, a key algorithm of a policy that it does not know among them.
+func guarded(call func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the server's answer is not one that can be handled: %v", p)
+		}
+	}()
+	return call()
+}
+
+// connect returns a connection that is logged in. The library's connectors make no
+// call in it but Cloud's.
+func (a *account) connect(x *exchange) (connector, error) {
+	x.step = stepLogin
+	a.loginMu.Lock()
+	defer a.loginMu.Unlock()
+	switch a.product {
+	case productTPP:
+		c, err := tpp.NewConnector(a.server, a.zone, false, nil)
+		if err != nil {
+			return nil, err
+		}
+		c.SetUserAgent(a.userAgent)
+		c.SetHTTPClient(x.client())
+		if err := a.loginTPP(c); err != nil {
+			return nil, err
+		}
+		// Without a client of its own, the connector takes the token as it is.
+		c.SetHTTPClient(nil)
+		if err := c.Authenticate(&endpoint.Authentication{AccessToken: a.granted.token}); err != nil {
+			return nil, err
+		}
+		c.SetHTTPClient(x.client())
+		return c, nil
+	case productCloud:
+		return a.connectCloud(x, func(c *cloud.Connector) error {
+			return c.Authenticate(&endpoint.Authentication{APIKey: a.apiKey})
+		})
+	default:
+		if a.granted.token == "" || a.expired() {
+			if err := a.loginNGTS(x); err != nil {
+				return nil, err
+			}
+			a.granted.user = nil
+		}
+		return a.connectCloud(x, func(c *cloud.Connector) error {
+			return c.Authenticate(&endpoint.Authentication{AccessToken: a.granted.token})
+		})
+	}
+}
+
+// connectCloud returns a copy of the connector that is logged in, which has a client of
+// its own.
+func (a *account) connectCloud(x *exchange, login func(*cloud.Connector) error) (connector, error) {
+	if a.granted.user == nil {
+		c, err := cloud.NewConnector(a.server, a.zone, false, nil)
+		if err != nil {
+			return nil, err
+		}
+		c.SetUserAgent(a.userAgent)
+		c.SetHTTPClient(x.client())
+		if err := login(c); err != nil {
+			return nil, err
+		}
+		a.granted.user = c
+	}
+	c := *a.granted.user
+	c.SetHTTPClient(x.client())
+	return &c, nil
+}
+
+func (a *account) expired() bool {
+	return !a.granted.expires.IsZero() && a.now().Add(earlyBy).After(a.granted.expires)
+}
+
+// logout forgets what was granted, but not what renews it.
+func (a *account) logout() {
+	a.loginMu.Lock()
+	defer a.loginMu.Unlock()
+	a.granted = grant{refresh: a.granted.refresh}
+}
+
+// loginTPP sees to a token. One that the Secret holds is verified; there is no other
+// way to know when it ends.
+func (a *account) loginTPP(c *tpp.Connector) error {
+	if a.granted.token != "" && (a.accessToken != "" || !a.expired()) {
+		return nil
+	}
+	if a.accessToken != "" {
+		verified, err := c.VerifyAccessToken(&endpoint.Authentication{AccessToken: a.accessToken})
+		if err != nil {
+			return err
+		}
+		a.granted = grant{token: a.accessToken}
+		if t, err := time.Parse(time.RFC3339, verified.Expires); err == nil {
+			a.granted.expires = t
+		}
+		return nil
+	}
+	if a.granted.refresh != "" {
+		got, err := c.RefreshAccessToken(&endpoint.Authentication{RefreshToken: a.granted.refresh, ClientId: a.clientID})
+		if err == nil && got.Access_token != "" {
+			a.granted = grant{token: got.Access_token, refresh: got.Refresh_token, expires: at(int64(got.Expires))}
+			return nil
+		}
+		a.granted.refresh = "" // it has ended too: the password is left
+	}
+	got, err := c.GetRefreshToken(&endpoint.Authentication{User: a.username, Password: a.password, ClientId: a.clientID, Scope: scope})
+	if err != nil {
+		return err
+	}
+	if got.Access_token == "" {
+		return errors.New("the server gave no access token")
+	}
+	a.granted = grant{token: got.Access_token, refresh: got.Refresh_token, expires: at(int64(got.Expires))}
+	return nil
+}
+
+// at returns the time of a Unix time stamp, zero of none.
+func at(seconds int64) time.Time {
+	if seconds <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(seconds, 0)
+}
+
+// loginNGTS has client credentials exchanged for a token (RFC 6749 §4.4). This version
+// of the library has no NGTS, whose API is Cloud's but for the token.
+func (a *account) loginNGTS(x *exchange) error {
+	form := url.Values{"grant_type": {"client_credentials"}, "scope": {a.scope}}
+	req, err := http.NewRequestWithContext(x.ctx, http.MethodPost, a.tokenEndpoint, strings.NewReader(form.Encode()))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("User-Agent", a.userAgent)
+	req.SetBasicAuth(a.clientID, a.clientSecret) // as they are: the service does not decode them
+	resp, err := x.client().Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it is in memory
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", a.tokenEndpoint, resp.Status)
+	}
+	var got struct {
+		AccessToken string `json:"access_token"`
+		TokenType   string `json:"token_type"`
+		ExpiresIn   int64  `json:"expires_in"`
+	}
+	if err := json.Unmarshal(x.body, &got); err != nil {
+		return fmt.Errorf("%s: the token does not parse: %w", a.tokenEndpoint, err)
+	}
+	if got.AccessToken == "" || !strings.EqualFold(got.TokenType, "Bearer") {
+		return fmt.Errorf("%s gave no bearer token", a.tokenEndpoint)
+	}
+	a.granted = grant{token: got.AccessToken}
+	if got.ExpiresIn > 0 {
+		a.granted.expires = a.now().Add(time.Duration(got.ExpiresIn) * time.Second)
+	}
+	return nil
+}
+
+// verify logs in and looks at the zone. It returns when a token ends that cannot be
+// renewed; zero for never.
+func (a *account) verify(ctx context.Context) (time.Time, error) {
+	err := a.do(ctx, func(c connector, x *exchange) error {
+		x.step = stepZone
+		_, err := c.ReadZoneConfiguration()
+		return err
+	})
+	if err != nil || a.accessToken == "" {
+		return time.Time{}, err
+	}
+	a.loginMu.Lock()
+	defer a.loginMu.Unlock()
+	return a.granted.expires, nil
+}
+
+// request hands an order in and returns the pickup id.
+func (a *account) request(ctx context.Context, o order) (string, error) {
+	var id string
+	err := a.do(ctx, func(c connector, x *exchange) error {
+		x.step = stepZone
+		zone, err := c.ReadZoneConfiguration()
+		if err != nil {
+			return err
+		}
+		req, err := o.wire()
+		if err != nil {
+			return err
+		}
+		x.step = stepPolicy
+		if err := zone.ValidateCertificateRequest(req); err != nil {
+			return err
+		}
+		if err := c.GenerateRequest(zone, req); err != nil {
+			return err
+		}
+		x.step = stepRequest
+		// An enrollment of the same name that failed before would fail this one too.
+		if t, ok := c.(*tpp.Connector); ok {
+			if err := t.ResetCertificate(req, false); err != nil && !tpp.IsCertNotFound(err) {
+				return err
+			}
+		}
+		id, err = c.RequestCertificate(req)
+		if err == nil && id == "" {
+			err = errors.New("the server gave no pickup id")
+		}
+		return err
+	})
+	return id, err
+}
+
+// retrieve asks for the certificate by its pickup id.
+func (a *account) retrieve(ctx context.Context, o order, id string) (*certificate.PEMCollection, error) {
+	var got *certificate.PEMCollection
+	err := a.do(ctx, func(c connector, x *exchange) error {
+		x.step = stepRetrieve
+		req, err := o.wire()
+		if err != nil {
+			return err
+		}
+		req.PickupID = id // and no timeout: the library would sleep
+		got, err = c.RetrieveCertificate(req)
+		return err
+	})
+	return got, err
+}

@@ -1,0 +1,132 @@
+package venafi
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Bounds of one exchange with a server (spec appendix D).
+const (
+	exchangeTimeout = 30 * time.Second
+	connectTimeout  = 10 * time.Second
+	maxBody         = 4 << 20
+)
+
+// newTransport connects with a server. TPP may ask for another handshake, once, to see
+// a client certificate.
+func newTransport(a access) *http.Transport {
+	return &http.Transport{
+		Proxy:       http.ProxyFromEnvironment,
+		DialContext: (&net.Dialer{Timeout: connectTimeout, KeepAlive: exchangeTimeout}).DialContext,
+		TLSClientConfig: &tls.Config{
+			MinVersion: tls.VersionTLS12, RootCAs: a.roots, Renegotiation: tls.RenegotiateOnceAsClient,
+		},
+		TLSHandshakeTimeout: connectTimeout,
+		MaxIdleConns:        4,
+		IdleConnTimeout:     exchangeTimeout,
+	}
+}
+
+// step is what is being done.
+type step int
+
+const (
+	stepLogin step = iota + 1
+	stepZone
+	stepPolicy
+	stepRequest
+	stepRetrieve
+)
+
+// exchange is the HTTP client of one call. The library takes no context and says in
+// its own words what went wrong: so the exchange bounds each request by the call's
+// context, and remembers the last answer.
+type exchange struct {
+	ctx       context.Context //nolint:containedctx // the life of one call
+	transport http.RoundTripper
+	step      step
+	// status and body are of the last answer, err why there was none.
+	status     int
+	retryAfter string
+	body       []byte
+	err        error
+}
+
+// client returns a client that follows no redirect: a header with an API key would
+// follow it too.
+func (x *exchange) client() *http.Client {
+	return &http.Client{Transport: x, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// RoundTrip implements http.RoundTripper.
+func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
+	x.status, x.retryAfter, x.body, x.err = 0, "", nil, nil
+	ctx, cancel := context.WithTimeout(x.ctx, exchangeTimeout)
+	defer cancel()
+	resp, err := x.transport.RoundTrip(req.WithContext(ctx)) //nolint:bodyclose // it is, below
+	if err != nil {
+		x.err = err
+		return nil, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was read
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
+	if err == nil && len(body) > maxBody {
+		err = fmt.Errorf("the answer is longer than %d bytes", maxBody)
+	}
+	if err != nil {
+		x.err = err
+		return nil, err
+	}
+	x.status, x.retryAfter, x.body = resp.StatusCode, resp.Header.Get("Retry-After"), body
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	return resp, nil
+}
+
+// answer is what servers say in errors.
+type answer struct {
+	ErrorDescription string `json:"error_description"`
+	Error            string `json:"Error"`
+	Status           string `json:"Status"`
+	Stage            int    `json:"Stage"`
+	Message          string `json:"message"`
+	Errors           []struct {
+		Message string `json:"message"`
+	} `json:"errors"`
+}
+
+// said returns what the last answer says in words, or nothing.
+func (x *exchange) said() (answer, string) {
+	var a answer
+	_ = json.Unmarshal(x.body, &a) // an answer of another form says less
+	texts := []string{a.ErrorDescription}
+	for _, e := range a.Errors {
+		texts = append(texts, e.Message)
+	}
+	texts = append(texts, a.Error, a.Status, a.Message)
+	for _, text := range texts {
+		if text != "" {
+			return a, text
+		}
+	}
+	return a, ""
+}
+
+// maxMessage is how much of what a server says is shown.
+const maxMessage = 500
+
+// oneLine makes a text fit for a condition.
+func oneLine(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > maxMessage {
+		text = strings.ToValidUTF8(text[:maxMessage], "") + "…"
+	}
+	return text
+}

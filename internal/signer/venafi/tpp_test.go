@@ -1,0 +1,275 @@
+package venafi
+
+import (
+	"crypto/x509/pkix"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/pki"
+)
+
+// What a TPP server is sent, header by header and field by field, from the login to the
+// certificate (spec appendix D).
+func TestTPPIssuance(t *testing.T) {
+	for _, kind := range []string{requestKind, signingKind} {
+		t.Run(kind, func(t *testing.T) {
+			w, tpp := newWorld(t), newTPP(t)
+			tpp.pending = 2
+			w.secrets.put("ns/venafi", "access-token", "good\n")
+			i := issuer("venafi", tpp.spec())
+			i.Annotations = map[string]string{certmanagerv1.VenafiCustomFieldsAnnotation: `[{"name":"Team","value":"everyone"},{"name":"Cost center","value":"42"}]`}
+			if ready, err := w.setUp(i); err == nil || ready == nil || ready.Status != "True" || ready.Reason != "Certificate Manager issuer started" {
+				t.Fatalf("Setup: %+v, %v", ready, err)
+			}
+			setup := []string{"GET /vedauth/authorize/verify", "POST /vedsdk/certificates/checkpolicy"}
+			if got := calls(tpp.take()); !slices.Equal(got, setup) {
+				t.Fatalf("Setup called %v, want %v", got, setup)
+			}
+
+			r := w.web(kind)
+			words := wordsOf(kind)
+			r.Source.GetAnnotations()[words.customFieldKeys[0]] = `[{"name":"Team","value":"web","type":"Plain"}]`
+			result, said, err := w.finish(i, r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			verify(t, result.Bundle, tpp.root.cert, r)
+			if len(said) != 2 || !strings.Contains(said[0], "Waiting for approval") {
+				t.Errorf("said while pending: %q", said)
+			}
+			if got, want := r.Source.GetAnnotations()[words.pickupID], zoneDN+`\web.example.com`; got != want {
+				t.Errorf("pickup id %q, want %q", got, want)
+			}
+			seen := tpp.take()
+			retrieve := "POST /vedsdk/certificates/retrieve"
+			want := []string{
+				"POST /vedsdk/certificates/checkpolicy", "POST /vedsdk/certificates/reset", "POST /vedsdk/certificates/request",
+				"POST /vedsdk/metadata/get", retrieve, retrieve, retrieve,
+			}
+			if got := calls(seen); !slices.Equal(got, want) {
+				t.Errorf("called %v, want %v", got, want)
+			}
+			for _, e := range seen {
+				if e.header.Get("Authorization") != "Bearer good" || e.header.Get("User-Agent") != "chancery-test" {
+					t.Errorf("%s with %v", e.call, e.header)
+				}
+			}
+			checkTPPRequest(t, find(t, seen, "POST /vedsdk/certificates/request").body, string(r.CSR))
+			reset := find(t, seen, "POST /vedsdk/certificates/reset").body
+			if reset["CertificateDN"] != zoneDN+`\web.example.com` || reset["Restart"] != nil {
+				t.Errorf("reset %v", reset)
+			}
+			got := find(t, seen, retrieve).body
+			if got["CertificateDN"] != zoneDN+`\web.example.com` || got["IncludeChain"] != true || got["RootFirstOrder"] != nil || got["IncludePrivateKey"] != nil {
+				t.Errorf("retrieve %v", got)
+			}
+		})
+	}
+}
+
+func checkTPPRequest(t *testing.T, body map[string]any, csr string) {
+	t.Helper()
+	for key, want := range map[string]any{
+		"PolicyDN": zoneDN, "ObjectName": "web.example.com", "PKCS10": csr, "Origin": "cert-manager",
+		"KeyAlgorithm": "ECC", "EllipticCurve": "P256", "DisableAutomaticRenewal": true, "Reenable": true, "WorkToDoTimeout": nil,
+	} {
+		if body[key] != want {
+			t.Errorf("request: %s is %v, want %v", key, body[key], want)
+		}
+	}
+	fields := map[string]string{}
+	for _, f := range body["CustomFields"].([]any) { //nolint:forcetypeassert // a panic fails the test
+		f := f.(map[string]any) //nolint:forcetypeassert // as above
+		fields[f["Name"].(string)] = f["Values"].([]any)[0].(string)
+	}
+	if len(fields) != 2 || fields["Team"] != "web" || fields["Cost center"] != "42" {
+		t.Errorf("custom fields %v", fields)
+	}
+	attributes := map[string]string{}
+	for _, a := range body["CASpecificAttributes"].([]any) { //nolint:forcetypeassert // as above
+		a := a.(map[string]any) //nolint:forcetypeassert // as above
+		attributes[a["Name"].(string)] = a["Value"].(string)
+	}
+	end, err := time.Parse(time.RFC3339, attributes["Specific End Date"])
+	if off := time.Until(end) - 36*time.Hour; err != nil || off.Abs() > time.Minute || attributes["Origin"] != "cert-manager" {
+		t.Errorf("attributes %v: the end is %s off (%v)", attributes, off, err)
+	}
+}
+
+// A username and password are exchanged for a token, once, and again by what renews it.
+func TestTPPPassword(t *testing.T) {
+	w, tpp := newWorld(t), newTPP(t)
+	w.secrets.put("ns/venafi", "username", "me", "password", "secret", "client-id", "my-client")
+	i := issuer("venafi", tpp.spec())
+	if ready, err := w.setUp(i); err != nil || ready.Status != "True" {
+		t.Fatalf("Setup: %+v, %v", ready, err)
+	}
+	login := find(t, tpp.take(), "POST /vedauth/authorize/oauth")
+	if b, _ := json.Marshal(login.body); string(b) != `{"client_id":"my-client","password":"secret","scope":"certificate:manage","username":"me"}` {
+		t.Errorf("login %s", b)
+	}
+	issue := func(want ...string) {
+		t.Helper()
+		r := w.web(requestKind)
+		result, _, err := w.finish(i, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		verify(t, result.Bundle, tpp.root.cert, r)
+		seen := calls(tpp.take())
+		seen = slices.DeleteFunc(seen, func(call string) bool { return !strings.Contains(call, "/vedauth/") })
+		if !slices.Equal(seen, want) {
+			t.Errorf("logins %v, want %v", seen, want)
+		}
+	}
+	issue()
+	w.step(time.Until(tpp.expires) + time.Hour)
+	tpp.set(func() { tpp.expires = tpp.expires.Add(90 * 24 * time.Hour) })
+	issue("POST /vedauth/authorize/token")
+	tpp.set(func() { tpp.tokens = nil }) // revoked
+	issue("POST /vedauth/authorize/token")
+	tpp.set(func() { tpp.tokens, tpp.refresh = nil, nil })
+	issue("POST /vedauth/authorize/token", "POST /vedauth/authorize/oauth")
+	tpp.set(func() { tpp.tokens, tpp.refresh, tpp.passwords = nil, nil, nil })
+	_, err := w.look(i, w.web(requestKind))
+	if f := fault.Of(err); f == nil || f.Kind != fault.KindAfter || f.Reason != "VenafiInitError" || !strings.Contains(f.Error(), "Username/password combination not valid") {
+		t.Errorf("with a changed password: %v", err)
+	}
+}
+
+// An access token that ends makes the issuer say so, and holds requests up without
+// failing them; a new one in the Secret mends both.
+func TestTPPTokenEnds(t *testing.T) {
+	w, tpp := newWorld(t), newTPP(t)
+	tpp.expires = w.signer.Now().Add(time.Hour)
+	w.secrets.put("ns/venafi", "access-token", "good")
+	i := issuer("venafi", tpp.spec())
+	ready, err := w.setUp(i)
+	if f := fault.Of(err); ready.Status != "True" || f == nil || f.Kind != fault.KindAfter || f.Delay > time.Hour || f.Delay < 59*time.Minute {
+		t.Fatalf("Setup: %+v, %v: want a look when the token ends", ready, err)
+	}
+	tpp.take()
+	if _, err := w.setUp(i); fault.Of(err) == nil || len(tpp.take()) != 0 {
+		t.Fatalf("a second Setup asked the server again (%v)", err)
+	}
+	tpp.set(func() { tpp.tokens = nil })
+	r := w.web(requestKind)
+	_, err = w.look(i, r)
+	if f := fault.Of(err); f == nil || f.Kind != fault.KindAfter || f.Reason != "VenafiInitError" || !strings.Contains(f.Error(), "The access token is expired") {
+		t.Fatalf("Sign with a token that has ended: %v", err)
+	}
+	w.await("issuer ns/venafi")
+	if ready, _ := w.setUp(i); ready.Status != "False" || ready.Reason != "AuthFailed" || !strings.Contains(ready.Message, "Secret ns/venafi") || !strings.Contains(ready.Message, "get a new token") {
+		t.Fatalf("Setup with a token that has ended: %+v", ready)
+	}
+	tpp.set(func() { tpp.tokens = map[string]bool{"new": true} })
+	w.secrets.put("ns/venafi", "access-token", "new")
+	if ready, _ := w.setUp(i); ready.Status != "True" {
+		t.Fatalf("Setup with the new token: %+v", ready)
+	}
+	result, _, err := w.finish(i, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verify(t, result.Bundle, tpp.root.cert, r)
+}
+
+// RSA and ECDSA keys; the policy of the zone and what the library refuses are told
+// before anything is handed in.
+func TestTPPPolicy(t *testing.T) {
+	limited := func(s *certmanagerv1.VenafiIssuer) { s.Zone = "Limited" }
+	for _, c := range []struct {
+		name    string
+		zone    func(*certmanagerv1.VenafiIssuer)
+		key     pki.KeySpec
+		csr     pki.CSRTemplate
+		refused string
+	}{
+		{name: "RSA", key: pki.KeySpec{Algorithm: "RSA"}, csr: webTemplate()},
+		{name: "ECDSA P-384", key: pki.KeySpec{Algorithm: "ECDSA", Size: 384}, csr: webTemplate()},
+		{name: "Ed25519", key: pki.KeySpec{Algorithm: "Ed25519"}, csr: webTemplate(), refused: "invalid key in csr"},
+		{name: "another domain", zone: limited, key: pki.KeySpec{Algorithm: "ECDSA"}, csr: webTemplate(), refused: "common name web.example.com is not allowed in this policy"},
+		{name: "an address", zone: limited, key: pki.KeySpec{Algorithm: "ECDSA"}, csr: pki.CSRTemplate{
+			Subject: pkix.Name{CommonName: "a.corp.example"}, AltNames: pki.AltNames{IPAddresses: []string{"192.0.2.1"}},
+		}, refused: "IP addresses"},
+		{name: "no subject", key: pki.KeySpec{Algorithm: "ECDSA"}, csr: pki.CSRTemplate{AltNames: pki.AltNames{DNSNames: []string{"web.example.com"}}}, refused: "empty subject"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w, tpp := newWorld(t), newTPP(t)
+			w.secrets.put("ns/venafi", "access-token", "good")
+			spec := tpp.spec()
+			if c.zone != nil {
+				c.zone(&spec)
+			}
+			r := w.request(requestKind, newKey(t, c.key), c.csr)
+			result, _, err := w.finish(issuer("venafi", spec), r)
+			if c.refused == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				verify(t, result.Bundle, tpp.root.cert, r)
+				return
+			}
+			if f := fault.Of(err); f == nil || f.Kind != fault.KindTerminal || f.Class != fault.ClassPermanent || f.Reason != "RequestError" || !strings.Contains(f.Error(), c.refused) {
+				t.Fatalf("got %v, want a refusal with %q", err, c.refused)
+			}
+			if seen := calls(tpp.take()); slices.Contains(seen, "POST /vedsdk/certificates/request") {
+				t.Errorf("it was handed in: %v", seen)
+			}
+		})
+	}
+}
+
+// What TPP answers, and what becomes of a request: only a refusal ends it.
+func TestTPPFailures(t *testing.T) {
+	const (
+		request, retrieve = "/vedsdk/certificates/request", "/vedsdk/certificates/retrieve"
+		checkpolicy       = "/vedsdk/certificates/checkpolicy"
+	)
+	for _, c := range []struct {
+		name, path, body string
+		status           int
+		header           []string
+		kind             fault.Kind
+		cr, csr, says    string
+	}{
+		{name: "refused by policy", path: request, status: 400, body: `{"Error":"The request violates policy: domain not allowed"}`, kind: fault.KindTerminal, cr: "RequestError", csr: "ErrorRequest", says: "answers 400: The request violates policy"},
+		{name: "no right", path: request, status: 403, body: `{"error":"insufficient_scope","error_description":"Grant rejected scope"}`, kind: fault.KindAfter, cr: "VenafiInitError", csr: "ErrorVenafiInit", says: "Grant rejected scope"},
+		{name: "out of order", path: request, status: 503, body: `<html>`, kind: fault.KindAfter, cr: "IssuancePending", csr: "IssuancePending", says: "answers 503"},
+		{name: "too many", path: request, status: 429, header: []string{"Retry-After", "77"}, kind: fault.KindAfter, cr: "IssuancePending", csr: "IssuancePending", says: "answers 429"},
+		{name: "no zone", path: checkpolicy, status: 400, body: `{"Error":"PolicyDN: x does not exist"}`, kind: fault.KindAfter, cr: "VenafiInitError", csr: "ErrorVenafiInit", says: "correct spec.venafi.zone"},
+		{name: "a policy that the library panics about", path: checkpolicy, status: 200, body: `{"Policy":{"KeyPair":{"KeyAlgorithm":{"Locked":true,"Value":"ML-DSA"}}}}`, kind: fault.KindAfter, cr: "IssuancePending", csr: "IssuancePending", says: "ML-DSA"},
+		{name: "a redirect", path: checkpolicy, status: 302, header: []string{"Location", "/vedsdk/elsewhere"}, kind: fault.KindAfter, cr: "IssuancePending", csr: "IssuancePending", says: "302"},
+		{name: "no pickup id", path: request, status: 200, body: `{}`, kind: fault.KindTerminal, cr: "RequestError", csr: "ErrorRequest", says: "no pickup id"},
+		{name: "failed behind it", path: retrieve, status: 500, body: `{"Stage":500,"Status":"Post CSR failed with error: the template is disabled"}`, kind: fault.KindTerminal, cr: "RetrieveError", csr: "ErrorRetrieve", says: "the template is disabled"},
+		{name: "out of order later", path: retrieve, status: 500, body: ``, kind: fault.KindAfter, cr: "IssuancePending", csr: "IssuancePending", says: "answers 500"},
+		{name: "gone", path: retrieve, status: 400, body: `{"Error":"Certificate does not exist"}`, kind: fault.KindTerminal, cr: "RetrieveError", csr: "ErrorRetrieve", says: "Certificate does not exist"},
+		{name: "too long", path: retrieve, status: 200, body: strings.Repeat(" ", maxBody+1), kind: fault.KindAfter, cr: "IssuancePending", csr: "IssuancePending", says: "longer than"},
+		{name: "no certificate", path: retrieve, status: 200, body: `{"CertificateData":"bm8="}`, kind: fault.KindTerminal, cr: "RetrieveError", csr: "ErrorRetrieve", says: "invalid pem"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w, tpp := newWorld(t), newTPP(t)
+			w.secrets.put("ns/venafi", "access-token", "good")
+			tpp.answers(c.path, c.status, c.body, c.header...)
+			for kind, reason := range map[string]string{requestKind: c.cr, signingKind: c.csr} {
+				_, err := w.look(issuer("venafi", tpp.spec()), w.web(kind))
+				f := fault.Of(err)
+				if f == nil || f.Kind != c.kind || f.Reason != reason || !strings.Contains(f.Error(), c.says) || strings.Contains(f.Error(), "\n") {
+					t.Fatalf("%s: got %v (%+v), want %s %s with %q", kind, err, f, c.kind, reason, c.says)
+				}
+				if c.kind == fault.KindTerminal && f.Class != fault.ClassPermanent {
+					t.Errorf("class %q", f.Class)
+				}
+				if c.status == http.StatusTooManyRequests && f.Delay != 77*time.Second {
+					t.Errorf("to come back after %s", f.Delay)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,328 @@
+package venafi
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Venafi/vcert/v5/pkg/venafi/fake"
+	"k8s.io/apimachinery/pkg/types"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/signer"
+)
+
+// A whole issuance by the library's own fake.
+func TestFakeConnector(t *testing.T) {
+	block, _ := pem.Decode([]byte(fake.CaCertPEM))
+	root, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []pki.KeySpec{{Algorithm: "RSA"}, {Algorithm: "ECDSA"}} {
+		for _, kind := range []string{requestKind, signingKind} {
+			w := newWorld(t)
+			w.signer.connect = func(_ *account, x *exchange) (connector, error) {
+				x.step = stepLogin
+				return fake.NewConnector(false, nil), nil
+			}
+			w.secrets.put("ns/venafi", "api-key", "key")
+			i := issuer("venafi", certmanagerv1.VenafiIssuer{Zone: "a", Cloud: &certmanagerv1.VenafiCloud{
+				APITokenSecretRef: cmmeta.SecretKeySelector{Name: "venafi"},
+			}})
+			if ready, err := w.setUp(i); err != nil || ready.Status != "True" {
+				t.Fatalf("Setup: %+v, %v", ready, err)
+			}
+			r := w.request(kind, newKey(t, key), webTemplate())
+			result, _, err := w.finish(i, r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(r.Source.GetAnnotations()) != 1 {
+				t.Errorf("annotations %v", r.Source.GetAnnotations())
+			}
+			checkFake(t, result.Bundle, root, r)
+		}
+	}
+}
+
+// checkFake is verify but for the dates: the fake's CA has expired.
+func checkFake(t *testing.T, b signer.Bundle, root *x509.Certificate, r signer.Request) {
+	t.Helper()
+	chain, err := pki.DecodeChain(b.Chain)
+	if err != nil || len(chain) != 1 {
+		t.Fatalf("chain %d, %v", len(chain), err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(root)
+	at := root.NotAfter.Add(-time.Hour)
+	if chain[0].NotBefore.After(at) || chain[0].NotAfter.Before(at) {
+		err = chain[0].CheckSignatureFrom(root)
+	} else {
+		_, err = chain[0].Verify(x509.VerifyOptions{Roots: roots, CurrentTime: at, DNSName: "www.example.com"})
+	}
+	csr, _ := pki.DecodeCSR(r.CSR)
+	if err != nil || !pki.PublicKeysEqual(chain[0].PublicKey, csr.PublicKey) || !slices.Equal(chain[0].DNSNames, csr.DNSNames) || string(b.CA) != string(pki.EncodeCertificates(root)) {
+		t.Errorf("%v: leaf %+v", err, chain[0].DNSNames)
+	}
+}
+
+func TestCustomFields(t *testing.T) {
+	keys := wordsOf(signingKind).customFieldKeys
+	for _, c := range []struct {
+		name, issuer, experimental, own, want, err string
+	}{
+		{name: "none", want: ""},
+		{name: "the issuer's", issuer: `[{"name":"a","value":"1"}]`, want: "a=1"},
+		{name: "merged: the request wins by name", issuer: `[{"name":"a","value":"1"},{"name":"b","value":"2"}]`, own: `[{"name":"a","value":"3"},{"name":"a","value":"4"}]`, want: "b=2 a=3 a=4"},
+		{name: "the CSR's own form first", experimental: `[{"name":"a","value":"1","type":"Plain"}]`, own: `[{"name":"a","value":"2"}]`, want: "a=1"},
+		{name: "no JSON", own: `a=1`, err: "annotation venafi.cert-manager.io/custom-fields of the request: invalid character"},
+		{name: "no list", experimental: `{"name":"a"}`, err: "annotation venafi.experimental.cert-manager.io/custom-fields of the request"},
+		{name: "null", own: `null`, err: "leave the annotation out"},
+		{name: "the issuer's is bad", issuer: `[`, err: "annotation venafi.cert-manager.io/custom-fields of the issuer"},
+		{name: "another type", own: `[{"name":"a","value":"1","type":"Secret"}]`, err: `entry 1, "a", is of the type "Secret"`},
+		{name: "no name", own: `[{"value":"1"}]`, err: "entry 1 has no name"},
+	} {
+		fields, err := customFields(map[string]string{certmanagerv1.VenafiCustomFieldsAnnotation: c.issuer}, map[string]string{keys[0]: c.experimental, keys[1]: c.own}, keys)
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%s: got %v, want %q", c.name, err, c.err)
+			}
+			continue
+		}
+		var got []string
+		for _, f := range fields[1:] {
+			got = append(got, f.Name+"="+f.Value)
+		}
+		if err != nil || strings.Join(got, " ") != c.want || fields[0].Value != "cert-manager" {
+			t.Errorf("%s: %v, %v, want %s", c.name, fields, err, c.want)
+		}
+	}
+}
+
+// A request with custom fields that cannot be read fails for good, in both kinds, and
+// before anybody is asked.
+func TestCustomFieldsEndTheRequest(t *testing.T) {
+	w, tpp := newWorld(t), newTPP(t)
+	for kind, reason := range map[string]string{requestKind: "CustomFieldsError", signingKind: "ErrorCustomFields"} {
+		r := w.web(kind)
+		r.Source.GetAnnotations()[certmanagerv1.VenafiCustomFieldsAnnotation] = "team: web"
+		_, err := w.signer.Sign(t.Context(), issuer("venafi", tpp.spec()), r)
+		if f := fault.Of(err); f == nil || f.Kind != fault.KindTerminal || f.Reason != reason || f.Class != fault.ClassPermanent || !strings.Contains(f.Error(), "JSON list") {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+	if seen := tpp.take(); len(seen) > 0 {
+		t.Errorf("called %v", calls(seen))
+	}
+}
+
+// What an issuer says of itself.
+func TestSetup(t *testing.T) {
+	tpp := newTPP(t)
+	closed := newTPP(t)
+	closed.Close()
+	other := pki.EncodeCertificates(newAuthority(t, "another root", nil).cert)
+	for _, c := range []struct {
+		name         string
+		secret       []string
+		spec         func(*certmanagerv1.VenafiIssuer)
+		reason, says string
+	}{
+		{name: "a token", secret: []string{"access-token", "good"}, reason: "Certificate Manager issuer started"},
+		{name: "bundle in a Secret", secret: []string{"access-token", "good", "ca.crt", string(tpp.spec().TPP.CABundle)}, reason: "Certificate Manager issuer started", spec: func(s *certmanagerv1.VenafiIssuer) {
+			s.TPP.CABundle, s.TPP.CABundleSecretRef = nil, &cmmeta.SecretKeySelector{Name: "venafi"}
+		}},
+		{name: "bundle missing in a Secret", secret: []string{"access-token", "good"}, reason: "ErrorSetup", says: "Secret ns/venafi has no entry ca.crt", spec: func(s *certmanagerv1.VenafiIssuer) {
+			s.TPP.CABundle, s.TPP.CABundleSecretRef = nil, &cmmeta.SecretKeySelector{Name: "venafi"}
+		}},
+		{name: "bundle of somebody else", secret: []string{"access-token", "good"}, reason: "ErrorSetup", says: "cannot be reached", spec: func(s *certmanagerv1.VenafiIssuer) { s.TPP.CABundle = other }},
+		{name: "no bundle for a private server", secret: []string{"access-token", "good"}, reason: "ErrorSetup", says: "unknown authority", spec: func(s *certmanagerv1.VenafiIssuer) { s.TPP.CABundle = nil }},
+		{name: "no Secret", reason: "ErrorSetup", says: "Secret ns/venafi does not exist: create it with access-token"},
+		{name: "half a Secret", secret: []string{"username", "me"}, reason: "ErrorSetup", says: "neither an entry access-token nor both username and password"},
+		{name: "a wrong token", secret: []string{"access-token", "bad"}, reason: "AuthFailed", says: "The access token is expired"},
+		{name: "a wrong password", secret: []string{"username", "me", "password", "wrong"}, reason: "AuthFailed", says: "combination not valid"},
+		{name: "no such zone", secret: []string{"access-token", "good"}, reason: "ErrorSetup", says: `has no zone "Nowhere"`, spec: func(s *certmanagerv1.VenafiIssuer) { s.Zone = "Nowhere" }},
+		{name: "no address", secret: []string{"access-token", "good"}, reason: "ErrorSetup", says: "URL is invalid", spec: func(s *certmanagerv1.VenafiIssuer) { s.TPP.URL = "https://" }},
+		{name: "nobody there", secret: []string{"access-token", "good"}, reason: "ErrorSetup", says: "cannot be reached", spec: func(s *certmanagerv1.VenafiIssuer) { s.TPP.URL = closed.URL }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			if c.secret != nil {
+				w.secrets.put("ns/venafi", c.secret...)
+			}
+			spec := tpp.spec()
+			if c.spec != nil {
+				c.spec(&spec)
+			}
+			ready, err := w.setUp(issuer("venafi", spec))
+			f := fault.Of(err)
+			if ready == nil || ready.Reason != c.reason || !strings.Contains(ready.Message, c.says) || ready.ObservedGeneration != 1 {
+				t.Fatalf("%+v, want %s with %q", ready, c.reason, c.says)
+			}
+			if c.says != "" && (ready.Status != "False" || f == nil || f.Kind != fault.KindAfter || f.Delay <= 0) {
+				t.Errorf("%s, %v: want another try after a while", ready.Status, err)
+			}
+		})
+	}
+}
+
+// A server that is away does not make an issuer unready that was ready, and is tried
+// with back-off; other credentials are tried at once.
+func TestSetupKeepsWhatWasTrue(t *testing.T) {
+	w, tpp := newWorld(t), newTPP(t)
+	w.secrets.put("ns/venafi", "access-token", "good")
+	i := issuer("venafi", tpp.spec())
+	if ready, _ := w.setUp(i); ready.Status != "True" {
+		t.Fatalf("%+v", ready)
+	}
+	tpp.answers("/vedsdk/certificates/checkpolicy", http.StatusServiceUnavailable, "")
+	w.signer.accounts = map[types.UID]*account{} // as after a restart
+	var waits []time.Duration
+	for range 9 {
+		ready, err := w.setUp(i)
+		f := fault.Of(err)
+		if ready.Status != "True" || f == nil || f.Kind != fault.KindAfter {
+			t.Fatalf("%+v, %v", ready, err)
+		}
+		waits = append(waits, f.Delay)
+		w.step(f.Delay)
+	}
+	if waits[0] != firstSetupRetry || waits[1] != 2*firstSetupRetry || waits[8] != lastSetupRetry {
+		t.Errorf("waits %v", waits)
+	}
+	i.Generation++
+	if ready, _ := w.setUp(i); ready.Status != "False" || ready.ObservedGeneration != 2 || !strings.Contains(ready.Message, "answers 503") {
+		t.Errorf("another generation: %+v", ready)
+	}
+	w.secrets.err = errors.New("the API server is away")
+	before := i.Status
+	if status, err := w.signer.Setup(t.Context(), i); err == nil || fault.Of(err) != nil || !slices.Equal(status.Conditions, before.Conditions) {
+		t.Errorf("without the API server: %+v, %v", status, err)
+	}
+}
+
+// Missing Secrets wait in both kinds (users.md), and nothing is handed in before the
+// approval is stored.
+func TestWaitsBeforeAnybodyIsAsked(t *testing.T) {
+	w, tpp := newWorld(t), newTPP(t)
+	i := issuer("venafi", tpp.spec())
+	for kind, reason := range map[string]string{requestKind: "SecretMissing", signingKind: "SecretNotFound"} {
+		_, err := w.signer.Sign(t.Context(), i, w.web(kind))
+		if f := fault.Of(err); f == nil || f.Kind != fault.KindAfter || f.Reason != reason || !strings.Contains(f.Error(), "Secret ns/venafi does not exist") {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+	w.secrets.put("ns/venafi", "access-token", "good")
+	r := w.web(requestKind)
+	r.Approved = false
+	_, err := w.signer.Sign(t.Context(), i, r)
+	if f := fault.Of(err); f == nil || f.Kind != fault.KindPending || w.flights.InAir() != 0 {
+		t.Errorf("before approval: %v, %d calls", err, w.flights.InAir())
+	}
+}
+
+// A chance look at a request that waits makes no call; one with other credentials does.
+func TestARestingRequestIsLeftAlone(t *testing.T) {
+	w, tpp := newWorld(t), newTPP(t)
+	tpp.tokens["other"] = true
+	tpp.pending = 1
+	w.secrets.put("ns/venafi", "access-token", "good")
+	i, r := issuer("venafi", tpp.spec()), w.web(requestKind)
+	_, first := w.look(i, r)
+	tpp.take()
+	w.step(time.Second)
+	_, again := w.look(i, r)
+	if fault.Of(again).Delay != fault.Of(first).Delay-time.Second || again.Error() != first.Error() || len(tpp.take()) != 0 {
+		t.Errorf("%v (%s), then %v (%s)", first, fault.Of(first).Delay, again, fault.Of(again).Delay)
+	}
+	w.secrets.put("ns/venafi", "access-token", "other")
+	if _, err := w.look(i, r); err != nil {
+		t.Errorf("with other credentials: %v", err)
+	}
+}
+
+// A request that has waited long is asked about less often.
+func TestPatience(t *testing.T) {
+	for waited, want := range map[time.Duration]time.Duration{
+		0: firstPoll, 8 * time.Second: firstPoll, time.Minute: 15 * time.Second, time.Hour: lastPoll, -time.Hour: firstPoll,
+	} {
+		if got := patience(waited, firstPoll, lastPoll); got != want {
+			t.Errorf("after %s: %s, want %s", waited, got, want)
+		}
+	}
+}
+
+// A server that is silent holds nobody up but its own requests, and no worker.
+func TestSilentServer(t *testing.T) {
+	w, tpp := newWorld(t), newTPP(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a listener that accepts and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close() //nolint:errcheck // the test is over
+	w.secrets.put("ns/venafi", "access-token", "good")
+	spec := tpp.spec()
+	spec.TPP.URL = "https://" + listener.Addr().String()
+	silent := issuer("silent", spec)
+	for range 20 {
+		_, err := w.signer.Sign(t.Context(), silent, w.web(requestKind))
+		if f := fault.Of(err); f == nil || f.Kind != fault.KindPending {
+			t.Fatalf("got %v, want a fault.Pending at once", err)
+		}
+	}
+	r := w.web(requestKind)
+	result, _, err := w.finish(issuer("venafi", tpp.spec()), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verify(t, result.Bundle, tpp.root.cert, r)
+	if w.flights.InAir() != 20 {
+		t.Errorf("%d calls are under way, want the 20 of the silent server", w.flights.InAir())
+	}
+}
+
+// An API key does not follow a redirect to another server.
+func TestRedirectKeepsTheKey(t *testing.T) {
+	w, cloud, thief := newWorld(t), newSaaS(t, ""), newSaaS(t, "")
+	cloud.override["/v1/useraccounts"] = func(rw http.ResponseWriter) bool {
+		rw.Header().Set("Location", thief.URL+"/v1/useraccounts")
+		rw.WriteHeader(http.StatusFound)
+		return true
+	}
+	w.secrets.put("ns/venafi", "api-key", "key")
+	if ready, _ := w.setUp(issuer("venafi", cloud.cloud())); ready.Status != "False" {
+		t.Errorf("%+v", ready)
+	}
+	if seen := thief.take(); len(seen) != 0 {
+		t.Errorf("the other server was asked %v with %v", calls(seen), seen[0].header)
+	}
+}
+
+// What belongs to requests and issuers that are gone does not stay.
+func TestForgets(t *testing.T) {
+	w, tpp := newWorld(t), newTPP(t)
+	w.secrets.put("ns/venafi", "access-token", "good")
+	for range 3 {
+		if _, err := w.signer.Sign(t.Context(), issuer("gone", tpp.spec()), w.web(requestKind)); fault.Of(err) == nil {
+			t.Fatal(err)
+		}
+		w.await("CertificateRequest ns/web") // and nobody takes the outcome
+	}
+	w.step(idle + idleAccount)
+	if _, err := w.look(issuer("venafi", tpp.spec()), w.web(requestKind)); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.signer.asked) != 1 || len(w.signer.accounts) != 1 {
+		t.Errorf("%d requests and %d accounts are remembered, want 1 and 1", len(w.signer.asked), len(w.signer.accounts))
+	}
+}

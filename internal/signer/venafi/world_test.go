@@ -1,0 +1,353 @@
+package venafi
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/flight"
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/signer"
+)
+
+// authority is a CA: it makes the certificates of stand-in servers, and those that
+// they issue.
+type authority struct {
+	cert *x509.Certificate
+	key  crypto.Signer
+	// above leads to the root.
+	above []*x509.Certificate
+}
+
+func newAuthority(t testing.TB, name string, parent *authority) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &authority{key: key}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	signing, with := template, crypto.Signer(key)
+	if parent != nil {
+		signing, with = parent.cert, parent.key
+		a.above = append([]*x509.Certificate{parent.cert}, parent.above...)
+	}
+	a.cert = sign(t, template, signing, key.Public(), with)
+	return a
+}
+
+func sign(t testing.TB, template, parent *x509.Certificate, key crypto.PublicKey, with crypto.Signer) *x509.Certificate {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key, with)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}
+
+// issue returns the certificate for a request and the chain to the root, in PEM.
+func (a *authority) issue(t testing.TB, csrPEM string) []byte {
+	t.Helper()
+	csr, err := pki.DecodeCSR([]byte(csrPEM))
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	leaf := sign(t, &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: csr.Subject, DNSNames: csr.DNSNames, IPAddresses: csr.IPAddresses,
+		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, a.cert, csr.PublicKey, a.key)
+	return pki.EncodeCertificates(append([]*x509.Certificate{leaf, a.cert}, a.above...)...)
+}
+
+// serve starts a server whose certificate this authority has made.
+func (a *authority) serve(t testing.TB, handler http.Handler) *httptest.Server {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := sign(t, &x509.Certificate{
+		SerialNumber: big.NewInt(2), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, a.cert, key.Public(), a.key)
+	server := httptest.NewUnstartedServer(handler)
+	server.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: key}}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server
+}
+
+// public is an authority that the system trusts: SaaS issuers name no bundle.
+var public = sync.OnceValue(func() *authority {
+	return newAuthority(&testing.B{}, "public root", nil)
+})
+
+// TestMain has the system trust the public authority, and it alone.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "venafi-test-")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "roots.pem"), pki.EncodeCertificates(public().cert), 0o600)
+	}
+	if err == nil {
+		err = errors.Join(os.Setenv("SSL_CERT_FILE", filepath.Join(dir, "roots.pem")), os.Setenv("SSL_CERT_DIR", dir))
+	}
+	code := 1
+	if err == nil {
+		code = m.Run()
+	}
+	_ = os.RemoveAll(dir)
+	os.Exit(code) //nolint:forbidigo // it is what TestMain does
+}
+
+// secrets is a SecretReader.
+type secrets struct {
+	mu   sync.Mutex
+	data map[string]map[string][]byte
+	err  error
+}
+
+func (s *secrets) Secret(_ context.Context, namespace, name string) (*corev1.Secret, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return nil, s.err
+	}
+	data, ok := s.data[namespace+"/"+name]
+	if !ok {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, name)
+	}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: data}, nil
+}
+
+func (s *secrets) put(name string, entries ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	data := map[string][]byte{}
+	for i := 0; i < len(entries); i += 2 {
+		data[entries[i]] = []byte(entries[i+1])
+	}
+	s.data[name] = data
+}
+
+// world is a Signer with its surroundings.
+type world struct {
+	*testing.T
+
+	signer  *Signer
+	secrets *secrets
+	flights *flight.Flights
+	// rung are requests and issuers that were notified.
+	rung chan string
+
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{T: t, secrets: &secrets{data: map[string]map[string][]byte{}}, rung: make(chan string, 100), now: time.Now()}
+	w.flights = flight.New(t.Context(), flight.Options{PerLane: 4, Timeout: time.Minute})
+	w.signer = New(Config{
+		Secrets: w.secrets, Flights: w.flights, UserAgent: "chancery-test", ClusterResourceNamespace: "cluster",
+		NotifyIssuer:  func(name types.NamespacedName) { w.rung <- "issuer " + name.String() },
+		NotifyRequest: func(kind string, name types.NamespacedName) { w.rung <- kind + " " + name.String() },
+		Now: func() time.Time {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.now
+		},
+	})
+	return w
+}
+
+func (w *world) step(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = w.now.Add(d)
+}
+
+// await waits until something is notified.
+func (w *world) await(what string) {
+	w.Helper()
+	deadline := time.After(30 * time.Second)
+	for {
+		select {
+		case got := <-w.rung:
+			if got == what {
+				return
+			}
+		case <-deadline:
+			w.Fatalf("%s was not notified", what)
+		}
+	}
+}
+
+func issuer(name string, spec certmanagerv1.VenafiIssuer) *certmanagerv1.Issuer {
+	return &certmanagerv1.Issuer{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), Generation: 1},
+		Spec:       certmanagerv1.IssuerSpec{Venafi: &spec},
+	}
+}
+
+// setUp calls Setup until it has come to something, and gives the issuer the status.
+func (w *world) setUp(i *certmanagerv1.Issuer) (*certmanagerv1.IssuerCondition, error) {
+	w.Helper()
+	for {
+		status, err := w.signer.Setup(w.Context(), i)
+		i.Status = status
+		if f := fault.Of(err); f != nil && f.Kind == fault.KindPending {
+			w.await("issuer ns/" + i.Name)
+			continue
+		}
+		return certmanagerv1.FindIssuerCondition(status.Conditions, certmanagerv1.IssuerConditionReady), err
+	}
+}
+
+// request makes a request of a kind for a new key.
+func (w *world) request(kind string, key crypto.Signer, template pki.CSRTemplate) signer.Request {
+	w.Helper()
+	csr, err := pki.CreateCSR(template, key)
+	if err != nil {
+		w.Fatal(err)
+	}
+	source := &certmanagerv1.CertificateRequest{ObjectMeta: metav1.ObjectMeta{
+		Name: "web", UID: types.UID(fmt.Sprintf("%s-%d", kind, time.Now().UnixNano())), CreationTimestamp: metav1.NewTime(w.signer.Now()),
+		Annotations: map[string]string{},
+	}}
+	if kind == certmanagerv1.CertificateRequestKind {
+		source.Namespace = "ns"
+	}
+	return signer.Request{
+		Source: source, SourceKind: kind, CSR: csr, Duration: 36 * time.Hour, Usages: certmanagerv1.DefaultKeyUsages(),
+		IssuerName: "venafi", IssuerKind: cmmeta.DefaultIssuerKind, IssuerGroup: certmanagerv1.GroupName, Approved: true,
+	}
+}
+
+const (
+	requestKind = certmanagerv1.CertificateRequestKind
+	signingKind = "CertificateSigningRequest"
+)
+
+func webTemplate() pki.CSRTemplate {
+	return pki.CSRTemplate{Subject: pkix.Name{CommonName: "web.example.com"}, AltNames: pki.AltNames{DNSNames: []string{"web.example.com", "www.example.com"}}}
+}
+
+func newKey(t testing.TB, spec pki.KeySpec) crypto.Signer {
+	t.Helper()
+	key, err := pki.GenerateKey(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// web is a request that every zone of the tests allows.
+func (w *world) web(kind string) signer.Request {
+	w.Helper()
+	return w.request(kind, newKey(w.T, pki.KeySpec{Algorithm: "ECDSA"}), webTemplate())
+}
+
+// look calls Sign once, and again when a call of its has landed. What it is to persist
+// is persisted.
+func (w *world) look(i certmanagerv1.GenericIssuer, r signer.Request) (signer.Result, error) {
+	w.Helper()
+	for {
+		result, err := w.signer.Sign(w.Context(), i, r)
+		if len(result.Annotations) > 0 {
+			annotations := r.Source.GetAnnotations()
+			for k, v := range result.Annotations {
+				annotations[k] = v
+			}
+		}
+		f := fault.Of(err)
+		switch {
+		case f != nil && f.Kind == fault.KindPending:
+			w.await(r.SourceKind + " " + types.NamespacedName{Namespace: r.Source.GetNamespace(), Name: r.Source.GetName()}.String())
+		case f != nil && f.Kind == fault.KindAfter && f.Delay == 0:
+		default:
+			return result, err
+		}
+	}
+}
+
+// finish steps the clock through every wait, and returns what was said meanwhile.
+func (w *world) finish(i certmanagerv1.GenericIssuer, r signer.Request) (signer.Result, []string, error) {
+	w.Helper()
+	var said []string
+	for range 50 {
+		result, err := w.look(i, r)
+		f := fault.Of(err)
+		if f == nil || f.Kind != fault.KindAfter {
+			return result, said, err
+		}
+		said = append(said, f.Error())
+		w.step(f.Delay)
+	}
+	w.Fatalf("no end: %q", said)
+	return signer.Result{}, nil, nil
+}
+
+// verify checks that a bundle is what a verifier needs who trusts root alone.
+func verify(t *testing.T, b signer.Bundle, root *x509.Certificate, r signer.Request) {
+	t.Helper()
+	chain, err := pki.DecodeChain(b.Chain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots, between := x509.NewCertPool(), x509.NewCertPool()
+	roots.AddCert(root)
+	for _, c := range chain[1:] {
+		between.AddCert(c)
+		if pki.IsSelfSigned(c) {
+			t.Errorf("the chain holds the self-signed %q", c.Subject)
+		}
+	}
+	csr, err := pki.DecodeCSR(r.CSR)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !pki.PublicKeysEqual(chain[0].PublicKey, csr.PublicKey) {
+		t.Error("the leaf is for another key")
+	}
+	if _, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, DNSName: "www.example.com"}); err != nil {
+		t.Error(err)
+	}
+	if block, _ := pem.Decode(b.CA); block == nil || string(block.Bytes) != string(root.Raw) {
+		t.Error("CA is not the root")
+	}
+}
