@@ -1,0 +1,209 @@
+package acmeorder_test
+
+import (
+	"encoding/base64"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/rig/pebble"
+)
+
+// watchedCA is a Pebble that says what it was asked about accounts.
+type watchedCA struct {
+	*pebble.Server
+
+	mu    sync.Mutex
+	asked []string
+}
+
+func startCA(t *testing.T, o pebble.Options) *watchedCA {
+	t.Helper()
+	ca := &watchedCA{}
+	o.Wrap = func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			for path, name := range map[string]string{"/sign-me-up": "newAccount", "/my-account/": "account"} {
+				if strings.HasPrefix(r.URL.Path, path) {
+					ca.mu.Lock()
+					ca.asked = append(ca.asked, name)
+					ca.mu.Unlock()
+				}
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+	var err error
+	if ca.Server, err = pebble.Start(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+// questions returns what was asked since the last call.
+func (ca *watchedCA) questions() string {
+	ca.mu.Lock()
+	defer ca.mu.Unlock()
+	defer func() { ca.asked = nil }()
+	return strings.Join(ca.asked, " ")
+}
+
+func (ca *watchedCA) issuer(name, email string) *certmanagerv1.Issuer {
+	return &certmanagerv1.Issuer{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)},
+		Spec: certmanagerv1.IssuerSpec{ACME: &acmev1.ACMEIssuer{
+			Server: ca.DirectoryURL, CABundle: ca.TLSBundle, Email: email,
+			PrivateKey: cmmeta.SecretKeySelector{Name: "account"},
+		}},
+	}
+}
+
+// setup has an issuer set up until nothing is under way any more, and returns the Ready
+// condition.
+func (b *bench) setup(t *testing.T, is *certmanagerv1.Issuer) certmanagerv1.IssuerCondition {
+	t.Helper()
+	for {
+		status, err := b.signer.Setup(t.Context(), is)
+		is.Status = status
+		if f := fault.Of(err); f != nil && strings.Contains(f.Error(), "is being registered") {
+			select {
+			case <-b.notified:
+				continue
+			case <-time.After(time.Minute):
+				t.Fatal("the registration does not come back")
+			}
+		}
+		ready := certmanagerv1.FindIssuerCondition(status.Conditions, certmanagerv1.IssuerConditionReady)
+		if ready == nil {
+			t.Fatalf("no condition: %v", err)
+		}
+		return *ready
+	}
+}
+
+func (b *bench) ready(t *testing.T, is *certmanagerv1.Issuer) {
+	t.Helper()
+	if c := b.setup(t, is); c.Status != cmmeta.ConditionTrue || c.Reason != certmanagerv1.IssuerReasonACMEAccountRegistered {
+		t.Fatalf("issuer %s: %+v", is.Name, c)
+	}
+}
+
+// TestIssuersShareAnAccount: a key is registered once, whoever uses it, and not at all by a
+// new process. The contact is changed when an issuer changes it, and issuers that differ do
+// not contradict each other for ever.
+func TestIssuersShareAnAccount(t *testing.T) {
+	ca, b := startCA(t, pebble.Options{}), newBench(t)
+	one, two, three := ca.issuer("one", "a@example.com"), ca.issuer("two", "a@example.com"), ca.issuer("three", "b@example.com")
+	for _, step := range []struct {
+		what   string
+		issuer *certmanagerv1.Issuer
+		change func()
+		want   string
+	}{
+		{"the first one registers", one, nil, "newAccount"},
+		{"the second one finds it registered", two, nil, ""},
+		{"the third one has another contact", three, nil, "account"},
+		{"the first one has had its say", one, nil, ""},
+		{"the second one too", two, nil, ""},
+		{"the second one changes the contact", two, func() { two.Spec.ACME.Email = "c@example.com" }, "account"},
+		{"and stays with that", two, nil, ""},
+		{"the process is a new one", three, func() { b = b.restarted(t) }, ""},
+		{"and the others know the account too", one, nil, ""},
+	} {
+		if step.change != nil {
+			step.change()
+		}
+		b.ready(t, step.issuer)
+		if got := ca.questions(); got != step.want {
+			t.Errorf("%s: asked %q, want %q", step.what, got, step.want)
+		}
+	}
+	if one.Status.ACME.URI != two.Status.ACME.URI || one.Status.ACME.URI != three.Status.ACME.URI {
+		t.Errorf("accounts %s, %s, %s", one.Status.ACME.URI, two.Status.ACME.URI, three.Status.ACME.URI)
+	}
+}
+
+// TestAccountKeys: RSA and ECDSA keys that somebody else has made are used as they are. That
+// Ed25519 signs as it should is tested on the wire: Pebble refuses it, and that is said.
+func TestAccountKeys(t *testing.T) {
+	ca := startCA(t, pebble.Options{})
+	for algorithm, want := range map[string]string{pki.RSA: "", pki.ECDSA: "", pki.Ed25519: "badSignatureAlgorithm"} {
+		b := newBench(t)
+		key, err := pki.GenerateKey(pki.KeySpec{Algorithm: algorithm})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := pki.EncodePKCS8(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.secret(t, "account", "tls.key", text)
+		c := b.setup(t, ca.issuer("i", ""))
+		if (c.Status == cmmeta.ConditionTrue) != (want == "") || !strings.Contains(c.Message, want) {
+			t.Errorf("%s: %+v", algorithm, c)
+		}
+	}
+}
+
+// TestExternalAccount: RFC 8555 §7.3.4 with each algorithm; a key that is too short for its
+// algorithm is found out before the CA is asked.
+func TestExternalAccount(t *testing.T) {
+	keys := map[acmev1.HMACKeyAlgorithm]int{"": 32, acmev1.HS256: 32, acmev1.HS384: 48, acmev1.HS512: 64}
+	known := map[string]string{}
+	for algorithm, length := range keys {
+		known["kid-"+string(algorithm)] = base64.RawURLEncoding.EncodeToString([]byte(strings.Repeat("k", length)))
+	}
+	ca := startCA(t, pebble.Options{RequireEAB: true, EABKeys: known})
+	for algorithm, length := range keys {
+		b := newBench(t)
+		b.secret(t, "eab", "key", []byte(known["kid-"+string(algorithm)]))
+		b.secret(t, "short", "key", []byte(base64.RawURLEncoding.EncodeToString([]byte(strings.Repeat("k", length-1)))))
+		is := ca.issuer("i", "")
+		is.Spec.ACME.ExternalAccountBinding = &acmev1.ACMEExternalAccountBinding{
+			KeyID: "kid-" + string(algorithm), KeyAlgorithm: algorithm,
+			KeySecretRef: cmmeta.SecretKeySelector{Name: "short", Key: "key"},
+		}
+		if c := b.setup(t, is); c.Status == cmmeta.ConditionTrue || !strings.Contains(c.Message, "RFC 7518") || ca.questions() != "" {
+			t.Errorf("%q with a short key: %+v", algorithm, c)
+		}
+		is.Spec.ACME.ExternalAccountBinding.KeySecretRef.Name = "eab"
+		b.ready(t, is)
+		ca.questions()
+	}
+}
+
+// restarted is a new process on the same API.
+func (b *bench) restarted(t *testing.T) *bench {
+	t.Helper()
+	next := newBench(t)
+	list := &corev1.SecretList{}
+	if err := b.api.List(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		list.Items[i].ResourceVersion = ""
+		if err := next.api.Create(t.Context(), &list.Items[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return next
+}
+
+func (b *bench) secret(t *testing.T, name, entry string, data []byte) {
+	t.Helper()
+	if err := b.api.Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Data: map[string][]byte{entry: data},
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
