@@ -155,6 +155,8 @@ func SecretNames(spec *certmanagerv1.IssuerSpec) []string {
 		return acmeSecretNames(spec.ACME)
 	case spec.Vault != nil:
 		return vaultSecretNames(spec.Vault)
+	case spec.Venafi != nil:
+		return venafiSecretNames(spec.Venafi)
 	default:
 		return nil
 	}
@@ -180,6 +182,21 @@ func vaultSecretNames(spec *certmanagerv1.VaultIssuer) []string {
 		add(&a.SecretRef)
 	}
 	return names
+}
+
+func venafiSecretNames(spec *certmanagerv1.VenafiIssuer) []string {
+	switch {
+	case spec.TPP != nil && spec.TPP.CABundleSecretRef != nil:
+		return []string{spec.TPP.CredentialsRef.Name, spec.TPP.CABundleSecretRef.Name}
+	case spec.TPP != nil:
+		return []string{spec.TPP.CredentialsRef.Name}
+	case spec.Cloud != nil:
+		return []string{spec.Cloud.APITokenSecretRef.Name}
+	case spec.NGTS != nil:
+		return []string{spec.NGTS.CredentialsRef.Name}
+	default:
+		return nil
+	}
 }
 
 func acmeSecretNames(spec *acmev1.ACMEIssuer) []string {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/Venafi/vcert/v5/pkg/venafi/tpp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -128,6 +129,10 @@ type reader struct {
 
 func (r *reader) tpp(spec *certmanagerv1.VenafiTPP, a *access) {
 	a.product, a.server = productTPP, spec.URL
+	if _, err := tpp.NewConnector(spec.URL, a.zone, false, nil); err != nil {
+		r.err = &accessError{err: fmt.Errorf("spec.venafi.tpp.url %q is not the address of a server: use one like https://tpp.example.com/vedsdk", spec.URL)}
+		return
+	}
 	secret := r.secret(spec.CredentialsRef.Name, "access-token, or with username and password")
 	if r.err != nil {
 		return

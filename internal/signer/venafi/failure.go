@@ -66,7 +66,7 @@ func (a *account) failureOf(x *exchange, err error) error {
 		f.err = fmt.Errorf("%s cannot be reached: %w", a.server, x.err)
 	case f.class == classZone:
 		f.err = fmt.Errorf("%s has no zone %q, or it is not shown to these credentials: correct spec.venafi.zone, or the rights of the credentials in Secret %s", a.server, a.zone, a.secret)
-	case f.class == classLogin && x.status != 0:
+	case f.class == classLogin:
 		f.err = fmt.Errorf("%s does not accept the credentials in Secret %s: %s", a.server, a.secret, oneLine(or(said, err.Error())))
 	case errors.As(err, &pending):
 		f.err = fmt.Errorf("%s: %s", a.server, oneLine(or(pending.Status, or(said, "pending"))))

@@ -152,7 +152,7 @@ func TestSetup(t *testing.T) {
 		{name: "a wrong token", secret: []string{"access-token", "bad"}, reason: "AuthFailed", says: "The access token is expired"},
 		{name: "a wrong password", secret: []string{"username", "me", "password", "wrong"}, reason: "AuthFailed", says: "combination not valid"},
 		{name: "no such zone", secret: []string{"access-token", "good"}, reason: "ErrorSetup", says: `has no zone "Nowhere"`, spec: func(s *certmanagerv1.VenafiIssuer) { s.Zone = "Nowhere" }},
-		{name: "no address", secret: []string{"access-token", "good"}, reason: "ErrorSetup", says: "URL is invalid", spec: func(s *certmanagerv1.VenafiIssuer) { s.TPP.URL = "https://" }},
+		{name: "no address", secret: []string{"access-token", "good"}, reason: "ErrorSetup", says: `spec.venafi.tpp.url "https://" is not the address of a server`, spec: func(s *certmanagerv1.VenafiIssuer) { s.TPP.URL = "https://" }},
 		{name: "nobody there", secret: []string{"access-token", "good"}, reason: "ErrorSetup", says: "cannot be reached", spec: func(s *certmanagerv1.VenafiIssuer) { s.TPP.URL = closed.URL }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
