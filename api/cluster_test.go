@@ -160,7 +160,10 @@ func install(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range policies {
+	namespace := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": api.ExternalIssuersNamespace},
+	}}
+	for _, p := range append([]*unstructured.Unstructured{namespace}, policies...) {
 		gvr := p.GroupVersionKind().GroupVersion().WithResource(resourceOf(p.GetKind()))
 		if err := apply(ctx, d, gvr, p); err != nil {
 			return err
@@ -189,7 +192,11 @@ func resourceOf(kind string) string {
 func apply(ctx context.Context, d dynamic.Interface, gvr schema.GroupVersionResource, o *unstructured.Unstructured) error {
 	unstructured.RemoveNestedField(o.Object, "status")
 	unstructured.RemoveNestedField(o.Object, "metadata", "creationTimestamp")
-	_, err := d.Resource(gvr).Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: "test", Force: true})
+	r := dynamic.ResourceInterface(d.Resource(gvr))
+	if o.GetNamespace() != "" {
+		r = d.Resource(gvr).Namespace(o.GetNamespace())
+	}
+	_, err := r.Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: "test", Force: true})
 	if err != nil {
 		return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
 	}

@@ -34,8 +34,16 @@ func CRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	return crds, err
 }
 
-// Policies returns the admission policies and their bindings, each policy before its binding, in a fixed
-// order. Those of kind MutatingAdmissionPolicy and MutatingAdmissionPolicyBinding need Kubernetes 1.36:
+// ExternalIssuers names the ConfigMap that says how kinds of external issuers are called, and whether they are
+// namespaced: what a policy cannot discover. Operators add to it.
+const (
+	ExternalIssuersNamespace = "cert-manager"
+	ExternalIssuersName      = "chancery-external-issuers"
+)
+
+// Policies returns the admission policies and their bindings, each policy before its binding, and what they
+// read, in an order in which they can be applied. The namespace cert-manager must be there. Those of kind
+// MutatingAdmissionPolicy and MutatingAdmissionPolicyBinding need Kubernetes 1.36:
 // leave them out where the API server does not serve admissionregistration.k8s.io/v1 of them.
 func Policies() ([]*unstructured.Unstructured, error) {
 	var policies []*unstructured.Unstructured
@@ -44,17 +52,26 @@ func Policies() ([]*unstructured.Unstructured, error) {
 		if err := yaml.Unmarshal(data, &policy.Object); err != nil {
 			return err
 		}
-		policies = append(policies, policy, bindingOf(policy))
+		policies = append(policies, policy)
+		if policy.GetKind() != "ConfigMap" {
+			policies = append(policies, bindingOf(policy))
+		}
 		return nil
 	})
 	return policies, err
 }
 
-// bindingOf binds a policy to all that it matches: a violation of a ValidatingAdmissionPolicy is denied.
+// bindingOf binds a policy to all that it matches: a violation of a ValidatingAdmissionPolicy is denied, and so
+// is all that a policy matches which does not find the ConfigMap that it reads.
 func bindingOf(policy *unstructured.Unstructured) *unstructured.Unstructured {
 	spec := map[string]any{"policyName": policy.GetName()}
 	if policy.GetKind() == "ValidatingAdmissionPolicy" {
 		spec["validationActions"] = []any{"Deny"}
+	}
+	if _, reads, _ := unstructured.NestedMap(policy.Object, "spec", "paramKind"); reads {
+		spec["paramRef"] = map[string]any{
+			"namespace": ExternalIssuersNamespace, "name": ExternalIssuersName, "parameterNotFoundAction": "Deny",
+		}
 	}
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": policy.GetAPIVersion(),

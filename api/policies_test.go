@@ -2,14 +2,17 @@ package api_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 
@@ -218,7 +221,14 @@ func TestApprovalNeedsPermission(t *testing.T) {
 		{"the cluster issuer", map[string]any{"name": "ca", "kind": "ClusterIssuer"}, []string{"clusterissuers.cert-manager.io/ca"}, ""},
 		{"another kind", map[string]any{"name": "ca", "kind": "ClusterIssuer"}, []string{"issuers.cert-manager.io/*"}, denied + "{ca ClusterIssuer cert-manager.io}"},
 		{"all external", map[string]any{"name": "x", "kind": "AWSPCAIssuer", "group": "awspca.example.com"}, []string{"awspcaissuers.awspca.example.com/*"}, ""},
-		{"one external", map[string]any{"name": "x", "kind": "AWSPCAIssuer", "group": "awspca.example.com"}, []string{"awspcaissuers.awspca.example.com/x"}, denied + "{x AWSPCAIssuer awspca.example.com}"},
+		{"unknown kind, one", map[string]any{"name": "x", "kind": "Foo", "group": "example.com"}, []string{"foos.example.com/x"}, denied + "{x Foo example.com}"},
+		{"unknown kind, all", map[string]any{"name": "x", "kind": "Foo", "group": "example.com"}, []string{"foos.example.com/*"}, ""},
+		{"known kind, all", step("Step"), []string{"stepissuers.certmanager.step.sm/*"}, ""},
+		{"known kind, one", step("Step"), []string{"stepissuers.certmanager.step.sm/default.x"}, ""},
+		{"known kind, by its name alone", step("Step"), []string{"stepissuers.certmanager.step.sm/x"}, denied + "{x StepIssuer certmanager.step.sm}"},
+		{"known kind, another group", step("Step"), []string{"stepissuers.example.com/*"}, denied + "{x StepIssuer certmanager.step.sm}"},
+		{"known cluster kind, one", step("StepCluster"), []string{"stepclusterissuers.certmanager.step.sm/x"}, ""},
+		{"known cluster kind, as if namespaced", step("StepCluster"), []string{"stepclusterissuers.certmanager.step.sm/default.x"}, denied + "{x StepClusterIssuer certmanager.step.sm}"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			user := "approver-" + string(rune('a'+i))
@@ -230,6 +240,49 @@ func TestApprovalNeedsPermission(t *testing.T) {
 			approve(t, admin, clientAs(t, user), user, c.issuer, c.want)
 		})
 	}
+}
+
+// step is an issuer of a kind that the table knows from the start.
+func step(prefix string) map[string]any {
+	return map[string]any{"name": "x", "kind": prefix + "Issuer", "group": "certmanager.step.sm"}
+}
+
+// TestExternalKindsCanBeAdded: an operator adds a kind whose plural nobody would guess, and it counts.
+func TestExternalKindsCanBeAdded(t *testing.T) {
+	admin := client(t)
+	issuer := map[string]any{"name": "x", "kind": "Policy", "group": "added.example.com"}
+	table := admin.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(api.ExternalIssuersNamespace)
+	set := func(value string) {
+		patch := `{"data":{"Policy.added.example.com":` + value + `}}`
+		if _, err := table.Patch(t.Context(), api.ExternalIssuersName, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	grant(t, admin, "added", "added", requests(), signers("policies.added.example.com/default.x"))
+	// says waits until approving is answered so; the table is read through a watch.
+	says := func(want string) {
+		o := base(t, "request")
+		o.SetName("")
+		o.SetGenerateName("added-")
+		edit(t, o, changes{"spec.issuerRef": issuer})
+		o, err := resourceFor(admin, o).Create(t.Context(), o, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Object["status"] = conditions(condition("Approved", "True"))
+		as := clientAs(t, "added")
+		eventually(t, want, func(ctx context.Context) bool {
+			_, err := resourceFor(as, o).UpdateStatus(ctx, o, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+			return want == "" && err == nil || want != "" && err != nil && strings.Contains(err.Error(), want)
+		})
+	}
+	says(`user "added" does not have permissions to set approved/denied conditions for issuer {x Policy added.example.com}`)
+	set(`"policies Namespaced"`)
+	says("")
+	set(`"policies"`)
+	says(`key Policy.added.example.com: must be "<plural> Namespaced" or "<plural> Cluster", not "policies"`)
+	set(`null`)
+	says(`user "added" does not have permissions`)
 }
 
 // approve lets a user approve a new request, and checks what the API server says.
