@@ -1,0 +1,338 @@
+package vault
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/fault"
+)
+
+func TestSetup(t *testing.T) {
+	vault := newStandIn(t, plain)
+	w := newWorld(t, vault)
+	issuer := w.issuer("team", func(v *certmanagerv1.VaultIssuer) { w.byAppRole(v); v.Namespace = "ns1" })
+	ready, err := w.setup(issuer)
+	if err != nil || ready.Status != cmmeta.ConditionTrue || ready.Reason != "VaultVerified" || ready.Message != "Vault verified" || ready.ObservedGeneration != 2 {
+		t.Fatalf("%+v, %v", ready, err)
+	}
+	health, logins := vault.seen("/v1/sys/health"), vault.seen("/v1/auth/approle/login")
+	if len(health) != 1 || health[0].namespace != "" || len(logins) != 1 || logins[0].namespace != "ns1" {
+		t.Errorf("health %+v, logins %+v: want one of each, the namespace with the login alone", health, logins)
+	}
+	if want := map[string]any{"role_id": "role", "secret_id": "secret"}; logins[0].method != "POST" || !reflect.DeepEqual(logins[0].body, want) {
+		t.Errorf("login %+v, want %v", logins[0], want)
+	}
+	if again, err := w.setup(issuer); err != nil || again.Status != cmmeta.ConditionTrue {
+		t.Errorf("%+v, %v", again, err)
+	}
+	if n := len(vault.seen("/v1/sys/health")); n != 1 {
+		t.Errorf("nothing changed, and Vault was asked %d times", n)
+	}
+	if _, err := w.sign(issuer, request(t, "r", "CertificateRequest")); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(vault.seen("/v1/auth/approle/login")); n != 1 {
+		t.Errorf("%d logins: want the one of the verification to serve the request", n)
+	}
+}
+
+func TestSetupOfBadSpec(t *testing.T) {
+	w := newWorld(t, newStandIn(t, plain))
+	account := &acmev1.ServiceAccountRef{Name: "sa"}
+	for _, c := range []struct {
+		name   string
+		change func(*certmanagerv1.VaultIssuer)
+		says   string
+	}{
+		{"no server", func(v *certmanagerv1.VaultIssuer) { v.Server = "" }, "spec.vault.server: must not be empty"},
+		{"no address", func(v *certmanagerv1.VaultIssuer) { v.Server = "vault.example.com" }, `"vault.example.com" is not an address`},
+		{"no path", func(v *certmanagerv1.VaultIssuer) { v.Path = "/" }, "spec.vault.path: must not be empty"},
+		{"two bundles", func(v *certmanagerv1.VaultIssuer) {
+			v.CABundle, v.CABundleSecretRef = []byte("x"), &cmmeta.SecretKeySelector{Name: "ca-bundle"}
+		}, `spec.vault.caBundle: Invalid value: "<snip>": specified caBundle and caBundleSecretRef cannot be used together`},
+		{"two bundles, the other", func(v *certmanagerv1.VaultIssuer) {
+			v.CABundle, v.CABundleSecretRef = []byte("x"), &cmmeta.SecretKeySelector{Name: "ca-bundle"}
+		}, `spec.vault.caBundleSecretRef: Invalid value: "ca-bundle": specified caBundleSecretRef and caBundle cannot be used together`},
+		{"bundle of nothing", func(v *certmanagerv1.VaultIssuer) { v.CABundle = []byte("x") }, "spec.vault.caBundle holds no certificate"},
+		{"bundle missing", func(v *certmanagerv1.VaultIssuer) { v.CABundleSecretRef = &cmmeta.SecretKeySelector{Name: "none"} },
+			`Secret team/none does not exist: create it with the entry "ca.crt"`},
+		{"certificate without key", func(v *certmanagerv1.VaultIssuer) { v.ClientCertSecretRef = &cmmeta.SecretKeySelector{Name: "x"} }, "belong together"},
+		{"no method", func(v *certmanagerv1.VaultIssuer) { v.Auth = certmanagerv1.VaultAuth{} }, "no auth method is set: set one of tokenSecretRef, appRole, clientCertificate, kubernetes, aws"},
+		{"two methods", w.byAppRole, "tokenSecretRef and appRole are set together: keep one of them"},
+		{"no role id", func(v *certmanagerv1.VaultIssuer) {
+			v.Auth = certmanagerv1.VaultAuth{AppRole: &certmanagerv1.VaultAppRole{}}
+		}, "set roleId"},
+		{"no certificate", func(v *certmanagerv1.VaultIssuer) {
+			v.Auth = certmanagerv1.VaultAuth{ClientCertificate: &certmanagerv1.VaultClientCertificateAuth{}}
+		}, "no certificate to show: set secretName"},
+		{"no token", func(v *certmanagerv1.VaultIssuer) {
+			v.Auth = certmanagerv1.VaultAuth{Kubernetes: &certmanagerv1.VaultKubernetesAuth{Role: "r"}}
+		}, "exactly one of secretRef and serviceAccountRef"},
+		{"no AWS role", func(v *certmanagerv1.VaultIssuer) {
+			v.Auth = certmanagerv1.VaultAuth{AWS: &certmanagerv1.VaultAWSAuth{}}
+		}, "aws.role: must not be empty"},
+		{"half an AWS identity", func(v *certmanagerv1.VaultIssuer) {
+			v.Auth = certmanagerv1.VaultAuth{AWS: &certmanagerv1.VaultAWSAuth{Role: "r", ServiceAccountRef: account}}
+		}, "serviceAccountRef and iamRoleArn belong together"},
+		{"ambient", func(v *certmanagerv1.VaultIssuer) {
+			v.Auth = certmanagerv1.VaultAuth{AWS: &certmanagerv1.VaultAWSAuth{Role: "r"}}
+		}, "lends its own AWS credentials to no Issuer"},
+	} {
+		issuer := w.issuer("team", func(v *certmanagerv1.VaultIssuer) { w.byToken(v); c.change(v) })
+		ready, err := w.setup(issuer)
+		f := fault.Of(err)
+		if ready == nil || ready.Status != cmmeta.ConditionFalse || ready.Reason != "VaultError" || !strings.Contains(ready.Message, c.says) {
+			t.Errorf("%s: %+v, want a message with %q", c.name, ready, c.says)
+		}
+		if f == nil || f.Kind != fault.KindPending {
+			t.Errorf("%s: %+v, want it to wait for an event", c.name, f)
+		}
+	}
+	if n := len(w.vault.calls); n != 0 {
+		t.Errorf("Vault was asked %d times", n)
+	}
+}
+
+func TestSetupInTrouble(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		fail  func(v *standIn)
+		again time.Duration
+		says  string
+	}{
+		{"sealed", func(v *standIn) { v.sealed = true }, firstRetry, "is sealed: unseal it"},
+		{"not initialised", func(v *standIn) { v.say["/v1/sys/health"] = answering{200, `{"initialized":false}`} }, firstRetry, "is not initialised"},
+		{"health breaks", func(v *standIn) { v.say["/v1/sys/health"] = answering{502, "bad gateway"} }, firstRetry, "out of order (502): bad gateway"},
+		{"login refused", func(v *standIn) { v.say["/v1/auth/approle/login"] = answering{400, "invalid role or secret ID"} }, deniedRetry,
+			"refused to log in by appRole (400): invalid role or secret ID: correct spec.vault.auth"},
+		{"login breaks", func(v *standIn) { v.say["/v1/auth/approle/login"] = answering{500, "storage"} }, firstRetry, "out of order (500): storage"},
+		{"gone", func(v *standIn) { v.Close() }, firstRetry, "connection refused"},
+	} {
+		vault := newStandIn(t, plain)
+		vault.with(func() { c.fail(vault) })
+		w := newWorld(t, vault)
+		issuer := w.issuer("team", w.byAppRole)
+		ready, err := w.setup(issuer)
+		f := fault.Of(err)
+		if ready == nil || ready.Status != cmmeta.ConditionFalse || ready.Reason != "VaultError" || !strings.Contains(ready.Message, c.says) || !strings.Contains(ready.Message, vault.URL) {
+			t.Errorf("%s: %+v, want a message with %q", c.name, ready, c.says)
+		}
+		if f == nil || f.Kind != fault.KindAfter || f.Delay != c.again {
+			t.Errorf("%s: %+v, want another try after %s", c.name, f, c.again)
+		}
+		before := ready.Message
+		w.step(c.again)
+		if ready, _ = w.setup(issuer); ready.Message != before {
+			t.Errorf("%s: the message of the same trouble changes, and so would the status:\n%s\n%s", c.name, before, ready.Message)
+		}
+	}
+}
+
+func TestSealedThenUnsealed(t *testing.T) {
+	vault := newStandIn(t, plain)
+	vault.sealed = true
+	w := newWorld(t, vault)
+	issuer := w.issuer("team", w.byAppRole)
+	if ready, _ := w.setup(issuer); ready.Status != cmmeta.ConditionFalse {
+		t.Fatalf("%+v", ready)
+	}
+	vault.with(func() { vault.sealed = false })
+	w.step(firstRetry)
+	if ready, err := w.setup(issuer); err != nil || ready.Status != cmmeta.ConditionTrue {
+		t.Errorf("%+v, %v", ready, err)
+	}
+}
+
+func TestLease(t *testing.T) {
+	vault := newStandIn(t, plain)
+	vault.lease = 100
+	w := newWorld(t, vault)
+	issuer := w.issuer("team", w.byAppRole)
+	sign := func(name string, logins int) {
+		t.Helper()
+		if _, err := w.sign(issuer, request(t, name, "CertificateRequest")); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(vault.seen("/v1/auth/approle/login")); got != logins {
+			t.Errorf("%s: %d logins, want %d", name, got, logins)
+		}
+	}
+	sign("first", 1)
+	w.step(89 * time.Second)
+	sign("within the lease", 1)
+	w.step(time.Second)
+	sign("at nine tenths of it", 2)
+	vault.with(func() { vault.valid = map[string]bool{} })
+	sign("revoked", 3)
+	vault.with(func() { vault.lease = 0 })
+	w.step(time.Hour)
+	sign("a lease without end", 4)
+	w.step(1000 * time.Hour)
+	sign("much later", 4)
+}
+
+// Refused with a token that was got just now is refused: no second login.
+func TestDeniedAfterLogin(t *testing.T) {
+	vault := newStandIn(t, plain)
+	vault.say[signPath] = answering{403, "permission denied"}
+	w := newWorld(t, vault)
+	issuer := w.issuer("team", w.byAppRole)
+	if _, err := w.sign(issuer, request(t, "r", "CertificateRequest")); fault.Of(err) == nil || fault.Of(err).Delay != deniedRetry {
+		t.Fatalf("%v", err)
+	}
+	if n, m := len(vault.seen("/v1/auth/approle/login")), len(vault.seen(signPath)); n != 1 || m != 1 {
+		t.Errorf("%d logins and %d tries, want one of each", n, m)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	caKey, clientKey := newKey(t), newKey(t)
+	clients := issue(t, "clients", true, caKey, nil, caKey)
+	cert := issue(t, "chancery", false, clientKey, clients, caKey)
+	vault := newStandIn(t, func(s *httptest.Server) {
+		s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
+		s.StartTLS()
+	})
+	w := newWorld(t, vault)
+	w.secrets.put("team", "bundle", map[string]string{"ca.crt": serverPEM(vault.Server)})
+	w.secrets.put("team", "pair", map[string]string{"tls.crt": certPEM(cert), "tls.key": keyPEM(t, clientKey)})
+	w.secrets.put("team", "other", map[string]string{"tls.crt": certPEM(clients), "tls.key": keyPEM(t, caKey)})
+	pair := &cmmeta.SecretKeySelector{Name: "pair"}
+	for _, c := range []struct {
+		name   string
+		change func(*certmanagerv1.VaultIssuer)
+		says   string
+		shown  *x509.Certificate
+	}{
+		{"bundle", func(v *certmanagerv1.VaultIssuer) { v.CABundle = []byte(serverPEM(vault.Server)) }, "", nil},
+		{"bundle in a Secret", func(v *certmanagerv1.VaultIssuer) { v.CABundleSecretRef = &cmmeta.SecretKeySelector{Name: "bundle"} }, "", nil},
+		{"no bundle", func(*certmanagerv1.VaultIssuer) {}, "certificate cannot be verified: x509: ", nil},
+		{"another bundle", func(v *certmanagerv1.VaultIssuer) { v.CABundle = []byte(certPEM(clients)) }, "set spec.vault.caBundle or caBundleSecretRef to the CA of the server", nil},
+		{"server name", func(v *certmanagerv1.VaultIssuer) {
+			v.CABundle, v.ServerName = []byte(serverPEM(vault.Server)), "example.com"
+		}, "", nil},
+		{"another server name", func(v *certmanagerv1.VaultIssuer) {
+			v.CABundle, v.ServerName = []byte(serverPEM(vault.Server)), "elsewhere.example.net"
+		}, "elsewhere.example.net", nil},
+		{"client certificate", func(v *certmanagerv1.VaultIssuer) {
+			v.CABundle, v.ClientCertSecretRef, v.ClientKeySecretRef = []byte(serverPEM(vault.Server)), pair, pair
+		}, "", cert},
+		{"client key of another", func(v *certmanagerv1.VaultIssuer) {
+			v.CABundle, v.ClientCertSecretRef, v.ClientKeySecretRef = []byte(serverPEM(vault.Server)), pair, &cmmeta.SecretKeySelector{Name: "other"}
+		}, "the client certificate for Vault in Secret team/pair", nil},
+	} {
+		vault.with(func() { vault.calls = nil })
+		issuer := w.issuer("team", func(v *certmanagerv1.VaultIssuer) { w.byToken(v); c.change(v) })
+		ready, err := w.setup(issuer)
+		if (err == nil) != (c.says == "") || !strings.Contains(ready.Message, c.says) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.says)
+		}
+		if c.says != "" {
+			continue
+		}
+		shown := vault.seen("/v1/sys/health")[0].shown
+		if (c.shown == nil) != (len(shown) == 0) || c.shown != nil && !shown[0].Equal(c.shown) {
+			t.Errorf("%s: showed %d certificates", c.name, len(shown))
+		}
+	}
+}
+
+func TestClientCertificateAuth(t *testing.T) {
+	key := newKey(t)
+	cert := issue(t, "chancery", false, key, nil, key)
+	vault := newStandIn(t, func(s *httptest.Server) {
+		s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
+		s.StartTLS()
+	})
+	for _, c := range []struct {
+		name   string
+		auth   certmanagerv1.VaultClientCertificateAuth
+		path   string
+		body   map[string]any
+		byConn bool
+	}{
+		{"own Secret", certmanagerv1.VaultClientCertificateAuth{SecretName: "pair", Name: "web"}, "/v1/auth/cert/login", map[string]any{"name": "web"}, false},
+		{"that of the connection", certmanagerv1.VaultClientCertificateAuth{Path: "/v1/auth/mine/"}, "/v1/auth/mine/login", map[string]any{}, true},
+		{"mount without v1", certmanagerv1.VaultClientCertificateAuth{Path: "auth/mine", SecretName: "pair"}, "/v1/auth/mine/login", map[string]any{}, false},
+	} {
+		w := newWorld(t, vault)
+		w.secrets.put("team", "pair", map[string]string{"tls.crt": certPEM(cert), "tls.key": keyPEM(t, key)})
+		vault.with(func() { vault.calls = nil })
+		ready, err := w.setup(w.issuer("team", func(v *certmanagerv1.VaultIssuer) {
+			v.CABundle, v.Auth.ClientCertificate = []byte(serverPEM(vault.Server)), &c.auth
+			if c.byConn {
+				v.ClientCertSecretRef, v.ClientKeySecretRef = &cmmeta.SecretKeySelector{Name: "pair"}, &cmmeta.SecretKeySelector{Name: "pair"}
+			}
+		}))
+		if err != nil {
+			t.Errorf("%s: %+v", c.name, ready)
+			continue
+		}
+		logins := vault.seen(c.path)
+		if len(logins) != 1 || !reflect.DeepEqual(logins[0].body, c.body) || len(logins[0].shown) != 1 || !logins[0].shown[0].Equal(cert) {
+			t.Errorf("%s: %+v", c.name, logins)
+		}
+	}
+}
+
+func TestKubernetesAuth(t *testing.T) {
+	ref := &acmev1.ServiceAccountRef{Name: "sa", TokenAudiences: []string{"mine"}}
+	vault := newStandIn(t, plain)
+	for _, c := range []struct {
+		name, namespace string
+		auth            certmanagerv1.VaultKubernetesAuth
+		path, jwt       string
+	}{
+		{"Secret", "team", certmanagerv1.VaultKubernetesAuth{Role: "r", SecretRef: cmmeta.SecretKeySelector{Name: "jwt"}}, "/v1/auth/kubernetes/login", "ey.x"},
+		{"bound token of an Issuer", "team", certmanagerv1.VaultKubernetesAuth{Role: "r", Path: "/v1/auth/k8s", ServiceAccountRef: ref}, "/v1/auth/k8s/login",
+			"team/sa for mine vault://team/v " + vault.URL},
+		{"bound token of a ClusterIssuer", "", certmanagerv1.VaultKubernetesAuth{Role: "r", ServiceAccountRef: ref}, "/v1/auth/kubernetes/login",
+			clusterNamespace + "/sa for mine vault://v " + vault.URL},
+	} {
+		w := newWorld(t, vault)
+		w.secrets.put("team", "jwt", map[string]string{"token": "ey.x\n"})
+		vault.with(func() { vault.calls = nil })
+		if ready, err := w.setup(w.issuer(c.namespace, func(v *certmanagerv1.VaultIssuer) { v.Auth.Kubernetes = &c.auth })); err != nil {
+			t.Errorf("%s: %+v", c.name, ready)
+			continue
+		}
+		logins := vault.seen(c.path)
+		if want := map[string]any{"role": "r", "jwt": c.jwt}; len(logins) != 1 || !reflect.DeepEqual(logins[0].body, want) {
+			t.Errorf("%s: %+v, want %v", c.name, logins, want)
+		}
+	}
+}
+
+func TestTokenRequestFails(t *testing.T) {
+	accounts := schema.GroupResource{Resource: "serviceaccounts"}
+	for _, c := range []struct {
+		err   error
+		again time.Duration
+		says  string
+	}{
+		{apierrors.NewNotFound(accounts, "sa"), deniedRetry, "service account team/sa does not exist: create it"},
+		{apierrors.NewForbidden(accounts, "sa", errors.New("no")), deniedRetry, "grant the controller's service account create on serviceaccounts/token for it"},
+		{errors.New("away"), firstRetry, "ask for a token of service account team/sa: away"},
+	} {
+		w := newWorld(t, newStandIn(t, plain))
+		w.tokens.err = c.err
+		ready, err := w.setup(w.issuer("team", func(v *certmanagerv1.VaultIssuer) {
+			v.Auth.Kubernetes = &certmanagerv1.VaultKubernetesAuth{Role: "r", ServiceAccountRef: &acmev1.ServiceAccountRef{Name: "sa"}}
+		}))
+		if f := fault.Of(err); f == nil || f.Delay != c.again || !strings.Contains(ready.Message, c.says) {
+			t.Errorf("%v: %+v", c.err, ready)
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package vault
+
+import (
+	"crypto/x509"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/pki"
+)
+
+const signPath = "/v1/pki/sign/web"
+
+func plain(s *httptest.Server) { s.Start() }
+
+func TestSign(t *testing.T) {
+	vault := newStandIn(t, plain)
+	w := newWorld(t, vault)
+	issuer := w.issuer("team", func(v *certmanagerv1.VaultIssuer) { w.byToken(v); v.Namespace = "ns1/"; v.Path = "/pki/sign/web" })
+	r := request(t, "r", "CertificateRequest")
+	result, err := w.sign(issuer, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := pki.DecodeCertificate(result.Bundle.Chain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := certPEM(leaf, vault.sub); string(result.Bundle.Chain) != want || leaf.Subject.CommonName != "leaf" {
+		t.Errorf("chain %s", result.Bundle.Chain)
+	}
+	if string(result.Bundle.CA) != certPEM(vault.root) {
+		t.Errorf("CA %s", result.Bundle.CA)
+	}
+	calls := vault.seen(signPath)
+	if len(calls) != 1 {
+		t.Fatalf("signed %d times", len(calls))
+	}
+	want := call{method: "POST", path: signPath, token: "s.fixed", namespace: "ns1/", body: map[string]any{
+		"common_name": "leaf", "alt_names": "a.example.com,b.example.com", "ip_sans": "10.0.0.1,fd00::1", "uri_sans": "spiffe://x/y",
+		"ttl": "36h0m0s", "csr": string(r.CSR), "exclude_cn_from_sans": "true",
+	}}
+	if !reflect.DeepEqual(calls[0], want) {
+		t.Errorf("sent %+v, want %+v", calls[0], want)
+	}
+	if len(w.attempts) != 0 {
+		t.Errorf("%d attempts are still remembered", len(w.attempts))
+	}
+}
+
+// What Vault says decides whether a request fails, and how soon it is tried again.
+func TestSignRefused(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		code        int
+		text        string
+		kind        fault.Kind
+		again       time.Duration
+		reason, csr string
+		says        string
+	}{
+		{"rejected", 400, "common name leaf not allowed by this role", fault.KindTerminal, 0, "SigningError", "ErrorSigning", "will not sign this request: common name leaf not allowed"},
+		{"role missing", 400, "unknown role: web", fault.KindAfter, deniedRetry, "SigningError", "ErrorSigning", "create the role"},
+		{"denied", 403, "1 error occurred:\n\t* permission denied\n\n", fault.KindAfter, deniedRetry, "SigningError", "ErrorSigning", `sign at "pki/sign/web" (403): 1 error occurred: * permission denied: give it a policy`},
+		{"path missing", 404, "no handler for route", fault.KindAfter, deniedRetry, "SigningError", "ErrorSigning", "mount a PKI engine"},
+		{"broken", 500, "internal error", fault.KindAfter, firstRetry, "SigningError", "ErrorSigning", "is out of order (500): internal error"},
+		{"quota", 429, "rate limit quota exceeded", fault.KindAfter, firstRetry, "SigningError", "ErrorSigning", "out of order (429)"},
+		{"sealed", 503, "Vault is sealed", fault.KindAfter, firstRetry, "SigningError", "ErrorSigning", "is sealed: unseal it"},
+		{"no Vault", 200, "<html>hello", fault.KindAfter, firstRetry, "SigningError", "ErrorSigning", "is spec.vault.server the address of a Vault server?"},
+		{"no certificate", 200, `{"data":{}}`, fault.KindTerminal, 0, "SigningError", "ErrorSigning", "has to be one that signs"},
+		{"endless", 200, `{"data":{"certificate":"` + strings.Repeat("x", 2<<20) + `"}}`, fault.KindAfter, firstRetry, "SigningError", "ErrorSigning", "longer than 1 MiB"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			vault := newStandIn(t, plain)
+			vault.say[signPath] = answering{c.code, c.text}
+			w := newWorld(t, vault)
+			issuer := w.issuer("team", w.byToken)
+			for kind, reason := range map[string]string{"CertificateRequest": c.reason, "CertificateSigningRequest": c.csr} {
+				_, err := w.sign(issuer, request(t, kind, kind))
+				f := fault.Of(err)
+				if f == nil || f.Kind != c.kind || f.Delay != c.again || f.Reason != reason || !strings.Contains(f.Error(), c.says) {
+					t.Errorf("%s: %+v, want %s after %s, reason %s, text %q", kind, f, c.kind, c.again, reason, c.says)
+					continue
+				}
+				if f.Kind == fault.KindTerminal && f.Class != fault.ClassPermanent {
+					t.Errorf("%s: class %q", kind, f.Class)
+				}
+				if !strings.Contains(f.Error(), vault.URL) || strings.Contains(f.Error(), "\n") {
+					t.Errorf("%s: the text does not say which server, or not on one line: %q", kind, f)
+				}
+			}
+		})
+	}
+}
+
+// A certificate with another key means a path that makes keys: it is never handed out.
+func TestForeignKeyIsRefused(t *testing.T) {
+	vault := newStandIn(t, plain)
+	vault.signing = func(*x509.CertificateRequest) (*x509.Certificate, error) { return vault.sub, nil }
+	w := newWorld(t, vault)
+	_, err := w.sign(w.issuer("team", w.byToken), request(t, "r", "CertificateRequest"))
+	if !fault.IsTerminal(err) || !strings.Contains(err.Error(), "public key is not that of the request") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestRequestThatIsNoCSR(t *testing.T) {
+	w := newWorld(t, newStandIn(t, plain))
+	r := request(t, "r", "CertificateRequest")
+	r.CSR = []byte("nonsense")
+	if _, err := w.sign(w.issuer("team", w.byToken), r); !fault.IsTerminal(err) {
+		t.Errorf("%v", err)
+	}
+	if n := len(w.vault.seen(signPath)); n != 0 {
+		t.Errorf("Vault was asked %d times", n)
+	}
+}
+
+// An outage is ridden out: with growing pauses, in which Vault is left alone.
+func TestOutage(t *testing.T) {
+	vault := newStandIn(t, plain)
+	w := newWorld(t, vault)
+	issuer, r := w.issuer("team", w.byToken), request(t, "r", "CertificateRequest")
+	vault.with(func() { vault.sealed = true })
+	for i, wait := range []time.Duration{5, 10, 20, 40, 60, 60} {
+		_, err := w.sign(issuer, r)
+		if f := fault.Of(err); f == nil || f.Kind != fault.KindAfter || f.Delay != wait*time.Second {
+			t.Fatalf("try %d: %+v, want another after %d s", i, f, wait)
+		}
+		w.step(wait*time.Second - time.Second)
+		if _, err := w.sign(issuer, r); fault.Of(err) == nil || fault.Of(err).Delay != time.Second {
+			t.Fatalf("try %d, a second early: %v", i, err)
+		}
+		if got := len(vault.seen(signPath)); got != i+1 {
+			t.Fatalf("try %d: Vault was asked %d times", i, got)
+		}
+		w.step(time.Second)
+	}
+	vault.with(func() { vault.sealed = false })
+	if _, err := w.sign(issuer, r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A Vault that does not answer holds its own lane only, and no worker.
+func TestSilenceHoldsNobodyElse(t *testing.T) {
+	silent, vault := newStandIn(t, plain), newStandIn(t, plain)
+	held := make(chan struct{})
+	defer close(held)
+	silent.with(func() { silent.held = held })
+	w := newWorld(t, silent)
+	slow := w.issuer("team", w.byToken)
+	for _, name := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "9"} {
+		_, err := w.Sign(t.Context(), slow, request(t, name, "CertificateRequest"))
+		if f := fault.Of(err); f == nil || f.Kind != fault.KindPending || f.Reason != "" {
+			t.Fatalf("%v", err)
+		}
+	}
+	w.vault = vault
+	quick := w.issuer("team", w.byToken)
+	quick.(*certmanagerv1.Issuer).UID = "other" //nolint:forcetypeassert // it is one
+	if _, err := w.sign(quick, request(t, "quick", "CertificateRequest")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A changed Secret ends the wait of the requests that were refused with the old one.
+func TestChangedSecretEndsTheWait(t *testing.T) {
+	vault := newStandIn(t, plain)
+	w := newWorld(t, vault)
+	issuer, r := w.issuer("team", w.byToken), request(t, "r", "CertificateRequest")
+	w.secrets.put("team", "token", map[string]string{"token": "s.old"})
+	if _, err := w.sign(issuer, r); fault.Of(err) == nil || fault.Of(err).Delay != deniedRetry {
+		t.Fatalf("%v", err)
+	}
+	w.secrets.put("team", "token", map[string]string{"token": "s.fixed"})
+	if _, err := w.Setup(t.Context(), issuer); fault.Of(err) == nil {
+		t.Fatalf("setup: %v", err)
+	}
+	rung := []string{w.ring(), w.ring()}
+	slices.Sort(rung)
+	if want := []string{"CertificateRequest team/r", "issuer team/v"}; !slices.Equal(rung, want) {
+		t.Fatalf("rang for %q, want %q", rung, want)
+	}
+	if _, err := w.sign(issuer, r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSecretMissing(t *testing.T) {
+	w := newWorld(t, newStandIn(t, plain))
+	issuer := w.issuer("team", func(v *certmanagerv1.VaultIssuer) {
+		v.Auth.TokenSecretRef = &cmmeta.SecretKeySelector{Name: "token", Key: "t"}
+	})
+	for kind, reason := range map[string]string{"CertificateRequest": "SecretMissing", "CertificateSigningRequest": "SecretNotFound"} {
+		_, err := w.sign(issuer, request(t, kind, kind))
+		if f := fault.Of(err); f == nil || f.Kind != fault.KindPending || f.Reason != reason || !strings.Contains(f.Error(), "Secret team/token does not exist") {
+			t.Errorf("%s: %+v", kind, f)
+		}
+	}
+	w.secrets.put("team", "token", map[string]string{"token": "x"})
+	if c, _ := w.setup(issuer); c.Reason != "VaultError" || !strings.Contains(c.Message, `has no entry "t"`) {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestSweepForgetsOldAttempts(t *testing.T) {
+	vault := newStandIn(t, plain)
+	vault.sealed = true
+	w := newWorld(t, vault)
+	issuer := w.issuer("team", w.byToken)
+	if _, err := w.sign(issuer, request(t, "r", "CertificateRequest")); err == nil {
+		t.Fatal("signed by a sealed Vault")
+	}
+	w.sweep(w.Now().Add(forgetAfter))
+	if len(w.attempts) != 1 {
+		t.Error("forgot what was used just now")
+	}
+	w.sweep(w.Now().Add(forgetAfter + 1))
+	if len(w.attempts) != 0 {
+		t.Error("did not forget")
+	}
+}
+
+func TestGarbledLogin(t *testing.T) {
+	vault := newStandIn(t, plain)
+	w := newWorld(t, vault)
+	vault.say["/v1/auth/approle/login"] = answering{200, `{"auth":null}`}
+	_, err := w.sign(w.issuer("team", w.byAppRole), request(t, "r", "CertificateRequest"))
+	if f := fault.Of(err); f == nil || f.Reason != "VaultInitError" || !strings.Contains(f.Error(), "gave no token") {
+		t.Errorf("%v", err)
+	}
+}
