@@ -45,6 +45,9 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	if cfg.Clock != nil {
+		cfg.Now = cfg.Clock.Now
+	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -177,6 +180,7 @@ func (a *App) deps(cfg Config, scheme *runtime.Scheme, metadata cache.Cache) *co
 		Secrets: controller.NewSecrets(over, metadata, a.manager.GetAPIReader()),
 		Scope:   cfg.scope(),
 		Now:     cfg.Now,
+		Clock:   cfg.Clock,
 		Events: func(component string) record.EventRecorder {
 			return a.events.NewRecorder(scheme, corev1.EventSource{Component: component})
 		},

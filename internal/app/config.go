@@ -61,6 +61,8 @@ type Config struct {
 
 	// Now is the clock; nil is the machine's.
 	Now func() time.Time
+	// Clock, for tests, is a clock that everything waits by too; it replaces Now.
+	Clock controller.Clock
 }
 
 // DefaultConfig returns the defaults of spec §9.3.

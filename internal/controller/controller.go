@@ -44,6 +44,8 @@ type Deps struct {
 	Scope Scope
 	// Now is the clock.
 	Now func() time.Time
+	// Clock drives what waits; nil is the machine's.
+	Clock Clock
 	// Events emits events on behalf of a component.
 	Events func(component string) record.EventRecorder
 	// Signers by type of issuer; a type that is missing is not managed.
@@ -142,11 +144,15 @@ func (d *Deps) Wake(at time.Time) reconcile.Result {
 // options are those of every controller: back-off between first and most.
 func (d *Deps) Options(first, most time.Duration) controller.Options {
 	skip := true // several managers run in one process in tests
-	return controller.Options{
+	o := controller.Options{
 		MaxConcurrentReconciles: max(d.Settings.Workers, 1),
 		SkipNameValidation:      &skip,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](first, most),
 	}
+	if d.Clock != nil {
+		o.NewQueue = d.Clock.Queue
+	}
+	return o
 }
 
 // observed is a pass that one watch sees before everybody else: it tells the

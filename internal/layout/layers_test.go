@@ -72,6 +72,8 @@ var rooms = []room{
 	{layer: 10, path: "internal/cli", why: "the user's commands"},
 	{layer: 10, path: "internal/rig/pebble", why: "an ACME server in process", rig: true},
 	{layer: 10, path: "internal/rig/dnsserver", why: "an authoritative DNS server in process", rig: true},
+	{layer: 10, path: "internal/rig/faulty", why: "a proxy between an ACME client and its CA that breaks what it is told to", rig: true},
+	{layer: 10, path: "internal/rig/leap", why: "a clock that leaps over waits", rig: true},
 
 	{layer: 11, path: "internal/rig", why: "one control plane for all tests of a run", rig: true},
 	{layer: 11, path: "internal/layout", why: "this test"},

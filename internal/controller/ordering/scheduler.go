@@ -78,22 +78,24 @@ func (s *scheduler) Start(ctx context.Context) error {
 		return nil // the process ends
 	}
 	s.load()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	stop := func() {}
+	defer func() { stop() }()
+	s.nudge()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-s.kick:
-		case <-timer.C:
 		}
 		s.mu.Lock()
 		now := s.Now()
 		pass := s.index.Next(now)
 		s.mu.Unlock()
 		s.write(ctx, pass.Decisions)
+		stop()
+		stop = func() {}
 		if !pass.Wake.IsZero() {
-			timer.Reset(max(pass.Wake.Sub(now), time.Millisecond))
+			stop = s.AfterFunc(max(pass.Wake.Sub(now), time.Millisecond), s.nudge)
 		}
 	}
 }

@@ -1,0 +1,33 @@
+package controller
+
+import (
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Queue is what a controller takes its work from.
+type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Limiter is the back-off of a Queue.
+type Limiter = workqueue.TypedRateLimiter[reconcile.Request]
+
+// Clock is what all waiting goes by. Tests bring one that leaps over waits.
+type Clock interface {
+	Now() time.Time
+	// AfterFunc calls f, in a goroutine of its own, when d has passed. The returned
+	// function takes that back, if it is not too late.
+	AfterFunc(d time.Duration, f func()) (stop func())
+	// Queue returns a queue whose delays go by the clock.
+	Queue(name string, limiter Limiter) Queue
+}
+
+// AfterFunc is that of the clock.
+func (d *Deps) AfterFunc(wait time.Duration, f func()) (stop func()) {
+	if d.Clock != nil {
+		return d.Clock.AfterFunc(wait, f)
+	}
+	timer := time.AfterFunc(wait, f)
+	return func() { timer.Stop() }
+}

@@ -1,0 +1,160 @@
+// Package leap is a clock for tests that leaps over waits: it goes as the machine's
+// does, and when nothing is going on it jumps to where the next wait ends. A test of
+// back-offs of an hour takes a second that way, and nobody has to say how to step.
+//
+// "Nothing is going on" is a guess: no worker is busy, no request is under way, and
+// nothing of that kind has happened for a short while. A wrong guess is what a slow
+// machine looks like, which no code under test may mind. It is imported by tests only.
+package leap
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	// quiet is for how long nothing may have happened before the clock leaps.
+	quiet = 120 * time.Millisecond
+	// horizon is how far the clock leaps at most: renewals are further away.
+	horizon = 3 * time.Hour
+	// slack is what a leap goes beyond a wait's end, and so is half of the wait: waits
+	// that end close to each other end in one leap.
+	slack = time.Second
+)
+
+// Clock implements controller.Clock. The zero value is not ready: use New.
+type Clock struct {
+	mu    sync.Mutex
+	ahead time.Duration
+	waits map[*wait]bool
+	// busy is how much is going on, and since when nothing is.
+	busy  int
+	since time.Time
+	leaps int
+}
+
+type wait struct {
+	at    time.Time
+	timer *time.Timer
+}
+
+// New returns a clock that leaps until ctx ends.
+func New(ctx context.Context) *Clock {
+	c := &Clock{waits: map[*wait]bool{}, since: time.Now()}
+	go c.run(ctx)
+	return c
+}
+
+// Now is the machine's time and all leaps.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now()
+}
+
+func (c *Clock) now() time.Time { return time.Now().Add(c.ahead) }
+
+// Leaps is how often the clock has leapt, and how far altogether.
+func (c *Clock) Leaps() (int, time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.leaps, c.ahead
+}
+
+// AfterFunc calls f when d has passed by this clock.
+func (c *Clock) AfterFunc(d time.Duration, f func()) (stop func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.since = time.Now()
+	w := &wait{at: c.now().Add(d)}
+	c.waits[w] = true
+	w.timer = time.AfterFunc(max(d, 0), func() {
+		if c.ends(w) {
+			f()
+		}
+	})
+	return func() {
+		c.ends(w)
+		w.timer.Stop()
+	}
+}
+
+// ends reports whether the wait was still on.
+func (c *Clock) ends(w *wait) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	on := c.waits[w]
+	delete(c.waits, w)
+	if on {
+		c.since = time.Now()
+	}
+	return on
+}
+
+// Begin says that something is going on, until done is called.
+func (c *Clock) Begin() (done func()) {
+	c.change(1)
+	return sync.OnceFunc(func() { c.change(-1) })
+}
+
+func (c *Clock) change(by int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.busy += by
+	c.since = time.Now()
+}
+
+// Wrap counts what a client asks as something that is going on, but for watches.
+func (c *Clock) Wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		if r.URL.Query().Get("watch") == "" {
+			defer c.Begin()()
+		}
+		return next.RoundTrip(r)
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func (c *Clock) run(ctx context.Context) {
+	look := time.NewTicker(quiet / 4)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+			c.leap()
+		}
+	}
+}
+
+// leap jumps to where the next wait ends, if nothing is going on.
+func (c *Clock) leap() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy > 0 || time.Since(c.since) < quiet {
+		return
+	}
+	now, next := c.now(), time.Duration(-1)
+	for w := range c.waits {
+		if left := w.at.Sub(now); next < 0 || left < next {
+			next = max(left, 0)
+		}
+	}
+	if next < 0 || next > horizon {
+		return
+	}
+	by := next + next/2 + slack
+	c.ahead += by
+	c.leaps++
+	c.since = time.Now()
+	for w := range c.waits {
+		w.timer.Reset(max(w.at.Sub(now)-by, 0))
+	}
+}
