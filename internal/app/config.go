@@ -56,6 +56,9 @@ type Config struct {
 	// CSRApprovers says who approves each form of CertificateSigningRequest.
 	CSRApprovers map[request.Form]request.Approver
 
+	// Ambient says who may use the controller's own credentials.
+	Ambient AmbientConfig
+
 	// ACME configures Orders and Challenges.
 	ACME ACMEConfig
 
@@ -86,7 +89,8 @@ func DefaultConfig() Config {
 			request.FormCSRIssuer:        request.ApproveExternal,
 			request.FormCSRClusterIssuer: request.ApproveExternal,
 		},
-		ACME: DefaultACMEConfig(),
+		Ambient: AmbientConfig{ClusterIssuers: true},
+		ACME:    DefaultACMEConfig(),
 	}
 }
 

@@ -85,6 +85,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, secrets cache.
 			Now:                 deps.Now, ClusterResourceNamespace: cfg.ClusterResourceNamespace,
 			Annotations: deps.Settings.CopiedAnnotations.Apply,
 		}),
+		signer.TypeVault: cfg.vault(ctx, deps, rings),
 	}
 	acme := ordering.ACMEDeps{
 		Accounts: accounts, Solvers: solvers, MaxConcurrentChallenges: cfg.ACME.MaxConcurrentChallenges, Settings: cfg.ACME.settings(),

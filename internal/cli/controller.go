@@ -86,6 +86,8 @@ func addIssuanceFlags(f *pflag.FlagSet, cfg *app.Config) {
 	f.StringSliceVar(&cfg.CopiedAnnotationPrefixes, "copied-annotation-prefixes", cfg.CopiedAnnotationPrefixes,
 		"which annotations CertificateRequests inherit from Certificates, by prefix; -prefix excludes, * includes all")
 	f.BoolVar(&cfg.EnableCertificateOwnerRef, "enable-certificate-owner-ref", false, "delete the Secret of a Certificate together with it")
+	f.BoolVar(&cfg.Ambient.ClusterIssuers, "cluster-issuer-ambient-credentials", cfg.Ambient.ClusterIssuers, "let ClusterIssuers use the credentials that a cloud gives this process")
+	f.BoolVar(&cfg.Ambient.Issuers, "issuer-ambient-credentials", cfg.Ambient.Issuers, "let Issuers, and so whoever may create one, use them too")
 	f.BoolVar(&cfg.AutoApprove, "auto-approve", cfg.AutoApprove, "approve every CertificateRequest; without it, somebody else has to")
 	f.StringSliceVar((*[]string)(&cfg.ApproveSigners), "approve-signer-names", cfg.ApproveSigners,
 		"signers whose CertificateRequests are approved: <plural>.<group>/*, <plural>.<group>/[<namespace>.]<name>, or * for all; the service account needs the verb approve on them")
