@@ -42,7 +42,7 @@ const (
 const (
 	cloudURL          = "https://api.venafi.cloud"
 	ngtsURL           = "https://api.sase.paloaltonetworks.com/ngts"
-	ngtsTokenEndpoint = "https://auth.apps.paloaltonetworks.com/oauth2/access_token" //nolint:gosec // an address, not a credential
+	ngtsTokenEndpoint = "https://auth.apps.paloaltonetworks.com/oauth2/access_token"
 )
 
 // access is what an issuer's server is reached with.

@@ -71,7 +71,7 @@ func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.status, x.retryAfter, x.body, x.err = 0, "", nil, nil
 	ctx, cancel := context.WithTimeout(x.ctx, exchangeTimeout)
 	defer cancel()
-	resp, err := x.transport.RoundTrip(req.WithContext(ctx)) //nolint:bodyclose // it is, below
+	resp, err := x.transport.RoundTrip(req.WithContext(ctx))
 	if err != nil {
 		x.err = err
 		return nil, err

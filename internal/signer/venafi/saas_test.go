@@ -1,6 +1,7 @@
 package venafi
 
 import (
+	"crypto/x509"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -14,16 +15,18 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/rig/tppserver"
 )
 
 // saasServer stands in for Certificate Manager, SaaS, and for NGTS with the service
 // that gives its tokens.
 type saasServer struct {
-	journal
+	tppserver.Journal
 	*httptest.Server
 
 	t      *testing.T
-	ca     *authority
+	ca     *tppserver.Authority
+	root   *x509.Certificate
 	prefix string
 
 	mu sync.Mutex
@@ -35,25 +38,33 @@ type saasServer struct {
 	statuses []string
 	// early is how often the certificate is not there although it is issued.
 	early    int
-	override map[string]func(w http.ResponseWriter) bool
+	override map[string]http.HandlerFunc
 }
 
 func newSaaS(t *testing.T, prefix string) *saasServer {
 	t.Helper()
 	s := &saasServer{
-		t: t, prefix: prefix, keys: map[string]bool{"key": true}, tokens: map[string]bool{}, ca: newAuthority(t, "public intermediate", public()),
-		override: map[string]func(http.ResponseWriter) bool{},
+		t: t, prefix: prefix, keys: map[string]bool{"key": true}, tokens: map[string]bool{}, override: map[string]http.HandlerFunc{},
 	}
-	s.Server = public().serve(t, s)
+	root, err := public()
+	if err == nil {
+		s.ca, err = tppserver.NewAuthority("public intermediate", root)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.root = root.Certificate
+	s.Server = root.Serve(t, s)
 	return s
 }
 
 func (s *saasServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	e := s.note(r)
+	e := s.Note(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	path := strings.TrimPrefix(r.URL.Path, s.prefix)
-	if answer := s.override[path]; answer != nil && answer(w) {
+	if answer := s.override[path]; answer != nil {
+		answer(w, r)
 		return
 	}
 	if path == "/oauth2/access_token" {
@@ -62,51 +73,55 @@ func (s *saasServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !(ok && s.tokens[bearer]) && !s.keys[r.Header.Get("tppl-api-key")] {
-		say(w, http.StatusUnauthorized, `{"errors":[{"code":10501,"message":"Unable to find user for key"}]}`)
+		tppserver.Answer(w, http.StatusUnauthorized, `{"errors":[{"code":10501,"message":"Unable to find user for key"}]}`)
 		return
 	}
 	switch path {
 	case "/v1/useraccounts":
-		say(w, http.StatusOK, `{"user":{"username":"me"},"company":{"id":"c1"}}`)
+		tppserver.Answer(w, http.StatusOK, `{"user":{"username":"me"},"company":{"id":"c1"}}`)
 	case "/outagedetection/v1/applications/Web Apps/certificateissuingtemplates/Short":
-		say(w, http.StatusOK, `{"id":"t1","subjectCNRegexes":[".*"],"subjectORegexes":[".*"],"subjectOURegexes":[".*"],"subjectSTRegexes":[".*"],"subjectLRegexes":[".*"],"subjectCValues":[".*"],"sanRegexes":[".*"],
+		tppserver.Answer(w, http.StatusOK, `{"id":"t1","subjectCNRegexes":[".*"],"subjectORegexes":[".*"],"subjectOURegexes":[".*"],"subjectSTRegexes":[".*"],"subjectLRegexes":[".*"],"subjectCValues":[".*"],"sanRegexes":[".*"],
 			"keyTypes":[{"keyType":"EC","keyCurves":["P256","P384"]}]}`)
 	case "/outagedetection/v1/applications/name/Web Apps":
-		say(w, http.StatusOK, `{"id":"a1","name":"Web Apps","certificateIssuingTemplateAliasIdMap":{"Short":"t1"}}`)
+		tppserver.Answer(w, http.StatusOK, `{"id":"a1","name":"Web Apps","certificateIssuingTemplateAliasIdMap":{"Short":"t1"}}`)
 	case "/outagedetection/v1/certificaterequests":
-		s.csr, _ = e.body["certificateSigningRequest"].(string)
-		say(w, http.StatusCreated, `{"certificateRequests":[{"id":"r1","status":"REQUESTED"}]}`)
+		s.csr, _ = e.Body["certificateSigningRequest"].(string)
+		tppserver.Answer(w, http.StatusCreated, `{"certificateRequests":[{"id":"r1","status":"REQUESTED"}]}`)
 	case "/outagedetection/v1/certificaterequests/r1":
 		status := "ISSUED"
 		if len(s.statuses) > 0 {
 			status, s.statuses = s.statuses[0], s.statuses[1:]
 		}
-		say(w, http.StatusOK, fmt.Sprintf(`{"id":"r1","status":%q,"certificateIds":["c1"]}`, status))
+		tppserver.Answer(w, http.StatusOK, fmt.Sprintf(`{"id":"r1","status":%q,"certificateIds":["c1"]}`, status))
 	case "/outagedetection/v1/certificates/c1/contents":
 		if s.early > 0 {
 			s.early--
-			say(w, http.StatusConflict, `{}`)
+			tppserver.Answer(w, http.StatusConflict, `{}`)
 			return
 		}
 		w.Header().Set("Content-Type", "text/plain")
-		_, _ = w.Write(s.ca.issue(s.t, s.csr))
+		chain, err := s.ca.Issue(s.csr)
+		if err != nil {
+			s.t.Error(err)
+		}
+		_, _ = w.Write(chain)
 	default:
-		say(w, http.StatusNotFound, `{"errors":[{"code":10051,"message":"not found"}]}`)
+		tppserver.Answer(w, http.StatusNotFound, `{"errors":[{"code":10051,"message":"not found"}]}`)
 	}
 }
 
 // token is RFC 6749 §4.4.
-func (s *saasServer) token(w http.ResponseWriter, r *http.Request, e exchanged) {
-	form, _ := url.ParseQuery(e.form)
+func (s *saasServer) token(w http.ResponseWriter, r *http.Request, e tppserver.Exchange) {
+	form, _ := url.ParseQuery(e.Form)
 	user, password, _ := r.BasicAuth()
 	if user != "svc@1000000001" || password != "secret" || form.Get("grant_type") != "client_credentials" || form.Get("scope") != "tsg_id:1000000001" {
-		say(w, http.StatusBadRequest, `{"error":"invalid_client","error_description":"Client authentication failed"}`)
+		tppserver.Answer(w, http.StatusBadRequest, `{"error":"invalid_client","error_description":"Client authentication failed"}`)
 		return
 	}
 	s.minted++
 	token := fmt.Sprintf("token-%d", s.minted)
 	s.tokens = map[string]bool{token: true}
-	say(w, http.StatusOK, fmt.Sprintf(`{"access_token":%q,"token_type":"Bearer","expires_in":900}`, token))
+	tppserver.Answer(w, http.StatusOK, fmt.Sprintf(`{"access_token":%q,"token_type":"Bearer","expires_in":900}`, token))
 }
 
 func (s *saasServer) set(change func()) {
@@ -117,7 +132,7 @@ func (s *saasServer) set(change func()) {
 
 func (s *saasServer) answers(path string, status int, body string) {
 	s.set(func() {
-		s.override[path] = func(w http.ResponseWriter) bool { say(w, status, body); return true }
+		s.override[path] = func(w http.ResponseWriter, _ *http.Request) { tppserver.Answer(w, status, body) }
 	})
 }
 
@@ -146,17 +161,17 @@ func saasExchanges(prefix string) []string {
 	}
 }
 
-func (s *saasServer) check(t *testing.T, seen []exchanged, csr string, authorized func(http.Header) bool) {
+func (s *saasServer) check(t *testing.T, seen []tppserver.Exchange, csr string, authorized func(http.Header) bool) {
 	t.Helper()
 	if got, want := calls(seen), saasExchanges(s.prefix); !slices.Equal(got, want) {
 		t.Errorf("called\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	for _, e := range seen {
-		if !authorized(e.header) || e.header.Get("User-Agent") != "chancery-test" {
-			t.Errorf("%s with %v", e.call, e.header)
+		if !authorized(e.Header) || e.Header.Get("User-Agent") != "chancery-test" {
+			t.Errorf("%s with %v", e.Call, e.Header)
 		}
 	}
-	body := find(t, seen, "POST "+s.prefix+"/outagedetection/v1/certificaterequests").body
+	body := find(t, seen, "POST "+s.prefix+"/outagedetection/v1/certificaterequests").Body
 	client, _ := body["apiClientInformation"].(map[string]any)
 	if body["certificateSigningRequest"] != csr || body["applicationId"] != "a1" || body["certificateIssuingTemplateId"] != "t1" ||
 		body["validityPeriod"] != "PT36H0M0S" || client["type"] != "cert-manager" {
@@ -175,7 +190,7 @@ func TestCloudIssuance(t *testing.T) {
 			if ready, err := w.setUp(i); err != nil || ready.Status != "True" {
 				t.Fatalf("Setup: %+v, %v", ready, err)
 			}
-			if got, want := calls(cloud.take()), []string{"GET /v1/useraccounts", saasExchanges("")[0]}; !slices.Equal(got, want) {
+			if got, want := calls(cloud.Take()), []string{"GET /v1/useraccounts", saasExchanges("")[0]}; !slices.Equal(got, want) {
 				t.Fatalf("Setup called %v, want %v", got, want)
 			}
 			r := w.web(kind)
@@ -183,11 +198,11 @@ func TestCloudIssuance(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			verify(t, result.Bundle, public().cert, r)
+			verify(t, result.Bundle, cloud.root, r)
 			if r.Source.GetAnnotations()[wordsOf(kind).pickupID] != "r1" || len(said) != 2 || !strings.Contains(said[0], "PENDING_APPROVAL") {
 				t.Errorf("annotations %v, said %q", r.Source.GetAnnotations(), said)
 			}
-			cloud.check(t, cloud.take(), string(r.CSR), func(h http.Header) bool { return h.Get("tppl-api-key") == "key" && h.Get("Authorization") == "" })
+			cloud.check(t, cloud.Take(), string(r.CSR), func(h http.Header) bool { return h.Get("tppl-api-key") == "key" && h.Get("Authorization") == "" })
 		})
 	}
 }
@@ -202,11 +217,11 @@ func TestNGTSIssuance(t *testing.T) {
 		t.Fatalf("Setup: %+v, %v", ready, err)
 	}
 	login := "POST /ngts/oauth2/access_token"
-	seen := ngts.take()
+	seen := ngts.Take()
 	if got, want := calls(seen), []string{login, saasExchanges("/ngts")[0]}; !slices.Equal(got, want) {
 		t.Fatalf("Setup called %v, want %v", got, want)
 	}
-	if h := seen[0].header; h.Get("Content-Type") != "application/x-www-form-urlencoded" || h.Get("User-Agent") != "chancery-test" {
+	if h := seen[0].Header; h.Get("Content-Type") != "application/x-www-form-urlencoded" || h.Get("User-Agent") != "chancery-test" {
 		t.Errorf("login with %v", h)
 	}
 	issue := func(token string, logins int) {
@@ -217,9 +232,9 @@ func TestNGTSIssuance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		verify(t, result.Bundle, public().cert, r)
-		seen := ngts.take()
-		rest := slices.DeleteFunc(slices.Clone(seen), func(e exchanged) bool { return e.call == login })
+		verify(t, result.Bundle, ngts.root, r)
+		seen := ngts.Take()
+		rest := slices.DeleteFunc(slices.Clone(seen), func(e tppserver.Exchange) bool { return e.Call == login })
 		if len(seen)-len(rest) != logins {
 			t.Errorf("%d logins, want %d: %v", len(seen)-len(rest), logins, calls(seen))
 		}

@@ -12,6 +12,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/rig/tppserver"
 )
 
 // What a TPP server is sent, header by header and field by field, from the login to the
@@ -19,16 +20,16 @@ import (
 func TestTPPIssuance(t *testing.T) {
 	for _, kind := range []string{requestKind, signingKind} {
 		t.Run(kind, func(t *testing.T) {
-			w, tpp := newWorld(t), newTPP(t)
-			tpp.pending = 2
+			w, tpp := newWorld(t), tppserver.Start(t)
+			tpp.Change(func(s *tppserver.State) { s.Pending = 2 })
 			w.secrets.put("ns/venafi", "access-token", "good\n")
-			i := issuer("venafi", tpp.spec())
+			i := issuer("venafi", tpp.Spec("venafi"))
 			i.Annotations = map[string]string{certmanagerv1.VenafiCustomFieldsAnnotation: `[{"name":"Team","value":"everyone"},{"name":"Cost center","value":"42"}]`}
 			if ready, err := w.setUp(i); err == nil || ready == nil || ready.Status != "True" || ready.Reason != "Certificate Manager issuer started" {
 				t.Fatalf("Setup: %+v, %v", ready, err)
 			}
 			setup := []string{"GET /vedauth/authorize/verify", "POST /vedsdk/certificates/checkpolicy"}
-			if got := calls(tpp.take()); !slices.Equal(got, setup) {
+			if got := calls(tpp.Take()); !slices.Equal(got, setup) {
 				t.Fatalf("Setup called %v, want %v", got, setup)
 			}
 
@@ -39,14 +40,14 @@ func TestTPPIssuance(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			verify(t, result.Bundle, tpp.root.cert, r)
+			verify(t, result.Bundle, tpp.Root.Certificate, r)
 			if len(said) != 2 || !strings.Contains(said[0], "Waiting for approval") {
 				t.Errorf("said while pending: %q", said)
 			}
-			if got, want := r.Source.GetAnnotations()[words.pickupID], zoneDN+`\web.example.com`; got != want {
+			if got, want := r.Source.GetAnnotations()[words.pickupID], tppserver.ZoneDN+`\web.example.com`; got != want {
 				t.Errorf("pickup id %q, want %q", got, want)
 			}
-			seen := tpp.take()
+			seen := tpp.Take()
 			retrieve := "POST /vedsdk/certificates/retrieve"
 			want := []string{
 				"POST /vedsdk/certificates/checkpolicy", "POST /vedsdk/certificates/reset", "POST /vedsdk/certificates/request",
@@ -56,17 +57,17 @@ func TestTPPIssuance(t *testing.T) {
 				t.Errorf("called %v, want %v", got, want)
 			}
 			for _, e := range seen {
-				if e.header.Get("Authorization") != "Bearer good" || e.header.Get("User-Agent") != "chancery-test" {
-					t.Errorf("%s with %v", e.call, e.header)
+				if e.Header.Get("Authorization") != "Bearer good" || e.Header.Get("User-Agent") != "chancery-test" {
+					t.Errorf("%s with %v", e.Call, e.Header)
 				}
 			}
-			checkTPPRequest(t, find(t, seen, "POST /vedsdk/certificates/request").body, string(r.CSR))
-			reset := find(t, seen, "POST /vedsdk/certificates/reset").body
-			if reset["CertificateDN"] != zoneDN+`\web.example.com` || reset["Restart"] != nil {
+			checkTPPRequest(t, find(t, seen, "POST /vedsdk/certificates/request").Body, string(r.CSR))
+			reset := find(t, seen, "POST /vedsdk/certificates/reset").Body
+			if reset["CertificateDN"] != tppserver.ZoneDN+`\web.example.com` || reset["Restart"] != nil {
 				t.Errorf("reset %v", reset)
 			}
-			got := find(t, seen, retrieve).body
-			if got["CertificateDN"] != zoneDN+`\web.example.com` || got["IncludeChain"] != true || got["RootFirstOrder"] != nil || got["IncludePrivateKey"] != nil {
+			got := find(t, seen, retrieve).Body
+			if got["CertificateDN"] != tppserver.ZoneDN+`\web.example.com` || got["IncludeChain"] != true || got["RootFirstOrder"] != nil || got["IncludePrivateKey"] != nil {
 				t.Errorf("retrieve %v", got)
 			}
 		})
@@ -76,7 +77,7 @@ func TestTPPIssuance(t *testing.T) {
 func checkTPPRequest(t *testing.T, body map[string]any, csr string) {
 	t.Helper()
 	for key, want := range map[string]any{
-		"PolicyDN": zoneDN, "ObjectName": "web.example.com", "PKCS10": csr, "Origin": "cert-manager",
+		"PolicyDN": tppserver.ZoneDN, "ObjectName": "web.example.com", "PKCS10": csr, "Origin": "cert-manager",
 		"KeyAlgorithm": "ECC", "EllipticCurve": "P256", "DisableAutomaticRenewal": true, "Reenable": true, "WorkToDoTimeout": nil,
 	} {
 		if body[key] != want {
@@ -84,16 +85,16 @@ func checkTPPRequest(t *testing.T, body map[string]any, csr string) {
 		}
 	}
 	fields := map[string]string{}
-	for _, f := range body["CustomFields"].([]any) { //nolint:forcetypeassert // a panic fails the test
-		f := f.(map[string]any) //nolint:forcetypeassert // as above
+	for _, f := range body["CustomFields"].([]any) {
+		f := f.(map[string]any)
 		fields[f["Name"].(string)] = f["Values"].([]any)[0].(string)
 	}
 	if len(fields) != 2 || fields["Team"] != "web" || fields["Cost center"] != "42" {
 		t.Errorf("custom fields %v", fields)
 	}
 	attributes := map[string]string{}
-	for _, a := range body["CASpecificAttributes"].([]any) { //nolint:forcetypeassert // as above
-		a := a.(map[string]any) //nolint:forcetypeassert // as above
+	for _, a := range body["CASpecificAttributes"].([]any) {
+		a := a.(map[string]any)
 		attributes[a["Name"].(string)] = a["Value"].(string)
 	}
 	end, err := time.Parse(time.RFC3339, attributes["Specific End Date"])
@@ -104,14 +105,14 @@ func checkTPPRequest(t *testing.T, body map[string]any, csr string) {
 
 // A username and password are exchanged for a token, once, and again by what renews it.
 func TestTPPPassword(t *testing.T) {
-	w, tpp := newWorld(t), newTPP(t)
+	w, tpp := newWorld(t), tppserver.Start(t)
 	w.secrets.put("ns/venafi", "username", "me", "password", "secret", "client-id", "my-client")
-	i := issuer("venafi", tpp.spec())
+	i := issuer("venafi", tpp.Spec("venafi"))
 	if ready, err := w.setUp(i); err != nil || ready.Status != "True" {
 		t.Fatalf("Setup: %+v, %v", ready, err)
 	}
-	login := find(t, tpp.take(), "POST /vedauth/authorize/oauth")
-	if b, _ := json.Marshal(login.body); string(b) != `{"client_id":"my-client","password":"secret","scope":"certificate:manage","username":"me"}` {
+	login := find(t, tpp.Take(), "POST /vedauth/authorize/oauth")
+	if b, _ := json.Marshal(login.Body); string(b) != `{"client_id":"my-client","password":"secret","scope":"certificate:manage","username":"me"}` {
 		t.Errorf("login %s", b)
 	}
 	issue := func(want ...string) {
@@ -121,22 +122,22 @@ func TestTPPPassword(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		verify(t, result.Bundle, tpp.root.cert, r)
-		seen := calls(tpp.take())
+		verify(t, result.Bundle, tpp.Root.Certificate, r)
+		seen := calls(tpp.Take())
 		seen = slices.DeleteFunc(seen, func(call string) bool { return !strings.Contains(call, "/vedauth/") })
 		if !slices.Equal(seen, want) {
 			t.Errorf("logins %v, want %v", seen, want)
 		}
 	}
 	issue()
-	w.step(time.Until(tpp.expires) + time.Hour)
-	tpp.set(func() { tpp.expires = tpp.expires.Add(90 * 24 * time.Hour) })
+	w.step(91 * 24 * time.Hour)
+	tpp.Change(func(s *tppserver.State) { s.Expires = s.Expires.Add(90 * 24 * time.Hour) })
 	issue("POST /vedauth/authorize/token")
-	tpp.set(func() { tpp.tokens = nil }) // revoked
+	tpp.Change(func(s *tppserver.State) { s.Tokens = nil }) // revoked
 	issue("POST /vedauth/authorize/token")
-	tpp.set(func() { tpp.tokens, tpp.refresh = nil, nil })
+	tpp.Change(func(s *tppserver.State) { s.Tokens, s.Refresh = nil, nil })
 	issue("POST /vedauth/authorize/token", "POST /vedauth/authorize/oauth")
-	tpp.set(func() { tpp.tokens, tpp.refresh, tpp.passwords = nil, nil, nil })
+	tpp.Change(func(s *tppserver.State) { s.Tokens, s.Refresh, s.Passwords = nil, nil, nil })
 	_, err := w.look(i, w.web(requestKind))
 	if f := fault.Of(err); f == nil || f.Kind != fault.KindAfter || f.Reason != "VenafiInitError" || !strings.Contains(f.Error(), "Username/password combination not valid") {
 		t.Errorf("with a changed password: %v", err)
@@ -146,19 +147,19 @@ func TestTPPPassword(t *testing.T) {
 // An access token that ends makes the issuer say so, and holds requests up without
 // failing them; a new one in the Secret mends both.
 func TestTPPTokenEnds(t *testing.T) {
-	w, tpp := newWorld(t), newTPP(t)
-	tpp.expires = w.signer.Now().Add(time.Hour)
+	w, tpp := newWorld(t), tppserver.Start(t)
+	tpp.Change(func(s *tppserver.State) { s.Expires = w.signer.Now().Add(time.Hour) })
 	w.secrets.put("ns/venafi", "access-token", "good")
-	i := issuer("venafi", tpp.spec())
+	i := issuer("venafi", tpp.Spec("venafi"))
 	ready, err := w.setUp(i)
 	if f := fault.Of(err); ready.Status != "True" || f == nil || f.Kind != fault.KindAfter || f.Delay > time.Hour || f.Delay < 59*time.Minute {
 		t.Fatalf("Setup: %+v, %v: want a look when the token ends", ready, err)
 	}
-	tpp.take()
-	if _, err := w.setUp(i); fault.Of(err) == nil || len(tpp.take()) != 0 {
+	tpp.Take()
+	if _, err := w.setUp(i); fault.Of(err) == nil || len(tpp.Take()) != 0 {
 		t.Fatalf("a second Setup asked the server again (%v)", err)
 	}
-	tpp.set(func() { tpp.tokens = nil })
+	tpp.Change(func(s *tppserver.State) { s.Tokens = nil })
 	r := w.web(requestKind)
 	_, err = w.look(i, r)
 	if f := fault.Of(err); f == nil || f.Kind != fault.KindAfter || f.Reason != "VenafiInitError" || !strings.Contains(f.Error(), "The access token is expired") {
@@ -168,7 +169,7 @@ func TestTPPTokenEnds(t *testing.T) {
 	if ready, _ := w.setUp(i); ready.Status != "False" || ready.Reason != "AuthFailed" || !strings.Contains(ready.Message, "Secret ns/venafi") || !strings.Contains(ready.Message, "get a new token") {
 		t.Fatalf("Setup with a token that has ended: %+v", ready)
 	}
-	tpp.set(func() { tpp.tokens = map[string]bool{"new": true} })
+	tpp.Change(func(s *tppserver.State) { s.Tokens = map[string]bool{"new": true} })
 	w.secrets.put("ns/venafi", "access-token", "new")
 	if ready, _ := w.setUp(i); ready.Status != "True" {
 		t.Fatalf("Setup with the new token: %+v", ready)
@@ -177,13 +178,13 @@ func TestTPPTokenEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	verify(t, result.Bundle, tpp.root.cert, r)
+	verify(t, result.Bundle, tpp.Root.Certificate, r)
 }
 
 // RSA and ECDSA keys; the policy of the zone and what the library refuses are told
 // before anything is handed in.
 func TestTPPPolicy(t *testing.T) {
-	limited := func(s *certmanagerv1.VenafiIssuer) { s.Zone = "Limited" }
+	limited := func(s *certmanagerv1.VenafiIssuer) { s.Zone = tppserver.LimitedZone }
 	for _, c := range []struct {
 		name    string
 		zone    func(*certmanagerv1.VenafiIssuer)
@@ -201,9 +202,9 @@ func TestTPPPolicy(t *testing.T) {
 		{name: "no subject", key: pki.KeySpec{Algorithm: "ECDSA"}, csr: pki.CSRTemplate{AltNames: pki.AltNames{DNSNames: []string{"web.example.com"}}}, refused: "empty subject"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w, tpp := newWorld(t), newTPP(t)
+			w, tpp := newWorld(t), tppserver.Start(t)
 			w.secrets.put("ns/venafi", "access-token", "good")
-			spec := tpp.spec()
+			spec := tpp.Spec("venafi")
 			if c.zone != nil {
 				c.zone(&spec)
 			}
@@ -213,13 +214,13 @@ func TestTPPPolicy(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				verify(t, result.Bundle, tpp.root.cert, r)
+				verify(t, result.Bundle, tpp.Root.Certificate, r)
 				return
 			}
 			if f := fault.Of(err); f == nil || f.Kind != fault.KindTerminal || f.Class != fault.ClassPermanent || f.Reason != "RequestError" || !strings.Contains(f.Error(), c.refused) {
 				t.Fatalf("got %v, want a refusal with %q", err, c.refused)
 			}
-			if seen := calls(tpp.take()); slices.Contains(seen, "POST /vedsdk/certificates/request") {
+			if seen := calls(tpp.Take()); slices.Contains(seen, "POST /vedsdk/certificates/request") {
 				t.Errorf("it was handed in: %v", seen)
 			}
 		})
@@ -254,11 +255,11 @@ func TestTPPFailures(t *testing.T) {
 		{name: "no certificate", path: retrieve, status: 200, body: `{"CertificateData":"bm8="}`, kind: fault.KindTerminal, cr: "RetrieveError", csr: "ErrorRetrieve", says: "invalid pem"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w, tpp := newWorld(t), newTPP(t)
+			w, tpp := newWorld(t), tppserver.Start(t)
 			w.secrets.put("ns/venafi", "access-token", "good")
-			tpp.answers(c.path, c.status, c.body, c.header...)
+			tpp.Answers(c.path, c.status, c.body, c.header...)
 			for kind, reason := range map[string]string{requestKind: c.cr, signingKind: c.csr} {
-				_, err := w.look(issuer("venafi", tpp.spec()), w.web(kind))
+				_, err := w.look(issuer("venafi", tpp.Spec("venafi")), w.web(kind))
 				f := fault.Of(err)
 				if f == nil || f.Kind != c.kind || f.Reason != reason || !strings.Contains(f.Error(), c.says) || strings.Contains(f.Error(), "\n") {
 					t.Fatalf("%s: got %v (%+v), want %s %s with %q", kind, err, f, c.kind, reason, c.says)

@@ -18,6 +18,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/rig/tppserver"
 	"chancery.dev/internal/signer"
 )
 
@@ -112,26 +113,30 @@ func TestCustomFields(t *testing.T) {
 // A request with custom fields that cannot be read fails for good, in both kinds, and
 // before anybody is asked.
 func TestCustomFieldsEndTheRequest(t *testing.T) {
-	w, tpp := newWorld(t), newTPP(t)
+	w, tpp := newWorld(t), tppserver.Start(t)
 	for kind, reason := range map[string]string{requestKind: "CustomFieldsError", signingKind: "ErrorCustomFields"} {
 		r := w.web(kind)
 		r.Source.GetAnnotations()[certmanagerv1.VenafiCustomFieldsAnnotation] = "team: web"
-		_, err := w.signer.Sign(t.Context(), issuer("venafi", tpp.spec()), r)
+		_, err := w.signer.Sign(t.Context(), issuer("venafi", tpp.Spec("venafi")), r)
 		if f := fault.Of(err); f == nil || f.Kind != fault.KindTerminal || f.Reason != reason || f.Class != fault.ClassPermanent || !strings.Contains(f.Error(), "JSON list") {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
-	if seen := tpp.take(); len(seen) > 0 {
+	if seen := tpp.Take(); len(seen) > 0 {
 		t.Errorf("called %v", calls(seen))
 	}
 }
 
 // What an issuer says of itself.
 func TestSetup(t *testing.T) {
-	tpp := newTPP(t)
-	closed := newTPP(t)
+	tpp := tppserver.Start(t)
+	closed := tppserver.Start(t)
 	closed.Close()
-	other := pki.EncodeCertificates(newAuthority(t, "another root", nil).cert)
+	stranger, err := tppserver.NewAuthority("another root", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := pki.EncodeCertificates(stranger.Certificate)
 	for _, c := range []struct {
 		name         string
 		secret       []string
@@ -139,7 +144,7 @@ func TestSetup(t *testing.T) {
 		reason, says string
 	}{
 		{name: "a token", secret: []string{"access-token", "good"}, reason: "Certificate Manager issuer started"},
-		{name: "bundle in a Secret", secret: []string{"access-token", "good", "ca.crt", string(tpp.spec().TPP.CABundle)}, reason: "Certificate Manager issuer started", spec: func(s *certmanagerv1.VenafiIssuer) {
+		{name: "bundle in a Secret", secret: []string{"access-token", "good", "ca.crt", string(tpp.Spec("venafi").TPP.CABundle)}, reason: "Certificate Manager issuer started", spec: func(s *certmanagerv1.VenafiIssuer) {
 			s.TPP.CABundle, s.TPP.CABundleSecretRef = nil, &cmmeta.SecretKeySelector{Name: "venafi"}
 		}},
 		{name: "bundle missing in a Secret", secret: []string{"access-token", "good"}, reason: "ErrorSetup", says: "Secret ns/venafi has no entry ca.crt", spec: func(s *certmanagerv1.VenafiIssuer) {
@@ -160,7 +165,7 @@ func TestSetup(t *testing.T) {
 			if c.secret != nil {
 				w.secrets.put("ns/venafi", c.secret...)
 			}
-			spec := tpp.spec()
+			spec := tpp.Spec("venafi")
 			if c.spec != nil {
 				c.spec(&spec)
 			}
@@ -179,13 +184,13 @@ func TestSetup(t *testing.T) {
 // A server that is away does not make an issuer unready that was ready, and is tried
 // with back-off; other credentials are tried at once.
 func TestSetupKeepsWhatWasTrue(t *testing.T) {
-	w, tpp := newWorld(t), newTPP(t)
+	w, tpp := newWorld(t), tppserver.Start(t)
 	w.secrets.put("ns/venafi", "access-token", "good")
-	i := issuer("venafi", tpp.spec())
+	i := issuer("venafi", tpp.Spec("venafi"))
 	if ready, _ := w.setUp(i); ready.Status != "True" {
 		t.Fatalf("%+v", ready)
 	}
-	tpp.answers("/vedsdk/certificates/checkpolicy", http.StatusServiceUnavailable, "")
+	tpp.Answers("/vedsdk/certificates/checkpolicy", http.StatusServiceUnavailable, "")
 	w.signer.accounts = map[types.UID]*account{} // as after a restart
 	var waits []time.Duration
 	for range 9 {
@@ -214,8 +219,8 @@ func TestSetupKeepsWhatWasTrue(t *testing.T) {
 // Missing Secrets wait in both kinds (users.md), and nothing is handed in before the
 // approval is stored.
 func TestWaitsBeforeAnybodyIsAsked(t *testing.T) {
-	w, tpp := newWorld(t), newTPP(t)
-	i := issuer("venafi", tpp.spec())
+	w, tpp := newWorld(t), tppserver.Start(t)
+	i := issuer("venafi", tpp.Spec("venafi"))
 	for kind, reason := range map[string]string{requestKind: "SecretMissing", signingKind: "SecretNotFound"} {
 		_, err := w.signer.Sign(t.Context(), i, w.web(kind))
 		if f := fault.Of(err); f == nil || f.Kind != fault.KindAfter || f.Reason != reason || !strings.Contains(f.Error(), "Secret ns/venafi does not exist") {
@@ -233,16 +238,15 @@ func TestWaitsBeforeAnybodyIsAsked(t *testing.T) {
 
 // A chance look at a request that waits makes no call; one with other credentials does.
 func TestARestingRequestIsLeftAlone(t *testing.T) {
-	w, tpp := newWorld(t), newTPP(t)
-	tpp.tokens["other"] = true
-	tpp.pending = 1
+	w, tpp := newWorld(t), tppserver.Start(t)
+	tpp.Change(func(s *tppserver.State) { s.Tokens["other"], s.Pending = true, 1 })
 	w.secrets.put("ns/venafi", "access-token", "good")
-	i, r := issuer("venafi", tpp.spec()), w.web(requestKind)
+	i, r := issuer("venafi", tpp.Spec("venafi")), w.web(requestKind)
 	_, first := w.look(i, r)
-	tpp.take()
+	tpp.Take()
 	w.step(time.Second)
 	_, again := w.look(i, r)
-	if fault.Of(again).Delay != fault.Of(first).Delay-time.Second || again.Error() != first.Error() || len(tpp.take()) != 0 {
+	if fault.Of(again).Delay != fault.Of(first).Delay-time.Second || again.Error() != first.Error() || len(tpp.Take()) != 0 {
 		t.Errorf("%v (%s), then %v (%s)", first, fault.Of(first).Delay, again, fault.Of(again).Delay)
 	}
 	w.secrets.put("ns/venafi", "access-token", "other")
@@ -264,14 +268,14 @@ func TestPatience(t *testing.T) {
 
 // A server that is silent holds nobody up but its own requests, and no worker.
 func TestSilentServer(t *testing.T) {
-	w, tpp := newWorld(t), newTPP(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a listener that accepts and never answers
+	w, tpp := newWorld(t), tppserver.Start(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close() //nolint:errcheck // the test is over
 	w.secrets.put("ns/venafi", "access-token", "good")
-	spec := tpp.spec()
+	spec := tpp.Spec("venafi")
 	spec.TPP.URL = "https://" + listener.Addr().String()
 	silent := issuer("silent", spec)
 	for range 20 {
@@ -281,11 +285,11 @@ func TestSilentServer(t *testing.T) {
 		}
 	}
 	r := w.web(requestKind)
-	result, _, err := w.finish(issuer("venafi", tpp.spec()), r)
+	result, _, err := w.finish(issuer("venafi", tpp.Spec("venafi")), r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	verify(t, result.Bundle, tpp.root.cert, r)
+	verify(t, result.Bundle, tpp.Root.Certificate, r)
 	if w.flights.InAir() != 20 {
 		t.Errorf("%d calls are under way, want the 20 of the silent server", w.flights.InAir())
 	}
@@ -294,32 +298,31 @@ func TestSilentServer(t *testing.T) {
 // An API key does not follow a redirect to another server.
 func TestRedirectKeepsTheKey(t *testing.T) {
 	w, cloud, thief := newWorld(t), newSaaS(t, ""), newSaaS(t, "")
-	cloud.override["/v1/useraccounts"] = func(rw http.ResponseWriter) bool {
+	cloud.override["/v1/useraccounts"] = func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Location", thief.URL+"/v1/useraccounts")
 		rw.WriteHeader(http.StatusFound)
-		return true
 	}
 	w.secrets.put("ns/venafi", "api-key", "key")
 	if ready, _ := w.setUp(issuer("venafi", cloud.cloud())); ready.Status != "False" {
 		t.Errorf("%+v", ready)
 	}
-	if seen := thief.take(); len(seen) != 0 {
-		t.Errorf("the other server was asked %v with %v", calls(seen), seen[0].header)
+	if seen := thief.Take(); len(seen) != 0 {
+		t.Errorf("the other server was asked %v with %v", calls(seen), seen[0].Header)
 	}
 }
 
 // What belongs to requests and issuers that are gone does not stay.
 func TestForgets(t *testing.T) {
-	w, tpp := newWorld(t), newTPP(t)
+	w, tpp := newWorld(t), tppserver.Start(t)
 	w.secrets.put("ns/venafi", "access-token", "good")
 	for range 3 {
-		if _, err := w.signer.Sign(t.Context(), issuer("gone", tpp.spec()), w.web(requestKind)); fault.Of(err) == nil {
+		if _, err := w.signer.Sign(t.Context(), issuer("gone", tpp.Spec("venafi")), w.web(requestKind)); fault.Of(err) == nil {
 			t.Fatal(err)
 		}
 		w.await("CertificateRequest ns/web") // and nobody takes the outcome
 	}
 	w.step(idle + idleAccount)
-	if _, err := w.look(issuer("venafi", tpp.spec()), w.web(requestKind)); err != nil {
+	if _, err := w.look(issuer("venafi", tpp.Spec("venafi")), w.web(requestKind)); err != nil {
 		t.Fatal(err)
 	}
 	if len(w.signer.asked) != 1 || len(w.signer.accounts) != 1 {

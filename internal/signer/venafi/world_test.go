@@ -3,21 +3,14 @@ package venafi
 import (
 	"context"
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
-	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -33,95 +26,22 @@ import (
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/flight"
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/rig/tppserver"
 	"chancery.dev/internal/signer"
 )
 
-// authority is a CA: it makes the certificates of stand-in servers, and those that
-// they issue.
-type authority struct {
-	cert *x509.Certificate
-	key  crypto.Signer
-	// above leads to the root.
-	above []*x509.Certificate
-}
-
-func newAuthority(t testing.TB, name string, parent *authority) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &authority{key: key}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	signing, with := template, crypto.Signer(key)
-	if parent != nil {
-		signing, with = parent.cert, parent.key
-		a.above = append([]*x509.Certificate{parent.cert}, parent.above...)
-	}
-	a.cert = sign(t, template, signing, key.Public(), with)
-	return a
-}
-
-func sign(t testing.TB, template, parent *x509.Certificate, key crypto.PublicKey, with crypto.Signer) *x509.Certificate {
-	t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key, with)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cert
-}
-
-// issue returns the certificate for a request and the chain to the root, in PEM.
-func (a *authority) issue(t testing.TB, csrPEM string) []byte {
-	t.Helper()
-	csr, err := pki.DecodeCSR([]byte(csrPEM))
-	if err != nil {
-		t.Error(err)
-		return nil
-	}
-	leaf := sign(t, &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: csr.Subject, DNSNames: csr.DNSNames, IPAddresses: csr.IPAddresses,
-		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}, a.cert, csr.PublicKey, a.key)
-	return pki.EncodeCertificates(append([]*x509.Certificate{leaf, a.cert}, a.above...)...)
-}
-
-// serve starts a server whose certificate this authority has made.
-func (a *authority) serve(t testing.TB, handler http.Handler) *httptest.Server {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert := sign(t, &x509.Certificate{
-		SerialNumber: big.NewInt(2), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}, a.cert, key.Public(), a.key)
-	server := httptest.NewUnstartedServer(handler)
-	server.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: key}}}
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	return server
-}
-
 // public is an authority that the system trusts: SaaS issuers name no bundle.
-var public = sync.OnceValue(func() *authority {
-	return newAuthority(&testing.B{}, "public root", nil)
-})
+var public = sync.OnceValues(func() (*tppserver.Authority, error) { return tppserver.NewAuthority("public root", nil) })
 
 // TestMain has the system trust the public authority, and it alone.
 func TestMain(m *testing.M) {
+	root, err := public()
+	if err != nil {
+		panic(err)
+	}
 	dir, err := os.MkdirTemp("", "venafi-test-")
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "roots.pem"), pki.EncodeCertificates(public().cert), 0o600)
+		err = os.WriteFile(filepath.Join(dir, "roots.pem"), pki.EncodeCertificates(root.Certificate), 0o600)
 	}
 	if err == nil {
 		err = errors.Join(os.Setenv("SSL_CERT_FILE", filepath.Join(dir, "roots.pem")), os.Setenv("SSL_CERT_DIR", dir))
@@ -131,7 +51,7 @@ func TestMain(m *testing.M) {
 		code = m.Run()
 	}
 	_ = os.RemoveAll(dir)
-	os.Exit(code) //nolint:forbidigo // it is what TestMain does
+	os.Exit(code)
 }
 
 // secrets is a SecretReader.
@@ -350,4 +270,21 @@ func verify(t *testing.T, b signer.Bundle, root *x509.Certificate, r signer.Requ
 	if block, _ := pem.Decode(b.CA); block == nil || string(block.Bytes) != string(root.Raw) {
 		t.Error("CA is not the root")
 	}
+}
+
+func calls(seen []tppserver.Exchange) []string {
+	var out []string
+	for _, e := range seen {
+		out = append(out, e.Call)
+	}
+	return out
+}
+
+func find(t *testing.T, seen []tppserver.Exchange, call string) tppserver.Exchange {
+	t.Helper()
+	i := slices.IndexFunc(seen, func(e tppserver.Exchange) bool { return e.Call == call })
+	if i < 0 {
+		t.Fatalf("%s was not called: %v", call, calls(seen))
+	}
+	return seen[i]
 }
