@@ -37,6 +37,9 @@ func dnsCases() []ruleCase {
 		{"webhook without group", d, dns("webhook", map[string]any{"groupName": "", "solverName": "s"}), "webhook.groupName: must not be empty"},
 		{"webhook without solver", d, dns("webhook", map[string]any{"groupName": "g", "solverName": ""}), "webhook.solverName: must not be empty"},
 		{"webhook with any config", d, dns("webhook", map[string]any{"groupName": "g", "solverName": "s", "config": strs("x")}), ""},
+		{"exec", d, dns("exec", map[string]any{"name": "hetzner", "config": map[string]any{"A": "b"}, "secretRef": map[string]any{"name": "s"}}), ""},
+		{"exec with a path", d, dns("exec", map[string]any{"name": "../evil"}), "exec.name: must be the name of a provider"},
+		{"exec without a Secret's name", d, dns("exec", map[string]any{"name": "hetzner", "secretRef": map[string]any{"name": ""}}), "exec.secretRef.name: must not be empty"},
 		{"nameservers", d, changes{
 			"spec.acme.solvers.0.dns01.digitalocean.tokenSecretRef": key,
 			"spec.acme.solvers.0.dns01.nameservers":                 strs("ns.example.com:53", "[::1]:53", "https://dns.example.com/q"),

@@ -17,7 +17,7 @@ const (
 )
 
 // DNS01Solver writes the TXT record of a DNS-01 challenge (RFC 8555 §8.4) through exactly one provider.
-// +kubebuilder:validation:XValidation:rule=`[has(self.akamai), has(self.cloudDNS), has(self.cloudflare), has(self.route53), has(self.azureDNS), has(self.digitalocean), has(self.acmeDNS), has(self.rfc2136), has(self.webhook)].filter(x, x).size() == 1`,message="dns01: exactly one provider must be set: one of akamai, cloudDNS, cloudflare, route53, azureDNS, digitalocean, acmeDNS, rfc2136 and webhook"
+// +kubebuilder:validation:XValidation:rule=`[has(self.akamai), has(self.cloudDNS), has(self.cloudflare), has(self.route53), has(self.azureDNS), has(self.digitalocean), has(self.acmeDNS), has(self.rfc2136), has(self.webhook), has(self.exec)].filter(x, x).size() == 1`,message="dns01: exactly one provider must be set: one of akamai, cloudDNS, cloudflare, route53, azureDNS, digitalocean, acmeDNS, rfc2136, webhook and exec"
 type DNS01Solver struct {
 	// What to do where the challenge's record is a CNAME: Follow writes the record at its target.
 	// +optional
@@ -67,6 +67,11 @@ type DNS01Solver struct {
 	// Webhook solver that runs in the cluster.
 	// +optional
 	Webhook *WebhookProvider `json:"webhook,omitempty"`
+
+	// Any other provider, by a program that the operator has installed. An addition of Chancery's. In
+	// an Issuer it works only where the operator allows it.
+	// +optional
+	Exec *ExecProvider `json:"exec,omitempty"`
 }
 
 // AkamaiProvider reaches Akamai Edge DNS.
@@ -333,4 +338,22 @@ type WebhookProvider struct {
 	// Configuration that is handed to the webhook as it stands. Do not put secrets in it.
 	// +optional
 	Config *apiextensionsv1.JSON `json:"config,omitempty"`
+}
+
+// ExecProvider reaches a DNS provider by a program that the operator has installed.
+type ExecProvider struct {
+	// Name of the provider, such as hetzner: "chancery-dns list" prints those that come with Chancery.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')`,message="exec.name: must be the name of a provider, in lower case, such as hetzner"
+	Name string `json:"name"`
+
+	// Settings that are no secrets, by name: "chancery-dns describe" prints those of a provider.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	Config map[string]string `json:"config,omitempty"`
+
+	// Secret whose entries are the credentials, by name.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule=`self.name != ""`,message="exec.secretRef.name: must not be empty"
+	SecretRef *cmmeta.LocalObjectReference `json:"secretRef,omitempty"`
 }
