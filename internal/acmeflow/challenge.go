@@ -121,6 +121,8 @@ type ChallengeMemory struct {
 	Presented time.Time
 	// PresentTried is when Present last came back at all; zero if never.
 	PresentTried time.Time
+	// Touched is set once a Present has come back that may have changed something.
+	Touched bool
 	// Checks counts failed self checks in a row, CheckedAt is when the last came back,
 	// and NotYet is what it said.
 	Checks    int
@@ -164,6 +166,7 @@ func (m ChallengeMemory) After(o ChallengeOutcome) ChallengeMemory {
 		return m.checked(o)
 	case ChallengePresent:
 		m.PresentTried = o.At
+		m.Touched = m.Touched || o.Failure == nil || !o.Failure.Nowhere
 	case ChallengeCleanUp:
 		if m.CleanUpSince.IsZero() {
 			m.CleanUpSince = o.At

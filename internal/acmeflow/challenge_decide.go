@@ -195,7 +195,7 @@ func (d *challengeDecision) ending() ChallengeAction {
 // died may have presented without writing so.
 func (d *challengeDecision) mayBePresented() bool {
 	s := d.Challenge.Status
-	if s.Presented || !d.Memory.PresentTried.IsZero() {
+	if s.Presented || d.Memory.Touched {
 		return true
 	}
 	return s.State != acmev1.Valid && (s.Processing || s.State != acmev1.Unknown)
@@ -221,7 +221,9 @@ func (d *challengeDecision) cleanUpAgain() ChallengeAction {
 	if deleted := d.Challenge.DeletionTimestamp; deleted != nil {
 		limit = earliest(limit, deleted.Add(d.Settings.CleanUpLimit))
 	}
-	if d.NamespaceTerminating || !d.now.Before(limit) {
+	// No zone now, and none ever seen: there is nothing to wait for.
+	nowhere := m.Failure.Nowhere && !m.Touched && !d.Challenge.Status.Presented
+	if d.NamespaceTerminating || nowhere || !d.now.Before(limit) {
 		return ChallengeAction{
 			Status: d.status(d.next.Reason),
 			Step:   ChallengeRemoveFinalizer,

@@ -68,7 +68,7 @@ func challengeSituations() []situation[ChallengeState] {
 	synced := running.read("pending", "pending")
 	shown := synced.presented()
 	unwritten := synced
-	unwritten.Memory.Presented, unwritten.Memory.PresentTried = start, start
+	unwritten.Memory.Presented, unwritten.Memory.PresentTried, unwritten.Memory.Touched = start, start, true
 	failing := shown
 	failing.Memory.Checks, failing.Memory.CheckedAt, failing.Memory.NotYet = 5, start, "ns1 says NXDOMAIN"
 	passed := shown

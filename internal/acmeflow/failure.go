@@ -57,6 +57,9 @@ type Failure struct {
 	// RetryAfter is how long the CA (or a fault.After) asks to wait; zero if it does
 	// not say.
 	RetryAfter time.Duration
+	// Nowhere says of a solver's failure that there is no place where an answer could be, so
+	// that the call has changed nothing and there is nothing to clean up.
+	Nowhere bool
 }
 
 // problemNamespace opens the problem types of RFC 8555 §6.7.

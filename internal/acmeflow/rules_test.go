@@ -125,6 +125,24 @@ func TestRule6_EveryFinalStateFreesTheSlotWithTheSameWrite(t *testing.T) {
 	}
 }
 
+// TestNothingIsLeftWhereNoZoneIs: a name without a zone is given up at once, but not if
+// there was a zone before, nor if DNS only does not answer.
+func TestNothingIsLeftWhereNoZoneIs(t *testing.T) {
+	nowhere, silent := Failure{Class: ErrorSolver, Detail: "no such zone", Nowhere: true}, Failure{Class: ErrorSolver, Detail: "no answer"}
+	for _, c := range []struct {
+		present, cleanUp Failure
+		want             ChallengeStep
+	}{{nowhere, nowhere, ChallengeRemoveFinalizer}, {nowhere, silent, ChallengeWait}, {silent, nowhere, ChallengeWait}} {
+		s := newChallengeState().processing().read("pending", "pending")
+		s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: start, Failure: &c.present})
+		s = s.deleted()
+		equal(t, DecideChallenge(s, start).Step, ChallengeCleanUp)
+		s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengeCleanUp, At: start, Failure: &c.cleanUp})
+		equal(t, DecideChallenge(s, start).Step, c.want)
+		equal(t, DecideChallenge(s.presented(), start).Step, ChallengeWait)
+	}
+}
+
 func TestATerminalChallengeSettlesItsOrder(t *testing.T) {
 	s := newOrderState().stored(acmev1.Pending, "pending")
 	other := storedAuthorization(remoteAuthorization("pending"))

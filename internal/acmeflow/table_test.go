@@ -96,6 +96,7 @@ func (x trial[S, M, A]) outcomes(s S) map[string]S {
 		add(class.String(), 1, f)
 		add(class.String(), 4, f)
 	}
+	add("Solver, nowhere", 1, Failure{Class: ErrorSolver, Detail: "no such zone", Nowhere: true})
 	for _, class := range []ErrorClass{ErrorUnavailable, ErrorRateLimited} {
 		add(class.String()+" with Retry-After", 1, Failure{Class: class, Detail: "detail", RetryAfter: 10 * time.Minute})
 	}

@@ -13,6 +13,11 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 )
 
+// ReasonNoZone is that of a fault with which Present or CleanUp says that DNS has been asked,
+// and knows no zone that the name could be in: nothing can be, nor can have been, presented
+// there. A server that does not answer says nothing of the kind.
+const ReasonNoZone = "NoZone"
+
 // Task is one challenge to solve.
 type Task struct {
 	// Challenge holds name, type, token, key and solver configuration. Solvers

@@ -127,8 +127,9 @@ func (r *challenges) solve1(ctx context.Context, c *acmev1.Challenge, step acmef
 		return acmeflow.ChallengeOutcome{}
 	}
 	failure := &acmeflow.Failure{Class: class, Detail: err.Error()}
-	if f := fault.Of(err); f != nil && f.Kind == fault.KindAfter {
+	if f := fault.Of(err); f != nil {
 		failure.RetryAfter = f.Delay
+		failure.Nowhere = f.Reason == solver.ReasonNoZone
 	}
 	return acmeflow.ChallengeOutcome{Failure: failure}
 }

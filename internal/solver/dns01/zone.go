@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/solver"
 )
 
 // maxCached bounds each cache: a controller sees as many names as it has
@@ -81,7 +84,7 @@ func (r *Resolver) Zone(ctx context.Context, fqdn string, servers []string) (str
 		r.mu.Unlock()
 		return name, nil
 	}
-	return "", fmt.Errorf("finding the zone of %s: none of its parents has an SOA record according to %s; does the domain exist?",
+	return "", fault.Terminal(solver.ReasonNoZone, "finding the zone of %s: none of its parents has an SOA record according to %s; does the domain exist?",
 		fqdn, strings.Join(servers, ", "))
 }
 
