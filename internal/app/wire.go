@@ -85,7 +85,8 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, secrets cache.
 			Now:                 deps.Now, ClusterResourceNamespace: cfg.ClusterResourceNamespace,
 			Annotations: deps.Settings.CopiedAnnotations.Apply,
 		}),
-		signer.TypeVault: cfg.vault(ctx, deps, rings),
+		signer.TypeVault:  cfg.vault(ctx, deps, rings),
+		signer.TypeVenafi: cfg.venafi(ctx, deps, rings),
 	}
 	acme := ordering.ACMEDeps{
 		Accounts: accounts, Solvers: solvers, MaxConcurrentChallenges: cfg.ACME.MaxConcurrentChallenges, Settings: cfg.ACME.settings(),
