@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"bytes"
 	"crypto/sha256"
-	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
 	"maps"
@@ -20,58 +19,6 @@ import (
 	"chancery.dev/internal/pki"
 )
 
-// TestRenewalTime is the rule of spec §2.1 in whole seconds.
-func TestRenewalTime(t *testing.T) {
-	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	h := time.Hour
-	for _, c := range []struct {
-		name     string
-		lifetime time.Duration
-		before   time.Duration
-		percent  int32
-		want     time.Duration
-	}{
-		{"a third by default", 90 * h, 0, 0, 60 * h},
-		{"whole seconds", 100 * time.Second, 0, 0, 66 * time.Second},
-		{"renewBefore", 90 * h, 10 * h, 0, 80 * h},
-		{"renewBefore wins", 90 * h, 10 * h, 50, 80 * h},
-		{"renewBefore of the whole lifetime", 90 * h, 90 * h, 0, 60 * h},
-		{"renewBefore of more, and a percentage", 90 * h, 91 * h, 50, 45 * h},
-		{"negative renewBefore", 90 * h, -h, 0, 60 * h},
-		{"renewBefore in fractions of a second", 90 * h, 1500 * time.Millisecond, 0, 90*h - 2*time.Second},
-		{"percentage", 100 * h, 0, 25, 75 * h},
-		{"percentage of 1", 100 * h, 0, 1, 99 * h},
-		{"percentage of 99", 100 * h, 0, 99, h},
-		{"percentage of 100", 90 * h, 0, 100, 60 * h},
-		{"percentage below", 90 * h, 0, -1, 60 * h},
-		{"percentage of a century", 100 * 8760 * h, 0, 99, 8760 * h},
-		{"percentage of almost three centuries", 292 * 8760 * h, 0, 50, 146 * 8760 * h},
-		{"ends before it begins", -h, 0, 0, -h},
-	} {
-		spec := &certmanagerv1.CertificateSpec{}
-		if c.before != 0 {
-			spec.RenewBefore = &metav1.Duration{Duration: c.before}
-		}
-		if c.percent != 0 {
-			spec.RenewBeforePercentage = &c.percent
-		}
-		got, ok := RenewalTime(spec, begin, begin.Add(c.lifetime))
-		if !ok || !got.Equal(begin.Add(c.want)) || got.Nanosecond() != 0 {
-			t.Errorf("%s: due %s after the begin, want %s", c.name, got.Sub(begin), c.want)
-		}
-	}
-	for _, policy := range []certmanagerv1.CertificateRenewalPolicy{certmanagerv1.RenewalPolicyDisabled, "RenewBefore"} {
-		spec := &certmanagerv1.CertificateSpec{Renewal: &certmanagerv1.CertificateRenewal{Policy: policy}}
-		if _, ok := RenewalTime(spec, begin, begin.Add(h)); ok != (policy != certmanagerv1.RenewalPolicyDisabled) {
-			t.Errorf("policy %s: renewed %t", policy, ok)
-		}
-	}
-	never := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC) // RFC 5280 §4.1.2.5
-	if got, ok := RenewalTime(&certmanagerv1.CertificateSpec{}, begin, never); !ok || got.Before(begin) || got.After(never) {
-		t.Errorf("without end: due %s", got)
-	}
-}
-
 func TestBackoffBounds(t *testing.T) {
 	h := time.Hour
 	for _, c := range []struct {
@@ -79,9 +26,9 @@ func TestBackoffBounds(t *testing.T) {
 		attempts int
 		want     time.Duration
 	}{
-		{Backoff{h, 32 * h}, -1, h}, {Backoff{h, 32 * h}, 0, h}, {Backoff{h, 32 * h}, 1, h}, {Backoff{h, 32 * h}, 6, 32 * h},
-		{Backoff{h, 32 * h}, 7, 32 * h}, {Backoff{h, 32 * h}, math.MaxInt, 32 * h}, {Backoff{h, 3 * h}, 2, 2 * h}, {Backoff{h, 3 * h}, 3, 3 * h},
-		{Backoff{h, math.MaxInt64}, math.MaxInt, math.MaxInt64}, {Backoff{0, 32 * h}, 5, 0}, {Backoff{-h, 32 * h}, 5, 0}, {Backoff{2 * h, h}, 1, h},
+		{Backoff{Min: h, Max: 32 * h}, -1, h}, {Backoff{Min: h, Max: 32 * h}, 0, h}, {Backoff{Min: h, Max: 32 * h}, 1, h}, {Backoff{Min: h, Max: 32 * h}, 6, 32 * h},
+		{Backoff{Min: h, Max: 32 * h}, 7, 32 * h}, {Backoff{Min: h, Max: 32 * h}, math.MaxInt, 32 * h}, {Backoff{Min: h, Max: 3 * h}, 2, 2 * h}, {Backoff{Min: h, Max: 3 * h}, 3, 3 * h},
+		{Backoff{Min: h, Max: math.MaxInt64}, math.MaxInt, math.MaxInt64}, {Backoff{Min: 0, Max: 32 * h}, 5, 0}, {Backoff{Min: -h, Max: 32 * h}, 5, 0}, {Backoff{Min: 2 * h, Max: h}, 1, h},
 	} {
 		if got := c.b.After(c.attempts); got != c.want {
 			t.Errorf("%+v after %d: %s, want %s", c.b, c.attempts, got, c.want)
@@ -176,12 +123,15 @@ func TestNewRequest(t *testing.T) {
 // TestTargetMetadata holds the rows of spec §2.4.
 func TestTargetMetadata(t *testing.T) {
 	w := issued(t)
-	leaf := FactsOf(w.secret).Leaf
+	leaf, err := LeafOf(w.secret.Data["tls.crt"])
+	if err != nil {
+		t.Fatal(err)
+	}
 	w.crt.Spec.SecretTemplate = &certmanagerv1.CertificateSecretTemplate{
 		Labels:      map[string]string{"l": "1", "controller.cert-manager.io/fao": "no"},
 		Annotations: map[string]string{"a": "2", "cert-manager.io/certificate-name": "forged", "cert-manager.io/email-sans": "kept"},
 	}
-	labels, annotations := TargetMetadata(w.crt, cmmeta.IssuerReference{Name: "ca"}, leaf)
+	labels, annotations := Target{Certificate: w.crt, Issuer: cmmeta.IssuerReference{Name: "ca"}}.metadata(leaf)
 	if want := (map[string]string{"l": "1", "controller.cert-manager.io/fao": "true"}); !maps.Equal(labels, want) {
 		t.Errorf("labels %v", labels)
 	}
@@ -196,9 +146,9 @@ func TestTargetMetadata(t *testing.T) {
 	if w.crt.Spec.SecretTemplate.Annotations["cert-manager.io/certificate-name"] != "forged" {
 		t.Error("the template was changed")
 	}
-	bare := ManagedAnnotations("web", cmmeta.IssuerReference{}, nil)
-	if !maps.Equal(bare, map[string]string{"cert-manager.io/certificate-name": "web"}) {
-		t.Errorf("without issuer and certificate: %v", bare)
+	_, bare := Target{Certificate: w.crt}.metadata(leaf)
+	if _, said := bare["cert-manager.io/issuer-name"]; said {
+		t.Errorf("without issuer: %v", bare)
 	}
 }
 
@@ -214,28 +164,34 @@ func TestTargetData(t *testing.T) {
 	} {
 		crt := &certmanagerv1.Certificate{}
 		crt.Spec.PrivateKey = &certmanagerv1.CertificatePrivateKey{Algorithm: c.algorithm, Encoding: c.encoding}
-		r := &certmanagerv1.CertificateRequest{}
-		r.Status.Certificate, r.Status.CA = []byte("byte\nfor byte"), []byte("this too")
-		data, err := TargetData(crt, r, newKey(t, KeySpecOf(&crt.Spec)))
+		crt.Spec.AdditionalOutputFormats = []certmanagerv1.CertificateAdditionalOutputFormat{{Type: "DER"}, {Type: "CombinedPEM"}}
+		key, err := EncodeKey(crt, newKey(t, KeySpecOf(&crt.Spec)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		target := Target{Certificate: crt, Chain: []byte("byte\nfor byte"), CA: []byte("this too"), Key: key}
+		data, err := target.data()
 		if err != nil {
 			t.Fatal(err)
 		}
 		block, _ := pem.Decode(data["tls.key"])
 		if block == nil || block.Type != c.block {
-			t.Errorf("%s %s: %s", c.algorithm, c.encoding, data["tls.key"])
+			t.Fatalf("%s %s: %s", c.algorithm, c.encoding, data["tls.key"])
 		}
-		if !bytes.Equal(data["tls.crt"], r.Status.Certificate) || !bytes.Equal(data["ca.crt"], r.Status.CA) || len(data) != 3 {
+		if !bytes.Equal(data["tls.crt"], target.Chain) || !bytes.Equal(data["ca.crt"], target.CA) || len(data) != 5 {
 			t.Errorf("data %q", data)
 		}
+		if !bytes.Equal(data["key.der"], block.Bytes) || string(data["tls-combined.pem"]) != string(key)+"\nbyte\nfor byte" {
+			t.Errorf("formats %q and %q", data["key.der"], data["tls-combined.pem"])
+		}
 	}
-	crt := &certmanagerv1.Certificate{}
-	key := newKey(t, pki.KeySpec{Algorithm: pki.ECDSA})
-	data, err := TargetData(crt, &certmanagerv1.CertificateRequest{}, key)
+	data, err := Target{Certificate: &certmanagerv1.Certificate{}}.data()
 	if _, ok := data["ca.crt"]; ok || err != nil {
 		t.Errorf("without CA: ca.crt %t, error %v", ok, err)
 	}
+	crt := &certmanagerv1.Certificate{}
 	crt.Spec.PrivateKey = &certmanagerv1.CertificatePrivateKey{Encoding: "PKCS7"}
-	if _, err := TargetData(crt, &certmanagerv1.CertificateRequest{}, key); err == nil {
+	if _, err := EncodeKey(crt, newKey(t, pki.KeySpec{Algorithm: pki.ECDSA})); err == nil {
 		t.Error("an unknown encoding is no error")
 	}
 }
@@ -245,7 +201,7 @@ func TestSecretOwner(t *testing.T) {
 		return &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(start().Add(-time.Duration(age) * time.Hour))}}
 	}
 	annotated := func(name string) *SecretFacts {
-		return &SecretFacts{Annotations: map[string]string{certmanagerv1.CertificateNameAnnotation: name}}
+		return &SecretFacts{CertificateName: name, Named: true}
 	}
 	all := []*certmanagerv1.Certificate{claim("c", 1), claim("b", 2), claim("a", 2)}
 	for _, c := range []struct {
@@ -284,12 +240,11 @@ func TestRefuseSaysItOnce(t *testing.T) {
 // A certificate whose common name is in neither list is not the one asked for.
 func TestForeignCommonName(t *testing.T) {
 	spec := &certmanagerv1.CertificateSpec{DNSNames: []string{"a"}}
-	leaf := &x509.Certificate{DNSNames: []string{"a"}}
-	leaf.Subject.CommonName = "b"
+	leaf := &LeafFacts{CommonName: "b", Names: pki.AltNames{DNSNames: []string{"a"}}}
 	if got := certificateViolations(spec, leaf); len(got) != 1 || got[0] != "spec.commonName" {
 		t.Errorf("violates %q", got)
 	}
-	leaf.Subject.CommonName = "a"
+	leaf.CommonName = "a"
 	if got := certificateViolations(spec, leaf); len(got) != 0 {
 		t.Errorf("a DNS name as the common name violates %q", got)
 	}

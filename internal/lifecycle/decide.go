@@ -12,7 +12,6 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/pki"
 )
 
 // duplicateRecheck is how often a Certificate whose Secret belongs to another one
@@ -27,6 +26,8 @@ func Decide(s State, now time.Time) Action {
 	d := &decision{State: s, now: now, crt: s.Certificate.DeepCopy()}
 	d.violation = d.assess()
 	action := d.next()
+	d.warnOfWindows(&action)
+	d.warnOfRenewalInfo(&action)
 	d.wakeAtEnd(&action)
 	if !equality.Semantic.DeepEqual(d.crt.Status, s.Certificate.Status) {
 		action.Status = &d.crt.Status
@@ -50,39 +51,55 @@ func (d *decision) next() Action {
 		// Whoever asked for it: the Secret is not ours to write.
 		certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing)
 	}
-	issuing := d.issuing() != nil
-	if issuing {
+	if d.issuing() != nil {
 		d.dateIssuing()
+		return d.issue()
 	}
-	if !issuing {
-		if foreign {
-			d.disownSecret()
-		}
-		if len(d.Keys) > 0 || d.crt.Status.NextPrivateKeySecretName != nil {
-			return d.dropKeys()
-		}
-		if foreign {
-			return Action{Step: StepRest, Wake: d.now.Add(duplicateRecheck)}
-		}
-		why := d.reissue()
-		if why == nil {
-			return d.rest()
-		}
-		if wait := d.backoff(); wait > 0 {
-			return Action{Step: StepRest, Wake: d.now.Add(wait)}
-		}
+	if foreign {
+		d.disownSecret()
+	}
+	if len(d.Keys) > 0 || d.crt.Status.NextPrivateKeySecretName != nil {
+		return d.dropKeys()
+	}
+	if foreign {
+		return Action{Step: StepRest, Wake: d.now.Add(duplicateRecheck)}
+	}
+	if why := d.reissue(); why != nil {
+		return d.start(why)
+	}
+	return d.rest()
+}
+
+// start begins an issuance, unless the last one failed a moment ago or there were too
+// many: then only what needs no issuer is done.
+func (d *decision) start(why *Violation) Action {
+	wait := d.backoff()
+	until := d.budget(why.Reason)
+	switch {
+	case wait == 0 && until.IsZero():
 		d.setIssuing(cmmeta.ConditionTrue, why.Reason, why.Message)
+		return d.issue()
+	case d.repairs():
+		return Action{Step: StepRepair}
+	case wait == forever:
+		return Action{Step: StepRest}
+	case wait > 0:
+		return Action{Step: StepRest, Wake: d.now.Add(wait)}
+	default:
+		return d.overBudget(why, until)
 	}
-	return d.issue()
 }
 
 // assess fills in what readiness says (spec §2.5) and returns what is wrong with
 // the Secret.
 func (d *decision) assess() *Violation {
 	wrong := inspect(&d.State)
-	d.describe()
+	problem := d.describe()
 	unready := wrong
-	if unready == nil {
+	switch {
+	case problem != "":
+		unready = &Violation{Reason: certmanagerv1.CertificateReasonWindowError, Message: problem}
+	case unready == nil:
 		unready = expired(&d.State, d.now)
 	}
 	c := certmanagerv1.CertificateCondition{Type: certmanagerv1.CertificateConditionReady}
@@ -96,18 +113,39 @@ func (d *decision) assess() *Violation {
 	return wrong
 }
 
-// describe copies the validity of the stored certificate into the status.
-func (d *decision) describe() {
+// describe copies the validity of the stored certificate into the status, and says
+// what is wrong with the renewal windows.
+func (d *decision) describe() (problem string) {
 	status := &d.crt.Status
 	if d.Secret == nil || d.Secret.Leaf == nil {
 		status.NotBefore, status.NotAfter, status.RenewalTime, status.ACME = nil, nil, nil, nil
-		return
+		return ""
 	}
 	leaf := d.Secret.Leaf
+	d.learn(leaf)
 	status.NotBefore, status.NotAfter = at(leaf.NotBefore), at(leaf.NotAfter)
+	rule := RenewalOf(d.crt, leaf.NotBefore, leaf.NotAfter)
+	if was := d.Certificate.Status.RenewalTime; was != nil && was.Time.Equal(rule.Plain) {
+		rule.At = rule.Plain // said by cert-manager, and as good
+	}
+	if said, err := d.suggested(leaf, rule.At); err != nil {
+		rule.Problem = err.Error()
+	} else if !said.IsZero() {
+		rule.At = said
+	}
 	status.RenewalTime = nil
-	if due, ok := RenewalTime(&d.crt.Spec, leaf.NotBefore, leaf.NotAfter); ok {
-		status.RenewalTime = at(due)
+	if !rule.At.IsZero() {
+		status.RenewalTime = at(rule.At)
+	}
+	return rule.Problem
+}
+
+// warnOfWindows says once, in an event too, that renewal windows cannot be kept.
+func (d *decision) warnOfWindows(a *Action) {
+	was := certmanagerv1.FindCertificateCondition(d.Certificate.Status.Conditions, certmanagerv1.CertificateConditionReady)
+	is := certmanagerv1.FindCertificateCondition(d.crt.Status.Conditions, certmanagerv1.CertificateConditionReady)
+	if is.Reason == certmanagerv1.CertificateReasonWindowError && (was == nil || was.Message != is.Message) {
+		a.warn(is.Reason, is.Message)
 	}
 }
 
@@ -122,8 +160,10 @@ func (d *decision) reissue() *Violation {
 		return d.violation
 	}
 	if due := d.renewalDue(); !due.IsZero() && !d.now.Before(due) {
-		return violation(certmanagerv1.CertificateReasonRenewing,
-			"Renewing certificate as renewal was scheduled at %s", due.UTC().Format(time.RFC3339))
+		return &Violation{Reason: certmanagerv1.CertificateReasonRenewing, Message: renewalMessage(due)}
+	}
+	if since, message := d.distrusted(); !since.IsZero() && !d.now.Before(since) {
+		return &Violation{Reason: certmanagerv1.CertificateReasonRenewing, Message: message}
 	}
 	return nil
 }
@@ -149,26 +189,6 @@ func (d *decision) renewalDue() time.Time {
 	return due
 }
 
-// backoff returns how long a failed issuance still forbids another one. A request
-// that does not match the spec any more says that the user has changed something:
-// then there is no wait (spec §2.1, 4).
-func (d *decision) backoff() time.Duration {
-	failed := d.crt.Status.LastFailureTime
-	if failed == nil {
-		return 0
-	}
-	if r, ok := d.ofRevision(d.nextRevision()); ok {
-		if wrong, err := RequestViolations(&d.crt.Spec, r); err != nil || len(wrong) > 0 {
-			return 0
-		}
-	}
-	attempts := 1
-	if n := d.crt.Status.FailedIssuanceAttempts; n != nil && *n > 0 {
-		attempts = *n
-	}
-	return failed.Add(d.Backoff.After(attempts)).Sub(d.now)
-}
-
 // disownSecret says that another Certificate has the better claim to the Secret.
 func (d *decision) disownSecret() {
 	certmanagerv1.SetCertificateCondition(d.crt, certmanagerv1.CertificateCondition{
@@ -185,24 +205,34 @@ func (d *decision) dropKeys() Action {
 	return Action{Step: StepDeleteKeys, Names: keyNames(d.Keys)}
 }
 
-// rest is a Certificate in order: requests beyond the history limit go, and it is
-// looked at again when it is due.
+// rest is a Certificate in order: its Secret is kept as it should be, requests beyond
+// the history limit go, and it is looked at again when something is due.
 func (d *decision) rest() Action {
+	if c := certmanagerv1.FindCertificateCondition(d.crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing); c != nil && c.Reason == ReasonOverBudget {
+		certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing) // nothing is to be issued any more
+	}
+	if d.repairs() {
+		return Action{Step: StepRepair}
+	}
 	if old := d.surplusRequests(); len(old) > 0 {
 		return Action{Step: StepDeleteRequests, Names: old}
 	}
-	return Action{Step: StepRest, Wake: d.renewalDue()}
+	since, _ := d.distrusted()
+	a := Action{Step: StepRest, Wake: earliest(d.renewalDue(), since)}
+	if d.broken() {
+		a.Wake = earliest(a.Wake, d.repairDue())
+	}
+	d.missPassword(&a)
+	d.ask(&a)
+	return a
 }
 
 // wakeAtEnd has a Certificate that is Ready looked at again when it ends to be,
 // whatever it waits for until then: nothing else would tell.
 func (d *decision) wakeAtEnd(a *Action) {
 	ready := certmanagerv1.HasCertificateCondition(d.crt.Status.Conditions, certmanagerv1.CertificateConditionReady, cmmeta.ConditionTrue)
-	if a.Step != StepRest || !ready || d.crt.Status.NotAfter == nil {
-		return
-	}
-	if end := d.crt.Status.NotAfter.Add(time.Second); a.Wake.IsZero() || end.Before(a.Wake) {
-		a.Wake = end
+	if a.Rests() && ready && d.crt.Status.NotAfter != nil {
+		a.Wake = earliest(a.Wake, d.crt.Status.NotAfter.Add(time.Second))
 	}
 }
 
@@ -266,10 +296,10 @@ func keyNames(keys []KeyFacts) []string {
 
 // keyProblem returns what of the spec a key does not match, or why it cannot be read.
 func keyProblem(spec *certmanagerv1.CertificateSpec, k KeyFacts) bool {
-	return k.Error != nil || len(KeySpecOf(spec).Violations(k.PublicKey)) > 0
+	return k.Error != nil || len(KeySpecOf(spec).ViolationsOf(k.Public)) > 0
 }
 
 // samePublicKey reports whether a request was made with a key.
 func samePublicKey(r RequestFacts, k KeyFacts) bool {
-	return r.CSR != nil && pki.PublicKeysEqual(r.CSR.PublicKey, k.PublicKey)
+	return r.Public.Same(k.Public)
 }

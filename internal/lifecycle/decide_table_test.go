@@ -231,7 +231,7 @@ func issuanceSituations() []situation {
 			w.signFor(w.next(), newKey(w.t, pki.KeySpec{Algorithm: pki.ECDSA}).Public(), w.now, w.now.Add(lifetime))
 		})},
 		{"issued, expired", after(issuing, func(w *world) {
-			w.signFor(w.next(), RequestFactsOf(w.next()).CSR.PublicKey, w.now.Add(-time.Hour), w.now.Add(-time.Second))
+			w.signFor(w.next(), csrOf(w.t, w.next()).PublicKey, w.now.Add(-time.Hour), w.now.Add(-time.Second))
 		})},
 		{"failed a moment ago", after(issued, noSecret, settled, failedRequest, settled)},
 		{"failed an hour ago", after(issued, noSecret, settled, failedRequest, settled, func(w *world) { w.now = w.now.Add(time.Hour) })},
@@ -276,8 +276,8 @@ func describe(w *world, a Action) string {
 			line("%s", l)
 		}
 	}
-	if a.Event != nil {
-		line("event %s %s: %s", map[bool]string{true: "Warning", false: "Normal"}[a.Event.Warning], a.Event.Reason, a.Event.Message)
+	for _, e := range a.Events {
+		line("event %s %s: %s", map[bool]string{true: "Warning", false: "Normal"}[e.Warning], e.Reason, e.Message)
 	}
 	if !a.Wake.IsZero() {
 		line("wake in %s", a.Wake.Sub(w.now))

@@ -1,56 +1,204 @@
 package lifecycle
 
 import (
+	"bytes"
 	"crypto"
+	"crypto/hmac"
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/pki"
 )
 
-// SecretFacts is what decisions need to know of a target Secret: never a key.
+// Digest is the SHA-256 of what is compared, and need not be kept.
+type Digest [sha256.Size]byte
+
+func digestOf(text string) Digest { return sha256.Sum256([]byte(text)) }
+
+// SecretFacts is what decisions need to know of a target Secret: never a key, and
+// nothing of its bytes. Ten thousand of them are at hand at any time.
 type SecretFacts struct {
-	// Labels and Annotations of the Secret.
-	Labels, Annotations map[string]string
+	// Version is the Secret's resourceVersion.
+	Version string
 	// Empty says that the Secret has no data at all.
 	Empty bool
-	// HasKey and HasCertificate say whether tls.key and tls.crt are there.
-	HasKey, HasCertificate bool
-	// PublicKey is that of tls.key; nil with KeyError where it cannot be decoded.
-	PublicKey crypto.PublicKey
-	KeyError  error
-	// Leaf is the first certificate of tls.crt; nil with CertificateError where
-	// it cannot be decoded.
-	Leaf             *x509.Certificate
+	// HasKey, HasCertificate and HasCA say whether tls.key, tls.crt and ca.crt are there.
+	HasKey, HasCertificate, HasCA bool
+	// Key is the public key of tls.key; KeyError says why it cannot be decoded.
+	Key      pki.PublicKeyFacts
+	KeyError error
+	// Leaf is the first certificate of tls.crt; nil with CertificateError where it
+	// cannot be decoded.
+	Leaf             *LeafFacts
 	CertificateError error
+	// AuthoritiesEnd is when the first of the other certificates, in tls.crt and
+	// ca.crt, expires; zero if there is none.
+	AuthoritiesEnd time.Time
+
+	// CertificateName is the Certificate that the annotations name, Named whether they do.
+	CertificateName string
+	Named           bool
+	// Issuer is the issuer that the annotations name, as they spell it; IssuerSaid
+	// whether they name any part of it.
+	Issuer     cmmeta.IssuerReference
+	IssuerSaid bool
+	// MarksWrong says that labels or annotations of our own, which follow from the
+	// certificate, are not what they should be.
+	MarksWrong bool
+	// Ownership says what of the Secret is known to be applied by us.
+	Ownership Ownership
+	// Extras are the further keys of data that we may write, as far as they are there.
+	Extras map[string]ExtraFacts
+	// KeystoreMark is what the annotation says the keystores were made of, and Seal
+	// what only who has the private key can make such a mark with.
+	KeystoreMark string
+	Seal         Digest
+	// Owner is the Certificate that the Secret says controls it; nil for none.
+	Owner *metav1.OwnerReference
+}
+
+// ExtraFacts is what is known of one further key of data.
+type ExtraFacts struct {
+	// Stale says that the value does not follow from tls.key and tls.crt.
+	Stale bool
+	// Owned says that we have applied it.
+	Owned bool
+}
+
+// LeafFacts is what decisions need to know of a certificate.
+type LeafFacts struct {
+	// ID tells the certificate from all others.
+	ID Digest
+	// NotBefore and NotAfter are its validity.
+	NotBefore, NotAfter time.Time
+	// Key is its public key.
+	Key pki.PublicKeyFacts
+	// CommonName and Names are whom it is for.
+	CommonName string
+	Names      pki.AltNames
+	// IssuerName is of the DER of its issuer's name, and AuthorityKeyID the issuer's
+	// key as the certificate names it (RFC 5280 §4.2.1.1); may be empty.
+	IssuerName     Digest
+	AuthorityKeyID string
+	// Temporary says that nobody is to trust it (spec §2.4).
+	Temporary bool
+}
+
+// LeafFactsOf returns the facts of a certificate.
+func LeafFactsOf(c *x509.Certificate) *LeafFacts {
+	names, err := pki.CertificateAltNames(c)
+	if err != nil {
+		names.OtherNames = nil // they are not compared
+	}
+	return &LeafFacts{
+		ID: sha256.Sum256(c.Raw), NotBefore: c.NotBefore, NotAfter: c.NotAfter, Key: pki.FactsOfKey(c.PublicKey),
+		CommonName: c.Subject.CommonName, Names: names,
+		IssuerName: sha256.Sum256(c.RawIssuer), AuthorityKeyID: string(c.AuthorityKeyId), Temporary: pki.IsTemporary(c),
+	}
 }
 
 // FactsOf reads the facts from a Secret, once for each version of it.
 func FactsOf(secret *corev1.Secret) *SecretFacts {
-	f := &SecretFacts{Labels: secret.Labels, Annotations: secret.Annotations, Empty: len(secret.Data) == 0}
-	key, leaf := secret.Data[cmmeta.TLSPrivateKeyKey], secret.Data[cmmeta.TLSCertKey]
-	f.HasKey, f.HasCertificate = len(key) > 0, len(leaf) > 0
+	f := &SecretFacts{Version: secret.ResourceVersion, Empty: len(secret.Data) == 0}
+	key, chain, ca := secret.Data[cmmeta.TLSPrivateKeyKey], secret.Data[cmmeta.TLSCertKey], secret.Data[cmmeta.TLSCAKey]
+	f.HasKey, f.HasCertificate, f.HasCA = len(key) > 0, len(chain) > 0, len(ca) > 0
+	f.readIssuance(secret.Annotations)
+	f.Owner = certificateOwner(secret.OwnerReferences)
+	f.Ownership = ownershipOf(secret)
+	f.KeystoreMark = secret.Annotations[KeystoresAnnotation]
 	if f.HasKey {
-		f.PublicKey, f.KeyError = publicKeyOf(key)
+		f.readKey(key)
 	}
 	if f.HasCertificate {
-		f.Leaf, f.CertificateError = LeafOf(leaf)
+		var leaf *x509.Certificate
+		if leaf, f.CertificateError = LeafOf(chain); f.CertificateError == nil {
+			f.Leaf = LeafFactsOf(leaf)
+			f.MarksWrong = marksWrong(secret, &f.Ownership, leaf)
+		}
 	}
+	f.AuthoritiesEnd = earliest(authoritiesEnd(chain, 1), authoritiesEnd(ca, 0))
+	f.Extras = extrasOf(secret.Data, &f.Ownership)
+	f.Ownership.data, f.Ownership.marks = nil, nil
 	return f
 }
 
-func publicKeyOf(text []byte) (crypto.PublicKey, error) {
+func (f *SecretFacts) readKey(text []byte) {
 	key, err := pki.DecodePrivateKey(text)
 	if err != nil {
-		return nil, err
+		f.KeyError = err
+		return
 	}
-	return key.Public(), nil
+	f.Key = pki.FactsOfKey(key.Public())
+	mac := hmac.New(sha256.New, text)
+	mac.Write([]byte(KeystoresAnnotation))
+	f.Seal = Digest(mac.Sum(nil))
+}
+
+func (f *SecretFacts) readIssuance(annotations map[string]string) {
+	f.CertificateName, f.Named = annotations[certmanagerv1.CertificateNameAnnotation]
+	var named, kinded, grouped bool
+	f.Issuer.Name, named = annotations[certmanagerv1.IssuerNameAnnotation]
+	f.Issuer.Kind, kinded = annotations[certmanagerv1.IssuerKindAnnotation]
+	f.Issuer.Group, grouped = annotations[certmanagerv1.IssuerGroupAnnotation]
+	f.IssuerSaid = named || kinded || grouped
+}
+
+func certificateOwner(refs []metav1.OwnerReference) *metav1.OwnerReference {
+	for i := range refs {
+		if refs[i].Kind == certmanagerv1.CertificateKind && strings.HasPrefix(refs[i].APIVersion, certmanagerv1.GroupName+"/") {
+			return refs[i].DeepCopy()
+		}
+	}
+	return nil
+}
+
+// marksWrong compares the label and the annotations that follow from a certificate
+// with those of its Secret (spec §2.6, 1 to 3).
+func marksWrong(secret *corev1.Secret, o *Ownership, leaf *x509.Certificate) bool {
+	if secret.Labels[certmanagerv1.ManagedSecretLabel] != certmanagerv1.LabelTrue || !o.label {
+		return true
+	}
+	details := pki.CertificateDetails(leaf)
+	for name, want := range details {
+		key := annotationPrefix + name
+		if got, ok := secret.Annotations[key]; !ok || got != want || !slices.Contains(o.marks, key) {
+			return true
+		}
+	}
+	return o.Known && len(o.marks) != len(details)
+}
+
+// authoritiesEnd returns when the first certificate of a chain expires, those left
+// out that come first; zero if there is none that can be read.
+func authoritiesEnd(text []byte, skip int) time.Time {
+	certs, err := pki.DecodeChain(text)
+	if err != nil || len(certs) <= skip {
+		return time.Time{}
+	}
+	var end time.Time
+	for _, c := range certs[skip:] {
+		end = earliest(end, c.NotAfter)
+	}
+	return end
+}
+
+// earliest returns the earlier of two times, of which zero means never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // LeafOf decodes the first certificate of a PEM chain of at most pki.MaxChainPEM bytes.
@@ -69,30 +217,49 @@ func LeafOf(text []byte) (*x509.Certificate, error) {
 type KeyFacts struct {
 	// Name of the Secret.
 	Name string
-	// PublicKey of its tls.key; nil with Error where it cannot be decoded.
-	PublicKey crypto.PublicKey
-	Error     error
+	// Public is the public key of its tls.key; Error says why it cannot be decoded.
+	Public pki.PublicKeyFacts
+	Error  error
 }
 
 // KeyFactsOf reads the facts from a next-private-key Secret.
 func KeyFactsOf(secret *corev1.Secret) KeyFacts {
-	public, err := publicKeyOf(secret.Data[cmmeta.TLSPrivateKeyKey])
-	return KeyFacts{Name: secret.Name, PublicKey: public, Error: err}
+	f := KeyFacts{Name: secret.Name}
+	var key crypto.Signer
+	if key, f.Error = pki.DecodePrivateKey(secret.Data[cmmeta.TLSPrivateKeyKey]); f.Error == nil {
+		f.Public = pki.FactsOfKey(key.Public())
+	}
+	return f
 }
 
-// RequestFacts is a CertificateRequest of the Certificate with its PKCS#10
-// request decoded; CSR is nil with Error where it cannot be.
+// RequestFacts is a CertificateRequest of the Certificate with what its PKCS#10
+// request says; Error says why that cannot be read.
 type RequestFacts struct {
 	*certmanagerv1.CertificateRequest
 
-	CSR   *x509.CertificateRequest
-	Error error
+	// Public is the key that is to be certified.
+	Public pki.PublicKeyFacts
+	// RawSubject is the subject in DER, and Names the subject alternative names.
+	RawSubject []byte
+	Names      pki.AltNames
+	Error      error
 }
 
 // RequestFactsOf decodes the PKCS#10 request of r.
 func RequestFactsOf(r *certmanagerv1.CertificateRequest) RequestFacts {
+	f := RequestFacts{CertificateRequest: r}
 	csr, err := pki.DecodeCSR(r.Spec.Request)
-	return RequestFacts{CertificateRequest: r, CSR: csr, Error: err}
+	if err != nil {
+		f.Error = err
+		return f
+	}
+	says, err := pki.InspectCSR(csr)
+	if err != nil {
+		f.Error = err
+		return f
+	}
+	f.Public, f.RawSubject, f.Names = pki.FactsOfKey(csr.PublicKey), bytes.Clone(csr.RawSubject), says.AltNames
+	return f
 }
 
 // revision returns the revision a request was made for; false for none.

@@ -153,7 +153,7 @@ func malformed(s State, a Action) string {
 		if a.Name == "" || len(s.Keys) > 0 {
 			return "a second key, or one without name"
 		}
-		if a.ReuseKey && (s.Secret == nil || s.Secret.PublicKey == nil) {
+		if a.ReuseKey && (s.Secret == nil || s.Secret.Key.Algorithm == "") {
 			return "no key to reuse"
 		}
 	case StepDeleteRequests:
@@ -165,6 +165,14 @@ func malformed(s State, a Action) string {
 		if a.Name == "" || exists || request(a.Name) || !key(a.Key) {
 			return "a second request, or one without name or key"
 		}
+	case StepAskRenewalInfo, StepRepair:
+		if s.Secret == nil || s.Secret.Leaf == nil {
+			return "no certificate to ask about, or to repair"
+		}
+	case StepStoreTemporary:
+		if a.Request == nil || !key(a.Key) {
+			return "a temporary certificate without request or key"
+		}
 	case StepStore:
 		if a.Request == nil || !key(a.Key) || a.Status == nil || a.Status.Revision == nil || *a.Status.Revision != a.Revision {
 			return "stores without request, key or revision"
@@ -172,7 +180,7 @@ func malformed(s State, a Action) string {
 	default:
 		return "unknown step"
 	}
-	if a.Step != StepRest && !a.Wake.IsZero() {
+	if !a.Rests() && !a.Wake.IsZero() {
 		return "wakes though there is something to do"
 	}
 	return ""

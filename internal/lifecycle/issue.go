@@ -62,9 +62,9 @@ func (d *decision) createKey() *Action {
 	if p := d.crt.Spec.PrivateKey; p != nil && p.RotationPolicy == certmanagerv1.RotationPolicyNever && d.Secret != nil && d.Secret.HasKey {
 		switch {
 		case d.Secret.KeyError != nil:
-			a.Event = &Event{Warning: true, Reason: certmanagerv1.CertificateEventDecodeFailed,
-				Message: fmt.Sprintf("The private key in Secret %q cannot be read, a new one is made: %v", d.crt.Spec.SecretName, d.Secret.KeyError)}
-		case len(KeySpecOf(&d.crt.Spec).Violations(d.Secret.PublicKey)) > 0:
+			a.warn(certmanagerv1.CertificateEventDecodeFailed,
+				fmt.Sprintf("The private key in Secret %q cannot be read, a new one is made: %v", d.crt.Spec.SecretName, d.Secret.KeyError))
+		case len(KeySpecOf(&d.crt.Spec).ViolationsOf(d.Secret.Key)) > 0:
 			return d.cannotRegenerate()
 		default:
 			a.ReuseKey = true
@@ -82,7 +82,7 @@ func (d *decision) cannotRegenerate() *Action {
 	a := &Action{Step: StepRest}
 	if c := d.issuing(); c.Message != message {
 		d.setIssuing(cmmeta.ConditionTrue, c.Reason, message)
-		a.Event = &Event{Warning: true, Reason: certmanagerv1.CertificateEventCannotRegenerateKey, Message: message}
+		a.warn(certmanagerv1.CertificateEventCannotRegenerateKey, message)
 	}
 	return a
 }
@@ -106,7 +106,10 @@ func (d *decision) nextRequest(key KeyFacts) (RequestFacts, *Action) {
 	case len(bad) > 0:
 		return RequestFacts{}, &Action{Step: StepDeleteRequests, Names: bad}
 	case len(good) == 0:
-		return RequestFacts{}, &Action{Step: StepCreateRequest, Name: RequestName(d.crt.Name, revision), Revision: revision, Key: key.Name}
+		return RequestFacts{}, &Action{
+			Step: StepCreateRequest, Name: RequestName(d.crt.Name, revision), Revision: revision, Key: key.Name,
+			Budget: d.charge(), IssuerVersion: d.issuerVersion(),
+		}
 	case len(good) > 1:
 		// Two requests may both be signed: keep the first.
 		slices.SortFunc(good, byAge)
@@ -171,12 +174,35 @@ func (d *decision) judge(r RequestFacts, key KeyFacts) Action {
 	case ready == nil:
 		return d.await(r, "its issuer has not said anything yet")
 	case ready.Reason == certmanagerv1.CertificateRequestReasonFailed, ready.Reason == certmanagerv1.CertificateRequestReasonDenied:
-		return d.fail(ready.Reason, ready.Message)
+		return d.fail(ready.Reason, d.failure(r, ready.Message))
 	case ready.Reason == certmanagerv1.CertificateRequestReasonIssued:
 		return d.store(r, key)
+	case d.wantsTemporary():
+		return Action{
+			Step: StepStoreTemporary, Request: r.CertificateRequest, Key: key.Name,
+			Events: []Event{{Reason: certmanagerv1.CertificateEventIssuing, Message: "Issued temporary certificate"}},
+		}
 	default:
 		return d.await(r, ready.Message)
 	}
+}
+
+// wantsTemporary reports whether the Secret is to hold a certificate that nobody
+// trusts until there is one to trust (spec §2.4).
+func (d *decision) wantsTemporary() bool {
+	if d.crt.Annotations[certmanagerv1.IssueTemporaryAnnotation] != "true" {
+		return false
+	}
+	f := d.Secret
+	return f == nil || f.Leaf == nil || !f.Key.Same(f.Leaf.Key)
+}
+
+// failure says of a request that failed for good that only a change helps.
+func (d *decision) failure(r RequestFacts, message string) string {
+	if wait, ok := d.Backoff.afterClass(r.failureClass(), 1); !ok || wait != forever {
+		return message
+	}
+	return message + " (the same request would fail again: it is retried once the spec or the issuer has changed, or cmctl renew asks for it)"
 }
 
 // await waits for a pending request. Once that takes long, the Certificate says
@@ -200,13 +226,17 @@ func (d *decision) refusal(r RequestFacts, key KeyFacts) string {
 	switch {
 	case err != nil:
 		return fmt.Sprintf("the issuer returned a certificate that cannot be read: %v", err)
-	case !pki.PublicKeysEqual(leaf.PublicKey, key.PublicKey):
+	case !pki.FactsOfKey(leaf.PublicKey).Same(key.Public):
 		return "the issuer returned a certificate for another private key"
 	case d.now.After(leaf.NotAfter):
 		return fmt.Sprintf("the issuer returned a certificate that expired on %s", leaf.NotAfter.UTC().Format(time.RFC1123))
-	default:
+	case !wantsKeystores(&d.crt.Spec):
 		return ""
 	}
+	if _, err := keystoreOf(r.Status.Certificate, r.Status.CA); err != nil {
+		return fmt.Sprintf("the issuer returned certificates that cannot be put into keystores: %v", err)
+	}
+	return ""
 }
 
 // store checks what the issuer returned and has it stored. What is not the
@@ -215,27 +245,46 @@ func (d *decision) store(r RequestFacts, key KeyFacts) Action {
 	if why := d.refusal(r, key); why != "" {
 		return d.fail(certmanagerv1.CertificateReasonInvalidCertificate, why)
 	}
+	if err := d.Passwords.Error; err != nil && wantsKeystores(&d.crt.Spec) {
+		return d.awaitPassword(err)
+	}
 	revision := d.nextRevision()
 	status := &d.crt.Status
+	status.ACME = nil // what the CA said was of the certificate before
 	status.Revision = &revision
 	status.NextPrivateKeySecretName, status.LastFailureTime, status.FailedIssuanceAttempts = nil, nil, nil
 	certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing)
 	d.becomeReady(r, key)
 	return Action{
 		Step: StepStore, Request: r.CertificateRequest, Revision: revision, Key: key.Name, Names: keyNames(d.Keys),
-		Event: &Event{Reason: certmanagerv1.CertificateEventIssuing, Message: "The certificate has been successfully issued"},
+		Events: []Event{{Reason: certmanagerv1.CertificateEventIssuing, Message: "The certificate has been successfully issued"}},
 	}
+}
+
+// awaitPassword waits for the password of a keystore, without which the Secret cannot
+// be written.
+func (d *decision) awaitPassword(problem error) Action {
+	a := Action{Step: StepRest}
+	message := "The certificate is issued, but cannot be stored: " + problem.Error()
+	if c := d.issuing(); c.Message != message {
+		d.setIssuing(cmmeta.ConditionTrue, c.Reason, message)
+		a.warn(certmanagerv1.CertificateEventKeystorePassword, message)
+	}
+	return a
 }
 
 // becomeReady assesses the Secret as it will be once it is stored, so that one
 // write says everything.
 func (d *decision) becomeReady(r RequestFacts, key KeyFacts) {
-	leaf, err := LeafOf(r.Status.Certificate)
 	stored := d.State
 	stored.Certificate = d.crt
 	stored.Secret = &SecretFacts{
-		HasKey: true, HasCertificate: true, PublicKey: key.PublicKey, Leaf: leaf, CertificateError: err,
-		Annotations: ManagedAnnotations(d.crt.Name, r.Spec.IssuerRef, leaf),
+		HasKey: true, HasCertificate: true, Key: key.Public,
+		CertificateName: d.crt.Name, Named: true, Issuer: r.Spec.IssuerRef, IssuerSaid: true,
+	}
+	leaf, err := LeafOf(r.Status.Certificate)
+	if stored.Secret.CertificateError = err; err == nil {
+		stored.Secret.Leaf = LeafFactsOf(leaf)
 	}
 	after := &decision{State: stored, now: d.now, crt: d.crt}
 	after.assess()
@@ -252,7 +301,9 @@ func (d *decision) fail(reason, message string) Action {
 	d.crt.Status.LastFailureTime = at(d.now)
 	d.crt.Status.NextPrivateKeySecretName = nil // the key goes in the next step, without a write of its own
 	d.setIssuing(cmmeta.ConditionFalse, reason, message)
-	return Action{Step: StepRest, Event: &Event{Warning: true, Reason: reason, Message: message}, Wake: d.now}
+	a := Action{Step: StepRest, Wake: d.now}
+	a.warn(reason, message)
+	return a
 }
 
 // Refuse returns the status of a Certificate whose spec no request can be made

@@ -36,6 +36,20 @@ type State struct {
 	SecretOwner string
 	// Backoff bounds the wait after a failed issuance.
 	Backoff Backoff
+	// OwnerReference says that the Secret is to be owned by the Certificate.
+	OwnerReference bool
+	// Issuer is what is known of the issuer; nil if nothing is.
+	Issuer *IssuerFacts
+	// Answer is what the issuer said when it was last asked when to renew; nil if it
+	// was not, or that is long known.
+	Answer *RenewalAnswer
+	// Passwords are those of the keystores that the Certificate wants.
+	Passwords Passwords
+	// Repaired is the Version of the Secret that repairing it as the Certificate is now
+	// has led to; empty if it was not tried.
+	Repaired string
+	// RepairedAt is when the Secret was last repaired; zero if it was not.
+	RepairedAt time.Time
 }
 
 // Step is the one thing to do next. Later steps need earlier ones.
@@ -54,9 +68,17 @@ const (
 	StepDeleteRequests
 	// StepCreateRequest makes the CertificateRequest called Name for Revision.
 	StepCreateRequest
+	// StepStoreTemporary writes a temporary certificate for Request and the next private
+	// key into the target Secret.
+	StepStoreTemporary
 	// StepStore writes the certificate of Request and the next private key into the
 	// target Secret, as Revision.
 	StepStore
+	// StepRepair writes the target Secret anew, from what certificate and key it holds.
+	StepRepair
+	// StepAskRenewalInfo asks the issuer when it wants the certificate to be renewed.
+	// It is a rest: the answer is an event.
+	StepAskRenewalInfo
 )
 
 // String names the step.
@@ -72,8 +94,14 @@ func (s Step) String() string {
 		return "delete requests"
 	case StepCreateRequest:
 		return "create request"
+	case StepStoreTemporary:
+		return "store temporary"
 	case StepStore:
 		return "store"
+	case StepRepair:
+		return "repair"
+	case StepAskRenewalInfo:
+		return "ask when to renew"
 	default:
 		return fmt.Sprintf("step(%d)", int(s))
 	}
@@ -89,7 +117,7 @@ type Event struct {
 
 // Action is what to do: first the Step; then, if Status is not nil, to write it;
 // then, after StepStore, to delete the Secrets named in Names; then to emit
-// Event. It is idempotent: what was cut short is decided again.
+// Events. It is idempotent: what was cut short is decided again.
 type Action struct {
 	Step Step
 	// Name of the object to make.
@@ -106,11 +134,26 @@ type Action struct {
 	Request *certmanagerv1.CertificateRequest
 	// Status is the status to write; nil if it is that already.
 	Status *certmanagerv1.CertificateStatus
-	// Event to emit; nil for none.
-	Event *Event
+	// Budget is until when the budget is used once the request to make is issued.
+	Budget time.Time
+	// IssuerVersion is the version of the issuer that a request is made for; empty if
+	// that is not known.
+	IssuerVersion string
+	// Certificate is which one StepAskRenewalInfo asks about.
+	Certificate Digest
+	// Events to emit.
+	Events []Event
 	// Wake is when to decide again without any event; zero for never.
 	Wake time.Time
 }
+
+// warn adds a warning to the events of an Action.
+func (a *Action) warn(reason, message string) {
+	a.Events = append(a.Events, Event{Warning: true, Reason: reason, Message: message})
+}
+
+// Rests reports whether nothing is left to do but what Status, Events and Wake say.
+func (a *Action) Rests() bool { return a.Step == StepRest || a.Step == StepAskRenewalInfo }
 
 // current returns the request that the stored certificate came from.
 func (s *State) current() (RequestFacts, bool) {
@@ -186,9 +229,9 @@ func shorten(name string, length int) string {
 // it: the one that the Secret's certificate-name annotation names, else the
 // oldest, else the first by name (spec §2.1, 2).
 func SecretOwner(claims []*certmanagerv1.Certificate, secret *SecretFacts) string {
-	if secret != nil {
+	if secret != nil && secret.Named {
 		for _, c := range claims {
-			if c.Name == secret.Annotations[certmanagerv1.CertificateNameAnnotation] {
+			if c.Name == secret.CertificateName {
 				return c.Name
 			}
 		}

@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"crypto/x509"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -17,8 +16,8 @@ func RequestViolations(spec *certmanagerv1.CertificateSpec, r RequestFacts) ([]s
 	if r.Error != nil {
 		return nil, r.Error
 	}
-	v := nameViolations(spec, r.CSR)
-	v = append(v, subjectViolations(spec, r.CSR)...)
+	v := nameViolations(spec, r.Names)
+	v = append(v, subjectViolations(spec, r.RawSubject)...)
 	if spec.IsCA != r.Spec.IsCA {
 		v = append(v, "spec.isCA")
 	}
@@ -34,33 +33,35 @@ func RequestViolations(spec *certmanagerv1.CertificateSpec, r RequestFacts) ([]s
 	return v, nil
 }
 
-func nameViolations(spec *certmanagerv1.CertificateSpec, csr *x509.CertificateRequest) []string {
-	var v []string
-	if !sameSet(canonicalIPs(spec.IPAddresses), ipStrings(csr)) {
-		v = append(v, "spec.ipAddresses")
-	}
-	if !sameSet(canonicalURIs(spec.URIs), uriStrings(csr.URIs)) {
-		v = append(v, "spec.uris")
-	}
-	if !sameSet(spec.EmailAddresses, csr.EmailAddresses) {
-		v = append(v, "spec.emailAddresses")
-	}
-	if !sameSet(spec.DNSNames, csr.DNSNames) {
+func nameViolations(spec *certmanagerv1.CertificateSpec, names pki.AltNames) []string {
+	v := addressViolations(spec, names)
+	if !sameSet(spec.DNSNames, names.DNSNames) {
 		v = append(v, "spec.dnsNames")
 	}
-	if len(spec.OtherNames) > 0 && !sameOtherNames(spec.OtherNames, csr) {
+	if len(spec.OtherNames) > 0 && !sameOtherNames(spec.OtherNames, names.OtherNames) {
 		v = append(v, "spec.otherNames")
 	}
 	return v
 }
 
-func sameOtherNames(want []certmanagerv1.OtherName, csr *x509.CertificateRequest) bool {
-	facts, err := pki.InspectCSR(csr)
-	if err != nil {
-		return false
+// addressViolations compares the names that are no DNS names.
+func addressViolations(spec *certmanagerv1.CertificateSpec, names pki.AltNames) []string {
+	var v []string
+	if !sameSet(canonicalIPs(spec.IPAddresses), names.IPAddresses) {
+		v = append(v, "spec.ipAddresses")
 	}
+	if !sameSet(canonicalURIs(spec.URIs), names.URIs) {
+		v = append(v, "spec.uris")
+	}
+	if !sameSet(spec.EmailAddresses, names.EmailAddresses) {
+		v = append(v, "spec.emailAddresses")
+	}
+	return v
+}
+
+func sameOtherNames(want []certmanagerv1.OtherName, names []pki.OtherName) bool {
 	var got []certmanagerv1.OtherName
-	for _, n := range facts.AltNames.OtherNames {
+	for _, n := range names {
 		got = append(got, certmanagerv1.OtherName{OID: n.OID, UTF8Value: n.Value})
 	}
 	compare := func(a, b certmanagerv1.OtherName) int {
@@ -69,16 +70,16 @@ func sameOtherNames(want []certmanagerv1.OtherName, csr *x509.CertificateRequest
 	return slices.Equal(slices.SortedFunc(slices.Values(want), compare), slices.SortedFunc(slices.Values(got), compare))
 }
 
-func subjectViolations(spec *certmanagerv1.CertificateSpec, csr *x509.CertificateRequest) []string {
+func subjectViolations(spec *certmanagerv1.CertificateSpec, raw []byte) []string {
 	if spec.LiteralSubject != "" {
 		want, err := pki.LiteralSubjectDER(spec.LiteralSubject)
-		if err != nil || !pki.SubjectsEqual(want, csr.RawSubject) {
+		if err != nil || !pki.SubjectsEqual(want, raw) {
 			return []string{"spec.literalSubject"}
 		}
 		return nil
 	}
 	var v []string
-	got := csr.Subject
+	got := pki.SubjectOf(raw)
 	if spec.CommonName != got.CommonName {
 		v = append(v, "spec.commonName")
 	}
@@ -111,7 +112,7 @@ func subjectViolations(spec *certmanagerv1.CertificateSpec, csr *x509.Certificat
 // certificateViolations compares an issued certificate with the spec when the
 // request it came from is gone. It is lenient: issuers may move the common name
 // into the DNS names, or out of them.
-func certificateViolations(spec *certmanagerv1.CertificateSpec, leaf *x509.Certificate) []string {
+func certificateViolations(spec *certmanagerv1.CertificateSpec, leaf *LeafFacts) []string {
 	var v []string
 	names := func(cn string, dns []string) []string {
 		if cn != "" {
@@ -121,10 +122,10 @@ func certificateViolations(spec *certmanagerv1.CertificateSpec, leaf *x509.Certi
 	}
 	cn := spec.CommonName
 	if spec.LiteralSubject != "" {
-		cn = leaf.Subject.CommonName
+		cn = leaf.CommonName
 	}
-	if want, got := names(cn, spec.DNSNames), names(leaf.Subject.CommonName, leaf.DNSNames); !sameSet(want, got) {
-		otherDNS := !sameSet(spec.DNSNames, leaf.DNSNames)
+	if want, got := names(cn, spec.DNSNames), names(leaf.CommonName, leaf.Names.DNSNames); !sameSet(want, got) {
+		otherDNS := !sameSet(spec.DNSNames, leaf.Names.DNSNames)
 		if cn != "" && !slices.Contains(got, cn) || !otherDNS {
 			v = append(v, "spec.commonName")
 		}
@@ -132,20 +133,7 @@ func certificateViolations(spec *certmanagerv1.CertificateSpec, leaf *x509.Certi
 			v = append(v, "spec.dnsNames")
 		}
 	}
-	ips := make([]string, 0, len(leaf.IPAddresses))
-	for _, ip := range leaf.IPAddresses {
-		ips = append(ips, ip.String())
-	}
-	if !sameSet(canonicalIPs(spec.IPAddresses), ips) {
-		v = append(v, "spec.ipAddresses")
-	}
-	if !sameSet(canonicalURIs(spec.URIs), uriStrings(leaf.URIs)) {
-		v = append(v, "spec.uris")
-	}
-	if !sameSet(spec.EmailAddresses, leaf.EmailAddresses) {
-		v = append(v, "spec.emailAddresses")
-	}
-	return v
+	return append(v, addressViolations(spec, leaf.Names)...)
 }
 
 // sameSet reports whether two lists hold the same elements, in any order and
@@ -177,22 +165,6 @@ func canonicalURIs(uris []string) []string {
 			s = u.String()
 		}
 		out = append(out, s)
-	}
-	return out
-}
-
-func ipStrings(csr *x509.CertificateRequest) []string {
-	out := make([]string, 0, len(csr.IPAddresses))
-	for _, ip := range csr.IPAddresses {
-		out = append(out, ip.String())
-	}
-	return out
-}
-
-func uriStrings(uris []*url.URL) []string {
-	out := make([]string, 0, len(uris))
-	for _, u := range uris {
-		out = append(out, u.String())
 	}
 	return out
 }

@@ -7,7 +7,6 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/pki"
 )
 
 // Violation is why a Certificate is not what it should be.
@@ -50,7 +49,7 @@ func secretHoldsPair(s *State) *Violation {
 		return violation(certmanagerv1.CertificateReasonInvalidKeyPair, "Secret %q holds a private key that cannot be read: %v", name, f.KeyError)
 	case f.CertificateError != nil:
 		return violation(certmanagerv1.CertificateReasonInvalidCertificate, "Secret %q holds a certificate that cannot be read: %v", name, f.CertificateError)
-	case !pki.PublicKeysEqual(f.PublicKey, f.Leaf.PublicKey):
+	case !f.Key.Same(f.Leaf.Key):
 		return violation(certmanagerv1.CertificateReasonInvalidKeyPair, "Secret %q holds a private key that does not belong to its certificate", name)
 	default:
 		return nil
@@ -58,32 +57,30 @@ func secretHoldsPair(s *State) *Violation {
 }
 
 func secretIsOurs(s *State) *Violation {
-	crt, a := s.Certificate, s.Secret.Annotations
-	_, named := a[certmanagerv1.IssuerNameAnnotation]
-	_, kinded := a[certmanagerv1.IssuerKindAnnotation]
-	_, grouped := a[certmanagerv1.IssuerGroupAnnotation]
-	was := cmmeta.IssuerReference{
-		Name:  a[certmanagerv1.IssuerNameAnnotation],
-		Kind:  a[certmanagerv1.IssuerKindAnnotation],
-		Group: a[certmanagerv1.IssuerGroupAnnotation],
-	}
-	if !named && !kinded && !grouped {
+	crt, f := s.Certificate, s.Secret
+	was := f.Issuer
+	if !f.IssuerSaid {
 		was.Name = crt.Spec.IssuerRef.Name // without any annotation, the name is not compared (spec §2.1, 4)
+	}
+	if f.Leaf.Temporary {
+		// The spec has it pass for some kinds of issuers: nobody would replace it once the issuance has failed.
+		return violation(certmanagerv1.CertificateReasonIncorrectIssuer,
+			"Secret %q holds a temporary certificate, until the issuer in spec.issuerRef has issued one", crt.Spec.SecretName)
 	}
 	if !was.Equivalent(crt.Spec.IssuerRef) {
 		return violation(certmanagerv1.CertificateReasonIncorrectIssuer,
 			"Secret %q was issued by %s.%s/%s, not by the issuer in spec.issuerRef",
 			crt.Spec.SecretName, was.KindOrDefault(), was.GroupOrDefault(), was.Name)
 	}
-	if owner, ok := a[certmanagerv1.CertificateNameAnnotation]; ok && owner != crt.Name {
+	if f.Named && f.CertificateName != crt.Name {
 		return violation(certmanagerv1.CertificateReasonIncorrectCertificate,
-			"Secret %q was issued for Certificate %q", crt.Spec.SecretName, owner)
+			"Secret %q was issued for Certificate %q", crt.Spec.SecretName, f.CertificateName)
 	}
 	return nil
 }
 
 func keyMatchesSpec(s *State) *Violation {
-	wrong := KeySpecOf(&s.Certificate.Spec).Violations(s.Secret.PublicKey)
+	wrong := KeySpecOf(&s.Certificate.Spec).ViolationsOf(s.Secret.Key)
 	if len(wrong) == 0 {
 		return nil
 	}
@@ -100,7 +97,7 @@ func requestMatchesSecret(s *State) *Violation {
 		return violation(certmanagerv1.CertificateReasonInvalidCertificateRequest,
 			"CertificateRequest %q cannot be read: %v", r.Name, r.Error)
 	}
-	if !pki.PublicKeysEqual(r.CSR.PublicKey, s.Secret.PublicKey) {
+	if !r.Public.Same(s.Secret.Key) {
 		return violation(certmanagerv1.CertificateReasonSecretMismatch,
 			"Secret %q holds another private key than CertificateRequest %q was made with", s.Certificate.Spec.SecretName, r.Name)
 	}

@@ -1,46 +1,103 @@
 package lifecycle
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 )
 
-// RenewalTime returns when a certificate of that validity is due for renewal
-// (spec §2.1), in whole seconds; false if it is never renewed.
-func RenewalTime(spec *certmanagerv1.CertificateSpec, notBefore, notAfter time.Time) (time.Time, bool) {
+const (
+	// shortLived is the lifetime below which half of it, not a third, is kept in
+	// reserve: a CA that is out of order for a day must not cost a certificate.
+	shortLived = 10 * 24 * time.Hour
+	// spread is the part of the reserve over which renewals of certificates that were
+	// made at once are spread.
+	spread = 10
+)
+
+// Renewal is when a certificate is to be renewed by the rules of its Certificate.
+type Renewal struct {
+	// At is when, in whole seconds; zero for never.
+	At time.Time
+	// Plain is the same by the letter of spec §2.1, without our reserve and spread.
+	Plain time.Time
+	// Problem says why the windows could not be kept; empty if they were, or there
+	// are none.
+	Problem string
+}
+
+// RenewalOf returns when a certificate of that validity is due. What the user says is
+// kept to the second: an explicit renewBefore or renewBeforePercentage. By default the
+// last third of the lifetime is kept in reserve (the last half of a short one), less a
+// part of it that differs from Certificate to Certificate.
+func RenewalOf(crt *certmanagerv1.Certificate, notBefore, notAfter time.Time) Renewal {
+	spec := &crt.Spec
 	if spec.Renewal != nil && spec.Renewal.Policy == certmanagerv1.RenewalPolicyDisabled {
-		return time.Time{}, false
+		return Renewal{}
 	}
 	lifetime := max(notAfter.Sub(notBefore), 0) // one that ends before it begins is due at its end
-	lead := lifetime / 3
+	due := func(lead time.Duration) time.Time { return notAfter.Add(-lead).Truncate(time.Second) }
+	r := Renewal{Plain: due(lifetime / 3)}
 	switch {
 	case spec.RenewBefore != nil && spec.RenewBefore.Duration > 0 && spec.RenewBefore.Duration < lifetime:
-		lead = spec.RenewBefore.Duration
+		r.Plain = due(spec.RenewBefore.Duration)
+		r.At = r.Plain
 	case spec.RenewBeforePercentage != nil && *spec.RenewBeforePercentage > 0 && *spec.RenewBeforePercentage < 100:
-		lead = lifetime / 100 * time.Duration(*spec.RenewBeforePercentage)
-	}
-	return notAfter.Add(-lead).Truncate(time.Second), true
-}
-
-// Backoff bounds how long a Certificate waits after a failed issuance. A Min of
-// zero or less means not at all.
-type Backoff struct {
-	Min, Max time.Duration
-}
-
-// After returns how long to wait after that many failures in a row: Min, doubled
-// by each further one, at most Max (spec §2.1, 4).
-func (b Backoff) After(attempts int) time.Duration {
-	if b.Min <= 0 {
-		return 0
-	}
-	wait := b.Min
-	for range attempts - 1 {
-		if wait >= b.Max/2 {
-			return b.Max
+		r.Plain = due(lifetime / 100 * time.Duration(*spec.RenewBeforePercentage))
+		r.At = r.Plain
+	default:
+		reserve := lifetime / 3
+		if lifetime < shortLived {
+			reserve = lifetime / 2
 		}
-		wait *= 2
+		r.At = due(reserve - part(reserve/spread, crt.UID, "renewal"))
 	}
-	return min(wait, b.Max)
+	plain, _ := place(spec.Renewal, r.Plain, notAfter)
+	at, err := place(spec.Renewal, r.At, notAfter)
+	r.Plain, r.At = plain, at
+	if err != nil {
+		r.Problem = err.Error()
+	}
+	return r
+}
+
+// part returns a part of whole, from nothing to almost all: always the same for a
+// Certificate and a purpose, and evenly distributed over Certificates.
+func part(whole time.Duration, certificate types.UID, purpose string) time.Duration {
+	const grain = 1 << 20
+	sum := sha256.Sum256([]byte(string(certificate) + "/" + purpose))
+	n := time.Duration(binary.BigEndian.Uint32(sum[:]) % grain)
+	return whole/grain*n + whole%grain*n/grain
+}
+
+// place returns the first time from due on that lies in one of the windows. Without
+// windows, and with an error if no window opens before the certificate ends, that is
+// due itself: renewing at another time than wanted is better than not renewing.
+func place(renewal *certmanagerv1.CertificateRenewal, due, notAfter time.Time) (time.Time, error) {
+	if renewal == nil || len(renewal.Windows) == 0 {
+		return due, nil
+	}
+	var best time.Time
+	for i := range renewal.Windows {
+		opens, err := parseWindow(&renewal.Windows[i])
+		if err != nil {
+			return due, fmt.Errorf("spec.renewal.windows[%d]: %w: renewing at %s, outside of any window", i, err, due.UTC().Format(time.RFC3339))
+		}
+		best = earliest(best, opens.firstFrom(due))
+	}
+	if best.IsZero() || !best.Before(notAfter) {
+		return due, fmt.Errorf("no window of spec.renewal.windows opens between %s, when renewal is due, and %s, when the certificate ends: "+
+			"renewing when it is due; add a window, or renew earlier", due.UTC().Format(time.RFC3339), notAfter.UTC().Format(time.RFC3339))
+	}
+	return best, nil
+}
+
+// renewalMessage is what the condition Issuing says of a renewal that was due.
+func renewalMessage(due time.Time) string {
+	return "Renewing certificate as renewal was scheduled at " + due.UTC().Format(time.RFC3339)
 }

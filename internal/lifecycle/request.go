@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -28,6 +29,12 @@ func NewRequest(crt *certmanagerv1.Certificate, a Action, key crypto.Signer, cop
 	annotations[certmanagerv1.CertificateRevisionAnnotation] = strconv.Itoa(a.Revision)
 	annotations[certmanagerv1.PrivateKeySecretNameAnnotation] = a.Key
 	annotations[certmanagerv1.CertificateNameAnnotation] = crt.Name
+	if !a.Budget.IsZero() {
+		annotations[BudgetAnnotation] = a.Budget.UTC().Format(time.RFC3339)
+	}
+	if a.IssuerVersion != "" {
+		annotations[IssuerVersionAnnotation] = a.IssuerVersion
+	}
 	r := &certmanagerv1.CertificateRequest{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: crt.Namespace, Name: a.Name, Labels: maps.Clone(crt.Labels), Annotations: annotations,

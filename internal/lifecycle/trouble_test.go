@@ -116,7 +116,7 @@ func TestOldVerdictsDoNotCount(t *testing.T) {
 			w.say(r, certmanagerv1.CertificateRequestConditionInvalidRequest, cmmeta.ConditionTrue, "Policy", "no")
 		},
 		"issued, but expired": func(w *world, r *certmanagerv1.CertificateRequest) {
-			w.signFor(r, RequestFactsOf(r).CSR.PublicKey, w.now.Add(-2*time.Hour), w.now.Add(-time.Hour))
+			w.signFor(r, csrOf(w.t, r).PublicKey, w.now.Add(-2*time.Hour), w.now.Add(-time.Hour))
 		},
 		"issued, but no certificate": func(w *world, r *certmanagerv1.CertificateRequest) {
 			w.sign(r)

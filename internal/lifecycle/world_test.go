@@ -6,8 +6,11 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"math/big"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -39,10 +42,19 @@ type world struct {
 	owner    string
 	backoff  Backoff
 
+	// what the settings and the issuer say
+	ownerReference bool
+	issuer         *IssuerFacts
+	answer         *RenewalAnswer
+	passwords      Passwords
+	repaired       string
+	versions       int
+	asked          int
+
 	// what was done so far
-	statusWrites, keysMade, requestsMade, stores int
-	events                                       []Event
-	steps                                        []Step
+	statusWrites, keysMade, requestsMade, stores, repairs int
+	events                                                []Event
+	steps                                                 []Step
 }
 
 // newWorld has a Certificate that was just made.
@@ -90,7 +102,10 @@ func (w *world) trigger(reason string) {
 }
 
 func (w *world) state() State {
-	s := State{Certificate: w.crt, SecretOwner: w.owner, Backoff: w.backoff}
+	s := State{
+		Certificate: w.crt, SecretOwner: w.owner, Backoff: w.backoff, OwnerReference: w.ownerReference,
+		Issuer: w.issuer, Answer: w.answer, Passwords: w.passwords, Repaired: w.repaired,
+	}
 	if w.secret != nil {
 		s.Secret = FactsOf(w.secret)
 	}
@@ -111,7 +126,7 @@ func (w *world) settle() time.Time {
 	for range most {
 		a := Decide(w.state(), w.now)
 		w.act(a, 9)
-		if a.Step == StepRest && a.Status == nil {
+		if a.Rests() && a.Status == nil {
 			return a.Wake
 		}
 	}
@@ -142,11 +157,22 @@ func (w *world) act(a Action, budget int) {
 	case StepCreateRequest:
 		w.createRequest(a)
 	case StepStore:
-		w.store(a)
+		w.stores++
+		w.apply(w.target(a, a.Request.Status.Certificate, a.Request.Status.CA, a.Request.Spec.IssuerRef))
+	case StepStoreTemporary:
+		w.apply(w.target(a, w.temporary(a), nil, cmmeta.IssuerReference{}))
+	case StepRepair:
+		w.repairs++
+		target := RepairOf(w.crt, w.secret)
+		target.Passwords, target.OwnerReference = w.passwords, w.ownerReference
+		w.apply(target)
+		w.repaired = w.secret.ResourceVersion
+	case StepAskRenewalInfo:
+		w.asked++
 	default:
 		w.t.Fatalf("unknown step %v", a.Step)
 	}
-	if a.Step != StepRest {
+	if !a.Rests() {
 		budget--
 	}
 	if a.Status != nil && budget > 0 {
@@ -159,9 +185,7 @@ func (w *world) act(a Action, budget int) {
 	if a.Step == StepStore {
 		w.deleteKeys(a.Names)
 	}
-	if a.Event != nil {
-		w.events = append(w.events, *a.Event)
-	}
+	w.events = append(w.events, a.Events...)
 }
 
 // writeStatus stores as the API server does: in JSON, with times in whole seconds.
@@ -241,19 +265,110 @@ func (w *world) createRequest(a Action) {
 	w.requests = append(w.requests, r)
 }
 
-func (w *world) store(a Action) {
+func (w *world) target(a Action, chain, ca []byte, issuer cmmeta.IssuerReference) Target {
 	w.t.Helper()
-	w.stores++
-	data, err := TargetData(w.crt, a.Request, w.keyCalled(a.Key))
+	key, err := EncodeKey(w.crt, w.keyCalled(a.Key))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	leaf, err := LeafOf(a.Request.Status.Certificate)
+	return Target{
+		Certificate: w.crt, Issuer: issuer, Chain: chain, CA: ca, Key: key, Passwords: w.passwords, OwnerReference: w.ownerReference,
+	}
+}
+
+func (w *world) temporary(a Action) []byte {
+	w.t.Helper()
+	csr, err := pki.DecodeCSR(a.Request.Spec.Request)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: w.crt.Spec.SecretName}, Data: data}
-	w.secret.Labels, w.secret.Annotations = TargetMetadata(w.crt, a.Request.Spec.IssuerRef, leaf)
+	usages, err := pki.ParseUsages(w.crt.Spec.Usages, false)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	chain, err := pki.TemporaryCertificate(csr, pki.Issuance{NotBefore: w.now, Duration: lifetime, Usages: usages})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return chain
+}
+
+// apply writes a Secret as server-side apply with force does: what we applied before
+// and do not any more disappears, all of it is ours then, what is others' stays.
+func (w *world) apply(target Target) {
+	w.t.Helper()
+	applied, err := target.Secret()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	before := w.secret
+	if before == nil {
+		before = &corev1.Secret{}
+	}
+	ours := fieldSet{}
+	for _, entry := range before.ManagedFields {
+		if entry.Manager == FieldManager {
+			ours = fieldsOf(w.t, entry)
+		}
+	}
+	merged := applied.DeepCopy()
+	mergeKept(merged.Labels, before.Labels, ours["f:metadata"]["f:labels"])
+	mergeKept(merged.Annotations, before.Annotations, ours["f:metadata"]["f:annotations"])
+	mergeKept(merged.Data, before.Data, ours["f:data"])
+	merged.ManagedFields = []metav1.ManagedFieldsEntry{managed(w.t, FieldManager, applied)}
+	for _, entry := range before.ManagedFields {
+		if entry.Manager != FieldManager {
+			merged.ManagedFields = append(merged.ManagedFields, entry)
+		}
+	}
+	w.versions++
+	merged.ResourceVersion = strconv.Itoa(w.versions)
+	w.secret = merged
+}
+
+// mergeKept adds what was there before and was not applied by us.
+func mergeKept[V any](into, before map[string]V, ours fieldSet) {
+	for k, v := range before {
+		if _, applied := into[k]; !applied && ours["f:"+k] == nil {
+			into[k] = v
+		}
+	}
+}
+
+func fieldsOf(t *testing.T, entry metav1.ManagedFieldsEntry) fieldSet {
+	t.Helper()
+	fields := fieldSet{}
+	if err := json.Unmarshal(entry.FieldsV1.Raw, &fields); err != nil {
+		t.Fatal(err)
+	}
+	return fields
+}
+
+// managed is what the API server notes of who has applied an object.
+func managed(t *testing.T, manager string, applied *corev1.Secret) metav1.ManagedFieldsEntry {
+	t.Helper()
+	leaves := func(names []string) fieldSet {
+		out := fieldSet{".": {}}
+		for _, n := range names {
+			out["f:"+n] = fieldSet{}
+		}
+		return out
+	}
+	owners := fieldSet{}
+	for _, ref := range applied.OwnerReferences {
+		owners[fmt.Sprintf("k:{\"uid\":%q}", ref.UID)] = fieldSet{}
+	}
+	raw, err := json.Marshal(fieldSet{
+		"f:metadata": {
+			"f:labels": leaves(keysOf(applied.Labels)), "f:annotations": leaves(keysOf(applied.Annotations)), "f:ownerReferences": owners,
+		},
+		"f:data": leaves(slices.Collect(maps.Keys(applied.Data))),
+		"f:type": {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationApply, FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: raw}}
 }
 
 // next returns the request of the highest revision.
@@ -272,15 +387,24 @@ func (w *world) next() *certmanagerv1.CertificateRequest {
 // sign issues what was requested.
 func (w *world) sign(r *certmanagerv1.CertificateRequest) {
 	w.t.Helper()
-	w.signFor(r, RequestFactsOf(r).CSR.PublicKey, w.now, w.now.Add(lifetime))
+	w.signFor(r, csrOf(w.t, r).PublicKey, w.now, w.now.Add(lifetime))
 }
 
 // signFor issues a certificate with the names requested, for any key and time.
 func (w *world) signFor(r *certmanagerv1.CertificateRequest, public crypto.PublicKey, notBefore, notAfter time.Time) {
 	w.t.Helper()
-	r.Status.Certificate = leafFor(w.t, RequestFactsOf(r).CSR, public, notBefore, notAfter)
+	r.Status.Certificate = leafFor(w.t, csrOf(w.t, r), public, notBefore, notAfter)
 	r.Status.CA = []byte("the CA\n")
 	w.conclude(r, cmmeta.ConditionTrue, certmanagerv1.CertificateRequestReasonIssued, "Certificate fetched from issuer successfully")
+}
+
+func csrOf(t *testing.T, r *certmanagerv1.CertificateRequest) *x509.CertificateRequest {
+	t.Helper()
+	csr, err := pki.DecodeCSR(r.Spec.Request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return csr
 }
 
 func leafFor(t *testing.T, csr *x509.CertificateRequest, public crypto.PublicKey, notBefore, notAfter time.Time) []byte {

@@ -257,6 +257,15 @@ func SubjectsEqual(a, b []byte) bool {
 	})
 }
 
+// SubjectOf returns the parts of an encoded name; none of one that does not parse.
+func SubjectOf(der []byte) pkix.Name {
+	var name pkix.Name
+	if rdns, err := decodeName(der); err == nil {
+		name.FillFromRDNSequence(&rdns)
+	}
+	return name
+}
+
 func decodeName(der []byte) (pkix.RDNSequence, error) {
 	var rdns pkix.RDNSequence
 	rest, err := asn1.Unmarshal(der, &rdns)

@@ -28,7 +28,7 @@ func TestTemporaryCertificate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		usages, err := ParseUsages(nil, false)
+		usages, err := ParseUsages([]string(nil), false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ package signer
 
 import (
 	"context"
+	"crypto/x509"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,6 +43,14 @@ type RenewalInformer interface {
 	// leaves the cluster: it MUST NOT be called on a reconcile worker. It returns nil if
 	// the CA offers no such information, or the issuer is not to be asked.
 	RenewalInfo(ctx context.Context, issuer certmanagerv1.GenericIssuer, chain []byte) (*RenewalInfo, error)
+}
+
+// AuthorityTeller is an optional ability of a Signer that signs with a certificate it
+// has at hand: it says which, so that what another one has signed can be replaced.
+type AuthorityTeller interface {
+	// Authority returns the certificate that the issuer signs with now, or an error if it
+	// is not at hand. It is cheap when nothing has changed.
+	Authority(ctx context.Context, issuer certmanagerv1.GenericIssuer) (*x509.Certificate, error)
 }
 
 // RenewalInfo is when a CA would have a certificate renewed (RFC 9773 §4.2).

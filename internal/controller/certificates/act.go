@@ -4,13 +4,11 @@ import (
 	"context"
 	"crypto"
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -22,8 +20,9 @@ import (
 )
 
 // act carries out one Action, in the order that Action promises.
-func (r *certificates) act(ctx context.Context, crt *certmanagerv1.Certificate, state lifecycle.State, a lifecycle.Action) error {
-	if err := r.step(ctx, crt, state, a); err != nil {
+func (r *certificates) act(ctx context.Context, m *memo, state *lifecycle.State, a lifecycle.Action) error {
+	crt := state.Certificate
+	if err := r.step(ctx, m, state, a); err != nil {
 		return err
 	}
 	if a.Status != nil {
@@ -38,15 +37,16 @@ func (r *certificates) act(ctx context.Context, crt *certmanagerv1.Certificate, 
 			return err
 		}
 	}
-	if a.Event != nil {
-		controller.Emit(r.events, crt, a.Event.Warning, a.Event.Reason, a.Event.Message)
+	for _, e := range a.Events {
+		controller.Emit(r.events, crt, e.Warning, e.Reason, e.Message)
 	}
 	return nil
 }
 
-func (r *certificates) step(ctx context.Context, crt *certmanagerv1.Certificate, state lifecycle.State, a lifecycle.Action) error {
+func (r *certificates) step(ctx context.Context, m *memo, state *lifecycle.State, a lifecycle.Action) error {
+	crt := state.Certificate
 	switch a.Step {
-	case lifecycle.StepRest:
+	case lifecycle.StepRest, lifecycle.StepAskRenewalInfo:
 		return nil
 	case lifecycle.StepDeleteKeys:
 		return r.deleteSecrets(ctx, crt, a.Names)
@@ -57,7 +57,11 @@ func (r *certificates) step(ctx context.Context, crt *certmanagerv1.Certificate,
 	case lifecycle.StepCreateRequest:
 		return r.createRequest(ctx, crt, a)
 	case lifecycle.StepStore:
-		return r.store(ctx, crt, a)
+		return r.store(ctx, state, a)
+	case lifecycle.StepStoreTemporary:
+		return r.storeTemporary(ctx, state, a)
+	case lifecycle.StepRepair:
+		return r.repair(ctx, m, state)
 	default:
 		return fmt.Errorf("lifecycle asked for %s, which the controller does not know: please report this as a bug", a.Step)
 	}
@@ -173,45 +177,9 @@ func (r *certificates) refuse(ctx context.Context, crt *certmanagerv1.Certificat
 	return nil
 }
 
-// fieldManager is the name under which target Secrets are applied (spec §2.4), so
-// that a Secret changes hands between cert-manager and us without a trace.
-const fieldManager = "cert-manager-certificates-issuing"
-
-// store applies the target Secret (spec §2.4): everything we manage at once, so
-// that whatever is left out disappears, and nothing of anybody else's.
-func (r *certificates) store(ctx context.Context, crt *certmanagerv1.Certificate, a lifecycle.Action) error {
-	key, err := r.readKey(ctx, crt.Namespace, a.Key)
-	if err != nil {
-		return err
-	}
-	data, err := lifecycle.TargetData(crt, a.Request, key)
-	if err != nil {
-		return err
-	}
-	leaf, err := lifecycle.LeafOf(a.Request.Status.Certificate)
-	if err != nil {
-		return err
-	}
-	secret := &corev1.Secret{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: crt.Namespace, Name: crt.Spec.SecretName},
-		Type:       corev1.SecretTypeTLS,
-		Data:       data,
-	}
-	secret.Labels, secret.Annotations = lifecycle.TargetMetadata(crt, a.Request.Spec.IssuerRef, leaf)
-	if r.Settings.EnableCertificateOwnerRef {
-		secret.OwnerReferences = []metav1.OwnerReference{lifecycle.OwnedBy(crt)}
-	}
-	if existing, err := r.Secrets.Secret(ctx, crt.Namespace, crt.Spec.SecretName); err == nil {
-		secret.Type = existing.Type // it cannot be changed
-	}
-	//nolint:staticcheck // an apply configuration says the same in three times the code
-	return r.Client.Patch(ctx, secret, client.Apply, client.ForceOwnership, client.FieldOwner(fieldManager))
-}
-
 func (r *certificates) deleteSecrets(ctx context.Context, crt *certmanagerv1.Certificate, names []string) error {
 	for _, name := range names {
-		secret, err := r.Secrets.Secret(ctx, crt.Namespace, name)
+		secret, err := r.Secrets.Metadata(ctx, crt.Namespace, name)
 		if apierrors.IsNotFound(err) {
 			continue
 		}
@@ -237,41 +205,4 @@ func (r *certificates) deleteRequests(ctx context.Context, requests []lifecycle.
 		}
 	}
 	return nil
-}
-
-// requestMemo keeps the decoded requests of Certificates: a request's spec never
-// changes, so each is decoded once.
-type requestMemo struct {
-	mu      sync.Mutex
-	decoded map[types.UID]map[types.UID]lifecycle.RequestFacts
-}
-
-func newRequestMemo() *requestMemo {
-	return &requestMemo{decoded: map[types.UID]map[types.UID]lifecycle.RequestFacts{}}
-}
-
-func (m *requestMemo) factsOf(owner types.UID, request *certmanagerv1.CertificateRequest) lifecycle.RequestFacts {
-	m.mu.Lock()
-	known, ok := m.decoded[owner][request.UID]
-	m.mu.Unlock()
-	if !ok {
-		return lifecycle.RequestFactsOf(request)
-	}
-	known.CertificateRequest = request
-	return known
-}
-
-// keep remembers exactly these requests of a Certificate.
-func (m *requestMemo) keep(owner types.UID, requests []lifecycle.RequestFacts) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(requests) == 0 {
-		delete(m.decoded, owner)
-		return
-	}
-	kept := map[types.UID]lifecycle.RequestFacts{}
-	for _, r := range requests {
-		kept[r.UID] = lifecycle.RequestFacts{CSR: r.CSR, Error: r.Error}
-	}
-	m.decoded[owner] = kept
 }

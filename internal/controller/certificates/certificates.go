@@ -8,10 +8,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -19,6 +19,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/flight"
 	"chancery.dev/internal/lifecycle"
 	"chancery.dev/internal/overlay"
 )
@@ -29,8 +30,17 @@ import (
 // +kubebuilder:rbac:groups=cert-manager.io,resources=certificaterequests,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=create;patch;delete
 
-// secretNameIndex finds the Certificates that keep a certificate in a Secret.
-const secretNameIndex = "chancery.dev/secret-name"
+// Indexes of Certificates, and of issuers.
+const (
+	// secretNameIndex finds the Certificates that keep a certificate in a Secret.
+	secretNameIndex = "chancery.dev/secret-name"
+	// passwordIndex finds those whose keystores have their password in a Secret.
+	passwordIndex = "chancery.dev/keystore-password"
+	// issuerIndex finds those of an issuer.
+	issuerIndex = "chancery.dev/issuer-of-certificate"
+	// authorityIndex finds the issuers that sign with what is in a Secret.
+	authorityIndex = "chancery.dev/authority"
+)
 
 // stepsPerPass bounds how many steps one pass takes: a whole issuance by an
 // issuer that answers at once is fewer.
@@ -40,41 +50,55 @@ const stepsPerPass = 8
 type certificates struct {
 	*controller.Deps
 
-	events   record.EventRecorder
-	requests *requestMemo
+	events  record.EventRecorder
+	memos   memos
+	flights *flight.Flights
+	bell    controller.Doorbell
 }
 
-// Setup adds the reconciler of Certificates. secretMetadata watches
-// the metadata of all Secrets.
-func Setup(ctx context.Context, d *controller.Deps, secretMetadata cache.Cache) error {
-	r := &certificates{Deps: d, events: d.Events("cert-manager-certificates-issuing"), requests: newRequestMemo()}
-	indexer := d.Manager.GetFieldIndexer()
-	for _, kind := range []client.Object{&certmanagerv1.CertificateRequest{}, &corev1.Secret{}} {
-		if err := indexer.IndexField(ctx, kind, overlay.OwnerIndex, overlay.OwnerOf); err != nil {
-			return err
-		}
+// Setup adds the reconciler of Certificates.
+func Setup(ctx context.Context, d *controller.Deps) error {
+	r := &certificates{
+		Deps: d, events: d.Events("cert-manager-certificates-issuing"),
+		flights: flight.New(ctx, flight.Options{PerLane: inquiries, Timeout: inquiryTimeout}),
 	}
-	if err := indexer.IndexField(ctx, &certmanagerv1.Certificate{}, secretNameIndex, secretNameOf); err != nil {
+	if err := r.index(ctx); err != nil {
 		return err
 	}
 	if err := r.Observed(ctx, &certmanagerv1.Certificate{}, &corev1.Secret{}); err != nil {
 		return err
 	}
-	return ctrl.NewControllerManagedBy(d.Manager).Named("certificates").
+	b := ctrl.NewControllerManagedBy(d.Manager).Named("certificates").
 		For(&certmanagerv1.Certificate{}).
 		Owns(&certmanagerv1.CertificateRequest{}).
 		Owns(&corev1.Secret{}).
-		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.keeping)).
-		WatchesRawSource(controller.SecretSource(secretMetadata, r.keeping, unlabelled())).
-		WithOptions(r.Options(time.Second, 30*time.Second)).
-		Complete(r)
+		WatchesRawSource(d.OnSecret(r.dependents)).
+		WatchesRawSource(&r.bell).
+		WithOptions(r.Options(time.Second, 30*time.Second))
+	for _, kind := range d.Scope.IssuerKinds() {
+		b = b.Watches(kind, handler.EnqueueRequestsFromMapFunc(r.failing), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+	}
+	return b.Complete(r)
 }
 
-// unlabelled keeps out the Secrets that are watched in full.
-func unlabelled() predicate.TypedPredicate[*metav1.PartialObjectMetadata] {
-	return predicate.NewTypedPredicateFuncs(func(o *metav1.PartialObjectMetadata) bool {
-		return o.Labels[certmanagerv1.ManagedSecretLabel] != certmanagerv1.LabelTrue
-	})
+func (r *certificates) index(ctx context.Context) error {
+	indexer := r.Manager.GetFieldIndexer()
+	for _, kind := range []client.Object{&certmanagerv1.CertificateRequest{}, &corev1.Secret{}} {
+		if err := indexer.IndexField(ctx, kind, overlay.OwnerIndex, overlay.OwnerOf); err != nil {
+			return err
+		}
+	}
+	for name, of := range map[string]client.IndexerFunc{secretNameIndex: secretNameOf, passwordIndex: passwordSecretsOf, issuerIndex: issuerOf} {
+		if err := indexer.IndexField(ctx, &certmanagerv1.Certificate{}, name, of); err != nil {
+			return err
+		}
+	}
+	for _, kind := range r.Scope.IssuerKinds() {
+		if err := indexer.IndexField(ctx, kind, authorityIndex, authorityOf); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func secretNameOf(obj client.Object) []string {
@@ -84,15 +108,17 @@ func secretNameOf(obj client.Object) []string {
 	return nil
 }
 
-// keeping lists the Certificates that keep their certificate in a Secret.
-func (r *certificates) keeping(ctx context.Context, secret client.Object) []reconcile.Request {
-	claims, err := r.claims(ctx, secret.GetNamespace(), secret.GetName())
-	if err != nil {
-		return nil // only before the caches have synced, and then every Certificate is looked at anyway
-	}
-	out := make([]reconcile.Request, 0, len(claims))
-	for _, crt := range claims {
-		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(crt)})
+// dependents lists the Certificates that a Secret matters to: they keep their
+// certificate or a password in it, or their issuer signs with it.
+func (r *certificates) dependents(ctx context.Context, secret client.Object) []reconcile.Request {
+	out := r.signedWith(ctx, secret)
+	for _, index := range []string{secretNameIndex, passwordIndex} {
+		list := &certmanagerv1.CertificateList{}
+		err := r.Manager.GetCache().List(ctx, list, client.InNamespace(secret.GetNamespace()),
+			client.MatchingFields{index: secret.GetName()}, client.UnsafeDisableDeepCopy)
+		if err == nil { // only before the caches have synced, and then every Certificate is looked at anyway
+			out = append(out, controller.RequestsOf(list)...)
+		}
 	}
 	return out
 }
@@ -118,54 +144,67 @@ func (r *certificates) Reconcile(ctx context.Context, req reconcile.Request) (re
 	for range stepsPerPass {
 		crt := &certmanagerv1.Certificate{}
 		if err := r.Client.Get(ctx, req.NamespacedName, crt); err != nil {
+			if apierrors.IsNotFound(err) {
+				r.flights.Forget(r.memos.forget(req.NamespacedName))
+			}
 			return reconcile.Result{}, client.IgnoreNotFound(err)
 		}
-		state, err := r.observe(ctx, crt)
+		m := r.memos.of(req.NamespacedName, crt.UID)
+		state, err := r.observe(ctx, m, crt)
 		if err != nil {
 			return controller.Settle(err)
 		}
-		action := lifecycle.Decide(state, r.Now())
-		if err := r.act(ctx, crt, state, action); err != nil {
+		action := lifecycle.Decide(*state, r.Now())
+		if err := r.act(ctx, m, state, action); err != nil {
 			return controller.Settle(err)
 		}
-		if action.Step == lifecycle.StepRest && action.Status == nil {
-			return r.Wake(action.Wake), nil
+		if !action.Rests() || action.Status != nil {
+			continue
 		}
+		if action.Step == lifecycle.StepAskRenewalInfo {
+			switch answered, err := r.inquire(ctx, m, crt, action.Certificate); {
+			case err != nil:
+				return controller.Settle(err)
+			case answered:
+				continue
+			}
+		}
+		return r.Wake(action.Wake), nil
 	}
 	return reconcile.Result{RequeueAfter: time.Second}, nil
 }
 
 // observe gathers what Decide wants to know, from the cache alone.
-func (r *certificates) observe(ctx context.Context, crt *certmanagerv1.Certificate) (lifecycle.State, error) {
-	state := lifecycle.State{Certificate: crt, Backoff: r.Settings.Backoff}
+func (r *certificates) observe(ctx context.Context, m *memo, crt *certmanagerv1.Certificate) (*lifecycle.State, error) {
+	state := &lifecycle.State{Certificate: crt, Backoff: r.Settings.Backoff, OwnerReference: r.Settings.EnableCertificateOwnerRef}
 	var err error
 	if state.Secret, err = r.Secrets.Facts(ctx, crt.Namespace, crt.Spec.SecretName); err != nil {
-		return state, err
+		return nil, err
 	}
 	claims, err := r.claims(ctx, crt.Namespace, crt.Spec.SecretName)
 	if err != nil {
-		return state, err
+		return nil, err
 	}
 	if !slices.ContainsFunc(claims, func(c *certmanagerv1.Certificate) bool { return c.UID == crt.UID }) {
 		claims = append(claims, crt)
 	}
 	state.SecretOwner = lifecycle.SecretOwner(claims, state.Secret)
-	keys := &corev1.SecretList{}
-	if err := r.Client.ListOwned(ctx, keys, crt.Namespace, crt.UID); err != nil {
-		return state, err
-	}
-	for i := range keys.Items {
-		if keys.Items[i].Labels[certmanagerv1.NextPrivateKeyLabel] == certmanagerv1.LabelTrue {
-			state.Keys = append(state.Keys, lifecycle.KeyFactsOf(&keys.Items[i]))
-		}
+	if state.Keys, err = r.Secrets.Keys(ctx, crt.Namespace, crt.UID); err != nil {
+		return nil, err
 	}
 	requests := &certmanagerv1.CertificateRequestList{}
 	if err := r.Client.ListOwned(ctx, requests, crt.Namespace, crt.UID); err != nil {
-		return state, err
+		return nil, err
 	}
-	for i := range requests.Items {
-		state.Requests = append(state.Requests, r.requests.factsOf(crt.UID, &requests.Items[i]))
+	state.Requests = m.factsOf(requests.Items)
+	issuer, err := r.issuer(ctx, crt)
+	if err != nil {
+		return nil, err
 	}
-	r.requests.keep(crt.UID, state.Requests)
+	state.Issuer = r.issuerFacts(ctx, issuer)
+	if state.Passwords, err = r.passwords(ctx, crt); err != nil {
+		return nil, err
+	}
+	m.recall(state)
 	return state, nil
 }

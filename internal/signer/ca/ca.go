@@ -9,6 +9,7 @@ package ca
 import (
 	"context"
 	"crypto/rand"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"time"
@@ -57,6 +58,8 @@ func New(config Config) *Signer {
 var (
 	_ signer.Signer   = (*Signer)(nil)
 	_ signer.Setupper = (*Signer)(nil)
+
+	_ signer.AuthorityTeller = (*Signer)(nil)
 )
 
 // Sign implements signer.Signer. The certificate's validity is not clamped to the
@@ -148,6 +151,19 @@ func (s *Signer) Setup(ctx context.Context, issuer certmanagerv1.GenericIssuer) 
 		// An API server that is away says nothing about the issuer: what was true stays.
 		return *issuer.GetStatus(), fmt.Errorf("get the key pair of the CA: %w", err)
 	}
+}
+
+// Authority implements signer.AuthorityTeller.
+func (s *Signer) Authority(ctx context.Context, issuer certmanagerv1.GenericIssuer) (*x509.Certificate, error) {
+	spec := issuer.GetSpec().CA
+	if spec == nil {
+		return nil, fmt.Errorf("issuer %q has no spec.ca", issuer.GetName())
+	}
+	pair, err := s.pair(ctx, issuer, spec)
+	if err != nil {
+		return nil, err
+	}
+	return pair.signing(), nil
 }
 
 // verified is the message of a ready issuer, with what its user should know.

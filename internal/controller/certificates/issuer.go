@@ -1,0 +1,183 @@
+package certificates
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/controller"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/flight"
+	"chancery.dev/internal/lifecycle"
+	"chancery.dev/internal/signer"
+)
+
+const (
+	// inquiries is how many questions one issuer is asked at once.
+	inquiries = 4
+	// inquiryTimeout bounds a question.
+	inquiryTimeout = 90 * time.Second
+	// shortWait is a wait that is not worth writing down.
+	shortWait = 30 * time.Second
+)
+
+// issuer reads the issuer of a Certificate; nil if there is none that is ours.
+func (r *certificates) issuer(ctx context.Context, crt *certmanagerv1.Certificate) (certmanagerv1.GenericIssuer, error) {
+	ref := crt.Spec.IssuerRef
+	if ref.GroupOrDefault() != certmanagerv1.GroupName {
+		return nil, nil //nolint:nilnil // as it says
+	}
+	var issuer certmanagerv1.GenericIssuer = &certmanagerv1.Issuer{}
+	name := types.NamespacedName{Namespace: crt.Namespace, Name: ref.Name}
+	if ref.KindOrDefault() == cmmeta.ClusterIssuerKind {
+		if r.Scope.NamespacedOnly || !r.Scope.Holds(ref.Name) {
+			return nil, nil //nolint:nilnil // as it says
+		}
+		issuer, name.Namespace = &certmanagerv1.ClusterIssuer{}, ""
+	}
+	err := r.Client.Get(ctx, name, issuer)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // as it says
+	}
+	return issuer, err
+}
+
+// issuerFacts says what decisions need to know of an issuer.
+func (r *certificates) issuerFacts(ctx context.Context, issuer certmanagerv1.GenericIssuer) *lifecycle.IssuerFacts {
+	if issuer == nil {
+		return nil
+	}
+	by := r.Signers[signer.TypeOf(issuer.GetSpec())]
+	_, informs := by.(signer.RenewalInformer)
+	facts := &lifecycle.IssuerFacts{Version: fmt.Sprintf("%s/%d", issuer.GetUID(), issuer.GetGeneration()), Informs: informs}
+	if teller, ok := by.(signer.AuthorityTeller); ok {
+		// One that is not at hand replaces nothing; the issuer's own condition says why.
+		if authority, err := teller.Authority(ctx, issuer); err == nil {
+			facts.Authority = &lifecycle.AuthorityFacts{
+				Name: sha256.Sum256(authority.RawSubject), KeyID: string(authority.SubjectKeyId), NotBefore: authority.NotBefore,
+			}
+		}
+	}
+	return facts
+}
+
+// inquire asks the issuer when it wants the certificate to be renewed, off the worker:
+// the answer queues the Certificate. It returns false until the answer is there.
+func (r *certificates) inquire(ctx context.Context, m *memo, crt *certmanagerv1.Certificate, about lifecycle.Digest) (bool, error) {
+	issuer, err := r.issuer(ctx, crt)
+	if err != nil || issuer == nil {
+		return false, err
+	}
+	informer, ok := r.Signers[signer.TypeOf(issuer.GetSpec())].(signer.RenewalInformer)
+	if !ok {
+		return false, nil
+	}
+	secret, err := r.Secrets.Secret(ctx, crt.Namespace, crt.Spec.SecretName)
+	if err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	chain, name := secret.Data[cmmeta.TLSCertKey], client.ObjectKeyFromObject(crt)
+	outcome, landed := r.flights.Ask(flight.Call{
+		Key:    flight.Key{Object: crt.UID, Call: "renewal information of " + hex.EncodeToString(about[:])},
+		Lane:   string(issuer.GetUID()),
+		Run:    func(ctx context.Context) (any, error) { return informer.RenewalInfo(ctx, issuer, chain) },
+		Landed: func() { r.bell.Ring(name) },
+	})
+	if !landed {
+		return false, nil
+	}
+	if f := fault.Of(outcome.Err); f != nil && f.Kind == fault.KindAfter && f.Delay <= shortWait {
+		return false, outcome.Err
+	}
+	m.answer = answerOf(outcome, about, r.Now())
+	return true, nil
+}
+
+// answerOf turns what a question has come to into what decisions need of it.
+func answerOf(o flight.Outcome, about lifecycle.Digest, now time.Time) *lifecycle.RenewalAnswer {
+	answer := &lifecycle.RenewalAnswer{Certificate: about, At: now}
+	info, ok := o.Value.(*signer.RenewalInfo)
+	switch {
+	case o.Err != nil:
+		answer.Error = o.Err
+		if f := fault.Of(o.Err); f != nil {
+			answer.RetryAfter = f.Delay
+		}
+	case !ok || info == nil:
+		answer.None = true
+	default:
+		answer.Start, answer.End = info.Start, info.End
+		answer.ExplanationURL, answer.RetryAfter = info.ExplanationURL, info.RetryAfter
+	}
+	return answer
+}
+
+// failing lists the Certificates that wait after a failure for the issuer to change.
+func (r *certificates) failing(ctx context.Context, issuer client.Object) []reconcile.Request {
+	return r.ofIssuer(ctx, issuer, func(crt *certmanagerv1.Certificate) bool { return crt.Status.LastFailureTime != nil })
+}
+
+// ofIssuer lists the Certificates of an issuer for which a condition holds.
+func (r *certificates) ofIssuer(ctx context.Context, issuer client.Object, when func(*certmanagerv1.Certificate) bool) []reconcile.Request {
+	list := &certmanagerv1.CertificateList{}
+	with := client.MatchingFields{issuerIndex: controller.IssuerKey(issuer.GetNamespace(), issuer.GetName())}
+	if err := r.Manager.GetCache().List(ctx, list, with, client.UnsafeDisableDeepCopy); err != nil {
+		return nil // only before the caches have synced, and then every Certificate is looked at anyway
+	}
+	var out []reconcile.Request
+	for i := range list.Items {
+		if when(&list.Items[i]) {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+	}
+	return out
+}
+
+// signedWith lists the Certificates of the issuers that sign with what is in a Secret.
+func (r *certificates) signedWith(ctx context.Context, secret client.Object) []reconcile.Request {
+	var out []reconcile.Request
+	all := func(*certmanagerv1.Certificate) bool { return true }
+	with := client.MatchingFields{authorityIndex: secret.GetName()}
+	issuers := &certmanagerv1.IssuerList{}
+	if err := r.Manager.GetCache().List(ctx, issuers, client.InNamespace(secret.GetNamespace()), with, client.UnsafeDisableDeepCopy); err == nil {
+		for i := range issuers.Items {
+			out = append(out, r.ofIssuer(ctx, &issuers.Items[i], all)...)
+		}
+	}
+	if r.Scope.NamespacedOnly || secret.GetNamespace() != r.Settings.ClusterResourceNamespace {
+		return out
+	}
+	clusterIssuers := &certmanagerv1.ClusterIssuerList{}
+	if err := r.Manager.GetCache().List(ctx, clusterIssuers, with, client.UnsafeDisableDeepCopy); err == nil {
+		for i := range clusterIssuers.Items {
+			out = append(out, r.ofIssuer(ctx, &clusterIssuers.Items[i], all)...)
+		}
+	}
+	return out
+}
+
+// authorityOf returns the Secret that an issuer signs with.
+func authorityOf(obj client.Object) []string {
+	issuer, ok := obj.(certmanagerv1.GenericIssuer)
+	if !ok || issuer.GetSpec().CA == nil {
+		return nil
+	}
+	return []string{issuer.GetSpec().CA.SecretName}
+}
+
+func issuerOf(obj client.Object) []string {
+	crt, ok := obj.(*certmanagerv1.Certificate)
+	if !ok || crt.Spec.IssuerRef.GroupOrDefault() != certmanagerv1.GroupName {
+		return nil
+	}
+	return []string{controller.IssuerKeyOf(crt.Spec.IssuerRef, crt.Namespace)}
+}

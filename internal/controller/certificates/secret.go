@@ -1,0 +1,172 @@
+package certificates
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/lifecycle"
+	"chancery.dev/internal/pki"
+)
+
+// store applies the target Secret with what was issued (spec §2.4).
+func (r *certificates) store(ctx context.Context, state *lifecycle.State, a lifecycle.Action) error {
+	key, err := r.encodedKey(ctx, state.Certificate, a.Key)
+	if err != nil {
+		return err
+	}
+	return r.apply(ctx, state, lifecycle.Target{
+		Chain: a.Request.Status.Certificate, CA: a.Request.Status.CA, Key: key, Issuer: a.Request.Spec.IssuerRef,
+	}, "")
+}
+
+// storeTemporary applies the target Secret with a certificate that nobody trusts, for
+// as long as the issuer takes (spec §2.4).
+func (r *certificates) storeTemporary(ctx context.Context, state *lifecycle.State, a lifecycle.Action) error {
+	key, err := r.encodedKey(ctx, state.Certificate, a.Key)
+	if err != nil {
+		return err
+	}
+	csr, err := pki.DecodeCSR(a.Request.Spec.Request)
+	if err != nil {
+		return err
+	}
+	usages, err := pki.ParseUsages(a.Request.Spec.Usages, a.Request.Spec.IsCA)
+	if err != nil {
+		return err
+	}
+	i := pki.Issuance{NotBefore: r.Now(), Duration: certmanagerv1.DefaultCertificateDuration, IsCA: a.Request.Spec.IsCA, Usages: usages}
+	if d := a.Request.Spec.Duration; d != nil {
+		i.Duration = d.Duration
+	}
+	chain, err := pki.TemporaryCertificate(csr, i)
+	if err != nil {
+		return err
+	}
+	return r.apply(ctx, state, lifecycle.Target{Chain: chain, Key: key}, "")
+}
+
+// repair applies the target Secret with what it holds (spec §2.6), unless somebody has
+// changed it meanwhile.
+func (r *certificates) repair(ctx context.Context, m *memo, state *lifecycle.State) error {
+	crt := state.Certificate
+	secret, err := r.Secrets.Secret(ctx, crt.Namespace, crt.Spec.SecretName)
+	if err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if err := r.apply(ctx, state, lifecycle.RepairOf(crt, secret), secret.ResourceVersion); err != nil {
+		return err
+	}
+	repaired, err := r.Secrets.Metadata(ctx, crt.Namespace, crt.Spec.SecretName)
+	if err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	m.note(state, repaired.ResourceVersion, r.Now())
+	return nil
+}
+
+// apply writes everything that we manage of the target Secret at once, so that whatever
+// is left out disappears, and nothing of anybody else's. Only the given version is
+// replaced, or any if that is empty.
+func (r *certificates) apply(ctx context.Context, state *lifecycle.State, t lifecycle.Target, version string) error {
+	crt := state.Certificate
+	t.Certificate, t.Passwords, t.OwnerReference = crt, state.Passwords, state.OwnerReference
+	secret, err := t.Secret()
+	if err != nil {
+		message := "The Secret cannot be made as the spec wants it: " + err.Error()
+		if err := r.refuse(ctx, crt, message); err != nil {
+			return err
+		}
+		return fault.Terminal(certmanagerv1.CertificateEventRequestFailed, "%w", err)
+	}
+	secret.ResourceVersion = version
+	if existing, err := r.Secrets.Metadata(ctx, crt.Namespace, crt.Spec.SecretName); err == nil {
+		secret.Type = existing.Type // it cannot be changed
+	}
+	//nolint:staticcheck // an apply configuration says the same in three times the code
+	return r.Client.Patch(ctx, secret, client.Apply, client.ForceOwnership, client.FieldOwner(lifecycle.FieldManager))
+}
+
+func (r *certificates) encodedKey(ctx context.Context, crt *certmanagerv1.Certificate, secret string) ([]byte, error) {
+	key, err := r.readKey(ctx, crt.Namespace, secret)
+	if err != nil {
+		return nil, err
+	}
+	return lifecycle.EncodeKey(crt, key)
+}
+
+// passwords reads those of the keystores that a Certificate wants.
+func (r *certificates) passwords(ctx context.Context, crt *certmanagerv1.Certificate) (lifecycle.Passwords, error) {
+	var p lifecycle.Passwords
+	stores := crt.Spec.Keystores
+	if stores == nil {
+		return p, nil
+	}
+	var err error
+	if jks := stores.JKS; jks != nil && jks.Create {
+		if p.JKS, err = r.password(ctx, crt.Namespace, "spec.keystores.jks", jks.PasswordSecretRef, jks.Password); err != nil {
+			return p, noteMissing(&p, err)
+		}
+	}
+	if p12 := stores.PKCS12; p12 != nil && p12.Create {
+		if p.PKCS12, err = r.password(ctx, crt.Namespace, "spec.keystores.pkcs12", p12.PasswordSecretRef, p12.Password); err != nil {
+			return p, noteMissing(&p, err)
+		}
+	}
+	return p, nil
+}
+
+// passwordError says that a password is not there: only a change of the Secret, or of
+// the Certificate, helps.
+type passwordError struct{ error }
+
+func noteMissing(p *lifecycle.Passwords, err error) error {
+	var missing passwordError
+	if errors.As(err, &missing) {
+		p.Error = missing
+		return nil
+	}
+	return err
+}
+
+func (r *certificates) password(ctx context.Context, namespace, field string, ref cmmeta.SecretKeySelector, literal *string) (string, error) {
+	if ref.Name == "" {
+		if literal == nil || *literal == "" {
+			return "", passwordError{fmt.Errorf("%s: set passwordSecretRef or password", field)}
+		}
+		return *literal, nil
+	}
+	secret, err := r.Secrets.Secret(ctx, namespace, ref.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", passwordError{fmt.Errorf("Secret %q of %s.passwordSecretRef does not exist: create it with the password in %q", ref.Name, field, ref.Key)}
+	case err != nil:
+		return "", err
+	case len(secret.Data[ref.Key]) == 0:
+		return "", passwordError{fmt.Errorf("Secret %q of %s.passwordSecretRef has nothing in %q: put the password there", ref.Name, field, ref.Key)}
+	default:
+		return string(secret.Data[ref.Key]), nil
+	}
+}
+
+// passwordSecretsOf lists the Secrets that hold passwords of a Certificate's keystores.
+func passwordSecretsOf(obj client.Object) []string {
+	crt, ok := obj.(*certmanagerv1.Certificate)
+	if !ok || crt.Spec.Keystores == nil {
+		return nil
+	}
+	var names []string
+	if jks := crt.Spec.Keystores.JKS; jks != nil && jks.PasswordSecretRef.Name != "" {
+		names = append(names, jks.PasswordSecretRef.Name)
+	}
+	if p12 := crt.Spec.Keystores.PKCS12; p12 != nil && p12.PasswordSecretRef.Name != "" {
+		names = append(names, p12.PasswordSecretRef.Name)
+	}
+	return names
+}

@@ -1,0 +1,103 @@
+package lifecycle
+
+import (
+	"fmt"
+	"time"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+)
+
+// ReasonOverBudget is the reason of the condition Issuing of a Certificate that was
+// issued too often to be issued again at once.
+const ReasonOverBudget = "IssuanceBudgetExceeded"
+
+// The budget of a Certificate is a bucket that leaks (the generic cell rate algorithm):
+// each issuance moves a time forward, which must not run too far ahead. Without it,
+// whoever overwrites the Secret again and again has it issued again and again.
+const (
+	// issuanceCost makes five issuances an hour.
+	issuanceCost = 12 * time.Minute
+	// changeCost is that of an issuance that a change of the spec has asked for.
+	changeCost = 3 * time.Minute
+	// burst is how much may be used at once, and changeBurst how much with changes of
+	// the spec: a user who puts things right does not wait for what has gone before.
+	burst       = time.Hour
+	changeBurst = 2 * time.Hour
+	// renewalPart bounds the cost of a renewal by a part of the lifetime: certificates
+	// may be of minutes.
+	renewalPart = 8
+)
+
+// cost returns what an issuance for that reason costs, and how much may be used.
+func (d *decision) cost(reason string) (each, limit time.Duration) {
+	switch reason {
+	case certmanagerv1.CertificateReasonRequestChanged:
+		return changeCost, changeBurst
+	case certmanagerv1.CertificateReasonRenewing:
+		if f := d.Secret; f != nil && f.Leaf != nil {
+			return min(issuanceCost, max(f.Leaf.NotAfter.Sub(f.Leaf.NotBefore), 0)/renewalPart), burst
+		}
+	}
+	return issuanceCost, burst
+}
+
+// used returns until when the issuances so far use the budget, as the request of the
+// last one says.
+func (d *decision) used() time.Time {
+	r, ok := d.current()
+	if !ok {
+		return time.Time{}
+	}
+	until, err := time.Parse(time.RFC3339, r.Annotations[BudgetAnnotation])
+	if err != nil {
+		return time.Time{}
+	}
+	return earliest(until, r.CreationTimestamp.Add(changeBurst)) // whatever was written there
+}
+
+// budget returns when the budget allows an issuance for that reason; zero for now.
+func (d *decision) budget(reason string) time.Time {
+	each, limit := d.cost(reason)
+	if allowed := d.used().Add(each - limit); d.now.Before(allowed) {
+		return allowed
+	}
+	return time.Time{}
+}
+
+// charge returns until when the budget is used with the issuance that is under way.
+// One that was asked for by hand is always allowed, and does not count for longer than
+// any other.
+func (d *decision) charge() time.Time {
+	each, limit := d.cost(d.issuing().Reason)
+	from := d.used()
+	if from.Before(d.now) {
+		from = d.now
+	}
+	return earliest(from.Add(each), d.now.Add(limit))
+}
+
+// overBudget says that, why and for how long the Certificate is not issued again.
+func (d *decision) overBudget(why *Violation, until time.Time) Action {
+	rival := "find out what has it issued again and again"
+	if name := d.rival(); name != "" {
+		rival = fmt.Sprintf("field manager %q wrote certificate or key last: have it leave the Secret alone, or choose another secretName", name)
+	}
+	message := fmt.Sprintf("The certificate in Secret %q was issued too often within the last hour, and would be again (%s): %s. "+
+		"It is issued again at %s, or at once when cmctl renew asks for it or the spec is changed",
+		d.crt.Spec.SecretName, why.Message, rival, until.UTC().Format(time.RFC3339))
+	a := Action{Step: StepRest, Wake: until}
+	if c := certmanagerv1.FindCertificateCondition(d.crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing); c == nil || c.Message != message {
+		d.setIssuing(cmmeta.ConditionFalse, ReasonOverBudget, message)
+		a.warn(ReasonOverBudget, message)
+	}
+	return a
+}
+
+// rival returns who else writes to the Secret; empty if nobody is known to.
+func (d *decision) rival() string {
+	if d.Secret == nil {
+		return ""
+	}
+	return d.Secret.Ownership.Rival
+}
