@@ -78,6 +78,7 @@ var rooms = []room{
 
 	{layer: 11, path: "internal/rig", why: "one control plane for all tests of a run", rig: true},
 	{layer: 11, path: "internal/layout", why: "this test"},
+	{layer: 12, path: "internal/signer/conformance", why: "what every issuer type does", rig: true},
 	{layer: 11, path: "cmd/chancery", why: "main"},
 }
 
