@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -53,6 +54,8 @@ type apiServerOptions struct {
 	dir  *dataDir
 	keys *pki
 	etcd string
+	// runtimeConfig is Options.RuntimeConfig.
+	runtimeConfig []string
 }
 
 // start builds the server and lets it run in the background.
@@ -138,7 +141,7 @@ func (s *apiServer) arguments(o apiServerOptions) ([]string, error) {
 		return nil, unusable(o.dir.root, err)
 	}
 	keys := o.keys
-	return []string{
+	arguments := []string{
 		"--etcd-servers=" + o.etcd,
 		"--bind-address=" + s.listener.address.IP.String(),
 		"--service-cluster-ip-range=" + serviceIPRange,
@@ -161,7 +164,11 @@ func (s *apiServer) arguments(o apiServerOptions) ([]string, error) {
 		"--proxy-client-key-file=" + keys.proxy.key,
 		// Endpoints of the service default/kubernetes would have to name a loopback address, which the API refuses.
 		"--endpoint-reconciler-type=none",
-	}, nil
+	}
+	if len(o.runtimeConfig) > 0 {
+		arguments = append(arguments, "--runtime-config="+strings.Join(o.runtimeConfig, ","))
+	}
+	return arguments, nil
 }
 
 // waitReady returns when /readyz answers 200: all post-start hooks ran, the bootstrap RBAC exists.

@@ -6,7 +6,9 @@ import (
 	"sync"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -265,6 +267,9 @@ func (s *controllerSet) csrCleaner(context.Context) (func(context.Context), erro
 	client, err := s.client("certificate-controller")
 	if err != nil {
 		return nil, err
+	}
+	if _, err := client.Discovery().ServerResourcesForGroupVersion(certificatesv1.SchemeGroupVersion.String()); apierrors.IsNotFound(err) {
+		return func(context.Context) {}, nil // switched off by Options.RuntimeConfig
 	}
 	controller := cleaner.NewCSRCleanerController(client.CertificatesV1().CertificateSigningRequests(),
 		s.shared.Certificates().V1().CertificateSigningRequests())
