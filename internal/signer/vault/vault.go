@@ -117,6 +117,9 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 	if err != nil {
 		return signer.Result{}, fault.Failed(fault.ClassPermanent, words.signing, "%w", err)
 	}
+	if !r.Approved {
+		return signer.Result{}, fault.Pending("", "Vault %s is asked to sign once the approval is stored", spec.Server)
+	}
 	session, err := s.session(ctx, issuer)
 	if err != nil {
 		return signer.Result{}, waitFor(err, words)

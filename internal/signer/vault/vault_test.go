@@ -54,6 +54,18 @@ func TestSign(t *testing.T) {
 	}
 }
 
+// TestUnapproved: Vault hears of a request only once its approval is stored.
+func TestUnapproved(t *testing.T) {
+	vault := newStandIn(t, plain)
+	w := newWorld(t, vault)
+	r := request(t, "r", "CertificateRequest")
+	r.Approved = false
+	_, err := w.Sign(t.Context(), w.issuer("team", w.byToken), r)
+	if f := fault.Of(err); f == nil || f.Kind != fault.KindPending || len(vault.seen(signPath)) != 0 || w.Flights.InAir() != 0 {
+		t.Errorf("got %v, %d calls, %d in the air", err, len(vault.seen(signPath)), w.Flights.InAir())
+	}
+}
+
 // What Vault says decides whether a request fails, and how soon it is tried again.
 func TestSignRefused(t *testing.T) {
 	for _, c := range []struct {
