@@ -4,16 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -58,7 +60,8 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err != nil {
 		return nil, err
 	}
-	manager, err := ctrl.NewManager(rc, managerOptions(cfg, scheme, log))
+	book := controller.NewSecretBook()
+	manager, err := ctrl.NewManager(rc, managerOptions(cfg, scheme, book, log))
 	if err != nil {
 		return nil, fmt.Errorf("set up the controller manager: %w", err)
 	}
@@ -74,11 +77,14 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err := manager.AddReadyzCheck("caches", synced(manager)); err != nil {
 		return nil, err
 	}
-	metadata, err := secretMetadata(manager, cfg)
+	deps, err := a.deps(cfg, scheme, book)
 	if err != nil {
 		return nil, err
 	}
-	return a, wire(ctx, cfg, a.deps(cfg, scheme, metadata), metadata, log)
+	if err := deps.Secrets.Follow(ctx, manager.GetCache()); err != nil {
+		return nil, err
+	}
+	return a, wire(ctx, cfg, deps, log)
 }
 
 // Run works until ctx ends.
@@ -102,7 +108,7 @@ func (a *App) logEvent(e *corev1.Event) {
 // Synced waits until the caches hold what the API server has; false if ctx ended first.
 func (a *App) Synced(ctx context.Context) bool { return a.manager.GetCache().WaitForCacheSync(ctx) }
 
-func managerOptions(cfg Config, scheme *runtime.Scheme, log logr.Logger) ctrl.Options {
+func managerOptions(cfg Config, scheme *runtime.Scheme, book *controller.SecretBook, log logr.Logger) ctrl.Options {
 	within, shared := stopWithin, true
 	return ctrl.Options{
 		Scheme: scheme,
@@ -111,7 +117,10 @@ func managerOptions(cfg Config, scheme *runtime.Scheme, log logr.Logger) ctrl.Op
 			DefaultNamespaces:            cacheNamespaces(cfg),
 			DefaultUnsafeDisableDeepCopy: &shared,
 			ByObject: map[client.Object]cache.ByObject{
-				&corev1.Secret{}: {Label: labels.SelectorFromSet(labels.Set{certmanagerv1.ManagedSecretLabel: certmanagerv1.LabelTrue})},
+				&corev1.Secret{}: {
+					Label:     labels.SelectorFromSet(labels.Set{certmanagerv1.ManagedSecretLabel: certmanagerv1.LabelTrue}),
+					Transform: book.Transform,
+				},
 			},
 			DefaultTransform: cache.TransformStripManagedFields(),
 		},
@@ -141,43 +150,21 @@ func cacheNamespaces(cfg Config) map[string]cache.Config {
 	return out
 }
 
-// secretMetadata watches the metadata of all Secrets in scope, cut down to what
-// is needed to know that one has changed.
-func secretMetadata(manager ctrl.Manager, cfg Config) (cache.Cache, error) {
-	shared := true
-	c, err := cache.New(manager.GetConfig(), cache.Options{
-		HTTPClient: manager.GetHTTPClient(), Scheme: manager.GetScheme(), Mapper: manager.GetRESTMapper(),
-		DefaultNamespaces:            cacheNamespaces(cfg),
-		DefaultUnsafeDisableDeepCopy: &shared,
-		DefaultTransform: func(obj any) (any, error) {
-			if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
-				strip(m)
-			}
-			return obj, nil
-		},
-	})
+func (a *App) deps(cfg Config, scheme *runtime.Scheme, book *controller.SecretBook) (*controller.Deps, error) {
+	rc, within := a.manager.GetConfig(), cacheNamespaces(cfg)
+	names, err := metadata.NewForConfigAndClient(metadata.ConfigFor(rc), a.manager.GetHTTPClient())
 	if err != nil {
 		return nil, err
 	}
-	return c, manager.Add(c)
-}
-
-func strip(m *metav1.PartialObjectMetadata) {
-	kept := map[string]string(nil)
-	if v, ok := m.Labels[certmanagerv1.ManagedSecretLabel]; ok {
-		kept = map[string]string{certmanagerv1.ManagedSecretLabel: v}
+	others := controller.NewUnlabelled(names, slices.Sorted(maps.Keys(within)))
+	if err := a.manager.Add(others); err != nil {
+		return nil, err
 	}
-	m.ObjectMeta = metav1.ObjectMeta{
-		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Labels: kept, DeletionTimestamp: m.DeletionTimestamp,
-	}
-}
-
-func (a *App) deps(cfg Config, scheme *runtime.Scheme, metadata cache.Cache) *controller.Deps {
 	over := overlay.New(client.WithFieldOwner(a.manager.GetClient(), "chancery"), cfg.Now)
 	return &controller.Deps{
 		Manager: a.manager,
 		Client:  over,
-		Secrets: controller.NewSecrets(over, metadata, a.manager.GetAPIReader()),
+		Secrets: controller.NewSecrets(controller.SecretsConfig{Client: over, Live: a.manager.GetAPIReader(), Book: book, Others: others, Now: cfg.Now}),
 		Scope:   cfg.scope(),
 		Now:     cfg.Now,
 		Clock:   cfg.Clock,
@@ -185,7 +172,7 @@ func (a *App) deps(cfg Config, scheme *runtime.Scheme, metadata cache.Cache) *co
 			return a.events.NewRecorder(scheme, corev1.EventSource{Component: component})
 		},
 		Settings: cfg.settings(),
-	}
+	}, nil
 }
 
 // synced is ready once the caches are: a replica that does not lead is ready too.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
@@ -58,12 +57,12 @@ func (b bells) issuer(name types.NamespacedName) {
 }
 
 // wire is the one list of everything that runs.
-func wire(ctx context.Context, cfg Config, deps *controller.Deps, secrets cache.Cache, log logr.Logger) error {
+func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logger) error {
 	routes, err := setupRoutes(cfg, deps)
 	if err != nil {
 		return err
 	}
-	solvers, err := cfg.ACME.solvers(deps.Secrets, routes, deps.Now)
+	byDNS, err := cfg.dns01(ctx, deps, log.WithName("dns01"))
 	if err != nil {
 		return err
 	}
@@ -89,27 +88,21 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, secrets cache.
 		signer.TypeVenafi: cfg.venafi(ctx, deps, rings),
 	}
 	acme := ordering.ACMEDeps{
-		Accounts: accounts, Solvers: solvers, MaxConcurrentChallenges: cfg.ACME.MaxConcurrentChallenges, Settings: cfg.ACME.settings(),
+		Accounts: accounts, Solvers: cfg.ACME.solvers(byDNS, routes), MaxConcurrentChallenges: cfg.ACME.MaxConcurrentChallenges, Settings: cfg.ACME.settings(),
 	}
 	steps := []func() error{
-		func() error { return certificates.Setup(ctx, deps, secrets) },
+		func() error { return certificates.Setup(ctx, deps) },
 		func() error {
-			return requests.SetupCertificateRequests(ctx, deps, requests.Sources{SecretMetadata: secrets, Again: rings[certmanagerv1.CertificateRequestKind]})
+			return requests.SetupCertificateRequests(ctx, deps, rings[certmanagerv1.CertificateRequestKind])
 		},
-		func() error {
-			return issuers.Setup(ctx, deps, issuers.Sources{SecretMetadata: secrets, Again: rings[cmmeta.DefaultIssuerKind]})
-		},
+		func() error { return issuers.Setup(ctx, deps, rings[cmmeta.DefaultIssuerKind]) },
 		func() error { return ordering.SetupOrders(ctx, deps, acme) },
 		func() error { return ordering.SetupChallenges(ctx, deps, acme) },
 	}
 	if cfg.Namespace == "" {
 		steps = append(steps,
-			func() error {
-				return issuers.SetupCluster(ctx, deps, issuers.Sources{SecretMetadata: secrets, Again: rings[cmmeta.ClusterIssuerKind]})
-			},
-			func() error {
-				return setupSigningRequests(ctx, deps, requests.Sources{SecretMetadata: secrets, Again: rings[requests.SigningRequestKind]}, log)
-			},
+			func() error { return issuers.SetupCluster(ctx, deps, rings[cmmeta.ClusterIssuerKind]) },
+			func() error { return setupSigningRequests(ctx, deps, rings[requests.SigningRequestKind], log) },
 		)
 	}
 	if cfg.ACME.HTTP01Address != "" {
@@ -127,7 +120,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, secrets cache.
 
 // setupSigningRequests starts the signers of CertificateSigningRequests, unless
 // the cluster has none (mission rule 8).
-func setupSigningRequests(ctx context.Context, deps *controller.Deps, sources requests.Sources, log logr.Logger) error {
+func setupSigningRequests(ctx context.Context, deps *controller.Deps, again *controller.Doorbell, log logr.Logger) error {
 	served, err := requests.ServesSigningRequests(deps.Manager)
 	if err != nil {
 		return err
@@ -136,5 +129,5 @@ func setupSigningRequests(ctx context.Context, deps *controller.Deps, sources re
 		log.Info("the cluster does not serve certificates.k8s.io/v1: CertificateSigningRequests are not signed")
 		return nil
 	}
-	return requests.SetupCertificateSigningRequests(ctx, deps, sources)
+	return requests.SetupCertificateSigningRequests(ctx, deps, again)
 }

@@ -2,14 +2,14 @@ package controller
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -36,19 +36,64 @@ func (o observer) observe(obj any, gone bool) {
 	}
 }
 
-// secretMetadata is how the metadata of Secrets is asked for.
-func secretMetadata() *metav1.PartialObjectMetadata {
-	m := &metav1.PartialObjectMetadata{}
-	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	return m
+// OnSecret reconciles what depends on a Secret whenever one has changed, with our
+// label or without. Those that are there at the start make no event: everything else
+// is looked at then in any case.
+func (d *Deps) OnSecret(dependents func(context.Context, client.Object) []reconcile.Request) source.Source {
+	return &secretSource{deps: d, dependents: dependents}
 }
 
-// SecretSource reconciles what depends on a Secret whenever its metadata changes.
-func SecretSource(metadata cache.Cache, dependents func(context.Context, client.Object) []reconcile.Request,
-	when ...predicate.TypedPredicate[*metav1.PartialObjectMetadata],
-) source.Source {
-	return source.Kind(metadata, secretMetadata(), handler.TypedEnqueueRequestsFromMapFunc(
-		func(ctx context.Context, s *metav1.PartialObjectMetadata) []reconcile.Request {
-			return dependents(ctx, s)
-		}), when...)
+type secretSource struct {
+	deps       *Deps
+	dependents func(context.Context, client.Object) []reconcile.Request
+	labelled   cache.Informer
+}
+
+// Start implements source.Source.
+func (s *secretSource) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	changed := func(namespace, name string) {
+		secret := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+		for _, req := range s.dependents(ctx, secret) {
+			queue.Add(req)
+		}
+	}
+	s.deps.Secrets.others.listen(func(namespace, name string, _ bool) { changed(namespace, name) })
+	var err error
+	if s.labelled, err = s.deps.Manager.GetCache().GetInformer(ctx, &corev1.Secret{}); err != nil {
+		return err
+	}
+	_, err = s.labelled.AddEventHandler(changes(changed))
+	return err
+}
+
+// WaitForSync implements source.SyncingSource.
+func (s *secretSource) WaitForSync(ctx context.Context) error {
+	if !toolscache.WaitForCacheSync(ctx.Done(), s.labelled.HasSynced) {
+		return fmt.Errorf("the watch of Secrets with our label has not synced: %w", ctx.Err())
+	}
+	return s.deps.Secrets.others.WaitForSync(ctx)
+}
+
+// changes is told the names of objects that have changed.
+type changes func(namespace, name string)
+
+func (c changes) OnAdd(obj any, initial bool) {
+	if !initial {
+		c.tell(obj)
+	}
+}
+
+func (c changes) OnUpdate(_, obj any) { c.tell(obj) }
+
+func (c changes) OnDelete(obj any) {
+	if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+		obj = last.Obj
+	}
+	c.tell(obj)
+}
+
+func (c changes) tell(obj any) {
+	if known, ok := obj.(client.Object); ok {
+		c(known.GetNamespace(), known.GetName())
+	}
 }

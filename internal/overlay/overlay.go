@@ -49,8 +49,9 @@ func OwnerOf(obj client.Object) []string {
 // Client reads from the cache and writes to the API server. Objects that it
 // returns are shared: they MUST NOT be changed, but copied first.
 type Client struct {
-	api client.Client
-	now func() time.Time
+	api     client.Client
+	now     func() time.Time
+	onWrite func(client.Object)
 
 	mu      sync.Mutex
 	entries map[ref]*entry
@@ -84,6 +85,10 @@ type ageing struct {
 func New(api client.Client, now func() time.Time) *Client {
 	return &Client{api: api, now: now, entries: map[ref]*entry{}, owned: map[types.UID]map[ref]*entry{}}
 }
+
+// OnWrite has written told of each object as the API server answered a write of it.
+// It is for the wiring, before the first write; written MUST NOT change the object.
+func (c *Client) OnWrite(written func(client.Object)) { c.onWrite = written }
 
 // Get reads the object named key into obj.
 func (c *Client) Get(ctx context.Context, key client.ObjectKey, obj client.Object) error {
@@ -250,6 +255,9 @@ func (c *Client) put(obj client.Object, deleted bool) {
 		}}
 	} else {
 		e.obj = obj.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy is of the same type
+		if c.onWrite != nil {
+			c.onWrite(e.obj)
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,7 +11,6 @@ import (
 	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -44,43 +43,34 @@ type issuers struct {
 	events record.EventRecorder
 }
 
-// Sources are what, beside their own changes, makes issuers be looked at.
-type Sources struct {
-	// SecretMetadata watches the metadata of all Secrets.
-	SecretMetadata cache.Cache
-	// Again queues issuers whose Setup asked to be called again; may be nil.
-	Again *controller.Doorbell
-}
-
-// Setup adds the reconciler of Issuers.
-func Setup(ctx context.Context, d *controller.Deps, sources Sources) error {
+// Setup adds the reconciler of Issuers. Again queues those whose Signer asked to be
+// called again.
+func Setup(ctx context.Context, d *controller.Deps, again *controller.Doorbell) error {
 	r := &issuers{Deps: d, events: d.Events("cert-manager-issuers"), fresh: func() certmanagerv1.GenericIssuer { return &certmanagerv1.Issuer{} }}
-	return r.setup(ctx, "issuers", &certmanagerv1.Issuer{}, &certmanagerv1.IssuerList{}, sources)
+	return r.setup(ctx, "issuers", &certmanagerv1.Issuer{}, &certmanagerv1.IssuerList{}, again)
 }
 
-// SetupCluster adds the reconciler of ClusterIssuers.
-func SetupCluster(ctx context.Context, d *controller.Deps, sources Sources) error {
+// SetupCluster adds the reconciler of ClusterIssuers, as Setup does for Issuers.
+func SetupCluster(ctx context.Context, d *controller.Deps, again *controller.Doorbell) error {
 	r := &issuers{Deps: d, events: d.Events("cert-manager-clusterissuers"), fresh: func() certmanagerv1.GenericIssuer { return &certmanagerv1.ClusterIssuer{} }}
-	return r.setup(ctx, "clusterissuers", &certmanagerv1.ClusterIssuer{}, &certmanagerv1.ClusterIssuerList{}, sources)
+	return r.setup(ctx, "clusterissuers", &certmanagerv1.ClusterIssuer{}, &certmanagerv1.ClusterIssuerList{}, again)
 }
 
-func (r *issuers) setup(ctx context.Context, name string, kind client.Object, list client.ObjectList, sources Sources) error {
+func (r *issuers) setup(ctx context.Context, name string, kind client.Object, list client.ObjectList, again *controller.Doorbell) error {
 	if err := r.Manager.GetFieldIndexer().IndexField(ctx, kind, secretIndex, r.secretsOf); err != nil {
 		return err
 	}
 	if err := r.Observed(ctx, kind); err != nil {
 		return err
 	}
-	b := ctrl.NewControllerManagedBy(r.Manager).Named(name).
+	return ctrl.NewControllerManagedBy(r.Manager).Named(name).
 		For(kind, builder.WithPredicates(r.inScope())).
 		WithOptions(r.Options(time.Second, 5*time.Minute)).
-		WatchesRawSource(controller.SecretSource(sources.SecretMetadata, func(ctx context.Context, s client.Object) []reconcile.Request {
+		WatchesRawSource(r.OnSecret(func(ctx context.Context, s client.Object) []reconcile.Request {
 			return r.naming(ctx, list, s)
-		}))
-	if sources.Again != nil {
-		b = b.WatchesRawSource(sources.Again)
-	}
-	return b.Complete(r)
+		})).
+		WatchesRawSource(again).
+		Complete(r)
 }
 
 func (r *issuers) inScope() predicate.Predicate {

@@ -40,8 +40,9 @@ type certificateRequests struct {
 	events record.EventRecorder
 }
 
-// SetupCertificateRequests adds the reconciler of CertificateRequests.
-func SetupCertificateRequests(ctx context.Context, d *controller.Deps, sources Sources) error {
+// SetupCertificateRequests adds the reconciler of CertificateRequests. Again queues
+// those whose Signer has news: a call of its has landed.
+func SetupCertificateRequests(ctx context.Context, d *controller.Deps, again *controller.Doorbell) error {
 	events, said := d.Events("cert-manager-certificaterequests-issuer"), newLastSaid()
 	kind := &certificateRequests{Deps: d, events: events}
 	r := newRequests(d, kind, events, said)
@@ -58,8 +59,8 @@ func SetupCertificateRequests(ctx context.Context, d *controller.Deps, sources S
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("certificaterequests").
 		For(&certmanagerv1.CertificateRequest{}).
 		Owns(&acmev1.Order{}).
-		WatchesRawSource(sources.Again).
-		WatchesRawSource(controller.SecretSource(sources.SecretMetadata, func(ctx context.Context, secret client.Object) []reconcile.Request {
+		WatchesRawSource(again).
+		WatchesRawSource(d.OnSecret(func(ctx context.Context, secret client.Object) []reconcile.Request {
 			return kind.withKey(ctx, secret)
 		})).
 		WithOptions(r.Options(5*time.Second, 5*time.Minute))

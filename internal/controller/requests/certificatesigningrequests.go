@@ -51,8 +51,8 @@ func ServesSigningRequests(m ctrl.Manager) (bool, error) {
 }
 
 // SetupCertificateSigningRequests adds the reconciler of
-// CertificateSigningRequests.
-func SetupCertificateSigningRequests(ctx context.Context, d *controller.Deps, sources Sources) error {
+// CertificateSigningRequests, as SetupCertificateRequests does.
+func SetupCertificateSigningRequests(ctx context.Context, d *controller.Deps, again *controller.Doorbell) error {
 	events, said := d.Events("cert-manager-certificatesigningrequests-issuer"), newLastSaid()
 	kind := &signingRequests{Deps: d, events: events, said: said}
 	r := newRequests(d, kind, events, said)
@@ -70,8 +70,8 @@ func SetupCertificateSigningRequests(ctx context.Context, d *controller.Deps, so
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("certificatesigningrequests").
 		For(csr, builder.WithPredicates(predicate.NewPredicateFuncs(kind.inScope))).
 		Owns(&acmev1.Order{}).
-		WatchesRawSource(sources.Again).
-		WatchesRawSource(controller.SecretSource(sources.SecretMetadata, kind.withKey)).
+		WatchesRawSource(again).
+		WatchesRawSource(d.OnSecret(kind.withKey)).
 		WithOptions(r.Options(5*time.Second, 5*time.Minute))
 	return d.WatchIssuers(b, &certificatesv1.CertificateSigningRequestList{}).Complete(r)
 }

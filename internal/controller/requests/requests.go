@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/record"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -35,14 +34,6 @@ type requestKind interface {
 	approve(ctx context.Context, o *observation) (bool, error)
 	// record writes a verdict to the request.
 	record(ctx context.Context, o *observation, v verdict) error
-}
-
-// Sources are what, beside their own changes, makes requests be looked at.
-type Sources struct {
-	// SecretMetadata watches the metadata of all Secrets.
-	SecretMetadata cache.Cache
-	// Again queues requests whose Signer has news: a call of its has landed.
-	Again *controller.Doorbell
 }
 
 // observation is a request as a pass sees it.
