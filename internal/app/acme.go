@@ -15,8 +15,6 @@ import (
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
-	"chancery.dev/internal/solver/dns01/provider"
-	"chancery.dev/internal/solver/dns01/provider/rfc2136"
 	"chancery.dev/internal/solver/http01"
 )
 
@@ -39,6 +37,8 @@ type ACMEConfig struct {
 	// AuthoritativePort is where authoritative name servers listen; 0 means 53. For
 	// machines on which that port is taken.
 	AuthoritativePort int
+	// DNS01 configures the rest of DNS-01.
+	DNS01 DNS01Config
 	// HTTP01Port is where the self check expects the route to the responder; 0 means 80.
 	HTTP01Port int
 	// HTTP01Address is where the responder itself listens; empty means that it does not.
@@ -70,6 +70,7 @@ func (c ACMEConfig) validate() []error {
 	if c.CheckRetryPeriod < time.Second {
 		problems = append(problems, fmt.Errorf("--dns01-check-retry-period: must be at least 1s, not %s", c.CheckRetryPeriod))
 	}
+	problems = append(problems, c.DNS01.validate()...)
 	if c.HTTP01Responder != "" {
 		if _, err := c.responderService(); err != nil {
 			problems = append(problems, err)
@@ -89,26 +90,14 @@ func (c ACMEConfig) responderService() (types.NamespacedName, error) {
 
 // solvers returns the solver of each challenge type. Without routes (nil), CAs reach the
 // responder directly.
-func (c ACMEConfig) solvers(secrets solver.SecretReader, routes http01.Router, now func() time.Time) (map[acmev1.ACMEChallengeType]solver.Solver, error) {
-	nameservers := c.RecursiveNameservers
-	if len(nameservers) == 0 {
-		nameservers = dns01.SystemNameservers("/etc/resolv.conf")
-	}
-	resolver, err := dns01.NewResolver(dns01.Options{
-		Nameservers: nameservers, RecursiveOnly: c.RecursiveNameserversOnly, AuthoritativePort: c.AuthoritativePort,
-		Now: now, UserAgent: userAgent,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("--dns01-recursive-nameservers: %w", err)
-	}
-	factory := provider.Factory(provider.Options{Secrets: secrets, RFC2136: rfc2136.Options{Now: now}})
+func (c ACMEConfig) solvers(byDNS *dns01.Solver, routes http01.Router) map[acmev1.ACMEChallengeType]solver.Solver {
 	return map[acmev1.ACMEChallengeType]solver.Solver{
-		acmev1.ChallengeTypeDNS01: dns01.New(resolver, factory),
+		acmev1.ChallengeTypeDNS01: byDNS,
 		acmev1.ChallengeTypeHTTP01: http01.New(http01.CheckOptions{
 			Port: c.HTTP01Port, UserAgent: userAgent, Nameservers: c.HTTP01Nameservers, Targets: c.HTTP01Targets,
 			Proxy: http.ProxyFromEnvironment,
 		}, routes),
-	}, nil
+	}
 }
 
 // settings are the times of the ACME flow.

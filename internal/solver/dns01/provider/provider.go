@@ -1,56 +1,144 @@
-// Package provider makes the DNS providers that solver configurations name. Each
-// provider is a package below; this one only chooses.
+// Package provider makes the DNS providers that solver configurations name. Those
+// built in are packages below; the others are programs that internal/…/provider/exec
+// runs. This package chooses, maps the API's fields onto the words of those
+// programs, and reads the Secrets.
 //
-// It reads credentials when it is asked, so that a changed Secret takes effect
-// with the next call, and keeps none.
+// It reads credentials when it is asked, so that a changed Secret takes effect with
+// the next call, and keeps none.
 package provider
 
 import (
 	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
+	"chancery.dev/internal/solver/dns01/provider/acmedns"
+	"chancery.dev/internal/solver/dns01/provider/exec"
 	"chancery.dev/internal/solver/dns01/provider/rfc2136"
+	"chancery.dev/internal/solver/dns01/provider/webhook"
+	"chancery.dev/internal/solver/dns01/wire"
 )
+
+// mendPeriod is how long to wait where a person has to mend something first.
+const mendPeriod = 30 * time.Second
 
 // The reasons of this package's faults.
 const (
-	// ReasonUnsupported: the configured provider is not built in.
+	// ReasonUnsupported: the configuration asks for what does not exist.
 	ReasonUnsupported = "ProviderUnsupported"
 	// ReasonNotConfigured: the solver names no provider.
 	ReasonNotConfigured = "SolverNotConfigured"
+	// ReasonNotAllowed: the operator does not allow it.
+	ReasonNotAllowed = "ProviderNotAllowed"
+	// ReasonAmbient: the issuer may not use credentials of the controller.
+	ReasonAmbient = "AmbientCredentialsNotAllowed"
+	// ReasonSecret: a Secret cannot be read or used.
+	ReasonSecret = "SecretUnusable"
 )
+
+// TokenSource gives tokens of service accounts.
+type TokenSource interface {
+	// Token returns a token that is good for ten minutes and for the audiences alone.
+	Token(ctx context.Context, serviceAccount types.NamespacedName, audiences []string) (string, error)
+}
 
 // Options configure the providers.
 type Options struct {
 	// Secrets reads credentials.
 	Secrets solver.SecretReader
+	// Tokens makes tokens of service accounts.
+	Tokens TokenSource
 	// RFC2136 configures dynamic updates.
 	RFC2136 rfc2136.Options
+	// AcmeDNS reaches acme-dns servers.
+	AcmeDNS *acmedns.Client
+	// Webhook reaches webhook solvers; nil where there is no API server to reach them by.
+	Webhook *webhook.Client
+	// Programs runs the programs of all other providers.
+	Programs *exec.Pool
+	// ClusterIssuerAmbient and IssuerAmbient say who may use credentials of the controller.
+	ClusterIssuerAmbient, IssuerAmbient bool
+	// ExecInIssuers lets Issuers, not only ClusterIssuers, use the field exec.
+	ExecInIssuers bool
 }
 
 // Factory returns the function that makes providers.
 func Factory(o Options) dns01.Factory {
 	return func(ctx context.Context, u dns01.Use) (dns01.Provider, error) {
-		config, namespace := u.Config, u.Namespace
-		if config.RFC2136 != nil {
-			return rfc2136.FromConfig(ctx, config.RFC2136, namespace, o.Secrets, o.RFC2136)
+		mayAmbient := o.IssuerAmbient
+		if u.ClusterIssuer {
+			mayAmbient = o.ClusterIssuerAmbient
 		}
-		name := nameOf(config)
-		if name == "" {
-			return nil, fault.Terminal(ReasonNotConfigured,
-				"the dns01 solver names no provider: set one, for example rfc2136")
+		switch c := u.Config; {
+		case c.RFC2136 != nil:
+			return rfc2136.FromConfig(ctx, c.RFC2136, u.Namespace, o.Secrets, o.RFC2136)
+		case c.AcmeDNS != nil:
+			return o.AcmeDNS.Provider(ctx, c.AcmeDNS, u.Namespace, o.Secrets)
+		case c.Webhook != nil:
+			return o.Webhook.Provider(c.Webhook, webhook.Caller{UID: u.UID, Namespace: u.Namespace, Ambient: mayAmbient})
+		case c.Exec != nil && !u.ClusterIssuer && !o.ExecInIssuers:
+			return nil, fault.Terminal(ReasonNotAllowed, "exec: the operator does not let Issuers use it: "+
+				"use a ClusterIssuer, or start the controller with --dns01-exec-in-issuers")
 		}
-		return nil, fault.Terminal(ReasonUnsupported,
-			"the DNS provider %s is not built in: use rfc2136 (dynamic updates), or point a CNAME from "+
-				"_acme-challenge to a zone that takes them and set cnameStrategy: Follow", name)
+		p, err := planOf(u.Config, mayAmbient)
+		if err != nil {
+			return nil, err
+		}
+		if p == nil {
+			return nil, fault.Terminal(ReasonNotConfigured, "the dns01 solver names no provider: set one, for example rfc2136")
+		}
+		config, err := o.resolve(ctx, p, u.Namespace)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", fieldOf(u.Config), err)
+		}
+		return o.Programs.Provider(config)
 	}
 }
 
-// nameOf returns the field of the provider that is configured, or "".
-func nameOf(c *acmev1.DNS01Solver) string {
+// resolve reads the Secrets of a plan.
+func (o Options) resolve(ctx context.Context, p *plan, namespace string) (exec.Config, error) {
+	c := exec.Config{TTL: p.ttl, Configuration: wire.Configuration{
+		Provider: p.provider, Config: p.config, Secrets: map[string]string{}, Ambient: p.ambient,
+	}}
+	for variable, ref := range p.secrets {
+		value, err := solver.SecretValue(ctx, o.Secrets, namespace, ref.Name, ref.Key)
+		if err != nil {
+			return c, fault.After(mendPeriod, ReasonSecret, "%w", err)
+		}
+		c.Secrets[variable] = value
+	}
+	if p.allOf != "" {
+		secret, err := o.Secrets.Secret(ctx, namespace, p.allOf)
+		if err != nil {
+			return c, fault.After(mendPeriod, ReasonSecret, "reading Secret %s/%s: %w", namespace, p.allOf, err)
+		}
+		for variable, value := range secret.Data {
+			c.Secrets[variable] = string(value)
+		}
+	}
+	if t := p.token; t != nil {
+		account := types.NamespacedName{Namespace: namespace, Name: t.account}
+		c.Identity = account.String() + " " + strings.Join(t.audiences, " ")
+		c.Late = func(ctx context.Context) (map[string]string, error) {
+			token, err := o.Tokens.Token(ctx, account, t.audiences)
+			if err != nil {
+				return nil, fmt.Errorf("asking for a token of service account %s: %w", account, err)
+			}
+			return map[string]string{t.variable: token}, nil
+		}
+	}
+	return c, nil
+}
+
+// fieldOf returns the field of the provider that is configured, or "".
+func fieldOf(c *acmev1.DNS01Solver) string {
 	switch {
 	case c.Akamai != nil:
 		return "akamai"
@@ -64,10 +152,8 @@ func nameOf(c *acmev1.DNS01Solver) string {
 		return "azureDNS"
 	case c.DigitalOcean != nil:
 		return "digitalocean"
-	case c.AcmeDNS != nil:
-		return "acmeDNS"
-	case c.Webhook != nil:
-		return "webhook"
+	case c.Exec != nil:
+		return "exec " + c.Exec.Name
 	}
 	return ""
 }

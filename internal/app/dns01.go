@@ -1,0 +1,73 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/go-logr/logr"
+
+	"chancery.dev/internal/controller"
+	"chancery.dev/internal/signer/vault"
+	"chancery.dev/internal/solver/dns01"
+	"chancery.dev/internal/solver/dns01/provider"
+	"chancery.dev/internal/solver/dns01/provider/acmedns"
+	"chancery.dev/internal/solver/dns01/provider/exec"
+	"chancery.dev/internal/solver/dns01/provider/rfc2136"
+	"chancery.dev/internal/solver/dns01/provider/webhook"
+)
+
+// DNS01Config configures the self check of DNS-01, and the providers that are programs.
+type DNS01Config struct {
+	// Quorum is how many of a zone's name servers have to answer the record; 0 means all.
+	Quorum int
+	// Programs are the provider programs that may be run, NAME=PATH or NAME=unix:SOCKET;
+	// the name * stands for every provider without a program of its own.
+	Programs []string
+	// ExecInIssuers lets Issuers, not only ClusterIssuers, name any provider.
+	ExecInIssuers bool
+}
+
+func (c DNS01Config) validate() []error {
+	var problems []error
+	if c.Quorum < 0 {
+		problems = append(problems, fmt.Errorf("--dns01-self-check-quorum: must not be negative, but is %d", c.Quorum))
+	}
+	if _, err := exec.ParsePrograms(c.Programs); err != nil {
+		problems = append(problems, fmt.Errorf("--dns01-provider-programs: %w", err))
+	}
+	return problems
+}
+
+// dns01 returns the solver of DNS-01 challenges. Its programs end with ctx.
+func (c *Config) dns01(ctx context.Context, deps *controller.Deps, log logr.Logger) (*dns01.Solver, error) {
+	acme := c.ACME
+	nameservers := acme.RecursiveNameservers
+	if len(nameservers) == 0 {
+		nameservers = dns01.SystemNameservers("/etc/resolv.conf")
+	}
+	resolver, err := dns01.NewResolver(dns01.Options{
+		Nameservers: nameservers, RecursiveOnly: acme.RecursiveNameserversOnly, AuthoritativePort: acme.AuthoritativePort,
+		Quorum: acme.DNS01.Quorum, Now: deps.Now, UserAgent: userAgent,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--dns01-recursive-nameservers: %w", err)
+	}
+	programs, err := exec.ParsePrograms(acme.DNS01.Programs)
+	if err != nil {
+		return nil, fmt.Errorf("--dns01-provider-programs: %w", err)
+	}
+	pool, err := exec.New(ctx, exec.Options{Programs: programs, Environ: os.Environ(), Now: deps.Now, Log: log})
+	if err != nil {
+		return nil, fmt.Errorf("--dns01-provider-programs: %w", err)
+	}
+	webhooks, err := webhook.New(deps.Manager.GetConfig())
+	if err != nil {
+		return nil, err
+	}
+	return dns01.New(resolver, provider.Factory(provider.Options{
+		Secrets: deps.Secrets, Tokens: vault.NewTokenSource(deps.Manager.GetClient()),
+		RFC2136: rfc2136.Options{Now: deps.Now}, AcmeDNS: acmedns.New(nil, userAgent), Webhook: webhooks, Programs: pool,
+		ClusterIssuerAmbient: c.Ambient.ClusterIssuers, IssuerAmbient: c.Ambient.Issuers, ExecInIssuers: acme.DNS01.ExecInIssuers,
+	})), nil
+}

@@ -1,0 +1,176 @@
+// Package acmedns writes challenge records into an acme-dns server: a DNS server for
+// challenges only, to which a CNAME delegates _acme-challenge of a domain.
+//
+// It registers no account. The server keeps the last two values of an account and
+// forgets the older one by itself, so that there is nothing to clean up.
+package acmedns
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/solver"
+	"chancery.dev/internal/solver/dns01"
+)
+
+// The reasons of this package's faults.
+const (
+	// ReasonInvalidConfig: the configuration cannot work as it is.
+	ReasonInvalidConfig = "InvalidConfiguration"
+	// ReasonSecret: the accounts cannot be read or used.
+	ReasonSecret = "AccountSecretUnusable"
+	// ReasonRefused: the server does not accept the update.
+	ReasonRefused = "UpdateRefused"
+)
+
+const (
+	// mendPeriod is how long to wait where a person has to mend something first.
+	mendPeriod = 30 * time.Second
+	// kept is how many values of an account the server keeps.
+	kept = 2
+	// maxKnown bounds the accounts whose values are remembered.
+	maxKnown = 10_000
+)
+
+// Client reaches acme-dns servers. Use New. It is safe for concurrent use.
+type Client struct {
+	http      *http.Client
+	userAgent string
+
+	mu sync.Mutex
+	// known are the last values of each account: the server would take one that is
+	// there already for a new one, and forget the other.
+	known map[string][]string
+}
+
+// New makes a Client. With nil, it uses a client of its own with a time limit.
+func New(client *http.Client, userAgent string) *Client {
+	if client == nil {
+		client = &http.Client{Timeout: 20 * time.Second}
+	}
+	return &Client{http: client, userAgent: userAgent, known: map[string][]string{}}
+}
+
+// account is an entry of the Secret, as acme-dns clients store it.
+type account struct {
+	Username   string `json:"username"`
+	Password   string `json:"password"`
+	FullDomain string `json:"fulldomain"`
+	Subdomain  string `json:"subdomain"`
+}
+
+// Provider implements dns01.Provider.
+type Provider struct {
+	client   *Client
+	base     *url.URL
+	accounts map[string]account
+	source   string
+}
+
+var _ dns01.Provider = (*Provider)(nil)
+
+// Provider makes a Provider of the API's configuration. namespace is where the Secret is.
+func (c *Client) Provider(ctx context.Context, config *acmev1.AcmeDNSProvider, namespace string, secrets solver.SecretReader) (*Provider, error) {
+	host := config.Host
+	if !strings.Contains(host, "://") {
+		host = "https://" + host
+	}
+	base, err := url.Parse(host)
+	if err != nil || base.Host == "" || base.Scheme != "https" && base.Scheme != "http" {
+		return nil, fault.Terminal(ReasonInvalidConfig, "acmeDNS: host %q is not the address of a server: write https://host", config.Host)
+	}
+	ref := config.AccountSecretRef
+	p := &Provider{client: c, base: base, source: fmt.Sprintf("Secret %s/%s, entry %q", namespace, ref.Name, ref.Key)}
+	text, err := solver.SecretValue(ctx, secrets, namespace, ref.Name, ref.Key)
+	if err != nil {
+		return nil, fault.After(mendPeriod, ReasonSecret, "acmeDNS: %w", err)
+	}
+	if err := json.Unmarshal([]byte(text), &p.accounts); err != nil {
+		// Not the decoder's words: they may quote a password.
+		return nil, fault.After(mendPeriod, ReasonSecret, "acmeDNS: %s is not a JSON object of accounts by domain", p.source)
+	}
+	return p, nil
+}
+
+// Present sends the value to the account of the domain.
+func (p *Provider) Present(ctx context.Context, r dns01.Record) error {
+	domain := strings.TrimSuffix(strings.ToLower(r.Domain), ".")
+	a, ok := p.accounts[domain]
+	if !ok {
+		return fault.After(mendPeriod, ReasonSecret, "acmeDNS: %s has no account for %q: register one and add it", p.source, domain)
+	}
+	key := p.base.String() + " " + a.Subdomain
+	if p.client.knows(key, r.Value) {
+		return nil
+	}
+	if err := p.update(ctx, a, r.Value); err != nil {
+		return err
+	}
+	p.client.remember(key, r.Value)
+	return nil
+}
+
+// CleanUp does nothing: the server forgets by itself.
+func (*Provider) CleanUp(context.Context, dns01.Record) error { return nil }
+
+func (p *Provider) update(ctx context.Context, a account, value string) error {
+	body, err := json.Marshal(map[string]string{"subdomain": a.Subdomain, "txt": value})
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.base.JoinPath("update").String(), bytes.NewReader(body))
+	if err != nil {
+		return fault.Terminal(ReasonInvalidConfig, "acmeDNS: host %q cannot be asked", p.base.Redacted())
+	}
+	for name, value := range map[string]string{
+		"Content-Type": "application/json", "User-Agent": p.client.userAgent, "X-Api-User": a.Username, "X-Api-Key": a.Password,
+	} {
+		if strings.ContainsAny(value, "\r\n") {
+			return fault.After(mendPeriod, ReasonSecret, "acmeDNS: the account in %s has a line break in it", p.source)
+		}
+		req.Header.Set(name, value)
+	}
+	resp, err := p.client.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("acmeDNS: updating at %s: %s", p.base.Redacted(), solver.Cause(err))
+	}
+	defer func() { _ = resp.Body.Close() }() // read as far as needed
+	// Read, so that the connection can be used again; never echoed.
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
+	switch resp.StatusCode {
+	case http.StatusOK:
+		return nil
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return fault.After(mendPeriod, ReasonRefused, "acmeDNS: %s does not accept the account %q of %s (status %d): "+
+			"is its password right, and does its allowfrom let this controller in?", p.base.Redacted(), a.Subdomain, p.source, resp.StatusCode)
+	}
+	return fault.After(mendPeriod, ReasonRefused, "acmeDNS: %s refuses the update of %q: status %d %s",
+		p.base.Redacted(), a.Subdomain, resp.StatusCode, http.StatusText(resp.StatusCode))
+}
+
+func (c *Client) knows(key, value string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Contains(c.known[key], value)
+}
+
+func (c *Client) remember(key, value string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.known) >= maxKnown {
+		clear(c.known) // an update too many is all it costs
+	}
+	values := append(c.known[key], value)
+	c.known[key] = values[max(0, len(values)-kept):]
+}

@@ -1,0 +1,208 @@
+// Package webhook writes challenge records through webhook solvers: aggregated APIs in
+// the cluster that take a ChallengePayload (spec §5.9). Those written for cert-manager
+// work unchanged.
+//
+// It asks the API server with the controller's own identity, which needs the right to
+// create the solver's name in the solver's group. It serves no webhook.
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/solver"
+	"chancery.dev/internal/solver/dns01"
+)
+
+// The reasons of this package's faults.
+const (
+	// ReasonFailed: the webhook does not do what is asked.
+	ReasonFailed = "WebhookFailed"
+	// ReasonUnavailable: the webhook cannot be reached.
+	ReasonUnavailable = "WebhookUnavailable"
+	// ReasonForbidden: the controller lacks the right to ask the webhook.
+	ReasonForbidden = "WebhookForbidden"
+)
+
+const (
+	// mendPeriod is how long to wait where a person has to mend something first.
+	mendPeriod = 30 * time.Second
+	// maxBody bounds an answer, in octets.
+	maxBody = 1 << 20
+	// maxWords bounds an error's text, in octets.
+	maxWords = 1 << 10
+)
+
+// The kind of the payload, whatever group the solver has.
+const (
+	apiVersion = "webhook.acme.cert-manager.io/v1alpha1"
+	kind       = "ChallengePayload"
+)
+
+// payload is what is sent and what comes back.
+type payload struct {
+	metav1.TypeMeta `json:",inline"`
+	Request         *request  `json:"request,omitempty"`
+	Response        *response `json:"response,omitempty"`
+}
+
+// request says what to do.
+type request struct {
+	UID                     types.UID             `json:"uid"`
+	Action                  string                `json:"action"`
+	Type                    string                `json:"type"`
+	DNSName                 string                `json:"dnsName"`
+	Key                     string                `json:"key"`
+	ResourceNamespace       string                `json:"resourceNamespace"`
+	ResolvedFQDN            string                `json:"resolvedFQDN,omitempty"`
+	ResolvedZone            string                `json:"resolvedZone,omitempty"`
+	AllowAmbientCredentials bool                  `json:"allowAmbientCredentials"`
+	Config                  *apiextensionsv1.JSON `json:"config,omitempty"`
+}
+
+// response says whether it was done.
+type response struct {
+	UID     types.UID      `json:"uid"`
+	Success bool           `json:"success"`
+	Status  *metav1.Status `json:"status,omitempty"`
+}
+
+// Client asks webhooks through one API server.
+type Client struct {
+	http *http.Client
+	base *url.URL
+}
+
+// New makes a Client with the identity of rc.
+func New(rc *rest.Config) (*Client, error) {
+	rc = rest.CopyConfig(rc)
+	client, err := rest.HTTPClientFor(rc)
+	if err != nil {
+		return nil, err
+	}
+	base, _, err := rest.DefaultServerUrlFor(rc)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{http: client, base: base}, nil
+}
+
+// Caller says on whose behalf a webhook is asked.
+type Caller struct {
+	// UID of the Challenge.
+	UID types.UID
+	// Namespace is where the Secrets are that the configuration names.
+	Namespace string
+	// Ambient allows the webhook to use credentials of its own machine.
+	Ambient bool
+}
+
+// Provider implements dns01.Provider.
+type Provider struct {
+	client *Client
+	config *acmev1.WebhookProvider
+	caller Caller
+}
+
+var _ dns01.Provider = (*Provider)(nil)
+
+// Provider makes a Provider of the API's configuration.
+func (c *Client) Provider(config *acmev1.WebhookProvider, caller Caller) (*Provider, error) {
+	if c == nil {
+		return nil, fault.Terminal(ReasonUnavailable, "webhook: this controller has no API server to reach webhooks by")
+	}
+	return &Provider{client: c, config: config, caller: caller}, nil
+}
+
+// Present has the webhook add the record.
+func (p *Provider) Present(ctx context.Context, r dns01.Record) error {
+	return p.ask(ctx, "Present", r)
+}
+
+// CleanUp has the webhook remove the record.
+func (p *Provider) CleanUp(ctx context.Context, r dns01.Record) error {
+	return p.ask(ctx, "CleanUp", r)
+}
+
+func (p *Provider) ask(ctx context.Context, action string, r dns01.Record) error {
+	body, err := json.Marshal(payload{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}, Request: &request{
+		UID: p.caller.UID, Action: action, Type: "dns-01", DNSName: r.Domain, Key: r.Value,
+		ResourceNamespace: p.caller.Namespace, ResolvedFQDN: r.FQDN, ResolvedZone: r.Zone,
+		AllowAmbientCredentials: p.caller.Ambient, Config: p.config.Config,
+	}})
+	if err != nil {
+		return err
+	}
+	address := p.client.base.JoinPath("apis", url.PathEscape(p.config.GroupName), "v1alpha1", url.PathEscape(p.config.SolverName))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address.String(), bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	resp, err := p.client.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("%s: asking the API server: %s", p.name(), solver.Cause(err))
+	}
+	defer func() { _ = resp.Body.Close() }() // read as far as needed
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	if err != nil {
+		return fmt.Errorf("%s: reading the answer: %s", p.name(), solver.Cause(err))
+	}
+	return p.judge(resp.StatusCode, text)
+}
+
+func (p *Provider) name() string {
+	return fmt.Sprintf("webhook %s/%s", p.config.GroupName, p.config.SolverName)
+}
+
+// judge says what an answer means and what to do about it.
+func (p *Provider) judge(code int, body []byte) error {
+	switch {
+	case code == http.StatusForbidden:
+		return fault.After(mendPeriod, ReasonForbidden, "%s: this controller may not create %q in the API group %q: "+
+			"grant it with the webhook's ClusterRole", p.name(), p.config.SolverName, p.config.GroupName)
+	case code == http.StatusNotFound:
+		return fault.After(mendPeriod, ReasonUnavailable, "%s: the API server does not serve it: is the webhook installed, "+
+			"with an APIService v1alpha1.%s, and is its solver called %q?", p.name(), p.config.GroupName, p.config.SolverName)
+	case code == http.StatusServiceUnavailable, code == http.StatusBadGateway, code == http.StatusGatewayTimeout:
+		return fault.After(mendPeriod, ReasonUnavailable, "%s: the API server cannot reach it: "+
+			"look at APIService v1alpha1.%s and at the webhook's Pods", p.name(), p.config.GroupName)
+	case code/100 != 2:
+		var status metav1.Status
+		_ = json.Unmarshal(body, &status) // without a message the code has to do
+		return fault.After(mendPeriod, ReasonFailed, "%s: status %d %s", p.name(), code, bounded(status.Message))
+	}
+	var answer payload
+	if err := json.Unmarshal(body, &answer); err != nil || answer.Response == nil {
+		return fault.After(mendPeriod, ReasonFailed, "%s: the answer is not a %s with a response", p.name(), kind)
+	}
+	if answer.Response.Success {
+		return nil
+	}
+	if answer.Response.Status == nil || answer.Response.Status.Message == "" {
+		return fault.After(mendPeriod, ReasonFailed, "%s: it failed and does not say why: see its log", p.name())
+	}
+	return fault.After(mendPeriod, ReasonFailed, "%s: %s", p.name(), bounded(answer.Response.Status.Message))
+}
+
+func bounded(s string) string {
+	if len(s) > maxWords {
+		s = strings.ToValidUTF8(s[:maxWords], "") + "…"
+	}
+	return s
+}
