@@ -38,11 +38,13 @@ type App struct {
 	manager ctrl.Manager
 	events  record.EventBroadcaster
 	sink    *typedcorev1.EventSinkImpl
+	watches *watches
 	log     logr.Logger
 }
 
 // New wires a controller that speaks to the API server of rc, with the rights of
-// rc. Nothing runs before Run.
+// rc. Nothing runs before Run, which has to be called with a context that ends no later
+// than ctx.
 func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*App, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -60,8 +62,8 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err != nil {
 		return nil, err
 	}
-	book := controller.NewSecretBook()
-	manager, err := ctrl.NewManager(rc, managerOptions(cfg, scheme, book, log))
+	book, watches := controller.NewSecretBook(), newWatches(log)
+	manager, err := ctrl.NewManager(rc, managerOptions(ctx, cfg, scheme, book, watches))
 	if err != nil {
 		return nil, fmt.Errorf("set up the controller manager: %w", err)
 	}
@@ -69,12 +71,12 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err != nil {
 		return nil, err
 	}
-	a := &App{manager: manager, events: record.NewBroadcaster(), sink: &typedcorev1.EventSinkImpl{Interface: clientset.CoreV1().Events("")}, log: log}
+	a := &App{manager: manager, events: record.NewBroadcaster(), sink: &typedcorev1.EventSinkImpl{Interface: clientset.CoreV1().Events("")}, watches: watches, log: log}
 	// A leader that loses its lease ends the process, so that the process answers is all there is to check.
 	if err := manager.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return nil, err
 	}
-	if err := manager.AddReadyzCheck("caches", synced(manager)); err != nil {
+	if err := manager.AddReadyzCheck("caches", synced(manager, watches)); err != nil {
 		return nil, err
 	}
 	deps, err := a.deps(cfg, scheme, book)
@@ -96,7 +98,11 @@ func (a *App) Run(ctx context.Context) error {
 		logged.Stop()
 		a.events.Shutdown()
 	}()
-	return a.manager.Start(ctx)
+	err := a.manager.Start(ctx)
+	if err != nil {
+		return errors.Join(err, a.watches.said())
+	}
+	return nil
 }
 
 // logEvent writes the one line of the log that each event is.
@@ -106,14 +112,18 @@ func (a *App) logEvent(e *corev1.Event) {
 }
 
 // Synced waits until the caches hold what the API server has; false if ctx ended first.
-func (a *App) Synced(ctx context.Context) bool { return a.manager.GetCache().WaitForCacheSync(ctx) }
+func (a *App) Synced(ctx context.Context) bool {
+	return a.manager.GetCache().WaitForCacheSync(ctx) && ctx.Err() == nil
+}
 
-func managerOptions(cfg Config, scheme *runtime.Scheme, book *controller.SecretBook, log logr.Logger) ctrl.Options {
+func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, book *controller.SecretBook, watches *watches) ctrl.Options {
 	within, shared := stopWithin, true
 	return ctrl.Options{
-		Scheme: scheme,
-		Logger: log.V(1), // what its machinery does interests those who look closer
+		Scheme:   scheme,
+		Logger:   watches.log.V(1), // what its machinery does interests those who look closer
+		NewCache: newStoppable(ctx),
 		Cache: cache.Options{
+			DefaultWatchErrorHandler:     watches.failed,
 			DefaultNamespaces:            cacheNamespaces(cfg),
 			DefaultUnsafeDisableDeepCopy: &shared,
 			ByObject: map[client.Object]cache.ByObject{
@@ -176,12 +186,12 @@ func (a *App) deps(cfg Config, scheme *runtime.Scheme, book *controller.SecretBo
 }
 
 // synced is ready once the caches are: a replica that does not lead is ready too.
-func synced(manager ctrl.Manager) func(*http.Request) error {
+func synced(manager ctrl.Manager, watches *watches) func(*http.Request) error {
 	return func(req *http.Request) error {
 		ctx, cancel := context.WithTimeout(req.Context(), time.Second)
 		defer cancel()
 		if !manager.GetCache().WaitForCacheSync(ctx) {
-			return errors.New("the caches have not synced yet")
+			return errors.Join(errors.New("the caches have not synced yet"), watches.said())
 		}
 		return nil
 	}

@@ -112,8 +112,9 @@ func DefaultResponderConfig() ResponderConfig {
 }
 
 // NewResponder wires a responder for HTTP-01 challenges that needs no other right than
-// to read Challenges and Orders, and no leader: every replica answers.
-func NewResponder(cfg ResponderConfig, rc *rest.Config, log logr.Logger) (manager.Manager, error) {
+// to read Challenges and Orders, and no leader: every replica answers. It has to be
+// started with a context that ends no later than ctx.
+func NewResponder(ctx context.Context, cfg ResponderConfig, rc *rest.Config, log logr.Logger) (manager.Manager, error) {
 	if cfg.Address == "" {
 		return nil, errors.New("--listen-address: must not be empty")
 	}
@@ -123,11 +124,13 @@ func NewResponder(cfg ResponderConfig, rc *rest.Config, log logr.Logger) (manage
 	}
 	rc = rest.CopyConfig(rc)
 	rc.UserAgent = "chancery-responder"
-	shared, within := true, stopWithin
+	shared, within, watches := true, stopWithin, newWatches(log)
 	m, err := ctrl.NewManager(rc, ctrl.Options{
-		Scheme: scheme,
-		Logger: log.V(1),
+		Scheme:   scheme,
+		Logger:   log.V(1),
+		NewCache: newStoppable(ctx),
 		Cache: cache.Options{
+			DefaultWatchErrorHandler:     watches.failed,
 			DefaultNamespaces:            controller.Scope{Namespaces: cfg.Namespaces}.CacheNamespaces(),
 			DefaultUnsafeDisableDeepCopy: &shared,
 			DefaultTransform:             cache.TransformStripManagedFields(),
@@ -144,7 +147,7 @@ func NewResponder(cfg ResponderConfig, rc *rest.Config, log logr.Logger) (manage
 	if err := m.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return nil, err
 	}
-	if err := m.AddReadyzCheck("caches", synced(m)); err != nil {
+	if err := m.AddReadyzCheck("caches", synced(m, watches)); err != nil {
 		return nil, err
 	}
 	return m, m.Add(&responder{manager: m, address: cfg.Address, index: http01.NewIndex()})

@@ -38,7 +38,7 @@ func responders(t *testing.T, n int) []string {
 		}
 		addresses[i] = l.Addr().String()
 		_ = l.Close()
-		m, err := app.NewResponder(app.ResponderConfig{Address: addresses[i], MetricsAddress: "0", HealthAddress: "0"}, rc, logr.Discard())
+		m, err := app.NewResponder(t.Context(), app.ResponderConfig{Address: addresses[i], MetricsAddress: "0", HealthAddress: "0"}, rc, logr.Discard())
 		if err != nil {
 			t.Fatal(err)
 		}

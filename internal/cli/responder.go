@@ -28,7 +28,7 @@ behind a Service, with no other right than to read Challenges and Orders, and te
 			if err != nil {
 				return err
 			}
-			m, err := app.NewResponder(cfg, rc, log)
+			m, err := app.NewResponder(cmd.Context(), cfg, rc, log)
 			if err != nil {
 				return err
 			}
