@@ -108,6 +108,10 @@ func addACMEFlags(f *pflag.FlagSet, acme *app.ACMEConfig) {
 	f.DurationVar(&acme.CheckRetryPeriod, "dns01-check-retry-period", acme.CheckRetryPeriod, "how often a self check that keeps failing is tried again")
 	f.StringSliceVar(&acme.RecursiveNameservers, "dns01-recursive-nameservers", acme.RecursiveNameservers, "name servers to ask for DNS zones, host:port or https://…; those of the machine by default")
 	f.BoolVar(&acme.RecursiveNameserversOnly, "dns01-recursive-nameservers-only", false, "ask only them about propagation, not the zones' own servers")
+	f.IntVar(&acme.DNS01.Quorum, "dns01-self-check-quorum", 0, "how many of a zone's name servers have to answer a record before it is validated; 0 for all")
+	f.StringSliceVar(&acme.DNS01.Programs, "dns01-provider-programs", nil,
+		"programs that write DNS records, NAME=PATH or NAME=unix:SOCKET; * is for every provider without one of its own, as in *=/usr/local/bin/chancery-dns")
+	f.BoolVar(&acme.DNS01.ExecInIssuers, "dns01-exec-in-issuers", false, "let Issuers, and so whoever may create one, use any DNS provider by the field exec")
 	f.StringSliceVar(&acme.HTTP01Nameservers, "acme-http01-solver-nameservers", nil, "name servers to resolve names with for the self check of HTTP-01, host:port")
 	f.StringVar(&acme.HTTP01Address, "http01-listen-address", acme.HTTP01Address, "host:port on which the controller itself answers HTTP-01 challenges; empty for none")
 	f.StringVar(&acme.HTTP01Responder, "acme-http01-responder", acme.HTTP01Responder,

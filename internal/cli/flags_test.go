@@ -31,6 +31,7 @@ func TestControllerFlags(t *testing.T) {
 	own := map[string]string{
 		"cluster-resource-namespace": "cert-manager", // ours: mission rule 8
 		"acme-http01-responder":      "", "http01-self-check-allow": "", "http01-self-check-deny": "",
+		"dns01-self-check-quorum": "0", "dns01-provider-programs": "[]", "dns01-exec-in-issuers": "false",
 		"auto-approve": "true", "approve-signer-names": "[*]",
 		"csr-approval": "auto", "csr-approval-issuer": "external", "csr-approval-clusterissuer": "external",
 	}
