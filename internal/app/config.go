@@ -80,7 +80,7 @@ func DefaultConfig() Config {
 		MetricsAddress:           "0.0.0.0:9402",
 		HealthAddress:            "0.0.0.0:9403",
 		Workers:                  5,
-		Backoff:                  lifecycle.Backoff{Min: time.Hour, Max: 32 * time.Hour},
+		Backoff:                  lifecycle.Backoff{Min: time.Hour, Max: 32 * time.Hour, ByClass: true},
 		CopiedAnnotationPrefixes: lifecycle.DefaultAnnotationFilter(),
 		AutoApprove:              true,
 		ApproveSigners:           request.SignerPatterns{"*"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -65,6 +66,33 @@ func AddConfigFlags(f *pflag.FlagSet, cfg *app.Config) {
 	addACMEFlags(f, &cfg.ACME)
 }
 
+// backoffBound is the flag of a bound of the back-off: with it the user has decided.
+type backoffBound struct {
+	bound   *time.Duration
+	byClass *bool
+}
+
+// String implements pflag.Value.
+func (b backoffBound) String() string {
+	if b.bound == nil {
+		return "0s"
+	}
+	return b.bound.String()
+}
+
+// Set implements pflag.Value.
+func (b backoffBound) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return err
+	}
+	*b.bound, *b.byClass = d, false
+	return nil
+}
+
+// Type implements pflag.Value.
+func (backoffBound) Type() string { return "duration" }
+
 // addServingFlags adds what concerns the process.
 func addServingFlags(f *pflag.FlagSet, cfg *app.Config) {
 	f.StringVar(&cfg.ClusterResourceNamespace, "cluster-resource-namespace", cfg.ClusterResourceNamespace, "namespace of the Secrets that ClusterIssuers name")
@@ -81,8 +109,9 @@ func addServingFlags(f *pflag.FlagSet, cfg *app.Config) {
 // addIssuanceFlags adds what concerns Certificates and requests.
 func addIssuanceFlags(f *pflag.FlagSet, cfg *app.Config) {
 	f.IntVar(&cfg.Workers, "concurrent-workers", cfg.Workers, "how many objects of each kind are worked on at once")
-	f.DurationVar(&cfg.Backoff.Min, "certificate-request-minimum-backoff-duration", cfg.Backoff.Min, "wait after a first failed issuance; 0 for none")
-	f.DurationVar(&cfg.Backoff.Max, "certificate-request-maximum-backoff-duration", cfg.Backoff.Max, "longest wait after failed issuances")
+	f.Var(backoffBound{&cfg.Backoff.Min, &cfg.Backoff.ByClass}, "certificate-request-minimum-backoff-duration",
+		"wait after a first failed issuance; 0 for none. Where neither bound is set, failures whose cause is known are waited out as suits the cause")
+	f.Var(backoffBound{&cfg.Backoff.Max, &cfg.Backoff.ByClass}, "certificate-request-maximum-backoff-duration", "longest wait after failed issuances")
 	f.StringSliceVar(&cfg.CopiedAnnotationPrefixes, "copied-annotation-prefixes", cfg.CopiedAnnotationPrefixes,
 		"which annotations CertificateRequests inherit from Certificates, by prefix; -prefix excludes, * includes all")
 	f.BoolVar(&cfg.EnableCertificateOwnerRef, "enable-certificate-owner-ref", false, "delete the Secret of a Certificate together with it")

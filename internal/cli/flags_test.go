@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"chancery.dev/internal/app"
 )
 
 // TestControllerFlags holds the names and defaults of spec §9.3. A flag that means
@@ -80,6 +82,24 @@ func TestCommands(t *testing.T) {
 	for _, c := range root.Commands() {
 		if c.Short == "" || c.Name() == "completion" {
 			t.Errorf("command %q: %q", c.Name(), c.Short)
+		}
+	}
+}
+
+// Whoever bounds the back-off has decided: failures are not told apart then.
+func TestBackoffFlagsRule(t *testing.T) {
+	for _, c := range []struct {
+		args    []string
+		byClass bool
+	}{
+		{nil, true},
+		{[]string{"--certificate-request-minimum-backoff-duration=1h"}, false},
+		{[]string{"--certificate-request-maximum-backoff-duration=2h"}, false},
+	} {
+		cfg, flags := app.DefaultConfig(), pflag.NewFlagSet("controller", pflag.ContinueOnError)
+		AddConfigFlags(flags, &cfg)
+		if err := flags.Parse(c.args); err != nil || cfg.Backoff.ByClass != c.byClass {
+			t.Errorf("%q: by class %t, error %v", c.args, cfg.Backoff.ByClass, err)
 		}
 	}
 }

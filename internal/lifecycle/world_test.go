@@ -48,6 +48,8 @@ type world struct {
 	answer         *RenewalAnswer
 	passwords      Passwords
 	repaired       string
+	repairedAt     time.Time
+	repairedFor    string
 	versions       int
 	asked          int
 
@@ -104,7 +106,10 @@ func (w *world) trigger(reason string) {
 func (w *world) state() State {
 	s := State{
 		Certificate: w.crt, SecretOwner: w.owner, Backoff: w.backoff, OwnerReference: w.ownerReference,
-		Issuer: w.issuer, Answer: w.answer, Passwords: w.passwords, Repaired: w.repaired,
+		Issuer: w.issuer, Answer: w.answer, Passwords: w.passwords, RepairedAt: w.repairedAt,
+	}
+	if w.repairedFor == "" || w.repairedFor == w.wanted() {
+		s.Repaired = w.repaired
 	}
 	if w.secret != nil {
 		s.Secret = FactsOf(w.secret)
@@ -116,6 +121,11 @@ func (w *world) state() State {
 		s.Requests = append(s.Requests, RequestFactsOf(r))
 	}
 	return s
+}
+
+// wanted says what a repair is made from, beside the Secret.
+func (w *world) wanted() string {
+	return fmt.Sprint(w.crt.Generation, w.ownerReference, w.passwords)
 }
 
 // settle decides and acts until there is nothing to do at this time, and returns
@@ -166,7 +176,7 @@ func (w *world) act(a Action, budget int) {
 		target := RepairOf(w.crt, w.secret)
 		target.Passwords, target.OwnerReference = w.passwords, w.ownerReference
 		w.apply(target)
-		w.repaired = w.secret.ResourceVersion
+		w.repaired, w.repairedAt, w.repairedFor = w.secret.ResourceVersion, w.now, w.wanted()
 	case StepAskRenewalInfo:
 		w.asked++
 	default:
@@ -321,6 +331,7 @@ func (w *world) apply(target Target) {
 			merged.ManagedFields = append(merged.ManagedFields, entry)
 		}
 	}
+	merged.OwnerReferences = applied.OwnerReferences
 	w.versions++
 	merged.ResourceVersion = strconv.Itoa(w.versions)
 	w.secret = merged
@@ -388,6 +399,13 @@ func (w *world) next() *certmanagerv1.CertificateRequest {
 func (w *world) sign(r *certmanagerv1.CertificateRequest) {
 	w.t.Helper()
 	w.signFor(r, csrOf(w.t, r).PublicKey, w.now, w.now.Add(lifetime))
+}
+
+// signWithCA issues what was requested, with a CA that can be put into a truststore.
+func (w *world) signWithCA(r *certmanagerv1.CertificateRequest) {
+	w.t.Helper()
+	w.sign(r)
+	r.Status.CA = leafFor(w.t, csrOf(w.t, r), csrOf(w.t, r).PublicKey, w.now, w.now.Add(2*lifetime))
 }
 
 // signFor issues a certificate with the names requested, for any key and time.
