@@ -124,6 +124,7 @@ func (s OrderState) owning(state acmev1.State) OrderState {
 	if state.IsFailure() {
 		c.Status.Reason = "because"
 	}
+	s.Order = s.Order.DeepCopy() // a situation may change it
 	s.Challenges = append(slices.Clone(s.Challenges), c)
 	return s
 }

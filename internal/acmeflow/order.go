@@ -241,10 +241,16 @@ func (m OrderMemory) sawOrder(o OrderOutcome) OrderMemory {
 		}
 	}
 	m.Remote, m.RemoteAt, m.Look = &remote, o.At, false
-	if o.Step == OrderFinalize {
-		m.Finalized, m.Polls, m.Refused, m.Unfinalized = o.At, 0, 0, 0
-	} else {
+	switch state := remoteOrderState(remote.Status); {
+	case o.Step != OrderFinalize:
 		m.Polls++
+	case state == acmev1.Ready, state == acmev1.Pending:
+		// It says yes and does nothing: no better than a refusal.
+		return m.afterFailure(OrderOutcome{Step: o.Step, At: o.At, Jitter: o.Jitter, Failure: &Failure{
+			Class: ErrorNotReady, Detail: "the ACME server took the request, and still shows the order as " + string(state),
+		}})
+	default:
+		m.Finalized, m.Polls, m.Refused, m.Unfinalized = o.At, 0, 0, 0
 	}
 	return m
 }

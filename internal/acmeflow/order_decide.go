@@ -297,7 +297,7 @@ func (d *orderDecision) poll() OrderAction {
 func (d *orderDecision) processing() OrderAction {
 	a := d.poll()
 	m := d.Memory
-	if m.Remote == nil {
+	if m.Remote == nil || a.Status != nil {
 		return a
 	}
 	since := m.Finalized
@@ -319,6 +319,11 @@ func (d *orderDecision) finalize() OrderAction {
 	}
 	if d.Memory.Refused >= maxRefused {
 		return d.fail(acmev1.Errored, failedTo(OrderFinalize)+d.Memory.Refusal)
+	}
+	if m := d.Memory; m.Refused > 0 {
+		if wake := m.RemoteAt.Add(doubled(networkBackoff, m.Refused, maxNetworkBackoff)); d.now.Before(wake) {
+			return OrderAction{Wake: wake}
+		}
 	}
 	a := OrderAction{Step: OrderFinalize, URL: d.next.FinalizeURL, CSR: csr}
 	if d.Order.Status.URL == "" {

@@ -32,6 +32,8 @@ func orderSituations() []situation[OrderState] {
 	lagging.Memory.Refused = 1
 	refused := pending.owning(acmev1.Valid).saw("ready")
 	refused.Memory.Refused, refused.Memory.Refusal = maxRefused, "not ready"
+	refusedOnce := pending.owning(acmev1.Valid).saw("ready")
+	refusedOnce.Memory.Refused, refusedOnce.Memory.Refusal = 1, "not ready"
 	slow := pending.saw("processing")
 	slow.Memory.Finalized, slow.Memory.Remote.RetryAfter = start, time.Minute
 	quick := pending.saw("processing")
@@ -43,7 +45,7 @@ func orderSituations() []situation[OrderState] {
 	replacing := base
 	replacing.Order = base.Order.DeepCopy()
 	replacing.Order.Spec.Replaces = "aki.serial"
-	failedNow := pending.owning(acmev1.Errored)
+	failedNow := base.stored(acmev1.Pending, "pending").owning(acmev1.Errored)
 	failedNow.Order.Status.State, failedNow.Order.Status.Reason = acmev1.Errored, "because"
 	at := metav1.NewTime(start)
 	failedNow.Order.Status.FailureTime = &at
@@ -73,6 +75,7 @@ func orderSituations() []situation[OrderState] {
 		{"all Challenges are valid", pending.owning(acmev1.Valid)},
 		{"all Challenges are valid, there is no CSR", noCSR},
 		{"the CA lags behind its authorizations", lagging},
+		{"the CA shows ready but has refused", refusedOnce},
 		{"the CA shows ready but keeps refusing", refused},
 		{"the CA shows ready", pending.owning(acmev1.Valid).saw("ready")},
 		{"the CA is processing", quick},

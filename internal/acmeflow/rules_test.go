@@ -221,6 +221,29 @@ func TestWhatAFailedOrderLeavesPendingIsDeactivated(t *testing.T) {
 	equal(t, DecideOrder(s, start.Add(deactivationWindow)).Step, OrderDone)
 }
 
+// TestAFinalizeWithoutEffectIsNotRepeatedAtOnce: a CA that says yes and goes on showing the
+// order as ready is asked a few times, with pauses, and then given up.
+func TestAFinalizeWithoutEffectIsNotRepeatedAtOnce(t *testing.T) {
+	s := newOrderState().stored(acmev1.Pending, "pending").owning(acmev1.Valid)
+	now, finalized := start, 0
+	var a OrderAction
+	for a = DecideOrder(s, now); a.Status == nil; a = DecideOrder(s, now) {
+		switch a.Step {
+		case OrderWait:
+			now = a.Wake
+		case OrderFinalize:
+			finalized++
+			fallthrough
+		default:
+			s.Memory = s.Memory.After(OrderOutcome{Step: a.Step, At: now, Order: remoteOrder("ready")})
+		}
+	}
+	equal(t, finalized, maxRefused)
+	equal(t, now.Sub(start), 15*time.Second) // 1, 2, 4 and 8 s between them
+	equal(t, a.Status.State, acmev1.Errored)
+	equal(t, FailureClass(*a.Status), fault.ClassUnavailable)
+}
+
 func TestAnOrderIsNotProcessedForEver(t *testing.T) {
 	s := newOrderState().stored(acmev1.Pending, "pending").saw("processing")
 	s.Memory.RemoteAt = s.Memory.Remote.Expires.Add(expiryGrace + time.Second)
