@@ -1,0 +1,392 @@
+package ingress_test
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"chancery.dev/api"
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/app"
+	"chancery.dev/internal/rig"
+	"chancery.dev/internal/rig/dnsserver"
+	"chancery.dev/internal/rig/pebble"
+)
+
+// world has two responders behind a Service, Pebble, and a DNS server by which
+// example.com is at Traefik and secure.test at the one that redirects.
+type world struct {
+	*rig.World
+
+	client client.Client
+	ca     *pebble.Server
+	dns    *dnsserver.Server
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{World: rig.NewWorld(t)}
+	scheme, err := api.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	if w.client, err = client.New(w.Admin, client.Options{Scheme: scheme}); err != nil {
+		t.Fatal(err)
+	}
+	w.dns, err = dnsserver.Start(t.Context(), dnsserver.Config{Zones: []dnsserver.Zone{
+		{Name: "example.com.", Wildcard: netip.MustParseAddr(plainAddress)},
+		{Name: "secure.test.", Wildcard: netip.MustParseAddr(secureAddress)},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.ca, err = pebble.Start(t.Context(), pebble.Options{DNSServer: w.dns.Addr(), HTTPPort: 80, TLSPort: 443}); err != nil {
+		t.Fatal(err)
+	}
+	w.responders(t)
+	cfg := w.Config()
+	cfg.ACME.HTTP01Nameservers = []string{w.dns.Addr()}
+	cfg.ACME.HTTP01Responder = w.Namespace + "/responder"
+	w.Run(t, cfg)
+	return w
+}
+
+// responders starts two replicas, with the rights of their service account.
+func (w *world) responders(t *testing.T) {
+	t.Helper()
+	rc := rig.As(w.Admin, "system:serviceaccount:cert-manager:chancery-responder", "system:serviceaccounts", "system:serviceaccounts:cert-manager")
+	for _, addresses := range [][]string{{responder1}, {responder2}} {
+		for _, address := range addresses {
+			m, err := app.NewResponder(app.ResponderConfig{Address: net.JoinHostPort(address, "8089"), MetricsAddress: "0", HealthAddress: "0"}, rc, logr.Discard())
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			done := make(chan error, 1)
+			go func() { done <- m.Start(ctx) }()
+			t.Cleanup(func() {
+				cancel()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	name, port := "http", int32(8089)
+	w.Create(t,
+		&corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: "responder"},
+			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: name, Port: port}}},
+		},
+		&discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Name: "responder", Labels: map[string]string{discoveryv1.LabelServiceName: "responder"}},
+			AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{responder1}}, {Addresses: []string{responder2}}},
+		})
+}
+
+// issuer makes an ACME ClusterIssuer with one HTTP-01 solver.
+func (w *world) issuer(t *testing.T, name string, http01 *acmev1.HTTP01Solver) {
+	t.Helper()
+	w.Create(t, &certmanagerv1.ClusterIssuer{
+		ObjectMeta: metav1.ObjectMeta{Name: w.ClusterName(name)},
+		Spec: certmanagerv1.IssuerSpec{IssuerConfig: certmanagerv1.IssuerConfig{ACME: &acmev1.ACMEIssuer{
+			Server: w.ca.DirectoryURL, CABundle: w.ca.TLSBundle,
+			PrivateKey: cmmeta.SecretKeySelector{Name: "account"},
+			Solvers:    []acmev1.ACMEChallengeSolver{{HTTP01: http01}},
+		}}},
+	})
+}
+
+func (w *world) certificate(issuer, name string, dnsNames ...string) *certmanagerv1.Certificate {
+	return &certmanagerv1.Certificate{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: certmanagerv1.CertificateSpec{
+			SecretName: name, DNSNames: dnsNames,
+			PrivateKey: &certmanagerv1.CertificatePrivateKey{Algorithm: certmanagerv1.ECDSAKeyAlgorithm},
+			IssuerRef:  cmmeta.IssuerReference{Name: w.ClusterName(issuer), Kind: "ClusterIssuer"},
+		},
+	}
+}
+
+// awaitIssued waits for a certificate and verifies its chain.
+func (w *world) awaitIssued(t *testing.T, name string) {
+	t.Helper()
+	crt := &certmanagerv1.Certificate{}
+	rig.Eventually(t, "Certificate "+name+" is ready", func(ctx context.Context) string {
+		if err := w.Get(ctx, name, crt); err != nil {
+			return err.Error()
+		}
+		for _, c := range crt.Status.Conditions {
+			if c.Type == certmanagerv1.CertificateConditionReady && c.Status == cmmeta.ConditionTrue {
+				return ""
+			}
+		}
+		return fmt.Sprintf("%+v; %s", crt.Status.Conditions, w.challenges(ctx))
+	})
+	secret := &corev1.Secret{}
+	if err := w.Get(t.Context(), name, secret); err != nil {
+		t.Fatal(err)
+	}
+	block, rest := pem.Decode(secret.Data["tls.crt"])
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	intermediates := x509.NewCertPool()
+	intermediates.AppendCertsFromPEM(rest)
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: w.ca.RootPool(), Intermediates: intermediates, DNSName: crt.Spec.DNSNames[0]}); err != nil {
+		t.Error(err)
+	}
+}
+
+// challenges says where the Challenges stand.
+func (w *world) challenges(ctx context.Context) string {
+	list := &acmev1.ChallengeList{}
+	if err := w.client.List(ctx, list, client.InNamespace(w.Namespace)); err != nil {
+		return err.Error()
+	}
+	said := ""
+	for _, c := range list.Items {
+		said += fmt.Sprintf("%s: %s %s; ", c.Spec.DNSName, c.Status.State, c.Status.Reason)
+	}
+	return said
+}
+
+// awaitNoRoutes waits until no route of a Challenge is left.
+func (w *world) awaitNoRoutes(t *testing.T, list client.ObjectList) {
+	t.Helper()
+	rig.Eventually(t, "the routes are cleaned up", func(ctx context.Context) string {
+		err := w.client.List(ctx, list, client.InNamespace(w.Namespace), client.HasLabels{"acme.cert-manager.io/http-token"})
+		if err != nil {
+			return err.Error()
+		}
+		var left int
+		switch list := list.(type) {
+		case *networkingv1.IngressList:
+			left = len(list.Items)
+		case *gwapiv1.HTTPRouteList:
+			left = len(list.Items)
+		}
+		if left > 0 {
+			return fmt.Sprint(left, " are left")
+		}
+		return ""
+	})
+}
+
+// TestIngress issues through Ingresses of a class, and through one that is edited in
+// place and serves something else before and after.
+func TestIngress(t *testing.T) {
+	w := newWorld(t)
+	class := w.Namespace
+	traefik(t, w.Admin, class, plainAddress)
+	w.issuer(t, "class", &acmev1.HTTP01Solver{Ingress: &acmev1.HTTP01IngressSolver{IngressClassName: &class}})
+	w.issuer(t, "name", &acmev1.HTTP01Solver{Ingress: &acmev1.HTTP01IngressSolver{Name: "site"}})
+	w.Create(t, &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Spec: networkingv1.IngressClassSpec{Controller: "traefik.io/ingress-controller"}})
+	prefix := networkingv1.PathTypePrefix
+	site := &networkingv1.Ingress{
+		ObjectMeta: metav1.ObjectMeta{Name: "site"},
+		Spec: networkingv1.IngressSpec{IngressClassName: &class, Rules: []networkingv1.IngressRule{{
+			Host: "site.example.com", IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
+				Paths: []networkingv1.HTTPIngressPath{{Path: "/", PathType: &prefix, Backend: networkingv1.IngressBackend{
+					Service: &networkingv1.IngressServiceBackend{Name: "responder", Port: networkingv1.ServiceBackendPort{Number: 8089}},
+				}}},
+			}},
+		}}},
+	}
+	w.Create(t, site)
+	w.Create(t, w.certificate("class", "by-class", "a.example.com", "b.example.com"), w.certificate("name", "by-name", "site.example.com", "other.example.com"))
+	w.awaitIssued(t, "by-class")
+	w.awaitIssued(t, "by-name")
+	w.awaitNoRoutes(t, &networkingv1.IngressList{})
+	rig.Eventually(t, "the edited Ingress is as before", func(ctx context.Context) string {
+		now := &networkingv1.Ingress{}
+		if err := w.Get(ctx, "site", now); err != nil {
+			return err.Error()
+		}
+		if len(now.Spec.Rules) != 1 || len(now.Spec.Rules[0].HTTP.Paths) != 1 {
+			return fmt.Sprintf("%+v", now.Spec)
+		}
+		return ""
+	})
+}
+
+// TestRedirectToHTTPS issues where port 80 only redirects.
+func TestRedirectToHTTPS(t *testing.T) {
+	w := newWorld(t)
+	class := w.Namespace
+	traefik(t, w.Admin, class, secureAddress,
+		"--entrypoints.web.http.redirections.entrypoint.to=websecure", "--entrypoints.web.http.redirections.entrypoint.scheme=https")
+	w.Create(t, &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Spec: networkingv1.IngressClassSpec{Controller: "traefik.io/ingress-controller"}})
+	w.issuer(t, "redirect", &acmev1.HTTP01Solver{Ingress: &acmev1.HTTP01IngressSolver{
+		IngressClassName: &class,
+		IngressTemplate: &acmev1.SolverIngressTemplate{Metadata: acmev1.SolverObjectMeta{Annotations: map[string]string{
+			"traefik.ingress.kubernetes.io/router.entrypoints": "websecure", "traefik.ingress.kubernetes.io/router.tls": "true",
+		}}},
+	}})
+	w.Create(t, w.certificate("redirect", "redirected", "www.secure.test"))
+	w.awaitIssued(t, "redirected")
+}
+
+// TestGateway issues through HTTPRoutes.
+func TestGateway(t *testing.T) {
+	w := newWorld(t)
+	installGatewayAPI(t, w.client)
+	traefik(t, w.Admin, "none", plainAddress, "--providers.kubernetesgateway=true",
+		"--providers.kubernetesgateway.statusaddress.ip="+plainAddress)
+	all := gwapiv1.NamespacesFromAll
+	w.Create(t,
+		&gwapiv1.GatewayClass{
+			ObjectMeta: metav1.ObjectMeta{Name: w.ClusterName("class")}, Spec: gwapiv1.GatewayClassSpec{ControllerName: "traefik.io/gateway-controller"},
+		},
+		&gwapiv1.Gateway{
+			ObjectMeta: metav1.ObjectMeta{Name: "gateway"},
+			Spec: gwapiv1.GatewaySpec{
+				GatewayClassName: gwapiv1.ObjectName(w.ClusterName("class")),
+				Listeners: []gwapiv1.Listener{{
+					Name: "web", Port: 80, Protocol: gwapiv1.HTTPProtocolType,
+					AllowedRoutes: &gwapiv1.AllowedRoutes{Namespaces: &gwapiv1.RouteNamespaces{From: &all}},
+				}},
+			},
+		})
+	namespace := gwapiv1.Namespace(w.Namespace)
+	w.issuer(t, "gateway", &acmev1.HTTP01Solver{GatewayHTTPRoute: &acmev1.HTTP01GatewaySolver{
+		ParentRefs: []gwapiv1.ParentReference{{Name: "gateway", Namespace: &namespace}},
+	}})
+	w.Create(t, w.certificate("gateway", "by-route", "a.example.com", "b.example.com"))
+	w.awaitIssued(t, "by-route")
+	w.awaitNoRoutes(t, &gwapiv1.HTTPRouteList{})
+}
+
+// TestHundredAtOnce has a hundred Challenges in one namespace: no pod, one Service. It
+// says how long it took from a Challenge's start to its answer through Traefik.
+func TestHundredAtOnce(t *testing.T) {
+	const certificates = 100
+	w := newWorld(t)
+	class := w.Namespace
+	traefik(t, w.Admin, class, plainAddress)
+	w.Create(t, &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Spec: networkingv1.IngressClassSpec{Controller: "traefik.io/ingress-controller"}})
+	w.issuer(t, "class", &acmev1.HTTP01Solver{Ingress: &acmev1.HTTP01IngressSolver{IngressClassName: &class}})
+	measured := w.measure(t, certificates)
+	var all sync.WaitGroup
+	for n := range certificates {
+		all.Go(func() {
+			if err := w.client.Create(t.Context(), inNamespace(w.certificate("class", fmt.Sprint("c", n), fmt.Sprintf("c%d.example.com", n)), w.Namespace)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for n := range certificates {
+		w.awaitIssued(t, fmt.Sprint("c", n))
+	}
+	pods, services := &corev1.PodList{}, &corev1.ServiceList{}
+	if err := w.client.List(t.Context(), pods, client.InNamespace(w.Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.client.List(t.Context(), services, client.InNamespace(w.Namespace), client.HasLabels{acmev1.HTTP01SolverLabel}); err != nil {
+		t.Fatal(err)
+	}
+	if len(pods.Items) != 0 || len(services.Items) != 1 {
+		t.Errorf("%d pods and %d Services for %d Challenges", len(pods.Items), len(services.Items), certificates)
+	}
+	w.awaitNoRoutes(t, &networkingv1.IngressList{})
+	if took := measured(); len(took) > 0 {
+		t.Logf("from started to answered through Traefik, %d of %d Challenges seen: p50 %s, p99 %s",
+			len(took), certificates, took[len(took)/2].Round(time.Millisecond), took[len(took)*99/100].Round(time.Millisecond))
+	}
+}
+
+func inNamespace(crt *certmanagerv1.Certificate, namespace string) *certmanagerv1.Certificate {
+	crt.Namespace = namespace
+	return crt
+}
+
+// measure watches Challenges start, and asks Traefik for their answers until they come.
+func (w *world) measure(t *testing.T, most int) (sorted func() []time.Duration) {
+	t.Helper()
+	scheme, err := api.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.NewWithWatch(w.Admin, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch, err := c.Watch(t.Context(), &acmev1.ChallengeList{}, client.InNamespace(w.Namespace))
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := make(chan time.Duration, most)
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		seen := map[string]bool{}
+		for event := range watch.ResultChan() {
+			challenge, ok := event.Object.(*acmev1.Challenge)
+			if !ok || !challenge.Status.Processing || seen[challenge.Spec.Token] {
+				continue
+			}
+			seen[challenge.Spec.Token] = true
+			asking.Go(func() {
+				for began := time.Now(); time.Since(began) < rig.Patience; time.Sleep(20 * time.Millisecond) { //nolint:forbidigo // a measurement
+					if answered(t.Context(), challenge) {
+						took <- time.Since(began)
+						return
+					}
+					if err := c.Get(t.Context(), client.ObjectKeyFromObject(challenge), &acmev1.Challenge{}); apierrors.IsNotFound(err) {
+						return // it ended between two questions
+					}
+				}
+			})
+		}
+	})
+	return func() []time.Duration {
+		watch.Stop()
+		asking.Wait()
+		close(took)
+		var all []time.Duration
+		for d := range took {
+			all = append(all, d)
+		}
+		slices.Sort(all)
+		return all
+	}
+}
+
+func answered(ctx context.Context, c *acmev1.Challenge) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+plainAddress+"/.well-known/acme-challenge/"+c.Spec.Token, http.NoBody)
+	if err != nil {
+		return false
+	}
+	req.Host = c.Spec.DNSName
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
