@@ -312,12 +312,17 @@ func TestRecursiveServersOnly(t *testing.T) {
 	own.passes(t, task)
 }
 
-func TestUnsupportedProvider(t *testing.T) {
+func TestProviderWithoutProgram(t *testing.T) {
 	w := newWorld(t, nil)
 	task := w.task("www.example.test", "value")
 	task.Challenge.Spec.Solver.DNS01 = &acmev1.DNS01Solver{Route53: &acmev1.Route53Provider{}}
 	err := w.solver.Present(t.Context(), task)
-	if !fault.IsTerminal(err) || !strings.Contains(err.Error(), "route53") || !strings.Contains(err.Error(), "rfc2136") {
+	if !fault.IsTerminal(err) || !strings.Contains(err.Error(), "route53") || !strings.Contains(err.Error(), "--issuer-ambient-credentials") {
+		t.Errorf("Present = %v, want a terminal fault that names the provider and what to use", err)
+	}
+	task.Challenge.Spec.Solver.DNS01.Route53.AccessKeyID = "id"
+	err = w.solver.Present(t.Context(), task)
+	if !fault.IsTerminal(err) || !strings.Contains(err.Error(), "route53") || !strings.Contains(err.Error(), "--dns01-provider-programs") {
 		t.Errorf("Present = %v, want a terminal fault that names the provider and what to use", err)
 	}
 }

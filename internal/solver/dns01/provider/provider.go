@@ -57,11 +57,11 @@ type Options struct {
 	Tokens TokenSource
 	// RFC2136 configures dynamic updates.
 	RFC2136 rfc2136.Options
-	// AcmeDNS reaches acme-dns servers.
+	// AcmeDNS reaches acme-dns servers; nil means with the defaults.
 	AcmeDNS *acmedns.Client
 	// Webhook reaches webhook solvers; nil where there is no API server to reach them by.
 	Webhook *webhook.Client
-	// Programs runs the programs of all other providers.
+	// Programs runs the programs of all other providers; nil has none.
 	Programs *exec.Pool
 	// ClusterIssuerAmbient and IssuerAmbient say who may use credentials of the controller.
 	ClusterIssuerAmbient, IssuerAmbient bool
@@ -71,6 +71,9 @@ type Options struct {
 
 // Factory returns the function that makes providers.
 func Factory(o Options) dns01.Factory {
+	if o.AcmeDNS == nil {
+		o.AcmeDNS = acmedns.New(nil, "")
+	}
 	return func(ctx context.Context, u dns01.Use) (dns01.Provider, error) {
 		mayAmbient := o.IssuerAmbient
 		if u.ClusterIssuer {

@@ -161,8 +161,11 @@ func checkProgram(name, path string) error {
 	return nil
 }
 
-// program returns what to run for a provider.
+// program returns what to run for a provider. A nil Pool has none.
 func (p *Pool) program(provider string) (string, error) {
+	if p == nil {
+		p = &Pool{}
+	}
 	if path, ok := p.o.Programs[provider]; ok && provider != AnyProvider {
 		return path, nil
 	}
