@@ -25,6 +25,8 @@ const userAgent = "chancery"
 type ACMEConfig struct {
 	// MaxConcurrentChallenges caps the challenges in flight.
 	MaxConcurrentChallenges int
+	// MaxConcurrentChallengesPerIssuer caps those of one issuer; 0 is no limit.
+	MaxConcurrentChallengesPerIssuer int
 	// AccountKeyAlgorithm is that of account keys to make: RSA, ECDSA or Ed25519.
 	AccountKeyAlgorithm string
 	// CheckRetryPeriod is how often a self check that keeps failing is tried again.
@@ -63,6 +65,9 @@ func (c ACMEConfig) validate() []error {
 	var problems []error
 	if c.MaxConcurrentChallenges < 0 {
 		problems = append(problems, fmt.Errorf("--max-concurrent-challenges: must not be negative, but is %d", c.MaxConcurrentChallenges))
+	}
+	if c.MaxConcurrentChallengesPerIssuer < 0 {
+		problems = append(problems, fmt.Errorf("--max-concurrent-challenges-per-issuer: must not be negative, but is %d", c.MaxConcurrentChallengesPerIssuer))
 	}
 	if !slices.Contains([]string{pki.RSA, pki.ECDSA, pki.Ed25519}, c.AccountKeyAlgorithm) {
 		problems = append(problems, fmt.Errorf("--acme-account-key-algorithm: must be RSA, ECDSA or Ed25519, not %q", c.AccountKeyAlgorithm))

@@ -31,6 +31,7 @@ func TestValidate(t *testing.T) {
 			"--certificate-request-minimum-backoff-duration: 33h0m0s must not exceed --certificate-request-maximum-backoff-duration 32h0m0s",
 		},
 		{func(c *Config) { c.ACME.MaxConcurrentChallenges = -1 }, "--max-concurrent-challenges: must not be negative, but is -1"},
+		{func(c *Config) { c.ACME.MaxConcurrentChallengesPerIssuer = -1 }, "--max-concurrent-challenges-per-issuer: must not be negative, but is -1"},
 		{func(c *Config) { c.ACME.CheckRetryPeriod = 999 * time.Millisecond }, "--dns01-check-retry-period: must be at least 1s, not 999ms"},
 	} {
 		cfg := DefaultConfig()

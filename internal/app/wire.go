@@ -88,7 +88,8 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 		signer.TypeVenafi: cfg.venafi(ctx, deps, rings),
 	}
 	acme := ordering.ACMEDeps{
-		Accounts: accounts, Solvers: cfg.ACME.solvers(byDNS, routes), MaxConcurrentChallenges: cfg.ACME.MaxConcurrentChallenges, Settings: cfg.ACME.settings(),
+		Accounts: accounts, Solvers: cfg.ACME.solvers(byDNS, routes), Settings: cfg.ACME.settings(),
+		MaxConcurrentChallenges: cfg.ACME.MaxConcurrentChallenges, MaxConcurrentChallengesPerIssuer: cfg.ACME.MaxConcurrentChallengesPerIssuer,
 	}
 	steps := []func() error{
 		func() error { return certificates.Setup(ctx, deps) },

@@ -132,6 +132,7 @@ func addIssuanceFlags(f *pflag.FlagSet, cfg *app.Config) {
 // addACMEFlags adds what concerns Orders and Challenges.
 func addACMEFlags(f *pflag.FlagSet, acme *app.ACMEConfig) {
 	f.IntVar(&acme.MaxConcurrentChallenges, "max-concurrent-challenges", acme.MaxConcurrentChallenges, "how many ACME challenges are in flight at once")
+	f.IntVar(&acme.MaxConcurrentChallengesPerIssuer, "max-concurrent-challenges-per-issuer", acme.MaxConcurrentChallengesPerIssuer, "how many of them may be of one issuer; 0 for no limit")
 	f.StringVar(&acme.AccountKeyAlgorithm, "acme-account-key-algorithm", acme.AccountKeyAlgorithm,
 		"kind of key to make for new ACME accounts: RSA, which cert-manager reads too, or ECDSA or Ed25519, which take a fraction of the CPU")
 	f.DurationVar(&acme.CheckRetryPeriod, "dns01-check-retry-period", acme.CheckRetryPeriod, "how often a self check that keeps failing is tried again")

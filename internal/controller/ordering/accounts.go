@@ -28,6 +28,8 @@ type ACMEDeps struct {
 	// MaxConcurrentChallenges caps the challenges in flight (mission rule 3); 0 blocks
 	// all of them.
 	MaxConcurrentChallenges int
+	// MaxConcurrentChallengesPerIssuer caps those of one issuer; 0 is no limit.
+	MaxConcurrentChallengesPerIssuer int
 	// Settings are the times.
 	Settings acmeflow.Settings
 	// Chance spreads retries: it returns numbers in [0,1). Nil means math/rand.

@@ -15,6 +15,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/schedule"
 )
 
 // +kubebuilder:rbac:groups=acme.cert-manager.io,resources=challenges,verbs=get;list;watch;patch
@@ -36,7 +37,7 @@ type challenges struct {
 // SetupChallenges adds the reconciler of Challenges and their scheduler. SetupOrders
 // comes first.
 func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) error {
-	s, err := setupScheduler(ctx, d, acme.MaxConcurrentChallenges)
+	s, err := setupScheduler(ctx, d, schedule.Options{Cap: acme.MaxConcurrentChallenges, IssuerCap: acme.MaxConcurrentChallengesPerIssuer})
 	if err != nil {
 		return err
 	}

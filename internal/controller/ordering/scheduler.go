@@ -48,10 +48,10 @@ type observedChallenge struct {
 	facts   schedule.Challenge
 }
 
-func setupScheduler(ctx context.Context, d *controller.Deps, limit int) (*scheduler, error) {
+func setupScheduler(ctx context.Context, d *controller.Deps, limits schedule.Options) (*scheduler, error) {
 	s := &scheduler{
 		Deps: d, kick: make(chan struct{}, 1),
-		index: schedule.New(schedule.Options{Cap: limit}),
+		index: schedule.New(limits),
 		known: map[schedule.Key]observedChallenge{},
 	}
 	informer, err := d.Manager.GetCache().GetInformer(ctx, &acmev1.Challenge{})
