@@ -73,10 +73,14 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 	if err != nil {
 		return signer.Result{}, signFault(err)
 	}
+	if pair.chainErr != nil {
+		// Of no class: the next request may find another Secret.
+		return signer.Result{}, fault.Terminal(reasonSigningError, "error signing certificate: the CA certificates in Secret %s: %w", pair.secret, pair.chainErr)
+	}
 	now := s.config.Now()
 	chain, err := pair.sign(spec, r, now)
 	if err != nil {
-		return signer.Result{}, fault.Terminal(reasonSigningError, "error signing certificate: %w", err)
+		return signer.Result{}, fault.Failed(fault.ClassPermanent, reasonSigningError, "error signing certificate: %w", err)
 	}
 	var result signer.Result
 	result.Bundle.Chain, result.Bundle.CA = chain.PEM()
@@ -113,9 +117,6 @@ func (p *keyPair) sign(spec *certmanagerv1.CAIssuer, r signer.Request, now time.
 	})
 	if err != nil {
 		return pki.Chain{}, err
-	}
-	if p.chainErr != nil {
-		return pki.Chain{}, fmt.Errorf("the CA certificates in Secret %s: %w", p.secret, p.chainErr)
 	}
 	leaf, err := pki.Sign(template, p.signing(), p.key)
 	if err != nil {

@@ -72,14 +72,14 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 	}
 	template, err := s.template(spec, r)
 	if err != nil {
-		return signer.Result{}, fault.Terminal("ErrorGenerating", "error generating certificate template: %w", err)
+		return signer.Result{}, fault.Failed(fault.ClassPermanent, "ErrorGenerating", "error generating certificate template: %w", err)
 	}
 	if !pki.PublicKeysEqual(template.PublicKey, key.Public()) {
-		return signer.Result{}, fault.Terminal("ErrorKeyMatch", "the key in Secret %s/%s is not the one that signed the certificate request: name the Secret of the request's own key", r.ResourceNamespace, r.PrivateKeySecretName)
+		return signer.Result{}, fault.Failed(fault.ClassPermanent, "ErrorKeyMatch", "the key in Secret %s/%s is not the one that signed the certificate request: name the Secret of the request's own key", r.ResourceNamespace, r.PrivateKeySecretName)
 	}
 	cert, err := pki.Sign(template, template, key)
 	if err != nil {
-		return signer.Result{}, fault.Terminal("ErrorSigning", "error signing certificate: %w", err)
+		return signer.Result{}, fault.Failed(fault.ClassPermanent, "ErrorSigning", "error signing certificate: %w", err)
 	}
 	text := pki.EncodeCertificates(cert)
 	result := signer.Result{Bundle: signer.Bundle{Chain: text, CA: text}}
@@ -94,7 +94,7 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 func (s *Signer) key(ctx context.Context, r signer.Request) (crypto.Signer, error) {
 	say := wordsFor(r.SourceKind)
 	if r.PrivateKeySecretName == "" {
-		return nil, fault.Terminal("MissingAnnotation", "the annotation %q is missing or empty: it must name the Secret with the key of the certificate request", say.annotation)
+		return nil, fault.Failed(fault.ClassPermanent, "MissingAnnotation", "the annotation %q is missing or empty: it must name the Secret with the key of the certificate request", say.annotation)
 	}
 	where := r.ResourceNamespace + "/" + r.PrivateKeySecretName
 	secret, err := s.secrets.Secret(ctx, r.ResourceNamespace, r.PrivateKeySecretName)

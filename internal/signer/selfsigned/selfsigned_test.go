@@ -147,6 +147,9 @@ func TestFaults(t *testing.T) {
 		if f == nil || f.Kind != c.want || f.Reason != c.reason || !strings.Contains(f.Error(), c.says) {
 			t.Errorf("%s of a %s: %v; want %s %s with %q", c.name, c.kind, err, c.want, c.reason, c.says)
 		}
+		if f != nil && (f.Kind == fault.KindTerminal) != (f.Class == fault.ClassPermanent) {
+			t.Errorf("%s of a %s: %s of class %q", c.name, c.kind, f.Kind, f.Class)
+		}
 	}
 	if _, err := New(secret(key), clock).Sign(t.Context(), &certmanagerv1.Issuer{}, newRequest(good)); err == nil {
 		t.Error("signed for an issuer of another type")
