@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/Venafi/vcert/v5/pkg/venafi/tpp"
@@ -111,7 +112,7 @@ func (s *Signer) accessOf(ctx context.Context, issuer certmanagerv1.GenericIssue
 	}
 	a.lane = "venafi " + a.server + " " + a.secret
 	sum := sha256.New()
-	for _, part := range []string{a.server, a.zone, read.bundle, a.accessToken, a.username, a.password, a.clientID, a.clientSecret, a.apiKey, a.tokenEndpoint, a.scope} {
+	for _, part := range []string{strconv.Itoa(int(a.product)), a.server, a.zone, read.bundle, a.accessToken, a.username, a.password, a.clientID, a.clientSecret, a.apiKey, a.tokenEndpoint, a.scope} {
 		fmt.Fprintf(sum, "%d:%s", len(part), part)
 	}
 	a.digest = hex.EncodeToString(sum.Sum(nil))

@@ -25,7 +25,7 @@ const (
 	classLimited
 	// classLogin: the server does not accept the credentials, or they lack a right.
 	classLogin
-	// classZone: there is no such zone.
+	// classZone: there is no such zone, or it cannot be read.
 	classZone
 	// classPending: the certificate is not there yet.
 	classPending
@@ -44,6 +44,9 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
+// maxRetryAfter is the longest wait that a server is granted, in seconds.
+const maxRetryAfter = 3600
+
 // finalStatuses are those of a SaaS request that will never be issued; the library
 // takes all but FAILED for pending.
 func finalStatuses() []string {
@@ -54,17 +57,15 @@ func finalStatuses() []string {
 // tell a server that is away from one that says no.
 func (a *account) failureOf(x *exchange, err error) error {
 	f := &failure{class: a.classOf(x, err)}
-	if f.class == classLimited {
-		if seconds, err := strconv.Atoi(x.retryAfter); err == nil && seconds > 0 {
-			f.retryAfter = time.Duration(seconds) * time.Second
-		}
+	if seconds, err := strconv.Atoi(x.retryAfter); err == nil && seconds > 0 {
+		f.retryAfter = time.Duration(min(seconds, maxRetryAfter)) * time.Second
 	}
 	_, said := x.said()
 	var pending endpoint.ErrCertificatePending
 	switch {
 	case x.err != nil:
 		f.err = fmt.Errorf("%s cannot be reached: %w", a.server, x.err)
-	case f.class == classZone:
+	case f.class == classZone && noZone(err):
 		f.err = fmt.Errorf("%s has no zone %q, or it is not shown to these credentials: correct spec.venafi.zone, or the rights of the credentials in Secret %s", a.server, a.zone, a.secret)
 	case f.class == classLogin:
 		f.err = fmt.Errorf("%s does not accept the credentials in Secret %s: %s", a.server, a.secret, oneLine(or(said, err.Error())))
@@ -97,18 +98,29 @@ func (a *account) classOf(x *exchange, err error) class {
 	case x.step == stepLogin:
 		return classLogin // RFC 6749 §5.2: invalid_grant is a 400
 	case errors.As(err, &pending):
-		if slices.Contains(finalStatuses(), strings.ToUpper(pending.Status)) {
-			return classRefused
-		}
-		return classPending
-	case errors.Is(err, verror.ZoneNotFoundError), errors.Is(err, verror.ApplicationNotFoundError),
-		x.step == stepZone && x.status >= http.StatusBadRequest:
+		return pendingClass(x.status, pending.Status)
+	case noZone(err), x.step == stepZone && x.status >= http.StatusBadRequest:
 		return classZone
 	case x.step == stepZone:
 		return classUnavailable
 	default:
 		return classRefused
 	}
+}
+
+// noZone reports whether the server said that there is no such zone.
+func noZone(err error) bool {
+	return errors.Is(err, verror.ZoneNotFoundError) || errors.Is(err, verror.ApplicationNotFoundError)
+}
+
+// pendingClass tells what is pending from what is over: SaaS says that there is no
+// certificate yet by 404 and 409 too.
+func pendingClass(code int, status string) class {
+	early := code < http.StatusBadRequest || code == http.StatusNotFound || code == http.StatusConflict
+	if !early || slices.Contains(finalStatuses(), strings.ToUpper(status)) {
+		return classRefused
+	}
+	return classPending
 }
 
 // How long a request waits before the next call. It grows with the request's age,
@@ -143,9 +155,7 @@ func (p *pass) requestFault(err error, reason string) error {
 		p.account.doubt()
 		p.NotifyIssuer(p.issuer)
 		return fault.After(retry, p.words.initError, "%w", f)
-	case classLimited:
-		return fault.After(max(f.retryAfter, retry), p.words.pending, "%w", f)
 	default:
-		return fault.After(retry, p.words.pending, "%w; trying again", f)
+		return fault.After(max(f.retryAfter, retry), p.words.pending, "%w; trying again", f)
 	}
 }

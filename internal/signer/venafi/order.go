@@ -32,6 +32,9 @@ func newOrder(r signer.Request, fields []certificate.CustomField) (order, error)
 	if len(csr.Subject.Names) == 0 {
 		return order{}, errors.New("the certificate request has an empty subject, which Certificate Manager does not issue for: set a common name or another field of the subject")
 	}
+	if _, is := csr.PublicKey.(ed25519.PublicKey); is {
+		return order{}, errors.New("the vcert library does not hand in requests for Ed25519 keys: use RSA or ECDSA")
+	}
 	return order{csr, r, fields}, nil
 }
 
@@ -54,8 +57,6 @@ func (o order) wire() (*certificate.Request, error) {
 		if err := w.KeyCurve.Set(key.Curve.Params().Name); err != nil {
 			return nil, err
 		}
-	case ed25519.PublicKey:
-		w.KeyType, w.KeyCurve = certificate.KeyTypeED25519, certificate.EllipticCurveED25519
 	}
 	return w, w.SetCSR(o.r.CSR)
 }

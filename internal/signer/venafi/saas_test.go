@@ -266,7 +266,8 @@ func TestCloudFailures(t *testing.T) {
 		{name: "rejected", path: requests + "/r1", status: 200, body: `{"status":"REJECTED_APPROVAL"}`, kind: fault.KindTerminal, reason: "RetrieveError", says: "REJECTED_APPROVAL"},
 		{name: "issued, and no certificate", path: requests + "/r1", status: 200, body: `{"status":"ISSUED"}`, kind: fault.KindTerminal, reason: "RetrieveError", says: "not one that can be handled"},
 		{name: "out of order", path: requests + "/r1", status: 502, body: ``, kind: fault.KindAfter, reason: "IssuancePending", says: "answers 502"},
-		{name: "another certificate", path: "/outagedetection/v1/certificates/c1/contents", status: 200, body: "", kind: fault.KindTerminal, reason: "RetrieveError", says: "invalid pem"},
+		{name: "no right to the certificate", path: "/outagedetection/v1/certificates/c1/contents", status: 400, body: `{"errors":[{"message":"revoked"}]}`, kind: fault.KindTerminal, reason: "RetrieveError", says: "400 Bad Request"},
+		{name: "not a certificate", path: "/outagedetection/v1/certificates/c1/contents", status: 200, body: "", kind: fault.KindTerminal, reason: "RetrieveError", says: "invalid pem"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w, cloud := newWorld(t), newSaaS(t, "")

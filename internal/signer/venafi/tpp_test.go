@@ -194,7 +194,7 @@ func TestTPPPolicy(t *testing.T) {
 	}{
 		{name: "RSA", key: pki.KeySpec{Algorithm: "RSA"}, csr: webTemplate()},
 		{name: "ECDSA P-384", key: pki.KeySpec{Algorithm: "ECDSA", Size: 384}, csr: webTemplate()},
-		{name: "Ed25519", key: pki.KeySpec{Algorithm: "Ed25519"}, csr: webTemplate(), refused: "invalid key in csr"},
+		{name: "Ed25519", key: pki.KeySpec{Algorithm: "Ed25519"}, csr: webTemplate(), refused: "use RSA or ECDSA"},
 		{name: "another domain", zone: limited, key: pki.KeySpec{Algorithm: "ECDSA"}, csr: webTemplate(), refused: "common name web.example.com is not allowed in this policy"},
 		{name: "an address", zone: limited, key: pki.KeySpec{Algorithm: "ECDSA"}, csr: pki.CSRTemplate{
 			Subject: pkix.Name{CommonName: "a.corp.example"}, AltNames: pki.AltNames{IPAddresses: []string{"192.0.2.1"}},
@@ -246,6 +246,7 @@ func TestTPPFailures(t *testing.T) {
 		{name: "too many", path: request, status: 429, header: []string{"Retry-After", "77"}, kind: fault.KindAfter, cr: "IssuancePending", csr: "IssuancePending", says: "answers 429"},
 		{name: "no zone", path: checkpolicy, status: 400, body: `{"Error":"PolicyDN: x does not exist"}`, kind: fault.KindAfter, cr: "VenafiInitError", csr: "ErrorVenafiInit", says: "correct spec.venafi.zone"},
 		{name: "a policy that the library panics about", path: checkpolicy, status: 200, body: `{"Policy":{"KeyPair":{"KeyAlgorithm":{"Locked":true,"Value":"ML-DSA"}}}}`, kind: fault.KindAfter, cr: "IssuancePending", csr: "IssuancePending", says: "ML-DSA"},
+		{name: "no such path", path: checkpolicy, status: 404, body: `not here`, kind: fault.KindAfter, cr: "VenafiInitError", csr: "ErrorVenafiInit", says: "answers 404"},
 		{name: "a redirect", path: checkpolicy, status: 302, header: []string{"Location", "/vedsdk/elsewhere"}, kind: fault.KindAfter, cr: "IssuancePending", csr: "IssuancePending", says: "302"},
 		{name: "no pickup id", path: request, status: 200, body: `{}`, kind: fault.KindTerminal, cr: "RequestError", csr: "ErrorRequest", says: "no pickup id"},
 		{name: "failed behind it", path: retrieve, status: 500, body: `{"Stage":500,"Status":"Post CSR failed with error: the template is disabled"}`, kind: fault.KindTerminal, cr: "RetrieveError", csr: "ErrorRetrieve", says: "the template is disabled"},

@@ -216,6 +216,27 @@ func TestSetupKeepsWhatWasTrue(t *testing.T) {
 	}
 }
 
+// A server that wants to be left alone is, and one whose clock differs is not asked
+// without end.
+func TestSetupWaits(t *testing.T) {
+	w, tpp := newWorld(t), tppserver.Start(t)
+	w.secrets.put("ns/venafi", "access-token", "good")
+	i := issuer("venafi", tpp.Spec("venafi"))
+	tpp.Answers("/vedsdk/certificates/checkpolicy", http.StatusTooManyRequests, "", "Retry-After", "99")
+	if _, err := w.setUp(i); fault.Of(err) == nil || fault.Of(err).Delay != 99*time.Second {
+		t.Errorf("limited: %v", err)
+	}
+	w.step(99 * time.Second)
+	tpp.Change(func(s *tppserver.State) {
+		delete(s.Overrides, "/vedsdk/certificates/checkpolicy")
+		s.Expires = w.signer.Now().Add(-time.Minute)
+	})
+	w.signer.accounts = map[types.UID]*account{}
+	if ready, err := w.setUp(i); ready.Status != "True" || fault.Of(err) == nil || fault.Of(err).Delay != lastSetupRetry {
+		t.Errorf("a token that ended by our clock alone: %+v, %v", ready, err)
+	}
+}
+
 // Missing Secrets wait in both kinds (users.md), and nothing is handed in before the
 // approval is stored.
 func TestWaitsBeforeAnybodyIsAsked(t *testing.T) {
