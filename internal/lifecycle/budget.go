@@ -31,15 +31,38 @@ const (
 
 // cost returns what an issuance for that reason costs, and how much may be used.
 func (d *decision) cost(reason string) (each, limit time.Duration) {
-	switch reason {
-	case certmanagerv1.CertificateReasonRequestChanged:
+	switch {
+	case d.specChanged():
 		return changeCost, changeBurst
-	case certmanagerv1.CertificateReasonRenewing:
-		if f := d.Secret; f != nil && f.Leaf != nil {
-			return min(issuanceCost, max(f.Leaf.NotAfter.Sub(f.Leaf.NotBefore), 0)/renewalPart), burst
-		}
+	case reason == certmanagerv1.CertificateReasonRenewing && d.Secret != nil && d.Secret.Leaf != nil:
+		lifetime := max(d.Secret.Leaf.NotAfter.Sub(d.Secret.Leaf.NotBefore), 0)
+		return min(issuanceCost, lifetime/renewalPart), burst
+	default:
+		return issuanceCost, burst
 	}
-	return issuanceCost, burst
+}
+
+// specChanged reports whether the spec is another one than that of the last issuance,
+// or than when the budget was found to be used up: somebody has a hand in this.
+func (d *decision) specChanged() bool {
+	if c := d.overdrawn(); c != nil && c.ObservedGeneration < d.crt.Generation {
+		return true
+	}
+	r, ok := d.current()
+	if !ok || r.Error != nil {
+		return false
+	}
+	wrong, err := RequestViolations(&d.crt.Spec, r)
+	return err == nil && len(wrong)+len(KeySpecOf(&d.crt.Spec).ViolationsOf(r.Public)) > 0
+}
+
+// overdrawn returns the condition that says that the budget is used up, or nil.
+func (d *decision) overdrawn() *certmanagerv1.CertificateCondition {
+	c := certmanagerv1.FindCertificateCondition(d.crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing)
+	if c == nil || c.Reason != ReasonOverBudget {
+		return nil
+	}
+	return c
 }
 
 // used returns until when the issuances so far use the budget, as the request of the
@@ -87,7 +110,7 @@ func (d *decision) overBudget(why *Violation, until time.Time) Action {
 		"It is issued again at %s, or at once when cmctl renew asks for it or the spec is changed",
 		d.crt.Spec.SecretName, why.Message, rival, until.UTC().Format(time.RFC3339))
 	a := Action{Step: StepRest, Wake: until}
-	if c := certmanagerv1.FindCertificateCondition(d.crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing); c == nil || c.Message != message {
+	if c := d.overdrawn(); c == nil || c.Message != message {
 		d.setIssuing(cmmeta.ConditionFalse, ReasonOverBudget, message)
 		a.warn(ReasonOverBudget, message)
 	}

@@ -208,7 +208,7 @@ func (d *decision) dropKeys() Action {
 // rest is a Certificate in order: its Secret is kept as it should be, requests beyond
 // the history limit go, and it is looked at again when something is due.
 func (d *decision) rest() Action {
-	if c := certmanagerv1.FindCertificateCondition(d.crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing); c != nil && c.Reason == ReasonOverBudget {
+	if d.overdrawn() != nil {
 		certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing) // nothing is to be issued any more
 	}
 	if d.repairs() {
