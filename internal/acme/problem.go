@@ -90,7 +90,8 @@ func (p *Problem) IsRateLimited() bool {
 	return p.Code() == CodeRateLimited || p.Status == http.StatusTooManyRequests
 }
 
-// Error is the status, the type and the detail, then each subproblem with its identifier.
+// Error is the status, the type and the detail, where a user must go (RFC 8555 §7.3.3),
+// then each subproblem with its identifier.
 func (p *Problem) Error() string {
 	var b strings.Builder
 	if p.Status != 0 {
@@ -99,6 +100,9 @@ func (p *Problem) Error() string {
 	b.WriteString(p.Type)
 	if text := p.text(); text != "" {
 		b.WriteString(": " + text)
+	}
+	if p.Code() == CodeUserActionRequired && p.Instance != "" {
+		b.WriteString(": visit " + p.Instance)
 	}
 	for i := range p.Subproblems {
 		s := &p.Subproblems[i]

@@ -108,6 +108,8 @@ func TestErrorAnswers(t *testing.T) {
 			"429 urn:ietf:params:acme:error:rateLimited: too many orders; a.example: urn:ietf:params:acme:error:caa: no"},
 		"HTML with a date": {reply(503, "text/html", page, "Retry-After", date, "Date", "Mon, 02 Jan 2040 15:02:05 GMT"),
 			503, false, false, 2 * time.Minute, `503 Service Unavailable without an ACME problem document: "<html> <h1>down for</h1>maintenance`},
+		"new terms": {reply(403, "application/problem+json", `{"type":"urn:ietf:params:acme:error:userActionRequired","detail":"new terms","instance":"https://ca.example/terms"}`),
+			403, true, false, 0, "new terms: visit https://ca.example/terms"},
 		"429 of a proxy":    {reply(429, "text/plain", "slow down"), 429, false, true, 0, `"slow down"`},
 		"empty 404":         {reply(404, "", ""), 404, false, false, 0, "404 Not Found"},
 		"JSON, no problem":  {reply(500, "application/json", `{"a":1}`), 500, false, false, 0, "500"},

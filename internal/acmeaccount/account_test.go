@@ -33,7 +33,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	var err error
-	w.ca, err = pebble.Start(t.Context(), pebble.Options{AlwaysValid: true, Wrap: func(next http.Handler) http.Handler {
+	w.ca, err = pebble.Start(t.Context(), pebble.Options{AlwaysValid: true, AlternateRoots: 1, Wrap: func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			a := w.answer.Load()
 			if a == nil || !strings.Contains(r.URL.Path, a.at) {
@@ -252,6 +252,11 @@ func TestStepsOfAnOrder(t *testing.T) {
 	chains := do(acmeflow.OrderAction{Step: acmeflow.OrderDownload, URL: order.Certificate}).Chains
 	if len(chains) != 1 {
 		t.Fatalf("%d chains", len(chains))
+	}
+	other := do(acmeflow.OrderAction{Step: acmeflow.OrderDownload, URL: order.Certificate, PreferredChain: "somebody else's"}).Chains
+	w.answer.Store(&answer{at: "/alternate/", status: 404, body: `{"type":"urn:ietf:params:acme:error:malformed"}`})
+	if without := do(acmeflow.OrderAction{Step: acmeflow.OrderDownload, URL: order.Certificate, PreferredChain: "somebody else's"}).Chains; len(other) != 2 || len(without) != 1 {
+		t.Errorf("%d chains to choose from, %d where the alternate cannot be had", len(other), len(without))
 	}
 	if certs, err := pki.DecodeChain(chains[0]); err != nil || !pki.PublicKeysEqual(certs[0].PublicKey, leaf.Public()) {
 		t.Errorf("chain %v: %v", certs, err)
