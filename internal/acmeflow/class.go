@@ -74,11 +74,11 @@ func isOutOfOrder(problem string) bool {
 }
 
 // isRefusal reports a problem with what was asked for, rather than with what the CA has
-// found at the names.
+// found at the names, or with the account: what a person has to do about that is done at
+// the CA, where nobody sees it.
 func isRefusal(problem string) bool {
 	switch problem {
-	case "rejectedIdentifier", "unsupportedIdentifier", "badCSR", "badPublicKey", "invalidProfile",
-		"userActionRequired", "externalAccountRequired":
+	case "rejectedIdentifier", "unsupportedIdentifier", "badCSR", "badPublicKey", "invalidProfile":
 		return true
 	default:
 		return false
@@ -90,7 +90,7 @@ func isRefusal(problem string) bool {
 func refusesContent(reason, problem string) bool {
 	for _, step := range []OrderStep{OrderCreate, OrderFinalize} {
 		if detail, ok := strings.CutPrefix(reason, failedTo(step)); ok {
-			return problem != "" || strings.HasPrefix(detail, localRefusal) || detail == noRequest
+			return isRefusal(problem) || problem == "malformed" || strings.HasPrefix(detail, localRefusal) || detail == noRequest
 		}
 	}
 	return false

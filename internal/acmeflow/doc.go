@@ -35,7 +35,15 @@
 // that outcome), and either Failure or what the step's comment says. Classify
 // turns an ACME problem into the ErrorClass of a Failure. Whoever runs ACME calls also
 // parks the account on ErrorRateLimited, and on ErrorUnavailable with a RetryAfter, until
-// At+RetryAfter, and wakes what belongs to the account when the park begins and ends.
+// At+RetryAfter, and wakes what belongs to the account when the park begins; when it ends,
+// each object's own Wake does.
+//
+// # Failures
+//
+// What may pass is retried in the Order and its Challenges, with a back-off by class
+// (Backoff), for as long as the CA keeps the order. What ends an Order for good is said in
+// its status.reason, with the CA's problem type; FailureClass reads from it when it makes
+// sense to order anew, which is for the Certificate to decide.
 package acmeflow
 
 import (

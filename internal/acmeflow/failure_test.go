@@ -131,6 +131,8 @@ func TestFailureClass(t *testing.T) {
 		"The ACME server shows the order as invalid: 400 " + urn + "badCSR: weak key":                                                             {acmev1.Invalid, fault.ClassPermanent},
 		"The ACME server shows the order as invalid: " + urn + "compound: several; a.example.com: " + urn + "rejectedIdentifier: no":              {acmev1.Invalid, fault.ClassPermanent},
 		"Failed to create Order: 400 " + urn + "rejectedIdentifier: no":                                                                           {acmev1.Errored, fault.ClassPermanent},
+		"Failed to create Order: 403 " + urn + "userActionRequired: new terms: visit https://ca.example/terms":                                    {acmev1.Errored, fault.ClassUnavailable},
+		"Failed to create Order: 403 " + urn + "unauthorized: the account is closed":                                                              {acmev1.Errored, fault.ClassUnavailable},
 		"Failed to create Order: 400 " + urn + "malformed: no":                                                                                    {acmev1.Errored, fault.ClassPermanent},
 		"Failed to create Order: acme: certificate authority does not advertise a profile with name x":                                            {acmev1.Errored, fault.ClassPermanent},
 		"Failed to create Order: acme: POST https://ca/new-order: the server answered 404 Not Found without an ACME problem document: \"<html>\"": {acmev1.Errored, fault.ClassUnavailable},
