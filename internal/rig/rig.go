@@ -73,38 +73,72 @@ func connect() (*rest.Config, error) {
 	}
 	binary := os.Getenv("CHANCERY_STANDALONE_BIN")
 	if binary == "" {
-		return nil, errors.New("no API server for this test: run make test, or make build and set CHANCERY_STANDALONE_BIN to bin/chancery-standalone")
+		return nil, errNoServer
 	}
-	return start(binary)
+	rc, _, err := start(binary)
+	return rc, err
 }
 
-// start runs a control plane that ends with this process: its standard input is a
-// pipe that only we hold open.
-func start(binary string) (*rest.Config, error) {
+// OwnCluster starts an API server for one test, with more flags of chancery-standalone
+// up: for what the shared one cannot be asked to do. Everything is installed on it.
+func OwnCluster(t testing.TB, flags ...string) *rest.Config {
+	t.Helper()
+	binary := os.Getenv("CHANCERY_STANDALONE_BIN")
+	if binary == "" {
+		t.Fatal(errNoServer)
+	}
+	rc, stop, err := start(binary, flags...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
+	if err := app.Install(ctx, rc, func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+	rc.QPS = -1
+	return rc
+}
+
+// errNoServer is what a test without an API server ends with.
+var errNoServer = errors.New("no API server for this test: run make test, or make build and set CHANCERY_STANDALONE_BIN to bin/chancery-standalone")
+
+// start runs a control plane that ends with this process, or when stop is called: its
+// standard input is a pipe that only we hold open.
+func start(binary string, flags ...string) (rc *rest.Config, stop func(), err error) {
 	dir, err := os.MkdirTemp("", "chancery-test-")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	kubeconfig, log := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "log")
-	cmd := exec.CommandContext(context.Background(), "sh", "-c", `"$0" up --controllers=false --unsafe-no-fsync --exit-with-parent --data-dir "$1/data" --kubeconfig-out "$1/kubeconfig" >"$1/log" 2>&1; rm -rf "$1"`, binary, dir)
+	const script = `dir=$1; shift; "$0" up --controllers=false --unsafe-no-fsync --exit-with-parent --data-dir "$dir/data" --kubeconfig-out "$dir/kubeconfig" "$@" >"$dir/log" 2>&1; rm -rf "$dir"`
+	cmd := exec.CommandContext(context.Background(), "sh", append([]string{"-c", script, binary, dir}, flags...)...)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", binary, err)
+		return nil, nil, fmt.Errorf("start %s: %w", binary, err)
 	}
+	ended := make(chan struct{})
 	go func() {
 		_ = cmd.Wait()
 		_ = stdin.Close() // held until now: the control plane ends when it is closed
+		close(ended)
 	}()
+	stop = func() {
+		_ = stdin.Close()
+		<-ended
+	}
 	for began := time.Now(); time.Since(began) < Patience; time.Sleep(100 * time.Millisecond) { //nolint:forbidigo // a process, not our clock
 		if rc, err := clientcmd.BuildConfigFromFlags("", kubeconfig); err == nil {
-			return rc, nil
+			return rc, stop, nil
 		}
 	}
 	said, _ := os.ReadFile(log)
-	return nil, fmt.Errorf("%s was not ready within %s; it said:\n%s", binary, Patience, said)
+	stop()
+	return nil, nil, fmt.Errorf("%s was not ready within %s; it said:\n%s", binary, Patience, said)
 }
 
 // World is a namespace with controllers that care for nothing else.
@@ -121,7 +155,12 @@ type World struct {
 // NewWorld makes a World, without controllers yet.
 func NewWorld(t testing.TB) *World {
 	t.Helper()
-	rc := Cluster(t)
+	return NewWorldOn(t, Cluster(t))
+}
+
+// NewWorldOn makes a World on the API server of rc.
+func NewWorldOn(t testing.TB, rc *rest.Config) *World {
+	t.Helper()
 	scheme, err := api.Scheme()
 	if err != nil {
 		t.Fatal(err)
@@ -161,8 +200,14 @@ func (w *World) Run(t testing.TB, cfg app.Config) (stop func()) {
 // RunAs is Run with another connection.
 func (w *World) RunAs(t testing.TB, cfg app.Config, rc *rest.Config) (stop func()) {
 	t.Helper()
+	return w.RunLogged(t, cfg, rc, logr.Discard())
+}
+
+// RunLogged is RunAs with a log.
+func (w *World) RunLogged(t testing.TB, cfg app.Config, rc *rest.Config, log logr.Logger) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	a, err := app.New(ctx, cfg, rc, logr.Discard())
+	a, err := app.New(ctx, cfg, rc, log)
 	if err != nil {
 		cancel()
 		t.Fatal(err)
