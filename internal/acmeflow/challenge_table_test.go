@@ -209,6 +209,7 @@ func checkChallengeInvariants(t *testing.T, s ChallengeState, a ChallengeAction,
 
 // TestChallengeTotality enumerates states that no sane history leads to.
 func TestChallengeTotality(t *testing.T) {
+	t.Parallel()
 	n, turn, x := 0, 0, challengeTrial()
 	states := []acmev1.State{"", "valid", "ready", "pending", "processing", "invalid", "expired", "errored", "nonsense"}
 	for _, stored := range states {

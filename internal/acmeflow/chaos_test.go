@@ -169,6 +169,7 @@ func (c *chaos) follow(s *OrderState, a OrderAction) (done bool) {
 
 // TestEveryOrderEnds starts in every state there is.
 func TestEveryOrderEnds(t *testing.T) {
+	t.Parallel()
 	ends := map[string]int{}
 	for seed := range int64(600) {
 		situations := orderSituations()
@@ -258,6 +259,7 @@ func (c *chaos) obey(s *ChallengeState, a ChallengeAction) (done bool) {
 
 // TestEveryChallengeEnds starts in every state there is.
 func TestEveryChallengeEnds(t *testing.T) {
+	t.Parallel()
 	for seed := range int64(600) {
 		situations := challengeSituations()
 		situation := situations[int(seed)%len(situations)]

@@ -285,7 +285,7 @@ func (d *orderDecision) poll() OrderAction {
 		return d.look()
 	}
 	if expires := m.Remote.Expires; !expires.IsZero() && m.RemoteAt.After(expires.Add(expiryGrace)) {
-		return d.fail(acmev1.Expired, fmt.Sprintf("The ACME server still showed the order as %s long after it expired", d.state))
+		return d.fail(acmev1.Errored, fmt.Sprintf("The ACME server still showed the order as %s long after it expired", d.state))
 	}
 	if wake := m.RemoteAt.Add(PollDelay(m.Polls, m.Remote.RetryAfter)); d.now.Before(wake) {
 		return OrderAction{Wake: wake}

@@ -185,6 +185,7 @@ func awaitsEvent(s OrderState) bool {
 
 // TestOrderTotality enumerates states that no sane history leads to.
 func TestOrderTotality(t *testing.T) {
+	t.Parallel()
 	n, x := 0, orderTrial()
 	states := []acmev1.State{"", "valid", "ready", "pending", "processing", "invalid", "expired", "errored", "nonsense"}
 	for _, stored := range states {

@@ -248,8 +248,8 @@ func TestAnOrderIsNotProcessedForEver(t *testing.T) {
 	s := newOrderState().stored(acmev1.Pending, "pending").saw("processing")
 	s.Memory.RemoteAt = s.Memory.Remote.Expires.Add(expiryGrace + time.Second)
 	a := DecideOrder(s, s.Memory.RemoteAt)
-	equal(t, a.Status.State, acmev1.Expired)
-	equal(t, FailureClass(*a.Status), fault.ClassValidation)
+	equal(t, a.Status.State, acmev1.Errored)
+	equal(t, FailureClass(*a.Status), fault.ClassUnavailable)
 }
 
 func TestALostFinalizeIsResolvedByLooking(t *testing.T) {
