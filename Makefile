@@ -16,6 +16,7 @@ CHANCERY := $(BIN)/chancery
 STANDALONE := $(BIN)/chancery-standalone
 DNS := $(BIN)/chancery-dns
 VAULT := $(BIN)/vault
+TRAEFIK := $(BIN)/traefik
 LINTER := $(BIN)/golangci-lint
 
 # The modules beside the root one, as far as they exist. The tests of e2e are slow, and
@@ -51,6 +52,7 @@ TEST := go test -p 2 -timeout 20m
 export CHANCERY_BIN := $(CHANCERY)
 export CHANCERY_STANDALONE_BIN := $(STANDALONE)
 export CHANCERY_VAULT_BIN := $(VAULT)
+export CHANCERY_TRAEFIK_BIN := $(TRAEFIK)
 
 .PHONY: help
 help: ## List the targets
@@ -111,7 +113,7 @@ test-e2e:
 # the linter does, so that their versions do not merge; they are built where they are
 # missing, one after the other.
 .PHONY: peers
-peers: $(VAULT) ## Build the servers that the tests of e2e run against
+peers: $(VAULT) $(TRAEFIK) ## Build the servers that the tests of e2e run against
 
 PEER := cd e2e/peers && go build $(BUILD) -p 2 -ldflags '-s -w'
 
@@ -121,6 +123,14 @@ $(VAULT): e2e/peers/vault.mod e2e/peers/vault.sum | need
 	@echo 'Building Vault: about 6 minutes on two cores, the first time.'
 	$(PEER) -modfile vault.mod -o $@-plugins/ github.com/hashicorp/vault-plugin-auth-kubernetes/cmd/vault-plugin-auth-kubernetes
 	$(PEER) -modfile vault.mod -tags minimal -o $@ github.com/hashicorp/vault
+
+# Traefik embeds a web interface that its module does not contain: it is built in a copy,
+# with its own go.mod, beside an empty one.
+TRAEFIK_VERSION := v3.6.0
+
+$(TRAEFIK): e2e/peers/traefik.sh | need
+	@echo 'Building Traefik: about 6 minutes on two cores, the first time.'
+	e2e/peers/traefik.sh $(TRAEFIK_VERSION) $@
 
 .PHONY: generate
 generate: need ## Generate CRDs, deep copies and RBAC
