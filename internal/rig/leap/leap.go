@@ -9,7 +9,9 @@ package leap
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -61,6 +63,18 @@ func (c *Clock) Leaps() (int, time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.leaps, c.ahead
+}
+
+// String says what the clock is waiting for.
+func (c *Clock) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var left []time.Duration
+	for w := range c.waits {
+		left = append(left, w.at.Sub(c.now()).Round(time.Millisecond))
+	}
+	slices.Sort(left)
+	return fmt.Sprintf("%s ahead after %d leaps, %d things going on, still for %s, waits of %v", c.ahead, c.leaps, c.busy, time.Since(c.since), left)
 }
 
 // AfterFunc calls f when d has passed by this clock.

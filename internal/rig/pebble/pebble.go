@@ -23,6 +23,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/letsencrypt/pebble/v2/ca"
@@ -237,6 +238,19 @@ func (s *Server) SetRenewalInfo(serial *big.Int, body string) error {
 		return errors.New("pebble: an empty renewal information would mean the default one")
 	}
 	return s.store.SetARIResponse(serial, body)
+}
+
+// SetAuthorization makes status that of the authorization with the URL, as if the CA had
+// changed its mind (RFC 8555 §7.1.6); false if there is none.
+func (s *Server) SetAuthorization(url, status string) bool {
+	authz := s.store.GetAuthorizationByID(url[strings.LastIndex(url, "/")+1:])
+	if authz == nil {
+		return false
+	}
+	authz.Lock()
+	defer authz.Unlock()
+	authz.Status = status
+	return true
 }
 
 // Orders is how many orders the account with the URL has made.

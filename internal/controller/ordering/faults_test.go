@@ -1,0 +1,167 @@
+package ordering_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"chancery.dev/internal/rig/faulty"
+)
+
+// trouble is one way in which a request goes wrong.
+type trouble struct {
+	fault func(w *swift) faulty.Fault
+	// after, if set, is the step that has to come first for the trouble to mean anything.
+	after faulty.Step
+}
+
+// troubles are those of the list, by name.
+func troubles() map[string]trouble {
+	simple := func(f faulty.Fault) trouble {
+		return trouble{fault: func(*swift) faulty.Fault { return f }}
+	}
+	refuse := func(status int, problem, retryAfter string) trouble {
+		return simple(faulty.Refuse(status, problem, retryAfter))
+	}
+	flip := func(status string) trouble {
+		return trouble{after: faulty.NewOrder, fault: func(w *swift) faulty.Fault {
+			return faulty.First(func(p *faulty.Proxy) {
+				for _, authz := range p.Authorizations() {
+					w.ca.SetAuthorization(authz, status)
+				}
+			})
+		}}
+	}
+	date := func(in time.Duration) string { return time.Now().Add(in).UTC().Format(http.TimeFormat) }
+	return map[string]trouble{
+		"429":                          refuse(http.StatusTooManyRequests, "rateLimited", ""),
+		"429, back in seconds":         refuse(http.StatusTooManyRequests, "rateLimited", "600"),
+		"429, back at a date":          refuse(http.StatusTooManyRequests, "rateLimited", date(20*time.Minute)),
+		"503":                          refuse(http.StatusServiceUnavailable, "", ""),
+		"503, back in seconds":         refuse(http.StatusServiceUnavailable, "", "600"),
+		"503, back at a date":          refuse(http.StatusServiceUnavailable, "", date(20*time.Minute)),
+		"500":                          refuse(http.StatusInternalServerError, "serverInternal", ""),
+		"connection reset":             simple(faulty.Cut()),
+		"response lost":                simple(faulty.Lose()),
+		"response truncated":           simple(faulty.Truncate()),
+		"response slow":                simple(faulty.Slow(time.Second)),
+		"order stuck in processing":    {after: faulty.NewOrder, fault: func(*swift) faulty.Fault { return faulty.Stall(12) }},
+		"authorization is deactivated": flip("deactivated"),
+		"authorization expires":        flip("expired"),
+	}
+}
+
+// at is a plan that has a fault happen to one request.
+func at(where faulty.Request, f faulty.Fault, otherwise func(faulty.Request) faulty.Fault) func(faulty.Request) faulty.Fault {
+	var once sync.Once
+	return func(r faulty.Request) (now faulty.Fault) {
+		if otherwise != nil {
+			now = otherwise(r) // it follows all requests
+		}
+		if r == where {
+			once.Do(func() { now = f })
+		}
+		return now
+	}
+}
+
+// failing is a plan in which one of two authorizations ends while the other is pending:
+// until then the CA is told of no answer.
+func failing(w *swift) func(faulty.Request) faulty.Fault {
+	var gone atomic.Bool
+	return func(r faulty.Request) faulty.Fault {
+		switch {
+		case r.Step == faulty.Deactivation:
+			gone.Store(true)
+		case r.Step == faulty.Challenge && !gone.Load():
+			return func(x *faulty.Exchange) {
+				w.ca.SetAuthorization(slices.Min(x.Proxy().Authorizations()), "expired")
+				faulty.Refuse(http.StatusInternalServerError, "serverInternal", "")(x)
+			}
+		}
+		return nil
+	}
+}
+
+// requestsOf are those of an issuance, each poll once.
+func requestsOf(p *faulty.Proxy) []faulty.Request {
+	var out []faulty.Request
+	for _, r := range p.Seen() {
+		if r.Nth == 1 || !r.Step.Polls() {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// TestEveryRequestMeetsEveryFault has each request of an issuance meet each fault once.
+// The rows are those of an issuance that was recorded; a kind of request that no record
+// has fails the test: it would be one that meets no fault.
+func TestEveryRequestMeetsEveryFault(t *testing.T) {
+	t.Parallel()
+	record := newSwift(t)
+	record.RunAs(t, record.cfg, record.connection())
+	healthy := record.start(t, "healthy", 1, nil)
+	broken := record.start(t, "broken", 2, failing(record))
+	healthy.settle(t)
+	broken.settle(t)
+	rows := requestsOf(healthy.proxy)
+	known := map[faulty.Step]bool{}
+	for _, r := range rows {
+		known[r.Step] = true
+	}
+	var more []faulty.Request
+	for _, r := range requestsOf(broken.proxy) {
+		if !known[r.Step] {
+			more = append(more, r)
+		}
+	}
+	for _, r := range more {
+		known[r.Step] = true
+	}
+	t.Logf("an issuance is %v; one that fails has also %v", rows, more)
+	for name, trouble := range troubles() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			meet(t, trouble, rows, more, known)
+		})
+	}
+}
+
+// meet runs one fault against all requests at once.
+func meet(t *testing.T, trouble trouble, rows, more []faulty.Request, known map[faulty.Step]bool) {
+	t.Helper()
+	began := time.Now()
+	w := newSwift(t)
+	w.RunAs(t, w.cfg, w.connection())
+	var all []*issuance
+	start := func(r faulty.Request, names int, otherwise func(faulty.Request) faulty.Fault) {
+		name := fmt.Sprintf("%s-%d", strings.ToLower(strings.NewReplacer(",", "", " ", "-").Replace(string(r.Step))), r.Nth)
+		all = append(all, w.start(t, name, names, at(r, trouble.fault(w), otherwise)))
+	}
+	means := trouble.after == ""
+	for _, r := range rows {
+		if means {
+			start(r, 1, nil)
+		}
+		means = means || r.Step == trouble.after
+	}
+	for _, r := range more {
+		start(r, 2, failing(w))
+	}
+	for _, i := range all {
+		i.settle(t)
+		for _, r := range i.proxy.Seen() {
+			if !known[r.Step] {
+				t.Errorf("%s: the request %q is in no record, so that it meets no fault", i.name, r.Step)
+			}
+		}
+	}
+	leaps, by := w.clock.Leaps()
+	t.Logf("%d rows took %s and %s of the leaping clock, in %d leaps", len(all), time.Since(began).Round(time.Millisecond), by.Round(time.Second), leaps)
+}

@@ -1,0 +1,189 @@
+package ordering_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/app"
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/rig"
+	"chancery.dev/internal/rig/dnsserver"
+	"chancery.dev/internal/rig/faulty"
+	"chancery.dev/internal/rig/leap"
+	"chancery.dev/internal/rig/pebble"
+)
+
+// swift is a World with a CA and a DNS server of its own, in which nobody waits: its
+// clock leaps.
+type swift struct {
+	*rig.World
+
+	clock *leap.Clock
+	ca    *pebble.Server
+	dns   *dnsserver.Server
+	cfg   app.Config
+}
+
+func newSwift(t *testing.T) *swift {
+	t.Helper()
+	w := &swift{World: rig.NewWorld(t), clock: leap.New(t.Context())}
+	var err error
+	// No TSIG: its times would be those of the leaping clock.
+	w.dns, err = dnsserver.Start(t.Context(), dnsserver.Config{Zones: []dnsserver.Zone{{Name: "example.com.", Wildcard: netip.MustParseAddr("127.0.0.1")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.ca, err = pebble.Start(t.Context(), pebble.Options{DNSServer: w.dns.Addr()}); err != nil {
+		t.Fatal(err)
+	}
+	w.cfg = w.Config()
+	w.cfg.Clock = w.clock
+	w.cfg.ACME.RecursiveNameservers = []string{w.dns.Addr()}
+	w.cfg.ACME.AuthoritativePort = w.dns.Port()
+	w.cfg.ACME.AccountKeyAlgorithm = pki.ECDSA
+	return w
+}
+
+// connection is that of the controllers, which keeps the clock from leaping while it is
+// in use.
+func (w *swift) connection() *rest.Config {
+	rc := rig.As(w.Admin, rig.Controller, "system:serviceaccounts", "system:serviceaccounts:cert-manager")
+	rc.Wrap(w.clock.Wrap)
+	return rc
+}
+
+// issuance is one Certificate with an issuer, and an account, of its own, whose CA is
+// behind a proxy of its own.
+type issuance struct {
+	*swift
+
+	name  string
+	names []string
+	proxy *faulty.Proxy
+}
+
+// start makes everything that an issuance needs.
+func (w *swift) start(t *testing.T, name string, names int, plan func(faulty.Request) faulty.Fault) *issuance {
+	t.Helper()
+	i := &issuance{swift: w, name: name}
+	for n := range names {
+		i.names = append(i.names, fmt.Sprintf("%s-%d.example.com", name, n))
+	}
+	var err error
+	i.proxy, err = faulty.Start(t.Context(), faulty.Options{Upstream: w.ca.DirectoryURL, Client: w.ca.HTTPClient(), Plan: plan, Begin: w.clock.Begin})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Create(t,
+		&certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: certmanagerv1.IssuerSpec{ACME: &acmev1.ACMEIssuer{
+			Server: i.proxy.DirectoryURL, CABundle: i.proxy.TLSBundle, PrivateKey: cmmeta.SecretKeySelector{Name: name + "-account"},
+			Solvers: []acmev1.ACMEChallengeSolver{{DNS01: &acmev1.DNS01Solver{RFC2136: &acmev1.RFC2136Provider{Nameserver: w.dns.Addr()}}}},
+		}}},
+		&certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: certmanagerv1.CertificateSpec{
+			SecretName: name, DNSNames: i.names, IssuerRef: cmmeta.IssuerReference{Name: name},
+			PrivateKey: &certmanagerv1.CertificatePrivateKey{Algorithm: certmanagerv1.ECDSAKeyAlgorithm},
+		}})
+	return i
+}
+
+// unsettled says what is missing until the certificate is issued and nothing is left of
+// how that came about; "" if nothing is.
+func (i *issuance) unsettled(ctx context.Context) string {
+	crt := &certmanagerv1.Certificate{}
+	if err := i.Get(ctx, i.name, crt); err != nil {
+		return err.Error()
+	}
+	if crt.Status.Revision == nil || *crt.Status.Revision != 1 ||
+		!certmanagerv1.HasCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionReady, cmmeta.ConditionTrue) {
+		return fmt.Sprintf("%s: %+v", i.name, crt.Status.Conditions)
+	}
+	challenges := &acmev1.ChallengeList{}
+	if err := i.Client.List(ctx, challenges, client.InNamespace(i.Namespace)); err != nil {
+		return err.Error()
+	}
+	for _, c := range challenges.Items {
+		if slices.Contains(i.names, c.Spec.DNSName) {
+			return fmt.Sprintf("Challenge %s is left: finalizers %v, %+v", c.Name, c.Finalizers, c.Status)
+		}
+	}
+	for _, record := range i.dns.TXT() {
+		for _, name := range i.names {
+			if strings.Contains(record, name) {
+				return "in DNS there is still " + record
+			}
+		}
+	}
+	return ""
+}
+
+// settle waits until the certificate is issued, and checks what is true then.
+func (i *issuance) settle(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			i.dump(t)
+		}
+	})
+	within(t, i.name+" is issued, and nothing is left", i.unsettled)
+	secret := &corev1.Secret{}
+	if err := i.Get(t.Context(), i.name, secret); err != nil {
+		t.Fatal(err)
+	}
+	chain, err := pki.DecodeChain(secret.Data["tls.crt"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := slices.Sorted(slices.Values(chain[0].DNSNames)); !slices.Equal(got, i.names) {
+		t.Errorf("names %v, want %v", got, i.names)
+	}
+	if n := i.proxy.Created(); n > 2 {
+		t.Errorf("%d orders at the CA: at most one more than needed is allowed", n)
+	}
+}
+
+// within is rig.Eventually for tests that have much going on at once: it looks seldom,
+// and is patient.
+func within(t *testing.T, what string, check func(context.Context) string) {
+	t.Helper()
+	last := ""
+	for began := time.Now(); time.Since(began) < 4*rig.Patience; time.Sleep(300 * time.Millisecond) { //nolint:forbidigo // real parts keep their own time
+		if last = check(t.Context()); last == "" {
+			return
+		}
+	}
+	t.Fatalf("%s did not come true: %s", what, last)
+}
+
+// dump says how far an issuance has come.
+func (i *issuance) dump(t *testing.T) {
+	t.Helper()
+	if i.unsettled(context.Background()) == "" {
+		return
+	}
+	t.Logf("%s: clock %s, requests %v", i.name, i.clock, i.proxy.Seen())
+	orders, issuer := &acmev1.OrderList{}, &certmanagerv1.Issuer{}
+	if err := i.Get(context.Background(), i.name, issuer); err == nil {
+		t.Logf("%s: issuer %+v", i.name, issuer.Status.Conditions)
+	}
+	if err := i.Client.List(context.Background(), orders, client.InNamespace(i.Namespace)); err != nil {
+		t.Log(err)
+	}
+	for _, o := range orders.Items {
+		if slices.Contains(o.Spec.DNSNames, i.names[0]) {
+			t.Logf("%s: order %s: %s %s", i.name, o.Name, o.Status.State, o.Status.Reason)
+		}
+	}
+}
