@@ -25,8 +25,9 @@ import (
 const (
 	// Token is the access token that is good at first.
 	Token = "good"
-	// Zone is open to every name, and ZoneDN what the server calls it.
-	Zone   = `Dev Ops\Web`
+	// Zone is open to every name.
+	Zone = `Dev Ops\Web`
+	// ZoneDN is what the server calls it.
 	ZoneDN = `\VED\Policy\` + Zone
 	// LimitedZone is for names below corp.example.
 	LimitedZone = "Limited"
