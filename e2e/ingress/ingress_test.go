@@ -80,7 +80,7 @@ func (w *world) responders(t *testing.T) {
 	rc := rig.As(w.Admin, "system:serviceaccount:cert-manager:chancery-responder", "system:serviceaccounts", "system:serviceaccounts:cert-manager")
 	for _, addresses := range [][]string{{responder1}, {responder2}} {
 		for _, address := range addresses {
-			m, err := app.NewResponder(app.ResponderConfig{Address: net.JoinHostPort(address, "8089"), MetricsAddress: "0", HealthAddress: "0"}, rc, logr.Discard())
+			m, err := app.NewResponder(t.Context(), app.ResponderConfig{Address: net.JoinHostPort(address, "8089"), MetricsAddress: "0", HealthAddress: "0"}, rc, logr.Discard())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -113,11 +113,11 @@ func (w *world) issuer(t *testing.T, name string, http01 *acmev1.HTTP01Solver) {
 	t.Helper()
 	w.Create(t, &certmanagerv1.ClusterIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: w.ClusterName(name)},
-		Spec: certmanagerv1.IssuerSpec{IssuerConfig: certmanagerv1.IssuerConfig{ACME: &acmev1.ACMEIssuer{
+		Spec: certmanagerv1.IssuerSpec{ACME: &acmev1.ACMEIssuer{
 			Server: w.ca.DirectoryURL, CABundle: w.ca.TLSBundle,
 			PrivateKey: cmmeta.SecretKeySelector{Name: "account"},
 			Solvers:    []acmev1.ACMEChallengeSolver{{HTTP01: http01}},
-		}}},
+		}},
 	})
 }
 
