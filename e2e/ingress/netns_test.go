@@ -54,6 +54,7 @@ func TestMain(m *testing.M) {
 // addresses gives the namespace's loopback device the test's addresses: the kernel
 // lets nothing out of it.
 func addresses() error {
+	commands := [][]string{{"link", "set", "lo", "up"}}
 	for _, a := range []string{plainAddress, secureAddress, responder1, responder2} {
 		commands = append(commands, []string{"addr", "add", a + "/32", "dev", "lo"})
 	}
