@@ -26,13 +26,15 @@ type venafiWorld struct {
 
 	t   *testing.T
 	tpp *tppserver.Server
+	// stop ends the controllers.
+	stop func()
 }
 
 // newVenafiWorld adds an Issuer and a ClusterIssuer, both by the Secret "venafi".
 func newVenafiWorld(t *testing.T) *venafiWorld {
 	t.Helper()
 	w := &venafiWorld{World: rig.NewWorld(t), t: t, tpp: tppserver.Start(t)}
-	w.Run(t, w.Config())
+	w.stop = w.Run(t, w.Config())
 	spec := w.tpp.Spec("venafi")
 	w.Create(t,
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "venafi"}, StringData: map[string]string{"access-token": tppserver.Token}},
@@ -138,8 +140,9 @@ func (w *venafiWorld) verify(chainPEM []byte, name string) {
 	}
 }
 
-// Both kinds of request by Certificate Manager, against the API server: handed in once,
-// the pickup id kept on the request, waited for with the server's own words, issued.
+// Both kinds of request by Certificate Manager, against the API server: handed in once
+// although the controller is restarted, the pickup id kept on the request, waited for
+// with the server's own words, issued.
 func TestVenafi(t *testing.T) {
 	t.Parallel()
 	w := newVenafiWorld(t)
@@ -156,6 +159,8 @@ func TestVenafi(t *testing.T) {
 		}
 		return ""
 	})
+	w.stop()
+	w.Run(t, w.Config())
 	w.tpp.Change(func(s *tppserver.State) { s.Pending = 0 })
 	w.issued("web")
 	requests := map[string]int{}
