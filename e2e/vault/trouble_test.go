@@ -1,12 +1,10 @@
 package vault_test
 
 import (
-	"strings"
 	"testing"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/pki"
 )
 
 const (
@@ -119,13 +117,4 @@ func TestCABundle(t *testing.T) {
 	s.awaitIssuer(issuer, cmmeta.ConditionFalse, "not elsewhere.example.com")
 	s.update(issuer, func(v *certmanagerv1.VaultIssuer) { v.ServerName = "vault.example.com" })
 	s.awaitIssuer(issuer, cmmeta.ConditionTrue, "Vault verified")
-}
-
-// Every kind of key is signed, by what the role allows.
-func TestKeys(t *testing.T) {
-	s := newScene(t)
-	issuer := s.issuer("v", s.spec(s.byToken("sign")))
-	for _, algorithm := range []string{pki.RSA, pki.ECDSA, pki.Ed25519} {
-		s.issued(s.askWith(strings.ToLower(algorithm), algorithm, issuer))
-	}
 }

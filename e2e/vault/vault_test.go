@@ -21,6 +21,7 @@ import (
 	"chancery.dev/e2e/vault"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig"
+	"chancery.dev/internal/signer/conformance"
 )
 
 const ready = certmanagerv1.CertificateRequestConditionReady
@@ -110,16 +111,11 @@ func template(name string) pki.CSRTemplate {
 // ask makes a CertificateRequest for an issuer.
 func (s *scene) ask(name string, issuer certmanagerv1.GenericIssuer) *certmanagerv1.CertificateRequest {
 	s.t.Helper()
-	return s.askWith(name, pki.ECDSA, issuer)
-}
-
-func (s *scene) askWith(name, algorithm string, issuer certmanagerv1.GenericIssuer) *certmanagerv1.CertificateRequest {
-	s.t.Helper()
 	kind := certmanagerv1.IssuerKind
 	if _, ok := issuer.(*certmanagerv1.ClusterIssuer); ok {
 		kind = certmanagerv1.ClusterIssuerKind
 	}
-	_, csr := vault.NewRequest(s.t, algorithm, template(name))
+	_, csr := vault.NewRequest(s.t, pki.ECDSA, template(name))
 	cr := &certmanagerv1.CertificateRequest{ObjectMeta: named(name), Spec: certmanagerv1.CertificateRequestSpec{
 		Request: csr, Duration: &metav1.Duration{Duration: 36 * time.Hour},
 		IssuerRef: cmmeta.IssuerReference{Name: issuer.GetName(), Kind: kind},
@@ -241,6 +237,34 @@ func TestBothKindsOfRequestByToken(t *testing.T) {
 	spec := s.spec(s.byToken("sign"))
 	s.issued(s.ask("cr", s.issuer("v", spec)))
 	s.sign("csr", s.clusterIssuer("v", spec))
+}
+
+// The table that every type of issuer is held to. Vault's role decides on usages and
+// validity, and it signs leaves.
+func TestConformance(t *testing.T) {
+	s := newScene(t)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(s.root)
+	conformance.Run(t, s.World, "v", conformance.Subject{Spec: s.spec(s.byToken("sign")), Roots: roots, Decides: true, NoCA: true})
+}
+
+// Another path of the engine signs CAs.
+func TestSignsCA(t *testing.T) {
+	s := newScene(t)
+	s.vault.Put("sys/policies/acl/ca", map[string]any{"policy": `path "pki/root/sign-intermediate" { capabilities = ["update", "sudo"] }`})
+	spec := s.spec(s.byToken("ca"))
+	spec.Vault.Path = "pki/root/sign-intermediate"
+	issuer := s.issuer("v", spec)
+	_, csr := vault.NewRequest(t, pki.ECDSA, pki.CSRTemplate{Subject: pkix.Name{CommonName: "team CA"}, IsCA: true})
+	cr := &certmanagerv1.CertificateRequest{ObjectMeta: named("ca"), Spec: certmanagerv1.CertificateRequestSpec{
+		Request: csr, IsCA: true, IssuerRef: cmmeta.IssuerReference{Name: issuer.Name},
+	}}
+	s.Create(t, cr)
+	s.awaitRequest(cr, certmanagerv1.CertificateRequestReasonIssued, "")
+	chain, err := pki.DecodeChain(cr.Status.Certificate)
+	if err != nil || len(chain) != 1 || !chain[0].IsCA || chain[0].Subject.CommonName != "team CA" || string(cr.Status.CA) != string(s.root) {
+		t.Errorf("%v: chain of %d, first %+v, CA\n%s", err, len(chain), chain[0].Subject, cr.Status.CA)
+	}
 }
 
 // A Certificate goes all the way to its Secret.

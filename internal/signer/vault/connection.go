@@ -172,6 +172,8 @@ const (
 	dialTimeout      = 10 * time.Second
 	handshakeTimeout = 10 * time.Second
 	idleTimeout      = 90 * time.Second
+	// idleConns keeps the connections of one burst for the next.
+	idleConns = 8
 	// maxReply bounds what is read of an answer: chains are a few kilobytes.
 	maxReply = 1 << 20
 )
@@ -199,6 +201,7 @@ func newHTTPClient(conf *tls.Config) *http.Client {
 			TLSHandshakeTimeout: handshakeTimeout,
 			ForceAttemptHTTP2:   true,
 			IdleConnTimeout:     idleTimeout,
+			MaxIdleConnsPerHost: idleConns,
 		}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

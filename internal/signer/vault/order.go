@@ -18,13 +18,14 @@ type order struct {
 	path string
 	body map[string]any
 	csr  *x509.CertificateRequest
+	isCA bool
 }
 
 // answer is what became of an order.
 type answer struct {
 	// session it was placed in.
 	session *session
-	bundle  signer.Bundle
+	result  signer.Result
 	err     error
 }
 
@@ -42,7 +43,7 @@ func newOrder(path string, r signer.Request) (*order, error) {
 	for _, uri := range csr.URIs {
 		uris = append(uris, uri.String())
 	}
-	return &order{path: strings.Trim(path, "/"), csr: csr, body: map[string]any{
+	return &order{path: strings.Trim(path, "/"), csr: csr, isCA: r.IsCA, body: map[string]any{
 		"common_name":          csr.Subject.CommonName,
 		"alt_names":            strings.Join(csr.DNSNames, ","),
 		"ip_sans":              strings.Join(ips, ","),
@@ -67,7 +68,7 @@ func (o *order) place(ctx context.Context, s *session) answer {
 		out.err = s.explain(err, o.path)
 		return out
 	}
-	out.bundle, err = o.read(raw)
+	out.result, err = o.read(raw)
 	if err != nil {
 		out.err = &trouble{class: classRejected, stage: stageSign,
 			err: fmt.Errorf("Vault %s did not answer with a certificate for the request: %w: spec.vault.path %q has to be one that signs, such as pki/sign/<role>", s.server, err, o.path)}
@@ -75,22 +76,23 @@ func (o *order) place(ctx context.Context, s *session) answer {
 	return out
 }
 
-// read makes the one chain of all certificates in Vault's answer (spec §3.4).
-func (o *order) read(raw json.RawMessage) (signer.Bundle, error) {
+// read makes the one chain of all certificates in Vault's answer (spec §3.4). Whether
+// a path signs CAs is Vault's business: a request for the other kind is told.
+func (o *order) read(raw json.RawMessage) (signer.Result, error) {
 	var signed struct {
 		Certificate string   `json:"certificate"`
 		IssuingCA   string   `json:"issuing_ca"`
 		CAChain     []string `json:"ca_chain"`
 	}
 	if err := json.Unmarshal(raw, &signed); err != nil {
-		return signer.Bundle{}, err
+		return signer.Result{}, err
 	}
 	leaf, err := pki.DecodeCertificate([]byte(signed.Certificate))
 	if err != nil {
-		return signer.Bundle{}, err
+		return signer.Result{}, err
 	}
 	if !pki.PublicKeysEqual(leaf.PublicKey, o.csr.PublicKey) {
-		return signer.Bundle{}, errors.New("the certificate's public key is not that of the request")
+		return signer.Result{}, errors.New("the certificate's public key is not that of the request")
 	}
 	all := []*x509.Certificate{leaf}
 	for _, text := range append(signed.CAChain, signed.IssuingCA) {
@@ -99,15 +101,19 @@ func (o *order) read(raw json.RawMessage) (signer.Bundle, error) {
 		}
 		certs, err := pki.DecodeBundle([]byte(text))
 		if err != nil {
-			return signer.Bundle{}, err
+			return signer.Result{}, err
 		}
 		all = append(all, certs...)
 	}
 	chain, err := pki.BuildChain(all)
 	if err != nil {
-		return signer.Bundle{}, err
+		return signer.Result{}, err
 	}
-	var b signer.Bundle
-	b.Chain, b.CA = chain.PEM()
-	return b, nil
+	var out signer.Result
+	out.Bundle.Chain, out.Bundle.CA = chain.PEM()
+	if o.isCA != leaf.IsCA {
+		out.WarningReason = "BasicConstraintsDiffer"
+		out.Warning = fmt.Sprintf("isCA is %t in the request and %t in the certificate: that is up to Vault's path %q; CAs are signed by <mount>/root/sign-intermediate", o.isCA, leaf.IsCA, o.path)
+	}
+	return out, nil
 }

@@ -144,7 +144,7 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 	}
 	if answer.err == nil {
 		s.forget(r.Source.GetUID())
-		return signer.Result{Bundle: answer.bundle}, nil
+		return answer.result, nil
 	}
 	return signer.Result{}, s.failed(a, answer.err, words)
 }

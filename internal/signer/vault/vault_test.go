@@ -49,6 +49,9 @@ func TestSign(t *testing.T) {
 	if !reflect.DeepEqual(calls[0], want) {
 		t.Errorf("sent %+v, want %+v", calls[0], want)
 	}
+	if result.Warning != "" {
+		t.Errorf("warning %q", result.Warning)
+	}
 	if len(w.attempts) != 0 {
 		t.Errorf("%d attempts are still remembered", len(w.attempts))
 	}
@@ -119,6 +122,17 @@ func TestForeignKeyIsRefused(t *testing.T) {
 	_, err := w.sign(w.issuer("team", w.byToken), request(t, "r", "CertificateRequest"))
 	if !fault.IsTerminal(err) || !strings.Contains(err.Error(), "public key is not that of the request") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A path that signs leaves only signs them whatever is asked, and the requester is told.
+func TestLeafForCA(t *testing.T) {
+	w := newWorld(t, newStandIn(t, plain))
+	r := request(t, "r", "CertificateRequest")
+	r.IsCA = true
+	result, err := w.sign(w.issuer("team", w.byToken), r)
+	if err != nil || result.WarningReason != "BasicConstraintsDiffer" || !strings.Contains(result.Warning, `isCA is true in the request and false in the certificate: that is up to Vault's path "pki/sign/web"`) {
+		t.Errorf("%+v, %v", result, err)
 	}
 }
 
