@@ -215,6 +215,9 @@ func TestChallengeTotality(t *testing.T) {
 	for _, stored := range states {
 		for _, authorization := range []string{"", "pending", "valid", "invalid", "expired", "revoked", "nonsense"} {
 			for _, remote := range []string{"pending", "processing", "valid", "invalid", "nonsense"} {
+				if authorization == "" && remote != "pending" {
+					continue // nothing was read
+				}
 				for fill := range 128 {
 					s := fillChallenge(fill).with(func(c *acmev1.Challenge) { c.Status.State = stored })
 					if authorization != "" {
