@@ -61,6 +61,9 @@ func (o order) wire() (*certificate.Request, error) {
 	return w, w.SetCSR(o.r.CSR)
 }
 
+// hasCustomFields reports whether there are any beside the origin.
+func (o order) hasCustomFields() bool { return len(o.fields) > 1 }
+
 // friendlyName is the name of the object at the server: the first name there is
 // (spec appendix D).
 func friendlyName(csr *x509.CertificateRequest) string {

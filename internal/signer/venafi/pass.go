@@ -61,5 +61,10 @@ func (p *pass) retrieve(id string) (signer.Result, error) {
 	if err != nil {
 		return signer.Result{}, fault.Failed(fault.ClassUnavailable, p.words.parse, "what %s gave cannot be used: %w", p.account.server, err)
 	}
-	return signer.Result{Bundle: bundle}, nil
+	result := signer.Result{Bundle: bundle}
+	if p.account.product != productTPP && p.order.hasCustomFields() {
+		result.WarningReason = "CustomFieldsIgnored"
+		result.Warning = "the certificate was issued without its custom fields: only self-hosted Certificate Manager (spec.venafi.tpp) takes them"
+	}
+	return result, nil
 }

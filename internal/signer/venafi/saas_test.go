@@ -194,11 +194,15 @@ func TestCloudIssuance(t *testing.T) {
 				t.Fatalf("Setup called %v, want %v", got, want)
 			}
 			r := w.web(kind)
+			r.Source.GetAnnotations()[certmanagerv1.VenafiCustomFieldsAnnotation] = `[{"name":"Team","value":"web"}]`
 			result, said, err := w.finish(i, r)
 			if err != nil {
 				t.Fatal(err)
 			}
 			verify(t, result.Bundle, cloud.root, r)
+			if result.WarningReason != "CustomFieldsIgnored" || !strings.Contains(result.Warning, "custom fields") {
+				t.Errorf("custom fields that SaaS does not know: %q", result.Warning)
+			}
 			if r.Source.GetAnnotations()[wordsOf(kind).pickupID] != "r1" || len(said) != 2 || !strings.Contains(said[0], "PENDING_APPROVAL") {
 				t.Errorf("annotations %v, said %q", r.Source.GetAnnotations(), said)
 			}
@@ -233,6 +237,9 @@ func TestNGTSIssuance(t *testing.T) {
 			t.Fatal(err)
 		}
 		verify(t, result.Bundle, ngts.root, r)
+		if result.Warning != "" {
+			t.Errorf("warning %q", result.Warning)
+		}
 		seen := ngts.Take()
 		rest := slices.DeleteFunc(slices.Clone(seen), func(e tppserver.Exchange) bool { return e.Call == login })
 		if len(seen)-len(rest) != logins {

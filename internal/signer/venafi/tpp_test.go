@@ -41,6 +41,9 @@ func TestTPPIssuance(t *testing.T) {
 				t.Fatal(err)
 			}
 			verify(t, result.Bundle, tpp.Root.Certificate, r)
+			if result.Warning != "" {
+				t.Errorf("warning %q", result.Warning)
+			}
 			if len(said) != 2 || !strings.Contains(said[0], "Waiting for approval") {
 				t.Errorf("said while pending: %q", said)
 			}
