@@ -68,10 +68,11 @@ func Setup(ctx context.Context, d *controller.Deps) error {
 	if err := r.Observed(ctx, &certmanagerv1.Certificate{}, &corev1.Secret{}); err != nil {
 		return err
 	}
+	owned := controller.OnOwned(certmanagerv1.GroupName, certmanagerv1.CertificateKind)
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("certificates").
 		For(&certmanagerv1.Certificate{}).
-		Owns(&certmanagerv1.CertificateRequest{}).
-		Owns(&corev1.Secret{}).
+		Watches(&certmanagerv1.CertificateRequest{}, owned).
+		Watches(&corev1.Secret{}, owned).
 		WatchesRawSource(d.OnSecret(r.dependents)).
 		WatchesRawSource(&r.bell).
 		WithOptions(r.Options(time.Second, 30*time.Second))
