@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"chancery.dev/internal/app"
@@ -48,7 +47,7 @@ Flags have the names and defaults of cert-manager's controller where they mean t
 	connect.addFlags(cmd)
 	logs.addFlags(cmd)
 	profiles.addFlags(cmd)
-	AddConfigFlags(cmd.Flags(), &cfg)
+	AddConfigFlags(cmd, &cfg)
 	return cmd
 }
 
@@ -60,10 +59,10 @@ func logWhenReady(ctx context.Context, a *app.App, said func()) {
 
 // AddConfigFlags adds the flags of spec §9.3 that this build knows, with cfg's
 // values as their defaults.
-func AddConfigFlags(f *pflag.FlagSet, cfg *app.Config) {
-	addServingFlags(f, cfg)
-	addIssuanceFlags(f, cfg)
-	addACMEFlags(f, &cfg.ACME)
+func AddConfigFlags(cmd *cobra.Command, cfg *app.Config) {
+	addServingFlags(cmd, cfg)
+	addIssuanceFlags(cmd, cfg)
+	addACMEFlags(cmd, &cfg.ACME)
 }
 
 // backoffBound is the flag of a bound of the back-off: with it the user has decided.
@@ -72,7 +71,7 @@ type backoffBound struct {
 	byClass *bool
 }
 
-// String implements pflag.Value.
+// String implements the value of a flag.
 func (b backoffBound) String() string {
 	if b.bound == nil {
 		return "0s"
@@ -80,7 +79,7 @@ func (b backoffBound) String() string {
 	return b.bound.String()
 }
 
-// Set implements pflag.Value.
+// Set implements the value of a flag.
 func (b backoffBound) Set(text string) error {
 	d, err := time.ParseDuration(text)
 	if err != nil {
@@ -90,11 +89,12 @@ func (b backoffBound) Set(text string) error {
 	return nil
 }
 
-// Type implements pflag.Value.
+// Type implements the value of a flag.
 func (backoffBound) Type() string { return "duration" }
 
 // addServingFlags adds what concerns the process.
-func addServingFlags(f *pflag.FlagSet, cfg *app.Config) {
+func addServingFlags(cmd *cobra.Command, cfg *app.Config) {
+	f := cmd.Flags()
 	f.StringVar(&cfg.ClusterResourceNamespace, "cluster-resource-namespace", cfg.ClusterResourceNamespace, "namespace of the Secrets that ClusterIssuers name")
 	f.StringVar(&cfg.Namespace, "namespace", "", "only namespace to work in; nothing that is cluster-scoped is then looked after")
 	f.BoolVar(&cfg.LeaderElect, "leader-elect", cfg.LeaderElect, "let only one of several replicas work at a time")
@@ -107,7 +107,8 @@ func addServingFlags(f *pflag.FlagSet, cfg *app.Config) {
 }
 
 // addIssuanceFlags adds what concerns Certificates and requests.
-func addIssuanceFlags(f *pflag.FlagSet, cfg *app.Config) {
+func addIssuanceFlags(cmd *cobra.Command, cfg *app.Config) {
+	f := cmd.Flags()
 	f.IntVar(&cfg.Workers, "concurrent-workers", cfg.Workers, "how many objects of each kind are worked on at once")
 	f.Var(backoffBound{&cfg.Backoff.Min, &cfg.Backoff.ByClass}, "certificate-request-minimum-backoff-duration",
 		"wait after a first failed issuance; 0 for none. Where neither bound is set, failures whose cause is known are waited out as suits the cause")
@@ -130,7 +131,8 @@ func addIssuanceFlags(f *pflag.FlagSet, cfg *app.Config) {
 }
 
 // addACMEFlags adds what concerns Orders and Challenges.
-func addACMEFlags(f *pflag.FlagSet, acme *app.ACMEConfig) {
+func addACMEFlags(cmd *cobra.Command, acme *app.ACMEConfig) {
+	f := cmd.Flags()
 	f.IntVar(&acme.MaxConcurrentChallenges, "max-concurrent-challenges", acme.MaxConcurrentChallenges, "how many ACME challenges are in flight at once")
 	f.IntVar(&acme.MaxConcurrentChallengesPerIssuer, "max-concurrent-challenges-per-issuer", acme.MaxConcurrentChallengesPerIssuer, "how many of them may be of one issuer; 0 for no limit")
 	f.StringVar(&acme.AccountKeyAlgorithm, "acme-account-key-algorithm", acme.AccountKeyAlgorithm,
@@ -173,7 +175,7 @@ func approverNames() map[string]request.Approver {
 	return map[string]request.Approver{"auto": request.ApproveAuto, "authorized": request.ApproveAuthorized, "external": request.ApproveExternal}
 }
 
-// String implements pflag.Value.
+// String implements the value of a flag.
 func (a *approverFlag) String() string {
 	for name, approver := range approverNames() {
 		if a.approvers[a.form] == approver {
@@ -183,7 +185,7 @@ func (a *approverFlag) String() string {
 	return ""
 }
 
-// Set implements pflag.Value.
+// Set implements the value of a flag.
 func (a *approverFlag) Set(s string) error {
 	approver, ok := approverNames()[strings.ToLower(s)]
 	if !ok {
@@ -193,13 +195,13 @@ func (a *approverFlag) Set(s string) error {
 	return nil
 }
 
-// Type implements pflag.Value.
+// Type implements the value of a flag.
 func (a *approverFlag) Type() string { return "approver" }
 
 // prefixesFlag is a list of address ranges (CIDR) as a flag.
 type prefixesFlag struct{ prefixes *[]netip.Prefix }
 
-// String implements pflag.Value.
+// String implements the value of a flag.
 func (p *prefixesFlag) String() string {
 	if p.prefixes == nil {
 		return ""
@@ -211,7 +213,7 @@ func (p *prefixesFlag) String() string {
 	return strings.Join(out, ",")
 }
 
-// Set implements pflag.Value.
+// Set implements the value of a flag.
 func (p *prefixesFlag) Set(s string) error {
 	for _, text := range strings.Split(s, ",") {
 		prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
@@ -223,5 +225,5 @@ func (p *prefixesFlag) Set(s string) error {
 	return nil
 }
 
-// Type implements pflag.Value.
+// Type implements the value of a flag.
 func (p *prefixesFlag) Type() string { return "ranges" }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"chancery.dev/internal/app"
 )
@@ -49,11 +49,11 @@ func TestControllerFlags(t *testing.T) {
 			}
 		}
 	}
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Usage == "" {
-			t.Errorf("--%s says nothing of what it does", f.Name)
+	for line := range strings.Lines(cmd.Flags().FlagUsages()) {
+		if flag, usage, _ := strings.Cut(strings.TrimSpace(line), "   "); strings.TrimSpace(usage) == "" {
+			t.Errorf("%s says nothing of what it does", flag)
 		}
-	})
+	}
 }
 
 func TestApproverFlag(t *testing.T) {
@@ -96,9 +96,9 @@ func TestBackoffFlagsRule(t *testing.T) {
 		{[]string{"--certificate-request-minimum-backoff-duration=1h"}, false},
 		{[]string{"--certificate-request-maximum-backoff-duration=2h"}, false},
 	} {
-		cfg, flags := app.DefaultConfig(), pflag.NewFlagSet("controller", pflag.ContinueOnError)
-		AddConfigFlags(flags, &cfg)
-		if err := flags.Parse(c.args); err != nil || cfg.Backoff.ByClass != c.byClass {
+		cfg, cmd := app.DefaultConfig(), &cobra.Command{Use: "controller"}
+		AddConfigFlags(cmd, &cfg)
+		if err := cmd.ParseFlags(c.args); err != nil || cfg.Backoff.ByClass != c.byClass {
 			t.Errorf("%q: by class %t, error %v", c.args, cfg.Backoff.ByClass, err)
 		}
 	}
