@@ -120,7 +120,7 @@ func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, boo
 	within, shared := stopWithin, true
 	return ctrl.Options{
 		Scheme:   scheme,
-		Logger:   watches.log.V(1), // what its machinery does interests those who look closer
+		Logger:   lazily(watches.log).V(1), // what its machinery does interests those who look closer
 		NewCache: newStoppable(ctx),
 		Cache: cache.Options{
 			DefaultWatchErrorHandler:     watches.failed,

@@ -170,13 +170,6 @@ func (d *Deps) Observed(ctx context.Context, kinds ...client.Object) error {
 	return nil
 }
 
-// writeStatus writes the status of changed, which is a copy of old with another
-// status, and nothing if they are the same. Lists are replaced as a whole, so the
-// write is refused if somebody else has written meanwhile.
-func (d *Deps) WriteStatus(ctx context.Context, old, changed client.Object) error {
-	return d.Client.PatchStatus(ctx, changed, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}))
-}
-
 // Emit records an event.
 func Emit(recorder record.EventRecorder, obj runtime.Object, warning bool, reason, message string) {
 	kind := corev1.EventTypeNormal

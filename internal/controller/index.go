@@ -2,8 +2,10 @@ package controller
 
 import (
 	"context"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -46,6 +48,18 @@ func (d *Deps) WatchIssuers(b *builder.Builder, list client.ObjectList) *builder
 		b = b.Watches(kind, on)
 	}
 	return b
+}
+
+// OnOwned queues the object of a kind that controls what has changed. It does what
+// builder.Owns does, without asking for the mapping of every owner's kind at every event.
+func OnOwned(group, kind string) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(_ context.Context, owned client.Object) []reconcile.Request {
+		owner := metav1.GetControllerOfNoCopy(owned)
+		if owner == nil || owner.Kind != kind || !strings.HasPrefix(owner.APIVersion, group+"/") {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: owned.GetNamespace(), Name: owner.Name}}}
+	})
 }
 
 // RequestsOf names every object of a list.

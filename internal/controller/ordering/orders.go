@@ -64,7 +64,7 @@ func SetupOrders(ctx context.Context, d *controller.Deps, acme ACMEDeps) error {
 	}
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("orders").
 		For(&acmev1.Order{}).
-		Owns(&acmev1.Challenge{}).
+		Watches(&acmev1.Challenge{}, controller.OnOwned(acmev1.GroupName, acmev1.OrderKind)).
 		WatchesRawSource(&r.crew).
 		WithOptions(r.Options(time.Second, 5*time.Minute))
 	return d.WatchIssuers(b, &acmev1.OrderList{}).Complete(r)

@@ -58,7 +58,7 @@ func SetupCertificateRequests(ctx context.Context, d *controller.Deps, again *co
 	}
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("certificaterequests").
 		For(&certmanagerv1.CertificateRequest{}).
-		Owns(&acmev1.Order{}).
+		Watches(&acmev1.Order{}, controller.OnOwned(certmanagerv1.GroupName, certmanagerv1.CertificateRequestKind)).
 		WatchesRawSource(again).
 		WatchesRawSource(d.OnSecret(func(ctx context.Context, secret client.Object) []reconcile.Request {
 			return kind.withKey(ctx, secret)
