@@ -120,7 +120,7 @@ PEER := cd e2e/peers && go build $(BUILD) -p 2 -ldflags '-s -w'
 # Of its plugins, Vault is given the one that is needed: with all of them it would take
 # half as long again to build. It finds those in the directory beside it.
 $(VAULT): e2e/peers/vault.mod e2e/peers/vault.sum | need
-	@echo 'Building Vault: about 6 minutes on two cores, the first time.'
+	@echo 'Building Vault: two minutes or so on two cores, the first time.'
 	$(PEER) -modfile vault.mod -o $@-plugins/ github.com/hashicorp/vault-plugin-auth-kubernetes/cmd/vault-plugin-auth-kubernetes
 	$(PEER) -modfile vault.mod -tags minimal -o $@ github.com/hashicorp/vault
 

@@ -8,8 +8,6 @@ package vault
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -219,18 +217,6 @@ func (s *Server) Accessors(ctx context.Context) (int, error) {
 	data, err := s.try(ctx, "LIST", "auth/token/accessors", nil)
 	keys, _ := data["keys"].([]any)
 	return len(keys), err
-}
-
-// Trusts reports whether the TLS listener is up, for somebody who trusts CA.
-func (s *Server) Trusts(ctx context.Context) error {
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(s.CA)
-	d := tls.Dialer{Config: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
-	conn, err := d.DialContext(ctx, "tcp", strings.TrimPrefix(s.TLSAddress, "https://"))
-	if err != nil {
-		return err
-	}
-	return conn.Close()
 }
 
 // freePort returns an address on which nobody listens.

@@ -79,9 +79,9 @@ func (s *scene) byToken(policies ...string) func(*certmanagerv1.VaultIssuer) {
 // that contains says.
 func (s *scene) awaitIssuer(issuer certmanagerv1.GenericIssuer, status cmmeta.ConditionStatus, says string) {
 	s.t.Helper()
-	into := issuer.DeepCopyObject().(certmanagerv1.GenericIssuer) //nolint:forcetypeassert // a copy is of the same type
+	into := issuer.DeepCopyObject().(certmanagerv1.GenericIssuer)
 	rig.Eventually(s.t, fmt.Sprintf("issuer %s is ready: %s, saying %q", issuer.GetName(), status, says), func(ctx context.Context) string {
-		if err := s.Get(ctx, issuer.GetName(), into.(client.Object)); err != nil { //nolint:forcetypeassert // both kinds are
+		if err := s.Get(ctx, issuer.GetName(), into.(client.Object)); err != nil {
 			return err.Error()
 		}
 		c := certmanagerv1.FindIssuerCondition(into.GetStatus().Conditions, certmanagerv1.IssuerConditionReady)

@@ -123,18 +123,21 @@ func (p *plan) byKubernetes(ctx context.Context) error {
 	if auth.Role == "" || (auth.SecretRef.Name != "") == (auth.ServiceAccountRef != nil) {
 		return invalid("spec.vault.auth.kubernetes: set role, and exactly one of secretRef and serviceAccountRef")
 	}
-	jwt := p.tokenOf(auth.ServiceAccountRef, p.ownAudience(), p.spec.Server)
-	if auth.ServiceAccountRef == nil {
+	kept, bound := "", p.tokenOf(auth.ServiceAccountRef, p.ownAudience(), p.spec.Server)
+	if bound == nil {
 		value, err := p.entry(ctx, auth.SecretRef, certmanagerv1.DefaultVaultTokenKey)
 		if err != nil {
 			return err
 		}
-		jwt = func(context.Context) (string, error) { return trimmed(value), nil }
+		kept = trimmed(value)
 	}
 	p.login = func(ctx context.Context, s *session) (lease, error) {
-		token, err := jwt(ctx)
-		if err != nil {
-			return lease{}, err
+		token := kept
+		if bound != nil {
+			var err error
+			if token, err = bound(ctx); err != nil {
+				return lease{}, err
+			}
 		}
 		return s.authenticate(ctx, loginPath(auth.Path, certmanagerv1.DefaultVaultKubernetesMountPath), map[string]any{"role": auth.Role, "jwt": token})
 	}

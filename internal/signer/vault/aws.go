@@ -199,7 +199,7 @@ func (a *awsLogin) ambient(ctx context.Context) (awsIdentity, error) {
 		return complete(awsIdentity{key, a.Getenv("AWS_SECRET_ACCESS_KEY"), a.Getenv("AWS_SESSION_TOKEN")}, "the environment")
 	}
 	if file, role := a.Getenv("AWS_WEB_IDENTITY_TOKEN_FILE"), a.Getenv("AWS_ROLE_ARN"); file != "" && role != "" {
-		token, err := os.ReadFile(file) //nolint:gosec // the operator names it
+		token, err := os.ReadFile(file)
 		if err != nil {
 			return awsIdentity{}, err
 		}
@@ -222,7 +222,7 @@ func (a *awsLogin) fromContainer(ctx context.Context, address string) (awsIdenti
 	header := http.Header{}
 	token := a.Getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN")
 	if file := a.Getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"); file != "" {
-		text, err := os.ReadFile(file) //nolint:gosec // the operator names it
+		text, err := os.ReadFile(file)
 		if err != nil {
 			return awsIdentity{}, err
 		}

@@ -59,7 +59,7 @@ type message struct {
 // environment: neither is wanted here.
 func (s *session) send(ctx context.Context, m message, into any) error {
 	r := s.client.NewRequest(m.method, "/v1/"+m.path)
-	r.ClientToken, r.WrapTTL = m.token, ""
+	r.ClientToken = m.token
 	if err := r.SetJSONBody(m.body); err != nil {
 		return err
 	}

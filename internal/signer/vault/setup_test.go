@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"reflect"
 	"strings"
@@ -334,5 +335,61 @@ func TestTokenRequestFails(t *testing.T) {
 		if f := fault.Of(err); f == nil || f.Delay != c.again || !strings.Contains(ready.Message, c.says) {
 			t.Errorf("%v: %+v", c.err, ready)
 		}
+	}
+}
+
+// What Vault's library would take from the environment is not the issuer's.
+func TestEnvironmentIsNotUsed(t *testing.T) {
+	for name, value := range map[string]string{
+		"VAULT_TOKEN": "s.other", "VAULT_NAMESPACE": "other", "VAULT_HEADERS": `{"X-Other":"1"}`, "VAULT_ADDR": "http://other.example.com",
+		"VAULT_WRAP_TTL": "60s", "VAULT_CLIENT_TIMEOUT": "1", "VAULT_MAX_RETRIES": "9",
+	} {
+		t.Setenv(name, value)
+	}
+	vault := newStandIn(t, plain)
+	w := newWorld(t, vault)
+	issuer := w.issuer("team", w.byAppRole)
+	if ready, err := w.setup(issuer); err != nil {
+		t.Fatalf("%+v", ready)
+	}
+	if _, err := w.sign(issuer, request(t, "r", "CertificateRequest")); err != nil {
+		t.Fatal(err)
+	}
+	vault.with(func() {
+		for _, c := range vault.calls {
+			if c.namespace != "" || c.header.Get("X-Other") != "" || c.header.Get("X-Vault-Wrap-TTL") != "" {
+				t.Errorf("%s: %v", c.path, c.header)
+			}
+			if want := map[string]string{signPath: "s.login1"}[c.path]; c.token != want {
+				t.Errorf("%s: token %q, want %q", c.path, c.token, want)
+			}
+		}
+		vault.say[signPath] = answering{500, "oops"}
+		vault.calls = nil
+	})
+	if _, err := w.sign(issuer, request(t, "again", "CertificateRequest")); fault.Of(err) == nil {
+		t.Fatalf("%v", err)
+	}
+	if n := len(vault.seen(signPath)); n != 1 {
+		t.Errorf("asked %d times at once: retries are ours to make", n)
+	}
+}
+
+// A standby that sends its clients to the active server is followed, once.
+func TestStandby(t *testing.T) {
+	active := newStandIn(t, plain)
+	standby := newStandIn(t, func(s *httptest.Server) {
+		s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, active.URL+r.URL.Path, http.StatusTemporaryRedirect)
+		})
+		s.Start()
+	})
+	w := newWorld(t, standby)
+	issuer := w.issuer("team", w.byAppRole)
+	if ready, err := w.setup(issuer); err != nil {
+		t.Fatalf("%+v", ready)
+	}
+	if _, err := w.sign(issuer, request(t, "r", "CertificateRequest")); err != nil {
+		t.Fatal(err)
 	}
 }

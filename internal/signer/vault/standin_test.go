@@ -41,6 +41,7 @@ type call struct {
 	method, path, token, namespace string
 	body                           map[string]any
 	shown                          []*x509.Certificate
+	header                         http.Header
 }
 
 // answering is what the stand-in says instead of its usual answer.
@@ -94,7 +95,7 @@ func (v *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	c := call{method: r.Method, path: r.URL.Path, token: r.Header.Get("X-Vault-Token"), namespace: r.Header.Get("X-Vault-Namespace")}
+	c := call{method: r.Method, path: r.URL.Path, token: r.Header.Get("X-Vault-Token"), namespace: r.Header.Get("X-Vault-Namespace"), header: r.Header}
 	if r.TLS != nil {
 		c.shown = r.TLS.PeerCertificates
 	}
