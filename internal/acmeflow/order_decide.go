@@ -372,6 +372,9 @@ func (d *orderDecision) authorize() OrderAction {
 		return OrderAction{Status: d.status(""), Step: OrderCreateChallenges, Challenges: plan.create}
 	case plan.open > 0:
 		return d.awaitChallenges()
+	case d.Memory.Refused > 0 && d.Memory.Polls >= longPolls:
+		// An authorization that has ended since we saw it is not shown in the order.
+		return d.fail(acmev1.Errored, failedTo(OrderFinalize)+d.Memory.Refusal)
 	case d.Memory.Refused > 0:
 		return d.poll() // the CA lags behind its own authorizations
 	default:

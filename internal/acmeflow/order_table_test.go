@@ -30,6 +30,8 @@ func orderSituations() []situation[OrderState] {
 	shown.Challenges[0].Name, shown.Challenges[0].Status.Presented, shown.Challenges[0].DeletionTimestamp = "web-old", true, &gone
 	lagging := pending.owning(acmev1.Valid).saw("pending")
 	lagging.Memory.Refused = 1
+	lagged := lagging
+	lagged.Memory.Polls, lagged.Memory.Refusal = longPolls, "not ready"
 	refused := pending.owning(acmev1.Valid).saw("ready")
 	refused.Memory.Refused, refused.Memory.Refusal = maxRefused, "not ready"
 	refusedOnce := pending.owning(acmev1.Valid).saw("ready")
@@ -75,6 +77,7 @@ func orderSituations() []situation[OrderState] {
 		{"all Challenges are valid", pending.owning(acmev1.Valid)},
 		{"all Challenges are valid, there is no CSR", noCSR},
 		{"the CA lags behind its authorizations", lagging},
+		{"the CA lags behind for five minutes", lagged},
 		{"the CA shows ready but has refused", refusedOnce},
 		{"the CA shows ready but keeps refusing", refused},
 		{"the CA shows ready", pending.owning(acmev1.Valid).saw("ready")},
