@@ -71,7 +71,10 @@ func (r *certificates) step(ctx context.Context, m *memo, state *lifecycle.State
 // already was made by a pass that was cut short.
 func (r *certificates) createKey(ctx context.Context, crt *certmanagerv1.Certificate, a lifecycle.Action) error {
 	key, err := r.newKey(ctx, crt, a)
-	if err != nil {
+	switch {
+	case err != nil && !a.ReuseKey:
+		return r.cannotRequest(ctx, crt, err)
+	case err != nil:
 		return err
 	}
 	text, err := pki.EncodePKCS8(key)

@@ -5,6 +5,7 @@ package certificates
 import (
 	"context"
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/flight"
 	"chancery.dev/internal/lifecycle"
@@ -197,6 +199,9 @@ func (r *certificates) observe(ctx context.Context, m *memo, crt *certmanagerv1.
 	if err := r.Client.ListOwned(ctx, requests, crt.Namespace, crt.UID); err != nil {
 		return nil, err
 	}
+	if err := r.complete(ctx, crt, requests.Items); err != nil {
+		return nil, err
+	}
 	state.Requests = m.factsOf(requests.Items)
 	issuer, err := r.issuer(ctx, crt)
 	if err != nil {
@@ -208,4 +213,30 @@ func (r *certificates) observe(ctx context.Context, m *memo, crt *certmanagerv1.
 	}
 	m.recall(state)
 	return state, nil
+}
+
+// complete puts the certificate back, which the cache has left out, into the request
+// that an issuance is waiting for; of others nobody needs it.
+func (r *certificates) complete(ctx context.Context, crt *certmanagerv1.Certificate, requests []certmanagerv1.CertificateRequest) error {
+	next := 0
+	if issuing := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing); issuing != nil && issuing.Status == cmmeta.ConditionTrue {
+		next = 1
+		if crt.Status.Revision != nil {
+			next = *crt.Status.Revision + 1
+		}
+	}
+	for i := range requests {
+		request := &requests[i]
+		if next == 0 || request.Annotations[certmanagerv1.CertificateRevisionAnnotation] != strconv.Itoa(next) {
+			r.Requests.Forget(request.UID)
+			continue
+		}
+		if r.Requests.Complete(request) {
+			continue
+		}
+		if err := r.Manager.GetAPIReader().Get(ctx, client.ObjectKeyFromObject(request), request); err != nil {
+			return err
+		}
+	}
+	return nil
 }

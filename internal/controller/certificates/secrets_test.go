@@ -1,0 +1,287 @@
+package certificates_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"software.sslmate.com/src/go-pkcs12"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/rig"
+)
+
+// eventuallySecret waits until a Secret is as it should be.
+func eventuallySecret(t *testing.T, w *rig.World, name, what string, check func(*corev1.Secret) string) *corev1.Secret {
+	t.Helper()
+	secret := &corev1.Secret{}
+	rig.Eventually(t, what, func(ctx context.Context) string {
+		if err := w.Get(ctx, name, secret); err != nil {
+			return err.Error()
+		}
+		return check(secret)
+	})
+	return secret
+}
+
+// wants turns a condition into what Eventually wants to hear.
+func wants(is bool, what any) string {
+	if is {
+		return ""
+	}
+	return fmt.Sprintf("%v", what)
+}
+
+// TestDriftIsRepaired has a user and the spec change what a Secret is beside key and
+// certificate, on a real API server, which says who owns what: it is put right, nothing
+// is issued, and what others added stays.
+func TestDriftIsRepaired(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	w.Run(t, w.Config())
+	withCA(t, w)
+	crt := certificate(w, "web", "ca")
+	crt.Spec.SecretTemplate = &certmanagerv1.CertificateSecretTemplate{Labels: map[string]string{"team": "web"}, Annotations: map[string]string{"note": "hi"}}
+	w.Create(t, crt)
+	crt = awaitReady(t, w, "web")
+	first := secretOf(t, w, "web")
+
+	amend(t, w, secretOf(t, w, "web"), func(s *corev1.Secret) {
+		s.Labels["team"], s.Labels["theirs"], s.Annotations["theirs"] = "other", "1", "2"
+		s.Annotations[certmanagerv1.AltNamesAnnotation] = "forged"
+		delete(s.Annotations, "note")
+	})
+	eventuallySecret(t, w, "web", "what a user changed is put right", func(s *corev1.Secret) string {
+		return wants(s.Labels["team"] == "web" && s.Annotations["note"] == "hi" && s.Annotations[certmanagerv1.AltNamesAnnotation] == "web.example.com", s.ObjectMeta)
+	})
+	amend(t, w, crt, func(c *certmanagerv1.Certificate) {
+		c.Spec.SecretTemplate = &certmanagerv1.CertificateSecretTemplate{Annotations: map[string]string{"more": "1"}}
+		c.Spec.AdditionalOutputFormats = []certmanagerv1.CertificateAdditionalOutputFormat{{Type: "DER"}, {Type: "CombinedPEM"}}
+	})
+	eventuallySecret(t, w, "web", "another template and formats are taken up", func(s *corev1.Secret) string {
+		_, team := s.Labels["team"]
+		_, note := s.Annotations["note"]
+		combined := string(s.Data["tls.key"]) + "\n" + string(s.Data["tls.crt"])
+		return wants(!team && !note && s.Annotations["more"] == "1" && string(s.Data["tls-combined.pem"]) == combined && len(s.Data["key.der"]) > 0, s.ObjectMeta)
+	})
+	amend(t, w, secretOf(t, w, "web"), func(s *corev1.Secret) { s.Data["key.der"] = []byte("forged") })
+	eventuallySecret(t, w, "web", "a forged format is put right", func(s *corev1.Secret) string {
+		return wants(string(s.Data["key.der"]) != "forged", "forged")
+	})
+	amend(t, w, crt, func(c *certmanagerv1.Certificate) {
+		c.Spec.SecretTemplate, c.Spec.AdditionalOutputFormats = nil, nil
+	})
+	last := eventuallySecret(t, w, "web", "what is not wanted any more goes", func(s *corev1.Secret) string {
+		_, more := s.Annotations["more"]
+		return wants(!more && len(s.Data) == 3, s.ObjectMeta)
+	})
+	if last.Labels["theirs"] != "1" || last.Annotations["theirs"] != "2" {
+		t.Errorf("what others added is gone: %v %v", last.Labels, last.Annotations)
+	}
+	if !bytes.Equal(first.Data["tls.crt"], last.Data["tls.crt"]) || !bytes.Equal(first.Data["tls.key"], last.Data["tls.key"]) {
+		t.Error("it was issued again")
+	}
+	if crt := awaitReady(t, w, "web"); *crt.Status.Revision != 1 {
+		t.Errorf("revision %d", *crt.Status.Revision)
+	}
+}
+
+// opensPKCS12 says why a keystore does not hold the Secret's key under a password.
+func opensPKCS12(s *corev1.Secret, password string) string {
+	_, leaf, _, err := pkcs12.DecodeChain(s.Data["keystore.p12"], password)
+	if err != nil {
+		return err.Error()
+	}
+	want, err := pki.DecodePrivateKey(s.Data["tls.key"])
+	if err != nil {
+		return err.Error()
+	}
+	if !pki.PublicKeysEqual(leaf.PublicKey, want.Public()) {
+		return "another key"
+	}
+	return ""
+}
+
+// TestKeystores has keystores made, and made again when their password changes, without
+// the certificate being issued again. Without its password nothing is stored.
+func TestKeystores(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	w.Run(t, w.Config())
+	withCA(t, w)
+	crt := certificate(w, "web", "ca")
+	ref := cmmeta.SecretKeySelector{Key: "password"}
+	ref.Name = "store"
+	crt.Spec.Keystores = &certmanagerv1.CertificateKeystores{
+		PKCS12: &certmanagerv1.PKCS12Keystore{Create: true, Profile: certmanagerv1.PKCS12Modern2023, PasswordSecretRef: ref},
+		JKS:    &certmanagerv1.JKSKeystore{Create: true, Password: ptr.To("changeit")},
+	}
+	w.Create(t, crt)
+	rig.Eventually(t, "the Certificate says which password is missing", func(ctx context.Context) string {
+		if err := w.Get(ctx, "web", crt); err != nil {
+			return err.Error()
+		}
+		c := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing)
+		return wants(c != nil && strings.Contains(c.Message, `Secret "store" of spec.keystores.pkcs12.passwordSecretRef does not exist`), c)
+	})
+	password := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "store"}, Data: map[string][]byte{"password": []byte("first")}}
+	w.Create(t, password)
+	crt = awaitReady(t, w, "web")
+	first := secretOf(t, w, "web")
+	if why := opensPKCS12(first, "first"); why != "" {
+		t.Error(why)
+	}
+	for _, key := range []string{"keystore.jks", "truststore.jks", "truststore.p12"} {
+		if len(first.Data[key]) == 0 {
+			t.Errorf("%s is missing", key)
+		}
+	}
+	amend(t, w, password, func(s *corev1.Secret) { s.Data["password"] = []byte("second") })
+	last := eventuallySecret(t, w, "web", "the keystore has the new password", func(s *corev1.Secret) string { return opensPKCS12(s, "second") })
+	if !bytes.Equal(first.Data["tls.crt"], last.Data["tls.crt"]) {
+		t.Error("it was issued again")
+	}
+	amend(t, w, crt, func(c *certmanagerv1.Certificate) { c.Spec.Keystores = nil })
+	eventuallySecret(t, w, "web", "keystores that are not wanted go", func(s *corev1.Secret) string { return wants(len(s.Data) == 3, len(s.Data)) })
+}
+
+// TestTemporaryCertificate: it stands in while nobody has approved, and is no certificate to be Ready for.
+func TestTemporaryCertificate(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	w.Run(t, w.Config())
+	crt := certificate(w, "web", "ca")
+	crt.Annotations = map[string]string{certmanagerv1.IssueTemporaryAnnotation: "true"}
+	w.Create(t, crt) // by an issuer that is not there yet
+	eventuallySecret(t, w, "web", "a temporary certificate is there", func(s *corev1.Secret) string {
+		leaf, err := pki.DecodeCertificate(s.Data["tls.crt"])
+		return wants(err == nil && pki.IsTemporary(leaf), err)
+	})
+	rig.Eventually(t, "the Certificate says that it is not the one asked for", func(ctx context.Context) string {
+		if err := w.Get(ctx, "web", crt); err != nil {
+			return err.Error()
+		}
+		c := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionReady)
+		return wants(c != nil && c.Status == "False" && c.Reason == "IncorrectIssuer", c)
+	})
+	withCA(t, w)
+	awaitReady(t, w, "web")
+	if leaf, err := pki.DecodeCertificate(secretOf(t, w, "web").Data["tls.crt"]); err != nil || pki.IsTemporary(leaf) {
+		t.Errorf("the temporary certificate has stayed: %v", err)
+	}
+}
+
+// TestOneOwnerOfASecret has two Certificates name one Secret: the older is issued, the
+// other says why it is not.
+func TestOneOwnerOfASecret(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	w.Run(t, w.Config())
+	withCA(t, w)
+	one, two := certificate(w, "one", "ca"), certificate(w, "two", "ca")
+	one.Spec.SecretName, two.Spec.SecretName = "shared", "shared"
+	w.Create(t, one)
+	awaitReady(t, w, "one")
+	w.Create(t, two)
+	rig.Eventually(t, "the second says whose the Secret is", func(ctx context.Context) string {
+		if err := w.Get(ctx, "two", two); err != nil {
+			return err.Error()
+		}
+		c := certmanagerv1.FindCertificateCondition(two.Status.Conditions, certmanagerv1.CertificateConditionReady)
+		return wants(c != nil && c.Status == "False" && c.Reason == "IncorrectCertificate" && strings.Contains(c.Message, `"one"`), c)
+	})
+	if err := w.Get(t.Context(), "two-1", &certmanagerv1.CertificateRequest{}); client.IgnoreNotFound(err) != nil || err == nil {
+		t.Errorf("a request was made for the second: %v", err)
+	}
+}
+
+// TestFightOverASecret has another writer replace the key again and again, as fast as it
+// can: five certificates are issued, and the condition says who does it and what helps.
+func TestFightOverASecret(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	w.Run(t, w.Config())
+	withCA(t, w)
+	w.Create(t, certificate(w, "web", "ca"))
+	crt := awaitReady(t, w, "web")
+	other, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged, err := pki.EncodePKCS8(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	overBudget := func(ctx context.Context) string {
+		if err := w.Get(ctx, "web", crt); err != nil {
+			return err.Error()
+		}
+		c := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing)
+		if c != nil && c.Reason == "IssuanceBudgetExceeded" {
+			return wants(strings.Contains(c.Message, `"rival"`) && strings.Contains(c.Message, "cmctl renew"), c)
+		}
+		secret := &corev1.Secret{}
+		if err := w.Get(ctx, "web", secret); err != nil || bytes.Equal(secret.Data["tls.key"], forged) {
+			return fmt.Sprintf("being issued: %v", err)
+		}
+		before := secret.DeepCopy()
+		secret.Data["tls.key"] = forged
+		if err := w.Client.Patch(ctx, secret, client.MergeFrom(before), client.FieldOwner("rival")); err != nil {
+			return err.Error()
+		}
+		return "the key was replaced"
+	}
+	rig.Eventually(t, "the fight is over", overBudget)
+	if n := *crt.Status.Revision; n != 5 {
+		t.Errorf("issued %d times, want 5", n)
+	}
+	amend(t, w, crt, func(c *certmanagerv1.Certificate) { c.Spec.DNSNames = []string{"other.example.com"} })
+	rig.Eventually(t, "a change of the spec is a way out", func(ctx context.Context) string {
+		if err := w.Get(ctx, "web", crt); err != nil {
+			return err.Error()
+		}
+		return wants(*crt.Status.Revision == 6, crt.Status.Conditions)
+	})
+	awaitReady(t, w, "web")
+}
+
+// TestNewCAIsFollowed replaces the CA of an issuer: what the old one has signed is
+// signed by the new one within the hour, here at once by the clock.
+func TestNewCAIsFollowed(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	cfg := w.Config()
+	stop := w.Run(t, cfg)
+	withCA(t, w)
+	w.Create(t, certificate(w, "web", "ca"))
+	awaitReady(t, w, "web")
+	root := awaitReady(t, w, "root")
+	amend(t, w, root, func(c *certmanagerv1.Certificate) { c.Spec.CommonName = "another root" })
+	rig.Eventually(t, "the CA is replaced", func(ctx context.Context) string {
+		if err := w.Get(ctx, "root", root); err != nil {
+			return err.Error()
+		}
+		return wants(*root.Status.Revision == 2, root.Status.Conditions)
+	})
+	stop()
+	cfg.Now = func() time.Time { return time.Now().Add(61 * time.Minute) } //nolint:forbidigo // real parts, an hour later
+	w.Run(t, cfg)
+	rig.Eventually(t, "the certificate is signed by the new CA", func(ctx context.Context) string {
+		secret := &corev1.Secret{}
+		if err := w.Get(ctx, "web", secret); err != nil {
+			return err.Error()
+		}
+		leaf, err := pki.DecodeCertificate(secret.Data["tls.crt"])
+		return wants(err == nil && leaf.Issuer.CommonName == "another root", err)
+	})
+	awaitReady(t, w, "web")
+}
