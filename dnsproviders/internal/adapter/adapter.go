@@ -115,8 +115,8 @@ func (a *Adapter) Present(ctx context.Context, r wire.Record) error {
 		return classify(a.native.Present(ctx, r))
 	case a.lego == nil:
 		return errNotConfigured
-	case a.written[recordKey(r)]:
-		return nil // many of lego's providers would write it twice
+	case a.entry.Stateful && a.written[recordKey(r)]:
+		return nil // it would write it twice
 	}
 	err := a.byLego(r, a.lego.Present)
 	if err == nil {
@@ -200,7 +200,7 @@ func guard(e catalog.Entry, variables map[string]string) error {
 
 var (
 	credentialWords = regexp.MustCompile(`(?i)\b40[13]\b|unauthori[sz]ed|forbidden|access ?denied|authentication (failed|error)|` +
-		`invalid[ _]?(client|token|credential|grant|access|api)|SignatureDoesNotMatch|InvalidClientTokenId|UnrecognizedClient`)
+		`invalid[ _]?(client|token|credential|grant|access|api)|not authorized|signature (?:does not match|mismatch)|invalid signature|SignatureDoesNotMatch|InvalidClientTokenId|UnrecognizedClient`)
 	throttleWords = regexp.MustCompile(`(?i)\b429\b|throttl|rate.?limit|too many requests|PriorRequestNotComplete`)
 	configWords   = regexp.MustCompile(`(?i)credentials information are missing|credentials? missing|is missing`)
 )

@@ -3,8 +3,8 @@ package exec
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"chancery.dev/internal/fault"
@@ -182,7 +182,8 @@ func (w *worker) judge(q wire.Request, a wire.Response) error {
 		}
 		return nil
 	}
-	words := fmt.Errorf("%s: %s", w.config.Provider, w.session.redact(steady(a.Error)))
+	prefix := w.config.Provider + ": "
+	words := errors.New(prefix + strings.TrimPrefix(w.session.redact(steady(a.Error)), prefix))
 	delay := max(time.Duration(a.RetryAfter)*time.Second, mendPeriod)
 	switch a.Class {
 	case wire.ClassCredential:

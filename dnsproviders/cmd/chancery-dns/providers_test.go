@@ -1,0 +1,255 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/dnsproviders/internal/standin"
+	"chancery.dev/internal/solver/conformance"
+	"chancery.dev/internal/solver/dns01"
+	"chancery.dev/internal/solver/dns01/provider"
+	"chancery.dev/internal/solver/dns01/provider/exec"
+)
+
+// asProgram is the first argument that makes this test binary chancery-dns.
+const asProgram = "act-as-chancery-dns"
+
+func TestMain(m *testing.M) {
+	// A child of "serve" is started without arguments.
+	child := len(os.Args) == 1 && os.Getenv("CHANCERY_DNS_TEST_CHILD") != ""
+	if child || len(os.Args) > 1 && os.Args[1] == asProgram {
+		if err := run(context.Background(), os.Args[min(2, len(os.Args)):]); err != nil {
+			fmt.Fprintln(os.Stderr, "chancery-dns:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// program returns the path of a chancery-dns that is this test binary.
+func program(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "chancery-dns")
+	if err := os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\nGORACE=atexit_sleep_ms=0 exec %q %s \"$@\"\n", self, asProgram), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// token is what all secrets of the stand-ins are derived from.
+const token = "t0k3n-of-the-stand-ins"
+
+// secrets holds the one Secret of the namespace.
+type secrets map[string]string
+
+func (s secrets) Secret(context.Context, string, string) (*corev1.Secret, error) {
+	out := &corev1.Secret{Data: map[string][]byte{}}
+	for k, v := range s {
+		out.Data[k] = []byte(v)
+	}
+	return out, nil
+}
+
+type webTokens string
+
+func (w webTokens) Token(context.Context, types.NamespacedName, []string) (string, error) {
+	return string(w), nil
+}
+
+// world is the stand-ins, and the whole way to them: the API's field, its mapping, the
+// pool of programs, chancery-dns.
+type world struct {
+	*standin.World
+	environ []string
+	program string
+	key     *rsa.PrivateKey
+
+	mu   sync.Mutex
+	skew time.Duration
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{World: standin.New(token), program: program(t)}
+	var err error
+	if w.key, err = rsa.GenerateKey(rand.Reader, 2048); err != nil {
+		t.Fatal(err)
+	}
+	w.Google = &w.key.PublicKey
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	proxy, err := w.Start(t.Context(), ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.environ = []string{"PATH=" + os.Getenv("PATH"), "HTTPS_PROXY=" + proxy, "SSL_CERT_FILE=" + ca}
+	return w
+}
+
+func (w *world) step(d time.Duration) { w.mu.Lock(); defer w.mu.Unlock(); w.skew += d }
+
+func (w *world) now() time.Time { w.mu.Lock(); defer w.mu.Unlock(); return time.Now().Add(w.skew) }
+
+// provider makes the provider of a solver, in a namespaced Issuer.
+func (w *world) factory(t *testing.T, s secrets, webToken string) dns01.Factory {
+	t.Helper()
+	pool, err := exec.New(t.Context(), exec.Options{
+		Programs: map[string]string{"*": w.program}, Environ: w.environ, Now: w.now, Log: logr.Discard(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return provider.Factory(provider.Options{Secrets: s, Tokens: webTokens(webToken), Programs: pool})
+}
+
+// serviceAccount is the JSON key of a service account.
+func serviceAccount(t *testing.T, key *rsa.PrivateKey) string {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(map[string]string{
+		"type": "service_account", "project_id": "other", "client_email": standin.GoogleAccount, "private_key_id": "1",
+		"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), "token_uri": "https://oauth2.googleapis.com/token",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func key(name string) cmmeta.SecretKeySelector {
+	return cmmeta.SecretKeySelector{Name: "creds", Key: name}
+}
+
+func keyTo(name string) *cmmeta.SecretKeySelector { s := key(name); return &s }
+
+func record(n int) dns01.Record {
+	keyAuth := fmt.Sprintf("token%d.thumbprint", n)
+	sum := sha256.Sum256([]byte(keyAuth))
+	return dns01.Record{
+		Domain: "www." + standin.Zone, FQDN: "_acme-challenge.www." + standin.Zone + ".", Zone: standin.Zone + ".",
+		Value: base64.RawURLEncoding.EncodeToString(sum[:]), Token: fmt.Sprintf("token%d", n), KeyAuthorization: keyAuth, TTL: time.Minute,
+	}
+}
+
+// solvers are the typed fields, each with credentials that are right and some that are not.
+func solvers(t *testing.T, w *world) map[string]struct {
+	config      acmev1.DNS01Solver
+	good, wrong secrets
+} {
+	t.Helper()
+	another, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bearer, wrongBearer := secrets{"token": token}, secrets{"token": "wrong-" + token}
+	aws, wrongAWS := secrets{"secret": w.AWSSecret()}, secrets{"secret": "wrong-" + token}
+	return map[string]struct {
+		config      acmev1.DNS01Solver
+		good, wrong secrets
+	}{
+		"digitalocean":     {acmev1.DNS01Solver{DigitalOcean: &acmev1.DigitalOceanProvider{TokenSecretRef: key("token")}}, bearer, wrongBearer},
+		"cloudflare token": {acmev1.DNS01Solver{Cloudflare: &acmev1.CloudflareProvider{APITokenSecretRef: keyTo("token")}}, bearer, wrongBearer},
+		"cloudflare key":   {acmev1.DNS01Solver{Cloudflare: &acmev1.CloudflareProvider{Email: "me@example.com", APIKeySecretRef: keyTo("token")}}, bearer, wrongBearer},
+		"cloudDNS": {
+			acmev1.DNS01Solver{CloudDNS: &acmev1.CloudDNSProvider{Project: standin.GoogleProject, ServiceAccountSecretRef: keyTo("key")}},
+			secrets{"key": serviceAccount(t, w.key)}, secrets{"key": serviceAccount(t, another)},
+		},
+		"azureDNS": {
+			acmev1.DNS01Solver{AzureDNS: &acmev1.AzureDNSProvider{
+				SubscriptionID: standin.AzureSubscription, ResourceGroupName: standin.AzureGroup, HostedZoneName: standin.Zone,
+				ClientID: standin.AzureClient, TenantID: standin.AzureTenant, ClientSecretSecretRef: keyTo("token"),
+			}}, bearer, wrongBearer,
+		},
+		"akamai": {
+			acmev1.DNS01Solver{Akamai: &acmev1.AkamaiProvider{
+				ServiceConsumerDomain: standin.AkamaiHost, ClientTokenSecretRef: key("client"), ClientSecretSecretRef: key("secret"), AccessTokenSecretRef: key("access"),
+			}},
+			secrets{"client": standin.AkamaiClientToken, "access": standin.AkamaiAccessToken, "secret": "akamai-" + token},
+			secrets{"client": standin.AkamaiClientToken, "access": standin.AkamaiAccessToken, "secret": "wrong-" + token},
+		},
+		"route53 keys": {
+			acmev1.DNS01Solver{Route53: &acmev1.Route53Provider{Region: "us-east-1", AccessKeyID: standin.AWSKey, SecretAccessKeySecretRef: key("secret")}}, aws, wrongAWS,
+		},
+		"route53 role": {
+			acmev1.DNS01Solver{Route53: &acmev1.Route53Provider{
+				Region: "us-east-1", AccessKeyID: standin.AWSKey, SecretAccessKeySecretRef: key("secret"), Role: standin.AWSRole, HostedZoneID: standin.AWSZone,
+			}}, aws, wrongAWS,
+		},
+		"route53 web identity": {
+			acmev1.DNS01Solver{Route53: &acmev1.Route53Provider{Region: "us-east-1", Role: standin.AWSRole, Auth: &acmev1.Route53Auth{
+				Kubernetes: &acmev1.Route53KubernetesAuth{ServiceAccountRef: &acmev1.ServiceAccountRef{Name: "dns"}},
+			}}}, secrets{"web": standin.AWSWebToken}, secrets{"web": "wrong-" + token},
+		},
+	}
+}
+
+// The contract of providers, for each typed field of the API.
+func TestTypedProviders(t *testing.T) {
+	for name := range solvers(t, newWorld(t)) {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s := solvers(t, w)[name]
+			right, wrong := w.factory(t, s.good, s.good["web"]), w.factory(t, s.wrong, s.wrong["web"])
+			w.Put(record(0).FQDN, "of-another")
+			call := func(f dns01.Factory, do func(dns01.Provider, context.Context, dns01.Record) error) func(context.Context, int) error {
+				return func(ctx context.Context, n int) error {
+					p, err := f(ctx, dns01.Use{Config: &s.config, Namespace: "ns"})
+					if err != nil {
+						return err
+					}
+					return do(p, ctx, record(n))
+				}
+			}
+			conformance.RunProvider(t, conformance.ProviderHarness{
+				Secret:  token,
+				Present: call(right, dns01.Provider.Present), CleanUp: call(right, dns01.Provider.CleanUp),
+				Denied: func(ctx context.Context) error { return call(wrong, dns01.Provider.Present)(ctx, 2) },
+				Count: func(n int) (times int) {
+					for _, v := range w.Values(record(n).FQDN) {
+						if v == record(n).Value {
+							times++
+						}
+					}
+					return times
+				},
+				Throttle: func(on bool) {
+					w.Throttle(on)
+					w.step(time.Hour) // past any pause
+				},
+				Slow: w.Slow,
+			})
+			if got := w.Values(record(0).FQDN); len(got) != 1 || got[0] != "of-another" {
+				t.Errorf("left at the name: %q, want what another has written", got)
+			}
+			if t.Failed() {
+				t.Logf("the stand-ins saw:\n%s", strings.Join(w.Seen(), "\n"))
+			}
+		})
+	}
+}

@@ -1,0 +1,233 @@
+// Package standin stands in for the APIs of DNS providers, in tests: servers of their
+// real host names, reached through a proxy that ends TLS with certificates of its own
+// CA. They check how a client authenticates, to the signature, and hold real record
+// sets. They know what the providers' writers use, and no more.
+package standin
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Zone is the zone that every stand-in serves.
+const Zone = "example.test"
+
+// World is a set of APIs. Its fields say who may do what; set them before Start.
+type World struct {
+	// Token is what bearer tokens and passwords have to be.
+	Token string
+	// Google is the public key of the service account.
+	Google *rsa.PublicKey
+
+	mu        sync.Mutex
+	sets      map[string][]string // TXT values by name, with the trailing dot
+	ids       map[string]string   // of records, for APIs that have them
+	version   int                 // of all record sets together
+	throttled bool
+	waited    bool // for a change of Google's
+	slow      chan struct{}
+	seen      []string
+
+	ca    *x509.Certificate
+	key   *ecdsa.PrivateKey
+	hosts map[string]http.HandlerFunc
+	proxy *http.Server
+}
+
+// New makes a World whose secrets are all derived from token.
+func New(token string) *World {
+	w := &World{Token: token, sets: map[string][]string{}, ids: map[string]string{}}
+	w.hosts = map[string]http.HandlerFunc{
+		"api.digitalocean.com": w.digitalOcean, "api.cloudflare.com": w.cloudflare,
+		"dns.googleapis.com": w.cloudDNS, "oauth2.googleapis.com": w.googleToken,
+		"management.azure.com": w.azure, "login.microsoftonline.com": w.azureLogin,
+		"route53.amazonaws.com": w.route53, "sts.us-east-1.amazonaws.com": w.sts,
+		AkamaiHost: w.akamai,
+	}
+	return w
+}
+
+// Start serves until ctx ends, and writes the CA's certificate to caFile. It returns
+// the address of the proxy.
+func (w *World) Start(ctx context.Context, caFile string) (string, error) {
+	var err error
+	if w.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		return "", err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "stand-in CA"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, w.key.Public(), w.key)
+	if err != nil {
+		return "", err
+	}
+	if w.ca, err = x509.ParseCertificate(der); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(caFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		return "", err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	w.proxy = &http.Server{Handler: http.HandlerFunc(w.connect), ReadHeaderTimeout: time.Minute}
+	go func() { _ = w.proxy.Serve(listener) }() // it ends when it is closed
+	context.AfterFunc(ctx, func() { _ = w.proxy.Close() })
+	return "http://" + listener.Addr().String(), nil
+}
+
+// connect is the proxy: it takes the place of the host that is asked for.
+func (w *World) connect(rw http.ResponseWriter, r *http.Request) {
+	host, _, err := net.SplitHostPort(r.Host)
+	handler := w.hosts[host]
+	if r.Method != http.MethodConnect || err != nil || handler == nil {
+		http.Error(rw, "no stand-in for "+r.Host, http.StatusBadGateway)
+		return
+	}
+	hijacker, ok := rw.(http.Hijacker)
+	if !ok {
+		return
+	}
+	raw, _, err := hijacker.Hijack()
+	if err != nil {
+		return
+	}
+	defer func() { _ = raw.Close() }()
+	if _, err := io.WriteString(raw, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+		return
+	}
+	conn := tls.Server(raw, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: w.certificate})
+	reader := bufio.NewReader(conn)
+	for {
+		req, err := http.ReadRequest(reader)
+		if err != nil {
+			return
+		}
+		req.URL.Host, req.URL.Scheme, req.RemoteAddr = host, "https", r.RemoteAddr
+		if !w.answer(conn, req, handler) {
+			return
+		}
+	}
+}
+
+// answer serves one request of a connection; false ends it.
+func (w *World) answer(conn net.Conn, req *http.Request, handler http.HandlerFunc) bool {
+	w.mu.Lock()
+	slow, throttled := w.slow, w.throttled
+	w.seen = append(w.seen, req.Method+" "+req.Host+req.URL.RequestURI())
+	w.mu.Unlock()
+	if slow != nil {
+		<-slow
+	}
+	response := &recorder{header: http.Header{}, status: http.StatusOK}
+	if throttled {
+		response.header.Set("Retry-After", "7")
+		http.Error(response, `{"message": "rate limit exceeded", "errors": [{"code": 971, "message": "rate limited"}], "error": {"message": "rateLimitExceeded"}}`,
+			http.StatusTooManyRequests)
+	} else {
+		handler(response, req)
+	}
+	// What the handler left unread would be taken for the next request.
+	if _, err := io.Copy(io.Discard, req.Body); err != nil {
+		return false
+	}
+	return response.result().Write(conn) == nil
+}
+
+func (w *World) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: []string{hello.ServerName},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, w.ca, w.key.Public(), w.key)
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: w.key}, err
+}
+
+// recorder is a response that is written when it is complete.
+type recorder struct {
+	header http.Header
+	status int
+	body   strings.Builder
+}
+
+func (r *recorder) Header() http.Header         { return r.header }
+func (r *recorder) WriteHeader(status int)      { r.status = status }
+func (r *recorder) Write(p []byte) (int, error) { return r.body.Write(p) }
+
+func (r *recorder) result() *http.Response {
+	return &http.Response{
+		StatusCode: r.status, ProtoMajor: 1, ProtoMinor: 1, Header: r.header,
+		ContentLength: int64(r.body.Len()), Body: io.NopCloser(strings.NewReader(r.body.String())),
+	}
+}
+
+// Throttle has every API refuse requests for being too many, or ends that.
+func (w *World) Throttle(on bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.throttled = on
+}
+
+// Slow has no API answer, or ends that.
+func (w *World) Slow(on bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if on {
+		w.slow = make(chan struct{})
+		return
+	}
+	close(w.slow)
+	w.slow = nil
+}
+
+// Values returns the TXT values at a name, which ends with a dot.
+func (w *World) Values(name string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.sets[strings.ToLower(name)])
+}
+
+// Put has another writer write a value.
+func (w *World) Put(name, value string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.set(name, append(w.sets[name], value))
+}
+
+// Seen returns the requests so far, as method, host and path.
+func (w *World) Seen() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.seen)
+}
+
+// set replaces the values of a name. The caller holds the mutex.
+func (w *World) set(name string, values []string) {
+	w.version++
+	if len(values) == 0 {
+		delete(w.sets, name)
+		return
+	}
+	w.sets[name] = values
+}
+
+func unquote(s string) string { return strings.Trim(s, `"`) }
