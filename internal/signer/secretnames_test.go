@@ -28,3 +28,26 @@ func TestVenafiSecretNames(t *testing.T) {
 		}
 	}
 }
+
+func TestVaultSecretNames(t *testing.T) {
+	ref := func(name string) *cmmeta.SecretKeySelector { return &cmmeta.SecretKeySelector{Name: name} }
+	for _, c := range []struct {
+		spec certmanagerv1.VaultIssuer
+		want []string
+	}{
+		{certmanagerv1.VaultIssuer{}, nil},
+		{certmanagerv1.VaultIssuer{
+			CABundleSecretRef: ref("bundle"), ClientCertSecretRef: ref("cert"), ClientKeySecretRef: ref("key"),
+			Auth: certmanagerv1.VaultAuth{TokenSecretRef: ref("token")},
+		}, []string{"bundle", "cert", "key", "token"}},
+		{certmanagerv1.VaultIssuer{Auth: certmanagerv1.VaultAuth{AppRole: &certmanagerv1.VaultAppRole{SecretRef: *ref("id")}}}, []string{"id"}},
+		{certmanagerv1.VaultIssuer{Auth: certmanagerv1.VaultAuth{ClientCertificate: &certmanagerv1.VaultClientCertificateAuth{SecretName: "pair"}}}, []string{"pair"}},
+		{certmanagerv1.VaultIssuer{Auth: certmanagerv1.VaultAuth{ClientCertificate: &certmanagerv1.VaultClientCertificateAuth{}}}, nil},
+		{certmanagerv1.VaultIssuer{Auth: certmanagerv1.VaultAuth{Kubernetes: &certmanagerv1.VaultKubernetesAuth{SecretRef: *ref("jwt")}}}, []string{"jwt"}},
+		{certmanagerv1.VaultIssuer{Auth: certmanagerv1.VaultAuth{Kubernetes: &certmanagerv1.VaultKubernetesAuth{}}}, nil},
+	} {
+		if got := SecretNames(&certmanagerv1.IssuerSpec{Vault: &c.spec}); !slices.Equal(got, c.want) {
+			t.Errorf("%+v names %v, want %v", c.spec, got, c.want)
+		}
+	}
+}

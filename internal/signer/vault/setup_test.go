@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -18,6 +19,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/signer"
 )
 
 func TestSetup(t *testing.T) {
@@ -182,6 +184,32 @@ func TestLease(t *testing.T) {
 	sign("a lease without end", 4)
 	w.step(1000 * time.Hour)
 	sign("much later", 4)
+}
+
+// Requests that come at once share one login.
+func TestOneLoginForMany(t *testing.T) {
+	vault := newStandIn(t, plain)
+	w := newWorld(t, vault)
+	issuer := w.issuer("team", w.byAppRole)
+	const many = 20
+	var requests []signer.Request
+	for i := range many {
+		requests = append(requests, request(t, fmt.Sprint("r", i), "CertificateRequest"))
+		if _, err := w.Sign(t.Context(), issuer, requests[i]); fault.Of(err) == nil || fault.Of(err).Reason != "" {
+			t.Fatalf("%v", err)
+		}
+	}
+	for range many {
+		w.ring()
+	}
+	for _, r := range requests {
+		if _, err := w.Sign(t.Context(), issuer, r); err != nil {
+			t.Error(err)
+		}
+	}
+	if n, m := len(vault.seen("/v1/auth/approle/login")), len(vault.seen(signPath)); n != 1 || m != many {
+		t.Errorf("%d logins and %d signatures, want 1 and %d", n, m, many)
+	}
 }
 
 // Refused with a token that was got just now is refused: no second login.
