@@ -9,6 +9,7 @@ package signer
 import (
 	"context"
 	"crypto/x509"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -221,14 +222,45 @@ func acmeSecretNames(spec *acmev1.ACMEIssuer) []string {
 	return names
 }
 
-// dns01SecretNames lists the Secrets of the providers that are built in.
+// dns01SecretNames lists the Secrets of a provider: of all fields, since only one
+// provider is set.
 func dns01SecretNames(dns *acmev1.DNS01Solver) []string {
-	switch {
-	case dns.RFC2136 != nil && dns.RFC2136.TSIGSecretSecretRef.Name != "":
-		return []string{dns.RFC2136.TSIGSecretSecretRef.Name}
-	case dns.AcmeDNS != nil:
-		return []string{dns.AcmeDNS.AccountSecretRef.Name}
-	default:
-		return nil
+	var names []string
+	add := func(ref *cmmeta.SecretKeySelector) {
+		if ref != nil && ref.Name != "" && !slices.Contains(names, ref.Name) {
+			names = append(names, ref.Name)
+		}
 	}
+	if c := dns.Akamai; c != nil {
+		add(&c.ClientTokenSecretRef)
+		add(&c.ClientSecretSecretRef)
+		add(&c.AccessTokenSecretRef)
+	}
+	if c := dns.CloudDNS; c != nil {
+		add(c.ServiceAccountSecretRef)
+	}
+	if c := dns.Cloudflare; c != nil {
+		add(c.APIKeySecretRef)
+		add(c.APITokenSecretRef)
+	}
+	if c := dns.Route53; c != nil {
+		add(c.AccessKeyIDSecretRef)
+		add(&c.SecretAccessKeySecretRef)
+	}
+	if c := dns.AzureDNS; c != nil {
+		add(c.ClientSecretSecretRef)
+	}
+	if c := dns.DigitalOcean; c != nil {
+		add(&c.TokenSecretRef)
+	}
+	if c := dns.AcmeDNS; c != nil {
+		add(&c.AccountSecretRef)
+	}
+	if c := dns.RFC2136; c != nil {
+		add(&c.TSIGSecretSecretRef)
+	}
+	if c := dns.Exec; c != nil && c.SecretRef != nil {
+		add(&cmmeta.SecretKeySelector{Name: c.SecretRef.Name})
+	}
+	return names
 }
