@@ -5,6 +5,7 @@ import (
 	"time"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/renewal"
 )
 
 // How often an ACME server is asked when to renew (RFC 9773 §4.3; spec §2.5).
@@ -77,7 +78,7 @@ func (d *decision) learn(leaf *LeafFacts) {
 		wait = askDefault
 	}
 	wait = min(max(wait, askMin), askMax)
-	wait += part(wait/5, d.crt.UID, asked.String()) - wait/10
+	wait += renewal.Part(wait/5, d.crt.UID, asked.String()) - wait/10
 	ari.NextCheck = at(asked.Add(wait).Truncate(time.Second))
 }
 
@@ -98,11 +99,11 @@ func (d *decision) suggested(leaf *LeafFacts, rule time.Time) (time.Time, error)
 	if was := d.Certificate.Status.RenewalTime; was != nil && !was.Time.Before(start) && was.Time.Before(end) {
 		return was.Time, nil
 	}
-	chosen := start.Add(part(end.Sub(start), d.crt.UID, start.String())).Truncate(time.Second)
+	chosen := start.Add(renewal.Part(end.Sub(start), d.crt.UID, start.String())).Truncate(time.Second)
 	if last := leaf.NotAfter.Add(-reserve); chosen.After(last) {
 		chosen = last.Truncate(time.Second)
 	}
-	return place(d.crt.Spec.Renewal, chosen, leaf.NotAfter)
+	return renewal.Place(d.crt.Spec.Renewal, chosen, leaf.NotAfter)
 }
 
 // askDue returns when the issuer is to be asked when to renew; zero for never.
@@ -123,7 +124,7 @@ func (d *decision) askDue() time.Time {
 		issued = r.CreationTimestamp.Time
 	}
 	bound := leaf.NotAfter.Sub(leaf.NotBefore) / askPart
-	return issued.Add(min(settling, bound) + part(min(firstAsk, bound), d.crt.UID, "ask"))
+	return issued.Add(min(settling, bound) + renewal.Part(min(firstAsk, bound), d.crt.UID, "ask"))
 }
 
 // ask has the issuer asked if that is due, and otherwise the Certificate looked at

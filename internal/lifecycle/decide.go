@@ -12,6 +12,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/renewal"
 )
 
 // duplicateRecheck is how often a Certificate whose Secret belongs to another one
@@ -124,7 +125,7 @@ func (d *decision) describe() (problem string) {
 	leaf := d.Secret.Leaf
 	d.learn(leaf)
 	status.NotBefore, status.NotAfter = at(leaf.NotBefore), at(leaf.NotAfter)
-	rule := RenewalOf(d.crt, leaf.NotBefore, leaf.NotAfter)
+	rule := renewal.Of(d.crt, leaf.NotBefore, leaf.NotAfter)
 	if was := d.Certificate.Status.RenewalTime; was != nil && was.Time.Equal(rule.Plain) {
 		rule.At = rule.Plain // said by cert-manager, and as good
 	}
@@ -160,7 +161,9 @@ func (d *decision) reissue() *Violation {
 		return d.violation
 	}
 	if due := d.renewalDue(); !due.IsZero() && !d.now.Before(due) {
-		return &Violation{Reason: certmanagerv1.CertificateReasonRenewing, Message: renewalMessage(due)}
+		return &Violation{Reason: certmanagerv1.CertificateReasonRenewing,
+			Message: "Renewing certificate as renewal was scheduled at " + due.UTC().Format(time.RFC3339),
+		}
 	}
 	if since, message := d.distrusted(); !since.IsZero() && !d.now.Before(since) {
 		return &Violation{Reason: certmanagerv1.CertificateReasonRenewing, Message: message}

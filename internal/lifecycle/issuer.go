@@ -4,6 +4,7 @@ import (
 	"time"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/renewal"
 )
 
 // Annotations of our own.
@@ -54,6 +55,10 @@ func (a *AuthorityFacts) signed(leaf *LeafFacts) bool {
 // issued again.
 const rotationSpread = time.Hour
 
+// chainPart is the part of a lifetime over which certificates are issued again whose CA
+// certificate expires before them.
+const chainPart = 10
+
 // distrusted returns since when, and why, a certificate that is valid by itself does
 // not do any more: its issuer has another CA now, or what it was delivered with, to
 // verify it, has expired. A zero time means never.
@@ -63,14 +68,14 @@ func (d *decision) distrusted() (time.Time, string) {
 	}
 	leaf := d.Secret.Leaf
 	if d.Issuer != nil && d.Issuer.Authority != nil && !d.Issuer.Authority.signed(leaf) {
-		at := d.Issuer.Authority.NotBefore.Add(part(rotationSpread, d.crt.UID, "rotation"))
+		at := d.Issuer.Authority.NotBefore.Add(renewal.Part(rotationSpread, d.crt.UID, "rotation"))
 		return at, "Renewing certificate as the CA of its issuer has changed since it was issued"
 	}
 	end := d.Secret.AuthoritiesEnd
 	if end.IsZero() || !end.Before(leaf.NotAfter) {
 		return time.Time{}, ""
 	}
-	early := leaf.NotAfter.Sub(leaf.NotBefore) / spread // so that nobody sees the chain broken
+	early := leaf.NotAfter.Sub(leaf.NotBefore) / chainPart // so that nobody sees the chain broken
 	issued := leaf.NotBefore
 	if r, ok := d.current(); ok {
 		issued = r.CreationTimestamp.Time
@@ -79,7 +84,7 @@ func (d *decision) distrusted() (time.Time, string) {
 	if issued.After(end.Add(-early)) && !renewed {
 		return time.Time{}, "" // issued as late as that: another one would come with the same
 	}
-	at := end.Add(-part(early, d.crt.UID, "chain"))
+	at := end.Add(-renewal.Part(early, d.crt.UID, "chain"))
 	return at, "Renewing certificate as a CA certificate that came with it expires on " + end.UTC().Format(time.RFC1123)
 }
 

@@ -1,4 +1,10 @@
-package lifecycle
+// Package renewal says when a certificate is to be renewed by the rules of its
+// Certificate: how long before its end, in which windows, and spread out so that
+// certificates that were made at once are not renewed at once.
+//
+// It is pure, and knows nothing of what a CA suggests, of failures and budgets, or of
+// what renewing takes: that is internal/lifecycle.
+package renewal
 
 import (
 	"crypto/sha256"
@@ -20,8 +26,8 @@ const (
 	spread = 10
 )
 
-// Renewal is when a certificate is to be renewed by the rules of its Certificate.
-type Renewal struct {
+// Time is when a certificate is to be renewed.
+type Time struct {
 	// At is when, in whole seconds; zero for never.
 	At time.Time
 	// Plain is the same by the letter of spec §2.1, without our reserve and spread.
@@ -31,18 +37,18 @@ type Renewal struct {
 	Problem string
 }
 
-// RenewalOf returns when a certificate of that validity is due. What the user says is
+// Of returns when a certificate of that validity is due. What the user says is
 // kept to the second: an explicit renewBefore or renewBeforePercentage. By default the
 // last third of the lifetime is kept in reserve (the last half of a short one), less a
 // part of it that differs from Certificate to Certificate.
-func RenewalOf(crt *certmanagerv1.Certificate, notBefore, notAfter time.Time) Renewal {
+func Of(crt *certmanagerv1.Certificate, notBefore, notAfter time.Time) Time {
 	spec := &crt.Spec
 	if spec.Renewal != nil && spec.Renewal.Policy == certmanagerv1.RenewalPolicyDisabled {
-		return Renewal{}
+		return Time{}
 	}
 	lifetime := max(notAfter.Sub(notBefore), 0) // one that ends before it begins is due at its end
 	due := func(lead time.Duration) time.Time { return notAfter.Add(-lead).Truncate(time.Second) }
-	r := Renewal{Plain: due(lifetime / 3)}
+	r := Time{Plain: due(lifetime / 3)}
 	switch {
 	case spec.RenewBefore != nil && spec.RenewBefore.Duration > 0 && spec.RenewBefore.Duration < lifetime:
 		r.Plain = due(spec.RenewBefore.Duration)
@@ -55,10 +61,10 @@ func RenewalOf(crt *certmanagerv1.Certificate, notBefore, notAfter time.Time) Re
 		if lifetime < shortLived {
 			reserve = lifetime / 2
 		}
-		r.At = due(reserve - part(reserve/spread, crt.UID, "renewal"))
+		r.At = due(reserve - Part(reserve/spread, crt.UID, "renewal"))
 	}
-	plain, _ := place(spec.Renewal, r.Plain, notAfter)
-	at, err := place(spec.Renewal, r.At, notAfter)
+	plain, _ := Place(spec.Renewal, r.Plain, notAfter)
+	at, err := Place(spec.Renewal, r.At, notAfter)
 	r.Plain, r.At = plain, at
 	if err != nil {
 		r.Problem = err.Error()
@@ -66,19 +72,19 @@ func RenewalOf(crt *certmanagerv1.Certificate, notBefore, notAfter time.Time) Re
 	return r
 }
 
-// part returns a part of whole, from nothing to almost all: always the same for a
+// Part returns a part of whole, from nothing to almost all: always the same for a
 // Certificate and a purpose, and evenly distributed over Certificates.
-func part(whole time.Duration, certificate types.UID, purpose string) time.Duration {
+func Part(whole time.Duration, certificate types.UID, purpose string) time.Duration {
 	const grain = 1 << 20
 	sum := sha256.Sum256([]byte(string(certificate) + "/" + purpose))
 	n := time.Duration(binary.BigEndian.Uint32(sum[:]) % grain)
 	return whole/grain*n + whole%grain*n/grain
 }
 
-// place returns the first time from due on that lies in one of the windows. Without
+// Place returns the first time from due on that lies in one of the windows. Without
 // windows, and with an error if no window opens before the certificate ends, that is
 // due itself: renewing at another time than wanted is better than not renewing.
-func place(renewal *certmanagerv1.CertificateRenewal, due, notAfter time.Time) (time.Time, error) {
+func Place(renewal *certmanagerv1.CertificateRenewal, due, notAfter time.Time) (time.Time, error) {
 	if renewal == nil || len(renewal.Windows) == 0 {
 		return due, nil
 	}
@@ -88,16 +94,13 @@ func place(renewal *certmanagerv1.CertificateRenewal, due, notAfter time.Time) (
 		if err != nil {
 			return due, fmt.Errorf("spec.renewal.windows[%d]: %w: renewing at %s, outside of any window", i, err, due.UTC().Format(time.RFC3339))
 		}
-		best = earliest(best, opens.firstFrom(due))
+		if at := opens.firstFrom(due); best.IsZero() || !at.IsZero() && at.Before(best) {
+			best = at
+		}
 	}
 	if best.IsZero() || !best.Before(notAfter) {
 		return due, fmt.Errorf("no window of spec.renewal.windows opens between %s, when renewal is due, and %s, when the certificate ends: "+
 			"renewing when it is due; add a window, or renew earlier", due.UTC().Format(time.RFC3339), notAfter.UTC().Format(time.RFC3339))
 	}
 	return best, nil
-}
-
-// renewalMessage is what the condition Issuing says of a renewal that was due.
-func renewalMessage(due time.Time) string {
-	return "Renewing certificate as renewal was scheduled at " + due.UTC().Format(time.RFC3339)
 }
