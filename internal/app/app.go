@@ -71,7 +71,9 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err != nil {
 		return nil, err
 	}
-	a := &App{manager: manager, events: record.NewBroadcaster(), sink: &typedcorev1.EventSinkImpl{Interface: clientset.CoreV1().Events("")}, watches: watches, log: log}
+	// It is shut down by Run, and logs what the API server refuses.
+	broadcaster := record.NewBroadcaster(record.WithContext(logr.NewContext(context.WithoutCancel(ctx), log)))
+	a := &App{manager: manager, events: broadcaster, sink: &typedcorev1.EventSinkImpl{Interface: clientset.CoreV1().Events("")}, watches: watches, log: log}
 	// A leader that loses its lease ends the process, so that the process answers is all there is to check.
 	if err := manager.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return nil, err
@@ -98,7 +100,7 @@ func (a *App) Run(ctx context.Context) error {
 		logged.Stop()
 		a.events.Shutdown()
 	}()
-	err := a.manager.Start(ctx)
+	err := a.manager.Start(logr.NewContext(ctx, a.log)) // leader election logs by its context
 	if err != nil {
 		return errors.Join(err, a.watches.said())
 	}
@@ -122,6 +124,8 @@ func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, boo
 		Scheme:   scheme,
 		Logger:   lazily(watches.log).V(1), // what its machinery does interests those who look closer
 		NewCache: newStoppable(ctx),
+		// For what logs by its context.
+		BaseContext: func() context.Context { return logr.NewContext(context.WithoutCancel(ctx), watches.log) },
 		Cache: cache.Options{
 			DefaultWatchErrorHandler:     watches.failed,
 			DefaultNamespaces:            cacheNamespaces(cfg),

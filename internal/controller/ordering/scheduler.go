@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
@@ -216,6 +217,9 @@ func (s *scheduler) write(ctx context.Context, decisions []schedule.Decision) {
 				s.index.Remove(d.Key)
 			case written != nil:
 				s.take(written)
+			case err != nil && !apierrors.IsConflict(err):
+				// Nobody else says it: a right may be missing.
+				ctrl.LoggerFrom(ctx).Error(err, "cannot schedule a Challenge, trying again", "namespace", d.Namespace, "name", d.Name)
 			}
 			s.nudge()
 		})
