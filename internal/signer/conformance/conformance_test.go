@@ -18,6 +18,7 @@ import (
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/rig/pebble"
+	"chancery.dev/internal/rig/tppserver"
 	"chancery.dev/internal/signer/conformance"
 	"chancery.dev/internal/solver/dns01/provider/rfc2136"
 )
@@ -88,6 +89,22 @@ func TestACME(t *testing.T) {
 			}}}},
 		}},
 		Keys: []string{pki.RSA, pki.ECDSA}, NoCA: true, Decides: true, Roots: ca.RootPool(),
+	})
+}
+
+// TestVenafi signs by a stand-in for Certificate Manager, self-hosted; it takes no requests
+// without a subject, and decides itself what a certificate is for.
+func TestVenafi(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	w.Run(t, w.Config())
+	server := tppserver.Start(t)
+	spec := server.Spec("venafi")
+	w.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "venafi"}, StringData: map[string]string{"access-token": tppserver.Token}})
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Root.Certificate)
+	conformance.Run(t, w, "venafi", conformance.Subject{
+		Spec: certmanagerv1.IssuerSpec{Venafi: &spec}, NoCA: true, NeedsCommonName: true, Decides: true, Roots: roots,
 	})
 }
 
