@@ -195,14 +195,9 @@ func (r *certificates) observe(ctx context.Context, m *memo, crt *certmanagerv1.
 	if state.Keys, err = r.Secrets.Keys(ctx, crt.Namespace, crt.UID); err != nil {
 		return nil, err
 	}
-	requests := &certmanagerv1.CertificateRequestList{}
-	if err := r.Client.ListOwned(ctx, requests, crt.Namespace, crt.UID); err != nil {
+	if state.Requests, err = r.requestsOf(ctx, m, crt); err != nil {
 		return nil, err
 	}
-	if err := r.complete(ctx, crt, requests.Items); err != nil {
-		return nil, err
-	}
-	state.Requests = m.factsOf(requests.Items)
 	issuer, err := r.issuer(ctx, crt)
 	if err != nil {
 		return nil, err
@@ -215,28 +210,43 @@ func (r *certificates) observe(ctx context.Context, m *memo, crt *certmanagerv1.
 	return state, nil
 }
 
-// complete puts the certificate back, which the cache has left out, into the request
-// that an issuance is waiting for; of others nobody needs it.
-func (r *certificates) complete(ctx context.Context, crt *certmanagerv1.Certificate, requests []certmanagerv1.CertificateRequest) error {
-	next := 0
-	if issuing := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing); issuing != nil && issuing.Status == cmmeta.ConditionTrue {
-		next = 1
-		if crt.Status.Revision != nil {
-			next = *crt.Status.Revision + 1
-		}
+// requestsOf returns the facts of the requests of a Certificate. The cache leaves out
+// the two ends of those that are issued: they are put back into one that is looked at
+// for the first time, or that an issuance is waiting for.
+func (r *certificates) requestsOf(ctx context.Context, m *memo, crt *certmanagerv1.Certificate) ([]lifecycle.RequestFacts, error) {
+	list := &certmanagerv1.CertificateRequestList{}
+	if err := r.Client.ListOwned(ctx, list, crt.Namespace, crt.UID); err != nil {
+		return nil, err
 	}
-	for i := range requests {
-		request := &requests[i]
-		if next == 0 || request.Annotations[certmanagerv1.CertificateRevisionAnnotation] != strconv.Itoa(next) {
-			r.Requests.Forget(request.UID)
-			continue
-		}
-		if r.Requests.Complete(request) {
+	next := awaited(crt)
+	for i := range list.Items {
+		request := &list.Items[i]
+		_, known := m.requests[request.UID]
+		if known && request.Annotations[certmanagerv1.CertificateRevisionAnnotation] != next || r.Requests.Complete(request) {
 			continue
 		}
 		if err := r.Manager.GetAPIReader().Get(ctx, client.ObjectKeyFromObject(request), request); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	facts := m.factsOf(list.Items)
+	for i := range list.Items {
+		if next == "" {
+			r.Requests.Forget(list.Items[i].UID)
+		}
+	}
+	return facts, nil
+}
+
+// awaited is the revision that an issuance under way will make; empty without one.
+func awaited(crt *certmanagerv1.Certificate) string {
+	issuing := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing)
+	switch {
+	case issuing == nil || issuing.Status != cmmeta.ConditionTrue:
+		return ""
+	case crt.Status.Revision == nil:
+		return "1"
+	default:
+		return strconv.Itoa(*crt.Status.Revision + 1)
+	}
 }

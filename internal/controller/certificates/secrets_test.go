@@ -119,8 +119,7 @@ func TestKeystores(t *testing.T) {
 	w.Run(t, w.Config())
 	withCA(t, w)
 	crt := certificate(w, "web", "ca")
-	ref := cmmeta.SecretKeySelector{Key: "password"}
-	ref.Name = "store"
+	ref := cmmeta.SecretKeySelector{Name: "store", Key: "password"}
 	crt.Spec.Keystores = &certmanagerv1.CertificateKeystores{
 		PKCS12: &certmanagerv1.PKCS12Keystore{Create: true, Profile: certmanagerv1.PKCS12Modern2023, PasswordSecretRef: ref},
 		JKS:    &certmanagerv1.JKSKeystore{Create: true, Password: ptr.To("changeit")},

@@ -1,0 +1,90 @@
+package certificates_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/rig"
+)
+
+// TestBadInputIsSaidOnce makes Certificates that the schema lets through and that can
+// not be had: a condition says what is wrong with which field, and nothing is tried
+// again before that changes.
+func TestBadInputIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	w.Run(t, w.Config())
+	withCA(t, w)
+	const issuing, ready = certmanagerv1.CertificateConditionIssuing, certmanagerv1.CertificateConditionReady
+	cases := map[string]struct {
+		change func(*certmanagerv1.CertificateSpec)
+		where  certmanagerv1.CertificateConditionType
+		says   string
+	}{
+		"literal": {func(s *certmanagerv1.CertificateSpec) { s.LiteralSubject = "CN=foo,,=bar" }, issuing, "unrecognized key with value [bar]"},
+		"uri":     {func(s *certmanagerv1.CertificateSpec) { s.URIs = []string{"https://foo..bar/"} }, issuing, "foo..bar"},
+		"idn":     {func(s *certmanagerv1.CertificateSpec) { s.DNSNames = []string{"bücher.example.com"} }, issuing, "xn--"},
+		"ranges": {func(s *certmanagerv1.CertificateSpec) {
+			s.IsCA, s.NameConstraints = true, &certmanagerv1.NameConstraints{Permitted: &certmanagerv1.NameConstraintItem{IPRanges: []string{"here to there"}}}
+		}, issuing, "here to there"},
+		"oid": {func(s *certmanagerv1.CertificateSpec) {
+			s.OtherNames = []certmanagerv1.OtherName{{OID: "9.9.9", UTF8Value: "x"}}
+		}, issuing, "9.9.9"},
+		"size": {func(s *certmanagerv1.CertificateSpec) { s.PrivateKey.Size = 257 }, issuing, "257"},
+		"password": {func(s *certmanagerv1.CertificateSpec) {
+			ref := cmmeta.SecretKeySelector{Name: "root", Key: "nonesuch"}
+			s.Keystores = &certmanagerv1.CertificateKeystores{JKS: &certmanagerv1.JKSKeystore{Create: true, PasswordSecretRef: ref}}
+		}, issuing, `has nothing in "nonesuch"`},
+		"cron": {func(s *certmanagerv1.CertificateSpec) {
+			s.Renewal = &certmanagerv1.CertificateRenewal{Policy: "RenewBefore", Windows: []certmanagerv1.CertificateRenewalWindow{{Cron: "61 * * * *", WindowDuration: metav1.Duration{Duration: time.Hour}}}}
+		}, ready, "spec.renewal.windows[0]"},
+		"zone": {func(s *certmanagerv1.CertificateSpec) {
+			s.Renewal = &certmanagerv1.CertificateRenewal{Policy: "RenewBefore", Windows: []certmanagerv1.CertificateRenewalWindow{{Cron: "@daily", WindowDuration: metav1.Duration{Duration: time.Hour}, Timezone: "Mars/Olympus"}}}
+		}, ready, "Mars/Olympus"},
+	}
+	for name, c := range cases {
+		crt := certificate(w, name, "ca")
+		c.change(&crt.Spec)
+		crt.Namespace = w.Namespace
+		if err := w.Client.Create(t.Context(), crt); err != nil {
+			t.Logf("%s: the schema refuses it: %v", name, err)
+			delete(cases, name)
+		}
+	}
+	if len(cases) < 5 {
+		t.Errorf("the schema refuses all but %d: the test shows little", len(cases))
+	}
+	said := map[string]string{}
+	for name, c := range cases {
+		rig.Eventually(t, name+" is said", func(ctx context.Context) string {
+			crt := &certmanagerv1.Certificate{}
+			if err := w.Get(ctx, name, crt); err != nil {
+				return err.Error()
+			}
+			found := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, c.where)
+			said[name] = crt.ResourceVersion
+			return wants(found != nil && strings.Contains(found.Message, c.says), fmt.Sprintf("%+v", crt.Status.Conditions))
+		})
+	}
+	// Meanwhile another one is issued, twice: whoever retries would have.
+	for _, name := range []string{"good", "better"} {
+		w.Create(t, certificate(w, name, "ca"))
+		awaitReady(t, w, name)
+	}
+	for name, c := range cases {
+		crt := &certmanagerv1.Certificate{}
+		if err := w.Get(t.Context(), name, crt); err != nil {
+			t.Fatal(err)
+		}
+		if c.where == issuing && crt.ResourceVersion != said[name] {
+			t.Errorf("%s was written to again: %+v", name, crt.Status.Conditions)
+		}
+	}
+}
