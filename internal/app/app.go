@@ -62,7 +62,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err != nil {
 		return nil, err
 	}
-	book, watches := controller.NewSecretBook(), newWatches(log)
+	book, watches := books{controller.NewSecretBook(), controller.NewRequestBook()}, newWatches(log)
 	manager, err := ctrl.NewManager(rc, managerOptions(ctx, cfg, scheme, book, watches))
 	if err != nil {
 		return nil, fmt.Errorf("set up the controller manager: %w", err)
@@ -85,10 +85,29 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err != nil {
 		return nil, err
 	}
-	if err := deps.Secrets.Follow(ctx, manager.GetCache()); err != nil {
+	if err := book.follow(ctx, manager.GetCache(), deps.Secrets); err != nil {
 		return nil, err
 	}
 	return a, wire(ctx, cfg, deps, log)
+}
+
+// books keep what the caches leave out.
+type books struct {
+	secrets  *controller.SecretBook
+	requests *controller.RequestBook
+}
+
+// follow has the watches tell of what goes.
+func (b books) follow(ctx context.Context, informers cache.Informers, secrets *controller.Secrets) error {
+	if err := secrets.Follow(ctx, informers); err != nil {
+		return err
+	}
+	informer, err := informers.GetInformer(ctx, &certmanagerv1.CertificateRequest{})
+	if err != nil {
+		return err
+	}
+	_, err = informer.AddEventHandler(b.requests)
+	return err
 }
 
 // Run works until ctx ends.
@@ -118,7 +137,7 @@ func (a *App) Synced(ctx context.Context) bool {
 	return a.manager.GetCache().WaitForCacheSync(ctx) && ctx.Err() == nil
 }
 
-func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, book *controller.SecretBook, watches *watches) ctrl.Options {
+func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, book books, watches *watches) ctrl.Options {
 	within, shared := stopWithin, true
 	return ctrl.Options{
 		Scheme:   scheme,
@@ -133,8 +152,10 @@ func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, boo
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Secret{}: {
 					Label:     labels.SelectorFromSet(labels.Set{certmanagerv1.ManagedSecretLabel: certmanagerv1.LabelTrue}),
-					Transform: book.Transform,
+					Transform: book.secrets.Transform,
 				},
+				&certmanagerv1.CertificateRequest{}: {Transform: book.requests.Transform},
+				&certmanagerv1.Certificate{}:        {Transform: controller.ThinCertificate},
 			},
 			DefaultTransform: cache.TransformStripManagedFields(),
 		},
@@ -164,7 +185,7 @@ func cacheNamespaces(cfg Config) map[string]cache.Config {
 	return out
 }
 
-func (a *App) deps(cfg Config, scheme *runtime.Scheme, book *controller.SecretBook) (*controller.Deps, error) {
+func (a *App) deps(cfg Config, scheme *runtime.Scheme, book books) (*controller.Deps, error) {
 	rc, within := a.manager.GetConfig(), cacheNamespaces(cfg)
 	names, err := metadata.NewForConfigAndClient(metadata.ConfigFor(rc), a.manager.GetHTTPClient())
 	if err != nil {
@@ -176,12 +197,13 @@ func (a *App) deps(cfg Config, scheme *runtime.Scheme, book *controller.SecretBo
 	}
 	over := overlay.New(client.WithFieldOwner(a.manager.GetClient(), "chancery"), cfg.Now)
 	return &controller.Deps{
-		Manager: a.manager,
-		Client:  over,
-		Secrets: controller.NewSecrets(controller.SecretsConfig{Client: over, Live: a.manager.GetAPIReader(), Book: book, Others: others, Now: cfg.Now}),
-		Scope:   cfg.scope(),
-		Now:     cfg.Now,
-		Clock:   cfg.Clock,
+		Manager:  a.manager,
+		Client:   over,
+		Secrets:  controller.NewSecrets(controller.SecretsConfig{Client: over, Live: a.manager.GetAPIReader(), Book: book.secrets, Others: others, Now: cfg.Now}),
+		Requests: book.requests,
+		Scope:    cfg.scope(),
+		Now:      cfg.Now,
+		Clock:    cfg.Clock,
 		Events: func(component string) record.EventRecorder {
 			return a.events.NewRecorder(scheme, corev1.EventSource{Component: component})
 		},

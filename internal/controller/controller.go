@@ -40,6 +40,8 @@ type Deps struct {
 	Client *overlay.Client
 	// Secrets reads Secrets.
 	Secrets *Secrets
+	// Requests keeps the certificates of CertificateRequests until they are stored.
+	Requests *RequestBook
 	// Scope says which objects are ours.
 	Scope Scope
 	// Now is the clock.

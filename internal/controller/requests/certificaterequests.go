@@ -118,6 +118,9 @@ func (k *certificateRequests) observe(ctx context.Context, key client.ObjectKey)
 	if err := k.Client.Get(ctx, key, cr); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
+	if controller.Away(cr) {
+		return nil, nil //nolint:nilnil // issued for good, and not to be written again
+	}
 	has := func(t certmanagerv1.CertificateRequestConditionType) bool {
 		return certmanagerv1.HasCertificateRequestCondition(cr.Status.Conditions, t, cmmeta.ConditionTrue)
 	}

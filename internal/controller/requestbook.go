@@ -1,0 +1,153 @@
+package controller
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+	"unique"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+)
+
+// RequestBook keeps the two ends of CertificateRequests that are issued, the PKCS#10
+// request and the certificate, until they have been looked at: the watch cache hands
+// it each request, and keeps the rest. It is an event handler too, which forgets those
+// that go.
+type RequestBook struct {
+	mu     sync.Mutex
+	issued map[types.UID]issued
+}
+
+type issued struct{ request, chain, ca []byte }
+
+// NewRequestBook returns an empty book.
+func NewRequestBook() *RequestBook { return &RequestBook{issued: map[types.UID]issued{}} }
+
+// away stands in a status for a certificate that is in the book, or not needed.
+const away = "-"
+
+// Away reports whether the two ends of a request were left out.
+func Away(r *certmanagerv1.CertificateRequest) bool {
+	return bytes.Equal(r.Status.Certificate, []byte(away))
+}
+
+// Transform is the cache.TransformFunc of CertificateRequests. Who asked for one
+// matters to approvers, and to nobody here.
+func (b *RequestBook) Transform(obj any) (any, error) {
+	r, ok := obj.(*certmanagerv1.CertificateRequest)
+	if !ok {
+		return obj, nil
+	}
+	thin(&r.ObjectMeta)
+	r.Spec.Username, r.Spec.UID, r.Spec.Groups, r.Spec.Extra = "", "", nil, nil
+	share(&r.Spec.IssuerRef.Name, &r.Spec.IssuerRef.Kind, &r.Spec.IssuerRef.Group)
+	r.Spec.Usages, r.Status.Conditions = slices.Clone(r.Spec.Usages), slices.Clone(r.Status.Conditions) // decoders leave room
+	for i := range r.Spec.Usages {
+		share(&r.Spec.Usages[i])
+	}
+	for i := range r.Status.Conditions {
+		c := &r.Status.Conditions[i]
+		share(&c.Type)
+		share(&c.Status)
+		share(&c.Reason, &c.Message)
+	}
+	if len(r.Status.Certificate) == 0 || Away(r) {
+		return r, nil
+	}
+	if owner := metav1.GetControllerOfNoCopy(r); owner != nil && owner.Kind == certmanagerv1.CertificateKind {
+		b.mu.Lock()
+		b.issued[r.UID] = issued{r.Spec.Request, r.Status.Certificate, r.Status.CA}
+		b.mu.Unlock()
+	}
+	r.Spec.Request, r.Status.Certificate, r.Status.CA = nil, []byte(away), nil
+	return r, nil
+}
+
+// Complete puts both ends back into a request of the cache, of which r is a copy; false
+// if they are not known any more.
+func (b *RequestBook) Complete(r *certmanagerv1.CertificateRequest) bool {
+	if !Away(r) {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	known, ok := b.issued[r.UID]
+	if ok {
+		r.Spec.Request, r.Status.Certificate, r.Status.CA = known.request, known.chain, known.ca
+	}
+	return ok
+}
+
+// Forget drops both ends of a request: the certificate is stored, or never will be.
+func (b *RequestBook) Forget(request types.UID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.issued, request)
+}
+
+// OnAdd has nothing to do.
+func (*RequestBook) OnAdd(any, bool) {}
+
+// OnUpdate has nothing to do.
+func (*RequestBook) OnUpdate(any, any) {}
+
+// OnDelete forgets a request.
+func (b *RequestBook) OnDelete(obj any) {
+	if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+		obj = last.Obj
+	}
+	if r, ok := obj.(*certmanagerv1.CertificateRequest); ok {
+		b.Forget(r.UID)
+	}
+}
+
+// ThinCertificate is the cache.TransformFunc of Certificates.
+func ThinCertificate(obj any) (any, error) {
+	crt, ok := obj.(*certmanagerv1.Certificate)
+	if !ok {
+		return obj, nil
+	}
+	thin(&crt.ObjectMeta)
+	share(&crt.Spec.IssuerRef.Name, &crt.Spec.IssuerRef.Kind, &crt.Spec.IssuerRef.Group)
+	crt.Spec.DNSNames, crt.Status.Conditions = slices.Clone(crt.Spec.DNSNames), slices.Clone(crt.Status.Conditions)
+	for i := range crt.Status.Conditions {
+		c := &crt.Status.Conditions[i]
+		share(&c.Type)
+		share(&c.Status)
+		share(&c.Reason, &c.Message)
+	}
+	return crt, nil
+}
+
+// thin drops what nothing reads, and shares what many objects have.
+func thin(m *metav1.ObjectMeta) {
+	m.ManagedFields = nil
+	share(&m.Namespace)
+	m.OwnerReferences = slices.Clone(m.OwnerReferences)
+	for i := range m.OwnerReferences {
+		share(&m.OwnerReferences[i].APIVersion, &m.OwnerReferences[i].Kind)
+	}
+	m.Labels, m.Annotations = shareKeys(m.Labels), shareKeys(m.Annotations)
+}
+
+func shareKeys(all map[string]string) map[string]string {
+	if all == nil {
+		return nil
+	}
+	out := make(map[string]string, len(all))
+	for key, value := range all {
+		out[unique.Make(key).Value()] = value
+	}
+	return out
+}
+
+// share replaces strings by ones that are in memory once.
+func share[S ~string](all ...*S) {
+	for _, s := range all {
+		*s = S(unique.Make(string(*s)).Value())
+	}
+}
