@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/api"
@@ -38,6 +39,7 @@ const Controller = "system:serviceaccount:cert-manager:cert-manager"
 
 // shared is the API server of this process, with everything installed.
 var shared = sync.OnceValues(func() (*rest.Config, error) {
+	ctrl.SetLogger(logr.Discard()) // or its machinery complains
 	rc, err := connect()
 	if err != nil {
 		return nil, err
