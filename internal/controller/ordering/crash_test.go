@@ -102,6 +102,13 @@ func (m *mortal) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, errDied
 }
 
+// count is how many writes there were.
+func (m *mortal) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.seen)
+}
+
 // live runs controllers until they die or the issuance has settled. It returns their
 // writes, and whether they died.
 func (i *issuance) live(t *testing.T, at write, before bool) ([]write, bool) {
@@ -139,28 +146,32 @@ func (i *issuance) live(t *testing.T, at write, before bool) ([]write, bool) {
 // issuance that was recorded.
 func TestCrashAtEveryACMEWrite(t *testing.T) {
 	t.Parallel()
-	record := newSwift(t)
-	writes, _ := record.start(t, "record", 1, nil).live(t, write{}, false)
-	if len(writes) < 15 {
-		t.Fatalf("an issuance has only %d writes: %v", len(writes), writes)
-	}
-	t.Logf("%d writes: %v", len(writes), writes)
-	began := time.Now()
-	t.Cleanup(func() { t.Logf("%d rows took %s", 2*len(writes), time.Since(began).Round(time.Second)) })
-	for _, at := range writes {
-		for _, before := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s %d, before %v", at.kind, at.nth, before), func(t *testing.T) {
-				t.Parallel()
-				crash(t, at, before, writes)
-			})
-		}
+	for name, http01 := range map[string]bool{"DNS-01": false, "HTTP-01": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			record := newSwift(t, nil)
+			writes, _ := record.start(t, &issuance{name: "record", http01: http01}).live(t, write{}, false)
+			if len(writes) < 15 {
+				t.Fatalf("an issuance has only %d writes: %v", len(writes), writes)
+			}
+			t.Logf("%d writes: %v", len(writes), writes)
+			began := time.Now()
+			t.Cleanup(func() { t.Logf("%d rows took %s", 2*len(writes), time.Since(began).Round(time.Second)) })
+			for _, at := range writes {
+				for _, before := range []bool{true, false} {
+					t.Run(fmt.Sprintf("%s %d, before %v", at.kind, at.nth, before), func(t *testing.T) {
+						t.Parallel()
+						w := newSwift(t, nil)
+						w.start(t, &issuance{name: "web", http01: http01}).crash(t, at, before, writes)
+					})
+				}
+			}
+		})
 	}
 }
 
-func crash(t *testing.T, at write, before bool, record []write) {
+func (i *issuance) crash(t *testing.T, at write, before bool, record []write) {
 	t.Helper()
-	w := newSwift(t)
-	i := w.start(t, "web", 1, nil)
 	seen, died := i.live(t, at, before)
 	if !died {
 		t.Errorf("the write never came; there were %v", seen)
@@ -171,7 +182,7 @@ func crash(t *testing.T, at write, before bool, record []write) {
 		}
 	}
 	made := i.objects(t)
-	w.RunAs(t, w.cfg, w.connection())
+	i.RunAs(t, i.cfg, i.connection())
 	i.settle(t)
 	for kind, uids := range i.objects(t) {
 		for _, uid := range made[kind] {

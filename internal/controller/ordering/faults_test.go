@@ -104,10 +104,10 @@ func requestsOf(p *faulty.Proxy) []faulty.Request {
 // has fails the test: it would be one that meets no fault.
 func TestEveryRequestMeetsEveryFault(t *testing.T) {
 	t.Parallel()
-	record := newSwift(t)
+	record := newSwift(t, nil)
 	record.RunAs(t, record.cfg, record.connection())
-	healthy := record.start(t, "healthy", 1, nil)
-	broken := record.start(t, "broken", 2, failing(record))
+	healthy := record.start(t, &issuance{name: "healthy"})
+	broken := record.start(t, &issuance{name: "broken", size: 2, plan: failing(record)})
 	healthy.settle(t)
 	broken.settle(t)
 	rows := requestsOf(healthy.proxy)
@@ -137,12 +137,12 @@ func TestEveryRequestMeetsEveryFault(t *testing.T) {
 func meet(t *testing.T, trouble trouble, rows, more []faulty.Request, known map[faulty.Step]bool) {
 	t.Helper()
 	began := time.Now()
-	w := newSwift(t)
+	w := newSwift(t, nil)
 	w.RunAs(t, w.cfg, w.connection())
 	var all []*issuance
-	start := func(r faulty.Request, names int, otherwise func(faulty.Request) faulty.Fault) {
+	start := func(r faulty.Request, size int, otherwise func(faulty.Request) faulty.Fault) {
 		name := fmt.Sprintf("%s-%d", strings.ToLower(strings.NewReplacer(",", "", " ", "-").Replace(string(r.Step))), r.Nth)
-		all = append(all, w.start(t, name, names, at(r, trouble.fault(w), otherwise)))
+		all = append(all, w.start(t, &issuance{name: name, size: size, plan: at(r, trouble.fault(w), otherwise)}))
 	}
 	means := trouble.after == ""
 	for _, r := range rows {

@@ -3,6 +3,7 @@ package ordering_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -37,7 +38,8 @@ type swift struct {
 	cfg   app.Config
 }
 
-func newSwift(t *testing.T) *swift {
+// newSwift starts the servers; change may alter Pebble's options.
+func newSwift(t *testing.T, change func(*pebble.Options)) *swift {
 	t.Helper()
 	w := &swift{World: rig.NewWorld(t), clock: leap.New(t.Context())}
 	var err error
@@ -46,7 +48,12 @@ func newSwift(t *testing.T) *swift {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.ca, err = pebble.Start(t.Context(), pebble.Options{DNSServer: w.dns.Addr()}); err != nil {
+	port := freePort(t)
+	options := pebble.Options{DNSServer: w.dns.Addr(), HTTPPort: port}
+	if change != nil {
+		change(&options)
+	}
+	if w.ca, err = pebble.Start(t.Context(), options); err != nil {
 		t.Fatal(err)
 	}
 	w.cfg = w.Config()
@@ -54,7 +61,19 @@ func newSwift(t *testing.T) *swift {
 	w.cfg.ACME.RecursiveNameservers = []string{w.dns.Addr()}
 	w.cfg.ACME.AuthoritativePort = w.dns.Port()
 	w.cfg.ACME.AccountKeyAlgorithm = pki.ECDSA
+	w.cfg.ACME.HTTP01Port, w.cfg.ACME.HTTP01Address = port, fmt.Sprintf("127.0.0.1:%d", port)
+	w.cfg.ACME.HTTP01Nameservers = []string{w.dns.Addr()}
 	return w
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port
 }
 
 // connection is that of the controllers, which keeps the clock from leaping while it is
@@ -70,33 +89,64 @@ func (w *swift) connection() *rest.Config {
 type issuance struct {
 	*swift
 
-	name  string
+	// name is that of everything.
+	name string
+	// size is how many names the certificate has; 0 means one.
+	size int
+	// plan is the proxy's; hangs says that it keeps requests waiting on purpose.
+	plan  func(faulty.Request) faulty.Fault
+	hangs bool
+	// dns01At is the name server that is updated; empty means the world's. http01 solves
+	// by HTTP-01.
+	dns01At string
+	http01  bool
+	// change may alter the issuer.
+	change func(*acmev1.ACMEIssuer)
+
 	names []string
 	proxy *faulty.Proxy
 }
 
 // start makes everything that an issuance needs.
-func (w *swift) start(t *testing.T, name string, names int, plan func(faulty.Request) faulty.Fault) *issuance {
+func (w *swift) start(t *testing.T, i *issuance) *issuance {
 	t.Helper()
-	i := &issuance{swift: w, name: name}
-	for n := range names {
-		i.names = append(i.names, fmt.Sprintf("%s-%d.example.com", name, n))
+	i.swift = w
+	for n := range max(i.size, 1) {
+		i.names = append(i.names, fmt.Sprintf("%s-%03d.example.com", i.name, n))
+	}
+	options := faulty.Options{Upstream: w.ca.DirectoryURL, Client: w.ca.HTTPClient(), Plan: i.plan, Begin: w.clock.Begin}
+	if i.hangs {
+		options.Begin = nil
 	}
 	var err error
-	i.proxy, err = faulty.Start(t.Context(), faulty.Options{Upstream: w.ca.DirectoryURL, Client: w.ca.HTTPClient(), Plan: plan, Begin: w.clock.Begin})
-	if err != nil {
+	if i.proxy, err = faulty.Start(t.Context(), options); err != nil {
 		t.Fatal(err)
 	}
-	w.Create(t,
-		&certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: certmanagerv1.IssuerSpec{ACME: &acmev1.ACMEIssuer{
-			Server: i.proxy.DirectoryURL, CABundle: i.proxy.TLSBundle, PrivateKey: cmmeta.SecretKeySelector{Name: name + "-account"},
-			Solvers: []acmev1.ACMEChallengeSolver{{DNS01: &acmev1.DNS01Solver{RFC2136: &acmev1.RFC2136Provider{Nameserver: w.dns.Addr()}}}},
-		}}},
-		&certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: certmanagerv1.CertificateSpec{
-			SecretName: name, DNSNames: i.names, IssuerRef: cmmeta.IssuerReference{Name: name},
-			PrivateKey: &certmanagerv1.CertificatePrivateKey{Algorithm: certmanagerv1.ECDSAKeyAlgorithm},
-		}})
+	if i.dns01At == "" {
+		i.dns01At = w.dns.Addr()
+	}
+	solver := acmev1.ACMEChallengeSolver{DNS01: &acmev1.DNS01Solver{RFC2136: &acmev1.RFC2136Provider{Nameserver: i.dns01At}}}
+	if i.http01 {
+		solver = acmev1.ACMEChallengeSolver{HTTP01: &acmev1.HTTP01Solver{Ingress: &acmev1.HTTP01IngressSolver{}}}
+	}
+	spec := &acmev1.ACMEIssuer{
+		Server: i.proxy.DirectoryURL, CABundle: i.proxy.TLSBundle, PrivateKey: cmmeta.SecretKeySelector{Name: i.name + "-account"},
+		Solvers: []acmev1.ACMEChallengeSolver{solver},
+	}
+	if i.change != nil {
+		i.change(spec)
+	}
+	w.Create(t, &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Name: i.name}, Spec: certmanagerv1.IssuerSpec{ACME: spec}},
+		i.certificate(i.name, i.names...))
 	return i
+}
+
+// certificate is one by the issuance's issuer.
+func (i *issuance) certificate(name string, names ...string) *certmanagerv1.Certificate {
+	return &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: certmanagerv1.CertificateSpec{
+		SecretName: name, DNSNames: names, IssuerRef: cmmeta.IssuerReference{Name: i.name},
+		PrivateKey: &certmanagerv1.CertificatePrivateKey{Algorithm: certmanagerv1.ECDSAKeyAlgorithm},
+	}}
 }
 
 // unsettled says what is missing until the certificate is issued and nothing is left of
