@@ -305,6 +305,7 @@ func statusChanges(w *world, was, is certmanagerv1.CertificateStatus) []string {
 	say("notBefore", when(w, was.NotBefore), when(w, is.NotBefore))
 	say("notAfter", when(w, was.NotAfter), when(w, is.NotAfter))
 	say("renewalTime", when(w, was.RenewalTime), when(w, is.RenewalTime))
+	say("renewal information", information(w, was.ACME), information(w, is.ACME))
 	say("lastFailureTime", when(w, was.LastFailureTime), when(w, is.LastFailureTime))
 	say("failedIssuanceAttempts", value(was.FailedIssuanceAttempts), value(is.FailedIssuanceAttempts))
 	say("revision", value(was.Revision), value(is.Revision))
@@ -313,6 +314,17 @@ func statusChanges(w *world, was, is certmanagerv1.CertificateStatus) []string {
 		out = []string{"status is written, but does not change"}
 	}
 	return out
+}
+
+func information(w *world, s *certmanagerv1.CertificateACMEStatus) string {
+	if s == nil || s.ARI == nil {
+		return "none"
+	}
+	window := "no window"
+	if a := s.ARI.SuggestedWindow; a != nil {
+		window = fmt.Sprintf("from %s to %s", when(w, &a.Start), when(w, &a.End))
+	}
+	return fmt.Sprintf("%s, explained %q, error %q, asked %s, next %s", window, s.ARI.ExplanationURL, s.ARI.LastError, when(w, s.ARI.LastChecked), when(w, s.ARI.NextCheck))
 }
 
 func when(w *world, t *metav1.Time) string {

@@ -8,10 +8,12 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
 )
 
@@ -305,7 +307,11 @@ func TestRandomLives(t *testing.T) {
 			r := rand.New(rand.NewSource(seed))
 			w := newWorld(t)
 			w.t = t
-			for range 80 {
+			w.backoff.ByClass = seed%2 == 0
+			if seed%3 == 0 {
+				temporaryWanted(w)
+			}
+			for range 100 {
 				live(w, r)
 			}
 			w.owner = "web"
@@ -316,7 +322,9 @@ func TestRandomLives(t *testing.T) {
 					continue
 				}
 				ready := w.condition(certmanagerv1.CertificateConditionReady).Status == cmmeta.ConditionTrue
-				if ready && w.condition(certmanagerv1.CertificateConditionIssuing).Status != cmmeta.ConditionTrue {
+				drifting := !wake.IsZero() && wake.Sub(w.now) <= repairPause
+				if ready && !drifting && w.condition(certmanagerv1.CertificateConditionIssuing).Status != cmmeta.ConditionTrue {
+					isAsWanted(t, w)
 					return
 				}
 				if wake.IsZero() {
@@ -331,7 +339,7 @@ func TestRandomLives(t *testing.T) {
 
 // live is one thing that happens.
 func live(w *world, r *rand.Rand) {
-	switch r.Intn(9) {
+	switch r.Intn(14) {
 	case 0: // the process dies in the midst of an Action
 		a := Decide(w.state(), w.now)
 		w.act(a, r.Intn(3))
@@ -355,10 +363,44 @@ func live(w *world, r *rand.Rand) {
 		if next, ok := pendingRequest(w); ok {
 			w.say(next, certmanagerv1.CertificateRequestConditionDenied, cmmeta.ConditionTrue, "Policy", "no")
 		}
+	case 7:
+		meddle(w, r)
+	case 8:
+		if next, ok := pendingRequest(w); ok {
+			w.conclude(next, cmmeta.ConditionFalse, certmanagerv1.CertificateRequestReasonPending, "in the works")
+			w.settle()
+			w.sign(next)
+		}
+	case 9:
+		if _, ok := pendingRequest(w); ok {
+			w.failAs([]fault.Class{fault.ClassValidation, fault.ClassUnavailable, fault.ClassRateLimited}[r.Intn(3)])
+		}
 	default:
 		w.settle()
 		if next, ok := pendingRequest(w); ok {
 			w.sign(next)
+		}
+	}
+}
+
+// meddle has somebody change what is beside key and certificate, or be of another mind
+// about it.
+func meddle(w *world, r *rand.Rand) {
+	note := fmt.Sprint(r.Intn(3))
+	switch r.Intn(5) {
+	case 0:
+		w.amend(template(map[string]string{"team": note}, nil))
+	case 1:
+		w.amend(formats("DER"))
+	case 2:
+		w.amend(formats())
+	case 3:
+		w.ownerReference = !w.ownerReference
+	default:
+		if w.secret != nil {
+			w.takes("kubectl", func(s *corev1.Secret) {
+				s.Labels["team"], s.Annotations[certmanagerv1.IPSANsAnnotation] = "theirs", note
+			})
 		}
 	}
 }
