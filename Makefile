@@ -17,6 +17,7 @@ STANDALONE := $(BIN)/chancery-standalone
 DNS := $(BIN)/chancery-dns
 VAULT := $(BIN)/vault
 TRAEFIK := $(BIN)/traefik
+STEP_CA := $(BIN)/step-ca
 LINTER := $(BIN)/golangci-lint
 
 # The modules beside the root one, as far as they exist. The tests of e2e are slow, and
@@ -53,6 +54,7 @@ export CHANCERY_BIN := $(CHANCERY)
 export CHANCERY_STANDALONE_BIN := $(STANDALONE)
 export CHANCERY_VAULT_BIN := $(VAULT)
 export CHANCERY_TRAEFIK_BIN := $(TRAEFIK)
+export CHANCERY_STEP_CA_BIN := $(STEP_CA)
 
 .PHONY: help
 help: ## List the targets
@@ -113,7 +115,7 @@ test-e2e:
 # the linter does, so that their versions do not merge; they are built where they are
 # missing, one after the other.
 .PHONY: peers
-peers: $(VAULT) $(TRAEFIK) ## Build the servers that the tests of e2e run against
+peers: $(VAULT) $(TRAEFIK) $(STEP_CA) ## Build the servers that the tests of e2e run against
 
 PEER := cd e2e/peers && go build $(BUILD) -p 2 -ldflags '-s -w'
 
@@ -123,6 +125,10 @@ $(VAULT): e2e/peers/vault.mod e2e/peers/vault.sum | need
 	@echo 'Building Vault: two minutes or so on two cores, the first time.'
 	$(PEER) -modfile vault.mod -o $@-plugins/ github.com/hashicorp/vault-plugin-auth-kubernetes/cmd/vault-plugin-auth-kubernetes
 	$(PEER) -modfile vault.mod -tags minimal -o $@ github.com/hashicorp/vault
+
+$(STEP_CA): e2e/peers/step-ca.mod e2e/peers/step-ca.sum | need
+	@echo 'Building step-ca: about 4 minutes on two cores, the first time.'
+	$(PEER) -modfile step-ca.mod -o $@ github.com/smallstep/certificates/cmd/step-ca
 
 # Traefik embeds a web interface that its module does not contain: it is built in a copy,
 # with its own go.mod, beside an empty one.
