@@ -204,10 +204,14 @@ func rightOf(single rbacv1.PolicyRule) right {
 	return right{single.APIGroups[0], single.Resources[0], single.Verbs[0]}
 }
 
-func issue(t *testing.T, w *rig.World, _ peers) { smallCA(t, w) }
+func issue(t *testing.T, w *rig.World, _ peers) {
+	t.Helper()
+	smallCA(t, w)
+}
 
 // amend has a Certificate issued twice, whose first request then goes.
 func amend(t *testing.T, w *rig.World, _ peers) {
+	t.Helper()
 	smallCA(t, w)
 	certificateReady(t, w, "web")
 	crt := &certmanagerv1.Certificate{}
@@ -223,6 +227,7 @@ func amend(t *testing.T, w *rig.World, _ peers) {
 
 // foreignSecret has an issuer read a Secret that is not ours.
 func foreignSecret(t *testing.T, w *rig.World, _ peers) {
+	t.Helper()
 	w.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}},
 		&certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}, Spec: certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{SecretName: "foreign"}}})
 }
@@ -256,21 +261,27 @@ func selfSigner(w *rig.World) *certmanagerv1.ClusterIssuer {
 }
 
 func signingRequest(t *testing.T, w *rig.World, _ peers) {
+	t.Helper()
 	w.Create(t, selfSigner(w), newCSR(t, w, "self"))
 }
 
 // caSigningRequest asks for a CA certificate, which needs the verb reference.
 func caSigningRequest(t *testing.T, w *rig.World, _ peers) {
+	t.Helper()
 	csr := newCSR(t, w, "self")
 	csr.Annotations[certmanagerv1.CSRIsCAAnnotation] = "true"
 	w.Create(t, selfSigner(w), csr)
 }
 
 // missingIssuer has the API server asked whether an issuer does not exist.
-func missingIssuer(t *testing.T, w *rig.World, _ peers) { w.Create(t, newCSR(t, w, "nobody")) }
+func missingIssuer(t *testing.T, w *rig.World, _ peers) {
+	t.Helper()
+	w.Create(t, newCSR(t, w, "nobody"))
+}
 
 // placeOrder has an Order placed, by DNS-01.
 func placeOrder(t *testing.T, w *rig.World, p peers) {
+	t.Helper()
 	w.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tsig"}, StringData: map[string]string{"key": tsigSecret}},
 		&certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "acme"}, Spec: certmanagerv1.IssuerSpec{ACME: &acmev1.ACMEIssuer{
 			Server: p.ca.DirectoryURL, CABundle: p.ca.TLSBundle, PrivateKey: cmmeta.SecretKeySelector{Name: "account"},
@@ -286,6 +297,7 @@ func placeOrder(t *testing.T, w *rig.World, p peers) {
 
 // venafi has a pickup id stored on a request of each kind.
 func venafi(t *testing.T, w *rig.World, _ peers) {
+	t.Helper()
 	tpp := tppserver.Start(t)
 	spec := tpp.Spec("venafi")
 	csr := newCSR(t, w, "venafi")

@@ -85,7 +85,7 @@ func TestApproverRoles(t *testing.T) {
 				return err
 			}
 			approved := certmanagerv1.CertificateRequestCondition{Type: certmanagerv1.CertificateRequestConditionApproved, Status: cmmeta.ConditionTrue, Reason: "Test"}
-			certmanagerv1.SetCertificateRequestCondition(seen, approved, time.Now()) //nolint:forbidigo // a person's clock
+			certmanagerv1.SetCertificateRequestCondition(seen, approved, time.Now())
 			return c.Status().Update(ctx, seen, client.DryRunAll)
 		}
 	}

@@ -224,7 +224,7 @@ func TestApprovalByOthers(t *testing.T) {
 // judge approves or denies a CertificateRequest as a person would.
 func (w *troubled) judge(t *testing.T, cr *certmanagerv1.CertificateRequest, verdict certmanagerv1.CertificateRequestConditionType) {
 	t.Helper()
-	certmanagerv1.SetCertificateRequestCondition(cr, certmanagerv1.CertificateRequestCondition{Type: verdict, Status: cmmeta.ConditionTrue, Reason: "Test"}, time.Now()) //nolint:forbidigo // a person's clock
+	certmanagerv1.SetCertificateRequestCondition(cr, certmanagerv1.CertificateRequestCondition{Type: verdict, Status: cmmeta.ConditionTrue, Reason: "Test"}, time.Now())
 	if err := w.Client.Status().Update(t.Context(), cr); err != nil {
 		t.Fatal(err)
 	}

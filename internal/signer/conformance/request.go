@@ -133,29 +133,37 @@ func (a *asked) await(t *testing.T) given {
 		if err := a.world.Client.Get(ctx, client.ObjectKeyFromObject(a.object), a.object); err != nil {
 			return err.Error()
 		}
-		switch o := a.object.(type) {
-		case *certmanagerv1.CertificateRequest:
-			got = given{o.Status.Certificate, o.Status.CA}
-			if failed := certmanagerv1.FindCertificateRequestCondition(o.Status.Conditions, certmanagerv1.CertificateRequestConditionReady); failed != nil && failed.Reason == certmanagerv1.CertificateRequestReasonFailed {
-				t.Fatalf("failed: %s", failed.Message)
-			}
-			if len(got.chain) == 0 {
-				return fmt.Sprintf("%+v", o.Status.Conditions)
-			}
-		case *certificatesv1.CertificateSigningRequest:
-			got = given{o.Status.Certificate, nil}
-			for _, c := range o.Status.Conditions {
-				if c.Type == certificatesv1.CertificateFailed {
-					t.Fatalf("failed: %s: %s", c.Reason, c.Message)
-				}
-			}
-			if len(got.chain) == 0 {
-				return fmt.Sprintf("%+v", o.Status.Conditions)
-			}
+		var failure, conditions string
+		got, failure, conditions = outcome(a.object)
+		if failure != "" {
+			t.Fatalf("failed: %s", failure)
+		}
+		if len(got.chain) == 0 {
+			return conditions
 		}
 		return ""
 	})
 	return got
+}
+
+// outcome is what has become of a request of either kind.
+func outcome(object client.Object) (got given, failure, conditions string) {
+	switch o := object.(type) {
+	case *certmanagerv1.CertificateRequest:
+		got, conditions = given{o.Status.Certificate, o.Status.CA}, fmt.Sprintf("%+v", o.Status.Conditions)
+		ready := certmanagerv1.FindCertificateRequestCondition(o.Status.Conditions, certmanagerv1.CertificateRequestConditionReady)
+		if ready != nil && ready.Reason == certmanagerv1.CertificateRequestReasonFailed {
+			failure = ready.Message
+		}
+	case *certificatesv1.CertificateSigningRequest:
+		got, conditions = given{o.Status.Certificate, nil}, fmt.Sprintf("%+v", o.Status.Conditions)
+		for _, c := range o.Status.Conditions {
+			if c.Type == certificatesv1.CertificateFailed {
+				failure = c.Reason + ": " + c.Message
+			}
+		}
+	}
+	return got, failure, conditions
 }
 
 func readyCheck(w *rig.World, issuer certmanagerv1.GenericIssuer, object client.Object) func(context.Context) string {
