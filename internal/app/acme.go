@@ -18,9 +18,6 @@ import (
 	"chancery.dev/internal/solver/http01"
 )
 
-// userAgent is what ACME servers, DNS over HTTPS servers and routes are told.
-const userAgent = "chancery"
-
 // ACMEConfig configures Orders, Challenges and their solvers.
 type ACMEConfig struct {
 	// MaxConcurrentChallenges caps the challenges in flight.
@@ -95,11 +92,11 @@ func (c ACMEConfig) responderService() (types.NamespacedName, error) {
 
 // solvers returns the solver of each challenge type. Without routes (nil), CAs reach the
 // responder directly.
-func (c ACMEConfig) solvers(byDNS *dns01.Solver, routes http01.Router) map[acmev1.ACMEChallengeType]solver.Solver {
+func (c *Config) solvers(byDNS *dns01.Solver, routes http01.Router) map[acmev1.ACMEChallengeType]solver.Solver {
 	return map[acmev1.ACMEChallengeType]solver.Solver{
 		acmev1.ChallengeTypeDNS01: byDNS,
 		acmev1.ChallengeTypeHTTP01: http01.New(http01.CheckOptions{
-			Port: c.HTTP01Port, UserAgent: userAgent, Nameservers: c.HTTP01Nameservers, Targets: c.HTTP01Targets,
+			Port: c.ACME.HTTP01Port, UserAgent: c.UserAgent, Nameservers: c.ACME.HTTP01Nameservers, Targets: c.ACME.HTTP01Targets,
 			Proxy: http.ProxyFromEnvironment,
 		}, routes),
 	}

@@ -62,6 +62,10 @@ type Config struct {
 	// ACME configures Orders and Challenges.
 	ACME ACMEConfig
 
+	// UserAgent is what CAs and other servers outside the cluster are told: the program
+	// and its version (RFC 8555 §6.1).
+	UserAgent string
+
 	// Now is the clock; nil is the machine's.
 	Now func() time.Time
 	// Clock, for tests, is a clock that everything waits by too; it replaces Now.
@@ -72,6 +76,7 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		ClusterResourceNamespace: "cert-manager",
+		UserAgent:                "chancery",
 		LeaderElect:              true,
 		LeaderElectionNamespace:  "kube-system",
 		LeaseDuration:            60 * time.Second,

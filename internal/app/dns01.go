@@ -48,7 +48,7 @@ func (c *Config) dns01(ctx context.Context, deps *controller.Deps, log logr.Logg
 	}
 	resolver, err := dns01.NewResolver(dns01.Options{
 		Nameservers: nameservers, RecursiveOnly: acme.RecursiveNameserversOnly, AuthoritativePort: acme.AuthoritativePort,
-		Quorum: acme.DNS01.Quorum, Now: deps.Now, UserAgent: userAgent,
+		Quorum: acme.DNS01.Quorum, Now: deps.Now, UserAgent: c.UserAgent,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--dns01-recursive-nameservers: %w", err)
@@ -67,7 +67,7 @@ func (c *Config) dns01(ctx context.Context, deps *controller.Deps, log logr.Logg
 	}
 	return dns01.New(resolver, provider.Factory(provider.Options{
 		Secrets: deps.Secrets, Tokens: vault.NewTokenSource(deps.Manager.GetClient()),
-		RFC2136: rfc2136.Options{Now: deps.Now}, AcmeDNS: acmedns.New(nil, userAgent), Webhook: webhooks, Programs: pool,
+		RFC2136: rfc2136.Options{Now: deps.Now}, AcmeDNS: acmedns.New(nil, c.UserAgent), Webhook: webhooks, Programs: pool,
 		ClusterIssuerAmbient: c.Ambient.ClusterIssuers, IssuerAmbient: c.Ambient.Issuers, ExecInIssuers: acme.DNS01.ExecInIssuers,
 	})), nil
 }

@@ -19,7 +19,7 @@ const (
 func (c *Config) venafi(ctx context.Context, deps *controller.Deps, rings bells) *venafi.Signer {
 	return venafi.New(venafi.Config{
 		Secrets: deps.Secrets, Flights: flight.New(ctx, flight.Options{PerLane: venafiAtOnce, Timeout: venafiTimeout}),
-		NotifyIssuer: rings.issuer, NotifyRequest: rings.ring, UserAgent: userAgent,
+		NotifyIssuer: rings.issuer, NotifyRequest: rings.ring, UserAgent: c.UserAgent,
 		Now: deps.Now, ClusterResourceNamespace: c.ClusterResourceNamespace,
 	})
 }

@@ -66,7 +66,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 	if err != nil {
 		return err
 	}
-	accounts := acmeaccount.New(acmeaccount.Options{UserAgent: userAgent, Now: deps.Now})
+	accounts := acmeaccount.New(acmeaccount.Options{UserAgent: cfg.UserAgent, Now: deps.Now})
 	rings := newBells()
 	deps.Signers = map[signer.Type]signer.Signer{
 		signer.TypeSelfSigned: selfsigned.New(deps.Secrets, deps.Now),
@@ -88,7 +88,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 		signer.TypeVenafi: cfg.venafi(ctx, deps, rings),
 	}
 	acme := ordering.ACMEDeps{
-		Accounts: accounts, Solvers: cfg.ACME.solvers(byDNS, routes), Settings: cfg.ACME.settings(),
+		Accounts: accounts, Solvers: cfg.solvers(byDNS, routes), Settings: cfg.ACME.settings(),
 		MaxConcurrentChallenges: cfg.ACME.MaxConcurrentChallenges, MaxConcurrentChallengesPerIssuer: cfg.ACME.MaxConcurrentChallengesPerIssuer,
 	}
 	steps := []func() error{

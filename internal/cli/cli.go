@@ -24,7 +24,7 @@ func New(version string) *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newControllerCommand(), newResponderCommand(), newInstallCommand())
+	root.AddCommand(newControllerCommand(version), newResponderCommand(), newInstallCommand())
 	return root
 }
 

@@ -14,11 +14,12 @@ import (
 	"chancery.dev/internal/request"
 )
 
-func newControllerCommand() *cobra.Command {
+func newControllerCommand(version string) *cobra.Command {
 	var connect connection
 	var logs logging
 	var profiles profiling
 	cfg := app.DefaultConfig()
+	cfg.UserAgent += "/" + version
 	cmd := &cobra.Command{
 		Use:   "controller",
 		Short: "Run the controller",

@@ -54,6 +54,7 @@ func startControllers(ctx context.Context, cp *controlplane.ControlPlane, dir st
 // standaloneConfig is the configuration of controllers that have a machine, and an API server, to themselves.
 func standaloneConfig() app.Config {
 	cfg := app.DefaultConfig()
+	cfg.UserAgent += "/" + version
 	cfg.LeaderElect = false
 	cfg.MetricsAddress, cfg.HealthAddress = "0", "0"
 	return cfg
