@@ -11,8 +11,8 @@ import (
 // How often an ACME server is asked when to renew (RFC 9773 §4.3; spec §2.5).
 const (
 	askDefault = 6 * time.Hour
-	askMin     = time.Hour
-	askMax     = 7 * 24 * time.Hour
+	askSoonest = time.Hour
+	askLatest  = 7 * 24 * time.Hour
 	// askAgain is how soon a server is asked again that does not offer such information.
 	askAgain = 24 * time.Hour
 	// settling is how long after the issuance it is asked first, and firstAsk the time
@@ -77,7 +77,7 @@ func (d *decision) learn(leaf *LeafFacts) {
 	if wait <= 0 {
 		wait = askDefault
 	}
-	wait = min(max(wait, askMin), askMax)
+	wait = min(max(wait, askSoonest), askLatest)
 	wait += renewal.Part(wait/5, d.crt.UID, asked.String()) - wait/10
 	ari.NextCheck = at(asked.Add(wait).Truncate(time.Second))
 }

@@ -71,7 +71,7 @@ func ownershipOf(secret *corev1.Secret) Ownership {
 	var rivalSince *metav1.Time
 	for _, entry := range secret.ManagedFields {
 		fields := fieldSet{}
-		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.Raw, &fields) != nil {
+		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
 			continue // the API server writes no such entry; what it says is taken for not applied
 		}
 		data := fields["f:data"]

@@ -91,7 +91,7 @@ type wakeUps []wakeUp
 func (w wakeUps) Len() int           { return len(w) }
 func (w wakeUps) Less(i, j int) bool { return w[i].at.Before(w[j].at) }
 func (w wakeUps) Swap(i, j int)      { w[i], w[j] = w[j], w[i] }
-func (w *wakeUps) Push(x any)        { *w = append(*w, x.(wakeUp)) } //nolint:forcetypeassert // heap.Interface
+func (w *wakeUps) Push(x any)        { *w = append(*w, x.(wakeUp)) }
 func (w *wakeUps) Pop() any {
 	last := len(*w) - 1
 	x := (*w)[last]

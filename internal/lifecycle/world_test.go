@@ -349,7 +349,7 @@ func mergeKept[V any](into, before map[string]V, ours fieldSet) {
 func fieldsOf(t *testing.T, entry metav1.ManagedFieldsEntry) fieldSet {
 	t.Helper()
 	fields := fieldSet{}
-	if err := json.Unmarshal(entry.FieldsV1.Raw, &fields); err != nil {
+	if err := json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields); err != nil {
 		t.Fatal(err)
 	}
 	return fields

@@ -216,8 +216,8 @@ func (k Keystore) salts(purpose ...string) (io.Reader, error) {
 	}
 	stream := sha3.NewSHAKE256()
 	absorb := func(part []byte) {
-		stream.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
-		stream.Write(part)
+		_, _ = stream.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
+		_, _ = stream.Write(part)
 	}
 	absorb(key)
 	for _, p := range purpose {

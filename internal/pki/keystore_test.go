@@ -48,6 +48,7 @@ func program(t *testing.T, name string) func(in []byte, args ...string) (string,
 }
 
 func must(t *testing.T) func([]byte, error) []byte {
+	t.Helper()
 	return func(out []byte, err error) []byte {
 		t.Helper()
 		if err != nil {

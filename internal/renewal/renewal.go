@@ -77,8 +77,8 @@ func Of(crt *certmanagerv1.Certificate, notBefore, notAfter time.Time) Time {
 func Part(whole time.Duration, certificate types.UID, purpose string) time.Duration {
 	const grain = 1 << 20
 	sum := sha256.Sum256([]byte(string(certificate) + "/" + purpose))
-	n := time.Duration(binary.BigEndian.Uint32(sum[:]) % grain)
-	return whole/grain*n + whole%grain*n/grain
+	n := int64(binary.BigEndian.Uint32(sum[:]) % grain)
+	return time.Duration(int64(whole)/grain*n + int64(whole)%grain*n/grain)
 }
 
 // Place returns the first time from due on that lies in one of the windows. Without

@@ -87,14 +87,17 @@ func Setup(ctx context.Context, d *controller.Deps) error {
 func (r *certificates) index(ctx context.Context) error {
 	indexer := r.Manager.GetFieldIndexer()
 	for _, kind := range []client.Object{&certmanagerv1.CertificateRequest{}, &corev1.Secret{}} {
-		if err := indexer.IndexField(ctx, kind, overlay.OwnerIndex, overlay.OwnerOf); err != nil {
+		if err := r.IndexWithin(ctx, kind, overlay.OwnerIndex, overlay.OwnerOf); err != nil {
 			return err
 		}
 	}
-	for name, of := range map[string]client.IndexerFunc{secretNameIndex: secretNameOf, passwordIndex: passwordSecretsOf, issuerIndex: issuerOf} {
-		if err := indexer.IndexField(ctx, &certmanagerv1.Certificate{}, name, of); err != nil {
+	for name, of := range map[string]client.IndexerFunc{secretNameIndex: secretNameOf, passwordIndex: passwordSecretsOf} {
+		if err := r.IndexWithin(ctx, &certmanagerv1.Certificate{}, name, of); err != nil {
 			return err
 		}
+	}
+	if err := indexer.IndexField(ctx, &certmanagerv1.Certificate{}, issuerIndex, issuerOf); err != nil {
+		return err
 	}
 	for _, kind := range r.Scope.IssuerKinds() {
 		if err := indexer.IndexField(ctx, kind, authorityIndex, authorityOf); err != nil {

@@ -272,7 +272,7 @@ func TestNewCAIsFollowed(t *testing.T) {
 		return wants(*root.Status.Revision == 2, root.Status.Conditions)
 	})
 	stop()
-	cfg.Now = func() time.Time { return time.Now().Add(61 * time.Minute) } //nolint:forbidigo // real parts, an hour later
+	cfg.Now = func() time.Time { return time.Now().Add(61 * time.Minute) } // real parts, an hour later
 	w.Run(t, cfg)
 	rig.Eventually(t, "the certificate is signed by the new CA", func(ctx context.Context) string {
 		secret := &corev1.Secret{}
