@@ -15,11 +15,14 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"chancery.dev/api"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/app"
 	"chancery.dev/internal/request"
 	"chancery.dev/internal/rig"
 )
@@ -161,6 +164,29 @@ func TestRequesterRoles(t *testing.T) {
 	w.Create(t, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: w.ClusterName("reference")}, RoleRef: reference, Subjects: user})
 	awaitAccess(t, w, user[0].Name, "")
 	ends(create("ca-at-last", clustered, true), "")
+}
+
+// TestInstallKeepsAddedKinds: a kind of external issuer that an operator has added stays when it is
+// installed again.
+func TestInstallKeepsAddedKinds(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	table := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: api.ExternalIssuersNamespace, Name: api.ExternalIssuersName}}
+	key := "Added." + w.Namespace + ".example.com"
+	set := func(value string) {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"data":{"`+key+`":`+value+`}}`))
+		if err := w.Client.Patch(context.WithoutCancel(t.Context()), table, patch, client.FieldOwner("an operator")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(`"addeds Cluster"`)
+	t.Cleanup(func() { set("null") })
+	if err := app.Install(t.Context(), w.Admin, func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(table), table); err != nil || table.Data[key] != "addeds Cluster" || table.Data["StepIssuer.certmanager.step.sm"] == "" {
+		t.Errorf("%v, %v", table.Data, err)
+	}
 }
 
 // TestDocumentedManifests: the manifests in the documentation are what the API server takes.

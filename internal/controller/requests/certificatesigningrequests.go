@@ -103,7 +103,7 @@ func (k *signingRequests) withKey(ctx context.Context, secret client.Object) []r
 
 func signingIssuerOf(obj client.Object) []string {
 	csr, ok := obj.(*certificatesv1.CertificateSigningRequest)
-	if !ok || len(csr.Status.Certificate) > 0 {
+	if !ok || ended(csr) {
 		return nil
 	}
 	s, ok := request.ParseSignerName(csr.Spec.SignerName)
@@ -115,7 +115,7 @@ func signingIssuerOf(obj client.Object) []string {
 
 func signingKeyOf(obj client.Object) []string {
 	csr, ok := obj.(*certificatesv1.CertificateSigningRequest)
-	if !ok || len(csr.Status.Certificate) > 0 {
+	if !ok || ended(csr) {
 		return nil
 	}
 	if name := request.CSRAnnotationsOf(csr.Annotations).PrivateKeySecretName; name != "" {
@@ -169,6 +169,11 @@ func usagesOf(in []certificatesv1.KeyUsage) []certmanagerv1.KeyUsage {
 		out = append(out, certmanagerv1.KeyUsage(u))
 	}
 	return out
+}
+
+// ended reports whether nothing can come of a request any more.
+func ended(csr *certificatesv1.CertificateSigningRequest) bool {
+	return len(csr.Status.Certificate) > 0 || hasSigningCondition(csr, certificatesv1.CertificateFailed) || hasSigningCondition(csr, certificatesv1.CertificateDenied)
 }
 
 func hasSigningCondition(csr *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestConditionType) bool {
