@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -73,6 +74,7 @@ func Install(ctx context.Context, rc *rest.Config, said func(what string)) error
 	if err != nil {
 		return err
 	}
+	fills := false
 	for _, object := range append(objects, policies...) {
 		err := apply(ctx, c, object, said)
 		if meta.IsNoMatchError(err) && strings.Contains(object.GetKind(), "AdmissionPolicy") {
@@ -82,14 +84,15 @@ func Install(ctx context.Context, rc *rest.Config, said func(what string)) error
 		if err != nil {
 			return err
 		}
+		fills = fills || object.GetKind() == "MutatingAdmissionPolicy"
 	}
-	return admits(ctx, c)
+	return admits(ctx, c, fills)
 }
 
-// admits waits until the API server can run the policy that fills in who made a
-// CertificateRequest: it looks for new schemas every few seconds only, and refuses
-// the kind until then.
-func admits(ctx context.Context, c client.Client) error {
+// admits waits until the API server runs the policy that fills in who made a
+// CertificateRequest, if it fills at all: it takes a moment to see the policy, looks for
+// new schemas every few seconds only, and in between refuses the kind.
+func admits(ctx context.Context, c client.Client, fills bool) error {
 	const notYet = "There can be a delay between when CustomResourceDefinitions are created"
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
@@ -99,10 +102,14 @@ func admits(ctx context.Context, c client.Client) error {
 			"spec":     map[string]any{"issuerRef": map[string]any{"name": "none"}, "request": probeRequest},
 		}}
 		last = c.Create(ctx, probe, client.DryRunAll)
-		return last == nil || !strings.Contains(last.Error(), notYet), nil
+		if last != nil {
+			return !strings.Contains(last.Error(), notYet), nil
+		}
+		user, _, _ := unstructured.NestedString(probe.Object, "spec", "username")
+		return user != "" || !fills, nil
 	})
 	if err != nil {
-		return fmt.Errorf("wait until CertificateRequests are admitted: %w (%w)", err, last)
+		return fmt.Errorf("wait until CertificateRequests are admitted: %w", errors.Join(err, last))
 	}
 	return nil
 }
