@@ -12,7 +12,7 @@ const (
 	// startPercent is Go's GOGC during the start. Ten thousand certificates are read among
 	// their own rubbish, and what is then kept lies scattered: the less rubbish there may
 	// be at a time, the fewer pages are half empty for ever.
-	startPercent = 40
+	startPercent = 25
 	// startLasts is how long after the caches have synced everything has been looked at,
 	// on any machine that is not overwhelmed.
 	startLasts = 10 * time.Second

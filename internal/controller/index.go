@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -60,6 +61,28 @@ func OnOwned(group, kind string) handler.EventHandler {
 		}
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: owned.GetNamespace(), Name: owner.Name}}}
 	})
+}
+
+// IndexWithin adds an index of a kind to the cache that only lists of one namespace
+// may use. Its FieldIndexer would index each object a second time for lists of all
+// namespaces, and an index of names that are all different is memory: a map for each.
+func (d *Deps) IndexWithin(ctx context.Context, kind client.Object, name string, of client.IndexerFunc) error {
+	informer, err := d.Manager.GetCache().GetInformer(ctx, kind)
+	if err != nil {
+		return err
+	}
+	// The cache's reader looks for MatchingFields{name: value} in this index, by this key.
+	return informer.AddIndexers(toolscache.Indexers{"field:" + name: func(obj any) ([]string, error) {
+		object, ok := obj.(client.Object)
+		if !ok {
+			return nil, nil
+		}
+		values := of(object)
+		for i := range values {
+			values[i] = object.GetNamespace() + "/" + values[i]
+		}
+		return values, nil
+	}})
 }
 
 // RequestsOf names every object of a list.
