@@ -42,32 +42,32 @@ Start the controller with --dns01-provider-programs='*=/path/to/chancery-dns'.
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "chancery-dns:", err)
 		stop()
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, args []string) error {
+func run(ctx context.Context, args []string, stdout io.Writer) error {
 	switch {
 	case len(args) == 0:
 		if info, err := os.Stdin.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			_, err := fmt.Print(usage)
+			_, err := io.WriteString(stdout, usage)
 			return err
 		}
-		return wire.Serve(ctx, os.Stdin, os.Stdout, &adapter.Adapter{})
+		return wire.Serve(ctx, os.Stdin, stdout, &adapter.Adapter{})
 	case len(args) == 2 && args[0] == "serve":
 		return serve(ctx, args[1])
 	case len(args) == 1 && args[0] == "list":
-		return list(os.Stdout)
+		return list(stdout)
 	case len(args) == 2 && args[0] == "describe":
-		return describe(os.Stdout, args[1])
+		return describe(stdout, args[1])
 	case len(args) == 1 && args[0] == "version":
-		_, err := fmt.Println(version)
+		_, err := fmt.Fprintln(stdout, version)
 		return err
 	case len(args) == 1 && slices.Contains([]string{"help", "--help", "-h"}, args[0]):
-		_, err := fmt.Print(usage)
+		_, err := io.WriteString(stdout, usage)
 		return err
 	}
 	return fmt.Errorf("arguments %q are not known\n\n%s", args, usage)
@@ -94,11 +94,11 @@ func serve(ctx context.Context, socket string) error {
 	places := make(chan struct{}, maxConnections)
 	for {
 		conn, err := listener.Accept()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
+		switch {
+		case err != nil && ctx.Err() == nil:
 			return err
+		case err != nil:
+			return nil //nolint:nilerr // it was asked to end
 		}
 		places <- struct{}{}
 		go func() {

@@ -238,7 +238,7 @@ func TestListAndDescribe(t *testing.T) {
 		t.Errorf("describe exec: %v", err)
 	}
 	for _, args := range [][]string{{"nonsense"}, {"describe"}} {
-		if err := run(context.Background(), args); err == nil || !strings.Contains(err.Error(), "chancery-dns list") {
+		if err := run(context.Background(), args, &out); err == nil || !strings.Contains(err.Error(), "chancery-dns list") {
 			t.Errorf("%q: %v", args, err)
 		}
 	}

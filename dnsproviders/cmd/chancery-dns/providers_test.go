@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	// A child of "serve" is started without arguments.
 	child := len(os.Args) == 1 && os.Getenv("CHANCERY_DNS_TEST_CHILD") != ""
 	if child || len(os.Args) > 1 && os.Args[1] == asProgram {
-		if err := run(context.Background(), os.Args[min(2, len(os.Args)):]); err != nil {
+		if err := run(context.Background(), os.Args[min(2, len(os.Args)):], os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "chancery-dns:", err)
 			os.Exit(1)
 		}

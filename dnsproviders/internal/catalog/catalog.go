@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-//go:generate go run ./generate
+//go:generate go run ./cmd/generate
 
 //go:embed zz_generated.providers.json
 var generated []byte

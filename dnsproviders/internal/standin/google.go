@@ -61,23 +61,9 @@ func (w *World) cloudDNS(rw http.ResponseWriter, r *http.Request) {
 			fail(http.StatusBadRequest, "bad request")
 			return
 		}
-		for _, d := range in.Deletions {
-			if set, ok := w.googleSet(d.Name); !ok || !slices.Equal(set.Rrdatas, d.Rrdatas) {
-				fail(http.StatusPreconditionFailed, "Precondition not met")
-				return
-			}
-			w.set(d.Name, nil)
-		}
-		for _, a := range in.Additions {
-			if _, ok := w.sets[a.Name]; ok || a.TTL != 60 || a.Type != "TXT" {
-				fail(http.StatusConflict, "already exists")
-				return
-			}
-			values := []string{}
-			for _, v := range a.Rrdatas {
-				values = append(values, unquote(v))
-			}
-			w.set(a.Name, values)
+		if status, message := w.googleChange(in.Deletions, in.Additions); status != http.StatusOK {
+			fail(status, message)
+			return
 		}
 		status := "pending" // once: it is worth waiting for, but not each time
 		if w.waited {
@@ -100,4 +86,25 @@ func (w *World) googleSet(name string) (googleSet, bool) {
 		set.Rrdatas = append(set.Rrdatas, `"`+v+`"`)
 	}
 	return set, ok
+}
+
+// googleChange makes a change. The caller holds the mutex.
+func (w *World) googleChange(deletions, additions []googleSet) (status int, message string) {
+	for _, d := range deletions {
+		if set, ok := w.googleSet(d.Name); !ok || !slices.Equal(set.Rrdatas, d.Rrdatas) {
+			return http.StatusPreconditionFailed, "Precondition not met"
+		}
+		w.set(d.Name, nil)
+	}
+	for _, a := range additions {
+		if _, ok := w.sets[a.Name]; ok || a.TTL != 60 || a.Type != "TXT" {
+			return http.StatusConflict, "already exists"
+		}
+		values := []string{}
+		for _, v := range a.Rrdatas {
+			values = append(values, unquote(v))
+		}
+		w.set(a.Name, values)
+	}
+	return http.StatusOK, ""
 }

@@ -164,6 +164,25 @@ func (w *World) route53Change(rw http.ResponseWriter, body []byte) {
 
 var edgeGrid = regexp.MustCompile(`^(EG1-HMAC-SHA256 client_token=([^;]+);access_token=([^;]+);timestamp=([^;]+);nonce=[^;]+;)signature=(.+)$`)
 
+// edgeGridSigned tells whether a request is signed as EdgeGrid says.
+func (w *World) edgeGridSigned(r *http.Request, body []byte) bool {
+	m := edgeGrid.FindStringSubmatch(r.Header.Get("Authorization"))
+	if m == nil {
+		return false
+	}
+	mac := func(key, data string) string {
+		h := hmac.New(sha256.New, []byte(key))
+		h.Write([]byte(data))
+		return base64.StdEncoding.EncodeToString(h.Sum(nil))
+	}
+	hash := ""
+	if sum := sha256.Sum256(body); r.Method == http.MethodPost && len(body) > 0 {
+		hash = base64.StdEncoding.EncodeToString(sum[:])
+	}
+	data := strings.Join([]string{r.Method, "https", r.Host, r.URL.RequestURI(), "", hash, m[1]}, "\t")
+	return mac(mac("akamai-"+w.Token, m[4]), data) == m[5] && m[2] == AkamaiClientToken && m[3] == AkamaiAccessToken
+}
+
 // akamai: Edge DNS, authenticated by EdgeGrid.
 func (w *World) akamai(rw http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
@@ -173,23 +192,7 @@ func (w *World) akamai(rw http.ResponseWriter, r *http.Request) {
 	fail := func(status int, title string) {
 		say(rw, status, map[string]any{"type": "problem", "title": title, "detail": title, "status": status})
 	}
-	m := edgeGrid.FindStringSubmatch(r.Header.Get("Authorization"))
-	mac := func(key, data string) string {
-		h := hmac.New(sha256.New, []byte(key))
-		h.Write([]byte(data))
-		return base64.StdEncoding.EncodeToString(h.Sum(nil))
-	}
-	if m != nil {
-		hash := ""
-		if sum := sha256.Sum256(body); r.Method == http.MethodPost && len(body) > 0 {
-			hash = base64.StdEncoding.EncodeToString(sum[:])
-		}
-		data := strings.Join([]string{r.Method, "https", r.Host, r.URL.RequestURI(), "", hash, m[1]}, "\t")
-		if mac(mac("akamai-"+w.Token, m[4]), data) != m[5] || m[2] != AkamaiClientToken || m[3] != AkamaiAccessToken {
-			m = nil
-		}
-	}
-	if m == nil {
+	if !w.edgeGridSigned(r, body) {
 		fail(http.StatusUnauthorized, "The signature does not match")
 		return
 	}

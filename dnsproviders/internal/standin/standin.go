@@ -150,7 +150,7 @@ func (w *World) answer(conn net.Conn, req *http.Request, handler http.HandlerFun
 	if _, err := io.Copy(io.Discard, req.Body); err != nil {
 		return false
 	}
-	return response.result().Write(conn) == nil
+	return response.send(conn) == nil
 }
 
 func (w *World) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -173,11 +173,12 @@ func (r *recorder) Header() http.Header         { return r.header }
 func (r *recorder) WriteHeader(status int)      { r.status = status }
 func (r *recorder) Write(p []byte) (int, error) { return r.body.Write(p) }
 
-func (r *recorder) result() *http.Response {
-	return &http.Response{
+func (r *recorder) send(w io.Writer) error {
+	response := http.Response{
 		StatusCode: r.status, ProtoMajor: 1, ProtoMinor: 1, Header: r.header,
 		ContentLength: int64(r.body.Len()), Body: io.NopCloser(strings.NewReader(r.body.String())),
 	}
+	return response.Write(w)
 }
 
 // Throttle has every API refuse requests for being too many, or ends that.
