@@ -72,3 +72,15 @@ func amend[T client.Object](t *testing.T, w *rig.World, o T, change func(T)) {
 		t.Fatal(err)
 	}
 }
+
+// nextKeys names a next-private-key Secret of the world; empty if there is none.
+func nextKeys(ctx context.Context, w *rig.World) string {
+	keys := &corev1.SecretList{}
+	if err := w.Client.List(ctx, keys, client.InNamespace(w.Namespace), client.HasLabels{certmanagerv1.NextPrivateKeyLabel}); err != nil {
+		return err.Error()
+	}
+	for _, key := range keys.Items {
+		return key.Name
+	}
+	return ""
+}

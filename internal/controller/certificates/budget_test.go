@@ -1,0 +1,169 @@
+package certificates_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/utils/ptr"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/rig"
+)
+
+// ledger is a connection that notes every write; from a given one on it is cut, right
+// before that write is sent, or right after it has been carried out.
+type ledger struct {
+	next   http.RoundTripper
+	cutAt  int
+	before bool
+
+	mu     sync.Mutex
+	writes []string
+	cut    bool
+}
+
+var errCut = errors.New("the connection is cut")
+
+func (l *ledger) RoundTrip(r *http.Request) (*http.Response, error) {
+	counts := r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events")
+	l.mu.Lock()
+	if counts && !l.cut {
+		l.writes = append(l.writes, r.Method+" "+r.URL.Path)
+		l.cut = len(l.writes) == l.cutAt
+	}
+	cut, last := l.cut, counts && len(l.writes) == l.cutAt
+	l.mu.Unlock()
+	if !cut || last && !l.before {
+		response, err := l.next.RoundTrip(r)
+		if !cut || err != nil {
+			return response, err
+		}
+		_ = response.Body.Close()
+	}
+	return nil, errCut
+}
+
+// isCut reports whether the connection has been cut.
+func (l *ledger) isCut() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cut
+}
+
+// run runs the world's controllers through the ledger.
+func (l *ledger) run(t *testing.T, w *rig.World) (stop func()) {
+	t.Helper()
+	rc := rig.As(w.Admin, rig.Controller, "system:serviceaccounts", "system:serviceaccounts:cert-manager")
+	rc.Wrap(func(next http.RoundTripper) http.RoundTripper { l.next = next; return l })
+	return w.RunAs(t, w.Config(), rc)
+}
+
+// everything has a Certificate want all that we can put into a Secret.
+func everything(w *rig.World, name string) *certmanagerv1.Certificate {
+	crt := certificate(w, name, "ca")
+	crt.Spec.SecretTemplate = &certmanagerv1.CertificateSecretTemplate{
+		Labels: map[string]string{"team": "web"}, Annotations: map[string]string{"note": "hi", certmanagerv1.AllowDirectInjectionAnnotation: "true"},
+	}
+	crt.Spec.AdditionalOutputFormats = []certmanagerv1.CertificateAdditionalOutputFormat{{Type: "DER"}, {Type: "CombinedPEM"}}
+	crt.Spec.Keystores = &certmanagerv1.CertificateKeystores{
+		JKS:    &certmanagerv1.JKSKeystore{Create: true, Password: ptr.To("changeit")},
+		PKCS12: &certmanagerv1.PKCS12Keystore{Create: true, Password: ptr.To("changeit")},
+	}
+	return crt
+}
+
+// TestWritesOfAnIssuance counts them: key, status, request, its status, Secret, status,
+// and the key's deletion, however much the Secret holds. What was stored is as it should
+// be: nothing is repaired right after.
+func TestWritesOfAnIssuance(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	stop := w.Run(t, w.Config())
+	withCA(t, w)
+	awaitReady(t, w, "root")
+	w.Create(t, certificate(w, "warm", "ca")) // the issuer is ready then
+	awaitReady(t, w, "warm")
+	stop()
+	l := &ledger{}
+	stop = l.run(t, w)
+	for _, name := range []string{"one", "two", "three"} {
+		w.Create(t, everything(w, name))
+		awaitReady(t, w, name)
+	}
+	noKeysLeft(t, w)
+	stop()
+	if n := len(l.writes); n != 3*7 {
+		slices.Sort(l.writes)
+		t.Errorf("%d writes, want 7 for each of three certificates:\n%s", n, strings.Join(l.writes, "\n"))
+	}
+}
+
+func noKeysLeft(t *testing.T, w *rig.World) {
+	t.Helper()
+	rig.Eventually(t, "the keys of issuances are gone", func(ctx context.Context) string { return nextKeys(ctx, w) })
+}
+
+// TestCrashAtEveryWriteOfARepair cuts the connection at each write that follows a change
+// of what the Secret is to hold, with a certificate to be replaced besides: whoever
+// starts after that finishes it, with one issuance.
+func TestCrashAtEveryWriteOfARepair(t *testing.T) {
+	t.Parallel()
+	const most = 8 // the repair, and the seven writes of an issuance
+	for at := 1; at <= most; at++ {
+		for _, before := range []bool{true, false} {
+			t.Run(fmt.Sprintf("write %d, before %t", at, before), func(t *testing.T) {
+				t.Parallel()
+				crashAt(t, at, before)
+			})
+		}
+	}
+}
+
+func crashAt(t *testing.T, at int, before bool) {
+	t.Helper()
+	w := rig.NewWorld(t)
+	stop := w.Run(t, w.Config())
+	withCA(t, w)
+	w.Create(t, certificate(w, "web", "ca"))
+	crt := awaitReady(t, w, "web")
+	noKeysLeft(t, w)
+	stop()
+	want := everything(w, "web").Spec
+	amend(t, w, crt, func(c *certmanagerv1.Certificate) { c.Spec = want })
+	l := &ledger{cutAt: at, before: before}
+	stop = l.run(t, w)
+	repaired := func(ctx context.Context) string {
+		secret := secretOf(t, w, "web")
+		return wants(l.isCut() || len(secret.Data["keystore.p12"]) > 0 && len(secret.Data["key.der"]) > 0, secret.ObjectMeta)
+	}
+	rig.Eventually(t, "the Secret is repaired, or the connection cut", repaired)
+	if !l.isCut() {
+		amend(t, w, crt, func(c *certmanagerv1.Certificate) { c.Spec.DNSNames = []string{"other.example.com"} })
+		rig.Eventually(t, "the connection is cut while it is issued again", func(context.Context) string { return wants(l.isCut(), "it is not") })
+	}
+	stop()
+	w.Run(t, w.Config())
+	if err := w.Get(t.Context(), "web", crt); err != nil {
+		t.Fatal(err)
+	}
+	if crt.Spec.DNSNames[0] != "other.example.com" {
+		amend(t, w, crt, func(c *certmanagerv1.Certificate) { c.Spec.DNSNames = []string{"other.example.com"} })
+	}
+	rig.Eventually(t, "it is issued again", func(ctx context.Context) string {
+		if err := w.Get(ctx, "web", crt); err != nil {
+			return err.Error()
+		}
+		return wants(*crt.Status.Revision >= 2 && certmanagerv1.HasCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionReady, cmmeta.ConditionTrue), crt.Status)
+	})
+	noKeysLeft(t, w)
+	if secret := secretOf(t, w, "web"); *crt.Status.Revision != 2 || len(secret.Data) != 9 || secret.Labels["team"] != "web" {
+		t.Errorf("revision %d, %d keys in the Secret, %v", *crt.Status.Revision, len(secret.Data), secret.Labels)
+	}
+}
