@@ -318,6 +318,26 @@ func venafi(t *testing.T, w *rig.World, _ peers) {
 	}})
 }
 
+// TestForbiddenApprovalOrdersNothing: what the built-in approver may not approve is not ordered either.
+func TestForbiddenApprovalOrdersNothing(t *testing.T) {
+	t.Parallel()
+	w, p := rig.NewWorld(t), newPeers(t)
+	role := &rbacv1.ClusterRole{}
+	if err := w.Client.Get(t.Context(), client.ObjectKey{Name: "chancery-controller"}, role); err != nil {
+		t.Fatal(err)
+	}
+	user := "lacking-" + w.Namespace
+	grant(t, w, user, slices.DeleteFunc(singles(role.Rules), func(rule rbacv1.PolicyRule) bool { return rightOf(rule) == right{cmGroup, "signers", "approve"} })...)
+	j := &journal{}
+	w.RunLogged(t, w.Config(), rig.As(w.Admin, user), j.logger())
+	placeOrder(t, w, p)
+	j.await(t, "ApprovalForbidden", "grant it to the controller's service account, or approve the request")
+	orders := &acmev1.OrderList{}
+	if err := w.Client.List(t.Context(), orders, client.InNamespace(w.Namespace)); err != nil || len(orders.Items) != 0 {
+		t.Errorf("%d Orders, %v", len(orders.Items), err)
+	}
+}
+
 // TestLeaseRight: without the right to the lease nothing is done, and the log says why.
 func TestLeaseRight(t *testing.T) {
 	t.Parallel()
