@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/solver"
@@ -310,6 +311,43 @@ func TestRecursiveServersOnly(t *testing.T) {
 	own.notYet(t, task, "1 of 2")
 	task.Challenge.Spec.Solver.DNS01.Nameservers = []string{own.dns.Addr()} // in place of the authoritative ones
 	own.passes(t, task)
+}
+
+// capture is a provider that remembers what it is told.
+type capture struct{ record dns01.Record }
+
+func (c *capture) Present(_ context.Context, r dns01.Record) error { c.record = r; return nil }
+func (c *capture) CleanUp(_ context.Context, r dns01.Record) error { c.record = r; return nil }
+
+// What a provider is told of a challenge: all it takes to make the record in its own
+// way, and who may use what.
+func TestProvidersAreTold(t *testing.T) {
+	w := newWorld(t, nil)
+	var got capture
+	var use dns01.Use
+	s := dns01.New(w.resolver, func(_ context.Context, u dns01.Use) (dns01.Provider, error) { use = u; return &got, nil })
+	task := w.task("alias.example.test", "value")
+	task.Challenge.UID = "uid"
+	task.Challenge.Spec.IssuerRef.Kind = "ClusterIssuer"
+	task.Challenge.Annotations = map[string]string{acmeflow.AccountThumbprintAnnotation: "thumbprint"}
+	task.Challenge.Spec.Solver.DNS01.CNAMEStrategy = acmev1.CNAMEStrategyFollow
+	want := dns01.Record{
+		Domain: "alias.example.test", FQDN: "alias.delegated.test.", Zone: "delegated.test.", Value: "value",
+		Token: "token-value", KeyAuthorization: "token-value.thumbprint", TTL: time.Minute,
+	}
+	for _, call := range []func(context.Context, solver.Task) error{s.Present, s.CleanUp} {
+		got.record = dns01.Record{}
+		if err := call(t.Context(), task); err != nil || got.record != want {
+			t.Errorf("told %+v, %v\nwant %+v", got.record, err, want)
+		}
+	}
+	if use.Namespace != "default" || !use.ClusterIssuer || use.UID != "uid" || use.Config != task.Challenge.Spec.Solver.DNS01 {
+		t.Errorf("used as %+v", use)
+	}
+	task.Challenge.Annotations, task.Challenge.Spec.IssuerRef.Kind = nil, ""
+	if err := s.Present(t.Context(), task); err != nil || got.record.KeyAuthorization != "" || use.ClusterIssuer {
+		t.Errorf("of an Issuer, without a thumbprint: %+v, %+v, %v", got.record, use, err)
+	}
 }
 
 func TestProviderWithoutProgram(t *testing.T) {

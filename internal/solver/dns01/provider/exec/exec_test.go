@@ -86,10 +86,10 @@ func (p *program) behave() error {
 	case "crash":
 		os.Exit(3)
 	case "once":
-		fmt.Println(`{"id":3,"ok":true}`)
+		fmt.Fprintln(os.Stdout, `{"id":3,"ok":true}`)
 		os.Exit(0)
 	case "garbage":
-		fmt.Println("Password: " + p.c.Secrets["TOKEN"])
+		fmt.Fprintln(os.Stdout, "Password: "+p.c.Secrets["TOKEN"])
 	case "leak":
 		fmt.Fprintln(os.Stderr, "calling with "+p.c.Secrets["TOKEN"])
 		return errors.New("the API says no to " + p.c.Secrets["TOKEN"] + ", request id: 8f14e45fceea167a, at " + time.Now().Format(time.RFC3339Nano))
