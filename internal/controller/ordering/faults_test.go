@@ -1,6 +1,7 @@
 package ordering_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -10,6 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/rig/faulty"
 )
 
@@ -107,7 +112,7 @@ func TestEveryRequestMeetsEveryFault(t *testing.T) {
 	record := newSwift(t, nil)
 	record.RunAs(t, record.cfg, record.connection())
 	healthy := record.start(t, &issuance{name: "healthy"})
-	broken := record.start(t, &issuance{name: "broken", size: 2, plan: failing(record)})
+	broken := record.start(t, &issuance{name: "broken", size: 2, plan: failing(record), orders: 2})
 	healthy.settle(t)
 	broken.settle(t)
 	rows := requestsOf(healthy.proxy)
@@ -140,9 +145,9 @@ func meet(t *testing.T, trouble trouble, rows, more []faulty.Request, known map[
 	w := newSwift(t, nil)
 	w.RunAs(t, w.cfg, w.connection())
 	var all []*issuance
-	start := func(r faulty.Request, size int, otherwise func(faulty.Request) faulty.Fault) {
+	start := func(r faulty.Request, orders int, otherwise func(faulty.Request) faulty.Fault) {
 		name := fmt.Sprintf("%s-%d", strings.ToLower(strings.NewReplacer(",", "", " ", "-").Replace(string(r.Step))), r.Nth)
-		all = append(all, w.start(t, &issuance{name: name, size: size, plan: at(r, trouble.fault(w), otherwise)}))
+		all = append(all, w.start(t, &issuance{name: name, size: orders, orders: orders, plan: at(r, trouble.fault(w), otherwise)}))
 	}
 	means := trouble.after == ""
 	for _, r := range rows {
@@ -164,4 +169,80 @@ func meet(t *testing.T, trouble trouble, rows, more []faulty.Request, known map[
 	}
 	leaps, by := w.clock.Leaps()
 	t.Logf("%d rows took %s and %s of the leaping clock, in %d leaps", len(all), time.Since(began).Round(time.Millisecond), by.Round(time.Second), leaps)
+}
+
+// TestRefusedForGood has the CA refuse, each time it is asked, what one step asks for: the
+// certificate, or the issuer, says so in the CA's words, and nothing is left of what was
+// presented.
+func TestRefusedForGood(t *testing.T) {
+	t.Parallel()
+	w := newSwift(t, nil)
+	w.RunAs(t, w.cfg, w.connection())
+	refusals := map[faulty.Step]*issuance{}
+	for n, step := range []faulty.Step{
+		faulty.Directory, faulty.NewNonce, faulty.NewAccount, faulty.NewOrder, faulty.Authorization, faulty.Challenge,
+		faulty.Validating, faulty.Finalize, faulty.Issuing, faulty.Certificate,
+	} {
+		refusals[step] = w.start(t, &issuance{name: fmt.Sprintf("refused-%d", n), plan: func(r faulty.Request) faulty.Fault {
+			if r.Step != step {
+				return nil
+			}
+			return faulty.Refuse(http.StatusForbidden, "unauthorized", "")
+		}})
+	}
+	for step, i := range refusals {
+		said := "says the proxy"
+		if step == faulty.NewNonce {
+			said = "403 Forbidden" // the answer of a HEAD has no words
+		}
+		within(t, fmt.Sprintf("somebody says that %q is refused", step), func(ctx context.Context) string {
+			crt, issuer := &certmanagerv1.Certificate{}, &certmanagerv1.Issuer{}
+			if err := i.Get(ctx, i.name, crt); err != nil {
+				return err.Error()
+			}
+			if err := i.Get(ctx, i.name, issuer); err != nil {
+				return err.Error()
+			}
+			issuing := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing)
+			if issuing == nil || !strings.Contains(issuing.Message, said) {
+				return fmt.Sprintf("Certificate: %+v\nissuer: %+v", issuing, issuer.Status.Conditions)
+			}
+			return i.left(ctx, func(c *acmev1.Challenge) bool { return len(c.Finalizers) > 0 })
+		})
+	}
+}
+
+// TestStuckForGood: an Order that the CA never stops processing says so, and the CA is not
+// asked more often than every five seconds for it.
+func TestStuckForGood(t *testing.T) {
+	t.Parallel()
+	w := newSwift(t, nil)
+	w.RunAs(t, w.cfg, w.connection())
+	i := w.start(t, &issuance{name: "stuck", plan: func(r faulty.Request) faulty.Fault {
+		if r.Step == faulty.Finalize && r.Nth == 1 {
+			return faulty.Stall(1 << 20)
+		}
+		return nil
+	}})
+	within(t, "the Order says what it waits for", func(ctx context.Context) string {
+		orders := &acmev1.OrderList{}
+		if err := w.Client.List(ctx, orders, client.InNamespace(w.Namespace)); err != nil || len(orders.Items) != 1 {
+			return fmt.Sprintf("%d orders, %v", len(orders.Items), err)
+		}
+		if o := orders.Items[0]; o.Status.State != acmev1.Processing || !strings.Contains(o.Status.Reason, "Waiting for the ACME server") {
+			return fmt.Sprintf("%s %s", o.Status.State, o.Status.Reason)
+		}
+		return ""
+	})
+	began, polls := w.clock.Now(), len(i.proxy.Seen())
+	within(t, "two minutes pass", func(context.Context) string {
+		if passed := w.clock.Now().Sub(began); passed < 2*time.Minute {
+			return passed.String()
+		}
+		return ""
+	})
+	polls = len(i.proxy.Seen()) - polls
+	if most := int(w.clock.Now().Sub(began)/(5*time.Second)) + 2; polls == 0 || polls > most {
+		t.Errorf("%d polls, at most %d are polite", polls, most)
+	}
 }
