@@ -1,0 +1,29 @@
+package app
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestDNS01ConfigSaysWhatIsWrong(t *testing.T) {
+	for _, c := range []struct {
+		config DNS01Config
+		want   string
+	}{
+		{DNS01Config{Quorum: 2, Programs: []string{"*=/usr/local/bin/chancery-dns", "corp=unix:/run/corp.sock"}}, ""},
+		{DNS01Config{Quorum: -1}, "--dns01-self-check-quorum: must not be negative, but is -1"},
+		{DNS01Config{Programs: []string{"chancery-dns"}}, `--dns01-provider-programs: "chancery-dns" is not NAME=PATH`},
+		{DNS01Config{Programs: []string{"a=/a", "a=/b"}}, `--dns01-provider-programs: "a" is given twice`},
+	} {
+		err := errors.Join(c.config.validate()...)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), c.want)) {
+			t.Errorf("%+v: %v, want %q", c.config, err, c.want)
+		}
+	}
+	cfg := DefaultConfig()
+	cfg.ACME.DNS01.Quorum = -1
+	if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), "--dns01-self-check-quorum") {
+		t.Errorf("the whole configuration: %v", err)
+	}
+}
