@@ -12,7 +12,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
@@ -105,7 +104,7 @@ func TestNewRequest(t *testing.T) {
 	}
 	owner := r.OwnerReferences[0]
 	if len(r.OwnerReferences) != 1 || owner.UID != "uid-web" || owner.Kind != "Certificate" || owner.APIVersion != "cert-manager.io/v1" ||
-		!ptr.Deref(owner.Controller, false) || !ptr.Deref(owner.BlockOwnerDeletion, false) {
+		owner.Controller == nil || !*owner.Controller || owner.BlockOwnerDeletion == nil || !*owner.BlockOwnerDeletion {
 		t.Errorf("owners %+v", r.OwnerReferences)
 	}
 	if !r.Spec.IsCA || r.Spec.Duration.Duration != time.Hour || r.Spec.IssuerRef != w.crt.Spec.IssuerRef || len(r.Spec.Usages) != 1 {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/utils/ptr"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 )
@@ -193,7 +192,7 @@ func wantsKeystores(spec *certmanagerv1.CertificateSpec) bool {
 func keystoreMark(seal, leaf Digest, spec *certmanagerv1.CertificateSpec, p Passwords) string {
 	var made []string
 	if wantsJKS(spec) {
-		made = append(made, "JKS", ptr.Deref(spec.Keystores.JKS.Alias, ""), p.JKS)
+		made = append(made, "JKS", aliasOf(spec.Keystores.JKS), p.JKS)
 	}
 	if wantsPKCS12(spec) {
 		made = append(made, "PKCS12", string(spec.Keystores.PKCS12.Profile), p.PKCS12)

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 )
@@ -86,8 +85,8 @@ func template(labels, annotations map[string]string) func(*certmanagerv1.Certifi
 
 func keystores(s *certmanagerv1.CertificateSpec) {
 	s.Keystores = &certmanagerv1.CertificateKeystores{
-		JKS:    &certmanagerv1.JKSKeystore{Create: true, Password: ptr.To("jks-password")},
-		PKCS12: &certmanagerv1.PKCS12Keystore{Create: true, Password: ptr.To("p12-password")},
+		JKS:    &certmanagerv1.JKSKeystore{Create: true, Password: new("jks-password")},
+		PKCS12: &certmanagerv1.PKCS12Keystore{Create: true, Password: new("p12-password")},
 	}
 }
 
@@ -145,7 +144,7 @@ func TestDriftIsRepairedOnce(t *testing.T) {
 		"another profile": spec(func(s *certmanagerv1.CertificateSpec) {
 			s.Keystores.PKCS12.Profile = "Modern2023"
 		}),
-		"another alias":      spec(func(s *certmanagerv1.CertificateSpec) { s.Keystores.JKS.Alias = ptr.To("other") }),
+		"another alias":      spec(func(s *certmanagerv1.CertificateSpec) { s.Keystores.JKS.Alias = new("other") }),
 		"another password":   func(w *world) { w.passwords.JKS = "another" },
 		"no owner is wanted": func(w *world) { w.ownerReference = false },
 	} {

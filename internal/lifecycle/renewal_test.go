@@ -6,7 +6,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/renewal"
@@ -60,7 +59,7 @@ func TestRenewalTimeIsTakenOver(t *testing.T) {
 	if wake := w.settle(); w.statusWrites != 0 || !wake.Equal(plain) {
 		t.Errorf("%d writes, woken at %s, want none and %s", w.statusWrites, wake, plain)
 	}
-	w.amend(func(s *certmanagerv1.CertificateSpec) { s.RenewBeforePercentage = ptr.To[int32](50) })
+	w.amend(func(s *certmanagerv1.CertificateSpec) { s.RenewBeforePercentage = new(int32(50)) })
 	w.settle()
 	if w.crt.Status.RenewalTime.Time.Equal(plain) {
 		t.Error("stays although the spec says otherwise now")

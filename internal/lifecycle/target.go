@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
@@ -154,7 +153,7 @@ func (t Target) addKeystores(data map[string][]byte) error {
 }
 
 func (t Target) jks(store pki.Keystore) pki.Keystore {
-	store.Password, store.Alias = t.Passwords.JKS, ptr.Deref(t.Certificate.Spec.Keystores.JKS.Alias, "")
+	store.Password, store.Alias = t.Passwords.JKS, aliasOf(t.Certificate.Spec.Keystores.JKS)
 	if store.Alias == "" {
 		store.Alias = certmanagerv1.DefaultJKSAlias
 	}
@@ -164,6 +163,14 @@ func (t Target) jks(store pki.Keystore) pki.Keystore {
 func (t Target) pkcs12(store pki.Keystore) (pki.Keystore, pki.PKCS12Profile) {
 	store.Password = t.Passwords.PKCS12
 	return store, pki.PKCS12Profile(t.Certificate.Spec.Keystores.PKCS12.Profile)
+}
+
+// aliasOf is the alias that a JKS is asked to have; empty for the default.
+func aliasOf(jks *certmanagerv1.JKSKeystore) string {
+	if jks.Alias == nil {
+		return ""
+	}
+	return *jks.Alias
 }
 
 // keystoreOf decodes what goes into keystores beside the key.

@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/utils/ptr"
-
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
@@ -26,7 +24,7 @@ func eachState(visit func(State)) {
 	for form := Form(0); form <= FormCSRClusterIssuer+1; form++ {
 		for approver := Approver(0); approver <= ApproveAuthorized+1; approver++ {
 			for issuer := IssuerState(0); issuer <= IssuerReady+1; issuer++ {
-				for _, may := range []*bool{nil, ptr.To(false), ptr.To(true)} {
+				for _, may := range []*bool{nil, new(false), new(true)} {
 					for bits := range 1 << len(booleans) {
 						s := State{Form: form, Approver: approver, Issuer: issuer, MayReference: may, IssuerName: "x"}
 						for i, set := range booleans {
@@ -104,16 +102,16 @@ func TestRule8_CertificateSigningRequests(t *testing.T) {
 		{"others approve, and have not yet: it waits", with(csr(IssuerReady), func(s *State) { s.Approver = ApproveExternal }), StepWait, ReasonWaitingForApproval},
 		{"others approve, and have: it signs", with(csr(IssuerReady), func(s *State) { s.Approver, s.Approved = ApproveExternal, true }), StepSign, ""},
 		{"authorized: it asks", with(csr(IssuerReady), func(s *State) { s.Approver = ApproveAuthorized }), StepAuthorize, ""},
-		{"authorized, and allowed: it signs", with(csr(IssuerReady), func(s *State) { s.Approver, s.MayReference = ApproveAuthorized, ptr.To(true) }), StepSign, ""},
-		{"authorized, and not allowed: Failed", with(csr(IssuerReady), func(s *State) { s.Approver, s.MayReference = ApproveAuthorized, ptr.To(false) }), StepFail, ReasonDeniedReference},
+		{"authorized, and allowed: it signs", with(csr(IssuerReady), func(s *State) { s.Approver, s.MayReference = ApproveAuthorized, new(true) }), StepSign, ""},
+		{"authorized, and not allowed: Failed", with(csr(IssuerReady), func(s *State) { s.Approver, s.MayReference = ApproveAuthorized, new(false) }), StepFail, ReasonDeniedReference},
 		{"a CA certificate: it asks whoever approves", with(csr(IssuerReady), func(s *State) { s.WantsCA = true }), StepAuthorize, ""},
-		{"a CA certificate, not allowed: Failed", with(csr(IssuerReady), func(s *State) { s.WantsCA, s.MayReference = true, ptr.To(false) }), StepFail, ReasonDeniedReference},
+		{"a CA certificate, not allowed: Failed", with(csr(IssuerReady), func(s *State) { s.WantsCA, s.MayReference = true, new(false) }), StepFail, ReasonDeniedReference},
 		{"a CA certificate that others approved: it signs", with(csr(IssuerReady), func(s *State) { s.WantsCA, s.Approved = true, true }), StepSign, ""},
 		{"already signed, the issuer is gone: it does not fail", with(csr(IssuerMissing), func(s *State) { s.Issued = true }), StepIgnore, ""},
 		{"denied: it does nothing", with(csr(IssuerReady), func(s *State) { s.Denied = true }), StepIgnore, ""},
 		{"who approves is not set: it waits", with(csr(IssuerReady), func(s *State) { s.Approver = 0 }), StepWait, ReasonWaitingForApproval},
 		{"an Issuer's state is not told to whoever may not reference it", with(csr(IssuerNotReady), func(s *State) {
-			s.Form, s.Approver, s.Approved, s.MayReference = FormCSRIssuer, ApproveExternal, true, ptr.To(false)
+			s.Form, s.Approver, s.Approved, s.MayReference = FormCSRIssuer, ApproveExternal, true, new(false)
 		}), StepFail, ReasonDeniedReference},
 		{"cert-manager's own form, missing issuer: it waits", with(csr(IssuerMissing), func(s *State) { s.Form, s.Approved = FormCSRClusterIssuer, true }), StepWait, ReasonIssuerNotFound},
 	} {
@@ -209,13 +207,13 @@ func TestCSRDuration(t *testing.T) {
 		reason     string
 	}{
 		{"", nil, 0, ""},
-		{"", ptr.To[int32](600), 10 * time.Minute, ""},
-		{"", ptr.To[int32](599), 0, "InvalidDuration"},
-		{"", ptr.To[int32](-1), 0, "InvalidDuration"},
-		{"1h", ptr.To[int32](600), time.Hour, ""},
-		{"1h", ptr.To[int32](1), time.Hour, ""},
+		{"", new(int32(600)), 10 * time.Minute, ""},
+		{"", new(int32(599)), 0, "InvalidDuration"},
+		{"", new(int32(-1)), 0, "InvalidDuration"},
+		{"1h", new(int32(600)), time.Hour, ""},
+		{"1h", new(int32(1)), time.Hour, ""},
 		{"10m", nil, 10 * time.Minute, ""},
-		{"9m59s", ptr.To[int32](7200), 0, "InvalidDuration"},
+		{"9m59s", new(int32(7200)), 0, "InvalidDuration"},
 		{"-1h", nil, 0, "InvalidDuration"},
 		{"90d", nil, 0, "ErrorParseDuration"},
 		{" 1h", nil, 0, "ErrorParseDuration"},

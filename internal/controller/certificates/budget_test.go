@@ -10,8 +10,6 @@ import (
 	"sync"
 	"testing"
 
-	"k8s.io/utils/ptr"
-
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/rig"
@@ -73,8 +71,8 @@ func everything(w *rig.World, name string) *certmanagerv1.Certificate {
 	}
 	crt.Spec.AdditionalOutputFormats = []certmanagerv1.CertificateAdditionalOutputFormat{{Type: "DER"}, {Type: "CombinedPEM"}}
 	crt.Spec.Keystores = &certmanagerv1.CertificateKeystores{
-		JKS:    &certmanagerv1.JKSKeystore{Create: true, Password: ptr.To("changeit")},
-		PKCS12: &certmanagerv1.PKCS12Keystore{Create: true, Password: ptr.To("changeit")},
+		JKS:    &certmanagerv1.JKSKeystore{Create: true, Password: new("changeit")},
+		PKCS12: &certmanagerv1.PKCS12Keystore{Create: true, Password: new("changeit")},
 	}
 	return crt
 }

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"software.sslmate.com/src/go-pkcs12"
 
@@ -122,7 +121,7 @@ func TestKeystores(t *testing.T) {
 	ref := cmmeta.SecretKeySelector{Name: "store", Key: "password"}
 	crt.Spec.Keystores = &certmanagerv1.CertificateKeystores{
 		PKCS12: &certmanagerv1.PKCS12Keystore{Create: true, Profile: certmanagerv1.PKCS12Modern2023, PasswordSecretRef: ref},
-		JKS:    &certmanagerv1.JKSKeystore{Create: true, Password: ptr.To("changeit")},
+		JKS:    &certmanagerv1.JKSKeystore{Create: true, Password: new("changeit")},
 	}
 	w.Create(t, crt)
 	rig.Eventually(t, "the Certificate says which password is missing", func(ctx context.Context) string {

@@ -10,7 +10,6 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -90,7 +89,7 @@ func (a *asked) signingRequest(prefix string, csr []byte) *certificatesv1.Certif
 	out := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: a.world.ClusterName(a.objectName(prefix)), Annotations: map[string]string{}},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request: csr, SignerName: a.signerName(a.world, prefix), ExpirationSeconds: ptr.To(int32(Duration.Seconds())),
+			Request: csr, SignerName: a.signerName(a.world, prefix), ExpirationSeconds: new(int32(Duration.Seconds())),
 		},
 	}
 	for _, u := range usages(a.isCA) {
