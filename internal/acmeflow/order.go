@@ -2,6 +2,7 @@ package acmeflow
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
@@ -18,7 +19,8 @@ const (
 	OrderCreate
 	// OrderFetch: POST-as-GET of Action.URL, the order. External. Outcome: Order.
 	OrderFetch
-	// OrderFetchAuthorizations: POST-as-GET of all Action.URLs, in parallel. External.
+	// OrderFetchAuthorizations: POST-as-GET of all Action.URLs, in parallel; there may be more to
+	// read after them. External.
 	// Outcome: Authorizations, all of them; or Failure if any failed.
 	OrderFetchAuthorizations
 	// OrderDeleteChallenges: delete the Challenges named in Action.Delete. Local. Not found is fine.
@@ -196,6 +198,9 @@ func (m OrderMemory) Started(step OrderStep, now time.Time) OrderMemory {
 // After returns the memory with what the outcome tells.
 func (m OrderMemory) After(o OrderOutcome) OrderMemory {
 	m.Flying, m.Since = OrderWait, time.Time{}
+	if slices.ContainsFunc(o.Authorizations, func(a RemoteAuthorization) bool { return a.Identifier == "" }) {
+		o.Failure = &Failure{Class: ErrorUnavailable, Detail: "the ACME server sent an authorization without an identifier (RFC 8555 §7.1.4)"}
+	}
 	if o.Failure != nil {
 		return m.afterFailure(o)
 	}

@@ -21,6 +21,9 @@ const (
 	// maxRefused bounds finalizes in a row that a CA refuses although it shows the order
 	// as ready.
 	maxRefused = 5
+	// authorizationsAtOnce bounds how many authorizations one call reads: it has to end before
+	// its time is over, however slow the CA is, and what it has read counts then.
+	authorizationsAtOnce = 20
 	// noRequest says that an Order has nothing to finalize with.
 	noRequest = "spec.request is empty"
 )
@@ -253,8 +256,14 @@ func (d *orderDecision) progress() OrderAction {
 	switch {
 	case d.next.URL == "":
 		return OrderAction{Step: OrderCreate, NewOrder: d.newOrder()}
-	case m.Look, d.next.FinalizeURL == "", len(d.next.Authorizations) == 0 && m.Remote == nil:
+	case m.Look, m.Remote == nil && (d.next.FinalizeURL == "" || len(d.next.Authorizations) == 0):
 		return d.look()
+	case d.next.FinalizeURL == "" && (d.state == acmev1.Pending || d.state == acmev1.Ready):
+		a := d.poll()
+		if a.Status == nil {
+			a.Status = d.status("The ACME server sent an order without the address to finalize it at (RFC 8555 §7.1.3); asking again")
+		}
+		return a
 	}
 	switch d.state {
 	case acmev1.Invalid:
@@ -355,7 +364,7 @@ func (d *orderDecision) remoteInvalid() OrderAction {
 // authorize gets every name authorized, through Challenges.
 func (d *orderDecision) authorize() OrderAction {
 	if missing := d.unreadAuthorizations(); len(missing) > 0 {
-		return OrderAction{Step: OrderFetchAuthorizations, URLs: missing}
+		return OrderAction{Step: OrderFetchAuthorizations, URLs: missing[:min(len(missing), authorizationsAtOnce)]}
 	}
 	for _, a := range d.next.Authorizations {
 		if a.InitialState.IsFailure() {

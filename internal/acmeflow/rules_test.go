@@ -1,6 +1,7 @@
 package acmeflow
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -305,4 +306,66 @@ func TestDeletedMidFlightIsCleanedUpBeforeTheFinalizerGoes(t *testing.T) {
 	equal(t, DecideChallenge(restarted, start).Step, ChallengeCleanUp)
 	s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengeCleanUp, At: start})
 	equal(t, DecideChallenge(s, start).Step, ChallengeRemoveFinalizer)
+}
+
+// TestAnIncompleteAnswerIsNotAskedForAtOnce: a CA that leaves out what RFC 8555 §7.1.3 and
+// §7.1.4 ask for is given time, and people are told.
+func TestAnIncompleteAnswerIsNotAskedForAtOnce(t *testing.T) {
+	const patience = 100
+	bare := func(step OrderStep) (asked int, said string) {
+		s, now := newOrderState(), start
+		for range patience {
+			a := DecideOrder(s, now)
+			if a.Status != nil {
+				s.Order = s.Order.DeepCopy()
+				s.Order.Status, said = *a.Status, a.Status.Reason
+			}
+			if a.Step == OrderWait {
+				now = a.Wake
+				continue
+			}
+			o := OrderOutcome{Step: a.Step, At: now, Order: remoteOrder("pending")}
+			if a.Step == step {
+				asked++
+			}
+			if step == OrderFetch {
+				o.Order.Finalize = ""
+			}
+			o.Authorizations = []RemoteAuthorization{{URL: "ca/authz/1", Status: "pending"}}
+			s.Memory = s.Memory.After(o)
+		}
+		return asked, said
+	}
+	for _, step := range []OrderStep{OrderFetch, OrderFetchAuthorizations} {
+		asked, said := bare(step)
+		equal(t, asked <= patience/2+1, true)
+		equal(t, strings.Contains(said, "sent an"), true)
+	}
+}
+
+// TestManyAuthorizationsAreReadInParts: one call has to be over before its time runs out,
+// however slow the CA is.
+func TestManyAuthorizationsAreReadInParts(t *testing.T) {
+	s := newOrderState()
+	remote := remoteOrder("pending")
+	remote.Authorizations = nil
+	for i := range 100 {
+		remote.Authorizations = append(remote.Authorizations, fmt.Sprint("ca/authz/", i))
+	}
+	s.Memory = s.Memory.After(OrderOutcome{Step: OrderCreate, At: start, Order: remote})
+	for range 100/authorizationsAtOnce + 1 {
+		a := DecideOrder(s, start)
+		if a.Step != OrderFetchAuthorizations {
+			break
+		}
+		equal(t, len(a.URLs) <= authorizationsAtOnce, true)
+		o := OrderOutcome{Step: a.Step, At: start}
+		for _, url := range a.URLs {
+			authz := remoteAuthorization("pending")
+			authz.URL = url
+			o.Authorizations = append(o.Authorizations, authz)
+		}
+		s.Memory = s.Memory.After(o)
+	}
+	equal(t, DecideOrder(s, start).Step, OrderCreateChallenges)
 }
