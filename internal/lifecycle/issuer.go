@@ -33,6 +33,8 @@ type IssuerFacts struct {
 
 // AuthorityFacts is what decisions need to know of the certificate of an issuer.
 type AuthorityFacts struct {
+	// ID tells the certificate from all others.
+	ID Digest
 	// Name is of the DER of its subject.
 	Name Digest
 	// KeyID names its key (RFC 5280 §4.2.1.2); may be empty.
@@ -45,6 +47,9 @@ type AuthorityFacts struct {
 // names tell: a CA that was renewed with its name and key verifies what it signed
 // before.
 func (a *AuthorityFacts) signed(leaf *LeafFacts) bool {
+	if a.ID == leaf.ID {
+		return true // it is its own issuer's: what it was signed with is gone for good
+	}
 	if a.Name != leaf.IssuerName {
 		return false
 	}

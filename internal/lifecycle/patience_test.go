@@ -205,13 +205,13 @@ func TestBudgetAllowsShortLives(t *testing.T) {
 
 // A CA keeps its name when its key is replaced.
 func TestAuthorityIsToldByItsKey(t *testing.T) {
-	leaf := &LeafFacts{IssuerName: Digest{1}, AuthorityKeyID: "k"}
+	leaf := &LeafFacts{ID: Digest{9}, IssuerName: Digest{1}, AuthorityKeyID: "k"}
 	for _, c := range []struct {
 		a    AuthorityFacts
 		want bool
 	}{
 		{AuthorityFacts{Name: Digest{1}, KeyID: "k"}, true}, {AuthorityFacts{Name: Digest{1}}, true},
-		{AuthorityFacts{Name: Digest{1}, KeyID: "l"}, false}, {AuthorityFacts{Name: Digest{2}, KeyID: "k"}, false},
+		{AuthorityFacts{ID: Digest{9}, Name: Digest{2}}, true}, {AuthorityFacts{Name: Digest{1}, KeyID: "l"}, false}, {AuthorityFacts{Name: Digest{2}, KeyID: "k"}, false},
 	} {
 		if got := c.a.signed(leaf); got != c.want {
 			t.Errorf("%+v: signed %t", c.a, got)

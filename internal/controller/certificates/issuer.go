@@ -63,7 +63,7 @@ func (r *certificates) issuerFacts(ctx context.Context, issuer certmanagerv1.Gen
 		// One that is not at hand replaces nothing; the issuer's own condition says why.
 		if authority, err := teller.Authority(ctx, issuer); err == nil {
 			facts.Authority = &lifecycle.AuthorityFacts{
-				Name: sha256.Sum256(authority.RawSubject), KeyID: string(authority.SubjectKeyId), NotBefore: authority.NotBefore,
+				ID: sha256.Sum256(authority.Raw), Name: sha256.Sum256(authority.RawSubject), KeyID: string(authority.SubjectKeyId), NotBefore: authority.NotBefore,
 			}
 		}
 	}

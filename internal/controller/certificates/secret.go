@@ -142,6 +142,9 @@ func (r *certificates) password(ctx context.Context, namespace, field string, re
 		}
 		return *literal, nil
 	}
+	if ref.Key == "" {
+		return "", passwordError{fmt.Errorf("%s: set passwordSecretRef.key", field)}
+	}
 	secret, err := r.Secrets.Secret(ctx, namespace, ref.Name)
 	switch {
 	case apierrors.IsNotFound(err):
