@@ -41,7 +41,7 @@ Flags have the names and defaults of cert-manager's controller where they mean t
 			if err != nil {
 				return err
 			}
-			go startSmall(cmd.Context(), a)
+			go fitHeap(cmd.Context(), a)
 			go logWhenReady(cmd.Context(), a, func() { log.Info("watching") })
 			return a.Run(cmd.Context())
 		},

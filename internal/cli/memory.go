@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"os"
+	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -16,16 +18,26 @@ const (
 	// startLasts is how long after the caches have synced everything has been looked at,
 	// on any machine that is not overwhelmed.
 	startLasts = 10 * time.Second
+	// roomy is how much rubbish a small heap may hold, in bytes, before it is collected; a
+	// large one may hold as much as it keeps, as is usual.
+	roomy = 24 << 20
+	// maxPercent bounds what that comes to.
+	maxPercent = 300
 )
 
-// startSmall keeps the heap tight while a starts, then gives the system back what the
-// start has taken. A stricter GOGC of the user's stays.
-func startSmall(ctx context.Context, a *app.App) {
-	usual := debug.SetGCPercent(startPercent)
-	if usual < startPercent {
-		debug.SetGCPercent(usual)
+// fitHeap keeps the heap tight while a starts with much to know, gives the system back
+// what such a start has taken, and lets small heaps be collected less often than Go would.
+// GOGC, if the user sets it, is left alone.
+func fitHeap(ctx context.Context, a *app.App) {
+	if os.Getenv("GOGC") != "" {
+		return
 	}
+	debug.SetGCPercent(startPercent)
 	if !a.Synced(ctx) {
+		return
+	}
+	if percent := percentFor(live()); percent > 100 {
+		debug.SetGCPercent(percent)
 		return
 	}
 	timer := time.NewTimer(startLasts)
@@ -33,7 +45,19 @@ func startSmall(ctx context.Context, a *app.App) {
 	select {
 	case <-ctx.Done():
 	case <-timer.C:
-		debug.SetGCPercent(usual)
+		debug.SetGCPercent(100)
 		debug.FreeOSMemory()
 	}
+}
+
+// live is how large the heap is, in bytes, rubbish included of which there is little.
+func live() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// percentFor is the GOGC for a heap that keeps that many bytes.
+func percentFor(kept uint64) int {
+	return int(min(max(roomy*100/max(kept, 1), 100), maxPercent))
 }
