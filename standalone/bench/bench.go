@@ -25,6 +25,9 @@ type Options struct {
 	Scenarios []string
 	// Concurrency is how many certificates are under way at once, in scenarios and ceilings; at least 1.
 	Concurrency int
+	// AtRest is up to how many certificates the scenario rest fills the namespace; Unrelated is how many Secrets of others
+	// it adds.
+	AtRest, Unrelated int
 	// Standalone and Controller are the binaries chancery-standalone and chancery.
 	Standalone, Controller string
 	// Progress is told what happens, a line each; nil is told nothing.
@@ -43,6 +46,8 @@ type scenario struct {
 	prepare func(ctx context.Context, r *run) (*workload, error)
 	// bare measures the ceiling of an ACME client without Kubernetes; nil for none.
 	bare func(ctx context.Context, r *run) (*Ceiling, error)
+	// rests says that the controller is then started on what it has issued. It takes long, with numbers that matter.
+	rests bool
 }
 
 func scenarios() []scenario {
@@ -57,6 +62,10 @@ func scenarios() []scenario {
 			prepare: prepareHTTP01, bare: bareHTTP01,
 		},
 		{name: "csr", title: "CertificateSigningRequests by a CA ClusterIssuer", requestBudget: 4, prepare: prepareCSR},
+		{
+			name: "rest", title: "Certificates by a CA ClusterIssuer, then at rest", requestBudget: 10, cpuBudget: 8 * time.Millisecond,
+			prepare: prepareCA, rests: true,
+		},
 	}
 }
 
@@ -69,6 +78,17 @@ func Scenarios() []string {
 	return names
 }
 
+// DefaultScenarios returns the names of those that are done in minutes with a hundred certificates, and tell something.
+func DefaultScenarios() []string {
+	var names []string
+	for _, s := range scenarios() {
+		if !s.rests {
+			names = append(names, s.name)
+		}
+	}
+	return names
+}
+
 func (o *Options) validate() error {
 	var problems []error
 	if o.Certificates < 1 {
@@ -76,6 +96,9 @@ func (o *Options) validate() error {
 	}
 	if o.Concurrency < 1 {
 		problems = append(problems, fmt.Errorf("--concurrency: must be at least 1, not %d", o.Concurrency))
+	}
+	if o.Unrelated < 0 {
+		problems = append(problems, fmt.Errorf("--unrelated: must not be negative, but is %d", o.Unrelated))
 	}
 	if len(o.Scenarios) == 0 {
 		problems = append(problems, errors.New("--scenario: name at least one"))
@@ -152,17 +175,35 @@ func runScenario(ctx context.Context, o Options, s scenario) (_ *Scenario, err e
 		return nil, err
 	}
 	defer work.close()
+	if err := issueScenario(ctx, r, work, result); err != nil {
+		return nil, err
+	}
+	if s.rests {
+		if err := layToRest(ctx, r, work, result); err != nil {
+			return nil, err
+		}
+	}
+	return result, nil
+}
+
+// issueScenario issues everything, with a controller of its own.
+func issueScenario(ctx context.Context, r *run, work *workload, result *Scenario) (err error) {
 	controller, err := startController(ctx, r, work.controllerArguments)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, controller.stop()) }()
 	if err := waitForIssuer(ctx, r.plane.client, work.issuer); err != nil {
-		return nil, errors.Join(err, controller.lastWords())
+		return errors.Join(err, controller.lastWords())
 	}
-	r.say("%s: issuing %d, %d at a time", s.name, o.Certificates, o.Concurrency)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(work.calm):
+	}
+	r.say("%s: issuing %d, %d at a time", result.Name, r.Certificates, r.Concurrency)
 	if err := measure(ctx, r, work, controller, result); err != nil {
-		return nil, errors.Join(err, controller.lastWords())
+		return errors.Join(err, controller.lastWords())
 	}
-	return result, nil
+	return nil
 }

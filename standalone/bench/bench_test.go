@@ -79,10 +79,12 @@ func TestProcessFiles(t *testing.T) {
 	if _, err := parseStat("4242 (a) S 1"); err == nil {
 		t.Error("a short stat is taken")
 	}
-	if got, err := parseStatus("Name:\ta\nVmHWM:\t  900 kB\nVmRSS:\t  512 kB\n"); err != nil || got != 512<<10 {
-		t.Errorf("resident memory %d, %v; want 524288", got, err)
+	for field, want := range map[string]int64{"VmRSS:": 512 << 10, "VmHWM:": 900 << 10} {
+		if got, err := parseStatus("Name:\ta\nVmHWM:\t  900 kB\nVmRSS:\t  512 kB\n", field); err != nil || got != want {
+			t.Errorf("%s %d, %v; want %d", field, got, err, want)
+		}
 	}
-	if _, err := parseStatus("Name:\ta\n"); err == nil {
+	if _, err := parseStatus("Name:\ta\n", "VmRSS:"); err == nil {
 		t.Error("a status without VmRSS is taken")
 	}
 }

@@ -31,6 +31,8 @@ type workload struct {
 	list client.ObjectList
 	// state says whether a watched object is issued, and if not, what is said about it.
 	state func(client.Object) (issued bool, said string)
+	// calm is how long the controller is left alone before it is given work.
+	calm time.Duration
 	// close ends what the scenario has started.
 	close func()
 }

@@ -40,17 +40,22 @@ func parseStat(stat string) (time.Duration, error) {
 }
 
 // residentMemory is how much memory a process holds, in bytes.
-func residentMemory(pid int) (int64, error) {
+func residentMemory(pid int) (int64, error) { return memory(pid, "VmRSS:") }
+
+// peakMemory is the most that it has held.
+func peakMemory(pid int) (int64, error) { return memory(pid, "VmHWM:") }
+
+func memory(pid int, field string) (int64, error) {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	if err != nil {
 		return 0, fmt.Errorf("memory is read from Linux's /proc: %w", err)
 	}
-	return parseStatus(string(text))
+	return parseStatus(string(text), field)
 }
 
-func parseStatus(status string) (int64, error) {
+func parseStatus(status, field string) (int64, error) {
 	for line := range strings.Lines(status) {
-		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if value, ok := strings.CutPrefix(line, field); ok {
 			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
 			if err != nil {
 				return 0, fmt.Errorf("/proc/PID/status: %w", err)
@@ -58,5 +63,5 @@ func parseStatus(status string) (int64, error) {
 			return kib << 10, nil
 		}
 	}
-	return 0, fmt.Errorf("/proc/PID/status has no VmRSS: %q", status)
+	return 0, fmt.Errorf("/proc/PID/status has no %s %q", field, status)
 }

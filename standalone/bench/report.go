@@ -65,6 +65,8 @@ type Scenario struct {
 	Ratios []Ratio `json:"ratios"`
 	// Parts are the run in sequence, to see whether the last certificates cost what the first did.
 	Parts []Part `json:"parts"`
+	// Rest is what they cost when they are in order; nil in other scenarios.
+	Rest *Rest `json:"rest,omitempty"`
 }
 
 // RequestRow counts one kind of request.

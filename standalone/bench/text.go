@@ -64,6 +64,9 @@ func (s *Scenario) writeText(w io.Writer) error {
 		return err
 	}
 	s.writePaces(t)
+	if s.Rest != nil {
+		s.Rest.writeText(t)
+	}
 	s.writeParts(t)
 	return t.flush()
 }
@@ -84,7 +87,7 @@ func (s *Scenario) writePaces(t *table) {
 	}
 	t.line("  controller's CPU, each\t%.1f ms%s", s.CPUMillisEach, budget)
 	t.line("  API server's and etcd's CPU, each\t%.1f ms", s.ServerCPUMillisEach)
-	t.line("  controller's resident memory\t%.0f MiB", float64(s.ResidentBytes)/(1<<20))
+	t.line("  controller's resident memory\t%s", mebibytes(s.ResidentBytes))
 }
 
 func (s *Scenario) writeParts(t *table) {

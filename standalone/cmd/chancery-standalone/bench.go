@@ -24,8 +24,10 @@ the API server by verb and resource, latency, rate, and CPU and memory of the co
 Beside them stand ceilings measured in the same run. From 200 certificates on, the first are compared with the last.
 
 It needs Linux, and the binary chancery beside this one or in $CHANCERY_BIN.`,
-		Example: `  chancery-standalone bench --certificates 1000 --scenario ca`,
-		Args:    cobra.NoArgs,
+		Example: `  chancery-standalone bench --certificates 1000 --scenario ca
+  chancery-standalone bench --scenario rest --unrelated 30000
+  chancery-standalone bench --certificates 1000 --scenario csr --concurrency 1000`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := findBinaries(&o); err != nil {
 				return err
@@ -45,8 +47,10 @@ It needs Linux, and the binary chancery beside this one or in $CHANCERY_BIN.`,
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.Certificates, "certificates", 100, "how many certificates to issue in each scenario")
-	f.StringSliceVar(&o.Scenarios, "scenario", bench.Scenarios(), "what to measure: "+strings.Join(bench.Scenarios(), ", "))
+	f.StringSliceVar(&o.Scenarios, "scenario", bench.DefaultScenarios(), "what to measure: "+strings.Join(bench.Scenarios(), ", "))
 	f.IntVar(&o.Concurrency, "concurrency", 10, "how many certificates are under way at once")
+	f.IntVar(&o.AtRest, "at-rest", 10_000, "up to how many certificates the scenario rest fills the namespace, without issuing them")
+	f.IntVar(&o.Unrelated, "unrelated", 0, "how many Secrets of 10 kB that are none of ours the scenario rest adds")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	return cmd
 }
