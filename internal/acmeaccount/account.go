@@ -89,9 +89,14 @@ func (a *Account) Adopt(url, email string) error {
 	return nil
 }
 
-// lose forgets a registration that the CA does not know.
-func (a *Account) lose() {
+// lose forgets the registration that the client used, because the CA does not know it. One
+// that was made since stays.
+func (a *Account) lose(used *acme.Client) {
 	a.mu.Lock()
+	if a.client != used {
+		a.mu.Unlock()
+		return
+	}
 	was := a.registered
 	if client, err := a.client.WithKey(a.key, ""); err == nil {
 		a.client = client
@@ -149,7 +154,7 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 			Contact: contact, TermsOfServiceAgreed: true, ExternalAccount: r.ExternalAccount,
 		})
 		if err != nil {
-			return &Refusal{Failure: *a.failure(err)}
+			return &Refusal{Failure: *a.failure(client, "", err)}
 		}
 		if account.Status != "" && account.Status != acme.StatusValid {
 			return &Refusal{Failure: acmeflow.Failure{Class: acmeflow.ErrorPermanent, Detail: fmt.Sprintf(
@@ -162,7 +167,7 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 		return nil
 	}
 	if _, err := client.UpdateContact(ctx, contact); err != nil {
-		return &Refusal{Failure: *a.failure(err), Updating: true}
+		return &Refusal{Failure: *a.failure(client, "", err), Updating: true}
 	}
 	a.settle(r.Email, true)
 	return nil

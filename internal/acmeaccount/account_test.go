@@ -27,6 +27,8 @@ type world struct {
 type answer struct {
 	at, retryAfter, body string
 	status               int
+	// hold, if set, is called first.
+	hold func()
 }
 
 func newWorld(t *testing.T) *world {
@@ -39,6 +41,9 @@ func newWorld(t *testing.T) *world {
 			if a == nil || !strings.Contains(r.URL.Path, a.at) {
 				next.ServeHTTP(rw, r)
 				return
+			}
+			if a.hold != nil {
+				a.hold()
 			}
 			rw.Header().Set("Content-Type", "application/problem+json")
 			if a.retryAfter != "" {
@@ -130,6 +135,7 @@ func TestBindingsAndParks(t *testing.T) {
 	if until, reason := a.Parked(); !until.Equal(w.now.Add(time.Minute)) || !strings.Contains(reason, "busy") {
 		t.Errorf("parked until %s: %s", until, reason)
 	}
+	w.now = w.now.Add(time.Minute)
 	w.answer.Store(&answer{at: "order-plz", retryAfter: "86400", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited"}`})
 	a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate})
 	if until, _ := a.Parked(); !until.Equal(w.now.Add(time.Hour)) {
@@ -142,6 +148,7 @@ func TestBindingsAndParks(t *testing.T) {
 		t.Errorf("a limit without a time parks the account until %s", until)
 	}
 	r.Bind(two, a)
+	w.now = w.now.Add(time.Minute)
 	w.answer.Store(&answer{at: "order-plz", status: 400, body: `{"type":"urn:ietf:params:acme:error:accountDoesNotExist"}`})
 	out = a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate})
 	if out.Failure == nil || out.Failure.Class != acmeflow.ErrorUnavailable || a.URL() != "" || a.Registered("") {
@@ -260,5 +267,96 @@ func TestStepsOfAnOrder(t *testing.T) {
 	}
 	if certs, err := pki.DecodeChain(chains[0]); err != nil || !pki.PublicKeysEqual(certs[0].PublicKey, leaf.Public()) {
 		t.Errorf("chain %v: %v", certs, err)
+	}
+}
+
+// registered opens an account at the server and registers it.
+func (w *world) registered(t *testing.T, server acmeaccount.Server) *acmeaccount.Account {
+	t.Helper()
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := w.registry().Open(server, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Register(t.Context(), acmeaccount.Registration{}); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// TestAnotherCADoesNotLoseTheAccount: an Order that was made before its issuer was given
+// another server is looked for at the old one, which knows nothing of the new account.
+func TestAnotherCADoesNotLoseTheAccount(t *testing.T) {
+	w, old := newWorld(t), newWorld(t)
+	server := w.server()
+	server.CABundle = append(server.CABundle, old.ca.TLSBundle...)
+	a := w.registered(t, server)
+	was := a.URL()
+	order := strings.Replace(old.ca.DirectoryURL, "/dir", "/my-order/x", 1)
+	old.answer.Store(&answer{at: "my-order", status: 400, body: `{"type":"urn:ietf:params:acme:error:accountDoesNotExist"}`})
+	out := a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: order})
+	if out.Failure == nil || out.Failure.Class != acmeflow.ErrorPermanent || !strings.Contains(out.Failure.Detail, "accountDoesNotExist") {
+		t.Errorf("failure %+v", out.Failure)
+	}
+	if a.URL() != was {
+		t.Errorf("the account is %q", a.URL())
+	}
+}
+
+// TestALateAnswerDoesNotLoseTheAccountAgain: of many calls under way when a CA forgets its
+// accounts, those that come back late say nothing about the new registration.
+func TestALateAnswerDoesNotLoseTheAccountAgain(t *testing.T) {
+	w := newWorld(t)
+	a := w.registered(t, w.server())
+	entered, late := make(chan struct{}), make(chan struct{})
+	forgot := &answer{at: "order-plz", status: 400, body: `{"type":"urn:ietf:params:acme:error:accountDoesNotExist"}`}
+	w.answer.Store(&answer{at: forgot.at, status: forgot.status, body: forgot.body, hold: func() { close(entered); <-late }})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate})
+	}()
+	<-entered
+	w.answer.Store(forgot)
+	a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate})
+	if a.URL() != "" {
+		t.Fatal("the account is not lost")
+	}
+	if err := a.Register(t.Context(), acmeaccount.Registration{}); err != nil {
+		t.Fatal(err)
+	}
+	close(late)
+	<-done
+	if a.URL() == "" {
+		t.Error("a late answer has lost the account again")
+	}
+}
+
+// TestNothingIsSentWhileParked: calls that wait in their lane when the CA asks to be left
+// alone are not made.
+func TestNothingIsSentWhileParked(t *testing.T) {
+	w := newWorld(t)
+	a := w.registered(t, w.server())
+	asked := 0
+	w.answer.Store(&answer{at: "", retryAfter: "60", status: 503, body: `{"type":"about:blank"}`, hold: func() { asked++ }})
+	var last *acmeflow.Failure
+	for range 3 {
+		last = a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate}).Failure
+	}
+	out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, acmev1.ChallengeSpec{URL: strings.Replace(w.ca.DirectoryURL, "/dir", "/chalZ/x", 1)})
+	for _, f := range []*acmeflow.Failure{last, out.Failure} {
+		if f == nil || f.Class != acmeflow.ErrorUnavailable || f.RetryAfter != time.Minute {
+			t.Errorf("failure %+v", f)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("the CA was asked %d times", asked)
+	}
+	w.now = w.now.Add(time.Minute)
+	if a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate}); asked != 2 {
+		t.Error("the park has no end")
 	}
 }

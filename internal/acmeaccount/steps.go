@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"sync"
 
 	acmev1 "chancery.dev/api/acme/v1"
@@ -15,9 +16,12 @@ import (
 const parallel = 4
 
 // Order executes an external step of an Order. The outcome lacks the time and the
-// jitter, which are the caller's to fill in.
+// jitter, which are the caller's to fill in. While the account is parked nothing is sent.
 func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmeflow.OrderOutcome {
 	out := acmeflow.OrderOutcome{Step: action.Step}
+	if out.Failure = a.heldBack(); out.Failure != nil {
+		return out
+	}
 	c := a.current()
 	var order *acme.Order
 	var err error
@@ -44,7 +48,7 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmefl
 	if err == nil {
 		return out
 	}
-	out.Failure = a.failure(err)
+	out.Failure = a.failure(c, calledBy(action), err)
 	if action.Step == acmeflow.OrderFinalize && acme.StatusOf(err) == http.StatusForbidden {
 		out.Failure.Class = acmeflow.ErrorNotReady
 	}
@@ -52,9 +56,12 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmefl
 }
 
 // Challenge executes ChallengeFetch or ChallengeAccept. The outcome lacks the time
-// and the jitter.
+// and the jitter. While the account is parked nothing is sent.
 func (a *Account) Challenge(ctx context.Context, step acmeflow.ChallengeStep, spec acmev1.ChallengeSpec) acmeflow.ChallengeOutcome {
 	out := acmeflow.ChallengeOutcome{Step: step}
+	if out.Failure = a.heldBack(); out.Failure != nil {
+		return out
+	}
 	c := a.current()
 	var err error
 	switch step {
@@ -71,19 +78,49 @@ func (a *Account) Challenge(ctx context.Context, step acmeflow.ChallengeStep, sp
 		return out
 	}
 	if err != nil {
-		out.Failure = a.failure(err)
+		out.Failure = a.failure(c, spec.AuthorizationURL, err)
 	}
 	return out
 }
 
-// failure says what kind of trouble an error is, and parks or loses the account
-// where the error says so.
-func (a *Account) failure(err error) *acmeflow.Failure {
+// calledBy is an address that the step of an Order calls; empty for newOrder.
+func calledBy(action acmeflow.OrderAction) string {
+	if len(action.URLs) > 0 {
+		return action.URLs[0]
+	}
+	return action.URL
+}
+
+// heldBack is the outcome of a call whose turn in its lane comes while the account is
+// parked; nil if it is not. It was decided on before the CA asked to be left alone.
+func (a *Account) heldBack() *acmeflow.Failure {
+	until, reason := a.Parked()
+	wait := until.Sub(a.registry.o.Now())
+	if wait <= 0 {
+		return nil
+	}
+	return &acmeflow.Failure{Class: acmeflow.ErrorUnavailable, Detail: reason, RetryAfter: wait}
+}
+
+// isForeign reports whether what was called is not at the account's host: the issuer has been
+// given another server since the order was made, and the old one need not know the account.
+func isForeign(c *acme.Client, called string) bool {
+	account, err := url.Parse(c.AccountURL())
+	if err != nil || account.Host == "" || called == "" {
+		return false
+	}
+	u, err := url.Parse(called)
+	return err == nil && u.Host != account.Host
+}
+
+// failure says what kind of trouble a call with the client has met, and parks or loses the
+// account where the error says so.
+func (a *Account) failure(c *acme.Client, called string, err error) *acmeflow.Failure {
 	f := &acmeflow.Failure{Class: classOf(err), Detail: err.Error(), RetryAfter: acme.RetryAfter(err)}
-	if acme.HasCode(err, acme.CodeAccountDoesNotExist) {
+	if acme.HasCode(err, acme.CodeAccountDoesNotExist) && !isForeign(c, called) {
 		// The account is made again, and then the same call works.
 		f.Class = acmeflow.ErrorUnavailable
-		a.lose()
+		a.lose(c)
 	}
 	switch {
 	case f.RetryAfter > 0 && (f.Class == acmeflow.ErrorRateLimited || f.Class == acmeflow.ErrorUnavailable):
