@@ -2,6 +2,7 @@ package acme
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -44,7 +45,12 @@ func (c *Client) postAuthorization(ctx context.Context, action Action, url strin
 	}
 	a.Meta, a.URL = r.meta, url
 	for i := range a.Challenges {
-		a.Challenges[i].URL = r.absolute(a.Challenges[i].URL)
+		ch := &a.Challenges[i]
+		ch.URL = r.absolute(ch.URL)
+		if (ch.Type == ChallengeHTTP01 || ch.Type == ChallengeDNS01) && !isBase64URL(ch.Token) {
+			// It would become a path, a file or a record.
+			return nil, r.broken(fmt.Errorf("the token %q is not base64url (§8.3, §8.4)", sanitise(ch.Token, maxExcerpt)))
+		}
 	}
 	return a, nil
 }

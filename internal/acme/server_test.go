@@ -178,6 +178,10 @@ func TestBrokenAnswers(t *testing.T) {
 		_, err := c.LookupAccount(ctx)
 		return err
 	}
+	authorization := func(ctx context.Context, c *acme.Client, base string) error {
+		_, err := c.GetAuthorization(ctx, base+"/authz")
+		return err
+	}
 	fetch := func(ctx context.Context, c *acme.Client, base string) error {
 		_, err := c.FetchCertificate(ctx, base+"/cert")
 		return err
@@ -204,6 +208,7 @@ func TestBrokenAnswers(t *testing.T) {
 		"a key, no certificate":  {fetch, reply(200, pemType, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"), false},
 		"not PEM":                {fetch, reply(200, pemType, "hello"), false},
 		"not a DER certificate":  {fetch, reply(200, pemType, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), false},
+		"a token that is a path": {authorization, reply(200, "application/json", `{"challenges":[{"type":"http-01","token":"../../admin"}]}`), false},
 		"a time of another kind": {order, reply(200, "application/json", `{"expires":"tomorrow"}`), false},
 	} {
 		t.Run(name, func(t *testing.T) {
