@@ -113,7 +113,7 @@ func (w *world) step(d time.Duration) { w.mu.Lock(); defer w.mu.Unlock(); w.skew
 
 func (w *world) now() time.Time { w.mu.Lock(); defer w.mu.Unlock(); return time.Now().Add(w.skew) }
 
-// provider makes the provider of a solver, in a namespaced Issuer.
+// factory makes the providers of solvers, with credentials in one Secret.
 func (w *world) factory(t *testing.T, s secrets, webToken string) dns01.Factory {
 	t.Helper()
 	pool, err := exec.New(t.Context(), exec.Options{
@@ -122,7 +122,7 @@ func (w *world) factory(t *testing.T, s secrets, webToken string) dns01.Factory 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return provider.Factory(provider.Options{Secrets: s, Tokens: webTokens(webToken), Programs: pool})
+	return provider.Factory(provider.Options{Secrets: s, Tokens: webTokens(webToken), Programs: pool, ClusterIssuerAmbient: true})
 }
 
 // serviceAccount is the JSON key of a service account.
@@ -251,5 +251,39 @@ func TestTypedProviders(t *testing.T) {
 				t.Logf("the stand-ins saw:\n%s", strings.Join(w.Seen(), "\n"))
 			}
 		})
+	}
+}
+
+// A ClusterIssuer may use the credentials of the machine: keys and region of the
+// environment, which win over the Issuer's region, and a workload identity.
+func TestAmbientCredentials(t *testing.T) {
+	w := newWorld(t)
+	federated := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(federated, []byte("federated-"+token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.environ = append(w.environ, "AWS_ACCESS_KEY_ID="+standin.AWSKey, "AWS_SECRET_ACCESS_KEY="+w.AWSSecret(), "AWS_REGION=us-east-1",
+		"AZURE_FEDERATED_TOKEN_FILE="+federated)
+	for name, config := range map[string]acmev1.DNS01Solver{
+		"route53": {Route53: &acmev1.Route53Provider{Region: "eu-nowhere-9", Role: standin.AWSRole}},
+		"azureDNS": {AzureDNS: &acmev1.AzureDNSProvider{
+			SubscriptionID: standin.AzureSubscription, ResourceGroupName: standin.AzureGroup,
+			ManagedIdentity: &acmev1.AzureManagedIdentity{ClientID: standin.AzureClient, TenantID: standin.AzureTenant},
+		}},
+	} {
+		f := w.factory(t, nil, "")
+		p, err := f(t.Context(), dns01.Use{Config: &config, Namespace: "ns", ClusterIssuer: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Present(t.Context(), record(0)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := p.CleanUp(t.Context(), record(0)); err != nil || len(w.Values(record(0).FQDN)) > 0 {
+			t.Errorf("%s: %v, left %q", name, err, w.Values(record(0).FQDN))
+		}
+		if _, err := f(t.Context(), dns01.Use{Config: &config, Namespace: "ns"}); err == nil {
+			t.Errorf("%s: an Issuer may use the machine's credentials", name)
+		}
 	}
 }

@@ -174,7 +174,8 @@ func (w *World) azureLogin(rw http.ResponseWriter, r *http.Request) {
 			"token_endpoint": host + AzureTenant + "/oauth2/v2.0/token",
 		})
 	case r.URL.Path == "/"+AzureTenant+"/oauth2/v2.0/token":
-		if r.ParseForm() != nil || r.Form.Get("client_id") != AzureClient || r.Form.Get("client_secret") != w.Token ||
+		if r.ParseForm() != nil || r.Form.Get("client_id") != AzureClient ||
+			r.Form.Get("client_secret") != w.Token && r.Form.Get("client_assertion") != "federated-"+w.Token ||
 			r.Form.Get("grant_type") != "client_credentials" || !strings.Contains(r.Form.Get("scope"), "management.") {
 			say(rw, http.StatusUnauthorized, map[string]string{"error": "invalid_client", "error_description": "AADSTS7000215: Invalid client secret provided. Trace ID: 0b1c2d3e-0000-0000-0000-" + fmt.Sprintf("%012d", len(w.Seen()))})
 			return
