@@ -364,10 +364,16 @@ func (d *challengeDecision) poll() ChallengeAction {
 			since = m.FetchedAt
 		}
 	}
-	if !d.now.Before(wake) {
+	mine, _ := d.remoteChallenge()
+	forgotten := mine.Status == "pending" && m.Polls >= longPolls // RFC 8555 §8.2: tell it again
+	switch {
+	case forgotten && d.next.Processing:
+		return d.callCA(ChallengeAccept)
+	case !d.now.Before(wake):
 		return d.fetch()
+	default:
+		return ChallengeAction{Wake: wake, Yield: d.now.Sub(since) >= yieldValidation, Ready: forgotten}
 	}
-	return ChallengeAction{Wake: wake, Yield: d.now.Sub(since) >= yieldValidation}
 }
 
 // check waits until the answer can be seen, then has the CA validate.

@@ -369,3 +369,29 @@ func TestManyAuthorizationsAreReadInParts(t *testing.T) {
 	}
 	equal(t, DecideOrder(s, start).Step, OrderCreateChallenges)
 }
+
+// TestAForgottenAcceptIsRepeated: a CA that has said yes and does nothing for minutes is told
+// again, for RFC 8555 §8.2 lets a client do so. One that is parked wants a slot for that, and
+// looks on.
+func TestAForgottenAcceptIsRepeated(t *testing.T) {
+	for _, processing := range []bool{true, false} {
+		s := newChallengeState().processing().read("pending", "pending").presented()
+		s.Memory.Passed = start
+		s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengeAccept, At: start})
+		if !processing {
+			s = s.with(func(c *acmev1.Challenge) { c.Status = ParkChallenge(c.Status) })
+		}
+		now, a := start, ChallengeAction{}
+		for a = DecideChallenge(s, now); a.Step != ChallengeAccept && !a.Ready && now.Before(start.Add(time.Hour)); a = DecideChallenge(s, now) {
+			if a.Step == ChallengeWait {
+				now = a.Wake
+				continue
+			}
+			authz := remoteAuthorization("pending")
+			s.Memory = s.Memory.After(ChallengeOutcome{Step: a.Step, At: now, Authorization: &authz})
+		}
+		equal(t, a.Step == ChallengeAccept, processing)
+		equal(t, a.Ready && a.Wake.After(now), !processing)
+		equal(t, now.Sub(start) > 4*time.Minute && now.Sub(start) < 6*time.Minute, true)
+	}
+}
