@@ -16,10 +16,13 @@ import (
 // its like; one that is neither a domain name nor an address is left out.
 func Identifiers(spec acmev1.OrderSpec) []Identifier {
 	names := slices.Clone(spec.DNSNames)
-	addresses := slices.Clone(spec.IPAddresses)
+	var addresses []string
+	for _, a := range spec.IPAddresses {
+		addresses = append(addresses, canonical(a))
+	}
 	switch cn := spec.CommonName; {
 	case isAddress(cn):
-		addresses = append(addresses, cn)
+		addresses = append(addresses, canonical(cn))
 	case isDomainName(cn):
 		names = append(names, cn)
 	}
@@ -36,6 +39,15 @@ func Identifiers(spec acmev1.OrderSpec) []Identifier {
 func sortedSet(values []string) []string {
 	slices.Sort(values)
 	return slices.Compact(values)
+}
+
+// canonical is the one text of an address (RFC 8738 §3), so that no address counts twice.
+func canonical(address string) string {
+	a, err := netip.ParseAddr(address)
+	if err != nil {
+		return address
+	}
+	return a.Unmap().String()
 }
 
 func isAddress(s string) bool {

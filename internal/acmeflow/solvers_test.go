@@ -238,6 +238,10 @@ func TestIdentifiers(t *testing.T) {
 	equal(t, Identifiers(spec), []Identifier{
 		{"dns", "*.a.example.com"}, {"dns", "b.example.com"}, {"dns", "c.example.com"}, {"ip", "192.0.2.1"}, {"ip", "2001:db8::1"},
 	})
+	// RFC 8738 §3: an address has one text.
+	equal(t, Identifiers(acmev1.OrderSpec{CommonName: "2001:DB8:0::1", IPAddresses: []string{"2001:db8::1", "::ffff:192.0.2.1", "192.0.2.1"}}), []Identifier{
+		{"ip", "192.0.2.1"}, {"ip", "2001:db8::1"},
+	})
 	for cn, want := range map[string]int{"": 0, "Example Ltd": 0, "localhost": 0, "-a.example.com": 0, "a.example.com": 1, "192.0.2.7": 1, "a..b": 0} {
 		if got := len(Identifiers(acmev1.OrderSpec{CommonName: cn})); got != want {
 			t.Errorf("common name %q counts %d times", cn, got)
