@@ -131,7 +131,7 @@ func (r *challenges) do(ctx context.Context, c *acmev1.Challenge, issuer acmeIss
 	case step == acmeflow.ChallengeRemoveFinalizer:
 		return r.setFinalizers(ctx, c, false)
 	case step == acmeflow.ChallengeDone:
-		r.memories.drop(client.ObjectKeyFromObject(c))
+		r.forget(r.memories.drop(client.ObjectKeyFromObject(c)))
 		return nil
 	default:
 		return fmt.Errorf("acmeflow asked for %s, which the controller does not know: please report this as a bug", step)

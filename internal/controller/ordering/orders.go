@@ -149,7 +149,7 @@ func (r *orders) do(ctx context.Context, s acmeflow.OrderState, issuer acmeIssue
 	case action.Step == acmeflow.OrderDeleteChallenges:
 		return r.deleteChallenges(ctx, s.Challenges, m, action.Delete)
 	case action.Step == acmeflow.OrderDone:
-		r.memories.drop(client.ObjectKeyFromObject(s.Order))
+		r.forget(r.memories.drop(client.ObjectKeyFromObject(s.Order)))
 		return nil
 	default:
 		return errors.New("acmeflow asked for " + action.Step.String() + ", which the controller does not know: please report this as a bug")
