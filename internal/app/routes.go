@@ -20,13 +20,9 @@ func setupRoutes(cfg Config, deps *controller.Deps) (http01.Router, error) {
 		return nil, err
 	}
 	m := deps.Manager
-	namespaces := cacheNamespaces(cfg)
-	if namespaces != nil {
-		namespaces[responder.Namespace] = cache.Config{}
-	}
 	options, err := route.CacheOptions(responder, cache.Options{
 		HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper(),
-		DefaultNamespaces: namespaces, DefaultTransform: cache.TransformStripManagedFields(),
+		DefaultNamespaces: cacheNamespaces(cfg), DefaultTransform: cache.TransformStripManagedFields(),
 	})
 	if err != nil {
 		return nil, err

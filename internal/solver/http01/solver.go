@@ -53,18 +53,20 @@ func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 	spec := t.Challenge.Spec
 	err := s.checker.check(ctx, spec.DNSName, spec.Token, spec.Key)
 	f := fault.Of(err)
-	if f == nil || f.Kind != fault.KindAfter || s.routes == nil {
+	if f == nil || f.Kind != fault.KindAfter {
 		return err
 	}
-	said := s.routes.Status(ctx, t)
-	if said == "" && f.Reason == ReasonNotReachable {
-		said = "if others can reach this host and only the cluster cannot (hairpin NAT, split-horizon DNS), set waitInsteadOfSelfCheck on the solver"
-	}
-	if said == "" {
-		return err
+	said := viewpoint
+	if s.routes != nil {
+		if status := s.routes.Status(ctx, t); status != "" {
+			said = status
+		}
 	}
 	return fault.After(f.Delay, f.Reason, "%w; %s", f.Err, said)
 }
+
+// viewpoint is said where nothing is known to be wrong but that we do not see the answer.
+const viewpoint = "if others get the answer and only the cluster does not (hairpin NAT, split-horizon DNS), set waitInsteadOfSelfCheck on the solver"
 
 // CleanUp takes the route away. A Challenge in a final state is not answered anyway.
 func (s *Solver) CleanUp(ctx context.Context, t solver.Task) error {

@@ -113,8 +113,8 @@ func pathAdded(in *networkingv1.Ingress, host string, path networkingv1.HTTPIngr
 	return []operation{{"add", "/spec/rules/-", rule}}
 }
 
-// pathRemoved takes a path out of every rule for a host. It goes from the back, so
-// that the places of what comes first stay the same.
+// pathRemoved takes a path out of every rule for a host, and rules that it leaves empty. It
+// goes from the back, so that the places of what comes first stay the same.
 func pathRemoved(in *networkingv1.Ingress, host, path string) []operation {
 	var out []operation
 	left := len(in.Spec.Rules)
@@ -134,8 +134,12 @@ func pathRemoved(in *networkingv1.Ingress, host, path string) []operation {
 			out = append(out[:found], operation{Op: "remove", Path: fmt.Sprintf("/spec/rules/%d", i)})
 		}
 	}
-	if left == 0 && len(out) > 0 && in.Spec.DefaultBackend != nil {
+	switch {
+	case left > 0 || len(out) == 0:
+		return out
+	case in.Spec.DefaultBackend != nil:
 		return []operation{{Op: "remove", Path: "/spec/rules"}}
+	default: // an Ingress must have a rule or a default backend: a rule without paths stays
+		return append(out[:len(out)-1], operation{Op: "remove", Path: "/spec/rules/0/http"})
 	}
-	return out
 }

@@ -161,6 +161,14 @@ func serviceName(t corev1.ServiceType) string {
 	return prefix
 }
 
+// typeOf is the type of the Service by a name.
+func typeOf(serviceName string) corev1.ServiceType {
+	if serviceName == prefix+"-clusterip" {
+		return corev1.ServiceTypeClusterIP
+	}
+	return corev1.ServiceTypeNodePort
+}
+
 // serviceOf is the Service that leads to the Responder from within a namespace.
 func serviceOf(namespace string, t corev1.ServiceType, extra map[string]string) *corev1.Service {
 	families := corev1.IPFamilyPolicyPreferDualStack

@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -41,6 +43,10 @@ const (
 	ReasonNoGatewayAPI = "GatewayAPINotServed"
 	// ReasonIngressMissing: the Ingress to be edited does not exist.
 	ReasonIngressMissing = "IngressNotFound"
+	// ReasonServiceTaken: somebody else has a Service of the name that is needed.
+	ReasonServiceTaken = "ServiceTaken"
+	// ReasonRouteTaken: somebody else has an Ingress or HTTPRoute of the name that is needed.
+	ReasonRouteTaken = "RouteTaken"
 )
 
 // Options configure a Router.
@@ -110,15 +116,25 @@ func (r *Router) CleanUp(ctx context.Context, t solver.Task) error {
 	}
 }
 
-// Status says what those who serve the route report about it; empty if all is well, or
-// nothing is known. It asks the API server.
+// Status says what is wrong with the way: the Service, the Responder behind it, and what
+// those who serve the route report about it. It is empty if all is well, or nothing is
+// known. It asks the API server.
 func (r *Router) Status(ctx context.Context, t solver.Task) string {
-	c := t.Challenge
+	var said []string
+	for _, problem := range []string{r.o.Services.problem(ctx, t.Challenge.Namespace, serviceType(t.Challenge)), r.routeStatus(ctx, t.Challenge)} {
+		if problem != "" {
+			said = append(said, problem)
+		}
+	}
+	return strings.Join(said, "; ")
+}
+
+func (r *Router) routeStatus(ctx context.Context, c *acmev1.Challenge) string {
 	config := c.Spec.Solver.HTTP01
 	if config.GatewayHTTPRoute != nil {
 		found := httpRoute(c, "", nil)
 		if err := r.o.Client.Get(ctx, client.ObjectKeyFromObject(found), found); err != nil {
-			return "the HTTPRoute " + found.Name + " cannot be read: " + err.Error()
+			return unread("HTTPRoute", found.Name, err)
 		}
 		return httpRouteStatus(found)
 	}
@@ -128,12 +144,19 @@ func (r *Router) Status(ctx context.Context, t solver.Task) string {
 		key.Name = config.Ingress.Name
 	}
 	if err := r.o.Client.Get(ctx, key, found); err != nil {
-		return "the Ingress " + key.Name + " cannot be read: " + err.Error()
+		return unread("Ingress", key.Name, err)
 	}
 	if len(found.Status.LoadBalancer.Ingress) == 0 {
 		return fmt.Sprintf("the Ingress %s has no load balancer address yet: is a controller running for its class?", key.Name)
 	}
 	return ""
+}
+
+func unread(kind, name string, err error) string {
+	if apierrors.IsNotFound(err) {
+		return fmt.Sprintf("somebody has deleted the %s %s; what is missing is made again every few minutes", kind, name)
+	}
+	return fmt.Sprintf("the %s %s cannot be read: %s", kind, name, err)
 }
 
 // httpRouteStatus reports the conditions Accepted and ResolvedRefs that are not True.
@@ -158,7 +181,7 @@ func httpRouteStatus(route *gwapiv1.HTTPRoute) string {
 }
 
 func (r *Router) applyHTTPRoute(ctx context.Context, c *acmev1.Challenge, service string) error {
-	err := r.apply(ctx, httpRoute(c, service, r.o.ExtraLabels))
+	err := r.apply(ctx, c, httpRoute(c, service, r.o.ExtraLabels))
 	if meta.IsNoMatchError(err) {
 		return fault.After(noGatewayRetry, ReasonNoGatewayAPI,
 			"the solver asks for a Gateway API HTTPRoute, which this cluster does not serve: install the Gateway API, or use an ingress solver")
@@ -170,6 +193,8 @@ func (r *Router) applyHTTPRoute(ctx context.Context, c *acmev1.Challenge, servic
 const (
 	noGatewayRetry = time.Minute
 	ingressRetry   = 10 * time.Second
+	takenRetry     = 10 * time.Second
+	deletedRetry   = time.Second
 )
 
 // applyIngress makes the Ingress of a Challenge, with an exact path unless the
@@ -182,14 +207,14 @@ func (r *Router) applyIngress(ctx context.Context, c *acmev1.Challenge, service 
 	path.PathType = &exact
 	if r.looseFor(class) {
 		path.PathType = &loose
-		return r.apply(ctx, in)
+		return r.apply(ctx, c, in)
 	}
-	err := r.apply(ctx, in)
+	err := r.apply(ctx, c, in)
 	if !apierrors.IsForbidden(err) && !apierrors.IsBadRequest(err) && !apierrors.IsInvalid(err) {
 		return err
 	}
 	path.PathType = &loose
-	if again := r.apply(ctx, in); again != nil {
+	if again := r.apply(ctx, c, in); again != nil {
 		return err // the path type was not what was wrong
 	}
 	r.mu.Lock()
@@ -204,10 +229,26 @@ func (r *Router) looseFor(class string) bool {
 	return r.implementationSpecific[class]
 }
 
-// apply applies an object server-side, as the owner of what it says.
-func (r *Router) apply(ctx context.Context, obj client.Object) error {
-	//nolint:staticcheck // an apply configuration says the same in three times the code
-	return r.o.Client.Patch(ctx, obj, client.Apply, client.ForceOwnership, client.FieldOwner(fieldManager))
+// apply applies the route of a Challenge server-side. Where others have changed it, it is
+// put right again; where it is not the Challenge's, it stays as it is.
+func (r *Router) apply(ctx context.Context, c *acmev1.Challenge, obj client.Object) error {
+	patch := func(how ...client.PatchOption) error {
+		//nolint:staticcheck // an apply configuration says the same in three times the code
+		return r.o.Client.Patch(ctx, obj, client.Apply, append(how, client.FieldOwner(fieldManager))...)
+	}
+	err := patch()
+	if !apierrors.IsConflict(err) {
+		return err
+	}
+	found := &metav1.PartialObjectMetadata{}
+	found.SetGroupVersionKind(obj.GetObjectKind().GroupVersionKind())
+	if err := r.o.Client.Get(ctx, client.ObjectKeyFromObject(obj), found); err != nil {
+		return err
+	}
+	if !metav1.IsControlledBy(found, c) {
+		return fault.After(takenRetry, ReasonRouteTaken, "the %s %q exists, and is not of this Challenge: rename or delete it", found.Kind, found.Name)
+	}
+	return patch(client.ForceOwnership)
 }
 
 func serviceType(c *acmev1.Challenge) corev1.ServiceType {

@@ -23,6 +23,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,13 +46,36 @@ type world struct {
 
 	router *route.Router
 	client client.Client
+	// responder is the Service of the responder.
+	responder types.NamespacedName
+	// scope are the namespaces that are watched.
+	scope map[string]cache.Config
 	// ahead is how far the clock is ahead of the machine's.
 	ahead atomic.Int64
+	// requests counts what the Router and its reconciler ask of the API server, by verb.
+	requests requests
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	w := idleWorld(t)
+	w.start(t)
+	return w
+}
+
+// idleWorld has no reconciler yet. It will see one namespace only: those of other tests
+// have other responders.
+func idleWorld(t *testing.T) *world {
+	t.Helper()
 	w := &world{World: rig.NewWorld(t)}
+	w.responder = types.NamespacedName{Namespace: w.Namespace, Name: "responder"}
+	w.scope = map[string]cache.Config{w.Namespace: {}}
+	return w
+}
+
+// start starts the reconciler until the test ends, or stop is called.
+func (w *world) start(t *testing.T) (stop func()) {
+	t.Helper()
 	scheme, err := api.Scheme()
 	if err != nil {
 		t.Fatal(err)
@@ -60,12 +84,11 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	rc := rig.Cluster(t)
-	m, err := ctrl.NewManager(rc, ctrl.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
+	m, err := ctrl.NewManager(rc, ctrl.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Cache: cache.Options{DefaultNamespaces: w.scope}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	responder := types.NamespacedName{Namespace: w.Namespace, Name: "responder"}
-	options, err := route.CacheOptions(responder, cache.Options{Scheme: scheme, Mapper: m.GetRESTMapper()})
+	options, err := route.CacheOptions(w.responder, cache.Options{Scheme: scheme, Mapper: m.GetRESTMapper(), DefaultNamespaces: w.scope})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,27 +102,35 @@ func newWorld(t *testing.T) *world {
 	if w.client, err = client.New(rc, client.Options{Scheme: scheme, Mapper: m.GetRESTMapper()}); err != nil {
 		t.Fatal(err)
 	}
+	counted := rest.CopyConfig(rc)
+	counted.Wrap(w.requests.count)
+	direct, err := client.New(counted, client.Options{Scheme: scheme, Mapper: m.GetRESTMapper()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	extra := map[string]string{"team": "web", acmev1.HTTP01SolverLabel: "overridden"}
 	services := route.NewServices(route.ServicesOptions{
-		Client: w.client, Cache: watched, Challenges: m.GetCache(), Responder: responder, ExtraLabels: map[string]string{"team": "web"},
+		Client: direct, Cache: watched, Challenges: m.GetCache(), Responder: w.responder, ExtraLabels: extra,
 		Now: func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) },
 	})
 	if err := services.Setup(m); err != nil {
 		t.Fatal(err)
 	}
-	w.router = route.New(route.Options{Client: w.client, Services: services, ExtraLabels: map[string]string{"team": "web"}})
+	w.router = route.New(route.Options{Client: direct, Services: services, ExtraLabels: extra})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- m.Start(ctx) }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(stop)
 	if !watched.WaitForCacheSync(t.Context()) {
 		t.Fatal("the cache did not sync")
 	}
-	return w
+	return stop
 }
 
 // challenge makes a Challenge in flight.
@@ -127,7 +158,7 @@ func (w *world) endpoints(t *testing.T, family discoveryv1.AddressType, ready, u
 	name, port, yes, no := "http", int32(8089), true, false
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: w.Namespace, Name: "responder-" + strings.ToLower(string(family)), Labels: map[string]string{discoveryv1.LabelServiceName: "responder"},
+			Namespace: w.responder.Namespace, Name: "responder-" + strings.ToLower(string(family)), Labels: map[string]string{discoveryv1.LabelServiceName: "responder"},
 		},
 		AddressType: family, Ports: []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
 		Endpoints: []discoveryv1.Endpoint{
@@ -266,7 +297,7 @@ func TestIngress(t *testing.T) {
 			Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"x.test/whitelist-source-range": "192.0.2.0/24"},
 		}}}, func(in *networkingv1.Ingress) bool {
 			_, ours := in.Annotations["nginx.ingress.kubernetes.io/whitelist-source-range"]
-			return !ours && in.Labels["a"] == "b" && in.Labels["team"] == "web" && in.Annotations["x.test/whitelist-source-range"] == "192.0.2.0/24"
+			return !ours && in.Labels["a"] == "b" && in.Labels["team"] == "web" && in.Labels[acmev1.HTTP01SolverLabel] == "true" && in.Annotations["x.test/whitelist-source-range"] == "192.0.2.0/24"
 		}},
 		// Some controllers' admission refuses exact paths (this one's is below).
 		"no-exact-path": {"www.example.test", acmev1.HTTP01IngressSolver{IngressClassName: &strict}, func(in *networkingv1.Ingress) bool {
@@ -293,7 +324,7 @@ func TestIngress(t *testing.T) {
 		if name != "no-exact-path" && *path.PathType != networkingv1.PathTypeExact {
 			t.Errorf("%s: path type %s", name, *path.PathType)
 		}
-		if said := w.router.Status(t.Context(), task); !strings.Contains(said, "no load balancer address") {
+		if said := w.router.Status(t.Context(), task); !strings.Contains(said, "no load balancer address") || !strings.Contains(said, "has no ready endpoints") {
 			t.Errorf("%s: status %q", name, said)
 		}
 		w.cleanUp(t, task)

@@ -20,11 +20,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/fault"
 )
 
 // keptFor is how long a Service stays after the last Challenge of its namespace.
@@ -68,16 +71,34 @@ func NewServices(o ServicesOptions) *Services {
 	return &Services{o: o, used: map[types.NamespacedName]time.Time{}}
 }
 
-// CacheOptions narrows a cache to what Services looks at, and no more.
+// CacheOptions narrows a cache to what Services looks at, and no more: in the namespaces
+// of base, which are those of the Challenges, and for its EndpointSlices in that of the
+// Responder.
 func CacheOptions(responder types.NamespacedName, base cache.Options) (cache.Options, error) {
-	of, err := labels.NewRequirement(discoveryv1.LabelServiceName, selection.In,
-		[]string{serviceName(corev1.ServiceTypeNodePort), serviceName(corev1.ServiceTypeClusterIP), responder.Name})
+	names := []string{serviceName(corev1.ServiceTypeNodePort), serviceName(corev1.ServiceTypeClusterIP)}
+	own, err := labels.NewRequirement(discoveryv1.LabelServiceName, selection.In, names)
+	if err != nil {
+		return cache.Options{}, err
+	}
+	all, err := labels.NewRequirement(discoveryv1.LabelServiceName, selection.In, append(names, responder.Name))
 	if err != nil {
 		return cache.Options{}, fmt.Errorf("the Service of the HTTP-01 responder, %s: %w", responder, err)
 	}
+	endpoints := cache.ByObject{Label: labels.NewSelector().Add(*all)}
+	if base.DefaultNamespaces != nil {
+		endpoints = cache.ByObject{Namespaces: map[string]cache.Config{}}
+		for namespace := range base.DefaultNamespaces {
+			endpoints.Namespaces[namespace] = cache.Config{LabelSelector: labels.NewSelector().Add(*own)}
+		}
+		here := cache.Config{LabelSelector: labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: responder.Name})}
+		if _, both := base.DefaultNamespaces[responder.Namespace]; both {
+			here.LabelSelector = labels.NewSelector().Add(*all)
+		}
+		endpoints.Namespaces[responder.Namespace] = here
+	}
 	base.ByObject = map[client.Object]cache.ByObject{
 		&corev1.Service{}:            {Label: labels.SelectorFromSet(labels.Set{acmev1.HTTP01SolverLabel: acmev1.HTTP01SolverLabelValue})},
-		&discoveryv1.EndpointSlice{}: {Label: labels.NewSelector().Add(*of)},
+		&discoveryv1.EndpointSlice{}: endpoints,
 	}
 	return base, nil
 }
@@ -87,9 +108,27 @@ func (s *Services) Setup(m ctrl.Manager) error {
 	skip := true // several managers run in one process in tests
 	return ctrl.NewControllerManagedBy(m).Named("http01-services").
 		WatchesRawSource(source.Kind(s.o.Cache, &corev1.Service{}, &handler.TypedEnqueueRequestForObject[*corev1.Service]{})).
+		WatchesRawSource(source.Kind(m.GetCache(), &acmev1.Challenge{}, handler.TypedEnqueueRequestsFromMapFunc(leadsTo), onlyInFlight())).
 		WatchesRawSource(source.Kind(s.o.Cache, &discoveryv1.EndpointSlice{}, handler.TypedEnqueueRequestsFromMapFunc(s.following))).
 		WithOptions(controller.Options{SkipNameValidation: &skip}).
 		Complete(s)
+}
+
+// leadsTo names the Service of a Challenge.
+func leadsTo(_ context.Context, c *acmev1.Challenge) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: c.Namespace, Name: serviceName(serviceType(c))}}}
+}
+
+// onlyInFlight lets Challenges through that are in flight when they are first seen,
+// after a start: their Service may have been deleted before it. Later ones see to it
+// themselves.
+func onlyInFlight() predicate.TypedPredicate[*acmev1.Challenge] {
+	return predicate.TypedFuncs[*acmev1.Challenge]{
+		CreateFunc:  func(e event.TypedCreateEvent[*acmev1.Challenge]) bool { return open(e.Object) && inFlight(e.Object) },
+		UpdateFunc:  func(event.TypedUpdateEvent[*acmev1.Challenge]) bool { return false },
+		DeleteFunc:  func(event.TypedDeleteEvent[*acmev1.Challenge]) bool { return false },
+		GenericFunc: func(event.TypedGenericEvent[*acmev1.Challenge]) bool { return false },
+	}
 }
 
 // following lists the Services to look at after an EndpointSlice has changed: its own,
@@ -114,13 +153,13 @@ func (s *Services) following(ctx context.Context, slice *discoveryv1.EndpointSli
 // the last Challenge.
 func (s *Services) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	service := &corev1.Service{}
-	if err := s.o.Cache.Get(ctx, req.NamespacedName, service); err != nil {
-		s.mu.Lock()
-		delete(s.used, req.NamespacedName)
-		s.mu.Unlock()
-		return reconcile.Result{}, client.IgnoreNotFound(err)
-	}
-	if service.DeletionTimestamp != nil || !s.ours(service) {
+	err := s.o.Cache.Get(ctx, req.NamespacedName, service)
+	switch {
+	case apierrors.IsNotFound(err):
+		return s.restore(ctx, req.NamespacedName)
+	case err != nil:
+		return reconcile.Result{}, err
+	case usable(service) != nil:
 		return reconcile.Result{}, nil
 	}
 	left, err := s.idle(ctx, req.NamespacedName)
@@ -133,22 +172,37 @@ func (s *Services) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 	return reconcile.Result{RequeueAfter: left}, s.lead(ctx, service)
 }
 
-// ours keeps hands off Services that carry our label but not one of our names: those
-// of a cert-manager that was here before.
-func (s *Services) ours(service *corev1.Service) bool {
-	return len(service.Spec.Selector) == 0 &&
-		(service.Name == serviceName(corev1.ServiceTypeNodePort) || service.Name == serviceName(corev1.ServiceTypeClusterIP))
+// ours keeps hands off Services that are somebody else's: those of a cert-manager that
+// was here before carry our label, but not one of our names.
+func ours(service *corev1.Service) bool {
+	return len(service.Spec.Selector) == 0 && service.Labels[acmev1.HTTP01SolverLabel] == acmev1.HTTP01SolverLabelValue &&
+		service.Name == serviceName(typeOf(service.Name))
 }
+
+// needed reports whether a Challenge leads, or will lead, to a Service.
+func (s *Services) needed(ctx context.Context, name types.NamespacedName) (bool, error) {
+	list := &acmev1.ChallengeList{}
+	if err := s.o.Challenges.List(ctx, list, client.InNamespace(name.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(list.Items, func(c acmev1.Challenge) bool {
+		return open(&c) && serviceName(serviceType(&c)) == name.Name
+	}), nil
+}
+
+// open reports whether a Challenge is for HTTP-01, and not over.
+func open(c *acmev1.Challenge) bool {
+	return c.Spec.Solver.HTTP01 != nil && !c.Status.State.IsFinal() && c.DeletionTimestamp == nil
+}
+
+func inFlight(c *acmev1.Challenge) bool { return c.Status.Processing || c.Status.Presented }
 
 // idle returns how long a Service may still stay.
 func (s *Services) idle(ctx context.Context, name types.NamespacedName) (time.Duration, error) {
-	list := &acmev1.ChallengeList{}
-	if err := s.o.Challenges.List(ctx, list, client.InNamespace(name.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	needed, err := s.needed(ctx, name)
+	if err != nil {
 		return 0, err
 	}
-	needed := slices.ContainsFunc(list.Items, func(c acmev1.Challenge) bool {
-		return c.Spec.Solver.HTTP01 != nil && !c.Status.State.IsFinal() && serviceName(serviceType(&c)) == name.Name
-	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if last, known := s.used[name]; needed || !known || last.After(s.o.Now()) {
@@ -177,16 +231,84 @@ func (s *Services) ensure(ctx context.Context, namespace string, t corev1.Servic
 	s.touch(namespace, t)
 	known := &corev1.Service{}
 	err = s.o.Cache.Get(ctx, key, known)
-	if err == nil && known.DeletionTimestamp == nil {
-		return wanted.Name, nil
+	if err == nil {
+		return wanted.Name, usable(known)
 	}
-	if err != nil && !apierrors.IsNotFound(err) {
+	if !apierrors.IsNotFound(err) {
 		return "", err
 	}
-	if err := s.apply(ctx, wanted); err != nil {
+	// Created, not applied: what somebody else has by that name stays as it is.
+	err = s.o.Client.Create(ctx, wanted, client.FieldOwner(fieldManager))
+	if apierrors.IsAlreadyExists(err) { // the cache is behind, or holds no such Service
+		if err = s.o.Client.Get(ctx, key, wanted); err == nil {
+			err = usable(wanted)
+		}
+	}
+	if err != nil {
 		return "", err
 	}
 	return wanted.Name, s.lead(ctx, wanted)
+}
+
+// usable returns what is wrong with a Service that exists; nil if it is ours, and stays.
+func usable(service *corev1.Service) error {
+	switch {
+	case !ours(service):
+		return fault.After(takenRetry, ReasonServiceTaken,
+			"the Service %q exists, and is not the one that leads to the responder (labelled %s=%s, without a selector): rename or delete it",
+			service.Name, acmev1.HTTP01SolverLabel, acmev1.HTTP01SolverLabelValue)
+	case service.DeletionTimestamp != nil:
+		return fault.After(deletedRetry, ReasonServiceTaken, "the Service %q is being deleted, and made again when it is gone", service.Name)
+	}
+	return nil
+}
+
+// restore makes a Service again that somebody has deleted while Challenges need it.
+func (s *Services) restore(ctx context.Context, name types.NamespacedName) (reconcile.Result, error) {
+	needed, err := s.needed(ctx, name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !needed {
+		s.mu.Lock()
+		delete(s.used, name)
+		s.mu.Unlock()
+		return reconcile.Result{}, nil
+	}
+	_, err = s.ensure(ctx, name.Namespace, typeOf(name.Name))
+	if f := fault.Of(err); f != nil {
+		return reconcile.Result{RequeueAfter: f.Delay}, nil
+	}
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+// problem says why no answer can come through the Service of a namespace; empty if one
+// can.
+func (s *Services) problem(ctx context.Context, namespace string, t corev1.ServiceType) string {
+	service := &corev1.Service{}
+	err := s.o.Cache.Get(ctx, types.NamespacedName{Namespace: namespace, Name: serviceName(t)}, service)
+	if apierrors.IsNotFound(err) {
+		return fmt.Sprintf("the Service %s, which leads to the responder, is missing, and is being made again", serviceName(t))
+	}
+	if err == nil {
+		err = usable(service)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	from, err := s.responder(ctx)
+	if err != nil {
+		return ""
+	}
+	for _, family := range families() {
+		if len(sliceOf(service, family, from).Endpoints) > 0 {
+			return ""
+		}
+	}
+	return fmt.Sprintf("the responder's Service %s has no ready endpoints: run `chancery responder` behind it, or correct --acme-http01-responder", s.o.Responder)
 }
 
 func (s *Services) remove(ctx context.Context, service *corev1.Service) error {
@@ -210,13 +332,12 @@ func (s *Services) remove(ctx context.Context, service *corev1.Service) error {
 
 // lead has the EndpointSlices of a Service say the Responder's addresses.
 func (s *Services) lead(ctx context.Context, service *corev1.Service) error {
-	source := &discoveryv1.EndpointSliceList{}
-	err := s.o.Cache.List(ctx, source, client.InNamespace(s.o.Responder.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: s.o.Responder.Name})
+	from, err := s.responder(ctx)
 	if err != nil {
 		return err
 	}
 	for _, family := range families() {
-		wanted := sliceOf(service, family, source.Items)
+		wanted := sliceOf(service, family, from)
 		known := &discoveryv1.EndpointSlice{}
 		err := s.o.Cache.Get(ctx, client.ObjectKeyFromObject(wanted), known)
 		switch {
@@ -232,6 +353,13 @@ func (s *Services) lead(ctx context.Context, service *corev1.Service) error {
 		}
 	}
 	return nil
+}
+
+// responder returns the EndpointSlices of the Responder's Service.
+func (s *Services) responder(ctx context.Context) ([]discoveryv1.EndpointSlice, error) {
+	list := &discoveryv1.EndpointSliceList{}
+	err := s.o.Cache.List(ctx, list, client.InNamespace(s.o.Responder.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: s.o.Responder.Name})
+	return list.Items, err
 }
 
 func (s *Services) apply(ctx context.Context, obj client.Object) error {
