@@ -196,10 +196,10 @@ func issueScenario(ctx context.Context, r *run, work *workload, result *Scenario
 	if err := waitForIssuer(ctx, r.plane.client, work.issuer); err != nil {
 		return errors.Join(err, controller.lastWords())
 	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(work.calm):
+	if work.calm {
+		if err := controller.calm(ctx); err != nil {
+			return err
+		}
 	}
 	r.say("%s: issuing %d, %d at a time", result.Name, r.Certificates, r.Concurrency)
 	if err := measure(ctx, r, work, controller, result); err != nil {

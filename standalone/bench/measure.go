@@ -31,8 +31,8 @@ type workload struct {
 	list client.ObjectList
 	// state says whether a watched object is issued, and if not, what is said about it.
 	state func(client.Object) (issued bool, said string)
-	// calm is how long the controller is left alone before it is given work.
-	calm time.Duration
+	// calm has the controller left alone until it has looked at everything, before it is given work.
+	calm bool
 	// close ends what the scenario has started.
 	close func()
 }

@@ -21,6 +21,8 @@ const (
 	flatCPU = 1.3
 	// restFor is how long a controller is left alone before its memory is read: Go gives back what a start has taken.
 	restFor = 15 * time.Second
+	// A controller is calm that uses no more than calmCPU in each of calmWindows times calmWindow.
+	calmCPU, calmWindow, calmWindows = 50 * time.Millisecond, time.Second, 5
 	// unrelatedSize is what a Secret weighs that is none of ours, in bytes.
 	unrelatedSize = 10_000
 	// unrelatedNamespace holds them.
@@ -108,6 +110,37 @@ func (r *run) seed(ctx context.Context, work *workload) (err error) {
 	return nil
 }
 
+// calm waits until the controller has looked at everything, and then leaves it alone for restFor.
+func (c *controller) calm(ctx context.Context) error {
+	before, err := cpu(c.cmd.Process.Pid)
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(calmWindow)
+	defer tick.Stop()
+	for quiet := 0; quiet < calmWindows; quiet++ {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		now, err := cpu(c.cmd.Process.Pid)
+		if err != nil {
+			return err
+		}
+		if now-before > calmCPU {
+			quiet = -1
+		}
+		before = now
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(restFor):
+		return nil
+	}
+}
+
 // addUnrelated makes the Secrets of others.
 func (r *run) addUnrelated(ctx context.Context) (err error) {
 	if err := r.plane.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: unrelatedNamespace}}); err != nil {
@@ -126,7 +159,7 @@ func (r *run) growth(ctx context.Context, work *workload, alone float64) (float6
 	more := *work
 	more.object = func(i int) client.Object { return work.object(r.Certificates + i) }
 	again := &Scenario{Name: "rest", Certificates: r.Certificates}
-	more.calm = restFor
+	more.calm = true
 	if err := issueScenario(ctx, r, &more, again); err != nil {
 		return 0, err
 	}
@@ -140,13 +173,8 @@ func (r *run) atRest(ctx context.Context, work *workload) (resident, peak int64,
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, c.stop()) }()
-	if _, _, err := r.plane.settled(ctx); err != nil {
+	if err := c.calm(ctx); err != nil {
 		return 0, 0, err
-	}
-	select {
-	case <-ctx.Done():
-		return 0, 0, ctx.Err()
-	case <-time.After(restFor):
 	}
 	pid := c.cmd.Process.Pid
 	if resident, err = residentMemory(pid); err != nil {
