@@ -18,6 +18,10 @@ import (
 // Challenge, for DNS-01 providers that compute the record's value themselves.
 const AccountThumbprintAnnotation = "chancery.dev/account-thumbprint"
 
+// SolverChoiceAnnotation says on a Challenge which of the issuer's solvers was chosen for
+// it, and why. The Order says why none was.
+const SolverChoiceAnnotation = "chancery.dev/solver-choice"
+
 // challengePlan is how an Order's Challenges differ from those that it needs.
 type challengePlan struct {
 	// create are missing.
@@ -135,7 +139,7 @@ func BuildChallenge(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers []acmev
 			Name:        name,
 			Namespace:   o.Namespace,
 			Finalizers:  []string{acmev1.ChallengeFinalizer},
-			Annotations: map[string]string{AccountThumbprintAnnotation: thumbprint},
+			Annotations: map[string]string{AccountThumbprintAnnotation: thumbprint, SolverChoiceAnnotation: selection.Why},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: acmev1.SchemeGroupVersion().String(), Kind: "Order",
 				Name: o.Name, UID: o.UID, Controller: &yes, BlockOwnerDeletion: &yes,

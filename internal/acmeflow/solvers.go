@@ -18,6 +18,8 @@ type Selection struct {
 	Type acmev1.ACMEChallengeType
 	// Challenge is the one offered by the CA.
 	Challenge acmev1.ACMEChallenge
+	// Why says which of the issuer's solvers it is and what decided for it, for people.
+	Why string
 }
 
 // weight is how well a selector fits: names beat none, then the longer zone, then
@@ -34,6 +36,20 @@ func (w weight) beats(o weight) bool {
 	return w.labels > o.labels
 }
 
+// why says what decides for a solver of this weight.
+func (w weight) why() string {
+	switch {
+	case w.names > 0:
+		return "its selector's dnsNames list the name"
+	case w.zone > 0:
+		return fmt.Sprintf("of the selectors' dnsZones, its has the longest for the name (%d labels)", w.zone)
+	case w.labels > 0:
+		return fmt.Sprintf("its selector's matchLabels fit the Order best (%d labels)", w.labels)
+	default:
+		return "no selector fits better, and it is the first without one"
+	}
+}
+
 // SelectSolver chooses the solver for an authorization of an Order with the given
 // labels (spec §5.4). The error says what was offered and why no solver fits.
 func SelectSolver(orderLabels map[string]string, a acmev1.ACMEAuthorization, solvers []acmev1.ACMEChallengeSolver) (Selection, error) {
@@ -44,7 +60,7 @@ func SelectSolver(orderLabels map[string]string, a acmev1.ACMEAuthorization, sol
 	var best *Selection
 	var bestWeight weight
 	unoffered := 0
-	for _, solver := range solvers {
+	for i, solver := range solvers {
 		t, offered, ok := offeredFor(solver, a.Challenges)
 		if !ok {
 			unoffered++
@@ -54,7 +70,7 @@ func SelectSolver(orderLabels map[string]string, a acmev1.ACMEAuthorization, sol
 		if !ok || (best != nil && !w.beats(bestWeight)) {
 			continue
 		}
-		best, bestWeight = &Selection{Solver: solver, Type: t, Challenge: offered}, w
+		best, bestWeight = &Selection{Solver: solver, Type: t, Challenge: offered, Why: fmt.Sprintf("solvers[%d] of the issuer: %s", i, w.why())}, w
 	}
 	if best != nil {
 		return *best, nil

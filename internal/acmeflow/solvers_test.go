@@ -1,6 +1,7 @@
 package acmeflow
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -33,7 +34,7 @@ func TestSelectSolver(t *testing.T) {
 		why      string
 	}{
 		"none":                           {domain: "a.example.com", offered: both, want: -1, why: "has no solvers"},
-		"the first without a selector":   {domain: "a.example.com", offered: both, solvers: []acmev1.ACMEChallengeSolver{http01(), dns01()}},
+		"the first without a selector":   {domain: "a.example.com", why: "the first without one", offered: both, solvers: []acmev1.ACMEChallengeSolver{http01(), dns01()}},
 		"an empty selector is like none": {domain: "a.example.com", offered: both, solvers: []acmev1.ACMEChallengeSolver{http01(), selecting(dns01(), selector{})}},
 		"only what is offered": {
 			domain: "a.example.com", wildcard: true, offered: []string{"dns-01"},
@@ -48,7 +49,7 @@ func TestSelectSolver(t *testing.T) {
 			solvers: []acmev1.ACMEChallengeSolver{http01(), selecting(dns01(), selector{DNSZones: []string{"example.com"}})},
 		},
 		"the longer zone": {
-			domain: "a.b.example.com", offered: both, want: 1,
+			domain: "a.b.example.com", offered: both, want: 1, why: "dnsZones, its has the longest for the name (3 labels)",
 			solvers: []acmev1.ACMEChallengeSolver{
 				selecting(http01(), selector{DNSZones: []string{"com", "example.com"}}), selecting(dns01(), selector{DNSZones: []string{"B.Example.com"}}),
 			},
@@ -58,7 +59,7 @@ func TestSelectSolver(t *testing.T) {
 			solvers: []acmev1.ACMEChallengeSolver{selecting(http01(), selector{DNSZones: []string{"example.com"}})},
 		},
 		"a name beats a zone": {
-			domain: "a.example.com", offered: both, want: 1,
+			domain: "a.example.com", offered: both, want: 1, why: "dnsNames list",
 			solvers: []acmev1.ACMEChallengeSolver{
 				selecting(http01(), selector{DNSZones: []string{"a.example.com"}}), selecting(dns01(), selector{DNSNames: []string{"a.example.com"}}),
 			},
@@ -70,7 +71,7 @@ func TestSelectSolver(t *testing.T) {
 			},
 		},
 		"more labels": {
-			domain: "a.example.com", offered: both, want: 1,
+			domain: "a.example.com", offered: both, want: 1, why: "matchLabels fit the Order best (2 labels)",
 			solvers: []acmev1.ACMEChallengeSolver{
 				selecting(http01(), selector{MatchLabels: map[string]string{"team": "web"}}), selecting(dns01(), selector{MatchLabels: labels}),
 			},
@@ -113,6 +114,10 @@ func TestSelectSolver(t *testing.T) {
 			}
 			equal(t, got.Type == acmev1.ChallengeTypeDNS01, test.solvers[test.want].DNS01 != nil)
 			equal(t, strings.EqualFold("ca/"+string(got.Type), got.Challenge.URL), true)
+			chosen := fmt.Sprintf("solvers[%d] of the issuer: ", test.want)
+			if why, ok := strings.CutPrefix(got.Why, chosen); !ok || !strings.Contains(why, test.why) {
+				t.Errorf("it says %q, not %q and %q", got.Why, chosen, test.why)
+			}
 		})
 	}
 }
@@ -194,6 +199,7 @@ func TestChallengeIsBuiltFromTheOrder(t *testing.T) {
 	// RFC 8555 §8.4: base64url(SHA-256("tok.thumb")).
 	equal(t, c.Spec.Key, "sYAwVrqDtVOuJZvAHurSAYPoEt5fFV_C4bdSOOW-o5Y")
 	equal(t, c.Annotations[AccountThumbprintAnnotation], "thumb")
+	equal(t, strings.HasPrefix(c.Annotations[SolverChoiceAnnotation], "solvers[0] of the issuer: "), true)
 	equal(t, c.OwnerReferences[0].APIVersion, "acme.cert-manager.io/v1")
 	again, err := BuildChallenge(o, a, []acmev1.ACMEChallengeSolver{dns01()}, "another thumbprint")
 	if err != nil {
