@@ -348,7 +348,7 @@ func TestNothingIsSentWhileParked(t *testing.T) {
 	}
 	out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, acmev1.ChallengeSpec{URL: strings.Replace(w.ca.DirectoryURL, "/dir", "/chalZ/x", 1)})
 	for _, f := range []*acmeflow.Failure{last, out.Failure} {
-		if f == nil || f.Class != acmeflow.ErrorUnavailable || f.RetryAfter != time.Minute {
+		if f == nil || f.Class != acmeflow.ErrorBadNonce || f.RetryAfter != time.Minute {
 			t.Errorf("failure %+v", f)
 		}
 	}

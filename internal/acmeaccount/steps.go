@@ -92,14 +92,15 @@ func calledBy(action acmeflow.OrderAction) string {
 }
 
 // heldBack is the outcome of a call whose turn in its lane comes while the account is
-// parked; nil if it is not. It was decided on before the CA asked to be left alone.
+// parked; nil if it is not. It was decided on before the CA asked to be left alone. Nothing
+// has gone wrong with it: like one whose nonce was refused, it goes out again and is not told of.
 func (a *Account) heldBack() *acmeflow.Failure {
 	until, reason := a.Parked()
 	wait := until.Sub(a.registry.o.Now())
 	if wait <= 0 {
 		return nil
 	}
-	return &acmeflow.Failure{Class: acmeflow.ErrorUnavailable, Detail: reason, RetryAfter: wait}
+	return &acmeflow.Failure{Class: acmeflow.ErrorBadNonce, Detail: reason, RetryAfter: wait}
 }
 
 // isForeign reports whether what was called is not at the account's host: the issuer has been

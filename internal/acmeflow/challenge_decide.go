@@ -348,7 +348,11 @@ func (d *challengeDecision) fetch() ChallengeAction {
 
 func (d *challengeDecision) callCA(step ChallengeStep) ChallengeAction {
 	if until := d.Account.ParkedUntil; d.now.Before(until) {
-		return ChallengeAction{Status: d.status(d.Account.parkedReason()), Wake: until, NotBefore: until, Yield: true}
+		a := ChallengeAction{Wake: until, NotBefore: until, Yield: true}
+		if until.Sub(d.now) > shortPark {
+			a.Status = d.status(d.Account.parkedReason())
+		}
+		return a
 	}
 	return ChallengeAction{Step: step}
 }

@@ -11,8 +11,8 @@ import (
 type ErrorClass int
 
 const (
-	// ErrorBadNonce: the nonce was refused (RFC 8555 §6.5); the same call may go out at
-	// once.
+	// ErrorBadNonce: the nonce was refused (RFC 8555 §6.5), or the account was parked before
+	// the call was sent; the same call may go out as soon as the account is not parked.
 	ErrorBadNonce ErrorClass = iota + 1
 	// ErrorUnavailable: no answer, a broken one, or a 5xx.
 	ErrorUnavailable
@@ -90,6 +90,9 @@ func Classify(httpStatus int, problemType, detail string) ErrorClass {
 		return ErrorPermanent
 	}
 }
+
+// shortPark is the park of an account that is not worth a write to each of its Orders.
+const shortPark = 10 * time.Second
 
 const (
 	networkBackoff    = time.Second

@@ -159,8 +159,11 @@ func (d *orderDecision) blocked() (OrderAction, bool) {
 		}
 		return d.wait(reason, time.Time{}), true
 	}
-	if d.now.Before(d.Account.ParkedUntil) {
-		return d.wait(d.Account.parkedReason(), d.Account.ParkedUntil), true
+	if until := d.Account.ParkedUntil; d.now.Before(until) {
+		if until.Sub(d.now) <= shortPark {
+			return OrderAction{Wake: until}, true
+		}
+		return d.wait(d.Account.parkedReason(), until), true
 	}
 	if failure == nil {
 		return OrderAction{}, false
