@@ -161,8 +161,11 @@ func TestCrashAtEveryACMEWrite(t *testing.T) {
 			}
 			t.Logf("%d writes: %v", len(writes), writes)
 			began := time.Now()
-			t.Cleanup(func() { t.Logf("%d rows took %s", 2*len(writes), time.Since(began).Round(time.Second)) })
+			t.Cleanup(func() { t.Logf("all rows took %s", time.Since(began).Round(time.Second)) })
 			for _, at := range writes {
+				if name == "failing" && at.nth > 1 && at.kind != "POST orders" {
+					continue // how many there are is a matter of timing, and the other rows have them
+				}
 				for _, before := range []bool{true, false} {
 					t.Run(fmt.Sprintf("%s %d, before %v", at.kind, at.nth, before), func(t *testing.T) {
 						t.Parallel()

@@ -39,11 +39,11 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(starvedEnv); text != "" {
 		if err := starve(text); err != nil {
 			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1) //nolint:forbidigo // a main
+			os.Exit(1)
 		}
 		return
 	}
-	os.Exit(m.Run()) //nolint:forbidigo // a main
+	os.Exit(m.Run())
 }
 
 func starve(text string) error {
