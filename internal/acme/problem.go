@@ -48,8 +48,12 @@ const (
 // Type is the code with its namespace, as it stands in a problem document.
 func (c Code) Type() string { return ProblemNamespace + string(c) }
 
-// maxDetail bounds, in bytes, each text of a problem that may end in a status or a log.
-const maxDetail = 2048
+// maxDetail bounds, in bytes, each text of a problem that may end in a status or a log, and
+// maxProblemText is how much of subproblems is enough.
+const (
+	maxDetail      = 2048
+	maxProblemText = 16 << 10
+)
 
 // Problem is a problem document (RFC 8555 §6.7, RFC 7807): an error of a request, or the reason
 // why an order or a challenge failed.
@@ -91,7 +95,7 @@ func (p *Problem) IsRateLimited() bool {
 }
 
 // Error is the status, the type and the detail, where a user must go (RFC 8555 §7.3.3),
-// then each subproblem with its identifier.
+// then each subproblem with its identifier, as far as a status has room.
 func (p *Problem) Error() string {
 	var b strings.Builder
 	if p.Status != 0 {
@@ -107,6 +111,10 @@ func (p *Problem) Error() string {
 	for i := range p.Subproblems {
 		s := &p.Subproblems[i]
 		b.WriteString("; ")
+		if b.Len() > maxProblemText {
+			fmt.Fprintf(&b, "and %d more", len(p.Subproblems)-i)
+			break
+		}
 		if s.Identifier != nil {
 			b.WriteString(s.Identifier.Value + ": ")
 		}

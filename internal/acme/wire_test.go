@@ -181,3 +181,15 @@ func FuzzParseProblem(f *testing.F) {
 		}
 	})
 }
+
+// TestAProblemFitsAStatus: CertificateRequests hold 128 KiB of text, and what does not fit is
+// never written.
+func TestAProblemFitsAStatus(t *testing.T) {
+	p := &Problem{Type: CodeCompound.Type(), Detail: strings.Repeat("d", maxDetail)}
+	for range maxSubproblems {
+		p.Subproblems = append(p.Subproblems, Problem{Type: CodeCAA.Type(), Detail: strings.Repeat("s", maxDetail)})
+	}
+	if text := p.Error(); len(text) > maxProblemText+3*maxDetail || !strings.HasSuffix(text, " more") {
+		t.Errorf("%d bytes: …%s", len(text), text[len(text)-40:])
+	}
+}
