@@ -1,0 +1,139 @@
+package controller
+
+import (
+	"maps"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+)
+
+func labelledSecret(version string, data map[string][]byte) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "tls", UID: "1", ResourceVersion: version,
+			Labels:        map[string]string{certmanagerv1.ManagedSecretLabel: certmanagerv1.LabelTrue},
+			Annotations:   map[string]string{certmanagerv1.CertificateNameAnnotation: "crt"},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "somebody"}},
+		},
+		Data: data,
+	}
+}
+
+func stripThrough(t *testing.T, b *SecretBook, secret *corev1.Secret) *corev1.Secret {
+	t.Helper()
+	out, err := b.Transform(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, ok := out.(*corev1.Secret)
+	if !ok || kept.Data != nil || kept.ManagedFields != nil {
+		t.Fatalf("the cache is given %+v", out)
+	}
+	return kept
+}
+
+// TestSecretBookKeepsFactsOnly: bodies do not stay, a second pass of what was stripped
+// loses nothing, and a Secret that is emptied is known to be empty.
+func TestSecretBookKeepsFactsOnly(t *testing.T) {
+	b := NewSecretBook()
+	kept := stripThrough(t, b, labelledSecret("5", map[string][]byte{cmmeta.TLSPrivateKeyKey: []byte("x"), cmmeta.TLSCertKey: []byte("y")}))
+	again := stripThrough(t, b, kept)
+	facts := b.target(again)
+	if facts == nil || !facts.HasKey || !facts.HasCertificate || facts.CertificateName != "crt" {
+		t.Fatalf("facts %+v", facts)
+	}
+	// A newer version that was just written is known before the watch brings the older again.
+	newer := labelledSecret("7", map[string][]byte{cmmeta.TLSCertKey: []byte("y")})
+	if facts := b.target(newer); facts.HasKey {
+		t.Errorf("facts of a write are those of the version before: %+v", facts)
+	}
+	if facts := b.target(stripThrough(t, b, again)); facts.HasKey || !facts.HasCertificate {
+		t.Errorf("what was stripped before replaces newer facts: %+v", facts)
+	}
+	emptied := stripThrough(t, b, labelledSecret("8", nil))
+	if facts := b.target(emptied); facts == nil || !facts.Empty {
+		t.Errorf("an emptied Secret has facts %+v", facts)
+	}
+	b.forget(emptied)
+	if b.has(types.NamespacedName{Namespace: "ns", Name: "tls"}) || b.target(emptied) != nil {
+		t.Error("a Secret that is gone is known")
+	}
+}
+
+// TestRequestBookPutsBack: the two ends of an issued request are there until they are
+// forgotten, and those of a request of nobody's Certificate are not kept at all.
+func TestRequestBookPutsBack(t *testing.T) {
+	b := NewRequestBook()
+	made := func(owner string) *certmanagerv1.CertificateRequest {
+		yes := true
+		r := &certmanagerv1.CertificateRequest{ObjectMeta: metav1.ObjectMeta{
+			Name: "r", UID: "u", OwnerReferences: []metav1.OwnerReference{{APIVersion: "g/v1", Kind: owner, Name: "crt", Controller: &yes}},
+		}}
+		r.Spec.Request, r.Status.Certificate, r.Status.CA = []byte("csr"), []byte("chain"), []byte("ca")
+		return r
+	}
+	for range 2 { // caches may hand it over twice
+		if _, err := b.Transform(made(certmanagerv1.CertificateKind)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := made(certmanagerv1.CertificateKind)
+	if _, err := b.Transform(kept); err != nil || !Away(kept) || kept.Spec.Request != nil || kept.Status.CA != nil {
+		t.Fatalf("%v: the cache is given %+v", err, kept)
+	}
+	whole := *kept
+	if !b.Complete(&whole) || string(whole.Status.Certificate) != "chain" || string(whole.Status.CA) != "ca" || string(whole.Spec.Request) != "csr" {
+		t.Errorf("put back: %+v", whole)
+	}
+	b.OnDelete(kept)
+	if whole := *kept; b.Complete(&whole) {
+		t.Error("the certificate of a request that is gone is kept")
+	}
+	if _, err := b.Transform(made("Pod")); err != nil || len(b.issued) != 0 {
+		t.Errorf("%v: the certificate of a request that is not a Certificate's is kept", err)
+	}
+	pending := made(certmanagerv1.CertificateKind)
+	pending.Status.Certificate = nil
+	if _, err := b.Transform(pending); err != nil || Away(pending) || pending.Spec.Request == nil {
+		t.Errorf("%v: a pending request is taken apart: %+v", err, pending)
+	}
+}
+
+// TestUnlabelledTellsChanges: the Secrets that were there at the start make no event,
+// and a list that replaces another tells what came, changed and went.
+func TestUnlabelledTellsChanges(t *testing.T) {
+	u := NewUnlabelled(nil, nil)
+	store := &unlabelledStore{Unlabelled: u, namespace: metav1.NamespaceAll, synced: u.synced[0]}
+	told := map[string]bool{}
+	u.listen(func(namespace, name string, gone bool) { told[namespace+"/"+name] = gone })
+	item := func(name, version string) any {
+		thin, err := store.Transformer()(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: version}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return thin
+	}
+	if err := store.Replace([]any{item("a", "1"), item("b", "2"), item("c", "3")}, ""); err != nil || len(told) != 0 || !u.Synced() {
+		t.Fatalf("%v: told %v, synced %v", err, told, u.Synced())
+	}
+	if err := store.Replace([]any{item("a", "1"), item("b", "9"), item("d", "4")}, ""); err != nil {
+		t.Fatal(err)
+	}
+	if want := map[string]bool{"ns/b": false, "ns/c": true, "ns/d": false}; !maps.Equal(told, want) {
+		t.Errorf("told %v, want %v", told, want)
+	}
+	if err := store.Delete(item("a", "10")); err != nil || !told["ns/a"] {
+		t.Errorf("%v: told %v", err, told)
+	}
+	if _, there := u.version("ns", "a"); there {
+		t.Error("a Secret that is gone is known")
+	}
+	if version, there := u.version("ns", "b"); !there || version != "9" {
+		t.Errorf("version %q, %v", version, there)
+	}
+}
