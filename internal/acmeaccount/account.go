@@ -25,8 +25,9 @@ const defaultPark = time.Minute
 type Account struct {
 	registry *Registry
 	id       string
-	server   string
 	key      crypto.Signer
+	// registering holds one token while somebody registers.
+	registering chan struct{}
 
 	mu         sync.Mutex
 	client     *acme.Client
@@ -142,8 +143,18 @@ type Refusal struct {
 func (r *Refusal) Error() string { return r.Detail }
 
 // Register registers the key, or finds its account, and sees to the contact (RFC 8555
-// §7.3). Its error is a *Refusal.
+// §7.3). Issuers that share the account take turns: the first one registers it for all. Its
+// error is a *Refusal.
 func (a *Account) Register(ctx context.Context, r Registration) error {
+	select {
+	case a.registering <- struct{}{}:
+		defer func() { <-a.registering }()
+	case <-ctx.Done():
+		return &Refusal{Failure: acmeflow.Failure{Class: acmeflow.ErrorUnavailable, Detail: "the ACME server has not answered another issuer with the same account in time"}}
+	}
+	if f := a.heldBack(); f != nil {
+		return &Refusal{Failure: *f}
+	}
 	var contact []string
 	if r.Email != "" {
 		contact = []string{"mailto:" + strings.ToLower(r.Email)}

@@ -3,6 +3,7 @@ package acmeaccount_test
 import (
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,6 +23,8 @@ type world struct {
 	changes []string
 	// answer, if set, is what the CA answers to paths that contain at.
 	answer atomic.Pointer[answer]
+	// watch, if set, is told of each path that is asked for.
+	watch atomic.Pointer[func(path string)]
 }
 
 type answer struct {
@@ -37,6 +40,9 @@ func newWorld(t *testing.T) *world {
 	var err error
 	w.ca, err = pebble.Start(t.Context(), pebble.Options{AlwaysValid: true, AlternateRoots: 1, Wrap: func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if watch := w.watch.Load(); watch != nil {
+				(*watch)(r.URL.Path)
+			}
 			a := w.answer.Load()
 			if a == nil || !strings.Contains(r.URL.Path, a.at) {
 				next.ServeHTTP(rw, r)
@@ -358,5 +364,38 @@ func TestNothingIsSentWhileParked(t *testing.T) {
 	w.now = w.now.Add(time.Minute)
 	if a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate}); asked != 2 {
 		t.Error("the park has no end")
+	}
+}
+
+// TestIssuersThatStartTogetherRegisterOnce: the first one registers their account, and the
+// others wait for it.
+func TestIssuersThatStartTogetherRegisterOnce(t *testing.T) {
+	w := newWorld(t)
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := w.registry().Open(w.server(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int32
+	count := func(path string) {
+		if strings.Contains(path, "sign-me-up") {
+			asked.Add(1)
+		}
+	}
+	w.watch.Store(&count)
+	var together sync.WaitGroup
+	for range 8 {
+		together.Go(func() {
+			if err := a.Register(t.Context(), acmeaccount.Registration{Email: "a@example.com"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	together.Wait()
+	if n := asked.Load(); n != 1 {
+		t.Errorf("%d registrations", n)
 	}
 }

@@ -131,7 +131,7 @@ func (r *Registry) Open(server Server, key crypto.Signer) (*Account, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Account{registry: r, id: id, server: server.URL, key: key, client: client}
+	a := &Account{registry: r, id: id, key: key, client: client, registering: make(chan struct{}, 1)}
 	r.accounts[id] = a
 	return a, nil
 }
