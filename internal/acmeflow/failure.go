@@ -101,11 +101,14 @@ const (
 	maxSolverBackoff  = 5 * time.Minute
 	// freeNonceRetries is how many refused nonces in a row cost no delay.
 	freeNonceRetries = 5
+	// maxRetryAfter is the longest of the limits that CAs publish. Who asks for more has made
+	// a mistake, and is asked once a week.
+	maxRetryAfter = 7 * 24 * time.Hour
 )
 
 // Backoff is how long to wait before the attempt after the given number of
 // failures in a row (1 for the first). Jitter in [0,1) spreads objects that failed
-// together. A RetryAfter is never undercut.
+// together. A RetryAfter of up to a week is never undercut.
 func Backoff(f Failure, failures int, jitter float64) time.Duration {
 	failures = max(failures, 1)
 	var wait time.Duration
@@ -124,8 +127,8 @@ func Backoff(f Failure, failures int, jitter float64) time.Duration {
 	default:
 		wait = doubled(networkBackoff, failures, maxNetworkBackoff)
 	}
-	if f.RetryAfter > 0 {
-		return f.RetryAfter + time.Duration(jitter*float64(min(f.RetryAfter/10, time.Minute)))
+	if after := min(f.RetryAfter, maxRetryAfter); after > 0 {
+		return after + time.Duration(jitter*float64(min(after/10, time.Minute)))
 	}
 	return wait*3/4 + time.Duration(jitter*float64(wait/2))
 }

@@ -61,6 +61,8 @@ func TestBackoff(t *testing.T) {
 	}
 	equal(t, Backoff(Failure{Class: ErrorUnavailable}, 0, 0.5), time.Second)
 	equal(t, Backoff(Failure{Class: ErrorRateLimited}, 2, 0.5), 10*time.Minute)
+	// A year is no answer: a person would have to notice.
+	equal(t, Backoff(Failure{Class: ErrorUnavailable, RetryAfter: 366 * 24 * time.Hour}, 1, 0), 7*24*time.Hour)
 }
 
 func TestPollDelay(t *testing.T) {
