@@ -7,6 +7,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,7 +22,14 @@ const editTries = 20
 // §5.8, edit in place).
 func (r *Router) addPath(ctx context.Context, c *acmev1.Challenge, service string) error {
 	name := c.Spec.Solver.HTTP01.Ingress.Name
-	err := r.edit(ctx, c, func(in *networkingv1.Ingress) []operation { return pathAdded(in, hostOf(c), pathOf(c, service)) })
+	var found *networkingv1.Ingress
+	err := r.edit(ctx, c, func(in *networkingv1.Ingress) []operation {
+		found = in
+		return pathAdded(in, hostOf(c), pathOf(c, service))
+	})
+	if err == nil {
+		return r.applyTemplate(ctx, c, found)
+	}
 	if apierrors.IsNotFound(err) {
 		return fault.After(ingressRetry, ReasonIngressMissing,
 			"the Ingress %q, which the solver is to edit in place, does not exist in namespace %q: create it, or correct the solver", name, c.Namespace)
@@ -31,8 +39,65 @@ func (r *Router) addPath(ctx context.Context, c *acmev1.Challenge, service strin
 
 // removePath takes exactly that path away again, and the rule if it was its only one.
 func (r *Router) removePath(ctx context.Context, c *acmev1.Challenge) error {
-	err := r.edit(ctx, c, func(in *networkingv1.Ingress) []operation { return pathRemoved(in, hostOf(c), wellKnown+c.Spec.Token) })
-	return client.IgnoreNotFound(err)
+	var found *networkingv1.Ingress
+	err := r.edit(ctx, c, func(in *networkingv1.Ingress) []operation {
+		found = in
+		return pathRemoved(in, hostOf(c), wellKnown+c.Spec.Token)
+	})
+	if err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	return r.removeTemplate(ctx, c, found)
+}
+
+// applyTemplate puts the labels and annotations of the solver's ingressTemplate on an
+// Ingress that is edited in place, where nobody has set them otherwise. The Challenge
+// owns them, by a field manager of its own: several may, and the last takes them away.
+func (r *Router) applyTemplate(ctx context.Context, c *acmev1.Challenge, in *networkingv1.Ingress) error {
+	template := c.Spec.Solver.HTTP01.Ingress.IngressTemplate
+	if template == nil {
+		return nil
+	}
+	owned := metadataOf(in)
+	owned.Labels, owned.Annotations = unset(template.Metadata.Labels, in.Labels), unset(template.Metadata.Annotations, in.Annotations)
+	//nolint:staticcheck // an apply configuration says the same in three times the code
+	return r.o.Client.Patch(ctx, owned, client.Apply, templateOwner(c))
+}
+
+// removeTemplate takes away what applyTemplate has put on, by owning nothing any more.
+func (r *Router) removeTemplate(ctx context.Context, c *acmev1.Challenge, in *networkingv1.Ingress) error {
+	if c.Spec.Solver.HTTP01.Ingress.IngressTemplate == nil {
+		return nil
+	}
+	//nolint:staticcheck // as above
+	err := r.o.Client.Patch(ctx, metadataOf(in), client.Apply, templateOwner(c))
+	if apierrors.IsConflict(err) {
+		return nil // the Ingress by this UID is gone
+	}
+	return err
+}
+
+func templateOwner(c *acmev1.Challenge) client.FieldOwner {
+	return client.FieldOwner(fieldManager + "-" + objectName(c))
+}
+
+// metadataOf names an Ingress to be applied to, and no other by its name.
+func metadataOf(in *networkingv1.Ingress) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "Ingress"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: in.Namespace, Name: in.Name, UID: in.UID},
+	}
+}
+
+// unset returns what is asked for and not there with another value.
+func unset(asked, there map[string]string) map[string]string {
+	out := map[string]string{}
+	for key, value := range asked {
+		if old, ok := there[key]; !ok || old == value {
+			out[key] = value
+		}
+	}
+	return out
 }
 
 // operation is one of a JSON Patch (RFC 6902 §4).

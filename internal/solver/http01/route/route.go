@@ -45,7 +45,7 @@ const (
 	ReasonIngressMissing = "IngressNotFound"
 	// ReasonServiceTaken: somebody else has a Service of the name that is needed.
 	ReasonServiceTaken = "ServiceTaken"
-	// ReasonRouteTaken: somebody else has an Ingress or HTTPRoute of the name that is needed.
+	// ReasonRouteTaken: somebody else has an object of the name that is needed.
 	ReasonRouteTaken = "RouteTaken"
 )
 
@@ -181,7 +181,7 @@ func httpRouteStatus(route *gwapiv1.HTTPRoute) string {
 }
 
 func (r *Router) applyHTTPRoute(ctx context.Context, c *acmev1.Challenge, service string) error {
-	err := r.apply(ctx, c, httpRoute(c, service, r.o.ExtraLabels))
+	err := apply(ctx, r.o.Client, httpRoute(c, service, r.o.ExtraLabels))
 	if meta.IsNoMatchError(err) {
 		return fault.After(noGatewayRetry, ReasonNoGatewayAPI,
 			"the solver asks for a Gateway API HTTPRoute, which this cluster does not serve: install the Gateway API, or use an ingress solver")
@@ -207,14 +207,14 @@ func (r *Router) applyIngress(ctx context.Context, c *acmev1.Challenge, service 
 	path.PathType = &exact
 	if r.looseFor(class) {
 		path.PathType = &loose
-		return r.apply(ctx, c, in)
+		return apply(ctx, r.o.Client, in)
 	}
-	err := r.apply(ctx, c, in)
+	err := apply(ctx, r.o.Client, in)
 	if !apierrors.IsForbidden(err) && !apierrors.IsBadRequest(err) && !apierrors.IsInvalid(err) {
 		return err
 	}
 	path.PathType = &loose
-	if again := r.apply(ctx, c, in); again != nil {
+	if again := apply(ctx, r.o.Client, in); again != nil {
 		return err // the path type was not what was wrong
 	}
 	r.mu.Lock()
@@ -229,12 +229,12 @@ func (r *Router) looseFor(class string) bool {
 	return r.implementationSpecific[class]
 }
 
-// apply applies the route of a Challenge server-side. Where others have changed it, it is
-// put right again; where it is not the Challenge's, it stays as it is.
-func (r *Router) apply(ctx context.Context, c *acmev1.Challenge, obj client.Object) error {
+// apply applies an object server-side. Where others have changed it, it is put right again;
+// where it is not its owner's, it stays as it is.
+func apply(ctx context.Context, to client.Client, obj client.Object) error {
 	patch := func(how ...client.PatchOption) error {
 		//nolint:staticcheck // an apply configuration says the same in three times the code
-		return r.o.Client.Patch(ctx, obj, client.Apply, append(how, client.FieldOwner(fieldManager))...)
+		return to.Patch(ctx, obj, client.Apply, append(how, client.FieldOwner(fieldManager))...)
 	}
 	err := patch()
 	if !apierrors.IsConflict(err) {
@@ -242,11 +242,11 @@ func (r *Router) apply(ctx context.Context, c *acmev1.Challenge, obj client.Obje
 	}
 	found := &metav1.PartialObjectMetadata{}
 	found.SetGroupVersionKind(obj.GetObjectKind().GroupVersionKind())
-	if err := r.o.Client.Get(ctx, client.ObjectKeyFromObject(obj), found); err != nil {
+	if err := to.Get(ctx, client.ObjectKeyFromObject(obj), found); err != nil {
 		return err
 	}
-	if !metav1.IsControlledBy(found, c) {
-		return fault.After(takenRetry, ReasonRouteTaken, "the %s %q exists, and is not of this Challenge: rename or delete it", found.Kind, found.Name)
+	if !metav1.IsControlledBy(found, &metav1.ObjectMeta{UID: metav1.GetControllerOf(obj).UID}) {
+		return fault.After(takenRetry, ReasonRouteTaken, "the %s %q exists, and is somebody else's: rename or delete it", found.Kind, found.Name)
 	}
 	return patch(client.ForceOwnership)
 }

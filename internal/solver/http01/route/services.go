@@ -348,7 +348,7 @@ func (s *Services) lead(ctx context.Context, service *corev1.Service) error {
 		case err == nil && sameEndpoints(known, wanted):
 			continue
 		}
-		if err := s.apply(ctx, wanted); err != nil {
+		if err := apply(ctx, s.o.Client, wanted); err != nil {
 			return err
 		}
 	}
@@ -360,11 +360,6 @@ func (s *Services) responder(ctx context.Context) ([]discoveryv1.EndpointSlice, 
 	list := &discoveryv1.EndpointSliceList{}
 	err := s.o.Cache.List(ctx, list, client.InNamespace(s.o.Responder.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: s.o.Responder.Name})
 	return list.Items, err
-}
-
-func (s *Services) apply(ctx context.Context, obj client.Object) error {
-	//nolint:staticcheck // an apply configuration says the same in three times the code
-	return s.o.Client.Patch(ctx, obj, client.Apply, client.ForceOwnership, client.FieldOwner(fieldManager))
 }
 
 func families() []discoveryv1.AddressType {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/rig"
+	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/http01/route"
 )
 
@@ -156,6 +158,42 @@ func TestServiceOfSomebodyElse(t *testing.T) {
 	}
 }
 
+// TestServicesOfPods leaves the Services of a cert-manager that was here before alone,
+// which carry our label.
+func TestServicesOfPods(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	theirs := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: serviceName + "-x7k2p", Labels: map[string]string{acmev1.HTTP01SolverLabel: "true"}},
+		Spec:       corev1.ServiceSpec{Selector: map[string]string{acmev1.HTTP01SolverLabel: "true"}, Ports: []corev1.ServicePort{{Port: 8089}}},
+	}
+	w.Create(t, theirs)
+	w.end(t, w.presented(t, "c"))
+	w.ahead.Store(int64(11 * time.Minute))
+	w.endpoints(t, discoveryv1.AddressTypeIPv4, "192.0.2.1", "192.0.2.2") // an event has all looked at
+	rig.Eventually(t, "our Service is gone", func(ctx context.Context) string {
+		if err := w.Get(ctx, serviceName, &corev1.Service{}); err != nil {
+			return ignore(err)
+		}
+		return "it is there"
+	})
+	now := &corev1.Service{}
+	if err := w.Get(t.Context(), theirs.Name, now); err != nil {
+		t.Fatal(err)
+	}
+	if now.ResourceVersion != theirs.ResourceVersion {
+		t.Errorf("it was changed: %+v", now)
+	}
+}
+
+// presented makes a Challenge by an Ingress, and presents it.
+func (w *world) presented(t *testing.T, name string) solver.Task {
+	t.Helper()
+	task := w.challenge(t, name, "www.example.test", byIngress())
+	w.present(t, task)
+	return task
+}
+
 // TestIngressOfSomebodyElse leaves an Ingress alone that has the name of a Challenge's,
 // and puts the Challenge's own right again.
 func TestIngressOfSomebodyElse(t *testing.T) {
@@ -251,33 +289,5 @@ func TestOneNamespace(t *testing.T) {
 	}
 	if len(slices.Items) != 1 {
 		t.Errorf("the namespace of the responder has %d EndpointSlices", len(slices.Items))
-	}
-}
-
-// TestLastRuleInPlace takes a path out of an Ingress that would be left without any
-// rule, which the API server refuses.
-func TestLastRuleInPlace(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	site := &networkingv1.Ingress{
-		ObjectMeta: metav1.ObjectMeta{Name: "site"},
-		Spec:       networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{Host: "gone.example.test"}}},
-	}
-	w.Create(t, site)
-	task := w.challenge(t, "c", "www.example.test", &acmev1.HTTP01Solver{Ingress: &acmev1.HTTP01IngressSolver{Name: "site"}})
-	w.present(t, task)
-	if err := w.Get(t.Context(), "site", site); err != nil {
-		t.Fatal(err)
-	}
-	site.Spec.Rules = site.Spec.Rules[1:] // its owner has no use for it any more
-	if err := w.client.Update(t.Context(), site); err != nil {
-		t.Fatal(err)
-	}
-	w.cleanUp(t, task)
-	if err := w.Get(t.Context(), "site", site); err != nil {
-		t.Fatal(err)
-	}
-	if len(site.Spec.Rules) != 1 || site.Spec.Rules[0].HTTP != nil {
-		t.Errorf("%+v", site.Spec.Rules)
 	}
 }

@@ -1,0 +1,74 @@
+package route_test
+
+import (
+	"reflect"
+	"testing"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	acmev1 "chancery.dev/api/acme/v1"
+)
+
+// TestLastRuleInPlace takes a path out of an Ingress that would be left without any
+// rule, which the API server refuses.
+func TestLastRuleInPlace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	site := &networkingv1.Ingress{
+		ObjectMeta: metav1.ObjectMeta{Name: "site"},
+		Spec:       networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{Host: "gone.example.test"}}},
+	}
+	w.Create(t, site)
+	task := w.challenge(t, "c", "www.example.test", &acmev1.HTTP01Solver{Ingress: &acmev1.HTTP01IngressSolver{Name: "site"}})
+	w.present(t, task)
+	if err := w.Get(t.Context(), "site", site); err != nil {
+		t.Fatal(err)
+	}
+	site.Spec.Rules = site.Spec.Rules[1:] // its owner has no use for it any more
+	if err := w.client.Update(t.Context(), site); err != nil {
+		t.Fatal(err)
+	}
+	w.cleanUp(t, task)
+	if err := w.Get(t.Context(), "site", site); err != nil {
+		t.Fatal(err)
+	}
+	if len(site.Spec.Rules) != 1 || site.Spec.Rules[0].HTTP != nil {
+		t.Errorf("%+v", site.Spec.Rules)
+	}
+}
+
+// TestTemplateInPlace puts annotations on an Ingress for as long as a Challenge needs
+// them, and changes none that its owner has set.
+func TestTemplateInPlace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	before := map[string]string{"owner": "site"}
+	site := &networkingv1.Ingress{
+		ObjectMeta: metav1.ObjectMeta{Name: "site", Annotations: before},
+		Spec:       networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{Host: "www.example.test"}}},
+	}
+	w.Create(t, site)
+	template := &acmev1.SolverIngressTemplate{Metadata: acmev1.SolverObjectMeta{
+		Annotations: map[string]string{"owner": "challenge", "redirect": "false"}, Labels: map[string]string{"solver": "yes"},
+	}}
+	http := &acmev1.HTTP01Solver{Ingress: &acmev1.HTTP01IngressSolver{Name: "site", IngressTemplate: template}}
+	first, second := w.challenge(t, "first", "www.example.test", http), w.challenge(t, "second", "www.example.test", http)
+	expect := func(when string, annotations, labels map[string]string) {
+		t.Helper()
+		if err := w.Get(t.Context(), "site", site); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(site.Annotations, annotations) || !reflect.DeepEqual(site.Labels, labels) {
+			t.Errorf("%s: annotations %v, labels %v", when, site.Annotations, site.Labels)
+		}
+	}
+	during, labels := map[string]string{"owner": "site", "redirect": "false"}, map[string]string{"solver": "yes"}
+	w.present(t, first)
+	expect("one is presented", during, labels)
+	w.present(t, second)
+	w.cleanUp(t, first)
+	expect("one is left", during, labels)
+	w.cleanUp(t, second)
+	expect("none is left", before, nil)
+}
