@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -31,6 +32,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/rig"
+	"chancery.dev/internal/rig/netns"
 	"chancery.dev/internal/solver/conformance"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/webhook"
@@ -154,22 +156,10 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "%[3]s"}
 subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: "system:serviceaccount:cert-manager:cert-manager"}]
 `
 
-// address is one of this machine that an EndpointSlice may carry: not of the loopback
-// interface. What is sent there does not leave the machine either.
-func address(t *testing.T) string {
-	t.Helper()
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, a := range all {
-		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
-			return n.IP.String()
-		}
-	}
-	t.Skip("SKIPPED: this machine has no IPv4 address but that of the loopback interface, which the API server refuses to send to")
-	return ""
-}
+// address is where the server listens: an EndpointSlice takes no loopback addresses.
+const address = "10.89.1.1"
+
+func TestMain(m *testing.M) { os.Exit(netns.Run(m, address+"/32")) }
 
 // install registers a server at the real API server, and returns a Client with the
 // rights of the controller.
@@ -187,7 +177,7 @@ func install(t *testing.T, s *server) *webhook.Client {
 		t.Fatal(err)
 	}
 	s.group = namespace.GetName() + ".example.com"
-	host := address(t)
+	host := address
 	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		t.Fatal(err)

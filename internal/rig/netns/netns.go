@@ -1,0 +1,75 @@
+// Package netns runs the tests of a package in a network namespace of their own, for
+// those that need an address that is not of the loopback network, or a port that the
+// machine may have taken. Nothing leaves the namespace. It is imported by tests alone.
+package netns
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+)
+
+// inside marks the process that runs in the namespace.
+const inside = "CHANCERY_TEST_NETNS"
+
+// Tests is what testing.M does.
+type Tests interface{ Run() int }
+
+// Run runs the tests in a new network namespace, whose loopback device has the given
+// addresses (IPv4 or IPv6) beside its own, and returns the exit code: it is the body of
+// a TestMain. A control plane outside cannot be reached from inside, so the tests start
+// their own. Where no namespace can be made, it says so loudly and runs nothing. It
+// needs the command ip (Debian: iproute2), and either root or user namespaces.
+func Run(tests Tests, addresses ...string) int {
+	if os.Getenv(inside) != "" {
+		return tests.Run()
+	}
+	if out, err := command(nil, "true").CombinedOutput(); err != nil {
+		return skip(os.Stderr, fmt.Sprintf("no network namespace can be made: %v %s", err, out))
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		return skip(os.Stderr, "there is no command ip (Debian: iproute2)")
+	}
+	script := "set -e; ip link set lo up; "
+	for _, a := range addresses {
+		script += "ip addr add " + a + " dev lo; "
+	}
+	cmd := command(environment(), "sh", append([]string{"-c", script + `exec "$0" "$@"`}, os.Args...)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "the tests in a network namespace of their own:", err)
+		return 1
+	}
+	return 0
+}
+
+func skip(w io.Writer, why string) int {
+	fmt.Fprintln(w, "SKIPPED, all tests of this package:", why)
+	return 0
+}
+
+// command is a command in a new network namespace, which ends with this process.
+func command(env []string, name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(name, args...) //nolint:noctx,gosec // it ends with the test run; the test binary itself
+	cmd.Env = env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	if os.Getuid() != 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+	}
+	return cmd
+}
+
+func environment() []string {
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "CHANCERY_TEST_KUBECONFIG=") {
+			env = append(env, v)
+		}
+	}
+	return append(env, inside+"=1")
+}
