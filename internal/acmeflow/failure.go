@@ -92,7 +92,7 @@ func Classify(httpStatus int, problemType, detail string) ErrorClass {
 }
 
 // shortPark is the park of an account that is not worth a write to each of its Orders.
-const shortPark = 10 * time.Second
+const shortPark = 2 * time.Second
 
 const (
 	networkBackoff    = time.Second
