@@ -64,6 +64,9 @@ func (p *plan) byAWS(context.Context) error {
 	switch {
 	case auth.Role == "":
 		return invalid("spec.vault.auth.aws.role: must not be empty: name the Vault role")
+	case strings.ContainsFunc(auth.Region, notInRegion):
+		// It becomes part of the name of the host that a token is sent to.
+		return invalid("spec.vault.auth.aws.region: %q is no region: use one such as eu-west-1", auth.Region)
 	case (auth.ServiceAccountRef != nil) != (auth.IAMRoleARN != ""):
 		return invalid("spec.vault.auth.aws: serviceAccountRef and iamRoleArn belong together: set both or none")
 	case auth.ServiceAccountRef == nil && !p.ambientAllowed():
@@ -91,6 +94,11 @@ func (p *plan) byAWS(context.Context) error {
 		return s.authenticate(ctx, loginPath(auth.Path, certmanagerv1.DefaultVaultAWSMountPath), body)
 	}
 	return nil
+}
+
+// notInRegion reports whether a character is in the name of no region.
+func notInRegion(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-')
 }
 
 func (p *plan) kind() string {

@@ -89,6 +89,9 @@ func TestSetupOfBadSpec(t *testing.T) {
 		{"half an AWS identity", func(v *certmanagerv1.VaultIssuer) {
 			v.Auth = certmanagerv1.VaultAuth{AWS: &certmanagerv1.VaultAWSAuth{Role: "r", ServiceAccountRef: account}}
 		}, "serviceAccountRef and iamRoleArn belong together"},
+		{"region that is another host", func(v *certmanagerv1.VaultIssuer) {
+			v.Auth = certmanagerv1.VaultAuth{AWS: &certmanagerv1.VaultAWSAuth{Role: "r", IAMRoleARN: "arn", ServiceAccountRef: account, Region: "eu.evil.example/?"}}
+		}, `aws.region: "eu.evil.example/?" is no region`},
 		{"ambient", func(v *certmanagerv1.VaultIssuer) {
 			v.Auth = certmanagerv1.VaultAuth{AWS: &certmanagerv1.VaultAWSAuth{Role: "r"}}
 		}, "lends its own AWS credentials to no Issuer"},

@@ -150,8 +150,12 @@ func (s *session) refused(reply *api.ResponseError, stage stage, path string) *t
 // maxSaid bounds how much of what a server says gets into a condition.
 const maxSaid = 600
 
-// saidBy returns what Vault said, on one line.
+// saidBy returns what Vault said, on one line. What does not come in Vault's form is not
+// quoted: whoever may make an Issuer would read any server that we can reach.
 func saidBy(reply *api.ResponseError) string {
+	if reply.RawError {
+		return http.StatusText(reply.StatusCode) + ", in words that are not Vault's: is spec.vault.server the address of a Vault server?"
+	}
 	lines := slices.Clone(reply.Errors)
 	for i := range lines {
 		lines[i] = strings.Join(strings.Fields(lines[i]), " ")

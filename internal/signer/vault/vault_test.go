@@ -89,6 +89,7 @@ func TestSignRefused(t *testing.T) {
 		{"quota", 429, "rate limit quota exceeded", fault.KindAfter, firstRetry, "SigningError", "ErrorSigning", "out of order (429)"},
 		{"sealed", 503, "Vault is sealed", fault.KindAfter, firstRetry, "SigningError", "ErrorSigning", "is sealed: unseal it"},
 		{"no Vault", 200, "<html>hello", fault.KindAfter, firstRetry, "SigningError", "ErrorSigning", "is spec.vault.server the address of a Vault server?"},
+		{"no Vault, and no secret of it told", 404, "<meta>inside", fault.KindAfter, deniedRetry, "SigningError", "ErrorSigning", "(404): Not Found, in words that are not Vault's: is spec.vault.server the address of a Vault server?"},
 		{"no certificate", 200, `{"data":{}}`, fault.KindTerminal, 0, "SigningError", "ErrorSigning", "has to be one that signs"},
 		{"endless", 200, `{"data":{"certificate":"` + strings.Repeat("x", 2<<20) + `"}}`, fault.KindAfter, firstRetry, "SigningError", "ErrorSigning", "longer than 1 MiB"},
 	} {
@@ -106,6 +107,9 @@ func TestSignRefused(t *testing.T) {
 				}
 				if f.Kind == fault.KindTerminal && f.Class != fault.ClassPermanent {
 					t.Errorf("%s: class %q", kind, f.Class)
+				}
+				if strings.Contains(f.Error(), "inside") {
+					t.Errorf("%s: a server that is not Vault is quoted to whoever made the issuer: %q", kind, f)
 				}
 				if !strings.Contains(f.Error(), vault.URL) || strings.Contains(f.Error(), "\n") {
 					t.Errorf("%s: the text does not say which server, or not on one line: %q", kind, f)
