@@ -31,8 +31,14 @@ const (
 	reasonOutlivesCA        = "CertificateOutlivesCA"
 )
 
-// readRetry is how soon an API server that did not give a Secret is asked again.
-const readRetry = 10 * time.Second
+const (
+	// readRetry is how soon an API server that did not give a Secret is asked again.
+	readRetry = 10 * time.Second
+	// lookAgain is how soon a request looks again for a Secret that it has found missing or
+	// broken. The issuer's next change calls for it too, but there is none if the Secret was
+	// mended before the issuer was looked at.
+	lookAgain = 30 * time.Second
+)
 
 // Config is what a Signer needs.
 type Config struct {
@@ -203,8 +209,8 @@ func signFault(err error) error {
 	case !errors.As(err, &bad):
 		return fault.After(readRetry, reasonSecretGetError, "%w", err)
 	case bad.kind == pairMissing:
-		return fault.Pending(reasonSecretMissing, "%w", err)
+		return fault.After(lookAgain, reasonSecretMissing, "%w", err)
 	default:
-		return fault.Pending(reasonSecretInvalidData, "%w", err)
+		return fault.After(lookAgain, reasonSecretInvalidData, "%w", err)
 	}
 }

@@ -70,6 +70,10 @@ const (
 	maxSessions = 1000
 	maxAttempts = 10000
 	forgetAfter = time.Hour
+	// lookAgain is how soon a request looks again for what its issuer lacks. The issuer's
+	// next change calls for it too, but there is none if what was missing is back before the
+	// issuer was looked at.
+	lookAgain = 30 * time.Second
 )
 
 // attempt is how signing a request goes.
@@ -172,7 +176,7 @@ func waitFor(err error, words reasons) error {
 	if !errors.As(err, &t) {
 		return err
 	}
-	return fault.Pending(words.of(t), "%w", t)
+	return fault.After(lookAgain, words.of(t), "%w", t)
 }
 
 // attempt returns what is known of a request. Only the worker that has the request
