@@ -15,6 +15,9 @@ const (
 	// leaves older failures alone.
 	maxDeactivations   = 3
 	deactivationWindow = 10 * time.Minute
+	// startingPause is how soon a failed Order looks again whether its issuer has a client:
+	// events of issuers are for Orders that have not ended.
+	startingPause = 2 * time.Second
 )
 
 // fail ends the order, and deactivates what it leaves pending at the CA.
@@ -89,6 +92,9 @@ func (d *orderDecision) deactivate() (OrderAction, bool) {
 	wake := d.Account.ParkedUntil
 	if m.Failed == OrderDeactivate && wake.Before(d.retryAt()) {
 		wake = d.retryAt()
+	}
+	if next := d.now.Add(startingPause); d.Issuer.Readiness == IssuerStarting && wake.Before(next) {
+		wake = next
 	}
 	if d.now.Before(wake) {
 		return OrderAction{Wake: earliest(wake, end)}, true

@@ -206,6 +206,10 @@ func TestWhatAFailedOrderLeavesPendingIsDeactivated(t *testing.T) {
 	equal(t, a.Step, OrderWait) // a call is in the air
 	s.Order.Status = *a.Status
 	s.Memory = OrderMemory{}
+	s.Issuer.Readiness = IssuerStarting // there is no client yet; no event tells a failed Order of it
+	waiting := DecideOrder(s, start)
+	equal(t, []any{waiting.Step, waiting.Wake}, []any{OrderWait, start.Add(startingPause)})
+	s.Issuer = readyIssuer()
 	for try := range 4 {
 		now := start.Add(time.Duration(try) * time.Minute)
 		a = DecideOrder(s, now)
@@ -381,7 +385,8 @@ func TestAForgottenAcceptIsRepeated(t *testing.T) {
 		if !processing {
 			s = s.with(func(c *acmev1.Challenge) { c.Status = ParkChallenge(c.Status) })
 		}
-		now, a := start, ChallengeAction{}
+		now := start
+		var a ChallengeAction
 		for a = DecideChallenge(s, now); a.Step != ChallengeAccept && !a.Ready && now.Before(start.Add(time.Hour)); a = DecideChallenge(s, now) {
 			if a.Step == ChallengeWait {
 				now = a.Wake
