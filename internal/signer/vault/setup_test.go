@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -143,6 +144,19 @@ func TestSetupInTrouble(t *testing.T) {
 		if ready, _ = w.setup(issuer); ready.Message != before {
 			t.Errorf("%s: the message of the same trouble changes, and so would the status:\n%s\n%s", c.name, before, ready.Message)
 		}
+	}
+}
+
+// A port that differs from try to try would be a write of the status each time.
+func TestSameTroubleSameText(t *testing.T) {
+	timeout := func(port string) error {
+		return &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{
+			Err: "read udp 10.0.0.7:" + port + "->10.96.0.10:53: i/o timeout", Name: "vault.example.com", IsTimeout: true,
+		}}
+	}
+	first, second := unreachable(timeout("41001")), unreachable(timeout("41002"))
+	if first != second || !strings.Contains(first, "vault.example.com") {
+		t.Errorf("%q, then %q", first, second)
 	}
 }
 

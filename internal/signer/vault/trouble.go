@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/vault/api"
+
+	"chancery.dev/internal/solver"
 )
 
 // class says what may mend a trouble.
@@ -180,6 +182,10 @@ func unreachable(err error) string {
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "it did not answer in time"
+	}
+	var dns *net.DNSError
+	if errors.As(err, &dns) {
+		return solver.Cause(err)
 	}
 	var op *net.OpError
 	if errors.As(err, &op) {

@@ -13,6 +13,7 @@ import (
 	"github.com/Venafi/vcert/v5/pkg/verror"
 
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/solver"
 )
 
 // class says whose turn it is after a call did not work out.
@@ -64,7 +65,7 @@ func (a *account) failureOf(x *exchange, err error) error {
 	var pending endpoint.ErrCertificatePending
 	switch {
 	case x.err != nil:
-		f.err = fmt.Errorf("%s cannot be reached: %w", a.server, x.err)
+		f.err = fmt.Errorf("%s cannot be reached: %s", a.server, solver.Cause(x.err))
 	case f.class == classZone && noZone(err):
 		f.err = fmt.Errorf("%s has no zone %q, or it is not shown to these credentials: correct spec.venafi.zone, or the rights of the credentials in Secret %s", a.server, a.zone, a.secret)
 	case f.class == classLogin:

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -313,6 +314,19 @@ func TestSilentServer(t *testing.T) {
 	verify(t, result.Bundle, tpp.Root.Certificate, r)
 	if w.flights.InAir() != 20 {
 		t.Errorf("%d calls are under way, want the 20 of the silent server", w.flights.InAir())
+	}
+}
+
+// A port that differs from try to try would be a write of the status each time.
+func TestSameTroubleSameText(t *testing.T) {
+	a := &account{access: access{server: "https://tpp.example.com"}}
+	said := func(port int) string {
+		return a.failureOf(&exchange{err: &net.OpError{
+			Op: "read", Net: "tcp", Source: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 7), Port: port}, Err: syscall.ECONNRESET,
+		}}, errors.New("the library's words")).Error()
+	}
+	if first, second := said(41001), said(41002); first != second || !strings.Contains(first, "connection reset") || !strings.Contains(first, a.server) {
+		t.Errorf("%q, then %q", first, second)
 	}
 }
 
