@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // lastSaid remembers what was last said about an object, so that it is not said
@@ -35,24 +36,36 @@ func (l *lastSaid) forget(name types.NamespacedName) {
 // unsaved keeps annotations until they are stored.
 type unsaved struct {
 	mu   sync.Mutex
-	kept map[types.NamespacedName]map[string]string
+	kept map[types.NamespacedName]leftover
 }
 
-func newUnsaved() *unsaved { return &unsaved{kept: map[types.NamespacedName]map[string]string{}} }
+// leftover is what is kept for an object: for the next one of its name it means nothing.
+type leftover struct {
+	uid         types.UID
+	annotations map[string]string
+}
+
+func newUnsaved() *unsaved { return &unsaved{kept: map[types.NamespacedName]leftover{}} }
 
 // add keeps more annotations of an object, and returns all that are kept.
-func (u *unsaved) add(name types.NamespacedName, annotations map[string]string) map[string]string {
+func (u *unsaved) add(o client.Object, annotations map[string]string) map[string]string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	name := client.ObjectKeyFromObject(o)
+	known := u.kept[name]
+	if known.uid != o.GetUID() {
+		known = leftover{uid: o.GetUID()}
+	}
 	if len(annotations) > 0 {
-		all := maps.Clone(u.kept[name])
+		all := maps.Clone(known.annotations)
 		if all == nil {
 			all = map[string]string{}
 		}
 		maps.Copy(all, annotations)
-		u.kept[name] = all
+		known.annotations = all
+		u.kept[name] = known
 	}
-	return u.kept[name]
+	return known.annotations
 }
 
 func (u *unsaved) forget(name types.NamespacedName) {

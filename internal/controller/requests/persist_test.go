@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -75,5 +76,24 @@ func TestAnnotationsOutliveTrouble(t *testing.T) {
 	}
 	if p.handedIn != 1 || len(r.unsaved.kept) != 0 {
 		t.Errorf("handed in %d times, %d annotations are still kept", p.handedIn, len(r.unsaved.kept))
+	}
+}
+
+// TestAnnotationsOfOneRequestOnly: what could not be stored on a request that was then deleted is not stored on the
+// next one of its name, which nobody has handed in.
+func TestAnnotationsOfOneRequestOnly(t *testing.T) {
+	u := newUnsaved()
+	of := func(uid string) client.Object {
+		return &certmanagerv1.CertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "r", UID: types.UID(uid)}}
+	}
+	u.add(of("1"), map[string]string{"pickup": "42"})
+	if kept := u.add(of("1"), map[string]string{"more": "yes"}); !maps.Equal(kept, map[string]string{"pickup": "42", "more": "yes"}) {
+		t.Errorf("kept %v", kept)
+	}
+	if kept := u.add(of("2"), nil); len(kept) > 0 {
+		t.Errorf("the next request gets %v", kept)
+	}
+	if u.add(of("2"), map[string]string{"pickup": "43"}); len(u.kept) != 1 {
+		t.Errorf("%d requests are kept of one name", len(u.kept))
 	}
 }

@@ -185,7 +185,7 @@ func (r *requests) sign(ctx context.Context, issuer certmanagerv1.GenericIssuer,
 // stored before: what they name (a pickup id) may be known to nobody else.
 func (r *requests) persist(ctx context.Context, o *observation, annotations map[string]string) error {
 	key := client.ObjectKeyFromObject(o.object)
-	wanted := r.unsaved.add(key, annotations)
+	wanted := r.unsaved.add(o.object, annotations)
 	if len(wanted) == 0 {
 		return nil
 	}
