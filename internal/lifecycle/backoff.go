@@ -85,14 +85,20 @@ func (d *decision) backoff() time.Duration {
 		if wrong, err := RequestViolations(&d.crt.Spec, r); err != nil || len(wrong) > 0 || d.issuerChanged(r) {
 			return 0
 		}
-		if byClass, ok := d.Backoff.afterClass(r.failureClass(), attempts); ok {
+		byClass, ok := d.Backoff.afterClass(r.failureClass(), attempts)
+		unseen := byClass == forever && r.Annotations[IssuerVersionAnnotation] == "" // a change of the issuer could not be told
+		if ok && !unseen {
 			wait = byClass
 		}
 	}
 	if wait == forever {
 		return forever
 	}
-	return max(failed.Add(wait).Sub(d.now), 0)
+	left := failed.Add(wait).Sub(d.now)
+	if left > 2*wait {
+		return 0 // written down by a clock that was put right since
+	}
+	return max(left, 0)
 }
 
 // issuerChanged reports whether the issuer is another one, or has another spec, than

@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -47,7 +46,7 @@ type decision struct {
 }
 
 func (d *decision) next() Action {
-	foreign := d.SecretOwner != d.crt.Name
+	foreign := d.foreign()
 	if foreign && d.issuing() != nil {
 		// Whoever asked for it: the Secret is not ours to write.
 		certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing)
@@ -55,9 +54,6 @@ func (d *decision) next() Action {
 	if d.issuing() != nil {
 		d.dateIssuing()
 		return d.issue()
-	}
-	if foreign {
-		d.disownSecret()
 	}
 	if len(d.Keys) > 0 || d.crt.Status.NextPrivateKeySecretName != nil {
 		return d.dropKeys()
@@ -83,12 +79,21 @@ func (d *decision) start(why *Violation) Action {
 	case d.repairs():
 		return Action{Step: StepRepair}
 	case wait == forever:
-		return Action{Step: StepRest}
+		return d.pause(Action{Step: StepRest})
 	case wait > 0:
-		return Action{Step: StepRest, Wake: d.now.Add(wait)}
+		return d.pause(Action{Step: StepRest, Wake: d.now.Add(wait)})
 	default:
-		return d.overBudget(why, until)
+		return d.pause(d.overBudget(why, until))
 	}
+}
+
+// pause has the Certificate looked at again when its Secret may be repaired, if it is
+// to be.
+func (d *decision) pause(a Action) Action {
+	if d.broken() {
+		a.Wake = earliest(a.Wake, d.repairDue())
+	}
+	return a
 }
 
 // assess fills in what readiness says (spec §2.5) and returns what is wrong with
@@ -98,6 +103,9 @@ func (d *decision) assess() *Violation {
 	problem := d.describe()
 	unready := wrong
 	switch {
+	case d.foreign():
+		unready = violation(certmanagerv1.CertificateReasonIncorrectCertificate,
+			"Secret %q belongs to Certificate %q, which has the same spec.secretName: give one of them another", d.crt.Spec.SecretName, d.SecretOwner)
 	case problem != "":
 		unready = &Violation{Reason: certmanagerv1.CertificateReasonWindowError, Message: problem}
 	case unready == nil:
@@ -185,23 +193,16 @@ func (d *decision) renewalDue() time.Time {
 	}
 	due := d.crt.Status.RenewalTime.Time
 	if r, ok := d.current(); ok {
-		if floor := r.CreationTimestamp.Add(renewalFloor); due.Before(floor) {
+		floor := r.CreationTimestamp.Add(renewalFloor)
+		if ahead := floor.Sub(d.now) > 2*renewalFloor; due.Before(floor) && !ahead { // by a clock that was put right since
 			return floor
 		}
 	}
 	return due
 }
 
-// disownSecret says that another Certificate has the better claim to the Secret.
-func (d *decision) disownSecret() {
-	certmanagerv1.SetCertificateCondition(d.crt, certmanagerv1.CertificateCondition{
-		Type:   certmanagerv1.CertificateConditionReady,
-		Status: cmmeta.ConditionFalse,
-		Reason: certmanagerv1.CertificateReasonIncorrectCertificate,
-		Message: fmt.Sprintf("Secret %q belongs to Certificate %q, which has the same spec.secretName: give one of them another",
-			d.crt.Spec.SecretName, d.SecretOwner),
-	}, d.now)
-}
+// foreign reports whether another Certificate has the better claim to the Secret.
+func (d *decision) foreign() bool { return d.SecretOwner != d.Certificate.Name }
 
 func (d *decision) dropKeys() Action {
 	d.crt.Status.NextPrivateKeySecretName = nil
@@ -221,10 +222,7 @@ func (d *decision) rest() Action {
 		return Action{Step: StepDeleteRequests, Names: old}
 	}
 	since, _ := d.distrusted()
-	a := Action{Step: StepRest, Wake: earliest(d.renewalDue(), since)}
-	if d.broken() {
-		a.Wake = earliest(a.Wake, d.repairDue())
-	}
+	a := d.pause(Action{Step: StepRest, Wake: earliest(d.renewalDue(), since)})
 	d.missPassword(&a)
 	d.ask(&a)
 	return a
@@ -282,9 +280,10 @@ func (d *decision) setIssuing(status cmmeta.ConditionStatus, reason, message str
 }
 
 // dateIssuing says since when an issuance has been under way, if the client that
-// asked for it left that open: lastTransitionTime is optional.
+// asked for it left that open (lastTransitionTime is optional), or has a clock that is
+// ahead: until then each failure would pass for one from before.
 func (d *decision) dateIssuing() {
-	if c := d.issuing(); c.LastTransitionTime == nil {
+	if c := d.issuing(); c.LastTransitionTime == nil || c.LastTransitionTime.After(d.now) {
 		c.LastTransitionTime = at(d.now.Truncate(time.Second))
 	}
 }

@@ -91,7 +91,7 @@ func (d *decision) templateDrifted() bool {
 		template = &certmanagerv1.CertificateSecretTemplate{}
 	}
 	o := &d.Secret.Ownership
-	return differs(template.Labels, o.Labels, o.Known, func(k string) bool { return k == certmanagerv1.ManagedSecretLabel }) ||
+	return differs(template.Labels, o.Labels, o.Known, ownLabel) ||
 		differs(template.Annotations, o.Annotations, o.Known, isMark)
 }
 

@@ -88,7 +88,7 @@ func ownershipOf(secret *corev1.Secret) Ownership {
 	if !o.Known {
 		labels, annotations = keysOf(secret.Labels), keysOf(secret.Annotations)
 	}
-	o.Labels = digestsOf(secret.Labels, labels, func(k string) bool { return k == certmanagerv1.ManagedSecretLabel })
+	o.Labels = digestsOf(secret.Labels, labels, ownLabel)
 	o.Annotations = digestsOf(secret.Annotations, annotations, isMark)
 	o.label = slices.Contains(labels, certmanagerv1.ManagedSecretLabel)
 	o.marks = slices.DeleteFunc(annotations, func(k string) bool { return !followsFromCertificate(k) })
@@ -100,6 +100,11 @@ func ownershipOf(secret *corev1.Secret) Ownership {
 	}
 	o.data = ours["f:data"]
 	return o
+}
+
+// ownLabel tells the labels that templates have no say in.
+func ownLabel(label string) bool {
+	return label == certmanagerv1.ManagedSecretLabel || label == certmanagerv1.NextPrivateKeyLabel
 }
 
 // isMark tells the annotations that we write of our own accord from those of templates.

@@ -80,6 +80,7 @@ func (t Target) metadata(leaf *x509.Certificate) (labels, annotations map[string
 	labels, annotations = map[string]string{}, map[string]string{}
 	if template := t.Certificate.Spec.SecretTemplate; template != nil {
 		maps.Copy(labels, template.Labels)
+		delete(labels, certmanagerv1.NextPrivateKeyLabel) // what has it is ours to delete
 		maps.Copy(annotations, template.Annotations)
 	}
 	labels[certmanagerv1.ManagedSecretLabel] = certmanagerv1.LabelTrue

@@ -13,7 +13,7 @@ import (
 	"chancery.dev/internal/fault"
 )
 
-func byClass(w *world)      { w.backoff.ByClass = true }
+func byClass(w *world)      { w.backoff.ByClass, w.issuer = true, &IssuerFacts{Version: "a/1"} }
 func passwordGone(w *world) { w.passwords = Passwords{Error: errors.New(`Secret "p" does not exist`)} }
 func asks(w *world)         { w.issuer = &IssuerFacts{Version: "a/1", Informs: true} }
 func hour(w *world)         { w.now = w.now.Add(time.Hour) }
