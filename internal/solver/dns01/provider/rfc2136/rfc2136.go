@@ -181,7 +181,7 @@ func (p *Provider) send(ctx context.Context, m *dns.Msg, r dns01.Record) error {
 }
 
 // exchange sends one message. A reply may come with an error: its signature is
-// then not good.
+// then not good, or it is broken, or the reply to something else.
 func (p *Provider) exchange(ctx context.Context, m *dns.Msg) (*dns.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.o.Timeout)
 	defer cancel()
@@ -225,6 +225,8 @@ func (p *Provider) judge(reply *dns.Msg, err error, r dns01.Record) error {
 		return refused("REFUSED: its policy does not allow TSIG key %q to change TXT records in zone %s", p.key.Name, r.Zone)
 	case reply.Rcode != dns.RcodeSuccess:
 		return refused("%s", dns.RcodeToString[reply.Rcode])
+	case err != nil && p.key == nil:
+		return refused("its answer is none to this update: %w", err)
 	case err != nil:
 		return refused("its answer is not signed as it should be by TSIG key %q: %w", p.key.Name, err)
 	case p.key != nil && t == nil:

@@ -2,6 +2,8 @@ package rfc2136_test
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -127,4 +129,60 @@ func TestSilentServer(t *testing.T) {
 	if n := server.Queries(0, dns.TypeNone); n < 4 { // two tries each time over UDP
 		t.Errorf("the server saw %d updates, want 4 or more", n)
 	}
+}
+
+// Any tenant may point the controller at any server: whatever it answers, the update
+// fails and nothing else does.
+func TestRepliesOfAHostileServer(t *testing.T) {
+	tsigned := func(m *dns.Msg) []byte {
+		m.SetTsig("some.key.", dns.HmacSHA256, 300, 0)
+		text, _, err := dns.TsigGenerate(m, bindSecret, "", false)
+		if err != nil {
+			t.Error(err)
+		}
+		return text
+	}
+	for name, reply := range map[string]func(q *dns.Msg) []byte{
+		"another id": func(q *dns.Msg) []byte { m := new(dns.Msg).SetReply(q); m.Id++; return pack(t, m) },
+		"cut short":  func(q *dns.Msg) []byte { text := pack(t, new(dns.Msg).SetReply(q)); return text[:len(text)-3] },
+		"signed":     func(q *dns.Msg) []byte { return tsigned(new(dns.Msg).SetReply(q)) },
+	} {
+		for _, key := range []*rfc2136.Key{nil, mustKey(t, "update.key", "", bindSecret)} {
+			t.Run(fmt.Sprintf("%s, key %t", name, key != nil), func(t *testing.T) {
+				p, err := rfc2136.New(rfc2136.Config{Nameserver: "192.0.2.1", TCP: true, Key: key}, rfc2136.Options{
+					Timeout: 5 * time.Second, Dial: func(context.Context, string, string) (net.Conn, error) { return answering(t, reply), nil },
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := p.Present(t.Context(), record("www.example.test", "value")); err == nil {
+					t.Error("Present took it for success")
+				}
+			})
+		}
+	}
+}
+
+func pack(t *testing.T, m *dns.Msg) []byte {
+	t.Helper()
+	text, err := m.Pack()
+	if err != nil {
+		t.Error(err)
+	}
+	return text
+}
+
+// answering is a connection to a server that gives one answer over TCP.
+func answering(t *testing.T, reply func(q *dns.Msg) []byte) net.Conn {
+	t.Helper()
+	here, there := net.Pipe()
+	go func() {
+		conn := &dns.Conn{Conn: there}
+		q := new(dns.Msg)
+		if text, err := conn.ReadMsgHeader(nil); err != nil || q.Unpack(text) != nil {
+			return // the test fails without an answer
+		}
+		_, _ = conn.Write(reply(q)) // a client that is gone does not want it
+	}()
+	return here
 }
