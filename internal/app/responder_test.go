@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
@@ -32,12 +33,7 @@ func responders(t *testing.T, n int) []string {
 		"system:serviceaccounts", "system:serviceaccounts:cert-manager", "system:authenticated")
 	addresses := make([]string, n)
 	for i := range addresses {
-		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addresses[i] = l.Addr().String()
-		_ = l.Close()
+		addresses[i] = freeAddress(t)
 		m, err := app.NewResponder(t.Context(), app.ResponderConfig{Address: addresses[i], MetricsAddress: "0", HealthAddress: "0"}, rc, logr.Discard())
 		if err != nil {
 			t.Fatal(err)
@@ -143,6 +139,9 @@ func TestEveryReplicaAnswers(t *testing.T) {
 			t.Errorf("%s answers %d %q", address, status, body)
 		}
 	}
+	if n := counted(t, "200"); n < float64(len(addresses)) {
+		t.Errorf("%v answers are counted", n)
+	}
 	t.Logf("answered by %d replicas after %s", len(addresses), time.Since(started))
 	c.Status = acmev1.ChallengeStatus{State: acmev1.Valid}
 	if err := w.Client.Status().Update(t.Context(), c); err != nil {
@@ -158,14 +157,77 @@ func TestEveryReplicaAnswers(t *testing.T) {
 	}
 }
 
-// TestForgedChallenge is a tenant who makes a Challenge for somebody else's host.
+// counted is how many answers of a status the metric knows.
+func counted(t *testing.T, status string) float64 {
+	t.Helper()
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() != "chancery_http01_responses_total" {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			if m.GetLabel()[0].GetValue() == status {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// TestResponderIsReady is so once its caches hold what is in flight.
+func TestResponderIsReady(t *testing.T) {
+	t.Parallel()
+	rc := rig.As(rig.Cluster(t), "system:serviceaccount:cert-manager:chancery-responder", "system:serviceaccounts:cert-manager")
+	health := freeAddress(t)
+	m, err := app.NewResponder(t.Context(), app.ResponderConfig{Address: freeAddress(t), MetricsAddress: "0", HealthAddress: health}, rc, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- m.Start(ctx) }()
+	for _, path := range []string{"/livez", "/readyz"} {
+		rig.Eventually(t, path+" says ok", func(ctx context.Context) string {
+			if status, body := get(ctx, health, "anything", path); status != http.StatusOK {
+				return fmt.Sprint(status, body)
+			}
+			return ""
+		})
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// TestForgedChallenge is a tenant who makes a Challenge for somebody else's host, of an
+// Order whose status the tenant cannot write.
 func TestForgedChallenge(t *testing.T) {
 	t.Parallel()
 	victim, tenant := rig.NewWorld(t), rig.NewWorld(t)
 	host := victim.Namespace + ".example.test"
 	real := order(t, victim, host)
+	forgery := &acmev1.Order{
+		ObjectMeta: metav1.ObjectMeta{Name: "order"},
+		Spec:       acmev1.OrderSpec{Request: []byte("request"), IssuerRef: cmmeta.IssuerReference{Name: "acme"}, DNSNames: []string{host}},
+	}
+	tenant.Create(t, forgery)
 	forged := real.DeepCopy()
 	forged.Namespace, forged.Spec.Key = tenant.Namespace, token+".forged"
+	forged.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(forgery, acmev1.SchemeGroupVersion().WithKind("Order"))}
 	tenant.Create(t, forged)
 	start(t, tenant, forged)
 	address := responders(t, 1)[0]

@@ -432,6 +432,29 @@ func TestSelfCheckSaysTheSameTwice(t *testing.T) {
 	}
 }
 
+// lost is a route to nowhere.
+type lost struct{}
+
+func (lost) Present(context.Context, solver.Task) error { return nil }
+func (lost) CleanUp(context.Context, solver.Task) error { return nil }
+func (lost) Status(context.Context, solver.Task) string { return "no controller serves it" }
+
+// TestSelfCheckSaysWhatIsWrongWithTheRoute tells what is known of the route, and what to
+// do if nothing is wrong but the viewpoint.
+func TestSelfCheckSaysWhatIsWrongWithTheRoute(t *testing.T) {
+	o := http01.CheckOptions{Port: newSite(t, text(404, "secret")).port, Nameservers: []string{resolver(t).Addr()}}
+	err := http01.New(o, lost{}).Check(t.Context(), solver.Task{Challenge: challenge("ns", "www.example.test", 0)})
+	f := fault.Of(err)
+	if f == nil || f.Kind != fault.KindAfter || f.Reason != http01.ReasonWrongAnswer {
+		t.Fatalf("Check = %v", err)
+	}
+	for _, said := range []string{"wrong status code '404'", "no controller serves it", "hairpin NAT", "waitInsteadOfSelfCheck"} {
+		if !strings.Contains(err.Error(), said) {
+			t.Errorf("Check says %q, not %q", err, said)
+		}
+	}
+}
+
 func TestSelfCheckOfAnIPv6Identifier(t *testing.T) {
 	var dialed, host string
 	s := newSite(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

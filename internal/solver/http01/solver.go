@@ -59,13 +59,13 @@ func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 	said := viewpoint
 	if s.routes != nil {
 		if status := s.routes.Status(ctx, t); status != "" {
-			said = status
+			said = status + "; " + viewpoint
 		}
 	}
 	return fault.After(f.Delay, f.Reason, "%w; %s", f.Err, said)
 }
 
-// viewpoint is said where nothing is known to be wrong but that we do not see the answer.
+// viewpoint is said in any case: many controllers report no address, and all is well.
 const viewpoint = "if others get the answer and only the cluster does not (hairpin NAT, split-horizon DNS), set waitInsteadOfSelfCheck on the solver"
 
 // CleanUp takes the route away. A Challenge in a final state is not answered anyway.

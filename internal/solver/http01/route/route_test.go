@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -50,6 +51,8 @@ type world struct {
 	responder types.NamespacedName
 	// scope are the namespaces that are watched.
 	scope map[string]cache.Config
+	// log is what the reconciler says; nowhere by default.
+	log logr.Logger
 	// ahead is how far the clock is ahead of the machine's.
 	ahead atomic.Int64
 	// requests counts what the Router and its reconciler ask of the API server, by verb.
@@ -84,7 +87,7 @@ func (w *world) start(t *testing.T) (stop func()) {
 		t.Fatal(err)
 	}
 	rc := rig.Cluster(t)
-	m, err := ctrl.NewManager(rc, ctrl.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Cache: cache.Options{DefaultNamespaces: w.scope}})
+	m, err := ctrl.NewManager(rc, ctrl.Options{Scheme: scheme, Logger: w.log, Metrics: metricsserver.Options{BindAddress: "0"}, Cache: cache.Options{DefaultNamespaces: w.scope}})
 	if err != nil {
 		t.Fatal(err)
 	}

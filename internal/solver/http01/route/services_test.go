@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -276,7 +277,12 @@ func TestOneNamespace(t *testing.T) {
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 8089}}},
 	})
 	w.responder = types.NamespacedName{Namespace: other.Namespace, Name: "responder"}
-	w.start(t)
+	w.log = funcr.New(func(_, said string) {
+		if strings.Contains(said, "Reconciler error") {
+			t.Error(said)
+		}
+	}, funcr.Options{})
+	stop := w.start(t)
 	w.endpoints(t, discoveryv1.AddressTypeIPv4, "192.0.2.1", "192.0.2.2")
 	task := w.challenge(t, "c", "www.example.test", byIngress())
 	w.present(t, task)
@@ -290,4 +296,5 @@ func TestOneNamespace(t *testing.T) {
 	if len(slices.Items) != 1 {
 		t.Errorf("the namespace of the responder has %d EndpointSlices", len(slices.Items))
 	}
+	stop() // it says no more to the test
 }
