@@ -295,7 +295,8 @@ func TestIngress(t *testing.T) {
 		"class": {"www.example.test", acmev1.HTTP01IngressSolver{Class: &class}, func(in *networkingv1.Ingress) bool {
 			return in.Spec.IngressClassName == nil && in.Annotations["kubernetes.io/ingress.class"] == class
 		}},
-		"address": {"192.0.2.1", acmev1.HTTP01IngressSolver{}, func(in *networkingv1.Ingress) bool { return in.Spec.Rules[0].Host == "" }},
+		"address":  {"192.0.2.1", acmev1.HTTP01IngressSolver{}, func(in *networkingv1.Ingress) bool { return in.Spec.Rules[0].Host == "" }},
+		"address6": {"2001:db8::1", acmev1.HTTP01IngressSolver{}, func(in *networkingv1.Ingress) bool { return in.Spec.Rules[0].Host == "" }},
 		"template": {"www.example.test", acmev1.HTTP01IngressSolver{IngressTemplate: &acmev1.SolverIngressTemplate{Metadata: acmev1.SolverObjectMeta{
 			Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"x.test/whitelist-source-range": "192.0.2.0/24"},
 		}}}, func(in *networkingv1.Ingress) bool {
@@ -453,9 +454,10 @@ func TestEditInPlace(t *testing.T) {
 func TestHTTPRoute(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	namespace, kind := gwapiv1.Namespace("infra"), gwapiv1.Kind("Gateway")
+	namespace, kind, set := gwapiv1.Namespace("infra"), gwapiv1.Kind("Gateway"), gwapiv1.Kind("ListenerSet")
+	parents := []gwapiv1.ParentReference{{Name: "gateway", Namespace: &namespace, Kind: &kind}, {Name: "listeners", Kind: &set}}
 	http := &acmev1.HTTP01Solver{GatewayHTTPRoute: &acmev1.HTTP01GatewaySolver{
-		Labels: map[string]string{"route": "public"}, ParentRefs: []gwapiv1.ParentReference{{Name: "gateway", Namespace: &namespace, Kind: &kind}},
+		Labels: map[string]string{"route": "public"}, ParentRefs: parents,
 	}}
 	task := w.challenge(t, "c", "www.example.test", http)
 	err := w.router.Present(t.Context(), task)
@@ -480,7 +482,8 @@ func TestHTTPRoute(t *testing.T) {
 	}
 	found := &list.Items[0]
 	rule := found.Spec.Rules[0]
-	if found.Labels["route"] != "public" || found.Spec.Hostnames[0] != "www.example.test" || found.Spec.ParentRefs[0].Name != "gateway" ||
+	if found.Labels["route"] != "public" || found.Spec.Hostnames[0] != "www.example.test" ||
+		len(found.Spec.ParentRefs) != 2 || found.Spec.ParentRefs[0].Name != "gateway" || *found.Spec.ParentRefs[1].Kind != "ListenerSet" ||
 		*rule.Matches[0].Path.Value != "/.well-known/acme-challenge/token-c" || *rule.BackendRefs[0].Port != 8089 {
 		t.Errorf("%+v", found)
 	}
@@ -503,6 +506,13 @@ func TestHTTPRoute(t *testing.T) {
 	w.cleanUp(t, task)
 	if err := w.Get(t.Context(), found.Name, found); !apierrors.IsNotFound(err) {
 		t.Errorf("after clean-up: %v", err)
+	}
+	w.present(t, w.challenge(t, "address", "2001:db8::1", http))
+	if err := w.client.List(t.Context(), list, client.InNamespace(w.Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) != 1 || len(list.Items[0].Spec.Hostnames) != 0 {
+		t.Errorf("of an IP address: %+v", list.Items)
 	}
 }
 
