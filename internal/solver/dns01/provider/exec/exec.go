@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -95,6 +96,8 @@ type Pool struct {
 	o     Options
 	ctx   context.Context //nolint:containedctx // the life of the processes, which outlives any caller's context
 	slots chan struct{}
+	// waiting is how many workers wait for a slot.
+	waiting atomic.Int32
 
 	mu      sync.Mutex
 	workers map[string]*worker

@@ -97,6 +97,12 @@ func (p *program) behave() error {
 		return wire.Failed(wire.ClassCredential, "401 Unauthorized")
 	case "throttled":
 		return &wire.Failure{Class: wire.ClassThrottled, RetryAfter: 90, Err: errors.New("429 Too Many Requests")}
+	case "forever":
+		return &wire.Failure{Class: wire.ClassThrottled, RetryAfter: 1 << 55, Err: errors.New("come back in another life")}
+	case "gate":
+		for _, err := os.Stat(filepath.Join(p.dir, "open")); err != nil; _, err = os.Stat(filepath.Join(p.dir, "open")) {
+			time.Sleep(10 * time.Millisecond) //nolint:forbidigo // a process, not our clock
+		}
 	case "nozone":
 		return errors.New("no such zone")
 	}
@@ -345,6 +351,41 @@ func TestProcessesAreBounded(t *testing.T) {
 	if most != 2 {
 		t.Errorf("at most %d processes ran, want 2", most)
 	}
+}
+
+// Who waits for a place gets it as soon as another has done its work, not when that has
+// been idle for long enough.
+func TestPlaceIsGivenUpToWhoWaits(t *testing.T) {
+	w := newWorld(t, "gate", func(o *exec.Options) { o.MaxProcesses = 1 })
+	other := config("any")
+	other.Identity = "other"
+	errs := make(chan error, 2)
+	go func() { errs <- w.provider(t, config("any")).Present(t.Context(), record("value")) }()
+	w.await(t, "the first one works", func() bool { return w.count("present") == 1 })
+	go func() { errs <- w.provider(t, other).Present(t.Context(), record("value")) }()
+	w.await(t, "the other one waits", func() bool { return w.pool.Waiting() == 1 })
+	if err := os.WriteFile(filepath.Join(w.dir, "open"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A provider that says never is asked again after the longest pause.
+func TestRetryAfterIsBounded(t *testing.T) {
+	w := newWorld(t, "forever", nil)
+	p := w.provider(t, config("any"))
+	first := p.Present(t.Context(), record("value"))
+	isFault(t, first, exec.ReasonThrottled)
+	if f := fault.Of(first); f.Delay != 10*time.Minute {
+		t.Errorf("to come back after %s, want 10 minutes", f.Delay)
+	}
+	isFault(t, p.Present(t.Context(), record("value")), exec.ReasonPaused)
+	w.step(10 * time.Minute)
+	isFault(t, p.Present(t.Context(), record("value")), exec.ReasonThrottled)
 }
 
 func TestFailures(t *testing.T) {

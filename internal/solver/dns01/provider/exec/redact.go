@@ -88,23 +88,26 @@ type logLines struct {
 // Write implements io.Writer. It always takes all: a program must not wait for us.
 func (l *logLines) Write(p []byte) (int, error) {
 	for part := range bytes.Lines(p) {
-		l.rest = append(l.rest, part...)
-		if len(l.rest) > maxStderrLine || bytes.HasSuffix(l.rest, []byte("\n")) {
+		l.rest = append(l.rest, part[:min(len(part), maxHeldLine-len(l.rest))]...)
+		if bytes.HasSuffix(part, []byte("\n")) {
 			l.line()
 		}
 	}
 	return len(p), nil
 }
 
+// line logs a line, cut after its secrets are out: a piece of one would not be found.
 func (l *logLines) line() {
-	text := l.rest[:min(len(l.rest), maxStderrLine)]
+	held := string(l.rest)
 	l.rest = nil
 	if l.left <= 0 {
 		return
 	}
-	if l.left -= len(text); l.left <= 0 {
+	text := strings.TrimRight(l.redact(held), "\r\n")
+	text = text[:min(len(text), maxStderrLine)]
+	if l.left -= len(text) + 1; l.left <= 0 {
 		l.log.Info("the program says more than is logged")
 		return
 	}
-	l.log.Info(strings.TrimRight(l.redact(string(text)), "\r\n"))
+	l.log.Info(text)
 }

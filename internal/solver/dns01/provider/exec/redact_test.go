@@ -4,8 +4,13 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/go-logr/logr/funcr"
+
+	"chancery.dev/internal/solver/dns01/wire"
 )
 
 // A secret is taken out in every form that a program is likely to print it in.
@@ -53,5 +58,38 @@ func TestSteady(t *testing.T) {
 		if got := steady(text); got != want {
 			t.Errorf("steady(%.60q) = %.80q, want %.80q", text, got, want)
 		}
+	}
+}
+
+// A secret that an error or a line is cut in, or that looks like a request's id, is taken
+// out all the same: first the secrets, then the rest.
+func TestNothingOfASecretIsLeft(t *testing.T) {
+	const id = "11111111-2222-3333-4444-555555555555"
+	secrets := map[string]string{"A": "begin-" + id + "-secret", "B": "two  blanks", "C": strings.Repeat("long-secret-", 8)}
+	var logged []string
+	for name, text := range map[string]string{
+		"cut": strings.Repeat("x", maxWords-20) + secrets["C"], "id": "no: " + secrets["A"], "blanks": "no: " + secrets["B"],
+		"line": strings.Repeat("x", maxStderrLine-20) + secrets["C"], "chunks": strings.Repeat("x", 8*maxStderrLine-20) + secrets["C"],
+	} {
+		s := &session{redact: redactor(secrets)}
+		w := &worker{session: s}
+		said := w.judge(wire.Request{}, wire.Response{Error: text}).Error()
+		l := &logLines{redact: s.redact, left: maxStderr, log: funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})}
+		for chunk := range slices.Chunk([]byte(text+"\n"+"next\n"), maxStderrLine+7) {
+			if n, err := l.Write(chunk); n != len(chunk) || err != nil {
+				t.Fatalf("wrote %d, %v", n, err)
+			}
+		}
+		for _, got := range []string{said, strings.Join(logged, "\n")} {
+			for _, piece := range []string{"begin", "secret", "long-s", "two"} {
+				if strings.Contains(got, piece) {
+					t.Errorf("%s: %q is left of a secret in %.60q…%q", name, piece, got, got[max(0, len(got)-60):])
+				}
+			}
+		}
+		if len(logged) != 2 || !strings.Contains(logged[1], "next") || len(logged[0]) > maxStderrLine+100 {
+			t.Errorf("%s: logged %d lines, the first of %d octets, want this one, bounded, and the next", name, len(logged), len(logged[0]))
+		}
+		logged = nil
 	}
 }

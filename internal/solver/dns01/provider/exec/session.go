@@ -23,8 +23,9 @@ var errEnded = errors.New("the program ended without an answer")
 const (
 	// maxStderr bounds what is logged of one process, in octets.
 	maxStderr = 256 << 10
-	// maxStderrLine bounds one line of it.
+	// maxStderrLine bounds one line of it, and maxHeldLine what is held until the line ends.
 	maxStderrLine = 4 << 10
+	maxHeldLine   = 64 << 10
 	// grace is how long a process may take to end once its input has.
 	grace = 2 * time.Second
 )

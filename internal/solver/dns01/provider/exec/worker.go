@@ -73,6 +73,9 @@ func (w *worker) do(ctx context.Context, q wire.Request) error {
 		err := w.work(within, q)
 		w.note(err)
 		w.used = time.Now()
+		if w.pool.waiting.Load() > 0 && !w.bound() {
+			w.end() // another needs the place
+		}
 		w.restTimer()
 		<-w.turn
 		w.pool.dismiss(w)
@@ -132,6 +135,8 @@ func (w *worker) begin(ctx context.Context) error {
 	select {
 	case w.pool.slots <- struct{}{}:
 	default:
+		w.pool.waiting.Add(1)
+		defer w.pool.waiting.Add(-1)
 		w.pool.makeRoom()
 		select {
 		case w.pool.slots <- struct{}{}:
@@ -183,8 +188,9 @@ func (w *worker) judge(q wire.Request, a wire.Response) error {
 		return nil
 	}
 	prefix := w.config.Provider + ": "
-	words := errors.New(prefix + strings.TrimPrefix(w.session.redact(steady(a.Error)), prefix))
-	delay := max(time.Duration(a.RetryAfter)*time.Second, mendPeriod)
+	// First the secrets: one that is cut or changed would not be found.
+	words := errors.New(prefix + strings.TrimPrefix(steady(w.session.redact(a.Error)), prefix))
+	delay := max(time.Duration(min(a.RetryAfter, int(mostPause/time.Second)))*time.Second, mendPeriod)
 	switch a.Class {
 	case wire.ClassCredential:
 		return fault.After(delay, ReasonCredential, "%w", words)
