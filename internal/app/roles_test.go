@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"context"
+	"crypto/x509/pkix"
 	"fmt"
 	"os"
 	"slices"
@@ -23,6 +24,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/app"
+	"chancery.dev/internal/pki"
 	"chancery.dev/internal/request"
 	"chancery.dev/internal/rig"
 )
@@ -126,6 +128,7 @@ func TestRequesterRoles(t *testing.T) {
 	w.Create(t, selfSigner(w), &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "self"}, Spec: certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}}})
 	ask := clientOf(t, w, "requester", "chancery-csr-requester", -1)
 	template := newCSR(t, w, "self")
+	leaf := template.Spec.Request
 	create := func(name, signerName string, ca bool) *certificatesv1.CertificateSigningRequest {
 		csr := template.DeepCopy()
 		csr.Name, csr.Spec.SignerName = w.ClusterName(name), signerName
@@ -154,6 +157,9 @@ func TestRequesterRoles(t *testing.T) {
 	const denied = "DeniedReference The requester may not reference"
 	ends(create("leaf", clustered, false), "")
 	ends(create("ca", clustered, true), denied)
+	template.Spec.Request = caCSR(t) // which says so nowhere else, and issuers may go by
+	ends(create("ca-by-pem", clustered, false), denied)
+	template.Spec.Request = leaf
 	ends(create("namespaced", namespaced, false), denied)
 	user := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "requester-" + w.Namespace}}
 	reference := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "chancery-signer-reference"}
@@ -164,6 +170,20 @@ func TestRequesterRoles(t *testing.T) {
 	w.Create(t, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: w.ClusterName("reference")}, RoleRef: reference, Subjects: user})
 	awaitAccess(t, w, user[0].Name, "")
 	ends(create("ca-at-last", clustered, true), "")
+}
+
+// caCSR returns a PKCS#10 request that asks for a CA certificate itself.
+func caCSR(t *testing.T) []byte {
+	t.Helper()
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := pki.CreateCSR(pki.CSRTemplate{Subject: pkix.Name{CommonName: "ca"}, IsCA: true, EncodeBasicConstraints: true}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return csr
 }
 
 // TestInstallKeepsAddedKinds: a kind of external issuer that an operator has added stays when it is
