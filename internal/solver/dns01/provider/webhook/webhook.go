@@ -18,6 +18,7 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -36,6 +37,8 @@ const (
 	ReasonUnavailable = "WebhookUnavailable"
 	// ReasonForbidden: the controller lacks the right to ask the webhook.
 	ReasonForbidden = "WebhookForbidden"
+	// ReasonInvalidConfig: the configuration cannot work as it is.
+	ReasonInvalidConfig = "InvalidConfiguration"
 )
 
 const (
@@ -90,15 +93,18 @@ type Client struct {
 // New makes a Client with the identity of rc.
 func New(rc *rest.Config) (*Client, error) {
 	rc = rest.CopyConfig(rc)
-	client, err := rest.HTTPClientFor(rc)
+	shared, err := rest.HTTPClientFor(rc)
 	if err != nil {
 		return nil, err
 	}
+	client := *shared // it may be the one of everybody
+	// It signs every request, and a webhook may say any address.
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	base, _, err := rest.DefaultServerUrlFor(rc)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{http: client, base: base}, nil
+	return &Client{http: &client, base: base}, nil
 }
 
 // Caller says on whose behalf a webhook is asked.
@@ -124,6 +130,11 @@ var _ dns01.Provider = (*Provider)(nil)
 func (c *Client) Provider(config *acmev1.WebhookProvider, caller Caller) (*Provider, error) {
 	if c == nil {
 		return nil, fault.Terminal(ReasonUnavailable, "webhook: this controller has no API server to reach webhooks by")
+	}
+	for _, name := range []string{config.GroupName, config.SolverName} {
+		if problems := path.IsValidPathSegmentName(name); len(problems) > 0 {
+			return nil, fault.Terminal(ReasonInvalidConfig, "webhook: groupName or solverName is wrong: %q %s", name, strings.Join(problems, ", "))
+		}
 	}
 	return &Provider{client: c, config: config, caller: caller}, nil
 }

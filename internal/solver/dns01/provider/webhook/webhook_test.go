@@ -395,3 +395,37 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 }
+
+// A webhook must not send the controller's token elsewhere.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("%s was asked, with authorization %q", r.URL, r.Header.Get("Authorization"))
+	}))
+	defer elsewhere.Close()
+	s := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
+	defer s.Close()
+	c, err := webhook.New(&rest.Config{Host: s.URL, BearerToken: "of-the-controller"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = provider(t, c, "g.example.com").Present(t.Context(), record(0))
+	if f := fault.Of(err); f == nil || f.Reason != webhook.ReasonFailed || !strings.Contains(err.Error(), "status 307") {
+		t.Errorf("got %v (%+v)", err, f)
+	}
+}
+
+// An issuer names a group and a solver, not a path of the API server.
+func TestNamesAreNoPaths(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s was asked", r.URL) }))
+	defer s.Close()
+	c, err := webhook.New(&rest.Config{Host: s.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, names := range [][2]string{{"..", "x"}, {"x", ".."}, {"x/y", "z"}, {"x", "namespaces/ns/secrets"}, {"x", "."}, {"x", "%2e%2e"}} {
+		_, err := c.Provider(&acmev1.WebhookProvider{GroupName: names[0], SolverName: names[1]}, webhook.Caller{})
+		if f := fault.Of(err); f == nil || f.Kind != fault.KindTerminal || f.Reason != webhook.ReasonInvalidConfig {
+			t.Errorf("%q: %v (%+v)", names, err, f)
+		}
+	}
+}
