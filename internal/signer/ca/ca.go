@@ -179,6 +179,8 @@ func (p *keyPair) verified(now time.Time) string {
 	switch {
 	case p.chainErr != nil:
 		return fmt.Sprintf("%s, but it cannot sign: the CA certificates in Secret %s: %s", verified, p.secret, p.chainErr)
+	case p.signing().KeyUsage != 0 && p.signing().KeyUsage&x509.KeyUsageCertSign == 0: // RFC 5280 §4.2.1.3
+		return fmt.Sprintf("%s, but verifiers refuse what it signs: the certificate in Secret %s is a CA with key usages without cert sign: replace it by one that has it", verified, p.secret)
 	case now.After(p.signing().NotAfter):
 		return fmt.Sprintf("%s, but the certificate in Secret %s expired on %s: renew it", verified, p.secret, p.signing().NotAfter.UTC().Format(time.RFC3339))
 	default:

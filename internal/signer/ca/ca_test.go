@@ -67,6 +67,12 @@ type authority struct {
 
 func newAuthority(t testing.TB, cn string, isCA bool, parent *authority) *authority {
 	t.Helper()
+	return newAuthorityWith(t, cn, isCA, isCA, parent)
+}
+
+// newAuthorityWith says apart whether it is a CA, and whether its key may sign certificates.
+func newAuthorityWith(t testing.TB, cn string, isCA, certSign bool, parent *authority) *authority {
+	t.Helper()
 	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +89,7 @@ func newAuthority(t testing.TB, cn string, isCA bool, parent *authority) *author
 	if err != nil {
 		t.Fatal(err)
 	}
-	usages, err := pki.ParseUsages[string](nil, isCA)
+	usages, err := pki.ParseUsages[string](nil, certSign)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,6 +372,11 @@ func TestSetup(t *testing.T) {
 	store.put(clusterNamespace, "ca", map[string][]byte{"tls.crt": pemOf(root, other), "tls.key": root.key})
 	if torn := setup(); torn.Status != cmmeta.ConditionTrue || !strings.Contains(torn.Message, "cannot sign") {
 		t.Errorf("Ready with two chains is %+v", torn)
+	}
+	mute := newAuthorityWith(t, "mute", true, false, nil)
+	store.put(clusterNamespace, "ca", map[string][]byte{"tls.crt": pemOf(mute), "tls.key": mute.key})
+	if said := setup(); said.Status != cmmeta.ConditionTrue || !strings.Contains(said.Message, "without cert sign") {
+		t.Errorf("Ready with a key that may not sign certificates is %+v", said)
 	}
 	if _, err := s.Setup(t.Context(), &certmanagerv1.Issuer{}); err == nil {
 		t.Error("an issuer without spec.ca was set up")
