@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
@@ -19,6 +20,9 @@ type order struct {
 	body map[string]any
 	csr  *x509.CertificateRequest
 	isCA bool
+	// strict refuses a CA certificate that was not asked for: whether the requester may have
+	// one was asked of those who asked for it only (internal/request).
+	strict bool
 }
 
 // answer is what became of an order.
@@ -43,7 +47,7 @@ func newOrder(path string, r signer.Request) (*order, error) {
 	for _, uri := range csr.URIs {
 		uris = append(uris, uri.String())
 	}
-	return &order{path: strings.Trim(path, "/"), csr: csr, isCA: r.IsCA, body: map[string]any{
+	return &order{path: strings.Trim(path, "/"), csr: csr, isCA: r.IsCA, strict: r.SourceKind != certmanagerv1.CertificateRequestKind, body: map[string]any{
 		"common_name":          csr.Subject.CommonName,
 		"alt_names":            strings.Join(csr.DNSNames, ","),
 		"ip_sans":              strings.Join(ips, ","),
@@ -93,6 +97,9 @@ func (o *order) read(raw json.RawMessage) (signer.Result, error) {
 	}
 	if !pki.PublicKeysEqual(leaf.PublicKey, o.csr.PublicKey) {
 		return signer.Result{}, errors.New("the certificate's public key is not that of the request")
+	}
+	if o.strict && leaf.IsCA && !o.isCA {
+		return signer.Result{}, errors.New("it is a CA certificate, which was not asked for")
 	}
 	all := []*x509.Certificate{leaf}
 	for _, text := range append(signed.CAChain, signed.IssuingCA) {

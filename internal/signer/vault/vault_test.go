@@ -141,6 +141,19 @@ func TestLeafForCA(t *testing.T) {
 	}
 }
 
+// A path that signs CAs only makes nobody a CA who has not asked for it by CertificateSigningRequest: it was not
+// asked then whether the requester may.
+func TestCAForLeaf(t *testing.T) {
+	vault, key := newStandIn(t, plain), newKey(t)
+	above := issue(t, "above", true, key, nil, key)
+	vault.signing = func(csr *x509.CertificateRequest) (*x509.Certificate, error) { return issueFor(csr, true, above, key) }
+	w := newWorld(t, vault)
+	result, err := w.sign(w.issuer("team", w.byToken), request(t, "r", "CertificateSigningRequest"))
+	if !fault.IsTerminal(err) || !strings.Contains(err.Error(), "CA certificate, which was not asked for") || len(result.Bundle.Chain) > 0 {
+		t.Errorf("%v, %s", err, result.Bundle.Chain)
+	}
+}
+
 func TestRequestThatIsNoCSR(t *testing.T) {
 	w := newWorld(t, newStandIn(t, plain))
 	r := request(t, "r", "CertificateRequest")
