@@ -74,6 +74,10 @@ func NewResolver(o Options) (*Resolver, error) {
 	if o.HTTPClient == nil {
 		o.HTTPClient = http.DefaultClient
 	}
+	// A tenant may name any server: it answers itself, and leads us nowhere else.
+	direct := *o.HTTPClient
+	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	o.HTTPClient = &direct
 	return &Resolver{o: o, zones: map[string]cached[string]{}, hosts: map[string]cached[[]nameserver]{}}, nil
 }
 
@@ -176,10 +180,15 @@ func (r *Resolver) exchange(ctx context.Context, network, server string, q *dns.
 	if err != nil {
 		return nil, err
 	}
-	if len(m.Question) != 1 || !strings.EqualFold(m.Question[0].Name, q.Question[0].Name) {
-		return nil, errors.New("the answer is to another question")
+	return m, answers(m, q)
+}
+
+// answers returns an error unless m is about the question of q (RFC 5452 §9.1).
+func answers(m, q *dns.Msg) error {
+	if !m.Response || len(m.Question) != 1 || m.Question[0].Qtype != q.Question[0].Qtype || !strings.EqualFold(m.Question[0].Name, q.Question[0].Name) {
+		return errors.New("the answer is to another question")
 	}
-	return m, nil
+	return nil
 }
 
 // overHTTPS asks by RFC 8484 §4.1, POST.
@@ -213,7 +222,7 @@ func (r *Resolver) overHTTPS(ctx context.Context, server string, q *dns.Msg) (*d
 	if err := m.Unpack(body); err != nil {
 		return nil, fmt.Errorf("the answer is no DNS message: %w", err)
 	}
-	return m, nil
+	return m, answers(m, q)
 }
 
 // canonicalAddress joins an IP address with the port of authoritative servers.

@@ -49,7 +49,16 @@ func remember[T any](cache map[string]cached[T], key string, c cached[T], now ti
 	cache[key] = c
 }
 
-func seconds(ttl uint32) time.Duration { return time.Duration(ttl) * time.Second }
+const (
+	// maxTTL is the longest that anything is cached, in seconds.
+	maxTTL = 24 * 60 * 60
+	// maxServers bounds the name servers of a zone that are asked, and maxAddresses those of one:
+	// whoever runs the zone may list thousands.
+	maxServers   = 32
+	maxAddresses = 8
+)
+
+func seconds(ttl uint32) time.Duration { return time.Duration(min(ttl, maxTTL)) * time.Second }
 
 // Zone returns the zone that a name is in: the closest name above it, or itself,
 // that has an SOA record (spec §5.9). Only what was found is cached, for as long
@@ -166,10 +175,14 @@ func (r *Resolver) authoritative(ctx context.Context, zone string) ([]nameserver
 			names = append(names, ns)
 		}
 	}
-	found, ttl := r.resolveAll(ctx, names)
-	if len(found) == 0 {
+	if len(names) == 0 {
 		return nil, fmt.Errorf("zone %s has no NS records according to %s", zone, strings.Join(r.o.Nameservers, ", "))
 	}
+	if len(names) > maxServers {
+		return nil, fmt.Errorf("zone %s has %d name servers, more than the %d that are asked: set nameservers in the dns01 solver",
+			zone, len(names), maxServers)
+	}
+	found, ttl := r.resolveAll(ctx, names)
 	slices.SortFunc(found, func(a, b nameserver) int { return strings.Compare(a.host, b.host) })
 	now := r.o.Now()
 	r.mu.Lock()
@@ -192,21 +205,23 @@ func (r *Resolver) resolveAll(ctx context.Context, names []*dns.NS) (found []nam
 		})
 	}
 	wg.Wait()
-	ttl = 24 * 60 * 60
+	ttl = maxTTL
 	for _, t := range ttls {
 		ttl = min(ttl, t)
 	}
 	return found, ttl
 }
 
-// addresses returns the addresses of a server, IPv4 first, and their least TTL.
-// For one without an address the TTL is 0.
+// addresses returns the addresses of a server, IPv4 first, and their least TTL. One
+// family is enough: it is an error only if there is none and a question failed. For less
+// than there may be, the TTL is 0.
 func (r *Resolver) addresses(ctx context.Context, host string) (addrs []netip.Addr, ttl uint32, err error) {
-	ttl = 24 * 60 * 60
+	ttl = maxTTL
 	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
-		m, err := r.recursive(ctx, r.o.Nameservers, host, qtype)
-		if err != nil {
-			return nil, 0, err
+		m, failed := r.recursive(ctx, r.o.Nameservers, host, qtype)
+		if failed != nil {
+			err, ttl = failed, 0
+			continue
 		}
 		var of []netip.Addr
 		for _, rr := range m.Answer {
@@ -223,10 +238,10 @@ func (r *Resolver) addresses(ctx context.Context, host string) (addrs []netip.Ad
 			}
 		}
 		slices.SortFunc(of, netip.Addr.Compare)
-		addrs = append(addrs, of...)
+		addrs = append(addrs, of[:min(len(of), maxAddresses)]...)
 	}
 	if len(addrs) == 0 {
-		ttl = 0
+		return nil, 0, err
 	}
 	return addrs, ttl, nil
 }

@@ -1,0 +1,122 @@
+package dns01_test
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"chancery.dev/internal/rig/dnsserver"
+	"chancery.dev/internal/solver/dns01"
+)
+
+// front is a recursive server that passes questions on and may change the answers.
+func front(t *testing.T, upstream func() string, change func(*dns.Msg)) string {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		m, _, err := (&dns.Client{UDPSize: 4096}).Exchange(q, upstream())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		change(m)
+		_ = w.WriteMsg(m) // a client that is gone does not want it
+	})}
+	go func() { _ = server.ActivateAndServe() }()
+	t.Cleanup(func() { _ = server.Shutdown() })
+	return conn.LocalAddr().String()
+}
+
+func fronted(t *testing.T, change func(*dns.Msg)) *world {
+	t.Helper()
+	upstream := make(chan string, 1)
+	address := front(t, func() string { a := <-upstream; upstream <- a; return a }, change)
+	w := newWorld(t, func(o *dns01.Options) { o.Nameservers = []string{address} })
+	upstream <- w.dns.Addr()
+	return w
+}
+
+// A resolver that fails for one family of addresses has still said the other.
+func TestOneFamilyOfAddressesIsEnough(t *testing.T) {
+	w := fronted(t, func(m *dns.Msg) {
+		if m.Question[0].Qtype == dns.TypeAAAA {
+			m.Rcode, m.Answer = dns.RcodeServerFailure, nil
+		}
+	})
+	task := w.task("www.example.test", "value")
+	w.mustPresent(t, task)
+	w.passes(t, task)
+}
+
+// What a zone says of itself is not believed for years (RFC 2181 §8).
+func TestCachesForgetWithinADay(t *testing.T) {
+	w := fronted(t, func(m *dns.Msg) {
+		for _, rr := range m.Answer {
+			rr.Header().Ttl = 1 << 31
+		}
+	})
+	task := w.task("www.example.test", "value")
+	w.mustPresent(t, task)
+	w.passes(t, task)
+	soa, ns := w.dns.Queries(0, dns.TypeSOA), w.dns.Queries(0, dns.TypeNS)
+	w.step(24 * time.Hour)
+	w.passes(t, task)
+	if w.dns.Queries(0, dns.TypeSOA) == soa || w.dns.Queries(0, dns.TypeNS) == ns {
+		t.Error("after a day nothing was asked again")
+	}
+}
+
+// Whoever runs a zone decides how many name servers it lists, not how many questions we ask.
+func TestTooManyNameServers(t *testing.T) {
+	records := []string{}
+	for n := range 60 {
+		records = append(records, fmt.Sprintf("many.test. 60 IN NS x%d.many.test.", n), fmt.Sprintf("x%d.many.test. 60 IN A 127.0.0.1", n))
+	}
+	server, err := dnsserver.Start(t.Context(), dnsserver.Config{Zones: []dnsserver.Zone{{Name: "many.test", Records: records}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := dns01.NewResolver(dns01.Options{Nameservers: []string{server.Addr()}, AuthoritativePort: server.Port(), Timeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = r.Propagated(t.Context(), "_acme-challenge.many.test.", "value", nil)
+	if err == nil || !strings.Contains(err.Error(), "61 name servers") || server.Queries(0, dns.TypeA) > 0 {
+		t.Errorf("it asked for %d addresses: %v", server.Queries(0, dns.TypeA), err)
+	}
+}
+
+// A DNS over HTTPS server answers itself, and answers what it is asked.
+func TestDNSOverHTTPSGoesNowhereElse(t *testing.T) {
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s was asked", r.URL) }))
+	defer elsewhere.Close()
+	redirects := httptest.NewTLSServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
+	defer redirects.Close()
+	other := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		m := new(dns.Msg).SetReply(new(dns.Msg).SetQuestion("other.test.", dns.TypeSOA))
+		text, err := m.Pack()
+		if err != nil {
+			t.Error(err)
+		}
+		_, _ = w.Write(text) // the test fails without it
+	}))
+	defer other.Close()
+	for server, says := range map[*httptest.Server]string{redirects: "wrong status code '307'", other: "another question"} {
+		r, err := dns01.NewResolver(dns01.Options{Nameservers: []string{server.URL}, HTTPClient: server.Client()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Zone(t.Context(), "www.example.test.", nil); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("got %v, want %q", err, says)
+		}
+	}
+}
