@@ -150,7 +150,11 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 		s.forget(r.Source.GetUID())
 		return answer.result, nil
 	}
-	return signer.Result{}, s.failed(a, answer.err, words)
+	err = s.failed(a, answer.err, words)
+	if fault.IsTerminal(err) {
+		s.forget(r.Source.GetUID())
+	}
+	return signer.Result{}, err
 }
 
 // failed notes a try that did not work out, and says when to come back.

@@ -108,6 +108,9 @@ func TestSignRefused(t *testing.T) {
 				if f.Kind == fault.KindTerminal && f.Class != fault.ClassPermanent {
 					t.Errorf("%s: class %q", kind, f.Class)
 				}
+				if f.Kind == fault.KindTerminal && len(w.attempts) > 0 {
+					t.Errorf("%s: what is over is remembered: %v", kind, w.attempts)
+				}
 				if strings.Contains(f.Error(), "inside") {
 					t.Errorf("%s: a server that is not Vault is quoted to whoever made the issuer: %q", kind, f)
 				}
