@@ -2,8 +2,10 @@ package venafi
 
 import (
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"math/big"
 	"net"
 	"net/http"
 	"slices"
@@ -12,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Venafi/vcert/v5/pkg/certificate"
 	"github.com/Venafi/vcert/v5/pkg/venafi/fake"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -314,6 +317,36 @@ func TestSilentServer(t *testing.T) {
 	verify(t, result.Bundle, tpp.Root.Certificate, r)
 	if w.flights.InAir() != 20 {
 		t.Errorf("%d calls are under way, want the 20 of the silent server", w.flights.InAir())
+	}
+}
+
+// A policy that makes CAs makes nobody a CA who has not asked for it by CertificateSigningRequest: it was not asked
+// then whether the requester may.
+func TestCAForLeaf(t *testing.T) {
+	key := newKey(t, pki.KeySpec{Algorithm: "ECDSA"})
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: now, NotAfter: now.Add(time.Hour), BasicConstraintsValid: true, IsCA: true, PublicKey: key.Public(),
+		Subject: pkix.Name{CommonName: "www.example.com"},
+	}
+	ca, err := pki.Sign(template, template, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	for kind, refused := range map[string]bool{requestKind: false, signingKind: true} {
+		o, err := newOrder(w.request(kind, key, webTemplate()), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = o.bundle(&certificate.PEMCollection{Certificate: string(pki.EncodeCertificates(ca))})
+		if refused != (err != nil && strings.Contains(err.Error(), "CA certificate, which was not asked for")) {
+			t.Errorf("%s: %v", kind, err)
+		}
+		o.r.IsCA = true
+		if _, err = o.bundle(&certificate.PEMCollection{Certificate: string(pki.EncodeCertificates(ca))}); err != nil {
+			t.Errorf("%s that asks for it: %v", kind, err)
+		}
 	}
 }
 
