@@ -23,7 +23,7 @@ import (
 func (r *certificates) act(ctx context.Context, m *memo, state *lifecycle.State, a lifecycle.Action) error {
 	crt := state.Certificate
 	if err := r.step(ctx, m, state, a); err != nil {
-		return err
+		return r.explain(ctx, crt, a.Step, err)
 	}
 	if a.Status != nil {
 		changed := crt.DeepCopy()
@@ -178,6 +178,31 @@ func (r *certificates) refuse(ctx context.Context, crt *certmanagerv1.Certificat
 	}
 	controller.Emit(r.events, crt, true, certmanagerv1.CertificateEventRequestFailed, message)
 	return nil
+}
+
+// refusedRetry is how soon what the API server refuses as invalid is tried again:
+// mostly something that is watched has to change first.
+const refusedRetry = 5 * time.Minute
+
+// explain says on a Certificate that is being issued what of it the API server
+// refuses: an immutable Secret, a quota, a policy.
+func (r *certificates) explain(ctx context.Context, crt *certmanagerv1.Certificate, step lifecycle.Step, cause error) error {
+	invalid := apierrors.IsInvalid(cause) || apierrors.IsRequestEntityTooLargeError(cause)
+	switch step {
+	case lifecycle.StepCreateKey, lifecycle.StepCreateRequest, lifecycle.StepStoreTemporary, lifecycle.StepStore:
+	default:
+		return cause
+	}
+	if !invalid && !apierrors.IsForbidden(cause) || apierrors.HasStatusCause(cause, corev1.NamespaceTerminatingCause) {
+		return cause
+	}
+	if err := r.refuse(ctx, crt, fmt.Sprintf("The API server refuses to %s: %v", step, cause)); err != nil {
+		return err
+	}
+	if invalid {
+		return fault.After(refusedRetry, certmanagerv1.CertificateEventRequestFailed, "%w", cause)
+	}
+	return cause
 }
 
 func (r *certificates) deleteSecrets(ctx context.Context, crt *certmanagerv1.Certificate, names []string) error {

@@ -79,7 +79,7 @@ func Setup(ctx context.Context, d *controller.Deps) error {
 		WatchesRawSource(&r.bell).
 		WithOptions(r.Options(time.Second, 30*time.Second))
 	for _, kind := range d.Scope.IssuerKinds() {
-		b = b.Watches(kind, handler.EnqueueRequestsFromMapFunc(r.failing), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+		b = b.Watches(kind, handler.EnqueueRequestsFromMapFunc(r.concerned), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
 	}
 	return b.Complete(r)
 }
@@ -228,9 +228,11 @@ func (r *certificates) requestsOf(ctx context.Context, m *memo, crt *certmanager
 		if known && request.Annotations[certmanagerv1.CertificateRevisionAnnotation] != next || r.Requests.Complete(request) {
 			continue
 		}
-		if err := r.Manager.GetAPIReader().Get(ctx, client.ObjectKeyFromObject(request), request); err != nil {
+		whole := &certmanagerv1.CertificateRequest{} // a new one: the maps of the other are the cache's
+		if err := r.Manager.GetAPIReader().Get(ctx, client.ObjectKeyFromObject(request), whole); err != nil {
 			return nil, err
 		}
+		list.Items[i] = *whole
 	}
 	facts := m.factsOf(list.Items)
 	for i := range list.Items {

@@ -121,9 +121,11 @@ func answerOf(o flight.Outcome, about lifecycle.Digest, now time.Time) *lifecycl
 	return answer
 }
 
-// failing lists the Certificates that wait after a failure for the issuer to change.
-func (r *certificates) failing(ctx context.Context, issuer client.Object) []reconcile.Request {
-	return r.ofIssuer(ctx, issuer, func(crt *certmanagerv1.Certificate) bool { return crt.Status.LastFailureTime != nil })
+// concerned lists the Certificates that a change of their issuer matters to: those that
+// wait for it after a failure, and all whose CA may be another one now.
+func (r *certificates) concerned(ctx context.Context, issuer client.Object) []reconcile.Request {
+	replaceable := len(authorityOf(issuer)) > 0
+	return r.ofIssuer(ctx, issuer, func(crt *certmanagerv1.Certificate) bool { return replaceable || crt.Status.LastFailureTime != nil })
 }
 
 // ofIssuer lists the Certificates of an issuer for which a condition holds.

@@ -10,6 +10,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/controller"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/lifecycle"
 	"chancery.dev/internal/pki"
@@ -21,9 +22,9 @@ func (r *certificates) store(ctx context.Context, state *lifecycle.State, a life
 	if err != nil {
 		return err
 	}
-	return r.apply(ctx, state, lifecycle.Target{
+	return r.issueInto(ctx, state, lifecycle.Target{
 		Chain: a.Request.Status.Certificate, CA: a.Request.Status.CA, Key: key, Issuer: a.Request.Spec.IssuerRef,
-	}, "")
+	})
 }
 
 // storeTemporary applies the target Secret with a certificate that nobody trusts, for
@@ -49,18 +50,36 @@ func (r *certificates) storeTemporary(ctx context.Context, state *lifecycle.Stat
 	if err != nil {
 		return err
 	}
-	return r.apply(ctx, state, lifecycle.Target{Chain: chain, Key: key}, "")
+	return r.issueInto(ctx, state, lifecycle.Target{Chain: chain, Key: key})
+}
+
+// issueInto applies the target Secret of an issuance, and says on the Certificate if
+// there is no such Secret.
+func (r *certificates) issueInto(ctx context.Context, state *lifecycle.State, t lifecycle.Target) error {
+	err := r.apply(ctx, state, t, "")
+	if fault.IsTerminal(err) {
+		if err := r.refuse(ctx, state.Certificate, err.Error()); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // repair applies the target Secret with what it holds (spec §2.6), unless somebody has
-// changed it meanwhile.
+// changed it meanwhile. What cannot be repaired as it is stays so, and good otherwise.
 func (r *certificates) repair(ctx context.Context, m *memo, state *lifecycle.State) error {
 	crt := state.Certificate
 	secret, err := r.Secrets.Secret(ctx, crt.Namespace, crt.Spec.SecretName)
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if err := r.apply(ctx, state, lifecycle.RepairOf(crt, secret), secret.ResourceVersion); err != nil {
+	err = r.apply(ctx, state, lifecycle.RepairOf(crt, secret), secret.ResourceVersion)
+	switch {
+	case fault.IsTerminal(err) || apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err):
+		controller.Emit(r.events, crt, true, certmanagerv1.CertificateEventRequestFailed, fmt.Sprintf("Secret %q cannot be brought up to date: %v", secret.Name, err))
+		m.note(state, state.Secret.Version, r.Now())
+		return nil
+	case err != nil:
 		return err
 	}
 	repaired, err := r.Secrets.Metadata(ctx, crt.Namespace, crt.Spec.SecretName)
@@ -79,11 +98,7 @@ func (r *certificates) apply(ctx context.Context, state *lifecycle.State, t life
 	t.Certificate, t.Passwords, t.OwnerReference = crt, state.Passwords, state.OwnerReference
 	secret, err := t.Secret()
 	if err != nil {
-		message := "The Secret cannot be made as the spec wants it: " + err.Error()
-		if err := r.refuse(ctx, crt, message); err != nil {
-			return err
-		}
-		return fault.Terminal(certmanagerv1.CertificateEventRequestFailed, "%w", err)
+		return fault.Terminal(certmanagerv1.CertificateEventRequestFailed, "The Secret cannot be made as the spec wants it: %w", err)
 	}
 	secret.ResourceVersion = version
 	if existing, err := r.Secrets.Metadata(ctx, crt.Namespace, crt.Spec.SecretName); err == nil {
