@@ -83,7 +83,7 @@ func serve(ctx context.Context, socket string) error {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("an old socket is in the way: %w", err)
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "unix", socket)
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func serve(ctx context.Context, socket string) error {
 	context.AfterFunc(ctx, func() { _ = listener.Close() }) // Accept says it
 	places := make(chan struct{}, maxConnections)
 	for {
-		conn, err := listener.Accept()
+		conn, err := listener.AcceptUnix()
 		switch {
 		case err != nil && ctx.Err() == nil:
 			return err
@@ -103,14 +103,24 @@ func serve(ctx context.Context, socket string) error {
 		places <- struct{}{}
 		go func() {
 			defer func() { <-places }()
-			defer func() { _ = conn.Close() }() // nothing is lost with a connection that is over
-			cmd := exec.CommandContext(ctx, self)
-			cmd.Stdin, cmd.Stdout, cmd.Stderr = conn, conn, os.Stderr
-			if err := cmd.Run(); err != nil && ctx.Err() == nil {
+			if err := converse(ctx, self, conn); err != nil && ctx.Err() == nil {
 				fmt.Fprintln(os.Stderr, "chancery-dns:", err)
 			}
 		}()
 	}
+}
+
+// converse gives a connection to a process of its own. It is that of the process alone,
+// and so ends with it, whatever the other side still waits for.
+func converse(ctx context.Context, self string, conn *net.UnixConn) error {
+	file, err := conn.File()
+	if err = errors.Join(err, conn.Close()); err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }() // nothing is lost with a connection that is over
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = file, file, os.Stderr
+	return cmd.Run()
 }
 
 func list(w io.Writer) error {

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"maps"
+	"net"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -74,6 +76,8 @@ func TestHostileSecrets(t *testing.T) {
 		{"hetzner", "names a file", map[string]string{"HETZNER_API_TOKEN_FILE": "/var/run/secrets/kubernetes.io/serviceaccount/token"}},
 		{"hetzner", "NUL", map[string]string{"HETZNER_API_TOKEN": "x\x00PATH=/tmp"}},
 		{"hetzner", "not one of its variables", map[string]string{"HETZNER_API_TOKEN=x\nPATH": "/tmp"}},
+		{"hyperone", "names a file", map[string]string{"HYPERONE_PASSPORT_LOCATION": "/etc/shadow"}},
+		{"infoblox", "names a file", map[string]string{"INFOBLOX_CA_CERTIFICATE": "/etc/shadow"}},
 		{"transip", "names a file", map[string]string{"TRANSIP_ACCOUNT_NAME": "x", "TRANSIP_PRIVATE_KEY_PATH": "/etc/shadow"}},
 		{"oraclecloud", "names a file", map[string]string{"OCI_CONFIG_FILE": "/etc/shadow"}},
 		{"oraclecloud", "credentials of the machine", map[string]string{"OCI_AUTH_TYPE": "instance_principal", "OCI_COMPARTMENT_OCID": "x"}},
@@ -118,7 +122,7 @@ func TestCatalog(t *testing.T) {
 	if len(all) < 185 {
 		t.Errorf("%d providers, want lego's 190 or so", len(all))
 	}
-	fileLike := regexp.MustCompile(`_(FILE|PATH|EDGERC|PROFILE)(_|$)`)
+	fileLike := regexp.MustCompile(`_(FILE|PATH|EDGERC|PROFILE|PASSPORT_LOCATION)(_|$)|_CA_CERTIFICATE$`)
 	for _, e := range all {
 		for _, v := range slices.Concat(slices.Collect(maps.Keys(e.Credentials)), slices.Collect(maps.Keys(e.Settings))) {
 			if fileLike.MatchString(v) {
@@ -192,21 +196,7 @@ func TestLegoFollowsWhatItIsTold(t *testing.T) {
 // The protocol over a socket: a process of its own for each connection.
 func TestServe(t *testing.T) {
 	w := newWorld(t)
-	socket := filepath.Join(t.TempDir(), "s")
-	server := osexec.CommandContext(t.Context(), program(t), "serve", socket)
-	// Its children are this binary too, and have to be told so: they get no arguments.
-	server.Env = append(slices.Clone(w.environ), "CHANCERY_DNS_TEST_CHILD=1")
-	server.Stderr = os.Stderr
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	deadline := time.Now().Add(30 * time.Second)
-	for _, err := os.Stat(socket); err != nil; _, err = os.Stat(socket) {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not listen")
-		}
-		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // a process, not our clock
-	}
+	socket := startServe(t, w)
 	pool, err := exec.New(t.Context(), exec.Options{Programs: map[string]string{"*": "unix:" + socket}, Log: logr.Discard()})
 	if err != nil {
 		t.Fatal(err)
@@ -223,6 +213,59 @@ func TestServe(t *testing.T) {
 	if got := w.Values(record(0).FQDN); len(got) != 1 {
 		t.Errorf("the stand-in holds %q", got)
 	}
+}
+
+// A sidecar's own variables are credentials of the machine: they reach a provider only
+// where those may be used.
+func TestEnvironmentIsAmbient(t *testing.T) {
+	environ := []string{"PATH=" + os.Getenv("PATH"), "HETZNER_API_TOKEN=of-the-machine", "AKAMAI_ACCOUNT_SWITCH_KEY=of-the-machine", "HTTPS_PROXY=http://127.0.0.1:1"}
+	for _, ambient := range []bool{false, true} {
+		q := configure("hetzner", nil, nil)
+		q.Ambient = ambient
+		if a := talk(t, environ, q)[0]; a.OK != ambient {
+			t.Errorf("ambient %t: %+v", ambient, a)
+		}
+	}
+}
+
+// A process that has ended is noticed at the other end of the socket, although that has
+// not closed it.
+func TestServeHangsUp(t *testing.T) {
+	conn, err := net.Dial("unix", startServe(t, newWorld(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := conn.Write([]byte("no request\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conn.Read(make([]byte, 1)); err != io.EOF { //nolint:errorlint // io.EOF is not wrapped
+		t.Errorf("read %d octets, %v, want the end", n, err)
+	}
+}
+
+// startServe runs chancery-dns serve and returns its socket.
+func startServe(t *testing.T, w *world) string {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "s")
+	server := osexec.CommandContext(t.Context(), program(t), "serve", socket)
+	// Its children are this binary too, and have to be told so: they get no arguments.
+	server.Env = append(slices.Clone(w.environ), "CHANCERY_DNS_TEST_CHILD=1")
+	server.Stderr = os.Stderr
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for _, err := os.Stat(socket); err != nil; _, err = os.Stat(socket) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not listen")
+		}
+		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // a process, not our clock
+	}
+	return socket
 }
 
 func TestListAndDescribe(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -87,6 +88,7 @@ func (a *Adapter) startLego(e catalog.Entry, variables map[string]string, ambien
 		if err := guard(e, variables); err != nil {
 			return wire.Failed(wire.ClassConfig, "%w", err)
 		}
+		forgetMachine()
 		variables["AWS_EC2_METADATA_DISABLED"] = "true"
 	}
 	if a.stub, err = newStub(); err != nil {
@@ -167,6 +169,20 @@ func (a *Adapter) byLego(r wire.Record, do func(domain, token, keyAuth string) e
 		}
 	}()
 	return classify(do(r.Domain, r.Token, r.KeyAuthorization))
+}
+
+// forgetMachine drops the variables of the process that may hold credentials. The
+// controller passes none on, but behind a socket they are those of a sidecar.
+func forgetMachine() {
+	kept := []string{
+		"PATH", "LANG", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR",
+		"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+	}
+	for _, e := range os.Environ() {
+		if name, _, _ := strings.Cut(e, "="); !slices.Contains(kept, name) {
+			_ = os.Unsetenv(name) // it fails only for names that cannot be set
+		}
+	}
 }
 
 // guard refuses a configuration that would make a provider look for credentials of

@@ -40,7 +40,7 @@ var variable = regexp.MustCompile(`^[A-Z][A-Z0-9_]*$`)
 
 // file matches variables that name a file, a profile in one, or a place to look for it.
 // What is there belongs to the machine, not to whoever writes an Issuer.
-var file = regexp.MustCompile(`_FILE$|_FILE_PATH$|_PATH$|_EDGERC(_SECTION)?$|^AWS_PROFILE$|^AWS_SDK_LOAD_CONFIG$|^OCI_PROFILE$|^OS_CLOUD$|_DEBUG$`)
+var file = regexp.MustCompile(`_FILE$|_FILE_PATH$|_PATH$|_PASSPORT_LOCATION$|^INFOBLOX_CA_CERTIFICATE$|_EDGERC(_SECTION)?$|^AWS_PROFILE$|^AWS_SDK_LOAD_CONFIG$|^OCI_PROFILE$|^OS_CLOUD$|_DEBUG$`)
 
 // why are the providers of lego that are refused: they would run any command, ask a
 // person, or call any address.
