@@ -202,6 +202,8 @@ func dns01Secrets(c *acmev1.DNS01Solver) []cmmeta.SecretKeySelector {
 		add(c.AzureDNS.ClientSecretSecretRef)
 	case c.DigitalOcean != nil:
 		add(&c.DigitalOcean.TokenSecretRef)
+	case c.Exec != nil && c.Exec.SecretRef != nil: // which entries it needs, only the program knows
+		add(&cmmeta.SecretKeySelector{Name: c.Exec.SecretRef.Name})
 	}
 	return refs
 }

@@ -182,6 +182,21 @@ func TestExternalAccount(t *testing.T) {
 	}
 }
 
+// TestSecretOfProgramIsMissing: the credentials of a provider program are looked for before the issuer is ready, as
+// those of any other provider are (spec §5.1, step 3).
+func TestSecretOfProgramIsMissing(t *testing.T) {
+	ca, b := startCA(t, pebble.Options{}), newBench(t)
+	is := ca.issuer("i", "")
+	is.Spec.ACME.Solvers = []acmev1.ACMEChallengeSolver{{DNS01: &acmev1.DNS01Solver{
+		Exec: &acmev1.ExecProvider{Name: "hetzner", SecretRef: &cmmeta.LocalObjectReference{Name: "dns"}},
+	}}}
+	if c := b.setup(t, is); c.Status == cmmeta.ConditionTrue || c.Reason != certmanagerv1.IssuerReasonInvalidSolver || !strings.Contains(c.Message, `"dns"`) {
+		t.Errorf("%+v", c)
+	}
+	b.secret(t, "dns", "HETZNER_API_KEY", []byte("x"))
+	b.ready(t, is)
+}
+
 // restarted is a new process on the same API.
 func (b *bench) restarted(t *testing.T) *bench {
 	t.Helper()
