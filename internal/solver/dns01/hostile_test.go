@@ -1,6 +1,7 @@
 package dns01_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -118,5 +119,28 @@ func TestDNSOverHTTPSGoesNowhereElse(t *testing.T) {
 		if _, err := r.Zone(t.Context(), "www.example.test.", nil); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("got %v, want %q", err, says)
 		}
+	}
+}
+
+// A recursive server that is dead costs a moment with each question, not its whole time:
+// a walk asks a dozen.
+func TestDeadRecursiveServer(t *testing.T) {
+	dead, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = dead.Close() }()
+	w := newWorld(t, nil)
+	r, err := dns01.NewResolver(dns01.Options{
+		Nameservers: []string{dead.LocalAddr().String(), w.dns.Addr()}, AuthoritativePort: w.dns.Port(), Timeout: 4 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.mustPresent(t, w.task("www.example.test", "value"))
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
+	defer cancel()
+	if err := r.Propagated(ctx, "_acme-challenge.www.example.test.", "value", nil); err != nil {
+		t.Error(err)
 	}
 }

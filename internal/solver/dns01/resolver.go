@@ -22,7 +22,8 @@ import (
 // Options configure a Resolver.
 type Options struct {
 	// Nameservers are the recursive servers, host:port or https:// (DNS over HTTPS,
-	// RFC 8484); at least one. They are asked in order until one answers.
+	// RFC 8484); at least one. They are asked in order, each as soon as those before
+	// it fail or are silent for a moment.
 	Nameservers []string
 	// RecursiveOnly looks for records at Nameservers only, for networks that let no
 	// query out to authoritative servers.
@@ -114,23 +115,55 @@ func SystemNameservers(path string) []string {
 	return out
 }
 
-// recursive asks the given servers in order until one gives an answer to build
-// on: a record, or the word that there is none.
+// recursive asks the given servers in order until one gives an answer to build on: a
+// record, or the word that there is none. One that is silent for a moment is not waited
+// for before the next is asked: a walk asks many questions, and has little time.
 func (r *Resolver) recursive(ctx context.Context, servers []string, name string, qtype uint16) (*dns.Msg, error) {
-	var failures []string
-	for _, s := range servers {
-		m, err := r.ask(ctx, s, name, qtype, true)
-		if err != nil {
-			failures = append(failures, fmt.Sprintf("%s: %s", s, solver.Cause(err)))
-			continue
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type answer struct {
+		from int
+		m    *dns.Msg
+		err  error
+	}
+	results, failures := make(chan answer, len(servers)), make([]string, len(servers))
+	asked, open := 0, 0
+	askNext := func() {
+		if asked == len(servers) {
+			return
 		}
-		if m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
-			failures = append(failures, fmt.Sprintf("%s: %s", s, dns.RcodeToString[m.Rcode]))
-			continue
+		from := asked
+		asked, open = asked+1, open+1
+		go func() {
+			m, err := r.askUsable(ctx, servers[from], name, qtype)
+			results <- answer{from, m, err}
+		}()
+	}
+	moment := time.NewTicker(r.o.Timeout / 10)
+	defer moment.Stop()
+	for askNext(); open > 0; {
+		select {
+		case <-moment.C:
+			askNext()
+		case a := <-results:
+			if a.err == nil {
+				return a.m, nil
+			}
+			failures[a.from] = fmt.Sprintf("%s: %s", servers[a.from], solver.Cause(a.err))
+			open--
+			askNext()
 		}
-		return m, nil
 	}
 	return nil, fmt.Errorf("asked for %s %s: %s", dns.TypeToString[qtype], name, strings.Join(failures, ", "))
+}
+
+// askUsable is ask for an answer to build on.
+func (r *Resolver) askUsable(ctx context.Context, server, name string, qtype uint16) (*dns.Msg, error) {
+	m, err := r.ask(ctx, server, name, qtype, true)
+	if err == nil && m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
+		err = errors.New(dns.RcodeToString[m.Rcode])
+	}
+	return m, err
 }
 
 // ask puts one question to one server. Over UDP the question is repeated once,
