@@ -142,7 +142,7 @@ func (s *session) refused(reply *api.ResponseError, stage stage, path string) *t
 	case code == http.StatusBadRequest && strings.Contains(said, "unknown role"):
 		// As much a missing path as 404 is: no other request fares better.
 		return say(classDenied, "does not sign at %q (400): %s: correct spec.vault.path, or create the role", path, said)
-	case code == http.StatusBadRequest:
+	case code == http.StatusBadRequest && !reply.RawError: // Vault's own verdict, not a proxy's
 		return say(classRejected, "will not sign this request: %s", said)
 	default:
 		return say(classDenied, "answered %d at %q: %s", code, path, said)

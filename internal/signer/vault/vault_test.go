@@ -90,6 +90,7 @@ func TestSignRefused(t *testing.T) {
 		{"sealed", 503, "Vault is sealed", fault.KindAfter, firstRetry, "SigningError", "ErrorSigning", "is sealed: unseal it"},
 		{"no Vault", 200, "<html>hello", fault.KindAfter, firstRetry, "SigningError", "ErrorSigning", "is spec.vault.server the address of a Vault server?"},
 		{"no Vault, and no secret of it told", 404, "<meta>inside", fault.KindAfter, deniedRetry, "SigningError", "ErrorSigning", "(404): Not Found, in words that are not Vault's: is spec.vault.server the address of a Vault server?"},
+		{"a proxy's word is no verdict", 400, "<html>bad request", fault.KindAfter, deniedRetry, "SigningError", "ErrorSigning", `answered 400 at "pki/sign/web": Bad Request, in words that are not Vault's`},
 		{"no certificate", 200, `{"data":{}}`, fault.KindTerminal, 0, "SigningError", "ErrorSigning", "has to be one that signs"},
 		{"endless", 200, `{"data":{"certificate":"` + strings.Repeat("x", 2<<20) + `"}}`, fault.KindAfter, firstRetry, "SigningError", "ErrorSigning", "longer than 1 MiB"},
 	} {
