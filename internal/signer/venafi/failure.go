@@ -1,6 +1,7 @@
 package venafi
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -104,6 +105,8 @@ func (a *account) classOf(x *exchange, err error) class {
 		return classZone
 	case x.step == stepZone:
 		return classUnavailable
+	case x.status >= http.StatusBadRequest && !json.Valid(x.body):
+		return classUnavailable // a proxy's words: the server's own are JSON
 	default:
 		return classRefused
 	}

@@ -251,6 +251,7 @@ func TestTPPFailures(t *testing.T) {
 		{name: "a policy that the library panics about", path: checkpolicy, status: 200, body: `{"Policy":{"KeyPair":{"KeyAlgorithm":{"Locked":true,"Value":"ML-DSA"}}}}`, kind: fault.KindAfter, cr: "IssuancePending", csr: "IssuancePending", says: "ML-DSA"},
 		{name: "no such path", path: checkpolicy, status: 404, body: `not here`, kind: fault.KindAfter, cr: "VenafiInitError", csr: "ErrorVenafiInit", says: "answers 404"},
 		{name: "a redirect", path: checkpolicy, status: 302, header: []string{"Location", "/vedsdk/elsewhere"}, kind: fault.KindAfter, cr: "IssuancePending", csr: "IssuancePending", says: "302"},
+		{name: "a proxy's word is no verdict", path: request, status: 404, body: `<html>`, kind: fault.KindAfter, cr: "IssuancePending", csr: "IssuancePending", says: "answers 404"},
 		{name: "no pickup id", path: request, status: 200, body: `{}`, kind: fault.KindTerminal, cr: "RequestError", csr: "ErrorRequest", says: "no pickup id"},
 		{name: "failed behind it", path: retrieve, status: 500, body: `{"Stage":500,"Status":"Post CSR failed with error: the template is disabled"}`, kind: fault.KindTerminal, cr: "RetrieveError", csr: "ErrorRetrieve", says: "the template is disabled"},
 		{name: "out of order later", path: retrieve, status: 500, body: ``, kind: fault.KindAfter, cr: "IssuancePending", csr: "IssuancePending", says: "answers 500"},
