@@ -96,11 +96,12 @@ func (d *decision) suggested(leaf *LeafFacts, rule time.Time) (time.Time, error)
 	if !start.After(leaf.NotBefore) || leaf.NotAfter.Sub(start) < reserve {
 		return time.Time{}, nil // said of the certificate before this one, or of no use
 	}
-	if was := d.Certificate.Status.RenewalTime; was != nil && !was.Time.Before(start) && was.Time.Before(end) {
+	last := leaf.NotAfter.Add(-reserve)
+	if was := d.Certificate.Status.RenewalTime; was != nil && !was.Time.Before(start) && was.Time.Before(end) && !was.After(last) {
 		return was.Time, nil
 	}
 	chosen := start.Add(renewal.Part(end.Sub(start), d.crt.UID, start.String())).Truncate(time.Second)
-	if last := leaf.NotAfter.Add(-reserve); chosen.After(last) {
+	if chosen.After(last) {
 		chosen = last.Truncate(time.Second)
 	}
 	return renewal.Place(d.crt.Spec.Renewal, chosen, leaf.NotAfter)

@@ -131,3 +131,20 @@ func TestTemplateDoesNotMakeANextPrivateKey(t *testing.T) {
 		t.Errorf("repaired %d times", w.repairs)
 	}
 }
+
+// A time that somebody has chosen in a window which reaches past the certificate's end
+// is no time to renew at.
+func TestRenewalTimeOfOthersIsBeforeTheEnd(t *testing.T) {
+	w := issued(t)
+	end := w.crt.Status.NotAfter.Time
+	w.issuer = &IssuerFacts{Version: "a/1", Informs: true}
+	w.crt.Status.ACME = &certmanagerv1.CertificateACMEStatus{ARI: &certmanagerv1.CertificateARIStatus{
+		LastChecked: at(w.now), NextCheck: at(end.Add(time.Hour)),
+		SuggestedWindow: &certmanagerv1.ARIWindow{Start: *at(end.Add(-20 * 24 * time.Hour)), End: *at(end.Add(24 * time.Hour))},
+	}}
+	w.crt.Status.RenewalTime = at(end.Add(time.Hour))
+	w.settle()
+	if due := w.crt.Status.RenewalTime; !due.Time.Before(end) {
+		t.Errorf("renewed at %s, and it ends at %s", due, end)
+	}
+}

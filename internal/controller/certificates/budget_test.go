@@ -88,6 +88,7 @@ func TestWritesOfAnIssuance(t *testing.T) {
 	awaitReady(t, w, "root")
 	w.Create(t, certificate(w, "warm", "ca")) // the issuer is ready then
 	awaitReady(t, w, "warm")
+	noKeysLeft(t, w)
 	stop()
 	l := &ledger{}
 	stop = l.run(t, w)
