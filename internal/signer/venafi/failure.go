@@ -73,6 +73,9 @@ func (a *account) failureOf(x *exchange, err error) error {
 		f.err = fmt.Errorf("%s does not accept the credentials in Secret %s: %s", a.server, a.secret, oneLine(or(said, err.Error())))
 	case errors.As(err, &pending):
 		f.err = fmt.Errorf("%s: %s", a.server, oneLine(or(pending.Status, or(said, "pending"))))
+	case x.status >= http.StatusBadRequest && !json.Valid(x.body):
+		// Not quoted, as the library does: whoever may make an Issuer would read any server that we can reach.
+		f.err = fmt.Errorf("%s answers %d: %s, in words that are not Certificate Manager's", a.server, x.status, http.StatusText(x.status))
 	case x.status >= http.StatusBadRequest:
 		f.err = fmt.Errorf("%s answers %d: %s", a.server, x.status, oneLine(or(said, err.Error())))
 	default:
