@@ -228,11 +228,9 @@ func (r *certificates) requestsOf(ctx context.Context, m *memo, crt *certmanager
 		if known && request.Annotations[certmanagerv1.CertificateRevisionAnnotation] != next || r.Requests.Complete(request) {
 			continue
 		}
-		whole := &certmanagerv1.CertificateRequest{} // a new one: the maps of the other are the cache's
-		if err := r.Manager.GetAPIReader().Get(ctx, client.ObjectKeyFromObject(request), whole); err != nil {
+		if err := readInFull(ctx, r.Manager.GetAPIReader(), request); err != nil {
 			return nil, err
 		}
-		list.Items[i] = *whole
 	}
 	facts := m.factsOf(list.Items)
 	for i := range list.Items {
@@ -241,6 +239,17 @@ func (r *certificates) requestsOf(ctx context.Context, m *memo, crt *certmanager
 		}
 	}
 	return facts, nil
+}
+
+// readInFull replaces a request of the cache by what the API server has. It is not read
+// into the same object, whose maps are the cache's.
+func readInFull(ctx context.Context, live client.Reader, request *certmanagerv1.CertificateRequest) error {
+	whole := &certmanagerv1.CertificateRequest{}
+	if err := live.Get(ctx, client.ObjectKeyFromObject(request), whole); err != nil {
+		return err
+	}
+	*request = *whole
+	return nil
 }
 
 // awaited is the revision that an issuance under way will make; empty without one.
