@@ -66,7 +66,7 @@ func (p *program) Configure(_ context.Context, c wire.Configuration) (wire.Capab
 	p.c = c
 	text, err := json.Marshal(c)
 	p.note("configure " + string(text))
-	return wire.Capabilities{Stateful: p.behaviour == "stateful"}, err
+	return wire.Capabilities{Stateful: p.behaviour == "stateful" || p.behaviour == "mortal"}, err
 }
 
 func (p *program) Present(_ context.Context, r wire.Record) error {
@@ -85,7 +85,7 @@ func (p *program) behave() error {
 		select {} // it is killed
 	case "crash":
 		os.Exit(3)
-	case "once":
+	case "once", "mortal":
 		fmt.Fprintln(os.Stdout, `{"id":3,"ok":true}`)
 		os.Exit(0)
 	case "garbage":
@@ -334,6 +334,15 @@ func TestStatefulProgramIsKept(t *testing.T) {
 	if got := w.count("configure"); got != 2 {
 		t.Errorf("%d processes, want 2", got)
 	}
+}
+
+// A program that has died remembers nothing, and takes no place.
+func TestDeadProgramIsNotKept(t *testing.T) {
+	w := newWorld(t, "mortal", func(o *exec.Options) { o.Idle = 20 * time.Millisecond })
+	if err := w.provider(t, config("any")).Present(t.Context(), record("value")); err != nil {
+		t.Fatal(err)
+	}
+	w.await(t, "its place is free", func() bool { return w.pool.Places() == 0 })
 }
 
 func TestProcessesAreBounded(t *testing.T) {

@@ -39,6 +39,8 @@ type session struct {
 	stop    func()
 	nextID  int64
 	stopped chan struct{}
+	// ended is closed when the program has nothing more to say.
+	ended chan struct{}
 }
 
 type line struct {
@@ -48,7 +50,7 @@ type line struct {
 
 // start runs a program, or connects to it.
 func (p *Pool) start(ctx context.Context, path string, c wire.Configuration) (*session, error) {
-	s := &session{began: time.Now(), redact: redactor(c.Secrets), lines: make(chan line), stopped: make(chan struct{})}
+	s := &session{began: time.Now(), redact: redactor(c.Secrets), lines: make(chan line), stopped: make(chan struct{}), ended: make(chan struct{})}
 	if socket, ok := strings.CutPrefix(path, socketPrefix); ok {
 		conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 		if err != nil {
@@ -101,6 +103,7 @@ func (s *session) read(r io.Reader) {
 			return
 		}
 	}
+	close(s.ended)
 	err := errEnded
 	if errors.Is(scan.Err(), bufio.ErrTooLong) {
 		err = fmt.Errorf("the program wrote a line of more than %d octets", wire.MaxLine)

@@ -204,7 +204,15 @@ func (w *worker) judge(q wire.Request, a wire.Response) error {
 
 // bound tells whether the process remembers what it takes to clean up.
 func (w *worker) bound() bool {
-	return w.session != nil && w.stateful && len(w.open) > 0 && time.Since(w.session.began) < maxBound
+	if w.session == nil || !w.stateful || len(w.open) == 0 {
+		return false
+	}
+	select {
+	case <-w.session.ended:
+		return false
+	default:
+		return time.Since(w.session.began) < maxBound
+	}
 }
 
 // restTimer ends the process after a while without work.
