@@ -18,7 +18,7 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -132,7 +132,7 @@ func (c *Client) Provider(config *acmev1.WebhookProvider, caller Caller) (*Provi
 		return nil, fault.Terminal(ReasonUnavailable, "webhook: this controller has no API server to reach webhooks by")
 	}
 	for _, name := range []string{config.GroupName, config.SolverName} {
-		if problems := path.IsValidPathSegmentName(name); len(problems) > 0 {
+		if problems := content.IsPathSegmentName(name); len(problems) > 0 {
 			return nil, fault.Terminal(ReasonInvalidConfig, "webhook: groupName or solverName is wrong: %q %s", name, strings.Join(problems, ", "))
 		}
 	}
