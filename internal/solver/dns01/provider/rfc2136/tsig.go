@@ -50,7 +50,6 @@ func NewKey(name, algorithm, secret string) (*Key, error) {
 	}
 	raw, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(secret), ""))
 	if err != nil {
-		// The decoder's own message may quote a piece of the secret's position only, never its bytes.
 		return nil, errors.New("the TSIG secret is not base64: store the text of the key file's secret")
 	}
 	if len(raw) == 0 {
