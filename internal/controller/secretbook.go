@@ -74,7 +74,8 @@ func (b *SecretBook) note(secret *corev1.Secret) *bookEntry {
 		return known
 	}
 	e := &bookEntry{uid: secret.UID, version: secret.ResourceVersion}
-	if secret.Labels[certmanagerv1.NextPrivateKeyLabel] == certmanagerv1.LabelTrue {
+	// The type cannot be changed, a label can: by whoever labels the Secret of a certificate.
+	if secret.Labels[certmanagerv1.NextPrivateKeyLabel] == certmanagerv1.LabelTrue && secret.Type != corev1.SecretTypeTLS {
 		key := lifecycle.KeyFactsOf(secret)
 		e.key = &key
 	} else {

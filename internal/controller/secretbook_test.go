@@ -65,6 +65,18 @@ func TestSecretBookKeepsFactsOnly(t *testing.T) {
 	}
 }
 
+// A certificate's Secret that somebody labels as a next private key is none: it would be
+// found without a certificate, and deleted.
+func TestSecretBookTellsKeysByTheirType(t *testing.T) {
+	b := NewSecretBook()
+	secret := labelledSecret("5", map[string][]byte{cmmeta.TLSPrivateKeyKey: []byte("x"), cmmeta.TLSCertKey: []byte("y")})
+	secret.Type, secret.Labels[certmanagerv1.NextPrivateKeyLabel] = corev1.SecretTypeTLS, certmanagerv1.LabelTrue
+	kept := stripThrough(t, b, secret)
+	if facts := b.target(kept); facts == nil || !facts.HasCertificate || b.key(kept) != nil {
+		t.Errorf("facts %+v, key %+v", facts, b.key(kept))
+	}
+}
+
 // TestRequestBookPutsBack: the two ends of an issued request are there until they are
 // forgotten, and those of a request of nobody's Certificate are not kept at all.
 func TestRequestBookPutsBack(t *testing.T) {
