@@ -115,6 +115,7 @@ func TestEveryRequestMeetsEveryFault(t *testing.T) {
 	broken := record.start(t, &issuance{name: "broken", size: 2, plan: failing(record), orders: 2})
 	healthy.settle(t)
 	broken.settle(t)
+	healthy.awaitRequest(t, faulty.RenewalInfo) // which comes last
 	rows := requestsOf(healthy.proxy)
 	known := map[faulty.Step]bool{}
 	for _, r := range rows {
@@ -147,7 +148,7 @@ func meet(t *testing.T, trouble trouble, rows, more []faulty.Request, known map[
 	var all []*issuance
 	start := func(r faulty.Request, orders int, otherwise func(faulty.Request) faulty.Fault) {
 		name := fmt.Sprintf("%s-%d", strings.ToLower(strings.NewReplacer(",", "", " ", "-").Replace(string(r.Step))), r.Nth)
-		all = append(all, w.start(t, &issuance{name: name, size: orders, orders: orders, plan: at(r, trouble.fault(w), otherwise)}))
+		all = append(all, w.start(t, &issuance{name: name, size: orders, orders: orders, late: r.Step == faulty.RenewalInfo, plan: at(r, trouble.fault(w), otherwise)}))
 	}
 	means := trouble.after == ""
 	for _, r := range rows {
@@ -161,6 +162,10 @@ func meet(t *testing.T, trouble trouble, rows, more []faulty.Request, known map[
 	}
 	for _, i := range all {
 		i.settle(t)
+		if i.late {
+			i.awaitRequest(t, faulty.RenewalInfo)
+			i.settle(t)
+		}
 		for _, r := range i.proxy.Seen() {
 			if !known[r.Step] {
 				t.Errorf("%s: the request %q is in no record, so that it meets no fault", i.name, r.Step)

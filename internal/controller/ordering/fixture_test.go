@@ -102,6 +102,8 @@ type issuance struct {
 	http01  bool
 	// orders is how many orders at the CA are needed; 0 means one.
 	orders int
+	// late says that what matters comes after the certificate is issued.
+	late bool
 	// change may alter the issuer.
 	change func(*acmev1.ACMEIssuer)
 
@@ -210,6 +212,17 @@ func (i *issuance) settle(t *testing.T) {
 	if n, needed := i.proxy.Created(), max(i.orders, 1); n > needed+1 {
 		t.Errorf("%d orders at the CA, %d are needed: at most one more is allowed", n, needed)
 	}
+}
+
+// awaitRequest waits until the CA has been sent a kind of request.
+func (i *issuance) awaitRequest(t *testing.T, step faulty.Step) {
+	t.Helper()
+	within(t, fmt.Sprintf("%s asks for %q", i.name, step), func(context.Context) string {
+		if slices.ContainsFunc(i.proxy.Seen(), func(r faulty.Request) bool { return r.Step == step }) {
+			return ""
+		}
+		return i.clock.String()
+	})
 }
 
 // within is rig.Eventually for tests that have much going on at once: it looks seldom,

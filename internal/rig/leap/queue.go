@@ -45,14 +45,16 @@ func (q *queue) Get() (reconcile.Request, bool) {
 	return item, shutdown
 }
 
-// Done implements workqueue.TypedInterface.
+// Done implements workqueue.TypedInterface. The next worker may have the item as soon as
+// the queue knows that this one has not.
 func (q *queue) Done(item reconcile.Request) {
-	q.TypedInterface.Done(item)
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	if done := q.working[item]; done != nil {
+	done := q.working[item]
+	delete(q.working, item)
+	q.mu.Unlock()
+	q.TypedInterface.Done(item)
+	if done != nil {
 		done()
-		delete(q.working, item)
 	}
 }
 
