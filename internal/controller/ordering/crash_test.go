@@ -198,7 +198,8 @@ func (i *issuance) crash(t *testing.T, at write, before bool, record []write) {
 				uids = append(uids, uid)
 			}
 		}
-		if len(uids) > max(i.orders, 1) {
+		// A CA that looks for the answer while the process is dead fails the order: one more.
+		if len(uids) > max(i.orders, 1)+1 || !i.http01 && len(uids) > max(i.orders, 1) {
 			t.Errorf("%d %s were made for %d orders", len(uids), kind, max(i.orders, 1))
 		}
 	}

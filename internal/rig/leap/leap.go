@@ -19,8 +19,9 @@ import (
 const (
 	// quiet is for how long nothing may have happened before the clock leaps.
 	quiet = 120 * time.Millisecond
-	// horizon is how far the clock leaps at most: renewals are further away.
-	horizon = 3 * time.Hour
+	// horizon is how far the clock leaps at most: the first question for renewal
+	// information is within it, renewals are further away.
+	horizon = 8 * time.Hour
 	// slack is what a leap goes beyond a wait's end, and so is half of the wait: waits
 	// that end close to each other end in one leap.
 	slack = time.Second
