@@ -219,13 +219,13 @@ func TestForgedChallenge(t *testing.T) {
 	t.Parallel()
 	victim, tenant := rig.NewWorld(t), rig.NewWorld(t)
 	host := victim.Namespace + ".example.test"
-	real := order(t, victim, host)
+	genuine := order(t, victim, host)
 	forgery := &acmev1.Order{
 		ObjectMeta: metav1.ObjectMeta{Name: "order"},
 		Spec:       acmev1.OrderSpec{Request: []byte("request"), IssuerRef: cmmeta.IssuerReference{Name: "acme"}, DNSNames: []string{host}},
 	}
 	tenant.Create(t, forgery)
-	forged := real.DeepCopy()
+	forged := genuine.DeepCopy()
 	forged.Namespace, forged.Spec.Key = tenant.Namespace, token+".forged"
 	forged.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(forgery, acmev1.SchemeGroupVersion().WithKind("Order"))}
 	tenant.Create(t, forged)
@@ -235,8 +235,8 @@ func TestForgedChallenge(t *testing.T) {
 	if status, body := get(t.Context(), address, host, path); status != http.StatusNotFound {
 		t.Errorf("the forged Challenge is answered %d %q", status, body)
 	}
-	victim.Create(t, real)
-	start(t, victim, real)
+	victim.Create(t, genuine)
+	start(t, victim, genuine)
 	if status, body := get(t.Context(), address, host, path); status != http.StatusOK || strings.Contains(body, "forged") {
 		t.Errorf("the real Challenge is answered %d %q", status, body)
 	}

@@ -135,7 +135,7 @@ func Settle(err error) (reconcile.Result, error) {
 	}
 }
 
-// wake returns the result that reconciles again at that time; never, if it is zero.
+// Wake returns the result that reconciles again at that time; never, if it is zero.
 func (d *Deps) Wake(at time.Time) reconcile.Result {
 	if at.IsZero() {
 		return reconcile.Result{}
@@ -143,7 +143,7 @@ func (d *Deps) Wake(at time.Time) reconcile.Result {
 	return reconcile.Result{RequeueAfter: max(at.Sub(d.Now()), time.Millisecond)}
 }
 
-// options are those of every controller: back-off between first and most.
+// Options are those of every controller: back-off between first and most.
 func (d *Deps) Options(first, most time.Duration) controller.Options {
 	skip := true // several managers run in one process in tests
 	o := controller.Options{
@@ -157,7 +157,7 @@ func (d *Deps) Options(first, most time.Duration) controller.Options {
 	return o
 }
 
-// observed is a pass that one watch sees before everybody else: it tells the
+// Observed is a pass that one watch sees before everybody else: it tells the
 // overlay what the cache knows now.
 func (d *Deps) Observed(ctx context.Context, kinds ...client.Object) error {
 	for _, kind := range kinds {

@@ -53,7 +53,7 @@ func skip(w io.Writer, why string) int {
 
 // command is a command in a new network namespace, which ends with this process.
 func command(env []string, name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(name, args...) //nolint:noctx,gosec // it ends with the test run; the test binary itself
+	cmd := exec.Command(name, args...) //nolint:noctx // it ends with the test run
 	cmd.Env = env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	if os.Getuid() != 0 {
