@@ -79,13 +79,17 @@ func at(where faulty.Request, f faulty.Fault, otherwise func(faulty.Request) fau
 // until then the CA is told of no answer.
 func failing(w *swift) func(faulty.Request) faulty.Fault {
 	var gone atomic.Bool
+	var accepts atomic.Int32
 	return func(r faulty.Request) faulty.Fault {
 		switch {
 		case r.Step == faulty.Deactivation:
 			gone.Store(true)
 		case r.Step == faulty.Challenge && !gone.Load():
 			return func(x *faulty.Exchange) {
-				w.ca.SetAuthorization(slices.Min(x.Proxy().Authorizations()), "expired")
+				// The CA may also have those of an order that died with the process: then their turn
+				// comes, and after some tries that of the others.
+				all := slices.Sorted(slices.Values(x.Proxy().Authorizations()))
+				w.ca.SetAuthorization(all[min(int(accepts.Add(1)-1)/4, len(all)-1)], "expired")
 				faulty.Refuse(http.StatusInternalServerError, "serverInternal", "")(x)
 			}
 		}
