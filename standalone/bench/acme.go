@@ -60,9 +60,13 @@ func prepareDNS01(ctx context.Context, r *run) (*workload, error) {
 }
 
 func prepareHTTP01(ctx context.Context, r *run) (*workload, error) {
-	return prepareACME(ctx, r, func(*acmeRig) acmev1.ACMEChallengeSolver {
+	work, err := prepareACME(ctx, r, func(*acmeRig) acmev1.ACMEChallengeSolver {
 		return acmev1.ACMEChallengeSolver{HTTP01: &acmev1.HTTP01Solver{Ingress: &acmev1.HTTP01IngressSolver{}}}
 	})
+	if err == nil && r.Routes {
+		work.controllerArguments = append(work.controllerArguments, "--acme-http01-responder", "cert-manager/chancery-responder")
+	}
+	return work, err
 }
 
 // prepareACME makes the ClusterIssuer of a fresh authority.

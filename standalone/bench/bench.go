@@ -28,6 +28,8 @@ type Options struct {
 	// AtRest is up to how many certificates the scenario rest fills the namespace; Unrelated is how many Secrets of others
 	// it adds.
 	AtRest, Unrelated int
+	// Routes has HTTP-01 routed by an Ingress for each Challenge, as on a cluster, although nobody serves it here.
+	Routes bool
 	// Standalone and Controller are the binaries chancery-standalone and chancery.
 	Standalone, Controller string
 	// Progress is told what happens, a line each; nil is told nothing.

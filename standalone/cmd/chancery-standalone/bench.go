@@ -49,6 +49,7 @@ It needs Linux, and the binary chancery beside this one or in $CHANCERY_BIN.`,
 	f.IntVar(&o.Certificates, "certificates", 100, "how many certificates to issue in each scenario")
 	f.StringSliceVar(&o.Scenarios, "scenario", bench.DefaultScenarios(), "what to measure: "+strings.Join(bench.Scenarios(), ", "))
 	f.IntVar(&o.Concurrency, "concurrency", 10, "how many certificates are under way at once")
+	f.BoolVar(&o.Routes, "routes", false, "have the scenario acme-http01 make an Ingress for each Challenge, as on a cluster")
 	f.IntVar(&o.AtRest, "at-rest", 10_000, "up to how many certificates the scenario rest fills the namespace, without issuing them")
 	f.IntVar(&o.Unrelated, "unrelated", 0, "how many Secrets of 10 kB that are none of ours the scenario rest adds")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
