@@ -116,7 +116,8 @@ func TestEveryRequestMeetsEveryFault(t *testing.T) {
 	record := newSwift(t, nil)
 	record.RunAs(t, record.cfg, record.connection())
 	healthy := record.start(t, &issuance{name: "healthy"})
-	broken := record.start(t, &issuance{name: "broken", size: 2, plan: failing(record), orders: 2})
+	other := record.withCA(t)
+	broken := other.start(t, &issuance{name: "broken", size: 2, plan: failing(other), orders: 2})
 	healthy.settle(t)
 	broken.settle(t)
 	healthy.awaitRequest(t, faulty.RenewalInfo) // which comes last
@@ -150,7 +151,12 @@ func meet(t *testing.T, trouble trouble, rows, more []faulty.Request, known map[
 	w := newSwift(t, nil)
 	w.RunAs(t, w.cfg, w.connection())
 	var all []*issuance
-	start := func(r faulty.Request, orders int, otherwise func(faulty.Request) faulty.Fault) {
+	start := func(r faulty.Request, orders int, plan func(*swift) func(faulty.Request) faulty.Fault) {
+		w := w.withCA(t)
+		var otherwise func(faulty.Request) faulty.Fault
+		if plan != nil {
+			otherwise = plan(w)
+		}
 		name := fmt.Sprintf("%s-%d", strings.ToLower(strings.NewReplacer(",", "", " ", "-").Replace(string(r.Step))), r.Nth)
 		all = append(all, w.start(t, &issuance{name: name, size: orders, orders: orders, late: r.Step == faulty.RenewalInfo, plan: at(r, trouble.fault(w), otherwise)}))
 	}
@@ -162,7 +168,7 @@ func meet(t *testing.T, trouble trouble, rows, more []faulty.Request, known map[
 		means = means || r.Step == trouble.after
 	}
 	for _, r := range more {
-		start(r, 2, failing(w))
+		start(r, 2, failing)
 	}
 	for _, i := range all {
 		i.settle(t)

@@ -34,6 +34,7 @@ type swift struct {
 
 	clock *leap.Clock
 	ca    *pebble.Server
+	caIs  pebble.Options
 	dns   *dnsserver.Server
 	cfg   app.Config
 }
@@ -53,6 +54,7 @@ func newSwift(t *testing.T, change func(*pebble.Options)) *swift {
 	if change != nil {
 		change(&options)
 	}
+	w.caIs = options
 	if w.ca, err = pebble.Start(t.Context(), options); err != nil {
 		t.Fatal(err)
 	}
@@ -64,6 +66,19 @@ func newSwift(t *testing.T, change func(*pebble.Options)) *swift {
 	w.cfg.ACME.HTTP01Port, w.cfg.ACME.HTTP01Address = port, fmt.Sprintf("127.0.0.1:%d", port)
 	w.cfg.ACME.HTTP01Nameservers = []string{w.dns.Addr()}
 	return w
+}
+
+// withCA is the same world with another CA of the kind. Pebble can come to a standstill
+// where one makes orders while another's authorizations change: its locks are taken in
+// opposite orders.
+func (w *swift) withCA(t *testing.T) *swift {
+	t.Helper()
+	own := *w
+	var err error
+	if own.ca, err = pebble.Start(t.Context(), w.caIs); err != nil {
+		t.Fatal(err)
+	}
+	return &own
 }
 
 func freePort(t *testing.T) int {
