@@ -53,7 +53,7 @@ type certificates struct {
 	*controller.Deps
 
 	events  record.EventRecorder
-	memos   memos
+	memos   controller.Memories[memo]
 	flights *flight.Flights
 	bell    controller.Doorbell
 }
@@ -151,11 +151,14 @@ func (r *certificates) Reconcile(ctx context.Context, req reconcile.Request) (re
 		crt := &certmanagerv1.Certificate{}
 		if err := r.Client.Get(ctx, req.NamespacedName, crt); err != nil {
 			if apierrors.IsNotFound(err) {
-				r.flights.Forget(r.memos.forget(req.NamespacedName))
+				r.flights.Forget(r.memos.Drop(req.NamespacedName))
 			}
 			return reconcile.Result{}, client.IgnoreNotFound(err)
 		}
-		m := r.memos.of(req.NamespacedName, crt.UID)
+		m, replaced := r.memos.Of(req.NamespacedName, crt.UID)
+		if replaced != "" {
+			r.flights.Forget(replaced)
+		}
 		state, err := r.observe(ctx, m, crt)
 		if err != nil {
 			return controller.Settle(err)

@@ -3,7 +3,6 @@ package certificates
 import (
 	"crypto/sha256"
 	"encoding/json"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -12,10 +11,8 @@ import (
 	"chancery.dev/internal/lifecycle"
 )
 
-// memo is what is remembered of a Certificate from one pass to the next: nothing that
-// is lost with the process but work that is done again.
+// memo is what is remembered of a Certificate from one pass to the next.
 type memo struct {
-	uid types.UID
 	// requests are the facts of requests, whose specs never change.
 	requests map[types.UID]lifecycle.RequestFacts
 	// repaired is the version of the Secret that a repair has led to, at repairedAt, and
@@ -25,40 +22,6 @@ type memo struct {
 	repairedFor [sha256.Size]byte
 	// answer is what the issuer said when it was last asked when to renew.
 	answer *lifecycle.RenewalAnswer
-}
-
-// memos has one memo for each Certificate. A memo is used by one pass at a time.
-type memos struct {
-	mu     sync.Mutex
-	byName map[types.NamespacedName]*memo
-}
-
-// of returns the memo of a Certificate: an empty one if it is a new one by the name.
-func (m *memos) of(name types.NamespacedName, uid types.UID) *memo {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.byName == nil {
-		m.byName = map[types.NamespacedName]*memo{}
-	}
-	if known := m.byName[name]; known != nil && known.uid == uid {
-		return known
-	}
-	made := &memo{uid: uid}
-	m.byName[name] = made
-	return made
-}
-
-// forget drops the memo of a Certificate that is gone and returns its UID; empty if
-// nothing was known of it.
-func (m *memos) forget(name types.NamespacedName) types.UID {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	known := m.byName[name]
-	if known == nil {
-		return ""
-	}
-	delete(m.byName, name)
-	return known.uid
 }
 
 // factsOf returns the facts of exactly these requests, and forgets others.

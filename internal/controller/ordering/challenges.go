@@ -30,7 +30,7 @@ type challenges struct {
 
 	acmeDeps  ACMEDeps
 	events    record.EventRecorder
-	memories  memories[acmeflow.ChallengeMemory]
+	memories  controller.Memories[acmeflow.ChallengeMemory]
 	scheduler *scheduler
 }
 
@@ -65,12 +65,12 @@ func pendingChallengeIssuer(obj client.Object) []string {
 func (r *challenges) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	challenge := &acmev1.Challenge{}
 	if err := r.Client.Get(ctx, req.NamespacedName, challenge); err != nil {
-		if uid := r.memories.drop(req.NamespacedName); uid != "" {
+		if uid := r.memories.Drop(req.NamespacedName); uid != "" {
 			r.forget(uid)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	memory, replaced := r.memories.of(req.NamespacedName, challenge.UID)
+	memory, replaced := r.memories.Of(req.NamespacedName, challenge.UID)
 	if replaced != "" {
 		r.forget(replaced)
 	}
@@ -78,10 +78,10 @@ func (r *challenges) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return controller.Settle(err)
 	}
-	r.land(challenge, &memory.known)
+	r.land(challenge, memory)
 	action := acmeflow.DecideChallenge(acmeflow.ChallengeState{
-		Challenge: challenge, Issuer: issuer.flow, Account: issuer.account, Memory: memory.known, Settings: r.acmeDeps.Settings,
-		NamespaceTerminating: r.namespaceTerminating(ctx, challenge, memory.known),
+		Challenge: challenge, Issuer: issuer.flow, Account: issuer.account, Memory: *memory, Settings: r.acmeDeps.Settings,
+		NamespaceTerminating: r.namespaceTerminating(ctx, challenge, *memory),
 	}, r.Now())
 	if action.Status != nil {
 		changed := challenge.DeepCopy()
@@ -92,7 +92,7 @@ func (r *challenges) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		challenge = changed
 	}
 	r.scheduler.decided(challenge, action)
-	if err := r.do(ctx, challenge, issuer, &memory.known, action.Step); err != nil {
+	if err := r.do(ctx, challenge, issuer, memory, action.Step); err != nil {
 		return settleWrite(err)
 	}
 	if action.Event != nil {
@@ -131,7 +131,7 @@ func (r *challenges) do(ctx context.Context, c *acmev1.Challenge, issuer acmeIss
 	case step == acmeflow.ChallengeRemoveFinalizer:
 		return r.setFinalizers(ctx, c, false)
 	case step == acmeflow.ChallengeDone:
-		r.forget(r.memories.drop(client.ObjectKeyFromObject(c)))
+		r.forget(r.memories.Drop(client.ObjectKeyFromObject(c)))
 		return nil
 	default:
 		return fmt.Errorf("acmeflow asked for %s, which the controller does not know: please report this as a bug", step)

@@ -2,7 +2,6 @@ package ordering
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -12,6 +11,10 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/flight"
 )
+
+// stepsPerPass bounds how many steps one pass takes: an Order or a Challenge waits for
+// an event after fewer.
+const stepsPerPass = 8
 
 // Bounds of the calls that leave the cluster.
 const (
@@ -47,49 +50,4 @@ func (c *crew) forget(object types.UID) {
 	for _, flights := range []*flight.Flights{c.acme, c.solve, c.check} {
 		flights.Forget(object)
 	}
-}
-
-// memories keeps what was learned about objects, by their UID: another object by the
-// same name starts anew.
-type memories[M any] struct {
-	mu     sync.Mutex
-	byName map[types.NamespacedName]*memory[M]
-}
-
-type memory[M any] struct {
-	uid types.UID
-	// known is touched by the one worker that has the object only.
-	known M
-}
-
-// of returns the memory of an object, and the UID of another one by its name that
-// was forgotten for it.
-func (m *memories[M]) of(name types.NamespacedName, uid types.UID) (*memory[M], types.UID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.byName == nil {
-		m.byName = map[types.NamespacedName]*memory[M]{}
-	}
-	var replaced types.UID
-	if known := m.byName[name]; known != nil {
-		if known.uid == uid {
-			return known, ""
-		}
-		replaced = known.uid
-	}
-	fresh := &memory[M]{uid: uid}
-	m.byName[name] = fresh
-	return fresh, replaced
-}
-
-// drop forgets an object and returns its UID; empty if nothing was known.
-func (m *memories[M]) drop(name types.NamespacedName) types.UID {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	known := m.byName[name]
-	if known == nil {
-		return ""
-	}
-	delete(m.byName, name)
-	return known.uid
 }

@@ -21,7 +21,7 @@ func TestNothingIsKeptOfWhatIsDone(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &acmev1.Challenge{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "1"}}
-	m, _ := r.memories.of(client.ObjectKeyFromObject(c), c.UID)
+	m, _ := r.memories.Of(client.ObjectKeyFromObject(c), c.UID)
 	landed := make(chan struct{})
 	t.Cleanup(func() { close(landed) })
 	r.solve.Ask(flight.Call{
@@ -31,10 +31,13 @@ func TestNothingIsKeptOfWhatIsDone(t *testing.T) {
 	if r.solve.InAir() != 1 {
 		t.Fatal("there is no call")
 	}
-	if err := r.do(t.Context(), c, acmeIssuer{}, &m.known, acmeflow.ChallengeDone); err != nil {
+	if err := r.do(t.Context(), c, acmeIssuer{}, m, acmeflow.ChallengeDone); err != nil {
 		t.Fatal(err)
 	}
-	if n := r.solve.InAir(); n != 0 || len(r.memories.byName) != 0 {
-		t.Errorf("%d calls and %d memories are kept", n, len(r.memories.byName))
+	if n := r.solve.InAir(); n != 0 {
+		t.Errorf("%d calls are kept", n)
+	}
+	if uid := r.memories.Drop(client.ObjectKeyFromObject(c)); uid != "" {
+		t.Errorf("what was known of %s is kept", uid)
 	}
 }

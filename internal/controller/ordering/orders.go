@@ -34,7 +34,7 @@ type orders struct {
 
 	acmeDeps ACMEDeps
 	events   record.EventRecorder
-	memories memories[orderMemory]
+	memories controller.Memories[orderMemory]
 }
 
 // orderMemory is what this process knows of an Order beside the object.
@@ -82,7 +82,7 @@ func pendingOrderIssuer(obj client.Object) []string {
 func (r *orders) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	order := &acmev1.Order{}
 	if err := r.Client.Get(ctx, req.NamespacedName, order); err != nil {
-		if uid := r.memories.drop(req.NamespacedName); uid != "" {
+		if uid := r.memories.Drop(req.NamespacedName); uid != "" {
 			r.forget(uid)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -90,7 +90,7 @@ func (r *orders) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	if order.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil // its Challenges go with it
 	}
-	memory, replaced := r.memories.of(req.NamespacedName, order.UID)
+	memory, replaced := r.memories.Of(req.NamespacedName, order.UID)
 	if replaced != "" {
 		r.forget(replaced)
 	}
@@ -98,9 +98,9 @@ func (r *orders) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	if err != nil {
 		return controller.Settle(err)
 	}
-	r.land(order, &memory.known)
+	r.land(order, memory)
 	state := acmeflow.OrderState{
-		Order: order, Issuer: issuer.flow, Account: issuer.account, Memory: memory.known.flow, Settings: r.acmeDeps.Settings,
+		Order: order, Issuer: issuer.flow, Account: issuer.account, Memory: memory.flow, Settings: r.acmeDeps.Settings,
 	}
 	if state.Challenges, err = r.challengesOf(ctx, order); err != nil {
 		return controller.Settle(err)
@@ -114,7 +114,7 @@ func (r *orders) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		}
 		order = changed
 	}
-	if err := r.do(ctx, state, issuer, &memory.known, action); err != nil {
+	if err := r.do(ctx, state, issuer, memory, action); err != nil {
 		return settleWrite(err)
 	}
 	if action.Event != nil {
@@ -149,7 +149,7 @@ func (r *orders) do(ctx context.Context, s acmeflow.OrderState, issuer acmeIssue
 	case action.Step == acmeflow.OrderDeleteChallenges:
 		return r.deleteChallenges(ctx, s.Challenges, m, action.Delete)
 	case action.Step == acmeflow.OrderDone:
-		r.forget(r.memories.drop(client.ObjectKeyFromObject(s.Order)))
+		r.forget(r.memories.Drop(client.ObjectKeyFromObject(s.Order)))
 		return nil
 	default:
 		return errors.New("acmeflow asked for " + action.Step.String() + ", which the controller does not know: please report this as a bug")
