@@ -51,7 +51,11 @@ func newWorld(t *testing.T) *world {
 			if a.hold != nil {
 				a.hold()
 			}
-			rw.Header().Set("Content-Type", "application/problem+json")
+			if !strings.HasPrefix(a.body, "{") { // a page, or nothing
+				rw.Header().Set("Content-Type", "text/html")
+			} else {
+				rw.Header().Set("Content-Type", "application/problem+json")
+			}
 			if a.retryAfter != "" {
 				rw.Header().Set("Retry-After", a.retryAfter)
 			}
@@ -199,6 +203,7 @@ func TestClasses(t *testing.T) {
 		"a proxy's page":    {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 502, body: "<html>"}, acmeflow.ErrorUnavailable},
 		"a proxy's refusal": {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 403}, acmeflow.ErrorUnavailable},
 		"gone, and no word": {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 404}, acmeflow.ErrorNotFound},
+		"gone, says a page": {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 404, body: "404 page not found"}, acmeflow.ErrorMissing},
 		"nobody there":      {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: "https://127.0.0.1:1/order"}, nil, acmeflow.ErrorUnavailable},
 		"gone":              {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 404, body: `{"type":"about:blank"}`}, acmeflow.ErrorNotFound},
 		"not a step":        {action: acmeflow.OrderAction{Step: acmeflow.OrderCreateChallenges}, want: acmeflow.ErrorPermanent},

@@ -145,28 +145,28 @@ func classOf(err error) acmeflow.ErrorClass {
 		return acmeflow.Classify(p.Status, p.Type, p.Detail)
 	}
 	var page *acme.HTTPError
-	if errors.As(err, &page) && !speaks(page) {
-		return acmeflow.ErrorUnavailable
+	if errors.As(err, &page) {
+		return classOfPage(page)
 	}
 	return acmeflow.Classify(acme.StatusOf(err), "", "")
 }
 
-// speaks reports whether an error answer without a problem document tells something about
-// what was asked for: too many requests, or gone. Any other is a proxy's or a web server's in
-// the CA's place, and so is one in place of the directory or a nonce.
-func speaks(page *acme.HTTPError) bool {
-	switch page.Status {
-	case http.StatusTooManyRequests:
-		return true
-	case http.StatusNotFound, http.StatusGone:
-		return page.Action != acme.ActionDiscover && page.Method != http.MethodHead
+// classOfPage is what an error answer without a problem document tells about what was asked
+// for: too many requests, or gone; for certain only if it has no text, as Pebble says it. Any
+// other is a proxy's or a web server's in the CA's place, and so is one in place of the
+// directory or a nonce.
+func classOfPage(page *acme.HTTPError) acmeflow.ErrorClass {
+	switch {
+	case page.Status == http.StatusTooManyRequests:
+		return acmeflow.ErrorRateLimited
+	case page.Status != http.StatusNotFound && page.Status != http.StatusGone,
+		page.Action == acme.ActionDiscover, page.Method == http.MethodHead:
+		return acmeflow.ErrorUnavailable
+	case page.Excerpt != "":
+		return acmeflow.ErrorMissing
 	default:
-		return false
+		return acmeflow.ErrorNotFound
 	}
-}
-
-func mayRecover(c acmeflow.ErrorClass) bool {
-	return c == acmeflow.ErrorUnavailable || c == acmeflow.ErrorRateLimited || c == acmeflow.ErrorBadNonce
 }
 
 func newOrder(n acmeflow.NewOrder) acme.NewOrderRequest {
@@ -244,10 +244,10 @@ func chains(ctx context.Context, c *acme.Client, url, preferred string) ([][]byt
 	}
 	for _, alternate := range first.Alternates {
 		chain, err := c.FetchCertificate(ctx, alternate)
-		switch {
-		case err != nil && mayRecover(classOf(err)):
-			return nil, err
-		case err != nil:
+		if err != nil {
+			if class := classOf(err); class.MayPass() && class != acmeflow.ErrorMissing {
+				return nil, err
+			}
 			continue // a preference must not cost the certificate
 		}
 		out = append(out, chain.PEM)

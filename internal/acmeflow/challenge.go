@@ -177,6 +177,9 @@ func (m ChallengeMemory) After(o ChallengeOutcome) ChallengeMemory {
 		}
 	default: // nothing is remembered of how others went but what follows
 	}
+	if m.Failed == o.Step {
+		o.Failure = o.Failure.believed(m.Failure, m.Failures)
+	}
 	if o.Failure != nil {
 		return m.afterFailure(o)
 	}
@@ -209,7 +212,7 @@ func (m ChallengeMemory) checked(o ChallengeOutcome) ChallengeMemory {
 }
 
 func (m ChallengeMemory) afterFailure(o ChallengeOutcome) ChallengeMemory {
-	if o.Step == ChallengeAccept && !retriable(o.Failure.Class) {
+	if o.Step == ChallengeAccept && !o.Failure.Class.MayPass() {
 		// The CA refuses what it has already begun, too: the authorization tells.
 		m.Refusal, m.Authorization = o.Failure, nil
 		return m

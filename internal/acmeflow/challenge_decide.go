@@ -106,7 +106,7 @@ func (d *challengeDecision) status(reason string) *acmev1.ChallengeStatus {
 // verdict is the final state that the CA's answers amount to, if they do.
 func (d *challengeDecision) verdict() (acmev1.State, string, bool) {
 	m := d.Memory
-	if m.Failed == ChallengeFetch && !retriable(m.Failure.Class) {
+	if m.Failed == ChallengeFetch && !m.Failure.Class.MayPass() {
 		if m.Failure.Class == ErrorMalformed || m.Failure.Class == ErrorNotFound {
 			return acmev1.Expired, "The ACME server no longer knows the authorization: " + m.Failure.Detail, true
 		}

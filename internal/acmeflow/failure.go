@@ -31,6 +31,10 @@ const (
 	ErrorMalformed
 	// ErrorNotFound: 404 or 410.
 	ErrorNotFound
+	// ErrorMissing: 404 or 410 with a page in place of a problem document. It may be the page
+	// of a proxy that does not find the CA: it is retried, and an ErrorNotFound once it has
+	// come for long enough.
+	ErrorMissing
 	// ErrorPermanent: any other refusal: repeating does not cure it.
 	ErrorPermanent
 )
@@ -39,7 +43,7 @@ const (
 func (c ErrorClass) String() string {
 	names := [...]string{
 		"None", "BadNonce", "Unavailable", "RateLimited", "Solver", "NotYet", "NotReady", "Replaces",
-		"Malformed", "NotFound", "Permanent",
+		"Malformed", "NotFound", "Missing", "Permanent",
 	}
 	if c < 0 || int(c) >= len(names) {
 		return fmt.Sprintf("ErrorClass(%d)", int(c))
@@ -104,7 +108,31 @@ const (
 	// maxRetryAfter is the longest of the limits that CAs publish. Who asks for more has made
 	// a mistake, and is asked once a week.
 	maxRetryAfter = 7 * 24 * time.Hour
+	// maxMissing is how many pages in a row are taken for a proxy's, about twenty minutes of
+	// them. A CA that has forgotten an order may know no better answer: nobody waits for ever.
+	maxMissing = 12
 )
+
+// MayPass reports whether the same call may work later.
+func (c ErrorClass) MayPass() bool {
+	switch c {
+	case ErrorBadNonce, ErrorUnavailable, ErrorRateLimited, ErrorSolver, ErrorNotYet, ErrorMissing:
+		return true
+	default:
+		return false
+	}
+}
+
+// believed is the failure of a step that has failed before, that many times in a row: a page
+// that keeps coming is the CA's word.
+func (f *Failure) believed(before *Failure, failures int) *Failure {
+	if f == nil || before == nil || f.Class != ErrorMissing || before.Class != ErrorMissing || failures+1 < maxMissing {
+		return f
+	}
+	gone := *f
+	gone.Class = ErrorNotFound
+	return &gone
+}
 
 // Backoff is how long to wait before the attempt after the given number of
 // failures in a row (1 for the first). Jitter in [0,1) spreads objects that failed

@@ -201,6 +201,9 @@ func (m OrderMemory) After(o OrderOutcome) OrderMemory {
 	if slices.ContainsFunc(o.Authorizations, func(a RemoteAuthorization) bool { return a.Identifier == "" }) {
 		o.Failure = &Failure{Class: ErrorUnavailable, Detail: "the ACME server sent an authorization without an identifier (RFC 8555 §7.1.4)"}
 	}
+	if m.Failed == o.Step {
+		o.Failure = o.Failure.believed(m.Failure, m.Failures)
+	}
 	if o.Failure != nil {
 		return m.afterFailure(o)
 	}
@@ -262,12 +265,12 @@ func (m OrderMemory) sawOrder(o OrderOutcome) OrderMemory {
 
 func (m OrderMemory) afterFailure(o OrderOutcome) OrderMemory {
 	switch {
-	case o.Step == OrderCreate && !retriable(o.Failure.Class):
+	case o.Step == OrderCreate && !o.Failure.Class.MayPass():
 		m.CreateRefused++
 	case o.Step == OrderFinalize && o.Failure.Class == ErrorNotReady:
 		m.Refused, m.Refusal = m.Refused+1, o.Failure.Detail
 		m.Polls, m.Look = 0, true
-	case o.Step == OrderFinalize && retriable(o.Failure.Class):
+	case o.Step == OrderFinalize && o.Failure.Class.MayPass():
 		// The CA may have acted although its answer was lost: look first.
 		m.Polls, m.Look = 0, true
 	}
@@ -279,20 +282,10 @@ func (m OrderMemory) afterFailure(o OrderOutcome) OrderMemory {
 	}
 	m.Failed, m.FailedAt, m.Failure, m.Jitter = o.Step, o.At, o.Failure, o.Jitter
 	m.Failures++
-	if o.Step == OrderDeactivate && (!retriable(o.Failure.Class) || m.Failures >= maxDeactivations) {
+	if o.Step == OrderDeactivate && (!o.Failure.Class.MayPass() || m.Failures >= maxDeactivations) {
 		m.Deactivated = true
 	}
 	return m
-}
-
-// retriable reports whether the same call may work later.
-func retriable(c ErrorClass) bool {
-	switch c {
-	case ErrorBadNonce, ErrorUnavailable, ErrorRateLimited, ErrorSolver, ErrorNotYet:
-		return true
-	default:
-		return false
-	}
 }
 
 func orElse(s, fallback string) string {

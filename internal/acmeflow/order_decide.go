@@ -186,7 +186,7 @@ func (d *orderDecision) blocked() (OrderAction, bool) {
 // refused reports whether the failure ends the order: no retry cures it.
 func (d *orderDecision) refused(f *Failure) bool {
 	switch {
-	case d.Memory.Failed == OrderDeactivate, retriable(f.Class), d.mayBlameReplaces():
+	case d.Memory.Failed == OrderDeactivate, f.Class.MayPass(), d.mayBlameReplaces():
 		return false
 	case d.Memory.Failed == OrderFinalize && f.Class == ErrorNotReady:
 		return false
@@ -457,7 +457,7 @@ func (d *orderDecision) expired() (OrderAction, bool) {
 // any refusal is worth one more try without the field: a hint must not cost a certificate.
 func (d *orderDecision) mayBlameReplaces() bool {
 	m := d.Memory
-	return m.Failed == OrderCreate && !retriable(m.Failure.Class) && d.Order.Spec.Replaces != "" && m.CreateRefused == 1
+	return m.Failed == OrderCreate && !m.Failure.Class.MayPass() && d.Order.Spec.Replaces != "" && m.CreateRefused == 1
 }
 
 // newOrder is the body of the newOrder request.

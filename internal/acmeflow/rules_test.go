@@ -412,3 +412,34 @@ func TestAShortParkIsNotWrittenDown(t *testing.T) {
 		equal(t, []any{c.Step, c.Wake, c.Status != nil}, []any{ChallengeWait, start.Add(park), written})
 	}
 }
+
+// A page in place of an answer is a proxy's at first. One that keeps coming is the CA's.
+func TestAPageIsBelievedOnceItKeepsComing(t *testing.T) {
+	page := &Failure{Class: ErrorMissing, Detail: "404 page not found"}
+	order, challenge := newOrderState().stored(acmev1.Pending, "pending"), newChallengeState().processing()
+	var waited time.Duration
+	for n := 1; n < maxMissing; n++ {
+		order.Memory = order.Memory.After(OrderOutcome{Step: OrderFetch, At: start, Failure: page})
+		challenge.Memory = challenge.Memory.After(ChallengeOutcome{Step: ChallengeFetch, At: start, Failure: page})
+		waited += Backoff(*page, n, 0.5)
+		for at, step := range map[time.Time]OrderStep{start: OrderWait, start.Add(time.Hour): OrderCreateChallenges} {
+			a := DecideOrder(order, at)
+			if a.Step != step || a.Status != nil && a.Status.State.IsFailure() {
+				t.Fatalf("after %d pages %s: %+v", n, a.Step, a.Status)
+			}
+		}
+		equal(t, DecideChallenge(challenge, start).Status.State, acmev1.Unknown)
+		equal(t, DecideChallenge(challenge, start.Add(time.Hour)).Step, ChallengeFetch)
+	}
+	if waited < 10*time.Minute || waited > time.Hour {
+		t.Errorf("it is believed after %s", waited)
+	}
+	interrupted := order.Memory.After(OrderOutcome{Step: OrderFetch, At: start, Failure: &Failure{Class: ErrorUnavailable, Detail: "502"}})
+	equal(t, interrupted.After(OrderOutcome{Step: OrderFetch, At: start, Failure: page}).Failure.Class, ErrorMissing)
+
+	order.Memory = order.Memory.After(OrderOutcome{Step: OrderFetch, At: start, Failure: page})
+	equal(t, DecideOrder(order, start).Status.State, acmev1.Errored)
+	challenge.Memory = challenge.Memory.After(ChallengeOutcome{Step: ChallengeFetch, At: start, Failure: page})
+	equal(t, DecideChallenge(challenge, start).Status.State, acmev1.Expired)
+	equal(t, page.Class, ErrorMissing)
+}

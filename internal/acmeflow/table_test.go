@@ -66,7 +66,7 @@ type trial[S, M, A any] struct {
 
 var failureClasses = []ErrorClass{
 	ErrorBadNonce, ErrorUnavailable, ErrorRateLimited, ErrorSolver, ErrorNotYet, ErrorNotReady, ErrorReplaces,
-	ErrorMalformed, ErrorNotFound, ErrorPermanent,
+	ErrorMalformed, ErrorNotFound, ErrorMissing, ErrorPermanent,
 }
 
 // outcomes are what may become of the step that a state asks for.

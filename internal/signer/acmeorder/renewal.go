@@ -68,7 +68,7 @@ func renewalInfoAgain(f acmeflow.Failure) time.Duration {
 	switch {
 	case f.RetryAfter > 0:
 		return f.RetryAfter
-	case mayPass(f.Class):
+	case f.Class.MayPass():
 		return renewalInfoSoon
 	default:
 		return renewalInfoLater

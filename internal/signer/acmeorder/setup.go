@@ -220,7 +220,7 @@ func (u *setup) register(ctx context.Context, account *acmeaccount.Account) erro
 	a.failed = refusal
 	a.failures++
 	wait := acmeflow.Backoff(refusal.Failure, a.failures, 0)
-	if !mayPass(refusal.Class) {
+	if !refusal.Class.MayPass() {
 		wait = refusedAgain
 	}
 	a.until = u.now.Add(wait)
@@ -240,10 +240,6 @@ func (u *setup) attempt(inputs string) *attempt {
 	return a
 }
 
-func mayPass(c acmeflow.ErrorClass) bool {
-	return c == acmeflow.ErrorUnavailable || c == acmeflow.ErrorRateLimited || c == acmeflow.ErrorBadNonce
-}
-
 // refused says how the last try went.
 func (u *setup) refused(a *attempt) error {
 	reason, what := certmanagerv1.IssuerReasonErrRegisterACMEAccount, "Failed to register ACME account"
@@ -251,7 +247,7 @@ func (u *setup) refused(a *attempt) error {
 		reason, what = certmanagerv1.IssuerReasonErrUpdateACMEAccount, "Failed to update ACME account"
 	}
 	hint := "; retrying with back-off"
-	if !mayPass(a.failed.Class) {
+	if !a.failed.Class.MayPass() {
 		hint = ": the ACME server refuses it; correct spec.acme, or the account at the ACME server"
 	}
 	return troubled(reason, max(a.until.Sub(u.now), time.Millisecond), "%s with %s: %s%s", what, u.spec.Server, a.failed.Detail, hint)
