@@ -3,17 +3,25 @@ package acme
 import (
 	"errors"
 	"fmt"
+	"html"
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 )
 
-// maxExcerpt bounds, in bytes, what is shown of an answer that is not ACME.
-const maxExcerpt = 512
+const (
+	// maxExcerpt bounds, in bytes, what is shown of a field that is not as ACME has it.
+	maxExcerpt = 512
+	// maxPage is how much of a page is read to find out what it says, and maxPageLine bounds
+	// what is shown of it: an error is one line of a status.
+	maxPage     = 8 << 10
+	maxPageLine = 160
+)
 
 // HTTPError is an error answer that is no problem document: a proxy's page, a redirect that is
 // not followed, an empty 404.
@@ -26,7 +34,9 @@ type HTTPError struct {
 	Status int
 	// RetryAfter is how long the response asked to wait; 0 if it did not say.
 	RetryAfter time.Duration
-	// Excerpt is the beginning of the body: at most 512 bytes, without control characters.
+	// Excerpt is what the body says, in one line of at most 160 bytes without control
+	// characters: the title of an HTML page, or the beginning of its text. It is empty only for
+	// a body that is.
 	Excerpt string
 }
 
@@ -138,6 +148,26 @@ func stable(err error) error {
 		return &o
 	}
 	return err
+}
+
+var (
+	titleOfPage  = regexp.MustCompile(`(?is)<title\b[^>]*>(.*?)</title`)
+	markupOfPage = regexp.MustCompile(`(?is)<!--.*?(-->|$)|<(script|style)\b.*?(</(script|style)\b[^>]*>|$)|<[^>]*(>|$)`)
+)
+
+// excerpt is a line of what an answer that is not ACME says.
+func excerpt(body string) string {
+	body = body[:min(len(body), maxPage)]
+	if strings.HasPrefix(strings.TrimSpace(body), "<") {
+		said := markupOfPage.ReplaceAllString(body, " ")
+		if title := titleOfPage.FindStringSubmatch(body); title != nil && strings.TrimSpace(title[1]) != "" {
+			said = title[1]
+		}
+		if line := sanitise(html.UnescapeString(said), maxPageLine); line != "" {
+			return line
+		}
+	}
+	return sanitise(body, maxPageLine)
 }
 
 // sanitise makes text of a stranger fit to be shown: valid UTF-8, no control characters,

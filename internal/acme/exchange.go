@@ -155,7 +155,7 @@ func (r *response) failure(status int) error {
 		return r.broken(errors.New("the problem document is not JSON"))
 	}
 	return &HTTPError{Action: r.call.action, Method: r.call.method, URL: r.call.url, Status: status,
-		RetryAfter: r.meta.RetryAfter, Excerpt: sanitise(string(r.body), maxExcerpt)}
+		RetryAfter: r.meta.RetryAfter, Excerpt: excerpt(string(r.body))}
 }
 
 // get sends an unsigned GET, for the directory and renewal information only (RFC 8555 §6.3).

@@ -107,7 +107,12 @@ func TestErrorAnswers(t *testing.T) {
 		"problem": {reply(429, "application/problem+json", problem, "Retry-After", "17"), 429, true, true, 17 * time.Second,
 			"429 urn:ietf:params:acme:error:rateLimited: too many orders; a.example: urn:ietf:params:acme:error:caa: no"},
 		"HTML with a date": {reply(503, "text/html", page, "Retry-After", date, "Date", "Mon, 02 Jan 2040 15:02:05 GMT"),
-			503, false, false, 2 * time.Minute, `503 Service Unavailable without an ACME problem document: "<html> <h1>down for</h1>maintenance`},
+			503, false, false, 2 * time.Minute, `503 Service Unavailable without an ACME problem document: "down for maintenance maintenance`},
+		"HTML with a title": {reply(502, "text/html", "<html>\n<head><TITLE>502 Bad&nbsp;Gateway</TITLE></head><body><h1>Oh</h1>"+strings.Repeat("x", 1000)),
+			502, false, false, 0, `an ACME problem document: "502 Bad Gateway"`},
+		"HTML with scripts": {reply(502, "", " <!-- hush --><style>p { color: red }</style><script>if (1 < 2) {}</script><p>Sorry &amp; bye</p>"),
+			502, false, false, 0, `an ACME problem document: "Sorry & bye"`},
+		"HTML without text": {reply(404, "text/html", `<img src="sorry.png">`), 404, false, false, 0, `an ACME problem document: "<img src=\"sorry.png\">"`},
 		"new terms": {reply(403, "application/problem+json", `{"type":"urn:ietf:params:acme:error:userActionRequired","detail":"new terms","instance":"https://ca.example/terms"}`),
 			403, true, false, 0, "new terms: visit https://ca.example/terms"},
 		"429 of a proxy":    {reply(429, "text/plain", "slow down"), 429, false, true, 0, `"slow down"`},
@@ -137,7 +142,7 @@ func TestErrorAnswers(t *testing.T) {
 			if got := acme.RetryAfter(err); got != tc.after {
 				t.Errorf("retry after %v", got)
 			}
-			if !strings.Contains(err.Error(), tc.text) || strings.ContainsAny(err.Error(), "\x00\n") || len(err.Error()) > 1200 {
+			if !strings.Contains(err.Error(), tc.text) || strings.ContainsAny(err.Error(), "\x00\n") || len(err.Error()) > 400 {
 				t.Errorf("text: %s", err)
 			}
 		})
