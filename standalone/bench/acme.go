@@ -54,9 +54,12 @@ func (g *acmeRig) start(ctx context.Context) (err error) {
 }
 
 func prepareDNS01(ctx context.Context, r *run) (*workload, error) {
-	return prepareACME(ctx, r, func(rig *acmeRig) acmev1.ACMEChallengeSolver {
-		return acmev1.ACMEChallengeSolver{DNS01: &acmev1.DNS01Solver{RFC2136: &acmev1.RFC2136Provider{Nameserver: rig.dns.Addr()}}}
-	})
+	return prepareACME(ctx, r, rfc2136Solver)
+}
+
+// rfc2136Solver has records made by updates of the rig's DNS server.
+func rfc2136Solver(rig *acmeRig) acmev1.ACMEChallengeSolver {
+	return acmev1.ACMEChallengeSolver{DNS01: &acmev1.DNS01Solver{RFC2136: &acmev1.RFC2136Provider{Nameserver: rig.dns.Addr()}}}
 }
 
 func prepareHTTP01(ctx context.Context, r *run) (*workload, error) {
@@ -76,7 +79,7 @@ func prepareACME(ctx context.Context, r *run, solver func(*acmeRig) acmev1.ACMEC
 		return nil, err
 	}
 	work := certificates(acmeIssuer)
-	work.close = rig.end
+	work.close, work.dns = rig.end, rig.dns
 	dns, http := rig.dns.Addr(), strconv.Itoa(rig.httpPort)
 	work.controllerArguments = []string{
 		"--dns01-recursive-nameservers", dns,

@@ -28,6 +28,8 @@ type Options struct {
 	// AtRest is up to how many certificates the scenario rest fills the namespace; Unrelated is how many Secrets of others
 	// it adds.
 	AtRest, Unrelated int
+	// Window is how long the scenarios waiting and parked are looked at.
+	Window time.Duration
 	// Routes has HTTP-01 routed by an Ingress for each Challenge, as on a cluster, although nobody serves it here.
 	Routes bool
 	// Standalone and Controller are the binaries chancery-standalone and chancery.
@@ -50,6 +52,8 @@ type scenario struct {
 	bare func(ctx context.Context, r *run) (*Ceiling, error)
 	// rests says that the controller is then started on what it has issued. It takes long, with numbers that matter.
 	rests bool
+	// waits says that nothing is ever issued: what is measured is the waiting.
+	waits bool
 }
 
 func scenarios() []scenario {
@@ -68,6 +72,8 @@ func scenarios() []scenario {
 			name: "rest", title: "Certificates by a CA ClusterIssuer, then at rest", requestBudget: 10, cpuBudget: 8 * time.Millisecond,
 			prepare: prepareCA, rests: true,
 		},
+		{name: "waiting", title: "DNS-01 challenges that wait for propagation, all in flight", prepare: prepareWaiting, waits: true},
+		{name: "parked", title: "DNS-01 challenges that wait for propagation, most of them parked", prepare: prepareParked, waits: true},
 	}
 }
 
@@ -84,7 +90,7 @@ func Scenarios() []string {
 func DefaultScenarios() []string {
 	var names []string
 	for _, s := range scenarios() {
-		if !s.rests {
+		if !s.rests && !s.waits {
 			names = append(names, s.name)
 		}
 	}
@@ -101,6 +107,9 @@ func (o *Options) validate() error {
 	}
 	if o.Unrelated < 0 {
 		problems = append(problems, fmt.Errorf("--unrelated: must not be negative, but is %d", o.Unrelated))
+	}
+	if o.Window < 0 {
+		problems = append(problems, fmt.Errorf("--window: must not be negative, but is %s", o.Window))
 	}
 	if len(o.Scenarios) == 0 {
 		problems = append(problems, errors.New("--scenario: name at least one"))
@@ -160,23 +169,19 @@ func runScenario(ctx context.Context, o Options, s scenario) (_ *Scenario, err e
 	}
 	defer func() { err = errors.Join(err, r.plane.stop()) }()
 	result := &Scenario{Name: s.name, Title: s.title, Certificates: o.Certificates, RequestBudget: s.requestBudget, CPUBudgetMillis: millis(s.cpuBudget)}
-	r.say("%s: measuring ceilings", s.name)
-	ceiling, err := secretCeiling(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	result.Ceilings = append(result.Ceilings, *ceiling)
-	if s.bare != nil {
-		if ceiling, err = s.bare(ctx, r); err != nil {
+	if !s.waits {
+		if result.Ceilings, err = ceilings(ctx, r, s); err != nil {
 			return nil, err
 		}
-		result.Ceilings = append(result.Ceilings, *ceiling)
 	}
 	work, err := s.prepare(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	defer work.close()
+	if s.waits {
+		return result, waitScenario(ctx, r, work, result)
+	}
 	if err := issueScenario(ctx, r, work, result); err != nil {
 		return nil, err
 	}
@@ -188,24 +193,49 @@ func runScenario(ctx context.Context, o Options, s scenario) (_ *Scenario, err e
 	return result, nil
 }
 
+// ceilings measures what a scenario is compared with.
+func ceilings(ctx context.Context, r *run, s scenario) ([]Ceiling, error) {
+	r.say("%s: measuring ceilings", s.name)
+	secrets, err := secretCeiling(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if s.bare == nil {
+		return []Ceiling{*secrets}, nil
+	}
+	bare, err := s.bare(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return []Ceiling{*secrets, *bare}, nil
+}
+
 // issueScenario issues everything, with a controller of its own.
-func issueScenario(ctx context.Context, r *run, work *workload, result *Scenario) (err error) {
-	controller, err := startController(ctx, r, work.controllerArguments)
+func issueScenario(ctx context.Context, r *run, work *workload, result *Scenario) error {
+	return withController(ctx, r, work, func(c *controller) error {
+		if work.calm {
+			if err := c.calm(ctx); err != nil {
+				return err
+			}
+		}
+		r.say("%s: issuing %d, %d at a time", result.Name, r.Certificates, r.Concurrency)
+		return measure(ctx, r, work, c, result)
+	})
+}
+
+// withController runs a controller until do is over, which starts when the issuer is ready. An error comes with the
+// controller's last words.
+func withController(ctx context.Context, r *run, work *workload, do func(*controller) error) (err error) {
+	c, err := startController(ctx, r, work.controllerArguments)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, controller.stop()) }()
-	if err := waitForIssuer(ctx, r.plane.client, work.issuer); err != nil {
-		return errors.Join(err, controller.lastWords())
+	defer func() { err = errors.Join(err, c.stop()) }()
+	if err = waitForIssuer(ctx, r.plane.client, work.issuer); err == nil {
+		err = do(c)
 	}
-	if work.calm {
-		if err := controller.calm(ctx); err != nil {
-			return err
-		}
-	}
-	r.say("%s: issuing %d, %d at a time", result.Name, r.Certificates, r.Concurrency)
-	if err := measure(ctx, r, work, controller, result); err != nil {
-		return errors.Join(err, controller.lastWords())
+	if err != nil {
+		return errors.Join(err, c.lastWords())
 	}
 	return nil
 }

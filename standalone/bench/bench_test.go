@@ -13,12 +13,12 @@ import (
 
 func TestOptionsSayWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	o := Options{Scenarios: []string{"ca", "moon"}}
+	o := Options{Scenarios: []string{"ca", "moon"}, Window: -1}
 	_, err := Run(t.Context(), o)
 	if err == nil {
 		t.Fatal("taken")
 	}
-	for _, want := range []string{"--certificates: must be at least 1", "--concurrency: must be at least 1", `there is no "moon"`, "acme-dns01"} {
+	for _, want := range []string{"--certificates: must be at least 1", "--concurrency: must be at least 1", "--window: must not be negative", `there is no "moon"`, "acme-dns01"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q does not say %q", err, want)
 		}
@@ -156,6 +156,28 @@ func TestTextSaysWhatIsExceeded(t *testing.T) {
 	for _, want := range []string{"certificates/status, refused with 409", "budget 10: EXCEEDED", "the sky", "11 to 100"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in:\n%s", want, &text)
+		}
+	}
+}
+
+func TestTextOfWaiting(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		waiting Waiting
+		want    string
+	}{
+		{Waiting{CPUPercent: 4.2, CPUBudgetPercent: 5}, "4.20 % of a core, budget 5 % for 1,000\n"},
+		{Waiting{CPUPercent: 5.1, CPUBudgetPercent: 5}, "budget 5 % for 1,000: EXCEEDED"},
+		{Waiting{}, "none, budget none"},
+		{Waiting{Requests: []RequestRow{{Verb: "PATCH", Resource: "challenges/status", Count: 7}}}, "7 PATCH challenges/status, budget none: EXCEEDED"},
+	} {
+		report := Report{Scenarios: []Scenario{{Name: "waiting", Waiting: &tt.waiting}}}
+		var text strings.Builder
+		if err := report.WriteText(&text); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(text.String(), tt.want) || strings.Contains(text.String(), "REQUESTS FOR EACH CERTIFICATE") {
+			t.Errorf("no %q in:\n%s", tt.want, &text)
 		}
 	}
 }

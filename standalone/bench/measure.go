@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"chancery.dev/internal/rig/dnsserver"
 )
 
 const (
@@ -33,6 +35,8 @@ type workload struct {
 	state func(client.Object) (issued bool, said string)
 	// calm has the controller left alone until it has looked at everything, before it is given work.
 	calm bool
+	// dns is the server that ACME challenges are looked up at; nil without.
+	dns *dnsserver.Server
 	// close ends what the scenario has started.
 	close func()
 }

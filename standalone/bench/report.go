@@ -67,6 +67,8 @@ type Scenario struct {
 	Parts []Part `json:"parts"`
 	// Rest is what they cost when they are in order; nil in other scenarios.
 	Rest *Rest `json:"rest,omitempty"`
+	// Waiting is what they cost while they cannot be issued; nil in other scenarios, and nothing is issued in this one.
+	Waiting *Waiting `json:"waiting,omitempty"`
 }
 
 // RequestRow counts one kind of request.

@@ -46,6 +46,10 @@ func (r *Report) WriteText(w io.Writer) error {
 func (s *Scenario) writeText(w io.Writer) error {
 	t := &table{w: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 	t.line("\n%s: %s\n", s.Name, s.Title)
+	if s.Waiting != nil {
+		s.Waiting.writeText(t, s.ResidentBytes)
+		return t.flush()
+	}
 	t.line("  REQUESTS FOR EACH CERTIFICATE\t\t")
 	for _, row := range s.Requests {
 		t.line("  %6.2f\t%s\t%s", row.Each, row.Verb, row.what())

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,6 +27,7 @@ Beside them stand ceilings measured in the same run. From 200 certificates on, t
 It needs Linux, and the binary chancery beside this one or in $CHANCERY_BIN.`,
 		Example: `  chancery-standalone bench --certificates 1000 --scenario ca
   chancery-standalone bench --scenario rest --unrelated 30000
+  chancery-standalone bench --certificates 1000 --scenario waiting
   chancery-standalone bench --certificates 1000 --scenario csr --concurrency 1000`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,6 +54,7 @@ It needs Linux, and the binary chancery beside this one or in $CHANCERY_BIN.`,
 	f.BoolVar(&o.Routes, "routes", false, "have the scenario acme-http01 make an Ingress for each Challenge, as on a cluster")
 	f.IntVar(&o.AtRest, "at-rest", 10_000, "up to how many certificates the scenario rest fills the namespace, without issuing them")
 	f.IntVar(&o.Unrelated, "unrelated", 0, "how many Secrets of 10 kB that are none of ours the scenario rest adds")
+	f.DurationVar(&o.Window, "window", time.Minute, "how long the scenarios waiting and parked look at challenges whose records never appear")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	return cmd
 }

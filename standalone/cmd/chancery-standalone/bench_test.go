@@ -66,6 +66,37 @@ func wantWithin(t *testing.T, name string, budget int) {
 	}
 }
 
+// A self check that says what it said before writes nothing, and asks nothing but for the record (issue 4).
+func TestWaitingCostsQuestionsOnly(t *testing.T) {
+	controller, err := controllerBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CHANCERY_BIN", controller)
+	stdout, stderr, err := run(t, "bench", "--certificates", "4", "--scenario", "waiting", "--window", "10s", "--json")
+	if err != nil {
+		t.Fatalf("%v: %s", err, stderr)
+	}
+	var report bench.Report
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil {
+		t.Fatalf("%v: %s", err, stdout)
+	}
+	if len(report.Scenarios) != 1 || report.Scenarios[0].Waiting == nil {
+		t.Fatalf("nothing is measured: %s", stdout)
+	}
+	w := report.Scenarios[0].Waiting
+	if w.Challenges != 4 || w.InFlight != 4 || w.WindowSeconds != 10 || len(w.Requests) != 0 || w.OtherQuestions != 0 {
+		t.Errorf("%d of %d in flight, requests %v, %d other questions", w.InFlight, w.Challenges, w.Requests, w.OtherQuestions)
+	}
+	// A window of one period may begin or end within a round.
+	if w.Checks < 0.5 || w.Checks > 1.5 {
+		t.Errorf("%.2f questions for each record and period", w.Checks)
+	}
+	if w.CPUBudgetPercent != 5 || report.Scenarios[0].ResidentBytes <= 0 {
+		t.Errorf("not everything is measured: %+v", report.Scenarios[0])
+	}
+}
+
 func TestBenchNeedsTheController(t *testing.T) {
 	t.Setenv("CHANCERY_BIN", filepath.Join(t.TempDir(), "nothing"))
 	_, stderr, err := run(t, "bench", "--certificates", "1", "--scenario", "csr")
