@@ -140,7 +140,7 @@ type ChallengeMemory struct {
 	Refusal *Failure
 	// CleanedUp is set once CleanUp has succeeded.
 	CleanedUp bool
-	// CleanUpSince is when the first CleanUp came back; zero if none has.
+	// CleanUpSince is when the first CleanUp was started; zero if none was.
 	CleanUpSince time.Time
 	// Failed is the last step if it failed, FailedAt when, Failure how, and Failures how
 	// many times in a row with the same class; Failure is nil after a success. Self checks are counted above.
@@ -155,6 +155,9 @@ type ChallengeMemory struct {
 // Started returns the memory with step under way.
 func (m ChallengeMemory) Started(step ChallengeStep, now time.Time) ChallengeMemory {
 	m.Flying, m.Since = step, now
+	if step == ChallengeCleanUp && m.CleanUpSince.IsZero() {
+		m.CleanUpSince = now
+	}
 	return m
 }
 
@@ -167,10 +170,6 @@ func (m ChallengeMemory) After(o ChallengeOutcome) ChallengeMemory {
 	case ChallengePresent:
 		m.PresentTried = o.At
 		m.Touched = m.Touched || o.Failure == nil || !o.Failure.Nowhere
-	case ChallengeCleanUp:
-		if m.CleanUpSince.IsZero() {
-			m.CleanUpSince = o.At
-		}
 	case ChallengeFetch:
 		if o.Failure == nil && o.Authorization == nil {
 			o.Failure = &Failure{Class: ErrorUnavailable, Detail: "the ACME server sent no authorization"}

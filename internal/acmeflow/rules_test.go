@@ -113,7 +113,7 @@ func TestRule6_EveryFinalStateFreesTheSlotWithTheSameWrite(t *testing.T) {
 	}
 	// Whatever clean-up does.
 	stuck := newChallengeState().final(acmev1.Valid)
-	stuck.Memory = stuck.Memory.After(ChallengeOutcome{
+	stuck.Memory = stuck.Memory.Started(ChallengeCleanUp, start).After(ChallengeOutcome{
 		Step: ChallengeCleanUp, At: start, Failure: &Failure{Class: ErrorSolver, Detail: "no credentials"},
 	})
 	a := DecideChallenge(stuck, start)
@@ -138,7 +138,7 @@ func TestNothingIsLeftWhereNoZoneIs(t *testing.T) {
 		s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: start, Failure: &c.present})
 		s = s.deleted()
 		equal(t, DecideChallenge(s, start).Step, ChallengeCleanUp)
-		s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengeCleanUp, At: start, Failure: &c.cleanUp})
+		s.Memory = s.Memory.Started(ChallengeCleanUp, start).After(ChallengeOutcome{Step: ChallengeCleanUp, At: start, Failure: &c.cleanUp})
 		equal(t, DecideChallenge(s, start).Step, c.want)
 		equal(t, DecideChallenge(s.presented(), start).Step, ChallengeWait)
 	}
@@ -442,4 +442,16 @@ func TestAPageIsBelievedOnceItKeepsComing(t *testing.T) {
 	challenge.Memory = challenge.Memory.After(ChallengeOutcome{Step: ChallengeFetch, At: start, Failure: page})
 	equal(t, DecideChallenge(challenge, start).Status.State, acmev1.Expired)
 	equal(t, page.Class, ErrorMissing)
+}
+
+// The limit of clean-up is counted from the first try, however long that takes to come back.
+func TestCleanUpIsBoundedFromItsFirstTry(t *testing.T) {
+	s := newChallengeState().final(acmev1.Invalid)
+	failure := &Failure{Class: ErrorSolver, Detail: "no answer"}
+	back := start.Add(90 * time.Second)
+	s.Memory = s.Memory.Started(ChallengeCleanUp, start).After(ChallengeOutcome{Step: ChallengeCleanUp, At: back, Failure: failure})
+	s.Memory = s.Memory.Started(ChallengeCleanUp, back).After(ChallengeOutcome{Step: ChallengeCleanUp, At: back, Failure: failure})
+	limit := start.Add(s.Settings.CleanUpLimit)
+	equal(t, DecideChallenge(s, limit.Add(-time.Second)).Step, ChallengeCleanUp)
+	equal(t, DecideChallenge(s, limit).Step, ChallengeRemoveFinalizer)
 }
