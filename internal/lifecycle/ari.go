@@ -60,7 +60,7 @@ func (d *decision) learn(leaf *LeafFacts) {
 	}
 	ari := status.ACME.ARI
 	asked := a.At.Truncate(time.Second)
-	if ari.LastChecked != nil && !ari.LastChecked.Time.Before(asked) {
+	if !d.lastChecked(ari).Before(asked) {
 		return // long known
 	}
 	ari.LastChecked, ari.LastError = at(asked), ""
@@ -80,6 +80,15 @@ func (d *decision) learn(leaf *LeafFacts) {
 	wait = min(max(wait, askSoonest), askLatest)
 	wait += renewal.Part(wait/5, d.crt.UID, asked.String()) - wait/10
 	ari.NextCheck = at(asked.Add(wait).Truncate(time.Second))
+}
+
+// lastChecked returns when the issuer was last asked; zero if it was not, or if that was
+// written down by a clock that was put right since.
+func (d *decision) lastChecked(ari *certmanagerv1.CertificateARIStatus) time.Time {
+	if ari.LastChecked == nil || ari.LastChecked.After(d.now) {
+		return time.Time{}
+	}
+	return ari.LastChecked.Time
 }
 
 // suggested returns a time in the window that the issuer has suggested for this
@@ -116,8 +125,7 @@ func (d *decision) askDue() time.Time {
 	if d.Answer != nil && d.Answer.Certificate == leaf.ID && d.Answer.None {
 		return d.Answer.At.Add(askAgain)
 	}
-	if acme := d.crt.Status.ACME; acme != nil && acme.ARI != nil && acme.ARI.NextCheck != nil && acme.ARI.LastChecked != nil &&
-		!acme.ARI.LastChecked.Time.Before(leaf.NotBefore) {
+	if acme := d.crt.Status.ACME; acme != nil && acme.ARI != nil && acme.ARI.NextCheck != nil && !d.lastChecked(acme.ARI).Before(leaf.NotBefore) {
 		return acme.ARI.NextCheck.Time
 	}
 	issued := leaf.NotBefore

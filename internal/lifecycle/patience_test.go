@@ -342,6 +342,23 @@ func TestRenewalInformationIsNotObeyedBlindly(t *testing.T) {
 	}
 }
 
+// What was written by a clock that was ahead keeps nobody from asking, nor from taking the answer.
+func TestRenewalInformationOfTheFuture(t *testing.T) {
+	day := 24 * time.Hour
+	w := informed(t)
+	w.inquiry(RenewalAnswer{Start: w.now.Add(50 * day), End: w.now.Add(52 * day)})
+	ari := w.crt.Status.ACME.ARI
+	ari.LastChecked, ari.NextCheck = at(w.now.Add(365*day)), at(w.now.Add(366*day))
+	before := w.now
+	w.inquiry(RenewalAnswer{Start: start().Add(40 * day), End: start().Add(41 * day)})
+	if ari = w.crt.Status.ACME.ARI; w.now.Sub(before) > day || !ari.LastChecked.Time.Equal(w.now.Truncate(time.Second)) {
+		t.Errorf("asked %s later, status %+v", w.now.Sub(before), ari)
+	}
+	if due := w.crt.Status.RenewalTime; due.After(start().Add(41 * day)) {
+		t.Errorf("renewed at %s", due)
+	}
+}
+
 // A certificate whose issuer has another CA is issued anew, not before its turn within
 // the hour, and once.
 func TestChangedCARenews(t *testing.T) {
