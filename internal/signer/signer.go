@@ -9,7 +9,6 @@ package signer
 import (
 	"context"
 	"crypto/x509"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -174,11 +173,9 @@ func SecretNames(spec *certmanagerv1.IssuerSpec) []string {
 
 func vaultSecretNames(spec *certmanagerv1.VaultIssuer) []string {
 	var names []string
-	add := func(refs ...*cmmeta.SecretKeySelector) {
-		for _, ref := range refs {
-			if ref != nil && ref.Name != "" {
-				names = append(names, ref.Name)
-			}
+	add := func(optional ...*cmmeta.SecretKeySelector) {
+		for _, ref := range named(optional...) {
+			names = append(names, ref.Name)
 		}
 	}
 	add(spec.CABundleSecretRef, spec.ClientCertSecretRef, spec.ClientKeySecretRef, spec.Auth.TokenSecretRef)
@@ -215,52 +212,49 @@ func acmeSecretNames(spec *acmev1.ACMEIssuer) []string {
 		names = append(names, eab.KeySecretRef.Name)
 	}
 	for i := range spec.Solvers {
-		if dns := spec.Solvers[i].DNS01; dns != nil {
-			names = append(names, dns01SecretNames(dns)...)
+		for _, ref := range DNS01Secrets(spec.Solvers[i].DNS01) {
+			names = append(names, ref.Name)
 		}
 	}
 	return names
 }
 
-// dns01SecretNames lists the Secrets of a provider: of all fields, since only one
-// provider is set.
-func dns01SecretNames(dns *acmev1.DNS01Solver) []string {
-	var names []string
-	add := func(ref *cmmeta.SecretKeySelector) {
-		if ref != nil && ref.Name != "" && !slices.Contains(names, ref.Name) {
-			names = append(names, ref.Name)
+// DNS01Secrets lists the Secrets that a DNS-01 solver names, of which it needs one entry or,
+// with an empty key, whichever there are. Only one provider is set.
+func DNS01Secrets(c *acmev1.DNS01Solver) []cmmeta.SecretKeySelector {
+	switch {
+	case c == nil:
+		return nil
+	case c.RFC2136 != nil:
+		return named(&c.RFC2136.TSIGSecretSecretRef)
+	case c.AcmeDNS != nil:
+		return named(&c.AcmeDNS.AccountSecretRef)
+	case c.Akamai != nil:
+		return named(&c.Akamai.ClientTokenSecretRef, &c.Akamai.ClientSecretSecretRef, &c.Akamai.AccessTokenSecretRef)
+	case c.CloudDNS != nil:
+		return named(c.CloudDNS.ServiceAccountSecretRef)
+	case c.Cloudflare != nil:
+		return named(c.Cloudflare.APIKeySecretRef, c.Cloudflare.APITokenSecretRef)
+	case c.Route53 != nil:
+		return named(c.Route53.AccessKeyIDSecretRef, &c.Route53.SecretAccessKeySecretRef)
+	case c.AzureDNS != nil:
+		return named(c.AzureDNS.ClientSecretSecretRef)
+	case c.DigitalOcean != nil:
+		return named(&c.DigitalOcean.TokenSecretRef)
+	case c.Exec != nil && c.Exec.SecretRef != nil: // which entries it needs, only the program knows
+		return named(&cmmeta.SecretKeySelector{Name: c.Exec.SecretRef.Name})
+	default:
+		return nil
+	}
+}
+
+// named are those of the references that name a Secret.
+func named(optional ...*cmmeta.SecretKeySelector) []cmmeta.SecretKeySelector {
+	var refs []cmmeta.SecretKeySelector
+	for _, ref := range optional {
+		if ref != nil && ref.Name != "" {
+			refs = append(refs, *ref)
 		}
 	}
-	if c := dns.Akamai; c != nil {
-		add(&c.ClientTokenSecretRef)
-		add(&c.ClientSecretSecretRef)
-		add(&c.AccessTokenSecretRef)
-	}
-	if c := dns.CloudDNS; c != nil {
-		add(c.ServiceAccountSecretRef)
-	}
-	if c := dns.Cloudflare; c != nil {
-		add(c.APIKeySecretRef)
-		add(c.APITokenSecretRef)
-	}
-	if c := dns.Route53; c != nil {
-		add(c.AccessKeyIDSecretRef)
-		add(&c.SecretAccessKeySecretRef)
-	}
-	if c := dns.AzureDNS; c != nil {
-		add(c.ClientSecretSecretRef)
-	}
-	if c := dns.DigitalOcean; c != nil {
-		add(&c.TokenSecretRef)
-	}
-	if c := dns.AcmeDNS; c != nil {
-		add(&c.AccountSecretRef)
-	}
-	if c := dns.RFC2136; c != nil {
-		add(&c.TSIGSecretSecretRef)
-	}
-	if c := dns.Exec; c != nil && c.SecretRef != nil {
-		add(&cmmeta.SecretKeySelector{Name: c.SecretRef.Name})
-	}
-	return names
+	return refs
 }

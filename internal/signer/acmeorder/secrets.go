@@ -17,9 +17,9 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/signer"
 )
 
 // managedBy marks the Secrets of account keys (spec §5.1).
@@ -154,7 +154,7 @@ func (u *setup) externalAccount(ctx context.Context) (*acme.ExternalAccount, str
 func (u *setup) solverSecrets(ctx context.Context) error {
 	var missing []string
 	for i := range u.spec.Solvers {
-		for _, ref := range dns01Secrets(u.spec.Solvers[i].DNS01) {
+		for _, ref := range signer.DNS01Secrets(u.spec.Solvers[i].DNS01) {
 			secret, err := u.Secrets.Secret(ctx, u.namespace, ref.Name)
 			switch {
 			case apierrors.IsNotFound(err):
@@ -170,40 +170,4 @@ func (u *setup) solverSecrets(ctx context.Context) error {
 		return nil
 	}
 	return troubled(certmanagerv1.IssuerReasonInvalidSolver, lookAgain, "%s", strings.Join(missing, "; "))
-}
-
-// dns01Secrets lists the Secrets that a solver names.
-func dns01Secrets(c *acmev1.DNS01Solver) []cmmeta.SecretKeySelector {
-	if c == nil {
-		return nil
-	}
-	var refs []cmmeta.SecretKeySelector
-	add := func(optional ...*cmmeta.SecretKeySelector) {
-		for _, ref := range optional {
-			if ref != nil && ref.Name != "" {
-				refs = append(refs, *ref)
-			}
-		}
-	}
-	switch {
-	case c.RFC2136 != nil:
-		add(&c.RFC2136.TSIGSecretSecretRef)
-	case c.AcmeDNS != nil:
-		add(&c.AcmeDNS.AccountSecretRef)
-	case c.Akamai != nil:
-		add(&c.Akamai.ClientTokenSecretRef, &c.Akamai.ClientSecretSecretRef, &c.Akamai.AccessTokenSecretRef)
-	case c.CloudDNS != nil:
-		add(c.CloudDNS.ServiceAccountSecretRef)
-	case c.Cloudflare != nil:
-		add(c.Cloudflare.APIKeySecretRef, c.Cloudflare.APITokenSecretRef)
-	case c.Route53 != nil:
-		add(c.Route53.AccessKeyIDSecretRef, &c.Route53.SecretAccessKeySecretRef)
-	case c.AzureDNS != nil:
-		add(c.AzureDNS.ClientSecretSecretRef)
-	case c.DigitalOcean != nil:
-		add(&c.DigitalOcean.TokenSecretRef)
-	case c.Exec != nil && c.Exec.SecretRef != nil: // which entries it needs, only the program knows
-		add(&cmmeta.SecretKeySelector{Name: c.Exec.SecretRef.Name})
-	}
-	return refs
 }
