@@ -63,3 +63,28 @@ func BenchmarkPass(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkWaiting is one self check that fails again, and the pass after it, while nobody waits for a slot.
+func BenchmarkWaiting(b *testing.B) {
+	for _, n := range []int{100, 1_000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("inFlight=%d", n), func(b *testing.B) {
+			s := New(Options{Cap: n})
+			challenges := queue(n)
+			for i := range challenges {
+				c := &challenges[i]
+				c.DNSName, c.Processing, c.Presented, c.Yields = c.Name+".example.com", true, true, true
+				s.Set(*c)
+			}
+			i := 0
+			for b.Loop() {
+				c := &challenges[i%n]
+				i++
+				c.NotBefore = c.NotBefore.Add(1)
+				s.Set(*c)
+				if len(s.Next(epoch).Decisions) != 0 {
+					b.Fatal("somebody is parked for nobody")
+				}
+			}
+		})
+	}
+}

@@ -149,9 +149,21 @@ func (s *Scheduler) putIn(it *item) {
 		if !it.turned {
 			it.turn, it.turned = it.group.nextTurn(it.c.Namespace), true
 		}
-		it.where = inGroup
-		it.group.waiters.push(it)
+		s.queue(it)
 	}
+}
+
+// queue has an item wait for its name.
+func (s *Scheduler) queue(it *item) {
+	it.where = inGroup
+	it.group.waiters.push(it)
+	s.queued++
+}
+
+// unqueue undoes queue.
+func (s *Scheduler) unqueue(it *item) {
+	it.group.waiters.remove(it.index)
+	s.queued--
 }
 
 // takeOut takes an item out of where it waits.
@@ -162,7 +174,7 @@ func (s *Scheduler) takeOut(it *item) {
 	case inYielding:
 		s.yielding.remove(it.index)
 	case inGroup:
-		it.group.waiters.remove(it.index)
+		s.unqueue(it)
 	case inLane:
 		s.unexpose(it)
 		it.group.candidate = nil
@@ -178,14 +190,13 @@ func (s *Scheduler) offer(g *group) {
 			return
 		}
 		s.takeOut(c)
-		c.where = inGroup
-		g.waiters.push(c)
+		s.queue(c)
 	}
 	if g.busy > 0 || g.waiters.len() == 0 {
 		return
 	}
 	it := g.waiters.top()
-	g.waiters.remove(0)
+	s.unqueue(it)
 	g.candidate, it.where = it, inLane
 	s.expose(it)
 }
@@ -302,9 +313,10 @@ func (s *Scheduler) start(it *item) {
 }
 
 // victims chooses whom to park: processing challenges that yield, longest
-// processing first, each only if it stands in somebody's way.
+// processing first, each only if it stands in somebody's way. When nobody waits, as
+// in most passes, it looks at nobody.
 func (s *Scheduler) victims(now time.Time) []*item {
-	if s.yielding.len() == 0 || s.options.Cap <= 0 {
+	if s.yielding.len() == 0 || s.candidates+s.queued == 0 || s.options.Cap <= 0 {
 		return nil
 	}
 	candidates := slices.Clone(s.yielding.items)

@@ -186,7 +186,10 @@ type Scheduler struct {
 	// waiting are the issuers that have candidates.
 	waiting map[*issuer]struct{}
 
-	inFlight, parking, parked, candidates int
+	inFlight, parking, parked int
+	// candidates are first in line for their names, queued wait behind them or for a
+	// name that is busy.
+	candidates, queued int
 }
 
 // New returns an empty scheduler.

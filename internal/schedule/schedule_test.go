@@ -215,6 +215,17 @@ func TestParkingOnlyUnderContention(t *testing.T) {
 	equal(t, started, []string{"b00", "h2"})
 }
 
+// A thousand that wait for propagation have hundreds of passes in a second: none looks at them all (issue 4).
+func TestAPassCostsNothingWhenNobodyWaits(t *testing.T) {
+	s := New(Options{Cap: 1000})
+	for i := range 1000 {
+		c := challenge("broken", fmt.Sprintf("b%03d", i), fmt.Sprintf("b%d.example.com", i), i)
+		c.Processing, c.Presented, c.Yields = true, true, true
+		s.Set(c)
+	}
+	equal(t, testing.AllocsPerRun(10, func() { equal(t, len(s.Next(epoch).Decisions), 0) }), 0.0)
+}
+
 func TestSixtyBrokenChallengesDoNotHoldUpHealthyOnes(t *testing.T) {
 	w := newWorld(t, Options{Cap: 60})
 	for i := range 60 {
@@ -418,8 +429,11 @@ func (w *world) randomPass(r *rand.Rand) {
 
 func (w *world) verify() {
 	w.t.Helper()
-	inFlight, lanes, tenants, issuers := 0, map[*lane]int{}, map[*tenant]int{}, map[*issuer]int{}
+	inFlight, queued, lanes, tenants, issuers := 0, 0, map[*lane]int{}, map[*tenant]int{}, map[*issuer]int{}
 	for _, it := range w.s.items {
+		if it.where == inGroup {
+			queued++
+		}
 		if it.occupies() {
 			inFlight++
 			lanes[it.home]++
@@ -428,6 +442,7 @@ func (w *world) verify() {
 		}
 	}
 	equal(w.t, w.s.inFlight, inFlight)
+	equal(w.t, w.s.queued, queued)
 	for _, it := range w.s.items {
 		l := it.home
 		if l.inFlight != lanes[l] || l.tenant.inFlight != tenants[l.tenant] || l.issuer.inFlight != issuers[l.issuer] {
