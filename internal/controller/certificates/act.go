@@ -28,7 +28,7 @@ func (r *certificates) act(ctx context.Context, m *memo, state *lifecycle.State,
 	if a.Status != nil {
 		changed := crt.DeepCopy()
 		changed.Status = *a.Status
-		if err := r.WriteStatus(ctx, crt, changed); err != nil {
+		if err := r.echoes.Write(changed, func() error { return r.WriteStatus(ctx, crt, changed) }); err != nil {
 			return err
 		}
 	}

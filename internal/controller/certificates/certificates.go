@@ -56,6 +56,7 @@ type certificates struct {
 	memos   controller.Memories[memo]
 	flights *flight.Flights
 	bell    controller.Doorbell
+	echoes  *controller.Echoes
 }
 
 // Setup adds the reconciler of Certificates.
@@ -64,6 +65,7 @@ func Setup(ctx context.Context, d *controller.Deps) error {
 		Deps: d, events: d.Events("cert-manager-certificates-issuing"),
 		flights: flight.New(ctx, flight.Options{PerLane: inquiries, Timeout: inquiryTimeout}),
 	}
+	r.echoes = controller.NewEchoes(&r.bell)
 	if err := r.index(ctx); err != nil {
 		return err
 	}
@@ -72,7 +74,7 @@ func Setup(ctx context.Context, d *controller.Deps) error {
 	}
 	owned := controller.OnOwned(certmanagerv1.GroupName, certmanagerv1.CertificateKind)
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("certificates").
-		For(&certmanagerv1.Certificate{}).
+		For(&certmanagerv1.Certificate{}, builder.WithPredicates(r.echoes.Predicate())).
 		Watches(&certmanagerv1.CertificateRequest{}, owned).
 		Watches(&corev1.Secret{}, owned).
 		WatchesRawSource(d.OnSecret(r.dependents)).

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -31,6 +32,7 @@ type challenges struct {
 	acmeDeps  ACMEDeps
 	events    record.EventRecorder
 	memories  controller.Memories[acmeflow.ChallengeMemory]
+	echoes    *controller.Echoes
 	scheduler *scheduler
 }
 
@@ -42,12 +44,13 @@ func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) err
 		return err
 	}
 	r := &challenges{Deps: d, acmeDeps: acme, events: d.Events("cert-manager-challenges"), scheduler: s}
+	r.echoes = controller.NewEchoes(&r.Doorbell)
 	if err := d.Manager.GetFieldIndexer().IndexField(ctx, &acmev1.Challenge{}, controller.IssuerIndex, pendingChallengeIssuer); err != nil {
 		return err
 	}
 	followAccounts(d, acme.Accounts, func() client.ObjectList { return &acmev1.ChallengeList{} }, &r.Doorbell)
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("challenges").
-		For(&acmev1.Challenge{}).
+		For(&acmev1.Challenge{}, builder.WithPredicates(r.echoes.Predicate())).
 		WatchesRawSource(&r.crew).
 		WithOptions(r.Options(time.Second, 5*time.Minute))
 	return d.WatchIssuers(b, &acmev1.ChallengeList{}).Complete(r)
@@ -61,48 +64,62 @@ func pendingChallengeIssuer(obj client.Object) []string {
 	return []string{controller.IssuerKeyOf(c.Spec.IssuerRef, c.Namespace)}
 }
 
-// Reconcile does the one thing that a Challenge needs now.
+// Reconcile takes a Challenge as far as it gets without an event.
 func (r *challenges) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	challenge := &acmev1.Challenge{}
-	if err := r.Client.Get(ctx, req.NamespacedName, challenge); err != nil {
-		if uid := r.memories.Drop(req.NamespacedName); uid != "" {
-			r.forget(uid)
+	for range stepsPerPass {
+		challenge := &acmev1.Challenge{}
+		if err := r.Client.Get(ctx, req.NamespacedName, challenge); err != nil {
+			if uid := r.memories.Drop(req.NamespacedName); uid != "" {
+				r.forget(uid)
+			}
+			return reconcile.Result{}, client.IgnoreNotFound(err)
 		}
-		return reconcile.Result{}, client.IgnoreNotFound(err)
-	}
-	memory, replaced := r.memories.Of(req.NamespacedName, challenge.UID)
-	if replaced != "" {
-		r.forget(replaced)
-	}
-	issuer, err := observeIssuer(ctx, r.Deps, r.acmeDeps.Accounts, challenge.Spec.IssuerRef, challenge.Namespace)
-	if err != nil {
-		return controller.Settle(err)
-	}
-	r.land(challenge, memory)
-	action := acmeflow.DecideChallenge(acmeflow.ChallengeState{
-		Challenge: challenge, Issuer: issuer.flow, Account: issuer.account, Memory: *memory, Settings: r.acmeDeps.Settings,
-		NamespaceTerminating: r.namespaceTerminating(ctx, challenge, *memory),
-	}, r.Now())
-	if action.Status != nil {
-		changed := challenge.DeepCopy()
-		changed.Status = *action.Status
-		if err := r.WriteStatus(ctx, challenge, changed); err != nil {
+		memory, replaced := r.memories.Of(req.NamespacedName, challenge.UID)
+		if replaced != "" {
+			r.forget(replaced)
+		}
+		issuer, err := observeIssuer(ctx, r.Deps, r.acmeDeps.Accounts, challenge.Spec.IssuerRef, challenge.Namespace)
+		if err != nil {
+			return controller.Settle(err)
+		}
+		r.land(challenge, memory)
+		action := acmeflow.DecideChallenge(acmeflow.ChallengeState{
+			Challenge: challenge, Issuer: issuer.flow, Account: issuer.account, Memory: *memory, Settings: r.acmeDeps.Settings,
+			NamespaceTerminating: r.namespaceTerminating(ctx, challenge, *memory),
+		}, r.Now())
+		if err := r.act(ctx, challenge, issuer, memory, action); err != nil {
 			return settleWrite(err)
 		}
-		challenge = changed
+		if action.Step.External() && action.Wake.IsZero() {
+			// A call that never comes back is no event: look whether it has lost its slot.
+			action.Wake = r.Now().Add(r.acmeDeps.Settings.YieldAfter)
+		}
+		wrote := action.Status != nil || action.Step == acmeflow.ChallengeAddFinalizer || action.Step == acmeflow.ChallengeRemoveFinalizer
+		if !wrote || action.Step.External() {
+			return r.Wake(action.Wake), nil
+		}
 	}
-	r.scheduler.decided(challenge, action)
-	if err := r.do(ctx, challenge, issuer, memory, action.Step); err != nil {
-		return settleWrite(err)
+	return reconcile.Result{RequeueAfter: time.Second}, nil
+}
+
+// act carries out an action.
+func (r *challenges) act(ctx context.Context, c *acmev1.Challenge, issuer acmeIssuer, m *acmeflow.ChallengeMemory, action acmeflow.ChallengeAction) error {
+	if action.Status != nil {
+		changed := c.DeepCopy()
+		changed.Status = *action.Status
+		if err := r.echoes.Write(changed, func() error { return r.WriteStatus(ctx, c, changed) }); err != nil {
+			return err
+		}
+		c = changed
+	}
+	r.scheduler.decided(c, action)
+	if err := r.do(ctx, c, issuer, m, action.Step); err != nil {
+		return err
 	}
 	if action.Event != nil {
-		controller.Emit(r.events, challenge, action.Event.Warning, action.Event.Reason, action.Event.Message)
+		controller.Emit(r.events, c, action.Event.Warning, action.Event.Reason, action.Event.Message)
 	}
-	if action.Step.External() && action.Wake.IsZero() {
-		// A call that never comes back is no event: look whether it has lost its slot.
-		action.Wake = r.Now().Add(r.acmeDeps.Settings.YieldAfter)
-	}
-	return r.Wake(action.Wake), nil
+	return nil
 }
 
 // namespaceTerminating asks the API server, but only where it matters: for a
@@ -148,5 +165,7 @@ func (r *challenges) setFinalizers(ctx context.Context, c *acmev1.Challenge, wan
 	} else {
 		controllerutil.RemoveFinalizer(changed, acmev1.ChallengeFinalizer)
 	}
-	return r.Client.Patch(ctx, changed, client.MergeFromWithOptions(c, client.MergeFromWithOptimisticLock{}))
+	return r.echoes.Write(changed, func() error {
+		return r.Client.Patch(ctx, changed, client.MergeFromWithOptions(c, client.MergeFromWithOptimisticLock{}))
+	})
 }

@@ -11,7 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	acmev1 "chancery.dev/api/acme/v1"
@@ -35,6 +38,7 @@ type orders struct {
 	acmeDeps ACMEDeps
 	events   record.EventRecorder
 	memories controller.Memories[orderMemory]
+	echoes   *controller.Echoes
 }
 
 // orderMemory is what this process knows of an Order beside the object.
@@ -48,6 +52,7 @@ type orderMemory struct {
 // SetupOrders adds the reconciler of Orders.
 func SetupOrders(ctx context.Context, d *controller.Deps, acme ACMEDeps) error {
 	r := &orders{Deps: d, acmeDeps: acme, events: d.Events("cert-manager-orders")}
+	r.echoes = controller.NewEchoes(&r.Doorbell)
 	indexer := d.Manager.GetFieldIndexer()
 	if err := indexer.IndexField(ctx, &acmev1.Order{}, controller.IssuerIndex, pendingOrderIssuer); err != nil {
 		return err
@@ -63,11 +68,23 @@ func SetupOrders(ctx context.Context, d *controller.Deps, acme ACMEDeps) error {
 		return err
 	}
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("orders").
-		For(&acmev1.Order{}).
-		Watches(&acmev1.Challenge{}, controller.OnOwned(acmev1.GroupName, acmev1.OrderKind)).
+		For(&acmev1.Order{}, builder.WithPredicates(r.echoes.Predicate())).
+		Watches(&acmev1.Challenge{}, controller.OnOwned(acmev1.GroupName, acmev1.OrderKind), builder.WithPredicates(predicate.Funcs{UpdateFunc: concernsOrder})).
 		WatchesRawSource(&r.crew).
 		WithOptions(r.Options(time.Second, 5*time.Minute))
 	return d.WatchIssuers(b, &acmev1.OrderList{}).Complete(r)
+}
+
+// concernsOrder reports whether a Challenge has become what its Order acts on: over, or
+// about to go.
+func concernsOrder(e event.UpdateEvent) bool {
+	old, ok := e.ObjectOld.(*acmev1.Challenge)
+	challenge, same := e.ObjectNew.(*acmev1.Challenge)
+	if !ok || !same {
+		return true
+	}
+	return challenge.Status.State != old.Status.State && challenge.Status.State.IsFinal() ||
+		(challenge.DeletionTimestamp == nil) != (old.DeletionTimestamp == nil)
 }
 
 func pendingOrderIssuer(obj client.Object) []string {
@@ -78,49 +95,63 @@ func pendingOrderIssuer(obj client.Object) []string {
 	return []string{controller.IssuerKeyOf(o.Spec.IssuerRef, o.Namespace)}
 }
 
-// Reconcile does the one thing that an Order needs now.
+// Reconcile takes an Order as far as it gets without an event.
 func (r *orders) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	order := &acmev1.Order{}
-	if err := r.Client.Get(ctx, req.NamespacedName, order); err != nil {
-		if uid := r.memories.Drop(req.NamespacedName); uid != "" {
-			r.forget(uid)
+	for range stepsPerPass {
+		order := &acmev1.Order{}
+		if err := r.Client.Get(ctx, req.NamespacedName, order); err != nil {
+			if uid := r.memories.Drop(req.NamespacedName); uid != "" {
+				r.forget(uid)
+			}
+			return reconcile.Result{}, client.IgnoreNotFound(err)
 		}
-		return reconcile.Result{}, client.IgnoreNotFound(err)
-	}
-	if order.DeletionTimestamp != nil {
-		return reconcile.Result{}, nil // its Challenges go with it
-	}
-	memory, replaced := r.memories.Of(req.NamespacedName, order.UID)
-	if replaced != "" {
-		r.forget(replaced)
-	}
-	issuer, err := observeIssuer(ctx, r.Deps, r.acmeDeps.Accounts, order.Spec.IssuerRef, order.Namespace)
-	if err != nil {
-		return controller.Settle(err)
-	}
-	r.land(order, memory)
-	state := acmeflow.OrderState{
-		Order: order, Issuer: issuer.flow, Account: issuer.account, Memory: memory.flow, Settings: r.acmeDeps.Settings,
-	}
-	if state.Challenges, err = r.challengesOf(ctx, order); err != nil {
-		return controller.Settle(err)
-	}
-	action := acmeflow.DecideOrder(state, r.Now())
-	if action.Status != nil {
-		changed := order.DeepCopy()
-		changed.Status = *action.Status
-		if err := r.WriteStatus(ctx, order, changed); err != nil {
+		if order.DeletionTimestamp != nil {
+			return reconcile.Result{}, nil // its Challenges go with it
+		}
+		memory, replaced := r.memories.Of(req.NamespacedName, order.UID)
+		if replaced != "" {
+			r.forget(replaced)
+		}
+		issuer, err := observeIssuer(ctx, r.Deps, r.acmeDeps.Accounts, order.Spec.IssuerRef, order.Namespace)
+		if err != nil {
+			return controller.Settle(err)
+		}
+		r.land(order, memory)
+		state := acmeflow.OrderState{
+			Order: order, Issuer: issuer.flow, Account: issuer.account, Memory: memory.flow, Settings: r.acmeDeps.Settings,
+		}
+		if state.Challenges, err = r.challengesOf(ctx, order); err != nil {
+			return controller.Settle(err)
+		}
+		action := acmeflow.DecideOrder(state, r.Now())
+		if err := r.act(ctx, state, issuer, memory, action); err != nil {
 			return settleWrite(err)
 		}
-		order = changed
+		wrote := action.Status != nil || action.Step == acmeflow.OrderCreateChallenges
+		if !wrote || action.Step.External() || action.Step == acmeflow.OrderDeleteChallenges {
+			return r.Wake(action.Wake), nil
+		}
 	}
-	if err := r.do(ctx, state, issuer, memory, action); err != nil {
-		return settleWrite(err)
+	return reconcile.Result{RequeueAfter: time.Second}, nil
+}
+
+// act carries out an action.
+func (r *orders) act(ctx context.Context, s acmeflow.OrderState, issuer acmeIssuer, m *orderMemory, action acmeflow.OrderAction) error {
+	if action.Status != nil {
+		changed := s.Order.DeepCopy()
+		changed.Status = *action.Status
+		if err := r.echoes.Write(changed, func() error { return r.WriteStatus(ctx, s.Order, changed) }); err != nil {
+			return err
+		}
+		s.Order = changed
+	}
+	if err := r.do(ctx, s, issuer, m, action); err != nil {
+		return err
 	}
 	if action.Event != nil {
-		controller.Emit(r.events, order, action.Event.Warning, action.Event.Reason, action.Event.Message)
+		controller.Emit(r.events, s.Order, action.Event.Warning, action.Event.Reason, action.Event.Message)
 	}
-	return r.Wake(action.Wake), nil
+	return nil
 }
 
 // challengesOf lists the Challenges that an Order controls.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -38,13 +39,14 @@ type certificateRequests struct {
 	*controller.Deps
 
 	events record.EventRecorder
+	echoes *controller.Echoes
 }
 
 // SetupCertificateRequests adds the reconciler of CertificateRequests. Again queues
 // those whose Signer has news: a call of its has landed.
 func SetupCertificateRequests(ctx context.Context, d *controller.Deps, again *controller.Doorbell) error {
 	events, said := d.Events("cert-manager-certificaterequests-issuer"), newLastSaid()
-	kind := &certificateRequests{Deps: d, events: events}
+	kind := &certificateRequests{Deps: d, events: events, echoes: controller.NewEchoes(again)}
 	r := newRequests(d, kind, events, said)
 	indexer := d.Manager.GetFieldIndexer()
 	if err := indexer.IndexField(ctx, &certmanagerv1.CertificateRequest{}, controller.IssuerIndex, pendingIssuerOf); err != nil {
@@ -57,7 +59,7 @@ func SetupCertificateRequests(ctx context.Context, d *controller.Deps, again *co
 		return err
 	}
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("certificaterequests").
-		For(&certmanagerv1.CertificateRequest{}).
+		For(&certmanagerv1.CertificateRequest{}, builder.WithPredicates(kind.echoes.Predicate())).
 		Watches(&acmev1.Order{}, controller.OnOwned(certmanagerv1.GroupName, certmanagerv1.CertificateRequestKind)).
 		WatchesRawSource(again).
 		WatchesRawSource(d.OnSecret(func(ctx context.Context, secret client.Object) []reconcile.Request {
@@ -202,7 +204,7 @@ func (k *certificateRequests) record(ctx context.Context, o *observation, v verd
 	if equality.Semantic.DeepEqual(old.Status, cr.Status) {
 		return nil
 	}
-	if err := k.WriteStatus(ctx, old, cr); err != nil {
+	if err := k.echoes.Write(cr, func() error { return k.WriteStatus(ctx, old, cr) }); err != nil {
 		return err
 	}
 	if event != nil {

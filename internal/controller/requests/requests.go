@@ -103,6 +103,9 @@ func (r *requests) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 	if err := r.kind.record(ctx, o, v); err != nil {
 		return controller.Settle(r.refused(o, v, err))
 	}
+	if v.approve { // the Signer may have waited until that is stored
+		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
+	}
 	return controller.Settle(failure)
 }
 
