@@ -1,14 +1,8 @@
 package app
 
 import (
-	"fmt"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acmeflow"
@@ -56,38 +50,6 @@ type ACMEConfig struct {
 // DefaultACMEConfig returns the defaults of spec §9.3.
 func DefaultACMEConfig() ACMEConfig {
 	return ACMEConfig{MaxConcurrentChallenges: 60, AccountKeyAlgorithm: pki.RSA, CheckRetryPeriod: 10 * time.Second}
-}
-
-func (c ACMEConfig) validate() []error {
-	var problems []error
-	if c.MaxConcurrentChallenges < 0 {
-		problems = append(problems, fmt.Errorf("--max-concurrent-challenges: must not be negative, but is %d", c.MaxConcurrentChallenges))
-	}
-	if c.MaxConcurrentChallengesPerIssuer < 0 {
-		problems = append(problems, fmt.Errorf("--max-concurrent-challenges-per-issuer: must not be negative, but is %d", c.MaxConcurrentChallengesPerIssuer))
-	}
-	if !slices.Contains([]string{pki.RSA, pki.ECDSA, pki.Ed25519}, c.AccountKeyAlgorithm) {
-		problems = append(problems, fmt.Errorf("--acme-account-key-algorithm: must be RSA, ECDSA or Ed25519, not %q", c.AccountKeyAlgorithm))
-	}
-	if c.CheckRetryPeriod < time.Second {
-		problems = append(problems, fmt.Errorf("--dns01-check-retry-period: must be at least 1s, not %s", c.CheckRetryPeriod))
-	}
-	problems = append(problems, c.DNS01.validate()...)
-	if c.HTTP01Responder != "" {
-		if _, err := c.responderService(); err != nil {
-			problems = append(problems, err)
-		}
-	}
-	return problems
-}
-
-// responderService is HTTP01Responder in its two parts.
-func (c ACMEConfig) responderService() (types.NamespacedName, error) {
-	namespace, name, ok := strings.Cut(c.HTTP01Responder, "/")
-	if !ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1035Label(name)) > 0 {
-		return types.NamespacedName{}, fmt.Errorf("--acme-http01-responder: must be a Service as namespace/name, not %q", c.HTTP01Responder)
-	}
-	return types.NamespacedName{Namespace: namespace, Name: name}, nil
 }
 
 // solvers returns the solver of each challenge type. Without routes (nil), CAs reach the

@@ -6,8 +6,6 @@
 package app
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"chancery.dev/internal/controller"
@@ -97,34 +95,6 @@ func DefaultConfig() Config {
 		Ambient: AmbientConfig{ClusterIssuers: true},
 		ACME:    DefaultACMEConfig(),
 	}
-}
-
-// Validate returns everything that is wrong with the configuration, by flag.
-func (c *Config) Validate() error {
-	var problems []error
-	bad := func(flag, format string, args ...any) {
-		problems = append(problems, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
-	}
-	if c.ClusterResourceNamespace == "" {
-		bad("cluster-resource-namespace", "must not be empty: ClusterIssuers keep their Secrets there")
-	}
-	if c.Workers < 1 {
-		bad("concurrent-workers", "must be at least 1, not %d", c.Workers)
-	}
-	if c.LeaderElect && c.RenewDeadline >= c.LeaseDuration {
-		bad("leader-election-renew-deadline", "%s must be less than --leader-election-lease-duration %s", c.RenewDeadline, c.LeaseDuration)
-	}
-	if c.LeaderElect && c.RetryPeriod >= c.RenewDeadline {
-		bad("leader-election-retry-period", "%s must be less than --leader-election-renew-deadline %s", c.RetryPeriod, c.RenewDeadline)
-	}
-	if c.Backoff.Min > c.Backoff.Max {
-		bad("certificate-request-minimum-backoff-duration", "%s must not exceed --certificate-request-maximum-backoff-duration %s", c.Backoff.Min, c.Backoff.Max)
-	}
-	if wrong, is := c.ApproveSigners.Malformed(); is {
-		bad("approve-signer-names", "must be *, <plural>.<group>/* or <plural>.<group>/<name>, but one is %q", wrong)
-	}
-	problems = append(problems, c.ACME.validate()...)
-	return errors.Join(problems...)
 }
 
 func (c *Config) settings() controller.Settings {

@@ -24,6 +24,10 @@ func TestValidate(t *testing.T) {
 		want   string
 	}{
 		{func(c *Config) { c.ClusterResourceNamespace = "" }, "--cluster-resource-namespace: must not be empty: ClusterIssuers keep their Secrets there"},
+		{func(c *Config) { c.Namespace = "Web_1" }, `--namespace: must be the name of a namespace, not "Web_1"`},
+		{func(c *Config) { c.MetricsAddress = "127.0.0.1" }, `--metrics-listen-address: must be host:port, or 0 for none, not "127.0.0.1"`},
+		{func(c *Config) { c.HealthAddress = ":soup" }, `--internal-healthz-listen-address: must be host:port, or 0 for none, not ":soup"`},
+		{func(c *Config) { c.ProfilerAddress = "localhost:70000" }, `--profiler-address: must be host:port, not "localhost:70000"`},
 		{func(c *Config) { c.Workers = 0 }, "--concurrent-workers: must be at least 1, not 0"},
 		{func(c *Config) { c.RenewDeadline = time.Minute }, "--leader-election-renew-deadline: 1m0s must be less than --leader-election-lease-duration 1m0s"},
 		{
@@ -33,6 +37,17 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.ACME.MaxConcurrentChallenges = -1 }, "--max-concurrent-challenges: must not be negative, but is -1"},
 		{func(c *Config) { c.ACME.MaxConcurrentChallengesPerIssuer = -1 }, "--max-concurrent-challenges-per-issuer: must not be negative, but is -1"},
 		{func(c *Config) { c.ACME.CheckRetryPeriod = 999 * time.Millisecond }, "--dns01-check-retry-period: must be at least 1s, not 999ms"},
+		{func(c *Config) { c.ACME.AuthoritativePort = -1 }, "--dns01-authoritative-port: must be a port, 1 to 65535, or 0, not -1"},
+		{func(c *Config) { c.ACME.HTTP01Port = 70000 }, "--http01-self-check-port: must be a port, 1 to 65535, or 0, not 70000"},
+		{func(c *Config) { c.ACME.HTTP01Address = "soup" }, `--http01-listen-address: must be host:port, not "soup"`},
+		{
+			func(c *Config) { c.ACME.HTTP01Nameservers = []string{"192.0.2.1:53", "192.0.2.1"} },
+			`--acme-http01-solver-nameservers: must be host:port, not "192.0.2.1"`,
+		},
+		{
+			func(c *Config) { c.ACME.HTTP01ExtraLabels = map[string]string{"team": "web", "a b": "c"} },
+			`--acme-http01-solver-extra-labels: must be labels such as team=web or example.com/team=web, not "a b=c"`,
+		},
 	} {
 		cfg := DefaultConfig()
 		c.change(&cfg)
@@ -44,6 +59,17 @@ func TestValidate(t *testing.T) {
 	}
 	if err := everything.Validate(); err == nil || err.Error() != strings.Join(all, "\n") {
 		t.Errorf("got %v\nwant %s", err, strings.Join(all, "\n"))
+	}
+	for flag, change := range map[string]func(*Config){
+		"--leader-election-retry-period":                 func(c *Config) { c.RetryPeriod = 0 },
+		"--certificate-request-minimum-backoff-duration": func(c *Config) { c.Backoff.Min = -time.Hour },
+		"--cluster-resource-namespace":                   func(c *Config) { c.ClusterResourceNamespace = "Web_1" },
+	} {
+		cfg := DefaultConfig()
+		change(&cfg)
+		if err := cfg.Validate(); err == nil || !strings.HasPrefix(err.Error(), flag+": must ") {
+			t.Errorf("got %v, want what is wrong with %s", err, flag)
+		}
 	}
 	alone := DefaultConfig()
 	alone.LeaderElect, alone.RenewDeadline = false, time.Hour

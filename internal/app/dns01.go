@@ -28,17 +28,6 @@ type DNS01Config struct {
 	ExecInIssuers bool
 }
 
-func (c DNS01Config) validate() []error {
-	var problems []error
-	if c.Quorum < 0 {
-		problems = append(problems, fmt.Errorf("--dns01-self-check-quorum: must not be negative, but is %d", c.Quorum))
-	}
-	if _, err := exec.ParsePrograms(c.Programs); err != nil {
-		problems = append(problems, fmt.Errorf("--dns01-provider-programs: %w", err))
-	}
-	return problems
-}
-
 // dns01 returns the solver of DNS-01 challenges. Its programs end with ctx.
 func (c *Config) dns01(ctx context.Context, deps *controller.Deps, log logr.Logger) (*dns01.Solver, error) {
 	acme := c.ACME

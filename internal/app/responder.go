@@ -115,8 +115,8 @@ func DefaultResponderConfig() ResponderConfig {
 // to read Challenges and Orders, and no leader: every replica answers. It has to be
 // started with a context that ends no later than ctx.
 func NewResponder(ctx context.Context, cfg ResponderConfig, rc *rest.Config, log logr.Logger) (manager.Manager, error) {
-	if cfg.Address == "" {
-		return nil, errors.New("--listen-address: must not be empty")
+	if err := cfg.validate(); err != nil {
+		return nil, err
 	}
 	scheme, err := api.Scheme()
 	if err != nil {

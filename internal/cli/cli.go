@@ -4,14 +4,19 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
+	"strings"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	ctrl "sigs.k8s.io/controller-runtime"
 )
 
 // New returns the root command of chancery; version is what it calls itself.
@@ -50,12 +55,23 @@ func (c *connection) config() (*rest.Config, error) {
 		if rc, inCluster := rest.InClusterConfig(); inCluster == nil {
 			return rc, nil
 		}
-		return nil, fmt.Errorf("no API server to connect to: give --kubeconfig, or set KUBECONFIG (%w)", err)
+		return nil, fmt.Errorf("no API server to connect to: give --kubeconfig, or set KUBECONFIG to a file that names one: %s does not",
+			strings.Join(rules.GetLoadingPrecedence(), ", "))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the kubeconfig: %w", err)
 	}
 	return rc, nil
+}
+
+// unreachable says it plainly if err is that the API server of rc cannot be reached:
+// client-go tells first what it wanted to know.
+func unreachable(rc *rest.Config, err error) error {
+	var failed *url.Error
+	if !errors.As(err, &failed) || errors.Is(err, context.Canceled) || !strings.HasPrefix(failed.URL, rc.Host) {
+		return err
+	}
+	return fmt.Errorf("cannot connect to the API server %s: %w: name another by --kubeconfig or --master", rc.Host, failed.Err)
 }
 
 // logging are the flags about the log.
@@ -80,6 +96,28 @@ func (l *logging) logger(w io.Writer) (logr.Logger, error) {
 	default:
 		return logr.Logger{}, fmt.Errorf("--logging-format: must be text or json, not %q", l.format)
 	}
+}
+
+// server are the flags of a command that runs until it is stopped.
+type server struct {
+	connection
+	logging
+}
+
+func (s *server) addFlags(cmd *cobra.Command) {
+	s.connection.addFlags(cmd)
+	s.logging.addFlags(cmd)
+}
+
+// begin sets up the log, and finds the API server.
+func (s *server) begin(cmd *cobra.Command) (*rest.Config, logr.Logger, error) {
+	log, err := s.logger(cmd.ErrOrStderr())
+	if err != nil {
+		return nil, log, err
+	}
+	ctrl.SetLogger(log.V(1))
+	rc, err := s.config()
+	return rc, log, err
 }
 
 // profiling are the flags about Go's profiles.

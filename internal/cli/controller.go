@@ -8,15 +8,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	ctrl "sigs.k8s.io/controller-runtime"
 
 	"chancery.dev/internal/app"
 	"chancery.dev/internal/request"
 )
 
 func newControllerCommand(version string) *cobra.Command {
-	var connect connection
-	var logs logging
+	var server server
 	var profiles profiling
 	cfg := app.DefaultConfig()
 	cfg.UserAgent += "/" + version
@@ -27,27 +25,21 @@ func newControllerCommand(version string) *cobra.Command {
 Flags have the names and defaults of cert-manager's controller where they mean the same.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := logs.logger(cmd.ErrOrStderr())
+			rc, log, err := server.begin(cmd)
 			if err != nil {
 				return err
 			}
-			ctrl.SetLogger(log.V(1))
 			cfg.ProfilerAddress = profiles.listen()
-			rc, err := connect.config()
-			if err != nil {
-				return err
-			}
 			a, err := app.New(cmd.Context(), cfg, rc, log)
 			if err != nil {
-				return err
+				return unreachable(rc, err)
 			}
 			go fitHeap(cmd.Context(), a)
 			go logWhenReady(cmd.Context(), a, func() { log.Info("watching") })
 			return a.Run(cmd.Context())
 		},
 	}
-	connect.addFlags(cmd)
-	logs.addFlags(cmd)
+	server.addFlags(cmd)
 	profiles.addFlags(cmd)
 	AddConfigFlags(cmd, &cfg)
 	return cmd

@@ -22,7 +22,8 @@ and the roles. It needs an administrator's rights. It may be run again at any ti
 			if err != nil {
 				return err
 			}
-			return app.Install(cmd.Context(), rc, func(what string) { _, _ = fmt.Fprintln(cmd.OutOrStdout(), what) })
+			err = app.Install(cmd.Context(), rc, func(what string) { _, _ = fmt.Fprintln(cmd.OutOrStdout(), what) })
+			return unreachable(rc, err)
 		},
 	}
 	connect.addFlags(cmd)

@@ -2,14 +2,12 @@ package cli
 
 import (
 	"github.com/spf13/cobra"
-	ctrl "sigs.k8s.io/controller-runtime"
 
 	"chancery.dev/internal/app"
 )
 
 func newResponderCommand() *cobra.Command {
-	var connect connection
-	var logs logging
+	var server server
 	cfg := app.DefaultResponderConfig()
 	cmd := &cobra.Command{
 		Use:   "responder",
@@ -19,12 +17,7 @@ behind a Service, with no other right than to read Challenges and Orders, and te
 --acme-http01-responder.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := logs.logger(cmd.ErrOrStderr())
-			if err != nil {
-				return err
-			}
-			ctrl.SetLogger(log.V(1))
-			rc, err := connect.config()
+			rc, log, err := server.begin(cmd)
 			if err != nil {
 				return err
 			}
@@ -32,11 +25,10 @@ behind a Service, with no other right than to read Challenges and Orders, and te
 			if err != nil {
 				return err
 			}
-			return m.Start(cmd.Context())
+			return unreachable(rc, m.Start(cmd.Context()))
 		},
 	}
-	connect.addFlags(cmd)
-	logs.addFlags(cmd)
+	server.addFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&cfg.Address, "listen-address", cfg.Address, "host:port to answer HTTP-01 challenges on")
 	f.StringVar(&cfg.MetricsAddress, "metrics-listen-address", cfg.MetricsAddress, "host:port to serve /metrics on; 0 for none")

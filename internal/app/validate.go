@@ -1,0 +1,166 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/solver/dns01/provider/exec"
+)
+
+// findings are what is wrong with a configuration, by flag.
+type findings []error
+
+func (f *findings) add(flag, format string, args ...any) {
+	*f = append(*f, fmt.Errorf("--%s: %w", flag, fmt.Errorf(format, args...)))
+}
+
+// address looks at where to listen, or whom to ask.
+func (f *findings) address(flag, address string) {
+	if !isAddress(address) {
+		f.add(flag, "must be host:port, not %q", address)
+	}
+}
+
+// addressOrNone looks at where to listen, if not "0" says that nobody does.
+func (f *findings) addressOrNone(flag, address string) {
+	if address != "" && address != "0" && !isAddress(address) {
+		f.add(flag, "must be host:port, or 0 for none, not %q", address)
+	}
+}
+
+func isAddress(address string) bool {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.DefaultResolver.LookupPort(context.Background(), "tcp", port) // asks nobody
+	}
+	return err == nil
+}
+
+func (f *findings) port(flag string, port int) {
+	if port < 0 || port > 65535 {
+		f.add(flag, "must be a port, 1 to 65535, or 0, not %d", port)
+	}
+}
+
+func (f *findings) notNegative(flag string, n int) {
+	if n < 0 {
+		f.add(flag, "must not be negative, but is %d", n)
+	}
+}
+
+func (f *findings) namespace(flag, name string) {
+	if len(validation.IsDNS1123Label(name)) > 0 {
+		f.add(flag, "must be the name of a namespace, not %q", name)
+	}
+}
+
+// Validate returns everything that is wrong with the configuration, by flag.
+func (c *Config) Validate() error {
+	var f findings
+	if c.ClusterResourceNamespace == "" {
+		f.add("cluster-resource-namespace", "must not be empty: ClusterIssuers keep their Secrets there")
+	} else {
+		f.namespace("cluster-resource-namespace", c.ClusterResourceNamespace)
+	}
+	if c.Namespace != "" {
+		f.namespace("namespace", c.Namespace)
+	}
+	f.addressOrNone("metrics-listen-address", c.MetricsAddress)
+	f.addressOrNone("internal-healthz-listen-address", c.HealthAddress)
+	if c.ProfilerAddress != "" {
+		f.address("profiler-address", c.ProfilerAddress)
+	}
+	if c.Workers < 1 {
+		f.add("concurrent-workers", "must be at least 1, not %d", c.Workers)
+	}
+	c.validateElection(&f)
+	if c.Backoff.Min < 0 {
+		f.add("certificate-request-minimum-backoff-duration", "must not be negative, but is %s", c.Backoff.Min)
+	}
+	if c.Backoff.Min > c.Backoff.Max {
+		f.add("certificate-request-minimum-backoff-duration", "%s must not exceed --certificate-request-maximum-backoff-duration %s", c.Backoff.Min, c.Backoff.Max)
+	}
+	if wrong, is := c.ApproveSigners.Malformed(); is {
+		f.add("approve-signer-names", "must be *, <plural>.<group>/* or <plural>.<group>/<name>, but one is %q", wrong)
+	}
+	c.ACME.validate(&f)
+	return errors.Join(f...)
+}
+
+func (c *Config) validateElection(f *findings) {
+	if !c.LeaderElect {
+		return
+	}
+	if c.RenewDeadline >= c.LeaseDuration {
+		f.add("leader-election-renew-deadline", "%s must be less than --leader-election-lease-duration %s", c.RenewDeadline, c.LeaseDuration)
+	}
+	if c.RetryPeriod >= c.RenewDeadline {
+		f.add("leader-election-retry-period", "%s must be less than --leader-election-renew-deadline %s", c.RetryPeriod, c.RenewDeadline)
+	}
+	if c.RetryPeriod <= 0 {
+		f.add("leader-election-retry-period", "must be longer than 0, not %s", c.RetryPeriod)
+	}
+}
+
+func (c ACMEConfig) validate(f *findings) {
+	f.notNegative("max-concurrent-challenges", c.MaxConcurrentChallenges)
+	f.notNegative("max-concurrent-challenges-per-issuer", c.MaxConcurrentChallengesPerIssuer)
+	if !slices.Contains([]string{pki.RSA, pki.ECDSA, pki.Ed25519}, c.AccountKeyAlgorithm) {
+		f.add("acme-account-key-algorithm", "must be RSA, ECDSA or Ed25519, not %q", c.AccountKeyAlgorithm)
+	}
+	if c.CheckRetryPeriod < time.Second {
+		f.add("dns01-check-retry-period", "must be at least 1s, not %s", c.CheckRetryPeriod)
+	}
+	f.port("dns01-authoritative-port", c.AuthoritativePort)
+	f.notNegative("dns01-self-check-quorum", c.DNS01.Quorum)
+	if _, err := exec.ParsePrograms(c.DNS01.Programs); err != nil {
+		f.add("dns01-provider-programs", "%w", err)
+	}
+	f.port("http01-self-check-port", c.HTTP01Port)
+	if c.HTTP01Address != "" {
+		f.address("http01-listen-address", c.HTTP01Address)
+	}
+	if _, err := c.responderService(); err != nil {
+		*f = append(*f, err)
+	}
+	for _, server := range c.HTTP01Nameservers {
+		f.address("acme-http01-solver-nameservers", server)
+	}
+	for name, value := range c.HTTP01ExtraLabels {
+		if len(validation.IsQualifiedName(name)) > 0 || len(validation.IsValidLabelValue(value)) > 0 {
+			f.add("acme-http01-solver-extra-labels", "must be labels such as team=web or example.com/team=web, not %q", name+"="+value)
+		}
+	}
+}
+
+// responderService is HTTP01Responder in its two parts; they are empty if it is.
+func (c ACMEConfig) responderService() (types.NamespacedName, error) {
+	if c.HTTP01Responder == "" {
+		return types.NamespacedName{}, nil
+	}
+	namespace, name, ok := strings.Cut(c.HTTP01Responder, "/")
+	if !ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1035Label(name)) > 0 {
+		return types.NamespacedName{}, fmt.Errorf("--acme-http01-responder: must be a Service as namespace/name, not %q", c.HTTP01Responder)
+	}
+	return types.NamespacedName{Namespace: namespace, Name: name}, nil
+}
+
+func (c *ResponderConfig) validate() error {
+	var f findings
+	f.address("listen-address", c.Address)
+	f.addressOrNone("metrics-listen-address", c.MetricsAddress)
+	f.addressOrNone("internal-healthz-listen-address", c.HealthAddress)
+	for _, name := range c.Namespaces {
+		f.namespace("namespace", name)
+	}
+	return errors.Join(f...)
+}
