@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -182,9 +181,7 @@ func (u *setup) unchanged(hash string) bool {
 	account, err := url.Parse(status.ACME.URI)
 	return err == nil && account.Host == server.Host &&
 		status.ACME.LastRegisteredEmail == u.spec.Email && status.ACME.LastPrivateKeyHash == hash &&
-		slices.ContainsFunc(status.Conditions, func(c certmanagerv1.IssuerCondition) bool {
-			return c.Type == certmanagerv1.IssuerConditionReady && c.Status == cmmeta.ConditionTrue
-		})
+		certmanagerv1.HasIssuerCondition(status.Conditions, certmanagerv1.IssuerConditionReady, cmmeta.ConditionTrue)
 }
 
 // register has the account registered, in a flight. It returns nil once it is.
