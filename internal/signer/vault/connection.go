@@ -25,9 +25,6 @@ import (
 	"chancery.dev/internal/signer"
 )
 
-// caKey is the entry of a CA bundle's Secret where none is named.
-const caKey = "ca.crt"
-
 // plan is what a session is made of: an issuer's spec, and the Secrets that it names.
 type plan struct {
 	*Signer
@@ -84,10 +81,10 @@ func (p *plan) readRoots(ctx context.Context) error {
 	where := "spec.vault.caBundle"
 	if ref := p.spec.CABundleSecretRef; ref != nil {
 		var err error
-		if p.roots, err = p.entry(ctx, *ref, caKey); err != nil {
+		if p.roots, err = p.entry(ctx, *ref, cmmeta.TLSCAKey); err != nil {
 			return err
 		}
-		where = fmt.Sprintf("entry %q of Secret %s/%s", ref.KeyOr(caKey), p.namespace, ref.Name)
+		where = fmt.Sprintf("entry %q of Secret %s/%s", ref.KeyOr(cmmeta.TLSCAKey), p.namespace, ref.Name)
 	}
 	if len(p.roots) > 0 && !x509.NewCertPool().AppendCertsFromPEM(p.roots) {
 		return invalid("%s holds no certificate in PEM form: store the CA that Vault's own certificate is verified with", where)
