@@ -133,7 +133,7 @@ func (t Target) addKeystores(data map[string][]byte) error {
 	if store.Key, err = pki.DecodePrivateKey(t.Key); err != nil {
 		return err
 	}
-	spec := &t.Certificate.Spec
+	wanted := wantedExtras(&t.Certificate.Spec, len(store.CA) > 0)
 	for _, made := range []struct {
 		key    string
 		encode func() ([]byte, error)
@@ -143,7 +143,7 @@ func (t Target) addKeystores(data map[string][]byte) error {
 		{certmanagerv1.PKCS12KeystoreKey, func() ([]byte, error) { return pki.EncodePKCS12(t.pkcs12(store)) }},
 		{certmanagerv1.PKCS12TruststoreKey, func() ([]byte, error) { return pki.EncodePKCS12Truststore(t.pkcs12(store)) }},
 	} {
-		if !slices.Contains(wantedExtras(spec, len(store.CA) > 0), made.key) {
+		if !slices.Contains(wanted, made.key) {
 			continue
 		}
 		if data[made.key], err = made.encode(); err != nil {

@@ -55,7 +55,7 @@ const (
 	Modern2026 PKCS12Profile = "Modern2026"
 )
 
-// What the salts of the four kinds of store are drawn for.
+// What salts are drawn for. A Java truststore has none.
 const (
 	saltJKS              = "keystore.jks"
 	saltPKCS12           = "keystore.p12"
