@@ -59,6 +59,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	rc.QPS, rc.Burst = -1, -1 // the API server protects itself: API Priority and Fairness
 	rc.UserAgent = "chancery-controller"
 	direct(rc)
+	rc.DisableCompression = true // a start would spend more time on it than on a cluster's network
 	scheme, err := api.Scheme()
 	if err != nil {
 		return nil, err
@@ -159,6 +160,7 @@ func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, boo
 				&certmanagerv1.Certificate{}:        {Transform: controller.ThinCertificate},
 			},
 			DefaultTransform: cache.TransformStripManagedFields(),
+			NewInformer:      controller.NewPagedInformer,
 		},
 		Metrics:                       metricsserver.Options{BindAddress: cfg.MetricsAddress},
 		HealthProbeBindAddress:        cfg.HealthAddress,
