@@ -74,7 +74,7 @@ func Setup(ctx context.Context, d *controller.Deps) error {
 	}
 	owned := controller.OnOwned(certmanagerv1.GroupName, certmanagerv1.CertificateKind)
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("certificates").
-		For(&certmanagerv1.Certificate{}, builder.WithPredicates(r.echoes.Predicate())).
+		Watches(&certmanagerv1.Certificate{}, &unsettledFirst{now: r.Now}, builder.WithPredicates(r.echoes.Predicate())).
 		Watches(&certmanagerv1.CertificateRequest{}, owned).
 		Watches(&corev1.Secret{}, owned).
 		WatchesRawSource(d.OnSecret(r.dependents)).

@@ -1,0 +1,56 @@
+package certificates
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+)
+
+// TestUnsettledFirst: a start looks first at the Certificates that say themselves that they
+// are not in order.
+func TestUnsettledFirst(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	at := func(d time.Duration) *metav1.Time { return &metav1.Time{Time: now.Add(d)} }
+	for name, tc := range map[string]struct {
+		change func(*certmanagerv1.Certificate)
+		waits  bool
+	}{
+		"in order":      {func(*certmanagerv1.Certificate) {}, true},
+		"never renewed": {func(c *certmanagerv1.Certificate) { c.Status.RenewalTime = nil }, true},
+		"new":           {func(c *certmanagerv1.Certificate) { c.Status = certmanagerv1.CertificateStatus{} }, false},
+		"changed":       {func(c *certmanagerv1.Certificate) { c.Generation++ }, false},
+		"not ready":     {func(c *certmanagerv1.Certificate) { c.Status.Conditions[0].Status = cmmeta.ConditionFalse }, false},
+		"due":           {func(c *certmanagerv1.Certificate) { c.Status.RenewalTime = at(0) }, false},
+		"being issued":  {func(c *certmanagerv1.Certificate) { c.Status.Conditions[1].Status = cmmeta.ConditionTrue }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			crt := &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: "crt", Generation: 3}}
+			crt.Status.RenewalTime = at(time.Hour)
+			crt.Status.Conditions = []certmanagerv1.CertificateCondition{
+				{Type: certmanagerv1.CertificateConditionReady, Status: cmmeta.ConditionTrue, ObservedGeneration: 3},
+				{Type: certmanagerv1.CertificateConditionIssuing, Status: cmmeta.ConditionFalse, ObservedGeneration: 3},
+			}
+			tc.change(crt)
+			queue := priorityqueue.New[reconcile.Request]("test")
+			defer queue.ShutDown()
+			h := &unsettledFirst{now: func() time.Time { return now }}
+			h.Create(t.Context(), event.CreateEvent{Object: crt, IsInInitialList: true}, queue)
+			item, priority, _ := queue.GetWithPriority()
+			want := 0
+			if tc.waits {
+				want = handler.LowPriority
+			}
+			if item.Name != "crt" || priority != want {
+				t.Errorf("%s is queued with priority %d, want %d", item, priority, want)
+			}
+		})
+	}
+}
