@@ -15,9 +15,11 @@ const (
 	// their own rubbish, and what is then kept lies scattered: the less rubbish there may
 	// be at a time, the fewer pages are half empty for ever.
 	startPercent = 25
-	// startLasts is how long after the caches have synced everything has been looked at,
-	// on any machine that is not overwhelmed.
-	startLasts = 10 * time.Second
+	// A start is over once no more than calmAllocation bytes are allocated in a calmWindow,
+	// or after startWindows of them, in which a controller has to be that has much to do.
+	calmAllocation = 8 << 20
+	calmWindow     = 5 * time.Second
+	startWindows   = 60
 	// roomy is how much rubbish a small heap may hold, in bytes, before it is collected; a
 	// large one may hold as much as it keeps, as is usual.
 	roomy = 24 << 20
@@ -40,14 +42,37 @@ func fitHeap(ctx context.Context, a *app.App) {
 		debug.SetGCPercent(percent)
 		return
 	}
-	timer := time.NewTimer(startLasts)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
+	tick := time.NewTicker(calmWindow)
+	defer tick.Stop()
+	if untilCalm(ctx, tick.C, allocated) {
 		debug.SetGCPercent(100)
 		debug.FreeOSMemory()
 	}
+}
+
+// untilCalm waits until everything has been looked at; false if ctx ends first.
+func untilCalm(ctx context.Context, tick <-chan time.Time, allocated func() uint64) bool {
+	before := allocated()
+	for range startWindows {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick:
+		}
+		now := allocated()
+		if now-before < calmAllocation {
+			break
+		}
+		before = now
+	}
+	return true
+}
+
+// allocated is how much has been allocated since the start, in bytes.
+func allocated() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
 }
 
 // live is how large the heap is, in bytes, rubbish included of which there is little.
