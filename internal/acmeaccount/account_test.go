@@ -178,17 +178,7 @@ func TestBindingsAndParks(t *testing.T) {
 // TestClasses: what a step's answer amounts to.
 func TestClasses(t *testing.T) {
 	w := newWorld(t)
-	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := w.registry().Open(w.server(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Register(t.Context(), acmeaccount.Registration{}); err != nil {
-		t.Fatal(err)
-	}
+	a := w.registered(t, w.server())
 	base := strings.TrimSuffix(w.ca.DirectoryURL, "/dir")
 	for name, c := range map[string]struct {
 		action acmeflow.OrderAction
@@ -218,17 +208,7 @@ func TestClasses(t *testing.T) {
 // TestStepsOfAnOrder: the way of an order from its creation to its chain.
 func TestStepsOfAnOrder(t *testing.T) {
 	w := newWorld(t)
-	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := w.registry().Open(w.server(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Register(t.Context(), acmeaccount.Registration{}); err != nil {
-		t.Fatal(err)
-	}
+	a := w.registered(t, w.server())
 	do := func(action acmeflow.OrderAction) acmeflow.OrderOutcome {
 		t.Helper()
 		out := a.Order(t.Context(), action)
