@@ -117,15 +117,6 @@ func RetryAfter(err error) time.Duration {
 	return 0
 }
 
-// IsRateLimited reports whether err is an answer that asks for fewer requests: the problem
-// rateLimited or status 429, with or without a problem document.
-func IsRateLimited(err error) bool {
-	if p := ProblemOf(err); p != nil {
-		return p.IsRateLimited()
-	}
-	return StatusOf(err) == http.StatusTooManyRequests
-}
-
 // stable strips what differs between two equal failures: the URL that the caller prints
 // anyway, and the local port. Statuses that hold the text then do not change without cause.
 func stable(err error) error {

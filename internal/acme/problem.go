@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 )
@@ -86,12 +85,6 @@ func (p *Problem) Code() Code {
 		return ""
 	}
 	return Code(code)
-}
-
-// IsRateLimited reports whether the server asks for fewer requests: rateLimited (RFC 8555 §6.6)
-// or status 429.
-func (p *Problem) IsRateLimited() bool {
-	return p.Code() == CodeRateLimited || p.Status == http.StatusTooManyRequests
 }
 
 // Error is the status, the type and the detail, where a user must go (RFC 8555 §7.3.3),

@@ -100,28 +100,27 @@ func TestErrorAnswers(t *testing.T) {
 		answer  func(http.ResponseWriter, *http.Request)
 		status  int
 		problem bool
-		limited bool
 		after   time.Duration
 		text    string
 	}{
-		"problem": {reply(429, "application/problem+json", problem, "Retry-After", "17"), 429, true, true, 17 * time.Second,
+		"problem": {reply(429, "application/problem+json", problem, "Retry-After", "17"), 429, true, 17 * time.Second,
 			"429 urn:ietf:params:acme:error:rateLimited: too many orders; a.example: urn:ietf:params:acme:error:caa: no"},
 		"HTML with a date": {reply(503, "text/html", page, "Retry-After", date, "Date", "Mon, 02 Jan 2040 15:02:05 GMT"),
-			503, false, false, 2 * time.Minute, `503 Service Unavailable without an ACME problem document: "down for maintenance maintenance`},
+			503, false, 2 * time.Minute, `503 Service Unavailable without an ACME problem document: "down for maintenance maintenance`},
 		"HTML with a title": {reply(502, "text/html", "<html>\n<head><TITLE>502 Bad&nbsp;Gateway</TITLE></head><body><h1>Oh</h1>"+strings.Repeat("x", 1000)),
-			502, false, false, 0, `an ACME problem document: "502 Bad Gateway"`},
+			502, false, 0, `an ACME problem document: "502 Bad Gateway"`},
 		"HTML with scripts": {reply(502, "", " <!-- hush --><style>p { color: red }</style><script>if (1 < 2) {}</script><p>Sorry &amp; bye</p>"),
-			502, false, false, 0, `an ACME problem document: "Sorry & bye"`},
-		"HTML without text": {reply(404, "text/html", `<img src="sorry.png">`), 404, false, false, 0, `an ACME problem document: "<img src=\"sorry.png\">"`},
+			502, false, 0, `an ACME problem document: "Sorry & bye"`},
+		"HTML without text": {reply(404, "text/html", `<img src="sorry.png">`), 404, false, 0, `an ACME problem document: "<img src=\"sorry.png\">"`},
 		"new terms": {reply(403, "application/problem+json", `{"type":"urn:ietf:params:acme:error:userActionRequired","detail":"new terms","instance":"https://ca.example/terms"}`),
-			403, true, false, 0, "new terms: visit https://ca.example/terms"},
-		"429 of a proxy":    {reply(429, "text/plain", "slow down"), 429, false, true, 0, `"slow down"`},
-		"empty 404":         {reply(404, "", ""), 404, false, false, 0, "404 Not Found"},
-		"JSON, no problem":  {reply(500, "application/json", `{"a":1}`), 500, false, false, 0, "500"},
-		"broken problem":    {reply(500, "application/problem+json", `{"type":`), 500, false, false, 0, "500"},
-		"redirected POST":   {reply(307, "", "", "Location", "/elsewhere"), 307, false, false, 0, "307"},
-		"problem untyped":   {reply(400, "application/problem+json", `{"detail":"x"}`), 400, true, false, 0, "400 about:blank: x"},
-		"oversized problem": {reply(500, "application/problem+json", `{"detail":"`+strings.Repeat("x", 2<<20)), 500, false, false, 0, "500"},
+			403, true, 0, "new terms: visit https://ca.example/terms"},
+		"429 of a proxy":    {reply(429, "text/plain", "slow down"), 429, false, 0, `"slow down"`},
+		"empty 404":         {reply(404, "", ""), 404, false, 0, "404 Not Found"},
+		"JSON, no problem":  {reply(500, "application/json", `{"a":1}`), 500, false, 0, "500"},
+		"broken problem":    {reply(500, "application/problem+json", `{"type":`), 500, false, 0, "500"},
+		"redirected POST":   {reply(307, "", "", "Location", "/elsewhere"), 307, false, 0, "307"},
+		"problem untyped":   {reply(400, "application/problem+json", `{"detail":"x"}`), 400, true, 0, "400 about:blank: x"},
+		"oversized problem": {reply(500, "application/problem+json", `{"detail":"`+strings.Repeat("x", 2<<20)), 500, false, 0, "500"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := startFake(t, tc.answer)
@@ -135,9 +134,6 @@ func TestErrorAnswers(t *testing.T) {
 			}
 			if got := acme.ProblemOf(err) != nil; got != tc.problem {
 				t.Errorf("a problem: %v", got)
-			}
-			if got := acme.IsRateLimited(err); got != tc.limited {
-				t.Errorf("rate limited: %v", got)
 			}
 			if got := acme.RetryAfter(err); got != tc.after {
 				t.Errorf("retry after %v", got)
