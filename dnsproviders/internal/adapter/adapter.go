@@ -174,10 +174,7 @@ func (a *Adapter) byLego(r wire.Record, do func(domain, token, keyAuth string) e
 // forgetMachine drops the variables of the process that may hold credentials. The
 // controller passes none on, but behind a socket they are those of a sidecar.
 func forgetMachine() {
-	kept := []string{
-		"PATH", "LANG", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR",
-		"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
-	}
+	kept := wire.Environment()
 	for _, e := range os.Environ() {
 		if name, _, _ := strings.Cut(e, "="); !slices.Contains(kept, name) {
 			_ = os.Unsetenv(name) // it fails only for names that cannot be set

@@ -25,6 +25,16 @@ const (
 	OpCleanUp      Op = "cleanup"
 )
 
+// Environment lists the variables of its environment that a program may use without
+// Configuration.Ambient: a path to search, and what the operator said about proxies and
+// CAs. Others may hold credentials.
+func Environment() []string {
+	return []string{
+		"PATH", "LANG", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR",
+		"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+	}
+}
+
 // Request is one line to the program. Fields that its operation has no use for
 // are left out.
 type Request struct {
