@@ -9,6 +9,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -104,7 +105,7 @@ func Find(name string) (Entry, error) {
 // Check returns an error for the first variable, by name, that the provider must not
 // be told. It never quotes a value.
 func (e Entry) Check(variables map[string]string) error {
-	for _, name := range slices.Sorted(keys(variables)) {
+	for _, name := range slices.Sorted(maps.Keys(variables)) {
 		_, credential := e.Credentials[name]
 		_, setting := e.Settings[name]
 		switch {
@@ -119,14 +120,4 @@ func (e Entry) Check(variables map[string]string) error {
 		}
 	}
 	return nil
-}
-
-func keys(m map[string]string) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
-	}
 }

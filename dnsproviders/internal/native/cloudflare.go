@@ -3,7 +3,6 @@ package native
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -15,21 +14,6 @@ import (
 
 // cloudflare speaks the API of Cloudflare, version 4.
 type cloudflare struct{ api *api }
-
-// headerValue returns a credential that goes into an HTTP header. One with a line break
-// would be quoted by the error of whoever refuses it: it is refused here (spec §5.9).
-func headerValue(s Settings, name string) (string, error) {
-	value := s.Variables[name]
-	if strings.ContainsAny(value, "\r\n\x00") {
-		return "", wire.Failed(wire.ClassConfig, "%s has a line break in it: store it without one, as printf does and echo does not", name)
-	}
-	return value, nil
-}
-
-func isStatus(err error, code int) bool {
-	var status StatusError
-	return errors.As(err, &status) && status.Code == code
-}
 
 func newCloudflare(s Settings) (Writer, error) {
 	header := http.Header{}

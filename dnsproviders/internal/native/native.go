@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -70,6 +71,11 @@ type StatusError struct {
 // Error says the status and what the API says.
 func (e StatusError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s %s", e.Code, http.StatusText(e.Code), e.Message))
+}
+
+func isStatus(err error, code int) bool {
+	var status StatusError
+	return errors.As(err, &status) && status.Code == code
 }
 
 // maxBody bounds an answer, in octets.
@@ -136,6 +142,16 @@ func (a *api) call(ctx context.Context, method, path string, query url.Values, i
 		return fmt.Errorf("the answer of %s is not what its API says: %w", a.base, err)
 	}
 	return nil
+}
+
+// headerValue returns a credential that goes into an HTTP header. One with a line break
+// would be quoted by the error of whoever refuses it: it is refused here (spec §5.9).
+func headerValue(s Settings, name string) (string, error) {
+	value := s.Variables[name]
+	if strings.ContainsAny(value, "\r\n\x00") {
+		return "", wire.Failed(wire.ClassConfig, "%s has a line break in it: store it without one, as printf does and echo does not", name)
+	}
+	return value, nil
 }
 
 // plain is a name as most APIs want it: without the trailing dot.
