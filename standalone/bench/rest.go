@@ -184,11 +184,15 @@ func (r *run) atRest(ctx context.Context, work *workload) (resident, peak int64,
 	return resident, peak, err
 }
 
-// startOnChange changes the last Certificate while no controller runs, and tells how long after the start of one it is worked
-// on, in milliseconds.
+// startOnChange changes a Certificate that is listed late while no controller runs, and tells how long after the start of
+// one it is worked on, in milliseconds.
 func (r *run) startOnChange(ctx context.Context, work *workload) (_ float64, err error) {
+	last := client.ObjectKeyFromObject(work.object(r.Certificates - 1))
+	if copies := r.AtRest - r.Certificates; copies > 0 {
+		last.Name = seededName(copies - 1)
+	}
 	crt := &certmanagerv1.Certificate{}
-	if err := r.plane.client.Get(ctx, client.ObjectKeyFromObject(work.object(r.Certificates-1)), crt); err != nil {
+	if err := r.plane.client.Get(ctx, last, crt); err != nil {
 		return 0, err
 	}
 	crt.Spec.DNSNames = append(crt.Spec.DNSNames, "changed."+zone)
