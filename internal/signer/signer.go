@@ -3,12 +3,15 @@
 // A Signer turns a Request into a certificate, whatever kind of object asked
 // for it: CertificateRequest and CertificateSigningRequest are adapted to the
 // same neutral Request by internal/request. Adapters live in the packages below
-// this one, one for each issuer type. This package holds no behaviour.
+// this one, one for each issuer type. This package holds no behaviour but what all of
+// them share.
 package signer
 
 import (
 	"context"
+	"crypto"
 	"crypto/x509"
+	"errors"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +19,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/pki"
 )
 
 // Signer issues certificates for one type of issuer.
@@ -93,6 +97,21 @@ type Request struct {
 	// fault.Pending that says what it will wait for, and is called again once the
 	// approval is stored.
 	Approved bool
+}
+
+// Refuses says why a certificate that was issued for the request, the public key of whose
+// CSR is key, must not be handed out; nil if it may be.
+func (r *Request) Refuses(leaf *x509.Certificate, key crypto.PublicKey) error {
+	switch {
+	case !pki.PublicKeysEqual(leaf.PublicKey, key):
+		return errors.New("the certificate's public key is not that of the request")
+	case leaf.IsCA && !r.IsCA && r.SourceKind != certmanagerv1.CertificateRequestKind:
+		// Whether the requester may have one was asked of those who asked for it only
+		// (internal/request).
+		return errors.New("it is a CA certificate, which was not asked for")
+	default:
+		return nil
+	}
 }
 
 // Bundle is an issued certificate.

@@ -4,12 +4,10 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 
-	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
@@ -19,10 +17,7 @@ type order struct {
 	path string
 	body map[string]any
 	csr  *x509.CertificateRequest
-	isCA bool
-	// strict refuses a CA certificate that was not asked for: whether the requester may have
-	// one was asked of those who asked for it only (internal/request).
-	strict bool
+	r    signer.Request
 }
 
 // answer is what became of an order.
@@ -47,7 +42,7 @@ func newOrder(path string, r signer.Request) (*order, error) {
 	for _, uri := range csr.URIs {
 		uris = append(uris, uri.String())
 	}
-	return &order{path: strings.Trim(path, "/"), csr: csr, isCA: r.IsCA, strict: r.SourceKind != certmanagerv1.CertificateRequestKind, body: map[string]any{
+	return &order{path: strings.Trim(path, "/"), csr: csr, r: r, body: map[string]any{
 		"common_name":          csr.Subject.CommonName,
 		"alt_names":            strings.Join(csr.DNSNames, ","),
 		"ip_sans":              strings.Join(ips, ","),
@@ -95,11 +90,8 @@ func (o *order) read(raw json.RawMessage) (signer.Result, error) {
 	if err != nil {
 		return signer.Result{}, err
 	}
-	if !pki.PublicKeysEqual(leaf.PublicKey, o.csr.PublicKey) {
-		return signer.Result{}, errors.New("the certificate's public key is not that of the request")
-	}
-	if o.strict && leaf.IsCA && !o.isCA {
-		return signer.Result{}, errors.New("it is a CA certificate, which was not asked for")
+	if err := o.r.Refuses(leaf, o.csr.PublicKey); err != nil {
+		return signer.Result{}, err
 	}
 	all := []*x509.Certificate{leaf}
 	for _, text := range append(signed.CAChain, signed.IssuingCA) {
@@ -118,9 +110,9 @@ func (o *order) read(raw json.RawMessage) (signer.Result, error) {
 	}
 	var out signer.Result
 	out.Bundle.Chain, out.Bundle.CA = chain.PEM()
-	if o.isCA != leaf.IsCA {
+	if o.r.IsCA != leaf.IsCA {
 		out.WarningReason = "BasicConstraintsDiffer"
-		out.Warning = fmt.Sprintf("isCA is %t in the request and %t in the certificate: that is up to Vault's path %q; CAs are signed by <mount>/root/sign-intermediate", o.isCA, leaf.IsCA, o.path)
+		out.Warning = fmt.Sprintf("isCA is %t in the request and %t in the certificate: that is up to Vault's path %q; CAs are signed by <mount>/root/sign-intermediate", o.r.IsCA, leaf.IsCA, o.path)
 	}
 	return out, nil
 }

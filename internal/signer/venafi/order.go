@@ -11,7 +11,6 @@ import (
 
 	"github.com/Venafi/vcert/v5/pkg/certificate"
 
-	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
@@ -94,12 +93,8 @@ func (o order) bundle(got *certificate.PEMCollection) (signer.Bundle, error) {
 	if err != nil {
 		return signer.Bundle{}, err
 	}
-	if !pki.PublicKeysEqual(certs[0].PublicKey, o.csr.PublicKey) {
-		return signer.Bundle{}, errors.New("the certificate is for another key than the request")
-	}
-	if certs[0].IsCA && !o.r.IsCA && o.r.SourceKind != certmanagerv1.CertificateRequestKind {
-		// Whether the requester may have one was asked of those who asked for it only (internal/request).
-		return signer.Bundle{}, errors.New("it is a CA certificate, which was not asked for")
+	if err := o.r.Refuses(certs[0], o.csr.PublicKey); err != nil {
+		return signer.Bundle{}, err
 	}
 	chain, err := pki.BuildChain(certs)
 	if err != nil {
