@@ -69,22 +69,27 @@ func SetupOrders(ctx context.Context, d *controller.Deps, acme ACMEDeps) error {
 	}
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("orders").
 		For(&acmev1.Order{}, builder.WithPredicates(r.echoes.Predicate())).
-		Watches(&acmev1.Challenge{}, controller.OnOwned(acmev1.GroupName, acmev1.OrderKind), builder.WithPredicates(predicate.Funcs{UpdateFunc: concernsOrder})).
+		Watches(&acmev1.Challenge{}, controller.OnOwned(acmev1.GroupName, acmev1.OrderKind), builder.WithPredicates(ends())).
 		WatchesRawSource(&r.crew).
 		WithOptions(r.Options(time.Second, 5*time.Minute))
 	return d.WatchIssuers(b, &acmev1.OrderList{}).Complete(r)
 }
 
-// concernsOrder reports whether a Challenge has become what its Order acts on: over, or
-// about to go.
-func concernsOrder(e event.UpdateEvent) bool {
-	old, ok := e.ObjectOld.(*acmev1.Challenge)
-	challenge, same := e.ObjectNew.(*acmev1.Challenge)
-	if !ok || !same {
-		return true
+// ends lets those events of Challenges through that an Order acts on: one is over, about to
+// go, or gone. Those that it makes it knows of.
+func ends() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			old, ok := e.ObjectOld.(*acmev1.Challenge)
+			challenge, same := e.ObjectNew.(*acmev1.Challenge)
+			if !ok || !same {
+				return true
+			}
+			over := challenge.Status.State.IsFinal() && !old.Status.State.IsFinal()
+			return over || challenge.DeletionTimestamp != nil && old.DeletionTimestamp == nil
+		},
 	}
-	return challenge.Status.State != old.Status.State && challenge.Status.State.IsFinal() ||
-		(challenge.DeletionTimestamp == nil) != (old.DeletionTimestamp == nil)
 }
 
 func pendingOrderIssuer(obj client.Object) []string {
