@@ -2,29 +2,23 @@ package route
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"slices"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/fault"
 )
 
-// editTries bounds how often an edit is tried again that somebody else's came before.
-const editTries = 20
-
 // addPath adds the path of a Challenge to the Ingress that its solver names (spec
 // §5.8, edit in place).
 func (r *Router) addPath(ctx context.Context, c *acmev1.Challenge, service string) error {
 	name := c.Spec.Solver.HTTP01.Ingress.Name
-	var found *networkingv1.Ingress
-	err := r.edit(ctx, c, func(in *networkingv1.Ingress) []operation {
-		found = in
+	found, err := r.edit(ctx, c, func(in *networkingv1.Ingress) []operation {
 		return pathAdded(in, hostOf(c), pathOf(c, service))
 	})
 	if err == nil {
@@ -39,9 +33,7 @@ func (r *Router) addPath(ctx context.Context, c *acmev1.Challenge, service strin
 
 // removePath takes exactly that path away again, and the rule if it was its only one.
 func (r *Router) removePath(ctx context.Context, c *acmev1.Challenge) error {
-	var found *networkingv1.Ingress
-	err := r.edit(ctx, c, func(in *networkingv1.Ingress) []operation {
-		found = in
+	found, err := r.edit(ctx, c, func(in *networkingv1.Ingress) []operation {
 		return pathRemoved(in, hostOf(c), wellKnown+c.Spec.Token)
 	})
 	if err != nil {
@@ -100,63 +92,22 @@ func unset(asked, there map[string]string) map[string]string {
 	return out
 }
 
-// operation is one of a JSON Patch (RFC 6902 §4).
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value,omitempty"`
-}
-
-// edit changes an Ingress. Its rules and paths are atomic lists, which nobody can own
-// a part of: so the patch names places in them, and holds only for the version that
-// these were found in.
-func (r *Router) edit(ctx context.Context, c *acmev1.Challenge, change func(*networkingv1.Ingress) []operation) error {
-	key := client.ObjectKey{Namespace: c.Namespace, Name: c.Spec.Solver.HTTP01.Ingress.Name}
-	unlock, err := r.edits.lock(ctx, key)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	for range editTries {
-		in := &networkingv1.Ingress{}
-		if err := r.o.Client.Get(ctx, key, in); err != nil {
-			return err
-		}
-		operations := change(in)
-		if len(operations) == 0 {
-			return nil
-		}
-		unchanged := operation{Op: "test", Path: "/metadata/resourceVersion", Value: in.ResourceVersion}
-		patch, err := json.Marshal(append([]operation{unchanged}, operations...))
-		if err != nil {
-			return err
-		}
-		err = r.o.Client.Patch(ctx, in, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(fieldManager))
-		// A test that fails is answered 422, like an Ingress that is not valid.
-		if err == nil || !apierrors.IsInvalid(err) && !apierrors.IsConflict(err) {
-			return err
-		}
-		now := &networkingv1.Ingress{}
-		if again := r.o.Client.Get(ctx, key, now); again != nil {
-			return again
-		}
-		if now.ResourceVersion == in.ResourceVersion {
-			return err
-		}
-	}
-	return fmt.Errorf("the Ingress %s/%s changes faster than it can be edited: stop whoever else is writing to it", key.Namespace, key.Name)
-}
-
 // pathAdded puts a path first in the first rule for a host, or in a new rule. It
 // returns nothing if the path is there.
 func pathAdded(in *networkingv1.Ingress, host string, path networkingv1.HTTPIngressPath) []operation {
-	for i, rule := range in.Spec.Rules {
+	// A value of its own for each use: later changes of the same Ingress change its rules.
+	only := func() *networkingv1.HTTPIngressRuleValue {
+		return &networkingv1.HTTPIngressRuleValue{Paths: []networkingv1.HTTPIngressPath{path}}
+	}
+	for i := range in.Spec.Rules {
+		rule := &in.Spec.Rules[i]
 		if rule.Host != host {
 			continue
 		}
 		at := fmt.Sprintf("/spec/rules/%d/http", i)
 		if rule.HTTP == nil {
-			return []operation{{"add", at, networkingv1.HTTPIngressRuleValue{Paths: []networkingv1.HTTPIngressPath{path}}}}
+			rule.HTTP = only()
+			return []operation{{"add", at, only()}}
 		}
 		for j, old := range rule.HTTP.Paths {
 			if old.Path != path.Path {
@@ -165,46 +116,50 @@ func pathAdded(in *networkingv1.Ingress, host string, path networkingv1.HTTPIngr
 			if old.Backend.Service != nil && *old.Backend.Service == *path.Backend.Service {
 				return nil
 			}
+			rule.HTTP.Paths[j] = path
 			return []operation{{"replace", fmt.Sprintf("%s/paths/%d", at, j), path}}
 		}
+		rule.HTTP.Paths = slices.Insert(rule.HTTP.Paths, 0, path)
 		return []operation{{"add", at + "/paths/0", path}}
 	}
-	rule := networkingv1.IngressRule{Host: host, IngressRuleValue: networkingv1.IngressRuleValue{
-		HTTP: &networkingv1.HTTPIngressRuleValue{Paths: []networkingv1.HTTPIngressPath{path}},
-	}}
-	if len(in.Spec.Rules) == 0 {
-		return []operation{{"add", "/spec/rules", []networkingv1.IngressRule{rule}}}
+	rule := func() networkingv1.IngressRule {
+		return networkingv1.IngressRule{Host: host, IngressRuleValue: networkingv1.IngressRuleValue{HTTP: only()}}
 	}
-	return []operation{{"add", "/spec/rules/-", rule}}
+	in.Spec.Rules = append(in.Spec.Rules, rule())
+	if len(in.Spec.Rules) == 1 {
+		return []operation{{"add", "/spec/rules", []networkingv1.IngressRule{rule()}}}
+	}
+	return []operation{{"add", "/spec/rules/-", rule()}}
 }
 
 // pathRemoved takes a path out of every rule for a host, and rules that it leaves empty. It
 // goes from the back, so that the places of what comes first stay the same.
 func pathRemoved(in *networkingv1.Ingress, host, path string) []operation {
 	var out []operation
-	left := len(in.Spec.Rules)
 	for i := len(in.Spec.Rules) - 1; i >= 0; i-- {
 		rule := in.Spec.Rules[i]
 		if rule.Host != host || rule.HTTP == nil {
 			continue
 		}
-		found := len(out)
-		for j := len(rule.HTTP.Paths) - 1; j >= 0; j-- {
+		found, all := len(out), len(rule.HTTP.Paths)
+		for j := all - 1; j >= 0; j-- {
 			if rule.HTTP.Paths[j].Path == path {
 				out = append(out, operation{Op: "remove", Path: fmt.Sprintf("/spec/rules/%d/http/paths/%d", i, j)})
+				rule.HTTP.Paths = slices.Delete(rule.HTTP.Paths, j, j+1)
 			}
 		}
-		if len(out)-found == len(rule.HTTP.Paths) && len(rule.HTTP.Paths) > 0 {
-			left--
+		if all > 0 && len(rule.HTTP.Paths) == 0 {
 			out = append(out[:found], operation{Op: "remove", Path: fmt.Sprintf("/spec/rules/%d", i)})
+			in.Spec.Rules = slices.Delete(in.Spec.Rules, i, i+1)
 		}
 	}
 	switch {
-	case left > 0 || len(out) == 0:
+	case len(in.Spec.Rules) > 0 || len(out) == 0:
 		return out
 	case in.Spec.DefaultBackend != nil:
 		return []operation{{Op: "remove", Path: "/spec/rules"}}
 	default: // an Ingress must have a rule or a default backend: a rule without paths stays
+		in.Spec.Rules = []networkingv1.IngressRule{{Host: host}}
 		return append(out[:len(out)-1], operation{Op: "remove", Path: "/spec/rules/0/http"})
 	}
 }

@@ -1,13 +1,16 @@
 package route_test
 
 import (
+	"fmt"
 	"reflect"
+	"sync"
 	"testing"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/solver"
 )
 
 // TestLastRuleInPlace takes a path out of an Ingress that would be left without any
@@ -71,4 +74,71 @@ func TestTemplateInPlace(t *testing.T) {
 	expect("one is left", during, labels)
 	w.cleanUp(t, second)
 	expect("none is left", before, nil)
+}
+
+// TestManyInPlace has many Challenges edit one Ingress at once: those that wait for the
+// same Ingress are written together, and one that is refused fails alone.
+func TestManyInPlace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	site := &networkingv1.Ingress{
+		ObjectMeta: metav1.ObjectMeta{Name: "site"},
+		Spec:       networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{Host: "www.example.test"}}},
+	}
+	w.Create(t, site)
+	http := &acmev1.HTTP01Solver{Ingress: &acmev1.HTTP01IngressSolver{Name: "site"}}
+	const challenges = 40
+	w.present(t, w.challenge(t, "first", "www.example.test", http)) // the Service is there
+	tasks := make([]solver.Task, challenges)
+	for n := range tasks {
+		tasks[n] = w.challenge(t, fmt.Sprint("c", n), fmt.Sprintf("c%d.example.test", n%10), http)
+	}
+	w.requests.taken()
+	inParallel := func(do func(solver.Task) error, tasks ...solver.Task) {
+		var all sync.WaitGroup
+		for _, task := range tasks {
+			all.Go(func() {
+				if err := do(task); err != nil {
+					t.Errorf("%s: %v", task.Challenge.Spec.DNSName, err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	expect := func(rules, paths int) {
+		t.Helper()
+		if err := w.Get(t.Context(), "site", site); err != nil {
+			t.Fatal(err)
+		}
+		got := 0
+		for _, rule := range site.Spec.Rules {
+			got += len(rule.HTTP.Paths)
+		}
+		if len(site.Spec.Rules) != rules || got != paths {
+			t.Errorf("%d rules with %d paths, want %d with %d", len(site.Spec.Rules), got, rules, paths)
+		}
+	}
+	inParallel(func(task solver.Task) error { return w.router.Present(t.Context(), task) }, tasks...)
+	expect(1+10, 1+challenges)
+	if patches := w.requests.taken()["PATCH ingresses"]; patches > challenges/2 {
+		t.Errorf("%d patches for %d Challenges at once", patches, challenges)
+	}
+	refused := w.challenge(t, "refused", "under_score.example.test", http)
+	inParallel(func(task solver.Task) error {
+		err := w.router.Present(t.Context(), task)
+		if task == refused {
+			if err == nil {
+				t.Error("a host that no Ingress may have was taken")
+			}
+			return nil
+		}
+		return err
+	}, append([]solver.Task{w.challenge(t, "beside", "beside.example.test", http), refused, w.challenge(t, "after", "after.example.test", http)}, tasks...)...)
+	expect(1+10+2, 1+challenges+2)
+	w.requests.taken()
+	inParallel(func(task solver.Task) error { return w.router.CleanUp(t.Context(), task) }, tasks...)
+	expect(1+2, 1+2)
+	if patches := w.requests.taken()["PATCH ingresses"]; patches > challenges/2 {
+		t.Errorf("%d patches to clean up after %d Challenges at once", patches, challenges)
+	}
 }

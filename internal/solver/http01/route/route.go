@@ -66,17 +66,16 @@ type Options struct {
 type Router struct {
 	o Options
 
-	// edits has one writer at a time for each Ingress that is edited in place.
-	edits keyedMutex
-
 	mu sync.Mutex
+	// edits are those that wait for the one of the same Ingress that is being written.
+	edits map[client.ObjectKey][]*edit
 	// implementationSpecific are the Ingress classes whose admission refuses exact paths.
 	implementationSpecific map[string]bool
 }
 
 // New makes a Router.
 func New(o Options) *Router {
-	return &Router{o: o, implementationSpecific: map[string]bool{}}
+	return &Router{o: o, edits: map[client.ObjectKey][]*edit{}, implementationSpecific: map[string]bool{}}
 }
 
 // Present makes the Service of the namespace, if it is not there yet, and the route of
