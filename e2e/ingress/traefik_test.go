@@ -42,7 +42,6 @@ func traefik(t *testing.T, rc *rest.Config, class, address string, flags ...stri
 		"--global.checknewversion=false", "--global.sendanonymoususage=false", "--log.level=INFO",
 		"--providers.providersthrottleduration=100ms",
 		"--providers.kubernetesingress=true", "--providers.kubernetesingress.ingressclass=" + class,
-		"--providers.kubernetesingress.ingressendpoint.ip=" + address,
 	}, flags...)...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig(t, dir, rc))
 	cmd.Stdout, cmd.Stderr = log, log
@@ -71,6 +70,11 @@ func traefik(t *testing.T, rc *rest.Config, class, address string, flags ...stri
 		}
 		return ""
 	})
+}
+
+// reporting is the flag by which Traefik says an address in the status of Ingresses.
+func reporting(address string) string {
+	return "--providers.kubernetesingress.ingressendpoint.ip=" + address
 }
 
 func tail(s string, n int) string { return s[max(0, len(s)-n):] }
