@@ -298,9 +298,7 @@ func TestHundredAtOnce(t *testing.T) {
 		traefik(t, w.Admin, w.Namespace, plainAddress, reporting(plainAddress))
 		w.Create(t, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "challenges"}, Spec: networkingv1.IngressSpec{
 			IngressClassName: &w.Namespace,
-			DefaultBackend: &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{
-				Name: "responder", Port: networkingv1.ServiceBackendPort{Number: 8089},
-			}},
+			Rules:            []networkingv1.IngressRule{{Host: "challenges.invalid"}},
 		}})
 		w.hundred(t, &acmev1.HTTP01IngressSolver{Name: "challenges"})
 	})
