@@ -17,7 +17,7 @@ import (
 // leaves. Streaming the same objects as events of a watch, which informers do otherwise,
 // keeps no more, but costs the API server three times the CPU, and us twice.
 func NewPagedInformer(lw toolscache.ListerWatcher, kind runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-	listed := &pages{ListerWatcherWithContext: toolscache.ToListerWatcherWithContext(lw), ListerWatcher: lw}
+	listed := newPages(lw, nil)
 	return pagedInformer{toolscache.NewSharedIndexInformer(listed, kind, resync, indexers), listed}
 }
 
@@ -40,6 +40,10 @@ type pages struct {
 	toolscache.ListerWatcherWithContext
 
 	transform toolscache.TransformFunc
+}
+
+func newPages(lw toolscache.ListerWatcher, transform toolscache.TransformFunc) *pages {
+	return &pages{ListerWatcher: lw, ListerWatcherWithContext: toolscache.ToListerWatcherWithContext(lw), transform: transform}
 }
 
 // IsWatchListSemanticsUnSupported has a reflector list, and not stream.

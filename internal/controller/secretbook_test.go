@@ -124,7 +124,7 @@ func TestUnlabelledTellsChanges(t *testing.T) {
 	told := map[string]bool{}
 	u.listen(func(namespace, name string, gone bool) { told[namespace+"/"+name] = gone })
 	item := func(name, version string) any {
-		thin, err := store.Transformer()(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: version}})
+		thin, err := sight(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: version}})
 		if err != nil {
 			t.Fatal(err)
 		}

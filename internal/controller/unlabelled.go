@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -50,7 +51,7 @@ func (u *Unlabelled) Start(ctx context.Context) error {
 	var running sync.WaitGroup
 	for i, namespace := range u.namespaces {
 		store := &unlabelledStore{Unlabelled: u, namespace: namespace, synced: u.synced[i]}
-		reflector := toolscache.NewReflectorWithOptions(u.watch(namespace), &metav1.PartialObjectMetadata{}, store,
+		reflector := toolscache.NewReflectorWithOptions(newPages(u.watch(namespace), sight), &metav1.PartialObjectMetadata{}, store,
 			toolscache.ReflectorOptions{Name: "secrets without our label"})
 		running.Go(func() { reflector.RunWithContext(ctx) })
 	}
@@ -147,15 +148,19 @@ func (s *sighting) GetNamespace() string       { return s.namespace }
 func (s *sighting) GetName() string            { return s.name }
 func (s *sighting) GetResourceVersion() string { return s.version }
 
-// Transformer implements cache.TransformingStore.
-func (s *unlabelledStore) Transformer() toolscache.TransformFunc {
-	return func(obj any) (any, error) {
-		seen, err := meta.Accessor(obj)
-		if err != nil {
-			return nil, err
-		}
-		return &sighting{namespace: seen.GetNamespace(), name: seen.GetName(), version: seen.GetResourceVersion()}, nil
+// GetObjectKind implements runtime.Object, which items of lists are.
+func (s *sighting) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject implements runtime.Object: it never changes.
+func (s *sighting) DeepCopyObject() runtime.Object { return s }
+
+// sight is a toolscache.TransformFunc.
+func sight(obj any) (any, error) {
+	seen, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, err
 	}
+	return &sighting{namespace: seen.GetNamespace(), name: seen.GetName(), version: seen.GetResourceVersion()}, nil
 }
 
 func (s *unlabelledStore) Add(obj any) error { return s.Update(obj) }
