@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -20,7 +19,7 @@ func TestMain(m *testing.M) {
 
 // TestScripts run the binary as a user does; testdata/*.txtar are the stories.
 func TestScripts(t *testing.T) {
-	kubeconfig, nobody := writeKubeconfig(t, rig.Cluster(t)), unusedAddress(t)
+	kubeconfig, nobody := writeKubeconfig(t, rig.Cluster(t)), rig.FreeAddress(t).String()
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(env *testscript.Env) error {
@@ -33,17 +32,6 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 	})
-}
-
-// unusedAddress is where nobody listens, or not any more.
-func unusedAddress(t *testing.T) string {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 func writeKubeconfig(t *testing.T, rc *rest.Config) string {

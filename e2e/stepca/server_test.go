@@ -11,7 +11,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -65,7 +64,7 @@ func start(t *testing.T, resolver string, httpPort int) *server {
 	if binary == "" {
 		t.Fatal("no step-ca for this test: run make e2e, or build it and set CHANCERY_STEP_CA_BIN to bin/step-ca")
 	}
-	dir, address := t.TempDir(), freeAddress(t)
+	dir, address := t.TempDir(), rig.FreeAddress(t).String()
 	s := &server{directory: "https://" + address + "/acme/acme/directory"}
 	var rootKey crypto.Signer
 	s.root, rootKey = authority(t, "step root", nil, nil)
@@ -138,14 +137,4 @@ func (s *server) await(t *testing.T) {
 		}
 		return ""
 	})
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }

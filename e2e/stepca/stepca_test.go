@@ -4,10 +4,8 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -40,19 +38,12 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, err := net.SplitHostPort(freeAddress(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	port, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.ca = start(t, w.dns.Addr(), port)
+	http := rig.FreeAddress(t)
+	w.ca = start(t, w.dns.Addr(), int(http.Port()))
 	cfg := w.Config()
 	cfg.ACME.AccountKeyAlgorithm = pki.ECDSA
 	cfg.ACME.RecursiveNameservers, cfg.ACME.AuthoritativePort = []string{w.dns.Addr()}, w.dns.Port()
-	cfg.ACME.HTTP01Port, cfg.ACME.HTTP01Address = port, net.JoinHostPort("127.0.0.1", text)
+	cfg.ACME.HTTP01Port, cfg.ACME.HTTP01Address = int(http.Port()), http.String()
 	cfg.ACME.HTTP01Nameservers = []string{w.dns.Addr()}
 	w.Run(t, cfg)
 	w.Create(t, &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "step"}, Spec: certmanagerv1.IssuerSpec{ACME: &acmev1.ACMEIssuer{

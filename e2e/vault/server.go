@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -48,7 +47,7 @@ func Start(t testing.TB) *Server {
 	}
 	dir := t.TempDir()
 	s := &Server{t: t, log: filepath.Join(dir, "log")}
-	plain, secure := freePort(t), freePort(t)
+	plain, secure := rig.FreeAddress(t).String(), rig.FreeAddress(t).String()
 	s.Address, s.TLSAddress = "http://"+plain, "https://"+secure
 	s.CA = writeServerPair(t, dir)
 	config := filepath.Join(dir, "vault.hcl")
@@ -217,15 +216,4 @@ func (s *Server) Accessors(ctx context.Context) (int, error) {
 	data, err := s.try(ctx, "LIST", "auth/token/accessors", nil)
 	keys, _ := data["keys"].([]any)
 	return len(keys), err
-}
-
-// freePort returns an address on which nobody listens.
-func freePort(t testing.TB) string {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close() //nolint:errcheck // nobody has connected
-	return l.Addr().String()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -33,7 +32,7 @@ func responders(t *testing.T, n int) []string {
 		"system:serviceaccounts", "system:serviceaccounts:cert-manager", "system:authenticated")
 	addresses := make([]string, n)
 	for i := range addresses {
-		addresses[i] = freeAddress(t)
+		addresses[i] = rig.FreeAddress(t).String()
 		m, err := app.NewResponder(t.Context(), app.ResponderConfig{Address: addresses[i], MetricsAddress: "0", HealthAddress: "0"}, rc, logr.Discard())
 		if err != nil {
 			t.Fatal(err)
@@ -181,8 +180,8 @@ func counted(t *testing.T, status string) float64 {
 func TestResponderIsReady(t *testing.T) {
 	t.Parallel()
 	rc := rig.As(rig.Cluster(t), "system:serviceaccount:cert-manager:chancery-responder", "system:serviceaccounts:cert-manager")
-	health := freeAddress(t)
-	m, err := app.NewResponder(t.Context(), app.ResponderConfig{Address: freeAddress(t), MetricsAddress: "0", HealthAddress: health}, rc, logr.Discard())
+	health := rig.FreeAddress(t).String()
+	m, err := app.NewResponder(t.Context(), app.ResponderConfig{Address: rig.FreeAddress(t).String(), MetricsAddress: "0", HealthAddress: health}, rc, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,16 +200,6 @@ func TestResponderIsReady(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // TestForgedChallenge is a tenant who makes a Challenge for somebody else's host, of an

@@ -85,7 +85,7 @@ func TestUnreachableServer(t *testing.T) {
 	t.Parallel()
 	w := newWatched(t, nil)
 	w.run(t)
-	address := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	address := rig.FreeAddress(t).String()
 	spec := w.spec(w.dnsSolver())
 	spec.ACME.Server = "https://" + address + "/dir"
 	spec.ACME.CABundle, spec.ACME.SkipTLSVerify = nil, true

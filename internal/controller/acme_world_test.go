@@ -3,9 +3,7 @@ package controller_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -31,23 +29,13 @@ type acmeWorld struct {
 
 	ca   *pebble.Server
 	dns  *dnsserver.Server
-	http int // port that the CA validates HTTP-01 on
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
+	http netip.AddrPort // where the CA validates HTTP-01
 }
 
 // newACMEWorld starts the servers; change may alter Pebble's options.
 func newACMEWorld(t *testing.T, change func(*pebble.Options)) *acmeWorld {
 	t.Helper()
-	w := &acmeWorld{World: rig.NewWorld(t), http: freePort(t)}
+	w := &acmeWorld{World: rig.NewWorld(t), http: rig.FreeAddress(t)}
 	key, err := rfc2136.NewKey("chancery.", "HMACSHA256", tsigSecret)
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +44,7 @@ func newACMEWorld(t *testing.T, change func(*pebble.Options)) *acmeWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := pebble.Options{DNSServer: w.dns.Addr(), HTTPPort: w.http, NonceRejectPercent: 15}
+	options := pebble.Options{DNSServer: w.dns.Addr(), HTTPPort: int(w.http.Port()), NonceRejectPercent: 15}
 	if change != nil {
 		change(&options)
 	}
@@ -72,8 +60,7 @@ func (w *acmeWorld) Config() app.Config {
 	cfg := w.World.Config()
 	cfg.ACME.RecursiveNameservers = []string{w.dns.Addr()}
 	cfg.ACME.AuthoritativePort = w.dns.Port()
-	cfg.ACME.HTTP01Port = w.http
-	cfg.ACME.HTTP01Address = net.JoinHostPort("127.0.0.1", strconv.Itoa(w.http))
+	cfg.ACME.HTTP01Port, cfg.ACME.HTTP01Address = int(w.http.Port()), w.http.String()
 	cfg.ACME.HTTP01Nameservers = []string{w.dns.Addr()}
 	return cfg
 }

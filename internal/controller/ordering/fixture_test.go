@@ -3,7 +3,6 @@ package ordering_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -49,8 +48,8 @@ func newSwift(t *testing.T, change func(*pebble.Options)) *swift {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := freePort(t)
-	options := pebble.Options{DNSServer: w.dns.Addr(), HTTPPort: port}
+	http := rig.FreeAddress(t)
+	options := pebble.Options{DNSServer: w.dns.Addr(), HTTPPort: int(http.Port())}
 	if change != nil {
 		change(&options)
 	}
@@ -63,7 +62,7 @@ func newSwift(t *testing.T, change func(*pebble.Options)) *swift {
 	w.cfg.ACME.RecursiveNameservers = []string{w.dns.Addr()}
 	w.cfg.ACME.AuthoritativePort = w.dns.Port()
 	w.cfg.ACME.AccountKeyAlgorithm = pki.ECDSA
-	w.cfg.ACME.HTTP01Port, w.cfg.ACME.HTTP01Address = port, fmt.Sprintf("127.0.0.1:%d", port)
+	w.cfg.ACME.HTTP01Port, w.cfg.ACME.HTTP01Address = int(http.Port()), http.String()
 	w.cfg.ACME.HTTP01Nameservers = []string{w.dns.Addr()}
 	return w
 }
@@ -79,16 +78,6 @@ func (w *swift) withCA(t *testing.T) *swift {
 		t.Fatal(err)
 	}
 	return &own
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // connection is that of the controllers, which keeps the clock from leaping while it is
