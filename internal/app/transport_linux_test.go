@@ -43,7 +43,7 @@ func TestDirect(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	raw, err := conn.(*net.TCPConn).SyscallConn() //nolint:forcetypeassert // TCP was asked for
+	raw, err := conn.(*net.TCPConn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
