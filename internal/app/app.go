@@ -58,7 +58,6 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	rc = rest.CopyConfig(rc)
 	rc.QPS, rc.Burst = -1, -1 // the API server protects itself: API Priority and Fairness
 	rc.UserAgent = "chancery-controller"
-	direct(rc)
 	rc.DisableCompression = true // a start would spend more time on it than on a cluster's network
 	scheme, err := api.Scheme()
 	if err != nil {
@@ -69,7 +68,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err != nil {
 		return nil, fmt.Errorf("set up the controller manager: %w", err)
 	}
-	clientset, err := kubernetes.NewForConfigAndClient(protobuf(rc), manager.GetHTTPClient())
+	clientset, err := kubernetes.NewForConfigAndClient(rc, manager.GetHTTPClient())
 	if err != nil {
 		return nil, err
 	}
