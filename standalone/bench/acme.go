@@ -4,11 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"strconv"
-	"strings"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -52,25 +49,8 @@ func (g *acmeRig) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	g.ca, err = pebble.Start(ctx, pebble.Options{DNSServer: g.dns.Addr(), HTTPPort: g.httpPort, Wrap: apart})
+	g.ca, err = pebble.Start(ctx, pebble.Options{DNSServer: g.dns.Addr(), HTTPPort: g.httpPort})
 	return err
-}
-
-// apart keeps orders from being made while authorizations are read. Pebble 2.10 locks its store and an authorization in one
-// order for the one, and in the other for the other: with hundreds at once it comes to a standstill.
-func apart(h http.Handler) http.Handler {
-	var lock sync.RWMutex
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.URL.Path == "/order-plz":
-			lock.Lock()
-			defer lock.Unlock()
-		case strings.HasPrefix(r.URL.Path, "/authZ/"):
-			lock.RLock()
-			defer lock.RUnlock()
-		}
-		h.ServeHTTP(w, r)
-	})
 }
 
 func prepareDNS01(ctx context.Context, r *run) (*workload, error) {
