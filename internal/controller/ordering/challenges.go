@@ -43,7 +43,7 @@ func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) err
 	if err != nil {
 		return err
 	}
-	r := &challenges{Deps: d, acmeDeps: acme, events: d.Events("cert-manager-challenges"), scheduler: s}
+	r := &challenges{Deps: d, crew: newCrew(ctx), acmeDeps: acme, events: d.Events("cert-manager-challenges"), scheduler: s}
 	r.echoes = controller.NewEchoes(&r.Doorbell)
 	if err := d.Manager.GetFieldIndexer().IndexField(ctx, &acmev1.Challenge{}, controller.IssuerIndex, pendingChallengeIssuer); err != nil {
 		return err

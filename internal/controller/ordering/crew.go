@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/flight"
@@ -28,7 +26,7 @@ const (
 )
 
 // crew makes calls for the objects of one controller and queues them again when
-// the calls have come back. It lives as long as its controller.
+// the calls have come back.
 type crew struct {
 	controller.Doorbell
 
@@ -37,12 +35,14 @@ type crew struct {
 	acme, solve, check *flight.Flights
 }
 
-// Start implements source.Source.
-func (c *crew) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	c.acme = flight.New(ctx, flight.Options{PerLane: acmeCalls, Timeout: acmeTimeout})
-	c.solve = flight.New(ctx, flight.Options{PerLane: solverCalls, Timeout: solverTimeout})
-	c.check = flight.New(ctx, flight.Options{PerLane: solverCalls, Timeout: solverTimeout})
-	return c.Doorbell.Start(ctx, queue)
+// newCrew returns a crew whose calls are called off when ctx ends. It is there before its
+// source starts: a controller that is stopped while it starts has workers without.
+func newCrew(ctx context.Context) crew {
+	solver := flight.Options{PerLane: solverCalls, Timeout: solverTimeout}
+	return crew{
+		acme:  flight.New(ctx, flight.Options{PerLane: acmeCalls, Timeout: acmeTimeout}),
+		solve: flight.New(ctx, solver), check: flight.New(ctx, solver),
+	}
 }
 
 // forget drops all calls for an object that is gone.

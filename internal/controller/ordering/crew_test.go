@@ -16,10 +16,7 @@ import (
 // TestNothingIsKeptOfWhatIsDone: a Challenge from which a person takes the finalizer while
 // a call is under way is done at once, and nobody asks for the outcome of that call.
 func TestNothingIsKeptOfWhatIsDone(t *testing.T) {
-	r := &challenges{Deps: &controller.Deps{}}
-	if err := r.Start(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	r := &challenges{Deps: &controller.Deps{}, crew: newCrew(t.Context())} // its source has not started
 	c := &acmev1.Challenge{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "1"}}
 	m, _ := r.memories.Of(client.ObjectKeyFromObject(c), c.UID)
 	landed := make(chan struct{})

@@ -51,7 +51,7 @@ type orderMemory struct {
 
 // SetupOrders adds the reconciler of Orders.
 func SetupOrders(ctx context.Context, d *controller.Deps, acme ACMEDeps) error {
-	r := &orders{Deps: d, acmeDeps: acme, events: d.Events("cert-manager-orders")}
+	r := &orders{Deps: d, crew: newCrew(ctx), acmeDeps: acme, events: d.Events("cert-manager-orders")}
 	r.echoes = controller.NewEchoes(&r.Doorbell)
 	indexer := d.Manager.GetFieldIndexer()
 	if err := indexer.IndexField(ctx, &acmev1.Order{}, controller.IssuerIndex, pendingOrderIssuer); err != nil {
