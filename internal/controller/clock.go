@@ -2,16 +2,7 @@ package controller
 
 import (
 	"time"
-
-	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
-
-// Queue is what a controller takes its work from.
-type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
-// Limiter is the back-off of a Queue.
-type Limiter = workqueue.TypedRateLimiter[reconcile.Request]
 
 // Clock is what all waiting goes by. Tests bring one that leaps over waits.
 type Clock interface {

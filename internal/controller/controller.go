@@ -150,6 +150,7 @@ func (d *Deps) Options(first, most time.Duration) controller.Options {
 		MaxConcurrentReconciles: max(d.Settings.Workers, 1),
 		SkipNameValidation:      &skip,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](first, most),
+		NewQueue:                NewQueue,
 	}
 	if d.Clock != nil {
 		o.NewQueue = d.Clock.Queue
