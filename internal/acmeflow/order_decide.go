@@ -381,6 +381,7 @@ func (d *orderDecision) authorize() OrderAction {
 	case len(plan.remove) > 0:
 		return OrderAction{Status: d.status(""), Step: OrderDeleteChallenges, Delete: plan.remove}
 	case len(plan.create) > 0:
+		d.noteSolvers(plan.create)
 		return OrderAction{Status: d.status(""), Step: OrderCreateChallenges, Challenges: plan.create}
 	case plan.open > 0:
 		return d.awaitChallenges()

@@ -19,7 +19,7 @@ import (
 const AccountThumbprintAnnotation = "chancery.dev/account-thumbprint"
 
 // SolverChoiceAnnotation says on a Challenge which of the issuer's solvers was chosen for
-// it, and why. The Order says why none was.
+// it, and why. The Order says so too, in its status.authorizations, or why none was.
 const SolverChoiceAnnotation = "chancery.dev/solver-choice"
 
 // challengePlan is how an Order's Challenges differ from those that it needs.
@@ -66,6 +66,17 @@ func (d *orderDecision) planChallenges() (challengePlan, error) {
 		}
 	}
 	return plan, nil
+}
+
+// noteSolvers says in the status which solvers the Challenges to create are for.
+func (d *orderDecision) noteSolvers(create []*acmev1.Challenge) {
+	for i, a := range d.next.Authorizations {
+		for _, c := range create {
+			if c.Spec.AuthorizationURL == a.URL {
+				d.next.Authorizations[i].Solver = c.Annotations[SolverChoiceAnnotation]
+			}
+		}
+	}
 }
 
 func (d *orderDecision) challengesOf(authorizationURL string) []*acmev1.Challenge {

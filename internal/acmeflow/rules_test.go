@@ -21,6 +21,7 @@ func TestRule1_AnOrderManagesOneChallengePerName(t *testing.T) {
 	s.Order.Status.Authorizations = append(s.Order.Status.Authorizations, second, reused)
 	a := DecideOrder(s, start)
 	equal(t, a.Step, OrderCreateChallenges)
+	equal(t, a.Status.Authorizations[0].Solver, a.Challenges[0].Annotations[SolverChoiceAnnotation]) // the Order says why
 	equal(t, len(a.Challenges), 2)
 	for i, name := range []string{"a.example.com", "b.example.com"} {
 		c := a.Challenges[i]

@@ -160,6 +160,10 @@ type ACMEAuthorization struct {
 	// +optional
 	// +listType=atomic
 	Challenges []ACMEChallenge `json:"challenges,omitempty"`
+
+	// Which of the issuer's solvers was chosen for the authorization, and why.
+	// +optional
+	Solver string `json:"solver,omitempty"`
 }
 
 // ACMEChallenge is one challenge that the server offers for an authorization (RFC 8555 §7.1.5).
