@@ -223,7 +223,11 @@ func TestAPassCostsNothingWhenNobodyWaits(t *testing.T) {
 		c.Processing, c.Presented, c.Yields = true, true, true
 		s.Set(c)
 	}
-	equal(t, testing.AllocsPerRun(10, func() { equal(t, len(s.Next(epoch).Decisions), 0) }), 0.0)
+	// Nothing but the pass is measured: fmt's buffers are of a pool, which under the race
+	// detector drops some at random.
+	decisions := 0
+	equal(t, testing.AllocsPerRun(10, func() { decisions += len(s.Next(epoch).Decisions) }), 0.0)
+	equal(t, decisions, 0)
 }
 
 func TestSixtyBrokenChallengesDoNotHoldUpHealthyOnes(t *testing.T) {
