@@ -122,12 +122,14 @@ func FactsOf(secret *corev1.Secret) *SecretFacts {
 	}
 	if f.HasCertificate {
 		var leaf *x509.Certificate
-		if leaf, f.CertificateError = LeafOf(chain); f.CertificateError == nil {
+		var rest []byte
+		if leaf, rest, f.CertificateError = leafAndRest(chain); f.CertificateError == nil {
 			f.Leaf = LeafFactsOf(leaf)
 			f.MarksWrong = marksWrong(secret, &f.Ownership, leaf)
+			f.AuthoritiesEnd = firstEnd(rest)
 		}
 	}
-	f.AuthoritiesEnd = earliest(authoritiesEnd(chain, 1), authoritiesEnd(ca, 0))
+	f.AuthoritiesEnd = earliest(f.AuthoritiesEnd, firstEnd(ca))
 	f.Extras = extrasOf(secret.Data, &f.Ownership)
 	f.Ownership.data, f.Ownership.marks = nil, nil
 	return f
@@ -179,15 +181,15 @@ func marksWrong(secret *corev1.Secret, o *Ownership, leaf *x509.Certificate) boo
 	return o.Known && len(o.marks) != len(details)
 }
 
-// authoritiesEnd returns when the first certificate of a chain expires, those left
-// out that come first; zero if there is none that can be read.
-func authoritiesEnd(text []byte, skip int) time.Time {
+// firstEnd returns when the first of some certificates in PEM expires; zero if there is
+// none, or one that cannot be read.
+func firstEnd(text []byte) time.Time {
 	certs, err := pki.DecodeChain(text)
-	if err != nil || len(certs) <= skip {
+	if err != nil {
 		return time.Time{}
 	}
 	var end time.Time
-	for _, c := range certs[skip:] {
+	for _, c := range certs {
 		end = earliest(end, c.NotAfter)
 	}
 	return end
@@ -203,14 +205,21 @@ func earliest(a, b time.Time) time.Time {
 
 // LeafOf decodes the first certificate of a PEM chain of at most pki.MaxChainPEM bytes.
 func LeafOf(text []byte) (*x509.Certificate, error) {
+	leaf, _, err := leafAndRest(text)
+	return leaf, err
+}
+
+// leafAndRest is LeafOf that returns the rest of the chain too, as it is.
+func leafAndRest(text []byte) (leaf *x509.Certificate, rest []byte, err error) {
 	if len(text) > pki.MaxChainPEM {
-		return nil, fmt.Errorf("%d bytes of PEM are more than the %d that are decoded", len(text), pki.MaxChainPEM)
+		return nil, nil, fmt.Errorf("%d bytes of PEM are more than the %d that are decoded", len(text), pki.MaxChainPEM)
 	}
-	block, _ := pem.Decode(text)
+	block, rest := pem.Decode(text)
 	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, errors.New("no PEM block of type CERTIFICATE")
+		return nil, nil, errors.New("no PEM block of type CERTIFICATE")
 	}
-	return x509.ParseCertificate(block.Bytes)
+	leaf, err = x509.ParseCertificate(block.Bytes)
+	return leaf, rest, err
 }
 
 // KeyFacts is what decisions need to know of a next-private-key Secret.
