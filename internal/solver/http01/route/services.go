@@ -105,12 +105,13 @@ func CacheOptions(responder types.NamespacedName, base cache.Options) (cache.Opt
 
 // Setup adds the reconciler of Services to a manager.
 func (s *Services) Setup(m ctrl.Manager) error {
-	skip := true // several managers run in one process in tests
+	skip := true        // several managers run in one process in tests
+	priorities := false // a queue with them may never let its workers go (controller-runtime v0.24)
 	return ctrl.NewControllerManagedBy(m).Named("http01-services").
 		WatchesRawSource(source.Kind(s.o.Cache, &corev1.Service{}, &handler.TypedEnqueueRequestForObject[*corev1.Service]{})).
 		WatchesRawSource(source.Kind(m.GetCache(), &acmev1.Challenge{}, handler.TypedEnqueueRequestsFromMapFunc(leadsTo), onlyInFlight())).
 		WatchesRawSource(source.Kind(s.o.Cache, &discoveryv1.EndpointSlice{}, handler.TypedEnqueueRequestsFromMapFunc(s.following))).
-		WithOptions(controller.Options{SkipNameValidation: &skip}).
+		WithOptions(controller.Options{SkipNameValidation: &skip, UsePriorityQueue: &priorities}).
 		Complete(s)
 }
 
