@@ -15,7 +15,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -252,6 +254,15 @@ func TestRedirectToHTTPS(t *testing.T) {
 // TestGateway issues through HTTPRoutes.
 func TestGateway(t *testing.T) {
 	w := newWorld(t)
+	w.issuer(t, "gateway", w.gateway(t))
+	w.Create(t, w.certificate("gateway", "by-route", "a.example.com", "b.example.com"))
+	w.awaitIssued(t, "by-route")
+	w.awaitNoRoutes(t, &gwapiv1.HTTPRouteList{})
+}
+
+// gateway starts a Traefik that serves a Gateway, and returns a solver by it.
+func (w *world) gateway(t *testing.T) *acmev1.HTTP01Solver {
+	t.Helper()
 	installGatewayAPI(t, w.client)
 	traefik(t, w.Admin, "none", plainAddress, "--providers.kubernetesgateway=true",
 		"--providers.kubernetesgateway.statusaddress.ip="+plainAddress)
@@ -271,12 +282,9 @@ func TestGateway(t *testing.T) {
 			},
 		})
 	namespace := gwapiv1.Namespace(w.Namespace)
-	w.issuer(t, "gateway", &acmev1.HTTP01Solver{GatewayHTTPRoute: &acmev1.HTTP01GatewaySolver{
+	return &acmev1.HTTP01Solver{GatewayHTTPRoute: &acmev1.HTTP01GatewaySolver{
 		ParentRefs: []gwapiv1.ParentReference{{Name: "gateway", Namespace: &namespace}},
-	}})
-	w.Create(t, w.certificate("gateway", "by-route", "a.example.com", "b.example.com"))
-	w.awaitIssued(t, "by-route")
-	w.awaitNoRoutes(t, &gwapiv1.HTTPRouteList{})
+	}}
 }
 
 // TestHundredAtOnce has a hundred Challenges in one namespace: no pod, one Service. It
@@ -288,7 +296,7 @@ func TestHundredAtOnce(t *testing.T) {
 	t.Run("an Ingress each", func(t *testing.T) {
 		w := newWorld(t)
 		traefik(t, w.Admin, w.Namespace, plainAddress)
-		s := w.hundred(t, &acmev1.HTTP01IngressSolver{IngressClassName: &w.Namespace})
+		s := w.hundred(t, &acmev1.HTTP01Solver{Ingress: &acmev1.HTTP01IngressSolver{IngressClassName: &w.Namespace}})
 		if s.routes[apiwatch.Added] != hundred || s.routes[apiwatch.Modified] != 0 {
 			t.Errorf("Ingresses for %d Challenges: %v, want each written once", hundred, s.routes)
 		}
@@ -300,18 +308,29 @@ func TestHundredAtOnce(t *testing.T) {
 			IngressClassName: &w.Namespace,
 			Rules:            []networkingv1.IngressRule{{Host: "challenges.invalid"}},
 		}})
-		w.hundred(t, &acmev1.HTTP01IngressSolver{Name: "challenges"})
+		w.hundred(t, &acmev1.HTTP01Solver{Ingress: &acmev1.HTTP01IngressSolver{Name: "challenges"}})
+	})
+	t.Run("an HTTPRoute each", func(t *testing.T) {
+		w := newWorld(t)
+		s := w.hundred(t, w.gateway(t))
+		if s.routes[apiwatch.Added] != hundred {
+			t.Errorf("HTTPRoutes for %d Challenges: %v, want each made once", hundred, s.routes)
+		}
 	})
 }
 
 const hundred = 100
 
 // hundred issues a hundred certificates at once, and measures.
-func (w *world) hundred(t *testing.T, ingress *acmev1.HTTP01IngressSolver) *stopwatch {
+func (w *world) hundred(t *testing.T, solver *acmev1.HTTP01Solver) *stopwatch {
 	t.Helper()
 	w.Create(t, &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}, Spec: networkingv1.IngressClassSpec{Controller: "traefik.io/ingress-controller"}})
-	w.issuer(t, "class", &acmev1.HTTP01Solver{Ingress: ingress})
-	measured := w.measure(t)
+	w.issuer(t, "class", solver)
+	var routes client.ObjectList = &networkingv1.IngressList{}
+	if solver.GatewayHTTPRoute != nil {
+		routes = &gwapiv1.HTTPRouteList{}
+	}
+	measured := w.measure(t, routes)
 	var all sync.WaitGroup
 	for n := range hundred {
 		all.Go(func() {
@@ -335,15 +354,16 @@ func (w *world) hundred(t *testing.T, ingress *acmev1.HTTP01IngressSolver) *stop
 		t.Errorf("%d pods and %d Services for %d Challenges", len(pods.Items), len(services.Items), hundred)
 	}
 	rig.Eventually(t, "the routes are cleaned up", func(ctx context.Context) string {
-		list, left := &networkingv1.IngressList{}, 0
-		if err := w.client.List(ctx, list, client.InNamespace(w.Namespace)); err != nil {
+		if err := w.client.List(ctx, routes, client.InNamespace(w.Namespace)); err != nil {
 			return err.Error()
 		}
-		for _, in := range list.Items {
-			left += len(tokensOf(&in))
-		}
-		if left > 0 {
-			return fmt.Sprint(left, " are left")
+		left := 0
+		err := meta.EachListItem(routes, func(route runtime.Object) error {
+			left += len(tokensOf(route))
+			return nil
+		})
+		if err != nil || left > 0 {
+			return fmt.Sprint(left, " are left, ", err)
 		}
 		return ""
 	})

@@ -12,8 +12,10 @@ import (
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/rig"
@@ -27,7 +29,7 @@ const (
 	started milestone = "started"
 	// known: the responder answers.
 	known milestone = "answered by the responder"
-	// routed: a watch shows its path in an Ingress.
+	// routed: a watch shows its path in an Ingress or HTTPRoute.
 	routed milestone = "routed"
 	// answered: it is answered through Traefik, as seen by us or by the CA.
 	answered milestone = "answered through Traefik"
@@ -40,7 +42,7 @@ type stopwatch struct {
 	mu sync.Mutex
 	// at is by token.
 	at map[string]map[milestone]time.Time
-	// routes counts what the watch of Ingresses shows.
+	// routes counts what the watch of routes shows.
 	routes map[apiwatch.EventType]int
 }
 
@@ -101,8 +103,9 @@ func (s *stopwatch) ask(ctx context.Context, c *acmev1.Challenge, address string
 }
 
 // measure watches Challenges start and asks for their answers. The connections are
-// kept, and nothing else is asked, for the measurement must not be the load.
-func (w *world) measure(t *testing.T) (stop func() *stopwatch) {
+// kept, and nothing else is asked, for the measurement must not be the load. routes is
+// a list of what leads to the responder.
+func (w *world) measure(t *testing.T, routes client.ObjectList) (stop func() *stopwatch) {
 	t.Helper()
 	s := &stopwatch{
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 200}, Timeout: 5 * time.Second},
@@ -113,7 +116,7 @@ func (w *world) measure(t *testing.T) (stop func() *stopwatch) {
 		t.Fatal(err)
 	}
 	var watches []apiwatch.Interface
-	for _, list := range []client.ObjectList{&acmev1.ChallengeList{}, &networkingv1.IngressList{}} {
+	for _, list := range []client.ObjectList{&acmev1.ChallengeList{}, routes} {
 		watch, err := c.Watch(t.Context(), list, client.InNamespace(w.Namespace))
 		if err != nil {
 			t.Fatal(err)
@@ -137,11 +140,7 @@ func (w *world) measure(t *testing.T) (stop func() *stopwatch) {
 	})
 	asking.Go(func() {
 		for event := range watches[1].ResultChan() {
-			in, ok := event.Object.(*networkingv1.Ingress)
-			if !ok {
-				continue
-			}
-			for _, token := range tokensOf(in) {
+			for _, token := range tokensOf(event.Object) {
 				s.note(token, routed)
 			}
 			s.mu.Lock()
@@ -170,17 +169,30 @@ func (s *stopwatch) log(t *testing.T, from, to milestone, challenges int) {
 		took[len(took)/2].Round(time.Millisecond), took[len(took)*99/100].Round(time.Millisecond))
 }
 
-// tokensOf returns the tokens that an Ingress has paths for.
-func tokensOf(in *networkingv1.Ingress) []string {
-	var tokens []string
-	for _, rule := range in.Spec.Rules {
-		if rule.HTTP == nil {
-			continue
-		}
-		for _, path := range rule.HTTP.Paths {
-			if token, ok := strings.CutPrefix(path.Path, "/.well-known/acme-challenge/"); ok {
-				tokens = append(tokens, token)
+// tokensOf returns the tokens that an Ingress or HTTPRoute has paths for.
+func tokensOf(route runtime.Object) []string {
+	var paths []string
+	switch route := route.(type) {
+	case *networkingv1.Ingress:
+		for _, rule := range route.Spec.Rules {
+			if rule.HTTP == nil {
+				continue
 			}
+			for _, path := range rule.HTTP.Paths {
+				paths = append(paths, path.Path)
+			}
+		}
+	case *gwapiv1.HTTPRoute:
+		for _, rule := range route.Spec.Rules {
+			for _, match := range rule.Matches {
+				paths = append(paths, *match.Path.Value)
+			}
+		}
+	}
+	var tokens []string
+	for _, path := range paths {
+		if token, ok := strings.CutPrefix(path, "/.well-known/acme-challenge/"); ok {
+			tokens = append(tokens, token)
 		}
 	}
 	return tokens
