@@ -229,7 +229,8 @@ func TestTypedProviders(t *testing.T) {
 			conformance.RunProvider(t, conformance.ProviderHarness{
 				Secret:  token,
 				Present: call(right, dns01.Provider.Present), CleanUp: call(right, dns01.Provider.CleanUp),
-				Denied: func(ctx context.Context) error { return call(wrong, dns01.Provider.Present)(ctx, 2) },
+				Denied:       func(ctx context.Context) error { return call(wrong, dns01.Provider.Present)(ctx, 2) },
+				DeniedReason: exec.ReasonCredential, ThrottledReason: exec.ReasonThrottled,
 				Count: func(n int) (times int) {
 					for _, v := range w.Values(record(n).FQDN) {
 						if v == record(n).Value {

@@ -13,7 +13,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -214,7 +216,7 @@ func guard(e catalog.Entry, variables map[string]string) error {
 var (
 	credentialWords = regexp.MustCompile(`(?i)\b40[13]\b|unauthori[sz]ed|forbidden|access ?denied|authentication (failed|error)|` +
 		`invalid[ _]?(client|token|credential|grant|access|api)|not authorized|signature (?:does not match|mismatch)|invalid signature|SignatureDoesNotMatch|InvalidClientTokenId|UnrecognizedClient`)
-	throttleWords = regexp.MustCompile(`(?i)\b429\b|throttl|rate.?limit|too many requests|PriorRequestNotComplete`)
+	throttleWords = regexp.MustCompile(`(?i)\b429\b|throttl|rate.?limit|quota exceeded|too many requests|PriorRequestNotComplete`)
 	configWords   = regexp.MustCompile(`(?i)credentials information are missing|credentials? missing|is missing`)
 )
 
@@ -226,14 +228,19 @@ func classify(err error) error {
 	}
 	var status native.StatusError
 	if errors.As(err, &status) {
-		switch status.Code {
-		case 401, 403:
-			return &wire.Failure{Class: wire.ClassCredential, Err: err}
-		case 429:
+		switch {
+		// Google says 403 of quotas too, with words that tell (https://cloud.google.com/apis/design/errors).
+		case status.Code == http.StatusTooManyRequests, status.Code == http.StatusForbidden && throttleWords.MatchString(status.Message):
 			seconds, _ := strconv.Atoi(status.RetryAfter) // a date, or nothing, is no number: 0
 			return &wire.Failure{Class: wire.ClassThrottled, RetryAfter: seconds, Err: err}
+		case status.Code == http.StatusUnauthorized, status.Code == http.StatusForbidden:
+			return &wire.Failure{Class: wire.ClassCredential, Err: err}
 		}
 		return err
+	}
+	code := statusOf(err)
+	if text := http.StatusText(code); text != "" && !strings.Contains(err.Error(), strconv.Itoa(code)) {
+		err = fmt.Errorf("%w (%d %s)", err, code, text) // some say nothing else
 	}
 	switch text := err.Error(); {
 	case throttleWords.MatchString(text):
@@ -244,4 +251,22 @@ func classify(err error) error {
 		return &wire.Failure{Class: wire.ClassConfig, Err: err}
 	}
 	return err
+}
+
+// statusOf is the HTTP status that an error of a provider's library keeps beside its text,
+// in a field by this name, as most do; 0 if there is none.
+func statusOf(err error) int {
+	for ; err != nil; err = errors.Unwrap(err) {
+		v := reflect.ValueOf(err)
+		if v.Kind() == reflect.Pointer {
+			v = v.Elem()
+		}
+		if v.Kind() != reflect.Struct {
+			continue
+		}
+		if field := v.FieldByName("StatusCode"); field.IsValid() && field.CanInt() {
+			return int(field.Int())
+		}
+	}
+	return 0
 }

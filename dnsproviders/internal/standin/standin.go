@@ -140,9 +140,7 @@ func (w *World) answer(conn net.Conn, req *http.Request, handler http.HandlerFun
 	}
 	response := &recorder{header: http.Header{}, status: http.StatusOK}
 	if throttled {
-		response.header.Set("Retry-After", "7")
-		http.Error(response, `{"message": "rate limit exceeded", "errors": [{"code": 971, "message": "rate limited"}], "error": {"message": "rateLimitExceeded"}}`,
-			http.StatusTooManyRequests)
+		refuse(response, req.Host)
 	} else {
 		handler(response, req)
 	}
@@ -151,6 +149,23 @@ func (w *World) answer(conn net.Conn, req *http.Request, handler http.HandlerFun
 		return false
 	}
 	return response.send(conn) == nil
+}
+
+// refuse says in the words of an API that requests are too many.
+func refuse(rw http.ResponseWriter, host string) {
+	status, body := http.StatusTooManyRequests, `{"message": "rate limit exceeded", "errors": [{"code": 971, "message": "rate limited"}]}`
+	switch name, _, _ := strings.Cut(host, ":"); name {
+	case "dns.googleapis.com": // https://cloud.google.com/apis/design/errors
+		status = http.StatusForbidden
+		body = `{"error": {"code": 403, "message": "Rate Limit Exceeded", "errors": [{"domain": "usageLimits", "reason": "rateLimitExceeded"}]}}`
+	case "route53.amazonaws.com": // https://docs.aws.amazon.com/Route53/latest/DeveloperGuide/DNSLimitations.html
+		status = http.StatusBadRequest
+		body = `<ErrorResponse xmlns="https://route53.amazonaws.com/doc/2013-04-01/"><Error><Type>Sender</Type><Code>Throttling</Code>` +
+			`<Message>Rate exceeded</Message></Error><RequestId>7f1c4b0e-52a1-4f7e-8f1a-0c6a3f9f2b11</RequestId></ErrorResponse>`
+	}
+	rw.Header().Set("Retry-After", "7")
+	rw.WriteHeader(status)
+	_, _ = io.WriteString(rw, body) // into memory
 }
 
 func (w *World) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {

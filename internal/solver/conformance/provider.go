@@ -25,6 +25,9 @@ type ProviderHarness struct {
 	// Throttle has the server refuse requests for being too many, or ends that; nil
 	// where it cannot.
 	Throttle func(on bool)
+	// DeniedReason and ThrottledReason are those of the faults that Denied and Throttle lead
+	// to; empty for any. A credential is paused by them, so they have to be told apart.
+	DeniedReason, ThrottledReason string
 	// Slow has the server not answer, or ends that.
 	Slow func(on bool)
 	// Secret MUST NOT be in any error.
@@ -121,11 +124,14 @@ func providerAtOnce(t *testing.T, h ProviderHarness) {
 
 // fails checks an error that a person will read: it says when to come back, the same
 // words each time, and no secret.
-func (h ProviderHarness) fails(t *testing.T, err error) {
+func (h ProviderHarness) fails(t *testing.T, err error, reason string) {
 	t.Helper()
 	f := fault.Of(err)
 	if f == nil || f.Kind != fault.KindAfter || f.Delay <= 0 {
 		t.Fatalf("got %v (%+v), want a fault to come back from", err, f)
+	}
+	if reason != "" && f.Reason != reason {
+		t.Errorf("%v has the reason %s, want %s", err, f.Reason, reason)
 	}
 	if h.Secret != "" && strings.Contains(err.Error(), h.Secret) {
 		t.Errorf("%q gives the secret away", err)
@@ -135,7 +141,7 @@ func (h ProviderHarness) fails(t *testing.T, err error) {
 
 func providerDenied(t *testing.T, h ProviderHarness) {
 	first := h.Denied(t.Context())
-	h.fails(t, first)
+	h.fails(t, first, h.DeniedReason)
 	if again := h.Denied(t.Context()); again == nil || again.Error() != first.Error() {
 		t.Errorf("first %q, then %q: a status would churn", first, again)
 	}
@@ -144,7 +150,7 @@ func providerDenied(t *testing.T, h ProviderHarness) {
 
 func providerThrottled(t *testing.T, h ProviderHarness) {
 	h.Throttle(true)
-	h.fails(t, h.Present(t.Context(), 0))
+	h.fails(t, h.Present(t.Context(), 0), h.ThrottledReason)
 	h.Throttle(false)
 	must(t, h.Present, 0)
 	h.counts(t, 1, 0)
