@@ -58,8 +58,14 @@ func (d *decision) specChanged() bool {
 
 // overdrawn returns the condition that says that the budget is used up, or nil.
 func (d *decision) overdrawn() *certmanagerv1.CertificateCondition {
+	return d.notIssuing(ReasonOverBudget)
+}
+
+// notIssuing returns the condition that says that, for a reason of our own, nothing is
+// issued, or nil.
+func (d *decision) notIssuing(reason string) *certmanagerv1.CertificateCondition {
 	c := certmanagerv1.FindCertificateCondition(d.crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing)
-	if c == nil || c.Reason != ReasonOverBudget {
+	if c == nil || c.Reason != reason {
 		return nil
 	}
 	return c

@@ -223,7 +223,7 @@ func (d *decision) rest() Action {
 	}
 	since, _ := d.distrusted()
 	a := d.pause(Action{Step: StepRest, Wake: earliest(d.renewalDue(), since)})
-	d.missPassword(&a)
+	d.sayUnrepaired(&a)
 	d.ask(&a)
 	return a
 }

@@ -5,12 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 )
 
 // Why a Secret is repaired (spec §2.6). These words are for the log only.
@@ -22,9 +24,19 @@ const (
 	driftKeystore = "SecretMismatch"
 )
 
-// repairPause is the least time between two repairs of a Secret: whoever undoes them
-// must not keep us busy.
-const repairPause = 10 * time.Second
+// ReasonSecretNotRepaired is the reason of the condition Issuing of a Certificate whose
+// Secret holds what was issued, and cannot be made what the Certificate wants it to be
+// otherwise.
+const ReasonSecretNotRepaired = "SecretNotRepaired"
+
+const (
+	// repairPause is the least time between two repairs of a Secret: whoever undoes them
+	// must not keep us busy.
+	repairPause = 10 * time.Second
+	// refusedPause is the same after a repair that was refused. What a policy, or a right,
+	// had against it may change without an event.
+	refusedPause = 10 * time.Minute
+)
 
 // Passwords are those of the keystores that a Certificate wants.
 type Passwords struct {
@@ -35,33 +47,58 @@ type Passwords struct {
 
 // broken reports whether the Secret, which holds what was issued, is not as the
 // Certificate wants it otherwise. What repairing did not mend is left as it is until
-// the Secret or the Certificate changes.
+// the Secret or the Certificate changes; what could not be repaired is tried again.
 func (d *decision) broken() bool {
 	f := d.Secret
 	if f == nil || f.Leaf == nil || !f.HasKey || f.KeyError != nil || f.Named && f.CertificateName != d.crt.Name {
 		return false
 	}
-	if d.Repaired != "" && d.Repaired == f.Version || wantsKeystores(&d.crt.Spec) && d.Passwords.Error != nil {
+	if d.tried() && d.RepairError == "" || wantsKeystores(&d.crt.Spec) && d.Passwords.Error != nil {
 		return false
 	}
 	return d.drift() != ""
 }
+
+// tried reports whether the Secret is what a repair has left it as.
+func (d *decision) tried() bool { return d.Repaired != "" && d.Repaired == d.Secret.Version }
 
 // repairs reports whether the Secret is to be repaired now.
 func (d *decision) repairs() bool { return d.broken() && !d.now.Before(d.repairDue()) }
 
 // repairDue returns the first time at which the Secret may be repaired again.
 func (d *decision) repairDue() time.Time {
-	if d.RepairedAt.IsZero() {
+	switch {
+	case d.RepairedAt.IsZero():
 		return time.Time{}
+	case d.tried() && d.RepairError != "":
+		return d.RepairedAt.Add(refusedPause)
+	default:
+		return d.RepairedAt.Add(repairPause)
 	}
-	return d.RepairedAt.Add(repairPause)
 }
 
-// missPassword warns that keystores cannot be made as they are wanted now.
-func (d *decision) missPassword(a *Action) {
-	if d.Passwords.Error != nil && wantsKeystores(&d.crt.Spec) && d.Secret.KeyError == nil && d.drift() != "" {
-		a.warn(certmanagerv1.CertificateEventKeystorePassword, d.Passwords.Error.Error())
+// sayUnrepaired says, once, what keeps the Secret from being as the Certificate wants
+// it, and takes that back when nothing does any more.
+func (d *decision) sayUnrepaired(a *Action) {
+	said := d.notIssuing(ReasonSecretNotRepaired)
+	event, why := ReasonSecretNotRepaired, ""
+	switch {
+	case d.drift() == "":
+	case wantsKeystores(&d.crt.Spec) && d.Passwords.Error != nil:
+		event, why = certmanagerv1.CertificateEventKeystorePassword, d.Passwords.Error.Error()
+	case d.tried():
+		why = d.RepairError
+	}
+	if why == "" {
+		if said != nil {
+			certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing)
+		}
+		return
+	}
+	message := fmt.Sprintf("The certificate is good, but Secret %q cannot be brought up to date: %s", d.crt.Spec.SecretName, why)
+	if said == nil || said.Message != message {
+		d.setIssuing(cmmeta.ConditionFalse, ReasonSecretNotRepaired, message)
+		a.warn(event, message)
 	}
 }
 

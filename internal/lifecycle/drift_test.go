@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 )
 
 // takes has another manager own what it writes to the Secret, as an update does: what
@@ -243,6 +244,37 @@ func TestRepairsAreBounded(t *testing.T) {
 	})
 }
 
+// A Secret that cannot be repaired says so in a condition, once, is tried again now and
+// then, and takes it back when it is.
+func TestRefusedRepairIsSaid(t *testing.T) {
+	w := rich(t)
+	w.statusWrites, w.events, w.refuses = 0, nil, "the Secret is immutable"
+	w.amend(template(map[string]string{"team": "b"}, nil))
+	for range 60 {
+		wake := w.settle()
+		if wake.IsZero() || wake.Sub(w.now) > refusedPause {
+			t.Fatalf("looked at again at %s", wake)
+		}
+		w.now = w.now.Add(time.Minute)
+	}
+	c := w.condition(certmanagerv1.CertificateConditionIssuing)
+	if c.Status != cmmeta.ConditionFalse || c.Reason != ReasonSecretNotRepaired || !strings.Contains(c.Message, w.refuses) || !strings.Contains(c.Message, `"web-tls"`) {
+		t.Errorf("Issuing is %+v", c)
+	}
+	if w.repairs != 6 || w.statusWrites != 2 || // for the generation, and for what is wrong
+		len(w.events) != 1 || w.events[0].Reason != ReasonSecretNotRepaired {
+		t.Errorf("tried %d times within an hour, status written %d times, events %v", w.repairs, w.statusWrites, w.events)
+	}
+	if w.condition(certmanagerv1.CertificateConditionReady).Status != cmmeta.ConditionTrue {
+		t.Error("not ready, though the certificate is good")
+	}
+	w.refuses = ""
+	w.now = w.now.Add(refusedPause)
+	if w.settle(); w.secret.Labels["team"] != "b" || w.condition(certmanagerv1.CertificateConditionIssuing).Type != "" {
+		t.Errorf("labels %v, Issuing %+v", w.secret.Labels, w.condition(certmanagerv1.CertificateConditionIssuing))
+	}
+}
+
 // A keystore without its password waits for it: nothing is stored without it, nothing
 // that is stored is taken away, and it is said once.
 func TestKeystorePasswordIsWaitedFor(t *testing.T) {
@@ -275,6 +307,13 @@ func TestKeystorePasswordIsWaitedFor(t *testing.T) {
 	}
 	if last := w.events[len(w.events)-1]; last.Reason != "KeystorePasswordSecretNotFound" {
 		t.Errorf("events %v", w.events)
+	}
+	said := len(w.events)
+	if c := w.condition(certmanagerv1.CertificateConditionIssuing); c.Reason != ReasonSecretNotRepaired || !strings.Contains(c.Message, "gone again") {
+		t.Errorf("Issuing is %+v", c)
+	}
+	if w.settle(); len(w.events) != said {
+		t.Errorf("said again: %v", w.events)
 	}
 }
 

@@ -46,8 +46,10 @@ type State struct {
 	// Passwords are those of the keystores that the Certificate wants.
 	Passwords Passwords
 	// Repaired is the Version of the Secret that repairing it as the Certificate is now
-	// has led to; empty if it was not tried.
+	// has led to, or has failed for; empty if it was not tried.
 	Repaired string
+	// RepairError says why it has failed; empty if it has not.
+	RepairError string
 	// RepairedAt is when the Secret was last repaired; zero if it was not.
 	RepairedAt time.Time
 }

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -21,7 +22,15 @@ func temporaryWanted(w *world) {
 	w.crt.Annotations = map[string]string{certmanagerv1.IssueTemporaryAnnotation: "true"}
 }
 func labelTaken(w *world) { w.takes("kubectl", func(s *corev1.Secret) { delete(s.Labels, "team") }) }
-func noWindow(w *world)   { w.amend(openAt(opens("0 0 30 2 *", time.Hour, ""))) }
+func labelGiven(w *world) {
+	w.secret.Labels["team"] = "a"
+	w.versions++
+	w.secret.ResourceVersion, w.secret.ManagedFields = strconv.Itoa(w.versions), nil
+}
+func repairRefused(w *world) {
+	w.repaired, w.repairedFor, w.repairedAt, w.repairError = w.secret.ResourceVersion, "", w.now, "a policy forbids it"
+}
+func noWindow(w *world) { w.amend(openAt(opens("0 0 30 2 *", time.Hour, ""))) }
 func anotherCA(w *world) {
 	w.issuer = &IssuerFacts{Authority: &AuthorityFacts{NotBefore: w.now.Add(-2 * time.Hour)}}
 }
@@ -66,6 +75,10 @@ func upkeepSituations() []situation {
 		{"a label was taken, and an issuance is under way", after(rich, triggered, settled, labelTaken)},
 		{"a label was taken a moment after a repair", after(rich, labelTaken, func(w *world) { w.repairedAt = w.now.Add(-time.Second) })},
 		{"a label was taken, and repairing it did not help", after(rich, labelTaken, func(w *world) { w.repaired, w.repairedFor = w.secret.ResourceVersion, "" })},
+		{"a label was taken, and repairing it was refused", after(rich, labelTaken, repairRefused)},
+		{"a label was taken, and repairing it was refused, which was said", after(rich, labelTaken, repairRefused, settled)},
+		{"a label was taken, and repairing it was refused some time ago", after(rich, labelTaken, repairRefused, settled, hour)},
+		{"a label was given back, after repairing it was refused", after(rich, labelTaken, repairRefused, settled, labelGiven)},
 		{"a label was taken, and the password is gone", after(rich, labelTaken, passwordGone)},
 		{"issued, and the password is gone", after(rich, triggered, settled, func(w *world) { w.signWithCA(w.next()) }, passwordGone)},
 		{"no window before the end", after(issued, noWindow)},

@@ -48,6 +48,8 @@ type world struct {
 	answer         *RenewalAnswer
 	passwords      Passwords
 	repaired       string
+	repairError    string
+	refuses        string // what the API server has against a repair; empty for nothing
 	repairedAt     time.Time
 	repairedFor    string
 	versions       int
@@ -109,7 +111,7 @@ func (w *world) state() State {
 		Issuer: w.issuer, Answer: w.answer, Passwords: w.passwords, RepairedAt: w.repairedAt,
 	}
 	if w.repairedFor == "" || w.repairedFor == w.wanted() {
-		s.Repaired = w.repaired
+		s.Repaired, s.RepairError = w.repaired, w.repairError
 	}
 	if w.secret != nil {
 		s.Secret = FactsOf(w.secret)
@@ -175,8 +177,10 @@ func (w *world) act(a Action, budget int) {
 		w.repairs++
 		target := RepairOf(w.crt, w.secret)
 		target.Passwords, target.OwnerReference = w.passwords, w.ownerReference
-		w.apply(target)
-		w.repaired, w.repairedAt, w.repairedFor = w.secret.ResourceVersion, w.now, w.wanted()
+		if w.refuses == "" {
+			w.apply(target)
+		}
+		w.repaired, w.repairError, w.repairedAt, w.repairedFor = w.secret.ResourceVersion, w.refuses, w.now, w.wanted()
 	case StepAskRenewalInfo:
 		w.asked++
 	default:

@@ -187,22 +187,28 @@ const refusedRetry = 5 * time.Minute
 // explain says on a Certificate that is being issued what of it the API server
 // refuses: an immutable Secret, a quota, a policy.
 func (r *certificates) explain(ctx context.Context, crt *certmanagerv1.Certificate, step lifecycle.Step, cause error) error {
-	invalid := apierrors.IsInvalid(cause) || apierrors.IsRequestEntityTooLargeError(cause)
 	switch step {
 	case lifecycle.StepCreateKey, lifecycle.StepCreateRequest, lifecycle.StepStoreTemporary, lifecycle.StepStore:
 	default:
 		return cause
 	}
-	if !invalid && !apierrors.IsForbidden(cause) || apierrors.HasStatusCause(cause, corev1.NamespaceTerminatingCause) {
+	if !refuses(cause) {
 		return cause
 	}
 	if err := r.refuse(ctx, crt, fmt.Sprintf("The API server refuses to %s: %v", step, cause)); err != nil {
 		return err
 	}
-	if invalid {
+	if !apierrors.IsForbidden(cause) {
 		return fault.After(refusedRetry, certmanagerv1.CertificateEventRequestFailed, "%w", cause)
 	}
 	return cause
+}
+
+// refuses reports whether the API server says no to what it was asked, and not because
+// the namespace is going away.
+func refuses(err error) bool {
+	invalid := apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err)
+	return invalid || apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
 func (r *certificates) deleteSecrets(ctx context.Context, crt *certmanagerv1.Certificate, names []string) error {

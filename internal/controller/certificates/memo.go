@@ -15,9 +15,10 @@ import (
 type memo struct {
 	// requests are the facts of requests, whose specs never change.
 	requests map[types.UID]lifecycle.RequestFacts
-	// repaired is the version of the Secret that a repair has led to, at repairedAt, and
-	// repairedFor what the repair was made from.
+	// repaired is the version of the Secret that a repair has led to, at repairedAt, or
+	// has failed for because of repairError, and repairedFor what it was made from.
 	repaired    string
+	repairError string
 	repairedAt  time.Time
 	repairedFor [sha256.Size]byte
 	// answer is what the issuer said when it was last asked when to renew.
@@ -51,13 +52,13 @@ func (m *memo) factsOf(requests []certmanagerv1.CertificateRequest) []lifecycle.
 func (m *memo) recall(s *lifecycle.State) {
 	s.Answer, s.RepairedAt = m.answer, m.repairedAt
 	if m.repaired != "" && m.repairedFor == wanted(s) {
-		s.Repaired = m.repaired
+		s.Repaired, s.RepairError = m.repaired, m.repairError
 	}
 }
 
-// note remembers what a repair has led to.
-func (m *memo) note(s *lifecycle.State, version string, now time.Time) {
-	m.repaired, m.repairedAt, m.repairedFor = version, now, wanted(s)
+// note remembers what a repair has led to, or why it has failed.
+func (m *memo) note(s *lifecycle.State, version, problem string, now time.Time) {
+	m.repaired, m.repairError, m.repairedAt, m.repairedFor = version, problem, now, wanted(s)
 }
 
 // wanted is a digest of what a repair is made from, beside the Secret.

@@ -10,7 +10,6 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/controller"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/lifecycle"
 	"chancery.dev/internal/pki"
@@ -75,9 +74,8 @@ func (r *certificates) repair(ctx context.Context, m *memo, state *lifecycle.Sta
 	}
 	err = r.apply(ctx, state, lifecycle.RepairOf(crt, secret), secret.ResourceVersion)
 	switch {
-	case fault.IsTerminal(err) || apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err):
-		controller.Emit(r.events, crt, true, certmanagerv1.CertificateEventRequestFailed, fmt.Sprintf("Secret %q cannot be brought up to date: %v", secret.Name, err))
-		m.note(state, state.Secret.Version, r.Now())
+	case fault.IsTerminal(err) || refuses(err):
+		m.note(state, state.Secret.Version, err.Error(), r.Now())
 		return nil
 	case err != nil:
 		return err
@@ -86,7 +84,7 @@ func (r *certificates) repair(ctx context.Context, m *memo, state *lifecycle.Sta
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	m.note(state, repaired.ResourceVersion, r.Now())
+	m.note(state, repaired.ResourceVersion, "", r.Now())
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/lifecycle"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig"
 )
@@ -72,24 +73,54 @@ func TestKeystoreThatCannotBeMade(t *testing.T) {
 	awaitReady(t, w, "web")
 	first := secretOf(t, w, "web")
 	amend(t, w, password, func(s *corev1.Secret) { s.Data["password"] = []byte("\U0001F511") })
-	rig.Eventually(t, "an event says what is wrong", func(ctx context.Context) string {
-		events := &corev1.EventList{}
-		if err := w.Client.List(ctx, events); err != nil {
-			return err.Error()
-		}
-		for _, e := range events.Items {
-			if e.InvolvedObject.Namespace == w.Namespace && e.InvolvedObject.Name == "web" && strings.Contains(e.Message, "keystore.p12") {
-				return ""
-			}
-		}
-		return "no such event"
-	})
-	crt = awaitReady(t, w, "web")
+	notRepaired(t, w, crt, "keystore.p12")
 	if last := secretOf(t, w, "web"); *crt.Status.Revision != 1 || !bytes.Equal(first.Data["tls.crt"], last.Data["tls.crt"]) {
 		t.Errorf("it was issued again: %+v", crt.Status)
 	}
 	amend(t, w, password, func(s *corev1.Secret) { s.Data["password"] = []byte("second") })
 	eventuallySecret(t, w, "web", "the keystore has the new password", func(s *corev1.Secret) string { return opensPKCS12(s, "second") })
+	awaitReady(t, w, "web") // and says nothing any more
+}
+
+// notRepaired waits until a Certificate says why its Secret cannot be brought up to date,
+// and holds it against being Ready all the same.
+func notRepaired(t *testing.T, w *rig.World, crt *certmanagerv1.Certificate, why string) {
+	t.Helper()
+	rig.Eventually(t, "the condition says what is wrong", func(ctx context.Context) string {
+		if err := w.Get(ctx, crt.Name, crt); err != nil {
+			return err.Error()
+		}
+		c := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing)
+		return wants(c != nil && c.Status == cmmeta.ConditionFalse && c.Reason == lifecycle.ReasonSecretNotRepaired && strings.Contains(c.Message, why), crt.Status.Conditions)
+	})
+	if !certmanagerv1.HasCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionReady, cmmeta.ConditionTrue) {
+		t.Errorf("not ready, though the certificate is good: %+v", crt.Status.Conditions)
+	}
+}
+
+// TestTemplateThatCannotBeWritten gives a Certificate in order a template that the schema
+// lets through, and the API server does not: the condition says so once, and no more is
+// tried than that.
+func TestTemplateThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	w.Run(t, w.Config())
+	withCA(t, w)
+	w.Create(t, certificate(w, "web", "ca"))
+	crt := awaitReady(t, w, "web")
+	amend(t, w, crt, func(c *certmanagerv1.Certificate) {
+		c.Spec.SecretTemplate = &certmanagerv1.CertificateSecretTemplate{Labels: map[string]string{"team": "two words"}}
+	})
+	notRepaired(t, w, crt, "metadata.labels")
+	w.Create(t, certificate(w, "another", "ca"))
+	awaitReady(t, w, "another") // meanwhile: whoever retries would have
+	again := &certmanagerv1.Certificate{}
+	if err := w.Get(t.Context(), "web", again); err != nil || again.ResourceVersion != crt.ResourceVersion {
+		t.Errorf("written to again: %v %+v", err, again.Status.Conditions)
+	}
+	amend(t, w, crt, func(c *certmanagerv1.Certificate) { c.Spec.SecretTemplate.Labels["team"] = "words" })
+	eventuallySecret(t, w, "web", "the template is taken up", func(s *corev1.Secret) string { return wants(s.Labels["team"] == "words", s.Labels) })
+	awaitReady(t, w, "web")
 }
 
 // TestIssuerWithAnotherCAIsFollowed has an issuer name another Secret to sign with.
