@@ -90,8 +90,12 @@ func (x trial[S, M, A]) outcomes(s S) map[string]S {
 	}
 	for _, class := range failureClasses {
 		f := Failure{Class: class, Detail: "detail"}
-		if class == ErrorPermanent {
+		// Of what carries the request, the problem in the text makes the class of the failure.
+		switch content := step == OrderCreate.String() || step == OrderFinalize.String(); {
+		case class == ErrorPermanent:
 			f.Detail = problemNamespace + "rejectedIdentifier"
+		case class == ErrorMalformed && content:
+			f.Detail = problemNamespace + "malformed"
 		}
 		add(class.String(), 1, f)
 		add(class.String(), 4, f)
