@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -250,6 +251,40 @@ func TestTypedProviders(t *testing.T) {
 			}
 			if t.Failed() {
 				t.Logf("the stand-ins saw:\n%s", strings.Join(w.Seen(), "\n"))
+			}
+		})
+	}
+}
+
+// Another writer, such as another cluster, comes between the reading and the writing of a
+// record set: neither loses its value.
+func TestOtherWritersKeepTheirs(t *testing.T) {
+	for _, name := range []string{"azureDNS", "cloudDNS", "cloudflare token", "digitalocean", "route53 keys"} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s := solvers(t, w)[name]
+			p, err := w.factory(t, s.good, "")(t.Context(), dns01.Use{Config: &s.config, Namespace: "ns"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want []string
+			for n, step := range []func(context.Context, dns01.Record) error{p.Present, p.CleanUp, p.Present} {
+				r := record(n / 2)
+				w.PutAhead(r.FQDN, fmt.Sprint("of-another-", n))
+				if err := step(t.Context(), r); err != nil {
+					t.Fatal(err)
+				}
+				want = append(want, fmt.Sprint("of-another-", n))
+				ours := []string{r.Value}
+				if n == 1 {
+					ours = nil
+				}
+				got, all := w.Values(r.FQDN), append(ours, want...)
+				slices.Sort(got)
+				slices.Sort(all)
+				if !slices.Equal(got, all) {
+					t.Errorf("after step %d: %q, want %q", n, got, all)
+				}
 			}
 		})
 	}

@@ -43,6 +43,8 @@ type World struct {
 	throttled bool
 	waited    bool // for a change of Google's
 	slow      chan struct{}
+	ahead     string // what another writes ahead of the next change
+	aheadAt   string // and where
 	seen      []string
 
 	ca    *x509.Certificate
@@ -133,6 +135,10 @@ func (w *World) connect(rw http.ResponseWriter, r *http.Request) {
 func (w *World) answer(conn net.Conn, req *http.Request, handler http.HandlerFunc) bool {
 	w.mu.Lock()
 	slow, throttled := w.slow, w.throttled
+	if w.ahead != "" && req.Method != http.MethodGet && !strings.HasPrefix(req.Host, "login.") && !strings.HasPrefix(req.Host, "oauth2.") {
+		w.set(w.aheadAt, append(slices.Clone(w.sets[w.aheadAt]), w.ahead))
+		w.ahead = ""
+	}
 	w.seen = append(w.seen, req.Method+" "+req.Host+req.URL.RequestURI())
 	w.mu.Unlock()
 	if slow != nil {
@@ -227,6 +233,14 @@ func (w *World) Put(name, value string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.set(name, append(w.sets[name], value))
+}
+
+// PutAhead has another writer write a value when the next change arrives, just before it:
+// whoever makes the change has read what is no longer so.
+func (w *World) PutAhead(name, value string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.aheadAt, w.ahead = name, value
 }
 
 // Seen returns the requests so far, as method, host and path.
