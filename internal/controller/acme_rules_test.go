@@ -112,18 +112,34 @@ func TestRule2QueuedUntilScheduled(t *testing.T) {
 }
 
 // TestRule3CapAndNames: never more than the cap in flight, never two for one name
-// and type.
+// and type, also while another process takes over from the leader.
 func TestRule3CapAndNames(t *testing.T) {
 	t.Parallel()
 	w := newWatched(t, nil)
 	w.cfg.ACME.MaxConcurrentChallenges = 2
-	w.run(t)
+	leader := w.run(t)
 	w.withIssuer(t, w.dnsSolver())
 	h := w.record(t)
+	w.dns.SetMode(0, dnsserver.NXDomain) // what is in flight stays so
 	for i := range 3 {
 		name := fmt.Sprintf("c%d", i)
 		w.Create(t, certificate(w.World, name, "acme", name+".example.com", "*."+name+".example.com", "shared.example.com"))
 	}
+	rig.Eventually(t, "two are in flight, and seven wait", func(ctx context.Context) string {
+		presented, all := 0, w.challenges(ctx, t)
+		for _, c := range all {
+			if c.Status.Processing && c.Status.Presented {
+				presented++
+			}
+		}
+		if presented < 2 || len(all) < 9 {
+			return fmt.Sprintf("%d of %d", presented, len(all))
+		}
+		return ""
+	})
+	leader()
+	w.run(t)
+	w.dns.SetMode(0, dnsserver.Normal)
 	for i := range 3 {
 		awaitReady(t, w.World, fmt.Sprintf("c%d", i))
 	}
