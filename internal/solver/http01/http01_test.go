@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -410,6 +411,35 @@ func TestSelfCheckFollowsRedirectsToUnverifiedTLS(t *testing.T) {
 	})
 	if err == nil || !strings.Contains(err.Error(), "169.254.169.254, which self checks may not connect to") {
 		t.Errorf("Check = %v", err)
+	}
+}
+
+// A proxy is not told to go where we may not go ourselves.
+func TestSelfCheckThroughAProxy(t *testing.T) {
+	var asked []string
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Host)
+		if r.URL.Path == "/.well-known/acme-challenge/token-0" && r.URL.Hostname() == "www.example.test" {
+			http.Redirect(w, r, "http://169.254.169.254/latest", http.StatusFound)
+			return
+		}
+		text(200, "token-0."+thumbprint)(w, r)
+	}))
+	defer proxy.Close()
+	address, err := url.Parse(proxy.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	through := func(deny ...netip.Prefix) func(*http01.CheckOptions) {
+		return func(o *http01.CheckOptions) { o.Proxy, o.Targets.Deny = http.ProxyURL(address), deny }
+	}
+	if err := check(t, nil, "www.example.test", through()); err != nil || len(asked) != 2 {
+		t.Errorf("without a limit: %v, asked %q", err, asked)
+	}
+	asked = nil
+	err = check(t, nil, "www.example.test", through(netip.MustParsePrefix("169.254.0.0/16")))
+	if err == nil || !strings.Contains(err.Error(), "169.254.169.254, which self checks may not connect to") || len(asked) != 1 {
+		t.Errorf("Check = %v, asked %q", err, asked)
 	}
 }
 

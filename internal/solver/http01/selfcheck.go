@@ -48,7 +48,8 @@ type CheckOptions struct {
 	// name or a redirect leads. It holds for every address, after DNS.
 	Targets Targets
 	// Proxy returns the proxy for a request, for example http.ProxyFromEnvironment;
-	// nil means none. With a proxy, Targets holds for the proxy alone.
+	// nil means none. Targets holds for the proxy, and for what it is to connect to: for
+	// all addresses of a name, as they are seen from here.
 	Proxy func(*http.Request) (*url.URL, error)
 	// Dial connects to an address (ip:port); nil means a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -98,7 +99,7 @@ func newChecker(o CheckOptions) *checker {
 	c := &checker{o: o, resolver: resolverOf(o.Nameservers)}
 	c.client = &http.Client{
 		Transport: &http.Transport{
-			Proxy:                  o.Proxy,
+			Proxy:                  c.proxy,
 			DialContext:            c.dial,
 			DisableKeepAlives:      true,
 			MaxResponseHeaderBytes: 64 << 10,
@@ -144,7 +145,7 @@ func (c *checker) dial(ctx context.Context, network, address string) (net.Conn, 
 	for _, ip := range addrs {
 		if !c.o.Targets.permits(ip) {
 			if lastErr == nil {
-				lastErr = fmt.Errorf("%s has the address %s, which self checks may not connect to", host, ip)
+				lastErr = offLimits(host, ip)
 			}
 			continue
 		}
@@ -155,6 +156,33 @@ func (c *checker) dial(ctx context.Context, network, address string) (net.Conn, 
 		lastErr = fmt.Errorf("connecting to %s: %w", net.JoinHostPort(ip.String(), port), err)
 	}
 	return nil, lastErr
+}
+
+// proxy returns the proxy for a request, unless that leads to where we may not connect
+// to ourselves.
+func (c *checker) proxy(req *http.Request) (*url.URL, error) {
+	if c.o.Proxy == nil {
+		return nil, nil //nolint:nilnil // no proxy is an answer, as of http.ProxyFromEnvironment
+	}
+	proxy, err := c.o.Proxy(req)
+	if proxy == nil || err != nil || len(c.o.Targets.Allow)+len(c.o.Targets.Deny) == 0 {
+		return proxy, err
+	}
+	host := req.URL.Hostname()
+	addrs, err := c.addresses(req.Context(), host)
+	if err != nil {
+		return nil, err
+	}
+	for _, ip := range addrs {
+		if !c.o.Targets.permits(ip) {
+			return nil, offLimits(host, ip)
+		}
+	}
+	return proxy, nil
+}
+
+func offLimits(host string, ip netip.Addr) error {
+	return fmt.Errorf("%s has the address %s, which self checks may not connect to", host, ip)
 }
 
 func (c *checker) addresses(ctx context.Context, host string) ([]netip.Addr, error) {
