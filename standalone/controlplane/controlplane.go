@@ -188,6 +188,9 @@ func (p *parts) supervise(ctx context.Context, cp *ControlPlane) {
 // close ends what was started, last first, each within its bound, and releases the lock of the directory last of
 // all: who gets the lock after us finds nothing of ours running.
 func (p *parts) close() error {
+	if p.log != nil {
+		p.log.stop()
+	}
 	if p.controllers != nil {
 		p.controllers.stop()
 	}

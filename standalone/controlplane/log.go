@@ -5,6 +5,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"sync"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -16,19 +18,25 @@ import (
 // logFile takes the warnings and errors of all parts. Their information messages are dropped: they are many and
 // describe Kubernetes' own business.
 type logFile struct {
-	path string
-	w    *lumberjack.Logger
+	path     string
+	stopping atomic.Bool
+
+	mu     sync.Mutex // holds closed and file together
+	closed bool
+	file   *lumberjack.Logger
 }
 
 // openLog directs the process-wide loggers of Kubernetes and gRPC to the file. The file is made at the first message.
 func openLog(path string) *logFile {
-	w := &lumberjack.Logger{Filename: path, MaxSize: 10 /* MB */, MaxBackups: 2}
-	l := &logFile{path: path, w: w}
-	klog.SetSlogLogger(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})))
-	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, w))
+	l := &logFile{path: path, file: &lumberjack.Logger{Filename: path, MaxSize: 10 /* MB */, MaxBackups: 2}}
+	klog.SetSlogLogger(slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, l))
 	// klog.Fatal ends the process: a post-start hook of kube-apiserver that cannot do its work does this. The user must
 	// not be left with a silent exit.
 	klog.OsExit = func(code int) {
+		if l.stopping.Load() {
+			select {} // a hook that the stop has interrupted: the process has still to clean up, and ends by itself
+		}
 		fmt.Fprintf(os.Stderr, "the control plane gave up: its reason is at the end of %s\n", path)
 		os.Exit(code) //nolint:forbidigo // klog is ending the process; this only adds words to it
 	}
@@ -38,7 +46,7 @@ func openLog(path string) *logFile {
 // zap returns a logger for etcd that writes to the file what is at level or above.
 func (l *logFile) zap(level zapcore.LevelEnabler) *zap.Logger {
 	encoder := zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig())
-	return zap.New(zapcore.NewCore(encoder, zapcore.AddSync(l.w), level))
+	return zap.New(zapcore.NewCore(encoder, zapcore.AddSync(l), level))
 }
 
 // explain adds to err where to read more.
@@ -46,5 +54,24 @@ func (l *logFile) explain(err error) error {
 	return fmt.Errorf("%w (details are in %s)", err, l.path)
 }
 
-// close closes the file. A message that comes later opens it again, which harms nobody.
-func (l *logFile) close() { _ = l.w.Close() }
+// Write implements io.Writer. After close it drops what comes: what was abandoned at the stop still talks, and the file, or its
+// whole directory, may be gone on purpose.
+func (l *logFile) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return len(p), nil
+	}
+	return l.file.Write(p)
+}
+
+// stop says that the parts are being stopped: from now on none of them may end the process.
+func (l *logFile) stop() { l.stopping.Store(true) }
+
+// close closes the file for good.
+func (l *logFile) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	_ = l.file.Close()
+}
