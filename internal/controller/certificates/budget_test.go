@@ -114,7 +114,7 @@ func noKeysLeft(t *testing.T, w *rig.World) {
 // starts after that finishes it, with one issuance.
 func TestCrashAtEveryWriteOfARepair(t *testing.T) {
 	t.Parallel()
-	const most = 8 // the repair, and the seven writes of an issuance
+	const most = 9 // the repair, the seven writes of an issuance, and the deletion of the request before
 	for at := 1; at <= most; at++ {
 		for _, before := range []bool{true, false} {
 			t.Run(fmt.Sprintf("write %d, before %t", at, before), func(t *testing.T) {
