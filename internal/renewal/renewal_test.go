@@ -152,6 +152,8 @@ func TestRenewalWindows(t *testing.T) {
 		{"a zone alone", []certmanagerv1.CertificateRenewalWindow{opens("TZ=UTC", h, "")}, "nothing after the time zone"},
 		{"a zone and a tab", []certmanagerv1.CertificateRenewalWindow{opens("TZ=UTC\t0 2 * * *", h, "")}, "2026-03-02T02:00:00Z"},
 		{"an unknown zone", []certmanagerv1.CertificateRenewalWindow{opens("0 2 * * *", h, "Middle/Earth")}, `timezone: "Middle/Earth"`},
+		{"the zone of wherever we run", []certmanagerv1.CertificateRenewalWindow{opens("0 2 * * *", h, "Local")}, `timezone: "Local"`},
+		{"the zone of wherever we run, in cron", []certmanagerv1.CertificateRenewalWindow{opens("CRON_TZ=Local 0 2 * * *", h, "")}, "Local is not"},
 		{"no length", []certmanagerv1.CertificateRenewalWindow{opens("0 2 * * *", 0, "")}, "windowDuration"},
 	} {
 		got := Of(asking("u", openAt(c.windows...)), january(), january().Add(90*24*h))

@@ -27,7 +27,8 @@ func parseWindow(w *certmanagerv1.CertificateRenewalWindow) (window, error) {
 	}
 	var err error
 	if w.Timezone != "" {
-		if out.zone, err = time.LoadLocation(w.Timezone); err != nil {
+		// "Local" is the one of wherever we run.
+		if out.zone, err = time.LoadLocation(w.Timezone); err != nil || w.Timezone == "Local" {
 			return out, fmt.Errorf("timezone: %q is not a time zone of the IANA database", w.Timezone)
 		}
 	}
@@ -47,6 +48,9 @@ func parseCron(text string) (cron.Schedule, error) {
 	}
 	if zoned := strings.HasPrefix(fields[0], "TZ=") || strings.HasPrefix(fields[0], "CRON_TZ="); zoned && len(fields) == 1 {
 		return nil, errors.New("there is nothing after the time zone")
+	}
+	if strings.HasSuffix(fields[0], "TZ=Local") {
+		return nil, errors.New("Local is not a time zone of the IANA database")
 	}
 	if fields[0] == "@every" {
 		return nil, errors.New("@every has no begin: name the hours instead")
