@@ -271,6 +271,13 @@ func RequestFactsOf(r *certmanagerv1.CertificateRequest) RequestFacts {
 	return f
 }
 
+// namesNobody reports whether a request has neither a subject nor names.
+func (r RequestFacts) namesNobody() bool {
+	n := r.Names
+	names := len(n.DNSNames) + len(n.IPAddresses) + len(n.URIs) + len(n.EmailAddresses) + len(n.OtherNames)
+	return names == 0 && bytes.Equal(r.RawSubject, []byte{0x30, 0x00}) // an empty SEQUENCE
+}
+
 // revision returns the revision a request was made for; false for none.
 func (r RequestFacts) revision() (int, bool) {
 	return parseRevision(r.Annotations[certmanagerv1.CertificateRevisionAnnotation])

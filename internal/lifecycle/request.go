@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"crypto"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -50,8 +51,11 @@ func NewRequest(crt *certmanagerv1.Certificate, a Action, key crypto.Signer, cop
 // fulfils says what of a spec the request made for it does not fulfil. Such a
 // request would be found wrong, deleted and made again without end.
 func fulfils(spec *certmanagerv1.CertificateSpec, r *certmanagerv1.CertificateRequest) error {
-	wrong, err := RequestViolations(spec, RequestFactsOf(r))
+	facts := RequestFactsOf(r)
+	wrong, err := RequestViolations(spec, facts)
 	switch {
+	case err == nil && facts.namesNobody():
+		return errors.New("subject and names are empty: set commonName or dnsNames, or write a subject into literalSubject")
 	case err != nil:
 		return fmt.Errorf("the request made for this spec cannot be read back, correct the names in it: %w", err)
 	case len(wrong) > 0:

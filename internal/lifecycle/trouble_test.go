@@ -154,13 +154,15 @@ func TestOldVerdictsDoNotCount(t *testing.T) {
 // A request that does not fulfil the spec it was made for would be deleted and made
 // again without end. Either it does, or it is refused with a reason.
 func TestNewRequestFulfilsItsSpec(t *testing.T) {
-	refused := map[string]bool{"a URI without a domain": true}
+	refused := map[string]bool{"a URI without a domain": true, "nobody": true}
 	for name, change := range map[string]func(*certmanagerv1.CertificateSpec){
 		"as it is": func(*certmanagerv1.CertificateSpec) {},
 		"URIs in unusual spelling": func(s *certmanagerv1.CertificateSpec) {
 			s.URIs = []string{"HTTPS://Example.com/a b", "spiffe://td/ns/x#", "urn:uuid:f81d4fae"}
 		},
 		"a URI without a domain": func(s *certmanagerv1.CertificateSpec) { s.URIs = []string{"https://foo..bar/"} },
+		"nobody":                 func(s *certmanagerv1.CertificateSpec) { s.DNSNames, s.LiteralSubject = nil, "  " },
+		"nobody, by a name":      func(s *certmanagerv1.CertificateSpec) { s.LiteralSubject = "  " },
 		"addresses in unusual spelling": func(s *certmanagerv1.CertificateSpec) {
 			s.IPAddresses = []string{"::ffff:192.0.2.1", "2001:DB8:0:0::1", "192.0.2.1"}
 		},
