@@ -462,25 +462,30 @@ func TestSelfCheckSaysTheSameTwice(t *testing.T) {
 	}
 }
 
-// lost is a route to nowhere.
-type lost struct{}
+// reported is a route of which this is said.
+type reported string
 
-func (lost) Present(context.Context, solver.Task) error { return nil }
-func (lost) CleanUp(context.Context, solver.Task) error { return nil }
-func (lost) Status(context.Context, solver.Task) string { return "no controller serves it" }
+func (reported) Present(context.Context, solver.Task) error   { return nil }
+func (reported) CleanUp(context.Context, solver.Task) error   { return nil }
+func (r reported) Status(context.Context, solver.Task) string { return string(r) }
 
 // TestSelfCheckSaysWhatIsWrongWithTheRoute tells what is known of the route, and what to
 // do if nothing is wrong but the viewpoint.
 func TestSelfCheckSaysWhatIsWrongWithTheRoute(t *testing.T) {
 	o := http01.CheckOptions{Port: newSite(t, text(404, "secret")).port, Nameservers: []string{resolver(t).Addr()}}
-	err := http01.New(o, lost{}).Check(t.Context(), solver.Task{Challenge: challenge("ns", "www.example.test", 0)})
-	f := fault.Of(err)
-	if f == nil || f.Kind != fault.KindAfter || f.Reason != http01.ReasonWrongAnswer {
-		t.Fatalf("Check = %v", err)
-	}
-	for _, said := range []string{"wrong status code '404'", "no controller serves it", "hairpin NAT", "waitInsteadOfSelfCheck"} {
-		if !strings.Contains(err.Error(), said) {
-			t.Errorf("Check says %q, not %q", err, said)
+	for status, words := range map[reported]string{
+		"no controller serves it": "no controller serves it",
+		"":                        "the route is reported to work and the responder to be ready",
+	} {
+		err := http01.New(o, status).Check(t.Context(), solver.Task{Challenge: challenge("ns", "www.example.test", 0)})
+		f := fault.Of(err)
+		if f == nil || f.Kind != fault.KindAfter || f.Reason != http01.ReasonWrongAnswer {
+			t.Fatalf("Check = %v", err)
+		}
+		for _, said := range []string{"wrong status code '404'", words, "hairpin NAT", "waitInsteadOfSelfCheck"} {
+			if !strings.Contains(err.Error(), said) {
+				t.Errorf("Check says %q, not %q", err, said)
+			}
 		}
 	}
 }

@@ -58,15 +58,21 @@ func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 	}
 	said := viewpoint
 	if s.routes != nil {
-		if status := s.routes.Status(ctx, t); status != "" {
-			said = status + "; " + viewpoint
+		status := s.routes.Status(ctx, t)
+		if status == "" {
+			status = noProblem
 		}
+		said = status + "; " + viewpoint
 	}
 	return fault.After(f.Delay, f.Reason, "%w; %s", f.Err, said)
 }
 
 // viewpoint is said in any case: many controllers report no address, and all is well.
 const viewpoint = "if others get the answer and only the cluster does not (hairpin NAT, split-horizon DNS), set waitInsteadOfSelfCheck on the solver"
+
+// noProblem is said where the route and the Responder are reported to be well: then it is
+// the viewpoint, most likely.
+const noProblem = "the route is reported to work and the responder to be ready"
 
 // CleanUp takes the route away. A Challenge in a final state is not answered anyway.
 func (s *Solver) CleanUp(ctx context.Context, t solver.Task) error {
