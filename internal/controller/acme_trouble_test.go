@@ -132,6 +132,35 @@ func TestBlockedDomain(t *testing.T) {
 	w.verify(t, "web", "allowed.example.com")
 }
 
+// TestNoUsableSolver: that no solver is for a name stands on Order, request and Certificate,
+// and solvers that are for it in the issuer are enough to go on with the same Order.
+func TestNoUsableSolver(t *testing.T) {
+	t.Parallel()
+	w := newWatched(t, nil)
+	w.run(t)
+	elsewhere := w.dnsSolver()
+	elsewhere.Selector = &acmev1.CertificateDNSNameSelector{DNSZones: []string{"example.net"}}
+	w.withIssuer(t, elsewhere)
+	w.Create(t, certificate(w.World, "web", "acme", "web.example.com"))
+	const said = `Failed to determine a valid solver configuration for "web.example.com": the selectors of all the issuer's solvers exclude it`
+	saysSo(t, w, "web", "the selectors of all the issuer's solvers exclude it")
+	before := w.orders(t)
+	if len(before) != 1 || before[0].Status.State != acmev1.Pending || !strings.Contains(before[0].Status.Reason, said) {
+		t.Fatalf("orders %+v", before)
+	}
+	old := w.awaitIssuer(t, "acme", cmmeta.ConditionTrue, "")
+	amended := old.DeepCopy()
+	amended.Spec.ACME.Solvers = []acmev1.ACMEChallengeSolver{w.dnsSolver()}
+	if err := w.Client.Patch(t.Context(), amended, client.MergeFrom(old)); err != nil {
+		t.Fatal(err)
+	}
+	awaitReady(t, w.World, "web")
+	after := w.orders(t)
+	if len(after) != 1 || after[0].UID != before[0].UID || after[0].Status.Reason != "" {
+		t.Errorf("orders %+v", after)
+	}
+}
+
 // TestUnknownProfile: the message is the one that the end-to-end suites look for.
 func TestUnknownProfile(t *testing.T) {
 	t.Parallel()
