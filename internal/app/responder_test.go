@@ -116,16 +116,33 @@ func start(t *testing.T, w *rig.World, c *acmev1.Challenge) {
 }
 
 // TestEveryReplicaAnswers has two replicas, of which none leads, answer a Challenge that
-// the scheduler has just started, well within the two seconds that a miss waits; and
-// after its end none does.
+// the scheduler has just started, within 100 ms; and after its end none does. A machine
+// that is busy with something else may take longer, but not every time.
 func TestEveryReplicaAnswers(t *testing.T) {
 	t.Parallel()
+	addresses := responders(t, 2)
+	const tries, enough = 20, 100 * time.Millisecond
+	best := time.Hour
+	for try := 0; try < tries && best > enough; try++ {
+		best = min(best, answered(t, addresses))
+	}
+	if best > enough {
+		t.Errorf("the fastest of %d Challenges was answered by all after %s, want %s", tries, best, enough)
+	}
+	t.Logf("answered by %d replicas after %s", len(addresses), best)
+	if n := counted(t, "200"); n < float64(len(addresses)) {
+		t.Errorf("%v answers are counted", n)
+	}
+}
+
+// answered starts and ends a Challenge, and returns how long it took until all answered it.
+func answered(t *testing.T, addresses []string) (took time.Duration) {
+	t.Helper()
 	w := rig.NewWorld(t)
 	const path = "/.well-known/acme-challenge/" + token
 	host := w.Namespace + ".example.test"
 	c := order(t, w, host)
 	w.Create(t, c)
-	addresses := responders(t, 2)
 	for _, address := range addresses {
 		if status, _ := get(t.Context(), address, host, path); status != http.StatusNotFound {
 			t.Errorf("a queued Challenge is answered %d", status)
@@ -138,10 +155,7 @@ func TestEveryReplicaAnswers(t *testing.T) {
 			t.Errorf("%s answers %d %q", address, status, body)
 		}
 	}
-	if n := counted(t, "200"); n < float64(len(addresses)) {
-		t.Errorf("%v answers are counted", n)
-	}
-	t.Logf("answered by %d replicas after %s", len(addresses), time.Since(started))
+	took = time.Since(started)
 	c.Status = acmev1.ChallengeStatus{State: acmev1.Valid}
 	if err := w.Client.Status().Update(t.Context(), c); err != nil {
 		t.Fatal(err)
@@ -154,6 +168,7 @@ func TestEveryReplicaAnswers(t *testing.T) {
 			return ""
 		})
 	}
+	return took
 }
 
 // counted is how many answers of a status the metric knows.
