@@ -122,6 +122,9 @@ func apply(ctx context.Context, c client.Client, object *unstructured.Unstructur
 	err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
 		return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()), client.ForceOwnership, client.FieldOwner(installOwner))
 	})
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("apply %s %s: %w: install needs an administrator's kubeconfig", object.GetKind(), object.GetName(), err)
+	}
 	if err != nil {
 		return fmt.Errorf("apply %s %s: %w", object.GetKind(), object.GetName(), err)
 	}
@@ -131,24 +134,28 @@ func apply(ctx context.Context, c client.Client, object *unstructured.Unstructur
 
 // established waits until the API server serves a definition.
 func established(ctx context.Context, c client.Client, name string) error {
-	last := "it has not said anything yet"
+	last := ""
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
 		if err := c.Get(ctx, client.ObjectKey{Name: name}, crd); err != nil {
 			return false, err
+		}
+		if deleted := crd.DeletionTimestamp; deleted != nil {
+			return false, fmt.Errorf("it is being deleted since %s, with all its objects: run install again once kubectl get crd does not list it; "+
+				"an object with a finalizer holds it up", deleted.UTC().Format(time.RFC3339))
 		}
 		for _, condition := range crd.Status.Conditions {
 			if condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue {
 				return true, nil
 			}
 			if condition.Status == apiextensionsv1.ConditionFalse {
-				last = condition.Message
+				last = " (" + condition.Message + ")"
 			}
 		}
 		return false, nil
 	})
 	if err != nil {
-		return fmt.Errorf("wait until the API server serves %s: %w (%s)", name, err, last)
+		return fmt.Errorf("wait until the API server serves %s: %w%s", name, err, last)
 	}
 	return nil
 }

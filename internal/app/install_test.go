@@ -3,8 +3,12 @@ package app
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -42,5 +46,27 @@ func TestAdmitsWaitsForThePolicy(t *testing.T) {
 		if err := admits(t.Context(), api, c.fills); err != nil || asked != len(c.answers) {
 			t.Errorf("%v: %v after %d answers, want all %d", c.answers, err, asked, len(c.answers))
 		}
+	}
+}
+
+// A definition that is being deleted takes what is applied to it along: install must not
+// call that a success.
+func TestEstablishedRefusesADefinitionThatGoes(t *testing.T) {
+	api := interceptor.NewClient(nil, interceptor.Funcs{
+		Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+			crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
+			if !ok {
+				return errors.New("not asked for a definition")
+			}
+			crd.DeletionTimestamp = &metav1.Time{Time: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}
+			crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{
+				{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue},
+			}
+			return nil
+		},
+	})
+	err := established(t.Context(), api, "orders.acme.cert-manager.io")
+	if err == nil || !strings.Contains(err.Error(), "orders.acme.cert-manager.io: it is being deleted since 2030-01-02T03:04:05Z") {
+		t.Error(err)
 	}
 }
