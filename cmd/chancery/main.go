@@ -2,11 +2,8 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"chancery.dev/internal/cli"
 )
@@ -15,10 +12,7 @@ import (
 var version = "unknown"
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// After the first signal the second one has its default effect: an impatient user can always leave.
-	context.AfterFunc(ctx, stop)
-	if err := cli.New(version).ExecuteContext(ctx); err != nil {
+	if err := cli.New(version).ExecuteContext(cli.UntilStopped()); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}

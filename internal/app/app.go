@@ -40,6 +40,8 @@ type App struct {
 	sink    *typedcorev1.EventSinkImpl
 	watches *watches
 	log     logr.Logger
+
+	listening <-chan struct{} // closed once HTTP-01 challenges are answered; nil if they are not answered here
 }
 
 // New wires a controller that speaks to the API server of rc, with the rights of
@@ -89,6 +91,13 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err := book.follow(ctx, manager.GetCache(), deps.Secrets); err != nil {
 		return nil, err
 	}
+	if cfg.ACME.HTTP01Address != "" {
+		answers := newResponder(manager, cfg.ACME.HTTP01Address)
+		if err := manager.Add(answers); err != nil {
+			return nil, err
+		}
+		a.listening = answers.listening
+	}
 	return a, wire(ctx, cfg, deps, log)
 }
 
@@ -133,16 +142,24 @@ func (a *App) logEvent(e *corev1.Event) {
 	a.log.Info(e.Message, "reason", e.Reason, "type", e.Type, "kind", about.Kind, "namespace", about.Namespace, "name", about.Name)
 }
 
-// Synced waits until the caches hold what the API server has; false if ctx ended first.
+// Synced waits until the caches hold what the API server has, and whoever is to answer
+// HTTP-01 challenges listens; false if ctx ended first.
 func (a *App) Synced(ctx context.Context) bool {
-	return a.manager.GetCache().WaitForCacheSync(ctx) && ctx.Err() == nil
+	synced := a.manager.GetCache().WaitForCacheSync(ctx)
+	if a.listening != nil {
+		select {
+		case <-a.listening:
+		case <-ctx.Done():
+		}
+	}
+	return synced && ctx.Err() == nil
 }
 
 func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, book books, watches *watches) ctrl.Options {
 	within, shared := stopWithin, true
 	return ctrl.Options{
 		Scheme:   scheme,
-		Logger:   lazily(watches.log).V(1), // what its machinery does interests those who look closer
+		Logger:   Machinery(watches.log),
 		NewCache: newStoppable(ctx),
 		// For what logs by its context.
 		BaseContext: func() context.Context { return logr.NewContext(context.WithoutCancel(ctx), watches.log) },

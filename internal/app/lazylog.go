@@ -17,6 +17,36 @@ func lazily(log logr.Logger) logr.Logger {
 	return log.WithSink(lazySink{sink: sink})
 }
 
+// Machinery returns the logger for controller-runtime: what its machinery says interests
+// those who look closer, so it comes one level below what log says. ctrl.SetLogger takes
+// the sink of a logger and leaves its level: log.V(1) would not do.
+func Machinery(log logr.Logger) logr.Logger {
+	sink := lazily(log).GetSink()
+	if sink == nil {
+		return log
+	}
+	return log.WithSink(lowerSink{sink})
+}
+
+// lowerSink is a logr.LogSink that takes everything for one level less important.
+type lowerSink struct{ logr.LogSink }
+
+// Enabled implements logr.LogSink.
+func (s lowerSink) Enabled(level int) bool { return s.LogSink.Enabled(level + 1) }
+
+// Info implements logr.LogSink.
+func (s lowerSink) Info(level int, message string, values ...any) {
+	s.LogSink.Info(level+1, message, values...)
+}
+
+// WithValues implements logr.LogSink.
+func (s lowerSink) WithValues(values ...any) logr.LogSink {
+	return lowerSink{s.LogSink.WithValues(values...)}
+}
+
+// WithName implements logr.LogSink.
+func (s lowerSink) WithName(name string) logr.LogSink { return lowerSink{s.LogSink.WithName(name)} }
+
 // lazySink is a logr.LogSink.
 type lazySink struct {
 	sink   logr.LogSink

@@ -3,6 +3,7 @@ package app
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -30,6 +31,26 @@ func TestLazilyWritesTheSame(t *testing.T) {
 	lazily(logr.New(sink)).WithValues("a", 1).WithValues("b", 2).V(1).Info("not said")
 	if formatted != 0 {
 		t.Errorf("%d times values were given to the sink for a line that nobody reads", formatted)
+	}
+}
+
+// TestMachinerySpeaksLower: through the sink alone, which is all that ctrl.SetLogger takes,
+// the machinery's information comes with -v 1, and its errors always.
+func TestMachinerySpeaksLower(t *testing.T) {
+	for verbosity, want := range [][]string{{"bad"}, {"info", "named", "bad"}} {
+		var said []string
+		log := funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{Verbosity: verbosity})
+		machinery := logr.New(Machinery(log).GetSink())
+		machinery.Info("info")
+		machinery.WithName("n").WithValues("a", 1).Info("named")
+		machinery.V(1).Info("detail")
+		machinery.Error(errors.New("bad"), "oh")
+		if !slices.EqualFunc(said, want, strings.Contains) {
+			t.Errorf("-v %d: %q, want %q", verbosity, said, want)
+		}
+	}
+	if Machinery(logr.Discard()).GetSink() != nil {
+		t.Error("what is discarded has a sink")
 	}
 }
 

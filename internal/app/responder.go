@@ -31,6 +31,12 @@ type responder struct {
 	manager ctrl.Manager
 	address string
 	index   *http01.Index
+
+	listening chan struct{} // closed once it listens
+}
+
+func newResponder(m ctrl.Manager, address string) *responder {
+	return &responder{manager: m, address: address, index: http01.NewIndex(), listening: make(chan struct{})}
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
@@ -45,6 +51,7 @@ func (r *responder) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen for HTTP-01 challenges: %w: choose another port, or end what listens there", err)
 	}
+	close(r.listening)
 	answered, err := responderMetrics()
 	if err != nil {
 		return err
@@ -127,7 +134,7 @@ func NewResponder(ctx context.Context, cfg ResponderConfig, rc *rest.Config, log
 	shared, within, watches := true, stopWithin, newWatches(log)
 	m, err := ctrl.NewManager(rc, ctrl.Options{
 		Scheme:   scheme,
-		Logger:   log.V(1),
+		Logger:   Machinery(log),
 		NewCache: newStoppable(ctx),
 		Cache: cache.Options{
 			DefaultWatchErrorHandler:     watches.failed,
@@ -150,7 +157,7 @@ func NewResponder(ctx context.Context, cfg ResponderConfig, rc *rest.Config, log
 	if err := m.AddReadyzCheck("caches", synced(m, watches)); err != nil {
 		return nil, err
 	}
-	return m, m.Add(&responder{manager: m, address: cfg.Address, index: http01.NewIndex()})
+	return m, m.Add(newResponder(m, cfg.Address))
 }
 
 // handle feeds one kind of object to upsert and remove.

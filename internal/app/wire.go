@@ -20,7 +20,6 @@ import (
 	"chancery.dev/internal/signer/acmeorder"
 	"chancery.dev/internal/signer/ca"
 	"chancery.dev/internal/signer/selfsigned"
-	"chancery.dev/internal/solver/http01"
 )
 
 // registrationsAtOnce and registrationTimeout bound the registrations of ACME
@@ -105,11 +104,6 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 			func() error { return issuers.SetupCluster(ctx, deps, rings[cmmeta.ClusterIssuerKind]) },
 			func() error { return setupSigningRequests(ctx, deps, rings[requests.SigningRequestKind], log) },
 		)
-	}
-	if cfg.ACME.HTTP01Address != "" {
-		steps = append(steps, func() error {
-			return deps.Manager.Add(&responder{manager: deps.Manager, address: cfg.ACME.HTTP01Address, index: http01.NewIndex()})
-		})
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {

@@ -10,13 +10,19 @@ import (
 	"io"
 	"log/slog"
 	"net/url"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"chancery.dev/internal/app"
 )
 
 // New returns the root command of chancery; version is what it calls itself.
@@ -31,6 +37,18 @@ func New(version string) *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(newControllerCommand(version), newResponderCommand(), newInstallCommand())
 	return root
+}
+
+// impatience is how long after a first signal a second one is a person's: timeout(1), and
+// others that signal a process and its group, send two at once.
+const impatience = time.Second
+
+// UntilStopped returns the context of a command: it ends with the first SIGINT or
+// SIGTERM. A later one ends the process: an impatient user can always leave.
+func UntilStopped() context.Context {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, func() { time.AfterFunc(impatience, stop) })
+	return ctx
 }
 
 // connection are the flags that say which API server is meant.
@@ -68,7 +86,7 @@ func (c *connection) config() (*rest.Config, error) {
 // client-go tells first what it wanted to know.
 func unreachable(rc *rest.Config, err error) error {
 	var failed *url.Error
-	if !errors.As(err, &failed) || errors.Is(err, context.Canceled) || !strings.HasPrefix(failed.URL, rc.Host) {
+	if !errors.As(err, &failed) || errors.Is(err, context.Canceled) || !strings.Contains(failed.URL, rc.Host) {
 		return err
 	}
 	return fmt.Errorf("cannot connect to the API server %s: %w: name another by --kubeconfig or --master", rc.Host, failed.Err)
@@ -115,7 +133,7 @@ func (s *server) begin(cmd *cobra.Command) (*rest.Config, logr.Logger, error) {
 	if err != nil {
 		return nil, log, err
 	}
-	ctrl.SetLogger(log.V(1))
+	ctrl.SetLogger(app.Machinery(log))
 	rc, err := s.config()
 	return rc, log, err
 }
