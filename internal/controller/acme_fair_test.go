@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
@@ -165,4 +168,31 @@ func TestOrderDeletedByHand(t *testing.T) {
 		t.Errorf("%d Orders", len(orders))
 	}
 	w.nothingLeft(t)
+}
+
+// TestNamespaceGoesThoughCleanUpFails: a namespace that is deleted is not kept by a Challenge
+// whose record cannot be taken away.
+func TestNamespaceGoesThoughCleanUpFails(t *testing.T) {
+	t.Parallel()
+	w := newWatched(t, nil)
+	w.run(t)
+	w.withIssuer(t, w.dnsSolver())
+	w.dns.SetMode(0, dnsserver.NXDomain)
+	w.Create(t, certificate(w.World, "web", "acme", "web.example.com"))
+	w.awaitChallenge(t, "is presented", func(c *acmev1.Challenge) bool { return c.Status.Presented })
+	w.setTSIG(t, tsigSecretOther())
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}}
+	if err := w.Client.Delete(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	rig.Eventually(t, "the namespace is gone", func(ctx context.Context) string {
+		err := w.Get(ctx, w.Namespace, namespace)
+		if apierrors.IsNotFound(err) {
+			return ""
+		}
+		return fmt.Sprintf("%v, %+v, Challenges %+v", err, namespace.Status, w.challenges(ctx, t))
+	})
+	if left := len(w.dns.TXT()); left != 1 {
+		t.Errorf("%d records: was the clean-up meant to fail?", left)
+	}
 }
