@@ -11,11 +11,14 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig/faulty"
+	"chancery.dev/internal/rig/pebble"
 )
 
 // trouble is one way in which a request goes wrong.
@@ -113,9 +116,9 @@ func requestsOf(p *faulty.Proxy) []faulty.Request {
 // has fails the test: it would be one that meets no fault.
 func TestEveryRequestMeetsEveryFault(t *testing.T) {
 	t.Parallel()
-	record := newSwift(t, nil)
+	record := newSwift(t, withAlternate)
 	record.RunAs(t, record.cfg, record.connection())
-	healthy := record.start(t, &issuance{name: "healthy"})
+	healthy := record.start(t, preferring(&issuance{name: "healthy"}))
 	other := record.withCA(t)
 	broken := other.start(t, &issuance{name: "broken", size: 2, plan: failing(other), orders: 2})
 	healthy.settle(t)
@@ -144,11 +147,37 @@ func TestEveryRequestMeetsEveryFault(t *testing.T) {
 	}
 }
 
+// withAlternate has Pebble offer a second chain.
+func withAlternate(o *pebble.Options) { o.AlternateRoots = 1 }
+
+// preferring has an issuance ask for it.
+func preferring(i *issuance) *issuance {
+	i.change = func(spec *acmev1.ACMEIssuer) { spec.PreferredChain = i.ca.Roots()[1].Subject.CommonName }
+	return i
+}
+
+// wantPreferred checks that the chain is the one that was asked for: nothing that passes is
+// a reason to do without.
+func (i *issuance) wantPreferred(t *testing.T) {
+	t.Helper()
+	secret := &corev1.Secret{}
+	if err := i.Get(t.Context(), i.name, secret); err != nil {
+		t.Fatal(err)
+	}
+	chain, err := pki.DecodeChain(secret.Data[corev1.TLSCertKey])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := chain[len(chain)-1].CheckSignatureFrom(i.ca.Roots()[1]); err != nil {
+		t.Errorf("%s: the chain ends elsewhere: %v", i.name, err)
+	}
+}
+
 // meet runs one fault against all requests at once.
 func meet(t *testing.T, trouble trouble, rows, more []faulty.Request, known map[faulty.Step]bool) {
 	t.Helper()
 	began := time.Now()
-	w := newSwift(t, nil)
+	w := newSwift(t, withAlternate)
 	w.RunAs(t, w.cfg, w.connection())
 	var all []*issuance
 	start := func(r faulty.Request, orders int, plan func(*swift) func(faulty.Request) faulty.Fault) {
@@ -158,7 +187,8 @@ func meet(t *testing.T, trouble trouble, rows, more []faulty.Request, known map[
 			otherwise = plan(w)
 		}
 		name := fmt.Sprintf("%s-%d", strings.ToLower(strings.NewReplacer(",", "", " ", "-").Replace(string(r.Step))), r.Nth)
-		all = append(all, w.start(t, &issuance{name: name, size: orders, orders: orders, late: r.Step == faulty.RenewalInfo, plan: at(r, trouble.fault(w), otherwise)}))
+		i := &issuance{name: name, size: orders, orders: orders, late: r.Step == faulty.RenewalInfo, plan: at(r, trouble.fault(w), otherwise)}
+		all = append(all, w.start(t, preferring(i)))
 	}
 	means := trouble.after == ""
 	for _, r := range rows {
@@ -176,6 +206,7 @@ func meet(t *testing.T, trouble trouble, rows, more []faulty.Request, known map[
 			i.awaitRequest(t, faulty.RenewalInfo)
 			i.settle(t)
 		}
+		i.wantPreferred(t)
 		for _, r := range i.proxy.Seen() {
 			if !known[r.Step] {
 				t.Errorf("%s: the request %q is in no record, so that it meets no fault", i.name, r.Step)
