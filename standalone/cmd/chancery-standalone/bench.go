@@ -36,6 +36,9 @@ It needs Linux, and the binary chancery beside this one or in $CHANCERY_BIN.`,
 			}
 			o.Progress = cmd.ErrOrStderr()
 			report, err := bench.Run(cmd.Context(), o)
+			if err != nil && cmd.Context().Err() != nil {
+				err = errInterrupted
+			}
 			if report == nil {
 				return err
 			}

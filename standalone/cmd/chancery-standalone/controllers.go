@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 
 	"github.com/go-logr/logr"
+	"gopkg.in/natefinch/lumberjack.v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"chancery.dev/internal/app"
@@ -31,14 +31,13 @@ func startControllers(ctx context.Context, cp *controlplane.ControlPlane, dir st
 	if err := app.Install(ctx, cp.Config(), func(string) {}); err != nil {
 		return fmt.Errorf("install Chancery's definitions and roles: %w", err)
 	}
-	path := filepath.Join(dir, "controllers.log")
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
+	file := &lumberjack.Logger{Filename: filepath.Join(dir, "controllers.log"), MaxSize: 10 /* MB */, MaxBackups: 2}
+	if _, err := file.Write(nil); err != nil { // makes the file: what cannot be written is said now
 		return fmt.Errorf("open the controllers' log: %w", err)
 	}
 	defer func() { _ = file.Close() }()
 	log := logr.FromSlogHandler(slog.NewTextHandler(file, nil))
-	ctrl.SetLogger(log.V(1))
+	ctrl.SetLogger(app.Machinery(log))
 	a, err := app.New(ctx, config, identity, log)
 	if err != nil {
 		return err

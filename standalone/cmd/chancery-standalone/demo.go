@@ -57,7 +57,7 @@ kubectl.`,
 
 // runDemo prepares the directory, and takes it away again.
 func runDemo(ctx context.Context, o demoOptions, out io.Writer) (err error) {
-	if err := withoutProxy(); err != nil {
+	if err := errors.Join(withoutProxy(), o.checkExamples()); err != nil {
 		return err
 	}
 	dir, err := demoDir(o.dataDir)
@@ -65,7 +65,7 @@ func runDemo(ctx context.Context, o demoOptions, out io.Writer) (err error) {
 		return err
 	}
 	if o.dataDir == "" && !o.keep {
-		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+		defer func() { err = errors.Join(err, removeAll(dir)) }()
 	}
 	temporary := o.dataDir == ""
 	o.dataDir = dir
@@ -162,6 +162,34 @@ func (o demoOptions) manifests() fs.FS {
 		return examples.Files()
 	}
 	return os.DirFS(o.examples)
+}
+
+// checkExamples says what is wrong with the directory before anything is started.
+func (o demoOptions) checkExamples() error {
+	if o.examples == "" {
+		return nil
+	}
+	if _, err := os.ReadDir(o.examples); err != nil {
+		return fmt.Errorf("--examples: %w: name a directory that holds *.yaml files", err)
+	}
+	found, err := fs.Glob(o.manifests(), "*.yaml")
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("--examples: directory %s holds no *.yaml file", o.examples)
+	}
+	return err
+}
+
+// removeAll removes a directory in which an abandoned part may still write for a moment.
+func removeAll(dir string) error {
+	const tries = 20
+	var err error
+	for range tries {
+		if err = os.RemoveAll(dir); err == nil {
+			return nil
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+	return fmt.Errorf("remove %s yourself: %w", dir, err)
 }
 
 // demoDir returns the absolute path of a directory that is a demo's to use: a new temporary one for "".

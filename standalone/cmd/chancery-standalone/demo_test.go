@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -135,6 +136,50 @@ func TestDemoKeepsOutOfOtherDirectories(t *testing.T) {
 	}
 	_, stderr, err := run(t, "demo", "--data-dir", dir)
 	wantFailure(t, err, stderr, dir, "not of an earlier demo", "--data-dir")
+}
+
+// Examples that cannot be are said before anything is started.
+func TestDemoLooksAtTheExamplesFirst(t *testing.T) {
+	file, empty := filepath.Join(t.TempDir(), "file.yaml"), t.TempDir()
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		filepath.Join(empty, "missing"): "no such file or directory", file: "not a directory", empty: "holds no *.yaml file",
+	} {
+		stdout, stderr, err := run(t, "demo", "--examples", path)
+		wantFailure(t, err, stderr, "--examples: ", path, want)
+		if stdout != "" {
+			t.Errorf("something was started: %s", stdout)
+		}
+	}
+}
+
+// A command that does not exist is a mistake, and not a wish for help.
+func TestUnknownCommand(t *testing.T) {
+	_, stderr, err := run(t, "bogus")
+	wantFailure(t, err, stderr, `unknown command "bogus" for "chancery-standalone"`)
+}
+
+// What is wrong with the controllers' flags is said before anything is started, and that the port for HTTP-01 is taken before
+// it says that all is ready.
+func TestFlagsOfTheControllers(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	_, stderr, err := run(t, "up", "--data-dir", dir, "--concurrent-workers=0")
+	wantFailure(t, err, stderr, "--concurrent-workers: must be at least 1")
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the data directory is there: %v", err)
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	stdout, stderr, err := run(t, "up", "--data-dir", dir, "--unsafe-no-fsync", "--http01-listen-address", taken.Addr().String())
+	wantFailure(t, err, notEtcd(stderr), "listen for HTTP-01 challenges", taken.Addr().String(), "address already in use")
+	if strings.Contains(stdout, "ready") {
+		t.Errorf("it said that it is ready: %s", stdout)
+	}
 }
 
 func TestVersionFlag(t *testing.T) {

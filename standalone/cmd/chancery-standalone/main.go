@@ -3,14 +3,12 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"chancery.dev/internal/cli"
 	"chancery.dev/standalone/controlplane"
 )
 
@@ -18,10 +16,7 @@ import (
 var version = "unknown"
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// After the first signal the second one has its default effect: an impatient user can always leave.
-	context.AfterFunc(ctx, stop)
-	if err := newCommand().ExecuteContext(ctx); err != nil {
+	if err := newCommand().ExecuteContext(cli.UntilStopped()); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
@@ -34,7 +29,6 @@ func newCommand() *cobra.Command {
 		Version:       version + " (Kubernetes " + controlplane.KubernetesVersion + ")",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
 	}
 	// Kubernetes' own --version, which is no bool, would come in from pflag.CommandLine in place of cobra's.
 	root.Flags().Bool("version", false, "version of this program and of the Kubernetes in it")

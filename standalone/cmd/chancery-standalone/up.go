@@ -61,6 +61,11 @@ func up(ctx context.Context, o upOptions, out io.Writer) error {
 	if err := defaultDataDir(&o.DataDir); err != nil {
 		return err
 	}
+	if o.controllers {
+		if err := o.config.Validate(); err != nil {
+			return err
+		}
+	}
 	began := time.Now()
 	cp, err := controlplane.Start(ctx, o.Options)
 	switch {
