@@ -3,6 +3,7 @@ package route_test
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"testing"
 
@@ -74,6 +75,68 @@ func TestTemplateInPlace(t *testing.T) {
 	expect("one is left", during, labels)
 	w.cleanUp(t, second)
 	expect("none is left", before, nil)
+}
+
+// TestPlacesMoveInPlace has the owner of an Ingress add and remove a rule before the others
+// just when an edit is on its way, which has found them in other places.
+func TestPlacesMoveInPlace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	prefix := networkingv1.PathTypePrefix
+	rule := func(host string) networkingv1.IngressRule {
+		return networkingv1.IngressRule{Host: host, IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
+			Paths: []networkingv1.HTTPIngressPath{{Path: "/", PathType: &prefix, Backend: networkingv1.IngressBackend{
+				Service: &networkingv1.IngressServiceBackend{Name: "shop", Port: networkingv1.ServiceBackendPort{Number: 80}},
+			}}},
+		}}}
+	}
+	site := &networkingv1.Ingress{
+		ObjectMeta: metav1.ObjectMeta{Name: "site"},
+		Spec:       networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{rule("www.example.test")}},
+	}
+	w.Create(t, site)
+	task := w.challenge(t, "c", "www.example.test", &acmev1.HTTP01Solver{Ingress: &acmev1.HTTP01IngressSolver{Name: "site"}})
+	ahead := func(rules func([]networkingv1.IngressRule) []networkingv1.IngressRule) {
+		w.requests.mu.Lock()
+		defer w.requests.mu.Unlock()
+		w.requests.ahead = func() {
+			now := &networkingv1.Ingress{}
+			if err := w.Get(t.Context(), "site", now); err != nil {
+				t.Error(err)
+			}
+			now.Spec.Rules = rules(now.Spec.Rules)
+			if err := w.client.Update(t.Context(), now); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	expect := func(when string, paths map[string]int) {
+		t.Helper()
+		if err := w.Get(t.Context(), "site", site); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]int{}
+		for _, r := range site.Spec.Rules {
+			got[r.Host] = len(r.HTTP.Paths)
+		}
+		if !reflect.DeepEqual(got, paths) {
+			t.Errorf("%s: paths by host %v, want %v", when, got, paths)
+		}
+	}
+	ahead(func(rules []networkingv1.IngressRule) []networkingv1.IngressRule {
+		return slices.Insert(rules, 0, rule("new.example.test"), rule("other.example.test"))
+	})
+	if err := w.router.Present(t.Context(), task); err != nil {
+		t.Fatal(err)
+	}
+	expect("after Present", map[string]int{"new.example.test": 1, "other.example.test": 1, "www.example.test": 2})
+	ahead(func(rules []networkingv1.IngressRule) []networkingv1.IngressRule {
+		return append(rules[1:], rule("last.example.test"))
+	})
+	if err := w.router.CleanUp(t.Context(), task); err != nil {
+		t.Fatal(err)
+	}
+	expect("after CleanUp", map[string]int{"other.example.test": 1, "www.example.test": 1, "last.example.test": 1})
 }
 
 // TestManyInPlace has many Challenges edit one Ingress at once: those that wait for the

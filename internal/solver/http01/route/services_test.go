@@ -36,6 +36,8 @@ func byIngress() *acmev1.HTTP01Solver {
 type requests struct {
 	mu     sync.Mutex
 	counts map[string]int
+	// ahead is done once, before the next patch of an Ingress reaches the API server.
+	ahead func()
 }
 
 func (r *requests) count(next http.RoundTripper) http.RoundTripper {
@@ -52,7 +54,14 @@ func (r *requests) count(next http.RoundTripper) http.RoundTripper {
 			r.counts = map[string]int{}
 		}
 		r.counts[req.Method+" "+resource]++
+		var ahead func()
+		if req.Method == http.MethodPatch && resource == "ingresses" {
+			ahead, r.ahead = r.ahead, nil
+		}
 		r.mu.Unlock()
+		if ahead != nil {
+			ahead()
+		}
 		return next.RoundTrip(req)
 	})
 }
