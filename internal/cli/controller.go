@@ -127,7 +127,7 @@ func addIssuanceFlags(cmd *cobra.Command, cfg *app.Config) {
 // addACMEFlags adds what concerns Orders and Challenges.
 func addACMEFlags(cmd *cobra.Command, acme *app.ACMEConfig) {
 	f := cmd.Flags()
-	f.IntVar(&acme.MaxConcurrentChallenges, "max-concurrent-challenges", acme.MaxConcurrentChallenges, "how many ACME challenges are in flight at once")
+	f.IntVar(&acme.MaxConcurrentChallenges, "max-concurrent-challenges", acme.MaxConcurrentChallenges, "how many ACME challenges are in flight at once; 0 starts none")
 	f.IntVar(&acme.MaxConcurrentChallengesPerIssuer, "max-concurrent-challenges-per-issuer", acme.MaxConcurrentChallengesPerIssuer, "how many of them may be of one issuer; 0 for no limit")
 	f.StringVar(&acme.AccountKeyAlgorithm, "acme-account-key-algorithm", acme.AccountKeyAlgorithm,
 		"kind of key to make for new ACME accounts: RSA, which cert-manager reads too, or ECDSA or Ed25519, which take a fraction of the CPU")
