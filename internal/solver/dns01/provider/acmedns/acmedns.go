@@ -59,7 +59,10 @@ func New(client *http.Client, userAgent string) *Client {
 	if client == nil {
 		client = &http.Client{Timeout: 20 * time.Second}
 	}
-	return &Client{http: client, userAgent: userAgent, known: map[string][]string{}}
+	direct := *client
+	// The account's password goes along, and is for the server of the configuration alone.
+	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Client{http: &direct, userAgent: userAgent, known: map[string][]string{}}
 }
 
 // account is an entry of the Secret, as acme-dns clients store it.

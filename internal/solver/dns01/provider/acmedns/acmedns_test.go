@@ -161,6 +161,24 @@ func TestPresentAgainKeepsTheOther(t *testing.T) {
 	}
 }
 
+// A server must not send the account's password elsewhere.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("%s was asked, with the password %q", r.URL, r.Header.Get("X-Api-Key"))
+	}))
+	defer elsewhere.Close()
+	s := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
+	defer s.Close()
+	p, err := acmedns.New(nil, "chancery/test").Provider(t.Context(), config(s.URL), "ns", accounts(password))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = p.Present(t.Context(), record("example.test", 0))
+	if f := fault.Of(err); f == nil || f.Reason != acmedns.ReasonRefused || !strings.Contains(err.Error(), "status 307") {
+		t.Errorf("got %v (%+v)", err, f)
+	}
+}
+
 func TestMistakes(t *testing.T) {
 	s := serve(t)
 	for _, c := range []struct {
