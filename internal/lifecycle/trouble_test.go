@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -207,6 +208,21 @@ func TestNewRequestFulfilsItsSpec(t *testing.T) {
 				t.Errorf("violates %q, error %v", wrong, err)
 			}
 		})
+	}
+}
+
+// What is said of a request that cannot be made is the same at each try, though its
+// signature is not: a condition that changes is written, and a write is a reason to try.
+func TestRefusalIsTheSameEachTime(t *testing.T) {
+	w := newWorld(t)
+	w.crt.Spec.OtherNames = []certmanagerv1.OtherName{{OID: "1.2.3", UTF8Value: strings.Repeat("x", 100_000)}}
+	key, said := newKey(t, KeySpecOf(&w.crt.Spec)), map[string]bool{}
+	for range 32 {
+		_, err := NewRequest(w.crt, Action{Name: "web-1", Revision: 1, Key: "k"}, key, nil)
+		said[fmt.Sprint(err)] = true
+	}
+	if len(said) != 1 || said["<nil>"] {
+		t.Errorf("said in turn: %v", said)
 	}
 }
 

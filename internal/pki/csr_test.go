@@ -139,7 +139,7 @@ func TestDecodeCSRRefuses(t *testing.T) {
 		"not a CERTIFICATE REQUEST":      pemBlock(pemCertificate, csr.Raw),
 		"does not parse":                 pemBlock(pemRequest, []byte{1}),
 		"is not signed by its own key":   pemBlock(pemRequest, forged),
-		"more than the 95000 that are d": bytes.Repeat([]byte("x"), MaxChainPEM+1),
+		"more bytes of PEM than the 95000 that are d": bytes.Repeat([]byte("x"), MaxChainPEM+1),
 	} {
 		if _, err := DecodeCSR(in); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)

@@ -98,7 +98,7 @@ func TestOversizedInputIsNotDecoded(t *testing.T) {
 		"key":         errorOf(DecodePrivateKey(filler(MaxPrivateKeyPEM))),
 		"request":     errorOf(DecodeCSR(filler(MaxChainPEM))),
 	} {
-		if err == nil || !strings.Contains(err.Error(), "more than the") {
+		if err == nil || !strings.Contains(err.Error(), "more bytes of PEM than the") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
