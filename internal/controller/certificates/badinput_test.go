@@ -42,6 +42,22 @@ func TestBadInputIsSaidOnce(t *testing.T) {
 			ref := cmmeta.SecretKeySelector{Name: "root", Key: "nonesuch"}
 			s.Keystores = &certmanagerv1.CertificateKeystores{JKS: &certmanagerv1.JKSKeystore{Create: true, PasswordSecretRef: ref}}
 		}, issuing, `has nothing in "nonesuch"`},
+		"nobody": {func(s *certmanagerv1.CertificateSpec) { s.DNSNames, s.LiteralSubject = nil, "  " }, issuing, "set commonName or dnsNames"},
+		"domains": {func(s *certmanagerv1.CertificateSpec) {
+			s.IsCA, s.NameConstraints = true, &certmanagerv1.NameConstraints{Permitted: &certmanagerv1.NameConstraintItem{URIDomains: []string{"10.0.0.1"}}}
+		}, issuing, `URI constraint "10.0.0.1"`},
+		"label": {func(s *certmanagerv1.CertificateSpec) {
+			s.SecretTemplate = &certmanagerv1.CertificateSecretTemplate{Labels: map[string]string{"team": "two words"}}
+		}, issuing, "metadata.labels"},
+		"annotation": {func(s *certmanagerv1.CertificateSpec) {
+			s.SecretTemplate = &certmanagerv1.CertificateSecretTemplate{Annotations: map[string]string{"note": strings.Repeat("x", 300_000)}}
+		}, issuing, "Too long"},
+		"unicode": {func(s *certmanagerv1.CertificateSpec) {
+			s.Keystores = &certmanagerv1.CertificateKeystores{PKCS12: &certmanagerv1.PKCS12Keystore{Create: true, Password: new("\U0001F511")}}
+		}, issuing, "keystore.p12"},
+		"many": {func(s *certmanagerv1.CertificateSpec) {
+			s.OtherNames = []certmanagerv1.OtherName{{OID: "1.2.3", UTF8Value: strings.Repeat("x", 100_000)}}
+		}, issuing, "more bytes of PEM than the 95000"},
 		"cron": {func(s *certmanagerv1.CertificateSpec) {
 			s.Renewal = &certmanagerv1.CertificateRenewal{Policy: "RenewBefore", Windows: []certmanagerv1.CertificateRenewalWindow{{Cron: "61 * * * *", WindowDuration: metav1.Duration{Duration: time.Hour}}}}
 		}, ready, "spec.renewal.windows[0]"},
@@ -58,7 +74,7 @@ func TestBadInputIsSaidOnce(t *testing.T) {
 			delete(cases, name)
 		}
 	}
-	if len(cases) < 5 {
+	if len(cases) < 12 {
 		t.Errorf("the schema refuses all but %d: the test shows little", len(cases))
 	}
 	said := map[string]string{}
