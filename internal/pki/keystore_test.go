@@ -139,11 +139,17 @@ func TestKeytoolOpensKeystores(t *testing.T) {
 		{"p12", must(t)(EncodePKCS12(k, Modern2023)), []string{"Keystore type: PKCS12", "Entry type: PrivateKeyEntry", "Owner: CN=leaf", "Owner: CN=root"}, ""},
 		{"p12 legacy", must(t)(EncodePKCS12(k, LegacyRC2)), []string{"Entry type: PrivateKeyEntry", "Owner: CN=leaf"}, ""},
 		{"p12 legacy DES", must(t)(EncodePKCS12(k, LegacyDES)), []string{"Entry type: PrivateKeyEntry", "Owner: CN=leaf"}, ""},
+		{"p12 PBMAC1", must(t)(EncodePKCS12(k, Modern2026)), []string{"Entry type: PrivateKeyEntry", "Owner: CN=leaf"}, ""},
+		{"p12 modern truststore", must(t)(EncodePKCS12Truststore(k, Modern2023)), []string{"2 entries", "trustedCertEntry"}, "PrivateKeyEntry"},
+		{"p12 PBMAC1 truststore", must(t)(EncodePKCS12Truststore(k, Modern2026)), []string{"2 entries", "trustedCertEntry"}, "PrivateKeyEntry"},
 		{"p12 truststore", must(t)(EncodePKCS12Truststore(k, LegacyDES)), []string{"2 entries", "Alias name: cn=root\n", "Alias name: cn=root (2)\n", "trustedCertEntry"}, "PrivateKeyEntry"},
 	}
 	for _, s := range stores {
 		t.Run(s.name, func(t *testing.T) {
 			out, err := keytool(s.data, "-list", "-v", "-storepass:env", "STORE_PASSWORD", "-keystore")
+			if strings.Contains(out, "Algorithm HmacPBE1.2.840.113549.1.5.14 not available") {
+				t.Skip("SKIPPED: this Java is older than PBMAC1 (RFC 9579), so go-pkcs12 alone has checked the integrity")
+			}
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
