@@ -135,10 +135,10 @@ func TestDecodeCSRRefuses(t *testing.T) {
 	forged := bytes.Replace(csr.Raw, []byte("\x0c\x01x"), []byte("\x0c\x01y"), 1)
 	forged = bytes.Replace(forged, []byte("\x13\x01x"), []byte("\x13\x01y"), 1)
 	for want, in := range map[string][]byte{
-		"no PEM block":                   []byte("x"),
-		"not a CERTIFICATE REQUEST":      pemBlock(pemCertificate, csr.Raw),
-		"does not parse":                 pemBlock(pemRequest, []byte{1}),
-		"is not signed by its own key":   pemBlock(pemRequest, forged),
+		"no PEM block":                                []byte("x"),
+		"not a CERTIFICATE REQUEST":                   pemBlock(pemCertificate, csr.Raw),
+		"does not parse":                              pemBlock(pemRequest, []byte{1}),
+		"is not signed by its own key":                pemBlock(pemRequest, forged),
 		"more bytes of PEM than the 95000 that are d": bytes.Repeat([]byte("x"), MaxChainPEM+1),
 	} {
 		if _, err := DecodeCSR(in); err == nil || !strings.Contains(err.Error(), want) {
