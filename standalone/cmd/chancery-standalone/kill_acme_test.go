@@ -69,7 +69,7 @@ func TestKilledInTheMiddleOfAnOrder(t *testing.T) {
 	createACMEIssuer(t, c, ca, dns)
 	propagation := func(hold bool) { dns.SetMode(0, map[bool]dnsserver.Mode{true: dnsserver.NXDomain}[hold]) }
 	for i, m := range []moment{
-		{propagation, func(ch *acmev1.Challenge) bool { return true }},
+		{propagation, func(*acmev1.Challenge) bool { return true }},
 		{propagation, func(ch *acmev1.Challenge) bool { return ch.Status.Presented }},
 		{finalizing.Store, func(ch *acmev1.Challenge) bool { return ch.Status.State == acmev1.Valid }},
 	} {
