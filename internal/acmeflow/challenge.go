@@ -199,6 +199,15 @@ func (m ChallengeMemory) After(o ChallengeOutcome) ChallengeMemory {
 	return m
 }
 
+// Mended returns the memory once what the solver works with has changed, such as the
+// Secret of its credential: a call that failed is not put off any longer.
+func (m ChallengeMemory) Mended() ChallengeMemory {
+	if m.Failure != nil && m.Failure.Class == ErrorSolver {
+		m.FailedAt, m.Failures = time.Time{}, 0
+	}
+	return m
+}
+
 func (m ChallengeMemory) checked(o ChallengeOutcome) ChallengeMemory {
 	m.CheckedAt = o.At
 	if o.Failure == nil {

@@ -456,3 +456,19 @@ func TestCleanUpIsBoundedFromItsFirstTry(t *testing.T) {
 	equal(t, DecideChallenge(s, limit.Add(-time.Second)).Step, ChallengeCleanUp)
 	equal(t, DecideChallenge(s, limit).Step, ChallengeRemoveFinalizer)
 }
+
+func TestMendedCredentialIsTriedAtOnce(t *testing.T) {
+	s := newChallengeState().processing().read("pending", "pending")
+	for range 9 {
+		s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: start, Failure: &Failure{Class: ErrorSolver, Detail: "bad key"}})
+	}
+	equal(t, DecideChallenge(s, start.Add(time.Minute)).Step, ChallengeWait)
+	mended := s
+	mended.Memory = s.Memory.Mended()
+	equal(t, DecideChallenge(mended, start.Add(time.Minute)).Step, ChallengePresent)
+	// What the CA has said has nothing to do with it.
+	s = newChallengeState().processing()
+	s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengeFetch, At: start, Failure: &Failure{Class: ErrorRateLimited, Detail: "too many"}})
+	s.Memory = s.Memory.Mended()
+	equal(t, DecideChallenge(s, start).Step, ChallengeWait)
+}

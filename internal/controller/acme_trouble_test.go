@@ -15,11 +15,14 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/controller"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/pebble"
@@ -86,6 +89,44 @@ func TestWrongTSIGKey(t *testing.T) {
 	})
 	if writes == 0 || writes > 2 { // a starved machine may have it time out once
 		t.Errorf("it was written %d times that the key is wrong", writes)
+	}
+}
+
+// TestMendedKeyIsTriedAtOnce: nobody who has mended a credential waits for a back-off.
+func TestMendedKeyIsTriedAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWatched(t, nil)
+	w.cfg.Clock = hasty{}
+	w.run(t)
+	w.setTSIG(t, tsigSecretOther())
+	w.Create(t, clusterIssuer(w.World, "acme", w.spec(w.dnsSolver())), certificate(w.World, "web", "acme", "web.example.com"))
+	w.awaitChallenge(t, "is put off", func(c *acmev1.Challenge) bool { return strings.Contains(c.Status.Reason, "; retrying") })
+	w.setTSIG(t, tsigSecret)
+	awaitReady(t, w.World, "web")
+}
+
+// hasty is the machine's clock, but that no wait of a second or more ends on it.
+type hasty struct{}
+
+func (hasty) Now() time.Time { return time.Now() }
+
+func (hasty) AfterFunc(d time.Duration, f func()) (stop func()) {
+	if d >= time.Second {
+		return func() {}
+	}
+	timer := time.AfterFunc(d, f)
+	return func() { timer.Stop() }
+}
+
+func (hasty) Queue(_ string, limiter controller.Limiter) controller.Queue {
+	return hastyQueue{workqueue.NewTypedRateLimitingQueue(limiter)}
+}
+
+type hastyQueue struct{ controller.Queue }
+
+func (q hastyQueue) AddAfter(item reconcile.Request, d time.Duration) {
+	if d < time.Second {
+		q.Queue.AddAfter(item, d)
 	}
 }
 

@@ -31,8 +31,13 @@ func IssuerKeyOf(ref cmmeta.IssuerReference, namespace string) string {
 
 // Waiting lists the objects of a kind that wait for an issuer.
 func (d *Deps) Waiting(ctx context.Context, list client.ObjectList, issuerNamespace, issuerName string) []reconcile.Request {
+	return d.Indexed(ctx, list, IssuerIndex, IssuerKey(issuerNamespace, issuerName))
+}
+
+// Indexed lists the objects of a kind that an index has by a value.
+func (d *Deps) Indexed(ctx context.Context, list client.ObjectList, index, value string) []reconcile.Request {
 	found := list.DeepCopyObject().(client.ObjectList) //nolint:forcetypeassert // a copy is of the same type
-	with := client.MatchingFields{IssuerIndex: IssuerKey(issuerNamespace, issuerName)}
+	with := client.MatchingFields{index: value}
 	if err := d.Manager.GetCache().List(ctx, found, with, client.UnsafeDisableDeepCopy); err != nil {
 		return nil // only before the caches have synced, and then every object is looked at anyway
 	}

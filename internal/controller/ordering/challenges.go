@@ -34,6 +34,7 @@ type challenges struct {
 	memories  controller.Memories[acmeflow.ChallengeMemory]
 	echoes    *controller.Echoes
 	scheduler *scheduler
+	mended    mended
 }
 
 // SetupChallenges adds the reconciler of Challenges and their scheduler. SetupOrders
@@ -48,10 +49,14 @@ func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) err
 	if err := d.Manager.GetFieldIndexer().IndexField(ctx, &acmev1.Challenge{}, controller.IssuerIndex, pendingChallengeIssuer); err != nil {
 		return err
 	}
+	if err := d.Manager.GetFieldIndexer().IndexField(ctx, &acmev1.Challenge{}, credentialIndex, r.credentials); err != nil {
+		return err
+	}
 	followAccounts(d, acme.Accounts, func() client.ObjectList { return &acmev1.ChallengeList{} }, &r.Doorbell)
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("challenges").
 		For(&acmev1.Challenge{}, builder.WithPredicates(r.echoes.Predicate())).
 		WatchesRawSource(&r.crew).
+		WatchesRawSource(d.OnSecret(r.withCredential)).
 		WithOptions(r.Options(time.Second, 5*time.Minute))
 	return d.WatchIssuers(b, &acmev1.ChallengeList{}).Complete(r)
 }
@@ -72,6 +77,7 @@ func (r *challenges) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			if uid := r.memories.Drop(req.NamespacedName); uid != "" {
 				r.forget(uid)
 			}
+			r.mended.take(req.NamespacedName)
 			return reconcile.Result{}, client.IgnoreNotFound(err)
 		}
 		memory, replaced := r.memories.Of(req.NamespacedName, challenge.UID)
@@ -83,6 +89,9 @@ func (r *challenges) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return controller.Settle(err)
 		}
 		r.land(challenge, memory)
+		if memory.Flying == acmeflow.ChallengeWait && r.mended.take(req.NamespacedName) {
+			*memory = memory.Mended()
+		}
 		action := acmeflow.DecideChallenge(acmeflow.ChallengeState{
 			Challenge: challenge, Issuer: issuer.flow, Account: issuer.account, Memory: *memory, Settings: r.acmeDeps.Settings,
 			NamespaceTerminating: r.namespaceTerminating(ctx, challenge, *memory),

@@ -1,0 +1,66 @@
+package ordering
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/signer"
+)
+
+// credentialIndex finds Challenges by the Secrets that their solvers name, as
+// namespace/name.
+const credentialIndex = "chancery.dev/credential"
+
+// credentials is what credentialIndex has of a Challenge.
+func (r *challenges) credentials(obj client.Object) []string {
+	c, ok := obj.(*acmev1.Challenge)
+	if !ok {
+		return nil
+	}
+	var names []string
+	for _, ref := range signer.DNS01Secrets(c.Spec.Solver.DNS01) {
+		names = append(names, r.solverNamespace(c)+"/"+ref.Name)
+	}
+	return names
+}
+
+// withCredential lists the Challenges whose solver uses a Secret that has changed. What
+// failed of them is tried again at once, and not when its back-off ends: whoever has
+// mended a credential is looking.
+func (r *challenges) withCredential(ctx context.Context, secret client.Object) []reconcile.Request {
+	found := r.Indexed(ctx, &acmev1.ChallengeList{}, credentialIndex, secret.GetNamespace()+"/"+secret.GetName())
+	r.mended.add(found)
+	return found
+}
+
+// mended is which Challenges have a changed credential that has not been tried. The zero
+// value is ready.
+type mended struct {
+	mu    sync.Mutex
+	names map[types.NamespacedName]bool
+}
+
+func (m *mended) add(all []reconcile.Request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.names == nil {
+		m.names = map[types.NamespacedName]bool{}
+	}
+	for _, req := range all {
+		m.names[req.NamespacedName] = true
+	}
+}
+
+// take reports whether a Challenge is among them, once.
+func (m *mended) take(name types.NamespacedName) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	was := m.names[name]
+	delete(m.names, name)
+	return was
+}
