@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -74,24 +75,14 @@ func (r *challenges) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	for range stepsPerPass {
 		challenge := &acmev1.Challenge{}
 		if err := r.Client.Get(ctx, req.NamespacedName, challenge); err != nil {
-			if uid := r.memories.Drop(req.NamespacedName); uid != "" {
-				r.forget(uid)
-			}
-			r.mended.take(req.NamespacedName)
+			r.drop(req.NamespacedName)
 			return reconcile.Result{}, client.IgnoreNotFound(err)
-		}
-		memory, replaced := r.memories.Of(req.NamespacedName, challenge.UID)
-		if replaced != "" {
-			r.forget(replaced)
 		}
 		issuer, err := observeIssuer(ctx, r.Deps, r.acmeDeps.Accounts, challenge.Spec.IssuerRef, challenge.Namespace)
 		if err != nil {
 			return controller.Settle(err)
 		}
-		r.land(challenge, memory)
-		if memory.Flying == acmeflow.ChallengeWait && r.mended.take(req.NamespacedName) {
-			*memory = memory.Mended()
-		}
+		memory := r.remember(challenge)
 		action := acmeflow.DecideChallenge(acmeflow.ChallengeState{
 			Challenge: challenge, Issuer: issuer.flow, Account: issuer.account, Memory: *memory, Settings: r.acmeDeps.Settings,
 			NamespaceTerminating: r.namespaceTerminating(ctx, challenge, *memory),
@@ -109,6 +100,28 @@ func (r *challenges) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 	}
 	return reconcile.Result{RequeueAfter: time.Second}, nil
+}
+
+// remember returns what is known of a Challenge, with what has come back by now.
+func (r *challenges) remember(c *acmev1.Challenge) *acmeflow.ChallengeMemory {
+	name := client.ObjectKeyFromObject(c)
+	memory, replaced := r.memories.Of(name, c.UID)
+	if replaced != "" {
+		r.forget(replaced)
+	}
+	r.land(c, memory)
+	if memory.Flying == acmeflow.ChallengeWait && r.mended.take(name) {
+		*memory = memory.Mended()
+	}
+	return memory
+}
+
+// drop forgets a Challenge that is gone.
+func (r *challenges) drop(name types.NamespacedName) {
+	if uid := r.memories.Drop(name); uid != "" {
+		r.forget(uid)
+	}
+	r.mended.take(name)
 }
 
 // act carries out an action.
