@@ -8,6 +8,9 @@ func dnsCases() []ruleCase {
 	key := secretRef("a", "b")
 	noKey := map[string]any{"name": "a"}
 	const d = "dns01"
+	persist := func(field string, value any) changes {
+		return changes{"spec.acme.solvers": []any{map[string]any{"dnsPersist01": map[string]any{field: value}}}}
+	}
 	cases := []ruleCase{
 		{"no provider", d, nil, "dns01: exactly one provider must be set"},
 		{"two providers", d, changes{
@@ -52,6 +55,11 @@ func dnsCases() []ruleCase {
 			"spec.acme.solvers.0.dns01.digitalocean.tokenSecretRef": key,
 			"spec.acme.solvers.0.dns01.nameservers":                 strs("http://dns.example.com/q"),
 		}, "nameservers: every entry must be"},
+		{"persistent record", d, persist("issuerDomainName", "ca.example.com"), ""},
+		{"persistent record and provider", d, changes{"spec.acme.solvers.0.dnsPersist01": map[string]any{}}, "exactly one of http01, dns01 and dnsPersist01"},
+		{"persistent record, nameserver without port", d, persist("nameservers", strs("192.0.2.1")), "nameservers: every entry must be"},
+		{"persistent record, warning", d, persist("warnBefore", "720h"), ""},
+		{"persistent record, negative warning", d, persist("warnBefore", "-1h"), "dnsPersist01.warnBefore: must not be negative"},
 	}
 	for _, field := range []string{"clientTokenSecretRef", "clientSecretSecretRef", "accessTokenSecretRef"} {
 		akamai := map[string]any{"serviceConsumerDomain": "d", "clientTokenSecretRef": key, "clientSecretSecretRef": key, "accessTokenSecretRef": key}
@@ -78,6 +86,9 @@ func azureCases() []ruleCase {
 	}
 	key := secretRef("a", "b")
 	const d = "dns01"
+	persist := func(field string, value any) changes {
+		return changes{"spec.acme.solvers": []any{map[string]any{"dnsPersist01": map[string]any{field: value}}}}
+	}
 	const together = "azureDNS: clientID, clientSecretSecretRef and tenantID belong together"
 	return []ruleCase{
 		{"azure ambient", d, azure(nil), ""},
@@ -107,6 +118,9 @@ func updateServerCases() []ruleCase {
 		return changes{"spec.acme.solvers.0.dns01.rfc2136": provider}
 	}
 	const d = "dns01"
+	persist := func(field string, value any) changes {
+		return changes{"spec.acme.solvers": []any{map[string]any{"dnsPersist01": map[string]any{field: value}}}}
+	}
 	const address = "rfc2136.nameserver: must be an IP address"
 	const together = "rfc2136: tsigKeyName and tsigSecretSecretRef belong together"
 	key := secretRef("a", "b")

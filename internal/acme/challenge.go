@@ -12,11 +12,12 @@ import (
 // ChallengeType is a way to prove control.
 type ChallengeType string
 
-// The challenge types of RFC 8555 §8 and RFC 8737.
+// The challenge types of RFC 8555 §8, RFC 8737 and draft-ietf-acme-dns-persist-01.
 const (
-	ChallengeHTTP01    ChallengeType = "http-01"
-	ChallengeDNS01     ChallengeType = "dns-01"
-	ChallengeTLSALPN01 ChallengeType = "tls-alpn-01"
+	ChallengeHTTP01       ChallengeType = "http-01"
+	ChallengeDNS01        ChallengeType = "dns-01"
+	ChallengeTLSALPN01    ChallengeType = "tls-alpn-01"
+	ChallengeDNSPersist01 ChallengeType = "dns-persist-01"
 )
 
 // Challenge is an offer to prove control of an identifier (RFC 8555 §7.1.5, §8).
@@ -30,6 +31,10 @@ type Challenge struct {
 	Status Status `json:"status"`
 	// Token is the random part of the key authorization (§8.1), base64url.
 	Token string `json:"token,omitempty"`
+	// AccountURI is how the record of dns-persist-01 names the account (draft §3.1); empty if not said.
+	AccountURI string `json:"accounturi,omitempty"`
+	// IssuerDomainNames are the names by which that record may name the server (draft §3.1), unchecked.
+	IssuerDomainNames []string `json:"issuer-domain-names,omitempty"`
 	// Validated is when the server succeeded; zero before.
 	Validated time.Time `json:"validated,omitzero"`
 	// Error is why the last attempt failed.

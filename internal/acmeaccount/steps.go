@@ -194,7 +194,10 @@ func remoteAuthorization(authz *acme.Authorization) acmeflow.RemoteAuthorization
 		Expires: authz.Expires, RetryAfter: authz.RetryAfter,
 	}
 	for _, c := range authz.Challenges {
-		remote := acmeflow.RemoteChallenge{URL: c.URL, Type: string(c.Type), Token: c.Token, Status: string(c.Status)}
+		remote := acmeflow.RemoteChallenge{
+			URL: c.URL, Type: string(c.Type), Token: c.Token, Status: string(c.Status),
+			AccountURI: c.AccountURI, IssuerDomainNames: c.IssuerDomainNames,
+		}
 		if c.Error != nil {
 			remote.Error = c.Error.Error()
 		}

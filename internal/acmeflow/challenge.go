@@ -104,6 +104,8 @@ type ChallengeOutcome struct {
 	Failure *Failure
 	// Authorization is the answer to ChallengeFetch.
 	Authorization *RemoteAuthorization
+	// Warning is of trouble to come, for people, from a ChallengeCheck that passed; mostly empty.
+	Warning string
 }
 
 // ChallengeMemory is what a process has learned from outcomes. The zero value
@@ -130,6 +132,8 @@ type ChallengeMemory struct {
 	NotYet    string
 	// Passed is when the self check passed; zero if it has not.
 	Passed time.Time
+	// Warning is what it warned of; mostly empty.
+	Warning string
 	// Accepted is when the CA was told to validate; zero if it was not.
 	Accepted time.Time
 	// Unaccepted counts accepts in a row whose answer was lost.
@@ -211,7 +215,7 @@ func (m ChallengeMemory) Mended() ChallengeMemory {
 func (m ChallengeMemory) checked(o ChallengeOutcome) ChallengeMemory {
 	m.CheckedAt = o.At
 	if o.Failure == nil {
-		m.Passed, m.Checks, m.NotYet = o.At, 0, ""
+		m.Passed, m.Checks, m.NotYet, m.Warning = o.At, 0, "", o.Warning
 		return m
 	}
 	m.Checks++

@@ -118,7 +118,11 @@ func (d *challengeDecision) verdict() (acmev1.State, string, bool) {
 	mine, offered := d.remoteChallenge()
 	switch m.Authorization.Status {
 	case "valid":
-		return acmev1.Valid, "Successfully authorized domain", true
+		reason := "Successfully authorized domain"
+		if m.Warning != "" {
+			reason += ", but " + m.Warning
+		}
+		return acmev1.Valid, reason, true
 	case "invalid":
 		return acmev1.Invalid, "Error accepting authorization: " + orElse(mine.Error, "the ACME server shows it as invalid and gives no reason"), true
 	case "expired":
@@ -195,6 +199,9 @@ func (d *challengeDecision) ending() ChallengeAction {
 // died may have presented without writing so.
 func (d *challengeDecision) mayBePresented() bool {
 	s := d.Challenge.Status
+	if d.Challenge.Spec.Type == acmev1.ChallengeTypeDNSPersist01 {
+		return false // the record is its owner's, and stays
+	}
 	if s.Presented || d.Memory.Touched {
 		return true
 	}
@@ -398,7 +405,7 @@ func (d *challengeDecision) check() ChallengeAction {
 		return d.accept()
 	}
 	if !m.Passed.IsZero() {
-		return d.accept()
+		return d.warned(d.accept())
 	}
 	a := ChallengeAction{Yield: m.Checks >= yieldChecks}
 	if m.Checks >= yieldChecks {
@@ -417,6 +424,19 @@ func (d *challengeDecision) check() ChallengeAction {
 		a.Step = ChallengePresent
 	default:
 		a.Step = ChallengeCheck
+	}
+	return a
+}
+
+// warned says what the self check has warned of when the CA is told to validate; it holds
+// nothing up.
+func (d *challengeDecision) warned(a ChallengeAction) ChallengeAction {
+	if d.Memory.Warning == "" || a.Step != ChallengeAccept {
+		return a
+	}
+	reason := "The self check has passed, but " + d.Memory.Warning
+	if a.Status = d.status(reason); a.Status != nil {
+		a.Event = &Event{Warning: true, Reason: acmev1.ChallengeReasonRecordExpires, Message: reason}
 	}
 	return a
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func newChallengeState() ChallengeState {
-	c, err := BuildChallenge(newOrderObject(), storedAuthorization(remoteAuthorization("pending")), readyIssuer().Solvers, "thumb")
+	c, err := BuildChallenge(newOrderObject(), storedAuthorization(remoteAuthorization("pending")), readyIssuer().Solvers, Account{Thumbprint: "thumb"})
 	if err != nil {
 		panic(err)
 	}
@@ -73,6 +73,9 @@ func challengeSituations() []situation[ChallengeState] {
 	failing.Memory.Checks, failing.Memory.CheckedAt, failing.Memory.NotYet = 5, start, "ns1 says NXDOMAIN"
 	passed := shown
 	passed.Memory.Passed = start
+	warned := passed
+	warned.Memory.Warning = "the record expires"
+	persistent := shown.with(func(c *acmev1.Challenge) { c.Spec.Type = acmev1.ChallengeTypeDNSPersist01 })
 	parked := queued.presented().read("pending", "pending")
 	parkedPassed := parked
 	parkedPassed.Memory.Passed = start
@@ -104,6 +107,8 @@ func challengeSituations() []situation[ChallengeState] {
 		{"presented, after a restart", running.presented()},
 		{"self check keeps failing", failing},
 		{"self check passed", passed},
+		{"self check passed and warns", warned},
+		{"persistent, deleted", persistent.deleted()},
 		{"waits instead of self check", waiting},
 		{"parked", parked},
 		{"parked, after a restart", queued.presented()},

@@ -84,6 +84,8 @@ type Issuer struct {
 type Account struct {
 	// Thumbprint is that of the account key (RFC 8555 §8.1), base64url.
 	Thumbprint string
+	// URL is the account's (RFC 8555 §7.3); empty until it is registered.
+	URL string
 	// ParkedUntil is when the CA wants to hear from the account again; zero or past
 	// for now.
 	ParkedUntil time.Time
@@ -170,6 +172,9 @@ type RemoteChallenge struct {
 	URL, Type, Token string
 	// Status is the CA's word: pending, processing, valid or invalid.
 	Status string
+	// AccountURI and IssuerDomainNames are what the record of dns-persist-01 is made of; empty if not said.
+	AccountURI        string
+	IssuerDomainNames []string
 	// Error is the problem of an invalid challenge; may be empty.
 	Error string
 }

@@ -116,7 +116,7 @@ func (s OrderState) saw(status string) OrderState {
 
 // owning adds the Challenge that the order needs, in a state.
 func (s OrderState) owning(state acmev1.State) OrderState {
-	c, err := BuildChallenge(s.Order, storedAuthorization(remoteAuthorization("pending")), s.Issuer.Solvers, s.Account.Thumbprint)
+	c, err := BuildChallenge(s.Order, storedAuthorization(remoteAuthorization("pending")), s.Issuer.Solvers, s.Account)
 	if err != nil {
 		panic(err)
 	}

@@ -114,7 +114,9 @@ func storedAuthorization(a RemoteAuthorization) acmev1.ACMEAuthorization {
 		URL: a.URL, Identifier: a.Identifier, Wildcard: &wildcard, InitialState: authorizationState(a.Status),
 	}
 	for _, c := range a.Challenges {
-		stored.Challenges = append(stored.Challenges, acmev1.ACMEChallenge{URL: c.URL, Token: c.Token, Type: c.Type})
+		stored.Challenges = append(stored.Challenges, acmev1.ACMEChallenge{
+			URL: c.URL, Token: c.Token, Type: c.Type, AccountURI: c.AccountURI, IssuerDomainNames: c.IssuerDomainNames,
+		})
 	}
 	return stored
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/dnspersist"
 )
 
 // AccountThumbprintAnnotation carries the thumbprint of the account key on a
@@ -47,7 +48,7 @@ func (d *orderDecision) planChallenges() (challengePlan, error) {
 			}
 			continue
 		}
-		want, err := BuildChallenge(d.Order, a, d.Issuer.Solvers, d.Account.Thumbprint)
+		want, err := BuildChallenge(d.Order, a, d.Issuer.Solvers, d.Account)
 		if err != nil {
 			return challengePlan{}, err
 		}
@@ -119,7 +120,7 @@ func exists(challenges []*acmev1.Challenge, name string) bool {
 // BuildChallenge is the Challenge for one authorization of an Order (spec §5.3):
 // the best of the issuer's solvers with the Order's annotations applied, and the
 // key that the solver presents. The error says what no solver offers, for people.
-func BuildChallenge(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers []acmev1.ACMEChallengeSolver, thumbprint string) (*acmev1.Challenge, error) {
+func BuildChallenge(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers []acmev1.ACMEChallengeSolver, account Account) (*acmev1.Challenge, error) {
 	wildcard := a.Wildcard != nil && *a.Wildcard
 	selection, err := SelectSolver(o.Labels, a, solvers)
 	if err != nil {
@@ -143,14 +144,16 @@ func BuildChallenge(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers []acmev
 	if err != nil {
 		return nil, err
 	}
-	spec.Key = KeyToPresent(spec.Type, spec.Token, thumbprint)
+	if spec.Key, err = keyOf(spec, selection.Challenge, account); err != nil {
+		return nil, fmt.Errorf("issuer %q: %w", o.Spec.IssuerRef.Name, err)
+	}
 	yes := true
 	return &acmev1.Challenge{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        name,
 			Namespace:   o.Namespace,
 			Finalizers:  []string{acmev1.ChallengeFinalizer},
-			Annotations: map[string]string{AccountThumbprintAnnotation: thumbprint, SolverChoiceAnnotation: selection.Why},
+			Annotations: map[string]string{AccountThumbprintAnnotation: account.Thumbprint, SolverChoiceAnnotation: selection.Why},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: acmev1.SchemeGroupVersion().String(), Kind: "Order",
 				Name: o.Name, UID: o.UID, Controller: &yes, BlockOwnerDeletion: &yes,
@@ -158,6 +161,19 @@ func BuildChallenge(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers []acmev
 		},
 		Spec: spec,
 	}, nil
+}
+
+// keyOf is the key of a Challenge: for DNS-PERSIST-01 the record that it needs.
+func keyOf(spec acmev1.ChallengeSpec, offered acmev1.ACMEChallenge, account Account) (string, error) {
+	if spec.Type != acmev1.ChallengeTypeDNSPersist01 {
+		return KeyToPresent(spec.Type, spec.Token, account.Thumbprint), nil
+	}
+	issuer, err := dnspersist.Choose(offered.IssuerDomainNames, spec.Solver.DNSPersist01.IssuerDomainName)
+	if err != nil {
+		return "", err
+	}
+	r := dnspersist.Record{Issuer: issuer, AccountURI: orElse(offered.AccountURI, account.URL), Wildcard: spec.Wildcard}
+	return r.String(), nil
 }
 
 // KeyToPresent is the key authorization for HTTP-01 (RFC 8555 §8.1) and the value

@@ -91,6 +91,9 @@ func noSolverError(domain string, offered []acmev1.ACMEChallenge, solvers, unoff
 	case unoffered == solvers:
 		return fmt.Errorf(failed+"the ACME server offers %s, and none of the issuer's solvers is of such a type; add one to spec.acme.solvers",
 			domain, orElse(strings.Join(sortedSet(types), ", "), "no challenge"))
+	case unoffered > 0:
+		return fmt.Errorf(failed+"the ACME server offers %s, and the selectors of all the issuer's solvers of such a type exclude it; amend spec.acme.solvers",
+			domain, strings.Join(sortedSet(types), ", "))
 	default:
 		return fmt.Errorf(failed+"the selectors of all the issuer's solvers exclude it; amend spec.acme.solvers", domain)
 	}
@@ -100,6 +103,8 @@ func noSolverError(domain string, offered []acmev1.ACMEChallenge, solvers, unoff
 func offeredFor(solver acmev1.ACMEChallengeSolver, offered []acmev1.ACMEChallenge) (acmev1.ACMEChallengeType, acmev1.ACMEChallenge, bool) {
 	var t acmev1.ACMEChallengeType
 	switch {
+	case solver.DNSPersist01 != nil:
+		t = acmev1.ChallengeTypeDNSPersist01
 	case solver.DNS01 != nil:
 		t = acmev1.ChallengeTypeDNS01
 	case solver.HTTP01 != nil:

@@ -17,6 +17,10 @@ func http01() acmev1.ACMEChallengeSolver {
 	return acmev1.ACMEChallengeSolver{HTTP01: &acmev1.HTTP01Solver{Ingress: &acmev1.HTTP01IngressSolver{Class: ref("nginx")}}}
 }
 
+func persist() acmev1.ACMEChallengeSolver {
+	return acmev1.ACMEChallengeSolver{DNSPersist01: &acmev1.DNSPersist01Solver{}}
+}
+
 func selecting(solver acmev1.ACMEChallengeSolver, s selector) acmev1.ACMEChallengeSolver {
 	solver.Selector = &s
 	return solver
@@ -43,6 +47,18 @@ func TestSelectSolver(t *testing.T) {
 		"nothing that is offered": {
 			domain: "a.example.com", offered: []string{"dns-01"},
 			solvers: []acmev1.ACMEChallengeSolver{http01()}, want: -1, why: "the ACME server offers dns-01",
+		},
+		"a persistent record": {
+			domain: "a.example.com", wildcard: true, offered: append([]string{"dns-persist-01"}, both...), want: 1, why: "dnsNames list",
+			solvers: []acmev1.ACMEChallengeSolver{dns01(), selecting(persist(), selector{DNSNames: []string{"*.a.example.com"}})},
+		},
+		"a persistent record is not offered": {
+			domain: "a.example.com", offered: both, want: -1, why: "the ACME server offers dns-01, http-01, tls-alpn-01, and none of the issuer's solvers is of such a type",
+			solvers: []acmev1.ACMEChallengeSolver{persist()},
+		},
+		"a persistent record is not offered, and the rest exclude": {
+			domain: "a.example.com", offered: both, want: -1, why: "the ACME server offers dns-01, http-01, tls-alpn-01, and the selectors of all the issuer's solvers of such a type exclude it",
+			solvers: []acmev1.ACMEChallengeSolver{persist(), selecting(dns01(), selector{DNSZones: []string{"example.org"}})},
 		},
 		"a selector beats none": {
 			domain: "a.example.com", offered: both, want: 1,
@@ -192,7 +208,7 @@ func TestParentRefOverrides(t *testing.T) {
 func TestChallengeIsBuiltFromTheOrder(t *testing.T) {
 	o := newOrderObject()
 	a := storedAuthorization(remoteAuthorization("pending"))
-	c, err := BuildChallenge(o, a, []acmev1.ACMEChallengeSolver{dns01()}, "thumb")
+	c, err := BuildChallenge(o, a, []acmev1.ACMEChallengeSolver{dns01()}, Account{Thumbprint: "thumb"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,17 +217,56 @@ func TestChallengeIsBuiltFromTheOrder(t *testing.T) {
 	equal(t, c.Annotations[AccountThumbprintAnnotation], "thumb")
 	equal(t, strings.HasPrefix(c.Annotations[SolverChoiceAnnotation], "solvers[0] of the issuer: "), true)
 	equal(t, c.OwnerReferences[0].APIVersion, "acme.cert-manager.io/v1")
-	again, err := BuildChallenge(o, a, []acmev1.ACMEChallengeSolver{dns01()}, "another thumbprint")
+	again, err := BuildChallenge(o, a, []acmev1.ACMEChallengeSolver{dns01()}, Account{Thumbprint: "another thumbprint"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	equal(t, again.Name, c.Name) // the key does not count
-	edited, err := BuildChallenge(o, a, []acmev1.ACMEChallengeSolver{http01()}, "thumb")
+	edited, err := BuildChallenge(o, a, []acmev1.ACMEChallengeSolver{http01()}, Account{Thumbprint: "thumb"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	equal(t, edited.Name != c.Name, true)
 	equal(t, edited.Spec.Key, "tok.thumb")
+}
+
+// TestPersistentChallengeSaysWhatIsNeeded: the key is the record, of the name that is wanted and
+// the account that the CA says, or else the one that we know.
+func TestPersistentChallengeSaysWhatIsNeeded(t *testing.T) {
+	o := newOrderObject()
+	account := Account{Thumbprint: "thumb", URL: "ca/acct/1"}
+	for _, c := range []struct {
+		wildcard  bool
+		uri       string
+		names     []string
+		wanted    string
+		key, fail string
+	}{
+		{names: []string{"ca.example", "b.example"}, key: "ca.example; accounturi=ca/acct/1"},
+		{names: []string{"ca.example"}, uri: "ca/alias/1", key: "ca.example; accounturi=ca/alias/1"},
+		{wildcard: true, names: []string{"ca.example", "b.example"}, wanted: "b.example", key: "b.example; accounturi=ca/acct/1; policy=wildcard"},
+		{names: []string{"ca.example"}, wanted: "b.example", fail: `issuer "acme": dnsPersist01.issuerDomainName "b.example" is not one of`},
+		{fail: "lists 0 issuer domain names"},
+	} {
+		remote := remoteAuthorization("pending")
+		remote.Wildcard = c.wildcard
+		remote.Challenges = append(remote.Challenges, RemoteChallenge{URL: "ca/chall/p", Type: "dns-persist-01", AccountURI: c.uri, IssuerDomainNames: c.names})
+		s := persist()
+		s.DNSPersist01.IssuerDomainName = c.wanted
+		got, err := BuildChallenge(o, storedAuthorization(remote), []acmev1.ACMEChallengeSolver{s}, account)
+		if c.fail != "" {
+			if err == nil || !strings.Contains(err.Error(), c.fail) {
+				t.Errorf("%+v: %v", c, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, got.Spec.Key, c.key)
+		equal(t, got.Spec.Type, acmev1.ChallengeTypeDNSPersist01)
+		equal(t, got.Spec.URL, "ca/chall/p")
+	}
 }
 
 func TestComputeName(t *testing.T) {

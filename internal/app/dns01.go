@@ -28,8 +28,8 @@ type DNS01Config struct {
 	ExecInIssuers bool
 }
 
-// dns01 returns the solver of DNS-01 challenges. Its programs end with ctx.
-func (c *Config) dns01(ctx context.Context, deps *controller.Deps, log logr.Logger) (*dns01.Solver, error) {
+// resolver returns what finds zones and records.
+func (c *Config) resolver(deps *controller.Deps) (*dns01.Resolver, error) {
 	acme := c.ACME
 	nameservers := acme.RecursiveNameservers
 	if len(nameservers) == 0 {
@@ -42,6 +42,12 @@ func (c *Config) dns01(ctx context.Context, deps *controller.Deps, log logr.Logg
 	if err != nil {
 		return nil, fmt.Errorf("--dns01-recursive-nameservers: %w", err)
 	}
+	return resolver, nil
+}
+
+// dns01Providers returns what makes the providers of DNS-01. Their programs end with ctx.
+func (c *Config) dns01Providers(ctx context.Context, deps *controller.Deps, log logr.Logger) (dns01.Factory, error) {
+	acme := c.ACME
 	programs, err := exec.ParsePrograms(acme.DNS01.Programs)
 	if err != nil {
 		return nil, fmt.Errorf("--dns01-provider-programs: %w", err)
@@ -54,9 +60,9 @@ func (c *Config) dns01(ctx context.Context, deps *controller.Deps, log logr.Logg
 	if err != nil {
 		return nil, err
 	}
-	return dns01.New(resolver, provider.Factory(provider.Options{
+	return provider.Factory(provider.Options{
 		Secrets: deps.Secrets, Tokens: vault.NewTokenSource(deps.Manager.GetClient()),
 		RFC2136: rfc2136.Options{Now: deps.Now}, AcmeDNS: acmedns.New(nil, c.UserAgent), Webhook: webhooks, Programs: pool,
 		ClusterIssuerAmbient: c.Ambient.ClusterIssuers, IssuerAmbient: c.Ambient.Issuers, ExecInIssuers: acme.DNS01.ExecInIssuers,
-	})), nil
+	}), nil
 }

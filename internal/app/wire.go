@@ -61,7 +61,11 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 	if err != nil {
 		return err
 	}
-	byDNS, err := cfg.dns01(ctx, deps, log.WithName("dns01"))
+	resolver, err := cfg.resolver(deps)
+	if err != nil {
+		return err
+	}
+	providers, err := cfg.dns01Providers(ctx, deps, log.WithName("dns01"))
 	if err != nil {
 		return err
 	}
@@ -87,7 +91,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 		signer.TypeVenafi: cfg.venafi(ctx, deps, rings),
 	}
 	acme := ordering.ACMEDeps{
-		Accounts: accounts, Solvers: cfg.solvers(byDNS, routes), Settings: cfg.ACME.settings(),
+		Accounts: accounts, Solvers: cfg.solvers(resolver, providers, routes), Settings: cfg.ACME.settings(),
 		MaxConcurrentChallenges: cfg.ACME.MaxConcurrentChallenges, MaxConcurrentChallengesPerIssuer: cfg.ACME.MaxConcurrentChallengesPerIssuer,
 	}
 	steps := []func() error{

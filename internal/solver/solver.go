@@ -26,6 +26,9 @@ type Task struct {
 	// ResourceNamespace is where the Secrets are that the solver configuration
 	// names: the Issuer's namespace, or the cluster resource namespace.
 	ResourceNamespace string
+	// Warn is told by Check of trouble to come, in words for people that are the same on every
+	// try; nil if nobody wants to know.
+	Warn func(message string)
 }
 
 // Solver solves challenges of one type. Calls MAY block on DNS, HTTP or a

@@ -7,13 +7,14 @@ import (
 )
 
 // ACMEChallengeType is a way of proving control of a name.
-// +kubebuilder:validation:Enum=HTTP-01;DNS-01
+// +kubebuilder:validation:Enum=HTTP-01;DNS-01;DNS-PERSIST-01
 type ACMEChallengeType string
 
-// The challenge types that have solvers (RFC 8555 §8.3, §8.4).
+// The challenge types that have solvers (RFC 8555 §8.3, §8.4, draft-ietf-acme-dns-persist-01).
 const (
-	ChallengeTypeHTTP01 ACMEChallengeType = "HTTP-01"
-	ChallengeTypeDNS01  ACMEChallengeType = "DNS-01"
+	ChallengeTypeHTTP01       ACMEChallengeType = "HTTP-01"
+	ChallengeTypeDNS01        ACMEChallengeType = "DNS-01"
+	ChallengeTypeDNSPersist01 ACMEChallengeType = "DNS-PERSIST-01"
 )
 
 // Challenge proves control of one name to an ACME server. Challenges are made by the controller, never
@@ -68,11 +69,11 @@ type ChallengeSpec struct {
 	// Type of the challenge.
 	Type ACMEChallengeType `json:"type"`
 
-	// Token of the challenge.
+	// Token of the challenge. Empty for types that have none.
 	Token string `json:"token"`
 
 	// What is presented: for HTTP-01 the key authorization, for DNS-01 the value of the TXT record
-	// (RFC 8555 §8.1, §8.4).
+	// (RFC 8555 §8.1, §8.4); for DNS-PERSIST-01 the value that a TXT record has to have, or one like it.
 	Key string `json:"key"`
 
 	// Solver that presents the key: a copy of the one chosen from the issuer.

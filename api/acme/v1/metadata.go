@@ -64,4 +64,5 @@ const (
 	ChallengeReasonCleanUpError   = "CleanUpError"
 	ChallengeReasonDomainVerified = "DomainVerified"
 	ChallengeReasonFailed         = "Failed"
+	ChallengeReasonRecordExpires  = "RecordExpires"
 )

@@ -176,4 +176,13 @@ type ACMEChallenge struct {
 
 	// Type of the challenge as the server names it, for example http-01, dns-01 or tls-alpn-01.
 	Type string `json:"type"`
+
+	// URI by which a dns-persist-01 record names the account.
+	// +optional
+	AccountURI string `json:"accountURI,omitempty"`
+
+	// Names by which a dns-persist-01 record names the server; any one of them will do.
+	// +optional
+	// +listType=atomic
+	IssuerDomainNames []string `json:"issuerDomainNames,omitempty"`
 }

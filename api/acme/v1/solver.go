@@ -6,9 +6,9 @@ import (
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// ACMEChallengeSolver says which names it is for and how it proves them: exactly one of http01 and
-// dns01.
-// +kubebuilder:validation:XValidation:rule=`has(self.http01) != has(self.dns01)`,message="exactly one of http01 and dns01 must be set"
+// ACMEChallengeSolver says which names it is for and how it proves them: exactly one of http01,
+// dns01 and dnsPersist01.
+// +kubebuilder:validation:XValidation:rule=`[has(self.http01), has(self.dns01), has(self.dnsPersist01)].filter(x, x).size() == 1`,message="exactly one of http01, dns01 and dnsPersist01 must be set"
 type ACMEChallengeSolver struct {
 	// Names that the solver is for. Without a selector: all that no other solver selects.
 	// +optional
@@ -21,6 +21,11 @@ type ACMEChallengeSolver struct {
 	// Prove names by a TXT record.
 	// +optional
 	DNS01 *DNS01Solver `json:"dns01,omitempty"`
+
+	// Prove names by a TXT record that somebody else has put there, to stay: nothing is written, and no
+	// credentials are needed.
+	// +optional
+	DNSPersist01 *DNSPersist01Solver `json:"dnsPersist01,omitempty"`
 
 	// Do not check that the challenge can be seen: ask the ACME server to validate this long after it
 	// was presented.

@@ -88,9 +88,9 @@ func viewOf(issuer certmanagerv1.GenericIssuer, spec *acmev1.ACMEIssuer, account
 	ready := certmanagerv1.FindIssuerCondition(issuer.GetStatus().Conditions, certmanagerv1.IssuerConditionReady)
 	account, bound := accounts.Of(issuer.GetUID())
 	if bound {
-		view.account.Thumbprint = account.Thumbprint()
+		view.account.Thumbprint, view.account.URL = account.Thumbprint(), account.URL()
 		view.account.ParkedUntil, view.account.ParkedReason = account.Parked()
-		if account.URL() != "" {
+		if view.account.URL != "" {
 			view.remote = account
 		}
 	}

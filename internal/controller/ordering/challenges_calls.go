@@ -113,7 +113,8 @@ func (r *challenges) solve1(ctx context.Context, c *acmev1.Challenge, step acmef
 			Class: acmeflow.ErrorSolver, Detail: fmt.Sprintf("this controller solves no %s challenges", c.Spec.Type),
 		}}
 	}
-	task := solver.Task{Challenge: c, ResourceNamespace: r.solverNamespace(c)}
+	var outcome acmeflow.ChallengeOutcome
+	task := solver.Task{Challenge: c, ResourceNamespace: r.solverNamespace(c), Warn: func(message string) { outcome.Warning = message }}
 	class, call := acmeflow.ErrorSolver, s.Present
 	switch step {
 	case acmeflow.ChallengeCheck:
@@ -124,7 +125,7 @@ func (r *challenges) solve1(ctx context.Context, c *acmev1.Challenge, step acmef
 	}
 	err := call(ctx, task)
 	if err == nil {
-		return acmeflow.ChallengeOutcome{}
+		return outcome
 	}
 	failure := &acmeflow.Failure{Class: class, Detail: err.Error()}
 	if f := fault.Of(err); f != nil {

@@ -22,18 +22,37 @@ type verdict struct {
 	problem string
 }
 
+// wanted judges the TXT values, one or more, that a server answers for a name. It returns
+// nothing if what is needed is among them, and else says what is there instead.
+type wanted func(values []string) (problem string)
+
+// exactly wants one value, whatever else there is.
+func exactly(value string) wanted {
+	return func(values []string) string {
+		if slices.Contains(values, value) {
+			return ""
+		}
+		return fmt.Sprintf("%d other TXT values", len(values))
+	}
+}
+
 // Propagated returns nil once every server that counts, or as many as Quorum says,
 // answers a TXT record with this value at fqdn: all authoritative servers of its zone, asked in parallel;
 // or, where the Resolver is told so or nameservers are given, those recursive
 // ones. CNAMEs are followed, as the CA does (RFC 8555 §8.4). A server that is
 // silent, lame or wrong is named in the error and keeps no other from being asked.
 func (r *Resolver) Propagated(ctx context.Context, fqdn, value string, nameservers []string) error {
+	return r.propagated(ctx, fqdn, exactly(value), nameservers)
+}
+
+// propagated is Propagated for what is wanted. That is called from several goroutines.
+func (r *Resolver) propagated(ctx context.Context, fqdn string, want wanted, nameservers []string) error {
 	fqdn = dns.CanonicalName(fqdn)
 	if len(nameservers) == 0 && r.o.RecursiveOnly {
 		nameservers = r.o.Nameservers
 	}
 	if len(nameservers) > 0 {
-		return r.conclude("DNS servers", fqdn, r.askAll(ctx, recursiveServers(nameservers), fqdn, value))
+		return r.conclude("DNS servers", fqdn, r.askAll(ctx, recursiveServers(nameservers), fqdn, want))
 	}
 	seen := []string{fqdn}
 	for len(seen) <= maxCNAMEs {
@@ -46,7 +65,7 @@ func (r *Resolver) Propagated(ctx context.Context, fqdn, value string, nameserve
 		if err != nil {
 			return err
 		}
-		verdicts := r.askAll(ctx, r.authoritativeServers(hosts), name, value)
+		verdicts := r.askAll(ctx, r.authoritativeServers(hosts), name, want)
 		alias := aliasOf(verdicts)
 		if alias == "" {
 			return r.conclude("name servers of zone "+zone, name, verdicts)
@@ -130,17 +149,17 @@ func (r *Resolver) authoritativeServers(hosts []nameserver) []server {
 }
 
 // askAll asks all servers at once and returns their verdicts in the same order.
-func (r *Resolver) askAll(ctx context.Context, servers []server, name, value string) []verdict {
+func (r *Resolver) askAll(ctx context.Context, servers []server, name string, want wanted) []verdict {
 	verdicts := make([]verdict, len(servers))
 	var wg sync.WaitGroup
 	for i, s := range servers {
-		wg.Go(func() { verdicts[i] = r.askOne(ctx, s, name, value) })
+		wg.Go(func() { verdicts[i] = r.askOne(ctx, s, name, want) })
 	}
 	wg.Wait()
 	return verdicts
 }
 
-func (r *Resolver) askOne(ctx context.Context, s server, name, value string) verdict {
+func (r *Resolver) askOne(ctx context.Context, s server, name string, want wanted) verdict {
 	v := verdict{server: s.name, problem: s.problem}
 	for _, address := range s.addresses {
 		v.server = s.name
@@ -152,7 +171,7 @@ func (r *Resolver) askOne(ctx context.Context, s server, name, value string) ver
 			v.problem = solver.Cause(err)
 			continue
 		}
-		v.judge(m, s, name, value)
+		v.judge(m, s, name, want)
 		return v
 	}
 	return v
@@ -160,18 +179,19 @@ func (r *Resolver) askOne(ctx context.Context, s server, name, value string) ver
 
 // judge reads one server's answer. A server without authority is believed when it
 // has the value (a firewall may answer in the server's place), not when it has none.
-func (v *verdict) judge(m *dns.Msg, s server, name, value string) {
-	others := 0
+func (v *verdict) judge(m *dns.Msg, s server, name string, want wanted) {
+	var values []string
 	for _, rr := range m.Answer {
-		txt, ok := rr.(*dns.TXT)
-		if !ok {
-			continue
+		if txt, ok := rr.(*dns.TXT); ok {
+			values = append(values, strings.Join(txt.Txt, ""))
 		}
-		if strings.Join(txt.Txt, "") == value {
+	}
+	other := ""
+	if len(values) > 0 {
+		if other = want(values); other == "" {
 			v.found, v.problem = true, ""
 			return
 		}
-		others++
 	}
 	switch {
 	case m.Rcode == dns.RcodeNameError:
@@ -181,8 +201,8 @@ func (v *verdict) judge(m *dns.Msg, s server, name, value string) {
 		if m.Rcode == dns.RcodeRefused && !s.recursive {
 			v.problem += ", it does not serve the zone (lame delegation)"
 		}
-	case others > 0:
-		v.problem = fmt.Sprintf("%d other TXT values", others)
+	case other != "":
+		v.problem = other
 	case !m.Authoritative && !s.recursive:
 		v.problem = "it answers without authority (lame delegation)"
 	default:

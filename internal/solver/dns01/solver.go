@@ -1,6 +1,7 @@
 // Package dns01 solves DNS-01 challenges (RFC 8555 §8.4): it names the TXT record
 // and its zone, lets a Provider write it, and tells from the zone's
-// authoritative servers whether it can be seen.
+// authoritative servers whether it can be seen. Of DNS-PERSIST-01 challenges, whose record
+// somebody else has written, it tells the same.
 //
 // It writes no record itself: providers are in the packages below. It neither
 // schedules nor retries: see internal/controller.
