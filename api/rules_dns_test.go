@@ -86,9 +86,6 @@ func azureCases() []ruleCase {
 	}
 	key := secretRef("a", "b")
 	const d = "dns01"
-	persist := func(field string, value any) changes {
-		return changes{"spec.acme.solvers": []any{map[string]any{"dnsPersist01": map[string]any{field: value}}}}
-	}
 	const together = "azureDNS: clientID, clientSecretSecretRef and tenantID belong together"
 	return []ruleCase{
 		{"azure ambient", d, azure(nil), ""},
@@ -118,9 +115,6 @@ func updateServerCases() []ruleCase {
 		return changes{"spec.acme.solvers.0.dns01.rfc2136": provider}
 	}
 	const d = "dns01"
-	persist := func(field string, value any) changes {
-		return changes{"spec.acme.solvers": []any{map[string]any{"dnsPersist01": map[string]any{field: value}}}}
-	}
 	const address = "rfc2136.nameserver: must be an IP address"
 	const together = "rfc2136: tsigKeyName and tsigSecretSecretRef belong together"
 	key := secretRef("a", "b")

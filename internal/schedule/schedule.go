@@ -57,7 +57,7 @@ type Challenge struct {
 	Key
 	// DNSName is spec.dnsName; upper and lower case are the same name.
 	DNSName string
-	// Type is spec.type: HTTP-01 or DNS-01.
+	// Type is spec.type, for example HTTP-01.
 	Type string
 	// Issuer names the issuer, kind and namespace included; the scheduler only
 	// compares it.
