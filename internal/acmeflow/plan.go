@@ -13,6 +13,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/dnspersist"
+	"chancery.dev/internal/selection"
 )
 
 // AccountThumbprintAnnotation carries the thumbprint of the account key on a
@@ -122,21 +123,21 @@ func exists(challenges []*acmev1.Challenge, name string) bool {
 // key that the solver presents. The error says what no solver offers, for people.
 func BuildChallenge(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers []acmev1.ACMEChallengeSolver, account Account) (*acmev1.Challenge, error) {
 	wildcard := a.Wildcard != nil && *a.Wildcard
-	selection, err := SelectSolver(o.Labels, a, solvers)
+	chosen, err := selection.Select(o.Labels, a, solvers)
 	if err != nil {
 		return nil, fmt.Errorf("issuer %q: %w", o.Spec.IssuerRef.Name, err)
 	}
-	solver, err := ApplyOverrides(o, selection.Solver)
+	solver, err := selection.ApplyOverrides(o, chosen.Solver)
 	if err != nil {
 		return nil, err
 	}
 	spec := acmev1.ChallengeSpec{
-		URL:              selection.Challenge.URL,
+		URL:              chosen.Challenge.URL,
 		AuthorizationURL: a.URL,
 		DNSName:          a.Identifier,
 		Wildcard:         wildcard,
-		Type:             selection.Type,
-		Token:            selection.Challenge.Token,
+		Type:             chosen.Type,
+		Token:            chosen.Challenge.Token,
 		Solver:           solver,
 		IssuerRef:        o.Spec.IssuerRef,
 	}
@@ -144,7 +145,7 @@ func BuildChallenge(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers []acmev
 	if err != nil {
 		return nil, err
 	}
-	if spec.Key, err = keyOf(spec, selection.Challenge, account); err != nil {
+	if spec.Key, err = keyOf(spec, chosen.Challenge, account); err != nil {
 		return nil, fmt.Errorf("issuer %q: %w", o.Spec.IssuerRef.Name, err)
 	}
 	yes := true
@@ -153,7 +154,7 @@ func BuildChallenge(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers []acmev
 			Name:        name,
 			Namespace:   o.Namespace,
 			Finalizers:  []string{acmev1.ChallengeFinalizer},
-			Annotations: map[string]string{AccountThumbprintAnnotation: account.Thumbprint, SolverChoiceAnnotation: selection.Why},
+			Annotations: map[string]string{AccountThumbprintAnnotation: account.Thumbprint, SolverChoiceAnnotation: chosen.Why},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: acmev1.SchemeGroupVersion().String(), Kind: "Order",
 				Name: o.Name, UID: o.UID, Controller: &yes, BlockOwnerDeletion: &yes,

@@ -1,4 +1,4 @@
-package acmeflow
+package selection
 
 import (
 	"fmt"
@@ -10,6 +10,19 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 )
+
+func equal(t *testing.T, got, want any) {
+	t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Fatalf("got  %v\nwant %v", got, want)
+	}
+}
+
+func ref[T any](v T) *T { return &v }
+
+func dns01() acmev1.ACMEChallengeSolver {
+	return acmev1.ACMEChallengeSolver{DNS01: &acmev1.DNS01Solver{AcmeDNS: &acmev1.AcmeDNSProvider{Host: "auth.example.net"}}}
+}
 
 type selector = acmev1.CertificateDNSNameSelector
 
@@ -26,7 +39,7 @@ func selecting(solver acmev1.ACMEChallengeSolver, s selector) acmev1.ACMEChallen
 	return solver
 }
 
-func TestSelectSolver(t *testing.T) {
+func TestSelect(t *testing.T) {
 	labels := map[string]string{"team": "web", "tier": "1"}
 	both := []string{"http-01", "dns-01", "tls-alpn-01"}
 	for name, test := range map[string]struct {
@@ -118,7 +131,7 @@ func TestSelectSolver(t *testing.T) {
 			for _, offered := range test.offered {
 				a.Challenges = append(a.Challenges, acmev1.ACMEChallenge{Type: offered, URL: "ca/" + offered})
 			}
-			got, err := SelectSolver(labels, a, test.solvers)
+			got, err := Select(labels, a, test.solvers)
 			if test.want < 0 {
 				if err == nil || !strings.Contains(err.Error(), test.why) {
 					t.Fatalf("error %v does not say %q", err, test.why)
@@ -139,8 +152,7 @@ func TestSelectSolver(t *testing.T) {
 }
 
 func annotated(annotations ...string) *acmev1.Order {
-	o := newOrderObject()
-	o.Annotations = map[string]string{}
+	o := &acmev1.Order{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", Annotations: map[string]string{}}}
 	for i := 0; i < len(annotations); i += 2 {
 		o.Annotations[annotations[i]] = annotations[i+1]
 	}
@@ -203,118 +215,4 @@ func TestParentRefOverrides(t *testing.T) {
 	if _, err := ApplyOverrides(annotated(), route()); err == nil {
 		t.Error("no parentRefs at all are accepted")
 	}
-}
-
-func TestChallengeIsBuiltFromTheOrder(t *testing.T) {
-	o := newOrderObject()
-	a := storedAuthorization(remoteAuthorization("pending"))
-	c, err := BuildChallenge(o, a, []acmev1.ACMEChallengeSolver{dns01()}, Account{Thumbprint: "thumb"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	// RFC 8555 §8.4: base64url(SHA-256("tok.thumb")).
-	equal(t, c.Spec.Key, "sYAwVrqDtVOuJZvAHurSAYPoEt5fFV_C4bdSOOW-o5Y")
-	equal(t, c.Annotations[AccountThumbprintAnnotation], "thumb")
-	equal(t, strings.HasPrefix(c.Annotations[SolverChoiceAnnotation], "solvers[0] of the issuer: "), true)
-	equal(t, c.OwnerReferences[0].APIVersion, "acme.cert-manager.io/v1")
-	again, err := BuildChallenge(o, a, []acmev1.ACMEChallengeSolver{dns01()}, Account{Thumbprint: "another thumbprint"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	equal(t, again.Name, c.Name) // the key does not count
-	edited, err := BuildChallenge(o, a, []acmev1.ACMEChallengeSolver{http01()}, Account{Thumbprint: "thumb"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	equal(t, edited.Name != c.Name, true)
-	equal(t, edited.Spec.Key, "tok.thumb")
-}
-
-// TestPersistentChallengeSaysWhatIsNeeded: the key is the record, of the name that is wanted and
-// the account that the CA says, or else the one that we know.
-func TestPersistentChallengeSaysWhatIsNeeded(t *testing.T) {
-	o := newOrderObject()
-	account := Account{Thumbprint: "thumb", URL: "ca/acct/1"}
-	for _, c := range []struct {
-		wildcard  bool
-		uri       string
-		names     []string
-		wanted    string
-		key, fail string
-	}{
-		{names: []string{"ca.example", "b.example"}, key: "ca.example; accounturi=ca/acct/1"},
-		{names: []string{"ca.example"}, uri: "ca/alias/1", key: "ca.example; accounturi=ca/alias/1"},
-		{wildcard: true, names: []string{"ca.example", "b.example"}, wanted: "b.example", key: "b.example; accounturi=ca/acct/1; policy=wildcard"},
-		{names: []string{"ca.example"}, wanted: "b.example", fail: `issuer "acme": dnsPersist01.issuerDomainName "b.example" is not one of`},
-		{fail: "lists 0 issuer domain names"},
-	} {
-		remote := remoteAuthorization("pending")
-		remote.Wildcard = c.wildcard
-		remote.Challenges = append(remote.Challenges, RemoteChallenge{URL: "ca/chall/p", Type: "dns-persist-01", AccountURI: c.uri, IssuerDomainNames: c.names})
-		s := persist()
-		s.DNSPersist01.IssuerDomainName = c.wanted
-		got, err := BuildChallenge(o, storedAuthorization(remote), []acmev1.ACMEChallengeSolver{s}, account)
-		if c.fail != "" {
-			if err == nil || !strings.Contains(err.Error(), c.fail) {
-				t.Errorf("%+v: %v", c, err)
-			}
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		equal(t, got.Spec.Key, c.key)
-		equal(t, got.Spec.Type, acmev1.ChallengeTypeDNSPersist01)
-		equal(t, got.Spec.URL, "ca/chall/p")
-	}
-}
-
-func TestComputeName(t *testing.T) {
-	spec := acmev1.OrderSpec{Request: []byte("ignored"), DNSNames: []string{"a.example.com"}}
-	spec.IssuerRef.Name = "i"
-	name, err := OrderName("web-1", spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	equal(t, name, "web-1-376322184") // the vector of spec §3.4
-
-	long := strings.Repeat("x", 50) + "--" + strings.Repeat("y", 20)
-	name, err = OrderName(long, spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	equal(t, name[:51], strings.Repeat("x", 50)+"-")
-	other, err := OrderName(long+"z", spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	equal(t, name != other, true) // all of a long name counts
-}
-
-func TestIdentifiers(t *testing.T) {
-	spec := acmev1.OrderSpec{
-		CommonName: "b.example.com", DNSNames: []string{"c.example.com", "*.a.example.com", "b.example.com", "c.example.com"},
-		IPAddresses: []string{"2001:db8::1", "192.0.2.1"},
-	}
-	equal(t, Identifiers(spec), []Identifier{
-		{"dns", "*.a.example.com"}, {"dns", "b.example.com"}, {"dns", "c.example.com"}, {"ip", "192.0.2.1"}, {"ip", "2001:db8::1"},
-	})
-	// RFC 8738 §3: an address has one text.
-	equal(t, Identifiers(acmev1.OrderSpec{CommonName: "2001:DB8:0::1", IPAddresses: []string{"2001:db8::1", "::ffff:192.0.2.1", "192.0.2.1"}}), []Identifier{
-		{"ip", "192.0.2.1"}, {"ip", "2001:db8::1"},
-	})
-	for cn, want := range map[string]int{"": 0, "Example Ltd": 0, "localhost": 0, "-a.example.com": 0, "a.example.com": 1, "192.0.2.7": 1, "a..b": 0} {
-		if got := len(Identifiers(acmev1.OrderSpec{CommonName: cn})); got != want {
-			t.Errorf("common name %q counts %d times", cn, got)
-		}
-	}
-}
-
-func TestNewOrderAsksForDurationAndProfile(t *testing.T) {
-	s := newOrderState()
-	s.Order.Spec.Duration = &metav1.Duration{Duration: 48 * 3600e9}
-	s.Order.Spec.Profile = "shortlived"
-	n := DecideOrder(s, start).NewOrder
-	equal(t, n.NotAfter, start.AddDate(0, 0, 2))
-	equal(t, n.Profile, "shortlived")
 }

@@ -1,6 +1,12 @@
-package acmeflow
+// Package selection chooses the solver of an ACME issuer that proves a name, and applies the
+// Order's annotations to it. The law is spec §5.4 and §5.5.
+//
+// It is pure. What a solver then presents is internal/acmeflow's to say; presenting it is
+// internal/solver's.
+package selection
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -50,9 +56,9 @@ func (w weight) why() string {
 	}
 }
 
-// SelectSolver chooses the solver for an authorization of an Order with the given
+// Select chooses the solver for an authorization of an Order with the given
 // labels (spec §5.4). The error says what was offered and why no solver fits.
-func SelectSolver(orderLabels map[string]string, a acmev1.ACMEAuthorization, solvers []acmev1.ACMEChallengeSolver) (Selection, error) {
+func Select(orderLabels map[string]string, a acmev1.ACMEAuthorization, solvers []acmev1.ACMEChallengeSolver) (Selection, error) {
 	domain := a.Identifier
 	if a.Wildcard != nil && *a.Wildcard {
 		domain = "*." + domain
@@ -84,16 +90,18 @@ func noSolverError(domain string, offered []acmev1.ACMEChallenge, solvers, unoff
 	for _, c := range offered {
 		types = append(types, c.Type)
 	}
+	slices.Sort(types)
+	types = slices.Compact(types)
 	const failed = "Failed to determine a valid solver configuration for %q: "
 	switch {
 	case solvers == 0:
 		return fmt.Errorf(failed+"the issuer has no solvers; add one to spec.acme.solvers", domain)
 	case unoffered == solvers:
 		return fmt.Errorf(failed+"the ACME server offers %s, and none of the issuer's solvers is of such a type; add one to spec.acme.solvers",
-			domain, orElse(strings.Join(sortedSet(types), ", "), "no challenge"))
+			domain, cmp.Or(strings.Join(types, ", "), "no challenge"))
 	case unoffered > 0:
 		return fmt.Errorf(failed+"the ACME server offers %s, and the selectors of all the issuer's solvers of such a type exclude it; amend spec.acme.solvers",
-			domain, strings.Join(sortedSet(types), ", "))
+			domain, strings.Join(types, ", "))
 	default:
 		return fmt.Errorf(failed+"the selectors of all the issuer's solvers exclude it; amend spec.acme.solvers", domain)
 	}
@@ -213,7 +221,7 @@ func overrideParents(o *acmev1.Order, route *acmev1.HTTP01GatewaySolver) error {
 			acmev1.ParentRefKindAnnotation, acmev1.ParentRefNameAnnotation)
 	}
 	if name != "" {
-		namespace := gwapiv1.Namespace(orElse(o.Annotations[acmev1.ParentRefNamespaceAnnotation], o.Namespace))
+		namespace := gwapiv1.Namespace(cmp.Or(o.Annotations[acmev1.ParentRefNamespaceAnnotation], o.Namespace))
 		parentKind := gwapiv1.Kind(kind)
 		added := gwapiv1.ParentReference{Kind: &parentKind, Namespace: &namespace, Name: gwapiv1.ObjectName(name)}
 		route.ParentRefs = append(slices.DeleteFunc(route.ParentRefs, func(p gwapiv1.ParentReference) bool {
