@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -51,13 +52,13 @@ type secretSource struct {
 
 // Start implements source.Source.
 func (s *secretSource) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	changed := func(namespace, name string) {
-		secret := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	changed := func(key types.NamespacedName) {
+		secret := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 		for _, req := range s.dependents(ctx, secret) {
 			queue.Add(req)
 		}
 	}
-	s.deps.Secrets.others.listen(func(namespace, name string, _ bool) { changed(namespace, name) })
+	s.deps.Secrets.others.onChange(changed)
 	var err error
 	if s.labelled, err = s.deps.Manager.GetCache().GetInformer(ctx, &corev1.Secret{}); err != nil {
 		return err
@@ -75,7 +76,7 @@ func (s *secretSource) WaitForSync(ctx context.Context) error {
 }
 
 // changes is told the names of objects that have changed.
-type changes func(namespace, name string)
+type changes func(types.NamespacedName)
 
 func (c changes) OnAdd(obj any, initial bool) {
 	if !initial {
@@ -94,6 +95,6 @@ func (c changes) OnDelete(obj any) {
 
 func (c changes) tell(obj any) {
 	if known, ok := obj.(client.Object); ok {
-		c(known.GetNamespace(), known.GetName())
+		c(client.ObjectKeyFromObject(known))
 	}
 }

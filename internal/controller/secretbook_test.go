@@ -1,7 +1,7 @@
 package controller
 
 import (
-	"maps"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -117,12 +117,16 @@ func TestRequestBookPutsBack(t *testing.T) {
 }
 
 // TestUnlabelledTellsChanges: the Secrets that were there at the start make no event,
-// and a list that replaces another tells what came, changed and went.
+// and a list that replaces another tells what came, changed and went; of those that nobody
+// has asked for, only that they went.
 func TestUnlabelledTellsChanges(t *testing.T) {
 	u := NewUnlabelled(nil, nil)
-	store := &unlabelledStore{Unlabelled: u, namespace: metav1.NamespaceAll, synced: u.synced[0]}
-	told := map[string]bool{}
-	u.listen(func(namespace, name string, gone bool) { told[namespace+"/"+name] = gone })
+	store := u.stores[0]
+	key := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "ns", Name: name} }
+	var told []string
+	left := map[secretID]bool{}
+	u.onChange(func(changed types.NamespacedName) { told = append(told, changed.Name) })
+	u.onLeave(func(id secretID) { left[id] = true })
 	item := func(name, version string) any {
 		thin, err := sight(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: version}})
 		if err != nil {
@@ -130,22 +134,60 @@ func TestUnlabelledTellsChanges(t *testing.T) {
 		}
 		return thin
 	}
-	if err := store.Replace([]any{item("a", "1"), item("b", "2"), item("c", "3")}, ""); err != nil || len(told) != 0 || !u.Synced() {
+	if err := store.Replace([]any{item("a", "1"), item("b", "2"), item("c", "3"), item("unknown", "3")}, ""); err != nil || len(told) != 0 || !u.Synced() {
 		t.Fatalf("%v: told %v, synced %v", err, told, u.Synced())
+	}
+	for _, name := range []string{"a", "c"} {
+		if _, there := u.version(key(name)); !there {
+			t.Fatalf("%s is not known", name)
+		}
 	}
 	if err := store.Replace([]any{item("a", "1"), item("b", "9"), item("d", "4")}, ""); err != nil {
 		t.Fatal(err)
 	}
-	if want := map[string]bool{"ns/b": false, "ns/c": true, "ns/d": false}; !maps.Equal(told, want) {
+	if want := []string{"c", "b", "d"}; !slices.Equal(told, want) {
 		t.Errorf("told %v, want %v", told, want)
 	}
-	if err := store.Delete(item("a", "10")); err != nil || !told["ns/a"] {
+	if len(left) != 2 || !left[u.id(key("c"))] || !left[u.id(key("unknown"))] {
+		t.Errorf("two have left, told were %d", len(left))
+	}
+	if err := store.Delete(item("a", "10")); err != nil || told[len(told)-1] != "a" || !left[u.id(key("a"))] {
 		t.Errorf("%v: told %v", err, told)
 	}
-	if _, there := u.version("ns", "a"); there {
+	if _, there := u.version(key("a")); there {
 		t.Error("a Secret that is gone is known")
 	}
-	if version, there := u.version("ns", "b"); !there || version != "9" {
+	if version, there := u.version(key("b")); !there || version != "9" {
 		t.Errorf("version %q, %v", version, there)
+	}
+	if len(u.asked) != 1 {
+		t.Errorf("the names kept are %v: those that are gone cost memory", u.asked)
+	}
+}
+
+// TestUnlabelledKeepsNamespacesApart: with a watch for each namespace, a list of one says nothing
+// about the other.
+func TestUnlabelledKeepsNamespacesApart(t *testing.T) {
+	u := NewUnlabelled(nil, []string{"one", "two"})
+	for i, namespace := range []string{"one", "two"} {
+		thin, err := sight(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a", ResourceVersion: "1"}})
+		if err == nil {
+			err = u.stores[i].Replace([]any{thin}, "")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	one, two := types.NamespacedName{Namespace: "one", Name: "a"}, types.NamespacedName{Namespace: "two", Name: "a"}
+	u.version(one)
+	u.version(two)
+	if err := u.stores[0].Replace(nil, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, there := u.version(one); there {
+		t.Error("a Secret that is gone is known")
+	}
+	if _, there := u.version(two); !there {
+		t.Error("a Secret of the other namespace is gone too")
 	}
 }

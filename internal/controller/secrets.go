@@ -31,7 +31,7 @@ const (
 )
 
 // Secrets reads Secrets. Those with our label are watched, and what decisions need
-// of them is kept: facts, never the body. Of all others only the names are known.
+// of them is kept: facts, never the body. Of all others only the versions are known.
 // A body that is asked for is read once for each version, and not at all if it was
 // just written.
 type Secrets struct {
@@ -41,10 +41,10 @@ type Secrets struct {
 	others *Unlabelled
 	now    func() time.Time
 
-	bodies *lru.LRUExpireCache // by name, *body
+	bodies *lru.LRUExpireCache // by secretID, *body
 
 	mu   sync.Mutex
-	gone map[types.NamespacedName]time.Time
+	gone map[secretID]time.Time
 }
 
 // body is a Secret as it was read or written.
@@ -71,18 +71,14 @@ type SecretsConfig struct {
 func NewSecrets(c SecretsConfig) *Secrets {
 	s := &Secrets{
 		client: c.Client, live: c.Live, book: c.Book, others: c.Others, now: c.Now,
-		bodies: lru.NewLRUExpireCache(maxBodies), gone: map[types.NamespacedName]time.Time{},
+		bodies: lru.NewLRUExpireCache(maxBodies), gone: map[secretID]time.Time{},
 	}
 	c.Client.OnWrite(func(obj client.Object) {
 		if secret, ok := obj.(*corev1.Secret); ok && secret.Data != nil {
 			s.keep(secret)
 		}
 	})
-	c.Others.listen(func(namespace, name string, gone bool) {
-		if gone {
-			s.left(types.NamespacedName{Namespace: namespace, Name: name})
-		}
-	})
+	c.Others.onLeave(s.left)
 	return s
 }
 
@@ -175,7 +171,7 @@ func (s *Secrets) find(ctx context.Context, key types.NamespacedName, whole bool
 	case !apierrors.IsNotFound(err):
 		return nil, nil, err
 	default:
-		version, there := s.others.version(key.Namespace, key.Name)
+		version, there := s.others.version(key)
 		if !there && !s.doubtful(key) {
 			return nil, nil, err
 		}
@@ -193,7 +189,7 @@ func (s *Secrets) read(ctx context.Context, key types.NamespacedName) (*body, er
 	if err := s.live.Get(ctx, key, secret); err != nil {
 		if apierrors.IsNotFound(err) {
 			s.mu.Lock()
-			delete(s.gone, key)
+			delete(s.gone, s.others.id(key))
 			s.mu.Unlock()
 		}
 		return nil, err
@@ -207,18 +203,18 @@ func newBody(secret *corev1.Secret) *body {
 
 func (s *Secrets) keep(secret *corev1.Secret) *body {
 	b := newBody(secret)
-	s.bodies.Add(client.ObjectKeyFromObject(secret), b, bodyLife)
+	s.bodies.Add(s.others.id(client.ObjectKeyFromObject(secret)), b, bodyLife)
 	return b
 }
 
 // kept returns the body that is kept by a name, if it is at least of that version.
 func (s *Secrets) kept(key types.NamespacedName, version string) *body {
-	found, ok := s.bodies.Get(key)
+	found, ok := s.bodies.Get(s.others.id(key))
 	if !ok {
 		return nil
 	}
 	b, ok := found.(*body)
-	if !ok {
+	if !ok || client.ObjectKeyFromObject(b.secret) != key {
 		return nil
 	}
 	if order, err := resourceversion.CompareResourceVersion(b.secret.ResourceVersion, version); err != nil || order < 0 {
@@ -228,8 +224,8 @@ func (s *Secrets) kept(key types.NamespacedName, version string) *body {
 }
 
 // left takes note of a Secret that has left a watch.
-func (s *Secrets) left(key types.NamespacedName) {
-	s.bodies.Remove(key)
+func (s *Secrets) left(id secretID) {
+	s.bodies.Remove(id)
 	now := s.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,14 +235,14 @@ func (s *Secrets) left(key types.NamespacedName) {
 		}
 		delete(s.gone, k)
 	}
-	s.gone[key] = now
+	s.gone[id] = now
 }
 
 // doubtful reports whether a Secret that no watch has may be there still.
 func (s *Secrets) doubtful(key types.NamespacedName) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at, ok := s.gone[key]
+	at, ok := s.gone[s.others.id(key)]
 	return ok && s.now().Sub(at) <= doubt || s.book.has(key)
 }
 
@@ -263,7 +259,7 @@ func (h labelledHandler) OnDelete(obj any) {
 	}
 	if secret, ok := obj.(*corev1.Secret); ok {
 		// In this order, so that there is no moment in which nobody doubts that it is gone.
-		h.left(client.ObjectKeyFromObject(secret))
+		h.left(h.others.id(client.ObjectKeyFromObject(secret)))
 		h.book.forget(secret)
 	}
 }

@@ -3,7 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
-	"maps"
+	"hash/maphash"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -23,25 +24,31 @@ import (
 
 // Unlabelled watches the Secrets without our label: that of an issuer, or one in the
 // place where a certificate is to go. Tens of thousands of others are among them, so
-// no more is kept of each than its name and version. It is a manager.Runnable.
+// no more is kept of each than a hash of its name, and its version: the names of those
+// only that somebody has asked for. It is a manager.Runnable.
 type Unlabelled struct {
-	client     metadata.Interface
-	namespaces []string
+	client metadata.Interface
+	seed   maphash.Seed
+	stores []*unlabelledStore // of one namespace each, or one of all
 
-	mu        sync.RWMutex
-	versions  map[string]map[string]uint64 // namespace, name
-	listeners []func(namespace, name string, gone bool)
-	synced    []*atomic.Bool
+	mu      sync.RWMutex
+	asked   map[types.NamespacedName]struct{} // that were there when they were asked for
+	changed []func(types.NamespacedName)
+	left    []func(secretID)
 }
+
+// secretID stands for the name of a Secret. Should two ever share one, the API server
+// is asked about one of them more often.
+type secretID uint64
 
 // NewUnlabelled returns a watch of some namespaces; of all, if there are none.
 func NewUnlabelled(client metadata.Interface, namespaces []string) *Unlabelled {
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
 	}
-	u := &Unlabelled{client: client, namespaces: namespaces, versions: map[string]map[string]uint64{}}
-	for range namespaces {
-		u.synced = append(u.synced, &atomic.Bool{})
+	u := &Unlabelled{client: client, seed: maphash.MakeSeed(), asked: map[types.NamespacedName]struct{}{}}
+	for _, namespace := range namespaces {
+		u.stores = append(u.stores, &unlabelledStore{Unlabelled: u, namespace: namespace, versions: map[secretID]uint64{}})
 	}
 	return u
 }
@@ -49,9 +56,8 @@ func NewUnlabelled(client metadata.Interface, namespaces []string) *Unlabelled {
 // Start implements manager.Runnable.
 func (u *Unlabelled) Start(ctx context.Context) error {
 	var running sync.WaitGroup
-	for i, namespace := range u.namespaces {
-		store := &unlabelledStore{Unlabelled: u, namespace: namespace, synced: u.synced[i]}
-		reflector := toolscache.NewReflectorWithOptions(newPages(u.watch(namespace), sight), &metav1.PartialObjectMetadata{}, store,
+	for _, store := range u.stores {
+		reflector := toolscache.NewReflectorWithOptions(newPages(u.watch(store.namespace), sight), &metav1.PartialObjectMetadata{}, store,
 			toolscache.ReflectorOptions{Name: "secrets without our label"})
 		running.Go(func() { reflector.RunWithContext(ctx) })
 	}
@@ -65,8 +71,8 @@ func (u *Unlabelled) NeedLeaderElection() bool { return false }
 
 // Synced reports whether all that the API server has is known.
 func (u *Unlabelled) Synced() bool {
-	for _, s := range u.synced {
-		if !s.Load() {
+	for _, s := range u.stores {
+		if !s.synced.Load() {
 			return false
 		}
 	}
@@ -105,27 +111,57 @@ func (u *Unlabelled) watch(namespace string) *toolscache.ListWatch {
 	}
 }
 
-// listen has changes told, without the Secrets that were there at the start.
-func (u *Unlabelled) listen(listener func(namespace, name string, gone bool)) {
+// onChange has Secrets told that come, change and go, but for those that were there at the
+// start, and those that go unasked for.
+func (u *Unlabelled) onChange(f func(types.NamespacedName)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.listeners = append(u.listeners, listener)
+	u.changed = append(u.changed, f)
+}
+
+// onLeave has every Secret told that goes, before onChange.
+func (u *Unlabelled) onLeave(f func(secretID)) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.left = append(u.left, f)
+}
+
+func (u *Unlabelled) id(key types.NamespacedName) secretID {
+	return secretID(maphash.Comparable(u.seed, key))
 }
 
 // version returns the version of a Secret, false if there is none.
-func (u *Unlabelled) version(namespace, name string) (string, bool) {
-	u.mu.RLock()
-	defer u.mu.RUnlock()
-	v, ok := u.versions[namespace][name]
-	return strconv.FormatUint(v, 10), ok
+func (u *Unlabelled) version(key types.NamespacedName) (string, bool) {
+	id := u.id(key)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, s := range u.stores {
+		if s.namespace != metav1.NamespaceAll && s.namespace != key.Namespace {
+			continue
+		}
+		if version, there := s.versions[id]; there {
+			u.asked[key] = struct{}{}
+			return strconv.FormatUint(version, 10), true
+		}
+	}
+	return "", false
 }
 
-func (u *Unlabelled) tell(namespace, name string, gone bool) {
+func (u *Unlabelled) tellChanged(key types.NamespacedName) {
 	u.mu.RLock()
-	listeners := u.listeners
+	listeners := u.changed
 	u.mu.RUnlock()
-	for _, listener := range listeners {
-		listener(namespace, name, gone)
+	for _, f := range listeners {
+		f(key)
+	}
+}
+
+func (u *Unlabelled) tellLeft(id secretID) {
+	u.mu.RLock()
+	listeners := u.left
+	u.mu.RUnlock()
+	for _, f := range listeners {
+		f(id)
 	}
 }
 
@@ -134,7 +170,8 @@ type unlabelledStore struct {
 	*Unlabelled
 
 	namespace string
-	synced    *atomic.Bool
+	versions  map[secretID]uint64 // under mu
+	synced    atomic.Bool
 }
 
 // sighting is all that is kept of a Secret while they are listed.
@@ -166,90 +203,92 @@ func sight(obj any) (any, error) {
 func (s *unlabelledStore) Add(obj any) error { return s.Update(obj) }
 
 func (s *unlabelledStore) Update(obj any) error {
-	seen, err := meta.Accessor(obj)
+	key, version, err := sighted(obj)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
-	put(s.versions, seen)
+	s.versions[s.id(key)] = version
 	s.mu.Unlock()
-	s.tell(seen.GetNamespace(), seen.GetName(), false)
+	s.tellChanged(key)
 	return nil
 }
 
 func (s *unlabelledStore) Delete(obj any) error {
-	seen, err := meta.Accessor(obj)
+	key, _, err := sighted(obj)
 	if err != nil {
 		return err
 	}
-	namespace, name := seen.GetNamespace(), seen.GetName()
+	id := s.id(key)
 	s.mu.Lock()
-	delete(s.versions[namespace], name)
-	if len(s.versions[namespace]) == 0 {
-		delete(s.versions, namespace)
-	}
+	delete(s.versions, id)
+	delete(s.asked, key)
 	s.mu.Unlock()
-	s.tell(namespace, name, true)
+	s.tellLeft(id)
+	s.tellChanged(key)
 	return nil
 }
 
 // Replace takes a new list, and tells what it changes.
 func (s *unlabelledStore) Replace(list []any, _ string) error {
-	next := map[string]map[string]uint64{}
+	next := make(map[secretID]uint64, len(list))
 	for _, obj := range list {
-		seen, err := meta.Accessor(obj)
+		key, version, err := sighted(obj)
 		if err != nil {
 			return err
 		}
-		put(next, seen)
+		next[s.id(key)] = version
 	}
 	s.mu.Lock()
 	before := s.versions
 	s.versions = next
-	if s.namespace != metav1.NamespaceAll {
-		s.versions = maps.Clone(before)
-		delete(s.versions, s.namespace)
-		maps.Copy(s.versions, next)
-		before = map[string]map[string]uint64{s.namespace: before[s.namespace]}
+	var gone []types.NamespacedName
+	for key := range s.asked {
+		id := s.id(key)
+		_, was := before[id]
+		if _, is := next[id]; was && !is {
+			delete(s.asked, key)
+			gone = append(gone, key)
+		}
 	}
 	s.mu.Unlock()
-	if s.synced.Swap(true) {
-		s.tellChanges(before, next)
+	if !s.synced.Swap(true) {
+		return nil
+	}
+	for id := range before {
+		if _, is := next[id]; !is {
+			s.tellLeft(id)
+		}
+	}
+	for _, key := range gone {
+		s.tellChanged(key)
+	}
+	for _, obj := range list {
+		key, version, err := sighted(obj)
+		if err != nil {
+			return err
+		}
+		if known, was := before[s.id(key)]; !was || known != version {
+			s.tellChanged(key)
+		}
 	}
 	return nil
-}
-
-func (s *unlabelledStore) tellChanges(before, after map[string]map[string]uint64) {
-	for namespace, names := range before {
-		for name := range names {
-			if _, still := after[namespace][name]; !still {
-				s.tell(namespace, name, true)
-			}
-		}
-	}
-	for namespace, names := range after {
-		for name, version := range names {
-			if known, ok := before[namespace][name]; !ok || known != version {
-				s.tell(namespace, name, false)
-			}
-		}
-	}
 }
 
 // Resync has nothing to do.
 func (s *unlabelledStore) Resync() error { return nil }
 
-// put notes a version. One that is no number (they all are, since Kubernetes 1.35
-// says so) counts as newer than everything: the Secret is read each time.
-func put(versions map[string]map[string]uint64, seen metav1.Object) {
+// sighted returns the name and the version of a Secret. A version that is no number (they
+// all are, since Kubernetes 1.35 says so) counts as newer than everything: the Secret is
+// read each time.
+func sighted(obj any) (types.NamespacedName, uint64, error) {
+	seen, err := meta.Accessor(obj)
+	if err != nil {
+		return types.NamespacedName{}, 0, err
+	}
 	version, err := strconv.ParseUint(seen.GetResourceVersion(), 10, 64)
 	if err != nil {
 		version = ^uint64(0)
 	}
-	names := versions[seen.GetNamespace()]
-	if names == nil {
-		names = map[string]uint64{}
-		versions[seen.GetNamespace()] = names
-	}
-	names[seen.GetName()] = version
+	return types.NamespacedName{Namespace: seen.GetNamespace(), Name: seen.GetName()}, version, nil
 }
