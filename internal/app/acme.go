@@ -49,7 +49,10 @@ type ACMEConfig struct {
 
 // DefaultACMEConfig returns the defaults of spec §9.3.
 func DefaultACMEConfig() ACMEConfig {
-	return ACMEConfig{MaxConcurrentChallenges: 60, AccountKeyAlgorithm: pki.RSA, CheckRetryPeriod: 10 * time.Second}
+	return ACMEConfig{
+		MaxConcurrentChallenges: 60, AccountKeyAlgorithm: pki.RSA, CheckRetryPeriod: 10 * time.Second,
+		DNS01: DNS01Config{ProviderQPS: 50, ProviderBurst: 500},
+	}
 }
 
 // solvers returns the solver of each challenge type. Without routes (nil), CAs reach the

@@ -13,6 +13,7 @@ import (
 	"chancery.dev/internal/solver/dns01/provider"
 	"chancery.dev/internal/solver/dns01/provider/acmedns"
 	"chancery.dev/internal/solver/dns01/provider/exec"
+	"chancery.dev/internal/solver/dns01/provider/limit"
 	"chancery.dev/internal/solver/dns01/provider/rfc2136"
 	"chancery.dev/internal/solver/dns01/provider/webhook"
 )
@@ -26,6 +27,10 @@ type DNS01Config struct {
 	Programs []string
 	// ExecInIssuers lets Issuers, not only ClusterIssuers, name any provider.
 	ExecInIssuers bool
+	// ProviderQPS is how often a second a provider may be asked with one credential, 0 for any;
+	// ProviderBurst is how often at once.
+	ProviderQPS   float64
+	ProviderBurst int
 }
 
 // resolver returns what finds zones and records.
@@ -48,21 +53,23 @@ func (c *Config) resolver(deps *controller.Deps) (*dns01.Resolver, error) {
 // dns01Providers returns what makes the providers of DNS-01. Their programs end with ctx.
 func (c *Config) dns01Providers(ctx context.Context, deps *controller.Deps, log logr.Logger) (dns01.Factory, error) {
 	acme := c.ACME
+	limits := limit.New(limit.Options{QPS: acme.DNS01.ProviderQPS, Burst: acme.DNS01.ProviderBurst, Now: deps.Now})
 	programs, err := exec.ParsePrograms(acme.DNS01.Programs)
 	if err != nil {
 		return nil, fmt.Errorf("--dns01-provider-programs: %w", err)
 	}
-	pool, err := exec.New(ctx, exec.Options{Programs: programs, Environ: os.Environ(), Now: deps.Now, Log: log})
+	pool, err := exec.New(ctx, exec.Options{Programs: programs, Environ: os.Environ(), Limits: limits, Log: log})
 	if err != nil {
 		return nil, fmt.Errorf("--dns01-provider-programs: %w", err)
 	}
-	webhooks, err := webhook.New(deps.Manager.GetConfig())
+	webhooks, err := webhook.New(deps.Manager.GetConfig(), limits)
 	if err != nil {
 		return nil, err
 	}
 	return provider.Factory(provider.Options{
 		Secrets: deps.Secrets, Tokens: vault.NewTokenSource(deps.Manager.GetClient()),
-		RFC2136: rfc2136.Options{Now: deps.Now}, AcmeDNS: acmedns.New(nil, c.UserAgent), Webhook: webhooks, Programs: pool,
+		RFC2136: rfc2136.Options{Now: deps.Now, Queues: rfc2136.NewQueues(), Limits: limits},
+		AcmeDNS: acmedns.New(nil, c.UserAgent, limits), Webhook: webhooks, Programs: pool,
 		ClusterIssuerAmbient: c.Ambient.ClusterIssuers, IssuerAmbient: c.Ambient.Issuers, ExecInIssuers: acme.DNS01.ExecInIssuers,
 	}), nil
 }

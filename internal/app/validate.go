@@ -111,6 +111,12 @@ func (c *Config) validateElection(f *findings) {
 	}
 }
 
+// What can be reckoned with as a rate of requests.
+const (
+	minProviderQPS  = 0.001
+	maxProviderRate = 100_000
+)
+
 func (c ACMEConfig) validate(f *findings) {
 	f.notNegative("max-concurrent-challenges", c.MaxConcurrentChallenges)
 	f.notNegative("max-concurrent-challenges-per-issuer", c.MaxConcurrentChallengesPerIssuer)
@@ -124,6 +130,12 @@ func (c ACMEConfig) validate(f *findings) {
 	f.notNegative("dns01-self-check-quorum", c.DNS01.Quorum)
 	if _, err := exec.ParsePrograms(c.DNS01.Programs); err != nil {
 		f.add("dns01-provider-programs", "%w", err)
+	}
+	if qps := c.DNS01.ProviderQPS; qps != 0 && !(qps >= minProviderQPS && qps <= maxProviderRate) { // nor not a number
+		f.add("dns01-provider-qps", "must be 0, or %v to %v, not %v", minProviderQPS, maxProviderRate, qps)
+	}
+	if burst := c.DNS01.ProviderBurst; burst < 0 || burst > maxProviderRate {
+		f.add("dns01-provider-burst", "must be 0 to %v, not %d", maxProviderRate, burst)
 	}
 	f.port("http01-self-check-port", c.HTTP01Port)
 	if c.HTTP01Address != "" {

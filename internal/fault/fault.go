@@ -50,8 +50,8 @@ type Fault struct {
 	Reason string
 	// Delay is how long to wait before the next try; only for KindAfter.
 	Delay time.Duration
-	// Class says what kind of failure a KindTerminal is, for whoever decides when to
-	// start over; empty if nothing is known.
+	// Class says what kind of failure it is, for whoever decides when to start over, or
+	// whether to go on asking at all; empty if nothing is known.
 	Class Class
 	// Err says what happened, for a person; never nil.
 	Err error
@@ -71,6 +71,8 @@ const (
 	ClassRateLimited Class = "RateLimited"
 	// ClassUnavailable means that the other side was out of order.
 	ClassUnavailable Class = "Unavailable"
+	// ClassCredential means that the other side does not take the credential, whatever it is used for.
+	ClassCredential Class = "Credential"
 )
 
 // Error returns the message of the underlying error.
@@ -97,6 +99,11 @@ func Pending(reason, format string, args ...any) error {
 // After reports that the same call may work once delay has passed.
 func After(delay time.Duration, reason, format string, args ...any) error {
 	return &Fault{Kind: KindAfter, Reason: reason, Delay: delay, Err: fmt.Errorf(format, args...)}
+}
+
+// After is the function After for a failure whose class is known.
+func (c Class) After(delay time.Duration, reason, format string, args ...any) error {
+	return &Fault{Kind: KindAfter, Class: c, Reason: reason, Delay: delay, Err: fmt.Errorf(format, args...)}
 }
 
 // Of returns the outermost Fault in err's chain, or nil if err carries none.

@@ -27,6 +27,7 @@ var rooms = []room{
 	{layer: 1, path: "api/acme/v1", why: "Order, Challenge, solver configuration"},
 	{layer: 1, path: "internal/pki", why: "keys, CSRs, chains, keystores"},
 	{layer: 1, path: "internal/acme", why: "ACME protocol client, wire only"},
+	{layer: 1, path: "internal/solver/dns01/provider/limit", why: "how often a DNS provider may be asked with a credential"},
 	{layer: 1, path: "internal/flight", why: "bounded asynchronous calls whose result requeues an object"},
 
 	{layer: 2, path: "api/certmanager/v1", why: "Certificate, CertificateRequest, Issuer, ClusterIssuer"},

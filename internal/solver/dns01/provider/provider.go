@@ -72,7 +72,7 @@ type Options struct {
 // Factory returns the function that makes providers.
 func Factory(o Options) dns01.Factory {
 	if o.AcmeDNS == nil {
-		o.AcmeDNS = acmedns.New(nil, "")
+		o.AcmeDNS = acmedns.New(nil, "", nil)
 	}
 	return func(ctx context.Context, u dns01.Use) (dns01.Provider, error) {
 		mayAmbient := o.IssuerAmbient

@@ -22,6 +22,7 @@ import (
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
+	"chancery.dev/internal/solver/dns01/provider/limit"
 )
 
 // The reasons of this package's faults.
@@ -47,6 +48,7 @@ const (
 type Client struct {
 	http      *http.Client
 	userAgent string
+	limits    *limit.Limits
 
 	mu sync.Mutex
 	// known are the last values of each account: the server would take one that is
@@ -54,15 +56,16 @@ type Client struct {
 	known map[string][]string
 }
 
-// New makes a Client. With nil, it uses a client of its own with a time limit.
-func New(client *http.Client, userAgent string) *Client {
+// New makes a Client. Without an http.Client, it uses one of its own with a time limit;
+// without limits, there are none.
+func New(client *http.Client, userAgent string, limits *limit.Limits) *Client {
 	if client == nil {
 		client = &http.Client{Timeout: 20 * time.Second}
 	}
 	direct := *client
 	// The account's password goes along, and is for the server of the configuration alone.
 	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Client{http: &direct, userAgent: userAgent, known: map[string][]string{}}
+	return &Client{http: &direct, userAgent: userAgent, limits: limits, known: map[string][]string{}}
 }
 
 // account is an entry of the Secret, as acme-dns clients store it.
@@ -79,6 +82,8 @@ type Provider struct {
 	base     *url.URL
 	accounts map[string]account
 	source   string
+	// call is what the limits know of it: a server, and a Secret's content.
+	call limit.Call
 }
 
 var _ dns01.Provider = (*Provider)(nil)
@@ -103,7 +108,9 @@ func (c *Client) Provider(ctx context.Context, config *acmev1.AcmeDNSProvider, n
 		// Not the decoder's words: they may quote a password.
 		return nil, fault.After(mendPeriod, ReasonSecret, "acmeDNS: %s is not a JSON object of accounts by domain", p.source)
 	}
-	return p, nil
+	p.call.Provider = "acmeDNS at " + base.Redacted()
+	p.call.Key, err = limit.KeyOf("acmeDNS", base.String(), text)
+	return p, err
 }
 
 // Present sends the value to the account of the domain.
@@ -117,7 +124,9 @@ func (p *Provider) Present(ctx context.Context, r dns01.Record) error {
 	if p.client.knows(key, r.Value) {
 		return nil
 	}
-	if err := p.update(ctx, a, r.Value); err != nil {
+	call := p.call
+	call.ID = key + " " + r.Value
+	if err := p.client.limits.Do(ctx, call, func() error { return p.update(ctx, a, r.Value) }); err != nil {
 		return err
 	}
 	p.client.remember(key, r.Value)
@@ -158,7 +167,14 @@ func (p *Provider) update(ctx context.Context, a account, value string) error {
 		return fault.After(mendPeriod, ReasonRefused, "acmeDNS: %s does not accept the account %q of %s (status %d): "+
 			"is its password right, and does its allowfrom let this controller in?", p.base.Redacted(), a.Subdomain, p.source, resp.StatusCode)
 	}
-	return fault.After(mendPeriod, ReasonRefused, "acmeDNS: %s refuses the update of %q: status %d %s",
+	var class fault.Class // none, where another account may fare better
+	switch {
+	case resp.StatusCode == http.StatusTooManyRequests:
+		class = fault.ClassRateLimited
+	case resp.StatusCode/100 == 5:
+		class = fault.ClassUnavailable
+	}
+	return class.After(mendPeriod, ReasonRefused, "acmeDNS: %s refuses the update of %q: status %d %s",
 		p.base.Redacted(), a.Subdomain, resp.StatusCode, http.StatusText(resp.StatusCode))
 }
 

@@ -19,6 +19,7 @@ import (
 	"chancery.dev/internal/solver/conformance"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/acmedns"
+	"chancery.dev/internal/solver/dns01/provider/limit"
 )
 
 const password = "p4ssw0rd-of-the-account"
@@ -101,7 +102,7 @@ func TestConformance(t *testing.T) {
 		}
 		return p.Present(ctx, record("Example.test", n))
 	}
-	client = acmedns.New(s.Client(), "chancery/test")
+	client = acmedns.New(s.Client(), "chancery/test", nil)
 	conformance.RunProvider(t, conformance.ProviderHarness{
 		Forgets: true, Secret: password,
 		Present: func(ctx context.Context, n int) error { return present(ctx, password, n) },
@@ -127,12 +128,12 @@ func TestConformance(t *testing.T) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.throttled = on
-			client = acmedns.New(s.Client(), "chancery/test") // which has sent nothing yet
+			client = acmedns.New(s.Client(), "chancery/test", nil) // which has sent nothing yet
 		},
 		Slow: func(on bool) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			client = acmedns.New(s.Client(), "chancery/test")
+			client = acmedns.New(s.Client(), "chancery/test", nil)
 			if on {
 				s.slow = make(chan struct{})
 				return
@@ -146,7 +147,7 @@ func TestConformance(t *testing.T) {
 // A value that is there must not push the other one out.
 func TestPresentAgainKeepsTheOther(t *testing.T) {
 	s := serve(t)
-	client := acmedns.New(s.Client(), "chancery/test")
+	client := acmedns.New(s.Client(), "chancery/test", nil)
 	for _, n := range []int{0, 1, 1, 0, 1} {
 		p, err := client.Provider(t.Context(), config(s.URL), "ns", accounts(password))
 		if err != nil {
@@ -169,13 +170,55 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	defer elsewhere.Close()
 	s := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
 	defer s.Close()
-	p, err := acmedns.New(nil, "chancery/test").Provider(t.Context(), config(s.URL), "ns", accounts(password))
+	p, err := acmedns.New(nil, "chancery/test", nil).Provider(t.Context(), config(s.URL), "ns", accounts(password))
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = p.Present(t.Context(), record("example.test", 0))
 	if f := fault.Of(err); f == nil || f.Reason != acmedns.ReasonRefused || !strings.Contains(err.Error(), "status 307") {
 		t.Errorf("got %v (%+v)", err, f)
+	}
+}
+
+// A server in trouble is left alone after three failures: neither a clean-up, which asks
+// nothing, nor an account that it does not take changes that, a changed Secret does.
+func TestPause(t *testing.T) {
+	s := serve(t)
+	asked := 0
+	code := http.StatusUnauthorized
+	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { asked++; w.WriteHeader(code) })
+	client := acmedns.New(s.Client(), "chancery/test", limit.New(limit.Options{}))
+	present := func(data secrets) *fault.Fault {
+		t.Helper()
+		p, err := client.Provider(t.Context(), config(s.URL), "ns", data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.CleanUp(t.Context(), record("example.test", 0)); err != nil {
+			t.Fatal(err)
+		}
+		f := fault.Of(p.Present(t.Context(), record("example.test", 0)))
+		if f == nil {
+			t.Fatal("Present went well")
+		}
+		return f
+	}
+	for range 4 {
+		if f := present(accounts(password)); f.Reason != acmedns.ReasonRefused {
+			t.Fatalf("got %+v", f)
+		}
+	}
+	code = http.StatusBadGateway
+	for range 3 {
+		if f := present(accounts(password)); f.Reason != acmedns.ReasonRefused {
+			t.Fatalf("got %+v", f)
+		}
+	}
+	if f := present(accounts(password)); f.Reason != limit.ReasonPaused || asked != 7 || !strings.Contains(f.Error(), "status 502") {
+		t.Errorf("after three failures: %+v, asked %d times", f, asked)
+	}
+	if f := present(accounts("changed")); f.Reason != acmedns.ReasonRefused || asked != 8 {
+		t.Errorf("with a changed Secret: %+v, asked %d times", f, asked)
 	}
 }
 
@@ -196,7 +239,7 @@ func TestMistakes(t *testing.T) {
 		{"line break", config(s.URL), accounts(password + `\n`), "example.test", fault.KindAfter, "line break"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, err := acmedns.New(s.Client(), "chancery/test").Provider(t.Context(), c.config, "ns", c.data)
+			p, err := acmedns.New(s.Client(), "chancery/test", nil).Provider(t.Context(), c.config, "ns", c.data)
 			if err == nil {
 				err = p.Present(t.Context(), record(c.domain, 0))
 			}

@@ -11,9 +11,6 @@ package exec
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -29,6 +26,7 @@ import (
 
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver/dns01"
+	"chancery.dev/internal/solver/dns01/provider/limit"
 	"chancery.dev/internal/solver/dns01/wire"
 )
 
@@ -51,10 +49,6 @@ const (
 	ReasonThrottled = "ProviderThrottled"
 	// ReasonInvalidConfig: the configuration cannot work as it is.
 	ReasonInvalidConfig = "InvalidConfiguration"
-	// ReasonPaused: too many requests with this credential failed.
-	ReasonPaused = "CredentialPaused"
-	// ReasonBusy: other requests with this credential come first.
-	ReasonBusy = "ProviderBusy"
 	// ReasonProgram: the program does not run or does not speak the protocol.
 	ReasonProgram = "ProgramFailed"
 )
@@ -72,8 +66,8 @@ type Options struct {
 	Idle time.Duration
 	// MaxProcesses bounds the processes at once; 0 means 16.
 	MaxProcesses int
-	// Now is the clock of pauses; nil means time.Now.
-	Now func() time.Time
+	// Limits bound what is asked with each credential; nil means limit.New without a rate.
+	Limits *limit.Limits
 	// Log takes what programs write to standard error.
 	Log logr.Logger
 }
@@ -120,8 +114,8 @@ func New(ctx context.Context, o Options) (*Pool, error) {
 	if o.MaxProcesses == 0 {
 		o.MaxProcesses = 16
 	}
-	if o.Now == nil {
-		o.Now = time.Now
+	if o.Limits == nil {
+		o.Limits = limit.New(limit.Options{})
 	}
 	p := &Pool{o: o, ctx: ctx, slots: make(chan struct{}, o.MaxProcesses), workers: map[string]*worker{}}
 	context.AfterFunc(ctx, p.close)
@@ -226,12 +220,7 @@ func (p *Provider) do(ctx context.Context, op wire.Op, r dns01.Record) error {
 
 // keyOf names a program with a provider and a credential, without giving it away.
 func keyOf(path string, c Config) (string, error) {
-	text, err := json.Marshal([]any{path, c.Configuration, c.Identity})
-	if err != nil {
-		return "", err
-	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:]), nil
+	return limit.KeyOf("exec", path, c.Configuration, c.Identity)
 }
 
 // hire returns the worker for a configuration, which stays until it is dismissed
@@ -256,8 +245,8 @@ func (p *Pool) hire(path string, c Config) (*worker, error) {
 	return w, nil
 }
 
-// maxRemembered bounds the credentials that are remembered without a process: any
-// tenant can make up more.
+// maxRemembered bounds the workers that are kept without a process: any tenant can make
+// up more.
 const maxRemembered = 1_000
 
 // sweep makes place for another credential. The caller holds the mutex.
@@ -286,11 +275,11 @@ func (p *Pool) dismiss(w *worker) {
 	w.refs--
 }
 
-// forget drops a worker that has no process, no caller and no failure to remember.
+// forget drops a worker that has no process and no caller.
 func (p *Pool) forget(w *worker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w.refs == 0 && w.breaker.quiet(p.o.Now()) {
+	if w.refs == 0 {
 		delete(p.workers, w.key)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/exec"
+	"chancery.dev/internal/solver/dns01/provider/limit"
 	"chancery.dev/internal/solver/dns01/wire"
 )
 
@@ -134,7 +135,7 @@ func newWorld(t *testing.T, behaviour string, change func(*exec.Options)) *world
 		Programs: map[string]string{"*": script},
 		Environ:  []string{"PATH=" + os.Getenv("PATH"), "AWS_SECRET_ACCESS_KEY=of-the-controller", "HTTPS_PROXY=http://proxy.test"},
 		Timeout:  30 * time.Second, Idle: time.Minute,
-		Now: func() time.Time { w.mu.Lock(); defer w.mu.Unlock(); return w.now },
+		Limits: limit.New(limit.Options{Now: func() time.Time { w.mu.Lock(); defer w.mu.Unlock(); return w.now }}),
 		Log: funcr.New(func(prefix, args string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -392,7 +393,7 @@ func TestRetryAfterIsBounded(t *testing.T) {
 	if f := fault.Of(first); f.Delay != 10*time.Minute {
 		t.Errorf("to come back after %s, want 10 minutes", f.Delay)
 	}
-	isFault(t, p.Present(t.Context(), record("value")), exec.ReasonPaused)
+	isFault(t, p.Present(t.Context(), record("value")), limit.ReasonPaused)
 	w.step(10 * time.Minute)
 	isFault(t, p.Present(t.Context(), record("value")), exec.ReasonThrottled)
 }
@@ -421,7 +422,7 @@ func TestFailures(t *testing.T) {
 			first := p.Present(t.Context(), record("value"))
 			isFault(t, first, c.reason, c.words...)
 			if c.behaviour == "throttled" {
-				isFault(t, p.Present(t.Context(), record("value")), exec.ReasonPaused)
+				isFault(t, p.Present(t.Context(), record("value")), limit.ReasonPaused)
 				return
 			}
 			if again := p.Present(t.Context(), record("value")); again == nil || again.Error() != first.Error() {
@@ -451,7 +452,7 @@ func TestBreaker(t *testing.T) {
 	}
 	for _, pause := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute} {
 		err := p.Present(t.Context(), record("value"))
-		isFault(t, err, exec.ReasonPaused, "401 Unauthorized")
+		isFault(t, err, limit.ReasonPaused, "401 Unauthorized")
 		if f := fault.Of(err); f.Delay != pause {
 			t.Errorf("paused for %s, want %s", f.Delay, pause)
 		}
@@ -494,11 +495,11 @@ func TestCallerThatGivesUp(t *testing.T) {
 	go func() { done <- p.Present(ctx, record("value")) }()
 	w.await(t, "the program works", func() bool { return w.count("present") == 1 })
 	cancel()
-	isFault(t, <-done, exec.ReasonBusy)
+	isFault(t, <-done, limit.ReasonBusy)
 	if w.running() != 1 {
 		t.Error("the program was ended with its caller")
 	}
-	isFault(t, p.Present(ctx, record("value")), exec.ReasonBusy)
+	isFault(t, p.Present(ctx, record("value")), limit.ReasonBusy)
 }
 
 func TestUnixSocket(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/solver/dns01/provider/limit"
 	"chancery.dev/internal/solver/dns01/wire"
 )
 
@@ -18,6 +19,8 @@ const (
 	busyPeriod = 5 * time.Second
 	// maxAge is how long secrets that Late fetched are used.
 	maxAge = 8 * time.Minute
+	// maxRetryAfter is the longest that a program can have its credential wait.
+	maxRetryAfter = 10 * time.Minute
 	// maxBound is how long a program that remembers what to clean up is kept for it.
 	maxBound = time.Hour
 )
@@ -29,9 +32,8 @@ type worker struct {
 	path   string
 	config Config
 
-	// refs and breaker are guarded by the pool's mutex.
-	refs    int
-	breaker breaker
+	// refs is guarded by the pool's mutex.
+	refs int
 
 	// turn is held by whoever uses what follows.
 	turn     chan struct{}
@@ -50,16 +52,22 @@ func newWorker(p *Pool, key, path string, c Config) *worker {
 // do does one request, unless the credential is paused. A request that has begun goes
 // on when ctx ends, within its own time limit: asked again, it finds the work done.
 func (w *worker) do(ctx context.Context, q wire.Request) error {
-	if err := w.paused(); err != nil {
+	limits := w.pool.o.Limits
+	call := limit.Call{Key: w.key, Provider: w.config.Provider, ID: string(q.Op) + " " + q.FQDN + " " + q.Value}
+	if err := limits.Paused(call); err != nil {
 		return err
 	}
-	busy := fault.After(busyPeriod, ReasonBusy, "%s: other requests with this credential come first, or this one takes long", w.config.Provider)
+	busy := fault.After(busyPeriod, limit.ReasonBusy, "%s: other requests with this credential come first, or this one takes long", w.config.Provider)
 	select {
 	case w.turn <- struct{}{}:
 	case <-ctx.Done():
 		return busy
 	}
-	if err := w.paused(); err != nil { // the requests before this one may have failed
+	note, err := limits.Enter(ctx, call) // the requests before this one may have failed
+	if err != nil {
+		if w.session == nil {
+			w.restTimer()
+		}
 		<-w.turn
 		return err
 	}
@@ -71,7 +79,7 @@ func (w *worker) do(ctx context.Context, q wire.Request) error {
 		within, cancel := context.WithTimeout(w.pool.ctx, w.pool.o.Timeout)
 		defer cancel()
 		err := w.work(within, q)
-		w.note(err)
+		note(err)
 		w.used = time.Now()
 		if w.pool.waiting.Load() > 0 && !w.bound() {
 			w.end() // another needs the place
@@ -87,19 +95,6 @@ func (w *worker) do(ctx context.Context, q wire.Request) error {
 	case <-ctx.Done():
 		return busy
 	}
-}
-
-func (w *worker) paused() error {
-	w.pool.mu.Lock()
-	defer w.pool.mu.Unlock()
-	return w.breaker.check(w.config.Provider, w.pool.o.Now())
-}
-
-// note lets the breaker learn from what happened.
-func (w *worker) note(err error) {
-	w.pool.mu.Lock()
-	defer w.pool.mu.Unlock()
-	w.breaker.note(err, w.pool.o.Now())
 }
 
 // work does a request with a process, new or old. One that has ended since its last
@@ -124,7 +119,7 @@ func (w *worker) work(ctx context.Context, q wire.Request) error {
 			if !fresh && errors.Is(err, errEnded) {
 				continue
 			}
-			return fault.After(busyPeriod, ReasonProgram, "%s: %s", w.config.Provider, words)
+			return fault.ClassUnavailable.After(busyPeriod, ReasonProgram, "%s: %s", w.config.Provider, words)
 		}
 		return w.judge(q, a)
 	}
@@ -141,7 +136,7 @@ func (w *worker) begin(ctx context.Context) error {
 		select {
 		case w.pool.slots <- struct{}{}:
 		case <-ctx.Done():
-			return fault.After(busyPeriod, ReasonBusy, "%s: as many processes run as may at once", w.config.Provider)
+			return fault.After(busyPeriod, limit.ReasonBusy, "%s: as many processes run as may at once", w.config.Provider)
 		}
 	}
 	c := w.config.Configuration
@@ -149,7 +144,7 @@ func (w *worker) begin(ctx context.Context) error {
 		late, err := w.config.Late(ctx)
 		if err != nil {
 			<-w.pool.slots
-			return fault.After(mendPeriod, ReasonCredential, "%s: %w", c.Provider, err)
+			return fault.ClassCredential.After(mendPeriod, ReasonCredential, "%s: %w", c.Provider, err)
 		}
 		c.Secrets = maps.Clone(c.Secrets)
 		if c.Secrets == nil {
@@ -160,16 +155,16 @@ func (w *worker) begin(ctx context.Context) error {
 	s, err := w.pool.start(ctx, w.path, c)
 	if err != nil {
 		<-w.pool.slots
-		return fault.After(mendPeriod, ReasonProgram, "%s: %w", c.Provider, err)
+		return fault.ClassUnavailable.After(mendPeriod, ReasonProgram, "%s: %w", c.Provider, err)
 	}
 	w.session, w.stateful = s, false
 	// What a program does not know of, it need not answer well.
 	if _, err := s.ask(ctx, wire.Request{Op: wire.OpCapabilities}); err != nil {
-		return fault.After(busyPeriod, ReasonProgram, "%s: %s", c.Provider, s.explain(ctx, err))
+		return fault.ClassUnavailable.After(busyPeriod, ReasonProgram, "%s: %s", c.Provider, s.explain(ctx, err))
 	}
 	a, err := s.ask(ctx, wire.Request{Op: wire.OpConfigure, Configuration: c})
 	if err != nil {
-		return fault.After(busyPeriod, ReasonProgram, "%s: %s", c.Provider, s.explain(ctx, err))
+		return fault.ClassUnavailable.After(busyPeriod, ReasonProgram, "%s: %s", c.Provider, s.explain(ctx, err))
 	}
 	w.stateful = a.Stateful
 	return w.judge(wire.Request{Op: wire.OpConfigure}, a)
@@ -190,12 +185,12 @@ func (w *worker) judge(q wire.Request, a wire.Response) error {
 	prefix := w.config.Provider + ": "
 	// First the secrets: one that is cut or changed would not be found.
 	words := errors.New(prefix + strings.TrimPrefix(steady(w.session.redact(a.Error)), prefix))
-	delay := max(time.Duration(min(a.RetryAfter, int(mostPause/time.Second)))*time.Second, mendPeriod)
+	delay := max(time.Duration(min(a.RetryAfter, int(maxRetryAfter/time.Second)))*time.Second, mendPeriod)
 	switch a.Class {
 	case wire.ClassCredential:
-		return fault.After(delay, ReasonCredential, "%w", words)
+		return fault.ClassCredential.After(delay, ReasonCredential, "%w", words)
 	case wire.ClassThrottled:
-		return fault.After(delay, ReasonThrottled, "%w", words)
+		return fault.ClassRateLimited.After(delay, ReasonThrottled, "%w", words)
 	case wire.ClassConfig:
 		return fault.After(delay, ReasonInvalidConfig, "%w", words)
 	}

@@ -1,8 +1,9 @@
 // Package rfc2136 writes challenge records by DNS UPDATE (RFC 2136), signed with
 // TSIG (RFC 8945) where a key is configured.
 //
-// It adds and removes exactly one record at a time and never touches the others
-// of the same name. It does not look for the zone: internal/solver/dns01 does.
+// It adds and removes exactly the records that it is told and never touches the others
+// of the same name. Changes of one zone that come at once share a message. It does not
+// look for the zone: internal/solver/dns01 does.
 package rfc2136
 
 import (
@@ -20,6 +21,7 @@ import (
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
+	"chancery.dev/internal/solver/dns01/provider/limit"
 )
 
 // tsigFudge is how far the clocks may be apart, in seconds (spec §5.9).
@@ -46,6 +48,12 @@ type Options struct {
 	Now func() time.Time
 	// Dial opens the connection; nil means a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Queues are shared by all whose changes may share a message; nil means by nobody.
+	Queues *Queues
+	// Limits bound the messages to a server by a key; nil does not limit them.
+	Limits *limit.Limits
+	// Namespace is on whose behalf updates go without a key; FromConfig sets it.
+	Namespace string
 }
 
 // Config is one server and how to talk to it.
@@ -90,6 +98,9 @@ func New(c Config, o Options) (*Provider, error) {
 	if p.o.Dial == nil {
 		p.o.Dial = new(net.Dialer).DialContext
 	}
+	if p.o.Queues == nil {
+		p.o.Queues = NewQueues()
+	}
 	return p, nil
 }
 
@@ -97,6 +108,7 @@ func New(c Config, o Options) (*Provider, error) {
 // Secret is.
 func FromConfig(ctx context.Context, c *acmev1.RFC2136Provider, namespace string, secrets solver.SecretReader, o Options) (*Provider, error) {
 	config := Config{Nameserver: c.Nameserver, TCP: strings.EqualFold(string(c.Protocol), string(acmev1.RFC2136TCP))}
+	o.Namespace = namespace
 	ref := c.TSIGSecretSecretRef
 	switch {
 	case (c.TSIGKeyName == "") != (ref.Name == ""):
@@ -140,16 +152,12 @@ func address(s string) (string, error) {
 
 // Present adds the record (RFC 2136 §2.5.1). The server ignores one that is there.
 func (p *Provider) Present(ctx context.Context, r dns01.Record) error {
-	m := new(dns.Msg).SetUpdate(r.Zone)
-	m.Insert([]dns.RR{record(r)})
-	return p.send(ctx, m, r)
+	return p.change(ctx, r, false)
 }
 
 // CleanUp removes the record (RFC 2136 §2.5.4). The server ignores one that is gone.
 func (p *Provider) CleanUp(ctx context.Context, r dns01.Record) error {
-	m := new(dns.Msg).SetUpdate(r.Zone)
-	m.Remove([]dns.RR{record(r)})
-	return p.send(ctx, m, r)
+	return p.change(ctx, r, true)
 }
 
 func record(r dns01.Record) dns.RR {
@@ -160,8 +168,8 @@ func record(r dns01.Record) dns.RR {
 }
 
 // send sends an update. Over UDP it is repeated once, which is harmless: updates
-// of this package are idempotent.
-func (p *Provider) send(ctx context.Context, m *dns.Msg, r dns01.Record) error {
+// of this package are idempotent. Without a reply there is an error; see exchange.
+func (p *Provider) send(ctx context.Context, m *dns.Msg) (*dns.Msg, error) {
 	attempts := 1
 	if p.network == "udp" {
 		attempts = 2
@@ -170,14 +178,14 @@ func (p *Provider) send(ctx context.Context, m *dns.Msg, r dns01.Record) error {
 	for range attempts {
 		reply, err := p.exchange(ctx, m.Copy())
 		if reply != nil {
-			return p.judge(reply, err, r)
+			return reply, err
 		}
 		lastErr = err
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	return fmt.Errorf("rfc2136: updating %s at %s over %s: %s", r.FQDN, p.server, p.network, solver.Cause(lastErr))
+	return nil, lastErr
 }
 
 // exchange sends one message. A reply may come with an error: its signature is
@@ -206,12 +214,14 @@ func (p *Provider) exchange(ctx context.Context, m *dns.Msg) (*dns.Msg, error) {
 
 // judge says what a reply means and what to do about it.
 func (p *Provider) judge(reply *dns.Msg, err error, r dns01.Record) error {
+	var class fault.Class // none, where another name or zone may fare better
 	refused := func(format string, args ...any) error {
-		return fault.After(mendPeriod, ReasonRefused, "rfc2136: %s refuses the update of %s: %w", p.server, r.FQDN, fmt.Errorf(format, args...))
+		return class.After(mendPeriod, ReasonRefused, "rfc2136: %s refuses the update of %s: %w", p.server, r.FQDN, fmt.Errorf(format, args...))
 	}
 	t := reply.IsTsig()
 	switch {
 	case p.key != nil && t != nil && t.Error != dns.RcodeSuccess:
+		class = fault.ClassCredential
 		return refused("%s", p.tsigProblem(int(t.Error)))
 	case reply.Rcode == dns.RcodeNotAuth && p.key == nil:
 		return refused("NOTAUTH: it is not the primary of zone %s, or it wants a TSIG key: "+
@@ -224,6 +234,9 @@ func (p *Provider) judge(reply *dns.Msg, err error, r dns01.Record) error {
 	case reply.Rcode == dns.RcodeRefused:
 		return refused("REFUSED: its policy does not allow TSIG key %q to change TXT records in zone %s", p.key.Name, r.Zone)
 	case reply.Rcode != dns.RcodeSuccess:
+		if reply.Rcode == dns.RcodeServerFailure {
+			class = fault.ClassUnavailable
+		}
 		return refused("%s", dns.RcodeToString[reply.Rcode])
 	case err != nil && p.key == nil:
 		return refused("its answer is none to this update: %w", err)

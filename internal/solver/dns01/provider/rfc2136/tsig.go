@@ -59,6 +59,12 @@ func NewKey(name, algorithm, secret string) (*Key, error) {
 	return k, nil
 }
 
+// size is that of the record that signs a message, in octets, if anything too much.
+func (k *Key) size() int {
+	const fixed = 64 // of the record's header and of the TSIG (RFC 8945 §4.2), and more
+	return len(k.Name) + len(k.Algorithm) + k.digest().Size() + fixed
+}
+
 // Generate returns the MAC of msg (RFC 8945 §5.2).
 func (k *Key) Generate(msg []byte, t *dns.TSIG) ([]byte, error) {
 	if dns.CanonicalName(t.Hdr.Name) != k.Name {

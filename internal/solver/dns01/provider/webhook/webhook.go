@@ -27,6 +27,7 @@ import (
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
+	"chancery.dev/internal/solver/dns01/provider/limit"
 )
 
 // The reasons of this package's faults.
@@ -46,6 +47,8 @@ const (
 	mendPeriod = 30 * time.Second
 	// maxBody bounds an answer, in octets.
 	maxBody = 1 << 20
+	// maxRetryAfter is the longest that a webhook can have its callers wait, in seconds.
+	maxRetryAfter = 600
 	// maxWords bounds an error's text, in octets.
 	maxWords = 1 << 10
 )
@@ -86,12 +89,13 @@ type response struct {
 
 // Client asks webhooks through one API server.
 type Client struct {
-	http *http.Client
-	base *url.URL
+	http   *http.Client
+	base   *url.URL
+	limits *limit.Limits
 }
 
-// New makes a Client with the identity of rc.
-func New(rc *rest.Config) (*Client, error) {
+// New makes a Client with the identity of rc. Without limits, there are none.
+func New(rc *rest.Config, limits *limit.Limits) (*Client, error) {
 	rc = rest.CopyConfig(rc)
 	shared, err := rest.HTTPClientFor(rc)
 	if err != nil {
@@ -104,7 +108,7 @@ func New(rc *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{http: &client, base: base}, nil
+	return &Client{http: &client, base: base, limits: limits}, nil
 }
 
 // Caller says on whose behalf a webhook is asked.
@@ -141,12 +145,23 @@ func (c *Client) Provider(config *acmev1.WebhookProvider, caller Caller) (*Provi
 
 // Present has the webhook add the record.
 func (p *Provider) Present(ctx context.Context, r dns01.Record) error {
-	return p.ask(ctx, "Present", r)
+	return p.limited(ctx, "Present", r)
 }
 
 // CleanUp has the webhook remove the record.
 func (p *Provider) CleanUp(ctx context.Context, r dns01.Record) error {
-	return p.ask(ctx, "CleanUp", r)
+	return p.limited(ctx, "CleanUp", r)
+}
+
+// limited asks, within the limits of the configuration: what credentials there are, only the
+// webhook knows.
+func (p *Provider) limited(ctx context.Context, action string, r dns01.Record) error {
+	key, err := limit.KeyOf("webhook", p.config, p.caller.Namespace)
+	if err != nil {
+		return err
+	}
+	call := limit.Call{Key: key, Provider: p.name(), ID: action + " " + r.FQDN + " " + r.Value}
+	return p.client.limits.Do(ctx, call, func() error { return p.ask(ctx, action, r) })
 }
 
 func (p *Provider) ask(ctx context.Context, action string, r dns01.Record) error {
@@ -185,18 +200,19 @@ func (p *Provider) name() string {
 func (p *Provider) judge(code int, body []byte) error {
 	switch {
 	case code == http.StatusForbidden:
-		return fault.After(mendPeriod, ReasonForbidden, "%s: this controller may not create %q in the API group %q: "+
+		return fault.ClassCredential.After(mendPeriod, ReasonForbidden, "%s: this controller may not create %q in the API group %q: "+
 			"grant it with the webhook's ClusterRole", p.name(), p.config.SolverName, p.config.GroupName)
 	case code == http.StatusNotFound:
-		return fault.After(mendPeriod, ReasonUnavailable, "%s: the API server does not serve it: is the webhook installed, "+
+		return fault.ClassUnavailable.After(mendPeriod, ReasonUnavailable, "%s: the API server does not serve it: is the webhook installed, "+
 			"with an APIService v1alpha1.%s, and is its solver called %q?", p.name(), p.config.GroupName, p.config.SolverName)
 	case code == http.StatusServiceUnavailable, code == http.StatusBadGateway, code == http.StatusGatewayTimeout:
-		return fault.After(mendPeriod, ReasonUnavailable, "%s: the API server cannot reach it: "+
+		return fault.ClassUnavailable.After(mendPeriod, ReasonUnavailable, "%s: the API server cannot reach it: "+
 			"look at APIService v1alpha1.%s and at the webhook's Pods", p.name(), p.config.GroupName)
 	case code/100 != 2:
-		var status metav1.Status
-		_ = json.Unmarshal(body, &status) // without a message the code has to do
-		return fault.After(mendPeriod, ReasonFailed, "%s: status %d %s", p.name(), code, bounded(status.Message))
+		status := &metav1.Status{}
+		_ = json.Unmarshal(body, status) // without a message the code has to do
+		status.Code = int32(code)        //nolint:gosec // three digits
+		return failed(status, "%s: status %d %s", p.name(), code, bounded(status.Message))
 	}
 	var answer payload
 	if err := json.Unmarshal(body, &answer); err != nil || answer.Response == nil {
@@ -208,7 +224,24 @@ func (p *Provider) judge(code int, body []byte) error {
 	if answer.Response.Status == nil || answer.Response.Status.Message == "" {
 		return fault.After(mendPeriod, ReasonFailed, "%s: it failed and does not say why: see its log", p.name())
 	}
-	return fault.After(mendPeriod, ReasonFailed, "%s: %s", p.name(), bounded(answer.Response.Status.Message))
+	return failed(answer.Response.Status, "%s: %s", p.name(), bounded(answer.Response.Status.Message))
+}
+
+// failed is a failure that a webhook reports. Unless it says that it is throttled or out of
+// order, it may be about the one record.
+func failed(status *metav1.Status, format string, args ...any) error {
+	var class fault.Class
+	delay := mendPeriod
+	switch {
+	case status.Code == http.StatusTooManyRequests || status.Reason == metav1.StatusReasonTooManyRequests:
+		class = fault.ClassRateLimited
+		if status.Details != nil {
+			delay = max(delay, time.Duration(min(status.Details.RetryAfterSeconds, maxRetryAfter))*time.Second)
+		}
+	case status.Code == http.StatusServiceUnavailable || status.Reason == metav1.StatusReasonServiceUnavailable:
+		class = fault.ClassUnavailable
+	}
+	return class.After(delay, ReasonFailed, format, args...)
 }
 
 func bounded(s string) string {

@@ -35,6 +35,7 @@ import (
 	"chancery.dev/internal/rig/netns"
 	"chancery.dev/internal/solver/conformance"
 	"chancery.dev/internal/solver/dns01"
+	"chancery.dev/internal/solver/dns01/provider/limit"
 	"chancery.dev/internal/solver/dns01/provider/webhook"
 )
 
@@ -214,7 +215,7 @@ func install(t *testing.T, s *server) *webhook.Client {
 			}
 		})
 	}
-	asController, err := webhook.New(rig.As(admin, rig.Controller))
+	asController, err := webhook.New(rig.As(admin, rig.Controller), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +345,7 @@ func unavailable(t *testing.T, c *webhook.Client, s *server) {
 		}
 	}
 	fails(c, "not-granted.example.com", webhook.ReasonForbidden, "ClusterRole")
-	admin, err := webhook.New(rig.Cluster(t))
+	admin, err := webhook.New(rig.Cluster(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +365,7 @@ func TestAnswers(t *testing.T) {
 		_, _ = w.Write([]byte(body))
 	}))
 	defer s.Close()
-	c, err := webhook.New(&rest.Config{Host: s.URL})
+	c, err := webhook.New(&rest.Config{Host: s.URL}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,6 +397,49 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// A webhook that says that it is throttled is left alone for as long as it says; one that
+// fails three times because it is out of order, for half a minute. What it refuses pauses nothing.
+func TestPause(t *testing.T) {
+	for name, c := range map[string]struct {
+		status int
+		body   string
+		asked  int
+		pause  time.Duration
+	}{
+		"throttled":      {200, `{"response": {"status": {"message": "slow down", "code": 429, "details": {"retryAfterSeconds": 120}}}}`, 1, 2 * time.Minute},
+		"throttled, too": {429, `{"message": "slow down"}`, 1, 30 * time.Second},
+		"out of order":   {200, `{"response": {"status": {"message": "no backend", "reason": "ServiceUnavailable"}}}`, 3, 30 * time.Second},
+		"unreachable":    {502, ``, 3, 30 * time.Second},
+		"refused":        {200, `{"response": {"status": {"message": "no such zone"}}}`, 5, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				asked++
+				w.WriteHeader(c.status)
+				_, _ = w.Write([]byte(c.body))
+			}))
+			defer s.Close()
+			now := time.Now()
+			client, err := webhook.New(&rest.Config{Host: s.URL}, limit.New(limit.Options{Now: func() time.Time { return now }}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 4 {
+				_ = provider(t, client, "g.example.com").Present(t.Context(), record(0))
+			}
+			f := fault.Of(provider(t, client, "g.example.com").Present(t.Context(), record(0)))
+			if f == nil || asked != c.asked || (f.Reason == limit.ReasonPaused) != (c.pause > 0) || c.pause > 0 && f.Delay != c.pause {
+				t.Errorf("asked %d times, then %+v", asked, f)
+			}
+			_ = provider(t, client, "other.example.com").Present(t.Context(), record(0))
+			if asked != c.asked+1 {
+				t.Error("another webhook is paused too")
+			}
+		})
+	}
+}
+
 // A webhook must not send the controller's token elsewhere.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -404,7 +448,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	defer elsewhere.Close()
 	s := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
 	defer s.Close()
-	c, err := webhook.New(&rest.Config{Host: s.URL, BearerToken: "of-the-controller"})
+	c, err := webhook.New(&rest.Config{Host: s.URL, BearerToken: "of-the-controller"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -418,7 +462,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 func TestNamesAreNoPaths(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s was asked", r.URL) }))
 	defer s.Close()
-	c, err := webhook.New(&rest.Config{Host: s.URL})
+	c, err := webhook.New(&rest.Config{Host: s.URL}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,224 @@
+package rfc2136
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/miekg/dns"
+
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/solver"
+	"chancery.dev/internal/solver/dns01"
+	"chancery.dev/internal/solver/dns01/provider/limit"
+)
+
+const (
+	// maxUDP bounds a message over UDP: nothing larger is sure to be read (RFC 1035 §2.3.4).
+	maxUDP = dns.MinMsgSize
+	// maxTCP and maxChanges bound one over TCP.
+	maxTCP     = 16 << 10
+	maxChanges = 100
+)
+
+// Queues bring the changes that come while an update of the same zone is under way, by the
+// same key at the same server, into the next one. A change that comes alone waits for nothing.
+// Use NewQueues.
+type Queues struct {
+	mu sync.Mutex
+	// waiting has an entry, if an empty one, for each queue of which an update is under way.
+	waiting map[string][]*change
+}
+
+// NewQueues makes Queues.
+func NewQueues() *Queues { return &Queues{waiting: map[string][]*change{}} }
+
+// change is a record to add or to remove.
+type change struct {
+	by     *Provider
+	record dns01.Record
+	remove bool
+	// ctx ends when nobody waits for the change any more.
+	ctx  context.Context //nolint:containedctx // the life of one of the callers that a message is for
+	done chan error
+}
+
+// change makes a change by the next update of its queue.
+func (p *Provider) change(ctx context.Context, r dns01.Record, remove bool) error {
+	c := &change{by: p, record: r, remove: remove, ctx: ctx, done: make(chan error, 1)}
+	key, err := limit.KeyOf(p.identity(), r.Zone)
+	if err != nil {
+		return err
+	}
+	p.o.Queues.join(key, c)
+	select {
+	case err := <-c.done:
+		return err
+	case <-ctx.Done():
+		return p.unanswered(r, ctx.Err())
+	}
+}
+
+func (q *Queues) join(key string, c *change) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waiting, busy := q.waiting[key]
+	q.waiting[key] = append(waiting, c)
+	if !busy {
+		go q.work(key)
+	}
+}
+
+// work sends updates until nobody waits for one.
+func (q *Queues) work(key string) {
+	for batch := q.take(key); len(batch) > 0; batch = q.take(key) {
+		flush(batch)
+	}
+}
+
+// take returns what goes into the next update, or ends the queue.
+func (q *Queues) take(key string) []*change {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waiting := wanted(q.waiting[key])
+	if len(waiting) == 0 {
+		delete(q.waiting, key)
+		return nil
+	}
+	n := 1
+	for n < len(waiting) && n < maxChanges && fits(waiting[:n+1]) {
+		n++
+	}
+	q.waiting[key] = slices.Clone(waiting[n:])
+	return waiting[:n]
+}
+
+// wanted are the changes that somebody still waits for.
+func wanted(all []*change) []*change {
+	return slices.DeleteFunc(slices.Clone(all), func(c *change) bool { return c.ctx.Err() != nil })
+}
+
+// fits tells whether changes make a message of the size that the transport may carry.
+func fits(batch []*change) bool {
+	p, limit := batch[0].by, maxTCP
+	if p.network == "udp" {
+		limit = maxUDP
+	}
+	size := message(batch).Len()
+	if p.key != nil {
+		size += p.key.size()
+	}
+	return size <= limit
+}
+
+// message is the update that makes changes: each for itself, without prerequisites, in the
+// order in which they were asked for (RFC 2136 §2.5).
+func message(batch []*change) *dns.Msg {
+	m := new(dns.Msg).SetUpdate(batch[0].record.Zone)
+	m.Compress = len(batch) > 1
+	for _, c := range batch {
+		if c.remove {
+			m.Remove([]dns.RR{record(c.record)})
+		} else {
+			m.Insert([]dns.RR{record(c.record)})
+		}
+	}
+	return m
+}
+
+// flush makes changes, and tells each caller what came of its own. A server that refuses a
+// message makes none of it (RFC 2136 §3): halves are tried until what is refused is alone.
+func flush(batch []*change) {
+	if batch = wanted(batch); len(batch) == 0 {
+		return
+	}
+	ctx, cancel := lifeOf(batch)
+	defer cancel()
+	p := batch[0].by
+	var reply *dns.Msg
+	var cause error
+	split, asked := false, false
+	err := p.o.Limits.Do(ctx, p.call(batch[0].record), func() error {
+		asked = true
+		reply, cause = p.send(ctx, message(batch))
+		if split = len(batch) > 1 && dependsOnNames(reply); split {
+			return fault.After(0, ReasonRefused, "rfc2136: %s refuses some of %d changes", p.server, len(batch))
+		}
+		return p.verdict(batch[0].record, reply, cause)
+	})
+	if split {
+		flush(batch[:len(batch)/2])
+		flush(batch[len(batch)/2:])
+		return
+	}
+	for _, c := range batch {
+		if asked {
+			err = c.by.verdict(c.record, reply, cause)
+		}
+		c.done <- err
+	}
+}
+
+// lifeOf returns a context that ends when nobody waits for any of the changes.
+func lifeOf(batch []*change) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var left atomic.Int32
+	left.Store(int32(len(batch))) //nolint:gosec // at most maxChanges
+	stops := make([]func() bool, 0, len(batch))
+	for _, c := range batch {
+		stops = append(stops, context.AfterFunc(c.ctx, func() {
+			if left.Add(-1) == 0 {
+				cancel()
+			}
+		}))
+	}
+	return ctx, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		cancel()
+	}
+}
+
+// dependsOnNames tells whether a refusal may be about some names only: not one of the key,
+// the zone or the server as such.
+func dependsOnNames(reply *dns.Msg) bool {
+	if reply == nil || reply.Rcode == dns.RcodeSuccess || reply.Rcode == dns.RcodeNotAuth || reply.Rcode == dns.RcodeNotImplemented {
+		return false
+	}
+	t := reply.IsTsig()
+	return t == nil || t.Error == dns.RcodeSuccess
+}
+
+// verdict says what came of one change.
+func (p *Provider) verdict(r dns01.Record, reply *dns.Msg, cause error) error {
+	if reply == nil {
+		return p.unanswered(r, cause)
+	}
+	return p.judge(reply, cause, r)
+}
+
+func (p *Provider) unanswered(r dns01.Record, cause error) error {
+	return fmt.Errorf("rfc2136: updating %s at %s over %s: %s", r.FQDN, p.server, p.network, solver.Cause(cause))
+}
+
+// identity is what tells servers and keys apart. Updates without a key share nothing with
+// those of other namespaces.
+func (p *Provider) identity() []any {
+	if p.key == nil {
+		return []any{"rfc2136", p.server, p.network, p.o.Namespace}
+	}
+	return []any{"rfc2136", p.server, p.network, p.key.Name, p.key.Algorithm, p.key.secret}
+}
+
+// call is an update of a zone, in the words of the limits: the next one has its turn,
+// whichever changes it makes.
+func (p *Provider) call(r dns01.Record) limit.Call {
+	key, err := limit.KeyOf(p.identity()...)
+	if err != nil {
+		key = p.server // it is all strings and octets, which cannot fail
+	}
+	return limit.Call{Key: key, Provider: "rfc2136 at " + p.server, ID: r.Zone}
+}
