@@ -56,7 +56,7 @@ func dnsCases() []ruleCase {
 			"spec.acme.solvers.0.dns01.nameservers":                 strs("http://dns.example.com/q"),
 		}, "nameservers: every entry must be"},
 		{"persistent record", d, persist("issuerDomainName", "ca.example.com"), ""},
-		{"persistent record and provider", d, changes{"spec.acme.solvers.0.dnsPersist01": map[string]any{}}, "exactly one of http01, dns01 and dnsPersist01"},
+		{"persistent record and provider", d, changes{"spec.acme.solvers.0.dnsPersist01": map[string]any{}}, "exactly one of http01, dns01, dnsPersist01 and tlsALPN01"},
 		{"persistent record, nameserver without port", d, persist("nameservers", strs("192.0.2.1")), "nameservers: every entry must be"},
 		{"persistent record, warning", d, persist("warnBefore", "720h"), ""},
 		{"persistent record, negative warning", d, persist("warnBefore", "-1h"), "dnsPersist01.warnBefore: must not be negative"},

@@ -92,11 +92,13 @@ func acmeCases() []ruleCase {
 		{"binding without key", "acme", eab("kid", map[string]any{"name": "a"}), "externalAccountBinding.keySecretRef: set name and key"},
 
 		{"as it is", "http01", nil, ""},
-		{"neither solver", "http01", changes{"spec.acme.solvers": []any{map[string]any{}}}, "exactly one of http01, dns01 and dnsPersist01"},
+		{"neither solver", "http01", changes{"spec.acme.solvers": []any{map[string]any{}}}, "exactly one of http01, dns01, dnsPersist01 and tlsALPN01"},
 		{"both solvers", "http01", changes{"spec.acme.solvers": []any{map[string]any{
 			"http01": map[string]any{"ingress": map[string]any{}},
 			"dns01":  map[string]any{"digitalocean": map[string]any{"tokenSecretRef": secretRef("a", "b")}},
-		}}}, "exactly one of http01, dns01 and dnsPersist01"},
+		}}}, "exactly one of http01, dns01, dnsPersist01 and tlsALPN01"},
+		{"TLS handshake", "http01", changes{"spec.acme.solvers": []any{map[string]any{"tlsALPN01": map[string]any{}}}}, ""},
+		{"TLS handshake and HTTP", "http01", changes{"spec.acme.solvers.0.tlsALPN01": map[string]any{}}, "exactly one of http01, dns01, dnsPersist01 and tlsALPN01"},
 		{"no route", "http01", changes{"spec.acme.solvers": []any{map[string]any{"http01": map[string]any{}}}}, "http01: exactly one of ingress and gatewayHTTPRoute"},
 		{"two routes", "http01", changes{"spec.acme.solvers.0.http01": map[string]any{
 			"ingress": map[string]any{}, "gatewayHTTPRoute": map[string]any{},

@@ -177,8 +177,8 @@ func keyOf(spec acmev1.ChallengeSpec, offered acmev1.ACMEChallenge, account Acco
 	return r.String(), nil
 }
 
-// KeyToPresent is the key authorization for HTTP-01 (RFC 8555 §8.1) and the value
-// of the TXT record for DNS-01 (§8.4).
+// KeyToPresent is the key authorization for HTTP-01 (RFC 8555 §8.1) and TLS-ALPN-01
+// (RFC 8737 §3), and the value of the TXT record for DNS-01 (RFC 8555 §8.4).
 func KeyToPresent(t acmev1.ACMEChallengeType, token, thumbprint string) string {
 	key := token + "." + thumbprint
 	if t != acmev1.ChallengeTypeDNS01 {

@@ -10,6 +10,7 @@ import (
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/http01"
+	"chancery.dev/internal/solver/tlsalpn01"
 )
 
 // ACMEConfig configures Orders, Challenges and their solvers.
@@ -41,10 +42,14 @@ type ACMEConfig struct {
 	HTTP01Responder string
 	// HTTP01ExtraLabels are put on the routes, and on the Services that they lead to.
 	HTTP01ExtraLabels map[string]string
-	// HTTP01Targets are the addresses that the self check of HTTP-01 may connect to.
+	// HTTP01Targets are the addresses that the self checks of HTTP-01 and TLS-ALPN-01 may connect to.
 	HTTP01Targets http01.Targets
-	// HTTP01Nameservers resolve the names that the self check of HTTP-01 asks.
+	// HTTP01Nameservers resolve the names that they ask.
 	HTTP01Nameservers []string
+	// TLSALPN01Port is where the self check expects the way to the responder's handshakes; 0 means 443.
+	TLSALPN01Port int
+	// TLSALPN01Address is where the responder itself answers them; empty means that it does not.
+	TLSALPN01Address string
 }
 
 // DefaultACMEConfig returns the defaults of spec §9.3.
@@ -65,6 +70,9 @@ func (c *Config) solvers(resolver *dns01.Resolver, providers dns01.Factory, rout
 			Port: c.ACME.HTTP01Port, UserAgent: c.UserAgent, Nameservers: c.ACME.HTTP01Nameservers, Targets: c.ACME.HTTP01Targets,
 			Proxy: http.ProxyFromEnvironment,
 		}, routes),
+		acmev1.ChallengeTypeTLSALPN01: tlsalpn01.New(tlsalpn01.CheckOptions{
+			Port: c.ACME.TLSALPN01Port, Dialer: http01.NewDialer(c.ACME.HTTP01Nameservers, c.ACME.HTTP01Targets, nil),
+		}),
 	}
 }
 

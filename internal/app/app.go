@@ -41,7 +41,7 @@ type App struct {
 	watches *watches
 	log     logr.Logger
 
-	listening <-chan struct{} // closed once HTTP-01 challenges are answered; nil if they are not answered here
+	listening <-chan struct{} // closed once challenges are answered; nil if they are not answered here
 }
 
 // New wires a controller that speaks to the API server of rc, with the rights of
@@ -91,8 +91,8 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err := book.follow(ctx, manager.GetCache(), deps.Secrets); err != nil {
 		return nil, err
 	}
-	if cfg.ACME.HTTP01Address != "" {
-		answers := newResponder(manager, cfg.ACME.HTTP01Address)
+	if cfg.ACME.HTTP01Address+cfg.ACME.TLSALPN01Address != "" {
+		answers := newResponder(manager, cfg.ACME.HTTP01Address, cfg.ACME.TLSALPN01Address)
 		if err := manager.Add(answers); err != nil {
 			return nil, err
 		}
@@ -143,7 +143,7 @@ func (a *App) logEvent(e *corev1.Event) {
 }
 
 // Synced waits until the caches hold what the API server has, and whoever is to answer
-// HTTP-01 challenges listens; false if ctx ended first.
+// HTTP-01 and TLS-ALPN-01 challenges listens; false if ctx ended first.
 func (a *App) Synced(ctx context.Context) bool {
 	synced := a.manager.GetCache().WaitForCacheSync(ctx)
 	if a.listening != nil {

@@ -40,6 +40,8 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.ACME.AuthoritativePort = -1 }, "--dns01-authoritative-port: must be a port, 1 to 65535, or 0, not -1"},
 		{func(c *Config) { c.ACME.HTTP01Port = 70000 }, "--http01-self-check-port: must be a port, 1 to 65535, or 0, not 70000"},
 		{func(c *Config) { c.ACME.HTTP01Address = "soup" }, `--http01-listen-address: must be host:port, not "soup"`},
+		{func(c *Config) { c.ACME.TLSALPN01Port = -1 }, "--tlsalpn01-self-check-port: must be a port, 1 to 65535, or 0, not -1"},
+		{func(c *Config) { c.ACME.TLSALPN01Address = "soup" }, `--tlsalpn01-listen-address: must be host:port, not "soup"`},
 		{
 			func(c *Config) { c.ACME.HTTP01Nameservers = []string{"192.0.2.1:53", "192.0.2.1"} },
 			`--acme-http01-solver-nameservers: must be host:port, not "192.0.2.1"`,

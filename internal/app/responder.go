@@ -23,36 +23,63 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/solver/http01"
+	"chancery.dev/internal/solver/tlsalpn01"
 )
 
-// responder answers HTTP-01 challenges from the watch cache. Every replica does,
-// whoever leads.
+// responder answers HTTP-01 and TLS-ALPN-01 challenges from the watch cache. Every replica
+// does, whoever leads.
 type responder struct {
-	manager ctrl.Manager
-	address string
-	index   *http01.Index
+	manager   ctrl.Manager
+	http, tls string // where to listen; empty for not at all
+	index     *http01.Index
 
 	listening chan struct{} // closed once it listens
 }
 
-func newResponder(m ctrl.Manager, address string) *responder {
-	return &responder{manager: m, address: address, index: http01.NewIndex(), listening: make(chan struct{})}
+func newResponder(m ctrl.Manager, httpAddress, tlsAddress string) *responder {
+	return &responder{manager: m, http: httpAddress, tls: tlsAddress, index: http01.NewIndex(), listening: make(chan struct{})}
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (*responder) NeedLeaderElection() bool { return false }
 
-// Start implements manager.Runnable: it serves until ctx ends.
+// Start implements manager.Runnable: it serves until ctx ends, or one of both ports fails.
 func (r *responder) Start(ctx context.Context) error {
 	if err := r.watch(ctx); err != nil {
 		return err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", r.address)
-	if err != nil {
-		return fmt.Errorf("listen for HTTP-01 challenges: %w: choose another port, or end what listens there", err)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var servers []func() error
+	for _, s := range []struct {
+		kind, address string
+		serve         func(context.Context, net.Listener) error
+	}{{"HTTP-01", r.http, r.serveHTTP}, {"TLS-ALPN-01", r.tls, r.serveTLS}} {
+		if s.address == "" {
+			continue
+		}
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.address)
+		if err != nil {
+			return fmt.Errorf("listen for %s challenges: %w: choose another port, or end what listens there", s.kind, err)
+		}
+		defer func() { _ = listener.Close() }() // whoever serves on it has
+		servers = append(servers, func() error { return s.serve(ctx, listener) })
 	}
 	close(r.listening)
-	answered, err := responderMetrics()
+	done := make(chan error, len(servers))
+	for _, serve := range servers {
+		go func() { done <- serve() }()
+	}
+	var errs []error
+	for range servers {
+		errs = append(errs, <-done)
+		cancel()
+	}
+	return errors.Join(errs...)
+}
+
+func (r *responder) serveHTTP(ctx context.Context, listener net.Listener) error {
+	answered, err := counter("chancery_http01_responses_total", "Requests for HTTP-01 challenges that the responder has answered, by HTTP status.", "status")
 	if err != nil {
 		return err
 	}
@@ -68,7 +95,21 @@ func (r *responder) Start(ctx context.Context) error {
 	}
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	return errors.Join(server.Shutdown(within))
+	return server.Shutdown(within)
+}
+
+func (r *responder) serveTLS(ctx context.Context, listener net.Listener) error {
+	answered, err := counter("chancery_tlsalpn01_handshakes_total", "Connections for TLS-ALPN-01 challenges to the responder, by result: answered, unknown or failed.", "result")
+	if err != nil {
+		return err
+	}
+	server, err := tlsalpn01.NewResponder(tlsalpn01.ResponderOptions{
+		Lookup: r.index, Answered: func(result string) { answered.WithLabelValues(result).Inc() },
+	})
+	if err != nil {
+		return err
+	}
+	return server.Serve(ctx, listener)
 }
 
 func (r *responder) watch(ctx context.Context) error {
@@ -88,11 +129,9 @@ func (r *responder) watch(ctx context.Context) error {
 	return err
 }
 
-// responderMetrics counts the answers by status.
-func responderMetrics() (*prometheus.CounterVec, error) {
-	answered := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "chancery_http01_responses_total", Help: "Requests for HTTP-01 challenges that the responder has answered, by HTTP status.",
-	}, []string{"status"})
+// counter is a metric with one label.
+func counter(name, help, label string) (*prometheus.CounterVec, error) {
+	answered := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
 	err := metrics.Registry.Register(answered)
 	var already prometheus.AlreadyRegisteredError
 	if errors.As(err, &already) { // several managers run in one process in tests
@@ -107,6 +146,8 @@ func responderMetrics() (*prometheus.CounterVec, error) {
 type ResponderConfig struct {
 	// Address is host:port to answer HTTP-01 challenges on.
 	Address string
+	// TLSALPN01Address is host:port to answer TLS-ALPN-01 challenges on; empty for none.
+	TLSALPN01Address string
 	// MetricsAddress and HealthAddress are as in Config.
 	MetricsAddress, HealthAddress string
 	// Namespaces to answer for; none means all.
@@ -118,7 +159,7 @@ func DefaultResponderConfig() ResponderConfig {
 	return ResponderConfig{Address: ":8089", MetricsAddress: "0.0.0.0:9402", HealthAddress: "0.0.0.0:9403"}
 }
 
-// NewResponder wires a responder for HTTP-01 challenges that needs no other right than
+// NewResponder wires a responder for HTTP-01 and TLS-ALPN-01 challenges that needs no other right than
 // to read Challenges and Orders, and no leader: every replica answers. It has to be
 // started with a context that ends no later than ctx.
 func NewResponder(ctx context.Context, cfg ResponderConfig, rc *rest.Config, log logr.Logger) (manager.Manager, error) {
@@ -157,7 +198,7 @@ func NewResponder(ctx context.Context, cfg ResponderConfig, rc *rest.Config, log
 	if err := m.AddReadyzCheck("caches", synced(m, watches)); err != nil {
 		return nil, err
 	}
-	return m, m.Add(newResponder(m, cfg.Address))
+	return m, m.Add(newResponder(m, cfg.Address, cfg.TLSALPN01Address))
 }
 
 // handle feeds one kind of object to upsert and remove.

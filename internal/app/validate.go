@@ -141,6 +141,10 @@ func (c ACMEConfig) validate(f *findings) {
 	if c.HTTP01Address != "" {
 		f.address("http01-listen-address", c.HTTP01Address)
 	}
+	f.port("tlsalpn01-self-check-port", c.TLSALPN01Port)
+	if c.TLSALPN01Address != "" {
+		f.address("tlsalpn01-listen-address", c.TLSALPN01Address)
+	}
 	if _, err := c.responderService(); err != nil {
 		*f = append(*f, err)
 	}
@@ -169,6 +173,9 @@ func (c ACMEConfig) responderService() (types.NamespacedName, error) {
 func (c *ResponderConfig) validate() error {
 	var f findings
 	f.address("listen-address", c.Address)
+	if c.TLSALPN01Address != "" {
+		f.address("tlsalpn01-listen-address", c.TLSALPN01Address)
+	}
 	f.addressOrNone("metrics-listen-address", c.MetricsAddress)
 	f.addressOrNone("internal-healthz-listen-address", c.HealthAddress)
 	for _, name := range c.Namespaces {

@@ -140,14 +140,16 @@ func addACMEFlags(cmd *cobra.Command, acme *app.ACMEConfig) {
 	f.BoolVar(&acme.DNS01.ExecInIssuers, "dns01-exec-in-issuers", false, "let Issuers, and so whoever may create one, use any DNS provider by the field exec")
 	f.Float64Var(&acme.DNS01.ProviderQPS, "dns01-provider-qps", acme.DNS01.ProviderQPS, "how often a second a DNS provider may be asked with one credential; 0 for any")
 	f.IntVar(&acme.DNS01.ProviderBurst, "dns01-provider-burst", acme.DNS01.ProviderBurst, "how often it may be asked at once before that holds")
-	f.StringSliceVar(&acme.HTTP01Nameservers, "acme-http01-solver-nameservers", nil, "name servers to resolve names with for the self check of HTTP-01, host:port")
+	f.StringSliceVar(&acme.HTTP01Nameservers, "acme-http01-solver-nameservers", nil, "name servers to resolve names with for the self checks of HTTP-01 and TLS-ALPN-01, host:port")
 	f.StringVar(&acme.HTTP01Address, "http01-listen-address", acme.HTTP01Address, "host:port on which the controller itself answers HTTP-01 challenges; empty for none")
 	f.StringVar(&acme.HTTP01Responder, "acme-http01-responder", acme.HTTP01Responder,
 		"Service, as namespace/name, of \"chancery responder\" or of the controller, which HTTP-01 requests are routed to; empty for no routes")
 	f.StringToStringVar(&acme.HTTP01ExtraLabels, "acme-http01-solver-extra-labels", nil, "labels to put on the routes and Services of HTTP-01")
-	f.Var(&prefixesFlag{&acme.HTTP01Targets.Allow}, "http01-self-check-allow", "address ranges that the self check of HTTP-01 may connect to, such as 203.0.113.0/24; none means all")
-	f.Var(&prefixesFlag{&acme.HTTP01Targets.Deny}, "http01-self-check-deny", "address ranges that the self check of HTTP-01 must not connect to; they win")
+	f.Var(&prefixesFlag{&acme.HTTP01Targets.Allow}, "http01-self-check-allow", "address ranges that the self checks of HTTP-01 and TLS-ALPN-01 may connect to, such as 203.0.113.0/24; none means all")
+	f.Var(&prefixesFlag{&acme.HTTP01Targets.Deny}, "http01-self-check-deny", "address ranges that the self checks of HTTP-01 and TLS-ALPN-01 must not connect to; they win")
 	f.IntVar(&acme.HTTP01Port, "http01-self-check-port", 0, "port that the self check of HTTP-01 asks, where 80 is redirected; 0 means 80")
+	f.StringVar(&acme.TLSALPN01Address, "tlsalpn01-listen-address", acme.TLSALPN01Address, "host:port on which the controller itself answers TLS-ALPN-01 challenges; empty for none")
+	f.IntVar(&acme.TLSALPN01Port, "tlsalpn01-self-check-port", 0, "port that the self check of TLS-ALPN-01 asks, where 443 is redirected; 0 means 443")
 	f.IntVar(&acme.AuthoritativePort, "dns01-authoritative-port", 0, "port that zones' own name servers are asked on; 0 means 53")
 }
 

@@ -59,6 +59,7 @@ var rooms = []room{
 	{layer: 6, path: "internal/signer/acmeorder", why: "adapter: ACME"},
 	{layer: 6, path: "internal/controller", why: "what all reconcilers share"},
 
+	{layer: 7, path: "internal/solver/tlsalpn01", why: "TLS-ALPN-01: handshakes answered, and a self check"},
 	{layer: 7, path: "internal/solver/http01/route", why: "Ingresses, HTTPRoutes and Services that lead to the responder"},
 	{layer: 7, path: "internal/controller/certificates", why: "reconciler of Certificates"},
 	{layer: 7, path: "internal/controller/requests", why: "reconcilers of both kinds of request"},

@@ -113,6 +113,8 @@ func offeredFor(solver acmev1.ACMEChallengeSolver, offered []acmev1.ACMEChalleng
 	switch {
 	case solver.DNSPersist01 != nil:
 		t = acmev1.ChallengeTypeDNSPersist01
+	case solver.TLSALPN01 != nil:
+		t = acmev1.ChallengeTypeTLSALPN01
 	case solver.DNS01 != nil:
 		t = acmev1.ChallengeTypeDNS01
 	case solver.HTTP01 != nil:

@@ -7,14 +7,15 @@ import (
 )
 
 // ACMEChallengeType is a way of proving control of a name.
-// +kubebuilder:validation:Enum=HTTP-01;DNS-01;DNS-PERSIST-01
+// +kubebuilder:validation:Enum=HTTP-01;DNS-01;DNS-PERSIST-01;TLS-ALPN-01
 type ACMEChallengeType string
 
-// The challenge types that have solvers (RFC 8555 §8.3, §8.4, draft-ietf-acme-dns-persist-01).
+// The challenge types that have solvers (RFC 8555 §8.3, §8.4, draft-ietf-acme-dns-persist-01, RFC 8737).
 const (
 	ChallengeTypeHTTP01       ACMEChallengeType = "HTTP-01"
 	ChallengeTypeDNS01        ACMEChallengeType = "DNS-01"
 	ChallengeTypeDNSPersist01 ACMEChallengeType = "DNS-PERSIST-01"
+	ChallengeTypeTLSALPN01    ACMEChallengeType = "TLS-ALPN-01"
 )
 
 // Challenge proves control of one name to an ACME server. Challenges are made by the controller, never
@@ -72,7 +73,7 @@ type ChallengeSpec struct {
 	// Token of the challenge. Empty for types that have none.
 	Token string `json:"token"`
 
-	// What is presented: for HTTP-01 the key authorization, for DNS-01 the value of the TXT record
+	// What is presented: for HTTP-01 and TLS-ALPN-01 the key authorization, for DNS-01 the value of the TXT record
 	// (RFC 8555 §8.1, §8.4); for DNS-PERSIST-01 the value that a TXT record has to have, or one like it.
 	Key string `json:"key"`
 

@@ -7,8 +7,8 @@ import (
 )
 
 // ACMEChallengeSolver says which names it is for and how it proves them: exactly one of http01,
-// dns01 and dnsPersist01.
-// +kubebuilder:validation:XValidation:rule=`[has(self.http01), has(self.dns01), has(self.dnsPersist01)].filter(x, x).size() == 1`,message="exactly one of http01, dns01 and dnsPersist01 must be set"
+// dns01, dnsPersist01 and tlsALPN01.
+// +kubebuilder:validation:XValidation:rule=`[has(self.http01), has(self.dns01), has(self.dnsPersist01), has(self.tlsALPN01)].filter(x, x).size() == 1`,message="exactly one of http01, dns01, dnsPersist01 and tlsALPN01 must be set"
 type ACMEChallengeSolver struct {
 	// Names that the solver is for. Without a selector: all that no other solver selects.
 	// +optional
@@ -26,6 +26,11 @@ type ACMEChallengeSolver struct {
 	// credentials are needed.
 	// +optional
 	DNSPersist01 *DNSPersist01Solver `json:"dnsPersist01,omitempty"`
+
+	// Prove names by answering a TLS handshake on port 443. Nothing routes it: that the protocol acme-tls/1
+	// of the names reaches the responder is up to a load balancer or a TLSRoute of yours.
+	// +optional
+	TLSALPN01 *TLSALPN01Solver `json:"tlsALPN01,omitempty"`
 
 	// Do not check that the challenge can be seen: ask the ACME server to validate this long after it
 	// was presented.
@@ -52,6 +57,10 @@ type CertificateDNSNameSelector struct {
 	// +listType=atomic
 	DNSZones []string `json:"dnsZones,omitempty"`
 }
+
+// TLSALPN01Solver answers TLS-ALPN-01 challenges (RFC 8737, for IP addresses RFC 8738). There is nothing to
+// configure.
+type TLSALPN01Solver struct{}
 
 // HTTP01Solver answers HTTP-01 challenges (RFC 8555 §8.3) through exactly one kind of route.
 // +kubebuilder:validation:XValidation:rule=`has(self.ingress) != has(self.gatewayHTTPRoute)`,message="http01: exactly one of ingress and gatewayHTTPRoute must be set"

@@ -1,8 +1,11 @@
 package http01
 
 import (
+	"cmp"
+	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 
@@ -20,7 +23,7 @@ type Lookup interface {
 	Changed() <-chan struct{}
 }
 
-// Index knows the answers of all HTTP-01 challenges in flight. It is fed by
+// Index knows the answers of all HTTP-01 and TLS-ALPN-01 challenges in flight. It is fed by
 // watches of Challenges and Orders, in any order, and is safe for concurrent use.
 //
 // It trusts no Challenge by itself: whoever may create one in some namespace could
@@ -31,26 +34,30 @@ type Lookup interface {
 type Index struct {
 	mu         sync.RWMutex
 	challenges map[objectKey]entry
-	// byToken finds the challenges of a host and token: several where namespaces or
+	// byAnswer finds the challenges of a host and token: several where namespaces or
 	// forgers use the same.
-	byToken map[answerKey]map[objectKey]struct{}
-	orders  map[objectKey]order
-	changed chan struct{}
+	byAnswer map[answerKey]map[objectKey]struct{}
+	orders   map[objectKey]order
+	changed  chan struct{}
 }
 
 var _ Lookup = (*Index)(nil)
 
 type objectKey struct{ namespace, name string }
 
-type answerKey struct{ host, token string }
+// answerKey is what is asked for. A TLS handshake tells no token (RFC 8737 §3).
+type answerKey struct {
+	kind        acmev1.ACMEChallengeType
+	host, token string
+}
 
 // entry is what counts of a Challenge.
 type entry struct {
-	answer  answerKey
-	url     string
-	dnsName string
-	key     string
-	owner   metav1.OwnerReference
+	answer     answerKey
+	listing    listing // what its Order has to list
+	key        string
+	owner      metav1.OwnerReference
+	processing bool
 }
 
 // order is what counts of an Order: its identity and the challenges that its status
@@ -60,13 +67,16 @@ type order struct {
 	listed map[listing]struct{}
 }
 
-type listing struct{ identifier, url, token string }
+type listing struct {
+	kind                   acmev1.ACMEChallengeType
+	identifier, url, token string
+}
 
 // NewIndex makes an empty Index.
 func NewIndex() *Index {
 	return &Index{
 		challenges: map[objectKey]entry{},
-		byToken:    map[answerKey]map[objectKey]struct{}{},
+		byAnswer:   map[answerKey]map[objectKey]struct{}{},
 		orders:     map[objectKey]order{},
 		changed:    make(chan struct{}),
 	}
@@ -85,10 +95,10 @@ func (x *Index) UpsertChallenge(c *acmev1.Challenge) {
 	x.forget(key)
 	if ok {
 		x.challenges[key] = e
-		if x.byToken[e.answer] == nil {
-			x.byToken[e.answer] = map[objectKey]struct{}{}
+		if x.byAnswer[e.answer] == nil {
+			x.byAnswer[e.answer] = map[objectKey]struct{}{}
 		}
-		x.byToken[e.answer][key] = struct{}{}
+		x.byAnswer[e.answer][key] = struct{}{}
 	}
 	x.wake()
 }
@@ -106,8 +116,8 @@ func (x *Index) UpsertOrder(o *acmev1.Order) {
 	in := order{uid: string(o.UID), listed: map[listing]struct{}{}}
 	for _, authz := range o.Status.Authorizations {
 		for _, c := range authz.Challenges {
-			if strings.EqualFold(c.Type, "http-01") {
-				in.listed[listing{authz.Identifier, c.URL, c.Token}] = struct{}{}
+			if kind := acmev1.ACMEChallengeType(strings.ToUpper(c.Type)); answerable(kind) {
+				in.listed[listing{kind, authz.Identifier, c.URL, c.Token}] = struct{}{}
 			}
 		}
 	}
@@ -132,17 +142,47 @@ func (x *Index) DeleteOrder(namespace, name string) {
 func (x *Index) Lookup(host, token string) (string, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	for key := range x.byToken[answerKey{host, token}] {
-		e := x.challenges[key]
-		o, ok := x.orders[objectKey{key.namespace, e.owner.Name}]
-		if !ok || o.uid != string(e.owner.UID) {
-			continue
-		}
-		if _, ok := o.listed[listing{e.dnsName, e.url, token}]; ok {
+	for key := range x.byAnswer[answerKey{acmev1.ChallengeTypeHTTP01, host, token}] {
+		if e := x.challenges[key]; x.listed(key, e) {
 			return e.key, true
 		}
 	}
 	return "", false
+}
+
+// LookupServer returns what to answer a TLS handshake with: the identifier and key authorization
+// of a TLS-ALPN-01 challenge whose ServerName it is for. Of several it is the one that the scheduler
+// has in flight, at most one for each name (mission rule 3): the others are parked, and cannot all
+// be answered. Of parked ones, every replica chooses the same.
+func (x *Index) LookupServer(name string) (identifier, keyAuthorization string, ok bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	var best objectKey
+	for key := range x.byAnswer[answerKey{kind: acmev1.ChallengeTypeTLSALPN01, host: Host(name)}] {
+		if x.listed(key, x.challenges[key]) && (!ok || x.before(key, best)) {
+			best, ok = key, true
+		}
+	}
+	e := x.challenges[best]
+	return e.listing.identifier, e.key, ok
+}
+
+// before reports whether a challenge is to be answered rather than another.
+func (x *Index) before(a, b objectKey) bool {
+	if inFlight := x.challenges[a].processing; inFlight != x.challenges[b].processing {
+		return inFlight
+	}
+	return cmp.Or(strings.Compare(a.namespace, b.namespace), strings.Compare(a.name, b.name)) < 0
+}
+
+// listed reports whether a challenge is of the Order that says so of it.
+func (x *Index) listed(key objectKey, e entry) bool {
+	o, ok := x.orders[objectKey{key.namespace, e.owner.Name}]
+	if !ok || o.uid != string(e.owner.UID) {
+		return false
+	}
+	_, ok = o.listed[e.listing]
+	return ok
 }
 
 // Changed implements the interface Lookup.
@@ -158,9 +198,9 @@ func (x *Index) forget(key objectKey) {
 		return
 	}
 	delete(x.challenges, key)
-	delete(x.byToken[e.answer], key)
-	if len(x.byToken[e.answer]) == 0 {
-		delete(x.byToken, e.answer)
+	delete(x.byAnswer[e.answer], key)
+	if len(x.byAnswer[e.answer]) == 0 {
+		delete(x.byAnswer, e.answer)
 	}
 }
 
@@ -174,7 +214,7 @@ func (x *Index) wake() {
 func entryOf(c *acmev1.Challenge) (entry, bool) {
 	owner := metav1.GetControllerOf(c)
 	inFlight := (c.Status.Processing || c.Status.Presented) && !c.Status.State.IsFinal()
-	if c.Spec.Type != acmev1.ChallengeTypeHTTP01 || !inFlight || owner == nil {
+	if !answerable(c.Spec.Type) || !inFlight || owner == nil {
 		return entry{}, false
 	}
 	if owner.Kind != "Order" || owner.APIVersion != acmev1.SchemeGroupVersion().String() {
@@ -187,10 +227,19 @@ func entryOf(c *acmev1.Challenge) (entry, bool) {
 		return entry{}, false
 	}
 	kept := metav1.OwnerReference{Name: owner.Name, UID: owner.UID}
+	answer := answerKey{c.Spec.Type, Host(c.Spec.DNSName), c.Spec.Token}
+	if c.Spec.Type == acmev1.ChallengeTypeTLSALPN01 {
+		answer.host, answer.token = ServerName(c.Spec.DNSName), ""
+	}
 	return entry{
-		answer: answerKey{Host(c.Spec.DNSName), c.Spec.Token},
-		url:    c.Spec.URL, dnsName: c.Spec.DNSName, key: c.Spec.Key, owner: kept,
+		answer: answer, listing: listing{c.Spec.Type, c.Spec.DNSName, c.Spec.URL, c.Spec.Token},
+		key: c.Spec.Key, owner: kept, processing: c.Status.Processing,
 	}, true
+}
+
+// answerable reports whether the Index is for challenges of a type.
+func answerable(kind acmev1.ACMEChallengeType) bool {
+	return kind == acmev1.ChallengeTypeHTTP01 || kind == acmev1.ChallengeTypeTLSALPN01
 }
 
 // isBase64URL reports whether s is made of the base64url alphabet (RFC 8555 §8.3).
@@ -216,4 +265,27 @@ func Host(s string) string {
 		return ip.Unmap().String()
 	}
 	return strings.ToLower(strings.TrimSuffix(s, "."))
+}
+
+// ServerName is what a TLS handshake for an identifier asks for (RFC 8737 §3): its Host, or the name
+// under which an IP address is found in DNS (RFC 8738 §6).
+func ServerName(identifier string) string {
+	host := Host(identifier)
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	zone := "in-addr.arpa"
+	if ip.Is6() {
+		zone = "ip6.arpa"
+	}
+	var name strings.Builder
+	for _, b := range slices.Backward(ip.AsSlice()) {
+		if ip.Is6() {
+			fmt.Fprintf(&name, "%x.%x.", b&0xf, b>>4)
+		} else {
+			fmt.Fprintf(&name, "%d.", b)
+		}
+	}
+	return name.String() + zone
 }

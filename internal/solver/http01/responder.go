@@ -1,6 +1,7 @@
 package http01
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -27,24 +28,17 @@ type ResponderOptions struct {
 
 // Responder answers HTTP-01 challenges. It answers nothing else but /healthz.
 type Responder struct {
-	lookup  Lookup
-	wait    time.Duration
-	waiters chan struct{}
-	told    func(status int)
+	lookup Lookup
+	queue  *Queue
+	told   func(status int)
 }
 
 // NewResponder makes a Responder.
 func NewResponder(o ResponderOptions) *Responder {
-	if o.Wait == 0 {
-		o.Wait = 2 * time.Second
-	}
-	if o.MaxWaiters == 0 {
-		o.MaxWaiters = 256
-	}
 	if o.Answered == nil {
 		o.Answered = func(int) {}
 	}
-	return &Responder{lookup: o.Lookup, wait: o.Wait, waiters: make(chan struct{}, o.MaxWaiters), told: o.Answered}
+	return &Responder{lookup: o.Lookup, queue: NewQueue(o.Wait, o.MaxWaiters), told: o.Answered}
 }
 
 // NewServer returns an HTTP server for a Responder, with the limits that a port open
@@ -95,28 +89,51 @@ func write(w http.ResponseWriter, mediaType, body string) {
 }
 
 // find looks for an answer and, if there is none, waits a little for one.
-func (r *Responder) find(ctx context.Context, host, token string) (string, bool) {
-	if answer, ok := r.lookup.Lookup(host, token); ok {
-		return answer, true
+func (r *Responder) find(ctx context.Context, host, token string) (answer string, ok bool) {
+	r.queue.Find(ctx, r.lookup.Changed, func() bool {
+		answer, ok = r.lookup.Lookup(host, token)
+		return ok
+	})
+	return answer, ok
+}
+
+// Queue is where questions wait for answers that the watch may be about to bring, bounded in time
+// and in number.
+type Queue struct {
+	wait  time.Duration
+	slots chan struct{}
+}
+
+// NewQueue makes a Queue in which at most slots questions (0 means 256) wait at once, each for no
+// longer than wait (0 means 2 s).
+func NewQueue(wait time.Duration, slots int) *Queue {
+	return &Queue{cmp.Or(wait, 2*time.Second), make(chan struct{}, cmp.Or(slots, 256))}
+}
+
+// Find calls look until it has found the answer, at once and after each change; it ends without when
+// the time is over, ctx has ended or the Queue is full. changed is as in Lookup.
+func (q *Queue) Find(ctx context.Context, changed func() <-chan struct{}, look func() bool) {
+	if look() {
+		return
 	}
 	select {
-	case r.waiters <- struct{}{}:
-		defer func() { <-r.waiters }()
+	case q.slots <- struct{}{}:
+		defer func() { <-q.slots }()
 	default:
-		return "", false
+		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.wait)
+	ctx, cancel := context.WithTimeout(ctx, q.wait)
 	defer cancel()
 	for {
 		// The channel first: a change between the two is then not missed.
-		changed := r.lookup.Changed()
-		if answer, ok := r.lookup.Lookup(host, token); ok {
-			return answer, true
+		next := changed()
+		if look() {
+			return
 		}
 		select {
-		case <-changed:
+		case <-next:
 		case <-ctx.Done():
-			return "", false
+			return
 		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"net/url"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"chancery.dev/internal/fault"
@@ -55,35 +54,11 @@ type CheckOptions struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Targets is a list of what may be connected to. The zero value allows all.
-type Targets struct {
-	// Allow, if not empty, are the only addresses.
-	Allow []netip.Prefix
-	// Deny are addresses that are never connected to; it wins over Allow.
-	Deny []netip.Prefix
-}
-
-// permits reports whether an address may be connected to. IPv4 in IPv6 counts as IPv4.
-func (t Targets) permits(ip netip.Addr) bool {
-	ip = ip.Unmap().WithZone("")
-	for _, p := range t.Deny {
-		if p.Contains(ip) {
-			return false
-		}
-	}
-	for _, p := range t.Allow {
-		if p.Contains(ip) {
-			return true
-		}
-	}
-	return len(t.Allow) == 0
-}
-
 // checker does self checks, as a CA would validate (RFC 8555 §8.3).
 type checker struct {
-	o        CheckOptions
-	resolver *net.Resolver
-	client   *http.Client
+	o      CheckOptions
+	dialer *Dialer
+	client *http.Client
 }
 
 func newChecker(o CheckOptions) *checker {
@@ -93,14 +68,11 @@ func newChecker(o CheckOptions) *checker {
 	if o.Timeout == 0 {
 		o.Timeout = 10 * time.Second
 	}
-	if o.Dial == nil {
-		o.Dial = new(net.Dialer).DialContext
-	}
-	c := &checker{o: o, resolver: resolverOf(o.Nameservers)}
+	c := &checker{o: o, dialer: NewDialer(o.Nameservers, o.Targets, o.Dial)}
 	c.client = &http.Client{
 		Transport: &http.Transport{
 			Proxy:                  c.proxy,
-			DialContext:            c.dial,
+			DialContext:            c.dialer.DialContext,
 			DisableKeepAlives:      true,
 			MaxResponseHeaderBytes: 64 << 10,
 			// CAs do not verify it either: the certificate may be what is being obtained.
@@ -116,48 +88,6 @@ func newChecker(o CheckOptions) *checker {
 	return c
 }
 
-// resolverOf returns a resolver that asks the given servers in turn.
-func resolverOf(servers []string) *net.Resolver {
-	if len(servers) == 0 {
-		return net.DefaultResolver
-	}
-	const dialTimeout = 3 * time.Second
-	var turn atomic.Uint64
-	dialer := &net.Dialer{Timeout: dialTimeout}
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		n := turn.Add(1) - 1
-		return dialer.DialContext(ctx, network, servers[n%uint64(len(servers))])
-	}}
-}
-
-// dial resolves a host, drops the addresses that may not be connected to, and
-// connects to the first that can be.
-func (c *checker) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
-	}
-	addrs, err := c.addresses(ctx, host)
-	if err != nil {
-		return nil, err
-	}
-	var lastErr error
-	for _, ip := range addrs {
-		if !c.o.Targets.permits(ip) {
-			if lastErr == nil {
-				lastErr = offLimits(host, ip)
-			}
-			continue
-		}
-		conn, err := c.o.Dial(ctx, network, net.JoinHostPort(ip.String(), port))
-		if err == nil {
-			return conn, nil
-		}
-		lastErr = fmt.Errorf("connecting to %s: %w", net.JoinHostPort(ip.String(), port), err)
-	}
-	return nil, lastErr
-}
-
 // proxy returns the proxy for a request, unless that leads to where we may not connect
 // to ourselves.
 func (c *checker) proxy(req *http.Request) (*url.URL, error) {
@@ -169,7 +99,7 @@ func (c *checker) proxy(req *http.Request) (*url.URL, error) {
 		return proxy, err
 	}
 	host := req.URL.Hostname()
-	addrs, err := c.addresses(req.Context(), host)
+	addrs, err := c.dialer.addresses(req.Context(), host)
 	if err != nil {
 		return nil, err
 	}
@@ -179,27 +109,6 @@ func (c *checker) proxy(req *http.Request) (*url.URL, error) {
 		}
 	}
 	return proxy, nil
-}
-
-func offLimits(host string, ip netip.Addr) error {
-	return fmt.Errorf("%s has the address %s, which self checks may not connect to", host, ip)
-}
-
-func (c *checker) addresses(ctx context.Context, host string) ([]netip.Addr, error) {
-	if ip, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{ip}, nil
-	}
-	addrs, err := c.resolver.LookupNetIP(ctx, "ip", host)
-	if err != nil {
-		return nil, err
-	}
-	if len(addrs) == 0 {
-		return nil, &net.DNSError{Name: host, IsNotFound: true}
-	}
-	for i := range addrs {
-		addrs[i] = addrs[i].Unmap()
-	}
-	return addrs, nil
 }
 
 // url returns where a CA looks for the answer.

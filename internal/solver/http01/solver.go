@@ -56,22 +56,22 @@ func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 	if f == nil || f.Kind != fault.KindAfter {
 		return err
 	}
-	said := viewpoint
+	said := Viewpoint
 	if s.routes != nil {
 		status := s.routes.Status(ctx, t)
 		if status == "" {
 			status = noProblem
 		}
-		said = status + "; " + viewpoint
+		said = status + "; " + Viewpoint
 	}
 	return fault.After(f.Delay, f.Reason, "%w; %s", f.Err, said)
 }
 
-// viewpoint is said in any case: many controllers report no address, and all is well.
-const viewpoint = "if others get the answer and only the cluster does not (hairpin NAT, split-horizon DNS), set waitInsteadOfSelfCheck on the solver"
+// Viewpoint is said of every self check that fails: many controllers report no address, and all is well.
+const Viewpoint = "if others get the answer and only the cluster does not (hairpin NAT, split-horizon DNS), set waitInsteadOfSelfCheck on the solver"
 
 // noProblem is said where the route and the Responder are reported to be well: then it is
-// the viewpoint, most likely.
+// the Viewpoint, most likely.
 const noProblem = "the route is reported to work and the responder to be ready"
 
 // CleanUp takes the route away. A Challenge in a final state is not answered anyway.

@@ -1,0 +1,167 @@
+package tlsalpn01
+
+import (
+	"cmp"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"chancery.dev/internal/solver/http01"
+)
+
+// Lookup is where the Responder finds its answers.
+type Lookup interface {
+	// LookupServer returns the identifier and the key authorization to answer with where a handshake
+	// asks for a server name.
+	LookupServer(name string) (identifier, keyAuthorization string, ok bool)
+	// Changed returns a channel that is closed when the answers next change.
+	Changed() <-chan struct{}
+}
+
+// The results of connections that ResponderOptions.Answered is told.
+const (
+	// ResultAnswered: the handshake was for a challenge in flight, and is complete.
+	ResultAnswered = "answered"
+	// ResultUnknown: it was for a name that no challenge in flight has.
+	ResultUnknown = "unknown"
+	// ResultFailed: it was no handshake of TLS-ALPN-01, or not completed in time.
+	ResultFailed = "failed"
+)
+
+// ResponderOptions configure a Responder.
+type ResponderOptions struct {
+	// Lookup finds the answers.
+	Lookup Lookup
+	// Wait is how long a handshake waits for an answer that is not there yet: the CA may
+	// be faster than the watch. 0 means 2 s.
+	Wait time.Duration
+	// MaxWaiters bounds how many handshakes wait at once; 0 means 256.
+	MaxWaiters int
+	// MaxConnections bounds the connections that are open at once; more are accepted as these
+	// end. 0 means 1024.
+	MaxConnections int
+	// Timeout bounds a connection; 0 means 10 s.
+	Timeout time.Duration
+	// Answered is told the result of each connection; may be nil.
+	Answered func(result string)
+	// Now is the clock of certificates; nil is the machine's.
+	Now func() time.Time
+}
+
+// Responder answers TLS-ALPN-01 challenges: it completes handshakes, and serves nothing.
+type Responder struct {
+	o     ResponderOptions
+	key   *ecdsa.PrivateKey
+	queue *http01.Queue
+}
+
+// NewResponder makes a Responder, with a key of its own: it proves nothing by it.
+func NewResponder(o ResponderOptions) (*Responder, error) {
+	o.MaxConnections, o.Timeout = cmp.Or(o.MaxConnections, 1024), cmp.Or(o.Timeout, 10*time.Second)
+	if o.Answered == nil {
+		o.Answered = func(string) {}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make the key of TLS-ALPN-01 answers: %w", err)
+	}
+	return &Responder{o: o, key: key, queue: http01.NewQueue(o.Wait, o.MaxWaiters)}, nil
+}
+
+// acceptAgain is the wait after the listener has failed: it may be out of files.
+const acceptAgain = 100 * time.Millisecond
+
+// Serve answers until ctx ends or somebody closes the listener, and then closes it and what is open.
+func (r *Responder) Serve(ctx context.Context, listener net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var open sync.WaitGroup
+	defer open.Wait()
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
+	slots := make(chan struct{}, r.o.MaxConnections)
+	for {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
+		conn, err := listener.Accept()
+		switch {
+		case err == nil:
+			open.Go(func() {
+				defer func() { <-slots }()
+				r.o.Answered(r.answer(ctx, conn))
+			})
+			continue
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("listen for TLS-ALPN-01 challenges: %w", err)
+		}
+		<-slots
+		select {
+		case <-time.After(acceptAgain):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// answer does one handshake, after which there is nothing to say (RFC 8737 §3).
+func (r *Responder) answer(ctx context.Context, conn net.Conn) (result string) {
+	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
+	defer cancel()
+	defer func() { _ = conn.Close() }()
+	result = ResultFailed
+	secure := tls.Server(conn, &tls.Config{
+		MinVersion:             tls.VersionTLS12,
+		NextProtos:             []string{Protocol},
+		SessionTicketsDisabled: true,
+		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			if !slices.Equal(hello.SupportedProtos, []string{Protocol}) {
+				return nil, errNotOurs
+			}
+			certificate, err := r.find(hello)
+			if certificate == nil && err == nil {
+				result = ResultUnknown // and the alert is unrecognized_name
+			}
+			return certificate, err
+		},
+	})
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return result
+	}
+	// With close_notify, which a client that is gone does not want.
+	_ = secure.SetDeadline(time.Now().Add(time.Second))
+	_ = secure.Close()
+	return ResultAnswered
+}
+
+var errNotOurs = errors.New("a handshake for " + Protocol + " asks for no other protocol beside it")
+
+// find returns the certificate that answers a handshake; nil if there is none.
+func (r *Responder) find(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if hello.ServerName == "" {
+		return nil, nil //nolint:nilnil // crypto/tls then says that it knows no such name
+	}
+	var identifier, keyAuthorization string
+	var ok bool
+	r.queue.Find(hello.Context(), r.o.Lookup.Changed, func() bool {
+		identifier, keyAuthorization, ok = r.o.Lookup.LookupServer(hello.ServerName)
+		return ok
+	})
+	if !ok {
+		return nil, nil //nolint:nilnil // as above
+	}
+	return newCertificate(r.key, identifier, keyAuthorization, r.o.Now())
+}

@@ -1,0 +1,130 @@
+// Package tlsalpn01 solves TLS-ALPN-01 challenges (RFC 8737; for IP addresses RFC 8738): a Responder
+// answers the handshakes of CAs from the Index of HTTP-01's responder, and a self check looks at the
+// answer as the CA would.
+//
+// It makes no routes: how port 443 of a name, or only its protocol acme-tls/1, leads to the Responder
+// undecrypted is the user's choice. Nothing here watches or schedules: see internal/controller.
+package tlsalpn01
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/solver"
+	"chancery.dev/internal/solver/http01"
+)
+
+// Protocol is the one that handshakes ask for by ALPN (RFC 8737 §6.2).
+const Protocol = "acme-tls/1"
+
+// retryPeriod is the longest wait between two self checks (mission rule 5).
+const retryPeriod = 10 * time.Second
+
+// advice is what to do where something else answers.
+const advice = "have TLS for the name, or at least the protocol " + Protocol + " of it, passed through undecrypted to the responder " +
+	"(a TLSRoute, or a load balancer that can), and let the responder listen for it (--tlsalpn01-listen-address)"
+
+// CheckOptions configure the self check.
+type CheckOptions struct {
+	// Port that the CA will connect to; 0 means 443.
+	Port int
+	// Timeout bounds one check; 0 means 10 s.
+	Timeout time.Duration
+	// Dialer connects to names.
+	Dialer *http01.Dialer
+}
+
+// Solver implements solver.Solver. The Responder answers a Challenge as soon as the scheduler has set
+// it processing; there is nothing else to present.
+type Solver struct{ o CheckOptions }
+
+// New makes a Solver.
+func New(o CheckOptions) *Solver {
+	o.Port, o.Timeout = cmp.Or(o.Port, 443), cmp.Or(o.Timeout, 10*time.Second)
+	return &Solver{o}
+}
+
+var _ solver.Solver = (*Solver)(nil)
+
+// Present does nothing but look whether the Challenge is of this kind.
+func (*Solver) Present(_ context.Context, t solver.Task) error {
+	if t.Challenge.Spec.Solver.TLSALPN01 == nil {
+		return fault.Terminal(http01.ReasonNotConfigured,
+			"the challenge for %q carries no tlsALPN01 solver: correct the issuer's solvers", t.Challenge.Spec.DNSName)
+	}
+	return nil
+}
+
+// CleanUp does nothing: a Challenge in a final state is not answered.
+func (*Solver) CleanUp(context.Context, solver.Task) error { return nil }
+
+// Check shakes hands as the CA will, once (RFC 8737 §3). Its fault.After says what came back instead
+// of the answer, and what to do; the delay is the longest to wait, and trying sooner is fine.
+func (s *Solver) Check(ctx context.Context, t solver.Task) error {
+	if err := s.Present(ctx, t); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
+	defer cancel()
+	spec := t.Challenge.Spec
+	where := net.JoinHostPort(spec.DNSName, strconv.Itoa(s.o.Port))
+	conn, err := s.o.Dialer.DialContext(ctx, "tcp", where)
+	if err != nil {
+		return failed(http01.ReasonNotReachable, where, solver.Cause(err))
+	}
+	defer func() { _ = conn.Close() }() // nothing more is to be said
+	secure := tls.Client(conn, &tls.Config{
+		ServerName: http01.ServerName(spec.DNSName), NextProtos: []string{Protocol}, MinVersion: tls.VersionTLS12,
+		// What is to be verified of it is not what is verified elsewhere.
+		InsecureSkipVerify: true, //nolint:gosec // RFC 8737 §3, see above
+	})
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return refused(where, err)
+	}
+	state := secure.ConnectionState()
+	if state.NegotiatedProtocol != Protocol {
+		return failed(http01.ReasonWrongAnswer, where, anotherServer+"; "+advice)
+	}
+	if problem := problemOf(state.PeerCertificates[0], spec.DNSName, spec.Key); problem != "" {
+		return failed(http01.ReasonWrongAnswer, where, problem)
+	}
+	return nil
+}
+
+// anotherServer is said of ordinary web servers.
+const anotherServer = "a server answers that speaks TLS, but not " + Protocol
+
+// The alerts that say which part of the handshake a server does not like (RFC 8446 §6.2), as
+// crypto/tls words them: it has no values for them.
+const (
+	noApplicationProtocol = "tls: no application protocol"
+	unrecognizedName      = "tls: unrecognized name"
+)
+
+// refused says why there was no handshake.
+func refused(where string, err error) error {
+	var noTLS tls.RecordHeaderError
+	var alert *net.OpError
+	switch remote := errors.As(err, &alert) && alert.Op == "remote error"; {
+	case errors.As(err, &noTLS):
+		return failed(http01.ReasonWrongAnswer, where, "a server answers that does not speak TLS; "+advice)
+	case remote && alert.Err.Error() == noApplicationProtocol:
+		return failed(http01.ReasonWrongAnswer, where, anotherServer+"; "+advice)
+	case remote && alert.Err.Error() == unrecognizedName:
+		return failed(http01.ReasonWrongAnswer, where, "the server that answers knows no such name: the responder does not answer for this namespace, or it is another server; "+advice)
+	case remote:
+		return failed(http01.ReasonWrongAnswer, where, "a server answers that refuses the handshake ("+alert.Err.Error()+"); "+advice)
+	}
+	return failed(http01.ReasonNotReachable, where, solver.Cause(err))
+}
+
+func failed(reason, where, what string) error {
+	return fault.After(retryPeriod, reason, "%w", fmt.Errorf("TLS handshake for %s with %s: %s; %s", Protocol, where, what, http01.Viewpoint))
+}
