@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -67,21 +68,18 @@ func inFlight(names ...string) *http01.Index {
 }
 
 // results is what a Responder says of its connections.
-type results struct {
-	mu  sync.Mutex
-	all []string
-}
+type results chan string
 
-func (r *results) add(result string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.all = append(r.all, result)
-}
+func (r results) add(result string) { r <- result }
 
-func (r *results) String() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return strings.Join(r.all, " ")
+// next returns the next n results, sorted.
+func (r results) next(n int) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = <-r
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
 }
 
 // serve runs a Responder on loopback until the end of the test, or of ctx, and returns its address.
@@ -132,7 +130,7 @@ func shake(t *testing.T, address string, config *tls.Config) (tls.ConnectionStat
 
 func TestResponderAnswersHandshakes(t *testing.T) {
 	const alpn, v6 = tlsalpn01.Protocol, "2001:db8::1"
-	var said results
+	said := make(results, 20)
 	address := serve(t.Context(), t, tlsalpn01.ResponderOptions{
 		Lookup: inFlight("www.example.test", "192.0.2.1", v6), Wait: time.Millisecond, Answered: said.add,
 	})
@@ -170,7 +168,7 @@ func TestResponderAnswersHandshakes(t *testing.T) {
 			answersFor(t, state, c.san, c.token+"."+thumbprint)
 		})
 	}
-	if got, want := said.String(), strings.Repeat("answered ", 5)+strings.Repeat("unknown ", 3)+"failed failed failed failed"; got != want {
+	if got, want := said.next(12), strings.Repeat("answered ", 5)+strings.Repeat("failed ", 4)+"unknown unknown unknown"; got != want {
 		t.Errorf("told %q, want %q", got, want)
 	}
 }
@@ -253,7 +251,7 @@ func (p *pipes) Addr() net.Addr { return &net.UnixAddr{} }
 // listener that fails once is not given up.
 func TestResponderIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var said results
+		said := make(results, 20)
 		r, err := tlsalpn01.NewResponder(tlsalpn01.ResponderOptions{
 			Lookup: inFlight("www.example.test"), MaxConnections: 2, Timeout: 10 * time.Second, Answered: said.add,
 		})
@@ -279,8 +277,7 @@ func TestResponderIsBounded(t *testing.T) {
 			t.Errorf("then: %v", err)
 		}
 		go func() { _, _ = io.Copy(io.Discard, client) }()
-		synctest.Wait()
-		if got := said.String(); got != "failed failed answered" {
+		if got := said.next(3); got != "answered failed failed" {
 			t.Errorf("told %q", got)
 		}
 		_, server = net.Pipe()
