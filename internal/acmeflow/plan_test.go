@@ -81,6 +81,19 @@ func TestPersistentChallengeSaysWhatIsNeeded(t *testing.T) {
 	}
 }
 
+func TestTLSALPNIsGivenTheKeyAuthorization(t *testing.T) {
+	remote := remoteAuthorization("pending")
+	remote.Challenges = append(remote.Challenges, RemoteChallenge{URL: "ca/chall/t", Type: "tls-alpn-01", Token: "tok"})
+	solvers := []acmev1.ACMEChallengeSolver{{TLSALPN01: &acmev1.TLSALPN01Solver{}}}
+	got, err := BuildChallenge(newOrderObject(), storedAuthorization(remote), solvers, Account{Thumbprint: "thumb"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, got.Spec.Key, "tok.thumb")
+	equal(t, got.Spec.Type, acmev1.ChallengeTypeTLSALPN01)
+	equal(t, got.Spec.URL, "ca/chall/t")
+}
+
 func TestComputeName(t *testing.T) {
 	spec := acmev1.OrderSpec{Request: []byte("ignored"), DNSNames: []string{"a.example.com"}}
 	spec.IssuerRef.Name = "i"

@@ -34,6 +34,10 @@ func persist() acmev1.ACMEChallengeSolver {
 	return acmev1.ACMEChallengeSolver{DNSPersist01: &acmev1.DNSPersist01Solver{}}
 }
 
+func tlsALPN() acmev1.ACMEChallengeSolver {
+	return acmev1.ACMEChallengeSolver{TLSALPN01: &acmev1.TLSALPN01Solver{}}
+}
+
 func selecting(solver acmev1.ACMEChallengeSolver, s selector) acmev1.ACMEChallengeSolver {
 	solver.Selector = &s
 	return solver
@@ -64,6 +68,14 @@ func TestSelect(t *testing.T) {
 		"a persistent record": {
 			domain: "a.example.com", wildcard: true, offered: append([]string{"dns-persist-01"}, both...), want: 1, why: "dnsNames list",
 			solvers: []acmev1.ACMEChallengeSolver{dns01(), selecting(persist(), selector{DNSNames: []string{"*.a.example.com"}})},
+		},
+		"a TLS handshake": {
+			domain: "192.0.2.1", offered: []string{"http-01", "tls-alpn-01"}, want: 1,
+			solvers: []acmev1.ACMEChallengeSolver{dns01(), tlsALPN(), http01()},
+		},
+		"no TLS handshake for a wildcard": {
+			domain: "a.example.com", wildcard: true, offered: []string{"dns-01"}, want: -1, why: "the ACME server offers dns-01, and none of the issuer's solvers is of such a type",
+			solvers: []acmev1.ACMEChallengeSolver{tlsALPN()},
 		},
 		"a persistent record is not offered": {
 			domain: "a.example.com", offered: both, want: -1, why: "the ACME server offers dns-01, http-01, tls-alpn-01, and none of the issuer's solvers is of such a type",
