@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -17,6 +18,9 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/app"
 	"chancery.dev/internal/rig"
+	"chancery.dev/internal/solver"
+	"chancery.dev/internal/solver/http01"
+	"chancery.dev/internal/solver/tlsalpn01"
 )
 
 const (
@@ -28,12 +32,22 @@ const (
 // and no others, and returns their addresses.
 func responders(t *testing.T, n int) []string {
 	t.Helper()
+	configs := make([]app.ResponderConfig, n)
+	addresses := make([]string, n)
+	for i := range configs {
+		addresses[i] = rig.FreeAddress(t).String()
+		configs[i] = app.ResponderConfig{Address: addresses[i], MetricsAddress: "0", HealthAddress: "0"}
+	}
+	startResponders(t, configs...)
+	return addresses
+}
+
+func startResponders(t *testing.T, configs ...app.ResponderConfig) {
+	t.Helper()
 	rc := rig.As(rig.Cluster(t), "system:serviceaccount:cert-manager:chancery-responder",
 		"system:serviceaccounts", "system:serviceaccounts:cert-manager", "system:authenticated")
-	addresses := make([]string, n)
-	for i := range addresses {
-		addresses[i] = rig.FreeAddress(t).String()
-		m, err := app.NewResponder(t.Context(), app.ResponderConfig{Address: addresses[i], MetricsAddress: "0", HealthAddress: "0"}, rc, logr.Discard())
+	for _, config := range configs {
+		m, err := app.NewResponder(t.Context(), config, rc, logr.Discard())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,15 +61,14 @@ func responders(t *testing.T, n int) []string {
 			}
 		})
 	}
-	for _, address := range addresses {
+	for _, config := range configs {
 		rig.Eventually(t, "the responder listens", func(ctx context.Context) string {
-			if status, body := get(ctx, address, "anything", "/healthz"); status != http.StatusOK {
+			if status, body := get(ctx, config.Address, "anything", "/healthz"); status != http.StatusOK {
 				return fmt.Sprint(status, body)
 			}
 			return ""
 		})
 	}
-	return addresses
 }
 
 func get(ctx context.Context, address, host, path string) (status int, body string) {
@@ -88,7 +101,9 @@ func order(t *testing.T, w *rig.World, host string) *acmev1.Challenge {
 	o.Status.State = acmev1.Pending
 	o.Status.Authorizations = []acmev1.ACMEAuthorization{{
 		URL: "https://ca.test/authz/1", Identifier: host,
-		Challenges: []acmev1.ACMEChallenge{{URL: "https://ca.test/chall/1", Token: token, Type: "http-01"}},
+		Challenges: []acmev1.ACMEChallenge{
+			{URL: "https://ca.test/chall/1", Token: token, Type: "http-01"}, {URL: "https://ca.test/chall/2", Token: token, Type: "tls-alpn-01"},
+		},
 	}}
 	if err := w.Client.Status().Update(t.Context(), o); err != nil {
 		t.Fatal(err)
@@ -130,7 +145,7 @@ func TestEveryReplicaAnswers(t *testing.T) {
 		t.Errorf("the fastest of %d Challenges was answered by all after %s, want %s", tries, best, enough)
 	}
 	t.Logf("answered by %d replicas after %s", len(addresses), best)
-	if n := counted(t, "200"); n < float64(len(addresses)) {
+	if n := counted(t, "chancery_http01_responses_total", "200"); n < float64(len(addresses)) {
 		t.Errorf("%v answers are counted", n)
 	}
 }
@@ -171,19 +186,19 @@ func answered(t *testing.T, addresses []string) (took time.Duration) {
 	return took
 }
 
-// counted is how many answers of a status the metric knows.
-func counted(t *testing.T, status string) float64 {
+// counted is how many answers of a kind a metric knows.
+func counted(t *testing.T, metric, kind string) float64 {
 	t.Helper()
 	families, err := metrics.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, family := range families {
-		if family.GetName() != "chancery_http01_responses_total" {
+		if family.GetName() != metric {
 			continue
 		}
 		for _, m := range family.GetMetric() {
-			if m.GetLabel()[0].GetValue() == status {
+			if m.GetLabel()[0].GetValue() == kind {
 				return m.GetCounter().GetValue()
 			}
 		}
@@ -243,5 +258,52 @@ func TestForgedChallenge(t *testing.T) {
 	start(t, victim, genuine)
 	if status, body := get(t.Context(), address, host, path); status != http.StatusOK || strings.Contains(body, "forged") {
 		t.Errorf("the real Challenge is answered %d %q", status, body)
+	}
+}
+
+// TestForgedHandshake is that tenant where the answer is a handshake, which tells no token. The
+// responder has the same rights.
+func TestForgedHandshake(t *testing.T) {
+	t.Parallel()
+	victim, tenant := rig.NewWorld(t), rig.NewWorld(t)
+	const host = "192.0.2.77" // nobody has to resolve it
+	genuine := order(t, victim, host)
+	genuine.Spec.URL, genuine.Spec.Type = "https://ca.test/chall/2", acmev1.ChallengeTypeTLSALPN01
+	genuine.Spec.Solver = acmev1.ACMEChallengeSolver{TLSALPN01: &acmev1.TLSALPN01Solver{}}
+	forgery := &acmev1.Order{
+		ObjectMeta: metav1.ObjectMeta{Name: "order"},
+		Spec:       acmev1.OrderSpec{Request: []byte("request"), IssuerRef: cmmeta.IssuerReference{Name: "acme"}, DNSNames: []string{host}},
+	}
+	tenant.Create(t, forgery)
+	forged := genuine.DeepCopy()
+	forged.Namespace, forged.Spec.Key = tenant.Namespace, token+".forged"
+	forged.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(forgery, acmev1.SchemeGroupVersion().WithKind("Order"))}
+	tenant.Create(t, forged)
+	start(t, tenant, forged)
+
+	address := rig.FreeAddress(t).String()
+	startResponders(t, app.ResponderConfig{
+		Address: rig.FreeAddress(t).String(), TLSALPN01Address: address, MetricsAddress: "0", HealthAddress: "0",
+	})
+	check := tlsalpn01.New(tlsalpn01.CheckOptions{Dialer: http01.NewDialer(nil, http01.Targets{}, func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, address)
+	})})
+	for _, c := range []*acmev1.Challenge{forged, genuine} {
+		if err := check.Check(t.Context(), solver.Task{Challenge: c}); err == nil || !strings.Contains(err.Error(), "knows no such name") {
+			t.Errorf("a Challenge of %s that is forged or not there yet: %v", c.Namespace, err)
+		}
+	}
+	victim.Create(t, genuine)
+	start(t, victim, genuine)
+	if err := check.Check(t.Context(), solver.Task{Challenge: genuine}); err != nil {
+		t.Errorf("the real Challenge: %v", err)
+	}
+	for _, kind := range []string{"answered", "unknown"} {
+		rig.Eventually(t, "a handshake is counted as "+kind, func(context.Context) string {
+			if counted(t, "chancery_tlsalpn01_handshakes_total", kind) == 0 {
+				return "none is"
+			}
+			return ""
+		})
 	}
 }
