@@ -34,7 +34,7 @@ func newBalancer(t *testing.T, backend string) *balancer {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
-	b := &balancer{port: listener.Addr().(*net.TCPAddr).Port} //nolint:forcetypeassert // of a TCP listener
+	b := &balancer{port: listener.Addr().(*net.TCPAddr).Port}
 	b.backend.Store(&backend)
 	go func() {
 		for {
