@@ -162,8 +162,11 @@ func Backoff(f Failure, failures int, jitter float64) time.Duration {
 }
 
 // retrying ends the reason of a step that will be tried again. It gives a time where
-// the CA rules when; else it stays the same from try to try.
+// the CA rules when; else it stays the same from try to try, and is written once.
 func (f Failure) retrying(at time.Time) string {
+	if f.Class == ErrorSolver && f.RetryAfter > 0 && f.RetryAfter <= time.Minute {
+		return fmt.Sprintf("; retried every %s", f.RetryAfter)
+	}
 	if f.RetryAfter > 0 || f.Class == ErrorRateLimited {
 		return "; retrying at " + at.UTC().Truncate(time.Second).Format(time.RFC3339)
 	}

@@ -44,5 +44,5 @@ func setupRoutes(cfg Config, deps *controller.Deps) (http01.Router, error) {
 	if err := services.Setup(m); err != nil {
 		return nil, err
 	}
-	return route.New(route.Options{Client: direct, Services: services, ExtraLabels: cfg.ACME.HTTP01ExtraLabels}), nil
+	return route.New(route.Options{Client: direct, Services: services, ExtraLabels: cfg.ACME.HTTP01ExtraLabels, Now: deps.Now}), nil
 }

@@ -122,7 +122,7 @@ func pathOf(c *acmev1.Challenge, service string) networkingv1.HTTPIngressPath {
 	}
 }
 
-// httpRoute is the HTTPRoute of a Challenge.
+// httpRoute is the HTTPRoute of a Challenge. Its parents are as the solver names them.
 func httpRoute(c *acmev1.Challenge, service string, extra map[string]string) *gwapiv1.HTTPRoute {
 	config := c.Spec.Solver.HTTP01.GatewayHTTPRoute
 	exact, path := gwapiv1.PathMatchExact, wellKnown+c.Spec.Token

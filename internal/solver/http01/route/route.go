@@ -34,6 +34,8 @@ import (
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices/restricted,verbs=create
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=ingresses,verbs=get;create;patch;delete
 // +kubebuilder:rbac:groups=gateway.networking.k8s.io,resources=httproutes,verbs=get;create;patch;delete
+// +kubebuilder:rbac:groups=gateway.networking.k8s.io,resources=gateways;listenersets,verbs=get
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 // +kubebuilder:rbac:groups=acme.cert-manager.io,resources=challenges/finalizers,verbs=update
 
 // fieldManager is the name under which everything here is applied.
@@ -43,6 +45,8 @@ const fieldManager = "cert-manager-acme-http01"
 const (
 	// ReasonNoGatewayAPI: the cluster does not serve HTTPRoutes.
 	ReasonNoGatewayAPI = "GatewayAPINotServed"
+	// ReasonNoListener: no parent of an HTTPRoute has a listener for HTTP that admits it.
+	ReasonNoListener = "NoAttachableListener"
 	// ReasonIngressMissing: the Ingress to be edited does not exist.
 	ReasonIngressMissing = "IngressNotFound"
 	// ReasonServiceTaken: somebody else has a Service of the name that is needed.
@@ -60,11 +64,14 @@ type Options struct {
 	// ExtraLabels are put on everything that is made; they cannot override the labels of
 	// spec §5.8.
 	ExtraLabels map[string]string
+	// Now is the time.
+	Now func() time.Time
 }
 
 // Router implements http01.Router.
 type Router struct {
-	o Options
+	o       Options
+	parents *parents
 
 	mu sync.Mutex
 	// edits are those that wait for the one of the same Ingress that is being written.
@@ -75,7 +82,10 @@ type Router struct {
 
 // New makes a Router.
 func New(o Options) *Router {
-	return &Router{o: o, edits: map[client.ObjectKey][]*edit{}, implementationSpecific: map[string]bool{}}
+	return &Router{
+		o: o, parents: &parents{client: o.Client, now: o.Now, seen: map[client.ObjectKey]sight{}},
+		edits: map[client.ObjectKey][]*edit{}, implementationSpecific: map[string]bool{},
+	}
 }
 
 // Present makes the Service of the namespace, if it is not there yet, and the route of
@@ -137,7 +147,7 @@ func (r *Router) routeStatus(ctx context.Context, c *acmev1.Challenge) string {
 		if err := r.o.Client.Get(ctx, client.ObjectKeyFromObject(found), found); err != nil {
 			return unread("HTTPRoute", found.Name, err)
 		}
-		return httpRouteStatus(found)
+		return r.httpRouteStatus(ctx, c, found)
 	}
 	found := &networkingv1.Ingress{}
 	key := client.ObjectKey{Namespace: c.Namespace, Name: objectName(c)}
@@ -160,29 +170,43 @@ func unread(kind, name string, err error) string {
 	return fmt.Sprintf("the %s %s cannot be read: %s", kind, name, err)
 }
 
-// httpRouteStatus reports the conditions Accepted and ResolvedRefs that are not True.
-func httpRouteStatus(route *gwapiv1.HTTPRoute) string {
+// httpRouteStatus reports the conditions Accepted and ResolvedRefs that are not True, and
+// which parents lack a listener for it.
+func (r *Router) httpRouteStatus(ctx context.Context, c *acmev1.Challenge, route *gwapiv1.HTTPRoute) string {
+	var said []string
 	if len(route.Status.Parents) == 0 {
-		return fmt.Sprintf("no Gateway has taken up the HTTPRoute %s yet: do its parentRefs name a Gateway that serves its host?", route.Name)
+		said = append(said, fmt.Sprintf("no Gateway has taken up the HTTPRoute %s yet: do its parentRefs name a Gateway that serves its host?", route.Name))
 	}
-	said := ""
 	for _, parent := range route.Status.Parents {
+		at := string(parent.ParentRef.Name)
+		if section := parent.ParentRef.SectionName; section != nil {
+			at += "/" + string(*section)
+		}
 		for _, condition := range parent.Conditions {
 			if condition.Status == "True" || condition.Type != string(gwapiv1.RouteConditionAccepted) && condition.Type != string(gwapiv1.RouteConditionResolvedRefs) {
 				continue
 			}
-			if said != "" {
-				said += "; "
-			}
-			said += fmt.Sprintf("%s of the HTTPRoute %s at %s is %s: %s: %s",
-				condition.Type, route.Name, parent.ParentRef.Name, condition.Status, condition.Reason, condition.Message)
+			said = append(said, fmt.Sprintf("%s of the HTTPRoute %s at %s is %s: %s: %s",
+				condition.Type, route.Name, at, condition.Status, condition.Reason, condition.Message))
 		}
 	}
-	return said
+	if choice, err := r.attachment(ctx, c); err == nil {
+		said = append(said, choice.Lacking...)
+	}
+	return strings.Join(said, "; ")
 }
 
 func (r *Router) applyHTTPRoute(ctx context.Context, c *acmev1.Challenge, service string) error {
-	err := apply(ctx, r.o.Client, httpRoute(c, service, r.o.ExtraLabels))
+	choice, err := r.attachment(ctx, c)
+	if err != nil {
+		return fmt.Errorf("reading the parents of the HTTPRoute: %w", err)
+	}
+	if len(choice.Refs) == 0 {
+		return fault.After(parentRetry, ReasonNoListener, "no listener takes the HTTPRoute: %s", strings.Join(choice.Lacking, "; "))
+	}
+	route := httpRoute(c, service, r.o.ExtraLabels)
+	route.Spec.ParentRefs = choice.Refs
+	err = apply(ctx, r.o.Client, route)
 	if meta.IsNoMatchError(err) {
 		return fault.After(noGatewayRetry, ReasonNoGatewayAPI,
 			"the solver asks for a Gateway API HTTPRoute, which this cluster does not serve: install the Gateway API, or use an ingress solver")
@@ -193,6 +217,7 @@ func (r *Router) applyHTTPRoute(ctx context.Context, c *acmev1.Challenge, servic
 // How soon something that is missing, and not watched, is looked for again.
 const (
 	noGatewayRetry = time.Minute
+	parentRetry    = 5 * time.Second
 	ingressRetry   = 10 * time.Second
 	takenRetry     = 10 * time.Second
 	deletedRetry   = time.Second

@@ -3,9 +3,6 @@ package route_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -24,13 +21,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
-	"sigs.k8s.io/yaml"
 
 	"chancery.dev/api"
 	acmev1 "chancery.dev/api/acme/v1"
@@ -45,8 +40,9 @@ import (
 type world struct {
 	*rig.World
 
-	router *route.Router
-	client client.Client
+	router   *route.Router
+	services *route.Services
+	client   client.Client
 	// responder is the Service of the responder.
 	responder types.NamespacedName
 	// scope are the namespaces that are watched.
@@ -105,7 +101,7 @@ func (w *world) start(t *testing.T) (stop func()) {
 	if w.client, err = client.New(rc, client.Options{Scheme: scheme, Mapper: m.GetRESTMapper()}); err != nil {
 		t.Fatal(err)
 	}
-	counted := rest.CopyConfig(rc)
+	counted := rig.As(rc, rig.Controller)
 	counted.Wrap(w.requests.count)
 	direct, err := client.New(counted, client.Options{Scheme: scheme, Mapper: m.GetRESTMapper()})
 	if err != nil {
@@ -114,12 +110,13 @@ func (w *world) start(t *testing.T) (stop func()) {
 	extra := map[string]string{"team": "web", acmev1.HTTP01SolverLabel: "overridden"}
 	services := route.NewServices(route.ServicesOptions{
 		Client: direct, Cache: watched, Challenges: m.GetCache(), Responder: w.responder, ExtraLabels: extra,
-		Now: func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) },
+		Now: w.now,
 	})
 	if err := services.Setup(m); err != nil {
 		t.Fatal(err)
 	}
-	w.router = route.New(route.Options{Client: direct, Services: services, ExtraLabels: extra})
+	w.services = services
+	w.router = route.New(route.Options{Client: direct, Services: services, ExtraLabels: extra, Now: w.now})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- m.Start(ctx) }()
@@ -135,6 +132,8 @@ func (w *world) start(t *testing.T) (stop func()) {
 	}
 	return stop
 }
+
+func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
 
 // challenge makes a Challenge in flight.
 func (w *world) challenge(t *testing.T, name, dnsName string, http *acmev1.HTTP01Solver) solver.Task {
@@ -465,7 +464,7 @@ func TestHTTPRoute(t *testing.T) {
 		t.Errorf("without the Gateway API: %v", err)
 	}
 	w.cleanUp(t, task)
-	w.installGatewayAPI(t)
+	w.installGatewayAPI(t, "httproutes")
 	rig.Eventually(t, "HTTPRoutes are served", func(ctx context.Context) string {
 		if err := w.router.Present(ctx, task); err != nil {
 			return err.Error()
@@ -514,25 +513,4 @@ func TestHTTPRoute(t *testing.T) {
 	if len(list.Items) != 1 || len(list.Items[0].Spec.Hostnames) != 0 {
 		t.Errorf("of an IP address: %+v", list.Items)
 	}
-}
-
-// installGatewayAPI applies the definition of HTTPRoutes that comes with the library.
-func (w *world) installGatewayAPI(t *testing.T) {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(out)), "config", "crd", "standard", "gateway.networking.k8s.io_httproutes.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	crd := &apiextensionsv1.CustomResourceDefinition{}
-	if err := yaml.Unmarshal(text, crd); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.client.Create(t.Context(), crd); err != nil && !apierrors.IsAlreadyExists(err) {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = w.client.Delete(context.Background(), crd) })
 }

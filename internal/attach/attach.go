@@ -1,0 +1,333 @@
+// Package attach chooses the listeners that the HTTPRoute of an HTTP-01 challenge attaches
+// to, where its parents name none: a CA asks on port 80, in the clear (RFC 8555 §8.3), and a
+// route on a listener for TLS alone is never asked.
+//
+// It is pure: who reads Gateways, and what becomes of the answer, is internal/solver/http01/route's
+// to say. It knows nothing of what a Gateway's controller makes of a listener but whether it is
+// programmed.
+package attach
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
+)
+
+// maxRefs is how many parents an HTTPRoute may have.
+const maxRefs = 32
+
+// Route is what is to be attached.
+type Route struct {
+	// Namespace is that of the HTTPRoute, Labels are those of that namespace. Labels matter
+	// only where NeedsLabels says so.
+	Namespace string
+	Labels    map[string]string
+	// Host is the name that it is for, in lower case; empty for an IP address.
+	Host string
+}
+
+// Parent is one of the parents that a solver names.
+type Parent struct {
+	// Ref is how the solver names it.
+	Ref gwapiv1.ParentReference
+	// AsWritten is set if nothing is to be chosen: Ref names a section, or what its listeners
+	// are is not known.
+	AsWritten bool
+	// Note says what is wrong with one whose listeners are not known; mostly empty.
+	Note string
+	// Namespace is where it is.
+	Namespace string
+	// Listeners are those of the Gateway or ListenerSet.
+	Listeners []Listener
+	// Gateway is the parent of a ListenerSet, which serves in its place where it can; nil if
+	// there is none or it is not known.
+	Gateway *Parent
+}
+
+// Listener is a listener of a Gateway or ListenerSet.
+type Listener struct {
+	gwapiv1.Listener
+	// Programmed is set if the Gateway's controller says that it is in use.
+	Programmed bool
+}
+
+// Choice is where an HTTPRoute attaches.
+type Choice struct {
+	// Refs are its parentRefs; none if no listener would take it.
+	Refs []gwapiv1.ParentReference
+	// Lacking says of each parent without a listener for HTTP what its listeners are and what
+	// to add, for people.
+	Lacking []string
+}
+
+// Of returns a Gateway's listeners as those of a Parent.
+func Of(g *gwapiv1.Gateway) []Listener {
+	programmed := map[gwapiv1.SectionName]bool{}
+	for _, s := range g.Status.Listeners {
+		programmed[s.Name] = isProgrammed(s.Conditions)
+	}
+	out := make([]Listener, 0, len(g.Spec.Listeners))
+	for _, l := range g.Spec.Listeners {
+		out = append(out, Listener{l, programmed[l.Name]})
+	}
+	return out
+}
+
+// OfSet returns a ListenerSet's listeners as those of a Parent.
+func OfSet(s *gwapiv1.ListenerSet) []Listener {
+	programmed := map[gwapiv1.SectionName]bool{}
+	for _, l := range s.Status.Listeners {
+		programmed[l.Name] = isProgrammed(l.Conditions)
+	}
+	out := make([]Listener, 0, len(s.Spec.Listeners))
+	for _, l := range s.Spec.Listeners {
+		out = append(out, Listener{gwapiv1.Listener{
+			Name: l.Name, Hostname: l.Hostname, Port: l.Port, Protocol: l.Protocol, TLS: l.TLS, AllowedRoutes: l.AllowedRoutes,
+		}, programmed[l.Name]})
+	}
+	return out
+}
+
+func isProgrammed(conditions []metav1.Condition) bool {
+	return slices.ContainsFunc(conditions, func(c metav1.Condition) bool {
+		return c.Type == string(gwapiv1.ListenerConditionProgrammed) && c.Status == metav1.ConditionTrue
+	})
+}
+
+// NeedsLabels reports whether a listener decides by the labels of a route's namespace.
+func NeedsLabels(listeners []Listener) bool {
+	return slices.ContainsFunc(listeners, func(l Listener) bool {
+		return (isHTTP(l) || l.Protocol == gwapiv1.HTTPSProtocolType) && from(l) == gwapiv1.NamespacesFromSelector
+	})
+}
+
+// Choose takes of each parent the listener for HTTP that the CA's request comes to. Beside
+// it stays the one for HTTPS, once it works: some gateways redirect to it of their own. Where
+// no parent has one for HTTP, those with one for HTTPS stay as they are written: what is in
+// front of them may redirect.
+func Choose(parents []Parent, route Route) Choice {
+	var c Choice
+	var secure, only []gwapiv1.ParentReference
+	for _, p := range parents {
+		if p.AsWritten {
+			c.Refs = append(c.Refs, p.Ref)
+			if p.Note != "" {
+				c.Lacking = append(c.Lacking, p.Note)
+			}
+			continue
+		}
+		plain, tls := p.sections(route)
+		if len(plain) == 0 {
+			c.Lacking = append(c.Lacking, p.lacks(route))
+		}
+		if len(tls) > 0 {
+			only = append(only, p.Ref)
+		}
+		c.Refs, secure = append(c.Refs, plain...), append(secure, tls...)
+	}
+	if len(c.Refs) == 0 {
+		c.Refs = only
+		return c
+	}
+	c.Refs = distinct(append(c.Refs, secure...), route.Namespace)
+	return c
+}
+
+// sections returns the listener for HTTP and the one for HTTPS, as parentRefs: those of its
+// Gateway, where a ListenerSet has none for HTTP.
+func (p Parent) sections(route Route) (plain, secure []gwapiv1.ParentReference) {
+	if l := p.best(gwapiv1.HTTPProtocolType, route); l != nil {
+		plain = append(plain, sectioned(p.Ref, l))
+	}
+	if l := p.best(gwapiv1.HTTPSProtocolType, route); l != nil {
+		secure = append(secure, sectioned(p.Ref, l))
+	}
+	if len(plain) == 0 && p.Gateway != nil {
+		if instead, too := p.Gateway.sections(route); len(instead) > 0 {
+			return instead, append(secure, too...)
+		}
+	}
+	return plain, secure
+}
+
+func sectioned(ref gwapiv1.ParentReference, l *Listener) gwapiv1.ParentReference {
+	ref.SectionName = &l.Name
+	return ref
+}
+
+// distinct leaves one of those that mean the same, and no more than a route may have.
+func distinct(refs []gwapiv1.ParentReference, namespace string) []gwapiv1.ParentReference {
+	type section struct {
+		group     gwapiv1.Group
+		kind      gwapiv1.Kind
+		namespace gwapiv1.Namespace
+		name      gwapiv1.ObjectName
+		section   gwapiv1.SectionName
+		port      gwapiv1.PortNumber
+	}
+	seen := map[section]bool{}
+	refs = slices.DeleteFunc(refs, func(r gwapiv1.ParentReference) bool {
+		key := section{
+			or(r.Group, gwapiv1.GroupName), or(r.Kind, "Gateway"), or(r.Namespace, gwapiv1.Namespace(namespace)),
+			r.Name, or(r.SectionName, ""), or(r.Port, 0),
+		}
+		again := seen[key]
+		seen[key] = true
+		return again
+	})
+	return refs[:min(len(refs), maxRefs)]
+}
+
+// best returns the listener of a protocol that a request for the route's host comes to, of
+// those that would take the route: on the protocol's port first, then that with the closest
+// hostname. One for HTTPS counts once it works.
+func (p Parent) best(protocol gwapiv1.ProtocolType, route Route) *Listener {
+	port := gwapiv1.PortNumber(80)
+	if protocol == gwapiv1.HTTPSProtocolType {
+		port = 443
+	}
+	var best *Listener
+	for i := range p.Listeners {
+		l := &p.Listeners[i]
+		if l.Protocol != protocol || protocol == gwapiv1.HTTPSProtocolType && !l.Programmed || p.refuses(*l, route) != "" {
+			continue
+		}
+		if best == nil || beats(l, best, port) {
+			best = l
+		}
+	}
+	return best
+}
+
+func beats(l, than *Listener, port gwapiv1.PortNumber) bool {
+	if here, there := l.Port == port, than.Port == port; here != there {
+		return here
+	}
+	return closeness(l) > closeness(than)
+}
+
+// closeness orders the hostnames of listeners that all match: an exact one, then the longest
+// wildcard, then none.
+func closeness(l *Listener) int {
+	host := or(l.Hostname, "")
+	if host == "" || strings.HasPrefix(string(host), "*") {
+		return len(host)
+	}
+	return len(host) + 1
+}
+
+// refuses says why a listener that speaks HTTP would not take the route; empty if it would.
+func (p Parent) refuses(l Listener, route Route) string {
+	if host := strings.ToLower(string(or(l.Hostname, ""))); !matches(host, route.Host) {
+		return fmt.Sprintf("is for %s only", host)
+	}
+	if allowed := l.AllowedRoutes; allowed != nil && len(allowed.Kinds) > 0 && !slices.ContainsFunc(allowed.Kinds, isHTTPRoute) {
+		return "admits no HTTPRoutes (allowedRoutes.kinds)"
+	}
+	switch from(l) {
+	case gwapiv1.NamespacesFromAll:
+		return ""
+	case gwapiv1.NamespacesFromSelector:
+		selector, err := metav1.LabelSelectorAsSelector(l.AllowedRoutes.Namespaces.Selector)
+		if err == nil && selector.Matches(labels.Set(route.Labels)) {
+			return ""
+		}
+		return fmt.Sprintf("admits namespaces by a selector (allowedRoutes.namespaces), which %s does not match", route.Namespace)
+	case gwapiv1.NamespacesFromSame:
+		if p.Namespace == route.Namespace {
+			return ""
+		}
+		return fmt.Sprintf("admits routes of namespace %s only (allowedRoutes.namespaces)", p.Namespace)
+	default:
+		return "admits no routes (allowedRoutes.namespaces)"
+	}
+}
+
+// matches reports whether a listener's hostname admits a host. A wildcard stands for one or
+// more labels.
+func matches(listener, host string) bool {
+	if suffix, wild := strings.CutPrefix(listener, "*"); wild {
+		return strings.HasSuffix(host, suffix) && len(host) > len(suffix)
+	}
+	return listener == "" || listener == host
+}
+
+func isHTTPRoute(k gwapiv1.RouteGroupKind) bool {
+	return k.Kind == "HTTPRoute" && or(k.Group, gwapiv1.GroupName) == gwapiv1.GroupName
+}
+
+// from says which namespaces a listener admits routes of.
+func from(l Listener) gwapiv1.FromNamespaces {
+	if l.AllowedRoutes == nil || l.AllowedRoutes.Namespaces == nil {
+		return gwapiv1.NamespacesFromSame
+	}
+	return or(l.AllowedRoutes.Namespaces.From, gwapiv1.NamespacesFromSame)
+}
+
+// maxNamed is how many listeners of a parent are named.
+const maxNamed = 3
+
+// lacks says what the listeners of a parent are, and what to add.
+func (p Parent) lacks(route Route) string {
+	said, add := fmt.Sprintf("%s: %s", p, p.listed(route)), "add one"
+	near := p.Listeners
+	if p.Gateway != nil {
+		said += fmt.Sprintf("; its %s: %s", p.Gateway, p.Gateway.listed(route))
+		near, add = append(slices.Clone(near), p.Gateway.Listeners...), "add one to either"
+	}
+	if slices.ContainsFunc(near, isHTTP) {
+		add = "change that, or " + add
+	}
+	host := route.Host
+	if host == "" {
+		host = "every host"
+	}
+	return fmt.Sprintf("%s; %s with protocol HTTP on port 80 that admits %s and HTTPRoutes of namespace %s", said, add, host, route.Namespace)
+}
+
+// listed says why each listener does not do, those for HTTP first: they are nearest to what is
+// needed.
+func (p Parent) listed(route Route) string {
+	var listeners []Listener
+	for _, l := range p.Listeners {
+		if isHTTP(l) {
+			listeners = append(listeners, l)
+		}
+	}
+	listeners = append(listeners, slices.DeleteFunc(slices.Clone(p.Listeners), isHTTP)...)
+	var said []string
+	for i, l := range listeners {
+		if i == maxNamed {
+			said = append(said, fmt.Sprintf("and so on (%d listeners)", len(listeners)))
+			break
+		}
+		why := "is " + string(l.Protocol)
+		if isHTTP(l) {
+			why = p.refuses(l, route)
+		}
+		said = append(said, fmt.Sprintf("listener %s %s", l.Name, why))
+	}
+	if len(said) == 0 {
+		return "it has no listeners"
+	}
+	return strings.Join(said, ", ")
+}
+
+func isHTTP(l Listener) bool { return l.Protocol == gwapiv1.HTTPProtocolType }
+
+// String names a parent for people.
+func (p Parent) String() string {
+	return fmt.Sprintf("%s %s/%s", or(p.Ref.Kind, "Gateway"), p.Namespace, p.Ref.Name)
+}
+
+func or[T comparable](p *T, otherwise T) T {
+	var zero T
+	if p == nil || *p == zero {
+		return otherwise
+	}
+	return *p
+}

@@ -1,0 +1,172 @@
+package route
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/attach"
+)
+
+// lookFor is how long what was read of a parent holds: Challenges that come together look once.
+// It is less than parentRetry, so that a Gateway that was mended is seen at the next try.
+const lookFor = 3 * time.Second
+
+// attachment says where the HTTPRoute of a Challenge attaches.
+func (r *Router) attachment(ctx context.Context, c *acmev1.Challenge) (attach.Choice, error) {
+	route := attach.Route{Namespace: c.Namespace, Host: strings.ToLower(hostOf(c))}
+	var parents []attach.Parent
+	for _, ref := range c.Spec.Solver.HTTP01.GatewayHTTPRoute.ParentRefs {
+		p, err := r.parents.parent(ctx, ref, c.Namespace)
+		if err != nil {
+			return attach.Choice{}, err
+		}
+		if attach.NeedsLabels(p.Listeners) || p.Gateway != nil && attach.NeedsLabels(p.Gateway.Listeners) {
+			namespace, unseen, err := look(ctx, r.parents, client.ObjectKey{Name: c.Namespace}, &corev1.Namespace{})
+			if err != nil {
+				return attach.Choice{}, err
+			}
+			if unseen != "" {
+				p = attach.Parent{Ref: ref, AsWritten: true, Note: fmt.Sprintf("whether %s admits namespace %s is not known: %s", p, c.Namespace, unseen)}
+			} else {
+				route.Labels = namespace.Labels
+			}
+		}
+		parents = append(parents, p)
+	}
+	return attach.Choose(parents, route), nil
+}
+
+// parents reads the parents of HTTPRoutes: one at a time, when a Challenge needs them, and
+// without a watch. Whoever uses no Gateway API pays nothing for it.
+type parents struct {
+	client client.Client
+	now    func() time.Time
+
+	reading keyedMutex
+	mu      sync.Mutex
+	seen    map[client.ObjectKey]sight
+}
+
+// sight is what was read at a time: an object, or why there is none to be seen.
+type sight struct {
+	at     time.Time
+	obj    client.Object
+	unseen string
+}
+
+// parent reads what a parentRef of a route in a namespace names. It is to be taken as written
+// if it names a section or port, is no kind of the Gateway API, or cannot be seen.
+func (p *parents) parent(ctx context.Context, ref gwapiv1.ParentReference, routeNamespace string) (attach.Parent, error) {
+	key := client.ObjectKey{Namespace: routeNamespace, Name: string(ref.Name)}
+	if ref.Namespace != nil && *ref.Namespace != "" {
+		key.Namespace = string(*ref.Namespace)
+	}
+	kind := gwapiv1.Kind("Gateway")
+	if ref.Kind != nil && *ref.Kind != "" {
+		kind = *ref.Kind
+	}
+	named := ref.SectionName != nil && *ref.SectionName != "" || ref.Port != nil
+	if named || ref.Group != nil && *ref.Group != gwapiv1.GroupName {
+		return attach.Parent{Ref: ref, AsWritten: true}, nil
+	}
+	switch kind {
+	case "Gateway":
+		return p.gateway(ctx, ref, key)
+	case "ListenerSet":
+		return p.listenerSet(ctx, ref, key)
+	default:
+		return attach.Parent{Ref: ref, AsWritten: true}, nil
+	}
+}
+
+func (p *parents) gateway(ctx context.Context, ref gwapiv1.ParentReference, key client.ObjectKey) (attach.Parent, error) {
+	out := attach.Parent{Ref: ref, Namespace: key.Namespace}
+	found, unseen, err := look(ctx, p, key, &gwapiv1.Gateway{})
+	switch {
+	case err != nil:
+		return out, err
+	case unseen != "":
+		out.AsWritten, out.Note = true, fmt.Sprintf("%s %s", out, unseen)
+	default:
+		out.Listeners = attach.Of(found)
+	}
+	return out, nil
+}
+
+func (p *parents) listenerSet(ctx context.Context, ref gwapiv1.ParentReference, key client.ObjectKey) (attach.Parent, error) {
+	out := attach.Parent{Ref: ref, Namespace: key.Namespace}
+	found, unseen, err := look(ctx, p, key, &gwapiv1.ListenerSet{})
+	switch {
+	case err != nil:
+		return out, err
+	case unseen != "":
+		out.AsWritten, out.Note = true, fmt.Sprintf("%s %s", out, unseen)
+		return out, nil
+	}
+	out.Listeners = attach.OfSet(found)
+	of := found.Spec.ParentRef
+	namespace := gwapiv1.Namespace(found.Namespace)
+	if of.Namespace != nil && *of.Namespace != "" {
+		namespace = *of.Namespace
+	}
+	by := gwapiv1.ParentReference{Group: of.Group, Kind: of.Kind, Namespace: &namespace, Name: of.Name}
+	gateway, err := p.parent(ctx, by, string(namespace))
+	if err == nil && !gateway.AsWritten {
+		out.Gateway = &gateway
+	}
+	return out, err
+}
+
+// look reads an object, or what was seen of it a moment ago. That there is none, that its kind
+// is not served, or that it may not be read is no error: unseen says so.
+func look[T client.Object](ctx context.Context, p *parents, key client.ObjectKey, into T) (found T, unseen string, err error) {
+	place := client.ObjectKey{Namespace: key.Namespace, Name: fmt.Sprintf("%T/%s", into, key.Name)}
+	unlock, err := p.reading.lock(ctx, place)
+	if err != nil {
+		return into, "", err
+	}
+	defer unlock()
+	now := p.now()
+	p.mu.Lock()
+	maps.DeleteFunc(p.seen, func(_ client.ObjectKey, s sight) bool { return now.Sub(s.at) >= lookFor })
+	s, fresh := p.seen[place]
+	p.mu.Unlock()
+	if !fresh {
+		if s.unseen, err = notThere(p.client.Get(ctx, key, into)); err != nil {
+			return into, "", err
+		}
+		s.at, s.obj = now, into
+		p.mu.Lock()
+		p.seen[place] = s
+		p.mu.Unlock()
+	}
+	if before, ok := s.obj.(T); ok {
+		into = before
+	}
+	return into, s.unseen, nil
+}
+
+// notThere parts errors by which an object is not to be seen from those that a retry may mend.
+func notThere(err error) (unseen string, other error) {
+	switch {
+	case apierrors.IsNotFound(err):
+		return "does not exist", nil
+	case apierrors.IsForbidden(err):
+		return "may not be read: " + err.Error(), nil
+	case meta.IsNoMatchError(err):
+		return "is of a kind that this cluster does not serve", nil
+	default:
+		return "", err
+	}
+}
