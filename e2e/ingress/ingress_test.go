@@ -251,42 +251,6 @@ func TestRedirectToHTTPS(t *testing.T) {
 	w.awaitIssued(t, "redirected")
 }
 
-// TestGateway issues through HTTPRoutes.
-func TestGateway(t *testing.T) {
-	w := newWorld(t)
-	w.issuer(t, "gateway", w.gateway(t))
-	w.Create(t, w.certificate("gateway", "by-route", "a.example.com", "b.example.com"))
-	w.awaitIssued(t, "by-route")
-	w.awaitNoRoutes(t, &gwapiv1.HTTPRouteList{})
-}
-
-// gateway starts a Traefik that serves a Gateway, and returns a solver by it.
-func (w *world) gateway(t *testing.T) *acmev1.HTTP01Solver {
-	t.Helper()
-	installGatewayAPI(t, w.client)
-	traefik(t, w.Admin, "none", plainAddress, "--providers.kubernetesgateway=true",
-		"--providers.kubernetesgateway.statusaddress.ip="+plainAddress)
-	all := gwapiv1.NamespacesFromAll
-	w.Create(t,
-		&gwapiv1.GatewayClass{
-			ObjectMeta: metav1.ObjectMeta{Name: w.ClusterName("class")}, Spec: gwapiv1.GatewayClassSpec{ControllerName: "traefik.io/gateway-controller"},
-		},
-		&gwapiv1.Gateway{
-			ObjectMeta: metav1.ObjectMeta{Name: "gateway"},
-			Spec: gwapiv1.GatewaySpec{
-				GatewayClassName: gwapiv1.ObjectName(w.ClusterName("class")),
-				Listeners: []gwapiv1.Listener{{
-					Name: "web", Port: 80, Protocol: gwapiv1.HTTPProtocolType,
-					AllowedRoutes: &gwapiv1.AllowedRoutes{Namespaces: &gwapiv1.RouteNamespaces{From: &all}},
-				}},
-			},
-		})
-	namespace := gwapiv1.Namespace(w.Namespace)
-	return &acmev1.HTTP01Solver{GatewayHTTPRoute: &acmev1.HTTP01GatewaySolver{
-		ParentRefs: []gwapiv1.ParentReference{{Name: "gateway", Namespace: &namespace}},
-	}}
-}
-
 // TestHundredAtOnce has a hundred Challenges in one namespace: no pod, one Service. It
 // says how long it took from a Challenge's start to its answer through Traefik.
 //

@@ -148,3 +148,13 @@ func TestFailureClass(t *testing.T) {
 		}
 	}
 }
+
+// TestRetrying writes no time where a solver asks for the same short wait each time: a
+// reason that changed would be a write for each try.
+func TestRetrying(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	equal(t, Failure{Class: ErrorSolver, RetryAfter: 5 * time.Second}.retrying(at), "; retried every 5s")
+	equal(t, Failure{Class: ErrorSolver, RetryAfter: time.Hour}.retrying(at), "; retrying at 2026-01-02T03:04:05Z")
+	equal(t, Failure{Class: ErrorUnavailable, RetryAfter: 5 * time.Second}.retrying(at), "; retrying at 2026-01-02T03:04:05Z")
+	equal(t, Failure{Class: ErrorSolver}.retrying(at), "; retrying with back-off")
+}
