@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -8,21 +9,22 @@ import (
 func (s *Scheduler) newTenant(name string, first bool) *tenant {
 	s.seq++
 	return &tenant{
-		name: name, first: first, served: s.seq, index: -1, lanes: map[string]*lane{},
+		name: name, first: first, served: s.seq, index: -1, lanes: map[laneKey]*lane{},
 		line: heap[*lane]{less: laneBefore, place: func(l *lane, i int) { l.index = i }},
 	}
 }
 
-// laneOf finds or makes the lane of an issuer in a tenant.
-func (s *Scheduler) laneOf(t *tenant, i *issuer) *lane {
-	l := t.lanes[i.name]
+// laneOf finds or makes the lane of an issuer and class in a tenant.
+func (s *Scheduler) laneOf(t *tenant, issuer, class *pool) *lane {
+	key := laneKey{issuer.name, class.name}
+	l := t.lanes[key]
 	if l == nil {
 		s.seq++
 		l = &lane{
-			tenant: t, issuer: i, served: s.seq, index: -1,
+			tenant: t, issuer: issuer, class: class, served: s.seq, index: -1,
 			items: heap[*item]{less: olderBefore, place: placeItem},
 		}
-		t.lanes[i.name] = l
+		t.lanes[key] = l
 	}
 	return l
 }
@@ -34,19 +36,20 @@ func (s *Scheduler) admit(c Challenge) *item {
 		g = &group{waiters: heap[*item]{less: waiterBefore, place: placeItem}}
 		s.groups[keyOfGroup(c)] = g
 	}
-	i := s.issuers[c.Issuer]
-	if i == nil {
-		i = &issuer{name: c.Issuer}
-		s.issuers[c.Issuer] = i
-	}
 	t := s.tenants[c.Namespace]
 	if t == nil {
 		t = s.newTenant(c.Namespace, false)
 		s.tenants[c.Namespace] = t
 	}
-	l := s.laneOf(t, i)
+	class := c.Class
+	if s.options.ClassCap <= 0 {
+		class = "" // one lane for an issuer, as many classes as there are
+	}
+	l := s.laneOf(t, s.issuers.of(c.Issuer), s.classes.of(class))
+	for _, p := range l.pools() {
+		p.members++
+	}
 	g.members++
-	i.members++
 	t.members++
 	l.members++
 	it := &item{c: c, group: g, home: l, index: -1}
@@ -58,9 +61,8 @@ func (s *Scheduler) admit(c Challenge) *item {
 // dismiss takes an item out for good, with all that only it needed.
 func (s *Scheduler) dismiss(it *item) {
 	l := it.home
-	t, i, g := l.tenant, l.issuer, it.group
+	t, g := l.tenant, it.group
 	g.members--
-	i.members--
 	t.members--
 	l.members--
 	delete(s.items, it.c.Key)
@@ -68,16 +70,26 @@ func (s *Scheduler) dismiss(it *item) {
 		delete(s.groups, keyOfGroup(it.c))
 	}
 	if l.members == 0 {
-		delete(t.lanes, i.name)
+		delete(t.lanes, l.key())
 	}
 	if t.members == 0 {
 		delete(s.tenants, t.name)
 	}
-	if i.members == 0 {
-		delete(s.issuers, i.name)
-		delete(s.ready.lanes, i.name)
-		delete(s.capped, i)
+	for _, p := range l.pools() {
+		p.members--
 	}
+	s.dissolve(s.issuers, l.issuer)
+	s.dissolve(s.classes, l.class)
+}
+
+// dissolve forgets a pool without members.
+func (s *Scheduler) dissolve(of pools, p *pool) {
+	if p.members > 0 {
+		return
+	}
+	delete(of.all, p.name)
+	delete(s.capped, p)
+	maps.DeleteFunc(s.ready.lanes, func(_ laneKey, l *lane) bool { return l.issuer == p || l.class == p })
 }
 
 // change lets f change an item, and moves it to where it then belongs.
@@ -109,7 +121,9 @@ func (s *Scheduler) count(it *item, taken bool) {
 	it.group.busy += n
 	it.home.inFlight += n
 	it.home.tenant.inFlight += n
-	it.home.issuer.inFlight += n
+	for _, p := range it.home.pools() {
+		p.inFlight += n
+	}
 	if taken {
 		s.seq++
 		it.started = s.seq
@@ -122,7 +136,9 @@ func (s *Scheduler) count(it *item, taken bool) {
 func (s *Scheduler) countParking(it *item, n int) {
 	s.parking += n
 	it.group.parking += n
-	it.home.issuer.parking += n
+	for _, p := range it.home.pools() {
+		p.parking += n
+	}
 }
 
 // settle drops a pending decision: from here on what was observed counts.
@@ -205,7 +221,7 @@ func (s *Scheduler) offer(g *group) {
 // namespaces.
 func (s *Scheduler) laneFor(it *item) *lane {
 	if it.c.Ready {
-		return s.laneOf(s.ready, it.home.issuer)
+		return s.laneOf(s.ready, it.home.issuer, it.home.class)
 	}
 	return it.home
 }
@@ -214,8 +230,8 @@ func (s *Scheduler) expose(it *item) {
 	l := s.laneFor(it)
 	l.items.push(it)
 	s.candidates++
-	l.issuer.waiting++
-	s.waiting[l.issuer] = struct{}{}
+	s.issuers.want(l.issuer, +1)
+	s.classes.want(l.class, +1)
 	if !l.hidden && l.index < 0 {
 		s.show(l)
 	}
@@ -225,9 +241,8 @@ func (s *Scheduler) unexpose(it *item) {
 	l := s.laneFor(it)
 	l.items.remove(it.index)
 	s.candidates--
-	if l.issuer.waiting--; l.issuer.waiting == 0 {
-		delete(s.waiting, l.issuer)
-	}
+	s.issuers.want(l.issuer, -1)
+	s.classes.want(l.class, -1)
 	if l.items.len() == 0 && l.index >= 0 {
 		s.withdraw(l)
 	}
@@ -261,43 +276,60 @@ func (s *Scheduler) reorder(l *lane) {
 	}
 }
 
-// full reports whether the issuer may not start any more.
-func (s *Scheduler) full(i *issuer) bool {
-	return s.options.IssuerCap > 0 && i.inFlight >= s.options.IssuerCap
+// choose finds the candidate whose turn it is, also behind lanes that were hidden.
+func (s *Scheduler) choose() *item {
+	for {
+		if it := s.pick(); it != nil || !s.unhide() {
+			return it
+		}
+	}
 }
 
-// pick finds the candidate whose turn it is. Lanes of full issuers are hidden on
-// the way: each is met once for each time that it was shown.
+// pick finds the candidate whose turn it is among the lanes that are shown. Those of full
+// pools are hidden on the way: each is met once for each time that it was shown.
 func (s *Scheduler) pick() *item {
 	for s.line.len() > 0 {
 		l := s.line.top().line.top()
-		if !s.full(l.issuer) {
+		full := l.full()
+		if full == nil {
 			return l.items.top()
 		}
 		s.withdraw(l)
-		l.hidden = true
-		l.issuer.hidden = append(l.issuer.hidden, l)
-		s.capped[l.issuer] = struct{}{}
+		s.hide(l, full)
 	}
 	return nil
 }
 
-// unhide shows as many lanes of each issuer as it has room for.
-func (s *Scheduler) unhide() {
-	for i := range s.capped {
-		for room := s.options.IssuerCap - i.inFlight; room > 0 && len(i.hidden) > 0; {
-			l := i.hidden[0]
-			i.hidden = i.hidden[1:]
+// hide keeps a lane that is not in the line out of it until a pool has room.
+func (s *Scheduler) hide(l *lane, full *pool) {
+	l.hidden = true
+	full.hidden = append(full.hidden, l)
+	s.capped[full] = struct{}{}
+}
+
+// unhide shows as many lanes of each pool as it has room for, and reports whether it has
+// shown any. A lane whose other pool is full waits there.
+func (s *Scheduler) unhide() (shown bool) {
+	for p := range s.capped {
+		for room := p.cap - p.inFlight; room > 0 && len(p.hidden) > 0; {
+			l := p.hidden[0]
+			p.hidden = p.hidden[1:]
 			l.hidden = false
-			if l.items.len() > 0 {
+			switch full := l.full(); {
+			case l.items.len() == 0:
+			case full != nil:
+				s.hide(l, full)
+			default:
 				s.show(l)
+				shown = true
 				room--
 			}
 		}
-		if len(i.hidden) == 0 {
-			delete(s.capped, i)
+		if len(p.hidden) == 0 {
+			delete(s.capped, p)
 		}
 	}
+	return shown
 }
 
 // start gives an item a slot.
@@ -327,47 +359,42 @@ func (s *Scheduler) victims(now time.Time) []*item {
 		return 1
 	})
 	wanted := s.startable(s.parking + len(candidates))
-	parking, byIssuer := s.parking, map[*issuer]int{}
+	parking, chosenOf := s.parking, map[*pool]int{}
 	var chosen []*item
 	for _, it := range candidates {
-		i, g := it.home.issuer, it.group
-		issuerParking := i.parking + byIssuer[i]
-		name := g.busy == 1 && g.parking == 0 && s.wouldStart(g, i)
-		issuer := s.full(i) && i.waiting > issuerParking
+		l, g := it.home, it.group
 		global := s.inFlight >= s.options.Cap && wanted > parking
-		if it.retryAt.After(now) || (!name && !issuer && !global) {
+		name := g.busy == 1 && g.parking == 0 && wouldStart(g, l)
+		inTheWay := false
+		for _, p := range l.pools() {
+			inTheWay = inTheWay || p.full() && p.waiting > p.parking+chosenOf[p]
+		}
+		if it.retryAt.After(now) || (!name && !inTheWay && !global) {
 			continue
 		}
 		parking++
-		byIssuer[i]++
+		for _, p := range l.pools() {
+			chosenOf[p]++
+		}
 		chosen = append(chosen, it)
 	}
 	return chosen
 }
 
 // wouldStart reports whether the first waiter of a name could start if a challenge
-// of the issuer that holds the name gave up its slot.
-func (s *Scheduler) wouldStart(g *group, holder *issuer) bool {
+// of a lane, which holds the name, gave up its slot.
+func wouldStart(g *group, holder *lane) bool {
 	if g.waiters.len() == 0 {
 		return false
 	}
-	wants := g.waiters.top().home.issuer
-	return wants == holder || !s.full(wants)
+	wants := g.waiters.top().home
+	return (wants.issuer == holder.issuer || !wants.issuer.full()) && (wants.class == holder.class || !wants.class.full())
 }
 
-// startable counts, up to a limit, the candidates that only lack a slot.
+// startable counts, up to a limit, the candidates that only lack a slot: at most so many
+// where both of a lane's pools have limits.
 func (s *Scheduler) startable(limit int) int {
-	if s.options.IssuerCap <= 0 {
-		return min(s.candidates, limit)
-	}
-	n := 0
-	for i := range s.waiting {
-		n += max(0, min(i.waiting, s.options.IssuerCap-i.inFlight+i.parking))
-		if n >= limit {
-			return limit
-		}
-	}
-	return n
+	return min(s.issuers.startable(limit), s.classes.startable(limit))
 }
 
 // releaseDue moves challenges whose time has come into the line.

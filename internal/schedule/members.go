@@ -69,7 +69,7 @@ func (it *item) isParked() bool {
 
 // sameAs reports whether c is another state of the same challenge.
 func (it *item) sameAs(c Challenge) bool {
-	return keyOfGroup(it.c) == keyOfGroup(c) && it.c.Issuer == c.Issuer && it.c.Created.Equal(c.Created)
+	return keyOfGroup(it.c) == keyOfGroup(c) && it.c.Issuer == c.Issuer && it.c.Class == c.Class && it.c.Created.Equal(c.Created)
 }
 
 // due is the earliest time at which the item may start.
@@ -110,12 +110,68 @@ func (g *group) nextTurn(namespace string) uint64 {
 	return t
 }
 
-// issuer counts what its challenges hold and want.
-type issuer struct {
-	name                                string
+// pool is the challenges of one issuer, or of one class of routes: it counts what they hold
+// and want.
+type pool struct {
+	name string
+	// cap is how many may be processing; 0 for no limit.
+	cap                                 int
 	inFlight, parking, waiting, members int
-	// hidden are lanes taken out of the line while the issuer is full.
+	// hidden are lanes taken out of the line while the pool is full.
 	hidden []*lane
+}
+
+// full reports whether no more may start.
+func (p *pool) full() bool { return p.cap > 0 && p.inFlight >= p.cap }
+
+// pools are all issuers, or all classes.
+type pools struct {
+	cap int
+	all map[string]*pool
+	// waiting are those that have candidates.
+	waiting map[*pool]struct{}
+}
+
+func newPools(limit int) pools {
+	return pools{cap: limit, all: map[string]*pool{}, waiting: map[*pool]struct{}{}}
+}
+
+// of finds or makes a pool. One without a name has no limit.
+func (ps *pools) of(name string) *pool {
+	p := ps.all[name]
+	if p == nil {
+		p = &pool{name: name, cap: ps.cap}
+		if name == "" {
+			p.cap = 0
+		}
+		ps.all[name] = p
+	}
+	return p
+}
+
+// want notes that a pool has a candidate more or less.
+func (ps *pools) want(p *pool, n int) {
+	p.waiting += n
+	if p.waiting == 0 {
+		delete(ps.waiting, p)
+		return
+	}
+	ps.waiting[p] = struct{}{}
+}
+
+// startable counts, up to a limit, the candidates that these pools have room for.
+func (ps *pools) startable(limit int) int {
+	n := 0
+	for p := range ps.waiting {
+		room := p.waiting
+		if p.cap > 0 {
+			room = max(0, min(room, p.cap-p.inFlight+p.parking))
+		}
+		if n += room; n >= limit {
+			return limit
+		}
+	}
+	return n
 }
 
 // tenant is a namespace, or the one of all challenges that are Ready.
@@ -126,20 +182,37 @@ type tenant struct {
 	members  int
 	served   uint64
 	index    int
-	lanes    map[string]*lane
+	lanes    map[laneKey]*lane
 	line     heap[*lane]
 }
 
-// lane is the candidates of one issuer in one tenant.
+// laneKey names a lane in its tenant.
+type laneKey struct{ issuer, class string }
+
+// lane is the candidates of one issuer and class in one tenant.
 type lane struct {
-	tenant   *tenant
-	issuer   *issuer
-	inFlight int
-	members  int
-	served   uint64
-	index    int
-	hidden   bool
-	items    heap[*item]
+	tenant        *tenant
+	issuer, class *pool
+	inFlight      int
+	members       int
+	served        uint64
+	index         int
+	hidden        bool
+	items         heap[*item]
+}
+
+func (l *lane) key() laneKey { return laneKey{l.issuer.name, l.class.name} }
+
+func (l *lane) pools() [2]*pool { return [2]*pool{l.issuer, l.class} }
+
+// full returns a pool of the lane that is full; nil if there is none.
+func (l *lane) full() *pool {
+	for _, p := range l.pools() {
+		if p.full() {
+			return p
+		}
+	}
+	return nil
 }
 
 func tenantBefore(a, b *tenant) bool {
@@ -162,7 +235,10 @@ func laneBefore(a, b *lane) bool {
 	if a.served != b.served {
 		return a.served < b.served
 	}
-	return a.issuer.name < b.issuer.name
+	if a.issuer != b.issuer {
+		return a.issuer.name < b.issuer.name
+	}
+	return a.class.name < b.class.name
 }
 
 func olderBefore(a, b *item) bool {

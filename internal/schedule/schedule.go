@@ -5,7 +5,8 @@
 // Remove, and asks Next what to write. The rules are mission rules 2, 3 and 6:
 //
 //   - never more than Options.Cap challenges processing, nor more than
-//     Options.IssuerCap of one issuer;
+//     Options.IssuerCap of one issuer, nor more than Options.ClassCap whose routes
+//     are served by the same ingress class or Gateway;
 //   - never two processing for the same (DNS name, type), whatever their
 //     namespace, issuer or wildcard (spec §5.6);
 //   - fair between namespaces (the one with the fewest processing goes first,
@@ -62,6 +63,9 @@ type Challenge struct {
 	// Issuer names the issuer, kind and namespace included; the scheduler only
 	// compares it.
 	Issuer string
+	// Class names what serves its route, an ingress class or a Gateway; empty if it has
+	// none. The scheduler only compares it.
+	Class string
 	// Created is metadata.creationTimestamp.
 	Created time.Time
 
@@ -100,6 +104,8 @@ const (
 	NameBusy
 	// IssuerFull: its issuer has Options.IssuerCap challenges processing.
 	IssuerFull
+	// ClassFull: of its class, Options.ClassCap challenges are processing.
+	ClassFull
 	// Full: Options.Cap challenges are processing.
 	Full
 	// Eligible: nothing is in its way; the next pass starts it.
@@ -115,8 +121,8 @@ const (
 // String returns the name of the outcome.
 func (o Outcome) String() string {
 	names := [...]string{
-		"Unknown", "Ended", "Parked", "Delayed", "NameBusy", "IssuerFull", "Full",
-		"Eligible", "Starting", "Parking", "Processing",
+		"Unknown", "Ended", "Parked", "Delayed", "NameBusy", "IssuerFull", "ClassFull",
+		"Full", "Eligible", "Starting", "Parking", "Processing",
 	}
 	if o < 0 || int(o) >= len(names) {
 		return fmt.Sprintf("Outcome(%d)", int(o))
@@ -146,6 +152,8 @@ type Options struct {
 	Cap int
 	// IssuerCap is how many of one issuer are processing at most; 0 for no limit.
 	IssuerCap int
+	// ClassCap is how many of one class are processing at most; 0 for no limit.
+	ClassCap int
 }
 
 // Stats counts challenges.
@@ -168,7 +176,8 @@ type Scheduler struct {
 
 	items   map[Key]*item
 	groups  map[groupKey]*group
-	issuers map[string]*issuer
+	issuers pools
+	classes pools
 	tenants map[string]*tenant
 	// ready is the tenant of all challenges that are Ready: always first.
 	ready *tenant
@@ -181,10 +190,8 @@ type Scheduler struct {
 	yielding heap[*item]
 	// settling holds written decisions that have not been observed yet, oldest first.
 	settling []*item
-	// capped are the issuers that have hidden lanes.
-	capped map[*issuer]struct{}
-	// waiting are the issuers that have candidates.
-	waiting map[*issuer]struct{}
+	// capped are the pools that have hidden lanes.
+	capped map[*pool]struct{}
 
 	inFlight, parking, parked int
 	// candidates are first in line for their names, queued wait behind them or for a
@@ -198,10 +205,10 @@ func New(o Options) *Scheduler {
 		options: o,
 		items:   map[Key]*item{},
 		groups:  map[groupKey]*group{},
-		issuers: map[string]*issuer{},
+		issuers: newPools(o.IssuerCap),
+		classes: newPools(o.ClassCap),
 		tenants: map[string]*tenant{},
-		capped:  map[*issuer]struct{}{},
-		waiting: map[*issuer]struct{}{},
+		capped:  map[*pool]struct{}{},
 	}
 	s.line = heap[*tenant]{less: tenantBefore, place: func(t *tenant, i int) { t.index = i }}
 	s.delayed = heap[*item]{less: dueBefore, place: placeItem}
@@ -291,7 +298,7 @@ func (s *Scheduler) Next(now time.Time) Pass {
 	s.unhide()
 	var pass Pass
 	for s.inFlight < s.options.Cap {
-		it := s.pick()
+		it := s.choose()
 		if it == nil {
 			break
 		}
@@ -334,8 +341,10 @@ func (s *Scheduler) Explain(k Key) Outcome {
 		return Delayed
 	case it.where == inGroup:
 		return NameBusy
-	case s.options.IssuerCap > 0 && it.home.issuer.inFlight >= s.options.IssuerCap:
+	case it.home.issuer.full():
 		return IssuerFull
+	case it.home.class.full():
+		return ClassFull
 	case s.inFlight >= s.options.Cap:
 		return Full
 	default:

@@ -3,6 +3,7 @@ package schedule
 import (
 	"fmt"
 	"math/rand"
+	"slices"
 	"testing"
 	"time"
 )
@@ -72,7 +73,7 @@ func (w *world) run() (started, parked []string) {
 // check holds the stored objects against mission rule 3.
 func (w *world) check() {
 	w.t.Helper()
-	names, n := map[groupKey]Key{}, 0
+	names, n, issuers, classes := map[groupKey]Key{}, 0, map[string]int{}, map[string]int{}
 	for k, c := range w.obj {
 		if !c.Processing {
 			continue
@@ -82,6 +83,17 @@ func (w *world) check() {
 			w.t.Fatalf("%s and %s are processing for %s", other, k, c.DNSName)
 		}
 		names[keyOfGroup(c)] = k
+		issuers[c.Issuer]++
+		if c.Class != "" {
+			classes[c.Class]++
+		}
+	}
+	for limit, counts := range map[*int]map[string]int{&w.s.options.IssuerCap: issuers, &w.s.options.ClassCap: classes} {
+		for name, n := range counts {
+			if *limit > 0 && n > *limit {
+				w.t.Fatalf("%d of %s are processing, the cap is %d", n, name, *limit)
+			}
+		}
 	}
 	if n > w.s.options.Cap {
 		w.t.Fatalf("%d are processing, the cap is %d", n, w.s.options.Cap)
@@ -342,13 +354,51 @@ func TestIssuerCap(t *testing.T) {
 	equal(t, started, []string{"c2"})
 }
 
+// TestClassCap has two issuers share a class, and nobody wait for it who has another or none.
+func TestClassCap(t *testing.T) {
+	w := newWorld(t, Options{Cap: 10, IssuerCap: 3, ClassCap: 2})
+	for i := range 8 {
+		c := challenge("n", fmt.Sprintf("c%d", i), fmt.Sprintf("c%d.example.com", i), i)
+		c.Issuer, c.Class = fmt.Sprintf("i%d", i%2), "public"
+		w.set(c)
+	}
+	other, dns := challenge("n", "other", "o.example.com", 100), challenge("n", "dns", "d.example.com", 101)
+	other.Issuer, other.Class, dns.Issuer = "i0", "internal", "i1"
+	w.set(other)
+	w.set(dns)
+	started, _ := w.run()
+	slices.Sort(started)
+	equal(t, started, []string{"c0", "c1", "dns", "other"})
+	equal(t, w.s.Explain(Key{"n", "c2"}), ClassFull)
+	w.amend(Key{"n", "c0"}, func(c *Challenge) { c.Final, c.Processing = true, false })
+	started, _ = w.run()
+	equal(t, len(started), 1)
+	w.amend(Key{"n", "c1"}, func(c *Challenge) { c.Yields, c.Presented = true, true })
+	started, parked := w.run()
+	equal(t, parked, []string{"c1"})
+	equal(t, len(started), 1)
+}
+
+// TestNoClassCap knows no classes: they are not even told apart.
+func TestNoClassCap(t *testing.T) {
+	w := newWorld(t, Options{Cap: 10})
+	for i := range 6 {
+		c := challenge("n", fmt.Sprintf("c%d", i), fmt.Sprintf("c%d.example.com", i), i)
+		c.Class = fmt.Sprint(i)
+		w.set(c)
+	}
+	equal(t, len(w.s.tenants["n"].lanes), 1)
+	started, _ := w.run()
+	equal(t, started, []string{"c0", "c1", "c2", "c3", "c4", "c5"})
+}
+
 // TestRandomOperations holds the index against brute force over its members after
 // each of many random operations: the counts, the choice, and that nobody who
 // could start is left waiting.
 func TestRandomOperations(t *testing.T) {
-	for seed := range int64(20) {
+	for seed := range int64(40) {
 		r := rand.New(rand.NewSource(seed))
-		w := newWorld(t, Options{Cap: 1 + r.Intn(6), IssuerCap: r.Intn(4)})
+		w := newWorld(t, Options{Cap: 1 + r.Intn(6), IssuerCap: r.Intn(4), ClassCap: r.Intn(4)})
 		for step := range 400 {
 			w.randomOperation(r, step)
 			w.verify()
@@ -391,7 +441,7 @@ func (w *world) randomOperation(r *rand.Rand, step int) {
 		k := Key{fmt.Sprintf("n%d", i%4), fmt.Sprintf("c%d", i)}
 		if _, exists := w.obj[k]; !exists {
 			c := challenge(k.Namespace, k.Name, fmt.Sprintf("d%d.example.com", r.Intn(12)), step)
-			c.Issuer = fmt.Sprintf("i%d", r.Intn(3))
+			c.Issuer, c.Class = fmt.Sprintf("i%d", r.Intn(3)), []string{"", "x", "y"}[r.Intn(3)]
 			w.set(c)
 		}
 		return
@@ -433,7 +483,7 @@ func (w *world) randomPass(r *rand.Rand) {
 
 func (w *world) verify() {
 	w.t.Helper()
-	inFlight, queued, lanes, tenants, issuers := 0, 0, map[*lane]int{}, map[*tenant]int{}, map[*issuer]int{}
+	inFlight, queued, lanes, tenants, pools := 0, 0, map[*lane]int{}, map[*tenant]int{}, map[*pool]int{}
 	for _, it := range w.s.items {
 		if it.where == inGroup {
 			queued++
@@ -442,23 +492,24 @@ func (w *world) verify() {
 			inFlight++
 			lanes[it.home]++
 			tenants[it.home.tenant]++
-			issuers[it.home.issuer]++
+			pools[it.home.issuer]++
+			pools[it.home.class]++
 		}
 	}
 	equal(w.t, w.s.inFlight, inFlight)
 	equal(w.t, w.s.queued, queued)
 	for _, it := range w.s.items {
 		l := it.home
-		if l.inFlight != lanes[l] || l.tenant.inFlight != tenants[l.tenant] || l.issuer.inFlight != issuers[l.issuer] {
+		if l.inFlight != lanes[l] || l.tenant.inFlight != tenants[l.tenant] || l.issuer.inFlight != pools[l.issuer] || l.class.inFlight != pools[l.class] {
 			w.t.Fatalf("the counts of %s are wrong", it.c.Key)
 		}
 	}
 	w.s.unhide()
-	got, want := w.s.pick(), w.bruteForce()
+	got, want := w.s.choose(), w.bruteForce()
 	switch {
 	case (got == nil) != (want == nil):
 		w.t.Fatalf("picked %v, brute force %v", got, want)
-	case got != want && w.s.options.IssuerCap == 0:
+	case got != want && w.s.options.IssuerCap == 0 && w.s.options.ClassCap == 0:
 		w.t.Fatalf("picked %s, brute force %s", got.c.Key, want.c.Key)
 	}
 }
@@ -477,7 +528,7 @@ func (w *world) bruteForce() *item {
 	}
 	var best *item
 	for _, it := range first {
-		if w.s.full(it.home.issuer) {
+		if it.home.full() != nil {
 			continue
 		}
 		if best == nil || w.precedes(it, best) {
