@@ -19,6 +19,9 @@ type ACMEConfig struct {
 	MaxConcurrentChallenges int
 	// MaxConcurrentChallengesPerIssuer caps those of one issuer; 0 is no limit.
 	MaxConcurrentChallengesPerIssuer int
+	// MaxConcurrentChallengesPerIngressClass caps the HTTP-01 challenges whose routes are served by
+	// the same ingress class, or the same Gateway; 0 is no limit.
+	MaxConcurrentChallengesPerIngressClass int
 	// AccountKeyAlgorithm is that of account keys to make: RSA, ECDSA or Ed25519.
 	AccountKeyAlgorithm string
 	// CheckRetryPeriod is how often a self check that keeps failing is tried again.

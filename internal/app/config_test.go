@@ -36,6 +36,7 @@ func TestValidate(t *testing.T) {
 		},
 		{func(c *Config) { c.ACME.MaxConcurrentChallenges = -1 }, "--max-concurrent-challenges: must not be negative, but is -1"},
 		{func(c *Config) { c.ACME.MaxConcurrentChallengesPerIssuer = -1 }, "--max-concurrent-challenges-per-issuer: must not be negative, but is -1"},
+		{func(c *Config) { c.ACME.MaxConcurrentChallengesPerIngressClass = -1 }, "--max-concurrent-challenges-per-ingress-class: must not be negative, but is -1"},
 		{func(c *Config) { c.ACME.CheckRetryPeriod = 999 * time.Millisecond }, "--dns01-check-retry-period: must be at least 1s, not 999ms"},
 		{func(c *Config) { c.ACME.AuthoritativePort = -1 }, "--dns01-authoritative-port: must be a port, 1 to 65535, or 0, not -1"},
 		{func(c *Config) { c.ACME.HTTP01Port = 70000 }, "--http01-self-check-port: must be a port, 1 to 65535, or 0, not 70000"},

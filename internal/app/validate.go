@@ -120,6 +120,7 @@ const (
 func (c ACMEConfig) validate(f *findings) {
 	f.notNegative("max-concurrent-challenges", c.MaxConcurrentChallenges)
 	f.notNegative("max-concurrent-challenges-per-issuer", c.MaxConcurrentChallengesPerIssuer)
+	f.notNegative("max-concurrent-challenges-per-ingress-class", c.MaxConcurrentChallengesPerIngressClass)
 	if !slices.Contains([]string{pki.RSA, pki.ECDSA, pki.Ed25519}, c.AccountKeyAlgorithm) {
 		f.add("acme-account-key-algorithm", "must be RSA, ECDSA or Ed25519, not %q", c.AccountKeyAlgorithm)
 	}

@@ -30,6 +30,9 @@ type ACMEDeps struct {
 	MaxConcurrentChallenges int
 	// MaxConcurrentChallengesPerIssuer caps those of one issuer; 0 is no limit.
 	MaxConcurrentChallengesPerIssuer int
+	// MaxConcurrentChallengesPerIngressClass caps the HTTP-01 challenges whose routes are served by
+	// the same ingress class, or the same Gateway; 0 is no limit.
+	MaxConcurrentChallengesPerIngressClass int
 	// Settings are the times.
 	Settings acmeflow.Settings
 	// Chance spreads retries: it returns numbers in [0,1). Nil means math/rand.

@@ -121,6 +121,40 @@ func TestSixtyBrokenDelayNobody(t *testing.T) {
 	}
 }
 
+// TestOneIngressClassIsNotOverrun: two issuers, whose CAs do not answer, have no more challenges in flight
+// by one ingress class than it may have; challenges that need no route wait for none of them.
+func TestOneIngressClassIsNotOverrun(t *testing.T) {
+	t.Parallel()
+	w := newSwift(t, nil)
+	w.cfg.Clock = nil // as above
+	w.cfg.ACME.MaxConcurrentChallengesPerIngressClass = 2
+	w.RunAs(t, w.cfg, w.connection())
+	silent := func(r faulty.Request) faulty.Fault {
+		if r.Step == faulty.Challenge {
+			return faulty.Hang()
+		}
+		return nil
+	}
+	for _, name := range []string{"one", "two"} {
+		w.start(t, &issuance{name: name, size: 4, plan: silent, hangs: true, http01: true})
+	}
+	processing := func(c *acmev1.Challenge) bool { return c.Status.Processing }
+	within(t, "eight challenges are there, two in flight", func(ctx context.Context) string {
+		all, n := w.challenges(ctx, func(*acmev1.Challenge) bool { return true }), w.challenges(ctx, processing)
+		if n > 2 {
+			t.Errorf("%d are in flight", n)
+		}
+		if all < 8 || n < 2 {
+			return fmt.Sprintf("%d of %d", n, all)
+		}
+		return ""
+	})
+	w.issue(t, "unrouted")
+	if n := w.challenges(t.Context(), processing); n > 2 || n < 1 {
+		t.Errorf("%d are in flight", n)
+	}
+}
+
 // TestWaitingCostsLittle: a challenge that waits for its record to be seen asks once in a
 // period, and writes nothing. A thousand of them are a hundred questions a second.
 func TestWaitingCostsLittle(t *testing.T) {

@@ -2,6 +2,7 @@ package ordering
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -140,11 +141,42 @@ func (s *scheduler) take(c *acmev1.Challenge) (current bool) {
 	}
 	facts.Key, facts.DNSName, facts.Type = key, c.Spec.DNSName, string(c.Spec.Type)
 	facts.Issuer = controller.IssuerKeyOf(c.Spec.IssuerRef, c.Namespace)
+	facts.Class = routeClass(c)
 	facts.Created = c.CreationTimestamp.Time
 	facts.Processing, facts.Presented = c.Status.Processing, c.Status.Presented
 	facts.Final = c.Status.State.IsFinal() || c.DeletionTimestamp != nil
 	s.set(observedChallenge{c.UID, c.ResourceVersion, facts})
 	return true
+}
+
+// routeClass names who serves the route of a Challenge; empty if it has none. An Ingress that
+// is edited in place is a class of its own: whose it is is not in the Challenge.
+func routeClass(c *acmev1.Challenge) string {
+	http := c.Spec.Solver.HTTP01
+	switch {
+	case http == nil:
+		return ""
+	case http.GatewayHTTPRoute != nil && len(http.GatewayHTTPRoute.ParentRefs) > 0:
+		parent := http.GatewayHTTPRoute.ParentRefs[0]
+		namespace, kind := c.Namespace, "Gateway"
+		if parent.Namespace != nil {
+			namespace = string(*parent.Namespace)
+		}
+		if parent.Kind != nil {
+			kind = string(*parent.Kind)
+		}
+		return fmt.Sprintf("%s %s/%s", kind, namespace, parent.Name)
+	case http.Ingress == nil:
+		return ""
+	case http.Ingress.Name != "":
+		return fmt.Sprintf("Ingress %s/%s", c.Namespace, http.Ingress.Name)
+	case http.Ingress.IngressClassName != nil:
+		return "class " + *http.Ingress.IngressClassName
+	case http.Ingress.Class != nil:
+		return "class " + *http.Ingress.Class
+	default:
+		return "the default class"
+	}
 }
 
 func (s *scheduler) set(o observedChallenge) {
