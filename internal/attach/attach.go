@@ -85,9 +85,7 @@ func OfSet(s *gwapiv1.ListenerSet) []Listener {
 	}
 	out := make([]Listener, 0, len(s.Spec.Listeners))
 	for _, l := range s.Spec.Listeners {
-		out = append(out, Listener{gwapiv1.Listener{
-			Name: l.Name, Hostname: l.Hostname, Port: l.Port, Protocol: l.Protocol, TLS: l.TLS, AllowedRoutes: l.AllowedRoutes,
-		}, programmed[l.Name]})
+		out = append(out, Listener{gwapiv1.Listener(l), programmed[l.Name]})
 	}
 	return out
 }
