@@ -162,9 +162,10 @@ func Backoff(f Failure, failures int, jitter float64) time.Duration {
 }
 
 // retrying ends the reason of a step that will be tried again. It gives a time where
-// the CA rules when; else it stays the same from try to try, and is written once.
+// the CA rules when, or a solver names a turn; else it stays the same from try to try, and is
+// written once. A solver's short wait in whole seconds is a period; a turn is no round time.
 func (f Failure) retrying(at time.Time) string {
-	if f.Class == ErrorSolver && f.RetryAfter > 0 && f.RetryAfter <= time.Minute {
+	if f.Class == ErrorSolver && f.RetryAfter > 0 && f.RetryAfter <= time.Minute && f.RetryAfter%time.Second == 0 {
 		return fmt.Sprintf("; retried every %s", f.RetryAfter)
 	}
 	if f.RetryAfter > 0 || f.Class == ErrorRateLimited {

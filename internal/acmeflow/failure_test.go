@@ -154,6 +154,7 @@ func TestFailureClass(t *testing.T) {
 func TestRetrying(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	equal(t, Failure{Class: ErrorSolver, RetryAfter: 5 * time.Second}.retrying(at), "; retried every 5s")
+	equal(t, Failure{Class: ErrorSolver, RetryAfter: 3217 * time.Millisecond}.retrying(at), "; retrying at 2026-01-02T03:04:05Z")
 	equal(t, Failure{Class: ErrorSolver, RetryAfter: time.Hour}.retrying(at), "; retrying at 2026-01-02T03:04:05Z")
 	equal(t, Failure{Class: ErrorUnavailable, RetryAfter: 5 * time.Second}.retrying(at), "; retrying at 2026-01-02T03:04:05Z")
 	equal(t, Failure{Class: ErrorSolver}.retrying(at), "; retrying with back-off")
