@@ -128,7 +128,7 @@ func TestUnlabelledTellsChanges(t *testing.T) {
 	u.onChange(func(changed types.NamespacedName) { told = append(told, changed.Name) })
 	u.onLeave(func(id secretID) { left[id] = true })
 	item := func(name, version string) any {
-		thin, err := sight(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: version}})
+		thin, err := store.list(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: version}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +151,7 @@ func TestUnlabelledTellsChanges(t *testing.T) {
 	if len(left) != 2 || !left[u.id(key("c"))] || !left[u.id(key("unknown"))] {
 		t.Errorf("two have left, told were %d", len(left))
 	}
-	if err := store.Delete(item("a", "10")); err != nil || told[len(told)-1] != "a" || !left[u.id(key("a"))] {
+	if err := store.Delete(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", ResourceVersion: "10"}}); err != nil || told[len(told)-1] != "a" || !left[u.id(key("a"))] {
 		t.Errorf("%v: told %v", err, told)
 	}
 	if _, there := u.version(key("a")); there {
@@ -170,7 +170,7 @@ func TestUnlabelledTellsChanges(t *testing.T) {
 func TestUnlabelledKeepsNamespacesApart(t *testing.T) {
 	u := NewUnlabelled(nil, []string{"one", "two"})
 	for i, namespace := range []string{"one", "two"} {
-		thin, err := sight(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a", ResourceVersion: "1"}})
+		thin, err := u.stores[i].list(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a", ResourceVersion: "1"}})
 		if err == nil {
 			err = u.stores[i].Replace([]any{thin}, "")
 		}

@@ -57,7 +57,7 @@ func NewUnlabelled(client metadata.Interface, namespaces []string) *Unlabelled {
 func (u *Unlabelled) Start(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, store := range u.stores {
-		reflector := toolscache.NewReflectorWithOptions(newPages(u.watch(store.namespace), sight), &metav1.PartialObjectMetadata{}, store,
+		reflector := toolscache.NewReflectorWithOptions(newPages(u.watch(store.namespace), store.list), &metav1.PartialObjectMetadata{}, store,
 			toolscache.ReflectorOptions{Name: "secrets without our label"})
 		running.Go(func() { reflector.RunWithContext(ctx) })
 	}
@@ -176,14 +176,10 @@ type unlabelledStore struct {
 
 // sighting is all that is kept of a Secret while they are listed.
 type sighting struct {
-	metav1.Object // not there: only these three are asked for
-
-	namespace, name, version string
+	id      secretID
+	version uint64
+	key     *types.NamespacedName // nil in the first list, of which nothing is told
 }
-
-func (s *sighting) GetNamespace() string       { return s.namespace }
-func (s *sighting) GetName() string            { return s.name }
-func (s *sighting) GetResourceVersion() string { return s.version }
 
 // GetObjectKind implements runtime.Object, which items of lists are.
 func (s *sighting) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
@@ -191,41 +187,55 @@ func (s *sighting) GetObjectKind() schema.ObjectKind { return schema.EmptyObject
 // DeepCopyObject implements runtime.Object: it never changes.
 func (s *sighting) DeepCopyObject() runtime.Object { return s }
 
-// sight is a toolscache.TransformFunc.
-func sight(obj any) (any, error) {
-	seen, err := meta.Accessor(obj)
+// sight takes from a Secret what is kept. A version that is no number (they all are, since
+// Kubernetes 1.35 says so) counts as newer than everything: the Secret is read each time.
+func (u *Unlabelled) sight(obj any) (*sighting, error) {
+	object, err := meta.Accessor(obj)
 	if err != nil {
 		return nil, err
 	}
-	return &sighting{namespace: seen.GetNamespace(), name: seen.GetName(), version: seen.GetResourceVersion()}, nil
+	version, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
+	if err != nil {
+		version = ^uint64(0)
+	}
+	key := types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
+	return &sighting{id: u.id(key), version: version, key: &key}, nil
+}
+
+// list is a toolscache.TransformFunc.
+func (s *unlabelledStore) list(obj any) (any, error) {
+	seen, err := s.sight(obj)
+	if err == nil && !s.synced.Load() {
+		seen.key = nil
+	}
+	return seen, err
 }
 
 func (s *unlabelledStore) Add(obj any) error { return s.Update(obj) }
 
 func (s *unlabelledStore) Update(obj any) error {
-	key, version, err := sighted(obj)
+	seen, err := s.sight(obj)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
-	s.versions[s.id(key)] = version
+	s.versions[seen.id] = seen.version
 	s.mu.Unlock()
-	s.tellChanged(key)
+	s.tellChanged(*seen.key)
 	return nil
 }
 
 func (s *unlabelledStore) Delete(obj any) error {
-	key, _, err := sighted(obj)
+	seen, err := s.sight(obj)
 	if err != nil {
 		return err
 	}
-	id := s.id(key)
 	s.mu.Lock()
-	delete(s.versions, id)
-	delete(s.asked, key)
+	delete(s.versions, seen.id)
+	delete(s.asked, *seen.key)
 	s.mu.Unlock()
-	s.tellLeft(id)
-	s.tellChanged(key)
+	s.tellLeft(seen.id)
+	s.tellChanged(*seen.key)
 	return nil
 }
 
@@ -233,25 +243,13 @@ func (s *unlabelledStore) Delete(obj any) error {
 func (s *unlabelledStore) Replace(list []any, _ string) error {
 	next := make(map[secretID]uint64, len(list))
 	for _, obj := range list {
-		key, version, err := sighted(obj)
-		if err != nil {
-			return err
+		seen, ok := obj.(*sighting)
+		if !ok {
+			return fmt.Errorf("a list of Secrets has a %T", obj)
 		}
-		next[s.id(key)] = version
+		next[seen.id] = seen.version
 	}
-	s.mu.Lock()
-	before := s.versions
-	s.versions = next
-	var gone []types.NamespacedName
-	for key := range s.asked {
-		id := s.id(key)
-		_, was := before[id]
-		if _, is := next[id]; was && !is {
-			delete(s.asked, key)
-			gone = append(gone, key)
-		}
-	}
-	s.mu.Unlock()
+	before, gone := s.replace(next)
 	if !s.synced.Swap(true) {
 		return nil
 	}
@@ -264,31 +262,30 @@ func (s *unlabelledStore) Replace(list []any, _ string) error {
 		s.tellChanged(key)
 	}
 	for _, obj := range list {
-		key, version, err := sighted(obj)
-		if err != nil {
-			return err
-		}
-		if known, was := before[s.id(key)]; !was || known != version {
-			s.tellChanged(key)
+		seen, _ := obj.(*sighting)
+		if known, was := before[seen.id]; !was || known != seen.version {
+			s.tellChanged(*seen.key)
 		}
 	}
 	return nil
 }
 
+// replace puts other versions in place, and returns those before and the names of those that are
+// gone and were asked for.
+func (s *unlabelledStore) replace(next map[secretID]uint64) (before map[secretID]uint64, gone []types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, s.versions = s.versions, next
+	for key := range s.asked {
+		id := s.id(key)
+		_, was := before[id]
+		if _, is := next[id]; was && !is {
+			delete(s.asked, key)
+			gone = append(gone, key)
+		}
+	}
+	return before, gone
+}
+
 // Resync has nothing to do.
 func (s *unlabelledStore) Resync() error { return nil }
-
-// sighted returns the name and the version of a Secret. A version that is no number (they
-// all are, since Kubernetes 1.35 says so) counts as newer than everything: the Secret is
-// read each time.
-func sighted(obj any) (types.NamespacedName, uint64, error) {
-	seen, err := meta.Accessor(obj)
-	if err != nil {
-		return types.NamespacedName{}, 0, err
-	}
-	version, err := strconv.ParseUint(seen.GetResourceVersion(), 10, 64)
-	if err != nil {
-		version = ^uint64(0)
-	}
-	return types.NamespacedName{Namespace: seen.GetNamespace(), Name: seen.GetName()}, version, nil
-}
