@@ -69,7 +69,45 @@ func dnsCases() []ruleCase {
 	cases = append(cases, ruleCase{"akamai without host", d, dns("akamai", map[string]any{
 		"serviceConsumerDomain": "", "clientTokenSecretRef": key, "clientSecretSecretRef": key, "accessTokenSecretRef": key,
 	}), "akamai.serviceConsumerDomain: must not be empty"})
-	return append(append(cases, azureCases()...), updateServerCases()...)
+	return append(append(append(cases, azureCases()...), updateServerCases()...), webhookCases()...)
+}
+
+// webhookCases are about webhooks that are HTTPS servers.
+func webhookCases() []ruleCase {
+	webhook := func(address string, more map[string]any) changes {
+		provider := map[string]any{"url": address}
+		for k, v := range more {
+			provider[k] = v
+		}
+		return changes{"spec.acme.solvers.0.dns01.webhook": provider}
+	}
+	const d = "dns01"
+	const hook = "https://dns.example.com/challenge"
+	const either, address = "webhook: set either groupName and solverName", "webhook.url: must be an https address"
+	bundle, ca := "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t", map[string]any{"name": "a"}
+	aggregated := func(more string, value any) changes {
+		return changes{"spec.acme.solvers.0.dns01.webhook": map[string]any{"groupName": "g", "solverName": "s", more: value}}
+	}
+	return []ruleCase{
+		{"webhook by url", d, webhook(hook, nil), ""},
+		{"webhook by url with all", d, webhook("https://[2001:db8::1]:8443?zone=x", map[string]any{"caBundleSecretRef": ca, "clientCertificateSecretRef": ca, "config": strs("x")}), ""},
+		{"webhook by url with bundle", d, webhook(hook, map[string]any{"caBundle": bundle}), ""},
+		{"webhook nowhere", d, changes{"spec.acme.solvers.0.dns01.webhook": map[string]any{}}, either},
+		{"webhook without a solver's name", d, changes{"spec.acme.solvers.0.dns01.webhook": map[string]any{"groupName": "g"}}, either},
+		{"webhook in both ways", d, webhook(hook, map[string]any{"groupName": "g", "solverName": "s"}), either},
+		{"webhook by url in a group", d, webhook(hook, map[string]any{"groupName": "g"}), either},
+		{"webhook by http", d, webhook("http://dns.example.com", nil), address},
+		{"webhook with a password", d, webhook("https://user:pass@dns.example.com/", nil), address},
+		{"webhook with a fragment", d, webhook(hook+"#x", nil), address},
+		{"webhook without host", d, webhook("https:///challenge", nil), address},
+		{"webhook with two bundles", d, webhook(hook, map[string]any{"caBundle": bundle, "caBundleSecretRef": ca}), "webhook: caBundle and caBundleSecretRef exclude each other"},
+		{"webhook with no bundle", d, webhook(hook, map[string]any{"caBundle": "eA=="}), "webhook.caBundle: must hold certificates in PEM form"},
+		{"webhook with a bundle of nobody", d, webhook(hook, map[string]any{"caBundleSecretRef": map[string]any{"name": ""}}), "webhook.caBundleSecretRef.name: must not be empty"},
+		{"webhook with a certificate of nobody", d, webhook(hook, map[string]any{"clientCertificateSecretRef": map[string]any{"name": ""}}), "webhook.clientCertificateSecretRef.name: must not be empty"},
+		{"aggregated with bundle", d, aggregated("caBundle", bundle), "need url"},
+		{"aggregated with bundle's Secret", d, aggregated("caBundleSecretRef", ca), "need url"},
+		{"aggregated with certificate", d, aggregated("clientCertificateSecretRef", ca), "need url"},
+	}
 }
 
 // azureCases are about Azure DNS.

@@ -27,6 +27,8 @@ type DNS01Config struct {
 	Programs []string
 	// ExecInIssuers lets Issuers, not only ClusterIssuers, name any provider.
 	ExecInIssuers bool
+	// WebhookURLsInIssuers lets Issuers, not only ClusterIssuers, name the address of a webhook.
+	WebhookURLsInIssuers bool
 	// ProviderQPS is how often a second a provider may be asked with one credential, 0 for any;
 	// ProviderBurst is how often at once.
 	ProviderQPS   float64
@@ -70,6 +72,8 @@ func (c *Config) dns01Providers(ctx context.Context, deps *controller.Deps, log 
 		Secrets: deps.Secrets, Tokens: vault.NewTokenSource(deps.Manager.GetClient()),
 		RFC2136: rfc2136.Options{Now: deps.Now, Queues: rfc2136.NewQueues(), Limits: limits},
 		AcmeDNS: acmedns.New(nil, c.UserAgent, limits), Webhook: webhooks, Programs: pool,
+		WebhookServers:       webhook.Direct{Secrets: deps.Secrets, Limits: limits, UserAgent: c.UserAgent},
+		WebhookURLsInIssuers: acme.DNS01.WebhookURLsInIssuers,
 		ClusterIssuerAmbient: c.Ambient.ClusterIssuers, IssuerAmbient: c.Ambient.Issuers, ExecInIssuers: acme.DNS01.ExecInIssuers,
 	}), nil
 }

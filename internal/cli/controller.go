@@ -140,6 +140,7 @@ func addACMEFlags(cmd *cobra.Command, acme *app.ACMEConfig) {
 	f.StringSliceVar(&acme.DNS01.Programs, "dns01-provider-programs", nil,
 		"programs that write DNS records, NAME=PATH or NAME=unix:SOCKET; * is for every provider without one of its own, as in *=/usr/local/bin/chancery-dns")
 	f.BoolVar(&acme.DNS01.ExecInIssuers, "dns01-exec-in-issuers", false, "let Issuers, and so whoever may create one, use any DNS provider by the field exec")
+	f.BoolVar(&acme.DNS01.WebhookURLsInIssuers, "dns01-webhook-urls-in-issuers", false, "let Issuers, and so whoever may create one, have the controller call webhooks at any https address")
 	f.Float64Var(&acme.DNS01.ProviderQPS, "dns01-provider-qps", acme.DNS01.ProviderQPS, "how often a second a DNS provider may be asked with one credential; 0 for any")
 	f.IntVar(&acme.DNS01.ProviderBurst, "dns01-provider-burst", acme.DNS01.ProviderBurst, "how often it may be asked at once before that holds")
 	f.StringSliceVar(&acme.HTTP01Nameservers, "acme-http01-solver-nameservers", nil, "name servers to resolve names with for the self checks of HTTP-01 and TLS-ALPN-01, host:port")

@@ -34,7 +34,7 @@ func TestControllerFlags(t *testing.T) {
 		"cluster-resource-namespace": "cert-manager", // ours: mission rule 8
 		"acme-http01-responder":      "", "http01-self-check-allow": "", "http01-self-check-deny": "",
 		"tlsalpn01-listen-address": "", "tlsalpn01-self-check-port": "0",
-		"dns01-self-check-quorum": "0", "dns01-provider-programs": "[]", "dns01-exec-in-issuers": "false",
+		"dns01-self-check-quorum": "0", "dns01-provider-programs": "[]", "dns01-exec-in-issuers": "false", "dns01-webhook-urls-in-issuers": "false",
 		"dns01-provider-qps": "50", "dns01-provider-burst": "500",
 		"auto-approve": "true", "approve-signer-names": "[*]",
 		"csr-approval": "auto", "csr-approval-issuer": "external", "csr-approval-clusterissuer": "external",

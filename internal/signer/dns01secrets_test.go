@@ -45,7 +45,7 @@ func TestDNS01SecretNames(t *testing.T) {
 			got := SecretNames(&certmanagerv1.IssuerSpec{ACME: &acme})
 			slices.Sort(want)
 			rest := slices.DeleteFunc(slices.Sorted(slices.Values(got)), func(s string) bool { return s == "account" })
-			if !slices.Equal(rest, want) {
+			if rest = slices.Compact(rest); !slices.Equal(rest, want) { // of one, two entries may be needed
 				t.Errorf("names %q, want %q", rest, want)
 			}
 		})

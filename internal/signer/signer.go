@@ -14,6 +14,7 @@ import (
 	"errors"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
@@ -260,11 +261,26 @@ func DNS01Secrets(c *acmev1.DNS01Solver) []cmmeta.SecretKeySelector {
 		return named(c.AzureDNS.ClientSecretSecretRef)
 	case c.DigitalOcean != nil:
 		return named(&c.DigitalOcean.TokenSecretRef)
+	case c.Webhook != nil:
+		return webhookSecrets(c.Webhook)
 	case c.Exec != nil && c.Exec.SecretRef != nil: // which entries it needs, only the program knows
 		return named(&cmmeta.SecretKeySelector{Name: c.Exec.SecretRef.Name})
 	default:
 		return nil
 	}
+}
+
+// webhookSecrets are what it takes to reach a webhook that is an HTTPS server.
+func webhookSecrets(c *acmev1.WebhookProvider) []cmmeta.SecretKeySelector {
+	var refs []cmmeta.SecretKeySelector
+	if ref := c.CABundleSecretRef; ref != nil {
+		refs = append(refs, cmmeta.SecretKeySelector{Name: ref.Name, Key: ref.KeyOr(cmmeta.TLSCAKey)})
+	}
+	if ref := c.ClientCertificateSecretRef; ref != nil {
+		refs = append(refs, cmmeta.SecretKeySelector{Name: ref.Name, Key: corev1.TLSCertKey},
+			cmmeta.SecretKeySelector{Name: ref.Name, Key: corev1.TLSPrivateKeyKey})
+	}
+	return refs
 }
 
 // named are those of the references that name a Secret.

@@ -2,12 +2,15 @@ package solver
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/url"
 	"os"
 	"syscall"
+	"time"
 )
 
 // Cause returns what a network error comes down to, in words that are the same
@@ -21,8 +24,13 @@ func Cause(err error) string {
 		opErr  *net.OpError
 		urlErr *url.Error
 		errno  syscall.Errno
+		// invalid is what is wrong with a certificate.
+		invalid x509.CertificateInvalidError
 	)
 	switch {
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && invalid.Cert != nil: // it says what time it is now
+		return fmt.Sprintf("the server's certificate is good only from %s to %s",
+			invalid.Cert.NotBefore.UTC().Format(time.RFC3339), invalid.Cert.NotAfter.UTC().Format(time.RFC3339))
 	case errors.As(err, &dnsErr) && dnsErr.IsNotFound:
 		return "the name " + dnsErr.Name + " does not resolve"
 	case errors.As(err, &dnsErr) && dnsErr.IsTimeout:

@@ -64,7 +64,7 @@ type DNS01Solver struct {
 	// +optional
 	RFC2136 *RFC2136Provider `json:"rfc2136,omitempty"`
 
-	// Webhook solver that runs in the cluster.
+	// Webhook solver: an aggregated API in the cluster, or an HTTPS server.
 	// +optional
 	Webhook *WebhookProvider `json:"webhook,omitempty"`
 
@@ -325,15 +325,47 @@ const (
 	RFC2136UDP RFC2136UpdateProtocol = "UDP"
 )
 
-// WebhookProvider reaches a webhook solver: an aggregated API in the cluster.
+// WebhookProvider reaches a webhook solver: an aggregated API in the cluster, by groupName and solverName,
+// or any HTTPS server, by url.
+// +kubebuilder:validation:XValidation:rule=`has(self.url) ? !has(self.groupName) && !has(self.solverName) : has(self.groupName) && has(self.solverName)`,message="webhook: set either groupName and solverName, for an aggregated API, or url, for an HTTPS server"
+// +kubebuilder:validation:XValidation:rule=`has(self.url) || !has(self.caBundle) && !has(self.caBundleSecretRef) && !has(self.clientCertificateSecretRef)`,message="webhook: caBundle, caBundleSecretRef and clientCertificateSecretRef need url"
+// +kubebuilder:validation:XValidation:rule=`!has(self.caBundle) || !has(self.caBundleSecretRef)`,message="webhook: caBundle and caBundleSecretRef exclude each other"
 type WebhookProvider struct {
-	// API group that the webhook serves.
+	// API group that the webhook serves. Needs solverName.
+	// +optional
 	// +kubebuilder:validation:XValidation:rule=`self != ""`,message="webhook.groupName: must not be empty: set the API group that the webhook serves"
-	GroupName string `json:"groupName"`
+	GroupName string `json:"groupName,omitempty"`
 
-	// Name of the solver in that group.
+	// Name of the solver in that group. Needs groupName.
+	// +optional
 	// +kubebuilder:validation:XValidation:rule=`self != ""`,message="webhook.solverName: must not be empty: name the solver"
-	SolverName string `json:"solverName"`
+	SolverName string `json:"solverName,omitempty"`
+
+	// HTTPS address that is sent the same ChallengePayload, by POST, without an aggregated API. Excludes
+	// groupName and solverName. An addition of Chancery's. In an Issuer it works only where the operator
+	// allows it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^https://[^\s/?#@]+([/?][^\s#]*)?$')`,message="webhook.url: must be an https address without a user, as in https://dns.example.com/challenge"
+	URL string `json:"url,omitempty"`
+
+	// Certificates, PEM encoded, that the certificate of the server at url is verified with; those of the
+	// controller's machine by default. Excludes caBundleSecretRef.
+	// +optional
+	// +kubebuilder:validation:MaxLength=16384
+	// +kubebuilder:validation:XValidation:rule=`string(self).contains('-----BEGIN CERTIFICATE-----')`,message="webhook.caBundle: must hold certificates in PEM form"
+	CABundle []byte `json:"caBundle,omitempty"`
+
+	// Secret that holds the certificates that the certificate of the server at url is verified with. The
+	// key defaults to ca.crt. Excludes caBundle.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule=`self.name != ""`,message="webhook.caBundleSecretRef.name: must not be empty"
+	CABundleSecretRef *cmmeta.SecretKeySelector `json:"caBundleSecretRef,omitempty"`
+
+	// Secret of type kubernetes.io/tls with the certificate and key to show to the server at url (mTLS).
+	// +optional
+	// +kubebuilder:validation:XValidation:rule=`self.name != ""`,message="webhook.clientCertificateSecretRef.name: must not be empty"
+	ClientCertificateSecretRef *cmmeta.LocalObjectReference `json:"clientCertificateSecretRef,omitempty"`
 
 	// Configuration that is handed to the webhook as it stands. Do not put secrets in it.
 	// +optional

@@ -153,7 +153,7 @@ func TestAmbientCredentials(t *testing.T) {
 }
 
 // The generic field reaches any provider from a ClusterIssuer, and from an Issuer only
-// where the operator says so.
+// where the operator says so. So does the address of a webhook.
 func TestExecField(t *testing.T) {
 	generic := &acmev1.DNS01Solver{Exec: &acmev1.ExecProvider{
 		Name: "hetzner", Config: map[string]string{"TTL": "60"}, SecretRef: &cmmeta.LocalObjectReference{Name: "creds"},
@@ -170,6 +170,14 @@ func TestExecField(t *testing.T) {
 	w = newWorld(t, func(o *provider.Options) { o.ExecInIssuers = true })
 	if got, err = w.configured(t, dns01.Use{Config: generic}); err != nil || got.Ambient {
 		t.Errorf("in an Issuer where it is allowed: %+v, %v", got, err)
+	}
+	byURL := &acmev1.DNS01Solver{Webhook: &acmev1.WebhookProvider{URL: "https://dns.example.test/"}}
+	for _, c := range []struct{ cluster, allowed, want bool }{{true, false, true}, {false, false, false}, {false, true, true}} {
+		w = newWorld(t, func(o *provider.Options) { o.WebhookURLsInIssuers = c.allowed })
+		_, err := w.factory(t.Context(), dns01.Use{Config: byURL, ClusterIssuer: c.cluster, Namespace: "ns"})
+		if f := fault.Of(err); (err == nil) != c.want || f != nil && (f.Reason != provider.ReasonNotAllowed || !strings.Contains(err.Error(), "--dns01-webhook-urls-in-issuers")) {
+			t.Errorf("a webhook by its address, %+v: %v", c, err)
+		}
 	}
 	none := newWorld(t, nil)
 	if _, err = none.configured(t, dns01.Use{Config: &acmev1.DNS01Solver{}}); !fault.IsTerminal(err) {

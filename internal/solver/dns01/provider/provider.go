@@ -61,12 +61,16 @@ type Options struct {
 	AcmeDNS *acmedns.Client
 	// Webhook reaches webhook solvers; nil where there is no API server to reach them by.
 	Webhook *webhook.Client
+	// WebhookServers reaches those that are HTTPS servers.
+	WebhookServers webhook.Direct
 	// Programs runs the programs of all other providers; nil has none.
 	Programs *exec.Pool
 	// ClusterIssuerAmbient and IssuerAmbient say who may use credentials of the controller.
 	ClusterIssuerAmbient, IssuerAmbient bool
 	// ExecInIssuers lets Issuers, not only ClusterIssuers, use the field exec.
 	ExecInIssuers bool
+	// WebhookURLsInIssuers lets Issuers, not only ClusterIssuers, name the address of a webhook.
+	WebhookURLsInIssuers bool
 }
 
 // Factory returns the function that makes providers.
@@ -85,7 +89,7 @@ func Factory(o Options) dns01.Factory {
 		case c.AcmeDNS != nil:
 			return o.AcmeDNS.Provider(ctx, c.AcmeDNS, u.Namespace, o.Secrets)
 		case c.Webhook != nil:
-			return o.Webhook.Provider(c.Webhook, webhook.Caller{UID: u.UID, Namespace: u.Namespace, Ambient: mayAmbient})
+			return o.webhook(ctx, c.Webhook, u, mayAmbient)
 		case c.Exec != nil && !u.ClusterIssuer && !o.ExecInIssuers:
 			return nil, fault.Terminal(ReasonNotAllowed, "exec: the operator does not let Issuers use it: "+
 				"use a ClusterIssuer, or start the controller with --dns01-exec-in-issuers")
@@ -103,6 +107,19 @@ func Factory(o Options) dns01.Factory {
 		}
 		return o.Programs.Provider(config)
 	}
+}
+
+// webhook makes the provider of either kind of webhook.
+func (o Options) webhook(ctx context.Context, c *acmev1.WebhookProvider, u dns01.Use, ambient bool) (dns01.Provider, error) {
+	caller := webhook.Caller{UID: u.UID, Namespace: u.Namespace, Ambient: ambient}
+	switch {
+	case c.URL == "":
+		return o.Webhook.Provider(c, caller)
+	case !u.ClusterIssuer && !o.WebhookURLsInIssuers:
+		return nil, fault.Terminal(ReasonNotAllowed, "webhook: the operator does not let Issuers use url: "+
+			"use a ClusterIssuer, or start the controller with --dns01-webhook-urls-in-issuers")
+	}
+	return o.WebhookServers.Provider(ctx, c, caller)
 }
 
 // resolve reads the Secrets of a plan.

@@ -1,17 +1,19 @@
-// Package webhook writes challenge records through webhook solvers: aggregated APIs in
-// the cluster that take a ChallengePayload (spec §5.9). Those written for cert-manager
-// work unchanged.
+// Package webhook writes challenge records through webhook solvers, which take a
+// ChallengePayload (spec §5.9): aggregated APIs in the cluster, and HTTPS servers. Those
+// written for cert-manager work unchanged.
 //
-// It asks the API server with the controller's own identity, which needs the right to
-// create the solver's name in the solver's group. It serves no webhook.
+// Of the former it asks the API server with the controller's own identity, which needs the
+// right to create the solver's name in the solver's group. It serves no webhook.
 package webhook
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -123,24 +125,43 @@ type Caller struct {
 
 // Provider implements dns01.Provider.
 type Provider struct {
-	client *Client
+	http    *http.Client
+	address string
+	// name is that of the webhook for people, whom that of who is asked for it.
+	name, whom string
+	userAgent  string
+	// direct says that the server is asked itself.
+	direct bool
 	config *acmev1.WebhookProvider
 	caller Caller
+	limits *limit.Limits
+	// key is what the limits know it by: what credentials there are, only the webhook knows.
+	key string
+	// explain says what a status means that is not the webhook's own, or nothing.
+	explain func(p *Provider, code int) error
 }
 
 var _ dns01.Provider = (*Provider)(nil)
 
-// Provider makes a Provider of the API's configuration.
+// Provider makes a Provider of the API's configuration, which names an aggregated API.
 func (c *Client) Provider(config *acmev1.WebhookProvider, caller Caller) (*Provider, error) {
 	if c == nil {
 		return nil, fault.Terminal(ReasonUnavailable, "webhook: this controller has no API server to reach webhooks by")
 	}
 	for _, name := range []string{config.GroupName, config.SolverName} {
-		if problems := content.IsPathSegmentName(name); len(problems) > 0 {
+		if problems := content.IsPathSegmentName(name); len(problems) > 0 || name == "" {
 			return nil, fault.Terminal(ReasonInvalidConfig, "webhook: groupName or solverName is wrong: %q %s", name, strings.Join(problems, ", "))
 		}
 	}
-	return &Provider{client: c, config: config, caller: caller}, nil
+	key, err := limit.KeyOf("webhook", config, caller.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	return &Provider{
+		http: c.http, address: c.base.JoinPath("apis", url.PathEscape(config.GroupName), "v1alpha1", url.PathEscape(config.SolverName)).String(),
+		name: fmt.Sprintf("webhook %s/%s", config.GroupName, config.SolverName), whom: "the API server",
+		config: config, caller: caller, limits: c.limits, key: key, explain: aggregated,
+	}, nil
 }
 
 // Present has the webhook add the record.
@@ -153,15 +174,10 @@ func (p *Provider) CleanUp(ctx context.Context, r dns01.Record) error {
 	return p.limited(ctx, "CleanUp", r)
 }
 
-// limited asks, within the limits of the configuration: what credentials there are, only the
-// webhook knows.
+// limited asks, within the limits.
 func (p *Provider) limited(ctx context.Context, action string, r dns01.Record) error {
-	key, err := limit.KeyOf("webhook", p.config, p.caller.Namespace)
-	if err != nil {
-		return err
-	}
-	call := limit.Call{Key: key, Provider: p.name(), ID: action + " " + r.FQDN + " " + r.Value}
-	return p.client.limits.Do(ctx, call, func() error { return p.ask(ctx, action, r) })
+	call := limit.Call{Key: p.key, Provider: p.name, ID: action + " " + r.FQDN + " " + r.Value}
+	return p.limits.Do(ctx, call, func() error { return p.ask(ctx, action, r) })
 }
 
 func (p *Provider) ask(ctx context.Context, action string, r dns01.Record) error {
@@ -173,58 +189,69 @@ func (p *Provider) ask(ctx context.Context, action string, r dns01.Record) error
 	if err != nil {
 		return err
 	}
-	address := p.client.base.JoinPath("apis", url.PathEscape(p.config.GroupName), "v1alpha1", url.PathEscape(p.config.SolverName))
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address.String(), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.address, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
-	resp, err := p.client.http.Do(req)
+	if p.userAgent != "" {
+		req.Header.Set("User-Agent", p.userAgent)
+	}
+	resp, err := p.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("%s: asking the API server: %s", p.name(), solver.Cause(err))
+		if alert := new(net.OpError); p.direct && errors.As(err, &alert) && alert.Op == "remote error" {
+			return fault.ClassCredential.After(mendPeriod, ReasonForbidden, "%s: the server ends the connection: %w: "+
+				"does it want a client certificate, and take that of clientCertificateSecretRef?", p.name, alert.Err)
+		}
+		return fmt.Errorf("%s: asking %s: %s", p.name, p.whom, solver.Cause(err))
 	}
 	defer func() { _ = resp.Body.Close() }() // read as far as needed
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
 	if err != nil {
-		return fmt.Errorf("%s: reading the answer: %s", p.name(), solver.Cause(err))
+		return fmt.Errorf("%s: reading the answer: %s", p.name, solver.Cause(err))
 	}
 	return p.judge(resp.StatusCode, text)
 }
 
-func (p *Provider) name() string {
-	return fmt.Sprintf("webhook %s/%s", p.config.GroupName, p.config.SolverName)
+// aggregated says what a status means that is the API server's.
+func aggregated(p *Provider, code int) error {
+	switch code {
+	case http.StatusForbidden:
+		return fault.ClassCredential.After(mendPeriod, ReasonForbidden, "%s: this controller may not create %q in the API group %q: "+
+			"grant it with the webhook's ClusterRole", p.name, p.config.SolverName, p.config.GroupName)
+	case http.StatusNotFound:
+		return fault.ClassUnavailable.After(mendPeriod, ReasonUnavailable, "%s: the API server does not serve it: is the webhook installed, "+
+			"with an APIService v1alpha1.%s, and is its solver called %q?", p.name, p.config.GroupName, p.config.SolverName)
+	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
+		return fault.ClassUnavailable.After(mendPeriod, ReasonUnavailable, "%s: the API server cannot reach it: "+
+			"look at APIService v1alpha1.%s and at the webhook's Pods", p.name, p.config.GroupName)
+	}
+	return nil
 }
 
 // judge says what an answer means and what to do about it.
 func (p *Provider) judge(code int, body []byte) error {
-	switch {
-	case code == http.StatusForbidden:
-		return fault.ClassCredential.After(mendPeriod, ReasonForbidden, "%s: this controller may not create %q in the API group %q: "+
-			"grant it with the webhook's ClusterRole", p.name(), p.config.SolverName, p.config.GroupName)
-	case code == http.StatusNotFound:
-		return fault.ClassUnavailable.After(mendPeriod, ReasonUnavailable, "%s: the API server does not serve it: is the webhook installed, "+
-			"with an APIService v1alpha1.%s, and is its solver called %q?", p.name(), p.config.GroupName, p.config.SolverName)
-	case code == http.StatusServiceUnavailable, code == http.StatusBadGateway, code == http.StatusGatewayTimeout:
-		return fault.ClassUnavailable.After(mendPeriod, ReasonUnavailable, "%s: the API server cannot reach it: "+
-			"look at APIService v1alpha1.%s and at the webhook's Pods", p.name(), p.config.GroupName)
-	case code/100 != 2:
+	if err := p.explain(p, code); err != nil {
+		return err
+	}
+	if code/100 != 2 {
 		status := &metav1.Status{}
 		_ = json.Unmarshal(body, status) // without a message the code has to do
 		status.Code = int32(code)        //nolint:gosec // three digits
-		return failed(status, "%s: status %d %s", p.name(), code, bounded(status.Message))
+		return failed(status, "%s: status %d %s", p.name, code, bounded(status.Message))
 	}
 	var answer payload
 	if err := json.Unmarshal(body, &answer); err != nil || answer.Response == nil {
-		return fault.After(mendPeriod, ReasonFailed, "%s: the answer is not a %s with a response", p.name(), kind)
+		return fault.After(mendPeriod, ReasonFailed, "%s: the answer is not a %s with a response", p.name, kind)
 	}
 	if answer.Response.Success {
 		return nil
 	}
 	if answer.Response.Status == nil || answer.Response.Status.Message == "" {
-		return fault.After(mendPeriod, ReasonFailed, "%s: it failed and does not say why: see its log", p.name())
+		return fault.After(mendPeriod, ReasonFailed, "%s: it failed and does not say why: see its log", p.name)
 	}
-	return failed(answer.Response.Status, "%s: %s", p.name(), bounded(answer.Response.Status.Message))
+	return failed(answer.Response.Status, "%s: %s", p.name, bounded(answer.Response.Status.Message))
 }
 
 // failed is a failure that a webhook reports. Unless it says that it is throttled or out of
