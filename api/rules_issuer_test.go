@@ -1,6 +1,9 @@
 package api_test
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // notPEM is base64 of a text that is no certificate.
 const notPEM = "aGVsbG8="
@@ -78,6 +81,13 @@ func acmeCases() []ruleCase {
 	parent := func(p map[string]any) changes {
 		return changes{"spec.acme.solvers.0.http01": map[string]any{"gatewayHTTPRoute": map[string]any{"parentRefs": []any{p}}}}
 	}
+	patience := func(fields ...any) changes {
+		solver := map[string]any{"http01": map[string]any{"ingress": map[string]any{}}}
+		for i := 0; i < len(fields); i += 2 {
+			solver[fmt.Sprint(fields[i])] = fields[i+1]
+		}
+		return changes{"spec.acme.solvers": []any{solver}}
+	}
 	return []ruleCase{
 		{"no solvers", "acme", nil, ""},
 		{"no server", "acme", changes{"spec.acme.server": ""}, "acme.server: must not be empty"},
@@ -113,5 +123,16 @@ func acmeCases() []ruleCase {
 		{"no parents", "http01", changes{"spec.acme.solvers.0.http01": map[string]any{"gatewayHTTPRoute": map[string]any{}}}, ""},
 		{"wait", "http01", changes{"spec.acme.solvers": []any{map[string]any{"waitInsteadOfSelfCheck": "0s", "http01": map[string]any{"ingress": map[string]any{}}}}}, ""},
 		{"negative wait", "http01", changes{"spec.acme.solvers": []any{map[string]any{"waitInsteadOfSelfCheck": "-1s", "http01": map[string]any{"ingress": map[string]any{}}}}}, "waitInsteadOfSelfCheck: must not be negative"},
+		{"settle time", "http01", patience("settleTime", "90s"), ""},
+		{"no settle time", "http01", patience("settleTime", "0s"), ""},
+		{"negative settle time", "http01", patience("settleTime", "-1s"), "settleTime: must not be negative"},
+		{"settle time after a wait", "http01", patience("settleTime", "1s", "waitInsteadOfSelfCheck", "1s"), "have no effect without a self check"},
+		{"deadline, accept", "http01", patience("selfCheckDeadline", map[string]any{"after": "10m", "then": "Accept"}), ""},
+		{"deadline, fail", "http01", patience("selfCheckDeadline", map[string]any{"after": "1s", "then": "Fail"}), ""},
+		{"deadline too early", "http01", patience("selfCheckDeadline", map[string]any{"after": "0s", "then": "Fail"}), "selfCheckDeadline.after: must be at least 1s"},
+		{"deadline in words", "http01", patience("selfCheckDeadline", map[string]any{"after": "soon", "then": "Fail"}), "selfCheckDeadline.after: must be at least 1s"},
+		{"deadline without action", "http01", patience("selfCheckDeadline", map[string]any{"after": "1m"}), "selfCheckDeadline.then: Required value"},
+		{"deadline with another action", "http01", patience("selfCheckDeadline", map[string]any{"after": "1m", "then": "Wait"}), "Unsupported value"},
+		{"deadline after a wait", "http01", patience("selfCheckDeadline", map[string]any{"after": "1m", "then": "Fail"}, "waitInsteadOfSelfCheck", "1s"), "have no effect without a self check"},
 	}
 }

@@ -106,6 +106,11 @@ type ChallengeOutcome struct {
 	Authorization *RemoteAuthorization
 	// Warning is of trouble to come, for people, from a ChallengeCheck that passed; mostly empty.
 	Warning string
+	// Zone is where a ChallengePresent has put the answer; empty if the solver does not say.
+	Zone string
+	// Settle is how long to wait after a ChallengeCheck that passed, because others have seen
+	// answers of the zone later than the self check (internal/settle); mostly 0.
+	Settle time.Duration
 }
 
 // ChallengeMemory is what a process has learned from outcomes. The zero value
@@ -132,8 +137,11 @@ type ChallengeMemory struct {
 	NotYet    string
 	// Passed is when the self check passed; zero if it has not.
 	Passed time.Time
-	// Warning is what it warned of; mostly empty.
+	// Warning is what it warned of; mostly empty. Settle is the outcome's.
 	Warning string
+	Settle  time.Duration
+	// Zone is what the last Present said; empty if none did.
+	Zone string
 	// Accepted is when the CA was told to validate; zero if it was not.
 	Accepted time.Time
 	// Unaccepted counts accepts in a row whose answer was lost.
@@ -174,6 +182,9 @@ func (m ChallengeMemory) After(o ChallengeOutcome) ChallengeMemory {
 	case ChallengePresent:
 		m.PresentTried = o.At
 		m.Touched = m.Touched || o.Failure == nil || !o.Failure.Nowhere
+		if o.Zone != "" {
+			m.Zone = o.Zone
+		}
 	case ChallengeFetch:
 		if o.Failure == nil && o.Authorization == nil {
 			o.Failure = &Failure{Class: ErrorUnavailable, Detail: "the ACME server sent no authorization"}
@@ -215,7 +226,7 @@ func (m ChallengeMemory) Mended() ChallengeMemory {
 func (m ChallengeMemory) checked(o ChallengeOutcome) ChallengeMemory {
 	m.CheckedAt = o.At
 	if o.Failure == nil {
-		m.Passed, m.Checks, m.NotYet, m.Warning = o.At, 0, "", o.Warning
+		m.Passed, m.Checks, m.NotYet, m.Warning, m.Settle = o.At, 0, "", o.Warning, o.Settle
 		return m
 	}
 	m.Checks++

@@ -22,6 +22,10 @@ const (
 	flightLimit = 2 * time.Minute
 	// issuerHold keeps a Challenge from being started while its issuer cannot be used.
 	issuerHold = time.Hour
+	// slotSettle is how long a challenge may wait with its slot after its self check has passed.
+	slotSettle = 2 * time.Minute
+	// selfCheckFailed opens the reason at the solver's SelfCheckDeadline.
+	selfCheckFailed = "The self check has failed for "
 	// cleanUpFailed separates a reason from the trouble that clean-up had.
 	cleanUpFailed = "; clean-up failed: "
 )
@@ -382,9 +386,12 @@ func (d *challengeDecision) poll() ChallengeAction {
 		return d.callCA(ChallengeAccept)
 	case !d.now.Before(wake):
 		return d.fetch()
-	default:
-		return ChallengeAction{Wake: wake, Yield: d.now.Sub(since) >= yieldValidation, Ready: forgotten}
 	}
+	a := ChallengeAction{Wake: wake, Yield: d.now.Sub(since) >= yieldValidation, Ready: forgotten}
+	if mine.Status == "processing" && mine.Error != "" { // RFC 8555 §8.2: it tries again by itself
+		a.Status = d.status("The ACME server has not validated the answer yet, and is trying again: " + mine.Error)
+	}
+	return a
 }
 
 // check waits until the answer can be seen, then has the CA validate.
@@ -405,18 +412,29 @@ func (d *challengeDecision) check() ChallengeAction {
 		return d.accept()
 	}
 	if !m.Passed.IsZero() {
-		return d.warned(d.accept())
+		return d.passed()
 	}
 	a := ChallengeAction{Yield: m.Checks >= yieldChecks}
-	if m.Checks >= yieldChecks {
-		a.Status = d.status(fmt.Sprintf("Waiting for %s challenge propagation: %s; retried every %s",
-			d.Challenge.Spec.Type, m.NotYet, d.Settings.CheckPeriod))
-	}
 	if m.Checks == 0 {
 		a.Step = ChallengeCheck
 		return a
 	}
+	end, limited := d.deadline()
+	if limited && !d.now.Before(end) {
+		return d.pastDeadline()
+	}
+	if m.Checks >= yieldChecks {
+		reason := fmt.Sprintf("Waiting for %s challenge propagation: %s; retried every %s",
+			d.Challenge.Spec.Type, m.NotYet, d.Settings.CheckPeriod)
+		if limited {
+			reason += " until " + instant(end)
+		}
+		a.Status = d.status(reason)
+	}
 	wake := m.CheckedAt.Add(CheckDelay(m.Checks, d.Settings.CheckPeriod))
+	if limited {
+		wake = earliest(wake, end)
+	}
 	switch {
 	case d.now.Before(wake):
 		a.Wake = earliest(wake, d.refetch())
@@ -509,6 +527,9 @@ func ourFinalizers(c *acmev1.Challenge) []string {
 	}
 	return ours
 }
+
+// instant is a time as reasons give it.
+func instant(at time.Time) string { return at.UTC().Truncate(time.Second).Format(time.RFC3339) }
 
 func earliest(a, b time.Time) time.Time {
 	if b.Before(a) {

@@ -47,6 +47,13 @@ func (s ChallengeState) presented() ChallengeState {
 	})
 }
 
+// limited has the solver do something once the self check has failed for a minute.
+func (s ChallengeState) limited(then acmev1.SelfCheckDeadlineAction) ChallengeState {
+	return s.with(func(c *acmev1.Challenge) {
+		c.Spec.Solver.SelfCheckDeadline = &acmev1.SelfCheckDeadline{After: metav1.Duration{Duration: time.Minute}, Then: then}
+	})
+}
+
 func (s ChallengeState) deleted() ChallengeState {
 	return s.with(func(c *acmev1.Challenge) {
 		at := metav1.NewTime(start)
@@ -77,6 +84,8 @@ func challengeSituations() []situation[ChallengeState] {
 	warned.Memory.Warning = "the record expires"
 	persistent := shown.with(func(c *acmev1.Challenge) { c.Spec.Type = acmev1.ChallengeTypeDNSPersist01 })
 	parked := queued.presented().read("pending", "pending")
+	parkedFailing := parked
+	parkedFailing.Memory = failing.Memory
 	parkedPassed := parked
 	parkedPassed.Memory.Passed = start
 	accepted := shown
@@ -86,6 +95,16 @@ func challengeSituations() []situation[ChallengeState] {
 	waiting := shown.with(func(c *acmev1.Challenge) {
 		c.Spec.Solver.WaitInsteadOfSelfCheck = &metav1.Duration{Duration: 30 * time.Second}
 	})
+	settling := passed
+	settling.Memory.Settle, settling.Memory.Zone = 20*time.Second, "example.com."
+	settled := passed.with(func(c *acmev1.Challenge) { c.Spec.Solver.SettleTime = &metav1.Duration{Duration: 10 * time.Minute} })
+	brief := passed.with(func(c *acmev1.Challenge) { c.Spec.Solver.SettleTime = &metav1.Duration{Duration: time.Second} })
+	settlingName := settling
+	settlingName.Memory.Zone = ""
+	parkedSettling := parkedPassed
+	parkedSettling.Memory.Settle, parkedSettling.Memory.Zone = 20*time.Second, "example.com."
+	retried := accepted.read("pending", "processing")
+	retried.Memory.Authorization.Challenges[0].Error = "dns: SERVFAIL"
 	legacy := running.with(func(c *acmev1.Challenge) { c.Finalizers = []string{acmev1.ChallengeFinalizerLegacy} })
 	cleaned := queued.final(acmev1.Invalid)
 	cleaned.Memory.CleanedUp = true
@@ -125,6 +144,18 @@ func challengeSituations() []situation[ChallengeState] {
 		{"deleted while presented", shown.deleted()},
 		{"deleted while started", running.deleted()},
 		{"deleted without finalizer", queued.deleted().bare()},
+		{"self check passed, the zone is slow", settling},
+		{"self check passed, the name is slow", settlingName},
+		{"self check passed, a long settle time", settled},
+		{"self check passed, a short settle time", brief},
+		{"parked, self check passed, the zone is slow", parkedSettling},
+		{"accepted, the CA tries again", retried},
+		{"presented, with a deadline", shown.limited(acmev1.SelfCheckDeadlineAccept)},
+		{"self check keeps failing, then accept", failing.limited(acmev1.SelfCheckDeadlineAccept)},
+		{"self check keeps failing, then fail", failing.limited(acmev1.SelfCheckDeadlineFail)},
+		{"self check passed in time", passed.limited(acmev1.SelfCheckDeadlineFail)},
+		{"parked, then accept", parkedFailing.limited(acmev1.SelfCheckDeadlineAccept)},
+		{"parked, then fail", parkedFailing.limited(acmev1.SelfCheckDeadlineFail)},
 	}
 }
 
@@ -223,7 +254,10 @@ func TestChallengeTotality(t *testing.T) {
 				if authorization == "" && remote != "pending" {
 					continue // nothing was read
 				}
-				for fill := range 128 {
+				for fill := range 384 {
+					if fill > 127 && fill&12 != 0 {
+						continue // what is to be deleted waits for nothing
+					}
 					s := fillChallenge(fill).with(func(c *acmev1.Challenge) { c.Status.State = stored })
 					if authorization != "" {
 						s = s.read(authorization, remote)
@@ -264,6 +298,10 @@ func fillChallenge(fill int) ChallengeState {
 	}
 	if fill&64 != 0 {
 		s.Memory.Checks, s.Memory.CheckedAt, s.Memory.NotYet = 4, start, "not yet"
+	}
+	if then := []acmev1.SelfCheckDeadlineAction{"", acmev1.SelfCheckDeadlineAccept, acmev1.SelfCheckDeadlineFail}[fill>>7]; then != "" {
+		s = s.limited(then)
+		s.Memory.Settle = time.Minute
 	}
 	return s
 }

@@ -207,7 +207,7 @@ func TestEveryOrderEnds(t *testing.T) {
 
 // challenge answers an external step of a Challenge.
 func (c *chaos) challenge(step ChallengeStep, accepted bool) ChallengeOutcome {
-	o := ChallengeOutcome{Step: step, At: c.now, Jitter: c.r.Float64()}
+	o := ChallengeOutcome{Step: step, At: c.now, Jitter: c.r.Float64(), Settle: pick(c.r, 0, 5*time.Second, 2*time.Minute)}
 	authz := remoteAuthorization("pending")
 	o.Authorization = &authz
 	switch {
@@ -215,6 +215,7 @@ func (c *chaos) challenge(step ChallengeStep, accepted bool) ChallengeOutcome {
 		o.Failure = c.failure()
 		authz.Status = pick(c.r, "pending", "pending", "pending", "valid", "invalid", "deactivated", "expired", "revoked", "nonsense")
 		authz.Challenges[0].Status = pick(c.r, "pending", "processing", "valid", "invalid", "nonsense")
+		authz.Challenges[0].Error = pick(c.r, "", "not found yet")
 		authz.RetryAfter = pick(c.r, 0, time.Second, 30*time.Hour)
 	case c.verdict == "unsolvable" && (step == ChallengePresent || step == ChallengeCleanUp):
 		o.Failure = &Failure{Class: ErrorSolver, Detail: "no"}

@@ -26,6 +26,8 @@ func FailureClass(s acmev1.OrderStatus) fault.Class {
 	switch {
 	case !s.State.IsFailure():
 		return ""
+	case s.State == acmev1.Errored && strings.Contains(s.Reason, selfCheckFailed):
+		return fault.ClassValidation
 	case problem == "rateLimited":
 		return fault.ClassRateLimited
 	case isOutOfOrder(problem):
@@ -40,6 +42,21 @@ func FailureClass(s acmev1.OrderStatus) fault.Class {
 		return fault.ClassPermanent
 	default:
 		return fault.ClassUnavailable
+	}
+}
+
+// Belied reports whether a Challenge that has ended so failed because the CA did not find
+// what the self check had found. Other problems, such as a CAA record, have nothing to do with
+// how soon an answer is seen (RFC 8555 §6.7).
+func (m ChallengeMemory) Belied(s acmev1.ChallengeStatus) bool {
+	if m.Passed.IsZero() || s.State != acmev1.Invalid {
+		return false
+	}
+	switch problemIn(s.Reason) {
+	case "", "unauthorized", "incorrectResponse", "dns", "connection", "tls":
+		return true
+	default:
+		return false
 	}
 }
 

@@ -169,7 +169,7 @@ func (f Failure) retrying(at time.Time) string {
 		return fmt.Sprintf("; retried every %s", f.RetryAfter)
 	}
 	if f.RetryAfter > 0 || f.Class == ErrorRateLimited {
-		return "; retrying at " + at.UTC().Truncate(time.Second).Format(time.RFC3339)
+		return "; retrying at " + instant(at)
 	}
 	return "; retrying with back-off"
 }

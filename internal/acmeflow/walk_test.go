@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/fault"
 )
 
 // walk is an executor that follows the contract of the package, an API server, a
@@ -24,6 +25,12 @@ type walk struct {
 	// step; both end at calm.
 	trouble, death float64
 	calm           time.Time
+
+	// solver is the issuer's, if it is not the usual one; settle is what the self check's outcomes say.
+	solver acmev1.ACMEChallengeSolver
+	settle time.Duration
+	// blind has no self check pass.
+	blind bool
 
 	order      *acmev1.Order
 	challenges map[string]*acmev1.Challenge
@@ -54,6 +61,7 @@ func newWalk(t *testing.T, seed int64, names ...string) *walk {
 		visibleAt: map[string]time.Time{}, verdict: "valid",
 	}
 	w.order.Spec.DNSNames = names
+	w.solver = readyIssuer().Solvers[0]
 	return w
 }
 
@@ -126,6 +134,7 @@ func (w *walk) stepOrder() bool {
 	}
 	s := newOrderState()
 	s.Order, s.Challenges, s.Memory = w.order, owned, w.memory
+	s.Issuer.Solvers = []acmev1.ACMEChallengeSolver{w.solver}
 	a := DecideOrder(s, w.now)
 	checkOrderInvariants(w.t, s, a, w.now, w.told)
 	if a.Status != nil {
@@ -336,7 +345,7 @@ func (w *walk) callForChallenge(c *acmev1.Challenge, step ChallengeStep) Challen
 				authz.Challenges[0].Status = "processing"
 			}
 		case ChallengeCheck:
-			visible := w.presented[c.Spec.AuthorizationURL] && !w.now.Before(w.visibleAt[c.Spec.AuthorizationURL])
+			visible := !w.blind && w.presented[c.Spec.AuthorizationURL] && !w.now.Before(w.visibleAt[c.Spec.AuthorizationURL])
 			if f == nil && !visible {
 				f = &Failure{Class: ErrorNotYet, Detail: "not yet"}
 			}
@@ -344,7 +353,7 @@ func (w *walk) callForChallenge(c *acmev1.Challenge, step ChallengeStep) Challen
 		}
 	}
 	if f != nil || step != ChallengeFetch {
-		return ChallengeOutcome{Failure: f}
+		return ChallengeOutcome{Failure: f, Settle: w.settle}
 	}
 	if authz == nil {
 		return ChallengeOutcome{Failure: &Failure{Class: ErrorNotFound, Detail: "no such authorization"}}
@@ -391,6 +400,34 @@ func TestEveryWalkEnds(t *testing.T) {
 		}
 		if len(w.challenges) > 0 || len(w.presented) > 0 {
 			t.Fatalf("seed %d: left behind: %v %v\n%s", seed, sortedKeys(w.challenges), w.presented, strings.Join(w.history, "\n"))
+		}
+	}
+}
+
+// TestWalksWithPatience: nothing that waits for other viewpoints, or not for its own, keeps a
+// walk from its end. A self check that never passes ends as the solver says.
+func TestWalksWithPatience(t *testing.T) {
+	for seed := range int64(90) {
+		w := newWalk(t, seed, "a.example.com", "b.example.com")
+		w.trouble, w.death, w.calm = 0.4, 0.02, start.Add(6*time.Hour)
+		w.settle = time.Duration(seed) * time.Second
+		w.solver.SettleTime = &metav1.Duration{Duration: time.Duration(seed%4) * 20 * time.Second}
+		then := []acmev1.SelfCheckDeadlineAction{acmev1.SelfCheckDeadlineAccept, acmev1.SelfCheckDeadlineFail}[seed%2]
+		w.solver.SelfCheckDeadline = &acmev1.SelfCheckDeadline{After: metav1.Duration{Duration: 90 * time.Minute}, Then: then}
+		blind := seed%3 == 0
+		w.blind = blind
+		w.run()
+		said := strings.Contains(w.told(), "The self check has failed for 1h30m0s")
+		switch end := w.order.Status; {
+		case blind && then == acmev1.SelfCheckDeadlineFail:
+			if end.State != acmev1.Errored || FailureClass(end) != fault.ClassValidation || !strings.Contains(end.Reason, "The self check has failed for 1h30m0s: ") {
+				t.Fatalf("seed %d: it ends as %+v (%s)\n%s", seed, end, FailureClass(end), w.told())
+			}
+		case end.State != acmev1.Valid || blind && !said:
+			t.Fatalf("seed %d: it ends as %+v, blind %t\n%s", seed, end, blind, w.told())
+		}
+		if len(w.presented) > 0 {
+			t.Fatalf("seed %d: left behind: %v\n%s", seed, w.presented, w.told())
 		}
 	}
 }

@@ -65,4 +65,6 @@ const (
 	ChallengeReasonDomainVerified = "DomainVerified"
 	ChallengeReasonFailed         = "Failed"
 	ChallengeReasonRecordExpires  = "RecordExpires"
+
+	ChallengeReasonSelfCheckDeadline = "SelfCheckDeadline"
 )

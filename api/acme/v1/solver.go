@@ -9,6 +9,7 @@ import (
 // ACMEChallengeSolver says which names it is for and how it proves them: exactly one of http01,
 // dns01, dnsPersist01 and tlsALPN01.
 // +kubebuilder:validation:XValidation:rule=`[has(self.http01), has(self.dns01), has(self.dnsPersist01), has(self.tlsALPN01)].filter(x, x).size() == 1`,message="exactly one of http01, dns01, dnsPersist01 and tlsALPN01 must be set"
+// +kubebuilder:validation:XValidation:rule=`!has(self.waitInsteadOfSelfCheck) || !has(self.settleTime) && !has(self.selfCheckDeadline)`,message="settleTime and selfCheckDeadline: have no effect without a self check: leave them out, or waitInsteadOfSelfCheck"
 type ACMEChallengeSolver struct {
 	// Names that the solver is for. Without a selector: all that no other solver selects.
 	// +optional
@@ -39,7 +40,43 @@ type ACMEChallengeSolver struct {
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule=`self == '0' || self.matches(r'^([0-9]+([.][0-9]*)?(ns|us|ms|s|m|h))+$')`,message="waitInsteadOfSelfCheck: must not be negative, written as in 30s or 2m"
 	WaitInsteadOfSelfCheck *metav1.Duration `json:"waitInsteadOfSelfCheck,omitempty"`
+
+	// How long to wait, after the self check has passed, before the ACME server is asked to validate:
+	// its servers may see the answer later. Default: 0s, and longer, up to 2m, where that was too soon.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule=`self == '0' || self.matches(r'^([0-9]+([.][0-9]*)?(ns|us|ms|s|m|h))+$')`,message="settleTime: must not be negative, written as in 30s or 2m"
+	SettleTime *metav1.Duration `json:"settleTime,omitempty"`
+
+	// What to do once the self check has failed for long. Unset: it is tried again until the ACME server
+	// gives the authorization up.
+	// +optional
+	SelfCheckDeadline *SelfCheckDeadline `json:"selfCheckDeadline,omitempty"`
 }
+
+// SelfCheckDeadline says what to do once the self check of a challenge has failed for long.
+type SelfCheckDeadline struct {
+	// How long after the challenge was presented (status.presentedAt), at least 1s.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]+([.][0-9]*)?(ns|us|ms|s|m|h))+$') && duration(self) >= duration('1s')`,message="selfCheckDeadline.after: must be at least 1s, written as in 90s or 10m"
+	After metav1.Duration `json:"after"`
+
+	// Accept: ask the ACME server to validate all the same. Fail: end the challenge, with a reason that
+	// says what the self check saw last.
+	Then SelfCheckDeadlineAction `json:"then"`
+}
+
+// SelfCheckDeadlineAction is what happens at a SelfCheckDeadline.
+// +kubebuilder:validation:Enum=Accept;Fail
+type SelfCheckDeadlineAction string
+
+// The actions at a SelfCheckDeadline.
+const (
+	SelfCheckDeadlineAccept SelfCheckDeadlineAction = "Accept"
+	SelfCheckDeadlineFail   SelfCheckDeadlineAction = "Fail"
+)
 
 // CertificateDNSNameSelector selects names. All parts that are set have to match.
 type CertificateDNSNameSelector struct {

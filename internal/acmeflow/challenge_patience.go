@@ -1,0 +1,60 @@
+package acmeflow
+
+import (
+	"fmt"
+	"time"
+
+	acmev1 "chancery.dev/api/acme/v1"
+)
+
+// passed waits out the settle time, in the slot if that is short, then has the CA validate.
+func (d *challengeDecision) passed() ChallengeAction {
+	m, place := d.Memory, "name"
+	if m.Zone != "" {
+		place = "zone"
+	}
+	wait, why := m.Settle, "since its last check of this "+place+" failed though ours had passed"
+	if own := d.Challenge.Spec.Solver.SettleTime; own != nil && own.Duration >= wait {
+		wait, why = own.Duration, "after a settle time of "+own.Duration.String()
+	}
+	until := m.Passed.Add(wait)
+	if !d.now.Before(until) {
+		return d.warned(d.accept())
+	}
+	a := ChallengeAction{Wake: earliest(until, d.refetch()), NotBefore: until, Yield: until.Sub(d.now) > slotSettle}
+	if wait > shortPark {
+		a.Status = d.status(fmt.Sprintf("The self check has passed; the ACME server is told at %s, %s", instant(until), why))
+	}
+	return a
+}
+
+// deadline is when the self check has failed for long enough, if the solver sets a limit. It
+// counts from what is stored, so that it holds over restarts.
+func (d *challengeDecision) deadline() (time.Time, bool) {
+	limit := d.Challenge.Spec.Solver.SelfCheckDeadline
+	if limit == nil {
+		return time.Time{}, false
+	}
+	since := d.Challenge.CreationTimestamp.Time
+	if at := d.next.PresentedAt; at != nil {
+		since = at.Time
+	}
+	return since.Add(limit.After.Duration), true
+}
+
+// pastDeadline does what the solver asks for when the self check has failed for so long.
+func (d *challengeDecision) pastDeadline() ChallengeAction {
+	limit, saw := d.Challenge.Spec.Solver.SelfCheckDeadline, d.Memory.NotYet
+	if limit.Then == acmev1.SelfCheckDeadlineFail {
+		return d.end(acmev1.Errored, fmt.Sprintf("%s%s: %s", selfCheckFailed, limit.After.Duration, saw))
+	}
+	a := d.accept()
+	if a.Step != ChallengeAccept {
+		return a
+	}
+	reason := fmt.Sprintf("%s%s; the ACME server is told all the same: %s", selfCheckFailed, limit.After.Duration, saw)
+	if a.Status = d.status(reason); a.Status != nil {
+		a.Event = &Event{Warning: true, Reason: acmev1.ChallengeReasonSelfCheckDeadline, Message: reason}
+	}
+	return a
+}

@@ -1,0 +1,110 @@
+// Package settle learns how long an answer takes to be seen by others once it is seen
+// from here.
+//
+// A self check has one viewpoint, a CA has several (multi-perspective validation), and the
+// servers of a zone may not say the same to all of them. Where a CA does not find an answer
+// that the self check has found, the next challenges of that zone wait before the CA is told:
+// a few seconds at first, twice as long after each further such failure, at most Limit. After
+// some successes the wait is halved, after a day without a failure it is forgotten.
+//
+// A Ledger is memory only, and bounded: what it has learned is lost at a restart without
+// harm, and learned again from the next failure. It has no clock, writes nothing, and does not
+// know what a challenge is: see internal/acmeflow and internal/controller/ordering.
+package settle
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	// First is the wait after the first failure.
+	First = 5 * time.Second
+	// Limit is the longest wait.
+	Limit = 2 * time.Minute
+
+	// enough is how many successes in a row halve a wait.
+	enough = 3
+	// memory is how long a failure counts.
+	memory = 24 * time.Hour
+	// maxZones bounds a Ledger: any tenant can make up zones.
+	maxZones = 10_000
+)
+
+// Ledger is what is known of all zones. The zero value knows nothing, and is ready. It is
+// safe for concurrent use.
+type Ledger struct {
+	mu    sync.Mutex
+	zones map[string]zone
+}
+
+// zone is what is known of one zone.
+type zone struct {
+	// wait is for how long to wait, since a failure at failed, and successes how many came after it.
+	wait      time.Duration
+	failed    time.Time
+	successes int
+}
+
+// Delay is for how long a challenge of a zone has to wait, once its self check has passed.
+func (l *Ledger) Delay(name string, now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.zones[name].delay(now)
+}
+
+// Failed notes that the CA did not find what the self check had found, although it was told
+// that long after. If others of the zone have to wait longer by now, nothing new was learned:
+// what fails together counts once.
+func (l *Ledger) Failed(name string, waited time.Duration, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	z := l.zones[name]
+	if wait := z.delay(now); waited >= wait {
+		z.wait = min(max(First, 2*waited), Limit)
+	}
+	z.failed, z.successes = now, 0
+	if l.zones == nil {
+		l.zones = map[string]zone{}
+	}
+	if _, known := l.zones[name]; !known && len(l.zones) >= maxZones {
+		l.makeRoom()
+	}
+	l.zones[name] = z
+}
+
+// Succeeded notes that the CA did find it.
+func (l *Ledger) Succeeded(name string, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	z, known := l.zones[name]
+	if !known {
+		return
+	}
+	if z.successes++; z.successes >= enough {
+		z.wait, z.successes = z.wait/2, 0
+	}
+	if z.wait < First || z.delay(now) == 0 {
+		delete(l.zones, name)
+		return
+	}
+	l.zones[name] = z
+}
+
+func (z zone) delay(now time.Time) time.Duration {
+	if now.Sub(z.failed) >= memory {
+		return 0
+	}
+	return z.wait
+}
+
+// makeRoom drops the zone whose last failure is the longest ago.
+func (l *Ledger) makeRoom() {
+	oldest := ""
+	for name, z := range l.zones {
+		if oldest == "" || z.failed.Before(l.zones[oldest].failed) {
+			oldest = name
+		}
+	}
+	delete(l.zones, oldest)
+}
