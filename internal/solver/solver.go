@@ -29,6 +29,9 @@ type Task struct {
 	// Warn is told by Check of trouble to come, in words for people that are the same on every
 	// try; nil if nobody wants to know.
 	Warn func(message string)
+	// InZone is told by Present of the zone that holds the answer, if there is such a thing; nil if
+	// nobody wants to know.
+	InZone func(zone string)
 }
 
 // Solver solves challenges of one type. Calls MAY block on DNS, HTTP or a

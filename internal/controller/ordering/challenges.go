@@ -18,6 +18,7 @@ import (
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/schedule"
+	"chancery.dev/internal/settle"
 )
 
 // +kubebuilder:rbac:groups=acme.cert-manager.io,resources=challenges,verbs=get;list;watch;patch
@@ -36,6 +37,7 @@ type challenges struct {
 	echoes    *controller.Echoes
 	scheduler *scheduler
 	mended    mended
+	settled   settle.Ledger
 }
 
 // SetupChallenges adds the reconciler of Challenges and their scheduler. SetupOrders
@@ -135,6 +137,7 @@ func (r *challenges) act(ctx context.Context, c *acmev1.Challenge, issuer acmeIs
 			return err
 		}
 		c = changed
+		r.learn(c, m)
 	}
 	r.scheduler.decided(c, action)
 	if err := r.do(ctx, c, issuer, m, action.Step); err != nil {

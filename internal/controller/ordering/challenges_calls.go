@@ -11,6 +11,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/controller"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/flight"
 	"chancery.dev/internal/solver"
@@ -56,6 +57,9 @@ func (r *challenges) land(c *acmev1.Challenge, m *acmeflow.ChallengeMemory) {
 		outcome.Failure = lostCall()
 	}
 	outcome.Step, outcome.At, outcome.Jitter = step, r.Now(), r.acmeDeps.chance()
+	if step == acmeflow.ChallengeCheck {
+		outcome.Settle = r.settled.Delay(viewed(c, m), r.Now())
+	}
 	*m = m.After(outcome)
 }
 
@@ -114,7 +118,10 @@ func (r *challenges) solve1(ctx context.Context, c *acmev1.Challenge, step acmef
 		}}
 	}
 	var outcome acmeflow.ChallengeOutcome
-	task := solver.Task{Challenge: c, ResourceNamespace: r.solverNamespace(c), Warn: func(message string) { outcome.Warning = message }}
+	task := solver.Task{
+		Challenge: c, ResourceNamespace: r.solverNamespace(c),
+		Warn: func(message string) { outcome.Warning = message }, InZone: func(zone string) { outcome.Zone = zone },
+	}
 	class, call := acmeflow.ErrorSolver, s.Present
 	switch step {
 	case acmeflow.ChallengeCheck:
@@ -132,5 +139,31 @@ func (r *challenges) solve1(ctx context.Context, c *acmev1.Challenge, step acmef
 		failure.RetryAfter = f.Delay
 		failure.Nowhere = f.Reason == solver.ReasonNoZone
 	}
-	return acmeflow.ChallengeOutcome{Failure: failure}
+	outcome.Failure = failure
+	return outcome
+}
+
+// viewed names what others may be slow to see an answer of: the zone that a solver has told of,
+// else the name. It is an issuer's: other CAs look from elsewhere, and nobody learns from
+// what the CA of another tenant says.
+func viewed(c *acmev1.Challenge, m *acmeflow.ChallengeMemory) string {
+	place := m.Zone
+	if place == "" {
+		place = strings.ToLower(c.Spec.DNSName)
+	}
+	return controller.IssuerKeyOf(c.Spec.IssuerRef, c.Namespace) + " " + string(c.Spec.Type) + " " + place
+}
+
+// learn notes what the end of a Challenge, once it is written, says about the next ones there.
+func (r *challenges) learn(c *acmev1.Challenge, m *acmeflow.ChallengeMemory) {
+	switch {
+	case m.Belied(c.Status):
+		waited := m.Settle
+		if own := c.Spec.Solver.SettleTime; own != nil {
+			waited = max(waited, own.Duration)
+		}
+		r.settled.Failed(viewed(c, m), waited, r.Now())
+	case c.Status.State == acmev1.Valid && !m.Passed.IsZero():
+		r.settled.Succeeded(viewed(c, m), r.Now())
+	}
 }

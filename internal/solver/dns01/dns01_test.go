@@ -294,6 +294,21 @@ func TestCNAME(t *testing.T) {
 	}
 }
 
+// TestPresentTellsTheZone in which the record is, by whatever name it is asked for.
+func TestPresentTellsTheZone(t *testing.T) {
+	w := newWorld(t, nil)
+	for name, zone := range map[string]string{
+		"www.example.test": "example.test.", "www.sub.example.test": "sub.example.test.", "alias.example.test": "delegated.test.",
+	} {
+		task, told := w.task(name, "value"), ""
+		task.Challenge.Spec.Solver.DNS01.CNAMEStrategy = acmev1.CNAMEStrategyFollow
+		task.InZone = func(zone string) { told = zone }
+		if w.mustPresent(t, task); told != zone {
+			t.Errorf("%s is in %q, want %s", name, told, zone)
+		}
+	}
+}
+
 func TestRecursiveServersOnly(t *testing.T) {
 	w := newWorld(t, func(o *dns01.Options) { o.RecursiveOnly = true })
 	task := w.task("rec.example.test", "value")

@@ -55,6 +55,9 @@ func (s *Solver) Present(ctx context.Context, t solver.Task) error {
 	if err != nil {
 		return err
 	}
+	if t.InZone != nil {
+		t.InZone(rec.Zone)
+	}
 	return p.Present(ctx, rec)
 }
 

@@ -68,7 +68,7 @@ func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 }
 
 // Viewpoint is said of every self check that fails: many controllers report no address, and all is well.
-const Viewpoint = "if others get the answer and only the cluster does not (hairpin NAT, split-horizon DNS), set waitInsteadOfSelfCheck on the solver"
+const Viewpoint = "if others get the answer and only the cluster does not (hairpin NAT, split-horizon DNS), set waitInsteadOfSelfCheck or selfCheckDeadline on the solver"
 
 // noProblem is said where the route and the Responder are reported to be well: then it is
 // the Viewpoint, most likely.
