@@ -29,6 +29,7 @@ import (
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider"
 	"chancery.dev/internal/solver/dns01/provider/exec"
+	"chancery.dev/internal/solver/dns01/provider/limit"
 )
 
 // asProgram is the first argument that makes this test binary chancery-dns.
@@ -118,7 +119,7 @@ func (w *world) now() time.Time { w.mu.Lock(); defer w.mu.Unlock(); return time.
 func (w *world) factory(t *testing.T, s secrets, webToken string) dns01.Factory {
 	t.Helper()
 	pool, err := exec.New(t.Context(), exec.Options{
-		Programs: map[string]string{"*": w.program}, Environ: w.environ, Now: w.now, Log: logr.Discard(),
+		Programs: map[string]string{"*": w.program}, Environ: w.environ, Limits: limit.New(limit.Options{Now: w.now}), Log: logr.Discard(),
 	})
 	if err != nil {
 		t.Fatal(err)
