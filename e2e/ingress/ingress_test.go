@@ -79,7 +79,9 @@ func (w *world) responders(t *testing.T) {
 	rc := rig.As(w.Admin, "system:serviceaccount:cert-manager:chancery-responder", "system:serviceaccounts", "system:serviceaccounts:cert-manager")
 	for _, addresses := range [][]string{{responder1}, {responder2}} {
 		for _, address := range addresses {
-			m, err := app.NewResponder(t.Context(), app.ResponderConfig{Address: net.JoinHostPort(address, "8089"), MetricsAddress: "0", HealthAddress: "0"}, rc, logr.Discard())
+			m, err := app.NewResponder(t.Context(), app.ResponderConfig{
+				Address: net.JoinHostPort(address, "8089"), TLSALPN01Address: net.JoinHostPort(address, "8443"), MetricsAddress: "0", HealthAddress: "0",
+			}, rc, logr.Discard())
 			if err != nil {
 				t.Fatal(err)
 			}
