@@ -61,6 +61,7 @@ func dnsCases() []ruleCase {
 		{"persistent record, warning", d, persist("warnBefore", "720h"), ""},
 		{"persistent record, negative warning", d, persist("warnBefore", "-1h"), "dnsPersist01.warnBefore: must not be negative"},
 	}
+	cases = append(cases, accountLabelCases()...)
 	for _, field := range []string{"clientTokenSecretRef", "clientSecretSecretRef", "accessTokenSecretRef"} {
 		akamai := map[string]any{"serviceConsumerDomain": "d", "clientTokenSecretRef": key, "clientSecretSecretRef": key, "accessTokenSecretRef": key}
 		akamai[field] = noKey
@@ -107,6 +108,31 @@ func webhookCases() []ruleCase {
 		{"aggregated with bundle", d, aggregated("caBundle", bundle), "need url"},
 		{"aggregated with bundle's Secret", d, aggregated("caBundleSecretRef", ca), "need url"},
 		{"aggregated with certificate", d, aggregated("clientCertificateSecretRef", ca), "need url"},
+	}
+}
+
+// accountLabelCases are about DNS-ACCOUNT-01.
+func accountLabelCases() []ruleCase {
+	const want = "accountLabel: a challenge of the type DNS-ACCOUNT-01 has one"
+	webhook := map[string]any{"groupName": "g", "solverName": "s"}
+	solver := func(value any) changes {
+		return changes{"spec.acme.solvers.0.dns01": map[string]any{"webhook": webhook, "accountLabel": value}}
+	}
+	challenge := func(kind string, label any) changes {
+		return changes{"spec.type": kind, "spec.accountLabel": label}
+	}
+	return []ruleCase{
+		{"account label", "dns01", solver(true), ""},
+		{"no account label", "dns01", solver(false), ""},
+		{"account label that is a text", "dns01", solver("ujmmovf2vn55tgye"), "must be of type boolean"},
+		{"account label without provider", "dns01", changes{"spec.acme.solvers.0.dns01": map[string]any{"accountLabel": true}}, "dns01: exactly one provider must be set"},
+		{"with the account's label", "challenge", challenge("DNS-ACCOUNT-01", "ujmmovf2vn55tgye"), ""},
+		{"without the account's label", "challenge", challenge("DNS-ACCOUNT-01", nil), want},
+		{"with a label that is too short", "challenge", challenge("DNS-ACCOUNT-01", "ujmmovf2vn55tgy"), want},
+		{"with a label that is two", "challenge", challenge("DNS-ACCOUNT-01", "ujmmovf.vn55tgye"), want},
+		{"with a label and another type", "challenge", challenge("DNS-01", "ujmmovf2vn55tgye"), want},
+		{"with an empty label and another type", "challenge", challenge("DNS-01", ""), ""},
+		{"unknown type", "challenge", challenge("DNS-02", nil), "Unsupported value"},
 	}
 }
 

@@ -47,7 +47,7 @@ func (c *Client) postAuthorization(ctx context.Context, action Action, url strin
 	for i := range a.Challenges {
 		ch := &a.Challenges[i]
 		ch.URL = r.absolute(ch.URL)
-		if (ch.Type == ChallengeHTTP01 || ch.Type == ChallengeDNS01) && !isBase64URL(ch.Token) {
+		if (ch.Type == ChallengeHTTP01 || ch.Type == ChallengeDNS01 || ch.Type == ChallengeDNSAccount01) && !isBase64URL(ch.Token) {
 			// It would become a path, a file or a record.
 			return nil, r.broken(fmt.Errorf("the token %q is not base64url (§8.3, §8.4)", sanitise(ch.Token, maxExcerpt)))
 		}

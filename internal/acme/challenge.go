@@ -12,11 +12,13 @@ import (
 // ChallengeType is a way to prove control.
 type ChallengeType string
 
-// The challenge types of RFC 8555 §8, RFC 8737 and draft-ietf-acme-dns-persist-01.
+// The challenge types of RFC 8555 §8, RFC 8737, draft-ietf-acme-dns-account-label and
+// draft-ietf-acme-dns-persist-01.
 const (
 	ChallengeHTTP01       ChallengeType = "http-01"
 	ChallengeDNS01        ChallengeType = "dns-01"
 	ChallengeTLSALPN01    ChallengeType = "tls-alpn-01"
+	ChallengeDNSAccount01 ChallengeType = "dns-account-01"
 	ChallengeDNSPersist01 ChallengeType = "dns-persist-01"
 )
 

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/dnsaccount"
 )
 
 const (
@@ -260,8 +261,8 @@ func (d *challengeDecision) cleanUpAgain() ChallengeAction {
 // leftBehind names what clean-up would have taken away.
 func (d *challengeDecision) leftBehind() string {
 	spec := d.Challenge.Spec
-	if spec.Type == acmev1.ChallengeTypeDNS01 {
-		return fmt.Sprintf("the TXT record of _acme-challenge.%s with value %q", spec.DNSName, spec.Key)
+	if spec.Type == acmev1.ChallengeTypeDNS01 || spec.Type == acmev1.ChallengeTypeDNSAccount01 {
+		return fmt.Sprintf("the TXT record of %s with value %q", dnsaccount.Name(spec.DNSName, spec.AccountLabel), spec.Key)
 	}
 	return fmt.Sprintf("the route for http://%s/.well-known/acme-challenge/%s", spec.DNSName, spec.Token)
 }

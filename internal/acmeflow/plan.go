@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/dnsaccount"
 	"chancery.dev/internal/dnspersist"
 	"chancery.dev/internal/selection"
 )
@@ -148,6 +149,9 @@ func BuildChallenge(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers []acmev
 	if spec.Key, err = keyOf(spec, chosen.Challenge, account); err != nil {
 		return nil, fmt.Errorf("issuer %q: %w", o.Spec.IssuerRef.Name, err)
 	}
+	if spec.Type == acmev1.ChallengeTypeDNSAccount01 {
+		spec.AccountLabel = dnsaccount.Label(account.URL)
+	}
 	yes := true
 	return &acmev1.Challenge{
 		ObjectMeta: metav1.ObjectMeta{
@@ -178,10 +182,10 @@ func keyOf(spec acmev1.ChallengeSpec, offered acmev1.ACMEChallenge, account Acco
 }
 
 // KeyToPresent is the key authorization for HTTP-01 (RFC 8555 §8.1) and TLS-ALPN-01
-// (RFC 8737 §3), and the value of the TXT record for DNS-01 (RFC 8555 §8.4).
+// (RFC 8737 §3), and the value of the TXT record for DNS-01 (RFC 8555 §8.4) and DNS-ACCOUNT-01.
 func KeyToPresent(t acmev1.ACMEChallengeType, token, thumbprint string) string {
 	key := token + "." + thumbprint
-	if t != acmev1.ChallengeTypeDNS01 {
+	if t != acmev1.ChallengeTypeDNS01 && t != acmev1.ChallengeTypeDNSAccount01 {
 		return key
 	}
 	sum := sha256.Sum256([]byte(key))

@@ -94,6 +94,32 @@ func TestTLSALPNIsGivenTheKeyAuthorization(t *testing.T) {
 	equal(t, got.Spec.URL, "ca/chall/t")
 }
 
+// TestAccountChallengeCarriesTheLabel: the value is that of DNS-01; what the record's name is made of
+// stays in the Challenge, whatever becomes of the account.
+func TestAccountChallengeCarriesTheLabel(t *testing.T) {
+	o, remote := newOrderObject(), remoteAuthorization("pending")
+	remote.Challenges = append(remote.Challenges, RemoteChallenge{URL: "ca/chall/a", Type: "dns-account-01", Token: "tok"})
+	plain, labelled := dns01(), dns01()
+	labelled.DNS01.AccountLabel = true
+	build := func(s acmev1.ACMEChallengeSolver, account string) *acmev1.Challenge {
+		t.Helper()
+		c, err := BuildChallenge(o, storedAuthorization(remote), []acmev1.ACMEChallengeSolver{s}, Account{Thumbprint: "thumb", URL: account})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	c := build(labelled, "https://example.com/acme/acct/ExampleAccount")
+	equal(t, c.Spec.Type, acmev1.ChallengeTypeDNSAccount01)
+	equal(t, c.Spec.URL, "ca/chall/a")
+	equal(t, c.Spec.Key, "sYAwVrqDtVOuJZvAHurSAYPoEt5fFV_C4bdSOOW-o5Y")
+	equal(t, c.Spec.AccountLabel, "ujmmovf2vn55tgye") // the draft's example
+	again := build(labelled, "https://example.com/acme/acct/2")
+	equal(t, again.Spec.AccountLabel != c.Spec.AccountLabel, true)
+	equal(t, again.Name, c.Name) // like the key
+	equal(t, build(plain, "https://example.com/acme/acct/ExampleAccount").Spec.AccountLabel, "")
+}
+
 func TestComputeName(t *testing.T) {
 	spec := acmev1.OrderSpec{Request: []byte("ignored"), DNSNames: []string{"a.example.com"}}
 	spec.IssuerRef.Name = "i"

@@ -122,7 +122,12 @@ func TestRule6_EveryFinalStateFreesTheSlotWithTheSameWrite(t *testing.T) {
 	equal(t, a.Event.Reason, acmev1.ChallengeReasonCleanUpError)
 	end := DecideChallenge(stuck, start.Add(10*time.Minute))
 	equal(t, end.Step, ChallengeRemoveFinalizer)
-	if !strings.Contains(end.Event.Message, "_acme-challenge.a.example.com") {
+	if !strings.Contains(end.Event.Message, "the TXT record of _acme-challenge.a.example.com") {
+		t.Errorf("the event does not say what is left behind: %s", end.Event.Message)
+	}
+	stuck = stuck.with(func(c *acmev1.Challenge) { c.Spec.Type, c.Spec.AccountLabel = acmev1.ChallengeTypeDNSAccount01, "ujmmovf2vn55tgye" })
+	end = DecideChallenge(stuck, start.Add(10*time.Minute))
+	if !strings.Contains(end.Event.Message, "the TXT record of _ujmmovf2vn55tgye._acme-challenge.a.example.com") {
 		t.Errorf("the event does not say what is left behind: %s", end.Event.Message)
 	}
 }

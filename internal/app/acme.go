@@ -66,8 +66,10 @@ func DefaultACMEConfig() ACMEConfig {
 // solvers returns the solver of each challenge type. Without routes (nil), CAs reach the
 // responder directly.
 func (c *Config) solvers(resolver *dns01.Resolver, providers dns01.Factory, routes http01.Router) map[acmev1.ACMEChallengeType]solver.Solver {
+	byRecord := dns01.New(resolver, providers)
 	return map[acmev1.ACMEChallengeType]solver.Solver{
-		acmev1.ChallengeTypeDNS01:        dns01.New(resolver, providers),
+		acmev1.ChallengeTypeDNS01:        byRecord,
+		acmev1.ChallengeTypeDNSAccount01: byRecord,
 		acmev1.ChallengeTypeDNSPersist01: dns01.NewPersistent(resolver),
 		acmev1.ChallengeTypeHTTP01: http01.New(http01.CheckOptions{
 			Port: c.ACME.HTTP01Port, UserAgent: c.UserAgent, Nameservers: c.ACME.HTTP01Nameservers, Targets: c.ACME.HTTP01Targets,

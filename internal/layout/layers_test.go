@@ -21,6 +21,7 @@ var rooms = []room{
 	{layer: 0, path: "api/meta/v1", why: "shared reference types"},
 	{layer: 0, path: "internal/fault", why: "what to do about an error"},
 	{layer: 0, path: "internal/attach", why: "pure: the listeners that an HTTPRoute attaches to"},
+	{layer: 0, path: "internal/dnsaccount", why: "pure: the name of the record of DNS-01 and DNS-ACCOUNT-01"},
 	{layer: 0, path: "internal/dnspersist", why: "pure: the record of DNS-PERSIST-01"},
 	{layer: 0, path: "internal/settle", why: "pure: how long others take to see what the self check sees"},
 	{layer: 0, path: "internal/solver/dns01/wire", why: "the DNS provider protocol's messages"},

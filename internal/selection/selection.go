@@ -81,11 +81,11 @@ func Select(orderLabels map[string]string, a acmev1.ACMEAuthorization, solvers [
 	if best != nil {
 		return *best, nil
 	}
-	return Selection{}, noSolverError(domain, a.Challenges, len(solvers), unoffered)
+	return Selection{}, noSolverError(domain, a.Challenges, solvers, unoffered)
 }
 
 // noSolverError says what to do about a name that no solver is for.
-func noSolverError(domain string, offered []acmev1.ACMEChallenge, solvers, unoffered int) error {
+func noSolverError(domain string, offered []acmev1.ACMEChallenge, solvers []acmev1.ACMEChallengeSolver, unoffered int) error {
 	var types []string
 	for _, c := range offered {
 		types = append(types, c.Type)
@@ -94,17 +94,27 @@ func noSolverError(domain string, offered []acmev1.ACMEChallenge, solvers, unoff
 	types = slices.Compact(types)
 	const failed = "Failed to determine a valid solver configuration for %q: "
 	switch {
-	case solvers == 0:
+	case len(solvers) == 0:
 		return fmt.Errorf(failed+"the issuer has no solvers; add one to spec.acme.solvers", domain)
-	case unoffered == solvers:
-		return fmt.Errorf(failed+"the ACME server offers %s, and none of the issuer's solvers is of such a type; add one to spec.acme.solvers",
-			domain, cmp.Or(strings.Join(types, ", "), "no challenge"))
+	case unoffered == len(solvers):
+		return fmt.Errorf(failed+"the ACME server offers %s, and none of the issuer's solvers is of such a type; add one to spec.acme.solvers%s",
+			domain, cmp.Or(strings.Join(types, ", "), "no challenge"), labelHint(types, solvers))
 	case unoffered > 0:
-		return fmt.Errorf(failed+"the ACME server offers %s, and the selectors of all the issuer's solvers of such a type exclude it; amend spec.acme.solvers",
-			domain, strings.Join(types, ", "))
+		return fmt.Errorf(failed+"the ACME server offers %s, and the selectors of all the issuer's solvers of such a type exclude it; amend spec.acme.solvers%s",
+			domain, strings.Join(types, ", "), labelHint(types, solvers))
 	default:
 		return fmt.Errorf(failed+"the selectors of all the issuer's solvers exclude it; amend spec.acme.solvers", domain)
 	}
+}
+
+// labelHint says which type a dns01 solver is for that is passed over, if it is not plain dns-01.
+func labelHint(offered []string, solvers []acmev1.ACMEChallengeSolver) string {
+	for _, s := range solvers {
+		if s.DNS01 != nil && s.DNS01.AccountLabel && !slices.Contains(offered, "dns-account-01") {
+			return " (dns01 with accountLabel is for dns-account-01)"
+		}
+	}
+	return ""
 }
 
 // offeredFor finds the challenge that the CA offers for the solver's type.
@@ -115,6 +125,8 @@ func offeredFor(solver acmev1.ACMEChallengeSolver, offered []acmev1.ACMEChalleng
 		t = acmev1.ChallengeTypeDNSPersist01
 	case solver.TLSALPN01 != nil:
 		t = acmev1.ChallengeTypeTLSALPN01
+	case solver.DNS01 != nil && solver.DNS01.AccountLabel:
+		t = acmev1.ChallengeTypeDNSAccount01
 	case solver.DNS01 != nil:
 		t = acmev1.ChallengeTypeDNS01
 	case solver.HTTP01 != nil:

@@ -38,6 +38,12 @@ func tlsALPN() acmev1.ACMEChallengeSolver {
 	return acmev1.ACMEChallengeSolver{TLSALPN01: &acmev1.TLSALPN01Solver{}}
 }
 
+func byAccount() acmev1.ACMEChallengeSolver {
+	s := dns01()
+	s.DNS01.AccountLabel = true
+	return s
+}
+
 func selecting(solver acmev1.ACMEChallengeSolver, s selector) acmev1.ACMEChallengeSolver {
 	solver.Selector = &s
 	return solver
@@ -84,6 +90,28 @@ func TestSelect(t *testing.T) {
 		"a persistent record is not offered, and the rest exclude": {
 			domain: "a.example.com", offered: both, want: -1, why: "the ACME server offers dns-01, http-01, tls-alpn-01, and the selectors of all the issuer's solvers of such a type exclude it",
 			solvers: []acmev1.ACMEChallengeSolver{persist(), selecting(dns01(), selector{DNSZones: []string{"example.org"}})},
+		},
+		"an account's label": {
+			domain: "a.example.com", wildcard: true, offered: []string{"dns-01", "dns-account-01", "dns-persist-01"}, want: 0,
+			solvers: []acmev1.ACMEChallengeSolver{byAccount(), dns01()},
+		},
+		"an account's label is not offered": {
+			domain: "a.example.com", offered: both, want: -1,
+			why: "the ACME server offers dns-01, http-01, tls-alpn-01, and none of the issuer's solvers is of such a type; " +
+				"add one to spec.acme.solvers (dns01 with accountLabel is for dns-account-01)",
+			solvers: []acmev1.ACMEChallengeSolver{byAccount()},
+		},
+		"an account's label is not offered, and the next will do": {
+			domain: "a.example.com", offered: both, want: 1,
+			solvers: []acmev1.ACMEChallengeSolver{byAccount(), dns01()},
+		},
+		"an account's label is not offered, and the rest exclude": {
+			domain: "a.example.com", offered: both, want: -1, why: "amend spec.acme.solvers (dns01 with accountLabel is for dns-account-01)",
+			solvers: []acmev1.ACMEChallengeSolver{byAccount(), selecting(http01(), selector{DNSZones: []string{"example.org"}})},
+		},
+		"an account's label is offered, and its selector excludes": {
+			domain: "a.example.com", offered: []string{"dns-account-01"}, want: -1, why: "exclude it; amend spec.acme.solvers",
+			solvers: []acmev1.ACMEChallengeSolver{selecting(byAccount(), selector{DNSZones: []string{"example.org"}})},
 		},
 		"a selector beats none": {
 			domain: "a.example.com", offered: both, want: 1,
@@ -153,7 +181,9 @@ func TestSelect(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			equal(t, got.Type == acmev1.ChallengeTypeDNS01, test.solvers[test.want].DNS01 != nil)
+			byDNS := test.solvers[test.want].DNS01
+			equal(t, got.Type == acmev1.ChallengeTypeDNS01, byDNS != nil && !byDNS.AccountLabel)
+			equal(t, got.Type == acmev1.ChallengeTypeDNSAccount01, byDNS != nil && byDNS.AccountLabel)
 			equal(t, strings.EqualFold("ca/"+string(got.Type), got.Challenge.URL), true)
 			chosen := fmt.Sprintf("solvers[%d] of the issuer: ", test.want)
 			if why, ok := strings.CutPrefix(got.Why, chosen); !ok || !strings.Contains(why, test.why) {

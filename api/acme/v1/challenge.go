@@ -7,13 +7,15 @@ import (
 )
 
 // ACMEChallengeType is a way of proving control of a name.
-// +kubebuilder:validation:Enum=HTTP-01;DNS-01;DNS-PERSIST-01;TLS-ALPN-01
+// +kubebuilder:validation:Enum=HTTP-01;DNS-01;DNS-ACCOUNT-01;DNS-PERSIST-01;TLS-ALPN-01
 type ACMEChallengeType string
 
-// The challenge types that have solvers (RFC 8555 §8.3, §8.4, draft-ietf-acme-dns-persist-01, RFC 8737).
+// The challenge types that have solvers (RFC 8555 §8.3, §8.4, draft-ietf-acme-dns-account-label-03,
+// draft-ietf-acme-dns-persist-01, RFC 8737).
 const (
 	ChallengeTypeHTTP01       ACMEChallengeType = "HTTP-01"
 	ChallengeTypeDNS01        ACMEChallengeType = "DNS-01"
+	ChallengeTypeDNSAccount01 ACMEChallengeType = "DNS-ACCOUNT-01"
 	ChallengeTypeDNSPersist01 ACMEChallengeType = "DNS-PERSIST-01"
 	ChallengeTypeTLSALPN01    ACMEChallengeType = "TLS-ALPN-01"
 )
@@ -53,6 +55,7 @@ type ChallengeList struct {
 }
 
 // ChallengeSpec says what to prove, and how.
+// +kubebuilder:validation:XValidation:rule=`self.type == 'DNS-ACCOUNT-01' ? has(self.accountLabel) && self.accountLabel.matches(r'^[a-z2-7]{16}$') : !has(self.accountLabel) || self.accountLabel == ""`,message="accountLabel: a challenge of the type DNS-ACCOUNT-01 has one, of 16 letters a to z and digits 2 to 7; others have none"
 type ChallengeSpec struct {
 	// URL of the challenge.
 	URL string `json:"url"`
@@ -73,9 +76,15 @@ type ChallengeSpec struct {
 	// Token of the challenge. Empty for types that have none.
 	Token string `json:"token"`
 
-	// What is presented: for HTTP-01 and TLS-ALPN-01 the key authorization, for DNS-01 the value of the TXT record
-	// (RFC 8555 §8.1, §8.4); for DNS-PERSIST-01 the value that a TXT record has to have, or one like it.
+	// What is presented: for HTTP-01 and TLS-ALPN-01 the key authorization, for DNS-01 and DNS-ACCOUNT-01 the
+	// value of the TXT record (RFC 8555 §8.1, §8.4); for DNS-PERSIST-01 the value that a TXT record has to have, or one like it.
 	Key string `json:"key"`
+
+	// Label of the ACME account in the name of the TXT record of DNS-ACCOUNT-01, which is
+	// _<accountLabel>._acme-challenge.<dnsName>. Empty for other types.
+	// +optional
+	// +kubebuilder:validation:MaxLength=16
+	AccountLabel string `json:"accountLabel,omitempty"`
 
 	// Solver that presents the key: a copy of the one chosen from the issuer.
 	Solver ACMEChallengeSolver `json:"solver"`

@@ -32,6 +32,13 @@ type DNS01Solver struct {
 	// +kubebuilder:validation:XValidation:rule=`self.all(n, n.matches(r'^(https://.+|(\[[0-9A-Fa-f:.]+\]|[^\]\[:/\s]+):[0-9]{1,5})$'))`,message="nameservers: every entry must be host:port, as in 1.1.1.1:53, or the https address of a DNS over HTTPS server"
 	Nameservers []string `json:"nameservers,omitempty"`
 
+	// Prove names by DNS-ACCOUNT-01 (draft-ietf-acme-dns-account-label) in place of DNS-01: the record's
+	// name begins with a label of the issuer's ACME account, so that several accounts, and clusters, prove
+	// one name at the same time, and each can have a CNAME of its own. Where the ACME server does not offer
+	// it, this solver is passed over. False if unset.
+	// +optional
+	AccountLabel bool `json:"accountLabel,omitempty"`
+
 	// Akamai Edge DNS.
 	// +optional
 	Akamai *AkamaiProvider `json:"akamai,omitempty"`

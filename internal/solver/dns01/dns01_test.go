@@ -122,7 +122,7 @@ func TestConformance(t *testing.T) {
 		Task:   func(n int) solver.Task { return w.task("conform.example.test", string(rune('a'+n))) },
 		Visible: func(_ context.Context, task solver.Task) bool {
 			for _, left := range w.dns.TXT() {
-				if left == dns01.FQDN(task.Challenge.Spec.DNSName)+" "+task.Challenge.Spec.Key {
+				if left == dns01.FQDN(task.Challenge.Spec)+" "+task.Challenge.Spec.Key {
 					return true
 				}
 			}

@@ -13,8 +13,8 @@ import (
 type Record struct {
 	// Domain is the name that the challenge is for, without a wildcard label.
 	Domain string
-	// FQDN is where the record stands, with the trailing dot: _acme-challenge
-	// below Domain, or where CNAMEs lead from there.
+	// FQDN is where the record stands, with the trailing dot: _acme-challenge below Domain,
+	// with a label of the account for DNS-ACCOUNT-01, or where CNAMEs lead from there.
 	FQDN string
 	// Zone is the zone that FQDN is in, with the trailing dot.
 	Zone string

@@ -1,5 +1,5 @@
-// Package dns01 solves DNS-01 challenges (RFC 8555 §8.4): it names the TXT record
-// and its zone, lets a Provider write it, and tells from the zone's
+// Package dns01 solves DNS-01 challenges (RFC 8555 §8.4), and DNS-ACCOUNT-01 challenges, which
+// differ in the record's name only: it finds the TXT record's zone, lets a Provider write it, and tells from the zone's
 // authoritative servers whether it can be seen. Of DNS-PERSIST-01 challenges, whose record
 // somebody else has written, it tells the same.
 //
@@ -16,6 +16,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/dnsaccount"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
 )
@@ -45,9 +46,11 @@ func New(r *Resolver, f Factory) *Solver { return &Solver{r, f} }
 
 var _ solver.Solver = (*Solver)(nil)
 
-// FQDN returns the name that the CA looks up for a domain, with the trailing dot
-// (RFC 8555 §8.4).
-func FQDN(domain string) string { return dns.CanonicalName("_acme-challenge." + domain) }
+// FQDN returns the name that the CA looks up for a challenge, with the trailing dot (RFC 8555 §8.4,
+// draft-ietf-acme-dns-account-label-03). All of it is in the challenge: clean-up needs no account.
+func FQDN(spec acmev1.ChallengeSpec) string {
+	return dns.CanonicalName(dnsaccount.Name(spec.DNSName, spec.AccountLabel))
+}
 
 // Present adds the TXT record.
 func (s *Solver) Present(ctx context.Context, t solver.Task) error {
@@ -78,7 +81,7 @@ func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 		return err
 	}
 	spec := t.Challenge.Spec
-	if err := s.resolver.Propagated(ctx, FQDN(spec.DNSName), spec.Key, config.Nameservers); err != nil {
+	if err := s.resolver.Propagated(ctx, FQDN(spec), spec.Key, config.Nameservers); err != nil {
 		return fault.After(retryPeriod, ReasonNotPropagated, "%w", err)
 	}
 	return nil
@@ -99,7 +102,7 @@ func (s *Solver) prepare(ctx context.Context, t solver.Task) (Provider, Record, 
 		return nil, Record{}, err
 	}
 	rec := Record{
-		Domain: spec.DNSName, FQDN: FQDN(spec.DNSName),
+		Domain: spec.DNSName, FQDN: FQDN(spec),
 		Value: spec.Key, Token: spec.Token, TTL: recordTTL,
 	}
 	if thumbprint := t.Challenge.Annotations[acmeflow.AccountThumbprintAnnotation]; thumbprint != "" {

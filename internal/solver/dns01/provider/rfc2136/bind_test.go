@@ -15,6 +15,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/rfc2136"
@@ -139,8 +140,10 @@ func texts(t *testing.T, server, name string) []string {
 	return out
 }
 
+func fqdn(name string) string { return dns01.FQDN(acmev1.ChallengeSpec{DNSName: name}) }
+
 func record(name, value string) dns01.Record {
-	return dns01.Record{FQDN: dns01.FQDN(name), Zone: "example.test.", Value: value, TTL: time.Minute}
+	return dns01.Record{FQDN: fqdn(name), Zone: "example.test.", Value: value, TTL: time.Minute}
 }
 
 func mustKey(t *testing.T, name, algorithm, secret string) *rfc2136.Key {
@@ -176,7 +179,7 @@ func TestBIND(t *testing.T) {
 					if err := f(t.Context(), record(name, value)); err != nil {
 						t.Fatal(err)
 					}
-					if got := texts(t, server, dns01.FQDN(name)); !slices.Equal(got, want) {
+					if got := texts(t, server, fqdn(name)); !slices.Equal(got, want) {
 						t.Fatalf("BIND holds %q, want %q", got, want)
 					}
 				}
