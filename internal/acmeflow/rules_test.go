@@ -125,7 +125,9 @@ func TestRule6_EveryFinalStateFreesTheSlotWithTheSameWrite(t *testing.T) {
 	if !strings.Contains(end.Event.Message, "the TXT record of _acme-challenge.a.example.com") {
 		t.Errorf("the event does not say what is left behind: %s", end.Event.Message)
 	}
-	stuck = stuck.with(func(c *acmev1.Challenge) { c.Spec.Type, c.Spec.AccountLabel = acmev1.ChallengeTypeDNSAccount01, "ujmmovf2vn55tgye" })
+	stuck = stuck.with(func(c *acmev1.Challenge) {
+		c.Spec.Type, c.Spec.AccountLabel = acmev1.ChallengeTypeDNSAccount01, "ujmmovf2vn55tgye"
+	})
 	end = DecideChallenge(stuck, start.Add(10*time.Minute))
 	if !strings.Contains(end.Event.Message, "the TXT record of _ujmmovf2vn55tgye._acme-challenge.a.example.com") {
 		t.Errorf("the event does not say what is left behind: %s", end.Event.Message)

@@ -132,11 +132,21 @@ func TestReplication(t *testing.T) {
 	s.SetDelay(1, time.Minute)
 	change(t, s.Addr(), "a.test.", nil, func(m *dns.Msg) { m.Insert(txt("x.a.test.", "one")) })
 	seen := func(i int) int { return len(ask(t, "udp", s.AddrOf(i), "x.a.test.", dns.TypeTXT).Answer) }
+	serial := func(i int) uint32 {
+		soa, ok := ask(t, "udp", s.AddrOf(i), "a.test.", dns.TypeSOA).Answer[0].(*dns.SOA)
+		if !ok {
+			t.Fatal("no SOA")
+		}
+		return soa.Serial
+	}
+	if serial(0) != 2 || serial(1) != 1 {
+		t.Errorf("at once: the serials are %d and %d, want 2 and 1", serial(0), serial(1))
+	}
 	if seen(0) != 1 || seen(1) != 0 {
 		t.Errorf("at once: primary has %d, replica %d records, want 1 and 0", seen(0), seen(1))
 	}
 	offset.Store(int64(time.Minute))
-	if seen(1) != 1 {
+	if seen(1) != 1 || serial(1) != 2 {
 		t.Errorf("a minute later: replica has %d records, want 1", seen(1))
 	}
 }

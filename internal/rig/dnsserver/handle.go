@@ -90,7 +90,7 @@ func (s *Server) resolve(inst *instance, m *dns.Msg, q dns.Question) {
 		rrs, exists := s.lookup(inst, z, name, q.Qtype)
 		m.Answer = append(m.Answer, rrs...)
 		if len(rrs) == 0 {
-			m.Ns = append(m.Ns, z.soa())
+			m.Ns = append(m.Ns, z.soa(inst))
 			if !exists {
 				m.Rcode = dns.RcodeNameError
 			}
@@ -147,7 +147,7 @@ func (s *Server) update(inst *instance, w dns.ResponseWriter, r *dns.Msg) int {
 		if !ok {
 			return dns.RcodeFormatError
 		}
-		u.at = s.now()
+		u.at, u.zone, u.serial = s.now(), z, z.serial+1
 		changes = append(changes, u)
 	}
 	s.updates = append(s.updates, changes...)

@@ -84,6 +84,7 @@ type instance struct {
 	delay   time.Duration
 	applied int
 	dynamic map[rrKey]dns.RR
+	serials map[*zone]uint32
 	counts  map[uint16]int
 	stop    []*dns.Server
 }
@@ -98,6 +99,7 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 		s.servers = append(s.servers, &instance{
 			host:    netip.AddrFrom4([4]byte{127, 0, 0, byte(i + 1)}),
 			dynamic: map[rrKey]dns.RR{},
+			serials: map[*zone]uint32{},
 			counts:  map[uint16]int{},
 		})
 	}

@@ -1,6 +1,7 @@
 package dnsserver
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -22,6 +23,8 @@ type Zone struct {
 	// Wildcard answers A queries for every name in the zone; the zero value leaves
 	// names without a record nonexistent.
 	Wildcard netip.Addr
+	// Serial is that of the SOA record before the first update; the zero value means 1.
+	Serial uint32
 	// Records are more static records, in master file format.
 	Records []string
 }
@@ -46,12 +49,16 @@ type update struct {
 	at     time.Time
 	rr     dns.RR
 	remove func(rrKey) bool
+	// zone has this serial from the update on.
+	zone   *zone
+	serial uint32
 }
 
 func newZone(z Zone, servers []*instance) (*zone, error) {
 	name := dns.CanonicalName(z.Name)
-	out := &zone{name: name, serial: 1, wildcard: z.Wildcard}
+	out := &zone{name: name, serial: cmp.Or(z.Serial, 1), wildcard: z.Wildcard}
 	for i, inst := range servers {
+		inst.serials[out] = out.serial
 		host := fmt.Sprintf("ns%d.%s", i+1, strings.TrimPrefix(name, "."))
 		out.static = append(out.static,
 			&dns.NS{Hdr: header(name, dns.TypeNS, soaTTL), Ns: host},
@@ -75,10 +82,11 @@ func header(name string, rtype uint16, ttl uint32) dns.RR_Header {
 	return dns.RR_Header{Name: name, Rrtype: rtype, Class: dns.ClassINET, Ttl: ttl}
 }
 
-func (z *zone) soa() *dns.SOA {
+// soa is the SOA record in one server's view.
+func (z *zone) soa(inst *instance) *dns.SOA {
 	return &dns.SOA{
 		Hdr: header(z.name, dns.TypeSOA, soaTTL), Ns: "ns1." + z.name, Mbox: "hostmaster." + z.name,
-		Serial: z.serial, Refresh: 3600, Retry: 600, Expire: 86400, Minttl: 60,
+		Serial: inst.serials[z], Refresh: 3600, Retry: 600, Expire: 86400, Minttl: 60,
 	}
 }
 
@@ -109,6 +117,7 @@ func (s *Server) replicate(inst *instance) {
 			return
 		}
 		inst.applied++
+		inst.serials[u.zone] = u.serial
 		if u.remove == nil {
 			inst.dynamic[keyOf(u.rr)] = u.rr
 			continue
@@ -125,7 +134,7 @@ func (s *Server) replicate(inst *instance) {
 // (or a CNAME), and whether the name exists at all.
 func (s *Server) lookup(inst *instance, z *zone, name string, qtype uint16) (rrs []dns.RR, exists bool) {
 	all := slices.Clone(z.static)
-	all = append(all, z.soa())
+	all = append(all, z.soa(inst))
 	for _, rr := range inst.dynamic {
 		all = append(all, rr)
 	}

@@ -44,6 +44,7 @@ func newWorld(t *testing.T, change func(*dns01.Options)) *world {
 		Zones: []dnsserver.Zone{
 			{Name: "example.test", Records: []string{
 				"_acme-challenge.alias.example.test. 60 IN CNAME alias.delegated.test.",
+				"_" + accountLabel + "._acme-challenge.alias.example.test. 60 IN CNAME labelled.delegated.test.",
 				"_validation-persist.alias.example.test. 60 IN CNAME persist.delegated.test.",
 				"_acme-challenge.circle.example.test. 60 IN CNAME a.circle.example.test.",
 				"a.circle.example.test. 60 IN CNAME _acme-challenge.circle.example.test.",
