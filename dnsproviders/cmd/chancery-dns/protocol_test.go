@@ -172,6 +172,8 @@ func TestLegoFollowsWhatItIsTold(t *testing.T) {
 	w := newWorld(t)
 	s := solvers(t, w)["akamai"]
 	r := record(0)
+	labelled := r // of DNS-ACCOUNT-01
+	labelled.FQDN = "_ujmmovf2vn55tgye." + r.FQDN
 	r.Domain = "alias.elsewhere.invalid"
 	p, err := w.factory(t, s.good, "")(t.Context(), dns01.Use{Config: &s.config, Namespace: "ns"})
 	if err != nil {
@@ -182,6 +184,12 @@ func TestLegoFollowsWhatItIsTold(t *testing.T) {
 	}
 	if got := w.Values(r.FQDN); !slices.Equal(got, []string{r.Value}) {
 		t.Errorf("%s holds %q", r.FQDN, got)
+	}
+	if err := p.Present(t.Context(), labelled); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.Values(labelled.FQDN); !slices.Equal(got, []string{r.Value}) {
+		t.Errorf("%s holds %q", labelled.FQDN, got)
 	}
 	r.KeyAuthorization = ""
 	if err := p.Present(t.Context(), r); err == nil || !strings.Contains(err.Error(), "thumbprint") {

@@ -2,6 +2,7 @@ package dns01_test
 
 import (
 	"context"
+	"math"
 	"net/netip"
 	"strings"
 	"sync/atomic"
@@ -51,6 +52,7 @@ func newWorld(t *testing.T, change func(*dns01.Options)) *world {
 			}},
 			{Name: "half.test", Records: []string{"half.test. 60 IN NS gone.half.test."}},
 			{Name: "sub.example.test"},
+			{Name: "wrap.test", Serial: math.MaxUint32},
 			{Name: "delegated.test"},
 			{Name: "wild.test", Wildcard: netip.MustParseAddr("127.0.0.1")},
 		},

@@ -20,6 +20,12 @@ type verdict struct {
 	alias string
 	// problem says in a few words why found is false.
 	problem string
+	// host is the server's name, address the one that has answered.
+	host, address string
+	// others tells that it has TXT values, but not what is wanted.
+	others bool
+	// soa is the zone's at this server, as far as it has shown it; nil if not.
+	soa *dns.SOA
 }
 
 // wanted judges the TXT values, one or more, that a server answers for a name. It returns
@@ -68,6 +74,9 @@ func (r *Resolver) propagated(ctx context.Context, fqdn string, want wanted, nam
 		verdicts := r.askAll(ctx, r.authoritativeServers(hosts), name, want)
 		alias := aliasOf(verdicts)
 		if alias == "" {
+			if found := countFound(verdicts); found > 0 && found < r.needed(verdicts) {
+				r.noteBehind(ctx, zone, verdicts)
+			}
 			return r.conclude("name servers of zone "+zone, name, verdicts)
 		}
 		if slices.Contains(seen, alias) {
@@ -93,6 +102,24 @@ func aliasOf(verdicts []verdict) string {
 	return alias
 }
 
+// needed is how many of the servers have to have the record.
+func (r *Resolver) needed(verdicts []verdict) int {
+	if r.o.Quorum > 0 {
+		return min(r.o.Quorum, len(verdicts))
+	}
+	return len(verdicts)
+}
+
+func countFound(verdicts []verdict) int {
+	n := 0
+	for _, v := range verdicts {
+		if v.found {
+			n++
+		}
+	}
+	return n
+}
+
 // conclude sums up in words that do not change from try to try.
 func (r *Resolver) conclude(who, name string, verdicts []verdict) error {
 	var missing []string
@@ -101,15 +128,12 @@ func (r *Resolver) conclude(who, name string, verdicts []verdict) error {
 			missing = append(missing, v.server+": "+v.problem)
 		}
 	}
-	need := ""
-	if r.o.Quorum > 0 && r.o.Quorum < len(verdicts) {
-		if len(verdicts)-len(missing) >= r.o.Quorum {
-			return nil
-		}
-		need = fmt.Sprintf(", and %d have to", r.o.Quorum)
-	}
-	if len(missing) == 0 {
+	needed, need := r.needed(verdicts), ""
+	if len(verdicts)-len(missing) >= needed {
 		return nil
+	}
+	if needed < len(verdicts) {
+		need = fmt.Sprintf(", and %d have to", needed)
 	}
 	return fmt.Errorf("asked all %s for TXT %s: %d of %d do not answer the expected value yet%s: %s",
 		who, name, len(missing), len(verdicts), need, strings.Join(missing, "; "))
@@ -160,7 +184,7 @@ func (r *Resolver) askAll(ctx context.Context, servers []server, name string, wa
 }
 
 func (r *Resolver) askOne(ctx context.Context, s server, name string, want wanted) verdict {
-	v := verdict{server: s.name, problem: s.problem}
+	v := verdict{server: s.name, host: s.name, problem: s.problem}
 	for _, address := range s.addresses {
 		v.server = s.name
 		if address != s.name {
@@ -171,6 +195,7 @@ func (r *Resolver) askOne(ctx context.Context, s server, name string, want wante
 			v.problem = solver.Cause(err)
 			continue
 		}
+		v.address = address
 		v.judge(m, s, name, want)
 		return v
 	}
@@ -192,6 +217,9 @@ func (v *verdict) judge(m *dns.Msg, s server, name string, want wanted) {
 			v.found, v.problem = true, ""
 			return
 		}
+	}
+	if m.Authoritative {
+		v.others, v.soa = other != "", negativeSOA(m)
 	}
 	switch {
 	case m.Rcode == dns.RcodeNameError:
@@ -234,10 +262,8 @@ func negativeTTL(m *dns.Msg, s server) string {
 	if !s.recursive {
 		return ""
 	}
-	for _, rr := range m.Ns {
-		if soa, ok := rr.(*dns.SOA); ok {
-			return fmt.Sprintf(" (it may repeat this for up to %d s: negative caching)", soa.Minttl)
-		}
+	if soa := negativeSOA(m); soa != nil {
+		return fmt.Sprintf(" (it may repeat this for up to %d s: negative caching)", soa.Minttl)
 	}
 	return ""
 }
