@@ -131,7 +131,6 @@ func TestSerialsThatDoNotFit(t *testing.T) {
 			t.Parallel()
 			upstream := make(chan string, 1)
 			liar := front(t, func() string { a := <-upstream; upstream <- a; return a }, c.change)
-			var real string
 			w := newWorld(t, func(o *dns01.Options) {
 				o.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 					if strings.HasPrefix(address, c.of) && network == "udp" {
@@ -140,10 +139,11 @@ func TestSerialsThatDoNotFit(t *testing.T) {
 					return new(net.Dialer).DialContext(ctx, network, address)
 				}
 			})
-			if real = w.dns.Addr(); c.of == "127.0.0.2:" {
-				real = w.dns.AddrOf(1)
+			if c.of == "127.0.0.2:" {
+				upstream <- w.dns.AddrOf(1)
+			} else {
+				upstream <- w.dns.Addr()
 			}
-			upstream <- real
 			w.dns.SetDelay(1, time.Minute)
 			task := w.task("www.example.test", "value")
 			w.mustPresent(t, task)
