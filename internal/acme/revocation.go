@@ -19,6 +19,9 @@ const (
 	ReasonCessationOfOperation Reason = 5
 )
 
+// ErrNoRevocation says that a server offers no revocation at all.
+var ErrNoRevocation = errors.New("acme: the server's directory has no revokeCert: certificates cannot be revoked")
+
 // revocation is the payload of revokeCert (RFC 8555 §7.6).
 type revocation struct {
 	Certificate string `json:"certificate"`
@@ -63,7 +66,7 @@ func (c *Client) revokeURL(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if dir.RevokeCert == "" {
-		return "", errors.New("acme: the server's directory has no revokeCert: certificates cannot be revoked")
+		return "", ErrNoRevocation
 	}
 	return dir.RevokeCert, nil
 }

@@ -168,6 +168,9 @@ func (d *decision) reissue() *Violation {
 	if d.violation != nil {
 		return d.violation
 	}
+	if f := d.Secret; f.Leaf != nil && d.Revoking.Means(f.Leaf.ID, f.Leaf.Key) {
+		return &Violation{Reason: certmanagerv1.CertificateReasonRevoking, Message: d.Revoking.Why()}
+	}
 	if due := d.renewalDue(); !due.IsZero() && !d.now.Before(due) {
 		return &Violation{Reason: certmanagerv1.CertificateReasonRenewing,
 			Message: "Renewing certificate as renewal was scheduled at " + due.UTC().Format(time.RFC3339),

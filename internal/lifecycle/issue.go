@@ -48,7 +48,7 @@ func (d *decision) nextKey() (KeyFacts, *Action) {
 		d.crt.Status.NextPrivateKeySecretName = &key.Name // made by a pass that was cut short
 		named = &key.Name
 	}
-	if *named != key.Name || keyProblem(&d.crt.Spec, key) {
+	if *named != key.Name || keyProblem(&d.crt.Spec, key) || d.Revoking.Spoils(key.Public) {
 		return KeyFacts{}, &Action{Step: StepDeleteKeys, Names: []string{key.Name}}
 	}
 	return key, nil
@@ -59,7 +59,7 @@ func (d *decision) createKey() *Action {
 	if named := d.crt.Status.NextPrivateKeySecretName; named != nil {
 		a.Name = *named
 	}
-	if p := d.crt.Spec.PrivateKey; p != nil && p.RotationPolicy == certmanagerv1.RotationPolicyNever && d.Secret != nil && d.Secret.HasKey {
+	if p := d.crt.Spec.PrivateKey; p != nil && p.RotationPolicy == certmanagerv1.RotationPolicyNever && d.Secret != nil && d.Secret.HasKey && !d.Revoking.Spoils(d.Secret.Key) {
 		switch {
 		case d.Secret.KeyError != nil:
 			a.warn(certmanagerv1.CertificateEventDecodeFailed,

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/revocation"
 )
 
 // State is what can be observed of a Certificate. Nothing in it is changed.
@@ -50,6 +51,8 @@ type State struct {
 	Repaired string
 	// RepairError says why it has failed; empty if it has not.
 	RepairError string
+	// Revoking is the certificate that is to be replaced and revoked; nil if there is none.
+	Revoking *revocation.Pin
 	// RepairedAt is when the Secret was last repaired; zero if it was not.
 	RepairedAt time.Time
 }

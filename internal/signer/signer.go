@@ -21,6 +21,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/revocation"
 )
 
 // Signer issues certificates for one type of issuer.
@@ -48,6 +49,25 @@ type RenewalInformer interface {
 	// leaves the cluster: it MUST NOT be called on a reconcile worker. It returns nil if
 	// the CA offers no such information, or the issuer is not to be asked.
 	RenewalInfo(ctx context.Context, issuer certmanagerv1.GenericIssuer, chain []byte) (*RenewalInfo, error)
+}
+
+// Revoker is an optional ability of a Signer: it has the CA revoke a certificate.
+type Revoker interface {
+	// Revoke revokes a certificate; one that is revoked already is a success. It leaves the cluster: it
+	// MUST NOT be called on a reconcile worker. A fault.Terminal says that the CA refuses, a fault.After when
+	// to try again; any other error is retried with back-off.
+	Revoke(ctx context.Context, issuer certmanagerv1.GenericIssuer, r Revocation) error
+}
+
+// Revocation is which certificate to revoke, and why.
+type Revocation struct {
+	// Certificate is its DER.
+	Certificate []byte
+	// Key is its private key, for a CA that does not take the issuer's word; nil if it must not be used. Some
+	// CAs take its use for a proof that the key is known to others, and accept it for nothing any more.
+	Key crypto.Signer
+	// Reason is one of those that CAs accept from subscribers (RFC 5280 §5.3.1).
+	Reason revocation.Reason
 }
 
 // AuthorityTeller is an optional ability of a Signer that signs with a certificate it

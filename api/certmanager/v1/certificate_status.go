@@ -15,11 +15,14 @@ const (
 	CertificateConditionReady CertificateConditionType = "Ready"
 	// CertificateConditionIssuing says that a certificate is being issued. It is removed on success.
 	CertificateConditionIssuing CertificateConditionType = "Issuing"
+	// CertificateConditionRevoking says that a certificate is being replaced and revoked, because the annotation
+	// chancery.dev/revoke asks for it; when False, what that has come to. Without it there is no such condition.
+	CertificateConditionRevoking CertificateConditionType = "Revoking"
 )
 
 // CertificateStatus says how a certificate stands.
 type CertificateStatus struct {
-	// Conditions of the certificate: Ready and Issuing.
+	// Conditions of the certificate: Ready, Issuing and Revoking.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -60,7 +63,7 @@ type CertificateStatus struct {
 
 // CertificateCondition is one condition of a Certificate.
 type CertificateCondition struct {
-	// Type of the condition: Ready or Issuing.
+	// Type of the condition: Ready, Issuing or Revoking.
 	Type CertificateConditionType `json:"type"`
 
 	// Whether the condition holds.

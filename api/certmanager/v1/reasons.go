@@ -16,6 +16,7 @@ const (
 	CertificateReasonWindowError               = "WindowError"
 	CertificateReasonRenewing                  = "Renewing"
 	CertificateReasonManuallyTriggered         = "ManuallyTriggered"
+	CertificateReasonRevoking                  = "Revoking"
 	CertificateReasonFailed                    = "Failed"
 	CertificateReasonIssued                    = "Issued"
 

@@ -17,6 +17,7 @@ import (
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/lifecycle"
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/revocation"
 )
 
 // act carries out one Action, in the order that Action promises.
@@ -136,6 +137,8 @@ func (r *certificates) createRequest(ctx context.Context, crt *certmanagerv1.Cer
 	if err != nil {
 		return r.cannotRequest(ctx, crt, err)
 	}
+	delete(request.Annotations, revocation.Annotation) // they are the Certificate's own
+	delete(request.Annotations, revocation.RecordAnnotation)
 	err = r.Client.Create(ctx, request)
 	switch {
 	case err == nil:

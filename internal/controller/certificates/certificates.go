@@ -26,7 +26,8 @@ import (
 	"chancery.dev/internal/overlay"
 )
 
-// +kubebuilder:rbac:groups=cert-manager.io,resources=certificates,verbs=get;list;watch
+// The right to patch Certificates is for the annotation that asks for a revocation, which goes when it is done.
+// +kubebuilder:rbac:groups=cert-manager.io,resources=certificates,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=cert-manager.io,resources=certificates/status,verbs=patch
 // +kubebuilder:rbac:groups=cert-manager.io,resources=certificates/finalizers,verbs=update
 // +kubebuilder:rbac:groups=cert-manager.io,resources=certificaterequests,verbs=get;list;watch;create;delete
@@ -165,6 +166,13 @@ func (r *certificates) Reconcile(ctx context.Context, req reconcile.Request) (re
 		if err != nil {
 			return controller.Settle(err)
 		}
+		written, revokeAt, err := r.revoke(ctx, m, state)
+		switch {
+		case err != nil:
+			return controller.Settle(err)
+		case written:
+			continue
+		}
 		action := lifecycle.Decide(*state, r.Now())
 		if err := r.act(ctx, m, state, action); err != nil {
 			return controller.Settle(err)
@@ -180,7 +188,7 @@ func (r *certificates) Reconcile(ctx context.Context, req reconcile.Request) (re
 				continue
 			}
 		}
-		return r.Wake(action.Wake), nil
+		return r.Wake(sooner(action.Wake, revokeAt)), nil
 	}
 	return reconcile.Result{RequeueAfter: time.Second}, nil
 }

@@ -32,12 +32,15 @@ const (
 
 // issuer reads the issuer of a Certificate; nil if there is none that is ours.
 func (r *certificates) issuer(ctx context.Context, crt *certmanagerv1.Certificate) (certmanagerv1.GenericIssuer, error) {
-	ref := crt.Spec.IssuerRef
+	return r.issuerOf(ctx, crt.Namespace, crt.Spec.IssuerRef)
+}
+
+func (r *certificates) issuerOf(ctx context.Context, namespace string, ref cmmeta.IssuerReference) (certmanagerv1.GenericIssuer, error) {
 	if ref.GroupOrDefault() != certmanagerv1.GroupName {
 		return nil, nil //nolint:nilnil // as it says
 	}
 	var issuer certmanagerv1.GenericIssuer = &certmanagerv1.Issuer{}
-	name := types.NamespacedName{Namespace: crt.Namespace, Name: ref.Name}
+	name := types.NamespacedName{Namespace: namespace, Name: ref.Name}
 	if ref.KindOrDefault() == cmmeta.ClusterIssuerKind {
 		if r.Scope.NamespacedOnly || !r.Scope.Holds(ref.Name) {
 			return nil, nil //nolint:nilnil // as it says
@@ -122,10 +125,13 @@ func answerOf(o flight.Outcome, about lifecycle.Digest, now time.Time) *lifecycl
 }
 
 // concerned lists the Certificates that a change of their issuer matters to: those that
-// wait for it after a failure, and all whose CA may be another one now.
+// wait for it after a failure, or to be revoked, and all whose CA may be another one now.
 func (r *certificates) concerned(ctx context.Context, issuer client.Object) []reconcile.Request {
 	replaceable := len(authorityOf(issuer)) > 0
-	return r.ofIssuer(ctx, issuer, func(crt *certmanagerv1.Certificate) bool { return replaceable || crt.Status.LastFailureTime != nil })
+	return r.ofIssuer(ctx, issuer, func(crt *certmanagerv1.Certificate) bool {
+		return replaceable || crt.Status.LastFailureTime != nil ||
+			certmanagerv1.HasCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionRevoking, cmmeta.ConditionTrue)
+	})
 }
 
 // ofIssuer lists the Certificates of an issuer for which a condition holds.

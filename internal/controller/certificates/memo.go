@@ -9,6 +9,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/lifecycle"
+	"chancery.dev/internal/revocation"
 )
 
 // memo is what is remembered of a Certificate from one pass to the next.
@@ -23,6 +24,8 @@ type memo struct {
 	repairedFor [sha256.Size]byte
 	// answer is what the issuer said when it was last asked when to renew.
 	answer *lifecycle.RenewalAnswer
+	// revoked is what the CA said when it was last asked to revoke.
+	revoked *revocation.Answer
 }
 
 // factsOf returns the facts of exactly these requests, and forgets others.

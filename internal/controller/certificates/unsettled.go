@@ -11,6 +11,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/revocation"
 )
 
 // unsettledFirst queues a Certificate that has changed, as builder.For does. What is there
@@ -36,5 +37,9 @@ func settled(crt *certmanagerv1.Certificate, now time.Time) bool {
 	ready := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionReady)
 	issuing := certmanagerv1.HasCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing, cmmeta.ConditionTrue)
 	due := crt.Status.RenewalTime != nil && !now.Before(crt.Status.RenewalTime.Time)
+	revoking := certmanagerv1.HasCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionRevoking, cmmeta.ConditionTrue)
+	if _, asked := crt.Annotations[revocation.Annotation]; asked || revoking {
+		return false
+	}
 	return ready != nil && ready.Status == cmmeta.ConditionTrue && ready.ObservedGeneration == crt.Generation && !issuing && !due
 }

@@ -258,6 +258,16 @@ func (s *Server) SetRenewalInfo(serial *big.Int, body string) error {
 	return s.store.SetARIResponse(serial, body)
 }
 
+// RevokedFor returns the reason (RFC 5280 §5.3.1) that the certificate with the serial number was revoked for;
+// false if it was not revoked.
+func (s *Server) RevokedFor(serial *big.Int) (reason uint, revoked bool) {
+	c := s.store.GetRevokedCertificateBySerial(serial)
+	if c == nil || c.Reason == nil {
+		return 0, c != nil
+	}
+	return *c.Reason, true
+}
+
 // SetAuthorization makes status that of the authorization with the URL, as if the CA had
 // changed its mind (RFC 8555 §7.1.6); false if there is none.
 func (s *Server) SetAuthorization(url, status string) bool {

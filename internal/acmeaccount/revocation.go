@@ -1,0 +1,40 @@
+package acmeaccount
+
+import (
+	"context"
+	"crypto"
+	"errors"
+	"net/http"
+
+	"chancery.dev/internal/acme"
+	"chancery.dev/internal/acmeflow"
+)
+
+// Revoke has the CA revoke a certificate (DER; RFC 8555 §7.6); one that is revoked already is a success. Where
+// the CA finds that the certificate is not the account's, its own key is used, unless that is nil.
+// While the account is parked nothing is sent.
+func (a *Account) Revoke(ctx context.Context, cert []byte, key crypto.Signer, reason acme.Reason) *acmeflow.Failure {
+	if f := a.heldBack(); f != nil {
+		return f
+	}
+	c := a.current()
+	err := c.RevokeCertificate(ctx, cert, reason)
+	if key != nil && acme.ProblemOf(err) != nil && acme.StatusOf(err) == http.StatusForbidden {
+		if byKey := c.RevokeCertificateByKey(ctx, cert, key, reason); !refuses(byKey) {
+			err = byKey
+		}
+	}
+	switch {
+	case err == nil, acme.HasCode(err, acme.CodeAlreadyRevoked):
+		return nil
+	case errors.Is(err, acme.ErrNoRevocation):
+		return &acmeflow.Failure{Class: acmeflow.ErrorPermanent, Detail: err.Error()}
+	default:
+		return a.failure(c, "", err)
+	}
+}
+
+// refuses reports whether the CA has said no.
+func refuses(err error) bool {
+	return acme.ProblemOf(err) != nil && !acme.HasCode(err, acme.CodeAlreadyRevoked) && !classOf(err).MayPass()
+}
