@@ -19,6 +19,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/revocation"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/rig/pebble"
@@ -95,6 +96,7 @@ func stories() map[right]story {
 		{cmGroup, "certificaterequests", "delete"}:                  amend,
 		{cmGroup, "certificaterequests", "patch"}:                   venafi,
 		{cmGroup, "certificaterequests/status", "patch"}:            issue,
+		{cmGroup, "certificates", "patch"}:                          revoke,
 		{cmGroup, "signers", "approve"}:                             issue,
 		{cmGroup, "clusterissuers", "get"}:                          missingIssuer,
 		{csrGroup, "certificatesigningrequests", "patch"}:           venafi,
@@ -221,6 +223,22 @@ func amend(t *testing.T, w *rig.World, _ peers) {
 	changed := crt.DeepCopy()
 	changed.Spec.DNSNames = []string{"amended.example.com"}
 	if err := w.Client.Patch(t.Context(), changed, client.MergeFrom(crt)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// revoke has a Certificate's annotation carried out, which then goes.
+func revoke(t *testing.T, w *rig.World, _ peers) {
+	t.Helper()
+	smallCA(t, w)
+	certificateReady(t, w, "web")
+	crt := &certmanagerv1.Certificate{}
+	if err := w.Get(t.Context(), "web", crt); err != nil {
+		t.Fatal(err)
+	}
+	asked := crt.DeepCopy()
+	asked.Annotations = map[string]string{revocation.Annotation: "superseded"}
+	if err := w.Client.Patch(t.Context(), asked, client.MergeFrom(crt)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -29,6 +29,8 @@ type mortal struct {
 	writes *atomic.Int32
 	dead   *atomic.Bool
 	die    func()
+	// only, if set, says of which paths writes are counted.
+	only func(path string) bool
 }
 
 var errDied = errors.New("the process has died")
@@ -37,7 +39,7 @@ func (m mortal) RoundTrip(r *http.Request) (*http.Response, error) {
 	if m.dead.Load() {
 		return nil, errDied
 	}
-	counts := r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events")
+	counts := r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") && (m.only == nil || m.only(r.URL.Path))
 	if !counts || m.writes.Add(1) != m.at {
 		return m.next.RoundTrip(r)
 	}
@@ -59,12 +61,17 @@ func (m mortal) RoundTrip(r *http.Request) (*http.Response, error) {
 // without it.
 func runUntilWrite(t *testing.T, w *rig.World, at int32, before bool, atRest func(context.Context) bool) bool {
 	t.Helper()
+	return runMortal(t, w, w.Config(), mortal{at: at, before: before}, atRest)
+}
+
+func runMortal(t *testing.T, w *rig.World, cfg app.Config, m mortal, atRest func(context.Context) bool) bool {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	m := mortal{at: at, before: before, writes: &atomic.Int32{}, dead: &atomic.Bool{}, die: cancel}
+	m.writes, m.dead, m.die = &atomic.Int32{}, &atomic.Bool{}, cancel
 	rc := rig.As(w.Admin, rig.Controller, "system:serviceaccounts", "system:serviceaccounts:cert-manager")
 	rc.Wrap(func(next http.RoundTripper) http.RoundTripper { m.next = next; return m })
-	runToDeath(ctx, t, w.Config(), rc, atRest, cancel)
+	runToDeath(ctx, t, cfg, rc, atRest, cancel)
 	return m.dead.Load()
 }
 

@@ -21,6 +21,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/revocation"
 )
 
 // start is when every story begins.
@@ -46,6 +47,7 @@ type world struct {
 	ownerReference bool
 	issuer         *IssuerFacts
 	answer         *RenewalAnswer
+	revoking       *revocation.Pin
 	passwords      Passwords
 	repaired       string
 	repairError    string
@@ -108,7 +110,7 @@ func (w *world) trigger(reason string) {
 func (w *world) state() State {
 	s := State{
 		Certificate: w.crt, SecretOwner: w.owner, Backoff: w.backoff, OwnerReference: w.ownerReference,
-		Issuer: w.issuer, Answer: w.answer, Passwords: w.passwords, RepairedAt: w.repairedAt,
+		Issuer: w.issuer, Answer: w.answer, Passwords: w.passwords, RepairedAt: w.repairedAt, Revoking: w.revoking,
 	}
 	if w.repairedFor == "" || w.repairedFor == w.wanted() {
 		s.Repaired, s.RepairError = w.repaired, w.repairError

@@ -190,9 +190,8 @@ func (s *State) begin(reason Reason, now time.Time) Action {
 		was = s.Condition.Reason
 	}
 	record, ok := ParseRecord(s.Record)
-	recent := ok && record.Reason == reason && now.Before(record.Time.Add(repetition))
 	switch {
-	case ok && (recent || was == ReasonRepeated):
+	case ok && record.Reason == reason && (was == ReasonRepeated || now.Before(record.Time.Add(repetition))):
 		return warning(ReasonRepeated, fmt.Sprintf("Nothing is revoked: %s, and the annotation %s is back. If it comes from a manifest, remove it there. "+
 			"If the certificate that is there now is to be revoked as well, remove the annotation %s", record.says(), Annotation, RecordAnnotation))
 	case s.Owner != "":

@@ -12,6 +12,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/revocation"
 )
 
 // TestUnsettledFirst: a start looks first at the Certificates that say themselves that they
@@ -29,7 +30,13 @@ func TestUnsettledFirst(t *testing.T) {
 		"changed":       {func(c *certmanagerv1.Certificate) { c.Generation++ }, false},
 		"not ready":     {func(c *certmanagerv1.Certificate) { c.Status.Conditions[0].Status = cmmeta.ConditionFalse }, false},
 		"due":           {func(c *certmanagerv1.Certificate) { c.Status.RenewalTime = at(0) }, false},
-		"being issued":  {func(c *certmanagerv1.Certificate) { c.Status.Conditions[1].Status = cmmeta.ConditionTrue }, false},
+		"to be revoked": {func(c *certmanagerv1.Certificate) {
+			c.Annotations = map[string]string{revocation.Annotation: "superseded"}
+		}, false},
+		"being revoked": {func(c *certmanagerv1.Certificate) {
+			certmanagerv1.SetCertificateCondition(c, certmanagerv1.CertificateCondition{Type: certmanagerv1.CertificateConditionRevoking, Status: cmmeta.ConditionTrue}, now)
+		}, false},
+		"being issued": {func(c *certmanagerv1.Certificate) { c.Status.Conditions[1].Status = cmmeta.ConditionTrue }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			crt := &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: "crt", Generation: 3}}

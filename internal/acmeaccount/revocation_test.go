@@ -1,0 +1,98 @@
+package acmeaccount_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
+	"chancery.dev/internal/acmeaccount"
+	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/pki"
+)
+
+// issue has an account's CA issue a certificate for a key.
+func issue(t *testing.T, a *acmeaccount.Account, csr []byte) (der []byte) {
+	t.Helper()
+	do := func(action acmeflow.OrderAction) acmeflow.OrderOutcome {
+		t.Helper()
+		out := a.Order(t.Context(), action)
+		if out.Failure != nil {
+			t.Fatalf("%s: %s", action.Step, out.Failure.Detail)
+		}
+		return out
+	}
+	order := do(acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: acmeflow.NewOrder{Identifiers: []acmeflow.Identifier{{Type: "dns", Value: "a.example.com"}}}}).Order
+	authz := do(acmeflow.OrderAction{Step: acmeflow.OrderFetchAuthorizations, URLs: order.Authorizations}).Authorizations[0]
+	if out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, acmev1.ChallengeSpec{URL: authz.Challenges[0].URL}); out.Failure != nil {
+		t.Fatal(out.Failure.Detail)
+	}
+	finalized := false
+	for deadline := time.Now().Add(time.Minute); order.Certificate == "" && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
+		if order.Status == "ready" && !finalized {
+			finalized = true
+			do(acmeflow.OrderAction{Step: acmeflow.OrderFinalize, URL: order.Finalize, CSR: acmeflow.CSRBytes(csr)})
+		}
+		order = do(acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: order.URL}).Order
+	}
+	certs, err := pki.DecodeChain(do(acmeflow.OrderAction{Step: acmeflow.OrderDownload, URL: order.Certificate}).Chains[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certs[0].Raw
+}
+
+// TestRevoke: by the account that has the certificate; by any other only with the certificate's own key; and once
+// it is revoked, that is a success.
+func TestRevoke(t *testing.T) {
+	w := newWorld(t)
+	owner, other := w.registered(t, w.server()), w.registered(t, w.server())
+	var certs [][]byte
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := pki.CreateCSR(pki.CSRTemplate{AltNames: pki.AltNames{DNSNames: []string{"a.example.com"}}}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		certs = append(certs, issue(t, owner, csr))
+	}
+	if f := owner.Revoke(t.Context(), certs[0], nil, acme.ReasonSuperseded); f != nil {
+		t.Fatalf("by its account: %+v", f)
+	}
+	if f := owner.Revoke(t.Context(), certs[0], nil, acme.ReasonSuperseded); f != nil {
+		t.Errorf("again: %+v", f)
+	}
+	if f := other.Revoke(t.Context(), certs[1], nil, acme.ReasonSuperseded); f == nil || f.Class != acmeflow.ErrorPermanent || !strings.Contains(f.Detail, "not associated with account") {
+		t.Errorf("by another account: %+v", f)
+	}
+	stranger, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := other.Revoke(t.Context(), certs[1], stranger, acme.ReasonKeyCompromise); f == nil || f.Class != acmeflow.ErrorPermanent {
+		t.Errorf("by another key: %+v", f)
+	}
+	if f := other.Revoke(t.Context(), certs[1], key, acme.ReasonKeyCompromise); f != nil {
+		t.Errorf("by its own key: %+v", f)
+	}
+	w.answer.Store(&answer{at: "/revoke-cert", retryAfter: "60", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited"}`})
+	if f := owner.Revoke(t.Context(), certs[1], key, acme.ReasonUnspecified); f == nil || f.Class != acmeflow.ErrorRateLimited || f.RetryAfter != time.Minute {
+		t.Errorf("refused for now: %+v", f)
+	}
+	if until, _ := owner.Parked(); !until.Equal(w.now.Add(time.Minute)) {
+		t.Errorf("parked until %s", until)
+	}
+	w.answer.Store(nil)
+	if f := owner.Revoke(t.Context(), certs[1], key, acme.ReasonUnspecified); f == nil || f.Class != acmeflow.ErrorBadNonce {
+		t.Errorf("while the account is parked: %+v", f)
+	}
+	without := ariServer(t, "", http.NotFound)
+	if f := without.Revoke(t.Context(), certs[1], key, acme.ReasonUnspecified); f == nil || f.Class != acmeflow.ErrorPermanent {
+		t.Errorf("where nothing can be revoked: %+v", f)
+	}
+}
