@@ -162,35 +162,40 @@ func (r *certificates) Reconcile(ctx context.Context, req reconcile.Request) (re
 		if replaced != "" {
 			r.flights.Forget(replaced)
 		}
-		state, err := r.observe(ctx, m, crt)
-		if err != nil {
-			return controller.Settle(err)
-		}
-		written, revokeAt, err := r.revoke(ctx, m, state)
+		again, wake, err := r.pass(ctx, m, crt)
 		switch {
 		case err != nil:
 			return controller.Settle(err)
-		case written:
-			continue
+		case !again:
+			return r.Wake(wake), nil
 		}
-		action := lifecycle.Decide(*state, r.Now())
-		if err := r.act(ctx, m, state, action); err != nil {
-			return controller.Settle(err)
-		}
-		if !action.Rests() || action.Status != nil {
-			continue
-		}
-		if action.Step == lifecycle.StepAskRenewalInfo {
-			switch answered, err := r.inquire(ctx, m, crt, action.Certificate); {
-			case err != nil:
-				return controller.Settle(err)
-			case answered:
-				continue
-			}
-		}
-		return r.Wake(sooner(action.Wake, revokeAt)), nil
 	}
 	return reconcile.Result{RequeueAfter: time.Second}, nil
+}
+
+// pass decides and acts once. It reports whether there is more to do at once, and else when.
+func (r *certificates) pass(ctx context.Context, m *memo, crt *certmanagerv1.Certificate) (again bool, wake time.Time, err error) {
+	state, err := r.observe(ctx, m, crt)
+	if err != nil {
+		return false, time.Time{}, err
+	}
+	written, revokeAt, err := r.revoke(ctx, m, state)
+	if written || err != nil {
+		return written, time.Time{}, err
+	}
+	action := lifecycle.Decide(*state, r.Now())
+	if err := r.act(ctx, m, state, action); err != nil {
+		return false, time.Time{}, err
+	}
+	if !action.Rests() || action.Status != nil {
+		return true, time.Time{}, nil
+	}
+	if action.Step == lifecycle.StepAskRenewalInfo {
+		if answered, err := r.inquire(ctx, m, crt, action.Certificate); answered || err != nil {
+			return answered, time.Time{}, err
+		}
+	}
+	return false, sooner(action.Wake, revokeAt), nil
 }
 
 // observe gathers what Decide wants to know, from the cache alone.

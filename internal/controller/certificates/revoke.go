@@ -121,7 +121,7 @@ func (r *certificates) revokeStep(ctx context.Context, m *memo, state *lifecycle
 	case revocation.StepPin:
 		return true, r.pin(ctx, state)
 	case revocation.StepAsk:
-		return r.askToRevoke(ctx, m, state, p)
+		return r.askToRevoke(m, state, p), nil
 	case revocation.StepRecord:
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 			"resourceVersion": crt.ResourceVersion, // or somebody else has another wish
@@ -228,12 +228,12 @@ func (r *certificates) findRevoker(ctx context.Context, p *pinned) (err error) {
 
 // askToRevoke has the issuer revoke the pinned certificate, off the worker: the answer queues the Certificate. It
 // returns false until the answer is there.
-func (r *certificates) askToRevoke(ctx context.Context, m *memo, state *lifecycle.State, p *pinned) (bool, error) {
+func (r *certificates) askToRevoke(m *memo, state *lifecycle.State, p *pinned) bool {
 	crt := state.Certificate
 	if p.by == nil {
 		err := fault.Terminal(revocation.ReasonRefused, "its issuer does not exist any more: create it again")
 		m.revoked = revocation.AnswerOf(m.revoked, &p.Pin, err, r.Now())
-		return true, nil
+		return true
 	}
 	what := signer.Revocation{Certificate: p.leaf.Raw, Reason: p.Reason}
 	if p.Reason == revocation.KeyCompromise || state.Secret != nil && !state.Secret.Key.Same(p.Key) {
@@ -247,10 +247,10 @@ func (r *certificates) askToRevoke(ctx context.Context, m *memo, state *lifecycl
 		Landed: func() { r.bell.Ring(name) },
 	})
 	if !landed {
-		return false, nil
+		return false
 	}
 	m.revoked = revocation.AnswerOf(m.revoked, &p.Pin, outcome.Err, r.Now())
-	return true, nil
+	return true
 }
 
 // sooner is the earlier of two times, of which zero is never.
