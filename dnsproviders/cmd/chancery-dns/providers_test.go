@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -286,6 +287,34 @@ func TestOtherWritersKeepTheirs(t *testing.T) {
 				if !slices.Equal(got, all) {
 					t.Errorf("after step %d: %q, want %q", n, got, all)
 				}
+			}
+		})
+	}
+}
+
+// A zone is looked for once, not for each record.
+func TestZoneIsLookedForOnce(t *testing.T) {
+	for name, question := range map[string]string{"cloudDNS": "/managedZones?", "cloudflare token": "/zones?", "route53 keys": "/hostedzonesbyname?"} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s := solvers(t, w)[name]
+			p, err := w.factory(t, s.good, "")(t.Context(), dns01.Use{Config: &s.config, Namespace: "ns"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for n := range 3 {
+				if err := errors.Join(p.Present(t.Context(), record(n)), p.CleanUp(t.Context(), record(n))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			asked := 0
+			for _, seen := range w.Seen() {
+				if strings.Contains(seen, question) {
+					asked++
+				}
+			}
+			if asked != 1 {
+				t.Errorf("the zone was looked for %d times:\n%s", asked, strings.Join(w.Seen(), "\n"))
 			}
 		})
 	}

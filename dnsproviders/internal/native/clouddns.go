@@ -22,8 +22,9 @@ const cloudDNSScope = "https://www.googleapis.com/auth/ndev.clouddns.readwrite"
 
 // cloudDNS speaks the API of Google Cloud DNS, version 1.
 type cloudDNS struct {
-	api  *api
-	zone string
+	api   *api
+	zone  string
+	zones *zoneIDs
 }
 
 func newCloudDNS(ctx context.Context, s Settings) (Writer, error) {
@@ -37,7 +38,7 @@ func newCloudDNS(ctx context.Context, s Settings) (Writer, error) {
 	if project == "" {
 		return nil, wire.Failed(wire.ClassConfig, "gcloud: GCE_PROJECT is missing")
 	}
-	c := cloudDNS{zone: s.Variables["GCE_ZONE_ID"], api: newAPI(
+	c := cloudDNS{zones: &zoneIDs{}, zone: s.Variables["GCE_ZONE_ID"], api: newAPI(
 		"https://dns.googleapis.com/dns/v1/projects/"+url.PathEscape(project), http.Header{}, func(body []byte) string {
 			var m struct{ Error struct{ Message string } }
 			if json.Unmarshal(body, &m) != nil {
@@ -89,11 +90,20 @@ func (c cloudDNS) managedZone(ctx context.Context, r wire.Record) (string, error
 	if c.zone != "" {
 		return c.zone, nil
 	}
+	name, err := c.zones.of(r.Zone, time.Now(), func(zone string) (string, error) { return c.lookUp(ctx, zone) })
+	if err == nil && name == "" {
+		err = fmt.Errorf("gcloud: the project has no managed zone %s", r.Zone)
+	}
+	return name, err
+}
+
+// lookUp asks for the name of a managed zone, which is empty if the project has none.
+func (c cloudDNS) lookUp(ctx context.Context, zone string) (string, error) {
 	var found struct {
 		ManagedZones []struct{ Name, Visibility string }
 	}
-	if err := c.api.call(ctx, http.MethodGet, "/managedZones", url.Values{"dnsName": {r.Zone}}, nil, &found); err != nil {
-		return "", fmt.Errorf("gcloud: looking for zone %s: %w", r.Zone, err)
+	if err := c.api.call(ctx, http.MethodGet, "/managedZones", url.Values{"dnsName": {zone}}, nil, &found); err != nil {
+		return "", fmt.Errorf("gcloud: looking for zone %s: %w", zone, err)
 	}
 	for _, z := range found.ManagedZones {
 		if z.Visibility == "public" {
@@ -101,7 +111,7 @@ func (c cloudDNS) managedZone(ctx context.Context, r wire.Record) (string, error
 		}
 	}
 	if len(found.ManagedZones) == 0 {
-		return "", fmt.Errorf("gcloud: the project has no managed zone %s", r.Zone)
+		return "", nil
 	}
 	return found.ManagedZones[0].Name, nil
 }

@@ -8,12 +8,16 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"chancery.dev/internal/solver/dns01/wire"
 )
 
 // cloudflare speaks the API of Cloudflare, version 4.
-type cloudflare struct{ api *api }
+type cloudflare struct {
+	api   *api
+	zones *zoneIDs
+}
 
 func newCloudflare(s Settings) (Writer, error) {
 	header := http.Header{}
@@ -33,7 +37,7 @@ func newCloudflare(s Settings) (Writer, error) {
 	if header.Get("Authorization") == "" && (header.Get("X-Auth-Email") == "" || header.Get("X-Auth-Key") == "") {
 		return nil, wire.Failed(wire.ClassConfig, "cloudflare: CLOUDFLARE_DNS_API_TOKEN is missing, or CLOUDFLARE_EMAIL with CLOUDFLARE_API_KEY")
 	}
-	return cloudflare{newAPI("https://api.cloudflare.com/client/v4", header, func(body []byte) string {
+	return cloudflare{zones: &zoneIDs{}, api: newAPI("https://api.cloudflare.com/client/v4", header, func(body []byte) string {
 		var m struct {
 			Errors []struct {
 				Code    int
@@ -59,19 +63,28 @@ func (c cloudflare) zone(ctx context.Context, r wire.Record) (string, error) {
 		names = append(names, name)
 	}
 	for _, name := range names {
-		var found struct {
-			Result []struct{ ID, Name string }
-		}
-		if err := c.api.call(ctx, http.MethodGet, "/zones", url.Values{"name": {name}}, nil, &found); err != nil {
-			return "", fmt.Errorf("cloudflare: looking for zone %s: %w", name, err)
-		}
-		for _, z := range found.Result {
-			if strings.EqualFold(z.Name, name) {
-				return z.ID, nil
-			}
+		id, err := c.zones.of(name, time.Now(), func(name string) (string, error) { return c.lookUp(ctx, name) })
+		if err != nil || id != "" {
+			return id, err
 		}
 	}
 	return "", fmt.Errorf("cloudflare: no zone of this account holds %s: has the token Zone:Read for it?", plain(r.FQDN))
+}
+
+// lookUp asks for the id of a zone, which is empty if the account has none of this name.
+func (c cloudflare) lookUp(ctx context.Context, name string) (string, error) {
+	var found struct {
+		Result []struct{ ID, Name string }
+	}
+	if err := c.api.call(ctx, http.MethodGet, "/zones", url.Values{"name": {name}}, nil, &found); err != nil {
+		return "", fmt.Errorf("cloudflare: looking for zone %s: %w", name, err)
+	}
+	for _, z := range found.Result {
+		if strings.EqualFold(z.Name, name) {
+			return z.ID, nil
+		}
+	}
+	return "", nil
 }
 
 type cloudflareRecord struct {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
@@ -26,6 +27,7 @@ const awsSession = "cert-manager"
 type route53Writer struct {
 	client *route53.Client
 	zone   string
+	zones  zoneIDs
 }
 
 func newRoute53(ctx context.Context, s Settings) (Writer, error) {
@@ -102,18 +104,27 @@ func (w *route53Writer) hostedZone(ctx context.Context, r wire.Record) (string, 
 		names = append(names, name)
 	}
 	for _, name := range names {
-		found, err := w.client.ListHostedZonesByName(ctx, &route53.ListHostedZonesByNameInput{DNSName: aws.String(name)})
-		if err != nil {
-			return "", fmt.Errorf("route53: looking for zone %s: %w", name, err)
-		}
-		i := slices.IndexFunc(found.HostedZones, func(z awstypes.HostedZone) bool {
-			return aws.ToString(z.Name) == name && (z.Config == nil || !z.Config.PrivateZone)
-		})
-		if i >= 0 {
-			return strings.TrimPrefix(aws.ToString(found.HostedZones[i].Id), "/hostedzone/"), nil
+		id, err := w.zones.of(name, time.Now(), func(name string) (string, error) { return w.lookUp(ctx, name) })
+		if err != nil || id != "" {
+			return id, err
 		}
 	}
 	return "", fmt.Errorf("route53: the account has no public hosted zone for %s", r.FQDN)
+}
+
+// lookUp asks for the id of a zone, which is empty if the account has no public one of this name.
+func (w *route53Writer) lookUp(ctx context.Context, name string) (string, error) {
+	found, err := w.client.ListHostedZonesByName(ctx, &route53.ListHostedZonesByNameInput{DNSName: aws.String(name)})
+	if err != nil {
+		return "", fmt.Errorf("route53: looking for zone %s: %w", name, err)
+	}
+	i := slices.IndexFunc(found.HostedZones, func(z awstypes.HostedZone) bool {
+		return aws.ToString(z.Name) == name && (z.Config == nil || !z.Config.PrivateZone)
+	})
+	if i < 0 {
+		return "", nil
+	}
+	return strings.TrimPrefix(aws.ToString(found.HostedZones[i].Id), "/hostedzone/"), nil
 }
 
 func (w *route53Writer) change(ctx context.Context, action awstypes.ChangeAction, r wire.Record) error {
