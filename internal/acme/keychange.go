@@ -8,6 +8,9 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
+// ErrNoKeyChange says that the server's directory has no keyChange.
+var ErrNoKeyChange = errors.New("acme: the server's directory has no keyChange: the account key cannot be replaced")
+
 // RolloverKey replaces the account key at the CA (RFC 8555 §7.3.5). Afterwards this Client's key is
 // void: go on with WithKey(newKey, c.AccountURL()). A 409 says that the new key has an account already.
 func (c *Client) RolloverKey(ctx context.Context, newKey crypto.Signer) error {
@@ -23,7 +26,7 @@ func (c *Client) RolloverKey(ctx context.Context, newKey crypto.Signer) error {
 		return err
 	}
 	if dir.KeyChange == "" {
-		return errors.New("acme: the server's directory has no keyChange: the account key cannot be replaced")
+		return ErrNoKeyChange
 	}
 	next, err := newAccountKey(newKey)
 	if err != nil {

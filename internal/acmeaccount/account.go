@@ -24,21 +24,32 @@ const defaultPark = time.Minute
 // Account is a key at a server. It is safe for concurrent use.
 type Account struct {
 	registry *Registry
-	id       string
-	key      crypto.Signer
-	// registering holds one token while somebody registers.
+	// server is what it is at; lane is the account's first name, and stays.
+	server, lane string
+	// registering holds one token while somebody registers, or replaces the key.
 	registering chan struct{}
+	// calls is held by whoever signs with the key, and for writing while it is replaced.
+	calls sync.RWMutex
 
 	mu         sync.Mutex
+	key        crypto.Signer
 	client     *acme.Client
 	registered bool
 	email      string
 	until      time.Time
 	reason     string
+	changing   replacement
 }
 
 // Lane is what calls for the account are bounded by.
-func (a *Account) Lane() string { return a.id }
+func (a *Account) Lane() string { return a.lane }
+
+// Key is the account's: the one that it was opened with, or the last that took its place.
+func (a *Account) Key() crypto.Signer {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.key
+}
 
 // Thumbprint is that of the account's key (RFC 7638), base64url.
 func (a *Account) Thumbprint() string { return a.current().Thumbprint() }
@@ -60,11 +71,20 @@ func (a *Account) Registered(email string) bool {
 	return a.registered && a.email == email
 }
 
-// Parked returns until when the CA wants to be left alone, and why; zero if it
-// never asked.
+// Parked returns until when the CA is to be left alone, and why; zero if it never asked. While
+// it is not known which key the CA goes by, it is left alone, too.
 func (a *Account) Parked() (until time.Time, reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if unsure := a.changing.unsure; unsure.After(a.until) {
+		now := a.registry.o.Now()
+		if at := now.Add(unsurePark); at.Before(unsure) {
+			unsure = at
+		}
+		if unsure.After(a.until) {
+			return unsure, "the account's key is being replaced, and the ACME server has not said yet whether it was"
+		}
+	}
 	return a.until, a.reason
 }
 
@@ -87,6 +107,7 @@ func (a *Account) Adopt(url, email string) error {
 		return err
 	}
 	a.client, a.registered, a.email = client, true, email
+	a.changing.since = a.registry.o.Now()
 	return nil
 }
 
@@ -131,7 +152,7 @@ type Registration struct {
 	ExternalAccount *acme.ExternalAccount
 }
 
-// Refusal is why a CA keeps an account unregistered.
+// Refusal is why a CA keeps an account unregistered, or its key.
 type Refusal struct {
 	acmeflow.Failure
 
@@ -146,12 +167,11 @@ func (r *Refusal) Error() string { return r.Detail }
 // §7.3). Issuers that share the account take turns: the first one registers it for all. Its
 // error is a *Refusal.
 func (a *Account) Register(ctx context.Context, r Registration) error {
-	select {
-	case a.registering <- struct{}{}:
-		defer func() { <-a.registering }()
-	case <-ctx.Done():
-		return &Refusal{Failure: acmeflow.Failure{Class: acmeflow.ErrorUnavailable, Detail: "the ACME server has not answered another issuer with the same account in time"}}
+	release, refusal := a.turn(ctx)
+	if refusal != nil {
+		return refusal
 	}
+	defer release()
 	if f := a.heldBack(); f != nil {
 		return &Refusal{Failure: *f}
 	}
@@ -172,6 +192,9 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 				"the account %s is %s at the ACME server: delete the Secret with its key to have a new account made", account.URL, account.Status)}}
 		}
 		a.settle(r.Email, account.Created || sameContact(account.Contact, r.Email))
+		if !account.Created {
+			a.usedBefore()
+		}
 		a.registry.tellUsers(a, Bound)
 	}
 	if a.Registered(r.Email) {
@@ -182,6 +205,16 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 	}
 	a.settle(r.Email, true)
 	return nil
+}
+
+// turn waits for those before who register the account or replace its key.
+func (a *Account) turn(ctx context.Context) (release func(), refusal error) {
+	select {
+	case a.registering <- struct{}{}:
+		return func() { <-a.registering }, nil
+	case <-ctx.Done():
+		return nil, &Refusal{Failure: acmeflow.Failure{Class: acmeflow.ErrorUnavailable, Detail: "the ACME server has not answered another issuer with the same account in time"}}
+	}
 }
 
 func (a *Account) isRegistered() bool {

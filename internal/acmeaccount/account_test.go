@@ -226,7 +226,9 @@ func TestStepsOfAnOrder(t *testing.T) {
 	for _, authz := range authorizations {
 		for _, c := range authz.Challenges {
 			if c.Type == string(acme.ChallengeDNS01) {
-				if out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, acmev1.ChallengeSpec{URL: c.URL}); out.Failure != nil {
+				spec := acmev1.ChallengeSpec{URL: c.URL, Type: acmev1.ChallengeTypeDNS01, Token: c.Token}
+				spec.Key = acmeflow.KeyToPresent(spec.Type, spec.Token, a.Thumbprint())
+				if out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, spec); out.Failure != nil {
 					t.Fatal(out.Failure.Detail)
 				}
 			}

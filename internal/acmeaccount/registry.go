@@ -16,6 +16,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -110,14 +111,15 @@ func (r *Registry) Watch(f func(Issuer, Change)) {
 	r.watchers = append(r.watchers, f)
 }
 
-// Open returns the account of a key at a server. Nothing is sent. The error says
-// what is wrong with the server's address, its trust, or the key.
+// Open returns the account of a key at a server, or of one that it had before its key was
+// replaced by this process. Nothing is sent. The error says what is wrong with the server's
+// address, its trust, or the key.
 func (r *Registry) Open(server Server, key crypto.Signer) (*Account, error) {
 	fingerprint, err := pki.PublicKeyFingerprint(key.Public())
 	if err != nil {
 		return nil, err
 	}
-	id := server.id() + " " + hex.EncodeToString(fingerprint[:])
+	id := idOf(server.id(), fingerprint)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if a := r.accounts[id]; a != nil {
@@ -131,9 +133,19 @@ func (r *Registry) Open(server Server, key crypto.Signer) (*Account, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Account{registry: r, id: id, key: key, client: client, registering: make(chan struct{}, 1)}
+	a := &Account{registry: r, server: server.id(), lane: id, key: key, client: client, registering: make(chan struct{}, 1)}
 	r.accounts[id] = a
 	return a, nil
+}
+
+func idOf(server string, fingerprint [sha256.Size]byte) string {
+	return server + " " + hex.EncodeToString(fingerprint[:])
+}
+
+// id is what the registry knows the account by.
+func (a *Account) id() (string, error) {
+	fingerprint, err := pki.PublicKeyFingerprint(a.Key().Public())
+	return idOf(a.server, fingerprint), err
 }
 
 // server returns what all accounts at a server share.
@@ -160,7 +172,9 @@ func (r *Registry) Bind(issuer Issuer, a *Account) {
 	r.mu.Lock()
 	old, had := r.bindings[issuer.UID]
 	r.bindings[issuer.UID] = binding{issuer, a}
-	r.accounts[a.id] = a
+	if id, err := a.id(); err == nil {
+		r.accounts[id] = a
+	}
 	if had && old.account != a {
 		r.prune(old.account)
 	}
@@ -195,7 +209,7 @@ func (r *Registry) prune(a *Account) {
 			return
 		}
 	}
-	delete(r.accounts, a.id)
+	maps.DeleteFunc(r.accounts, func(_ string, known *Account) bool { return known == a })
 }
 
 // tellUsers tells everybody who uses an account.

@@ -19,6 +19,8 @@ const parallel = 4
 // jitter, which are the caller's to fill in. While the account is parked nothing is sent.
 func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmeflow.OrderOutcome {
 	out := acmeflow.OrderOutcome{Step: action.Step}
+	a.calls.RLock()
+	defer a.calls.RUnlock()
 	if out.Failure = a.heldBack(); out.Failure != nil {
 		return out
 	}
@@ -59,8 +61,15 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmefl
 // and the jitter. While the account is parked nothing is sent.
 func (a *Account) Challenge(ctx context.Context, step acmeflow.ChallengeStep, spec acmev1.ChallengeSpec) acmeflow.ChallengeOutcome {
 	out := acmeflow.ChallengeOutcome{Step: step}
+	a.calls.RLock()
+	defer a.calls.RUnlock()
 	if out.Failure = a.heldBack(); out.Failure != nil {
 		return out
+	}
+	if step == acmeflow.ChallengeAccept {
+		if out.Failure = a.mayAccept(spec); out.Failure != nil {
+			return out
+		}
 	}
 	c := a.current()
 	var err error
@@ -70,6 +79,7 @@ func (a *Account) Challenge(ctx context.Context, step acmeflow.ChallengeStep, sp
 		if authz, err = c.GetAuthorization(ctx, spec.AuthorizationURL); err == nil {
 			remote := remoteAuthorization(authz)
 			out.Authorization = &remote
+			a.looked(remote, spec)
 		}
 	case acmeflow.ChallengeAccept:
 		_, err = c.AcceptChallenge(ctx, spec.URL)

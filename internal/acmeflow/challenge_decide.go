@@ -21,6 +21,8 @@ const (
 	yieldValidation = 30 * time.Second
 	// flightLimit is longer than any call takes: what waits for one is not started again before.
 	flightLimit = 2 * time.Minute
+	// changingPoll is the time between looks whether the account's key has been replaced.
+	changingPoll = time.Second
 	// issuerHold keeps a Challenge from being started while its issuer cannot be used.
 	issuerHold = time.Hour
 	// slotSettle is how long a challenge may wait with its slot after its self check has passed.
@@ -312,6 +314,9 @@ func (d *challengeDecision) active() ChallengeAction {
 			return d.backOff(wake)
 		}
 	}
+	if Outdated(d.Challenge.Spec, d.Account.Thumbprint) {
+		return ChallengeAction{Yield: true} // its Order deletes it
+	}
 	mine, _ := d.remoteChallenge()
 	started := mine.Status == "processing" || mine.Status == "valid"
 	switch {
@@ -365,6 +370,9 @@ func (d *challengeDecision) callCA(step ChallengeStep) ChallengeAction {
 			a.Status = d.status(d.Account.parkedReason())
 		}
 		return a
+	}
+	if step == ChallengeAccept && d.Account.Changing {
+		return ChallengeAction{Wake: d.now.Add(changingPoll)}
 	}
 	return ChallengeAction{Step: step}
 }

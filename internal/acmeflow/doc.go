@@ -91,6 +91,9 @@ type Account struct {
 	ParkedUntil time.Time
 	// ParkedReason is what the CA said; shown to people.
 	ParkedReason string
+	// Changing says that the account's key is about to be replaced: until it is, the CA is not
+	// told to validate what answers with the old one.
+	Changing bool
 }
 
 // Settings are the configurable times.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -54,7 +55,10 @@ func (d *orderDecision) planChallenges() (challengePlan, error) {
 		if err != nil {
 			return challengePlan{}, err
 		}
-		needed[want.Name] = true
+		// One that answers with a key that the account has replaced makes room for its like.
+		needed[want.Name] = !slices.ContainsFunc(owned, func(c *acmev1.Challenge) bool {
+			return c.Name == want.Name && Outdated(c.Spec, d.Account.Thumbprint)
+		})
 		if exists(owned, want.Name) || anyPresented(owned) {
 			// An older Challenge for the same authorization shows the same value: its clean-up
 			// must not take away what a new one has presented.
@@ -179,6 +183,12 @@ func keyOf(spec acmev1.ChallengeSpec, offered acmev1.ACMEChallenge, account Acco
 	}
 	r := dnspersist.Record{Issuer: issuer, AccountURI: orElse(offered.AccountURI, account.URL), Wildcard: spec.Wildcard}
 	return r.String(), nil
+}
+
+// Outdated reports whether a Challenge answers with another account key than the one of the
+// thumbprint: the CA would find it wrong.
+func Outdated(c acmev1.ChallengeSpec, thumbprint string) bool {
+	return c.Type != acmev1.ChallengeTypeDNSPersist01 && c.Key != KeyToPresent(c.Type, c.Token, thumbprint)
 }
 
 // KeyToPresent is the key authorization for HTTP-01 (RFC 8555 §8.1) and TLS-ALPN-01

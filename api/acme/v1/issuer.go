@@ -113,4 +113,9 @@ type ACMEIssuerStatus struct {
 	// SHA-256 of the account key, in base64, when it was last registered.
 	// +optional
 	LastPrivateKeyHash string `json:"lastPrivateKeyHash,omitempty"`
+
+	// Value of the annotation chancery.dev/rotate-account-key that the account key was last replaced
+	// for; empty by default. An addition.
+	// +optional
+	LastKeyRotation string `json:"lastKeyRotation,omitempty"`
 }

@@ -25,6 +25,14 @@ const (
 // next request with the other annotations that are copied; to change it issues nothing.
 const ProfileAnnotation = "chancery.dev/acme-profile"
 
+// RotateAccountKeyAnnotation is our own: on an Issuer or ClusterIssuer, a value that differs
+// from the last one asks for the ACME account's key to be replaced, once.
+const RotateAccountKeyAnnotation = "chancery.dev/rotate-account-key"
+
+// AccountKeyRotationAnnotation is our own: on the Secret with an account's key, the value
+// that the key was last replaced for, or is being replaced for.
+const AccountKeyRotationAnnotation = "chancery.dev/account-key-rotation"
+
 // Annotations on Ingresses and Gateways that the shim reads (spec §6.4).
 const (
 	HTTP01EditInPlaceAnnotation       = "acme.cert-manager.io/http01-edit-in-place"

@@ -93,6 +93,7 @@ func viewOf(issuer certmanagerv1.GenericIssuer, spec *acmev1.ACMEIssuer, account
 	if bound {
 		view.account.Thumbprint, view.account.URL = account.Thumbprint(), account.URL()
 		view.account.ParkedUntil, view.account.ParkedReason = account.Parked()
+		view.account.Changing = account.Changing()
 		if view.account.URL != "" {
 			view.remote = account
 		}
