@@ -174,6 +174,9 @@ func (a *Account) Replace(ctx context.Context, next crypto.Signer, url string) e
 	if a.Uses(next) {
 		return nil
 	}
+	if wait := a.asked(); wait > 0 {
+		return later(wait, "the ACME server has asked to be left alone")
+	}
 	client, err := a.current().WithKey(next, "")
 	if err != nil {
 		return unreplaced(err)
@@ -192,6 +195,13 @@ func (a *Account) Replace(ctx context.Context, next crypto.Signer, url string) e
 	a.calls.Lock()
 	defer a.calls.Unlock()
 	return a.change(ctx, client, next)
+}
+
+// asked is how long the CA has asked to be left alone.
+func (a *Account) asked() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.until.Sub(a.registry.o.Now())
 }
 
 // change makes the request, and finds out what has come of it.

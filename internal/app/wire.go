@@ -77,12 +77,14 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 			Secrets: deps.Secrets, Now: deps.Now, ClusterResourceNamespace: cfg.ClusterResourceNamespace,
 		}),
 		signer.TypeACME: acmeorder.New(acmeorder.Config{
-			Objects: deps.Client, API: deps.Manager.GetAPIReader(), Secrets: deps.Secrets,
+			Objects: deps.Client, Keys: deps.Client, API: deps.Manager.GetAPIReader(), Secrets: deps.Secrets,
 			Accounts: accounts,
 			Flights:  flight.New(ctx, flight.Options{PerLane: registrationsAtOnce, Timeout: registrationTimeout}),
 			Notify: func(issuer acmeaccount.Issuer) {
 				rings.issuer(types.NamespacedName{Namespace: issuer.Namespace, Name: issuer.Name})
 			},
+			Issuers:             issuers.All(deps),
+			Tell:                issuers.Teller(deps),
 			AccountKeyAlgorithm: cfg.ACME.AccountKeyAlgorithm,
 			Now:                 deps.Now, ClusterResourceNamespace: cfg.ClusterResourceNamespace,
 			Annotations: deps.Settings.CopiedAnnotations.Apply,

@@ -38,65 +38,103 @@ func macOf(algorithm acmev1.HMACKeyAlgorithm) (acme.MACAlgorithm, int) {
 	}
 }
 
-// accountKey reads the account's key, or makes one; fresh says that it was made.
-func (u *setup) accountKey(ctx context.Context) (key crypto.Signer, fresh bool, err error) {
-	ref := u.spec.PrivateKey
-	entry := ref.KeyOr(corev1.TLSPrivateKeyKey)
-	secret, err := u.Secrets.Secret(ctx, u.namespace, ref.Name)
-	switch {
-	case apierrors.IsNotFound(err) && u.spec.DisableAccountKeyGeneration:
-		return nil, false, troubled(certmanagerv1.IssuerReasonErrVerifyACMEAccount, lookAgain,
-			"Secret %s/%s does not exist and disableAccountKeyGeneration is set: create it with the account's private key in %s", u.namespace, ref.Name, entry)
-	case apierrors.IsNotFound(err):
-		key, err := u.createKey(ctx, ref.Name, entry)
-		return key, true, err
-	case err != nil:
-		return nil, false, fmt.Errorf("read Secret %s/%s with the account's private key: %w", u.namespace, ref.Name, err)
-	}
-	text, ok := secret.Data[entry]
-	if !ok {
-		return nil, false, troubled(certmanagerv1.IssuerReasonErrVerifyACMEAccount, 0,
-			"Secret %s/%s has no entry %q with the account's private key: add it, or delete the Secret to have a new account made", u.namespace, ref.Name, entry)
-	}
-	key, err = pki.DecodePrivateKey(text)
-	if err != nil {
-		return nil, false, troubled(certmanagerv1.IssuerReasonErrVerifyACMEAccount, 0,
-			"Secret %s/%s: %w: correct the entry %q, or delete the Secret to have a new account made", u.namespace, ref.Name, err, entry)
-	}
-	return key, false, nil
+// accountKeys are the keys in an account's Secret.
+type accountKeys struct {
+	// current is the account's; fresh says that it has just been made.
+	current crypto.Signer
+	fresh   bool
+	// next takes its place at the CA (RFC 8555 §7.3.5), or has done so already; mostly nil.
+	next crypto.Signer
+	// secret is what they were read from.
+	secret *corev1.Secret
 }
 
-// createKey makes an account key of the kind that is configured, in the encoding that
-// other tools that share the Secret expect of it: PKCS#1 for RSA, SEC 1 for ECDSA.
-func (u *setup) createKey(ctx context.Context, name, entry string) (crypto.Signer, error) {
+// accountKeys reads the account's key, or makes one.
+func (u *setup) accountKeys(ctx context.Context) (accountKeys, error) {
+	name := u.spec.PrivateKey.Name
+	secret, err := u.Secrets.Secret(ctx, u.namespace, name)
+	switch {
+	case apierrors.IsNotFound(err) && u.spec.DisableAccountKeyGeneration:
+		return accountKeys{}, troubled(certmanagerv1.IssuerReasonErrVerifyACMEAccount, lookAgain,
+			"Secret %s/%s does not exist and disableAccountKeyGeneration is set: create it with the account's private key in %s", u.namespace, name, u.entry())
+	case apierrors.IsNotFound(err):
+		return u.createKey(ctx)
+	case err != nil:
+		return accountKeys{}, fmt.Errorf("read Secret %s/%s with the account's private key: %w", u.namespace, name, err)
+	}
+	return u.keysIn(secret)
+}
+
+// entry is where the account's key is in its Secret; nextEntry, where the one is that is to
+// take its place.
+func (u *setup) entry() string     { return u.spec.PrivateKey.KeyOr(corev1.TLSPrivateKeyKey) }
+func (u *setup) nextEntry() string { return u.entry() + ".next" }
+
+func (u *setup) keysIn(secret *corev1.Secret) (accountKeys, error) {
+	text, ok := secret.Data[u.entry()]
+	if !ok {
+		return accountKeys{}, troubled(certmanagerv1.IssuerReasonErrVerifyACMEAccount, 0,
+			"Secret %s/%s has no entry %q with the account's private key: add it, or delete the Secret to have a new account made", u.namespace, secret.Name, u.entry())
+	}
+	k := accountKeys{secret: secret}
+	var err error
+	if k.current, err = pki.DecodePrivateKey(text); err != nil {
+		return accountKeys{}, troubled(certmanagerv1.IssuerReasonErrVerifyACMEAccount, 0,
+			"Secret %s/%s: %w: correct the entry %q, or delete the Secret to have a new account made", u.namespace, secret.Name, err, u.entry())
+	}
+	// Without the annotation, the entry is somebody else's.
+	if text, ok = secret.Data[u.nextEntry()]; !ok || secret.Annotations[acmev1.AccountKeyRotationAnnotation] == "" {
+		return k, nil
+	}
+	if k.next, err = pki.DecodePrivateKey(text); err != nil {
+		return accountKeys{}, troubled(certmanagerv1.IssuerReasonErrVerifyACMEAccount, 0,
+			"Secret %s/%s: %w: the entry %q holds a key that takes the place of the account's; remove it", u.namespace, secret.Name, err, u.nextEntry())
+	}
+	return k, nil
+}
+
+// newKey makes an account key of the kind that is configured, in the encoding that other
+// tools that share the Secret expect of it: PKCS#1 for RSA, SEC 1 for ECDSA.
+func (u *setup) newKey() (crypto.Signer, []byte, error) {
 	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: u.AccountKeyAlgorithm})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	text, err := pki.EncodePrivateKey(key, pki.PKCS1)
+	return key, text, err
+}
+
+// createKey makes the Secret with an account key.
+func (u *setup) createKey(ctx context.Context) (accountKeys, error) {
+	key, text, err := u.newKey()
 	if err != nil {
-		return nil, err
+		return accountKeys{}, err
 	}
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: u.namespace, Name: name, Labels: map[string]string{
+		ObjectMeta: metav1.ObjectMeta{Namespace: u.namespace, Name: u.spec.PrivateKey.Name, Labels: map[string]string{
 			managedBy: managedByValue, certmanagerv1.ManagedSecretLabel: certmanagerv1.LabelTrue,
 		}},
 		Type: corev1.SecretTypeOpaque,
-		Data: map[string][]byte{entry: text},
+		Data: map[string][]byte{u.entry(): text},
+	}
+	if wanted := u.rotation(); wanted != "" { // it cannot be newer than that
+		secret.Annotations = map[string]string{acmev1.AccountKeyRotationAnnotation: wanted}
 	}
 	err = u.Objects.Create(ctx, secret)
 	if apierrors.IsAlreadyExists(err) {
 		// Another issuer with the same Secret was faster, or a cache lags behind.
 		found := &corev1.Secret{}
 		if err := u.Objects.Live(ctx, u.API, client.ObjectKeyFromObject(secret), found); err != nil {
-			return nil, err
+			return accountKeys{}, err
 		}
-		return pki.DecodePrivateKey(found.Data[entry])
+		k, err := u.keysIn(found)
+		k.fresh = true
+		return k, err
 	}
 	if err != nil {
-		return nil, fmt.Errorf("create Secret %s/%s for the account's private key: %w", u.namespace, name, err)
+		return accountKeys{}, fmt.Errorf("create Secret %s/%s for the account's private key: %w", u.namespace, secret.Name, err)
 	}
-	return key, nil
+	return accountKeys{current: key, fresh: true, secret: secret}, nil
 }
 
 // keyHash is how status.acme names the key (spec §5.1, step 5).

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
@@ -107,30 +109,35 @@ func (u *setup) run(ctx context.Context) (certmanagerv1.IssuerStatus, error) {
 		return old, troubled(certmanagerv1.IssuerReasonInvalidConfig, 0,
 			"Your ACME server URL is set to a v1 endpoint (%s). You should update the spec.acme.server field to %q", u.spec.Server, v2)
 	}
-	key, fresh, err := u.accountKey(ctx)
+	keys, err := u.accountKeys(ctx)
 	if err != nil {
 		return old, err
 	}
 	if err := u.solverSecrets(ctx); err != nil {
 		return old, err
 	}
-	account, err := u.open(key)
+	account, err := u.open(keys.current)
 	if err != nil {
 		return old, err
 	}
-	hash, err := keyHash(key)
+	if status, err := u.resolve(ctx, account, keys); err != nil {
+		return status, err
+	}
+	hash, err := keyHash(account.Key())
 	if err != nil {
 		return old, err
 	}
-	known := !fresh && u.unchanged(hash)
+	unchanged := !keys.fresh && u.unchanged()
+	known := unchanged && old.ACME.LastPrivateKeyHash == hash
 	if known && account.URL() == "" && !u.wasLost(account) {
 		if err := account.Adopt(old.ACME.URI, u.spec.Email); err != nil {
 			return old, err
 		}
 	}
 	// An issuer that has had its say leaves the contact alone: one that shares the account may
-	// have said something else since, and they would contradict each other for ever.
-	if said := known && account.URL() == old.ACME.URI; !said && !account.Registered(u.spec.Email) {
+	// have said something else since, and they would contradict each other for ever. The key may
+	// have been replaced meanwhile.
+	if said := unchanged && account.URL() == old.ACME.URI; !said && !account.Registered(u.spec.Email) {
 		if err := u.register(ctx, account); err != nil {
 			return old, err
 		}
@@ -139,10 +146,8 @@ func (u *setup) run(ctx context.Context) (certmanagerv1.IssuerStatus, error) {
 		return old, fault.After(time.Second, certmanagerv1.IssuerReasonErrRegisterACMEAccount, "the ACME server has lost the account again")
 	}
 	u.forget(u.name.UID)
-	status := signer.ReadyStatus(u.issuer, u.now, true, certmanagerv1.IssuerReasonACMEAccountRegistered, registered)
-	status.ACME = &acmev1.ACMEIssuerStatus{URI: account.URL(), LastRegisteredEmail: u.spec.Email, LastPrivateKeyHash: hash}
 	u.Accounts.Bind(u.name, account)
-	return status, nil
+	return u.rotate(ctx, account, keys)
 }
 
 // wasLost reports whether the CA has forgotten the account while the issuer used it.
@@ -167,9 +172,9 @@ func (u *setup) open(key crypto.Signer) (*acmeaccount.Account, error) {
 	return account, nil
 }
 
-// unchanged reports whether the account was registered before with all that matters
-// (spec §5.1, step 5): then a restart costs the CA nothing.
-func (u *setup) unchanged(hash string) bool {
+// unchanged reports whether the account was registered before with all that matters beside
+// the key (spec §5.1, step 5): then a restart costs the CA nothing.
+func (u *setup) unchanged() bool {
 	status := u.issuer.GetStatus()
 	if status.ACME == nil || status.ACME.URI == "" {
 		return false
@@ -180,7 +185,7 @@ func (u *setup) unchanged(hash string) bool {
 	}
 	account, err := url.Parse(status.ACME.URI)
 	return err == nil && account.Host == server.Host &&
-		status.ACME.LastRegisteredEmail == u.spec.Email && status.ACME.LastPrivateKeyHash == hash &&
+		status.ACME.LastRegisteredEmail == u.spec.Email &&
 		certmanagerv1.HasIssuerCondition(status.Conditions, certmanagerv1.IssuerConditionReady, cmmeta.ConditionTrue)
 }
 
@@ -190,7 +195,7 @@ func (u *setup) register(ctx context.Context, account *acmeaccount.Account) erro
 	if err != nil {
 		return err
 	}
-	a := u.attempt(account.Lane() + " " + u.spec.Email + " " + version)
+	a := u.attempt(u.attempts, account.Lane()+" "+u.spec.Email+" "+version)
 	if a.failed != nil && u.now.Before(a.until) {
 		return u.refused(a)
 	}
@@ -212,27 +217,35 @@ func (u *setup) register(ctx context.Context, account *acmeaccount.Account) erro
 	if landed.Err == nil {
 		return nil
 	}
-	refusal := &acmeaccount.Refusal{Failure: acmeflow.Failure{Class: acmeflow.ErrorUnavailable, Detail: landed.Err.Error()}}
-	errors.As(landed.Err, &refusal)
-	a.failed = refusal
+	a.missed(landed.Err, u.now)
+	return u.refused(a)
+}
+
+// missed notes how the try went, and when the next one may be made.
+func (a *attempt) missed(err error, now time.Time) {
+	a.failed = &acmeaccount.Refusal{Failure: acmeflow.Failure{Class: acmeflow.ErrorUnavailable, Detail: err.Error()}}
+	errors.As(err, &a.failed)
+	if after := a.failed.RetryAfter; a.failed.Class == acmeflow.ErrorBadNonce && after > 0 {
+		a.until = now.Add(after) // nothing has failed
+		return
+	}
 	a.failures++
-	wait := acmeflow.Backoff(refusal.Failure, a.failures, 0)
-	if !refusal.Class.MayPass() {
+	wait := acmeflow.Backoff(a.failed.Failure, a.failures, 0)
+	if !a.failed.Class.MayPass() {
 		wait = refusedAgain
 	}
-	a.until = u.now.Add(wait)
-	return u.refused(a)
+	a.until = now.Add(wait)
 }
 
 // attempt returns the last try, or a blank one if the inputs are others. Only the
 // worker that has the issuer changes it.
-func (u *setup) attempt(inputs string) *attempt {
+func (u *setup) attempt(of map[types.UID]*attempt, inputs string) *attempt {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	a := u.attempts[u.name.UID]
+	a := of[u.name.UID]
 	if a == nil || a.inputs != inputs {
 		a = &attempt{inputs: inputs}
-		u.attempts[u.name.UID] = a
+		of[u.name.UID] = a
 	}
 	return a
 }

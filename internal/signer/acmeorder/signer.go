@@ -3,7 +3,8 @@
 // For a request it makes one Order, whose name follows from the request, and waits
 // for the Order's events; obtaining the certificate is the Order's business
 // (internal/acmeflow, internal/controller). For an issuer it sees to the account:
-// its key, its registration, its contact (spec §5.1). For a certificate it asks when the
+// its key, its registration, its contact (spec §5.1), and replaces the key when a person asks
+// for it (RFC 8555 §7.3.5). For a certificate it asks when the
 // CA would have it renewed (RFC 9773). Calls to the CA are made in flights, never on
 // the caller's worker, but for that last one, which its caller makes in one.
 package acmeorder
@@ -29,7 +30,7 @@ import (
 )
 
 // +kubebuilder:rbac:groups=acme.cert-manager.io,resources=orders,verbs=get;list;watch;create;delete
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=create
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=create;patch
 
 // Reasons of requests (spec §3.4, §4.5).
 const (
@@ -54,10 +55,18 @@ type Objects interface {
 	Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error
 }
 
+// Patcher changes objects: overlay.Client is it.
+type Patcher interface {
+	// Patch changes an object.
+	Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error
+}
+
 // Config is what a Signer needs.
 type Config struct {
 	// Objects makes Orders and account keys.
 	Objects Objects
+	// Keys replaces account keys in their Secrets.
+	Keys Patcher
 	// API reads from the API server, past every cache.
 	API client.Reader
 	// Secrets holds account keys and credentials.
@@ -68,6 +77,10 @@ type Config struct {
 	Flights *flight.Flights
 	// Notify has an issuer set up again. It MUST NOT block.
 	Notify func(issuer acmeaccount.Issuer)
+	// Issuers lists all issuers: some share an account.
+	Issuers func(ctx context.Context) ([]certmanagerv1.GenericIssuer, error)
+	// Tell emits an event about an issuer.
+	Tell func(issuer certmanagerv1.GenericIssuer, warning bool, reason, message string)
 	// AccountKeyAlgorithm is that of account keys to make, as pki names it; empty means
 	// RSA, which cert-manager would read too.
 	AccountKeyAlgorithm string
@@ -84,22 +97,24 @@ type Config struct {
 type Signer struct {
 	Config
 
-	mu       sync.Mutex
-	attempts map[types.UID]*attempt
-	refused  map[types.UID]refusal
+	mu        sync.Mutex
+	attempts  map[types.UID]*attempt
+	rotations map[types.UID]*attempt
+	refused   map[types.UID]refusal
 
 	asked askedOf
 }
 
 // New returns a Signer.
 func New(c Config) *Signer {
-	s := &Signer{Config: c, attempts: map[types.UID]*attempt{}, refused: map[types.UID]refusal{}}
+	s := &Signer{Config: c, attempts: map[types.UID]*attempt{}, rotations: map[types.UID]*attempt{}, refused: map[types.UID]refusal{}}
 	c.Accounts.Watch(func(i acmeaccount.Issuer, change acmeaccount.Change) {
 		switch change {
 		case acmeaccount.Lost:
 			c.Notify(i)
 		case acmeaccount.Released:
 			s.forget(i.UID)
+			s.forgetRotation(i.UID)
 		case acmeaccount.Bound, acmeaccount.Parked:
 		}
 	})
