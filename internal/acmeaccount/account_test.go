@@ -2,6 +2,7 @@ package acmeaccount_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,8 @@ type answer struct {
 	status               int
 	// hold, if set, is called first.
 	hold func()
+	// acts says that the CA does what it is asked, and its own answer is lost.
+	acts bool
 }
 
 func newWorld(t *testing.T) *world {
@@ -50,6 +53,9 @@ func newWorld(t *testing.T) *world {
 			}
 			if a.hold != nil {
 				a.hold()
+			}
+			if a.acts {
+				next.ServeHTTP(httptest.NewRecorder(), r)
 			}
 			if !strings.HasPrefix(a.body, "{") { // a page, or nothing
 				rw.Header().Set("Content-Type", "text/html")
