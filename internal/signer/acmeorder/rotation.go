@@ -6,6 +6,7 @@ import (
 	"crypto"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -98,21 +99,21 @@ func (u *setup) resolve(ctx context.Context, account *acmeaccount.Account, keys 
 func (u *setup) rotate(ctx context.Context, account *acmeaccount.Account, keys accountKeys) (certmanagerv1.IssuerStatus, error) {
 	last, err := u.advance(ctx, account, keys)
 	reason, message := certmanagerv1.IssuerReasonACMEAccountRegistered, registered
+	was := certmanagerv1.FindIssuerCondition(u.issuer.GetStatus().Conditions, certmanagerv1.IssuerConditionReady)
 	var d *delay
 	switch {
 	case err == nil:
 	case errors.As(err, &d) && d.failed:
 		reason, message = certmanagerv1.IssuerReasonErrReplaceACMEAccountKey, registeredStill+"is not replaced: "+d.text
+		if was == nil || was.Message != message {
+			u.Tell(u.issuer, true, reason, message)
+		}
+	case was != nil && was.Reason == certmanagerv1.IssuerReasonErrReplaceACMEAccountKey && strings.HasPrefix(was.Message, registeredStill):
+		reason, message = was.Reason, was.Message // what went wrong is said until it has gone right
 	default:
 		reason, message = certmanagerv1.IssuerReasonReplacingACMEAccountKey, registeredStill+"is being replaced"
 		if d != nil && d.text != "" {
 			message += ": " + d.text
-		}
-	}
-	if d != nil && d.failed {
-		was := certmanagerv1.FindIssuerCondition(u.issuer.GetStatus().Conditions, certmanagerv1.IssuerConditionReady)
-		if was == nil || was.Message != message {
-			u.Tell(u.issuer, true, reason, message)
 		}
 	}
 	hash, hashErr := keyHash(account.Key())

@@ -2,7 +2,9 @@ package acmeorder_test
 
 import (
 	"encoding/base64"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -26,6 +28,13 @@ type watchedCA struct {
 
 	mu    sync.Mutex
 	asked []string
+	made  int
+	// rollover, if set, is called in place of each replacement of a key.
+	rollover func(w http.ResponseWriter, act func(http.ResponseWriter))
+	// silent has the CA answer nothing.
+	silent bool
+	// without is a resource that the directory lacks.
+	without string
 }
 
 func startCA(t *testing.T, o pebble.Options) *watchedCA {
@@ -33,14 +42,30 @@ func startCA(t *testing.T, o pebble.Options) *watchedCA {
 	ca := &watchedCA{}
 	o.Wrap = func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			for path, name := range map[string]string{"/sign-me-up": "newAccount", "/my-account/": "account"} {
+			asked := ""
+			for path, name := range map[string]string{"/sign-me-up": "newAccount", "/my-account/": "account", "/rollover": "keyChange", "/dir": ""} {
 				if strings.HasPrefix(r.URL.Path, path) {
-					ca.mu.Lock()
-					ca.asked = append(ca.asked, name)
-					ca.mu.Unlock()
+					asked = name
 				}
 			}
-			next.ServeHTTP(w, r)
+			ca.mu.Lock()
+			if asked != "" {
+				ca.asked = append(ca.asked, asked)
+			}
+			rollover, silent, without := ca.rollover, ca.silent, ca.without
+			ca.mu.Unlock()
+			switch {
+			case silent:
+				w.WriteHeader(http.StatusBadGateway)
+			case asked == "keyChange" && rollover != nil:
+				rollover(w, func(w http.ResponseWriter) { next.ServeHTTP(w, r) })
+			case asked == "newAccount" || without != "" && r.URL.Path == "/dir":
+				answer := httptest.NewRecorder()
+				next.ServeHTTP(answer, r)
+				ca.pass(w, answer, without)
+			default:
+				next.ServeHTTP(w, r)
+			}
 		})
 	}
 	var err error
@@ -48,6 +73,37 @@ func startCA(t *testing.T, o pebble.Options) *watchedCA {
 		t.Fatal(err)
 	}
 	return ca
+}
+
+// pass passes an answer on, and counts the accounts that are made.
+func (ca *watchedCA) pass(w http.ResponseWriter, answer *httptest.ResponseRecorder, without string) {
+	maps.Copy(w.Header(), answer.Header())
+	body := answer.Body.String()
+	if without != "" {
+		body = strings.Replace(body, `"`+without+`"`, `"x"`, 1)
+		w.Header().Del("Content-Length")
+	}
+	if answer.Code == http.StatusCreated {
+		ca.mu.Lock()
+		ca.made++
+		ca.mu.Unlock()
+	}
+	w.WriteHeader(answer.Code)
+	_, _ = w.Write([]byte(body))
+}
+
+// accounts is how many accounts were made.
+func (ca *watchedCA) accounts() int {
+	ca.mu.Lock()
+	defer ca.mu.Unlock()
+	return ca.made
+}
+
+// set changes how the CA behaves.
+func (ca *watchedCA) set(change func()) {
+	ca.mu.Lock()
+	defer ca.mu.Unlock()
+	change()
 }
 
 // questions returns what was asked since the last call.

@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"fmt"
 	"math/big"
 	"strings"
 	"testing"
@@ -37,6 +38,28 @@ type bench struct {
 	key      crypto.Signer
 	// notified takes the issuers that are to be set up again.
 	notified chan acmeaccount.Issuer
+	// issuers are all that there are; said are the events about them.
+	issuers []*certmanagerv1.Issuer
+	said    []string
+	// patch, if set, is called in place of each write of an account's key.
+	patch func(write func() error) error
+}
+
+// Patch implements acmeorder.Patcher.
+func (b *bench) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	write := func() error { return b.api.Patch(ctx, obj, patch, opts...) }
+	if b.patch != nil {
+		return b.patch(write)
+	}
+	return write()
+}
+
+func (b *bench) all(context.Context) ([]certmanagerv1.GenericIssuer, error) {
+	var out []certmanagerv1.GenericIssuer
+	for _, i := range b.issuers {
+		out = append(out, i)
+	}
+	return out, nil
 }
 
 // secrets reads Secrets from the API.
@@ -69,8 +92,11 @@ func newBench(t *testing.T) *bench {
 	b.accounts = acmeaccount.New(acmeaccount.Options{Now: now})
 	b.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&acmev1.Order{}).Build()
 	b.signer = acmeorder.New(acmeorder.Config{
-		Objects: direct{b.api}, API: b.api, Secrets: secrets{b.api}, Accounts: b.accounts,
+		Objects: direct{b.api}, Keys: b, Issuers: b.all, API: b.api, Secrets: secrets{b.api}, Accounts: b.accounts,
 		Flights: flight.New(t.Context(), flight.Options{}), Notify: func(i acmeaccount.Issuer) { b.notified <- i }, Now: now,
+		Tell: func(i certmanagerv1.GenericIssuer, warning bool, reason, message string) {
+			b.said = append(b.said, fmt.Sprintf("%s %t %s: %s", i.GetName(), warning, reason, message))
+		},
 		ClusterResourceNamespace: "cluster",
 		Annotations: func(all map[string]string) map[string]string {
 			return map[string]string{"kept": all["kept"]}
