@@ -314,9 +314,6 @@ func (d *challengeDecision) active() ChallengeAction {
 			return d.backOff(wake)
 		}
 	}
-	if Outdated(d.Challenge.Spec, d.Account.Thumbprint) {
-		return ChallengeAction{Yield: true} // its Order deletes it
-	}
 	mine, _ := d.remoteChallenge()
 	started := mine.Status == "processing" || mine.Status == "valid"
 	switch {
@@ -326,6 +323,8 @@ func (d *challengeDecision) active() ChallengeAction {
 		return d.poll()
 	case d.Memory.Authorization == nil || !d.now.Before(d.refetch()):
 		return d.fetch()
+	case Outdated(d.Challenge.Spec, d.Account.Thumbprint):
+		return ChallengeAction{Wake: d.refetch(), Yield: true} // its Order deletes it
 	case !d.next.Presented:
 		return ChallengeAction{Step: ChallengePresent}
 	default:

@@ -82,6 +82,10 @@ func challengeSituations() []situation[ChallengeState] {
 	passed.Memory.Passed = start
 	warned := passed
 	warned.Memory.Warning = "the record expires"
+	changing := passed
+	changing.Account.Changing = true
+	outdated := passed
+	outdated.Account.Thumbprint = "that of the key that took its place"
 	persistent := shown.with(func(c *acmev1.Challenge) { c.Spec.Type = acmev1.ChallengeTypeDNSPersist01 })
 	parked := queued.presented().read("pending", "pending")
 	parkedFailing := parked
@@ -127,6 +131,8 @@ func challengeSituations() []situation[ChallengeState] {
 		{"self check keeps failing", failing},
 		{"self check passed", passed},
 		{"self check passed and warns", warned},
+		{"self check passed, the account's key is being replaced", changing},
+		{"self check passed, the account's key was replaced", outdated},
 		{"persistent, deleted", persistent.deleted()},
 		{"waits instead of self check", waiting},
 		{"parked", parked},

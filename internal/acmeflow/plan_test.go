@@ -120,6 +120,28 @@ func TestAccountChallengeCarriesTheLabel(t *testing.T) {
 	equal(t, build(plain, "https://example.com/acme/acct/ExampleAccount").Spec.AccountLabel, "")
 }
 
+// TestChallengeOfAReplacedKey: it makes room for one that answers with the new key, once it has
+// cleaned up; a record that names the account stays good.
+func TestChallengeOfAReplacedKey(t *testing.T) {
+	s := newOrderState().stored(acmev1.Pending, "pending").saw("pending").owning(acmev1.Pending)
+	s.Account.Thumbprint = "next"
+	old := s.Challenges[0]
+	old.Status.Presented = true
+	a := DecideOrder(s, start)
+	equal(t, a.Step, OrderDeleteChallenges)
+	equal(t, a.Delete, []string{old.Name})
+	now := metav1.NewTime(start)
+	old.DeletionTimestamp = &now
+	equal(t, DecideOrder(s, start).Step, OrderWait)
+	s.Challenges = nil
+	a = DecideOrder(s, start)
+	equal(t, a.Step, OrderCreateChallenges)
+	equal(t, a.Challenges[0].Name, old.Name)
+	equal(t, Outdated(a.Challenges[0].Spec, "next"), false)
+	equal(t, Outdated(old.Spec, "next"), true)
+	equal(t, Outdated(acmev1.ChallengeSpec{Type: acmev1.ChallengeTypeDNSPersist01, Key: "ca.example; accounturi=a"}, "next"), false)
+}
+
 func TestComputeName(t *testing.T) {
 	spec := acmev1.OrderSpec{Request: []byte("ignored"), DNSNames: []string{"a.example.com"}}
 	spec.IssuerRef.Name = "i"
