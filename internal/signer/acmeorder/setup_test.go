@@ -189,24 +189,38 @@ func TestIssuersShareAnAccount(t *testing.T) {
 	}
 }
 
-// TestAccountKeys: RSA and ECDSA keys that somebody else has made are used as they are. That
-// Ed25519 signs as it should is tested on the wire: Pebble refuses it, and that is said.
+// TestAccountKeys: RSA and ECDSA keys that somebody else has made are used as they are, in each
+// encoding. That Ed25519 signs as it should is tested on the wire: Pebble refuses it, and that
+// is said.
 func TestAccountKeys(t *testing.T) {
 	ca := startCA(t, pebble.Options{})
 	for algorithm, want := range map[string]string{pki.RSA: "", pki.ECDSA: "", pki.Ed25519: "badSignatureAlgorithm"} {
-		b := newBench(t)
 		key, err := pki.GenerateKey(pki.KeySpec{Algorithm: algorithm})
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := pki.EncodePKCS8(key)
-		if err != nil {
-			t.Fatal(err)
+		uris := map[string]bool{}
+		for _, encoding := range []string{pki.PKCS8, pki.PKCS1} {
+			b := newBench(t)
+			text, err := pki.EncodePrivateKey(key, encoding)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.secret(t, "account", "tls.key", text)
+			is := ca.issuer("i", "")
+			c := b.setup(t, is)
+			if (c.Status == cmmeta.ConditionTrue) != (want == "") || !strings.Contains(c.Message, want) {
+				t.Errorf("%s as %s: %+v", algorithm, encoding, c)
+			}
+			if is.Status.ACME != nil {
+				uris[is.Status.ACME.URI] = true
+			}
+			if string(b.account(t).Data["tls.key"]) != string(text) {
+				t.Errorf("%s as %s: the Secret is changed", algorithm, encoding)
+			}
 		}
-		b.secret(t, "account", "tls.key", text)
-		c := b.setup(t, ca.issuer("i", ""))
-		if (c.Status == cmmeta.ConditionTrue) != (want == "") || !strings.Contains(c.Message, want) {
-			t.Errorf("%s: %+v", algorithm, c)
+		if len(uris) > 1 {
+			t.Errorf("%s: the account depends on the encoding: %v", algorithm, uris)
 		}
 	}
 }
