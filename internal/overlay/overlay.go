@@ -245,6 +245,9 @@ func (c *Client) remember(obj client.Object) { c.put(obj, false) }
 
 func (c *Client) put(obj client.Object, deleted bool) {
 	r := c.refTo(obj, client.ObjectKeyFromObject(obj))
+	// What is marked goes with its last finalizer. The watch may have said so before the answer
+	// to that write comes: then nothing else would take the entry away.
+	deleted = deleted || obj.GetDeletionTimestamp() != nil && len(obj.GetFinalizers()) == 0
 	e := &entry{deleted: deleted}
 	if owner := metav1.GetControllerOf(obj); owner != nil {
 		e.owner = owner.UID

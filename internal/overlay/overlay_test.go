@@ -370,6 +370,37 @@ func TestAnswersOutOfOrder(t *testing.T) {
 	l.expect("an answer came after the deletion", "a", nil)
 }
 
+// An object goes with its last finalizer: the answer to that write, which may come after the
+// watch has shown it gone, must not bring it back.
+func TestGoneWithItsLastFinalizer(t *testing.T) {
+	l := newLag(t)
+	obj := l.fresh("a")
+	obj.Finalizers = []string{"chancery.dev/test"}
+	if err := l.over.Create(t.Context(), obj); err != nil {
+		t.Fatal(err)
+	}
+	l.delete(obj)
+	l.catchUp()
+	marked := &corev1.ConfigMap{}
+	if err := l.over.Get(t.Context(), client.ObjectKeyFromObject(obj), marked); err != nil || marked.DeletionTimestamp == nil {
+		t.Fatalf("%v, %+v", err, marked)
+	}
+	answer := marked.DeepCopy()
+	answer.Finalizers = nil
+	if err := l.over.Patch(t.Context(), answer, client.MergeFrom(marked)); err != nil {
+		t.Fatal(err)
+	}
+	l.expect("the cache has not seen it go", "a", nil)
+	l.catchUp()
+	l.over.Observe(marked, true)
+	l.expect("the cache has seen it go", "a", nil)
+	if err := l.over.Live(t.Context(), frozen{answer}, client.ObjectKeyFromObject(answer), &corev1.ConfigMap{}); err != nil {
+		t.Fatal(err)
+	}
+	l.expect("the answer came late", "a", nil)
+	l.expect("another one is made by the name", "a", l.create("a"))
+}
+
 // frozen gives one object.
 type frozen struct{ obj *corev1.ConfigMap }
 
