@@ -17,6 +17,8 @@ const (
 	// validationLimit is how long a CA is given for a validation that it was told to make: what
 	// takes longer does not keep the key from being replaced.
 	validationLimit = 10 * time.Minute
+	// lookedFor is how long whoever has begun a validation is expected to look for its end.
+	lookedFor = 5 * time.Second
 	// strangersLimit is the same for those that an earlier process may have begun.
 	strangersLimit = time.Minute
 	// holdLimit is how long no validation is begun after a try to replace the key: tries follow
@@ -100,6 +102,28 @@ func (a *Account) looked(authz acmeflow.RemoteAuthorization, spec acmev1.Challen
 		a.mu.Lock()
 		delete(a.changing.validating, spec.AuthorizationURL)
 		a.mu.Unlock()
+	}
+}
+
+// lookAfter looks at some of the validations that nobody has told the end of for a while: who
+// began one may be gone.
+func (a *Account) lookAfter(ctx context.Context) {
+	a.mu.Lock()
+	var urls []string
+	for url, began := range a.changing.validating {
+		if a.registry.o.Now().Sub(began) >= lookedFor && len(urls) < parallel {
+			urls = append(urls, url)
+		}
+	}
+	a.mu.Unlock()
+	for _, url := range urls {
+		authz, err := a.current().GetAuthorization(ctx, url)
+		switch {
+		case err == nil:
+			a.looked(remoteAuthorization(authz), acmev1.ChallengeSpec{AuthorizationURL: url})
+		case !classOf(err).MayPass():
+			a.looked(acmeflow.RemoteAuthorization{}, acmev1.ChallengeSpec{AuthorizationURL: url})
+		}
 	}
 }
 
@@ -188,6 +212,7 @@ func (a *Account) Replace(ctx context.Context, next crypto.Signer, url string) e
 	if err != nil || found || a.URL() == "" {
 		return err
 	}
+	a.lookAfter(ctx)
 	if err := a.quiet(); err != nil {
 		return err
 	}

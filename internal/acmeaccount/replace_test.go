@@ -323,9 +323,24 @@ func TestReplaceKeyWaitsForValidations(t *testing.T) {
 	if out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, now); out.Failure != nil {
 		t.Error(out.Failure.Detail)
 	}
-	// One that the CA never finishes holds the next replacement up for a while only.
+	// Nobody looks any more.
 	refusal(t, a.Replace(t.Context(), newKey(t, pki.ECDSA), ""), acmeflow.ErrorBadNonce, "is validating")
-	w.now = w.now.Add(10 * time.Minute)
+	w.now = w.now.Add(5 * time.Second)
+	replaced := errors.New("not tried")
+	for deadline := time.Now().Add(time.Minute); replaced != nil && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
+		replaced = a.Replace(t.Context(), newKey(t, pki.ECDSA), "")
+	}
+	if replaced != nil {
+		t.Error(replaced)
+	}
+	// One that the CA never finishes holds the next replacement up for a while only.
+	if out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, challenge()); out.Failure != nil {
+		t.Error(out.Failure.Detail)
+	}
+	w.answer.Store(&answer{at: "/authZ/", status: 503, body: `{"type":"about:blank"}`})
+	w.now = w.now.Add(time.Minute)
+	refusal(t, a.Replace(t.Context(), newKey(t, pki.ECDSA), ""), acmeflow.ErrorBadNonce, "is validating")
+	w.now = w.now.Add(9 * time.Minute)
 	if err := a.Replace(t.Context(), newKey(t, pki.ECDSA), ""); err != nil {
 		t.Error(err)
 	}

@@ -82,24 +82,6 @@ func TestAccountKeyIsReplacedDuringIssuances(t *testing.T) {
 	cfg.ACME.AccountKeyAlgorithm = pki.ECDSA
 	stop := w.Run(t, cfg)
 	w.Create(t, w.waitingIssuer(4*time.Second), certificate(w.World, "slow", "acme", "a.wait.example.com"))
-	t.Cleanup(func() {
-		if !t.Failed() {
-			return
-		}
-		cs := &acmev1.ChallengeList{}
-		_ = w.Client.List(context.Background(), cs, client.InNamespace(w.Namespace))
-		for _, c := range cs.Items {
-			t.Logf("challenge %s %s del=%v key=%s %+v", c.Name, c.Spec.DNSName, c.DeletionTimestamp, c.Spec.Key, c.Status)
-		}
-		os := &acmev1.OrderList{}
-		_ = w.Client.List(context.Background(), os, client.InNamespace(w.Namespace))
-		for _, o := range os.Items {
-			t.Logf("order %s %s %s url %s", o.Name, o.Status.State, o.Status.Reason, o.Status.URL)
-		}
-		is := &certmanagerv1.ClusterIssuer{}
-		_ = w.Get(context.Background(), w.ClusterName("acme"), is)
-		t.Logf("%+v %v", is.Status.Conditions, is.Status.ACME)
-	})
 	old, before := w.presented(t), w.accountSecret(t)
 	names := []string{"slow"}
 	for i := range 4 {
