@@ -56,9 +56,7 @@ func (d *orderDecision) planChallenges() (challengePlan, error) {
 			return challengePlan{}, err
 		}
 		// One that answers with a key that the account has replaced makes room for its like.
-		needed[want.Name] = !slices.ContainsFunc(owned, func(c *acmev1.Challenge) bool {
-			return c.Name == want.Name && Outdated(c.Spec, d.Account.Thumbprint)
-		})
+		needed[want.Name] = !anyOutdated(owned, want.Name, d.Account.Thumbprint)
 		if exists(owned, want.Name) || anyPresented(owned) {
 			// An older Challenge for the same authorization shows the same value: its clean-up
 			// must not take away what a new one has presented.
@@ -112,6 +110,10 @@ func anyPresented(challenges []*acmev1.Challenge) bool {
 		}
 	}
 	return false
+}
+
+func anyOutdated(challenges []*acmev1.Challenge, name, thumbprint string) bool {
+	return slices.ContainsFunc(challenges, func(c *acmev1.Challenge) bool { return c.Name == name && Outdated(c.Spec, thumbprint) })
 }
 
 func exists(challenges []*acmev1.Challenge, name string) bool {

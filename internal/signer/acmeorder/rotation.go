@@ -76,7 +76,7 @@ func (s *Signer) forgetRotation(issuer types.UID) {
 
 // resolve finds out which of two keys the CA goes by, before this process uses either. The
 // error says that it is not known yet; then the status says so, too.
-func (u *setup) resolve(ctx context.Context, account *acmeaccount.Account, keys accountKeys) (certmanagerv1.IssuerStatus, error) {
+func (u *setup) resolve(account *acmeaccount.Account, keys accountKeys) (certmanagerv1.IssuerStatus, error) {
 	old := *u.issuer.GetStatus()
 	if keys.next == nil || account.URL() != "" || account.Denies(keys.next) || account.Uses(keys.next) {
 		return old, nil

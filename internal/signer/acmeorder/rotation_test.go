@@ -167,6 +167,7 @@ func TestRotationByCrash(t *testing.T) {
 var errDied = errors.New("the process has died")
 
 func crash(t *testing.T, at string, before, withdrawn bool) {
+	t.Helper()
 	ca, b := startCA(t, pebble.Options{}), cheap(newBench(t))
 	is := ca.issuer("i", "a@example.com")
 	b.rest(t, is)

@@ -120,7 +120,7 @@ func (u *setup) run(ctx context.Context) (certmanagerv1.IssuerStatus, error) {
 	if err != nil {
 		return old, err
 	}
-	if status, err := u.resolve(ctx, account, keys); err != nil {
+	if status, err := u.resolve(account, keys); err != nil {
 		return status, err
 	}
 	hash, err := keyHash(account.Key())
