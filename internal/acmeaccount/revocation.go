@@ -14,6 +14,8 @@ import (
 // the CA finds that the certificate is not the account's, its own key is used, unless that is nil.
 // While the account is parked nothing is sent.
 func (a *Account) Revoke(ctx context.Context, cert []byte, key crypto.Signer, reason acme.Reason) *acmeflow.Failure {
+	a.calls.RLock()
+	defer a.calls.RUnlock()
 	if f := a.heldBack(); f != nil {
 		return f
 	}
