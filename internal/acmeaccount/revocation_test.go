@@ -26,7 +26,10 @@ func issue(t *testing.T, a *acmeaccount.Account, csr []byte) (der []byte) {
 	}
 	order := do(acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: acmeflow.NewOrder{Identifiers: []acmeflow.Identifier{{Type: "dns", Value: "a.example.com"}}}}).Order
 	authz := do(acmeflow.OrderAction{Step: acmeflow.OrderFetchAuthorizations, URLs: order.Authorizations}).Authorizations[0]
-	if out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, acmev1.ChallengeSpec{URL: authz.Challenges[0].URL}); out.Failure != nil {
+	offered := authz.Challenges[0]
+	spec := acmev1.ChallengeSpec{URL: offered.URL, Type: acmev1.ChallengeTypeHTTP01, Token: offered.Token}
+	spec.Key = acmeflow.KeyToPresent(spec.Type, spec.Token, a.Thumbprint())
+	if out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, spec); out.Failure != nil {
 		t.Fatal(out.Failure.Detail)
 	}
 	finalized := false
