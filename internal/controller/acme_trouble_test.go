@@ -100,7 +100,7 @@ func TestMendedKeyIsTriedAtOnce(t *testing.T) {
 	w.run(t)
 	w.setTSIG(t, tsigSecretOther())
 	w.Create(t, clusterIssuer(w.World, "acme", w.spec(w.dnsSolver())), certificate(w.World, "web", "acme", "web.example.com"))
-	w.awaitChallenge(t, "is put off", func(c *acmev1.Challenge) bool { return strings.Contains(c.Status.Reason, "; retrying") })
+	w.awaitChallenge(t, "is put off", func(c *acmev1.Challenge) bool { return strings.Contains(c.Status.Reason, "; retried every") })
 	w.setTSIG(t, tsigSecret)
 	awaitReady(t, w.World, "web")
 }
