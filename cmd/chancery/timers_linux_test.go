@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,12 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/rest"
+
+	"chancery.dev/internal/rig"
 )
 
 // TestTimersAreBundled: the kernel may let the timers of all threads of a controller go off late, those
@@ -38,32 +39,20 @@ func TestTimersAreBundled(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}()
-	slacks := func() (string, error) {
+	rig.Eventually(t, "all threads have the slack", func(context.Context) string {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", cmd.Process.Pid))
-		if err != nil {
-			return "", err
+		if err != nil || len(threads) < 3 {
+			return fmt.Sprintf("threads %v, error %v", threads, err)
 		}
-		var all []string
 		for _, thread := range threads {
 			slack, err := os.ReadFile(filepath.Join("/proc", filepath.Base(thread), "timerslack_ns"))
-			if err != nil {
-				return "", err
+			if errors.Is(err, fs.ErrPermission) {
+				t.Skip("the slack of another process may not be read: ", err)
 			}
-			all = append(all, strings.TrimSpace(string(slack)))
+			if got := strings.TrimSpace(string(slack)); err != nil || got != "1000000" {
+				return fmt.Sprintf("%s of %d threads: %q ns, error %v", thread, len(threads), got, err)
+			}
 		}
-		return strings.Join(all, " "), nil
-	}
-	var got string
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		got, err = slacks()
-		switch {
-		case errors.Is(err, fs.ErrPermission):
-			t.Skip("the slack of another process may not be read: ", err)
-		case err != nil:
-			continue // a thread has ended meanwhile
-		case strings.Count(got, " ") >= 2 && strings.Trim(strings.ReplaceAll(got, strconv.Itoa(1_000_000), ""), " ") == "":
-			return
-		}
-	}
-	t.Errorf("the threads of the controller have slacks of %q ns (%v)", got, err)
+		return ""
+	})
 }
