@@ -31,7 +31,7 @@ func TestTLSRoute(t *testing.T) {
 	traefik(t, w.Admin, "none", plainAddress, "--providers.kubernetesgateway=true", "--providers.kubernetesgateway.experimentalchannel=true",
 		"--providers.kubernetesgateway.statusaddress.ip="+plainAddress)
 	name, port, passthrough, ready := "tls-alpn", int32(8443), gwapiv1.TLSModePassthrough, true
-	listener, number := gwapiv1.SectionName("acme-tls"), gwapiv1.PortNumber(port)
+	listener, number := gwapiv1.SectionName("acme-tls"), port
 	w.Create(t,
 		&corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Name: "responder-tls"},
