@@ -14,6 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
@@ -62,6 +63,20 @@ type Choice struct {
 	// Lacking says of each parent without a listener for HTTP what its listeners are and what
 	// to add, for people.
 	Lacking []string
+}
+
+// Target says what a parentRef of an object in a namespace names: a Gateway there, unless it
+// says otherwise.
+func Target(ref gwapiv1.ParentReference, namespace string) (gwapiv1.Kind, types.NamespacedName) {
+	return or(ref.Kind, "Gateway"), types.NamespacedName{
+		Namespace: string(or(ref.Namespace, gwapiv1.Namespace(namespace))), Name: string(ref.Name),
+	}
+}
+
+// Named reports whether a parentRef leaves nothing to choose: it names a section or port, or
+// is of another group than the Gateway API's.
+func Named(ref gwapiv1.ParentReference) bool {
+	return or(ref.SectionName, "") != "" || ref.Port != nil || ref.Group != nil && *ref.Group != gwapiv1.GroupName
 }
 
 // Of returns a Gateway's listeners as those of a Parent.
@@ -160,19 +175,16 @@ func sectioned(ref gwapiv1.ParentReference, l *Listener) gwapiv1.ParentReference
 // distinct leaves one of those that mean the same, and no more than a route may have.
 func distinct(refs []gwapiv1.ParentReference, namespace string) []gwapiv1.ParentReference {
 	type section struct {
-		group     gwapiv1.Group
-		kind      gwapiv1.Kind
-		namespace gwapiv1.Namespace
-		name      gwapiv1.ObjectName
-		section   gwapiv1.SectionName
-		port      gwapiv1.PortNumber
+		group   gwapiv1.Group
+		kind    gwapiv1.Kind
+		place   types.NamespacedName
+		section gwapiv1.SectionName
+		port    gwapiv1.PortNumber
 	}
 	seen := map[section]bool{}
 	refs = slices.DeleteFunc(refs, func(r gwapiv1.ParentReference) bool {
-		key := section{
-			or(r.Group, gwapiv1.GroupName), or(r.Kind, "Gateway"), or(r.Namespace, gwapiv1.Namespace(namespace)),
-			r.Name, or(r.SectionName, ""), or(r.Port, 0),
-		}
+		kind, place := Target(r, namespace)
+		key := section{or(r.Group, gwapiv1.GroupName), kind, place, or(r.SectionName, ""), or(r.Port, 0)}
 		again := seen[key]
 		seen[key] = true
 		return again

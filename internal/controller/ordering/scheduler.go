@@ -15,6 +15,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/attach"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/schedule"
 )
@@ -157,15 +158,8 @@ func routeClass(c *acmev1.Challenge) string {
 	case http == nil:
 		return ""
 	case http.GatewayHTTPRoute != nil && len(http.GatewayHTTPRoute.ParentRefs) > 0:
-		parent := http.GatewayHTTPRoute.ParentRefs[0]
-		namespace, kind := c.Namespace, "Gateway"
-		if parent.Namespace != nil {
-			namespace = string(*parent.Namespace)
-		}
-		if parent.Kind != nil {
-			kind = string(*parent.Kind)
-		}
-		return fmt.Sprintf("%s %s/%s", kind, namespace, parent.Name)
+		kind, place := attach.Target(http.GatewayHTTPRoute.ParentRefs[0], c.Namespace)
+		return fmt.Sprintf("%s %s", kind, place)
 	case http.Ingress == nil:
 		return ""
 	case http.Ingress.Name != "":

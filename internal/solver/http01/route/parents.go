@@ -68,64 +68,48 @@ type sight struct {
 // parent reads what a parentRef of a route in a namespace names. It is to be taken as written
 // if it names a section or port, is no kind of the Gateway API, or cannot be seen.
 func (p *parents) parent(ctx context.Context, ref gwapiv1.ParentReference, routeNamespace string) (attach.Parent, error) {
-	key := client.ObjectKey{Namespace: routeNamespace, Name: string(ref.Name)}
-	if ref.Namespace != nil && *ref.Namespace != "" {
-		key.Namespace = string(*ref.Namespace)
-	}
-	kind := gwapiv1.Kind("Gateway")
-	if ref.Kind != nil && *ref.Kind != "" {
-		kind = *ref.Kind
-	}
-	named := ref.SectionName != nil && *ref.SectionName != "" || ref.Port != nil
-	if named || ref.Group != nil && *ref.Group != gwapiv1.GroupName {
+	kind, key := attach.Target(ref, routeNamespace)
+	switch {
+	case attach.Named(ref):
 		return attach.Parent{Ref: ref, AsWritten: true}, nil
-	}
-	switch kind {
-	case "Gateway":
-		return p.gateway(ctx, ref, key)
-	case "ListenerSet":
+	case kind == "Gateway":
+		out, found, err := lookAt(ctx, p, ref, key, &gwapiv1.Gateway{})
+		if err == nil && !out.AsWritten {
+			out.Listeners = attach.Of(found)
+		}
+		return out, err
+	case kind == "ListenerSet":
 		return p.listenerSet(ctx, ref, key)
 	default:
 		return attach.Parent{Ref: ref, AsWritten: true}, nil
 	}
 }
 
-func (p *parents) gateway(ctx context.Context, ref gwapiv1.ParentReference, key client.ObjectKey) (attach.Parent, error) {
-	out := attach.Parent{Ref: ref, Namespace: key.Namespace}
-	found, unseen, err := look(ctx, p, key, &gwapiv1.Gateway{})
-	switch {
-	case err != nil:
-		return out, err
-	case unseen != "":
-		out.AsWritten, out.Note = true, fmt.Sprintf("%s %s", out, unseen)
-	default:
-		out.Listeners = attach.Of(found)
-	}
-	return out, nil
-}
-
 func (p *parents) listenerSet(ctx context.Context, ref gwapiv1.ParentReference, key client.ObjectKey) (attach.Parent, error) {
-	out := attach.Parent{Ref: ref, Namespace: key.Namespace}
-	found, unseen, err := look(ctx, p, key, &gwapiv1.ListenerSet{})
-	switch {
-	case err != nil:
+	out, found, err := lookAt(ctx, p, ref, key, &gwapiv1.ListenerSet{})
+	if err != nil || out.AsWritten {
 		return out, err
-	case unseen != "":
-		out.AsWritten, out.Note = true, fmt.Sprintf("%s %s", out, unseen)
-		return out, nil
 	}
 	out.Listeners = attach.OfSet(found)
 	of := found.Spec.ParentRef
-	namespace := gwapiv1.Namespace(found.Namespace)
-	if of.Namespace != nil && *of.Namespace != "" {
-		namespace = *of.Namespace
-	}
-	by := gwapiv1.ParentReference{Group: of.Group, Kind: of.Kind, Namespace: &namespace, Name: of.Name}
-	gateway, err := p.parent(ctx, by, string(namespace))
+	by := gwapiv1.ParentReference{Group: of.Group, Kind: of.Kind, Namespace: of.Namespace, Name: of.Name}
+	_, at := attach.Target(by, found.Namespace)
+	by.Namespace = new(gwapiv1.Namespace(at.Namespace)) // the route may be in another one
+	gateway, err := p.parent(ctx, by, at.Namespace)
 	if err == nil && !gateway.AsWritten {
 		out.Gateway = &gateway
 	}
 	return out, err
+}
+
+// lookAt is look for a parent. One that cannot be seen is taken as written.
+func lookAt[T client.Object](ctx context.Context, p *parents, ref gwapiv1.ParentReference, key client.ObjectKey, into T) (attach.Parent, T, error) {
+	out := attach.Parent{Ref: ref, Namespace: key.Namespace}
+	found, unseen, err := look(ctx, p, key, into)
+	if err == nil && unseen != "" {
+		out.AsWritten, out.Note = true, fmt.Sprintf("%s %s", out, unseen)
+	}
+	return out, found, err
 }
 
 // look reads an object, or what was seen of it a moment ago. That there is none, that its kind
