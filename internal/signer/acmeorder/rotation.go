@@ -240,14 +240,14 @@ func (u *setup) begin(ctx context.Context, account *acmeaccount.Account, keys ac
 	if err := u.try(account, "begin "+wanted, account.CanReplace); err != nil {
 		return keys, err
 	}
-	live := &corev1.Secret{}
-	if err := u.Objects.Live(ctx, u.API, client.ObjectKeyFromObject(keys.secret), live); err != nil {
-		return keys, fmt.Errorf("read Secret %s/%s: %w", u.namespace, keys.secret.Name, err)
+	live, err := u.live(ctx, keys.secret)
+	if err != nil {
+		return keys, err
 	}
 	_, taken := live.Data[u.nextEntry()]
 	if taken || !bytes.Equal(live.Data[u.entry()], keys.secret.Data[u.entry()]) ||
 		live.Annotations[acmev1.AccountKeyRotationAnnotation] != keys.secret.Annotations[acmev1.AccountKeyRotationAnnotation] {
-		return keys, &delay{again: writeAgain, text: "somebody else has changed the Secret"}
+		return keys, overtaken()
 	}
 	next, text, err := u.newKey()
 	if err != nil {
@@ -335,16 +335,16 @@ func (u *setup) finish(ctx context.Context, account *acmeaccount.Account, keys a
 	if err := u.followed(ctx, keys.next); err != nil {
 		return err
 	}
-	live := &corev1.Secret{}
-	if err := u.Objects.Live(ctx, u.API, client.ObjectKeyFromObject(keys.secret), live); err != nil {
-		return fmt.Errorf("read Secret %s/%s: %w", u.namespace, keys.secret.Name, err)
+	live, err := u.live(ctx, keys.secret)
+	if err != nil {
+		return err
 	}
 	text, ok := live.Data[u.nextEntry()]
 	if !ok {
 		return nil // another issuer was faster
 	}
 	if stored, err := pki.DecodePrivateKey(text); err != nil || !account.Uses(stored) {
-		return &delay{again: writeAgain, text: "somebody else has changed the Secret"}
+		return overtaken()
 	}
 	changed := live.DeepCopy()
 	changed.Data[u.entry()] = text
@@ -356,12 +356,25 @@ func (u *setup) finish(ctx context.Context, account *acmeaccount.Account, keys a
 	return nil
 }
 
+// live reads the Secret as it is now.
+func (u *setup) live(ctx context.Context, secret *corev1.Secret) (*corev1.Secret, error) {
+	found := &corev1.Secret{}
+	if err := u.Objects.Live(ctx, u.API, client.ObjectKeyFromObject(secret), found); err != nil {
+		return nil, fmt.Errorf("read Secret %s/%s: %w", u.namespace, secret.Name, err)
+	}
+	return found, nil
+}
+
+func overtaken() error {
+	return &delay{again: writeAgain, text: "somebody else has changed the Secret"}
+}
+
 // write changes the Secret, if nobody else has since it was read.
 func (u *setup) write(ctx context.Context, live, changed *corev1.Secret) error {
 	err := u.Keys.Patch(ctx, changed, client.MergeFromWithOptions(live, client.MergeFromWithOptimisticLock{}))
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return &delay{again: writeAgain, text: "somebody else has changed the Secret"}
+		return overtaken()
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
 		return &delay{failed: true, again: lookAgain, text: fmt.Sprintf("Secret %s/%s cannot be written: %v", u.namespace, live.Name, err)}
 	case err != nil:
