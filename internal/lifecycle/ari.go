@@ -143,7 +143,7 @@ func (d *decision) ask(a *Action) {
 	switch {
 	case due.IsZero():
 	case d.now.Before(due):
-		a.Wake = earliest(a.Wake, due)
+		a.Wake = Earliest(a.Wake, due)
 	default:
 		a.Step, a.Certificate = StepAskRenewalInfo, d.Secret.Leaf.ID
 	}

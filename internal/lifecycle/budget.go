@@ -82,7 +82,7 @@ func (d *decision) used() time.Time {
 	if err != nil {
 		return time.Time{}
 	}
-	return earliest(until, r.CreationTimestamp.Add(changeBurst)) // whatever was written there
+	return Earliest(until, r.CreationTimestamp.Add(changeBurst)) // whatever was written there
 }
 
 // budget returns when the budget allows an issuance for that reason; zero for now.
@@ -103,7 +103,7 @@ func (d *decision) charge() time.Time {
 	if from.Before(d.now) {
 		from = d.now
 	}
-	return earliest(from.Add(each), d.now.Add(limit))
+	return Earliest(from.Add(each), d.now.Add(limit))
 }
 
 // overBudget says that, why and for how long the Certificate is not issued again.

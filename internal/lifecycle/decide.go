@@ -91,7 +91,7 @@ func (d *decision) start(why *Violation) Action {
 // to be.
 func (d *decision) pause(a Action) Action {
 	if d.broken() {
-		a.Wake = earliest(a.Wake, d.repairDue())
+		a.Wake = Earliest(a.Wake, d.repairDue())
 	}
 	return a
 }
@@ -225,7 +225,7 @@ func (d *decision) rest() Action {
 		return Action{Step: StepDeleteRequests, Names: old}
 	}
 	since, _ := d.distrusted()
-	a := d.pause(Action{Step: StepRest, Wake: earliest(d.renewalDue(), since)})
+	a := d.pause(Action{Step: StepRest, Wake: Earliest(d.renewalDue(), since)})
 	d.sayUnrepaired(&a)
 	d.ask(&a)
 	return a
@@ -236,7 +236,7 @@ func (d *decision) rest() Action {
 func (d *decision) wakeAtEnd(a *Action) {
 	ready := certmanagerv1.HasCertificateCondition(d.crt.Status.Conditions, certmanagerv1.CertificateConditionReady, cmmeta.ConditionTrue)
 	if a.Rests() && ready && d.crt.Status.NotAfter != nil {
-		a.Wake = earliest(a.Wake, d.crt.Status.NotAfter.Add(time.Second))
+		a.Wake = Earliest(a.Wake, d.crt.Status.NotAfter.Add(time.Second))
 	}
 }
 

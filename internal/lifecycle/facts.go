@@ -129,7 +129,7 @@ func FactsOf(secret *corev1.Secret) *SecretFacts {
 			f.AuthoritiesEnd = firstEnd(rest)
 		}
 	}
-	f.AuthoritiesEnd = earliest(f.AuthoritiesEnd, firstEnd(ca))
+	f.AuthoritiesEnd = Earliest(f.AuthoritiesEnd, firstEnd(ca))
 	f.Extras = extrasOf(secret.Data, &f.Ownership)
 	f.Ownership.data, f.Ownership.marks = nil, nil
 	return f
@@ -190,13 +190,13 @@ func firstEnd(text []byte) time.Time {
 	}
 	var end time.Time
 	for _, c := range certs {
-		end = earliest(end, c.NotAfter)
+		end = Earliest(end, c.NotAfter)
 	}
 	return end
 }
 
-// earliest returns the earlier of two times, of which zero means never.
-func earliest(a, b time.Time) time.Time {
+// Earliest returns the earlier of two times, of which zero means never.
+func Earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}

@@ -195,7 +195,7 @@ func (r *certificates) pass(ctx context.Context, m *memo, crt *certmanagerv1.Cer
 			return answered, time.Time{}, err
 		}
 	}
-	return false, sooner(action.Wake, revokeAt), nil
+	return false, lifecycle.Earliest(action.Wake, revokeAt), nil
 }
 
 // observe gathers what Decide wants to know, from the cache alone.

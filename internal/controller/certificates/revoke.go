@@ -252,11 +252,3 @@ func (r *certificates) askToRevoke(m *memo, state *lifecycle.State, p *pinned) b
 	m.revoked = revocation.AnswerOf(m.revoked, &p.Pin, outcome.Err, r.Now())
 	return true
 }
-
-// sooner is the earlier of two times, of which zero is never.
-func sooner(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
