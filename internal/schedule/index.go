@@ -1,7 +1,6 @@
 package schedule
 
 import (
-	"maps"
 	"slices"
 	"time"
 )
@@ -25,6 +24,11 @@ func (s *Scheduler) laneOf(t *tenant, issuer, class *pool) *lane {
 			items: heap[*item]{less: olderBefore, place: placeItem},
 		}
 		t.lanes[key] = l
+		if t == s.ready {
+			for _, p := range l.pools() {
+				p.ready[key] = struct{}{}
+			}
+		}
 	}
 	return l
 }
@@ -89,7 +93,14 @@ func (s *Scheduler) dissolve(of pools, p *pool) {
 	}
 	delete(of.all, p.name)
 	delete(s.capped, p)
-	maps.DeleteFunc(s.ready.lanes, func(_ laneKey, l *lane) bool { return l.issuer == p || l.class == p })
+	for key := range p.ready {
+		for _, other := range s.ready.lanes[key].pools() {
+			if other != p {
+				delete(other.ready, key)
+			}
+		}
+		delete(s.ready.lanes, key)
+	}
 }
 
 // change lets f change an item, and moves it to where it then belongs.

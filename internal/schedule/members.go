@@ -119,6 +119,8 @@ type pool struct {
 	inFlight, parking, waiting, members int
 	// hidden are lanes taken out of the line while the pool is full.
 	hidden []*lane
+	// ready are its lanes in the tenant of all that are Ready.
+	ready map[laneKey]struct{}
 }
 
 // full reports whether no more may start.
@@ -140,7 +142,7 @@ func newPools(limit int) pools {
 func (ps *pools) of(name string) *pool {
 	p := ps.all[name]
 	if p == nil {
-		p = &pool{name: name, cap: ps.cap}
+		p = &pool{name: name, cap: ps.cap, ready: map[laneKey]struct{}{}}
 		if name == "" {
 			p.cap = 0
 		}
