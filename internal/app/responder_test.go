@@ -239,16 +239,7 @@ func TestForgedChallenge(t *testing.T) {
 	victim, tenant := rig.NewWorld(t), rig.NewWorld(t)
 	host := victim.Namespace + ".example.test"
 	genuine := order(t, victim, host)
-	forgery := &acmev1.Order{
-		ObjectMeta: metav1.ObjectMeta{Name: "order"},
-		Spec:       acmev1.OrderSpec{Request: []byte("request"), IssuerRef: cmmeta.IssuerReference{Name: "acme"}, DNSNames: []string{host}},
-	}
-	tenant.Create(t, forgery)
-	forged := genuine.DeepCopy()
-	forged.Namespace, forged.Spec.Key = tenant.Namespace, token+".forged"
-	forged.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(forgery, acmev1.SchemeGroupVersion().WithKind("Order"))}
-	tenant.Create(t, forged)
-	start(t, tenant, forged)
+	forge(t, tenant, host, genuine)
 	address := responders(t, 1)[0]
 	const path = "/.well-known/acme-challenge/" + token
 	if status, body := get(t.Context(), address, host, path); status != http.StatusNotFound {
@@ -261,15 +252,9 @@ func TestForgedChallenge(t *testing.T) {
 	}
 }
 
-// TestForgedHandshake is that tenant where the answer is a handshake, which tells no token. The
-// responder has the same rights.
-func TestForgedHandshake(t *testing.T) {
-	t.Parallel()
-	victim, tenant := rig.NewWorld(t), rig.NewWorld(t)
-	const host = "192.0.2.77" // nobody has to resolve it
-	genuine := order(t, victim, host)
-	genuine.Spec.URL, genuine.Spec.Type = "https://ca.test/chall/2", acmev1.ChallengeTypeTLSALPN01
-	genuine.Spec.Solver = acmev1.ACMEChallengeSolver{TLSALPN01: &acmev1.TLSALPN01Solver{}}
+// forge starts a Challenge of a tenant for somebody else's host.
+func forge(t *testing.T, tenant *rig.World, host string, genuine *acmev1.Challenge) *acmev1.Challenge {
+	t.Helper()
 	forgery := &acmev1.Order{
 		ObjectMeta: metav1.ObjectMeta{Name: "order"},
 		Spec:       acmev1.OrderSpec{Request: []byte("request"), IssuerRef: cmmeta.IssuerReference{Name: "acme"}, DNSNames: []string{host}},
@@ -280,6 +265,19 @@ func TestForgedHandshake(t *testing.T) {
 	forged.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(forgery, acmev1.SchemeGroupVersion().WithKind("Order"))}
 	tenant.Create(t, forged)
 	start(t, tenant, forged)
+	return forged
+}
+
+// TestForgedHandshake is that tenant where the answer is a handshake, which tells no token. The
+// responder has the same rights.
+func TestForgedHandshake(t *testing.T) {
+	t.Parallel()
+	victim, tenant := rig.NewWorld(t), rig.NewWorld(t)
+	const host = "192.0.2.77" // nobody has to resolve it
+	genuine := order(t, victim, host)
+	genuine.Spec.URL, genuine.Spec.Type = "https://ca.test/chall/2", acmev1.ChallengeTypeTLSALPN01
+	genuine.Spec.Solver = acmev1.ACMEChallengeSolver{TLSALPN01: &acmev1.TLSALPN01Solver{}}
+	forged := forge(t, tenant, host, genuine)
 
 	address := rig.FreeAddress(t).String()
 	startResponders(t, app.ResponderConfig{

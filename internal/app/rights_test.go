@@ -214,21 +214,19 @@ func issue(t *testing.T, w *rig.World, _ peers) {
 // amend has a Certificate issued twice, whose first request then goes.
 func amend(t *testing.T, w *rig.World, _ peers) {
 	t.Helper()
-	smallCA(t, w)
-	certificateReady(t, w, "web")
-	crt := &certmanagerv1.Certificate{}
-	if err := w.Get(t.Context(), "web", crt); err != nil {
-		t.Fatal(err)
-	}
-	changed := crt.DeepCopy()
-	changed.Spec.DNSNames = []string{"amended.example.com"}
-	if err := w.Client.Patch(t.Context(), changed, client.MergeFrom(crt)); err != nil {
-		t.Fatal(err)
-	}
+	change(t, w, func(crt *certmanagerv1.Certificate) { crt.Spec.DNSNames = []string{"amended.example.com"} })
 }
 
 // revoke has a Certificate's annotation carried out, which then goes.
 func revoke(t *testing.T, w *rig.World, _ peers) {
+	t.Helper()
+	change(t, w, func(crt *certmanagerv1.Certificate) {
+		crt.Annotations = map[string]string{revocation.Annotation: "superseded"}
+	})
+}
+
+// change has a Certificate changed once it is issued.
+func change(t *testing.T, w *rig.World, by func(*certmanagerv1.Certificate)) {
 	t.Helper()
 	smallCA(t, w)
 	certificateReady(t, w, "web")
@@ -236,9 +234,9 @@ func revoke(t *testing.T, w *rig.World, _ peers) {
 	if err := w.Get(t.Context(), "web", crt); err != nil {
 		t.Fatal(err)
 	}
-	asked := crt.DeepCopy()
-	asked.Annotations = map[string]string{revocation.Annotation: "superseded"}
-	if err := w.Client.Patch(t.Context(), asked, client.MergeFrom(crt)); err != nil {
+	changed := crt.DeepCopy()
+	by(changed)
+	if err := w.Client.Patch(t.Context(), changed, client.MergeFrom(crt)); err != nil {
 		t.Fatal(err)
 	}
 }
