@@ -106,31 +106,7 @@ func TestDirectConformance(t *testing.T) {
 		}
 	}
 	p, wrong := direct(t, d, config("client")), direct(t, d, config("stranger"))
-	conformance.RunProvider(t, conformance.ProviderHarness{
-		Present: func(ctx context.Context, n int) error { return p.Present(ctx, record(n)) },
-		CleanUp: func(ctx context.Context, n int) error { return p.CleanUp(ctx, record(n)) },
-		Denied:  func(ctx context.Context) error { return wrong.Present(ctx, record(2)) },
-		Count: func(n int) (times int) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			for _, r := range s.records {
-				if r == record(n).FQDN+" "+record(n).Value {
-					times++
-				}
-			}
-			return times
-		},
-		Slow: func(on bool) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if on {
-				s.slow = make(chan struct{})
-				return
-			}
-			close(s.slow)
-			s.slow = nil
-		},
-	})
+	conformance.RunProvider(t, s.harness(p, func(ctx context.Context) error { return wrong.Present(ctx, record(2)) }))
 	payload(t, s, p)
 	err := wrong.Present(t.Context(), record(0))
 	if f := fault.Of(err); f == nil || f.Reason != webhook.ReasonForbidden || f.Class != fault.ClassCredential || !strings.Contains(err.Error(), "clientCertificateSecretRef") {

@@ -282,31 +282,7 @@ func TestAggregatedAPIServer(t *testing.T) {
 		s.mu.Unlock()
 		return err
 	}
-	conformance.RunProvider(t, conformance.ProviderHarness{
-		Present: func(ctx context.Context, n int) error { return p.Present(ctx, record(n)) },
-		CleanUp: func(ctx context.Context, n int) error { return p.CleanUp(ctx, record(n)) },
-		Denied:  denied,
-		Count: func(n int) (times int) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			for _, r := range s.records {
-				if r == record(n).FQDN+" "+record(n).Value {
-					times++
-				}
-			}
-			return times
-		},
-		Slow: func(on bool) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if on {
-				s.slow = make(chan struct{})
-				return
-			}
-			close(s.slow)
-			s.slow = nil
-		},
-	})
+	conformance.RunProvider(t, s.harness(p, denied))
 	if err := denied(t.Context()); err == nil || !strings.Contains(err.Error(), "401 Unauthorized") || !strings.Contains(err.Error(), s.group+"/"+solverName) {
 		t.Errorf("a failure says %v", err)
 	}
@@ -471,5 +447,34 @@ func TestNamesAreNoPaths(t *testing.T) {
 		if f := fault.Of(err); f == nil || f.Kind != fault.KindTerminal || f.Reason != webhook.ReasonInvalidConfig {
 			t.Errorf("%q: %v (%+v)", names, err, f)
 		}
+	}
+}
+
+// harness is what the conformance suite needs to know of a provider that asks the server.
+func (s *server) harness(p *webhook.Provider, denied func(context.Context) error) conformance.ProviderHarness {
+	return conformance.ProviderHarness{
+		Present: func(ctx context.Context, n int) error { return p.Present(ctx, record(n)) },
+		CleanUp: func(ctx context.Context, n int) error { return p.CleanUp(ctx, record(n)) },
+		Denied:  denied,
+		Count: func(n int) (times int) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for _, r := range s.records {
+				if r == record(n).FQDN+" "+record(n).Value {
+					times++
+				}
+			}
+			return times
+		},
+		Slow: func(on bool) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if on {
+				s.slow = make(chan struct{})
+				return
+			}
+			close(s.slow)
+			s.slow = nil
+		},
 	}
 }
