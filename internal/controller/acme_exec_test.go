@@ -15,6 +15,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
@@ -89,11 +90,17 @@ func TestDNSByProgram(t *testing.T) {
 	spec.ACME.Solvers = []acmev1.ACMEChallengeSolver{{DNS01: &acmev1.DNS01Solver{Exec: &acmev1.ExecProvider{
 		Name: "corp", Config: map[string]string{"url": server.URL}, SecretRef: &cmmeta.LocalObjectReference{Name: "corp"},
 	}}}}
+	w.Create(t, &corev1.Secret{ObjectMeta: named("corp"), StringData: map[string]string{"key": "s3cret"}})
+	w.forClusterIssuersOnly(t, spec, "--dns01-exec-in-issuers")
+}
+
+// forClusterIssuersOnly issues a wildcard certificate by a ClusterIssuer, while the Challenge of an Issuer
+// with the same spec names the flag that would allow it.
+func (w *acmeWorld) forClusterIssuersOnly(t *testing.T, spec certmanagerv1.IssuerSpec, flag string) {
+	t.Helper()
 	tenant := certificate(w.World, "tenant", "tenant", "tenant.example.com")
 	tenant.Spec.IssuerRef = cmmeta.IssuerReference{Name: "tenant", Kind: certmanagerv1.IssuerKind}
-	w.Create(t,
-		&corev1.Secret{ObjectMeta: named("corp"), StringData: map[string]string{"key": "s3cret"}},
-		clusterIssuer(w.World, "acme", spec), &certmanagerv1.Issuer{ObjectMeta: named("tenant"), Spec: spec},
+	w.Create(t, clusterIssuer(w.World, "acme", spec), &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "tenant", Namespace: w.Namespace}, Spec: spec},
 		certificate(w.World, "wild", "acme", "wild.example.com", "*.wild.example.com"), tenant)
 	awaitReady(t, w.World, "wild")
 	rig.Eventually(t, "the tenant's Challenge says what is not allowed", func(ctx context.Context) string {
@@ -103,7 +110,7 @@ func TestDNSByProgram(t *testing.T) {
 		}
 		said := ""
 		for _, c := range challenges.Items {
-			if said += c.Status.Reason + "; "; strings.Contains(c.Status.Reason, "--dns01-exec-in-issuers") {
+			if said += c.Status.Reason + "; "; strings.Contains(c.Status.Reason, flag) {
 				return ""
 			}
 		}

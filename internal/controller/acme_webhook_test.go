@@ -1,24 +1,20 @@
 package controller_test
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/rig"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/rfc2136"
 )
@@ -88,22 +84,5 @@ func TestDNSByHTTPSWebhook(t *testing.T) {
 		CABundle:                   pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
 		ClientCertificateSecretRef: &cmmeta.LocalObjectReference{Name: "hook-client"},
 	}}}}
-	tenant := certificate(w.World, "tenant", "tenant", "tenant.example.com")
-	tenant.Spec.IssuerRef = cmmeta.IssuerReference{Name: "tenant", Kind: certmanagerv1.IssuerKind}
-	w.Create(t, clusterIssuer(w.World, "acme", spec), &certmanagerv1.Issuer{ObjectMeta: named("tenant"), Spec: spec},
-		certificate(w.World, "wild", "acme", "wild.example.com", "*.wild.example.com"), tenant)
-	awaitReady(t, w.World, "wild")
-	rig.Eventually(t, "the tenant's Challenge says what is not allowed", func(ctx context.Context) string {
-		challenges := &acmev1.ChallengeList{}
-		if err := w.Client.List(ctx, challenges, client.InNamespace(w.Namespace)); err != nil {
-			return err.Error()
-		}
-		said := ""
-		for _, c := range challenges.Items {
-			if said += c.Status.Reason + "; "; strings.Contains(c.Status.Reason, "--dns01-webhook-urls-in-issuers") {
-				return ""
-			}
-		}
-		return said
-	})
+	w.forClusterIssuersOnly(t, spec, "--dns01-webhook-urls-in-issuers")
 }
