@@ -12,6 +12,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/controller"
 	"chancery.dev/internal/revocation"
 )
 
@@ -46,7 +47,7 @@ func TestUnsettledFirst(t *testing.T) {
 				{Type: certmanagerv1.CertificateConditionIssuing, Status: cmmeta.ConditionFalse, ObservedGeneration: 3},
 			}
 			tc.change(crt)
-			queue := priorityqueue.New[reconcile.Request]("test")
+			queue, _ := controller.NewQueue("test", nil).(priorityqueue.PriorityQueue[reconcile.Request])
 			defer queue.ShutDown()
 			h := &unsettledFirst{now: func() time.Time { return now }}
 			h.Create(t.Context(), event.CreateEvent{Object: crt, IsInInitialList: true}, queue)
