@@ -463,11 +463,19 @@ func (d *orderDecision) mayBlameReplaces() bool {
 	return m.Failed == OrderCreate && !m.Failure.Class.MayPass() && d.Order.Spec.Replaces != "" && m.CreateRefused == 1
 }
 
+// doubtsReplaces reports whether the field replaces is left out: once the CA has refused it, and in
+// every third attempt in a row. A CA may stumble over the field, and call it a fault of its own that
+// will pass; and while it has one that does pass, the field is worth keeping.
+func (d *orderDecision) doubtsReplaces() bool {
+	m := d.Memory
+	return m.CreateRefused > 0 || m.Failed == OrderCreate && m.Failure.Class == ErrorUnavailable && m.Failures%3 == 2
+}
+
 // newOrder is the body of the newOrder request.
 func (d *orderDecision) newOrder() NewOrder {
 	spec := d.Order.Spec
 	n := NewOrder{Identifiers: Identifiers(spec), Profile: spec.Profile, Replaces: spec.Replaces}
-	if d.Memory.CreateRefused > 0 {
+	if d.doubtsReplaces() {
 		n.Replaces = ""
 	}
 	if spec.Duration != nil {

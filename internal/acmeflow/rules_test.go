@@ -205,6 +205,25 @@ func TestReplacesIsDroppedWhenTheCARefusesIt(t *testing.T) {
 	}
 }
 
+// TestReplacesIsDoubtedWhenTheCAStumbles: Pebble answers with a fault of its own where it does not
+// know the certificate. That does not hold an Order up for ever, nor cost it the field for good.
+func TestReplacesIsDoubtedWhenTheCAStumbles(t *testing.T) {
+	s := newOrderState()
+	s.Order.Spec.Replaces = "aki.serial"
+	now := start
+	for i, want := range []string{"aki.serial", "aki.serial", "", "aki.serial", "aki.serial", ""} {
+		a := DecideOrder(s, now)
+		equal(t, a.Step, OrderCreate)
+		if a.NewOrder.Replaces != want {
+			t.Errorf("attempt %d replaces %q, want %q", i+1, a.NewOrder.Replaces, want)
+		}
+		s.Memory = s.Memory.After(OrderOutcome{Step: OrderCreate, At: now, Failure: &Failure{Class: ErrorUnavailable, Detail: "oops"}})
+		a = DecideOrder(s, now)
+		equal(t, a.Step, OrderWait)
+		now = a.Wake
+	}
+}
+
 // TestWhatAFailedOrderLeavesPendingIsDeactivated although the process died with the
 // failure written, and only once.
 func TestWhatAFailedOrderLeavesPendingIsDeactivated(t *testing.T) {
