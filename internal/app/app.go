@@ -26,6 +26,7 @@ import (
 
 	"chancery.dev/api"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/apiwire"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/overlay"
 )
@@ -70,7 +71,9 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err != nil {
 		return nil, fmt.Errorf("set up the controller manager: %w", err)
 	}
-	clientset, err := kubernetes.NewForConfigAndClient(rc, manager.GetHTTPClient())
+	terse := rest.CopyConfig(rc)
+	terse.ContentType, terse.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	clientset, err := kubernetes.NewForConfigAndClient(terse, manager.GetHTTPClient())
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +163,7 @@ func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, boo
 	return ctrl.Options{
 		Scheme:   scheme,
 		Logger:   Machinery(watches.log),
-		NewCache: newStoppable(ctx),
+		NewCache: newStoppable(ctx), NewClient: apiwire.NewClient,
 		// For what logs by its context.
 		BaseContext: func() context.Context { return logr.NewContext(context.WithoutCancel(ctx), watches.log) },
 		Cache: cache.Options{

@@ -41,6 +41,7 @@ var rooms = []room{
 	{layer: 3, path: "internal/revocation", why: "pure: how a certificate comes to be revoked"},
 	{layer: 3, path: "internal/rig/tppserver", why: "a stand-in for Certificate Manager, Self-Hosted", rig: true},
 
+	{layer: 4, path: "internal/apiwire", why: "how our kinds are read off the API server's answers"},
 	{layer: 4, path: "internal/acmeflow", why: "pure: DecideOrder, DecideChallenge"},
 	{layer: 4, path: "internal/schedule", why: "pure: the challenge scheduler over a snapshot"},
 	{layer: 4, path: "internal/lifecycle", why: "pure: what a Certificate needs now"},
