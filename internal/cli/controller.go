@@ -30,12 +30,16 @@ Flags have the names and defaults of cert-manager's controller where they mean t
 				return err
 			}
 			cfg.ProfilerAddress = profiles.listen()
+			useFewer := fitProcessors(rc)
 			a, err := app.New(cmd.Context(), cfg, rc, log)
 			if err != nil {
 				return unreachable(rc, err)
 			}
 			go fitHeap(cmd.Context(), a)
-			go logWhenReady(cmd.Context(), a, func() { log.Info("watching") })
+			go whenReady(cmd.Context(), a, func() {
+				log.Info("watching")
+				useFewer()
+			})
 			return a.Run(cmd.Context())
 		},
 	}
@@ -45,9 +49,9 @@ Flags have the names and defaults of cert-manager's controller where they mean t
 	return cmd
 }
 
-func logWhenReady(ctx context.Context, a *app.App, said func()) {
+func whenReady(ctx context.Context, a *app.App, do func()) {
 	if a.Synced(ctx) {
-		said()
+		do()
 	}
 }
 
