@@ -49,7 +49,7 @@ func TestTimersAreBundled(t *testing.T) {
 			if errors.Is(err, fs.ErrPermission) {
 				t.Skip("the slack of another process may not be read: ", err)
 			}
-			if got := strings.TrimSpace(string(slack)); err != nil || got != "1000000" {
+			if got := strings.TrimSpace(string(slack)); err != nil || got != "3000000" {
 				return fmt.Sprintf("%s of %d threads: %q ns, error %v", thread, len(threads), got, err)
 			}
 		}

@@ -9,14 +9,14 @@ import (
 const (
 	// timerSlack is how late, in nanoseconds, the kernel may let a timer go off, so that it
 	// goes off together with others. Linux's own default is 50,000.
-	timerSlack = 1_000_000
+	timerSlack = 3_000_000
 	// timersBundled tells a process that it has been executed for its slack.
 	timersBundled = "CHANCERY_TIMERS_BUNDLED"
 )
 
-// BundleTimers has the kernel wake this process a millisecond late rather than often. While a
-// process works in bursts, as controllers do, Go's monitor thread sleeps 20 µs at a time,
-// which costs a tenth of a certificate's CPU (docs/performance.md). A thread takes its slack
+// BundleTimers has the kernel wake this process three milliseconds late rather than often. While
+// a process works in bursts, as controllers do, Go's monitor thread sleeps 20 µs at a time,
+// which costs a seventh of a certificate's CPU (docs/performance.md). A thread takes its slack
 // from the one that makes it, and the monitor is there before main: therefore the process
 // executes itself once more, which keeps the slack (prctl(2)) and the process id. Where that
 // cannot be done, all stays as it is. It is to be called first of all.
