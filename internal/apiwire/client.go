@@ -41,12 +41,13 @@ func (w *writer) Create(ctx context.Context, obj client.Object, opts ...client.C
 
 // Patch implements client.Writer.
 func (w *writer) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-	if _, ours := kindOf(obj); !ours {
+	k, ours := kindOf(obj)
+	if !ours {
 		return w.Client.Patch(ctx, obj, patch, opts...)
 	}
 	var o client.PatchOptions
 	o.ApplyOptions(opts)
-	return w.patch(ctx, obj, patch, &o)
+	return w.patch(ctx, obj, k, patch, &o)
 }
 
 // Status implements client.StatusClient.
@@ -62,14 +63,14 @@ type statusWriter struct {
 func (s statusWriter) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 	var o client.SubResourcePatchOptions
 	o.ApplyOptions(opts)
-	if _, ours := kindOf(obj); !ours || o.SubResourceBody != nil {
+	k, ours := kindOf(obj)
+	if !ours || o.SubResourceBody != nil {
 		return s.SubResourceWriter.Patch(ctx, obj, patch, opts...)
 	}
-	return s.w.patch(ctx, obj, patch, &o.PatchOptions, "status")
+	return s.w.patch(ctx, obj, k, patch, &o.PatchOptions, "status")
 }
 
-func (w *writer) patch(ctx context.Context, obj client.Object, patch client.Patch, o *client.PatchOptions, subresource ...string) error {
-	k, _ := kindOf(obj)
+func (w *writer) patch(ctx context.Context, obj client.Object, k kind, patch client.Patch, o *client.PatchOptions, subresource ...string) error {
 	api, err := w.of(k)
 	if err != nil {
 		return err

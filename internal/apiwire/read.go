@@ -53,11 +53,11 @@ func (r *reader) List(o metav1.ListOptions) (runtime.Object, error) {
 
 // ListWithContext implements toolscache.ListerWithContext.
 func (r *reader) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	api, err := r.of(r.kind)
+	req, err := r.get(&o)
 	if err != nil {
 		return nil, err
 	}
-	body, err := answer(api.Get().Resource(r.kind.resource).VersionedParams(&o, r.params).Do(ctx))
+	body, err := answer(req.Do(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -71,18 +71,27 @@ func (r *reader) Watch(o metav1.ListOptions) (watch.Interface, error) {
 
 // WatchWithContext implements toolscache.WatcherWithContext.
 func (r *reader) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	api, err := r.of(r.kind)
+	o.Watch, o.AllowWatchBookmarks = true, true
+	req, err := r.get(&o)
 	if err != nil {
 		return nil, err
 	}
-	o.Watch, o.AllowWatchBookmarks = true, true
-	body, err := api.Get().Resource(r.kind.resource).VersionedParams(&o, r.params).Stream(ctx)
+	body, err := req.Stream(ctx)
 	if err != nil {
 		return nil, err
 	}
 	events := &events{body: body, lines: bufio.NewReader(body), like: r.like, kind: r.kind}
 	failures := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding")
 	return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), events, failures), nil
+}
+
+// get asks for all objects of the kind.
+func (r *reader) get(o *metav1.ListOptions) (*rest.Request, error) {
+	api, err := r.of(r.kind)
+	if err != nil {
+		return nil, err
+	}
+	return api.Get().Resource(r.kind.resource).VersionedParams(o, r.params), nil
 }
 
 // events is a watch.Decoder. The API server writes each event on a line of its own.
