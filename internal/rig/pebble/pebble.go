@@ -23,7 +23,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/letsencrypt/pebble/v2/ca"
@@ -157,29 +156,11 @@ func (s *Server) handler(o Options) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	handler := apart(front.Handler())
+	handler := apart(s.released(front.Handler()))
 	if o.Wrap != nil {
 		handler = o.Wrap(handler)
 	}
 	return handler, nil
-}
-
-// apart keeps orders from being made while authorizations are read. Pebble 2.10 locks its
-// store and an authorization in one order for the one, and in the other for the other: with
-// hundreds at once it comes to a standstill.
-func apart(h http.Handler) http.Handler {
-	var lock sync.RWMutex
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.URL.Path == "/order-plz":
-			lock.Lock()
-			defer lock.Unlock()
-		case strings.HasPrefix(r.URL.Path, "/authZ/"):
-			lock.RLock()
-			defer lock.RUnlock()
-		}
-		h.ServeHTTP(w, r)
-	})
 }
 
 // environment is what Pebble reads while it is built.

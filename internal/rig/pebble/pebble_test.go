@@ -2,14 +2,22 @@ package pebble_test
 
 import (
 	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"chancery.dev/internal/acme"
 	"chancery.dev/internal/rig/pebble"
 )
 
@@ -102,4 +110,72 @@ func TestServesUntilClosed(t *testing.T) {
 	if _, err := pebble.Start(t.Context(), pebble.Options{EABKeys: map[string]string{"a": "no base64!"}}); err == nil {
 		t.Error("a broken EAB key is taken")
 	}
+}
+
+// An authorization that is deactivated while a validation of it is under way: Pebble by itself
+// keeps a lock then, and answers no more.
+func TestDeactivatedInTheMiddleOfAValidation(t *testing.T) {
+	t.Parallel()
+	asked, goOn := make(chan struct{}, 16), make(chan struct{})
+	site := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		asked <- struct{}{}
+		<-goOn
+	}))
+	t.Cleanup(site.Close)
+	s, err := pebble.Start(t.Context(), pebble.Options{HTTPPort: site.Listener.Addr().(*net.TCPAddr).Port})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c, challenge, authz := pending(ctx, t, s)
+	if _, err := c.AcceptChallenge(ctx, challenge); err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	for range 3 {
+		if a, err := c.DeactivateAuthorization(ctx, authz); err != nil || a.Status != acme.StatusDeactivated {
+			t.Fatalf("%+v, %v", a, err)
+		}
+	}
+	close(goOn)
+	for {
+		ch, err := c.GetChallenge(ctx, challenge)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ch.Status == acme.StatusInvalid {
+			break
+		}
+	}
+	if a, err := c.GetAuthorization(ctx, authz); err != nil || a.Status != acme.StatusInvalid {
+		t.Errorf("%+v, %v", a, err)
+	}
+}
+
+// pending is an authorization for 127.0.0.1 of a new account, and its http-01 challenge.
+func pending(ctx context.Context, t *testing.T, s *pebble.Server) (c *acme.Client, challenge, authz string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err = acme.New(acme.Options{DirectoryURL: s.DirectoryURL, HTTPClient: s.HTTPClient(), UserAgent: "test", Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.NewAccount(ctx, acme.NewAccountRequest{TermsOfServiceAgreed: true}); err != nil {
+		t.Fatal(err)
+	}
+	order, err := c.NewOrder(ctx, acme.NewOrderRequest{Identifiers: []acme.Identifier{{Type: acme.IdentifierIP, Value: "127.0.0.1"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := c.GetAuthorization(ctx, order.Authorizations[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(a.Challenges, func(ch acme.Challenge) bool { return ch.Type == acme.ChallengeHTTP01 })
+	return c, a.Challenges[i].URL, order.Authorizations[0]
 }
