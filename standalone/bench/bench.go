@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"chancery.dev/standalone/bench/yardstick"
 	"chancery.dev/standalone/controlplane"
 )
 
@@ -133,11 +134,14 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	report := &Report{
 		Kubernetes: controlplane.KubernetesVersion, CPUs: runtime.NumCPU(), Certificates: o.Certificates, Concurrency: o.Concurrency,
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	yard := yardstick.Start(ctx)
 	for _, s := range scenarios() {
 		if !slices.Contains(o.Scenarios, s.name) {
 			continue
 		}
-		result, err := runScenario(ctx, o, s)
+		result, err := runScenario(ctx, &run{Options: o, yard: yard}, s)
 		if err != nil {
 			return report, fmt.Errorf("scenario %s: %w", s.name, err)
 		}
@@ -151,6 +155,7 @@ type run struct {
 	Options
 
 	plane *plane
+	yard  *yardstick.Yardstick
 }
 
 func (r *run) say(format string, args ...any) {
@@ -158,17 +163,16 @@ func (r *run) say(format string, args ...any) {
 }
 
 // runScenario measures one scenario on a control plane of its own, so that none sees what another has left behind.
-func runScenario(ctx context.Context, o Options, s scenario) (_ *Scenario, err error) {
+func runScenario(ctx context.Context, r *run, s scenario) (_ *Scenario, err error) {
 	// A scenario that hangs must not hang for good: the parts bound their waits, this bounds them all.
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute+time.Duration(o.Certificates)*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute+time.Duration(r.Certificates)*time.Second)
 	defer cancel()
-	r := &run{Options: o}
 	r.say("%s: starting a control plane", s.name)
-	if r.plane, err = startPlane(ctx, o.Standalone); err != nil {
+	if r.plane, err = startPlane(ctx, r.Standalone); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.plane.stop()) }()
-	result := &Scenario{Name: s.name, Title: s.title, Certificates: o.Certificates, RequestBudget: s.requestBudget, CPUBudgetMillis: millis(s.cpuBudget)}
+	result := &Scenario{Name: s.name, Title: s.title, Certificates: r.Certificates, RequestBudget: s.requestBudget, CPUBudgetMillis: millis(s.cpuBudget)}
 	if !s.waits {
 		if result.Ceilings, err = ceilings(ctx, r, s); err != nil {
 			return nil, err

@@ -55,6 +55,10 @@ type Scenario struct {
 	// CPUMillisEach is the controller's CPU time in milliseconds, beside the budget of the design; zero if it has none.
 	CPUMillisEach   float64 `json:"cpuMillisEach"`
 	CPUBudgetMillis float64 `json:"cpuBudgetMillis,omitempty"`
+	// Slowdown is how many times slower than at its quietest a core was meanwhile (yardstick.Yardstick).
+	Slowdown float64 `json:"slowdown"`
+	// QuietCPUMillisEach is CPUMillisEach divided by Slowdown: what the budget is for.
+	QuietCPUMillisEach float64 `json:"quietCPUMillisEach"`
 	// ServerCPUMillisEach is the CPU time of API server and etcd, in milliseconds.
 	ServerCPUMillisEach float64 `json:"serverCPUMillisEach"`
 	// ResidentBytes is the controller's memory at the end.
@@ -103,6 +107,7 @@ type Part struct {
 	To            int     `json:"to"`
 	RequestsEach  float64 `json:"requestsEach"`
 	CPUMillisEach float64 `json:"cpuMillisEach"`
+	Slowdown      float64 `json:"slowdown"`
 	Pace          Pace    `json:"pace"`
 }
 

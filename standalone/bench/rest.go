@@ -84,7 +84,7 @@ func layToRest(ctx context.Context, r *run, work *workload, result *Scenario) (e
 	if out.StartMillis, err = r.startOnChange(ctx, work); err != nil {
 		return err
 	}
-	if out.CPUGrowth, err = r.growth(ctx, work, result.CPUMillisEach); err != nil {
+	if out.CPUGrowth, err = r.growth(ctx, work, result.QuietCPUMillisEach); err != nil {
 		return err
 	}
 	result.Rest = out
@@ -163,7 +163,7 @@ func (r *run) growth(ctx context.Context, work *workload, alone float64) (float6
 	if err := issueScenario(ctx, r, &more, again); err != nil {
 		return 0, err
 	}
-	return again.CPUMillisEach / alone, nil
+	return again.QuietCPUMillisEach / alone, nil
 }
 
 // atRest runs a controller that finds nothing to do, and tells how much memory it has in the end, and had at most.

@@ -1,0 +1,4 @@
+package yardstick
+
+// SlowdownOf is what Slowdown makes of measurements.
+var SlowdownOf = slowdown
