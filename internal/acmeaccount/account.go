@@ -12,9 +12,8 @@ import (
 	"chancery.dev/internal/acmeflow"
 )
 
-// maxPark bounds how long one answer parks a whole account. A CA's limits are
-// mostly those of one name, and its Retry-After may be a day: the object that was
-// refused waits that long by itself (acmeflow.Backoff), others need not.
+// maxPark bounds how long one answer parks a whole account: its Retry-After may be a day. The
+// object that was refused waits that long by itself (acmeflow.Backoff), others need not.
 const maxPark = time.Hour
 
 // defaultPark is for a CA that asks for fewer requests and does not say how long: the
@@ -29,7 +28,8 @@ type Account struct {
 	// registering holds one token while somebody registers, or replaces the key.
 	registering chan struct{}
 	// calls is held by whoever signs with the key, and for writing while it is replaced.
-	calls sync.RWMutex
+	calls  sync.RWMutex
+	limits limits
 
 	mu         sync.Mutex
 	key        crypto.Signer

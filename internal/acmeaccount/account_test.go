@@ -153,13 +153,36 @@ func TestBindingsAndParks(t *testing.T) {
 	}
 	w.now = w.now.Add(time.Minute)
 	w.answer.Store(&answer{at: "order-plz", retryAfter: "86400", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited"}`})
-	a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate})
-	if until, _ := a.Parked(); !until.Equal(w.now.Add(time.Hour)) {
+	a.Order(t.Context(), order("a.example.com"))
+	if until, _ := a.Parked(); !until.Equal(w.now.Add(time.Minute)) {
 		t.Errorf("one name's limit of a day parks the account until %s", until)
+	}
+	w.now = w.now.Add(time.Minute)
+	out = a.Order(t.Context(), order("a.example.com"))
+	if out.Failure == nil || out.Failure.Class != acmeflow.ErrorRateLimited || out.Failure.RetryAfter != 24*time.Hour-time.Minute ||
+		!strings.Contains(out.Failure.Detail, "not sent, because the ACME server has refused orders of the same names: 429") {
+		t.Errorf("the same names again: %+v", out.Failure)
+	}
+	w.answer.Store(nil)
+	renewal := order("a.example.com")
+	renewal.NewOrder.Replaces = "YQ.Yg"
+	if out = a.Order(t.Context(), renewal); out.Failure != nil && out.Failure.Class == acmeflow.ErrorRateLimited {
+		t.Errorf("a renewal is not sent: %+v", out.Failure)
+	}
+	if out = a.Order(t.Context(), order("b.example.com")); out.Failure != nil {
+		t.Errorf("other names: %+v", out.Failure)
+	}
+	if out = a.Order(t.Context(), order("a.example.com")); out.Failure == nil {
+		t.Error("the names that were refused are taken after others were")
+	}
+	w.answer.Store(&answer{at: "order-plz", retryAfter: "86400", status: 429, body: "<html>"})
+	a.Order(t.Context(), order("c.example.com"))
+	if until, _ := a.Parked(); !until.Equal(w.now.Add(time.Hour)) {
+		t.Errorf("a proxy's limit of a day parks the account until %s", until)
 	}
 	w.now = w.now.Add(time.Hour)
 	w.answer.Store(&answer{at: "order-plz", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited"}`})
-	a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate})
+	a.Order(t.Context(), order("d.example.com"))
 	if until, _ := a.Parked(); !until.Equal(w.now.Add(time.Minute)) {
 		t.Errorf("a limit without a time parks the account until %s", until)
 	}
@@ -176,8 +199,15 @@ func TestBindingsAndParks(t *testing.T) {
 		t.Error("it is still bound")
 	}
 	lost := strings.Count(strings.Join(w.changes, ","), "lost")
-	if w.changes[0] != "one bound" || w.changes[1] != "one parked" || w.changes[3] != "one parked" || w.changes[4] != "two bound" || lost != 2 {
+	if w.changes[0] != "one bound" || w.changes[1] != "one parked" || w.changes[4] != "one parked" || w.changes[5] != "two bound" || lost != 2 {
 		t.Errorf("changes %v", w.changes)
+	}
+}
+
+// order is the step of making an order for a name.
+func order(name string) acmeflow.OrderAction {
+	return acmeflow.OrderAction{
+		Step: acmeflow.OrderCreate, NewOrder: acmeflow.NewOrder{Identifiers: []acmeflow.Identifier{{Type: "dns", Value: name}}},
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
@@ -29,7 +30,13 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmefl
 	var err error
 	switch action.Step {
 	case acmeflow.OrderCreate:
+		if out.Failure = a.limited(action.NewOrder); out.Failure != nil {
+			return out
+		}
 		order, err = c.NewOrder(ctx, newOrder(action.NewOrder))
+		if err == nil && !exempt(action.NewOrder) {
+			a.limits.taken(action.NewOrder.Identifiers)
+		}
 	case acmeflow.OrderFetch:
 		order, err = c.GetOrder(ctx, action.URL)
 	case acmeflow.OrderFinalize:
@@ -48,6 +55,10 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmefl
 		out.Order = remoteOrder(order)
 	}
 	if err == nil {
+		return out
+	}
+	if action.Step == acmeflow.OrderCreate && acme.HasCode(err, acme.CodeRateLimited) {
+		out.Failure = a.refusedOrder(c, action.NewOrder, err)
 		return out
 	}
 	out.Failure = a.failure(c, calledBy(action), err)
@@ -113,6 +124,36 @@ func (a *Account) heldBack() *acmeflow.Failure {
 	return &acmeflow.Failure{Class: acmeflow.ErrorBadNonce, Detail: reason, RetryAfter: wait}
 }
 
+// exempt reports whether an order renews a certificate and says which: CAs that know of that
+// limit it less than others, or not at all.
+func exempt(n acmeflow.NewOrder) bool { return n.Replaces != "" }
+
+// limited is the outcome of an order that the CA is known not to take; nil if it may.
+func (a *Account) limited(n acmeflow.NewOrder) *acmeflow.Failure {
+	now := a.registry.o.Now()
+	until, why := a.limits.held(n.Identifiers, now)
+	if until.IsZero() || exempt(n) {
+		return nil
+	}
+	return &acmeflow.Failure{Class: acmeflow.ErrorRateLimited, Detail: why, RetryAfter: until.Sub(now)}
+}
+
+// refusedOrder says what a CA's limit means for an order, and has the names and the account
+// wait.
+func (a *Account) refusedOrder(c *acme.Client, n acmeflow.NewOrder, err error) *acmeflow.Failure {
+	f := a.classify(c, "", err)
+	wait := min(orDefault(f.RetryAfter), acmeflow.MaxRetryAfter)
+	a.park(a.limits.refused(n.Identifiers, wait, f.Detail, a.registry.o.Now()), f.Detail)
+	return f
+}
+
+func orDefault(retryAfter time.Duration) time.Duration {
+	if retryAfter <= 0 {
+		return defaultPark
+	}
+	return retryAfter
+}
+
 // isForeign reports whether what was called is not at the account's host: the issuer has been
 // given another server since the order was made, and the old one need not know the account.
 func isForeign(c *acme.Client, called string) bool {
@@ -127,17 +168,20 @@ func isForeign(c *acme.Client, called string) bool {
 // failure says what kind of trouble a call with the client has met, and parks or loses the
 // account where the error says so.
 func (a *Account) failure(c *acme.Client, called string, err error) *acmeflow.Failure {
+	f := a.classify(c, called, err)
+	if f.Class == acmeflow.ErrorRateLimited || f.Class == acmeflow.ErrorUnavailable && f.RetryAfter > 0 {
+		a.park(orDefault(f.RetryAfter), f.Detail)
+	}
+	return f
+}
+
+// classify says what kind of trouble it is, and loses the account where the error says so.
+func (a *Account) classify(c *acme.Client, called string, err error) *acmeflow.Failure {
 	f := &acmeflow.Failure{Class: classOf(err), Detail: err.Error(), RetryAfter: acme.RetryAfter(err)}
 	if acme.HasCode(err, acme.CodeAccountDoesNotExist) && !isForeign(c, called) {
 		// The account is made again, and then the same call works.
 		f.Class = acmeflow.ErrorUnavailable
 		a.lose(c)
-	}
-	switch {
-	case f.RetryAfter > 0 && (f.Class == acmeflow.ErrorRateLimited || f.Class == acmeflow.ErrorUnavailable):
-		a.park(f.RetryAfter, f.Detail)
-	case f.Class == acmeflow.ErrorRateLimited:
-		a.park(defaultPark, f.Detail)
 	}
 	return f
 }

@@ -35,7 +35,7 @@
 // that outcome), and either Failure or what the step's comment says. Classify
 // turns an ACME problem into the ErrorClass of a Failure. Whoever runs ACME calls also
 // parks the account on ErrorRateLimited, and on ErrorUnavailable with a RetryAfter, until
-// At+RetryAfter, sends nothing meanwhile (a call that was to go out comes back as an
+// At+RetryAfter (sooner where the limit may be that of a few names), sends nothing meanwhile (a call that was to go out comes back as an
 // ErrorBadNonce), and wakes what belongs to the account when the park begins; when it ends,
 // each object's own Wake does.
 //

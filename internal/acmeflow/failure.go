@@ -105,9 +105,9 @@ const (
 	maxSolverBackoff  = 5 * time.Minute
 	// freeNonceRetries is how many refused nonces in a row cost no delay.
 	freeNonceRetries = 5
-	// maxRetryAfter is the longest of the limits that CAs publish. Who asks for more has made
+	// MaxRetryAfter is the longest of the limits that CAs publish. Who asks for more has made
 	// a mistake, and is asked once a week.
-	maxRetryAfter = 7 * 24 * time.Hour
+	MaxRetryAfter = 7 * 24 * time.Hour
 	// maxMissing is how many pages in a row are taken for a proxy's, about twenty minutes of
 	// them. A CA that has forgotten an order may know no better answer: nobody waits for ever.
 	maxMissing = 12
@@ -155,7 +155,7 @@ func Backoff(f Failure, failures int, jitter float64) time.Duration {
 	default:
 		wait = doubled(networkBackoff, failures, maxNetworkBackoff)
 	}
-	if after := min(f.RetryAfter, maxRetryAfter); after > 0 {
+	if after := min(f.RetryAfter, MaxRetryAfter); after > 0 {
 		return after + time.Duration(jitter*float64(min(after/10, time.Minute)))
 	}
 	return wait*3/4 + time.Duration(jitter*float64(wait/2))

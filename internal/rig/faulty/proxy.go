@@ -51,6 +51,8 @@ type Request struct {
 	Step Step
 	// Nth counts the requests of the Step, from 1.
 	Nth int
+	// Names are those that a new order is for, with a space between them.
+	Names string
 }
 
 // Proxy is a running proxy.
@@ -153,6 +155,9 @@ func (p *Proxy) note(r *http.Request, body []byte) Request {
 	step := p.book.step(r, body, p.counts)
 	p.counts[step]++
 	request := Request{Step: step, Nth: p.counts[step]}
+	if step == NewOrder {
+		request.Names = namesIn(body)
+	}
 	p.seen = append(p.seen, request)
 	return request
 }

@@ -1,6 +1,7 @@
 package faulty
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -65,6 +66,24 @@ func (b book) step(r *http.Request, body []byte, counts map[Step]int) Step {
 func hasPayload(body []byte) bool {
 	var jws struct{ Payload string }
 	return json.Unmarshal(body, &jws) == nil && jws.Payload != ""
+}
+
+// namesIn are the identifiers in the payload of a new order (RFC 8555 §7.4).
+func namesIn(body []byte) string {
+	var jws struct{ Payload string }
+	var order struct{ Identifiers []struct{ Value string } }
+	if json.Unmarshal(body, &jws) != nil {
+		return ""
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(jws.Payload)
+	if err != nil || json.Unmarshal(payload, &order) != nil {
+		return ""
+	}
+	var names []string
+	for _, id := range order.Identifiers {
+		names = append(names, id.Value)
+	}
+	return strings.Join(names, " ")
 }
 
 // learn takes the addresses out of an answer. It returns what the path is for.
