@@ -12,6 +12,8 @@ package flight
 
 import (
 	"context"
+	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -33,6 +35,9 @@ type Call struct {
 	Key Key
 	// Lane is what the call is bounded by: an account, a credential, a server.
 	Lane string
+	// Urgency is who goes first among those that wait for the lane: the higher one, and of
+	// equals the one that has waited longer.
+	Urgency int
 	// Run makes the call. Its context ends after the group's timeout, and when the
 	// group ends.
 	Run func(ctx context.Context) (any, error)
@@ -102,7 +107,8 @@ func (f *Flights) Ask(c Call) (Outcome, bool) {
 		f.lanes[c.Lane] = l
 	}
 	if l.inAir >= f.opts.PerLane {
-		l.waiting = append(l.waiting, fl)
+		i := sort.Search(len(l.waiting), func(i int) bool { return l.waiting[i].call.Urgency < c.Urgency })
+		l.waiting = slices.Insert(l.waiting, i, fl)
 		return Outcome{}, false
 	}
 	l.inAir++

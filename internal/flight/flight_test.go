@@ -122,3 +122,26 @@ func TestForgetAndTimeout(t *testing.T) {
 		}
 	})
 }
+
+func TestTheUrgentGoFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := flight.New(t.Context(), flight.Options{PerLane: 1})
+		var order []string
+		for _, name := range []string{"a0", "b0", "c2", "d1", "e2", "f0"} {
+			c := call(name, "lane", func(context.Context) (any, error) {
+				order = append(order, name)
+				time.Sleep(time.Second)
+				return nil, nil
+			}, nil)
+			c.Urgency = int(name[1] - '0')
+			f.Ask(c)
+			synctest.Wait()
+		}
+		f.Forget("e2")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got, want := fmt.Sprint(order), "[a0 c2 d1 b0 f0]"; got != want {
+			t.Errorf("they took off in the order %s, not %s", got, want)
+		}
+	})
+}

@@ -205,10 +205,23 @@ func (r *orders) call(order *acmev1.Order, issuer acmeIssuer, m *orderMemory, ac
 			}}, nil
 		}
 	} else {
-		c.Lane = account.Lane()
+		c.Lane, c.Urgency = account.Lane(), urgency(action)
 		c.Run = func(ctx context.Context) (any, error) { return account.Order(ctx, action), nil }
 	}
 	r.acme.Ask(c)
+}
+
+// urgency has what was begun go first, so that its authorizations are used, and renewals before
+// what is new: somebody uses the certificate, and CAs limit them less (RFC 9773 §5).
+func urgency(action acmeflow.OrderAction) int {
+	switch {
+	case action.Step != acmeflow.OrderCreate:
+		return 2
+	case action.NewOrder.Replaces != "":
+		return 1
+	default:
+		return 0
+	}
 }
 
 func orderCall(order *acmev1.Order, step acmeflow.OrderStep) flight.Key {
