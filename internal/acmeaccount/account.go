@@ -12,9 +12,14 @@ import (
 	"chancery.dev/internal/acmeflow"
 )
 
-// maxPark bounds how long one answer parks a whole account: its Retry-After may be a day. The
-// object that was refused waits that long by itself (acmeflow.Backoff), others need not.
-const maxPark = time.Hour
+const (
+	// maxPark bounds how long one answer parks a whole account: its Retry-After may be a day. The
+	// object that was refused waits that long by itself (acmeflow.Backoff), others need not.
+	maxPark = time.Hour
+	// firstPark and secondPark are the bounds while only one or two answers in a row say so: others
+	// show whether they are meant too.
+	firstPark, secondPark = time.Minute, 10 * time.Minute
+)
 
 // defaultPark is for a CA that asks for fewer requests and does not say how long: the
 // first step of Let's Encrypt's integration guide.
@@ -38,6 +43,8 @@ type Account struct {
 	email      string
 	until      time.Time
 	reason     string
+	// refusals is how many answers in a row have asked for the account to be left alone.
+	refusals int
 	changing   replacement
 }
 
@@ -130,9 +137,38 @@ func (a *Account) lose(used *acme.Client) {
 	}
 }
 
+// leaveAlone parks the account because of an answer that may be meant for all.
+func (a *Account) leaveAlone(wait time.Duration, reason string) {
+	a.mu.Lock()
+	a.refusals++
+	wait = parkFor(wait, a.refusals)
+	a.mu.Unlock()
+	a.park(wait, reason)
+}
+
+// served notes that the CA does what it is asked.
+func (a *Account) served() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.refusals = 0
+}
+
+// parkFor is how long to leave an account alone after so many refusals in a row, by different
+// objects as far as that is known.
+func parkFor(wait time.Duration, refusals int) time.Duration {
+	switch refusals {
+	case 1:
+		return min(wait, firstPark)
+	case 2:
+		return min(wait, secondPark)
+	default:
+		return min(wait, maxPark)
+	}
+}
+
 // park has everybody leave the CA alone for a while; it only ever extends.
 func (a *Account) park(d time.Duration, reason string) {
-	until := a.registry.o.Now().Add(min(d, maxPark))
+	until := a.registry.o.Now().Add(d)
 	a.mu.Lock()
 	extended := until.After(a.until)
 	if extended {

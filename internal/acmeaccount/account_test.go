@@ -175,12 +175,19 @@ func TestBindingsAndParks(t *testing.T) {
 	if out = a.Order(t.Context(), order("a.example.com")); out.Failure == nil {
 		t.Error("the names that were refused are taken after others were")
 	}
+	// Three in a row are meant for all.
 	w.answer.Store(&answer{at: "order-plz", retryAfter: "86400", status: 429, body: "<html>"})
-	a.Order(t.Context(), order("c.example.com"))
-	if until, _ := a.Parked(); !until.Equal(w.now.Add(time.Hour)) {
-		t.Errorf("a proxy's limit of a day parks the account until %s", until)
+	for _, want := range []time.Duration{time.Minute, 10 * time.Minute, time.Hour, time.Hour} {
+		a.Order(t.Context(), order("c.example.com"))
+		if until, _ := a.Parked(); !until.Equal(w.now.Add(want)) {
+			t.Errorf("a proxy's limit of a day parks the account until %s, not for %s", until, want)
+		}
+		w.now = w.now.Add(want)
 	}
-	w.now = w.now.Add(time.Hour)
+	w.answer.Store(nil)
+	if out = a.Order(t.Context(), order("c.example.com")); out.Failure != nil {
+		t.Errorf("after the proxy: %+v", out.Failure)
+	}
 	w.answer.Store(&answer{at: "order-plz", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited"}`})
 	a.Order(t.Context(), order("d.example.com"))
 	if until, _ := a.Parked(); !until.Equal(w.now.Add(time.Minute)) {
@@ -199,7 +206,7 @@ func TestBindingsAndParks(t *testing.T) {
 		t.Error("it is still bound")
 	}
 	lost := strings.Count(strings.Join(w.changes, ","), "lost")
-	if w.changes[0] != "one bound" || w.changes[1] != "one parked" || w.changes[4] != "one parked" || w.changes[5] != "two bound" || lost != 2 {
+	if w.changes[0] != "one bound" || w.changes[1] != "one parked" || w.changes[7] != "one parked" || w.changes[8] != "two bound" || lost != 2 {
 		t.Errorf("changes %v", w.changes)
 	}
 }

@@ -11,14 +11,9 @@ import (
 	"chancery.dev/internal/acmeflow"
 )
 
-const (
-	// provenBy is how many parts of a domain are refused in a row before the domain itself is
-	// taken to be what the CA limits.
-	provenBy = 3
-	// firstPark and secondPark are the longest that the account is left alone for after orders
-	// under one domain, and under two, were refused: others show whether they are meant too.
-	firstPark, secondPark = time.Minute, 10 * time.Minute
-)
+// provenBy is how many parts of a domain are refused in a row before the domain itself is
+// taken to be what the CA limits.
+const provenBy = 3
 
 // limits are what a CA refuses to take orders for. CAs limit orders of an account, of a
 // registered domain, of one set of names, and after failed authorizations of a name, and tell
@@ -65,14 +60,7 @@ func (l *limits) refused(ids []acmeflow.Identifier, wait time.Duration, detail s
 	if len(tops) == 1 {
 		part = slices.Collect(maps.Keys(tops))[0]
 	}
-	switch l.scope("").add(part, now.Add(wait)) {
-	case 1:
-		return min(wait, firstPark)
-	case 2:
-		return min(wait, secondPark)
-	default:
-		return min(wait, maxPark)
-	}
+	return parkFor(wait, l.scope("").add(part, now.Add(wait)))
 }
 
 // taken notes that the CA has taken an order for the names: no limit that covers them holds.

@@ -55,6 +55,7 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmefl
 		out.Order = remoteOrder(order)
 	}
 	if err == nil {
+		a.served()
 		return out
 	}
 	if action.Step == acmeflow.OrderCreate && acme.HasCode(err, acme.CodeRateLimited) {
@@ -100,7 +101,9 @@ func (a *Account) Challenge(ctx context.Context, step acmeflow.ChallengeStep, sp
 	}
 	if err != nil {
 		out.Failure = a.failure(c, spec.AuthorizationURL, err)
+		return out
 	}
+	a.served()
 	return out
 }
 
@@ -170,7 +173,7 @@ func isForeign(c *acme.Client, called string) bool {
 func (a *Account) failure(c *acme.Client, called string, err error) *acmeflow.Failure {
 	f := a.classify(c, called, err)
 	if f.Class == acmeflow.ErrorRateLimited || f.Class == acmeflow.ErrorUnavailable && f.RetryAfter > 0 {
-		a.park(orDefault(f.RetryAfter), f.Detail)
+		a.leaveAlone(orDefault(f.RetryAfter), f.Detail)
 	}
 	return f
 }
