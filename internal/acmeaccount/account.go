@@ -45,7 +45,7 @@ type Account struct {
 	reason     string
 	// refusals is how many answers in a row have asked for the account to be left alone.
 	refusals int
-	changing   replacement
+	changing replacement
 }
 
 // Lane is what calls for the account are bounded by.

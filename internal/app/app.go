@@ -66,11 +66,12 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err != nil {
 		return nil, err
 	}
-	book, watches := books{controller.NewSecretBook(), controller.NewRequestBook()}, newWatches(log)
-	manager, err := ctrl.NewManager(rc, managerOptions(ctx, cfg, scheme, book, watches))
+	book, watches, told := books{controller.NewSecretBook(), controller.NewRequestBook()}, newWatches(log), &telling{cfg: cfg}
+	manager, err := ctrl.NewManager(rc, managerOptions(ctx, cfg, scheme, book, watches, told))
 	if err != nil {
 		return nil, fmt.Errorf("set up the controller manager: %w", err)
 	}
+	told.manager = manager
 	terse := rest.CopyConfig(rc)
 	terse.ContentType, terse.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	clientset, err := kubernetes.NewForConfigAndClient(terse, manager.GetHTTPClient())
@@ -158,7 +159,7 @@ func (a *App) Synced(ctx context.Context) bool {
 	return synced && ctx.Err() == nil
 }
 
-func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, book books, watches *watches) ctrl.Options {
+func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, book books, watches *watches, told *telling) ctrl.Options {
 	within, shared := stopWithin, true
 	return ctrl.Options{
 		Scheme:   scheme,
@@ -181,7 +182,7 @@ func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, boo
 			DefaultTransform: cache.TransformStripManagedFields(),
 			NewInformer:      controller.NewPagedInformer,
 		},
-		Metrics:                       metricsserver.Options{BindAddress: cfg.MetricsAddress},
+		Metrics:                       metricsserver.Options{BindAddress: cfg.MetricsAddress, FilterProvider: told.filter},
 		HealthProbeBindAddress:        cfg.HealthAddress,
 		PprofBindAddress:              cfg.ProfilerAddress,
 		LivenessEndpointName:          "/livez",

@@ -16,12 +16,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"chancery.dev/api"
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/metrics"
 	"chancery.dev/internal/solver/http01"
 	"chancery.dev/internal/solver/tlsalpn01"
 )
@@ -131,15 +131,7 @@ func (r *responder) watch(ctx context.Context) error {
 
 // counter is a metric with one label.
 func counter(name, help, label string) (*prometheus.CounterVec, error) {
-	answered := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
-	err := metrics.Registry.Register(answered)
-	var already prometheus.AlreadyRegisteredError
-	if errors.As(err, &already) { // several managers run in one process in tests
-		if known, ok := already.ExistingCollector.(*prometheus.CounterVec); ok {
-			return known, nil
-		}
-	}
-	return answered, err
+	return metrics.Register(prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label}))
 }
 
 // ResponderConfig is what a user can set of the responder that runs by itself.

@@ -16,6 +16,7 @@ import (
 	"chancery.dev/internal/controller/ordering"
 	"chancery.dev/internal/controller/requests"
 	"chancery.dev/internal/flight"
+	"chancery.dev/internal/metrics"
 	"chancery.dev/internal/signer"
 	"chancery.dev/internal/signer/acmeorder"
 	"chancery.dev/internal/signer/ca"
@@ -69,7 +70,11 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 	if err != nil {
 		return err
 	}
-	accounts := acmeaccount.New(acmeaccount.Options{UserAgent: cfg.UserAgent, Now: deps.Now})
+	traffic, err := metrics.NewACME()
+	if err != nil {
+		return err
+	}
+	accounts := acmeaccount.New(acmeaccount.Options{UserAgent: cfg.UserAgent, Now: deps.Now, Observe: traffic.Observe})
 	rings := newBells()
 	deps.Signers = map[signer.Type]signer.Signer{
 		signer.TypeSelfSigned: selfsigned.New(deps.Secrets, deps.Now),

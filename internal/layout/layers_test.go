@@ -40,6 +40,7 @@ var rooms = []room{
 	{layer: 3, path: "internal/selection", why: "pure: which solver proves a name"},
 	{layer: 3, path: "internal/renewal", why: "pure: when a certificate is to be renewed"},
 	{layer: 3, path: "internal/revocation", why: "pure: how a certificate comes to be revoked"},
+	{layer: 3, path: "internal/metrics", why: "what Prometheus is told, under cert-manager's names"},
 	{layer: 3, path: "internal/rig/tppserver", why: "a stand-in for Certificate Manager, Self-Hosted", rig: true},
 
 	{layer: 4, path: "internal/apiwire", why: "how our kinds are read off the API server's answers"},

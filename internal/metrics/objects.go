@@ -1,0 +1,191 @@
+// Package metrics tells Prometheus of Certificates, issuers, Challenges and ACME requests, under
+// the names that cert-manager's users have in their alerts and dashboards (spec §9.1).
+//
+// What it tells of objects is written straight from the cache to the one who asks: ten thousand
+// Certificates are eighty thousand samples, which nobody should keep in memory.
+package metrics
+
+import (
+	"context"
+	"io"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+)
+
+// Objects are what is told of each Certificate, Challenge and issuer.
+type Objects struct {
+	// Reader is a cache. Objects that it gives out are not changed.
+	Reader client.Reader
+	// ClusterIssuers says that there are such: not where the controller is held to namespaces.
+	ClusterIssuers bool
+}
+
+// WriteText writes all samples in Prometheus' text format, version 0.0.4.
+func (o Objects) WriteText(ctx context.Context, w io.Writer) error {
+	t := &text{w: w}
+	for _, write := range []func(context.Context, *text) error{o.certificates, o.challenges, o.issuers, o.clusterIssuers} {
+		if err := write(ctx, t); err != nil {
+			return err
+		}
+	}
+	return t.flush()
+}
+
+// list reads all of a kind. The items share what they point to with the cache.
+func (o Objects) list(ctx context.Context, list client.ObjectList) error {
+	return o.Reader.List(ctx, list, client.UnsafeDisableDeepCopy)
+}
+
+func (o Objects) certificates(ctx context.Context, t *text) error {
+	list := &certmanagerv1.CertificateList{}
+	if err := o.list(ctx, list); err != nil {
+		return err
+	}
+	t.family("certmanager_certificate_ready_status", gauge, "Whether the Certificate's condition Ready has the status that the label condition names.")
+	for i := range list.Items {
+		crt := &list.Items[i]
+		t.ready(func() { t.certificate(crt) }, statusOf(certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionReady)))
+	}
+	for _, f := range []struct {
+		name, help string
+		of         func(certmanagerv1.CertificateStatus) *metav1.Time
+	}{
+		{
+			"expiration", "When the certificate in the Secret expires, in seconds since 1970; 0 if there is none.",
+			func(s certmanagerv1.CertificateStatus) *metav1.Time { return s.NotAfter },
+		},
+		{
+			"not_after", "When the certificate in the Secret expires, in seconds since 1970; 0 if there is none.",
+			func(s certmanagerv1.CertificateStatus) *metav1.Time { return s.NotAfter },
+		},
+		{
+			"not_before", "From when on the certificate in the Secret is valid, in seconds since 1970; 0 if there is none.",
+			func(s certmanagerv1.CertificateStatus) *metav1.Time { return s.NotBefore },
+		},
+		{
+			"renewal", "When the certificate is going to be renewed, in seconds since 1970; 0 if that is not known.",
+			func(s certmanagerv1.CertificateStatus) *metav1.Time { return s.RenewalTime },
+		},
+	} {
+		t.family("certmanager_certificate_"+f.name+"_timestamp_seconds", gauge, f.help)
+		for i := range list.Items {
+			t.begin()
+			t.certificate(&list.Items[i])
+			t.end(seconds(f.of(list.Items[i].Status)))
+		}
+	}
+	return nil
+}
+
+// certificate writes the labels that all samples of Certificates have.
+func (t *text) certificate(crt *certmanagerv1.Certificate) {
+	t.label("name", crt.Name)
+	t.label("namespace", crt.Namespace)
+	t.label("issuer_name", crt.Spec.IssuerRef.Name)
+	t.label("issuer_kind", crt.Spec.IssuerRef.Kind)
+	t.label("issuer_group", crt.Spec.IssuerRef.Group)
+}
+
+// challengeStates are the values of the label status.
+var challengeStates = [...]acmev1.State{
+	acmev1.Ready, acmev1.Valid, acmev1.Errored, acmev1.Expired, acmev1.Invalid, acmev1.Processing, acmev1.Unknown, acmev1.Pending,
+}
+
+func (o Objects) challenges(ctx context.Context, t *text) error {
+	list := &acmev1.ChallengeList{}
+	if err := o.list(ctx, list); err != nil {
+		return err
+	}
+	t.family("certmanager_certificate_challenge_status", gauge, "Whether the Challenge has the state that the label status names.")
+	for i := range list.Items {
+		c := &list.Items[i]
+		for _, state := range challengeStates {
+			t.begin()
+			t.label("status", string(state))
+			t.label("domain", c.Spec.DNSName)
+			t.label("reason", c.Status.Reason)
+			t.label("processing", strconv.FormatBool(c.Status.Processing))
+			t.label("name", c.Name)
+			t.label("namespace", c.Namespace)
+			t.label("type", string(c.Spec.Type))
+			t.end(truth(state == c.Status.State))
+		}
+	}
+	return nil
+}
+
+func (o Objects) issuers(ctx context.Context, t *text) error {
+	list := &certmanagerv1.IssuerList{}
+	if err := o.list(ctx, list); err != nil {
+		return err
+	}
+	t.family("certmanager_issuer_ready_status", gauge, "Whether the Issuer's condition Ready has the status that the label condition names.")
+	for i := range list.Items {
+		issuer := &list.Items[i]
+		t.ready(func() {
+			t.label("name", issuer.Name)
+			t.label("namespace", issuer.Namespace)
+		}, issuerStatus(issuer))
+	}
+	return nil
+}
+
+func (o Objects) clusterIssuers(ctx context.Context, t *text) error {
+	if !o.ClusterIssuers {
+		return nil
+	}
+	list := &certmanagerv1.ClusterIssuerList{}
+	if err := o.list(ctx, list); err != nil {
+		return err
+	}
+	t.family("certmanager_clusterissuer_ready_status", gauge, "Whether the ClusterIssuer's condition Ready has the status that the label condition names.")
+	for i := range list.Items {
+		t.ready(func() { t.label("name", list.Items[i].Name) }, issuerStatus(&list.Items[i]))
+	}
+	return nil
+}
+
+func issuerStatus(i certmanagerv1.GenericIssuer) cmmeta.ConditionStatus {
+	if c := certmanagerv1.FindIssuerCondition(i.GetStatus().Conditions, certmanagerv1.IssuerConditionReady); c != nil {
+		return c.Status
+	}
+	return cmmeta.ConditionUnknown
+}
+
+func statusOf(c *certmanagerv1.CertificateCondition) cmmeta.ConditionStatus {
+	if c == nil {
+		return cmmeta.ConditionUnknown
+	}
+	return c.Status
+}
+
+// ready writes a sample for each status that a condition can have. Labels writes those of the object.
+func (t *text) ready(labels func(), is cmmeta.ConditionStatus) {
+	for _, status := range []cmmeta.ConditionStatus{cmmeta.ConditionTrue, cmmeta.ConditionFalse, cmmeta.ConditionUnknown} {
+		t.begin()
+		labels()
+		t.label("condition", string(status))
+		t.end(truth(status == is))
+	}
+}
+
+func truth(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+func seconds(at *metav1.Time) float64 {
+	if at.IsZero() {
+		return 0
+	}
+	return float64(at.UnixNano()) / float64(time.Second)
+}

@@ -1,0 +1,186 @@
+package metrics_test
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"chancery.dev/api"
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/metrics"
+)
+
+const want = `# HELP certmanager_certificate_ready_status Whether the Certificate's condition Ready has the status that the label condition names.
+# TYPE certmanager_certificate_ready_status gauge
+certmanager_certificate_ready_status{name="new",namespace="ns",issuer_name="",issuer_kind="",issuer_group="",condition="True"} 0
+certmanager_certificate_ready_status{name="new",namespace="ns",issuer_name="",issuer_kind="",issuer_group="",condition="False"} 0
+certmanager_certificate_ready_status{name="new",namespace="ns",issuer_name="",issuer_kind="",issuer_group="",condition="Unknown"} 1
+certmanager_certificate_ready_status{name="web",namespace="ns",issuer_name="ca",issuer_kind="ClusterIssuer",issuer_group="cert-manager.io",condition="True"} 1
+certmanager_certificate_ready_status{name="web",namespace="ns",issuer_name="ca",issuer_kind="ClusterIssuer",issuer_group="cert-manager.io",condition="False"} 0
+certmanager_certificate_ready_status{name="web",namespace="ns",issuer_name="ca",issuer_kind="ClusterIssuer",issuer_group="cert-manager.io",condition="Unknown"} 0
+# HELP certmanager_certificate_expiration_timestamp_seconds When the certificate in the Secret expires, in seconds since 1970; 0 if there is none.
+# TYPE certmanager_certificate_expiration_timestamp_seconds gauge
+certmanager_certificate_expiration_timestamp_seconds{name="new",namespace="ns",issuer_name="",issuer_kind="",issuer_group=""} 0
+certmanager_certificate_expiration_timestamp_seconds{name="web",namespace="ns",issuer_name="ca",issuer_kind="ClusterIssuer",issuer_group="cert-manager.io"} 1.8e+09
+# HELP certmanager_certificate_not_after_timestamp_seconds When the certificate in the Secret expires, in seconds since 1970; 0 if there is none.
+# TYPE certmanager_certificate_not_after_timestamp_seconds gauge
+certmanager_certificate_not_after_timestamp_seconds{name="new",namespace="ns",issuer_name="",issuer_kind="",issuer_group=""} 0
+certmanager_certificate_not_after_timestamp_seconds{name="web",namespace="ns",issuer_name="ca",issuer_kind="ClusterIssuer",issuer_group="cert-manager.io"} 1.8e+09
+# HELP certmanager_certificate_not_before_timestamp_seconds From when on the certificate in the Secret is valid, in seconds since 1970; 0 if there is none.
+# TYPE certmanager_certificate_not_before_timestamp_seconds gauge
+certmanager_certificate_not_before_timestamp_seconds{name="new",namespace="ns",issuer_name="",issuer_kind="",issuer_group=""} 0
+certmanager_certificate_not_before_timestamp_seconds{name="web",namespace="ns",issuer_name="ca",issuer_kind="ClusterIssuer",issuer_group="cert-manager.io"} 1.7e+09
+# HELP certmanager_certificate_renewal_timestamp_seconds When the certificate is going to be renewed, in seconds since 1970; 0 if that is not known.
+# TYPE certmanager_certificate_renewal_timestamp_seconds gauge
+certmanager_certificate_renewal_timestamp_seconds{name="new",namespace="ns",issuer_name="",issuer_kind="",issuer_group=""} 0
+certmanager_certificate_renewal_timestamp_seconds{name="web",namespace="ns",issuer_name="ca",issuer_kind="ClusterIssuer",issuer_group="cert-manager.io"} 1.750000001e+09
+# HELP certmanager_certificate_challenge_status Whether the Challenge has the state that the label status names.
+# TYPE certmanager_certificate_challenge_status gauge
+certmanager_certificate_challenge_status{status="ready",domain="example.com",reason="it said \"no\\\\never\"\nand went",processing="true",name="c",namespace="ns",type="DNS-01"} 0
+certmanager_certificate_challenge_status{status="valid",domain="example.com",reason="it said \"no\\\\never\"\nand went",processing="true",name="c",namespace="ns",type="DNS-01"} 0
+certmanager_certificate_challenge_status{status="errored",domain="example.com",reason="it said \"no\\\\never\"\nand went",processing="true",name="c",namespace="ns",type="DNS-01"} 0
+certmanager_certificate_challenge_status{status="expired",domain="example.com",reason="it said \"no\\\\never\"\nand went",processing="true",name="c",namespace="ns",type="DNS-01"} 0
+certmanager_certificate_challenge_status{status="invalid",domain="example.com",reason="it said \"no\\\\never\"\nand went",processing="true",name="c",namespace="ns",type="DNS-01"} 0
+certmanager_certificate_challenge_status{status="processing",domain="example.com",reason="it said \"no\\\\never\"\nand went",processing="true",name="c",namespace="ns",type="DNS-01"} 0
+certmanager_certificate_challenge_status{status="",domain="example.com",reason="it said \"no\\\\never\"\nand went",processing="true",name="c",namespace="ns",type="DNS-01"} 0
+certmanager_certificate_challenge_status{status="pending",domain="example.com",reason="it said \"no\\\\never\"\nand went",processing="true",name="c",namespace="ns",type="DNS-01"} 1
+# HELP certmanager_issuer_ready_status Whether the Issuer's condition Ready has the status that the label condition names.
+# TYPE certmanager_issuer_ready_status gauge
+certmanager_issuer_ready_status{name="i",namespace="ns",condition="True"} 0
+certmanager_issuer_ready_status{name="i",namespace="ns",condition="False"} 1
+certmanager_issuer_ready_status{name="i",namespace="ns",condition="Unknown"} 0
+# HELP certmanager_clusterissuer_ready_status Whether the ClusterIssuer's condition Ready has the status that the label condition names.
+# TYPE certmanager_clusterissuer_ready_status gauge
+certmanager_clusterissuer_ready_status{name="ca",condition="True"} 0
+certmanager_clusterissuer_ready_status{name="ca",condition="False"} 0
+certmanager_clusterissuer_ready_status{name="ca",condition="Unknown"} 1
+`
+
+func objects(t *testing.T) metrics.Objects {
+	t.Helper()
+	scheme, err := api.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(seconds int64) *metav1.Time { return &metav1.Time{Time: time.Unix(seconds, 0)} }
+	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "ns", Name: name} }
+	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		&certmanagerv1.Certificate{
+			ObjectMeta: meta("web"),
+			Spec:       certmanagerv1.CertificateSpec{IssuerRef: cmmeta.IssuerReference{Name: "ca", Kind: "ClusterIssuer", Group: "cert-manager.io"}},
+			Status: certmanagerv1.CertificateStatus{
+				Conditions: []certmanagerv1.CertificateCondition{{Type: certmanagerv1.CertificateConditionReady, Status: cmmeta.ConditionTrue}},
+				NotBefore:  at(1_700_000_000), NotAfter: at(1_800_000_000), RenewalTime: at(1_750_000_001),
+			},
+		},
+		&certmanagerv1.Certificate{ObjectMeta: meta("new")},
+		&acmev1.Challenge{
+			ObjectMeta: meta("c"), Spec: acmev1.ChallengeSpec{DNSName: "example.com", Type: acmev1.ChallengeTypeDNS01},
+			Status: acmev1.ChallengeStatus{State: acmev1.Pending, Processing: true, Reason: "it said \"no\\\\never\"\nand went"},
+		},
+		&certmanagerv1.Issuer{ObjectMeta: meta("i"), Status: certmanagerv1.IssuerStatus{
+			Conditions: []certmanagerv1.IssuerCondition{{Type: certmanagerv1.IssuerConditionReady, Status: cmmeta.ConditionFalse}},
+		}},
+		&certmanagerv1.ClusterIssuer{ObjectMeta: metav1.ObjectMeta{Name: "ca"}},
+	).Build()
+	return metrics.Objects{Reader: reader, ClusterIssuers: true}
+}
+
+func TestObjects(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	o := objects(t)
+	if err := o.WriteText(t.Context(), &out); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	out.Reset()
+	o.ClusterIssuers = false
+	if err := o.WriteText(t.Context(), &out); err != nil || strings.Contains(out.String(), "clusterissuer") {
+		t.Errorf("%v, %s", err, out.String())
+	}
+}
+
+// TestHandler: what the registry tells comes first, then ours; compressed for who takes that, and
+// nothing of objects while they are not ours to tell of.
+func TestHandler(t *testing.T) {
+	t.Parallel()
+	status := http.StatusOK
+	registry := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Accept")+r.Header.Get("Accept-Encoding") != "" {
+			t.Errorf("the registry is asked for %v", r.Header)
+		}
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, "up 1\n")
+	})
+	mine, o := true, objects(t)
+	now := func() time.Time { return time.Unix(1_760_000_000, 5) }
+	h := metrics.Handler(registry, func() (metrics.Objects, bool) { return o, mine }, now, logr.Discard())
+	get := func(encoding string) (string, http.Header) {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody)
+		r.Header.Set("Accept", "application/openmetrics-text")
+		r.Header.Set("Accept-Encoding", encoding)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != status {
+			t.Errorf("status %d", w.Code)
+		}
+		var body io.Reader = w.Body
+		if encoding != "" {
+			var err error
+			if body, err = gzip.NewReader(w.Body); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all, err := io.ReadAll(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(all), w.Header()
+	}
+	for _, encoding := range []string{"", "gzip, deflate"} {
+		got, header := get(encoding)
+		if !strings.HasPrefix(got, "up 1\n") || !strings.HasSuffix(got, want) || header.Get("Content-Type") != "text/plain; version=0.0.4" {
+			t.Errorf("%v\n%s", header, got)
+		}
+		for _, line := range []string{
+			"# TYPE certmanager_clock_time_seconds counter\ncertmanager_clock_time_seconds 1.76e+09\n", "\ncertmanager_clock_time_seconds_gauge 1.76e+09\n",
+		} {
+			if !strings.Contains(got, line) {
+				t.Errorf("%q is missing in\n%s", line, got)
+			}
+		}
+	}
+	mine = false
+	if got, _ := get(""); strings.Contains(got, "certificate_ready") || !strings.Contains(got, "clock") {
+		t.Errorf("told although another replica leads:\n%s", got)
+	}
+	mine, o.Reader = true, failing{o.Reader}
+	if got, _ := get(""); !strings.HasPrefix(got, "up 1\n") {
+		t.Errorf("with a broken cache:\n%s", got)
+	}
+	status = http.StatusInternalServerError
+	if got, _ := get("gzip"); got != "up 1\n" {
+		t.Errorf("after an error of the registry:\n%s", got)
+	}
+}
+
+type failing struct{ client.Reader }
+
+func (failing) List(context.Context, client.ObjectList, ...client.ListOption) error { return errors.New("broken") }

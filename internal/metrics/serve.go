@@ -1,0 +1,130 @@
+package metrics
+
+import (
+	"compress/gzip"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+// Source returns the objects to tell of; false while they are for somebody else to tell of, as where
+// another replica leads, or not known yet.
+type Source func() (Objects, bool)
+
+// Handler adds to what next serves, which is the text of the registry's metrics, those of objects
+// and of time. A client gets text, compressed with gzip if it takes that.
+func Handler(next http.Handler, source Source, now func() time.Time, log logr.Logger) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var out io.Writer = w
+		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+			w.Header().Set("Content-Encoding", "gzip")
+			compressed, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			defer func() { _ = compressed.Close() }() // the client may have gone
+			out = compressed
+		}
+		plain := r.Clone(r.Context())
+		plain.Header.Del("Accept")
+		plain.Header.Del("Accept-Encoding")
+		first := &response{ResponseWriter: w, out: out, status: http.StatusOK}
+		next.ServeHTTP(first, plain)
+		if first.status != http.StatusOK {
+			return
+		}
+		if err := write(r.Context(), out, source, now()); err != nil && r.Context().Err() == nil {
+			log.Error(err, "metrics of Certificates, Challenges and issuers are missing in an answer")
+		}
+	})
+}
+
+func write(ctx context.Context, out io.Writer, source Source, now time.Time) error {
+	t := &text{w: out}
+	t.clock(now)
+	if err := t.calls(); err != nil {
+		return err
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	if objects, ok := source(); ok {
+		return objects.WriteText(ctx, out)
+	}
+	return nil
+}
+
+// clock writes the time. A counter and a gauge of it are what cert-manager has.
+func (t *text) clock(now time.Time) {
+	for name, kind := range map[string]string{"certmanager_clock_time_seconds": counter, "certmanager_clock_time_seconds_gauge": gauge} {
+		t.family(name, kind, "The controller's clock, in seconds since 1970.")
+		t.begin()
+		t.end(float64(now.Unix()))
+	}
+}
+
+// calls writes how often each controller has looked at an object, and how often that failed.
+func (t *text) calls() error {
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		return err
+	}
+	total, failed := map[string]float64{}, map[string]float64{}
+	for _, family := range families {
+		if family.GetName() != "controller_runtime_reconcile_total" {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			controller, result := "", ""
+			for _, l := range m.GetLabel() {
+				switch l.GetName() {
+				case "controller":
+					controller = l.GetValue()
+				case "result":
+					result = l.GetValue()
+				}
+			}
+			total[controller] += m.GetCounter().GetValue()
+			if result == "error" {
+				failed[controller] += m.GetCounter().GetValue()
+			}
+		}
+	}
+	for _, f := range []struct {
+		name, help string
+		of         map[string]float64
+	}{
+		{"certmanager_controller_sync_call_count", "How often the controller has looked at an object.", total},
+		{"certmanager_controller_sync_error_count", "How often the controller has failed to.", failed},
+	} {
+		t.family(f.name, counter, f.help)
+		for controller, n := range f.of {
+			t.begin()
+			t.label("controller", controller)
+			t.end(n)
+		}
+	}
+	return nil
+}
+
+// response has somebody else write the body, and notes the status.
+type response struct {
+	http.ResponseWriter
+	out    io.Writer
+	status int
+}
+
+// WriteHeader notes the status.
+func (r *response) WriteHeader(status int) {
+	r.status = status
+	r.ResponseWriter.WriteHeader(status)
+}
+
+// Write writes a part of the body.
+func (r *response) Write(p []byte) (int, error) { return r.out.Write(p) }

@@ -1,0 +1,60 @@
+package metrics
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"chancery.dev/internal/acme"
+)
+
+// noAnswer is the label status of a request that no answer came to.
+const noAnswer = "999"
+
+// ACME counts the requests to ACME servers.
+type ACME struct {
+	count *prometheus.CounterVec
+	took  *prometheus.SummaryVec
+}
+
+// NewACME registers the counts; there is one of each in a process.
+func NewACME() (*ACME, error) {
+	labels := []string{"scheme", "host", "action", "method", "status"}
+	count, err := Register(prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "certmanager_http_acme_client_request_count", Help: "Requests to ACME servers, by what they were for. Status 999 means that no answer came.",
+	}, labels))
+	if err != nil {
+		return nil, err
+	}
+	took, err := Register(prometheus.NewSummaryVec(prometheus.SummaryOpts{
+		Name: "certmanager_http_acme_client_request_duration_seconds", Help: "How long requests to ACME servers took, in seconds.",
+		Objectives: map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.99: 0.001},
+	}, labels))
+	return &ACME{count: count, took: took}, err
+}
+
+// Observe counts a request that is over.
+func (a *ACME) Observe(o acme.Observation) {
+	status := noAnswer
+	if o.Status != 0 {
+		status = strconv.Itoa(o.Status)
+	}
+	labels := []string{o.Scheme, o.Host, string(o.Action), o.Method, status}
+	a.count.WithLabelValues(labels...).Inc()
+	a.took.WithLabelValues(labels...).Observe(o.Duration.Seconds())
+}
+
+// Register registers a metric, or returns the one that is registered already: in tests several
+// managers run in one process.
+func Register[C prometheus.Collector](c C) (C, error) {
+	err := metrics.Registry.Register(c)
+	var already prometheus.AlreadyRegisteredError
+	if errors.As(err, &already) {
+		if known, ok := already.ExistingCollector.(C); ok {
+			return known, nil
+		}
+	}
+	return c, err
+}
