@@ -41,8 +41,9 @@ type Account struct {
 	client     *acme.Client
 	registered bool
 	email      string
-	until      time.Time
-	reason     string
+	// since and until are when the account was last parked, and until when.
+	since, until time.Time
+	reason       string
 	// refusals is how many answers in a row have asked for the account to be left alone.
 	refusals int
 	changing replacement
@@ -137,13 +138,25 @@ func (a *Account) lose(used *acme.Client) {
 	}
 }
 
-// leaveAlone parks the account because of an answer that may be meant for all.
-func (a *Account) leaveAlone(wait time.Duration, reason string) {
+// leaveAlone parks the account because of an answer that may be meant for all: everybody
+// leaves the CA alone for a while. It only ever extends that; answers to calls that were
+// sent before do not.
+func (a *Account) leaveAlone(wait time.Duration, sent time.Time, reason string) {
+	now := a.registry.o.Now()
 	a.mu.Lock()
-	a.refusals++
-	wait = parkFor(wait, a.refusals)
+	later := !sent.Before(a.since)
+	if later {
+		a.refusals++
+		wait = parkFor(wait, a.refusals)
+		later = now.Add(wait).After(a.until)
+	}
+	if later {
+		a.since, a.until, a.reason = now, now.Add(wait), reason
+	}
 	a.mu.Unlock()
-	a.park(wait, reason)
+	if later {
+		a.registry.tellUsers(a, Parked)
+	}
 }
 
 // served notes that the CA does what it is asked.
@@ -163,20 +176,6 @@ func parkFor(wait time.Duration, refusals int) time.Duration {
 		return min(wait, secondPark)
 	default:
 		return min(wait, maxPark)
-	}
-}
-
-// park has everybody leave the CA alone for a while; it only ever extends.
-func (a *Account) park(d time.Duration, reason string) {
-	until := a.registry.o.Now().Add(d)
-	a.mu.Lock()
-	extended := until.After(a.until)
-	if extended {
-		a.until, a.reason = until, reason
-	}
-	a.mu.Unlock()
-	if extended {
-		a.registry.tellUsers(a, Parked)
 	}
 }
 
@@ -215,13 +214,13 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 	if r.Email != "" {
 		contact = []string{"mailto:" + strings.ToLower(r.Email)}
 	}
-	client := a.current()
+	client, sent := a.current(), a.registry.o.Now()
 	if !a.isRegistered() {
 		account, err := client.NewAccount(ctx, acme.NewAccountRequest{
 			Contact: contact, TermsOfServiceAgreed: true, ExternalAccount: r.ExternalAccount,
 		})
 		if err != nil {
-			return &Refusal{Failure: *a.failure(client, "", err)}
+			return &Refusal{Failure: *a.failure(client, "", sent, err)}
 		}
 		if account.Status != "" && account.Status != acme.StatusValid {
 			return &Refusal{Failure: acmeflow.Failure{Class: acmeflow.ErrorPermanent, Detail: fmt.Sprintf(
@@ -237,7 +236,7 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 		return nil
 	}
 	if _, err := client.UpdateContact(ctx, contact); err != nil {
-		return &Refusal{Failure: *a.failure(client, "", err), Updating: true}
+		return &Refusal{Failure: *a.failure(client, "", sent, err), Updating: true}
 	}
 	a.settle(r.Email, true)
 	return nil

@@ -153,14 +153,18 @@ func TestBindingsAndParks(t *testing.T) {
 	}
 	w.now = w.now.Add(time.Minute)
 	w.answer.Store(&answer{at: "order-plz", retryAfter: "86400", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited"}`})
-	a.Order(t.Context(), order("a.example.com"))
-	if until, _ := a.Parked(); !until.Equal(w.now.Add(time.Minute)) {
-		t.Errorf("one name's limit of a day parks the account until %s", until)
+	out = a.Order(t.Context(), order("a.example.com"))
+	if until, _ := a.Parked(); until.After(w.now) || out.Failure == nil || out.Failure.RetryAfter != 24*time.Hour || out.Failure.Unsent {
+		t.Errorf("one name's limit of a day parks the account until %s: %+v", until, out.Failure)
+	}
+	out = a.Order(t.Context(), order("b.example.com"))
+	if out.Failure == nil || out.Failure.Class != acmeflow.ErrorRateLimited || out.Failure.RetryAfter != time.Minute || !out.Failure.Unsent {
+		t.Errorf("other names at once: %+v", out.Failure)
 	}
 	w.now = w.now.Add(time.Minute)
 	out = a.Order(t.Context(), order("a.example.com"))
 	if out.Failure == nil || out.Failure.Class != acmeflow.ErrorRateLimited || out.Failure.RetryAfter != 24*time.Hour-time.Minute ||
-		!strings.Contains(out.Failure.Detail, "not sent, because the ACME server has refused orders of the same names: 429") {
+		!strings.Contains(out.Failure.Detail, "not sent, because the ACME server has refused an order for the same names: 429") {
 		t.Errorf("the same names again: %+v", out.Failure)
 	}
 	w.answer.Store(nil)
@@ -174,6 +178,16 @@ func TestBindingsAndParks(t *testing.T) {
 	}
 	if out = a.Order(t.Context(), order("a.example.com")); out.Failure == nil {
 		t.Error("the names that were refused are taken after others were")
+	}
+	w.answer.Store(&answer{at: "order-plz", retryAfter: "60", status: 503, body: `{"type":"urn:ietf:params:acme:error:rateLimited"}`})
+	out = a.Order(t.Context(), order("e.example.com"))
+	if until, _ := a.Parked(); !until.Equal(w.now.Add(time.Minute)) || out.Failure.Class != acmeflow.ErrorRateLimited {
+		t.Errorf("a busy server parks the account until %s: %+v", until, out.Failure)
+	}
+	w.now = w.now.Add(time.Minute)
+	w.answer.Store(nil)
+	if out = a.Order(t.Context(), order("e.example.com")); out.Failure != nil {
+		t.Errorf("after it was busy: %+v", out.Failure)
 	}
 	// Three in a row are meant for all.
 	w.answer.Store(&answer{at: "order-plz", retryAfter: "86400", status: 429, body: "<html>"})
@@ -190,8 +204,8 @@ func TestBindingsAndParks(t *testing.T) {
 	}
 	w.answer.Store(&answer{at: "order-plz", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited"}`})
 	a.Order(t.Context(), order("d.example.com"))
-	if until, _ := a.Parked(); !until.Equal(w.now.Add(time.Minute)) {
-		t.Errorf("a limit without a time parks the account until %s", until)
+	if out = a.Order(t.Context(), order("d.example.com")); out.Failure == nil || out.Failure.RetryAfter != time.Minute || !out.Failure.Unsent {
+		t.Errorf("after a limit without a time: %+v", out.Failure)
 	}
 	r.Bind(two, a)
 	w.now = w.now.Add(time.Minute)
@@ -206,7 +220,7 @@ func TestBindingsAndParks(t *testing.T) {
 		t.Error("it is still bound")
 	}
 	lost := strings.Count(strings.Join(w.changes, ","), "lost")
-	if w.changes[0] != "one bound" || w.changes[1] != "one parked" || w.changes[7] != "one parked" || w.changes[8] != "two bound" || lost != 2 {
+	if w.changes[0] != "one bound" || w.changes[1] != "one parked" || w.changes[6] != "one parked" || w.changes[7] != "two bound" || lost != 2 {
 		t.Errorf("changes %v", w.changes)
 	}
 }

@@ -1,8 +1,8 @@
 package acmeaccount
 
 import (
-	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -21,80 +21,125 @@ const provenBy = 3
 // refused wait for as long as the CA says. If several parts of a domain are refused and none
 // is taken, the whole domain waits, for up to maxPark at a time; and so does the account.
 //
+// What is refused counts for maxPark at most, and only once: whoever has the CA refuse his own
+// names cannot have those of others wait for good.
+//
 // The zero value is ready. It is safe for concurrent use.
 type limits struct {
 	mu     sync.Mutex
 	scopes map[string]*scope
 }
 
-// scope is a domain; or a set of names, which has no parts; or the account, which is the empty name.
+// account is the name of the widest scope.
+const account = ""
+
+// scope is a set of names; a domain; or the account.
 type scope struct {
-	// parts that were refused since an order under it was taken, and until when each has to wait.
+	// parts that were refused since an order under it was taken, and until when each counts.
 	parts map[string]time.Time
-	// until is when an order may be sent again, and detail what the CA said.
-	until  time.Time
+	// since and until are when it was last held, and until when.
+	since, until time.Time
+	// steps is how many orders the account's parts are of.
+	steps int
+	// all says that renewals are held, too: one was refused.
+	all bool
+	// detail is what the CA said of a set.
 	detail string
 }
 
-// refused notes that the CA wants no order for the names for a while, and returns for how long
-// to leave the account alone.
-func (l *limits) refused(ids []acmeflow.Identifier, wait time.Duration, detail string, now time.Time) time.Duration {
+// refusal is an order that a CA's limit has kept it from taking.
+type refusal struct {
+	acmeflow.NewOrder
+
+	// sent is when the order went out.
+	sent time.Time
+	// wait is for how long the CA wants no such order, detail what it said.
+	wait   time.Duration
+	detail string
+}
+
+// refused takes in that the CA has refused an order.
+func (l *limits) refused(r refusal, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.prune(now)
-	set := setOf(ids)
-	l.scope(set).hold(now.Add(wait), detail)
-	tops := map[string]bool{}
-	for _, id := range ids {
-		part := set
-		for _, domain := range domainsOf(id) {
-			s := l.scope(domain)
-			if s.add(part, now.Add(wait)) >= provenBy {
-				s.hold(now.Add(min(wait, maxPark)), detail)
-			}
-			part = domain
-		}
-		tops[part] = true
-	}
+	set := setOf(r.Identifiers)
+	s := l.scope(set, exempt(r.NewOrder))
+	s.hold(now, r.wait)
+	s.detail = r.detail
+	counts := now.Add(min(r.wait, maxPark))
 	part := set
-	if len(tops) == 1 {
-		part = slices.Collect(maps.Keys(tops))[0]
+	for _, domain := range commonDomains(r.Identifiers) {
+		if s := l.scope(domain, exempt(r.NewOrder)); !r.sent.Before(s.since) {
+			s.parts[part] = counts
+			if len(s.parts) == provenBy {
+				s.hold(now, min(r.wait, maxPark))
+				clear(s.parts)
+			}
+		}
+		part = domain
 	}
-	return parkFor(wait, l.scope("").add(part, now.Add(wait)))
+	l.scope(account, exempt(r.NewOrder)).widen(r, now)
+}
+
+// widen holds the account the longer the more orders without a domain in common are refused.
+func (s *scope) widen(r refusal, now time.Time) {
+	if len(s.parts) == 0 {
+		s.steps = 0
+	}
+	tops := topsOf(r.Identifiers)
+	known := slices.ContainsFunc(tops, func(top string) bool { return !s.parts[top].IsZero() })
+	if known || r.sent.Before(s.since) {
+		return
+	}
+	for _, top := range tops {
+		s.parts[top] = now.Add(min(r.wait, maxPark))
+	}
+	s.steps++
+	s.hold(now, parkFor(r.wait, s.steps))
+	if s.steps == provenBy {
+		s.steps = 0
+		clear(s.parts)
+	}
 }
 
 // taken notes that the CA has taken an order for the names: no limit that covers them holds.
 func (l *limits) taken(ids []acmeflow.Identifier) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.scopes, "")
-	delete(l.scopes, setOf(ids))
-	for _, id := range ids {
-		for _, domain := range domainsOf(id) {
-			delete(l.scopes, domain)
-		}
+	for _, name := range covering(ids) {
+		delete(l.scopes, name)
 	}
 }
 
-// held returns until when no order for the names is to be sent, and why; zero if one may be.
-func (l *limits) held(ids []acmeflow.Identifier, now time.Time) (until time.Time, why string) {
+// held returns until when an order is not to be sent, and why; zero if it may be.
+func (l *limits) held(n acmeflow.NewOrder, now time.Time) (until time.Time, why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	consider := func(name, where string) {
-		if s := l.scopes[name]; s != nil && s.until.After(now) && s.until.After(until) {
-			until, why = s.until, fmt.Sprintf("not sent, because the ACME server has refused orders %s: %s", where, s.detail)
+	for _, name := range covering(n.Identifiers) {
+		s := l.scopes[name]
+		if s == nil || !s.until.After(now) || !s.until.After(until) || exempt(n) && !s.all {
+			continue
 		}
-	}
-	consider(setOf(ids), "of the same names")
-	for _, id := range ids {
-		for _, domain := range domainsOf(id) {
-			consider(domain, "under "+domain)
+		until = s.until
+		switch { // what the CA has said of other orders may name what is nobody else's business
+		case s.detail != "":
+			why = "not sent, because the ACME server has refused an order for the same names: " + s.detail
+		case name == account:
+			why = "not sent, because the ACME server has refused other orders of this account"
+		default:
+			why = "not sent, because the ACME server has refused other orders under " + name
 		}
 	}
 	return until, why
 }
 
-func (l *limits) scope(name string) *scope {
+// exempt reports whether an order renews a certificate and says which: CAs that know of that
+// limit it less than others, or not at all (RFC 9773 §5).
+func exempt(n acmeflow.NewOrder) bool { return n.Replaces != "" }
+
+// scope returns the scope of the name, which applies to renewals from now on if one was refused.
+func (l *limits) scope(name string, renewal bool) *scope {
 	s := l.scopes[name]
 	if s == nil {
 		s = &scope{parts: map[string]time.Time{}}
@@ -103,6 +148,7 @@ func (l *limits) scope(name string) *scope {
 		}
 		l.scopes[name] = s
 	}
+	s.all = s.all || renewal
 	return s
 }
 
@@ -114,35 +160,75 @@ func (l *limits) prune(now time.Time) {
 	})
 }
 
-// add notes a part that was refused, and returns how many there are.
-func (s *scope) add(part string, until time.Time) int {
-	s.parts[part] = until
-	return len(s.parts)
+func (s *scope) hold(now time.Time, wait time.Duration) {
+	if until := now.Add(wait); until.After(s.until) {
+		s.since, s.until = now, until
+	}
 }
 
-func (s *scope) hold(until time.Time, detail string) { s.until, s.detail = until, detail }
+// covering names the scopes that an order for the names is in.
+func covering(ids []acmeflow.Identifier) []string {
+	names := []string{account, setOf(ids)}
+	for _, id := range ids {
+		names = append(names, domainsOf(id)...)
+	}
+	return names
+}
 
 // setOf names a set of names as no domain is.
 func setOf(ids []acmeflow.Identifier) string {
 	var values []string
 	for _, id := range ids {
-		values = append(values, strings.ToLower(id.Value))
+		values = append(values, canonical(id.Value))
 	}
 	slices.Sort(values)
 	return "=" + strings.Join(values, " ")
 }
 
+// commonDomains are those that all the names are in, the smallest first.
+func commonDomains(ids []acmeflow.Identifier) []string {
+	var common []string
+	for i, id := range ids {
+		domains := domainsOf(id)
+		if i == 0 {
+			common = domains
+			continue
+		}
+		common = slices.DeleteFunc(common, func(domain string) bool { return !slices.Contains(domains, domain) })
+	}
+	return common
+}
+
+// topsOf are the largest domain of each name; of an address that has none, itself.
+func topsOf(ids []acmeflow.Identifier) []string {
+	var tops []string
+	for _, id := range ids {
+		top := canonical(id.Value)
+		if domains := domainsOf(id); len(domains) > 0 {
+			top = domains[len(domains)-1]
+		}
+		tops = append(tops, top)
+	}
+	return tops
+}
+
 // domainsOf are a name without its wildcard, and the domains that it is in but for the
-// top-level one; none for an address.
+// top-level one; of an IPv6 address the network that its host has, by which CAs limit them.
 func domainsOf(id acmeflow.Identifier) []string {
 	if id.Type != "dns" {
-		return nil
+		address, err := netip.ParseAddr(id.Value)
+		if err != nil || !address.Is6() {
+			return nil
+		}
+		return []string{netip.PrefixFrom(address, 64).Masked().String()}
 	}
 	var out []string
-	domain := strings.ToLower(strings.TrimPrefix(id.Value, "*."))
+	domain := strings.TrimPrefix(canonical(id.Value), "*.")
 	for strings.Contains(domain, ".") {
 		out = append(out, domain)
 		_, domain, _ = strings.Cut(domain, ".")
 	}
 	return out
 }
+
+func canonical(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }

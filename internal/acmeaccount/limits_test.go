@@ -2,7 +2,6 @@ package acmeaccount
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +12,7 @@ import (
 func names(values ...string) (ids []acmeflow.Identifier) {
 	for _, v := range values {
 		typ := "dns"
-		if strings.Trim(v, "0123456789.") == "" {
+		if strings.Trim(v, "0123456789abcdef.:") == "" {
 			typ = "ip"
 		}
 		ids = append(ids, acmeflow.Identifier{Type: typ, Value: v})
@@ -21,102 +20,180 @@ func names(values ...string) (ids []acmeflow.Identifier) {
 	return ids
 }
 
-// TestLimits: which names wait for which refusals, and the account.
+// TestLimits: which orders wait after which refusals, and for how long.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	const wait = 24 * time.Hour
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
-		// refused are the sets of names that the CA has refused for a day, one after the other; taken are
-		// those that it has taken since.
-		refused, taken []string
-		// parks of the account, after each.
-		parks string
-		// now are sets that wait, but not after a day; hour those that wait after an hour, too; free do not wait.
-		now, hour, free []string
+		// done are sets of names that the CA has refused for a day, one after the other; or taken, after a +.
+		// A renewal has a ! before it.
+		done []string
+		// account is for how long an order of other names waits then.
+		account time.Duration
+		// held are the sets that wait now, but not after a day; after an hour those whose names were refused
+		// still do. Free are those that wait no longer than the account.
+		held, hour, free []string
 	}{
+		"nothing": {free: []string{"a.example.com", "192.0.2.1"}},
 		"a set of names": {
-			refused: []string{"b.example.com a.example.com"}, parks: "1m0s",
-			now: []string{"a.example.com b.example.com", "A.example.com B.example.com"}, hour: []string{"a.example.com b.example.com"},
-			free: []string{"a.example.com", "c.example.com", "example.com"},
+			done: []string{"b.example.com a.example.com"}, account: time.Minute,
+			held: []string{"a.example.com b.example.com", "A.example.com. B.example.com"}, hour: []string{"a.example.com b.example.com"},
+			free: []string{"a.example.com", "c.example.com", "example.com", "!a.example.com b.example.com"},
 		},
 		"the same set again": {
-			refused: []string{"a.example.com", "a.example.com", "a.example.com", "a.example.com"}, parks: "1m0s 1m0s 1m0s 1m0s",
-			free: []string{"b.example.com"}, now: []string{"a.example.com"}, hour: []string{"a.example.com"},
+			done: []string{"a.example.com", "a.example.com", "a.example.com", "a.example.com"}, account: time.Minute,
+			held: []string{"a.example.com"}, hour: []string{"a.example.com"}, free: []string{"b.example.com"},
 		},
 		"two are no proof": {
-			refused: []string{"a.example.com", "b.example.com"}, parks: "1m0s 1m0s",
-			now: []string{"a.example.com"}, hour: []string{"b.example.com"}, free: []string{"c.example.com", "a.example.com b.example.com"},
+			done: []string{"a.example.com", "b.example.com"}, account: time.Minute,
+			held: []string{"a.example.com", "b.example.com"}, free: []string{"c.example.com", "a.example.com b.example.com"},
+		},
+		"an order of many names is one": {
+			done: []string{"a.example.com b.example.com c.example.com d.example.com"}, account: time.Minute,
+			held: []string{"a.example.com b.example.com c.example.com d.example.com"}, free: []string{"a.example.com", "e.example.com"},
 		},
 		"a domain": {
-			refused: []string{"a.example.com", "b.example.com", "*.c.example.com"}, parks: "1m0s 1m0s 1m0s",
-			now: []string{"d.example.com", "example.com", "*.example.com", "other.example.net x.d.example.com"}, hour: []string{"a.example.com"},
-			free: []string{"example.net", "notexample.com"},
+			done: []string{"a.example.com", "b.example.com", "*.c.example.com"}, account: time.Minute,
+			held: []string{"d.example.com", "example.com", "*.example.com", "other.example.net x.d.example.com"}, hour: []string{"a.example.com"},
+			free: []string{"example.net", "notexample.com", "!d.example.com"},
 		},
 		"a domain below": {
-			refused: []string{"a.x.example.com", "b.x.example.com", "c.x.example.com"}, parks: "1m0s 1m0s 1m0s",
-			now: []string{"d.x.example.com", "x.example.com"}, free: []string{"example.com", "y.example.com"},
+			done: []string{"a.x.example.com", "b.x.example.com", "c.x.example.com"}, account: time.Minute,
+			held: []string{"d.x.example.com", "x.example.com"}, free: []string{"example.com", "y.example.com"},
 		},
 		"a domain that others are taken of": {
-			refused: []string{"a.example.com", "b.example.com", "c.example.com"}, taken: []string{"d.example.com"}, parks: "1m0s 1m0s 1m0s",
-			now: []string{"a.example.com"}, hour: []string{"a.example.com"}, free: []string{"e.example.com", "d.example.com"},
+			done: []string{"a.example.com", "b.example.com", "c.example.com", "+d.example.com"},
+			held: []string{"a.example.com"}, hour: []string{"a.example.com"}, free: []string{"e.example.com", "d.example.com"},
+		},
+		"one in between is taken": {
+			done: []string{"a.example.com", "b.example.com", "+d.example.com", "c.example.com"}, account: time.Minute,
+			held: []string{"c.example.com"}, free: []string{"e.example.com"},
+		},
+		"a renewal in between proves nothing": {
+			done: []string{"a.example.com", "b.example.com", "+!d.example.com", "c.example.com"}, account: time.Minute,
+			held: []string{"e.example.com"}, free: []string{"!e.example.com"},
+		},
+		"a renewal": {
+			done: []string{"!a.example.com", "b.example.com", "c.example.com"}, account: time.Minute,
+			held: []string{"!e.example.com", "!a.example.com"}, free: []string{"!e.example.net"},
+		},
+		"two domains": {
+			done: []string{"a.example.com", "a.example.net"}, account: 10 * time.Minute, held: []string{"a.example.net"}, free: []string{"b.example.com", "192.0.2.2"},
 		},
 		"the account": {
-			refused: []string{"a.example.com", "a.example.net", "a.example.org", "192.0.2.1"}, parks: "1m0s 10m0s 1h0m0s 1h0m0s",
-			now: []string{"a.example.net", "192.0.2.1"}, hour: []string{"192.0.2.1"}, free: []string{"b.example.com", "192.0.2.2"},
+			done: []string{"a.example.com", "a.example.net", "192.0.2.1"}, account: time.Hour,
+			held: []string{"a.example.net", "192.0.2.1"}, hour: []string{"192.0.2.1"}, free: []string{"b.example.com", "192.0.2.2"},
 		},
-		"of several domains": {
-			refused: []string{"a.example.com a.example.net a.example.org"}, parks: "1m0s",
-			now: []string{"a.example.com a.example.net a.example.org"}, free: []string{"a.example.com"},
+		"domains of which one is the same": {
+			done: []string{"a.example.org a.example.com", "a.example.org a.example.net", "a.example.org a.example.info"}, account: time.Minute,
+			held: []string{"a.example.org a.example.com"}, free: []string{"a.example.com", "a.example.org"},
+		},
+		"a network": {
+			done: []string{"2001:db8::1", "2001:db8::2", "2001:db8::3"}, account: time.Minute,
+			held: []string{"2001:db8::4"}, free: []string{"2001:db8:0:1::1", "192.0.2.1"},
 		},
 	} {
-		l := &limits{}
-		var parks []string
-		for _, set := range c.refused {
-			parks = append(parks, l.refused(names(strings.Fields(set)...), wait, "too many", start).String())
+		l, now := &limits{}, start
+		for _, set := range c.done {
+			set, taken := strings.CutPrefix(set, "+")
+			n := order(set)
+			if !taken {
+				l.refused(refusal{n, now, wait, "too many"}, now)
+			} else if !exempt(n) {
+				l.taken(n.Identifiers)
+			}
+			now = now.Add(time.Millisecond)
 		}
-		for _, set := range c.taken {
-			l.taken(names(strings.Fields(set)...))
-		}
-		if got := strings.Join(parks, " "); got != c.parks {
-			t.Errorf("%s: the account is parked for %s, not %s", name, got, c.parks)
-		}
-		held := func(set string, at time.Time) bool {
-			until, why := l.held(names(strings.Fields(set)...), at)
-			if until.IsZero() != (why == "") || why != "" && !strings.HasSuffix(why, ": too many") {
+		end := func(set string, at time.Time) time.Duration {
+			until, why := l.held(order(set), at)
+			if until.IsZero() != (why == "") {
 				t.Errorf("%s: %s until %s: %q", name, set, until, why)
 			}
-			return !until.IsZero()
+			return max(until.Sub(start), 0).Round(time.Second)
 		}
-		for i, sets := range [][]string{c.now, c.hour} {
-			at := start.Add(time.Duration(i) * maxPark)
-			for _, set := range sets {
-				if !held(set, at) {
-					t.Errorf("%s: %s may be ordered at %s", name, set, at)
-				}
+		if got := end("stranger.test", now); got != c.account {
+			t.Errorf("%s: others wait %s, not %s", name, got, c.account)
+		}
+		for _, set := range c.held {
+			if got := end(set, now); got <= c.account && got < time.Hour {
+				t.Errorf("%s: %s waits %s", name, set, got)
+			}
+			if got := end(set, now.Add(wait)); got != 0 {
+				t.Errorf("%s: %s waits after a day", name, set)
 			}
 		}
-		for _, set := range slices.Concat(c.now, c.free) {
-			at := start
-			if !slices.Contains(c.free, set) {
-				at = start.Add(wait)
+		for _, set := range c.hour {
+			if got := end(set, now.Add(time.Hour)); got != wait {
+				t.Errorf("%s: %s waits %s in the end", name, set, got)
 			}
-			if held(set, at) {
-				t.Errorf("%s: %s waits at %s", name, set, at)
+		}
+		for _, set := range c.free {
+			if got := end(set, now); got > c.account {
+				t.Errorf("%s: %s waits %s", name, set, got)
 			}
 		}
 	}
 }
 
-// What is over is forgotten, and does not count: limits of seconds never add up.
+// order is one for the names in a text; a renewal if that begins with !.
+func order(set string) acmeflow.NewOrder {
+	set, renewal := strings.CutPrefix(set, "!")
+	n := acmeflow.NewOrder{Identifiers: names(strings.Fields(set)...)}
+	if renewal {
+		n.Replaces = "a.b"
+	}
+	return n
+}
+
+// TestLimitsOfOneMoment: orders that were in flight when the first was refused make nothing longer.
+func TestLimitsOfOneMoment(t *testing.T) {
+	t.Parallel()
+	l, now := &limits{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	sent := now
+	for n := range 16 {
+		now = now.Add(time.Millisecond)
+		l.refused(refusal{order(fmt.Sprintf("a.example%d.com", n)), sent, time.Hour, "too many"}, now)
+	}
+	if until, why := l.held(order("stranger.test"), now); until.Sub(sent).Round(time.Second) != time.Minute {
+		t.Errorf("others wait until %s: %s", until, why)
+	}
+}
+
+// TestLimitsHoldNobodyForGood: somebody who has his own names refused again and again leaves others
+// of the domain, and of the account, the time to be asked for.
+func TestLimitsHoldNobodyForGood(t *testing.T) {
+	t.Parallel()
+	l, now := &limits{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	began, free := now, time.Duration(0)
+	for n := 0; now.Sub(began) < 24*time.Hour; n++ {
+		n := order(fmt.Sprintf("n%d.shared.example.com", n))
+		if until, _ := l.held(n, now); until.IsZero() {
+			l.refused(refusal{n, now, 24 * time.Hour, "too many"}, now)
+		}
+		next := now.Add(20 * time.Minute) // how often he does it
+		until, _ := l.held(order("other.shared.example.com"), now)
+		if until.Before(now) {
+			until = now
+		}
+		free += max(next.Sub(until), 0)
+		if until.Sub(now) > time.Hour {
+			t.Fatalf("held until %s", until)
+		}
+		now = next
+	}
+	if free < 8*time.Hour {
+		t.Errorf("others had %s of a day", free)
+	}
+}
+
+// TestLimitsAreForgotten: what is over does not count, so that limits of seconds never add up.
 func TestLimitsAreForgotten(t *testing.T) {
 	t.Parallel()
 	l, now := &limits{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for n := range 100 {
-		if park := l.refused(names(fmt.Sprintf("n%d.example.com", n)), 36*time.Second, "too many", now); park != 36*time.Second {
-			t.Fatalf("parked for %s", park)
-		}
-		if until, why := l.held(names("other.example.com"), now); !until.IsZero() {
+		l.refused(refusal{order(fmt.Sprintf("n%d.example.com", n)), now, 36 * time.Second, "too many"}, now)
+		if until, why := l.held(order("other.example.com"), now); until.Sub(now) != 36*time.Second {
 			t.Fatalf("held until %s: %s", until, why)
 		}
 		now = now.Add(36 * time.Second)

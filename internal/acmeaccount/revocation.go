@@ -19,7 +19,7 @@ func (a *Account) Revoke(ctx context.Context, cert []byte, key crypto.Signer, re
 	if f := a.heldBack(); f != nil {
 		return f
 	}
-	c := a.current()
+	c, sent := a.current(), a.registry.o.Now()
 	err := c.RevokeCertificate(ctx, cert, reason)
 	if key != nil && acme.ProblemOf(err) != nil && acme.StatusOf(err) == http.StatusForbidden {
 		if byKey := c.RevokeCertificateByKey(ctx, cert, key, reason); !refuses(byKey) {
@@ -32,7 +32,7 @@ func (a *Account) Revoke(ctx context.Context, cert []byte, key crypto.Signer, re
 	case errors.Is(err, acme.ErrNoRevocation):
 		return &acmeflow.Failure{Class: acmeflow.ErrorPermanent, Detail: err.Error()}
 	default:
-		return a.failure(c, "", err)
+		return a.failure(c, "", sent, err)
 	}
 }
 

@@ -28,6 +28,7 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmefl
 	c := a.current()
 	var order *acme.Order
 	var err error
+	sent := a.registry.o.Now()
 	switch action.Step {
 	case acmeflow.OrderCreate:
 		if out.Failure = a.limited(action.NewOrder); out.Failure != nil {
@@ -58,11 +59,13 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmefl
 		a.served()
 		return out
 	}
-	if action.Step == acmeflow.OrderCreate && acme.HasCode(err, acme.CodeRateLimited) {
-		out.Failure = a.refusedOrder(c, action.NewOrder, err)
+	if action.Step == acmeflow.OrderCreate && isLimit(err) {
+		out.Failure = a.classify(c, "", err)
+		wait := min(orDefault(out.Failure.RetryAfter), acmeflow.MaxRetryAfter)
+		a.limits.refused(refusal{action.NewOrder, sent, wait, out.Failure.Detail}, a.registry.o.Now())
 		return out
 	}
-	out.Failure = a.failure(c, calledBy(action), err)
+	out.Failure = a.failure(c, calledBy(action), sent, err)
 	if action.Step == acmeflow.OrderFinalize && acme.StatusOf(err) == http.StatusForbidden {
 		out.Failure.Class = acmeflow.ErrorNotReady
 	}
@@ -83,7 +86,7 @@ func (a *Account) Challenge(ctx context.Context, step acmeflow.ChallengeStep, sp
 			return out
 		}
 	}
-	c := a.current()
+	c, sent := a.current(), a.registry.o.Now()
 	var err error
 	switch step {
 	case acmeflow.ChallengeFetch:
@@ -100,7 +103,7 @@ func (a *Account) Challenge(ctx context.Context, step acmeflow.ChallengeStep, sp
 		return out
 	}
 	if err != nil {
-		out.Failure = a.failure(c, spec.AuthorizationURL, err)
+		out.Failure = a.failure(c, spec.AuthorizationURL, sent, err)
 		return out
 	}
 	a.served()
@@ -127,27 +130,20 @@ func (a *Account) heldBack() *acmeflow.Failure {
 	return &acmeflow.Failure{Class: acmeflow.ErrorBadNonce, Detail: reason, RetryAfter: wait}
 }
 
-// exempt reports whether an order renews a certificate and says which: CAs that know of that
-// limit it less than others, or not at all.
-func exempt(n acmeflow.NewOrder) bool { return n.Replaces != "" }
+// isLimit reports whether a CA has refused an order for a limit of its own. It says so with
+// 429; a busy one may call it rateLimited, too.
+func isLimit(err error) bool {
+	return acme.HasCode(err, acme.CodeRateLimited) && acme.StatusOf(err) == http.StatusTooManyRequests
+}
 
 // limited is the outcome of an order that the CA is known not to take; nil if it may.
 func (a *Account) limited(n acmeflow.NewOrder) *acmeflow.Failure {
 	now := a.registry.o.Now()
-	until, why := a.limits.held(n.Identifiers, now)
-	if until.IsZero() || exempt(n) {
+	until, why := a.limits.held(n, now)
+	if until.IsZero() {
 		return nil
 	}
-	return &acmeflow.Failure{Class: acmeflow.ErrorRateLimited, Detail: why, RetryAfter: until.Sub(now)}
-}
-
-// refusedOrder says what a CA's limit means for an order, and has the names and the account
-// wait.
-func (a *Account) refusedOrder(c *acme.Client, n acmeflow.NewOrder, err error) *acmeflow.Failure {
-	f := a.classify(c, "", err)
-	wait := min(orDefault(f.RetryAfter), acmeflow.MaxRetryAfter)
-	a.park(a.limits.refused(n.Identifiers, wait, f.Detail, a.registry.o.Now()), f.Detail)
-	return f
+	return &acmeflow.Failure{Class: acmeflow.ErrorRateLimited, Detail: why, RetryAfter: until.Sub(now), Unsent: true}
 }
 
 func orDefault(retryAfter time.Duration) time.Duration {
@@ -169,11 +165,11 @@ func isForeign(c *acme.Client, called string) bool {
 }
 
 // failure says what kind of trouble a call with the client has met, and parks or loses the
-// account where the error says so.
-func (a *Account) failure(c *acme.Client, called string, err error) *acmeflow.Failure {
+// account where the error says so. Sent is when the call went out.
+func (a *Account) failure(c *acme.Client, called string, sent time.Time, err error) *acmeflow.Failure {
 	f := a.classify(c, called, err)
 	if f.Class == acmeflow.ErrorRateLimited || f.Class == acmeflow.ErrorUnavailable && f.RetryAfter > 0 {
-		a.leaveAlone(orDefault(f.RetryAfter), f.Detail)
+		a.leaveAlone(orDefault(f.RetryAfter), sent, f.Detail)
 	}
 	return f
 }

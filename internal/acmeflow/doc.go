@@ -34,9 +34,10 @@
 // An outcome carries Step (which one came back), At, Jitter in [0,1) (drawn once for
 // that outcome), and either Failure or what the step's comment says. Classify
 // turns an ACME problem into the ErrorClass of a Failure. Whoever runs ACME calls also
-// parks the account on ErrorRateLimited, and on ErrorUnavailable with a RetryAfter, until
-// At+RetryAfter (sooner where the limit may be that of a few names), sends nothing meanwhile (a call that was to go out comes back as an
-// ErrorBadNonce), and wakes what belongs to the account when the park begins; when it ends,
+// parks the account on ErrorUnavailable with a RetryAfter, and on ErrorRateLimited unless it is
+// a limit of orders, until At+RetryAfter or sooner. It sends nothing meanwhile (a call that was
+// to go out comes back as an ErrorBadNonce), and wakes what belongs to the account when the
+// park begins; when it ends,
 // each object's own Wake does.
 //
 // # Failures

@@ -64,6 +64,9 @@ type Failure struct {
 	// Nowhere says of a solver's failure that there is no place where an answer could be, so
 	// that the call has changed nothing and there is nothing to clean up.
 	Nowhere bool
+	// Unsent says that the call was not made, because its answer is known. It does not count as
+	// another attempt.
+	Unsent bool
 }
 
 // problemNamespace opens the problem types of RFC 8555 §6.7.

@@ -159,3 +159,22 @@ func TestRetrying(t *testing.T) {
 	equal(t, Failure{Class: ErrorUnavailable, RetryAfter: 5 * time.Second}.retrying(at), "; retrying at 2026-01-02T03:04:05Z")
 	equal(t, Failure{Class: ErrorSolver}.retrying(at), "; retrying with back-off")
 }
+
+// TestUnsentIsNoAttempt: an order that was not sent, because its answer is known, waits for as long as that says, and
+// the first that the CA refuses by itself is the first.
+func TestUnsentIsNoAttempt(t *testing.T) {
+	t.Parallel()
+	m := OrderMemory{}
+	for range 5 {
+		m = m.After(OrderOutcome{Step: OrderCreate, At: start, Failure: &Failure{
+			Class: ErrorRateLimited, Detail: "not sent", RetryAfter: time.Hour, Unsent: true,
+		}})
+		if wait := Backoff(*m.Failure, m.Failures, m.Jitter); wait != time.Hour {
+			t.Errorf("it waits %s", wait)
+		}
+	}
+	m = m.After(OrderOutcome{Step: OrderCreate, At: start, Failure: &Failure{Class: ErrorRateLimited, Detail: "too many"}})
+	if wait := Backoff(*m.Failure, m.Failures, m.Jitter); m.Failures != 1 || wait > time.Minute {
+		t.Errorf("after %d failures it waits %s", m.Failures, wait)
+	}
+}

@@ -281,7 +281,9 @@ func (m OrderMemory) afterFailure(o OrderOutcome) OrderMemory {
 		m.Failures = 0
 	}
 	m.Failed, m.FailedAt, m.Failure, m.Jitter = o.Step, o.At, o.Failure, o.Jitter
-	m.Failures++
+	if !o.Failure.Unsent {
+		m.Failures++
+	}
 	if o.Step == OrderDeactivate && (!o.Failure.Class.MayPass() || m.Failures >= maxDeactivations) {
 		m.Deactivated = true
 	}

@@ -26,10 +26,10 @@ const (
 	// rounds make a piece of work, a few hundred microseconds. As many go before it, which do not count: to find
 	// caches and predictors cold is the lot of a core that rests in between, quiet or not.
 	rounds = 8
-	// calibration is for how long it is done without a pause at first.
-	calibration = time.Second
-	// quietest is which of all the pieces, from the fastest on, counts as done on a quiet core: one in a hundred.
-	quietest = 100
+	// calibration is how many pieces are done before anything is measured.
+	calibration = 60
+	// quietest is which of all the pieces, from the fastest on, counts as done on a quiet core: one in ten.
+	quietest = 10
 )
 
 // Yardstick measures from Start on.
@@ -39,11 +39,14 @@ type Yardstick struct {
 	first chan struct{}
 }
 
-// Start measures until ctx ends. It returns after a second, in which it finds out how fast a core can be.
+// Start measures until ctx ends. It returns after three seconds, in which it finds out how fast a core can be.
 func Start(ctx context.Context) *Yardstick {
 	y := &Yardstick{first: make(chan struct{})}
 	go y.run(ctx)
-	<-y.first
+	select {
+	case <-y.first:
+	case <-ctx.Done():
+	}
 	return y
 }
 
@@ -62,13 +65,12 @@ func (y *Yardstick) run(ctx context.Context) {
 		work()
 		y.note(work())
 	}
-	for end := time.Now().Add(calibration); time.Now().Before(end) && ctx.Err() == nil; {
-		piece()
-	}
-	close(y.first)
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
-	for {
+	for n := 0; ; n++ {
+		if n == calibration {
+			close(y.first)
+		}
 		select {
 		case <-ctx.Done():
 			return
