@@ -183,4 +183,6 @@ func TestHandler(t *testing.T) {
 
 type failing struct{ client.Reader }
 
-func (failing) List(context.Context, client.ObjectList, ...client.ListOption) error { return errors.New("broken") }
+func (failing) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return errors.New("broken")
+}
