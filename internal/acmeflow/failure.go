@@ -98,8 +98,13 @@ func Classify(httpStatus int, problemType, detail string) ErrorClass {
 	}
 }
 
-// shortPark is the park of an account that is not worth a write to each of its Orders.
-const shortPark = 2 * time.Second
+const (
+	// shortPark is the park of an account that is not worth a write to each of its Orders.
+	shortPark = 2 * time.Second
+	// maxUntold is for how long an order may be held back without its time being told. An account
+	// at its limit holds thousands of them for a minute again and again.
+	maxUntold = 10 * time.Minute
+)
 
 const (
 	networkBackoff    = time.Second
@@ -166,8 +171,11 @@ func Backoff(f Failure, failures int, jitter float64) time.Duration {
 
 // retrying ends the reason of a step that will be tried again. It gives a time where
 // the CA rules when, or a solver names a turn; else it stays the same from try to try, and is
-// written once. A solver's short wait in whole seconds is a period; a turn is no round time.
+// written once. So it does for an order that was not sent. A solver's short wait in whole seconds is a period; a turn is no round time.
 func (f Failure) retrying(at time.Time) string {
+	if f.Unsent && f.RetryAfter <= maxUntold {
+		return "; it is sent as soon as the server takes such orders again"
+	}
 	if f.Class == ErrorSolver && f.RetryAfter > 0 && f.RetryAfter <= time.Minute && f.RetryAfter%time.Second == 0 {
 		return fmt.Sprintf("; retried every %s", f.RetryAfter)
 	}

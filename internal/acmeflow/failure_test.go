@@ -173,6 +173,13 @@ func TestUnsentIsNoAttempt(t *testing.T) {
 			t.Errorf("it waits %s", wait)
 		}
 	}
+	if said := m.Failure.retrying(start); said != "; retrying at "+instant(start) {
+		t.Errorf("it says %q", said)
+	}
+	m.Failure.RetryAfter = time.Minute
+	if one, other := m.Failure.retrying(start), m.Failure.retrying(start.Add(time.Minute)); one != other {
+		t.Errorf("it says %q, and then %q: a write each time", one, other)
+	}
 	m = m.After(OrderOutcome{Step: OrderCreate, At: start, Failure: &Failure{Class: ErrorRateLimited, Detail: "too many"}})
 	if wait := Backoff(*m.Failure, m.Failures, m.Jitter); m.Failures != 1 || wait > time.Minute {
 		t.Errorf("after %d failures it waits %s", m.Failures, wait)

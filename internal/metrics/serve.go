@@ -4,7 +4,9 @@ import (
 	"compress/gzip"
 	"context"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,8 +64,8 @@ func write(ctx context.Context, out io.Writer, source Source, now time.Time) err
 
 // clock writes the time. A counter and a gauge of it are what cert-manager has.
 func (t *text) clock(now time.Time) {
-	for name, kind := range map[string]string{"certmanager_clock_time_seconds": counter, "certmanager_clock_time_seconds_gauge": gauge} {
-		t.family(name, kind, "The controller's clock, in seconds since 1970.")
+	for _, f := range [][2]string{{"certmanager_clock_time_seconds", counter}, {"certmanager_clock_time_seconds_gauge", gauge}} {
+		t.family(f[0], f[1], "The controller's clock, in seconds since 1970.")
 		t.begin()
 		t.end(float64(now.Unix()))
 	}
@@ -90,10 +92,12 @@ func (t *text) calls() error {
 					result = l.GetValue()
 				}
 			}
-			total[controller] += m.GetCounter().GetValue()
-			if result == "error" {
-				failed[controller] += m.GetCounter().GetValue()
+			n := m.GetCounter().GetValue()
+			total[controller] += n
+			if result != "error" {
+				n = 0
 			}
+			failed[controller] += n
 		}
 	}
 	for _, f := range []struct {
@@ -101,13 +105,13 @@ func (t *text) calls() error {
 		of         map[string]float64
 	}{
 		{"certmanager_controller_sync_call_count", "How often the controller has looked at an object.", total},
-		{"certmanager_controller_sync_error_count", "How often the controller has failed to.", failed},
+		{"certmanager_controller_sync_error_count", "How often that failed.", failed},
 	} {
 		t.family(f.name, counter, f.help)
-		for controller, n := range f.of {
+		for _, controller := range slices.Sorted(maps.Keys(f.of)) {
 			t.begin()
 			t.label("controller", controller)
-			t.end(n)
+			t.end(f.of[controller])
 		}
 	}
 	return nil
