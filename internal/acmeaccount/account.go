@@ -166,8 +166,7 @@ func (a *Account) served() {
 	a.refusals = 0
 }
 
-// parkFor is how long to leave an account alone after so many refusals in a row, by different
-// objects as far as that is known.
+// parkFor is how long to leave an account alone after so many refusals in a row.
 func parkFor(wait time.Duration, refusals int) time.Duration {
 	switch refusals {
 	case 1:

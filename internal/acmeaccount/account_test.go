@@ -169,7 +169,7 @@ func TestBindingsAndParks(t *testing.T) {
 	}
 	w.answer.Store(nil)
 	renewal := order("a.example.com")
-	renewal.NewOrder.Replaces = "YQ.Yg"
+	renewal.NewOrder.Replaces, renewal.NewOrder.Renewal = "YQ.Yg", true
 	if out = a.Order(t.Context(), renewal); out.Failure != nil && out.Failure.Class == acmeflow.ErrorRateLimited {
 		t.Errorf("a renewal is not sent: %+v", out.Failure)
 	}

@@ -19,7 +19,8 @@ const provenBy = 3
 // registered domain, of one set of names, and after failed authorizations of a name, and tell
 // which only in words for people (RFC 8555 §6.6). So it is found out: the names that were
 // refused wait for as long as the CA says. If several parts of a domain are refused and none
-// is taken, the whole domain waits, for up to maxPark at a time; and so does the account.
+// is taken, the whole domain waits, for up to maxPark at a time. All orders of the account wait for
+// a moment.
 //
 // What is refused counts for maxPark at most, and only once: whoever has the CA refuse his own
 // names cannot have those of others wait for good.
@@ -39,8 +40,6 @@ type scope struct {
 	parts map[string]time.Time
 	// since and until are when it was last held, and until when.
 	since, until time.Time
-	// steps is how many orders the account's parts are of.
-	steps int
 	// all says that renewals are held, too: one was refused.
 	all bool
 	// detail is what the CA said of a set.
@@ -82,11 +81,10 @@ func (l *limits) refused(r refusal, now time.Time) {
 	l.scope(account, exempt(r.NewOrder)).widen(r, now)
 }
 
-// widen holds the account the longer the more orders without a domain in common are refused.
+// widen holds all new orders of the account for a moment, unless the refusal may be for the reason
+// of one before. Not for longer, whatever the CA says: those that it means wait by
+// themselves, and each of many limits of names would hold everybody.
 func (s *scope) widen(r refusal, now time.Time) {
-	if len(s.parts) == 0 {
-		s.steps = 0
-	}
 	tops := topsOf(r.Identifiers)
 	known := slices.ContainsFunc(tops, func(top string) bool { return !s.parts[top].IsZero() })
 	if known || r.sent.Before(s.since) {
@@ -95,12 +93,7 @@ func (s *scope) widen(r refusal, now time.Time) {
 	for _, top := range tops {
 		s.parts[top] = now.Add(min(r.wait, maxPark))
 	}
-	s.steps++
-	s.hold(now, parkFor(r.wait, s.steps))
-	if s.steps == provenBy {
-		s.steps = 0
-		clear(s.parts)
-	}
+	s.hold(now, min(r.wait, firstPark))
 }
 
 // taken notes that the CA has taken an order for the names: no limit that covers them holds.
@@ -136,7 +129,7 @@ func (l *limits) held(n acmeflow.NewOrder, now time.Time) (until time.Time, why 
 
 // exempt reports whether an order renews a certificate and says which: CAs that know of that
 // limit it less than others, or not at all (RFC 9773 §5).
-func exempt(n acmeflow.NewOrder) bool { return n.Replaces != "" }
+func exempt(n acmeflow.NewOrder) bool { return n.Renewal }
 
 // scope returns the scope of the name, which applies to renewals from now on if one was refused.
 func (l *limits) scope(name string, renewal bool) *scope {

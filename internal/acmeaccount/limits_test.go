@@ -79,10 +79,10 @@ func TestLimits(t *testing.T) {
 			held: []string{"!e.example.com", "!a.example.com"}, free: []string{"!e.example.net"},
 		},
 		"two domains": {
-			done: []string{"a.example.com", "a.example.net"}, account: 10 * time.Minute, held: []string{"a.example.net"}, free: []string{"b.example.com", "192.0.2.2"},
+			done: []string{"a.example.com", "a.example.net"}, account: time.Minute, held: []string{"a.example.net"}, free: []string{"b.example.com", "192.0.2.2"},
 		},
-		"the account": {
-			done: []string{"a.example.com", "a.example.net", "192.0.2.1"}, account: time.Hour,
+		"several domains": {
+			done: []string{"a.example.com", "a.example.net", "192.0.2.1"}, account: time.Minute,
 			held: []string{"a.example.net", "192.0.2.1"}, hour: []string{"192.0.2.1"}, free: []string{"b.example.com", "192.0.2.2"},
 		},
 		"domains of which one is the same": {
@@ -140,9 +140,7 @@ func TestLimits(t *testing.T) {
 func order(set string) acmeflow.NewOrder {
 	set, renewal := strings.CutPrefix(set, "!")
 	n := acmeflow.NewOrder{Identifiers: names(strings.Fields(set)...)}
-	if renewal {
-		n.Replaces = "a.b"
-	}
+	n.Renewal = renewal
 	return n
 }
 

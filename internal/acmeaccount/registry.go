@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"sync"
@@ -158,13 +159,26 @@ func (r *Registry) server(s Server) (*acme.Client, error) {
 		return nil, err
 	}
 	c, err := acme.New(acme.Options{
-		DirectoryURL: s.URL, HTTPClient: transport, UserAgent: r.o.UserAgent, Observe: r.o.Observe, Now: r.o.Now,
+		DirectoryURL: s.URL, HTTPClient: transport, UserAgent: r.o.UserAgent, Observe: r.observer(s.URL), Now: r.o.Now,
 	})
 	if err != nil {
 		return nil, err
 	}
 	r.servers[s.id()] = c
 	return c, nil
+}
+
+// observer tells of requests under the host of the server's directory: a server has few names
+// for people, whatever the addresses are that it gives to its resources.
+func (r *Registry) observer(directory string) func(acme.Observation) {
+	u, err := url.Parse(directory)
+	if err != nil || r.o.Observe == nil {
+		return r.o.Observe
+	}
+	return func(o acme.Observation) {
+		o.Host = u.Host
+		r.o.Observe(o)
+	}
 }
 
 // Bind has an issuer use an account from now on.

@@ -118,6 +118,9 @@ type NewOrder struct {
 	Profile string
 	// Replaces names the certificate that is replaced; may be empty.
 	Replaces string
+	// Renewal says that the order renews a certificate and would say which, although this attempt
+	// may leave out Replaces.
+	Renewal bool
 }
 
 // Identifier is a name to authorize (RFC 8555 §9.7.7, RFC 8738).

@@ -474,7 +474,7 @@ func (d *orderDecision) doubtsReplaces() bool {
 // newOrder is the body of the newOrder request.
 func (d *orderDecision) newOrder() NewOrder {
 	spec := d.Order.Spec
-	n := NewOrder{Identifiers: Identifiers(spec), Profile: spec.Profile, Replaces: spec.Replaces}
+	n := NewOrder{Identifiers: Identifiers(spec), Profile: spec.Profile, Replaces: spec.Replaces, Renewal: spec.Replaces != ""}
 	if d.doubtsReplaces() {
 		n.Replaces = ""
 	}

@@ -334,16 +334,20 @@ func TestParkedAccount(t *testing.T) {
 	w.run(t)
 	w.withIssuer(t, w.dnsSolver())
 	w.Create(t, certificate(w.World, "first", "acme", "first.example.com"))
-	rig.Eventually(t, "the Order says that it waits", func(ctx context.Context) string {
-		for _, o := range w.orders(t) {
-			if strings.Contains(o.Status.Reason, "asked to be left alone until") {
-				return ""
+	says := func(what string) {
+		rig.Eventually(t, "an Order says "+what, func(context.Context) string {
+			for _, o := range w.orders(t) {
+				if strings.Contains(o.Status.Reason, what) {
+					return ""
+				}
 			}
-		}
-		return fmt.Sprintf("%+v", w.orders(t))
-	})
+			return fmt.Sprintf("%+v", w.orders(t))
+		})
+	}
+	says("slow down; retrying at 20")
 	began := time.Now()
 	w.Create(t, certificate(w.World, "second", "acme", "second.example.com"))
+	says("not sent, because the ACME server has refused other orders of this account")
 	awaitReady(t, w.World, "second")
 	awaitReady(t, w.World, "first")
 	if waited := time.Since(began); waited < 2*time.Second {

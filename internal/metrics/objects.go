@@ -9,7 +9,6 @@ import (
 	"context"
 	"io"
 	"strconv"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,15 +26,17 @@ type Objects struct {
 	ClusterIssuers bool
 }
 
-// WriteText writes all samples in Prometheus' text format, version 0.0.4.
+// WriteText writes all samples in Prometheus' text format, version 0.0.4. An error is the cache's: who
+// asked may be gone, which is nobody's fault.
 func (o Objects) WriteText(ctx context.Context, w io.Writer) error {
 	t := &text{w: w}
 	for _, write := range []func(context.Context, *text) error{o.certificates, o.challenges, o.issuers, o.clusterIssuers} {
 		if err := write(ctx, t); err != nil {
 			return err
 		}
+		t.flush()
 	}
-	return t.flush()
+	return nil
 }
 
 // list reads all of a kind. The items share what they point to with the cache.
@@ -187,5 +188,5 @@ func seconds(at *metav1.Time) float64 {
 	if at.IsZero() {
 		return 0
 	}
-	return float64(at.UnixNano()) / float64(time.Second)
+	return float64(at.Unix())
 }

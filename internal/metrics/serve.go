@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
 	"io"
@@ -18,33 +19,53 @@ import (
 // another replica leads, or not known yet.
 type Source func() (Objects, bool)
 
+const (
+	// atOnce bounds how many are told at once, for each of whom there is a list of everything.
+	atOnce = 4
+	// within is for how long one may take to listen.
+	within = 30 * time.Second
+)
+
 // Handler adds to what next serves, which is the text of the registry's metrics, those of objects
 // and of time. A client gets text, compressed with gzip if it takes that.
 func Handler(next http.Handler, source Source, now func() time.Time, log logr.Logger) http.Handler {
+	places := make(chan struct{}, atOnce)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var out io.Writer = w
-		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-			w.Header().Set("Content-Encoding", "gzip")
-			compressed, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusInternalServerError)
-				return
-			}
-			defer func() { _ = compressed.Close() }() // the client may have gone
-			out = compressed
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+		default:
+			http.Error(w, "others are being told already: come again", http.StatusServiceUnavailable)
+			return
 		}
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(within)) // where it is a connection
 		plain := r.Clone(r.Context())
 		plain.Header.Del("Accept")
 		plain.Header.Del("Accept-Encoding")
-		first := &response{ResponseWriter: w, out: out, status: http.StatusOK}
+		first := &response{header: http.Header{}, status: http.StatusOK}
 		next.ServeHTTP(first, plain)
+		maps.Copy(w.Header(), first.header)
 		if first.status != http.StatusOK {
+			w.WriteHeader(first.status)
+			_, _ = w.Write(first.body.Bytes())
 			return
 		}
+		var out io.Writer = w
+		if takesGzip(r.Header.Get("Accept-Encoding")) {
+			w.Header().Set("Content-Encoding", "gzip")
+			compressed, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // an error is one of the level
+			defer func() { _ = compressed.Close() }()               // the client may have gone
+			out = compressed
+		}
+		_, _ = out.Write(first.body.Bytes())
 		if err := write(r.Context(), out, source, now()); err != nil && r.Context().Err() == nil {
 			log.Error(err, "metrics of Certificates, Challenges and issuers are missing in an answer")
 		}
 	})
+}
+
+func takesGzip(accepted string) bool {
+	return strings.Contains(accepted, "gzip") && !strings.Contains(accepted, "gzip;q=0")
 }
 
 func write(ctx context.Context, out io.Writer, source Source, now time.Time) error {
@@ -53,9 +74,7 @@ func write(ctx context.Context, out io.Writer, source Source, now time.Time) err
 	if err := t.calls(); err != nil {
 		return err
 	}
-	if err := t.flush(); err != nil {
-		return err
-	}
+	t.flush()
 	if objects, ok := source(); ok {
 		return objects.WriteText(ctx, out)
 	}
@@ -117,18 +136,18 @@ func (t *text) calls() error {
 	return nil
 }
 
-// response has somebody else write the body, and notes the status.
+// response is what another handler has answered.
 type response struct {
-	http.ResponseWriter
-	out    io.Writer
+	header http.Header
 	status int
+	body   bytes.Buffer
 }
+
+// Header is that of the answer.
+func (r *response) Header() http.Header { return r.header }
 
 // WriteHeader notes the status.
-func (r *response) WriteHeader(status int) {
-	r.status = status
-	r.ResponseWriter.WriteHeader(status)
-}
+func (r *response) WriteHeader(status int) { r.status = status }
 
-// Write writes a part of the body.
-func (r *response) Write(p []byte) (int, error) { return r.out.Write(p) }
+// Write keeps a part of the body.
+func (r *response) Write(p []byte) (int, error) { return r.body.Write(p) }

@@ -12,11 +12,11 @@ const (
 	flushFrom = 32 << 10
 )
 
-// text writes samples in Prometheus' text format, version 0.0.4. It remembers the first error.
+// text writes samples in Prometheus' text format, version 0.0.4. After an error of the writer it writes no more.
 type text struct {
 	w      io.Writer
 	buffer []byte
-	err    error
+	broken bool
 	// name is the family's; labelled says that the sample has a label already.
 	name     string
 	labelled bool
@@ -59,14 +59,14 @@ func (t *text) end(value float64) {
 	}
 	t.buffer = append(strconv.AppendFloat(append(t.buffer, ' '), value, 'g', -1, 64), '\n')
 	if len(t.buffer) >= flushFrom {
-		_ = t.flush()
+		t.flush()
 	}
 }
 
-func (t *text) flush() error {
-	if t.err == nil {
-		_, t.err = t.w.Write(t.buffer)
+func (t *text) flush() {
+	if !t.broken {
+		_, err := t.w.Write(t.buffer)
+		t.broken = err != nil
 	}
 	t.buffer = t.buffer[:0]
-	return t.err
 }

@@ -3,6 +3,7 @@ package metrics
 import (
 	"errors"
 	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -30,7 +31,7 @@ func NewACME() (*ACME, error) {
 	}
 	took, err := Register(prometheus.NewSummaryVec(prometheus.SummaryOpts{
 		Name: "certmanager_http_acme_client_request_duration_seconds", Help: "How long requests to ACME servers took, in seconds.",
-		Objectives: map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.99: 0.001},
+		Objectives: map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.99: 0.001}, AgeBuckets: 2, BufCap: 64,
 	}, labels))
 	return &ACME{count: count, took: took}, err
 }
@@ -41,9 +42,14 @@ func (a *ACME) Observe(o acme.Observation) {
 	if o.Status != 0 {
 		status = strconv.Itoa(o.Status)
 	}
-	labels := []string{o.Scheme, o.Host, string(o.Action), o.Method, status}
-	a.count.WithLabelValues(labels...).Inc()
-	a.took.WithLabelValues(labels...).Observe(o.Duration.Seconds())
+	// An issuer names the host: it may be anything that an address can have.
+	labels := []string{o.Scheme, strings.ToValidUTF8(o.Host, "?"), string(o.Action), o.Method, status}
+	if count, err := a.count.GetMetricWithLabelValues(labels...); err == nil {
+		count.Inc()
+	}
+	if took, err := a.took.GetMetricWithLabelValues(labels...); err == nil {
+		took.Observe(o.Duration.Seconds())
+	}
 }
 
 // Register registers a metric, or returns the one that is registered already: in tests several

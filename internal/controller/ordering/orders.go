@@ -217,7 +217,7 @@ func urgency(action acmeflow.OrderAction) int {
 	switch {
 	case action.Step != acmeflow.OrderCreate:
 		return 2
-	case action.NewOrder.Replaces != "":
+	case action.NewOrder.Renewal:
 		return 1
 	default:
 		return 0

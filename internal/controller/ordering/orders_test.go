@@ -9,7 +9,7 @@ import (
 // TestUrgency: orders that were begun, renewals, and new orders, in this sequence.
 func TestUrgency(t *testing.T) {
 	t.Parallel()
-	renewal := acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: acmeflow.NewOrder{Replaces: "a.b"}}
+	renewal := acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: acmeflow.NewOrder{Renewal: true}}
 	fresh := acmeflow.OrderAction{Step: acmeflow.OrderCreate}
 	for _, begun := range []acmeflow.OrderStep{
 		acmeflow.OrderFetch, acmeflow.OrderFetchAuthorizations, acmeflow.OrderFinalize, acmeflow.OrderDownload, acmeflow.OrderDeactivate,
