@@ -120,7 +120,7 @@ func TestTheNextOneSettles(t *testing.T) {
 	d := w.keep(t)
 	const settles, elsewhere = "The self check has passed; the ACME server is told at ", "else.example.net"
 
-	first := w.start(t, &issuance{name: "first"})
+	first := w.start(t, &issuance{name: "first", change: withoutARI})
 	within(t, "the CA does not see the first answer", func(context.Context) string {
 		if d.challenges(first.names[0], "No TXT records found") == 0 {
 			return fmt.Sprintf("%q", d.about(first.names[0], ""))
