@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -75,25 +74,16 @@ func runMortal(t *testing.T, w *rig.World, cfg app.Config, m mortal, atRest func
 	return m.dead.Load()
 }
 
-func runToDeath(ctx context.Context, t *testing.T, cfg app.Config, rc *rest.Config, atRest func(context.Context) bool, stop func()) {
+func runToDeath(ctx context.Context, t *testing.T, cfg app.Config, rc *rest.Config, atRest func(context.Context) bool, kill func()) {
 	t.Helper()
-	a, err := app.New(ctx, cfg, rc, logr.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = a.Run(ctx) // however it ends: it dies
-	}()
+	dead := rig.RunToDeath(ctx, t, kill, cfg, rc)
 	rig.Eventually(t, "the controllers die or come to rest", func(context.Context) string {
 		if ctx.Err() != nil || atRest(t.Context()) {
 			return ""
 		}
 		return "they work on"
 	})
-	stop()
-	<-done
+	dead()
 }
 
 // TestCrashAtEveryWrite kills the controllers right before and right after each

@@ -84,6 +84,7 @@ var rooms = []room{
 
 	{layer: 10, path: "internal/cli", why: "the user's commands"},
 	{layer: 0, path: "internal/rig/netns", why: "tests in a network namespace of their own", rig: true},
+	{layer: 0, path: "internal/rig/port", why: "ports for what listens later", rig: true},
 	{layer: 10, path: "internal/rig/pebble", why: "an ACME server in process", rig: true},
 	{layer: 10, path: "internal/rig/dnsserver", why: "an authoritative DNS server in process", rig: true},
 	{layer: 10, path: "internal/rig/faulty", why: "a proxy between an ACME client and its CA that breaks what it is told to", rig: true},

@@ -226,6 +226,29 @@ func (w *World) RunLogged(t testing.TB, cfg app.Config, rc *rest.Config, log log
 	return stop
 }
 
+// RunToDeath runs controllers until kill is called, by whoever has it: it is to end ctx.
+// How they take it does not matter, but controllers that end before are killed, and fail
+// the test. The function returned kills them, and waits until they are gone.
+func RunToDeath(ctx context.Context, t testing.TB, kill context.CancelFunc, cfg app.Config, rc *rest.Config) (dead func()) {
+	t.Helper()
+	a, err := app.New(ctx, cfg, rc, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		if err := a.Run(ctx); ctx.Err() == nil {
+			t.Errorf("the controllers ended by themselves: %v", err)
+		}
+		kill()
+	}()
+	return func() {
+		kill()
+		<-gone
+	}
+}
+
 // Eventually waits until check returns "" and fails the test with the last thing
 // it said otherwise.
 func Eventually(t testing.TB, what string, check func(ctx context.Context) string) {

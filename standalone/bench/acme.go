@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"strconv"
 
@@ -15,15 +14,16 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/rig/pebble"
+	"chancery.dev/internal/rig/port"
 )
 
 // acmeRig is a certificate authority that validates for real, and the DNS server that it asks. Both run in this process.
 type acmeRig struct {
 	dns *dnsserver.Server
 	ca  *pebble.Server
-	// httpPort is where the authority connects for HTTP-01.
-	httpPort int
-	end      context.CancelFunc
+	// http is where the authority connects for HTTP-01.
+	http netip.AddrPort
+	end  context.CancelFunc
 }
 
 // startRig starts a fresh authority: Pebble's cost of an order grows with the authorizations that it has seen. It neither
@@ -40,7 +40,7 @@ func startRig(ctx context.Context) (*acmeRig, error) {
 }
 
 func (g *acmeRig) start(ctx context.Context) (err error) {
-	if g.httpPort, err = freePort(ctx); err != nil {
+	if g.http, err = port.Free(ctx); err != nil {
 		return err
 	}
 	g.dns, err = dnsserver.Start(ctx, dnsserver.Config{Zones: []dnsserver.Zone{
@@ -49,7 +49,7 @@ func (g *acmeRig) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	g.ca, err = pebble.Start(ctx, pebble.Options{DNSServer: g.dns.Addr(), HTTPPort: g.httpPort})
+	g.ca, err = pebble.Start(ctx, pebble.Options{DNSServer: g.dns.Addr(), HTTPPort: int(g.http.Port())})
 	return err
 }
 
@@ -80,14 +80,14 @@ func prepareACME(ctx context.Context, r *run, solver func(*acmeRig) acmev1.ACMEC
 	}
 	work := certificates(acmeIssuer)
 	work.close, work.dns = rig.end, rig.dns
-	dns, port := rig.dns.Addr(), strconv.Itoa(rig.httpPort)
+	dns := rig.dns.Addr()
 	work.controllerArguments = []string{
 		"--dns01-recursive-nameservers", dns,
 		"--dns01-authoritative-port", strconv.Itoa(rig.dns.Port()),
 		"--acme-account-key-algorithm", "ECDSA", // as the bare loop has it
 		"--acme-http01-solver-nameservers", dns,
-		"--http01-listen-address", net.JoinHostPort("127.0.0.1", port),
-		"--http01-self-check-port", port,
+		"--http01-listen-address", rig.http.String(),
+		"--http01-self-check-port", strconv.Itoa(int(rig.http.Port())),
 	}
 	if err := r.plane.client.Create(ctx, acmeClusterIssuer(rig, solver(rig))); err != nil {
 		rig.end()

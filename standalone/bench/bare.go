@@ -54,7 +54,7 @@ func bareHTTP01(ctx context.Context, r *run) (*Ceiling, error) {
 		}
 		http.NotFound(w, req)
 	})}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(rig.httpPort)))
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", rig.http.String())
 	if err != nil {
 		return nil, err
 	}

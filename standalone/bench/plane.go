@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -23,6 +22,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/app"
+	"chancery.dev/internal/rig/port"
 	"chancery.dev/standalone/controlplane"
 )
 
@@ -153,11 +153,11 @@ func startController(ctx context.Context, r *run, arguments []string) (*controll
 	if err := controlplane.WriteKubeconfig(kubeconfig, rc); err != nil {
 		return nil, err
 	}
-	port, err := freePort(ctx)
+	free, err := port.Free(ctx)
 	if err != nil {
 		return nil, err
 	}
-	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	address := free.String()
 	arguments = append([]string{
 		"controller", "--kubeconfig", kubeconfig, "--leader-elect=false",
 		"--metrics-listen-address", address, "--internal-healthz-listen-address", "0",
@@ -175,20 +175,6 @@ func startController(ctx context.Context, r *run, arguments []string) (*controll
 		return nil, err
 	}
 	return c, nil
-}
-
-// freePort returns a TCP port of loopback that was free a moment ago.
-func freePort(ctx context.Context) (int, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = listener.Close() }()
-	address, ok := listener.Addr().(*net.TCPAddr)
-	if !ok {
-		return 0, fmt.Errorf("no port in %s", listener.Addr())
-	}
-	return address.Port, nil
 }
 
 // waitForIssuer waits until the ClusterIssuer is ready.

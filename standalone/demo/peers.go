@@ -5,13 +5,13 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
-	"net"
 	"net/netip"
 	"strconv"
 
 	"chancery.dev/internal/app"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/rig/pebble"
+	"chancery.dev/internal/rig/port"
 	"chancery.dev/internal/solver/dns01/provider/rfc2136"
 )
 
@@ -47,27 +47,14 @@ func StartPeers(ctx context.Context) (*Peers, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the DNS server: %w", err)
 	}
-	if p.http, err = freePort(ctx); err != nil {
-		return nil, fmt.Errorf("find a port for answers to HTTP-01: %w", err)
+	if p.http, err = port.Free(ctx); err != nil {
+		return nil, fmt.Errorf("answer to HTTP-01: %w", err)
 	}
 	p.acme, err = pebble.Start(ctx, pebble.Options{DNSServer: p.dns.Addr(), HTTPPort: int(p.http.Port())})
 	if err != nil {
 		return nil, fmt.Errorf("start the ACME server: %w", err)
 	}
 	return p, nil
-}
-
-// freePort finds a port for a listener that starts later. Somebody could take it in between: that listener will say so.
-func freePort(ctx context.Context) (netip.AddrPort, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp4", "127.0.0.1:0")
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		return netip.AddrPort{}, err
-	}
-	return netip.ParseAddrPort(address)
 }
 
 // Configure lets controllers find the peers where they are, as they would find the world's on its usual ports.

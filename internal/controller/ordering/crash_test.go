@@ -11,12 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	"chancery.dev/internal/app"
+	"chancery.dev/internal/rig"
 )
 
 // write is a request that changes something at the API server: what it is, and how many
@@ -118,23 +117,14 @@ func (i *issuance) live(t *testing.T, at write, before bool) ([]write, bool) {
 	m := &mortal{at: at, before: before, die: cancel}
 	rc := i.connection()
 	rc.Wrap(func(next http.RoundTripper) http.RoundTripper { m.next = next; return m })
-	a, err := app.New(ctx, i.cfg, rc, logr.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = a.Run(ctx) // however it ends: it dies
-	}()
+	dead := rig.RunToDeath(ctx, t, cancel, i.cfg, rc)
 	within(t, i.name+" is issued, or the controllers die", func(context.Context) string {
 		if ctx.Err() != nil {
 			return ""
 		}
 		return i.unsettled(t.Context())
 	})
-	cancel()
-	<-done
+	dead()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.seen, m.dead

@@ -2,15 +2,16 @@
 // does, and when nothing is going on it jumps to where the next wait ends. A test of
 // back-offs of an hour takes a second that way, and nobody has to say how to step.
 //
-// "Nothing is going on" is a guess: no worker is busy, no request is under way, and
-// nothing of that kind has happened for a short while. A wrong guess is what a slow
-// machine looks like, which no code under test may mind. It is imported by tests only.
+// "Nothing is going on" is a guess: no worker is busy, no request is under way, no watch
+// has still to tell of a write, and nothing of that kind has happened for a short while. A
+// wrong guess is what a slow machine looks like, which no code under test may mind. It is
+// imported by tests only.
 package leap
 
 import (
 	"context"
 	"fmt"
-	"net/http"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -25,6 +26,8 @@ const (
 	// slack is what a leap goes beyond a wait's end, and so is half of the wait: waits
 	// that end close to each other end in one leap.
 	slack = time.Second
+	// turns is how often the clock lets everybody else have the processor before a leap.
+	turns = 8
 )
 
 // Clock implements controller.Clock. The zero value is not ready: use New.
@@ -36,6 +39,7 @@ type Clock struct {
 	busy  int
 	since time.Time
 	leaps int
+	news  news
 }
 
 type wait struct {
@@ -45,7 +49,7 @@ type wait struct {
 
 // New returns a clock that leaps until ctx ends.
 func New(ctx context.Context) *Clock {
-	c := &Clock{waits: map[*wait]bool{}, since: time.Now()}
+	c := &Clock{waits: map[*wait]bool{}, since: time.Now(), news: newNews()}
 	go c.run(ctx)
 	return c
 }
@@ -75,7 +79,8 @@ func (c *Clock) String() string {
 		left = append(left, w.at.Sub(c.now()).Round(time.Millisecond))
 	}
 	slices.Sort(left)
-	return fmt.Sprintf("%s ahead after %d leaps, %d things going on, still for %s, waits of %v", c.ahead, c.leaps, c.busy, time.Since(c.since), left)
+	return fmt.Sprintf("%s ahead after %d leaps, %d things going on, %d writes untold, still for %s, waits of %v",
+		c.ahead, c.leaps, c.busy, len(c.news.untold), time.Since(c.since), left)
 }
 
 // AfterFunc calls f when d has passed by this clock.
@@ -121,21 +126,6 @@ func (c *Clock) change(by int) {
 	c.since = time.Now()
 }
 
-// Wrap counts what a client asks as something that is going on, but for watches.
-func (c *Clock) Wrap(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		if r.URL.Query().Get("watch") == "" {
-			defer c.Begin()()
-		}
-		return next.RoundTrip(r)
-	})
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-// RoundTrip implements http.RoundTripper.
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 func (c *Clock) run(ctx context.Context) {
 	look := time.NewTicker(quiet / 4)
 	defer look.Stop()
@@ -144,16 +134,33 @@ func (c *Clock) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-look.C:
+			if !c.still() {
+				continue
+			}
+			for range turns {
+				runtime.Gosched() // whoever could have gone on, but had no processor, goes on now
+			}
 			c.leap()
 		}
 	}
+}
+
+// still reports whether nothing is going on.
+func (c *Clock) still() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.isStill()
+}
+
+func (c *Clock) isStill() bool {
+	return c.busy == 0 && time.Since(c.since) >= quiet && c.news.told()
 }
 
 // leap jumps to where the next wait ends, if nothing is going on.
 func (c *Clock) leap() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.busy > 0 || time.Since(c.since) < quiet {
+	if !c.isStill() {
 		return
 	}
 	now, next := c.now(), time.Duration(-1)

@@ -17,6 +17,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/rig"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/rfc2136"
 )
@@ -43,7 +44,8 @@ func startBIND(t *testing.T) string {
 		named = "/usr/sbin/named"
 	}
 	dir := t.TempDir()
-	port := freePort(t)
+	address := rig.FreeAddress(t)
+	port := address.Port()
 	var conf, policy strings.Builder
 	for api, bind := range bindKeys() {
 		fmt.Fprintf(&conf, "key %q { algorithm %s; secret %q; };\n", strings.ToLower(api)+".key", bind, bindSecret)
@@ -78,23 +80,8 @@ zone "example.test" { type primary; file "example.test.zone"; update-policy { %s
 			t.Logf("BIND says:\n%s", log.String())
 		}
 	})
-	server := net.JoinHostPort("127.0.0.1", fmt.Sprint(port))
-	awaitBIND(t, server, ended)
-	return server
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }() // only its number is wanted
-	addr, ok := l.LocalAddr().(*net.UDPAddr)
-	if !ok {
-		t.Fatalf("a UDP socket at %v", l.LocalAddr())
-	}
-	return addr.Port
+	awaitBIND(t, address.String(), ended)
+	return address.String()
 }
 
 func awaitBIND(t *testing.T, server string, ended chan error) {
