@@ -14,7 +14,7 @@ var constantCalls = []string{
 	"errors.New", "fmt.Errorf", // sentinels
 	"regexp.MustCompile", "strings.NewReplacer", "template.Must", // safe for concurrent use, never written
 	"netip.MustParseAddr", "netip.MustParsePrefix", // values
-	"sync.OnceValues", // made once, the same for everybody
+	"sync.OnceValue", "sync.OnceValues", // made once, the same for everybody
 }
 
 // schemeNames are what every Kubernetes scheme and client expects an API package to export.
