@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"chancery.dev/internal/fault"
 )
 
 // Key names one call: an object and what is asked for it.
@@ -39,7 +41,7 @@ type Call struct {
 	// equals the one that has waited longer.
 	Urgency int
 	// Run makes the call. Its context ends after the group's timeout, and when the
-	// group ends.
+	// group ends. A panic in it is a fault.Panic in the outcome.
 	Run func(ctx context.Context) (any, error)
 	// Landed is called, once, after Run has returned: it queues the object again.
 	Landed func()
@@ -175,7 +177,8 @@ func (f *Flights) nextInLane(name string) *flight {
 	return nil
 }
 
-func (f *Flights) run(c Call) Outcome {
+func (f *Flights) run(c Call) (o Outcome) {
+	defer fault.Contain(&o.Err)
 	ctx := f.ctx
 	if f.opts.Timeout > 0 {
 		var cancel context.CancelFunc

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/flight"
 )
 
@@ -119,6 +120,26 @@ func TestForgetAndTimeout(t *testing.T) {
 		}
 		if out, ok := f.Ask(waits); !ok || !errors.Is(out.Err, context.DeadlineExceeded) {
 			t.Errorf("the call after it: %+v, %v", out, ok)
+		}
+	})
+}
+
+// TestPanic: a bug in one call is the end of that call only, and of nobody who waits behind it.
+func TestPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := flight.New(t.Context(), flight.Options{PerLane: 1})
+		landed := 0
+		wrong := call("a", "lane", func(context.Context) (any, error) { panic("no such thing") }, func() { landed++ })
+		right := call("b", "lane", func(context.Context) (any, error) { return 1, nil }, func() { landed++ })
+		f.Ask(wrong)
+		f.Ask(right)
+		synctest.Wait()
+		var p *fault.Panic
+		if out, ok := f.Ask(wrong); !ok || !errors.As(out.Err, &p) || p.Value != "no such thing" {
+			t.Errorf("the call that panicked: %+v, %v", out, ok)
+		}
+		if out, ok := f.Ask(right); !ok || out.Err != nil || landed != 2 {
+			t.Errorf("the call after it: %+v, %v; %d landed", out, ok, landed)
 		}
 	})
 }

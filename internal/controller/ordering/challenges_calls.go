@@ -54,7 +54,7 @@ func (r *challenges) land(c *acmev1.Challenge, m *acmeflow.ChallengeMemory) {
 	}
 	outcome, ok := landed.Value.(acmeflow.ChallengeOutcome)
 	if !ok {
-		outcome.Failure = lostCall()
+		outcome.Failure = lostCall(landed.Err)
 	}
 	outcome.Step, outcome.At, outcome.Jitter = step, r.Now(), r.acmeDeps.chance()
 	if step == acmeflow.ChallengeCheck {
@@ -104,7 +104,7 @@ func (r *challenges) lane(c *acmev1.Challenge, issuer acmeIssuer, step acmeflow.
 // askCA makes a call to the CA.
 func askCA(ctx context.Context, c *acmev1.Challenge, issuer acmeIssuer, step acmeflow.ChallengeStep) acmeflow.ChallengeOutcome {
 	if issuer.remote == nil {
-		return acmeflow.ChallengeOutcome{Failure: lostCall()}
+		return acmeflow.ChallengeOutcome{Failure: lostCall(errLostCall)}
 	}
 	return issuer.remote.Challenge(ctx, step, c.Spec)
 }

@@ -244,7 +244,7 @@ func (r *orders) land(order *acmev1.Order, m *orderMemory) {
 	}
 	outcome, ok := landed.Value.(acmeflow.OrderOutcome)
 	if !ok {
-		outcome.Failure = lostCall()
+		outcome.Failure = lostCall(landed.Err)
 	}
 	outcome.Step, outcome.At, outcome.Jitter = step, r.Now(), r.acmeDeps.chance()
 	m.flow = m.flow.After(outcome)
@@ -256,6 +256,7 @@ var errLostCall = errors.New("the call was lost")
 // errTooLate says that a Challenge has ended before it could be started.
 var errTooLate = errors.New("the challenge has ended")
 
-func lostCall() *acmeflow.Failure {
-	return &acmeflow.Failure{Class: acmeflow.ErrorUnavailable, Detail: errLostCall.Error()}
+// lostCall is the failure of a call that has not come to an outcome.
+func lostCall(err error) *acmeflow.Failure {
+	return &acmeflow.Failure{Class: acmeflow.ErrorUnavailable, Detail: err.Error()}
 }

@@ -58,7 +58,10 @@ func (s *Signer) Setup(ctx context.Context, issuer certmanagerv1.GenericIssuer) 
 	if !ok {
 		return old, fault.Pending(certmanagerv1.IssuerReasonVaultError, "Vault %s is being asked", session.server)
 	}
-	v, _ := landed.Value.(verdict)
+	v, ok := landed.Value.(verdict)
+	if !ok {
+		v = verdict{session, landed.Err}
+	}
 	if v.session != session {
 		return old, fault.After(time.Millisecond, certmanagerv1.IssuerReasonVaultError, "Vault %s is being asked", session.server)
 	}

@@ -141,7 +141,10 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 	if !ok {
 		return signer.Result{}, fault.Pending("", "Vault %s is being asked to sign", spec.Server)
 	}
-	answer, _ := landed.Value.(answer)
+	answer, ok := landed.Value.(answer)
+	if !ok {
+		answer.session, answer.err = session, landed.Err
+	}
 	if answer.session != session && answer.err != nil {
 		// What went wrong with other credentials says nothing: come again at once.
 		return signer.Result{}, fault.After(time.Millisecond, "", "Vault %s is being asked to sign", spec.Server)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
 )
 
@@ -158,8 +159,9 @@ func (r *Resolver) recursive(ctx context.Context, servers []string, name string,
 }
 
 // askUsable is ask for an answer to build on.
-func (r *Resolver) askUsable(ctx context.Context, server, name string, qtype uint16) (*dns.Msg, error) {
-	m, err := r.ask(ctx, server, name, qtype, true)
+func (r *Resolver) askUsable(ctx context.Context, server, name string, qtype uint16) (m *dns.Msg, err error) {
+	defer fault.Contain(&err)
+	m, err = r.ask(ctx, server, name, qtype, true)
 	if err == nil && m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
 		err = errors.New(dns.RcodeToString[m.Rcode])
 	}

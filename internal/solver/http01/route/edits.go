@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/fault"
 )
 
 const (
@@ -102,7 +103,8 @@ func (r *Router) writeTogether(ctx context.Context, key client.ObjectKey, waitin
 // patch makes changes to an Ingress. Its rules and paths are atomic lists, which nobody
 // can own a part of: so the patch names places in them, and holds only for the version
 // that these were found in.
-func (r *Router) patch(ctx context.Context, key client.ObjectKey, edits []*edit) (*networkingv1.Ingress, error) {
+func (r *Router) patch(ctx context.Context, key client.ObjectKey, edits []*edit) (_ *networkingv1.Ingress, err error) {
+	defer fault.Contain(&err)
 	for range editTries {
 		in := &networkingv1.Ingress{}
 		if err := r.o.Client.Get(ctx, key, in); err != nil {
