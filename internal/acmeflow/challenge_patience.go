@@ -22,7 +22,7 @@ func (d *challengeDecision) passed() ChallengeAction {
 		return d.warned(d.accept())
 	}
 	a := ChallengeAction{Wake: earliest(until, d.refetch()), NotBefore: until, Yield: until.Sub(d.now) > slotSettle}
-	if wait > shortPark {
+	if wait > shortSettle {
 		a.Status = d.status(fmt.Sprintf("The self check has passed; the ACME server is told at %s, %s", instant(until), why))
 	}
 	return a

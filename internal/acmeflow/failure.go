@@ -99,8 +99,11 @@ func Classify(httpStatus int, problemType, detail string) ErrorClass {
 }
 
 const (
-	// shortPark is the park of an account that is not worth a write to each of its Orders.
-	shortPark = 2 * time.Second
+	// shortPark is the park of an account that is not worth a write to each of its Orders: a CA
+	// that is busy asks for that again and again, and serves others in between.
+	shortPark = time.Minute
+	// shortSettle is a wait after a self check that is not worth a write.
+	shortSettle = 2 * time.Second
 	// maxUntold is for how long an order may be held back without its time being told. An account
 	// at its limit holds thousands of them for a minute again and again.
 	maxUntold = 10 * time.Minute
