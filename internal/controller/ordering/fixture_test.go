@@ -122,7 +122,7 @@ func (w *swift) start(t *testing.T, i *issuance) *issuance {
 	for n := range max(i.size, 1) {
 		i.names = append(i.names, fmt.Sprintf("%s-%03d.example.com", i.name, n))
 	}
-	options := faulty.Options{Upstream: w.ca.DirectoryURL, Client: w.ca.HTTPClient(), Plan: i.plan, Begin: w.clock.Begin}
+	options := faulty.Options{Upstream: w.ca.DirectoryURL, Client: w.ca.HTTPClient(), Plan: i.plan, Begin: w.clock.Begin, Ahead: w.clock.Ahead}
 	if i.hangs {
 		options.Begin = nil
 	}
@@ -150,8 +150,8 @@ func (w *swift) start(t *testing.T, i *issuance) *issuance {
 }
 
 // withoutARI keeps a CA from being asked when to renew. Where nothing else is waited for, the clock leaps from
-// question to question, six hours each: soon it is so far ahead of the CA's that all of its authorizations have
-// expired. Whoever goes on after a first certificate needs this.
+// question to question, six hours each, until the first certificates are renewed. Who counts orders, or how long
+// one took, after a first certificate needs this.
 func withoutARI(spec *acmev1.ACMEIssuer) {
 	spec.RenewalInformationSource = acmev1.RenewalInformationNone
 }

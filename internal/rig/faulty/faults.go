@@ -160,6 +160,27 @@ func Stall(times int) Fault {
 	})
 }
 
+// postpone changes when an order or an authorization expires into a time of the client's
+// clock (RFC 8555 §7.1.3, §7.1.4).
+func (p *Proxy) postpone(a *Answer) {
+	if p.o.Ahead == nil || a.Status >= http.StatusBadRequest {
+		return
+	}
+	var object map[string]json.RawMessage
+	var expires time.Time
+	if json.Unmarshal(a.Body, &object) != nil || json.Unmarshal(object["expires"], &expires) != nil {
+		return
+	}
+	later, err := json.Marshal(expires.Add(p.o.Ahead()))
+	if err != nil {
+		return
+	}
+	object["expires"] = later
+	if body, err := json.Marshal(object); err == nil {
+		a.Body = body
+	}
+}
+
 // stall changes an order that is valid into one that is not yet. The caller holds mu.
 func (p *Proxy) stall(a *Answer) {
 	if p.stalled == 0 || a.Status >= http.StatusBadRequest {

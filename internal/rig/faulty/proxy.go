@@ -5,8 +5,8 @@
 // hands out leads back to the proxy, and the signatures of the client, which cover
 // the address, stay good. It learns from the answers what each address is for
 // (RFC 8555 §7.1), so that faults are told by the step of the protocol and work with
-// any CA that does so. It changes nothing but what a Fault changes. It is imported by
-// tests only.
+// any CA that does so. It changes nothing but what a Fault changes, and dates for clients
+// whose clock is ahead. It is imported by tests only.
 package faulty
 
 import (
@@ -43,6 +43,9 @@ type Options struct {
 	// Begin is called when a request comes in, and what it returns when it has been dealt
 	// with; may be nil.
 	Begin func() (done func())
+	// Ahead is how far the client's clock is ahead of the CA's, by which orders and
+	// authorizations expire later; nil means not at all.
+	Ahead func() time.Duration
 }
 
 // Request is one request as the protocol sees it.
@@ -194,6 +197,7 @@ func (p *Proxy) ask(r *http.Request, body []byte) (*Answer, error) {
 		p.created++
 	}
 	p.stall(a)
+	p.postpone(a)
 	return a, nil
 }
 

@@ -63,11 +63,11 @@ func (c *Clock) Now() time.Time {
 
 func (c *Clock) now() time.Time { return time.Now().Add(c.ahead) }
 
-// Leaps is how often the clock has leapt, and how far altogether.
-func (c *Clock) Leaps() (int, time.Duration) {
+// Ahead is how far the clock has leapt altogether.
+func (c *Clock) Ahead() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.leaps, c.ahead
+	return c.ahead
 }
 
 // String says what the clock is waiting for.
