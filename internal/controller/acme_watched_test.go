@@ -188,18 +188,10 @@ type history struct {
 // record watches from now on.
 func (w *watched) record(t *testing.T) *history {
 	t.Helper()
-	watcher, err := client.NewWithWatch(w.Admin, client.Options{Scheme: w.Client.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	events, err := watcher.Watch(t.Context(), &acmev1.ChallengeList{}, client.InNamespace(w.Namespace))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(events.Stop)
+	events := w.Watch(t, &acmev1.ChallengeList{})
 	h := &history{}
 	go func() {
-		for e := range events.ResultChan() {
+		for e := range events {
 			if c, ok := e.Object.(*acmev1.Challenge); ok {
 				h.mu.Lock()
 				h.seen, h.gone = append(h.seen, *c), append(h.gone, e.Type == "DELETED")

@@ -21,6 +21,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -276,6 +277,22 @@ func (w *World) Create(t testing.TB, objects ...client.Object) {
 			t.Fatalf("create %T %s: %v", o, o.GetName(), err)
 		}
 	}
+}
+
+// Watch tells of the objects of a kind in the world's namespace, from now on until the test
+// ends.
+func (w *World) Watch(t testing.TB, list client.ObjectList) <-chan watch.Event {
+	t.Helper()
+	c, err := client.NewWithWatch(w.Admin, client.Options{Scheme: w.Client.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := c.Watch(t.Context(), list, client.InNamespace(w.Namespace))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(events.Stop)
+	return events.ResultChan()
 }
 
 // Get reads an object of the world; the error is for Eventually.

@@ -47,19 +47,11 @@ type diary struct {
 // keep watches from now on.
 func (w *swift) keep(t *testing.T) *diary {
 	t.Helper()
-	watcher, err := client.NewWithWatch(w.Admin, client.Options{Scheme: w.Client.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	events, err := watcher.Watch(t.Context(), &acmev1.ChallengeList{}, client.InNamespace(w.Namespace))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(events.Stop)
+	events := w.Watch(t, &acmev1.ChallengeList{})
 	d := &diary{wrote: map[string][]string{}}
 	go func() {
 		last := map[string]acmev1.ChallengeStatus{}
-		for e := range events.ResultChan() {
+		for e := range events {
 			if c, ok := e.Object.(*acmev1.Challenge); ok && !reflect.DeepEqual(last[c.Name], c.Status) {
 				last[c.Name] = c.Status
 				d.mu.Lock()
