@@ -50,8 +50,8 @@ func Start(t testing.TB) *Server {
 	plain, secure := rig.FreeAddress(t).String(), rig.FreeAddress(t).String()
 	s.Address, s.TLSAddress = "http://"+plain, "https://"+secure
 	s.CA = writeServerPair(t, dir)
-	config := filepath.Join(dir, "vault.hcl")
-	text := fmt.Sprintf("disable_mlock = true\nlistener \"tcp\" {\n  address = %q\n  tls_cert_file = %q\n  tls_key_file = %q\n}\n",
+	config := filepath.Join(dir, "vault.hcl") // clustering would take the next port as well
+	text := fmt.Sprintf("disable_mlock = true\ndisable_clustering = true\nlistener \"tcp\" {\n  address = %q\n  tls_cert_file = %q\n  tls_key_file = %q\n}\n",
 		secure, filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

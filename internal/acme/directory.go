@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"chancery.dev/internal/fault"
 )
 
 // directoryAge is how long a directory is used: CAs add and remove profiles while we run.
@@ -146,7 +148,8 @@ func (s *server) flyDirectory(ctx context.Context, flight *directoryFlight) {
 	flight.dir, flight.err, flight.cancelled = dir, err, err != nil && ctx.Err() != nil
 }
 
-func (s *server) requestDirectory(ctx context.Context) (*Directory, error) {
+func (s *server) requestDirectory(ctx context.Context) (_ *Directory, err error) {
+	defer fault.Contain(&err) // others wait for what comes of it
 	r, err := s.get(ctx, ActionDiscover, s.directory.url)
 	if err != nil {
 		return nil, err

@@ -221,6 +221,7 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 		if err != nil {
 			return &Refusal{Failure: *a.failure(client, "", sent, err)}
 		}
+		a.served()
 		if account.Status != "" && account.Status != acme.StatusValid {
 			return &Refusal{Failure: acmeflow.Failure{Class: acmeflow.ErrorPermanent, Detail: fmt.Sprintf(
 				"the account %s is %s at the ACME server: delete the Secret with its key to have a new account made", account.URL, account.Status)}}
@@ -237,6 +238,7 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 	if _, err := client.UpdateContact(ctx, contact); err != nil {
 		return &Refusal{Failure: *a.failure(client, "", sent, err), Updating: true}
 	}
+	a.served()
 	a.settle(r.Email, true)
 	return nil
 }

@@ -40,7 +40,8 @@ type scope struct {
 	parts map[string]time.Time
 	// since and until are when it was last held, and until when.
 	since, until time.Time
-	// all says that renewals are held, too: one was refused.
+	// all says that renewals are held, too: one was refused. CAs that know of what they replace limit
+	// them less than others, or not at all (RFC 9773 §5).
 	all bool
 	// detail is what the CA said of a set.
 	detail string
@@ -63,13 +64,13 @@ func (l *limits) refused(r refusal, now time.Time) {
 	defer l.mu.Unlock()
 	l.prune(now)
 	set := setOf(r.Identifiers)
-	s := l.scope(set, exempt(r.NewOrder))
+	s := l.scope(set, r.Renewal)
 	s.hold(now, r.wait)
 	s.detail = r.detail
 	counts := now.Add(min(r.wait, maxPark))
 	part := set
 	for _, domain := range commonDomains(r.Identifiers) {
-		if s := l.scope(domain, exempt(r.NewOrder)); !r.sent.Before(s.since) {
+		if s := l.scope(domain, r.Renewal); !r.sent.Before(s.since) {
 			s.parts[part] = counts
 			if len(s.parts) == provenBy {
 				s.hold(now, min(r.wait, maxPark))
@@ -78,7 +79,7 @@ func (l *limits) refused(r refusal, now time.Time) {
 		}
 		part = domain
 	}
-	l.scope(account, exempt(r.NewOrder)).widen(r, now)
+	l.scope(account, r.Renewal).widen(r, now)
 }
 
 // widen holds all new orders of the account for a moment, unless the refusal may be for the reason
@@ -96,11 +97,16 @@ func (s *scope) widen(r refusal, now time.Time) {
 	s.hold(now, min(r.wait, firstPark))
 }
 
-// taken notes that the CA has taken an order for the names: no limit that covers them holds.
+// taken notes that the CA has taken an order for the names: no limit that covers them holds. Which
+// domains have held the account before is kept: they do not do so again soon.
 func (l *limits) taken(ids []acmeflow.Identifier) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, name := range covering(ids) {
+		if s := l.scopes[name]; name == account && s != nil {
+			s.until = time.Time{}
+			continue
+		}
 		delete(l.scopes, name)
 	}
 }
@@ -111,7 +117,7 @@ func (l *limits) held(n acmeflow.NewOrder, now time.Time) (until time.Time, why 
 	defer l.mu.Unlock()
 	for _, name := range covering(n.Identifiers) {
 		s := l.scopes[name]
-		if s == nil || !s.until.After(now) || !s.until.After(until) || exempt(n) && !s.all {
+		if s == nil || !s.until.After(now) || !s.until.After(until) || n.Renewal && !s.all {
 			continue
 		}
 		until = s.until
@@ -126,10 +132,6 @@ func (l *limits) held(n acmeflow.NewOrder, now time.Time) (until time.Time, why 
 	}
 	return until, why
 }
-
-// exempt reports whether an order renews a certificate and says which: CAs that know of that
-// limit it less than others, or not at all (RFC 9773 §5).
-func exempt(n acmeflow.NewOrder) bool { return n.Renewal }
 
 // scope returns the scope of the name, which applies to renewals from now on if one was refused.
 func (l *limits) scope(name string, renewal bool) *scope {

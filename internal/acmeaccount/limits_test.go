@@ -67,7 +67,7 @@ func TestLimits(t *testing.T) {
 			held: []string{"a.example.com"}, hour: []string{"a.example.com"}, free: []string{"e.example.com", "d.example.com"},
 		},
 		"one in between is taken": {
-			done: []string{"a.example.com", "b.example.com", "+d.example.com", "c.example.com"}, account: time.Minute,
+			done: []string{"a.example.com", "b.example.com", "+d.example.com", "c.example.com"},
 			held: []string{"c.example.com"}, free: []string{"e.example.com"},
 		},
 		"a renewal in between proves nothing": {
@@ -89,6 +89,10 @@ func TestLimits(t *testing.T) {
 			done: []string{"a.example.org a.example.com", "a.example.org a.example.net", "a.example.org a.example.info"}, account: time.Minute,
 			held: []string{"a.example.org a.example.com"}, free: []string{"a.example.com", "a.example.org"},
 		},
+		"others are taken between refusals of one domain": {
+			done: []string{"a.example.com", "+a.example.net", "b.example.com", "+z.example.com", "c.example.com"},
+			held: []string{"c.example.com"}, hour: []string{"b.example.com"}, free: []string{"e.example.com"},
+		},
 		"a network": {
 			done: []string{"2001:db8::1", "2001:db8::2", "2001:db8::3"}, account: time.Minute,
 			held: []string{"2001:db8::4"}, free: []string{"2001:db8:0:1::1", "192.0.2.1"},
@@ -100,7 +104,7 @@ func TestLimits(t *testing.T) {
 			n := order(set)
 			if !taken {
 				l.refused(refusal{n, now, wait, "too many"}, now)
-			} else if !exempt(n) {
+			} else if !n.Renewal {
 				l.taken(n.Identifiers)
 			}
 			now = now.Add(time.Millisecond)

@@ -206,7 +206,7 @@ func (r *Registry) Of(issuer types.UID) (*Account, bool) {
 	return b.account, ok
 }
 
-// Release forgets an issuer that is gone, and its account if nobody else uses it.
+// Release forgets an issuer that is gone, and its account and server if nobody else uses them.
 func (r *Registry) Release(issuer Issuer) {
 	r.mu.Lock()
 	if b, ok := r.bindings[issuer.UID]; ok {
@@ -224,6 +224,12 @@ func (r *Registry) prune(a *Account) {
 		}
 	}
 	maps.DeleteFunc(r.accounts, func(_ string, known *Account) bool { return known == a })
+	for _, other := range r.accounts {
+		if other.server == a.server {
+			return
+		}
+	}
+	delete(r.servers, a.server)
 }
 
 // tellUsers tells everybody who uses an account.

@@ -28,6 +28,7 @@ func (a *Account) Revoke(ctx context.Context, cert []byte, key crypto.Signer, re
 	}
 	switch {
 	case err == nil, acme.HasCode(err, acme.CodeAlreadyRevoked):
+		a.served()
 		return nil
 	case errors.Is(err, acme.ErrNoRevocation):
 		return &acmeflow.Failure{Class: acmeflow.ErrorPermanent, Detail: err.Error()}

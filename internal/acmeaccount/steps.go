@@ -11,6 +11,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/fault"
 )
 
 // parallel bounds how many authorizations of one order are read at once.
@@ -35,7 +36,7 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmefl
 			return out
 		}
 		order, err = c.NewOrder(ctx, newOrder(action.NewOrder))
-		if err == nil && !exempt(action.NewOrder) {
+		if err == nil && !action.NewOrder.Renewal {
 			a.limits.taken(action.NewOrder.Identifiers)
 		}
 	case acmeflow.OrderFetch:
@@ -270,6 +271,7 @@ func authorizations(ctx context.Context, c *acme.Client, urls []string) ([]acmef
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
+			defer fault.Contain(&errs[i])
 			authz, err := c.GetAuthorization(ctx, url)
 			if err != nil {
 				errs[i] = err

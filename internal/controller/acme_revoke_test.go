@@ -196,7 +196,7 @@ func TestRevokeIsTriedAgain(t *testing.T) {
 			return false
 		}
 		rw.Header().Set("Content-Type", "application/problem+json")
-		rw.Header().Set("Retry-After", "3")
+		rw.Header().Set("Retry-After", "600")
 		rw.WriteHeader(http.StatusTooManyRequests)
 		_, _ = rw.Write([]byte(`{"type":"urn:ietf:params:acme:error:rateLimited","detail":"one at a time"}`))
 		return true

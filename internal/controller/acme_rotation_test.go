@@ -81,7 +81,7 @@ func TestAccountKeyIsReplacedDuringIssuances(t *testing.T) {
 	cfg := w.Config()
 	cfg.ACME.AccountKeyAlgorithm = pki.ECDSA
 	stop := w.Run(t, cfg)
-	w.Create(t, w.waitingIssuer(4*time.Second), certificate(w.World, "slow", "acme", "a.wait.example.com"))
+	w.Create(t, w.waitingIssuer(30*time.Second), certificate(w.World, "slow", "acme", "a.wait.example.com"))
 	old, before := w.presented(t), w.accountSecret(t)
 	names := []string{"slow"}
 	for i := range 4 {

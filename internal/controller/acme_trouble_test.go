@@ -322,7 +322,7 @@ func TestParkedAccount(t *testing.T) {
 			return count(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				if strings.Contains(r.URL.Path, "order-plz") && limited.Add(1) == 1 {
 					rw.Header().Set("Content-Type", "application/problem+json")
-					rw.Header().Set("Retry-After", "15")
+					rw.Header().Set("Retry-After", "60")
 					rw.WriteHeader(http.StatusTooManyRequests)
 					_, _ = rw.Write([]byte(`{"type":"urn:ietf:params:acme:error:rateLimited","detail":"slow down"}`))
 					return
@@ -345,14 +345,13 @@ func TestParkedAccount(t *testing.T) {
 		})
 	}
 	says("slow down; retrying at 20")
-	began := time.Now()
 	w.Create(t, certificate(w.World, "second", "acme", "second.example.com"))
 	says("not sent, because the ACME server has refused other orders of this account")
+	if n := limited.Load(); n != 1 {
+		t.Errorf("%d orders were sent", n)
+	}
 	awaitReady(t, w.World, "second")
 	awaitReady(t, w.World, "first")
-	if waited := time.Since(began); waited < 2*time.Second {
-		t.Errorf("the second order went out after %s", waited)
-	}
 }
 
 // TestRule8ACME: a CertificateSigningRequest is signed through an Order in the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
@@ -180,6 +182,8 @@ func (w *watched) awaitChallenge(t *testing.T, what string, is func(*acmev1.Chal
 
 // history is what a watch has shown of the Challenges of a world, in order.
 type history struct {
+	catchUp func()
+
 	mu   sync.Mutex
 	seen []acmev1.Challenge
 	gone []bool
@@ -190,6 +194,9 @@ func (w *watched) record(t *testing.T) *history {
 	t.Helper()
 	events := w.Watch(t, &acmev1.ChallengeList{})
 	h := &history{}
+	h.catchUp = func() {
+		rig.Eventually(t, "the watch has shown everything", func(ctx context.Context) string { return h.lacks(ctx, w) })
+	}
 	go func() {
 		for e := range events {
 			if c, ok := e.Object.(*acmev1.Challenge); ok {
@@ -202,8 +209,34 @@ func (w *watched) record(t *testing.T) *history {
 	return h
 }
 
-// each calls f with every observed change; old is nil for a new Challenge.
+// lacks says what the watch has not shown yet of how Challenges are now.
+func (h *history) lacks(ctx context.Context, w *watched) string {
+	list := &acmev1.ChallengeList{}
+	if err := w.Client.List(ctx, list, client.InNamespace(w.Namespace)); err != nil {
+		return err.Error()
+	}
+	there := map[types.UID]string{}
+	for _, c := range list.Items {
+		there[c.UID] = c.ResourceVersion
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	shown := map[types.UID]string{}
+	for i, c := range h.seen {
+		shown[c.UID] = c.ResourceVersion
+		if h.gone[i] {
+			delete(shown, c.UID)
+		}
+	}
+	if !maps.Equal(there, shown) {
+		return fmt.Sprintf("there are %v, shown are %v", there, shown)
+	}
+	return ""
+}
+
+// each calls f with every change so far; old is nil for a new Challenge.
 func (h *history) each(f func(old, now *acmev1.Challenge, gone bool)) {
+	h.catchUp()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	last := map[string]*acmev1.Challenge{}

@@ -206,8 +206,9 @@ func TestRule8SigningRequests(t *testing.T) {
 	rig.Eventually(t, "the issuers are set up", func(ctx context.Context) string {
 		for _, name := range []string{"ca", "broken"} {
 			issuer := &certmanagerv1.ClusterIssuer{}
-			if err := w.Get(ctx, w.ClusterName(name), issuer); err != nil || len(issuer.Status.Conditions) == 0 {
-				return fmt.Sprintf("%s: %v", name, err)
+			want := map[string]cmmeta.ConditionStatus{"ca": cmmeta.ConditionTrue, "broken": cmmeta.ConditionFalse}[name]
+			if err := w.Get(ctx, w.ClusterName(name), issuer); err != nil || len(issuer.Status.Conditions) == 0 || issuer.Status.Conditions[0].Status != want {
+				return fmt.Sprintf("%s: %+v, %v", name, issuer.Status.Conditions, err)
 			}
 		}
 		return ""

@@ -29,6 +29,12 @@ func Contain(err *error) {
 	}
 }
 
+// Contained runs something, and returns its error or the Panic that it ended in.
+func Contained(run func() error) (err error) {
+	defer Contain(&err)
+	return run()
+}
+
 // callers is how many functions a Panic names.
 const callers = 3
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -11,13 +12,22 @@ import (
 	"chancery.dev/internal/acme"
 )
 
-// noAnswer is the label status of a request that no answer came to.
-const noAnswer = "999"
+const (
+	// noAnswer is the label status of a request that no answer came to.
+	noAnswer = "999"
+	// maxHosts is how many servers are told apart: whoever may make issuers may invent more. The
+	// others are one, otherHost.
+	maxHosts  = 100
+	otherHost = "other"
+)
 
 // ACME counts the requests to ACME servers.
 type ACME struct {
 	count *prometheus.CounterVec
 	took  *prometheus.SummaryVec
+
+	mu    sync.Mutex
+	hosts map[string]bool
 }
 
 // NewACME registers the counts; there is one of each in a process.
@@ -33,7 +43,7 @@ func NewACME() (*ACME, error) {
 		Name: "certmanager_http_acme_client_request_duration_seconds", Help: "How long requests to ACME servers took, in seconds.",
 		Objectives: map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.99: 0.001}, AgeBuckets: 2, BufCap: 64,
 	}, labels))
-	return &ACME{count: count, took: took}, err
+	return &ACME{count: count, took: took, hosts: map[string]bool{}}, err
 }
 
 // Observe counts a request that is over.
@@ -42,14 +52,25 @@ func (a *ACME) Observe(o acme.Observation) {
 	if o.Status != 0 {
 		status = strconv.Itoa(o.Status)
 	}
-	// An issuer names the host: it may be anything that an address can have.
-	labels := []string{o.Scheme, strings.ToValidUTF8(o.Host, "?"), string(o.Action), o.Method, status}
+	labels := []string{o.Scheme, a.host(o.Host), string(o.Action), o.Method, status}
 	if count, err := a.count.GetMetricWithLabelValues(labels...); err == nil {
 		count.Inc()
 	}
 	if took, err := a.took.GetMetricWithLabelValues(labels...); err == nil {
 		took.Observe(o.Duration.Seconds())
 	}
+}
+
+// host is the label of a server. An issuer names it: it may be anything that an address can have.
+func (a *ACME) host(name string) string {
+	name = strings.ToValidUTF8(name, "?")
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.hosts[name] && len(a.hosts) >= maxHosts {
+		return otherHost
+	}
+	a.hosts[name] = true
+	return name
 }
 
 // Register registers a metric, or returns the one that is registered already: in tests several

@@ -1,6 +1,8 @@
 package metrics_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,7 +12,8 @@ import (
 	chancerymetrics "chancery.dev/internal/metrics"
 )
 
-// TestACME: requests are counted, whatever an issuer calls its server; twice registered is registered once.
+// TestACME: requests are counted, whatever an issuer calls its server; twice registered is registered
+// once. Servers without end are told as one.
 func TestACME(t *testing.T) {
 	t.Parallel()
 	if _, err := chancerymetrics.NewACME(); err != nil {
@@ -20,33 +23,47 @@ func TestACME(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	run := time.Now().Format("150405.000000000") // the counts are the process's
+	odd, host := "\xff.invalid"+run, "ca.test"+run
 	for _, o := range []acme.Observation{
-		{Action: acme.ActionDiscover, Method: "GET", Scheme: "https", Host: "\xff.invalid"},
-		{Action: acme.ActionGetOrder, Method: "POST", Scheme: "https", Host: "ca.test", Status: 200, Duration: time.Second},
+		{Action: acme.ActionDiscover, Method: "GET", Scheme: "https", Host: odd},
+		{Action: acme.ActionGetOrder, Method: "POST", Scheme: "https", Host: host, Status: 200, Duration: time.Second},
 	} {
 		a.Observe(o)
 	}
+	for n := range 150 {
+		a.Observe(acme.Observation{Action: acme.Action(run), Method: "GET", Scheme: "https", Host: fmt.Sprintf("invented-%d", n), Status: 404})
+	}
+	a.Observe(acme.Observation{Action: acme.ActionDiscover, Method: "GET", Scheme: "https", Host: host, Status: 200})
 	families, err := metrics.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := map[string]float64{}
+	got, invented := map[string]float64{}, 0
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
 			labels := family.GetName()
 			for _, l := range m.GetLabel() {
 				labels += " " + l.GetValue()
 			}
+			if strings.Contains(labels, " invented-") && strings.Contains(labels, run) {
+				invented++
+			}
 			got[labels] = m.GetCounter().GetValue() + m.GetSummary().GetSampleSum()
 		}
 	}
-	for _, name := range []string{
-		"certmanager_http_acme_client_request_count discover ?.invalid GET https 999",
-		"certmanager_http_acme_client_request_count get_order ca.test POST https 200",
-		"certmanager_http_acme_client_request_duration_seconds get_order ca.test POST https 200",
+	for name, want := range map[string]float64{
+		"count discover ?.invalid" + run + " GET https 999":      1,
+		"count get_order " + host + " POST https 200":            1,
+		"count discover " + host + " GET https 200":              1,
+		"count " + run + " other GET https 404":                  52,
+		"duration_seconds get_order " + host + " POST https 200": 1,
 	} {
-		if got[name] != 1 {
-			t.Errorf("%s is %v", name, got[name])
+		if name = "certmanager_http_acme_client_request_" + name; got[name] != want {
+			t.Errorf("%s is %v, not %v", name, got[name], want)
 		}
+	}
+	if invented != 2*98 {
+		t.Errorf("%d series of invented servers", invented)
 	}
 }

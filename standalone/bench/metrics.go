@@ -27,7 +27,7 @@ const (
 	settleEvery = 400 * time.Millisecond
 	quietFor    = 3
 	// settleWithin bounds that: counters that never stand still are a busy loop.
-	settleWithin = 20 * time.Second
+	settleWithin = 2 * time.Minute
 )
 
 // request is a kind of request, as far as the report tells them apart.

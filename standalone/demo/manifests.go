@@ -30,7 +30,7 @@ const owner = "chancery-demo"
 const clearTimeout = time.Minute
 
 // issuerPatience is how long a signing request is held back while its issuer is not ready.
-const issuerPatience = 10 * time.Second
+const issuerPatience = time.Minute
 
 // The kinds that are asked for a certificate.
 const (

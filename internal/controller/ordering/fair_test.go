@@ -109,7 +109,7 @@ func TestSixtyBrokenDelayNobody(t *testing.T) {
 	for i := range 3 {
 		took, waited := w.issue(t, fmt.Sprintf("healthy-%d", i))
 		t.Logf("the healthy one took %s, and was kept waiting for %s of it", took, waited)
-		if waited > 10*time.Second {
+		if waited > 20*time.Second { // one leap may go as far beyond the period of 10 s
 			t.Errorf("a healthy challenge waited %s for sixty broken ones", waited)
 		}
 	}
@@ -149,9 +149,16 @@ func TestOneIngressClassIsNotOverrun(t *testing.T) {
 		return ""
 	})
 	w.issue(t, "unrouted")
-	if n := w.challenges(t.Context(), processing); n > 2 || n < 1 {
-		t.Errorf("%d are in flight", n)
-	}
+	within(t, "one or two are in flight", func(ctx context.Context) string { // none is while their turns change
+		n := w.challenges(ctx, processing)
+		if n > 2 {
+			t.Errorf("%d are in flight", n)
+		}
+		if n < 1 {
+			return "none is"
+		}
+		return ""
+	})
 }
 
 // TestWaitingCostsLittle: a challenge that waits for its record to be seen asks once in a

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -64,18 +63,24 @@ func troubles() map[string]trouble {
 	}
 }
 
-// at is a plan that has a fault happen to one request.
-func at(where faulty.Request, f faulty.Fault, otherwise func(faulty.Request) faulty.Fault) func(faulty.Request) faulty.Fault {
-	var once sync.Once
-	return func(r faulty.Request) (now faulty.Fault) {
-		if otherwise != nil {
-			now = otherwise(r) // it follows all requests
-		}
-		if r == where {
-			once.Do(func() { now = f })
-		}
-		return now
+// once is a plan that has a fault happen to one request of a step.
+type once struct {
+	step  faulty.Step
+	nth   int
+	fault faulty.Fault
+	// otherwise, if set, is the plan for all others. It follows them all.
+	otherwise func(faulty.Request) faulty.Fault
+	happened  atomic.Bool
+}
+
+func (o *once) plan(r faulty.Request) (now faulty.Fault) {
+	if o.otherwise != nil {
+		now = o.otherwise(r)
 	}
+	if r.Step == o.step && r.Nth == o.nth && o.happened.CompareAndSwap(false, true) {
+		now = o.fault
+	}
+	return now
 }
 
 // failing is a plan in which one of two authorizations ends while the other is pending:
@@ -100,11 +105,12 @@ func failing(w *swift) func(faulty.Request) faulty.Fault {
 	}
 }
 
-// requestsOf are those of an issuance, each poll once.
+// requestsOf are those of an issuance; each poll once, and what is read again as time passes.
 func requestsOf(p *faulty.Proxy) []faulty.Request {
 	var out []faulty.Request
 	for _, r := range p.Seen() {
-		if r.Nth == 1 || !r.Step.Polls() {
+		byClock := r.Step == faulty.Directory || r.Step == faulty.RenewalInfo
+		if r.Nth == 1 || !r.Step.Polls() && !byClock {
 			out = append(out, r)
 		}
 	}
@@ -117,13 +123,14 @@ func requestsOf(p *faulty.Proxy) []faulty.Request {
 func TestEveryRequestMeetsEveryFault(t *testing.T) {
 	t.Parallel()
 	record := newSwift(t, withAlternate)
-	record.RunAs(t, record.cfg, record.connection())
+	stop := record.RunAs(t, record.cfg, record.connection())
 	healthy := record.start(t, preferring(&issuance{name: "healthy"}))
 	other := record.withCA(t)
 	broken := other.start(t, &issuance{name: "broken", size: 2, plan: failing(other), orders: 2})
 	healthy.settle(t)
 	broken.settle(t)
 	healthy.awaitRequest(t, faulty.RenewalInfo) // which comes last
+	stop()
 	rows := requestsOf(healthy.proxy)
 	known := map[faulty.Step]bool{}
 	for _, r := range rows {
@@ -180,14 +187,16 @@ func meet(t *testing.T, trouble trouble, rows, more []faulty.Request, known map[
 	w := newSwift(t, withAlternate)
 	w.RunAs(t, w.cfg, w.connection())
 	var all []*issuance
+	var faults []*once
 	start := func(r faulty.Request, orders int, plan func(*swift) func(faulty.Request) faulty.Fault) {
 		w := w.withCA(t)
-		var otherwise func(faulty.Request) faulty.Fault
+		fault := &once{step: r.Step, nth: r.Nth, fault: trouble.fault(w)}
 		if plan != nil {
-			otherwise = plan(w)
+			fault.otherwise = plan(w)
 		}
+		faults = append(faults, fault)
 		name := fmt.Sprintf("%s-%d", strings.ToLower(strings.NewReplacer(",", "", " ", "-").Replace(string(r.Step))), r.Nth)
-		i := &issuance{name: name, size: orders, orders: orders, late: r.Step == faulty.RenewalInfo, plan: at(r, trouble.fault(w), otherwise)}
+		i := &issuance{name: name, size: orders, orders: orders, late: r.Step == faulty.RenewalInfo, plan: fault.plan}
 		all = append(all, w.start(t, preferring(i)))
 	}
 	means := trouble.after == ""
@@ -200,13 +209,16 @@ func meet(t *testing.T, trouble trouble, rows, more []faulty.Request, known map[
 	for _, r := range more {
 		start(r, 2, failing)
 	}
-	for _, i := range all {
+	for n, i := range all {
 		i.settle(t)
 		if i.late {
 			i.awaitRequest(t, faulty.RenewalInfo)
 			i.settle(t)
 		}
 		i.wantPreferred(t)
+		if !faults[n].happened.Load() {
+			t.Errorf("%s: nothing happened to it", i.name)
+		}
 		for _, r := range i.proxy.Seen() {
 			if !known[r.Step] {
 				t.Errorf("%s: the request %q is in no record, so that it meets no fault", i.name, r.Step)

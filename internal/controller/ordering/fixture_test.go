@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -41,10 +42,17 @@ type swift struct {
 // newSwift starts the servers; change may alter Pebble's options.
 func newSwift(t *testing.T, change func(*pebble.Options)) *swift {
 	t.Helper()
-	w := &swift{World: rig.NewWorld(t), clock: leap.New(t.Context())}
+	return newSwiftBy(t, leap.New(t.Context()), change)
+}
+
+func newSwiftBy(t *testing.T, clock *leap.Clock, change func(*pebble.Options)) *swift {
+	t.Helper()
+	w := &swift{World: rig.NewWorld(t), clock: clock}
 	var err error
 	// No TSIG: its times would be those of the leaping clock.
-	w.dns, err = dnsserver.Start(t.Context(), dnsserver.Config{Zones: []dnsserver.Zone{{Name: "example.com.", Wildcard: netip.MustParseAddr("127.0.0.1")}}})
+	w.dns, err = dnsserver.Start(t.Context(), dnsserver.Config{Zones: []dnsserver.Zone{
+		{Name: "example.com.", Wildcard: netip.MustParseAddr("127.0.0.1")}, {Name: "example.net.", Wildcard: netip.MustParseAddr("127.0.0.1")},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,6 +92,7 @@ func (w *swift) withCA(t *testing.T) *swift {
 // in use.
 func (w *swift) connection() *rest.Config {
 	rc := rig.As(w.Admin, rig.Controller, "system:serviceaccounts", "system:serviceaccounts:cert-manager")
+	rc.ContentType, rc.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON // which the clock reads
 	rc.Wrap(w.clock.Wrap)
 	return rc
 }

@@ -129,11 +129,17 @@ func (c *Clock) change(by int) {
 func (c *Clock) run(ctx context.Context) {
 	look := time.NewTicker(quiet / 4)
 	defer look.Stop()
-	for {
+	for last := time.Now(); ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-look.C:
+			if now := time.Now(); now.Sub(last) > quiet/2 {
+				c.change(0) // the machine has not let us look: nor has it let others go on
+				last = now
+				continue
+			}
+			last = time.Now()
 			if !c.still() {
 				continue
 			}

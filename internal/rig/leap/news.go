@@ -9,12 +9,9 @@ import (
 	"time"
 )
 
-// overdue is for how long the clock waits for the event of a write. Writes that changed
-// nothing, and those of what nobody watches, have none.
-const overdue = 3 * time.Second
-
 // Wrap counts what a client asks of an API server as something that is going on: each
-// request until it is answered, and each write until a watch has told of it.
+// request until it is answered, and each write until a watch has told of it. The client is to
+// speak JSON.
 func (c *Clock) Wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		if r.URL.Query().Get("watch") != "" {
@@ -81,15 +78,20 @@ func (w *watching) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// news is what watches tell of writes.
+// news is what watches tell of writes, in JSON.
 type news struct {
+	// overdue is for how long the event of a write is waited for. Writes that changed nothing, and
+	// those of what nobody watches, have none.
+	overdue time.Duration
 	// untold are the versions of writes that no watch has told of, and when they were made.
 	untold map[string]time.Time
 	// known are the versions that watches have told of.
 	known map[string]bool
 }
 
-func newNews() news { return news{untold: map[string]time.Time{}, known: map[string]bool{}} }
+func newNews() news {
+	return news{overdue: 3 * time.Second, untold: map[string]time.Time{}, known: map[string]bool{}}
+}
 
 func (n *news) wrote(version string) {
 	if !n.known[version] {
@@ -99,7 +101,7 @@ func (n *news) wrote(version string) {
 
 // told reports whether there is nothing to wait for.
 func (n *news) told() bool {
-	maps.DeleteFunc(n.untold, func(_ string, at time.Time) bool { return time.Since(at) > overdue })
+	maps.DeleteFunc(n.untold, func(_ string, at time.Time) bool { return time.Since(at) > n.overdue })
 	return len(n.untold) == 0
 }
 

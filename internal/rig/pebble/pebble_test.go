@@ -122,6 +122,8 @@ func TestDeactivatedInTheMiddleOfAValidation(t *testing.T) {
 		<-goOn
 	}))
 	t.Cleanup(site.Close)
+	release := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(release) // or the site would not close
 	s, err := pebble.Start(t.Context(), pebble.Options{HTTPPort: site.Listener.Addr().(*net.TCPAddr).Port})
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +141,7 @@ func TestDeactivatedInTheMiddleOfAValidation(t *testing.T) {
 			t.Fatalf("%+v, %v", a, err)
 		}
 	}
-	close(goOn)
+	release()
 	for {
 		ch, err := c.GetChallenge(ctx, challenge)
 		if err != nil {

@@ -63,7 +63,7 @@ func newWorld(t *testing.T, change func(*dns01.Options)) *world {
 	w.dns = server
 	o := dns01.Options{
 		Nameservers: []string{server.Addr()}, AuthoritativePort: server.Port(),
-		Timeout: 600 * time.Millisecond, Now: w.now,
+		Timeout: 15 * time.Second, Now: w.now,
 	}
 	if change != nil {
 		change(&o)
@@ -191,6 +191,9 @@ func TestCheckWaitsForEveryAuthoritativeServer(t *testing.T) {
 	w.passes(t, task)
 }
 
+// impatient is for servers that never answer.
+func impatient(o *dns01.Options) { o.Timeout = 3 * time.Second }
+
 func TestCheckNamesTheServerThatFails(t *testing.T) {
 	for _, c := range []struct {
 		mode dnsserver.Mode
@@ -204,7 +207,7 @@ func TestCheckNamesTheServerThatFails(t *testing.T) {
 	} {
 		t.Run(c.says, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, nil)
+			w := newWorld(t, impatient)
 			task := w.task("www.example.test", "value")
 			w.mustPresent(t, task)
 			w.dns.SetMode(1, c.mode)
@@ -218,7 +221,7 @@ func TestCheckNamesTheServerThatFails(t *testing.T) {
 // With a quorum, one server that is dead or slow holds nothing up, and it is still
 // too few when more of them are.
 func TestCheckTakesAQuorum(t *testing.T) {
-	w := newWorld(t, func(o *dns01.Options) { o.Quorum = 1 })
+	w := newWorld(t, func(o *dns01.Options) { impatient(o); o.Quorum = 1 })
 	task := w.task("quorum.example.test", "value")
 	w.notYet(t, task, "2 of 2", "and 1 have to")
 	w.mustPresent(t, task)
@@ -226,7 +229,7 @@ func TestCheckTakesAQuorum(t *testing.T) {
 	w.passes(t, task)
 	w.dns.SetMode(0, dnsserver.NXDomain)
 	w.notYet(t, task, "2 of 2", "and 1 have to", "ns2.example.test.")
-	more := newWorld(t, func(o *dns01.Options) { o.Quorum = 5 }) // more than there are: all
+	more := newWorld(t, func(o *dns01.Options) { impatient(o); o.Quorum = 5 }) // more than there are: all
 	task = more.task("quorum.example.test", "value")
 	more.mustPresent(t, task)
 	more.passes(t, task)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
 )
 
@@ -174,12 +175,20 @@ func (r *Resolver) authoritativeServers(hosts []nameserver) []server {
 
 // askAll asks all servers at once and returns their verdicts in the same order.
 func (r *Resolver) askAll(ctx context.Context, servers []server, name string, want wanted) []verdict {
-	verdicts := make([]verdict, len(servers))
+	verdicts, errs := make([]verdict, len(servers)), make([]error, len(servers))
 	var wg sync.WaitGroup
 	for i, s := range servers {
-		wg.Go(func() { verdicts[i] = r.askOne(ctx, s, name, want) })
+		wg.Go(func() {
+			defer fault.Contain(&errs[i])
+			verdicts[i] = r.askOne(ctx, s, name, want)
+		})
 	}
 	wg.Wait()
+	for i, s := range servers {
+		if errs[i] != nil {
+			verdicts[i] = verdict{server: s.name, host: s.name, problem: errs[i].Error()}
+		}
+	}
 	return verdicts
 }
 

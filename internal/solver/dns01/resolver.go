@@ -159,9 +159,8 @@ func (r *Resolver) recursive(ctx context.Context, servers []string, name string,
 }
 
 // askUsable is ask for an answer to build on.
-func (r *Resolver) askUsable(ctx context.Context, server, name string, qtype uint16) (m *dns.Msg, err error) {
-	defer fault.Contain(&err)
-	m, err = r.ask(ctx, server, name, qtype, true)
+func (r *Resolver) askUsable(ctx context.Context, server, name string, qtype uint16) (*dns.Msg, error) {
+	m, err := r.ask(ctx, server, name, qtype, true)
 	if err == nil && m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
 		err = errors.New(dns.RcodeToString[m.Rcode])
 	}
@@ -171,7 +170,8 @@ func (r *Resolver) askUsable(ctx context.Context, server, name string, qtype uin
 // ask puts one question to one server. Over UDP the question is repeated once,
 // for a packet that was lost, then put over TCP: after truncation (RFC 7766 §5)
 // or silence.
-func (r *Resolver) ask(ctx context.Context, server, name string, qtype uint16, recurse bool) (*dns.Msg, error) {
+func (r *Resolver) ask(ctx context.Context, server, name string, qtype uint16, recurse bool) (_ *dns.Msg, err error) {
+	defer fault.Contain(&err)
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
 	q := new(dns.Msg).SetQuestion(name, qtype)

@@ -200,6 +200,8 @@ func (r *Resolver) resolveAll(ctx context.Context, names []*dns.NS) (found []nam
 	for i, ns := range names {
 		wg.Go(func() {
 			host := dns.CanonicalName(ns.Ns)
+			found[i].host = host
+			defer fault.Contain(&found[i].err)
 			addrs, least, err := r.addresses(ctx, host)
 			found[i], ttls[i] = nameserver{host, addrs, err}, min(ns.Hdr.Ttl, least)
 		})

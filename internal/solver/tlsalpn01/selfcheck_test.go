@@ -140,7 +140,7 @@ func TestSelfCheck(t *testing.T) {
 		{name: "not self-signed", server: answering(func(c *x509.Certificate, _ *pkix.Extension) { c.IsCA = true }), says: "is not self-signed", wrong: true},
 		{name: "no extension", server: answering(func(_ *x509.Certificate, e *pkix.Extension) { e.Id = nil }), says: "has no acmeIdentifier", wrong: true},
 		{name: "hung up", server: talking(func(c net.Conn) { _, _ = c.Read(make([]byte, 1<<14)) }), says: "closed without an answer"},
-		{name: "silent", server: talking(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), says: "no answer in time", opts: func(o *tlsalpn01.CheckOptions) { o.Timeout = 50 * time.Millisecond }},
+		{name: "silent", server: talking(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), dns: "127.0.0.1", n: 1, says: "no answer in time", opts: func(o *tlsalpn01.CheckOptions) { o.Timeout = 50 * time.Millisecond }},
 		{name: "nobody", server: func(t *testing.T) string { t.Helper(); return closed(t) }, says: "connection refused"},
 		{name: "no such name", server: responder, dns: "nowhere.invalid", n: 2, says: "the name nowhere.invalid does not resolve"},
 		{name: "off limits", server: responder, says: "127.0.0.1, which self checks may not connect to", opts: func(o *tlsalpn01.CheckOptions) {

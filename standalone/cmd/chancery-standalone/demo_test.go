@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -83,9 +84,7 @@ func TestDemoTellsTheReasons(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "broken.yaml"), []byte(brokenExamples), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	stdout, stderr, err := run(t, "demo", "--examples", dir, "--timeout", "10s")
-	wantFailure(t, err, notEtcd(stderr), "2 of 2 certificates failed")
-	for _, want := range []string{
+	wanted := []string{
 		"time is over",
 		"Certificate default/nowhere: not issued\n    Certificate default/nowhere: issuing",
 		"\n      CertificateRequest default/nowhere-1: pending",
@@ -94,14 +93,17 @@ func TestDemoTellsTheReasons(t *testing.T) {
 		"\n    ClusterIssuer acme: ready",
 		"Certificate default/orphan: not issued",
 		"\n    ClusterIssuer missing: does not exist",
-	} {
-		if !strings.Contains(stdout, want) {
-			t.Errorf("the output does not say %q", want)
+	}
+	for _, timeout := range []string{"10s", "40s", "100s"} { // a busy machine comes less far in ten seconds
+		stdout, stderr, err := run(t, "demo", "--examples", dir, "--timeout", timeout)
+		wantFailure(t, err, notEtcd(stderr), "2 of 2 certificates failed")
+		missing := slices.DeleteFunc(slices.Clone(wanted), func(s string) bool { return strings.Contains(stdout, s) })
+		if len(missing) == 0 {
+			return
 		}
+		t.Logf("after %s the output does not say %q:\n%s", timeout, missing, stdout)
 	}
-	if t.Failed() {
-		t.Log(stdout)
-	}
+	t.Error("the reasons are not told")
 }
 
 // notEtcd leaves out the one voice that cannot be directed to the log (see wantQuiet).

@@ -162,7 +162,7 @@ func run(t *testing.T, arguments ...string) (stdout, stderr string, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*deadline) // some take a minute by themselves
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, arguments...)
 	var out, errs bytes.Buffer

@@ -18,7 +18,7 @@ import (
 )
 
 // stopBound is asserted of a clean stop. The goal is five seconds on a quiet machine, the time is logged.
-const stopBound = 15 * time.Second
+const stopBound = 45 * time.Second
 
 // The story of a data directory: first start, a second instance, SIGKILL, restart with everything there, clean stop.
 func TestLifeOfADataDirectory(t *testing.T) {

@@ -3,6 +3,7 @@ package route
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -90,7 +91,8 @@ func (r *Router) writeTogether(ctx context.Context, key client.ObjectKey, waitin
 		}
 	}
 	in, err := r.patch(ctx, key, wanted)
-	alone := len(wanted) > 1 && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err))
+	var bug *fault.Panic
+	alone := len(wanted) > 1 && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || errors.As(err, &bug))
 	for _, e := range wanted {
 		e.in, e.err = in, err
 		if alone { // one of them is refused, and the others need not suffer for it

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
@@ -179,14 +178,7 @@ func TestServicesOfPods(t *testing.T) {
 	}
 	w.Create(t, theirs)
 	w.end(t, w.presented(t, "c"))
-	w.ahead.Store(int64(11 * time.Minute))
-	w.endpoints(t, discoveryv1.AddressTypeIPv4, "192.0.2.1", "192.0.2.2") // an event has all looked at
-	rig.Eventually(t, "our Service is gone", func(ctx context.Context) string {
-		if err := w.Get(ctx, serviceName, &corev1.Service{}); err != nil {
-			return ignore(err)
-		}
-		return "it is there"
-	})
+	w.awaitGone(t, serviceName)
 	now := &corev1.Service{}
 	if err := w.Get(t.Context(), theirs.Name, now); err != nil {
 		t.Fatal(err)

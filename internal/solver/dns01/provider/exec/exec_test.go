@@ -488,7 +488,7 @@ func TestProgramThatEndsAfterEachAnswer(t *testing.T) {
 
 // A caller that runs out of time leaves the work going on, and does not end it for others.
 func TestCallerThatGivesUp(t *testing.T) {
-	w := newWorld(t, "hang", func(o *exec.Options) { o.Timeout = 3 * time.Second })
+	w := newWorld(t, "hang", nil)
 	p := w.provider(t, config("any"))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

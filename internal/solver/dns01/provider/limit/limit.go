@@ -137,13 +137,13 @@ func (l *Limits) Enter(ctx context.Context, c Call) (done func(error), err error
 // Do makes a call, if it may be made: see Enter. Nil Limits limit nothing.
 func (l *Limits) Do(ctx context.Context, c Call, run func() error) error {
 	if l == nil {
-		return run()
+		return fault.Contained(run)
 	}
 	done, err := l.Enter(ctx, c)
 	if err != nil {
 		return err
 	}
-	err = run()
+	err = fault.Contained(run)
 	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
 		done(ctx.Err()) // nobody waits for it any more, which says nothing of the provider
 	} else {

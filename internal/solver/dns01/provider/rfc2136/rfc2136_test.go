@@ -113,7 +113,7 @@ func TestSilentServer(t *testing.T) {
 	server := serve(t, nil)
 	server.SetMode(0, dnsserver.Silent)
 	for _, tcp := range []bool{false, true} {
-		p, err := rfc2136.New(rfc2136.Config{Nameserver: server.Addr(), TCP: tcp}, rfc2136.Options{Timeout: 50 * time.Millisecond})
+		p, err := rfc2136.New(rfc2136.Config{Nameserver: server.Addr(), TCP: tcp}, rfc2136.Options{Timeout: 500 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
