@@ -22,6 +22,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/fault"
 )
 
 // serveHTTP serves on loopback and returns the port.
@@ -498,3 +499,23 @@ func TestOptions(t *testing.T) {
 type unsupported struct{ crypto.Signer }
 
 func (unsupported) Public() crypto.PublicKey { return strconv.IntSize }
+
+// TestABugLeavesTheDirectoryFree: whoever reads the directory first does so for all who wait for it. A
+// panic there must not keep them waiting for good.
+func TestABugLeavesTheDirectoryFree(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, reply(200, "application/json", `{"status":"pending"}`))
+	var panicked atomic.Bool
+	c := f.client(t, acme.Options{Observe: func(acme.Observation) {
+		if panicked.CompareAndSwap(false, true) {
+			panic("a bug")
+		}
+	}})
+	var bug *fault.Panic
+	if _, err := c.Directory(t.Context()); !errors.As(err, &bug) {
+		t.Errorf("it did not panic: %v", err)
+	}
+	if _, err := c.Directory(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
