@@ -225,6 +225,65 @@ func TestBindingsAndParks(t *testing.T) {
 	}
 }
 
+// TestRegistrationEndsARow: a CA that registers the account does what it is asked. What it refuses after that
+// is the first refusal, not one more in a row.
+func TestRegistrationEndsARow(t *testing.T) {
+	w := newWorld(t)
+	a, err := w.registry().Open(w.server(), newKey(t, pki.ECDSA))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.answer.Store(&answer{at: "sign-me-up", retryAfter: "86400", status: 503, body: "<html>"})
+	for _, want := range []time.Duration{time.Minute, 10 * time.Minute} {
+		if err := a.Register(t.Context(), acmeaccount.Registration{}); err == nil {
+			t.Fatal("it is registered")
+		}
+		if until, _ := a.Parked(); !until.Equal(w.now.Add(want)) {
+			t.Errorf("parked until %s, not for %s", until, want)
+		}
+		w.now = w.now.Add(want)
+	}
+	w.answer.Store(nil)
+	if err := a.Register(t.Context(), acmeaccount.Registration{}); err != nil {
+		t.Fatal(err)
+	}
+	w.answer.Store(&answer{at: "order-plz", retryAfter: "86400", status: 503, body: "<html>"})
+	a.Order(t.Context(), order("a.example.com"))
+	if until, _ := a.Parked(); !until.Equal(w.now.Add(time.Minute)) {
+		t.Errorf("parked until %s, not for a minute", until)
+	}
+}
+
+// TestServerGoesWithItsLastAccount: whoever may make issuers can name servers without end.
+func TestServerGoesWithItsLastAccount(t *testing.T) {
+	w, made := newWorld(t), 0
+	r := acmeaccount.New(acmeaccount.Options{UserAgent: "test", Now: func() time.Time { return w.now }, HTTPClient: func(o acme.HTTPOptions) (*http.Client, error) {
+		made++
+		return acme.NewHTTPClient(o)
+	}})
+	open := func() *acmeaccount.Account {
+		a, err := r.Open(w.server(), newKey(t, pki.ECDSA))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	one, two := acmeaccount.Issuer{UID: "1"}, acmeaccount.Issuer{UID: "2"}
+	r.Bind(one, open())
+	r.Bind(two, open())
+	r.Release(one)
+	r.Bind(one, open())
+	if made != 1 {
+		t.Errorf("%d connections were made while the server was in use", made)
+	}
+	r.Release(one)
+	r.Release(two)
+	r.Bind(one, open())
+	if made != 2 {
+		t.Errorf("%d connections were made, want a second after nobody used the server", made)
+	}
+}
+
 // order is the step of making an order for a name.
 func order(name string) acmeflow.OrderAction {
 	return acmeflow.OrderAction{
