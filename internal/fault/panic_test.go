@@ -12,12 +12,6 @@ type table map[string]int
 
 func (t table) put(key string) { t[key] = 1 }
 
-func contained(run func()) (err error) {
-	defer fault.Contain(&err)
-	run()
-	return errors.New("it came to an end")
-}
-
 func TestContain(t *testing.T) {
 	for what, c := range map[string]struct {
 		run  func()
@@ -27,7 +21,10 @@ func TestContain(t *testing.T) {
 		"one of the runtime": {func() { table(nil).put("x") }, []string{"assignment to entry in nil map", "fault_test.table.put (panic_test.go:", "called by fault_test."}},
 		"one of the code":    {func() { panic("no such thing") }, []string{"please report it", "no such thing, in fault_test.", "(panic_test.go:"}},
 	} {
-		err := contained(c.run)
+		err := fault.Contained(func() error {
+			c.run()
+			return errors.New("it came to an end")
+		})
 		for _, want := range c.want {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %q lacks %q", what, err, want)

@@ -141,8 +141,8 @@ func flush(batch []*change) {
 	var cause error
 	split, asked := false, false
 	err := p.o.Limits.Do(ctx, p.call(batch[0].record), func() error {
-		asked = true
 		reply, cause = p.send(ctx, message(batch))
+		asked = true // a panic is the error of Do, for all of them
 		if split = len(batch) > 1 && dependsOnNames(reply); split {
 			return fault.After(0, ReasonRefused, "rfc2136: %s refuses some of %d changes", p.server, len(batch))
 		}

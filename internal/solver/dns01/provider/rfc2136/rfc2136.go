@@ -169,8 +169,7 @@ func record(r dns01.Record) dns.RR {
 
 // send sends an update. Over UDP it is repeated once, which is harmless: updates
 // of this package are idempotent. Without a reply there is an error; see exchange.
-func (p *Provider) send(ctx context.Context, m *dns.Msg) (_ *dns.Msg, err error) {
-	defer fault.Contain(&err)
+func (p *Provider) send(ctx context.Context, m *dns.Msg) (*dns.Msg, error) {
 	attempts := 1
 	if p.network == "udp" {
 		attempts = 2
