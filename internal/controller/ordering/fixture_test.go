@@ -50,9 +50,7 @@ func newSwiftBy(t *testing.T, clock *leap.Clock, change func(*pebble.Options)) *
 	w := &swift{World: rig.NewWorld(t), clock: clock}
 	var err error
 	// No TSIG: its times would be those of the leaping clock.
-	w.dns, err = dnsserver.Start(t.Context(), dnsserver.Config{Zones: []dnsserver.Zone{
-		{Name: "example.com.", Wildcard: netip.MustParseAddr("127.0.0.1")}, {Name: "example.net.", Wildcard: netip.MustParseAddr("127.0.0.1")},
-	}})
+	w.dns, err = dnsserver.Start(t.Context(), dnsserver.Config{Zones: zones()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,6 +71,12 @@ func newSwiftBy(t *testing.T, clock *leap.Clock, change func(*pebble.Options)) *
 	w.cfg.ACME.HTTP01Port, w.cfg.ACME.HTTP01Address = int(http.Port()), http.String()
 	w.cfg.ACME.HTTP01Nameservers = []string{w.dns.Addr()}
 	return w
+}
+
+// zones are those of every swift world: all of their names lead to loopback.
+func zones() []dnsserver.Zone {
+	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	return []dnsserver.Zone{{Name: "example.com.", Wildcard: loopback}, {Name: "example.net.", Wildcard: loopback}}
 }
 
 // withCA is the same world with another CA of the kind. Pebble can come to a standstill

@@ -3,7 +3,6 @@ package ordering_test
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -26,9 +25,7 @@ import (
 // that is given, and a self check that one of them satisfies passes if one is enough.
 func newTwoViews(t *testing.T, clock *leap.Clock, caAsks, enough int) *swift {
 	t.Helper()
-	two, err := dnsserver.Start(t.Context(), dnsserver.Config{Servers: 2, Now: clock.Now, Zones: []dnsserver.Zone{
-		{Name: "example.com.", Wildcard: netip.MustParseAddr("127.0.0.1")}, {Name: "example.net.", Wildcard: netip.MustParseAddr("127.0.0.1")},
-	}})
+	two, err := dnsserver.Start(t.Context(), dnsserver.Config{Servers: 2, Now: clock.Now, Zones: zones()})
 	if err != nil {
 		t.Fatal(err)
 	}

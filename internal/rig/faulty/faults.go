@@ -160,43 +160,45 @@ func Stall(times int) Fault {
 	})
 }
 
-// postpone changes when an order or an authorization expires into a time of the client's
-// clock (RFC 8555 §7.1.3, §7.1.4).
-func (p *Proxy) postpone(a *Answer) {
-	if p.o.Ahead == nil || a.Status >= http.StatusBadRequest {
+// edit changes an answer that is a JSON object, if f reports that it has changed it.
+func (a *Answer) edit(f func(object map[string]any) bool) {
+	var object map[string]any
+	if a.Status >= http.StatusBadRequest || json.Unmarshal(a.Body, &object) != nil || !f(object) {
 		return
 	}
-	var object map[string]json.RawMessage
-	var expires time.Time
-	if json.Unmarshal(a.Body, &object) != nil || json.Unmarshal(object["expires"], &expires) != nil {
-		return
-	}
-	later, err := json.Marshal(expires.Add(p.o.Ahead()))
-	if err != nil {
-		return
-	}
-	object["expires"] = later
 	if body, err := json.Marshal(object); err == nil {
 		a.Body = body
 	}
 }
 
+// postpone changes when an order or an authorization expires into a time of the client's
+// clock (RFC 8555 §7.1.3, §7.1.4).
+func (p *Proxy) postpone(a *Answer) {
+	if p.o.Ahead == nil {
+		return
+	}
+	a.edit(func(object map[string]any) bool {
+		text, _ := object["expires"].(string)
+		expires, err := time.Parse(time.RFC3339, text)
+		if err == nil {
+			object["expires"] = expires.Add(p.o.Ahead()).Format(time.RFC3339Nano)
+		}
+		return err == nil
+	})
+}
+
 // stall changes an order that is valid into one that is not yet. The caller holds mu.
 func (p *Proxy) stall(a *Answer) {
-	if p.stalled == 0 || a.Status >= http.StatusBadRequest {
+	if p.stalled == 0 {
 		return
 	}
-	var order map[string]any
-	if json.Unmarshal(a.Body, &order) != nil || order["finalize"] == nil {
-		return
-	}
-	if order["status"] != "valid" && order["status"] != "processing" {
-		return
-	}
-	p.stalled--
-	order["status"] = "processing"
-	delete(order, "certificate")
-	if body, err := json.Marshal(order); err == nil {
-		a.Body = body
-	}
+	a.edit(func(order map[string]any) bool {
+		if order["finalize"] == nil || order["status"] != "valid" && order["status"] != "processing" {
+			return false
+		}
+		p.stalled--
+		order["status"] = "processing"
+		delete(order, "certificate")
+		return true
+	})
 }

@@ -134,12 +134,11 @@ func (c *Clock) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-look.C:
-			if now := time.Now(); now.Sub(last) > quiet/2 {
-				c.change(0) // the machine has not let us look: nor has it let others go on
-				last = now
-				continue
-			}
+			late := time.Since(last) > quiet/2
 			last = time.Now()
+			if late {
+				c.change(0) // the machine has not let us look: nor has it let others go on
+			}
 			if !c.still() {
 				continue
 			}

@@ -28,7 +28,10 @@ func (c *Clock) Wrap(next http.RoundTripper) http.RoundTripper {
 		}
 		body, err := io.ReadAll(response.Body)
 		_ = response.Body.Close()
-		response.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), failing{err}))
+		if err != nil {
+			return nil, err
+		}
+		response.Body = io.NopCloser(bytes.NewReader(body))
 		var object struct {
 			Metadata struct{ ResourceVersion string }
 		}
@@ -45,17 +48,6 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 // RoundTrip implements http.RoundTripper.
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-// failing is the end of a body: how reading it has ended.
-type failing struct{ err error }
-
-// Read implements io.Reader.
-func (f failing) Read([]byte) (int, error) {
-	if f.err == nil {
-		return 0, io.EOF
-	}
-	return 0, f.err
-}
 
 // watching is the body of a watch, which it reads along.
 type watching struct {
