@@ -28,6 +28,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/apiwire"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/engine"
 	"chancery.dev/internal/overlay"
 )
 
@@ -88,7 +89,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err := manager.AddReadyzCheck("caches", synced(manager, watches)); err != nil {
 		return nil, err
 	}
-	deps, err := a.deps(cfg, scheme, book)
+	deps, err := a.deps(ctx, cfg, scheme, book)
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +209,7 @@ func cacheNamespaces(cfg Config) map[string]cache.Config {
 	return out
 }
 
-func (a *App) deps(cfg Config, scheme *runtime.Scheme, book books) (*controller.Deps, error) {
+func (a *App) deps(ctx context.Context, cfg Config, scheme *runtime.Scheme, book books) (*controller.Deps, error) {
 	rc, within := a.manager.GetConfig(), cacheNamespaces(cfg)
 	names, err := metadata.NewForConfigAndClient(metadata.ConfigFor(rc), a.manager.GetHTTPClient())
 	if err != nil {
@@ -219,8 +220,13 @@ func (a *App) deps(cfg Config, scheme *runtime.Scheme, book books) (*controller.
 		return nil, err
 	}
 	over := overlay.New(client.WithFieldOwner(a.manager.GetClient(), "chancery"), cfg.Now)
+	waiting := engine.Options{Client: over, Now: cfg.Now}
+	if cfg.Clock != nil {
+		waiting.AfterFunc = cfg.Clock.AfterFunc
+	}
 	return &controller.Deps{
 		Manager:  a.manager,
+		Engine:   engine.New(ctx, waiting),
 		Client:   over,
 		Secrets:  controller.NewSecrets(controller.SecretsConfig{Client: over, Live: a.manager.GetAPIReader(), Book: book.secrets, Others: others, Now: cfg.Now}),
 		Requests: book.requests,

@@ -13,9 +13,6 @@ import (
 	"context"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -25,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	"chancery.dev/internal/fault"
+	"chancery.dev/internal/engine"
 	"chancery.dev/internal/lifecycle"
 	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/request"
@@ -38,6 +35,8 @@ type Deps struct {
 	Manager ctrl.Manager
 	// Client reads from the cache, own writes included.
 	Client *overlay.Client
+	// Engine makes the calls that leave the process, and writes each status.
+	Engine *engine.Engine
 	// Secrets reads Secrets.
 	Secrets *Secrets
 	// Requests keeps the certificates of CertificateRequests until they are stored.
@@ -112,28 +111,8 @@ func (s Scope) CacheNamespaces() map[string]cache.Config {
 	return out
 }
 
-// conflictRetry is how soon a pass is repeated whose write came second: by then the
-// watch shows what came first.
-const conflictRetry = 50 * time.Millisecond
-
-// Settle interprets the error of a pass, the only place that does: a Fault says
-// itself what is next, a write that came second is decided anew, any other error is
-// retried with back-off by the queue.
-func Settle(err error) (reconcile.Result, error) {
-	f := fault.Of(err)
-	switch {
-	case err == nil:
-		return reconcile.Result{}, nil
-	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
-	case f == nil:
-		return reconcile.Result{}, err
-	case f.Kind == fault.KindAfter:
-		return reconcile.Result{RequeueAfter: max(f.Delay, time.Millisecond)}, nil
-	default:
-		return reconcile.Result{}, nil
-	}
-}
+// Settle interprets the error of a pass as the engine does.
+func Settle(err error) (reconcile.Result, error) { return engine.Interpret(err) }
 
 // Wake returns the result that reconciles again at that time; never, if it is zero.
 func (d *Deps) Wake(at time.Time) reconcile.Result {
@@ -174,10 +153,6 @@ func (d *Deps) Observed(ctx context.Context, kinds ...client.Object) error {
 }
 
 // Emit records an event.
-func Emit(recorder record.EventRecorder, obj runtime.Object, warning bool, reason, message string) {
-	kind := corev1.EventTypeNormal
-	if warning {
-		kind = corev1.EventTypeWarning
-	}
-	recorder.Event(obj, kind, reason, message)
+func Emit(recorder record.EventRecorder, obj client.Object, warning bool, reason, message string) {
+	engine.Emit(recorder, obj, engine.Event{Warning: warning, Reason: reason, Message: message})
 }

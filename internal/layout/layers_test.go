@@ -34,6 +34,9 @@ var rooms = []room{
 	{layer: 1, path: "internal/solver/dns01/provider/limit", why: "how often a DNS provider may be asked with a credential"},
 	{layer: 1, path: "internal/flight", why: "bounded asynchronous calls whose result requeues an object"},
 
+	{layer: 1, path: "internal/overlay", why: "read-your-writes client"},
+	{layer: 2, path: "internal/engine", why: "observe, decide, act, one status; who waits, for what"},
+
 	{layer: 2, path: "api/certmanager/v1", why: "Certificate, CertificateRequest, Issuer, ClusterIssuer"},
 
 	{layer: 3, path: "api", why: "scheme, embedded CRDs and policies"},
@@ -53,7 +56,6 @@ var rooms = []room{
 
 	{layer: 5, path: "internal/solver", why: "port: Solver"},
 	{layer: 5, path: "internal/signer", why: "port: Signer, neutral Request and Bundle"},
-	{layer: 5, path: "internal/overlay", why: "read-your-writes client"},
 	{layer: 5, path: "internal/acmeaccount", why: "the ACME accounts in use, and their calls"},
 
 	{layer: 6, path: "internal/solver/conformance", why: "what every Solver does", rig: true},

@@ -1,7 +1,6 @@
-package controller
+package engine
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -9,17 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
-
-// WriteStatus writes the status of changed, which is a copy of old with another
-// status. It is written as a whole, so the write is refused if somebody else has
-// written meanwhile.
-func (d *Deps) WriteStatus(ctx context.Context, old, changed client.Object) error {
-	patch, err := statusPatch(old, changed)
-	if err != nil {
-		return err
-	}
-	return d.Client.PatchStatus(ctx, changed, patch)
-}
 
 // operation is one of a JSON patch (RFC 6902).
 type operation struct {

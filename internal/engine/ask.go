@@ -1,0 +1,127 @@
+package engine
+
+import (
+	"time"
+
+	"chancery.dev/internal/fault"
+)
+
+// Answer is how a call stands that the engine repeats until it succeeds.
+type Answer struct {
+	// Given says that the call has succeeded, with Value.
+	Given bool
+	Value any
+	// Err is how the last try with these inputs failed; nil if none has.
+	Err error
+	// Failures is how many tries in a row have failed with the same class.
+	Failures int
+	// Until is when the next try is made; zero while one is under way, and if only other inputs help.
+	Until time.Time
+}
+
+// tries is what is known of the failed tries of a call.
+type tries struct {
+	err      error
+	class    fault.Class
+	failures int
+	until    time.Time
+}
+
+// ask returns how a call stands, and makes the next try where one is due. A success is kept until the call is
+// forgotten, or asked for with other inputs.
+func (c *Calls) ask(o owner, wanted Call, jitter float64) Answer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.objects[o.uid][wanted.Name]
+	switch {
+	case known == nil:
+		c.put(o, wanted, nil)
+		return Answer{}
+	case known.Inputs != wanted.Inputs:
+		known.void = true
+		c.put(o, wanted, nil)
+		return Answer{}
+	case !known.landed:
+		return known.before.answer()
+	case known.outcome.Err == nil:
+		return Answer{Given: true, Value: known.outcome.Value}
+	case known.outcome.Err == ErrDropped: //nolint:errorlint // the engine itself has put it there
+		c.put(o, wanted, known.before)
+		return known.before.answer()
+	}
+	if !known.judged {
+		known.judged = true
+		known.before = known.before.failed(known.outcome, jitter)
+	}
+	if until := known.before.until; until.IsZero() || c.now().Before(until) {
+		a := known.before.answer()
+		a.Until = until
+		return a
+	}
+	c.put(o, wanted, known.before)
+	return known.before.answer()
+}
+
+// failed returns what is known after one more try has failed.
+func (t *tries) failed(o Outcome, jitter float64) *tries {
+	out := &tries{err: o.Err, failures: 1}
+	f := fault.Of(o.Err)
+	if f != nil {
+		out.class = f.Class
+	}
+	if t != nil && t.class == out.class {
+		out.failures = t.failures + 1
+	}
+	if wait := BackOff(o.Err, out.failures, jitter); wait > 0 {
+		out.until = o.At.Add(wait)
+	}
+	return out
+}
+
+// answer says how the last try has failed.
+func (t *tries) answer() Answer {
+	if t == nil {
+		return Answer{}
+	}
+	return Answer{Err: t.err, Failures: t.failures}
+}
+
+// patience is how long to wait after failures of one class.
+type patience struct{ first, most time.Duration }
+
+// patienceWith is the wait after the first failure of a class, and the longest one: each failure in a row doubles it.
+func patienceWith(class fault.Class) patience {
+	switch class {
+	case fault.ClassPermanent:
+		return patience{time.Hour, 24 * time.Hour}
+	case fault.ClassCredential:
+		return patience{5 * time.Minute, time.Hour}
+	case fault.ClassRateLimited:
+		return patience{time.Minute, 100 * time.Minute}
+	default:
+		return patience{time.Second, 5 * time.Minute}
+	}
+}
+
+// BackOff is how long to wait after the given number of failures in a row (1 for the first); zero if the error says
+// that no repetition helps. Jitter in [0,1) spreads objects that have failed together.
+func BackOff(err error, failures int, jitter float64) time.Duration {
+	f := fault.Of(err)
+	var class fault.Class
+	switch {
+	case f == nil:
+	case f.Kind == fault.KindTerminal:
+		return 0
+	case f.Kind == fault.KindAfter && f.Delay > 0:
+		return f.Delay
+	default:
+		class = f.Class
+	}
+	p := patienceWith(class)
+	wait := p.first
+	for n := 1; n < failures && wait < p.most; n++ {
+		wait *= 2
+	}
+	wait = min(wait, p.most)
+	return wait*3/4 + time.Duration(jitter*float64(wait)/2)
+}

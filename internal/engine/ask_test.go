@@ -1,0 +1,80 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"chancery.dev/internal/fault"
+)
+
+func TestAsk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0)
+		var tries int
+		var err error
+		ask := func(inputs string) Answer {
+			a := r.ask(r.owner("a"), Call{Name: "sign", Inputs: inputs, Lane: Lane{Name: "vault", Limit: 1},
+				Run: func(context.Context) (any, error) { tries++; return inputs, err }}, 0.5)
+			synctest.Wait()
+			return a
+		}
+		unavailable := fault.ClassUnavailable.After(0, "Down", "connection refused")
+		err = unavailable
+		if a := ask("spec"); a.Given || a.Err != nil {
+			t.Fatalf("before the first try: %+v", a)
+		}
+		wait := time.Second
+		for failures := 1; failures <= 12; failures++ {
+			a := ask("spec")
+			if a.Given || !errors.Is(a.Err, unavailable) || a.Failures != failures || a.Until.Sub(time.Now()) != wait || tries != failures {
+				t.Fatalf("failure %d: %+v in %s after %d tries, want %s", failures, a, a.Until.Sub(time.Now()), tries, wait)
+			}
+			time.Sleep(wait)
+			if a := ask("spec"); a.Given || !errors.Is(a.Err, unavailable) || !a.Until.IsZero() {
+				t.Fatalf("while the next try is made: %+v", a)
+			}
+			wait = min(2*wait, 5*time.Minute)
+		}
+		err = nil
+		if a := ask("changed"); a.Given || a.Err != nil {
+			t.Fatalf("failures with other inputs count: %+v", a)
+		}
+		tries = 0
+		for range 3 {
+			if a := ask("changed"); !a.Given || a.Value != "changed" || tries != 0 {
+				t.Fatalf("%+v after %d more tries", a, tries)
+			}
+		}
+		r.forgetCall(r.owner("a").uid, "sign")
+		if a := ask("changed"); a.Given || tries != 1 {
+			t.Fatalf("after it was forgotten: %+v, %d tries", a, tries)
+		}
+	})
+}
+
+func TestBackOff(t *testing.T) {
+	cause := errors.New("no")
+	for what, c := range map[string]struct {
+		err      error
+		failures int
+		want     time.Duration
+	}{
+		"unknown":          {cause, 1, time.Second},
+		"doubles":          {cause, 4, 8 * time.Second},
+		"to a limit":       {cause, 40, 5 * time.Minute},
+		"terminal":         {fault.Failed(fault.ClassPermanent, "No", "no"), 1, 0},
+		"by its own word":  {fault.ClassUnavailable.After(7*time.Minute, "Later", "no"), 9, 7 * time.Minute},
+		"asked to be left": {fault.ClassRateLimited.After(0, "Busy", "no"), 1, time.Minute},
+		"a credential":     {fault.ClassCredential.After(0, "Denied", "no"), 2, 10 * time.Minute},
+	} {
+		if got := BackOff(c.err, c.failures, 0.5); got != c.want {
+			t.Errorf("%s: %s, want %s", what, got, c.want)
+		}
+	}
+	if least, most := BackOff(cause, 4, 0), BackOff(cause, 4, 0.999); least != 6*time.Second || most < 9*time.Second || most > 10*time.Second {
+		t.Errorf("spread from %s to %s", least, most)
+	}
+}

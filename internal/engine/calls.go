@@ -1,0 +1,436 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"chancery.dev/internal/fault"
+)
+
+// ErrDropped is the outcome of a call that its gate dropped: the call was not sent, and its object decides anew.
+var ErrDropped = errors.New("the call was not sent, because it is not wanted any more")
+
+// Lane bounds the calls that go to one place: an ACME account, a credential, a server.
+type Lane struct {
+	// Name of the lane.
+	Name string
+	// Limit is how many of its calls may be under way at once; at least 1.
+	Limit int
+	// Timeout bounds each call; zero means none.
+	Timeout time.Duration
+}
+
+// Verdict is what a gate says about a call whose turn has come.
+type Verdict struct {
+	// NotBefore has the call wait in its lane until then; zero sends the call.
+	NotBefore time.Time
+	// Drop ends the call unsent, with ErrDropped.
+	Drop bool
+}
+
+// Call is one call that leaves the process.
+type Call struct {
+	// Name tells several calls for one object apart.
+	Name string
+	// Inputs is a digest of what the call is made with. A call with other inputs takes the place of the one before,
+	// whose outcome and failures then count for nothing.
+	Inputs string
+	// Lane bounds the call.
+	Lane Lane
+	// Urgency is who goes first in the lane: the higher one.
+	Urgency int
+	// Exclusive has the lane empty before the call starts, and keeps others out until the call is back.
+	Exclusive bool
+	// Gate is asked when the turn of the call has come; nil sends the call. Gate MUST be quick and MUST NOT call
+	// the engine.
+	Gate func(now time.Time) Verdict
+	// Run makes the call. Its context ends after the lane's timeout, and when the engine stops. A panic in Run is a
+	// fault.Panic in the outcome.
+	Run func(ctx context.Context) (any, error)
+}
+
+// Outcome is what a call came back with.
+type Outcome struct {
+	Value any
+	Err   error
+	// At is when.
+	At time.Time
+}
+
+// owner is the object that a call is for.
+type owner struct {
+	uid  types.UID
+	kind string
+	name types.NamespacedName
+	// wake queues the object.
+	wake func()
+}
+
+// call is a Call on its way.
+type call struct {
+	Call
+
+	owner   owner
+	serial  uint64
+	since   time.Time
+	started bool
+	landed  bool
+	// void says that nobody wants the outcome any more.
+	void bool
+	// notBefore is what the gate has said.
+	notBefore time.Time
+	outcome   Outcome
+	// before are the failed tries with the same inputs; nil without one.
+	before *tries
+	// judged says that before counts the outcome too.
+	judged bool
+}
+
+type lane struct {
+	limit     int
+	inAir     int
+	exclusive bool
+	// lines are the calls that wait, the oldest first.
+	lines map[line][]*call
+	// turns says when each namespace last had its turn.
+	turns map[string]uint64
+}
+
+// line is where calls of one namespace wait.
+type line struct {
+	urgency   int
+	namespace string
+}
+
+// Calls makes calls that leave the process, off the workers.
+//
+// In a lane the more urgent call goes first, then the namespaces take turns, then the older call goes first.
+// All lanes together share a bound: when it is reached, only lanes below their equal share of it start calls, the
+// namespace and the lane with the fewest calls under way first. So silent servers do not delay the calls to others.
+// Since calls are never taken back, n lanes that fill up one after the other exceed the bound, by a factor of
+// 1+ln(n) at most.
+type Calls struct {
+	ctx   context.Context //nolint:containedctx // the engine's life, which outlives any caller's context
+	total int
+	now   func() time.Time
+	after func(time.Duration, func()) (stop func())
+
+	mu         sync.Mutex
+	objects    map[types.UID]map[string]*call
+	lanes      map[string]*lane
+	namespaces map[string]int
+	inAir      int
+	serial     uint64
+	// stop takes back the timer that looks at closed gates again, which is due at next.
+	stop func()
+	next time.Time
+}
+
+func newCalls(ctx context.Context, o Options) *Calls {
+	return &Calls{
+		ctx: ctx, total: o.CallsAtOnce, now: o.Now, after: o.AfterFunc,
+		objects: map[types.UID]map[string]*call{}, lanes: map[string]*lane{}, namespaces: map[string]int{},
+		stop: func() {},
+	}
+}
+
+// start puts a call into its lane, unless the same one with the same inputs is under way or has landed.
+func (c *Calls) start(o owner, wanted Call) *call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.objects[o.uid][wanted.Name]; known != nil {
+		if known.Inputs == wanted.Inputs {
+			return known
+		}
+		known.void = true
+	}
+	return c.put(o, wanted, nil)
+}
+
+// put is called with the lock held.
+func (c *Calls) put(o owner, wanted Call, before *tries) *call {
+	c.serial++
+	fresh := &call{Call: wanted, owner: o, serial: c.serial, since: c.now(), before: before}
+	if c.objects[o.uid] == nil {
+		c.objects[o.uid] = map[string]*call{}
+	}
+	c.objects[o.uid][wanted.Name] = fresh
+	l := c.lanes[wanted.Lane.Name]
+	if l == nil {
+		l = &lane{lines: map[line][]*call{}, turns: map[string]uint64{}}
+		c.lanes[wanted.Lane.Name] = l
+	}
+	l.limit = max(wanted.Lane.Limit, 1)
+	in := fresh.line()
+	l.lines[in] = append(l.lines[in], fresh)
+	if !l.full() {
+		c.dispatch()
+	}
+	return fresh
+}
+
+// take returns the outcome of a call that has landed, and forgets the call.
+func (c *Calls) take(uid types.UID, name string) (Outcome, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.objects[uid][name]
+	if known == nil || !known.landed {
+		return Outcome{}, false
+	}
+	c.drop(uid, name)
+	return known.outcome, true
+}
+
+// underWay reports whether a call has been started and has not landed.
+func (c *Calls) underWay(uid types.UID, name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.objects[uid][name]
+	return known != nil && !known.landed
+}
+
+// forget drops the calls of an object that is gone.
+func (c *Calls) forget(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name := range c.objects[uid] {
+		c.drop(uid, name)
+	}
+}
+
+// forgetCall drops one call of an object.
+func (c *Calls) forgetCall(uid types.UID, name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drop(uid, name)
+}
+
+func (c *Calls) drop(uid types.UID, name string) {
+	calls := c.objects[uid]
+	if known := calls[name]; known != nil {
+		known.void = true
+	}
+	delete(calls, name)
+	if len(calls) == 0 {
+		delete(c.objects, uid)
+	}
+}
+
+// dispatch starts every call that may start now. It is called with the lock held.
+func (c *Calls) dispatch() {
+	for {
+		l, next := c.pick()
+		if next == nil {
+			return
+		}
+		l.remove(next)
+		if v := next.verdict(c.now()); v.Drop {
+			c.land(next, Outcome{Err: ErrDropped, At: c.now()})
+			continue
+		}
+		c.serial++
+		l.turns[next.owner.name.Namespace] = c.serial
+		l.inAir++
+		l.exclusive = next.Exclusive
+		c.inAir++
+		c.namespaces[next.owner.name.Namespace]++
+		next.started, next.since = true, c.now()
+		go c.fly(next)
+	}
+}
+
+// pick returns the call to start next, or to drop, and its lane; nil if none may start.
+func (c *Calls) pick() (*lane, *call) {
+	now := c.now()
+	var from *lane
+	var best *call
+	var gate time.Time
+	for name, l := range c.lanes {
+		if l.inAir > 0 && (l.full() || !c.fits(l)) {
+			continue
+		}
+		next, opens := l.next(now)
+		if len(l.lines) == 0 && l.inAir == 0 {
+			delete(c.lanes, name)
+		}
+		gate = earliest(gate, opens)
+		if next == nil {
+			continue
+		}
+		if best == nil || c.before(l, next, from, best) {
+			from, best = l, next
+		}
+	}
+	c.lookAgain(gate)
+	return from, best
+}
+
+// fits reports whether the bound over all lanes leaves room for one more call in the lane.
+func (c *Calls) fits(l *lane) bool {
+	return c.inAir < c.total || l.inAir < max(c.total/len(c.lanes), 1)
+}
+
+// before orders calls of different lanes: the namespace, and then the lane, with the fewest calls under way goes
+// first, then the older call.
+func (c *Calls) before(l *lane, a *call, m *lane, b *call) bool {
+	return cmp.Or(
+		cmp.Compare(c.namespaces[a.owner.name.Namespace], c.namespaces[b.owner.name.Namespace]),
+		cmp.Compare(l.inAir, m.inAir), cmp.Compare(a.serial, b.serial)) < 0
+}
+
+// next returns the call whose turn it is in the lane, if it may start, and when the first closed gate opens.
+func (l *lane) next(now time.Time) (next *call, opens time.Time) {
+	for in, waiting := range l.lines {
+		for len(waiting) > 0 && waiting[0].void {
+			waiting = waiting[1:]
+		}
+		if l.lines[in] = waiting; len(waiting) == 0 {
+			delete(l.lines, in)
+			continue
+		}
+		if next != nil && !l.before(in, waiting[0].serial, next.line(), next.serial) {
+			continue
+		}
+		first, gate := open(waiting, now)
+		opens = earliest(opens, gate)
+		if first != nil && (next == nil || l.before(in, first.serial, next.line(), next.serial)) {
+			next = first
+		}
+	}
+	if next != nil && next.Exclusive && l.inAir > 0 {
+		return nil, opens
+	}
+	return next, opens
+}
+
+// open returns the first call whose gate is open, and when the first of the closed gates before it opens.
+func open(waiting []*call, now time.Time) (first *call, opens time.Time) {
+	for _, w := range waiting {
+		if w.void {
+			continue
+		}
+		if !w.notBefore.After(now) {
+			v := w.verdict(now)
+			if v.Drop || !v.NotBefore.After(now) {
+				return w, opens
+			}
+			w.notBefore = v.NotBefore
+		}
+		opens = earliest(opens, w.notBefore)
+	}
+	return nil, opens
+}
+
+// full reports whether nothing may start in the lane before something has come back.
+func (l *lane) full() bool { return l.exclusive || l.inAir >= l.limit }
+
+// before orders lines of one lane by who goes first in each.
+func (l *lane) before(a line, first uint64, b line, other uint64) bool {
+	return cmp.Or(
+		cmp.Compare(b.urgency, a.urgency),
+		cmp.Compare(l.turns[a.namespace], l.turns[b.namespace]),
+		cmp.Compare(first, other)) < 0
+}
+
+func (l *lane) remove(gone *call) {
+	in := gone.line()
+	waiting := l.lines[in]
+	i := slices.Index(waiting, gone)
+	if i == 0 {
+		l.lines[in] = waiting[1:]
+	} else {
+		l.lines[in] = slices.Delete(waiting, i, i+1)
+	}
+	if len(waiting) == 1 {
+		delete(l.lines, in)
+	}
+}
+
+func (w *call) line() line { return line{w.Urgency, w.owner.name.Namespace} }
+
+func (w *call) verdict(now time.Time) Verdict {
+	if w.Gate == nil {
+		return Verdict{}
+	}
+	return w.Gate(now)
+}
+
+// lookAgain has the closed gates asked again when the first of them opens.
+func (c *Calls) lookAgain(at time.Time) {
+	if at.IsZero() || c.next.Equal(at) {
+		return
+	}
+	c.stop()
+	c.next = at
+	c.stop = c.after(max(at.Sub(c.now()), time.Millisecond), func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.next = time.Time{}
+		c.dispatch()
+	})
+}
+
+func (c *Calls) fly(w *call) {
+	outcome := c.run(w.Call)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l, namespace := c.lanes[w.Lane.Name], w.owner.name.Namespace
+	l.inAir--
+	l.exclusive = false
+	c.inAir--
+	if c.namespaces[namespace]--; c.namespaces[namespace] == 0 {
+		delete(c.namespaces, namespace)
+	}
+	c.land(w, outcome)
+	c.dispatch()
+}
+
+// land notes the outcome and wakes the object. It is called with the lock held.
+func (c *Calls) land(w *call, outcome Outcome) {
+	w.landed, w.outcome = true, outcome
+	if !w.void {
+		w.owner.wake()
+	}
+}
+
+func (c *Calls) run(w Call) (o Outcome) {
+	defer func() { o.At = c.now() }()
+	defer fault.Contain(&o.Err)
+	ctx := c.ctx
+	if w.Lane.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, w.Lane.Timeout)
+		defer cancel()
+	}
+	value, err := w.Run(ctx)
+	return Outcome{Value: value, Err: err}
+}
+
+// all returns the calls that have not landed, in no order.
+func (c *Calls) all() []call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []call
+	for _, calls := range c.objects {
+		for w := range maps.Values(calls) {
+			if !w.landed {
+				out = append(out, *w)
+			}
+		}
+	}
+	return out
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,293 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"chancery.dev/internal/fault"
+)
+
+// rig makes calls for objects by a clock of the bubble.
+type rig struct {
+	*Calls
+
+	woken atomic.Int32
+}
+
+func newRig(t *testing.T, total int) *rig {
+	e := New(t.Context(), Options{Now: time.Now, CallsAtOnce: total, Chance: func() float64 { return 0.5 }})
+	return &rig{Calls: e.calls}
+}
+
+func (r *rig) owner(name string) owner {
+	namespace, name, _ := cutOwner(name)
+	return owner{uid: types.UID(namespace + "/" + name), kind: "things", name: types.NamespacedName{Namespace: namespace, Name: name},
+		wake: func() { r.woken.Add(1) }}
+}
+
+func cutOwner(name string) (namespace, rest string, found bool) {
+	for i := range name {
+		if name[i] == '/' {
+			return name[:i], name[i+1:], true
+		}
+	}
+	return "default", name, false
+}
+
+func (r *rig) do(object, lane string, limit int, run func(context.Context) (any, error)) Call {
+	c := Call{Name: "do", Lane: Lane{Name: lane, Limit: limit}, Run: run}
+	r.start(r.owner(object), c)
+	return c
+}
+
+func (r *rig) landed(object string) (Outcome, bool) { return r.take(r.owner(object).uid, "do") }
+
+func silent(ctx context.Context) (any, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestAnOutcomeIsTakenOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0)
+		var runs atomic.Int32
+		run := func(context.Context) (any, error) { runs.Add(1); return 7, errors.New("no") }
+		r.do("a", "lane", 1, run)
+		r.do("a", "lane", 1, run)
+		if _, ok := r.landed("a"); ok {
+			t.Fatal("an outcome before the call")
+		}
+		synctest.Wait()
+		r.do("a", "lane", 1, run) // its outcome has not been taken
+		synctest.Wait()
+		if runs.Load() != 1 || r.woken.Load() != 1 {
+			t.Fatalf("%d runs, woken %d times", runs.Load(), r.woken.Load())
+		}
+		if o, ok := r.landed("a"); !ok || o.Value != 7 || o.Err == nil {
+			t.Fatalf("%+v, %v", o, ok)
+		}
+		if _, ok := r.landed("a"); ok {
+			t.Fatal("the outcome was given twice")
+		}
+		r.do("a", "lane", 1, run)
+		synctest.Wait()
+		if runs.Load() != 2 {
+			t.Fatalf("%d runs", runs.Load())
+		}
+	})
+}
+
+// TestSilentLanesDelayNobodyElse: 200 lanes whose calls never come back fill the bound over all lanes, and another
+// lane's calls are made as if they were alone.
+func TestSilentLanesDelayNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 64)
+		for i := range 200 {
+			for n := range 16 {
+				r.do(fmt.Sprintf("silent-%d-%d", i, n), fmt.Sprintf("lane-%d", i), 16, silent)
+			}
+		}
+		began := time.Now()
+		const calls = 20
+		for n := range calls {
+			r.do(fmt.Sprintf("healthy-%d", n), "healthy", 1, func(context.Context) (any, error) {
+				time.Sleep(time.Second)
+				return nil, nil
+			})
+		}
+		for n := range calls {
+			for {
+				if _, ok := r.landed(fmt.Sprintf("healthy-%d", n)); ok {
+					break
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		if took := time.Since(began); took > calls*time.Second+time.Second {
+			t.Errorf("%d calls of a second, one at a time, took %s", calls, took)
+		}
+		if bound := 64 * (1 + math.Log(201)); float64(r.inAir) > bound {
+			t.Errorf("%d calls are under way", r.inAir)
+		}
+	})
+}
+
+// TestTurnsInALane: the more urgent go first, then the namespaces take turns, then the older goes first.
+func TestTurnsInALane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0)
+		var order []string
+		ready := make(chan struct{})
+		r.do("first", "lane", 1, func(context.Context) (any, error) { <-ready; return nil, nil })
+		put := func(object string, urgency int) {
+			r.start(r.owner(object), Call{Name: "do", Urgency: urgency, Lane: Lane{Name: "lane", Limit: 1}, Run: func(context.Context) (any, error) {
+				order = append(order, object)
+				return nil, nil
+			}})
+		}
+		for _, object := range []string{"many/1", "many/2", "many/3", "few/1", "few/2"} {
+			put(object, 0)
+		}
+		put("many/urgent", 1)
+		close(ready)
+		synctest.Wait()
+		if want := []string{"many/urgent", "few/1", "many/1", "few/2", "many/2", "many/3"}; !slices.Equal(order, want) {
+			t.Errorf("%q, want %q", order, want)
+		}
+	})
+}
+
+// TestExclusive: an exclusive call waits for those under way, and keeps out those behind it.
+func TestExclusive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0)
+		var running, most atomic.Int32
+		slow := func(context.Context) (any, error) {
+			most.Store(max(most.Load(), running.Add(1)))
+			time.Sleep(time.Second)
+			running.Add(-1)
+			return nil, nil
+		}
+		for n := range 4 {
+			r.do(fmt.Sprintf("before-%d", n), "lane", 4, slow)
+		}
+		synctest.Wait()
+		r.start(r.owner("rotation"), Call{Name: "do", Urgency: 1, Exclusive: true, Lane: Lane{Name: "lane", Limit: 4},
+			Run: func(context.Context) (any, error) {
+				if n := running.Load(); n > 0 {
+					t.Errorf("%d others are under way", n)
+				}
+				running.Add(1)
+				time.Sleep(time.Second)
+				if n := running.Add(-1); n > 0 {
+					t.Errorf("%d others have started", n)
+				}
+				return nil, nil
+			}})
+		for n := range 4 {
+			r.do(fmt.Sprintf("after-%d", n), "lane", 4, slow)
+		}
+		time.Sleep(time.Minute)
+		if most.Load() != 4 || r.inAir != 0 || len(r.lanes) != 0 {
+			t.Errorf("at most %d at once, %d under way, %d lanes", most.Load(), r.inAir, len(r.lanes))
+		}
+	})
+}
+
+// TestGate: a closed gate holds calls back that were decided on before it closed, and they go when it opens; a call
+// that is not wanted any more is not sent.
+func TestGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0)
+		var parked time.Time
+		var sent atomic.Int32
+		for n := range 50 {
+			r.start(r.owner(fmt.Sprintf("order-%d", n)), Call{Name: "do", Lane: Lane{Name: "account", Limit: 2},
+				Gate: func(time.Time) Verdict { return Verdict{NotBefore: parked, Drop: n == 40} },
+				Run: func(context.Context) (any, error) {
+					sent.Add(1)
+					time.Sleep(time.Second)
+					if parked.IsZero() {
+						parked = time.Now().Add(time.Hour) // 429
+					}
+					return nil, nil
+				}})
+		}
+		time.Sleep(time.Minute)
+		if n := sent.Load(); n != 2 {
+			t.Fatalf("%d were sent after the first refusal", n)
+		}
+		if o, ok := r.landed("order-40"); !ok || !errors.Is(o.Err, ErrDropped) {
+			t.Errorf("the dropped one: %+v, %v", o, ok)
+		}
+		time.Sleep(2 * time.Hour)
+		if n := sent.Load(); n != 49 {
+			t.Errorf("%d were sent once the gate was open", n)
+		}
+	})
+}
+
+func TestOtherInputsTakeThePlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0)
+		call := func(inputs string) Call {
+			return Call{Name: "do", Inputs: inputs, Lane: Lane{Name: "lane", Limit: 2}, Run: func(context.Context) (any, error) {
+				time.Sleep(time.Second)
+				return inputs, nil
+			}}
+		}
+		r.start(r.owner("a"), call("old"))
+		synctest.Wait()
+		r.start(r.owner("a"), call("new"))
+		time.Sleep(time.Minute)
+		if o, ok := r.landed("a"); !ok || o.Value != "new" || r.woken.Load() != 1 {
+			t.Errorf("%+v, woken %d times", o, r.woken.Load())
+		}
+	})
+}
+
+// TestForgottenObject: nothing of an object that is gone is started or kept, nor is the object woken.
+func TestForgottenObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0)
+		hold := make(chan struct{})
+		for _, object := range []string{"a", "b"} {
+			r.do(object, "lane", 1, func(context.Context) (any, error) { <-hold; return nil, nil })
+		}
+		synctest.Wait()
+		r.forget(r.owner("a").uid)
+		r.forget(r.owner("b").uid)
+		close(hold)
+		synctest.Wait()
+		if r.woken.Load() != 0 || len(r.objects) != 0 || len(r.lanes) != 0 || r.inAir != 0 {
+			t.Errorf("woken %d times, %d objects, %d lanes, %d under way", r.woken.Load(), len(r.objects), len(r.lanes), r.inAir)
+		}
+	})
+}
+
+func TestPanicsAndTimeouts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0)
+		r.do("panics", "lane", 1, func(context.Context) (any, error) { panic("no") })
+		r.start(r.owner("silent"), Call{Name: "do", Lane: Lane{Name: "lane", Limit: 1, Timeout: time.Minute}, Run: silent})
+		time.Sleep(2 * time.Minute)
+		var bug *fault.Panic
+		if o, ok := r.landed("panics"); !ok || !errors.As(o.Err, &bug) {
+			t.Errorf("%+v, %v", o, ok)
+		}
+		if o, ok := r.landed("silent"); !ok || !errors.Is(o.Err, context.DeadlineExceeded) {
+			t.Errorf("%+v, %v", o, ok)
+		}
+	})
+}
+
+// BenchmarkQueuedLane is what a call costs while ten thousand others wait for the lane.
+func BenchmarkQueuedLane(b *testing.B) {
+	e := New(b.Context(), Options{Now: time.Now})
+	n := 0
+	more := func() {
+		n++
+		name := types.NamespacedName{Namespace: fmt.Sprint(n % 100), Name: fmt.Sprint(n)}
+		e.calls.start(owner{uid: types.UID(name.Name), name: name, wake: func() {}},
+			Call{Name: "do", Lane: Lane{Name: "account", Limit: 1}, Run: func(context.Context) (any, error) { return nil, nil }})
+	}
+	hold := make(chan struct{})
+	e.calls.start(owner{uid: "first", wake: func() {}},
+		Call{Name: "do", Lane: Lane{Name: "account", Limit: 1}, Run: func(context.Context) (any, error) { <-hold; return nil, nil }})
+	for range 10000 {
+		more()
+	}
+	close(hold)
+	for b.Loop() {
+		more()
+	}
+}

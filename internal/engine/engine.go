@@ -1,0 +1,68 @@
+package engine
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"chancery.dev/internal/overlay"
+)
+
+// callsAtOnce is how many calls of all lanes are under way at once, unless Options say otherwise.
+const callsAtOnce = 512
+
+// Options configure an Engine.
+type Options struct {
+	// Client reads from the cache, own writes included, and writes.
+	Client *overlay.Client
+	// Now is the clock.
+	Now func() time.Time
+	// AfterFunc calls f, in a goroutine of its own, once d has passed by the clock. The returned function takes
+	// that back, if it is not too late.
+	AfterFunc func(d time.Duration, f func()) (stop func())
+	// Chance spreads retries: it returns numbers in [0,1). Nil means math/rand.
+	Chance func() float64
+	// CallsAtOnce bounds the calls of all lanes; 0 means 512.
+	CallsAtOnce int
+}
+
+// Engine is what all kinds share. Use New.
+type Engine struct {
+	client *overlay.Client
+	now    func() time.Time
+	chance func() float64
+	calls  *Calls
+
+	mu    sync.Mutex
+	kinds []waiter
+}
+
+// New returns an engine whose calls are called off when ctx ends.
+func New(ctx context.Context, o Options) *Engine {
+	if o.CallsAtOnce == 0 {
+		o.CallsAtOnce = callsAtOnce
+	}
+	if o.Chance == nil {
+		o.Chance = rand.Float64
+	}
+	if o.AfterFunc == nil {
+		o.AfterFunc = func(d time.Duration, f func()) func() {
+			t := time.AfterFunc(d, f)
+			return func() { t.Stop() }
+		}
+	}
+	return &Engine{client: o.Client, now: o.Now, chance: o.Chance, calls: newCalls(ctx, o)}
+}
+
+// WriteStatus writes the status of changed, which is a copy of old with another status. It is written as a whole,
+// so the API server refuses the write if somebody else has written meanwhile.
+func (e *Engine) WriteStatus(ctx context.Context, old, changed client.Object) error {
+	patch, err := statusPatch(old, changed)
+	if err != nil {
+		return err
+	}
+	return e.client.PatchStatus(ctx, changed, patch)
+}

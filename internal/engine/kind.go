@@ -1,0 +1,292 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"chancery.dev/internal/fault"
+)
+
+const (
+	// stepsPerPass bounds how many decisions one pass carries out: every kind waits for an event after fewer.
+	stepsPerPass = 8
+	// nextPass is when an object goes on that has used them up.
+	nextPass = time.Second
+	// conflictRetry is how soon a pass is repeated whose write came second: by then the watch shows what came first.
+	conflictRetry = 50 * time.Millisecond
+)
+
+// Kind says how the objects of one kind are worked on. O is the kind, M is what is remembered of an object while
+// the process lives, S is what is observed, and A what is decided.
+type Kind[O client.Object, M, S, A any] struct {
+	// Name names the kind in the list of waits.
+	Name string
+	// New returns an empty object.
+	New func() O
+	// Events records events about the objects.
+	Events record.EventRecorder
+	// Observe gathers what the decision needs, from caches and from the memory.
+	Observe func(ctx context.Context, p *Pass[O, M]) (S, error)
+	// Decide is pure.
+	Decide func(s S, now time.Time) A
+	// Plan says what the decision means.
+	Plan func(ctx context.Context, p *Pass[O, M], s S, a A) (Plan, error)
+	// Gone is told of an object that does not exist any more, or for which another one by its name has come; may be
+	// nil.
+	Gone func(name types.NamespacedName, uid types.UID)
+}
+
+// Plan is what to do for an object, in the order of the fields.
+type Plan struct {
+	// First is done before the status is written; may be nil.
+	First func(ctx context.Context) error
+	// Status is a copy of the object with another status, to be written; nil if the status stays.
+	Status client.Object
+	// Then is done after the status is written; may be nil.
+	Then func(ctx context.Context) error
+	// Events to emit.
+	Events []Event
+	// Calls to start.
+	Calls []Call
+	// Again decides once more at once.
+	Again bool
+	// Waits says what the object waits for then.
+	Waits For
+	// Wake is when to decide again without any event; zero for never.
+	Wake time.Time
+	// Failure is interpreted last: a fault says when to decide again, any other error is retried with back-off.
+	Failure error
+	// Done forgets what is remembered of the object.
+	Done bool
+}
+
+// Event is an event to emit.
+type Event struct {
+	// Warning tells Warning from Normal.
+	Warning bool
+	// Reason is a CamelCase word, Message for people.
+	Reason, Message string
+}
+
+// Pass is one look at an object.
+type Pass[O client.Object, M any] struct {
+	// Object as it is, own writes included. It MUST NOT be changed.
+	Object O
+	// Memory is what was remembered. Only this pass reads and writes it.
+	Memory *M
+
+	engine *Engine
+	owner  owner
+}
+
+// Take returns the outcome of a call that has come back, and forgets the call.
+func (p *Pass[O, M]) Take(name string) (Outcome, bool) { return p.engine.calls.take(p.owner.uid, name) }
+
+// UnderWay reports whether a call waits for its turn, or has not come back.
+func (p *Pass[O, M]) UnderWay(name string) bool { return p.engine.calls.underWay(p.owner.uid, name) }
+
+// Ask returns how a call stands that is repeated, with back-off, until it succeeds. A success is kept until Forget,
+// or until the call is asked for with other inputs.
+func (p *Pass[O, M]) Ask(call Call) Answer {
+	return p.engine.calls.ask(p.owner, call, p.engine.chance())
+}
+
+// Start makes a call at once, unless it is under way with the same inputs, or its outcome has not been taken.
+func (p *Pass[O, M]) Start(call Call) { p.engine.calls.start(p.owner, call) }
+
+// Forget drops a call and its outcome.
+func (p *Pass[O, M]) Forget(name string) { p.engine.calls.forgetCall(p.owner.uid, name) }
+
+// Chance returns a number in [0,1).
+func (p *Pass[O, M]) Chance() float64 { return p.engine.chance() }
+
+// Runner runs the objects of a kind: it is the reconciler of a controller, and a source of it.
+type Runner[O client.Object, M, S, A any] struct {
+	Doorbell
+
+	kind   Kind[O, M, S, A]
+	engine *Engine
+
+	mu      sync.Mutex
+	objects map[types.NamespacedName]*remembered[M]
+}
+
+// remembered is what is known of an object.
+type remembered[M any] struct {
+	uid    types.UID
+	memory M
+	wait   Wait
+}
+
+// Run returns the Runner of a kind, whose waits the engine lists from now on.
+func Run[O client.Object, M, S, A any](e *Engine, kind Kind[O, M, S, A]) *Runner[O, M, S, A] {
+	r := &Runner[O, M, S, A]{kind: kind, engine: e, objects: map[types.NamespacedName]*remembered[M]{}}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.kinds = append(e.kinds, r)
+	return r
+}
+
+// Reconcile takes an object as far as it gets without an event.
+func (r *Runner[O, M, S, A]) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	for range stepsPerPass {
+		object := r.kind.New()
+		if err := r.engine.client.Get(ctx, req.NamespacedName, object); err != nil {
+			if apierrors.IsNotFound(err) {
+				r.forget(req.NamespacedName)
+			}
+			return reconcile.Result{}, client.IgnoreNotFound(err)
+		}
+		known := r.remember(req.NamespacedName, object)
+		p := &Pass[O, M]{Object: object, Memory: &known.memory, engine: r.engine, owner: r.owner(object)}
+		plan, err := r.step(ctx, p)
+		if err == nil && plan.Again && !plan.Done {
+			continue
+		}
+		if err == nil {
+			err = plan.Failure
+		}
+		return r.rest(known, p.owner, plan, err)
+	}
+	return reconcile.Result{RequeueAfter: nextPass}, nil
+}
+
+// step observes, decides and acts once.
+func (r *Runner[O, M, S, A]) step(ctx context.Context, p *Pass[O, M]) (Plan, error) {
+	state, err := r.kind.Observe(ctx, p)
+	if err != nil {
+		return Plan{}, err
+	}
+	plan, err := r.kind.Plan(ctx, p, state, r.kind.Decide(state, r.engine.now()))
+	if err != nil {
+		return plan, err
+	}
+	object := client.Object(p.Object)
+	if plan.First != nil {
+		if err := plan.First(ctx); err != nil {
+			return plan, err
+		}
+	}
+	if plan.Status != nil {
+		if err := r.engine.WriteStatus(ctx, object, plan.Status); err != nil {
+			return Plan{Failure: client.IgnoreNotFound(err)}, nil // an object that has just gone needs nothing
+		}
+		object = plan.Status
+	}
+	if plan.Then != nil {
+		if err := plan.Then(ctx); err != nil {
+			return plan, err
+		}
+	}
+	for _, e := range plan.Events {
+		Emit(r.kind.Events, object, e)
+	}
+	for _, c := range plan.Calls {
+		p.Start(c)
+	}
+	if plan.Done {
+		r.forget(client.ObjectKeyFromObject(object))
+	}
+	return plan, nil
+}
+
+// rest notes what the object waits for, and says when it is looked at again.
+func (r *Runner[O, M, S, A]) rest(known *remembered[M], o owner, plan Plan, err error) (reconcile.Result, error) {
+	result, err := Interpret(err)
+	wait := Wait{Kind: o.kind, Namespace: o.name.Namespace, Name: o.name.Name, For: plan.Waits}
+	now := r.engine.now()
+	switch {
+	case err != nil:
+		wait.For = For{What: WaitBackOff, Detail: err.Error()}
+	default:
+		if result.RequeueAfter > 0 {
+			wait.Until = now.Add(result.RequeueAfter)
+		}
+		if wait.Until = earliest(wait.Until, plan.Wake); !wait.Until.IsZero() {
+			result.RequeueAfter = max(wait.Until.Sub(now), time.Millisecond)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	wait.Since = now
+	if known.wait.For == wait.For {
+		wait.Since = known.wait.Since
+	}
+	known.wait = wait
+	return result, err
+}
+
+// Interpret says what follows from the error of a pass, the only place that does: a fault says itself what is next,
+// a write that came second is decided anew, and any other error is retried with back-off by the queue.
+func Interpret(err error) (reconcile.Result, error) {
+	f := fault.Of(err)
+	switch {
+	case err == nil:
+		return reconcile.Result{}, nil
+	case apierrors.IsConflict(err):
+		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+	case f == nil:
+		return reconcile.Result{}, err
+	case f.Kind == fault.KindAfter:
+		return reconcile.Result{RequeueAfter: max(f.Delay, time.Millisecond)}, nil
+	default:
+		return reconcile.Result{}, nil
+	}
+}
+
+// Emit records an event about an object.
+func Emit(recorder record.EventRecorder, object client.Object, e Event) {
+	kind := corev1.EventTypeNormal
+	if e.Warning {
+		kind = corev1.EventTypeWarning
+	}
+	recorder.Event(object, kind, e.Reason, e.Message)
+}
+
+func (r *Runner[O, M, S, A]) owner(object O) owner {
+	name := client.ObjectKeyFromObject(object)
+	return owner{uid: object.GetUID(), kind: r.kind.Name, name: name, wake: func() { r.Ring(name) }}
+}
+
+// remember returns what is known of an object. Another one by the same name starts anew.
+func (r *Runner[O, M, S, A]) remember(name types.NamespacedName, object O) *remembered[M] {
+	r.mu.Lock()
+	known := r.objects[name]
+	if known != nil && known.uid == object.GetUID() {
+		r.mu.Unlock()
+		return known
+	}
+	fresh := &remembered[M]{uid: object.GetUID()}
+	r.objects[name] = fresh
+	r.mu.Unlock()
+	if known != nil {
+		r.gone(name, known.uid)
+	}
+	return fresh
+}
+
+// forget drops an object.
+func (r *Runner[O, M, S, A]) forget(name types.NamespacedName) {
+	r.mu.Lock()
+	known := r.objects[name]
+	delete(r.objects, name)
+	r.mu.Unlock()
+	if known != nil {
+		r.gone(name, known.uid)
+	}
+}
+
+func (r *Runner[O, M, S, A]) gone(name types.NamespacedName, uid types.UID) {
+	r.engine.calls.forget(uid)
+	if r.kind.Gone != nil {
+		r.kind.Gone(name, uid)
+	}
+}

@@ -1,0 +1,177 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/overlay"
+)
+
+// errand is a kind for tests: a Pod whose name is asked for outside, until its phase says the answer.
+type errand struct {
+	engine *Engine
+	runner *Runner[*corev1.Pod, int, string, Plan]
+	store  client.Client
+	events *record.FakeRecorder
+	gone   []types.UID
+	run    func(context.Context) (any, error)
+}
+
+var podName = types.NamespacedName{Namespace: "ns", Name: "pod"}
+
+func newErrand(t *testing.T) *errand {
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: podName.Namespace, Name: podName.Name, UID: "1"}}
+	e := &errand{events: record.NewFakeRecorder(10)}
+	e.store = fake.NewClientBuilder().WithScheme(scheme).WithObjects(pod).WithStatusSubresource(pod).Build()
+	e.engine = New(t.Context(), Options{Client: overlay.New(e.store, time.Now), Now: time.Now, Chance: func() float64 { return 0.5 }})
+	e.runner = Run(e.engine, Kind[*corev1.Pod, int, string, Plan]{
+		Name: "pods", New: func() *corev1.Pod { return &corev1.Pod{} }, Events: e.events,
+		Observe: func(_ context.Context, p *Pass[*corev1.Pod, int]) (string, error) {
+			*p.Memory++
+			return string(p.Object.Status.Phase), nil
+		},
+		Decide: func(phase string, _ time.Time) Plan { return Plan{Done: phase == "Done"} },
+		Plan:   e.plan,
+		Gone:   func(_ types.NamespacedName, uid types.UID) { e.gone = append(e.gone, uid) },
+	})
+	return e
+}
+
+func (e *errand) plan(_ context.Context, p *Pass[*corev1.Pod, int], _ string, plan Plan) (Plan, error) {
+	if plan.Done {
+		return plan, nil
+	}
+	a := p.Ask(Call{Name: "ask", Lane: Lane{Name: "server", Limit: 1, Timeout: time.Minute}, Run: e.run})
+	switch {
+	case a.Given:
+		changed := p.Object.DeepCopy()
+		changed.Status.Phase = corev1.PodPhase(fmt.Sprint(a.Value))
+		return Plan{Status: changed, Events: []Event{{Reason: "Answered", Message: "yes"}}, Again: true}, nil
+	case a.Err != nil:
+		return Plan{Waits: For{What: WaitTime, Detail: a.Err.Error()}, Wake: a.Until}, nil
+	default:
+		return Plan{}, nil
+	}
+}
+
+func (e *errand) pass(t *testing.T) reconcile.Result {
+	t.Helper()
+	result, err := e.runner.Reconcile(t.Context(), reconcile.Request{NamespacedName: podName})
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+	return result
+}
+
+// TestFromCallToStatus walks one object through a failed call, its back-off, a success, and the status that follows,
+// and reads off the list of waits where it is.
+func TestFromCallToStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newErrand(t)
+		answer := make(chan error)
+		e.run = func(context.Context) (any, error) { return "Done", <-answer }
+		began := time.Now()
+		waits := func() string {
+			var lines []string
+			for _, w := range e.engine.Waits() {
+				until := "an event"
+				if !w.Until.IsZero() {
+					until = w.Until.Sub(began).String()
+				}
+				lines = append(lines, fmt.Sprintf("%s %s/%s %s %s until %s", w.Kind, w.Namespace, w.Name, w.What, w.Detail, until))
+			}
+			return strings.Join(lines, "\n")
+		}
+		e.pass(t)
+		if got, want := waits(), "pods ns/pod Call ask until 1m0s"; got != want {
+			t.Errorf("while the call is under way: %q, want %q", got, want)
+		}
+		answer <- fault.ClassUnavailable.After(7*time.Second, "Down", "connection refused")
+		synctest.Wait()
+		if result := e.pass(t); result.RequeueAfter != 7*time.Second {
+			t.Errorf("after a failure: %+v", result)
+		}
+		if got, want := waits(), "pods ns/pod Time connection refused until 7s"; got != want {
+			t.Errorf("after a failure: %q, want %q", got, want)
+		}
+		time.Sleep(7 * time.Second)
+		e.pass(t)
+		answer <- nil
+		synctest.Wait()
+		if result := e.pass(t); !result.IsZero() {
+			t.Errorf("at the end: %+v", result)
+		}
+		pod := &corev1.Pod{}
+		if err := e.store.Get(t.Context(), podName, pod); err != nil || pod.Status.Phase != "Done" {
+			t.Errorf("phase %q, %v", pod.Status.Phase, err)
+		}
+		if got := waits(); got != "" || len(e.runner.objects) != 0 || len(e.events.Events) != 1 {
+			t.Errorf("at the end: waits %q, %d objects, %d events", got, len(e.runner.objects), len(e.events.Events))
+		}
+	})
+}
+
+// TestGone: an object that is gone, and one that another by its name has replaced, are forgotten with their calls.
+func TestGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newErrand(t)
+		e.run = func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, ctx.Err() }
+		e.pass(t)
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: podName.Namespace, Name: podName.Name}}
+		if err := e.store.Delete(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+		pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: podName.Namespace, Name: podName.Name, UID: "2"}}
+		if err := e.store.Create(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+		e.pass(t)
+		if known := e.runner.objects[podName]; known == nil || known.memory != 1 || known.uid != "2" {
+			t.Errorf("the second one: %+v", known)
+		}
+		if err := e.store.Delete(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+		e.pass(t)
+		time.Sleep(2 * time.Minute)
+		if !slices.Equal(e.gone, []types.UID{"1", "2"}) || len(e.runner.objects)+len(e.engine.calls.objects) != 0 {
+			t.Errorf("gone: %q, %d objects and %d calls are kept", e.gone, len(e.runner.objects), len(e.engine.calls.objects))
+		}
+	})
+}
+
+// TestFailedPass: what fails is in the list of waits, too.
+func TestFailedPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newErrand(t)
+		broken := errors.New("the cache is broken")
+		e.runner.kind.Observe = func(context.Context, *Pass[*corev1.Pod, int]) (string, error) { return "", broken }
+		if _, err := e.runner.Reconcile(t.Context(), reconcile.Request{NamespacedName: podName}); !errors.Is(err, broken) {
+			t.Error(err)
+		}
+		if w := e.engine.Waits(); len(w) != 1 || w[0].What != WaitBackOff || w[0].Detail != broken.Error() {
+			t.Errorf("%+v", w)
+		}
+	})
+}

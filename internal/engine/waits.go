@@ -1,0 +1,88 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// What is the sort of thing that an object waits for.
+type What string
+
+// What objects wait for.
+const (
+	// WaitNothing: the object is in order.
+	WaitNothing What = ""
+	// WaitEvent: another object has to appear or to change.
+	WaitEvent What = "Event"
+	// WaitTime: a time has to come: a renewal, the end of a back-off.
+	WaitTime What = "Time"
+	// WaitCall: a call that leaves the process is under way.
+	WaitCall What = "Call"
+	// WaitLane: a call has not had its turn in its lane.
+	WaitLane What = "Lane"
+	// WaitBackOff: the last pass has failed, and is repeated.
+	WaitBackOff What = "BackOff"
+)
+
+// For is what an object waits for.
+type For struct {
+	What What
+	// Detail says it for people.
+	Detail string
+}
+
+// Wait is one line of the list of waits.
+type Wait struct {
+	// Kind, Namespace and Name are those of the object that waits.
+	Kind, Namespace, Name string
+	For
+
+	// Lane is where a call waits or goes to; else empty.
+	Lane string
+	// Since is when the wait began, Until when it ends without an event; zero if it does not.
+	Since, Until time.Time
+}
+
+// waiter lists the waits of one kind.
+type waiter interface{ waits() []Wait }
+
+// Waits returns who waits, for what, until when, by kind, namespace and name. Objects that are in order are not in
+// the list.
+func (e *Engine) Waits() []Wait {
+	e.mu.Lock()
+	kinds := slices.Clone(e.kinds)
+	e.mu.Unlock()
+	var out []Wait
+	for _, k := range kinds {
+		out = append(out, k.waits()...)
+	}
+	for _, c := range e.calls.all() {
+		w := Wait{Kind: c.owner.kind, Namespace: c.owner.name.Namespace, Name: c.owner.name.Name, Lane: c.Lane.Name,
+			For: For{What: WaitLane, Detail: c.Name}, Since: c.since, Until: c.notBefore}
+		if c.started {
+			w.What, w.Until = WaitCall, time.Time{}
+			if c.Lane.Timeout > 0 {
+				w.Until = c.since.Add(c.Lane.Timeout)
+			}
+		}
+		out = append(out, w)
+	}
+	slices.SortFunc(out, func(a, b Wait) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.What, b.What), cmp.Compare(a.Detail, b.Detail))
+	})
+	return out
+}
+
+func (r *Runner[O, M, S, A]) waits() []Wait {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []Wait
+	for _, known := range r.objects {
+		if known.wait.What != WaitNothing {
+			out = append(out, known.wait)
+		}
+	}
+	return out
+}
