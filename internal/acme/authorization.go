@@ -2,6 +2,7 @@ package acme
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 )
@@ -23,6 +24,9 @@ type Authorization struct {
 	Challenges []Challenge `json:"challenges"`
 }
 
+// maxChallenges bounds how many ways to prove control a server may offer: there are five types.
+const maxChallenges = 20
+
 // GetAuthorization reads an authorization (RFC 8555 §7.5).
 func (c *Client) GetAuthorization(ctx context.Context, url string) (*Authorization, error) {
 	return c.postAuthorization(ctx, ActionGetAuthorization, url, nil)
@@ -40,7 +44,14 @@ func (c *Client) postAuthorization(ctx context.Context, action Action, url strin
 		return nil, err
 	}
 	a := new(Authorization)
-	if err := r.decode(a); err != nil {
+	lists := struct { // takes the place of the authorization's field of the same name
+		*Authorization
+		Challenges json.RawMessage `json:"challenges"`
+	}{Authorization: a}
+	if err := r.decode(&lists); err != nil {
+		return nil, err
+	}
+	if a.Challenges, err = readList[Challenge](r, lists.Challenges, "challenges", maxChallenges); err != nil {
 		return nil, err
 	}
 	a.Meta, a.URL = r.meta, url

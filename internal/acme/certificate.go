@@ -17,7 +17,7 @@ type Chain struct {
 	PEM []byte
 	// Certificates are the parsed chain, end entity first.
 	Certificates []*x509.Certificate
-	// Alternates are the URLs of other chains for the same certificate (§7.4.2).
+	// Alternates are the URLs of other chains for the same certificate (§7.4.2), at most 8 of them.
 	Alternates []string
 }
 
@@ -31,8 +31,11 @@ func (c *Client) FetchCertificate(ctx context.Context, url string) (*Chain, erro
 	if err != nil {
 		return nil, r.broken(err)
 	}
-	return &Chain{Meta: r.meta, PEM: r.body, Certificates: certs, Alternates: r.links("alternate")}, nil
+	return &Chain{Meta: r.meta, PEM: r.body, Certificates: certs, Alternates: r.links("alternate", maxAlternates)}, nil
 }
+
+// maxAlternates bounds how many alternate chains are told of: each may be downloaded.
+const maxAlternates = 8
 
 // parseChain reads a PEM chain. RFC 8555 §11.4 has us refuse anything but certificates: a private
 // key in a file that a web server loads would be used.
@@ -62,15 +65,18 @@ func parseChain(data []byte) ([]*x509.Certificate, error) {
 	return certs, nil
 }
 
-// links are the targets of the Link headers with the relation (RFC 8288), as absolute URLs.
-func (r *response) links(relation string) []string {
+// links are the targets of the Link headers with the relation (RFC 8288), as absolute URLs: the
+// first ones, at most limit.
+func (r *response) links(relation string, limit int) []string {
 	var urls []string
 	for _, header := range r.header.Values("Link") {
-		for header != "" {
+		for header != "" && len(urls) < limit {
 			var target, params string
 			target, params, header = cutLink(header)
 			if target != "" && hasRelation(params, relation) {
-				urls = append(urls, r.absolute(target))
+				if url := r.absolute(target); url != "" {
+					urls = append(urls, url)
+				}
 			}
 		}
 	}

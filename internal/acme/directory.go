@@ -13,6 +13,9 @@ import (
 // directoryAge is how long a directory is used: CAs add and remove profiles while we run.
 const directoryAge = time.Hour
 
+// maxProfiles bounds how many profiles a directory may list.
+const maxProfiles = 100
+
 // ErrProfilesUnsupported says that the server's directory advertises no profiles at all. The
 // text is that of spec §5.2.
 var ErrProfilesUnsupported = errors.New("acme: certificate authority does not support profiles")
@@ -47,8 +50,6 @@ type DirectoryMeta struct {
 	TermsOfService string `json:"termsOfService,omitempty"`
 	// Website is about the server.
 	Website string `json:"website,omitempty"`
-	// CAAIdentities are the names that the CA recognises in CAA records (RFC 8659).
-	CAAIdentities []string `json:"caaIdentities,omitempty"`
 	// ExternalAccountRequired says that newAccount needs a binding (§7.3.4).
 	ExternalAccountRequired bool `json:"externalAccountRequired,omitempty"`
 	// Profiles are names with descriptions (draft-ietf-acme-profiles §3).
@@ -164,6 +165,9 @@ func (s *server) requestDirectory(ctx context.Context) (_ *Directory, err error)
 	}
 	if dir.NewNonce == "" || dir.NewAccount == "" || dir.NewOrder == "" {
 		return nil, r.broken(errors.New("the directory lacks newNonce, newAccount or newOrder (§7.1.1): is this the URL of an ACME v2 directory?"))
+	}
+	if len(dir.Meta.Profiles) > maxProfiles {
+		return nil, r.tooLarge("the directory lists more than %d profiles", maxProfiles)
 	}
 	return dir, nil
 }

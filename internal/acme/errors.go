@@ -93,6 +93,10 @@ func (e *ProtocolError) Error() string {
 // Unwrap returns what is wrong.
 func (e *ProtocolError) Unwrap() error { return e.Err }
 
+// ErrTooLarge says that an answer is larger than what any CA needs. It would be as large if it
+// were asked for again.
+var ErrTooLarge = errors.New("the answer is too large")
+
 // StatusOf is the HTTP status of an error answer in err's chain; 0 if no such answer came.
 func StatusOf(err error) int {
 	if p := ProblemOf(err); p != nil {

@@ -14,10 +14,16 @@ import (
 )
 
 const (
-	// maxBody bounds, in bytes, every answer that is not a certificate.
-	maxBody = 1 << 20
-	// maxCertificateBody bounds a certificate chain (spec §5.2).
-	maxCertificateBody = 16 << 20
+	// maxBody bounds, in bytes, every answer that is neither an order nor a certificate, and every
+	// answer that is an error.
+	maxBody = 64 << 10
+	// maxOrderBody bounds an order: it lists an identifier and an authorization for each name.
+	maxOrderBody = 1 << 20
+	// maxCertificateBody bounds a certificate chain. It is pki.MaxChainPEM: a longer chain is
+	// decoded nowhere.
+	maxCertificateBody = 95000
+	// maxURL bounds an address that a server gives.
+	maxURL = 4 << 10
 	// maxNonceTries bounds how often one request is signed anew after badNonce.
 	maxNonceTries = 10
 )
@@ -54,6 +60,11 @@ func (r *response) broken(err error) error {
 	return &ProtocolError{Action: r.call.action, URL: r.call.url, Err: err}
 }
 
+// tooLarge says that the answer has more of something than the bound.
+func (r *response) tooLarge(format string, bound any) error {
+	return r.broken(fmt.Errorf("%w: "+format, ErrTooLarge, bound))
+}
+
 // decode reads the JSON body into v.
 func (r *response) decode(v any) error {
 	if err := json.Unmarshal(r.body, v); err != nil {
@@ -62,7 +73,9 @@ func (r *response) decode(v any) error {
 	return nil
 }
 
-// absolute resolves a URL of the response against that of the request; "" stays "".
+// absolute resolves a URL of the response against that of the request; "" stays "", and "" is
+// returned for a URL of more than maxURL bytes: many short references to a long address would
+// else become much longer than the answer.
 func (r *response) absolute(ref string) string {
 	if ref == "" {
 		return ""
@@ -71,7 +84,10 @@ func (r *response) absolute(ref string) string {
 	if err != nil {
 		return ""
 	}
-	return u.String()
+	if s := u.String(); len(s) <= maxURL {
+		return s
+	}
+	return ""
 }
 
 // do sends one request and reads its answer. An answer that is not 2xx is an error; the response
@@ -112,7 +128,7 @@ func (s *server) do(ctx context.Context, c call) (*response, error) {
 	case !ok:
 		return r, r.failure(status)
 	case int64(len(r.body)) > limit:
-		return r, r.broken(fmt.Errorf("the body is longer than %d bytes", limit))
+		return r, r.tooLarge("the body is longer than %d bytes", limit)
 	}
 	return r, nil
 }
@@ -142,6 +158,33 @@ func (s *server) request(ctx context.Context, c call) (*http.Request, error) {
 // status says enough, and a Retry-After counts.
 func isRequestRefused(status int) bool {
 	return status >= http.StatusBadRequest && status < http.StatusInternalServerError && status != http.StatusTooManyRequests
+}
+
+// readList decodes a JSON array of at most limit elements: many short elements would else take
+// much more memory than the answer. A missing array is empty.
+func readList[T any](r *response, array json.RawMessage, what string, limit int) ([]T, error) {
+	if len(array) == 0 {
+		return nil, nil
+	}
+	var list []T
+	d := json.NewDecoder(bytes.NewReader(array))
+	switch start, err := d.Token(); {
+	case err != nil || start == nil:
+		return nil, err
+	case start != json.Delim('['):
+		return nil, r.broken(fmt.Errorf("the list of %s is no array", what))
+	}
+	for d.More() {
+		if len(list) == limit {
+			return nil, r.tooLarge("more than %d "+what, limit)
+		}
+		var element T
+		if err := d.Decode(&element); err != nil {
+			return nil, r.broken(fmt.Errorf("JSON: %w", err))
+		}
+		list = append(list, element)
+	}
+	return list, nil
 }
 
 // failure turns an error answer into a Problem or, if it is none, an HTTPError.

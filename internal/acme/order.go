@@ -3,6 +3,7 @@ package acme
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"net/netip"
 	"strings"
@@ -62,6 +63,9 @@ type Order struct {
 	Certificate string `json:"certificate,omitempty"`
 }
 
+// maxNames bounds the names of an order: a request of pki.MaxChainPEM bytes has fewer.
+const maxNames = 10_000
+
 // NewOrderRequest is what newOrder sends (RFC 8555 §7.4).
 type NewOrderRequest struct {
 	// Identifiers are what the certificate is for.
@@ -92,7 +96,7 @@ func (c *Client) NewOrder(ctx context.Context, req NewOrderRequest) (*Order, err
 	// RFC 3339 in UTC without fractions: what every server parses.
 	req.NotBefore = req.NotBefore.UTC().Truncate(time.Second)
 	req.NotAfter = req.NotAfter.UTC().Truncate(time.Second)
-	r, err := c.postKID(ctx, ActionAuthorizeOrder, dir.NewOrder, req)
+	r, err := c.postLimit(ctx, call{action: ActionAuthorizeOrder, url: dir.NewOrder, limit: maxOrderBody}, req)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +108,7 @@ func (c *Client) NewOrder(ctx context.Context, req NewOrderRequest) (*Order, err
 
 // GetOrder reads an order.
 func (c *Client) GetOrder(ctx context.Context, url string) (*Order, error) {
-	r, err := c.postKID(ctx, ActionGetOrder, url, nil)
+	r, err := c.postLimit(ctx, call{action: ActionGetOrder, url: url, limit: maxOrderBody}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +118,7 @@ func (c *Client) GetOrder(ctx context.Context, url string) (*Order, error) {
 // FinalizeOrder sends the CSR (DER) of a ready order to its finalize URL (RFC 8555 §7.4). The answer
 // is usually processing: read the order again later. Its URL is set only if the server sends it.
 func (c *Client) FinalizeOrder(ctx context.Context, finalizeURL string, csr []byte) (*Order, error) {
-	r, err := c.postKID(ctx, ActionCreateOrderCert, finalizeURL, struct {
+	r, err := c.postLimit(ctx, call{action: ActionCreateOrderCert, url: finalizeURL, limit: maxOrderBody}, struct {
 		CSR string `json:"csr"`
 	}{base64.RawURLEncoding.EncodeToString(csr)})
 	if err != nil {
@@ -125,13 +129,29 @@ func (c *Client) FinalizeOrder(ctx context.Context, finalizeURL string, csr []by
 
 func (r *response) order(url string) (*Order, error) {
 	o := new(Order)
-	if err := r.decode(o); err != nil {
+	lists := struct { // take the place of the order's fields of the same names
+		*Order
+		Identifiers    json.RawMessage `json:"identifiers"`
+		Authorizations json.RawMessage `json:"authorizations"`
+	}{Order: o}
+	err := r.decode(&lists)
+	if err != nil {
+		return nil, err
+	}
+	if o.Identifiers, err = readList[Identifier](r, lists.Identifiers, "identifiers", maxNames); err != nil {
+		return nil, err
+	}
+	if o.Authorizations, err = readList[string](r, lists.Authorizations, "authorizations", 2*maxNames); err != nil {
 		return nil, err
 	}
 	o.Meta, o.URL = r.meta, url
 	o.Finalize, o.Certificate = r.absolute(o.Finalize), r.absolute(o.Certificate)
+	size := 0
 	for i, a := range o.Authorizations {
 		o.Authorizations[i] = r.absolute(a)
+		if size += len(o.Authorizations[i]); size > maxOrderBody {
+			return nil, r.tooLarge("addresses of authorizations of more than %d bytes", maxOrderBody)
+		}
 	}
 	return o, nil
 }

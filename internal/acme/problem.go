@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -67,15 +68,21 @@ type Problem struct {
 	Status int `json:"status,omitempty"`
 	// Instance is a URI with more: for userActionRequired, where the user must go (§7.3.3).
 	Instance string `json:"instance,omitempty"`
-	// Identifier is what a subproblem is about (§6.7.1).
-	Identifier *Identifier `json:"identifier,omitempty"`
 	// Subproblems are the parts of a compound problem (§6.7.1).
-	Subproblems []Problem `json:"subproblems,omitempty"`
-	// Algorithms are those that the server accepts, with badSignatureAlgorithm (§6.2).
-	Algorithms []string `json:"algorithms,omitempty"`
+	Subproblems []Subproblem `json:"subproblems,omitempty"`
 
 	// RetryAfter is how long the response asked to wait (§6.6); 0 if it did not say.
 	RetryAfter time.Duration `json:"-"`
+}
+
+// Subproblem is a part of a problem. Parts have no parts of their own.
+type Subproblem struct {
+	// Type is a URI that says what went wrong.
+	Type string `json:"type"`
+	// Detail is for a person.
+	Detail string `json:"detail,omitempty"`
+	// Identifier is what the part is about.
+	Identifier Identifier `json:"identifier,omitzero"`
 }
 
 // Code is the type without its namespace; "" if the type is not one of ACME's.
@@ -101,19 +108,18 @@ func (p *Problem) Error() string {
 	if p.Code() == CodeUserActionRequired && p.Instance != "" {
 		b.WriteString(": visit " + p.Instance)
 	}
-	for i := range p.Subproblems {
-		s := &p.Subproblems[i]
+	for i, part := range p.Subproblems {
 		b.WriteString("; ")
 		if b.Len() > maxProblemText {
 			fmt.Fprintf(&b, "and %d more", len(p.Subproblems)-i)
 			break
 		}
-		if s.Identifier != nil {
-			b.WriteString(s.Identifier.Value + ": ")
+		if part.Identifier.Value != "" {
+			b.WriteString(part.Identifier.Value + ": ")
 		}
-		b.WriteString(s.Type)
-		if text := s.text(); text != "" {
-			b.WriteString(": " + text)
+		b.WriteString(part.Type)
+		if part.Detail != "" {
+			b.WriteString(": " + part.Detail)
 		}
 	}
 	return b.String()
@@ -141,11 +147,12 @@ func (p *Problem) UnmarshalJSON(data []byte) error {
 	w.Title = sanitise(w.Title, maxExcerpt)
 	w.Detail = sanitise(w.Detail, maxDetail)
 	w.Instance = sanitise(w.Instance, maxExcerpt)
-	if w.Identifier != nil {
-		w.Identifier.Value = sanitise(w.Identifier.Value, maxExcerpt)
-	}
-	if len(w.Subproblems) > maxSubproblems {
-		w.Subproblems = w.Subproblems[:maxSubproblems]
+	w.Subproblems = slices.Clone(w.Subproblems[:min(len(w.Subproblems), maxSubproblems)])
+	for i := range w.Subproblems {
+		part := &w.Subproblems[i]
+		part.Type = sanitise(part.Type, maxExcerpt)
+		part.Detail = sanitise(part.Detail, maxDetail)
+		part.Identifier.Value = sanitise(part.Identifier.Value, maxExcerpt)
 	}
 	*p = Problem(w)
 	return nil

@@ -70,7 +70,7 @@ func (c *Client) RenewalInfo(ctx context.Context, certID string) (*RenewalInfo, 
 	if err := r.decode(info); err != nil {
 		return nil, err
 	}
-	info.Meta = r.meta
+	info.Meta, info.ExplanationURL = r.meta, r.absolute(info.ExplanationURL)
 	// §4.2: a window that does not end after its start is to be treated as if there were none.
 	if w := info.SuggestedWindow; !w.End.After(w.Start) {
 		return nil, r.broken(errors.New("the suggested window does not end after its start (RFC 9773 §4.2)"))

@@ -23,6 +23,8 @@ const (
 	// that forgot the connection would else cost every request on it its whole time.
 	pingAfter   = 15 * time.Second
 	pingTimeout = 10 * time.Second
+	// maxHeader bounds, in bytes, the headers of an answer.
+	maxHeader = 64 << 10
 	// maxRedirects bounds what a GET follows.
 	maxRedirects = 3
 )
@@ -63,15 +65,16 @@ func NewHTTPClient(o HTTPOptions) (*http.Client, error) {
 	return &http.Client{
 		Timeout: timeout,
 		Transport: &http.Transport{
-			Proxy:                 http.ProxyFromEnvironment,
-			DialContext:           dialer.DialContext,
-			TLSClientConfig:       conf,
-			TLSHandshakeTimeout:   handshakeTimeout,
-			ForceAttemptHTTP2:     true,
-			HTTP2:                 &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
-			MaxIdleConnsPerHost:   idlePerHost,
-			IdleConnTimeout:       idleTimeout,
-			ExpectContinueTimeout: time.Second,
+			Proxy:                  http.ProxyFromEnvironment,
+			DialContext:            dialer.DialContext,
+			TLSClientConfig:        conf,
+			TLSHandshakeTimeout:    handshakeTimeout,
+			ForceAttemptHTTP2:      true,
+			HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+			MaxIdleConnsPerHost:    idlePerHost,
+			IdleConnTimeout:        idleTimeout,
+			ExpectContinueTimeout:  time.Second,
+			MaxResponseHeaderBytes: maxHeader,
 		},
 	}, nil
 }

@@ -117,8 +117,11 @@ func TestLinks(t *testing.T) {
 		`broken, <unclosed;rel="alternate"`,
 	}}}
 	want := []string{"https://ca.example/cert/1/alternate/1", "https://ca.example/2", "https://other.example/3"}
-	if got := r.links("alternate"); !slices.Equal(got, want) {
+	if got := r.links("alternate", 8); !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
+	}
+	if got := r.links("alternate", 2); !slices.Equal(got, want[:2]) {
+		t.Errorf("at most two: got %q", got)
 	}
 }
 
@@ -187,7 +190,7 @@ func FuzzParseProblem(f *testing.F) {
 func TestAProblemFitsAStatus(t *testing.T) {
 	p := &Problem{Type: CodeCompound.Type(), Detail: strings.Repeat("d", maxDetail)}
 	for range maxSubproblems {
-		p.Subproblems = append(p.Subproblems, Problem{Type: CodeCAA.Type(), Detail: strings.Repeat("s", maxDetail)})
+		p.Subproblems = append(p.Subproblems, Subproblem{Type: CodeCAA.Type(), Detail: strings.Repeat("s", maxDetail)})
 	}
 	if text := p.Error(); len(text) > maxProblemText+3*maxDetail || !strings.HasSuffix(text, " more") {
 		t.Errorf("%d bytes: …%s", len(text), text[len(text)-40:])

@@ -1,6 +1,7 @@
 package acmeaccount_test
 
 import (
+	"crypto"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -97,11 +98,11 @@ func TestAccountIsAKeyAtAServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := w.registry()
-		a, err := r.Open(w.server(), key)
+		a, err := r.Open("issuer", w.server(), key)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if twin, err := r.Open(w.server(), key); err != nil || twin != a {
+		if twin, err := r.Open("issuer", w.server(), key); err != nil || twin != a {
 			t.Errorf("%s: another account for the same key: %v", algorithm, err)
 		}
 		if algorithm == pki.Ed25519 {
@@ -110,7 +111,7 @@ func TestAccountIsAKeyAtAServer(t *testing.T) {
 		if err := a.Register(t.Context(), acmeaccount.Registration{Email: "A@example.com"}); err != nil || !a.Registered("A@example.com") {
 			t.Fatalf("%s: %v", algorithm, err)
 		}
-		again, err := w.registry().Open(w.server(), key)
+		again, err := w.registry().Open("issuer", w.server(), key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +131,7 @@ func TestBindingsAndParks(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := w.registry()
-	a, err := r.Open(w.server(), key)
+	a, err := r.Open("issuer", w.server(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +230,7 @@ func TestBindingsAndParks(t *testing.T) {
 // is the first refusal, not one more in a row.
 func TestRegistrationEndsARow(t *testing.T) {
 	w := newWorld(t)
-	a, err := w.registry().Open(w.server(), newKey(t, pki.ECDSA))
+	a, err := w.registry().Open("issuer", w.server(), newKey(t, pki.ECDSA))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,26 +262,62 @@ func TestServerGoesWithItsLastAccount(t *testing.T) {
 		made++
 		return acme.NewHTTPClient(o)
 	}})
-	open := func() *acmeaccount.Account {
-		a, err := r.Open(w.server(), newKey(t, pki.ECDSA))
+	open := func(issuer acmeaccount.Issuer) *acmeaccount.Account {
+		a, err := r.Open(issuer.UID, w.server(), newKey(t, pki.ECDSA))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return a
 	}
 	one, two := acmeaccount.Issuer{UID: "1"}, acmeaccount.Issuer{UID: "2"}
-	r.Bind(one, open())
-	r.Bind(two, open())
+	r.Bind(one, open(one))
+	r.Bind(two, open(two))
 	r.Release(one)
-	r.Bind(one, open())
+	r.Bind(one, open(one))
 	if made != 1 {
 		t.Errorf("%d connections were made while the server was in use", made)
 	}
 	r.Release(one)
 	r.Release(two)
-	r.Bind(one, open())
+	r.Bind(one, open(one))
 	if made != 2 {
 		t.Errorf("%d connections were made, want a second after nobody used the server", made)
+	}
+	// A server that refuses to register the account of its issuer goes with the issuer, too.
+	r.Release(one)
+	open(two)
+	r.Release(two)
+	if open(one); made != 4 {
+		t.Errorf("%d connections were made, want one for an issuer that was never registered, and one after it", made)
+	}
+}
+
+// TestAParkOutlivesItsIssuer: to delete the issuer and to create it again does not evade the park of its
+// account. After the park the account is forgotten.
+func TestAParkOutlivesItsIssuer(t *testing.T) {
+	w := newWorld(t)
+	r, key := w.registry(), newKey(t, pki.ECDSA)
+	open := func(key crypto.Signer) *acmeaccount.Account {
+		a, err := r.Open("issuer", w.server(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	w.answer.Store(&answer{at: "sign-me-up", retryAfter: "60", status: 503, body: "<html>"})
+	parked := open(key)
+	if err := parked.Register(t.Context(), acmeaccount.Registration{}); err == nil {
+		t.Fatal("it is registered")
+	}
+	r.Release(acmeaccount.Issuer{UID: "issuer"})
+	if open(key) != parked {
+		t.Error("an issuer that is created again has another account, which is not parked")
+	}
+	r.Release(acmeaccount.Issuer{UID: "issuer"})
+	w.now = w.now.Add(time.Minute)
+	open(newKey(t, pki.ECDSA))
+	if open(key) == parked {
+		t.Error("the account is kept after its park")
 	}
 }
 
@@ -312,7 +349,15 @@ func TestClasses(t *testing.T) {
 		"gone, says a page": {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 404, body: "404 page not found"}, acmeflow.ErrorMissing},
 		"nobody there":      {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: "https://127.0.0.1:1/order"}, nil, acmeflow.ErrorUnavailable},
 		"gone":              {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 404, body: `{"type":"about:blank"}`}, acmeflow.ErrorNotFound},
-		"not a step":        {action: acmeflow.OrderAction{Step: acmeflow.OrderCreateChallenges}, want: acmeflow.ErrorPermanent},
+		"more than anybody needs": {
+			acmeflow.OrderAction{Step: acmeflow.OrderDownload, URL: base + "/certZ/x"},
+			&answer{at: "certZ", status: 200, body: strings.Repeat("\n", pki.MaxChainPEM+1)}, acmeflow.ErrorPermanent,
+		},
+		"as much as is decoded": {
+			acmeflow.OrderAction{Step: acmeflow.OrderDownload, URL: base + "/certZ/x"},
+			&answer{at: "certZ", status: 200, body: strings.Repeat("\n", pki.MaxChainPEM)}, acmeflow.ErrorUnavailable,
+		},
+		"not a step": {action: acmeflow.OrderAction{Step: acmeflow.OrderCreateChallenges}, want: acmeflow.ErrorPermanent},
 	} {
 		w.answer.Store(c.answer)
 		if out := a.Order(t.Context(), c.action); out.Failure == nil || out.Failure.Class != c.want || out.Step != c.action.Step {
@@ -369,10 +414,14 @@ func TestStepsOfAnOrder(t *testing.T) {
 	if len(chains) != 1 {
 		t.Fatalf("%d chains", len(chains))
 	}
-	other := do(acmeflow.OrderAction{Step: acmeflow.OrderDownload, URL: order.Certificate, PreferredChain: "somebody else's"}).Chains
+	preferring := func(name string) int {
+		return len(do(acmeflow.OrderAction{Step: acmeflow.OrderDownload, URL: order.Certificate, PreferredChain: name}).Chains)
+	}
+	alternate := w.ca.Roots()[1].Subject.CommonName
+	with, unknown := preferring(alternate), preferring("somebody else's")
 	w.answer.Store(&answer{at: "/alternate/", status: 404, body: `{"type":"urn:ietf:params:acme:error:malformed"}`})
-	if without := do(acmeflow.OrderAction{Step: acmeflow.OrderDownload, URL: order.Certificate, PreferredChain: "somebody else's"}).Chains; len(other) != 2 || len(without) != 1 {
-		t.Errorf("%d chains to choose from, %d where the alternate cannot be had", len(other), len(without))
+	if without := preferring(alternate); with != 2 || unknown != 1 || without != 1 {
+		t.Errorf("%d chains with the preferred one, %d where none is preferred, %d where the alternate cannot be had", with, unknown, without)
 	}
 	if certs, err := pki.DecodeChain(chains[0]); err != nil || !pki.PublicKeysEqual(certs[0].PublicKey, leaf.Public()) {
 		t.Errorf("chain %v: %v", certs, err)
@@ -386,7 +435,7 @@ func (w *world) registered(t *testing.T, server acmeaccount.Server) *acmeaccount
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := w.registry().Open(server, key)
+	a, err := w.registry().Open("issuer", server, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -478,7 +527,7 @@ func TestIssuersThatStartTogetherRegisterOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := w.registry().Open(w.server(), key)
+	a, err := w.registry().Open("issuer", w.server(), key)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ type Server struct {
 
 func (s Server) id() string {
 	trust := sha256.Sum256(s.CABundle)
-	return s.URL + " " + hex.EncodeToString(trust[:8]) + " " + strconv.FormatBool(s.SkipTLSVerify)
+	return s.URL + " " + hex.EncodeToString(trust[:]) + " " + strconv.FormatBool(s.SkipTLSVerify)
 }
 
 // Issuer is an issuer that uses an account.
@@ -86,6 +86,8 @@ type Registry struct {
 	servers  map[string]*acme.Client
 	accounts map[string]*Account
 	bindings map[types.UID]binding
+	// opened is the account that each issuer has opened last, registered or not.
+	opened   map[types.UID]*Account
 	watchers []func(Issuer, Change)
 }
 
@@ -101,6 +103,7 @@ func New(o Options) *Registry {
 	}
 	return &Registry{
 		o: o, servers: map[string]*acme.Client{}, accounts: map[string]*Account{}, bindings: map[types.UID]binding{},
+		opened: map[types.UID]*Account{},
 	}
 }
 
@@ -113,9 +116,10 @@ func (r *Registry) Watch(f func(Issuer, Change)) {
 }
 
 // Open returns the account of a key at a server, or of one that it had before its key was
-// replaced by this process. Nothing is sent. The error says what is wrong with the server's
-// address, its trust, or the key.
-func (r *Registry) Open(server Server, key crypto.Signer) (*Account, error) {
+// replaced by this process. It is kept for the issuer until the issuer opens another one, or is
+// released. Nothing is sent. The error says what is wrong with the server's address, its trust,
+// or the key.
+func (r *Registry) Open(issuer types.UID, server Server, key crypto.Signer) (*Account, error) {
 	fingerprint, err := pki.PublicKeyFingerprint(key.Public())
 	if err != nil {
 		return nil, err
@@ -124,6 +128,7 @@ func (r *Registry) Open(server Server, key crypto.Signer) (*Account, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if a := r.accounts[id]; a != nil {
+		r.opened[issuer] = a
 		return a, nil
 	}
 	base, err := r.server(server)
@@ -135,7 +140,8 @@ func (r *Registry) Open(server Server, key crypto.Signer) (*Account, error) {
 		return nil, err
 	}
 	a := &Account{registry: r, server: server.id(), lane: id, key: key, client: client, registering: make(chan struct{}, 1)}
-	r.accounts[id] = a
+	r.accounts[id], r.opened[issuer] = a, a
+	r.prune()
 	return a, nil
 }
 
@@ -190,7 +196,7 @@ func (r *Registry) Bind(issuer Issuer, a *Account) {
 		r.accounts[id] = a
 	}
 	if had && old.account != a {
-		r.prune(old.account)
+		r.prune()
 	}
 	r.mu.Unlock()
 	if !had || old.account != a {
@@ -206,30 +212,36 @@ func (r *Registry) Of(issuer types.UID) (*Account, bool) {
 	return b.account, ok
 }
 
-// Release forgets an issuer that is gone, and its account and server if nobody else uses them.
+// Release forgets an issuer that is gone.
 func (r *Registry) Release(issuer Issuer) {
 	r.mu.Lock()
-	if b, ok := r.bindings[issuer.UID]; ok {
-		delete(r.bindings, issuer.UID)
-		r.prune(b.account)
-	}
+	delete(r.bindings, issuer.UID)
+	delete(r.opened, issuer.UID)
+	r.prune()
 	r.mu.Unlock()
 	r.tell([]Issuer{issuer}, Released)
 }
 
-func (r *Registry) prune(a *Account) {
+// prune forgets the accounts that no issuer uses, and the servers without accounts. A parked
+// account is kept until its park ends: an issuer that is deleted and created again must not evade
+// the park.
+func (r *Registry) prune() {
+	used, servers, now := map[*Account]bool{}, map[string]bool{}, r.o.Now()
 	for _, b := range r.bindings {
-		if b.account == a {
-			return
-		}
+		used[b.account] = true
 	}
-	maps.DeleteFunc(r.accounts, func(_ string, known *Account) bool { return known == a })
-	for _, other := range r.accounts {
-		if other.server == a.server {
-			return
-		}
+	for _, a := range r.opened {
+		used[a] = true
 	}
-	delete(r.servers, a.server)
+	maps.DeleteFunc(r.accounts, func(_ string, a *Account) bool {
+		until, _ := a.Parked()
+		kept := used[a] || now.Before(until)
+		if kept {
+			servers[a.server] = true
+		}
+		return !kept
+	})
+	maps.DeleteFunc(r.servers, func(id string, _ *acme.Client) bool { return !servers[id] })
 }
 
 // tellUsers tells everybody who uses an account.

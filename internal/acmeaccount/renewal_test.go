@@ -27,7 +27,7 @@ func ariServer(t *testing.T, directory string, info http.HandlerFunc) *acmeaccou
 		t.Fatal(err)
 	}
 	r := acmeaccount.New(acmeaccount.Options{Now: func() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }})
-	a, err := r.Open(acmeaccount.Server{URL: server.URL + "/dir"}, key)
+	a, err := r.Open("issuer", acmeaccount.Server{URL: server.URL + "/dir"}, key)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func newKey(t *testing.T, algorithm string) crypto.Signer {
 func (w *world) open(t *testing.T, key crypto.Signer) (*acmeaccount.Registry, *acmeaccount.Account) {
 	t.Helper()
 	r := w.registry()
-	a, err := r.Open(w.server(), key)
+	a, err := r.Open("issuer", w.server(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,13 +112,14 @@ func TestReplaceKey(t *testing.T) {
 		t.Error(out.Failure.Detail)
 	}
 	for _, key := range []crypto.Signer{old, next} {
-		if same, err := r.Open(w.server(), key); err != nil || same != a {
+		if same, err := r.Open("issuer", w.server(), key); err != nil || same != a {
 			t.Errorf("another account: %v", err)
 		}
 	}
 	r.Release(acmeaccount.Issuer{UID: "1"})
 	r.Release(acmeaccount.Issuer{UID: "2"})
-	if other, err := r.Open(w.server(), old); err != nil || other == a {
+	r.Release(acmeaccount.Issuer{UID: "issuer"})
+	if other, err := r.Open("issuer", w.server(), old); err != nil || other == a {
 		t.Errorf("the account outlives its users: %v", err)
 	}
 }

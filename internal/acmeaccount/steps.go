@@ -188,7 +188,7 @@ func (a *Account) classify(c *acme.Client, called string, err error) *acmeflow.F
 
 func classOf(err error) acmeflow.ErrorClass {
 	switch {
-	case errors.Is(err, acme.ErrProfilesUnsupported), errors.Is(err, acme.ErrProfileUnknown):
+	case errors.Is(err, acme.ErrProfilesUnsupported), errors.Is(err, acme.ErrProfileUnknown), errors.Is(err, acme.ErrTooLarge):
 		return acmeflow.ErrorPermanent
 	case acme.RejectsReplaces(err):
 		return acmeflow.ErrorReplaces
@@ -296,9 +296,8 @@ func chains(ctx context.Context, c *acme.Client, url, preferred string) ([][]byt
 	if err != nil {
 		return nil, err
 	}
-	out := [][]byte{first.PEM}
 	if preferred == "" || acmeflow.ChainMatches(preferred, first.PEM) {
-		return out, nil
+		return [][]byte{first.PEM}, nil
 	}
 	for _, alternate := range first.Alternates {
 		chain, err := c.FetchCertificate(ctx, alternate)
@@ -308,12 +307,11 @@ func chains(ctx context.Context, c *acme.Client, url, preferred string) ([][]byt
 			}
 			continue // a preference must not cost the certificate
 		}
-		out = append(out, chain.PEM)
 		if acmeflow.ChainMatches(preferred, chain.PEM) {
-			break
+			return [][]byte{first.PEM, chain.PEM}, nil
 		}
 	}
-	return out, nil
+	return [][]byte{first.PEM}, nil
 }
 
 // deactivate gives authorizations up (RFC 8555 §7.5.2). What the CA does not know, or

@@ -2,6 +2,7 @@ package acmeflow
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -31,8 +32,9 @@ const (
 	// its problem type, is an ErrorNotReady.
 	OrderFinalize
 	// OrderDownload: POST-as-GET of Action.URL, the certificate. External. Outcome: Chains, the
-	// default chain first. Alternates are only fetched if Action.PreferredChain is not empty and
-	// ChainMatches does not hold for the default chain.
+	// default chain first, and the first alternate for which ChainMatches holds. Alternates are only
+	// fetched if Action.PreferredChain is not empty and ChainMatches does not hold for the default
+	// chain.
 	OrderDownload
 	// OrderDeactivate: deactivate the authorizations at Action.URLs (RFC 8555 §7.5.2), ignoring those that
 	// the CA no longer knows. External; if there is no client, the outcome is an
@@ -204,6 +206,9 @@ func (m OrderMemory) After(o OrderOutcome) OrderMemory {
 	if slices.ContainsFunc(o.Authorizations, func(a RemoteAuthorization) bool { return a.Identifier == "" }) {
 		o.Failure = &Failure{Class: ErrorUnavailable, Detail: "the ACME server sent an authorization without an identifier (RFC 8555 §7.1.4)"}
 	}
+	if known := m.withAuthorizations(o.Authorizations); sizeOf(known) > min(maxAuthorizations, len(known)*maxAuthorization) {
+		o.Failure = &Failure{Class: ErrorPermanent, Detail: "the authorizations of the ACME server are too long for the status of an Order"}
+	}
 	if m.Failed == o.Step {
 		o.Failure = o.Failure.believed(m.Failure, m.Failures)
 	}
@@ -215,14 +220,7 @@ func (m OrderMemory) After(o OrderOutcome) OrderMemory {
 	case OrderCreate, OrderFetch, OrderFinalize:
 		m = m.sawOrder(o)
 	case OrderFetchAuthorizations:
-		known := make(map[string]RemoteAuthorization, len(m.Authorizations)+len(o.Authorizations))
-		for url, a := range m.Authorizations {
-			known[url] = a
-		}
-		for _, a := range o.Authorizations {
-			known[a.URL] = a
-		}
-		m.Authorizations = known
+		m.Authorizations = m.withAuthorizations(o.Authorizations)
 	case OrderDownload:
 		m.Chains = o.Chains
 	case OrderDeactivate:
@@ -230,6 +228,38 @@ func (m OrderMemory) After(o OrderOutcome) OrderMemory {
 	default: // local steps have no outcome
 	}
 	return m
+}
+
+// withAuthorizations are the known authorizations and those that were read now.
+func (m OrderMemory) withAuthorizations(read []RemoteAuthorization) map[string]RemoteAuthorization {
+	known := make(map[string]RemoteAuthorization, len(m.Authorizations)+len(read))
+	maps.Copy(known, m.Authorizations)
+	for _, a := range read {
+		known[a.URL] = a
+	}
+	return known
+}
+
+const (
+	// maxAuthorizations bounds, in bytes, the authorizations in the status of an Order: etcd takes
+	// objects of 1.5 MiB. maxAuthorization bounds their average.
+	maxAuthorizations = 1 << 20
+	maxAuthorization  = 32 << 10
+)
+
+// sizeOf is about how many bytes of JSON the authorizations take in a status.
+func sizeOf(authorizations map[string]RemoteAuthorization) int {
+	size := 0
+	for _, a := range authorizations {
+		size += 80 + len(a.URL) + len(a.Identifier)
+		for _, c := range a.Challenges {
+			size += 60 + len(c.URL) + len(c.Token) + len(c.Type) + len(c.AccountURI) + len(c.Error)
+			for _, name := range c.IssuerDomainNames {
+				size += 3 + len(name)
+			}
+		}
+	}
+	return size
 }
 
 func (m OrderMemory) sawOrder(o OrderOutcome) OrderMemory {

@@ -73,7 +73,7 @@ func newOrderDecision(s OrderState, now time.Time) *orderDecision {
 	if remote != nil {
 		d.next.URL = orElse(d.next.URL, remote.URL)
 		d.next.FinalizeURL = orElse(d.next.FinalizeURL, remote.Finalize)
-		if len(d.next.Authorizations) == 0 {
+		if len(d.next.Authorizations) == 0 && len(remote.Authorizations) <= d.maxAuthorizations() {
 			for _, url := range remote.Authorizations {
 				d.next.Authorizations = append(d.next.Authorizations, acmev1.ACMEAuthorization{URL: url})
 			}
@@ -258,6 +258,10 @@ func (a Account) parkedReason() string {
 // progress takes the next step of an order that nothing blocks.
 func (d *orderDecision) progress() OrderAction {
 	m := d.Memory
+	if n := d.maxAuthorizations(); m.Remote != nil && len(m.Remote.Authorizations) > n {
+		return d.fail(acmev1.Errored, fmt.Sprintf(
+			"The ACME server lists more than %d authorizations for an order of %d names", n, len(Identifiers(d.Order.Spec))))
+	}
 	switch {
 	case d.next.URL == "":
 		return OrderAction{Step: OrderCreate, NewOrder: d.newOrder()}
@@ -285,6 +289,12 @@ func (d *orderDecision) progress() OrderAction {
 	default:
 		return d.authorize()
 	}
+}
+
+// maxAuthorizations bounds how many authorizations the CA may list: RFC 8555 §7.1.3 leaves their
+// number to the CA, and real CAs list one for each name.
+func (d *orderDecision) maxAuthorizations() int {
+	return 2*len(Identifiers(d.Order.Spec)) + 10
 }
 
 // look fetches the order at once.

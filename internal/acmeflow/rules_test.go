@@ -380,7 +380,9 @@ func TestManyAuthorizationsAreReadInParts(t *testing.T) {
 	s := newOrderState()
 	remote := remoteOrder("pending")
 	remote.Authorizations = nil
+	s.Order = s.Order.DeepCopy()
 	for i := range 100 {
+		s.Order.Spec.DNSNames = append(s.Order.Spec.DNSNames, fmt.Sprintf("%d.example.com", i))
 		remote.Authorizations = append(remote.Authorizations, fmt.Sprint("ca/authz/", i))
 	}
 	s.Memory = s.Memory.After(OrderOutcome{Step: OrderCreate, At: start, Order: remote})
@@ -399,6 +401,35 @@ func TestManyAuthorizationsAreReadInParts(t *testing.T) {
 		s.Memory = s.Memory.After(o)
 	}
 	equal(t, DecideOrder(s, start).Step, OrderCreateChallenges)
+}
+
+// TestAnOrderEndsWhoseAuthorizationsNoOrderHolds: a hostile CA lists more authorizations than an order of one
+// name can have, or longer ones than a status can hold. The Order ends and says why, and nothing of them is
+// kept.
+func TestAnOrderEndsWhoseAuthorizationsNoOrderHolds(t *testing.T) {
+	many := remoteOrder("pending")
+	many.Authorizations = make([]string, 20)
+	long := remoteAuthorization("pending")
+	for range 20 {
+		long.Challenges = append(long.Challenges, RemoteChallenge{Type: "x", Token: strings.Repeat("x", 64<<10)})
+	}
+	for name, outcomes := range map[string][]OrderOutcome{
+		"more than": {{Step: OrderCreate, At: start, Order: many}},
+		"too long": {
+			{Step: OrderCreate, At: start, Order: remoteOrder("pending")},
+			{Step: OrderFetchAuthorizations, At: start, Authorizations: []RemoteAuthorization{long}},
+		},
+	} {
+		s := newOrderState()
+		for _, o := range outcomes {
+			s.Memory = s.Memory.After(o)
+		}
+		a := DecideOrder(s, start)
+		if a.Status == nil || a.Status.State != acmev1.Errored || !strings.Contains(a.Status.Reason, name) ||
+			sizeOf(s.Memory.Authorizations) != 0 || len(a.URLs) > 1 {
+			t.Fatalf("%s: %+v", name, a)
+		}
+	}
 }
 
 // TestAForgottenAcceptIsRepeated: a CA that has said yes and does nothing for minutes is told

@@ -57,7 +57,7 @@ func ariServer(t *testing.T, b *bench, directory string) *certmanagerv1.Issuer {
 	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	account, err := b.accounts.Open(acmeaccount.Server{URL: server.URL + "/dir"}, b.key)
+	account, err := b.accounts.Open("issuer", acmeaccount.Server{URL: server.URL + "/dir"}, b.key)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -231,7 +231,7 @@ func crash(t *testing.T, at string, before, withdrawn bool) {
 		t.Fatal(err)
 	}
 	alone, err := acmeaccount.New(acmeaccount.Options{Now: func() time.Time { return b.now }}).
-		Open(acmeaccount.Server{URL: ca.DirectoryURL, CABundle: ca.TLSBundle}, key)
+		Open("alone", acmeaccount.Server{URL: ca.DirectoryURL, CABundle: ca.TLSBundle}, key)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -163,7 +163,7 @@ func (u *setup) open(key crypto.Signer) (*acmeaccount.Account, error) {
 		return nil, troubled(certmanagerv1.IssuerReasonInvalidURL, 0,
 			"spec.acme.server %q is not the address of an ACME directory: use one like https://acme.example.com/directory", u.spec.Server)
 	}
-	account, err := u.Accounts.Open(acmeaccount.Server{
+	account, err := u.Accounts.Open(u.name.UID, acmeaccount.Server{
 		URL: u.spec.Server, CABundle: u.spec.CABundle, SkipTLSVerify: u.spec.SkipTLSVerify,
 	}, key)
 	if err != nil {

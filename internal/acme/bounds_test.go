@@ -1,0 +1,124 @@
+package acme_test
+
+import (
+	"context"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"chancery.dev/internal/acme"
+)
+
+// TestAnswersAreBounded has a hostile server answer with as much as it likes. Each answer is refused
+// as too large: the same call would bring the same.
+func TestAnswersAreBounded(t *testing.T) {
+	order := func(ctx context.Context, c *acme.Client, base string) error {
+		_, err := c.GetOrder(ctx, base+"/order/1")
+		return err
+	}
+	far := func(ctx context.Context, c *acme.Client, base string) error {
+		_, err := c.GetOrder(ctx, base+"/"+strings.Repeat("x", 3000)+"/order/1")
+		return err
+	}
+	authorization := func(ctx context.Context, c *acme.Client, base string) error {
+		_, err := c.GetAuthorization(ctx, base+"/authz")
+		return err
+	}
+	fetch := func(ctx context.Context, c *acme.Client, base string) error {
+		_, err := c.FetchCertificate(ctx, base+"/cert")
+		return err
+	}
+	times := func(text string, n int) string { return strings.TrimSuffix(strings.Repeat(text+",", n), ",") }
+	for name, tc := range map[string]struct {
+		call func(context.Context, *acme.Client, string) error
+		body string
+	}{
+		"an order of 350,000 authorizations": {order, `{"authorizations":[` + times(`""`, 340_000) + `]}`},
+		"an order of 300,000 names":          {order, `{"identifiers":[` + times(`{}`, 300_000) + `]}`},
+		"an order of 2 MiB":                  {order, `{"status":"` + strings.Repeat("x", 2<<20) + `"}`},
+		"short authorizations of a long URL": {far, `{"authorizations":[` + times(`"a"`, 1000) + `]}`},
+		"an authorization of 1,000 ways":     {authorization, `{"challenges":[` + times(`{}`, 1000) + `]}`},
+		"an authorization of 1 MiB":          {authorization, `{"status":"` + strings.Repeat("x", 1<<20) + `"}`},
+		"a chain of 15 MiB":                  {fetch, strings.Repeat("\n", 15<<20)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := startFake(t, reply(200, "", tc.body))
+			err := tc.call(t.Context(), f.client(t, acme.Options{}), f.URL)
+			if !errors.Is(err, acme.ErrTooLarge) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// TestADirectoryIsBounded: it is kept for as long as an issuer uses the server.
+func TestADirectoryIsBounded(t *testing.T) {
+	for name, extra := range map[string]string{
+		"1,000 profiles": `,"meta":{"profiles":{` + numbered(`"p%d":""`, 1000) + `}}`,
+		"a long website": `,"meta":{"website":"` + strings.Repeat("x", 100_000) + `"}`,
+	} {
+		f := startFake(t, nil)
+		f.extra = extra
+		if _, err := f.client(t, acme.Options{}).Directory(t.Context()); !errors.Is(err, acme.ErrTooLarge) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	f := startFake(t, nil)
+	f.extra = `,"meta":{"profiles":{` + numbered(`"p%d":"https://ca.example/about/profiles"`, 100) + `}}`
+	if d, err := f.client(t, acme.Options{}).Directory(t.Context()); err != nil || len(d.Meta.Profiles) != 100 {
+		t.Errorf("100 profiles: %+v, %v", d, err)
+	}
+}
+
+func numbered(format string, n int) string {
+	var texts []string
+	for i := range n {
+		texts = append(texts, fmt.Sprintf(format, i))
+	}
+	return strings.Join(texts, ",")
+}
+
+// TestAlternatesAreBounded: each of them may be downloaded.
+func TestAlternatesAreBounded(t *testing.T) {
+	f := startFake(t, func(w http.ResponseWriter, _ *http.Request) {
+		for i := range 200 {
+			w.Header().Add("Link", fmt.Sprintf(`</alternate/%d>;rel="alternate"`, i))
+		}
+		_, _ = w.Write(chainPEM(t))
+	})
+	chain, err := f.client(t, acme.Options{}).FetchCertificate(t.Context(), f.URL+"/cert")
+	if err != nil || len(chain.Alternates) != 8 {
+		t.Errorf("%+v, %v", chain, err)
+	}
+}
+
+// TestHeadersAreBounded: Go's own bound is 10 MiB for each answer.
+func TestHeadersAreBounded(t *testing.T) {
+	f := startFake(t, reply(200, "", "{}", "Link", "</"+strings.Repeat("x", 1<<20)+`>;rel="alternate"`))
+	_, err := f.client(t, acme.Options{}).GetOrder(t.Context(), f.URL+"/order/1")
+	var transport *acme.TransportError
+	if !errors.As(err, &transport) {
+		t.Errorf("%v", err)
+	}
+}
+
+// chainPEM is a chain of one certificate.
+func chainPEM(t *testing.T) []byte {
+	t.Helper()
+	key := ecKey(t, elliptic.P256())
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
