@@ -2,14 +2,16 @@ package pki
 
 import (
 	"bytes"
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"slices"
 )
 
-// maxChain bounds the number of certificates that are ordered (spec §3.4).
-const maxChain = 1000
+// maxChain bounds the number of certificates that are joined: their signatures may have to be
+// verified with each of them. The spec allows 1,000 (§3.4); real chains have less than ten.
+const maxChain = 20
 
 // Chain is certificates in order.
 type Chain struct {
@@ -31,14 +33,14 @@ func (c Chain) PEM() (chain, ca []byte) {
 
 // BuildChain orders certificates, given in any order and possibly more than once,
 // into the one chain that holds them all (spec §3.4). It is an error if there is no
-// such chain. It looks at names and signatures only: whether a signer may sign is
-// for verifiers to say.
-func BuildChain(certs []*x509.Certificate) (Chain, error) {
+// such chain, or if ctx ends. It looks at names and signatures only: whether a signer
+// may sign is for verifiers to say.
+func BuildChain(ctx context.Context, certs []*x509.Certificate) (Chain, error) {
 	unique, err := deduplicate(certs)
 	if err != nil {
 		return Chain{}, err
 	}
-	ordered, err := order(unique)
+	ordered, err := order(ctx, unique)
 	if err != nil {
 		return Chain{}, err
 	}
@@ -87,7 +89,7 @@ func deduplicate(certs []*x509.Certificate) ([]*x509.Certificate, error) {
 
 // order links each certificate to its issuer. There is one chain if all but one
 // have an issuer and no two have the same.
-func order(certs []*x509.Certificate) ([]*x509.Certificate, error) {
+func order(ctx context.Context, certs []*x509.Certificate) ([]*x509.Certificate, error) {
 	bySubject := make(map[string][]*x509.Certificate, len(certs))
 	for _, c := range certs {
 		bySubject[string(c.RawSubject)] = append(bySubject[string(c.RawSubject)], c)
@@ -95,7 +97,7 @@ func order(certs []*x509.Certificate) ([]*x509.Certificate, error) {
 	child := make(map[*x509.Certificate]*x509.Certificate, len(certs))
 	var top *x509.Certificate
 	for _, c := range certs {
-		issuer, err := issuerAmong(c, bySubject[string(c.RawIssuer)])
+		issuer, err := issuerAmong(ctx, c, bySubject[string(c.RawIssuer)])
 		switch {
 		case err != nil:
 			return nil, err
@@ -121,20 +123,36 @@ func order(certs []*x509.Certificate) ([]*x509.Certificate, error) {
 }
 
 // issuerAmong returns the candidate that signed c, or nil. A self-signed
-// certificate has none but itself: it is where a chain ends.
-func issuerAmong(c *x509.Certificate, candidates []*x509.Certificate) (*x509.Certificate, error) {
+// certificate has none but itself: it is where a chain ends. Candidates that c names by
+// their key identifier (RFC 5280 §4.2.1.1) come first: the others are seldom verified.
+func issuerAmong(ctx context.Context, c *x509.Certificate, candidates []*x509.Certificate) (*x509.Certificate, error) {
 	if IsSelfSigned(c) {
 		return nil, nil
 	}
+	named := func(candidate *x509.Certificate) bool { return bytes.Equal(candidate.SubjectKeyId, c.AuthorityKeyId) }
+	candidates = slices.SortedStableFunc(slices.Values(candidates), func(a, b *x509.Certificate) int {
+		switch {
+		case named(a) == named(b):
+			return 0
+		case named(a):
+			return -1
+		default:
+			return 1
+		}
+	})
 	var issuer *x509.Certificate
 	for _, candidate := range candidates {
-		if candidate == c || !signed(candidate, c) {
-			continue
-		}
-		if issuer != nil {
+		switch {
+		case candidate == c:
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case issuer == nil:
+			if signed(candidate, c) {
+				issuer = candidate
+			}
+		case bytes.Equal(candidate.RawSubjectPublicKeyInfo, issuer.RawSubjectPublicKeyInfo):
 			return nil, fmt.Errorf("%q can be signed by two certificates of the same name and key, %q: leave one of them out", name(c), name(issuer))
 		}
-		issuer = candidate
 	}
 	return issuer, nil
 }

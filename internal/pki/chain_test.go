@@ -2,8 +2,10 @@ package pki
 
 import (
 	"bytes"
+	"context"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"math/big"
 	"math/rand/v2"
 	"net"
@@ -58,7 +60,7 @@ func TestBuildChain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for range 4 {
 				rand.Shuffle(len(c.in), func(i, j int) { c.in[i], c.in[j] = c.in[j], c.in[i] })
-				got, err := BuildChain(c.in)
+				got, err := BuildChain(t.Context(), c.in)
 				if c.fails != "" {
 					if err == nil || !strings.Contains(err.Error(), c.fails) {
 						t.Fatalf("error %v, want %q", err, c.fails)
@@ -76,12 +78,48 @@ func TestBuildChain(t *testing.T) {
 	}
 }
 
+// TestAChainOfOneNameIsCheap: certificates that share a subject may be signed by each other. Key identifiers
+// tell which one signs, so the work grows with the length of the chain, not with its square.
+func TestAChainOfOneNameIsCheap(t *testing.T) {
+	work := func(name func(int) string) float64 {
+		above := issue(t, "root", true, nil)
+		certs := []*x509.Certificate{above.cert}
+		for i := range maxChain - 1 {
+			key := mustKey(t, ECDSA)
+			template := mustTemplate(t, mustCSR(t, CSRTemplate{Subject: pkix.Name{CommonName: name(i)}, IsCA: true}, key), true)
+			template.AuthorityKeyId = above.cert.SubjectKeyId
+			cert, err := Sign(template, above.cert, above.key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			above = &pair{cert: cert, key: key}
+			certs = append(certs, cert)
+		}
+		slices.Reverse(certs)
+		return testing.AllocsPerRun(1, func() {
+			if _, err := BuildChain(t.Context(), certs); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	different, same := work(strconv.Itoa), work(func(int) string { return "x" })
+	if same > 3*different {
+		t.Errorf("%.0f allocations for a chain of one name, %.0f for a chain of different ones", same, different)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	root := issue(t, "root", true, nil)
+	if _, err := BuildChain(ended, []*x509.Certificate{issue(t, "leaf", false, root).cert, root.cert}); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the context has ended: %v", err)
+	}
+}
+
 func TestBuildChainRefusesCircle(t *testing.T) {
 	// Two authorities that certify each other's key.
 	a, b := issue(t, "a", true, nil), issue(t, "b", true, nil)
 	aByB := issueFor(t, "a", true, a.key, b)
 	bByA := issueFor(t, "b", true, b.key, a)
-	if _, err := BuildChain([]*x509.Certificate{aByB.cert, bByA.cert}); err == nil || !strings.Contains(err.Error(), "circle") {
+	if _, err := BuildChain(t.Context(), []*x509.Certificate{aByB.cert, bByA.cert}); err == nil || !strings.Contains(err.Error(), "circle") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -101,7 +139,7 @@ func TestPrependIsBuildChain(t *testing.T) {
 		{[]*x509.Certificate{sub.cert, top.cert, root.cert}, sub},
 	} {
 		leaf := issue(t, "leaf", false, c.signer).cert
-		base, err := BuildChain(c.authority)
+		base, err := BuildChain(t.Context(), c.authority)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +147,7 @@ func TestPrependIsBuildChain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := BuildChain(append(c.authority, leaf))
+		want, err := BuildChain(t.Context(), append(c.authority, leaf))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +158,7 @@ func TestPrependIsBuildChain(t *testing.T) {
 			t.Error("a stranger was prepended")
 		}
 	}
-	rootChain, err := BuildChain([]*x509.Certificate{root.cert})
+	rootChain, err := BuildChain(t.Context(), []*x509.Certificate{root.cert})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +261,7 @@ func TestOpenSSLVerifiesChain(t *testing.T) {
 	root := issue(t, "root", true, nil)
 	sub := issue(t, "sub", true, root)
 	leaf := issue(t, "leaf", false, sub)
-	chain, err := BuildChain([]*x509.Certificate{root.cert, leaf.cert, sub.cert})
+	chain, err := BuildChain(t.Context(), []*x509.Certificate{root.cert, leaf.cert, sub.cert})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +288,7 @@ func FuzzDecodeChain(f *testing.F) {
 		if err != nil {
 			return
 		}
-		chain, err := BuildChain(certs)
+		chain, err := BuildChain(t.Context(), certs)
 		if err == nil && len(chain.Certificates) == 0 {
 			t.Error("a chain of nothing")
 		}

@@ -201,7 +201,7 @@ func (s *Signer) pair(ctx context.Context, issuer certmanagerv1.GenericIssuer, s
 	case err != nil:
 		return nil, fmt.Errorf("read Secret %s/%s: %w", namespace, spec.SecretName, err)
 	}
-	return s.pairs.get(secret)
+	return s.pairs.get(ctx, secret)
 }
 
 // signFault says what Sign's caller should do about an error of pair.

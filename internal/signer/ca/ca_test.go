@@ -411,11 +411,11 @@ func TestMemoIsBoundedAndRemembers(t *testing.T) {
 	for i := range 10 {
 		store.put("team", fmt.Sprint("ca", i), map[string][]byte{"tls.crt": pemOf(root), "tls.key": root.key})
 		secret := store.byName[fmt.Sprint("team/ca", i)]
-		first, err := m.get(secret)
+		first, err := m.get(t.Context(), secret)
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := m.get(secret)
+		again, err := m.get(t.Context(), secret)
 		if err != nil || first != again {
 			t.Errorf("the same version was parsed again (%v)", err)
 		}
@@ -425,8 +425,8 @@ func TestMemoIsBoundedAndRemembers(t *testing.T) {
 	}
 	anonymous := store.byName["team/ca9"].DeepCopy()
 	anonymous.UID = ""
-	first, errA := m.get(anonymous)
-	again, errB := m.get(anonymous)
+	first, errA := m.get(t.Context(), anonymous)
+	again, errB := m.get(t.Context(), anonymous)
 	if errA != nil || errB != nil || first == again {
 		t.Error("a Secret without identity was remembered")
 	}

@@ -1,6 +1,7 @@
 package ca
 
 import (
+	"context"
 	"crypto"
 	"crypto/x509"
 	"errors"
@@ -45,7 +46,7 @@ type keyPair struct {
 // signing returns the certificate that signs: the first of tls.crt (spec §3.4).
 func (p *keyPair) signing() *x509.Certificate { return p.tls[0] }
 
-func parsePair(secret *corev1.Secret) (*keyPair, error) {
+func parsePair(ctx context.Context, secret *corev1.Secret) (*keyPair, error) {
 	p := &keyPair{secret: secret.Namespace + "/" + secret.Name}
 	unreadable := func(key string, err error) error {
 		return &pairError{pairUnreadable, fmt.Errorf("Secret %s, key %s: %w", p.secret, key, err)}
@@ -73,7 +74,10 @@ func parsePair(secret *corev1.Secret) (*keyPair, error) {
 	if err := p.fit(); err != nil {
 		return nil, &pairError{pairUnfit, err}
 	}
-	p.chain, p.chainErr = pki.BuildChain(all)
+	p.chain, p.chainErr = pki.BuildChain(ctx, all)
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("verify the chain in Secret %s: %w", p.secret, err)
+	}
 	if p.chainErr == nil && !p.chain.Certificates[0].Equal(p.signing()) {
 		p.chainErr = errors.New("the first certificate in tls.crt, which signs, must be the lowest of the chain: remove those that it has signed")
 	}
@@ -110,9 +114,9 @@ type memoEntry struct {
 }
 
 // get returns the key pair of exactly this version of the Secret.
-func (m *pairMemo) get(secret *corev1.Secret) (*keyPair, error) {
+func (m *pairMemo) get(ctx context.Context, secret *corev1.Secret) (*keyPair, error) {
 	if secret.UID == "" || secret.ResourceVersion == "" {
-		return parsePair(secret)
+		return parsePair(ctx, secret)
 	}
 	key, version := secret.Namespace+"/"+secret.Name, string(secret.UID)+"/"+secret.ResourceVersion
 	m.mu.Lock()
@@ -121,7 +125,7 @@ func (m *pairMemo) get(secret *corev1.Secret) (*keyPair, error) {
 	if ok && entry.version == version {
 		return entry.pair, nil
 	}
-	pair, err := parsePair(secret)
+	pair, err := parsePair(ctx, secret)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.byKey, key)

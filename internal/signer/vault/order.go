@@ -67,7 +67,7 @@ func (o *order) place(ctx context.Context, s *session) answer {
 		out.err = s.explain(err, o.path)
 		return out
 	}
-	out.result, err = o.read(raw)
+	out.result, err = o.read(ctx, raw)
 	if err != nil {
 		out.err = &trouble{class: classRejected, stage: stageSign,
 			err: fmt.Errorf("Vault %s did not answer with a certificate for the request: %w: spec.vault.path %q has to be one that signs, such as pki/sign/<role>", s.server, err, o.path)}
@@ -77,7 +77,7 @@ func (o *order) place(ctx context.Context, s *session) answer {
 
 // read makes the one chain of all certificates in Vault's answer (spec §3.4). Whether
 // a path signs CAs is Vault's business: a request for the other kind is told.
-func (o *order) read(raw json.RawMessage) (signer.Result, error) {
+func (o *order) read(ctx context.Context, raw json.RawMessage) (signer.Result, error) {
 	var signed struct {
 		Certificate string   `json:"certificate"`
 		IssuingCA   string   `json:"issuing_ca"`
@@ -104,7 +104,7 @@ func (o *order) read(raw json.RawMessage) (signer.Result, error) {
 		}
 		all = append(all, certs...)
 	}
-	chain, err := pki.BuildChain(all)
+	chain, err := pki.BuildChain(ctx, all)
 	if err != nil {
 		return signer.Result{}, err
 	}

@@ -1,6 +1,7 @@
 package venafi
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/rsa"
@@ -84,7 +85,7 @@ func friendlyName(csr *x509.CertificateRequest) string {
 }
 
 // bundle orders what was retrieved into the request's chain.
-func (o order) bundle(got *certificate.PEMCollection) (signer.Bundle, error) {
+func (o order) bundle(ctx context.Context, got *certificate.PEMCollection) (signer.Bundle, error) {
 	text := got.Certificate
 	for _, c := range got.Chain {
 		text += c
@@ -96,7 +97,7 @@ func (o order) bundle(got *certificate.PEMCollection) (signer.Bundle, error) {
 	if err := o.r.Refuses(certs[0], o.csr.PublicKey); err != nil {
 		return signer.Bundle{}, err
 	}
-	chain, err := pki.BuildChain(certs)
+	chain, err := pki.BuildChain(ctx, certs)
 	if err != nil {
 		return signer.Bundle{}, err
 	}

@@ -43,7 +43,7 @@ func (p *pass) request() (signer.Result, error) {
 }
 
 // retrieve asks for the certificate.
-func (p *pass) retrieve(id string) (signer.Result, error) {
+func (p *pass) retrieve(ctx context.Context, id string) (signer.Result, error) {
 	landed, ok := p.ask(p.r.Source.GetUID(), "retrieve "+id, p.account, func(ctx context.Context) (any, error) {
 		return p.account.retrieve(ctx, p.order, id)
 	}, p.landed)
@@ -57,7 +57,7 @@ func (p *pass) retrieve(id string) (signer.Result, error) {
 	if !ok || got == nil {
 		return signer.Result{}, fault.Failed(fault.ClassUnavailable, p.words.retrieve, "%s gave no certificate", p.account.server)
 	}
-	bundle, err := p.order.bundle(got)
+	bundle, err := p.order.bundle(ctx, got)
 	if err != nil {
 		return signer.Result{}, fault.Failed(fault.ClassUnavailable, p.words.parse, "what %s gave cannot be used: %w", p.account.server, err)
 	}

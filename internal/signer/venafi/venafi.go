@@ -130,7 +130,7 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 		return signer.Result{}, err
 	}
 	if id := r.Source.GetAnnotations()[w.pickupID]; id != "" {
-		return p.retrieve(id)
+		return p.retrieve(ctx, id)
 	}
 	return p.request()
 }

@@ -339,12 +339,12 @@ func TestCAForLeaf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = o.bundle(&certificate.PEMCollection{Certificate: string(pki.EncodeCertificates(ca))})
+		_, err = o.bundle(t.Context(), &certificate.PEMCollection{Certificate: string(pki.EncodeCertificates(ca))})
 		if refused != (err != nil && strings.Contains(err.Error(), "CA certificate, which was not asked for")) {
 			t.Errorf("%s: %v", kind, err)
 		}
 		o.r.IsCA = true
-		if _, err = o.bundle(&certificate.PEMCollection{Certificate: string(pki.EncodeCertificates(ca))}); err != nil {
+		if _, err = o.bundle(t.Context(), &certificate.PEMCollection{Certificate: string(pki.EncodeCertificates(ca))}); err != nil {
 			t.Errorf("%s that asks for it: %v", kind, err)
 		}
 	}
