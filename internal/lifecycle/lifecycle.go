@@ -53,7 +53,7 @@ type State struct {
 	RepairError string
 	// Revoking is the certificate that is to be replaced and revoked; nil if there is none.
 	Revoking *revocation.Pin
-	// RepairedAt is when the Secret was last repaired; zero if it was not.
+	// RepairedAt is when the Secret was last repaired for what the Certificate wants now; zero if it was not.
 	RepairedAt time.Time
 }
 

@@ -110,10 +110,10 @@ func (w *world) trigger(reason string) {
 func (w *world) state() State {
 	s := State{
 		Certificate: w.crt, SecretOwner: w.owner, Backoff: w.backoff, OwnerReference: w.ownerReference,
-		Issuer: w.issuer, Answer: w.answer, Passwords: w.passwords, RepairedAt: w.repairedAt, Revoking: w.revoking,
+		Issuer: w.issuer, Answer: w.answer, Passwords: w.passwords, Revoking: w.revoking,
 	}
 	if w.repairedFor == "" || w.repairedFor == w.wanted() {
-		s.Repaired, s.RepairError = w.repaired, w.repairError
+		s.Repaired, s.RepairError, s.RepairedAt = w.repaired, w.repairError, w.repairedAt
 	}
 	if w.secret != nil {
 		s.Secret = FactsOf(w.secret)

@@ -51,11 +51,12 @@ func (m *memo) factsOf(requests []certmanagerv1.CertificateRequest) []lifecycle.
 	return out
 }
 
-// recall fills in what the last repair has led to, if nothing else is wanted since.
+// recall fills in what the last repair has led to, if nothing else is wanted since: what a user changes in a
+// Certificate is brought to its Secret at once, and only repairs of what others undo are paced.
 func (m *memo) recall(s *lifecycle.State) {
-	s.Answer, s.RepairedAt = m.answer, m.repairedAt
+	s.Answer = m.answer
 	if m.repaired != "" && m.repairedFor == wanted(s) {
-		s.Repaired, s.RepairError = m.repaired, m.repairError
+		s.Repaired, s.RepairError, s.RepairedAt = m.repaired, m.repairError, m.repairedAt
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +92,35 @@ func TestDriftIsRepaired(t *testing.T) {
 	}
 	if crt := awaitReady(t, w, "web"); *crt.Status.Revision != 1 {
 		t.Errorf("revision %d", *crt.Status.Revision)
+	}
+}
+
+// TestChangesAreNotPaced changes a Certificate twice while the clock stands still: each change reaches the Secret.
+// A rival who undoes the last one waits for the clock.
+func TestChangesAreNotPaced(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	cfg, now := w.Config(), time.Now()
+	cfg.Now = func() time.Time { return now }
+	w.Run(t, cfg)
+	withCA(t, w)
+	w.Create(t, certificate(w, "web", "ca"))
+	crt := awaitReady(t, w, "web")
+	for _, formats := range [][]certmanagerv1.CertificateAdditionalOutputFormat{{{Type: "DER"}}, {{Type: "CombinedPEM"}}, {}} {
+		amend(t, w, crt, func(c *certmanagerv1.Certificate) { c.Spec.AdditionalOutputFormats = formats })
+		eventuallySecret(t, w, "web", fmt.Sprintf("the formats are %v", formats), func(s *corev1.Secret) string {
+			_, der := s.Data["key.der"]
+			_, combined := s.Data["tls-combined.pem"]
+			return wants(len(s.Data) == 3+len(formats) && der == slices.Contains(formats, certmanagerv1.CertificateAdditionalOutputFormat{Type: "DER"}) &&
+				combined == slices.Contains(formats, certmanagerv1.CertificateAdditionalOutputFormat{Type: "CombinedPEM"}), s.ObjectMeta)
+		})
+	}
+	forge := func(s *corev1.Secret) { s.Annotations[certmanagerv1.AltNamesAnnotation] = "forged" }
+	amend(t, w, secretOf(t, w, "web"), forge)
+	w.Create(t, certificate(w, "another", "ca"))
+	awaitReady(t, w, "another") // meanwhile: an unpaced repair would have come before
+	if s := secretOf(t, w, "web"); s.Annotations[certmanagerv1.AltNamesAnnotation] != "forged" {
+		t.Error("what a rival has changed was put right a moment after the last repair")
 	}
 }
 
