@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/rig"
+	"chancery.dev/internal/rig/tool"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/rfc2136"
 )
@@ -56,10 +56,8 @@ func (c *corp) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // ClusterIssuer; an Issuer may not use it unless the operator says so.
 func TestDNSByProgram(t *testing.T) {
 	t.Parallel()
-	for _, tool := range []string{"jq", "curl"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("SKIPPED: no %s on this machine", tool)
-		}
+	for _, name := range []string{"jq", "curl"} {
+		tool.Path(t, name)
 	}
 	doc, err := os.ReadFile("../../docs/dns-providers.md")
 	if err != nil {

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"chancery.dev/internal/rig/tool"
 )
 
 func fullTemplate() CSRTemplate {
@@ -204,10 +206,7 @@ func TestEveryUsage(t *testing.T) {
 }
 
 func TestOpenSSLReadsRequest(t *testing.T) {
-	openssl, err := exec.LookPath("openssl")
-	if err != nil {
-		t.Skip("SKIPPED: no openssl here, so requests are checked by crypto/x509 alone")
-	}
+	openssl := tool.Path(t, "openssl")
 	text, err := CreateCSR(fullTemplate(), mustKey(t, ECDSA))
 	if err != nil {
 		t.Fatal(err)

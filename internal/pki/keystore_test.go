@@ -13,6 +13,8 @@ import (
 
 	"github.com/pavlo-v-chernykh/keystore-go/v4"
 	"software.sslmate.com/src/go-pkcs12"
+
+	"chancery.dev/internal/rig/tool"
 )
 
 const storePassword = `p "a$$ w0rd`
@@ -32,9 +34,7 @@ func mustKeystore(t *testing.T, key crypto.Signer) Keystore {
 // program returns a run of a program outside, or skips the test without it.
 func program(t *testing.T, name string) func(in []byte, args ...string) (string, error) {
 	t.Helper()
-	if _, err := exec.LookPath(name); err != nil {
-		t.Skipf("SKIPPED: there is no %s on the PATH, so nobody else has opened the keystores", name)
-	}
+	name = tool.Path(t, name)
 	return func(in []byte, args ...string) (string, error) {
 		path := filepath.Join(t.TempDir(), "store")
 		if err := os.WriteFile(path, in, 0o600); err != nil {

@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
+
+	"chancery.dev/internal/rig/tool"
 )
 
 // inside marks the process that runs in the namespace.
@@ -22,7 +24,8 @@ type Tests interface{ Run() int }
 // addresses (IPv4 or IPv6) beside its own, and returns the exit code: it is the body of
 // a TestMain. A control plane outside cannot be reached from inside, so the tests start
 // their own. Where no namespace can be made, it says so loudly and runs nothing. It
-// needs the command ip (Debian: iproute2), and either root or user namespaces.
+// needs the command ip (Debian: iproute2), whose absence is a failure in continuous
+// integration, and either root or user namespaces.
 func Run(tests Tests, addresses ...string) int {
 	if os.Getenv(inside) != "" {
 		return tests.Run()
@@ -30,8 +33,12 @@ func Run(tests Tests, addresses ...string) int {
 	if out, err := command(nil, "true").CombinedOutput(); err != nil {
 		return skip(os.Stderr, fmt.Sprintf("no network namespace can be made: %v %s", err, out))
 	}
-	if _, err := exec.LookPath("ip"); err != nil {
-		return skip(os.Stderr, "there is no command ip (Debian: iproute2)")
+	if _, err := tool.Find("ip"); err != nil {
+		code := skip(os.Stderr, err.Error())
+		if tool.Required() {
+			code = 1
+		}
+		return code
 	}
 	script := "set -e; ip link set lo up; "
 	for _, a := range addresses {

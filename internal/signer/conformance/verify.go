@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/rig/tool"
 )
 
 // sans, keyUsage and basicConstraints are the extensions whose criticality is looked at
@@ -134,14 +135,14 @@ func poolOf(text []byte) *x509.CertPool {
 	return pool
 }
 
-// openssl has a second opinion, where it is installed.
+// openssl asks OpenSSL for a second opinion.
 func (a *asked) openssl(t *testing.T, root, chain []byte) {
 	t.Helper()
-	binary, err := exec.LookPath("openssl")
-	if err != nil {
-		t.Log("openssl is not installed: no second opinion")
-		return
-	}
+	t.Run("openssl", func(t *testing.T) { a.opensslVerifies(t, tool.Path(t, "openssl"), root, chain) })
+}
+
+func (a *asked) opensslVerifies(t *testing.T, binary string, root, chain []byte) {
+	t.Helper()
 	dir := t.TempDir()
 	rootFile, chainFile := filepath.Join(dir, "root.pem"), filepath.Join(dir, "chain.pem")
 	for file, text := range map[string][]byte{rootFile: root, chainFile: chain} {

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	osexec "os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"testing"
 
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/rig/tool"
 	"chancery.dev/internal/solver/conformance"
 	"chancery.dev/internal/solver/dns01/provider/exec"
 	"chancery.dev/internal/solver/dns01/wire"
@@ -51,10 +51,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // The program of docs/dns-providers.md keeps the contract, word for word.
 func TestDocumentedProgram(t *testing.T) {
-	for _, tool := range []string{"jq", "curl"} {
-		if _, err := osexec.LookPath(tool); err != nil {
-			t.Skipf("SKIPPED: no %s on this machine", tool)
-		}
+	for _, name := range []string{"jq", "curl"} {
+		tool.Path(t, name)
 	}
 	doc, err := os.ReadFile("../../../../../docs/dns-providers.md")
 	if err != nil {

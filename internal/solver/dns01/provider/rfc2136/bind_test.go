@@ -18,6 +18,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/rig"
+	"chancery.dev/internal/rig/tool"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/rfc2136"
 )
@@ -36,13 +37,7 @@ func bindKeys() map[string]string {
 // It ends with the test.
 func startBIND(t *testing.T) string {
 	t.Helper()
-	named, err := exec.LookPath("named")
-	if err != nil {
-		if _, err = os.Stat("/usr/sbin/named"); err != nil {
-			t.Skip("SKIPPED: no BIND on this machine; install the Debian package bind9")
-		}
-		named = "/usr/sbin/named"
-	}
+	named := tool.Path(t, "named")
 	dir := t.TempDir()
 	address := rig.FreeAddress(t)
 	port := address.Port()
