@@ -21,9 +21,12 @@ STEP_CA := $(BIN)/step-ca
 LINTER := $(BIN)/golangci-lint
 
 # The modules beside the root one, as far as they exist. The tests of e2e are slow, and
-# run by a target of their own.
+# run by targets of their own: one for each peer, in the directory of its name.
 NESTED := $(patsubst %/go.mod,%,$(wildcard standalone/go.mod dnsproviders/go.mod))
 MODULES := $(NESTED) e2e
+
+# The peers, cheapest first.
+PEERS := vault stepca ingress
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
@@ -47,7 +50,12 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 RACE := $(if $(shell command -v $(firstword $(shell go env CC 2>/dev/null) gcc) 2>/dev/null),-race)
 
 # Test packages share one API server: more of them at once only slow each other down.
-TEST := go test -p 2 -timeout 20m
+# Never answered from the test cache (-count=1): the cache does not see that a binary which
+# a test drives has changed, nor what go list says. $(call TEST,MODULE) is for a nested module.
+TEST = go test $(if $1,-C $1 )-json -count=1 -p 2 -timeout 20m
+
+# Says for people what the tests say: whole failures, and every skipped test.
+OUTCOME := go run -C $(CURDIR) ./internal/rig/outcome
 
 # Tests drive the built binaries.
 export CHANCERY_BIN := $(CHANCERY)
@@ -91,31 +99,33 @@ demo: build-chancery build-standalone ## Issue real certificates on a control pl
 bench: build-chancery build-standalone ## Measure requests, latency and CPU per certificate (ARGS='…')
 	@$(STANDALONE) bench $(ARGS)
 
-# The layout test runs go list, which the test cache does not see: it always runs.
 .PHONY: test
-test: build-chancery build-standalone $(if $(wildcard dnsproviders/go.mod),build-dns) ## Run all tests of all modules but e2e
+test: build ## Run all tests of all modules but e2e
 	@[ -n '$(RACE)' ] || echo 'make: no C compiler: testing without the race detector (install gcc to have it)' >&2
-	go test -count=1 ./internal/layout
-	.ci/with-control-plane $(MAKE) --no-print-directory test-root
-	@for m in $(NESTED); do echo "cd $$m && $(TEST) ./..."; (cd $$m && $(TEST) ./...) || exit 1; done
+	$(call TEST) ./internal/layout | $(OUTCOME)
+	.ci/with-control-plane env CGO_ENABLED=$(if $(RACE),1,0) $(call TEST) $(RACE) $$(go list ./... | grep -v /internal/layout$$) | $(OUTCOME)
+	@for m in $(NESTED); do echo "$(call TEST,$$m) ./..."; $(call TEST,$$m) ./... | $(OUTCOME) || exit 1; done
 
-.PHONY: test-root
-test-root:
-	$(if $(RACE),CGO_ENABLED=1) $(TEST) $(RACE) $$(go list ./... | grep -v /internal/layout$$)
+.PHONY: quick
+quick: need ## Run the tests of the root module that need no API server
+	go test -short ./...
 
 .PHONY: e2e
-e2e: build-chancery build-standalone peers ## Run the tests against real peers (ingress controller, Vault, ACME servers)
-	.ci/with-control-plane $(MAKE) --no-print-directory test-e2e
+e2e: ## Run the tests against real peers (one of them: e2e-vault, e2e-stepca, e2e-ingress)
+	@for p in $(PEERS); do $(MAKE) --no-print-directory e2e-$$p || exit 1; done
 
-.PHONY: test-e2e
-test-e2e:
-	cd e2e && go test -count=1 -p 1 -timeout 40m ./...
+.PHONY: $(PEERS:%=e2e-%)
+$(PEERS:%=e2e-%): e2e-%: build-chancery build-standalone peer-%
+	.ci/with-control-plane $(call TEST,e2e) ./$* | $(OUTCOME)
 
 # The peers are servers built from their Go modules. Each has a mod file of its own, as
 # the linter does, so that their versions do not merge; they are built where they are
 # missing, one after the other.
-.PHONY: peers
-peers: $(VAULT) $(TRAEFIK) $(STEP_CA) ## Build the servers that the tests of e2e run against
+.PHONY: peers $(PEERS:%=peer-%)
+peers: $(PEERS:%=peer-%) ## Build the servers that the tests of e2e run against
+peer-vault: $(VAULT)
+peer-stepca: $(STEP_CA)
+peer-ingress: $(TRAEFIK)
 
 PEER := cd e2e/peers && go build $(BUILD) -p 2 -ldflags '-s -w'
 
@@ -138,9 +148,19 @@ $(TRAEFIK): e2e/peers/traefik.sh | need
 	@echo 'Building Traefik: about 6 minutes on two cores, the first time.'
 	e2e/peers/traefik.sh $(TRAEFIK_VERSION) $@
 
+.PHONY: modules
+modules: need ## Download the modules that everything is built from
+	go mod download
+	@for m in $(MODULES); do (cd $$m && go mod download) || exit 1; done
+
+.PHONY: tools
+tools: $(LINTER) ## Build the linter and the generator
+	go tool -modfile=tools/go.mod controller-gen --version
+
 .PHONY: generate
-generate: need ## Generate CRDs, deep copies and RBAC
+generate: need ## Generate CRDs, deep copies, RBAC and the catalog of DNS providers
 	go generate ./...
+	@for m in $(NESTED); do go generate -C $$m ./... || exit 1; done
 
 .PHONY: fmt
 fmt: $(LINTER) ## Format all Go code
@@ -162,6 +182,10 @@ $(LINTER): tools/golangci-lint.mod tools/golangci-lint.sum | need
 	cd tools && go build $(BUILD) -modfile golangci-lint.mod -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 # One after the other, whatever -j says: each step works on what the last one left.
+.PHONY: checks
+checks: ## Do what check does, but for the tests
+	@for step in generate fmt vet lint dirty; do echo "make $$step"; $(MAKE) --no-print-directory $$step || exit 1; done
+
 .PHONY: check
 check: ## Generate, format, vet, lint and test, and fail if that changed anything
 	@for step in generate fmt vet lint test dirty; do $(MAKE) --no-print-directory $$step || exit 1; done

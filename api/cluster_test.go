@@ -69,6 +69,9 @@ func client(t *testing.T) dynamic.Interface {
 // clientAs returns a client that acts as a user, or as the administrator.
 func clientAs(t *testing.T, user string) dynamic.Interface {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("SKIPPED: this test needs an API server")
+	}
 	c, err := clusterOf()
 	if err != nil {
 		t.Fatal(err)

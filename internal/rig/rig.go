@@ -51,9 +51,13 @@ var shared = sync.OnceValues(func() (*rest.Config, error) {
 })
 
 // Cluster returns an administrator's connection to the shared API server, on which
-// Chancery's definitions, policies and roles are installed.
+// Chancery's definitions, policies and roles are installed. It skips the test under
+// go test -short, which make quick is.
 func Cluster(t testing.TB) *rest.Config {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("SKIPPED: this test needs an API server")
+	}
 	rc, err := shared()
 	if err != nil {
 		t.Fatal(err)
@@ -86,6 +90,9 @@ func connect() (*rest.Config, error) {
 // up: for what the shared one cannot be asked to do. Everything is installed on it.
 func OwnCluster(t testing.TB, flags ...string) *rest.Config {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("SKIPPED: this test needs an API server")
+	}
 	binary := os.Getenv("CHANCERY_STANDALONE_BIN")
 	if binary == "" {
 		t.Fatal(errNoServer)
