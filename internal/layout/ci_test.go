@@ -1,0 +1,111 @@
+package layout_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestContinuousIntegration runs .ci/run with a make that only says what it is asked for; testdata/ci/*.txtar are
+// the stories.
+func TestContinuousIntegration(t *testing.T) {
+	script, err := os.ReadFile(filepath.Join(root, ".ci", "run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/ci",
+		Setup: func(env *testscript.Env) error {
+			bin := filepath.Join(env.WorkDir, "bin")
+			for file, text := range map[string]string{
+				filepath.Join(env.WorkDir, ".ci", "run"): string(script),
+				filepath.Join(bin, "make"):               standIn,
+				filepath.Join(bin, "timeout"):            standInTimeout,
+				filepath.Join(bin, "sleep"):              "#!/bin/sh\n",
+				filepath.Join(bin, "apt-get"):            "#!/bin/sh\necho apt-get \"$@\"\n",
+			} {
+				if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+					return err
+				}
+				if err := os.WriteFile(file, []byte(text), 0o700); err != nil {
+					return err
+				}
+			}
+			// Every program that .ci/run would install is there.
+			for _, m := range regexp.MustCompile(`([a-z]+)=[a-z0-9-]+`).FindAllStringSubmatch(installLine(string(script)), -1) {
+				if err := os.Symlink("/bin/true", filepath.Join(bin, m[1])); err != nil && !os.IsExist(err) {
+					return err
+				}
+			}
+			env.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+			return nil
+		},
+	})
+}
+
+// standIn is a make that fails at the targets in FAIL, and prints for each target what SAY_<target> says.
+const standIn = `#!/bin/bash
+echo "made $1"
+say=SAY_${1//-/_}
+[[ ! -v $say ]] || printf '%b\n' "${!say}"
+[[ " $FAIL " != *" $1 "* ]]
+`
+
+// standInTimeout is a timeout for which the targets in SLOW last too long.
+const standInTimeout = `#!/bin/bash
+shift 2
+[[ " $SLOW " != *" $2 "* ]] || { echo "made half of $2"; exit 124; }
+"$@"
+`
+
+func installLine(script string) string {
+	_, after, _ := strings.Cut(script, "\ninstall_missing ")
+	before, _, _ := strings.Cut(strings.ReplaceAll(after, "\\\n", " "), "\n")
+	return before
+}
+
+// TestContinuousIntegrationRunsEverything: each directory of e2e that holds tests is a peer of the Makefile, and a
+// part of .ci/run with a limit; and so is all that make check does.
+func TestContinuousIntegrationRunsEverything(t *testing.T) {
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	words := func(text, pattern string) []string {
+		m := regexp.MustCompile(pattern).FindStringSubmatch(text)
+		if m == nil {
+			t.Fatalf("nothing matches %q", pattern)
+		}
+		return strings.Fields(m[1])
+	}
+	makefile, script := read("Makefile"), read(".ci/run")
+	parts := words(regexp.MustCompile(`=\d+`).ReplaceAllString(script, ""), `(?m)^parts=\((.*)\)$`)
+	files, err := filepath.Glob(filepath.Join(root, "e2e", "*", "*_test.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatal("no tests in e2e", err)
+	}
+	peers := words(makefile, `(?m)^PEERS := (.*)$`)
+	for _, file := range files {
+		peer := filepath.Base(filepath.Dir(file))
+		if !slices.Contains(peers, peer) || !slices.Contains(parts, "e2e-"+peer) {
+			t.Errorf("%s is run neither by make e2e (PEERS) nor by .ci/run (parts)", file)
+		}
+	}
+	covered := append(words(makefile, `(?m)^checks:.*\n\t@for step in (.*?);`), parts...)
+	for _, step := range words(makefile, `(?m)^check:.*\n\t@for step in (.*?);`) {
+		if !slices.Contains(covered, step) {
+			t.Errorf("make check does %s, and .ci/run does not", step)
+		}
+	}
+	if !slices.Contains(parts, "checks") {
+		t.Error(".ci/run does not run make checks")
+	}
+}
