@@ -12,9 +12,6 @@ import (
 var version = "unknown"
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "controller" {
-		cli.BundleTimers()
-	}
 	if err := cli.New(version).ExecuteContext(cli.UntilStopped()); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)

@@ -30,16 +30,12 @@ Flags have the names and defaults of cert-manager's controller where they mean t
 				return err
 			}
 			cfg.ProfilerAddress = profiles.listen()
-			useFewer := fitProcessors(rc)
 			a, err := app.New(cmd.Context(), cfg, rc, log)
 			if err != nil {
 				return unreachable(rc, err)
 			}
 			go fitHeap(cmd.Context(), a)
-			go whenReady(cmd.Context(), a, func() {
-				log.Info("watching")
-				useFewer()
-			})
+			go whenReady(cmd.Context(), a, func() { log.Info("watching") })
 			return a.Run(cmd.Context())
 		},
 	}

@@ -24,7 +24,6 @@ var rooms = []room{
 	{layer: 0, path: "internal/dnsaccount", why: "pure: the name of the record of DNS-01 and DNS-ACCOUNT-01"},
 	{layer: 0, path: "internal/dnspersist", why: "pure: the record of DNS-PERSIST-01"},
 	{layer: 0, path: "internal/settle", why: "pure: how long others take to see what the self check sees"},
-	{layer: 0, path: "internal/processors", why: "as many of Go's processors as there is work for"},
 	{layer: 0, path: "internal/solver/dns01/wire", why: "the DNS provider protocol's messages"},
 	{layer: 0, path: "examples", why: "manifests for people, and for the demo"},
 
