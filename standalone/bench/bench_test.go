@@ -25,6 +25,19 @@ func TestOptionsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
+// TestManyAtRestGetTheirTime: a hundred thousand certificates take over a minute to seed, and as long at each start of a
+// controller.
+func TestManyAtRestGetTheirTime(t *testing.T) {
+	t.Parallel()
+	few, many := Options{Certificates: 100}, Options{Certificates: 100, AtRest: 100_000}
+	if got := many.scenarioWithin(); got < 30*time.Minute {
+		t.Errorf("a scenario with 100,000 at rest ends after %s", got)
+	}
+	if got := few.scenarioWithin(); got > 10*time.Minute {
+		t.Errorf("a scenario of 100 that hangs, hangs for %s", got)
+	}
+}
+
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	const before = `# HELP apiserver_request_total Requests

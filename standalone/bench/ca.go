@@ -109,13 +109,9 @@ func prepareCSR(ctx context.Context, r *run) (*workload, error) {
 	if err := createCA(ctx, r.plane.client); err != nil {
 		return nil, err
 	}
-	requests := make([][]byte, r.Certificates)
-	for i := range requests {
-		der, err := newRequest(csrName(i) + "." + zone)
-		if err != nil {
-			return nil, err
-		}
-		requests[i] = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+	requests, err := newRequests(r.Certificates)
+	if err != nil {
+		return nil, err
 	}
 	return &workload{
 		issuer: caIssuer,
@@ -123,7 +119,7 @@ func prepareCSR(ctx context.Context, r *run) (*workload, error) {
 		close:  func() {},
 		object: func(i int) client.Object {
 			return &certificatesv1.CertificateSigningRequest{
-				ObjectMeta: metav1.ObjectMeta{Name: csrName(i)},
+				ObjectMeta: metav1.ObjectMeta{Name: requestName(i)},
 				Spec: certificatesv1.CertificateSigningRequestSpec{
 					Request: requests[i], SignerName: certmanagerv1.GroupName + "/" + caIssuer,
 					Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
@@ -144,7 +140,55 @@ func prepareCSR(ctx context.Context, r *run) (*workload, error) {
 	}, nil
 }
 
-func csrName(i int) string { return "csr-" + strconv.Itoa(i) }
+// prepareRequests is prepareCSR for CertificateRequests that no Certificate owns, such as service meshes make.
+func prepareRequests(ctx context.Context, r *run) (*workload, error) {
+	if err := createCA(ctx, r.plane.client); err != nil {
+		return nil, err
+	}
+	requests, err := newRequests(r.Certificates)
+	if err != nil {
+		return nil, err
+	}
+	return &workload{
+		issuer: caIssuer,
+		list:   &certmanagerv1.CertificateRequestList{},
+		close:  func() {},
+		object: func(i int) client.Object {
+			return &certmanagerv1.CertificateRequest{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: requestName(i)},
+				Spec: certmanagerv1.CertificateRequestSpec{
+					Request: requests[i], IssuerRef: cmmeta.IssuerReference{Kind: cmmeta.ClusterIssuerKind, Name: caIssuer},
+				},
+			}
+		},
+		state: func(o client.Object) (bool, string) {
+			request, ok := o.(*certmanagerv1.CertificateRequest)
+			if !ok {
+				return false, ""
+			}
+			said := ""
+			for _, condition := range request.Status.Conditions {
+				said = string(condition.Type) + ": " + condition.Message
+			}
+			return len(request.Status.Certificate) > 0, said
+		},
+	}, nil
+}
+
+func requestName(i int) string { return "request-" + strconv.Itoa(i) }
+
+// newRequests makes certificate requests (PEM) for names that are all different.
+func newRequests(count int) ([][]byte, error) {
+	out := make([][]byte, count)
+	for i := range out {
+		der, err := newRequest(requestName(i) + "." + zone)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+	}
+	return out, nil
+}
 
 // newRequest makes an ECDSA key and, with it, a certificate request (DER) for a name.
 func newRequest(name string) ([]byte, error) {

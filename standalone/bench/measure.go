@@ -104,7 +104,6 @@ func measure(ctx context.Context, r *run, w *workload, c *controller, result *Sc
 		return err
 	}
 	defer seen.stop()
-	start := r.yard.Mark()
 	first, err := r.snapshot(ctx, c)
 	if err != nil {
 		return err
@@ -113,7 +112,6 @@ func measure(ctx context.Context, r *run, w *workload, c *controller, result *Sc
 	var server time.Duration
 	before := first
 	for _, p := range parts(r.Certificates) {
-		since := r.yard.Mark()
 		t, used, err := issueAll(ctx, r, w, seen, p)
 		if err != nil {
 			return err
@@ -124,20 +122,20 @@ func measure(ctx context.Context, r *run, w *workload, c *controller, result *Sc
 		if err != nil {
 			return err
 		}
-		result.Parts = append(result.Parts, partOf(p, t, before, after, r.yard.Slowdown(since)))
+		result.Parts = append(result.Parts, partOf(p, t, before, after))
 		before = after
 	}
-	result.Pace, result.Slowdown = took.pace(), r.yard.Slowdown(start)
+	result.Pace = took.pace()
 	result.ServerCPUMillisEach = millis(server) / float64(r.Certificates)
 	result.fill(first, before)
 	result.ResidentBytes, err = residentMemory(c.cmd.Process.Pid)
 	return err
 }
 
-func partOf(p part, t timing, before, after snapshot, slowdown float64) Part {
+func partOf(p part, t timing, before, after snapshot) Part {
 	n := float64(p.to - p.from)
 	return Part{
-		From: p.from + 1, To: p.to, Pace: t.pace(), Slowdown: slowdown,
+		From: p.from + 1, To: p.to, Pace: t.pace(),
 		RequestsEach:  float64(after.requests.since(before.requests).of(classWork).total()) / n,
 		CPUMillisEach: millis(after.cpu-before.cpu) / n,
 	}
@@ -177,7 +175,6 @@ func (s *Scenario) fill(before, after snapshot) {
 	s.BackgroundRequests = rows(diff.of(classBackground), n)
 	s.RequestsEach = float64(diff.of(classWork).total()) / n
 	s.CPUMillisEach = millis(after.cpu-before.cpu) / n
-	s.QuietCPUMillisEach = s.CPUMillisEach / s.Slowdown
 	s.ControllerRequestsEach = map[string]float64{}
 	for method, count := range sent {
 		if count != 0 {

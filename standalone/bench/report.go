@@ -52,13 +52,8 @@ type Scenario struct {
 	ControllerRequestsEach map[string]float64 `json:"controllerRequestsEach"`
 	// Pace runs from before the creation until a watch shows that the certificate is issued.
 	Pace Pace `json:"pace"`
-	// CPUMillisEach is the controller's CPU time in milliseconds, beside the budget of the design; zero if it has none.
-	CPUMillisEach   float64 `json:"cpuMillisEach"`
-	CPUBudgetMillis float64 `json:"cpuBudgetMillis,omitempty"`
-	// Slowdown is how many times slower than at its quietest a core was meanwhile (yardstick.Yardstick).
-	Slowdown float64 `json:"slowdown"`
-	// QuietCPUMillisEach is CPUMillisEach divided by Slowdown: what the budget is for.
-	QuietCPUMillisEach float64 `json:"quietCPUMillisEach"`
+	// CPUMillisEach is the controller's CPU time in milliseconds.
+	CPUMillisEach float64 `json:"cpuMillisEach"`
 	// ServerCPUMillisEach is the CPU time of API server and etcd, in milliseconds.
 	ServerCPUMillisEach float64 `json:"serverCPUMillisEach"`
 	// ResidentBytes is the controller's memory at the end.
@@ -107,7 +102,6 @@ type Part struct {
 	To            int     `json:"to"`
 	RequestsEach  float64 `json:"requestsEach"`
 	CPUMillisEach float64 `json:"cpuMillisEach"`
-	Slowdown      float64 `json:"slowdown"`
 	Pace          Pace    `json:"pace"`
 }
 
@@ -137,6 +131,9 @@ func ratios(s *Scenario) []Ratio {
 			Ratio{"latency p99, times the bare client's", s.Pace.P99Millis / c.Pace.P99Millis},
 			Ratio{"rate, share of the bare client's", s.Pace.PerSecond / c.Pace.PerSecond},
 		)
+	}
+	if s.ServerCPUMillisEach > 0 {
+		out = append(out, Ratio{"controller's CPU, times the API server's and etcd's", s.CPUMillisEach / s.ServerCPUMillisEach})
 	}
 	return out
 }

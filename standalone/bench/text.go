@@ -85,12 +85,7 @@ func (s *Scenario) writePaces(t *table) {
 	for _, r := range s.Ratios {
 		t.line("  %s\t%.2f", r.Name, r.Value)
 	}
-	budget := ""
-	if s.CPUBudgetMillis > 0 {
-		budget = fmt.Sprintf(", budget %.0f ms", s.CPUBudgetMillis)
-	}
 	t.line("  controller's CPU, each\t%.1f ms", s.CPUMillisEach)
-	t.line("  the same on a quiet core\t%.1f ms%s (cores were %.2f times slower)", s.QuietCPUMillisEach, budget, s.Slowdown)
 	t.line("  API server's and etcd's CPU, each\t%.1f ms", s.ServerCPUMillisEach)
 	t.line("  controller's resident memory\t%s", mebibytes(s.ResidentBytes))
 }
@@ -99,9 +94,9 @@ func (s *Scenario) writeParts(t *table) {
 	if len(s.Parts) < 2 {
 		return
 	}
-	t.line("\n  CERTIFICATES\tREQUESTS EACH\tCPU EACH\tSLOWDOWN\tP50\tPER SECOND")
+	t.line("\n  CERTIFICATES\tREQUESTS EACH\tCPU EACH\tP50\tPER SECOND")
 	for _, p := range s.Parts {
-		t.line("  %d to %d\t%.2f\t%.1f ms\t%.2f\t%.0f ms\t%.1f", p.From, p.To, p.RequestsEach, p.CPUMillisEach, p.Slowdown, p.Pace.P50Millis, p.Pace.PerSecond)
+		t.line("  %d to %d\t%.2f\t%.1f ms\t%.0f ms\t%.1f", p.From, p.To, p.RequestsEach, p.CPUMillisEach, p.Pace.P50Millis, p.Pace.PerSecond)
 	}
 }
 

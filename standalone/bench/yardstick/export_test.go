@@ -1,4 +1,0 @@
-package yardstick
-
-// SlowdownOf is what Slowdown makes of measurements.
-var SlowdownOf = slowdown
