@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/lifecycle"
 )
 
@@ -21,6 +22,10 @@ type SecretBook struct {
 
 	// managed is the label that nearly every Secret has and no other: they share it.
 	managed map[string]string
+
+	// factsOf and keyFactsOf are those of internal/lifecycle.
+	factsOf    func(*corev1.Secret) *lifecycle.SecretFacts
+	keyFactsOf func(*corev1.Secret) lifecycle.KeyFacts
 }
 
 // bookEntry is what is known of a version of a Secret.
@@ -36,6 +41,7 @@ func NewSecretBook() *SecretBook {
 	return &SecretBook{
 		entries: map[types.NamespacedName]*bookEntry{},
 		managed: map[string]string{certmanagerv1.ManagedSecretLabel: certmanagerv1.LabelTrue},
+		factsOf: lifecycle.FactsOf, keyFactsOf: lifecycle.KeyFactsOf,
 	}
 }
 
@@ -74,17 +80,35 @@ func (b *SecretBook) note(secret *corev1.Secret) *bookEntry {
 		return known
 	}
 	e := &bookEntry{uid: secret.UID, version: secret.ResourceVersion}
-	// The type cannot be changed, a label can: by whoever labels the Secret of a certificate.
-	if secret.Labels[certmanagerv1.NextPrivateKeyLabel] == certmanagerv1.LabelTrue && secret.Type != corev1.SecretTypeTLS {
-		key := lifecycle.KeyFactsOf(secret)
-		e.key = &key
-	} else {
-		e.facts = lifecycle.FactsOf(secret)
-	}
+	b.read(secret, e)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.entries[client.ObjectKeyFromObject(secret)] = e
 	return e
+}
+
+// read decodes a Secret. Anybody may have written it, and a panic on the goroutine of the watch
+// would end the process, again after each restart: a panic is what is wrong with that Secret.
+func (b *SecretBook) read(secret *corev1.Secret, e *bookEntry) {
+	// The type cannot be changed, but anybody who may write the Secret of a certificate can change
+	// its labels.
+	isKey := secret.Labels[certmanagerv1.NextPrivateKeyLabel] == certmanagerv1.LabelTrue && secret.Type != corev1.SecretTypeTLS
+	err := fault.Contained(func() error {
+		if isKey {
+			key := b.keyFactsOf(secret)
+			e.key = &key
+		} else {
+			e.facts = b.factsOf(secret)
+		}
+		return nil
+	})
+	switch {
+	case err == nil:
+	case isKey:
+		e.key = &lifecycle.KeyFacts{Name: secret.Name, Error: err}
+	default:
+		e.facts = &lifecycle.SecretFacts{Version: secret.ResourceVersion, HasKey: true, HasCertificate: true, KeyError: err, CertificateError: err}
+	}
 }
 
 // known returns what is known of a Secret, nil if nothing is or of another by its name.

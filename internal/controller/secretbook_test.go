@@ -2,6 +2,7 @@ package controller
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +11,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/lifecycle"
 )
 
 func labelledSecret(version string, data map[string][]byte) *corev1.Secret {
@@ -74,6 +76,24 @@ func TestSecretBookTellsKeysByTheirType(t *testing.T) {
 	kept := stripThrough(t, b, secret)
 	if facts := b.target(kept); facts == nil || !facts.HasCertificate || b.key(kept) != nil {
 		t.Errorf("facts %+v, key %+v", facts, b.key(kept))
+	}
+}
+
+// TestAPanicOverASecretIsContained: a Secret that its decoding panics over is one that does not decode. The
+// watch, which decodes it, goes on.
+func TestAPanicOverASecretIsContained(t *testing.T) {
+	b := NewSecretBook()
+	b.factsOf = func(*corev1.Secret) *lifecycle.SecretFacts { panic("out of range") }
+	b.keyFactsOf = func(*corev1.Secret) lifecycle.KeyFacts { panic("out of range") }
+	secret := labelledSecret("1", map[string][]byte{"tls.key": []byte("hostile")})
+	facts := b.target(stripThrough(t, b, secret))
+	if facts == nil || facts.CertificateError == nil || facts.KeyError == nil || !strings.Contains(facts.KeyError.Error(), "out of range") {
+		t.Errorf("%+v", facts)
+	}
+	key := labelledSecret("2", nil)
+	key.Labels[certmanagerv1.NextPrivateKeyLabel], key.Type = certmanagerv1.LabelTrue, corev1.SecretTypeOpaque
+	if facts := b.key(stripThrough(t, b, key)); facts == nil || facts.Error == nil {
+		t.Errorf("%+v", facts)
 	}
 }
 
