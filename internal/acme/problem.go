@@ -143,27 +143,24 @@ func (p *Problem) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &w); err != nil {
 		return err
 	}
-	w.Type = sanitise(w.Type, maxExcerpt)
-	w.Title = sanitise(w.Title, maxExcerpt)
-	w.Detail = sanitise(w.Detail, maxDetail)
-	w.Instance = sanitise(w.Instance, maxExcerpt)
+	w.Type = Sanitise(w.Type, MaxExcerpt)
+	w.Title = Sanitise(w.Title, MaxExcerpt)
+	w.Detail = Sanitise(w.Detail, maxDetail)
+	w.Instance = Sanitise(w.Instance, MaxExcerpt)
 	w.Subproblems = slices.Clone(w.Subproblems[:min(len(w.Subproblems), maxSubproblems)])
 	for i := range w.Subproblems {
 		part := &w.Subproblems[i]
-		part.Type = sanitise(part.Type, maxExcerpt)
-		part.Detail = sanitise(part.Detail, maxDetail)
-		part.Identifier.Value = sanitise(part.Identifier.Value, maxExcerpt)
+		part.Type = Sanitise(part.Type, MaxExcerpt)
+		part.Detail = Sanitise(part.Detail, maxDetail)
+		part.Identifier.Value = Sanitise(part.Identifier.Value, MaxExcerpt)
 	}
 	*p = Problem(w)
 	return nil
 }
 
-// parseProblem reads the body of an error response; nil if it is not a problem document.
-// A server that labels it plain JSON is understood too.
-func parseProblem(status int, contentType string, body []byte) *Problem {
-	if !strings.Contains(strings.ToLower(contentType), "json") {
-		return nil
-	}
+// ParseProblem reads the JSON body of an error response with the HTTP status; nil if the body is
+// not a problem document.
+func ParseProblem(status int, body []byte) *Problem {
 	var p Problem
 	understood := json.Unmarshal(body, &p) == nil
 	if !understood || p.Type == "" && p.text() == "" {

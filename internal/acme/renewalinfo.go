@@ -1,17 +1,12 @@
 package acme
 
 import (
-	"context"
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"math/big"
-	"strings"
 	"time"
 )
-
-// ErrRenewalInfoUnsupported says that the server's directory has no renewalInfo (RFC 9773 §3).
-var ErrRenewalInfoUnsupported = errors.New("acme: the server does not offer renewal information (RFC 9773)")
 
 // RenewalInfo is the CA's suggestion when to renew (RFC 9773 §4.2). Meta.RetryAfter says when
 // to ask again (§4.3).
@@ -51,29 +46,4 @@ func derInteger(n *big.Int) []byte {
 		b = append([]byte{0}, b...)
 	}
 	return b
-}
-
-// RenewalInfo asks when to renew the certificate with the ID (RFC 9773 §4.1). It needs no account.
-func (c *Client) RenewalInfo(ctx context.Context, certID string) (*RenewalInfo, error) {
-	dir, err := c.server.fetchDirectory(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if dir.RenewalInfo == "" {
-		return nil, ErrRenewalInfoUnsupported
-	}
-	r, err := c.server.get(ctx, ActionGetRenewalInfo, strings.TrimSuffix(dir.RenewalInfo, "/")+"/"+certID)
-	if err != nil {
-		return nil, err
-	}
-	info := new(RenewalInfo)
-	if err := r.decode(info); err != nil {
-		return nil, err
-	}
-	info.Meta, info.ExplanationURL = r.meta, r.absolute(info.ExplanationURL)
-	// §4.2: a window that does not end after its start is to be treated as if there were none.
-	if w := info.SuggestedWindow; !w.End.After(w.Start) {
-		return nil, r.broken(errors.New("the suggested window does not end after its start (RFC 9773 §4.2)"))
-	}
-	return info, nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"chancery.dev/internal/acme"
+	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/acmeflow"
 )
 
@@ -38,7 +39,7 @@ type Account struct {
 
 	mu         sync.Mutex
 	key        crypto.Signer
-	client     *acme.Client
+	client     *acmeclient.Client
 	registered bool
 	email      string
 	// since and until are when the account was last parked, and until when.
@@ -96,7 +97,7 @@ func (a *Account) Parked() (until time.Time, reason string) {
 	return a.until, a.reason
 }
 
-func (a *Account) current() *acme.Client {
+func (a *Account) current() *acmeclient.Client {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.client
@@ -121,7 +122,7 @@ func (a *Account) Adopt(url, email string) error {
 
 // lose forgets the registration that the client used, because the CA does not know it. One
 // that was made since stays.
-func (a *Account) lose(used *acme.Client) {
+func (a *Account) lose(used *acmeclient.Client) {
 	a.mu.Lock()
 	if a.client != used {
 		a.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
+	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/pki"
@@ -258,9 +259,9 @@ func TestRegistrationEndsARow(t *testing.T) {
 // TestServerGoesWithItsLastAccount: whoever may make issuers can name servers without end.
 func TestServerGoesWithItsLastAccount(t *testing.T) {
 	w, made := newWorld(t), 0
-	r := acmeaccount.New(acmeaccount.Options{UserAgent: "test", Now: func() time.Time { return w.now }, HTTPClient: func(o acme.HTTPOptions) (*http.Client, error) {
+	r := acmeaccount.New(acmeaccount.Options{UserAgent: "test", Now: func() time.Time { return w.now }, HTTPClient: func(o acmeclient.HTTPOptions) (*http.Client, error) {
 		made++
-		return acme.NewHTTPClient(o)
+		return acmeclient.NewHTTPClient(o)
 	}})
 	open := func(issuer acmeaccount.Issuer) *acmeaccount.Account {
 		a, err := r.Open(issuer.UID, w.server(), newKey(t, pki.ECDSA))
@@ -324,7 +325,7 @@ func TestAParkOutlivesItsIssuer(t *testing.T) {
 // order is the step of making an order for a name.
 func order(name string) acmeflow.OrderAction {
 	return acmeflow.OrderAction{
-		Step: acmeflow.OrderCreate, NewOrder: acmeflow.NewOrder{Identifiers: []acmeflow.Identifier{{Type: "dns", Value: name}}},
+		Step: acmeflow.OrderCreate, NewOrder: ordering([]acme.Identifier{{Type: "dns", Value: name}}),
 	}
 }
 
@@ -338,7 +339,7 @@ func TestClasses(t *testing.T) {
 		answer *answer
 		want   acmeflow.ErrorClass
 	}{
-		"unknown profile": {action: acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: acmeflow.NewOrder{Profile: "none"}}, want: acmeflow.ErrorPermanent},
+		"unknown profile": {action: acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: acmeflow.NewOrder{NewOrderRequest: acme.NewOrderRequest{Profile: "none"}}}, want: acmeflow.ErrorPermanent},
 		"finalize too early": {
 			acmeflow.OrderAction{Step: acmeflow.OrderFinalize, URL: base + "/finalize-order/x", CSR: []byte("x")},
 			&answer{at: "finalize-order", status: 403, body: `{"type":"urn:ietf:params:acme:error:unauthorized"}`}, acmeflow.ErrorNotReady,
@@ -378,15 +379,15 @@ func TestStepsOfAnOrder(t *testing.T) {
 		}
 		return out
 	}
-	ids := []acmeflow.Identifier{{Type: "dns", Value: "a.example.com"}, {Type: "dns", Value: "*.b.example.com"}}
-	order := do(acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: acmeflow.NewOrder{Identifiers: ids}}).Order
+	ids := []acme.Identifier{{Type: "dns", Value: "a.example.com"}, {Type: "dns", Value: "*.b.example.com"}}
+	order := do(acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: ordering(ids)}).Order
 	authorizations := do(acmeflow.OrderAction{Step: acmeflow.OrderFetchAuthorizations, URLs: order.Authorizations}).Authorizations
 	if len(authorizations) != 2 || authorizations[0].Wildcard == authorizations[1].Wildcard || authorizations[0].URL != order.Authorizations[0] {
 		t.Fatalf("authorizations %+v", authorizations)
 	}
 	for _, authz := range authorizations {
 		for _, c := range authz.Challenges {
-			if c.Type == string(acme.ChallengeDNS01) {
+			if c.Type == acme.ChallengeDNS01 {
 				spec := acmev1.ChallengeSpec{URL: c.URL, Type: acmev1.ChallengeTypeDNS01, Token: c.Token}
 				spec.Key = acmeflow.KeyToPresent(spec.Type, spec.Token, a.Thumbprint())
 				if out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, spec); out.Failure != nil {
@@ -550,4 +551,9 @@ func TestIssuersThatStartTogetherRegisterOnce(t *testing.T) {
 	if n := asked.Load(); n != 1 {
 		t.Errorf("%d registrations", n)
 	}
+}
+
+// ordering is the body of an order for names.
+func ordering(ids []acme.Identifier) acmeflow.NewOrder {
+	return acmeflow.NewOrder{NewOrderRequest: acme.NewOrderRequest{Identifiers: ids}}
 }

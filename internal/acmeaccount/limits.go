@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"chancery.dev/internal/acme"
 	"chancery.dev/internal/acmeflow"
 )
 
@@ -99,7 +100,7 @@ func (s *scope) widen(r refusal, now time.Time) {
 
 // taken notes that the CA has taken an order for the names: no limit that covers them holds. Which
 // domains have held the account before is kept: they do not do so again soon.
-func (l *limits) taken(ids []acmeflow.Identifier) {
+func (l *limits) taken(ids []acme.Identifier) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, name := range covering(ids) {
@@ -162,7 +163,7 @@ func (s *scope) hold(now time.Time, wait time.Duration) {
 }
 
 // covering names the scopes that an order for the names is in.
-func covering(ids []acmeflow.Identifier) []string {
+func covering(ids []acme.Identifier) []string {
 	names := []string{account, setOf(ids)}
 	for _, id := range ids {
 		names = append(names, domainsOf(id)...)
@@ -171,7 +172,7 @@ func covering(ids []acmeflow.Identifier) []string {
 }
 
 // setOf names a set of names as no domain is.
-func setOf(ids []acmeflow.Identifier) string {
+func setOf(ids []acme.Identifier) string {
 	var values []string
 	for _, id := range ids {
 		values = append(values, canonical(id.Value))
@@ -181,7 +182,7 @@ func setOf(ids []acmeflow.Identifier) string {
 }
 
 // commonDomains are those that all the names are in, the smallest first.
-func commonDomains(ids []acmeflow.Identifier) []string {
+func commonDomains(ids []acme.Identifier) []string {
 	var common []string
 	for i, id := range ids {
 		domains := domainsOf(id)
@@ -195,7 +196,7 @@ func commonDomains(ids []acmeflow.Identifier) []string {
 }
 
 // topsOf are the largest domain of each name; of an address that has none, itself.
-func topsOf(ids []acmeflow.Identifier) []string {
+func topsOf(ids []acme.Identifier) []string {
 	var tops []string
 	for _, id := range ids {
 		top := canonical(id.Value)
@@ -209,7 +210,7 @@ func topsOf(ids []acmeflow.Identifier) []string {
 
 // domainsOf are a name without its wildcard, and the domains that it is in but for the
 // top-level one; of an IPv6 address the network that its host has, by which CAs limit them.
-func domainsOf(id acmeflow.Identifier) []string {
+func domainsOf(id acme.Identifier) []string {
 	if id.Type != "dns" {
 		address, err := netip.ParseAddr(id.Value)
 		if err != nil || !address.Is6() {

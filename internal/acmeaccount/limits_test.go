@@ -6,16 +6,17 @@ import (
 	"testing"
 	"time"
 
+	"chancery.dev/internal/acme"
 	"chancery.dev/internal/acmeflow"
 )
 
-func names(values ...string) (ids []acmeflow.Identifier) {
+func names(values ...string) (ids []acme.Identifier) {
 	for _, v := range values {
-		typ := "dns"
+		typ := acme.IdentifierDNS
 		if strings.Trim(v, "0123456789abcdef.:") == "" {
-			typ = "ip"
+			typ = acme.IdentifierIP
 		}
-		ids = append(ids, acmeflow.Identifier{Type: typ, Value: v})
+		ids = append(ids, acme.Identifier{Type: typ, Value: v})
 	}
 	return ids
 }
@@ -143,7 +144,7 @@ func TestLimits(t *testing.T) {
 // order is one for the names in a text; a renewal if that begins with !.
 func order(set string) acmeflow.NewOrder {
 	set, renewal := strings.CutPrefix(set, "!")
-	n := acmeflow.NewOrder{Identifiers: names(strings.Fields(set)...)}
+	n := acmeflow.NewOrder{NewOrderRequest: acme.NewOrderRequest{Identifiers: names(strings.Fields(set)...)}}
 	n.Renewal = renewal
 	return n
 }

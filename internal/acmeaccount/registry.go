@@ -26,7 +26,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"chancery.dev/internal/acme"
+	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/pki"
 )
 
@@ -71,11 +71,11 @@ type Options struct {
 	// UserAgent names the program to CAs (RFC 8555 §6.1).
 	UserAgent string
 	// Observe is told about every request; may be nil.
-	Observe func(acme.Observation)
+	Observe func(acmeclient.Observation)
 	// Now is the clock.
 	Now func() time.Time
 	// HTTPClient makes the connections; nil means acme.NewHTTPClient.
-	HTTPClient func(acme.HTTPOptions) (*http.Client, error)
+	HTTPClient func(acmeclient.HTTPOptions) (*http.Client, error)
 }
 
 // Registry holds the accounts. It is safe for concurrent use.
@@ -83,7 +83,7 @@ type Registry struct {
 	o Options
 
 	mu       sync.Mutex
-	servers  map[string]*acme.Client
+	servers  map[string]*acmeclient.Client
 	accounts map[string]*Account
 	bindings map[types.UID]binding
 	// opened is the account that each issuer has opened last, registered or not.
@@ -99,10 +99,10 @@ type binding struct {
 // New returns an empty Registry.
 func New(o Options) *Registry {
 	if o.HTTPClient == nil {
-		o.HTTPClient = acme.NewHTTPClient
+		o.HTTPClient = acmeclient.NewHTTPClient
 	}
 	return &Registry{
-		o: o, servers: map[string]*acme.Client{}, accounts: map[string]*Account{}, bindings: map[types.UID]binding{},
+		o: o, servers: map[string]*acmeclient.Client{}, accounts: map[string]*Account{}, bindings: map[types.UID]binding{},
 		opened: map[types.UID]*Account{},
 	}
 }
@@ -156,15 +156,15 @@ func (a *Account) id() (string, error) {
 }
 
 // server returns what all accounts at a server share.
-func (r *Registry) server(s Server) (*acme.Client, error) {
+func (r *Registry) server(s Server) (*acmeclient.Client, error) {
 	if c := r.servers[s.id()]; c != nil {
 		return c, nil
 	}
-	transport, err := r.o.HTTPClient(acme.HTTPOptions{CABundle: s.CABundle, InsecureSkipVerify: s.SkipTLSVerify})
+	transport, err := r.o.HTTPClient(acmeclient.HTTPOptions{CABundle: s.CABundle, InsecureSkipVerify: s.SkipTLSVerify})
 	if err != nil {
 		return nil, err
 	}
-	c, err := acme.New(acme.Options{
+	c, err := acmeclient.New(acmeclient.Options{
 		DirectoryURL: s.URL, HTTPClient: transport, UserAgent: r.o.UserAgent, Observe: r.observer(s.URL), Now: r.o.Now,
 	})
 	if err != nil {
@@ -176,12 +176,12 @@ func (r *Registry) server(s Server) (*acme.Client, error) {
 
 // observer tells of requests under the host of the server's directory: a server has few names
 // for people, whatever the addresses are that it gives to its resources.
-func (r *Registry) observer(directory string) func(acme.Observation) {
+func (r *Registry) observer(directory string) func(acmeclient.Observation) {
 	u, err := url.Parse(directory)
 	if err != nil || r.o.Observe == nil {
 		return r.o.Observe
 	}
-	return func(o acme.Observation) {
+	return func(o acmeclient.Observation) {
 		o.Host = u.Host
 		r.o.Observe(o)
 	}
@@ -241,7 +241,7 @@ func (r *Registry) prune() {
 		}
 		return !kept
 	})
-	maps.DeleteFunc(r.servers, func(id string, _ *acme.Client) bool { return !servers[id] })
+	maps.DeleteFunc(r.servers, func(id string, _ *acmeclient.Client) bool { return !servers[id] })
 }
 
 // tellUsers tells everybody who uses an account.

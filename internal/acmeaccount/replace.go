@@ -9,6 +9,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
+	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/pki"
 )
@@ -93,7 +94,7 @@ func (a *Account) mayAccept(spec acmev1.ChallengeSpec) *acmeflow.Failure {
 }
 
 // looked takes in how an authorization stands.
-func (a *Account) looked(authz acmeflow.RemoteAuthorization, spec acmev1.ChallengeSpec) {
+func (a *Account) looked(authz acme.Authorization, spec acmev1.ChallengeSpec) {
 	over := authz.Status != "pending"
 	for _, c := range authz.Challenges {
 		over = over || c.URL == spec.URL && c.Status == "invalid"
@@ -120,9 +121,9 @@ func (a *Account) lookAfter(ctx context.Context) {
 		authz, err := a.current().GetAuthorization(ctx, url)
 		switch {
 		case err == nil:
-			a.looked(remoteAuthorization(authz), acmev1.ChallengeSpec{AuthorizationURL: url})
+			a.looked(*authz, acmev1.ChallengeSpec{AuthorizationURL: url})
 		case !classOf(err).MayPass():
-			a.looked(acmeflow.RemoteAuthorization{}, acmev1.ChallengeSpec{AuthorizationURL: url})
+			a.looked(acme.Authorization{}, acmev1.ChallengeSpec{AuthorizationURL: url})
 		}
 	}
 }
@@ -163,7 +164,7 @@ func (a *Account) resume() {
 func (a *Account) CanReplace(ctx context.Context) error {
 	directory, err := a.current().Directory(ctx)
 	if err == nil && directory.KeyChange == "" {
-		err = acme.ErrNoKeyChange
+		err = acmeclient.ErrNoKeyChange
 	}
 	if err != nil {
 		return unreplaced(err)
@@ -173,8 +174,8 @@ func (a *Account) CanReplace(ctx context.Context) error {
 
 // unreplaced is why a key was not replaced. It does not park the account: the old key does.
 func unreplaced(err error) *Refusal {
-	f := acmeflow.Failure{Class: classOf(err), Detail: err.Error(), RetryAfter: acme.RetryAfter(err)}
-	if errors.Is(err, acme.ErrNoKeyChange) {
+	f := acmeflow.Failure{Class: classOf(err), Detail: err.Error(), RetryAfter: acmeclient.RetryAfter(err)}
+	if errors.Is(err, acmeclient.ErrNoKeyChange) {
 		f.Class = acmeflow.ErrorPermanent
 	}
 	return &Refusal{Failure: f}
@@ -230,7 +231,7 @@ func (a *Account) asked() time.Duration {
 }
 
 // change makes the request, and finds out what has come of it.
-func (a *Account) change(ctx context.Context, client *acme.Client, next crypto.Signer) error {
+func (a *Account) change(ctx context.Context, client *acmeclient.Client, next crypto.Signer) error {
 	url := a.URL()
 	if url == "" {
 		return later(quietAgain, "the ACME server has lost the account: it is registered again")
@@ -240,7 +241,7 @@ func (a *Account) change(ctx context.Context, client *acme.Client, next crypto.S
 		return a.become(client, next, url)
 	}
 	why := unreplaced(err)
-	if errors.Is(err, acme.ErrNoKeyChange) {
+	if errors.Is(err, acmeclient.ErrNoKeyChange) {
 		return why
 	}
 	// Whatever the answer is, a 409 included: it may be one to a request that was sent twice, or
@@ -263,7 +264,7 @@ func (a *Account) change(ctx context.Context, client *acme.Client, next crypto.S
 }
 
 // goesBy asks whether the CA goes by the next key, and follows it if it does.
-func (a *Account) goesBy(ctx context.Context, client *acme.Client, next crypto.Signer, url string) (bool, error) {
+func (a *Account) goesBy(ctx context.Context, client *acmeclient.Client, next crypto.Signer, url string) (bool, error) {
 	account, err := client.LookupAccount(ctx)
 	if err == nil && url != "" && account.URL != url {
 		return false, &Refusal{Failure: acmeflow.Failure{Class: acmeflow.ErrorPermanent, Detail: fmt.Sprintf(
@@ -291,7 +292,7 @@ func (a *Account) doubt(d time.Duration) {
 
 // become has the account use the next key. The registry finds it by both: who has read the
 // old one a moment ago must not have another account made for it.
-func (a *Account) become(client *acme.Client, next crypto.Signer, url string) error {
+func (a *Account) become(client *acmeclient.Client, next crypto.Signer, url string) error {
 	client, err := client.WithKey(next, url)
 	if err != nil {
 		return unreplaced(err)

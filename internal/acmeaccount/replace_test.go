@@ -14,6 +14,7 @@ import (
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/pki"
@@ -72,11 +73,9 @@ func refusal(t *testing.T, err error, class acmeflow.ErrorClass, text string) ti
 	return r.RetryAfter
 }
 
-func (w *world) order(t *testing.T, a *acmeaccount.Account) *acmeflow.RemoteOrder {
+func (w *world) order(t *testing.T, a *acmeaccount.Account) *acme.Order {
 	t.Helper()
-	out := a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: acmeflow.NewOrder{
-		Identifiers: []acmeflow.Identifier{{Type: "dns", Value: "a.example.com"}},
-	}})
+	out := a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: ordering([]acme.Identifier{{Type: "dns", Value: "a.example.com"}})})
 	if out.Failure != nil {
 		t.Fatal(out.Failure.Detail)
 	}

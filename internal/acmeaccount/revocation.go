@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"chancery.dev/internal/acme"
+	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/acmeflow"
 )
 
@@ -21,7 +22,7 @@ func (a *Account) Revoke(ctx context.Context, cert []byte, key crypto.Signer, re
 	}
 	c, sent := a.current(), a.registry.o.Now()
 	err := c.RevokeCertificate(ctx, cert, reason)
-	if key != nil && acme.ProblemOf(err) != nil && acme.StatusOf(err) == http.StatusForbidden {
+	if key != nil && acme.ProblemOf(err) != nil && acmeclient.StatusOf(err) == http.StatusForbidden {
 		if byKey := c.RevokeCertificateByKey(ctx, cert, key, reason); !refuses(byKey) {
 			err = byKey
 		}
@@ -30,7 +31,7 @@ func (a *Account) Revoke(ctx context.Context, cert []byte, key crypto.Signer, re
 	case err == nil, acme.HasCode(err, acme.CodeAlreadyRevoked):
 		a.served()
 		return nil
-	case errors.Is(err, acme.ErrNoRevocation):
+	case errors.Is(err, acmeclient.ErrNoRevocation):
 		return &acmeflow.Failure{Class: acmeflow.ErrorPermanent, Detail: err.Error()}
 	default:
 		return a.failure(c, "", sent, err)

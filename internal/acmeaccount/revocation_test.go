@@ -24,7 +24,7 @@ func issue(t *testing.T, a *acmeaccount.Account, csr []byte) (der []byte) {
 		}
 		return out
 	}
-	order := do(acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: acmeflow.NewOrder{Identifiers: []acmeflow.Identifier{{Type: "dns", Value: "a.example.com"}}}}).Order
+	order := do(acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: ordering([]acme.Identifier{{Type: "dns", Value: "a.example.com"}})}).Order
 	authz := do(acmeflow.OrderAction{Step: acmeflow.OrderFetchAuthorizations, URLs: order.Authorizations}).Authorizations[0]
 	offered := authz.Challenges[0]
 	spec := acmev1.ChallengeSpec{URL: offered.URL, Type: acmev1.ChallengeTypeHTTP01, Token: offered.Token}

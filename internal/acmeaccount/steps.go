@@ -10,6 +10,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
+	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/fault"
 )
@@ -35,7 +36,7 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmefl
 		if out.Failure = a.limited(action.NewOrder); out.Failure != nil {
 			return out
 		}
-		order, err = c.NewOrder(ctx, newOrder(action.NewOrder))
+		order, err = c.NewOrder(ctx, action.NewOrder.NewOrderRequest)
 		if err == nil && !action.NewOrder.Renewal {
 			a.limits.taken(action.NewOrder.Identifiers)
 		}
@@ -53,9 +54,7 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmefl
 		out.Failure = &acmeflow.Failure{Class: acmeflow.ErrorPermanent, Detail: "not a step that leaves the cluster: " + action.Step.String()}
 		return out
 	}
-	if order != nil {
-		out.Order = remoteOrder(order)
-	}
+	out.Order = order
 	if err == nil {
 		a.served()
 		return out
@@ -67,7 +66,7 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmefl
 		return out
 	}
 	out.Failure = a.failure(c, calledBy(action), sent, err)
-	if action.Step == acmeflow.OrderFinalize && acme.StatusOf(err) == http.StatusForbidden {
+	if action.Step == acmeflow.OrderFinalize && acmeclient.StatusOf(err) == http.StatusForbidden {
 		out.Failure.Class = acmeflow.ErrorNotReady
 	}
 	return out
@@ -91,11 +90,8 @@ func (a *Account) Challenge(ctx context.Context, step acmeflow.ChallengeStep, sp
 	var err error
 	switch step {
 	case acmeflow.ChallengeFetch:
-		var authz *acme.Authorization
-		if authz, err = c.GetAuthorization(ctx, spec.AuthorizationURL); err == nil {
-			remote := remoteAuthorization(authz)
-			out.Authorization = &remote
-			a.looked(remote, spec)
+		if out.Authorization, err = c.GetAuthorization(ctx, spec.AuthorizationURL); err == nil {
+			a.looked(*out.Authorization, spec)
 		}
 	case acmeflow.ChallengeAccept:
 		_, err = c.AcceptChallenge(ctx, spec.URL)
@@ -134,7 +130,7 @@ func (a *Account) heldBack() *acmeflow.Failure {
 // isLimit reports whether a CA has refused an order for a limit of its own. It says so with
 // 429; a busy one may call it rateLimited, too.
 func isLimit(err error) bool {
-	return acme.HasCode(err, acme.CodeRateLimited) && acme.StatusOf(err) == http.StatusTooManyRequests
+	return acme.HasCode(err, acme.CodeRateLimited) && acmeclient.StatusOf(err) == http.StatusTooManyRequests
 }
 
 // limited is the outcome of an order that the CA is known not to take; nil if it may.
@@ -156,7 +152,7 @@ func orDefault(retryAfter time.Duration) time.Duration {
 
 // isForeign reports whether what was called is not at the account's host: the issuer has been
 // given another server since the order was made, and the old one need not know the account.
-func isForeign(c *acme.Client, called string) bool {
+func isForeign(c *acmeclient.Client, called string) bool {
 	account, err := url.Parse(c.AccountURL())
 	if err != nil || account.Host == "" || called == "" {
 		return false
@@ -167,7 +163,7 @@ func isForeign(c *acme.Client, called string) bool {
 
 // failure says what kind of trouble a call with the client has met, and parks or loses the
 // account where the error says so. Sent is when the call went out.
-func (a *Account) failure(c *acme.Client, called string, sent time.Time, err error) *acmeflow.Failure {
+func (a *Account) failure(c *acmeclient.Client, called string, sent time.Time, err error) *acmeflow.Failure {
 	f := a.classify(c, called, err)
 	if f.Class == acmeflow.ErrorRateLimited || f.Class == acmeflow.ErrorUnavailable && f.RetryAfter > 0 {
 		a.leaveAlone(orDefault(f.RetryAfter), sent, f.Detail)
@@ -176,8 +172,8 @@ func (a *Account) failure(c *acme.Client, called string, sent time.Time, err err
 }
 
 // classify says what kind of trouble it is, and loses the account where the error says so.
-func (a *Account) classify(c *acme.Client, called string, err error) *acmeflow.Failure {
-	f := &acmeflow.Failure{Class: classOf(err), Detail: err.Error(), RetryAfter: acme.RetryAfter(err)}
+func (a *Account) classify(c *acmeclient.Client, called string, err error) *acmeflow.Failure {
+	f := &acmeflow.Failure{Class: classOf(err), Detail: err.Error(), RetryAfter: acmeclient.RetryAfter(err)}
 	if acme.HasCode(err, acme.CodeAccountDoesNotExist) && !isForeign(c, called) {
 		// The account is made again, and then the same call works.
 		f.Class = acmeflow.ErrorUnavailable
@@ -188,33 +184,33 @@ func (a *Account) classify(c *acme.Client, called string, err error) *acmeflow.F
 
 func classOf(err error) acmeflow.ErrorClass {
 	switch {
-	case errors.Is(err, acme.ErrProfilesUnsupported), errors.Is(err, acme.ErrProfileUnknown), errors.Is(err, acme.ErrTooLarge):
+	case errors.Is(err, acme.ErrProfilesUnsupported), errors.Is(err, acme.ErrProfileUnknown), errors.Is(err, acmeclient.ErrTooLarge):
 		return acmeflow.ErrorPermanent
-	case acme.RejectsReplaces(err):
+	case acmeclient.RejectsReplaces(err):
 		return acmeflow.ErrorReplaces
-	case errors.Is(err, acme.ErrNoAccount):
+	case errors.Is(err, acmeclient.ErrNoAccount):
 		return acmeflow.ErrorUnavailable
 	}
 	if p := acme.ProblemOf(err); p != nil {
 		return acmeflow.Classify(p.Status, p.Type, p.Detail)
 	}
-	var page *acme.HTTPError
+	var page *acmeclient.HTTPError
 	if errors.As(err, &page) {
 		return classOfPage(page)
 	}
-	return acmeflow.Classify(acme.StatusOf(err), "", "")
+	return acmeflow.Classify(acmeclient.StatusOf(err), "", "")
 }
 
 // classOfPage is what an error answer without a problem document tells about what was asked
 // for: too many requests, or gone; for certain only if it has no text, as Pebble says it. Any
 // other is a proxy's or a web server's in the CA's place, and so is one in place of the
 // directory or a nonce.
-func classOfPage(page *acme.HTTPError) acmeflow.ErrorClass {
+func classOfPage(page *acmeclient.HTTPError) acmeflow.ErrorClass {
 	switch {
 	case page.Status == http.StatusTooManyRequests:
 		return acmeflow.ErrorRateLimited
 	case page.Status != http.StatusNotFound && page.Status != http.StatusGone,
-		page.Action == acme.ActionDiscover, page.Method == http.MethodHead:
+		page.Action == acmeclient.ActionDiscover, page.Method == http.MethodHead:
 		return acmeflow.ErrorUnavailable
 	case page.Excerpt != "":
 		return acmeflow.ErrorMissing
@@ -223,47 +219,10 @@ func classOfPage(page *acme.HTTPError) acmeflow.ErrorClass {
 	}
 }
 
-func newOrder(n acmeflow.NewOrder) acme.NewOrderRequest {
-	req := acme.NewOrderRequest{NotAfter: n.NotAfter, Profile: n.Profile, Replaces: n.Replaces}
-	for _, id := range n.Identifiers {
-		req.Identifiers = append(req.Identifiers, acme.Identifier{Type: acme.IdentifierType(id.Type), Value: id.Value})
-	}
-	return req
-}
-
-func remoteOrder(o *acme.Order) *acmeflow.RemoteOrder {
-	r := &acmeflow.RemoteOrder{
-		URL: o.URL, Finalize: o.Finalize, Certificate: o.Certificate, Status: string(o.Status),
-		Authorizations: o.Authorizations, Expires: o.Expires, RetryAfter: o.RetryAfter,
-	}
-	if o.Error != nil {
-		r.Error = o.Error.Error()
-	}
-	return r
-}
-
-func remoteAuthorization(authz *acme.Authorization) acmeflow.RemoteAuthorization {
-	r := acmeflow.RemoteAuthorization{
-		URL: authz.URL, Status: string(authz.Status), Identifier: authz.Identifier.Value, Wildcard: authz.Wildcard,
-		Expires: authz.Expires, RetryAfter: authz.RetryAfter,
-	}
-	for _, c := range authz.Challenges {
-		remote := acmeflow.RemoteChallenge{
-			URL: c.URL, Type: string(c.Type), Token: c.Token, Status: string(c.Status),
-			AccountURI: c.AccountURI, IssuerDomainNames: c.IssuerDomainNames,
-		}
-		if c.Error != nil {
-			remote.Error = c.Error.Error()
-		}
-		r.Challenges = append(r.Challenges, remote)
-	}
-	return r
-}
-
 // authorizations reads all of them, a few at a time. The error is that of the first
 // that failed.
-func authorizations(ctx context.Context, c *acme.Client, urls []string) ([]acmeflow.RemoteAuthorization, error) {
-	out := make([]acmeflow.RemoteAuthorization, len(urls))
+func authorizations(ctx context.Context, c *acmeclient.Client, urls []string) ([]acme.Authorization, error) {
+	out := make([]acme.Authorization, len(urls))
 	errs := make([]error, len(urls))
 	slots := make(chan struct{}, parallel)
 	var wg sync.WaitGroup
@@ -277,7 +236,7 @@ func authorizations(ctx context.Context, c *acme.Client, urls []string) ([]acmef
 				errs[i] = err
 				return
 			}
-			out[i] = remoteAuthorization(authz)
+			out[i] = *authz
 		})
 	}
 	wg.Wait()
@@ -291,7 +250,7 @@ func authorizations(ctx context.Context, c *acme.Client, urls []string) ([]acmef
 
 // chains downloads the default chain and, if another is preferred, alternates until
 // it is found (RFC 8555 §7.4.2).
-func chains(ctx context.Context, c *acme.Client, url, preferred string) ([][]byte, error) {
+func chains(ctx context.Context, c *acmeclient.Client, url, preferred string) ([][]byte, error) {
 	first, err := c.FetchCertificate(ctx, url)
 	if err != nil {
 		return nil, err
@@ -316,7 +275,7 @@ func chains(ctx context.Context, c *acme.Client, url, preferred string) ([][]byt
 
 // deactivate gives authorizations up (RFC 8555 §7.5.2). What the CA does not know, or
 // has decided already, is given up.
-func deactivate(ctx context.Context, c *acme.Client, urls []string) error {
+func deactivate(ctx context.Context, c *acmeclient.Client, urls []string) error {
 	for _, url := range urls {
 		_, err := c.DeactivateAuthorization(ctx, url)
 		if err == nil {

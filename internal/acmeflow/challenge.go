@@ -5,6 +5,7 @@ import (
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
 )
 
 // ChallengeStep is the one thing that a Challenge needs now. The order is that of
@@ -103,13 +104,13 @@ type ChallengeOutcome struct {
 	// Failure is nil if the step succeeded.
 	Failure *Failure
 	// Authorization is the answer to ChallengeFetch.
-	Authorization *RemoteAuthorization
+	Authorization *acme.Authorization
 	// Warning is of trouble to come, for people, from a ChallengeCheck that passed; mostly empty.
 	Warning string
 	// Zone is where a ChallengePresent has put the answer; empty if the solver does not say.
 	Zone string
 	// Settle is how long to wait after a ChallengeCheck that passed, because others have seen
-	// answers of the zone later than the self check (internal/settle); mostly 0.
+	// answers of the zone later than the self check (internal/propagation); mostly 0.
 	Settle time.Duration
 }
 
@@ -121,7 +122,7 @@ type ChallengeMemory struct {
 	// Since is when Flying started.
 	Since time.Time
 	// Authorization is what the CA last showed at FetchedAt; nil if never.
-	Authorization *RemoteAuthorization
+	Authorization *acme.Authorization
 	// FetchedAt is when.
 	FetchedAt time.Time
 	// Presented is when Present last came back well; zero if never.

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
 	"chancery.dev/internal/dnsaccount"
 )
 
@@ -124,25 +125,25 @@ func (d *challengeDecision) verdict() (acmev1.State, string, bool) {
 	}
 	mine, offered := d.remoteChallenge()
 	switch m.Authorization.Status {
-	case "valid":
+	case acme.StatusValid:
 		reason := "Successfully authorized domain"
 		if m.Warning != "" {
 			reason += ", but " + m.Warning
 		}
 		return acmev1.Valid, reason, true
-	case "invalid":
-		return acmev1.Invalid, "Error accepting authorization: " + orElse(mine.Error, "the ACME server shows it as invalid and gives no reason"), true
-	case "expired":
+	case acme.StatusInvalid:
+		return acmev1.Invalid, "Error accepting authorization: " + orElse(textOf(mine.Error), "the ACME server shows it as invalid and gives no reason"), true
+	case acme.StatusExpired:
 		return acmev1.Expired, "The authorization has expired at the ACME server", true
-	case "deactivated", "revoked":
-		return acmev1.Errored, "The authorization was " + m.Authorization.Status + " at the ACME server", true
+	case acme.StatusDeactivated, acme.StatusRevoked:
+		return acmev1.Errored, "The authorization was " + string(m.Authorization.Status) + " at the ACME server", true
 	}
 	switch {
 	case !offered:
 		return acmev1.Errored, "The ACME server no longer offers this challenge", true
-	case mine.Status == "invalid":
-		return acmev1.Invalid, "Error accepting authorization: " + orElse(mine.Error, "the ACME server shows the challenge as invalid and gives no reason"), true
-	case m.Refusal != nil && mine.Status == "pending":
+	case mine.Status == acme.StatusInvalid:
+		return acmev1.Invalid, "Error accepting authorization: " + orElse(textOf(mine.Error), "the ACME server shows the challenge as invalid and gives no reason"), true
+	case m.Refusal != nil && mine.Status == acme.StatusPending:
 		return acmev1.Errored, "Error accepting challenge: " + m.Refusal.Detail, true
 	case d.overdue():
 		return acmev1.Expired, "The authorization expired before it was validated", true
@@ -151,16 +152,24 @@ func (d *challengeDecision) verdict() (acmev1.State, string, bool) {
 }
 
 // remoteChallenge is this Challenge as the CA last showed it.
-func (d *challengeDecision) remoteChallenge() (RemoteChallenge, bool) {
+func (d *challengeDecision) remoteChallenge() (acme.Challenge, bool) {
 	if d.Memory.Authorization == nil {
-		return RemoteChallenge{}, false
+		return acme.Challenge{}, false
 	}
 	for _, c := range d.Memory.Authorization.Challenges {
 		if c.URL == d.Challenge.Spec.URL {
 			return c, true
 		}
 	}
-	return RemoteChallenge{}, false
+	return acme.Challenge{}, false
+}
+
+// textOf is the words of a problem; empty for none.
+func textOf(p *acme.Problem) string {
+	if p == nil {
+		return ""
+	}
+	return p.Error()
 }
 
 // end writes a final state, and frees the slot with the same write (mission rule 6).
@@ -315,7 +324,7 @@ func (d *challengeDecision) active() ChallengeAction {
 		}
 	}
 	mine, _ := d.remoteChallenge()
-	started := mine.Status == "processing" || mine.Status == "valid"
+	started := mine.Status == acme.StatusProcessing || mine.Status == acme.StatusValid
 	switch {
 	case d.next.Processing && !d.hasFinalizer():
 		return ChallengeAction{Step: ChallengeAddFinalizer}
@@ -388,7 +397,7 @@ func (d *challengeDecision) poll() ChallengeAction {
 		}
 	}
 	mine, _ := d.remoteChallenge()
-	forgotten := mine.Status == "pending" && m.Polls >= longPolls // RFC 8555 §8.2: tell it again
+	forgotten := mine.Status == acme.StatusPending && m.Polls >= longPolls // RFC 8555 §8.2: tell it again
 	switch {
 	case forgotten && d.next.Processing:
 		return d.callCA(ChallengeAccept)
@@ -396,8 +405,8 @@ func (d *challengeDecision) poll() ChallengeAction {
 		return d.fetch()
 	}
 	a := ChallengeAction{Wake: wake, Yield: d.now.Sub(since) >= yieldValidation, Ready: forgotten}
-	if mine.Status == "processing" && mine.Error != "" { // RFC 8555 §8.2: it tries again by itself
-		a.Status = d.status("The ACME server has not validated the answer yet, and is trying again: " + mine.Error)
+	if mine.Status == acme.StatusProcessing && mine.Error != nil { // RFC 8555 §8.2: it tries again by itself
+		a.Status = d.status("The ACME server has not validated the answer yet, and is trying again: " + mine.Error.Error())
 	}
 	return a
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
 )
 
 func newChallengeState() ChallengeState {
@@ -29,7 +30,7 @@ func (s ChallengeState) with(f func(*acmev1.Challenge)) ChallengeState {
 }
 
 // read lets the process remember the authorization, with the challenge in a status.
-func (s ChallengeState) read(authorization, challenge string) ChallengeState {
+func (s ChallengeState) read(authorization, challenge acme.Status) ChallengeState {
 	a := remoteAuthorization(authorization)
 	a.Challenges[0].Status = challenge
 	s.Memory.Authorization, s.Memory.FetchedAt = &a, start
@@ -108,7 +109,7 @@ func challengeSituations() []situation[ChallengeState] {
 	parkedSettling := parkedPassed
 	parkedSettling.Memory.Settle, parkedSettling.Memory.Zone = 20*time.Second, "example.com."
 	retried := accepted.read("pending", "processing")
-	retried.Memory.Authorization.Challenges[0].Error = "dns: SERVFAIL"
+	retried.Memory.Authorization.Challenges[0].Error = problem("dns: SERVFAIL")
 	legacy := running.with(func(c *acmev1.Challenge) { c.Finalizers = []string{acmev1.ChallengeFinalizerLegacy} })
 	cleaned := queued.final(acmev1.Invalid)
 	cleaned.Memory.CleanedUp = true
@@ -255,8 +256,8 @@ func TestChallengeTotality(t *testing.T) {
 	n, turn, x := 0, 0, challengeTrial()
 	states := []acmev1.State{"", "valid", "ready", "pending", "processing", "invalid", "expired", "errored", "nonsense"}
 	for _, stored := range states {
-		for _, authorization := range []string{"", "pending", "valid", "invalid", "expired", "revoked", "nonsense"} {
-			for _, remote := range []string{"pending", "processing", "valid", "invalid", "nonsense"} {
+		for _, authorization := range []acme.Status{"", "pending", "valid", "invalid", "expired", "revoked", "nonsense"} {
+			for _, remote := range []acme.Status{"pending", "processing", "valid", "invalid", "nonsense"} {
 				if authorization == "" && remote != "pending" {
 					continue // nothing was read
 				}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
 )
 
@@ -83,18 +84,18 @@ func (c *chaos) parkedUntil() time.Time {
 // order answers an external step of an Order.
 func (c *chaos) order(a OrderAction, finalized bool) OrderOutcome {
 	o := OrderOutcome{Step: a.Step, At: c.now, Jitter: c.r.Float64()}
-	status := "pending"
+	status := acme.StatusPending
 	switch {
 	case c.wild():
 		if o.Failure = c.failure(); o.Failure != nil {
 			return o
 		}
-		status = pick(c.r, "", "pending", "ready", "processing", "valid", "invalid", "nonsense")
+		status = pick[acme.Status](c.r, "", "pending", "ready", "processing", "valid", "invalid", "nonsense")
 	case c.verdict == "forget" && a.Step != OrderCreate:
 		o.Failure = &Failure{Class: ErrorNotFound, Detail: "forgotten"}
 		return o
 	case c.verdict == "refuse" && (a.Step == OrderCreate || a.Step == OrderFinalize):
-		o.Failure = &Failure{Class: ErrorPermanent, Detail: problemNamespace + "rejectedIdentifier"}
+		o.Failure = &Failure{Class: ErrorPermanent, Detail: acme.ProblemNamespace + "rejectedIdentifier"}
 		return o
 	case c.verdict == "lag" && a.Step == OrderFinalize:
 		o.Failure = &Failure{Class: ErrorNotReady, Detail: "lagging"}
@@ -108,9 +109,9 @@ func (c *chaos) order(a OrderAction, finalized bool) OrderOutcome {
 	}
 	switch a.Step {
 	case OrderFetchAuthorizations:
-		initial := "pending"
+		initial := acme.StatusPending
 		if c.wild() {
-			initial = pick(c.r, "pending", "pending", "valid", "invalid", "deactivated", "expired", "nonsense")
+			initial = pick[acme.Status](c.r, "pending", "pending", "valid", "invalid", "deactivated", "expired", "nonsense")
 		}
 		for _, url := range a.URLs {
 			authz := remoteAuthorization(initial)
@@ -213,9 +214,9 @@ func (c *chaos) challenge(step ChallengeStep, accepted bool) ChallengeOutcome {
 	switch {
 	case c.wild():
 		o.Failure = c.failure()
-		authz.Status = pick(c.r, "pending", "pending", "pending", "valid", "invalid", "deactivated", "expired", "revoked", "nonsense")
-		authz.Challenges[0].Status = pick(c.r, "pending", "processing", "valid", "invalid", "nonsense")
-		authz.Challenges[0].Error = pick(c.r, "", "not found yet")
+		authz.Status = pick[acme.Status](c.r, "pending", "pending", "pending", "valid", "invalid", "deactivated", "expired", "revoked", "nonsense")
+		authz.Challenges[0].Status = pick[acme.Status](c.r, "pending", "processing", "valid", "invalid", "nonsense")
+		authz.Challenges[0].Error = problem(pick(c.r, "", "dns: not found yet"))
 		authz.RetryAfter = pick(c.r, 0, time.Second, 30*time.Hour)
 	case c.verdict == "unsolvable" && (step == ChallengePresent || step == ChallengeCleanUp):
 		o.Failure = &Failure{Class: ErrorSolver, Detail: "no"}

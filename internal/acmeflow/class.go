@@ -4,10 +4,11 @@ import (
 	"strings"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
 )
 
-// localRefusal opens what internal/acme says of profiles before anything is sent
+// localRefusal opens what internal/acme/client says of profiles before anything is sent
 // (spec §5.2): the CA was not asked, and a new order would fare no better.
 const localRefusal = "acme: certificate authority does not"
 
@@ -65,7 +66,7 @@ func (m ChallengeMemory) Belied(s acmev1.ChallengeStatus) bool {
 // for its parts.
 func problemIn(text string) string {
 	for {
-		_, rest, found := strings.Cut(text, problemNamespace)
+		_, rest, found := strings.Cut(text, acme.ProblemNamespace)
 		if !found {
 			return ""
 		}

@@ -4,7 +4,7 @@
 // be observed, and the time, to exactly one step. They never call anybody,
 // never write, and never look at a clock. The law is RFC 8555 and spec §5.3 to
 // §5.7; mission rules 1 to 6 are kept here, but for the scheduling of rule 3,
-// which is internal/schedule's. The wire is internal/acme's, solving is
+// which is internal/schedule's. The wire is internal/acme/client's, solving is
 // internal/solver's, and doing what is decided is internal/controller's.
 //
 // # The executor's contract
@@ -134,51 +134,4 @@ type Event struct {
 	Reason string
 	// Message is for people.
 	Message string
-}
-
-// RemoteOrder is an order as the CA shows it (RFC 8555 §7.1.3).
-type RemoteOrder struct {
-	// URL, Finalize and Certificate are addresses; Certificate is empty until valid.
-	URL, Finalize, Certificate string
-	// Status is the CA's word: pending, ready, processing, valid or invalid.
-	Status string
-	// Authorizations are the addresses of the authorizations.
-	Authorizations []string
-	// Expires is when the CA gives the order up; zero if it does not say.
-	Expires time.Time
-	// Error is the problem of an invalid order; may be empty.
-	Error string
-	// RetryAfter is when to ask again; zero if the CA does not say.
-	RetryAfter time.Duration
-}
-
-// RemoteAuthorization is an authorization as the CA shows it (RFC 8555 §7.1.4).
-type RemoteAuthorization struct {
-	// URL is the address it was read from.
-	URL string
-	// Status is the CA's word: pending, valid, invalid, deactivated, expired or revoked.
-	Status string
-	// Identifier is the name or address to authorize, without "*.".
-	Identifier string
-	// Wildcard is set for an authorization of *.Identifier.
-	Wildcard bool
-	// Expires is when it ends; zero if the CA does not say.
-	Expires time.Time
-	// Challenges are all challenges offered, also of types without a solver.
-	Challenges []RemoteChallenge
-	// RetryAfter is when to ask again; zero if the CA does not say.
-	RetryAfter time.Duration
-}
-
-// RemoteChallenge is a challenge as the CA shows it (RFC 8555 §8).
-type RemoteChallenge struct {
-	// URL, Type (http-01, dns-01, …) and Token are as the CA gave them.
-	URL, Type, Token string
-	// Status is the CA's word: pending, processing, valid or invalid.
-	Status string
-	// AccountURI and IssuerDomainNames are what the record of dns-persist-01 is made of; empty if not said.
-	AccountURI        string
-	IssuerDomainNames []string
-	// Error is the problem of an invalid challenge; may be empty.
-	Error string
 }

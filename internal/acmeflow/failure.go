@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"chancery.dev/internal/acme"
 )
 
 // ErrorClass says what kind of trouble a call came back with. What follows from
@@ -69,13 +71,10 @@ type Failure struct {
 	Unsent bool
 }
 
-// problemNamespace opens the problem types of RFC 8555 §6.7.
-const problemNamespace = "urn:ietf:params:acme:error:"
-
 // Classify finds the class of an ACME answer: its HTTP status (0 if there was
 // none), its problem type and its detail (both may be empty).
 func Classify(httpStatus int, problemType, detail string) ErrorClass {
-	problem := strings.TrimPrefix(problemType, problemNamespace)
+	problem := strings.TrimPrefix(problemType, acme.ProblemNamespace)
 	switch {
 	case problem == "badNonce":
 		return ErrorBadNonce

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
 )
 
@@ -23,20 +24,20 @@ func TestClassify(t *testing.T) {
 	}{
 		{0, "", "connection reset", ErrorUnavailable},
 		{200, "", "truncated body", ErrorUnavailable},
-		{500, problemNamespace + "serverInternal", "", ErrorUnavailable},
+		{500, acme.ProblemNamespace + "serverInternal", "", ErrorUnavailable},
 		{503, "", "", ErrorUnavailable},
-		{503, problemNamespace + "rateLimited", "", ErrorRateLimited},
+		{503, acme.ProblemNamespace + "rateLimited", "", ErrorRateLimited},
 		{429, "", "", ErrorRateLimited},
-		{400, problemNamespace + "badNonce", "", ErrorBadNonce},
-		{400, problemNamespace + "malformed", "no such order", ErrorMalformed},
-		{400, problemNamespace + "malformed", "could not parse replaces", ErrorReplaces},
-		{409, problemNamespace + "alreadyReplaced", "", ErrorReplaces},
-		{403, problemNamespace + "orderNotReady", "", ErrorNotReady},
-		{403, problemNamespace + "unauthorized", "", ErrorPermanent},
-		{404, problemNamespace + "malformed", "", ErrorNotFound},
+		{400, acme.ProblemNamespace + "badNonce", "", ErrorBadNonce},
+		{400, acme.ProblemNamespace + "malformed", "no such order", ErrorMalformed},
+		{400, acme.ProblemNamespace + "malformed", "could not parse replaces", ErrorReplaces},
+		{409, acme.ProblemNamespace + "alreadyReplaced", "", ErrorReplaces},
+		{403, acme.ProblemNamespace + "orderNotReady", "", ErrorNotReady},
+		{403, acme.ProblemNamespace + "unauthorized", "", ErrorPermanent},
+		{404, acme.ProblemNamespace + "malformed", "", ErrorNotFound},
 		{408, "", "", ErrorUnavailable},
-		{400, problemNamespace + "rejectedIdentifier", "", ErrorPermanent},
-		{400, problemNamespace + "badCSR", "", ErrorPermanent},
+		{400, acme.ProblemNamespace + "rejectedIdentifier", "", ErrorPermanent},
+		{400, acme.ProblemNamespace + "badCSR", "", ErrorPermanent},
 	} {
 		if got := Classify(test.status, test.problem, test.detail); got != test.want {
 			t.Errorf("%d %s %q: %s, want %s", test.status, test.problem, test.detail, got, test.want)
@@ -119,7 +120,7 @@ func TestNamesOfStepsAndClasses(t *testing.T) {
 
 // TestFailureClass reads the class of a failure from what people read of it.
 func TestFailureClass(t *testing.T) {
-	const urn = problemNamespace
+	const urn = acme.ProblemNamespace
 	for reason, c := range map[string]struct {
 		state acmev1.State
 		want  fault.Class

@@ -14,6 +14,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/acme"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -77,8 +78,8 @@ func newOrderState() OrderState {
 	}
 }
 
-func remoteOrder(status string) *RemoteOrder {
-	o := &RemoteOrder{
+func remoteOrder(status acme.Status) *acme.Order {
+	o := &acme.Order{
 		URL: "ca/order/1", Finalize: "ca/finalize/1", Status: status, Authorizations: []string{"ca/authz/1"},
 		Expires: start.Add(24 * time.Hour),
 	}
@@ -88,10 +89,19 @@ func remoteOrder(status string) *RemoteOrder {
 	return o
 }
 
-func remoteAuthorization(status string) RemoteAuthorization {
-	return RemoteAuthorization{
-		URL: "ca/authz/1", Status: status, Identifier: "a.example.com", Expires: start.Add(24 * time.Hour),
-		Challenges: []RemoteChallenge{
+// problem is what a CA says of a failure; nil for no text.
+func problem(text string) *acme.Problem {
+	if text == "" {
+		return nil
+	}
+	i := strings.LastIndex(text, ": ")
+	return &acme.Problem{Type: text[:max(i, 0)], Detail: strings.TrimPrefix(text[max(i, 0):], ": ")}
+}
+
+func remoteAuthorization(status acme.Status) acme.Authorization {
+	return acme.Authorization{
+		URL: "ca/authz/1", Status: status, Identifier: acme.DNS("a.example.com"), Expires: start.Add(24 * time.Hour),
+		Challenges: []acme.Challenge{
 			{URL: "ca/chall/dns", Type: "dns-01", Token: "tok", Status: "pending"},
 			{URL: "ca/chall/http", Type: "http-01", Token: "tok", Status: "pending"},
 		},
@@ -99,7 +109,7 @@ func remoteAuthorization(status string) RemoteAuthorization {
 }
 
 // stored gives the order what the CA has shown, as if it had been written.
-func (s OrderState) stored(state acmev1.State, initial string) OrderState {
+func (s OrderState) stored(state acmev1.State, initial acme.Status) OrderState {
 	s.Order = s.Order.DeepCopy()
 	s.Order.Status = acmev1.OrderStatus{
 		URL: "ca/order/1", FinalizeURL: "ca/finalize/1", State: state,
@@ -109,7 +119,7 @@ func (s OrderState) stored(state acmev1.State, initial string) OrderState {
 }
 
 // saw lets the process remember an order.
-func (s OrderState) saw(status string) OrderState {
+func (s OrderState) saw(status acme.Status) OrderState {
 	s.Memory.Remote, s.Memory.RemoteAt = remoteOrder(status), start
 	return s
 }

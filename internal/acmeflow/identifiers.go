@@ -9,12 +9,13 @@ import (
 	"strings"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
 )
 
 // Identifiers are those that an Order asks for (spec §5.3 c): the DNS names, then
 // the addresses, each sorted and without duplicates. A common name counts with
 // its like; one that is neither a domain name nor an address is left out.
-func Identifiers(spec acmev1.OrderSpec) []Identifier {
+func Identifiers(spec acmev1.OrderSpec) []acme.Identifier {
 	names := slices.Clone(spec.DNSNames)
 	var addresses []string
 	for _, a := range spec.IPAddresses {
@@ -26,12 +27,12 @@ func Identifiers(spec acmev1.OrderSpec) []Identifier {
 	case isDomainName(cn):
 		names = append(names, cn)
 	}
-	var ids []Identifier
+	var ids []acme.Identifier
 	for _, n := range sortedSet(names) {
-		ids = append(ids, Identifier{Type: "dns", Value: n})
+		ids = append(ids, acme.Identifier{Type: acme.IdentifierDNS, Value: n})
 	}
 	for _, a := range sortedSet(addresses) {
-		ids = append(ids, Identifier{Type: "ip", Value: a})
+		ids = append(ids, acme.Identifier{Type: acme.IdentifierIP, Value: a})
 	}
 	return ids
 }

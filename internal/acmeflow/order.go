@@ -7,6 +7,7 @@ import (
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
 )
 
 // OrderStep is the one thing that an Order needs now. The order is that of an
@@ -110,27 +111,14 @@ type OrderAction struct {
 	Delete []string
 }
 
-// NewOrder is the body of a newOrder request (RFC 8555 §7.4, RFC 9773 §5).
+// NewOrder is the body of a newOrder request (RFC 8555 §7.4, RFC 9773 §5), and what its sender has to know
+// beside the body.
 type NewOrder struct {
-	// Identifiers to authorize.
-	Identifiers []Identifier
-	// NotAfter asks for an end of validity; zero to leave it to the CA.
-	NotAfter time.Time
-	// Profile asks for a certificate profile; empty to leave it to the CA.
-	Profile string
-	// Replaces names the certificate that is replaced; may be empty.
-	Replaces string
+	acme.NewOrderRequest
+
 	// Renewal says that the order renews a certificate and would say which, although this attempt
 	// may leave out Replaces.
 	Renewal bool
-}
-
-// Identifier is a name to authorize (RFC 8555 §9.7.7, RFC 8738).
-type Identifier struct {
-	// Type is "dns" or "ip".
-	Type string
-	// Value is the name, with "*." for a wildcard, or the address.
-	Value string
 }
 
 // OrderOutcome is what an external step came back with.
@@ -144,9 +132,9 @@ type OrderOutcome struct {
 	// Failure is nil if the step succeeded.
 	Failure *Failure
 	// Order is the answer to OrderCreate, OrderFetch and OrderFinalize.
-	Order *RemoteOrder
+	Order *acme.Order
 	// Authorizations is the answer to OrderFetchAuthorizations.
-	Authorizations []RemoteAuthorization
+	Authorizations []acme.Authorization
 	// Chains is the answer to OrderDownload: PEM, the default chain first.
 	Chains [][]byte
 }
@@ -159,11 +147,11 @@ type OrderMemory struct {
 	// Since is when Flying started.
 	Since time.Time
 	// Remote is the order as last seen at RemoteAt; nil if never.
-	Remote *RemoteOrder
+	Remote *acme.Order
 	// RemoteAt is when.
 	RemoteAt time.Time
 	// Authorizations are those read, by URL.
-	Authorizations map[string]RemoteAuthorization
+	Authorizations map[string]acme.Authorization
 	// Chains are the downloaded chains.
 	Chains [][]byte
 	// Failed is the last step if it failed, FailedAt when, Failure how, and Failures how
@@ -203,7 +191,7 @@ func (m OrderMemory) Started(step OrderStep, now time.Time) OrderMemory {
 // After returns the memory with what the outcome tells.
 func (m OrderMemory) After(o OrderOutcome) OrderMemory {
 	m.Flying, m.Since = OrderWait, time.Time{}
-	if slices.ContainsFunc(o.Authorizations, func(a RemoteAuthorization) bool { return a.Identifier == "" }) {
+	if slices.ContainsFunc(o.Authorizations, func(a acme.Authorization) bool { return a.Identifier.Value == "" }) {
 		o.Failure = &Failure{Class: ErrorUnavailable, Detail: "the ACME server sent an authorization without an identifier (RFC 8555 §7.1.4)"}
 	}
 	if known := m.withAuthorizations(o.Authorizations); sizeOf(known) > min(maxAuthorizations, len(known)*maxAuthorization) {
@@ -231,8 +219,8 @@ func (m OrderMemory) After(o OrderOutcome) OrderMemory {
 }
 
 // withAuthorizations are the known authorizations and those that were read now.
-func (m OrderMemory) withAuthorizations(read []RemoteAuthorization) map[string]RemoteAuthorization {
-	known := make(map[string]RemoteAuthorization, len(m.Authorizations)+len(read))
+func (m OrderMemory) withAuthorizations(read []acme.Authorization) map[string]acme.Authorization {
+	known := make(map[string]acme.Authorization, len(m.Authorizations)+len(read))
 	maps.Copy(known, m.Authorizations)
 	for _, a := range read {
 		known[a.URL] = a
@@ -248,12 +236,12 @@ const (
 )
 
 // sizeOf is about how many bytes of JSON the authorizations take in a status.
-func sizeOf(authorizations map[string]RemoteAuthorization) int {
+func sizeOf(authorizations map[string]acme.Authorization) int {
 	size := 0
 	for _, a := range authorizations {
-		size += 80 + len(a.URL) + len(a.Identifier)
+		size += 80 + len(a.URL) + len(a.Identifier.Value)
 		for _, c := range a.Challenges {
-			size += 60 + len(c.URL) + len(c.Token) + len(c.Type) + len(c.AccountURI) + len(c.Error)
+			size += 60 + len(c.URL) + len(c.Token) + len(c.Type) + len(c.AccountURI)
 			for _, name := range c.IssuerDomainNames {
 				size += 3 + len(name)
 			}

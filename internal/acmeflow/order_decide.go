@@ -8,6 +8,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
 )
 
 const (
@@ -98,7 +99,7 @@ func newOrderDecision(s OrderState, now time.Time) *orderDecision {
 }
 
 // remoteOrderState is the state for a status of RFC 8555 §7.1.6.
-func remoteOrderState(status string) acmev1.State {
+func remoteOrderState(status acme.Status) acmev1.State {
 	switch state := acmev1.State(status); state {
 	case acmev1.Ready, acmev1.Processing, acmev1.Valid, acmev1.Invalid:
 		return state
@@ -108,14 +109,14 @@ func remoteOrderState(status string) acmev1.State {
 }
 
 // storedAuthorization is how an authorization is kept in an Order's status.
-func storedAuthorization(a RemoteAuthorization) acmev1.ACMEAuthorization {
+func storedAuthorization(a acme.Authorization) acmev1.ACMEAuthorization {
 	wildcard := a.Wildcard
 	stored := acmev1.ACMEAuthorization{
-		URL: a.URL, Identifier: a.Identifier, Wildcard: &wildcard, InitialState: authorizationState(a.Status),
+		URL: a.URL, Identifier: a.Identifier.Value, Wildcard: &wildcard, InitialState: authorizationState(a.Status),
 	}
 	for _, c := range a.Challenges {
 		stored.Challenges = append(stored.Challenges, acmev1.ACMEChallenge{
-			URL: c.URL, Token: c.Token, Type: c.Type, AccountURI: c.AccountURI, IssuerDomainNames: c.IssuerDomainNames,
+			URL: c.URL, Token: c.Token, Type: string(c.Type), AccountURI: c.AccountURI, IssuerDomainNames: c.IssuerDomainNames,
 		})
 	}
 	return stored
@@ -123,11 +124,11 @@ func storedAuthorization(a RemoteAuthorization) acmev1.ACMEAuthorization {
 
 // authorizationState is the state for a status of RFC 8555 §7.1.6. The API has no
 // words for deactivated and revoked: repeating does not cure them.
-func authorizationState(status string) acmev1.State {
+func authorizationState(status acme.Status) acmev1.State {
 	switch status {
-	case "valid", "invalid", "expired":
+	case acme.StatusValid, acme.StatusInvalid, acme.StatusExpired:
 		return acmev1.State(status)
-	case "deactivated", "revoked":
+	case acme.StatusDeactivated, acme.StatusRevoked:
 		return acmev1.Errored
 	default:
 		return acmev1.Pending
@@ -370,10 +371,10 @@ func (d *orderDecision) remoteInvalid() OrderAction {
 	if remote == nil {
 		return d.look()
 	}
-	if !remote.Expires.IsZero() && !d.now.Before(remote.Expires) && remote.Error == "" {
+	if !remote.Expires.IsZero() && !d.now.Before(remote.Expires) && remote.Error == nil {
 		return d.fail(acmev1.Expired, "The order expired at the ACME server before it was finalized")
 	}
-	return d.fail(acmev1.Invalid, "The ACME server shows the order as invalid: "+orElse(remote.Error, "it gives no reason"))
+	return d.fail(acmev1.Invalid, "The ACME server shows the order as invalid: "+orElse(textOf(remote.Error), "it gives no reason"))
 }
 
 // authorize gets every name authorized, through Challenges.
@@ -484,7 +485,8 @@ func (d *orderDecision) doubtsReplaces() bool {
 // newOrder is the body of the newOrder request.
 func (d *orderDecision) newOrder() NewOrder {
 	spec := d.Order.Spec
-	n := NewOrder{Identifiers: Identifiers(spec), Profile: spec.Profile, Replaces: spec.Replaces, Renewal: spec.Replaces != ""}
+	n := NewOrder{Renewal: spec.Replaces != ""}
+	n.Identifiers, n.Profile, n.Replaces = Identifiers(spec), spec.Profile, spec.Replaces
 	if d.doubtsReplaces() {
 		n.Replaces = ""
 	}

@@ -9,14 +9,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
 )
 
 func orderSituations() []situation[OrderState] {
 	base := newOrderState()
 	read := base.saw("pending")
-	read.Memory.Authorizations = map[string]RemoteAuthorization{"ca/authz/1": remoteAuthorization("pending")}
+	read.Memory.Authorizations = map[string]acme.Authorization{"ca/authz/1": remoteAuthorization("pending")}
 	reused := base.saw("ready")
-	reused.Memory.Authorizations = map[string]RemoteAuthorization{"ca/authz/1": remoteAuthorization("valid")}
+	reused.Memory.Authorizations = map[string]acme.Authorization{"ca/authz/1": remoteAuthorization("valid")}
 	onlyURL := base
 	onlyURL.Order = base.Order.DeepCopy()
 	onlyURL.Order.Status = acmev1.OrderStatus{URL: "ca/order/1", State: acmev1.Pending}
@@ -192,7 +193,7 @@ func TestOrderTotality(t *testing.T) {
 	n, x := 0, orderTrial()
 	states := []acmev1.State{"", "valid", "ready", "pending", "processing", "invalid", "expired", "errored", "nonsense"}
 	for _, stored := range states {
-		for _, remote := range []string{"", "pending", "ready", "processing", "valid", "invalid", "nonsense"} {
+		for _, remote := range []acme.Status{"", "pending", "ready", "processing", "valid", "invalid", "nonsense"} {
 			for _, challenge := range append([]acmev1.State{"none"}, states...) {
 				for fill := range 8 {
 					s := newOrderState()

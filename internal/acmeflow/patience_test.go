@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
 )
 
@@ -78,15 +79,15 @@ func TestBelied(t *testing.T) {
 		said string
 		want bool
 	}{
-		{passed, acmev1.Invalid, problemNamespace + "unauthorized: During secondary validation: no TXT record", true},
-		{passed, acmev1.Invalid, problemNamespace + "dns: NXDOMAIN", true},
+		{passed, acmev1.Invalid, acme.ProblemNamespace + "unauthorized: During secondary validation: no TXT record", true},
+		{passed, acmev1.Invalid, acme.ProblemNamespace + "dns: NXDOMAIN", true},
 		{passed, acmev1.Invalid, "no reason", true},
-		{passed, acmev1.Invalid, problemNamespace + "caa: forbidden", false},
-		{passed, acmev1.Invalid, problemNamespace + "serverInternal", false},
+		{passed, acmev1.Invalid, acme.ProblemNamespace + "caa: forbidden", false},
+		{passed, acmev1.Invalid, acme.ProblemNamespace + "serverInternal", false},
 		{passed, acmev1.Valid, "", false},
 		{passed, acmev1.Expired, "", false},
-		{passed, acmev1.Errored, problemNamespace + "unauthorized", false},
-		{ChallengeMemory{}, acmev1.Invalid, problemNamespace + "unauthorized", false},
+		{passed, acmev1.Errored, acme.ProblemNamespace + "unauthorized", false},
+		{ChallengeMemory{}, acmev1.Invalid, acme.ProblemNamespace + "unauthorized", false},
 	} {
 		equal(t, c.m.Belied(acmev1.ChallengeStatus{State: c.s, Reason: "Error accepting authorization: " + c.said}), c.want)
 	}
@@ -116,7 +117,7 @@ func TestACATriesAgainByItself(t *testing.T) {
 		equal(t, a.Step, ChallengeFetch)
 		polls++
 		authz := remoteAuthorization("pending")
-		authz.Challenges[0].Status, authz.Challenges[0].Error, authz.RetryAfter = "processing", "dns: SERVFAIL", 30*time.Second
+		authz.Challenges[0].Status, authz.Challenges[0].Error, authz.RetryAfter = "processing", problem("dns: SERVFAIL"), 30*time.Second
 		s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengeFetch, At: now, Authorization: &authz})
 	}
 	equal(t, []any{writes, polls > 100}, []any{1, true})

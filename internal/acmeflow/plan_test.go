@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
 )
 
 func http01() acmev1.ACMEChallengeSolver {
@@ -62,7 +63,7 @@ func TestPersistentChallengeSaysWhatIsNeeded(t *testing.T) {
 	} {
 		remote := remoteAuthorization("pending")
 		remote.Wildcard = c.wildcard
-		remote.Challenges = append(remote.Challenges, RemoteChallenge{URL: "ca/chall/p", Type: "dns-persist-01", AccountURI: c.uri, IssuerDomainNames: c.names})
+		remote.Challenges = append(remote.Challenges, acme.Challenge{URL: "ca/chall/p", Type: "dns-persist-01", AccountURI: c.uri, IssuerDomainNames: c.names})
 		s := persist()
 		s.DNSPersist01.IssuerDomainName = c.wanted
 		got, err := BuildChallenge(o, storedAuthorization(remote), []acmev1.ACMEChallengeSolver{s}, account)
@@ -83,7 +84,7 @@ func TestPersistentChallengeSaysWhatIsNeeded(t *testing.T) {
 
 func TestTLSALPNIsGivenTheKeyAuthorization(t *testing.T) {
 	remote := remoteAuthorization("pending")
-	remote.Challenges = append(remote.Challenges, RemoteChallenge{URL: "ca/chall/t", Type: "tls-alpn-01", Token: "tok"})
+	remote.Challenges = append(remote.Challenges, acme.Challenge{URL: "ca/chall/t", Type: "tls-alpn-01", Token: "tok"})
 	solvers := []acmev1.ACMEChallengeSolver{{TLSALPN01: &acmev1.TLSALPN01Solver{}}}
 	got, err := BuildChallenge(newOrderObject(), storedAuthorization(remote), solvers, Account{Thumbprint: "thumb"})
 	if err != nil {
@@ -98,7 +99,7 @@ func TestTLSALPNIsGivenTheKeyAuthorization(t *testing.T) {
 // stays in the Challenge, whatever becomes of the account.
 func TestAccountChallengeCarriesTheLabel(t *testing.T) {
 	o, remote := newOrderObject(), remoteAuthorization("pending")
-	remote.Challenges = append(remote.Challenges, RemoteChallenge{URL: "ca/chall/a", Type: "dns-account-01", Token: "tok"})
+	remote.Challenges = append(remote.Challenges, acme.Challenge{URL: "ca/chall/a", Type: "dns-account-01", Token: "tok"})
 	plain, labelled := dns01(), dns01()
 	labelled.DNS01.AccountLabel = true
 	build := func(s acmev1.ACMEChallengeSolver, account string) *acmev1.Challenge {
@@ -169,12 +170,12 @@ func TestIdentifiers(t *testing.T) {
 		CommonName: "b.example.com", DNSNames: []string{"c.example.com", "*.a.example.com", "b.example.com", "c.example.com"},
 		IPAddresses: []string{"2001:db8::1", "192.0.2.1"},
 	}
-	equal(t, Identifiers(spec), []Identifier{
-		{"dns", "*.a.example.com"}, {"dns", "b.example.com"}, {"dns", "c.example.com"}, {"ip", "192.0.2.1"}, {"ip", "2001:db8::1"},
+	equal(t, Identifiers(spec), []acme.Identifier{
+		{Type: "dns", Value: "*.a.example.com"}, {Type: "dns", Value: "b.example.com"}, {Type: "dns", Value: "c.example.com"}, {Type: "ip", Value: "192.0.2.1"}, {Type: "ip", Value: "2001:db8::1"},
 	})
 	// RFC 8738 §3: an address has one text.
-	equal(t, Identifiers(acmev1.OrderSpec{CommonName: "2001:DB8:0::1", IPAddresses: []string{"2001:db8::1", "::ffff:192.0.2.1", "192.0.2.1"}}), []Identifier{
-		{"ip", "192.0.2.1"}, {"ip", "2001:db8::1"},
+	equal(t, Identifiers(acmev1.OrderSpec{CommonName: "2001:DB8:0::1", IPAddresses: []string{"2001:db8::1", "::ffff:192.0.2.1", "192.0.2.1"}}), []acme.Identifier{
+		{Type: "ip", Value: "192.0.2.1"}, {Type: "ip", Value: "2001:db8::1"},
 	})
 	for cn, want := range map[string]int{"": 0, "Example Ltd": 0, "localhost": 0, "-a.example.com": 0, "a.example.com": 1, "192.0.2.7": 1, "a..b": 0} {
 		if got := len(Identifiers(acmev1.OrderSpec{CommonName: cn})); got != want {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
 )
 
@@ -80,7 +81,7 @@ func TestRule5_SelfCheckIsRetriedAtTheLatestEveryPeriod(t *testing.T) {
 	equal(t, DecideChallenge(s, now).Step, ChallengeAccept)
 	s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengeAccept, At: now})
 	authz := remoteAuthorization("invalid")
-	authz.Challenges[0].Error = "urn:ietf:params:acme:error:unauthorized: wrong TXT record"
+	authz.Challenges[0].Error = problem("urn:ietf:params:acme:error:unauthorized: wrong TXT record")
 	s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengeFetch, At: now, Authorization: &authz})
 	a := DecideChallenge(s, now)
 	equal(t, a.Status.State, acmev1.Invalid)
@@ -101,7 +102,7 @@ func TestRule5_WhatIsMissedForLongIsPresentedAgain(t *testing.T) {
 }
 
 func TestRule6_EveryFinalStateFreesTheSlotWithTheSameWrite(t *testing.T) {
-	for status, state := range map[string]acmev1.State{
+	for status, state := range map[acme.Status]acmev1.State{
 		"valid": acmev1.Valid, "invalid": acmev1.Invalid, "expired": acmev1.Expired,
 		"revoked": acmev1.Errored, "deactivated": acmev1.Errored,
 	} {
@@ -362,7 +363,7 @@ func TestAnIncompleteAnswerIsNotAskedForAtOnce(t *testing.T) {
 			if step == OrderFetch {
 				o.Order.Finalize = ""
 			}
-			o.Authorizations = []RemoteAuthorization{{URL: "ca/authz/1", Status: "pending"}}
+			o.Authorizations = []acme.Authorization{{URL: "ca/authz/1", Status: "pending"}}
 			s.Memory = s.Memory.After(o)
 		}
 		return asked, said
@@ -411,13 +412,13 @@ func TestAnOrderEndsWhoseAuthorizationsNoOrderHolds(t *testing.T) {
 	many.Authorizations = make([]string, 20)
 	long := remoteAuthorization("pending")
 	for range 20 {
-		long.Challenges = append(long.Challenges, RemoteChallenge{Type: "x", Token: strings.Repeat("x", 64<<10)})
+		long.Challenges = append(long.Challenges, acme.Challenge{Type: "x", Token: strings.Repeat("x", 64<<10)})
 	}
 	for name, outcomes := range map[string][]OrderOutcome{
 		"more than": {{Step: OrderCreate, At: start, Order: many}},
 		"too long": {
 			{Step: OrderCreate, At: start, Order: remoteOrder("pending")},
-			{Step: OrderFetchAuthorizations, At: start, Authorizations: []RemoteAuthorization{long}},
+			{Step: OrderFetchAuthorizations, At: start, Authorizations: []acme.Authorization{long}},
 		},
 	} {
 		s := newOrderState()

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"chancery.dev/internal/acme"
 )
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -93,9 +95,9 @@ func (x trial[S, M, A]) outcomes(s S) map[string]S {
 		// Of what carries the request, the problem in the text makes the class of the failure.
 		switch content := step == OrderCreate.String() || step == OrderFinalize.String(); {
 		case class == ErrorPermanent:
-			f.Detail = problemNamespace + "rejectedIdentifier"
+			f.Detail = acme.ProblemNamespace + "rejectedIdentifier"
 		case class == ErrorMalformed && content:
-			f.Detail = problemNamespace + "malformed"
+			f.Detail = acme.ProblemNamespace + "malformed"
 		}
 		add(class.String(), 1, f)
 		add(class.String(), 4, f)

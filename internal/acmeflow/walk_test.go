@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
 )
 
@@ -40,10 +41,10 @@ type walk struct {
 
 	// the CA
 	orders         int
-	orderStatus    string
+	orderStatus    acme.Status
 	expires        time.Time
-	authorizations map[string]*RemoteAuthorization
-	verdict        string
+	authorizations map[string]*acme.Authorization
+	verdict        acme.Status
 	// presented counts what solvers show, by Challenge
 	presented map[string]bool
 	visibleAt map[string]time.Time
@@ -57,7 +58,7 @@ func newWalk(t *testing.T, seed int64, names ...string) *walk {
 	w := &walk{
 		t: t, r: rand.New(rand.NewSource(seed)), now: start, order: newOrderObject(),
 		challenges: map[string]*acmev1.Challenge{}, memories: map[string]ChallengeMemory{},
-		authorizations: map[string]*RemoteAuthorization{}, presented: map[string]bool{},
+		authorizations: map[string]*acme.Authorization{}, presented: map[string]bool{},
 		visibleAt: map[string]time.Time{}, verdict: "valid",
 	}
 	w.order.Spec.DNSNames = names
@@ -177,11 +178,11 @@ func (w *walk) callForOrder(a OrderAction) OrderOutcome {
 		case OrderCreate:
 			w.orders++
 			w.orderStatus, w.expires = "pending", w.now.Add(24*time.Hour)
-			w.authorizations = map[string]*RemoteAuthorization{}
+			w.authorizations = map[string]*acme.Authorization{}
 			for _, id := range a.NewOrder.Identifiers {
 				url := fmt.Sprintf("ca/%d/%s", w.orders, id.Value)
 				authz := remoteAuthorization("pending")
-				authz.URL, authz.Identifier, authz.Wildcard = url, strings.TrimPrefix(id.Value, "*."), strings.HasPrefix(id.Value, "*.")
+				authz.URL, authz.Identifier, authz.Wildcard = url, acme.DNS(strings.TrimPrefix(id.Value, "*.")), strings.HasPrefix(id.Value, "*.")
 				authz.Challenges[0].URL, authz.Expires = url+"/dns", w.expires
 				w.authorizations[url] = &authz
 			}
@@ -212,7 +213,7 @@ func (w *walk) callForOrder(a OrderAction) OrderOutcome {
 func (w *walk) answer(a OrderAction) OrderOutcome {
 	switch a.Step {
 	case OrderFetchAuthorizations:
-		var read []RemoteAuthorization
+		var read []acme.Authorization
 		for _, url := range a.URLs {
 			read = append(read, *w.authorizations[url])
 		}
@@ -224,7 +225,7 @@ func (w *walk) answer(a OrderAction) OrderOutcome {
 	default: // the others are answered with the order
 	}
 	prefix := fmt.Sprintf("ca/%d/", w.orders)
-	o := &RemoteOrder{URL: prefix, Finalize: prefix + "finalize", Status: w.status(), Expires: w.expires}
+	o := &acme.Order{URL: prefix, Finalize: prefix + "finalize", Status: w.status(), Expires: w.expires}
 	o.Authorizations = sortedKeys(w.authorizations)
 	if o.Status == "valid" {
 		o.Certificate = prefix + "certificate"
@@ -233,7 +234,7 @@ func (w *walk) answer(a OrderAction) OrderOutcome {
 }
 
 // status is the CA's view of the order.
-func (w *walk) status() string {
+func (w *walk) status() acme.Status {
 	if w.orderStatus != "pending" {
 		return w.orderStatus
 	}

@@ -7,18 +7,18 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/acme"
+	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/rig/pebble"
-
-	corev1 "k8s.io/api/core/v1"
 )
 
 // TestRule1OrdersAndChallenges: each request gets one Order, each name of it one
@@ -213,7 +213,7 @@ func elsewhere(t *testing.T, w *watched, c *acmev1.Challenge) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := acme.New(acme.Options{DirectoryURL: w.ca.DirectoryURL, HTTPClient: w.ca.HTTPClient(), Key: key})
+	other, err := acmeclient.New(acmeclient.Options{DirectoryURL: w.ca.DirectoryURL, HTTPClient: w.ca.HTTPClient(), Key: key})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +316,7 @@ func fail(t *testing.T, w *watched, c *acmev1.Challenge) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := acme.New(acme.Options{DirectoryURL: w.ca.DirectoryURL, HTTPClient: w.ca.HTTPClient(), Key: key})
+	other, err := acmeclient.New(acmeclient.Options{DirectoryURL: w.ca.DirectoryURL, HTTPClient: w.ca.HTTPClient(), Key: key})
 	if err != nil {
 		t.Fatal(err)
 	}

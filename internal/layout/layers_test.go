@@ -20,16 +20,17 @@ type room struct {
 var rooms = []room{
 	{layer: 0, path: "api/meta/v1", why: "shared reference types"},
 	{layer: 0, path: "internal/fault", why: "what to do about an error"},
+	{layer: 0, path: "internal/acme", why: "pure: the objects of the ACME protocol"},
 	{layer: 0, path: "internal/attach", why: "pure: the listeners that an HTTPRoute attaches to"},
 	{layer: 0, path: "internal/dnsaccount", why: "pure: the name of the record of DNS-01 and DNS-ACCOUNT-01"},
 	{layer: 0, path: "internal/dnspersist", why: "pure: the record of DNS-PERSIST-01"},
-	{layer: 0, path: "internal/settle", why: "pure: how long others take to see what the self check sees"},
+	{layer: 0, path: "internal/propagation", why: "a memory of how long others take to see what the self check sees"},
 	{layer: 0, path: "internal/solver/dns01/wire", why: "the DNS provider protocol's messages"},
 	{layer: 0, path: "examples", why: "manifests for people, and for the demo"},
 
 	{layer: 1, path: "api/acme/v1", why: "Order, Challenge, solver configuration"},
 	{layer: 1, path: "internal/pki", why: "keys, CSRs, chains, keystores"},
-	{layer: 1, path: "internal/acme", why: "ACME protocol client, wire only"},
+	{layer: 1, path: "internal/acme/client", why: "ACME protocol client, wire only"},
 	{layer: 1, path: "internal/solver/dns01/provider/limit", why: "how often a DNS provider may be asked with a credential"},
 	{layer: 1, path: "internal/flight", why: "bounded asynchronous calls whose result requeues an object"},
 

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"chancery.dev/internal/acme"
+	acmeclient "chancery.dev/internal/acme/client"
 )
 
 const (
@@ -47,7 +47,7 @@ func NewACME() (*ACME, error) {
 }
 
 // Observe counts a request that is over.
-func (a *ACME) Observe(o acme.Observation) {
+func (a *ACME) Observe(o acmeclient.Observation) {
 	status := noAnswer
 	if o.Status != 0 {
 		status = strconv.Itoa(o.Status)

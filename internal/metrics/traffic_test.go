@@ -8,7 +8,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"chancery.dev/internal/acme"
+	acmeclient "chancery.dev/internal/acme/client"
 	chancerymetrics "chancery.dev/internal/metrics"
 )
 
@@ -25,16 +25,16 @@ func TestACME(t *testing.T) {
 	}
 	run := time.Now().Format("150405.000000000") // the counts are the process's
 	odd, host := "\xff.invalid"+run, "ca.test"+run
-	for _, o := range []acme.Observation{
-		{Action: acme.ActionDiscover, Method: "GET", Scheme: "https", Host: odd},
-		{Action: acme.ActionGetOrder, Method: "POST", Scheme: "https", Host: host, Status: 200, Duration: time.Second},
+	for _, o := range []acmeclient.Observation{
+		{Action: acmeclient.ActionDiscover, Method: "GET", Scheme: "https", Host: odd},
+		{Action: acmeclient.ActionGetOrder, Method: "POST", Scheme: "https", Host: host, Status: 200, Duration: time.Second},
 	} {
 		a.Observe(o)
 	}
 	for n := range 150 {
-		a.Observe(acme.Observation{Action: acme.Action(run), Method: "GET", Scheme: "https", Host: fmt.Sprintf("invented-%d", n), Status: 404})
+		a.Observe(acmeclient.Observation{Action: acmeclient.Action(run), Method: "GET", Scheme: "https", Host: fmt.Sprintf("invented-%d", n), Status: 404})
 	}
-	a.Observe(acme.Observation{Action: acme.ActionDiscover, Method: "GET", Scheme: "https", Host: host, Status: 200})
+	a.Observe(acmeclient.Observation{Action: acmeclient.ActionDiscover, Method: "GET", Scheme: "https", Host: host, Status: 200})
 	families, err := metrics.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)

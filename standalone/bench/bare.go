@@ -17,6 +17,7 @@ import (
 	"github.com/miekg/dns"
 
 	"chancery.dev/internal/acme"
+	acmeclient "chancery.dev/internal/acme/client"
 )
 
 // barePoll is how often the bare client asks whether the authority has done its part.
@@ -25,7 +26,7 @@ const barePoll = 50 * time.Millisecond
 // bareClient issues by ACME with nothing around it: no Kubernetes, no queue, no self check. It is as fast as a client that
 // polls can be.
 type bareClient struct {
-	acme *acme.Client
+	acme *acmeclient.Client
 	kind acme.ChallengeType
 	// present makes the proof visible, and returns what takes it away again.
 	present func(ctx context.Context, name, token, keyAuthorization string) (remove func() error, err error)
@@ -94,7 +95,7 @@ func bare(ctx context.Context, r *run, rig *acmeRig, c bareClient) (*Ceiling, er
 	if err != nil {
 		return nil, err
 	}
-	c.acme, err = acme.New(acme.Options{DirectoryURL: rig.ca.DirectoryURL, HTTPClient: rig.ca.HTTPClient(), UserAgent: "chancery-bench", Key: key})
+	c.acme, err = acmeclient.New(acmeclient.Options{DirectoryURL: rig.ca.DirectoryURL, HTTPClient: rig.ca.HTTPClient(), UserAgent: "chancery-bench", Key: key})
 	if err != nil {
 		return nil, err
 	}

@@ -17,8 +17,8 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/propagation"
 	"chancery.dev/internal/schedule"
-	"chancery.dev/internal/settle"
 )
 
 // +kubebuilder:rbac:groups=acme.cert-manager.io,resources=challenges,verbs=get;list;watch;patch
@@ -37,7 +37,7 @@ type challenges struct {
 	echoes    *controller.Echoes
 	scheduler *scheduler
 	mended    mended
-	settled   settle.Ledger
+	settled   propagation.Ledger
 }
 
 // SetupChallenges adds the reconciler of Challenges and their scheduler. SetupOrders

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"chancery.dev/internal/acme"
+	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/rig/pebble"
 )
 
@@ -157,13 +158,13 @@ func TestDeactivatedInTheMiddleOfAValidation(t *testing.T) {
 }
 
 // pending is an authorization for 127.0.0.1 of a new account, and its http-01 challenge.
-func pending(ctx context.Context, t *testing.T, s *pebble.Server) (c *acme.Client, challenge, authz string) {
+func pending(ctx context.Context, t *testing.T, s *pebble.Server) (c *acmeclient.Client, challenge, authz string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err = acme.New(acme.Options{DirectoryURL: s.DirectoryURL, HTTPClient: s.HTTPClient(), UserAgent: "test", Key: key})
+	c, err = acmeclient.New(acmeclient.Options{DirectoryURL: s.DirectoryURL, HTTPClient: s.HTTPClient(), UserAgent: "test", Key: key})
 	if err != nil {
 		t.Fatal(err)
 	}

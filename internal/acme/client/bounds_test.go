@@ -1,4 +1,4 @@
-package acme_test
+package client_test
 
 import (
 	"context"
@@ -14,31 +14,31 @@ import (
 	"testing"
 	"time"
 
-	"chancery.dev/internal/acme"
+	"chancery.dev/internal/acme/client"
 )
 
 // TestAnswersAreBounded has a hostile server answer with as much as it likes. Each answer is refused
 // as too large: the same call would bring the same.
 func TestAnswersAreBounded(t *testing.T) {
-	order := func(ctx context.Context, c *acme.Client, base string) error {
+	order := func(ctx context.Context, c *client.Client, base string) error {
 		_, err := c.GetOrder(ctx, base+"/order/1")
 		return err
 	}
-	far := func(ctx context.Context, c *acme.Client, base string) error {
+	far := func(ctx context.Context, c *client.Client, base string) error {
 		_, err := c.GetOrder(ctx, base+"/"+strings.Repeat("x", 3000)+"/order/1")
 		return err
 	}
-	authorization := func(ctx context.Context, c *acme.Client, base string) error {
+	authorization := func(ctx context.Context, c *client.Client, base string) error {
 		_, err := c.GetAuthorization(ctx, base+"/authz")
 		return err
 	}
-	fetch := func(ctx context.Context, c *acme.Client, base string) error {
+	fetch := func(ctx context.Context, c *client.Client, base string) error {
 		_, err := c.FetchCertificate(ctx, base+"/cert")
 		return err
 	}
 	times := func(text string, n int) string { return strings.TrimSuffix(strings.Repeat(text+",", n), ",") }
 	for name, tc := range map[string]struct {
-		call func(context.Context, *acme.Client, string) error
+		call func(context.Context, *client.Client, string) error
 		body string
 	}{
 		"an order of 350,000 authorizations": {order, `{"authorizations":[` + times(`""`, 340_000) + `]}`},
@@ -52,8 +52,8 @@ func TestAnswersAreBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := startFake(t, reply(200, "", tc.body))
-			err := tc.call(t.Context(), f.client(t, acme.Options{}), f.URL)
-			if !errors.Is(err, acme.ErrTooLarge) {
+			err := tc.call(t.Context(), f.client(t, client.Options{}), f.URL)
+			if !errors.Is(err, client.ErrTooLarge) {
 				t.Errorf("%v", err)
 			}
 		})
@@ -68,13 +68,13 @@ func TestADirectoryIsBounded(t *testing.T) {
 	} {
 		f := startFake(t, nil)
 		f.extra = extra
-		if _, err := f.client(t, acme.Options{}).Directory(t.Context()); !errors.Is(err, acme.ErrTooLarge) {
+		if _, err := f.client(t, client.Options{}).Directory(t.Context()); !errors.Is(err, client.ErrTooLarge) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	f := startFake(t, nil)
 	f.extra = `,"meta":{"profiles":{` + numbered(`"p%d":"https://ca.example/about/profiles"`, 100) + `}}`
-	if d, err := f.client(t, acme.Options{}).Directory(t.Context()); err != nil || len(d.Meta.Profiles) != 100 {
+	if d, err := f.client(t, client.Options{}).Directory(t.Context()); err != nil || len(d.Meta.Profiles) != 100 {
 		t.Errorf("100 profiles: %+v, %v", d, err)
 	}
 }
@@ -95,7 +95,7 @@ func TestAlternatesAreBounded(t *testing.T) {
 		}
 		_, _ = w.Write(chainPEM(t))
 	})
-	chain, err := f.client(t, acme.Options{}).FetchCertificate(t.Context(), f.URL+"/cert")
+	chain, err := f.client(t, client.Options{}).FetchCertificate(t.Context(), f.URL+"/cert")
 	if err != nil || len(chain.Alternates) != 8 {
 		t.Errorf("%+v, %v", chain, err)
 	}
@@ -104,8 +104,8 @@ func TestAlternatesAreBounded(t *testing.T) {
 // TestHeadersAreBounded: Go's own bound is 10 MiB for each answer.
 func TestHeadersAreBounded(t *testing.T) {
 	f := startFake(t, reply(200, "", "{}", "Link", "</"+strings.Repeat("x", 1<<20)+`>;rel="alternate"`))
-	_, err := f.client(t, acme.Options{}).GetOrder(t.Context(), f.URL+"/order/1")
-	var transport *acme.TransportError
+	_, err := f.client(t, client.Options{}).GetOrder(t.Context(), f.URL+"/order/1")
+	var transport *client.TransportError
 	if !errors.As(err, &transport) {
 		t.Errorf("%v", err)
 	}

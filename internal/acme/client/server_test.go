@@ -1,4 +1,4 @@
-package acme_test
+package client_test
 
 import (
 	"context"
@@ -22,6 +22,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/acme/client"
 	"chancery.dev/internal/fault"
 )
 
@@ -66,14 +67,14 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (f *fake) client(t *testing.T, o acme.Options) *acme.Client {
+func (f *fake) client(t *testing.T, o client.Options) *client.Client {
 	t.Helper()
 	if o.Key == nil {
 		o.Key = ecKey(t, elliptic.P256())
 	}
 	o.DirectoryURL = f.URL + "/dir"
 	o.AccountURL = f.URL + "/acct/1"
-	c, err := acme.New(o)
+	c, err := client.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,18 +126,18 @@ func TestErrorAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := startFake(t, tc.answer)
-			c := f.client(t, acme.Options{})
+			c := f.client(t, client.Options{})
 			_, err := c.GetOrder(t.Context(), f.URL+"/order/1")
 			if err == nil {
 				t.Fatal("no error")
 			}
-			if got := acme.StatusOf(err); got != tc.status {
+			if got := client.StatusOf(err); got != tc.status {
 				t.Errorf("status %d", got)
 			}
 			if got := acme.ProblemOf(err) != nil; got != tc.problem {
 				t.Errorf("a problem: %v", got)
 			}
-			if got := acme.RetryAfter(err); got != tc.after {
+			if got := client.RetryAfter(err); got != tc.after {
 				t.Errorf("retry after %v", got)
 			}
 			if !strings.Contains(err.Error(), tc.text) || strings.ContainsAny(err.Error(), "\x00\n") || len(err.Error()) > 400 {
@@ -158,8 +159,8 @@ func TestRejectsReplaces(t *testing.T) {
 	} {
 		f := startFake(t, reply(409, "application/problem+json", body))
 		f.extra = `,"renewalInfo":"/ari"`
-		_, err := f.client(t, acme.Options{}).NewOrder(t.Context(), acme.NewOrderRequest{Replaces: "a.b"})
-		if got := acme.RejectsReplaces(err); err == nil || got != want {
+		_, err := f.client(t, client.Options{}).NewOrder(t.Context(), acme.NewOrderRequest{Replaces: "a.b"})
+		if got := client.RejectsReplaces(err); err == nil || got != want {
 			t.Errorf("%s: %v, %v", body, got, err)
 		}
 	}
@@ -167,24 +168,24 @@ func TestRejectsReplaces(t *testing.T) {
 
 func TestBrokenAnswers(t *testing.T) {
 	t.Parallel()
-	type call func(ctx context.Context, c *acme.Client, base string) error
-	order := func(ctx context.Context, c *acme.Client, base string) error {
+	type call func(ctx context.Context, c *client.Client, base string) error
+	order := func(ctx context.Context, c *client.Client, base string) error {
 		_, err := c.GetOrder(ctx, base+"/order/1")
 		return err
 	}
-	newOrder := func(ctx context.Context, c *acme.Client, _ string) error {
+	newOrder := func(ctx context.Context, c *client.Client, _ string) error {
 		_, err := c.NewOrder(ctx, acme.NewOrderRequest{})
 		return err
 	}
-	account := func(ctx context.Context, c *acme.Client, _ string) error {
+	account := func(ctx context.Context, c *client.Client, _ string) error {
 		_, err := c.LookupAccount(ctx)
 		return err
 	}
-	authorization := func(ctx context.Context, c *acme.Client, base string) error {
+	authorization := func(ctx context.Context, c *client.Client, base string) error {
 		_, err := c.GetAuthorization(ctx, base+"/authz")
 		return err
 	}
-	fetch := func(ctx context.Context, c *acme.Client, base string) error {
+	fetch := func(ctx context.Context, c *client.Client, base string) error {
 		_, err := c.FetchCertificate(ctx, base+"/cert")
 		return err
 	}
@@ -215,9 +216,9 @@ func TestBrokenAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := startFake(t, tc.answer)
-			err := tc.call(t.Context(), f.client(t, acme.Options{}), f.URL)
-			var transport *acme.TransportError
-			var protocol *acme.ProtocolError
+			err := tc.call(t.Context(), f.client(t, client.Options{}), f.URL)
+			var transport *client.TransportError
+			var protocol *client.ProtocolError
 			if errors.As(err, &transport) != tc.cut || errors.As(err, &protocol) == tc.cut {
 				t.Errorf("%T: %v", err, err)
 			}
@@ -228,13 +229,13 @@ func TestBrokenAnswers(t *testing.T) {
 func TestNoConnection(t *testing.T) {
 	t.Parallel()
 	f := startFake(t, nil)
-	c := f.client(t, acme.Options{})
+	c := f.client(t, client.Options{})
 	f.Close()
 	var first string
 	for range 3 {
 		_, err := c.GetOrder(t.Context(), f.URL+"/order/1")
-		var transport *acme.TransportError
-		if !errors.As(err, &transport) || transport.Action != acme.ActionDiscover {
+		var transport *client.TransportError
+		if !errors.As(err, &transport) || transport.Action != client.ActionDiscover {
 			t.Fatalf("%T: %v", err, err)
 		}
 		if first == "" {
@@ -259,7 +260,7 @@ func TestNonces(t *testing.T) {
 			}
 			_, _ = io.WriteString(w, `{"status":"valid"}`)
 		})
-		c := f.client(t, acme.Options{})
+		c := f.client(t, client.Options{})
 		if _, err := c.GetOrder(t.Context(), f.URL+"/order/1"); err != nil {
 			t.Fatal(err)
 		}
@@ -270,7 +271,7 @@ func TestNonces(t *testing.T) {
 	t.Run("not for ever", func(t *testing.T) {
 		var n atomic.Int64
 		f := startFake(t, func(w http.ResponseWriter, r *http.Request) { n.Add(1); badNonce(w, r) })
-		_, err := f.client(t, acme.Options{}).GetOrder(t.Context(), f.URL+"/order/1")
+		_, err := f.client(t, client.Options{}).GetOrder(t.Context(), f.URL+"/order/1")
 		if !acme.HasCode(err, acme.CodeBadNonce) || n.Load() != 10 {
 			t.Errorf("after %d tries: %v", n.Load(), err)
 		}
@@ -278,15 +279,15 @@ func TestNonces(t *testing.T) {
 	t.Run("not after the context", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		f := startFake(t, func(w http.ResponseWriter, r *http.Request) { cancel(); badNonce(w, r) })
-		if _, err := f.client(t, acme.Options{}).GetOrder(ctx, f.URL+"/order/1"); !errors.Is(err, context.Canceled) {
+		if _, err := f.client(t, client.Options{}).GetOrder(ctx, f.URL+"/order/1"); !errors.Is(err, context.Canceled) {
 			t.Errorf("%v", err)
 		}
 	})
 	t.Run("missing", func(t *testing.T) {
 		f := startFake(t, nil)
 		f.noNonce = true
-		var protocol *acme.ProtocolError
-		if _, err := f.client(t, acme.Options{}).GetOrder(t.Context(), f.URL+"/order/1"); !errors.As(err, &protocol) {
+		var protocol *client.ProtocolError
+		if _, err := f.client(t, client.Options{}).GetOrder(t.Context(), f.URL+"/order/1"); !errors.As(err, &protocol) {
 			t.Errorf("%v", err)
 		}
 	})
@@ -329,7 +330,7 @@ func TestEd25519(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, `{"status":"processing"}`)
 	})
-	c := f.client(t, acme.Options{Key: private})
+	c := f.client(t, client.Options{Key: private})
 	if o, err := c.GetOrder(t.Context(), f.URL+"/order/1"); err != nil || o.Status != acme.StatusProcessing {
 		t.Errorf("%+v, %v", o, err)
 	}
@@ -339,7 +340,7 @@ func TestDirectory(t *testing.T) {
 	t.Parallel()
 	var clock atomic.Int64
 	f := startFake(t, reply(200, "application/json", `{"status":"valid"}`, "Retry-After", "3"))
-	c := f.client(t, acme.Options{Now: func() time.Time { return time.Unix(clock.Load(), 0) }})
+	c := f.client(t, client.Options{Now: func() time.Time { return time.Unix(clock.Load(), 0) }})
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
@@ -366,7 +367,7 @@ func TestDirectory(t *testing.T) {
 		t.Errorf("a profile without profiles: %v", err)
 	}
 	_, err := c.NewOrder(t.Context(), acme.NewOrderRequest{Replaces: "a.b"})
-	if !errors.Is(err, acme.ErrRenewalInfoUnsupported) || !acme.RejectsReplaces(err) {
+	if !errors.Is(err, client.ErrRenewalInfoUnsupported) || !client.RejectsReplaces(err) {
 		t.Errorf("replaces without ARI: %v", err)
 	}
 }
@@ -389,7 +390,7 @@ func TestDirectoryFetcherGivesUp(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	t.Cleanup(func() { close(release) })
-	c, err := acme.New(acme.Options{DirectoryURL: s.URL})
+	c, err := client.New(client.Options{DirectoryURL: s.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -421,22 +422,22 @@ func TestHTTPSStays(t *testing.T) {
 		_, _ = io.WriteString(w, `{"newNonce":"http://`+r.Host+`/n","newAccount":"/a","newOrder":"/o"}`)
 	}))
 	t.Cleanup(s.Close)
-	client := func(path string) *acme.Client {
-		c, err := acme.New(acme.Options{DirectoryURL: s.URL + path, HTTPClient: s.Client(),
+	clientFor := func(path string) *client.Client {
+		c, err := client.New(client.Options{DirectoryURL: s.URL + path, HTTPClient: s.Client(),
 			Key: ecKey(t, elliptic.P256()), AccountURL: s.URL + "/acct/1"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return c
 	}
-	if _, err := client("/moved").Directory(t.Context()); err != nil {
+	if _, err := clientFor("/moved").Directory(t.Context()); err != nil {
 		t.Errorf("a redirected GET: %v", err)
 	}
-	if _, err := client("/down").Directory(t.Context()); acme.StatusOf(err) != http.StatusFound {
+	if _, err := clientFor("/down").Directory(t.Context()); client.StatusOf(err) != http.StatusFound {
 		t.Errorf("a redirect to http: %v", err)
 	}
-	var protocol *acme.ProtocolError
-	if _, err := client("/dir").GetAccount(t.Context()); !errors.As(err, &protocol) {
+	var protocol *client.ProtocolError
+	if _, err := clientFor("/dir").GetAccount(t.Context()); !errors.As(err, &protocol) {
 		t.Errorf("a newNonce on http: %v", err)
 	}
 }
@@ -446,7 +447,7 @@ func TestObserve(t *testing.T) {
 	var mu sync.Mutex
 	var seen []string
 	f := startFake(t, reply(404, "", ""))
-	c := f.client(t, acme.Options{UserAgent: "me/1", Observe: func(o acme.Observation) {
+	c := f.client(t, client.Options{UserAgent: "me/1", Observe: func(o client.Observation) {
 		mu.Lock()
 		defer mu.Unlock()
 		seen = append(seen, fmt.Sprintf("%s %s %s %d", o.Action, o.Method, o.Scheme, o.Status))
@@ -470,28 +471,28 @@ func TestObserve(t *testing.T) {
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"", "acme.example/dir", "ftp://acme.example/dir", "https://", "https://a b/"} {
-		if _, err := acme.New(acme.Options{DirectoryURL: url}); err == nil {
+		if _, err := client.New(client.Options{DirectoryURL: url}); err == nil {
 			t.Errorf("directory URL %q is taken", url)
 		}
 	}
-	for name, o := range map[string]acme.HTTPOptions{
+	for name, o := range map[string]client.HTTPOptions{
 		"bundle and insecure": {CABundle: []byte("x"), InsecureSkipVerify: true}, "no certificate": {CABundle: []byte("x")},
 	} {
-		if _, err := acme.NewHTTPClient(o); err == nil {
+		if _, err := client.NewHTTPClient(o); err == nil {
 			t.Errorf("%s: taken", name)
 		}
 	}
-	if _, err := acme.New(acme.Options{DirectoryURL: "https://a.example/", Key: unsupported{}}); err == nil {
+	if _, err := client.New(client.Options{DirectoryURL: "https://a.example/", Key: unsupported{}}); err == nil {
 		t.Error("a key of an unknown kind is taken")
 	}
-	c, err := acme.New(acme.Options{DirectoryURL: "https://a.example/"})
+	c, err := client.New(client.Options{DirectoryURL: "https://a.example/"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.KeyAuthorization("t"); !errors.Is(err, acme.ErrNoKey) {
+	if _, err := c.KeyAuthorization("t"); !errors.Is(err, client.ErrNoKey) {
 		t.Errorf("without a key: %v", err)
 	}
-	if _, err := c.GetOrder(t.Context(), "https://a.example/o"); !errors.Is(err, acme.ErrNoKey) {
+	if _, err := c.GetOrder(t.Context(), "https://a.example/o"); !errors.Is(err, client.ErrNoKey) {
 		t.Errorf("without a key: %v", err)
 	}
 }
@@ -506,7 +507,7 @@ func TestABugLeavesTheDirectoryFree(t *testing.T) {
 	t.Parallel()
 	f := startFake(t, reply(200, "application/json", `{"status":"pending"}`))
 	var panicked atomic.Bool
-	c := f.client(t, acme.Options{Observe: func(acme.Observation) {
+	c := f.client(t, client.Options{Observe: func(client.Observation) {
 		if panicked.CompareAndSwap(false, true) {
 			panic("a bug")
 		}

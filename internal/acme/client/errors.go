@@ -1,4 +1,4 @@
-package acme
+package client
 
 import (
 	"errors"
@@ -10,13 +10,11 @@ import (
 	"regexp"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
+
+	"chancery.dev/internal/acme"
 )
 
 const (
-	// maxExcerpt bounds, in bytes, what is shown of a field that is not as ACME has it.
-	maxExcerpt = 512
 	// maxPage is how much of a page is read to find out what it says, and maxPageLine bounds
 	// what is shown of it: an error is one line of a status.
 	maxPage     = 8 << 10
@@ -99,7 +97,7 @@ var ErrTooLarge = errors.New("the answer is too large")
 
 // StatusOf is the HTTP status of an error answer in err's chain; 0 if no such answer came.
 func StatusOf(err error) int {
-	if p := ProblemOf(err); p != nil {
+	if p := acme.ProblemOf(err); p != nil {
 		return p.Status
 	}
 	var h *HTTPError
@@ -111,7 +109,7 @@ func StatusOf(err error) int {
 
 // RetryAfter is how long an error answer in err's chain asked to wait; 0 if it did not say.
 func RetryAfter(err error) time.Duration {
-	if p := ProblemOf(err); p != nil {
+	if p := acme.ProblemOf(err); p != nil {
 		return p.RetryAfter
 	}
 	var h *HTTPError
@@ -158,36 +156,9 @@ func excerpt(body string) string {
 		if title := titleOfPage.FindStringSubmatch(body); title != nil && strings.TrimSpace(title[1]) != "" {
 			said = title[1]
 		}
-		if line := sanitise(html.UnescapeString(said), maxPageLine); line != "" {
+		if line := acme.Sanitise(html.UnescapeString(said), maxPageLine); line != "" {
 			return line
 		}
 	}
-	return sanitise(body, maxPageLine)
-}
-
-// sanitise makes text of a stranger fit to be shown: valid UTF-8, no control characters,
-// runs of white space as one space, at most limit bytes.
-func sanitise(s string, limit int) string {
-	if len(s) > 4*limit {
-		s = s[:4*limit] // bound the work, too
-	}
-	s = strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsSpace(r):
-			return ' '
-		case r == utf8.RuneError || !unicode.IsPrint(r):
-			return -1
-		default:
-			return r
-		}
-	}, s)
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) <= limit {
-		return s
-	}
-	s = s[:limit]
-	for !utf8.ValidString(s) {
-		s = s[:len(s)-1]
-	}
-	return s
+	return acme.Sanitise(body, maxPageLine)
 }

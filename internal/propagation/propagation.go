@@ -1,4 +1,4 @@
-// Package settle learns how long an answer takes to be seen by others once it is seen
+// Package propagation learns how long an answer takes to be seen by others once it is seen
 // from here.
 //
 // A self check has one viewpoint, a CA has several (multi-perspective validation), and the
@@ -10,7 +10,7 @@
 // A Ledger is memory only, and bounded: what it has learned is lost at a restart without
 // harm, and learned again from the next failure. It has no clock, writes nothing, and does not
 // know what a challenge is: see internal/acmeflow and internal/controller/ordering.
-package settle
+package propagation
 
 import (
 	"sync"

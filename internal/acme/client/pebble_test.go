@@ -1,4 +1,4 @@
-package acme_test
+package client_test
 
 import (
 	"crypto"
@@ -20,6 +20,7 @@ import (
 	"github.com/miekg/dns"
 
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/acme/client"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/rig/pebble"
 )
@@ -43,13 +44,13 @@ func ecKey(t *testing.T, curve elliptic.Curve) crypto.Signer {
 	return key
 }
 
-func newClient(t *testing.T, s *pebble.Server, key crypto.Signer) *acme.Client {
+func newClient(t *testing.T, s *pebble.Server, key crypto.Signer) *client.Client {
 	t.Helper()
-	httpClient, err := acme.NewHTTPClient(acme.HTTPOptions{CABundle: s.TLSBundle})
+	httpClient, err := client.NewHTTPClient(client.HTTPOptions{CABundle: s.TLSBundle})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := acme.New(acme.Options{DirectoryURL: s.DirectoryURL, HTTPClient: httpClient, UserAgent: "test", Key: key})
+	c, err := client.New(client.Options{DirectoryURL: s.DirectoryURL, HTTPClient: httpClient, UserAgent: "test", Key: key})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +58,7 @@ func newClient(t *testing.T, s *pebble.Server, key crypto.Signer) *acme.Client {
 }
 
 // registered is a client with a fresh account.
-func registered(t *testing.T, s *pebble.Server) *acme.Client {
+func registered(t *testing.T, s *pebble.Server) *client.Client {
 	t.Helper()
 	c := newClient(t, s, ecKey(t, elliptic.P256()))
 	if _, err := c.NewAccount(t.Context(), acme.NewAccountRequest{TermsOfServiceAgreed: true}); err != nil {
@@ -87,8 +88,8 @@ func until[T any](t *testing.T, what string, read func() (T, error), done func(T
 }
 
 // issue takes an order to its certificate; present is called before each challenge of the type.
-func issue(t *testing.T, c *acme.Client, req acme.NewOrderRequest, typ acme.ChallengeType,
-	present func(a *acme.Authorization, token, keyAuth string)) (*acme.Order, *acme.Chain) {
+func issue(t *testing.T, c *client.Client, req acme.NewOrderRequest, typ acme.ChallengeType,
+	present func(a *acme.Authorization, token, keyAuth string)) (*acme.Order, *client.Chain) {
 	t.Helper()
 	ctx := t.Context()
 	order, err := c.NewOrder(ctx, req)
@@ -133,7 +134,7 @@ func issue(t *testing.T, c *acme.Client, req acme.NewOrderRequest, typ acme.Chal
 	return final, chain
 }
 
-func prove(t *testing.T, c *acme.Client, authz *acme.Authorization, typ acme.ChallengeType,
+func prove(t *testing.T, c *client.Client, authz *acme.Authorization, typ acme.ChallengeType,
 	present func(a *acme.Authorization, token, keyAuth string)) {
 	t.Helper()
 	i := slices.IndexFunc(authz.Challenges, func(ch acme.Challenge) bool { return ch.Type == typ })
@@ -164,7 +165,7 @@ func prove(t *testing.T, c *acme.Client, authz *acme.Authorization, typ acme.Cha
 
 func noProof(*acme.Authorization, string, string) {}
 
-func verify(t *testing.T, s *pebble.Server, chain *acme.Chain, names ...string) {
+func verify(t *testing.T, s *pebble.Server, chain *client.Chain, names ...string) {
 	t.Helper()
 	inter := x509.NewCertPool()
 	for _, cert := range chain.Certificates[1:] {
@@ -293,7 +294,7 @@ func TestRenewalInfoAndReplaces(t *testing.T) {
 	if err := s.SetRenewalInfo(leaf.SerialNumber, `{"suggestedWindow":{"start":"2030-01-02T00:00:00Z","end":"2030-01-01T00:00:00Z"}}`); err != nil {
 		t.Fatal(err)
 	}
-	var broken *acme.ProtocolError
+	var broken *client.ProtocolError
 	if _, err := c.RenewalInfo(t.Context(), id); !errors.As(err, &broken) {
 		t.Errorf("a window that ends before it starts: %v", err)
 	}
@@ -339,10 +340,10 @@ func TestAccountLife(t *testing.T) {
 	s := startPebble(t, pebble.Options{NonceRejectPercent: 30})
 	ctx, key := t.Context(), ecKey(t, elliptic.P256())
 	c := newClient(t, s, key)
-	if _, err := c.GetAccount(ctx); !errors.Is(err, acme.ErrNoAccount) {
+	if _, err := c.GetAccount(ctx); !errors.Is(err, client.ErrNoAccount) {
 		t.Errorf("before the account is known: %v", err)
 	}
-	if _, err := c.LookupAccount(ctx); !acme.HasCode(err, acme.CodeAccountDoesNotExist) || acme.StatusOf(err) != http.StatusBadRequest {
+	if _, err := c.LookupAccount(ctx); !acme.HasCode(err, acme.CodeAccountDoesNotExist) || client.StatusOf(err) != http.StatusBadRequest {
 		t.Errorf("look-up of no account: %v", err)
 	}
 	if _, err := c.NewAccount(ctx, acme.NewAccountRequest{}); !acme.HasCode(err, acme.CodeUserActionRequired) {
@@ -444,7 +445,7 @@ func TestRefusals(t *testing.T) {
 	if _, err := c.FinalizeOrder(t.Context(), o.Finalize, []byte("no CSR")); acme.ProblemOf(err) == nil {
 		t.Errorf("finalizing an order that is not ready: %v", err)
 	}
-	var plain *acme.HTTPError
+	var plain *client.HTTPError
 	if _, err := c.GetOrder(t.Context(), o.URL+"x"); !errors.As(err, &plain) || plain.Status != http.StatusNotFound {
 		t.Errorf("an order that is not there: %v", err)
 	}

@@ -1,4 +1,4 @@
-package acme
+package client
 
 import (
 	"bytes"
@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"chancery.dev/internal/acme"
 )
 
 // Chain is a downloaded certificate with its issuers (RFC 8555 §7.4.2).
 type Chain struct {
-	Meta
+	acme.Meta
 	// PEM is the chain as the server sent it, checked to hold certificates only.
 	PEM []byte
 	// Certificates are the parsed chain, end entity first.
@@ -51,7 +53,7 @@ func parseChain(data []byte) ([]*x509.Certificate, error) {
 			break
 		}
 		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("the certificate chain holds a PEM block %q", sanitise(block.Type, maxExcerpt))
+			return nil, fmt.Errorf("the certificate chain holds a PEM block %q", acme.Sanitise(block.Type, acme.MaxExcerpt))
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {

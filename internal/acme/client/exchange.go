@@ -1,4 +1,4 @@
-package acme
+package client
 
 import (
 	"bytes"
@@ -10,7 +10,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
+
+	"chancery.dev/internal/acme"
 )
 
 const (
@@ -28,14 +29,6 @@ const (
 	maxNonceTries = 10
 )
 
-// Meta is what the headers of a response say beside its object.
-type Meta struct {
-	// RetryAfter is how long the server asks to wait before asking again; 0 if it did not say.
-	RetryAfter time.Duration `json:"-"`
-	// Location is the Location header as an absolute URL; often empty.
-	Location string `json:"-"`
-}
-
 // call is one HTTP request.
 type call struct {
 	action      Action
@@ -52,7 +45,7 @@ type response struct {
 	header http.Header
 	body   []byte
 	nonce  string
-	meta   Meta
+	meta   acme.Meta
 }
 
 // broken says that the answer breaks the protocol.
@@ -113,7 +106,7 @@ func (s *server) do(ctx context.Context, c call) (*response, error) {
 	status = res.StatusCode
 	// The nonce counts even if the body is broken.
 	r := &response{call: c, status: status, url: res.Request.URL, header: res.Header, nonce: nonceOf(res.Header)}
-	r.meta = Meta{RetryAfter: retryAfter(res.Header, s.now()), Location: r.absolute(res.Header.Get("Location"))}
+	r.meta = acme.Meta{RetryAfter: retryAfter(res.Header, s.now()), Location: r.absolute(res.Header.Get("Location"))}
 	ok := status >= http.StatusOK && status < http.StatusMultipleChoices
 	limit := c.limit
 	if !ok {
@@ -190,9 +183,11 @@ func readList[T any](r *response, array json.RawMessage, what string, limit int)
 // failure turns an error answer into a Problem or, if it is none, an HTTPError.
 func (r *response) failure(status int) error {
 	contentType := r.header.Get("Content-Type")
-	if p := parseProblem(status, contentType, r.body); p != nil {
-		p.RetryAfter = r.meta.RetryAfter
-		return p
+	if strings.Contains(strings.ToLower(contentType), "json") { // a server that labels it plain JSON is understood too
+		if p := acme.ParseProblem(status, r.body); p != nil {
+			p.RetryAfter = r.meta.RetryAfter
+			return p
+		}
 	}
 	if isRequestRefused(status) && strings.Contains(contentType, "problem+json") && len(r.body) > 0 && !json.Valid(r.body) {
 		return r.broken(errors.New("the problem document is not JSON"))
@@ -229,7 +224,7 @@ func (c *Client) post(ctx context.Context, req call, sign func(nonce string) ([]
 			return nil, err
 		}
 		r, err := c.server.do(ctx, req)
-		if HasCode(err, CodeBadNonce) && try < maxNonceTries {
+		if acme.HasCode(err, acme.CodeBadNonce) && try < maxNonceTries {
 			nonce = r.nonce
 			continue
 		}

@@ -1,4 +1,4 @@
-package acme_test
+package client_test
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/acme/client"
 )
 
 // cut answers with a body that ends too early, as when a connection breaks.
@@ -41,9 +42,9 @@ func TestACutRefusalIsNone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := startFake(t, tc.answer)
-			_, err := f.client(t, acme.Options{}).GetOrder(t.Context(), f.URL+"/order/1")
-			if err == nil || acme.StatusOf(err) != tc.status || acme.RetryAfter(err) != tc.after || acme.ProblemOf(err) != nil {
-				t.Errorf("status %d, retry after %s: %v", acme.StatusOf(err), acme.RetryAfter(err), err)
+			_, err := f.client(t, client.Options{}).GetOrder(t.Context(), f.URL+"/order/1")
+			if err == nil || client.StatusOf(err) != tc.status || client.RetryAfter(err) != tc.after || acme.ProblemOf(err) != nil {
+				t.Errorf("status %d, retry after %s: %v", client.StatusOf(err), client.RetryAfter(err), err)
 			}
 		})
 	}
@@ -64,12 +65,12 @@ func TestASlowBodyIsBounded(t *testing.T) {
 			}
 		}
 	})
-	slow, err := acme.NewHTTPClient(acme.HTTPOptions{RequestTimeout: 300 * time.Millisecond})
+	slow, err := client.NewHTTPClient(client.HTTPOptions{RequestTimeout: 300 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = f.client(t, acme.Options{HTTPClient: slow}).GetOrder(t.Context(), f.URL+"/order/1")
-	var transport *acme.TransportError
+	_, err = f.client(t, client.Options{HTTPClient: slow}).GetOrder(t.Context(), f.URL+"/order/1")
+	var transport *client.TransportError
 	if !errors.As(err, &transport) || !transport.Timeout() {
 		t.Errorf("%T: %v", err, err)
 	}
@@ -79,7 +80,7 @@ func TestKnownDirectory(t *testing.T) {
 	t.Parallel()
 	f := startFake(t, reply(200, "application/json", `{"status":"valid"}`))
 	f.extra = `,"renewalInfo":"/ari"`
-	c := f.client(t, acme.Options{})
+	c := f.client(t, client.Options{})
 	if d := c.KnownDirectory(); d != nil {
 		t.Errorf("known before anything was asked: %+v", d)
 	}

@@ -1,0 +1,51 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"chancery.dev/internal/acme"
+)
+
+// maxChallenges bounds how many ways to prove control a server may offer: there are five types.
+const maxChallenges = 20
+
+// GetAuthorization reads an authorization (RFC 8555 §7.5).
+func (c *Client) GetAuthorization(ctx context.Context, url string) (*acme.Authorization, error) {
+	return c.postAuthorization(ctx, ActionGetAuthorization, url, nil)
+}
+
+// DeactivateAuthorization gives an authorization up (RFC 8555 §7.5.2): one left pending counts
+// against the CA's limits.
+func (c *Client) DeactivateAuthorization(ctx context.Context, url string) (*acme.Authorization, error) {
+	return c.postAuthorization(ctx, ActionDeactivateAuthorization, url, statusUpdate{acme.StatusDeactivated})
+}
+
+func (c *Client) postAuthorization(ctx context.Context, action Action, url string, payload any) (*acme.Authorization, error) {
+	r, err := c.postKID(ctx, action, url, payload)
+	if err != nil {
+		return nil, err
+	}
+	a := new(acme.Authorization)
+	lists := struct { // takes the place of the authorization's field of the same name
+		*acme.Authorization
+		Challenges json.RawMessage `json:"challenges"`
+	}{Authorization: a}
+	if err := r.decode(&lists); err != nil {
+		return nil, err
+	}
+	if a.Challenges, err = readList[acme.Challenge](r, lists.Challenges, "challenges", maxChallenges); err != nil {
+		return nil, err
+	}
+	a.Meta, a.URL = r.meta, url
+	for i := range a.Challenges {
+		ch := &a.Challenges[i]
+		ch.URL = r.absolute(ch.URL)
+		if (ch.Type == acme.ChallengeHTTP01 || ch.Type == acme.ChallengeDNS01 || ch.Type == acme.ChallengeDNSAccount01) && !isBase64URL(ch.Token) {
+			// It would become a path, a file or a record.
+			return nil, r.broken(fmt.Errorf("the token %q is not base64url (§8.3, §8.4)", acme.Sanitise(ch.Token, acme.MaxExcerpt)))
+		}
+	}
+	return a, nil
+}
