@@ -11,20 +11,8 @@ import (
 	"chancery.dev/internal/acme"
 	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/machine/account"
 )
-
-const (
-	// maxPark bounds how long one answer parks a whole account: its Retry-After may be a day. The
-	// object that was refused waits that long by itself (acmeflow.Backoff), others need not.
-	maxPark = time.Hour
-	// firstPark and secondPark are the bounds while only one or two answers in a row say so: others
-	// show whether they are meant too.
-	firstPark, secondPark = time.Minute, 10 * time.Minute
-)
-
-// defaultPark is for a CA that asks for fewer requests and does not say how long: the
-// first step of Let's Encrypt's integration guide.
-const defaultPark = time.Minute
 
 // Account is a key at a server. It is safe for concurrent use.
 type Account struct {
@@ -34,20 +22,14 @@ type Account struct {
 	// registering holds one token while somebody registers, or replaces the key.
 	registering chan struct{}
 	// calls is held by whoever signs with the key, and for writing while it is replaced.
-	calls  sync.RWMutex
-	limits limits
+	calls sync.RWMutex
 
 	mu         sync.Mutex
 	key        crypto.Signer
 	client     *acmeclient.Client
 	registered bool
 	email      string
-	// since and until are when the account was last parked, and until when.
-	since, until time.Time
-	reason       string
-	// refusals is how many answers in a row have asked for the account to be left alone.
-	refusals int
-	changing replacement
+	machine    account.Machine
 }
 
 // Lane is what calls for the account are bounded by.
@@ -80,21 +62,19 @@ func (a *Account) Registered(email string) bool {
 	return a.registered && a.email == email
 }
 
-// Parked returns until when the CA is to be left alone, and why; zero if it never asked. While
-// it is not known which key the CA goes by, it is left alone, too.
+// Parked returns until when the CA is to be left alone, and why.
 func (a *Account) Parked() (until time.Time, reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if unsure := a.changing.unsure; unsure.After(a.until) {
-		now := a.registry.o.Now()
-		if at := now.Add(unsurePark); at.Before(unsure) {
-			unsure = at
-		}
-		if unsure.After(a.until) {
-			return unsure, "the account's key is being replaced, and the ACME server has not said yet whether it was"
-		}
-	}
-	return a.until, a.reason
+	park := a.machine.Parked(a.registry.o.Now())
+	return park.Until, park.Reason
+}
+
+// tell tells the machine of the account.
+func (a *Account) tell(f func(m *account.Machine, now time.Time)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f(&a.machine, a.registry.o.Now())
 }
 
 func (a *Account) current() *acmeclient.Client {
@@ -116,7 +96,7 @@ func (a *Account) Adopt(url, email string) error {
 		return err
 	}
 	a.client, a.registered, a.email = client, true, email
-	a.changing.since = a.registry.o.Now()
+	a.machine.TakenOver(a.registry.o.Now())
 	return nil
 }
 
@@ -139,45 +119,17 @@ func (a *Account) lose(used *acmeclient.Client) {
 	}
 }
 
-// leaveAlone parks the account because of an answer that may be meant for all: everybody
-// leaves the CA alone for a while. It only ever extends that; answers to calls that were
-// sent before do not.
+// leaveAlone parks the account because of an answer to a call that was sent at that time.
 func (a *Account) leaveAlone(wait time.Duration, sent time.Time, reason string) {
-	now := a.registry.o.Now()
-	a.mu.Lock()
-	later := !sent.Before(a.since)
-	if later {
-		a.refusals++
-		wait = parkFor(wait, a.refusals)
-		later = now.Add(wait).After(a.until)
-	}
-	if later {
-		a.since, a.until, a.reason = now, now.Add(wait), reason
-	}
-	a.mu.Unlock()
-	if later {
+	var parked bool
+	a.tell(func(m *account.Machine, now time.Time) { parked = m.LeaveAlone(wait, sent, reason, now) })
+	if parked {
 		a.registry.tellUsers(a, Parked)
 	}
 }
 
 // served notes that the CA does what it is asked.
-func (a *Account) served() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.refusals = 0
-}
-
-// parkFor is how long to leave an account alone after so many refusals in a row.
-func parkFor(wait time.Duration, refusals int) time.Duration {
-	switch refusals {
-	case 1:
-		return min(wait, firstPark)
-	case 2:
-		return min(wait, secondPark)
-	default:
-		return min(wait, maxPark)
-	}
-}
+func (a *Account) served() { a.tell(func(m *account.Machine, _ time.Time) { m.Served() }) }
 
 // Registration is what an account is registered with.
 type Registration struct {
@@ -216,20 +168,20 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 	}
 	client, sent := a.current(), a.registry.o.Now()
 	if !a.isRegistered() {
-		account, err := client.NewAccount(ctx, acme.NewAccountRequest{
+		registered, err := client.NewAccount(ctx, acme.NewAccountRequest{
 			Contact: contact, TermsOfServiceAgreed: true, ExternalAccount: r.ExternalAccount,
 		})
 		if err != nil {
 			return &Refusal{Failure: *a.failure(client, "", sent, err)}
 		}
 		a.served()
-		if account.Status != "" && account.Status != acme.StatusValid {
+		if registered.Status != "" && registered.Status != acme.StatusValid {
 			return &Refusal{Failure: acmeflow.Failure{Class: acmeflow.ErrorPermanent, Detail: fmt.Sprintf(
-				"the account %s is %s at the ACME server: delete the Secret with its key to have a new account made", account.URL, account.Status)}}
+				"the account %s is %s at the ACME server: delete the Secret with its key to have a new account made", registered.URL, registered.Status)}}
 		}
-		a.settle(r.Email, account.Created || sameContact(account.Contact, r.Email))
-		if !account.Created {
-			a.usedBefore()
+		a.settle(r.Email, registered.Created || sameContact(registered.Contact, r.Email))
+		if !registered.Created {
+			a.tell((*account.Machine).TakenOver)
 		}
 		a.registry.tellUsers(a, Bound)
 	}

@@ -11,43 +11,12 @@ import (
 	"chancery.dev/internal/acme"
 	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/machine/account"
 	"chancery.dev/internal/pki"
 )
 
-const (
-	// validationLimit is how long a CA is given for a validation that it was told to make: what
-	// takes longer does not keep the key from being replaced.
-	validationLimit = 10 * time.Minute
-	// lookedFor is how long whoever has begun a validation is expected to look for its end.
-	lookedFor = 5 * time.Second
-	// strangersLimit is the same for those that an earlier process may have begun.
-	strangersLimit = time.Minute
-	// holdLimit is how long no validation is begun after a try to replace the key: tries follow
-	// each other sooner than that, and who makes them may be gone.
-	holdLimit = 15 * time.Second
-	// quietAgain is when to look again whether the validations under way are over.
-	quietAgain = time.Second
-	// lateLimit is how long after it was sent a request may still reach the CA.
-	lateLimit = 10 * time.Second
-	// unsurePark is how far ahead the account is parked while the CA has not said which key it
-	// goes by; unsureLimit is how long that may go on.
-	unsurePark, unsureLimit = 2 * time.Second, time.Hour
-	// askLimit bounds the question whether the key was replaced.
-	askLimit = 20 * time.Second
-)
-
-// replacement is what an account knows of the replacement of its key.
-type replacement struct {
-	// since is when this process has taken over an account that others have used.
-	since time.Time
-	// validating are the authorizations that the CA was told to validate, and when.
-	validating map[string]time.Time
-	// held is until when none is added; unsure until when nothing is signed, because the CA may
-	// go by either key.
-	held, unsure time.Time
-	// denied is the key that the CA has said not to know.
-	denied crypto.PublicKey
-}
+// askLimit bounds the question whether the key was replaced.
+const askLimit = 20 * time.Second
 
 // Uses reports whether the key is the account's.
 func (a *Account) Uses(key crypto.Signer) bool {
@@ -56,41 +25,28 @@ func (a *Account) Uses(key crypto.Signer) bool {
 
 // Denies reports whether the CA has said that no account has the key.
 func (a *Account) Denies(key crypto.Signer) bool {
+	fingerprint, err := pki.PublicKeyFingerprint(key.Public())
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.changing.denied != nil && pki.PublicKeysEqual(a.changing.denied, key.Public())
+	return err == nil && a.machine.Denies(fingerprint)
 }
 
-// Changing reports whether the key is about to be replaced: until it is, the CA is told to
-// validate nothing.
+// Changing reports whether the key is about to be replaced: until it is, the CA is told to validate nothing.
 func (a *Account) Changing() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.registry.o.Now().Before(a.changing.held)
+	return a.machine.Changing(a.registry.o.Now())
 }
 
-// usedBefore notes that others have used the account.
-func (a *Account) usedBefore() {
-	a.mu.Lock()
-	a.changing.since = a.registry.o.Now()
-	a.mu.Unlock()
-}
-
-// mayAccept notes that the CA is about to be told to validate. The failure says that the
-// answer that is presented would not do, now or soon: it contains the thumbprint of the key
-// (RFC 8555 §8.1).
+// mayAccept notes that the CA is about to be told to validate. The failure says that the answer that is presented
+// would not do, now or soon: it contains the thumbprint of the key (RFC 8555 §8.1).
 func (a *Account) mayAccept(spec acmev1.ChallengeSpec) *acmeflow.Failure {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := a.registry.o.Now()
-	if now.Before(a.changing.held) || acmeflow.Outdated(spec, a.client.Thumbprint()) {
-		return &acmeflow.Failure{Class: acmeflow.ErrorBadNonce, Detail: "the account's key is being replaced", RetryAfter: quietAgain}
+	if !acmeflow.Outdated(spec, a.client.Thumbprint()) && a.machine.Validate(spec.AuthorizationURL, a.registry.o.Now()) {
+		return nil
 	}
-	if a.changing.validating == nil {
-		a.changing.validating = map[string]time.Time{}
-	}
-	a.changing.validating[spec.AuthorizationURL] = now
-	return nil
+	return &acmeflow.Failure{Class: acmeflow.ErrorBadNonce, Detail: "the account's key is being replaced", RetryAfter: account.QuietAgain}
 }
 
 // looked takes in how an authorization stands.
@@ -100,23 +56,14 @@ func (a *Account) looked(authz acme.Authorization, spec acmev1.ChallengeSpec) {
 		over = over || c.URL == spec.URL && c.Status == "invalid"
 	}
 	if over {
-		a.mu.Lock()
-		delete(a.changing.validating, spec.AuthorizationURL)
-		a.mu.Unlock()
+		a.tell(func(m *account.Machine, _ time.Time) { m.Validated(spec.AuthorizationURL) })
 	}
 }
 
-// lookAfter looks at some of the validations that nobody has told the end of for a while: who
-// began one may be gone.
+// lookAfter looks at some of the validations that nobody has told the end of for a while.
 func (a *Account) lookAfter(ctx context.Context) {
-	a.mu.Lock()
 	var urls []string
-	for url, began := range a.changing.validating {
-		if a.registry.o.Now().Sub(began) >= lookedFor && len(urls) < parallel {
-			urls = append(urls, url)
-		}
-	}
-	a.mu.Unlock()
+	a.tell(func(m *account.Machine, now time.Time) { urls = m.Unwatched(parallel, now) })
 	for _, url := range urls {
 		authz, err := a.current().GetAuthorization(ctx, url)
 		switch {
@@ -128,36 +75,19 @@ func (a *Account) lookAfter(ctx context.Context) {
 	}
 }
 
-// quiet has no validation begin from now on, and says which ones are not over.
+// quiet has no validation begin from now on, and says why the key cannot be replaced yet.
 func (a *Account) quiet() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := a.registry.o.Now()
-	if wait := a.changing.since.Add(strangersLimit).Sub(now); wait > 0 {
-		return later(wait, "it waits until validations are over that may have been under way when this controller started")
-	}
-	a.changing.held = now.Add(holdLimit)
-	for url, began := range a.changing.validating {
-		if now.Sub(began) >= validationLimit {
-			delete(a.changing.validating, url)
-		}
-	}
-	if n := len(a.changing.validating); n > 0 {
-		return later(quietAgain, "it waits for the ACME server to finish what it is validating")
-	}
-	return nil
+	var delay *account.Delay
+	a.tell(func(m *account.Machine, now time.Time) { delay = m.Quiet(now) })
+	return later(delay)
 }
 
 // later is a try that was not made yet. It is no failure.
-func later(wait time.Duration, why string) error {
-	return &Refusal{Failure: acmeflow.Failure{Class: acmeflow.ErrorBadNonce, Detail: why, RetryAfter: wait}}
-}
-
-// resume lets validations begin again.
-func (a *Account) resume() {
-	a.mu.Lock()
-	a.changing.held = time.Time{}
-	a.mu.Unlock()
+func later(d *account.Delay) error {
+	if d == nil {
+		return nil
+	}
+	return &Refusal{Failure: acmeflow.Failure{Class: acmeflow.ErrorBadNonce, Detail: d.Why, RetryAfter: d.Wait}}
 }
 
 // CanReplace asks whether the CA replaces keys at all. Its error is a *Refusal.
@@ -199,8 +129,9 @@ func (a *Account) Replace(ctx context.Context, next crypto.Signer, url string) e
 	if a.Uses(next) {
 		return nil
 	}
-	if wait := a.asked(); wait > 0 {
-		return later(wait, "the ACME server has asked to be left alone")
+	var asked *account.Delay
+	if a.tell(func(m *account.Machine, now time.Time) { asked = m.Asked(now) }); asked != nil {
+		return later(asked)
 	}
 	client, err := a.current().WithKey(next, "")
 	if err != nil {
@@ -217,24 +148,17 @@ func (a *Account) Replace(ctx context.Context, next crypto.Signer, url string) e
 	if err := a.quiet(); err != nil {
 		return err
 	}
-	defer a.resume()
+	defer a.tell(func(m *account.Machine, _ time.Time) { m.Resume() })
 	a.calls.Lock()
 	defer a.calls.Unlock()
 	return a.change(ctx, client, next)
-}
-
-// asked is how long the CA has asked to be left alone.
-func (a *Account) asked() time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.until.Sub(a.registry.o.Now())
 }
 
 // change makes the request, and finds out what has come of it.
 func (a *Account) change(ctx context.Context, client *acmeclient.Client, next crypto.Signer) error {
 	url := a.URL()
 	if url == "" {
-		return later(quietAgain, "the ACME server has lost the account: it is registered again")
+		return later(&account.Delay{Wait: account.QuietAgain, Why: "the ACME server has lost the account: it is registered again"})
 	}
 	err := a.current().RolloverKey(ctx, next)
 	if err == nil {
@@ -256,38 +180,33 @@ func (a *Account) change(ctx context.Context, client *acmeclient.Client, next cr
 	case errors.As(refusal, &other) && !other.Class.MayPass():
 		return other
 	case refusal != nil:
-		a.doubt(unsureLimit)
+		a.tell(func(m *account.Machine, now time.Time) { m.Doubt(true, now) })
 	case why.Class.MayPass() && why.Class != acmeflow.ErrorRateLimited:
-		a.doubt(lateLimit)
+		a.tell(func(m *account.Machine, now time.Time) { m.Doubt(false, now) })
 	}
 	return why
 }
 
 // goesBy asks whether the CA goes by the next key, and follows it if it does.
 func (a *Account) goesBy(ctx context.Context, client *acmeclient.Client, next crypto.Signer, url string) (bool, error) {
-	account, err := client.LookupAccount(ctx)
-	if err == nil && url != "" && account.URL != url {
+	found, err := client.LookupAccount(ctx)
+	if err == nil && url != "" && found.URL != url {
 		return false, &Refusal{Failure: acmeflow.Failure{Class: acmeflow.ErrorPermanent, Detail: fmt.Sprintf(
-			"the next key belongs to the account %s at the ACME server already, and this one is %s", account.URL, url)}}
+			"the next key belongs to the account %s at the ACME server already, and this one is %s", found.URL, url)}}
 	}
 	if err == nil {
-		return true, a.become(client, next, account.URL)
+		return true, a.become(client, next, found.URL)
 	}
 	why := unreplaced(err)
 	if why.Class.MayPass() && !acme.HasCode(err, acme.CodeAccountDoesNotExist) {
 		return false, why
 	}
-	a.mu.Lock()
-	a.changing.denied, a.changing.unsure = next.Public(), time.Time{}
-	a.mu.Unlock()
+	fingerprint, err := pki.PublicKeyFingerprint(next.Public())
+	if err != nil {
+		return false, err
+	}
+	a.tell(func(m *account.Machine, _ time.Time) { m.Deny(fingerprint) })
 	return false, nil
-}
-
-// doubt has nothing signed for a while.
-func (a *Account) doubt(d time.Duration) {
-	a.mu.Lock()
-	a.changing.unsure = a.registry.o.Now().Add(d)
-	a.mu.Unlock()
 }
 
 // become has the account use the next key. The registry finds it by both: who has read the
@@ -300,10 +219,10 @@ func (a *Account) become(client *acmeclient.Client, next crypto.Signer, url stri
 	a.mu.Lock()
 	if !a.registered {
 		a.email = "?" // no address
-		a.changing.since = a.registry.o.Now()
+		a.machine.TakenOver(a.registry.o.Now())
 	}
 	a.key, a.client, a.registered = next, client, true
-	a.changing.unsure, a.changing.held = time.Time{}, time.Time{}
+	a.machine.Replaced()
 	a.mu.Unlock()
 	id, err := a.id()
 	if err != nil {

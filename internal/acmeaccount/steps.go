@@ -13,6 +13,7 @@ import (
 	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/account"
 )
 
 // parallel bounds how many authorizations of one order are read at once.
@@ -33,12 +34,12 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmefl
 	sent := a.registry.o.Now()
 	switch action.Step {
 	case acmeflow.OrderCreate:
-		if out.Failure = a.limited(action.NewOrder); out.Failure != nil {
+		if out.Failure = a.held(action.NewOrder); out.Failure != nil {
 			return out
 		}
 		order, err = c.NewOrder(ctx, action.NewOrder.NewOrderRequest)
-		if err == nil && !action.NewOrder.Renewal {
-			a.limits.taken(action.NewOrder.Identifiers)
+		if err == nil {
+			a.tell(func(m *account.Machine, _ time.Time) { m.OrderTaken(limited(action.NewOrder)) })
 		}
 	case acmeflow.OrderFetch:
 		order, err = c.GetOrder(ctx, action.URL)
@@ -62,7 +63,8 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmefl
 	if action.Step == acmeflow.OrderCreate && isLimit(err) {
 		out.Failure = a.classify(c, "", err)
 		wait := min(orDefault(out.Failure.RetryAfter), acmeflow.MaxRetryAfter)
-		a.limits.refused(refusal{action.NewOrder, sent, wait, out.Failure.Detail}, a.registry.o.Now())
+		refusal := account.Refusal{Order: limited(action.NewOrder), Sent: sent, Wait: wait, Detail: out.Failure.Detail}
+		a.tell(func(m *account.Machine, now time.Time) { m.OrderRefused(refusal, now) })
 		return out
 	}
 	out.Failure = a.failure(c, calledBy(action), sent, err)
@@ -133,19 +135,25 @@ func isLimit(err error) bool {
 	return acme.HasCode(err, acme.CodeRateLimited) && acmeclient.StatusOf(err) == http.StatusTooManyRequests
 }
 
-// limited is the outcome of an order that the CA is known not to take; nil if it may.
-func (a *Account) limited(n acmeflow.NewOrder) *acmeflow.Failure {
-	now := a.registry.o.Now()
-	until, why := a.limits.held(n, now)
-	if until.IsZero() {
+// held is the outcome of an order that the CA is known not to take; nil if it may.
+func (a *Account) held(n acmeflow.NewOrder) *acmeflow.Failure {
+	var until account.Park
+	var now time.Time
+	a.tell(func(m *account.Machine, at time.Time) { until, now = m.Held(limited(n), at), at })
+	if until.Until.IsZero() {
 		return nil
 	}
-	return &acmeflow.Failure{Class: acmeflow.ErrorRateLimited, Detail: why, RetryAfter: until.Sub(now), Unsent: true}
+	return &acmeflow.Failure{Class: acmeflow.ErrorRateLimited, Detail: until.Reason, RetryAfter: until.Until.Sub(now), Unsent: true}
+}
+
+// limited is what the limits need to know of a new order.
+func limited(n acmeflow.NewOrder) account.Order {
+	return account.Order{Identifiers: n.Identifiers, Renewal: n.Renewal}
 }
 
 func orDefault(retryAfter time.Duration) time.Duration {
 	if retryAfter <= 0 {
-		return defaultPark
+		return account.DefaultPark
 	}
 	return retryAfter
 }
@@ -153,12 +161,12 @@ func orDefault(retryAfter time.Duration) time.Duration {
 // isForeign reports whether what was called is not at the account's host: the issuer has been
 // given another server since the order was made, and the old one need not know the account.
 func isForeign(c *acmeclient.Client, called string) bool {
-	account, err := url.Parse(c.AccountURL())
-	if err != nil || account.Host == "" || called == "" {
+	own, err := url.Parse(c.AccountURL())
+	if err != nil || own.Host == "" || called == "" {
 		return false
 	}
 	u, err := url.Parse(called)
-	return err == nil && u.Host != account.Host
+	return err == nil && u.Host != own.Host
 }
 
 // failure says what kind of trouble a call with the client has met, and parks or loses the

@@ -50,6 +50,7 @@ var rooms = []room{
 	{layer: 4, path: "internal/acmeflow", why: "pure: DecideOrder, DecideChallenge"},
 	{layer: 4, path: "internal/schedule", why: "pure: the challenge scheduler over a snapshot"},
 	{layer: 4, path: "internal/lifecycle", why: "pure: what a Certificate needs now"},
+	{layer: 2, path: "internal/machine/account", why: "pure: what holds for an ACME account"},
 	{layer: 4, path: "internal/shim", why: "pure: Ingress, Gateway, ListenerSet to Certificates"},
 	{layer: 4, path: "internal/request", why: "pure: DecideRequest over CertificateRequests and CSRs"},
 	{layer: 4, path: "internal/admission", why: "pure: validation that CEL cannot express"},

@@ -1,15 +1,13 @@
-package acmeaccount
+package account
 
 import (
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"chancery.dev/internal/acme"
-	"chancery.dev/internal/acmeflow"
 )
 
 // provenBy is how many parts of a domain are refused in a row before the domain itself is
@@ -20,20 +18,19 @@ const provenBy = 3
 // registered domain, of one set of names, and after failed authorizations of a name, and tell
 // which only in words for people (RFC 8555 §6.6). So it is found out: the names that were
 // refused wait for as long as the CA says. If several parts of a domain are refused and none
-// is taken, the whole domain waits, for up to maxPark at a time. All orders of the account wait for
+// is taken, the whole domain waits, for up to MaxPark at a time. All orders of the account wait for
 // a moment.
 //
-// What is refused counts for maxPark at most, and only once: whoever has the CA refuse his own
+// What is refused counts for MaxPark at most, and only once: whoever has the CA refuse his own
 // names cannot have those of others wait for good.
 //
-// The zero value is ready. It is safe for concurrent use.
+// The zero value is ready.
 type limits struct {
-	mu     sync.Mutex
 	scopes map[string]*scope
 }
 
-// account is the name of the widest scope.
-const account = ""
+// everything is the name of the widest scope: the account.
+const everything = ""
 
 // scope is a set of names; a domain; or the account.
 type scope struct {
@@ -48,63 +45,67 @@ type scope struct {
 	detail string
 }
 
-// refusal is an order that a CA's limit has kept it from taking.
-type refusal struct {
-	acmeflow.NewOrder
+// Order is what the limits need to know of a new order.
+type Order struct {
+	// Identifiers are the names to authorize.
+	Identifiers []acme.Identifier
+	// Renewal says that the order renews a certificate: CAs limit renewals less, or not at all (RFC 9773 §5).
+	Renewal bool
+}
 
-	// sent is when the order went out.
-	sent time.Time
-	// wait is for how long the CA wants no such order, detail what it said.
-	wait   time.Duration
-	detail string
+// Refusal is an order that a CA's limit has kept it from taking.
+type Refusal struct {
+	Order
+
+	// Sent is when the order went out.
+	Sent time.Time
+	// Wait is for how long the CA wants no such order, Detail what it said.
+	Wait   time.Duration
+	Detail string
 }
 
 // refused takes in that the CA has refused an order.
-func (l *limits) refused(r refusal, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (l *limits) refused(r Refusal, now time.Time) {
 	l.prune(now)
 	set := setOf(r.Identifiers)
 	s := l.scope(set, r.Renewal)
-	s.hold(now, r.wait)
-	s.detail = r.detail
-	counts := now.Add(min(r.wait, maxPark))
+	s.hold(now, r.Wait)
+	s.detail = r.Detail
+	counts := now.Add(min(r.Wait, MaxPark))
 	part := set
 	for _, domain := range commonDomains(r.Identifiers) {
-		if s := l.scope(domain, r.Renewal); !r.sent.Before(s.since) {
+		if s := l.scope(domain, r.Renewal); !r.Sent.Before(s.since) {
 			s.parts[part] = counts
 			if len(s.parts) == provenBy {
-				s.hold(now, min(r.wait, maxPark))
+				s.hold(now, min(r.Wait, MaxPark))
 				clear(s.parts)
 			}
 		}
 		part = domain
 	}
-	l.scope(account, r.Renewal).widen(r, now)
+	l.scope(everything, r.Renewal).widen(r, now)
 }
 
 // widen holds all new orders of the account for a moment, unless the refusal may be for the reason
 // of one before. Not for longer, whatever the CA says: those that it means wait by
 // themselves, and each of many limits of names would hold everybody.
-func (s *scope) widen(r refusal, now time.Time) {
+func (s *scope) widen(r Refusal, now time.Time) {
 	tops := topsOf(r.Identifiers)
 	known := slices.ContainsFunc(tops, func(top string) bool { return !s.parts[top].IsZero() })
-	if known || r.sent.Before(s.since) {
+	if known || r.Sent.Before(s.since) {
 		return
 	}
 	for _, top := range tops {
-		s.parts[top] = now.Add(min(r.wait, maxPark))
+		s.parts[top] = now.Add(min(r.Wait, MaxPark))
 	}
-	s.hold(now, min(r.wait, firstPark))
+	s.hold(now, min(r.Wait, firstPark))
 }
 
 // taken notes that the CA has taken an order for the names: no limit that covers them holds. Which
 // domains have held the account before is kept: they do not do so again soon.
 func (l *limits) taken(ids []acme.Identifier) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	for _, name := range covering(ids) {
-		if s := l.scopes[name]; name == account && s != nil {
+		if s := l.scopes[name]; name == everything && s != nil {
 			s.until = time.Time{}
 			continue
 		}
@@ -113,9 +114,7 @@ func (l *limits) taken(ids []acme.Identifier) {
 }
 
 // held returns until when an order is not to be sent, and why; zero if it may be.
-func (l *limits) held(n acmeflow.NewOrder, now time.Time) (until time.Time, why string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (l *limits) held(n Order, now time.Time) (until time.Time, why string) {
 	for _, name := range covering(n.Identifiers) {
 		s := l.scopes[name]
 		if s == nil || !s.until.After(now) || !s.until.After(until) || n.Renewal && !s.all {
@@ -125,7 +124,7 @@ func (l *limits) held(n acmeflow.NewOrder, now time.Time) (until time.Time, why 
 		switch { // what the CA has said of other orders may name what is nobody else's business
 		case s.detail != "":
 			why = "not sent, because the ACME server has refused an order for the same names: " + s.detail
-		case name == account:
+		case name == everything:
 			why = "not sent, because the ACME server has refused other orders of this account"
 		default:
 			why = "not sent, because the ACME server has refused other orders under " + name
@@ -164,7 +163,7 @@ func (s *scope) hold(now time.Time, wait time.Duration) {
 
 // covering names the scopes that an order for the names is in.
 func covering(ids []acme.Identifier) []string {
-	names := []string{account, setOf(ids)}
+	names := []string{everything, setOf(ids)}
 	for _, id := range ids {
 		names = append(names, domainsOf(id)...)
 	}

@@ -1,4 +1,4 @@
-package acmeaccount
+package account
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"chancery.dev/internal/acme"
-	"chancery.dev/internal/acmeflow"
 )
 
 func names(values ...string) (ids []acme.Identifier) {
@@ -104,7 +103,7 @@ func TestLimits(t *testing.T) {
 			set, taken := strings.CutPrefix(set, "+")
 			n := order(set)
 			if !taken {
-				l.refused(refusal{n, now, wait, "too many"}, now)
+				l.refused(Refusal{n, now, wait, "too many"}, now)
 			} else if !n.Renewal {
 				l.taken(n.Identifiers)
 			}
@@ -142,11 +141,9 @@ func TestLimits(t *testing.T) {
 }
 
 // order is one for the names in a text; a renewal if that begins with !.
-func order(set string) acmeflow.NewOrder {
+func order(set string) Order {
 	set, renewal := strings.CutPrefix(set, "!")
-	n := acmeflow.NewOrder{NewOrderRequest: acme.NewOrderRequest{Identifiers: names(strings.Fields(set)...)}}
-	n.Renewal = renewal
-	return n
+	return Order{Identifiers: names(strings.Fields(set)...), Renewal: renewal}
 }
 
 // TestLimitsOfOneMoment: orders that were in flight when the first was refused make nothing longer.
@@ -156,7 +153,7 @@ func TestLimitsOfOneMoment(t *testing.T) {
 	sent := now
 	for n := range 16 {
 		now = now.Add(time.Millisecond)
-		l.refused(refusal{order(fmt.Sprintf("a.example%d.com", n)), sent, time.Hour, "too many"}, now)
+		l.refused(Refusal{order(fmt.Sprintf("a.example%d.com", n)), sent, time.Hour, "too many"}, now)
 	}
 	if until, why := l.held(order("stranger.test"), now); until.Sub(sent).Round(time.Second) != time.Minute {
 		t.Errorf("others wait until %s: %s", until, why)
@@ -172,7 +169,7 @@ func TestLimitsHoldNobodyForGood(t *testing.T) {
 	for n := 0; now.Sub(began) < 24*time.Hour; n++ {
 		n := order(fmt.Sprintf("n%d.shared.example.com", n))
 		if until, _ := l.held(n, now); until.IsZero() {
-			l.refused(refusal{n, now, 24 * time.Hour, "too many"}, now)
+			l.refused(Refusal{n, now, 24 * time.Hour, "too many"}, now)
 		}
 		next := now.Add(20 * time.Minute) // how often he does it
 		until, _ := l.held(order("other.shared.example.com"), now)
@@ -195,7 +192,7 @@ func TestLimitsAreForgotten(t *testing.T) {
 	t.Parallel()
 	l, now := &limits{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for n := range 100 {
-		l.refused(refusal{order(fmt.Sprintf("n%d.example.com", n)), now, 36 * time.Second, "too many"}, now)
+		l.refused(Refusal{order(fmt.Sprintf("n%d.example.com", n)), now, 36 * time.Second, "too many"}, now)
 		if until, why := l.held(order("other.example.com"), now); until.Sub(now) != 36*time.Second {
 			t.Fatalf("held until %s: %s", until, why)
 		}

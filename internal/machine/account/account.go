@@ -1,0 +1,102 @@
+// Package account decides about an ACME account, a key at a server, whoever uses the account: until when the CA is to
+// be left alone, which new orders a limit of the CA holds back, and when the key of the account may be replaced.
+//
+// It is pure: Machine takes in what calls have come back with, and answers what may be sent now. It makes no call and
+// reads no clock. internal/acmeaccount makes the calls.
+package account
+
+import (
+	"time"
+)
+
+const (
+	// MaxPark bounds how long one answer parks a whole account: its Retry-After may be a day. The object that was
+	// refused waits that long by itself, others need not.
+	MaxPark = time.Hour
+	// firstPark and secondPark are the bounds while only one or two answers in a row say so: others show whether
+	// they are meant too.
+	firstPark, secondPark = time.Minute, 10 * time.Minute
+	// DefaultPark is for a CA that asks for fewer requests and does not say how long: the first step of Let's
+	// Encrypt's integration guide.
+	DefaultPark = time.Minute
+)
+
+// Machine is what is known of an account. The zero value knows nothing. It is not safe for concurrent use.
+type Machine struct {
+	limits limits
+
+	// since and until are when the account was last parked, and until when.
+	since, until time.Time
+	reason       string
+	// refusals is how many answers in a row have asked for the account to be left alone.
+	refusals int
+
+	key replacement
+}
+
+// Park is until when the CA is to be left alone, and why. The zero value says that it need not be.
+type Park struct {
+	Until  time.Time
+	Reason string
+}
+
+// Parked returns until when the CA is to be left alone. While it is not known which key the CA goes by, it is left
+// alone, too.
+func (m *Machine) Parked(now time.Time) Park {
+	if unsure := m.key.unsure; unsure.After(m.until) {
+		if at := now.Add(unsurePark); at.Before(unsure) {
+			unsure = at
+		}
+		if unsure.After(m.until) {
+			return Park{unsure, "the account's key is being replaced, and the ACME server has not said yet whether it was"}
+		}
+	}
+	return Park{m.until, m.reason}
+}
+
+// Served notes that the CA does what it is asked.
+func (m *Machine) Served() { m.refusals = 0 }
+
+// LeaveAlone parks the account because of an answer, to a call that was sent at that time, that may be meant for all:
+// everybody leaves the CA alone for a while. That is only ever extended, and answers to calls that were sent before
+// the account was parked do not extend it. It reports whether the account is parked for longer than before.
+func (m *Machine) LeaveAlone(wait time.Duration, sent time.Time, reason string, now time.Time) bool {
+	if sent.Before(m.since) {
+		return false
+	}
+	m.refusals++
+	until := now.Add(parkFor(wait, m.refusals))
+	if !until.After(m.until) {
+		return false
+	}
+	m.since, m.until, m.reason = now, until, reason
+	return true
+}
+
+// parkFor is how long to leave an account alone after so many refusals in a row.
+func parkFor(wait time.Duration, refusals int) time.Duration {
+	switch refusals {
+	case 1:
+		return min(wait, firstPark)
+	case 2:
+		return min(wait, secondPark)
+	default:
+		return min(wait, MaxPark)
+	}
+}
+
+// OrderTaken notes that the CA has taken an order. A renewal says nothing about the limits of others.
+func (m *Machine) OrderTaken(o Order) {
+	if !o.Renewal {
+		m.limits.taken(o.Identifiers)
+	}
+}
+
+// OrderRefused notes that a limit of the CA has kept it from taking an order.
+func (m *Machine) OrderRefused(r Refusal, now time.Time) { m.limits.refused(r, now) }
+
+// Held returns until when an order is not to be sent, and why; zero if it may be.
+func (m *Machine) Held(o Order, now time.Time) Park {
+	until, why := m.limits.held(o, now)
+	return Park{until, why}
+}
