@@ -38,6 +38,8 @@ type ACMEConfig struct {
 	DNS01 DNS01Config
 	// HTTP01Port is where the self check expects the route to the responder; 0 means 80.
 	HTTP01Port int
+	// HTTP01Passes is how many right answers in a row its self check needs.
+	HTTP01Passes int
 	// HTTP01Address is where the responder itself listens; empty means that it does not.
 	HTTP01Address string
 	// HTTP01Responder is the Service, as namespace/name, whose endpoints answer HTTP-01
@@ -59,7 +61,7 @@ type ACMEConfig struct {
 func DefaultACMEConfig() ACMEConfig {
 	return ACMEConfig{
 		MaxConcurrentChallenges: 60, AccountKeyAlgorithm: pki.RSA, CheckRetryPeriod: 10 * time.Second,
-		DNS01: DNS01Config{ProviderQPS: 50, ProviderBurst: 500},
+		DNS01: DNS01Config{ProviderQPS: 50, ProviderBurst: 500}, HTTP01Passes: 1,
 	}
 }
 
@@ -73,7 +75,7 @@ func (c *Config) solvers(resolver *dns01.Resolver, providers dns01.Factory, rout
 		acmev1.ChallengeTypeDNSPersist01: dns01.NewPersistent(resolver),
 		acmev1.ChallengeTypeHTTP01: http01.New(http01.CheckOptions{
 			Port: c.ACME.HTTP01Port, UserAgent: c.UserAgent, Nameservers: c.ACME.HTTP01Nameservers, Targets: c.ACME.HTTP01Targets,
-			Proxy: http.ProxyFromEnvironment,
+			Proxy: http.ProxyFromEnvironment, Passes: c.ACME.HTTP01Passes,
 		}, routes),
 		acmev1.ChallengeTypeTLSALPN01: tlsalpn01.New(tlsalpn01.CheckOptions{
 			Port: c.ACME.TLSALPN01Port, Dialer: http01.NewDialer(c.ACME.HTTP01Nameservers, c.ACME.HTTP01Targets, nil),

@@ -40,6 +40,7 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.ACME.CheckRetryPeriod = 999 * time.Millisecond }, "--dns01-check-retry-period: must be at least 1s, not 999ms"},
 		{func(c *Config) { c.ACME.AuthoritativePort = -1 }, "--dns01-authoritative-port: must be a port, 1 to 65535, or 0, not -1"},
 		{func(c *Config) { c.ACME.HTTP01Port = 70000 }, "--http01-self-check-port: must be a port, 1 to 65535, or 0, not 70000"},
+		{func(c *Config) { c.ACME.HTTP01Passes = 11 }, "--http01-self-check-passes: must be 1 to 10, not 11"},
 		{func(c *Config) { c.ACME.HTTP01Address = "soup" }, `--http01-listen-address: must be host:port, not "soup"`},
 		{func(c *Config) { c.ACME.TLSALPN01Port = -1 }, "--tlsalpn01-self-check-port: must be a port, 1 to 65535, or 0, not -1"},
 		{func(c *Config) { c.ACME.TLSALPN01Address = "soup" }, `--tlsalpn01-listen-address: must be host:port, not "soup"`},

@@ -117,6 +117,9 @@ const (
 	maxProviderRate = 100_000
 )
 
+// maxHTTP01Passes is what a self check, which may take 30 s, has the time for.
+const maxHTTP01Passes = 10
+
 func (c ACMEConfig) validate(f *findings) {
 	f.notNegative("max-concurrent-challenges", c.MaxConcurrentChallenges)
 	f.notNegative("max-concurrent-challenges-per-issuer", c.MaxConcurrentChallengesPerIssuer)
@@ -139,6 +142,9 @@ func (c ACMEConfig) validate(f *findings) {
 		f.add("dns01-provider-burst", "must be 0 to %v, not %d", maxProviderRate, burst)
 	}
 	f.port("http01-self-check-port", c.HTTP01Port)
+	if c.HTTP01Passes < 1 || c.HTTP01Passes > maxHTTP01Passes {
+		f.add("http01-self-check-passes", "must be 1 to %d, not %d", maxHTTP01Passes, c.HTTP01Passes)
+	}
 	if c.HTTP01Address != "" {
 		f.address("http01-listen-address", c.HTTP01Address)
 	}

@@ -151,6 +151,8 @@ func addACMEFlags(cmd *cobra.Command, acme *app.ACMEConfig) {
 	f.Var(&prefixesFlag{&acme.HTTP01Targets.Allow}, "http01-self-check-allow", "address ranges that the self checks of HTTP-01 and TLS-ALPN-01 may connect to, such as 203.0.113.0/24; none means all")
 	f.Var(&prefixesFlag{&acme.HTTP01Targets.Deny}, "http01-self-check-deny", "address ranges that the self checks of HTTP-01 and TLS-ALPN-01 must not connect to; they win")
 	f.IntVar(&acme.HTTP01Port, "http01-self-check-port", 0, "port that the self check of HTTP-01 asks, where 80 is redirected; 0 means 80")
+	f.IntVar(&acme.HTTP01Passes, "http01-self-check-passes", acme.HTTP01Passes,
+		"how many right answers in a row the self check of HTTP-01 needs, 2 s apart, where a load balancer leads only some connections to the responder")
 	f.StringVar(&acme.TLSALPN01Address, "tlsalpn01-listen-address", acme.TLSALPN01Address, "host:port on which the controller itself answers TLS-ALPN-01 challenges; empty for none")
 	f.IntVar(&acme.TLSALPN01Port, "tlsalpn01-self-check-port", 0, "port that the self check of TLS-ALPN-01 asks, where 443 is redirected; 0 means 443")
 	f.IntVar(&acme.AuthoritativePort, "dns01-authoritative-port", 0, "port that zones' own name servers are asked on; 0 means 53")

@@ -5,9 +5,17 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"chancery.dev/internal/fault"
 )
+
+// DialFunc connects to an address (host:port), as net.Dialer.DialContext does.
+type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
 // Targets is a list of what may be connected to. The zero value allows all.
 type Targets struct {
@@ -37,12 +45,12 @@ func (t Targets) permits(ip netip.Addr) bool {
 type Dialer struct {
 	resolver *net.Resolver
 	targets  Targets
-	dial     func(ctx context.Context, network, address string) (net.Conn, error)
+	dial     DialFunc
 }
 
 // NewDialer makes a Dialer that asks the given name servers (host:port each, in turn; none means
 // the system's). dial connects to an address (ip:port); nil means a net.Dialer.
-func NewDialer(nameservers []string, targets Targets, dial func(ctx context.Context, network, address string) (net.Conn, error)) *Dialer {
+func NewDialer(nameservers []string, targets Targets, dial DialFunc) *Dialer {
 	if dial == nil {
 		dial = new(net.Dialer).DialContext
 	}
@@ -63,6 +71,9 @@ func resolverOf(servers []string) *net.Resolver {
 	}}
 }
 
+// maxAddresses bounds the addresses of one name that are asked: its owner may list thousands.
+const maxAddresses = 8
+
 // DialContext resolves a host, drops the addresses that may not be connected to, and
 // connects to the first that can be.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
@@ -76,19 +87,84 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	}
 	var lastErr error
 	for _, ip := range addrs {
-		if !d.targets.permits(ip) {
-			if lastErr == nil {
-				lastErr = offLimits(host, ip)
-			}
-			continue
-		}
-		conn, err := d.dial(ctx, network, net.JoinHostPort(ip.String(), port))
+		conn, err := d.dialAt(ctx, network, host, ip, port)
 		if err == nil {
 			return conn, nil
 		}
-		lastErr = fmt.Errorf("connecting to %s: %w", net.JoinHostPort(ip.String(), port), err)
+		if lastErr == nil || d.targets.permits(ip) {
+			lastErr = err
+		}
 	}
 	return nil, lastErr
+}
+
+// dialAt connects to one address of a host.
+func (d *Dialer) dialAt(ctx context.Context, network, host string, ip netip.Addr, port string) (net.Conn, error) {
+	if !d.targets.permits(ip) {
+		return nil, offLimits(host, ip)
+	}
+	address := net.JoinHostPort(ip.String(), port)
+	conn, err := d.dial(ctx, network, address)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", address, err)
+	}
+	return conn, nil
+}
+
+// at returns the function that connects to a host at one of its addresses, and to other hosts as
+// DialContext does.
+func (d *Dialer) at(host string, ip netip.Addr) DialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		if name, port, err := net.SplitHostPort(address); err == nil && name == host {
+			return d.dialAt(ctx, network, host, ip, port)
+		}
+		return d.DialContext(ctx, network, address)
+	}
+}
+
+// Each looks at a host at each of its addresses, at most eight and all at once, because a CA chooses any. A
+// wrong answer from one address is the result. An address that cannot be reached (ReasonNotReachable) may
+// only be out of reach from here: it counts if no address answers. look connects by dial; where names the
+// host's address for messages, and is empty if there is only one.
+func (d *Dialer) Each(ctx context.Context, host string, look func(ctx context.Context, dial DialFunc, where string) error) error {
+	addrs, err := d.addresses(ctx, host)
+	if err != nil {
+		return look(ctx, func(context.Context, string, string) (net.Conn, error) { return nil, err }, "")
+	}
+	if len(addrs) == 1 {
+		return look(ctx, d.at(host, addrs[0]), "")
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare) // for the same words on each try
+	addrs = addrs[:min(len(addrs), maxAddresses)]
+	errs := make([]error, len(addrs))
+	var wg sync.WaitGroup
+	for i, ip := range addrs {
+		wg.Go(func() {
+			defer fault.Contain(&errs[i])
+			errs[i] = look(ctx, d.at(host, ip), " at "+ip.String())
+		})
+	}
+	wg.Wait()
+	return overall(errs)
+}
+
+// overall is what the results at all addresses of a host come to.
+func overall(errs []error) error {
+	var silent []string
+	for _, err := range errs {
+		f := fault.Of(err)
+		switch {
+		case err == nil:
+		case f != nil && f.Reason == ReasonNotReachable:
+			silent = append(silent, err.Error())
+		default:
+			return err
+		}
+	}
+	if len(silent) < len(errs) {
+		return nil
+	}
+	return notReachable("%s", strings.Join(silent, "; "))
 }
 
 func offLimits(host string, ip netip.Addr) error {

@@ -1,6 +1,7 @@
 package http01
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -51,28 +52,32 @@ type CheckOptions struct {
 	// all addresses of a name, as they are seen from here.
 	Proxy func(*http.Request) (*url.URL, error)
 	// Dial connects to an address (ip:port); nil means a net.Dialer.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	Dial DialFunc
+	// Passes is how many right answers in a row a check needs, of all addresses each time; 0 means 1.
+	// A load balancer may lead only some connections to the responder.
+	Passes int
+	// Pause is the time between two of them; 0 means 2 s.
+	Pause time.Duration
 }
 
 // checker does self checks, as a CA would validate (RFC 8555 §8.3).
 type checker struct {
 	o      CheckOptions
 	dialer *Dialer
-	client *http.Client
 }
 
 func newChecker(o CheckOptions) *checker {
-	if o.Port == 0 {
-		o.Port = 80
-	}
-	if o.Timeout == 0 {
-		o.Timeout = 10 * time.Second
-	}
-	c := &checker{o: o, dialer: NewDialer(o.Nameservers, o.Targets, o.Dial)}
-	c.client = &http.Client{
+	o.Port, o.Timeout = cmp.Or(o.Port, 80), cmp.Or(o.Timeout, 10*time.Second)
+	o.Passes, o.Pause = cmp.Or(o.Passes, 1), cmp.Or(o.Pause, 2*time.Second)
+	return &checker{o: o, dialer: NewDialer(o.Nameservers, o.Targets, o.Dial)}
+}
+
+// client makes the client of one request, whose connections dial makes.
+func (c *checker) client(dial DialFunc) *http.Client {
+	return &http.Client{
 		Transport: &http.Transport{
 			Proxy:                  c.proxy,
-			DialContext:            c.dialer.DialContext,
+			DialContext:            dial,
 			DisableKeepAlives:      true,
 			MaxResponseHeaderBytes: 64 << 10,
 			// CAs do not verify it either: the certificate may be what is being obtained.
@@ -85,7 +90,6 @@ func newChecker(o CheckOptions) *checker {
 			return nil
 		},
 	}
-	return c
 }
 
 // proxy returns the proxy for a request, unless that leads to where we may not connect
@@ -122,10 +126,24 @@ func (c *checker) url(dnsName, token string) string {
 	return "http://" + host + wellKnown + token
 }
 
-// check returns nil if the answer is there, or a fault.After that says what was.
-// The body that came back is not quoted: whoever may create a Challenge could read
-// what only the controller can reach.
+// check returns nil if the answer is there, as often in a row as is asked for, or a fault.After that
+// says what was there instead.
 func (c *checker) check(ctx context.Context, dnsName, token, want string) error {
+	for pass := 1; ; pass++ {
+		err := c.once(ctx, dnsName, token, want)
+		if err != nil || pass == c.o.Passes {
+			return err
+		}
+		select {
+		case <-time.After(c.o.Pause):
+		case <-ctx.Done():
+			return notReachable("GET %s: %d of %d answers in a row were right before the time was over", c.url(dnsName, token), pass, c.o.Passes)
+		}
+	}
+}
+
+// once asks at each address of the name. A proxy chooses the address itself: it is asked once.
+func (c *checker) once(ctx context.Context, dnsName, token, want string) error {
 	target := c.url(dnsName, token)
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
@@ -134,12 +152,28 @@ func (c *checker) check(ctx context.Context, dnsName, token, want string) error 
 		return fault.Terminal(ReasonNotConfigured, "no HTTP-01 challenge is possible for %q: %w", dnsName, err)
 	}
 	req.Header.Set("User-Agent", c.o.UserAgent)
-	resp, err := c.client.Do(req)
-	if err != nil {
+	proxy, err := c.proxy(req)
+	switch {
+	case err != nil:
 		return notReachable("GET %s: %s", target, causeOf(err))
+	case proxy != nil:
+		return c.ask(req, c.dialer.DialContext, "", want)
+	}
+	return c.dialer.Each(ctx, dnsName, func(ctx context.Context, dial DialFunc, where string) error {
+		return c.ask(req.Clone(ctx), dial, where, want)
+	})
+}
+
+// ask makes one request. The body that came back is not quoted: whoever may create a Challenge could
+// read what only the controller can reach.
+func (c *checker) ask(req *http.Request, dial DialFunc, where, want string) error {
+	target := req.URL.String()
+	where = target + where
+	resp, err := c.client(dial).Do(req)
+	if err != nil {
+		return notReachable("GET %s: %s", where, causeOf(err))
 	}
 	defer func() { _ = resp.Body.Close() }() // read as far as needed
-	where := target
 	if final := resp.Request.URL; final.String() != target {
 		// Without its path and query: they may hold what the server likes to say.
 		where += ", redirected to " + final.Scheme + "://" + final.Host

@@ -23,6 +23,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/http01"
 	"chancery.dev/internal/solver/tlsalpn01"
@@ -183,6 +184,32 @@ func TestSelfCheck(t *testing.T) {
 				t.Errorf("first %v, then %v", err, again)
 			}
 		})
+	}
+}
+
+// A CA connects to any address of a name: a wrong answer at one fails the challenge. An address that does not
+// answer may only be out of reach from here.
+func TestSelfCheckLooksAtEveryAddress(t *testing.T) {
+	responder := serve(t.Context(), t, tlsalpn01.ResponderOptions{Lookup: inFlight("www.example.test"), Wait: time.Millisecond})
+	web := website(t)
+	dns, err := dnsserver.Start(t.Context(), dnsserver.Config{Zones: []dnsserver.Zone{{
+		Name: "example.test", Records: []string{"www.example.test. 60 IN A 203.0.113.1", "www.example.test. 60 IN AAAA 2001:db8::1"},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for second, want := range map[string]string{responder: "", web: http01.ReasonWrongAnswer, closed(t): ""} {
+		dials := map[string]string{"203.0.113.1:443": responder, "[2001:db8::1]:443": second}
+		o := tlsalpn01.CheckOptions{Dialer: http01.NewDialer([]string{dns.Addr()}, http01.Targets{}, func(ctx context.Context, network, to string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, dials[to])
+		})}
+		err := tlsalpn01.New(o).Check(t.Context(), solver.Task{Challenge: challenge("ns", "www.example.test", 0)})
+		if f := fault.Of(err); (want == "") != (err == nil) || f != nil && f.Reason != want {
+			t.Errorf("second address leads to %s: Check = %v, want %q", second, err, want)
+		}
+		if err != nil && !strings.Contains(err.Error(), "at 2001:db8::1: ") {
+			t.Errorf("Check says %q, not where", err)
+		}
 	}
 }
 

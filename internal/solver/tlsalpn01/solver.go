@@ -11,11 +11,11 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"strconv"
 	"time"
 
+	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/http01"
@@ -65,8 +65,9 @@ func (*Solver) Present(_ context.Context, t solver.Task) error {
 // CleanUp does nothing: a Challenge in a final state is not answered.
 func (*Solver) CleanUp(context.Context, solver.Task) error { return nil }
 
-// Check shakes hands as the CA will, once (RFC 8737 §3). Its fault.After says what came back instead
-// of the answer, and what to do; the delay is the longest to wait, and trying sooner is fine.
+// Check shakes hands as the CA will (RFC 8737 §3), once with each address of the name. Its fault.After says
+// what came back instead of the answer, and what to do; the delay is the longest to wait, and trying sooner
+// is fine.
 func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 	if err := s.Present(ctx, t); err != nil {
 		return err
@@ -74,8 +75,20 @@ func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
 	spec := t.Challenge.Spec
-	where := net.JoinHostPort(spec.DNSName, strconv.Itoa(s.o.Port))
-	conn, err := s.o.Dialer.DialContext(ctx, "tcp", where)
+	err := s.o.Dialer.Each(ctx, spec.DNSName, func(ctx context.Context, dial http01.DialFunc, where string) error {
+		return s.shakeHands(ctx, spec, dial, where)
+	})
+	if f := fault.Of(err); f != nil && f.Kind == fault.KindAfter {
+		return fault.After(f.Delay, f.Reason, "%w; %s", f.Err, http01.Viewpoint)
+	}
+	return err
+}
+
+// shakeHands looks at the answer at one address.
+func (s *Solver) shakeHands(ctx context.Context, spec acmev1.ChallengeSpec, dial http01.DialFunc, where string) error {
+	target := net.JoinHostPort(spec.DNSName, strconv.Itoa(s.o.Port))
+	where = target + where
+	conn, err := dial(ctx, "tcp", target)
 	if err != nil {
 		return failed(http01.ReasonNotReachable, where, solver.Cause(err))
 	}
@@ -126,5 +139,5 @@ func refused(where string, err error) error {
 }
 
 func failed(reason, where, what string) error {
-	return fault.After(retryPeriod, reason, "%w", fmt.Errorf("TLS handshake for %s with %s: %s; %s", Protocol, where, what, http01.Viewpoint))
+	return fault.After(retryPeriod, reason, "TLS handshake for %s with %s: %s", Protocol, where, what)
 }
