@@ -55,6 +55,9 @@ func DecideChallenge(s ChallengeState, now time.Time) ChallengeAction {
 	if state, reason, ok := d.verdict(); ok {
 		return d.end(state, reason)
 	}
+	if reason := s.Settings.Refuses(s.Challenge); reason != "" {
+		return d.end(acmev1.Errored, reason)
+	}
 	var a ChallengeAction
 	switch {
 	case s.Memory.Flying != ChallengeWait:

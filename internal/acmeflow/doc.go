@@ -113,6 +113,9 @@ type Settings struct {
 	// OrderRefresh is how long an Order waits without a look at the CA when the CA's
 	// expiry is not known.
 	OrderRefresh time.Duration
+	// Hosts are those that Challenges of namespaced Issuers may be for, by type of challenge. A type that is
+	// missing is not limited.
+	Hosts map[acmev1.ACMEChallengeType][]HostRule
 }
 
 // DefaultSettings are those of the spec and of design.md.

@@ -45,6 +45,11 @@ type ACMEConfig struct {
 	// HTTP01Responder is the Service, as namespace/name, whose endpoints answer HTTP-01
 	// challenges: routes lead there. Empty means that CAs reach the responder without.
 	HTTP01Responder string
+	// HTTP01CatchAll says that, beside routes, requests for any host may come to the responder.
+	HTTP01CatchAll bool
+	// HTTP01Hosts and TLSALPN01Hosts are the hosts that the responder answers for on behalf of Issuers,
+	// NAMESPACE=PATTERN each. HTTP-01 needs them without routes, or with HTTP01CatchAll.
+	HTTP01Hosts, TLSALPN01Hosts []string
 	// HTTP01ExtraLabels are put on the routes, and on the Services that they lead to.
 	HTTP01ExtraLabels map[string]string
 	// HTTP01Targets are the addresses that the self checks of HTTP-01 and TLS-ALPN-01 may connect to.
@@ -83,9 +88,24 @@ func (c *Config) solvers(resolver *dns01.Resolver, providers dns01.Factory, rout
 	}
 }
 
-// settings are the times of the ACME flow.
+// settings are those of the ACME flow.
 func (c ACMEConfig) settings() acmeflow.Settings {
 	s := acmeflow.DefaultSettings()
 	s.CheckPeriod = c.CheckRetryPeriod
+	s.Hosts = map[acmev1.ACMEChallengeType][]acmeflow.HostRule{acmev1.ChallengeTypeTLSALPN01: hostRules(c.TLSALPN01Hosts)}
+	if c.HTTP01Responder == "" || c.HTTP01CatchAll {
+		s.Hosts[acmev1.ChallengeTypeHTTP01] = hostRules(c.HTTP01Hosts)
+	}
 	return s
+}
+
+// hostRules reads rules that validate has looked at.
+func hostRules(texts []string) []acmeflow.HostRule {
+	var rules []acmeflow.HostRule
+	for _, text := range texts {
+		if r, err := acmeflow.ParseHostRule(text); err == nil {
+			rules = append(rules, r)
+		}
+	}
+	return rules
 }

@@ -45,6 +45,14 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.ACME.TLSALPN01Port = -1 }, "--tlsalpn01-self-check-port: must be a port, 1 to 65535, or 0, not -1"},
 		{func(c *Config) { c.ACME.TLSALPN01Address = "soup" }, `--tlsalpn01-listen-address: must be host:port, not "soup"`},
 		{
+			func(c *Config) { c.ACME.HTTP01Hosts = []string{"*=*", "shop"} },
+			`--http01-hosts: must be NAMESPACE=PATTERN, such as shop=*.shop.example.com or *=*, not "shop"`,
+		},
+		{
+			func(c *Config) { c.ACME.TLSALPN01Hosts = []string{"a=b=c"} },
+			`--tlsalpn01-hosts: must be NAMESPACE=PATTERN, such as shop=*.shop.example.com or *=*, not "a=b=c"`,
+		},
+		{
 			func(c *Config) { c.ACME.HTTP01Nameservers = []string{"192.0.2.1:53", "192.0.2.1"} },
 			`--acme-http01-solver-nameservers: must be host:port, not "192.0.2.1"`,
 		},

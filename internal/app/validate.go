@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/solver/dns01/provider/exec"
 )
@@ -60,6 +61,14 @@ func (f *findings) notNegative(flag string, n int) {
 func (f *findings) namespace(flag, name string) {
 	if len(validation.IsDNS1123Label(name)) > 0 {
 		f.add(flag, "must be the name of a namespace, not %q", name)
+	}
+}
+
+func (f *findings) hostRules(flag string, texts []string) {
+	for _, text := range texts {
+		if _, err := acmeflow.ParseHostRule(text); err != nil {
+			f.add(flag, "%w", err)
+		}
 	}
 }
 
@@ -155,6 +164,8 @@ func (c ACMEConfig) validate(f *findings) {
 	if _, err := c.responderService(); err != nil {
 		*f = append(*f, err)
 	}
+	f.hostRules("http01-hosts", c.HTTP01Hosts)
+	f.hostRules("tlsalpn01-hosts", c.TLSALPN01Hosts)
 	for _, server := range c.HTTP01Nameservers {
 		f.address("acme-http01-solver-nameservers", server)
 	}

@@ -147,6 +147,10 @@ func addACMEFlags(cmd *cobra.Command, acme *app.ACMEConfig) {
 	f.StringVar(&acme.HTTP01Address, "http01-listen-address", acme.HTTP01Address, "host:port on which the controller itself answers HTTP-01 challenges; empty for none")
 	f.StringVar(&acme.HTTP01Responder, "acme-http01-responder", acme.HTTP01Responder,
 		"Service, as namespace/name, of \"chancery responder\" or of the controller, which HTTP-01 requests are routed to; empty for no routes")
+	f.BoolVar(&acme.HTTP01CatchAll, "http01-catch-all", false, "say that requests for any host may reach the responder, beside the routes to it: --http01-hosts holds then")
+	f.StringSliceVar(&acme.HTTP01Hosts, "http01-hosts", acme.HTTP01Hosts,
+		"hosts that HTTP-01 challenges of Issuers may be for, where CAs reach the responder without routes: NAMESPACE=PATTERN, as in shop=*.shop.example.com or *=*")
+	f.StringSliceVar(&acme.TLSALPN01Hosts, "tlsalpn01-hosts", acme.TLSALPN01Hosts, "hosts that TLS-ALPN-01 challenges of Issuers may be for: NAMESPACE=PATTERN")
 	f.StringToStringVar(&acme.HTTP01ExtraLabels, "acme-http01-solver-extra-labels", nil, "labels to put on the routes and Services of HTTP-01")
 	f.Var(&prefixesFlag{&acme.HTTP01Targets.Allow}, "http01-self-check-allow", "address ranges that the self checks of HTTP-01 and TLS-ALPN-01 may connect to, such as 203.0.113.0/24; none means all")
 	f.Var(&prefixesFlag{&acme.HTTP01Targets.Deny}, "http01-self-check-deny", "address ranges that the self checks of HTTP-01 and TLS-ALPN-01 must not connect to; they win")

@@ -43,7 +43,7 @@ type challenges struct {
 // SetupChallenges adds the reconciler of Challenges and their scheduler. SetupOrders
 // comes first.
 func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) error {
-	s, err := setupScheduler(ctx, d, schedule.Options{
+	s, err := setupScheduler(ctx, d, acme.Settings, schedule.Options{
 		Cap: acme.MaxConcurrentChallenges, IssuerCap: acme.MaxConcurrentChallengesPerIssuer, ClassCap: acme.MaxConcurrentChallengesPerIngressClass,
 	})
 	if err != nil {

@@ -36,6 +36,7 @@ type scheduler struct {
 
 	listening toolscache.ResourceEventHandlerRegistration
 	kick      chan struct{}
+	settings  acmeflow.Settings
 
 	mu    sync.Mutex
 	index *schedule.Scheduler
@@ -51,9 +52,9 @@ type observedChallenge struct {
 	facts   schedule.Challenge
 }
 
-func setupScheduler(ctx context.Context, d *controller.Deps, limits schedule.Options) (*scheduler, error) {
+func setupScheduler(ctx context.Context, d *controller.Deps, settings acmeflow.Settings, limits schedule.Options) (*scheduler, error) {
 	s := &scheduler{
-		Deps: d, kick: make(chan struct{}, 1),
+		Deps: d, kick: make(chan struct{}, 1), settings: settings,
 		index: schedule.New(limits),
 		known: map[schedule.Key]observedChallenge{},
 	}
@@ -145,7 +146,7 @@ func (s *scheduler) take(c *acmev1.Challenge) (current bool) {
 	facts.Class = routeClass(c)
 	facts.Created = c.CreationTimestamp.Time
 	facts.Processing, facts.Presented = c.Status.Processing, c.Status.Presented
-	facts.Final = c.Status.State.IsFinal() || c.DeletionTimestamp != nil
+	facts.Final = c.Status.State.IsFinal() || c.DeletionTimestamp != nil || s.settings.Refuses(c) != ""
 	s.set(observedChallenge{c.UID, c.ResourceVersion, facts})
 	return true
 }
