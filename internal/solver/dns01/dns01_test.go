@@ -27,7 +27,9 @@ type world struct {
 	dns      *dnsserver.Server
 	resolver *dns01.Resolver
 	solver   *dns01.Solver
-	offset   atomic.Int64 // of the clock, in nanoseconds
+	// recursive is the front, if there is one.
+	recursive []string
+	offset    atomic.Int64 // of the clock, in nanoseconds
 }
 
 func (w *world) now() time.Time {

@@ -2,16 +2,20 @@ package dns01_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/solver/dns01"
 )
@@ -42,8 +46,79 @@ func fronted(t *testing.T, change func(*dns.Msg)) *world {
 	upstream := make(chan string, 1)
 	address := front(t, func() string { a := <-upstream; upstream <- a; return a }, change)
 	w := newWorld(t, func(o *dns01.Options) { o.Nameservers = []string{address} })
+	w.recursive = []string{address}
 	upstream <- w.dns.Addr()
 	return w
+}
+
+// TestGHSA_gx3x_vq4p_mhhv: a DNS answer whose first record was of another type than expected had cert-manager panic
+// when the answer was used a second time, from the cache. Here records of any type, in any order and in any
+// section, change nothing, and take nothing down.
+func TestGHSA_gx3x_vq4p_mhhv(t *testing.T) {
+	var change atomic.Pointer[func(*dns.Msg)]
+	asIs := func(*dns.Msg) {}
+	change.Store(&asIs)
+	w := fronted(t, func(m *dns.Msg) { (*change.Load())(m) })
+	w.mustPresent(t, w.task("www.example.test", "value"))
+	const name = "_acme-challenge.www.example.test."
+	for _, odd := range oddRecords() {
+		for where, with := range map[string]func(*dns.Msg){
+			"first":     func(m *dns.Msg) { m.Answer = append([]dns.RR{dns.Copy(odd)}, m.Answer...) },
+			"last":      func(m *dns.Msg) { m.Answer = append(m.Answer, dns.Copy(odd)) },
+			"elsewhere": func(m *dns.Msg) { m.Ns, m.Extra = append(m.Ns, dns.Copy(odd)), append(m.Extra, dns.Copy(odd)) },
+			"alone":     func(m *dns.Msg) { m.Answer = []dns.RR{dns.Copy(odd)} },
+		} {
+			change.Store(&with)
+			r, err := dns01.NewResolver(dns01.Options{Nameservers: w.recursive, RecursiveOnly: true, AuthoritativePort: w.dns.Port(), Timeout: 15 * time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // from the server, then from the cache
+				zone, err := r.Zone(t.Context(), name, nil)
+				if err == nil {
+					_, err = r.Follow(t.Context(), name, nil)
+				}
+				if err == nil {
+					err = r.Propagated(t.Context(), name, "value", nil)
+				}
+				var bug *fault.Panic
+				signature := odd.Header().Rrtype == dns.TypeTSIG || odd.Header().Rrtype == dns.TypeTKEY // of the whole message
+				good := err == nil && zone == "example.test."
+				if errors.As(err, &bug) || strings.Contains(fmt.Sprint(err), "bug") || good != (where != "alone") && !signature {
+					t.Errorf("%s %s: zone %q, %v", dns.TypeToString[odd.Header().Rrtype], where, zone, err)
+				}
+			}
+		}
+	}
+}
+
+// oddRecords are records of all types that a resolver does not look for, and one of a type that nobody knows.
+func oddRecords() []dns.RR {
+	header := dns.RR_Header{Name: "www.example.test.", Class: dns.ClassINET, Ttl: 60}
+	unknown := &dns.RFC3597{Hdr: header, Rdata: "00ff"}
+	unknown.Hdr.Rrtype = 65280
+	odd := []dns.RR{unknown}
+	looked := []uint16{dns.TypeSOA, dns.TypeCNAME, dns.TypeTXT, dns.TypeNS, dns.TypeA, dns.TypeAAAA, dns.TypeOPT}
+	for rrtype, empty := range dns.TypeToRR {
+		rr := empty()
+		*rr.Header() = header
+		rr.Header().Rrtype = rrtype
+		_, err := dns.PackRR(rr, make([]byte, 1024), 0, nil, false)
+		if err == nil && !slices.Contains(looked, rrtype) {
+			odd = append(odd, rr)
+		}
+	}
+	for _, text := range []string{
+		"other.test. 60 IN SOA ns.other.test. a.other.test. 1 1 1 1 1", "other.test. 60 IN TXT x", "other.test. 60 IN A 127.0.0.9",
+		"other.test. 60 IN MX 1 mail.other.test.", "other.test. 60 IN DNAME www.example.test.",
+	} {
+		rr, err := dns.NewRR(text)
+		if err != nil {
+			panic(err)
+		}
+		odd = append(odd, rr)
+	}
+	return odd
 }
 
 // A resolver that fails for one family of addresses has still said the other.
