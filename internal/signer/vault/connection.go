@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,8 +73,31 @@ func (p *plan) checkSpec(context.Context) error {
 	case (p.spec.ClientCertSecretRef == nil) != (p.spec.ClientKeySecretRef == nil):
 		return invalid("spec.vault: clientCertSecretRef and clientKeySecretRef belong together: set both or none")
 	default:
-		return nil
+		return p.checkPaths()
 	}
+}
+
+// checkPaths refuses paths that lead out of where they seem to be.
+func (p *plan) checkPaths() error {
+	paths, auth := map[string]string{"path": p.spec.Path}, p.spec.Auth
+	if auth.AppRole != nil {
+		paths["auth.appRole.path"] = auth.AppRole.Path
+	}
+	if auth.ClientCertificate != nil {
+		paths["auth.clientCertificate.mountPath"] = auth.ClientCertificate.Path
+	}
+	if auth.Kubernetes != nil {
+		paths["auth.kubernetes.mountPath"] = auth.Kubernetes.Path
+	}
+	if auth.AWS != nil {
+		paths["auth.aws.mountPath"] = auth.AWS.Path
+	}
+	for field, path := range paths {
+		if slices.Contains(strings.Split(path, "/"), "..") {
+			return invalid("spec.vault.%s: must not contain a segment '..'", field)
+		}
+	}
+	return nil
 }
 
 func (p *plan) readRoots(ctx context.Context) error {

@@ -63,6 +63,19 @@ func TestSetupOfBadSpec(t *testing.T) {
 		{"no server", func(v *certmanagerv1.VaultIssuer) { v.Server = "" }, "spec.vault.server: must not be empty"},
 		{"no address", func(v *certmanagerv1.VaultIssuer) { v.Server = "vault.example.com" }, `"vault.example.com" is not an address`},
 		{"no path", func(v *certmanagerv1.VaultIssuer) { v.Path = "/" }, "spec.vault.path: must not be empty"},
+		{"path upwards", func(v *certmanagerv1.VaultIssuer) { v.Path = "pki/sign/../../sys/seal" }, "spec.vault.path: must not contain a segment '..'"},
+		{"app role upwards", func(v *certmanagerv1.VaultIssuer) {
+			v.Auth = certmanagerv1.VaultAuth{AppRole: &certmanagerv1.VaultAppRole{Path: "../sys"}}
+		}, "spec.vault.auth.appRole.path: must not contain"},
+		{"certificate upwards", func(v *certmanagerv1.VaultIssuer) {
+			v.Auth = certmanagerv1.VaultAuth{ClientCertificate: &certmanagerv1.VaultClientCertificateAuth{Path: "/v1/.."}}
+		}, "spec.vault.auth.clientCertificate.mountPath: must not contain"},
+		{"kubernetes upwards", func(v *certmanagerv1.VaultIssuer) {
+			v.Auth = certmanagerv1.VaultAuth{Kubernetes: &certmanagerv1.VaultKubernetesAuth{Path: "..", Role: "r"}}
+		}, "spec.vault.auth.kubernetes.mountPath: must not contain"},
+		{"AWS upwards", func(v *certmanagerv1.VaultIssuer) {
+			v.Auth = certmanagerv1.VaultAuth{AWS: &certmanagerv1.VaultAWSAuth{Path: "x/../y", Role: "r"}}
+		}, "spec.vault.auth.aws.mountPath: must not contain"},
 		{"two bundles", func(v *certmanagerv1.VaultIssuer) {
 			v.CABundle, v.CABundleSecretRef = []byte("x"), &cmmeta.SecretKeySelector{Name: "ca-bundle"}
 		}, `spec.vault.caBundle: Invalid value: "<snip>": specified caBundle and caBundleSecretRef cannot be used together`},
