@@ -11,6 +11,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"chancery.dev/internal/fault"
 )
 
 // Cause returns what a network error comes down to, in words that are the same
@@ -47,7 +49,7 @@ func Cause(err error) string {
 	case errors.As(err, &opErr):
 		return opErr.Err.Error()
 	case errors.As(err, &urlErr):
-		return urlErr.Err.Error()
+		err = urlErr.Err
 	}
-	return err.Error()
+	return fault.Unquoted(err)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/vault/api"
 
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
 )
 
@@ -197,7 +198,7 @@ func unreachable(err error) string {
 	}
 	var in *url.Error
 	if errors.As(err, &in) {
-		return in.Err.Error()
+		err = in.Err
 	}
-	return err.Error()
+	return fault.Unquoted(err)
 }

@@ -119,6 +119,16 @@ func (x *exchange) said() (answer, string) {
 	return a, ""
 }
 
+// unquoted is what the library says, unless it quotes the answer: whoever may make an Issuer would
+// read any server that we can reach.
+func (x *exchange) unquoted(err error) string {
+	text := err.Error()
+	if body := bytes.TrimSpace(x.body); len(body) > 0 && strings.Contains(text, string(body)) {
+		return fmt.Sprintf("%d %s, in words that are not Certificate Manager's", x.status, http.StatusText(x.status))
+	}
+	return text
+}
+
 // maxMessage is how much of what a server says is shown.
 const maxMessage = 500
 

@@ -63,6 +63,7 @@ func (a *account) failureOf(x *exchange, err error) error {
 		f.retryAfter = time.Duration(min(seconds, maxRetryAfter)) * time.Second
 	}
 	_, said := x.said()
+	foreign := x.unquoted(err)
 	var pending endpoint.ErrCertificatePending
 	switch {
 	case x.err != nil:
@@ -70,16 +71,15 @@ func (a *account) failureOf(x *exchange, err error) error {
 	case f.class == classZone && noZone(err):
 		f.err = fmt.Errorf("%s has no zone %q, or it is not shown to these credentials: correct spec.venafi.zone, or the rights of the credentials in Secret %s", a.server, a.zone, a.secret)
 	case f.class == classLogin:
-		f.err = fmt.Errorf("%s does not accept the credentials in Secret %s: %s", a.server, a.secret, oneLine(or(said, err.Error())))
+		f.err = fmt.Errorf("%s does not accept the credentials in Secret %s: %s", a.server, a.secret, oneLine(or(said, foreign)))
 	case errors.As(err, &pending):
 		f.err = fmt.Errorf("%s: %s", a.server, oneLine(or(pending.Status, or(said, "pending"))))
 	case x.status >= http.StatusBadRequest && !json.Valid(x.body):
-		// Not quoted, as the library does: whoever may make an Issuer would read any server that we can reach.
 		f.err = fmt.Errorf("%s answers %d: %s, in words that are not Certificate Manager's", a.server, x.status, http.StatusText(x.status))
 	case x.status >= http.StatusBadRequest:
-		f.err = fmt.Errorf("%s answers %d: %s", a.server, x.status, oneLine(or(said, err.Error())))
+		f.err = fmt.Errorf("%s answers %d: %s", a.server, x.status, oneLine(or(said, foreign)))
 	default:
-		f.err = fmt.Errorf("%s: %s", a.server, oneLine(err.Error()))
+		f.err = fmt.Errorf("%s: %s", a.server, oneLine(foreign))
 	}
 	return f
 }

@@ -230,6 +230,37 @@ func TestTPPPolicy(t *testing.T) {
 	}
 }
 
+// TestBodiesAreNotReflected: a tenant names another server than Certificate Manager in an Issuer. What that server
+// says is not told to the tenant, whatever the status is, in JSON or not. Only fields that Certificate Manager
+// uses for its errors are quoted.
+func TestBodiesAreNotReflected(t *testing.T) {
+	for _, path := range []string{
+		"/vedauth/authorize/verify", "/vedauth/authorize/oauth", "/vedsdk/certificates/checkpolicy",
+		"/vedsdk/certificates/request", "/vedsdk/certificates/retrieve",
+	} {
+		for _, status := range []int{200, 204, 302, 400, 401, 404, 409, 500} {
+			for _, body := range []string{`{"kind":"Secret","data":{"password":"aW5zaWRl"}}`, `["aW5zaWRl"]`, "\n password=aW5zaWRl \n"} {
+				if status == 204 {
+					body = ""
+				}
+				w, tpp := newWorld(t), tppserver.Start(t)
+				w.secrets.put("ns/venafi", "username", "me", "password", "secret")
+				if path == "/vedauth/authorize/verify" {
+					w.secrets.put("ns/venafi", "access-token", "good")
+				}
+				tpp.Answers(path, status, body)
+				i := issuer("venafi", tpp.Spec("venafi"))
+				if ready, _ := w.setUp(i); ready == nil || strings.Contains(ready.Message, "aW5zaWRl") {
+					t.Errorf("%s answers %d %s: %+v", path, status, body, ready)
+				}
+				if _, err := w.look(i, w.web(requestKind)); err != nil && strings.Contains(err.Error(), "aW5zaWRl") {
+					t.Errorf("%s answers %d %s: %v", path, status, body, err)
+				}
+			}
+		}
+	}
+}
+
 // What TPP answers, and what becomes of a request: only a refusal ends it.
 func TestTPPFailures(t *testing.T) {
 	const (
