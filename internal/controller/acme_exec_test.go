@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -65,10 +64,7 @@ func TestDNSByProgram(t *testing.T) {
 	}
 	example := regexp.MustCompile("(?s)```sh\n(#!/bin/sh\n.*?)```").FindStringSubmatch(string(doc))
 	text := strings.ReplaceAll(example[1], `-H "X-Key: $key"`, `-H "X-Key: $key" -H "X-Auth: $(get keyAuthorization)"`)
-	script := filepath.Join(t.TempDir(), "corp.sh")
-	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	script := tool.Script(t, text)
 	w := newACMEWorld(t, nil)
 	key, err := rfc2136.NewKey("chancery.", "HMACSHA256", tsigSecret)
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"chancery.dev/internal/rig/tool"
 )
 
 // TestContinuousIntegration runs .ci/run with a make that only says what it is asked for; testdata/ci/*.txtar are
@@ -32,7 +34,7 @@ func TestContinuousIntegration(t *testing.T) {
 				if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 					return err
 				}
-				if err := os.WriteFile(file, []byte(text), 0o700); err != nil {
+				if err := tool.WriteProgram(file, text); err != nil {
 					return err
 				}
 			}

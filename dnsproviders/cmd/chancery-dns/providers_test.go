@@ -26,6 +26,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/dnsproviders/internal/standin"
+	"chancery.dev/internal/rig/tool"
 	"chancery.dev/internal/solver/conformance"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider"
@@ -56,11 +57,7 @@ func program(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "chancery-dns")
-	if err := os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\nGORACE=atexit_sleep_ms=0 exec %q %s \"$@\"\n", self, asProgram), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return tool.Script(t, fmt.Sprintf("#!/bin/sh\nGORACE=atexit_sleep_ms=0 exec %q %s \"$@\"\n", self, asProgram))
 }
 
 // token is what all secrets of the stand-ins are derived from.

@@ -1,5 +1,5 @@
-// Package tool finds the programs outside the project that tests look for: openssl, keytool, named and others.
-// It is imported by tests alone.
+// Package tool finds the programs outside the project that tests look for: openssl, keytool, named and others. It
+// also writes programs of a test's own. It is imported by tests alone.
 package tool
 
 import (
@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -37,3 +38,21 @@ func Find(name string) (string, error) {
 
 // Required reports whether a missing program is a failure: in continuous integration, where CI is set.
 func Required() bool { return os.Getenv("CI") != "" }
+
+// Script returns the path of a new program with that text.
+func Script(t testing.TB, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "program")
+	if err := WriteProgram(path, text); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// WriteProgram writes a program. Meanwhile nobody forks: the child would have the file open for writing until it
+// runs a program itself, and the kernel starts no program that is open for writing ("text file busy").
+func WriteProgram(path, text string) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, []byte(text), 0o700)
+}

@@ -17,6 +17,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/rig/tool"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider"
 	"chancery.dev/internal/solver/dns01/provider/exec"
@@ -61,7 +62,7 @@ func newWorld(t *testing.T, change func(*provider.Options)) *world {
 	t.Helper()
 	w := &world{dir: t.TempDir()}
 	path := filepath.Join(w.dir, "recorder")
-	if err := os.WriteFile(path, []byte(recorder), 0o700); err != nil {
+	if err := tool.WriteProgram(path, recorder); err != nil {
 		t.Fatal(err)
 	}
 	pool, err := exec.New(t.Context(), exec.Options{

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -65,10 +64,7 @@ func TestDocumentedProgram(t *testing.T) {
 	if lines := strings.Count(string(m[1]), "\n"); lines > 11 {
 		t.Errorf("the example has %d lines", lines)
 	}
-	script := filepath.Join(t.TempDir(), "corp.sh")
-	if err := os.WriteFile(script, m[1], 0o700); err != nil {
-		t.Fatal(err)
-	}
+	script := tool.Script(t, string(m[1]))
 	a := &api{}
 	server := httptest.NewServer(a)
 	defer server.Close()

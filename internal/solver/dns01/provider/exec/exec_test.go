@@ -19,6 +19,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/rig/tool"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/exec"
 	"chancery.dev/internal/solver/dns01/provider/limit"
@@ -83,7 +84,7 @@ func (p *program) CleanUp(_ context.Context, r wire.Record) error {
 func (p *program) behave() error {
 	switch p.behaviour {
 	case "hang":
-		select {} // it is killed
+		<-time.After(time.Hour) // the program is killed before; without cgo, select {} would end it as a deadlock
 	case "crash":
 		os.Exit(3)
 	case "once", "mortal":
@@ -126,11 +127,7 @@ func newWorld(t *testing.T, behaviour string, change func(*exec.Options)) *world
 	if err != nil {
 		t.Fatal(err)
 	}
-	script := filepath.Join(t.TempDir(), "program")
-	text := fmt.Sprintf("#!/bin/sh\nGORACE=atexit_sleep_ms=0 exec %q %s %s %q \"$@\"\n", self, programMode, behaviour, w.dir)
-	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	script := tool.Script(t, fmt.Sprintf("#!/bin/sh\nGORACE=atexit_sleep_ms=0 exec %q %s %s %q \"$@\"\n", self, programMode, behaviour, w.dir))
 	o := exec.Options{
 		Programs: map[string]string{"*": script},
 		Environ:  []string{"PATH=" + os.Getenv("PATH"), "AWS_SECRET_ACCESS_KEY=of-the-controller", "HTTPS_PROXY=http://proxy.test"},
