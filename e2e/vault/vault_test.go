@@ -182,7 +182,7 @@ func (s *scene) verify(name string, request, chain []byte) {
 	}
 }
 
-// sign makes a CertificateSigningRequest in the mission's form and verifies what comes.
+// sign makes a CertificateSigningRequest in the form of mission rule 8 and verifies what comes.
 func (s *scene) sign(name string, issuer *certmanagerv1.ClusterIssuer) {
 	s.t.Helper()
 	_, request := vault.NewRequest(s.t, pki.RSA, template(name))

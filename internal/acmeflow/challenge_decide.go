@@ -240,7 +240,7 @@ func (d *challengeDecision) release() ChallengeAction {
 	return ChallengeAction{Status: d.status(reason), Step: ChallengeRemoveFinalizer}
 }
 
-// cleanUpAgain retries a failed clean-up, for a bounded time (design.md: never stuck).
+// cleanUpAgain retries a failed clean-up, for a bounded time: a Challenge must not be stuck for ever.
 func (d *challengeDecision) cleanUpAgain() ChallengeAction {
 	m := d.Memory
 	limit := m.CleanUpSince.Add(d.Settings.CleanUpLimit)

@@ -118,7 +118,7 @@ type Settings struct {
 	Hosts map[acmev1.ACMEChallengeType][]HostRule
 }
 
-// DefaultSettings are those of the spec and of design.md.
+// DefaultSettings are those of the spec where it has them (spec §5.6, §5.7), and ours.
 func DefaultSettings() Settings {
 	return Settings{
 		CheckPeriod:    10 * time.Second,

@@ -102,7 +102,7 @@ func (d *orderDecision) deactivate() (OrderAction, bool) {
 	return OrderAction{Step: OrderDeactivate, URLs: urls}, true
 }
 
-// afterValid deletes the Challenges of an order whose certificate is stored (§5.3 g).
+// afterValid deletes the Challenges of an order whose certificate is stored (spec §5.3 g).
 func (d *orderDecision) afterValid() OrderAction {
 	var owned []string
 	for _, c := range d.Challenges {

@@ -37,7 +37,7 @@ type challengePlan struct {
 }
 
 // planChallenges compares the Challenges that exist with those that the
-// authorizations need (§5.3 h to j). The error says which name has no solver.
+// authorizations need (spec §5.3 h to j). The error says which name has no solver.
 func (d *orderDecision) planChallenges() (challengePlan, error) {
 	var plan challengePlan
 	needed := map[string]bool{}

@@ -424,8 +424,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestBudgetACME: a certificate of one name costs the API server no more than what
-// design.md allows, the user's own request and all events included.
+// TestBudgetACME: a certificate of one name costs the API server no more than its
+// budget (docs/performance.md), the user's own request and all events included.
 func TestBudgetACME(t *testing.T) {
 	t.Parallel()
 	for name, limit := range map[string]int{"dns": 22, "http": 24} {

@@ -180,7 +180,7 @@ func keySituations() []situation {
 	}
 }
 
-// issuanceSituations are spec §2.1.4, §2.3, §2.4, §2.7 and §2.8.
+// issuanceSituations are spec §2.1, 4, §2.3, §2.4, §2.7 and §2.8.
 func issuanceSituations() []situation {
 	rejected := func(t certmanagerv1.CertificateRequestConditionType) func(*world) {
 		return func(w *world) { w.say(w.next(), t, cmmeta.ConditionTrue, "Policy", "not that name") }

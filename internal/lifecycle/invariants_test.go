@@ -279,7 +279,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestBudget counts the writes of the design: key, status, request, Secret, status,
+// TestBudget counts the writes (docs/performance.md): key, status, request, Secret, status,
 // key deletion; the request's own status and the user's create are others'.
 func TestBudget(t *testing.T) {
 	for name, w := range map[string]*world{"first": newWorld(t), "renewal": issued(t)} {
@@ -415,7 +415,7 @@ func pendingRequest(w *world) (*certmanagerv1.CertificateRequest, bool) {
 	return r.CertificateRequest, true
 }
 
-// TestBackoffDoubles fails again and again: each time the wait is that of spec §2.1.4.
+// TestBackoffDoubles fails again and again: each time the wait is that of spec §2.1, 4.
 func TestBackoffDoubles(t *testing.T) {
 	w := newWorld(t)
 	var waits []time.Duration

@@ -15,7 +15,7 @@ import (
 // patience is how long a request may be pending before its Certificate says why.
 const patience = 10 * time.Second
 
-// issue takes an issuance one step further: key, request, verdict (spec §2.2-2.4).
+// issue takes an issuance one step further: key, request, verdict (spec §2.2 to §2.4).
 func (d *decision) issue() Action {
 	key, action := d.nextKey()
 	if action != nil {

@@ -18,7 +18,7 @@ type Violation struct {
 }
 
 // inspect returns the first thing that is wrong with the Secret of a Certificate
-// (the policy chain of spec §2.1, steps 1 to 8), or nil.
+// (spec §2.1, policy 1 to 8), or nil.
 func inspect(s *State) *Violation {
 	for _, check := range []func(*State) *Violation{
 		secretHoldsPair, secretIsOurs, keyMatchesSpec, requestMatchesSecret, requestMatchesSpec,
@@ -60,7 +60,7 @@ func secretIsOurs(s *State) *Violation {
 	crt, f := s.Certificate, s.Secret
 	was := f.Issuer
 	if !f.IssuerSaid {
-		was.Name = crt.Spec.IssuerRef.Name // without any annotation, the name is not compared (spec §2.1, 4)
+		was.Name = crt.Spec.IssuerRef.Name // without any annotation, the name is not compared (spec §2.1, policy 4)
 	}
 	if f.Leaf.Temporary {
 		// The spec has it pass for some kinds of issuers: nobody would replace it once the issuance has failed.

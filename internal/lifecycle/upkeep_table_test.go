@@ -62,8 +62,8 @@ func answered(a RenewalAnswer) func(*world) {
 	}
 }
 
-// upkeepSituations are what spec §2.1 says of windows, §2.5 of ARI, §2.6, temporary
-// certificates of §2.4, and what is our own: classes of failure, budgets, changed CAs.
+// upkeepSituations are what spec §2.1 says of windows, spec §2.5 of ARI, spec §2.6, the
+// temporary certificates of spec §2.4, and what is our own: classes of failure, budgets, changed CAs.
 func upkeepSituations() []situation {
 	dawn := start().Add(60 * 24 * time.Hour)
 	return []situation{

@@ -202,8 +202,8 @@ func awaitIssuer(s State) Action {
 	}
 }
 
-// decideCSR is mission rule 8 for the form that the mission names: an issuer that is
-// not there or not ready fails the request. For cert-manager's own two forms it is
+// decideCSR is mission rule 8. For the form that the rule names, an issuer that is not
+// there or not ready fails the request. For cert-manager's own two forms it is
 // waited for, as spec §4.4 has it. What is asked before the issuer's readiness is
 // also asked there: an issuer's state is not told to whoever may not reference it.
 func decideCSR(s State) Action {

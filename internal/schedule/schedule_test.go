@@ -227,7 +227,7 @@ func TestParkingOnlyUnderContention(t *testing.T) {
 	equal(t, started, []string{"b00", "h2"})
 }
 
-// A thousand that wait for propagation have hundreds of passes in a second: none looks at them all (issue 4).
+// A thousand Challenges that wait for propagation lead to hundreds of passes in a second: none looks at them all.
 func TestAPassCostsNothingWhenNobodyWaits(t *testing.T) {
 	s := New(Options{Cap: 1000})
 	for i := range 1000 {

@@ -43,7 +43,7 @@ type scenario struct {
 	name string
 	// what it is, for people.
 	title string
-	// requestBudget is that of the design, for one certificate; zero if there is none.
+	// requestBudget is that of docs/performance.md, for one certificate; zero if there is none.
 	requestBudget int
 	// prepare sets up what the certificates need and says how to make and recognise them.
 	prepare func(ctx context.Context, r *run) (*workload, error)

@@ -36,7 +36,7 @@ type Scenario struct {
 	Certificates int `json:"certificates"`
 	// Requests that certificates cost, the user's own creation and all events included.
 	Requests []RequestRow `json:"requests"`
-	// RequestsEach is their sum, beside the budget of the design.
+	// RequestsEach is their sum, beside the budget of docs/performance.md.
 	RequestsEach  float64 `json:"requestsEach"`
 	RequestBudget int     `json:"requestBudget"`
 	// Settled is false if requests went on after all certificates were issued.

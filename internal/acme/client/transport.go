@@ -45,7 +45,7 @@ type HTTPOptions struct {
 func NewHTTPClient(o HTTPOptions) (*http.Client, error) {
 	conf := &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		// The issuer's skipTLSVerify, for servers without a trusted certificate (spec §1).
+		// The issuer's skipTLSVerify, for servers without a trusted certificate (spec §1.3.1).
 		InsecureSkipVerify: o.InsecureSkipVerify, //nolint:gosec // the user's explicit choice
 	}
 	if len(o.CABundle) > 0 {

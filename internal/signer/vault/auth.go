@@ -144,7 +144,7 @@ func (p *plan) byKubernetes(ctx context.Context) error {
 	return nil
 }
 
-// ownAudience is that of tokens for this issuer and no other (spec, appendix D).
+// ownAudience is that of tokens for this issuer and no other (spec appendix D).
 func (p *plan) ownAudience() string {
 	if ns := p.issuer.GetNamespace(); ns != "" {
 		return "vault://" + ns + "/" + p.issuer.GetName()
@@ -183,7 +183,7 @@ type TokenSource interface {
 	Token(ctx context.Context, serviceAccount types.NamespacedName, audiences []string) (string, error)
 }
 
-// tokenSeconds is how long tokens are asked for (spec, appendix C).
+// tokenSeconds is how long tokens are asked for (spec appendix C).
 const tokenSeconds int64 = 600
 
 type tokenRequests struct {

@@ -77,7 +77,7 @@ func (p *plan) byAWS(context.Context) error {
 	if auth.ServiceAccountRef != nil {
 		aws.token = p.tokenOf(auth.ServiceAccountRef, stsAudience)
 	} else if own := p.AWS.Getenv("AWS_REGION"); own != "" {
-		aws.region = own // ambient credentials come with a region of their own (spec §5)
+		aws.region = own // ambient credentials come with a region of their own (spec §5.9, route53)
 	}
 	if aws.region == "" {
 		aws.region = defaultRegion

@@ -28,7 +28,7 @@ type answer struct {
 	err     error
 }
 
-// newOrder translates a request into Vault's parameters (spec, appendix D). The SANs
+// newOrder translates a request into Vault's parameters (spec appendix D). The SANs
 // are said besides the CSR for roles that do not take them from it.
 func newOrder(path string, r signer.Request) (*order, error) {
 	csr, err := pki.DecodeCSR(r.CSR)

@@ -148,7 +148,7 @@ func (s *session) authenticate(ctx context.Context, path string, body map[string
 
 // verify checks that Vault is in order and that the login works.
 func (s *session) verify(ctx context.Context) error {
-	// Health is the server's, not that of a namespace (spec, appendix D).
+	// Health is the server's, not that of a namespace (spec appendix D).
 	health, err := s.client.WithNamespace("").Sys().HealthWithContext(ctx)
 	if err != nil {
 		return s.explain(&staged{stageHealth, err}, "")

@@ -241,8 +241,8 @@ func TestSetupWaits(t *testing.T) {
 	}
 }
 
-// Missing Secrets wait in both kinds (users.md), and nothing is handed in before the
-// approval is stored.
+// A request of either kind waits for a Secret that is missing: a person who makes the Secret
+// later need not ask again. Nothing is handed in before the approval is stored.
 func TestWaitsBeforeAnybodyIsAsked(t *testing.T) {
 	w, tpp := newWorld(t), tppserver.Start(t)
 	i := issuer("venafi", tpp.Spec("venafi"))

@@ -66,7 +66,7 @@ func wantWithin(t *testing.T, name string, budget int) {
 	}
 }
 
-// A self check that says what it said before writes nothing, and asks nothing but for the record (issue 4).
+// A self check whose answer is that of the last one writes nothing, and asks for nothing but the record.
 func TestWaitingCostsQuestionsOnly(t *testing.T) {
 	controller, err := controllerBinary()
 	if err != nil {
