@@ -35,9 +35,16 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-func TestRoomsAreUnique(t *testing.T) {
-	seen := map[string]bool{}
+// TestRoomsAreThere: each row of the table is a package, and has one row.
+func TestRoomsAreThere(t *testing.T) {
+	seen, there := map[string]bool{}, map[string]bool{}
+	for _, p := range list(t, "./...") {
+		there[p.ImportPath] = true
+	}
 	for _, r := range rooms {
+		if !there[module+"/"+r.path] {
+			t.Errorf("%s has a row in the table of layers, and is no package", r.path)
+		}
 		if seen[r.path] {
 			t.Errorf("%s has two rows in the table of layers", r.path)
 		}

@@ -1,9 +1,10 @@
-// Package layout_test holds the source to the house plan: who may import whom, and
-// the bar in numbers. It reads every module of the repository, and tests nothing that
-// the compiler or a linter can tell.
+// Package layout_test holds the repository to its own rules: who may import whom, the
+// bar in numbers, citations and links that lead somewhere, and what continuous
+// integration runs. It reads every module of the repository, and tests nothing that the
+// compiler or a linter can tell.
 package layout_test
 
-// room is a package of the root module and its place in the plan.
+// room is a package of the root module and its place among the layers.
 type room struct {
 	// layer: a package imports strictly lower layers.
 	layer int
@@ -16,7 +17,8 @@ type room struct {
 	rig bool
 }
 
-// rooms is the plan. A new package gets a row here, in the lowest layer its imports allow.
+// rooms is the plan. A new package gets a row here, in the lowest layer that its imports allow, and in the table of
+// CONTRIBUTING.md: go test ./internal/layout -update writes that table.
 var rooms = []room{
 	{layer: 0, path: "api/meta/v1", why: "shared reference types"},
 	{layer: 0, path: "internal/fault", why: "what to do about an error"},
@@ -51,9 +53,7 @@ var rooms = []room{
 	{layer: 4, path: "internal/schedule", why: "pure: the challenge scheduler over a snapshot"},
 	{layer: 4, path: "internal/lifecycle", why: "pure: what a Certificate needs now"},
 	{layer: 2, path: "internal/machine/account", why: "pure: what holds for an ACME account"},
-	{layer: 4, path: "internal/shim", why: "pure: Ingress, Gateway, ListenerSet to Certificates"},
 	{layer: 4, path: "internal/request", why: "pure: DecideRequest over CertificateRequests and CSRs"},
-	{layer: 4, path: "internal/admission", why: "pure: validation that CEL cannot express"},
 
 	{layer: 5, path: "internal/solver", why: "port: Solver"},
 	{layer: 5, path: "internal/signer", why: "port: Signer, neutral Request and Bundle"},
@@ -96,7 +96,7 @@ var rooms = []room{
 	{layer: 10, path: "internal/rig/leap", why: "a clock that leaps over waits", rig: true},
 
 	{layer: 11, path: "internal/rig", why: "one control plane for all tests of a run", rig: true},
-	{layer: 11, path: "internal/layout", why: "this test"},
+	{layer: 11, path: "internal/layout", why: "what the repository is held to"},
 	{layer: 12, path: "internal/signer/conformance", why: "what every issuer type does", rig: true},
 	{layer: 11, path: "cmd/chancery", why: "main"},
 }
@@ -119,7 +119,7 @@ const (
 	maxTestLines       = 150
 	maxInterfaceMethod = 4
 	maxConstructorArgs = 5
-	maxDirectRequires  = 20
+	maxDirectRequires  = 25
 )
 
 // vagueNames say nothing about what a package is for.
