@@ -51,7 +51,7 @@ func (c Code) Type() string { return ProblemNamespace + string(c) }
 // maxDetail bounds, in bytes, each text of a problem that may end in a status or a log, and
 // maxProblemText is how much of subproblems is enough.
 const (
-	maxDetail      = 2048
+	maxDetail      = 512
 	maxProblemText = 16 << 10
 )
 

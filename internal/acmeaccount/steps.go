@@ -220,7 +220,7 @@ func classOfPage(page *acmeclient.HTTPError) acmeflow.ErrorClass {
 	case page.Status != http.StatusNotFound && page.Status != http.StatusGone,
 		page.Action == acmeclient.ActionDiscover, page.Method == http.MethodHead:
 		return acmeflow.ErrorUnavailable
-	case page.Excerpt != "":
+	case !page.Empty:
 		return acmeflow.ErrorMissing
 	default:
 		return acmeflow.ErrorNotFound

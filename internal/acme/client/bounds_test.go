@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -121,4 +122,26 @@ func chainPEM(t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// TestADatabaseIsNotQuoted: what speaks no HTTP at all is not quoted either, as Go's client would.
+func TestADatabaseIsNotQuoted(t *testing.T) {
+	database, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = database.Close() }()
+	go func() {
+		for conn, err := database.Accept(); err == nil; conn, err = database.Accept() {
+			_, _ = conn.Write([]byte("-ERR secret\n\n"))
+			_ = conn.Close()
+		}
+	}()
+	c, err := client.New(client.Options{DirectoryURL: "http://" + database.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Directory(t.Context()); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Error(err)
+	}
 }

@@ -3,22 +3,13 @@ package client
 import (
 	"errors"
 	"fmt"
-	"html"
 	"net"
 	"net/http"
 	"net/url"
-	"regexp"
-	"strings"
 	"time"
 
 	"chancery.dev/internal/acme"
-)
-
-const (
-	// maxPage is how much of a page is read to find out what it says, and maxPageLine bounds
-	// what is shown of it: an error is one line of a status.
-	maxPage     = 8 << 10
-	maxPageLine = 160
+	"chancery.dev/internal/fault"
 )
 
 // HTTPError is an error answer that is no problem document: a proxy's page, a redirect that is
@@ -32,20 +23,15 @@ type HTTPError struct {
 	Status int
 	// RetryAfter is how long the response asked to wait; 0 if it did not say.
 	RetryAfter time.Duration
-	// Excerpt is what the body says, in one line of at most 160 bytes without control
-	// characters: the title of an HTML page, or the beginning of its text. It is empty only for
-	// a body that is.
-	Excerpt string
+	// Empty says that the body is.
+	Empty bool
 }
 
-// Error says who answered what.
+// Error says who answered what status. The body is not quoted: whoever may name a server would read
+// any server that only the controller reaches.
 func (e *HTTPError) Error() string {
-	msg := fmt.Sprintf("acme: %s %s: the server answered %d %s without an ACME problem document",
+	return fmt.Sprintf("acme: %s %s: the server answered %d %s without an ACME problem document",
 		e.Method, e.URL, e.Status, http.StatusText(e.Status))
-	if e.Excerpt != "" {
-		msg += fmt.Sprintf(": %q", e.Excerpt)
-	}
-	return msg
 }
 
 // TransportError says that no complete answer came: the name did not resolve, the connection failed,
@@ -120,7 +106,8 @@ func RetryAfter(err error) time.Duration {
 }
 
 // stable strips what differs between two equal failures: the URL that the caller prints
-// anyway, and the local port. Statuses that hold the text then do not change without cause.
+// anyway, and the local port. Statuses that hold the text then do not change without cause. It
+// strips what Go's client quotes of an answer, too.
 func stable(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -140,25 +127,8 @@ func stable(err error) error {
 		o.Source = nil
 		return &o
 	}
-	return err
-}
-
-var (
-	titleOfPage  = regexp.MustCompile(`(?is)<title\b[^>]*>(.*?)</title`)
-	markupOfPage = regexp.MustCompile(`(?is)<!--.*?(-->|$)|<(script|style)\b.*?(</(script|style)\b[^>]*>|$)|<[^>]*(>|$)`)
-)
-
-// excerpt is a line of what an answer that is not ACME says.
-func excerpt(body string) string {
-	body = body[:min(len(body), maxPage)]
-	if strings.HasPrefix(strings.TrimSpace(body), "<") {
-		said := markupOfPage.ReplaceAllString(body, " ")
-		if title := titleOfPage.FindStringSubmatch(body); title != nil && strings.TrimSpace(title[1]) != "" {
-			said = title[1]
-		}
-		if line := acme.Sanitise(html.UnescapeString(said), maxPageLine); line != "" {
-			return line
-		}
+	if text := fault.Unquoted(err); text != err.Error() {
+		return errors.New(text)
 	}
-	return acme.Sanitise(body, maxPageLine)
+	return err
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/fault"
 )
 
 const (
@@ -61,7 +62,7 @@ func (r *response) tooLarge(format string, bound any) error {
 // decode reads the JSON body into v.
 func (r *response) decode(v any) error {
 	if err := json.Unmarshal(r.body, v); err != nil {
-		return r.broken(fmt.Errorf("JSON: %w", err))
+		return r.broken(errors.New("JSON: " + fault.Unquoted(err)))
 	}
 	return nil
 }
@@ -173,7 +174,7 @@ func readList[T any](r *response, array json.RawMessage, what string, limit int)
 		}
 		var element T
 		if err := d.Decode(&element); err != nil {
-			return nil, r.broken(fmt.Errorf("JSON: %w", err))
+			return nil, r.broken(errors.New("JSON: " + fault.Unquoted(err)))
 		}
 		list = append(list, element)
 	}
@@ -182,18 +183,21 @@ func readList[T any](r *response, array json.RawMessage, what string, limit int)
 
 // failure turns an error answer into a Problem or, if it is none, an HTTPError.
 func (r *response) failure(status int) error {
-	contentType := r.header.Get("Content-Type")
-	if strings.Contains(strings.ToLower(contentType), "json") { // a server that labels it plain JSON is understood too
-		if p := acme.ParseProblem(status, r.body); p != nil {
+	contentType := strings.ToLower(r.header.Get("Content-Type"))
+	document := strings.Contains(contentType, "problem+json")
+	if strings.Contains(contentType, "json") {
+		// A server that labels a problem of ACME plain JSON is understood, too. Other plain JSON is
+		// the answer of something else.
+		if p := acme.ParseProblem(status, r.body); p != nil && (document || p.Code() != "") {
 			p.RetryAfter = r.meta.RetryAfter
 			return p
 		}
 	}
-	if isRequestRefused(status) && strings.Contains(contentType, "problem+json") && len(r.body) > 0 && !json.Valid(r.body) {
+	if isRequestRefused(status) && document && len(r.body) > 0 && !json.Valid(r.body) {
 		return r.broken(errors.New("the problem document is not JSON"))
 	}
 	return &HTTPError{Action: r.call.action, Method: r.call.method, URL: r.call.url, Status: status,
-		RetryAfter: r.meta.RetryAfter, Excerpt: excerpt(string(r.body))}
+		RetryAfter: r.meta.RetryAfter, Empty: len(bytes.TrimSpace(r.body)) == 0}
 }
 
 // get sends an unsigned GET, for the directory and renewal information only (RFC 8555 §6.3).
