@@ -74,7 +74,7 @@ func (a *Adapter) Configure(ctx context.Context, c wire.Configuration) (wire.Cap
 		return wire.Capabilities{}, wire.Failed(wire.ClassConfig, "%w", err)
 	}
 	if a.native, err = native.New(ctx, e.Name, native.Settings{Variables: variables, Ambient: c.Ambient, Getenv: os.Getenv}); err != nil {
-		return wire.Capabilities{}, classify(err)
+		return wire.Capabilities{}, classify(err, wire.Record{})
 	}
 	if a.native == nil {
 		if err := a.startLego(e, variables, c.Ambient); err != nil {
@@ -106,7 +106,7 @@ func (a *Adapter) startLego(e catalog.Entry, variables map[string]string, ambien
 	}
 	a.lego, err = legodns.NewDNSChallengeProviderByName(e.Name)
 	if err != nil {
-		return classify(fmt.Errorf("%w (chancery-dns describe %s says what it needs)", err, e.Name))
+		return classify(fmt.Errorf("%w (chancery-dns describe %s says what it needs)", err, e.Name), wire.Record{})
 	}
 	a.written = map[string]bool{}
 	return nil
@@ -116,7 +116,7 @@ func (a *Adapter) startLego(e catalog.Entry, variables map[string]string, ambien
 func (a *Adapter) Present(ctx context.Context, r wire.Record) error {
 	switch {
 	case a.native != nil:
-		return classify(a.native.Present(ctx, r))
+		return classify(a.native.Present(ctx, r), r)
 	case a.lego == nil:
 		return errNotConfigured
 	case a.entry.Stateful && a.written[recordKey(r)]:
@@ -133,7 +133,7 @@ func (a *Adapter) Present(ctx context.Context, r wire.Record) error {
 func (a *Adapter) CleanUp(ctx context.Context, r wire.Record) error {
 	switch {
 	case a.native != nil:
-		return classify(a.native.CleanUp(ctx, r))
+		return classify(a.native.CleanUp(ctx, r), r)
 	case a.lego == nil:
 		return errNotConfigured
 	}
@@ -170,7 +170,7 @@ func (a *Adapter) byLego(r wire.Record, do func(domain, token, keyAuth string) e
 			err = fmt.Errorf("%s: the provider failed: %v", a.entry.Name, p)
 		}
 	}()
-	return classify(do(r.Domain, r.Token, r.KeyAuthorization))
+	return classify(do(r.Domain, r.Token, r.KeyAuthorization), r)
 }
 
 // forgetMachine drops the variables of the process that may hold credentials. The
@@ -220,8 +220,8 @@ var (
 	configWords   = regexp.MustCompile(`(?i)credentials information are missing|credentials? missing|is missing`)
 )
 
-// classify names the class of a provider's error. lego's are texts only.
-func classify(err error) error {
+// classify names the class of a provider's error about a record. lego's are texts only.
+func classify(err error, r wire.Record) error {
 	var known *wire.Failure
 	if err == nil || errors.As(err, &known) {
 		return err
@@ -230,7 +230,7 @@ func classify(err error) error {
 	if errors.As(err, &status) {
 		switch {
 		// Google says 403 of quotas too, with words that tell (https://cloud.google.com/apis/design/errors).
-		case status.Code == http.StatusTooManyRequests, status.Code == http.StatusForbidden && throttleWords.MatchString(status.Message):
+		case status.Code == http.StatusTooManyRequests, status.Code == http.StatusForbidden && throttleWords.MatchString(withoutNames(status.Message, r)):
 			seconds, _ := strconv.Atoi(status.RetryAfter) // a date, or nothing, is no number: 0
 			return &wire.Failure{Class: wire.ClassThrottled, RetryAfter: seconds, Err: err}
 		case status.Code == http.StatusUnauthorized, status.Code == http.StatusForbidden:
@@ -242,15 +242,35 @@ func classify(err error) error {
 	if text := http.StatusText(code); text != "" && !strings.Contains(err.Error(), strconv.Itoa(code)) {
 		err = fmt.Errorf("%w (%d %s)", err, code, text) // some say nothing else
 	}
-	switch text := err.Error(); {
-	case throttleWords.MatchString(text):
+	switch text := withoutNames(err.Error(), r); {
+	case code == http.StatusTooManyRequests, throttleWords.MatchString(text):
 		return &wire.Failure{Class: wire.ClassThrottled, Err: err}
-	case credentialWords.MatchString(text):
+	case code == http.StatusUnauthorized, code == http.StatusForbidden, credentialWords.MatchString(text):
 		return &wire.Failure{Class: wire.ClassCredential, Err: err}
 	case configWords.MatchString(text):
 		return &wire.Failure{Class: wire.ClassConfig, Err: err}
 	}
 	return err
+}
+
+var word = regexp.MustCompile(`[\pL\pN]+`)
+
+// withoutNames is a text without the words that the record consists of. Who asks for a certificate
+// chooses the domain, and a CA the token: 429.example.com is no limit of the provider's, and would
+// pause the credential for everybody.
+func withoutNames(text string, r wire.Record) string {
+	of := map[string]bool{}
+	for _, name := range []string{r.Domain, r.FQDN, r.Zone, r.Token, r.KeyAuthorization, r.Value} {
+		for _, w := range word.FindAllString(name, -1) {
+			of[strings.ToLower(w)] = true
+		}
+	}
+	return word.ReplaceAllStringFunc(text, func(w string) string {
+		if of[strings.ToLower(w)] {
+			return "…"
+		}
+		return w
+	})
 }
 
 // statusOf is the HTTP status that an error of a provider's library keeps beside its text,
