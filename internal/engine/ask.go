@@ -15,7 +15,8 @@ type Answer struct {
 	Err error
 	// Failures is how many tries in a row have failed with the same class.
 	Failures int
-	// Until is when the next try is made; zero while one is under way, and if only other inputs help.
+	// Until is when the next try is made; zero while one is under way, and if only other inputs help: after a
+	// fault.Terminal, and after a fault.Pending.
 	Until time.Time
 }
 
@@ -104,13 +105,14 @@ func patienceWith(class fault.Class) patience {
 }
 
 // BackOff is how long to wait after the given number of failures in a row (1 for the first); zero if the error says
-// that no repetition helps. Jitter in [0,1) spreads objects that have failed together.
+// that no repetition helps, or that an event has to come first. Jitter in [0,1) spreads objects that have failed
+// together.
 func BackOff(err error, failures int, jitter float64) time.Duration {
 	f := fault.Of(err)
 	var class fault.Class
 	switch {
 	case f == nil:
-	case f.Kind == fault.KindTerminal:
+	case f.Kind == fault.KindTerminal, f.Kind == fault.KindPending:
 		return 0
 	case f.Kind == fault.KindAfter && f.Delay > 0:
 		return f.Delay

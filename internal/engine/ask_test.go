@@ -55,6 +55,35 @@ func TestAsk(t *testing.T) {
 	})
 }
 
+// TestDoubt: what a call has brought is asked for again once somebody doubts it, and a call that has not succeeded is
+// left alone.
+func TestDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0)
+		tries := 0
+		var err error
+		o := r.owner("a")
+		ask := func() Answer {
+			a := r.ask(o, Call{Name: "probe", Lane: Lane{Name: "vault"}, Run: func(context.Context) (any, error) { tries++; return tries, err }}, 0.5)
+			synctest.Wait()
+			return a
+		}
+		ask()
+		r.doubt(o.uid, "probe")
+		if a := ask(); r.woken.Load() != 3 || a.Given || tries != 2 {
+			t.Errorf("after a doubt: woken %d times, %+v, %d tries", r.woken.Load(), a, tries)
+		}
+		err = errors.New("no")
+		r.doubt(o.uid, "probe")
+		ask()
+		r.doubt(o.uid, "probe")
+		r.doubt(o.uid, "other")
+		if a := ask(); a.Err == nil || a.Until.IsZero() || tries != 3 {
+			t.Errorf("a doubt shortened the back-off: %+v, %d tries", a, tries)
+		}
+	})
+}
+
 func TestBackOff(t *testing.T) {
 	cause := errors.New("no")
 	for what, c := range map[string]struct {
@@ -66,6 +95,7 @@ func TestBackOff(t *testing.T) {
 		"doubles":          {cause, 4, 8 * time.Second},
 		"to a limit":       {cause, 40, 5 * time.Minute},
 		"terminal":         {fault.Failed(fault.ClassPermanent, "No", "no"), 1, 0},
+		"an event first":   {fault.Pending("Missing", "no"), 1, 0},
 		"by its own word":  {fault.ClassUnavailable.After(7*time.Minute, "Later", "no"), 9, 7 * time.Minute},
 		"asked to be left": {fault.ClassRateLimited.After(0, "Busy", "no"), 1, time.Minute},
 		"a credential":     {fault.ClassCredential.After(0, "Denied", "no"), 2, 10 * time.Minute},

@@ -212,6 +212,16 @@ func (c *Calls) forgetCall(uid types.UID, name string) {
 	c.drop(uid, name)
 }
 
+// doubt drops a call that has succeeded, and wakes its object.
+func (c *Calls) doubt(uid types.UID, name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.objects[uid][name]; known != nil && known.landed && known.outcome.Err == nil {
+		c.drop(uid, name)
+		known.owner.wake()
+	}
+}
+
 func (c *Calls) drop(uid types.UID, name string) {
 	calls := c.objects[uid]
 	if known := calls[name]; known != nil {

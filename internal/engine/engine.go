@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/internal/overlay"
@@ -56,6 +57,10 @@ func New(ctx context.Context, o Options) *Engine {
 	}
 	return &Engine{client: o.Client, now: o.Now, chance: o.Chance, calls: newCalls(ctx, o)}
 }
+
+// Doubt has a call made again that has succeeded for an object, and wakes the object: somebody has seen that the
+// answer may not be true any more. A call that has not succeeded is left alone.
+func (e *Engine) Doubt(object types.UID, call string) { e.calls.doubt(object, call) }
 
 // WriteStatus writes the status of changed, which is a copy of old with another status. It is written as a whole,
 // so the API server refuses the write if somebody else has written meanwhile.
