@@ -42,6 +42,7 @@ var rooms = []room{
 	{layer: 2, path: "api/certmanager/v1", why: "Certificate, CertificateRequest, Issuer, ClusterIssuer"},
 
 	{layer: 3, path: "api", why: "scheme, embedded CRDs and policies"},
+	{layer: 3, path: "internal/machine/issuer", why: "pure: what an issuer's status says"},
 	{layer: 3, path: "internal/selection", why: "pure: which solver proves a name"},
 	{layer: 3, path: "internal/renewal", why: "pure: when a certificate is to be renewed"},
 	{layer: 3, path: "internal/revocation", why: "pure: how a certificate comes to be revoked"},

@@ -1,0 +1,125 @@
+// Package issuer decides what the status of an Issuer or ClusterIssuer says, and when the issuer is looked at again.
+//
+// How an issuer is looked at differs by its type: the issuer's signer.Prober knows, and returns Facts or a fault.
+// What follows from them is the same for all types, and is decided here. The package is pure; the controller of
+// issuers carries out what it decides.
+package issuer
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/fault"
+)
+
+// Reasons of an issuer that no Signer looks at.
+const (
+	ReasonTypeMissing   = "IssuerTypeMissing"
+	ReasonTypeUnmanaged = "IssuerTypeNotManaged"
+)
+
+// Facts are what a look at an issuer has found.
+type Facts struct {
+	// Ready says whether the issuer can sign.
+	Ready bool
+	// Reason and Message are those of the condition Ready. Reason is not empty.
+	Reason, Message string
+	// ACME is the account of an issuer of that type; nil leaves the status what it says of one.
+	ACME *acmev1.ACMEIssuerStatus
+	// Until is when the issuer is to be looked at again, because something ends; zero for never.
+	Until time.Time
+}
+
+// State is what can be observed of an issuer. What a look at it has come to is that of the last look by the present
+// spec and the present Secrets.
+type State struct {
+	// Issuer as it is. It is not changed.
+	Issuer certmanagerv1.GenericIssuer
+	// Type is the field of the spec that is set; empty if none is.
+	Type string
+	// Managed says that the controller has a Signer for the type.
+	Managed bool
+	// Facts are what the look has found; nil if it has failed, or has not come back.
+	Facts *Facts
+	// Failure is why the look has found nothing, or, beside Facts, why the issuer is to be looked at again.
+	Failure error
+	// Again is when the issuer is looked at again after Failure; zero if that waits for an event.
+	Again time.Time
+}
+
+// Action is what to do for an issuer.
+type Action struct {
+	// Status is to be written; nil if there is nothing new.
+	Status *certmanagerv1.IssuerStatus
+	// Warn is the condition that an event is to warn of; nil if there is nothing new to warn of.
+	Warn *certmanagerv1.IssuerCondition
+	// Wake is when to decide again without an event; zero for never.
+	Wake time.Time
+}
+
+// Decide returns what to do for an issuer now.
+func Decide(s State, now time.Time) Action {
+	if s.Issuer.GetDeletionTimestamp() != nil {
+		return Action{}
+	}
+	failure := fault.Of(s.Failure)
+	switch {
+	case s.Type == "":
+		return s.say(Facts{Reason: ReasonTypeMissing,
+			Message: "spec names no issuer type: set one of acme, ca, selfSigned, vault, venafi"}, now)
+	case !s.Managed:
+		return s.say(Facts{Reason: ReasonTypeUnmanaged,
+			Message: "this controller does not manage issuers of the type " + s.Type}, now)
+	case s.Facts != nil:
+		return s.say(*s.Facts, now)
+	case failure == nil, failure.Reason == "":
+		return Action{Wake: s.Again} // there is no news: what was true stays
+	case s.ready() && (failure.Class == fault.ClassUnavailable || failure.Class == fault.ClassRateLimited):
+		// A server that is away, or busy, says nothing about an issuer that it has served in this generation.
+		return Action{Wake: s.Again}
+	default:
+		return s.say(Facts{Reason: failure.Reason, Message: failure.Error()}, now)
+	}
+}
+
+// say returns the action that has the status say what was found.
+func (s *State) say(f Facts, now time.Time) Action {
+	old := s.Issuer.GetStatus()
+	// The carrier has the API's own rules of lastTransitionTime and observedGeneration apply, whichever kind the
+	// issuer is.
+	carrier := &certmanagerv1.Issuer{Status: *old.DeepCopy()}
+	carrier.Generation = s.Issuer.GetGeneration()
+	ready := certmanagerv1.IssuerCondition{
+		Type: certmanagerv1.IssuerConditionReady, Status: cmmeta.ConditionFalse, Reason: f.Reason, Message: f.Message,
+	}
+	if f.Ready {
+		ready.Status = cmmeta.ConditionTrue
+	}
+	certmanagerv1.SetIssuerCondition(carrier, ready, now)
+	if f.ACME != nil {
+		carrier.Status.ACME = f.ACME
+	}
+	a := Action{Wake: s.Again}
+	if a.Wake.IsZero() || !f.Until.IsZero() && f.Until.Before(a.Wake) {
+		a.Wake = f.Until
+	}
+	if equality.Semantic.DeepEqual(*old, carrier.Status) {
+		return a
+	}
+	a.Status = &carrier.Status
+	was := certmanagerv1.FindIssuerCondition(old.Conditions, certmanagerv1.IssuerConditionReady)
+	if !f.Ready && (was == nil || was.Reason != f.Reason || was.Message != f.Message) {
+		a.Warn = certmanagerv1.FindIssuerCondition(carrier.Status.Conditions, certmanagerv1.IssuerConditionReady)
+	}
+	return a
+}
+
+// ready reports whether the issuer is said to be ready in its present generation.
+func (s *State) ready() bool {
+	c := certmanagerv1.FindIssuerCondition(s.Issuer.GetStatus().Conditions, certmanagerv1.IssuerConditionReady)
+	return c != nil && c.Status == cmmeta.ConditionTrue && c.ObservedGeneration == s.Issuer.GetGeneration()
+}

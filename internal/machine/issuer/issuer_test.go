@@ -1,0 +1,199 @@
+package issuer
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/fault"
+)
+
+var update = flag.Bool("update", false, "write the golden file")
+
+var now = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+
+const generation = 3
+
+// named is one value of one aspect of a State.
+type named struct {
+	name string
+	set  func(*State)
+}
+
+func statuses() []named {
+	with := func(status cmmeta.ConditionStatus, reason string, observed int64) func(*State) {
+		return func(s *State) {
+			issuer := &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Generation: observed}}
+			certmanagerv1.SetIssuerCondition(issuer, certmanagerv1.IssuerCondition{
+				Type: certmanagerv1.IssuerConditionReady, Status: status, Reason: reason, Message: "as said",
+			}, now.Add(-time.Hour))
+			*s.Issuer.GetStatus() = issuer.Status
+		}
+	}
+	return []named{
+		{"new", func(*State) {}},
+		{"ready", with(cmmeta.ConditionTrue, "Verified", generation)},
+		{"ready in an earlier generation", with(cmmeta.ConditionTrue, "Verified", generation-1)},
+		{"not ready", with(cmmeta.ConditionFalse, "Broken", generation)},
+		{"deleted", func(s *State) {
+			i := s.Issuer.(*certmanagerv1.Issuer) //nolint:forcetypeassert // states makes it
+			i.DeletionTimestamp = &metav1.Time{Time: now}
+		}},
+	}
+}
+
+func looks() []named {
+	fails := func(err error, again time.Duration) func(*State) {
+		return func(s *State) {
+			s.Failure = err
+			if again > 0 {
+				s.Again = now.Add(again)
+			}
+		}
+	}
+	return []named{
+		{"no type", func(s *State) { s.Type = "" }},
+		{"unmanaged", func(s *State) { s.Managed = false }},
+		{"not back yet", func(*State) {}},
+		{"found ready", func(s *State) { s.Facts = &Facts{Ready: true, Reason: "Verified", Message: "as said"} }},
+		{"found ready for an hour", func(s *State) {
+			s.Facts = &Facts{Ready: true, Reason: "Verified", Message: "as said", Until: now.Add(time.Hour)}
+		}},
+		{"found ready, with more to do in a minute", func(s *State) {
+			s.Facts = &Facts{Ready: true, Reason: "Replacing", Until: now.Add(time.Hour)}
+			s.Failure, s.Again = fault.After(time.Minute, "Busy", "busy"), now.Add(time.Minute)
+		}},
+		{"found not ready", func(s *State) { s.Facts = &Facts{Reason: "Broken", Message: "as said"} }},
+		{"found an account", func(s *State) {
+			s.Facts = &Facts{Ready: true, Reason: "Registered", ACME: &acmev1.ACMEIssuerStatus{URI: "https://ca/1"}}
+		}},
+		{"unavailable", fails(fault.ClassUnavailable.After(0, "Down", "is away"), time.Minute)},
+		{"rate limited", fails(fault.ClassRateLimited.After(time.Hour, "Busy", "is busy"), time.Hour)},
+		{"refused", fails(fault.ClassCredential.After(0, "Refused", "does not know you"), time.Minute)},
+		{"misconfigured", fails(fault.Pending("Broken", "as said"), 0)},
+		{"a wait that nobody is told of", fails(fault.Pending("", "being asked"), 0)},
+		{"an error of another kind", fails(errors.New("the API server is away"), time.Minute)},
+	}
+}
+
+// states visits every combination of a status and a look.
+func states(visit func(status, look string, s State)) {
+	for _, status := range statuses() {
+		for _, look := range looks() {
+			s := State{
+				Issuer: &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Generation: generation}}, Type: "vault", Managed: true,
+			}
+			status.set(&s)
+			look.set(&s)
+			visit(status.name, look.name, s)
+		}
+	}
+}
+
+func describe(a Action) string {
+	var words []string
+	if a.Status != nil {
+		c := readyOf(a.Status)
+		words = append(words, fmt.Sprintf("write %s %s (%s)", c.Status, c.Reason, c.Message))
+		if a.Status.ACME != nil {
+			words = append(words, "account "+a.Status.ACME.URI)
+		}
+	}
+	if a.Warn != nil {
+		words = append(words, "warn")
+	}
+	if !a.Wake.IsZero() {
+		words = append(words, "wake in "+a.Wake.Sub(now).String())
+	}
+	if len(words) == 0 {
+		return "nothing"
+	}
+	return strings.Join(words, ", ")
+}
+
+func readyOf(s *certmanagerv1.IssuerStatus) *certmanagerv1.IssuerCondition {
+	return certmanagerv1.FindIssuerCondition(s.Conditions, certmanagerv1.IssuerConditionReady)
+}
+
+// TestDecideTable is exhaustive over the statuses of an issuer and what a look at it comes to.
+func TestDecideTable(t *testing.T) {
+	var out strings.Builder
+	last := ""
+	states(func(status, look string, s State) {
+		if status != last {
+			fmt.Fprintf(&out, "%s\n", status)
+			last = status
+		}
+		fmt.Fprintf(&out, "  %s: %s\n", look, describe(Decide(s, now)))
+	})
+	const file = "testdata/decide.txt"
+	if *update {
+		if err := os.WriteFile(file, []byte(out.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(want) != out.String() {
+		t.Errorf("%s differs: go test ./internal/machine/issuer -update, and read the diff", file)
+	}
+}
+
+// TestInvariants says what must hold of every decision, whatever the state.
+func TestInvariants(t *testing.T) {
+	states(func(status, look string, s State) {
+		before := s.Issuer.GetStatus().DeepCopy()
+		a := Decide(s, now)
+		expect := func(ok bool, what string) {
+			if !ok {
+				t.Errorf("%s, %s: %s: %s", status, look, what, describe(a))
+			}
+		}
+		expect(fmt.Sprint(*before) == fmt.Sprint(*s.Issuer.GetStatus()), "the issuer was changed")
+		expect(a.Warn == nil || a.Status != nil, "warns of what it does not write")
+		expect(a.Wake.IsZero() || a.Wake.After(now), "wakes in the past")
+		if s.Issuer.GetDeletionTimestamp() != nil {
+			expect(describe(a) == "nothing", "an issuer that goes is touched")
+			return
+		}
+		expect(s.Again.IsZero() || s.Facts != nil || !a.Wake.After(s.Again) && !a.Wake.IsZero(), "forgets the next look")
+		if a.Status == nil {
+			return
+		}
+		ready := readyOf(a.Status)
+		expect(ready != nil && ready.ObservedGeneration == generation, "does not say for which generation")
+		expect(ready.Reason != "", "says no reason")
+		expect(ready.Status != cmmeta.ConditionTrue || s.Facts != nil && s.Facts.Ready, "is ready though nobody has found so")
+		was := readyOf(before)
+		expect((was != nil && was.Status == ready.Status) == (was != nil && was.LastTransitionTime.Equal(ready.LastTransitionTime)),
+			"lastTransitionTime moves with something else than the status")
+		// What was decided is decided no more once it is written.
+		*s.Issuer.GetStatus() = *a.Status
+		if again := Decide(s, now); again.Status != nil || again.Warn != nil || !again.Wake.Equal(a.Wake) {
+			t.Errorf("%s, %s: decided again: %s", status, look, describe(again))
+		}
+	})
+}
+
+// TestOtherConditionsStay: a condition of somebody else is left alone.
+func TestOtherConditionsStay(t *testing.T) {
+	i := &certmanagerv1.ClusterIssuer{}
+	i.Status.Conditions = []certmanagerv1.IssuerCondition{{Type: "Other", Status: cmmeta.ConditionTrue}}
+	i.Status.ACME = &acmev1.ACMEIssuerStatus{URI: "https://ca/1"}
+	a := Decide(State{Issuer: i, Type: "acme", Managed: true, Failure: fault.Pending("Broken", "no")}, now)
+	if a.Status == nil || len(a.Status.Conditions) != 2 || a.Status.Conditions[0] != i.Status.Conditions[0] || a.Status.ACME.URI != "https://ca/1" {
+		t.Errorf("%+v", a.Status)
+	}
+}
