@@ -142,20 +142,20 @@ func newCalls(ctx context.Context, o Options) *Calls {
 }
 
 // start puts a call into its lane, unless the same one with the same inputs is under way or has landed.
-func (c *Calls) start(o owner, wanted Call) *call {
+func (c *Calls) start(o owner, wanted Call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known := c.objects[o.uid][wanted.Name]; known != nil {
 		if known.Inputs == wanted.Inputs {
-			return known
+			return
 		}
 		known.void = true
 	}
-	return c.put(o, wanted, nil)
+	c.put(o, wanted, nil)
 }
 
 // put is called with the lock held.
-func (c *Calls) put(o owner, wanted Call, before *tries) *call {
+func (c *Calls) put(o owner, wanted Call, before *tries) {
 	c.serial++
 	fresh := &call{Call: wanted, owner: o, serial: c.serial, since: c.now(), before: before}
 	if c.objects[o.uid] == nil {
@@ -173,7 +173,6 @@ func (c *Calls) put(o owner, wanted Call, before *tries) *call {
 	if !l.full() {
 		c.dispatch()
 	}
-	return fresh
 }
 
 // take returns the outcome of a call that has landed, and forgets the call.

@@ -24,6 +24,7 @@ type rig struct {
 }
 
 func newRig(t *testing.T, total int) *rig {
+	t.Helper()
 	e := New(t.Context(), Options{Now: time.Now, CallsAtOnce: total, Chance: func() float64 { return 0.5 }})
 	return &rig{Calls: e.calls}
 }

@@ -36,6 +36,7 @@ type errand struct {
 var podName = types.NamespacedName{Namespace: "ns", Name: "pod"}
 
 func newErrand(t *testing.T) *errand {
+	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -68,7 +69,7 @@ func (e *errand) plan(_ context.Context, p *Pass[*corev1.Pod, int], _ string, pl
 		changed.Status.Phase = corev1.PodPhase(fmt.Sprint(a.Value))
 		return Plan{Status: changed, Events: []Event{{Reason: "Answered", Message: "yes"}}, Again: true}, nil
 	case a.Err != nil:
-		return Plan{Waits: For{What: WaitTime, Detail: a.Err.Error()}, Wake: a.Until}, nil
+		return Plan{Waits: For{What: WaitTime, Detail: a.Err.Error()}, Wake: a.Until}, nil //nolint:nilerr // it is waited for
 	default:
 		return Plan{}, nil
 	}
