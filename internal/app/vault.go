@@ -25,9 +25,9 @@ type AmbientConfig struct {
 func (c *Config) vault(ctx context.Context, deps *controller.Deps, rings bells) *vault.Signer {
 	return vault.New(vault.Config{
 		Secrets: deps.Secrets, Tokens: vault.NewTokenSource(deps.Manager.GetClient()),
-		Flights:      flight.New(ctx, flight.Options{PerLane: vaultAtOnce, Timeout: vaultTimeout}),
-		NotifyIssuer: rings.issuer, NotifyRequest: rings.ring,
-		Now: deps.Now, ClusterResourceNamespace: c.ClusterResourceNamespace,
+		Flights:       flight.New(ctx, flight.Options{PerLane: vaultAtOnce, Timeout: vaultTimeout}),
+		NotifyRequest: rings.ring,
+		Now:           deps.Now, ClusterResourceNamespace: c.ClusterResourceNamespace,
 		AWS: vault.AWSConfig{IssuerAmbient: c.Ambient.Issuers, ClusterIssuerAmbient: c.Ambient.ClusterIssuers, Getenv: os.Getenv},
 	})
 }

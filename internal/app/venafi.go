@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/flight"
 	"chancery.dev/internal/signer/venafi"
@@ -19,7 +21,8 @@ const (
 func (c *Config) venafi(ctx context.Context, deps *controller.Deps, rings bells) *venafi.Signer {
 	return venafi.New(venafi.Config{
 		Secrets: deps.Secrets, Flights: flight.New(ctx, flight.Options{PerLane: venafiAtOnce, Timeout: venafiTimeout}),
-		NotifyIssuer: rings.issuer, NotifyRequest: rings.ring, UserAgent: c.UserAgent,
-		Now: deps.Now, ClusterResourceNamespace: c.ClusterResourceNamespace,
+		NotifyRequest: rings.ring, UserAgent: c.UserAgent,
+		Doubt: func(issuer types.UID) { deps.Engine.Doubt(issuer, controller.ProbeCall) },
+		Now:   deps.Now, ClusterResourceNamespace: c.ClusterResourceNamespace,
 	})
 }

@@ -2,8 +2,10 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -12,7 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/signer"
 )
 
 // IssuerIndex finds the unfinished requests that wait for an issuer.
@@ -54,6 +58,28 @@ func (d *Deps) WatchIssuers(b *builder.Builder, list client.ObjectList) *builder
 		b = b.Watches(kind, on)
 	}
 	return b
+}
+
+// ProbeCall names the call of the engine that looks whether an issuer can be used.
+const ProbeCall = "probe"
+
+// IssuerInputs says what the calls for an issuer are made with: its spec, and the versions of the Secrets that the
+// spec names.
+func (d *Deps) IssuerInputs(ctx context.Context, issuer certmanagerv1.GenericIssuer) (string, error) {
+	inputs := fmt.Sprintf("%s/%d", issuer.GetUID(), issuer.GetGeneration())
+	namespace := signer.ResourceNamespace(issuer, d.Settings.ClusterResourceNamespace)
+	for _, name := range signer.SecretNames(issuer.GetSpec()) {
+		secret, err := d.Secrets.Metadata(ctx, namespace, name)
+		switch {
+		case apierrors.IsNotFound(err):
+			inputs += " " + name + " missing"
+		case err != nil:
+			return "", fmt.Errorf("read Secret %s/%s: %w", namespace, name, err)
+		default:
+			inputs += " " + name + " " + string(secret.UID) + "/" + secret.ResourceVersion
+		}
+	}
+	return inputs, nil
 }
 
 // OnOwned queues the object of a kind that controls what has changed. It does what

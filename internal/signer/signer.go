@@ -20,11 +20,14 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/engine"
+	"chancery.dev/internal/machine/issuer"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/revocation"
 )
 
-// Signer issues certificates for one type of issuer.
+// Signer issues certificates for one type of issuer. It says how, and keeps nothing that matters: two Signers do the
+// same. When, how often and where a call is made is up to others.
 type Signer interface {
 	// Sign MUST be idempotent: it is called again with the same Request until it
 	// returns a Bundle or a fault.Terminal. A fault.Pending waits for an event, a
@@ -33,13 +36,26 @@ type Signer interface {
 	Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r Request) (Result, error)
 }
 
-// Setupper is an optional ability of a Signer: it makes an issuer ready
-// (a registration, a login, a look at its Secret) and says the issuer's status.
-type Setupper interface {
-	// Setup returns the status the issuer should have, complete with its Ready
-	// condition. It MUST be idempotent and cheap when nothing has changed. An error
-	// is interpreted as in Sign; the status is applied either way.
-	Setup(ctx context.Context, issuer certmanagerv1.GenericIssuer) (certmanagerv1.IssuerStatus, error)
+// Facts are what a Prober has found.
+type Facts = issuer.Facts
+
+// Prober is an optional ability of a Signer: it looks whether an issuer can be used. An issuer of another Signer
+// always can.
+type Prober interface {
+	// Probe MUST be idempotent, and MUST NOT change the issuer. Of an issuer that cannot be used it returns a fault:
+	// the reason and the words are those of the issuer's condition Ready, and the class tells whether somebody has
+	// to correct something or the server is away. A fault without a reason is for nobody to read. Any other error
+	// says nothing about the issuer. An error beside Facts with a reason says when to look again.
+	Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) (Facts, error)
+}
+
+// Remote is the ability of a Signer whose Probe leaves the process: it is called off the workers, in a lane of the
+// engine, and MAY block until ctx ends. The Probe of another Signer is called on a worker, and MUST NOT block on
+// anything outside the cluster.
+type Remote interface {
+	// Lane says where the calls for an issuer go. It is given an issuer of the Signer's type, and reads its spec
+	// alone.
+	Lane(issuer certmanagerv1.GenericIssuer) engine.Lane
 }
 
 // RenewalInformer is an optional ability of a Signer: it asks the CA when a

@@ -1,14 +1,13 @@
-// Package issuers reconciles Issuers and ClusterIssuers: it has their Signer make
-// them ready, and says so in their status. It signs nothing.
+// Package issuers runs Issuers and ClusterIssuers on the engine: it has their Signer look at them, and says in their
+// status whether they can be used. It signs nothing.
 package issuers
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +17,9 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/engine"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/issuer"
 	"chancery.dev/internal/signer"
 )
 
@@ -29,48 +31,59 @@ import (
 // secretIndex finds the issuers that name a Secret.
 const secretIndex = "chancery.dev/issuer-secrets"
 
-// Reasons of an issuer that cannot be set up at all.
-const (
-	reasonTypeMissing   = "IssuerTypeMissing"
-	reasonTypeUnmanaged = "IssuerTypeNotManaged"
+// kind is one of the two kinds of issuer, pass one look at an issuer. Nothing has to be remembered of an issuer from
+// pass to pass.
+type (
+	kind = engine.Kind[certmanagerv1.GenericIssuer, struct{}, issuer.State, issuer.Action]
+	pass = engine.Pass[certmanagerv1.GenericIssuer, struct{}]
 )
 
-// issuers makes the issuers of one kind ready.
-type issuers struct {
-	*controller.Deps
+// issuers looks after the issuers of one kind.
+type issuers struct{ *controller.Deps }
 
-	fresh  func() certmanagerv1.GenericIssuer
-	events record.EventRecorder
-}
-
-// Setup adds the reconciler of Issuers. Again queues those whose Signer asked to be
+// Setup adds the controller of Issuers. Again queues those whose Signer asked to be
 // called again.
 func Setup(ctx context.Context, d *controller.Deps, again *controller.Doorbell) error {
-	r := &issuers{Deps: d, events: d.Events("cert-manager-issuers"), fresh: func() certmanagerv1.GenericIssuer { return &certmanagerv1.Issuer{} }}
-	return r.setup(ctx, "issuers", &certmanagerv1.Issuer{}, &certmanagerv1.IssuerList{}, again)
+	k := kind{
+		Name: cmmeta.DefaultIssuerKind, Events: d.Events("cert-manager-issuers"),
+		New: func() certmanagerv1.GenericIssuer { return &certmanagerv1.Issuer{} },
+	}
+	return setup(ctx, d, k, &certmanagerv1.IssuerList{}, again)
 }
 
-// SetupCluster adds the reconciler of ClusterIssuers, as Setup does for Issuers.
+// SetupCluster adds the controller of ClusterIssuers, as Setup does for Issuers.
 func SetupCluster(ctx context.Context, d *controller.Deps, again *controller.Doorbell) error {
-	r := &issuers{Deps: d, events: d.Events("cert-manager-clusterissuers"), fresh: func() certmanagerv1.GenericIssuer { return &certmanagerv1.ClusterIssuer{} }}
-	return r.setup(ctx, "clusterissuers", &certmanagerv1.ClusterIssuer{}, &certmanagerv1.ClusterIssuerList{}, again)
+	k := kind{
+		Name: cmmeta.ClusterIssuerKind, Events: d.Events("cert-manager-clusterissuers"),
+		New: func() certmanagerv1.GenericIssuer { return &certmanagerv1.ClusterIssuer{} },
+	}
+	return setup(ctx, d, k, &certmanagerv1.ClusterIssuerList{}, again)
 }
 
-func (r *issuers) setup(ctx context.Context, name string, kind client.Object, list client.ObjectList, again *controller.Doorbell) error {
-	if err := r.Manager.GetFieldIndexer().IndexField(ctx, kind, secretIndex, r.secretsOf); err != nil {
+func setup(ctx context.Context, d *controller.Deps, k kind, list client.ObjectList, again *controller.Doorbell) error {
+	r := &issuers{d}
+	runner, object := engine.Run(d.Engine, r.kind(k)), k.New()
+	if err := r.Manager.GetFieldIndexer().IndexField(ctx, object, secretIndex, r.secretsOf); err != nil {
 		return err
 	}
-	if err := r.Observed(ctx, kind); err != nil {
+	if err := r.Observed(ctx, object); err != nil {
 		return err
 	}
-	return ctrl.NewControllerManagedBy(r.Manager).Named(name).
-		For(kind, builder.WithPredicates(r.inScope())).
+	return ctrl.NewControllerManagedBy(r.Manager).Named(strings.ToLower(k.Name)+"s").
+		For(object, builder.WithPredicates(r.inScope())).
 		WithOptions(r.Options(time.Second, 5*time.Minute)).
 		WatchesRawSource(r.OnSecret(func(ctx context.Context, s client.Object) []reconcile.Request {
 			return r.naming(ctx, list, s)
 		})).
 		WatchesRawSource(again).
-		Complete(r)
+		WatchesRawSource(runner).
+		Complete(runner)
+}
+
+// kind fills in what both kinds do alike.
+func (r *issuers) kind(k kind) kind {
+	k.Observe, k.Decide, k.Plan = r.observe, issuer.Decide, r.plan
+	return k
 }
 
 func (r *issuers) inScope() predicate.Predicate {
@@ -95,77 +108,84 @@ func (r *issuers) secretsOf(obj client.Object) []string {
 
 // naming lists the issuers to look at again after a Secret has changed.
 func (r *issuers) naming(ctx context.Context, list client.ObjectList, s client.Object) []reconcile.Request {
-	found := list.DeepCopyObject().(client.ObjectList) //nolint:forcetypeassert // a copy is of the same type
-	if err := r.Manager.GetCache().List(ctx, found, client.MatchingFields{secretIndex: s.GetNamespace() + "/" + s.GetName()}); err != nil {
-		return nil // only before the caches have synced, and then every issuer is looked at anyway
-	}
-	var out []reconcile.Request
-	add := func(name types.NamespacedName) { out = append(out, reconcile.Request{NamespacedName: name}) }
-	switch found := found.(type) {
-	case *certmanagerv1.IssuerList:
-		for i := range found.Items {
-			add(client.ObjectKeyFromObject(&found.Items[i]))
-		}
-	case *certmanagerv1.ClusterIssuerList:
-		for i := range found.Items {
-			if r.Scope.Holds(found.Items[i].Name) {
-				add(client.ObjectKeyFromObject(&found.Items[i]))
-			}
-		}
-	}
-	return out
+	found := r.Indexed(ctx, list, secretIndex, s.GetNamespace()+"/"+s.GetName())
+	return slices.DeleteFunc(found, func(q reconcile.Request) bool { return q.Namespace == "" && !r.Scope.Holds(q.Name) })
 }
 
-// Reconcile sets one issuer up and says so in its status.
-func (r *issuers) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	issuer := r.fresh()
-	if err := r.Client.Get(ctx, req.NamespacedName, issuer.(client.Object)); err != nil { //nolint:forcetypeassert // both kinds are
-		return reconcile.Result{}, client.IgnoreNotFound(err)
-	}
-	if issuer.GetDeletionTimestamp() != nil {
-		return reconcile.Result{}, nil
-	}
-	status, failure := r.setUp(ctx, issuer)
-	if err := r.apply(ctx, issuer, status); err != nil {
-		return controller.Settle(err)
-	}
-	return controller.Settle(failure)
-}
-
-func (r *issuers) setUp(ctx context.Context, issuer certmanagerv1.GenericIssuer) (certmanagerv1.IssuerStatus, error) {
-	kind := signer.TypeOf(issuer.GetSpec())
-	s, managed := r.Signers[kind]
+// observe looks at an issuer by its Signer: on the worker, or by a call of the engine.
+func (r *issuers) observe(ctx context.Context, p *pass) (issuer.State, error) {
+	of := signer.TypeOf(p.Object.GetSpec())
+	by, managed := r.Signers[of]
+	s := issuer.State{Issuer: p.Object, Type: string(of), Managed: managed}
+	prober, probes := by.(signer.Prober)
+	remote, leaves := by.(signer.Remote)
 	switch {
-	case kind == "":
-		return signer.ReadyStatus(issuer, r.Now(), false, reasonTypeMissing,
-			"spec names no issuer type: set one of acme, ca, selfSigned, vault, venafi"), nil
-	case !managed:
-		return signer.ReadyStatus(issuer, r.Now(), false, reasonTypeUnmanaged,
-			"this controller does not manage issuers of the type "+string(kind)), nil
+	case !managed || p.Object.GetDeletionTimestamp() != nil:
+		return s, nil
+	case !probes:
+		s.Facts = &signer.Facts{Ready: true, Reason: certmanagerv1.IssuerReasonIsReady}
+		return s, nil
+	case leaves:
+		err := r.ask(ctx, p, &s, engine.Call{
+			Name: controller.ProbeCall, Lane: remote.Lane(p.Object),
+			Run: func(ctx context.Context) (any, error) { return prober.Probe(ctx, p.Object) },
+		})
+		return s, err
 	}
-	setupper, ok := s.(signer.Setupper)
-	if !ok {
-		return signer.ReadyStatus(issuer, r.Now(), true, "IsReady", ""), nil
+	facts, err := prober.Probe(ctx, p.Object)
+	if facts.Reason != "" {
+		s.Facts = &facts
 	}
-	return setupper.Setup(ctx, issuer)
+	f := fault.Of(err)
+	if f == nil && s.Facts == nil {
+		return s, err
+	}
+	if s.Failure = err; f != nil && f.Kind == fault.KindAfter {
+		s.Again = r.Now().Add(max(f.Delay, time.Millisecond))
+	}
+	return s, nil
 }
 
-// apply writes the status if it has changed, with a Warning for an issuer that
-// is newly not ready.
-func (r *issuers) apply(ctx context.Context, issuer certmanagerv1.GenericIssuer, status certmanagerv1.IssuerStatus) error {
-	if equality.Semantic.DeepEqual(status, *issuer.GetStatus()) {
-		return nil
-	}
-	changed := issuer.DeepCopyObject().(certmanagerv1.GenericIssuer) //nolint:forcetypeassert // a copy is of the same type
-	*changed.GetStatus() = status
-	//nolint:forcetypeassert // both kinds of issuer are API objects
-	if err := r.WriteStatus(ctx, issuer.(client.Object), changed.(client.Object)); err != nil {
+// ask notes how the call stands that looks at an issuer. What it has found is asked for again when it ends.
+func (r *issuers) ask(ctx context.Context, p *pass, s *issuer.State, call engine.Call) error {
+	var err error
+	if call.Inputs, err = r.IssuerInputs(ctx, p.Object); err != nil {
 		return err
 	}
-	now := certmanagerv1.FindIssuerCondition(status.Conditions, certmanagerv1.IssuerConditionReady)
-	was := certmanagerv1.FindIssuerCondition(issuer.GetStatus().Conditions, certmanagerv1.IssuerConditionReady)
-	if now != nil && now.Status == cmmeta.ConditionFalse && (was == nil || was.Reason != now.Reason || was.Message != now.Message) {
-		controller.Emit(r.events, changed, true, now.Reason, now.Message)
+	answer := p.Ask(call)
+	facts, ok := answer.Value.(signer.Facts)
+	if ok && !facts.Until.IsZero() && !r.Now().Before(facts.Until) {
+		p.Forget(call.Name)
+		answer = p.Ask(call)
 	}
+	if answer.Given {
+		s.Facts = &facts
+	}
+	s.Failure, s.Again = answer.Err, answer.Until
 	return nil
+}
+
+// plan says what a decision means.
+func (r *issuers) plan(_ context.Context, p *pass, s issuer.State, a issuer.Action) (engine.Plan, error) {
+	plan := engine.Plan{Wake: a.Wake}
+	if s.Facts != nil && fault.Of(s.Failure) == nil {
+		plan.Failure = s.Failure
+	}
+	if a.Status != nil {
+		changed := p.Object.DeepCopyObject().(certmanagerv1.GenericIssuer) //nolint:forcetypeassert // a copy is of the same type
+		*changed.GetStatus() = *a.Status
+		plan.Status = changed
+	}
+	if a.Warn != nil {
+		plan.Events = []engine.Event{{Warning: true, Reason: a.Warn.Reason, Message: a.Warn.Message}}
+	}
+	switch {
+	case s.Failure != nil && s.Again.IsZero():
+		plan.Waits = engine.For{What: engine.WaitEvent, Detail: s.Failure.Error()}
+	case s.Failure != nil:
+		plan.Waits = engine.For{What: engine.WaitTime, Detail: s.Failure.Error()}
+	case a.Warn != nil:
+		plan.Waits = engine.For{What: engine.WaitEvent, Detail: a.Warn.Message}
+	}
+	return plan, nil
 }

@@ -45,7 +45,7 @@ func statuses() []named {
 		{"ready in an earlier generation", with(cmmeta.ConditionTrue, "Verified", generation-1)},
 		{"not ready", with(cmmeta.ConditionFalse, "Broken", generation)},
 		{"deleted", func(s *State) {
-			i := s.Issuer.(*certmanagerv1.Issuer) //nolint:forcetypeassert // states makes it
+			i := s.Issuer.(*certmanagerv1.Issuer)
 			i.DeletionTimestamp = &metav1.Time{Time: now}
 		}},
 	}

@@ -76,67 +76,65 @@ func (s *Signer) forgetRotation(issuer types.UID) {
 
 // resolve finds out which of two keys the CA goes by, before this process uses either. The
 // error says that it is not known yet; then the status says so, too.
-func (u *setup) resolve(account *acmeaccount.Account, keys accountKeys) (certmanagerv1.IssuerStatus, error) {
-	old := *u.issuer.GetStatus()
+func (u *setup) resolve(account *acmeaccount.Account, keys accountKeys) (signer.Facts, error) {
 	if keys.next == nil || account.URL() != "" || account.Denies(keys.next) || account.Uses(keys.next) {
-		return old, nil
+		return signer.Facts{}, nil
 	}
 	err := u.replace(account, keys.next)
 	var d *delay
 	if !errors.As(err, &d) {
-		return old, err
+		return signer.Facts{}, err
 	}
+	var facts signer.Facts
 	if d.failed {
-		ready := certmanagerv1.HasIssuerCondition(old.Conditions, certmanagerv1.IssuerConditionReady, cmmeta.ConditionTrue)
-		old = signer.ReadyStatus(u.issuer, u.now, ready, certmanagerv1.IssuerReasonErrReplaceACMEAccountKey, fmt.Sprintf(
-			"Secret %s/%s holds two keys of the account, and the ACME server has not said which one it goes by: %s", u.namespace, u.spec.PrivateKey.Name, d.text))
+		facts.Ready = certmanagerv1.HasIssuerCondition(u.issuer.GetStatus().Conditions, certmanagerv1.IssuerConditionReady, cmmeta.ConditionTrue)
+		facts.Reason, facts.Message = certmanagerv1.IssuerReasonErrReplaceACMEAccountKey, fmt.Sprintf(
+			"Secret %s/%s holds two keys of the account, and the ACME server has not said which one it goes by: %s", u.namespace, u.spec.PrivateKey.Name, d.text)
 	}
-	return old, d.fault()
+	return facts, d.fault()
 }
 
-// rotate replaces the key if somebody asks for it, or has begun to, and returns the status
+// rotate replaces the key if somebody asks for it, or has begun to, and returns the facts
 // of an issuer that is ready all the while.
-func (u *setup) rotate(ctx context.Context, account *acmeaccount.Account, keys accountKeys) (certmanagerv1.IssuerStatus, error) {
+func (u *setup) rotate(ctx context.Context, account *acmeaccount.Account, keys accountKeys) (signer.Facts, error) {
 	last, err := u.advance(ctx, account, keys)
-	reason, message := certmanagerv1.IssuerReasonACMEAccountRegistered, registered
+	facts := signer.Facts{Ready: true, Reason: certmanagerv1.IssuerReasonACMEAccountRegistered, Message: registered}
 	was := certmanagerv1.FindIssuerCondition(u.issuer.GetStatus().Conditions, certmanagerv1.IssuerConditionReady)
 	var d *delay
 	switch {
 	case err == nil:
 	case errors.As(err, &d) && d.failed:
-		reason, message = certmanagerv1.IssuerReasonErrReplaceACMEAccountKey, registeredStill+"is not replaced: "+d.text
-		if was == nil || was.Message != message {
-			u.Tell(u.issuer, true, reason, message)
+		facts.Reason, facts.Message = certmanagerv1.IssuerReasonErrReplaceACMEAccountKey, registeredStill+"is not replaced: "+d.text
+		if was == nil || was.Message != facts.Message {
+			u.Tell(u.issuer, true, facts.Reason, facts.Message)
 		}
 	case was != nil && was.Reason == certmanagerv1.IssuerReasonErrReplaceACMEAccountKey && strings.HasPrefix(was.Message, registeredStill):
-		reason, message = was.Reason, was.Message // what went wrong is said until it has gone right
+		facts.Reason, facts.Message = was.Reason, was.Message // what went wrong is said until it has gone right
 	default:
-		reason, message = certmanagerv1.IssuerReasonReplacingACMEAccountKey, registeredStill+"is being replaced"
+		facts.Reason, facts.Message = certmanagerv1.IssuerReasonReplacingACMEAccountKey, registeredStill+"is being replaced"
 		if d != nil && d.text != "" {
-			message += ": " + d.text
+			facts.Message += ": " + d.text
 		}
 	}
 	hash, hashErr := keyHash(account.Key())
 	if hashErr != nil {
-		return *u.issuer.GetStatus(), hashErr
+		return signer.Facts{}, hashErr
 	}
-	status := signer.ReadyStatus(u.issuer, u.now, true, reason, message)
-	status.ACME = &acmev1.ACMEIssuerStatus{
+	facts.ACME = &acmev1.ACMEIssuerStatus{
 		URI: account.URL(), LastRegisteredEmail: u.spec.Email, LastPrivateKeyHash: hash, LastKeyRotation: last,
 	}
 	if d != nil {
 		err = d.fault()
 	}
-	return status, err
+	return facts, err
 }
 
 // fault has the issuer looked at again.
 func (d *delay) fault() error {
-	reason := certmanagerv1.IssuerReasonReplacingACMEAccountKey
 	if d.again > 0 {
-		return fault.After(d.again, reason, "the account's key is not replaced yet: %s", d.text)
+		return fault.After(d.again, "", "the account's key is not replaced yet: %s", d.text)
 	}
-	return fault.Pending(reason, "the account's key is not replaced yet: %s", d.text)
+	return fault.Pending("", "the account's key is not replaced yet: %s", d.text)
 }
 
 // advance takes the next steps. It returns the value that the key was last replaced for.

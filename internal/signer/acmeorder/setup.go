@@ -40,7 +40,7 @@ func letsEncryptV1(server string) (string, bool) {
 	return v2, ok
 }
 
-// setup is one Setup in the making.
+// setup is one Probe in the making.
 type setup struct {
 	*Signer
 
@@ -62,7 +62,7 @@ type attempt struct {
 	failed *acmeaccount.Refusal
 }
 
-// trouble is a step of Setup that did not work out.
+// trouble is a step of Probe that did not work out.
 type trouble struct {
 	reason string
 	// again is when to try again beside events; 0 leaves it to events.
@@ -80,70 +80,70 @@ func troubled(reason string, again time.Duration, format string, args ...any) er
 	return &trouble{reason, again, fmt.Errorf(format, args...)}
 }
 
-// Setup implements signer.Setupper by spec §5.1. While the CA is being asked it
-// returns the status as it is and a fault.Pending; Notify calls for the next look.
-func (s *Signer) Setup(ctx context.Context, issuer certmanagerv1.GenericIssuer) (certmanagerv1.IssuerStatus, error) {
+// Probe implements signer.Prober by spec §5.1: it has the account registered. While the CA is being asked it returns
+// a fault.Pending without a reason; Notify calls for the next look.
+func (s *Signer) Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) (signer.Facts, error) {
 	u := &setup{
 		Signer: s, issuer: issuer, spec: issuer.GetSpec().ACME, now: s.Now(),
 		name:      acmeaccount.Issuer{UID: issuer.GetUID(), Namespace: issuer.GetNamespace(), Name: issuer.GetName()},
 		namespace: signer.ResourceNamespace(issuer, s.ClusterResourceNamespace),
 	}
 	if u.spec == nil {
-		return *issuer.GetStatus(), fmt.Errorf("issuer %q has no spec.acme", issuer.GetName())
+		return signer.Facts{}, fmt.Errorf("issuer %q has no spec.acme", issuer.GetName())
 	}
-	status, err := u.run(ctx)
+	facts, err := u.run(ctx)
 	var t *trouble
-	if !errors.As(err, &t) {
-		return status, err
+	switch {
+	case !errors.As(err, &t):
+		return facts, err
+	case t.again > 0:
+		return signer.Facts{}, fault.After(t.again, t.reason, "%w", t.err)
+	default:
+		return signer.Facts{}, fault.Pending(t.reason, "%w", t.err)
 	}
-	status = signer.ReadyStatus(issuer, u.now, false, t.reason, t.Error())
-	if t.again > 0 {
-		return status, fault.After(t.again, t.reason, "%w", t.err)
-	}
-	return status, fault.Pending(t.reason, "%w", t.err)
 }
 
-func (u *setup) run(ctx context.Context) (certmanagerv1.IssuerStatus, error) {
-	old := *u.issuer.GetStatus()
+func (u *setup) run(ctx context.Context) (signer.Facts, error) {
 	if v2, is := letsEncryptV1(u.spec.Server); is {
-		return old, troubled(certmanagerv1.IssuerReasonInvalidConfig, 0,
+		return signer.Facts{}, troubled(certmanagerv1.IssuerReasonInvalidConfig, 0,
 			"Your ACME server URL is set to a v1 endpoint (%s). You should update the spec.acme.server field to %q", u.spec.Server, v2)
 	}
 	keys, err := u.accountKeys(ctx)
 	if err != nil {
-		return old, err
+		return signer.Facts{}, err
 	}
 	if err := u.solverSecrets(ctx); err != nil {
-		return old, err
+		return signer.Facts{}, err
 	}
 	account, err := u.open(keys.current)
 	if err != nil {
-		return old, err
+		return signer.Facts{}, err
 	}
-	if status, err := u.resolve(account, keys); err != nil {
-		return status, err
+	if facts, err := u.resolve(account, keys); err != nil {
+		return facts, err
 	}
 	hash, err := keyHash(account.Key())
 	if err != nil {
-		return old, err
+		return signer.Facts{}, err
 	}
 	unchanged := !keys.fresh && u.unchanged()
-	known := unchanged && old.ACME.LastPrivateKeyHash == hash
+	old := u.issuer.GetStatus().ACME
+	known := unchanged && old.LastPrivateKeyHash == hash
 	if known && account.URL() == "" && !u.wasLost(account) {
-		if err := account.Adopt(old.ACME.URI, u.spec.Email); err != nil {
-			return old, err
+		if err := account.Adopt(old.URI, u.spec.Email); err != nil {
+			return signer.Facts{}, err
 		}
 	}
 	// An issuer that has had its say leaves the contact alone: one that shares the account may
 	// have said something else since, and they would contradict each other for ever. The key may
 	// have been replaced meanwhile.
-	if said := unchanged && account.URL() == old.ACME.URI; !said && !account.Registered(u.spec.Email) {
+	if said := unchanged && account.URL() == old.URI; !said && !account.Registered(u.spec.Email) {
 		if err := u.register(ctx, account); err != nil {
-			return old, err
+			return signer.Facts{}, err
 		}
 	}
 	if account.URL() == "" {
-		return old, fault.After(time.Second, certmanagerv1.IssuerReasonErrRegisterACMEAccount, "the ACME server has lost the account again")
+		return signer.Facts{}, fault.After(time.Second, "", "the ACME server has lost the account again")
 	}
 	u.forget(u.name.UID)
 	u.Accounts.Bind(u.name, account)
@@ -212,7 +212,7 @@ func (u *setup) register(ctx context.Context, account *acmeaccount.Account) erro
 		Landed: func() { u.Notify(u.name) },
 	})
 	if !ok {
-		return fault.Pending(certmanagerv1.IssuerReasonErrRegisterACMEAccount, "the ACME account is being registered with %s", u.spec.Server)
+		return fault.Pending("", "the ACME account is being registered with %s", u.spec.Server)
 	}
 	if landed.Err == nil {
 		return nil

@@ -92,7 +92,7 @@ type Config struct {
 	Annotations func(map[string]string) map[string]string
 }
 
-// Signer implements signer.Signer, signer.Setupper and signer.RenewalInformer for issuers
+// Signer implements signer.Signer, signer.Prober and signer.RenewalInformer for issuers
 // with spec.acme.
 type Signer struct {
 	Config
@@ -132,7 +132,7 @@ func (s *Signer) forget(issuer types.UID) {
 
 var (
 	_ signer.Signer          = (*Signer)(nil)
-	_ signer.Setupper        = (*Signer)(nil)
+	_ signer.Prober          = (*Signer)(nil)
 	_ signer.RenewalInformer = (*Signer)(nil)
 )
 

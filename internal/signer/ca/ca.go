@@ -50,7 +50,7 @@ type Config struct {
 	ClusterResourceNamespace string
 }
 
-// Signer implements signer.Signer and signer.Setupper for issuers with spec.ca.
+// Signer implements signer.Signer and signer.Prober for issuers with spec.ca.
 type Signer struct {
 	config Config
 	pairs  pairMemo
@@ -62,8 +62,8 @@ func New(config Config) *Signer {
 }
 
 var (
-	_ signer.Signer   = (*Signer)(nil)
-	_ signer.Setupper = (*Signer)(nil)
+	_ signer.Signer = (*Signer)(nil)
+	_ signer.Prober = (*Signer)(nil)
 
 	_ signer.AuthorityTeller = (*Signer)(nil)
 )
@@ -135,28 +135,28 @@ func (p *keyPair) sign(spec *certmanagerv1.CAIssuer, r signer.Request, now time.
 	return chain, nil
 }
 
-// Setup implements signer.Setupper: it looks whether the Secret holds a CA.
-func (s *Signer) Setup(ctx context.Context, issuer certmanagerv1.GenericIssuer) (certmanagerv1.IssuerStatus, error) {
+// Probe implements signer.Prober: it looks whether the Secret holds a CA.
+func (s *Signer) Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) (signer.Facts, error) {
 	spec := issuer.GetSpec().CA
 	if spec == nil {
-		return *issuer.GetStatus(), fmt.Errorf("issuer %q has no spec.ca", issuer.GetName())
+		return signer.Facts{}, fmt.Errorf("issuer %q has no spec.ca", issuer.GetName())
 	}
-	now := s.config.Now()
 	pair, err := s.pair(ctx, issuer, spec)
 	var bad *pairError
 	switch {
 	case err == nil:
-		return signer.ReadyStatus(issuer, now, true, certmanagerv1.IssuerReasonKeyPairVerified, pair.verified(now)), nil
-	case errors.As(err, &bad):
-		// The Secret's next change is the event that both wait for.
-		reason := certmanagerv1.IssuerReasonErrGetKeyPair
-		if bad.kind == pairUnfit {
-			reason = certmanagerv1.IssuerReasonErrInvalidKeyPair
+		now := s.config.Now()
+		facts := signer.Facts{Ready: true, Reason: certmanagerv1.IssuerReasonKeyPairVerified, Message: pair.verified(now)}
+		if ends := pair.signing().NotAfter; !now.After(ends) {
+			facts.Until = ends.Add(time.Second) // then the message is another one
 		}
-		return signer.ReadyStatus(issuer, now, false, reason, err.Error()), fault.Pending(reason, "%w", err)
+		return facts, nil
+	case errors.As(err, &bad) && bad.kind == pairUnfit:
+		return signer.Facts{}, fault.Pending(certmanagerv1.IssuerReasonErrInvalidKeyPair, "%w", err)
+	case errors.As(err, &bad):
+		return signer.Facts{}, fault.Pending(certmanagerv1.IssuerReasonErrGetKeyPair, "%w", err)
 	default:
-		// An API server that is away says nothing about the issuer: what was true stays.
-		return *issuer.GetStatus(), fmt.Errorf("get the key pair of the CA: %w", err)
+		return signer.Facts{}, fmt.Errorf("get the key pair of the CA: %w", err)
 	}
 }
 

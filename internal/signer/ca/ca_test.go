@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
@@ -281,16 +280,12 @@ func TestBrokenSecretWaitsForTheSecret(t *testing.T) {
 			t.Errorf("%s: Sign says %#v: %v", name, f, err)
 		}
 		issuer := issuerIn("team")
-		status, err := s.Setup(t.Context(), issuer)
-		ready := certmanagerv1.FindIssuerCondition(status.Conditions, certmanagerv1.IssuerConditionReady)
-		if ready == nil || ready.Status != cmmeta.ConditionFalse || ready.Reason != c.setup || ready.ObservedGeneration != 3 || !strings.Contains(ready.Message, c.want) {
-			t.Errorf("%s: Ready is %+v", name, ready)
+		facts, err := s.Probe(t.Context(), issuer)
+		if f := fault.Of(err); f == nil || f.Kind != fault.KindPending || f.Reason != c.setup || !strings.Contains(f.Error(), c.want) {
+			t.Errorf("%s: Probe says %v", name, err)
 		}
-		if f := fault.Of(err); f == nil || f.Kind != fault.KindPending || f.Reason != c.setup {
-			t.Errorf("%s: Setup says %v", name, err)
-		}
-		if len(issuer.GetStatus().Conditions) > 0 {
-			t.Errorf("%s: Setup changed the issuer that it was given", name)
+		if facts.Reason != "" || len(issuer.GetStatus().Conditions) > 0 {
+			t.Errorf("%s: Probe found %+v, and the issuer is %+v", name, facts, issuer.GetStatus())
 		}
 	}
 }
@@ -301,14 +296,8 @@ func TestAPIServerAway(t *testing.T) {
 	if f := fault.Of(err); f == nil || f.Kind != fault.KindAfter || f.Reason != "SecretGetError" || f.Delay <= 0 {
 		t.Errorf("Sign says %v", err)
 	}
-	issuer := issuerIn("team")
-	*issuer.GetStatus() = signer.ReadyStatus(issuer, now, true, "KeyPairVerified", "was fine")
-	status, err := s.Setup(t.Context(), issuer)
-	if err == nil || fault.Of(err) != nil {
-		t.Errorf("Setup says %v, want an error to back off from", err)
-	}
-	if !certmanagerv1.HasIssuerCondition(status.Conditions, certmanagerv1.IssuerConditionReady, cmmeta.ConditionTrue) {
-		t.Error("an API server that is away made the issuer unready")
+	if _, err := s.Probe(t.Context(), issuerIn("team")); err == nil || fault.Of(err) != nil {
+		t.Errorf("Probe says %v, want an error that says nothing about the issuer", err)
 	}
 }
 
@@ -342,44 +331,41 @@ func TestSigningErrors(t *testing.T) {
 	}
 }
 
-func TestSetup(t *testing.T) {
+func TestProbe(t *testing.T) {
 	root := newAuthority(t, "root", true, nil)
 	store := &secrets{}
 	store.put(clusterNamespace, "ca", map[string][]byte{"tls.crt": pemOf(root), "tls.key": root.key})
 	clock := now
 	s := New(Config{Secrets: store, Now: func() time.Time { return clock }, ClusterResourceNamespace: clusterNamespace})
-	issuer := issuerIn("")
-	setup := func() *certmanagerv1.IssuerCondition {
+	probe := func() signer.Facts {
 		t.Helper()
-		status, err := s.Setup(t.Context(), issuer)
-		if err != nil {
-			t.Fatal(err)
+		facts, err := s.Probe(t.Context(), issuerIn(""))
+		if err != nil || !facts.Ready || facts.Reason != "KeyPairVerified" {
+			t.Fatalf("%+v, %v", facts, err)
 		}
-		*issuer.GetStatus() = status
-		return certmanagerv1.FindIssuerCondition(status.Conditions, certmanagerv1.IssuerConditionReady)
+		return facts
 	}
-	first := setup()
-	if first.Status != cmmeta.ConditionTrue || first.Reason != "KeyPairVerified" || first.Message != "Signing CA verified" || !first.LastTransitionTime.Time.Equal(now) {
-		t.Fatalf("Ready is %+v", first)
+	first := probe()
+	if first.Message != "Signing CA verified" || !first.Until.After(now) {
+		t.Fatalf("found %+v", first)
 	}
-	clock = now.Add(100 * 24 * time.Hour)
-	expired := setup()
-	if expired.Status != cmmeta.ConditionTrue || !strings.Contains(expired.Message, "expired on") || !expired.LastTransitionTime.Time.Equal(now) {
-		t.Errorf("Ready with an expired CA is %+v", expired)
+	clock = first.Until
+	if expired := probe(); !strings.Contains(expired.Message, "expired on") || !expired.Until.IsZero() {
+		t.Errorf("of an expired CA: %+v", expired)
 	}
 	other := newAuthority(t, "other", true, nil)
 	clock = now
 	store.put(clusterNamespace, "ca", map[string][]byte{"tls.crt": pemOf(root, other), "tls.key": root.key})
-	if torn := setup(); torn.Status != cmmeta.ConditionTrue || !strings.Contains(torn.Message, "cannot sign") {
-		t.Errorf("Ready with two chains is %+v", torn)
+	if torn := probe(); !strings.Contains(torn.Message, "cannot sign") {
+		t.Errorf("of two chains: %+v", torn)
 	}
 	mute := newAuthorityWith(t, "mute", true, false, nil)
 	store.put(clusterNamespace, "ca", map[string][]byte{"tls.crt": pemOf(mute), "tls.key": mute.key})
-	if said := setup(); said.Status != cmmeta.ConditionTrue || !strings.Contains(said.Message, "without cert sign") {
-		t.Errorf("Ready with a key that may not sign certificates is %+v", said)
+	if said := probe(); !strings.Contains(said.Message, "without cert sign") {
+		t.Errorf("of a key that may not sign certificates: %+v", said)
 	}
-	if _, err := s.Setup(t.Context(), &certmanagerv1.Issuer{}); err == nil {
-		t.Error("an issuer without spec.ca was set up")
+	if _, err := s.Probe(t.Context(), &certmanagerv1.Issuer{}); err == nil {
+		t.Error("an issuer without spec.ca was looked at")
 	}
 }
 

@@ -27,25 +27,17 @@ const certificateRequest = "CertificateRequest"
 // readRetry is how soon an API server that did not give a Secret is asked again.
 const readRetry = 10 * time.Second
 
-// Signer implements signer.Signer and signer.Setupper for issuers with spec.selfSigned.
+// Signer implements signer.Signer for issuers with spec.selfSigned, which can always be used.
 type Signer struct {
 	secrets signer.SecretReader
 	now     func() time.Time
 }
 
-var (
-	_ signer.Signer   = (*Signer)(nil)
-	_ signer.Setupper = (*Signer)(nil)
-)
+var _ signer.Signer = (*Signer)(nil)
 
 // New returns a Signer that reads keys from secrets, by the clock now.
 func New(secrets signer.SecretReader, now func() time.Time) *Signer {
 	return &Signer{secrets: secrets, now: now}
-}
-
-// Setup implements signer.Setupper: there is nothing that could be missing.
-func (s *Signer) Setup(_ context.Context, issuer certmanagerv1.GenericIssuer) (certmanagerv1.IssuerStatus, error) {
-	return signer.ReadyStatus(issuer, s.now(), true, certmanagerv1.IssuerReasonIsReady, ""), nil
 }
 
 // words are in what the two kinds of request differ (spec §3.4, §4.5).

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
@@ -153,16 +152,5 @@ func TestFaults(t *testing.T) {
 	}
 	if _, err := New(secret(key), clock).Sign(t.Context(), &certmanagerv1.Issuer{}, newRequest(good)); err == nil {
 		t.Error("signed for an issuer of another type")
-	}
-}
-
-func TestSetupIsReady(t *testing.T) {
-	status, err := New(&secrets{}, clock).Setup(t.Context(), issuer())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ready := certmanagerv1.FindIssuerCondition(status.Conditions, certmanagerv1.IssuerConditionReady)
-	if ready == nil || ready.Status != cmmeta.ConditionTrue || ready.Reason != "IsReady" || ready.Message != "" || ready.ObservedGeneration != 2 {
-		t.Errorf("Ready is %+v", ready)
 	}
 }

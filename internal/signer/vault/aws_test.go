@@ -16,7 +16,6 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
 )
 
@@ -127,8 +126,8 @@ func TestAWSByServiceAccount(t *testing.T) {
 		ServiceAccountRef: &acmev1.ServiceAccountRef{Name: "sa", TokenAudiences: []string{"extra"}},
 	}
 	issuer := w.issuer("team", func(v *certmanagerv1.VaultIssuer) { v.Auth.AWS = auth })
-	if ready, err := w.setup(issuer); err != nil {
-		t.Fatalf("%+v", ready)
+	if _, f := w.probe(issuer); f != nil {
+		t.Fatal(f)
 	}
 	if len(aws.forms) != 1 {
 		t.Fatalf("STS was asked %d times", len(aws.forms))
@@ -173,11 +172,11 @@ func TestAmbientAWS(t *testing.T) {
 		w.AWS.STS, w.AWS.Metadata = func(string) string { return aws.URL + "/sts" }, aws.URL
 		w.AWS.Getenv = func(name string) string { return c.env[name] }
 		vault.with(func() { vault.calls = nil })
-		ready, err := w.setup(w.issuer("", func(v *certmanagerv1.VaultIssuer) {
+		_, f := w.probe(w.issuer("", func(v *certmanagerv1.VaultIssuer) {
 			v.Auth.AWS = &certmanagerv1.VaultAWSAuth{Role: "web", Region: "eu-west-1", Path: "/v1/auth/cloud"}
 		}))
-		if err != nil {
-			t.Errorf("%s: %+v", c.name, ready)
+		if f != nil {
+			t.Errorf("%s: %v", c.name, f)
 			continue
 		}
 		readLogin(t, vault.seen("/v1/auth/cloud/login")[0]).check(t, c.name, c.region, c.id, w.Now())
@@ -192,22 +191,22 @@ func TestAWSFails(t *testing.T) {
 		name  string
 		code  int
 		text  string
-		again time.Duration
+		class fault.Class
 		says  string
 	}{
-		{"refused", 403, "<ErrorResponse><Error><Code>AccessDenied</Code><Message>Not authorized</Message></Error></ErrorResponse>", deniedRetry, "answered 403: AccessDenied: Not authorized"},
-		{"broken", 500, "oops", firstRetry, "answered 500: oops"},
-		{"empty", 200, "<x/>", firstRetry, "STS gave no credentials"},
+		{"refused", 403, "<ErrorResponse><Error><Code>AccessDenied</Code><Message>Not authorized</Message></Error></ErrorResponse>", fault.ClassCredential, "answered 403: AccessDenied: Not authorized"},
+		{"broken", 500, "oops", fault.ClassUnavailable, "answered 500: oops"},
+		{"empty", 200, "<x/>", fault.ClassUnavailable, "STS gave no credentials"},
 	} {
 		aws := newAmazon(t)
 		aws.code, aws.text = c.code, c.text
 		w := newWorld(t, newStandIn(t, plain))
 		w.AWS.STS = func(string) string { return aws.URL + "/sts" }
-		ready, err := w.setup(w.issuer("team", func(v *certmanagerv1.VaultIssuer) {
+		_, f := w.probe(w.issuer("team", func(v *certmanagerv1.VaultIssuer) {
 			v.Auth.AWS = &certmanagerv1.VaultAWSAuth{Role: "web", IAMRoleARN: "arn", ServiceAccountRef: &acmev1.ServiceAccountRef{Name: "sa"}}
 		}))
-		if f := fault.Of(err); f == nil || f.Delay != c.again || ready.Status != cmmeta.ConditionFalse || !strings.Contains(ready.Message, c.says) {
-			t.Errorf("%s: %+v, %+v", c.name, ready, f)
+		if f == nil || f.Class != c.class || !strings.Contains(f.Error(), c.says) {
+			t.Errorf("%s: %+v", c.name, f)
 		}
 	}
 }

@@ -34,10 +34,7 @@ type session struct {
 	token string
 	until time.Time // zero: no end
 
-	// verified and check are used under Signer.mu.
-	verified bool
-	check    attempt
-	used     time.Time
+	used time.Time // used under Signer.mu
 }
 
 // lease is a token, and how long it is good for; zero means without end.

@@ -23,13 +23,13 @@ import (
 	"chancery.dev/internal/signer"
 )
 
-func TestSetup(t *testing.T) {
+func TestProbe(t *testing.T) {
 	vault := newStandIn(t, plain)
 	w := newWorld(t, vault)
 	issuer := w.issuer("team", func(v *certmanagerv1.VaultIssuer) { w.byAppRole(v); v.Namespace = "ns1" })
-	ready, err := w.setup(issuer)
-	if err != nil || ready.Status != cmmeta.ConditionTrue || ready.Reason != "VaultVerified" || ready.Message != "Vault verified" || ready.ObservedGeneration != 2 {
-		t.Fatalf("%+v, %v", ready, err)
+	facts, f := w.probe(issuer)
+	if want := (signer.Facts{Ready: true, Reason: "VaultVerified", Message: "Vault verified"}); f != nil || facts != want {
+		t.Fatalf("%+v, %v", facts, f)
 	}
 	health, logins := vault.seen("/v1/sys/health"), vault.seen("/v1/auth/approle/login")
 	if len(health) != 1 || health[0].namespace != "" || len(logins) != 1 || logins[0].namespace != "ns1" {
@@ -38,21 +38,15 @@ func TestSetup(t *testing.T) {
 	if want := map[string]any{"role_id": "role", "secret_id": "secret"}; logins[0].method != "POST" || !reflect.DeepEqual(logins[0].body, want) {
 		t.Errorf("login %+v, want %v", logins[0], want)
 	}
-	if again, err := w.setup(issuer); err != nil || again.Status != cmmeta.ConditionTrue {
-		t.Errorf("%+v, %v", again, err)
-	}
-	if n := len(vault.seen("/v1/sys/health")); n != 1 {
-		t.Errorf("nothing changed, and Vault was asked %d times", n)
-	}
 	if _, err := w.sign(issuer, request(t, "r", "CertificateRequest")); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(vault.seen("/v1/auth/approle/login")); n != 1 {
-		t.Errorf("%d logins: want the one of the verification to serve the request", n)
+		t.Errorf("%d logins: want the one of the probe to serve the request", n)
 	}
 }
 
-func TestSetupOfBadSpec(t *testing.T) {
+func TestProbeOfBadSpec(t *testing.T) {
 	w := newWorld(t, newStandIn(t, plain))
 	account := &acmev1.ServiceAccountRef{Name: "sa"}
 	for _, c := range []struct {
@@ -111,10 +105,9 @@ func TestSetupOfBadSpec(t *testing.T) {
 		}, "lends its own AWS credentials to no Issuer"},
 	} {
 		issuer := w.issuer("team", func(v *certmanagerv1.VaultIssuer) { w.byToken(v); c.change(v) })
-		ready, err := w.setup(issuer)
-		f := fault.Of(err)
-		if ready == nil || ready.Status != cmmeta.ConditionFalse || ready.Reason != "VaultError" || !strings.Contains(ready.Message, c.says) {
-			t.Errorf("%s: %+v, want a message with %q", c.name, ready, c.says)
+		_, f := w.probe(issuer)
+		if f == nil || f.Reason != "VaultError" || !strings.Contains(f.Error(), c.says) {
+			t.Errorf("%s: %v, want words with %q", c.name, f, c.says)
 		}
 		if f == nil || f.Kind != fault.KindPending {
 			t.Errorf("%s: %+v, want it to wait for an event", c.name, f)
@@ -125,37 +118,35 @@ func TestSetupOfBadSpec(t *testing.T) {
 	}
 }
 
-func TestSetupInTrouble(t *testing.T) {
+func TestProbeInTrouble(t *testing.T) {
+	const away, refused = fault.ClassUnavailable, fault.ClassCredential
 	for _, c := range []struct {
 		name  string
 		fail  func(v *standIn)
-		again time.Duration
+		class fault.Class
 		says  string
 	}{
-		{"sealed", func(v *standIn) { v.sealed = true }, firstRetry, "is sealed: unseal it"},
-		{"not initialised", func(v *standIn) { v.say["/v1/sys/health"] = answering{200, `{"initialized":false}`} }, firstRetry, "is not initialised"},
-		{"health breaks", func(v *standIn) { v.say["/v1/sys/health"] = answering{502, "bad gateway"} }, firstRetry, "out of order (502): bad gateway"},
-		{"login refused", func(v *standIn) { v.say["/v1/auth/approle/login"] = answering{400, "invalid role or secret ID"} }, deniedRetry,
+		{"sealed", func(v *standIn) { v.sealed = true }, away, "is sealed: unseal it"},
+		{"not initialised", func(v *standIn) { v.say["/v1/sys/health"] = answering{200, `{"initialized":false}`} }, away, "is not initialised"},
+		{"health breaks", func(v *standIn) { v.say["/v1/sys/health"] = answering{502, "bad gateway"} }, away, "out of order (502): bad gateway"},
+		{"login refused", func(v *standIn) { v.say["/v1/auth/approle/login"] = answering{400, "invalid role or secret ID"} }, refused,
 			"refused to log in by appRole (400): invalid role or secret ID: correct spec.vault.auth"},
-		{"login breaks", func(v *standIn) { v.say["/v1/auth/approle/login"] = answering{500, "storage"} }, firstRetry, "out of order (500): storage"},
-		{"gone", func(v *standIn) { v.Close() }, firstRetry, "connection refused"},
+		{"login breaks", func(v *standIn) { v.say["/v1/auth/approle/login"] = answering{500, "storage"} }, away, "out of order (500): storage"},
+		{"gone", func(v *standIn) { v.Close() }, away, "connection refused"},
 	} {
 		vault := newStandIn(t, plain)
 		vault.with(func() { c.fail(vault) })
 		w := newWorld(t, vault)
 		issuer := w.issuer("team", w.byAppRole)
-		ready, err := w.setup(issuer)
-		f := fault.Of(err)
-		if ready == nil || ready.Status != cmmeta.ConditionFalse || ready.Reason != "VaultError" || !strings.Contains(ready.Message, c.says) || !strings.Contains(ready.Message, vault.URL) {
-			t.Errorf("%s: %+v, want a message with %q", c.name, ready, c.says)
+		_, f := w.probe(issuer)
+		if f == nil || f.Reason != "VaultError" || !strings.Contains(f.Error(), c.says) || !strings.Contains(f.Error(), vault.URL) {
+			t.Errorf("%s: %v, want words with %q", c.name, f, c.says)
 		}
-		if f == nil || f.Kind != fault.KindAfter || f.Delay != c.again {
-			t.Errorf("%s: %+v, want another try after %s", c.name, f, c.again)
+		if f == nil || f.Kind != fault.KindAfter || f.Class != c.class {
+			t.Errorf("%s: %+v, want another try, as %s", c.name, f, c.class)
 		}
-		before := ready.Message
-		w.step(c.again)
-		if ready, _ = w.setup(issuer); ready.Message != before {
-			t.Errorf("%s: the message of the same trouble changes, and so would the status:\n%s\n%s", c.name, before, ready.Message)
+		if _, again := w.probe(issuer); again == nil || again.Error() != f.Error() {
+			t.Errorf("%s: the words of the same trouble change, and so would the status:\n%s\n%s", c.name, f, again)
 		}
 	}
 }
@@ -178,13 +169,12 @@ func TestSealedThenUnsealed(t *testing.T) {
 	vault.sealed = true
 	w := newWorld(t, vault)
 	issuer := w.issuer("team", w.byAppRole)
-	if ready, _ := w.setup(issuer); ready.Status != cmmeta.ConditionFalse {
-		t.Fatalf("%+v", ready)
+	if _, f := w.probe(issuer); f == nil {
+		t.Fatal("a sealed Vault is in order")
 	}
 	vault.with(func() { vault.sealed = false })
-	w.step(firstRetry)
-	if ready, err := w.setup(issuer); err != nil || ready.Status != cmmeta.ConditionTrue {
-		t.Errorf("%+v, %v", ready, err)
+	if _, f := w.probe(issuer); f != nil {
+		t.Error(f)
 	}
 }
 
@@ -294,9 +284,9 @@ func TestTLS(t *testing.T) {
 	} {
 		vault.with(func() { vault.calls = nil })
 		issuer := w.issuer("team", func(v *certmanagerv1.VaultIssuer) { w.byToken(v); c.change(v) })
-		ready, err := w.setup(issuer)
-		if (err == nil) != (c.says == "") || !strings.Contains(ready.Message, c.says) {
-			t.Errorf("%s: %v, want %q", c.name, err, c.says)
+		_, f := w.probe(issuer)
+		if (f == nil) != (c.says == "") || f != nil && !strings.Contains(f.Error(), c.says) {
+			t.Errorf("%s: %v, want %q", c.name, f, c.says)
 		}
 		if c.says != "" {
 			continue
@@ -329,14 +319,14 @@ func TestClientCertificateAuth(t *testing.T) {
 		w := newWorld(t, vault)
 		w.secrets.put("team", "pair", map[string]string{"tls.crt": certPEM(cert), "tls.key": keyPEM(t, key)})
 		vault.with(func() { vault.calls = nil })
-		ready, err := w.setup(w.issuer("team", func(v *certmanagerv1.VaultIssuer) {
+		_, f := w.probe(w.issuer("team", func(v *certmanagerv1.VaultIssuer) {
 			v.CABundle, v.Auth.ClientCertificate = []byte(serverPEM(vault.Server)), &c.auth
 			if c.byConn {
 				v.ClientCertSecretRef, v.ClientKeySecretRef = &cmmeta.SecretKeySelector{Name: "pair"}, &cmmeta.SecretKeySelector{Name: "pair"}
 			}
 		}))
-		if err != nil {
-			t.Errorf("%s: %+v", c.name, ready)
+		if f != nil {
+			t.Errorf("%s: %v", c.name, f)
 			continue
 		}
 		logins := vault.seen(c.path)
@@ -363,8 +353,8 @@ func TestKubernetesAuth(t *testing.T) {
 		w := newWorld(t, vault)
 		w.secrets.put("team", "jwt", map[string]string{"token": "ey.x\n"})
 		vault.with(func() { vault.calls = nil })
-		if ready, err := w.setup(w.issuer(c.namespace, func(v *certmanagerv1.VaultIssuer) { v.Auth.Kubernetes = &c.auth })); err != nil {
-			t.Errorf("%s: %+v", c.name, ready)
+		if _, f := w.probe(w.issuer(c.namespace, func(v *certmanagerv1.VaultIssuer) { v.Auth.Kubernetes = &c.auth })); f != nil {
+			t.Errorf("%s: %v", c.name, f)
 			continue
 		}
 		logins := vault.seen(c.path)
@@ -378,20 +368,20 @@ func TestTokenRequestFails(t *testing.T) {
 	accounts := schema.GroupResource{Resource: "serviceaccounts"}
 	for _, c := range []struct {
 		err   error
-		again time.Duration
+		class fault.Class
 		says  string
 	}{
-		{apierrors.NewNotFound(accounts, "sa"), deniedRetry, "service account team/sa does not exist: create it"},
-		{apierrors.NewForbidden(accounts, "sa", errors.New("no")), deniedRetry, "grant the controller's service account create on serviceaccounts/token for it"},
-		{errors.New("away"), firstRetry, "ask for a token of service account team/sa: away"},
+		{apierrors.NewNotFound(accounts, "sa"), fault.ClassCredential, "service account team/sa does not exist: create it"},
+		{apierrors.NewForbidden(accounts, "sa", errors.New("no")), fault.ClassCredential, "grant the controller's service account create on serviceaccounts/token for it"},
+		{errors.New("away"), fault.ClassUnavailable, "ask for a token of service account team/sa: away"},
 	} {
 		w := newWorld(t, newStandIn(t, plain))
 		w.tokens.err = c.err
-		ready, err := w.setup(w.issuer("team", func(v *certmanagerv1.VaultIssuer) {
+		_, f := w.probe(w.issuer("team", func(v *certmanagerv1.VaultIssuer) {
 			v.Auth.Kubernetes = &certmanagerv1.VaultKubernetesAuth{Role: "r", ServiceAccountRef: &acmev1.ServiceAccountRef{Name: "sa"}}
 		}))
-		if f := fault.Of(err); f == nil || f.Delay != c.again || !strings.Contains(ready.Message, c.says) {
-			t.Errorf("%v: %+v", c.err, ready)
+		if f == nil || f.Class != c.class || !strings.Contains(f.Error(), c.says) {
+			t.Errorf("%v: %+v", c.err, f)
 		}
 	}
 }
@@ -407,8 +397,8 @@ func TestEnvironmentIsNotUsed(t *testing.T) {
 	vault := newStandIn(t, plain)
 	w := newWorld(t, vault)
 	issuer := w.issuer("team", w.byAppRole)
-	if ready, err := w.setup(issuer); err != nil {
-		t.Fatalf("%+v", ready)
+	if _, f := w.probe(issuer); f != nil {
+		t.Fatal(f)
 	}
 	if _, err := w.sign(issuer, request(t, "r", "CertificateRequest")); err != nil {
 		t.Fatal(err)
@@ -444,8 +434,8 @@ func TestStandby(t *testing.T) {
 	})
 	w := newWorld(t, standby)
 	issuer := w.issuer("team", w.byAppRole)
-	if ready, err := w.setup(issuer); err != nil {
-		t.Fatalf("%+v", ready)
+	if _, f := w.probe(issuer); f != nil {
+		t.Fatal(f)
 	}
 	if _, err := w.sign(issuer, request(t, "r", "CertificateRequest")); err != nil {
 		t.Fatal(err)

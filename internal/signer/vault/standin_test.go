@@ -222,7 +222,6 @@ func newWorld(t *testing.T, vault *standIn) *world {
 	w.Signer = New(Config{
 		Secrets: w.secrets, Tokens: w.tokens,
 		Flights:       flight.New(t.Context(), flight.Options{PerLane: 4, Timeout: patience}),
-		NotifyIssuer:  func(name types.NamespacedName) { w.rung <- "issuer " + name.String() },
 		NotifyRequest: func(kind string, name types.NamespacedName) { w.rung <- kind + " " + name.String() },
 		Now: func() time.Time {
 			w.mu.Lock()
@@ -254,18 +253,15 @@ func (w *world) ring() string {
 	}
 }
 
-// setup sets an issuer up, and waits for Vault's answer if it was asked.
-func (w *world) setup(issuer certmanagerv1.GenericIssuer) (*certmanagerv1.IssuerCondition, error) {
+// probe looks at an issuer.
+func (w *world) probe(issuer certmanagerv1.GenericIssuer) (signer.Facts, *fault.Fault) {
 	w.t.Helper()
-	status, err := w.Setup(w.t.Context(), issuer)
-	if f := fault.Of(err); f != nil && f.Kind == fault.KindPending && strings.Contains(f.Error(), "is being asked") {
-		if got, want := w.ring(), "issuer "+issuer.GetNamespace()+"/"+issuer.GetName(); got != want {
-			w.t.Fatalf("rang for %q, want %q", got, want)
-		}
-		status, err = w.Setup(w.t.Context(), issuer)
+	facts, err := w.Probe(w.t.Context(), issuer)
+	f := fault.Of(err)
+	if (facts.Reason != "") == (f != nil) || err != nil && f == nil {
+		w.t.Fatalf("%+v, %v: want facts or a fault", facts, err)
 	}
-	*issuer.GetStatus() = status
-	return certmanagerv1.FindIssuerCondition(status.Conditions, certmanagerv1.IssuerConditionReady), err
+	return facts, f
 }
 
 // sign signs, and waits for Vault's answer if it was asked.

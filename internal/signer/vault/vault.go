@@ -30,9 +30,6 @@ type Config struct {
 	Tokens TokenSource
 	// Flights makes the calls.
 	Flights *flight.Flights
-	// NotifyIssuer has an issuer set up again; without a namespace it is a
-	// ClusterIssuer. It MUST NOT block.
-	NotifyIssuer func(name types.NamespacedName)
 	// NotifyRequest has a request looked at again; kind is its Request.SourceKind. It
 	// MUST NOT block.
 	NotifyRequest func(kind string, name types.NamespacedName)
@@ -44,7 +41,7 @@ type Config struct {
 	AWS AWSConfig
 }
 
-// Signer implements signer.Signer and signer.Setupper for issuers with spec.vault.
+// Signer implements signer.Signer and signer.Prober for issuers with spec.vault.
 type Signer struct {
 	Config
 
@@ -60,8 +57,9 @@ func New(c Config) *Signer {
 }
 
 var (
-	_ signer.Signer   = (*Signer)(nil)
-	_ signer.Setupper = (*Signer)(nil)
+	_ signer.Signer = (*Signer)(nil)
+	_ signer.Prober = (*Signer)(nil)
+	_ signer.Remote = (*Signer)(nil)
 )
 
 const (

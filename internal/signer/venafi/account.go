@@ -45,10 +45,6 @@ type account struct {
 	// taken on a worker.
 	loginMu sync.Mutex
 	granted grant
-
-	// mu guards what Setup knows; nobody holds it during a call.
-	mu       sync.Mutex
-	standing standing
 }
 
 // grant is what a login has brought.

@@ -159,8 +159,7 @@ func (p *pass) requestFault(err error, reason string) error {
 		return fault.Failed(fault.ClassPermanent, reason, "%w", f)
 	case classLogin, classZone:
 		// The issuer is at fault: let it say so.
-		p.account.doubt()
-		p.NotifyIssuer(p.issuer)
+		p.Doubt(p.issuer)
 		return fault.After(retry, p.words.initError, "%w", f)
 	default:
 		return fault.After(max(f.retryAfter, retry), p.words.pending, "%w; trying again", f)

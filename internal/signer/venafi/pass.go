@@ -14,7 +14,7 @@ import (
 type pass struct {
 	*Signer
 
-	issuer  types.NamespacedName
+	issuer  types.UID
 	account *account
 	r       signer.Request
 	words   words

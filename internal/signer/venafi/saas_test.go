@@ -187,11 +187,9 @@ func TestCloudIssuance(t *testing.T) {
 			cloud.statuses, cloud.early = []string{"PENDING_APPROVAL"}, 1
 			w.secrets.put("ns/venafi", "api-key", "key")
 			i := issuer("venafi", cloud.cloud())
-			if ready, err := w.setUp(i); err != nil || ready.Status != "True" {
-				t.Fatalf("Setup: %+v, %v", ready, err)
-			}
+			w.inOrder(i)
 			if got, want := calls(cloud.Take()), []string{"GET /v1/useraccounts", saasExchanges("")[0]}; !slices.Equal(got, want) {
-				t.Fatalf("Setup called %v, want %v", got, want)
+				t.Fatalf("Probe called %v, want %v", got, want)
 			}
 			r := w.web(kind)
 			r.Source.GetAnnotations()[certmanagerv1.VenafiCustomFieldsAnnotation] = `[{"name":"Team","value":"web"}]`
@@ -217,13 +215,11 @@ func TestNGTSIssuance(t *testing.T) {
 	ngts.keys = nil
 	w.secrets.put("ns/venafi", "client-id", "svc@1000000001", "client-secret", "secret")
 	i := issuer("venafi", ngts.ngts())
-	if ready, err := w.setUp(i); err != nil || ready.Status != "True" {
-		t.Fatalf("Setup: %+v, %v", ready, err)
-	}
+	w.inOrder(i)
 	login := "POST /ngts/oauth2/access_token"
 	seen := ngts.Take()
 	if got, want := calls(seen), []string{login, saasExchanges("/ngts")[0]}; !slices.Equal(got, want) {
-		t.Fatalf("Setup called %v, want %v", got, want)
+		t.Fatalf("Probe called %v, want %v", got, want)
 	}
 	if h := seen[0].Header; h.Get("Content-Type") != "application/x-www-form-urlencoded" || h.Get("User-Agent") != "chancery-test" {
 		t.Errorf("login with %v", h)
@@ -251,8 +247,8 @@ func TestNGTSIssuance(t *testing.T) {
 	w.step(time.Hour)
 	issue("token-2", 1)
 	w.secrets.put("ns/venafi", "client-id", "svc@1000000001", "client-secret", "wrong")
-	if ready, _ := w.setUp(i); ready.Status != "False" || ready.Reason != "AuthFailed" || !strings.Contains(ready.Message, "Client authentication failed") {
-		t.Errorf("with a wrong secret: %+v", ready)
+	if _, f := w.probe(i); f == nil || f.Reason != "AuthFailed" || f.Class != fault.ClassCredential || !strings.Contains(f.Error(), "Client authentication failed") {
+		t.Errorf("with a wrong secret: %+v", f)
 	}
 }
 

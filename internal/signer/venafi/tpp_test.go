@@ -25,12 +25,12 @@ func TestTPPIssuance(t *testing.T) {
 			w.secrets.put("ns/venafi", "access-token", "good\n")
 			i := issuer("venafi", tpp.Spec("venafi"))
 			i.Annotations = map[string]string{certmanagerv1.VenafiCustomFieldsAnnotation: `[{"name":"Team","value":"everyone"},{"name":"Cost center","value":"42"}]`}
-			if ready, err := w.setUp(i); err == nil || ready == nil || ready.Status != "True" || ready.Reason != "Certificate Manager issuer started" {
-				t.Fatalf("Setup: %+v, %v", ready, err)
+			if facts := w.inOrder(i); facts.Until.IsZero() {
+				t.Error("the end of the token is not said")
 			}
 			setup := []string{"GET /vedauth/authorize/verify", "POST /vedsdk/certificates/checkpolicy"}
 			if got := calls(tpp.Take()); !slices.Equal(got, setup) {
-				t.Fatalf("Setup called %v, want %v", got, setup)
+				t.Fatalf("Probe called %v, want %v", got, setup)
 			}
 
 			r := w.web(kind)
@@ -111,9 +111,7 @@ func TestTPPPassword(t *testing.T) {
 	w, tpp := newWorld(t), tppserver.Start(t)
 	w.secrets.put("ns/venafi", "username", "me", "password", "secret", "client-id", "my-client")
 	i := issuer("venafi", tpp.Spec("venafi"))
-	if ready, err := w.setUp(i); err != nil || ready.Status != "True" {
-		t.Fatalf("Setup: %+v, %v", ready, err)
-	}
+	w.inOrder(i)
 	login := find(t, tpp.Take(), "POST /vedauth/authorize/oauth")
 	if b, _ := json.Marshal(login.Body); string(b) != `{"client_id":"my-client","password":"secret","scope":"certificate:manage","username":"me"}` {
 		t.Errorf("login %s", b)
@@ -154,29 +152,22 @@ func TestTPPTokenEnds(t *testing.T) {
 	tpp.Change(func(s *tppserver.State) { s.Expires = w.signer.Now().Add(time.Hour) })
 	w.secrets.put("ns/venafi", "access-token", "good")
 	i := issuer("venafi", tpp.Spec("venafi"))
-	ready, err := w.setUp(i)
-	if f := fault.Of(err); ready.Status != "True" || f == nil || f.Kind != fault.KindAfter || f.Delay > time.Hour || f.Delay < 59*time.Minute {
-		t.Fatalf("Setup: %+v, %v: want a look when the token ends", ready, err)
-	}
-	tpp.Take()
-	if _, err := w.setUp(i); fault.Of(err) == nil || len(tpp.Take()) != 0 {
-		t.Fatalf("a second Setup asked the server again (%v)", err)
+	if ends := w.inOrder(i).Until.Sub(w.signer.Now()); ends > time.Hour || ends < 59*time.Minute {
+		t.Fatalf("to be looked at again after %s, want when the token ends", ends)
 	}
 	tpp.Change(func(s *tppserver.State) { s.Tokens = nil })
 	r := w.web(requestKind)
-	_, err = w.look(i, r)
+	_, err := w.look(i, r)
 	if f := fault.Of(err); f == nil || f.Kind != fault.KindAfter || f.Reason != "VenafiInitError" || !strings.Contains(f.Error(), "The access token is expired") {
 		t.Fatalf("Sign with a token that has ended: %v", err)
 	}
-	w.await("issuer ns/venafi")
-	if ready, _ := w.setUp(i); ready.Status != "False" || ready.Reason != "AuthFailed" || !strings.Contains(ready.Message, "Secret ns/venafi") || !strings.Contains(ready.Message, "get a new token") {
-		t.Fatalf("Setup with a token that has ended: %+v", ready)
+	w.await("issuer venafi")
+	if _, f := w.probe(i); f == nil || f.Reason != "AuthFailed" || f.Class != fault.ClassCredential || !strings.Contains(f.Error(), "Secret ns/venafi") || !strings.Contains(f.Error(), "get a new token") {
+		t.Fatalf("with a token that has ended: %+v", f)
 	}
 	tpp.Change(func(s *tppserver.State) { s.Tokens = map[string]bool{"new": true} })
 	w.secrets.put("ns/venafi", "access-token", "new")
-	if ready, _ := w.setUp(i); ready.Status != "True" {
-		t.Fatalf("Setup with the new token: %+v", ready)
-	}
+	w.inOrder(i)
 	result, _, err := w.finish(i, r)
 	if err != nil {
 		t.Fatal(err)
@@ -250,8 +241,8 @@ func TestBodiesAreNotReflected(t *testing.T) {
 				}
 				tpp.Answers(path, status, body)
 				i := issuer("venafi", tpp.Spec("venafi"))
-				if ready, _ := w.setUp(i); ready == nil || strings.Contains(ready.Message, "aW5zaWRl") {
-					t.Errorf("%s answers %d %s: %+v", path, status, body, ready)
+				if _, err := w.signer.Probe(t.Context(), i); err != nil && strings.Contains(err.Error(), "aW5zaWRl") {
+					t.Errorf("%s answers %d %s: %v", path, status, body, err)
 				}
 				if _, err := w.look(i, w.web(requestKind)); err != nil && strings.Contains(err.Error(), "aW5zaWRl") {
 					t.Errorf("%s answers %d %s: %v", path, status, body, err)

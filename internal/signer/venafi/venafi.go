@@ -39,10 +39,10 @@ type Config struct {
 	Secrets signer.SecretReader
 	// Flights makes the calls. Each of them is several exchanges with the server.
 	Flights *flight.Flights
-	// NotifyIssuer has an issuer set up again, NotifyRequest a request of that kind
-	// looked at again. They MUST NOT block.
-	NotifyIssuer  func(issuer types.NamespacedName)
+	// NotifyRequest has a request of that kind looked at again. It MUST NOT block.
 	NotifyRequest func(kind string, request types.NamespacedName)
+	// Doubt has an issuer looked at again that was in order: its credential was refused. It MUST NOT block.
+	Doubt func(issuer types.UID)
 	// UserAgent is what servers are told.
 	UserAgent string
 	// Now is the clock.
@@ -51,7 +51,7 @@ type Config struct {
 	ClusterResourceNamespace string
 }
 
-// Signer implements signer.Signer and signer.Setupper for issuers with spec.venafi.
+// Signer implements signer.Signer and signer.Prober for issuers with spec.venafi.
 type Signer struct {
 	Config
 
@@ -73,8 +73,9 @@ func New(c Config) *Signer {
 }
 
 var (
-	_ signer.Signer   = (*Signer)(nil)
-	_ signer.Setupper = (*Signer)(nil)
+	_ signer.Signer = (*Signer)(nil)
+	_ signer.Prober = (*Signer)(nil)
+	_ signer.Remote = (*Signer)(nil)
 )
 
 // words are the reasons of one kind of request (spec §3.4, §4.5), and the keys of its
@@ -122,7 +123,7 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 	if err != nil {
 		return signer.Result{}, accessFault(err, w)
 	}
-	p := pass{Signer: s, issuer: types.NamespacedName{Namespace: issuer.GetNamespace(), Name: issuer.GetName()}, account: a, r: r, words: w, order: order}
+	p := pass{Signer: s, issuer: issuer.GetUID(), account: a, r: r, words: w, order: order}
 	if !r.Approved {
 		return signer.Result{}, fault.Pending("", "The request is handed in to %s once it is approved", a.server)
 	}

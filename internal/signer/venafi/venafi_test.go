@@ -44,9 +44,7 @@ func TestFakeConnector(t *testing.T) {
 			i := issuer("venafi", certmanagerv1.VenafiIssuer{Zone: "a", Cloud: &certmanagerv1.VenafiCloud{
 				APITokenSecretRef: cmmeta.SecretKeySelector{Name: "venafi"},
 			}})
-			if ready, err := w.setUp(i); err != nil || ready.Status != "True" {
-				t.Fatalf("Setup: %+v, %v", ready, err)
-			}
+			w.inOrder(i)
 			r := w.request(kind, newKey(t, key), webTemplate())
 			result, _, err := w.finish(i, r)
 			if err != nil {
@@ -131,8 +129,8 @@ func TestCustomFieldsEndTheRequest(t *testing.T) {
 	}
 }
 
-// What an issuer says of itself.
-func TestSetup(t *testing.T) {
+// What a look at an issuer finds.
+func TestProbe(t *testing.T) {
 	tpp := tppserver.Start(t)
 	closed := tppserver.Start(t)
 	closed.Close()
@@ -146,23 +144,25 @@ func TestSetup(t *testing.T) {
 		secret       []string
 		spec         func(*certmanagerv1.VenafiIssuer)
 		reason, says string
+		kind         fault.Kind
+		class        fault.Class
 	}{
-		{name: "a token", secret: []string{"access-token", "good"}, reason: "Certificate Manager issuer started"},
-		{name: "bundle in a Secret", secret: []string{"access-token", "good", "ca.crt", string(tpp.Spec("venafi").TPP.CABundle)}, reason: "Certificate Manager issuer started", spec: func(s *certmanagerv1.VenafiIssuer) {
+		{name: "a token", secret: []string{"access-token", "good"}},
+		{name: "bundle in a Secret", secret: []string{"access-token", "good", "ca.crt", string(tpp.Spec("venafi").TPP.CABundle)}, spec: func(s *certmanagerv1.VenafiIssuer) {
 			s.TPP.CABundle, s.TPP.CABundleSecretRef = nil, &cmmeta.SecretKeySelector{Name: "venafi"}
 		}},
-		{name: "bundle missing in a Secret", secret: []string{"access-token", "good"}, reason: "ErrorSetup", says: "Secret ns/venafi has no entry ca.crt", spec: func(s *certmanagerv1.VenafiIssuer) {
+		{name: "bundle missing in a Secret", secret: []string{"access-token", "good"}, reason: "ErrorSetup", kind: fault.KindPending, says: "Secret ns/venafi has no entry ca.crt", spec: func(s *certmanagerv1.VenafiIssuer) {
 			s.TPP.CABundle, s.TPP.CABundleSecretRef = nil, &cmmeta.SecretKeySelector{Name: "venafi"}
 		}},
-		{name: "bundle of somebody else", secret: []string{"access-token", "good"}, reason: "ErrorSetup", says: "cannot be reached", spec: func(s *certmanagerv1.VenafiIssuer) { s.TPP.CABundle = other }},
-		{name: "no bundle for a private server", secret: []string{"access-token", "good"}, reason: "ErrorSetup", says: "unknown authority", spec: func(s *certmanagerv1.VenafiIssuer) { s.TPP.CABundle = nil }},
-		{name: "no Secret", reason: "ErrorSetup", says: "Secret ns/venafi does not exist: create it with access-token"},
-		{name: "half a Secret", secret: []string{"username", "me"}, reason: "ErrorSetup", says: "neither an entry access-token nor both username and password"},
-		{name: "a wrong token", secret: []string{"access-token", "bad"}, reason: "AuthFailed", says: "The access token is expired"},
-		{name: "a wrong password", secret: []string{"username", "me", "password", "wrong"}, reason: "AuthFailed", says: "combination not valid"},
-		{name: "no such zone", secret: []string{"access-token", "good"}, reason: "ErrorSetup", says: `has no zone "Nowhere"`, spec: func(s *certmanagerv1.VenafiIssuer) { s.Zone = "Nowhere" }},
-		{name: "no address", secret: []string{"access-token", "good"}, reason: "ErrorSetup", says: `spec.venafi.tpp.url "https://" is not the address of a server`, spec: func(s *certmanagerv1.VenafiIssuer) { s.TPP.URL = "https://" }},
-		{name: "nobody there", secret: []string{"access-token", "good"}, reason: "ErrorSetup", says: "cannot be reached", spec: func(s *certmanagerv1.VenafiIssuer) { s.TPP.URL = closed.URL }},
+		{name: "bundle of somebody else", secret: []string{"access-token", "good"}, reason: "ErrorSetup", kind: fault.KindAfter, class: fault.ClassUnavailable, says: "cannot be reached", spec: func(s *certmanagerv1.VenafiIssuer) { s.TPP.CABundle = other }},
+		{name: "no bundle for a private server", secret: []string{"access-token", "good"}, reason: "ErrorSetup", kind: fault.KindAfter, class: fault.ClassUnavailable, says: "unknown authority", spec: func(s *certmanagerv1.VenafiIssuer) { s.TPP.CABundle = nil }},
+		{name: "no Secret", reason: "ErrorSetup", kind: fault.KindPending, says: "Secret ns/venafi does not exist: create it with access-token"},
+		{name: "half a Secret", secret: []string{"username", "me"}, reason: "ErrorSetup", kind: fault.KindPending, says: "neither an entry access-token nor both username and password"},
+		{name: "a wrong token", secret: []string{"access-token", "bad"}, reason: "AuthFailed", kind: fault.KindAfter, class: fault.ClassCredential, says: "The access token is expired"},
+		{name: "a wrong password", secret: []string{"username", "me", "password", "wrong"}, reason: "AuthFailed", kind: fault.KindAfter, class: fault.ClassCredential, says: "combination not valid"},
+		{name: "no such zone", secret: []string{"access-token", "good"}, reason: "ErrorSetup", kind: fault.KindAfter, class: fault.ClassPermanent, says: `has no zone "Nowhere"`, spec: func(s *certmanagerv1.VenafiIssuer) { s.Zone = "Nowhere" }},
+		{name: "no address", secret: []string{"access-token", "good"}, reason: "ErrorSetup", kind: fault.KindPending, says: `spec.venafi.tpp.url "https://" is not the address of a server`, spec: func(s *certmanagerv1.VenafiIssuer) { s.TPP.URL = "https://" }},
+		{name: "nobody there", secret: []string{"access-token", "good"}, reason: "ErrorSetup", kind: fault.KindAfter, class: fault.ClassUnavailable, says: "cannot be reached", spec: func(s *certmanagerv1.VenafiIssuer) { s.TPP.URL = closed.URL }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -173,71 +173,44 @@ func TestSetup(t *testing.T) {
 			if c.spec != nil {
 				c.spec(&spec)
 			}
-			ready, err := w.setUp(issuer("venafi", spec))
-			f := fault.Of(err)
-			if ready == nil || ready.Reason != c.reason || !strings.Contains(ready.Message, c.says) || ready.ObservedGeneration != 1 {
-				t.Fatalf("%+v, want %s with %q", ready, c.reason, c.says)
+			if c.reason == "" {
+				w.inOrder(issuer("venafi", spec))
+				return
 			}
-			if c.says != "" && (ready.Status != "False" || f == nil || f.Kind != fault.KindAfter || f.Delay <= 0) {
-				t.Errorf("%s, %v: want another try after a while", ready.Status, err)
+			_, f := w.probe(issuer("venafi", spec))
+			if f == nil || f.Reason != c.reason || f.Kind != c.kind || f.Class != c.class || !strings.Contains(f.Error(), c.says) {
+				t.Fatalf("%+v, want %s %s, %s with %q", f, c.kind, c.class, c.reason, c.says)
 			}
 		})
 	}
 }
 
-// A server that is away does not make an issuer unready that was ready, and is tried
-// with back-off; other credentials are tried at once.
-func TestSetupKeepsWhatWasTrue(t *testing.T) {
+// An API server that is away says nothing about an issuer.
+func TestProbeWithoutTheAPIServer(t *testing.T) {
 	w, tpp := newWorld(t), tppserver.Start(t)
-	w.secrets.put("ns/venafi", "access-token", "good")
-	i := issuer("venafi", tpp.Spec("venafi"))
-	if ready, _ := w.setUp(i); ready.Status != "True" {
-		t.Fatalf("%+v", ready)
-	}
-	tpp.Answers("/vedsdk/certificates/checkpolicy", http.StatusServiceUnavailable, "")
-	w.signer.accounts = map[types.UID]*account{} // as after a restart
-	var waits []time.Duration
-	for range 9 {
-		ready, err := w.setUp(i)
-		f := fault.Of(err)
-		if ready.Status != "True" || f == nil || f.Kind != fault.KindAfter {
-			t.Fatalf("%+v, %v", ready, err)
-		}
-		waits = append(waits, f.Delay)
-		w.step(f.Delay)
-	}
-	if waits[0] != firstSetupRetry || waits[1] != 2*firstSetupRetry || waits[8] != lastSetupRetry {
-		t.Errorf("waits %v", waits)
-	}
-	i.Generation++
-	if ready, _ := w.setUp(i); ready.Status != "False" || ready.ObservedGeneration != 2 || !strings.Contains(ready.Message, "answers 503") {
-		t.Errorf("another generation: %+v", ready)
-	}
 	w.secrets.err = errors.New("the API server is away")
-	before := i.Status
-	if status, err := w.signer.Setup(t.Context(), i); err == nil || fault.Of(err) != nil || !slices.Equal(status.Conditions, before.Conditions) {
-		t.Errorf("without the API server: %+v, %v", status, err)
+	if facts, err := w.signer.Probe(t.Context(), issuer("venafi", tpp.Spec("venafi"))); err == nil || fault.Of(err) != nil || facts.Reason != "" {
+		t.Errorf("%+v, %v", facts, err)
 	}
 }
 
 // A server that wants to be left alone is, and one whose clock differs is not asked
 // without end.
-func TestSetupWaits(t *testing.T) {
+func TestProbeWaits(t *testing.T) {
 	w, tpp := newWorld(t), tppserver.Start(t)
 	w.secrets.put("ns/venafi", "access-token", "good")
 	i := issuer("venafi", tpp.Spec("venafi"))
 	tpp.Answers("/vedsdk/certificates/checkpolicy", http.StatusTooManyRequests, "", "Retry-After", "99")
-	if _, err := w.setUp(i); fault.Of(err) == nil || fault.Of(err).Delay != 99*time.Second {
-		t.Errorf("limited: %v", err)
+	if _, f := w.probe(i); f == nil || f.Delay != 99*time.Second || f.Class != fault.ClassRateLimited {
+		t.Errorf("limited: %+v", f)
 	}
-	w.step(99 * time.Second)
 	tpp.Change(func(s *tppserver.State) {
 		delete(s.Overrides, "/vedsdk/certificates/checkpolicy")
 		s.Expires = w.signer.Now().Add(-time.Minute)
 	})
 	w.signer.accounts = map[types.UID]*account{}
-	if ready, err := w.setUp(i); ready.Status != "True" || fault.Of(err) == nil || fault.Of(err).Delay != lastSetupRetry {
-		t.Errorf("a token that ended by our clock alone: %+v, %v", ready, err)
+	if facts := w.inOrder(i); facts.Until.Sub(w.signer.Now()) != tokenAgain {
+		t.Errorf("a token that ended by our clock alone: %+v", facts)
 	}
 }
 
@@ -371,8 +344,8 @@ func TestRedirectKeepsTheKey(t *testing.T) {
 		rw.WriteHeader(http.StatusFound)
 	}
 	w.secrets.put("ns/venafi", "api-key", "key")
-	if ready, _ := w.setUp(issuer("venafi", cloud.cloud())); ready.Status != "False" {
-		t.Errorf("%+v", ready)
+	if _, f := w.probe(issuer("venafi", cloud.cloud())); f == nil {
+		t.Error("a redirect was taken for a login")
 	}
 	if seen := thief.Take(); len(seen) != 0 {
 		t.Errorf("the other server was asked %v with %v", calls(seen), seen[0].Header)

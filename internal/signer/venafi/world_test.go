@@ -104,7 +104,7 @@ func newWorld(t *testing.T) *world {
 	w.flights = flight.New(t.Context(), flight.Options{PerLane: 4, Timeout: time.Minute})
 	w.signer = New(Config{
 		Secrets: w.secrets, Flights: w.flights, UserAgent: "chancery-test", ClusterResourceNamespace: "cluster",
-		NotifyIssuer:  func(name types.NamespacedName) { w.rung <- "issuer " + name.String() },
+		Doubt:         func(issuer types.UID) { w.rung <- "issuer " + string(issuer) },
 		NotifyRequest: func(kind string, name types.NamespacedName) { w.rung <- kind + " " + name.String() },
 		Now: func() time.Time {
 			w.mu.Lock()
@@ -144,18 +144,26 @@ func issuer(name string, spec certmanagerv1.VenafiIssuer) *certmanagerv1.Issuer 
 	}
 }
 
-// setUp calls Setup until it has come to something, and gives the issuer the status.
-func (w *world) setUp(i *certmanagerv1.Issuer) (*certmanagerv1.IssuerCondition, error) {
+// probe looks at an issuer.
+func (w *world) probe(i *certmanagerv1.Issuer) (signer.Facts, *fault.Fault) {
 	w.Helper()
-	for {
-		status, err := w.signer.Setup(w.Context(), i)
-		i.Status = status
-		if f := fault.Of(err); f != nil && f.Kind == fault.KindPending {
-			w.await("issuer ns/" + i.Name)
-			continue
-		}
-		return certmanagerv1.FindIssuerCondition(status.Conditions, certmanagerv1.IssuerConditionReady), err
+	facts, err := w.signer.Probe(w.Context(), i)
+	f := fault.Of(err)
+	if (facts.Reason != "") == (f != nil) || err != nil && f == nil {
+		w.Fatalf("%+v, %v: want facts or a fault", facts, err)
 	}
+	return facts, f
+}
+
+// inOrder fails the test unless an issuer can be used.
+func (w *world) inOrder(i *certmanagerv1.Issuer) signer.Facts {
+	w.Helper()
+	const words = "Certificate Manager issuer started"
+	facts, f := w.probe(i)
+	if f != nil || !facts.Ready || facts.Reason != words || facts.Message != words {
+		w.Fatalf("%+v, %v", facts, f)
+	}
+	return facts
 }
 
 // request makes a request of a kind for a new key.
