@@ -174,6 +174,12 @@ func (m ChallengeMemory) Started(step ChallengeStep, now time.Time) ChallengeMem
 	return m
 }
 
+// Unsent returns the memory once the step under way was not sent, because of what is decided otherwise by now.
+func (m ChallengeMemory) Unsent() ChallengeMemory {
+	m.Flying, m.Since = ChallengeWait, time.Time{}
+	return m
+}
+
 // After returns the memory with what the outcome tells.
 func (m ChallengeMemory) After(o ChallengeOutcome) ChallengeMemory {
 	m.Flying, m.Since = ChallengeWait, time.Time{}

@@ -188,6 +188,12 @@ func (m OrderMemory) Started(step OrderStep, now time.Time) OrderMemory {
 	return m
 }
 
+// Unsent returns the memory once the step under way was not sent, because of what is decided otherwise by now.
+func (m OrderMemory) Unsent() OrderMemory {
+	m.Flying, m.Since = OrderWait, time.Time{}
+	return m
+}
+
 // After returns the memory with what the outcome tells.
 func (m OrderMemory) After(o OrderOutcome) OrderMemory {
 	m.Flying, m.Since = OrderWait, time.Time{}

@@ -69,8 +69,10 @@ type ref struct {
 type entry struct {
 	obj     client.Object // of a deleted object only the identity
 	deleted bool
-	owner   types.UID
-	serial  uint64
+	// marked says that it was deleted, and stays until its last finalizer goes.
+	marked bool
+	owner  types.UID
+	serial uint64
 }
 
 // ageing is when an entry ends; it does not hold the entry itself, which is mostly
@@ -207,7 +209,7 @@ func (c *Client) UpdateSubResource(ctx context.Context, subresource string, obj 
 }
 
 // Delete deletes exactly this obj. That it is gone already is no error. An object
-// with finalizers is only marked, and stays until the watch reports it gone.
+// with finalizers is only marked with a deletion timestamp, and stays until the watch reports it gone.
 func (c *Client) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
 	uid := obj.GetUID()
 	opts = append([]client.DeleteOption{client.Preconditions{UID: &uid}}, opts...)
@@ -215,10 +217,17 @@ func (c *Client) Delete(ctx context.Context, obj client.Object, opts ...client.D
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		err = nil // gone, or another object by the same name: either way this one is not there
 	}
-	if err == nil && len(obj.GetFinalizers()) == 0 {
-		c.put(obj, true)
+	switch {
+	case err != nil:
+		return err
+	case len(obj.GetFinalizers()) == 0:
+		c.put(obj, entry{deleted: true})
+	case obj.GetDeletionTimestamp() == nil:
+		marked := obj.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy is of the same type
+		marked.SetDeletionTimestamp(&metav1.Time{Time: c.now()})
+		c.put(marked, entry{marked: true})
 	}
-	return err
+	return nil
 }
 
 // Observe takes note of an object that the watch reports; gone says that it was
@@ -241,18 +250,19 @@ func (c *Client) Len() int {
 	return len(c.entries)
 }
 
-func (c *Client) remember(obj client.Object) { c.put(obj, false) }
+func (c *Client) remember(obj client.Object) { c.put(obj, entry{}) }
 
-func (c *Client) put(obj client.Object, deleted bool) {
+// put keeps an object as it is after a write.
+func (c *Client) put(obj client.Object, after entry) {
 	r := c.refTo(obj, client.ObjectKeyFromObject(obj))
 	// What is marked goes with its last finalizer. The watch may have said so before the answer
 	// to that write comes: then nothing else would take the entry away.
-	deleted = deleted || obj.GetDeletionTimestamp() != nil && len(obj.GetFinalizers()) == 0
-	e := &entry{deleted: deleted}
+	after.deleted = after.deleted || obj.GetDeletionTimestamp() != nil && len(obj.GetFinalizers()) == 0
+	e := &after
 	if owner := metav1.GetControllerOf(obj); owner != nil {
 		e.owner = owner.UID
 	}
-	if deleted {
+	if e.deleted {
 		e.obj = &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 			Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(),
 		}}
@@ -297,6 +307,9 @@ func (e *entry) outlasts(late *entry) bool {
 func (e *entry) supersededBy(cached client.Object) bool {
 	if e.deleted {
 		return cached.GetUID() != e.obj.GetUID() && compare(cached, e.obj) > 0
+	}
+	if e.marked && cached.GetResourceVersion() == e.obj.GetResourceVersion() {
+		return cached.GetDeletionTimestamp() != nil
 	}
 	return compare(cached, e.obj) >= 0
 }

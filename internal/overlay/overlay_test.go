@@ -443,3 +443,39 @@ func TestConcurrentUse(t *testing.T) {
 	}
 	work.Wait()
 }
+
+// TestDeletedWithAFinalizer: what was deleted, and stays until its last finalizer goes, is seen so before the cache
+// knows, and as the cache has it from then on.
+func TestDeletedWithAFinalizer(t *testing.T) {
+	l := newLag(t)
+	obj := l.fresh("a")
+	obj.Finalizers = []string{"chancery.dev/test"}
+	if err := l.over.Create(t.Context(), obj); err != nil {
+		t.Fatal(err)
+	}
+	l.catchUp()
+	marked := func() bool {
+		t.Helper()
+		seen := &corev1.ConfigMap{}
+		if err := l.over.Get(t.Context(), client.ObjectKeyFromObject(obj), seen); err != nil {
+			t.Fatal(err)
+		}
+		return seen.DeletionTimestamp != nil
+	}
+	if marked() {
+		t.Fatal("marked before the deletion")
+	}
+	if err := l.over.Delete(t.Context(), obj); err != nil {
+		t.Fatal(err)
+	}
+	if !marked() {
+		t.Error("the cache has not seen the deletion, and the object is not marked")
+	}
+	l.catchUp()
+	if !marked() {
+		t.Error("the cache has seen the deletion, and the object is not marked")
+	}
+	if n := l.over.Len(); n != 0 {
+		t.Errorf("%d writes are kept that the cache shows", n)
+	}
+}

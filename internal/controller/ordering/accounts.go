@@ -3,12 +3,10 @@ package ordering
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -35,15 +33,6 @@ type ACMEDeps struct {
 	MaxConcurrentChallengesPerIngressClass int
 	// Settings are the times.
 	Settings acmeflow.Settings
-	// Chance spreads retries: it returns numbers in [0,1). Nil means math/rand.
-	Chance func() float64
-}
-
-func (d ACMEDeps) chance() float64 {
-	if d.Chance == nil {
-		return rand.Float64() //nolint:gosec // spreads load; nothing secret
-	}
-	return d.Chance()
 }
 
 // acmeIssuer is what an Order or a Challenge sees of its issuer.
@@ -145,13 +134,4 @@ func (r *challenges) solverNamespace(c *acmev1.Challenge) string {
 		return r.Settings.ClusterResourceNamespace
 	}
 	return c.Namespace
-}
-
-// settleWrite is settle for a pass that writes: what somebody else has written
-// meanwhile is looked at soon, and an object that is gone is let go.
-func settleWrite(err error) (reconcile.Result, error) {
-	if apierrors.IsNotFound(err) {
-		return reconcile.Result{}, nil
-	}
-	return controller.Settle(err)
 }

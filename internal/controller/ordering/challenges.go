@@ -7,16 +7,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/engine"
 	"chancery.dev/internal/propagation"
 	"chancery.dev/internal/schedule"
 )
@@ -29,16 +27,21 @@ import (
 // executor's contract of that package.
 type challenges struct {
 	*controller.Deps
-	crew
 
 	acmeDeps  ACMEDeps
-	events    record.EventRecorder
-	memories  controller.Memories[acmeflow.ChallengeMemory]
-	echoes    *controller.Echoes
 	scheduler *scheduler
 	mended    mended
 	settled   propagation.Ledger
 }
+
+// challengeView is what is observed of a Challenge.
+type challengeView struct {
+	acmeflow.ChallengeState
+
+	issuer acmeIssuer
+}
+
+type challengePass = engine.Pass[*acmev1.Challenge, acmeflow.ChallengeMemory]
 
 // SetupChallenges adds the reconciler of Challenges and their scheduler. SetupOrders
 // comes first.
@@ -49,21 +52,28 @@ func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) err
 	if err != nil {
 		return err
 	}
-	r := &challenges{Deps: d, crew: newCrew(ctx), acmeDeps: acme, events: d.Events("cert-manager-challenges"), scheduler: s}
-	r.echoes = controller.NewEchoes(&r.Doorbell)
+	r := &challenges{Deps: d, acmeDeps: acme, scheduler: s}
+	runner := engine.Run(d.Engine, engine.Kind[*acmev1.Challenge, acmeflow.ChallengeMemory, challengeView, acmeflow.ChallengeAction]{
+		Name: acmev1.ChallengeKind, New: func() *acmev1.Challenge { return &acmev1.Challenge{} }, Events: d.Events("cert-manager-challenges"),
+		Observe: r.observe, Plan: r.plan,
+		Decide: func(v challengeView, now time.Time) acmeflow.ChallengeAction {
+			return acmeflow.DecideChallenge(v.ChallengeState, now)
+		},
+		Gone: func(name types.NamespacedName, _ types.UID) { r.mended.take(name) },
+	})
 	if err := d.Manager.GetFieldIndexer().IndexField(ctx, &acmev1.Challenge{}, controller.IssuerIndex, pendingChallengeIssuer); err != nil {
 		return err
 	}
 	if err := d.Manager.GetFieldIndexer().IndexField(ctx, &acmev1.Challenge{}, credentialIndex, r.credentials); err != nil {
 		return err
 	}
-	followAccounts(d, acme.Accounts, func() client.ObjectList { return &acmev1.ChallengeList{} }, &r.Doorbell)
+	followAccounts(d, acme.Accounts, func() client.ObjectList { return &acmev1.ChallengeList{} }, &runner.Doorbell)
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("challenges").
-		For(&acmev1.Challenge{}, builder.WithPredicates(r.echoes.Predicate())).
-		WatchesRawSource(&r.crew).
+		For(&acmev1.Challenge{}).
+		WatchesRawSource(runner).
 		WatchesRawSource(d.OnSecret(r.withCredential)).
 		WithOptions(r.Options(time.Second, 5*time.Minute))
-	return d.WatchIssuers(b, &acmev1.ChallengeList{}).Complete(r)
+	return d.WatchIssuers(b, &acmev1.ChallengeList{}).Complete(runner)
 }
 
 func pendingChallengeIssuer(obj client.Object) []string {
@@ -74,79 +84,52 @@ func pendingChallengeIssuer(obj client.Object) []string {
 	return []string{controller.IssuerKeyOf(c.Spec.IssuerRef, c.Namespace)}
 }
 
-// Reconcile takes a Challenge as far as it gets without an event.
-func (r *challenges) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	for range stepsPerPass {
-		challenge := &acmev1.Challenge{}
-		if err := r.Client.Get(ctx, req.NamespacedName, challenge); err != nil {
-			r.drop(req.NamespacedName)
-			return reconcile.Result{}, client.IgnoreNotFound(err)
-		}
-		issuer, err := observeIssuer(ctx, r.Deps, r.acmeDeps.Accounts, challenge.Spec.IssuerRef, challenge.Namespace)
-		if err != nil {
-			return controller.Settle(err)
-		}
-		memory := r.remember(challenge)
-		action := acmeflow.DecideChallenge(acmeflow.ChallengeState{
-			Challenge: challenge, Issuer: issuer.flow, Account: issuer.account, Memory: *memory, Settings: r.acmeDeps.Settings,
-			NamespaceTerminating: r.namespaceTerminating(ctx, challenge, *memory),
-		}, r.Now())
-		if err := r.act(ctx, challenge, issuer, memory, action); err != nil {
-			return settleWrite(err)
-		}
-		if action.Step.External() && action.Wake.IsZero() {
-			// A call that never comes back is no event: look whether it has lost its slot.
-			action.Wake = r.Now().Add(r.acmeDeps.Settings.YieldAfter)
-		}
-		wrote := action.Status != nil || action.Step == acmeflow.ChallengeAddFinalizer || action.Step == acmeflow.ChallengeRemoveFinalizer
-		if !wrote || action.Step.External() {
-			return r.Wake(action.Wake), nil
-		}
+// observe looks at a Challenge and its issuer, and takes in what a call has come back with.
+func (r *challenges) observe(ctx context.Context, p *challengePass) (challengeView, error) {
+	challenge := p.Object
+	issuer, err := observeIssuer(ctx, r.Deps, r.acmeDeps.Accounts, challenge.Spec.IssuerRef, challenge.Namespace)
+	if err != nil {
+		return challengeView{}, err
 	}
-	return reconcile.Result{RequeueAfter: time.Second}, nil
+	r.land(p)
+	if p.Memory.Flying == acmeflow.ChallengeWait && r.mended.take(client.ObjectKeyFromObject(challenge)) {
+		*p.Memory = p.Memory.Mended()
+	}
+	return challengeView{issuer: issuer, ChallengeState: acmeflow.ChallengeState{
+		Challenge: challenge, Issuer: issuer.flow, Account: issuer.account, Memory: *p.Memory, Settings: r.acmeDeps.Settings,
+		NamespaceTerminating: r.namespaceTerminating(ctx, challenge, *p.Memory),
+	}}, nil
 }
 
-// remember returns what is known of a Challenge, with what has come back by now.
-func (r *challenges) remember(c *acmev1.Challenge) *acmeflow.ChallengeMemory {
-	name := client.ObjectKeyFromObject(c)
-	memory, replaced := r.memories.Of(name, c.UID)
-	if replaced != "" {
-		r.forget(replaced)
+// plan says what an action means.
+func (r *challenges) plan(_ context.Context, p *challengePass, v challengeView, action acmeflow.ChallengeAction) (engine.Plan, error) {
+	plan := engine.Plan{Wake: action.Wake, Done: action.Step == acmeflow.ChallengeDone}
+	if action.Step.External() && action.Wake.IsZero() {
+		// A call that never comes back is no event: look whether it has lost its slot.
+		plan.Wake = r.Now().Add(r.acmeDeps.Settings.YieldAfter)
 	}
-	r.land(c, memory)
-	if memory.Flying == acmeflow.ChallengeWait && r.mended.take(name) {
-		*memory = memory.Mended()
-	}
-	return memory
-}
-
-// drop forgets a Challenge that is gone.
-func (r *challenges) drop(name types.NamespacedName) {
-	if uid := r.memories.Drop(name); uid != "" {
-		r.forget(uid)
-	}
-	r.mended.take(name)
-}
-
-// act carries out an action.
-func (r *challenges) act(ctx context.Context, c *acmev1.Challenge, issuer acmeIssuer, m *acmeflow.ChallengeMemory, action acmeflow.ChallengeAction) error {
+	c := p.Object
 	if action.Status != nil {
-		changed := c.DeepCopy()
-		changed.Status = *action.Status
-		if err := r.echoes.Write(changed, func() error { return r.WriteStatus(ctx, c, changed) }); err != nil {
-			return err
-		}
-		c = changed
-		r.learn(c, m)
+		c = c.DeepCopy()
+		c.Status = *action.Status
+		plan.Status = c
 	}
-	r.scheduler.decided(c, action)
-	if err := r.do(ctx, c, issuer, m, action.Step); err != nil {
-		return err
+	plan.Then = func(ctx context.Context) error {
+		if action.Status != nil {
+			r.learn(c, p.Memory)
+		}
+		r.scheduler.decided(c, action)
+		return gone(r.do(ctx, p, v.issuer, c, action.Step))
 	}
 	if action.Event != nil {
-		controller.Emit(r.events, c, action.Event.Warning, action.Event.Reason, action.Event.Message)
+		plan.Events = []engine.Event{engine.Event(*action.Event)}
 	}
-	return nil
+	wrote := action.Status != nil || action.Step == acmeflow.ChallengeAddFinalizer || action.Step == acmeflow.ChallengeRemoveFinalizer
+	plan.Again = wrote && !action.Step.External()
+	if !plan.Done {
+		plan.Waits = waitFor(action.Wake, c.Status.Reason)
+	}
+	return plan, nil
 }
 
 // namespaceTerminating asks the API server, but only where it matters: for a
@@ -163,20 +146,18 @@ func (r *challenges) namespaceTerminating(ctx context.Context, c *acmev1.Challen
 }
 
 // do takes the step of an action.
-func (r *challenges) do(ctx context.Context, c *acmev1.Challenge, issuer acmeIssuer, m *acmeflow.ChallengeMemory, step acmeflow.ChallengeStep) error {
+func (r *challenges) do(ctx context.Context, p *challengePass, issuer acmeIssuer, c *acmev1.Challenge, step acmeflow.ChallengeStep) error {
 	switch {
-	case step == acmeflow.ChallengeWait:
+	case step == acmeflow.ChallengeWait, step == acmeflow.ChallengeDone:
 		return nil
 	case step.External():
-		r.call(c, issuer, m, step)
+		*p.Memory = p.Memory.Started(step, r.Now())
+		p.Start(r.call(c, issuer.remote, step))
 		return nil
 	case step == acmeflow.ChallengeAddFinalizer:
 		return r.setFinalizers(ctx, c, true)
 	case step == acmeflow.ChallengeRemoveFinalizer:
 		return r.setFinalizers(ctx, c, false)
-	case step == acmeflow.ChallengeDone:
-		r.forget(r.memories.Drop(client.ObjectKeyFromObject(c)))
-		return nil
 	default:
 		return fmt.Errorf("acmeflow asked for %s, which the controller does not know: please report this as a bug", step)
 	}
@@ -192,7 +173,5 @@ func (r *challenges) setFinalizers(ctx context.Context, c *acmev1.Challenge, wan
 	} else {
 		controllerutil.RemoveFinalizer(changed, acmev1.ChallengeFinalizer)
 	}
-	return r.echoes.Write(changed, func() error {
-		return r.Client.Patch(ctx, changed, client.MergeFromWithOptions(c, client.MergeFromWithOptimisticLock{}))
-	})
+	return r.Client.Patch(ctx, changed, client.MergeFromWithOptions(c, client.MergeFromWithOptimisticLock{}))
 }

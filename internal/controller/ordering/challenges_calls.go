@@ -3,17 +3,17 @@ package ordering
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"strings"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/flight"
 	"chancery.dev/internal/solver"
 )
 
@@ -21,92 +21,62 @@ import (
 // never answer hold up few others, and nobody in another namespace.
 const checkShards = 16
 
-// call makes the call of an external step, off the worker.
-func (r *challenges) call(c *acmev1.Challenge, issuer acmeIssuer, m *acmeflow.ChallengeMemory, step acmeflow.ChallengeStep) {
-	*m = m.Started(step, r.Now())
-	name := client.ObjectKeyFromObject(c)
-	flights, lane := r.lane(c, issuer, step)
-	run := func(ctx context.Context) acmeflow.ChallengeOutcome { return r.solve1(ctx, c, step) }
-	if ofCA(step) {
-		run = func(ctx context.Context) acmeflow.ChallengeOutcome { return askCA(ctx, c, issuer, step) }
+// call is the call of an external step.
+func (r *challenges) call(c *acmev1.Challenge, account *acmeaccount.Account, step acmeflow.ChallengeStep) engine.Call {
+	call := engine.Call{Name: step.String(), Urgency: begun}
+	switch {
+	case !ofCA(step):
+		call.Lane = r.laneOfSolver(c, step)
+		call.Run = func(ctx context.Context) (any, error) { return r.solve1(ctx, c, step), nil }
+	case account == nil:
+		call.Run = func(context.Context) (any, error) { return nil, errNoAccount }
+	default:
+		call.Lane, call.Gate = laneOf(account), gateOf(account)
+		call.Run = func(ctx context.Context) (any, error) { return account.Challenge(ctx, step, c.Spec), nil }
 	}
-	flights.Ask(flight.Call{
-		Key:    flight.Key{Object: c.UID, Call: step.String()},
-		Lane:   lane,
-		Run:    func(ctx context.Context) (any, error) { return run(ctx), nil },
-		Landed: func() { r.Ring(name) },
-	})
+	return call
 }
 
 // land takes in what a call has come back with.
-func (r *challenges) land(c *acmev1.Challenge, m *acmeflow.ChallengeMemory) {
-	step := m.Flying
-	if step == acmeflow.ChallengeWait {
+func (r *challenges) land(p *challengePass) {
+	step := p.Memory.Flying
+	landed, ok := p.Take(step.String())
+	switch {
+	case !ok:
 		return
-	}
-	landed, ok := r.flightsFor(step).Ask(flight.Call{
-		Key:    flight.Key{Object: c.UID, Call: step.String()},
-		Run:    func(context.Context) (any, error) { return nil, errLostCall },
-		Landed: func() { r.Ring(client.ObjectKeyFromObject(c)) },
-	})
-	if !ok {
+	case errors.Is(landed.Err, engine.ErrDropped):
+		*p.Memory = p.Memory.Unsent()
 		return
 	}
 	outcome, ok := landed.Value.(acmeflow.ChallengeOutcome)
 	if !ok {
 		outcome.Failure = lostCall(landed.Err)
 	}
-	outcome.Step, outcome.At, outcome.Jitter = step, r.Now(), r.acmeDeps.chance()
+	outcome.Step, outcome.At, outcome.Jitter = step, r.Now(), p.Chance()
 	if step == acmeflow.ChallengeCheck {
-		outcome.Settle = r.settled.Delay(viewed(c, m), r.Now())
+		outcome.Settle = r.settled.Delay(viewed(p.Object, p.Memory), r.Now())
 	}
-	*m = m.After(outcome)
+	*p.Memory = p.Memory.After(outcome)
 }
 
 func ofCA(step acmeflow.ChallengeStep) bool {
 	return step == acmeflow.ChallengeFetch || step == acmeflow.ChallengeAccept
 }
 
-func (r *challenges) flightsFor(step acmeflow.ChallengeStep) *flight.Flights {
-	switch {
-	case ofCA(step):
-		return r.acme
-	case step == acmeflow.ChallengeCheck:
-		return r.check
-	default:
-		return r.solve
-	}
-}
-
-// lane says what a call is bounded by: the account, the shard of the name, or the
-// solver's configuration, which names its server and credentials.
-func (r *challenges) lane(c *acmev1.Challenge, issuer acmeIssuer, step acmeflow.ChallengeStep) (*flight.Flights, string) {
-	flights := r.flightsFor(step)
-	switch {
-	case ofCA(step) && issuer.remote != nil:
-		return flights, issuer.remote.Lane()
-	case ofCA(step):
-		return flights, ""
-	case step == acmeflow.ChallengeCheck:
+// laneOfSolver bounds self checks by the shard of the name, and other calls by the solver's configuration, which names
+// its server and credentials.
+func (r *challenges) laneOfSolver(c *acmev1.Challenge, step acmeflow.ChallengeStep) engine.Lane {
+	lane := engine.Lane{Name: "solver of " + c.Namespace, Limit: solverCalls, Timeout: solverTimeout}
+	if step == acmeflow.ChallengeCheck {
 		sum := fnv.New32a()
 		_, _ = sum.Write([]byte(strings.ToLower(c.Spec.DNSName)))
-		return flights, fmt.Sprintf("%s/%d", c.Namespace, sum.Sum32()%checkShards)
-	case c.Spec.Solver.DNS01 == nil:
-		return flights, c.Namespace
+		lane.Name = fmt.Sprintf("self check of %s/%d", c.Namespace, sum.Sum32()%checkShards)
+		return lane
 	}
-	config, err := json.Marshal(c.Spec.Solver.DNS01)
-	if err != nil {
-		return flights, c.Namespace
+	if config, err := json.Marshal(c.Spec.Solver.DNS01); err == nil && c.Spec.Solver.DNS01 != nil {
+		lane.Name = fmt.Sprintf("solver of %s, %s", r.solverNamespace(c), config)
 	}
-	return flights, r.solverNamespace(c) + "/" + string(config)
-}
-
-// askCA makes a call to the CA.
-func askCA(ctx context.Context, c *acmev1.Challenge, issuer acmeIssuer, step acmeflow.ChallengeStep) acmeflow.ChallengeOutcome {
-	if issuer.remote == nil {
-		return acmeflow.ChallengeOutcome{Failure: lostCall(errLostCall)}
-	}
-	return issuer.remote.Challenge(ctx, step, c.Spec)
+	return lane
 }
 
 // solve1 makes one call to the solver.
@@ -166,4 +136,12 @@ func (r *challenges) learn(c *acmev1.Challenge, m *acmeflow.ChallengeMemory) {
 	case c.Status.State == acmev1.Valid && !m.Passed.IsZero():
 		r.settled.Succeeded(viewed(c, m), r.Now())
 	}
+}
+
+// errNoAccount is the outcome of a call to a CA whose account this process does not know.
+var errNoAccount = errors.New("the issuer has no ACME account at hand")
+
+// lostCall is the failure of a call that has not come to an outcome.
+func lostCall(err error) *acmeflow.Failure {
+	return &acmeflow.Failure{Class: acmeflow.ErrorUnavailable, Detail: err.Error()}
 }

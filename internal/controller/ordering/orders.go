@@ -8,19 +8,17 @@ import (
 	"errors"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/controller"
-	"chancery.dev/internal/flight"
+	"chancery.dev/internal/engine"
 	"chancery.dev/internal/overlay"
 )
 
@@ -33,26 +31,27 @@ import (
 // of that package.
 type orders struct {
 	*controller.Deps
-	crew
 
 	acmeDeps ACMEDeps
-	events   record.EventRecorder
-	memories controller.Memories[orderMemory]
-	echoes   *controller.Echoes
 }
 
-// orderMemory is what this process knows of an Order beside the object.
-type orderMemory struct {
-	flow acmeflow.OrderMemory
-	// deleted are the Challenges that were deleted already, which the watch may not
-	// have shown yet.
-	deleted map[types.UID]bool
+// orderView is what is observed of an Order.
+type orderView struct {
+	acmeflow.OrderState
+
+	issuer acmeIssuer
 }
+
+type orderPass = engine.Pass[*acmev1.Order, acmeflow.OrderMemory]
 
 // SetupOrders adds the reconciler of Orders.
 func SetupOrders(ctx context.Context, d *controller.Deps, acme ACMEDeps) error {
-	r := &orders{Deps: d, crew: newCrew(ctx), acmeDeps: acme, events: d.Events("cert-manager-orders")}
-	r.echoes = controller.NewEchoes(&r.Doorbell)
+	r := &orders{Deps: d, acmeDeps: acme}
+	runner := engine.Run(d.Engine, engine.Kind[*acmev1.Order, acmeflow.OrderMemory, orderView, acmeflow.OrderAction]{
+		Name: acmev1.OrderKind, New: func() *acmev1.Order { return &acmev1.Order{} }, Events: d.Events("cert-manager-orders"),
+		Observe: r.observe, Plan: r.plan,
+		Decide: func(v orderView, now time.Time) acmeflow.OrderAction { return acmeflow.DecideOrder(v.OrderState, now) },
+	})
 	indexer := d.Manager.GetFieldIndexer()
 	if err := indexer.IndexField(ctx, &acmev1.Order{}, controller.IssuerIndex, pendingOrderIssuer); err != nil {
 		return err
@@ -63,16 +62,16 @@ func SetupOrders(ctx context.Context, d *controller.Deps, acme ACMEDeps) error {
 	if err := d.Observed(ctx, &acmev1.Order{}, &acmev1.Challenge{}); err != nil {
 		return err
 	}
-	followAccounts(d, acme.Accounts, func() client.ObjectList { return &acmev1.OrderList{} }, &r.Doorbell)
+	followAccounts(d, acme.Accounts, func() client.ObjectList { return &acmev1.OrderList{} }, &runner.Doorbell)
 	if err := releaseAccounts(ctx, d, acme.Accounts); err != nil {
 		return err
 	}
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("orders").
-		For(&acmev1.Order{}, builder.WithPredicates(r.echoes.Predicate())).
+		For(&acmev1.Order{}).
 		Watches(&acmev1.Challenge{}, controller.OnOwned(acmev1.GroupName, acmev1.OrderKind), builder.WithPredicates(ends())).
-		WatchesRawSource(&r.crew).
+		WatchesRawSource(runner).
 		WithOptions(r.Options(time.Second, 5*time.Minute))
-	return d.WatchIssuers(b, &acmev1.OrderList{}).Complete(r)
+	return d.WatchIssuers(b, &acmev1.OrderList{}).Complete(runner)
 }
 
 // ends lets those events of Challenges through that an Order acts on: one is over, about to
@@ -100,63 +99,43 @@ func pendingOrderIssuer(obj client.Object) []string {
 	return []string{controller.IssuerKeyOf(o.Spec.IssuerRef, o.Namespace)}
 }
 
-// Reconcile takes an Order as far as it gets without an event.
-func (r *orders) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	for range stepsPerPass {
-		order := &acmev1.Order{}
-		if err := r.Client.Get(ctx, req.NamespacedName, order); err != nil {
-			if uid := r.memories.Drop(req.NamespacedName); uid != "" {
-				r.forget(uid)
-			}
-			return reconcile.Result{}, client.IgnoreNotFound(err)
-		}
-		if order.DeletionTimestamp != nil {
-			return reconcile.Result{}, nil // its Challenges go with it
-		}
-		memory, replaced := r.memories.Of(req.NamespacedName, order.UID)
-		if replaced != "" {
-			r.forget(replaced)
-		}
-		issuer, err := observeIssuer(ctx, r.Deps, r.acmeDeps.Accounts, order.Spec.IssuerRef, order.Namespace)
-		if err != nil {
-			return controller.Settle(err)
-		}
-		r.land(order, memory)
-		state := acmeflow.OrderState{
-			Order: order, Issuer: issuer.flow, Account: issuer.account, Memory: memory.flow, Settings: r.acmeDeps.Settings,
-		}
-		if state.Challenges, err = r.challengesOf(ctx, order); err != nil {
-			return controller.Settle(err)
-		}
-		action := acmeflow.DecideOrder(state, r.Now())
-		if err := r.act(ctx, state, issuer, memory, action); err != nil {
-			return settleWrite(err)
-		}
-		wrote := action.Status != nil || action.Step == acmeflow.OrderCreateChallenges
-		if !wrote || action.Step.External() || action.Step == acmeflow.OrderDeleteChallenges {
-			return r.Wake(action.Wake), nil
-		}
+// observe looks at an Order, its issuer and its Challenges, and takes in what a call has come back with.
+func (r *orders) observe(ctx context.Context, p *orderPass) (orderView, error) {
+	order := p.Object
+	issuer, err := observeIssuer(ctx, r.Deps, r.acmeDeps.Accounts, order.Spec.IssuerRef, order.Namespace)
+	if err != nil {
+		return orderView{}, err
 	}
-	return reconcile.Result{RequeueAfter: time.Second}, nil
+	r.land(p)
+	v := orderView{issuer: issuer, OrderState: acmeflow.OrderState{
+		Order: order, Issuer: issuer.flow, Account: issuer.account, Memory: *p.Memory, Settings: r.acmeDeps.Settings,
+	}}
+	v.Challenges, err = r.challengesOf(ctx, order)
+	return v, err
 }
 
-// act carries out an action.
-func (r *orders) act(ctx context.Context, s acmeflow.OrderState, issuer acmeIssuer, m *orderMemory, action acmeflow.OrderAction) error {
+// plan says what an action means.
+func (r *orders) plan(_ context.Context, p *orderPass, v orderView, action acmeflow.OrderAction) (engine.Plan, error) {
+	if p.Object.DeletionTimestamp != nil {
+		return engine.Plan{}, nil // its Challenges go with it
+	}
+	plan := engine.Plan{Wake: action.Wake, Done: action.Step == acmeflow.OrderDone}
+	order := p.Object
 	if action.Status != nil {
-		changed := s.Order.DeepCopy()
-		changed.Status = *action.Status
-		if err := r.echoes.Write(changed, func() error { return r.WriteStatus(ctx, s.Order, changed) }); err != nil {
-			return err
-		}
-		s.Order = changed
+		order = order.DeepCopy()
+		order.Status = *action.Status
+		plan.Status = order
 	}
-	if err := r.do(ctx, s, issuer, m, action); err != nil {
-		return err
-	}
+	plan.Then = func(ctx context.Context) error { return gone(r.do(ctx, p, v, order, action)) }
 	if action.Event != nil {
-		controller.Emit(r.events, s.Order, action.Event.Warning, action.Event.Reason, action.Event.Message)
+		plan.Events = []engine.Event{engine.Event(*action.Event)}
 	}
-	return nil
+	wrote := action.Status != nil || action.Step == acmeflow.OrderCreateChallenges
+	plan.Again = wrote && !action.Step.External() && action.Step != acmeflow.OrderDeleteChallenges
+	if !order.Status.State.IsFinal() {
+		plan.Waits = waitFor(action.Wake, order.Status.Reason)
+	}
+	return plan, nil
 }
 
 // challengesOf lists the Challenges that an Order controls.
@@ -173,50 +152,48 @@ func (r *orders) challengesOf(ctx context.Context, order *acmev1.Order) ([]*acme
 }
 
 // do takes the step of an action.
-func (r *orders) do(ctx context.Context, s acmeflow.OrderState, issuer acmeIssuer, m *orderMemory, action acmeflow.OrderAction) error {
+func (r *orders) do(ctx context.Context, p *orderPass, v orderView, order *acmev1.Order, action acmeflow.OrderAction) error {
 	switch {
-	case action.Step == acmeflow.OrderWait:
+	case action.Step == acmeflow.OrderWait, action.Step == acmeflow.OrderDone:
 		return nil
 	case action.Step.External():
-		r.call(s.Order, issuer, m, action)
+		*p.Memory = p.Memory.Started(action.Step, r.Now())
+		p.Start(r.call(v.issuer.remote, action))
 		return nil
 	case action.Step == acmeflow.OrderCreateChallenges:
-		return r.createChallenges(ctx, s.Order, action.Challenges)
+		return r.createChallenges(ctx, order, action.Challenges)
 	case action.Step == acmeflow.OrderDeleteChallenges:
-		return r.deleteChallenges(ctx, s.Challenges, m, action.Delete)
-	case action.Step == acmeflow.OrderDone:
-		r.forget(r.memories.Drop(client.ObjectKeyFromObject(s.Order)))
-		return nil
+		return r.deleteChallenges(ctx, v.Challenges, action.Delete)
 	default:
 		return errors.New("acmeflow asked for " + action.Step.String() + ", which the controller does not know: please report this as a bug")
 	}
 }
 
-// call makes the call of an external step, off the worker.
-func (r *orders) call(order *acmev1.Order, issuer acmeIssuer, m *orderMemory, action acmeflow.OrderAction) {
-	name := client.ObjectKeyFromObject(order)
-	m.flow = m.flow.Started(action.Step, r.Now())
-	c := flight.Call{Key: orderCall(order, action.Step), Landed: func() { r.Ring(name) }}
-	account := issuer.remote
+// call is the call of an external step.
+func (r *orders) call(account *acmeaccount.Account, action acmeflow.OrderAction) engine.Call {
+	c := engine.Call{Name: action.Step.String(), Urgency: urgency(action)}
 	if account == nil {
 		c.Run = func(context.Context) (any, error) {
 			return acmeflow.OrderOutcome{Failure: &acmeflow.Failure{
 				Class: acmeflow.ErrorPermanent, Detail: "the issuer has no ACME account at hand",
 			}}, nil
 		}
-	} else {
-		c.Lane, c.Urgency = account.Lane(), urgency(action)
-		c.Run = func(ctx context.Context) (any, error) { return account.Order(ctx, action), nil }
+		return c
 	}
-	r.acme.Ask(c)
+	c.Lane, c.Gate = laneOf(account), gateOf(account)
+	c.Run = func(ctx context.Context) (any, error) { return account.Order(ctx, action), nil }
+	return c
 }
+
+// begun is the urgency of what was begun.
+const begun = 2
 
 // urgency has what was begun go first, so that its authorizations are used, and renewals before
 // what is new: somebody uses the certificate, and CAs limit them less (RFC 9773 §5).
 func urgency(action acmeflow.OrderAction) int {
 	switch {
 	case action.Step != acmeflow.OrderCreate:
-		return 2
+		return begun
 	case action.NewOrder.Renewal:
 		return 1
 	default:
@@ -224,39 +201,24 @@ func urgency(action acmeflow.OrderAction) int {
 	}
 }
 
-func orderCall(order *acmev1.Order, step acmeflow.OrderStep) flight.Key {
-	return flight.Key{Object: order.UID, Call: step.String()}
-}
-
 // land takes in what a call has come back with.
-func (r *orders) land(order *acmev1.Order, m *orderMemory) {
-	step := m.flow.Flying
-	if step == acmeflow.OrderWait {
+func (r *orders) land(p *orderPass) {
+	step := p.Memory.Flying
+	landed, ok := p.Take(step.String())
+	switch {
+	case !ok:
 		return
-	}
-	landed, ok := r.acme.Ask(flight.Call{
-		Key:    orderCall(order, step),
-		Run:    func(context.Context) (any, error) { return nil, errLostCall },
-		Landed: func() { r.Ring(client.ObjectKeyFromObject(order)) },
-	})
-	if !ok {
+	case errors.Is(landed.Err, engine.ErrDropped):
+		*p.Memory = p.Memory.Unsent()
 		return
 	}
 	outcome, ok := landed.Value.(acmeflow.OrderOutcome)
 	if !ok {
 		outcome.Failure = lostCall(landed.Err)
 	}
-	outcome.Step, outcome.At, outcome.Jitter = step, r.Now(), r.acmeDeps.chance()
-	m.flow = m.flow.After(outcome)
+	outcome.Step, outcome.At, outcome.Jitter = step, r.Now(), p.Chance()
+	*p.Memory = p.Memory.After(outcome)
 }
-
-// errLostCall stands in for the outcome of a call that nobody knows of.
-var errLostCall = errors.New("the call was lost")
 
 // errTooLate says that a Challenge has ended before it could be started.
 var errTooLate = errors.New("the challenge has ended")
-
-// lostCall is the failure of a call that has not come to an outcome.
-func lostCall(err error) *acmeflow.Failure {
-	return &acmeflow.Failure{Class: acmeflow.ErrorUnavailable, Detail: err.Error()}
-}

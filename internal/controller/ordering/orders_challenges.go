@@ -7,7 +7,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
@@ -36,20 +35,15 @@ func (r *orders) createChallenges(ctx context.Context, order *acmev1.Order, chal
 	return nil
 }
 
-// deleteChallenges deletes those of the Challenges that are named, each once: one
-// with a finalizer looks alive until the watch shows otherwise.
-func (r *orders) deleteChallenges(ctx context.Context, owned []*acmev1.Challenge, m *orderMemory, names []string) error {
+// deleteChallenges deletes those of the Challenges that are named.
+func (r *orders) deleteChallenges(ctx context.Context, owned []*acmev1.Challenge, names []string) error {
 	for _, c := range owned {
-		if m.deleted[c.UID] || !slices.Contains(names, c.Name) {
+		if c.DeletionTimestamp != nil || !slices.Contains(names, c.Name) {
 			continue
 		}
 		if err := r.Client.Delete(ctx, c); err != nil {
 			return fmt.Errorf("delete Challenge %s/%s: %w", c.Namespace, c.Name, err)
 		}
-		if m.deleted == nil {
-			m.deleted = map[types.UID]bool{}
-		}
-		m.deleted[c.UID] = true
 	}
 	return nil
 }

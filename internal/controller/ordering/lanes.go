@@ -1,0 +1,52 @@
+package ordering
+
+import (
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"chancery.dev/internal/acmeaccount"
+	"chancery.dev/internal/engine"
+	"chancery.dev/internal/fault"
+)
+
+// Bounds of the calls that leave the process.
+const (
+	// acmeCalls and acmeTimeout bound the calls of one ACME account (spec §5.2).
+	acmeCalls   = 32
+	acmeTimeout = 90 * time.Second
+	// solverCalls and solverTimeout bound the calls with one solver configuration, and
+	// the self checks of one namespace and shard.
+	solverCalls   = 16
+	solverTimeout = 30 * time.Second
+)
+
+// laneOf is the lane of the calls for an ACME account.
+func laneOf(account *acmeaccount.Account) engine.Lane {
+	return engine.Lane{Name: account.Lane(), Limit: acmeCalls, Timeout: acmeTimeout}
+}
+
+// gateOf drops a call whose turn comes while the account is parked: the object decides anew, and says until when the
+// CA is left alone.
+func gateOf(account *acmeaccount.Account) func(time.Time) engine.Verdict {
+	return func(now time.Time) engine.Verdict {
+		until, _ := account.Parked()
+		return engine.Verdict{Drop: now.Before(until)}
+	}
+}
+
+// waitFor says what an object waits for that rests until then.
+func waitFor(wake time.Time, reason string) engine.For {
+	if wake.IsZero() {
+		return engine.For{What: engine.WaitEvent, Detail: reason}
+	}
+	return engine.For{What: engine.WaitTime, Detail: reason}
+}
+
+// gone lets go of an object that a write has not found.
+func gone(err error) error {
+	if apierrors.IsNotFound(err) {
+		return fault.Pending("Gone", "%w", err)
+	}
+	return err
+}
