@@ -192,7 +192,8 @@ check: ## Generate, format, vet, lint and test, and fail if that changed anythin
 
 .PHONY: dirty
 dirty:
-	@if [ -n "$$(git status --porcelain)" ]; then \
+	@changed=$$(git status --porcelain); \
+	if [ -n "$$changed" ]; then \
 		git --no-pager diff; git status --short; \
 		echo 'make check: the tree is not clean: commit what is listed above, or revert it' >&2; exit 1; \
 	fi
