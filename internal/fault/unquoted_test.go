@@ -35,7 +35,7 @@ func TestUnquoted(t *testing.T) {
 	if !strings.Contains(err.Error(), "secret") {
 		t.Errorf("Go's client does not quote it any more: %v", err)
 	}
-	if said := Unquoted(err); strings.Contains(said, "secret") || !strings.Contains(said, "malformed HTTP response") {
+	if said := Unquoted(err); strings.Contains(said, "secret") || !strings.Contains(said, "malformed HTTP") {
 		t.Error(said)
 	}
 	if said := Unquoted(errors.New(`it said "sec`)); strings.Contains(said, "sec") {
