@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,19 +14,11 @@ import (
 	"chancery.dev/internal/controller/issuers"
 	"chancery.dev/internal/controller/ordering"
 	"chancery.dev/internal/controller/requests"
-	"chancery.dev/internal/flight"
 	"chancery.dev/internal/metrics"
 	"chancery.dev/internal/signer"
 	"chancery.dev/internal/signer/acmeorder"
 	"chancery.dev/internal/signer/ca"
 	"chancery.dev/internal/signer/selfsigned"
-)
-
-// registrationsAtOnce and registrationTimeout bound the registrations of ACME
-// accounts, for each server.
-const (
-	registrationsAtOnce = 4
-	registrationTimeout = 90 * time.Second
 )
 
 // bells have objects looked at again when a call for them has landed, by kind.
@@ -83,11 +74,8 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 		}),
 		signer.TypeACME: acmeorder.New(acmeorder.Config{
 			Objects: deps.Client, Keys: deps.Client, API: deps.Manager.GetAPIReader(), Secrets: deps.Secrets,
-			Accounts: accounts,
-			Flights:  flight.New(ctx, flight.Options{PerLane: registrationsAtOnce, Timeout: registrationTimeout}),
-			Notify: func(issuer acmeaccount.Issuer) {
-				rings.issuer(types.NamespacedName{Namespace: issuer.Namespace, Name: issuer.Name})
-			},
+			Accounts:            accounts,
+			Doubt:               func(issuer types.UID) { deps.Engine.Doubt(issuer, controller.ProbeCall) },
 			Issuers:             issuers.All(deps),
 			Tell:                issuers.Teller(deps),
 			AccountKeyAlgorithm: cfg.ACME.AccountKeyAlgorithm,

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/signer"
@@ -66,7 +67,7 @@ const ProbeCall = "probe"
 // IssuerInputs says what the calls for an issuer are made with: its spec, and the versions of the Secrets that the
 // spec names.
 func (d *Deps) IssuerInputs(ctx context.Context, issuer certmanagerv1.GenericIssuer) (string, error) {
-	inputs := fmt.Sprintf("%s/%d", issuer.GetUID(), issuer.GetGeneration())
+	inputs := fmt.Sprintf("%s/%d %q", issuer.GetUID(), issuer.GetGeneration(), issuer.GetAnnotations()[acmev1.RotateAccountKeyAnnotation])
 	namespace := signer.ResourceNamespace(issuer, d.Settings.ClusterResourceNamespace)
 	for _, name := range signer.SecretNames(issuer.GetSpec()) {
 		secret, err := d.Secrets.Metadata(ctx, namespace, name)

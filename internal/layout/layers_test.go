@@ -53,7 +53,7 @@ var rooms = []room{
 	{layer: 4, path: "internal/acmeflow", why: "pure: DecideOrder, DecideChallenge"},
 	{layer: 4, path: "internal/schedule", why: "pure: the challenge scheduler over a snapshot"},
 	{layer: 4, path: "internal/lifecycle", why: "pure: what a Certificate needs now"},
-	{layer: 2, path: "internal/machine/account", why: "pure: what holds for an ACME account"},
+	{layer: 3, path: "internal/machine/account", why: "pure: what holds for an ACME account"},
 	{layer: 4, path: "internal/request", why: "pure: DecideRequest over CertificateRequests and CSRs"},
 
 	{layer: 5, path: "internal/solver", why: "port: Solver"},

@@ -17,7 +17,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/fault"
+	"chancery.dev/internal/engine"
 	issuermachine "chancery.dev/internal/machine/issuer"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig/pebble"
@@ -125,40 +125,34 @@ func (ca *watchedCA) issuer(name, email string) *certmanagerv1.Issuer {
 	}
 }
 
-// probe has an issuer looked at, and gives the issuer the status that follows.
-func (b *bench) probe(t *testing.T, is *certmanagerv1.Issuer) error {
+// probe has an issuer looked at, gives the issuer the status that follows, and returns when it is to be looked at
+// again; zero for never.
+func (b *bench) probe(t *testing.T, is *certmanagerv1.Issuer) (again time.Time, err error) {
 	t.Helper()
 	s := issuermachine.State{Issuer: is, Type: "acme", Managed: true}
 	facts, err := b.signer.Probe(t.Context(), is)
 	if s.Failure = err; facts.Reason != "" {
 		s.Facts = &facts
 	}
-	if a := issuermachine.Decide(s, b.now); a.Status != nil {
+	a := issuermachine.Decide(s, b.now)
+	if a.Status != nil {
 		is.Status = *a.Status
 	}
-	return err
+	if wait := engine.BackOff(err, 1, 0); err != nil && wait > 0 {
+		return b.now.Add(wait), err
+	}
+	return a.Wake, err
 }
 
-// setup has an issuer set up until nothing is under way any more, and returns the Ready
-// condition.
+// setup has an issuer set up, and returns the Ready condition.
 func (b *bench) setup(t *testing.T, is *certmanagerv1.Issuer) certmanagerv1.IssuerCondition {
 	t.Helper()
-	for {
-		err := b.probe(t, is)
-		if f := fault.Of(err); f != nil && strings.Contains(f.Error(), "is being registered") {
-			select {
-			case <-b.notified:
-				continue
-			case <-time.After(time.Minute):
-				t.Fatal("the registration does not come back")
-			}
-		}
-		ready := certmanagerv1.FindIssuerCondition(is.Status.Conditions, certmanagerv1.IssuerConditionReady)
-		if ready == nil {
-			t.Fatalf("no condition: %v", err)
-		}
-		return *ready
+	_, err := b.probe(t, is)
+	ready := certmanagerv1.FindIssuerCondition(is.Status.Conditions, certmanagerv1.IssuerConditionReady)
+	if ready == nil {
+		t.Fatalf("no condition: %v", err)
 	}
+	return *ready
 }
 
 func (b *bench) ready(t *testing.T, is *certmanagerv1.Issuer) {

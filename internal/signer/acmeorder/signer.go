@@ -4,9 +4,8 @@
 // for the Order's events; obtaining the certificate is the Order's business
 // (internal/acmeflow, internal/controller). For an issuer it sees to the account:
 // its key, its registration, its contact (spec §5.1), and replaces the key when a person asks
-// for it (RFC 8555 §7.3.5). For a certificate it asks when the
-// CA would have it renewed (RFC 9773). Calls to the CA are made in flights, never on
-// the caller's worker, but for that last one, which its caller makes in one.
+// for it (RFC 8555 §7.3.5), as internal/machine/account decides. For a certificate it asks when the
+// CA would have it renewed (RFC 9773). Its calls to the CA block: they are made off the workers.
 package acmeorder
 
 import (
@@ -25,7 +24,6 @@ import (
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/flight"
 	"chancery.dev/internal/signer"
 )
 
@@ -73,10 +71,8 @@ type Config struct {
 	Secrets signer.SecretReader
 	// Accounts takes the accounts of issuers that are set up.
 	Accounts *acmeaccount.Registry
-	// Flights makes the calls of registrations.
-	Flights *flight.Flights
-	// Notify has an issuer set up again. It MUST NOT block.
-	Notify func(issuer acmeaccount.Issuer)
+	// Doubt has an issuer looked at again, because the CA has lost its account. It MUST NOT block.
+	Doubt func(issuer types.UID)
 	// Issuers lists all issuers: some share an account.
 	Issuers func(ctx context.Context) ([]certmanagerv1.GenericIssuer, error)
 	// Tell emits an event about an issuer.
@@ -97,42 +93,26 @@ type Config struct {
 type Signer struct {
 	Config
 
-	mu        sync.Mutex
-	attempts  map[types.UID]*attempt
-	rotations map[types.UID]*attempt
-	refused   map[types.UID]refusal
+	mu      sync.Mutex
+	refused map[types.UID]refusal
 
 	asked askedOf
 }
 
 // New returns a Signer.
 func New(c Config) *Signer {
-	s := &Signer{Config: c, attempts: map[types.UID]*attempt{}, rotations: map[types.UID]*attempt{}, refused: map[types.UID]refusal{}}
 	c.Accounts.Watch(func(i acmeaccount.Issuer, change acmeaccount.Change) {
-		switch change {
-		case acmeaccount.Lost:
-			c.Notify(i)
-		case acmeaccount.Released:
-			s.forget(i.UID)
-			s.forgetRotation(i.UID)
-		case acmeaccount.Bound, acmeaccount.Parked:
+		if change == acmeaccount.Lost {
+			c.Doubt(i.UID)
 		}
 	})
-	return s
-}
-
-// forget drops what is known of the registration for an issuer: it is over, or the
-// issuer is gone.
-func (s *Signer) forget(issuer types.UID) {
-	s.mu.Lock()
-	delete(s.attempts, issuer)
-	s.mu.Unlock()
-	s.Flights.Forget(issuer)
+	return &Signer{Config: c, refused: map[types.UID]refusal{}}
 }
 
 var (
 	_ signer.Signer          = (*Signer)(nil)
 	_ signer.Prober          = (*Signer)(nil)
+	_ signer.Remote          = (*Signer)(nil)
 	_ signer.RenewalInformer = (*Signer)(nil)
 )
 

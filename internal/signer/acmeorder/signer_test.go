@@ -14,6 +14,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -23,7 +24,6 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/flight"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 	"chancery.dev/internal/signer/acmeorder"
@@ -37,7 +37,6 @@ type bench struct {
 	now      time.Time
 	key      crypto.Signer
 	// notified takes the issuers that are to be set up again.
-	notified chan acmeaccount.Issuer
 	// issuers are all that there are; said are the events about them.
 	issuers []*certmanagerv1.Issuer
 	said    []string
@@ -87,13 +86,13 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), notified: make(chan acmeaccount.Issuer, 16)}
+	b := &bench{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	now := func() time.Time { return b.now }
 	b.accounts = acmeaccount.New(acmeaccount.Options{Now: now})
 	b.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&acmev1.Order{}).Build()
 	b.signer = acmeorder.New(acmeorder.Config{
 		Objects: direct{b.api}, Keys: b, Issuers: b.all, API: b.api, Secrets: secrets{b.api}, Accounts: b.accounts,
-		Flights: flight.New(t.Context(), flight.Options{}), Notify: func(i acmeaccount.Issuer) { b.notified <- i }, Now: now,
+		Doubt: func(types.UID) {}, Now: now,
 		Tell: func(i certmanagerv1.GenericIssuer, warning bool, reason, message string) {
 			b.said = append(b.said, fmt.Sprintf("%s %t %s: %s", i.GetName(), warning, reason, message))
 		},

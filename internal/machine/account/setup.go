@@ -1,0 +1,250 @@
+package account
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/fault"
+)
+
+// The key of an account is replaced in three steps, each of which can be the last one of a process:
+//
+//  1. The next key is written into the Secret beside the current one, together with the value of the annotation
+//     that asks for it.
+//  2. The CA is told to go by it.
+//  3. It takes the current one's place in the Secret.
+//
+// As long as there is a next key in the Secret, every issuer that names the Secret goes on with steps 2 and 3,
+// whoever has begun. A process that finds one when it starts asks the CA which key it goes by before it uses either.
+
+// Step is the one thing that an issuer needs of its account now.
+type Step int
+
+// The steps, in the order in which a new issuer takes them.
+const (
+	// StepRest: nothing, but what Action.Say says.
+	StepRest Step = iota
+	// StepCreateKey makes the Secret with the account's key.
+	StepCreateKey
+	// StepAskWhichKey asks the CA whether it goes by the next key already.
+	StepAskWhichKey
+	// StepAdopt takes over the registration that an earlier process has made. Nothing is sent.
+	StepAdopt
+	// StepRegister registers the key, or finds its account, and sees to the contact (RFC 8555 §7.3).
+	StepRegister
+	// StepBind has the issuer use the account. Nothing is sent.
+	StepBind
+	// StepAskKeyChange asks whether the CA replaces keys at all.
+	StepAskKeyChange
+	// StepStoreNextKey writes a next key into the Secret.
+	StepStoreNextKey
+	// StepReplaceKey has the CA go by the next key (RFC 8555 §7.3.5).
+	StepReplaceKey
+	// StepFinishKey puts the next key, which the CA goes by, in the place of the current one.
+	StepFinishKey
+)
+
+// String names the step.
+func (s Step) String() string {
+	names := [...]string{"rest", "create key", "ask which key", "adopt", "register", "bind", "ask for key change",
+		"store next key", "replace key", "finish key"}
+	if s < 0 || int(s) >= len(names) {
+		return fmt.Sprintf("step(%d)", int(s))
+	}
+	return names[s]
+}
+
+// SetUp is what can be observed of an issuer and its account.
+type SetUp struct {
+	// Where names the Secret with the account's key, as namespace/name, and NextEntry the entry for the next key.
+	Where, NextEntry string
+	// HasKey says that the Secret is there with a key; NextKey that it holds a next key, too.
+	HasKey, NextKey bool
+	// Stored is the value of the annotation that the last key was made for; empty for none.
+	Stored string
+
+	// Registered says that this process knows the account to be registered, Contact that it is with the issuer's
+	// address, and Bound that the issuer uses it.
+	Registered, Contact, Bound bool
+	// UsesNext says that the CA goes by the next key, DeniesNext that it does not know it.
+	UsesNext, DeniesNext bool
+	// Lost says that the CA has forgotten the account while the issuer used it.
+	Lost bool
+
+	// Unchanged says that the issuer's status tells of a registration with all that matters beside the key, SameKey
+	// that it was with this key, and SameURL that it is that of the account.
+	Unchanged, SameKey, SameURL bool
+	// WasReady, WasReason and WasSaid are of the issuer's condition Ready.
+	WasReady           bool
+	WasReason, WasSaid string
+	// Wanted is the value of the annotation that asks for another key, Last the one that it was last replaced for;
+	// empty for none.
+	Wanted, Last string
+
+	// CanReplace says that the CA was just asked, and replaces keys.
+	CanReplace bool
+	// Obstacle says why the key cannot be replaced, and what to do; empty if it can be.
+	Obstacle string
+	// Follows says which other issuer still needs the current key; empty if none does.
+	Follows string
+	// Failed is the step that has just failed, Failure how; nil if none has.
+	Failed  Step
+	Failure error
+}
+
+// Action is what to do for an issuer.
+type Action struct {
+	Step Step
+	// Say is what the issuer's condition says, with StepRest; nil to return Failure as it is.
+	Say *Say
+	// Failure is what the look at the issuer comes to, with StepRest; nil if it has an account to use.
+	Failure error
+}
+
+// Say is what to say of an issuer that has an account to use, or has had.
+type Say struct {
+	Ready           bool
+	Reason, Message string
+	// Warn says that it is news, and bad.
+	Warn bool
+	// Last is the value of the annotation that the key was last replaced for.
+	Last string
+	// Again is when to look again without an event; zero for never.
+	Again time.Duration
+}
+
+const (
+	registered = "The ACME account was registered with the ACME server"
+	// registeredStill opens what is said of an account while its key is replaced.
+	registeredStill = registered + "; its key "
+	// followAgain is how often is looked whether other issuers have followed.
+	followAgain = 5 * time.Second
+	// lookAgain is how often is looked whether an obstacle is gone.
+	lookAgain = 30 * time.Second
+	// refusedAgain is how long a registration rests that the CA has refused for good: what it does not like may
+	// also be mended on its side.
+	refusedAgain = time.Hour
+)
+
+// Decide returns what the issuer needs of its account now.
+func (s *SetUp) Decide() Action {
+	switch {
+	case s.Failure != nil && s.Failed < StepBind && s.Failed != StepAskWhichKey:
+		return Action{Failure: s.Failure}
+	case !s.HasKey:
+		return Action{Step: StepCreateKey}
+	case s.NextKey && !s.Registered && !s.DeniesNext && !s.UsesNext:
+		if s.Failure != nil && s.Failed == StepAskWhichKey {
+			return s.undecided()
+		}
+		return Action{Step: StepAskWhichKey}
+	case s.Unchanged && s.SameKey && !s.Registered && !s.Lost:
+		return Action{Step: StepAdopt}
+	case !(s.Unchanged && s.SameURL) && !s.Contact, !s.Registered:
+		// An issuer that has had its say leaves the contact alone: one that shares the account may have said
+		// something else since, and they would contradict each other for ever.
+		return Action{Step: StepRegister}
+	case !s.Bound:
+		return Action{Step: StepBind}
+	default:
+		return s.advance()
+	}
+}
+
+// undecided is an issuer with two keys, of which the CA has not said yet which one it goes by.
+func (s *SetUp) undecided() Action {
+	why := delayOf(s.Failure)
+	if !why.failed {
+		return Action{Failure: fault.After(why.again, "", "%s", why.text)}
+	}
+	return Action{Say: &Say{
+		Ready: s.WasReady, Reason: certmanagerv1.IssuerReasonErrReplaceACMEAccountKey, Last: s.Last, Again: why.again,
+		Message: fmt.Sprintf("Secret %s holds two keys of the account, and the ACME server has not said which one it goes by: %s", s.Where, s.hint(why)),
+	}}
+}
+
+// advance takes the next step of a replacement, if there is one to take. The issuer is ready all the while.
+func (s *SetUp) advance() Action {
+	switch {
+	case !s.NextKey && (s.Wanted == "" || s.Wanted == s.Last || s.Wanted == s.Stored):
+		last := s.Last
+		if s.Wanted != "" {
+			last = s.Wanted
+		}
+		return Action{Say: &Say{Ready: true, Reason: certmanagerv1.IssuerReasonACMEAccountRegistered, Message: registered, Last: last}}
+	case s.Failure != nil:
+		return s.replacing(delayOf(s.Failure))
+	case !s.NextKey && s.Obstacle != "":
+		return s.replacing(delay{failed: true, again: lookAgain, text: s.Obstacle})
+	case !s.NextKey && !s.CanReplace:
+		return Action{Step: StepAskKeyChange}
+	case !s.NextKey:
+		return Action{Step: StepStoreNextKey}
+	case !s.UsesNext:
+		return Action{Step: StepReplaceKey}
+	case s.Follows != "":
+		return s.replacing(delay{again: followAgain, text: s.Follows})
+	default:
+		return Action{Step: StepFinishKey}
+	}
+}
+
+// delay is why the replacement of a key does not go on now.
+type delay struct {
+	// failed says that something is wrong; refused that repeating does not cure it.
+	failed, refused bool
+	again           time.Duration
+	text            string
+}
+
+// delayOf reads a failure: a fault without a class says that nothing has failed.
+func delayOf(err error) delay {
+	d := delay{failed: true, again: lookAgain, text: err.Error()}
+	f := fault.Of(err)
+	if f == nil {
+		return d
+	}
+	d.failed = f.Class != "" || f.Kind == fault.KindTerminal
+	d.refused = f.Kind == fault.KindTerminal
+	switch {
+	case d.refused:
+		d.again = refusedAgain
+	case f.Delay > 0:
+		d.again = f.Delay
+	}
+	return d
+}
+
+// hint ends what is said of a failure.
+func (s *SetUp) hint(d delay) string {
+	switch {
+	case d.refused:
+		return d.text + fmt.Sprintf(". The account keeps its key, and works. This is tried again every hour; to give up, remove the annotation %s and, if it is there, the entry %q of Secret %s",
+			acmev1.RotateAccountKeyAnnotation, s.NextEntry, s.Where)
+	case s.Failure != nil:
+		return d.text + "; retrying with back-off"
+	default:
+		return d.text
+	}
+}
+
+// replacing says how the replacement of the key stands.
+func (s *SetUp) replacing(d delay) Action {
+	say := &Say{Ready: true, Last: s.Last, Again: d.again}
+	switch {
+	case d.failed:
+		say.Reason, say.Message = certmanagerv1.IssuerReasonErrReplaceACMEAccountKey, registeredStill+"is not replaced: "+s.hint(d)
+		say.Warn = say.Message != s.WasSaid
+	case s.WasReason == certmanagerv1.IssuerReasonErrReplaceACMEAccountKey && strings.HasPrefix(s.WasSaid, registeredStill):
+		say.Reason, say.Message = s.WasReason, s.WasSaid // what went wrong is said until it has gone right
+	default:
+		say.Reason, say.Message = certmanagerv1.IssuerReasonReplacingACMEAccountKey, registeredStill+"is being replaced"
+		if d.text != "" {
+			say.Message += ": " + d.text
+		}
+	}
+	return Action{Say: say}
+}
