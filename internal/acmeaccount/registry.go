@@ -20,13 +20,13 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	acmeclient "chancery.dev/internal/acme/client"
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/pki"
 )
 
@@ -38,11 +38,14 @@ type Server struct {
 	CABundle []byte
 	// SkipTLSVerify accepts any certificate.
 	SkipTLSVerify bool
+	// Tenant says that a namespaced Issuer names the server: Options.Egress holds for its connections, so
+	// they are not those of ClusterIssuers.
+	Tenant bool
 }
 
 func (s Server) id() string {
 	trust := sha256.Sum256(s.CABundle)
-	return s.URL + " " + hex.EncodeToString(trust[:]) + " " + strconv.FormatBool(s.SkipTLSVerify)
+	return fmt.Sprint(s.URL, " ", hex.EncodeToString(trust[:]), " ", s.SkipTLSVerify, " ", s.Tenant)
 }
 
 // Issuer is an issuer that uses an account.
@@ -76,6 +79,8 @@ type Options struct {
 	Now func() time.Time
 	// HTTPClient makes the connections; nil means acme.NewHTTPClient.
 	HTTPClient func(acmeclient.HTTPOptions) (*http.Client, error)
+	// Egress says which addresses the servers of tenants may have; nil means all.
+	Egress *egress.Policy
 }
 
 // Registry holds the accounts. It is safe for concurrent use.
@@ -160,7 +165,11 @@ func (r *Registry) server(s Server) (*acmeclient.Client, error) {
 	if c := r.servers[s.id()]; c != nil {
 		return c, nil
 	}
-	transport, err := r.o.HTTPClient(acmeclient.HTTPOptions{CABundle: s.CABundle, InsecureSkipVerify: s.SkipTLSVerify})
+	options := acmeclient.HTTPOptions{CABundle: s.CABundle, InsecureSkipVerify: s.SkipTLSVerify}
+	if s.Tenant {
+		options.Egress = r.o.Egress
+	}
+	transport, err := r.o.HTTPClient(options)
 	if err != nil {
 		return nil, err
 	}

@@ -52,8 +52,6 @@ type ACMEConfig struct {
 	HTTP01Hosts, TLSALPN01Hosts []string
 	// HTTP01ExtraLabels are put on the routes, and on the Services that they lead to.
 	HTTP01ExtraLabels map[string]string
-	// HTTP01Targets are the addresses that the self checks of HTTP-01 and TLS-ALPN-01 may connect to.
-	HTTP01Targets http01.Targets
 	// HTTP01Nameservers resolve the names that they ask.
 	HTTP01Nameservers []string
 	// TLSALPN01Port is where the self check expects the way to the responder's handshakes; 0 means 443.
@@ -79,11 +77,11 @@ func (c *Config) solvers(resolver *dns01.Resolver, providers dns01.Factory, rout
 		acmev1.ChallengeTypeDNSAccount01: byRecord,
 		acmev1.ChallengeTypeDNSPersist01: dns01.NewPersistent(resolver),
 		acmev1.ChallengeTypeHTTP01: http01.New(http01.CheckOptions{
-			Port: c.ACME.HTTP01Port, UserAgent: c.UserAgent, Nameservers: c.ACME.HTTP01Nameservers, Targets: c.ACME.HTTP01Targets,
+			Port: c.ACME.HTTP01Port, UserAgent: c.UserAgent, Nameservers: c.ACME.HTTP01Nameservers, Egress: c.IssuerEgress.policy(),
 			Proxy: http.ProxyFromEnvironment, Passes: c.ACME.HTTP01Passes,
 		}, routes),
 		acmev1.ChallengeTypeTLSALPN01: tlsalpn01.New(tlsalpn01.CheckOptions{
-			Port: c.ACME.TLSALPN01Port, Dialer: http01.NewDialer(c.ACME.HTTP01Nameservers, c.ACME.HTTP01Targets, nil),
+			Port: c.ACME.TLSALPN01Port, Dialer: http01.NewDialer(c.ACME.HTTP01Nameservers, c.IssuerEgress.policy(), nil),
 		}),
 	}
 }

@@ -6,9 +6,11 @@
 package app
 
 import (
+	"net/netip"
 	"time"
 
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/lifecycle"
 	"chancery.dev/internal/request"
 )
@@ -59,6 +61,9 @@ type Config struct {
 
 	// ACME configures Orders and Challenges.
 	ACME ACMEConfig
+
+	// IssuerEgress says which addresses the hosts may have that Issuers name, and those of self checks.
+	IssuerEgress EgressConfig
 
 	// UserAgent is what CAs and other servers outside the cluster are told: the program
 	// and its version (RFC 8555 §6.1).
@@ -124,3 +129,16 @@ func (c *Config) scope() controller.Scope {
 	}
 	return s
 }
+
+// EgressConfig is what a user can set of egress.Policy.
+type EgressConfig struct{ Allow, Deny []netip.Prefix }
+
+// AllowLoopback allows this machine's own addresses beside what is allowed by default: where it is its user's, or a
+// test's.
+func (c *EgressConfig) AllowLoopback() {
+	for _, text := range []string{"0.0.0.0/0", "::/0", "127.0.0.0/8", "::1/128"} {
+		c.Allow = append(c.Allow, netip.MustParsePrefix(text))
+	}
+}
+
+func (c *EgressConfig) policy() *egress.Policy { return egress.New(c.Allow, c.Deny) }

@@ -44,7 +44,7 @@ func (c *Config) resolver(deps *controller.Deps) (*dns01.Resolver, error) {
 	}
 	resolver, err := dns01.NewResolver(dns01.Options{
 		Nameservers: nameservers, RecursiveOnly: acme.RecursiveNameserversOnly, AuthoritativePort: acme.AuthoritativePort,
-		Quorum: acme.DNS01.Quorum, Now: deps.Now, UserAgent: c.UserAgent,
+		Quorum: acme.DNS01.Quorum, Now: deps.Now, UserAgent: c.UserAgent, Egress: c.IssuerEgress.policy(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--dns01-recursive-nameservers: %w", err)
@@ -73,7 +73,7 @@ func (c *Config) dns01Providers(ctx context.Context, deps *controller.Deps, log 
 		RFC2136: rfc2136.Options{Now: deps.Now, Queues: rfc2136.NewQueues(), Limits: limits},
 		AcmeDNS: acmedns.New(nil, c.UserAgent, limits), Webhook: webhooks, Programs: pool,
 		WebhookServers:       webhook.Direct{Secrets: deps.Secrets, Limits: limits, UserAgent: c.UserAgent},
-		WebhookURLsInIssuers: acme.DNS01.WebhookURLsInIssuers,
+		WebhookURLsInIssuers: acme.DNS01.WebhookURLsInIssuers, Egress: c.IssuerEgress.policy(),
 		ClusterIssuerAmbient: c.Ambient.ClusterIssuers, IssuerAmbient: c.Ambient.Issuers, ExecInIssuers: acme.DNS01.ExecInIssuers,
 	}), nil
 }

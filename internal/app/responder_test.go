@@ -296,7 +296,7 @@ func TestForgedHandshake(t *testing.T) {
 	startResponders(t, app.ResponderConfig{
 		Address: rig.FreeAddress(t).String(), TLSALPN01Address: address, MetricsAddress: "0", HealthAddress: "0",
 	})
-	check := tlsalpn01.New(tlsalpn01.CheckOptions{Dialer: http01.NewDialer(nil, http01.Targets{}, func(ctx context.Context, network, _ string) (net.Conn, error) {
+	check := tlsalpn01.New(tlsalpn01.CheckOptions{Dialer: http01.NewDialer(nil, nil, func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, address)
 	})})
 	for _, c := range []*acmev1.Challenge{forged, genuine} {

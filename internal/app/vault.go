@@ -27,7 +27,7 @@ func (c *Config) vault(ctx context.Context, deps *controller.Deps, rings bells) 
 		Secrets: deps.Secrets, Tokens: vault.NewTokenSource(deps.Manager.GetClient()),
 		Flights:       flight.New(ctx, flight.Options{PerLane: vaultAtOnce, Timeout: vaultTimeout}),
 		NotifyRequest: rings.ring,
-		Now:           deps.Now, ClusterResourceNamespace: c.ClusterResourceNamespace,
+		Now:           deps.Now, ClusterResourceNamespace: c.ClusterResourceNamespace, Egress: c.IssuerEgress.policy(),
 		AWS: vault.AWSConfig{IssuerAmbient: c.Ambient.Issuers, ClusterIssuerAmbient: c.Ambient.ClusterIssuers, Getenv: os.Getenv},
 	})
 }

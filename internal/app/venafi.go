@@ -23,6 +23,6 @@ func (c *Config) venafi(ctx context.Context, deps *controller.Deps, rings bells)
 		Secrets: deps.Secrets, Flights: flight.New(ctx, flight.Options{PerLane: venafiAtOnce, Timeout: venafiTimeout}),
 		NotifyRequest: rings.ring, UserAgent: c.UserAgent,
 		Doubt: func(issuer types.UID) { deps.Engine.Doubt(issuer, controller.ProbeCall) },
-		Now:   deps.Now, ClusterResourceNamespace: c.ClusterResourceNamespace,
+		Now:   deps.Now, ClusterResourceNamespace: c.ClusterResourceNamespace, Egress: c.IssuerEgress.policy(),
 	})
 }

@@ -112,6 +112,9 @@ func addIssuanceFlags(cmd *cobra.Command, cfg *app.Config) {
 	f.BoolVar(&cfg.EnableCertificateOwnerRef, "enable-certificate-owner-ref", false, "delete the Secret of a Certificate together with it")
 	f.BoolVar(&cfg.Ambient.ClusterIssuers, "cluster-issuer-ambient-credentials", cfg.Ambient.ClusterIssuers, "let ClusterIssuers use the credentials that a cloud gives this process")
 	f.BoolVar(&cfg.Ambient.Issuers, "issuer-ambient-credentials", cfg.Ambient.Issuers, "let Issuers, and so whoever may create one, use them too")
+	f.Var(&prefixesFlag{prefixes: &cfg.IssuerEgress.Allow}, "issuer-egress-allow",
+		"the only address ranges to connect to where an Issuer names the server, and in self checks; none means all but loopback, link-local addresses and clouds' metadata, which have to be named to be allowed")
+	f.Var(&prefixesFlag{prefixes: &cfg.IssuerEgress.Deny}, "issuer-egress-deny", "address ranges not to connect to there, such as 10.0.0.0/8; they win")
 	f.BoolVar(&cfg.AutoApprove, "auto-approve", cfg.AutoApprove, "approve every CertificateRequest; without it, somebody else has to")
 	f.StringSliceVar((*[]string)(&cfg.ApproveSigners), "approve-signer-names", cfg.ApproveSigners,
 		"signers whose CertificateRequests are approved: <plural>.<group>/*, <plural>.<group>/[<namespace>.]<name>, or * for all; the service account needs the verb approve on them")
@@ -152,8 +155,6 @@ func addACMEFlags(cmd *cobra.Command, acme *app.ACMEConfig) {
 		"hosts that HTTP-01 challenges of Issuers may be for, where CAs reach the responder without routes: NAMESPACE=PATTERN, as in shop=*.shop.example.com or *=*")
 	f.StringSliceVar(&acme.TLSALPN01Hosts, "tlsalpn01-hosts", acme.TLSALPN01Hosts, "hosts that TLS-ALPN-01 challenges of Issuers may be for: NAMESPACE=PATTERN")
 	f.StringToStringVar(&acme.HTTP01ExtraLabels, "acme-http01-solver-extra-labels", nil, "labels to put on the routes and Services of HTTP-01")
-	f.Var(&prefixesFlag{&acme.HTTP01Targets.Allow}, "http01-self-check-allow", "address ranges that the self checks of HTTP-01 and TLS-ALPN-01 may connect to, such as 203.0.113.0/24; none means all")
-	f.Var(&prefixesFlag{&acme.HTTP01Targets.Deny}, "http01-self-check-deny", "address ranges that the self checks of HTTP-01 and TLS-ALPN-01 must not connect to; they win")
 	f.IntVar(&acme.HTTP01Port, "http01-self-check-port", 0, "port that the self check of HTTP-01 asks, where 80 is redirected; 0 means 80")
 	f.IntVar(&acme.HTTP01Passes, "http01-self-check-passes", acme.HTTP01Passes,
 		"how many right answers in a row the self check of HTTP-01 needs, 2 s apart, where a load balancer leads only some connections to the responder")
@@ -205,8 +206,11 @@ func (a *approverFlag) Set(s string) error {
 // Type implements the value of a flag.
 func (a *approverFlag) Type() string { return "approver" }
 
-// prefixesFlag is a list of address ranges (CIDR) as a flag.
-type prefixesFlag struct{ prefixes *[]netip.Prefix }
+// prefixesFlag is a list of address ranges (CIDR) as a flag, which takes the place of the default.
+type prefixesFlag struct {
+	prefixes *[]netip.Prefix
+	set      bool
+}
 
 // String implements the value of a flag.
 func (p *prefixesFlag) String() string {
@@ -222,6 +226,9 @@ func (p *prefixesFlag) String() string {
 
 // Set implements the value of a flag.
 func (p *prefixesFlag) Set(s string) error {
+	if !p.set {
+		*p.prefixes, p.set = nil, true
+	}
 	for _, text := range strings.Split(s, ",") {
 		prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
 		if err != nil {

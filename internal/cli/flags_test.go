@@ -32,7 +32,8 @@ func TestControllerFlags(t *testing.T) {
 	}
 	own := map[string]string{
 		"cluster-resource-namespace": "cert-manager", // ours: mission rule 8
-		"acme-http01-responder":      "", "http01-self-check-allow": "", "http01-self-check-deny": "",
+		"acme-http01-responder":      "", "issuer-egress-allow": "", "issuer-egress-deny": "",
+		"http01-hosts": "[]", "tlsalpn01-hosts": "[]", "http01-catch-all": "false", "http01-self-check-passes": "1",
 		"tlsalpn01-listen-address": "", "tlsalpn01-self-check-port": "0",
 		"dns01-self-check-quorum": "0", "dns01-provider-programs": "[]", "dns01-exec-in-issuers": "false", "dns01-webhook-urls-in-issuers": "false",
 		"dns01-provider-qps": "50", "dns01-provider-burst": "500",

@@ -2,13 +2,22 @@ package controller_test
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/app"
+	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig"
 )
 
@@ -72,4 +81,136 @@ func (w *watched) askResponder(t *testing.T, c *acmev1.Challenge) int {
 	}
 	_ = resp.Body.Close()
 	return resp.StatusCode
+}
+
+// internalServer is one that the controller reaches, and tenants do not.
+type internalServer struct {
+	url    string
+	bundle []byte
+	hits   atomic.Int32
+}
+
+// newInternalServer starts a server that is neither an ACME server, nor Vault, nor Certificate Manager: it answers
+// everything with a document of its own.
+func newInternalServer(t *testing.T) *internalServer {
+	t.Helper()
+	in := &internalServer{}
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		in.hits.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		if !strings.Contains(r.URL.Path, "fine") {
+			w.WriteHeader(http.StatusBadRequest)
+		}
+		_, _ = io.WriteString(w, `{"password":"topsecret","detail":"topsecret","secret":["topsecret"]}`)
+	}))
+	t.Cleanup(s.Close)
+	in.url, in.bundle = s.URL, pki.EncodeCertificates(s.Certificate())
+	return in
+}
+
+// specs are issuers of each type at the server.
+func (in *internalServer) specs() map[string]certmanagerv1.IssuerSpec {
+	acme := func(name, path string) certmanagerv1.IssuerSpec {
+		return certmanagerv1.IssuerSpec{ACME: &acmev1.ACMEIssuer{
+			Server: in.url + path, CABundle: in.bundle, PrivateKey: cmmeta.SecretKeySelector{Name: name}, Solvers: []acmev1.ACMEChallengeSolver{httpSolver()},
+		}}
+	}
+	return map[string]certmanagerv1.IssuerSpec{
+		"acme": acme("acme-key", "/dir"), "fine": acme("fine-key", "/fine"),
+		"vault": {Vault: &certmanagerv1.VaultIssuer{
+			Server: in.url, Path: "pki/sign/role", CABundle: in.bundle,
+			Auth: certmanagerv1.VaultAuth{TokenSecretRef: &cmmeta.SecretKeySelector{Name: "creds", Key: "token"}},
+		}},
+		"venafi": {Venafi: &certmanagerv1.VenafiIssuer{Zone: "zone", TPP: &certmanagerv1.VenafiTPP{
+			URL: in.url, CABundle: in.bundle, CredentialsRef: cmmeta.LocalObjectReference{Name: "creds"},
+		}}},
+	}
+}
+
+// creates adds issuers of all types at the server, and returns them.
+func (in *internalServer) creates(t *testing.T, w *rig.World, make func(name string, spec certmanagerv1.IssuerSpec) certmanagerv1.GenericIssuer) []certmanagerv1.GenericIssuer {
+	t.Helper()
+	var all []certmanagerv1.GenericIssuer
+	for name, spec := range in.specs() {
+		all = append(all, make(name, spec))
+		w.Create(t, all[len(all)-1])
+	}
+	return all
+}
+
+func (in *internalServer) tenants(t *testing.T, w *rig.World) []certmanagerv1.GenericIssuer {
+	t.Helper()
+	w.Create(t, &corev1.Secret{ObjectMeta: named("creds"), StringData: map[string]string{"token": "t", "access-token": "t"}})
+	return in.creates(t, w, func(name string, spec certmanagerv1.IssuerSpec) certmanagerv1.GenericIssuer {
+		return &certmanagerv1.Issuer{ObjectMeta: named(name), Spec: spec}
+	})
+}
+
+// awaitWords waits until an issuer says why it is not ready, and returns the words.
+func awaitWords(t *testing.T, w *rig.World, issuer certmanagerv1.GenericIssuer, words string) string {
+	t.Helper()
+	said := ""
+	rig.Eventually(t, issuer.GetName()+" says "+words, func(ctx context.Context) string {
+		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(issuer), issuer); err != nil {
+			return err.Error()
+		}
+		ready := certmanagerv1.FindIssuerCondition(issuer.GetStatus().Conditions, certmanagerv1.IssuerConditionReady)
+		if ready == nil || ready.Status != cmmeta.ConditionFalse || !strings.Contains(ready.Message, words) {
+			return fmt.Sprintf("%+v", ready)
+		}
+		said = ready.Message
+		return ""
+	})
+	return said
+}
+
+// TestTenantsReachNoServersOffLimits: Issuers of a tenant name a server on the controller's own machine. No
+// connection is made to it. A ClusterIssuer may name it.
+func TestTenantsReachNoServersOffLimits(t *testing.T) {
+	t.Parallel()
+	w, in := rig.NewWorld(t), newInternalServer(t)
+	cfg := w.Config()
+	cfg.IssuerEgress = app.EgressConfig{} // as it is by default
+	w.Run(t, cfg)
+	for _, issuer := range in.tenants(t, w) {
+		awaitWords(t, w, issuer, "127.0.0.1 is off limits")
+	}
+	if n := in.hits.Load(); n > 0 {
+		t.Errorf("the server was asked %d times", n)
+	}
+	for _, issuer := range in.creates(t, w, func(name string, spec certmanagerv1.IssuerSpec) certmanagerv1.GenericIssuer {
+		return clusterIssuer(w, name, spec)
+	}) {
+		if said := awaitWords(t, w, issuer, ""); strings.Contains(said, "off limits") {
+			t.Errorf("%s of the operator: %s", issuer.GetName(), said)
+		}
+	}
+	if in.hits.Load() == 0 {
+		t.Error("the operator's issuers have not asked the server")
+	}
+}
+
+// TestStatusesQuoteNoForeignAnswer: what a server answers that is none of those that an Issuer is for is in no status,
+// and in no event.
+func TestStatusesQuoteNoForeignAnswer(t *testing.T) {
+	t.Parallel()
+	w, in := rig.NewWorld(t), newInternalServer(t)
+	w.Run(t, w.Config())
+	for _, issuer := range in.tenants(t, w) {
+		if said := awaitWords(t, w, issuer, in.url); strings.Contains(said, "topsecret") {
+			t.Errorf("%s quotes the answer: %s", issuer.GetName(), said)
+		}
+	}
+	if in.hits.Load() == 0 {
+		t.Error("the server was not asked")
+	}
+	events := &corev1.EventList{}
+	if err := w.Client.List(t.Context(), events, client.InNamespace(w.Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events.Items {
+		if strings.Contains(e.Message, "topsecret") {
+			t.Errorf("an event quotes the answer: %s", e.Message)
+		}
+	}
 }

@@ -196,6 +196,7 @@ func (w *World) Config() app.Config {
 	cfg.MetricsAddress, cfg.HealthAddress = "0", "0"
 	cfg.ClusterResourceNamespace = w.Namespace
 	cfg.Scope.Namespaces = []string{w.Namespace}
+	cfg.IssuerEgress.AllowLoopback()
 	cfg.ACME.HTTP01Hosts, cfg.ACME.TLSALPN01Hosts = []string{"*=*"}, []string{"*=*"}
 	cfg.Scope.ClusterObject = func(name string) bool { return strings.HasPrefix(name, w.Namespace+"-") }
 	return cfg

@@ -350,3 +350,17 @@ func TestAmbientCredentials(t *testing.T) {
 		}
 	}
 }
+
+// The host of Akamai's API is the Issuer's choice: what a server that is none answers is not quoted.
+func TestPagesAreNotQuoted(t *testing.T) {
+	w := newWorld(t)
+	s := solvers(t, w)["akamai"]
+	s.config.Akamai.ServiceConsumerDomain = standin.PageHost
+	p, err := w.factory(t, s.good, "")(t.Context(), dns01.Use{Config: &s.config, Namespace: "ns"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Present(t.Context(), record(0)); err == nil || !strings.Contains(err.Error(), "500") || strings.Contains(err.Error(), standin.Page) {
+		t.Errorf("Present: %v", err)
+	}
+}

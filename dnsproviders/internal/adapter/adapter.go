@@ -170,7 +170,7 @@ func (a *Adapter) byLego(r wire.Record, do func(domain, token, keyAuth string) e
 			err = fmt.Errorf("%s: the provider failed: %v", a.entry.Name, p)
 		}
 	}()
-	return classify(do(r.Domain, r.Token, r.KeyAuthorization), r)
+	return classify(withoutBody(do(r.Domain, r.Token, r.KeyAuthorization)), r)
 }
 
 // forgetMachine drops the variables of the process that may hold credentials. The

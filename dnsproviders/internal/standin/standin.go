@@ -29,6 +29,16 @@ import (
 // Zone is the zone that every stand-in serves.
 const Zone = "example.test"
 
+// PageHost is a server that is no API: it answers with a page, which says Page.
+const (
+	PageHost = "page.standin.invalid"
+	Page     = "for the staff only"
+)
+
+func page(rw http.ResponseWriter, _ *http.Request) {
+	http.Error(rw, "<p>"+Page+"</p>", http.StatusInternalServerError)
+}
+
 // World is a set of APIs. Its fields say who may do what; set them before Start.
 type World struct {
 	// Token is what bearer tokens and passwords have to be.
@@ -61,7 +71,7 @@ func New(token string) *World {
 		"dns.googleapis.com": w.cloudDNS, "oauth2.googleapis.com": w.googleToken,
 		"management.azure.com": w.azure, "login.microsoftonline.com": w.azureLogin,
 		"route53.amazonaws.com": w.route53, "sts.us-east-1.amazonaws.com": w.sts,
-		AkamaiHost: w.akamai,
+		AkamaiHost: w.akamai, PageHost: page,
 	}
 	return w
 }

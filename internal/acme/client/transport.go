@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"chancery.dev/internal/egress"
 )
 
 // The time limits of spec §5.2.
@@ -35,6 +37,8 @@ type HTTPOptions struct {
 	CABundle []byte
 	// InsecureSkipVerify turns the verification of the server off. It excludes CABundle.
 	InsecureSkipVerify bool
+	// Egress holds connections to what tenants may name; nil means all addresses.
+	Egress *egress.Policy
 	// RequestTimeout bounds one request including its body; 0 means 90 s.
 	RequestTimeout time.Duration
 }
@@ -61,12 +65,10 @@ func NewHTTPClient(o HTTPOptions) (*http.Client, error) {
 	if timeout == 0 {
 		timeout = requestTimeout
 	}
-	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
 	return &http.Client{
 		Timeout: timeout,
-		Transport: &http.Transport{
+		Transport: o.Egress.Transport(&http.Transport{
 			Proxy:                  http.ProxyFromEnvironment,
-			DialContext:            dialer.DialContext,
 			TLSClientConfig:        conf,
 			TLSHandshakeTimeout:    handshakeTimeout,
 			ForceAttemptHTTP2:      true,
@@ -75,7 +77,7 @@ func NewHTTPClient(o HTTPOptions) (*http.Client, error) {
 			IdleConnTimeout:        idleTimeout,
 			ExpectContinueTimeout:  time.Second,
 			MaxResponseHeaderBytes: maxHeader,
-		},
+		}, net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}),
 	}, nil
 }
 

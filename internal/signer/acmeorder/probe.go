@@ -185,7 +185,7 @@ func (p *probe) open() (err error) {
 			"spec.acme.server %q is not the address of an ACME directory: use one like https://acme.example.com/directory", p.spec.Server)
 	}
 	p.account, err = p.Accounts.Open(p.name.UID, acmeaccount.Server{
-		URL: p.spec.Server, CABundle: p.spec.CABundle, SkipTLSVerify: p.spec.SkipTLSVerify,
+		URL: p.spec.Server, CABundle: p.spec.CABundle, SkipTLSVerify: p.spec.SkipTLSVerify, Tenant: p.name.Namespace != "",
 	}, p.keys.current)
 	if err != nil {
 		return fault.Pending(certmanagerv1.IssuerReasonInvalidConfig, "spec.acme: %w", err)

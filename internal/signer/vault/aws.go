@@ -73,7 +73,7 @@ func (p *plan) byAWS(context.Context) error {
 		return invalid("spec.vault.auth.aws: this controller lends its own AWS credentials to no %s: set serviceAccountRef and iamRoleArn, or start it with --%s-ambient-credentials",
 			p.kind(), map[string]string{certmanagerv1.IssuerKind: "issuer", certmanagerv1.ClusterIssuerKind: "cluster-issuer"}[p.kind()])
 	}
-	aws := &awsLogin{AWSConfig: &p.AWS, spec: auth, region: auth.Region, http: newHTTPClient(nil)}
+	aws := &awsLogin{AWSConfig: &p.AWS, spec: auth, region: auth.Region, http: newHTTPClient(nil, nil)} // Amazon's, or the operator's
 	if auth.ServiceAccountRef != nil {
 		aws.token = p.tokenOf(auth.ServiceAccountRef, stsAudience)
 	} else if own := p.AWS.Getenv("AWS_REGION"); own != "" {

@@ -23,6 +23,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/signer"
 )
 
@@ -210,21 +211,23 @@ func (p *plan) transport() *http.Client {
 	if p.certificate != nil {
 		conf.Certificates = []tls.Certificate{*p.certificate}
 	}
-	return newHTTPClient(conf)
+	if p.kind() == certmanagerv1.IssuerKind {
+		return newHTTPClient(conf, p.Egress)
+	}
+	return newHTTPClient(conf, nil)
 }
 
 // newHTTPClient makes a client that reads short answers and follows no redirect.
-func newHTTPClient(conf *tls.Config) *http.Client {
+func newHTTPClient(conf *tls.Config, policy *egress.Policy) *http.Client {
 	return &http.Client{
-		Transport: bounded{&http.Transport{
+		Transport: bounded{policy.Transport(&http.Transport{
 			Proxy:               http.ProxyFromEnvironment,
-			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 			TLSClientConfig:     conf,
 			TLSHandshakeTimeout: handshakeTimeout,
 			ForceAttemptHTTP2:   true,
 			IdleConnTimeout:     idleTimeout,
 			MaxIdleConnsPerHost: idleConns,
-		}},
+		}, net.Dialer{Timeout: dialTimeout})},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }

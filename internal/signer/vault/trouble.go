@@ -151,7 +151,7 @@ func (s *session) refused(reply *api.ResponseError, stage stage, path string) *t
 }
 
 // maxSaid bounds how much of what a server says gets into a condition.
-const maxSaid = 600
+const maxSaid = 512 - len("…")
 
 // saidBy returns what Vault said, on one line. What does not come in Vault's form is not
 // quoted: whoever may make an Issuer would read any server that we can reach.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/flight"
 	"chancery.dev/internal/signer"
@@ -39,6 +40,8 @@ type Config struct {
 	ClusterResourceNamespace string
 	// AWS says where identities of AWS come from.
 	AWS AWSConfig
+	// Egress says which addresses the servers of Issuers may have; nil means all.
+	Egress *egress.Policy
 }
 
 // Signer implements signer.Signer and signer.Prober for issuers with spec.vault.

@@ -16,6 +16,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
@@ -62,6 +63,8 @@ type access struct {
 	tokenEndpoint, scope string
 	// secret is the namespace/name of the credentials, for messages.
 	secret string
+	// egress says which addresses the server may have; nil means all.
+	egress *egress.Policy
 	// lane bounds the calls: one server and one credential.
 	lane string
 	// digest tells this access from any other.
@@ -97,6 +100,9 @@ func (s *Signer) accessOf(ctx context.Context, issuer certmanagerv1.GenericIssue
 	spec := issuer.GetSpec().Venafi
 	read := reader{ctx: ctx, secrets: s.Secrets, namespace: signer.ResourceNamespace(issuer, s.ClusterResourceNamespace)}
 	a := access{zone: spec.Zone}
+	if issuer.GetNamespace() != "" {
+		a.egress = s.Egress
+	}
 	switch {
 	case spec.TPP != nil:
 		read.tpp(spec.TPP, &a)

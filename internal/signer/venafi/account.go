@@ -15,6 +15,8 @@ import (
 	"github.com/Venafi/vcert/v5/pkg/endpoint"
 	"github.com/Venafi/vcert/v5/pkg/venafi/cloud"
 	"github.com/Venafi/vcert/v5/pkg/venafi/tpp"
+
+	"chancery.dev/internal/egress"
 )
 
 // scope is all that is asked of TPP for a username and password (spec appendix D).
@@ -34,7 +36,7 @@ type connector interface {
 // account is an access in use, with what it was granted.
 type account struct {
 	access
-	transport *http.Transport
+	transport *egress.Transport
 	now       func() time.Time
 	userAgent string
 	open      func(a *account, x *exchange) (connector, error)

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"chancery.dev/internal/egress"
 )
 
 // Bounds of one exchange with a server (spec appendix D).
@@ -22,17 +24,16 @@ const (
 
 // newTransport connects with a server. TPP may ask for another handshake, once, to see
 // a client certificate.
-func newTransport(a access) *http.Transport {
-	return &http.Transport{
-		Proxy:       http.ProxyFromEnvironment,
-		DialContext: (&net.Dialer{Timeout: connectTimeout, KeepAlive: exchangeTimeout}).DialContext,
+func newTransport(a access) *egress.Transport {
+	return a.egress.Transport(&http.Transport{
+		Proxy: http.ProxyFromEnvironment,
 		TLSClientConfig: &tls.Config{
 			MinVersion: tls.VersionTLS12, RootCAs: a.roots, Renegotiation: tls.RenegotiateOnceAsClient,
 		},
 		TLSHandshakeTimeout: connectTimeout,
 		MaxIdleConns:        4,
 		IdleConnTimeout:     exchangeTimeout,
-	}
+	}, net.Dialer{Timeout: connectTimeout, KeepAlive: exchangeTimeout})
 }
 
 // step is what is being done.

@@ -48,7 +48,7 @@ func (p *Persistent) Check(ctx context.Context, t solver.Task) error {
 	}
 	name, now := dnspersist.Name(spec.DNSName), p.resolver.o.Now()
 	var ends earliest
-	err = p.resolver.propagated(ctx, name, func(values []string) string {
+	err = p.resolver.forChallenge(t.Challenge, config.Nameservers).propagated(ctx, name, func(values []string) string {
 		until, problem := record.Find(values, now)
 		ends.note(until)
 		return problem

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +17,9 @@ import (
 
 	"github.com/miekg/dns"
 
+	acmev1 "chancery.dev/api/acme/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
 )
@@ -40,17 +44,30 @@ type Options struct {
 	Now func() time.Time
 	// Dial opens connections to DNS servers; nil means a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// HTTPClient asks DNS over HTTPS servers; nil means http.DefaultClient.
+	// HTTPClient asks DNS over HTTPS servers; nil means one of its own.
 	HTTPClient *http.Client
 	// UserAgent is what those servers are told; may be empty.
 	UserAgent string
+	// Egress says which addresses all other servers may have: those of zones, and those that issuers name.
+	// nil means all.
+	Egress *egress.Policy
 }
 
 // Resolver finds zones, their servers and their records. It is safe for
 // concurrent use.
 type Resolver struct {
-	o Options
+	*caches
 
+	o Options
+	// trusted are servers that Egress does not hold for.
+	trusted []string
+	// dial and http reach the others.
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
+	http *http.Client
+}
+
+// caches are what was found out.
+type caches struct {
 	mu    sync.Mutex
 	zones map[string]cached[string]
 	hosts map[string]cached[[]nameserver]
@@ -74,13 +91,31 @@ func NewResolver(o Options) (*Resolver, error) {
 		o.Dial = new(net.Dialer).DialContext
 	}
 	if o.HTTPClient == nil {
-		o.HTTPClient = http.DefaultClient
+		o.HTTPClient = (*egress.Policy)(nil).Client(o.Timeout)
 	}
 	// A tenant may name any server: it answers itself, and leads us nowhere else.
 	direct := *o.HTTPClient
 	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	o.HTTPClient = &direct
-	return &Resolver{o: o, zones: map[string]cached[string]{}, hosts: map[string]cached[[]nameserver]{}}, nil
+	r := &Resolver{
+		o: o, trusted: o.Nameservers, dial: o.Dial, http: o.HTTPClient,
+		caches: &caches{zones: map[string]cached[string]{}, hosts: map[string]cached[[]nameserver]{}},
+	}
+	if o.Egress != nil {
+		r.dial, r.http = o.Egress.Dialer(net.Dialer{}).DialContext, o.Egress.Client(o.Timeout)
+	}
+	return r, nil
+}
+
+// forChallenge returns the same Resolver for the questions of a Challenge whose solver names servers. Egress does not
+// hold for those that the operator names, in a ClusterIssuer.
+func (r *Resolver) forChallenge(c *acmev1.Challenge, servers []string) *Resolver {
+	if c.Spec.IssuerRef.Kind != cmmeta.ClusterIssuerKind {
+		return r
+	}
+	t := *r
+	t.trusted = slices.Concat(r.o.Nameservers, servers)
+	return &t
 }
 
 func validateNameservers(servers []string) error {
@@ -203,7 +238,11 @@ func (r *Resolver) ask(ctx context.Context, server, name string, qtype uint16, r
 func (r *Resolver) exchange(ctx context.Context, network, server string, q *dns.Msg) (*dns.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout/3)
 	defer cancel()
-	conn, err := r.o.Dial(ctx, network, server)
+	dial := r.dial
+	if slices.Contains(r.trusted, server) {
+		dial = r.o.Dial
+	}
+	conn, err := dial(ctx, network, server)
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +280,11 @@ func (r *Resolver) overHTTPS(ctx context.Context, server string, q *dns.Msg) (*d
 	req.Header.Set("Content-Type", mediaType)
 	req.Header.Set("Accept", mediaType)
 	req.Header.Set("User-Agent", r.o.UserAgent)
-	resp, err := r.o.HTTPClient.Do(req)
+	client := r.http
+	if slices.Contains(r.trusted, server) {
+		client = r.o.HTTPClient
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
 	}

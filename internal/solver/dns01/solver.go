@@ -81,7 +81,7 @@ func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 		return err
 	}
 	spec := t.Challenge.Spec
-	if err := s.resolver.Propagated(ctx, FQDN(spec), spec.Key, config.Nameservers); err != nil {
+	if err := s.resolver.forChallenge(t.Challenge, config.Nameservers).Propagated(ctx, FQDN(spec), spec.Key, config.Nameservers); err != nil {
 		return fault.After(retryPeriod, ReasonNotPropagated, "%w", err)
 	}
 	return nil
@@ -108,12 +108,13 @@ func (s *Solver) prepare(ctx context.Context, t solver.Task) (Provider, Record, 
 	if thumbprint := t.Challenge.Annotations[acmeflow.AccountThumbprintAnnotation]; thumbprint != "" {
 		rec.KeyAuthorization = spec.Token + "." + thumbprint
 	}
+	resolver := s.resolver.forChallenge(t.Challenge, config.Nameservers)
 	if config.CNAMEStrategy == acmev1.CNAMEStrategyFollow {
-		if rec.FQDN, err = s.resolver.Follow(ctx, rec.FQDN, config.Nameservers); err != nil {
+		if rec.FQDN, err = resolver.Follow(ctx, rec.FQDN, config.Nameservers); err != nil {
 			return nil, Record{}, err
 		}
 	}
-	if rec.Zone, err = s.resolver.Zone(ctx, rec.FQDN, config.Nameservers); err != nil {
+	if rec.Zone, err = resolver.Zone(ctx, rec.FQDN, config.Nameservers); err != nil {
 		return nil, Record{}, err
 	}
 	return p, rec, nil

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/solver"
@@ -120,7 +121,7 @@ func TestSelfCheckAsksEveryAddress(t *testing.T) {
 			h := newHosts(t, c.hosts)
 			o := http01.CheckOptions{Nameservers: []string{nameOf(t, slices.Collect(maps.Keys(c.hosts))...)}, Dial: h.dial, Timeout: 5 * time.Second}
 			if c.deny != "" {
-				o.Targets.Deny = []netip.Prefix{netip.MustParsePrefix(c.deny)}
+				o.Egress = egress.New(nil, []netip.Prefix{netip.MustParsePrefix(c.deny)})
 			}
 			err := http01.New(o, nil).Check(t.Context(), solver.Task{Challenge: challenge("ns", "www.example.test", 0)})
 			asked := 0

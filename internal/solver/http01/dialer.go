@@ -11,50 +11,27 @@ import (
 	"sync/atomic"
 	"time"
 
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 )
 
 // DialFunc connects to an address (host:port), as net.Dialer.DialContext does.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Targets is a list of what may be connected to. The zero value allows all.
-type Targets struct {
-	// Allow, if not empty, are the only addresses.
-	Allow []netip.Prefix
-	// Deny are addresses that are never connected to; it wins over Allow.
-	Deny []netip.Prefix
-}
-
-// permits reports whether an address may be connected to. IPv4 in IPv6 counts as IPv4.
-func (t Targets) permits(ip netip.Addr) bool {
-	ip = ip.Unmap().WithZone("")
-	for _, p := range t.Deny {
-		if p.Contains(ip) {
-			return false
-		}
-	}
-	for _, p := range t.Allow {
-		if p.Contains(ip) {
-			return true
-		}
-	}
-	return len(t.Allow) == 0
-}
-
 // Dialer connects to where names lead as a CA would, and to no address that is off limits.
 type Dialer struct {
 	resolver *net.Resolver
-	targets  Targets
+	policy   *egress.Policy
 	dial     DialFunc
 }
 
 // NewDialer makes a Dialer that asks the given name servers (host:port each, in turn; none means
 // the system's). dial connects to an address (ip:port); nil means a net.Dialer.
-func NewDialer(nameservers []string, targets Targets, dial DialFunc) *Dialer {
+func NewDialer(nameservers []string, policy *egress.Policy, dial DialFunc) *Dialer {
 	if dial == nil {
 		dial = new(net.Dialer).DialContext
 	}
-	return &Dialer{resolverOf(nameservers), targets, dial}
+	return &Dialer{resolverOf(nameservers), policy, dial}
 }
 
 // resolverOf returns a resolver that asks the given servers in turn.
@@ -91,7 +68,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 		if err == nil {
 			return conn, nil
 		}
-		if lastErr == nil || d.targets.permits(ip) {
+		if lastErr == nil || d.policy.Permits(ip) {
 			lastErr = err
 		}
 	}
@@ -100,8 +77,8 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 
 // dialAt connects to one address of a host.
 func (d *Dialer) dialAt(ctx context.Context, network, host string, ip netip.Addr, port string) (net.Conn, error) {
-	if !d.targets.permits(ip) {
-		return nil, offLimits(host, ip)
+	if err := d.policy.Check(host, ip); err != nil {
+		return nil, err
 	}
 	address := net.JoinHostPort(ip.String(), port)
 	conn, err := d.dial(ctx, network, address)
@@ -167,10 +144,7 @@ func overall(errs []error) error {
 	return notReachable("%s", strings.Join(silent, "; "))
 }
 
-func offLimits(host string, ip netip.Addr) error {
-	return fmt.Errorf("%s has the address %s, which self checks may not connect to", host, ip)
-}
-
+// addresses is an egress.Lookup.
 func (d *Dialer) addresses(ctx context.Context, host string) ([]netip.Addr, error) {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{ip}, nil

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/solver"
@@ -320,6 +322,11 @@ func check(t *testing.T, h http.HandlerFunc, name string, change func(*http01.Ch
 	return err
 }
 
+// only allows a range alone.
+func only(prefix string) *egress.Policy {
+	return egress.New([]netip.Prefix{netip.MustParsePrefix(prefix)}, nil)
+}
+
 func text(status int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(status)
@@ -348,12 +355,12 @@ func TestSelfCheck(t *testing.T) {
 		{name: "hung up", h: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, says: "closed without an answer"},
 		{name: "slow", h: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 			opts: func(o *http01.CheckOptions) { o.Timeout = 50 * time.Millisecond }, says: "no answer in time"},
-		{name: "denied", h: text(200, key), says: "127.0.0.1, which self checks may not connect to",
-			opts: func(o *http01.CheckOptions) { o.Targets.Deny = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }},
-		{name: "not allowed", h: text(200, key), says: "may not connect to",
-			opts: func(o *http01.CheckOptions) { o.Targets.Allow = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }},
+		{name: "denied by default", h: text(200, key), says: "www.example.test has the address 127.0.0.1, which is off limits",
+			opts: func(o *http01.CheckOptions) { o.Egress = egress.New(nil, nil) }},
+		{name: "not allowed", h: text(200, key), says: "off limits",
+			opts: func(o *http01.CheckOptions) { o.Egress = only("192.0.2.0/24") }},
 		{name: "allowed", h: text(200, key),
-			opts: func(o *http01.CheckOptions) { o.Targets.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")} }},
+			opts: func(o *http01.CheckOptions) { o.Egress = only("127.0.0.1/32") }},
 		{name: "endless redirects", says: "more than 10 redirects",
 			h: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path+"x", http.StatusFound) }},
 	} {
@@ -406,10 +413,8 @@ func TestSelfCheckFollowsRedirectsToUnverifiedTLS(t *testing.T) {
 	// A redirect to an address that is off limits is not followed either.
 	err = check(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "http://169.254.169.254/latest", http.StatusFound)
-	}, "www.example.test", func(o *http01.CheckOptions) {
-		o.Targets.Deny = []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16")}
-	})
-	if err == nil || !strings.Contains(err.Error(), "169.254.169.254, which self checks may not connect to") {
+	}, "www.example.test", func(o *http01.CheckOptions) { o.Egress = only("127.0.0.0/8") })
+	if err == nil || !strings.Contains(err.Error(), "169.254.169.254 is off limits") {
 		t.Errorf("Check = %v", err)
 	}
 }
@@ -418,7 +423,7 @@ func TestSelfCheckFollowsRedirectsToUnverifiedTLS(t *testing.T) {
 func TestSelfCheckThroughAProxy(t *testing.T) {
 	var asked []string
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked = append(asked, r.URL.Host)
+		asked = append(asked, strings.TrimRight(r.URL.Host, "0123456789"))
 		if r.URL.Path == "/.well-known/acme-challenge/token-0" && r.URL.Hostname() == "www.example.test" {
 			http.Redirect(w, r, "http://169.254.169.254/latest", http.StatusFound)
 			return
@@ -430,15 +435,20 @@ func TestSelfCheckThroughAProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	through := func(deny ...netip.Prefix) func(*http01.CheckOptions) {
-		return func(o *http01.CheckOptions) { o.Proxy, o.Targets.Deny = http.ProxyURL(address), deny }
+	for _, policy := range []*egress.Policy{nil, egress.New(nil, nil)} {
+		asked = nil
+		err := check(t, nil, "2001:db8::1", func(o *http01.CheckOptions) { o.Proxy, o.Egress = http.ProxyURL(address), policy })
+		if err != nil || !slices.Equal(asked, []string{"[2001:db8::1]:"}) {
+			t.Errorf("a target that may be asked: %v, asked %q", err, asked)
+		}
 	}
-	if err := check(t, nil, "www.example.test", through()); err != nil || len(asked) != 2 {
+	asked = nil
+	if err := check(t, nil, "www.example.test", func(o *http01.CheckOptions) { o.Proxy = http.ProxyURL(address) }); err != nil || len(asked) != 2 {
 		t.Errorf("without a limit: %v, asked %q", err, asked)
 	}
 	asked = nil
-	err = check(t, nil, "www.example.test", through(netip.MustParsePrefix("169.254.0.0/16")))
-	if err == nil || !strings.Contains(err.Error(), "169.254.169.254, which self checks may not connect to") || len(asked) != 1 {
+	err = check(t, nil, "www.example.test", func(o *http01.CheckOptions) { o.Proxy, o.Egress = http.ProxyURL(address), only("127.0.0.0/8") })
+	if err == nil || !strings.Contains(err.Error(), "169.254.169.254 is off limits") || len(asked) != 1 {
 		t.Errorf("Check = %v, asked %q", err, asked)
 	}
 }

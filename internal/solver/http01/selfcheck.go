@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"time"
 
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
 )
@@ -44,12 +45,11 @@ type CheckOptions struct {
 	Timeout time.Duration
 	// Nameservers resolve names, in turn, host:port each; none means the system's.
 	Nameservers []string
-	// Targets says which addresses may be connected to: any tenant decides where a
+	// Egress says which addresses may be connected to: any tenant decides where a
 	// name or a redirect leads. It holds for every address, after DNS.
-	Targets Targets
+	Egress *egress.Policy
 	// Proxy returns the proxy for a request, for example http.ProxyFromEnvironment;
-	// nil means none. Targets holds for the proxy, and for what it is to connect to: for
-	// all addresses of a name, as they are seen from here.
+	// nil means none. Egress holds for what it is to connect to, as that is seen from here.
 	Proxy func(*http.Request) (*url.URL, error)
 	// Dial connects to an address (ip:port); nil means a net.Dialer.
 	Dial DialFunc
@@ -69,19 +69,25 @@ type checker struct {
 func newChecker(o CheckOptions) *checker {
 	o.Port, o.Timeout = cmp.Or(o.Port, 80), cmp.Or(o.Timeout, 10*time.Second)
 	o.Passes, o.Pause = cmp.Or(o.Passes, 1), cmp.Or(o.Pause, 2*time.Second)
-	return &checker{o: o, dialer: NewDialer(o.Nameservers, o.Targets, o.Dial)}
+	return &checker{o: o, dialer: NewDialer(o.Nameservers, o.Egress, o.Dial)}
 }
 
 // client makes the client of one request, whose connections dial makes.
 func (c *checker) client(dial DialFunc) *http.Client {
-	return &http.Client{
-		Transport: &http.Transport{
-			Proxy:                  c.proxy,
+	transport := func(proxy func(*http.Request) (*url.URL, error), dial DialFunc) *http.Transport {
+		return &http.Transport{
+			Proxy:                  proxy,
 			DialContext:            dial,
 			DisableKeepAlives:      true,
 			MaxResponseHeaderBytes: 64 << 10,
 			// CAs do not verify it either: the certificate may be what is being obtained.
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // RFC 8555 §8.3, see above
+		}
+	}
+	return &http.Client{
+		Transport: &egress.Transport{
+			Direct: transport(nil, dial), Proxied: transport(c.o.Proxy, nil),
+			Target: func(ctx context.Context, host string) error { return c.o.Egress.Target(ctx, host, c.dialer.addresses) },
 		},
 		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
 			if len(via) > maxRedirects {
@@ -90,29 +96,6 @@ func (c *checker) client(dial DialFunc) *http.Client {
 			return nil
 		},
 	}
-}
-
-// proxy returns the proxy for a request, unless that leads to where we may not connect
-// to ourselves.
-func (c *checker) proxy(req *http.Request) (*url.URL, error) {
-	if c.o.Proxy == nil {
-		return nil, nil //nolint:nilnil // no proxy is an answer, as of http.ProxyFromEnvironment
-	}
-	proxy, err := c.o.Proxy(req)
-	if proxy == nil || err != nil || len(c.o.Targets.Allow)+len(c.o.Targets.Deny) == 0 {
-		return proxy, err
-	}
-	host := req.URL.Hostname()
-	addrs, err := c.dialer.addresses(req.Context(), host)
-	if err != nil {
-		return nil, err
-	}
-	for _, ip := range addrs {
-		if !c.o.Targets.permits(ip) {
-			return nil, offLimits(host, ip)
-		}
-	}
-	return proxy, nil
 }
 
 // url returns where a CA looks for the answer.
@@ -152,12 +135,10 @@ func (c *checker) once(ctx context.Context, dnsName, token, want string) error {
 		return fault.Terminal(ReasonNotConfigured, "no HTTP-01 challenge is possible for %q: %w", dnsName, err)
 	}
 	req.Header.Set("User-Agent", c.o.UserAgent)
-	proxy, err := c.proxy(req)
-	switch {
-	case err != nil:
-		return notReachable("GET %s: %s", target, causeOf(err))
-	case proxy != nil:
-		return c.ask(req, c.dialer.DialContext, "", want)
+	if c.o.Proxy != nil {
+		if proxy, err := c.o.Proxy(req); err != nil || proxy != nil {
+			return c.ask(req, c.dialer.DialContext, "", want)
+		}
 	}
 	return c.dialer.Each(ctx, dnsName, func(ctx context.Context, dial DialFunc, where string) error {
 		return c.ask(req.Clone(ctx), dial, where, want)

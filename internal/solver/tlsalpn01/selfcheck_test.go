@@ -22,6 +22,7 @@ import (
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/solver"
@@ -144,15 +145,15 @@ func TestSelfCheck(t *testing.T) {
 		{name: "silent", server: talking(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), dns: "127.0.0.1", n: 1, says: "no answer in time", opts: func(o *tlsalpn01.CheckOptions) { o.Timeout = 50 * time.Millisecond }},
 		{name: "nobody", server: func(t *testing.T) string { t.Helper(); return closed(t) }, says: "connection refused"},
 		{name: "no such name", server: responder, dns: "nowhere.invalid", n: 2, says: "the name nowhere.invalid does not resolve"},
-		{name: "off limits", server: responder, says: "127.0.0.1, which self checks may not connect to", opts: func(o *tlsalpn01.CheckOptions) {
-			o.Dialer = http01.NewDialer([]string{resolver(t)}, http01.Targets{Deny: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, nil)
+		{name: "off limits", server: responder, says: "127.0.0.1, which is off limits", opts: func(o *tlsalpn01.CheckOptions) {
+			o.Dialer = http01.NewDialer([]string{resolver(t)}, egress.New(nil, nil), nil)
 		}},
-		{name: "address off limits", server: responder, dns: "127.0.0.1", n: 1, says: "which self checks may not connect to", opts: func(o *tlsalpn01.CheckOptions) {
-			o.Dialer = http01.NewDialer(nil, http01.Targets{Allow: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}, nil)
+		{name: "address off limits", server: responder, dns: "127.0.0.1", n: 1, says: "127.0.0.1 is off limits", opts: func(o *tlsalpn01.CheckOptions) {
+			o.Dialer = http01.NewDialer(nil, egress.New([]netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, nil), nil)
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o := tlsalpn01.CheckOptions{Port: portOf(c.server(t)), Timeout: 5 * time.Second, Dialer: http01.NewDialer([]string{resolver(t)}, http01.Targets{}, nil)}
+			o := tlsalpn01.CheckOptions{Port: portOf(c.server(t)), Timeout: 5 * time.Second, Dialer: http01.NewDialer([]string{resolver(t)}, nil, nil)}
 			if c.opts != nil {
 				c.opts(&o)
 			}
@@ -200,7 +201,7 @@ func TestSelfCheckLooksAtEveryAddress(t *testing.T) {
 	}
 	for second, want := range map[string]string{responder: "", web: http01.ReasonWrongAnswer, closed(t): ""} {
 		dials := map[string]string{"203.0.113.1:443": responder, "[2001:db8::1]:443": second}
-		o := tlsalpn01.CheckOptions{Dialer: http01.NewDialer([]string{dns.Addr()}, http01.Targets{}, func(ctx context.Context, network, to string) (net.Conn, error) {
+		o := tlsalpn01.CheckOptions{Dialer: http01.NewDialer([]string{dns.Addr()}, nil, func(ctx context.Context, network, to string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, dials[to])
 		})}
 		err := tlsalpn01.New(o).Check(t.Context(), solver.Task{Challenge: challenge("ns", "www.example.test", 0)})
@@ -218,7 +219,7 @@ func TestSelfCheckOfAnIPv6Identifier(t *testing.T) {
 	const ip = "2001:db8::1"
 	address := serve(t.Context(), t, tlsalpn01.ResponderOptions{Lookup: inFlight(ip)})
 	var dialed string
-	o := tlsalpn01.CheckOptions{Dialer: http01.NewDialer(nil, http01.Targets{}, func(ctx context.Context, network, to string) (net.Conn, error) {
+	o := tlsalpn01.CheckOptions{Dialer: http01.NewDialer(nil, nil, func(ctx context.Context, network, to string) (net.Conn, error) {
 		dialed = to
 		return new(net.Dialer).DialContext(ctx, network, address)
 	})}

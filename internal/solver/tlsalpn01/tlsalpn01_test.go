@@ -323,7 +323,7 @@ func TestConformance(t *testing.T) {
 	x.UpsertOrder(order("ns", "www.example.test", "www.example.test"))
 	address := serve(t.Context(), t, tlsalpn01.ResponderOptions{Lookup: x, Wait: time.Millisecond})
 	conformance.Run(t, conformance.Harness{
-		Solver:    tlsalpn01.New(tlsalpn01.CheckOptions{Port: portOf(address), Dialer: http01.NewDialer([]string{resolver(t)}, http01.Targets{}, nil)}),
+		Solver:    tlsalpn01.New(tlsalpn01.CheckOptions{Port: portOf(address), Dialer: http01.NewDialer([]string{resolver(t)}, nil, nil)}),
 		Task:      func(n int) solver.Task { return solver.Task{Challenge: challenge("ns", "www.example.test", n)} },
 		Start:     func(task solver.Task) { x.UpsertChallenge(task.Challenge) },
 		Exclusive: true, // a handshake tells no token

@@ -55,6 +55,7 @@ func standaloneConfig() app.Config {
 	cfg := app.DefaultConfig()
 	cfg.UserAgent += "/" + version
 	cfg.LeaderElect = false
+	cfg.IssuerEgress.AllowLoopback()
 	cfg.ACME.HTTP01Hosts, cfg.ACME.TLSALPN01Hosts = []string{"*=*"}, []string{"*=*"}
 	cfg.MetricsAddress, cfg.HealthAddress = "0", "0"
 	return cfg

@@ -16,6 +16,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/rig/tool"
 	"chancery.dev/internal/solver/dns01"
@@ -133,6 +134,63 @@ func TestTypedFieldsInIssuers(t *testing.T) {
 	_, err = w.configured(t, dns01.Use{Config: missing})
 	if f := fault.Of(err); f == nil || f.Reason != provider.ReasonSecret || !strings.Contains(err.Error(), "Secret ns/gone") {
 		t.Errorf("without its Secret: %v", err)
+	}
+}
+
+// A tenant names the host of a provider's program, or of a server that is asked here: not at addresses that are off
+// limits. The program is not even started. What the operator names, in a ClusterIssuer, is not judged.
+func TestHostsOfTenantsAreJudged(t *testing.T) {
+	token := cmmeta.SecretKeySelector{Name: "creds", Key: "token"}
+	program := func(config map[string]string) *acmev1.DNS01Solver {
+		return &acmev1.DNS01Solver{Exec: &acmev1.ExecProvider{Name: "any", Config: config, SecretRef: &cmmeta.LocalObjectReference{Name: "creds"}}}
+	}
+	akamai := func(host string) *acmev1.DNS01Solver {
+		return &acmev1.DNS01Solver{Akamai: &acmev1.AkamaiProvider{
+			ServiceConsumerDomain: host, ClientTokenSecretRef: token, ClientSecretSecretRef: token, AccessTokenSecretRef: token,
+		}}
+	}
+	for name, config := range map[string]*acmev1.DNS01Solver{
+		"akamai":                akamai("169.254.169.254"),
+		"akamai, with a scheme": akamai("https://localhost/"),
+		"a host":                program(map[string]string{"PDNS_HOST": "localhost:8081"}),
+		"an address":            program(map[string]string{"ANY": "http://[::1]:8081/x"}),
+		"an IP address":         program(map[string]string{"ANY": "[::ffff:127.0.0.1]:53"}),
+		"JSON":                  program(map[string]string{"ANY": `{"a":[{"b":"https:\u002f\u002f169.254.169.254/latest"}]}`}),
+		"escaped JSON":          program(map[string]string{"ANY": `{"a":"https:\/\/127.0.0.1"}`}),
+		"acmeDNS":               {AcmeDNS: &acmev1.AcmeDNSProvider{Host: "http://127.0.0.1:1", AccountSecretRef: cmmeta.SecretKeySelector{Name: "creds", Key: "accounts"}}},
+		"rfc2136":               {RFC2136: &acmev1.RFC2136Provider{Nameserver: "127.0.0.1:1"}},
+		"rfc2136 over TCP":      {RFC2136: &acmev1.RFC2136Provider{Nameserver: "localhost:1", Protocol: acmev1.RFC2136TCP}},
+		"webhook":               {Webhook: &acmev1.WebhookProvider{URL: "https://localhost:1/hook"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, func(o *provider.Options) {
+				o.ExecInIssuers, o.WebhookURLsInIssuers, o.Egress = true, true, egress.New(nil, nil)
+				o.Secrets = secrets{"creds": {"token": []byte("value"), "accounts": []byte(`{"example.test":{"username":"u","password":"p","subdomain":"s"}}`)}}
+				o.WebhookServers.Secrets = o.Secrets
+			})
+			for _, operators := range []bool{false, true} {
+				p, err := w.factory(t.Context(), dns01.Use{Config: config, Namespace: "ns", ClusterIssuer: operators})
+				if err == nil {
+					err = p.Present(t.Context(), dns01.Record{Domain: "example.test", FQDN: "f.", Zone: "f.", Value: "v"})
+				}
+				if denied := err != nil && strings.Contains(err.Error(), "off limits"); denied == operators {
+					t.Errorf("operator's = %t: %v", operators, err)
+				}
+				if _, err := os.Stat(filepath.Join(w.dir, "env")); err == nil && !operators {
+					t.Error("the program was started")
+				}
+			}
+		})
+	}
+}
+
+// The name of a region becomes that of a host.
+func TestRegionIsNoHost(t *testing.T) {
+	w := newWorld(t, nil)
+	c := route53(nil)
+	c.Route53.Region = "x.evil.test/"
+	if _, err := w.configured(t, dns01.Use{Config: c}); !fault.IsTerminal(err) || !strings.Contains(err.Error(), `the region "x.evil.test/" is none`) {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -57,7 +58,9 @@ func planOf(c *acmev1.DNS01Solver, mayAmbient bool) (*plan, error) {
 	case c.Cloudflare != nil:
 		p.cloudflare(c.Cloudflare)
 	case c.Route53 != nil:
-		p.route53(c.Route53)
+		if err := p.route53(c.Route53); err != nil {
+			return nil, err
+		}
 	case c.AzureDNS != nil:
 		if err := p.azureDNS(c.AzureDNS); err != nil {
 			return nil, err
@@ -120,7 +123,13 @@ func (p *plan) cloudflare(c *acmev1.CloudflareProvider) {
 	p.secret("CLOUDFLARE_DNS_API_TOKEN", c.APITokenSecretRef)
 }
 
-func (p *plan) route53(c *acmev1.Route53Provider) {
+// awsRegion is the form of a region's name, which becomes part of the names of hosts.
+var awsRegion = regexp.MustCompile(`^[a-z0-9-]*$`)
+
+func (p *plan) route53(c *acmev1.Route53Provider) error {
+	if !awsRegion.MatchString(c.Region) {
+		return fault.Terminal(ReasonUnsupported, "route53: the region %q is none: use one such as eu-west-1", c.Region)
+	}
 	p.provider, p.ttl = "route53", route53TTL
 	p.set("AWS_REGION", c.Region)
 	p.set("AWS_HOSTED_ZONE_ID", c.HostedZoneID)
@@ -131,12 +140,13 @@ func (p *plan) route53(c *acmev1.Route53Provider) {
 		if len(p.token.audiences) == 0 {
 			p.token.audiences = []string{awsAudience}
 		}
-		return
+		return nil
 	}
 	p.set("AWS_ACCESS_KEY_ID", c.AccessKeyID)
 	p.secret("AWS_ACCESS_KEY_ID", c.AccessKeyIDSecretRef)
 	p.secret("AWS_SECRET_ACCESS_KEY", &c.SecretAccessKeySecretRef)
 	p.ambient = c.AccessKeyID == "" && len(p.secrets) == 0
+	return nil
 }
 
 func (p *plan) azureDNS(c *acmev1.AzureDNSProvider) error {

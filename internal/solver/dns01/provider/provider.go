@@ -10,12 +10,16 @@ package provider
 import (
 	"context"
 	"fmt"
+	"maps"
+	"net"
+	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
@@ -71,6 +75,17 @@ type Options struct {
 	ExecInIssuers bool
 	// WebhookURLsInIssuers lets Issuers, not only ClusterIssuers, name the address of a webhook.
 	WebhookURLsInIssuers bool
+	// Egress says which addresses the servers of Issuers may have; nil means all.
+	Egress *egress.Policy
+}
+
+// forIssuers returns the options for the solvers of Issuers, whose servers Egress holds to.
+func (o Options) forIssuers() Options {
+	if o.Egress != nil {
+		o.AcmeDNS, o.WebhookServers.Egress = o.AcmeDNS.Within(o.Egress), o.Egress
+		o.RFC2136.Dial, o.RFC2136.Queues = o.Egress.Dialer(net.Dialer{}).DialContext, rfc2136.NewQueues()
+	}
+	return o
 }
 
 // Factory returns the function that makes providers.
@@ -78,10 +93,11 @@ func Factory(o Options) dns01.Factory {
 	if o.AcmeDNS == nil {
 		o.AcmeDNS = acmedns.New(nil, "", nil)
 	}
+	operators, tenants := o, o.forIssuers()
 	return func(ctx context.Context, u dns01.Use) (dns01.Provider, error) {
-		mayAmbient := o.IssuerAmbient
+		o, mayAmbient := tenants, o.IssuerAmbient
 		if u.ClusterIssuer {
-			mayAmbient = o.ClusterIssuerAmbient
+			o, mayAmbient = operators, o.ClusterIssuerAmbient
 		}
 		switch c := u.Config; {
 		case c.RFC2136 != nil:
@@ -104,6 +120,11 @@ func Factory(o Options) dns01.Factory {
 		config, err := o.resolve(ctx, p, u.Namespace)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", fieldOf(u.Config), err)
+		}
+		if !u.ClusterIssuer {
+			if err := o.judge(ctx, config.Configuration); err != nil {
+				return nil, fault.After(mendPeriod, ReasonNotAllowed, "%s: %w", fieldOf(u.Config), err)
+			}
 		}
 		return o.Programs.Provider(config)
 	}
@@ -155,6 +176,21 @@ func (o Options) resolve(ctx context.Context, p *plan, namespace string) (exec.C
 		}
 	}
 	return c, nil
+}
+
+// judge returns an error if a program would be told of a host at an address that Egress does not permit: in a
+// setting or a credential that is an address or holds one, or whose name says that it is a host.
+func (o Options) judge(ctx context.Context, c wire.Configuration) error {
+	for _, variables := range []map[string]string{c.Config, c.Secrets} {
+		for _, name := range slices.Sorted(maps.Keys(variables)) {
+			for _, host := range hostsIn(name, variables[name]) {
+				if err := o.Egress.Target(ctx, host, egress.SystemLookup); err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // fieldOf returns the field of the provider that is configured, or "".

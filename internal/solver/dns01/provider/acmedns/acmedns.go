@@ -19,6 +19,7 @@ import (
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
@@ -36,6 +37,8 @@ const (
 )
 
 const (
+	// timeout bounds a request.
+	timeout = 20 * time.Second
 	// mendPeriod is how long to wait where a person has to mend something first.
 	mendPeriod = 30 * time.Second
 	// kept is how many values of an account the server keeps.
@@ -60,12 +63,17 @@ type Client struct {
 // without limits, there are none.
 func New(client *http.Client, userAgent string, limits *limit.Limits) *Client {
 	if client == nil {
-		client = &http.Client{Timeout: 20 * time.Second}
+		client = (*egress.Policy)(nil).Client(timeout)
 	}
 	direct := *client
 	// The account's password goes along, and is for the server of the configuration alone.
 	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Client{http: &direct, userAgent: userAgent, limits: limits, known: map[string][]string{}}
+}
+
+// Within returns a Client like c, of its own, that reaches servers at the addresses of a Policy only.
+func (c *Client) Within(p *egress.Policy) *Client {
+	return New(p.Client(timeout), c.userAgent, c.limits)
 }
 
 // account is an entry of the Secret, as acme-dns clients store it.

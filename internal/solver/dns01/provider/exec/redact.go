@@ -18,7 +18,7 @@ const (
 	// leastPiece is the shortest line of a secret of several that is taken out by itself.
 	leastPiece = 16
 	// maxWords bounds an error's text, in octets.
-	maxWords = 1 << 10
+	maxWords = 512 - len("…")
 )
 
 // redactor returns a function that takes secrets out of text: as they are, and as

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"net"
 	"net/http"
 	"net/url"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01/provider/limit"
@@ -37,6 +39,8 @@ type Direct struct {
 	UserAgent string
 	// Now is the clock that certificates are looked at by; nil means time.Now.
 	Now func() time.Time
+	// Egress says which addresses they may have; nil means all.
+	Egress *egress.Policy
 }
 
 // Provider makes a Provider of the API's configuration, which has a URL.
@@ -73,10 +77,10 @@ func (d Direct) Provider(ctx context.Context, config *acmev1.WebhookProvider, ca
 		http: &http.Client{
 			Timeout: directTimeout,
 			// One connection for each call: nothing is kept that a changed Secret would have to end.
-			Transport: &http.Transport{
+			Transport: d.Egress.Transport(&http.Transport{
 				Proxy: http.ProxyFromEnvironment, TLSClientConfig: tlsConfig, DisableKeepAlives: true,
 				MaxResponseHeaderBytes: maxHeader, ForceAttemptHTTP2: true,
-			},
+			}, net.Dialer{}),
 			// The operator, or whoever may name the address, has named this one.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},

@@ -52,7 +52,7 @@ const (
 	// maxRetryAfter is the longest that a webhook can have its callers wait, in seconds.
 	maxRetryAfter = 600
 	// maxWords bounds an error's text, in octets.
-	maxWords = 1 << 10
+	maxWords = 512 - len("…")
 )
 
 // The kind of the payload, whatever group the solver has.

@@ -1,0 +1,128 @@
+package egress_test
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"chancery.dev/internal/egress"
+)
+
+func get(t *testing.T, via http.RoundTripper, address string) (string, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := (&http.Client{Transport: via}).Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	return string(body), err
+}
+
+// A server that a tenant names is not reached at a denied address: neither by its name, nor by a redirect.
+func TestTransportJudgesEachRequest(t *testing.T) {
+	var asked atomic.Int32
+	inner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		_, _ = io.WriteString(w, "secret")
+	}))
+	defer inner.Close()
+	if _, err := get(t, egress.New(nil, nil).Transport(&http.Transport{}, net.Dialer{}), inner.URL); err == nil || !strings.Contains(err.Error(), "127.0.0.1 is off limits") {
+		t.Errorf("%v", err)
+	}
+	outer, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.2:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	public := httptest.NewUnstartedServer(http.RedirectHandler(inner.URL, http.StatusFound))
+	public.Listener = outer
+	public.Start()
+	defer public.Close()
+	p := egress.New(prefixes("127.0.0.2/32"), nil)
+	if _, err := get(t, p.Transport(&http.Transport{}, net.Dialer{}), public.URL); err == nil || !strings.Contains(err.Error(), "127.0.0.1 is off limits") {
+		t.Errorf("%v", err)
+	}
+	if n := asked.Load(); n != 0 {
+		t.Errorf("the server was asked %d times", n)
+	}
+	if body, err := get(t, (*egress.Policy)(nil).Transport(&http.Transport{}, net.Dialer{}), inner.URL); err != nil || body != "secret" {
+		t.Errorf("without a policy: %q, %v", body, err)
+	}
+}
+
+// A proxy is the operator's, wherever it is. What it is asked for is judged first.
+func TestTransportByProxy(t *testing.T) {
+	var asked atomic.Value
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Store(r.Host)
+		if r.Method == http.MethodConnect {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		_, _ = io.WriteString(w, "proxied")
+	}))
+	defer proxy.Close()
+	address, err := url.Parse(proxy.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	via := egress.New(nil, nil).Transport(&http.Transport{Proxy: http.ProxyURL(address)}, net.Dialer{})
+	if body, err := get(t, via, "http://203.0.113.1/"); err != nil || body != "proxied" {
+		t.Errorf("%q, %v", body, err)
+	}
+	if _, err := get(t, via, "https://203.0.113.1/"); err == nil || !strings.Contains(err.Error(), "the proxy answers 403 Forbidden") {
+		t.Errorf("%v", err)
+	}
+	asked.Store("")
+	for _, target := range []string{"http://169.254.169.254/latest", "https://[::1]/", "http://localhost:1/"} {
+		if _, err := get(t, via, target); err == nil || !strings.Contains(err.Error(), "off limits") || asked.Load() != "" {
+			t.Errorf("%s: %v, the proxy was asked for %q", target, err, asked.Load())
+		}
+	}
+	// The proxy's own address is a target like any other.
+	direct := egress.New(nil, nil).Transport(&http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}, net.Dialer{})
+	if _, err := get(t, direct, proxy.URL); err == nil || !strings.Contains(err.Error(), "off limits") {
+		t.Errorf("%v", err)
+	}
+}
+
+// What a server sends is in no error: a tenant could read with it what only the controller can reach.
+func TestErrorsQuoteNothing(t *testing.T) {
+	for _, says := range []string{
+		"SSH-2.0-secret\r\n",
+		"HTTP/1.1 secret\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nsecret\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: secret\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: secret\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nsecret\r\n",
+		"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: http://[secret\r\n\r\n",
+	} {
+		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 1<<10))
+			_, _ = io.WriteString(conn, says)
+			_ = conn.Close()
+		}()
+		body, err := get(t, (*egress.Policy)(nil).Transport(&http.Transport{}, net.Dialer{}), "http://"+listener.Addr().String())
+		if err != nil && strings.Contains(err.Error(), "secret") || err == nil && body != "" {
+			t.Errorf("after %q: %q, %v", says, body, err)
+		}
+		_ = listener.Close()
+	}
+}
