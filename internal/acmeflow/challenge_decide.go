@@ -140,6 +140,7 @@ func (d *challengeDecision) verdict() (acmev1.State, string, bool) {
 		return acmev1.Expired, "The authorization has expired at the ACME server", true
 	case acme.StatusDeactivated, acme.StatusRevoked:
 		return acmev1.Errored, "The authorization was " + string(m.Authorization.Status) + " at the ACME server", true
+	default: // it is pending: the challenge tells more
 	}
 	switch {
 	case !offered:

@@ -38,15 +38,6 @@ func newBells() bells {
 // bell of a kind that is not looked after here rings for nobody.
 func (b bells) ring(kind string, name types.NamespacedName) { b[kind].Ring(name) }
 
-// issuer queues an Issuer, or the ClusterIssuer of a name without a namespace.
-func (b bells) issuer(name types.NamespacedName) {
-	if name.Namespace == "" {
-		b.ring(cmmeta.ClusterIssuerKind, name)
-		return
-	}
-	b.ring(cmmeta.DefaultIssuerKind, name)
-}
-
 // wire is the one list of everything that runs.
 func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logger) error {
 	routes, err := setupRoutes(cfg, deps)

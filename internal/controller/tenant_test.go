@@ -128,11 +128,11 @@ func (in *internalServer) specs() map[string]certmanagerv1.IssuerSpec {
 }
 
 // creates adds issuers of all types at the server, and returns them.
-func (in *internalServer) creates(t *testing.T, w *rig.World, make func(name string, spec certmanagerv1.IssuerSpec) certmanagerv1.GenericIssuer) []certmanagerv1.GenericIssuer {
+func (in *internalServer) creates(t *testing.T, w *rig.World, build func(name string, spec certmanagerv1.IssuerSpec) certmanagerv1.GenericIssuer) []certmanagerv1.GenericIssuer {
 	t.Helper()
 	var all []certmanagerv1.GenericIssuer
 	for name, spec := range in.specs() {
-		all = append(all, make(name, spec))
+		all = append(all, build(name, spec))
 		w.Create(t, all[len(all)-1])
 	}
 	return all

@@ -386,7 +386,7 @@ func (p *probe) storeNextKey(ctx context.Context) error {
 		live.Annotations[acmev1.AccountKeyRotationAnnotation] != seen.Annotations[acmev1.AccountKeyRotationAnnotation] {
 		return overtaken()
 	}
-	_, text, err := p.newKey()
+	text, err := p.newKey()
 	if err != nil {
 		return err
 	}

@@ -97,18 +97,17 @@ func (p *probe) keysIn(secret *corev1.Secret) (accountKeys, error) {
 
 // newKey makes an account key of the kind that is configured, in the encoding that other
 // tools that share the Secret expect of it: PKCS#1 for RSA, SEC 1 for ECDSA.
-func (p *probe) newKey() (crypto.Signer, []byte, error) {
+func (p *probe) newKey() ([]byte, error) {
 	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: p.AccountKeyAlgorithm})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	text, err := pki.EncodePrivateKey(key, pki.PKCS1)
-	return key, text, err
+	return pki.EncodePrivateKey(key, pki.PKCS1)
 }
 
 // createKey makes the Secret with an account key.
 func (p *probe) createKey(ctx context.Context) error {
-	_, text, err := p.newKey()
+	text, err := p.newKey()
 	if err != nil {
 		return err
 	}
