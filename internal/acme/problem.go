@@ -94,6 +94,23 @@ func (p *Problem) Code() Code {
 	return Code(code)
 }
 
+// Cause is the code of the problem or, where the problem only stands for its parts (§6.7.1), that of the first
+// part that has one; "" for no problem.
+func (p *Problem) Cause() Code {
+	if p == nil {
+		return ""
+	}
+	if code := p.Code(); code != "" && code != CodeCompound {
+		return code
+	}
+	for _, part := range p.Subproblems {
+		if code, ok := strings.CutPrefix(part.Type, ProblemNamespace); ok && Code(code) != CodeCompound {
+			return Code(code)
+		}
+	}
+	return ""
+}
+
 // Error is the status, the type and the detail, where a user must go (RFC 8555 §7.3.3),
 // then each subproblem with its identifier, as far as a status has room.
 func (p *Problem) Error() string {

@@ -11,6 +11,7 @@ import (
 	"chancery.dev/internal/acme"
 	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/account"
 )
 
@@ -176,7 +177,7 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 		}
 		a.served()
 		if registered.Status != "" && registered.Status != acme.StatusValid {
-			return &Refusal{Failure: acmeflow.Failure{Class: acmeflow.ErrorPermanent, Detail: fmt.Sprintf(
+			return &Refusal{Failure: acmeflow.Failure{Class: fault.ClassRefused, Detail: fmt.Sprintf(
 				"the account %s is %s at the ACME server: delete the Secret with its key to have a new account made", registered.URL, registered.Status)}}
 		}
 		a.settle(r.Email, registered.Created || sameContact(registered.Contact, r.Email))
@@ -202,7 +203,7 @@ func (a *Account) turn(ctx context.Context) (release func(), refusal error) {
 	case a.registering <- struct{}{}:
 		return func() { <-a.registering }, nil
 	case <-ctx.Done():
-		return nil, &Refusal{Failure: acmeflow.Failure{Class: acmeflow.ErrorUnavailable, Detail: "the ACME server has not answered another issuer with the same account in time"}}
+		return nil, &Refusal{Failure: acmeflow.Failure{Class: fault.ClassUnavailable, Detail: "the ACME server has not answered another issuer with the same account in time"}}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig/pebble"
 )
@@ -147,7 +148,7 @@ func TestBindingsAndParks(t *testing.T) {
 	}
 	w.answer.Store(&answer{at: "order-plz", retryAfter: "60", status: 503, body: `{"type":"about:blank","detail":"busy"}`})
 	out := a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate})
-	if out.Failure == nil || out.Failure.Class != acmeflow.ErrorUnavailable || out.Failure.RetryAfter != time.Minute {
+	if out.Failure == nil || out.Failure.Class != fault.ClassUnavailable || out.Failure.RetryAfter != time.Minute {
 		t.Errorf("failure %+v", out.Failure)
 	}
 	if until, reason := a.Parked(); !until.Equal(w.now.Add(time.Minute)) || !strings.Contains(reason, "busy") {
@@ -160,19 +161,19 @@ func TestBindingsAndParks(t *testing.T) {
 		t.Errorf("one name's limit of a day parks the account until %s: %+v", until, out.Failure)
 	}
 	out = a.Order(t.Context(), order("b.example.com"))
-	if out.Failure == nil || out.Failure.Class != acmeflow.ErrorRateLimited || out.Failure.RetryAfter != time.Minute || !out.Failure.Unsent {
+	if out.Failure == nil || out.Failure.Class != fault.ClassRateLimited || out.Failure.RetryAfter != time.Minute || !out.Failure.Unsent {
 		t.Errorf("other names at once: %+v", out.Failure)
 	}
 	w.now = w.now.Add(time.Minute)
 	out = a.Order(t.Context(), order("a.example.com"))
-	if out.Failure == nil || out.Failure.Class != acmeflow.ErrorRateLimited || out.Failure.RetryAfter != 24*time.Hour-time.Minute ||
+	if out.Failure == nil || out.Failure.Class != fault.ClassRateLimited || out.Failure.RetryAfter != 24*time.Hour-time.Minute ||
 		!strings.Contains(out.Failure.Detail, "not sent, because the ACME server has refused an order for the same names: 429") {
 		t.Errorf("the same names again: %+v", out.Failure)
 	}
 	w.answer.Store(nil)
 	renewal := order("a.example.com")
 	renewal.NewOrder.Replaces, renewal.NewOrder.Renewal = "YQ.Yg", true
-	if out = a.Order(t.Context(), renewal); out.Failure != nil && out.Failure.Class == acmeflow.ErrorRateLimited {
+	if out = a.Order(t.Context(), renewal); out.Failure != nil && out.Failure.Class == fault.ClassRateLimited {
 		t.Errorf("a renewal is not sent: %+v", out.Failure)
 	}
 	if out = a.Order(t.Context(), order("b.example.com")); out.Failure != nil {
@@ -183,7 +184,7 @@ func TestBindingsAndParks(t *testing.T) {
 	}
 	w.answer.Store(&answer{at: "order-plz", retryAfter: "60", status: 503, body: `{"type":"urn:ietf:params:acme:error:rateLimited"}`})
 	out = a.Order(t.Context(), order("e.example.com"))
-	if until, _ := a.Parked(); !until.Equal(w.now.Add(time.Minute)) || out.Failure.Class != acmeflow.ErrorRateLimited {
+	if until, _ := a.Parked(); !until.Equal(w.now.Add(time.Minute)) || out.Failure.Class != fault.ClassRateLimited {
 		t.Errorf("a busy server parks the account until %s: %+v", until, out.Failure)
 	}
 	w.now = w.now.Add(time.Minute)
@@ -213,7 +214,7 @@ func TestBindingsAndParks(t *testing.T) {
 	w.now = w.now.Add(time.Minute)
 	w.answer.Store(&answer{at: "order-plz", status: 400, body: `{"type":"urn:ietf:params:acme:error:accountDoesNotExist"}`})
 	out = a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate})
-	if out.Failure == nil || out.Failure.Class != acmeflow.ErrorUnavailable || a.URL() != "" || a.Registered("") {
+	if out.Failure == nil || out.Failure.Class != fault.ClassUnavailable || a.URL() != "" || a.Registered("") {
 		t.Errorf("failure %+v, URL %q", out.Failure, a.URL())
 	}
 	r.Release(two)
@@ -337,31 +338,32 @@ func TestClasses(t *testing.T) {
 	for name, c := range map[string]struct {
 		action acmeflow.OrderAction
 		answer *answer
-		want   acmeflow.ErrorClass
+		want   fault.Class
 	}{
-		"unknown profile": {action: acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: acmeflow.NewOrder{NewOrderRequest: acme.NewOrderRequest{Profile: "none"}}}, want: acmeflow.ErrorPermanent},
+		"unknown profile": {action: acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: acmeflow.NewOrder{NewOrderRequest: acme.NewOrderRequest{Profile: "none"}}}, want: fault.ClassPermanent},
 		"finalize too early": {
 			acmeflow.OrderAction{Step: acmeflow.OrderFinalize, URL: base + "/finalize-order/x", CSR: []byte("x")},
-			&answer{at: "finalize-order", status: 403, body: `{"type":"urn:ietf:params:acme:error:unauthorized"}`}, acmeflow.ErrorNotReady,
+			&answer{at: "finalize-order", status: 403, body: `{"type":"urn:ietf:params:acme:error:unauthorized"}`}, fault.ClassNotReady,
 		},
-		"a proxy's page":    {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 502, body: "<html>"}, acmeflow.ErrorUnavailable},
-		"a proxy's refusal": {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 403}, acmeflow.ErrorUnavailable},
-		"gone, and no word": {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 404}, acmeflow.ErrorNotFound},
-		"gone, says a page": {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 404, body: "404 page not found"}, acmeflow.ErrorMissing},
-		"nobody there":      {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: "https://127.0.0.1:1/order"}, nil, acmeflow.ErrorUnavailable},
-		"gone":              {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 404, body: `{"type":"about:blank"}`}, acmeflow.ErrorNotFound},
+		"a proxy's page":    {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 502, body: "<html>"}, fault.ClassUnavailable},
+		"a proxy's refusal": {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 403}, fault.ClassUnavailable},
+		"gone, and no word": {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 404}, fault.ClassNotFound},
+		"gone, says a page": {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 404, body: "404 page not found"}, fault.ClassNotFound},
+		"nobody there":      {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: "https://127.0.0.1:1/order"}, nil, fault.ClassUnavailable},
+		"gone":              {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 404, body: `{"type":"about:blank"}`}, fault.ClassNotFound},
 		"more than anybody needs": {
 			acmeflow.OrderAction{Step: acmeflow.OrderDownload, URL: base + "/certZ/x"},
-			&answer{at: "certZ", status: 200, body: strings.Repeat("\n", pki.MaxChainPEM+1)}, acmeflow.ErrorPermanent,
+			&answer{at: "certZ", status: 200, body: strings.Repeat("\n", pki.MaxChainPEM+1)}, fault.ClassRefused,
 		},
 		"as much as is decoded": {
 			acmeflow.OrderAction{Step: acmeflow.OrderDownload, URL: base + "/certZ/x"},
-			&answer{at: "certZ", status: 200, body: strings.Repeat("\n", pki.MaxChainPEM)}, acmeflow.ErrorUnavailable,
+			&answer{at: "certZ", status: 200, body: strings.Repeat("\n", pki.MaxChainPEM)}, fault.ClassUnavailable,
 		},
-		"not a step": {action: acmeflow.OrderAction{Step: acmeflow.OrderCreateChallenges}, want: acmeflow.ErrorPermanent},
+		"not a step": {action: acmeflow.OrderAction{Step: acmeflow.OrderCreateChallenges}, want: fault.ClassRefused},
 	} {
 		w.answer.Store(c.answer)
-		if out := a.Order(t.Context(), c.action); out.Failure == nil || out.Failure.Class != c.want || out.Step != c.action.Step {
+		out := a.Order(t.Context(), c.action)
+		if out.Failure == nil || out.Failure.Class != c.want || out.Step != c.action.Step || out.Failure.Unsure != (name == "gone, says a page") {
 			t.Errorf("%s: %+v, want %s", name, out.Failure, c.want)
 		}
 	}
@@ -457,7 +459,7 @@ func TestAnotherCADoesNotLoseTheAccount(t *testing.T) {
 	order := strings.Replace(old.ca.DirectoryURL, "/dir", "/my-order/x", 1)
 	old.answer.Store(&answer{at: "my-order", status: 400, body: `{"type":"urn:ietf:params:acme:error:accountDoesNotExist"}`})
 	out := a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: order})
-	if out.Failure == nil || out.Failure.Class != acmeflow.ErrorPermanent || !strings.Contains(out.Failure.Detail, "accountDoesNotExist") {
+	if out.Failure == nil || out.Failure.Class != fault.ClassRefused || !strings.Contains(out.Failure.Detail, "accountDoesNotExist") {
 		t.Errorf("failure %+v", out.Failure)
 	}
 	if a.URL() != was {
@@ -507,7 +509,7 @@ func TestNothingIsSentWhileParked(t *testing.T) {
 	}
 	out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, acmev1.ChallengeSpec{URL: strings.Replace(w.ca.DirectoryURL, "/dir", "/chalZ/x", 1)})
 	for _, f := range []*acmeflow.Failure{last, out.Failure} {
-		if f == nil || f.Class != acmeflow.ErrorBadNonce || f.RetryAfter != time.Minute {
+		if f == nil || f.Class != fault.ClassNotProcessed || f.RetryAfter != time.Minute {
 			t.Errorf("failure %+v", f)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"chancery.dev/internal/acme"
-	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/acmeflow"
 )
 
@@ -29,7 +28,7 @@ func (a *Account) RenewalInfo(ctx context.Context, certID string) (*acme.Renewal
 		info, err = c.RenewalInfo(ctx, certID)
 	}
 	if err != nil {
-		return nil, &acmeflow.Failure{Class: classOf(err), Detail: err.Error(), RetryAfter: acmeclient.RetryAfter(err)}
+		return nil, failureOf(err)
 	}
 	return info, nil
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"chancery.dev/internal/acmeaccount"
-	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
 )
 
@@ -55,7 +55,7 @@ func TestRenewalInfo(t *testing.T) {
 	if failure != nil || info.RetryAfter != 6*time.Hour || info.SuggestedWindow.Start.Day() != 1 || info.ExplanationURL == "" {
 		t.Errorf("%+v, %+v", info, failure)
 	}
-	if _, failure = a.RenewalInfo(t.Context(), "busy.1"); failure == nil || failure.Class != acmeflow.ErrorRateLimited || failure.RetryAfter != time.Minute {
+	if _, failure = a.RenewalInfo(t.Context(), "busy.1"); failure == nil || failure.Class != fault.ClassRateLimited || failure.RetryAfter != time.Minute {
 		t.Errorf("%+v", failure)
 	}
 	if until, _ := a.Parked(); !until.IsZero() {

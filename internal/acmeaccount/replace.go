@@ -11,6 +11,7 @@ import (
 	"chancery.dev/internal/acme"
 	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/account"
 	"chancery.dev/internal/pki"
 )
@@ -46,7 +47,7 @@ func (a *Account) mayAccept(spec acmev1.ChallengeSpec) *acmeflow.Failure {
 	if !acmeflow.Outdated(spec, a.client.Thumbprint()) && a.machine.Validate(spec.AuthorizationURL, a.registry.o.Now()) {
 		return nil
 	}
-	return &acmeflow.Failure{Class: acmeflow.ErrorBadNonce, Detail: "the account's key is being replaced", RetryAfter: account.QuietAgain}
+	return &acmeflow.Failure{Class: fault.ClassNotProcessed, Detail: "the account's key is being replaced", RetryAfter: account.QuietAgain}
 }
 
 // looked takes in how an authorization stands.
@@ -69,7 +70,7 @@ func (a *Account) lookAfter(ctx context.Context) {
 		switch {
 		case err == nil:
 			a.looked(*authz, acmev1.ChallengeSpec{AuthorizationURL: url})
-		case !classOf(err).MayPass():
+		case !failureOf(err).MayPass():
 			a.looked(acme.Authorization{}, acmev1.ChallengeSpec{AuthorizationURL: url})
 		}
 	}
@@ -87,7 +88,7 @@ func later(d *account.Delay) error {
 	if d == nil {
 		return nil
 	}
-	return &Refusal{Failure: acmeflow.Failure{Class: acmeflow.ErrorBadNonce, Detail: d.Why, RetryAfter: d.Wait}}
+	return &Refusal{Failure: acmeflow.Failure{Class: fault.ClassNotProcessed, Detail: d.Why, RetryAfter: d.Wait}}
 }
 
 // CanReplace asks whether the CA replaces keys at all. Its error is a *Refusal.
@@ -104,11 +105,11 @@ func (a *Account) CanReplace(ctx context.Context) error {
 
 // unreplaced is why a key was not replaced. It does not park the account: the old key does.
 func unreplaced(err error) *Refusal {
-	f := acmeflow.Failure{Class: classOf(err), Detail: err.Error(), RetryAfter: acmeclient.RetryAfter(err)}
+	f := failureOf(err)
 	if errors.Is(err, acmeclient.ErrNoKeyChange) {
-		f.Class = acmeflow.ErrorPermanent
+		f.Class = fault.ClassRefused
 	}
-	return &Refusal{Failure: f}
+	return &Refusal{Failure: *f}
 }
 
 // Replace has the CA go by another key (RFC 8555 §7.3.5), and uses it from then on, for
@@ -119,7 +120,7 @@ func unreplaced(err error) *Refusal {
 // It makes sure that nothing fails for it: no other call is under way meanwhile, and the CA
 // has finished what it is validating. An account that this process has not registered yet is
 // only asked about: without an error, Uses or Denies has the answer. Its error is a *Refusal;
-// one of the class ErrorBadNonce says that nothing has failed, and when to try again.
+// one of fault.ClassNotProcessed says that nothing has failed, and when to try again.
 func (a *Account) Replace(ctx context.Context, next crypto.Signer, url string) error {
 	release, refusal := a.turn(ctx)
 	if refusal != nil {
@@ -177,11 +178,11 @@ func (a *Account) change(ctx context.Context, client *acmeclient.Client, next cr
 	switch {
 	case found:
 		return nil
-	case errors.As(refusal, &other) && !other.Class.MayPass():
+	case errors.As(refusal, &other) && !other.MayPass():
 		return other
 	case refusal != nil:
 		a.tell(func(m *account.Machine, now time.Time) { m.Doubt(true, now) })
-	case why.Class.MayPass() && why.Class != acmeflow.ErrorRateLimited:
+	case why.MayPass() && why.Class != fault.ClassRateLimited:
 		a.tell(func(m *account.Machine, now time.Time) { m.Doubt(false, now) })
 	}
 	return why
@@ -191,14 +192,14 @@ func (a *Account) change(ctx context.Context, client *acmeclient.Client, next cr
 func (a *Account) goesBy(ctx context.Context, client *acmeclient.Client, next crypto.Signer, url string) (bool, error) {
 	found, err := client.LookupAccount(ctx)
 	if err == nil && url != "" && found.URL != url {
-		return false, &Refusal{Failure: acmeflow.Failure{Class: acmeflow.ErrorPermanent, Detail: fmt.Sprintf(
+		return false, &Refusal{Failure: acmeflow.Failure{Class: fault.ClassRefused, Detail: fmt.Sprintf(
 			"the next key belongs to the account %s at the ACME server already, and this one is %s", found.URL, url)}}
 	}
 	if err == nil {
 		return true, a.become(client, next, found.URL)
 	}
 	why := unreplaced(err)
-	if why.Class.MayPass() && !acme.HasCode(err, acme.CodeAccountDoesNotExist) {
+	if why.MayPass() && !acme.HasCode(err, acme.CodeAccountDoesNotExist) {
 		return false, why
 	}
 	fingerprint, err := pki.PublicKeyFingerprint(next.Public())

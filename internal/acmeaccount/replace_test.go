@@ -17,6 +17,7 @@ import (
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
 )
 
@@ -64,7 +65,7 @@ func (w *world) paths() func(part string) int {
 }
 
 // refusal checks an error, and returns when to try again.
-func refusal(t *testing.T, err error, class acmeflow.ErrorClass, text string) time.Duration {
+func refusal(t *testing.T, err error, class fault.Class, text string) time.Duration {
 	t.Helper()
 	var r *acmeaccount.Refusal
 	if !errors.As(err, &r) || r.Class != class || !strings.Contains(r.Detail, text) {
@@ -156,7 +157,7 @@ func TestReplaceKeyAfterACrash(t *testing.T) {
 				t.Fatal(err)
 			}
 			// What the process before had the CA validate is to be over first.
-			wait := refusal(t, a.Replace(t.Context(), next, url), acmeflow.ErrorBadNonce, "when this controller started")
+			wait := refusal(t, a.Replace(t.Context(), next, url), fault.ClassNotProcessed, "when this controller started")
 			if a.Changing() {
 				t.Error("validations are held up long before")
 			}
@@ -183,9 +184,9 @@ func TestReplaceKeyOfWhichNoAnswerComes(t *testing.T) {
 			w.answer.Store(&answer{at: "rollover", status: 502, body: "<html>", acts: acts, hold: func() {
 				w.answer.Store(&answer{at: "", status: 502, body: "<html>"})
 			}})
-			refusal(t, a.Replace(t.Context(), next, ""), acmeflow.ErrorUnavailable, "502")
+			refusal(t, a.Replace(t.Context(), next, ""), fault.ClassUnavailable, "502")
 			out := a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate})
-			if until, _ := a.Parked(); out.Failure == nil || out.Failure.Class != acmeflow.ErrorBadNonce || !until.After(w.now) {
+			if until, _ := a.Parked(); out.Failure == nil || out.Failure.Class != fault.ClassNotProcessed || !until.After(w.now) {
 				t.Errorf("failure %+v", out.Failure)
 			}
 			w.answer.Store(nil)
@@ -206,7 +207,7 @@ func TestReplaceKeyThatIsLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.answer.Store(&answer{at: "rollover", status: 504, body: "<html>"})
-	refusal(t, a.Replace(t.Context(), newKey(t, pki.ECDSA), ""), acmeflow.ErrorUnavailable, "504")
+	refusal(t, a.Replace(t.Context(), newKey(t, pki.ECDSA), ""), fault.ClassUnavailable, "504")
 	if until, _ := a.Parked(); !until.After(w.now) {
 		t.Error("the old key is used")
 	}
@@ -226,16 +227,16 @@ func TestReplaceKeyRefused(t *testing.T) {
 	if err := other.Register(t.Context(), acmeaccount.Registration{}); err != nil {
 		t.Fatal(err)
 	}
-	refusal(t, a.Replace(t.Context(), taken, ""), acmeflow.ErrorPermanent, other.URL())
+	refusal(t, a.Replace(t.Context(), taken, ""), fault.ClassRefused, other.URL())
 	w.order(t, a)
 
 	w.answer.Store(&answer{at: "rollover", status: 429, retryAfter: "60", body: `{"type":"urn:ietf:params:acme:error:rateLimited"}`})
-	if r := refusal(t, a.Replace(t.Context(), newKey(t, pki.ECDSA), ""), acmeflow.ErrorRateLimited, "rateLimited"); r != time.Minute {
+	if r := refusal(t, a.Replace(t.Context(), newKey(t, pki.ECDSA), ""), fault.ClassRateLimited, "rateLimited"); r != time.Minute {
 		t.Errorf("to be tried again after %s", r)
 	}
 	w.order(t, a)
 	w.answer.Store(&answer{at: "rollover", status: 403, body: `{"type":"urn:ietf:params:acme:error:unauthorized"}`})
-	refusal(t, a.Replace(t.Context(), newKey(t, pki.ECDSA), ""), acmeflow.ErrorPermanent, "unauthorized")
+	refusal(t, a.Replace(t.Context(), newKey(t, pki.ECDSA), ""), fault.ClassRefused, "unauthorized")
 	w.order(t, a)
 	if err := a.CanReplace(t.Context()); err != nil {
 		t.Error(err)
@@ -250,8 +251,8 @@ func TestNoKeyChange(t *testing.T) {
 	if err := a.Register(t.Context(), acmeaccount.Registration{}); err != nil {
 		t.Fatal(err)
 	}
-	refusal(t, a.CanReplace(t.Context()), acmeflow.ErrorPermanent, "no keyChange")
-	refusal(t, a.Replace(t.Context(), newKey(t, pki.ECDSA), ""), acmeflow.ErrorPermanent, "no keyChange")
+	refusal(t, a.CanReplace(t.Context()), fault.ClassRefused, "no keyChange")
+	refusal(t, a.Replace(t.Context(), newKey(t, pki.ECDSA), ""), fault.ClassRefused, "no keyChange")
 	w.order(t, a)
 }
 
@@ -301,8 +302,8 @@ func TestReplaceKeyWaitsForValidations(t *testing.T) {
 	if out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, under); out.Failure != nil {
 		t.Fatal(out.Failure.Detail)
 	}
-	refusal(t, a.Replace(t.Context(), next, ""), acmeflow.ErrorBadNonce, "is validating")
-	if out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, late); !a.Changing() || out.Failure == nil || out.Failure.Class != acmeflow.ErrorBadNonce {
+	refusal(t, a.Replace(t.Context(), next, ""), fault.ClassNotProcessed, "is validating")
+	if out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, late); !a.Changing() || out.Failure == nil || out.Failure.Class != fault.ClassNotProcessed {
 		t.Errorf("a validation begins: %+v", out.Failure)
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
@@ -317,7 +318,7 @@ func TestReplaceKeyWaitsForValidations(t *testing.T) {
 	if err := a.Replace(t.Context(), next, ""); err != nil || a.Changing() {
 		t.Fatal(err)
 	}
-	if out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, late); out.Failure == nil || out.Failure.Class != acmeflow.ErrorBadNonce {
+	if out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, late); out.Failure == nil || out.Failure.Class != fault.ClassNotProcessed {
 		t.Errorf("the old answer is validated: %+v", out.Failure)
 	}
 	now := challenge()
@@ -325,7 +326,7 @@ func TestReplaceKeyWaitsForValidations(t *testing.T) {
 		t.Error(out.Failure.Detail)
 	}
 	// Nobody looks any more.
-	refusal(t, a.Replace(t.Context(), newKey(t, pki.ECDSA), ""), acmeflow.ErrorBadNonce, "is validating")
+	refusal(t, a.Replace(t.Context(), newKey(t, pki.ECDSA), ""), fault.ClassNotProcessed, "is validating")
 	w.now = w.now.Add(5 * time.Second)
 	replaced := errors.New("not tried")
 	for deadline := time.Now().Add(time.Minute); replaced != nil && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
@@ -340,7 +341,7 @@ func TestReplaceKeyWaitsForValidations(t *testing.T) {
 	}
 	w.answer.Store(&answer{at: "/authZ/", status: 503, body: `{"type":"about:blank"}`})
 	w.now = w.now.Add(time.Minute)
-	refusal(t, a.Replace(t.Context(), newKey(t, pki.ECDSA), ""), acmeflow.ErrorBadNonce, "is validating")
+	refusal(t, a.Replace(t.Context(), newKey(t, pki.ECDSA), ""), fault.ClassNotProcessed, "is validating")
 	w.now = w.now.Add(9 * time.Minute)
 	if err := a.Replace(t.Context(), newKey(t, pki.ECDSA), ""); err != nil {
 		t.Error(err)

@@ -9,6 +9,7 @@ import (
 	"chancery.dev/internal/acme"
 	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/fault"
 )
 
 // Revoke has the CA revoke a certificate (DER; RFC 8555 §7.6); one that is revoked already is a success. Where
@@ -32,7 +33,7 @@ func (a *Account) Revoke(ctx context.Context, cert []byte, key crypto.Signer, re
 		a.served()
 		return nil
 	case errors.Is(err, acmeclient.ErrNoRevocation):
-		return &acmeflow.Failure{Class: acmeflow.ErrorPermanent, Detail: err.Error()}
+		return &acmeflow.Failure{Class: fault.ClassRefused, Detail: err.Error()}
 	default:
 		return a.failure(c, "", sent, err)
 	}
@@ -40,5 +41,5 @@ func (a *Account) Revoke(ctx context.Context, cert []byte, key crypto.Signer, re
 
 // refuses reports whether the CA has said no.
 func refuses(err error) bool {
-	return acme.ProblemOf(err) != nil && !acme.HasCode(err, acme.CodeAlreadyRevoked) && !classOf(err).MayPass()
+	return acme.ProblemOf(err) != nil && !acme.HasCode(err, acme.CodeAlreadyRevoked) && !failureOf(err).MayPass()
 }

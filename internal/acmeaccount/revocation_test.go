@@ -10,6 +10,7 @@ import (
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
 )
 
@@ -70,32 +71,32 @@ func TestRevoke(t *testing.T) {
 	if f := owner.Revoke(t.Context(), certs[0], nil, acme.ReasonSuperseded); f != nil {
 		t.Errorf("again: %+v", f)
 	}
-	if f := other.Revoke(t.Context(), certs[1], nil, acme.ReasonSuperseded); f == nil || f.Class != acmeflow.ErrorPermanent || !strings.Contains(f.Detail, "not associated with account") {
+	if f := other.Revoke(t.Context(), certs[1], nil, acme.ReasonSuperseded); f == nil || f.Class != fault.ClassRefused || !strings.Contains(f.Detail, "not associated with account") {
 		t.Errorf("by another account: %+v", f)
 	}
 	stranger, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := other.Revoke(t.Context(), certs[1], stranger, acme.ReasonKeyCompromise); f == nil || f.Class != acmeflow.ErrorPermanent {
+	if f := other.Revoke(t.Context(), certs[1], stranger, acme.ReasonKeyCompromise); f == nil || f.Class != fault.ClassRefused {
 		t.Errorf("by another key: %+v", f)
 	}
 	if f := other.Revoke(t.Context(), certs[1], key, acme.ReasonKeyCompromise); f != nil {
 		t.Errorf("by its own key: %+v", f)
 	}
 	w.answer.Store(&answer{at: "/revoke-cert", retryAfter: "60", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited"}`})
-	if f := owner.Revoke(t.Context(), certs[1], key, acme.ReasonUnspecified); f == nil || f.Class != acmeflow.ErrorRateLimited || f.RetryAfter != time.Minute {
+	if f := owner.Revoke(t.Context(), certs[1], key, acme.ReasonUnspecified); f == nil || f.Class != fault.ClassRateLimited || f.RetryAfter != time.Minute {
 		t.Errorf("refused for now: %+v", f)
 	}
 	if until, _ := owner.Parked(); !until.Equal(w.now.Add(time.Minute)) {
 		t.Errorf("parked until %s", until)
 	}
 	w.answer.Store(nil)
-	if f := owner.Revoke(t.Context(), certs[1], key, acme.ReasonUnspecified); f == nil || f.Class != acmeflow.ErrorBadNonce {
+	if f := owner.Revoke(t.Context(), certs[1], key, acme.ReasonUnspecified); f == nil || f.Class != fault.ClassNotProcessed {
 		t.Errorf("while the account is parked: %+v", f)
 	}
 	without := ariServer(t, "", http.NotFound)
-	if f := without.Revoke(t.Context(), certs[1], key, acme.ReasonUnspecified); f == nil || f.Class != acmeflow.ErrorPermanent {
+	if f := without.Revoke(t.Context(), certs[1], key, acme.ReasonUnspecified); f == nil || f.Class != fault.ClassRefused {
 		t.Errorf("where nothing can be revoked: %+v", f)
 	}
 }

@@ -52,7 +52,7 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmefl
 	case acmeflow.OrderDeactivate:
 		err = deactivate(ctx, c, action.URLs)
 	default:
-		out.Failure = &acmeflow.Failure{Class: acmeflow.ErrorPermanent, Detail: "not a step that leaves the cluster: " + action.Step.String()}
+		out.Failure = &acmeflow.Failure{Class: fault.ClassRefused, Detail: "not a step that leaves the cluster: " + action.Step.String()}
 		return out
 	}
 	out.Order = order
@@ -69,7 +69,7 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmefl
 	}
 	out.Failure = a.failure(c, calledBy(action), sent, err)
 	if action.Step == acmeflow.OrderFinalize && acmeclient.StatusOf(err) == http.StatusForbidden {
-		out.Failure.Class = acmeflow.ErrorNotReady
+		out.Failure.Class = fault.ClassNotReady
 	}
 	return out
 }
@@ -98,7 +98,7 @@ func (a *Account) Challenge(ctx context.Context, step acmeflow.ChallengeStep, sp
 	case acmeflow.ChallengeAccept:
 		_, err = c.AcceptChallenge(ctx, spec.URL)
 	default:
-		out.Failure = &acmeflow.Failure{Class: acmeflow.ErrorPermanent, Detail: "not a step of the CA: " + step.String()}
+		out.Failure = &acmeflow.Failure{Class: fault.ClassRefused, Detail: "not a step of the CA: " + step.String()}
 		return out
 	}
 	if err != nil {
@@ -126,7 +126,7 @@ func (a *Account) heldBack() *acmeflow.Failure {
 	if wait <= 0 {
 		return nil
 	}
-	return &acmeflow.Failure{Class: acmeflow.ErrorBadNonce, Detail: reason, RetryAfter: wait}
+	return &acmeflow.Failure{Class: fault.ClassNotProcessed, Detail: reason, RetryAfter: wait}
 }
 
 // isLimit reports whether a CA has refused an order for a limit of its own. It says so with
@@ -143,7 +143,7 @@ func (a *Account) held(n acmeflow.NewOrder) *acmeflow.Failure {
 	if until.Until.IsZero() {
 		return nil
 	}
-	return &acmeflow.Failure{Class: acmeflow.ErrorRateLimited, Detail: until.Reason, RetryAfter: until.Until.Sub(now), Unsent: true}
+	return &acmeflow.Failure{Class: fault.ClassRateLimited, Detail: until.Reason, RetryAfter: until.Until.Sub(now), Unsent: true}
 }
 
 // limited is what the limits need to know of a new order.
@@ -173,7 +173,7 @@ func isForeign(c *acmeclient.Client, called string) bool {
 // account where the error says so. Sent is when the call went out.
 func (a *Account) failure(c *acmeclient.Client, called string, sent time.Time, err error) *acmeflow.Failure {
 	f := a.classify(c, called, err)
-	if f.Class == acmeflow.ErrorRateLimited || f.Class == acmeflow.ErrorUnavailable && f.RetryAfter > 0 {
+	if f.Class == fault.ClassRateLimited || f.Class == fault.ClassUnavailable && f.RetryAfter > 0 {
 		a.leaveAlone(orDefault(f.RetryAfter), sent, f.Detail)
 	}
 	return f
@@ -181,49 +181,47 @@ func (a *Account) failure(c *acmeclient.Client, called string, sent time.Time, e
 
 // classify says what kind of trouble it is, and loses the account where the error says so.
 func (a *Account) classify(c *acmeclient.Client, called string, err error) *acmeflow.Failure {
-	f := &acmeflow.Failure{Class: classOf(err), Detail: err.Error(), RetryAfter: acmeclient.RetryAfter(err)}
+	f := failureOf(err)
 	if acme.HasCode(err, acme.CodeAccountDoesNotExist) && !isForeign(c, called) {
 		// The account is made again, and then the same call works.
-		f.Class = acmeflow.ErrorUnavailable
+		f.Class = fault.ClassUnavailable
 		a.lose(c)
 	}
 	return f
 }
 
-func classOf(err error) acmeflow.ErrorClass {
-	switch {
-	case errors.Is(err, acme.ErrProfilesUnsupported), errors.Is(err, acme.ErrProfileUnknown), errors.Is(err, acmeclient.ErrTooLarge):
-		return acmeflow.ErrorPermanent
-	case acmeclient.RejectsReplaces(err):
-		return acmeflow.ErrorReplaces
-	case errors.Is(err, acmeclient.ErrNoAccount):
-		return acmeflow.ErrorUnavailable
-	}
-	if p := acme.ProblemOf(err); p != nil {
-		return acmeflow.Classify(p.Status, p.Type, p.Detail)
-	}
+// failureOf is the failure that an error of a call is.
+func failureOf(err error) *acmeflow.Failure {
+	f := &acmeflow.Failure{Code: acme.ProblemOf(err).Cause(), Detail: err.Error(), RetryAfter: acmeclient.RetryAfter(err)}
 	var page *acmeclient.HTTPError
-	if errors.As(err, &page) {
-		return classOfPage(page)
+	switch {
+	case errors.Is(err, acme.ErrProfilesUnsupported), errors.Is(err, acme.ErrProfileUnknown):
+		f.Class = fault.ClassPermanent
+	case acmeclient.RejectsReplaces(err), errors.Is(err, acmeclient.ErrTooLarge):
+		f.Class = fault.ClassRefused
+	case errors.Is(err, acmeclient.ErrNoAccount):
+		f.Class = fault.ClassUnavailable
+	case errors.As(err, &page):
+		f.Class, f.Unsure = classOfPage(page)
+	default:
+		f.Class = acmeflow.Classify(acmeclient.StatusOf(err), f.Code)
 	}
-	return acmeflow.Classify(acmeclient.StatusOf(err), "", "")
+	return f
 }
 
 // classOfPage is what an error answer without a problem document tells about what was asked
 // for: too many requests, or gone; for certain only if it has no text, as Pebble says it. Any
 // other is a proxy's or a web server's in the CA's place, and so is one in place of the
 // directory or a nonce.
-func classOfPage(page *acmeclient.HTTPError) acmeflow.ErrorClass {
+func classOfPage(page *acmeclient.HTTPError) (class fault.Class, unsure bool) {
 	switch {
 	case page.Status == http.StatusTooManyRequests:
-		return acmeflow.ErrorRateLimited
+		return fault.ClassRateLimited, false
 	case page.Status != http.StatusNotFound && page.Status != http.StatusGone,
 		page.Action == acmeclient.ActionDiscover, page.Method == http.MethodHead:
-		return acmeflow.ErrorUnavailable
-	case !page.Empty:
-		return acmeflow.ErrorMissing
+		return fault.ClassUnavailable, false
 	default:
-		return acmeflow.ErrorNotFound
+		return fault.ClassNotFound, !page.Empty
 	}
 }
 
@@ -269,7 +267,7 @@ func chains(ctx context.Context, c *acmeclient.Client, url, preferred string) ([
 	for _, alternate := range first.Alternates {
 		chain, err := c.FetchCertificate(ctx, alternate)
 		if err != nil {
-			if class := classOf(err); class.MayPass() && class != acmeflow.ErrorMissing {
+			if f := failureOf(err); f.MayPass() && !f.Unsure {
 				return nil, err
 			}
 			continue // a preference must not cost the certificate
@@ -285,13 +283,7 @@ func chains(ctx context.Context, c *acmeclient.Client, url, preferred string) ([
 // has decided already, is given up.
 func deactivate(ctx context.Context, c *acmeclient.Client, urls []string) error {
 	for _, url := range urls {
-		_, err := c.DeactivateAuthorization(ctx, url)
-		if err == nil {
-			continue
-		}
-		switch classOf(err) {
-		case acmeflow.ErrorNotFound, acmeflow.ErrorMalformed, acmeflow.ErrorPermanent, acmeflow.ErrorNotReady:
-		default:
+		if _, err := c.DeactivateAuthorization(ctx, url); err != nil && failureOf(err).MayPass() {
 			return err
 		}
 	}

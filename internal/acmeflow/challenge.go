@@ -6,6 +6,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/fault"
 )
 
 // ChallengeStep is the one thing that a Challenge needs now. The order is that of
@@ -19,15 +20,15 @@ const (
 	ChallengeAddFinalizer
 	// ChallengeFetch: POST-as-GET of spec.authorizationURL. External. Outcome: Authorization.
 	ChallengeFetch
-	// ChallengePresent: Solver.Present. External. Outcome: nothing but a Failure, if any: ErrorSolver,
-	// with RetryAfter if the solver says when.
+	// ChallengePresent: Solver.Present. External. Outcome: nothing but a Failure, if any: of the class
+	// that the solver says, or fault.ClassSolver, with RetryAfter if the solver says when.
 	ChallengePresent
 	// ChallengeCheck: Solver.Check. External. Outcome: nothing but a Failure, if any:
-	// ErrorNotYet; a timeout is one too.
+	// fault.ClassSelfCheck; a timeout is one too.
 	ChallengeCheck
 	// ChallengeAccept: POST {} to spec.url. External. Outcome: nothing but a Failure, if any.
 	ChallengeAccept
-	// ChallengeCleanUp: Solver.CleanUp. External. Outcome: nothing but a Failure, if any: ErrorSolver.
+	// ChallengeCleanUp: Solver.CleanUp. External. Outcome: nothing but a Failure, if any, as of ChallengePresent.
 	ChallengeCleanUp
 	// ChallengeRemoveFinalizer: remove our finalizers, both names. Local.
 	ChallengeRemoveFinalizer
@@ -194,7 +195,7 @@ func (m ChallengeMemory) After(o ChallengeOutcome) ChallengeMemory {
 		}
 	case ChallengeFetch:
 		if o.Failure == nil && o.Authorization == nil {
-			o.Failure = &Failure{Class: ErrorUnavailable, Detail: "the ACME server sent no authorization"}
+			o.Failure = &Failure{Class: fault.ClassUnavailable, Detail: "the ACME server sent no authorization"}
 		}
 	default: // nothing is remembered of how others went but what follows
 	}
@@ -224,7 +225,7 @@ func (m ChallengeMemory) After(o ChallengeOutcome) ChallengeMemory {
 // Mended returns the memory once what the solver works with has changed, such as the
 // Secret of its credential: a call that failed is not put off any longer.
 func (m ChallengeMemory) Mended() ChallengeMemory {
-	if m.Failure != nil && m.Failure.Class == ErrorSolver {
+	if m.Failed == ChallengePresent || m.Failed == ChallengeCleanUp {
 		m.FailedAt, m.Failures = time.Time{}, 0
 	}
 	return m
@@ -242,12 +243,12 @@ func (m ChallengeMemory) checked(o ChallengeOutcome) ChallengeMemory {
 }
 
 func (m ChallengeMemory) afterFailure(o ChallengeOutcome) ChallengeMemory {
-	if o.Step == ChallengeAccept && !o.Failure.Class.MayPass() {
+	if o.Step == ChallengeAccept && !o.Failure.MayPass() {
 		// The CA refuses what it has already begun, too: the authorization tells.
 		m.Refusal, m.Authorization = o.Failure, nil
 		return m
 	}
-	if m.Failed != o.Step || m.Failure.Class != o.Failure.Class {
+	if m.Failed != o.Step || !m.Failure.sameAs(o.Failure) {
 		m.Failures = 0
 	}
 	if o.Step == ChallengeAccept {

@@ -12,6 +12,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/dnsaccount"
+	"chancery.dev/internal/fault"
 )
 
 const (
@@ -52,11 +53,11 @@ func DecideChallenge(s ChallengeState, now time.Time) ChallengeAction {
 	if s.Challenge.Status.State.IsFinal() || s.Challenge.DeletionTimestamp != nil {
 		return d.ending()
 	}
-	if state, reason, ok := d.verdict(); ok {
-		return d.end(state, reason)
+	if state, class, reason := d.verdict(); state != acmev1.Unknown {
+		return d.end(state, class, reason)
 	}
 	if reason := s.Settings.Refuses(s.Challenge); reason != "" {
-		return d.end(acmev1.Errored, reason)
+		return d.end(acmev1.Errored, fault.ClassConfiguration, reason)
 	}
 	var a ChallengeAction
 	switch {
@@ -68,7 +69,7 @@ func DecideChallenge(s ChallengeState, now time.Time) ChallengeAction {
 		a = d.active()
 	}
 	if a.Status == nil && d.next.Presented && !s.Challenge.Status.Presented {
-		a.Status = d.status(d.next.Reason)
+		a.Status = d.changed()
 	}
 	a.Yield = a.Yield && d.next.Processing
 	a.Ready = a.Ready && !d.next.Processing
@@ -97,7 +98,7 @@ func newChallengeDecision(s ChallengeState, now time.Time) *challengeDecision {
 	d := &challengeDecision{ChallengeState: s, now: now, next: *s.Challenge.Status.DeepCopy()}
 	if !s.Memory.Presented.IsZero() && !d.next.Presented {
 		at := metav1.NewTime(s.Memory.Presented)
-		d.next.Presented, d.next.PresentedAt, d.next.Reason = true, &at, ""
+		d.next.Presented, d.next.PresentedAt, d.next.Reason, d.next.FailureClass = true, &at, "", ""
 	}
 	if d.next.State == acmev1.Unknown && (s.Memory.Authorization != nil || d.next.Presented) {
 		d.next.State = acmev1.Pending
@@ -105,26 +106,33 @@ func newChallengeDecision(s ChallengeState, now time.Time) *challengeDecision {
 	return d
 }
 
-// status is the one to write with the given reason, or nil if it is stored already.
-func (d *challengeDecision) status(reason string) *acmev1.ChallengeStatus {
-	d.next.Reason = reason
+// status is the one to write with the given class and reason, or nil if it is stored already. The class is empty
+// while nothing has failed.
+func (d *challengeDecision) status(class fault.Class, reason string) *acmev1.ChallengeStatus {
+	d.next.FailureClass, d.next.Reason = shown(class), reason
+	return d.changed()
+}
+
+// changed is the status to write with the class and the reason that are stored, or nil if it is stored already.
+func (d *challengeDecision) changed() *acmev1.ChallengeStatus {
 	if apiequality.Semantic.DeepEqual(d.next, d.Challenge.Status) {
 		return nil
 	}
 	return d.next.DeepCopy()
 }
 
-// verdict is the final state that the CA's answers amount to, if they do.
-func (d *challengeDecision) verdict() (acmev1.State, string, bool) {
+// verdict is the final state that the CA's answers amount to, with the class and the reason of a failure; the
+// state is empty if there is none yet.
+func (d *challengeDecision) verdict() (acmev1.State, fault.Class, string) {
 	m := d.Memory
-	if m.Failed == ChallengeFetch && !m.Failure.Class.MayPass() {
-		if m.Failure.Class == ErrorMalformed || m.Failure.Class == ErrorNotFound {
-			return acmev1.Expired, "The ACME server no longer knows the authorization: " + m.Failure.Detail, true
+	if m.Failed == ChallengeFetch && !m.Failure.MayPass() {
+		if m.Failure.isGone() {
+			return acmev1.Expired, fault.ClassValidation, "The ACME server no longer knows the authorization: " + m.Failure.Detail
 		}
-		return acmev1.Errored, "Failed to retrieve authorization: " + m.Failure.Detail, true
+		return acmev1.Errored, fault.ClassRefused, "Failed to retrieve authorization: " + m.Failure.Detail
 	}
 	if m.Authorization == nil {
-		return "", "", false
+		return acmev1.Unknown, "", ""
 	}
 	mine, offered := d.remoteChallenge()
 	switch m.Authorization.Status {
@@ -133,35 +141,40 @@ func (d *challengeDecision) verdict() (acmev1.State, string, bool) {
 		if m.Warning != "" {
 			reason += ", but " + m.Warning
 		}
-		return acmev1.Valid, reason, true
+		return acmev1.Valid, "", reason
 	case acme.StatusInvalid:
-		return acmev1.Invalid, "Error accepting authorization: " + orElse(textOf(mine.Error), "the ACME server shows it as invalid and gives no reason"), true
+		return acmev1.Invalid, ofInvalid(mine.Error), "Error accepting authorization: " + orElse(textOf(mine.Error), "the ACME server shows it as invalid and gives no reason")
 	case acme.StatusExpired:
-		return acmev1.Expired, "The authorization has expired at the ACME server", true
+		return acmev1.Expired, fault.ClassValidation, "The authorization has expired at the ACME server"
 	case acme.StatusDeactivated, acme.StatusRevoked:
-		return acmev1.Errored, "The authorization was " + string(m.Authorization.Status) + " at the ACME server", true
-	default: // it is pending: the challenge tells more
+		return acmev1.Errored, fault.ClassRefused, "The authorization was " + string(m.Authorization.Status) + " at the ACME server"
+	default: // pending, or no word of RFC 8555
 	}
 	switch {
 	case !offered:
-		return acmev1.Errored, "The ACME server no longer offers this challenge", true
+		return acmev1.Errored, fault.ClassRefused, "The ACME server no longer offers this challenge"
 	case mine.Status == acme.StatusInvalid:
-		return acmev1.Invalid, "Error accepting authorization: " + orElse(textOf(mine.Error), "the ACME server shows the challenge as invalid and gives no reason"), true
+		return acmev1.Invalid, ofInvalid(mine.Error), "Error accepting authorization: " + orElse(textOf(mine.Error), "the ACME server shows the challenge as invalid and gives no reason")
 	case m.Refusal != nil && mine.Status == acme.StatusPending:
-		return acmev1.Errored, "Error accepting challenge: " + m.Refusal.Detail, true
+		return acmev1.Errored, fault.ClassRefused, "Error accepting challenge: " + m.Refusal.Detail
 	case d.overdue():
-		return acmev1.Expired, "The authorization expired before it was validated", true
+		return acmev1.Expired, fault.ClassValidation, "The authorization expired before it was validated"
 	}
-	return "", "", false
+	return acmev1.Unknown, "", ""
 }
 
 // remoteChallenge is this Challenge as the CA last showed it.
 func (d *challengeDecision) remoteChallenge() (acme.Challenge, bool) {
-	if d.Memory.Authorization == nil {
+	return d.Memory.remoteChallenge(d.Challenge.Spec.URL)
+}
+
+// remoteChallenge is a challenge as the CA last showed it.
+func (m ChallengeMemory) remoteChallenge(url string) (acme.Challenge, bool) {
+	if m.Authorization == nil {
 		return acme.Challenge{}, false
 	}
-	for _, c := range d.Memory.Authorization.Challenges {
-		if c.URL == d.Challenge.Spec.URL {
+	for _, c := range m.Authorization.Challenges {
+		if c.URL == url {
 			return c, true
 		}
 	}
@@ -177,9 +190,9 @@ func textOf(p *acme.Problem) string {
 }
 
 // end writes a final state, and frees the slot with the same write (mission rule 6).
-func (d *challengeDecision) end(state acmev1.State, reason string) ChallengeAction {
+func (d *challengeDecision) end(state acmev1.State, class fault.Class, reason string) ChallengeAction {
 	d.next.State, d.next.Processing = state, false
-	a := ChallengeAction{Status: d.status(reason)}
+	a := ChallengeAction{Status: d.status(class, reason)}
 	spec := d.Challenge.Spec
 	switch {
 	case state != acmev1.Valid:
@@ -202,16 +215,16 @@ func (d *challengeDecision) ending() ChallengeAction {
 	m := d.Memory
 	switch {
 	case len(ourFinalizers(d.Challenge)) == 0:
-		return ChallengeAction{Status: d.status(d.next.Reason), Step: ChallengeDone}
+		return ChallengeAction{Status: d.changed(), Step: ChallengeDone}
 	case m.Flying != ChallengeWait:
 		// What is under way may present: clean-up comes after it.
-		return ChallengeAction{Status: d.status(d.next.Reason)}
+		return ChallengeAction{Status: d.changed()}
 	case m.CleanedUp || !d.mayBePresented():
 		return d.release()
 	case m.Failed == ChallengeCleanUp:
 		return d.cleanUpAgain()
 	default:
-		return ChallengeAction{Status: d.status(d.next.Reason), Step: ChallengeCleanUp}
+		return ChallengeAction{Status: d.changed(), Step: ChallengeCleanUp}
 	}
 }
 
@@ -234,11 +247,10 @@ func (d *challengeDecision) release() ChallengeAction {
 	if d.Challenge.DeletionTimestamp == nil && d.next.State.IsFailure() {
 		d.next.Presented = false
 	}
-	reason, _, _ := strings.Cut(d.next.Reason, cleanUpFailed)
-	if d.Challenge.DeletionTimestamp != nil {
-		reason = d.next.Reason
+	if d.Challenge.DeletionTimestamp == nil {
+		d.next.Reason, _, _ = strings.Cut(d.next.Reason, cleanUpFailed)
 	}
-	return ChallengeAction{Status: d.status(reason), Step: ChallengeRemoveFinalizer}
+	return ChallengeAction{Status: d.changed(), Step: ChallengeRemoveFinalizer}
 }
 
 // cleanUpAgain retries a failed clean-up, for a bounded time: a Challenge must not be stuck for ever.
@@ -252,7 +264,7 @@ func (d *challengeDecision) cleanUpAgain() ChallengeAction {
 	nowhere := m.Failure.Nowhere && !m.Touched && !d.Challenge.Status.Presented
 	if d.NamespaceTerminating || nowhere || !d.now.Before(limit) {
 		return ChallengeAction{
-			Status: d.status(d.next.Reason),
+			Status: d.changed(),
 			Step:   ChallengeRemoveFinalizer,
 			Event: &Event{
 				Warning: true, Reason: acmev1.ChallengeReasonCleanUpError,
@@ -262,7 +274,8 @@ func (d *challengeDecision) cleanUpAgain() ChallengeAction {
 	}
 	if wake := d.retryAt(); d.now.Before(wake) {
 		reason, _, _ := strings.Cut(d.next.Reason, cleanUpFailed)
-		a := ChallengeAction{Status: d.status(orElse(reason, "Being deleted") + cleanUpFailed + m.Failure.Detail), Wake: earliest(wake, limit)}
+		d.next.Reason = orElse(reason, "Being deleted") + cleanUpFailed + m.Failure.Detail
+		a := ChallengeAction{Status: d.changed(), Wake: earliest(wake, limit)}
 		if a.Status != nil {
 			a.Event = &Event{
 				Warning: true, Reason: acmev1.ChallengeReasonCleanUpError, Message: "Error cleaning up challenge: " + m.Failure.Detail,
@@ -270,7 +283,7 @@ func (d *challengeDecision) cleanUpAgain() ChallengeAction {
 		}
 		return a
 	}
-	return ChallengeAction{Status: d.status(d.next.Reason), Step: ChallengeCleanUp}
+	return ChallengeAction{Status: d.changed(), Step: ChallengeCleanUp}
 }
 
 // leftBehind names what clean-up would have taken away.
@@ -320,7 +333,7 @@ func (d *challengeDecision) active() ChallengeAction {
 		if reason == "" {
 			return ChallengeAction{}
 		}
-		return ChallengeAction{Status: d.status(reason), Yield: true}
+		return ChallengeAction{Status: d.status(fault.ClassConfiguration, reason), Yield: true}
 	}
 	if d.Memory.Failure != nil && d.holdsUp(d.Memory.Failed) {
 		if wake := d.retryAt(); d.now.Before(wake) {
@@ -355,7 +368,7 @@ func (d *challengeDecision) holdsUp(step ChallengeStep) bool {
 func (d *challengeDecision) backOff(wake time.Time) ChallengeAction {
 	m := d.Memory
 	a := ChallengeAction{Wake: wake, NotBefore: wake, Yield: wake.Sub(d.now) >= d.Settings.YieldAfter || m.Failures > 1}
-	if m.Failure.Class == ErrorBadNonce {
+	if m.Failure.Class == fault.ClassNotProcessed {
 		return a
 	}
 	prefix := map[ChallengeStep]string{
@@ -363,7 +376,7 @@ func (d *challengeDecision) backOff(wake time.Time) ChallengeAction {
 		ChallengeAccept:  "Error accepting challenge: ",
 		ChallengeFetch:   "Failed to retrieve authorization: ",
 	}[m.Failed]
-	a.Status = d.status(prefix + m.Failure.Detail + m.Failure.retrying(wake))
+	a.Status = d.status(m.Failure.Class, prefix+m.Failure.Detail+m.Failure.retrying(wake))
 	if a.Status != nil && m.Failed == ChallengePresent {
 		a.Event = &Event{Warning: true, Reason: acmev1.ChallengeReasonPresentError, Message: prefix + m.Failure.Detail}
 	}
@@ -379,7 +392,7 @@ func (d *challengeDecision) callCA(step ChallengeStep) ChallengeAction {
 	if until := d.Account.ParkedUntil; d.now.Before(until) {
 		a := ChallengeAction{Wake: until, NotBefore: until, Yield: true}
 		if until.Sub(d.now) > shortPark {
-			a.Status = d.status(d.Account.parkedReason())
+			a.Status = d.status(fault.ClassRateLimited, d.Account.parkedReason())
 		}
 		return a
 	}
@@ -410,7 +423,7 @@ func (d *challengeDecision) poll() ChallengeAction {
 	}
 	a := ChallengeAction{Wake: wake, Yield: d.now.Sub(since) >= yieldValidation, Ready: forgotten}
 	if mine.Status == acme.StatusProcessing && mine.Error != nil { // RFC 8555 §8.2: it tries again by itself
-		a.Status = d.status("The ACME server has not validated the answer yet, and is trying again: " + mine.Error.Error())
+		a.Status = d.status(fault.ClassValidation, "The ACME server has not validated the answer yet, and is trying again: "+mine.Error.Error())
 	}
 	return a
 }
@@ -426,7 +439,7 @@ func (d *challengeDecision) check() ChallengeAction {
 		if d.now.Before(ready) {
 			reason := fmt.Sprintf("Waiting %s before accepting %s challenge without self-check", wait.Duration, d.Challenge.Spec.Type)
 			return ChallengeAction{
-				Status: d.status(reason), Wake: ready, NotBefore: ready,
+				Status: d.status("", reason), Wake: ready, NotBefore: ready,
 				Yield: ready.Sub(d.now) >= d.Settings.YieldAfter,
 			}
 		}
@@ -450,7 +463,7 @@ func (d *challengeDecision) check() ChallengeAction {
 		if limited {
 			reason += " until " + instant(end)
 		}
-		a.Status = d.status(reason)
+		a.Status = d.status(fault.ClassSelfCheck, reason)
 	}
 	wake := m.CheckedAt.Add(CheckDelay(m.Checks, d.Settings.CheckPeriod))
 	if limited {
@@ -474,7 +487,7 @@ func (d *challengeDecision) warned(a ChallengeAction) ChallengeAction {
 		return a
 	}
 	reason := "The self check has passed, but " + d.Memory.Warning
-	if a.Status = d.status(reason); a.Status != nil {
+	if a.Status = d.status("", reason); a.Status != nil {
 		a.Event = &Event{Warning: true, Reason: acmev1.ChallengeReasonRecordExpires, Message: reason}
 	}
 	return a
@@ -531,7 +544,11 @@ func (d *challengeDecision) retryAt() time.Time {
 	if m.Failed == ChallengeAccept {
 		failures = max(failures, m.Unaccepted)
 	}
-	return m.FailedAt.Add(Backoff(*m.Failure, failures, m.Jitter))
+	f := *m.Failure
+	if m.Failed == ChallengePresent || m.Failed == ChallengeCleanUp {
+		f.Class = fault.ClassSolver // whatever the provider says of itself, the CA is not asked
+	}
+	return m.FailedAt.Add(Backoff(f, failures, m.Jitter))
 }
 
 func (d *challengeDecision) hasFinalizer() bool {

@@ -2,6 +2,7 @@ package acmeflow
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/fault"
 )
 
 func newChallengeState() ChallengeState {
@@ -96,7 +98,7 @@ func challengeSituations() []situation[ChallengeState] {
 	accepted := shown
 	accepted.Memory.Accepted = start.Add(-time.Millisecond)
 	refused := shown.read("pending", "pending")
-	refused.Memory.Refusal = &Failure{Class: ErrorPermanent, Detail: "refused"}
+	refused.Memory.Refusal = &Failure{Class: fault.ClassRefused, Detail: "refused"}
 	waiting := shown.with(func(c *acmev1.Challenge) {
 		c.Spec.Solver.WaitInsteadOfSelfCheck = &metav1.Duration{Duration: 30 * time.Second}
 	})
@@ -225,7 +227,14 @@ func checkChallengeInvariants(t *testing.T, s ChallengeState, a ChallengeAction,
 		s.Memory.Authorization == nil && s.Memory.Failure == nil && s.Memory.Presented.IsZero() && (a.Step != ChallengeWait || a.Status != nil):
 		fail("a queued challenge does something")
 	}
+	checkRewordedChallenge(t, s, a, now, fail)
 	if next := a.Status; next != nil {
+		if next.FailureClass != "" && (next.Reason == "" || !slices.Contains(shownClasses(), fault.Class(next.FailureClass))) {
+			fail("the class %q without a reason, or not one that is shown", next.FailureClass)
+		}
+		if next.State.IsFailure() && !stored.State.IsFinal() && next.FailureClass == "" {
+			fail("a failure without a class")
+		}
 		if next.State.IsFinal() && next.Processing {
 			fail("a final state holds its slot")
 		}

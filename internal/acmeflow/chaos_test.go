@@ -39,8 +39,9 @@ func (c *chaos) failure() *Failure {
 	if c.r.Intn(3) == 0 {
 		return nil
 	}
+	kind := pick(c.r, failures()...)
 	return &Failure{
-		Class: pick(c.r, failureClasses...), Detail: "chaos", Nowhere: c.r.Intn(4) == 0,
+		Class: kind.Class, Code: kind.Code, Unsure: kind.Unsure, Detail: "chaos", Nowhere: c.r.Intn(4) == 0,
 		RetryAfter: pick(c.r, 0, 0, time.Second, time.Minute, 30*time.Hour),
 	}
 }
@@ -92,13 +93,13 @@ func (c *chaos) order(a OrderAction, finalized bool) OrderOutcome {
 		}
 		status = pick[acme.Status](c.r, "", "pending", "ready", "processing", "valid", "invalid", "nonsense")
 	case c.verdict == "forget" && a.Step != OrderCreate:
-		o.Failure = &Failure{Class: ErrorNotFound, Detail: "forgotten"}
+		o.Failure = &Failure{Class: fault.ClassNotFound, Detail: "forgotten"}
 		return o
 	case c.verdict == "refuse" && (a.Step == OrderCreate || a.Step == OrderFinalize):
-		o.Failure = &Failure{Class: ErrorPermanent, Detail: acme.ProblemNamespace + "rejectedIdentifier"}
+		o.Failure = &Failure{Class: fault.ClassPermanent, Code: acme.CodeRejectedIdentifier, Detail: "rejected"}
 		return o
 	case c.verdict == "lag" && a.Step == OrderFinalize:
-		o.Failure = &Failure{Class: ErrorNotReady, Detail: "lagging"}
+		o.Failure = &Failure{Class: fault.ClassNotReady, Detail: "lagging"}
 		return o
 	case c.verdict == "stuck":
 		status = "processing"
@@ -197,9 +198,9 @@ func TestEveryOrderEnds(t *testing.T) {
 		if !end.State.IsFinal() || (end.State == acmev1.Valid) != (len(end.Certificate) > 0) || end.State.IsFailure() && end.Reason == "" && end.FailureTime != nil {
 			t.Fatalf("seed %d, from %q: it ends as %+v\n%s", seed, situation.name, end, c.told())
 		}
-		ends[fmt.Sprint(end.State, " ", FailureClass(end))]++
+		ends[fmt.Sprint(end.State, " ", OrderClass(end))]++
 	}
-	for _, end := range []string{"valid ", "errored " + string(fault.ClassPermanent), "errored " + string(fault.ClassUnavailable), "expired " + string(fault.ClassValidation)} {
+	for _, end := range []string{"valid ", "errored " + string(fault.ClassPermanent), "errored " + string(fault.ClassRefused), "expired " + string(fault.ClassValidation)} {
 		if ends[end] == 0 {
 			t.Errorf("no walk ended as %s: %v", end, ends)
 		}
@@ -219,13 +220,13 @@ func (c *chaos) challenge(step ChallengeStep, accepted bool) ChallengeOutcome {
 		authz.Challenges[0].Error = problem(pick(c.r, "", "dns: not found yet"))
 		authz.RetryAfter = pick(c.r, 0, time.Second, 30*time.Hour)
 	case c.verdict == "unsolvable" && (step == ChallengePresent || step == ChallengeCleanUp):
-		o.Failure = &Failure{Class: ErrorSolver, Detail: "no"}
+		o.Failure = &Failure{Class: fault.ClassSolver, Detail: "no"}
 	case c.verdict == "unseen" && step == ChallengeCheck:
-		o.Failure = &Failure{Class: ErrorNotYet, Detail: "not yet"}
+		o.Failure = &Failure{Class: fault.ClassSelfCheck, Detail: "not yet"}
 	case c.verdict == "refuse" && step == ChallengeAccept:
-		o.Failure = &Failure{Class: ErrorPermanent, Detail: "no"}
+		o.Failure = &Failure{Class: fault.ClassRefused, Detail: "no"}
 	case c.verdict == "forget" && step == ChallengeFetch:
-		o.Failure = &Failure{Class: ErrorNotFound, Detail: "forgotten"}
+		o.Failure = &Failure{Class: fault.ClassNotFound, Detail: "forgotten"}
 	case c.verdict == "stuck":
 		authz.Challenges[0].Status = "processing"
 	case c.verdict == "valid" && accepted:

@@ -19,7 +19,7 @@
 //  2. Do Action.Step. Steps that leave the cluster run in a flight, off the worker:
 //     call Memory.Started(step, now), return, and when the call has come back call
 //     Memory.After(outcome) and reconcile again. Every flight MUST end with an
-//     outcome (a timeout is an ErrorUnavailable). Steps that only write to the API
+//     outcome (a timeout is a fault.ClassUnavailable). Steps that only write to the API
 //     server are done at once; when they have succeeded, reconcile on their watch
 //     event. A failed write is an error of the reconcile, not an outcome.
 //  3. Emit Action.Event if it is not nil, after 1 and local steps have succeeded.
@@ -33,19 +33,19 @@
 //
 // An outcome carries Step (which one came back), At, Jitter in [0,1) (drawn once for
 // that outcome), and either Failure or what the step's comment says. Classify
-// turns an ACME problem into the ErrorClass of a Failure. Whoever runs ACME calls also
-// parks the account on ErrorUnavailable with a RetryAfter, and on ErrorRateLimited unless it is
+// finds the class of an ACME problem. Whoever runs ACME calls also parks the account on
+// fault.ClassUnavailable with a RetryAfter, and on fault.ClassRateLimited unless it is
 // a limit of orders, until At+RetryAfter or sooner. It sends nothing meanwhile (a call that was
-// to go out comes back as an ErrorBadNonce), and wakes what belongs to the account when the
-// park begins; when it ends,
-// each object's own Wake does.
+// to go out comes back as fault.ClassNotProcessed), and wakes what belongs to the account when the
+// park begins; when it ends, each object's own Wake does.
 //
 // # Failures
 //
 // What may pass is retried in the Order and its Challenges, with a back-off by class
-// (Backoff), for as long as the CA keeps the order. What ends an Order for good is said in
-// its status.reason, with the CA's problem type; FailureClass reads from it when it makes
-// sense to order anew, which is for the Certificate to decide.
+// (Backoff), for as long as the CA keeps the order. status.failureClass says what kind of failure a
+// Challenge or an Order waits for, or has ended with, and status.reason says the same in words.
+// OrderClass is what ended an Order: the Certificate decides by it when to order anew. Words
+// decide nothing, but for objects of another controller, which have no class (left_by_another.go).
 package acmeflow
 
 import (

@@ -2,98 +2,119 @@ package acmeflow
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
+	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/fault"
 )
-
-// ErrorClass says what kind of trouble a call came back with. What follows from
-// it depends on the step.
-type ErrorClass int
-
-const (
-	// ErrorBadNonce: the nonce was refused (RFC 8555 §6.5), or the account was parked before
-	// the call was sent; the same call may go out as soon as the account is not parked.
-	ErrorBadNonce ErrorClass = iota + 1
-	// ErrorUnavailable: no answer, a broken one, or a 5xx.
-	ErrorUnavailable
-	// ErrorRateLimited: 429 or the problem rateLimited.
-	ErrorRateLimited
-	// ErrorSolver: a solver failed to present or to clean up.
-	ErrorSolver
-	// ErrorNotYet: a self check does not see the answer.
-	ErrorNotYet
-	// ErrorNotReady: 403 at finalize: the order is not (or no longer) ready
-	// (RFC 8555 §7.4).
-	ErrorNotReady
-	// ErrorReplaces: the CA refuses the replaces field (RFC 9773 §5) and says so.
-	ErrorReplaces
-	// ErrorMalformed: the problem malformed. Of a resource: the CA no longer knows it.
-	ErrorMalformed
-	// ErrorNotFound: 404 or 410.
-	ErrorNotFound
-	// ErrorMissing: 404 or 410 with a page in place of a problem document. It may be the page
-	// of a proxy that does not find the CA: it is retried, and an ErrorNotFound once it has
-	// come for long enough.
-	ErrorMissing
-	// ErrorPermanent: any other refusal: repeating does not cure it.
-	ErrorPermanent
-)
-
-// String returns the name of the class.
-func (c ErrorClass) String() string {
-	names := [...]string{
-		"None", "BadNonce", "Unavailable", "RateLimited", "Solver", "NotYet", "NotReady", "Replaces",
-		"Malformed", "NotFound", "Missing", "Permanent",
-	}
-	if c < 0 || int(c) >= len(names) {
-		return fmt.Sprintf("ErrorClass(%d)", int(c))
-	}
-	return names[c]
-}
 
 // Failure is what a step came back with in place of a result.
 type Failure struct {
 	// Class says what kind of trouble it is.
-	Class ErrorClass
+	Class fault.Class
+	// Code is the ACME problem that the CA has answered with; empty if it has not.
+	Code acme.Code
 	// Detail is for people. It SHOULD be the same each time the same thing happens: it
 	// is written to status.reason, and a reason that did not change is not written.
 	Detail string
 	// RetryAfter is how long the CA (or a fault.After) asks to wait; zero if it does
 	// not say.
 	RetryAfter time.Duration
+	// Period says that RetryAfter is the same after each try.
+	Period bool
 	// Nowhere says of a solver's failure that there is no place where an answer could be, so
 	// that the call has changed nothing and there is nothing to clean up.
 	Nowhere bool
 	// Unsent says that the call was not made, because its answer is known. It does not count as
 	// another attempt.
 	Unsent bool
+	// Unsure says of ClassNotFound that a page came in place of a problem document. It may be the page of a
+	// proxy that does not find the CA: the call is repeated, and Unsure dropped once the page has come for
+	// long enough.
+	Unsure bool
 }
 
-// Classify finds the class of an ACME answer: its HTTP status (0 if there was
-// none), its problem type and its detail (both may be empty).
-func Classify(httpStatus int, problemType, detail string) ErrorClass {
-	problem := strings.TrimPrefix(problemType, acme.ProblemNamespace)
+// Classify finds the class of an ACME answer: its HTTP status (0 if there was none) and its problem code (may be
+// empty).
+func Classify(httpStatus int, code acme.Code) fault.Class {
 	switch {
-	case problem == "badNonce":
-		return ErrorBadNonce
-	case problem == "rateLimited" || httpStatus == 429:
-		return ErrorRateLimited
-	case httpStatus < 400 || httpStatus >= 500 || problem == "serverInternal":
-		return ErrorUnavailable
-	case problem == "alreadyReplaced" || (problem == "malformed" && strings.Contains(detail, "replaces")):
-		return ErrorReplaces
-	case problem == "orderNotReady":
-		return ErrorNotReady
+	case code == acme.CodeBadNonce:
+		return fault.ClassNotProcessed
+	case code == acme.CodeRateLimited || httpStatus == 429:
+		return fault.ClassRateLimited
+	case httpStatus < 400 || httpStatus >= 500 || code == acme.CodeServerInternal:
+		return fault.ClassUnavailable
+	case code == acme.CodeAlreadyReplaced:
+		return fault.ClassRefused
+	case code == acme.CodeOrderNotReady:
+		return fault.ClassNotReady
 	case httpStatus == 404 || httpStatus == 410:
-		return ErrorNotFound
-	case problem == "malformed":
-		return ErrorMalformed
+		return fault.ClassNotFound
 	case httpStatus == 408:
-		return ErrorUnavailable
+		return fault.ClassUnavailable
+	case refusesContent(code):
+		return fault.ClassPermanent
 	default:
-		return ErrorPermanent
+		return fault.ClassRefused
+	}
+}
+
+// refusesContent reports a problem with what was asked for, rather than with what the CA has
+// found at the names, or with the account: what a person has to do about that is done at
+// the CA, where nobody sees it.
+func refusesContent(code acme.Code) bool {
+	switch code {
+	case acme.CodeRejectedIdentifier, acme.CodeUnsupportedIdentifier, acme.CodeBadCSR, acme.CodeBadPublicKey, acme.CodeInvalidProfile:
+		return true
+	default:
+		return false
+	}
+}
+
+// isGone reports that the CA no longer knows a resource. Some CAs call the request malformed then.
+func (f *Failure) isGone() bool {
+	return f.Class == fault.ClassNotFound || f.Code == acme.CodeMalformed
+}
+
+// sameAs reports whether two failures are of one kind: so many of a kind in a row make the back-off.
+func (f *Failure) sameAs(other *Failure) bool {
+	return f.Class == other.Class && f.Unsure == other.Unsure
+}
+
+// ofInvalid is the class of the problem for which a CA has made an order or a challenge invalid.
+func ofInvalid(p *acme.Problem) fault.Class {
+	switch code := p.Cause(); {
+	case code == acme.CodeRateLimited:
+		return fault.ClassRateLimited
+	case isOutOfOrder(code):
+		return fault.ClassUnavailable
+	case refusesContent(code):
+		return fault.ClassPermanent
+	default:
+		return fault.ClassValidation
+	}
+}
+
+// isOutOfOrder reports a problem that is the CA's own.
+func isOutOfOrder(code acme.Code) bool {
+	switch code {
+	case acme.CodeServerInternal, acme.CodeBadNonce, acme.CodeOrderNotReady, acme.CodeAccountDoesNotExist:
+		return true
+	default:
+		return false
+	}
+}
+
+// shown is a class as objects show it: a single call was the failure only while the call may be repeated.
+func shown(c fault.Class) acmev1.FailureClass {
+	switch c {
+	case fault.ClassNotProcessed, fault.ClassNotFound:
+		return acmev1.FailureClass(fault.ClassUnavailable)
+	case fault.ClassNotReady:
+		return acmev1.FailureClass(fault.ClassRefused)
+	default:
+		return acmev1.FailureClass(c)
 	}
 }
 
@@ -118,29 +139,69 @@ const (
 	// MaxRetryAfter is the longest of the limits that CAs publish. Who asks for more has made
 	// a mistake, and is asked once a week.
 	MaxRetryAfter = 7 * 24 * time.Hour
-	// maxMissing is how many pages in a row are taken for a proxy's, about twenty minutes of
+	// maxPages is how many pages in a row are taken for a proxy's, about twenty minutes of
 	// them. A CA that has forgotten an order may know no better answer: nobody waits for ever.
-	maxMissing = 12
+	maxPages = 12
 )
 
-// MayPass reports whether the same call may work later.
-func (c ErrorClass) MayPass() bool {
-	switch c {
-	case ErrorBadNonce, ErrorUnavailable, ErrorRateLimited, ErrorSolver, ErrorNotYet, ErrorMissing:
+// OrderClass is the class of the failure that ended an Order, for whoever decides when to order anew; empty while
+// the Order has not failed. It is read from the Order, so it is the same after a restart.
+func OrderClass(s acmev1.OrderStatus) fault.Class {
+	return finalClass(s.State, s.FailureClass, s.Reason)
+}
+
+// challengeClass is that of a Challenge.
+func challengeClass(s acmev1.ChallengeStatus) fault.Class {
+	return finalClass(s.State, s.FailureClass, s.Reason)
+}
+
+func finalClass(state acmev1.State, class acmev1.FailureClass, reason string) fault.Class {
+	switch {
+	case !state.IsFailure():
+		return ""
+	case class != "":
+		return fault.Class(class)
+	default:
+		return leftClass(state, reason)
+	}
+}
+
+// Belied reports whether a Challenge that has ended so failed because the CA did not find
+// what the self check had found. Other problems, such as a CAA record, have nothing to do with
+// how soon an answer is seen (RFC 8555 §6.7).
+func (m ChallengeMemory) Belied(c *acmev1.Challenge) bool {
+	if m.Passed.IsZero() || c.Status.State != acmev1.Invalid {
+		return false
+	}
+	mine, _ := m.remoteChallenge(c.Spec.URL)
+	switch mine.Error.Cause() {
+	case "", acme.CodeUnauthorized, acme.CodeIncorrectResponse, acme.CodeDNS, acme.CodeConnection, acme.CodeTLS:
 		return true
 	default:
 		return false
 	}
 }
 
+// MayPass reports whether the same call may work later.
+func (f *Failure) MayPass() bool {
+	switch f.Class {
+	case fault.ClassPermanent, fault.ClassRefused, fault.ClassNotReady:
+		return false
+	case fault.ClassNotFound:
+		return f.Unsure
+	default:
+		return true
+	}
+}
+
 // believed is the failure of a step that has failed before, that many times in a row: a page
 // that keeps coming is the CA's word.
 func (f *Failure) believed(before *Failure, failures int) *Failure {
-	if f == nil || before == nil || f.Class != ErrorMissing || before.Class != ErrorMissing || failures+1 < maxMissing {
+	if f == nil || before == nil || !f.Unsure || !before.Unsure || failures+1 < maxPages {
 		return f
 	}
 	gone := *f
-	gone.Class = ErrorNotFound
+	gone.Unsure = false
 	return &gone
 }
 
@@ -151,16 +212,16 @@ func Backoff(f Failure, failures int, jitter float64) time.Duration {
 	failures = max(failures, 1)
 	var wait time.Duration
 	switch f.Class {
-	case ErrorBadNonce:
+	case fault.ClassNotProcessed:
 		if failures <= freeNonceRetries {
 			return 0
 		}
 		wait = doubled(networkBackoff, failures-freeNonceRetries, maxNetworkBackoff)
-	case ErrorRateLimited:
+	case fault.ClassRateLimited:
 		wait = integrationGuide(failures)
-	case ErrorSolver:
+	case fault.ClassSolver:
 		wait = doubled(solverBackoff, failures, maxSolverBackoff)
-	case ErrorPermanent, ErrorNotFound, ErrorMalformed:
+	case fault.ClassPermanent, fault.ClassRefused:
 		wait = maxSolverBackoff
 	default:
 		wait = doubled(networkBackoff, failures, maxNetworkBackoff)
@@ -173,18 +234,18 @@ func Backoff(f Failure, failures int, jitter float64) time.Duration {
 
 // retrying ends the reason of a step that will be tried again. It gives a time where
 // the CA rules when, or a solver names a turn; else it stays the same from try to try, and is
-// written once. So it does for an order that was not sent. A solver's short wait in whole seconds is a period; a turn is no round time.
-func (f Failure) retrying(at time.Time) string {
-	if f.Unsent && f.RetryAfter <= maxUntold {
+// written once. So it does for an order that was not sent.
+func (f *Failure) retrying(at time.Time) string {
+	switch {
+	case f.Unsent && f.RetryAfter <= maxUntold:
 		return "; it is sent as soon as the server takes such orders again"
-	}
-	if f.Class == ErrorSolver && f.RetryAfter > 0 && f.RetryAfter <= time.Minute && f.RetryAfter%time.Second == 0 {
+	case f.Period && f.RetryAfter > 0:
 		return fmt.Sprintf("; retried every %s", f.RetryAfter)
-	}
-	if f.RetryAfter > 0 || f.Class == ErrorRateLimited {
+	case f.RetryAfter > 0 || f.Class == fault.ClassRateLimited:
 		return "; retrying at " + instant(at)
+	default:
+		return "; retrying with back-off"
 	}
-	return "; retrying with back-off"
 }
 
 // integrationGuide is the retry schedule that Let's Encrypt's integration guide

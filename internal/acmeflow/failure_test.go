@@ -11,59 +11,57 @@ import (
 	"testing"
 	"time"
 
-	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
 )
 
 func TestClassify(t *testing.T) {
 	for _, test := range []struct {
-		status          int
-		problem, detail string
-		want            ErrorClass
+		status int
+		code   acme.Code
+		want   fault.Class
 	}{
-		{0, "", "connection reset", ErrorUnavailable},
-		{200, "", "truncated body", ErrorUnavailable},
-		{500, acme.ProblemNamespace + "serverInternal", "", ErrorUnavailable},
-		{503, "", "", ErrorUnavailable},
-		{503, acme.ProblemNamespace + "rateLimited", "", ErrorRateLimited},
-		{429, "", "", ErrorRateLimited},
-		{400, acme.ProblemNamespace + "badNonce", "", ErrorBadNonce},
-		{400, acme.ProblemNamespace + "malformed", "no such order", ErrorMalformed},
-		{400, acme.ProblemNamespace + "malformed", "could not parse replaces", ErrorReplaces},
-		{409, acme.ProblemNamespace + "alreadyReplaced", "", ErrorReplaces},
-		{403, acme.ProblemNamespace + "orderNotReady", "", ErrorNotReady},
-		{403, acme.ProblemNamespace + "unauthorized", "", ErrorPermanent},
-		{404, acme.ProblemNamespace + "malformed", "", ErrorNotFound},
-		{408, "", "", ErrorUnavailable},
-		{400, acme.ProblemNamespace + "rejectedIdentifier", "", ErrorPermanent},
-		{400, acme.ProblemNamespace + "badCSR", "", ErrorPermanent},
+		{0, "", fault.ClassUnavailable},
+		{200, "", fault.ClassUnavailable},
+		{500, acme.CodeServerInternal, fault.ClassUnavailable},
+		{503, "", fault.ClassUnavailable},
+		{503, acme.CodeRateLimited, fault.ClassRateLimited},
+		{429, "", fault.ClassRateLimited},
+		{400, acme.CodeBadNonce, fault.ClassNotProcessed},
+		{400, acme.CodeMalformed, fault.ClassRefused},
+		{409, acme.CodeAlreadyReplaced, fault.ClassRefused},
+		{403, acme.CodeOrderNotReady, fault.ClassNotReady},
+		{403, acme.CodeUnauthorized, fault.ClassRefused},
+		{404, acme.CodeMalformed, fault.ClassNotFound},
+		{408, "", fault.ClassUnavailable},
+		{400, acme.CodeRejectedIdentifier, fault.ClassPermanent},
+		{400, acme.CodeBadCSR, fault.ClassPermanent},
 	} {
-		if got := Classify(test.status, test.problem, test.detail); got != test.want {
-			t.Errorf("%d %s %q: %s, want %s", test.status, test.problem, test.detail, got, test.want)
+		if got := Classify(test.status, test.code); got != test.want {
+			t.Errorf("%d %s: %s, want %s", test.status, test.code, got, test.want)
 		}
 	}
 }
 
 func TestBackoff(t *testing.T) {
-	for _, class := range failureClasses {
-		last := time.Duration(-1)
+	for _, f := range failures() {
+		class, last := f.Class, time.Duration(-1)
 		for n := 1; n < 20; n++ {
-			low, high := Backoff(Failure{Class: class}, n, 0), Backoff(Failure{Class: class}, n, 0.999)
+			low, high := Backoff(f, n, 0), Backoff(f, n, 0.999)
 			if low < last || high < low || high > 2*time.Hour+5*time.Minute {
 				t.Errorf("%s after %d: between %s and %s, before %s", class, n, low, high, last)
 			}
 			last = low
 			asked := Failure{Class: class, RetryAfter: 90 * time.Second}
-			if got := Backoff(asked, n, 0); got < 90*time.Second && !(class == ErrorBadNonce && n <= freeNonceRetries) {
+			if got := Backoff(asked, n, 0); got < 90*time.Second && !(class == fault.ClassNotProcessed && n <= freeNonceRetries) {
 				t.Errorf("%s after %d: %s undercuts Retry-After", class, n, got)
 			}
 		}
 	}
-	equal(t, Backoff(Failure{Class: ErrorUnavailable}, 0, 0.5), time.Second)
-	equal(t, Backoff(Failure{Class: ErrorRateLimited}, 2, 0.5), 10*time.Minute)
+	equal(t, Backoff(Failure{Class: fault.ClassUnavailable}, 0, 0.5), time.Second)
+	equal(t, Backoff(Failure{Class: fault.ClassRateLimited}, 2, 0.5), 10*time.Minute)
 	// A year is no answer: a person would have to notice.
-	equal(t, Backoff(Failure{Class: ErrorUnavailable, RetryAfter: 366 * 24 * time.Hour}, 1, 0), 7*24*time.Hour)
+	equal(t, Backoff(Failure{Class: fault.ClassUnavailable, RetryAfter: 366 * 24 * time.Hour}, 1, 0), 7*24*time.Hour)
 }
 
 func TestPollDelay(t *testing.T) {
@@ -101,7 +99,7 @@ func TestSelectChain(t *testing.T) {
 	equal(t, ChainMatches("New Root", []byte("not PEM")), false)
 }
 
-func TestNamesOfStepsAndClasses(t *testing.T) {
+func TestNamesOfSteps(t *testing.T) {
 	for s := OrderWait; s <= OrderDone; s++ {
 		if name := s.String(); name == "" || name[len(name)-1] == ')' {
 			t.Errorf("step %d is called %q", int(s), name)
@@ -112,53 +110,25 @@ func TestNamesOfStepsAndClasses(t *testing.T) {
 			t.Errorf("step %d is called %q", int(s), name)
 		}
 	}
-	equal(t, ErrorPermanent, "Permanent")
 	equal(t, OrderStep(99), "OrderStep(99)")
 	equal(t, ChallengeStep(99), "ChallengeStep(99)")
-	equal(t, ErrorClass(99), "ErrorClass(99)")
 }
 
-// TestFailureClass reads the class of a failure from what people read of it.
-func TestFailureClass(t *testing.T) {
-	const urn = acme.ProblemNamespace
-	for reason, c := range map[string]struct {
-		state acmev1.State
-		want  fault.Class
-	}{
-		"": {acmev1.Pending, ""},
-		"Challenge c for domain \"a\" (DNS-01) is invalid: Error accepting authorization: 403 " + urn + "unauthorized: wrong TXT":     {acmev1.Invalid, fault.ClassValidation},
-		"Challenge c for domain \"a\" (DNS-01) is expired: The authorization expired before it was validated":                         {acmev1.Expired, fault.ClassValidation},
-		"Challenge c for domain \"a\" (DNS-01) is errored: The authorization was deactivated at the ACME server":                      {acmev1.Errored, fault.ClassUnavailable},
-		"The ACME server shows the order as invalid: 500 " + urn + "serverInternal: sorry":                                            {acmev1.Invalid, fault.ClassUnavailable},
-		"The ACME server shows the order as invalid: 429 " + urn + "rateLimited: too many certificates":                               {acmev1.Invalid, fault.ClassRateLimited},
-		"The ACME server shows the order as invalid: 400 " + urn + "badCSR: weak key":                                                 {acmev1.Invalid, fault.ClassPermanent},
-		"The ACME server shows the order as invalid: " + urn + "compound: several; a.example.com: " + urn + "rejectedIdentifier: no":  {acmev1.Invalid, fault.ClassPermanent},
-		"Failed to create Order: 400 " + urn + "rejectedIdentifier: no":                                                               {acmev1.Errored, fault.ClassPermanent},
-		"Failed to create Order: 403 " + urn + "userActionRequired: new terms: visit https://ca.example/terms":                        {acmev1.Errored, fault.ClassUnavailable},
-		"Failed to create Order: 403 " + urn + "unauthorized: the account is closed":                                                  {acmev1.Errored, fault.ClassUnavailable},
-		"Failed to create Order: 400 " + urn + "malformed: no":                                                                        {acmev1.Errored, fault.ClassPermanent},
-		"Failed to create Order: acme: certificate authority does not advertise a profile with name x":                                {acmev1.Errored, fault.ClassPermanent},
-		"Failed to create Order: acme: POST https://ca/new-order: the server answered 404 Not Found without an ACME problem document": {acmev1.Errored, fault.ClassUnavailable},
-		"Failed to finalize Order: " + noRequest:                                                                                      {acmev1.Errored, fault.ClassPermanent},
-		"Failed to finalize Order: 403 " + urn + "orderNotReady: not yet":                                                             {acmev1.Errored, fault.ClassUnavailable},
-		"Failed to retrieve Order resource: 404 " + urn + "malformed: no such order":                                                  {acmev1.Errored, fault.ClassUnavailable},
-		"Failed to download certificate: the ACME server sent an empty chain":                                                         {acmev1.Errored, fault.ClassUnavailable},
-	} {
-		if got := FailureClass(acmev1.OrderStatus{State: c.state, Reason: reason}); got != c.want {
-			t.Errorf("%q is a %q failure, want %q", reason, got, c.want)
-		}
-	}
-}
-
-// TestRetrying writes no time where a solver asks for the same short wait each time: a
-// reason that changed would be a write for each try.
+// TestRetrying writes no time where a solver asks for the same wait each time: a reason that changed would be a
+// write for each try. Whether the wait is the same each time is said, not guessed from its length.
 func TestRetrying(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	equal(t, Failure{Class: ErrorSolver, RetryAfter: 5 * time.Second}.retrying(at), "; retried every 5s")
-	equal(t, Failure{Class: ErrorSolver, RetryAfter: 3217 * time.Millisecond}.retrying(at), "; retrying at 2026-01-02T03:04:05Z")
-	equal(t, Failure{Class: ErrorSolver, RetryAfter: time.Hour}.retrying(at), "; retrying at 2026-01-02T03:04:05Z")
-	equal(t, Failure{Class: ErrorUnavailable, RetryAfter: 5 * time.Second}.retrying(at), "; retrying at 2026-01-02T03:04:05Z")
-	equal(t, Failure{Class: ErrorSolver}.retrying(at), "; retrying with back-off")
+	for text, f := range map[string]Failure{
+		"; retried every 3.217s":             {Class: fault.ClassSolver, RetryAfter: 3217 * time.Millisecond, Period: true},
+		"; retried every 1h0m0s":             {Class: fault.ClassCredential, RetryAfter: time.Hour, Period: true},
+		"; retrying at 2026-01-02T03:04:05Z": {Class: fault.ClassSolver, RetryAfter: 5 * time.Second},
+		"; retrying with back-off":           {Class: fault.ClassSolver, Period: true},
+	} {
+		equal(t, f.retrying(at), text)
+	}
+	limited, asked := Failure{Class: fault.ClassRateLimited}, Failure{Class: fault.ClassUnavailable, RetryAfter: 5 * time.Second}
+	equal(t, limited.retrying(at), "; retrying at 2026-01-02T03:04:05Z")
+	equal(t, asked.retrying(at), "; retrying at 2026-01-02T03:04:05Z")
 }
 
 // TestUnsentIsNoAttempt: an order that was not sent, because its answer is known, waits for as long as that says, and
@@ -168,7 +138,7 @@ func TestUnsentIsNoAttempt(t *testing.T) {
 	m := OrderMemory{}
 	for range 5 {
 		m = m.After(OrderOutcome{Step: OrderCreate, At: start, Failure: &Failure{
-			Class: ErrorRateLimited, Detail: "not sent", RetryAfter: time.Hour, Unsent: true,
+			Class: fault.ClassRateLimited, Detail: "not sent", RetryAfter: time.Hour, Unsent: true,
 		}})
 		if wait := Backoff(*m.Failure, m.Failures, m.Jitter); wait != time.Hour {
 			t.Errorf("it waits %s", wait)
@@ -181,7 +151,7 @@ func TestUnsentIsNoAttempt(t *testing.T) {
 	if one, other := m.Failure.retrying(start), m.Failure.retrying(start.Add(time.Minute)); one != other {
 		t.Errorf("it says %q, and then %q: a write each time", one, other)
 	}
-	m = m.After(OrderOutcome{Step: OrderCreate, At: start, Failure: &Failure{Class: ErrorRateLimited, Detail: "too many"}})
+	m = m.After(OrderOutcome{Step: OrderCreate, At: start, Failure: &Failure{Class: fault.ClassRateLimited, Detail: "too many"}})
 	if wait := Backoff(*m.Failure, m.Failures, m.Jitter); m.Failures != 1 || wait > time.Minute {
 		t.Errorf("after %d failures it waits %s", m.Failures, wait)
 	}

@@ -132,7 +132,7 @@ func (s OrderState) owning(state acmev1.State) OrderState {
 	}
 	c.Status.State = state
 	if state.IsFailure() {
-		c.Status.Reason = "because"
+		c.Status.Reason, c.Status.FailureClass = "because", "Credential"
 	}
 	s.Order = s.Order.DeepCopy() // a situation may change it
 	s.Challenges = append(slices.Clone(s.Challenges), c)
@@ -171,7 +171,7 @@ func (a OrderAction) text(now time.Time) string {
 	}
 	if a.Status != nil {
 		out += fmt.Sprintf("; write state=%q reason=%q", a.Status.State, a.Status.Reason)
-		if class := FailureClass(*a.Status); class != "" {
+		if class := a.Status.FailureClass; class != "" {
 			out += fmt.Sprintf(" class=%s", class)
 		}
 	}
@@ -186,6 +186,9 @@ func (a ChallengeAction) text(now time.Time) string {
 	if a.Status != nil {
 		out += fmt.Sprintf("; write state=%q processing=%t presented=%t reason=%q",
 			a.Status.State, a.Status.Processing, a.Status.Presented, a.Status.Reason)
+		if class := a.Status.FailureClass; class != "" {
+			out += fmt.Sprintf(" class=%s", class)
+		}
 	}
 	if a.Yield {
 		out += "; yield"

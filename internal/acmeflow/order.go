@@ -8,6 +8,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/fault"
 )
 
 // OrderStep is the one thing that an Order needs now. The order is that of an
@@ -30,7 +31,7 @@ const (
 	// OrderCreateChallenges: create Action.Challenges. Local. Already exists is fine.
 	OrderCreateChallenges
 	// OrderFinalize: POST Action.CSR to Action.URL. External. Outcome: Order. An answer of 403, whatever
-	// its problem type, is an ErrorNotReady.
+	// its problem type, is a fault.ClassNotReady.
 	OrderFinalize
 	// OrderDownload: POST-as-GET of Action.URL, the certificate. External. Outcome: Chains, the
 	// default chain first, and the first alternate for which ChainMatches holds. Alternates are only
@@ -39,7 +40,7 @@ const (
 	OrderDownload
 	// OrderDeactivate: deactivate the authorizations at Action.URLs (RFC 8555 §7.5.2), ignoring those that
 	// the CA no longer knows. External; if there is no client, the outcome is an
-	// ErrorPermanent. Outcome: nothing but a Failure, if any.
+	// fault.ClassRefused. Outcome: nothing but a Failure, if any.
 	OrderDeactivate
 	// OrderDone: nothing will ever be needed again; Memory may be dropped.
 	OrderDone
@@ -167,9 +168,9 @@ type OrderMemory struct {
 	// Polls counts looks at the order since Finalized, or since finalize was refused.
 	Polls int
 	// Refused counts finalizes in a row that were answered "not ready", and Refusal is
-	// what the last one said.
+	// what the last one said; nil if there is none.
 	Refused int
-	Refusal string
+	Refusal *Failure
 	// Unfinalized counts finalizes in a row that did not come back well.
 	Unfinalized int
 	// Look asks for a look at the order before anything else.
@@ -198,10 +199,10 @@ func (m OrderMemory) Unsent() OrderMemory {
 func (m OrderMemory) After(o OrderOutcome) OrderMemory {
 	m.Flying, m.Since = OrderWait, time.Time{}
 	if slices.ContainsFunc(o.Authorizations, func(a acme.Authorization) bool { return a.Identifier.Value == "" }) {
-		o.Failure = &Failure{Class: ErrorUnavailable, Detail: "the ACME server sent an authorization without an identifier (RFC 8555 §7.1.4)"}
+		o.Failure = &Failure{Class: fault.ClassUnavailable, Detail: "the ACME server sent an authorization without an identifier (RFC 8555 §7.1.4)"}
 	}
 	if known := m.withAuthorizations(o.Authorizations); sizeOf(known) > min(maxAuthorizations, len(known)*maxAuthorization) {
-		o.Failure = &Failure{Class: ErrorPermanent, Detail: "the authorizations of the ACME server are too long for the status of an Order"}
+		o.Failure = &Failure{Class: fault.ClassRefused, Detail: "the authorizations of the ACME server are too long for the status of an Order"}
 	}
 	if m.Failed == o.Step {
 		o.Failure = o.Failure.believed(m.Failure, m.Failures)
@@ -260,7 +261,7 @@ func (m OrderMemory) sawOrder(o OrderOutcome) OrderMemory {
 	if o.Order == nil {
 		return m.afterFailure(OrderOutcome{
 			Step: o.Step, At: o.At, Jitter: o.Jitter,
-			Failure: &Failure{Class: ErrorUnavailable, Detail: "the ACME server sent no order"},
+			Failure: &Failure{Class: fault.ClassUnavailable, Detail: "the ACME server sent no order"},
 		})
 	}
 	remote := *o.Order
@@ -282,7 +283,7 @@ func (m OrderMemory) sawOrder(o OrderOutcome) OrderMemory {
 	case state == acmev1.Ready, state == acmev1.Pending:
 		// It says yes and does nothing: no better than a refusal.
 		return m.afterFailure(OrderOutcome{Step: o.Step, At: o.At, Jitter: o.Jitter, Failure: &Failure{
-			Class: ErrorNotReady, Detail: "the ACME server took the request, and still shows the order as " + string(state),
+			Class: fault.ClassNotReady, Detail: "the ACME server took the request, and still shows the order as " + string(state),
 		}})
 	default:
 		m.Finalized, m.Polls, m.Refused, m.Unfinalized = o.At, 0, 0, 0
@@ -292,26 +293,26 @@ func (m OrderMemory) sawOrder(o OrderOutcome) OrderMemory {
 
 func (m OrderMemory) afterFailure(o OrderOutcome) OrderMemory {
 	switch {
-	case o.Step == OrderCreate && !o.Failure.Class.MayPass():
+	case o.Step == OrderCreate && !o.Failure.MayPass():
 		m.CreateRefused++
-	case o.Step == OrderFinalize && o.Failure.Class == ErrorNotReady:
-		m.Refused, m.Refusal = m.Refused+1, o.Failure.Detail
+	case o.Step == OrderFinalize && o.Failure.Class == fault.ClassNotReady:
+		m.Refused, m.Refusal = m.Refused+1, o.Failure
 		m.Polls, m.Look = 0, true
-	case o.Step == OrderFinalize && o.Failure.Class.MayPass():
+	case o.Step == OrderFinalize && o.Failure.MayPass():
 		// The CA may have acted although its answer was lost: look first.
 		m.Polls, m.Look = 0, true
 	}
 	if o.Step == OrderFinalize {
 		m.Unfinalized++
 	}
-	if m.Failed != o.Step || m.Failure.Class != o.Failure.Class {
+	if m.Failed != o.Step || !m.Failure.sameAs(o.Failure) {
 		m.Failures = 0
 	}
 	m.Failed, m.FailedAt, m.Failure, m.Jitter = o.Step, o.At, o.Failure, o.Jitter
 	if !o.Failure.Unsent {
 		m.Failures++
 	}
-	if o.Step == OrderDeactivate && (!o.Failure.Class.MayPass() || m.Failures >= maxDeactivations) {
+	if o.Step == OrderDeactivate && (!o.Failure.MayPass() || m.Failures >= maxDeactivations) {
 		m.Deactivated = true
 	}
 	return m

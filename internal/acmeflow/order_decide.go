@@ -9,6 +9,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/fault"
 )
 
 const (
@@ -25,8 +26,6 @@ const (
 	// authorizationsAtOnce bounds how many authorizations one call reads: it has to end before
 	// its time is over, however slow the CA is, and what it has read counts then.
 	authorizationsAtOnce = 20
-	// noRequest says that an Order has nothing to finalize with.
-	noRequest = "spec.request is empty"
 )
 
 // orderDecision is one decision in the making.
@@ -135,9 +134,10 @@ func authorizationState(status acme.Status) acmev1.State {
 	}
 }
 
-// status is the one to write with the given reason, or nil if it is stored already.
-func (d *orderDecision) status(reason string) *acmev1.OrderStatus {
-	d.next.Reason = reason
+// status is the one to write with the given class and reason, both empty while nothing has failed, or nil if
+// it is stored already.
+func (d *orderDecision) status(class fault.Class, reason string) *acmev1.OrderStatus {
+	d.next.FailureClass, d.next.Reason = shown(class), reason
 	if apiequality.Semantic.DeepEqual(d.next, d.Order.Status) {
 		return nil
 	}
@@ -145,8 +145,8 @@ func (d *orderDecision) status(reason string) *acmev1.OrderStatus {
 }
 
 // wait is the action of waiting for an event, or for wake, saying why.
-func (d *orderDecision) wait(reason string, wake time.Time) OrderAction {
-	return OrderAction{Status: d.status(reason), Wake: wake}
+func (d *orderDecision) wait(class fault.Class, reason string, wake time.Time) OrderAction {
+	return OrderAction{Status: d.status(class, reason), Wake: wake}
 }
 
 // blocked says what keeps any step from being taken: a refusal, a missing issuer, a
@@ -154,34 +154,35 @@ func (d *orderDecision) wait(reason string, wake time.Time) OrderAction {
 func (d *orderDecision) blocked() (OrderAction, bool) {
 	failure := d.Memory.Failure
 	if failure != nil && d.refused(failure) {
-		return d.fail(d.refusalState(failure), failedTo(d.Memory.Failed)+failure.Detail), true
+		state, class := d.refusal(failure)
+		return d.fail(state, class, failedTo(d.Memory.Failed)+failure.Detail), true
 	}
 	if reason, ok := d.Issuer.blocks(d.Order.Spec.IssuerRef.Name); ok {
 		if reason == "" {
 			return OrderAction{}, true
 		}
-		return d.wait(reason, time.Time{}), true
+		return d.wait(fault.ClassConfiguration, reason, time.Time{}), true
 	}
 	if until := d.Account.ParkedUntil; d.now.Before(until) {
 		if until.Sub(d.now) <= shortPark {
 			return OrderAction{Wake: until}, true
 		}
-		return d.wait(d.Account.parkedReason(), until), true
+		return d.wait(fault.ClassRateLimited, d.Account.parkedReason(), until), true
 	}
 	if failure == nil {
 		return OrderAction{}, false
 	}
-	if d.Memory.Failed == OrderFinalize && failure.Class == ErrorNotReady {
+	if d.Memory.Failed == OrderFinalize && failure.Class == fault.ClassNotReady {
 		return OrderAction{}, false // the order is looked at, at its own pace
 	}
 	if d.mayBlameReplaces() {
 		return OrderAction{}, false
 	}
 	if wake := d.retryAt(); d.now.Before(wake) {
-		if failure.Class == ErrorBadNonce {
+		if failure.Class == fault.ClassNotProcessed {
 			return OrderAction{Wake: wake}, true
 		}
-		return d.wait(failedTo(d.Memory.Failed)+failure.Detail+failure.retrying(wake), wake), true
+		return d.wait(failure.Class, failedTo(d.Memory.Failed)+failure.Detail+failure.retrying(wake), wake), true
 	}
 	return OrderAction{}, false
 }
@@ -189,23 +190,29 @@ func (d *orderDecision) blocked() (OrderAction, bool) {
 // refused reports whether the failure ends the order: no retry cures it.
 func (d *orderDecision) refused(f *Failure) bool {
 	switch {
-	case d.Memory.Failed == OrderDeactivate, f.Class.MayPass(), d.mayBlameReplaces():
+	case d.Memory.Failed == OrderDeactivate, f.MayPass(), d.mayBlameReplaces():
 		return false
-	case d.Memory.Failed == OrderFinalize && f.Class == ErrorNotReady:
+	case d.Memory.Failed == OrderFinalize && f.Class == fault.ClassNotReady:
 		return false
 	default:
 		return true
 	}
 }
 
-// refusalState is expired where the CA no longer knows an order past its expiry.
-func (d *orderDecision) refusalState(f *Failure) acmev1.State {
-	remote := d.Memory.Remote
-	gone := f.Class == ErrorNotFound || f.Class == ErrorMalformed
-	if gone && remote != nil && !remote.Expires.IsZero() && !d.now.Before(remote.Expires) {
-		return acmev1.Expired
+// refusal is how an order ends that the CA refuses: expired where the CA no longer knows an order past its
+// expiry. Only a CA that has refused what the Order asks for makes a failure permanent. Where the CA has
+// forgotten something of its own, or answered in no way that ACME knows, another Order may well succeed.
+func (d *orderDecision) refusal(f *Failure) (acmev1.State, fault.Class) {
+	remote, step := d.Memory.Remote, d.Memory.Failed
+	content := step == OrderCreate || step == OrderFinalize // the steps that carry what was asked for
+	switch {
+	case f.isGone() && remote != nil && !remote.Expires.IsZero() && !d.now.Before(remote.Expires):
+		return acmev1.Expired, fault.ClassValidation
+	case content && (f.Class == fault.ClassPermanent || f.Code == acme.CodeMalformed && f.Class != fault.ClassNotFound):
+		return acmev1.Errored, fault.ClassPermanent
+	default:
+		return acmev1.Errored, fault.ClassRefused
 	}
-	return acmev1.Errored
 }
 
 // retryAt is when the failed step may be tried again.
@@ -260,7 +267,7 @@ func (a Account) parkedReason() string {
 func (d *orderDecision) progress() OrderAction {
 	m := d.Memory
 	if n := d.maxAuthorizations(); m.Remote != nil && len(m.Remote.Authorizations) > n {
-		return d.fail(acmev1.Errored, fmt.Sprintf(
+		return d.fail(acmev1.Errored, fault.ClassUnavailable, fmt.Sprintf(
 			"The ACME server lists more than %d authorizations for an order of %d names", n, len(Identifiers(d.Order.Spec))))
 	}
 	switch {
@@ -271,7 +278,7 @@ func (d *orderDecision) progress() OrderAction {
 	case d.next.FinalizeURL == "" && (d.state == acmev1.Pending || d.state == acmev1.Ready):
 		a := d.poll()
 		if a.Status == nil {
-			a.Status = d.status("The ACME server sent an order without the address to finalize it at (RFC 8555 §7.1.3); asking again")
+			a.Status = d.status(fault.ClassUnavailable, "The ACME server sent an order without the address to finalize it at (RFC 8555 §7.1.3); asking again")
 		}
 		return a
 	}
@@ -310,7 +317,7 @@ func (d *orderDecision) poll() OrderAction {
 		return d.look()
 	}
 	if expires := m.Remote.Expires; !expires.IsZero() && m.RemoteAt.After(expires.Add(expiryGrace)) {
-		return d.fail(acmev1.Errored, fmt.Sprintf("The ACME server still showed the order as %s long after it expired", d.state))
+		return d.fail(acmev1.Errored, fault.ClassUnavailable, fmt.Sprintf("The ACME server still showed the order as %s long after it expired", d.state))
 	}
 	if wake := m.RemoteAt.Add(PollDelay(m.Polls, m.Remote.RetryAfter)); d.now.Before(wake) {
 		return OrderAction{Wake: wake}
@@ -331,7 +338,7 @@ func (d *orderDecision) processing() OrderAction {
 	}
 	if m.Remote.RetryAfter >= slowProcessing || d.now.Sub(since) >= slowProcessing {
 		d.next.State = acmev1.Processing
-		a.Status = d.status("Waiting for the ACME server to issue the certificate")
+		a.Status = d.status("", "Waiting for the ACME server to issue the certificate")
 	}
 	return a
 }
@@ -340,10 +347,10 @@ func (d *orderDecision) processing() OrderAction {
 func (d *orderDecision) finalize() OrderAction {
 	csr := CSRBytes(d.Order.Spec.Request)
 	if len(csr) == 0 {
-		return d.fail(acmev1.Errored, failedTo(OrderFinalize)+noRequest)
+		return d.fail(acmev1.Errored, fault.ClassPermanent, failedTo(OrderFinalize)+"spec.request is empty")
 	}
 	if d.Memory.Refused >= maxRefused {
-		return d.fail(acmev1.Errored, failedTo(OrderFinalize)+d.Memory.Refusal)
+		return d.refusedToFinalize()
 	}
 	if m := d.Memory; m.Refused > 0 {
 		if wake := m.RemoteAt.Add(doubled(networkBackoff, m.Refused, maxNetworkBackoff)); d.now.Before(wake) {
@@ -352,9 +359,21 @@ func (d *orderDecision) finalize() OrderAction {
 	}
 	a := OrderAction{Step: OrderFinalize, URL: d.next.FinalizeURL, CSR: csr}
 	if d.Order.Status.URL == "" {
-		a.Status = d.status("") // all was authorized already: the address must survive a crash
+		a.Status = d.status("", "") // all was authorized already: the address must survive a crash
 	}
 	return a
+}
+
+// refusedToFinalize ends an order that the CA keeps refusing to finalize.
+func (d *orderDecision) refusedToFinalize() OrderAction {
+	class, detail := fault.ClassRefused, ""
+	if f := d.Memory.Refusal; f != nil {
+		detail = f.Detail
+		if refusesContent(f.Code) {
+			class = fault.ClassPermanent
+		}
+	}
+	return d.fail(acmev1.Errored, class, failedTo(OrderFinalize)+detail)
 }
 
 // CSRBytes is the DER of a request that is PEM, or DER already (spec §5.3 k).
@@ -372,9 +391,9 @@ func (d *orderDecision) remoteInvalid() OrderAction {
 		return d.look()
 	}
 	if !remote.Expires.IsZero() && !d.now.Before(remote.Expires) && remote.Error == nil {
-		return d.fail(acmev1.Expired, "The order expired at the ACME server before it was finalized")
+		return d.fail(acmev1.Expired, fault.ClassValidation, "The order expired at the ACME server before it was finalized")
 	}
-	return d.fail(acmev1.Invalid, "The ACME server shows the order as invalid: "+orElse(textOf(remote.Error), "it gives no reason"))
+	return d.fail(acmev1.Invalid, ofInvalid(remote.Error), "The ACME server shows the order as invalid: "+orElse(textOf(remote.Error), "it gives no reason"))
 }
 
 // authorize gets every name authorized, through Challenges.
@@ -384,7 +403,7 @@ func (d *orderDecision) authorize() OrderAction {
 	}
 	for _, a := range d.next.Authorizations {
 		if a.InitialState.IsFailure() {
-			return d.fail(acmev1.Invalid, fmt.Sprintf("The ACME server shows the authorization of %q as %s", a.Identifier, a.InitialState))
+			return d.fail(acmev1.Invalid, fault.ClassValidation, fmt.Sprintf("The ACME server shows the authorization of %q as %s", a.Identifier, a.InitialState))
 		}
 	}
 	plan, err := d.planChallenges()
@@ -392,15 +411,15 @@ func (d *orderDecision) authorize() OrderAction {
 	case err != nil:
 		return d.noSolver(err)
 	case len(plan.remove) > 0:
-		return OrderAction{Status: d.status(""), Step: OrderDeleteChallenges, Delete: plan.remove}
+		return OrderAction{Status: d.status("", ""), Step: OrderDeleteChallenges, Delete: plan.remove}
 	case len(plan.create) > 0:
 		d.noteSolvers(plan.create)
-		return OrderAction{Status: d.status(""), Step: OrderCreateChallenges, Challenges: plan.create}
+		return OrderAction{Status: d.status("", ""), Step: OrderCreateChallenges, Challenges: plan.create}
 	case plan.open > 0:
 		return d.awaitChallenges()
 	case d.Memory.Refused > 0 && d.Memory.Polls >= longPolls:
 		// An authorization that has ended since we saw it is not shown in the order.
-		return d.fail(acmev1.Errored, failedTo(OrderFinalize)+d.Memory.Refusal)
+		return d.refusedToFinalize()
 	case d.Memory.Refused > 0:
 		return d.poll() // the CA lags behind its own authorizations
 	default:
@@ -423,7 +442,7 @@ func (d *orderDecision) noSolver(err error) OrderAction {
 	if a, due := d.expired(); due {
 		return a
 	}
-	a := d.wait(err.Error(), d.expiry())
+	a := d.wait(fault.ClassConfiguration, err.Error(), d.expiry())
 	if a.Status != nil {
 		a.Event = &Event{Warning: true, Reason: acmev1.OrderReasonSolver, Message: err.Error()}
 	}
@@ -435,7 +454,7 @@ func (d *orderDecision) awaitChallenges() OrderAction {
 	if a, due := d.expired(); due {
 		return a
 	}
-	return d.wait("", d.expiry())
+	return d.wait("", "", d.expiry())
 }
 
 // expiry is when to look whether the CA has given up the order.
@@ -461,7 +480,7 @@ func (d *orderDecision) expired() (OrderAction, bool) {
 	}
 	remote := d.Memory.Remote
 	if remote != nil && !remote.Expires.IsZero() && !d.now.Before(remote.Expires.Add(expiryGrace)) {
-		return d.fail(acmev1.Expired, "The order expired before all names were authorized"), true
+		return d.fail(acmev1.Expired, fault.ClassValidation, "The order expired before all names were authorized"), true
 	}
 	return d.look(), true
 }
@@ -471,7 +490,7 @@ func (d *orderDecision) expired() (OrderAction, bool) {
 // any refusal is worth one more try without the field: a hint must not cost a certificate.
 func (d *orderDecision) mayBlameReplaces() bool {
 	m := d.Memory
-	return m.Failed == OrderCreate && !m.Failure.Class.MayPass() && d.Order.Spec.Replaces != "" && m.CreateRefused == 1
+	return m.Failed == OrderCreate && !m.Failure.MayPass() && d.Order.Spec.Replaces != "" && m.CreateRefused == 1
 }
 
 // doubtsReplaces reports whether the field replaces is left out: once the CA has refused it, and in
@@ -479,7 +498,7 @@ func (d *orderDecision) mayBlameReplaces() bool {
 // will pass; and while it has one that does pass, the field is worth keeping.
 func (d *orderDecision) doubtsReplaces() bool {
 	m := d.Memory
-	return m.CreateRefused > 0 || m.Failed == OrderCreate && m.Failure.Class == ErrorUnavailable && m.Failures%3 == 2
+	return m.CreateRefused > 0 || m.Failed == OrderCreate && m.Failure.Class == fault.ClassUnavailable && m.Failures%3 == 2
 }
 
 // newOrder is the body of the newOrder request.

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/fault"
 )
 
 const (
@@ -21,10 +22,10 @@ const (
 )
 
 // fail ends the order, and deactivates what it leaves pending at the CA.
-func (d *orderDecision) fail(state acmev1.State, reason string) OrderAction {
+func (d *orderDecision) fail(state acmev1.State, class fault.Class, reason string) OrderAction {
 	at := metav1.NewTime(d.now.Truncate(time.Second))
 	d.next.State, d.next.FailureTime = state, &at
-	a := OrderAction{Status: d.status(reason)}
+	a := OrderAction{Status: d.status(class, reason)}
 	if d.Memory.Flying == OrderWait {
 		if tidying, ok := d.deactivate(); ok {
 			a.Step, a.URLs, a.Wake = tidying.Step, tidying.URLs, tidying.Wake
@@ -122,11 +123,11 @@ func (d *orderDecision) complete() OrderAction {
 		d.next.Certificate = SelectChain(d.Issuer.PreferredChain, d.Memory.Chains)
 	}
 	if len(d.next.Certificate) == 0 {
-		return d.fail(acmev1.Errored, "Failed to download certificate: the ACME server sent an empty chain")
+		return d.fail(acmev1.Errored, fault.ClassUnavailable, "Failed to download certificate: the ACME server sent an empty chain")
 	}
 	d.next.State, d.next.FailureTime = acmev1.Valid, nil
 	return OrderAction{
-		Status: d.status(""),
+		Status: d.status("", ""),
 		Event:  &Event{Reason: acmev1.OrderReasonComplete, Message: "Order completed successfully"},
 	}
 }
@@ -147,6 +148,6 @@ func (d *orderDecision) failedChallenge() *acmev1.Challenge {
 
 // settleFailed ends the order because one of its Challenges has failed.
 func (d *orderDecision) settleFailed(c *acmev1.Challenge) OrderAction {
-	return d.fail(c.Status.State, fmt.Sprintf("Challenge %s for domain %q (%s) is %s: %s",
+	return d.fail(c.Status.State, challengeClass(c.Status), fmt.Sprintf("Challenge %s for domain %q (%s) is %s: %s",
 		c.Name, c.Spec.DNSName, c.Spec.Type, c.Status.State, orElse(c.Status.Reason, "no reason was given")))
 }

@@ -2,6 +2,7 @@ package acmeflow
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/fault"
 )
 
 func orderSituations() []situation[OrderState] {
@@ -32,11 +34,11 @@ func orderSituations() []situation[OrderState] {
 	lagging := pending.owning(acmev1.Valid).saw("pending")
 	lagging.Memory.Refused = 1
 	lagged := lagging
-	lagged.Memory.Polls, lagged.Memory.Refusal = longPolls, "not ready"
+	lagged.Memory.Polls, lagged.Memory.Refusal = longPolls, &Failure{Class: fault.ClassNotReady, Detail: "not ready"}
 	refused := pending.owning(acmev1.Valid).saw("ready")
-	refused.Memory.Refused, refused.Memory.Refusal = maxRefused, "not ready"
+	refused.Memory.Refused, refused.Memory.Refusal = maxRefused, &Failure{Class: fault.ClassNotReady, Detail: "not ready"}
 	refusedOnce := pending.owning(acmev1.Valid).saw("ready")
-	refusedOnce.Memory.Refused, refusedOnce.Memory.Refusal = 1, "not ready"
+	refusedOnce.Memory.Refused, refusedOnce.Memory.Refusal = 1, &Failure{Class: fault.ClassNotReady, Detail: "not ready"}
 	slow := pending.saw("processing")
 	slow.Memory.Finalized, slow.Memory.Remote.RetryAfter = start, time.Minute
 	quick := pending.saw("processing")
@@ -49,7 +51,7 @@ func orderSituations() []situation[OrderState] {
 	replacing.Order = base.Order.DeepCopy()
 	replacing.Order.Spec.Replaces = "aki.serial"
 	failedNow := base.stored(acmev1.Pending, "pending").owning(acmev1.Errored)
-	failedNow.Order.Status.State, failedNow.Order.Status.Reason = acmev1.Errored, "because"
+	failedNow.Order.Status.State, failedNow.Order.Status.Reason, failedNow.Order.Status.FailureClass = acmev1.Errored, "because", "Refused"
 	at := metav1.NewTime(start)
 	failedNow.Order.Status.FailureTime = &at
 	deactivated := failedNow
@@ -153,11 +155,15 @@ func checkOrderInvariants(t *testing.T, s OrderState, a OrderAction, now time.Ti
 			fail("the CA is called though it must not be")
 		}
 	}
+	checkRewordedOrder(t, s, a, now, fail)
 	if next := a.Status; next != nil {
+		if next.FailureClass != "" && (next.Reason == "" || !slices.Contains(shownClasses(), fault.Class(next.FailureClass))) {
+			fail("the class %q without a reason, or not one that is shown", next.FailureClass)
+		}
 		if (stored.URL != "" && next.URL != stored.URL) || (len(stored.Certificate) > 0 && string(next.Certificate) != string(stored.Certificate)) {
 			fail("what is set once was changed")
 		}
-		if next.State.IsFailure() && (next.FailureTime == nil || next.Reason == "" || FailureClass(*next) == "") {
+		if next.State.IsFailure() && (next.FailureTime == nil || next.Reason == "" || next.FailureClass == "") {
 			fail("a failure without time, reason or class")
 		}
 		if apiequality.Semantic.DeepEqual(*next, stored) {

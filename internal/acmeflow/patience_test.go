@@ -76,20 +76,26 @@ func TestBelied(t *testing.T) {
 	for _, c := range []struct {
 		m    ChallengeMemory
 		s    acmev1.State
-		said string
+		said acme.Code
 		want bool
 	}{
-		{passed, acmev1.Invalid, acme.ProblemNamespace + "unauthorized: During secondary validation: no TXT record", true},
-		{passed, acmev1.Invalid, acme.ProblemNamespace + "dns: NXDOMAIN", true},
-		{passed, acmev1.Invalid, "no reason", true},
-		{passed, acmev1.Invalid, acme.ProblemNamespace + "caa: forbidden", false},
-		{passed, acmev1.Invalid, acme.ProblemNamespace + "serverInternal", false},
+		{passed, acmev1.Invalid, acme.CodeUnauthorized, true},
+		{passed, acmev1.Invalid, acme.CodeDNS, true},
+		{passed, acmev1.Invalid, "", true},
+		{passed, acmev1.Invalid, acme.CodeCAA, false},
+		{passed, acmev1.Invalid, acme.CodeServerInternal, false},
 		{passed, acmev1.Valid, "", false},
 		{passed, acmev1.Expired, "", false},
-		{passed, acmev1.Errored, acme.ProblemNamespace + "unauthorized", false},
-		{ChallengeMemory{}, acmev1.Invalid, acme.ProblemNamespace + "unauthorized", false},
+		{passed, acmev1.Errored, acme.CodeUnauthorized, false},
+		{ChallengeMemory{}, acmev1.Invalid, acme.CodeUnauthorized, false},
 	} {
-		equal(t, c.m.Belied(acmev1.ChallengeStatus{State: c.s, Reason: "Error accepting authorization: " + c.said}), c.want)
+		authz := remoteAuthorization("invalid")
+		if c.said != "" {
+			authz.Challenges[0].Error = &acme.Problem{Type: c.said.Type(), Detail: "no TXT record"}
+		}
+		c.m.Authorization = &authz
+		ended := newChallengeState().final(c.s).Challenge
+		equal(t, c.m.Belied(ended), c.want)
 	}
 }
 
@@ -129,7 +135,7 @@ func TestACATriesAgainByItself(t *testing.T) {
 // TestSelfCheckDeadline: the time counts from what is stored, so that a process that has just
 // started looks once and then acts; the moment itself is a wake-up; a parked one gets a slot first.
 func TestSelfCheckDeadline(t *testing.T) {
-	not := ChallengeOutcome{Failure: &Failure{Class: ErrorNotYet, Detail: "ns1 says NXDOMAIN"}}
+	not := ChallengeOutcome{Failure: &Failure{Class: fault.ClassSelfCheck, Detail: "ns1 says NXDOMAIN"}}
 	within := func(then acmev1.SelfCheckDeadlineAction) ChallengeState {
 		return checked(unchanged, not).limited(then)
 	}
@@ -156,12 +162,12 @@ func TestSelfCheckDeadline(t *testing.T) {
 
 	f := DecideChallenge(within(acmev1.SelfCheckDeadlineFail), end)
 	equal(t, []any{f.Status.State, f.Status.Reason, f.Status.Processing}, []any{acmev1.Errored, "The self check has failed for 1m0s: ns1 says NXDOMAIN", false})
-	equal(t, FailureClass(acmev1.OrderStatus{State: f.Status.State, Reason: "Challenge c: " + f.Status.Reason}), fault.ClassValidation)
+	equal(t, challengeClass(*f.Status), fault.ClassValidation)
 }
 
 // TestWithoutADeadlineTheSelfCheckGoesOn (mission rule 5).
 func TestWithoutADeadlineTheSelfCheckGoesOn(t *testing.T) {
-	s := checked(unchanged, ChallengeOutcome{Failure: &Failure{Class: ErrorNotYet, Detail: "no"}})
+	s := checked(unchanged, ChallengeOutcome{Failure: &Failure{Class: fault.ClassSelfCheck, Detail: "no"}})
 	s.Memory.Checks, s.Memory.PresentTried = 8000, start.Add(23*time.Hour)
 	equal(t, DecideChallenge(s, start.Add(23*time.Hour)).Step, ChallengeCheck)
 }

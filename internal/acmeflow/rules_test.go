@@ -64,7 +64,7 @@ func TestRule5_SelfCheckIsRetriedAtTheLatestEveryPeriod(t *testing.T) {
 	for range 10 {
 		equal(t, DecideChallenge(s, now).Step, ChallengeCheck)
 		s.Memory = s.Memory.Started(ChallengeCheck, now).After(ChallengeOutcome{
-			Step: ChallengeCheck, At: now, Failure: &Failure{Class: ErrorNotYet, Detail: "ns1.example.net. answers NXDOMAIN"},
+			Step: ChallengeCheck, At: now, Failure: &Failure{Class: fault.ClassSelfCheck, Detail: "ns1.example.net. answers NXDOMAIN"},
 		})
 		a := DecideChallenge(s, now)
 		if a.Status != nil {
@@ -116,7 +116,7 @@ func TestRule6_EveryFinalStateFreesTheSlotWithTheSameWrite(t *testing.T) {
 	// Whatever clean-up does.
 	stuck := newChallengeState().final(acmev1.Valid)
 	stuck.Memory = stuck.Memory.Started(ChallengeCleanUp, start).After(ChallengeOutcome{
-		Step: ChallengeCleanUp, At: start, Failure: &Failure{Class: ErrorSolver, Detail: "no credentials"},
+		Step: ChallengeCleanUp, At: start, Failure: &Failure{Class: fault.ClassSolver, Detail: "no credentials"},
 	})
 	a := DecideChallenge(stuck, start)
 	equal(t, a.Status.Processing, false)
@@ -138,7 +138,7 @@ func TestRule6_EveryFinalStateFreesTheSlotWithTheSameWrite(t *testing.T) {
 // TestNothingIsLeftWhereNoZoneIs: a name without a zone is given up at once, but not if
 // there was a zone before, nor if DNS only does not answer.
 func TestNothingIsLeftWhereNoZoneIs(t *testing.T) {
-	nowhere, silent := Failure{Class: ErrorSolver, Detail: "no such zone", Nowhere: true}, Failure{Class: ErrorSolver, Detail: "no answer"}
+	nowhere, silent := Failure{Class: fault.ClassSolver, Detail: "no such zone", Nowhere: true}, Failure{Class: fault.ClassSolver, Detail: "no answer"}
 	for _, c := range []struct {
 		present, cleanUp Failure
 		want             ChallengeStep
@@ -187,7 +187,7 @@ func TestNoSolverIsSaidOnceAndClearsWhenTheIssuerChanges(t *testing.T) {
 // TestReplacesIsDroppedWhenTheCARefusesIt: CAs do not agree about the problem that says
 // so, so the first refusal of any kind is taken for one, and the second ends the order.
 func TestReplacesIsDroppedWhenTheCARefusesIt(t *testing.T) {
-	for _, class := range []ErrorClass{ErrorReplaces, ErrorPermanent, ErrorMalformed, ErrorNotFound} {
+	for _, class := range []fault.Class{fault.ClassRefused, fault.ClassPermanent, fault.ClassNotFound} {
 		s := newOrderState()
 		s.Order.Spec.Replaces = "aki.serial"
 		equal(t, DecideOrder(s, start).NewOrder.Replaces, "aki.serial")
@@ -196,7 +196,7 @@ func TestReplacesIsDroppedWhenTheCARefusesIt(t *testing.T) {
 		a := DecideOrder(s, start)
 		equal(t, a.Step, OrderCreate)
 		equal(t, a.NewOrder.Replaces, "")
-		unavailable := OrderOutcome{Step: OrderCreate, At: start, Failure: &Failure{Class: ErrorUnavailable}}
+		unavailable := OrderOutcome{Step: OrderCreate, At: start, Failure: &Failure{Class: fault.ClassUnavailable}}
 		s.Memory = s.Memory.After(unavailable)
 		equal(t, DecideOrder(s, start).Step, OrderWait)
 		s.Memory = s.Memory.After(refused)
@@ -218,7 +218,7 @@ func TestReplacesIsDoubtedWhenTheCAStumbles(t *testing.T) {
 		if a.NewOrder.Replaces != want {
 			t.Errorf("attempt %d replaces %q, want %q", i+1, a.NewOrder.Replaces, want)
 		}
-		s.Memory = s.Memory.After(OrderOutcome{Step: OrderCreate, At: now, Failure: &Failure{Class: ErrorUnavailable, Detail: "oops"}})
+		s.Memory = s.Memory.After(OrderOutcome{Step: OrderCreate, At: now, Failure: &Failure{Class: fault.ClassUnavailable, Detail: "oops"}})
 		a = DecideOrder(s, now)
 		equal(t, a.Step, OrderWait)
 		now = a.Wake
@@ -242,7 +242,7 @@ func TestWhatAFailedOrderLeavesPendingIsDeactivated(t *testing.T) {
 		now := start.Add(time.Duration(try) * time.Minute)
 		a = DecideOrder(s, now)
 		equal(t, a.URLs, []string{"ca/authz/1"})
-		o := OrderOutcome{Step: a.Step, At: now, Failure: &Failure{Class: ErrorUnavailable}}
+		o := OrderOutcome{Step: a.Step, At: now, Failure: &Failure{Class: fault.ClassUnavailable}}
 		if s.Memory = s.Memory.After(o); s.Memory.Deactivated {
 			equal(t, try, maxDeactivations-1)
 			break
@@ -274,7 +274,7 @@ func TestAFinalizeWithoutEffectIsNotRepeatedAtOnce(t *testing.T) {
 	equal(t, finalized, maxRefused)
 	equal(t, now.Sub(start), 15*time.Second) // 1, 2, 4 and 8 s between them
 	equal(t, a.Status.State, acmev1.Errored)
-	equal(t, FailureClass(*a.Status), fault.ClassUnavailable)
+	equal(t, OrderClass(*a.Status), fault.ClassRefused)
 }
 
 func TestAnOrderIsNotProcessedForEver(t *testing.T) {
@@ -282,11 +282,11 @@ func TestAnOrderIsNotProcessedForEver(t *testing.T) {
 	s.Memory.RemoteAt = s.Memory.Remote.Expires.Add(expiryGrace + time.Second)
 	a := DecideOrder(s, s.Memory.RemoteAt)
 	equal(t, a.Status.State, acmev1.Errored)
-	equal(t, FailureClass(*a.Status), fault.ClassUnavailable)
+	equal(t, OrderClass(*a.Status), fault.ClassUnavailable)
 }
 
 func TestALostFinalizeIsResolvedByLooking(t *testing.T) {
-	for _, class := range []ErrorClass{ErrorNotReady, ErrorUnavailable} {
+	for _, class := range []fault.Class{fault.ClassNotReady, fault.ClassUnavailable} {
 		s := newOrderState().stored(acmev1.Pending, "pending").owning(acmev1.Valid)
 		s.Memory = s.Memory.After(OrderOutcome{Step: OrderFinalize, At: start, Failure: &Failure{Class: class, Detail: "lost"}})
 		now := start.Add(time.Minute)
@@ -474,10 +474,10 @@ func TestAShortParkIsNotWrittenDown(t *testing.T) {
 
 // A page in place of an answer is a proxy's at first. One that keeps coming is the CA's.
 func TestAPageIsBelievedOnceItKeepsComing(t *testing.T) {
-	page := &Failure{Class: ErrorMissing, Detail: "404 page not found"}
+	page := &Failure{Class: fault.ClassNotFound, Unsure: true, Detail: "404 page not found"}
 	order, challenge := newOrderState().stored(acmev1.Pending, "pending"), newChallengeState().processing()
 	var waited time.Duration
-	for n := 1; n < maxMissing; n++ {
+	for n := 1; n < maxPages; n++ {
 		order.Memory = order.Memory.After(OrderOutcome{Step: OrderFetch, At: start, Failure: page})
 		challenge.Memory = challenge.Memory.After(ChallengeOutcome{Step: ChallengeFetch, At: start, Failure: page})
 		waited += Backoff(*page, n, 0.5)
@@ -493,20 +493,20 @@ func TestAPageIsBelievedOnceItKeepsComing(t *testing.T) {
 	if waited < 10*time.Minute || waited > time.Hour {
 		t.Errorf("it is believed after %s", waited)
 	}
-	interrupted := order.Memory.After(OrderOutcome{Step: OrderFetch, At: start, Failure: &Failure{Class: ErrorUnavailable, Detail: "502"}})
-	equal(t, interrupted.After(OrderOutcome{Step: OrderFetch, At: start, Failure: page}).Failure.Class, ErrorMissing)
+	interrupted := order.Memory.After(OrderOutcome{Step: OrderFetch, At: start, Failure: &Failure{Class: fault.ClassUnavailable, Detail: "502"}})
+	equal(t, interrupted.After(OrderOutcome{Step: OrderFetch, At: start, Failure: page}).Failure.Unsure, true)
 
 	order.Memory = order.Memory.After(OrderOutcome{Step: OrderFetch, At: start, Failure: page})
 	equal(t, DecideOrder(order, start).Status.State, acmev1.Errored)
 	challenge.Memory = challenge.Memory.After(ChallengeOutcome{Step: ChallengeFetch, At: start, Failure: page})
 	equal(t, DecideChallenge(challenge, start).Status.State, acmev1.Expired)
-	equal(t, page.Class, ErrorMissing)
+	equal(t, page.Unsure, true)
 }
 
 // The limit of clean-up is counted from the first try, however long that takes to come back.
 func TestCleanUpIsBoundedFromItsFirstTry(t *testing.T) {
 	s := newChallengeState().final(acmev1.Invalid)
-	failure := &Failure{Class: ErrorSolver, Detail: "no answer"}
+	failure := &Failure{Class: fault.ClassSolver, Detail: "no answer"}
 	back := start.Add(90 * time.Second)
 	s.Memory = s.Memory.Started(ChallengeCleanUp, start).After(ChallengeOutcome{Step: ChallengeCleanUp, At: back, Failure: failure})
 	s.Memory = s.Memory.Started(ChallengeCleanUp, back).After(ChallengeOutcome{Step: ChallengeCleanUp, At: back, Failure: failure})
@@ -518,7 +518,7 @@ func TestCleanUpIsBoundedFromItsFirstTry(t *testing.T) {
 func TestMendedCredentialIsTriedAtOnce(t *testing.T) {
 	s := newChallengeState().processing().read("pending", "pending")
 	for range 9 {
-		s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: start, Failure: &Failure{Class: ErrorSolver, Detail: "bad key"}})
+		s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: start, Failure: &Failure{Class: fault.ClassSolver, Detail: "bad key"}})
 	}
 	equal(t, DecideChallenge(s, start.Add(time.Minute)).Step, ChallengeWait)
 	mended := s
@@ -526,7 +526,7 @@ func TestMendedCredentialIsTriedAtOnce(t *testing.T) {
 	equal(t, DecideChallenge(mended, start.Add(time.Minute)).Step, ChallengePresent)
 	// What the CA has said has nothing to do with it.
 	s = newChallengeState().processing()
-	s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengeFetch, At: start, Failure: &Failure{Class: ErrorRateLimited, Detail: "too many"}})
+	s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengeFetch, At: start, Failure: &Failure{Class: fault.ClassRateLimited, Detail: "too many"}})
 	s.Memory = s.Memory.Mended()
 	equal(t, DecideChallenge(s, start).Step, ChallengeWait)
 }

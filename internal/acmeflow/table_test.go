@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/fault"
 )
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -66,9 +67,26 @@ type trial[S, M, A any] struct {
 	failed  func(M, A, Failure) M
 }
 
-var failureClasses = []ErrorClass{
-	ErrorBadNonce, ErrorUnavailable, ErrorRateLimited, ErrorSolver, ErrorNotYet, ErrorNotReady, ErrorReplaces,
-	ErrorMalformed, ErrorNotFound, ErrorMissing, ErrorPermanent,
+// failures are what a call may come back with.
+func failures() []Failure {
+	return []Failure{
+		{Class: fault.ClassNotProcessed}, {Class: fault.ClassUnavailable}, {Class: fault.ClassRateLimited}, {Class: fault.ClassSolver},
+		{Class: fault.ClassSelfCheck}, {Class: fault.ClassNotReady}, {Class: fault.ClassRefused}, {Class: fault.ClassRefused, Code: acme.CodeMalformed},
+		{Class: fault.ClassNotFound}, {Class: fault.ClassNotFound, Unsure: true}, {Class: fault.ClassPermanent, Code: acme.CodeRejectedIdentifier},
+		{Class: fault.ClassCredential},
+	}
+}
+
+// name is that of a kind of failure.
+func (f *Failure) name() string {
+	switch {
+	case f.Unsure:
+		return string(f.Class) + " perhaps"
+	case f.Code == acme.CodeMalformed:
+		return string(f.Class) + " as malformed"
+	default:
+		return string(f.Class)
+	}
 }
 
 // outcomes are what may become of the step that a state asks for.
@@ -90,21 +108,14 @@ func (x trial[S, M, A]) outcomes(s S) map[string]S {
 		}
 		all[fmt.Sprintf("%s: %s×%d", step, name, times)] = failed
 	}
-	for _, class := range failureClasses {
-		f := Failure{Class: class, Detail: "detail"}
-		// Of what carries the request, the problem in the text makes the class of the failure.
-		switch content := step == OrderCreate.String() || step == OrderFinalize.String(); {
-		case class == ErrorPermanent:
-			f.Detail = acme.ProblemNamespace + "rejectedIdentifier"
-		case class == ErrorMalformed && content:
-			f.Detail = acme.ProblemNamespace + "malformed"
-		}
-		add(class.String(), 1, f)
-		add(class.String(), 4, f)
+	for _, f := range failures() {
+		f.Detail = "detail"
+		add(f.name(), 1, f)
+		add(f.name(), 4, f)
 	}
-	add("Solver, nowhere", 1, Failure{Class: ErrorSolver, Detail: "no such zone", Nowhere: true})
-	for _, class := range []ErrorClass{ErrorUnavailable, ErrorRateLimited} {
-		add(class.String()+" with Retry-After", 1, Failure{Class: class, Detail: "detail", RetryAfter: 10 * time.Minute})
+	add("Solver, nowhere", 1, Failure{Class: fault.ClassSolver, Detail: "no such zone", Nowhere: true})
+	for _, class := range []fault.Class{fault.ClassUnavailable, fault.ClassRateLimited} {
+		add(string(class)+" with Retry-After", 1, Failure{Class: class, Detail: "detail", RetryAfter: 10 * time.Minute})
 	}
 	return all
 }

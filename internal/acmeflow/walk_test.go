@@ -117,7 +117,7 @@ func (w *walk) wake(at time.Time) {
 
 // fault draws what goes wrong with a call. A third of the lost answers are lost
 // after the CA has acted.
-func (w *walk) fault(classes ...ErrorClass) (f *Failure, acted bool) {
+func (w *walk) fault(classes ...fault.Class) (f *Failure, acted bool) {
 	if w.now.After(w.calm) || w.r.Float64() >= w.trouble {
 		return nil, true
 	}
@@ -125,7 +125,7 @@ func (w *walk) fault(classes ...ErrorClass) (f *Failure, acted bool) {
 	if w.r.Intn(3) == 0 {
 		f.RetryAfter = time.Duration(w.r.Intn(100)) * time.Second
 	}
-	return f, f.Class == ErrorUnavailable && w.r.Intn(3) == 0
+	return f, f.Class == fault.ClassUnavailable && w.r.Intn(3) == 0
 }
 
 func (w *walk) stepOrder() bool {
@@ -171,7 +171,7 @@ func (w *walk) stepOrder() bool {
 }
 
 func (w *walk) callForOrder(a OrderAction) OrderOutcome {
-	classes := []ErrorClass{ErrorUnavailable, ErrorRateLimited, ErrorBadNonce}
+	classes := []fault.Class{fault.ClassUnavailable, fault.ClassRateLimited, fault.ClassNotProcessed}
 	f, acted := w.fault(classes...)
 	if acted {
 		switch a.Step {
@@ -188,7 +188,7 @@ func (w *walk) callForOrder(a OrderAction) OrderOutcome {
 			}
 		case OrderFinalize:
 			if f == nil && w.status() != "ready" {
-				return OrderOutcome{Failure: &Failure{Class: ErrorNotReady, Detail: "not ready"}}
+				return OrderOutcome{Failure: &Failure{Class: fault.ClassNotReady, Detail: "not ready"}}
 			}
 			if w.status() == "ready" {
 				w.orderStatus = "processing"
@@ -327,9 +327,9 @@ func (w *walk) doChallenge(name string, a ChallengeAction) bool {
 
 func (w *walk) callForChallenge(c *acmev1.Challenge, step ChallengeStep) ChallengeOutcome {
 	authz := w.authorizations[c.Spec.AuthorizationURL]
-	classes := []ErrorClass{ErrorUnavailable, ErrorRateLimited, ErrorBadNonce}
+	classes := []fault.Class{fault.ClassUnavailable, fault.ClassRateLimited, fault.ClassNotProcessed}
 	if step == ChallengePresent || step == ChallengeCleanUp || step == ChallengeCheck {
-		classes = []ErrorClass{ErrorSolver}
+		classes = []fault.Class{fault.ClassSolver}
 	}
 	f, acted := w.fault(classes...)
 	if acted || (f != nil && w.r.Intn(3) == 0) {
@@ -348,7 +348,7 @@ func (w *walk) callForChallenge(c *acmev1.Challenge, step ChallengeStep) Challen
 		case ChallengeCheck:
 			visible := !w.blind && w.presented[c.Spec.AuthorizationURL] && !w.now.Before(w.visibleAt[c.Spec.AuthorizationURL])
 			if f == nil && !visible {
-				f = &Failure{Class: ErrorNotYet, Detail: "not yet"}
+				f = &Failure{Class: fault.ClassSelfCheck, Detail: "not yet"}
 			}
 		default: // reading is answered below
 		}
@@ -357,7 +357,7 @@ func (w *walk) callForChallenge(c *acmev1.Challenge, step ChallengeStep) Challen
 		return ChallengeOutcome{Failure: f, Settle: w.settle}
 	}
 	if authz == nil {
-		return ChallengeOutcome{Failure: &Failure{Class: ErrorNotFound, Detail: "no such authorization"}}
+		return ChallengeOutcome{Failure: &Failure{Class: fault.ClassNotFound, Detail: "no such authorization"}}
 	}
 	if authz.Status == "pending" && w.now.After(w.expires) {
 		authz.Status = "expired"
@@ -421,8 +421,8 @@ func TestWalksWithPatience(t *testing.T) {
 		said := strings.Contains(w.told(), "The self check has failed for 1h30m0s")
 		switch end := w.order.Status; {
 		case blind && then == acmev1.SelfCheckDeadlineFail:
-			if end.State != acmev1.Errored || FailureClass(end) != fault.ClassValidation || !strings.Contains(end.Reason, "The self check has failed for 1h30m0s: ") {
-				t.Fatalf("seed %d: it ends as %+v (%s)\n%s", seed, end, FailureClass(end), w.told())
+			if end.State != acmev1.Errored || OrderClass(end) != fault.ClassValidation || !strings.Contains(end.Reason, "The self check has failed for 1h30m0s: ") {
+				t.Fatalf("seed %d: it ends as %+v (%s)\n%s", seed, end, OrderClass(end), w.told())
 			}
 		case end.State != acmev1.Valid || blind && !said:
 			t.Fatalf("seed %d: it ends as %+v, blind %t\n%s", seed, end, blind, w.told())

@@ -50,29 +50,53 @@ type Fault struct {
 	Reason string
 	// Delay is how long to wait before the next try; only for KindAfter.
 	Delay time.Duration
-	// Class says what kind of failure it is, for whoever decides when to start over, or
-	// whether to go on asking at all; empty if nothing is known.
+	// Turn says that the end of Delay was set for this very call: a turn in a queue, a Retry-After. Else Delay
+	// is a period, the same after each try.
+	Turn bool
+	// Class says what kind of failure it is; empty if nothing is known.
 	Class Class
 	// Err says what happened, for a person; never nil.
 	Err error
 }
 
-// Class is a class of failures that call for the same patience.
+// Class says what kind of failure it is. Failures of one class call for the same patience. It is the one
+// vocabulary for that: of the calls to a CA, a DNS provider or Vault, of what an Order or a Challenge waits for
+// (status.failureClass), and of how a request has failed (the condition chancery.dev/FailureClass).
 type Class string
 
-// The classes of failures.
+// The classes that objects show.
 const (
 	// ClassPermanent fails again until somebody changes something: a name that the CA
 	// refuses, a profile it does not know.
 	ClassPermanent Class = "Permanent"
+	// ClassRefused means that the other side refuses this call, but not for what is asked for: the same call
+	// fails again, and starting over may succeed.
+	ClassRefused Class = "Refused"
 	// ClassValidation means that the CA did not find what it looked for at the names.
 	ClassValidation Class = "Validation"
-	// ClassRateLimited means that the CA wants fewer requests.
+	// ClassSelfCheck means that the self check does not see the answer that the CA will look for.
+	ClassSelfCheck Class = "SelfCheck"
+	// ClassSolver means that a solver could not present the answer, or clean it up.
+	ClassSolver Class = "Solver"
+	// ClassRateLimited means that the other side wants fewer requests.
 	ClassRateLimited Class = "RateLimited"
 	// ClassUnavailable means that the other side was out of order.
 	ClassUnavailable Class = "Unavailable"
 	// ClassCredential means that the other side does not take the credential, whatever it is used for.
 	ClassCredential Class = "Credential"
+	// ClassConfiguration means that an object in the cluster, or a setting, is missing or wrong.
+	ClassConfiguration Class = "Configuration"
+)
+
+// The classes of single calls, which no object shows.
+const (
+	// ClassNotProcessed means that the call was not sent, or not looked at (a refused nonce): nothing has
+	// failed, and the same call may be sent again.
+	ClassNotProcessed Class = "NotProcessed"
+	// ClassNotReady means that the other side is not, or no longer, ready for the call.
+	ClassNotReady Class = "NotReady"
+	// ClassNotFound means that the other side does not know what the call is about.
+	ClassNotFound Class = "NotFound"
 )
 
 // Error returns the message of the underlying error.
@@ -104,6 +128,11 @@ func After(delay time.Duration, reason, format string, args ...any) error {
 // After is the function After for a failure whose class is known.
 func (c Class) After(delay time.Duration, reason, format string, args ...any) error {
 	return &Fault{Kind: KindAfter, Class: c, Reason: reason, Delay: delay, Err: fmt.Errorf(format, args...)}
+}
+
+// Turn is After for a call whose next try has a time of its own: a turn in a queue, a Retry-After.
+func (c Class) Turn(delay time.Duration, reason, format string, args ...any) error {
+	return &Fault{Kind: KindAfter, Class: c, Turn: true, Reason: reason, Delay: delay, Err: fmt.Errorf(format, args...)}
 }
 
 // Of returns the outermost Fault in err's chain, or nil if err carries none.

@@ -51,7 +51,7 @@ func (b Backoff) afterClass(class fault.Class, attempts int) (time.Duration, boo
 		return steps[min(max(attempts, 1), len(steps))-1], true
 	case fault.ClassRateLimited:
 		return Backoff{Min: 30 * time.Minute, Max: 12 * time.Hour}.After(attempts), true
-	case fault.ClassUnavailable:
+	case fault.ClassUnavailable, fault.ClassRefused, fault.ClassConfiguration:
 		return Backoff{Min: time.Minute, Max: time.Hour}.After(attempts), true
 	default:
 		return 0, false

@@ -30,11 +30,13 @@ func (w *world) failAs(class fault.Class) {
 func TestFailuresAreWaitedOutByClass(t *testing.T) {
 	const m, h = time.Minute, time.Hour
 	for class, want := range map[fault.Class][]time.Duration{
-		fault.ClassValidation:  {m, 10 * m, 100 * m, 24 * h, 24 * h},
-		fault.ClassRateLimited: {30 * m, h, 2 * h, 4 * h, 8 * h, 12 * h, 12 * h},
-		fault.ClassUnavailable: {m, 2 * m, 4 * m, 8 * m, 16 * m, 32 * m, h, h},
-		"":                     {h, 2 * h, 4 * h},
-		"SomethingNew":         {h, 2 * h, 4 * h},
+		fault.ClassValidation:    {m, 10 * m, 100 * m, 24 * h, 24 * h},
+		fault.ClassRateLimited:   {30 * m, h, 2 * h, 4 * h, 8 * h, 12 * h, 12 * h},
+		fault.ClassUnavailable:   {m, 2 * m, 4 * m, 8 * m, 16 * m, 32 * m, h, h},
+		fault.ClassRefused:       {m, 2 * m, 4 * m, 8 * m, 16 * m, 32 * m, h, h},
+		fault.ClassConfiguration: {m, 2 * m, 4 * m, 8 * m, 16 * m, 32 * m, h, h},
+		"":                       {h, 2 * h, 4 * h},
+		"SomethingNew":           {h, 2 * h, 4 * h},
 	} {
 		for _, byClass := range []bool{true, false} {
 			w := newWorld(t)

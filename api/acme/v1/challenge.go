@@ -113,6 +113,11 @@ type ChallengeStatus struct {
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
+	// Kind of failure that the reason tells of: of the one that ended the challenge, or of what it waits for. A
+	// challenge that another controller has left has none.
+	// +optional
+	FailureClass FailureClass `json:"failureClass,omitempty"`
+
 	// State of the challenge.
 	// +optional
 	State State `json:"state,omitempty"`

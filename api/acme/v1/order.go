@@ -34,6 +34,21 @@ func (s State) IsFailure() bool {
 	return s == Invalid || s == Expired || s == Errored
 }
 
+// FailureClass says what kind of failure an Order or a Challenge waits for, or has ended with.
+//
+//   - Permanent: the server refuses what is asked for, and will until somebody changes it.
+//   - Refused: the server refuses a call, but not for what is asked for. Starting over may succeed.
+//   - Validation: the server did not find what it looked for at the name.
+//   - SelfCheck: the answer cannot be seen yet from here.
+//   - Solver: the answer could not be presented.
+//   - RateLimited: fewer requests are wanted.
+//   - Unavailable: the server, or a DNS provider, is out of order.
+//   - Credential: a credential is not accepted.
+//   - Configuration: an object in the cluster, or a setting of the controller, is missing or wrong.
+//
+// +kubebuilder:validation:Enum=Permanent;Refused;Validation;SelfCheck;Solver;RateLimited;Unavailable;Credential;Configuration
+type FailureClass string
+
 // Order is one order with an ACME server: it obtains the certificate for one CertificateRequest.
 // Orders are made by the controller, never by hand.
 // +kubebuilder:object:root=true
@@ -130,9 +145,14 @@ type OrderStatus struct {
 	// +optional
 	State State `json:"state,omitempty"`
 
-	// Why the order is in its state.
+	// Why the order is in its state, or what it waits for.
 	// +optional
 	Reason string `json:"reason,omitempty"`
+
+	// Kind of failure that the reason tells of: of the one that ended the order, or of what it waits for. An
+	// order that another controller has left has none.
+	// +optional
+	FailureClass FailureClass `json:"failureClass,omitempty"`
 
 	// When the order failed.
 	// +optional

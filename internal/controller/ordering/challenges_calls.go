@@ -84,7 +84,7 @@ func (r *challenges) solve1(ctx context.Context, c *acmev1.Challenge, step acmef
 	s := r.acmeDeps.Solvers[c.Spec.Type]
 	if s == nil {
 		return acmeflow.ChallengeOutcome{Failure: &acmeflow.Failure{
-			Class: acmeflow.ErrorSolver, Detail: fmt.Sprintf("this controller solves no %s challenges", c.Spec.Type),
+			Class: fault.ClassSolver, Detail: fmt.Sprintf("this controller solves no %s challenges", c.Spec.Type),
 		}}
 	}
 	var outcome acmeflow.ChallengeOutcome
@@ -92,10 +92,10 @@ func (r *challenges) solve1(ctx context.Context, c *acmev1.Challenge, step acmef
 		Challenge: c, ResourceNamespace: r.solverNamespace(c),
 		Warn: func(message string) { outcome.Warning = message }, InZone: func(zone string) { outcome.Zone = zone },
 	}
-	class, call := acmeflow.ErrorSolver, s.Present
+	class, call := fault.ClassSolver, s.Present
 	switch step {
 	case acmeflow.ChallengeCheck:
-		class, call = acmeflow.ErrorNotYet, s.Check
+		class, call = fault.ClassSelfCheck, s.Check
 	case acmeflow.ChallengeCleanUp:
 		call = s.CleanUp
 	default: // Present
@@ -106,8 +106,11 @@ func (r *challenges) solve1(ctx context.Context, c *acmev1.Challenge, step acmef
 	}
 	failure := &acmeflow.Failure{Class: class, Detail: err.Error()}
 	if f := fault.Of(err); f != nil {
-		failure.RetryAfter = f.Delay
+		failure.RetryAfter, failure.Period = f.Delay, !f.Turn
 		failure.Nowhere = f.Reason == solver.ReasonNoZone
+		if f.Class != "" && step != acmeflow.ChallengeCheck {
+			failure.Class = f.Class
+		}
 	}
 	outcome.Failure = failure
 	return outcome
@@ -127,7 +130,7 @@ func viewed(c *acmev1.Challenge, m *acmeflow.ChallengeMemory) string {
 // learn notes what the end of a Challenge, once it is written, says about the next ones there.
 func (r *challenges) learn(c *acmev1.Challenge, m *acmeflow.ChallengeMemory) {
 	switch {
-	case m.Belied(c.Status):
+	case m.Belied(c):
 		waited := m.Settle
 		if own := c.Spec.Solver.SettleTime; own != nil {
 			waited = max(waited, own.Duration)
@@ -143,5 +146,5 @@ var errNoAccount = errors.New("the issuer has no ACME account at hand")
 
 // lostCall is the failure of a call that has not come to an outcome.
 func lostCall(err error) *acmeflow.Failure {
-	return &acmeflow.Failure{Class: acmeflow.ErrorUnavailable, Detail: err.Error()}
+	return &acmeflow.Failure{Class: fault.ClassUnavailable, Detail: err.Error()}
 }

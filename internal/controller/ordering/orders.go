@@ -19,6 +19,7 @@ import (
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/overlay"
 )
 
@@ -175,7 +176,7 @@ func (r *orders) call(account *acmeaccount.Account, action acmeflow.OrderAction)
 	if account == nil {
 		c.Run = func(context.Context) (any, error) {
 			return acmeflow.OrderOutcome{Failure: &acmeflow.Failure{
-				Class: acmeflow.ErrorPermanent, Detail: "the issuer has no ACME account at hand",
+				Class: fault.ClassRefused, Detail: "the issuer has no ACME account at hand",
 			}}, nil
 		}
 		return c

@@ -18,7 +18,6 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acmeaccount"
-	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/account"
@@ -281,11 +280,11 @@ func failureOf(err error) error {
 	switch {
 	case !errors.As(err, &refusal):
 		return err
-	case refusal.Class == acmeflow.ErrorBadNonce:
+	case refusal.Class == fault.ClassNotProcessed:
 		return fault.After(max(refusal.RetryAfter, time.Second), "", "%w", err)
-	case !refusal.Class.MayPass():
+	case !refusal.MayPass():
 		return fault.Failed(fault.ClassPermanent, "", "%w", err)
-	case refusal.Class == acmeflow.ErrorRateLimited:
+	case refusal.Class == fault.ClassRateLimited:
 		return fault.ClassRateLimited.After(refusal.RetryAfter, "", "%w", err)
 	default:
 		return fault.ClassUnavailable.After(refusal.RetryAfter, "", "%w", err)

@@ -68,7 +68,7 @@ func renewalInfoAgain(f acmeflow.Failure) time.Duration {
 	switch {
 	case f.RetryAfter > 0:
 		return f.RetryAfter
-	case f.Class.MayPass() && f.Class != acmeflow.ErrorMissing: // whoever answers so, it is but a hint
+	case f.MayPass() && !f.Unsure: // whoever answers so, it is but a hint
 		return renewalInfoSoon
 	default:
 		return renewalInfoLater

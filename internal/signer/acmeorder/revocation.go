@@ -23,7 +23,7 @@ func (s *Signer) Revoke(ctx context.Context, issuer certmanagerv1.GenericIssuer,
 	switch {
 	case f == nil:
 		return nil
-	case f.Class.MayPass():
+	case f.MayPass():
 		return fault.After(f.RetryAfter, reasonRevocation, "%s", f.Detail)
 	default:
 		return fault.Terminal(reasonRevocation, "%s", f.Detail)

@@ -192,7 +192,7 @@ func (s *Signer) read(ctx context.Context, order *acmev1.Order, r signer.Request
 	state := order.Status.State
 	if state.IsFailure() {
 		s.asked.forget(r)
-		return signer.Result{}, fault.Failed(acmeflow.FailureClass(order.Status), reasonOrderFailed,
+		return signer.Result{}, fault.Failed(acmeflow.OrderClass(order.Status), reasonOrderFailed,
 			"Failed to wait for order resource %q to become ready: order is in %q state: %s", order.Name, state, order.Status.Reason)
 	}
 	if order.DeletionTimestamp != nil || state != acmev1.Valid || len(order.Status.Certificate) == 0 {
@@ -234,7 +234,7 @@ func (s *Signer) refuse(request types.UID) {
 	}
 	r := s.refused[request]
 	r.times++
-	r.until = now.Add(acmeflow.Backoff(acmeflow.Failure{Class: acmeflow.ErrorRateLimited}, r.times, 0))
+	r.until = now.Add(acmeflow.Backoff(acmeflow.Failure{Class: fault.ClassRateLimited}, r.times, 0))
 	s.refused[request] = r
 }
 

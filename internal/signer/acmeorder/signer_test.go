@@ -191,10 +191,26 @@ func TestOrderOfCertificateRequest(t *testing.T) {
 	b.settle(t, o, acmev1.OrderStatus{State: acmev1.Errored, Reason: "Failed to create Order: no"})
 	_, err = b.signer.Sign(t.Context(), is, r)
 	wantFault(t, err, fault.KindTerminal, "OrderFailed", `order is in "errored" state: Failed to create Order: no`)
-	b.settle(t, o, acmev1.OrderStatus{State: acmev1.Invalid, Reason: "wrong TXT record"})
-	_, err = b.signer.Sign(t.Context(), is, r)
-	if f := fault.Of(err); f == nil || f.Class != fault.ClassValidation {
-		t.Errorf("%+v: the class is lost", f)
+}
+
+// TestClassOutlivesTheProcess: the class of a failed Order, which decides when to order anew, is that of its status,
+// whatever its words are, for a process that has not seen the failure. An Order of another controller has none, and
+// is judged by its words.
+func TestClassOutlivesTheProcess(t *testing.T) {
+	b := newBench(t)
+	_, r := request(b.csr(t, "", "a.example.com"))
+	_, _ = b.signer.Sign(t.Context(), issuer(), r)
+	for want, status := range map[fault.Class]acmev1.OrderStatus{
+		fault.ClassRefused:     {State: acmev1.Errored, Reason: "in other words", FailureClass: "Refused"},
+		fault.ClassPermanent:   {State: acmev1.Invalid, Reason: "urn:ietf:params:acme:error:serverInternal", FailureClass: "Permanent"},
+		fault.ClassValidation:  {State: acmev1.Invalid, Reason: "wrong TXT record"},
+		fault.ClassRateLimited: {State: acmev1.Errored, Reason: "Failed to create Order: 429 urn:ietf:params:acme:error:rateLimited: too many"},
+	} {
+		b.settle(t, b.order(t), status)
+		_, err := acmeorder.New(b.signer.Config).Sign(t.Context(), issuer(), r)
+		if f := fault.Of(err); f == nil || f.Class != want {
+			t.Errorf("%+v: %+v, want the class %s", status, f, want)
+		}
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/egress"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/signer"
 )
 
@@ -149,14 +150,14 @@ func (p *plan) entry(ctx context.Context, ref cmmeta.SecretKeySelector, key stri
 	key = ref.KeyOr(key)
 	secret, err := p.Secrets.Secret(ctx, p.namespace, ref.Name)
 	if apierrors.IsNotFound(err) {
-		return nil, &trouble{class: classMissing, err: fmt.Errorf("Secret %s/%s does not exist: create it with the entry %q", p.namespace, ref.Name, key)}
+		return nil, &trouble{class: fault.ClassConfiguration, missing: true, err: fmt.Errorf("Secret %s/%s does not exist: create it with the entry %q", p.namespace, ref.Name, key)}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read Secret %s/%s: %w", p.namespace, ref.Name, err)
 	}
 	value := secret.Data[key]
 	if len(value) == 0 {
-		return nil, &trouble{class: classMissing, err: fmt.Errorf("Secret %s/%s has no entry %q: add it, or name another one in spec.vault", p.namespace, ref.Name, key)}
+		return nil, &trouble{class: fault.ClassConfiguration, missing: true, err: fmt.Errorf("Secret %s/%s has no entry %q: add it, or name another one in spec.vault", p.namespace, ref.Name, key)}
 	}
 	p.versions = append(p.versions, ref.Name+" "+string(secret.UID)+" "+secret.ResourceVersion)
 	return value, nil

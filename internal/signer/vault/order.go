@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
@@ -69,7 +70,7 @@ func (o *order) place(ctx context.Context, s *session) answer {
 	}
 	out.result, err = o.read(ctx, raw)
 	if err != nil {
-		out.err = &trouble{class: classRejected, stage: stageSign,
+		out.err = &trouble{class: fault.ClassPermanent, stage: stageSign,
 			err: fmt.Errorf("Vault %s did not answer with a certificate for the request: %w: spec.vault.path %q has to be one that signs, such as pki/sign/<role>", s.server, err, o.path)}
 	}
 	return out

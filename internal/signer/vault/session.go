@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/fault"
 )
 
 // session is how an issuer reaches Vault: a connection, and what logs in on it.
@@ -151,7 +152,7 @@ func (s *session) verify(ctx context.Context) error {
 		return s.explain(&staged{stageHealth, err}, "")
 	}
 	unfit := func(what string) error {
-		return &trouble{class: classUnavailable, stage: stageHealth, err: fmt.Errorf("Vault %s %s; it is tried again", s.server, what)}
+		return &trouble{class: fault.ClassUnavailable, stage: stageHealth, err: fmt.Errorf("Vault %s %s; it is tried again", s.server, what)}
 	}
 	switch {
 	case !health.Initialized:

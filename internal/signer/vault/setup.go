@@ -50,11 +50,11 @@ func (s *Signer) Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) 
 // fault says what follows from the trouble.
 func (t *trouble) fault(reason string) error {
 	switch t.class {
-	case classMissing, classInvalid:
+	case fault.ClassConfiguration:
 		return fault.Pending(reason, "%w", t)
-	case classDenied:
+	case fault.ClassCredential:
 		return fault.ClassCredential.After(0, reason, "%w", t)
-	case classRejected:
+	case fault.ClassPermanent:
 		return fault.Failed(fault.ClassPermanent, reason, "%w", t)
 	default:
 		return fault.ClassUnavailable.After(0, reason, "%w", t)

@@ -18,23 +18,6 @@ import (
 	"chancery.dev/internal/solver"
 )
 
-// class says what may mend a trouble.
-type class int
-
-const (
-	// classMissing: a Secret or an entry of one has to appear.
-	classMissing class = iota + 1
-	// classInvalid: the issuer's spec, or a Secret that it names, has to change.
-	classInvalid
-	// classDenied: credentials, policies or paths do not fit together; either side can
-	// mend that, and Vault's side is no event.
-	classDenied
-	// classUnavailable: Vault, or what stands between, is out of order.
-	classUnavailable
-	// classRejected: Vault will not sign this CSR.
-	classRejected
-)
-
 // stage is where a call failed.
 type stage int
 
@@ -47,9 +30,14 @@ const (
 
 // trouble is something that did not work out, for a person.
 type trouble struct {
-	class class
-	stage stage
-	err   error
+	// class says what may mend it: an object in the cluster (ClassConfiguration); credentials, policies or paths
+	// that do not fit together, which Vault's side may mend without an event (ClassCredential); time
+	// (ClassUnavailable); or nothing, for Vault will not sign this CSR (ClassPermanent).
+	class fault.Class
+	// missing says that a Secret, or an entry of one, has to appear.
+	missing bool
+	stage   stage
+	err     error
 }
 
 // Error says what, where, and what to do.
@@ -67,7 +55,7 @@ const (
 
 // patience is how long to wait after so many failures in a row.
 func (t *trouble) patience(failures int) time.Duration {
-	if t.class != classUnavailable {
+	if t.class != fault.ClassUnavailable {
 		return deniedRetry
 	}
 	wait := firstRetry
@@ -78,7 +66,7 @@ func (t *trouble) patience(failures int) time.Duration {
 }
 
 func invalid(format string, args ...any) error {
-	return &trouble{class: classInvalid, err: fmt.Errorf(format, args...)}
+	return &trouble{class: fault.ClassConfiguration, err: fmt.Errorf(format, args...)}
 }
 
 // troubleOf returns the trouble that err is.
@@ -87,7 +75,7 @@ func troubleOf(err error) *trouble {
 	if errors.As(err, &t) {
 		return t
 	}
-	return &trouble{class: classUnavailable, err: err}
+	return &trouble{class: fault.ClassUnavailable, err: err}
 }
 
 // staged is an error of a call, with its stage.
@@ -112,10 +100,10 @@ func (s *session) explain(err error, path string) error {
 	}
 	var reply *api.ResponseError
 	if errors.Is(err, errGarbled) {
-		return &trouble{class: classUnavailable, stage: stage, err: fmt.Errorf("Vault %s: %w: is spec.vault.server the address of a Vault server? It is tried again", s.server, err)}
+		return &trouble{class: fault.ClassUnavailable, stage: stage, err: fmt.Errorf("Vault %s: %w: is spec.vault.server the address of a Vault server? It is tried again", s.server, err)}
 	}
 	if !errors.As(err, &reply) {
-		return &trouble{class: classUnavailable, stage: stage, err: fmt.Errorf("Vault %s cannot be reached: %s; it is tried again", s.server, unreachable(err))}
+		return &trouble{class: fault.ClassUnavailable, stage: stage, err: fmt.Errorf("Vault %s cannot be reached: %s; it is tried again", s.server, unreachable(err))}
 	}
 	t := s.refused(reply, stage, path)
 	t.stage = stage
@@ -125,28 +113,28 @@ func (s *session) explain(err error, path string) error {
 // refused reads an error that Vault has answered with.
 func (s *session) refused(reply *api.ResponseError, stage stage, path string) *trouble {
 	code, said := reply.StatusCode, saidBy(reply)
-	say := func(c class, format string, args ...any) *trouble {
+	say := func(c fault.Class, format string, args ...any) *trouble {
 		return &trouble{class: c, err: fmt.Errorf("Vault %s "+format, append([]any{s.server}, args...)...)}
 	}
 	switch {
 	case code == http.StatusServiceUnavailable && strings.Contains(said, "sealed"):
-		return say(classUnavailable, "is sealed: unseal it; it is tried again")
+		return say(fault.ClassUnavailable, "is sealed: unseal it; it is tried again")
 	case code >= http.StatusInternalServerError, code == http.StatusTooManyRequests, code == http.StatusPreconditionFailed,
 		code == http.StatusRequestTimeout:
-		return say(classUnavailable, "is out of order (%d): %s; it is tried again", code, said)
+		return say(fault.ClassUnavailable, "is out of order (%d): %s; it is tried again", code, said)
 	case stage != stageSign:
-		return say(classDenied, "refused to log in by %s (%d): %s: correct spec.vault.auth, or the role and its policies in Vault", s.by, code, said)
+		return say(fault.ClassCredential, "refused to log in by %s (%d): %s: correct spec.vault.auth, or the role and its policies in Vault", s.by, code, said)
 	case code == http.StatusForbidden:
-		return say(classDenied, "does not let this issuer sign at %q (403): %s: give it a policy with the capability update on that path, or correct spec.vault.path", path, said)
+		return say(fault.ClassCredential, "does not let this issuer sign at %q (403): %s: give it a policy with the capability update on that path, or correct spec.vault.path", path, said)
 	case code == http.StatusNotFound, code == http.StatusMethodNotAllowed:
-		return say(classDenied, "does not sign at %q (%d): %s: correct spec.vault.path, or mount a PKI engine there", path, code, said)
+		return say(fault.ClassCredential, "does not sign at %q (%d): %s: correct spec.vault.path, or mount a PKI engine there", path, code, said)
 	case code == http.StatusBadRequest && strings.Contains(said, "unknown role"):
 		// As much a missing path as 404 is: no other request fares better.
-		return say(classDenied, "does not sign at %q (400): %s: correct spec.vault.path, or create the role", path, said)
+		return say(fault.ClassCredential, "does not sign at %q (400): %s: correct spec.vault.path, or create the role", path, said)
 	case code == http.StatusBadRequest && !reply.RawError: // Vault's own verdict, not a proxy's
-		return say(classRejected, "will not sign this request: %s", said)
+		return say(fault.ClassPermanent, "will not sign this request: %s", said)
 	default:
-		return say(classDenied, "answered %d at %q: %s", code, path, said)
+		return say(fault.ClassCredential, "answered %d at %q: %s", code, path, said)
 	}
 }
 

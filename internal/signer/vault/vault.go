@@ -101,7 +101,7 @@ func reasonsOf(kind string) reasons {
 
 func (r reasons) of(t *trouble) string {
 	switch {
-	case t.class == classMissing:
+	case t.missing:
 		return r.missing
 	case t.stage == stageSign:
 		return r.signing
@@ -164,7 +164,7 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 // failed notes a try that did not work out, and says when to come back.
 func (s *Signer) failed(a *attempt, err error, words reasons) error {
 	t := troubleOf(err)
-	if t.class == classRejected {
+	if t.class == fault.ClassPermanent {
 		return fault.Failed(fault.ClassPermanent, words.of(t), "%w", t)
 	}
 	s.mu.Lock()
@@ -175,7 +175,7 @@ func (s *Signer) failed(a *attempt, err error, words reasons) error {
 }
 
 func (s *Signer) later(a *attempt, words reasons) error {
-	return fault.After(max(a.until.Sub(s.Now()), time.Millisecond), words.of(a.failed), "%w", a.failed)
+	return a.failed.class.After(max(a.until.Sub(s.Now()), time.Millisecond), words.of(a.failed), "%w", a.failed)
 }
 
 // waitFor says what a request waits for whose issuer cannot be reached as it stands.

@@ -8,6 +8,7 @@ package http01
 
 import (
 	"context"
+	"fmt"
 
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
@@ -64,7 +65,9 @@ func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 		}
 		said = status + "; " + Viewpoint
 	}
-	return fault.After(f.Delay, f.Reason, "%w; %s", f.Err, said)
+	explained := *f
+	explained.Err = fmt.Errorf("%w; %s", f.Err, said)
+	return &explained
 }
 
 // Viewpoint is said of every self check that fails: many controllers report no address, and all is well.

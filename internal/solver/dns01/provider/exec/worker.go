@@ -185,16 +185,19 @@ func (w *worker) judge(q wire.Request, a wire.Response) error {
 	prefix := w.config.Provider + ": "
 	// First the secrets: one that is cut or changed would not be found.
 	words := errors.New(prefix + strings.TrimPrefix(steady(w.session.redact(a.Error)), prefix))
-	delay := max(time.Duration(min(a.RetryAfter, int(maxRetryAfter/time.Second)))*time.Second, mendPeriod)
+	class, reason := fault.Class(""), ReasonRefused
 	switch a.Class {
 	case wire.ClassCredential:
-		return fault.ClassCredential.After(delay, ReasonCredential, "%w", words)
+		class, reason = fault.ClassCredential, ReasonCredential
 	case wire.ClassThrottled:
-		return fault.ClassRateLimited.After(delay, ReasonThrottled, "%w", words)
+		class, reason = fault.ClassRateLimited, ReasonThrottled
 	case wire.ClassConfig:
-		return fault.After(delay, ReasonInvalidConfig, "%w", words)
+		reason = ReasonInvalidConfig
 	}
-	return fault.After(delay, ReasonRefused, "%w", words)
+	if delay := time.Duration(min(a.RetryAfter, int(maxRetryAfter/time.Second))) * time.Second; delay > mendPeriod {
+		return class.Turn(delay, reason, "%w", words)
+	}
+	return class.After(mendPeriod, reason, "%w", words)
 }
 
 // bound tells whether the process remembers what it takes to clean up.

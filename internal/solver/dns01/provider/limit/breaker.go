@@ -34,22 +34,23 @@ type breaker struct {
 	// pauses counts them: a call that began before one says nothing new by failing.
 	pauses int
 	last   time.Time
-	words  string
+	// class and words are those of the last failure.
+	class fault.Class
+	words string
 }
 
 // check returns nil if a call may be made.
 func (b *breaker) check(provider string, now time.Time) error {
-	var wait time.Duration
+	const words = "%s: requests with this credential pause until about %s, after they kept failing: %s"
+	until := b.until.UTC().Format("15:04:05 UTC")
 	switch {
 	case now.Before(b.until):
-		wait = b.until.Sub(now)
+		return b.class.Turn(b.until.Sub(now), ReasonPaused, words, provider, until, b.words)
 	case !b.probe.IsZero() && now.Sub(b.probe) < probeLimit:
-		wait = probePeriod
+		return b.class.After(probePeriod, ReasonPaused, words, provider, until, b.words)
 	default:
 		return nil
 	}
-	return fault.After(wait, ReasonPaused, "%s: requests with this credential pause until about %s, after they kept failing: %s",
-		provider, b.until.UTC().Format("15:04:05 UTC"), b.words)
 }
 
 // admit is check for a call that is made now. After a pause one is: if it fails too, the
@@ -82,7 +83,7 @@ func (b *breaker) note(err error, pauses int, now time.Time) {
 		b.failures = 0
 	}
 	b.failures++
-	b.last, b.words = now, err.Error()
+	b.last, b.class, b.words = now, class, err.Error()
 	var pause time.Duration
 	if class == fault.ClassRateLimited {
 		pause = min(delay, mostPause) // the provider has said so: at once

@@ -258,17 +258,18 @@ func (p *Provider) judge(code int, body []byte) error {
 // order, it may be about the one record.
 func failed(status *metav1.Status, format string, args ...any) error {
 	var class fault.Class
-	delay := mendPeriod
 	switch {
 	case status.Code == http.StatusTooManyRequests || status.Reason == metav1.StatusReasonTooManyRequests:
 		class = fault.ClassRateLimited
 		if status.Details != nil {
-			delay = max(delay, time.Duration(min(status.Details.RetryAfterSeconds, maxRetryAfter))*time.Second)
+			if delay := time.Duration(min(status.Details.RetryAfterSeconds, maxRetryAfter)) * time.Second; delay > mendPeriod {
+				return class.Turn(delay, ReasonFailed, format, args...)
+			}
 		}
 	case status.Code == http.StatusServiceUnavailable || status.Reason == metav1.StatusReasonServiceUnavailable:
 		class = fault.ClassUnavailable
 	}
-	return class.After(delay, ReasonFailed, format, args...)
+	return class.After(mendPeriod, ReasonFailed, format, args...)
 }
 
 func bounded(s string) string {
