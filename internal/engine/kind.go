@@ -31,6 +31,9 @@ type Kind[O client.Object, M, S, A any] struct {
 	Name string
 	// New returns an empty object.
 	New func() O
+	// Absent has decisions made for objects that do not exist, too: Observe then gets an empty object with the name,
+	// and without a UID. No calls can be made for it. Plan.Done forgets it.
+	Absent bool
 	// Events records events about the objects.
 	Events record.EventRecorder
 	// Observe gathers what the decision needs, from caches and from the memory.
@@ -139,11 +142,17 @@ func Run[O client.Object, M, S, A any](e *Engine, kind Kind[O, M, S, A]) *Runner
 func (r *Runner[O, M, S, A]) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	for range stepsPerPass {
 		object := r.kind.New()
-		if err := r.engine.client.Get(ctx, req.NamespacedName, object); err != nil {
-			if apierrors.IsNotFound(err) {
-				r.forget(req.NamespacedName)
-			}
-			return reconcile.Result{}, client.IgnoreNotFound(err)
+		err := r.engine.client.Get(ctx, req.NamespacedName, object)
+		switch {
+		case apierrors.IsNotFound(err) && r.kind.Absent:
+			object = r.kind.New()
+			object.SetNamespace(req.Namespace)
+			object.SetName(req.Name)
+		case apierrors.IsNotFound(err):
+			r.forget(req.NamespacedName)
+			return reconcile.Result{}, nil
+		case err != nil:
+			return reconcile.Result{}, err
 		}
 		known := r.remember(req.NamespacedName, object)
 		p := &Pass[O, M]{Object: object, Memory: &known.memory, engine: r.engine, owner: r.owner(object)}

@@ -162,6 +162,41 @@ func TestGone(t *testing.T) {
 	})
 }
 
+// TestAbsent: a kind that asks for it decides for an object that does not exist, remembers it, makes it, and starts
+// anew with the object that exists then.
+func TestAbsent(t *testing.T) {
+	e := newErrand(t)
+	absent := types.NamespacedName{Namespace: podName.Namespace, Name: "absent"}
+	wanted := false
+	e.runner.kind.Absent = true
+	e.runner.kind.Plan = func(_ context.Context, p *Pass[*corev1.Pod, int], _ string, _ Plan) (Plan, error) {
+		switch {
+		case p.Object.UID != "":
+			return Plan{}, nil
+		case wanted:
+			made := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Object.Namespace, Name: p.Object.Name, UID: "made"}}
+			return Plan{First: func(ctx context.Context) error { return e.store.Create(ctx, made) }, Again: true}, nil
+		default:
+			return Plan{Done: *p.Memory == 2}, nil
+		}
+	}
+	for _, want := range []int{1, 0} {
+		if _, err := e.runner.Reconcile(t.Context(), reconcile.Request{NamespacedName: absent}); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(e.runner.objects); got != want {
+			t.Errorf("%d objects are remembered, want %d", got, want)
+		}
+	}
+	wanted = true
+	if _, err := e.runner.Reconcile(t.Context(), reconcile.Request{NamespacedName: absent}); err != nil {
+		t.Fatal(err)
+	}
+	if known := e.runner.objects[absent]; known == nil || known.uid != "made" || known.memory != 1 {
+		t.Errorf("after it was made: %+v", known)
+	}
+}
+
 // TestFailedPass: what fails is in the list of waits, too.
 func TestFailedPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
