@@ -68,7 +68,11 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 		return nil, err
 	}
 	book, watches, told := books{controller.NewSecretBook(), controller.NewRequestBook()}, newWatches(log), &telling{cfg: cfg}
-	manager, err := ctrl.NewManager(rc, managerOptions(ctx, cfg, scheme, book, watches, told))
+	options := managerOptions(ctx, cfg, scheme, book, watches, told)
+	if err := cacheRoutes(cfg, &options.Cache); err != nil {
+		return nil, err
+	}
+	manager, err := ctrl.NewManager(rc, options)
 	if err != nil {
 		return nil, fmt.Errorf("set up the controller manager: %w", err)
 	}

@@ -1,48 +1,42 @@
 package app
 
 import (
+	"context"
+
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/controller/services"
 	"chancery.dev/internal/solver/http01"
 	"chancery.dev/internal/solver/http01/route"
 )
 
+// cacheRoutes has a cache hold what leads HTTP-01 requests to the responder, if the responder is reached that way.
+func cacheRoutes(cfg Config, o *cache.Options) error {
+	responder, err := cfg.ACME.responderService()
+	if err != nil || responder.Name == "" {
+		return err
+	}
+	return services.Narrow(o, responder)
+}
+
 // setupRoutes adds what leads HTTP-01 requests to the responder; nil if it is reached
 // without.
-func setupRoutes(cfg Config, deps *controller.Deps) (http01.Router, error) {
-	if cfg.ACME.HTTP01Responder == "" {
-		return nil, nil //nolint:nilnil // no routes are wanted
-	}
+func setupRoutes(ctx context.Context, cfg Config, deps *controller.Deps) (http01.Router, error) {
 	responder, err := cfg.ACME.responderService()
-	if err != nil {
+	if err != nil || responder.Name == "" {
 		return nil, err
 	}
-	m := deps.Manager
-	options, err := route.CacheOptions(responder, cache.Options{
-		HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper(),
-		DefaultNamespaces: cacheNamespaces(cfg), DefaultTransform: cache.TransformStripManagedFields(),
-	})
-	if err != nil {
-		return nil, err
-	}
-	watched, err := cache.New(m.GetConfig(), options)
-	if err != nil {
-		return nil, err
-	}
-	if err := m.Add(watched); err != nil {
-		return nil, err
-	}
+	m, extra := deps.Manager, cfg.ACME.HTTP01ExtraLabels
 	direct, err := client.New(m.GetConfig(), client.Options{HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper()})
 	if err != nil {
 		return nil, err
 	}
-	services := route.NewServices(route.ServicesOptions{
-		Client: direct, Cache: watched, Challenges: m.GetCache(), Responder: responder, ExtraLabels: cfg.ACME.HTTP01ExtraLabels, Now: deps.Now,
-	})
-	if err := services.Setup(m); err != nil {
+	if err := services.Setup(ctx, deps, services.Options{Responder: responder, ExtraLabels: extra}); err != nil {
 		return nil, err
 	}
-	return route.New(route.Options{Client: direct, Services: services, ExtraLabels: cfg.ACME.HTTP01ExtraLabels, Now: deps.Now}), nil
+	return route.New(route.Options{
+		Client: direct, Services: deps.Client, Cache: m.GetCache(), Responder: responder, ExtraLabels: extra, Now: deps.Now,
+	}), nil
 }

@@ -40,7 +40,7 @@ func (b bells) ring(kind string, name types.NamespacedName) { b[kind].Ring(name)
 
 // wire is the one list of everything that runs.
 func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logger) error {
-	routes, err := setupRoutes(cfg, deps)
+	routes, err := setupRoutes(ctx, cfg, deps)
 	if err != nil {
 		return err
 	}

@@ -44,6 +44,7 @@ var rooms = []room{
 
 	{layer: 3, path: "api", why: "scheme, embedded CRDs and policies"},
 	{layer: 3, path: "internal/machine/issuer", why: "pure: what an issuer's status says"},
+	{layer: 2, path: "internal/machine/service", why: "pure: what becomes of the Service of the HTTP-01 responder"},
 	{layer: 3, path: "internal/selection", why: "pure: which solver proves a name"},
 	{layer: 3, path: "internal/renewal", why: "pure: when a certificate is to be renewed"},
 	{layer: 3, path: "internal/revocation", why: "pure: how a certificate comes to be revoked"},
@@ -76,6 +77,7 @@ var rooms = []room{
 	{layer: 7, path: "internal/controller/certificates", why: "reconciler of Certificates"},
 	{layer: 7, path: "internal/controller/requests", why: "reconcilers of both kinds of request"},
 	{layer: 7, path: "internal/controller/issuers", why: "reconcilers of Issuers and ClusterIssuers"},
+	{layer: 7, path: "internal/controller/services", why: "reconciler of the Services of the HTTP-01 responder"},
 	{layer: 7, path: "internal/controller/ordering", why: "reconcilers of Orders and Challenges, the scheduler"},
 
 	{layer: 7, path: "internal/solver/dns01/provider/rfc2136", why: "dynamic updates"},

@@ -14,6 +14,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/service"
 )
 
 const (
@@ -123,7 +124,7 @@ func (r *Router) patch(ctx context.Context, key client.ObjectKey, edits []*edit)
 		if err != nil {
 			return nil, err
 		}
-		err = r.o.Client.Patch(ctx, in, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(fieldManager))
+		err = r.o.Client.Patch(ctx, in, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(service.FieldManager))
 		// A test that fails is answered 422, like an Ingress that is not valid.
 		if err == nil || !apierrors.IsInvalid(err) && !apierrors.IsConflict(err) {
 			return in, err

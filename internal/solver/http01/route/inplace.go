@@ -12,14 +12,15 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/service"
 )
 
 // addPath adds the path of a Challenge to the Ingress that its solver names (spec
 // §5.8, edit in place).
-func (r *Router) addPath(ctx context.Context, c *acmev1.Challenge, service string) error {
+func (r *Router) addPath(ctx context.Context, c *acmev1.Challenge, backend string) error {
 	name := c.Spec.Solver.HTTP01.Ingress.Name
 	found, err := r.edit(ctx, c, func(in *networkingv1.Ingress) []operation {
-		return pathAdded(in, hostOf(c), pathOf(c, service))
+		return pathAdded(in, hostOf(c), pathOf(c, backend))
 	})
 	if err == nil {
 		return r.applyTemplate(ctx, c, found)
@@ -70,7 +71,7 @@ func (r *Router) removeTemplate(ctx context.Context, c *acmev1.Challenge, in *ne
 }
 
 func templateOwner(c *acmev1.Challenge) client.FieldOwner {
-	return client.FieldOwner(fieldManager + "-" + objectName(c))
+	return client.FieldOwner(service.FieldManager + "-" + objectName(c))
 }
 
 // metadataOf names an Ingress to be applied to, and no other by its name.

@@ -8,19 +8,15 @@ import (
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/machine/service"
 )
 
 const (
-	// prefix begins the name of everything that is made here.
-	prefix = "cm-acme-http-solver"
-	// port is what Services, Ingresses and HTTPRoutes use among themselves (spec §5.8).
-	port = 8089
 	// wellKnown is where CAs look (RFC 8555 §8.3).
 	wellKnown = "/.well-known/acme-challenge/"
 	// whitelist keeps ingress-nginx from letting only some addresses ask (spec §5.8).
@@ -38,7 +34,7 @@ const (
 // try has made, and another Challenge by the same name does not.
 func objectName(c *acmev1.Challenge) string {
 	sum := sha256.Sum256([]byte(c.UID))
-	return prefix + "-" + hex.EncodeToString(sum[:8])
+	return service.Prefix + "-" + hex.EncodeToString(sum[:8])
 }
 
 // labelsOf returns the labels of a route (spec §5.8).
@@ -68,7 +64,7 @@ func hostOf(c *acmev1.Challenge) string {
 }
 
 // ingress is the Ingress of a Challenge. The type of its path is the caller's to choose.
-func ingress(c *acmev1.Challenge, service string, extra map[string]string) *networkingv1.Ingress {
+func ingress(c *acmev1.Challenge, backend string, extra map[string]string) *networkingv1.Ingress {
 	in := &networkingv1.Ingress{
 		TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "Ingress"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -78,7 +74,7 @@ func ingress(c *acmev1.Challenge, service string, extra map[string]string) *netw
 		Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{
 			Host: hostOf(c),
 			IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
-				Paths: []networkingv1.HTTPIngressPath{pathOf(c, service)},
+				Paths: []networkingv1.HTTPIngressPath{pathOf(c, backend)},
 			}},
 		}}},
 	}
@@ -112,22 +108,22 @@ func classOf(in *networkingv1.Ingress) string {
 	return in.Annotations[ingressClass]
 }
 
-func pathOf(c *acmev1.Challenge, service string) networkingv1.HTTPIngressPath {
+func pathOf(c *acmev1.Challenge, backend string) networkingv1.HTTPIngressPath {
 	loose := networkingv1.PathTypeImplementationSpecific
 	return networkingv1.HTTPIngressPath{
 		Path: wellKnown + c.Spec.Token, PathType: &loose,
 		Backend: networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{
-			Name: service, Port: networkingv1.ServiceBackendPort{Number: port},
+			Name: backend, Port: networkingv1.ServiceBackendPort{Number: service.Port},
 		}},
 	}
 }
 
 // httpRoute is the HTTPRoute of a Challenge. Its parents are as the solver names them.
-func httpRoute(c *acmev1.Challenge, service string, extra map[string]string) *gwapiv1.HTTPRoute {
+func httpRoute(c *acmev1.Challenge, backend string, extra map[string]string) *gwapiv1.HTTPRoute {
 	config := c.Spec.Solver.HTTP01.GatewayHTTPRoute
 	exact, path := gwapiv1.PathMatchExact, wellKnown+c.Spec.Token
 	group, kind := gwapiv1.Group(""), gwapiv1.Kind("Service")
-	namespace, number, weight := gwapiv1.Namespace(c.Namespace), gwapiv1.PortNumber(port), int32(1)
+	namespace, number, weight := gwapiv1.Namespace(c.Namespace), gwapiv1.PortNumber(service.Port), int32(1)
 	route := &gwapiv1.HTTPRoute{
 		TypeMeta: metav1.TypeMeta{APIVersion: gwapiv1.GroupVersion.String(), Kind: "HTTPRoute"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -140,7 +136,7 @@ func httpRoute(c *acmev1.Challenge, service string, extra map[string]string) *gw
 				Matches: []gwapiv1.HTTPRouteMatch{{Path: &gwapiv1.HTTPPathMatch{Type: &exact, Value: &path}}},
 				BackendRefs: []gwapiv1.HTTPBackendRef{{BackendRef: gwapiv1.BackendRef{
 					BackendObjectReference: gwapiv1.BackendObjectReference{
-						Group: &group, Kind: &kind, Name: gwapiv1.ObjectName(service), Namespace: &namespace, Port: &number,
+						Group: &group, Kind: &kind, Name: gwapiv1.ObjectName(backend), Namespace: &namespace, Port: &number,
 					},
 					Weight: &weight,
 				}}},
@@ -151,36 +147,4 @@ func httpRoute(c *acmev1.Challenge, service string, extra map[string]string) *gw
 		route.Spec.Hostnames = []gwapiv1.Hostname{gwapiv1.Hostname(host)}
 	}
 	return route
-}
-
-// serviceName is the name of the Service of a type in every namespace.
-func serviceName(t corev1.ServiceType) string {
-	if t == corev1.ServiceTypeClusterIP {
-		return prefix + "-clusterip"
-	}
-	return prefix
-}
-
-// typeOf is the type of the Service by a name.
-func typeOf(serviceName string) corev1.ServiceType {
-	if serviceName == prefix+"-clusterip" {
-		return corev1.ServiceTypeClusterIP
-	}
-	return corev1.ServiceTypeNodePort
-}
-
-// serviceOf is the Service that leads to the Responder from within a namespace.
-func serviceOf(namespace string, t corev1.ServiceType, extra map[string]string) *corev1.Service {
-	families := corev1.IPFamilyPolicyPreferDualStack
-	return &corev1.Service{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: serviceName(t),
-			Labels:      merged(extra, map[string]string{acmev1.HTTP01SolverLabel: acmev1.HTTP01SolverLabelValue}),
-			Annotations: map[string]string{"auth.istio.io/8089": "NONE"},
-		},
-		Spec: corev1.ServiceSpec{
-			Type: t, IPFamilyPolicy: &families, Ports: []corev1.ServicePort{{Name: "http", Port: port, Protocol: corev1.ProtocolTCP}},
-		},
-	}
 }

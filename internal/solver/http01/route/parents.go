@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,8 +52,8 @@ type parents struct {
 	client client.Client
 	now    func() time.Time
 
-	reading keyedMutex
-	mu      sync.Mutex
+	// reading has room for one: who holds it reads, and may use seen.
+	reading chan struct{}
 	seen    map[client.ObjectKey]sight
 }
 
@@ -116,24 +115,21 @@ func lookAt[T client.Object](ctx context.Context, p *parents, ref gwapiv1.Parent
 // is not served, or that it may not be read is no error: unseen says so.
 func look[T client.Object](ctx context.Context, p *parents, key client.ObjectKey, into T) (found T, unseen string, err error) {
 	place := client.ObjectKey{Namespace: key.Namespace, Name: fmt.Sprintf("%T/%s", into, key.Name)}
-	unlock, err := p.reading.lock(ctx, place)
-	if err != nil {
-		return into, "", err
+	select {
+	case p.reading <- struct{}{}:
+	case <-ctx.Done():
+		return into, "", ctx.Err()
 	}
-	defer unlock()
+	defer func() { <-p.reading }()
 	now := p.now()
-	p.mu.Lock()
 	maps.DeleteFunc(p.seen, func(_ client.ObjectKey, s sight) bool { return now.Sub(s.at) >= lookFor })
 	s, fresh := p.seen[place]
-	p.mu.Unlock()
 	if !fresh {
 		if s.unseen, err = notThere(p.client.Get(ctx, key, into)); err != nil {
 			return into, "", err
 		}
 		s.at, s.obj = now, into
-		p.mu.Lock()
 		p.seen[place] = s
-		p.mu.Unlock()
 	}
 	if before, ok := s.obj.(T); ok {
 		into = before

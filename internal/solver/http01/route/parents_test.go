@@ -220,7 +220,9 @@ func (w *world) testUnreadable(t *testing.T) {
 	}
 	before := w.router
 	defer func() { w.router = before }()
-	w.router = route.New(route.Options{Client: older, Services: w.services, Now: w.now})
+	options := w.options
+	options.Client = older
+	w.router = route.New(options)
 	task := w.challenge(t, "unread", "www.example.test", by(gwapiv1.ParentReference{Name: "unread"}))
 	rig.Eventually(t, "the role is in force", func(ctx context.Context) string {
 		return ignore(older.Get(ctx, client.ObjectKey{Namespace: w.Namespace, Name: "none"}, &gwapiv1.HTTPRoute{}))

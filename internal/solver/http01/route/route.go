@@ -1,8 +1,8 @@
 // Package route makes the way from the internet to the Responder of HTTP-01
 // challenges: for each Challenge an Ingress, a path in an existing Ingress, or a
-// Gateway API HTTPRoute; and in each namespace that has such Challenges one Service
-// without a selector, whose EndpointSlices follow the Responder's addresses (spec
-// §5.8, with names that are known beforehand and without pods).
+// Gateway API HTTPRoute, and the Service that it leads to, unless that is there (spec
+// §5.8, with names that are known beforehand and without pods). The Service is looked
+// after in internal/controller/services.
 //
 // It answers no challenge and checks none: see internal/solver/http01.
 package route
@@ -15,31 +15,28 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/service"
+	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/solver"
 )
 
-// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch;delete
-// +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;watch;create;patch;delete
-// OpenShift asks for this of whoever names addresses of pods in an EndpointSlice:
-// +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices/restricted,verbs=create
+// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create
+// +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;watch
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=ingresses,verbs=get;create;patch;delete
 // +kubebuilder:rbac:groups=gateway.networking.k8s.io,resources=httproutes,verbs=get;create;patch;delete
 // +kubebuilder:rbac:groups=gateway.networking.k8s.io,resources=gateways;listenersets,verbs=get
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 // +kubebuilder:rbac:groups=acme.cert-manager.io,resources=challenges/finalizers,verbs=update
-
-// fieldManager is the name under which everything here is applied.
-const fieldManager = "cert-manager-acme-http01"
 
 // The reasons of this package's faults.
 const (
@@ -50,7 +47,7 @@ const (
 	// ReasonIngressMissing: the Ingress to be edited does not exist.
 	ReasonIngressMissing = "IngressNotFound"
 	// ReasonServiceTaken: somebody else has a Service of the name that is needed.
-	ReasonServiceTaken = "ServiceTaken"
+	ReasonServiceTaken = service.ReasonTaken
 	// ReasonRouteTaken: somebody else has an object of the name that is needed.
 	ReasonRouteTaken = "RouteTaken"
 )
@@ -59,8 +56,12 @@ const (
 type Options struct {
 	// Client reads from and writes to the API server, without a cache.
 	Client client.Client
-	// Services keeps the Service of each namespace.
-	Services *Services
+	// Services reads Services from the cache, own writes included, and makes them.
+	Services *overlay.Client
+	// Cache has the EndpointSlices of the responder.
+	Cache client.Reader
+	// Responder is the Service of the responder.
+	Responder types.NamespacedName
 	// ExtraLabels are put on everything that is made; they cannot override the labels of
 	// spec §5.8.
 	ExtraLabels map[string]string
@@ -83,7 +84,7 @@ type Router struct {
 // New makes a Router.
 func New(o Options) *Router {
 	return &Router{
-		o: o, parents: &parents{client: o.Client, now: o.Now, seen: map[client.ObjectKey]sight{}},
+		o: o, parents: &parents{client: o.Client, now: o.Now, reading: make(chan struct{}, 1), seen: map[client.ObjectKey]sight{}},
 		edits: map[client.ObjectKey][]*edit{}, implementationSpecific: map[string]bool{},
 	}
 }
@@ -92,18 +93,18 @@ func New(o Options) *Router {
 // the Challenge. It is idempotent.
 func (r *Router) Present(ctx context.Context, t solver.Task) error {
 	c := t.Challenge
-	service, err := r.o.Services.ensure(ctx, c.Namespace, serviceType(c))
+	backend, err := r.ensure(ctx, c)
 	if err != nil {
 		return fmt.Errorf("the Service of the HTTP-01 responder in namespace %q: %w", c.Namespace, err)
 	}
 	config := c.Spec.Solver.HTTP01
 	switch {
 	case config.GatewayHTTPRoute != nil:
-		return r.applyHTTPRoute(ctx, c, service)
+		return r.applyHTTPRoute(ctx, c, backend)
 	case config.Ingress != nil && config.Ingress.Name != "":
-		return r.addPath(ctx, c, service)
+		return r.addPath(ctx, c, backend)
 	default:
-		return r.applyIngress(ctx, c, service)
+		return r.applyIngress(ctx, c, backend)
 	}
 }
 
@@ -112,7 +113,6 @@ func (r *Router) Present(ctx context.Context, t solver.Task) error {
 func (r *Router) CleanUp(ctx context.Context, t solver.Task) error {
 	c := t.Challenge
 	config := c.Spec.Solver.HTTP01
-	r.o.Services.touch(c.Namespace, serviceType(c))
 	switch {
 	case config.GatewayHTTPRoute != nil:
 		err := r.o.Client.Delete(ctx, httpRoute(c, "", nil))
@@ -132,7 +132,7 @@ func (r *Router) CleanUp(ctx context.Context, t solver.Task) error {
 // known. It asks the API server.
 func (r *Router) Status(ctx context.Context, t solver.Task) string {
 	var said []string
-	for _, problem := range []string{r.o.Services.problem(ctx, t.Challenge.Namespace, serviceType(t.Challenge)), r.routeStatus(ctx, t.Challenge)} {
+	for _, problem := range []string{r.serviceStatus(ctx, t.Challenge), r.routeStatus(ctx, t.Challenge)} {
 		if problem != "" {
 			said = append(said, problem)
 		}
@@ -196,7 +196,7 @@ func (r *Router) httpRouteStatus(ctx context.Context, c *acmev1.Challenge, route
 	return strings.Join(said, "; ")
 }
 
-func (r *Router) applyHTTPRoute(ctx context.Context, c *acmev1.Challenge, service string) error {
+func (r *Router) applyHTTPRoute(ctx context.Context, c *acmev1.Challenge, backend string) error {
 	choice, err := r.attachment(ctx, c)
 	if err != nil {
 		return fmt.Errorf("reading the parents of the HTTPRoute: %w", err)
@@ -204,7 +204,7 @@ func (r *Router) applyHTTPRoute(ctx context.Context, c *acmev1.Challenge, servic
 	if len(choice.Refs) == 0 {
 		return fault.After(parentRetry, ReasonNoListener, "no listener takes the HTTPRoute: %s", strings.Join(choice.Lacking, "; "))
 	}
-	route := httpRoute(c, service, r.o.ExtraLabels)
+	route := httpRoute(c, backend, r.o.ExtraLabels)
 	route.Spec.ParentRefs = choice.Refs
 	err = apply(ctx, r.o.Client, route)
 	if meta.IsNoMatchError(err) {
@@ -220,13 +220,12 @@ const (
 	parentRetry    = 5 * time.Second
 	ingressRetry   = 10 * time.Second
 	takenRetry     = 10 * time.Second
-	deletedRetry   = time.Second
 )
 
 // applyIngress makes the Ingress of a Challenge, with an exact path unless the
 // admission of its controller refuses that.
-func (r *Router) applyIngress(ctx context.Context, c *acmev1.Challenge, service string) error {
-	in := ingress(c, service, r.o.ExtraLabels)
+func (r *Router) applyIngress(ctx context.Context, c *acmev1.Challenge, backend string) error {
+	in := ingress(c, backend, r.o.ExtraLabels)
 	class := classOf(in)
 	path := &in.Spec.Rules[0].HTTP.Paths[0]
 	exact, loose := networkingv1.PathTypeExact, networkingv1.PathTypeImplementationSpecific
@@ -260,7 +259,7 @@ func (r *Router) looseFor(class string) bool {
 func apply(ctx context.Context, to client.Client, obj client.Object) error {
 	patch := func(how ...client.PatchOption) error {
 		//nolint:staticcheck // an apply configuration says the same in three times the code
-		return to.Patch(ctx, obj, client.Apply, append(how, client.FieldOwner(fieldManager))...)
+		return to.Patch(ctx, obj, client.Apply, append(how, client.FieldOwner(service.FieldManager))...)
 	}
 	err := patch()
 	if !apierrors.IsConflict(err) {
@@ -275,54 +274,6 @@ func apply(ctx context.Context, to client.Client, obj client.Object) error {
 		return fault.After(takenRetry, ReasonRouteTaken, "the %s %q exists, and is somebody else's: rename or delete it", found.Kind, found.Name)
 	}
 	return patch(client.ForceOwnership)
-}
-
-func serviceType(c *acmev1.Challenge) corev1.ServiceType {
-	config, asked := c.Spec.Solver.HTTP01, corev1.ServiceType("")
-	switch {
-	case config.Ingress != nil:
-		asked = config.Ingress.ServiceType
-	case config.GatewayHTTPRoute != nil:
-		asked = config.GatewayHTTPRoute.ServiceType
-	}
-	if asked == "" {
-		return corev1.ServiceTypeNodePort
-	}
-	return asked
-}
-
-// keyedMutex is a mutex for each key in use.
-type keyedMutex struct {
-	mu    sync.Mutex
-	locks map[client.ObjectKey]chan struct{}
-}
-
-// lock takes the mutex of a key, or returns the error of ctx.
-func (k *keyedMutex) lock(ctx context.Context, key client.ObjectKey) (unlock func(), err error) {
-	for {
-		k.mu.Lock()
-		held, taken := k.locks[key]
-		if !taken {
-			if k.locks == nil {
-				k.locks = map[client.ObjectKey]chan struct{}{}
-			}
-			mine := make(chan struct{})
-			k.locks[key] = mine
-			k.mu.Unlock()
-			return func() {
-				k.mu.Lock()
-				defer k.mu.Unlock()
-				delete(k.locks, key)
-				close(mine)
-			}, nil
-		}
-		k.mu.Unlock()
-		select {
-		case <-held:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
 }
 
 // merged returns the union of maps; later ones win.

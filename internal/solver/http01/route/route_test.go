@@ -30,7 +30,11 @@ import (
 	"chancery.dev/api"
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/controller"
+	"chancery.dev/internal/controller/services"
+	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/http01/route"
@@ -40,9 +44,10 @@ import (
 type world struct {
 	*rig.World
 
-	router   *route.Router
-	services *route.Services
-	client   client.Client
+	router *route.Router
+	// options are those of the router.
+	options route.Options
+	client  client.Client
 	// responder is the Service of the responder.
 	responder types.NamespacedName
 	// scope are the namespaces that are watched.
@@ -83,19 +88,12 @@ func (w *world) start(t *testing.T) (stop func()) {
 		t.Fatal(err)
 	}
 	rc := rig.Cluster(t)
-	m, err := ctrl.NewManager(rc, ctrl.Options{Scheme: scheme, Logger: w.log, Metrics: metricsserver.Options{BindAddress: "0"}, Cache: cache.Options{DefaultNamespaces: w.scope}})
-	if err != nil {
+	options := cache.Options{DefaultNamespaces: w.scope}
+	if err := services.Narrow(&options, w.responder); err != nil {
 		t.Fatal(err)
 	}
-	options, err := route.CacheOptions(w.responder, cache.Options{Scheme: scheme, Mapper: m.GetRESTMapper(), DefaultNamespaces: w.scope})
+	m, err := ctrl.NewManager(rc, ctrl.Options{Scheme: scheme, Logger: w.log, Metrics: metricsserver.Options{BindAddress: "0"}, Cache: options})
 	if err != nil {
-		t.Fatal(err)
-	}
-	watched, err := cache.New(rc, options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Add(watched); err != nil {
 		t.Fatal(err)
 	}
 	if w.client, err = client.New(rc, client.Options{Scheme: scheme, Mapper: m.GetRESTMapper()}); err != nil {
@@ -107,17 +105,20 @@ func (w *world) start(t *testing.T) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	extra := map[string]string{"team": "web", acmev1.HTTP01SolverLabel: "overridden"}
-	services := route.NewServices(route.ServicesOptions{
-		Client: direct, Cache: watched, Challenges: m.GetCache(), Responder: w.responder, ExtraLabels: extra,
-		Now: w.now,
-	})
-	if err := services.Setup(m); err != nil {
+	cached, err := client.New(counted, client.Options{Scheme: scheme, Mapper: m.GetRESTMapper(), Cache: &client.CacheOptions{Reader: m.GetCache()}})
+	if err != nil {
 		t.Fatal(err)
 	}
-	w.services = services
-	w.router = route.New(route.Options{Client: direct, Services: services, ExtraLabels: extra, Now: w.now})
+	over, extra := overlay.New(cached, w.now), map[string]string{"team": "web", acmev1.HTTP01SolverLabel: "overridden"}
 	ctx, cancel := context.WithCancel(context.Background())
+	deps := &controller.Deps{Manager: m, Client: over, Engine: engine.New(ctx, engine.Options{Client: over, Now: w.now}), Now: w.now}
+	if err := services.Setup(ctx, deps, services.Options{Responder: w.responder, ExtraLabels: extra}); err != nil {
+		t.Fatal(err)
+	}
+	w.options = route.Options{
+		Client: direct, Services: over, Cache: m.GetCache(), Responder: w.responder, ExtraLabels: extra, Now: w.now,
+	}
+	w.router = route.New(w.options)
 	done := make(chan error, 1)
 	go func() { done <- m.Start(ctx) }()
 	stop = sync.OnceFunc(func() {
@@ -127,7 +128,7 @@ func (w *world) start(t *testing.T) (stop func()) {
 		}
 	})
 	t.Cleanup(stop)
-	if !watched.WaitForCacheSync(t.Context()) {
+	if !m.GetCache().WaitForCacheSync(t.Context()) {
 		t.Fatal("the cache did not sync")
 	}
 	return stop
