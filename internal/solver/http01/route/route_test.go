@@ -47,6 +47,7 @@ type world struct {
 	router *route.Router
 	// options are those of the router.
 	options route.Options
+	engine  *engine.Engine
 	client  client.Client
 	// responder is the Service of the responder.
 	responder types.NamespacedName
@@ -111,7 +112,8 @@ func (w *world) start(t *testing.T) (stop func()) {
 	}
 	over, extra := overlay.New(cached, w.now), map[string]string{"team": "web", acmev1.HTTP01SolverLabel: "overridden"}
 	ctx, cancel := context.WithCancel(context.Background())
-	deps := &controller.Deps{Manager: m, Client: over, Engine: engine.New(ctx, engine.Options{Client: over, Now: w.now}), Now: w.now}
+	w.engine = engine.New(ctx, engine.Options{Client: over, Now: w.now})
+	deps := &controller.Deps{Manager: m, Client: over, Engine: w.engine, Now: w.now}
 	if err := services.Setup(ctx, deps, services.Options{Responder: w.responder, ExtraLabels: extra}); err != nil {
 		t.Fatal(err)
 	}

@@ -2,11 +2,13 @@ package route_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
@@ -266,6 +268,107 @@ func TestServiceDeletedInFlight(t *testing.T) {
 		return ""
 	})
 	w.awaitAddresses(t, serviceName+"-ipv4", "192.0.2.1")
+}
+
+// TestServiceStays: a Service stays for ten minutes after the last Challenge, however old the Service and whatever
+// ended before.
+func TestServiceStays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	// until waits until the Service waits for its end, and returns when that is; zero if none has been set.
+	until := func(idle bool) (end time.Time) {
+		rig.Eventually(t, fmt.Sprint("the Service is idle: ", idle), func(context.Context) string {
+			waits := w.engine.Waits()
+			if (len(waits) == 1) != idle {
+				return fmt.Sprintf("%+v", waits)
+			}
+			if idle {
+				end = waits[0].Until
+			}
+			return ""
+		})
+		return end
+	}
+	first := w.presented(t, "first")
+	w.service(t, "")
+	until(false)
+	w.ahead.Store(int64(time.Hour))
+	before := w.now()
+	w.end(t, first)
+	if end := until(true); end.Before(before.Add(10*time.Minute)) || end.After(w.now().Add(10*time.Minute)) {
+		t.Errorf("it ended at %s, and the Service ends at %s", before, end)
+	}
+	w.ahead.Add(int64(9 * time.Minute))
+	second := w.presented(t, "second")
+	until(false)
+	before = w.now()
+	w.end(t, second)
+	if end := until(true); end.Before(before.Add(10*time.Minute)) || end.After(w.now().Add(10*time.Minute)) {
+		t.Errorf("another ended at %s, and the Service ends at %s", before, end)
+	}
+}
+
+// TestEndpointSliceOfSomebodyElse puts an EndpointSlice right that somebody has changed, or whose label somebody has
+// taken away, and leaves one alone that only has its name.
+func TestEndpointSliceOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	port := int32(80)
+	theirs := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: serviceName + "-ipv6", Labels: map[string]string{discoveryv1.LabelServiceName: "theirs"}},
+		AddressType: discoveryv1.AddressTypeIPv6, Ports: []discoveryv1.EndpointPort{{Port: &port}},
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"2001:db8::9"}}},
+	}
+	w.Create(t, theirs)
+	w.endpoints(t, discoveryv1.AddressTypeIPv4, "192.0.2.1", "192.0.2.2")
+	w.presented(t, "c")
+	w.awaitAddresses(t, serviceName+"-ipv4", "192.0.2.1")
+	for what, change := range map[string]func(*discoveryv1.EndpointSlice){
+		"address": func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses = []string{"192.0.2.9"} },
+		"label":   func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelServiceName] = "another" },
+	} {
+		rig.Eventually(t, "its "+what+" is changed", func(ctx context.Context) string {
+			slice := &discoveryv1.EndpointSlice{}
+			if err := w.Get(ctx, serviceName+"-ipv4", slice); err != nil {
+				return err.Error()
+			}
+			change(slice)
+			return said(w.client.Update(ctx, slice))
+		})
+		rig.Eventually(t, "its "+what+" is put right", func(ctx context.Context) string {
+			slice := &discoveryv1.EndpointSlice{}
+			if err := w.Get(ctx, serviceName+"-ipv4", slice); err != nil {
+				return err.Error()
+			}
+			if slice.Endpoints[0].Addresses[0] != "192.0.2.1" || slice.Labels[discoveryv1.LabelServiceName] != serviceName {
+				return fmt.Sprintf("%+v", slice)
+			}
+			return ""
+		})
+	}
+	w.endpoints(t, discoveryv1.AddressTypeIPv6, "2001:db8::1", "2001:db8::2")
+	w.requests.taken()
+	rig.Eventually(t, "it is asked for", func(context.Context) string {
+		w.requests.mu.Lock()
+		defer w.requests.mu.Unlock()
+		return map[bool]string{false: "not yet"}[w.requests.counts["PATCH endpointslices"] > 0]
+	})
+	w.endpoints(t, discoveryv1.AddressTypeIPv4, "192.0.2.3", "192.0.2.2")
+	w.awaitAddresses(t, serviceName+"-ipv4", "192.0.2.3") // it holds up nothing else
+	now := &discoveryv1.EndpointSlice{}
+	if err := w.Get(t.Context(), theirs.Name, now); err != nil {
+		t.Fatal(err)
+	}
+	if now.ResourceVersion != theirs.ResourceVersion {
+		t.Errorf("it was changed: %+v", now)
+	}
+}
+
+func said(err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 // TestOneNamespace is a controller that watches one namespace, with a responder in
