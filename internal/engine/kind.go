@@ -208,14 +208,20 @@ func (r *Runner[O, M, S, A]) step(ctx context.Context, p *Pass[O, M]) (Plan, err
 }
 
 // rest notes what the object waits for, and says when it is looked at again.
-func (r *Runner[O, M, S, A]) rest(known *remembered[M], o owner, plan Plan, err error) (reconcile.Result, error) {
-	result, err := Interpret(err)
+func (r *Runner[O, M, S, A]) rest(known *remembered[M], o owner, plan Plan, failure error) (reconcile.Result, error) {
+	result, err := Interpret(failure)
 	wait := Wait{Kind: o.kind, Namespace: o.name.Namespace, Name: o.name.Name, For: plan.Waits}
 	now := r.engine.now()
 	switch {
 	case err != nil:
 		wait.For = For{What: WaitBackOff, Detail: err.Error()}
 	default:
+		if failure != nil && wait.What == WaitNothing {
+			wait.For = For{What: WaitEvent, Detail: failure.Error()}
+			if result.RequeueAfter > 0 {
+				wait.What = WaitTime
+			}
+		}
 		if result.RequeueAfter > 0 {
 			wait.Until = now.Add(result.RequeueAfter)
 		}

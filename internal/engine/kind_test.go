@@ -200,14 +200,20 @@ func TestAbsent(t *testing.T) {
 // TestFailedPass: what fails is in the list of waits, too.
 func TestFailedPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newErrand(t)
-		broken := errors.New("the cache is broken")
-		e.runner.kind.Observe = func(context.Context, *Pass[*corev1.Pod, int]) (string, error) { return "", broken }
-		if _, err := e.runner.Reconcile(t.Context(), reconcile.Request{NamespacedName: podName}); !errors.Is(err, broken) {
-			t.Error(err)
-		}
-		if w := e.engine.Waits(); len(w) != 1 || w[0].What != WaitBackOff || w[0].Detail != broken.Error() {
-			t.Errorf("%+v", w)
+		for want, failure := range map[What]error{
+			WaitBackOff: errors.New("the cache is broken"),
+			WaitTime:    fault.After(time.Minute, "Taken", "the name is taken"),
+			WaitEvent:   fault.Pending("Terminating", "the namespace goes"),
+		} {
+			e := newErrand(t)
+			e.runner.kind.Observe = func(context.Context, *Pass[*corev1.Pod, int]) (string, error) { return "", failure }
+			result, err := e.runner.Reconcile(t.Context(), reconcile.Request{NamespacedName: podName})
+			if (err != nil) != (want == WaitBackOff) || (result.RequeueAfter > 0) != (want == WaitTime) {
+				t.Errorf("%v: %+v, %v", failure, result, err)
+			}
+			if w := e.engine.Waits(); len(w) != 1 || w[0].What != want || w[0].Detail != failure.Error() {
+				t.Errorf("%v: %+v", failure, w)
+			}
 		}
 	})
 }
