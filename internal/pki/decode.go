@@ -94,6 +94,26 @@ func EncodeCertificates(certs ...*x509.Certificate) []byte {
 // MaxChainPEM bytes and verifies its signature, the proof that the requester holds
 // the key.
 func DecodeCSR(text []byte) (*x509.CertificateRequest, error) {
+	csr, err := parseCSR(text)
+	if err != nil {
+		return nil, err
+	}
+	if err := csr.CheckSignature(); err != nil {
+		return nil, fmt.Errorf("the certificate request is not signed by its own key: %w", err)
+	}
+	return csr, nil
+}
+
+// InspectPEM is InspectCSR of a request as DecodeCSR takes it. The signature is not verified.
+func InspectPEM(text []byte) (CSRFacts, error) {
+	csr, err := parseCSR(text)
+	if err != nil {
+		return CSRFacts{}, err
+	}
+	return InspectCSR(csr)
+}
+
+func parseCSR(text []byte) (*x509.CertificateRequest, error) {
 	if err := checkSize("certificate request", text, MaxChainPEM); err != nil {
 		return nil, err
 	}
@@ -111,9 +131,6 @@ func DecodeCSR(text []byte) (*x509.CertificateRequest, error) {
 	}
 	if err := checkForeignKey(csr.PublicKey); err != nil {
 		return nil, fmt.Errorf("the certificate request: %w", err)
-	}
-	if err := csr.CheckSignature(); err != nil {
-		return nil, fmt.Errorf("the certificate request is not signed by its own key: %w", err)
 	}
 	return csr, nil
 }

@@ -51,7 +51,7 @@ func NewTemplate(csr *x509.CertificateRequest, i Issuance) (*x509.Certificate, e
 	if err != nil {
 		return nil, err
 	}
-	if err := facts.agree(i); err != nil {
+	if err := facts.Disagreement(i.IsCA, i.Usages); err != nil {
 		return nil, err
 	}
 	if i.Duration <= 0 {
@@ -78,16 +78,16 @@ func NewTemplate(csr *x509.CertificateRequest, i Issuance) (*x509.Certificate, e
 	}, nil
 }
 
-// agree reports where the request contradicts what is to be issued.
-func (f CSRFacts) agree(i Issuance) error {
+// Disagreement says where the request contradicts what is to be issued; nil if it does not.
+func (f CSRFacts) Disagreement(isCA bool, usages KeyUsages) error {
 	var errs []error
-	if f.BasicConstraints && f.IsCA != i.IsCA {
-		errs = append(errs, fmt.Errorf("isCA is %t, but the encoded certificate request says %t", i.IsCA, f.IsCA))
+	if f.BasicConstraints && f.IsCA != isCA {
+		errs = append(errs, fmt.Errorf("isCA is %t, but the encoded certificate request says %t", isCA, f.IsCA))
 	}
-	sameBits := !f.KeyUsage || f.Usages.Bits == i.Usages.Bits
-	sameEKU := !f.ExtKeyUsage || sameExtended(f.Usages.Extended, i.Usages.Extended)
+	sameBits := !f.KeyUsage || f.Usages.Bits == usages.Bits
+	sameEKU := !f.ExtKeyUsage || sameExtended(f.Usages.Extended, usages.Extended)
 	if !sameBits || !sameEKU {
-		errs = append(errs, fmt.Errorf("the usages are %q, but the encoded certificate request says %q", i.Usages.UsageNames(), f.Usages.UsageNames()))
+		errs = append(errs, fmt.Errorf("the usages are %q, but the encoded certificate request says %q", usages.UsageNames(), f.Usages.UsageNames()))
 	}
 	return errors.Join(errs...)
 }

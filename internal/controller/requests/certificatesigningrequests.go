@@ -2,7 +2,6 @@ package requests
 
 import (
 	"context"
-	"crypto/x509"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +20,6 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/controller"
-	"chancery.dev/internal/pki"
 	"chancery.dev/internal/request"
 	"chancery.dev/internal/signer"
 )
@@ -138,17 +136,16 @@ func (k *signingRequests) observe(ctx context.Context, key client.ObjectKey) (*o
 	asked := request.CSRAnnotationsOf(csr.Annotations)
 	duration, problem := asked.Duration(csr.Spec.ExpirationSeconds)
 	usages := usagesOf(csr.Spec.Usages)
-	approved := hasSigningCondition(csr, certificatesv1.CertificateApproved)
 	o := &observation{object: csr, ref: named.Reference(), namespace: named.Namespace}
 	o.state = request.State{
 		Form:     named.Form,
 		Approver: k.Settings.Approvers[named.Form],
 		Deleted:  csr.DeletionTimestamp != nil,
-		Approved: approved,
+		Approved: hasSigningCondition(csr, certificatesv1.CertificateApproved),
 		Denied:   hasSigningCondition(csr, certificatesv1.CertificateDenied),
 		Failed:   hasSigningCondition(csr, certificatesv1.CertificateFailed),
 		Issued:   len(csr.Status.Certificate) > 0,
-		WantsCA:  asked.IsCA || slices.Contains(usages, certmanagerv1.UsageCertSign) || !approved && saysCA(csr.Spec.Request),
+		WantsCA:  asked.IsCA || slices.Contains(usages, certmanagerv1.UsageCertSign),
 		Problem:  problem,
 	}
 	namespace := named.Namespace
@@ -161,17 +158,6 @@ func (k *signingRequests) observe(ctx context.Context, key client.ObjectKey) (*o
 		PrivateKeySecretName: asked.PrivateKeySecretName,
 	}
 	return o, nil
-}
-
-// saysCA reports whether a PKCS#10 request asks for a CA certificate itself: Vault and
-// Certificate Manager are handed it as it is. One that does not decode no Signer takes.
-func saysCA(text []byte) bool {
-	csr, err := pki.DecodeCSR(text)
-	if err != nil {
-		return false
-	}
-	facts, err := pki.InspectCSR(csr)
-	return err == nil && (facts.IsCA || facts.Usages.Bits&x509.KeyUsageCertSign != 0)
 }
 
 func usagesOf(in []certificatesv1.KeyUsage) []certmanagerv1.KeyUsage {

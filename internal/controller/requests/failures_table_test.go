@@ -59,6 +59,10 @@ func TestRequestsFail(t *testing.T) {
 		{"self-other-key", want{issuer: bySelf, annotations: key}, "ErrorKeyMatch", "ErrorKeyMatch", w.Namespace + "/other-key"},
 		{"self-disagrees", selfDisagrees, "ErrorGenerating", "ErrorGenerating", "usages"},
 		{"self-garbage", want{issuer: bySelf, garbage: true, annotations: own}, "ErrorGenerating", "", "certificate request"},
+		{"acme-disagrees", by(byACME, disagree()), "SigningError", "SigningError", "usages"},
+		{"acme-ca", want{issuer: byACME, csr: pki.CSRTemplate{
+			EncodeBasicConstraints: true, IsCA: true, Subject: pkix.Name{CommonName: "x.example.com"}, AltNames: pki.AltNames{DNSNames: []string{"x.example.com"}},
+		}}, "SigningError", "SigningError", "isCA is false, but the encoded certificate request says true"},
 		{"acme-garbage", want{issuer: byACME, garbage: true}, "RequestParsingError", "", "Failed to decode CSR"},
 		{"acme-cn-elsewhere", want{issuer: byACME, csr: elsewhere}, "InvalidOrder", "InvalidOrder", `"a.example.com" does not exist`},
 		{"acme-blocked", want{issuer: byACME, csr: blocked}, "OrderFailed", "OrderFailed", "blocked.example.com"},

@@ -89,7 +89,7 @@ func (r *requests) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 	if err != nil {
 		return controller.Settle(err)
 	}
-	v, err := r.decide(ctx, o)
+	v, err := r.decide(ctx, o, issuer)
 	if err != nil {
 		return controller.Settle(err)
 	}
@@ -111,7 +111,7 @@ func (r *requests) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 
 // decide asks for what the decision needs, and stores an approval that has to be there
 // before the signature.
-func (r *requests) decide(ctx context.Context, o *observation) (verdict, error) {
+func (r *requests) decide(ctx context.Context, o *observation, issuer certmanagerv1.GenericIssuer) (verdict, error) {
 	action := request.Decide(o.state)
 	if action.Step == request.StepAuthorize {
 		allowed, err := r.kind.authorize(ctx, o)
@@ -120,6 +120,10 @@ func (r *requests) decide(ctx context.Context, o *observation) (verdict, error) 
 			return verdict{}, r.refused(o, verdict{}, err)
 		}
 		o.state.MayReference = &allowed
+		action = request.Decide(o.state)
+	}
+	if action.Step == request.StepSign {
+		o.state.Problem = disagreement(o.sign, issuer)
 		action = request.Decide(o.state)
 	}
 	v := verdict{step: action.Step, approve: action.Approve, reason: action.Reason, message: action.Message}
@@ -137,6 +141,17 @@ func (r *requests) decide(ctx context.Context, o *observation) (verdict, error) 
 		v.approve, o.sign.Approved = !stored, stored
 	}
 	return v, nil
+}
+
+// disagreement is request.Disagreement in the words of the issuer's type.
+func disagreement(r signer.Request, issuer certmanagerv1.GenericIssuer) error {
+	reason := reasonSigningError
+	if signer.TypeOf(issuer.GetSpec()) == signer.TypeSelfSigned {
+		reason = "ErrorGenerating"
+	}
+	return request.Disagreement(request.Asked{
+		CSR: r.CSR, IsCA: r.IsCA, Usages: r.Usages, CertSign: r.SourceKind == certmanagerv1.CertificateRequestKind,
+	}, reason)
 }
 
 // refused says, once, what the API server did not let us write. A right that is
@@ -172,7 +187,7 @@ func (r *requests) sign(ctx context.Context, issuer certmanagerv1.GenericIssuer,
 		v.result = &result
 		return v, nil
 	}
-	v.step, v.reason, v.message = request.StepWait, "SigningError", err.Error()
+	v.step, v.reason, v.message = request.StepWait, reasonSigningError, err.Error()
 	f := fault.Of(err)
 	if f == nil {
 		return v, err
@@ -292,4 +307,5 @@ const refusedRetry = 5 * time.Minute
 const (
 	reasonApprovalForbidden = "ApprovalForbidden"
 	reasonErrorUpdate       = "ErrorUpdate"
+	reasonSigningError      = "SigningError"
 )

@@ -224,3 +224,38 @@ func TestVenafiTrouble(t *testing.T) {
 		return ""
 	})
 }
+
+// TestNothingIsHandedInThatNobodyApproves: Certificate Manager is given the encoded request as it is. One that asks for
+// a CA certificate, while the request that approvers judge does not, is never handed in.
+func TestNothingIsHandedInThatNobodyApproves(t *testing.T) {
+	t.Parallel()
+	w := newVenafiWorld(t)
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	disguised, err := pki.CreateCSR(pki.CSRTemplate{Subject: pkix.Name{CommonName: "x"}, EncodeBasicConstraints: true, IsCA: true}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.tpp.Take()
+	w.Create(t,
+		&certmanagerv1.CertificateRequest{ObjectMeta: metav1.ObjectMeta{Name: "ca"}, Spec: certmanagerv1.CertificateRequestSpec{
+			Request: disguised, IssuerRef: cmmeta.IssuerReference{Name: "venafi"},
+		}},
+		&certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: w.ClusterName("ca")}, Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request: disguised, SignerName: "cert-manager.io/" + w.ClusterName("venafi"), Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature},
+		}})
+	rig.Eventually(t, "both have failed", func(ctx context.Context) string {
+		_, csr, said := w.seen(ctx, "ca")
+		if !strings.HasPrefix(said, "Failed: ") || !strings.Contains(said, "isCA is false") || len(csr.Status.Conditions) != 1 || csr.Status.Conditions[0].Type != certificatesv1.CertificateFailed {
+			return fmt.Sprintf("%q; %+v", said, csr.Status.Conditions)
+		}
+		return ""
+	})
+	for _, call := range w.tpp.Take() {
+		if strings.Contains(fmt.Sprint(call), "/vedsdk/certificates/request") {
+			t.Errorf("it was handed in: %+v", call)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package request
+
+import (
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/pki"
+)
+
+// Asked is what a request says beside its PKCS#10 request: what approvers judge.
+type Asked struct {
+	// CSR is the PKCS#10 request in PEM.
+	CSR []byte
+	// IsCA and Usages are what the certificate is to be good for.
+	IsCA   bool
+	Usages []certmanagerv1.KeyUsage
+	// CertSign says that IsCA implies the usage cert sign: it does for CertificateRequests only
+	// (spec §4.4).
+	CertSign bool
+}
+
+// Disagreement says where the PKCS#10 request contradicts what the request says; nil if it does not. Some
+// issuers hand the PKCS#10 request on as it is, so an approver that judges the request would approve
+// something else. A PKCS#10 request without extensions for usages or basic constraints says nothing. One
+// that cannot be read is for the Signer to refuse. The error is a fault.Terminal with the reason.
+func Disagreement(a Asked, reason string) error {
+	usages, err := pki.ParseUsages(a.Usages, a.IsCA && a.CertSign)
+	if err != nil {
+		return nil //nolint:nilerr // the Signer says so
+	}
+	facts, err := pki.InspectPEM(a.CSR)
+	if err != nil {
+		return nil //nolint:nilerr // the Signer says so
+	}
+	if err := facts.Disagreement(a.IsCA, usages); err != nil {
+		return fault.Failed(fault.ClassPermanent, reason, "the request contradicts its encoded certificate request: %w", err)
+	}
+	return nil
+}
