@@ -43,6 +43,9 @@ const (
 	CSRVenafiPickupIDAnnotation     = "venafi.experimental.cert-manager.io/pickup-id"
 )
 
+// ClampValidityAnnotation is our own: "true" on a CA Issuer or ClusterIssuer has no certificate end after the CA's.
+const ClampValidityAnnotation = "chancery.dev/clamp-validity"
+
 // Annotations of an Ingress or Gateway that ask for a Certificate (spec §6).
 const (
 	IngressIssuerAnnotation               = "cert-manager.io/issuer"

@@ -29,6 +29,7 @@ const (
 	reasonSecretGetError    = "SecretGetError"
 	reasonSigningError      = "SigningError"
 	reasonOutlivesCA        = "CertificateOutlivesCA"
+	reasonClamped           = "ValidityClamped"
 )
 
 const (
@@ -68,8 +69,9 @@ var (
 	_ signer.AuthorityTeller = (*Signer)(nil)
 )
 
-// Sign implements signer.Signer. The certificate's validity is not clamped to the
-// authority's: Result.Warning tells when it ends later.
+// Sign implements signer.Signer. The certificate's validity is not clamped to the authority's, unless an
+// annotation of the issuer says so: Result.Warning tells when it ends later. What the authority's own
+// certificates do not allow is refused.
 func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r signer.Request) (signer.Result, error) {
 	spec := issuer.GetSpec().CA
 	if spec == nil {
@@ -83,18 +85,33 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 		// Of no class: the next request may find another Secret.
 		return signer.Result{}, fault.Terminal(reasonSigningError, "error signing certificate: the CA certificates in Secret %s: %w", pair.secret, pair.chainErr)
 	}
-	now := s.config.Now()
+	now, asked, end := s.config.Now(), r.Duration, pair.signing().NotAfter
+	clamp := issuer.GetAnnotations()[certmanagerv1.ClampValidityAnnotation] == certmanagerv1.LabelTrue
+	if left := end.Sub(now).Truncate(time.Second); clamp && left < asked {
+		r.Duration = left
+	}
+	if r.Duration <= 0 && clamp {
+		return signer.Result{}, fault.Terminal(reasonSigningError, "error signing certificate: the CA certificate in Secret %s expired on %s: renew it", pair.secret, end.UTC().Format(time.RFC3339))
+	}
 	chain, err := pair.sign(spec, r, now)
 	if err != nil {
 		return signer.Result{}, fault.Failed(fault.ClassPermanent, reasonSigningError, "error signing certificate: %w", err)
 	}
+	leaf := chain.Certificates[0]
+	if err := pki.CheckLimits(leaf, pair.authority()); err != nil {
+		return signer.Result{}, fault.Terminal(reasonSigningError, "error signing certificate: Secret %s: %w: verifiers would refuse the certificate; ask for another one, or replace the CA", pair.secret, err)
+	}
 	var result signer.Result
 	result.Bundle.Chain, result.Bundle.CA = chain.PEM()
-	leaf, authority := chain.Certificates[0], pair.signing()
-	if leaf.NotAfter.After(authority.NotAfter) {
+	switch {
+	case r.Duration < asked:
+		result.WarningReason = reasonClamped
+		result.Warning = fmt.Sprintf("the certificate is valid until %s, with the CA certificate in Secret %s, and not for the %s that were asked for: renew the CA",
+			leaf.NotAfter.UTC().Format(time.RFC3339), pair.secret, asked)
+	case leaf.NotAfter.After(end):
 		result.WarningReason = reasonOutlivesCA
 		result.Warning = fmt.Sprintf("the certificate is valid until %s, but the CA certificate in Secret %s only until %s: verifiers refuse it from then on; renew the CA or ask for a shorter duration",
-			leaf.NotAfter.UTC().Format(time.RFC3339), pair.secret, authority.NotAfter.UTC().Format(time.RFC3339))
+			leaf.NotAfter.UTC().Format(time.RFC3339), pair.secret, end.UTC().Format(time.RFC3339))
 	}
 	return result, nil
 }
@@ -180,7 +197,7 @@ func (p *keyPair) verified(now time.Time) string {
 	case p.chainErr != nil:
 		return fmt.Sprintf("%s, but it cannot sign: the CA certificates in Secret %s: %s", verified, p.secret, p.chainErr)
 	case p.signing().KeyUsage != 0 && p.signing().KeyUsage&x509.KeyUsageCertSign == 0: // RFC 5280 §4.2.1.3
-		return fmt.Sprintf("%s, but verifiers refuse what it signs: the certificate in Secret %s is a CA with key usages without cert sign: replace it by one that has it", verified, p.secret)
+		return fmt.Sprintf("%s, but it cannot sign: the certificate in Secret %s is a CA with key usages without cert sign: replace it by one that has it", verified, p.secret)
 	case now.After(p.signing().NotAfter):
 		return fmt.Sprintf("%s, but the certificate in Secret %s expired on %s: renew it", verified, p.secret, p.signing().NotAfter.UTC().Format(time.RFC3339))
 	default:

@@ -69,8 +69,8 @@ func newAuthority(t testing.TB, cn string, isCA bool, parent *authority) *author
 	return newAuthorityWith(t, cn, isCA, isCA, parent)
 }
 
-// newAuthorityWith says apart whether it is a CA, and whether its key may sign certificates.
-func newAuthorityWith(t testing.TB, cn string, isCA, certSign bool, parent *authority) *authority {
+// newAuthorityWith says apart whether it is a CA, and whether its key may sign certificates, and sets other limits.
+func newAuthorityWith(t testing.TB, cn string, isCA, certSign bool, parent *authority, limits ...func(*x509.Certificate)) *authority {
 	t.Helper()
 	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
 	if err != nil {
@@ -99,6 +99,9 @@ func newAuthorityWith(t testing.TB, cn string, isCA, certSign bool, parent *auth
 	template, err := pki.NewTemplate(parsed, pki.Issuance{Serial: serial, NotBefore: now.Add(-time.Hour), Duration: 24 * time.Hour, IsCA: isCA, Usages: usages})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, limit := range limits {
+		limit(template)
 	}
 	by, byKey := template, key
 	if parent != nil {
@@ -196,6 +199,73 @@ func TestSignedChain(t *testing.T) {
 		if fmt.Sprint(leaf.CRLDistributionPoints, leaf.OCSPServer, leaf.IssuingCertificateURL) != "[http://crl] [http://ocsp] [http://ca]" {
 			t.Errorf("%s: addresses %v %v %v", c.name, leaf.CRLDistributionPoints, leaf.OCSPServer, leaf.IssuingCertificateURL)
 		}
+	}
+}
+
+// TestLimitsOfTheCA: what the CA's own certificates do not allow is refused, and the request says why. It is no failure
+// for good, because the CA may be replaced.
+func TestLimitsOfTheCA(t *testing.T) {
+	for name, c := range map[string]struct {
+		limit  func(*x509.Certificate)
+		change func(*signer.Request)
+		says   string
+	}{
+		"path length":      {func(c *x509.Certificate) { c.MaxPathLen, c.MaxPathLenZero = 0, true }, func(r *signer.Request) { r.IsCA = true }, "path length"},
+		"name constraints": {func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"corp.example"} }, func(*signer.Request) {}, "name constraints"},
+		"usages": {func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} },
+			func(r *signer.Request) { r.Usages = []certmanagerv1.KeyUsage{"code signing"} }, "code signing"},
+	} {
+		for _, above := range []bool{false, true} { // in the certificate that signs, and in the one above
+			root := newAuthorityWith(t, "root", true, true, nil, c.limit)
+			data := map[string][]byte{"tls.crt": pemOf(root), "tls.key": root.key}
+			if above {
+				sub := newAuthority(t, "sub", true, root)
+				data = map[string][]byte{"tls.crt": pemOf(sub), "tls.key": sub.key, "ca.crt": pemOf(root)}
+			}
+			store := &secrets{}
+			store.put("team", "ca", data)
+			r := newRequest(t)
+			c.change(&r)
+			result, err := newSigner(store).Sign(t.Context(), issuerIn("team"), r)
+			f := fault.Of(err)
+			if f == nil || f.Kind != fault.KindTerminal || f.Class == fault.ClassPermanent || f.Reason != "SigningError" || !strings.Contains(err.Error(), c.says) || len(result.Bundle.Chain) > 0 {
+				t.Errorf("%s, above %t: %v", name, above, err)
+			}
+		}
+	}
+	mute := newAuthorityWith(t, "mute", true, false, nil)
+	store := &secrets{}
+	store.put("team", "ca", map[string][]byte{"tls.crt": pemOf(mute), "tls.key": mute.key})
+	if _, err := newSigner(store).Sign(t.Context(), issuerIn("team"), newRequest(t)); err == nil || !strings.Contains(err.Error(), "without cert sign") {
+		t.Errorf("a CA that may sign no certificates: %v", err)
+	}
+}
+
+// TestValidityIsClampedOnDemand: by an annotation of the issuer no certificate ends after the CA's.
+func TestValidityIsClampedOnDemand(t *testing.T) {
+	root := newAuthority(t, "root", true, nil)
+	store := &secrets{}
+	store.put("team", "ca", map[string][]byte{"tls.crt": pemOf(root), "tls.key": root.key})
+	issuer := issuerIn("team")
+	issuer.SetAnnotations(map[string]string{certmanagerv1.ClampValidityAnnotation: "true"})
+	r := newRequest(t)
+	for duration, want := range map[time.Duration]time.Time{time.Hour: now.Add(time.Hour), 1000 * time.Hour: root.cert.NotAfter} {
+		r.Duration = duration
+		result, err := newSigner(store).Sign(t.Context(), issuer, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf, err := pki.DecodeCertificate(result.Bundle.Chain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if clamped := result.WarningReason == "ValidityClamped"; !leaf.NotAfter.Equal(want) || clamped != want.Equal(root.cert.NotAfter) {
+			t.Errorf("%s: until %s, want %s; %s: %s", duration, leaf.NotAfter, want, result.WarningReason, result.Warning)
+		}
+	}
+	late := New(Config{Secrets: store, Now: func() time.Time { return root.cert.NotAfter }})
+	if _, err := late.Sign(t.Context(), issuer, r); err == nil || !strings.Contains(err.Error(), "expired on") {
+		t.Errorf("by a CA that has expired: %v", err)
 	}
 }
 

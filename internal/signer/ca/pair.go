@@ -46,6 +46,15 @@ type keyPair struct {
 // signing returns the certificate that signs: the first of tls.crt (spec §3.4).
 func (p *keyPair) signing() *x509.Certificate { return p.tls[0] }
 
+// authority returns the certificates of the chain, the signing one first, and the root if it is known.
+func (p *keyPair) authority() []*x509.Certificate {
+	certs, ca := p.chain.Certificates, p.chain.CA
+	if ca == nil || ca == certs[len(certs)-1] {
+		return certs
+	}
+	return append(certs[:len(certs):len(certs)], ca)
+}
+
 func parsePair(ctx context.Context, secret *corev1.Secret) (*keyPair, error) {
 	p := &keyPair{secret: secret.Namespace + "/" + secret.Name}
 	unreadable := func(key string, err error) error {
