@@ -59,6 +59,7 @@ func starve(text string) error {
 	cfg.ACME.RecursiveNameservers, cfg.ACME.AuthoritativePort = []string{s.Nameserver}, s.Port
 	cfg.ACME.AccountKeyAlgorithm = pki.ECDSA
 	ctx := signals.SetupSignalHandler()
+	go reportMemory(ctx, os.Stdout)
 	a, err := app.New(ctx, cfg, rig.As(admin, rig.Controller, "system:serviceaccounts", "system:serviceaccounts:cert-manager"), logr.Discard())
 	if err != nil {
 		return err
