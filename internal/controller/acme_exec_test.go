@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,7 +33,7 @@ type corp struct {
 
 func (c *corp) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fqdn, value, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	record := dns01.Record{FQDN: fqdn, Zone: "example.com.", Value: value, TTL: time.Minute}
+	record := dns01.Record{FQDN: fqdn, Zone: "example.com.", Value: value, TTL: 60}
 	do := map[string]func() error{
 		http.MethodPut:    func() error { return c.dns.Present(r.Context(), record) },
 		http.MethodDelete: func() error { return c.dns.CleanUp(r.Context(), record) },

@@ -28,7 +28,7 @@ func (w *acmeWorld) publish(t *testing.T, fqdn, value string) {
 	}
 	updates, err := rfc2136.New(rfc2136.Config{Nameserver: w.dns.Addr(), Key: key}, rfc2136.Options{})
 	if err == nil {
-		err = updates.Present(t.Context(), dns01.Record{FQDN: fqdn, Zone: "example.com.", Value: value, TTL: time.Minute})
+		err = updates.Present(t.Context(), dns01.Record{FQDN: fqdn, Zone: "example.com.", Value: value, TTL: 60})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -34,7 +33,7 @@ func (h hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	err := json.NewDecoder(r.Body).Decode(&in)
 	if err == nil {
-		record := dns01.Record{FQDN: in.Request.ResolvedFQDN, Zone: in.Request.ResolvedZone, Value: in.Request.Key, TTL: time.Minute}
+		record := dns01.Record{FQDN: in.Request.ResolvedFQDN, Zone: in.Request.ResolvedZone, Value: in.Request.Key, TTL: 60}
 		if in.Request.Action == "Present" {
 			err = h.dns.Present(r.Context(), record)
 		} else {

@@ -153,7 +153,7 @@ func record(n int) dns01.Record {
 	sum := sha256.Sum256([]byte(keyAuth))
 	return dns01.Record{
 		Domain: "www." + standin.Zone, FQDN: "_acme-challenge.www." + standin.Zone + ".", Zone: standin.Zone + ".",
-		Value: base64.RawURLEncoding.EncodeToString(sum[:]), Token: fmt.Sprintf("token%d", n), KeyAuthorization: keyAuth, TTL: time.Minute,
+		Value: base64.RawURLEncoding.EncodeToString(sum[:]), Token: fmt.Sprintf("token%d", n), KeyAuthorization: keyAuth, TTL: 60,
 	}
 }
 

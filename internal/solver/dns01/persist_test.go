@@ -35,7 +35,7 @@ func (w *world) publish(t *testing.T, fqdn, value string) {
 	}
 	zone, err := w.resolver.Zone(t.Context(), fqdn, nil)
 	if err == nil {
-		err = p.Present(t.Context(), dns01.Record{FQDN: fqdn, Zone: zone, Value: value, TTL: time.Minute})
+		err = p.Present(t.Context(), dns01.Record{FQDN: fqdn, Zone: zone, Value: value, TTL: 60})
 	}
 	if err != nil {
 		t.Fatal(err)

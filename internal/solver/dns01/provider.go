@@ -2,32 +2,16 @@ package dns01
 
 import (
 	"context"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/solver/dns01/wire"
 )
 
-// Record is one TXT record that answers a challenge.
-type Record struct {
-	// Domain is the name that the challenge is for, without a wildcard label.
-	Domain string
-	// FQDN is where the record stands, with the trailing dot: _acme-challenge below Domain,
-	// with a label of the account for DNS-ACCOUNT-01, or where CNAMEs lead from there.
-	FQDN string
-	// Zone is the zone that FQDN is in, with the trailing dot.
-	Zone string
-	// Value is the text of the record (RFC 8555 §8.4).
-	Value string
-	// Token is the challenge's token, for providers that make the value themselves.
-	Token string
-	// KeyAuthorization is what Value is the digest of (RFC 8555 §8.1), for the same
-	// providers; empty where the account's thumbprint is not known.
-	KeyAuthorization string
-	// TTL of the record.
-	TTL time.Duration
-}
+// Record is one TXT record that answers a challenge. With CNAMEs to be followed, its FQDN is where they lead from the
+// name that the CA looks up.
+type Record = wire.Record
 
 // Provider writes records into a zone. Both methods MUST be idempotent, and MUST
 // leave other values of the same name alone: a wildcard and its apex, or two

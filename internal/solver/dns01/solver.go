@@ -21,8 +21,8 @@ import (
 	"chancery.dev/internal/solver"
 )
 
-// recordTTL is the TTL of records (spec §5.9).
-const recordTTL = 60 * time.Second
+// recordTTL is the TTL of records, in seconds (spec §5.9).
+const recordTTL = 60
 
 // retryPeriod is the longest wait between two self checks (mission rule 5).
 const retryPeriod = 10 * time.Second

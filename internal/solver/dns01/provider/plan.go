@@ -1,11 +1,10 @@
 package provider
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
-	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
@@ -23,7 +22,7 @@ type plan struct {
 	// allOf names a Secret all of whose entries are credentials.
 	allOf string
 	// ttl of records; 0 means that of the record.
-	ttl time.Duration
+	ttl int
 	// ambient says that credentials of the machine are to be used.
 	ambient bool
 	// token asks for a service account's token.
@@ -37,10 +36,10 @@ type tokenPlan struct {
 	variable  string
 }
 
-// The TTLs of records that differ from the usual (spec §5.9).
+// The TTLs of records that differ from the usual, in seconds (spec §5.9).
 const (
-	akamaiTTL  = 300 * time.Second
-	route53TTL = 10 * time.Second
+	akamaiTTL  = 300
+	route53TTL = 10
 )
 
 // awsAudience is the audience of a service account's token unless the Issuer says others.
@@ -100,7 +99,7 @@ func (p *plan) secret(variable string, ref *cmmeta.SecretKeySelector) {
 func (p *plan) akamai(c *acmev1.AkamaiProvider) {
 	p.provider, p.ttl = "edgedns", akamaiTTL
 	p.set("AKAMAI_HOST", strings.TrimSuffix(strings.TrimPrefix(c.ServiceConsumerDomain, "https://"), "/"))
-	p.set("AKAMAI_TTL", fmt.Sprint(int(akamaiTTL/time.Second)))
+	p.set("AKAMAI_TTL", strconv.Itoa(akamaiTTL))
 	p.secret("AKAMAI_CLIENT_TOKEN", &c.ClientTokenSecretRef)
 	p.secret("AKAMAI_CLIENT_SECRET", &c.ClientSecretSecretRef)
 	p.secret("AKAMAI_ACCESS_TOKEN", &c.AccessTokenSecretRef)

@@ -2,7 +2,6 @@ package provider
 
 import (
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -35,7 +34,7 @@ func TestPlan(t *testing.T) {
 		{"akamai", acmev1.DNS01Solver{Akamai: &acmev1.AkamaiProvider{
 			ServiceConsumerDomain: "https://akab.luna.akamaiapis.net/", ClientTokenSecretRef: ref("ct"), ClientSecretSecretRef: ref("cs"), AccessTokenSecretRef: ref("at"),
 		}}, plan{
-			provider: "edgedns", ttl: 300 * time.Second, config: settings{"AKAMAI_HOST": "akab.luna.akamaiapis.net", "AKAMAI_TTL": "300"},
+			provider: "edgedns", ttl: 300, config: settings{"AKAMAI_HOST": "akab.luna.akamaiapis.net", "AKAMAI_TTL": "300"},
 			secrets: refs{"AKAMAI_CLIENT_TOKEN": ref("ct"), "AKAMAI_CLIENT_SECRET": ref("cs"), "AKAMAI_ACCESS_TOKEN": ref("at")},
 		}},
 		{"cloudDNS", acmev1.DNS01Solver{CloudDNS: &acmev1.CloudDNSProvider{Project: "p", HostedZoneName: "zone", ServiceAccountSecretRef: refTo("sa")}}, plan{
@@ -56,24 +55,24 @@ func TestPlan(t *testing.T) {
 		{"route53 by keys", acmev1.DNS01Solver{Route53: &acmev1.Route53Provider{
 			Region: "eu-west-1", HostedZoneID: "Z1", AccessKeyID: "AKIA", SecretAccessKeySecretRef: ref("secret"),
 		}}, plan{
-			provider: "route53", ttl: 10 * time.Second, secrets: refs{"AWS_SECRET_ACCESS_KEY": ref("secret")},
+			provider: "route53", ttl: 10, secrets: refs{"AWS_SECRET_ACCESS_KEY": ref("secret")},
 			config: settings{"AWS_REGION": "eu-west-1", "AWS_HOSTED_ZONE_ID": "Z1", "AWS_ACCESS_KEY_ID": "AKIA"},
 		}},
 		{"route53 by keys in Secrets, and a role", acmev1.DNS01Solver{Route53: &acmev1.Route53Provider{
 			Role: "arn:role", AccessKeyIDSecretRef: refTo("id"), SecretAccessKeySecretRef: ref("secret"),
 		}}, plan{
-			provider: "route53", ttl: 10 * time.Second, config: settings{"AWS_ROLE_ARN": "arn:role"},
+			provider: "route53", ttl: 10, config: settings{"AWS_ROLE_ARN": "arn:role"},
 			secrets: refs{"AWS_ACCESS_KEY_ID": ref("id"), "AWS_SECRET_ACCESS_KEY": ref("secret")},
 		}},
 		{"route53 ambient, and a role", acmev1.DNS01Solver{Route53: &acmev1.Route53Provider{Region: "r", Role: "arn:role"}}, plan{
-			provider: "route53", ttl: 10 * time.Second, config: settings{"AWS_REGION": "r", "AWS_ROLE_ARN": "arn:role"}, secrets: refs{}, ambient: true,
+			provider: "route53", ttl: 10, config: settings{"AWS_REGION": "r", "AWS_ROLE_ARN": "arn:role"}, secrets: refs{}, ambient: true,
 		}},
 		{"route53 by web identity", acmev1.DNS01Solver{Route53: webIdentity()}, plan{
-			provider: "route53", ttl: 10 * time.Second, config: settings{"AWS_REGION": "r", "AWS_ROLE_ARN": "arn:role"}, secrets: refs{},
+			provider: "route53", ttl: 10, config: settings{"AWS_REGION": "r", "AWS_ROLE_ARN": "arn:role"}, secrets: refs{},
 			token: &tokenPlan{"dns", []string{"sts.amazonaws.com"}, "AWS_WEB_IDENTITY_TOKEN"},
 		}},
 		{"route53 by web identity with audiences", acmev1.DNS01Solver{Route53: webIdentity("one", "two")}, plan{
-			provider: "route53", ttl: 10 * time.Second, config: settings{"AWS_REGION": "r", "AWS_ROLE_ARN": "arn:role"}, secrets: refs{},
+			provider: "route53", ttl: 10, config: settings{"AWS_REGION": "r", "AWS_ROLE_ARN": "arn:role"}, secrets: refs{},
 			token: &tokenPlan{"dns", []string{"one", "two"}, "AWS_WEB_IDENTITY_TOKEN"},
 		}},
 		{"azureDNS by service principal", acmev1.DNS01Solver{AzureDNS: &acmev1.AzureDNSProvider{

@@ -75,8 +75,8 @@ type Options struct {
 // Config is one DNS provider with its credential.
 type Config struct {
 	wire.Configuration
-	// TTL of records; 0 takes that of the record.
-	TTL time.Duration
+	// TTL of records, in seconds; 0 takes that of the record.
+	TTL int
 	// Identity tells credentials apart that are not in the Configuration, because Late
 	// fetches them.
 	Identity string
@@ -202,20 +202,15 @@ func (p *Provider) CleanUp(ctx context.Context, r dns01.Record) error {
 }
 
 func (p *Provider) do(ctx context.Context, op wire.Op, r dns01.Record) error {
-	ttl := r.TTL
 	if p.config.TTL > 0 {
-		ttl = p.config.TTL
+		r.TTL = p.config.TTL
 	}
-	q := wire.Request{Op: op, Record: wire.Record{
-		Domain: r.Domain, Token: r.Token, KeyAuthorization: r.KeyAuthorization,
-		FQDN: r.FQDN, Zone: r.Zone, Value: r.Value, TTL: int(ttl / time.Second),
-	}}
 	w, err := p.pool.hire(p.path, p.config)
 	if err != nil {
 		return err
 	}
 	defer p.pool.dismiss(w)
-	return w.do(ctx, q)
+	return w.do(ctx, wire.Request{Op: op, Record: r})
 }
 
 // keyOf names a program with a provider and a credential, without giving it away.

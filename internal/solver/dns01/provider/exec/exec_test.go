@@ -224,7 +224,7 @@ func config(name string) exec.Config {
 func record(value string) dns01.Record {
 	return dns01.Record{
 		Domain: "example.test", FQDN: "_acme-challenge.example.test.", Zone: "example.test.",
-		Value: value, Token: "token", KeyAuthorization: "token.thumb", TTL: time.Minute,
+		Value: value, Token: "token", KeyAuthorization: "token.thumb", TTL: 60,
 	}
 }
 
@@ -265,7 +265,7 @@ func TestOneProcessForEachCredential(t *testing.T) {
 		t.Errorf("the record did not arrive: %q", w.notes())
 	}
 	config60 := config("any")
-	config60.TTL = 5 * time.Minute
+	config60.TTL = 300
 	if err := w.provider(t, config60).Present(t.Context(), record("long")); err != nil || w.count("present _acme-challenge.example.test. long 300") != 1 {
 		t.Errorf("TTL of the configuration: %v, %q", err, w.notes())
 	}

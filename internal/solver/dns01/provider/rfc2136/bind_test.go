@@ -125,7 +125,7 @@ func texts(t *testing.T, server, name string) []string {
 func fqdn(name string) string { return dns01.FQDN(acmev1.ChallengeSpec{DNSName: name}) }
 
 func record(name, value string) dns01.Record {
-	return dns01.Record{FQDN: fqdn(name), Zone: "example.test.", Value: value, TTL: time.Minute}
+	return dns01.Record{FQDN: fqdn(name), Zone: "example.test.", Value: value, TTL: 60}
 }
 
 func mustKey(t *testing.T, name, algorithm, secret string) *rfc2136.Key {
@@ -201,7 +201,7 @@ func refusals(t *testing.T, server string) {
 		t.Run(c.name, func(t *testing.T) {
 			r := record("www.example.test", "value")
 			if c.zone != "" {
-				r = dns01.Record{FQDN: "_acme-challenge." + c.zone, Zone: c.zone, Value: "value", TTL: time.Minute}
+				r = dns01.Record{FQDN: "_acme-challenge." + c.zone, Zone: c.zone, Value: "value", TTL: 60}
 			}
 			err := newProvider(t, c.config).Present(t.Context(), r)
 			f := fault.Of(err)

@@ -162,7 +162,7 @@ func (p *Provider) CleanUp(ctx context.Context, r dns01.Record) error {
 
 func record(r dns01.Record) dns.RR {
 	return &dns.TXT{
-		Hdr: dns.RR_Header{Name: r.FQDN, Rrtype: dns.TypeTXT, Class: dns.ClassINET, Ttl: uint32(r.TTL / time.Second)}, //nolint:gosec // a TTL
+		Hdr: dns.RR_Header{Name: r.FQDN, Rrtype: dns.TypeTXT, Class: dns.ClassINET, Ttl: uint32(r.TTL)}, //nolint:gosec // a TTL
 		Txt: []string{r.Value},
 	}
 }

@@ -245,7 +245,7 @@ func provider(t *testing.T, c *webhook.Client, group string) *webhook.Provider {
 func record(n int) dns01.Record {
 	return dns01.Record{
 		Domain: "www.example.test", FQDN: "_acme-challenge.www.example.test.", Zone: "example.test.",
-		Value: strings.Repeat(string(rune('a'+n)), 43), Token: "token", TTL: time.Minute,
+		Value: strings.Repeat(string(rune('a'+n)), 43), Token: "token", TTL: 60,
 	}
 }
 
