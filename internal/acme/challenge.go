@@ -2,7 +2,9 @@ package acme
 
 import (
 	"crypto/sha256"
+	"encoding/base32"
 	"encoding/base64"
+	"strings"
 	"time"
 )
 
@@ -48,6 +50,26 @@ func DNS01Value(keyAuthorization string) string {
 
 // DNS01Label precedes the domain in the TXT record's name (RFC 8555 §8.4).
 const DNS01Label = "_acme-challenge."
+
+// DNS01Name is the name of the TXT record for a domain (RFC 8555 §8.4), without a trailing dot of its own. With the
+// label of an account it is that of DNS-ACCOUNT-01 (draft-ietf-acme-dns-account-label-03).
+func DNS01Name(domain, label string) string {
+	name := DNS01Label + domain
+	if label == "" {
+		return name
+	}
+	return "_" + label + "." + name
+}
+
+// accountLabelBytes is how much of the digest the label of an account has: base32 needs no padding for it.
+const accountLabelBytes = 10
+
+// AccountLabel is the label of an account, 16 characters without the underscore before it: base32 of the beginning of
+// the SHA-256 digest of the account's URL, as the CA gave it (RFC 8555 §7.3).
+func AccountLabel(accountURL string) string {
+	sum := sha256.Sum256([]byte(accountURL))
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:accountLabelBytes]))
+}
 
 // HTTP01PathPrefix precedes the token in the path of the proof (RFC 8555 §8.3).
 const HTTP01PathPrefix = "/.well-known/acme-challenge/"

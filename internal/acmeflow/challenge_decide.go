@@ -11,7 +11,6 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
-	"chancery.dev/internal/dnsaccount"
 	"chancery.dev/internal/fault"
 )
 
@@ -290,9 +289,9 @@ func (d *challengeDecision) cleanUpAgain() ChallengeAction {
 func (d *challengeDecision) leftBehind() string {
 	spec := d.Challenge.Spec
 	if spec.Type == acmev1.ChallengeTypeDNS01 || spec.Type == acmev1.ChallengeTypeDNSAccount01 {
-		return fmt.Sprintf("the TXT record of %s with value %q", dnsaccount.Name(spec.DNSName, spec.AccountLabel), spec.Key)
+		return fmt.Sprintf("the TXT record of %s with value %q", acme.DNS01Name(spec.DNSName, spec.AccountLabel), spec.Key)
 	}
-	return fmt.Sprintf("the route for http://%s/.well-known/acme-challenge/%s", spec.DNSName, spec.Token)
+	return fmt.Sprintf("the route for http://%s%s", spec.DNSName, acme.HTTP01Path(spec.Token))
 }
 
 // flying waits for a call to come back; when that takes long, others may have the

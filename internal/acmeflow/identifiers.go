@@ -29,7 +29,7 @@ func Identifiers(spec acmev1.OrderSpec) []acme.Identifier {
 	}
 	var ids []acme.Identifier
 	for _, n := range sortedSet(names) {
-		ids = append(ids, acme.Identifier{Type: acme.IdentifierDNS, Value: n})
+		ids = append(ids, acme.DNS(n))
 	}
 	for _, a := range sortedSet(addresses) {
 		ids = append(ids, acme.Identifier{Type: acme.IdentifierIP, Value: a})

@@ -1,8 +1,6 @@
 package acmeflow
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -13,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
-	"chancery.dev/internal/dnsaccount"
+	"chancery.dev/internal/acme"
 	"chancery.dev/internal/dnspersist"
 	"chancery.dev/internal/selection"
 )
@@ -156,7 +154,7 @@ func BuildChallenge(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers []acmev
 		return nil, fmt.Errorf("issuer %q: %w", o.Spec.IssuerRef.Name, err)
 	}
 	if spec.Type == acmev1.ChallengeTypeDNSAccount01 {
-		spec.AccountLabel = dnsaccount.Label(account.URL)
+		spec.AccountLabel = acme.AccountLabel(account.URL)
 	}
 	yes := true
 	return &acmev1.Challenge{
@@ -200,8 +198,7 @@ func KeyToPresent(t acmev1.ACMEChallengeType, token, thumbprint string) string {
 	if t != acmev1.ChallengeTypeDNS01 && t != acmev1.ChallengeTypeDNSAccount01 {
 		return key
 	}
-	sum := sha256.Sum256([]byte(key))
-	return base64.RawURLEncoding.EncodeToString(sum[:])
+	return acme.DNS01Value(key)
 }
 
 // maxNamePrefix is the length to which ComputeName cuts a prefix.

@@ -13,7 +13,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/dnsaccount"
+	"chancery.dev/internal/acme"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/dnsserver"
 )
@@ -64,7 +64,7 @@ func TestAccountLabel(t *testing.T) {
 		c.run(t)
 		c.withIssuer(t, c.labelledSolver())
 		account := c.awaitIssuer(t, "acme", cmmeta.ConditionTrue, "").Status.ACME.URI
-		records = append(records, dnsaccount.Name("web.example.com.", dnsaccount.Label(account)))
+		records = append(records, acme.DNS01Name("web.example.com.", acme.AccountLabel(account)))
 		c.Create(t, certificate(c.World, "web", "acme", "web.example.com", "*.web.example.com"))
 	}
 	w.awaitRecords(t, records...)
@@ -94,7 +94,7 @@ func TestAccountLabelOutlivesTheAccount(t *testing.T) {
 	w.withIssuer(t, w.labelledSolver())
 	account := w.awaitIssuer(t, "acme", cmmeta.ConditionTrue, "").Status.ACME.URI
 	w.Create(t, certificate(w.World, "web", "acme", "web.example.com"))
-	w.awaitRecords(t, dnsaccount.Name("web.example.com.", dnsaccount.Label(account)))
+	w.awaitRecords(t, acme.DNS01Name("web.example.com.", acme.AccountLabel(account)))
 	stop()
 	for _, object := range []client.Object{
 		&certmanagerv1.ClusterIssuer{ObjectMeta: named(w.ClusterName("acme"))},

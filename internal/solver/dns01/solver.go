@@ -15,8 +15,8 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/acme"
 	"chancery.dev/internal/acmeflow"
-	"chancery.dev/internal/dnsaccount"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
 )
@@ -49,7 +49,7 @@ var _ solver.Solver = (*Solver)(nil)
 // FQDN returns the name that the CA looks up for a challenge, with the trailing dot (RFC 8555 §8.4,
 // draft-ietf-acme-dns-account-label-03). All of it is in the challenge: clean-up needs no account.
 func FQDN(spec acmev1.ChallengeSpec) string {
-	return dns.CanonicalName(dnsaccount.Name(spec.DNSName, spec.AccountLabel))
+	return dns.CanonicalName(acme.DNS01Name(spec.DNSName, spec.AccountLabel))
 }
 
 // Present adds the TXT record.

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/service"
 )
@@ -35,7 +36,7 @@ func (r *Router) addPath(ctx context.Context, c *acmev1.Challenge, backend strin
 // removePath takes exactly that path away again, and the rule if it was its only one.
 func (r *Router) removePath(ctx context.Context, c *acmev1.Challenge) error {
 	found, err := r.edit(ctx, c, func(in *networkingv1.Ingress) []operation {
-		return pathRemoved(in, hostOf(c), wellKnown+c.Spec.Token)
+		return pathRemoved(in, hostOf(c), acme.HTTP01Path(c.Spec.Token))
 	})
 	if err != nil {
 		return client.IgnoreNotFound(err)

@@ -13,12 +13,11 @@ import (
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
 	"chancery.dev/internal/machine/service"
 )
 
 const (
-	// wellKnown is where CAs look (RFC 8555 §8.3).
-	wellKnown = "/.well-known/acme-challenge/"
 	// whitelist keeps ingress-nginx from letting only some addresses ask (spec §5.8).
 	whitelist    = "nginx.ingress.kubernetes.io/whitelist-source-range"
 	whitelistAll = "0.0.0.0/0,::/0"
@@ -111,7 +110,7 @@ func classOf(in *networkingv1.Ingress) string {
 func pathOf(c *acmev1.Challenge, backend string) networkingv1.HTTPIngressPath {
 	loose := networkingv1.PathTypeImplementationSpecific
 	return networkingv1.HTTPIngressPath{
-		Path: wellKnown + c.Spec.Token, PathType: &loose,
+		Path: acme.HTTP01Path(c.Spec.Token), PathType: &loose,
 		Backend: networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{
 			Name: backend, Port: networkingv1.ServiceBackendPort{Number: service.Port},
 		}},
@@ -121,7 +120,7 @@ func pathOf(c *acmev1.Challenge, backend string) networkingv1.HTTPIngressPath {
 // httpRoute is the HTTPRoute of a Challenge. Its parents are as the solver names them.
 func httpRoute(c *acmev1.Challenge, backend string, extra map[string]string) *gwapiv1.HTTPRoute {
 	config := c.Spec.Solver.HTTP01.GatewayHTTPRoute
-	exact, path := gwapiv1.PathMatchExact, wellKnown+c.Spec.Token
+	exact, path := gwapiv1.PathMatchExact, acme.HTTP01Path(c.Spec.Token)
 	group, kind := gwapiv1.Group(""), gwapiv1.Kind("Service")
 	namespace, number, weight := gwapiv1.Namespace(c.Namespace), gwapiv1.PortNumber(service.Port), int32(1)
 	route := &gwapiv1.HTTPRoute{

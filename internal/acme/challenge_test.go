@@ -1,27 +1,27 @@
-package dnsaccount
+package acme
 
 import "testing"
 
-func TestLabel(t *testing.T) {
+func TestAccountLabel(t *testing.T) {
 	// The first is the draft's example.
 	for url, want := range map[string]string{
 		"https://example.com/acme/acct/ExampleAccount":         "ujmmovf2vn55tgye",
 		"http://localhost:4000/acme/acct/1":                    "vkbgbqfhr6yv2asd",
 		"https://acme-v02.api.letsencrypt.org/acme/acct/12345": "lvrajhh53e27yh7f",
 	} {
-		if got := Label(url); got != want {
-			t.Errorf("Label(%q) = %q, want %q", url, got, want)
+		if got := AccountLabel(url); got != want {
+			t.Errorf("AccountLabel(%q) = %q, want %q", url, got, want)
 		}
 	}
 }
 
-func TestName(t *testing.T) {
+func TestDNS01Name(t *testing.T) {
 	for _, c := range []struct{ domain, label, want string }{
 		{"example.org", "", "_acme-challenge.example.org"},
 		{"example.org", "ujmmovf2vn55tgye", "_ujmmovf2vn55tgye._acme-challenge.example.org"},
 	} {
-		if got := Name(c.domain, c.label); got != c.want {
-			t.Errorf("Name(%q, %q) = %q, want %q", c.domain, c.label, got, c.want)
+		if got := DNS01Name(c.domain, c.label); got != c.want {
+			t.Errorf("DNS01Name(%q, %q) = %q, want %q", c.domain, c.label, got, c.want)
 		}
 	}
 }
