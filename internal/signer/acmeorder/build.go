@@ -1,15 +1,13 @@
 package acmeorder
 
 import (
-	"crypto"
+	"crypto/x509"
 	"errors"
 	"net"
 	"slices"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -20,78 +18,25 @@ import (
 	"chancery.dev/internal/signer"
 )
 
-// asked is what a request asks for, decoded and its signature verified.
-type asked struct {
-	csr        string
-	commonName string
-	names      []string
-	addresses  []net.IP
-	key        crypto.PublicKey
-}
-
-// maxAsked bounds how many requests under way are kept decoded.
-const maxAsked = 1000
-
-// askedOf keeps what requests ask for while they are under way: a request is looked at
-// once for each word of its Order, and never changes.
-type askedOf struct {
-	mu    sync.Mutex
-	known map[types.UID]*asked
-}
-
-func (k *askedOf) of(r signer.Request) (*asked, error) {
-	uid := r.Source.GetUID()
-	k.mu.Lock()
-	a := k.known[uid]
-	k.mu.Unlock()
-	if a != nil && a.csr == string(r.CSR) {
-		return a, nil
-	}
-	csr, err := pki.DecodeCSR(r.CSR)
-	if err != nil {
-		return nil, err
-	}
-	a = &asked{csr: string(r.CSR), commonName: csr.Subject.CommonName, names: csr.DNSNames, addresses: csr.IPAddresses, key: csr.PublicKey}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.known == nil {
-		k.known = map[types.UID]*asked{}
-	}
-	for victim := range k.known {
-		if len(k.known) < maxAsked {
-			break
-		}
-		delete(k.known, victim)
-	}
-	k.known[uid] = a
-	return a, nil
-}
-
-func (k *askedOf) forget(r signer.Request) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.known, r.Source.GetUID())
-}
-
-// answeredBy checks that a CA has issued what was asked for.
-func (a *asked) answeredBy(chain []byte) error {
+// answered checks that a CA has issued what a signing request asks for.
+func answered(csr *x509.CertificateRequest, chain []byte) error {
 	certs, err := pki.DecodeChain(chain)
 	if err != nil {
 		return err
 	}
-	if !pki.PublicKeysEqual(certs[0].PublicKey, a.key) {
+	if !pki.PublicKeysEqual(certs[0].PublicKey, csr.PublicKey) {
 		return errors.New("the certificate's public key is not that of the request")
 	}
 	return nil
 }
 
 // build makes the Order for a request (spec §3.4, §4.5), but for what it replaces.
-func (s *Signer) build(spec *acmev1.ACMEIssuer, r signer.Request, a *asked) (*acmev1.Order, error) {
-	want := acmev1.OrderSpec{Request: r.CSR, CommonName: a.commonName, DNSNames: a.names}
-	for _, ip := range a.addresses {
+func (s *Signer) build(spec *acmev1.ACMEIssuer, r signer.Request, csr *x509.CertificateRequest) (*acmev1.Order, error) {
+	want := acmev1.OrderSpec{Request: r.CSR, CommonName: csr.Subject.CommonName, DNSNames: csr.DNSNames}
+	for _, ip := range csr.IPAddresses {
 		want.IPAddresses = append(want.IPAddresses, ip.String())
 	}
-	if cn := want.CommonName; cn != "" && !slices.Contains(want.DNSNames, cn) && !hasAddress(a.addresses, cn) {
+	if cn := want.CommonName; cn != "" && !slices.Contains(want.DNSNames, cn) && !hasAddress(csr.IPAddresses, cn) {
 		return nil, fault.Failed(fault.ClassPermanent, reasonInvalidOrder,
 			"The CSR PEM requests a commonName that is not present in the list of dnsNames or ipAddresses. If a commonName is set, ACME requires that the value is also present in the list of dnsNames or ipAddresses: %q does not exist in %q or %q",
 			cn, want.DNSNames, want.IPAddresses)

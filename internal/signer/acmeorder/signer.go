@@ -10,6 +10,7 @@ package acmeorder
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"sync"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
 
@@ -95,8 +97,6 @@ type Signer struct {
 
 	mu      sync.Mutex
 	refused map[types.UID]refusal
-
-	asked askedOf
 }
 
 // New returns a Signer.
@@ -122,11 +122,11 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 	if spec == nil {
 		return signer.Result{}, fmt.Errorf("issuer %q has no spec.acme", issuer.GetName())
 	}
-	asked, err := s.asked.of(r)
+	csr, err := pki.DecodeCSR(r.CSR)
 	if err != nil {
 		return signer.Result{}, fault.Failed(fault.ClassPermanent, reasonRequestParsing, "Failed to decode CSR in spec.request: %w", err)
 	}
-	wanted, err := s.build(spec, r, asked)
+	wanted, err := s.build(spec, r, csr)
 	if err != nil {
 		return signer.Result{}, err
 	}
@@ -147,7 +147,7 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 	if !metav1.IsControlledBy(order, r.Source) {
 		return signer.Result{}, stranger(order)
 	}
-	return s.read(ctx, order, r, asked)
+	return s.read(ctx, order, r, csr)
 }
 
 // create makes the Order, or finds the one that a pass that was cut short has made.
@@ -188,24 +188,22 @@ func pending(order *acmev1.Order) error {
 }
 
 // read says what has become of the Order.
-func (s *Signer) read(ctx context.Context, order *acmev1.Order, r signer.Request, asked *asked) (signer.Result, error) {
+func (s *Signer) read(ctx context.Context, order *acmev1.Order, r signer.Request, csr *x509.CertificateRequest) (signer.Result, error) {
 	state := order.Status.State
 	if state.IsFailure() {
-		s.asked.forget(r)
 		return signer.Result{}, fault.Failed(acmeflow.OrderClass(order.Status), reasonOrderFailed,
 			"Failed to wait for order resource %q to become ready: order is in %q state: %s", order.Name, state, order.Status.Reason)
 	}
 	if order.DeletionTimestamp != nil || state != acmev1.Valid || len(order.Status.Certificate) == 0 {
 		return signer.Result{}, pending(order)
 	}
-	if err := asked.answeredBy(order.Status.Certificate); err != nil {
+	if err := answered(csr, order.Status.Certificate); err != nil {
 		s.refuse(r.Source.GetUID())
 		if err := s.Objects.Delete(ctx, order); err != nil {
 			return signer.Result{}, fmt.Errorf("delete Order %s/%s: %w", order.Namespace, order.Name, err)
 		}
 		return signer.Result{}, fault.Pending(reasonBadCertificate, "Deleting Order with bad certificate: %w", err)
 	}
-	s.asked.forget(r)
 	s.mu.Lock()
 	delete(s.refused, r.Source.GetUID())
 	s.mu.Unlock()
