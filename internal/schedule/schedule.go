@@ -1,70 +1,55 @@
-// Package schedule decides which queued challenges start, and which running
-// ones give their slot to others.
+// Package schedule decides which queued challenges start, and which running ones give their slot to others. The rules
+// are mission rules 2, 3 and 6:
 //
-// It is a pure index: the caller tells it about every Challenge with Set and
-// Remove, and asks Next what to write. The rules are mission rules 2, 3 and 6:
+//   - never more than Options.Cap challenges processing, nor more than Options.IssuerCap of one issuer, nor more than
+//     Options.ClassCap whose routes are served by the same ingress class or Gateway;
+//   - never two processing for the same (DNS name, type), whatever their namespace, issuer or wildcard (spec §5.6);
+//   - fair between namespaces (the one with the fewest processing goes first, then the one that was served longest
+//     ago), then between the issuers of a namespace in the same way, then oldest first;
+//   - a challenge that yields (its self check keeps failing, its CA is silent) is parked if another one can start with
+//     its slot, and only then. When the self check of a parked challenge passes, it is Ready: first in line.
 //
-//   - never more than Options.Cap challenges processing, nor more than
-//     Options.IssuerCap of one issuer, nor more than Options.ClassCap whose routes
-//     are served by the same ingress class or Gateway;
-//   - never two processing for the same (DNS name, type), whatever their
-//     namespace, issuer or wildcard (spec §5.6);
-//   - fair between namespaces (the one with the fewest processing goes first,
-//     in turns), then between the issuers of a namespace, then oldest first;
-//   - a challenge that yields (its self check keeps failing, its CA is silent)
-//     is parked while others wait for what it holds, and only then. When its self
-//     check passes it is Ready: first in line.
-//
-// Every event and every decision costs O(log n). There is no loop and no clock
-// here, nothing is written and nobody is called; the conversation of one
-// challenge with its CA and its solver belongs to internal/acmeflow. After a
-// restart the index is rebuilt from the resources by Load: the only things that
-// are lost are whose turn it was and what Ready and Yields say, which their
-// owner finds out again.
+// A pass (pass.go) is a pure function of the facts, sorted by age, of the history of turns and starts, of the writes
+// that are not answered yet, and of the time. Scheduler keeps these between passes. There is no loop and no clock here,
+// nothing is written and nobody is called. After a restart the facts come from the resources; what is lost is whose
+// turn it was, and what Ready, Yields and NotBefore say, which their owner finds out again.
 package schedule
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// DefaultCap is how many challenges are processing at most unless configured
-// otherwise (spec §5.6).
+// DefaultCap is how many challenges are processing at most unless configured otherwise (spec §5.6).
 const DefaultCap = 60
 
-const (
-	// settleLimit bounds how long a write that was reported as done overrules
-	// observations that do not show it.
-	settleLimit = 30 * time.Second
-	// retryDelay holds back a challenge whose write has failed.
-	retryDelay = time.Second
-)
+// retryDelay holds back a challenge whose write has failed, and a write whose answer was lost.
+const retryDelay = time.Second
+
+// restPerFact is ten times what a pass takes for one challenge.
+const restPerFact = 5 * time.Microsecond
 
 // Key names a Challenge.
-type Key struct {
-	// Namespace is the namespace of the Challenge.
-	Namespace string
-	// Name is the name of the Challenge.
-	Name string
-}
+type Key = types.NamespacedName
 
-// String returns namespace/name.
-func (k Key) String() string { return k.Namespace + "/" + k.Name }
-
-// Challenge is what the scheduler needs to know of one Challenge.
+// Challenge is what is known of one Challenge.
 type Challenge struct {
 	Key
+	// UID tells apart Challenges that have the same Key one after the other.
+	UID types.UID
 	// DNSName is spec.dnsName; upper and lower case are the same name.
 	DNSName string
 	// Type is spec.type, for example HTTP-01.
 	Type string
-	// Issuer names the issuer, kind and namespace included; the scheduler only
-	// compares it.
+	// Issuer names the issuer, kind and namespace included.
 	Issuer string
-	// Class names what serves its route, an ingress class or a Gateway; empty if it has
-	// none. The scheduler only compares it.
+	// Class names who serves its route, an ingress class or a Gateway; empty if there is no route.
 	Class string
 	// Created is metadata.creationTimestamp.
 	Created time.Time
@@ -73,34 +58,33 @@ type Challenge struct {
 	Processing bool
 	// Presented is status.presented.
 	Presented bool
-	// Final is set once status.state is final or the Challenge is being deleted:
-	// it will never be started.
+	// Final is set once status.state is final or the Challenge is being deleted: it is never started again.
 	Final bool
 
-	// Yields says that others may have the slot (acmeflow.ChallengeAction.Yield).
+	// Yields says that others may have the slot.
 	Yields bool
-	// Ready says that a parked challenge has what it waited for and is first in
-	// line (acmeflow.ChallengeAction.Ready).
+	// Ready says that a parked challenge has what it waited for, and is first in line.
 	Ready bool
-	// NotBefore is the earliest time at which a start makes sense; zero for any time
-	// (acmeflow.ChallengeAction.NotBefore).
+	// NotBefore is the earliest time at which a start makes sense; zero for any time.
 	NotBefore time.Time
 }
+
+// waits reports whether the challenge wants a slot, now or later.
+func (c *Challenge) waits() bool { return !c.Processing && !c.Final && (!c.Presented || c.Ready) }
 
 // Outcome says where a challenge stands. The order is that of progress.
 type Outcome int
 
 const (
-	// Unknown: the scheduler has not been told about the challenge.
+	// Unknown: no pass has looked at the challenge.
 	Unknown Outcome = iota
-	// Ended: final; it never starts again.
+	// Ended: it never starts again.
 	Ended
 	// Parked: presented, its slot is free, its self check goes on.
 	Parked
-	// Delayed: it waits for its NotBefore.
+	// Delayed: it waits for its NotBefore, or for a write to be tried again.
 	Delayed
-	// NameBusy: another challenge for the same name and type is processing or is
-	// ahead in line.
+	// NameBusy: another challenge for the same name and type is processing or is ahead in line.
 	NameBusy
 	// IssuerFull: its issuer has Options.IssuerCap challenges processing.
 	IssuerFull
@@ -108,8 +92,6 @@ const (
 	ClassFull
 	// Full: Options.Cap challenges are processing.
 	Full
-	// Eligible: nothing is in its way; the next pass starts it.
-	Eligible
 	// Starting: decided; status.processing=true is to be written.
 	Starting
 	// Parking: decided; status.processing=false is to be written.
@@ -121,8 +103,8 @@ const (
 // String returns the name of the outcome.
 func (o Outcome) String() string {
 	names := [...]string{
-		"Unknown", "Ended", "Parked", "Delayed", "NameBusy", "IssuerFull", "ClassFull",
-		"Full", "Eligible", "Starting", "Parking", "Processing",
+		"Unknown", "Ended", "Parked", "Delayed", "NameBusy", "IssuerFull", "ClassFull", "Full", "Starting", "Parking",
+		"Processing",
 	}
 	if o < 0 || int(o) >= len(names) {
 		return fmt.Sprintf("Outcome(%d)", int(o))
@@ -135,14 +117,15 @@ type Decision struct {
 	Key
 	// Outcome is Starting or Parking.
 	Outcome Outcome
+	// Again says that the answer to an earlier write of the same was lost: whether it was done has to be found out.
+	Again bool
 }
 
 // Pass is the result of Next.
 type Pass struct {
-	// Decisions are to be written. The caller MUST call Applied once for each.
+	// Decisions are to be written. The caller MUST report the answer to each, with Answered or Lost.
 	Decisions []Decision
-	// Wake is when Next has to be called again if nothing happens before; zero for
-	// never.
+	// Wake is when Next has to be called again if nothing changes before; zero for never.
 	Wake time.Time
 }
 
@@ -156,198 +139,239 @@ type Options struct {
 	ClassCap int
 }
 
-// Stats counts challenges.
-type Stats struct {
-	// Processing hold a slot.
-	Processing int
-	// Parked are presented without a slot.
-	Parked int
-	// Total is the number of challenges in the index, ended ones included.
-	Total int
+// Scheduler keeps what passes look at. It is not safe for concurrent use.
+type Scheduler struct {
+	state
+
+	byKey  map[Key]*fact
+	places map[groupKey]int
+	vacant []int
 }
 
-// Scheduler is the index. It is not safe for concurrent use.
-type Scheduler struct {
+// state is all that a pass looks at.
+type state struct {
 	options Options
+	// facts are sorted by age, oldest first.
+	facts []*fact
+	// groups are what facts have in common; places that Scheduler has as vacant hold none.
+	groups []group
+	// writes are those of decisions that are not answered yet.
+	writes map[Key]write
+	// starts is how many starts there have been.
+	starts uint64
 	// now is the time of the last pass.
 	now time.Time
-	// seq grows with each start and each new tenant or lane: it says whose turn it is.
-	seq uint64
-
-	items   map[Key]*item
-	groups  map[groupKey]*group
-	issuers pools
-	classes pools
-	tenants map[string]*tenant
-	// ready is the tenant of all challenges that are Ready: always first.
-	ready *tenant
-
-	// line holds the tenants that have a candidate in a lane that is not hidden.
-	line heap[*tenant]
-	// delayed holds challenges that wait for a time.
-	delayed heap[*item]
-	// yielding holds processing challenges whose slot others may have.
-	yielding heap[*item]
-	// settling holds written decisions that have not been observed yet, oldest first.
-	settling []*item
-	// capped are the pools that have hidden lanes.
-	capped map[*pool]struct{}
-
-	inFlight, parking, parked int
-	// candidates are first in line for their names, queued wait behind them or for a
-	// name that is busy.
-	candidates, queued int
 }
 
-// New returns an empty scheduler.
+// fact is what is known of one challenge.
+type fact struct {
+	Challenge
+
+	// groups are the places of the groups that the challenge is in, by kind.
+	groups [kinds]int
+	// arrived is how many starts there had been when the challenge became known: it stands behind all who were served
+	// before that, and before all who are served later.
+	arrived uint64
+	// started is which start was its own; 0 if an earlier process started it.
+	started uint64
+	// retryAt is when to decide again after a write that was refused.
+	retryAt time.Time
+	// outcome is that of the last pass.
+	outcome Outcome
+}
+
+// due is the earliest time at which the challenge may start.
+func (f *fact) due() time.Time {
+	if f.retryAt.After(f.NotBefore) {
+		return f.retryAt
+	}
+	return f.NotBefore
+}
+
+// write is a decision whose answer has not come yet; again is when to write once more because the answer was lost.
+type write struct {
+	outcome Outcome
+	again   time.Time
+}
+
+// kind is what the challenges of a group have in common.
+type kind int
+
+const (
+	// Each challenge is in one group of each kind. The first four kinds have a limit: so many may be processing.
+	everything kind = iota
+	ofIssuer
+	ofClass
+	ofName // and type: one may be processing
+	// Groups of the others take turns: namespaces, the lanes (an issuer and class each) of a namespace, the claims (a
+	// namespace each) to a name.
+	ofNamespace
+	ofLane
+	ofClaim
+	kinds
+)
+
+// groupKey names a group.
+type groupKey struct {
+	kind    kind
+	a, b, c string
+}
+
+// group is challenges that have something in common.
+type group struct {
+	key            groupKey
+	limit, members int
+	// served is which start was the last one in the group.
+	served uint64
+}
+
+// New returns a scheduler that knows of no challenge.
 func New(o Options) *Scheduler {
-	s := &Scheduler{
-		options: o,
-		items:   map[Key]*item{},
-		groups:  map[groupKey]*group{},
-		issuers: newPools(o.IssuerCap),
-		classes: newPools(o.ClassCap),
-		tenants: map[string]*tenant{},
-		capped:  map[*pool]struct{}{},
-	}
-	s.line = heap[*tenant]{less: tenantBefore, place: func(t *tenant, i int) { t.index = i }}
-	s.delayed = heap[*item]{less: dueBefore, place: placeItem}
-	s.yielding = heap[*item]{less: startedBefore, place: placeItem}
-	s.ready = s.newTenant("", true)
-	return s
-}
-
-// Load tells the scheduler about many challenges, oldest first, as after a
-// restart.
-func (s *Scheduler) Load(challenges []Challenge) {
-	sorted := slices.Clone(challenges)
-	slices.SortFunc(sorted, func(a, b Challenge) int {
-		if c := a.Created.Compare(b.Created); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Key.String(), b.Key.String())
-	})
-	for _, c := range sorted {
-		s.Set(c)
+	return &Scheduler{
+		state: state{options: o, writes: map[Key]write{}}, byKey: map[Key]*fact{}, places: map[groupKey]int{},
 	}
 }
 
-// Set adds a challenge or replaces what is known of it. Observations may lag
-// behind decisions: a decision stands until it is observed or Applied says that
-// it failed.
-func (s *Scheduler) Set(c Challenge) {
-	it := s.items[c.Key]
-	if it != nil && !it.sameAs(c) {
+// Challenge returns what is known of a challenge.
+func (s *Scheduler) Challenge(k Key) (c Challenge, known bool) {
+	f := s.byKey[k]
+	if f == nil {
+		return Challenge{}, false
+	}
+	return f.Challenge, true
+}
+
+// Set notes what a challenge is like now, own writes included, and reports whether a pass would see a difference.
+// What makes it the same challenge (its UID, name and so on) never changes.
+func (s *Scheduler) Set(c Challenge) (changed bool) {
+	f := s.byKey[c.Key]
+	if f != nil && (f.UID != c.UID || !f.Created.Equal(c.Created)) {
 		s.Remove(c.Key)
-		it = nil
+		f = nil
 	}
-	if it == nil {
-		it = s.admit(c)
-	} else if it.c == c {
-		return
+	if f == nil {
+		f = &fact{Challenge: c, arrived: s.starts}
+		s.byKey[c.Key] = f
+		i, _ := slices.BinarySearchFunc(s.facts, f, byAge)
+		s.facts = slices.Insert(s.facts, i, f)
+		s.join(f)
+		return true
 	}
-	s.change(it, func() {
-		it.c = c
-		if c.Final || (it.pending == pendingStart && c.Processing) || (it.pending == pendingPark && !c.Processing) {
-			s.settle(it)
-		}
-	})
+	old := f.Challenge
+	f.Challenge = c
+	if !c.waits() { // when it may start says nothing about one that does not wait for that
+		old.NotBefore, c.NotBefore = time.Time{}, time.Time{}
+	}
+	return old != c
 }
 
-// Remove forgets a challenge that no longer exists.
-func (s *Scheduler) Remove(k Key) {
-	it := s.items[k]
-	if it == nil {
-		return
+// Remove forgets a challenge that no longer exists, and reports whether it was known.
+func (s *Scheduler) Remove(k Key) (changed bool) {
+	f := s.byKey[k]
+	if f == nil {
+		return false
 	}
-	s.change(it, func() {
-		s.settle(it)
-		it.c.Processing, it.c.Final = false, true
-	})
-	s.dismiss(it)
+	delete(s.byKey, k)
+	i, _ := slices.BinarySearchFunc(s.facts, f, byAge)
+	s.facts = slices.Delete(s.facts, i, i+1)
+	for _, place := range f.groups {
+		g := &s.groups[place]
+		if g.members--; g.members == 0 { // who comes back stands behind all who have waited: no turn is lost or won
+			delete(s.places, g.key)
+			s.vacant = append(s.vacant, place)
+		}
+	}
+	return true
 }
 
-// Applied reports whether a decision has been written. It MUST be called once
-// for each decision, and not before the API server has answered: a slot is
-// only given away after processing=false is known to be written.
-func (s *Scheduler) Applied(k Key, written bool) {
-	it := s.items[k]
-	if it == nil || it.pending == pendingNone {
-		return
-	}
-	s.change(it, func() {
-		if !written {
-			s.settle(it)
-			it.retryAt = s.now.Add(retryDelay)
-			return
-		}
-		if it.pending == pendingPark {
-			s.countParking(it, -1)
-		}
-		it.applied = true
-		s.settling = append(s.settling, it)
-	})
+// byAge sorts facts, oldest first.
+func byAge(a, b *fact) int {
+	return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }
 
-// Next decides what to start and what to park now. It is cheap when there is
-// nothing to do, and is to be called after every event and at Pass.Wake.
+// join puts a challenge into its groups.
+func (s *Scheduler) join(f *fact) {
+	class, name := f.Class, strings.ToLower(strings.TrimSuffix(f.DNSName, "."))
+	limits := [kinds]int{s.options.Cap, s.options.IssuerCap, s.options.ClassCap, 1}
+	if class == "" || s.options.ClassCap <= 0 {
+		class, limits[ofClass] = "", 0
+	}
+	for i, key := range [kinds]groupKey{
+		{kind: everything}, {ofIssuer, f.Issuer, "", ""}, {ofClass, class, "", ""}, {ofName, name, f.Type, ""},
+		{ofNamespace, f.Namespace, "", ""}, {ofLane, f.Namespace, f.Issuer, class}, {ofClaim, f.Namespace, name, f.Type},
+	} {
+		place, found := s.places[key]
+		if !found {
+			place = s.found(group{key: key, limit: limits[i]})
+		}
+		s.groups[place].members++
+		f.groups[i] = place
+	}
+}
+
+// found gives a new group a place.
+func (s *Scheduler) found(g group) (place int) {
+	if g.limit <= 0 && g.key.kind != everything {
+		g.limit = math.MaxInt
+	}
+	if last := len(s.vacant) - 1; last >= 0 {
+		place, s.vacant = s.vacant[last], s.vacant[:last]
+		s.groups[place] = g
+	} else {
+		place, s.groups = len(s.groups), append(s.groups, g)
+	}
+	s.places[g.key] = place
+	return place
+}
+
+// Answered reports that the API server has answered the write of a decision: it was done, which Set MUST have been told
+// before, or it was refused. A challenge whose write was refused is held back a little, and so is one that was parked with
+// nothing presented: being the oldest, it might take back the slot that it has just given up for others.
+func (s *Scheduler) Answered(k Key, written bool) {
+	parked := s.writes[k].outcome == Parking
+	delete(s.writes, k)
+	if f := s.byKey[k]; f != nil && (!written || parked && !f.Presented) {
+		f.retryAt = s.now.Add(retryDelay)
+	}
+}
+
+// Lost reports that nobody knows whether a decision was written. It stands, and comes again.
+func (s *Scheduler) Lost(k Key) {
+	if w, ok := s.writes[k]; ok {
+		w.again = s.now.Add(retryDelay)
+		s.writes[k] = w
+	}
+}
+
+// Next decides what to start and what to park now. It is to be called when something has changed, and at Pass.Wake.
 func (s *Scheduler) Next(now time.Time) Pass {
 	s.now = now
-	s.forgetUnobserved(now)
-	s.releaseDue(now)
-	s.unhide()
-	var pass Pass
-	for s.inFlight < s.options.Cap {
-		it := s.choose()
-		if it == nil {
-			break
+	plan := decide(s.state)
+	for i, f := range s.facts {
+		f.outcome = plan.outcomes[i]
+	}
+	for _, i := range plan.starting {
+		f := s.facts[i]
+		s.starts++
+		f.started = s.starts
+		for _, g := range f.groups[ofNamespace:] {
+			s.groups[g].served = s.starts
 		}
-		s.start(it)
-		pass.Decisions = append(pass.Decisions, Decision{Key: it.c.Key, Outcome: Starting})
 	}
-	for _, it := range s.victims(now) {
-		s.change(it, func() {
-			it.pending, it.applied = pendingPark, false
-			s.countParking(it, +1)
-		})
-		pass.Decisions = append(pass.Decisions, Decision{Key: it.c.Key, Outcome: Parking})
+	for _, d := range plan.Decisions {
+		s.writes[d.Key] = write{outcome: d.Outcome}
 	}
-	pass.Wake = s.wake()
-	return pass
+	return plan.Pass
 }
 
-// Stats counts the challenges.
-func (s *Scheduler) Stats() Stats {
-	return Stats{Processing: s.inFlight, Parked: s.parked, Total: len(s.items)}
-}
+// Rest is how long to rest between two passes: ten times what one takes, so that passes take a tenth of a core at most
+// however much there is to look at, and however often it changes.
+func (s *Scheduler) Rest() time.Duration { return time.Duration(len(s.facts)) * restPerFact }
 
-// Explain says where a challenge stands, as of the last pass.
+// Explain says where a challenge stood in the last pass.
 func (s *Scheduler) Explain(k Key) Outcome {
-	it := s.items[k]
-	switch {
-	case it == nil:
-		return Unknown
-	case it.pending == pendingStart:
-		return Starting
-	case it.pending == pendingPark && !it.applied:
-		return Parking
-	case it.occupies():
-		return Processing
-	case it.c.Final:
-		return Ended
-	case it.isParked():
-		return Parked
-	case it.where == inDelayed:
-		return Delayed
-	case it.where == inGroup:
-		return NameBusy
-	case it.home.issuer.full():
-		return IssuerFull
-	case it.home.class.full():
-		return ClassFull
-	case s.inFlight >= s.options.Cap:
-		return Full
-	default:
-		return Eligible
+	if f := s.byKey[k]; f != nil {
+		return f.outcome
 	}
+	return Unknown
 }

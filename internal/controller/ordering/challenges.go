@@ -46,10 +46,13 @@ type challengePass = engine.Pass[*acmev1.Challenge, acmeflow.ChallengeMemory]
 // SetupChallenges adds the reconciler of Challenges and their scheduler. SetupOrders
 // comes first.
 func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) error {
-	s, err := setupScheduler(ctx, d, acme.Settings, schedule.Options{
+	s := newScheduler(d, acme.Settings, schedule.Options{
 		Cap: acme.MaxConcurrentChallenges, IssuerCap: acme.MaxConcurrentChallengesPerIssuer, ClassCap: acme.MaxConcurrentChallengesPerIngressClass,
 	})
-	if err != nil {
+	if err := s.listen(ctx); err != nil {
+		return err
+	}
+	if err := d.Manager.Add(s); err != nil {
 		return err
 	}
 	r := &challenges{Deps: d, acmeDeps: acme, scheduler: s}
@@ -118,7 +121,7 @@ func (r *challenges) plan(_ context.Context, p *challengePass, v challengeView, 
 		if action.Status != nil {
 			r.learn(c, p.Memory)
 		}
-		r.scheduler.decided(c, action)
+		r.scheduler.decided(ctx, c, action)
 		return gone(r.do(ctx, p, v.issuer, c, action.Step))
 	}
 	if action.Event != nil {

@@ -220,6 +220,3 @@ func (r *orders) land(p *orderPass) {
 	outcome.Step, outcome.At, outcome.Jitter = step, r.Now(), p.Chance()
 	*p.Memory = p.Memory.After(outcome)
 }
-
-// errTooLate says that a Challenge has ended before it could be started.
-var errTooLate = errors.New("the challenge has ended")

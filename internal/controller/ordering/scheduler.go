@@ -2,13 +2,13 @@ package ordering
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,6 +17,7 @@ import (
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/attach"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/schedule"
 )
 
@@ -27,10 +28,13 @@ const (
 	schedulerWriteLimit = 15 * time.Second
 )
 
-// scheduler starts queued Challenges and parks those that wait while others could
-// work (mission rules 2, 3 and 6). It is fed by the watch and by our own writes,
-// decides through internal/schedule, and is the only writer of
-// status.processing=true. On a replica that does not lead it only listens.
+// errTooLate says that a Challenge has ended before it could be started.
+var errTooLate = errors.New("the challenge has ended")
+
+// scheduler starts queued Challenges and parks those that wait while others could work (mission rules 2, 3 and 6). The
+// watch and our own writes only say that a Challenge has changed. What the Challenge is like is read from the client,
+// which knows our own writes before the watch shows them. internal/schedule decides. The scheduler is the only writer of
+// status.processing=true. On a replica that does not lead, it only listens.
 type scheduler struct {
 	*controller.Deps
 
@@ -39,116 +43,220 @@ type scheduler struct {
 	settings  acmeflow.Settings
 
 	mu    sync.Mutex
-	index *schedule.Scheduler
-	// leading is set once the index is loaded; before that, only known is kept.
-	leading bool
-	known   map[schedule.Key]observedChallenge
+	queue *schedule.Scheduler
 }
 
-// observedChallenge is the newest that is known of a Challenge.
-type observedChallenge struct {
-	uid     types.UID
-	version string
-	facts   schedule.Challenge
+func newScheduler(d *controller.Deps, settings acmeflow.Settings, limits schedule.Options) *scheduler {
+	return &scheduler{Deps: d, kick: make(chan struct{}, 1), settings: settings, queue: schedule.New(limits)}
 }
 
-func setupScheduler(ctx context.Context, d *controller.Deps, settings acmeflow.Settings, limits schedule.Options) (*scheduler, error) {
-	s := &scheduler{
-		Deps: d, kick: make(chan struct{}, 1), settings: settings,
-		index: schedule.New(limits),
-		known: map[schedule.Key]observedChallenge{},
-	}
-	informer, err := d.Manager.GetCache().GetInformer(ctx, &acmev1.Challenge{})
+// listen has the watch tell of changes.
+func (s *scheduler) listen(ctx context.Context) error {
+	informer, err := s.Manager.GetCache().GetInformer(ctx, &acmev1.Challenge{})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if s.listening, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { s.observe(obj) },
-		UpdateFunc: func(_, obj any) { s.observe(obj) },
-		DeleteFunc: s.gone,
-	}); err != nil {
-		return nil, err
-	}
-	return s, d.Manager.Add(s)
+	s.listening, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { s.seen(ctx, obj, false) },
+		UpdateFunc: func(_, obj any) { s.seen(ctx, obj, false) },
+		DeleteFunc: func(obj any) {
+			if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+				obj = last.Obj
+			}
+			s.seen(ctx, obj, true)
+		},
+	})
+	return err
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable: two schedulers would
 // exceed the cap.
 func (s *scheduler) NeedLeaderElection() bool { return true }
 
-// Start implements manager.Runnable.
+// Start implements manager.Runnable. A change has a pass at once; all that change while the scheduler rests after a pass
+// share the next one.
 func (s *scheduler) Start(ctx context.Context) error {
 	if !toolscache.WaitForCacheSync(ctx.Done(), s.listening.HasSynced) {
 		return nil // the process ends
 	}
-	s.load()
-	stop := func() {}
-	defer func() { stop() }()
-	s.nudge()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.kick:
+	var writes sync.WaitGroup
+	defer writes.Wait()
+	slots := make(chan struct{}, schedulerWrites)
+	for ctx.Err() == nil {
+		pass, rest := s.pass(ctx)
+		for _, d := range pass.Decisions {
+			slots <- struct{}{}
+			writes.Go(func() {
+				defer func() { <-slots }()
+				s.write(ctx, d)
+			})
 		}
-		s.mu.Lock()
-		now := s.Now()
-		pass := s.index.Next(now)
-		s.mu.Unlock()
-		s.write(ctx, pass.Decisions)
+		rested := make(chan struct{})
+		stop := s.AfterFunc(rest, func() { close(rested) })
+		await(ctx, rested)
 		stop()
-		stop = func() {}
 		if !pass.Wake.IsZero() {
-			stop = s.AfterFunc(max(pass.Wake.Sub(now), time.Millisecond), s.nudge)
+			stop = s.AfterFunc(max(pass.Wake.Sub(s.Now()), 0), s.nudge)
 		}
+		await(ctx, s.kick)
+		stop()
+	}
+	return nil
+}
+
+func await(ctx context.Context, event <-chan struct{}) {
+	select {
+	case <-ctx.Done():
+	case <-event:
 	}
 }
 
-// load fills the index with what is known, oldest first.
-func (s *scheduler) load() {
+func (s *scheduler) nudge() {
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+// locked does something with what is known. A panic, which is a bug over one Challenge, must not end the process.
+func (s *scheduler) locked(ctx context.Context, do func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]schedule.Challenge, 0, len(s.known))
-	for _, o := range s.known {
-		all = append(all, o.facts)
+	if err := fault.Contained(func() error { do(); return nil }); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "cannot schedule Challenges")
 	}
-	s.index.Load(all)
-	s.leading = true
 }
 
-// observe takes in a Challenge as a watch or a write of our own shows it.
-func (s *scheduler) observe(obj any) {
+// pass decides, and says how long to rest.
+func (s *scheduler) pass(ctx context.Context) (pass schedule.Pass, rest time.Duration) {
+	s.locked(ctx, func() {
+		rest = s.queue.Rest()
+		pass = s.queue.Next(s.Now())
+	})
+	return pass, rest
+}
+
+// seen takes in that the watch shows a Challenge, or that a Challenge is gone.
+func (s *scheduler) seen(ctx context.Context, obj any, gone bool) {
 	c, ok := obj.(*acmev1.Challenge)
 	if !ok {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.take(c)
+	if gone {
+		s.Client.Observe(c, true) // else our last write would still be read
+	}
+	s.locked(ctx, func() { s.look(ctx, client.ObjectKeyFromObject(c)) })
 }
 
-// take notes what a Challenge is like now, unless something newer is known: a watch
-// that lags behind our own writes would undo them.
-func (s *scheduler) take(c *acmev1.Challenge) (current bool) {
-	key := schedule.Key{Namespace: c.Namespace, Name: c.Name}
-	old, had := s.known[key]
-	if had && old.uid == c.UID {
-		if order, err := resourceversion.CompareResourceVersion(c.ResourceVersion, old.version); err == nil && order < 0 {
-			return false
+// look takes in what a Challenge is like now. It is nil if the Challenge is gone.
+func (s *scheduler) look(ctx context.Context, key schedule.Key) *acmev1.Challenge {
+	c := &acmev1.Challenge{}
+	if err := s.Client.Get(ctx, key, c); err != nil {
+		if apierrors.IsNotFound(err) && s.queue.Remove(key) {
+			s.nudge()
+		}
+		return nil // there is no other error but that the process ends
+	}
+	known, _ := s.queue.Challenge(key)
+	facts := schedule.Challenge{
+		Key: key, UID: c.UID, DNSName: c.Spec.DNSName, Type: string(c.Spec.Type),
+		Issuer: controller.IssuerKeyOf(c.Spec.IssuerRef, c.Namespace), Class: routeClass(c), Created: c.CreationTimestamp.Time,
+		Processing: c.Status.Processing, Presented: c.Status.Presented,
+		Final: c.Status.State.IsFinal() || c.DeletionTimestamp != nil || s.settings.Refuses(c) != "",
+	}
+	if known.UID == c.UID {
+		facts.Yields, facts.Ready, facts.NotBefore = known.Yields, known.Ready, known.NotBefore
+	}
+	s.set(facts)
+	return c
+}
+
+func (s *scheduler) set(facts schedule.Challenge) {
+	if s.queue.Set(facts) {
+		s.nudge()
+	}
+}
+
+// decided takes in what has been decided about a Challenge. What was decided on an older state does not count: the next
+// decision follows.
+func (s *scheduler) decided(ctx context.Context, c *acmev1.Challenge, a acmeflow.ChallengeAction) {
+	s.locked(ctx, func() {
+		key := client.ObjectKeyFromObject(c)
+		if _, known := s.queue.Challenge(key); !known && c.DeletionTimestamp != nil {
+			return // the watch has shown that it is gone
+		}
+		if now := s.look(ctx, key); now == nil || now.UID != c.UID || now.ResourceVersion != c.ResourceVersion {
+			return
+		}
+		facts, _ := s.queue.Challenge(key)
+		facts.Yields, facts.Ready, facts.NotBefore = a.Yield, a.Ready, a.NotBefore
+		s.set(facts)
+	})
+}
+
+// write carries a decision out, and reports what came of it.
+func (s *scheduler) write(ctx context.Context, d schedule.Decision) {
+	limited, cancel := context.WithTimeout(ctx, schedulerWriteLimit)
+	defer cancel()
+	err := fault.Contained(func() error { return s.apply(limited, d) })
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !errors.Is(err, errTooLate) {
+		// Nobody else says it: a right may be missing.
+		ctrl.LoggerFrom(ctx).Error(err, "cannot schedule a Challenge, trying again", "namespace", d.Namespace, "name", d.Name)
+	}
+	s.locked(ctx, func() {
+		if _, known := s.queue.Challenge(d.Key); known { // else the watch has shown that it is gone
+			s.look(ctx, d.Key)
+		}
+		if answered(err) && !(d.Again && apierrors.IsConflict(err)) { // the earlier write may be what came first
+			s.queue.Answered(d.Key, err == nil)
+		} else {
+			s.queue.Lost(d.Key)
+		}
+		s.nudge()
+	})
+}
+
+// answered reports whether it is known that a write was done, or that it was not. After a time-out, or with the error of
+// a server that is in trouble, it is not.
+func answered(err error) bool {
+	var status apierrors.APIStatus
+	if err == nil || errors.Is(err, errTooLate) {
+		return true
+	}
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusRequestTimeout
+}
+
+// apply writes a decision. Where the answer to an earlier write of it was lost, the API server is asked what became of
+// that. It is refused if it comes later still: it says what version of the Challenge it is for.
+func (s *scheduler) apply(ctx context.Context, d schedule.Decision) error {
+	c := &acmev1.Challenge{}
+	read := s.Client.Get
+	if d.Again {
+		read = func(ctx context.Context, key client.ObjectKey, c client.Object) error {
+			return s.Client.Live(ctx, s.Manager.GetAPIReader(), key, c)
 		}
 	}
-	facts := schedule.Challenge{}
-	if had && old.uid == c.UID {
-		facts = old.facts
+	if err := read(ctx, d.Key, c); err != nil {
+		return err
 	}
-	facts.Key, facts.DNSName, facts.Type = key, c.Spec.DNSName, string(c.Spec.Type)
-	facts.Issuer = controller.IssuerKeyOf(c.Spec.IssuerRef, c.Namespace)
-	facts.Class = routeClass(c)
-	facts.Created = c.CreationTimestamp.Time
-	facts.Processing, facts.Presented = c.Status.Processing, c.Status.Presented
-	facts.Final = c.Status.State.IsFinal() || c.DeletionTimestamp != nil || s.settings.Refuses(c) != ""
-	s.set(observedChallenge{c.UID, c.ResourceVersion, facts})
-	return true
+	changed := c.DeepCopy()
+	if d.Outcome == schedule.Starting {
+		changed.Status = acmeflow.StartChallenge(c.Status)
+	} else {
+		changed.Status = acmeflow.ParkChallenge(c.Status)
+	}
+	switch {
+	case changed.Status.Processing == c.Status.Processing:
+		return nil
+	case d.Outcome == schedule.Starting && (c.Status.State.IsFinal() || c.DeletionTimestamp != nil):
+		return errTooLate
+	default:
+		return s.WriteStatus(ctx, c, changed)
+	}
 }
 
 // routeClass names who serves the route of a Challenge; empty if it has none. An Ingress that
@@ -172,108 +280,4 @@ func routeClass(c *acmev1.Challenge) string {
 	default:
 		return "the default class"
 	}
-}
-
-func (s *scheduler) set(o observedChallenge) {
-	s.known[o.facts.Key] = o
-	if s.leading {
-		s.index.Set(o.facts)
-		s.nudge()
-	}
-}
-
-func (s *scheduler) gone(obj any) {
-	if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-		obj = last.Obj
-	}
-	c, ok := obj.(*acmev1.Challenge)
-	if !ok {
-		return
-	}
-	key := schedule.Key{Namespace: c.Namespace, Name: c.Name}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.known[key].uid == c.UID {
-		delete(s.known, key)
-		s.index.Remove(key)
-		s.nudge()
-	}
-}
-
-// decided takes in what has been decided about a Challenge, and what was written.
-func (s *scheduler) decided(c *acmev1.Challenge, a acmeflow.ChallengeAction) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	key := schedule.Key{Namespace: c.Namespace, Name: c.Name}
-	if _, had := s.known[key]; !had && c.DeletionTimestamp != nil {
-		return // the watch has shown that it is gone
-	}
-	if !s.take(c) {
-		return // decided on an older state: its next decision follows
-	}
-	o := s.known[key]
-	o.facts.Yields, o.facts.Ready, o.facts.NotBefore = a.Yield, a.Ready, a.NotBefore
-	s.set(o)
-}
-
-func (s *scheduler) nudge() {
-	select {
-	case s.kick <- struct{}{}:
-	default:
-	}
-}
-
-// write carries decisions out, and reports each one.
-func (s *scheduler) write(ctx context.Context, decisions []schedule.Decision) {
-	slots := make(chan struct{}, schedulerWrites)
-	var wg sync.WaitGroup
-	for _, d := range decisions {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			ctx, cancel := context.WithTimeout(ctx, schedulerWriteLimit)
-			defer cancel()
-			written, err := s.apply(ctx, d)
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.index.Applied(d.Key, err == nil)
-			switch {
-			case apierrors.IsNotFound(err):
-				// A decision that came late has brought back what the watch had shown gone.
-				delete(s.known, d.Key)
-				s.index.Remove(d.Key)
-			case written != nil:
-				s.take(written)
-			case err != nil && !apierrors.IsConflict(err):
-				// Nobody else says it: a right may be missing.
-				ctrl.LoggerFrom(ctx).Error(err, "cannot schedule a Challenge, trying again", "namespace", d.Namespace, "name", d.Name)
-			}
-			s.nudge()
-		})
-	}
-	wg.Wait()
-}
-
-// apply writes one decision. It returns the Challenge as it is then.
-func (s *scheduler) apply(ctx context.Context, d schedule.Decision) (*acmev1.Challenge, error) {
-	c := &acmev1.Challenge{}
-	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: d.Namespace, Name: d.Name}, c); err != nil {
-		return nil, err
-	}
-	changed := c.DeepCopy()
-	if d.Outcome == schedule.Starting {
-		if c.Status.State.IsFinal() || c.DeletionTimestamp != nil {
-			return c, errTooLate
-		}
-		changed.Status = acmeflow.StartChallenge(c.Status)
-	} else {
-		changed.Status = acmeflow.ParkChallenge(c.Status)
-	}
-	if changed.Status.Processing == c.Status.Processing {
-		return c, nil
-	}
-	if err := s.WriteStatus(ctx, c, changed); err != nil {
-		return nil, err
-	}
-	return changed, nil
 }

@@ -1,0 +1,287 @@
+package schedule
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// plan is what a pass comes to.
+type plan struct {
+	Pass
+
+	// starting are those that get a slot, in the order in which they get it.
+	starting []int
+	// outcomes say where each of the facts stands.
+	outcomes []Outcome
+}
+
+// pass is the work of one pass. A challenge is its place among the facts: the lower, the older.
+type pass struct {
+	state
+	plan
+
+	// tallies are by the place of the group.
+	tallies []tally
+	// queue are those that wait for a slot, yielding those that have one which others may have.
+	queue, yielding []int
+	// lanes are those that have somebody in line.
+	lanes []*lane
+}
+
+// tally is what a pass counts of a group.
+type tally struct {
+	// processing is how many hold a slot.
+	processing int
+	// turn is the last start; of two groups, that of the lower turn is next.
+	turn uint64
+	// first is the first in line, and one more, so that zero is nobody.
+	first int
+	// lane is that of a group of its kind.
+	lane *lane
+}
+
+// lane is the challenges of one namespace, issuer and class that are in line: the ready ones, then the others, each
+// oldest first.
+type lane struct {
+	own, namespace *tally
+	queue          []int
+	ready          int
+}
+
+// decide looks at the facts, and says what to start and what to park.
+func decide(s state) plan {
+	p := &pass{state: s, plan: plan{outcomes: make([]Outcome, len(s.facts))}, tallies: make([]tally, len(s.groups))}
+	for i, f := range s.facts {
+		switch p.outcomes[i] = p.look(f); p.outcomes[i] {
+		case Starting, Parking:
+			p.count(i, +1)
+		case Processing:
+			p.count(i, +1)
+			p.wakeAt(f.retryAt)
+			if f.Yields && !f.Final && !f.retryAt.After(s.now) {
+				p.yielding = append(p.yielding, i)
+			}
+		case Delayed:
+			p.wakeAt(f.due())
+		case NameBusy:
+			p.wait(i)
+		default: // it neither has a slot nor wants one
+		}
+	}
+	for place := range p.tallies { // where a limit was lowered, a slot that is given up is one that can be given away
+		p.tallies[place].processing = min(p.tallies[place].processing, p.groups[place].limit)
+	}
+	for _, i := range p.queue {
+		if t := p.tally(i, ofName); t.first == i+1 && t.processing == 0 {
+			p.enter(i)
+		}
+	}
+	p.starting = p.fill()
+	p.decided(p.starting, Starting)
+	for _, i := range p.queue {
+		if p.outcomes[i] != Starting {
+			p.outcomes[i] = p.obstacle(i)
+		}
+	}
+	p.decided(p.victims(), Parking)
+	p.writeAgain()
+	return p.plan
+}
+
+// look says where a challenge stands before anything is decided: NameBusy if it is in line.
+func (p *pass) look(f *fact) Outcome {
+	w, deciding := p.writes[f.Key]
+	switch {
+	case deciding:
+		return w.outcome
+	case f.Processing:
+		return Processing
+	case f.Final:
+		return Ended
+	case !f.waits():
+		return Parked
+	case f.due().After(p.now):
+		return Delayed
+	default:
+		return NameBusy
+	}
+}
+
+// wakeAt has the next pass at a time that is still to come, unless it is earlier already.
+func (p *pass) wakeAt(at time.Time) {
+	if at.After(p.now) && (p.Wake.IsZero() || at.Before(p.Wake)) {
+		p.Wake = at
+	}
+}
+
+// decided notes decisions.
+func (p *pass) decided(challenges []int, outcome Outcome) {
+	for _, i := range challenges {
+		p.outcomes[i] = outcome
+		p.Decisions = append(p.Decisions, Decision{Key: p.facts[i].Key, Outcome: outcome})
+	}
+}
+
+// writeAgain decides once more what nobody knows to be written or not.
+func (p *pass) writeAgain() {
+	for key, w := range p.writes {
+		if p.wakeAt(w.again); !w.again.IsZero() && !w.again.After(p.now) {
+			p.Decisions = append(p.Decisions, Decision{Key: key, Outcome: w.outcome, Again: true})
+		}
+	}
+}
+
+func (p *pass) tally(i int, of kind) *tally { return &p.tallies[p.facts[i].groups[of]] }
+
+// count notes that a challenge takes a slot, or gives it up.
+func (p *pass) count(i, by int) {
+	for _, g := range p.facts[i].groups {
+		p.tallies[g].processing += by
+	}
+}
+
+// wait has a challenge wait for its name: Ready ones go first, then namespaces take turns, then the oldest.
+func (p *pass) wait(i int) {
+	p.queue = append(p.queue, i)
+	name := p.tally(i, ofName)
+	if name.first == 0 {
+		name.first = i + 1
+		return
+	}
+	f, first := p.facts[i], p.facts[name.first-1]
+	turn := func(f *fact) uint64 { return max(p.groups[f.groups[ofClaim]].served, f.arrived) }
+	if f.Ready && !first.Ready || f.Ready == first.Ready && f.Namespace != first.Namespace && turn(f) < turn(first) {
+		name.first = i + 1
+	}
+}
+
+// enter puts the first in line for a name that is free into its lane.
+func (p *pass) enter(i int) {
+	f := p.facts[i]
+	for _, of := range [...]kind{ofNamespace, ofLane} {
+		if t := p.tally(i, of); t.first == 0 {
+			t.first, t.turn = i+1, max(p.groups[f.groups[of]].served, f.arrived)
+		}
+	}
+	own := p.tally(i, ofLane)
+	l := own.lane
+	if l == nil {
+		l = &lane{own: own, namespace: p.tally(i, ofNamespace)}
+		own.lane, p.lanes = l, append(p.lanes, l)
+	}
+	if f.Ready {
+		l.queue = slices.Insert(l.queue, l.ready, i)
+		l.ready++
+	} else {
+		l.queue = append(l.queue, i)
+	}
+}
+
+// fits reports whether no limit is in the way of a challenge.
+func (p *pass) fits(i int) bool {
+	for _, g := range p.facts[i].groups[:ofNamespace] {
+		if p.tallies[g].processing >= p.groups[g].limit {
+			return false
+		}
+	}
+	return true
+}
+
+// next is the challenge whose turn it is, -1 if nobody can start.
+func (p *pass) next() int {
+	next, of := -1, (*lane)(nil)
+	for _, l := range p.lanes {
+		if len(l.queue) > 0 && (of == nil || l.before(of)) && p.fits(l.queue[0]) {
+			next, of = l.queue[0], l
+		}
+	}
+	return next
+}
+
+// before reports whether a challenge of this lane starts before one of the other.
+func (l *lane) before(o *lane) bool {
+	switch {
+	case (l.ready > 0) != (o.ready > 0):
+		return l.ready > 0
+	case l.namespace != o.namespace:
+		return l.namespace.before(o.namespace)
+	default:
+		return l.own.before(o.own)
+	}
+}
+
+// before reports whether it is this group's turn, rather than the other's.
+func (t *tally) before(o *tally) bool {
+	switch {
+	case t.processing != o.processing:
+		return t.processing < o.processing
+	case t.turn != o.turn:
+		return t.turn < o.turn
+	default:
+		return t.first < o.first
+	}
+}
+
+// fill starts who can start.
+func (p *pass) fill() (starting []int) {
+	for i := p.next(); i >= 0; i = p.next() {
+		p.start(i)
+		starting = append(starting, i)
+	}
+	return starting
+}
+
+// start gives a slot to the first in line for a name.
+func (p *pass) start(i int) {
+	if l := p.tally(i, ofLane).lane; l != nil && len(l.queue) > 0 && l.queue[0] == i {
+		l.queue, l.ready = l.queue[1:], max(l.ready-1, 0)
+	}
+	p.starts++
+	p.tally(i, ofLane).turn, p.tally(i, ofNamespace).turn = p.starts, p.starts
+	p.count(i, +1)
+}
+
+// obstacle is what keeps a challenge in line from starting.
+func (p *pass) obstacle(i int) Outcome {
+	full := func(of kind) bool { return p.tally(i, of).processing >= p.groups[p.facts[i].groups[of]].limit }
+	switch {
+	case full(ofName) || p.tally(i, ofName).first != i+1:
+		return NameBusy
+	case full(ofIssuer):
+		return IssuerFull
+	case full(ofClass):
+		return ClassFull
+	default:
+		return Full
+	}
+}
+
+// victims chooses whom to park: of those that yield, the longest started first, each one whose slot lets somebody start
+// who cannot without. To find out, it gives slots away that are not free yet.
+func (p *pass) victims() (victims []int) {
+	if len(p.yielding) == 0 || p.options.Cap <= 0 || len(p.queue) == len(p.starting) {
+		return nil
+	}
+	for i, outcome := range p.outcomes {
+		if outcome == Parking { // somebody waits for this slot already
+			p.count(i, -1)
+		}
+	}
+	p.fill()
+	slices.SortStableFunc(p.yielding, func(a, b int) int { return cmp.Compare(p.facts[a].started, p.facts[b].started) })
+	for _, i := range p.yielding {
+		p.count(i, -1)
+		next := p.tally(i, ofName).first - 1
+		if next < 0 || !p.fits(next) {
+			next = p.next()
+		}
+		if next < 0 {
+			p.count(i, +1)
+			continue
+		}
+		p.start(next)
+		victims = append(victims, i)
+	}
+	return victims
+}
