@@ -36,6 +36,15 @@ type Signer interface {
 	Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r Request) (Result, error)
 }
 
+// InLine is an optional ability of a Signer that needs nothing from outside of this process but Secrets, which it
+// reads through a cache: its Sign MUST NOT block. A CertificateRequest is approved and signed by it in one pass, and
+// both are stored in one write. Any other Signer is called once the approval is stored.
+type InLine interface {
+	// NeedsKey reports whether Sign reads the requester's own key, from the Secret that
+	// Request.PrivateKeySecretName names.
+	NeedsKey() bool
+}
+
 // Facts are what a Prober has found.
 type Facts = issuer.Facts
 
@@ -129,8 +138,7 @@ type Request struct {
 	IssuerName, IssuerKind, IssuerGroup string
 	// Approved says that the request's approval is stored. Without it, Sign MUST have no
 	// effect outside of this process: what the API server then refuses to approve would
-	// have been ordered. A Signer that needs no more than the key it has signs all the
-	// same, since certificate and approval are stored together; any other returns a
+	// have been ordered. A Signer that is InLine signs all the same; any other returns a
 	// fault.Pending that says what it will wait for, and is called again once the
 	// approval is stored.
 	Approved bool

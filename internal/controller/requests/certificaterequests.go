@@ -6,9 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -130,7 +128,7 @@ func (k *certificateRequests) observe(ctx context.Context, key client.ObjectKey)
 	o := &observation{object: cr, ref: cr.Spec.IssuerRef, namespace: cr.Namespace}
 	o.state = request.State{
 		Form:       request.FormCertificateRequest,
-		Approver:   k.approverFor(cr),
+		Approver:   k.Approver(cr.Spec.IssuerRef, cr.Namespace),
 		Deleted:    cr.DeletionTimestamp != nil,
 		Approved:   has(certmanagerv1.CertificateRequestConditionApproved),
 		Denied:     has(certmanagerv1.CertificateRequestConditionDenied),
@@ -153,31 +151,6 @@ func (k *certificateRequests) observe(ctx context.Context, key client.ObjectKey)
 		o.sign.Usages = certmanagerv1.DefaultKeyUsages()
 	}
 	return o, nil
-}
-
-// approverFor returns who approves a request: the built-in approver only where its
-// signer is among those that it is limited to.
-func (k *certificateRequests) approverFor(cr *certmanagerv1.CertificateRequest) request.Approver {
-	approver := k.Settings.Approvers[request.FormCertificateRequest]
-	if approver != request.ApproveAuto || k.Settings.ApproveSigners.All() {
-		return approver
-	}
-	kind := schema.GroupKind{Group: cr.Spec.IssuerRef.GroupOrDefault(), Kind: cr.Spec.IssuerRef.KindOrDefault()}
-	resource, namespaced := request.SignerResource(kind.Group, kind.Kind)
-	if cr.Spec.IssuerRef.IsExternal() {
-		// The API server knows how an external kind is called; the guess is for one that it does not serve.
-		if m, err := k.Manager.GetRESTMapper().RESTMapping(kind); err == nil {
-			resource, namespaced = m.Resource.GroupResource().String(), m.Scope.Name() == meta.RESTScopeNameNamespace
-		}
-	}
-	name := cr.Spec.IssuerRef.Name
-	if namespaced {
-		name = cr.Namespace + "." + name
-	}
-	if k.Settings.ApproveSigners.Cover(resource, name) {
-		return approver
-	}
-	return request.ApproveExternal
 }
 
 // approve is left to record: the approval and the certificate are one write.
@@ -207,10 +180,21 @@ func (k *certificateRequests) record(ctx context.Context, o *observation, v verd
 	if err := k.echoes.Write(cr, func() error { return k.WriteStatus(ctx, old, cr) }); err != nil {
 		return err
 	}
-	if event != nil {
+	if event != nil && (event.warning || !onShortWay(old, v)) {
 		controller.Emit(k.events, cr, event.warning, event.reason, event.message)
 	}
 	return nil
+}
+
+// onShortWay reports whether a Certificate takes the short way by a request (internal/lifecycle): the event of the
+// Certificate says what there is to say.
+func onShortWay(cr *certmanagerv1.CertificateRequest, v verdict) bool {
+	owner := metav1.GetControllerOfNoCopy(cr)
+	if v.inLine == nil || !v.approve || owner == nil || owner.Kind != certmanagerv1.CertificateKind {
+		return false
+	}
+	_, namesKey := cr.Annotations[certmanagerv1.PrivateKeySecretNameAnnotation]
+	return namesKey == v.inLine.NeedsKey()
 }
 
 type requestEvent struct {

@@ -58,6 +58,8 @@ type verdict struct {
 	class           fault.Class
 	// result of a Signer; set if the request is issued.
 	result *signer.Result
+	// inLine is the Signer, if it needs nothing from outside of this process.
+	inLine signer.InLine
 }
 
 // requests reconciles one kind of request.
@@ -103,7 +105,7 @@ func (r *requests) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 	if err := r.kind.record(ctx, o, v); err != nil {
 		return controller.Settle(r.refused(o, v, err))
 	}
-	if v.approve { // the Signer may have waited until that is stored
+	if v.approve && v.result == nil { // the Signer may have waited until that is stored
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
 	}
 	return controller.Settle(failure)
@@ -179,7 +181,9 @@ func (r *requests) sign(ctx context.Context, issuer certmanagerv1.GenericIssuer,
 	if err := r.persist(ctx, o, nil); err != nil {
 		return verdict{step: request.StepIgnore}, err
 	}
-	result, err := r.Signers[signer.TypeOf(issuer.GetSpec())].Sign(ctx, issuer, o.sign)
+	by := r.Signers[signer.TypeOf(issuer.GetSpec())]
+	v.inLine, _ = by.(signer.InLine)
+	result, err := by.Sign(ctx, issuer, o.sign)
 	if saved := r.persist(ctx, o, result.Annotations); saved != nil {
 		return verdict{step: request.StepIgnore}, saved
 	}
@@ -241,7 +245,7 @@ func (r *requests) resolve(ctx context.Context, o *observation) (certmanagerv1.G
 	if err != nil {
 		return nil, err
 	}
-	o.state.Issuer, o.state.IssuerSays = r.stateOf(issuer)
+	o.state.Issuer, o.state.IssuerSays = r.StateOf(issuer)
 	return issuer, nil
 }
 
@@ -267,25 +271,6 @@ func (r *requests) readIssuer(ctx context.Context, o *observation) (certmanagerv
 		err = r.Manager.GetAPIReader().Get(ctx, key, object)
 	}
 	return issuer, err
-}
-
-func (r *requests) stateOf(issuer certmanagerv1.GenericIssuer) (request.IssuerState, string) {
-	kind := signer.TypeOf(issuer.GetSpec())
-	if kind == "" {
-		return request.IssuerTypeless, ""
-	}
-	if _, managed := r.Signers[kind]; !managed {
-		return request.IssuerUnmanaged, ""
-	}
-	ready := certmanagerv1.FindIssuerCondition(issuer.GetStatus().Conditions, certmanagerv1.IssuerConditionReady)
-	switch {
-	case ready == nil, ready.ObservedGeneration < issuer.GetGeneration():
-		return request.IssuerUnknown, ""
-	case ready.Status != cmmeta.ConditionTrue:
-		return request.IssuerNotReady, ready.Message
-	default:
-		return request.IssuerReady, ""
-	}
 }
 
 // durationOr returns the duration asked for, or the default.

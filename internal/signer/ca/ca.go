@@ -64,10 +64,14 @@ func New(config Config) *Signer {
 
 var (
 	_ signer.Signer = (*Signer)(nil)
+	_ signer.InLine = (*Signer)(nil)
 	_ signer.Prober = (*Signer)(nil)
 
 	_ signer.AuthorityTeller = (*Signer)(nil)
 )
+
+// NeedsKey implements signer.InLine: the authority's key is all that is needed.
+func (*Signer) NeedsKey() bool { return false }
 
 // Sign implements signer.Signer. The certificate's validity is not clamped to the authority's, unless an
 // annotation of the issuer says so: Result.Warning tells when it ends later. What the authority's own

@@ -33,12 +33,18 @@ type Signer struct {
 	now     func() time.Time
 }
 
-var _ signer.Signer = (*Signer)(nil)
+var (
+	_ signer.Signer = (*Signer)(nil)
+	_ signer.InLine = (*Signer)(nil)
+)
 
 // New returns a Signer that reads keys from secrets, by the clock now.
 func New(secrets signer.SecretReader, now func() time.Time) *Signer {
 	return &Signer{secrets: secrets, now: now}
 }
+
+// NeedsKey implements signer.InLine: the requester's key is all that is needed.
+func (*Signer) NeedsKey() bool { return true }
 
 // words are in what the two kinds of request differ (spec §3.4, §4.5).
 type words struct {

@@ -1,0 +1,66 @@
+package controller
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/request"
+	"chancery.dev/internal/signer"
+)
+
+// Approver returns who approves the CertificateRequests of a namespace for an issuer: the built-in approver only where
+// that issuer is among those that it is limited to.
+func (d *Deps) Approver(ref cmmeta.IssuerReference, namespace string) request.Approver {
+	approver := d.Settings.Approvers[request.FormCertificateRequest]
+	if approver != request.ApproveAuto || d.Settings.ApproveSigners.All() {
+		return approver
+	}
+	kind := schema.GroupKind{Group: ref.GroupOrDefault(), Kind: ref.KindOrDefault()}
+	resource, namespaced := request.SignerResource(kind.Group, kind.Kind)
+	if ref.IsExternal() {
+		// The API server knows how an external kind is called; the guess is for one that it does not serve.
+		if m, err := d.Manager.GetRESTMapper().RESTMapping(kind); err == nil {
+			resource, namespaced = m.Resource.GroupResource().String(), m.Scope.Name() == meta.RESTScopeNameNamespace
+		}
+	}
+	name := ref.Name
+	if namespaced {
+		name = namespace + "." + name
+	}
+	if d.Settings.ApproveSigners.Cover(resource, name) {
+		return approver
+	}
+	return request.ApproveExternal
+}
+
+// StateOf returns what is known of an issuer, and the message of its condition Ready if that is not True.
+func (d *Deps) StateOf(issuer certmanagerv1.GenericIssuer) (request.IssuerState, string) {
+	kind := signer.TypeOf(issuer.GetSpec())
+	if kind == "" {
+		return request.IssuerTypeless, ""
+	}
+	if _, managed := d.Signers[kind]; !managed {
+		return request.IssuerUnmanaged, ""
+	}
+	ready := certmanagerv1.FindIssuerCondition(issuer.GetStatus().Conditions, certmanagerv1.IssuerConditionReady)
+	switch {
+	case ready == nil, ready.ObservedGeneration < issuer.GetGeneration():
+		return request.IssuerUnknown, ""
+	case ready.Status != cmmeta.ConditionTrue:
+		return request.IssuerNotReady, ready.Message
+	default:
+		return request.IssuerReady, ""
+	}
+}
+
+// InLine returns the Signer by which a CertificateRequest for an issuer, made now by a Certificate of the namespace, is
+// approved and signed at once; nil if that may take longer, or take others.
+func (d *Deps) InLine(issuer certmanagerv1.GenericIssuer, ref cmmeta.IssuerReference, namespace string) signer.InLine {
+	by, ok := d.Signers[signer.TypeOf(issuer.GetSpec())].(signer.InLine)
+	if state, _ := d.StateOf(issuer); !ok || state != request.IssuerReady || d.Approver(ref, namespace) != request.ApproveAuto {
+		return nil
+	}
+	return by
+}
