@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"iter"
+	"maps"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -37,6 +39,20 @@ func (m *Memories[M]) Of(name types.NamespacedName, uid types.UID) (*M, types.UI
 	fresh := &memory[M]{uid: uid}
 	m.byName[name] = fresh
 	return &fresh.known, replaced
+}
+
+// All yields what is known of each object. It is for when no worker has any of them.
+func (m *Memories[M]) All() iter.Seq2[types.NamespacedName, *M] {
+	m.mu.Lock()
+	all := maps.Clone(m.byName)
+	m.mu.Unlock()
+	return func(yield func(types.NamespacedName, *M) bool) {
+		for name, of := range all {
+			if !yield(name, &of.known) {
+				return
+			}
+		}
+	}
 }
 
 // Drop forgets an object and returns its UID; empty if nothing was known.

@@ -60,8 +60,10 @@ func TestNothingWaitsInSilence(t *testing.T) {
 	})
 	t.Run("a Secret in the way of the next key", func(t *testing.T) {
 		withCA(t, w)
-		w.Create(t, certificate(w, "blocked", "ca", "blocked.example.com"))
-		crt := awaitReady(t, w, "blocked")
+		crt := certificate(w, "blocked", "ca", "blocked.example.com")
+		crt.Annotations = map[string]string{certmanagerv1.IssueTemporaryAnnotation: "true"} // the short way needs no such Secret
+		w.Create(t, crt)
+		crt = awaitReady(t, w, "blocked")
 		w.Create(t, &corev1.Secret{ObjectMeta: named("in-the-way")})
 		changed, name := crt.DeepCopy(), "in-the-way"
 		changed.Status.NextPrivateKeySecretName = &name

@@ -82,7 +82,7 @@ func (d *decision) backoff() time.Duration {
 	}
 	wait := d.Backoff.After(attempts)
 	if r, ok := d.ofRevision(d.nextRevision()); ok {
-		if wrong, err := RequestViolations(&d.crt.Spec, r); err != nil || len(wrong) > 0 || d.issuerChanged(r) {
+		if !d.fulfils(r) || d.issuerChanged(r) {
 			return 0
 		}
 		byClass, ok := d.Backoff.afterClass(r.failureClass(), attempts)

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -98,7 +99,11 @@ func (d *decision) budget(reason string) time.Time {
 // One that was asked for by hand is always allowed, and does not count for longer than
 // any other.
 func (d *decision) charge() time.Time {
-	each, limit := d.cost(d.issuing().Reason)
+	reason := ""
+	if c := cmp.Or(d.issuing(), d.unsaid); c != nil {
+		reason = c.Reason
+	}
+	each, limit := d.cost(reason)
 	from := d.used()
 	if from.Before(d.now) {
 		from = d.now

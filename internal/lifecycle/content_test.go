@@ -219,7 +219,7 @@ func TestSecretOwner(t *testing.T) {
 func TestRefuseSaysItOnce(t *testing.T) {
 	w := issued(t)
 	w.trigger("ManuallyTriggered")
-	status := Refuse(w.crt, "no request can be made", w.now)
+	status := Refuse(w.crt, nil, "no request can be made", w.now)
 	if status == nil {
 		t.Fatal("says nothing")
 	}
@@ -227,11 +227,11 @@ func TestRefuseSaysItOnce(t *testing.T) {
 	if c := w.condition(certmanagerv1.CertificateConditionIssuing); c.Reason != "ManuallyTriggered" || c.Message != "no request can be made" {
 		t.Errorf("Issuing is %+v", c)
 	}
-	if Refuse(w.crt, "no request can be made", w.now) != nil {
+	if Refuse(w.crt, nil, "no request can be made", w.now) != nil {
 		t.Error("says it again")
 	}
 	w.crt.Generation++
-	if Refuse(w.crt, "no request can be made", w.now) == nil {
+	if Refuse(w.crt, nil, "no request can be made", w.now) == nil {
 		t.Error("says nothing of the new spec")
 	}
 }

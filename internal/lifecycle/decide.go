@@ -26,9 +26,13 @@ func Decide(s State, now time.Time) Action {
 	d := &decision{State: s, now: now, crt: s.Certificate.DeepCopy()}
 	d.violation = d.assess()
 	action := d.next()
+	action.Keep, action.Unsaid = d.keep, d.unsaid
+	d.wakeAtEnd(&action)
+	if d.quiet {
+		return action
+	}
 	d.warnOfWindows(&action)
 	d.warnOfRenewalInfo(&action)
-	d.wakeAtEnd(&action)
 	if !equality.Semantic.DeepEqual(d.crt.Status, s.Certificate.Status) {
 		action.Status = &d.crt.Status
 	}
@@ -43,38 +47,63 @@ type decision struct {
 	now       time.Time
 	crt       *certmanagerv1.Certificate
 	violation *Violation
+	// unsaid is Action.Unsaid, and keep is Action.Keep. While quiet, the status is not written.
+	unsaid      *certmanagerv1.CertificateCondition
+	keep, quiet bool
 }
 
 func (d *decision) next() Action {
-	foreign := d.foreign()
-	if foreign && d.issuing() != nil {
-		// Whoever asked for it: the Secret is not ours to write.
-		certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing)
+	if d.foreign() {
+		return d.leave()
+	}
+	if a := d.stored(); a != nil {
+		return *a
 	}
 	if d.issuing() != nil {
 		d.dateIssuing()
 		return d.issue()
 	}
-	if len(d.Keys) > 0 || d.crt.Status.NextPrivateKeySecretName != nil {
-		return d.dropKeys()
-	}
-	if foreign {
-		return Action{Step: StepRest, Wake: d.now.Add(duplicateRecheck)}
+	if d.ours() && d.Held.Issuing.Status == cmmeta.ConditionTrue {
+		d.unsaid = d.Held.Issuing.DeepCopy()
+		return d.issue()
 	}
 	if why := d.reissue(); why != nil {
 		return d.start(why)
 	}
+	if d.keysAreLeft() {
+		return d.dropKeys()
+	}
 	return d.rest()
+}
+
+// leave has nothing issued, whoever asked for it: the Secret is not ours to write.
+func (d *decision) leave() Action {
+	if d.issuing() != nil {
+		certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing)
+	}
+	if d.keysAreLeft() {
+		return d.dropKeys()
+	}
+	return Action{Step: StepRest, Wake: d.now.Add(duplicateRecheck)}
 }
 
 // start begins an issuance, unless the last one failed a moment ago or there were too
 // many: then only what needs no issuer is done.
 func (d *decision) start(why *Violation) Action {
+	before := d.crt.Status.LastFailureTime != nil
+	if r, ok := d.ofRevision(d.nextRevision()); ok && !before && r.failed() && d.fulfils(r) {
+		return d.judge(r, KeyFacts{}) // on the short way of a process that ended before it said so
+	}
 	wait := d.backoff()
 	until := d.budget(why.Reason)
+	allowed := wait == 0 && until.IsZero()
 	switch {
-	case wait == 0 && until.IsZero():
-		d.setIssuing(cmmeta.ConditionTrue, why.Reason, why.Message)
+	case d.keysAreLeft() && (!allowed || before):
+		return d.dropKeys()
+	case allowed:
+		d.unsaid = &certmanagerv1.CertificateCondition{
+			Type: certmanagerv1.CertificateConditionIssuing, Status: cmmeta.ConditionTrue, Reason: why.Reason, Message: why.Message,
+		}
 		return d.issue()
 	case d.repairs():
 		return Action{Step: StepRepair}
@@ -207,6 +236,11 @@ func (d *decision) renewalDue() time.Time {
 // foreign reports whether another Certificate has the better claim to the Secret.
 func (d *decision) foreign() bool { return d.SecretOwner != d.Certificate.Name }
 
+// keysAreLeft reports whether there is a next private key, or a name for one.
+func (d *decision) keysAreLeft() bool {
+	return len(d.Keys) > 0 || d.crt.Status.NextPrivateKeySecretName != nil
+}
+
 func (d *decision) dropKeys() Action {
 	d.crt.Status.NextPrivateKeySecretName = nil
 	return Action{Step: StepDeleteKeys, Names: keyNames(d.Keys)}
@@ -249,7 +283,7 @@ func (d *decision) surplusRequests() []string {
 	}
 	var numbered []RequestFacts
 	for _, r := range d.Requests {
-		if _, ok := r.revision(); ok {
+		if n, ok := r.revision(); ok && n != d.nextRevision() { // an issuance that was given up may have left one
 			numbered = append(numbered, r)
 		}
 	}

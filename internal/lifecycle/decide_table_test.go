@@ -271,6 +271,12 @@ func describe(w *world, a Action) string {
 	if a.Key != "" {
 		line("  revision %d, key %s", a.Revision, a.Key)
 	}
+	if a.Held || a.Keep {
+		line("  the key in memory is used %v, kept %v", a.Held, a.Keep)
+	}
+	if a.Status == nil && a.Unsaid != nil {
+		line("  unsaid: Issuing %s %s since %s", a.Unsaid.Status, a.Unsaid.Reason, when(w, a.Unsaid.LastTransitionTime))
+	}
 	if a.Status != nil {
 		for _, l := range statusChanges(w, w.crt.Status, *a.Status) {
 			line("%s", l)

@@ -231,6 +231,16 @@ type KeyFacts struct {
 	Error  error
 }
 
+// HeldKey is what decisions need to know of a private key in memory.
+type HeldKey struct {
+	// Public is its public key.
+	Public pki.PublicKeyFacts
+	// Issuing is Action.Unsaid of the Action that made the key.
+	Issuing certmanagerv1.CertificateCondition
+	// Refused says that what is issued for the key cannot be stored, so that the key is to get a Secret.
+	Refused bool
+}
+
 // KeyFactsOf reads the facts from a next-private-key Secret.
 func KeyFactsOf(secret *corev1.Secret) KeyFacts {
 	f := KeyFacts{Name: secret.Name}
@@ -281,6 +291,23 @@ func (r RequestFacts) namesNobody() bool {
 // revision returns the revision a request was made for; false for none.
 func (r RequestFacts) revision() (int, bool) {
 	return parseRevision(r.Annotations[certmanagerv1.CertificateRevisionAnnotation])
+}
+
+// failed reports whether a request says itself that nothing will come of it.
+func (r RequestFacts) failed() bool {
+	if r.condition(certmanagerv1.CertificateRequestConditionDenied) != nil || r.condition(certmanagerv1.CertificateRequestConditionInvalidRequest) != nil {
+		return true
+	}
+	reason := r.readyReason()
+	return reason == certmanagerv1.CertificateRequestReasonFailed || reason == certmanagerv1.CertificateRequestReasonDenied
+}
+
+// readyReason is the reason of the condition Ready; empty without one.
+func (r RequestFacts) readyReason() string {
+	if c := certmanagerv1.FindCertificateRequestCondition(r.Status.Conditions, certmanagerv1.CertificateRequestConditionReady); c != nil {
+		return c.Reason
+	}
+	return ""
 }
 
 // condition returns a condition of the request that holds, or nil.

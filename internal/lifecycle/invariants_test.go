@@ -48,6 +48,11 @@ func dimensions() []dimension {
 		},
 		{asItIs, func(w *world) { w.crt.Status.LastFailureTime = at(w.now) }, func(w *world) { w.owner = "older" }, func(w *world) { w.owner = "" }},
 		{asItIs, later, due, ended},
+		{asItIs, inLine, inLineWithKey, func(w *world) {
+			inLine(w)
+			w.keys, w.crt.Status.NextPrivateKeySecretName = nil, nil
+			w.holdKeyOf(w.next())
+		}},
 	}
 }
 
@@ -79,7 +84,7 @@ func eachState(t *testing.T, visit func(name string, w *world)) {
 	for _, base := range []*world{issued(t), issuing(t)} {
 		for _, choice := range choices {
 			w := base.clone()
-			for _, i := range []int{6, 4, 0, 1, 2, 3, 5} { // what needs the world as it was comes first
+			for _, i := range []int{6, 7, 4, 0, 1, 2, 3, 5} { // what needs the world as it was comes first
 				all[i][choice[i]](w)
 			}
 			visit(fmt.Sprint(choice), w)
@@ -155,6 +160,9 @@ func malformed(s State, a Action) string {
 		if a.Name == "" || len(s.Keys) > 0 {
 			return "a second key, or one without name"
 		}
+		if a.Held && s.Held == nil {
+			return "no key in memory"
+		}
 		if a.ReuseKey && (s.Secret == nil || s.Secret.Key.Algorithm == "") {
 			return "no key to reuse"
 		}
@@ -164,8 +172,11 @@ func malformed(s State, a Action) string {
 		}
 	case StepCreateRequest:
 		_, exists := s.ofRevision(a.Revision)
-		if a.Name == "" || exists || request(a.Name) || !key(a.Key) {
+		if a.Name == "" || exists || request(a.Name) || a.Key != "" && !key(a.Key) {
 			return "a second request, or one without name or key"
+		}
+		if a.Key == "" && (s.Issuer == nil || !s.Issuer.InLine || s.Issuer.NeedsKey || !a.Keep || a.Held && s.Held == nil) {
+			return "a request without a key that is kept"
 		}
 	case StepAskRenewalInfo, StepRepair:
 		if s.Secret == nil || s.Secret.Leaf == nil {
@@ -176,7 +187,7 @@ func malformed(s State, a Action) string {
 			return "a temporary certificate without request or key"
 		}
 	case StepStore:
-		if a.Request == nil || !key(a.Key) || a.Status == nil || a.Status.Revision == nil || *a.Status.Revision != a.Revision {
+		if a.Request == nil || !a.Held && !key(a.Key) || a.Held && !s.Held.Public.Same(RequestFactsOf(a.Request).Public) || a.Status == nil || a.Status.Revision == nil || *a.Status.Revision != a.Revision {
 			return "stores without request, key or revision"
 		}
 	default:
@@ -184,6 +195,9 @@ func malformed(s State, a Action) string {
 	}
 	if !a.Rests() && !a.Wake.IsZero() {
 		return "wakes though there is something to do"
+	}
+	if a.Unsaid != nil && (a.Unsaid.Type != certmanagerv1.CertificateConditionIssuing || a.Unsaid.Status != cmmeta.ConditionTrue || a.Unsaid.Reason == "") {
+		return "has nothing to say if it cannot be done"
 	}
 	return ""
 }
@@ -216,6 +230,11 @@ func stuck(w *world, wake time.Time) string {
 	issuing := w.condition(certmanagerv1.CertificateConditionIssuing)
 	ready := w.condition(certmanagerv1.CertificateConditionReady)
 	switch {
+	case w.held != nil || issuing.Status != cmmeta.ConditionTrue && len(w.keys) > 0 && w.issuer != nil && w.issuer.NeedsKey:
+		next, ok := pendingRequest(w)
+		if left := wake.Sub(w.now); !ok || len(next.Status.Conditions) > 0 || left <= 0 || left > patience {
+			return "waits on the short way, though the request was looked at, or without an end"
+		}
 	case issuing.Status == cmmeta.ConditionTrue:
 		if len(w.keys) == 0 && issuing.Message == "" {
 			return "issuing without key or reason"
@@ -308,6 +327,7 @@ func TestRandomLives(t *testing.T) {
 			w := newWorld(t)
 			w.t = t
 			w.backoff.ByClass = seed%2 == 0
+			[]func(*world){asItIs, inLine, inLineWithKey}[seed/4](w)
 			if seed%3 == 0 {
 				temporaryWanted(w)
 			}
@@ -342,7 +362,7 @@ func live(w *world, r *rand.Rand) {
 	switch r.Intn(14) {
 	case 0: // the process dies in the midst of an Action
 		a := Decide(w.state(), w.now)
-		w.act(a, r.Intn(3))
+		w.dies(a, r.Intn(3))
 	case 1:
 		w.now = w.now.Add(time.Duration(r.Intn(3600)) * time.Second)
 	case 2:

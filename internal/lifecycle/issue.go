@@ -17,6 +17,13 @@ const patience = 10 * time.Second
 
 // issue takes an issuance one step further: key, request, verdict (spec §2.2 to §2.4).
 func (d *decision) issue() Action {
+	if d.quiet = d.issuing() == nil; d.quiet {
+		d.unsaid.LastTransitionTime = d.since()
+		if !d.short() {
+			d.announce()
+		}
+	}
+	d.keep = d.holds() && (d.quiet || len(d.Keys) == 0)
 	key, action := d.nextKey()
 	if action != nil {
 		return *action
@@ -32,8 +39,12 @@ func (d *decision) issue() Action {
 func (d *decision) nextKey() (KeyFacts, *Action) {
 	named := d.crt.Status.NextPrivateKeySecretName
 	switch {
-	case len(d.Keys) == 0:
+	case len(d.Keys) == 0 && (!d.short() || d.Issuer.NeedsKey):
 		return KeyFacts{}, d.createKey()
+	case len(d.Keys) == 0 && d.holds():
+		return KeyFacts{Public: d.Held.Public}, nil
+	case len(d.Keys) == 0:
+		return KeyFacts{}, nil // it is made with the request
 	case len(d.Keys) > 1:
 		var drop []string
 		for _, k := range d.Keys {
@@ -59,24 +70,44 @@ func (d *decision) createKey() *Action {
 	if named := d.crt.Status.NextPrivateKeySecretName; named != nil {
 		a.Name = *named
 	}
-	if p := d.crt.Spec.PrivateKey; p != nil && p.RotationPolicy == certmanagerv1.RotationPolicyNever && d.Secret != nil && d.Secret.HasKey && !d.Revoking.Spoils(d.Secret.Key) {
-		switch {
-		case d.Secret.KeyError != nil:
-			a.warn(certmanagerv1.CertificateEventDecodeFailed,
-				fmt.Sprintf("The private key in Secret %q cannot be read, a new one is made: %v", d.crt.Spec.SecretName, d.Secret.KeyError))
-		case len(KeySpecOf(&d.crt.Spec).ViolationsOf(d.Secret.Key)) > 0:
-			return d.cannotRegenerate()
-		default:
-			a.ReuseKey = true
+	if a.Held = d.holds(); !a.Held {
+		if stop := d.reuseKey(a); stop != nil {
+			return stop
 		}
 	}
 	d.crt.Status.NextPrivateKeySecretName = &a.Name
 	return a
 }
 
+// reuseKey has an Action that makes a private key take that of the Secret, where rotationPolicy Never says so. It
+// returns what to do instead if that key will not do.
+func (d *decision) reuseKey(a *Action) *Action {
+	if !d.neverRotates() || d.Secret == nil || !d.Secret.HasKey || d.Revoking.Spoils(d.Secret.Key) {
+		return nil
+	}
+	switch {
+	case d.Secret.KeyError != nil:
+		a.warn(certmanagerv1.CertificateEventDecodeFailed,
+			fmt.Sprintf("The private key in Secret %q cannot be read, a new one is made: %v", d.crt.Spec.SecretName, d.Secret.KeyError))
+	case len(KeySpecOf(&d.crt.Spec).ViolationsOf(d.Secret.Key)) > 0:
+		return d.cannotRegenerate()
+	default:
+		a.ReuseKey = true
+	}
+	return nil
+}
+
+func (d *decision) neverRotates() bool {
+	p := d.crt.Spec.PrivateKey
+	return p != nil && p.RotationPolicy == certmanagerv1.RotationPolicyNever
+}
+
 // cannotRegenerate waits for the user: the key must not be replaced, but does not
 // match the spec (spec §2.2).
 func (d *decision) cannotRegenerate() *Action {
+	if d.quiet {
+		d.announce()
+	}
 	message := fmt.Sprintf("The private key in Secret %q does not match spec.privateKey, and rotationPolicy Never forbids a new one: "+
 		"set rotationPolicy to Always, or delete the Secret", d.crt.Spec.SecretName)
 	a := &Action{Step: StepRest}
@@ -106,10 +137,7 @@ func (d *decision) nextRequest(key KeyFacts) (RequestFacts, *Action) {
 	case len(bad) > 0:
 		return RequestFacts{}, &Action{Step: StepDeleteRequests, Names: bad}
 	case len(good) == 0:
-		return RequestFacts{}, &Action{
-			Step: StepCreateRequest, Name: RequestName(d.crt.Name, revision), Revision: revision, Key: key.Name,
-			Budget: d.charge(), IssuerVersion: d.issuerVersion(),
-		}
+		return RequestFacts{}, d.createRequest(revision, key)
 	case len(good) > 1:
 		// Two requests may both be signed: keep the first.
 		slices.SortFunc(good, byAge)
@@ -122,12 +150,36 @@ func (d *decision) nextRequest(key KeyFacts) (RequestFacts, *Action) {
 	return good[0], nil
 }
 
+func (d *decision) createRequest(revision int, key KeyFacts) *Action {
+	a := &Action{
+		Step: StepCreateRequest, Name: RequestName(d.crt.Name, revision), Revision: revision, Key: key.Name,
+		Budget: d.charge(), IssuerVersion: d.issuerVersion(),
+	}
+	if key.Name == "" {
+		if a.Held = d.holds(); !a.Held {
+			if stop := d.reuseKey(a); stop != nil {
+				return stop
+			}
+		}
+	}
+	d.keep = d.short() && (d.quiet || key.Name == "")
+	return a
+}
+
+// fulfils reports whether a request is what the spec asks for.
+func (d *decision) fulfils(r RequestFacts) bool {
+	wrong, err := RequestViolations(&d.crt.Spec, r)
+	return err == nil && len(wrong) == 0
+}
+
 // unsuitable reports whether a request is for another spec or key, or ended
 // before this issuance began.
 func (d *decision) unsuitable(r RequestFacts, key KeyFacts) bool {
-	wrong, err := RequestViolations(&d.crt.Spec, r)
-	if err != nil || len(wrong) > 0 || !samePublicKey(r, key) {
+	if !d.fulfils(r) || !samePublicKey(r, key) {
 		return true
+	}
+	if d.issuing() == nil {
+		return false // on the short way: there was no other failure
 	}
 	// Both times, since they are of different clocks: a verdict that comes from a
 	// clock that is slow must not have request after request made.
@@ -209,14 +261,22 @@ func (d *decision) failure(r RequestFacts, message string) string {
 // why, so that whoever looks at it need not look for the request; an issuance
 // that just takes its course costs no such write.
 func (d *decision) await(r RequestFacts, why string) Action {
-	issuing := d.issuing()
-	if overdue := issuing.LastTransitionTime.Add(patience); d.now.Before(overdue) {
-		return Action{Step: StepRest, Wake: overdue}
+	a := Action{Step: StepRest}
+	if d.quiet || len(d.Keys) == 0 {
+		if d.unseen(r) {
+			return Action{Step: StepRest, Wake: r.CreationTimestamp.Add(patience)}
+		}
+		a = d.leaveShortWay()
 	}
-	if why != "" {
+	issuing := d.issuing()
+	overdue := issuing.LastTransitionTime.Add(patience)
+	switch {
+	case d.now.Before(overdue) && a.Rests():
+		a.Wake = overdue
+	case why != "" && !d.now.Before(overdue):
 		d.setIssuing(cmmeta.ConditionTrue, issuing.Reason, fmt.Sprintf("CertificateRequest %q waits: %s", r.Name, why))
 	}
-	return Action{Step: StepRest}
+	return a
 }
 
 // refusal says why what the issuer returned is not the certificate asked for; ""
@@ -248,17 +308,33 @@ func (d *decision) store(r RequestFacts, key KeyFacts) Action {
 	if err := d.Passwords.Error; err != nil && wantsKeystores(&d.crt.Spec) {
 		return d.awaitPassword(err)
 	}
-	revision := d.nextRevision()
-	status := &d.crt.Status
+	secret := &SecretFacts{
+		HasKey: true, HasCertificate: true, Key: key.Public,
+		CertificateName: d.crt.Name, Named: true, Issuer: r.Spec.IssuerRef, IssuerSaid: true,
+	}
+	leaf, err := LeafOf(r.Status.Certificate)
+	if secret.CertificateError = err; err == nil {
+		secret.Leaf = LeafFactsOf(leaf)
+	}
+	a := d.finish(secret)
+	a.Step, a.Request, a.Revision, a.Names = StepStore, r.CertificateRequest, *d.crt.Status.Revision, keyNames(d.Keys)
+	a.Key, a.Held = key.Name, key.Name == ""
+	return a
+}
+
+// finish says that the certificate of the next revision is issued, and assesses the Secret that holds it, so that one
+// write says everything.
+func (d *decision) finish(secret *SecretFacts) Action {
+	revision, status := d.nextRevision(), &d.crt.Status
 	status.ACME = nil // what the CA said was of the certificate before
 	status.Revision = &revision
 	status.NextPrivateKeySecretName, status.LastFailureTime, status.FailedIssuanceAttempts = nil, nil, nil
 	certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing)
-	d.becomeReady(r, key)
-	return Action{
-		Step: StepStore, Request: r.CertificateRequest, Revision: revision, Key: key.Name, Names: keyNames(d.Keys),
-		Events: []Event{{Reason: certmanagerv1.CertificateEventIssuing, Message: "The certificate has been successfully issued"}},
-	}
+	d.keep, d.quiet = false, false
+	after := &decision{State: d.State, now: d.now, crt: d.crt}
+	after.Certificate, after.Secret = d.crt, secret
+	after.assess()
+	return Action{Step: StepRest, Events: []Event{{Reason: certmanagerv1.CertificateEventIssuing, Message: "The certificate has been successfully issued"}}}
 }
 
 // awaitPassword waits for the password of a keystore, without which the Secret cannot
@@ -273,23 +349,6 @@ func (d *decision) awaitPassword(problem error) Action {
 	return a
 }
 
-// becomeReady assesses the Secret as it will be once it is stored, so that one
-// write says everything.
-func (d *decision) becomeReady(r RequestFacts, key KeyFacts) {
-	stored := d.State
-	stored.Certificate = d.crt
-	stored.Secret = &SecretFacts{
-		HasKey: true, HasCertificate: true, Key: key.Public,
-		CertificateName: d.crt.Name, Named: true, Issuer: r.Spec.IssuerRef, IssuerSaid: true,
-	}
-	leaf, err := LeafOf(r.Status.Certificate)
-	if stored.Secret.CertificateError = err; err == nil {
-		stored.Secret.Leaf = LeafFactsOf(leaf)
-	}
-	after := &decision{State: stored, now: d.now, crt: d.crt}
-	after.assess()
-}
-
 // fail ends the issuance. The reason is that of the request (spec §2.4).
 func (d *decision) fail(reason, message string) Action {
 	attempts := 1
@@ -299,6 +358,7 @@ func (d *decision) fail(reason, message string) Action {
 	message = "The certificate request has failed to complete and will be retried: " + message
 	d.crt.Status.FailedIssuanceAttempts = &attempts
 	d.crt.Status.LastFailureTime = at(d.now)
+	d.keep, d.quiet = false, false
 	d.crt.Status.NextPrivateKeySecretName = nil // the key goes in the next step, without a write of its own
 	d.setIssuing(cmmeta.ConditionFalse, reason, message)
 	a := Action{Step: StepRest, Wake: d.now}
@@ -306,18 +366,24 @@ func (d *decision) fail(reason, message string) Action {
 	return a
 }
 
-// Refuse returns the status of a Certificate whose spec no request can be made
-// for, or nil if it says so already.
-func Refuse(crt *certmanagerv1.Certificate, message string, now time.Time) *certmanagerv1.CertificateStatus {
+// Refuse returns the status of a Certificate whose issuance does not go on, with Action.Unsaid, or nil if it says so
+// already.
+func Refuse(crt *certmanagerv1.Certificate, unsaid *certmanagerv1.CertificateCondition, message string, now time.Time) *certmanagerv1.CertificateStatus {
 	d := &decision{now: now, crt: crt.DeepCopy()}
 	issuing := d.issuing()
 	if issuing != nil && issuing.Message == message && issuing.ObservedGeneration == crt.Generation {
 		return nil
 	}
 	reason := certmanagerv1.CertificateReasonFailed
-	if issuing != nil {
+	switch {
+	case issuing != nil:
 		reason = issuing.Reason
+	case unsaid != nil:
+		reason = unsaid.Reason
 	}
 	d.setIssuing(cmmeta.ConditionTrue, reason, message)
+	if issuing == nil && unsaid != nil && unsaid.LastTransitionTime != nil {
+		d.issuing().LastTransitionTime = unsaid.LastTransitionTime
+	}
 	return &d.crt.Status
 }

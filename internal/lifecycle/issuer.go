@@ -26,6 +26,9 @@ type IssuerFacts struct {
 	Version string
 	// Informs says that the issuer can be asked when to renew (RFC 9773).
 	Informs bool
+	// InLine says that a request for the issuer made now is approved and signed at once,
+	// and NeedsKey that the request must name a Secret with the requester's private key.
+	InLine, NeedsKey bool
 	// Authority is the certificate that the issuer signs with, where it has one and
 	// that is known.
 	Authority *AuthorityFacts

@@ -30,6 +30,8 @@ type State struct {
 	Secret *SecretFacts
 	// Keys are the next-private-key Secrets that the Certificate owns.
 	Keys []KeyFacts
+	// Held is the private key that this process has made a request with, in the short way; nil for none.
+	Held *HeldKey
 	// Requests are the CertificateRequests that the Certificate owns.
 	Requests []RequestFacts
 	// SecretOwner is the name of the one Certificate, of all in the namespace with
@@ -66,18 +68,20 @@ const (
 	StepRest Step = iota + 1
 	// StepDeleteKeys deletes the next-private-key Secrets named in Names.
 	StepDeleteKeys
-	// StepCreateKey makes a next-private-key Secret called Name: a new key, or with
-	// ReuseKey that of the target Secret.
+	// StepCreateKey makes a next-private-key Secret called Name: a new key, with ReuseKey
+	// that of the target Secret, or with Held the one in memory.
 	StepCreateKey
 	// StepDeleteRequests deletes the CertificateRequests named in Names.
 	StepDeleteRequests
-	// StepCreateRequest makes the CertificateRequest called Name for Revision.
+	// StepCreateRequest makes the CertificateRequest called Name for Revision, with the
+	// private key in the Secret Key. Without Key it is, with Held, the one in memory, or
+	// else a new one, or with ReuseKey that of the target Secret, kept in memory first.
 	StepCreateRequest
 	// StepStoreTemporary writes a temporary certificate for Request and the next private
 	// key into the target Secret.
 	StepStoreTemporary
-	// StepStore writes the certificate of Request and the next private key into the
-	// target Secret, as Revision.
+	// StepStore writes the certificate of Request and the next private key, of the Secret
+	// Key or with Held the one in memory, into the target Secret, as Revision.
 	StepStore
 	// StepRepair writes the target Secret anew, from what certificate and key it holds.
 	StepRepair
@@ -131,9 +135,17 @@ type Action struct {
 	Names []string
 	// ReuseKey has the key of the target Secret copied (rotationPolicy Never).
 	ReuseKey bool
+	// Held has the private key in memory used.
+	Held bool
+	// Keep says that the private key in memory is needed once the Action is carried out. Otherwise it is to be
+	// forgotten then.
+	Keep bool
+	// Unsaid is the condition Issuing that the Certificate does not show yet: what to say if the Action cannot be
+	// carried out. Nil if the Certificate shows one, or is not being issued.
+	Unsaid *certmanagerv1.CertificateCondition
 	// Revision that a request is made for, or that is stored.
 	Revision int
-	// Key is the next-private-key Secret to make a request for, or to store.
+	// Key is the next-private-key Secret to make a request for, or to store; empty for the key in memory.
 	Key string
 	// Request is the issued request to store.
 	Request *certmanagerv1.CertificateRequest

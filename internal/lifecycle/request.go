@@ -17,8 +17,8 @@ import (
 	"chancery.dev/internal/pki"
 )
 
-// NewRequest returns the CertificateRequest for a revision of a Certificate,
-// signed with key, which is that of the Secret called keySecret (spec §2.3).
+// NewRequest returns the CertificateRequest for a revision of a Certificate, signed with
+// key, which is that of the Secret that the Action calls Key, if any (spec §2.3).
 // Annotations of the Certificate are copied as far as copied says. It is an error if
 // no request can fulfil the spec: only another spec helps.
 func NewRequest(crt *certmanagerv1.Certificate, a Action, key crypto.Signer, copied AnnotationFilter) (*certmanagerv1.CertificateRequest, error) {
@@ -28,7 +28,9 @@ func NewRequest(crt *certmanagerv1.Certificate, a Action, key crypto.Signer, cop
 	}
 	annotations := copied.Apply(crt.Annotations)
 	annotations[certmanagerv1.CertificateRevisionAnnotation] = strconv.Itoa(a.Revision)
-	annotations[certmanagerv1.PrivateKeySecretNameAnnotation] = a.Key
+	if delete(annotations, certmanagerv1.PrivateKeySecretNameAnnotation); a.Key != "" {
+		annotations[certmanagerv1.PrivateKeySecretNameAnnotation] = a.Key
+	}
 	annotations[certmanagerv1.CertificateNameAnnotation] = crt.Name
 	if !a.Budget.IsZero() {
 		annotations[BudgetAnnotation] = a.Budget.UTC().Format(time.RFC3339)

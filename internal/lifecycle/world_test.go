@@ -40,6 +40,7 @@ type world struct {
 	secret   *corev1.Secret
 	keys     []*corev1.Secret
 	requests []*certmanagerv1.CertificateRequest
+	held     *heldKey
 	owner    string
 	backoff  Backoff
 
@@ -61,6 +62,13 @@ type world struct {
 	statusWrites, keysMade, requestsMade, stores, repairs int
 	events                                                []Event
 	steps                                                 []Step
+}
+
+// heldKey is a private key in the memory of the process.
+type heldKey struct {
+	HeldKey
+
+	key crypto.Signer
 }
 
 // newWorld has a Certificate that was just made.
@@ -117,6 +125,9 @@ func (w *world) state() State {
 	}
 	if w.secret != nil {
 		s.Secret = FactsOf(w.secret)
+	}
+	if w.held != nil {
+		s.Held = &w.held.HeldKey
 	}
 	for _, k := range w.keys {
 		s.Keys = append(s.Keys, KeyFactsOf(k))
@@ -202,6 +213,16 @@ func (w *world) act(a Action, budget int) {
 		w.deleteKeys(a.Names)
 	}
 	w.events = append(w.events, a.Events...)
+	if !a.Keep {
+		w.held = nil
+	}
+}
+
+// dies carries out an Action as far as the process gets before it dies.
+func (w *world) dies(a Action, budget int) {
+	w.t.Helper()
+	w.act(a, budget)
+	w.held = nil
 }
 
 // writeStatus stores as the API server does: in JSON, with times in whole seconds.
@@ -227,20 +248,32 @@ func (w *world) deleteKeys(names []string) {
 func (w *world) createKey(a Action) {
 	w.t.Helper()
 	w.keysMade++
+	key := w.keyFor(a)
+	if slices.ContainsFunc(w.keys, func(s *corev1.Secret) bool { return s.Name == a.Name }) {
+		return // already exists
+	}
+	w.keys = append(w.keys, keySecret(w.t, a.Name, key))
+}
+
+// keyFor returns the private key that an Action means: one that there is, or a new one.
+func (w *world) keyFor(a Action) crypto.Signer {
+	w.t.Helper()
 	var key crypto.Signer
 	var err error
-	if a.ReuseKey {
+	switch {
+	case a.Held:
+		key = w.held.key
+	case a.Key != "":
+		key = w.keyCalled(a.Key)
+	case a.ReuseKey:
 		key, err = pki.DecodePrivateKey(w.secret.Data[cmmeta.TLSPrivateKeyKey])
-	} else {
+	default:
 		key, err = pki.GenerateKey(KeySpecOf(&w.crt.Spec))
 	}
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if slices.ContainsFunc(w.keys, func(s *corev1.Secret) bool { return s.Name == a.Name }) {
-		return // already exists
-	}
-	w.keys = append(w.keys, keySecret(w.t, a.Name, key))
+	return key
 }
 
 func keySecret(t *testing.T, name string, key crypto.Signer) *corev1.Secret {
@@ -270,7 +303,18 @@ func (w *world) keyCalled(name string) crypto.Signer {
 func (w *world) createRequest(a Action) {
 	w.t.Helper()
 	w.requestsMade++
-	r, err := NewRequest(w.crt, a, w.keyCalled(a.Key), DefaultAnnotationFilter())
+	key := w.keyFor(a)
+	if a.Keep {
+		held := &heldKey{key: key, HeldKey: HeldKey{Public: pki.FactsOfKey(key.Public())}}
+		switch {
+		case a.Unsaid != nil:
+			held.Issuing = *a.Unsaid
+		case w.held != nil:
+			held.Issuing = w.held.Issuing
+		}
+		w.held = held
+	}
+	r, err := NewRequest(w.crt, a, key, DefaultAnnotationFilter())
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -283,7 +327,7 @@ func (w *world) createRequest(a Action) {
 
 func (w *world) target(a Action, chain, ca []byte, issuer cmmeta.IssuerReference) Target {
 	w.t.Helper()
-	key, err := EncodeKey(w.crt, w.keyCalled(a.Key))
+	key, err := EncodeKey(w.crt, w.keyFor(a))
 	if err != nil {
 		w.t.Fatal(err)
 	}

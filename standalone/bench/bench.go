@@ -57,7 +57,8 @@ type scenario struct {
 
 func scenarios() []scenario {
 	return []scenario{
-		{name: "ca", title: "Certificates by a CA ClusterIssuer", requestBudget: 10, prepare: prepareCA},
+		{name: "ca", title: "Certificates by a CA ClusterIssuer", requestBudget: 6, prepare: prepareCA},
+		{name: "selfsigned", title: "Certificates by a SelfSigned ClusterIssuer", requestBudget: 8, prepare: prepareSelfSigned},
 		{
 			name: "acme-dns01", title: "Certificates by ACME, DNS-01, one name each", requestBudget: 22,
 			prepare: prepareDNS01, bare: bareDNS01,
@@ -69,7 +70,7 @@ func scenarios() []scenario {
 		{name: "requests", title: "CertificateRequests without a Certificate, by a CA ClusterIssuer", requestBudget: 3, prepare: prepareRequests},
 		{name: "csr", title: "CertificateSigningRequests by a CA ClusterIssuer", requestBudget: 4, prepare: prepareCSR},
 		{
-			name: "rest", title: "Certificates by a CA ClusterIssuer, then at rest", requestBudget: 10,
+			name: "rest", title: "Certificates by a CA ClusterIssuer, then at rest", requestBudget: 6,
 			prepare: prepareCA, rests: true,
 		},
 		{name: "waiting", title: "DNS-01 challenges that wait for propagation, all in flight", prepare: prepareWaiting, waits: true},

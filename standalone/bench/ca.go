@@ -22,9 +22,10 @@ import (
 )
 
 const (
-	// caIssuer and acmeIssuer are the names of the ClusterIssuers.
-	caIssuer   = "bench-ca"
-	acmeIssuer = "bench-acme"
+	// caIssuer, selfSignedIssuer and acmeIssuer are the names of the ClusterIssuers.
+	caIssuer         = "bench-ca"
+	selfSignedIssuer = "bench-selfsigned"
+	acmeIssuer       = "bench-acme"
 	// zone holds all names that certificates are for.
 	zone = "bench.test"
 )
@@ -35,6 +36,15 @@ func prepareCA(ctx context.Context, r *run) (*workload, error) {
 		return nil, err
 	}
 	return certificates(caIssuer), nil
+}
+
+// prepareSelfSigned makes a ClusterIssuer that signs with the key of each certificate itself.
+func prepareSelfSigned(ctx context.Context, r *run) (*workload, error) {
+	err := r.plane.client.Create(ctx, &certmanagerv1.ClusterIssuer{
+		ObjectMeta: metav1.ObjectMeta{Name: selfSignedIssuer},
+		Spec:       certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}},
+	})
+	return certificates(selfSignedIssuer), err
 }
 
 // certificates is the workload of Certificates with one name and an ECDSA key.

@@ -24,7 +24,11 @@ import (
 func (r *certificates) act(ctx context.Context, m *memo, state *lifecycle.State, a lifecycle.Action) error {
 	crt := state.Certificate
 	if err := r.step(ctx, m, state, a); err != nil {
-		return r.explain(ctx, crt, a.Step, err)
+		if a.Step == lifecycle.StepStore && a.Held && (refuses(err) || fault.IsTerminal(err)) {
+			m.held.Refused = true // so that the key gets a Secret before anything is waited for
+			return nil
+		}
+		return r.explain(ctx, crt, a, err)
 	}
 	if a.Status != nil {
 		changed := crt.DeepCopy()
@@ -37,6 +41,9 @@ func (r *certificates) act(ctx context.Context, m *memo, state *lifecycle.State,
 		if err := r.deleteSecrets(ctx, crt, a.Names); err != nil {
 			return err
 		}
+	}
+	if !a.Keep {
+		m.held = nil
 	}
 	for _, e := range a.Events {
 		controller.Emit(r.events, crt, e.Warning, e.Reason, e.Message)
@@ -52,13 +59,13 @@ func (r *certificates) step(ctx context.Context, m *memo, state *lifecycle.State
 	case lifecycle.StepDeleteKeys:
 		return r.deleteSecrets(ctx, crt, a.Names)
 	case lifecycle.StepCreateKey:
-		return r.createKey(ctx, crt, a)
+		return r.createKey(ctx, m, crt, a)
 	case lifecycle.StepDeleteRequests:
 		return r.deleteRequests(ctx, state.Requests, a.Names)
 	case lifecycle.StepCreateRequest:
-		return r.createRequest(ctx, crt, a)
+		return r.createRequest(ctx, m, crt, a)
 	case lifecycle.StepStore:
-		return r.store(ctx, state, a)
+		return r.store(ctx, m, state, a)
 	case lifecycle.StepStoreTemporary:
 		return r.storeTemporary(ctx, state, a)
 	case lifecycle.StepRepair:
@@ -70,12 +77,9 @@ func (r *certificates) step(ctx context.Context, m *memo, state *lifecycle.State
 
 // createKey makes the next-private-key Secret (spec §2.2). One that is there
 // already was made by a pass that was cut short.
-func (r *certificates) createKey(ctx context.Context, crt *certmanagerv1.Certificate, a lifecycle.Action) error {
-	key, err := r.newKey(ctx, crt, a)
-	switch {
-	case err != nil && !a.ReuseKey:
-		return r.cannotRequest(ctx, crt, err)
-	case err != nil:
+func (r *certificates) createKey(ctx context.Context, m *memo, crt *certmanagerv1.Certificate, a lifecycle.Action) error {
+	key, err := r.keyFor(ctx, m, crt, a)
+	if err != nil {
 		return err
 	}
 	text, err := pki.EncodePKCS8(key)
@@ -101,7 +105,7 @@ func (r *certificates) createKey(ctx context.Context, crt *certmanagerv1.Certifi
 	}
 	if !metav1.IsControlledBy(found, crt) || found.Labels[certmanagerv1.NextPrivateKeyLabel] != certmanagerv1.LabelTrue {
 		message := fmt.Sprintf("Secret %q is in the way of the next private key: delete it", found.Name)
-		if err := r.refuse(ctx, crt, message); err != nil {
+		if err := r.refuse(ctx, crt, a, message); err != nil {
 			return err
 		}
 		return fault.After(inTheWayRetry, "SecretInTheWay", "%s", message)
@@ -113,11 +117,21 @@ func (r *certificates) createKey(ctx context.Context, crt *certmanagerv1.Certifi
 // again: that Secret is not watched.
 const inTheWayRetry = 30 * time.Second
 
-func (r *certificates) newKey(ctx context.Context, crt *certmanagerv1.Certificate, a lifecycle.Action) (crypto.Signer, error) {
-	if !a.ReuseKey {
-		return pki.GenerateKey(lifecycle.KeySpecOf(&crt.Spec))
+// keyFor returns the private key that an Action means: one that there is, or a new one.
+func (r *certificates) keyFor(ctx context.Context, m *memo, crt *certmanagerv1.Certificate, a lifecycle.Action) (crypto.Signer, error) {
+	switch {
+	case a.Held:
+		return m.held.key, nil
+	case a.Key != "":
+		return r.readKey(ctx, crt.Namespace, a.Key)
+	case a.ReuseKey:
+		return r.readKey(ctx, crt.Namespace, crt.Spec.SecretName)
 	}
-	return r.readKey(ctx, crt.Namespace, crt.Spec.SecretName)
+	key, err := pki.GenerateKey(lifecycle.KeySpecOf(&crt.Spec))
+	if err != nil {
+		return nil, r.cannotRequest(ctx, crt, a, err)
+	}
+	return key, nil
 }
 
 func (r *certificates) readKey(ctx context.Context, namespace, name string) (crypto.Signer, error) {
@@ -128,14 +142,19 @@ func (r *certificates) readKey(ctx context.Context, namespace, name string) (cry
 	return pki.DecodePrivateKey(secret.Data[cmmeta.TLSPrivateKeyKey])
 }
 
-func (r *certificates) createRequest(ctx context.Context, crt *certmanagerv1.Certificate, a lifecycle.Action) error {
-	key, err := r.readKey(ctx, crt.Namespace, a.Key)
+// createRequest makes a CertificateRequest. In the short way its private key is kept in memory first: whatever becomes
+// of the answer, the request is known by its key.
+func (r *certificates) createRequest(ctx context.Context, m *memo, crt *certmanagerv1.Certificate, a lifecycle.Action) error {
+	key, err := r.keyFor(ctx, m, crt, a)
 	if err != nil {
 		return err
 	}
+	if a.Keep {
+		m.hold(key, a)
+	}
 	request, err := lifecycle.NewRequest(crt, a, key, r.Settings.CopiedAnnotations)
 	if err != nil {
-		return r.cannotRequest(ctx, crt, err)
+		return r.cannotRequest(ctx, crt, a, err)
 	}
 	delete(request.Annotations, revocation.Annotation) // they are the Certificate's own
 	delete(request.Annotations, revocation.RecordAnnotation)
@@ -160,8 +179,8 @@ func (r *certificates) createRequest(ctx context.Context, crt *certmanagerv1.Cer
 
 // cannotRequest says that no request can be made for this spec. Only a change of
 // the spec helps, which is an event; the reason stands on the condition.
-func (r *certificates) cannotRequest(ctx context.Context, crt *certmanagerv1.Certificate, cause error) error {
-	if err := r.refuse(ctx, crt, "No certificate request can be made for this spec: "+cause.Error()); err != nil {
+func (r *certificates) cannotRequest(ctx context.Context, crt *certmanagerv1.Certificate, a lifecycle.Action, cause error) error {
+	if err := r.refuse(ctx, crt, a, "No certificate request can be made for this spec: "+cause.Error()); err != nil {
 		return err
 	}
 	return fault.Terminal(certmanagerv1.CertificateEventRequestFailed, "%w", cause)
@@ -169,8 +188,8 @@ func (r *certificates) cannotRequest(ctx context.Context, crt *certmanagerv1.Cer
 
 // refuse says on the condition Issuing, and in one event, why the issuance does not
 // go on.
-func (r *certificates) refuse(ctx context.Context, crt *certmanagerv1.Certificate, message string) error {
-	status := lifecycle.Refuse(crt, message, r.Now())
+func (r *certificates) refuse(ctx context.Context, crt *certmanagerv1.Certificate, a lifecycle.Action, message string) error {
+	status := lifecycle.Refuse(crt, a.Unsaid, message, r.Now())
 	if status == nil {
 		return nil
 	}
@@ -189,8 +208,8 @@ const refusedRetry = 5 * time.Minute
 
 // explain says on a Certificate that is being issued what of it the API server
 // refuses: an immutable Secret, a quota, a policy.
-func (r *certificates) explain(ctx context.Context, crt *certmanagerv1.Certificate, step lifecycle.Step, cause error) error {
-	switch step {
+func (r *certificates) explain(ctx context.Context, crt *certmanagerv1.Certificate, a lifecycle.Action, cause error) error {
+	switch a.Step {
 	case lifecycle.StepCreateKey, lifecycle.StepCreateRequest, lifecycle.StepStoreTemporary, lifecycle.StepStore:
 	default:
 		return cause
@@ -198,7 +217,7 @@ func (r *certificates) explain(ctx context.Context, crt *certmanagerv1.Certifica
 	if !refuses(cause) {
 		return cause
 	}
-	if err := r.refuse(ctx, crt, fmt.Sprintf("The API server refuses to %s: %v", step, cause)); err != nil {
+	if err := r.refuse(ctx, crt, a, fmt.Sprintf("The API server refuses to %s: %v", a.Step, cause)); err != nil {
 		return err
 	}
 	if !apierrors.IsForbidden(cause) {

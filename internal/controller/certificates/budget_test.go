@@ -9,6 +9,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
@@ -22,21 +25,39 @@ type ledger struct {
 	cutAt  int
 	before bool
 
-	mu     sync.Mutex
-	writes []string
-	cut    bool
+	mu      sync.Mutex
+	writes  []string
+	counted int // of them, without events
+	cut     bool
+}
+
+// count is how many writes there were to paths that contain something.
+func (l *ledger) count(part string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, write := range l.writes {
+		if strings.Contains(write, part) {
+			n++
+		}
+	}
+	return n
 }
 
 var errCut = errors.New("the connection is cut")
 
 func (l *ledger) RoundTrip(r *http.Request) (*http.Response, error) {
-	counts := r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events")
+	counts := r.Method != http.MethodGet
 	l.mu.Lock()
 	if counts && !l.cut {
 		l.writes = append(l.writes, r.Method+" "+r.URL.Path)
-		l.cut = len(l.writes) == l.cutAt
 	}
-	cut, last := l.cut, counts && len(l.writes) == l.cutAt
+	counts = counts && !strings.Contains(r.URL.Path, "/events")
+	if counts && !l.cut {
+		l.counted++
+		l.cut = l.counted == l.cutAt
+	}
+	cut, last := l.cut, counts && l.counted == l.cutAt
 	l.mu.Unlock()
 	if !cut || last && !l.before {
 		response, err := l.next.RoundTrip(r)
@@ -77,30 +98,50 @@ func everything(w *rig.World, name string) *certmanagerv1.Certificate {
 	return crt
 }
 
-// TestWritesOfAnIssuance counts them: key, status, request, its status, Secret, status,
-// and the key's deletion, however much the Secret holds. What was stored is as it should
-// be: nothing is repaired right after.
+// TestWritesOfAnIssuance counts them, however much the Secret holds: by a CA those of the request, its status, the Secret
+// and the status; where the issuer reads the key from a Secret, that Secret and its deletion besides; in the long way the
+// status and that Secret before anything else. What was stored is as it should be: nothing is repaired right after. Each
+// certificate has one event, and in the long way another one on the request.
 func TestWritesOfAnIssuance(t *testing.T) {
 	t.Parallel()
-	w := rig.NewWorld(t)
-	stop := w.Run(t, w.Config())
-	withCA(t, w)
-	awaitReady(t, w, "root")
-	w.Create(t, certificate(w, "warm", "ca")) // the issuer is ready then
-	awaitReady(t, w, "warm")
-	noKeysLeft(t, w)
-	stop()
-	l := &ledger{}
-	stop = l.run(t, w)
-	for _, name := range []string{"one", "two", "three"} {
-		w.Create(t, everything(w, name))
-		awaitReady(t, w, name)
-	}
-	noKeysLeft(t, w)
-	stop()
-	if n := len(l.writes); n != 3*7 {
-		slices.Sort(l.writes)
-		t.Errorf("%d writes, want 7 for each of three certificates:\n%s", n, strings.Join(l.writes, "\n"))
+	for name, c := range map[string]struct {
+		issuer         string
+		long           bool
+		writes, events int
+	}{
+		"CA": {"ca", false, 4, 1}, "SelfSigned": {"selfsigned", false, 6, 1}, "the long way": {"ca", true, 7, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := rig.NewWorld(t)
+			stop := w.Run(t, w.Config())
+			withCA(t, w)
+			awaitReady(t, w, "root")
+			w.Create(t, certificate(w, "warm", "ca")) // the issuer is ready then
+			awaitReady(t, w, "warm")
+			noKeysLeft(t, w)
+			stop()
+			l := &ledger{}
+			stop = l.run(t, w)
+			for _, name := range []string{"one", "two", "three"} {
+				crt := everything(w, name)
+				crt.Spec.IssuerRef.Name = w.ClusterName(c.issuer)
+				crt.Spec.CommonName, crt.Spec.Duration = name+".example.com", &metav1.Duration{Duration: time.Hour} // nothing to warn of
+				if c.long {
+					crt.Annotations = map[string]string{certmanagerv1.IssueTemporaryAnnotation: "true"}
+				}
+				w.Create(t, crt)
+				awaitReady(t, w, name)
+			}
+			noKeysLeft(t, w)
+			rig.Eventually(t, "the events are there", func(context.Context) string { return wants(l.count("/events") >= 3*c.events, l.count("/events")) })
+			stop()
+			events := l.count("/events")
+			if n := l.count("") - events; n != 3*c.writes || events != 3*c.events {
+				slices.Sort(l.writes)
+				t.Errorf("%d writes and %d events, want %d and %d for each of three certificates:\n%s", n, events, c.writes, c.events, strings.Join(l.writes, "\n"))
+			}
+		})
 	}
 }
 
@@ -114,7 +155,7 @@ func noKeysLeft(t *testing.T, w *rig.World) {
 // starts after that finishes it, with one issuance.
 func TestCrashAtEveryWriteOfARepair(t *testing.T) {
 	t.Parallel()
-	const most = 9 // the repair, the seven writes of an issuance, and the deletion of the request before
+	const most = 6 // the repair, the four writes of an issuance, and the deletion of the request before
 	for at := 1; at <= most; at++ {
 		for _, before := range []bool{true, false} {
 			t.Run(fmt.Sprintf("write %d, before %t", at, before), func(t *testing.T) {

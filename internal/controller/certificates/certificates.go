@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,11 +16,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/flight"
 	"chancery.dev/internal/lifecycle"
@@ -58,6 +59,8 @@ type certificates struct {
 	flights *flight.Flights
 	bell    controller.Doorbell
 	echoes  *controller.Echoes
+	// passes is held for reading by each pass.
+	passes sync.RWMutex
 }
 
 // Setup adds the reconciler of Certificates.
@@ -71,6 +74,9 @@ func Setup(ctx context.Context, d *controller.Deps) error {
 		return err
 	}
 	if err := r.Observed(ctx, &certmanagerv1.Certificate{}, &corev1.Secret{}); err != nil {
+		return err
+	}
+	if err := d.Manager.Add(manager.RunnableFunc(r.keepHeldKeys)); err != nil {
 		return err
 	}
 	owned := controller.OnOwned(certmanagerv1.GroupName, certmanagerv1.CertificateKind)
@@ -150,6 +156,8 @@ func (r *certificates) claims(ctx context.Context, namespace, secret string) ([]
 
 // Reconcile takes one Certificate as far as it gets without an event.
 func (r *certificates) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	r.passes.RLock()
+	defer r.passes.RUnlock()
 	for range stepsPerPass {
 		crt := &certmanagerv1.Certificate{}
 		if err := r.Client.Get(ctx, req.NamespacedName, crt); err != nil {
@@ -223,7 +231,7 @@ func (r *certificates) observe(ctx context.Context, m *memo, crt *certmanagerv1.
 	if err != nil {
 		return nil, err
 	}
-	state.Issuer = r.issuerFacts(ctx, issuer)
+	state.Issuer = r.issuerFacts(ctx, crt, issuer)
 	if state.Passwords, err = r.passwords(ctx, crt); err != nil {
 		return nil, err
 	}
@@ -239,7 +247,7 @@ func (r *certificates) requestsOf(ctx context.Context, m *memo, crt *certmanager
 	if err := r.Client.ListOwned(ctx, list, crt.Namespace, crt.UID); err != nil {
 		return nil, err
 	}
-	next := awaited(crt)
+	next := nextRevision(crt)
 	for i := range list.Items {
 		request := &list.Items[i]
 		_, known := m.requests[request.UID]
@@ -252,7 +260,7 @@ func (r *certificates) requestsOf(ctx context.Context, m *memo, crt *certmanager
 	}
 	facts := m.factsOf(list.Items)
 	for i := range list.Items {
-		if next == "" {
+		if list.Items[i].Annotations[certmanagerv1.CertificateRevisionAnnotation] != next {
 			r.Requests.Forget(list.Items[i].UID)
 		}
 	}
@@ -270,15 +278,10 @@ func readInFull(ctx context.Context, live client.Reader, request *certmanagerv1.
 	return nil
 }
 
-// awaited is the revision that an issuance under way will make; empty without one.
-func awaited(crt *certmanagerv1.Certificate) string {
-	issuing := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing)
-	switch {
-	case issuing == nil || issuing.Status != cmmeta.ConditionTrue:
-		return ""
-	case crt.Status.Revision == nil:
+// nextRevision is the revision that the next issuance makes, or the one under way.
+func nextRevision(crt *certmanagerv1.Certificate) string {
+	if crt.Status.Revision == nil {
 		return "1"
-	default:
-		return strconv.Itoa(*crt.Status.Revision + 1)
 	}
+	return strconv.Itoa(*crt.Status.Revision + 1)
 }

@@ -55,13 +55,16 @@ func (r *certificates) issuerOf(ctx context.Context, namespace string, ref cmmet
 }
 
 // issuerFacts says what decisions need to know of an issuer.
-func (r *certificates) issuerFacts(ctx context.Context, issuer certmanagerv1.GenericIssuer) *lifecycle.IssuerFacts {
+func (r *certificates) issuerFacts(ctx context.Context, crt *certmanagerv1.Certificate, issuer certmanagerv1.GenericIssuer) *lifecycle.IssuerFacts {
 	if issuer == nil {
 		return nil
 	}
 	by := r.Signers[signer.TypeOf(issuer.GetSpec())]
 	_, informs := by.(signer.RenewalInformer)
 	facts := &lifecycle.IssuerFacts{Version: fmt.Sprintf("%s/%d", issuer.GetUID(), issuer.GetGeneration()), Informs: informs}
+	if inLine := r.InLine(issuer, crt.Spec.IssuerRef, crt.Namespace); inLine != nil {
+		facts.InLine, facts.NeedsKey = true, inLine.NeedsKey()
+	}
 	if teller, ok := by.(signer.AuthorityTeller); ok {
 		// One that is not at hand replaces nothing; the issuer's own condition says why.
 		if authority, err := teller.Authority(ctx, issuer); err == nil {

@@ -1,6 +1,7 @@
 package certificates
 
 import (
+	"crypto"
 	"crypto/sha256"
 	"encoding/json"
 	"time"
@@ -9,13 +10,23 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/lifecycle"
+	"chancery.dev/internal/pki"
 	"chancery.dev/internal/revocation"
 )
+
+// heldKey is a private key that is in memory only, in the short way of an issuance.
+type heldKey struct {
+	lifecycle.HeldKey
+
+	key crypto.Signer
+}
 
 // memo is what is remembered of a Certificate from one pass to the next.
 type memo struct {
 	// requests are the facts of requests, whose specs never change.
 	requests map[types.UID]lifecycle.RequestFacts
+	// held is the private key of the request that was made in the short way; nil for none.
+	held *heldKey
 	// repaired is the version of the Secret that a repair has led to, at repairedAt, or
 	// has failed for because of repairError, and repairedFor what it was made from.
 	repaired    string
@@ -51,10 +62,25 @@ func (m *memo) factsOf(requests []certmanagerv1.CertificateRequest) []lifecycle.
 	return out
 }
 
+// hold keeps the private key that a request is made with.
+func (m *memo) hold(key crypto.Signer, a lifecycle.Action) {
+	held := &heldKey{key: key, HeldKey: lifecycle.HeldKey{Public: pki.FactsOfKey(key.Public())}}
+	switch {
+	case a.Unsaid != nil:
+		held.Issuing = *a.Unsaid
+	case m.held != nil:
+		held.Issuing = m.held.Issuing
+	}
+	m.held = held
+}
+
 // recall fills in what the last repair has led to, if nothing else is wanted since: what a user changes in a
 // Certificate is brought to its Secret at once, and only repairs of what others undo are paced.
 func (m *memo) recall(s *lifecycle.State) {
 	s.Answer = m.answer
+	if m.held != nil {
+		s.Held = &m.held.HeldKey
+	}
 	if m.repaired != "" && m.repairedFor == wanted(s) {
 		s.Repaired, s.RepairError, s.RepairedAt = m.repaired, m.repairError, m.repairedAt
 	}

@@ -16,13 +16,17 @@ import (
 )
 
 // store applies the target Secret with what was issued (spec §2.4).
-func (r *certificates) store(ctx context.Context, state *lifecycle.State, a lifecycle.Action) error {
-	key, err := r.encodedKey(ctx, state.Certificate, a.Key)
+func (r *certificates) store(ctx context.Context, m *memo, state *lifecycle.State, a lifecycle.Action) error {
+	key, err := r.keyFor(ctx, m, state.Certificate, a)
 	if err != nil {
 		return err
 	}
-	return r.issueInto(ctx, state, lifecycle.Target{
-		Chain: a.Request.Status.Certificate, CA: a.Request.Status.CA, Key: key, Issuer: a.Request.Spec.IssuerRef,
+	text, err := lifecycle.EncodeKey(state.Certificate, key)
+	if err != nil {
+		return err
+	}
+	return r.issueInto(ctx, state, a, lifecycle.Target{
+		Chain: a.Request.Status.Certificate, CA: a.Request.Status.CA, Key: text, Issuer: a.Request.Spec.IssuerRef,
 	})
 }
 
@@ -49,15 +53,15 @@ func (r *certificates) storeTemporary(ctx context.Context, state *lifecycle.Stat
 	if err != nil {
 		return err
 	}
-	return r.issueInto(ctx, state, lifecycle.Target{Chain: chain, Key: key})
+	return r.issueInto(ctx, state, a, lifecycle.Target{Chain: chain, Key: key})
 }
 
 // issueInto applies the target Secret of an issuance, and says on the Certificate if
 // there is no such Secret.
-func (r *certificates) issueInto(ctx context.Context, state *lifecycle.State, t lifecycle.Target) error {
+func (r *certificates) issueInto(ctx context.Context, state *lifecycle.State, a lifecycle.Action, t lifecycle.Target) error {
 	err := r.apply(ctx, state, t, "")
-	if fault.IsTerminal(err) {
-		if err := r.refuse(ctx, state.Certificate, err.Error()); err != nil {
+	if fault.IsTerminal(err) && !a.Held {
+		if err := r.refuse(ctx, state.Certificate, a, err.Error()); err != nil {
 			return err
 		}
 	}
