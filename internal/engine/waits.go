@@ -21,6 +21,8 @@ const (
 	WaitCall What = "Call"
 	// WaitLane: a call has not had its turn in its lane.
 	WaitLane What = "Lane"
+	// WaitSlot: only so many may be in flight, and it is not its turn.
+	WaitSlot What = "Slot"
 	// WaitBackOff: the last pass has failed, and is repeated.
 	WaitBackOff What = "BackOff"
 )
@@ -46,6 +48,18 @@ type Wait struct {
 
 // waiter lists the waits of one kind.
 type waiter interface{ waits() []Wait }
+
+// listed is a list of waits that no Runner knows of.
+type listed func() []Wait
+
+func (l listed) waits() []Wait { return l() }
+
+// List has Waits list what no Runner knows of.
+func (e *Engine) List(waits func() []Wait) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.kinds = append(e.kinds, listed(waits))
+}
 
 // Waits returns who waits, for what, until when, by kind, namespace and name. Objects that are in order are not in
 // the list.

@@ -160,7 +160,7 @@ func (a *api) noneIsHeldUp() {
 	}
 	for k, c := range a.obj {
 		for _, key := range keys(c) {
-			switch o := a.s.Explain(k); {
+			switch o := a.explain(k); {
 			case o >= Starting:
 				processing[key]++
 			case o > NameBusy:
@@ -170,7 +170,7 @@ func (a *api) noneIsHeldUp() {
 	}
 	limits := map[Outcome]int{Full: a.s.options.Cap, IssuerFull: a.s.options.IssuerCap, ClassFull: a.s.options.ClassCap, NameBusy: 1}
 	for k, c := range a.obj {
-		o := a.s.Explain(k)
+		o := a.explain(k)
 		switch key := keys(c)[o]; o {
 		case Full, IssuerFull, ClassFull:
 			if processing[key] < limits[o] {
@@ -266,7 +266,7 @@ func (a *api) drain() {
 	}
 	for k, c := range a.obj {
 		if !c.Final {
-			a.t.Fatalf("%s never had a slot: %s", k, a.s.Explain(k))
+			a.t.Fatalf("%s never had a slot: %s", k, a.explain(k))
 		}
 	}
 }

@@ -368,10 +368,11 @@ func (s *Scheduler) Next(now time.Time) Pass {
 // however much there is to look at, and however often it changes.
 func (s *Scheduler) Rest() time.Duration { return time.Duration(len(s.facts)) * restPerFact }
 
-// Explain says where a challenge stood in the last pass.
-func (s *Scheduler) Explain(k Key) Outcome {
-	if f := s.byKey[k]; f != nil {
-		return f.outcome
+// Waiting tells, oldest first, who waited for a slot in the last pass, for what, and until when if that is known.
+func (s *Scheduler) Waiting(tell func(c Challenge, why Outcome, until time.Time)) {
+	for _, f := range s.facts {
+		if f.outcome >= Delayed && f.outcome < Starting {
+			tell(f.Challenge, f.outcome, f.due())
+		}
 	}
-	return Unknown
 }

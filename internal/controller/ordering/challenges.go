@@ -55,6 +55,7 @@ func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) err
 	if err := d.Manager.Add(s); err != nil {
 		return err
 	}
+	d.Engine.List(s.waits)
 	r := &challenges{Deps: d, acmeDeps: acme, scheduler: s}
 	runner := engine.Run(d.Engine, engine.Kind[*acmev1.Challenge, acmeflow.ChallengeMemory, challengeView, acmeflow.ChallengeAction]{
 		Name: acmev1.ChallengeKind, New: func() *acmev1.Challenge { return &acmev1.Challenge{} }, Events: d.Events("cert-manager-challenges"),
@@ -129,7 +130,8 @@ func (r *challenges) plan(_ context.Context, p *challengePass, v challengeView, 
 	}
 	wrote := action.Status != nil || action.Step == acmeflow.ChallengeAddFinalizer || action.Step == acmeflow.ChallengeRemoveFinalizer
 	plan.Again = wrote && !action.Step.External()
-	if !plan.Done {
+	queued := !c.Status.Processing && !c.Status.Presented && c.Status.Reason == "" // the scheduler says what for
+	if !plan.Done && !queued {
 		plan.Waits = waitFor(action.Wake, c.Status.Reason)
 	}
 	return plan, nil

@@ -17,6 +17,7 @@ import (
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/attach"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/schedule"
 )
@@ -67,6 +68,26 @@ func (s *scheduler) listen(ctx context.Context) error {
 		},
 	})
 	return err
+}
+
+// waits lists who waits for a slot.
+func (s *scheduler) waits() (out []engine.Wait) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue.Waiting(func(c schedule.Challenge, why schedule.Outcome, until time.Time) {
+		detail := map[schedule.Outcome]string{
+			schedule.Delayed:    "there is nothing to do before then",
+			schedule.NameBusy:   "another Challenge for the same DNS name and type is in flight, or goes first",
+			schedule.IssuerFull: "as many Challenges of its issuer are in flight as may be",
+			schedule.ClassFull:  "as many Challenges of its ingress class or Gateway are in flight as may be",
+			schedule.Full:       "as many Challenges are in flight as may be",
+		}[why]
+		out = append(out, engine.Wait{
+			Kind: acmev1.ChallengeKind, Namespace: c.Namespace, Name: c.Name, Since: c.Created, Until: until,
+			For: engine.For{What: engine.WaitSlot, Detail: detail},
+		})
+	})
+	return out
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable: two schedulers would

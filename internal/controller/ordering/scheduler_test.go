@@ -175,6 +175,21 @@ func (b *bench) expect(what string, got []string, want ...string) {
 	}
 }
 
+// TestWhoWaitsForASlotIsListed: one that waits for a slot says what for, and until when if that is known.
+func TestWhoWaitsForASlotIsListed(t *testing.T) {
+	b := newBench(t, 1, "c1", "c2", "c3")
+	later := b.now.Add(time.Hour)
+	b.decided(t.Context(), b.stored("c3"), acmeflow.ChallengeAction{NotBefore: later})
+	b.step()
+	b.Engine.List(b.scheduler.waits)
+	var got []string
+	for _, w := range b.Engine.Waits() {
+		got = append(got, fmt.Sprintf("%s %s %s %s %v", w.Kind, w.Name, w.What, w.Detail, w.Until.Equal(later)))
+	}
+	b.expect("who waits", got,
+		"Challenge c2 Slot as many Challenges are in flight as may be false", "Challenge c3 Slot there is nothing to do before then true")
+}
+
 // TestALaggingWatchUndoesNothing: what the scheduler has written counts from the answer on, though the watch shows
 // something older; a Challenge that is gone gives its slot away though a write of it was never shown.
 func TestALaggingWatchUndoesNothing(t *testing.T) {
