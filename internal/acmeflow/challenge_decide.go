@@ -112,9 +112,12 @@ func (d *challengeDecision) status(class fault.Class, reason string) *acmev1.Cha
 	return d.changed()
 }
 
-// changed is the status to write with the class and the reason that are stored, or nil if it is stored already.
+// changed is the status to write with the class and the reason that it has, or nil if it is stored already. A class
+// alone is not worth a write: it comes with the next words.
 func (d *challengeDecision) changed() *acmev1.ChallengeStatus {
-	if apiequality.Semantic.DeepEqual(d.next, d.Challenge.Status) {
+	stored := d.Challenge.Status
+	stored.FailureClass = d.next.FailureClass
+	if apiequality.Semantic.DeepEqual(d.next, stored) {
 		return nil
 	}
 	return d.next.DeepCopy()

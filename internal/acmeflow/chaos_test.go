@@ -149,6 +149,7 @@ func (c *chaos) follow(s *OrderState, a OrderAction) (done bool) {
 	if a.Status != nil {
 		s.Order = s.Order.DeepCopy()
 		s.Order.Status = *a.Status
+		s.Memory = s.Memory.Wrote(a, c.now)
 	}
 	switch {
 	case a.Step == OrderDone:
@@ -184,6 +185,7 @@ func TestEveryOrderEnds(t *testing.T) {
 			if c.wild() && c.r.Intn(50) == 0 {
 				s.Memory = OrderMemory{}
 			}
+			s.Memory = s.Memory.Seen(c.now)
 			a := DecideOrder(s, c.now)
 			checkOrderInvariants(t, s, a, c.now, c.told)
 			c.say(a.text(c.now))

@@ -87,8 +87,10 @@ type OrderState struct {
 
 // OrderAction is what to do for an Order.
 type OrderAction struct {
-	// Status is to be written first, as a whole; nil if it has not changed.
+	// Status is to be written first, as a whole; nil if it has not changed. Cause says that it tells what a
+	// Challenge waits for.
 	Status *acmev1.OrderStatus
+	Cause  bool
 	// Step is to be done then.
 	Step OrderStep
 	// Event is to be emitted; may be nil.
@@ -143,6 +145,10 @@ type OrderOutcome struct {
 // OrderMemory is what a process has learned from outcomes. The zero value knows
 // nothing.
 type OrderMemory struct {
+	// Began is when this process first saw the Order, WroteAt when it last wrote the status, and Cause says whether
+	// that told what a Challenge waits for.
+	Began, WroteAt time.Time
+	Cause          bool
 	// Flying is the external step under way since Since; OrderWait for none.
 	Flying OrderStep
 	// Since is when Flying started.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
-
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
@@ -138,10 +136,7 @@ func authorizationState(status acme.Status) acmev1.State {
 // it is stored already.
 func (d *orderDecision) status(class fault.Class, reason string) *acmev1.OrderStatus {
 	d.next.FailureClass, d.next.Reason = shown(class), reason
-	if apiequality.Semantic.DeepEqual(d.next, d.Order.Status) {
-		return nil
-	}
-	return d.next.DeepCopy()
+	return d.changed()
 }
 
 // wait is the action of waiting for an event, or for wake, saying why.
@@ -449,12 +444,12 @@ func (d *orderDecision) noSolver(err error) OrderAction {
 	return a
 }
 
-// awaitChallenges waits for the Challenges, at the latest until the order expires.
+// awaitChallenges waits for the Challenges, at the latest until the order expires, and says what they wait for.
 func (d *orderDecision) awaitChallenges() OrderAction {
 	if a, due := d.expired(); due {
 		return a
 	}
-	return d.wait("", "", d.expiry())
+	return d.passOn()
 }
 
 // expiry is when to look whether the CA has given up the order.

@@ -56,6 +56,9 @@ func orderSituations() []situation[OrderState] {
 	failedNow.Order.Status.FailureTime = &at
 	deactivated := failedNow
 	deactivated.Memory.Deactivated = true
+	told := pending.owning(acmev1.Pending).saw("pending").waiting(fault.ClassSelfCheck, "not seen")
+	told.Order.Status.FailureClass, told.Order.Status.Reason = acmev1.FailureClass(fault.ClassSelfCheck), "not seen elsewhere"
+	told.Memory.Began, told.Memory.Cause = start, true
 	stuck := pending.saw("processing")
 	stuck.Memory.RemoteAt, stuck.Memory.Polls = start.Add(26*time.Hour), longPolls
 	issued := base.stored(acmev1.Valid, "pending")
@@ -71,6 +74,8 @@ func orderSituations() []situation[OrderState] {
 		{"no solver fits", noSolver},
 		{"an authorization is invalid from the start", base.stored(acmev1.Pending, "invalid")},
 		{"a Challenge is under way", pending.owning(acmev1.Pending).saw("pending")},
+		{"a Challenge waits", pending.owning(acmev1.Pending).saw("pending").waiting(fault.ClassSelfCheck, "not seen")},
+		{"a Challenge waits, which is told", told},
 		{"a Challenge is under way, after a restart", pending.owning(acmev1.Pending)},
 		{"a Challenge is not needed any more", obsolete},
 		{"an older Challenge still shows the value", shown},

@@ -134,6 +134,7 @@ func (w *walk) stepOrder() bool {
 		owned = append(owned, w.challenges[name])
 	}
 	s := newOrderState()
+	w.memory = w.memory.Seen(w.now)
 	s.Order, s.Challenges, s.Memory = w.order, owned, w.memory
 	s.Issuer.Solvers = []acmev1.ACMEChallengeSolver{w.solver}
 	a := DecideOrder(s, w.now)
@@ -141,6 +142,7 @@ func (w *walk) stepOrder() bool {
 	if a.Status != nil {
 		w.order = w.order.DeepCopy()
 		w.order.Status = *a.Status
+		w.memory = w.memory.Wrote(a, w.now)
 		w.writes = append(w.writes, "order "+string(a.Status.State))
 	}
 	w.wake(a.Wake)

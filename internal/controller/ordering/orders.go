@@ -69,15 +69,15 @@ func SetupOrders(ctx context.Context, d *controller.Deps, acme ACMEDeps) error {
 	}
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("orders").
 		For(&acmev1.Order{}).
-		Watches(&acmev1.Challenge{}, controller.OnOwned(acmev1.GroupName, acmev1.OrderKind), builder.WithPredicates(ends())).
+		Watches(&acmev1.Challenge{}, controller.OnOwned(acmev1.GroupName, acmev1.OrderKind), builder.WithPredicates(matters())).
 		WatchesRawSource(runner).
 		WithOptions(r.Options(time.Second, 5*time.Minute))
 	return d.WatchIssuers(b, &acmev1.OrderList{}).Complete(runner)
 }
 
-// ends lets those events of Challenges through that an Order acts on: one is over, about to
-// go, or gone. Those that it makes it knows of.
-func ends() predicate.Predicate {
+// matters lets those events of Challenges through that an Order acts on: one is over, about to
+// go, gone, or waits for something else. Those that it makes it knows of.
+func matters() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
 		UpdateFunc: func(e event.UpdateEvent) bool {
@@ -87,7 +87,9 @@ func ends() predicate.Predicate {
 				return true
 			}
 			over := challenge.Status.State.IsFinal() && !old.Status.State.IsFinal()
-			return over || challenge.DeletionTimestamp != nil && old.DeletionTimestamp == nil
+			going := challenge.DeletionTimestamp != nil && old.DeletionTimestamp == nil
+			class := challenge.Status.FailureClass
+			return over || going || class != "" && class != old.Status.FailureClass
 		},
 	}
 }
@@ -108,6 +110,7 @@ func (r *orders) observe(ctx context.Context, p *orderPass) (orderView, error) {
 		return orderView{}, err
 	}
 	r.land(p)
+	*p.Memory = p.Memory.Seen(r.Now())
 	v := orderView{issuer: issuer, OrderState: acmeflow.OrderState{
 		Order: order, Issuer: issuer.flow, Account: issuer.account, Memory: *p.Memory, Settings: r.acmeDeps.Settings,
 	}}
@@ -127,7 +130,12 @@ func (r *orders) plan(_ context.Context, p *orderPass, v orderView, action acmef
 		order.Status = *action.Status
 		plan.Status = order
 	}
-	plan.Then = func(ctx context.Context) error { return gone(r.do(ctx, p, v, order, action)) }
+	plan.Then = func(ctx context.Context) error {
+		if action.Status != nil {
+			*p.Memory = p.Memory.Wrote(action, r.Now())
+		}
+		return gone(r.do(ctx, p, v, order, action))
+	}
 	if action.Event != nil {
 		plan.Events = []engine.Event{engine.Event(*action.Event)}
 	}
