@@ -161,7 +161,7 @@ func TestRequesterRoles(t *testing.T) {
 	ends(create("leaf", clustered, false), "")
 	ends(create("ca", clustered, true), denied)
 	template.Spec.Request = caCSR(t) // which says so nowhere else, and issuers may go by
-	ends(create("ca-by-pem", clustered, false), denied)
+	ends(create("ca-by-pem", clustered, false), "the request contradicts its encoded certificate request: isCA is false")
 	template.Spec.Request = leaf
 	ends(create("namespaced", namespaced, false), denied)
 	user := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "requester-" + w.Namespace}}
