@@ -178,6 +178,7 @@ func TestExclusive(t *testing.T) {
 			r.do(fmt.Sprintf("after-%d", n), "lane", 4, slow)
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if most.Load() != 4 || r.inAir != 0 || len(r.lanes) != 0 {
 			t.Errorf("at most %d at once, %d under way, %d lanes", most.Load(), r.inAir, len(r.lanes))
 		}
@@ -189,17 +190,18 @@ func TestExclusive(t *testing.T) {
 func TestGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 0)
-		var parked time.Time
+		var parked atomic.Pointer[time.Time]
+		open := &time.Time{}
+		parked.Store(open)
 		var sent atomic.Int32
 		for n := range 50 {
 			r.start(r.owner(fmt.Sprintf("order-%d", n)), Call{Name: "do", Lane: Lane{Name: "account", Limit: 2},
-				Gate: func(time.Time) Verdict { return Verdict{NotBefore: parked, Drop: n == 40} },
+				Gate: func(time.Time) Verdict { return Verdict{NotBefore: *parked.Load(), Drop: n == 40} },
 				Run: func(context.Context) (any, error) {
 					sent.Add(1)
 					time.Sleep(time.Second)
-					if parked.IsZero() {
-						parked = time.Now().Add(time.Hour) // 429
-					}
+					until := time.Now().Add(time.Hour)
+					parked.CompareAndSwap(open, &until) // 429
 					return nil, nil
 				}})
 		}
