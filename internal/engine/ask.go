@@ -38,6 +38,8 @@ func (c *Calls) ask(o owner, wanted Call, jitter float64) Answer {
 	case known == nil:
 		c.put(o, wanted, nil)
 		return Answer{}
+	case known.Inputs != wanted.Inputs && known.finishes():
+		return Answer{}
 	case known.Inputs != wanted.Inputs:
 		known.void = true
 		c.put(o, wanted, nil)

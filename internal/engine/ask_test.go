@@ -84,6 +84,52 @@ func TestDoubt(t *testing.T) {
 	})
 }
 
+// TestFinish: a call that brings something to remember comes back before one with other inputs is made, and what it
+// has brought can be looked at then. One that has not been sent is replaced at once.
+func TestFinish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0)
+		o := r.owner("a")
+		var sent []string
+		ask := func(inputs string) Answer {
+			a := r.ask(o, Call{Name: "sign", Inputs: inputs, Finish: true, Lane: Lane{Name: "ca", Limit: 1}, Run: func(context.Context) (any, error) {
+				sent = append(sent, inputs)
+				time.Sleep(time.Second)
+				return "the id of " + inputs, errors.New("not issued yet")
+			}}, 0.5)
+			synctest.Wait()
+			return a
+		}
+		ask("old")
+		if a := ask("new"); a.Given || a.Err != nil || len(sent) != 1 {
+			t.Fatalf("while the old one is under way: %+v, sent %q", a, sent)
+		}
+		if _, ok := r.last(o.uid, "sign"); ok {
+			t.Fatal("an outcome before the call has come back")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for range 2 {
+			if o, ok := r.last(o.uid, "sign"); !ok || o.Value != "the id of old" || o.Err == nil {
+				t.Fatalf("the old one brought %+v, %v", o, ok)
+			}
+		}
+		if ask("new"); len(sent) != 2 || sent[1] != "new" || r.woken.Load() != 1 {
+			t.Fatalf("once the old one has come back: sent %q, woken %d times", sent, r.woken.Load())
+		}
+		other := r.owner("b")
+		for _, inputs := range []string{"old", "new"} {
+			r.ask(other, Call{Name: "sign", Inputs: inputs, Finish: true, Lane: Lane{Name: "ca", Limit: 1},
+				Run: func(context.Context) (any, error) { sent = append(sent, "b "+inputs); return nil, nil }}, 0.5)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(sent) != 3 || sent[2] != "b new" {
+			t.Errorf("one that waits for its turn is not replaced: sent %q", sent)
+		}
+	})
+}
+
 func TestBackOff(t *testing.T) {
 	cause := errors.New("no")
 	for what, c := range map[string]struct {

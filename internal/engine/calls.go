@@ -46,6 +46,9 @@ type Call struct {
 	Lane Lane
 	// Urgency is who goes first in the lane: the higher one.
 	Urgency int
+	// Finish has a call with other inputs wait until this one, once it is sent, has come back: what this one brings
+	// has to be remembered whatever the inputs are. Without it, nobody waits for a call with inputs of before.
+	Finish bool
 	// Exclusive has the lane empty before the call starts, and keeps others out until the call is back.
 	Exclusive bool
 	// Gate is asked when the turn of the call has come; nil sends the call. Gate MUST be quick and MUST NOT call
@@ -146,13 +149,16 @@ func (c *Calls) start(o owner, wanted Call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known := c.objects[o.uid][wanted.Name]; known != nil {
-		if known.Inputs == wanted.Inputs {
+		if known.Inputs == wanted.Inputs || known.finishes() {
 			return
 		}
 		known.void = true
 	}
 	c.put(o, wanted, nil)
 }
+
+// finishes reports whether a call with other inputs has to wait for this one.
+func (w *call) finishes() bool { return w.Finish && w.started && !w.landed }
 
 // put is called with the lock held.
 func (c *Calls) put(o owner, wanted Call, before *tries) {
@@ -184,6 +190,17 @@ func (c *Calls) take(uid types.UID, name string) (Outcome, bool) {
 		return Outcome{}, false
 	}
 	c.drop(uid, name)
+	return known.outcome, true
+}
+
+// last returns the outcome of a call that has landed, and keeps it.
+func (c *Calls) last(uid types.UID, name string) (Outcome, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.objects[uid][name]
+	if known == nil || !known.landed {
+		return Outcome{}, false
+	}
 	return known.outcome, true
 }
 

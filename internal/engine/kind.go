@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -20,6 +21,8 @@ const (
 	stepsPerPass = 8
 	// nextPass is when an object goes on that has used them up.
 	nextPass = time.Second
+	// refusedRetry is when a step is tried again that the API server has refused.
+	refusedRetry = 5 * time.Minute
 	// conflictRetry is how soon a pass is repeated whose write came second: by then the watch shows what came first.
 	conflictRetry = 50 * time.Millisecond
 )
@@ -42,6 +45,10 @@ type Kind[O client.Object, M, S, A any] struct {
 	Decide func(s S, now time.Time) A
 	// Plan says what the decision means.
 	Plan func(ctx context.Context, p *Pass[O, M], s S, a A) (Plan, error)
+	// Refused says, as an event, that the API server does not let a step of the plan be taken: a right is missing, or
+	// a rule forbids what was written. The event is emitted once, and the step tried again after minutes, since a
+	// right that is granted is no event. With nil, the step is tried again as after any other error.
+	Refused func(p *Pass[O, M], err error) Event
 	// Gone is told of an object that does not exist any more, or for which another one by its name has come; may be
 	// nil.
 	Gone func(name types.NamespacedName, uid types.UID)
@@ -93,6 +100,12 @@ type Pass[O client.Object, M any] struct {
 // Take returns the outcome of a call that has come back, and forgets the call.
 func (p *Pass[O, M]) Take(name string) (Outcome, bool) { return p.engine.calls.take(p.owner.uid, name) }
 
+// Last returns the outcome of a call that has come back, whatever its inputs were, and keeps it: for what a call has
+// brought that has to be stored before the call is made again.
+func (p *Pass[O, M]) Last(name string) (Outcome, bool) {
+	return p.engine.calls.last(p.owner.uid, name)
+}
+
 // UnderWay reports whether a call waits for its turn, or has not come back.
 func (p *Pass[O, M]) UnderWay(name string) bool { return p.engine.calls.underWay(p.owner.uid, name) }
 
@@ -127,6 +140,8 @@ type remembered[M any] struct {
 	uid    types.UID
 	memory M
 	wait   Wait
+	// refused is what was last said of a refusal.
+	refused string
 }
 
 // Run returns the Runner of a kind, whose waits the engine lists from now on.
@@ -156,7 +171,7 @@ func (r *Runner[O, M, S, A]) Reconcile(ctx context.Context, req reconcile.Reques
 		}
 		known := r.remember(req.NamespacedName, object)
 		p := &Pass[O, M]{Object: object, Memory: &known.memory, engine: r.engine, owner: r.owner(object)}
-		plan, err := r.step(ctx, p)
+		plan, err := r.step(ctx, p, known)
 		if err == nil && plan.Again && !plan.Done {
 			continue
 		}
@@ -169,31 +184,24 @@ func (r *Runner[O, M, S, A]) Reconcile(ctx context.Context, req reconcile.Reques
 }
 
 // step observes, decides and acts once.
-func (r *Runner[O, M, S, A]) step(ctx context.Context, p *Pass[O, M]) (Plan, error) {
+func (r *Runner[O, M, S, A]) step(ctx context.Context, p *Pass[O, M], known *remembered[M]) (Plan, error) {
 	state, err := r.kind.Observe(ctx, p)
 	if err != nil {
 		return Plan{}, err
 	}
 	plan, err := r.kind.Plan(ctx, p, state, r.kind.Decide(state, r.engine.now()))
-	if err != nil {
-		return plan, err
+	if err == nil {
+		err = r.write(ctx, p, plan)
+	}
+	switch {
+	case errors.Is(err, errGone):
+		return Plan{}, nil
+	case err != nil:
+		return Plan{}, r.refused(p, known, err)
 	}
 	object := client.Object(p.Object)
-	if plan.First != nil {
-		if err := plan.First(ctx); err != nil {
-			return plan, err
-		}
-	}
 	if plan.Status != nil {
-		if err := r.engine.WriteStatus(ctx, object, plan.Status); err != nil {
-			return Plan{Failure: client.IgnoreNotFound(err)}, nil // an object that has just gone needs nothing
-		}
 		object = plan.Status
-	}
-	if plan.Then != nil {
-		if err := plan.Then(ctx); err != nil {
-			return plan, err
-		}
 	}
 	for _, e := range plan.Events {
 		Emit(r.kind.Events, object, e)
@@ -205,6 +213,44 @@ func (r *Runner[O, M, S, A]) step(ctx context.Context, p *Pass[O, M]) (Plan, err
 		r.forget(client.ObjectKeyFromObject(object))
 	}
 	return plan, nil
+}
+
+// errGone says that the object has just gone, and needs nothing.
+var errGone = errors.New("the object is gone")
+
+// write takes the steps of a plan that write.
+func (r *Runner[O, M, S, A]) write(ctx context.Context, p *Pass[O, M], plan Plan) error {
+	if plan.First != nil {
+		if err := plan.First(ctx); err != nil {
+			return err
+		}
+	}
+	if plan.Status != nil {
+		err := r.engine.WriteStatus(ctx, p.Object, plan.Status)
+		if apierrors.IsNotFound(err) {
+			return errGone
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if plan.Then != nil {
+		return plan.Then(ctx)
+	}
+	return nil
+}
+
+// refused says, once, that the API server refuses what an object needs. Any other error is returned as it is.
+func (r *Runner[O, M, S, A]) refused(p *Pass[O, M], known *remembered[M], err error) error {
+	if r.kind.Refused == nil || !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+		return err
+	}
+	e := r.kind.Refused(p, err)
+	if known.refused != e.Message {
+		known.refused = e.Message
+		Emit(r.kind.Events, p.Object, e)
+	}
+	return fault.After(refusedRetry, e.Reason, "%s", e.Message)
 }
 
 // rest notes what the object waits for, and says when it is looked at again.

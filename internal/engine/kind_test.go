@@ -11,8 +11,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -214,6 +216,37 @@ func TestFailedPass(t *testing.T) {
 			if w := e.engine.Waits(); len(w) != 1 || w[0].What != want || w[0].Detail != failure.Error() {
 				t.Errorf("%v: %+v", failure, w)
 			}
+		}
+	})
+}
+
+// TestRefused: what the API server refuses is said once for each cause, and tried again later.
+func TestRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newErrand(t)
+		var refusal error
+		e.runner.kind.Refused = func(_ *Pass[*corev1.Pod, int], err error) Event {
+			return Event{Warning: true, Reason: "Refused", Message: err.Error()}
+		}
+		e.runner.kind.Plan = func(context.Context, *Pass[*corev1.Pod, int], string, Plan) (Plan, error) {
+			return Plan{First: func(context.Context) error { return refusal }}, nil
+		}
+		pods := schema.GroupResource{Resource: "pods"}
+		for _, cause := range []string{"no", "no", "never"} {
+			refusal = fmt.Errorf("store: %w", apierrors.NewForbidden(pods, "pod", errors.New(cause)))
+			if result := e.pass(t); result.RequeueAfter != refusedRetry {
+				t.Errorf("%s: %+v", cause, result)
+			}
+			if w := e.engine.Waits(); len(w) != 1 || w[0].What != WaitTime || w[0].Detail != refusal.Error() || w[0].Until.IsZero() {
+				t.Errorf("%s: waits %+v", cause, w)
+			}
+		}
+		if n := len(e.events.Events); n != 2 {
+			t.Errorf("%d events, want one for each cause", n)
+		}
+		refusal = errors.New("the API server is away")
+		if _, err := e.runner.Reconcile(t.Context(), reconcile.Request{NamespacedName: podName}); !errors.Is(err, refusal) {
+			t.Errorf("%v is no refusal", err)
 		}
 	})
 }
