@@ -12,8 +12,9 @@ import (
 
 // Harness is a solver in a world where its effect can be seen.
 type Harness struct {
-	// Solver under test.
-	Solver solver.Solver
+	// New returns a Solver under test that shares nothing with another one: each call is made by a Solver of its own,
+	// as by a new process.
+	New func() solver.Solver
 	// Task returns challenge n of several for one name: same name, different tokens
 	// and keys. The same n gives an equal Task.
 	Task func(n int) solver.Task
@@ -51,14 +52,14 @@ func (h Harness) present(t *testing.T, n int) {
 	if h.Start != nil {
 		h.Start(h.Task(n))
 	}
-	if err := h.Solver.Present(t.Context(), h.Task(n)); err != nil {
+	if err := h.New().Present(t.Context(), h.Task(n)); err != nil {
 		t.Fatalf("Present of %d: %v", n, err)
 	}
 }
 
 func (h Harness) cleanUp(t *testing.T, n int) {
 	t.Helper()
-	if err := h.Solver.CleanUp(t.Context(), h.Task(n)); err != nil {
+	if err := h.New().CleanUp(t.Context(), h.Task(n)); err != nil {
 		t.Fatalf("CleanUp of %d: %v", n, err)
 	}
 	if h.Settle != nil {
@@ -73,7 +74,7 @@ func (h Harness) expect(t *testing.T, want ...bool) {
 		if got := h.Visible(t.Context(), h.Task(n)); got != visible {
 			t.Errorf("answer %d visible = %v, want %v", n, got, visible)
 		}
-		if err := h.Solver.Check(t.Context(), h.Task(n)); (err == nil) != visible {
+		if err := h.New().Check(t.Context(), h.Task(n)); (err == nil) != visible {
 			t.Errorf("Check of %d = %v, want passing = %v", n, err, visible)
 		}
 	}
@@ -120,9 +121,9 @@ func endedContext(t *testing.T, h Harness) {
 	go func() {
 		defer close(done)
 		// The results do not matter here, only that the calls return.
-		_ = h.Solver.Present(ctx, h.Task(0))
-		_ = h.Solver.Check(ctx, h.Task(0))
-		_ = h.Solver.CleanUp(ctx, h.Task(0))
+		_ = h.New().Present(ctx, h.Task(0))
+		_ = h.New().Check(ctx, h.Task(0))
+		_ = h.New().CleanUp(ctx, h.Task(0))
 	}()
 	select {
 	case <-done:

@@ -27,6 +27,7 @@ type world struct {
 	dns      *dnsserver.Server
 	resolver *dns01.Resolver
 	solver   *dns01.Solver
+	options  dns01.Options
 	// recursive is the front, if there is one.
 	recursive []string
 	offset    atomic.Int64 // of the clock, in nanoseconds
@@ -70,11 +71,19 @@ func newWorld(t *testing.T, change func(*dns01.Options)) *world {
 	if change != nil {
 		change(&o)
 	}
-	if w.resolver, err = dns01.NewResolver(o); err != nil {
+	w.resolver, w.solver = w.fresh(t, o)
+	w.options = o
+	return w
+}
+
+// fresh is a Solver of its own, with its Resolver.
+func (w *world) fresh(t *testing.T, o dns01.Options) (*dns01.Resolver, *dns01.Solver) {
+	t.Helper()
+	resolver, err := dns01.NewResolver(o)
+	if err != nil {
 		t.Fatal(err)
 	}
-	w.solver = dns01.New(w.resolver, provider.Factory(provider.Options{RFC2136: rfc2136.Options{Now: time.Now}}))
-	return w
+	return resolver, dns01.New(resolver, provider.Factory(provider.Options{RFC2136: rfc2136.Options{Now: time.Now}}))
 }
 
 // task is a DNS-01 challenge for a name, solved at the primary.
@@ -123,8 +132,11 @@ func (w *world) passes(t *testing.T, task solver.Task) {
 func TestConformance(t *testing.T) {
 	w := newWorld(t, nil)
 	conformance.Run(t, conformance.Harness{
-		Solver: w.solver,
-		Task:   func(n int) solver.Task { return w.task("conform.example.test", string(rune('a'+n))) },
+		New: func() solver.Solver {
+			_, s := w.fresh(t, w.options)
+			return s
+		},
+		Task: func(n int) solver.Task { return w.task("conform.example.test", string(rune('a'+n))) },
 		Visible: func(_ context.Context, task solver.Task) bool {
 			for _, left := range w.dns.TXT() {
 				if left == dns01.FQDN(task.Challenge.Spec)+" "+task.Challenge.Spec.Key {

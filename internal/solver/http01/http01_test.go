@@ -289,11 +289,11 @@ func TestConformance(t *testing.T) {
 	names := []string{"www.example.test", "www.example.test"}
 	x.UpsertOrder(order("ns", names...))
 	r := http01.NewResponder(http01.ResponderOptions{Lookup: x, Wait: time.Millisecond})
-	s := newSite(t, r)
+	options := http01.CheckOptions{Port: newSite(t, r).port, Nameservers: []string{resolver(t).Addr()}}
 	conformance.Run(t, conformance.Harness{
-		Solver: http01.New(http01.CheckOptions{Port: s.port, Nameservers: []string{resolver(t).Addr()}}, nil),
-		Task:   func(n int) solver.Task { return solver.Task{Challenge: challenge("ns", names[n], n)} },
-		Start:  func(task solver.Task) { x.UpsertChallenge(task.Challenge) },
+		New:   func() solver.Solver { return http01.New(options, nil) },
+		Task:  func(n int) solver.Task { return solver.Task{Challenge: challenge("ns", names[n], n)} },
+		Start: func(task solver.Task) { x.UpsertChallenge(task.Challenge) },
 		Settle: func(task solver.Task) {
 			done := task.Challenge.DeepCopy()
 			done.Status = acmev1.ChallengeStatus{State: acmev1.Valid}

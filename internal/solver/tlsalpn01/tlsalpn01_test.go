@@ -322,8 +322,9 @@ func TestConformance(t *testing.T) {
 	x := http01.NewIndex()
 	x.UpsertOrder(order("ns", "www.example.test", "www.example.test"))
 	address := serve(t.Context(), t, tlsalpn01.ResponderOptions{Lookup: x, Wait: time.Millisecond})
+	options := tlsalpn01.CheckOptions{Port: portOf(address), Dialer: http01.NewDialer([]string{resolver(t)}, nil, nil)}
 	conformance.Run(t, conformance.Harness{
-		Solver:    tlsalpn01.New(tlsalpn01.CheckOptions{Port: portOf(address), Dialer: http01.NewDialer([]string{resolver(t)}, nil, nil)}),
+		New:       func() solver.Solver { return tlsalpn01.New(options) },
 		Task:      func(n int) solver.Task { return solver.Task{Challenge: challenge("ns", "www.example.test", n)} },
 		Start:     func(task solver.Task) { x.UpsertChallenge(task.Challenge) },
 		Exclusive: true, // a handshake tells no token
