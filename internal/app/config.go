@@ -75,6 +75,12 @@ type Config struct {
 	Clock controller.Clock
 }
 
+// AmbientConfig says which issuers may use the credentials that the controller finds in
+// its own surroundings: those of its machine, or of its service account at a cloud.
+type AmbientConfig struct {
+	Issuers, ClusterIssuers bool
+}
+
 // DefaultConfig returns the defaults of spec §9.3.
 func DefaultConfig() Config {
 	return Config{

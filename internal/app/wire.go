@@ -2,12 +2,11 @@ package app
 
 import (
 	"context"
+	"os"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 
-	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/controller/certificates"
@@ -19,24 +18,9 @@ import (
 	"chancery.dev/internal/signer/acmeorder"
 	"chancery.dev/internal/signer/ca"
 	"chancery.dev/internal/signer/selfsigned"
+	"chancery.dev/internal/signer/vault"
+	"chancery.dev/internal/signer/venafi"
 )
-
-// bells have objects looked at again when a call for them has landed, by kind.
-type bells map[string]*controller.Doorbell
-
-func newBells() bells {
-	b := bells{}
-	for _, kind := range []string{
-		cmmeta.DefaultIssuerKind, cmmeta.ClusterIssuerKind, certmanagerv1.CertificateRequestKind, requests.SigningRequestKind,
-	} {
-		b[kind] = &controller.Doorbell{}
-	}
-	return b
-}
-
-// ring queues an object of a kind: it is what Signers are given to Notify with. The
-// bell of a kind that is not looked after here rings for nobody.
-func (b bells) ring(kind string, name types.NamespacedName) { b[kind].Ring(name) }
 
 // wire is the one list of everything that runs.
 func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logger) error {
@@ -57,7 +41,6 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 		return err
 	}
 	accounts := acmeaccount.New(acmeaccount.Options{UserAgent: cfg.UserAgent, Now: deps.Now, Observe: traffic.Observe, Egress: cfg.IssuerEgress.policy()})
-	rings := newBells()
 	deps.Signers = map[signer.Type]signer.Signer{
 		signer.TypeSelfSigned: selfsigned.New(deps.Secrets, deps.Now),
 		signer.TypeCA: ca.New(ca.Config{
@@ -73,8 +56,15 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 			Now:                 deps.Now, ClusterResourceNamespace: cfg.ClusterResourceNamespace,
 			Annotations: deps.Settings.CopiedAnnotations.Apply,
 		}),
-		signer.TypeVault:  cfg.vault(ctx, deps, rings),
-		signer.TypeVenafi: cfg.venafi(ctx, deps, rings),
+		signer.TypeVault: vault.New(vault.Config{
+			Secrets: deps.Secrets, Tokens: vault.NewTokenSource(deps.Manager.GetClient()), Now: deps.Now,
+			ClusterResourceNamespace: cfg.ClusterResourceNamespace, Egress: cfg.IssuerEgress.policy(),
+			AWS: vault.AWSConfig{IssuerAmbient: cfg.Ambient.Issuers, ClusterIssuerAmbient: cfg.Ambient.ClusterIssuers, Getenv: os.Getenv},
+		}),
+		signer.TypeVenafi: venafi.New(venafi.Config{
+			Secrets: deps.Secrets, UserAgent: cfg.UserAgent, Now: deps.Now, ClusterResourceNamespace: cfg.ClusterResourceNamespace,
+			Egress: cfg.IssuerEgress.policy(),
+		}),
 	}
 	acme := ordering.ACMEDeps{
 		Accounts: accounts, Solvers: cfg.solvers(resolver, providers, routes), Settings: cfg.ACME.settings(),
@@ -83,17 +73,15 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 	}
 	steps := []func() error{
 		func() error { return certificates.Setup(ctx, deps) },
-		func() error {
-			return requests.SetupCertificateRequests(ctx, deps, rings[certmanagerv1.CertificateRequestKind])
-		},
-		func() error { return issuers.Setup(ctx, deps, rings[cmmeta.DefaultIssuerKind]) },
+		func() error { return requests.SetupCertificateRequests(ctx, deps) },
+		func() error { return issuers.Setup(ctx, deps) },
 		func() error { return ordering.SetupOrders(ctx, deps, acme) },
 		func() error { return ordering.SetupChallenges(ctx, deps, acme) },
 	}
 	if cfg.Namespace == "" {
 		steps = append(steps,
-			func() error { return issuers.SetupCluster(ctx, deps, rings[cmmeta.ClusterIssuerKind]) },
-			func() error { return setupSigningRequests(ctx, deps, rings[requests.SigningRequestKind], log) },
+			func() error { return issuers.SetupCluster(ctx, deps) },
+			func() error { return setupSigningRequests(ctx, deps, log) },
 		)
 	}
 	for _, step := range steps {
@@ -106,7 +94,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 
 // setupSigningRequests starts the signers of CertificateSigningRequests, unless
 // the cluster has none (mission rule 8).
-func setupSigningRequests(ctx context.Context, deps *controller.Deps, again *controller.Doorbell, log logr.Logger) error {
+func setupSigningRequests(ctx context.Context, deps *controller.Deps, log logr.Logger) error {
 	served, err := requests.ServesSigningRequests(deps.Manager)
 	if err != nil {
 		return err
@@ -115,5 +103,5 @@ func setupSigningRequests(ctx context.Context, deps *controller.Deps, again *con
 		log.Info("the cluster does not serve certificates.k8s.io/v1: CertificateSigningRequests are not signed")
 		return nil
 	}
-	return requests.SetupCertificateSigningRequests(ctx, deps, again)
+	return requests.SetupCertificateSigningRequests(ctx, deps)
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -59,6 +60,27 @@ func (d *Deps) WatchIssuers(b *builder.Builder, list client.ObjectList) *builder
 		b = b.Watches(kind, on)
 	}
 	return b
+}
+
+// SecretIndex finds the issuers that name a Secret, by namespace/name.
+const SecretIndex = "chancery.dev/issuer-secrets"
+
+// OnIssuerSecret queues the objects of a kind that wait for an issuer whenever a Secret that the issuer names has
+// changed: the issuer itself may be said to be as before.
+func (d *Deps) OnIssuerSecret(waiting client.ObjectList) source.Source {
+	kinds := []client.ObjectList{&certmanagerv1.IssuerList{}}
+	if !d.Scope.NamespacedOnly {
+		kinds = append(kinds, &certmanagerv1.ClusterIssuerList{})
+	}
+	return d.OnSecret(func(ctx context.Context, secret client.Object) []reconcile.Request {
+		var out []reconcile.Request
+		for _, kind := range kinds {
+			for _, issuer := range d.Indexed(ctx, kind, SecretIndex, secret.GetNamespace()+"/"+secret.GetName()) {
+				out = append(out, d.Waiting(ctx, waiting, issuer.Namespace, issuer.Name)...)
+			}
+		}
+		return out
+	})
 }
 
 // ProbeCall names the call of the engine that looks whether an issuer can be used.

@@ -29,10 +29,11 @@ import (
 // Signer issues certificates for one type of issuer. It says how, and keeps nothing that matters: two Signers do the
 // same. When, how often and where a call is made is up to others.
 type Signer interface {
-	// Sign MUST be idempotent: it is called again with the same Request until it
-	// returns a Bundle or a fault.Terminal. A fault.Pending waits for an event, a
-	// fault.After for a time; any other error is retried with back-off. Sign MUST
-	// NOT block on anything outside the cluster.
+	// Sign MUST be idempotent: it is called again with the same Request, with what it has given in
+	// Result.Annotations added, until it returns a Bundle or a fault.Terminal. That of a Remote MAY block until ctx
+	// ends; then it MUST return an error that is no fault.Terminal. That of any other Signer MUST NOT block on
+	// anything outside the cluster. A fault.Pending waits for an event: a change of the issuer, of a Secret that the
+	// issuer names, or of the request. After any other error the call is repeated, by the class of a fault.
 	Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r Request) (Result, error)
 }
 
@@ -54,18 +55,21 @@ type Prober interface {
 	// Probe MUST be idempotent, and MUST NOT change the issuer. Of an issuer that cannot be used it returns a fault:
 	// the reason and the words are those of the issuer's condition Ready, and the class tells whether somebody has
 	// to correct something or the server is away. A fault without a reason is for nobody to read. Any other error
-	// says nothing about the issuer. An error beside Facts with a reason says when to look again.
+	// says nothing about the issuer. When ctx ends, so does Probe.
 	Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) (Facts, error)
 }
 
-// Remote is the ability of a Signer whose Probe leaves the process: it is called off the workers, in a lane of the
-// engine, and MAY block until ctx ends. The Probe of another Signer is called on a worker, and MUST NOT block on
-// anything outside the cluster.
+// Remote is the ability of a Signer whose Sign and Probe leave the process: they are called off the workers, in a lane
+// of the engine, and Sign once the request's approval is stored. Those of any other Signer are called on a worker.
 type Remote interface {
 	// Lane says where the calls for an issuer go. It is given an issuer of the Signer's type, and reads its spec
 	// alone.
 	Lane(issuer certmanagerv1.GenericIssuer) engine.Lane
 }
+
+// Orderer marks a Remote that signs by an object in the cluster, an Order: its Sign is called on a worker, each time
+// the Order has changed.
+type Orderer interface{ SignsByOrder() }
 
 // RenewalInformer is an optional ability of a Signer: it asks the CA when a
 // certificate should be renewed (ACME Renewal Information, RFC 9773).

@@ -28,9 +28,6 @@ import (
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
-// secretIndex finds the issuers that name a Secret.
-const secretIndex = "chancery.dev/issuer-secrets"
-
 // kind is one of the two kinds of issuer, pass one look at an issuer. Nothing has to be remembered of an issuer from
 // pass to pass.
 type (
@@ -41,29 +38,28 @@ type (
 // issuers looks after the issuers of one kind.
 type issuers struct{ *controller.Deps }
 
-// Setup adds the controller of Issuers. Again queues those whose Signer asked to be
-// called again.
-func Setup(ctx context.Context, d *controller.Deps, again *controller.Doorbell) error {
+// Setup adds the controller of Issuers.
+func Setup(ctx context.Context, d *controller.Deps) error {
 	k := kind{
 		Name: cmmeta.DefaultIssuerKind, Events: d.Events("cert-manager-issuers"),
 		New: func() certmanagerv1.GenericIssuer { return &certmanagerv1.Issuer{} },
 	}
-	return setup(ctx, d, k, &certmanagerv1.IssuerList{}, again)
+	return setup(ctx, d, k, &certmanagerv1.IssuerList{})
 }
 
 // SetupCluster adds the controller of ClusterIssuers, as Setup does for Issuers.
-func SetupCluster(ctx context.Context, d *controller.Deps, again *controller.Doorbell) error {
+func SetupCluster(ctx context.Context, d *controller.Deps) error {
 	k := kind{
 		Name: cmmeta.ClusterIssuerKind, Events: d.Events("cert-manager-clusterissuers"),
 		New: func() certmanagerv1.GenericIssuer { return &certmanagerv1.ClusterIssuer{} },
 	}
-	return setup(ctx, d, k, &certmanagerv1.ClusterIssuerList{}, again)
+	return setup(ctx, d, k, &certmanagerv1.ClusterIssuerList{})
 }
 
-func setup(ctx context.Context, d *controller.Deps, k kind, list client.ObjectList, again *controller.Doorbell) error {
+func setup(ctx context.Context, d *controller.Deps, k kind, list client.ObjectList) error {
 	r := &issuers{d}
 	runner, object := engine.Run(d.Engine, r.kind(k)), k.New()
-	if err := r.Manager.GetFieldIndexer().IndexField(ctx, object, secretIndex, r.secretsOf); err != nil {
+	if err := r.Manager.GetFieldIndexer().IndexField(ctx, object, controller.SecretIndex, r.secretsOf); err != nil {
 		return err
 	}
 	if err := r.Observed(ctx, object); err != nil {
@@ -75,7 +71,6 @@ func setup(ctx context.Context, d *controller.Deps, k kind, list client.ObjectLi
 		WatchesRawSource(r.OnSecret(func(ctx context.Context, s client.Object) []reconcile.Request {
 			return r.naming(ctx, list, s)
 		})).
-		WatchesRawSource(again).
 		WatchesRawSource(runner).
 		Complete(runner)
 }
@@ -108,7 +103,7 @@ func (r *issuers) secretsOf(obj client.Object) []string {
 
 // naming lists the issuers to look at again after a Secret has changed.
 func (r *issuers) naming(ctx context.Context, list client.ObjectList, s client.Object) []reconcile.Request {
-	found := r.Indexed(ctx, list, secretIndex, s.GetNamespace()+"/"+s.GetName())
+	found := r.Indexed(ctx, list, controller.SecretIndex, s.GetNamespace()+"/"+s.GetName())
 	return slices.DeleteFunc(found, func(q reconcile.Request) bool { return q.Namespace == "" && !r.Scope.Holds(q.Name) })
 }
 
@@ -133,15 +128,15 @@ func (r *issuers) observe(ctx context.Context, p *pass) (issuer.State, error) {
 		return s, err
 	}
 	facts, err := prober.Probe(ctx, p.Object)
-	if facts.Reason != "" {
+	switch f := fault.Of(err); {
+	case err == nil:
 		s.Facts = &facts
-	}
-	f := fault.Of(err)
-	if f == nil && s.Facts == nil {
+	case f == nil:
 		return s, err
-	}
-	if s.Failure = err; f != nil && f.Kind == fault.KindAfter {
-		s.Again = r.Now().Add(max(f.Delay, time.Millisecond))
+	case f.Kind == fault.KindAfter:
+		s.Failure, s.Again = err, r.Now().Add(max(f.Delay, time.Millisecond))
+	default:
+		s.Failure = err
 	}
 	return s, nil
 }
@@ -168,9 +163,6 @@ func (r *issuers) ask(ctx context.Context, p *pass, s *issuer.State, call engine
 // plan says what a decision means.
 func (r *issuers) plan(_ context.Context, p *pass, s issuer.State, a issuer.Action) (engine.Plan, error) {
 	plan := engine.Plan{Wake: a.Wake}
-	if s.Facts != nil && fault.Of(s.Failure) == nil {
-		plan.Failure = s.Failure
-	}
 	if a.Status != nil {
 		changed := p.Object.DeepCopyObject().(certmanagerv1.GenericIssuer) //nolint:forcetypeassert // a copy is of the same type
 		*changed.GetStatus() = *a.Status

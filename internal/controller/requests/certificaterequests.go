@@ -7,9 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -17,6 +15,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/engine"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/request"
 	"chancery.dev/internal/signer"
@@ -33,19 +32,15 @@ import (
 const privateKeyIndex = "chancery.dev/private-key-secret"
 
 // certificateRequests adapts CertificateRequests.
-type certificateRequests struct {
-	*controller.Deps
+type certificateRequests struct{ *controller.Deps }
 
-	events record.EventRecorder
-	echoes *controller.Echoes
-}
-
-// SetupCertificateRequests adds the reconciler of CertificateRequests. Again queues
-// those whose Signer has news: a call of its has landed.
-func SetupCertificateRequests(ctx context.Context, d *controller.Deps, again *controller.Doorbell) error {
-	events, said := d.Events("cert-manager-certificaterequests-issuer"), newLastSaid()
-	kind := &certificateRequests{Deps: d, events: events, echoes: controller.NewEchoes(again)}
-	r := newRequests(d, kind, events, said)
+// SetupCertificateRequests adds the controller of CertificateRequests.
+func SetupCertificateRequests(ctx context.Context, d *controller.Deps) error {
+	adapter := &certificateRequests{d}
+	runner := (&requests{d, adapter}).run(kind{
+		Name: certmanagerv1.CertificateRequestKind, Events: d.Events("cert-manager-certificaterequests-issuer"),
+		New: func() client.Object { return &certmanagerv1.CertificateRequest{} },
+	})
 	indexer := d.Manager.GetFieldIndexer()
 	if err := indexer.IndexField(ctx, &certmanagerv1.CertificateRequest{}, controller.IssuerIndex, pendingIssuerOf); err != nil {
 		return err
@@ -57,14 +52,13 @@ func SetupCertificateRequests(ctx context.Context, d *controller.Deps, again *co
 		return err
 	}
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("certificaterequests").
-		For(&certmanagerv1.CertificateRequest{}, builder.WithPredicates(kind.echoes.Predicate())).
+		For(&certmanagerv1.CertificateRequest{}).
 		Watches(&acmev1.Order{}, controller.OnOwned(certmanagerv1.GroupName, certmanagerv1.CertificateRequestKind)).
-		WatchesRawSource(again).
-		WatchesRawSource(d.OnSecret(func(ctx context.Context, secret client.Object) []reconcile.Request {
-			return kind.withKey(ctx, secret)
-		})).
-		WithOptions(r.Options(5*time.Second, 5*time.Minute))
-	return d.WatchIssuers(b, &certmanagerv1.CertificateRequestList{}).Complete(r)
+		WatchesRawSource(runner).
+		WatchesRawSource(d.OnSecret(adapter.withKey)).
+		WatchesRawSource(d.OnIssuerSecret(&certmanagerv1.CertificateRequestList{})).
+		WithOptions(d.Options(5*time.Second, 5*time.Minute))
+	return d.WatchIssuers(b, &certmanagerv1.CertificateRequestList{}).Complete(runner)
 }
 
 // withKey lists the unfinished requests whose own key is in a Secret.
@@ -113,19 +107,16 @@ func readyReasonOf(cr *certmanagerv1.CertificateRequest) string {
 	return ""
 }
 
-func (k *certificateRequests) observe(ctx context.Context, key client.ObjectKey) (*observation, error) {
-	cr := &certmanagerv1.CertificateRequest{}
-	if err := k.Client.Get(ctx, key, cr); err != nil {
-		return nil, client.IgnoreNotFound(err)
-	}
+func (k *certificateRequests) observe(object client.Object) *observation {
+	cr := object.(*certmanagerv1.CertificateRequest) //nolint:forcetypeassert // the kind is of that type
 	if controller.Away(cr) {
-		return nil, nil //nolint:nilnil // issued for good, and not to be written again
+		return nil // issued for good, and not to be written again
 	}
 	has := func(t certmanagerv1.CertificateRequestConditionType) bool {
 		return certmanagerv1.HasCertificateRequestCondition(cr.Status.Conditions, t, cmmeta.ConditionTrue)
 	}
 	ready := readyReasonOf(cr)
-	o := &observation{object: cr, ref: cr.Spec.IssuerRef, namespace: cr.Namespace}
+	o := &observation{ref: cr.Spec.IssuerRef, namespace: cr.Namespace}
 	o.state = request.State{
 		Form:       request.FormCertificateRequest,
 		Approver:   k.Approver(cr.Spec.IssuerRef, cr.Namespace),
@@ -150,21 +141,19 @@ func (k *certificateRequests) observe(ctx context.Context, key client.ObjectKey)
 	if len(o.sign.Usages) == 0 {
 		o.sign.Usages = certmanagerv1.DefaultKeyUsages()
 	}
-	return o, nil
+	return o
 }
 
 // approve is left to record: the approval and the certificate are one write.
-func (k *certificateRequests) approve(context.Context, *observation) (bool, error) {
-	return false, nil
-}
+func (k *certificateRequests) approve(client.Object) func(context.Context) error { return nil }
 
 // authorize is not asked for: who may create a CertificateRequest may have it signed.
-func (k *certificateRequests) authorize(context.Context, *observation) (bool, error) {
+func (k *certificateRequests) authorize(context.Context, client.Object, *observation) (bool, error) {
 	return true, nil
 }
 
-func (k *certificateRequests) record(ctx context.Context, o *observation, v verdict) error {
-	old := o.object.(*certmanagerv1.CertificateRequest) //nolint:forcetypeassert // observe made it
+func (k *certificateRequests) record(p *pass, v verdict) (client.Object, []engine.Event) {
+	old := p.Object.(*certmanagerv1.CertificateRequest) //nolint:forcetypeassert // the kind is of that type
 	cr := old.DeepCopy()
 	now := k.Now()
 	if v.approve {
@@ -174,16 +163,14 @@ func (k *certificateRequests) record(ctx context.Context, o *observation, v verd
 		}, now)
 	}
 	event := describeVerdict(cr, v, now)
-	if equality.Semantic.DeepEqual(old.Status, cr.Status) {
-		return nil
+	switch {
+	case equality.Semantic.DeepEqual(old.Status, cr.Status):
+		return nil, nil
+	case event == nil, !event.Warning && onShortWay(old, v):
+		return cr, nil
+	default:
+		return cr, []engine.Event{*event}
 	}
-	if err := k.echoes.Write(cr, func() error { return k.WriteStatus(ctx, old, cr) }); err != nil {
-		return err
-	}
-	if event != nil && (event.warning || !onShortWay(old, v)) {
-		controller.Emit(k.events, cr, event.warning, event.reason, event.message)
-	}
-	return nil
 }
 
 // onShortWay reports whether a Certificate takes the short way by a request (internal/lifecycle): the event of the
@@ -197,16 +184,11 @@ func onShortWay(cr *certmanagerv1.CertificateRequest, v verdict) bool {
 	return namesKey == v.inLine.NeedsKey()
 }
 
-type requestEvent struct {
-	warning         bool
-	reason, message string
-}
-
 // describeVerdict sets the condition Ready and what belongs to it (spec §3.3), and
-// returns the event to controller.Emit, if any.
-func describeVerdict(cr *certmanagerv1.CertificateRequest, v verdict, now time.Time) *requestEvent {
+// returns the event to emit, if any.
+func describeVerdict(cr *certmanagerv1.CertificateRequest, v verdict, now time.Time) *engine.Event {
 	ready := certmanagerv1.CertificateRequestCondition{Type: certmanagerv1.CertificateRequestConditionReady, Status: cmmeta.ConditionFalse, Message: v.message}
-	var event *requestEvent
+	var event *engine.Event
 	switch {
 	case v.result != nil:
 		if err := checkIssued(v.result.Bundle); err != nil {
@@ -216,13 +198,13 @@ func describeVerdict(cr *certmanagerv1.CertificateRequest, v verdict, now time.T
 		cr.Status.Certificate, cr.Status.CA = v.result.Bundle.Chain, v.result.Bundle.CA
 		ready.Status, ready.Reason = cmmeta.ConditionTrue, certmanagerv1.CertificateRequestReasonIssued
 		ready.Message = "Certificate fetched from issuer successfully"
-		event = &requestEvent{false, certmanagerv1.CertificateRequestEventIssued, ready.Message}
+		event = &engine.Event{Reason: certmanagerv1.CertificateRequestEventIssued, Message: ready.Message}
 		if v.result.Warning != "" {
-			event = &requestEvent{true, v.result.WarningReason, v.result.Warning}
+			event = &engine.Event{Warning: true, Reason: v.result.WarningReason, Message: v.result.Warning}
 		}
 	case v.step == request.StepFail:
 		ready.Reason = certmanagerv1.CertificateRequestReasonFailed
-		event = &requestEvent{true, v.reason, v.message}
+		event = &engine.Event{Warning: true, Reason: v.reason, Message: v.message}
 		if v.class != "" {
 			certmanagerv1.SetCertificateRequestCondition(cr, certmanagerv1.CertificateRequestCondition{
 				Type: certmanagerv1.CertificateRequestConditionFailureClass, Status: cmmeta.ConditionTrue, Reason: string(v.class), Message: v.message,

@@ -10,7 +10,6 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,6 +19,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/engine"
 	"chancery.dev/internal/request"
 	"chancery.dev/internal/signer"
 )
@@ -34,12 +34,7 @@ import (
 const SigningRequestKind = "CertificateSigningRequest"
 
 // signingRequests adapts CertificateSigningRequests.
-type signingRequests struct {
-	*controller.Deps
-
-	events record.EventRecorder
-	said   *lastSaid
-}
+type signingRequests struct{ *controller.Deps }
 
 // ServesSigningRequests reports whether the cluster has certificates.k8s.io/v1.
 func ServesSigningRequests(m ctrl.Manager) (bool, error) {
@@ -50,12 +45,13 @@ func ServesSigningRequests(m ctrl.Manager) (bool, error) {
 	return err == nil, err
 }
 
-// SetupCertificateSigningRequests adds the reconciler of
-// CertificateSigningRequests, as SetupCertificateRequests does.
-func SetupCertificateSigningRequests(ctx context.Context, d *controller.Deps, again *controller.Doorbell) error {
-	events, said := d.Events("cert-manager-certificatesigningrequests-issuer"), newLastSaid()
-	kind := &signingRequests{Deps: d, events: events, said: said}
-	r := newRequests(d, kind, events, said)
+// SetupCertificateSigningRequests adds the controller of CertificateSigningRequests.
+func SetupCertificateSigningRequests(ctx context.Context, d *controller.Deps) error {
+	adapter := &signingRequests{d}
+	runner := (&requests{d, adapter}).run(kind{
+		Name: SigningRequestKind, Events: d.Events("cert-manager-certificatesigningrequests-issuer"),
+		New: func() client.Object { return &certificatesv1.CertificateSigningRequest{} },
+	})
 	csr := &certificatesv1.CertificateSigningRequest{}
 	indexer := d.Manager.GetFieldIndexer()
 	if err := indexer.IndexField(ctx, csr, controller.IssuerIndex, signingIssuerOf); err != nil {
@@ -68,12 +64,13 @@ func SetupCertificateSigningRequests(ctx context.Context, d *controller.Deps, ag
 		return err
 	}
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("certificatesigningrequests").
-		For(csr, builder.WithPredicates(predicate.NewPredicateFuncs(kind.inScope))).
+		For(csr, builder.WithPredicates(predicate.NewPredicateFuncs(adapter.inScope))).
 		Owns(&acmev1.Order{}).
-		WatchesRawSource(again).
-		WatchesRawSource(d.OnSecret(kind.withKey)).
-		WithOptions(r.Options(5*time.Second, 5*time.Minute))
-	return d.WatchIssuers(b, &certificatesv1.CertificateSigningRequestList{}).Complete(r)
+		WatchesRawSource(runner).
+		WatchesRawSource(d.OnSecret(adapter.withKey)).
+		WatchesRawSource(d.OnIssuerSecret(&certificatesv1.CertificateSigningRequestList{})).
+		WithOptions(d.Options(5*time.Second, 5*time.Minute))
+	return d.WatchIssuers(b, &certificatesv1.CertificateSigningRequestList{}).Complete(runner)
 }
 
 // inScope keeps out foreign signers, and issuers of other scopes.
@@ -124,19 +121,16 @@ func signingKeyOf(obj client.Object) []string {
 	return nil
 }
 
-func (k *signingRequests) observe(ctx context.Context, key client.ObjectKey) (*observation, error) {
-	csr := &certificatesv1.CertificateSigningRequest{}
-	if err := k.Client.Get(ctx, key, csr); err != nil {
-		return nil, client.IgnoreNotFound(err)
-	}
+func (k *signingRequests) observe(object client.Object) *observation {
+	csr := object.(*certificatesv1.CertificateSigningRequest) //nolint:forcetypeassert // the kind is of that type
 	named, ok := request.ParseSignerName(csr.Spec.SignerName)
 	if !ok || !k.inScope(csr) {
-		return nil, nil //nolint:nilnil // not ours
+		return nil // not ours
 	}
 	asked := request.CSRAnnotationsOf(csr.Annotations)
 	duration, problem := asked.Duration(csr.Spec.ExpirationSeconds)
 	usages := usagesOf(csr.Spec.Usages)
-	o := &observation{object: csr, ref: named.Reference(), namespace: named.Namespace}
+	o := &observation{ref: named.Reference(), namespace: named.Namespace}
 	o.state = request.State{
 		Form:     named.Form,
 		Approver: k.Settings.Approvers[named.Form],
@@ -157,7 +151,7 @@ func (k *signingRequests) observe(ctx context.Context, key client.ObjectKey) (*o
 		CSR: csr.Spec.Request, Duration: durationOr(duration), IsCA: asked.IsCA, Usages: usages,
 		PrivateKeySecretName: asked.PrivateKeySecretName,
 	}
-	return o, nil
+	return o
 }
 
 func usagesOf(in []certificatesv1.KeyUsage) []certmanagerv1.KeyUsage {
@@ -184,8 +178,8 @@ func hasSigningCondition(csr *certificatesv1.CertificateSigningRequest, t certif
 
 // authorize asks the API server whether the requester has the verb reference on
 // the signer, by its name or by all (spec §4.2).
-func (k *signingRequests) authorize(ctx context.Context, o *observation) (bool, error) {
-	csr := o.object.(*certificatesv1.CertificateSigningRequest) //nolint:forcetypeassert // observe made it
+func (k *signingRequests) authorize(ctx context.Context, object client.Object, o *observation) (bool, error) {
+	csr := object.(*certificatesv1.CertificateSigningRequest) //nolint:forcetypeassert // the kind is of that type
 	extra := map[string]authorizationv1.ExtraValue{}
 	for key, value := range csr.Spec.Extra {
 		extra[key] = authorizationv1.ExtraValue(value)
@@ -208,54 +202,41 @@ func (k *signingRequests) authorize(ctx context.Context, o *observation) (bool, 
 }
 
 // approve stores the approval: it is a right and a write of its own on this kind.
-func (k *signingRequests) approve(ctx context.Context, o *observation) (bool, error) {
-	csr := o.object.(*certificatesv1.CertificateSigningRequest).DeepCopy() //nolint:forcetypeassert // observe made it
-	csr.Status.Conditions = append(csr.Status.Conditions, k.condition(certificatesv1.CertificateApproved,
-		certmanagerv1.CertificateRequestReasonApproved, "Certificate request has been approved by cert-manager.io"))
-	if err := k.Client.UpdateSubResource(ctx, "approval", csr); err != nil {
-		return false, err
+func (k *signingRequests) approve(object client.Object) func(context.Context) error {
+	return func(ctx context.Context) error {
+		csr := object.(*certificatesv1.CertificateSigningRequest).DeepCopy() //nolint:forcetypeassert // the kind is of that type
+		csr.Status.Conditions = append(csr.Status.Conditions, k.condition(certificatesv1.CertificateApproved,
+			certmanagerv1.CertificateRequestReasonApproved, "Certificate request has been approved by cert-manager.io"))
+		return k.Client.UpdateSubResource(ctx, "approval", csr)
 	}
-	o.object, o.sign.Source = csr, csr
-	return true, nil
 }
 
-func (k *signingRequests) record(ctx context.Context, o *observation, v verdict) error {
-	csr := o.object.(*certificatesv1.CertificateSigningRequest) //nolint:forcetypeassert // observe made it
-	changed := csr.DeepCopy()
+func (k *signingRequests) record(p *pass, v verdict) (client.Object, []engine.Event) {
+	csr := p.Object.(*certificatesv1.CertificateSigningRequest).DeepCopy() //nolint:forcetypeassert // the kind is of that type
+	if v.result != nil {
+		if err := checkIssued(v.result.Bundle); err != nil {
+			v.result, v.step, v.reason, v.message = nil, request.StepFail, certmanagerv1.CertificateRequestEventDecodeError, err.Error()
+		}
+	}
 	switch {
 	case v.result != nil:
-		if err := checkIssued(v.result.Bundle); err != nil {
-			return k.fail(ctx, csr, certmanagerv1.CertificateRequestEventDecodeError, err.Error())
-		}
-		changed.Status.Certificate = v.result.Bundle.Chain
-		if err := k.WriteStatus(ctx, csr, changed); err != nil {
-			return err
-		}
-		k.said.forget(client.ObjectKeyFromObject(csr))
-		controller.Emit(k.events, csr, false, certmanagerv1.CertificateRequestEventIssued, "Certificate fetched from issuer successfully")
+		csr.Status.Certificate = v.result.Bundle.Chain
+		events := []engine.Event{{Reason: certmanagerv1.CertificateRequestEventIssued, Message: "Certificate fetched from issuer successfully"}}
 		if v.result.Warning != "" {
-			controller.Emit(k.events, csr, true, v.result.WarningReason, v.result.Warning)
+			events = append(events, engine.Event{Warning: true, Reason: v.result.WarningReason, Message: v.result.Warning})
 		}
-		return nil
+		return csr, events
 	case v.step == request.StepFail:
-		return k.fail(ctx, csr, v.reason, v.message)
-	case v.reason != "" && v.reason != request.ReasonWaitingForApproval && k.said.news(client.ObjectKeyFromObject(csr), v.reason+v.message):
+		csr.Status.Conditions = append(csr.Status.Conditions, k.condition(certificatesv1.CertificateFailed, v.reason, v.message))
+		return csr, []engine.Event{{Warning: true, Reason: v.reason, Message: v.message}}
+	case v.reason != "" && v.reason != request.ReasonWaitingForApproval && p.Memory.said != v.reason+v.message:
 		// A wait has no condition on this kind: an event says it, once.
+		p.Memory.said = v.reason + v.message
 		normal := strings.HasPrefix(v.reason, "Order") || v.reason == "IssuancePending"
-		controller.Emit(k.events, csr, !normal, v.reason, v.message)
+		return nil, []engine.Event{{Warning: !normal, Reason: v.reason, Message: v.message}}
+	default:
+		return nil, nil
 	}
-	return nil
-}
-
-func (k *signingRequests) fail(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, reason, message string) error {
-	changed := csr.DeepCopy()
-	changed.Status.Conditions = append(changed.Status.Conditions, k.condition(certificatesv1.CertificateFailed, reason, message))
-	if err := k.WriteStatus(ctx, csr, changed); err != nil {
-		return err
-	}
-	k.said.forget(client.ObjectKeyFromObject(csr))
-	controller.Emit(k.events, csr, true, reason, message)
-	return nil
 }
 
 func (k *signingRequests) condition(t certificatesv1.RequestConditionType, reason, message string) certificatesv1.CertificateSigningRequestCondition {

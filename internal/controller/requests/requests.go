@@ -1,23 +1,23 @@
-// Package requests reconciles the two kinds of request for a certificate, adapted to
+// Package requests runs the two kinds of request for a certificate on the engine, adapted to
 // one another: CertificateRequests and CertificateSigningRequests. What works for one
 // kind works for the other. It knows no type of issuer: Signers do.
 package requests
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/request"
 	"chancery.dev/internal/signer"
@@ -25,27 +25,35 @@ import (
 
 // requestKind adapts one kind of request to request.State.
 type requestKind interface {
-	// observe reads a request; nil if it is gone. The issuer is left to the caller.
-	observe(ctx context.Context, key client.ObjectKey) (*observation, error)
+	// observe reads a request; nil if nothing is to be done for it. The issuer is left to the caller.
+	observe(object client.Object) *observation
 	// authorize asks whether the requester may reference the issuer.
-	authorize(ctx context.Context, o *observation) (bool, error)
-	// approve stores an approval before anything is signed, where that is a write of its
-	// own; false where record stores it together with the verdict.
-	approve(ctx context.Context, o *observation) (bool, error)
-	// record writes a verdict to the request.
-	record(ctx context.Context, o *observation, v verdict) error
+	authorize(ctx context.Context, object client.Object, o *observation) (bool, error)
+	// approve returns what stores an approval, where that is a write of its own; nil where record stores it together
+	// with the verdict.
+	approve(object client.Object) func(context.Context) error
+	// record returns the request with what a verdict makes of its status, nil if that stays, and the events to emit.
+	record(p *pass, v verdict) (client.Object, []engine.Event)
 }
 
 // observation is a request as a pass sees it.
 type observation struct {
-	// object is a CertificateRequest or CertificateSigningRequest.
-	object client.Object
-	state  request.State
+	state request.State
 	// ref names the issuer, namespace where it is if it is an Issuer.
 	ref       cmmeta.IssuerReference
 	namespace string
+	// issuer is nil if there is none, or if it is not read.
+	issuer certmanagerv1.GenericIssuer
 	// sign is what a Signer is given; its issuer fields are filled in by the caller.
 	sign signer.Request
+}
+
+// memory is what is remembered of a request while the process lives.
+type memory struct {
+	// said is the wait that an event has told of last.
+	said string
+	// approving names the issuer for which the last plan approves the request; empty if it does not.
+	approving string
 }
 
 // verdict is what a pass has come to.
@@ -62,168 +70,217 @@ type verdict struct {
 	inLine signer.InLine
 }
 
-// requests reconciles one kind of request.
+// kind is a kind of request, pass one look at a request.
+type (
+	kind = engine.Kind[client.Object, memory, *observation, request.Action]
+	pass = engine.Pass[client.Object, memory]
+)
+
+// requests runs one kind of request.
 type requests struct {
 	*controller.Deps
 
-	kind    requestKind
-	said    *lastSaid
-	unsaved *unsaved
-	events  record.EventRecorder
+	kind requestKind
 }
 
-func newRequests(d *controller.Deps, kind requestKind, events record.EventRecorder, said *lastSaid) *requests {
-	return &requests{Deps: d, kind: kind, events: events, said: said, unsaved: newUnsaved()}
-}
-
-// Reconcile brings one request further: approval, signature, or the reason why not.
-func (r *requests) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	o, err := r.kind.observe(ctx, req.NamespacedName)
-	if err != nil {
-		return controller.Settle(err)
+// run puts a kind of request on the engine.
+func (r *requests) run(k kind) *engine.Runner[client.Object, memory, *observation, request.Action] {
+	k.Observe, k.Plan, k.Refused = r.observe, r.plan, r.refused
+	k.Decide = func(o *observation, _ time.Time) request.Action {
+		if o == nil {
+			return request.Action{Step: request.StepIgnore}
+		}
+		return request.Decide(o.state)
 	}
+	return engine.Run(r.Engine, k)
+}
+
+// signCall names the call of the engine that has a request signed.
+const signCall = "sign"
+
+// observe reads a request and its issuer.
+func (r *requests) observe(ctx context.Context, p *pass) (*observation, error) {
+	o := r.kind.observe(p.Object)
 	if o == nil {
-		r.said.forget(req.NamespacedName)
-		r.unsaved.forget(req.NamespacedName)
-		return reconcile.Result{}, nil
+		return nil, nil //nolint:nilnil // nothing is to be done for it
 	}
-	issuer, err := r.resolve(ctx, o)
-	if err != nil {
-		return controller.Settle(err)
-	}
-	v, err := r.decide(ctx, o, issuer)
-	if err != nil {
-		return controller.Settle(err)
-	}
-	var failure error
-	if v.step == request.StepSign {
-		v, failure = r.sign(ctx, issuer, o, v)
-	}
-	if v.step == request.StepIgnore {
-		return controller.Settle(failure)
-	}
-	if err := r.kind.record(ctx, o, v); err != nil {
-		return controller.Settle(r.refused(o, v, err))
-	}
-	if v.approve && v.result == nil { // the Signer may have waited until that is stored
-		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
-	}
-	return controller.Settle(failure)
+	var err error
+	o.issuer, err = r.resolve(ctx, o)
+	return o, err
 }
 
-// decide asks for what the decision needs, and stores an approval that has to be there
-// before the signature.
-func (r *requests) decide(ctx context.Context, o *observation, issuer certmanagerv1.GenericIssuer) (verdict, error) {
-	action := request.Decide(o.state)
-	if action.Step == request.StepAuthorize {
-		allowed, err := r.kind.authorize(ctx, o)
+// plan says what a decision means: approval, signature, or the reason why not.
+func (r *requests) plan(ctx context.Context, p *pass, o *observation, a request.Action) (engine.Plan, error) {
+	p.Memory.approving = ""
+	if a.Step == request.StepAuthorize {
+		allowed, err := r.kind.authorize(ctx, p.Object, o)
 		if err != nil {
-			err = fmt.Errorf("ask whether the requester may reference %s: %w", o.state.IssuerName, err)
-			return verdict{}, r.refused(o, verdict{}, err)
+			return engine.Plan{}, fmt.Errorf("ask whether the requester may reference %s: %w", o.state.IssuerName, err)
 		}
 		o.state.MayReference = &allowed
-		action = request.Decide(o.state)
+		a = request.Decide(o.state)
 	}
-	if action.Step == request.StepSign {
-		o.state.Problem = disagreement(o.sign, issuer)
-		action = request.Decide(o.state)
+	if a.Step == request.StepSign {
+		o.state.Problem = disagreement(o)
+		a = request.Decide(o.state)
 	}
-	v := verdict{step: action.Step, approve: action.Approve, reason: action.Reason, message: action.Message}
-	if v.step == request.StepFail && o.state.Problem != nil {
-		if f := fault.Of(o.state.Problem); f != nil && f.Reason == v.reason {
-			v.class = f.Class
-		}
+	if a.Step == request.StepIgnore {
+		return engine.Plan{Done: true}, nil
 	}
-	o.sign.Approved = o.state.Approved
-	if v.step == request.StepSign && v.approve {
-		stored, err := r.kind.approve(ctx, o)
-		if err != nil {
-			return v, r.refused(o, v, err)
-		}
-		v.approve, o.sign.Approved = !stored, stored
+	if a.Approve {
+		p.Memory.approving = o.state.IssuerName
 	}
-	return v, nil
+	v := verdict{step: a.Step, approve: a.Approve, reason: a.Reason, message: a.Message}
+	if v.step == request.StepSign {
+		return r.sign(ctx, p, o, v)
+	}
+	if f := fault.Of(o.state.Problem); v.step == request.StepFail && f != nil && f.Reason == v.reason {
+		v.class = f.Class
+	}
+	return r.record(p, v, engine.Plan{Waits: engine.For{What: engine.WaitEvent, Detail: v.message}}), nil
 }
 
 // disagreement is request.Disagreement in the words of the issuer's type.
-func disagreement(r signer.Request, issuer certmanagerv1.GenericIssuer) error {
+func disagreement(o *observation) error {
 	reason := reasonSigningError
-	if signer.TypeOf(issuer.GetSpec()) == signer.TypeSelfSigned {
+	if signer.TypeOf(o.issuer.GetSpec()) == signer.TypeSelfSigned {
 		reason = "ErrorGenerating"
 	}
 	return request.Disagreement(request.Asked{
-		CSR: r.CSR, IsCA: r.IsCA, Usages: r.Usages, CertSign: r.SourceKind == certmanagerv1.CertificateRequestKind,
+		CSR: o.sign.CSR, IsCA: o.sign.IsCA, Usages: o.sign.Usages, CertSign: o.sign.SourceKind == certmanagerv1.CertificateRequestKind,
 	}, reason)
 }
 
-// refused says, once, what the API server did not let us write. A right that is
-// granted is no event, so the write is tried again after a while.
-func (r *requests) refused(o *observation, v verdict, cause error) error {
-	if !apierrors.IsForbidden(cause) && !apierrors.IsInvalid(cause) {
-		return cause
-	}
-	reason, message := reasonErrorUpdate, fmt.Sprintf("The API server refuses what this request needs: %v", cause)
-	if v.approve {
-		reason = reasonApprovalForbidden
-		message = fmt.Sprintf("This request needs an approver with the verb approve on the signers of %s: grant it to the controller's service account, or approve the request. %v",
-			o.state.IssuerName, cause)
-	}
-	if r.said.news(client.ObjectKeyFromObject(o.object), message) {
-		controller.Emit(r.events, o.object, true, reason, message)
-	}
-	return fault.After(refusedRetry, reason, "%s", message)
+// record completes a plan with the write of a verdict.
+func (r *requests) record(p *pass, v verdict, plan engine.Plan) engine.Plan {
+	plan.Status, plan.Events = r.kind.record(p, v)
+	plan.Done = v.result != nil || v.step == request.StepFail || v.step == request.StepDeny
+	plan.Again = plan.Again || v.approve // the Signer may wait until that is stored
+	return plan
 }
 
-// sign calls the Signer and turns what it says into a verdict.
-func (r *requests) sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, o *observation, v verdict) (verdict, error) {
+// sign has the request signed: on the worker, or by a call of the engine where that leaves the process.
+func (r *requests) sign(ctx context.Context, p *pass, o *observation, v verdict) (engine.Plan, error) {
+	if store := r.kind.approve(p.Object); v.approve && store != nil {
+		return engine.Plan{First: store, Again: true}, nil
+	}
+	o.sign.Approved = o.state.Approved
 	o.sign.IssuerName = o.ref.Name
 	o.sign.IssuerKind, o.sign.IssuerGroup = o.ref.KindOrDefault(), o.ref.GroupOrDefault()
-	if err := r.persist(ctx, o, nil); err != nil {
-		return verdict{step: request.StepIgnore}, err
+	by := r.Signers[signer.TypeOf(o.issuer.GetSpec())]
+	_, orders := by.(signer.Orderer)
+	if remote, leaves := by.(signer.Remote); leaves && !orders {
+		return r.call(ctx, p, o, v, engine.Call{
+			Name: signCall, Lane: remote.Lane(o.issuer), Finish: true,
+			Run: func(ctx context.Context) (any, error) { return r.signAfar(ctx, by, o) },
+		})
 	}
-	by := r.Signers[signer.TypeOf(issuer.GetSpec())]
 	v.inLine, _ = by.(signer.InLine)
-	result, err := by.Sign(ctx, issuer, o.sign)
-	if saved := r.persist(ctx, o, result.Annotations); saved != nil {
-		return verdict{step: request.StepIgnore}, saved
-	}
+	result, err := by.Sign(ctx, o.issuer, o.sign)
 	if err == nil {
 		v.result = &result
-		return v, nil
 	}
-	v.step, v.reason, v.message = request.StepWait, reasonSigningError, err.Error()
-	f := fault.Of(err)
-	if f == nil {
-		return v, err
-	}
-	v.reason = f.Reason
-	if f.Kind == fault.KindTerminal {
-		v.step, v.class = request.StepFail, f.Class
-	}
-	return v, err
+	return r.conclude(p, v, engine.Plan{Failure: err}, err), nil
 }
 
-// persist stores annotations that a Signer has given, and those that could not be
-// stored before: what they name (a pickup id) may be known to nobody else.
-func (r *requests) persist(ctx context.Context, o *observation, annotations map[string]string) error {
-	key := client.ObjectKeyFromObject(o.object)
-	wanted := r.unsaved.add(o.object, annotations)
-	if len(wanted) == 0 {
+// signAfar is the call. A failure that is the issuer's has the issuer looked at again.
+func (r *requests) signAfar(ctx context.Context, by signer.Signer, o *observation) (signer.Result, error) {
+	result, err := by.Sign(ctx, o.issuer, o.sign)
+	if f := fault.Of(err); f != nil && (f.Class == fault.ClassCredential || f.Class == fault.ClassNotFound) {
+		r.Engine.Doubt(o.issuer.GetUID(), controller.ProbeCall)
+	}
+	return result, err
+}
+
+// call has a call made for a request, and says what has come of it so far. The approval is stored before, and what a
+// call has brought before the next one: what that names (a pickup id) may be known to nobody else.
+func (r *requests) call(ctx context.Context, p *pass, o *observation, v verdict, call engine.Call) (engine.Plan, error) {
+	if v.approve {
+		v.step = request.StepWait
+		return r.record(p, v, engine.Plan{}), nil
+	}
+	last, landed := p.Last(signCall)
+	result, _ := last.Value.(signer.Result)
+	switch {
+	case !has(p.Object, result.Annotations):
+		return engine.Plan{First: r.persist(p.Object, result.Annotations), Again: true}, nil
+	case landed && last.Err == nil:
+		v.result = &result
+		return r.record(p, v, engine.Plan{}), nil
+	}
+	var err error
+	if call.Inputs, err = r.inputs(ctx, p.Object, o.issuer); err != nil {
+		return engine.Plan{}, err
+	}
+	answer := p.Ask(call)
+	if answer.Err == nil {
+		return engine.Plan{}, nil // it is in the list of waits as a call
+	}
+	plan := engine.Plan{Wake: answer.Until, Waits: engine.For{What: engine.WaitEvent, Detail: answer.Err.Error()}}
+	if !answer.Until.IsZero() {
+		plan.Waits.What = engine.WaitTime
+	}
+	return r.conclude(p, v, plan, answer.Err), nil
+}
+
+// conclude turns what a Signer has come to into a verdict, and records it.
+func (r *requests) conclude(p *pass, v verdict, plan engine.Plan, err error) engine.Plan {
+	if err != nil {
+		v.step, v.reason, v.message = request.StepWait, reasonSigningError, err.Error()
+	}
+	if f := fault.Of(err); f != nil {
+		v.reason = f.Reason
+		if f.Kind == fault.KindTerminal {
+			v.step, v.class = request.StepFail, f.Class
+		}
+	}
+	return r.record(p, v, plan)
+}
+
+// inputs says what the call for a request is made with: what the issuer's calls are made with, and the annotations,
+// from which a Signer may take settings, and what it has given to remember.
+func (r *requests) inputs(ctx context.Context, object client.Object, issuer certmanagerv1.GenericIssuer) (string, error) {
+	inputs, err := r.IssuerInputs(ctx, issuer)
+	annotations := fmt.Sprint(issuer.GetAnnotations(), object.GetAnnotations())
+	return fmt.Sprintf("%s %x", inputs, sha256.Sum256([]byte(annotations))), err
+}
+
+// has reports whether an object has annotations.
+func has(object client.Object, annotations map[string]string) bool {
+	for key, value := range annotations {
+		if stored, ok := object.GetAnnotations()[key]; !ok || stored != value {
+			return false
+		}
+	}
+	return true
+}
+
+// persist stores annotations that a Signer has given.
+func (r *requests) persist(object client.Object, annotations map[string]string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		changed := object.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy is of the same type
+		merged := maps.Clone(changed.GetAnnotations())
+		if merged == nil {
+			merged = map[string]string{}
+		}
+		maps.Copy(merged, annotations)
+		changed.SetAnnotations(merged)
+		if err := r.Client.Patch(ctx, changed, client.MergeFrom(object)); err != nil {
+			return fmt.Errorf("store the annotations of %s: %w", object.GetName(), err)
+		}
 		return nil
 	}
-	changed := o.object.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy is of the same type
-	merged := maps.Clone(changed.GetAnnotations())
-	if merged == nil {
-		merged = map[string]string{}
+}
+
+// refused says what the API server did not let us write.
+func (r *requests) refused(p *pass, cause error) engine.Event {
+	if p.Memory.approving != "" {
+		return engine.Event{Warning: true, Reason: reasonApprovalForbidden, Message: fmt.Sprintf(
+			"This request needs an approver with the verb approve on the signers of %s: grant it to the controller's service account, or approve the request. %v",
+			p.Memory.approving, cause)}
 	}
-	maps.Copy(merged, wanted)
-	changed.SetAnnotations(merged)
-	if err := r.Client.Patch(ctx, changed, client.MergeFrom(o.object)); err != nil {
-		return r.refused(o, verdict{}, fmt.Errorf("store the annotations of %s: %w", o.object.GetName(), err))
-	}
-	r.unsaved.forget(key)
-	o.object, o.sign.Source = changed, changed
-	return nil
+	return engine.Event{Warning: true, Reason: reasonErrorUpdate,
+		Message: fmt.Sprintf("The API server refuses what this request needs: %v", cause)}
 }
 
 // resolve finds the issuer that a request names and notes its state.
@@ -283,10 +340,6 @@ func durationOr(d time.Duration) time.Duration {
 
 // isNoMatch reports whether the cluster does not serve a kind.
 func isNoMatch(err error) bool { return meta.IsNoMatchError(err) }
-
-// refusedRetry is how soon a write that the API server refused is tried again: a right
-// that is granted is no event.
-const refusedRetry = 5 * time.Minute
 
 // Reasons of what the API server refused.
 const (

@@ -45,7 +45,7 @@ type State struct {
 	Managed bool
 	// Facts are what the look has found; nil if it has failed, or has not come back.
 	Facts *Facts
-	// Failure is why the look has found nothing, or, beside Facts, why the issuer is to be looked at again.
+	// Failure is why the look has found nothing; nil if it has not failed.
 	Failure error
 	// Again is when the issuer is looked at again after Failure; zero if that waits for an event.
 	Again time.Time
@@ -104,7 +104,7 @@ func (s *State) say(f Facts, now time.Time) Action {
 		carrier.Status.ACME = f.ACME
 	}
 	a := Action{Wake: s.Again}
-	if a.Wake.IsZero() || !f.Until.IsZero() && f.Until.Before(a.Wake) {
+	if s.Facts != nil {
 		a.Wake = f.Until
 	}
 	if equality.Semantic.DeepEqual(*old, carrier.Status) {

@@ -68,10 +68,6 @@ func looks() []named {
 		{"found ready for an hour", func(s *State) {
 			s.Facts = &Facts{Ready: true, Reason: "Verified", Message: "as said", Until: now.Add(time.Hour)}
 		}},
-		{"found ready, with more to do in a minute", func(s *State) {
-			s.Facts = &Facts{Ready: true, Reason: "Replacing", Until: now.Add(time.Hour)}
-			s.Failure, s.Again = fault.After(time.Minute, "Busy", "busy"), now.Add(time.Minute)
-		}},
 		{"found not ready", func(s *State) { s.Facts = &Facts{Reason: "Broken", Message: "as said"} }},
 		{"found an account", func(s *State) {
 			s.Facts = &Facts{Ready: true, Reason: "Registered", ACME: &acmev1.ACMEIssuerStatus{URI: "https://ca/1"}}

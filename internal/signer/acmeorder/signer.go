@@ -113,8 +113,12 @@ var (
 	_ signer.Signer          = (*Signer)(nil)
 	_ signer.Prober          = (*Signer)(nil)
 	_ signer.Remote          = (*Signer)(nil)
+	_ signer.Orderer         = (*Signer)(nil)
 	_ signer.RenewalInformer = (*Signer)(nil)
 )
+
+// SignsByOrder implements signer.Orderer.
+func (*Signer) SignsByOrder() {}
 
 // Sign implements signer.Signer. The Order's events call for the next look.
 func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r signer.Request) (signer.Result, error) {

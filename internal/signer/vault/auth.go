@@ -3,7 +3,6 @@ package vault
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -17,7 +16,6 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/fault"
 )
 
 // Only our own service account: whoever may create an Issuer would else get a token of
@@ -165,12 +163,11 @@ func (p *plan) tokenOf(ref *acmev1.ServiceAccountRef, audiences ...string) func(
 		token, err := p.Tokens.Token(ctx, account, all)
 		switch {
 		case apierrors.IsNotFound(err):
-			return "", &trouble{class: fault.ClassCredential, stage: stageLogin, err: fmt.Errorf("service account %s does not exist: create it", account)}
+			return "", stageLogin.misplaced("service account %s does not exist: create it", account)
 		case apierrors.IsForbidden(err):
-			return "", &trouble{class: fault.ClassCredential, stage: stageLogin,
-				err: fmt.Errorf("a token of service account %s may not be asked for: grant the controller's service account create on serviceaccounts/token for it, by a Role and a RoleBinding: %w", account, err)}
+			return "", stageLogin.misplaced("a token of service account %s may not be asked for: grant the controller's service account create on serviceaccounts/token for it, by a Role and a RoleBinding: %w", account, err)
 		case err != nil:
-			return "", &trouble{class: fault.ClassUnavailable, stage: stageLogin, err: fmt.Errorf("ask for a token of service account %s: %w", account, err)}
+			return "", stageLogin.away("ask for a token of service account %s: %w", account, err)
 		case token == "":
 			return "", errors.New("the API server gave an empty token")
 		}

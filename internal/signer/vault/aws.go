@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	"chancery.dev/internal/fault"
 )
 
 // AWSConfig says where identities of AWS come from. There is no SDK in here: two calls
@@ -87,7 +86,7 @@ func (p *plan) byAWS(context.Context) error {
 		body, err := aws.body(ctx, s)
 		var t *trouble
 		if err != nil && !errors.As(err, &t) {
-			err = &trouble{class: fault.ClassUnavailable, stage: stageLogin, err: fmt.Errorf("get AWS credentials to log in to Vault: %s; it is tried again", unreachable(err))}
+			err = stageLogin.away("get AWS credentials to log in to Vault: %s; it is tried again", unreachable(err))
 		}
 		if err != nil {
 			return lease{}, err
@@ -303,7 +302,7 @@ func (a *awsLogin) fetch(ctx context.Context, method, address string, header htt
 	if resp.StatusCode >= http.StatusInternalServerError {
 		return nil, refused
 	}
-	return nil, &trouble{class: fault.ClassCredential, stage: stageLogin, err: fmt.Errorf("log in to Vault by AWS: %w", refused)}
+	return nil, stageLogin.denied("log in to Vault by AWS: %w", refused)
 }
 
 // awsError returns what an error of STS says.

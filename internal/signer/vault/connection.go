@@ -24,7 +24,6 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/egress"
-	"chancery.dev/internal/fault"
 	"chancery.dev/internal/signer"
 )
 
@@ -150,14 +149,14 @@ func (p *plan) entry(ctx context.Context, ref cmmeta.SecretKeySelector, key stri
 	key = ref.KeyOr(key)
 	secret, err := p.Secrets.Secret(ctx, p.namespace, ref.Name)
 	if apierrors.IsNotFound(err) {
-		return nil, &trouble{class: fault.ClassConfiguration, missing: true, err: fmt.Errorf("Secret %s/%s does not exist: create it with the entry %q", p.namespace, ref.Name, key)}
+		return nil, missing("Secret %s/%s does not exist: create it with the entry %q", p.namespace, ref.Name, key)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read Secret %s/%s: %w", p.namespace, ref.Name, err)
 	}
 	value := secret.Data[key]
 	if len(value) == 0 {
-		return nil, &trouble{class: fault.ClassConfiguration, missing: true, err: fmt.Errorf("Secret %s/%s has no entry %q: add it, or name another one in spec.vault", p.namespace, ref.Name, key)}
+		return nil, missing("Secret %s/%s has no entry %q: add it, or name another one in spec.vault", p.namespace, ref.Name, key)
 	}
 	p.versions = append(p.versions, ref.Name+" "+string(secret.UID)+" "+secret.ResourceVersion)
 	return value, nil
@@ -174,7 +173,7 @@ func (p *plan) inputs() string {
 }
 
 // open makes the session. It does not connect yet.
-func (p *plan) open(now func() time.Time) (*session, error) {
+func (p *plan) open() (*session, error) {
 	client, err := api.NewClient(&api.Config{Address: p.spec.Server, HttpClient: p.transport()})
 	if err != nil {
 		return nil, invalid("spec.vault.server: %w", err)
@@ -187,8 +186,7 @@ func (p *plan) open(now func() time.Time) (*session, error) {
 		client.SetNamespace(p.spec.Namespace)
 	}
 	return &session{
-		inputs: p.inputs(), lane: "vault " + p.inputs(), server: p.spec.Server, client: client,
-		login: p.login, by: p.by, fixed: p.fixed, now: now, turn: make(chan struct{}, 1),
+		server: p.spec.Server, client: client, login: p.login, by: p.by, fixed: p.fixed, now: p.Now, turn: make(chan struct{}, 1),
 	}, nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 
-	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
@@ -19,14 +18,6 @@ type order struct {
 	body map[string]any
 	csr  *x509.CertificateRequest
 	r    signer.Request
-}
-
-// answer is what became of an order.
-type answer struct {
-	// session it was placed in.
-	session *session
-	result  signer.Result
-	err     error
 }
 
 // newOrder translates a request into Vault's parameters (spec appendix D). The SANs
@@ -55,8 +46,7 @@ func newOrder(path string, r signer.Request) (*order, error) {
 }
 
 // place has Vault sign.
-func (o *order) place(ctx context.Context, s *session) answer {
-	out := answer{session: s}
+func (o *order) place(ctx context.Context, s *session) (signer.Result, error) {
 	raw, err := s.call(ctx, stageSign, func(token string) (json.RawMessage, error) {
 		var reply struct {
 			Data json.RawMessage `json:"data"`
@@ -65,15 +55,16 @@ func (o *order) place(ctx context.Context, s *session) answer {
 		return reply.Data, err
 	})
 	if err != nil {
-		out.err = s.explain(err, o.path)
-		return out
+		return signer.Result{}, s.explain(err, o.path)
 	}
-	out.result, err = o.read(ctx, raw)
-	if err != nil {
-		out.err = &trouble{class: fault.ClassPermanent, stage: stageSign,
-			err: fmt.Errorf("Vault %s did not answer with a certificate for the request: %w: spec.vault.path %q has to be one that signs, such as pki/sign/<role>", s.server, err, o.path)}
+	result, err := o.read(ctx, raw)
+	switch {
+	case ctx.Err() != nil:
+		return signer.Result{}, s.explain(ctx.Err(), o.path)
+	case err != nil:
+		return signer.Result{}, rejected("Vault %s did not answer with a certificate for the request: %w: spec.vault.path %q has to be one that signs, such as pki/sign/<role>", s.server, err, o.path)
 	}
-	return out
+	return result, nil
 }
 
 // read makes the one chain of all certificates in Vault's answer (spec §3.4). Whether

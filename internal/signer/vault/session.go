@@ -9,18 +9,12 @@ import (
 	"time"
 
 	"github.com/hashicorp/vault/api"
-	"k8s.io/apimachinery/pkg/types"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	"chancery.dev/internal/fault"
 )
 
 // session is how an issuer reaches Vault: a connection, and what logs in on it.
 type session struct {
-	// inputs is what the session was made of: with others, it is another session.
-	inputs string
-	// lane bounds the calls: one for each server and credential.
-	lane   string
 	server string
 	client *api.Client
 	// login gets a token; by names the method, for people. A token that the issuer
@@ -34,8 +28,6 @@ type session struct {
 	turn  chan struct{}
 	token string
 	until time.Time // zero: no end
-
-	used time.Time // used under Signer.mu
 }
 
 // lease is a token, and how long it is good for; zero means without end.
@@ -149,16 +141,13 @@ func (s *session) verify(ctx context.Context) error {
 	// Health is the server's, not that of a namespace (spec appendix D).
 	health, err := s.client.WithNamespace("").Sys().HealthWithContext(ctx)
 	if err != nil {
-		return s.explain(&staged{stageHealth, err}, "")
-	}
-	unfit := func(what string) error {
-		return &trouble{class: fault.ClassUnavailable, stage: stageHealth, err: fmt.Errorf("Vault %s %s; it is tried again", s.server, what)}
+		return s.explain(&staged{stageLogin, err}, "")
 	}
 	switch {
 	case !health.Initialized:
-		return unfit("is not initialised: run vault operator init")
+		return stageLogin.away("Vault %s is not initialised: run vault operator init; it is tried again", s.server)
 	case health.Sealed:
-		return unfit("is sealed: unseal it")
+		return stageLogin.away("Vault %s is sealed: unseal it; it is tried again", s.server)
 	}
 	if _, _, err := s.obtain(ctx, ""); err != nil {
 		return s.explain(err, "")
@@ -173,43 +162,5 @@ func (s *Signer) session(ctx context.Context, issuer certmanagerv1.GenericIssuer
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	known := s.sessions[issuer.GetUID()]
-	s.mu.Unlock()
-	if known == nil || known.inputs != plan.inputs() {
-		if known, err = plan.open(s.Now); err != nil {
-			return nil, err
-		}
-	}
-	return s.adopt(issuer.GetUID(), known), nil
-}
-
-// adopt makes a session the issuer's, in the place of one with other inputs. The
-// requests that wait for a while are then looked at again: what kept them may be
-// mended.
-func (s *Signer) adopt(issuer types.UID, session *session) *session {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.Now()
-	old := s.sessions[issuer]
-	if old != nil && old.inputs == session.inputs {
-		old.used = now
-		return old
-	}
-	if old == nil && len(s.sessions) >= maxSessions {
-		for uid, other := range s.sessions {
-			if now.Sub(other.used) > forgetAfter {
-				delete(s.sessions, uid)
-				s.Flights.Forget(uid)
-			}
-		}
-	}
-	session.used = now
-	s.sessions[issuer] = session
-	for _, a := range s.attempts {
-		if old != nil && a.session == old && a.failed != nil {
-			s.NotifyRequest(a.kind, a.name)
-		}
-	}
-	return session
+	return s.sessions.For(issuer.GetUID(), plan.inputs(), s.Now(), plan.open)
 }

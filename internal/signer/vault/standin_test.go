@@ -26,14 +26,12 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/flight"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
 
 const (
 	clusterNamespace = "cert-manager"
-	patience         = 20 * time.Second
 )
 
 // call is a request as the stand-in got it.
@@ -210,7 +208,6 @@ type world struct {
 	vault   *standIn
 	secrets secrets
 	tokens  *tokens
-	rung    chan string
 
 	mu  sync.Mutex
 	now time.Time
@@ -218,11 +215,9 @@ type world struct {
 
 func newWorld(t *testing.T, vault *standIn) *world {
 	t.Helper()
-	w := &world{t: t, vault: vault, secrets: secrets{}, tokens: &tokens{}, rung: make(chan string, 1000), now: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}
+	w := &world{t: t, vault: vault, secrets: secrets{}, tokens: &tokens{}, now: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}
 	w.Signer = New(Config{
 		Secrets: w.secrets, Tokens: w.tokens,
-		Flights:       flight.New(t.Context(), flight.Options{PerLane: 4, Timeout: patience}),
-		NotifyRequest: func(kind string, name types.NamespacedName) { w.rung <- kind + " " + name.String() },
 		Now: func() time.Time {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -241,18 +236,6 @@ func (w *world) step(d time.Duration) {
 	w.now = w.now.Add(d)
 }
 
-// ring waits until the bell has rung for something.
-func (w *world) ring() string {
-	w.t.Helper()
-	select {
-	case who := <-w.rung:
-		return who
-	case <-time.After(patience):
-		w.t.Fatal("nothing rang: the call did not land")
-		return ""
-	}
-}
-
 // probe looks at an issuer.
 func (w *world) probe(issuer certmanagerv1.GenericIssuer) (signer.Facts, *fault.Fault) {
 	w.t.Helper()
@@ -264,17 +247,10 @@ func (w *world) probe(issuer certmanagerv1.GenericIssuer) (signer.Facts, *fault.
 	return facts, f
 }
 
-// sign signs, and waits for Vault's answer if it was asked.
+// sign signs.
 func (w *world) sign(issuer certmanagerv1.GenericIssuer, r signer.Request) (signer.Result, error) {
 	w.t.Helper()
-	result, err := w.Sign(w.t.Context(), issuer, r)
-	if f := fault.Of(err); f != nil && f.Kind == fault.KindPending && f.Reason == "" {
-		if got, want := w.ring(), r.SourceKind+" "+r.Source.GetNamespace()+"/"+r.Source.GetName(); got != want {
-			w.t.Fatalf("rang for %q, want %q", got, want)
-		}
-		result, err = w.Sign(w.t.Context(), issuer, r)
-	}
-	return result, err
+	return w.Sign(w.t.Context(), issuer, r)
 }
 
 // issuer returns an Issuer in the namespace team for the stand-in, by token unless

@@ -18,26 +18,26 @@ import (
 	"chancery.dev/internal/solver"
 )
 
-// stage is where a call failed.
+// stage is where something went wrong.
 type stage int
 
 const (
-	stagePrepare stage = iota
-	stageHealth
+	// stageMissing: a Secret, or an entry of one, is not there.
+	stageMissing stage = iota + 1
+	// stageLogin: the issuer's spec, the connection, Vault's health or the login.
 	stageLogin
+	// stageSign: the call that signs.
 	stageSign
 )
 
-// trouble is something that did not work out, for a person.
+// trouble is why something did not work out, for a person, and what follows from it: a fault but for its reason,
+// which depends on who is told.
 type trouble struct {
-	// class says what may mend it: an object in the cluster (ClassConfiguration); credentials, policies or paths
-	// that do not fit together, which Vault's side may mend without an event (ClassCredential); time
-	// (ClassUnavailable); or nothing, for Vault will not sign this CSR (ClassPermanent).
+	stage stage
+	kind  fault.Kind
 	class fault.Class
-	// missing says that a Secret, or an entry of one, has to appear.
-	missing bool
-	stage   stage
-	err     error
+	again time.Duration
+	err   error
 }
 
 // Error says what, where, and what to do.
@@ -46,36 +46,37 @@ func (t *trouble) Error() string { return t.err.Error() }
 // Unwrap returns what happened.
 func (t *trouble) Unwrap() error { return t.err }
 
-const (
-	firstRetry = 5 * time.Second
-	lastRetry  = time.Minute
-	// deniedRetry is how long a refusal rests: only people can mend it.
-	deniedRetry = 5 * time.Minute
-)
+// misplacedAgain is how soon something is looked for again that somebody has to make, and that is no event.
+const misplacedAgain = 5 * time.Minute
 
-// patience is how long to wait after so many failures in a row.
-func (t *trouble) patience(failures int) time.Duration {
-	if t.class != fault.ClassUnavailable {
-		return deniedRetry
-	}
-	wait := firstRetry
-	for n := 1; n < failures && wait < lastRetry; n++ {
-		wait *= 2
-	}
-	return min(wait, lastRetry)
+// missing waits for a Secret, or an entry of one.
+func missing(format string, args ...any) error {
+	return &trouble{stage: stageMissing, kind: fault.KindPending, class: fault.ClassConfiguration, err: fmt.Errorf(format, args...)}
 }
 
+// invalid waits for the issuer's spec, or a Secret that the spec names, to change.
 func invalid(format string, args ...any) error {
-	return &trouble{class: fault.ClassConfiguration, err: fmt.Errorf(format, args...)}
+	return &trouble{stage: stageLogin, kind: fault.KindPending, class: fault.ClassConfiguration, err: fmt.Errorf(format, args...)}
 }
 
-// troubleOf returns the trouble that err is.
-func troubleOf(err error) *trouble {
-	var t *trouble
-	if errors.As(err, &t) {
-		return t
-	}
-	return &trouble{class: fault.ClassUnavailable, err: err}
+// away says that Vault, or what stands between, is out of order.
+func (s stage) away(format string, args ...any) error {
+	return &trouble{stage: s, kind: fault.KindAfter, class: fault.ClassUnavailable, err: fmt.Errorf(format, args...)}
+}
+
+// denied says that the credential is not taken, or not for this.
+func (s stage) denied(format string, args ...any) error {
+	return &trouble{stage: s, kind: fault.KindAfter, class: fault.ClassCredential, err: fmt.Errorf(format, args...)}
+}
+
+// misplaced says that something is not where it is looked for: a path, a role, a service account.
+func (s stage) misplaced(format string, args ...any) error {
+	return &trouble{stage: s, kind: fault.KindAfter, class: fault.ClassNotFound, again: misplacedAgain, err: fmt.Errorf(format, args...)}
+}
+
+// rejected says that Vault will not sign this request.
+func rejected(format string, args ...any) error {
+	return &trouble{stage: stageSign, kind: fault.KindTerminal, class: fault.ClassPermanent, err: fmt.Errorf(format, args...)}
 }
 
 // staged is an error of a call, with its stage.
@@ -99,42 +100,38 @@ func (s *session) explain(err error, path string) error {
 		stage = at.stage
 	}
 	var reply *api.ResponseError
-	if errors.Is(err, errGarbled) {
-		return &trouble{class: fault.ClassUnavailable, stage: stage, err: fmt.Errorf("Vault %s: %w: is spec.vault.server the address of a Vault server? It is tried again", s.server, err)}
+	switch {
+	case errors.Is(err, errGarbled):
+		return stage.away("Vault %s: %w: is spec.vault.server the address of a Vault server? It is tried again", s.server, err)
+	case !errors.As(err, &reply):
+		return stage.away("Vault %s cannot be reached: %s; it is tried again", s.server, unreachable(err))
+	default:
+		return s.refused(reply, stage, path)
 	}
-	if !errors.As(err, &reply) {
-		return &trouble{class: fault.ClassUnavailable, stage: stage, err: fmt.Errorf("Vault %s cannot be reached: %s; it is tried again", s.server, unreachable(err))}
-	}
-	t := s.refused(reply, stage, path)
-	t.stage = stage
-	return t
 }
 
 // refused reads an error that Vault has answered with.
-func (s *session) refused(reply *api.ResponseError, stage stage, path string) *trouble {
+func (s *session) refused(reply *api.ResponseError, at stage, path string) error {
 	code, said := reply.StatusCode, saidBy(reply)
-	say := func(c fault.Class, format string, args ...any) *trouble {
-		return &trouble{class: c, err: fmt.Errorf("Vault %s "+format, append([]any{s.server}, args...)...)}
-	}
 	switch {
 	case code == http.StatusServiceUnavailable && strings.Contains(said, "sealed"):
-		return say(fault.ClassUnavailable, "is sealed: unseal it; it is tried again")
+		return at.away("Vault %s is sealed: unseal it; it is tried again", s.server)
 	case code >= http.StatusInternalServerError, code == http.StatusTooManyRequests, code == http.StatusPreconditionFailed,
 		code == http.StatusRequestTimeout:
-		return say(fault.ClassUnavailable, "is out of order (%d): %s; it is tried again", code, said)
-	case stage != stageSign:
-		return say(fault.ClassCredential, "refused to log in by %s (%d): %s: correct spec.vault.auth, or the role and its policies in Vault", s.by, code, said)
+		return at.away("Vault %s is out of order (%d): %s; it is tried again", s.server, code, said)
+	case at != stageSign:
+		return at.denied("Vault %s refused to log in by %s (%d): %s: correct spec.vault.auth, or the role and its policies in Vault", s.server, s.by, code, said)
 	case code == http.StatusForbidden:
-		return say(fault.ClassCredential, "does not let this issuer sign at %q (403): %s: give it a policy with the capability update on that path, or correct spec.vault.path", path, said)
+		return at.denied("Vault %s does not let this issuer sign at %q (403): %s: give it a policy with the capability update on that path, or correct spec.vault.path", s.server, path, said)
 	case code == http.StatusNotFound, code == http.StatusMethodNotAllowed:
-		return say(fault.ClassCredential, "does not sign at %q (%d): %s: correct spec.vault.path, or mount a PKI engine there", path, code, said)
+		return at.misplaced("Vault %s does not sign at %q (%d): %s: correct spec.vault.path, or mount a PKI engine there", s.server, path, code, said)
 	case code == http.StatusBadRequest && strings.Contains(said, "unknown role"):
 		// As much a missing path as 404 is: no other request fares better.
-		return say(fault.ClassCredential, "does not sign at %q (400): %s: correct spec.vault.path, or create the role", path, said)
+		return at.misplaced("Vault %s does not sign at %q (400): %s: correct spec.vault.path, or create the role", s.server, path, said)
 	case code == http.StatusBadRequest && !reply.RawError: // Vault's own verdict, not a proxy's
-		return say(fault.ClassPermanent, "will not sign this request: %s", said)
+		return rejected("Vault %s will not sign this request: %s", s.server, said)
 	default:
-		return say(fault.ClassCredential, "answered %d at %q: %s", code, path, said)
+		return at.misplaced("Vault %s answered %d at %q: %s", s.server, code, path, said)
 	}
 }
 

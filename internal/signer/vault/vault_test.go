@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
@@ -52,64 +51,45 @@ func TestSign(t *testing.T) {
 	if result.Warning != "" {
 		t.Errorf("warning %q", result.Warning)
 	}
-	if len(w.attempts) != 0 {
-		t.Errorf("%d attempts are still remembered", len(w.attempts))
-	}
-}
-
-// TestUnapproved: Vault hears of a request only once its approval is stored.
-func TestUnapproved(t *testing.T) {
-	vault := newStandIn(t, plain)
-	w := newWorld(t, vault)
-	r := request(t, "r", "CertificateRequest")
-	r.Approved = false
-	_, err := w.Sign(t.Context(), w.issuer("team", w.byToken), r)
-	if f := fault.Of(err); f == nil || f.Kind != fault.KindPending || len(vault.seen(signPath)) != 0 || w.Flights.InAir() != 0 {
-		t.Errorf("got %v, %d calls, %d in the air", err, len(vault.seen(signPath)), w.Flights.InAir())
-	}
 }
 
 // What Vault says decides whether a request fails, and how soon it is tried again.
 func TestSignRefused(t *testing.T) {
+	final := fault.Fault{Kind: fault.KindTerminal, Class: fault.ClassPermanent}
+	away := fault.Fault{Kind: fault.KindAfter, Class: fault.ClassUnavailable}
+	denied := fault.Fault{Kind: fault.KindAfter, Class: fault.ClassCredential}
+	misplaced := fault.Fault{Kind: fault.KindAfter, Class: fault.ClassNotFound, Delay: misplacedAgain}
 	for _, c := range []struct {
-		name        string
-		code        int
-		text        string
-		kind        fault.Kind
-		again       time.Duration
-		reason, csr string
-		says        string
+		name string
+		code int
+		text string
+		want fault.Fault
+		says string
 	}{
-		{"rejected", 400, "common name leaf not allowed by this role", fault.KindTerminal, 0, "SigningError", "ErrorSigning", "will not sign this request: common name leaf not allowed"},
-		{"role missing", 400, "unknown role: web", fault.KindAfter, deniedRetry, "SigningError", "ErrorSigning", "create the role"},
-		{"denied", 403, "1 error occurred:\n\t* permission denied\n\n", fault.KindAfter, deniedRetry, "SigningError", "ErrorSigning", `sign at "pki/sign/web" (403): 1 error occurred: * permission denied: give it a policy`},
-		{"path missing", 404, "no handler for route", fault.KindAfter, deniedRetry, "SigningError", "ErrorSigning", "mount a PKI engine"},
-		{"broken", 500, "internal error", fault.KindAfter, firstRetry, "SigningError", "ErrorSigning", "is out of order (500): internal error"},
-		{"quota", 429, "rate limit quota exceeded", fault.KindAfter, firstRetry, "SigningError", "ErrorSigning", "out of order (429)"},
-		{"sealed", 503, "Vault is sealed", fault.KindAfter, firstRetry, "SigningError", "ErrorSigning", "is sealed: unseal it"},
-		{"no Vault", 200, "<html>hello", fault.KindAfter, firstRetry, "SigningError", "ErrorSigning", "is spec.vault.server the address of a Vault server?"},
-		{"no Vault, and no secret of it told", 404, "<meta>inside", fault.KindAfter, deniedRetry, "SigningError", "ErrorSigning", "(404): Not Found, in words that are not Vault's: is spec.vault.server the address of a Vault server?"},
-		{"a proxy's word is no verdict", 400, "<html>bad request", fault.KindAfter, deniedRetry, "SigningError", "ErrorSigning", `answered 400 at "pki/sign/web": Bad Request, in words that are not Vault's`},
-		{"no certificate", 200, `{"data":{}}`, fault.KindTerminal, 0, "SigningError", "ErrorSigning", "has to be one that signs"},
-		{"endless", 200, `{"data":{"certificate":"` + strings.Repeat("x", 2<<20) + `"}}`, fault.KindAfter, firstRetry, "SigningError", "ErrorSigning", "longer than 1 MiB"},
+		{"rejected", 400, "common name leaf not allowed by this role", final, "will not sign this request: common name leaf not allowed"},
+		{"role missing", 400, "unknown role: web", misplaced, "create the role"},
+		{"denied", 403, "1 error occurred:\n\t* permission denied\n\n", denied, `sign at "pki/sign/web" (403): 1 error occurred: * permission denied: give it a policy`},
+		{"path missing", 404, "no handler for route", misplaced, "mount a PKI engine"},
+		{"broken", 500, "internal error", away, "is out of order (500): internal error"},
+		{"quota", 429, "rate limit quota exceeded", away, "out of order (429)"},
+		{"sealed", 503, "Vault is sealed", away, "is sealed: unseal it"},
+		{"no Vault", 200, "<html>hello", away, "is spec.vault.server the address of a Vault server?"},
+		{"no Vault, and no secret of it told", 404, "<meta>inside", misplaced, "(404): Not Found, in words that are not Vault's: is spec.vault.server the address of a Vault server?"},
+		{"a proxy's word is no verdict", 400, "<html>bad request", misplaced, `answered 400 at "pki/sign/web": Bad Request, in words that are not Vault's`},
+		{"no certificate", 200, `{"data":{}}`, final, "has to be one that signs"},
+		{"endless", 200, `{"data":{"certificate":"` + strings.Repeat("x", 2<<20) + `"}}`, away, "longer than 1 MiB"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			vault := newStandIn(t, plain)
 			vault.say[signPath] = answering{c.code, c.text}
 			w := newWorld(t, vault)
 			issuer := w.issuer("team", w.byToken)
-			for kind, reason := range map[string]string{"CertificateRequest": c.reason, "CertificateSigningRequest": c.csr} {
+			for kind, reason := range map[string]string{"CertificateRequest": "SigningError", "CertificateSigningRequest": "ErrorSigning"} {
 				_, err := w.sign(issuer, request(t, kind, kind))
 				f := fault.Of(err)
-				if f == nil || f.Kind != c.kind || f.Delay != c.again || f.Reason != reason || !strings.Contains(f.Error(), c.says) {
-					t.Errorf("%s: %+v, want %s after %s, reason %s, text %q", kind, f, c.kind, c.again, reason, c.says)
+				if f == nil || f.Kind != c.want.Kind || f.Class != c.want.Class || f.Delay != c.want.Delay || f.Reason != reason || !strings.Contains(f.Error(), c.says) {
+					t.Errorf("%s: %+v, want %+v, reason %s, text %q", kind, f, c.want, reason, c.says)
 					continue
-				}
-				if f.Kind == fault.KindTerminal && f.Class != fault.ClassPermanent {
-					t.Errorf("%s: class %q", kind, f.Class)
-				}
-				if f.Kind == fault.KindTerminal && len(w.attempts) > 0 {
-					t.Errorf("%s: what is over is remembered: %v", kind, w.attempts)
 				}
 				if strings.Contains(f.Error(), "inside") {
 					t.Errorf("%s: a server that is not Vault is quoted to whoever made the issuer: %q", kind, f)
@@ -169,26 +149,14 @@ func TestRequestThatIsNoCSR(t *testing.T) {
 	}
 }
 
-// An outage is ridden out: with growing pauses, in which Vault is left alone.
+// A sealed Vault is asked again with the same request, and signs once it is unsealed.
 func TestOutage(t *testing.T) {
 	vault := newStandIn(t, plain)
 	w := newWorld(t, vault)
 	issuer, r := w.issuer("team", w.byToken), request(t, "r", "CertificateRequest")
 	vault.with(func() { vault.sealed = true })
-	for i, seconds := range []int{5, 10, 20, 40, 60, 60} {
-		wait := time.Duration(seconds) * time.Second
-		_, err := w.sign(issuer, r)
-		if f := fault.Of(err); f == nil || f.Kind != fault.KindAfter || f.Delay != wait {
-			t.Fatalf("try %d: %+v, want another after %s", i, f, wait)
-		}
-		w.step(wait - time.Second)
-		if _, err := w.sign(issuer, r); fault.Of(err) == nil || fault.Of(err).Delay != time.Second {
-			t.Fatalf("try %d, a second early: %v", i, err)
-		}
-		if got := len(vault.seen(signPath)); got != i+1 {
-			t.Fatalf("try %d: Vault was asked %d times", i, got)
-		}
-		w.step(time.Second)
+	if _, err := w.sign(issuer, r); fault.Of(err) == nil || fault.Of(err).Class != fault.ClassUnavailable {
+		t.Fatalf("%v", err)
 	}
 	vault.with(func() { vault.sealed = false })
 	if _, err := w.sign(issuer, r); err != nil {
@@ -196,44 +164,16 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// A Vault that does not answer holds its own lane only, and no worker.
-func TestSilenceHoldsNobodyElse(t *testing.T) {
-	silent, vault := newStandIn(t, plain), newStandIn(t, plain)
-	held := make(chan struct{})
-	defer close(held)
-	silent.with(func() { silent.held = held })
-	w := newWorld(t, silent)
-	slow := w.issuer("team", w.byToken)
-	for _, name := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "9"} {
-		_, err := w.Sign(t.Context(), slow, request(t, name, "CertificateRequest"))
-		if f := fault.Of(err); f == nil || f.Kind != fault.KindPending || f.Reason != "" {
-			t.Fatalf("%v", err)
-		}
-	}
-	w.vault = vault
-	quick := w.issuer("team", w.byToken)
-	quick.(*certmanagerv1.Issuer).UID = "other"
-	if _, err := w.sign(quick, request(t, "quick", "CertificateRequest")); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// A changed Secret ends the wait of the requests that were refused with the old one.
-func TestChangedSecretEndsTheWait(t *testing.T) {
+// A changed Secret is used at once.
+func TestChangedSecret(t *testing.T) {
 	vault := newStandIn(t, plain)
 	w := newWorld(t, vault)
 	issuer, r := w.issuer("team", w.byToken), request(t, "r", "CertificateRequest")
 	w.secrets.put("team", "token", map[string]string{"token": "s.old"})
-	if _, err := w.sign(issuer, r); fault.Of(err) == nil || fault.Of(err).Delay != deniedRetry {
+	if _, err := w.sign(issuer, r); fault.Of(err) == nil || fault.Of(err).Class != fault.ClassCredential {
 		t.Fatalf("%v", err)
 	}
 	w.secrets.put("team", "token", map[string]string{"token": "s.fixed"})
-	if _, f := w.probe(issuer); f != nil {
-		t.Fatal(f)
-	}
-	if rung := w.ring(); rung != "CertificateRequest team/r" {
-		t.Fatalf("rang for %q", rung)
-	}
 	if _, err := w.sign(issuer, r); err != nil {
 		t.Fatal(err)
 	}
@@ -246,32 +186,13 @@ func TestSecretMissing(t *testing.T) {
 	})
 	for kind, reason := range map[string]string{"CertificateRequest": "SecretMissing", "CertificateSigningRequest": "SecretNotFound"} {
 		_, err := w.sign(issuer, request(t, kind, kind))
-		// Not only for the issuer's next change: a Secret that is back before the issuer was looked at changes nothing there.
-		if f := fault.Of(err); f == nil || f.Kind != fault.KindAfter || f.Delay != lookAgain || f.Reason != reason || !strings.Contains(f.Error(), "Secret team/token does not exist") {
+		if f := fault.Of(err); f == nil || f.Kind != fault.KindPending || f.Reason != reason || !strings.Contains(f.Error(), "Secret team/token does not exist") {
 			t.Errorf("%s: %+v", kind, f)
 		}
 	}
 	w.secrets.put("team", "token", map[string]string{"token": "x"})
 	if _, f := w.probe(issuer); f == nil || f.Kind != fault.KindPending || f.Reason != "VaultError" || !strings.Contains(f.Error(), `has no entry "t"`) {
 		t.Errorf("%+v", f)
-	}
-}
-
-func TestSweepForgetsOldAttempts(t *testing.T) {
-	vault := newStandIn(t, plain)
-	vault.sealed = true
-	w := newWorld(t, vault)
-	issuer := w.issuer("team", w.byToken)
-	if _, err := w.sign(issuer, request(t, "r", "CertificateRequest")); err == nil {
-		t.Fatal("signed by a sealed Vault")
-	}
-	w.sweep(w.Now().Add(forgetAfter))
-	if len(w.attempts) != 1 {
-		t.Error("forgot what was used just now")
-	}
-	w.sweep(w.Now().Add(forgetAfter + 1))
-	if len(w.attempts) != 0 {
-		t.Error("did not forget")
 	}
 }
 

@@ -65,8 +65,6 @@ type access struct {
 	secret string
 	// egress says which addresses the server may have; nil means all.
 	egress *egress.Policy
-	// lane bounds the calls: one server and one credential.
-	lane string
 	// digest tells this access from any other.
 	digest string
 }
@@ -88,10 +86,14 @@ func missing(format string, args ...any) error {
 // accessFault says what a request does about an error of account.
 func accessFault(err error, w words) error {
 	var bad *accessError
-	if errors.As(err, &bad) && bad.missing {
-		return fault.After(lookAgain, w.secretMissing, "%w", err)
+	switch {
+	case !errors.As(err, &bad):
+		return fault.ClassUnavailable.After(0, w.initError, "%w", err)
+	case bad.missing:
+		return fault.Pending(w.secretMissing, "%w", err)
+	default:
+		return fault.Pending(w.initError, "%w", err)
 	}
-	return fault.After(lookAgain, w.initError, "%w", err)
 }
 
 // accessOf reads what an issuer names. An error that is no accessError is the API
@@ -116,7 +118,6 @@ func (s *Signer) accessOf(ctx context.Context, issuer certmanagerv1.GenericIssue
 	if read.err != nil {
 		return access{}, read.err
 	}
-	a.lane = "venafi " + a.server + " " + a.secret
 	sum := sha256.New()
 	for _, part := range []string{strconv.Itoa(int(a.product)), a.server, a.zone, read.bundle, a.accessToken, a.username, a.password, a.clientID, a.clientSecret, a.apiKey, a.tokenEndpoint, a.scope} {
 		fmt.Fprintf(sum, "%d:%s", len(part), part)
@@ -241,16 +242,5 @@ func (s *Signer) account(ctx context.Context, issuer certmanagerv1.GenericIssuer
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	known := s.accounts[issuer.GetUID()]
-	if known == nil || known.digest != access.digest {
-		if known != nil {
-			known.transport.CloseIdleConnections()
-		}
-		known = newAccount(access, s)
-		s.accounts[issuer.GetUID()] = known
-	}
-	known.used = s.Now()
-	return known, nil
+	return s.accounts.For(issuer.GetUID(), access.digest, s.Now(), func() (*account, error) { return newAccount(access, s), nil })
 }

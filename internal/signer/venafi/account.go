@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/Venafi/vcert/v5/pkg/certificate"
@@ -40,12 +39,9 @@ type account struct {
 	now       func() time.Time
 	userAgent string
 	open      func(a *account, x *exchange) (connector, error)
-	// used is when the account was last asked for; the Signer's lock guards it.
-	used time.Time
 
-	// loginMu is held during a login: who else needs the token waits for it. It is never
-	// taken on a worker.
-	loginMu sync.Mutex
+	// turn is held during a login, and by whoever uses granted: who else needs the token waits for it.
+	turn    chan struct{}
 	granted grant
 }
 
@@ -59,7 +55,7 @@ type grant struct {
 }
 
 func newAccount(a access, s *Signer) *account {
-	return &account{access: a, transport: newTransport(a), now: s.Now, userAgent: s.UserAgent, open: s.connect}
+	return &account{access: a, transport: newTransport(a), now: s.Now, userAgent: s.UserAgent, open: s.connect, turn: make(chan struct{}, 1)}
 }
 
 // do makes a call, which is steps of one exchange. A login that is refused in its
@@ -80,7 +76,20 @@ func (a *account) do(ctx context.Context, call func(c connector, x *exchange) er
 		if x.step == stepLogin || x.status != http.StatusUnauthorized || again {
 			return a.failureOf(x, err)
 		}
-		a.logout()
+		if err := a.logout(x); err != nil {
+			return a.failureOf(x, err)
+		}
+	}
+}
+
+// hold waits for the turn, until the call ends.
+func (a *account) hold(x *exchange) (release func(), err error) {
+	select {
+	case a.turn <- struct{}{}:
+		return func() { <-a.turn }, nil
+	case <-x.ctx.Done():
+		x.err = x.ctx.Err()
+		return nil, x.err
 	}
 }
 
@@ -99,8 +108,11 @@ func guarded(call func() error) (err error) {
 // call in it but Cloud's.
 func (a *account) connect(x *exchange) (connector, error) {
 	x.step = stepLogin
-	a.loginMu.Lock()
-	defer a.loginMu.Unlock()
+	release, err := a.hold(x)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	switch a.product {
 	case productTPP:
 		c, err := tpp.NewConnector(a.server, a.zone, false, nil)
@@ -161,10 +173,14 @@ func (a *account) expired() bool {
 }
 
 // logout forgets what was granted, but not what renews it.
-func (a *account) logout() {
-	a.loginMu.Lock()
-	defer a.loginMu.Unlock()
+func (a *account) logout(x *exchange) error {
+	release, err := a.hold(x)
+	if err != nil {
+		return err
+	}
+	defer release()
 	a.granted = grant{refresh: a.granted.refresh}
+	return nil
 }
 
 // loginTPP sees to a token. One that the Secret holds is verified; there is no other
@@ -251,17 +267,21 @@ func (a *account) loginNGTS(x *exchange) error {
 // verify logs in and looks at the zone. It returns when a token ends that cannot be
 // renewed; zero for never.
 func (a *account) verify(ctx context.Context) (time.Time, error) {
+	var ends time.Time
 	err := a.do(ctx, func(c connector, x *exchange) error {
 		x.step = stepZone
-		_, err := c.ReadZoneConfiguration()
-		return err
+		if _, err := c.ReadZoneConfiguration(); err != nil || a.accessToken == "" {
+			return err
+		}
+		release, err := a.hold(x)
+		if err != nil {
+			return err
+		}
+		defer release()
+		ends = a.granted.expires
+		return nil
 	})
-	if err != nil || a.accessToken == "" {
-		return time.Time{}, err
-	}
-	a.loginMu.Lock()
-	defer a.loginMu.Unlock()
-	return a.granted.expires, nil
+	return ends, err
 }
 
 // request hands an order in and returns the pickup id.

@@ -13,31 +13,16 @@ import (
 	"github.com/Venafi/vcert/v5/pkg/endpoint"
 	"github.com/Venafi/vcert/v5/pkg/verror"
 
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
 )
 
-// class says whose turn it is after a call did not work out.
-type class int
-
-const (
-	// classUnavailable: the server, or the way to it, was out of order.
-	classUnavailable class = iota + 1
-	// classLimited: the server wants fewer calls.
-	classLimited
-	// classLogin: the server does not accept the credentials, or they lack a right.
-	classLogin
-	// classZone: there is no such zone, or it cannot be read.
-	classZone
-	// classPending: the certificate is not there yet.
-	classPending
-	// classRefused: the server refuses the request.
-	classRefused
-)
-
-// failure is why a call did not work out.
+// failure is why a call did not work out: a fault but for its reason, which depends on who is told. A fault.KindPending
+// says that the certificate is not there yet, a fault.KindTerminal that the server refuses the request.
 type failure struct {
-	class class
+	kind  fault.Kind
+	class fault.Class
 	// retryAfter is what the server asked for; zero if nothing.
 	retryAfter time.Duration
 	err        error
@@ -45,6 +30,9 @@ type failure struct {
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
+
+// zoneAgain is how soon a zone is looked for again that is not there: making one is no event.
+const zoneAgain = 5 * time.Minute
 
 // maxRetryAfter is the longest wait that a server is granted, in seconds.
 const maxRetryAfter = 3600
@@ -58,7 +46,10 @@ func finalStatuses() []string {
 // failureOf classes what went wrong by the last exchange: the library's errors do not
 // tell a server that is away from one that says no.
 func (a *account) failureOf(x *exchange, err error) error {
-	f := &failure{class: a.classOf(x, err)}
+	f := &failure{}
+	if f.kind, f.class = a.classOf(x, err); f.class == fault.ClassNotFound {
+		f.retryAfter = zoneAgain
+	}
 	if seconds, err := strconv.Atoi(x.retryAfter); err == nil && seconds > 0 {
 		f.retryAfter = time.Duration(min(seconds, maxRetryAfter)) * time.Second
 	}
@@ -68,9 +59,9 @@ func (a *account) failureOf(x *exchange, err error) error {
 	switch {
 	case x.err != nil:
 		f.err = fmt.Errorf("%s cannot be reached: %s", a.server, solver.Cause(x.err))
-	case f.class == classZone && noZone(err):
+	case f.class == fault.ClassNotFound && noZone(err):
 		f.err = fmt.Errorf("%s has no zone %q, or it is not shown to these credentials: correct spec.venafi.zone, or the rights of the credentials in Secret %s", a.server, a.zone, a.secret)
-	case f.class == classLogin:
+	case f.class == fault.ClassCredential:
 		f.err = fmt.Errorf("%s does not accept the credentials in Secret %s: %s", a.server, a.secret, oneLine(or(said, foreign)))
 	case errors.As(err, &pending):
 		f.err = fmt.Errorf("%s: %s", a.server, oneLine(or(pending.Status, or(said, "pending"))))
@@ -84,34 +75,38 @@ func (a *account) failureOf(x *exchange, err error) error {
 	return f
 }
 
-func (a *account) classOf(x *exchange, err error) class {
+// classOf says what follows from a failure, and what kind of failure it is. A zone that cannot be read is as good as
+// not there.
+func (a *account) classOf(x *exchange, err error) (fault.Kind, fault.Class) {
 	answer, _ := x.said()
 	var pending endpoint.ErrCertificatePending
 	switch {
 	case x.step == stepPolicy:
-		return classRefused
+		return fault.KindTerminal, fault.ClassPermanent
 	case x.err != nil:
-		return classUnavailable
+		return fault.KindAfter, fault.ClassUnavailable
 	case x.status == http.StatusTooManyRequests:
-		return classLimited
+		return fault.KindAfter, fault.ClassRateLimited
 	case x.status == http.StatusUnauthorized, x.status == http.StatusForbidden:
-		return classLogin
+		return fault.KindAfter, fault.ClassCredential
 	case a.product == productTPP && x.step == stepRetrieve && answer.Stage > 0 && x.status >= http.StatusBadRequest:
-		return classRefused // by the CA behind the server, at that stage
+		return fault.KindTerminal, fault.ClassPermanent // refused by the CA behind the server, at that stage
 	case x.status >= http.StatusInternalServerError:
-		return classUnavailable
+		return fault.KindAfter, fault.ClassUnavailable
 	case x.step == stepLogin:
-		return classLogin // RFC 6749 §5.2: invalid_grant is a 400
+		return fault.KindAfter, fault.ClassCredential // RFC 6749 §5.2: invalid_grant is a 400
+	case errors.As(err, &pending) && isPending(x.status, pending.Status):
+		return fault.KindPending, ""
 	case errors.As(err, &pending):
-		return pendingClass(x.status, pending.Status)
+		return fault.KindTerminal, fault.ClassPermanent
 	case noZone(err), x.step == stepZone && x.status >= http.StatusBadRequest:
-		return classZone
+		return fault.KindAfter, fault.ClassNotFound
 	case x.step == stepZone:
-		return classUnavailable
+		return fault.KindAfter, fault.ClassUnavailable
 	case x.status >= http.StatusBadRequest && !json.Valid(x.body):
-		return classUnavailable // a proxy's words: the server's own are JSON
+		return fault.KindAfter, fault.ClassUnavailable // a proxy's words: the server's own are JSON
 	default:
-		return classRefused
+		return fault.KindTerminal, fault.ClassPermanent
 	}
 }
 
@@ -120,48 +115,53 @@ func noZone(err error) bool {
 	return errors.Is(err, verror.ZoneNotFoundError) || errors.Is(err, verror.ApplicationNotFoundError)
 }
 
-// pendingClass tells what is pending from what is over: SaaS says that there is no
+// isPending tells what is pending from what is over: SaaS says that there is no
 // certificate yet by 404 and 409 too.
-func pendingClass(code int, status string) class {
+func isPending(code int, status string) bool {
 	early := code < http.StatusBadRequest || code == http.StatusNotFound || code == http.StatusConflict
-	if !early || slices.Contains(finalStatuses(), strings.ToUpper(status)) {
-		return classRefused
-	}
-	return classPending
+	return early && !slices.Contains(finalStatuses(), strings.ToUpper(status))
 }
 
-// How long a request waits before the next call. It grows with the request's age,
-// which is the one thing that a restart does not forget.
-const (
-	firstPoll, lastPoll   = 2 * time.Second, time.Minute
-	firstRetry, lastRetry = 5 * time.Second, 5 * time.Minute
-)
+// How long a certificate that is not issued yet is waited for before it is asked for again. It grows with the
+// request's age, which is the one thing that a restart does not forget.
+const firstPoll, lastPoll = 2 * time.Second, time.Minute
 
 // patience is a quarter of the time that has been waited, within bounds.
-func patience(waited, least, most time.Duration) time.Duration {
-	return min(max(waited/4, least), most)
-}
+func patience(waited time.Duration) time.Duration { return min(max(waited/4, firstPoll), lastPoll) }
 
-// requestFault says what a request does about a call that did not work out; reason is
-// the word for a refusal. Only a refusal ends the request: whatever may be mended
-// elsewhere is waited for.
-func (p *pass) requestFault(err error, reason string) error {
-	waited := p.Now().Sub(p.r.Source.GetCreationTimestamp().Time)
+// probeFault says what an issuer does about a call that did not work out.
+func probeFault(err error) error {
 	var f *failure
 	if !errors.As(err, &f) {
-		f = &failure{class: classUnavailable, err: err}
+		return err
 	}
-	retry := patience(waited, firstRetry, lastRetry)
+	const what = "Failed to set up the Certificate Manager issuer: %w"
+	reason, hint := certmanagerv1.IssuerReasonVenafiErrorSetup, ""
 	switch f.class {
-	case classPending:
-		return fault.After(patience(waited, firstPoll, lastPoll), p.words.pending, "The certificate is not issued yet: %w", f)
-	case classRefused:
-		return fault.Failed(fault.ClassPermanent, reason, "%w", f)
-	case classLogin, classZone:
-		// The issuer is at fault: let it say so.
-		p.Doubt(p.issuer)
-		return fault.After(retry, p.words.initError, "%w", f)
+	case fault.ClassCredential:
+		reason, hint = certmanagerv1.IssuerReasonVenafiAuthenticateFailed, ": correct them, or get a new token"
+	case fault.ClassUnavailable, fault.ClassRateLimited:
+		hint = "; retrying with back-off"
 	default:
-		return fault.After(max(f.retryAfter, retry), p.words.pending, "%w; trying again", f)
+	}
+	return f.class.After(f.retryAfter, reason, what+"%s", f, hint)
+}
+
+// fault says what a request does about a call that did not work out; refused is the word for a refusal. Only a
+// refusal ends the request: whatever may be mended elsewhere is waited for. Other errors are returned as they are.
+func (w words) fault(err error, refused string, waited time.Duration) error {
+	var f *failure
+	if !errors.As(err, &f) {
+		return err
+	}
+	switch {
+	case f.kind == fault.KindPending:
+		return fault.After(patience(waited), w.pending, "The certificate is not issued yet: %w", f)
+	case f.kind == fault.KindTerminal:
+		return fault.Failed(f.class, refused, "%w", f)
+	case f.class == fault.ClassCredential, f.class == fault.ClassNotFound: // the issuer is at fault
+		return f.class.After(f.retryAfter, w.initError, "%w", f)
+	default:
+		return f.class.After(f.retryAfter, w.pending, "%w; trying again", f)
 	}
 }

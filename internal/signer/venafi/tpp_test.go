@@ -161,7 +161,6 @@ func TestTPPTokenEnds(t *testing.T) {
 	if f := fault.Of(err); f == nil || f.Kind != fault.KindAfter || f.Reason != "VenafiInitError" || !strings.Contains(f.Error(), "The access token is expired") {
 		t.Fatalf("Sign with a token that has ended: %v", err)
 	}
-	w.await("issuer venafi")
 	if _, f := w.probe(i); f == nil || f.Reason != "AuthFailed" || f.Class != fault.ClassCredential || !strings.Contains(f.Error(), "Secret ns/venafi") || !strings.Contains(f.Error(), "get a new token") {
 		t.Fatalf("with a token that has ended: %+v", f)
 	}

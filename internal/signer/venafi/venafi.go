@@ -4,46 +4,36 @@
 // A request is handed in once; what identifies it there, the pickup id, is kept on
 // the request as an annotation, and the certificate is asked for by it until it is
 // there. The protocol is the vcert library's, and the policy of what may be issued the
-// server's: this package holds neither. Calls are made in flights, never on the
-// caller's worker.
+// server's: this package holds neither. All calls block. Who makes them, and when they
+// are repeated, is decided elsewhere.
 package venafi
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"sync"
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/egress"
+	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/flight"
 	"chancery.dev/internal/signer"
 )
 
 const (
-	// lookAgain is how soon a missing Secret is looked for beside its events.
-	lookAgain = 30 * time.Second
-	// idle is how long the outcome of a call is kept that nobody asks for: its object is
-	// gone. sweepEvery is how often that is looked at.
-	idle       = time.Hour
-	sweepEvery = 10 * time.Minute
-	// idleAccount is how long an account is kept that nobody uses.
-	idleAccount = 24 * time.Hour
+	// callsAtOnce and callTimeout bound the calls to one server for the issuers of one namespace. A call is several
+	// exchanges.
+	callsAtOnce = 8
+	callTimeout = 2 * time.Minute
+	// tokenAgain is how soon a token is verified again that has ended by our clock, and that the server still takes.
+	tokenAgain = 5 * time.Minute
 )
 
 // Config is what a Signer needs.
 type Config struct {
 	// Secrets holds the credentials.
 	Secrets signer.SecretReader
-	// Flights makes the calls. Each of them is several exchanges with the server.
-	Flights *flight.Flights
-	// NotifyRequest has a request of that kind looked at again. It MUST NOT block.
-	NotifyRequest func(kind string, request types.NamespacedName)
-	// Doubt has an issuer looked at again that was in order: its credential was refused. It MUST NOT block.
-	Doubt func(issuer types.UID)
 	// UserAgent is what servers are told.
 	UserAgent string
 	// Now is the clock.
@@ -54,32 +44,62 @@ type Config struct {
 	Egress *egress.Policy
 }
 
-// Signer implements signer.Signer and signer.Prober for issuers with spec.venafi.
+// Signer implements signer.Signer, signer.Prober and signer.Remote for issuers with spec.venafi.
 type Signer struct {
 	Config
 
 	// connect opens a connection: tests put the library's own fake in its place.
-	connect func(a *account, x *exchange) (connector, error)
-
-	mu       sync.Mutex
-	accounts map[types.UID]*account
-	asked    map[types.UID]*inquiry
-	swept    time.Time
+	connect  func(a *account, x *exchange) (connector, error)
+	accounts signer.Kept[*account]
 }
 
 // New returns a Signer.
-func New(c Config) *Signer {
-	return &Signer{
-		Config: c, connect: (*account).connect,
-		accounts: map[types.UID]*account{}, asked: map[types.UID]*inquiry{},
-	}
-}
+func New(c Config) *Signer { return &Signer{Config: c, connect: (*account).connect} }
 
 var (
 	_ signer.Signer = (*Signer)(nil)
 	_ signer.Prober = (*Signer)(nil)
 	_ signer.Remote = (*Signer)(nil)
 )
+
+// Lane implements signer.Remote.
+func (s *Signer) Lane(issuer certmanagerv1.GenericIssuer) engine.Lane {
+	server := "without a server"
+	switch spec := issuer.GetSpec().Venafi; {
+	case spec.TPP != nil:
+		server = spec.TPP.URL
+	case spec.Cloud != nil:
+		server = or(spec.Cloud.URL, cloudURL)
+	case spec.NGTS != nil:
+		server = or(spec.NGTS.URL, ngtsURL)
+	}
+	namespace := signer.ResourceNamespace(issuer, s.ClusterResourceNamespace)
+	return engine.Lane{Name: "Certificate Manager " + server + " for " + namespace, Limit: callsAtOnce, Timeout: callTimeout}
+}
+
+// Probe implements signer.Prober: it logs in and looks at the zone.
+func (s *Signer) Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) (signer.Facts, error) {
+	if issuer.GetSpec().Venafi == nil {
+		return signer.Facts{}, fmt.Errorf("issuer %q has no spec.venafi", issuer.GetName())
+	}
+	a, err := s.account(ctx, issuer)
+	var bad *accessError
+	switch {
+	case errors.As(err, &bad):
+		return signer.Facts{}, fault.Pending(certmanagerv1.IssuerReasonVenafiErrorSetup, "%w", err)
+	case err != nil:
+		return signer.Facts{}, err
+	}
+	ends, err := a.verify(ctx)
+	if err != nil {
+		return signer.Facts{}, probeFault(err)
+	}
+	if now := s.Now(); !ends.IsZero() && !ends.After(now) {
+		ends = now.Add(tokenAgain)
+	}
+	const reason = certmanagerv1.IssuerReasonVenafiReady
+	return signer.Facts{Ready: true, Reason: reason, Message: reason, Until: ends}, nil
+}
 
 // words are the reasons of one kind of request (spec §3.4, §4.5), and the keys of its
 // annotations, of which the first that is there counts.
@@ -107,8 +127,9 @@ func wordsOf(kind string) words {
 	}
 }
 
-// Sign implements signer.Signer. A request that has no pickup id is handed in; the one
-// that comes back is in Result.Annotations beside a fault.After.
+// Sign implements signer.Signer. A request that has no pickup id is handed in; the one that comes back is in
+// Result.Annotations, beside a fault.Pending: once it is stored, the certificate is asked for. Should it be lost
+// before, the request is handed in again: the object at a TPP server has the same name then.
 func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r signer.Request) (signer.Result, error) {
 	if issuer.GetSpec().Venafi == nil {
 		return signer.Result{}, fmt.Errorf("issuer %q has no spec.venafi", issuer.GetName())
@@ -126,82 +147,38 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 	if err != nil {
 		return signer.Result{}, accessFault(err, w)
 	}
-	p := pass{Signer: s, issuer: issuer.GetUID(), account: a, r: r, words: w, order: order}
-	if !r.Approved {
-		return signer.Result{}, fault.Pending("", "The request is handed in to %s once it is approved", a.server)
+	waited := s.Now().Sub(r.Source.GetCreationTimestamp().Time)
+	if id := r.Source.GetAnnotations()[w.pickupID]; id != "" {
+		result, err := a.collect(ctx, order, id, w)
+		return result, w.fault(err, w.retrieve, waited)
 	}
-	if err := s.resting(r.Source.GetUID(), a); err != nil {
+	id, err := a.request(ctx, order)
+	if err != nil {
+		return signer.Result{}, w.fault(err, w.request, waited)
+	}
+	return signer.Result{Annotations: map[string]string{w.pickupID: id}}, fault.Pending("", "The request was handed in to %s", a.server)
+}
+
+// collect asks for the certificate, and makes the request's result of it.
+func (a *account) collect(ctx context.Context, order order, id string, w words) (signer.Result, error) {
+	got, err := a.retrieve(ctx, order, id)
+	if err != nil {
 		return signer.Result{}, err
 	}
-	if id := r.Source.GetAnnotations()[w.pickupID]; id != "" {
-		return p.retrieve(ctx, id)
+	if got == nil {
+		return signer.Result{}, fault.Failed(fault.ClassUnavailable, w.retrieve, "%s gave no certificate", a.server)
 	}
-	return p.request()
-}
-
-// inquiry is what is remembered of an object that calls are made for.
-type inquiry struct {
-	// at is when it was last asked about.
-	at time.Time
-	// The object rests until then, for that reason, as long as the account is the same:
-	// a look at it before that is by chance.
-	account *account
-	until   time.Time
-	fault   *fault.Fault
-}
-
-// ask is Flights.Ask for a call on behalf of an object. What is not asked for again is
-// forgotten in time.
-func (s *Signer) ask(object types.UID, call string, a *account, run func(ctx context.Context) (any, error), landed func()) (flight.Outcome, bool) {
-	now := s.Now()
-	s.mu.Lock()
-	s.sweep(now)
-	s.asked[object] = &inquiry{at: now}
-	s.mu.Unlock()
-	return s.Flights.Ask(flight.Call{
-		Key: flight.Key{Object: object, Call: call}, Lane: a.lane, Run: run, Landed: landed,
-	})
-}
-
-// rest has a request left alone for as long as err says; it returns err.
-func (s *Signer) rest(object types.UID, a *account, err error) error {
-	if f := fault.Of(err); f != nil && f.Kind == fault.KindAfter {
-		now := s.Now()
-		s.mu.Lock()
-		s.asked[object] = &inquiry{at: now, account: a, until: now.Add(f.Delay), fault: f}
-		s.mu.Unlock()
+	bundle, err := order.bundle(ctx, got)
+	switch {
+	case ctx.Err() != nil:
+		return signer.Result{}, a.failureOf(&exchange{err: ctx.Err()}, ctx.Err())
+	case err != nil:
+		return signer.Result{}, fault.Failed(fault.ClassUnavailable, w.parse, "what %s gave cannot be used: %w", a.server, err)
 	}
-	return err
-}
-
-// resting returns why a request is left alone, or nil if it is not.
-func (s *Signer) resting(object types.UID, a *account) error {
-	now := s.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := s.asked[object]
-	if i == nil || i.account != a || !now.Before(i.until) {
-		return nil
+	result := signer.Result{Bundle: bundle}
+	if a.product != productTPP && order.hasCustomFields() {
+		result.WarningReason = "CustomFieldsIgnored"
+		result.Warning = "the certificate was issued without its custom fields: only self-hosted Certificate Manager (spec.venafi.tpp) takes them"
 	}
-	return fault.After(i.until.Sub(now), i.fault.Reason, "%w", i.fault)
-}
-
-// sweep drops what belongs to objects that are gone. It is called with the lock held.
-func (s *Signer) sweep(now time.Time) {
-	if now.Sub(s.swept) < sweepEvery {
-		return
-	}
-	s.swept = now
-	for object, i := range s.asked {
-		if now.Sub(i.at) > idle {
-			delete(s.asked, object)
-			s.Flights.Forget(object)
-		}
-	}
-	for issuer, a := range s.accounts {
-		if now.Sub(a.used) > idleAccount {
-			delete(s.accounts, issuer)
-			a.transport.CloseIdleConnections()
-		}
-	}
+	return result, nil
 }

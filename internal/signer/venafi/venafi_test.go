@@ -16,7 +16,6 @@ import (
 
 	"github.com/Venafi/vcert/v5/pkg/certificate"
 	"github.com/Venafi/vcert/v5/pkg/venafi/fake"
-	"k8s.io/apimachinery/pkg/types"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
@@ -160,7 +159,7 @@ func TestProbe(t *testing.T) {
 		{name: "half a Secret", secret: []string{"username", "me"}, reason: "ErrorSetup", kind: fault.KindPending, says: "neither an entry access-token nor both username and password"},
 		{name: "a wrong token", secret: []string{"access-token", "bad"}, reason: "AuthFailed", kind: fault.KindAfter, class: fault.ClassCredential, says: "The access token is expired"},
 		{name: "a wrong password", secret: []string{"username", "me", "password", "wrong"}, reason: "AuthFailed", kind: fault.KindAfter, class: fault.ClassCredential, says: "combination not valid"},
-		{name: "no such zone", secret: []string{"access-token", "good"}, reason: "ErrorSetup", kind: fault.KindAfter, class: fault.ClassPermanent, says: `has no zone "Nowhere"`, spec: func(s *certmanagerv1.VenafiIssuer) { s.Zone = "Nowhere" }},
+		{name: "no such zone", secret: []string{"access-token", "good"}, reason: "ErrorSetup", kind: fault.KindAfter, class: fault.ClassNotFound, says: `has no zone "Nowhere"`, spec: func(s *certmanagerv1.VenafiIssuer) { s.Zone = "Nowhere" }},
 		{name: "no address", secret: []string{"access-token", "good"}, reason: "ErrorSetup", kind: fault.KindPending, says: `spec.venafi.tpp.url "https://" is not the address of a server`, spec: func(s *certmanagerv1.VenafiIssuer) { s.TPP.URL = "https://" }},
 		{name: "nobody there", secret: []string{"access-token", "good"}, reason: "ErrorSetup", kind: fault.KindAfter, class: fault.ClassUnavailable, says: "cannot be reached", spec: func(s *certmanagerv1.VenafiIssuer) { s.TPP.URL = closed.URL }},
 	} {
@@ -208,88 +207,31 @@ func TestProbeWaits(t *testing.T) {
 		delete(s.Overrides, "/vedsdk/certificates/checkpolicy")
 		s.Expires = w.signer.Now().Add(-time.Minute)
 	})
-	w.signer.accounts = map[types.UID]*account{}
+	w.signer.accounts = signer.Kept[*account]{}
 	if facts := w.inOrder(i); facts.Until.Sub(w.signer.Now()) != tokenAgain {
 		t.Errorf("a token that ended by our clock alone: %+v", facts)
 	}
 }
 
-// A request of either kind waits for a Secret that is missing: a person who makes the Secret
-// later need not ask again. Nothing is handed in before the approval is stored.
-func TestWaitsBeforeAnybodyIsAsked(t *testing.T) {
+// A request of either kind waits for a Secret that is missing: a person who makes the Secret later need not ask again.
+func TestMissingSecrets(t *testing.T) {
 	w, tpp := newWorld(t), tppserver.Start(t)
-	i := issuer("venafi", tpp.Spec("venafi"))
 	for kind, reason := range map[string]string{requestKind: "SecretMissing", signingKind: "SecretNotFound"} {
-		_, err := w.signer.Sign(t.Context(), i, w.web(kind))
-		if f := fault.Of(err); f == nil || f.Kind != fault.KindAfter || f.Reason != reason || !strings.Contains(f.Error(), "Secret ns/venafi does not exist") {
+		_, err := w.signer.Sign(t.Context(), issuer("venafi", tpp.Spec("venafi")), w.web(kind))
+		if f := fault.Of(err); f == nil || f.Kind != fault.KindPending || f.Reason != reason || !strings.Contains(f.Error(), "Secret ns/venafi does not exist") {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
-	w.secrets.put("ns/venafi", "access-token", "good")
-	r := w.web(requestKind)
-	r.Approved = false
-	_, err := w.signer.Sign(t.Context(), i, r)
-	if f := fault.Of(err); f == nil || f.Kind != fault.KindPending || w.flights.InAir() != 0 {
-		t.Errorf("before approval: %v, %d calls", err, w.flights.InAir())
-	}
 }
 
-// A chance look at a request that waits makes no call; one with other credentials does.
-func TestARestingRequestIsLeftAlone(t *testing.T) {
-	w, tpp := newWorld(t), tppserver.Start(t)
-	tpp.Change(func(s *tppserver.State) { s.Tokens["other"], s.Pending = true, 1 })
-	w.secrets.put("ns/venafi", "access-token", "good")
-	i, r := issuer("venafi", tpp.Spec("venafi")), w.web(requestKind)
-	_, first := w.look(i, r)
-	tpp.Take()
-	w.step(time.Second)
-	_, again := w.look(i, r)
-	if fault.Of(again).Delay != fault.Of(first).Delay-time.Second || again.Error() != first.Error() || len(tpp.Take()) != 0 {
-		t.Errorf("%v (%s), then %v (%s)", first, fault.Of(first).Delay, again, fault.Of(again).Delay)
-	}
-	w.secrets.put("ns/venafi", "access-token", "other")
-	if _, err := w.look(i, r); err != nil {
-		t.Errorf("with other credentials: %v", err)
-	}
-}
-
-// A request that has waited long is asked about less often.
+// A certificate that has been waited for long is asked for less often.
 func TestPatience(t *testing.T) {
 	for waited, want := range map[time.Duration]time.Duration{
 		0: firstPoll, 8 * time.Second: firstPoll, time.Minute: 15 * time.Second, time.Hour: lastPoll, -time.Hour: firstPoll,
 	} {
-		if got := patience(waited, firstPoll, lastPoll); got != want {
+		if got := patience(waited); got != want {
 			t.Errorf("after %s: %s, want %s", waited, got, want)
 		}
-	}
-}
-
-// A server that is silent holds nobody up but its own requests, and no worker.
-func TestSilentServer(t *testing.T) {
-	w, tpp := newWorld(t), tppserver.Start(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close() //nolint:errcheck // the test is over
-	w.secrets.put("ns/venafi", "access-token", "good")
-	spec := tpp.Spec("venafi")
-	spec.TPP.URL = "https://" + listener.Addr().String()
-	silent := issuer("silent", spec)
-	for range 20 {
-		_, err := w.signer.Sign(t.Context(), silent, w.web(requestKind))
-		if f := fault.Of(err); f == nil || f.Kind != fault.KindPending {
-			t.Fatalf("got %v, want a fault.Pending at once", err)
-		}
-	}
-	r := w.web(requestKind)
-	result, _, err := w.finish(issuer("venafi", tpp.Spec("venafi")), r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	verify(t, result.Bundle, tpp.Root.Certificate, r)
-	if w.flights.InAir() != 20 {
-		t.Errorf("%d calls are under way, want the 20 of the silent server", w.flights.InAir())
 	}
 }
 
@@ -349,24 +291,5 @@ func TestRedirectKeepsTheKey(t *testing.T) {
 	}
 	if seen := thief.Take(); len(seen) != 0 {
 		t.Errorf("the other server was asked %v with %v", calls(seen), seen[0].Header)
-	}
-}
-
-// What belongs to requests and issuers that are gone does not stay.
-func TestForgets(t *testing.T) {
-	w, tpp := newWorld(t), tppserver.Start(t)
-	w.secrets.put("ns/venafi", "access-token", "good")
-	for range 3 {
-		if _, err := w.signer.Sign(t.Context(), issuer("gone", tpp.Spec("venafi")), w.web(requestKind)); fault.Of(err) == nil {
-			t.Fatal(err)
-		}
-		w.await("CertificateRequest ns/web") // and nobody takes the outcome
-	}
-	w.step(idle + idleAccount)
-	if _, err := w.look(issuer("venafi", tpp.Spec("venafi")), w.web(requestKind)); err != nil {
-		t.Fatal(err)
-	}
-	if len(w.signer.asked) != 1 || len(w.signer.accounts) != 1 {
-		t.Errorf("%d requests and %d accounts are remembered, want 1 and 1", len(w.signer.asked), len(w.signer.accounts))
 	}
 }

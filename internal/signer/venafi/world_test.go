@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,7 +25,6 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/flight"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig/tppserver"
 	"chancery.dev/internal/signer"
@@ -90,9 +90,6 @@ type world struct {
 
 	signer  *Signer
 	secrets *secrets
-	flights *flight.Flights
-	// rung are requests and issuers that were notified.
-	rung chan string
 
 	mu  sync.Mutex
 	now time.Time
@@ -100,12 +97,9 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{T: t, secrets: &secrets{data: map[string]map[string][]byte{}}, rung: make(chan string, 100), now: time.Now()}
-	w.flights = flight.New(t.Context(), flight.Options{PerLane: 4, Timeout: time.Minute})
+	w := &world{T: t, secrets: &secrets{data: map[string]map[string][]byte{}}, now: time.Now()}
 	w.signer = New(Config{
-		Secrets: w.secrets, Flights: w.flights, UserAgent: "chancery-test", ClusterResourceNamespace: "cluster",
-		Doubt:         func(issuer types.UID) { w.rung <- "issuer " + string(issuer) },
-		NotifyRequest: func(kind string, name types.NamespacedName) { w.rung <- kind + " " + name.String() },
+		Secrets: w.secrets, UserAgent: "chancery-test", ClusterResourceNamespace: "cluster",
 		Now: func() time.Time {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -119,22 +113,6 @@ func (w *world) step(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now = w.now.Add(d)
-}
-
-// await waits until something is notified.
-func (w *world) await(what string) {
-	w.Helper()
-	deadline := time.After(30 * time.Second)
-	for {
-		select {
-		case got := <-w.rung:
-			if got == what {
-				return
-			}
-		case <-deadline:
-			w.Fatalf("%s was not notified", what)
-		}
-	}
 }
 
 func issuer(name string, spec certmanagerv1.VenafiIssuer) *certmanagerv1.Issuer {
@@ -210,27 +188,18 @@ func (w *world) web(kind string) signer.Request {
 	return w.request(kind, newKey(w.T, pki.KeySpec{Algorithm: "ECDSA"}), webTemplate())
 }
 
-// look calls Sign once, and again when a call of its has landed. What it is to persist
-// is persisted.
+// look calls Sign once, and again when that has brought something to persist, which is persisted.
 func (w *world) look(i certmanagerv1.GenericIssuer, r signer.Request) (signer.Result, error) {
 	w.Helper()
-	for {
-		result, err := w.signer.Sign(w.Context(), i, r)
-		if len(result.Annotations) > 0 {
-			annotations := r.Source.GetAnnotations()
-			for k, v := range result.Annotations {
-				annotations[k] = v
-			}
-		}
-		f := fault.Of(err)
-		switch {
-		case f != nil && f.Kind == fault.KindPending:
-			w.await(r.SourceKind + " " + types.NamespacedName{Namespace: r.Source.GetNamespace(), Name: r.Source.GetName()}.String())
-		case f != nil && f.Kind == fault.KindAfter && f.Delay == 0:
-		default:
-			return result, err
-		}
+	result, err := w.signer.Sign(w.Context(), i, r)
+	if len(result.Annotations) == 0 {
+		return result, err
 	}
+	if f := fault.Of(err); f == nil || f.Kind != fault.KindPending {
+		w.Fatalf("%v: want it to wait until %v is stored", err, result.Annotations)
+	}
+	maps.Copy(r.Source.GetAnnotations(), result.Annotations)
+	return w.signer.Sign(w.Context(), i, r)
 }
 
 // finish steps the clock through every wait, and returns what was said meanwhile.

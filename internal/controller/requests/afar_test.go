@@ -1,0 +1,273 @@
+package requests
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/x509/pkix"
+	"errors"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"chancery.dev/api"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/controller"
+	"chancery.dev/internal/engine"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/overlay"
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/request"
+	"chancery.dev/internal/signer"
+)
+
+// pickup is a Signer far away: it takes a request in once, hands out what must not be lost, and gives the certificate
+// to whoever has that.
+type pickup struct {
+	handedIn, given int
+	// unapproved counts calls before the approval was stored.
+	unapproved int
+	// chain is what is given; err instead if set.
+	chain []byte
+	err   error
+}
+
+func (p *pickup) Lane(certmanagerv1.GenericIssuer) engine.Lane { return engine.Lane{Name: "afar"} }
+
+func (p *pickup) Sign(_ context.Context, _ certmanagerv1.GenericIssuer, r signer.Request) (signer.Result, error) {
+	if !r.Approved {
+		p.unapproved++
+	}
+	time.Sleep(time.Second)
+	switch {
+	case p.err != nil:
+		return signer.Result{}, p.err
+	case r.Source.GetAnnotations()["pickup"] == "":
+		p.handedIn++
+		return signer.Result{Annotations: map[string]string{"pickup": "42"}}, fault.Pending("", "handed in")
+	default:
+		p.given++
+		return signer.Result{Bundle: signer.Bundle{Chain: p.chain}}, nil
+	}
+}
+
+// desk has one CertificateRequest signed afar, over an API that keeps objects.
+type desk struct {
+	*engine.Runner[client.Object, memory, *observation, request.Action]
+
+	t      *testing.T
+	store  client.Client
+	events *record.FakeRecorder
+	signer *pickup
+	engine *engine.Engine
+	// refuse is what the API server answers to writes of annotations, and of a status.
+	refuse struct{ patch, status error }
+}
+
+var requestName = types.NamespacedName{Namespace: "ns", Name: "r"}
+
+func newDesk(t *testing.T) *desk {
+	t.Helper()
+	scheme, err := api.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cr := &certmanagerv1.CertificateRequest{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: "r", UID: "1", Annotations: map[string]string{"kept": "yes"},
+	}, Spec: certmanagerv1.CertificateRequestSpec{IssuerRef: cmmeta.IssuerReference{Name: "i"}}}
+	issuer := &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "i", UID: "2"}}
+	issuer.Spec.Venafi = &certmanagerv1.VenafiIssuer{}
+	certmanagerv1.SetIssuerCondition(issuer, certmanagerv1.IssuerCondition{Type: certmanagerv1.IssuerConditionReady, Status: cmmeta.ConditionTrue}, time.Now())
+	d := &desk{t: t, events: record.NewFakeRecorder(10), signer: &pickup{chain: selfSigned(t)}}
+	d.store = fake.NewClientBuilder().WithScheme(scheme).WithObjects(cr, issuer).WithStatusSubresource(cr, issuer).WithInterceptorFuncs(interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if d.refuse.patch != nil {
+				return d.refuse.patch
+			}
+			return c.Patch(ctx, o, p, opts...)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			if d.refuse.status != nil {
+				return d.refuse.status
+			}
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
+	}).Build()
+	over := overlay.New(d.store, time.Now)
+	deps := &controller.Deps{
+		Client: over, Now: time.Now, Engine: engine.New(t.Context(), engine.Options{Client: over, Now: time.Now}),
+		Signers: map[signer.Type]signer.Signer{signer.TypeVenafi: d.signer},
+	}
+	d.engine = deps.Engine
+	deps.Settings.Approvers = map[request.Form]request.Approver{request.FormCertificateRequest: request.ApproveAuto}
+	deps.Settings.ApproveSigners = request.SignerPatterns{"*"}
+	d.Runner = (&requests{deps, &certificateRequests{deps}}).run(kind{
+		Name: certmanagerv1.CertificateRequestKind, Events: d.events, New: func() client.Object { return &certmanagerv1.CertificateRequest{} },
+	})
+	return d
+}
+
+// selfSigned is a certificate, in PEM.
+func selfSigned(t *testing.T) []byte {
+	t.Helper()
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := pki.CreateCSR(pki.CSRTemplate{Subject: pkix.Name{CommonName: "x"}}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := pki.DecodeCSR(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serial, err := pki.NewSerial(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template, err := pki.NewTemplate(csr, pki.Issuance{Serial: serial, NotBefore: time.Now(), Duration: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := pki.Sign(template, template, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pki.EncodeCertificates(cert)
+}
+
+// pass looks at the request once, and waits for the call that comes of it. It returns the request, and the error of
+// the pass.
+func (d *desk) pass() (*certmanagerv1.CertificateRequest, error) {
+	d.t.Helper()
+	_, err := d.Reconcile(d.t.Context(), reconcile.Request{NamespacedName: requestName})
+	time.Sleep(2 * time.Second)
+	synctest.Wait()
+	cr := &certmanagerv1.CertificateRequest{}
+	if err := d.store.Get(d.t.Context(), requestName, cr); err != nil {
+		d.t.Fatal(err)
+	}
+	return cr, err
+}
+
+// TestWhatIsBroughtIsStored: what a Signer has given to remember is stored before it is called again, also when the
+// API server is away at the first tries and the issuer changes meanwhile: nothing is handed in twice.
+func TestWhatIsBroughtIsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		d.refuse.patch = errors.New("the API server is away")
+		if _, err := d.pass(); err != nil || d.signer.handedIn != 1 {
+			t.Fatalf("%v, handed in %d times", err, d.signer.handedIn)
+		}
+		issuer := &certmanagerv1.Issuer{}
+		if err := d.store.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "i"}, issuer); err != nil {
+			t.Fatal(err)
+		}
+		for _, fields := range []string{"1", "2"} {
+			issuer.Annotations = map[string]string{certmanagerv1.VenafiCustomFieldsAnnotation: fields}
+			if err := d.store.Update(t.Context(), issuer); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := d.pass(); !errors.Is(err, d.refuse.patch) {
+				t.Fatalf("%v: want the error of the API server", err)
+			}
+		}
+		d.refuse.patch = nil
+		cr, err := d.pass()
+		if want := map[string]string{"kept": "yes", "pickup": "42"}; err != nil || !maps.Equal(cr.Annotations, want) {
+			t.Errorf("annotations %v, %v", cr.Annotations, err)
+		}
+		if cr, err = d.pass(); err != nil || len(cr.Status.Certificate) == 0 || d.signer.handedIn != 1 || d.signer.given != 1 {
+			t.Errorf("%v: handed in %d times, given %d times, %+v", err, d.signer.handedIn, d.signer.given, cr.Status)
+		}
+	})
+}
+
+// TestApprovalIsStoredFirst: nothing leaves the process before the approval is stored. That the API server refuses it
+// is said once.
+func TestApprovalIsStoredFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		d.refuse.status = apierrors.NewForbidden(certmanagerv1.SchemeGroupVersion().WithResource("certificaterequests").GroupResource(), "r", errors.New("no"))
+		for range 2 {
+			if _, err := d.pass(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d.signer.handedIn != 0 || len(d.events.Events) != 1 {
+			t.Fatalf("handed in %d times, %d events", d.signer.handedIn, len(d.events.Events))
+		}
+		d.refuse.status = nil
+		cr, err := d.pass()
+		if err != nil || d.signer.handedIn != 1 || d.signer.unapproved != 0 ||
+			!certmanagerv1.HasCertificateRequestCondition(cr.Status.Conditions, certmanagerv1.CertificateRequestConditionApproved, cmmeta.ConditionTrue) {
+			t.Errorf("%v, handed in %d times, %d times before the approval was stored", err, d.signer.handedIn, d.signer.unapproved)
+		}
+	})
+}
+
+// TestCertificateIsKept: a certificate that cannot be stored yet is not asked for again.
+func TestCertificateIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		for range 2 { // handed in, and given
+			if _, err := d.pass(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.refuse.status = errors.New("the API server is away")
+		for range 3 {
+			if _, err := d.pass(); !errors.Is(err, d.refuse.status) {
+				t.Fatalf("%v: want the error of the API server", err)
+			}
+		}
+		d.refuse.status = nil
+		if cr, err := d.pass(); err != nil || len(cr.Status.Certificate) == 0 || d.signer.given != 1 {
+			t.Errorf("%v: given %d times, %+v", err, d.signer.given, cr.Status)
+		}
+	})
+}
+
+// TestWaitIsSaidAndEnds: what a Signer waits for is said in the status, and in the list of waits with its end. A change
+// of what the call is made with ends the wait.
+func TestWaitIsSaidAndEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		d.signer.err = fault.ClassCredential.After(0, "VenafiInitError", "who are you?")
+		for range 2 {
+			if _, err := d.pass(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cr, _ := d.pass()
+		ready := certmanagerv1.FindCertificateRequestCondition(cr.Status.Conditions, certmanagerv1.CertificateRequestConditionReady)
+		if ready == nil || ready.Reason != "Pending" || ready.Message != "who are you?" {
+			t.Errorf("%+v", ready)
+		}
+		if w := d.engine.Waits(); len(w) != 1 || w[0].What != engine.WaitTime || w[0].Detail != "who are you?" || time.Until(w[0].Until) < time.Minute {
+			t.Errorf("waits %+v", w)
+		}
+		d.signer.err = nil
+		if _, err := d.pass(); err != nil || d.signer.handedIn != 0 {
+			t.Errorf("%v, handed in %d times before the back-off has ended", err, d.signer.handedIn)
+		}
+		cr.Annotations["other"] = "yes"
+		if err := d.store.Update(t.Context(), cr); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.pass(); err != nil || d.signer.handedIn != 1 {
+			t.Errorf("%v, handed in %d times once the request has changed", err, d.signer.handedIn)
+		}
+	})
+}
