@@ -64,6 +64,7 @@ var rooms = []room{
 	{layer: 6, path: "internal/solver/conformance", why: "what every Solver does", rig: true},
 	{layer: 6, path: "internal/solver/http01", why: "routes and responder"},
 	{layer: 6, path: "internal/solver/dns01", why: "zone walk, propagation, provider port"},
+	{layer: 6, path: "internal/signer/contract", why: "what every Signer does by its port", rig: true},
 	{layer: 6, path: "internal/signer/selfsigned", why: "adapter: SelfSigned"},
 	{layer: 6, path: "internal/signer/ca", why: "adapter: CA"},
 	{layer: 6, path: "internal/signer/vault", why: "adapter: Vault"},

@@ -103,6 +103,12 @@ func (s *Server) Change(change func(*State)) {
 	change(&s.state)
 }
 
+// Silence has nothing answered until the function that it returns is called.
+func (s *Server) Silence() (end func()) {
+	s.mu.Lock()
+	return s.mu.Unlock
+}
+
 // Answers has a path answered with the same until the test ends.
 func (s *Server) Answers(path string, status int, body string, header ...string) {
 	s.Change(func(state *State) {

@@ -1,0 +1,16 @@
+package ca
+
+import (
+	"testing"
+
+	"chancery.dev/internal/signer"
+	"chancery.dev/internal/signer/contract"
+)
+
+func TestContract(t *testing.T) {
+	root, store := newAuthority(t, "root", true, nil), &secrets{}
+	store.put("team", "ca", map[string][]byte{"tls.crt": pemOf(root), "tls.key": root.key})
+	contract.Run(t, contract.Harness{
+		New: func() signer.Signer { return newSigner(store) }, Issuer: issuerIn("team"), Request: newRequest(t),
+	})
+}
