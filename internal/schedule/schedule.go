@@ -32,6 +32,9 @@ const DefaultCap = 60
 // retryDelay holds back a challenge whose write has failed, and a write whose answer was lost.
 const retryDelay = time.Second
 
+// manyVacant is how many vacant places of groups do no harm.
+const manyVacant = 1000
+
 // restPerFact is ten times what a pass takes for one challenge.
 const restPerFact = 5 * time.Microsecond
 
@@ -281,7 +284,25 @@ func (s *Scheduler) Remove(k Key) (changed bool) {
 			s.vacant = append(s.vacant, place)
 		}
 	}
+	if len(s.vacant) > len(s.places)+manyVacant {
+		s.closeRanks()
+	}
 	return true
+}
+
+// closeRanks gives the groups new places, with none vacant: each place costs every pass a little.
+func (s *Scheduler) closeRanks() {
+	old, moved := s.groups, make([]int, len(s.groups))
+	s.groups, s.vacant = nil, nil
+	for key, place := range s.places {
+		moved[place], s.places[key] = len(s.groups), len(s.groups)
+		s.groups = append(s.groups, old[place])
+	}
+	for _, f := range s.facts {
+		for i, place := range f.groups {
+			f.groups[i] = moved[place]
+		}
+	}
 }
 
 // byAge sorts facts, oldest first.

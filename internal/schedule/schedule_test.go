@@ -439,6 +439,26 @@ func TestALostAnswerKeepsTheSlot(t *testing.T) {
 	equal(t, w.s.Next(w.now).Decisions, []Decision{{Key: key("a", "c2"), Outcome: Starting}, again})
 }
 
+// After a rush, passes cost what they did before it, and nobody's turn is lost.
+func TestARushLeavesNothingBehind(t *testing.T) {
+	w := newWorld(t, Options{Cap: 1})
+	w.set(challenge("served", "s0", "s0.example.com", 0))
+	w.set(challenge("served", "s1", "s1.example.com", 1))
+	w.set(challenge("waits", "w0", "w0.example.com", 2))
+	w.run()
+	w.amend(key("served", "s0"), func(c *Challenge) { c.Final, c.Processing = true, false })
+	rush := queue(10_000)
+	for _, c := range rush {
+		w.s.Set(c)
+	}
+	for _, c := range rush {
+		w.s.Remove(c.Key)
+	}
+	equal(t, len(w.s.groups) < 2*manyVacant, true)
+	started, _ := w.run()
+	equal(t, started, []string{"w0"})
+}
+
 // A pass looks, and changes nothing.
 func TestAPassIsPure(t *testing.T) {
 	s := New(Options{Cap: 60, IssuerCap: 10})
