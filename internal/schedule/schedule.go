@@ -35,7 +35,7 @@ const retryDelay = time.Second
 // manyVacant is how many vacant places of groups do no harm.
 const manyVacant = 1000
 
-// restPerFact is ten times what a pass takes for one challenge.
+// restPerFact is more than ten times what a pass takes for one challenge.
 const restPerFact = 5 * time.Microsecond
 
 // Key names a Challenge.
@@ -385,8 +385,8 @@ func (s *Scheduler) Next(now time.Time) Pass {
 	return plan.Pass
 }
 
-// Rest is how long to rest between two passes: ten times what one takes, so that passes take a tenth of a core at most
-// however much there is to look at, and however often it changes.
+// Rest is how long to rest between two passes: ten times what one takes or more, so that passes take a small part of a
+// core however often something changes.
 func (s *Scheduler) Rest() time.Duration { return time.Duration(len(s.facts)) * restPerFact }
 
 // Waiting tells, oldest first, who waited for a slot in the last pass, for what, and until when if that is known.
