@@ -294,14 +294,27 @@ func (d deaf) RoundTrip(r *http.Request) (*http.Response, error) {
 	return d.next.RoundTrip(r)
 }
 
-// TestStopOnTheShortWay stops controllers whose request nobody has been able to sign: the private key gets a Secret, the
-// Certificate says that it is being issued since the request was made, and whoever starts next needs no other request.
-func TestStopOnTheShortWay(t *testing.T) {
+// TestWaitOnTheShortWay has controllers make a request that nobody is able to sign. When they are stopped, and when the
+// request has waited for too long, the private key gets a Secret, and the Certificate says that it is being issued since
+// the request was made. Whoever can sign needs no other request.
+func TestWaitOnTheShortWay(t *testing.T) {
 	t.Parallel()
+	for name, ahead := range map[string]time.Duration{"until a stop": 0, "for too long": 11 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			waitOnTheShortWay(t, ahead)
+		})
+	}
+}
+
+func waitOnTheShortWay(t *testing.T, ahead time.Duration) {
+	t.Helper()
 	w := readyCA(t)
 	rc := rig.As(w.Admin, rig.Controller, "system:serviceaccounts", "system:serviceaccounts:cert-manager")
 	rc.Wrap(func(next http.RoundTripper) http.RoundTripper { return deaf{next} })
-	stop := w.RunAs(t, w.Config(), rc)
+	cfg := w.Config()
+	cfg.Now = func() time.Time { return time.Now().Add(ahead) }
+	stop := w.RunAs(t, cfg, rc)
 	w.Create(t, certificate(w, "web", "ca", "web.example.com"))
 	request, crt := &certmanagerv1.CertificateRequest{}, &certmanagerv1.Certificate{}
 	rig.Eventually(t, "the request is made", func(ctx context.Context) string {
@@ -310,18 +323,25 @@ func TestStopOnTheShortWay(t *testing.T) {
 		}
 		return ""
 	})
+	issuing := condition(w, "web", certmanagerv1.CertificateConditionIssuing)
+	if ahead > 0 {
+		rig.Eventually(t, "the Certificate says what it waits for", func(ctx context.Context) string {
+			if c := issuing(ctx); c == nil || !strings.Contains(c.Message, "it is not approved yet") {
+				return fmt.Sprintf("%+v", c)
+			}
+			return ""
+		})
+	}
 	stop()
+	if c := issuing(t.Context()); c == nil || c.Status != "True" || c.Reason != "DoesNotExist" || !c.LastTransitionTime.Equal(&request.CreationTimestamp) {
+		t.Errorf("the condition Issuing is %+v, the request was made at %s", c, request.CreationTimestamp)
+	}
 	if err := w.Get(t.Context(), "web", crt); err != nil {
 		t.Fatal(err)
 	}
-	issuing := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing)
-	if issuing == nil || issuing.Status != "True" || issuing.Reason != "DoesNotExist" || !issuing.LastTransitionTime.Equal(&request.CreationTimestamp) {
-		t.Errorf("the condition Issuing is %+v, the request was made at %s", issuing, request.CreationTimestamp)
-	}
-	key := &corev1.Secret{}
 	if name := crt.Status.NextPrivateKeySecretName; name == nil {
 		t.Error("no Secret with the next private key is named")
-	} else if err := w.Get(t.Context(), *name, key); err != nil {
+	} else if err := w.Get(t.Context(), *name, &corev1.Secret{}); err != nil {
 		t.Error(err)
 	}
 	w.Run(t, w.Config())

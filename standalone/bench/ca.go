@@ -44,7 +44,14 @@ func prepareSelfSigned(ctx context.Context, r *run) (*workload, error) {
 		ObjectMeta: metav1.ObjectMeta{Name: selfSignedIssuer},
 		Spec:       certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}},
 	})
-	return certificates(selfSignedIssuer), err
+	w := certificates(selfSignedIssuer)
+	plain := w.object
+	w.object = func(i int) client.Object {
+		crt := plain(i).(*certmanagerv1.Certificate) //nolint:forcetypeassert // it is
+		crt.Spec.CommonName = crt.Spec.DNSNames[0]   // without, a warning says that the subject is empty
+		return crt
+	}
+	return w, err
 }
 
 // certificates is the workload of Certificates with one name and an ECDSA key.

@@ -45,6 +45,9 @@ func TestSecretThatCannotBeWritten(t *testing.T) {
 	amend(t, w, secret, func(s *corev1.Secret) { s.Immutable = new(true) })
 	amend(t, w, crt, func(c *certmanagerv1.Certificate) { c.Spec.DNSNames = []string{"other.example.com"} })
 	crt = issuingSays(t, w, "web", "immutable")
+	if nextKeys(t.Context(), w) == "" {
+		t.Error("the next private key is in no Secret while the certificate waits to be stored")
+	}
 	w.Create(t, certificate(w, "another", "ca"))
 	awaitReady(t, w, "another") // meanwhile: whoever retries would have
 	again := &certmanagerv1.Certificate{}
