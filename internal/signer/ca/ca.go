@@ -32,14 +32,8 @@ const (
 	reasonClamped           = "ValidityClamped"
 )
 
-const (
-	// readRetry is how soon an API server that did not give a Secret is asked again.
-	readRetry = 10 * time.Second
-	// lookAgain is how soon a request looks again for a Secret that it has found missing or
-	// broken. The issuer's next change calls for it too, but there is none if the Secret was
-	// mended before the issuer was looked at.
-	lookAgain = 30 * time.Second
-)
+// readRetry is how soon an API server that did not give a Secret is asked again.
+const readRetry = 10 * time.Second
 
 // Config is what a Signer needs.
 type Config struct {
@@ -232,8 +226,8 @@ func signFault(err error) error {
 	case !errors.As(err, &bad):
 		return fault.After(readRetry, reasonSecretGetError, "%w", err)
 	case bad.kind == pairMissing:
-		return fault.After(lookAgain, reasonSecretMissing, "%w", err)
+		return fault.Pending(reasonSecretMissing, "%w", err)
 	default:
-		return fault.After(lookAgain, reasonSecretInvalidData, "%w", err)
+		return fault.Pending(reasonSecretInvalidData, "%w", err)
 	}
 }
