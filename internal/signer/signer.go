@@ -140,11 +140,10 @@ type Request struct {
 	PrivateKeySecretName string
 	// IssuerName, IssuerKind and IssuerGroup name the issuer with defaults filled in.
 	IssuerName, IssuerKind, IssuerGroup string
-	// Approved says that the request's approval is stored. Without it, Sign MUST have no
-	// effect outside of this process: what the API server then refuses to approve would
-	// have been ordered. A Signer that is InLine signs all the same; any other returns a
-	// fault.Pending that says what it will wait for, and is called again once the
-	// approval is stored.
+	// Approved says that the request's approval is stored. Without it, Sign MUST have no effect outside of this
+	// process: what the API server then refuses to approve would have been ordered. A Signer that is InLine signs
+	// all the same, since certificate and approval are stored together. An Orderer returns a fault.Pending that says
+	// what it will wait for, and is called again once the approval is stored. Any other one is not called before.
 	Approved bool
 }
 
@@ -223,7 +222,7 @@ func ResourceNamespace(issuer metav1.Object, clusterResources string) string {
 }
 
 // SecretNames lists the Secrets in its resource namespace that an issuer names:
-// whenever one of them changes, the issuer is to be set up again.
+// whenever one of them changes, the issuer is looked at again, and so is what waits for it.
 func SecretNames(spec *certmanagerv1.IssuerSpec) []string {
 	switch {
 	case spec.CA != nil:
