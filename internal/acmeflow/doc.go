@@ -15,8 +15,8 @@
 // executor observes a state, decides, and MUST do in this order:
 //
 //  1. Write Action.Status to the status subresource if it is not nil. It is the
-//     complete status. If the write fails, stop here and reconcile again. Else,
-//     for an Order, call Memory.Wrote.
+//     complete status. If the write fails, stop here and reconcile again. For an
+//     Order, call Memory.Writing before the write, and Memory.Wrote once it is done.
 //  2. Do Action.Step. Steps that leave the cluster run in a flight, off the worker:
 //     call Memory.Started(step, now), return, and when the call has come back call
 //     Memory.After(outcome) and reconcile again. Every flight MUST end with an

@@ -72,6 +72,8 @@ func (s OrderStep) External() bool {
 type OrderState struct {
 	// Order is the object, own writes included. It is not changed.
 	Order *acmev1.Order
+	// Made says that this process has made the Order: no other can have ordered for it.
+	Made bool
 	// Challenges are those that the Order controls, own writes included. They are not
 	// changed.
 	Challenges []*acmev1.Challenge
@@ -149,6 +151,8 @@ type OrderMemory struct {
 	// that told what a Challenge waits for.
 	Began, WroteAt time.Time
 	Cause          bool
+	// Unwritten says that the last write of the status was not taken.
+	Unwritten bool
 	// Flying is the external step under way since Since; OrderWait for none.
 	Flying OrderStep
 	// Since is when Flying started.

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
-
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/fault"
 )
@@ -74,29 +72,4 @@ func (d *orderDecision) cause() *acmev1.Challenge {
 		}
 	}
 	return first
-}
-
-// changed is the status to write with the class and the reason that it has, or nil if it is stored already. A class
-// alone is not worth a write: it comes with the next words.
-func (d *orderDecision) changed() *acmev1.OrderStatus {
-	stored := d.Order.Status
-	stored.FailureClass = d.next.FailureClass
-	if apiequality.Semantic.DeepEqual(d.next, stored) {
-		return nil
-	}
-	return d.next.DeepCopy()
-}
-
-// Seen returns the memory of an Order that this process sees, from now on.
-func (m OrderMemory) Seen(now time.Time) OrderMemory {
-	if m.Began.IsZero() {
-		m.Began = now
-	}
-	return m
-}
-
-// Wrote returns the memory once the status of an action is written.
-func (m OrderMemory) Wrote(a OrderAction, now time.Time) OrderMemory {
-	m.WroteAt, m.Cause = now, a.Cause
-	return m
 }

@@ -49,7 +49,11 @@ func DecideOrder(s OrderState, now time.Time) OrderAction {
 		return d.afterFailed()
 	case stored.State == acmev1.Valid && len(stored.Certificate) > 0:
 		return d.afterValid()
-	case len(s.Memory.Chains) > 0:
+	}
+	if a, due := d.addressAlone(); due {
+		return a
+	}
+	if len(s.Memory.Chains) > 0 {
 		return d.complete()
 	}
 	if failed := d.failedChallenge(); failed != nil {
@@ -267,7 +271,7 @@ func (d *orderDecision) progress() OrderAction {
 	}
 	switch {
 	case d.next.URL == "":
-		return OrderAction{Step: OrderCreate, NewOrder: d.newOrder()}
+		return d.create()
 	case m.Look, m.Remote == nil && (d.next.FinalizeURL == "" || len(d.next.Authorizations) == 0):
 		return d.look()
 	case d.next.FinalizeURL == "" && (d.state == acmev1.Pending || d.state == acmev1.Ready):
@@ -394,7 +398,11 @@ func (d *orderDecision) remoteInvalid() OrderAction {
 // authorize gets every name authorized, through Challenges.
 func (d *orderDecision) authorize() OrderAction {
 	if missing := d.unreadAuthorizations(); len(missing) > 0 {
-		return OrderAction{Step: OrderFetchAuthorizations, URLs: missing[:min(len(missing), authorizationsAtOnce)]}
+		a := OrderAction{Step: OrderFetchAuthorizations, URLs: missing[:min(len(missing), authorizationsAtOnce)]}
+		if d.Order.Status.URL == "" && (len(d.next.Authorizations) > 1 || !d.Made) {
+			a.Status = d.status("", "")
+		}
+		return a
 	}
 	for _, a := range d.next.Authorizations {
 		if a.InitialState.IsFailure() {

@@ -32,6 +32,12 @@ type walk struct {
 	settle time.Duration
 	// blind has no self check pass.
 	blind bool
+	// refuses says whether the API server refuses a status of the Order; nil takes all.
+	refuses func(acmev1.OrderStatus) bool
+	// heir says that a process has died: who goes on has not made the Order. lost counts orders at the CA whose
+	// address died with the process.
+	heir bool
+	lost int
 
 	order      *acmev1.Order
 	challenges map[string]*acmev1.Challenge
@@ -74,8 +80,7 @@ func (w *walk) run() {
 			acted = w.stepChallenge(name) || acted
 		}
 		if w.r.Float64() < w.death && w.now.Before(w.calm) {
-			w.memory, w.memories = OrderMemory{}, map[string]ChallengeMemory{}
-			w.history = append(w.history, "the process dies")
+			w.die()
 			acted = true
 		}
 		if acted {
@@ -88,6 +93,15 @@ func (w *walk) run() {
 		w.now = next
 	}
 	w.t.Fatalf("the walk does not end:\n%s", strings.Join(w.history[max(0, len(w.history)-40):], "\n"))
+}
+
+// die has another process go on.
+func (w *walk) die() {
+	if w.memory.Remote != nil && w.order.Status.URL == "" {
+		w.lost++
+	}
+	w.memory, w.memories, w.heir = OrderMemory{}, map[string]ChallengeMemory{}, true
+	w.history = append(w.history, "the process dies")
 }
 
 // told is all that has happened.
@@ -135,14 +149,20 @@ func (w *walk) stepOrder() bool {
 	}
 	s := newOrderState()
 	w.memory = w.memory.Seen(w.now)
-	s.Order, s.Challenges, s.Memory = w.order, owned, w.memory
+	s.Order, s.Challenges, s.Memory, s.Made = w.order, owned, w.memory, !w.heir
 	s.Issuer.Solvers = []acmev1.ACMEChallengeSolver{w.solver}
 	a := DecideOrder(s, w.now)
 	checkOrderInvariants(w.t, s, a, w.now, w.told)
+	if a.Status != nil && w.refuses != nil && w.refuses(*a.Status) {
+		w.memory = w.memory.Writing()
+		w.history = append(w.history, w.now.Format(time.TimeOnly)+" refused: "+a.text(w.now))
+		w.wake(w.now.Add(time.Second))
+		return false
+	}
 	if a.Status != nil {
 		w.order = w.order.DeepCopy()
 		w.order.Status = *a.Status
-		w.memory = w.memory.Wrote(a, w.now)
+		w.memory = w.memory.Writing().Wrote(a, w.now)
 		w.writes = append(w.writes, "order "+string(a.Status.State))
 	}
 	w.wake(a.Wake)

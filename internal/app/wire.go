@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/rand"
 	"os"
 
 	"github.com/go-logr/logr"
@@ -41,6 +42,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 		return err
 	}
 	accounts := acmeaccount.New(acmeaccount.Options{UserAgent: cfg.UserAgent, Now: deps.Now, Observe: traffic.Observe, Egress: cfg.IssuerEgress.policy()})
+	process := rand.Text()
 	deps.Signers = map[signer.Type]signer.Signer{
 		signer.TypeSelfSigned: selfsigned.New(deps.Secrets, deps.Now),
 		signer.TypeCA: ca.New(ca.Config{
@@ -54,7 +56,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 			Tell:                issuers.Teller(deps),
 			AccountKeyAlgorithm: cfg.ACME.AccountKeyAlgorithm,
 			Now:                 deps.Now, ClusterResourceNamespace: cfg.ClusterResourceNamespace,
-			Annotations: deps.Settings.CopiedAnnotations.Apply,
+			Annotations: deps.Settings.CopiedAnnotations.Apply, Process: process,
 		}),
 		signer.TypeVault: vault.New(vault.Config{
 			Secrets: deps.Secrets, Tokens: vault.NewTokenSource(deps.Manager.GetClient()), Now: deps.Now,
@@ -69,7 +71,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 	acme := ordering.ACMEDeps{
 		Accounts: accounts, Solvers: cfg.solvers(resolver, providers, routes), Settings: cfg.ACME.settings(),
 		MaxConcurrentChallenges: cfg.ACME.MaxConcurrentChallenges, MaxConcurrentChallengesPerIssuer: cfg.ACME.MaxConcurrentChallengesPerIssuer,
-		MaxConcurrentChallengesPerIngressClass: cfg.ACME.MaxConcurrentChallengesPerIngressClass,
+		MaxConcurrentChallengesPerIngressClass: cfg.ACME.MaxConcurrentChallengesPerIngressClass, Process: process,
 	}
 	steps := []func() error{
 		func() error { return certificates.Setup(ctx, deps) },

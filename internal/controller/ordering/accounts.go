@@ -33,6 +33,8 @@ type ACMEDeps struct {
 	MaxConcurrentChallengesPerIngressClass int
 	// Settings are the times.
 	Settings acmeflow.Settings
+	// Process is what this process marks the Orders with that it makes.
+	Process string
 }
 
 // acmeIssuer is what an Order or a Challenge sees of its issuer.

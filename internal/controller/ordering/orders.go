@@ -112,7 +112,7 @@ func (r *orders) observe(ctx context.Context, p *orderPass) (orderView, error) {
 	r.land(p)
 	*p.Memory = p.Memory.Seen(r.Now())
 	v := orderView{issuer: issuer, OrderState: acmeflow.OrderState{
-		Order: order, Issuer: issuer.flow, Account: issuer.account, Memory: *p.Memory, Settings: r.acmeDeps.Settings,
+		Order: order, Made: r.acmeDeps.Process != "" && order.Annotations[acmeflow.ProcessAnnotation] == r.acmeDeps.Process, Issuer: issuer.flow, Account: issuer.account, Memory: *p.Memory, Settings: r.acmeDeps.Settings,
 	}}
 	v.Challenges, err = r.challengesOf(ctx, order)
 	return v, err
@@ -129,6 +129,7 @@ func (r *orders) plan(_ context.Context, p *orderPass, v orderView, action acmef
 		order = order.DeepCopy()
 		order.Status = *action.Status
 		plan.Status = order
+		*p.Memory = p.Memory.Writing()
 	}
 	plan.Then = func(ctx context.Context) error {
 		if action.Status != nil {

@@ -67,7 +67,9 @@ func (s *Signer) build(spec *acmev1.ACMEIssuer, r signer.Request, csr *x509.Cert
 		return nil, fault.Failed(fault.ClassPermanent, reasonOrderBuilding, "Failed to build order: %w", err)
 	}
 	// A copy: the answer to its creation is read into it, and the request is shared.
-	return (&acmev1.Order{ObjectMeta: meta, Spec: want}).DeepCopy(), nil
+	order := (&acmev1.Order{ObjectMeta: meta, Spec: want}).DeepCopy()
+	metav1.SetMetaDataAnnotation(&order.ObjectMeta, acmeflow.ProcessAnnotation, s.Process)
+	return order, nil
 }
 
 func hasAddress(addresses []net.IP, text string) bool {

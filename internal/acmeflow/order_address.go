@@ -1,0 +1,81 @@
+package acmeflow
+
+import (
+	"fmt"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	acmev1 "chancery.dev/api/acme/v1"
+)
+
+// The address of an order at the CA is known to this process alone until it is written. Who loses it has to order
+// anew, and CAs limit how many orders an account may make. So:
+//
+//   - An order of one authorization is written with the authorization, in the one write that its Challenge needs. An
+//     order of several, which take longer to read, is written before they are read; so is any order if a process
+//     has ended before.
+//   - A write that the API server does not take is followed by one with the address alone: if the server refuses
+//     something else in the status, the address is stored all the same.
+//   - An Order that another process has made may have an order at the CA whose address is lost. Before this process
+//     orders, it has to see that its writes are taken. Else each restart would make one more order, for as long as
+//     the API server takes no writes.
+
+// ProcessAnnotation names on an Order the process that has made it.
+const ProcessAnnotation = "chancery.dev/made-by-process"
+
+// orderAnew is how soon an Order tries again to write that it is about to be ordered.
+const orderAnew = time.Second
+
+// addressAlone is the action of writing the address of the order and nothing else; false if the address is stored, or
+// the last write was taken.
+func (d *orderDecision) addressAlone() (OrderAction, bool) {
+	if !d.Memory.Unwritten || d.next.URL == "" || d.Order.Status.URL != "" {
+		return OrderAction{}, false
+	}
+	alone := d.Order.Status.DeepCopy()
+	alone.URL = d.next.URL
+	return OrderAction{Status: alone}, true
+}
+
+// create orders, once it is known that the address of the order can be stored.
+func (d *orderDecision) create() OrderAction {
+	if d.Made || !d.Memory.WroteAt.IsZero() {
+		return OrderAction{Step: OrderCreate, NewOrder: d.newOrder()}
+	}
+	// The words differ each time: a status that did not change would not be written, and show nothing.
+	d.next.State = acmev1.Pending
+	words := fmt.Sprintf("Ordering at %s: the address of an earlier order at the ACME server, if there is one, was not stored", instant(d.now))
+	return d.wait("", words, d.now.Add(orderAnew))
+}
+
+// changed is the status to write with the class and the reason that it has, or nil if it is stored already. A class
+// alone is not worth a write: it comes with the next words.
+func (d *orderDecision) changed() *acmev1.OrderStatus {
+	stored := d.Order.Status
+	stored.FailureClass = d.next.FailureClass
+	if apiequality.Semantic.DeepEqual(d.next, stored) {
+		return nil
+	}
+	return d.next.DeepCopy()
+}
+
+// Seen returns the memory of an Order that this process sees, from now on.
+func (m OrderMemory) Seen(now time.Time) OrderMemory {
+	if m.Began.IsZero() {
+		m.Began = now
+	}
+	return m
+}
+
+// Writing returns the memory right before the status of an action is written.
+func (m OrderMemory) Writing() OrderMemory {
+	m.Unwritten = true
+	return m
+}
+
+// Wrote returns the memory once the status of an action is written.
+func (m OrderMemory) Wrote(a OrderAction, now time.Time) OrderMemory {
+	m.WroteAt, m.Cause, m.Unwritten = now, a.Cause, false
+	return m
+}
