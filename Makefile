@@ -19,6 +19,9 @@ VAULT := $(BIN)/vault
 TRAEFIK := $(BIN)/traefik
 STEP_CA := $(BIN)/step-ca
 LINTER := $(BIN)/golangci-lint
+# The cache of findings holds the paths of the clone that made it, and the rules of .golangci.yaml
+# judge by path: a cache that clones share brings the findings of one into another.
+export GOLANGCI_LINT_CACHE := $(BIN)/lint-cache
 
 # The modules beside the root one, as far as they exist. The tests of e2e are slow, and
 # run by targets of their own: one for each peer, in the directory of its name.

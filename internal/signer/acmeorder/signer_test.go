@@ -284,7 +284,7 @@ func TestOrderOfSigningRequest(t *testing.T) {
 		t.Errorf("name %s", o.Name)
 	}
 	want := cmmeta.IssuerReference{Name: "i", Kind: "ClusterIssuer", Group: "cert-manager.io"}
-	if o.Spec.IssuerRef != want || o.Spec.Profile != "" || len(o.Annotations) != 1 || o.Annotations["kept"] != "yes" {
+	if o.Spec.IssuerRef != want || o.Spec.Profile != "" || o.Annotations["kept"] != "yes" || o.Annotations["dropped"] != "" {
 		t.Errorf("spec %+v, annotations %v", o.Spec, o.Annotations)
 	}
 }
