@@ -117,9 +117,9 @@ func calledBy(action acmeflow.OrderAction) string {
 	return action.URL
 }
 
-// heldBack is the outcome of a call whose turn in its lane comes while the account is
-// parked; nil if it is not. It was decided on before the CA asked to be left alone. Nothing
-// has gone wrong with it: like one whose nonce was refused, it goes out again and is not told of.
+// heldBack is the outcome of a call whose turn in its lane comes while the account is parked; nil if the account is not
+// parked. The call was decided on before the CA asked to be left alone. Nothing has failed: as after a refused nonce,
+// the same call is sent later, and no status is written for it.
 func (a *Account) heldBack() *acmeflow.Failure {
 	until, reason := a.Parked()
 	wait := until.Sub(a.registry.o.Now())

@@ -65,7 +65,8 @@ func Classify(httpStatus int, code acme.Code) fault.Class {
 // the CA, where nobody sees it.
 func refusesContent(code acme.Code) bool {
 	switch code {
-	case acme.CodeRejectedIdentifier, acme.CodeUnsupportedIdentifier, acme.CodeBadCSR, acme.CodeBadPublicKey, acme.CodeInvalidProfile:
+	case acme.CodeRejectedIdentifier, acme.CodeUnsupportedIdentifier, acme.CodeBadCSR, acme.CodeBadPublicKey,
+		acme.CodeInvalidProfile:
 		return true
 	default:
 		return false

@@ -45,8 +45,8 @@ func (d *orderDecision) create() OrderAction {
 	}
 	// The words differ each time: a status that did not change would not be written, and show nothing.
 	d.next.State = acmev1.Pending
-	words := fmt.Sprintf("Ordering at %s: the address of an earlier order at the ACME server, if there is one, was not stored", instant(d.now))
-	return d.wait("", words, d.now.Add(orderAnew))
+	const words = "Ordering at %s: the address of an earlier order at the ACME server, if there is one, was not stored"
+	return d.wait("", fmt.Sprintf(words, instant(d.now)), d.now.Add(orderAnew))
 }
 
 // changed is the status to write with the class and the reason that it has, or nil if it is stored already. A class

@@ -53,7 +53,8 @@ func (d *orderDecision) passOn() OrderAction {
 	if d.now.Before(due) {
 		return OrderAction{Status: d.changed(), Cause: m.Cause, Wake: earliest(until, due)}
 	}
-	words := fmt.Sprintf("Challenge %s for domain %q (%s) waits: %s", cause.Name, cause.Spec.DNSName, cause.Spec.Type, cause.Status.Reason)
+	words := fmt.Sprintf("Challenge %s for domain %q (%s) waits: %s",
+		cause.Name, cause.Spec.DNSName, cause.Spec.Type, cause.Status.Reason)
 	return OrderAction{Status: d.status(class, words), Cause: true, Wake: earliest(until, d.now.Add(causeAgain))}
 }
 

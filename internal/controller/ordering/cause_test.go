@@ -17,7 +17,8 @@ import (
 )
 
 // TestTheCauseTravelsUp: what a self check asked and got is said by the Order, the request and the Certificate, not
-// only by the Challenge. To go on waiting for the same costs no write, and once the certificate is there nobody says it.
+// only by the Challenge. To go on waiting for the same costs no write, and once the certificate is there nobody says
+// it any more.
 func TestTheCauseTravelsUp(t *testing.T) {
 	t.Parallel()
 	w := newSwift(t, nil)
