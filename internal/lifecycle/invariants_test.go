@@ -48,11 +48,7 @@ func dimensions() []dimension {
 		},
 		{asItIs, func(w *world) { w.crt.Status.LastFailureTime = at(w.now) }, func(w *world) { w.owner = "older" }, func(w *world) { w.owner = "" }},
 		{asItIs, later, due, ended},
-		{asItIs, inLine, inLineWithKey, func(w *world) {
-			inLine(w)
-			w.keys, w.crt.Status.NextPrivateKeySecretName = nil, nil
-			w.holdKeyOf(w.next())
-		}},
+		{asItIs, inLine, inLineWithKey, asks, func(w *world) { inLine(w); w.onShortWay() }, func(w *world) { w.onShortWay(); w.issuer = nil }},
 	}
 }
 

@@ -39,7 +39,7 @@ func (d *decision) issue() Action {
 func (d *decision) nextKey() (KeyFacts, *Action) {
 	named := d.crt.Status.NextPrivateKeySecretName
 	switch {
-	case len(d.Keys) == 0 && (!d.short() || d.Issuer.NeedsKey):
+	case len(d.Keys) == 0 && (!d.short() || d.needsKey()):
 		return KeyFacts{}, d.createKey()
 	case len(d.Keys) == 0 && d.holds():
 		return KeyFacts{Public: d.Held.Public}, nil

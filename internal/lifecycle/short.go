@@ -29,6 +29,9 @@ func (d *decision) short() bool {
 	}
 }
 
+// needsKey reports whether the issuer reads the private key from a Secret.
+func (d *decision) needsKey() bool { return d.Issuer != nil && d.Issuer.NeedsKey }
+
 // signed reports whether the request of the next revision is.
 func (d *decision) signed() bool {
 	r, ok := d.ofRevision(d.nextRevision())

@@ -40,6 +40,12 @@ func (w *world) holdKeyOf(r *certmanagerv1.CertificateRequest) {
 	}
 }
 
+// onShortWay has the key of the next request in memory alone.
+func (w *world) onShortWay() {
+	w.keys, w.crt.Status.NextPrivateKeySecretName = nil, nil
+	w.holdKeyOf(w.next())
+}
+
 // crashed has the process die, and another one begin.
 func crashed(w *world) { w.held = nil }
 
@@ -86,6 +92,7 @@ func shortSituations() []situation {
 		{"signed", after(asked, signed)},
 		{"signed, and the password is gone", after(newWorld, inLine, spec(keystore), settled, signed, passwordGone)},
 		{"signed, and the issuer is not ready any more", after(asked, signed, notReady)},
+		{"signed, and the issuer is gone", after(asked, signed, func(w *world) { w.issuer = nil })},
 		{"signed for another key", after(asked, func(w *world) {
 			w.signFor(w.next(), newKey(w.t, pki.KeySpec{Algorithm: pki.ECDSA}).Public(), w.now, w.now.Add(lifetime))
 		})},
