@@ -11,6 +11,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -107,14 +108,25 @@ func (d *Deps) IssuerInputs(ctx context.Context, issuer certmanagerv1.GenericIss
 
 // OnOwned queues the object of a kind that controls what has changed. It does what
 // builder.Owns does, without asking for the mapping of every owner's kind at every event.
+// What is there at the start makes no event: every owner is then looked at anyway.
 func OnOwned(group, kind string) handler.EventHandler {
-	return handler.EnqueueRequestsFromMapFunc(func(_ context.Context, owned client.Object) []reconcile.Request {
+	return afterStart{handler.EnqueueRequestsFromMapFunc(func(_ context.Context, owned client.Object) []reconcile.Request {
 		owner := metav1.GetControllerOfNoCopy(owned)
 		if owner == nil || owner.Kind != kind || !strings.HasPrefix(owner.APIVersion, group+"/") {
 			return nil
 		}
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: owned.GetNamespace(), Name: owner.Name}}}
-	})
+	})}
+}
+
+// afterStart leaves out the objects that are there at the start.
+type afterStart struct{ handler.EventHandler }
+
+// Create implements handler.EventHandler.
+func (h afterStart) Create(ctx context.Context, e event.CreateEvent, queue Queue) {
+	if !e.IsInInitialList {
+		h.EventHandler.Create(ctx, e, queue)
+	}
 }
 
 // IndexWithin adds an index of a kind to the cache that only lists of one namespace

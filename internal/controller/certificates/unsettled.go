@@ -2,31 +2,39 @@ package certificates
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
-	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/controller"
 	"chancery.dev/internal/revocation"
 )
 
-// unsettledFirst queues a Certificate that has changed, as builder.For does. What is there
-// at the start waits behind everything else, for ten thousand Certificates that are in
-// order tell nothing new; but not one that itself says that it is not.
+// startInterval is the time between two Certificates that are in order at the start: passes over them leave most of a core free.
+const startInterval = 500 * time.Microsecond
+
+// unsettledFirst queues a Certificate that has changed, as builder.For does. Of the Certificates that are there at the start,
+// those that say themselves that they are in order are queued one after the other: ten thousand of them tell nothing new, and
+// whatever happens meanwhile does not wait behind them.
 type unsettledFirst struct {
 	handler.EnqueueRequestForObject
 
-	now func() time.Time
+	now     func() time.Time
+	settled atomic.Int64
 }
 
 // Create implements handler.EventHandler.
-func (h *unsettledFirst) Create(ctx context.Context, e event.CreateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-	if crt, ok := e.Object.(*certmanagerv1.Certificate); ok && !settled(crt, h.now()) {
-		e.IsInInitialList = false
+func (h *unsettledFirst) Create(ctx context.Context, e event.CreateEvent, queue controller.Queue) {
+	if crt, ok := e.Object.(*certmanagerv1.Certificate); ok && e.IsInInitialList && settled(crt, h.now()) {
+		after := time.Duration(h.settled.Add(1)) * startInterval
+		queue.AddAfter(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(crt)}, after)
+		return
 	}
 	h.EnqueueRequestForObject.Create(ctx, e, queue)
 }

@@ -2,12 +2,12 @@ package certificates
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -47,18 +47,17 @@ func TestUnsettledFirst(t *testing.T) {
 				{Type: certmanagerv1.CertificateConditionIssuing, Status: cmmeta.ConditionFalse, ObservedGeneration: 3},
 			}
 			tc.change(crt)
-			queue, _ := controller.NewQueue("test", nil).(priorityqueue.PriorityQueue[reconcile.Request])
-			defer queue.ShutDown()
-			h := &unsettledFirst{now: func() time.Time { return now }}
-			h.Create(t.Context(), event.CreateEvent{Object: crt, IsInInitialList: true}, queue)
-			item, priority, _ := queue.GetWithPriority()
-			want := 0
-			if tc.waits {
-				want = handler.LowPriority
-			}
-			if item.Name != "crt" || priority != want {
-				t.Errorf("%s is queued with priority %d, want %d", item, priority, want)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				queue := controller.NewQueue("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+				defer queue.ShutDown()
+				h := &unsettledFirst{now: func() time.Time { return now }}
+				began := time.Now()
+				h.Create(t.Context(), event.CreateEvent{Object: crt, IsInInitialList: true}, queue)
+				item, _ := queue.Get()
+				if waited := time.Since(began) > 0; item.Name != "crt" || waited != tc.waits {
+					t.Errorf("%s is queued after %s", item, time.Since(began))
+				}
+			})
 		})
 	}
 }
