@@ -26,7 +26,6 @@ import (
 
 	"chancery.dev/api"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	"chancery.dev/internal/apiwire"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/overlay"
@@ -169,7 +168,7 @@ func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, boo
 	return ctrl.Options{
 		Scheme:   scheme,
 		Logger:   Machinery(watches.log),
-		NewCache: newStoppable(ctx), NewClient: apiwire.NewClient,
+		NewCache: newStoppable(ctx),
 		// For what logs by its context.
 		BaseContext: func() context.Context { return logr.NewContext(context.WithoutCancel(ctx), watches.log) },
 		Cache: cache.Options{

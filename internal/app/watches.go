@@ -13,8 +13,6 @@ import (
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-
-	"chancery.dev/internal/apiwire"
 )
 
 // watches knows what is wrong with the watches of the API server: a right that is
@@ -76,7 +74,7 @@ type stoppable struct {
 // newStoppable returns what ctrl.Options.NewCache wants.
 func newStoppable(stop context.Context) cache.NewCacheFunc {
 	return func(config *rest.Config, opts cache.Options) (cache.Cache, error) {
-		c, err := apiwire.NewCache(config, opts)
+		c, err := cache.New(config, opts)
 		return stoppable{c, stop}, err
 	}
 }

@@ -50,7 +50,6 @@ var rooms = []room{
 	{layer: 3, path: "internal/metrics", why: "what Prometheus is told, under cert-manager's names"},
 	{layer: 3, path: "internal/rig/tppserver", why: "a stand-in for Certificate Manager, Self-Hosted", rig: true},
 
-	{layer: 4, path: "internal/apiwire", why: "how our kinds are read off the API server's answers"},
 	{layer: 4, path: "internal/acmeflow", why: "pure: DecideOrder, DecideChallenge"},
 	{layer: 4, path: "internal/schedule", why: "pure: the challenge scheduler over a snapshot"},
 	{layer: 4, path: "internal/lifecycle", why: "pure: what a Certificate needs now"},
