@@ -28,6 +28,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
+	"chancery.dev/internal/kubecache"
 	"chancery.dev/internal/overlay"
 )
 
@@ -66,8 +67,8 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err != nil {
 		return nil, err
 	}
-	book, watches, told := books{controller.NewSecretBook(), controller.NewRequestBook()}, newWatches(log), &telling{cfg: cfg}
-	options := managerOptions(ctx, cfg, scheme, book, watches, told)
+	kept, watches, told := kept{kubecache.NewSecrets(cfg.Now), kubecache.NewRequests()}, newWatches(log), &telling{cfg: cfg}
+	options := managerOptions(ctx, cfg, scheme, kept, watches, told)
 	if err := cacheRoutes(cfg, &options.Cache); err != nil {
 		return nil, err
 	}
@@ -76,9 +77,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 		return nil, fmt.Errorf("set up the controller manager: %w", err)
 	}
 	told.manager = manager
-	terse := rest.CopyConfig(rc)
-	terse.ContentType, terse.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
-	clientset, err := kubernetes.NewForConfigAndClient(terse, manager.GetHTTPClient())
+	clientset, err := kubernetes.NewForConfigAndClient(rc, manager.GetHTTPClient())
 	if err != nil {
 		return nil, err
 	}
@@ -92,11 +91,8 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err := manager.AddReadyzCheck("caches", synced(manager, watches)); err != nil {
 		return nil, err
 	}
-	deps, err := a.deps(ctx, cfg, scheme, book)
+	deps, err := a.deps(ctx, cfg, scheme, kept)
 	if err != nil {
-		return nil, err
-	}
-	if err := book.follow(ctx, manager.GetCache(), deps.Secrets); err != nil {
 		return nil, err
 	}
 	if cfg.ACME.HTTP01Address+cfg.ACME.TLSALPN01Address != "" {
@@ -109,23 +105,10 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	return a, wire(ctx, cfg, deps, log)
 }
 
-// books keep what the caches leave out.
-type books struct {
-	secrets  *controller.SecretBook
-	requests *controller.RequestBook
-}
-
-// follow has the watches tell of what goes.
-func (b books) follow(ctx context.Context, informers cache.Informers, secrets *controller.Secrets) error {
-	if err := secrets.Follow(ctx, informers); err != nil {
-		return err
-	}
-	informer, err := informers.GetInformer(ctx, &certmanagerv1.CertificateRequest{})
-	if err != nil {
-		return err
-	}
-	_, err = informer.AddEventHandler(b.requests)
-	return err
+// kept is what is kept of objects in place of what the caches leave out.
+type kept struct {
+	secrets  *kubecache.Secrets
+	requests *kubecache.Requests
 }
 
 // Run works until ctx ends.
@@ -163,7 +146,7 @@ func (a *App) Synced(ctx context.Context) bool {
 	return synced && ctx.Err() == nil
 }
 
-func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, book books, watches *watches, told *telling) ctrl.Options {
+func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, kept kept, watches *watches, told *telling) ctrl.Options {
 	within, shared := stopWithin, true
 	return ctrl.Options{
 		Scheme:   scheme,
@@ -178,13 +161,13 @@ func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, boo
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Secret{}: {
 					Label:     labels.SelectorFromSet(labels.Set{certmanagerv1.ManagedSecretLabel: certmanagerv1.LabelTrue}),
-					Transform: book.secrets.Transform,
+					Transform: kept.secrets.Transform,
 				},
-				&certmanagerv1.CertificateRequest{}: {Transform: book.requests.Transform},
-				&certmanagerv1.Certificate{}:        {Transform: controller.ThinCertificate},
+				&certmanagerv1.CertificateRequest{}: {Transform: kept.requests.Transform},
+				&certmanagerv1.Certificate{}:        {Transform: kubecache.ThinCertificate},
 			},
 			DefaultTransform: cache.TransformStripManagedFields(),
-			NewInformer:      controller.NewPagedInformer,
+			NewInformer:      kubecache.NewPagedInformer,
 		},
 		Metrics:                       metricsserver.Options{BindAddress: cfg.MetricsAddress, FilterProvider: told.filter},
 		HealthProbeBindAddress:        cfg.HealthAddress,
@@ -212,14 +195,10 @@ func cacheNamespaces(cfg Config) map[string]cache.Config {
 	return out
 }
 
-func (a *App) deps(ctx context.Context, cfg Config, scheme *runtime.Scheme, book books) (*controller.Deps, error) {
-	rc, within := a.manager.GetConfig(), cacheNamespaces(cfg)
+func (a *App) deps(ctx context.Context, cfg Config, scheme *runtime.Scheme, kept kept) (*controller.Deps, error) {
+	rc, informers := a.manager.GetConfig(), a.manager.GetCache()
 	names, err := metadata.NewForConfigAndClient(metadata.ConfigFor(rc), a.manager.GetHTTPClient())
 	if err != nil {
-		return nil, err
-	}
-	others := controller.NewUnlabelled(names, slices.Sorted(maps.Keys(within)))
-	if err := a.manager.Add(others); err != nil {
 		return nil, err
 	}
 	over := overlay.New(client.WithFieldOwner(a.manager.GetClient(), "chancery"), cfg.Now)
@@ -227,12 +206,18 @@ func (a *App) deps(ctx context.Context, cfg Config, scheme *runtime.Scheme, book
 	if cfg.Clock != nil {
 		waiting.AfterFunc = cfg.Clock.AfterFunc
 	}
+	source := kubecache.Source{
+		Client: over, Live: a.manager.GetAPIReader(), Cache: informers, Metadata: names, Namespaces: slices.Sorted(maps.Keys(cacheNamespaces(cfg))),
+	}
+	if err := errors.Join(kept.secrets.Connect(ctx, source), kept.requests.Connect(ctx, informers), a.manager.Add(kept.secrets)); err != nil {
+		return nil, err
+	}
 	return &controller.Deps{
 		Manager:  a.manager,
 		Engine:   engine.New(ctx, waiting),
 		Client:   over,
-		Secrets:  controller.NewSecrets(controller.SecretsConfig{Client: over, Live: a.manager.GetAPIReader(), Book: book.secrets, Others: others, Now: cfg.Now}),
-		Requests: book.requests,
+		Secrets:  kept.secrets,
+		Requests: kept.requests,
 		Scope:    cfg.scope(),
 		Now:      cfg.Now,
 		Clock:    cfg.Clock,

@@ -23,6 +23,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/engine"
+	"chancery.dev/internal/kubecache"
 	"chancery.dev/internal/lifecycle"
 	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/request"
@@ -38,9 +39,9 @@ type Deps struct {
 	// Engine makes the calls that leave the process, and writes each status.
 	Engine *engine.Engine
 	// Secrets reads Secrets.
-	Secrets *Secrets
+	Secrets *kubecache.Secrets
 	// Requests keeps the certificates of CertificateRequests until they are stored.
-	Requests *RequestBook
+	Requests *kubecache.Requests
 	// Scope says which objects are ours.
 	Scope Scope
 	// Now is the clock.

@@ -56,6 +56,7 @@ var rooms = []room{
 	{layer: 3, path: "internal/machine/account", why: "pure: what holds for an ACME account"},
 	{layer: 4, path: "internal/request", why: "pure: DecideRequest over CertificateRequests and CSRs"},
 
+	{layer: 5, path: "internal/kubecache", why: "what is kept of Secrets and CertificateRequests"},
 	{layer: 5, path: "internal/solver", why: "port: Solver"},
 	{layer: 5, path: "internal/signer", why: "port: Signer, neutral Request and Bundle"},
 	{layer: 5, path: "internal/acmeaccount", why: "the ACME accounts in use, and their calls"},

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -20,6 +21,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
+	"chancery.dev/internal/kubecache"
 	"chancery.dev/internal/machine/issuer"
 	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/signer"
@@ -48,9 +50,10 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	t.Cleanup(b.queue.ShutDown)
 	b.store = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&certmanagerv1.Issuer{}).Build()
 	over := overlay.New(b.store, time.Now)
-	secrets := controller.NewSecrets(controller.SecretsConfig{
-		Client: over, Live: b.store, Book: controller.NewSecretBook(), Others: controller.NewUnlabelled(nil, nil), Now: time.Now,
-	})
+	secrets := kubecache.NewSecrets(time.Now)
+	if err := secrets.Connect(t.Context(), kubecache.Source{Client: over, Live: b.store, Cache: &informertest.FakeInformers{Scheme: scheme}}); err != nil {
+		t.Fatal(err)
+	}
 	b.deps = &controller.Deps{
 		Client: over, Secrets: secrets, Now: time.Now, Engine: engine.New(t.Context(), engine.Options{Client: over, Now: time.Now}),
 		Signers: map[signer.Type]signer.Signer{signer.TypeVault: vault.New(vault.Config{Secrets: secrets, Now: time.Now})},

@@ -16,6 +16,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
+	"chancery.dev/internal/kubecache"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/request"
 	"chancery.dev/internal/signer"
@@ -109,7 +110,7 @@ func readyReasonOf(cr *certmanagerv1.CertificateRequest) string {
 
 func (k *certificateRequests) observe(object client.Object) *observation {
 	cr := object.(*certmanagerv1.CertificateRequest) //nolint:forcetypeassert // the kind is of that type
-	if controller.Away(cr) {
+	if kubecache.Away(cr) {
 		return nil // issued for good, and not to be written again
 	}
 	has := func(t certmanagerv1.CertificateRequestConditionType) bool {

@@ -1,7 +1,8 @@
-package controller
+package kubecache
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"sync"
 	"unique"
@@ -9,23 +10,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 )
 
-// RequestBook keeps the two ends of CertificateRequests that are issued, the PKCS#10
+// Requests keeps the two ends of CertificateRequests that are issued, the PKCS#10
 // request and the certificate, until they have been looked at: the watch cache hands
 // it each request, and keeps the rest. It is an event handler too, which forgets those
 // that go.
-type RequestBook struct {
+type Requests struct {
 	mu     sync.Mutex
 	issued map[types.UID]issued
 }
 
 type issued struct{ request, chain, ca []byte }
 
-// NewRequestBook returns an empty book.
-func NewRequestBook() *RequestBook { return &RequestBook{issued: map[types.UID]issued{}} }
+// NewRequests returns an empty book.
+func NewRequests() *Requests { return &Requests{issued: map[types.UID]issued{}} }
 
 // away stands in a status for a certificate that is in the book, or not needed.
 const away = "-"
@@ -37,7 +39,7 @@ func Away(r *certmanagerv1.CertificateRequest) bool {
 
 // Transform is the cache.TransformFunc of CertificateRequests. Who asked for one
 // matters to approvers, and to nobody here.
-func (b *RequestBook) Transform(obj any) (any, error) {
+func (b *Requests) Transform(obj any) (any, error) {
 	r, ok := obj.(*certmanagerv1.CertificateRequest)
 	if !ok {
 		return obj, nil
@@ -69,7 +71,7 @@ func (b *RequestBook) Transform(obj any) (any, error) {
 
 // Complete puts both ends back into a request of the cache, of which r is a copy; false
 // if they are not known any more.
-func (b *RequestBook) Complete(r *certmanagerv1.CertificateRequest) bool {
+func (b *Requests) Complete(r *certmanagerv1.CertificateRequest) bool {
 	if !Away(r) {
 		return true
 	}
@@ -83,20 +85,24 @@ func (b *RequestBook) Complete(r *certmanagerv1.CertificateRequest) bool {
 }
 
 // Forget drops both ends of a request: the certificate is stored, or never will be.
-func (b *RequestBook) Forget(request types.UID) {
+func (b *Requests) Forget(request types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.issued, request)
 }
 
-// OnAdd has nothing to do.
-func (*RequestBook) OnAdd(any, bool) {}
+// Connect has the watch tell of requests that go. It is called once, at the start.
+func (b *Requests) Connect(ctx context.Context, from cache.Informers) error {
+	informer, err := from.GetInformer(ctx, &certmanagerv1.CertificateRequest{})
+	if err != nil {
+		return err
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: b.gone})
+	return err
+}
 
-// OnUpdate has nothing to do.
-func (*RequestBook) OnUpdate(any, any) {}
-
-// OnDelete forgets a request.
-func (b *RequestBook) OnDelete(obj any) {
+// gone forgets a request.
+func (b *Requests) gone(obj any) {
 	if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
 		obj = last.Obj
 	}

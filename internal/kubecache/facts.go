@@ -1,0 +1,118 @@
+package kubecache
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/lifecycle"
+)
+
+// facts are what is known of a version of a Secret with our label.
+type facts struct {
+	uid     types.UID
+	version string
+	target  *lifecycle.SecretFacts // of all but next private keys
+	key     *lifecycle.KeyFacts    // of next private keys
+}
+
+// Transform is the cache.TransformFunc of Secrets with our label: it notes the facts and returns the rest.
+func (s *Secrets) Transform(obj any) (any, error) {
+	secret, ok := obj.(*corev1.Secret)
+	if !ok {
+		return obj, nil
+	}
+	s.note(secret)
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: secret.Namespace, Name: secret.Name, UID: secret.UID, ResourceVersion: secret.ResourceVersion,
+			DeletionTimestamp: secret.DeletionTimestamp, Finalizers: secret.Finalizers,
+			OwnerReferences: secret.OwnerReferences,
+		},
+		Type: secret.Type,
+	}, nil
+}
+
+// note decodes a Secret, unless this version has been decoded before, or Transform has returned the Secret: caches may hand
+// Transform what it has returned. A Secret without anything looks the same, and has no facts to lose.
+func (s *Secrets) note(secret *corev1.Secret) *facts {
+	known := s.known(secret)
+	stripped := secret.Data == nil && secret.ManagedFields == nil && secret.Annotations == nil
+	if known != nil && (known.version == secret.ResourceVersion || stripped) {
+		return known
+	}
+	f := &facts{uid: secret.UID, version: secret.ResourceVersion}
+	s.read(secret, f)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.facts[client.ObjectKeyFromObject(secret)] = f
+	return f
+}
+
+// read decodes a Secret. Anybody may have written it, and a panic on the goroutine of the watch
+// would end the process, again after each restart: a panic is what is wrong with that Secret.
+func (s *Secrets) read(secret *corev1.Secret, f *facts) {
+	// The type cannot be changed, but anybody who may write the Secret of a certificate can change
+	// its labels.
+	isKey := secret.Labels[certmanagerv1.NextPrivateKeyLabel] == certmanagerv1.LabelTrue && secret.Type != corev1.SecretTypeTLS
+	err := fault.Contained(func() error {
+		if isKey {
+			key := s.keyFactsOf(secret)
+			f.key = &key
+		} else {
+			f.target = s.factsOf(secret)
+		}
+		return nil
+	})
+	switch {
+	case err == nil:
+	case isKey:
+		f.key = &lifecycle.KeyFacts{Name: secret.Name, Error: err}
+	default:
+		f.target = &lifecycle.SecretFacts{Version: secret.ResourceVersion, HasKey: true, HasCertificate: true, KeyError: err, CertificateError: err}
+	}
+}
+
+// known returns what is known of a Secret, nil if nothing is or of another by its name.
+func (s *Secrets) known(secret *corev1.Secret) *facts {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	f := s.facts[client.ObjectKeyFromObject(secret)]
+	if f == nil || f.uid != secret.UID {
+		return nil
+	}
+	return f
+}
+
+// lookup returns what is known of a Secret of the cache, which is the newest there
+// is, or of one in full that was just written.
+func (s *Secrets) lookup(secret *corev1.Secret) *facts {
+	if secret.Data != nil {
+		return s.note(secret)
+	}
+	return s.known(secret)
+}
+
+// target returns the facts of a target Secret, nil if it is not known any more.
+func (s *Secrets) target(secret *corev1.Secret) *lifecycle.SecretFacts {
+	f := s.lookup(secret)
+	switch {
+	case f == nil:
+		return nil
+	case f.target == nil: // a next private key that somebody has as spec.secretName
+		return &lifecycle.SecretFacts{}
+	default:
+		return f.target
+	}
+}
+
+// key returns the facts of a next private key, nil if it is not known any more.
+func (s *Secrets) key(secret *corev1.Secret) *lifecycle.KeyFacts {
+	if f := s.lookup(secret); f != nil {
+		return f.key
+	}
+	return nil
+}
