@@ -6,6 +6,7 @@
 package app
 
 import (
+	"maps"
 	"net/netip"
 	"time"
 
@@ -53,8 +54,12 @@ type Config struct {
 	AutoApprove bool
 	// ApproveSigners limits the built-in approver to requests of these signers.
 	ApproveSigners request.SignerPatterns
-	// CSRApprovers says who approves each form of CertificateSigningRequest.
+	// CSRApprovers says who approves each form of CertificateSigningRequest; for a form without an entry,
+	// DefaultApprover does, or nobody if AutoApprove is false.
 	CSRApprovers map[request.Form]request.Approver
+	// CSRMachineGroups are the groups of nodes and bootstrap tokens whose CertificateSigningRequests are approved
+	// as others' are. The requests of all others of these machines wait for somebody's consent.
+	CSRMachineGroups []string
 
 	// Ambient says who may use the controller's own credentials.
 	Ambient AmbientConfig
@@ -98,30 +103,36 @@ func DefaultConfig() Config {
 		CopiedAnnotationPrefixes: lifecycle.DefaultAnnotationFilter(),
 		AutoApprove:              true,
 		ApproveSigners:           request.SignerPatterns{"*"},
-		CSRApprovers: map[request.Form]request.Approver{
-			request.FormCSR:              request.ApproveAuto,
-			request.FormCSRIssuer:        request.ApproveExternal,
-			request.FormCSRClusterIssuer: request.ApproveExternal,
-		},
-		Ambient: AmbientConfig{ClusterIssuers: true},
-		ACME:    DefaultACMEConfig(),
+		CSRApprovers:             map[request.Form]request.Approver{},
+		Ambient:                  AmbientConfig{ClusterIssuers: true},
+		ACME:                     DefaultACMEConfig(),
 	}
 }
 
+// DefaultApprover says who approves requests of a form by default.
+func DefaultApprover(form request.Form) request.Approver {
+	if form == request.FormCertificateRequest || form == request.FormCSR {
+		return request.ApproveAuto
+	}
+	return request.ApproveExternal
+}
+
 func (c *Config) settings() controller.Settings {
-	approvers := map[request.Form]request.Approver{request.FormCertificateRequest: request.ApproveExternal}
-	if c.AutoApprove {
-		approvers[request.FormCertificateRequest] = request.ApproveAuto
+	approvers := map[request.Form]request.Approver{}
+	for form := request.FormCertificateRequest; form <= request.FormCSRClusterIssuer; form++ {
+		approvers[form] = request.ApproveExternal
+		if c.AutoApprove {
+			approvers[form] = DefaultApprover(form)
+		}
 	}
-	for form, approver := range c.CSRApprovers {
-		approvers[form] = approver
-	}
+	maps.Copy(approvers, c.CSRApprovers)
 	return controller.Settings{
 		ClusterResourceNamespace:  c.ClusterResourceNamespace,
 		Workers:                   c.Workers,
 		Backoff:                   c.Backoff,
 		CopiedAnnotations:         c.CopiedAnnotationPrefixes,
 		Approvers:                 approvers,
+		MachineGroups:             c.CSRMachineGroups,
 		ApproveSigners:            c.ApproveSigners,
 		EnableCertificateOwnerRef: c.EnableCertificateOwnerRef,
 	}

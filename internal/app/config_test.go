@@ -34,6 +34,10 @@ func TestValidate(t *testing.T) {
 			func(c *Config) { c.Backoff.Min = 33 * time.Hour },
 			"--certificate-request-minimum-backoff-duration: 33h0m0s must not exceed --certificate-request-maximum-backoff-duration 32h0m0s",
 		},
+		{
+			func(c *Config) { c.CSRMachineGroups = []string{"system:masters"} },
+			`--csr-approval-machine-groups: must be system:nodes, system:bootstrappers or system:bootstrappers:…, but one is "system:masters": the requests of other groups do not wait for consent`,
+		},
 		{func(c *Config) { c.ACME.MaxConcurrentChallenges = -1 }, "--max-concurrent-challenges: must not be negative, but is -1"},
 		{func(c *Config) { c.ACME.MaxConcurrentChallengesPerIssuer = -1 }, "--max-concurrent-challenges-per-issuer: must not be negative, but is -1"},
 		{func(c *Config) { c.ACME.MaxConcurrentChallengesPerIngressClass = -1 }, "--max-concurrent-challenges-per-ingress-class: must not be negative, but is -1"},
@@ -102,8 +106,14 @@ func TestSettings(t *testing.T) {
 		}
 	}
 	cfg.AutoApprove = false
-	if got := cfg.settings().Approvers[request.FormCertificateRequest]; got != request.ApproveExternal {
-		t.Errorf("without auto-approval: %d approves", got)
+	for form := range want {
+		if got := cfg.settings().Approvers[form]; got != request.ApproveExternal {
+			t.Errorf("without auto-approval: %d approves requests of form %d", got, form)
+		}
+	}
+	cfg.CSRApprovers[request.FormCSR] = request.ApproveAuto
+	if got := cfg.settings().Approvers[request.FormCSR]; got != request.ApproveAuto {
+		t.Errorf("without auto-approval, but for CertificateSigningRequests: %d approves", got)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/request"
 	"chancery.dev/internal/solver/dns01/provider/exec"
 )
 
@@ -100,6 +101,12 @@ func (c *Config) Validate() error {
 	}
 	if wrong, is := c.ApproveSigners.Malformed(); is {
 		f.add("approve-signer-names", "must be *, <plural>.<group>/* or <plural>.<group>/<name>, but one is %q", wrong)
+	}
+	for _, group := range c.CSRMachineGroups {
+		if !request.IsMachineGroup(group) {
+			f.add("csr-approval-machine-groups", "must be %[1]s, %[2]s or %[2]s:…, but one is %[3]q: the requests of other groups do not wait for consent",
+				request.GroupNodes, request.GroupBootstrappers, group)
+		}
 	}
 	c.ACME.validate(&f)
 	return errors.Join(f...)

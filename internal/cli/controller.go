@@ -115,7 +115,8 @@ func addIssuanceFlags(cmd *cobra.Command, cfg *app.Config) {
 	f.Var(&prefixesFlag{prefixes: &cfg.IssuerEgress.Allow}, "issuer-egress-allow",
 		"the only address ranges to connect to where an Issuer names the server, and in self checks; none means all but loopback, link-local addresses and clouds' metadata, which have to be named to be allowed")
 	f.Var(&prefixesFlag{prefixes: &cfg.IssuerEgress.Deny}, "issuer-egress-deny", "address ranges not to connect to there, such as 10.0.0.0/8; they win")
-	f.BoolVar(&cfg.AutoApprove, "auto-approve", cfg.AutoApprove, "approve every CertificateRequest; without it, somebody else has to")
+	f.BoolVar(&cfg.AutoApprove, "auto-approve", cfg.AutoApprove,
+		"approve every CertificateRequest, and CertificateSigningRequests as --csr-approval says; false leaves to others whatever no --csr-approval flag is set for")
 	f.StringSliceVar((*[]string)(&cfg.ApproveSigners), "approve-signer-names", cfg.ApproveSigners,
 		"signers whose CertificateRequests are approved: <plural>.<group>/*, <plural>.<group>/[<namespace>.]<name>, or * for all; the service account needs the verb approve on them")
 	for flag, form := range map[string]request.Form{
@@ -125,6 +126,8 @@ func addIssuanceFlags(cmd *cobra.Command, cfg *app.Config) {
 	} {
 		f.Var(&approverFlag{cfg.CSRApprovers, form}, flag, approverUsage(form))
 	}
+	f.StringSliceVar(&cfg.CSRMachineGroups, "csr-approval-machine-groups", cfg.CSRMachineGroups,
+		"groups of nodes and bootstrap tokens (system:nodes, system:bootstrappers) whose CertificateSigningRequests are approved as others' are; those of the others wait for consent")
 }
 
 // addACMEFlags adds what concerns Orders and Challenges.
@@ -185,8 +188,12 @@ func approverNames() map[string]request.Approver {
 
 // String implements the value of a flag.
 func (a *approverFlag) String() string {
+	set, ok := a.approvers[a.form]
+	if !ok {
+		set = app.DefaultApprover(a.form)
+	}
 	for name, approver := range approverNames() {
-		if a.approvers[a.form] == approver {
+		if set == approver {
 			return name
 		}
 	}

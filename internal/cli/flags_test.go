@@ -38,7 +38,8 @@ func TestControllerFlags(t *testing.T) {
 		"dns01-self-check-quorum": "0", "dns01-provider-programs": "[]", "dns01-exec-in-issuers": "false", "dns01-webhook-urls-in-issuers": "false",
 		"dns01-provider-qps": "50", "dns01-provider-burst": "500",
 		"auto-approve": "true", "approve-signer-names": "[*]",
-		"csr-approval": "auto", "csr-approval-issuer": "external", "csr-approval-clusterissuer": "external",
+		"csr-approval-machine-groups": "[]",
+		"csr-approval":                "auto", "csr-approval-issuer": "external", "csr-approval-clusterissuer": "external",
 	}
 	for _, want := range []map[string]string{spec, own} {
 		for name, value := range want {

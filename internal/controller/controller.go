@@ -69,6 +69,8 @@ type Settings struct {
 	CopiedAnnotations lifecycle.AnnotationFilter
 	// Approvers says, by form, who approves requests.
 	Approvers map[request.Form]request.Approver
+	// MachineGroups are the groups of machines whose CertificateSigningRequests are approved as others' are.
+	MachineGroups []string
 	// ApproveSigners limits the built-in approver of CertificateRequests.
 	ApproveSigners request.SignerPatterns
 	// EnableCertificateOwnerRef has target Secrets owned by their Certificate.

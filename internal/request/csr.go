@@ -1,6 +1,7 @@
 package request
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -50,6 +51,31 @@ func ParseSignerName(signerName string) (SignerName, bool) {
 	default:
 		return SignerName{}, false
 	}
+}
+
+// The groups whose members Kubernetes' own roles let create CertificateSigningRequests for any signer.
+const (
+	GroupNodes         = "system:nodes"
+	GroupBootstrappers = "system:bootstrappers"
+)
+
+// IsMachineGroup reports whether a group is one of those, or one of a bootstrap token's further groups.
+func IsMachineGroup(group string) bool {
+	return group == GroupNodes || group == GroupBootstrappers || strings.HasPrefix(group, GroupBootstrappers+":")
+}
+
+// MachineGroup returns the group of machines that a requester is in, of which none is trusted; empty for none. A
+// bootstrap token is in several groups, and is trusted by any of them.
+func MachineGroup(groups, trusted []string) string {
+	if slices.Contains(groups, GroupNodes) && !slices.Contains(trusted, GroupNodes) {
+		return GroupNodes
+	}
+	bootstrapper := func(group string) bool { return group != GroupNodes && IsMachineGroup(group) }
+	isTrusted := func(group string) bool { return bootstrapper(group) && slices.Contains(trusted, group) }
+	if slices.ContainsFunc(groups, bootstrapper) && !slices.ContainsFunc(groups, isTrusted) {
+		return GroupBootstrappers
+	}
+	return ""
 }
 
 // CSRAnnotations is what the annotations of a CertificateSigningRequest ask for

@@ -78,6 +78,8 @@ type State struct {
 	Approved bool
 	// Approver says who approves requests of this form.
 	Approver Approver
+	// Machine is the group of machines that the requester is in, whose requests we do not approve; empty for none.
+	Machine string
 	// WantsCA says that a CA certificate is asked for.
 	WantsCA bool
 	// MayReference says whether the requester may reference the signer; nil where
@@ -135,6 +137,7 @@ const (
 	ReasonIssuerTypeMissing  = "IssuerTypeMissing"
 	ReasonIssuerNotReady     = "IssuerNotReady"
 	ReasonWaitingForApproval = "WaitingForApproval"
+	ReasonWaitingForConsent  = "WaitingForConsent"
 	ReasonDeniedReference    = "DeniedReference"
 	ReasonInvalid            = "InvalidRequest"
 )
@@ -180,6 +183,12 @@ func waitForApproval() Action {
 	return Action{Step: StepWait, Reason: ReasonWaitingForApproval, Message: "Not signing until the request is approved"}
 }
 
+// waitForConsent leaves a machine's request to people: Kubernetes' own roles let machines ask for any name.
+func waitForConsent(group string) Action {
+	return Action{Step: StepWait, Reason: ReasonWaitingForConsent, Message: fmt.Sprintf(
+		"Not approved automatically, because the requester is in the group %s: approve the request (kubectl certificate approve), or list the group in --csr-approval-machine-groups", group)}
+}
+
 // awaitIssuer signs as soon as the issuer is ready.
 func awaitIssuer(s State) Action {
 	switch s.Issuer {
@@ -215,8 +224,12 @@ func decideCSR(s State) Action {
 	default:
 	}
 	approves := s.Approver == ApproveAuto || s.Approver == ApproveAuthorized
-	if !s.Approved && !approves {
+	switch {
+	case s.Approved:
+	case !approves:
 		return waitForApproval()
+	case s.Machine != "":
+		return waitForConsent(s.Machine)
 	}
 	a := awaitIssuer(s)
 	if a.Step == StepWait && s.Form == FormCSR {

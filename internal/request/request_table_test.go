@@ -41,6 +41,8 @@ func flags() []struct {
 		{"denied, invalid", func(s *State) { s.Denied, s.Invalid = true, true }},
 		{"failed", func(s *State) { s.Failed = true }},
 		{"issued", func(s *State) { s.Issued = true }},
+		{"machine", func(s *State) { s.Machine = GroupNodes }},
+		{"machine, approved", func(s *State) { s.Machine, s.Approved = GroupNodes, true }},
 		{"invalid", func(s *State) { s.Invalid = true }},
 		{"CA", func(s *State) { s.WantsCA = true }},
 		{"CA, approved", func(s *State) { s.WantsCA, s.Approved = true, true }},

@@ -17,6 +17,11 @@ func eachState(visit func(State)) {
 		func(s *State, v bool) { s.Approved = v }, func(s *State, v bool) { s.WantsCA = v },
 		func(s *State, v bool) {
 			if v {
+				s.Machine = GroupNodes
+			}
+		},
+		func(s *State, v bool) {
+			if v {
 				s.Problem = fault.Terminal("InvalidDuration", "too short")
 			}
 		},
@@ -63,6 +68,7 @@ func TestInvariants(t *testing.T) {
 		expect(a.Step != StepSign || s.Issuer == IssuerReady, s, a, "signed by an issuer that is not ready")
 		expect(a.Step != StepSign || s.Problem == nil, s, a, "signed though it has a problem")
 		expect(a.Step != StepSign || s.Form != FormCSRIssuer || s.MayReference != nil && *s.MayReference, s, a, "signed by an Issuer that the requester may not reference")
+		expect(s.Machine == "" || s.Approved || s.Form == FormCertificateRequest || a.Step == StepWait || a.Step == StepIgnore, s, a, "a machine's request does not wait for consent")
 		expect(a.Step != StepAuthorize || s.MayReference == nil, s, a, "asked twice")
 		expect(!a.Approve || a.Step != StepIgnore && a.Step != StepAuthorize, s, a, "an approval that nobody carries out")
 		expect(s.Form != FormCertificateRequest || a.Step != StepAuthorize, s, a, "a CertificateRequest is authorized by its creation")
@@ -104,6 +110,10 @@ func TestRule8_CertificateSigningRequests(t *testing.T) {
 		{"authorized: it asks", with(csr(IssuerReady), func(s *State) { s.Approver = ApproveAuthorized }), StepAuthorize, ""},
 		{"authorized, and allowed: it signs", with(csr(IssuerReady), func(s *State) { s.Approver, s.MayReference = ApproveAuthorized, new(true) }), StepSign, ""},
 		{"authorized, and not allowed: Failed", with(csr(IssuerReady), func(s *State) { s.Approver, s.MayReference = ApproveAuthorized, new(false) }), StepFail, ReasonDeniedReference},
+		{"a node asks: it waits for consent", with(csr(IssuerReady), func(s *State) { s.Machine = GroupNodes }), StepWait, ReasonWaitingForConsent},
+		{"a node asks, the issuer is not ready: it waits", with(csr(IssuerNotReady), func(s *State) { s.Machine = GroupNodes }), StepWait, ReasonWaitingForConsent},
+		{"a node asks, others approve anyway: it waits", with(csr(IssuerReady), func(s *State) { s.Machine, s.Approver = GroupNodes, ApproveExternal }), StepWait, ReasonWaitingForApproval},
+		{"a node asks, and somebody has consented: it signs", with(csr(IssuerReady), func(s *State) { s.Machine, s.Approved = GroupNodes, true }), StepSign, ""},
 		{"a CA certificate: it asks whoever approves", with(csr(IssuerReady), func(s *State) { s.WantsCA = true }), StepAuthorize, ""},
 		{"a CA certificate, not allowed: Failed", with(csr(IssuerReady), func(s *State) { s.WantsCA, s.MayReference = true, new(false) }), StepFail, ReasonDeniedReference},
 		{"a CA certificate that others approved: it signs", with(csr(IssuerReady), func(s *State) { s.WantsCA, s.Approved = true, true }), StepSign, ""},
@@ -178,6 +188,32 @@ func TestRule8_SignerNames(t *testing.T) {
 		want := cmmeta.IssuerReference{Name: "a", Kind: kind, Group: "cert-manager.io"}
 		if got := (SignerName{Form: form, Name: "a"}).Reference(); got != want {
 			t.Errorf("%s: %+v", formName(form), got)
+		}
+	}
+}
+
+func TestMachineGroup(t *testing.T) {
+	token := []string{"system:bootstrappers", "system:bootstrappers:kubeadm:default-node-token", "system:authenticated"}
+	for _, c := range []struct {
+		groups, trusted []string
+		want            string
+	}{
+		{[]string{"system:authenticated"}, nil, ""},
+		{[]string{"system:nodes", "system:authenticated"}, nil, "system:nodes"},
+		{[]string{"system:nodes"}, []string{"system:nodes"}, ""},
+		{[]string{"system:nodes"}, []string{"system:bootstrappers"}, "system:nodes"},
+		{append(token, "system:nodes"), []string{"system:nodes"}, "system:bootstrappers"},
+		{append(token, "system:nodes"), []string{"system:bootstrappers"}, "system:nodes"},
+		{token, nil, "system:bootstrappers"},
+		{token, []string{"system:nodes"}, "system:bootstrappers"},
+		{token, []string{"system:bootstrappers"}, ""},
+		{token, token[1:2], ""},
+		{token, []string{"system:bootstrappers:other"}, "system:bootstrappers"},
+		{[]string{"system:bootstrappers:other"}, nil, "system:bootstrappers"},
+		{[]string{"system:bootstrapperslike", "system:nodes:like"}, nil, ""},
+	} {
+		if got := MachineGroup(c.groups, c.trusted); got != c.want {
+			t.Errorf("%q, where %q are trusted: %q, want %q", c.groups, c.trusted, got, c.want)
 		}
 	}
 }

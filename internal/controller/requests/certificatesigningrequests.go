@@ -134,6 +134,7 @@ func (k *signingRequests) observe(object client.Object) *observation {
 	o.state = request.State{
 		Form:     named.Form,
 		Approver: k.Settings.Approvers[named.Form],
+		Machine:  request.MachineGroup(csr.Spec.Groups, k.Settings.MachineGroups),
 		Deleted:  csr.DeletionTimestamp != nil,
 		Approved: hasSigningCondition(csr, certificatesv1.CertificateApproved),
 		Denied:   hasSigningCondition(csr, certificatesv1.CertificateDenied),
