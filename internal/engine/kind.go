@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/overlay"
 )
 
 const (
@@ -194,8 +194,8 @@ func (r *Runner[O, M, S, A]) step(ctx context.Context, p *Pass[O, M], known *rem
 		err = r.write(ctx, p, plan)
 	}
 	switch {
-	case errors.Is(err, errGone):
-		return Plan{}, nil
+	case overlay.IsGone(err) && !r.exists(ctx, p.Object):
+		return Plan{Again: true}, nil
 	case err != nil:
 		return Plan{}, r.refused(p, known, err)
 	}
@@ -215,8 +215,13 @@ func (r *Runner[O, M, S, A]) step(ctx context.Context, p *Pass[O, M], known *rem
 	return plan, nil
 }
 
-// errGone says that the object has just gone, and needs nothing.
-var errGone = errors.New("the object is gone")
+// exists reports whether an object is still there. After a write of the object that the API server has not found, it is
+// not, whatever the watch shows.
+func (r *Runner[O, M, S, A]) exists(ctx context.Context, object O) bool {
+	now := r.kind.New()
+	err := r.engine.client.Get(ctx, client.ObjectKeyFromObject(object), now)
+	return !apierrors.IsNotFound(err) && (err != nil || now.GetUID() == object.GetUID())
+}
 
 // write takes the steps of a plan that write.
 func (r *Runner[O, M, S, A]) write(ctx context.Context, p *Pass[O, M], plan Plan) error {
@@ -226,11 +231,7 @@ func (r *Runner[O, M, S, A]) write(ctx context.Context, p *Pass[O, M], plan Plan
 		}
 	}
 	if plan.Status != nil {
-		err := r.engine.WriteStatus(ctx, p.Object, plan.Status)
-		if apierrors.IsNotFound(err) {
-			return errGone
-		}
-		if err != nil {
+		if err := r.engine.WriteStatus(ctx, p.Object, plan.Status); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"chancery.dev/internal/fault"
@@ -29,10 +31,14 @@ import (
 type errand struct {
 	engine *Engine
 	runner *Runner[*corev1.Pod, int, string, Plan]
-	store  client.Client
+	store  client.WithWatch
 	events *record.FakeRecorder
 	gone   []types.UID
 	run    func(context.Context) (any, error)
+	// shown is what the watch shows instead of what is stored; nil for what is stored.
+	shown *corev1.Pod
+	// refusal is what the API server answers to a write of a status; nil for what it does.
+	refusal error
 }
 
 var podName = types.NamespacedName{Namespace: "ns", Name: "pod"}
@@ -46,7 +52,8 @@ func newErrand(t *testing.T) *errand {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: podName.Namespace, Name: podName.Name, UID: "1"}}
 	e := &errand{events: record.NewFakeRecorder(10)}
 	e.store = fake.NewClientBuilder().WithScheme(scheme).WithObjects(pod).WithStatusSubresource(pod).Build()
-	e.engine = New(t.Context(), Options{Client: overlay.New(e.store, time.Now), Now: time.Now, Chance: func() float64 { return 0.5 }})
+	api := interceptor.NewClient(e.store, interceptor.Funcs{Get: e.get, SubResourcePatch: e.patchStatus})
+	e.engine = New(t.Context(), Options{Client: overlay.New(api, time.Now), Now: time.Now, Chance: func() float64 { return 0.5 }})
 	e.runner = Run(e.engine, Kind[*corev1.Pod, int, string, Plan]{
 		Name: "pods", New: func() *corev1.Pod { return &corev1.Pod{} }, Events: e.events,
 		Observe: func(_ context.Context, p *Pass[*corev1.Pod, int]) (string, error) {
@@ -58,6 +65,23 @@ func newErrand(t *testing.T) *errand {
 		Gone:   func(_ types.NamespacedName, uid types.UID) { e.gone = append(e.gone, uid) },
 	})
 	return e
+}
+
+func (e *errand) get(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	if pod, ok := obj.(*corev1.Pod); ok && e.shown != nil {
+		e.shown.DeepCopyInto(pod)
+		return nil
+	}
+	return c.Get(ctx, key, obj)
+}
+
+func (e *errand) patchStatus(
+	ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch, _ ...client.SubResourcePatchOption,
+) error {
+	if e.refusal != nil {
+		return e.refusal
+	}
+	return c.SubResource(sub).Patch(ctx, obj, patch)
 }
 
 func (e *errand) plan(_ context.Context, p *Pass[*corev1.Pod, int], _ string, plan Plan) (Plan, error) {
@@ -162,6 +186,44 @@ func TestGone(t *testing.T) {
 			t.Errorf("gone: %q, %d objects and %d calls are kept", e.gone, len(e.runner.objects), len(e.engine.calls.objects))
 		}
 	})
+}
+
+// TestTheServerSaysThatItIsGone: an object that a write does not find is forgotten, though the watch has not shown that it
+// is gone, and may never do. A server that does not know the kind at all says nothing of the object.
+func TestTheServerSaysThatItIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newErrand(t)
+		e.run = func(context.Context) (any, error) { return "Done", nil }
+		e.pass(t)
+		before := e.stale(t)
+		if err := e.store.Delete(t.Context(), before.DeepCopy()); err != nil {
+			t.Fatal(err)
+		}
+		unserved := apierrors.NewGenericServerResponse(http.StatusNotFound, "patch", schema.GroupResource{Resource: "pods"},
+			podName.Name, "404 page not found", 0, true)
+		e.refusal = unserved
+		if _, err := e.runner.Reconcile(t.Context(), reconcile.Request{NamespacedName: podName}); !errors.Is(err, unserved) || len(e.gone) > 0 {
+			t.Errorf("the kind is not served: %v; gone: %q", err, e.gone)
+		}
+		e.refusal = nil
+		if result := e.pass(t); !result.IsZero() {
+			t.Errorf("gone: %+v", result)
+		}
+		if !slices.Equal(e.gone, []types.UID{"1"}) || len(e.runner.objects)+len(e.engine.calls.objects) != 0 {
+			t.Errorf("gone: %q, %d objects and %d calls are kept", e.gone, len(e.runner.objects), len(e.engine.calls.objects))
+		}
+	})
+}
+
+// stale has the watch show the object as it is now for ever, and returns it.
+func (e *errand) stale(t *testing.T) *corev1.Pod {
+	t.Helper()
+	pod := &corev1.Pod{}
+	if err := e.store.Get(t.Context(), podName, pod); err != nil {
+		t.Fatal(err)
+	}
+	e.shown = pod
+	return pod
 }
 
 // TestAbsent: a kind that asks for it decides for an object that does not exist, remembers it, makes it, and starts

@@ -58,6 +58,15 @@ type Client struct {
 	owned   map[types.UID]map[ref]*entry
 	ageing  []ageing // in the order of expiry
 	serial  uint64
+	// flying are the names with calls that are not answered.
+	flying map[ref]*flight
+}
+
+// flight is what is known of a name while calls for it are not answered.
+type flight struct {
+	calls int
+	// gone is the last object that the watch has shown gone meanwhile; nil if none was.
+	gone client.Object
 }
 
 type ref struct {
@@ -85,7 +94,10 @@ type ageing struct {
 
 // New returns a client over api, whose reads come from a cache.
 func New(api client.Client, now func() time.Time) *Client {
-	return &Client{api: api, now: now, entries: map[ref]*entry{}, owned: map[types.UID]map[ref]*entry{}}
+	return &Client{
+		api: api, now: now,
+		entries: map[ref]*entry{}, owned: map[types.UID]map[ref]*entry{}, flying: map[ref]*flight{},
+	}
 }
 
 // OnWrite has written told of each object as the API server answered a write of it.
@@ -165,47 +177,66 @@ func (c *Client) overlayList(list client.ObjectList, kind schema.GroupKind, writ
 
 // Live reads the object named key from the API server, past the cache.
 func (c *Client) Live(ctx context.Context, reader client.Reader, key client.ObjectKey, obj client.Object) error {
-	if err := reader.Get(ctx, key, obj); err != nil {
-		return err
-	}
-	c.remember(obj)
-	return nil
+	return c.keep(c.refTo(obj, key), obj, func() error { return reader.Get(ctx, key, obj) })
 }
 
 // Create makes obj and fills it with the answer.
 func (c *Client) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
-	if err := c.api.Create(ctx, obj, opts...); err != nil {
-		return err
-	}
-	c.remember(obj)
-	return nil
+	return c.write(obj, func() error { return c.api.Create(ctx, obj, opts...) })
 }
 
 // Patch changes obj and fills it with the answer.
 func (c *Client) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-	if err := c.api.Patch(ctx, obj, patch, opts...); err != nil {
-		return err
-	}
-	c.remember(obj)
-	return nil
+	return c.write(obj, func() error { return c.api.Patch(ctx, obj, patch, opts...) })
 }
 
 // PatchStatus changes the status of obj and fills it with the answer.
 func (c *Client) PatchStatus(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-	if err := c.api.Status().Patch(ctx, obj, patch, opts...); err != nil {
-		return err
-	}
-	c.remember(obj)
-	return nil
+	return c.write(obj, func() error { return c.api.Status().Patch(ctx, obj, patch, opts...) })
 }
 
 // UpdateSubResource replaces the named subresource of obj and fills it with the answer.
 func (c *Client) UpdateSubResource(ctx context.Context, subresource string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
-	if err := c.api.SubResource(subresource).Update(ctx, obj, opts...); err != nil {
-		return err
+	return c.write(obj, func() error { return c.api.SubResource(subresource).Update(ctx, obj, opts...) })
+}
+
+// write makes a write of obj, and keeps the answer.
+func (c *Client) write(obj client.Object, do func() error) error {
+	return c.keep(c.refTo(obj, client.ObjectKeyFromObject(obj)), obj, do)
+}
+
+// keep makes a call, and keeps its answer, which is in obj. An object that the API server does not find is gone.
+func (c *Client) keep(r ref, obj client.Object, do func() error) error {
+	c.fly(r, 1)
+	defer c.fly(r, -1)
+	err := do()
+	switch {
+	case err == nil:
+		c.put(obj, entry{})
+	case obj.GetUID() != "" && IsGone(err):
+		c.put(obj, entry{deleted: true})
 	}
-	c.remember(obj)
-	return nil
+	return err
+}
+
+// fly counts the calls for a name that are not answered.
+func (c *Client) fly(r ref, calls int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.flying[r]
+	if f == nil {
+		f = &flight{}
+		c.flying[r] = f
+	}
+	if f.calls += calls; f.calls == 0 {
+		delete(c.flying, r)
+	}
+}
+
+// IsGone reports whether err says that an object is not there. A server that does not know the path says "not found",
+// too: the kind is not served for a moment, and nothing is known of the object.
+func IsGone(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // Delete deletes exactly this obj. That it is gone already is no error. An object
@@ -234,12 +265,14 @@ func (c *Client) Delete(ctx context.Context, obj client.Object, opts ...client.D
 // deleted. Entries that the watch has caught up with are dropped.
 func (c *Client) Observe(obj client.Object, gone bool) {
 	r := c.refTo(obj, client.ObjectKeyFromObject(obj))
-	e := c.entry(r)
-	if e == nil {
-		return
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f := c.flying[r]; f != nil && gone {
+		f.gone = obj
 	}
-	if gone && e.obj.GetUID() == obj.GetUID() || !gone && e.supersededBy(obj) {
-		c.forget(r, e)
+	e := c.entries[r]
+	if e != nil && (gone && e.obj.GetUID() == obj.GetUID() || !gone && e.supersededBy(obj)) {
+		c.drop(r, e)
 	}
 }
 
@@ -250,9 +283,8 @@ func (c *Client) Len() int {
 	return len(c.entries)
 }
 
-func (c *Client) remember(obj client.Object) { c.put(obj, entry{}) }
-
-// put keeps an object as it is after a write.
+// put keeps an object as it is after a write, unless the watch has already shown that the object is gone: nothing would
+// take the entry away then.
 func (c *Client) put(obj client.Object, after entry) {
 	r := c.refTo(obj, client.ObjectKeyFromObject(obj))
 	// What is marked goes with its last finalizer. The watch may have said so before the answer
@@ -274,6 +306,9 @@ func (c *Client) put(obj client.Object, after entry) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if f := c.flying[r]; f != nil && f.gone != nil && compare(f.gone, e.obj) >= 0 {
+		return
+	}
 	if old := c.entries[r]; old != nil {
 		if old.outlasts(e) {
 			return

@@ -2,6 +2,7 @@ package overlay_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -31,6 +32,25 @@ type lag struct {
 	now   time.Time
 	view  client.Reader
 	after func() // runs once, between a read of the view and its return
+	// patched runs once, between a patch and its answer.
+	patched func()
+}
+
+// slow is a client whose answers to patches may come late.
+type slow struct {
+	client.Client
+
+	lag *lag
+}
+
+// Patch implements client.Client.
+func (s slow) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	err := s.Client.Patch(ctx, obj, patch, opts...)
+	if patched := s.lag.patched; patched != nil {
+		s.lag.patched = nil
+		patched()
+	}
+	return err
 }
 
 func newLag(t *testing.T) *lag {
@@ -44,7 +64,7 @@ func newLag(t *testing.T) *lag {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.over = overlay.New(api, func() time.Time {
+	l.over = overlay.New(slow{api, l}, func() time.Time {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return l.now
@@ -399,6 +419,84 @@ func TestGoneWithItsLastFinalizer(t *testing.T) {
 	}
 	l.expect("the answer came late", "a", nil)
 	l.expect("another one is made by the name", "a", l.create("a"))
+}
+
+// TestTheServerSaysThatItIsGone: after a write that the API server answers with "not found", the object is gone,
+// though the watch has not shown that. Another one by its name is another object.
+func TestTheServerSaysThatItIsGone(t *testing.T) {
+	l := newLag(t)
+	first := l.create("a")
+	l.catchUp()
+	first = l.patch(first, "1")
+	l.remove(first)
+	refused := func() {
+		t.Helper()
+		changed := first.DeepCopy()
+		changed.Data = map[string]string{"value": "2"}
+		if err := l.over.Patch(t.Context(), changed, client.MergeFrom(first)); !apierrors.IsNotFound(err) {
+			t.Fatalf("the answer is %v", err)
+		}
+	}
+	refused()
+	l.expect("the cache still has it", "a", nil)
+	second := l.fresh("a")
+	if err := l.world.Client.Create(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	l.catchUp()
+	l.expect("somebody has made another", "a", second)
+	l.remove(second)
+	third := l.create("a")
+	l.expect("another is made", "a", third)
+	l.remove(third)
+	refused()
+	l.expect("the first was not found, which says nothing of the third", "a", third)
+}
+
+// TestAnAnswerThatComesLate: the watch may show that an object is gone before the answer to a write of it comes. Nothing
+// would take the entry away then.
+func TestAnAnswerThatComesLate(t *testing.T) {
+	l := newLag(t)
+	first := l.create("a")
+	l.catchUp()
+	for _, again := range []bool{false, true} {
+		l.patched = func() {
+			gone := l.remove(first)
+			if again {
+				first = l.create("a")
+			}
+			l.over.Observe(gone, true)
+			l.catchUp()
+		}
+		l.patch(first, "1")
+		if again {
+			l.expect("it is gone, and made again", "a", first)
+		} else {
+			l.expect("it is gone", "a", nil)
+			first = l.create("a")
+			l.catchUp()
+			l.expect("it is made again", "a", first)
+		}
+		if n := l.over.Len(); n != 0 {
+			t.Errorf("%d entries are kept", n)
+		}
+	}
+	l.patched = func() { l.over.Observe(first, true) }
+	second := l.patch(first, "1")
+	l.expect("what the watch has shown is older than the answer", "a", second)
+}
+
+// remove has somebody else delete an object, and returns it as the watch shows it then.
+func (l *lag) remove(obj *corev1.ConfigMap) *corev1.ConfigMap {
+	l.t.Helper()
+	all := &corev1.ConfigMapList{}
+	err := l.world.Client.Delete(l.t.Context(), obj.DeepCopy())
+	if err = errors.Join(err, l.world.Client.List(l.t.Context(), all, client.InNamespace(obj.Namespace))); err != nil {
+		l.t.Fatal(err)
+	}
+	gone := obj.DeepCopy()
+	gone.ResourceVersion = all.ResourceVersion
+	return gone
 }
 
 // frozen gives one object.

@@ -63,7 +63,10 @@ func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) err
 		Decide: func(v challengeView, now time.Time) acmeflow.ChallengeAction {
 			return acmeflow.DecideChallenge(v.ChallengeState, now)
 		},
-		Gone: func(name types.NamespacedName, _ types.UID) { r.mended.take(name) },
+		Gone: func(name types.NamespacedName, _ types.UID) {
+			r.mended.take(name)
+			s.gone(ctx, name)
+		},
 	})
 	if err := d.Manager.GetFieldIndexer().IndexField(ctx, &acmev1.Challenge{}, controller.IssuerIndex, pendingChallengeIssuer); err != nil {
 		return err
@@ -123,7 +126,7 @@ func (r *challenges) plan(_ context.Context, p *challengePass, v challengeView, 
 			r.learn(c, p.Memory)
 		}
 		r.scheduler.decided(ctx, c, action)
-		return gone(r.do(ctx, p, v.issuer, c, action.Step))
+		return r.do(ctx, p, v.issuer, c, action.Step)
 	}
 	if action.Event != nil {
 		plan.Events = []engine.Event{engine.Event(*action.Event)}

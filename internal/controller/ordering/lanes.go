@@ -3,11 +3,8 @@ package ordering
 import (
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/engine"
-	"chancery.dev/internal/fault"
 )
 
 // Bounds of the calls that leave the process.
@@ -41,12 +38,4 @@ func waitFor(wake time.Time, reason string) engine.For {
 		return engine.For{What: engine.WaitEvent, Detail: reason}
 	}
 	return engine.For{What: engine.WaitTime, Detail: reason}
-}
-
-// gone lets go of an object that a write has not found.
-func gone(err error) error {
-	if apierrors.IsNotFound(err) {
-		return fault.Pending("Gone", "%w", err)
-	}
-	return err
 }

@@ -135,7 +135,7 @@ func (r *orders) plan(_ context.Context, p *orderPass, v orderView, action acmef
 		if action.Status != nil {
 			*p.Memory = p.Memory.Wrote(action, r.Now())
 		}
-		return gone(r.do(ctx, p, v, order, action))
+		return r.do(ctx, p, v, order, action)
 	}
 	if action.Event != nil {
 		plan.Events = []engine.Event{engine.Event(*action.Event)}

@@ -169,6 +169,11 @@ func (s *scheduler) seen(ctx context.Context, obj any, gone bool) {
 	s.locked(ctx, func() { s.look(ctx, client.ObjectKeyFromObject(c)) })
 }
 
+// gone takes in that a Challenge is gone: the API server may say so before the watch does.
+func (s *scheduler) gone(ctx context.Context, key schedule.Key) {
+	s.locked(ctx, func() { s.look(ctx, key) })
+}
+
 // look takes in what a Challenge is like now. It is nil if the Challenge is gone.
 func (s *scheduler) look(ctx context.Context, key schedule.Key) *acmev1.Challenge {
 	c := &acmev1.Challenge{}
@@ -203,9 +208,6 @@ func (s *scheduler) set(facts schedule.Challenge) {
 func (s *scheduler) decided(ctx context.Context, c *acmev1.Challenge, a acmeflow.ChallengeAction) {
 	s.locked(ctx, func() {
 		key := client.ObjectKeyFromObject(c)
-		if _, known := s.queue.Challenge(key); !known && c.DeletionTimestamp != nil {
-			return // the watch has shown that it is gone
-		}
 		if now := s.look(ctx, key); now == nil || now.UID != c.UID || now.ResourceVersion != c.ResourceVersion {
 			return
 		}
@@ -225,9 +227,7 @@ func (s *scheduler) write(ctx context.Context, d schedule.Decision) {
 		ctrl.LoggerFrom(ctx).Error(err, "cannot schedule a Challenge, trying again", "namespace", d.Namespace, "name", d.Name)
 	}
 	s.locked(ctx, func() {
-		if _, known := s.queue.Challenge(d.Key); known { // else the watch has shown that it is gone
-			s.look(ctx, d.Key)
-		}
+		s.look(ctx, d.Key)
 		if answered(err) && !(d.Again && apierrors.IsConflict(err)) { // the earlier write may be what came first
 			s.queue.Answered(d.Key, err == nil)
 		} else {

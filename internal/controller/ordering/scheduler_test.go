@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,6 +38,8 @@ type bench struct {
 	store client.Client
 	// patched is called before the API server does a write of a status; an error that is not after it is instead of it.
 	patched func(*acmev1.Challenge) (err error, after bool)
+	// answered is called after the API server has done a write of a status, and before its answer comes.
+	answered func(*acmev1.Challenge)
 
 	mu     sync.Mutex
 	seenAt map[client.ObjectKey]*acmev1.Challenge
@@ -71,7 +74,11 @@ func newBench(t *testing.T, limit int, names ...string) *bench {
 			if failure != nil && !after {
 				return failure
 			}
-			return errors.Join(failure, c.SubResource(sub).Patch(ctx, obj, p, opts...))
+			failure = errors.Join(failure, c.SubResource(sub).Patch(ctx, obj, p, opts...))
+			if b.answered != nil {
+				b.answered(obj.(*acmev1.Challenge))
+			}
+			return failure
 		},
 	})
 	d := &controller.Deps{Manager: manager{reader: b.store}, Client: overlay.New(cached, b.Now), Now: b.Now, Clock: b}
@@ -87,7 +94,7 @@ func newBench(t *testing.T, limit int, names ...string) *bench {
 // create makes a Challenge, and has the watch show it.
 func (b *bench) create(name string) {
 	b.t.Helper()
-	c := &acmev1.Challenge{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: acmev1.ChallengeSpec{DNSName: name + ".example.com"}}
+	c := &acmev1.Challenge{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}, Spec: acmev1.ChallengeSpec{DNSName: name + ".example.com"}}
 	if err := b.store.Create(b.t.Context(), c); err != nil {
 		b.t.Fatal(err)
 	}
@@ -200,13 +207,7 @@ func TestALaggingWatchUndoesNothing(t *testing.T) {
 	b.expect("the watch lags behind", b.step())
 	b.decided(t.Context(), old, acmeflow.ChallengeAction{Yield: true})
 	b.expect("decided on an older state", b.step())
-	if err := b.store.Delete(t.Context(), b.stored("c1")); err != nil {
-		t.Fatal(err)
-	}
-	b.mu.Lock()
-	delete(b.seenAt, key("c1"))
-	b.mu.Unlock()
-	b.seen(t.Context(), old, true)
+	b.goes("c1")
 	b.expect("the first is gone", b.step(), "Starting c2")
 }
 
@@ -216,11 +217,8 @@ func TestALateAnswerBringsNothingBack(t *testing.T) {
 	b.step()
 	late := b.stored("c1")
 	late.DeletionTimestamp, late.Finalizers = &metav1.Time{Time: b.now}, []string{"chancery.dev/test"}
-	b.mu.Lock()
-	delete(b.seenAt, key("c1"))
-	b.mu.Unlock()
-	b.seen(t.Context(), late, true)
-	if err := b.Client.Live(t.Context(), frozen{challenge: late}, key("c1"), &acmev1.Challenge{}); err != nil {
+	answer := overtaken{challenge: late, before: func() { b.goes("c1") }}
+	if err := b.Client.Live(t.Context(), answer, key("c1"), &acmev1.Challenge{}); err != nil {
 		t.Fatal(err)
 	}
 	b.decided(t.Context(), late, acmeflow.ChallengeAction{})
@@ -230,28 +228,54 @@ func TestALateAnswerBringsNothingBack(t *testing.T) {
 // TestGoneBeforeTheAnswer: the watch shows that a Challenge is gone before the scheduler's own write of it is answered.
 func TestGoneBeforeTheAnswer(t *testing.T) {
 	b := newBench(t, 1, "c1", "c2")
-	b.patched = func(c *acmev1.Challenge) (error, bool) {
+	b.answered = func(c *acmev1.Challenge) {
 		if c.Name == "c1" {
-			b.mu.Lock()
-			delete(b.seenAt, key("c1"))
-			b.mu.Unlock()
-			b.seen(t.Context(), c, true)
+			b.goes("c1")
 		}
-		return nil, false
 	}
 	b.expect("first", b.step(), "Starting c1")
 	b.expect("the first is gone", b.step(), "Starting c2")
 }
 
-// frozen reads one Challenge.
-type frozen struct {
+// TestTheServerSaysThatAChallengeIsGone: what only the memory of own writes has keeps no slot once the API server has
+// said that it is not there.
+func TestTheServerSaysThatAChallengeIsGone(t *testing.T) {
+	b := newBench(t, 1, "c1", "c2")
+	b.expect("first", b.step(), "Starting c1")
+	first := b.stored("c1")
+	if err := b.store.Delete(t.Context(), first.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	b.decided(t.Context(), first, acmeflow.ChallengeAction{Yield: true})
+	b.expect("one waits", b.step(), "Parking c1")
+	b.expect("there is nothing to park", b.step(), "Starting c2")
+}
+
+// goes has somebody delete a Challenge, and the watch show that.
+func (b *bench) goes(name string) {
+	b.t.Helper()
+	c := b.stored(name)
+	if err := b.store.Delete(b.t.Context(), c); err != nil {
+		b.t.Fatal(err)
+	}
+	b.mu.Lock()
+	delete(b.seenAt, key(name))
+	b.mu.Unlock()
+	c.ResourceVersion += "0" // to be gone is a version, too: a later one
+	b.seen(b.t.Context(), c, true)
+}
+
+// overtaken reads one Challenge, and something happens before the answer comes.
+type overtaken struct {
 	client.Reader
 
 	challenge *acmev1.Challenge
+	before    func()
 }
 
-func (f frozen) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
-	f.challenge.DeepCopyInto(obj.(*acmev1.Challenge))
+func (o overtaken) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	o.before()
+	o.challenge.DeepCopyInto(obj.(*acmev1.Challenge))
 	return nil
 }
 
