@@ -6,10 +6,12 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
+	"io"
 	"math/big"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -33,6 +35,8 @@ type mortal struct {
 	at     int32
 	before bool
 	writes *atomic.Int32
+	open   *atomic.Int32           // requests whose answers have not been read to their end
+	last   *atomic.Pointer[string] // the write that it died at
 	dead   *atomic.Bool
 	die    func()
 	// only, if set, says of which paths writes are counted.
@@ -46,9 +50,21 @@ func (m mortal) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errDied
 	}
 	counts := r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") && (m.only == nil || m.only(r.URL.Path))
-	if !counts || m.writes.Add(1) != m.at {
+	if !counts {
 		return m.next.RoundTrip(r)
 	}
+	if m.writes.Add(1) != m.at {
+		m.open.Add(1)
+		response, err := m.next.RoundTrip(r)
+		if err != nil {
+			m.open.Add(-1)
+			return nil, err
+		}
+		response.Body = &closing{response.Body, sync.OnceFunc(func() { m.open.Add(-1) })}
+		return response, nil
+	}
+	last := r.Method + " " + r.URL.Path
+	m.last.Store(&last)
 	if m.before {
 		m.dead.Store(true)
 		m.die()
@@ -63,6 +79,17 @@ func (m mortal) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, errDied
 }
 
+// closing is a body that tells when it is closed.
+type closing struct {
+	io.ReadCloser
+	closed func()
+}
+
+func (c *closing) Close() error {
+	defer c.closed()
+	return c.ReadCloser.Close()
+}
+
 // runUntilWrite runs controllers that die at that write; false if they came to rest
 // without it.
 func runUntilWrite(t *testing.T, w *rig.World, at int32, before bool, atRest func(context.Context) bool) bool {
@@ -74,10 +101,23 @@ func runMortal(t *testing.T, w *rig.World, cfg app.Config, m mortal, atRest func
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	m.writes, m.dead, m.die = &atomic.Int32{}, &atomic.Bool{}, cancel
+	m.writes, m.open, m.last, m.dead, m.die = &atomic.Int32{}, &atomic.Int32{}, &atomic.Pointer[string]{}, &atomic.Bool{}, cancel
 	rc := rig.As(w.Admin, rig.Controller, "system:serviceaccounts", "system:serviceaccounts:cert-manager")
 	rc.Wrap(func(next http.RoundTripper) http.RoundTripper { m.next = next; return m })
-	runToDeath(ctx, t, cfg, rc, atRest, cancel)
+	// What a write has changed is seen before the controllers have read the answer to it, and a stop would have them
+	// write it again: they are at rest a moment after they have read it.
+	rest := 0
+	answered := func(ctx context.Context) bool {
+		rest++
+		if m.open.Load() > 0 || !atRest(ctx) {
+			rest = 0
+		}
+		return rest > 1
+	}
+	runToDeath(ctx, t, cfg, rc, answered, cancel)
+	if last := m.last.Load(); last != nil {
+		t.Logf("the controllers died at %s", *last)
+	}
 	return m.dead.Load()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -172,11 +173,16 @@ func TestWaitingCostsLittle(t *testing.T) {
 	rc.Wrap(func(next http.RoundTripper) http.RoundTripper { log.next = next; return log })
 	w.RunAs(t, w.cfg, rc)
 	w.dns.SetMode(0, dnsserver.NXDomain)
-	w.start(t, &issuance{name: "waiting", size: waiting})
+	i := w.start(t, &issuance{name: "waiting", size: waiting})
 	settled := func(c *acmev1.Challenge) bool { return c.Status.Presented && c.Status.Reason != "" }
 	within(t, "all of them wait", func(ctx context.Context) string {
 		if n := w.challenges(ctx, settled); n < waiting {
 			return fmt.Sprintf("%d", n)
+		}
+		for _, said := range i.said(ctx) { // each is written once, seconds later than the Challenges
+			if !strings.Contains(said, "NXDOMAIN") {
+				return said
+			}
 		}
 		return ""
 	})
@@ -194,7 +200,7 @@ func TestWaitingCostsLittle(t *testing.T) {
 	if asked == 0 || asked > 2.5 {
 		t.Errorf("%.2f questions for each challenge and period", asked)
 	}
-	if n := log.count() - writes; n > 2 {
+	if n := log.count() - writes; n > 0 {
 		t.Errorf("%d writes while nothing changed", n)
 	}
 	w.dns.SetMode(0, dnsserver.Normal)
