@@ -24,8 +24,8 @@ var placeholder = regexp.MustCompile(`\$\{([A-Z][A-Z0-9_]*)\}`)
 // Files are the manifests: one or more YAML documents each, to be applied in the order of their names.
 func Files() fs.FS { return files }
 
-// Expand replaces every ${NAME} in a manifest by its value. Lines that are comments stay as they are. A name without a value
-// is an error that says which names there are.
+// Expand replaces every ${NAME} in a manifest by its value. Lines that are comments stay as they are. A name without a
+// value is an error that says which names there are.
 func Expand(manifest string, values map[string]string) (string, error) {
 	var missing []string
 	var out strings.Builder

@@ -2,8 +2,8 @@ package app
 
 import "github.com/go-logr/logr"
 
-// Machinery returns the logger for controller-runtime, whose information comes one level lower than our own: with -v 1, not
-// with -v 0. ctrl.SetLogger takes the sink of a logger and ignores its level, so log.V(1) would not do.
+// Machinery returns the logger for controller-runtime, whose information comes one level lower than our own: with -v 1,
+// not with -v 0. ctrl.SetLogger takes the sink of a logger and ignores its level, so log.V(1) would not do.
 func Machinery(log logr.Logger) logr.Logger {
 	sink := log.GetSink()
 	if sink == nil {

@@ -240,7 +240,8 @@ func TestDocumentedManifests(t *testing.T) {
 	}
 }
 
-// installGatewayAPI applies those definitions of the Gateway API that the documentation's manifests are of, as they come with the library.
+// installGatewayAPI applies those definitions of the Gateway API that the documentation's manifests are of, as they
+// come with the library.
 func installGatewayAPI(t *testing.T, w *rig.World) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api").Output()
@@ -271,7 +272,8 @@ func installGatewayAPI(t *testing.T, w *rig.World) {
 	}
 }
 
-// takesManifest has the API server look at a manifest, in the world's namespace unless it is for that of the controller.
+// takesManifest has the API server look at a manifest, in the world's namespace unless it is for that of the
+// controller.
 func takesManifest(t *testing.T, w *rig.World, file, document string) {
 	t.Helper()
 	o := &unstructured.Unstructured{}

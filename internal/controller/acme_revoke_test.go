@@ -186,8 +186,8 @@ func TestRevokeWrongReason(t *testing.T) {
 	}
 }
 
-// TestRevokeIsTriedAgain: a CA that wants to be left alone is, and says why on the Certificate; after that the certificate
-// is revoked, and a CA that did it and lost its answer has done it.
+// TestRevokeIsTriedAgain: a CA that wants to be left alone is, and says why on the Certificate; after that the
+// certificate is revoked, and a CA that did it and lost its answer has done it.
 func TestRevokeIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
@@ -274,8 +274,8 @@ func TestRevokeWithoutReplacement(t *testing.T) {
 	}
 }
 
-// TestCrashAtEveryWriteOfARevocation kills the controllers right before and right after each write to a Certificate or a
-// Secret: what starts after them finishes it, with one replacement, which is not revoked.
+// TestCrashAtEveryWriteOfARevocation kills the controllers right before and right after each write to a Certificate or
+// a Secret: what starts after them finishes it, with one replacement, which is not revoked.
 func TestCrashAtEveryWriteOfARevocation(t *testing.T) {
 	t.Parallel()
 	const most = 11

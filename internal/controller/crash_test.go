@@ -144,8 +144,9 @@ type way struct {
 }
 
 // TestCrashAtEveryWrite kills the controllers right before and right after each write of an issuance, and lets others
-// finish it. In the long way the private key is in a Secret before anything else: no crash costs a request. In the short
-// way the key may die with the process: a crash costs one request at most. SelfSigned needs the Secret in any case.
+// finish it. In the long way the private key is in a Secret before anything else: no crash costs a request. In the
+// short way the key may die with the process: a crash costs one request at most. SelfSigned needs the Secret in any
+// case.
 func TestCrashAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	for _, how := range []way{
@@ -335,8 +336,8 @@ func (d deaf) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // TestWaitOnTheShortWay has controllers make a request that nobody is able to sign. When they are stopped, and when the
-// request has waited for too long, the private key gets a Secret, and the Certificate says that it is being issued since
-// the request was made. Whoever can sign needs no other request.
+// request has waited for too long, the private key gets a Secret, and the Certificate says that it is being issued
+// since the request was made. Whoever can sign needs no other request.
 func TestWaitOnTheShortWay(t *testing.T) {
 	t.Parallel()
 	for name, ahead := range map[string]time.Duration{"until a stop": 0, "for too long": 11 * time.Second} {

@@ -11,9 +11,9 @@ type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // Limiter is the back-off of a Queue.
 type Limiter = workqueue.TypedRateLimiter[reconcile.Request]
 
-// NewQueue returns client-go's Queue for the controller of that name, and not controller-runtime's, whose workers may hang for
-// ever when it is shut down (docs/decisions/0005-work-queues.md). Workers leave as soon as it is shut down, however much is
-// queued.
+// NewQueue returns client-go's Queue for the controller of that name, and not controller-runtime's, whose workers may
+// hang for ever when it is shut down (docs/decisions/0005-work-queues.md). Workers leave as soon as it is shut down,
+// however much is queued.
 func NewQueue(name string, limiter Limiter) Queue {
 	return prompt{workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{Name: name})}
 }

@@ -66,8 +66,8 @@ func TestThousandStopsUnderLoad(t *testing.T) {
 	}
 }
 
-// TestQueueEndsAtOnce: what is queued when a queue is shut down is not worked on. At a start ten thousand objects are queued,
-// and a stop has seconds.
+// TestQueueEndsAtOnce: what is queued when a queue is shut down is not worked on. At a start ten thousand objects are
+// queued, and a stop has seconds.
 func TestQueueEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	queue := newQueue()

@@ -188,8 +188,8 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// TestTheServerSaysThatItIsGone: an object that a write does not find is forgotten, though the watch has not shown that it
-// is gone, and may never do. A server that does not know the kind at all says nothing of the object.
+// TestTheServerSaysThatItIsGone: an object that a write does not find is forgotten, though the watch has not shown that
+// it is gone, and may never do. A server that does not know the kind at all says nothing of the object.
 func TestTheServerSaysThatItIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newErrand(t)

@@ -36,8 +36,8 @@ func (s *Secrets) Transform(obj any) (any, error) {
 	}, nil
 }
 
-// note decodes a Secret, unless this version has been decoded before, or Transform has returned the Secret: caches may hand
-// Transform what it has returned. A Secret without anything looks the same, and has no facts to lose.
+// note decodes a Secret, unless this version has been decoded before, or Transform has returned the Secret: caches may
+// hand Transform what it has returned. A Secret without anything looks the same, and has no facts to lose.
 func (s *Secrets) note(secret *corev1.Secret) *facts {
 	known := s.known(secret)
 	stripped := secret.Data == nil && secret.ManagedFields == nil && secret.Annotations == nil

@@ -147,8 +147,8 @@ func TestRequestsPutsBack(t *testing.T) {
 	}
 }
 
-// TestUnlabelledTellsChanges: the Secrets that were there at the start make no event, and a list that replaces another tells
-// what came, changed and went.
+// TestUnlabelledTellsChanges: the Secrets that were there at the start make no event, and a list that replaces another
+// tells what came, changed and went.
 func TestUnlabelledTellsChanges(t *testing.T) {
 	s := newSecrets(nil)
 	store := s.others[0]
@@ -207,8 +207,8 @@ func TestUnlabelledKeepsNamespacesApart(t *testing.T) {
 	}
 }
 
-// TestLabelChangesBetweenWatches: whichever of the two watches is ahead, a Secret whose label changes is never taken for deleted;
-// one that is deleted is, after a minute.
+// TestLabelChangesBetweenWatches: whichever of the two watches is ahead, a Secret whose label changes is never taken
+// for deleted; one that is deleted is, after a minute.
 func TestLabelChangesBetweenWatches(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	s := newSecrets(nil)

@@ -101,8 +101,8 @@ func (s *Secrets) Connect(ctx context.Context, from Source) error {
 	return err
 }
 
-// OnChange tells the names of Secrets that come, change and go, with our label or without, but not of those that are there at
-// the start.
+// OnChange tells the names of Secrets that come, change and go, with our label or without, but not of those that are
+// there at the start.
 func (s *Secrets) OnChange(tell func(types.NamespacedName)) error {
 	s.mu.Lock()
 	s.listeners = append(s.listeners, tell)
@@ -237,7 +237,8 @@ func (s *Secrets) find(ctx context.Context, key types.NamespacedName, whole bool
 	return b, nil, err
 }
 
-// unlabelled returns the version of a Secret without our label, or whether a Secret that no watch has may be there still.
+// unlabelled returns the version of a Secret without our label, or whether a Secret that no watch has may be there
+// still.
 func (s *Secrets) unlabelled(key types.NamespacedName) (version string, doubtful bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

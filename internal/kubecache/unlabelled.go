@@ -17,9 +17,9 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 )
 
-// unlabelled is what the watch of the Secrets without our label, of one namespace or of all, writes to: their versions. It is a
-// toolscache.ReflectorStore and not an informer, because an informer tells late of a Secret that has left it: in between,
-// nobody would know that the Secret may be there still.
+// unlabelled is what the watch of the Secrets without our label, of one namespace or of all, writes to: their versions.
+// It is a toolscache.ReflectorStore and not an informer, because an informer tells late of a Secret that has left it:
+// in between, nobody would know that the Secret may be there still.
 type unlabelled struct {
 	*Secrets
 

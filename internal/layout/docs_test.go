@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 var update = flag.Bool("update", false, "write the table of layers into CONTRIBUTING.md")
@@ -54,6 +55,70 @@ func TestLinksBite(t *testing.T) {
 			}
 		})
 	}
+}
+
+// maxColumns is the longest line of prose.
+const maxColumns = 120
+
+// TestProseIsReflowed: comments and paragraphs are read in windows and diffs that are no wider. Code, tables, manifests
+// and the markers of the generator are as long as they have to be.
+func TestProseIsReflowed(t *testing.T) {
+	all := readTexts(t)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		for _, problem := range checkColumns(name, all[name]) {
+			t.Error(problem)
+		}
+	}
+}
+
+// TestProseIsReflowedBites shows that the rule can fail, and what it leaves alone.
+func TestProseIsReflowedBites(t *testing.T) {
+	words := strings.Repeat("word ", 24) // 120 columns with its last blank
+	for name, tc := range map[string]struct {
+		file, text string
+		long       bool
+	}{
+		"paragraph":          {"docs/a.md", words + "and", true},
+		"in 120 columns":     {"docs/a.md", words, false},
+		"table":              {"docs/a.md", "| " + words, false},
+		"output":             {"docs/a.md", "    " + words, false},
+		"item":               {"docs/a.md", "* " + words, true},
+		"quoted":             {"docs/a.md", "```\n" + words + "word\n```\n", false},
+		"comment":            {"a.go", "\t// " + words, true},
+		"code":               {"a.go", "x := " + words, false},
+		"marker":             {"a.go", "// +kubebuilder:" + words, false},
+		"of others":          {"api/zz_generated.go", "// " + words, false},
+		"neither of the two": {"a.txt", words + "word", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := checkColumns(tc.file, tc.text); (len(got) > 0) != tc.long {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+}
+
+var prose = map[string]*regexp.Regexp{
+	".md": regexp.MustCompile(`^(  )?[^\s|<#]`),
+	".go": regexp.MustCompile(`^\t*// [^\s+]`),
+}
+
+// checkColumns says which lines of prose in a file are too long.
+func checkColumns(name, text string) []string {
+	rule, known := prose[path.Ext(name)]
+	if !known || strings.HasPrefix(path.Base(name), "zz_generated") {
+		return nil
+	}
+	if path.Ext(name) == ".md" {
+		text = fenced.ReplaceAllStringFunc(text, func(s string) string { return strings.Repeat("\n", strings.Count(s, "\n")) })
+	}
+	var problems []string
+	for i, line := range strings.Split(text, "\n") {
+		if n := utf8.RuneCountInString(strings.TrimRight(line, " ")); n > maxColumns && rule.MatchString(line) {
+			problems = append(problems, fmt.Sprintf("%s:%d: %d columns of prose, the bar is %d", name, i+1, n, maxColumns))
+		}
+	}
+	return problems
 }
 
 var (

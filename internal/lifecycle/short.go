@@ -11,8 +11,8 @@ import (
 
 // A Certificate takes the short way if a request for it is approved and signed at once, by this process alone, and its
 // last issuance did not fail. Nothing is said of the issuance before its end then: the condition Issuing is not shown,
-// and the private key is in no Secret but in the memory of this process, unless the issuer reads it from there. A process
-// that ends takes the key with it: the request is useless then, and is made again.
+// and the private key is in no Secret but in the memory of this process, unless the issuer reads it from there. A
+// process that ends takes the key with it: the request is useless then, and is made again.
 //
 // Whatever is not signed at the next look leaves the short way before it waits: its key gets a Secret, and the
 // Certificate shows that it is being issued, since its request was made.

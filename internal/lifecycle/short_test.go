@@ -208,8 +208,8 @@ func (s *shortWay) run() {
 }
 
 // TestCrashOnTheShortWay has the process die before and after each write of an issuance: what begins after it ends the
-// issuance with at most one request more, the right revision, the certificate of the newest request, and the back-off of
-// the failures that there were.
+// issuance with at most one request more, the right revision, the certificate of the newest request, and the back-off
+// of the failures that there were.
 func TestCrashOnTheShortWay(t *testing.T) {
 	signs := func(w *world, r *certmanagerv1.CertificateRequest) { w.sign(r) }
 	fails := func(w *world, r *certmanagerv1.CertificateRequest) { w.fail(r) }
@@ -255,8 +255,8 @@ func outcome(w *world) string {
 	return strings.Join(out, ", ")
 }
 
-// TestBudgetOfTheShortWay counts: request, Secret, status, and one event; a key Secret made and deleted besides where the
-// issuer reads it. The request names no other key Secret.
+// TestBudgetOfTheShortWay counts: request, Secret, status, and one event; a key Secret made and deleted besides where
+// the issuer reads it. The request names no other key Secret.
 func TestBudgetOfTheShortWay(t *testing.T) {
 	for name, begin := range map[string]func(*testing.T) *world{
 		"first": after(newWorld, inLine), "renewal": after(issued, inLine, due),

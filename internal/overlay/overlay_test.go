@@ -453,8 +453,8 @@ func TestTheServerSaysThatItIsGone(t *testing.T) {
 	l.expect("the first was not found, which says nothing of the third", "a", third)
 }
 
-// TestAnAnswerThatComesLate: the watch may show that an object is gone before the answer to a write of it comes. Nothing
-// would take the entry away then.
+// TestAnAnswerThatComesLate: the watch may show that an object is gone before the answer to a write of it comes.
+// Nothing would take the entry away then.
 func TestAnAnswerThatComesLate(t *testing.T) {
 	l := newLag(t)
 	first := l.create("a")

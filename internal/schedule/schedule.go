@@ -346,8 +346,8 @@ func (s *Scheduler) found(g group) (place int) {
 }
 
 // Answered reports that the API server has answered the write of a decision: it was done, which Set MUST have been told
-// before, or it was refused. A challenge whose write was refused is held back a little, and so is one that was parked with
-// nothing presented: being the oldest, it might take back the slot that it has just given up for others.
+// before, or it was refused. A challenge whose write was refused is held back a little, and so is one that was parked
+// with nothing presented: being the oldest, it might take back the slot that it has just given up for others.
 func (s *Scheduler) Answered(k Key, written bool) {
 	parked := s.writes[k].outcome == Parking
 	delete(s.writes, k)

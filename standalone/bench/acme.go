@@ -19,7 +19,8 @@ import (
 	"chancery.dev/internal/rig/port"
 )
 
-// acmeRig is a certificate authority that validates for real, and the DNS server that it asks. Both run in this process.
+// acmeRig is a certificate authority that validates for real, and the DNS server that it asks. Both run in this
+// process.
 type acmeRig struct {
 	dns *dnsserver.Server
 	ca  *pebble.Server
@@ -28,8 +29,8 @@ type acmeRig struct {
 	end  context.CancelFunc
 }
 
-// startRig starts a fresh authority: Pebble's cost of an order grows with the authorizations that it has seen. It neither
-// dawdles nor asks to wait.
+// startRig starts a fresh authority: Pebble's cost of an order grows with the authorizations that it has seen. It
+// neither dawdles nor asks to wait.
 func startRig(ctx context.Context) (*acmeRig, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	rig := &acmeRig{end: cancel}

@@ -23,8 +23,8 @@ import (
 // barePoll is how often the bare client asks whether the authority has done its part.
 const barePoll = 50 * time.Millisecond
 
-// bareClient issues by ACME with nothing around it: no Kubernetes, no queue, no self check. It is as fast as a client that
-// polls can be.
+// bareClient issues by ACME with nothing around it: no Kubernetes, no queue, no self check. It is as fast as a client
+// that polls can be.
 type bareClient struct {
 	acme *acmeclient.Client
 	kind acme.ChallengeType

@@ -1,8 +1,9 @@
 // Package bench measures what certificates cost: requests to the API server, time, and the controller's CPU and memory.
 //
-// The API server, the controller and the measuring process are three processes, so that each one's CPU is its own. Requests
-// are counted by the API server, not by us. Beside every result stands a ceiling measured in the same run on the same
-// machine: ratios tell more than seconds do. It is not a test: it judges nothing, it prints the budgets beside the counts.
+// The API server, the controller and the measuring process are three processes, so that each one's CPU is its own.
+// Requests are counted by the API server, not by us. Beside every result stands a ceiling measured in the same run on
+// the same machine: ratios tell more than seconds do. It is not a test: it judges nothing, it prints the budgets beside
+// the counts.
 package bench
 
 import (

@@ -25,8 +25,8 @@ func TestOptionsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestManyAtRestGetTheirTime: a hundred thousand certificates take over a minute to seed, and as long at each start of a
-// controller.
+// TestManyAtRestGetTheirTime: a hundred thousand certificates take over a minute to seed, and as long at each start of
+// a controller.
 func TestManyAtRestGetTheirTime(t *testing.T) {
 	t.Parallel()
 	few, many := Options{Certificates: 100}, Options{Certificates: 100, AtRest: 100_000}

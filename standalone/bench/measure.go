@@ -63,8 +63,8 @@ func (r *run) snapshot(ctx context.Context, c *controller) (snapshot, error) {
 	return s, err
 }
 
-// issueAll issues a part, and tells what CPU time it took the API server: without the reading of its metrics, which takes
-// it more than a certificate does.
+// issueAll issues a part, and tells what CPU time it took the API server: without the reading of its metrics, which
+// takes it more than a certificate does.
 func issueAll(ctx context.Context, r *run, w *workload, seen *observer, p part) (timing, time.Duration, error) {
 	server := r.plane.server.cmd.Process.Pid
 	before, err := cpu(server)

@@ -82,9 +82,9 @@ func (c counts) of(class class) counts {
 	return out
 }
 
-// takeReads takes out the GETs, if somebody else than the controller has made them: it says itself that it made none, and
-// this program makes none while certificates are under way. It is the control plane's garbage collector that looks up an
-// owner which it does not know yet.
+// takeReads takes out the GETs, if somebody else than the controller has made them: it says itself that it made none,
+// and this program makes none while certificates are under way. It is the control plane's garbage collector that looks
+// up an owner which it does not know yet.
 func (c counts) takeReads(others bool) counts {
 	out := counts{}
 	for r, n := range c {

@@ -203,8 +203,8 @@ func waitForIssuer(ctx context.Context, c client.Client, name string) error {
 	}
 }
 
-// secretCeiling measures how fast this API server makes Secrets of the size of a certificate's: about what every request of
-// ours costs.
+// secretCeiling measures how fast this API server makes Secrets of the size of a certificate's: about what every
+// request of ours costs.
 func secretCeiling(ctx context.Context, r *run) (*Ceiling, error) {
 	const keySize, chainSize = 230, 1500
 	count := max(min(r.Certificates, 500), 10*r.Concurrency)

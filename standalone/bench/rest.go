@@ -39,14 +39,16 @@ type Rest struct {
 	Budget        int64 `json:"budget"`
 	// Writes are those of the start, beside what an idle cluster does: none, if all is in order.
 	Writes []RequestRow `json:"writes"`
-	// Unrelated is how many Secrets of others were added then, and UnrelatedResidentBytes the controller's memory with them.
+	// Unrelated is how many Secrets of others were added then, and UnrelatedResidentBytes the controller's memory with
+	// them.
 	Unrelated              int   `json:"unrelated"`
 	UnrelatedResidentBytes int64 `json:"unrelatedResidentBytes,omitempty"`
 	// StartMillis runs from the start of the process until the API server shows that a Certificate is worked on that was
 	// changed while no controller ran.
 	StartMillis       float64 `json:"startMillis"`
 	StartBudgetMillis float64 `json:"startBudgetMillis"`
-	// CPUGrowth is the CPU time of each certificate that is issued beside those at rest, in times of what it is without them.
+	// CPUGrowth is the CPU time of each certificate that is issued beside those at rest, in times of what it is without
+	// them.
 	CPUGrowth       float64 `json:"cpuGrowth"`
 	CPUGrowthBudget float64 `json:"cpuGrowthBudget"`
 }
@@ -184,8 +186,8 @@ func (r *run) atRest(ctx context.Context, work *workload) (resident, peak int64,
 	return resident, peak, err
 }
 
-// startOnChange changes a Certificate that is listed late while no controller runs, and tells how long after the start of
-// one it is worked on, in milliseconds.
+// startOnChange changes a Certificate that is listed late while no controller runs, and tells how long after the start
+// of one it is worked on, in milliseconds.
 func (r *run) startOnChange(ctx context.Context, work *workload) (_ float64, err error) {
 	last := client.ObjectKeyFromObject(work.object(r.Certificates - 1))
 	if copies := r.AtRest - r.Certificates; copies > 0 {

@@ -29,8 +29,8 @@ const (
 	seedBytes = 1 << 20
 )
 
-// seeder writes objects into the storage of the control plane, past the API server: ten thousand certificates in seconds, as
-// they would be found after years. The API server sees them by its own watch.
+// seeder writes objects into the storage of the control plane, past the API server: ten thousand certificates in
+// seconds, as they would be found after years. The API server sees them by its own watch.
 type seeder struct {
 	etcd *clientv3.Client
 	ops  []clientv3.Op
@@ -97,7 +97,8 @@ func (r *run) sample(ctx context.Context, name string) (issuedObjects, error) {
 	return s, s.renewAtTwoThirds()
 }
 
-// renewAtTwoThirds has the certificate renewed when every other controller would, too: our own choice depends on the UID.
+// renewAtTwoThirds has the certificate renewed when every other controller would, too: our own choice depends on the
+// UID.
 func (s issuedObjects) renewAtTwoThirds() error {
 	crt := &certmanagerv1.Certificate{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(s.certificate.Object, crt); err != nil {

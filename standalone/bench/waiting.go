@@ -40,8 +40,8 @@ type Waiting struct {
 	CPUBudgetPercent float64 `json:"cpuBudgetPercent"`
 	// Requests to the API server in the window, beside what an idle cluster does: none, since no outcome has changed.
 	Requests []RequestRow `json:"requests"`
-	// Checks is how many questions for the TXT record there were for each challenge and period, and OtherQuestions how many
-	// for anything else in all: zone cuts, name servers and addresses are known.
+	// Checks is how many questions for the TXT record there were for each challenge and period, and OtherQuestions how
+	// many for anything else in all: zone cuts, name servers and addresses are known.
 	Checks         float64 `json:"checks"`
 	OtherQuestions int     `json:"otherQuestions"`
 }
@@ -94,8 +94,8 @@ func waitScenario(ctx context.Context, r *run, work *workload, result *Scenario)
 	})
 }
 
-// untilAllWait waits until every certificate has a challenge whose record is presented, and then until their self checks come
-// at the fixed period. It tells how many have a slot.
+// untilAllWait waits until every certificate has a challenge whose record is presented, and then until their self
+// checks come at the fixed period. It tells how many have a slot.
 func (r *run) untilAllWait(ctx context.Context) (inFlight int, err error) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -169,7 +169,8 @@ func (o *Waiting) measure(ctx context.Context, r *run, work *workload, c *contro
 	return nil
 }
 
-// questions counts what the DNS server was asked: for TXT records, and for what leads there; an update is a question too.
+// questions counts what the DNS server was asked: for TXT records, and for what leads there; an update is a question
+// too.
 func (w *workload) questions() (checks, others int) {
 	for _, kind := range []uint16{dns.TypeNone, dns.TypeSOA, dns.TypeNS, dns.TypeA, dns.TypeAAAA, dns.TypeCNAME} {
 		others += w.dns.Queries(0, kind)

@@ -133,8 +133,8 @@ func chain(completed options.CompletedOptions) (*aggregatorapiserver.APIAggregat
 	return server, nil
 }
 
-// arguments is the command line of kube-apiserver. What is not here has Kubernetes' default: the default admission plugins,
-// priority and fairness, no audit log.
+// arguments is the command line of kube-apiserver. What is not here has Kubernetes' default: the default admission
+// plugins, priority and fairness, no audit log.
 func (s *apiServer) arguments(o apiServerOptions) ([]string, error) {
 	authentication := o.dir.path("run", "authentication.yaml")
 	if err := writeFileAtomic(authentication, []byte(anonymousOnHealth)); err != nil {

@@ -45,8 +45,8 @@ const (
 // controllerManagerUser has bootstrap rights to list and watch everything, which the shared informers need.
 const controllerManagerUser = "system:kube-controller-manager"
 
-// controllerSet is the running controllers of Kubernetes. Each acts as the service account that the bootstrap RBAC knows
-// for it, never as an administrator.
+// controllerSet is the running controllers of Kubernetes. Each acts as the service account that the bootstrap RBAC
+// knows for it, never as an administrator.
 type controllerSet struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -211,8 +211,8 @@ func (s *controllerSet) serviceAccounts(ctx context.Context) (func(context.Conte
 	return func(ctx context.Context) { controller.Run(ctx, 1) }, nil
 }
 
-// serviceAccountTokens fills Secrets of type kubernetes.io/service-account-token. Its rights are the controller manager's:
-// the bootstrap RBAC has no account of its own for it.
+// serviceAccountTokens fills Secrets of type kubernetes.io/service-account-token. Its rights are the controller
+// manager's: the bootstrap RBAC has no account of its own for it.
 func (s *controllerSet) serviceAccountTokens(ctx context.Context) (func(context.Context), error) {
 	config, err := s.issuer.client(controllerManagerUser)
 	if err != nil {

@@ -25,8 +25,8 @@ const (
 	maxSocketPath = 100
 )
 
-// etcdServer is etcd, listening on a Unix socket in a directory that only this user can enter: no other user of the machine
-// can read it, and no TLS is spent on it.
+// etcdServer is etcd, listening on a Unix socket in a directory that only this user can enter: no other user of the
+// machine can read it, and no TLS is spent on it.
 type etcdServer struct {
 	endpoint string // URL for clients
 	server   *embed.Etcd

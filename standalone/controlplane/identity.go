@@ -22,7 +22,8 @@ type identityIssuer struct {
 }
 
 // ClientFor returns the configuration of a client that the API server knows as user with groups (and
-// system:authenticated, which it adds itself). The client has the rights that RBAC gives that user. It is not throttled.
+// system:authenticated, which it adds itself). The client has the rights that RBAC gives that user. It is not
+// throttled.
 func (cp *ControlPlane) ClientFor(user string, groups ...string) (*rest.Config, error) {
 	return cp.issuer.client(user, groups...)
 }

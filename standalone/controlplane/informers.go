@@ -8,8 +8,9 @@ import (
 	"k8s.io/client-go/metadata/metadatainformer"
 )
 
-// metadataInformers gives the garbage collector informers that hold metadata only. kube-controller-manager shares its typed
-// informers with the collector; here hardly any other controller has one, and full Secrets would be held for nothing.
+// metadataInformers gives the garbage collector informers that hold metadata only. kube-controller-manager shares its
+// typed informers with the collector; here hardly any other controller has one, and full Secrets would be held for
+// nothing.
 type metadataInformers struct {
 	factory metadatainformer.SharedInformerFactory
 }

@@ -9,7 +9,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// What was abandoned at a stop still talks: it must not bring back a directory that has been removed, nor end the process.
+// What was abandoned at a stop still talks: it must not bring back a directory that has been removed, nor end the
+// process.
 func TestNothingComesAfterTheStop(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "logs")
 	l := openLog(filepath.Join(dir, "controlplane.log"))

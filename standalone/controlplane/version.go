@@ -10,8 +10,8 @@ import (
 // KubernetesVersion is the release of Kubernetes that is compiled in; go.mod pins it.
 const KubernetesVersion = "v1.36.3"
 
-// release reports KubernetesVersion also in a binary that was linked without Kubernetes' -X flags (go run, go install, go
-// test), where Kubernetes would call itself v0.0.0-master and clients would refuse it.
+// release reports KubernetesVersion also in a binary that was linked without Kubernetes' -X flags (go run, go install,
+// go test), where Kubernetes would call itself v0.0.0-master and clients would refuse it.
 type release struct {
 	basecompatibility.MutableEffectiveVersion
 }

@@ -232,7 +232,8 @@ func (b *board) climb(t target) []branch {
 	return out
 }
 
-// reasons is why a target is not issued: each object from the Certificate down to the Challenge in its own words, and the issuer.
+// reasons is why a target is not issued: each object from the Certificate down to the Challenge in its own words, and
+// the issuer.
 func (b *board) reasons(t target) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

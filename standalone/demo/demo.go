@@ -1,8 +1,8 @@
-// Package demo issues real certificates before the user's eyes: it applies manifests as an administrator would, shows what
-// becomes of every Certificate, Order and Challenge, and verifies each chain in the end.
+// Package demo issues real certificates before the user's eyes: it applies manifests as an administrator would, shows
+// what becomes of every Certificate, Order and Challenge, and verifies each chain in the end.
 //
-// The ACME and the DNS server are real too, on loopback (Peers). The control plane and the controllers are the caller's. It is
-// not a test of every feature, and it knows nothing that a user of the API could not see.
+// The ACME and the DNS server are real too, on loopback (Peers). The control plane and the controllers are the
+// caller's. It is not a test of every feature, and it knows nothing that a user of the API could not see.
 package demo
 
 import (
@@ -47,8 +47,8 @@ func (e *FailedError) Error() string {
 	return fmt.Sprintf("%d of %d certificates failed: the reasons are above", e.Failed, e.All)
 }
 
-// Run applies the manifests, shows the progress until everything is issued, has failed or the time is over, and verifies the
-// chains. The error is a *FailedError if the trouble has been reported.
+// Run applies the manifests, shows the progress until everything is issued, has failed or the time is over, and
+// verifies the chains. The error is a *FailedError if the trouble has been reported.
 func Run(ctx context.Context, o Options) error {
 	scheme, err := api.Scheme()
 	if err != nil {

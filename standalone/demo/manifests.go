@@ -122,8 +122,8 @@ func decode(text string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// apply applies all objects, server-side. A signing request waits for its issuer, since one that is not ready fails it for good;
-// but not for ever: then the failure is what there is to see.
+// apply applies all objects, server-side. A signing request waits for its issuer, since one that is not ready fails it
+// for good; but not for ever: then the failure is what there is to see.
 func apply(ctx context.Context, c client.Client, b *board, objects []manifest) error {
 	for _, o := range objects {
 		if o.GetKind() == kindSigningRequest {
@@ -138,8 +138,8 @@ func apply(ctx context.Context, c client.Client, b *board, objects []manifest) e
 	return nil
 }
 
-// clearEarlier takes away what an earlier demo has left in the same data directory: its ACME server, and all that was signed
-// there, is gone.
+// clearEarlier takes away what an earlier demo has left in the same data directory: its ACME server, and all that was
+// signed there, is gone.
 func clearEarlier(ctx context.Context, c client.Client, objects []manifest) error {
 	var gone []client.Object
 	for _, o := range objects {

@@ -182,7 +182,8 @@ func parse(text []byte) ([]*x509.Certificate, error) {
 	return chain, nil
 }
 
-// check verifies the chain up to a root, for every name, and that the key is the requester's. It returns the verified chain.
+// check verifies the chain up to a root, for every name, and that the key is the requester's. It returns the verified
+// chain.
 func (p product) check(now time.Time) ([]*x509.Certificate, error) {
 	leaf := p.chain[0]
 	public, ok := p.public.(interface{ Equal(crypto.PublicKey) bool })

@@ -76,8 +76,8 @@ type ChallengeSpec struct {
 	// Token of the challenge. Empty for types that have none.
 	Token string `json:"token"`
 
-	// What is presented: for HTTP-01 and TLS-ALPN-01 the key authorization, for DNS-01 and DNS-ACCOUNT-01 the
-	// value of the TXT record (RFC 8555 §8.1, §8.4); for DNS-PERSIST-01 the value that a TXT record has to have, or one like it.
+	// What is presented: for HTTP-01 and TLS-ALPN-01 the key authorization, for DNS-01 and DNS-ACCOUNT-01 the value of
+	// the TXT record (RFC 8555 §8.1, §8.4); for DNS-PERSIST-01 the value that a TXT record has to have, or one like it.
 	Key string `json:"key"`
 
 	// Label of the ACME account in the name of the TXT record of DNS-ACCOUNT-01, which is

@@ -98,10 +98,10 @@ func everything(w *rig.World, name string) *certmanagerv1.Certificate {
 	return crt
 }
 
-// TestWritesOfAnIssuance counts them, however much the Secret holds: by a CA those of the request, its status, the Secret
-// and the status; where the issuer reads the key from a Secret, that Secret and its deletion besides; in the long way the
-// status and that Secret before anything else. What was stored is as it should be: nothing is repaired right after. Each
-// certificate has one event, and in the long way another one on the request.
+// TestWritesOfAnIssuance counts them, however much the Secret holds: by a CA those of the request, its status, the
+// Secret and the status; where the issuer reads the key from a Secret, that Secret and its deletion besides; in the
+// long way the status and that Secret before anything else. What was stored is as it should be: nothing is repaired
+// right after. Each certificate has one event, and in the long way another one on the request.
 func TestWritesOfAnIssuance(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -80,8 +80,8 @@ func TestIssuerThatCannotRevoke(t *testing.T) {
 	}
 }
 
-// TestRevocationOfAnotherCertificate: certificates are public. Who puts somebody else's where the one to revoke is kept, without
-// its key, has nothing revoked and is told what is in the way.
+// TestRevocationOfAnotherCertificate: certificates are public. Who puts somebody else's where the one to revoke is
+// kept, without its key, has nothing revoked and is told what is in the way.
 func TestRevocationOfAnotherCertificate(t *testing.T) {
 	t.Parallel()
 	w := rig.NewWorld(t)

@@ -12,8 +12,8 @@ import (
 // keepWithin bounds how long a stop is held up for private keys. Those that were not stored then are made again.
 const keepWithin = 3 * time.Second
 
-// keepHeldKeys waits until the process is to stop, and for the passes under way. Then it brings to an end what is on the
-// short way, or else stores the private keys that are in memory only.
+// keepHeldKeys waits until the process is to stop, and for the passes under way. Then it brings to an end what is on
+// the short way, or else stores the private keys that are in memory only.
 func (r *certificates) keepHeldKeys(ctx context.Context) error {
 	<-ctx.Done()
 	r.passes.Lock()

@@ -16,12 +16,13 @@ import (
 	"chancery.dev/internal/revocation"
 )
 
-// startInterval is the time between two Certificates that are in order at the start: passes over them leave most of a core free.
+// startInterval is the time between two Certificates that are in order at the start: passes over them leave most of a
+// core free.
 const startInterval = 500 * time.Microsecond
 
-// unsettledFirst queues a Certificate that has changed, as builder.For does. Of the Certificates that are there at the start,
-// those that say themselves that they are in order are queued one after the other: ten thousand of them tell nothing new, and
-// whatever happens meanwhile does not wait behind them.
+// unsettledFirst queues a Certificate that has changed, as builder.For does. Of the Certificates that are there at the
+// start, those that say themselves that they are in order are queued one after the other: ten thousand of them tell
+// nothing new, and whatever happens meanwhile does not wait behind them.
 type unsettledFirst struct {
 	handler.EnqueueRequestForObject
 

@@ -235,7 +235,8 @@ func (w neighbour) median(t *testing.T, round string) time.Duration {
 	return took[len(took)/2]
 }
 
-// attack creates Issuers at hostile servers, and requests for them, a few each second, until stop is called. It returns how many.
+// attack creates Issuers at hostile servers, and requests for them, a few each second, until stop is called. It returns
+// how many.
 func (h *hostiles) attack(t *testing.T, w *rig.World) (stop func() (requests int)) {
 	t.Helper()
 	var names []string

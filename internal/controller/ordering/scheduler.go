@@ -34,8 +34,8 @@ var errTooLate = errors.New("the challenge has ended")
 
 // scheduler starts queued Challenges and parks those that wait while others could work (mission rules 2, 3 and 6). The
 // watch and our own writes only say that a Challenge has changed. What the Challenge is like is read from the client,
-// which knows our own writes before the watch shows them. internal/schedule decides. The scheduler is the only writer of
-// status.processing=true. On a replica that does not lead, it only listens.
+// which knows our own writes before the watch shows them. internal/schedule decides. The scheduler is the only writer
+// of status.processing=true. On a replica that does not lead, it only listens.
 type scheduler struct {
 	*controller.Deps
 
@@ -94,8 +94,8 @@ func (s *scheduler) waits() (out []engine.Wait) {
 // exceed the cap.
 func (s *scheduler) NeedLeaderElection() bool { return true }
 
-// Start implements manager.Runnable. A change has a pass at once; all that change while the scheduler rests after a pass
-// share the next one.
+// Start implements manager.Runnable. A change has a pass at once; all that change while the scheduler rests after a
+// pass share the next one.
 func (s *scheduler) Start(ctx context.Context) error {
 	if !toolscache.WaitForCacheSync(ctx.Done(), s.listening.HasSynced) {
 		return nil // the process ends
@@ -237,8 +237,8 @@ func (s *scheduler) write(ctx context.Context, d schedule.Decision) {
 	})
 }
 
-// answered reports whether it is known that a write was done, or that it was not. After a time-out, or with the error of
-// a server that is in trouble, it is not.
+// answered reports whether it is known that a write was done, or that it was not. After a time-out, or with the error
+// of a server that is in trouble, it is not.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	if err == nil || errors.Is(err, errTooLate) {

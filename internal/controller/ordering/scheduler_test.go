@@ -29,8 +29,8 @@ import (
 	"chancery.dev/internal/schedule"
 )
 
-// bench is a scheduler over an API server whose watch stands still until it is told to go on, and on whose clock nothing
-// is over until it is told so.
+// bench is a scheduler over an API server whose watch stands still until it is told to go on, and on whose clock
+// nothing is over until it is told so.
 type bench struct {
 	*scheduler
 
@@ -211,7 +211,8 @@ func TestALaggingWatchUndoesNothing(t *testing.T) {
 	b.expect("the first is gone", b.step(), "Starting c2")
 }
 
-// TestALateAnswerBringsNothingBack: the answer to a write may come after the watch has shown that the Challenge is gone.
+// TestALateAnswerBringsNothingBack: the answer to a write may come after the watch has shown that the Challenge is
+// gone.
 func TestALateAnswerBringsNothingBack(t *testing.T) {
 	b := newBench(t, 1, "c1", "c2")
 	b.step()
@@ -321,7 +322,8 @@ func TestALostAnswerIsLookedUp(t *testing.T) {
 	}
 }
 
-// TestALostWriteMayComeLate: it is done just before the next one for the same, which is then refused. That is no answer.
+// TestALostWriteMayComeLate: it is done just before the next one for the same, which is then refused. That is no
+// answer.
 func TestALostWriteMayComeLate(t *testing.T) {
 	b := newBench(t, 1, "c1", "c2")
 	b.patched = func(*acmev1.Challenge) (error, bool) { return context.DeadlineExceeded, false }

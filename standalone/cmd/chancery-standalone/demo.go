@@ -18,8 +18,8 @@ import (
 	"chancery.dev/standalone/demo"
 )
 
-// demoMarker is a file in the data directory of a demo. A demo begins by removing the objects that it is going to make, so
-// it must not run on a directory that somebody uses for something else.
+// demoMarker is a file in the data directory of a demo. A demo begins by removing the objects that it is going to make,
+// so it must not run on a directory that somebody uses for something else.
 const demoMarker = "demo"
 
 // demoOptions are the flags of `demo`.
@@ -225,7 +225,8 @@ func demoDir(dir string) (string, error) {
 	return dir, nil
 }
 
-// withoutProxy forgets the proxy of the environment: all that the demo speaks to is on loopback, under names that no proxy knows.
+// withoutProxy forgets the proxy of the environment: all that the demo speaks to is on loopback, under names that no
+// proxy knows.
 func withoutProxy() error {
 	var err error
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"} {

@@ -77,7 +77,8 @@ spec:
   issuerRef: {kind: ClusterIssuer, name: missing}
 `
 
-// What cannot be issued leads to exit status 1, and to the reason at each object from the Certificate down to the Challenge.
+// What cannot be issued leads to exit status 1, and to the reason at each object from the Certificate down to the
+// Challenge.
 func TestDemoTellsTheReasons(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	dir := t.TempDir()
@@ -163,8 +164,8 @@ func TestUnknownCommand(t *testing.T) {
 	wantFailure(t, err, stderr, `unknown command "bogus" for "chancery-standalone"`)
 }
 
-// What is wrong with the controllers' flags is said before anything is started, and that the port for HTTP-01 is taken before
-// it says that all is ready.
+// What is wrong with the controllers' flags is said before anything is started, and that the port for HTTP-01 is taken
+// before it says that all is ready.
 func TestFlagsOfTheControllers(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	_, stderr, err := run(t, "up", "--data-dir", dir, "--concurrent-workers=0")

@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// binary returns the program under test: CHANCERY_STANDALONE_BIN, or it is built into the user's cache once. It is never
-// built with the race detector.
+// binary returns the program under test: CHANCERY_STANDALONE_BIN, or it is built into the user's cache once. It is
+// never built with the race detector.
 var binary = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("CHANCERY_STANDALONE_BIN"); path != "" {
 		return path, nil

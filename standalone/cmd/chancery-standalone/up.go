@@ -100,8 +100,9 @@ ready
 `, controlplane.KubernetesVersion, cp.Config().Host, took.Seconds(), shellQuote(cp.KubeconfigPath()), cp.LogPath())
 }
 
-// withParent returns a context that ends when stdin does. The kernel closes the parent's end of the pipe however the parent
-// dies, also by SIGKILL, and on every system; PR_SET_PDEATHSIG would be Linux only and follows a thread of the parent.
+// withParent returns a context that ends when stdin does. The kernel closes the parent's end of the pipe however the
+// parent dies, also by SIGKILL, and on every system; PR_SET_PDEATHSIG would be Linux only and follows a thread of the
+// parent.
 func withParent(ctx context.Context, stdin *os.File) (context.Context, error) {
 	info, err := stdin.Stat()
 	if err != nil {

@@ -70,8 +70,8 @@ func TestLifeOfADataDirectory(t *testing.T) {
 	wantQuiet(t, second.stderr.String())
 }
 
-// wantQuiet checks that nothing is on standard error. One voice cannot be directed to the log: kube-apiserver's etcd client has a
-// logger that is fixed when the program is loaded; it says when a request is cancelled by the stop.
+// wantQuiet checks that nothing is on standard error. One voice cannot be directed to the log: kube-apiserver's etcd
+// client has a logger that is fixed when the program is loaded; it says when a request is cancelled by the stop.
 func wantQuiet(t *testing.T, stderr string) {
 	t.Helper()
 	for line := range strings.Lines(stderr) {
