@@ -13,15 +13,17 @@ import (
 // anew, and CAs limit how many orders an account may make. So:
 //
 //   - An order of one authorization is written with the authorization, in the one write that its Challenge needs. An
-//     order of several, which take longer to read, is written before they are read; so is any order if a process
-//     has ended before.
+//     order of several, which take longer to read, is written before anything else is done; so is any order that needs
+//     no authorization, or that another process has made.
 //   - A write that the API server does not take is followed by one with the address alone: if the server refuses
 //     something else in the status, the address is stored all the same.
 //   - An Order that another process has made may have an order at the CA whose address is lost. Before this process
 //     orders, it has to see that its writes are taken. Else each restart would make one more order, for as long as
 //     the API server takes no writes.
 
-// ProcessAnnotation names on an Order the process that has made it.
+// ProcessAnnotation names on an Order the process that has made the Order. It is set as the Order is made, and costs no
+// write. On a copy of the Order, or on one that was restored, the name is that of a process that has ended, or of one
+// that has not ordered for it: neither loses more than one order at the CA.
 const ProcessAnnotation = "chancery.dev/made-by-process"
 
 // orderAnew is how soon an Order tries again to write that it is about to be ordered.
@@ -36,6 +38,16 @@ func (d *orderDecision) addressAlone() (OrderAction, bool) {
 	alone := d.Order.Status.DeepCopy()
 	alone.URL = d.next.URL
 	return OrderAction{Status: alone}, true
+}
+
+// withAddress is an action that stores the address of the order before anything else, unless the address is stored, or
+// the next write needs the one authorization of the order, which has not been read.
+func (d *orderDecision) withAddress(a OrderAction) OrderAction {
+	unread := d.Made && d.state == acmev1.Pending && len(d.next.Authorizations) == 1 && len(d.unreadAuthorizations()) == 1
+	if a.Status == nil && d.next.URL != "" && d.Order.Status.URL == "" && !unread {
+		a.Status = d.status("", "")
+	}
+	return a
 }
 
 // create orders, once it is known that the address of the order can be stored.

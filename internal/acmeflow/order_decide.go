@@ -62,10 +62,11 @@ func DecideOrder(s OrderState, now time.Time) OrderAction {
 	if s.Memory.Flying != OrderWait {
 		return OrderAction{}
 	}
-	if a, blocked := d.blocked(); blocked {
-		return a
+	a, blocked := d.blocked()
+	if !blocked {
+		a = d.progress()
 	}
-	return d.progress()
+	return d.withAddress(a)
 }
 
 // newOrderDecision merges what is stored with what is remembered.
@@ -356,11 +357,7 @@ func (d *orderDecision) finalize() OrderAction {
 			return OrderAction{Wake: wake}
 		}
 	}
-	a := OrderAction{Step: OrderFinalize, URL: d.next.FinalizeURL, CSR: csr}
-	if d.Order.Status.URL == "" {
-		a.Status = d.status("", "") // all was authorized already: the address must survive a crash
-	}
-	return a
+	return OrderAction{Step: OrderFinalize, URL: d.next.FinalizeURL, CSR: csr}
 }
 
 // refusedToFinalize ends an order that the CA keeps refusing to finalize.
@@ -398,11 +395,7 @@ func (d *orderDecision) remoteInvalid() OrderAction {
 // authorize gets every name authorized, through Challenges.
 func (d *orderDecision) authorize() OrderAction {
 	if missing := d.unreadAuthorizations(); len(missing) > 0 {
-		a := OrderAction{Step: OrderFetchAuthorizations, URLs: missing[:min(len(missing), authorizationsAtOnce)]}
-		if d.Order.Status.URL == "" && (len(d.next.Authorizations) > 1 || !d.Made) {
-			a.Status = d.status("", "")
-		}
-		return a
+		return OrderAction{Step: OrderFetchAuthorizations, URLs: missing[:min(len(missing), authorizationsAtOnce)]}
 	}
 	for _, a := range d.next.Authorizations {
 		if a.InitialState.IsFailure() {

@@ -166,6 +166,13 @@ func checkOrderInvariants(t *testing.T, s OrderState, a OrderAction, now time.Ti
 			fail("the CA is called though it must not be")
 		}
 	}
+	if a.Step == OrderCreate && !s.Made && s.Memory.WroteAt.IsZero() {
+		fail("it orders, and does not know whether the address can be stored")
+	}
+	if r := s.Memory.Remote; a.Step.External() && r != nil && r.URL != "" && stored.URL == "" && (a.Status == nil || a.Status.URL == "") &&
+		(a.Step != OrderFetchAuthorizations || !s.Made || len(r.Authorizations) > 1) {
+		fail("the address of the order is not stored first")
+	}
 	checkRewordedOrder(t, s, a, now, fail)
 	if next := a.Status; next != nil {
 		if next.FailureClass != "" && (next.Reason == "" || !slices.Contains(shownClasses(), fault.Class(next.FailureClass))) {

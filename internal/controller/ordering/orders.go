@@ -111,8 +111,9 @@ func (r *orders) observe(ctx context.Context, p *orderPass) (orderView, error) {
 	}
 	r.land(p)
 	*p.Memory = p.Memory.Seen(r.Now())
+	made := r.acmeDeps.Process != "" && order.Annotations[acmeflow.ProcessAnnotation] == r.acmeDeps.Process
 	v := orderView{issuer: issuer, OrderState: acmeflow.OrderState{
-		Order: order, Made: r.acmeDeps.Process != "" && order.Annotations[acmeflow.ProcessAnnotation] == r.acmeDeps.Process, Issuer: issuer.flow, Account: issuer.account, Memory: *p.Memory, Settings: r.acmeDeps.Settings,
+		Order: order, Made: made, Issuer: issuer.flow, Account: issuer.account, Memory: *p.Memory, Settings: r.acmeDeps.Settings,
 	}}
 	v.Challenges, err = r.challengesOf(ctx, order)
 	return v, err
