@@ -26,10 +26,6 @@ type Account struct {
 	Status Status `json:"status"`
 	// Contact are URLs such as mailto:; some CAs keep none and send none back.
 	Contact []string `json:"contact,omitempty"`
-	// TermsOfServiceAgreed echoes the agreement.
-	TermsOfServiceAgreed bool `json:"termsOfServiceAgreed,omitempty"`
-	// Orders is the URL of the list of orders (§7.1.2.1).
-	Orders string `json:"orders,omitempty"`
 }
 
 // NewAccountRequest is what newAccount sends (RFC 8555 §7.3).

@@ -5,14 +5,12 @@ import (
 	"encoding/base32"
 	"encoding/base64"
 	"strings"
-	"time"
 )
 
 // ChallengeType is a way to prove control.
 type ChallengeType string
 
-// The challenge types of RFC 8555 §8, RFC 8737, draft-ietf-acme-dns-account-label and
-// draft-ietf-acme-dns-persist-01.
+// The challenge types of RFC 8555 §8, RFC 8737, draft-ietf-acme-dns-account-label and draft-ietf-acme-dns-persist-01.
 const (
 	ChallengeHTTP01       ChallengeType = "http-01"
 	ChallengeDNS01        ChallengeType = "dns-01"
@@ -36,8 +34,6 @@ type Challenge struct {
 	AccountURI string `json:"accounturi,omitempty"`
 	// IssuerDomainNames are the names by which that record may name the server (draft §3.1), unchecked.
 	IssuerDomainNames []string `json:"issuer-domain-names,omitempty"`
-	// Validated is when the server succeeded; zero before.
-	Validated time.Time `json:"validated,omitzero"`
 	// Error is why the last attempt failed.
 	Error *Problem `json:"error,omitempty"`
 }

@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// ErrProfilesUnsupported says that the server's directory advertises no profiles at all. The
-// text is that of spec §5.2.
+// ErrProfilesUnsupported says that the server's directory advertises no profiles at all. The text is that of spec §5.2.
 var ErrProfilesUnsupported = errors.New("acme: certificate authority does not support profiles")
 
 // ErrProfileUnknown says that the server advertises profiles, but not this one; errors.Is
@@ -21,8 +20,6 @@ type Directory struct {
 	NewAccount string `json:"newAccount"`
 	// NewOrder applies for a certificate (§7.4).
 	NewOrder string `json:"newOrder"`
-	// NewAuthz authorizes ahead of an order (§7.4.1); few servers have it.
-	NewAuthz string `json:"newAuthz,omitempty"`
 	// RevokeCert revokes (§7.6).
 	RevokeCert string `json:"revokeCert"`
 	// KeyChange replaces the account key (§7.3.5).
@@ -35,12 +32,6 @@ type Directory struct {
 
 // DirectoryMeta is the directory's "meta" object (RFC 8555 §7.1.1).
 type DirectoryMeta struct {
-	// TermsOfService is the URL of the terms.
-	TermsOfService string `json:"termsOfService,omitempty"`
-	// Website is about the server.
-	Website string `json:"website,omitempty"`
-	// ExternalAccountRequired says that newAccount needs a binding (§7.3.4).
-	ExternalAccountRequired bool `json:"externalAccountRequired,omitempty"`
 	// Profiles are names with descriptions (draft-ietf-acme-profiles §3).
 	Profiles map[string]string `json:"profiles,omitempty"`
 }

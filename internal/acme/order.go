@@ -41,9 +41,6 @@ type Order struct {
 	Expires time.Time `json:"expires,omitzero"`
 	// Identifiers are what the order is for, in any sequence.
 	Identifiers []Identifier `json:"identifiers"`
-	// NotBefore and NotAfter are the requested validity; zero if not said.
-	NotBefore time.Time `json:"notBefore,omitzero"`
-	NotAfter  time.Time `json:"notAfter,omitzero"`
 	// Profile is the one that the server applies (draft-ietf-acme-profiles §4).
 	Profile string `json:"profile,omitempty"`
 	// Replaces is the certificate ID that the order renews (RFC 9773 §5).

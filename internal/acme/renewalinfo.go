@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// RenewalInfo is the CA's suggestion when to renew (RFC 9773 §4.2). Meta.RetryAfter says when
-// to ask again (§4.3).
+// RenewalInfo is the CA's suggestion when to renew (RFC 9773 §4.2). Meta.RetryAfter says when to ask again (§4.3).
 type RenewalInfo struct {
 	Meta
 	// SuggestedWindow is when to renew: at a random instant in it.

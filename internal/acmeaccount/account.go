@@ -189,7 +189,7 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 	if a.Registered(r.Email) {
 		return nil
 	}
-	if _, err := client.UpdateContact(ctx, contact); err != nil {
+	if err := client.UpdateContact(ctx, contact); err != nil {
 		return &Refusal{Failure: *a.failure(client, "", sent, err), Updating: true}
 	}
 	a.served()

@@ -96,7 +96,7 @@ func (a *Account) Challenge(ctx context.Context, step acmeflow.ChallengeStep, sp
 			a.looked(*out.Authorization, spec)
 		}
 	case acmeflow.ChallengeAccept:
-		_, err = c.AcceptChallenge(ctx, spec.URL)
+		err = c.AcceptChallenge(ctx, spec.URL)
 	default:
 		out.Failure = &acmeflow.Failure{Class: fault.ClassRefused, Detail: "not a step of the CA: " + step.String()}
 		return out

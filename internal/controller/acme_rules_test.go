@@ -220,7 +220,7 @@ func elsewhere(t *testing.T, w *watched, c *acmev1.Challenge) {
 	if _, err := other.LookupAccount(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.AcceptChallenge(t.Context(), c.Spec.URL); err != nil {
+	if err := other.AcceptChallenge(t.Context(), c.Spec.URL); err != nil {
 		t.Fatal(err)
 	}
 	rig.Eventually(t, "the authorization is valid", func(ctx context.Context) string {

@@ -159,14 +159,11 @@ func (c bareClient) authorize(ctx context.Context, name, url string) (remove fun
 		if challenge.Type != c.kind {
 			continue
 		}
-		answer, err := c.acme.KeyAuthorization(challenge.Token)
-		if err != nil {
-			return nil, err
-		}
+		answer := challenge.Token + "." + c.acme.Thumbprint()
 		if remove, err = c.present(ctx, name, challenge.Token, answer); err != nil {
 			return nil, err
 		}
-		if _, err := c.acme.AcceptChallenge(ctx, challenge.URL); err != nil {
+		if err := c.acme.AcceptChallenge(ctx, challenge.URL); err != nil {
 			return remove, err
 		}
 	}

@@ -61,10 +61,13 @@ func (c *Client) newAccount(ctx context.Context, action Action, ext *acme.Extern
 	if r.meta.Location == "" {
 		return nil, r.broken(errors.New("newAccount came without the account's Location (§7.3)"))
 	}
-	account, err := r.account(r.meta.Location)
-	if err != nil {
-		return nil, err
+	account := new(acme.Account)
+	if len(r.body) > 0 { // an empty body is an account of which the server says nothing
+		if err := r.decode(account); err != nil {
+			return nil, err
+		}
 	}
+	account.Meta, account.URL, account.Created = r.meta, r.meta.Location, r.status == http.StatusCreated
 	c.account.Store(&account.URL)
 	return account, nil
 }
@@ -91,48 +94,13 @@ func (c *Client) bind(ext *acme.ExternalAccount, url string) (json.RawMessage, e
 	return signJWS(jose.SigningKey{Algorithm: jose.SignatureAlgorithm(alg), Key: ext.Key}, opts, payload)
 }
 
-// account reads an account object; a body that is empty is an account of which the server tells nothing.
-func (r *response) account(url string) (*acme.Account, error) {
-	a := new(acme.Account)
-	if len(r.body) > 0 {
-		if err := r.decode(a); err != nil {
-			return nil, err
-		}
-	}
-	a.Meta, a.URL, a.Created = r.meta, url, r.status == http.StatusCreated
-	return a, nil
-}
-
-// GetAccount reads the account (POST-as-GET to its URL).
-func (c *Client) GetAccount(ctx context.Context) (*acme.Account, error) {
-	return c.postAccount(ctx, ActionGetRegistration, nil)
-}
-
 // UpdateContact replaces the account's contact URLs (RFC 8555 §7.3.2); an empty list removes them.
-func (c *Client) UpdateContact(ctx context.Context, contact []string) (*acme.Account, error) {
+func (c *Client) UpdateContact(ctx context.Context, contact []string) error {
 	if contact == nil {
 		contact = []string{}
 	}
-	return c.postAccount(ctx, ActionUpdateRegistration, struct {
+	_, err := c.postKID(ctx, ActionUpdateRegistration, c.AccountURL(), struct {
 		Contact []string `json:"contact"`
 	}{contact})
-}
-
-// DeactivateAccount ends the account for good (RFC 8555 §7.3.6).
-func (c *Client) DeactivateAccount(ctx context.Context) (*acme.Account, error) {
-	return c.postAccount(ctx, ActionDeactivateRegistration, statusUpdate{acme.StatusDeactivated})
-}
-
-func (c *Client) postAccount(ctx context.Context, action Action, payload any) (*acme.Account, error) {
-	url := c.AccountURL()
-	r, err := c.postKID(ctx, action, url, payload)
-	if err != nil {
-		return nil, err
-	}
-	return r.account(url)
-}
-
-// statusUpdate is a payload that changes a status (RFC 8555 §7.3.6, §7.5.2).
-type statusUpdate struct {
-	Status acme.Status `json:"status"`
+	return err
 }

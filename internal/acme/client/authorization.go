@@ -16,10 +16,18 @@ func (c *Client) GetAuthorization(ctx context.Context, url string) (*acme.Author
 	return c.postAuthorization(ctx, ActionGetAuthorization, url, nil)
 }
 
-// DeactivateAuthorization gives an authorization up (RFC 8555 §7.5.2): one left pending counts
-// against the CA's limits.
+// DeactivateAuthorization gives an authorization up (RFC 8555 §7.5.2): one left pending counts against the CA's limits.
 func (c *Client) DeactivateAuthorization(ctx context.Context, url string) (*acme.Authorization, error) {
-	return c.postAuthorization(ctx, ActionDeactivateAuthorization, url, statusUpdate{acme.StatusDeactivated})
+	return c.postAuthorization(ctx, ActionDeactivateAuthorization, url, struct {
+		Status acme.Status `json:"status"`
+	}{acme.StatusDeactivated})
+}
+
+// AcceptChallenge tells the server that the proof is in place (RFC 8555 §7.5.1: POST {}). It is
+// idempotent while the challenge is pending or processing.
+func (c *Client) AcceptChallenge(ctx context.Context, url string) error {
+	_, err := c.postKID(ctx, ActionAcceptChallenge, url, struct{}{})
+	return err
 }
 
 func (c *Client) postAuthorization(ctx context.Context, action Action, url string, payload any) (*acme.Authorization, error) {

@@ -14,7 +14,6 @@ import (
 
 // Chain is a downloaded certificate with its issuers (RFC 8555 §7.4.2).
 type Chain struct {
-	acme.Meta
 	// PEM is the chain as the server sent it, checked to hold certificates only.
 	PEM []byte
 	// Certificates are the parsed chain, end entity first.
@@ -33,7 +32,7 @@ func (c *Client) FetchCertificate(ctx context.Context, url string) (*Chain, erro
 	if err != nil {
 		return nil, r.broken(err)
 	}
-	return &Chain{Meta: r.meta, PEM: r.body, Certificates: certs, Alternates: r.links("alternate", maxAlternates)}, nil
+	return &Chain{PEM: r.body, Certificates: certs, Alternates: r.links("alternate", maxAlternates)}, nil
 }
 
 // maxAlternates bounds how many alternate chains are told of: each may be downloaded.

@@ -18,8 +18,7 @@ const libraryToken = "chancery-acme/1"
 type Options struct {
 	// DirectoryURL is where the server's directory is (RFC 8555 §7.1.1). Required.
 	DirectoryURL string
-	// HTTPClient sends the requests; nil means NewHTTPClient with its defaults. Its redirect
-	// policy is replaced.
+	// HTTPClient sends the requests; nil means NewHTTPClient with its defaults. Its redirect policy is replaced.
 	HTTPClient *http.Client
 	// UserAgent names the program (RFC 8555 §6.1); the library's own token is appended.
 	UserAgent string
@@ -61,8 +60,7 @@ type server struct {
 	nonces    noncePool
 }
 
-// New makes a Client. It sends nothing: the directory is fetched by the first call that
-// needs it.
+// New makes a Client. It sends nothing: the directory is fetched by the first call that needs it.
 func New(o Options) (*Client, error) {
 	u, err := url.Parse(o.DirectoryURL)
 	if err != nil {
@@ -99,9 +97,8 @@ func New(o Options) (*Client, error) {
 	return c, err
 }
 
-// WithKey returns a Client for another key at the same server, sharing connections, directory
-// and nonces. The account URL may be empty if it is not known yet. After a key rollover it
-// takes the place of the old Client.
+// WithKey returns a Client for another key at the same server, sharing connections, directory and nonces. The account
+// URL may be empty if it is not known yet. After a key rollover it takes the place of the old Client.
 func (c *Client) WithKey(key crypto.Signer, accountURL string) (*Client, error) {
 	k, err := newAccountKey(key)
 	if err != nil {
@@ -128,12 +125,4 @@ func (c *Client) Thumbprint() string {
 		return ""
 	}
 	return c.key.thumbprint
-}
-
-// KeyAuthorization is "token.thumbprint" (RFC 8555 §8.1) for this account's key.
-func (c *Client) KeyAuthorization(token string) (string, error) {
-	if c.key == nil {
-		return "", ErrNoKey
-	}
-	return keyAuthorization(token, c.key.thumbprint)
 }

@@ -104,8 +104,8 @@ func (s *server) requestDirectory(ctx context.Context) (_ *acme.Directory, err e
 	if err := r.decode(dir); err != nil {
 		return nil, err
 	}
-	for _, u := range []*string{&dir.NewNonce, &dir.NewAccount, &dir.NewOrder, &dir.NewAuthz,
-		&dir.RevokeCert, &dir.KeyChange, &dir.RenewalInfo} {
+	for _, u := range []*string{&dir.NewNonce, &dir.NewAccount, &dir.NewOrder, &dir.RevokeCert,
+		&dir.KeyChange, &dir.RenewalInfo} {
 		*u = r.absolute(*u)
 	}
 	if dir.NewNonce == "" || dir.NewAccount == "" || dir.NewOrder == "" {

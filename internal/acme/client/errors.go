@@ -77,8 +77,7 @@ func (e *ProtocolError) Error() string {
 // Unwrap returns what is wrong.
 func (e *ProtocolError) Unwrap() error { return e.Err }
 
-// ErrTooLarge says that an answer is larger than what any CA needs. It would be as large if it
-// were asked for again.
+// ErrTooLarge says that an answer is larger than what any CA needs. It would be as large if it were asked for again.
 var ErrTooLarge = errors.New("the answer is too large")
 
 // StatusOf is the HTTP status of an error answer in err's chain; 0 if no such answer came.
@@ -105,9 +104,8 @@ func RetryAfter(err error) time.Duration {
 	return 0
 }
 
-// stable strips what differs between two equal failures: the URL that the caller prints
-// anyway, and the local port. Statuses that hold the text then do not change without cause. It
-// strips what Go's client quotes of an answer, too.
+// stable strips what differs between two equal failures: the URL that the caller prints anyway, and the local port.
+// Statuses that hold the text then do not change without cause. It strips what Go's client quotes of an answer, too.
 func stable(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

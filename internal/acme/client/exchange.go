@@ -21,8 +21,7 @@ const (
 	maxBody = 64 << 10
 	// maxOrderBody bounds an order: it lists an identifier and an authorization for each name.
 	maxOrderBody = 1 << 20
-	// maxCertificateBody bounds a certificate chain. It is pki.MaxChainPEM: a longer chain is
-	// decoded nowhere.
+	// maxCertificateBody bounds a certificate chain. It is pki.MaxChainPEM: a longer chain is decoded nowhere.
 	maxCertificateBody = 95000
 	// maxURL bounds an address that a server gives.
 	maxURL = 4 << 10
@@ -67,9 +66,8 @@ func (r *response) decode(v any) error {
 	return nil
 }
 
-// absolute resolves a URL of the response against that of the request; "" stays "", and "" is
-// returned for a URL of more than maxURL bytes: many short references to a long address would
-// else become much longer than the answer.
+// absolute resolves a URL of the response against that of the request; "" stays "", and "" is returned for a URL of
+// more than maxURL bytes: many short references to a long address would else become much longer than the answer.
 func (r *response) absolute(ref string) string {
 	if ref == "" {
 		return ""
@@ -242,8 +240,7 @@ func (c *Client) post(ctx context.Context, req call, sign func(nonce string) ([]
 	}
 }
 
-// postKID sends payload signed by the account, named by its URL (RFC 8555 §6.2). A nil payload is
-// POST-as-GET (§6.3).
+// postKID sends payload signed by the account, named by its URL (RFC 8555 §6.2). A nil payload is POST-as-GET (§6.3).
 func (c *Client) postKID(ctx context.Context, action Action, url string, payload any) (*response, error) {
 	return c.postLimit(ctx, call{action: action, url: url}, payload)
 }

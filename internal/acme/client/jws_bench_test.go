@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// BenchmarkSign is what one signed request costs, by kind of account key. An issuance makes
-// about ten of them.
+// BenchmarkSign is what one signed request costs, by kind of account key. An issuance makes about ten of them.
 func BenchmarkSign(b *testing.B) {
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {

@@ -43,8 +43,7 @@ func (p *noncePool) take() string {
 	return last
 }
 
-// nonceOf is the response's nonce; "" if there is none or it is not base64url, which RFC 8555
-// §6.5.1 says to ignore.
+// nonceOf is the response's nonce; "" if there is none or it is not base64url, which RFC 8555 §6.5.1 says to ignore.
 func nonceOf(h http.Header) string {
 	n := h.Get("Replay-Nonce")
 	if len(n) > maxNonceLength || !isBase64URL(n) {

@@ -29,8 +29,7 @@ func (c *Client) RevokeCertificate(ctx context.Context, cert []byte, reason acme
 	return err
 }
 
-// RevokeCertificateByKey revokes a certificate (DER) with its own private key (RFC 8555 §7.6): no account
-// is needed.
+// RevokeCertificateByKey revokes a certificate (DER) with its own private key (RFC 8555 §7.6): no account is needed.
 func (c *Client) RevokeCertificateByKey(ctx context.Context, cert []byte, key crypto.Signer, reason acme.Reason) error {
 	url, err := c.revokeURL(ctx)
 	if err != nil {

@@ -436,7 +436,7 @@ func TestHTTPSStays(t *testing.T) {
 		t.Errorf("a redirect to http: %v", err)
 	}
 	var protocol *client.ProtocolError
-	if _, err := clientFor("/dir").GetAccount(t.Context()); !errors.As(err, &protocol) {
+	if _, err := clientFor("/dir").LookupAccount(t.Context()); !errors.As(err, &protocol) {
 		t.Errorf("a newNonce on http: %v", err)
 	}
 }
@@ -454,14 +454,14 @@ func TestObserve(t *testing.T) {
 			t.Errorf("host %q", o.Host)
 		}
 	}})
-	if _, err := c.GetChallenge(t.Context(), f.URL+"/chal/1"); err == nil {
+	if _, err := c.GetAuthorization(t.Context(), f.URL+"/authz/1"); err == nil {
 		t.Fatal("no error")
 	}
 	f.Close()
-	if _, err := c.GetChallenge(t.Context(), f.URL+"/chal/1"); err == nil {
+	if _, err := c.GetAuthorization(t.Context(), f.URL+"/authz/1"); err == nil {
 		t.Fatal("no error")
 	}
-	want := "discover GET http 200, get_challenge HEAD http 200, get_challenge POST http 404, get_challenge POST http 0"
+	want := "discover GET http 200, get_authorization HEAD http 200, get_authorization POST http 404, get_authorization POST http 0"
 	if got := strings.Join(seen, ", "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -487,9 +487,6 @@ func TestOptions(t *testing.T) {
 	c, err := client.New(client.Options{DirectoryURL: "https://a.example/"})
 	if err != nil {
 		t.Fatal(err)
-	}
-	if _, err := c.KeyAuthorization("t"); !errors.Is(err, client.ErrNoKey) {
-		t.Errorf("without a key: %v", err)
 	}
 	if _, err := c.GetOrder(t.Context(), "https://a.example/o"); !errors.Is(err, client.ErrNoKey) {
 		t.Errorf("without a key: %v", err)

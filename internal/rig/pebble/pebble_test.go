@@ -133,7 +133,7 @@ func TestDeactivatedInTheMiddleOfAValidation(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, challenge, authz := pending(ctx, t, s)
-	if _, err := c.AcceptChallenge(ctx, challenge); err != nil {
+	if err := c.AcceptChallenge(ctx, challenge); err != nil {
 		t.Fatal(err)
 	}
 	<-asked
@@ -144,11 +144,11 @@ func TestDeactivatedInTheMiddleOfAValidation(t *testing.T) {
 	}
 	release()
 	for {
-		ch, err := c.GetChallenge(ctx, challenge)
+		a, err := c.GetAuthorization(ctx, authz)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ch.Status == acme.StatusInvalid {
+		if a.Challenges[0].Status == acme.StatusInvalid {
 			break
 		}
 	}
