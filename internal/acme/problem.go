@@ -1,6 +1,7 @@
 package acme
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ const ProblemNamespace = "urn:ietf:params:acme:error:"
 // Code is a problem's type without its namespace.
 type Code string
 
-// The codes of RFC 8555 §6.7, RFC 9773 §7.4 and draft-ietf-acme-profiles §5.
+// Codes of RFC 8555 §6.7, RFC 9773 §7.4 and draft-ietf-acme-profiles §5.
 const (
 	CodeAccountDoesNotExist     Code = "accountDoesNotExist"
 	CodeAlreadyReplaced         Code = "alreadyReplaced"
@@ -23,15 +24,12 @@ const (
 	CodeBadCSR                  Code = "badCSR"
 	CodeBadNonce                Code = "badNonce"
 	CodeBadPublicKey            Code = "badPublicKey"
-	CodeBadRevocationReason     Code = "badRevocationReason"
-	CodeBadSignatureAlgorithm   Code = "badSignatureAlgorithm"
 	CodeCAA                     Code = "caa"
 	CodeCompound                Code = "compound"
 	CodeConnection              Code = "connection"
 	CodeDNS                     Code = "dns"
 	CodeExternalAccountRequired Code = "externalAccountRequired"
 	CodeIncorrectResponse       Code = "incorrectResponse"
-	CodeInvalidContact          Code = "invalidContact"
 	CodeInvalidProfile          Code = "invalidProfile"
 	CodeMalformed               Code = "malformed"
 	CodeOrderNotReady           Code = "orderNotReady"
@@ -40,7 +38,6 @@ const (
 	CodeServerInternal          Code = "serverInternal"
 	CodeTLS                     Code = "tls"
 	CodeUnauthorized            Code = "unauthorized"
-	CodeUnsupportedContact      Code = "unsupportedContact"
 	CodeUnsupportedIdentifier   Code = "unsupportedIdentifier"
 	CodeUserActionRequired      Code = "userActionRequired"
 )
@@ -48,12 +45,8 @@ const (
 // Type is the code with its namespace, as it stands in a problem document.
 func (c Code) Type() string { return ProblemNamespace + string(c) }
 
-// maxDetail bounds, in bytes, each text of a problem that may end in a status or a log, and
-// maxProblemText is how much of subproblems is enough.
-const (
-	maxDetail      = 512
-	maxProblemText = 16 << 10
-)
+// maxDetail bounds, in bytes, the detail of a problem, and the detail together with the subproblems that Error quotes.
+const maxDetail = 512
 
 // Problem is a problem document (RFC 8555 §6.7, RFC 7807): an error of a request, or the reason
 // why an order or a challenge failed.
@@ -111,46 +104,39 @@ func (p *Problem) Cause() Code {
 	return ""
 }
 
-// Error is the status, the type and the detail, where a user must go (RFC 8555 §7.3.3),
-// then each subproblem with its identifier, as far as a status has room.
+// Error is the status, the type and the detail, where a user must go (RFC 8555 §7.3.3), then the subproblems with
+// their identifiers: as many as have room beside the detail.
 func (p *Problem) Error() string {
-	var b strings.Builder
+	said := p.Type
 	if p.Status != 0 {
-		fmt.Fprintf(&b, "%d ", p.Status)
+		said = fmt.Sprintf("%d %s", p.Status, said)
 	}
-	b.WriteString(p.Type)
-	if text := p.text(); text != "" {
-		b.WriteString(": " + text)
+	detail := cmp.Or(p.Detail, p.Title)
+	if detail != "" {
+		said += ": " + detail
 	}
 	if p.Code() == CodeUserActionRequired && p.Instance != "" {
-		b.WriteString(": visit " + p.Instance)
+		said += ": visit " + p.Instance
 	}
+	room := maxDetail - len(detail)
 	for i, part := range p.Subproblems {
-		b.WriteString("; ")
-		if b.Len() > maxProblemText {
-			fmt.Fprintf(&b, "and %d more", len(p.Subproblems)-i)
-			break
-		}
+		text := "; "
 		if part.Identifier.Value != "" {
-			b.WriteString(part.Identifier.Value + ": ")
+			text += part.Identifier.Value + ": "
 		}
-		b.WriteString(part.Type)
+		text += part.Type
 		if part.Detail != "" {
-			b.WriteString(": " + part.Detail)
+			text += ": " + part.Detail
 		}
+		if room -= len(text); room < 0 {
+			return fmt.Sprintf("%s; and %d more", said, len(p.Subproblems)-i)
+		}
+		said += text
 	}
-	return b.String()
+	return said
 }
 
-func (p *Problem) text() string {
-	if p.Detail != "" {
-		return p.Detail
-	}
-	return p.Title
-}
-
-// maxSubproblems bounds how many parts of a problem are kept: one for each name of the
-// largest order any CA accepts.
+// maxSubproblems bounds how many parts of a problem are kept: one for each name of the largest order any CA accepts.
 const maxSubproblems = 100
 
 // UnmarshalJSON reads a problem document and makes its texts fit to be shown.
@@ -180,7 +166,7 @@ func (p *Problem) UnmarshalJSON(data []byte) error {
 func ParseProblem(status int, body []byte) *Problem {
 	var p Problem
 	understood := json.Unmarshal(body, &p) == nil
-	if !understood || p.Type == "" && p.text() == "" {
+	if !understood || p.Type == "" && p.Detail+p.Title == "" {
 		return nil
 	}
 	if p.Type == "" {
@@ -202,13 +188,5 @@ func ProblemOf(err error) *Problem {
 // HasCode reports whether err is a Problem with one of the codes.
 func HasCode(err error, codes ...Code) bool {
 	p := ProblemOf(err)
-	if p == nil {
-		return false
-	}
-	for _, c := range codes {
-		if p.Code() == c {
-			return true
-		}
-	}
-	return false
+	return p != nil && slices.Contains(codes, p.Code())
 }

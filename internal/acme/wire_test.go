@@ -3,6 +3,7 @@ package acme
 import (
 	"crypto/x509"
 	"encoding/json"
+	"fmt"
 	"math/big"
 	"net/netip"
 	"strings"
@@ -58,14 +59,24 @@ func FuzzParseProblem(f *testing.F) {
 	})
 }
 
-// TestAProblemFitsAStatus: CertificateRequests hold 128 KiB of text, and what does not fit is
-// never written.
+// TestAProblemFitsAStatus: CertificateRequests hold 128 KiB of text, and what does not fit is never written.
 func TestAProblemFitsAStatus(t *testing.T) {
 	p := &Problem{Type: CodeCompound.Type(), Detail: strings.Repeat("d", maxDetail)}
 	for range maxSubproblems {
 		p.Subproblems = append(p.Subproblems, Subproblem{Type: CodeCAA.Type(), Detail: strings.Repeat("s", maxDetail)})
 	}
-	if text := p.Error(); len(text) > maxProblemText+3*maxDetail || !strings.HasSuffix(text, " more") {
+	if text := p.Error(); len(text) > 600 || !strings.HasSuffix(text, "; and 100 more") {
 		t.Errorf("%d bytes: …%s", len(text), text[len(text)-40:])
+	}
+	for i := range p.Subproblems {
+		p.Subproblems[i].Identifier, p.Subproblems[i].Detail = DNS(fmt.Sprintf("%d.example.com", i)), "CAA forbids it"
+	}
+	p.Detail = "some names are refused"
+	text := p.Error()
+	if !strings.Contains(text, "; 1.example.com: urn:ietf:params:acme:error:caa: CAA forbids it; ") {
+		t.Error("a subproblem is missing:", text)
+	}
+	if quoted := strings.TrimPrefix(text, p.Type+": "); len(quoted) > maxDetail+len("; and 100 more") || !strings.HasSuffix(text, " more") {
+		t.Errorf("%d bytes: %s", len(quoted), text)
 	}
 }
