@@ -25,9 +25,6 @@ type Options struct {
 	// Key is the account key: RSA, ECDSA P-256, P-384, P-521 or Ed25519. Without one, only
 	// the directory and renewal information can be read.
 	Key crypto.Signer
-	// AccountURL is the "kid" of an account that exists already (RFC 8555 §6.2). NewAccount
-	// and LookupAccount fill it in otherwise.
-	AccountURL string
 	// Observe is told about every HTTP request once it is over; nil is told nothing. It must
 	// be quick and safe for concurrent use.
 	Observe func(Observation)
@@ -87,14 +84,10 @@ func New(o Options) (*Client, error) {
 	}
 	s.http = s.withRedirectPolicy(base)
 	c := &Client{server: s}
-	if o.AccountURL != "" {
-		c.account.Store(&o.AccountURL)
-	}
 	if o.Key == nil {
 		return c, nil
 	}
-	c.key, err = newAccountKey(o.Key)
-	return c, err
+	return c.WithKey(o.Key, "")
 }
 
 // WithKey returns a Client for another key at the same server, sharing connections, directory and nonces. The account

@@ -65,10 +65,11 @@ func TestASlowBodyIsBounded(t *testing.T) {
 			}
 		}
 	})
-	slow, err := client.NewHTTPClient(client.HTTPOptions{RequestTimeout: 300 * time.Millisecond})
+	slow, err := client.NewHTTPClient(client.HTTPOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	slow.Timeout = 300 * time.Millisecond
 	_, err = f.client(t, client.Options{HTTPClient: slow}).GetOrder(t.Context(), f.URL+"/order/1")
 	var transport *client.TransportError
 	if !errors.As(err, &transport) || !transport.Timeout() {

@@ -69,12 +69,15 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (f *fake) client(t *testing.T, o client.Options) *client.Client {
 	t.Helper()
-	if o.Key == nil {
-		o.Key = ecKey(t, elliptic.P256())
+	key := o.Key
+	if key == nil {
+		key = ecKey(t, elliptic.P256())
 	}
 	o.DirectoryURL = f.URL + "/dir"
-	o.AccountURL = f.URL + "/acct/1"
 	c, err := client.New(o)
+	if err == nil {
+		c, err = c.WithKey(key, f.URL+"/acct/1")
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -423,7 +426,7 @@ func TestHTTPSStays(t *testing.T) {
 	t.Cleanup(s.Close)
 	clientFor := func(path string) *client.Client {
 		c, err := client.New(client.Options{DirectoryURL: s.URL + path, HTTPClient: s.Client(),
-			Key: ecKey(t, elliptic.P256()), AccountURL: s.URL + "/acct/1"})
+			Key: ecKey(t, elliptic.P256())})
 		if err != nil {
 			t.Fatal(err)
 		}

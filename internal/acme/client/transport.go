@@ -39,8 +39,6 @@ type HTTPOptions struct {
 	InsecureSkipVerify bool
 	// Egress holds connections to what tenants may name; nil means all addresses.
 	Egress *egress.Policy
-	// RequestTimeout bounds one request including its body; 0 means 90 s.
-	RequestTimeout time.Duration
 }
 
 // NewHTTPClient makes an HTTP client for ACME with the limits of spec §5.2: dial 30 s, TLS
@@ -61,12 +59,8 @@ func NewHTTPClient(o HTTPOptions) (*http.Client, error) {
 			return nil, errors.New("acme: the CA bundle holds no PEM certificate")
 		}
 	}
-	timeout := o.RequestTimeout
-	if timeout == 0 {
-		timeout = requestTimeout
-	}
 	return &http.Client{
-		Timeout: timeout,
+		Timeout: requestTimeout,
 		Transport: o.Egress.Transport(&http.Transport{
 			Proxy:                  http.ProxyFromEnvironment,
 			TLSClientConfig:        conf,
