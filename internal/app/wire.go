@@ -43,13 +43,13 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 	}
 	accounts := acmeaccount.New(acmeaccount.Options{UserAgent: cfg.UserAgent, Now: deps.Now, Observe: traffic.Observe, Egress: cfg.IssuerEgress.policy()})
 	process := rand.Text()
-	deps.Signers = map[signer.Type]signer.Signer{
+	deps.Signers = map[signer.Type]signer.Adapter{
 		signer.TypeSelfSigned: selfsigned.New(deps.Secrets, deps.Now),
 		signer.TypeCA: ca.New(ca.Config{
 			Secrets: deps.Secrets, Now: deps.Now, ClusterResourceNamespace: cfg.ClusterResourceNamespace,
 		}),
 		signer.TypeACME: acmeorder.New(acmeorder.Config{
-			Objects: deps.Client, Keys: deps.Client, API: deps.Manager.GetAPIReader(), Secrets: deps.Secrets,
+			Objects: deps.Client, API: deps.Manager.GetAPIReader(), Secrets: deps.Secrets,
 			Accounts:            accounts,
 			Doubt:               func(issuer types.UID) { deps.Engine.Doubt(issuer, controller.ProbeCall) },
 			Issuers:             issuers.All(deps),

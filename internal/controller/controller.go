@@ -50,8 +50,8 @@ type Deps struct {
 	Clock Clock
 	// Events emits events on behalf of a component.
 	Events func(component string) record.EventRecorder
-	// Signers by type of issuer; a type that is missing is not managed.
-	Signers map[signer.Type]signer.Signer
+	// Signers by type of issuer, and the Orderer of ACME; a type that is missing is not managed.
+	Signers map[signer.Type]signer.Adapter
 	// Settings are the user's.
 	Settings Settings
 }

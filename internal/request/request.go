@@ -92,6 +92,8 @@ type State struct {
 	Issuer     IssuerState
 	// IssuerSays is the message of the issuer's condition Ready.
 	IssuerSays string
+	// Order is the Order by which the issuer signs; nil if the issuer has a Signer, or if nobody has looked yet.
+	Order *Order
 }
 
 // Step is what to do next.
@@ -105,17 +107,23 @@ const (
 	StepWait
 	// StepAuthorize: ask whether the requester may reference the signer, and decide again.
 	StepAuthorize
-	// StepSign: approve first if Approve is set, then call the Signer.
+	// StepSign: approve first if Approve is set, then call the Signer, or look for the Order and decide again.
 	StepSign
 	// StepDeny: acknowledge a denial.
 	StepDeny
-	// StepFail: fail the request for good, with Reason and Message.
+	// StepFail: fail the request for good, with Reason, Message and Class.
 	StepFail
+	// StepOrder: make the Order, then wait as with StepWait.
+	StepOrder
+	// StepDeleteOrder: delete the Order, whose certificate is wrong, then wait as with StepWait.
+	StepDeleteOrder
+	// StepIssue: the certificate is that of the Order.
+	StepIssue
 )
 
 // String names the step.
 func (s Step) String() string {
-	names := [...]string{"", "ignore", "wait", "authorize", "sign", "deny", "fail"}
+	names := [...]string{"", "ignore", "wait", "authorize", "sign", "deny", "fail", "order", "delete order", "issue"}
 	if s <= 0 || int(s) >= len(names) {
 		return fmt.Sprintf("step(%d)", int(s))
 	}
@@ -125,10 +133,16 @@ func (s Step) String() string {
 // Action is what to do about a request.
 type Action struct {
 	Step Step
-	// Approve has the request approved, with StepSign, StepWait and StepFail.
+	// Approve has the request approved. It comes with no StepIgnore, StepAuthorize, StepDeny or StepOrder.
 	Approve bool
 	// Reason and Message, for events and conditions.
 	Reason, Message string
+	// Class is that of a failure, if it is known.
+	Class fault.Class
+	// Wake is when a wait ends without an event; zero if it does not.
+	Wake time.Time
+	// Retry has a wait end with back-off, since no event says when to look again.
+	Retry bool
 }
 
 // The reasons that Decide gives (spec §3.3, §4.4).
@@ -140,6 +154,7 @@ const (
 	ReasonWaitingForConsent  = "WaitingForConsent"
 	ReasonDeniedReference    = "DeniedReference"
 	ReasonInvalid            = "InvalidRequest"
+	ReasonSigningError       = "SigningError"
 )
 
 // Decide returns what the request needs now.
@@ -152,9 +167,9 @@ func Decide(s State) Action {
 	case s.Denied, s.Invalid:
 		return Action{Step: StepIgnore}
 	case s.Form == FormCertificateRequest:
-		return decideCertificateRequest(s)
+		return byOrder(s, decideCertificateRequest(s))
 	default:
-		return decideCSR(s)
+		return byOrder(s, decideCSR(s))
 	}
 }
 
@@ -169,7 +184,7 @@ func decideCertificateRequest(s State) Action {
 		return waitForApproval()
 	}
 	if s.Problem != nil && s.Issuer != IssuerForeign {
-		return Action{Step: StepFail, Approve: approve, Reason: reasonOf(s.Problem), Message: s.Problem.Error()}
+		return fail(s.Problem, approve)
 	}
 	a := awaitIssuer(s)
 	if a.Step == StepIgnore && approve {
@@ -248,7 +263,7 @@ func decideCSR(s State) Action {
 		}
 	}
 	if s.Problem != nil {
-		return Action{Step: StepFail, Reason: reasonOf(s.Problem), Message: s.Problem.Error()}
+		return fail(s.Problem, false)
 	}
 	a.Approve = !s.Approved && a.Step == StepSign
 	return a
@@ -264,11 +279,16 @@ func needsReference(s State) bool {
 	return !s.Approved && (s.Approver == ApproveAuthorized || s.WantsCA)
 }
 
-func reasonOf(err error) string {
-	if f := fault.Of(err); f != nil && f.Reason != "" {
-		return f.Reason
+// fail ends a request that can never be signed.
+func fail(problem error, approve bool) Action {
+	a := Action{Step: StepFail, Approve: approve, Reason: ReasonInvalid, Message: problem.Error()}
+	if f := fault.Of(problem); f != nil {
+		a.Class = f.Class
+		if f.Reason != "" {
+			a.Reason = f.Reason
+		}
 	}
-	return ReasonInvalid
+	return a
 }
 
 // MinimumCSRDuration is the shortest validity a CertificateSigningRequest may ask for.

@@ -7,7 +7,11 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/fault"
 )
 
@@ -57,6 +61,37 @@ func flags() []struct {
 	}
 }
 
+// named is an Order, in words for the table.
+type named struct {
+	name  string
+	order Order
+}
+
+// orders are what can be known of the Order of a request.
+func orders() []named {
+	found := func(status acmev1.OrderStatus, change func(*Order)) Order {
+		o := Order{Namespace: "ns", Name: "o", Found: &acmev1.Order{Status: status}}
+		if change != nil {
+			change(&o)
+		}
+		return o
+	}
+	valid := acmev1.OrderStatus{State: acmev1.Valid, Certificate: []byte("chain")}
+	return []named{
+		{"none can be made", Order{Problem: fault.Failed(fault.ClassPermanent, "InvalidOrder", "no such name")}},
+		{"none", Order{Namespace: "ns", Name: "o"}},
+		{"none, and not yet", Order{Namespace: "ns", Name: "o", Held: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}},
+		{"new", found(acmev1.OrderStatus{}, nil)},
+		{"somebody else's", found(valid, func(o *Order) { o.Foreign = true })},
+		{"waits", found(acmev1.OrderStatus{State: acmev1.Pending, Reason: "no solver"}, nil)},
+		{"failed", found(acmev1.OrderStatus{State: acmev1.Errored, Reason: "no"}, func(o *Order) { o.Class = fault.ClassRefused })},
+		{"valid, without a certificate", found(acmev1.OrderStatus{State: acmev1.Valid}, nil)},
+		{"valid, going", found(valid, func(o *Order) { o.Found.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} })},
+		{"valid, wrong", found(valid, func(o *Order) { o.Wrong = errors.New("another key") })},
+		{"valid", found(valid, nil)},
+	}
+}
+
 func issuerName(i IssuerState) string {
 	return [...]string{"", "unknown", "missing", "foreign", "typeless", "unmanaged", "out of reach", "not ready", "ready"}[i]
 }
@@ -94,6 +129,13 @@ func TestDecideTable(t *testing.T) {
 			}
 		}
 	}
+	fmt.Fprintln(&out, "signed by an Order")
+	for _, o := range orders() {
+		s := State{Form: FormCertificateRequest, Approver: ApproveAuto, Issuer: IssuerReady, Order: &o.order}
+		fmt.Fprintf(&out, "  %s\n    new: %s\n", o.name, describe(Decide(s)))
+		s.Approved = true
+		fmt.Fprintf(&out, "    approved: %s\n", describe(Decide(s)))
+	}
 	const file = "testdata/decide.txt"
 	if *update {
 		if err := os.WriteFile(file, []byte(out.String()), 0o600); err != nil {
@@ -117,6 +159,15 @@ func describe(a Action) string {
 	}
 	if a.Reason != "" {
 		text += " " + a.Reason + " (" + a.Message + ")"
+	}
+	if a.Class != "" {
+		text += ", class " + string(a.Class)
+	}
+	if a.Retry {
+		text += ", again with back-off"
+	}
+	if !a.Wake.IsZero() {
+		text += ", until " + a.Wake.Format(time.RFC3339)
 	}
 	return text
 }

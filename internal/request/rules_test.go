@@ -36,6 +36,13 @@ func eachState(visit func(State)) {
 							set(&s, bits>>i&1 == 1)
 						}
 						visit(s)
+						if Decide(s).Step != StepSign {
+							continue
+						}
+						for _, o := range orders() {
+							s.Order = &o.order
+							visit(s)
+						}
 					}
 				}
 			}
@@ -54,7 +61,7 @@ func TestInvariants(t *testing.T) {
 	}
 	eachState(func(s State) {
 		a := Decide(s)
-		expect(a.Step >= StepIgnore && a.Step <= StepFail, s, a, "an unknown step")
+		expect(a.Step >= StepIgnore && a.Step <= StepIssue, s, a, "an unknown step")
 		expect(a.Step != StepFail && a.Step != StepDeny || a.Reason != "" && a.Message != "", s, a, "ends without saying why")
 		if s.Deleted || s.Issued || s.Failed {
 			expect(a == Action{Step: StepIgnore}, s, a, "what has ended is touched")
@@ -65,6 +72,12 @@ func TestInvariants(t *testing.T) {
 		expect(!a.Approve || !s.Approved, s, a, "approved twice")
 		expect(!a.Approve || s.Approver == ApproveAuto || s.Approver == ApproveAuthorized, s, a, "approved without being the approver")
 		expect(a.Step != StepSign || s.Approved || a.Approve, s, a, "signed without approval")
+		expect(a.Step != StepOrder || s.Approved, s, a, "ordered before the approval is stored")
+		expect(s.Order == nil || a.Step != StepSign, s, a, "signed beside the Order")
+		expect(s.Order != nil || a.Step < StepOrder && !a.Retry && a.Wake.IsZero(), s, a, "an Order where there is none")
+		if o := s.Order; o != nil && (a.Step == StepDeleteOrder || a.Step == StepIssue) {
+			expect(o.Found != nil && !o.Foreign && (a.Step == StepIssue) == (o.Wrong == nil), s, a, "a wrong certificate, or somebody else's")
+		}
 		expect(a.Step != StepSign || s.Issuer == IssuerReady, s, a, "signed by an issuer that is not ready")
 		expect(a.Step != StepSign || s.Problem == nil, s, a, "signed though it has a problem")
 		expect(a.Step != StepSign || s.Form != FormCSRIssuer || s.MayReference != nil && *s.MayReference, s, a, "signed by an Issuer that the requester may not reference")

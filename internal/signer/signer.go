@@ -31,9 +31,9 @@ import (
 type Signer interface {
 	// Sign MUST be idempotent: it is called again with the same Request, with what it has given in
 	// Result.Annotations added, until it returns a Bundle or a fault.Terminal. That of a Remote MAY block until ctx
-	// ends; then it MUST return an error that is no fault.Terminal. That of any other Signer MUST NOT block on
-	// anything outside the cluster. A fault.Pending waits for an event: a change of the issuer, of a Secret that the
-	// issuer names, or of the request. After any other error the call is repeated, by the class of a fault.
+	// ends; then it MUST return an error that is no fault.Terminal. A Signer that is no Remote is InLine. A
+	// fault.Pending waits for an event: a change of the issuer, of a Secret that the issuer names, or of the request.
+	// After any other error the call is repeated, by the class of a fault.
 	Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r Request) (Result, error)
 }
 
@@ -59,17 +59,26 @@ type Prober interface {
 	Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) (Facts, error)
 }
 
-// Remote is the ability of a Signer whose Sign and Probe leave the process: they are called off the workers, in a lane
-// of the engine, and Sign once the request's approval is stored. Those of any other Signer are called on a worker.
+// Remote is the ability of an Adapter whose calls, Sign and Probe, leave the process: they are made off the workers, in
+// a lane of the engine, and Sign once the request's approval is stored. Those of any other one are made on a worker.
 type Remote interface {
-	// Lane says where the calls for an issuer go. It is given an issuer of the Signer's type, and reads its spec
+	// Lane says where the calls for an issuer go. It is given an issuer of the Adapter's type, and reads its spec
 	// alone.
 	Lane(issuer certmanagerv1.GenericIssuer) engine.Lane
 }
 
-// Orderer marks a Remote that signs by an object in the cluster, an Order: its Sign is called on a worker, each time
-// the Order has changed.
-type Orderer interface{ SignsByOrder() }
+// Orderer is in the place of a Signer where a certificate comes by an object in the cluster, an Order (ACME). It says
+// what the Order is like. When an Order is made, and what becomes of the request, is for internal/request to decide.
+type Orderer interface {
+	// Order returns the Order for a request, but for what it replaces. The same request has the same Order, with the
+	// same name. The error is a fault.Terminal if no Order can be made for the request.
+	Order(issuer certmanagerv1.GenericIssuer, r Request) (*acmev1.Order, error)
+	// Replaces names the certificate that a new Order is to replace (RFC 9773 §5); empty for none. It reads caches.
+	Replaces(ctx context.Context, issuer certmanagerv1.GenericIssuer, r Request) (string, error)
+}
+
+// Adapter is what there is for a type of issuer: a Signer or an Orderer, with any of the optional abilities.
+type Adapter any
 
 // RenewalInformer is an optional ability of a Signer: it asks the CA when a
 // certificate should be renewed (ACME Renewal Information, RFC 9773).
@@ -140,11 +149,6 @@ type Request struct {
 	PrivateKeySecretName string
 	// IssuerName, IssuerKind and IssuerGroup name the issuer with defaults filled in.
 	IssuerName, IssuerKind, IssuerGroup string
-	// Approved says that the request's approval is stored. Without it, Sign MUST have no effect outside of this
-	// process: what the API server then refuses to approve would have been ordered. A Signer that is InLine signs
-	// all the same, since certificate and approval are stored together. An Orderer returns a fault.Pending that says
-	// what it will wait for, and is called again once the approval is stored. Any other one is not called before.
-	Approved bool
 }
 
 // Refuses says why a certificate that was issued for the request, the public key of whose

@@ -56,7 +56,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	}
 	b.deps = &controller.Deps{
 		Client: over, Secrets: secrets, Now: time.Now, Engine: engine.New(t.Context(), engine.Options{Client: over, Now: time.Now}),
-		Signers: map[signer.Type]signer.Signer{signer.TypeVault: vault.New(vault.Config{Secrets: secrets, Now: time.Now})},
+		Signers: map[signer.Type]signer.Adapter{signer.TypeVault: vault.New(vault.Config{Secrets: secrets, Now: time.Now})},
 	}
 	b.Runner = engine.Run(b.deps.Engine, (&issuers{b.deps}).kind(kind{
 		Name: cmmeta.DefaultIssuerKind, Events: record.NewFakeRecorder(10),

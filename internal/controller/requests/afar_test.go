@@ -2,8 +2,6 @@ package requests
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/x509/pkix"
 	"errors"
 	"maps"
 	"testing"
@@ -45,7 +43,7 @@ type pickup struct {
 func (p *pickup) Lane(certmanagerv1.GenericIssuer) engine.Lane { return engine.Lane{Name: "afar"} }
 
 func (p *pickup) Sign(_ context.Context, _ certmanagerv1.GenericIssuer, r signer.Request) (signer.Result, error) {
-	if !r.Approved {
+	if cr, ok := r.Source.(*certmanagerv1.CertificateRequest); !ok || !approved(cr) {
 		p.unapproved++
 	}
 	time.Sleep(time.Second)
@@ -59,6 +57,10 @@ func (p *pickup) Sign(_ context.Context, _ certmanagerv1.GenericIssuer, r signer
 		p.given++
 		return signer.Result{Bundle: signer.Bundle{Chain: p.chain}}, nil
 	}
+}
+
+func approved(cr *certmanagerv1.CertificateRequest) bool {
+	return certmanagerv1.HasCertificateRequestCondition(cr.Status.Conditions, certmanagerv1.CertificateRequestConditionApproved, cmmeta.ConditionTrue)
 }
 
 // desk has one CertificateRequest signed afar, over an API that keeps objects.
@@ -106,7 +108,7 @@ func newDesk(t *testing.T) *desk {
 	over := overlay.New(d.store, time.Now)
 	deps := &controller.Deps{
 		Client: over, Now: time.Now, Engine: engine.New(t.Context(), engine.Options{Client: over, Now: time.Now}),
-		Signers: map[signer.Type]signer.Signer{signer.TypeVenafi: d.signer},
+		Signers: map[signer.Type]signer.Adapter{signer.TypeVenafi: d.signer, signer.TypeACME: shop{}}, Manager: manager{reader: d.store},
 	}
 	d.engine = deps.Engine
 	deps.Settings.Approvers = map[request.Form]request.Approver{request.FormCertificateRequest: request.ApproveAuto}
@@ -124,27 +126,7 @@ func selfSigned(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := pki.CreateCSR(pki.CSRTemplate{Subject: pkix.Name{CommonName: "x"}}, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	csr, err := pki.DecodeCSR(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	serial, err := pki.NewSerial(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template, err := pki.NewTemplate(csr, pki.Issuance{Serial: serial, NotBefore: time.Now(), Duration: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := pki.Sign(template, template, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pki.EncodeCertificates(cert)
+	return certificateFor(t, key)
 }
 
 // pass looks at the request once, and waits for the call that comes of it. It returns the request, and the error of
@@ -210,8 +192,7 @@ func TestApprovalIsStoredFirst(t *testing.T) {
 		}
 		d.refuse.status = nil
 		cr, err := d.pass()
-		if err != nil || d.signer.handedIn != 1 || d.signer.unapproved != 0 ||
-			!certmanagerv1.HasCertificateRequestCondition(cr.Status.Conditions, certmanagerv1.CertificateRequestConditionApproved, cmmeta.ConditionTrue) {
+		if err != nil || d.signer.handedIn != 1 || d.signer.unapproved != 0 || !approved(cr) {
 			t.Errorf("%v, handed in %d times, %d times before the approval was stored", err, d.signer.handedIn, d.signer.unapproved)
 		}
 	})

@@ -1,11 +1,13 @@
 // Package requests runs the two kinds of request for a certificate on the engine, adapted to
 // one another: CertificateRequests and CertificateSigningRequests. What works for one
-// kind works for the other. It knows no type of issuer: Signers do.
+// kind works for the other. It knows no type of issuer: Signers do, and for ACME it makes the Orders that
+// internal/request asks for.
 package requests
 
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
@@ -46,6 +49,9 @@ type observation struct {
 	issuer certmanagerv1.GenericIssuer
 	// sign is what a Signer is given; its issuer fields are filled in by the caller.
 	sign signer.Request
+	// orderer makes the Order that is wanted; nil if the issuer has a Signer.
+	orderer signer.Orderer
+	wanted  *acmev1.Order
 }
 
 // memory is what is remembered of a request while the process lives.
@@ -54,6 +60,9 @@ type memory struct {
 	said string
 	// approving names the issuer for which the last plan approves the request; empty if it does not.
 	approving string
+	// wrong counts the Orders whose certificates were not for the request, orderAfter is when the next one may be made.
+	wrong      int
+	orderAfter time.Time
 }
 
 // verdict is what a pass has come to.
@@ -122,6 +131,9 @@ func (r *requests) plan(ctx context.Context, p *pass, o *observation, a request.
 	}
 	if a.Step == request.StepSign {
 		o.state.Problem = disagreement(o)
+		if err := r.observeOrder(ctx, p, o); err != nil {
+			return engine.Plan{}, err
+		}
 		a = request.Decide(o.state)
 	}
 	if a.Step == request.StepIgnore {
@@ -130,19 +142,30 @@ func (r *requests) plan(ctx context.Context, p *pass, o *observation, a request.
 	if a.Approve {
 		p.Memory.approving = o.state.IssuerName
 	}
-	v := verdict{step: a.Step, approve: a.Approve, reason: a.Reason, message: a.Message}
-	if v.step == request.StepSign {
+	if store := r.kind.approve(p.Object); a.Approve && store != nil {
+		return engine.Plan{First: store, Again: true}, nil
+	}
+	v := verdict{step: a.Step, approve: a.Approve, reason: a.Reason, message: a.Message, class: a.Class}
+	switch a.Step {
+	case request.StepSign:
 		return r.sign(ctx, p, o, v)
+	case request.StepOrder, request.StepDeleteOrder, request.StepIssue:
+		return r.byOrder(ctx, p, o, v)
+	default:
 	}
-	if f := fault.Of(o.state.Problem); v.step == request.StepFail && f != nil && f.Reason == v.reason {
-		v.class = f.Class
+	plan := engine.Plan{Wake: a.Wake, Waits: engine.For{What: engine.WaitEvent, Detail: v.message}}
+	if !a.Wake.IsZero() {
+		plan.Waits.What = engine.WaitTime
 	}
-	return r.record(p, v, engine.Plan{Waits: engine.For{What: engine.WaitEvent, Detail: v.message}}), nil
+	if a.Retry {
+		plan.Failure = errors.New(a.Message)
+	}
+	return r.record(p, v, plan), nil
 }
 
 // disagreement is request.Disagreement in the words of the issuer's type.
 func disagreement(o *observation) error {
-	reason := reasonSigningError
+	reason := request.ReasonSigningError
 	if signer.TypeOf(o.issuer.GetSpec()) == signer.TypeSelfSigned {
 		reason = "ErrorGenerating"
 	}
@@ -161,15 +184,11 @@ func (r *requests) record(p *pass, v verdict, plan engine.Plan) engine.Plan {
 
 // sign has the request signed: on the worker, or by a call of the engine where that leaves the process.
 func (r *requests) sign(ctx context.Context, p *pass, o *observation, v verdict) (engine.Plan, error) {
-	if store := r.kind.approve(p.Object); v.approve && store != nil {
-		return engine.Plan{First: store, Again: true}, nil
+	by, ok := r.Signers[signer.TypeOf(o.issuer.GetSpec())].(signer.Signer)
+	if !ok {
+		return engine.Plan{}, fmt.Errorf("%s has no Signer: please report this as a bug", o.state.IssuerName)
 	}
-	o.sign.Approved = o.state.Approved
-	o.sign.IssuerName = o.ref.Name
-	o.sign.IssuerKind, o.sign.IssuerGroup = o.ref.KindOrDefault(), o.ref.GroupOrDefault()
-	by := r.Signers[signer.TypeOf(o.issuer.GetSpec())]
-	_, orders := by.(signer.Orderer)
-	if remote, leaves := by.(signer.Remote); leaves && !orders {
+	if remote, leaves := by.(signer.Remote); leaves {
 		return r.call(ctx, p, o, v, engine.Call{
 			Name: signCall, Lane: remote.Lane(o.issuer), Finish: true,
 			Run: func(ctx context.Context) (any, error) { return r.signAfar(ctx, by, o) },
@@ -226,7 +245,7 @@ func (r *requests) call(ctx context.Context, p *pass, o *observation, v verdict,
 // conclude turns what a Signer has come to into a verdict, and records it.
 func (r *requests) conclude(p *pass, v verdict, plan engine.Plan, err error) engine.Plan {
 	if err != nil {
-		v.step, v.reason, v.message = request.StepWait, reasonSigningError, err.Error()
+		v.step, v.reason, v.message = request.StepWait, request.ReasonSigningError, err.Error()
 	}
 	if f := fault.Of(err); f != nil {
 		v.reason = f.Reason
@@ -286,6 +305,7 @@ func (r *requests) refused(p *pass, cause error) engine.Event {
 // resolve finds the issuer that a request names and notes its state.
 func (r *requests) resolve(ctx context.Context, o *observation) (certmanagerv1.GenericIssuer, error) {
 	o.state.IssuerName = fmt.Sprintf("%s %q", o.ref.KindOrDefault(), o.ref.Name)
+	o.sign.IssuerName, o.sign.IssuerKind, o.sign.IssuerGroup = o.ref.Name, o.ref.KindOrDefault(), o.ref.GroupOrDefault()
 	if o.ref.IsExternal() {
 		o.state.Issuer = request.IssuerForeign
 		return nil, nil //nolint:nilnil // an external issuer is not read
@@ -345,5 +365,4 @@ func isNoMatch(err error) bool { return meta.IsNoMatchError(err) }
 const (
 	reasonApprovalForbidden = "ApprovalForbidden"
 	reasonErrorUpdate       = "ErrorUpdate"
-	reasonSigningError      = "SigningError"
 )

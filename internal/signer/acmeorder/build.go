@@ -1,8 +1,6 @@
 package acmeorder
 
 import (
-	"crypto/x509"
-	"errors"
 	"net"
 	"slices"
 
@@ -18,20 +16,13 @@ import (
 	"chancery.dev/internal/signer"
 )
 
-// answered checks that a CA has issued what a signing request asks for.
-func answered(csr *x509.CertificateRequest, chain []byte) error {
-	certs, err := pki.DecodeChain(chain)
+// Order implements signer.Orderer (spec §3.4, §4.5).
+func (s *Adapter) Order(issuer certmanagerv1.GenericIssuer, r signer.Request) (*acmev1.Order, error) {
+	spec := issuer.GetSpec().ACME
+	csr, err := pki.DecodeCSR(r.CSR)
 	if err != nil {
-		return err
+		return nil, fault.Failed(fault.ClassPermanent, reasonRequestParsing, "Failed to decode CSR in spec.request: %w", err)
 	}
-	if !pki.PublicKeysEqual(certs[0].PublicKey, csr.PublicKey) {
-		return errors.New("the certificate's public key is not that of the request")
-	}
-	return nil
-}
-
-// build makes the Order for a request (spec §3.4, §4.5), but for what it replaces.
-func (s *Signer) build(spec *acmev1.ACMEIssuer, r signer.Request, csr *x509.CertificateRequest) (*acmev1.Order, error) {
 	want := acmev1.OrderSpec{Request: r.CSR, CommonName: csr.Subject.CommonName, DNSNames: csr.DNSNames}
 	for _, ip := range csr.IPAddresses {
 		want.IPAddresses = append(want.IPAddresses, ip.String())
@@ -62,7 +53,6 @@ func (s *Signer) build(spec *acmev1.ACMEIssuer, r signer.Request, csr *x509.Cert
 		want.Profile = profile
 	}
 	meta.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(r.Source, owner)}
-	var err error
 	if meta.Name, err = nameOf(r, want); err != nil {
 		return nil, fault.Failed(fault.ClassPermanent, reasonOrderBuilding, "Failed to build order: %w", err)
 	}

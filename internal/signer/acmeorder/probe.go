@@ -53,7 +53,7 @@ func letsEncryptV1(server string) (string, bool) {
 // probe is one look at an issuer: it observes, has the account machine decide, and does what was decided, until
 // nothing is left to do now.
 type probe struct {
-	*Signer
+	*Adapter
 
 	issuer certmanagerv1.GenericIssuer
 	spec   *acmev1.ACMEIssuer
@@ -68,15 +68,15 @@ type probe struct {
 }
 
 // Lane implements signer.Remote.
-func (s *Signer) Lane(issuer certmanagerv1.GenericIssuer) engine.Lane {
+func (s *Adapter) Lane(issuer certmanagerv1.GenericIssuer) engine.Lane {
 	return engine.Lane{Name: "accounts at " + issuer.GetSpec().ACME.Server, Limit: probesAtOnce, Timeout: probeTimeout}
 }
 
 // Probe implements signer.Prober by spec §5.1: it has the account registered, and its key replaced where somebody asks
 // for that.
-func (s *Signer) Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) (signer.Facts, error) {
+func (s *Adapter) Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) (signer.Facts, error) {
 	p := &probe{
-		Signer: s, issuer: issuer, spec: issuer.GetSpec().ACME,
+		Adapter: s, issuer: issuer, spec: issuer.GetSpec().ACME,
 		name:      acmeaccount.Issuer{UID: issuer.GetUID(), Namespace: issuer.GetNamespace(), Name: issuer.GetName()},
 		namespace: signer.ResourceNamespace(issuer, s.ClusterResourceNamespace),
 	}
@@ -437,7 +437,7 @@ func overtaken() error {
 
 // write changes the Secret, if nobody else has since it was read.
 func (p *probe) write(ctx context.Context, live, changed *corev1.Secret) error {
-	err := p.Keys.Patch(ctx, changed, client.MergeFromWithOptions(live, client.MergeFromWithOptimisticLock{}))
+	err := p.Objects.Patch(ctx, changed, client.MergeFromWithOptions(live, client.MergeFromWithOptimisticLock{}))
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return overtaken()

@@ -30,7 +30,7 @@ const (
 
 // RenewalInfo implements signer.RenewalInformer. All of its errors carry a fault that says
 // when it is worth asking again.
-func (s *Signer) RenewalInfo(ctx context.Context, issuer certmanagerv1.GenericIssuer, chain []byte) (*signer.RenewalInfo, error) {
+func (s *Adapter) RenewalInfo(ctx context.Context, issuer certmanagerv1.GenericIssuer, chain []byte) (*signer.RenewalInfo, error) {
 	spec := issuer.GetSpec().ACME
 	if spec == nil || spec.RenewalInformationSource == acmev1.RenewalInformationNone {
 		return nil, nil //nolint:nilnil // there is none, as the interface says
@@ -75,10 +75,10 @@ func renewalInfoAgain(f acmeflow.Failure) time.Duration {
 	}
 }
 
-// replaces names the certificate that the one for a request takes the place of (RFC 9773
+// Replaces implements signer.Orderer: it names the certificate that the one for a request takes the place of (RFC 9773
 // §5; spec §3.4): the one in its Certificate's Secret, if the same issuer has issued it.
 // It is a hint to the CA. Whatever it cannot name is left out.
-func (s *Signer) replaces(ctx context.Context, issuer certmanagerv1.GenericIssuer, r signer.Request) (string, error) {
+func (s *Adapter) Replaces(ctx context.Context, issuer certmanagerv1.GenericIssuer, r signer.Request) (string, error) {
 	cr, ok := r.Source.(*certmanagerv1.CertificateRequest)
 	if !ok || issuer.GetSpec().ACME.RenewalInformationSource == acmev1.RenewalInformationNone {
 		return "", nil

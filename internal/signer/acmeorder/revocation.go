@@ -14,7 +14,7 @@ import (
 const reasonRevocation = "RevocationFailed"
 
 // Revoke implements signer.Revoker (RFC 8555 §7.6).
-func (s *Signer) Revoke(ctx context.Context, issuer certmanagerv1.GenericIssuer, r signer.Revocation) error {
+func (s *Adapter) Revoke(ctx context.Context, issuer certmanagerv1.GenericIssuer, r signer.Revocation) error {
 	account, ok := s.Accounts.Of(issuer.GetUID())
 	if !ok {
 		return fault.After(lookAgain, reasonRevocation, "the ACME account of issuer %q is not at hand: its condition Ready says why", issuer.GetName())

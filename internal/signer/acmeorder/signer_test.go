@@ -3,16 +3,15 @@ package acmeorder_test
 import (
 	"context"
 	"crypto"
-	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
-	"math/big"
 	"strings"
 	"testing"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,10 +28,10 @@ import (
 	"chancery.dev/internal/signer/acmeorder"
 )
 
-// bench is a Signer on an API that keeps objects.
+// bench is an Adapter on an API that keeps objects.
 type bench struct {
 	api      client.Client
-	signer   *acmeorder.Signer
+	signer   *acmeorder.Adapter
 	accounts *acmeaccount.Registry
 	now      time.Time
 	key      crypto.Signer
@@ -44,11 +43,11 @@ type bench struct {
 	patch func(write func() error) error
 }
 
-// Patch implements acmeorder.Patcher.
-func (b *bench) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-	write := func() error { return b.api.Patch(ctx, obj, patch, opts...) }
-	if b.patch != nil {
-		return b.patch(write)
+// Patch implements acmeorder.Objects.
+func (d direct) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	write := func() error { return d.Client.Patch(ctx, obj, patch, opts...) }
+	if d.bench.patch != nil {
+		return d.bench.patch(write)
 	}
 	return write()
 }
@@ -70,7 +69,11 @@ func (s secrets) Secret(ctx context.Context, namespace, name string) (*corev1.Se
 }
 
 // direct is a client without a cache.
-type direct struct{ client.Client }
+type direct struct {
+	client.Client
+
+	bench *bench
+}
 
 func (d direct) Get(ctx context.Context, key client.ObjectKey, obj client.Object) error {
 	return d.Client.Get(ctx, key, obj)
@@ -91,7 +94,7 @@ func newBench(t *testing.T) *bench {
 	b.accounts = acmeaccount.New(acmeaccount.Options{Now: now})
 	b.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&acmev1.Order{}).Build()
 	b.signer = acmeorder.New(acmeorder.Config{
-		Objects: direct{b.api}, Keys: b, Issuers: b.all, API: b.api, Secrets: secrets{b.api}, Accounts: b.accounts,
+		Objects: direct{b.api, b}, Issuers: b.all, API: b.api, Secrets: secrets{b.api}, Accounts: b.accounts,
 		Doubt: func(types.UID) {}, Now: now,
 		Tell: func(i certmanagerv1.GenericIssuer, warning bool, reason, message string) {
 			b.said = append(b.said, fmt.Sprintf("%s %t %s: %s", i.GetName(), warning, reason, message))
@@ -134,29 +137,18 @@ func request(csr []byte) (*certmanagerv1.CertificateRequest, signer.Request) {
 	}
 	return cr, signer.Request{
 		Source: cr, SourceKind: certmanagerv1.CertificateRequestKind, ResourceNamespace: "ns", CSR: csr, Duration: time.Hour,
-		IssuerName: "i", IssuerKind: "Issuer", IssuerGroup: "cert-manager.io", Approved: true,
+		IssuerName: "i", IssuerKind: "Issuer", IssuerGroup: "cert-manager.io",
 	}
 }
 
-func (b *bench) order(t *testing.T) *acmev1.Order {
+// order is the Order for a request.
+func (b *bench) order(t *testing.T, issuer certmanagerv1.GenericIssuer, r signer.Request) *acmev1.Order {
 	t.Helper()
-	list := &acmev1.OrderList{}
-	if err := b.api.List(t.Context(), list); err != nil {
+	o, err := b.signer.Order(issuer, r)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if len(list.Items) != 1 {
-		t.Fatalf("%d Orders", len(list.Items))
-	}
-	return &list.Items[0]
-}
-
-// settle writes an Order's status, as its controller would.
-func (b *bench) settle(t *testing.T, o *acmev1.Order, status acmev1.OrderStatus) {
-	t.Helper()
-	o.Status = status
-	if err := b.api.Status().Update(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	return o
 }
 
 func wantFault(t *testing.T, err error, kind fault.Kind, reason, text string) {
@@ -167,70 +159,22 @@ func wantFault(t *testing.T, err error, kind fault.Kind, reason, text string) {
 	}
 }
 
-// TestOrderOfCertificateRequest pins what an Order takes from its request (spec §3.4), and
-// that asking again makes no second one.
+// TestOrderOfCertificateRequest pins what an Order takes from its request (spec §3.4), and that it is the same again.
 func TestOrderOfCertificateRequest(t *testing.T) {
 	b := newBench(t)
 	is := issuer()
 	is.Spec.ACME.Profile = ""
 	cr, r := request(b.csr(t, "", "a.example.com"))
-	for range 3 {
-		_, err := b.signer.Sign(t.Context(), is, r)
-		wantFault(t, err, fault.KindPending, "OrderPending", "Waiting on certificate issuance from order ns/web-1-376322184")
-	}
-	o := b.order(t)
+	o := b.order(t, is, r)
 	if o.Name != "web-1-376322184" || o.Namespace != "ns" || !metav1.IsControlledBy(o, cr) {
 		t.Errorf("%s/%s, owners %+v", o.Namespace, o.Name, o.OwnerReferences)
 	}
 	if o.Labels["team"] != "web" || o.Annotations["acme.cert-manager.io/http01-override-ingress-name"] != "x" || o.Spec.Duration != nil {
 		t.Errorf("labels %v, annotations %v, duration %v", o.Labels, o.Annotations, o.Spec.Duration)
 	}
-	b.settle(t, o, acmev1.OrderStatus{State: acmev1.Pending, Reason: "no solver"})
-	_, err := b.signer.Sign(t.Context(), is, r)
-	wantFault(t, err, fault.KindPending, "OrderPending", `"pending": no solver`)
-	b.settle(t, o, acmev1.OrderStatus{State: acmev1.Errored, Reason: "Failed to create Order: no"})
-	_, err = b.signer.Sign(t.Context(), is, r)
-	wantFault(t, err, fault.KindTerminal, "OrderFailed", `order is in "errored" state: Failed to create Order: no`)
-}
-
-// TestClassOutlivesTheProcess: the class of a failed Order, which decides when to order anew, is that of its status,
-// whatever its words are, for a process that has not seen the failure. An Order of another controller has none, and
-// is judged by its words.
-func TestClassOutlivesTheProcess(t *testing.T) {
-	b := newBench(t)
-	_, r := request(b.csr(t, "", "a.example.com"))
-	_, _ = b.signer.Sign(t.Context(), issuer(), r)
-	for want, status := range map[fault.Class]acmev1.OrderStatus{
-		fault.ClassRefused:     {State: acmev1.Errored, Reason: "in other words", FailureClass: "Refused"},
-		fault.ClassPermanent:   {State: acmev1.Invalid, Reason: "urn:ietf:params:acme:error:serverInternal", FailureClass: "Permanent"},
-		fault.ClassValidation:  {State: acmev1.Invalid, Reason: "wrong TXT record"},
-		fault.ClassRateLimited: {State: acmev1.Errored, Reason: "Failed to create Order: 429 urn:ietf:params:acme:error:rateLimited: too many"},
-	} {
-		b.settle(t, b.order(t), status)
-		_, err := acmeorder.New(b.signer.Config).Sign(t.Context(), issuer(), r)
-		if f := fault.Of(err); f == nil || f.Class != want {
-			t.Errorf("%+v: %+v, want the class %s", status, f, want)
-		}
+	if again := b.order(t, is, r); !equality.Semantic.DeepEqual(o, again) {
+		t.Errorf("%+v, then %+v", o, again)
 	}
-}
-
-// TestNothingIsOrderedUnapproved: what the API server then refuses to approve must not
-// have been ordered; and the text stays the same when it is.
-func TestNothingIsOrderedUnapproved(t *testing.T) {
-	b := newBench(t)
-	_, r := request(b.csr(t, "", "a.example.com"))
-	r.Approved = false
-	_, before := b.signer.Sign(t.Context(), issuer(), r)
-	list := &acmev1.OrderList{}
-	if err := b.api.List(t.Context(), list); err != nil || len(list.Items) != 0 {
-		t.Fatalf("%d Orders, %v", len(list.Items), err)
-	}
-	r.Approved = true
-	_, after := b.signer.Sign(t.Context(), issuer(), r)
-	if fault.Of(before) == nil || before.Error() != after.Error() {
-		t.Errorf("said %v, then %v", before, after)
-	}
-	b.order(t)
 }
 
 // TestProfileOfOneCertificate: the annotation rules, also where it says nothing.
@@ -239,10 +183,7 @@ func TestProfileOfOneCertificate(t *testing.T) {
 		b := newBench(t)
 		cr, r := request(b.csr(t, "", "a.example.com"))
 		cr.Annotations[acmev1.ProfileAnnotation] = annotation
-		if _, err := b.signer.Sign(t.Context(), issuer(), r); fault.Of(err) == nil {
-			t.Fatal(err)
-		}
-		if got := b.order(t).Spec.Profile; got != want {
+		if got := b.order(t, issuer(), r).Spec.Profile; got != want {
 			t.Errorf("annotation %q: profile %q", annotation, got)
 		}
 	}
@@ -253,10 +194,7 @@ func TestOrderFollowsIssuer(t *testing.T) {
 	is := issuer()
 	is.Spec.ACME.EnableDurationFeature = true
 	_, r := request(b.csr(t, "a.example.com", "a.example.com"))
-	if _, err := b.signer.Sign(t.Context(), is, r); fault.Of(err) == nil {
-		t.Fatal(err)
-	}
-	o := b.order(t)
+	o := b.order(t, is, r)
 	if o.Spec.Profile != "short" || o.Spec.Duration == nil || o.Spec.Duration.Duration != time.Hour || o.Spec.CommonName != "a.example.com" {
 		t.Errorf("spec %+v", o.Spec)
 	}
@@ -271,12 +209,9 @@ func TestOrderOfSigningRequest(t *testing.T) {
 	}}
 	r := signer.Request{
 		Source: csr, SourceKind: "CertificateSigningRequest", ResourceNamespace: "cluster", CSR: b.csr(t, "", "a.example.com"),
-		Duration: time.Hour, IssuerName: "i", IssuerKind: "ClusterIssuer", IssuerGroup: "cert-manager.io", Approved: true,
+		Duration: time.Hour, IssuerName: "i", IssuerKind: "ClusterIssuer", IssuerGroup: "cert-manager.io",
 	}
-	if _, err := b.signer.Sign(t.Context(), issuer(), r); fault.Of(err) == nil {
-		t.Fatal(err)
-	}
-	o := b.order(t)
+	o := b.order(t, issuer(), r)
 	if o.Namespace != "cluster" || !metav1.IsControlledBy(o, csr) || o.OwnerReferences[0].APIVersion != "certificates.k8s.io/v1" {
 		t.Errorf("in %s, owners %+v", o.Namespace, o.OwnerReferences)
 	}
@@ -292,66 +227,9 @@ func TestOrderOfSigningRequest(t *testing.T) {
 func TestRequestsThatNoOrderCanServe(t *testing.T) {
 	b := newBench(t)
 	_, garbage := request([]byte("no PEM"))
-	_, err := b.signer.Sign(t.Context(), issuer(), garbage)
+	_, err := b.signer.Order(issuer(), garbage)
 	wantFault(t, err, fault.KindTerminal, "RequestParsingError", "Failed to decode CSR")
 	_, stray := request(b.csr(t, "b.example.com", "a.example.com"))
-	_, err = b.signer.Sign(t.Context(), issuer(), stray)
+	_, err = b.signer.Order(issuer(), stray)
 	wantFault(t, err, fault.KindTerminal, "InvalidOrder", `"b.example.com" does not exist in ["a.example.com"]`)
-}
-
-// TestOrderOfSomebodyElse: one in the way is neither used nor changed.
-func TestOrderOfSomebodyElse(t *testing.T) {
-	b := newBench(t)
-	cr, r := request(b.csr(t, "", "a.example.com"))
-	if _, err := b.signer.Sign(t.Context(), issuer(), r); fault.Of(err) == nil {
-		t.Fatal(err)
-	}
-	cr.UID = "another"
-	_, err := b.signer.Sign(t.Context(), issuer(), r)
-	if err == nil || fault.Of(err) != nil || !strings.Contains(err.Error(), "belongs to another request: delete it") {
-		t.Errorf("got %v", err)
-	}
-}
-
-// TestCertificateForAnotherKey: the Order is deleted, and the next one is not made in
-// haste.
-func TestCertificateForAnotherKey(t *testing.T) {
-	b := newBench(t)
-	_, r := request(b.csr(t, "", "a.example.com"))
-	sign := func() (signer.Result, error) { return b.signer.Sign(context.Background(), issuer(), r) }
-	if _, err := sign(); fault.Of(err) == nil {
-		t.Fatal(err)
-	}
-	other, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.settle(t, b.order(t), acmev1.OrderStatus{State: acmev1.Valid, Certificate: selfSigned(t, other)})
-	_, err = sign()
-	wantFault(t, err, fault.KindPending, "OrderBadCertificate", "public key")
-	_, err = sign()
-	wantFault(t, err, fault.KindAfter, "OrderBadCertificate", "ordering another one")
-	b.now = b.now.Add(fault.Of(err).Delay)
-	_, err = sign()
-	wantFault(t, err, fault.KindPending, "OrderPending", "")
-	good := selfSigned(t, b.key)
-	b.settle(t, b.order(t), acmev1.OrderStatus{State: acmev1.Valid, Certificate: good})
-	result, err := sign()
-	if err != nil || string(result.Bundle.Chain) != string(good) || len(result.Bundle.CA) > 0 {
-		t.Errorf("got %+v, %v", result, err)
-	}
-}
-
-func selfSigned(t *testing.T, key crypto.Signer) []byte {
-	t.Helper()
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}
-	cert, err := x509.CreateCertificate(nil, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := x509.ParseCertificate(cert)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pki.EncodeCertificates(parsed)
 }

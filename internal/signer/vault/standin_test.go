@@ -287,7 +287,7 @@ func request(t *testing.T, name, kind string) signer.Request {
 		t.Fatal(err)
 	}
 	source := &certmanagerv1.CertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(name)}}
-	return signer.Request{Source: source, SourceKind: kind, CSR: csr, Duration: 36 * time.Hour, Usages: certmanagerv1.DefaultKeyUsages(), Approved: true}
+	return signer.Request{Source: source, SourceKind: kind, CSR: csr, Duration: 36 * time.Hour, Usages: certmanagerv1.DefaultKeyUsages()}
 }
 
 func newKey(t *testing.T) crypto.Signer {

@@ -160,7 +160,7 @@ func (w *world) request(kind string, key crypto.Signer, template pki.CSRTemplate
 	}
 	return signer.Request{
 		Source: source, SourceKind: kind, CSR: csr, Duration: 36 * time.Hour, Usages: certmanagerv1.DefaultKeyUsages(),
-		IssuerName: "venafi", IssuerKind: cmmeta.DefaultIssuerKind, IssuerGroup: certmanagerv1.GroupName, Approved: true,
+		IssuerName: "venafi", IssuerKind: cmmeta.DefaultIssuerKind, IssuerGroup: certmanagerv1.GroupName,
 	}
 }
 

@@ -1,0 +1,108 @@
+package requests
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/engine"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/request"
+	"chancery.dev/internal/signer"
+)
+
+// +kubebuilder:rbac:groups=acme.cert-manager.io,resources=orders,verbs=get;list;watch;create;delete
+
+// observeOrder notes what is known of the Order of a request, if its issuer signs by one.
+func (r *requests) observeOrder(ctx context.Context, p *pass, o *observation) (err error) {
+	var ok bool
+	if o.orderer, ok = r.Signers[signer.TypeOf(o.issuer.GetSpec())].(signer.Orderer); !ok {
+		return nil
+	}
+	facts, found := &request.Order{}, &acmev1.Order{}
+	o.state.Order = facts
+	if o.wanted, facts.Problem = o.orderer.Order(o.issuer, o.sign); facts.Problem != nil {
+		return nil //nolint:nilerr // the decision says so
+	}
+	facts.Namespace, facts.Name = o.wanted.Namespace, o.wanted.Name
+	if held := p.Memory.orderAfter; r.Now().Before(held) {
+		facts.Held = held
+	}
+	err = r.Client.Get(ctx, client.ObjectKeyFromObject(o.wanted), found)
+	if err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	facts.Found, facts.Foreign = found, !metav1.IsControlledBy(found, o.sign.Source)
+	facts.Class = acmeflow.OrderClass(found.Status)
+	if chain := found.Status.Certificate; len(chain) > 0 {
+		facts.Wrong = answers(o.sign.CSR, chain)
+	}
+	return nil
+}
+
+// answers checks that a CA has issued what a signing request asks for.
+func answers(request, chain []byte) error {
+	csr, err := pki.DecodeCSR(request)
+	var certs []*x509.Certificate
+	if err == nil {
+		certs, err = pki.DecodeChain(chain)
+	}
+	if err == nil && !pki.PublicKeysEqual(certs[0].PublicKey, csr.PublicKey) {
+		return errors.New("the certificate's public key is not that of the request")
+	}
+	return err
+}
+
+// byOrder carries out what is decided about the Order of a request.
+func (r *requests) byOrder(ctx context.Context, p *pass, o *observation, v verdict) (engine.Plan, error) {
+	var err error
+	switch v.step {
+	case request.StepOrder:
+		err = r.makeOrder(ctx, o)
+	case request.StepDeleteOrder:
+		err = r.deleteOrder(ctx, p, o)
+	default:
+		v.result = &signer.Result{Bundle: signer.Bundle{Chain: o.state.Order.Found.Status.Certificate}}
+		return r.record(p, v, engine.Plan{}), nil
+	}
+	plan := engine.Plan{Waits: engine.For{What: engine.WaitEvent, Detail: v.message}, Failure: err}
+	if err != nil {
+		return r.conclude(p, v, plan, err), nil //nolint:nilerr // the plan ends with it
+	}
+	plan.Again, v.step = v.step == request.StepOrder, request.StepWait
+	return r.record(p, v, plan), nil
+}
+
+// deleteOrder deletes the Order, and puts off the next one: longer each time.
+func (r *requests) deleteOrder(ctx context.Context, p *pass, o *observation) error {
+	if err := r.Client.Delete(ctx, o.state.Order.Found); err != nil {
+		return fmt.Errorf("delete Order %s/%s: %w", o.wanted.Namespace, o.wanted.Name, err)
+	}
+	p.Memory.wrong++
+	p.Memory.orderAfter = r.Now().Add(acmeflow.Backoff(acmeflow.Failure{Class: fault.ClassRateLimited}, p.Memory.wrong, 0))
+	return nil
+}
+
+// makeOrder makes the Order of a request, or finds the one that a pass that was cut short has made.
+func (r *requests) makeOrder(ctx context.Context, o *observation) (err error) {
+	if o.wanted.Spec.Replaces, err = o.orderer.Replaces(ctx, o.issuer, o.sign); err != nil {
+		return err
+	}
+	err = r.Client.Create(ctx, o.wanted)
+	if apierrors.IsAlreadyExists(err) {
+		// The next decision says what that one is like.
+		err = r.Client.Live(ctx, r.Manager.GetAPIReader(), client.ObjectKeyFromObject(o.wanted), &acmev1.Order{})
+	}
+	if err != nil {
+		return fmt.Errorf("create Order %s/%s: %w", o.wanted.Namespace, o.wanted.Name, err)
+	}
+	return nil
+}
