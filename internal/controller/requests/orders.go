@@ -75,7 +75,7 @@ func (r *requests) byOrder(ctx context.Context, p *pass, o *observation, v verdi
 	}
 	plan := engine.Plan{Waits: engine.For{What: engine.WaitEvent, Detail: v.message}, Failure: err}
 	if err != nil {
-		return r.conclude(p, v, plan, err), nil //nolint:nilerr // the plan ends with it
+		return r.conclude(p, v, plan, err), nil
 	}
 	plan.Again, v.step = v.step == request.StepOrder, request.StepWait
 	return r.record(p, v, plan), nil
