@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -131,6 +133,9 @@ type Runner[O client.Object, M, S, A any] struct {
 	kind   Kind[O, M, S, A]
 	engine *Engine
 
+	// passes is held for reading by each pass.
+	passes sync.RWMutex
+
 	mu      sync.Mutex
 	objects map[types.NamespacedName]*remembered[M]
 }
@@ -155,6 +160,28 @@ func Run[O client.Object, M, S, A any](e *Engine, kind Kind[O, M, S, A]) *Runner
 
 // Reconcile takes an object as far as it gets without an event.
 func (r *Runner[O, M, S, A]) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	r.passes.RLock()
+	defer r.passes.RUnlock()
+	return r.reconcile(ctx, req)
+}
+
+// Finish makes the last passes of the process: once the passes under way have ended, it makes passes over each object
+// that is remembered, for as long as more wants another one. Err is the error of the pass before.
+func (r *Runner[O, M, S, A]) Finish(ctx context.Context, more func(name types.NamespacedName, m *M, err error) bool) {
+	r.passes.Lock()
+	defer r.passes.Unlock()
+	r.mu.Lock()
+	all := maps.Clone(r.objects)
+	r.mu.Unlock()
+	for name, known := range all {
+		var err error
+		for more(name, &known.memory, err) {
+			_, err = r.reconcile(ctx, reconcile.Request{NamespacedName: name})
+		}
+	}
+}
+
+func (r *Runner[O, M, S, A]) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	for range stepsPerPass {
 		object := r.kind.New()
 		err := r.engine.client.Get(ctx, req.NamespacedName, object)
@@ -194,7 +221,7 @@ func (r *Runner[O, M, S, A]) step(ctx context.Context, p *Pass[O, M], known *rem
 		err = r.write(ctx, p, plan)
 	}
 	switch {
-	case overlay.IsGone(err) && !r.exists(ctx, p.Object):
+	case errors.Is(err, ErrAnew), overlay.IsGone(err) && !r.exists(ctx, p.Object):
 		return Plan{Again: true}, nil
 	case err != nil:
 		return Plan{}, r.refused(p, known, err)
@@ -222,6 +249,10 @@ func (r *Runner[O, M, S, A]) exists(ctx context.Context, object O) bool {
 	err := r.engine.client.Get(ctx, client.ObjectKeyFromObject(object), now)
 	return !apierrors.IsNotFound(err) && (err != nil || now.GetUID() == object.GetUID())
 }
+
+// ErrAnew is for a step of a plan that could not be taken, and has left the reason in the memory: the object is decided
+// anew at once.
+var ErrAnew = errors.New("the object is to be decided anew")
 
 // write takes the steps of a plan that write.
 func (r *Runner[O, M, S, A]) write(ctx context.Context, p *Pass[O, M], plan Plan) error {

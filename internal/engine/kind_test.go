@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	goruntime "runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -311,4 +313,56 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%v is no refusal", err)
 		}
 	})
+}
+
+// TestAnew: a step that could not be taken leaves the reason in the memory, and the next decision goes by that at once.
+func TestAnew(t *testing.T) {
+	e := newErrand(t)
+	steps := 0
+	e.runner.kind.Plan = func(_ context.Context, p *Pass[*corev1.Pod, int], _ string, _ Plan) (Plan, error) {
+		if *p.Memory > 10 {
+			return Plan{Wake: time.Now().Add(time.Hour)}, nil
+		}
+		step := func(context.Context) error { steps++; *p.Memory = 10; return fmt.Errorf("store: %w", ErrAnew) }
+		return Plan{First: step, Events: []Event{{Reason: "Stored"}}}, nil
+	}
+	result, err := e.runner.Reconcile(t.Context(), reconcile.Request{NamespacedName: podName})
+	if err != nil || steps != 1 || result.RequeueAfter < 59*time.Minute || len(e.events.Events) != 0 {
+		t.Errorf("%d steps, %+v, %d events", steps, result, len(e.events.Events))
+	}
+}
+
+// TestLastPasses: the last passes of the process begin when the others have ended, and end when nobody wants more.
+func TestLastPasses(t *testing.T) {
+	e := newErrand(t)
+	began, underWay, failure := make(chan struct{}, 3), make(chan struct{}), errors.New("no")
+	e.runner.kind.Plan = func(context.Context, *Pass[*corev1.Pod, int], string, Plan) (Plan, error) {
+		began <- struct{}{}
+		<-underWay
+		return Plan{}, failure
+	}
+	go func() { _, _ = e.runner.Reconcile(t.Context(), reconcile.Request{NamespacedName: podName}) }()
+	<-began
+	var ended atomic.Bool
+	var seen []string
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		e.runner.Finish(t.Context(), func(name types.NamespacedName, passes *int, err error) bool {
+			if !ended.Load() {
+				t.Error("a pass was under way")
+			}
+			seen = append(seen, fmt.Sprint(name, " ", *passes, " ", err))
+			return *passes < 3
+		})
+	}()
+	for range 1000 {
+		goruntime.Gosched() // a Finish that did not wait would begin
+	}
+	ended.Store(true)
+	close(underWay)
+	<-finished
+	if want := []string{"ns/pod 1 <nil>", "ns/pod 2 no", "ns/pod 3 no"}; !slices.Equal(seen, want) {
+		t.Errorf("%q, want %q", seen, want)
+	}
 }
