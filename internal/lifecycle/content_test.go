@@ -216,26 +216,6 @@ func TestSecretOwner(t *testing.T) {
 	}
 }
 
-func TestRefuseSaysItOnce(t *testing.T) {
-	w := issued(t)
-	w.trigger("ManuallyTriggered")
-	status := Refuse(w.crt, nil, "no request can be made", w.now)
-	if status == nil {
-		t.Fatal("says nothing")
-	}
-	w.writeStatus(*status)
-	if c := w.condition(certmanagerv1.CertificateConditionIssuing); c.Reason != "ManuallyTriggered" || c.Message != "no request can be made" {
-		t.Errorf("Issuing is %+v", c)
-	}
-	if Refuse(w.crt, nil, "no request can be made", w.now) != nil {
-		t.Error("says it again")
-	}
-	w.crt.Generation++
-	if Refuse(w.crt, nil, "no request can be made", w.now) == nil {
-		t.Error("says nothing of the new spec")
-	}
-}
-
 // A certificate whose common name is in neither list is not the one asked for.
 func TestForeignCommonName(t *testing.T) {
 	spec := &certmanagerv1.CertificateSpec{DNSNames: []string{"a"}}

@@ -12,6 +12,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/renewal"
+	"chancery.dev/internal/revocation"
 )
 
 // duplicateRecheck is how often a Certificate whose Secret belongs to another one
@@ -25,11 +26,25 @@ func Decide(s State, now time.Time) Action {
 	}
 	d := &decision{State: s, now: now, crt: s.Certificate.DeepCopy()}
 	d.violation = d.assess()
-	action := d.next()
-	action.Keep, action.Unsaid = d.keep, d.unsaid
+	asked, news := d.revoke()
+	var before *certmanagerv1.Certificate
+	if s.Refusal != nil {
+		before = d.crt.DeepCopy()
+	}
+	action := d.revokeOrIssue(asked, news)
+	if s.Refusal != nil && s.Refusal.Step == action.Step {
+		d.crt = before
+		action = d.refuse(action)
+	}
 	d.wakeAtEnd(&action)
+	if action.Rests() {
+		action.Wake = Earliest(action.Wake, asked.Wake)
+	}
 	if d.quiet {
 		return action
+	}
+	if news && (asked.Warn || asked.Tell) {
+		action.Events = append(action.Events, Event{Warning: asked.Warn, Reason: asked.Say.Reason, Message: asked.Say.Message})
 	}
 	d.warnOfWindows(&action)
 	d.warnOfRenewalInfo(&action)
@@ -47,6 +62,8 @@ type decision struct {
 	now       time.Time
 	crt       *certmanagerv1.Certificate
 	violation *Violation
+	// revoking is the certificate that is to be replaced and revoked; nil if there is none.
+	revoking *revocation.Pin
 	// unsaid is Action.Unsaid, and keep is Action.Keep. While quiet, the status is not written.
 	unsaid      *certmanagerv1.CertificateCondition
 	keep, quiet bool
@@ -197,8 +214,8 @@ func (d *decision) reissue() *Violation {
 	if d.violation != nil {
 		return d.violation
 	}
-	if f := d.Secret; f.Leaf != nil && d.Revoking.Means(f.Leaf.ID, f.Leaf.Key) {
-		return &Violation{Reason: certmanagerv1.CertificateReasonRevoking, Message: d.Revoking.Why()}
+	if f := d.Secret; f.Leaf != nil && d.revoking.Means(f.Leaf.ID, f.Leaf.Key) {
+		return &Violation{Reason: certmanagerv1.CertificateReasonRevoking, Message: d.revoking.Why()}
 	}
 	if due := d.renewalDue(); !due.IsZero() && !d.now.Before(due) {
 		return &Violation{Reason: certmanagerv1.CertificateReasonRenewing,

@@ -271,6 +271,15 @@ func describe(w *world, a Action) string {
 	if a.Key != "" {
 		line("  revision %d, key %s", a.Revision, a.Key)
 	}
+	if a.Revoke {
+		line("and have the pinned certificate revoked")
+	}
+	if a.Step == StepRecord {
+		line("  %s", a.Record)
+	}
+	if a.Failure != nil {
+		line("  not taken: %v", a.Failure)
+	}
 	if a.Held || a.Keep {
 		line("  the key in memory is used %v, kept %v", a.Held, a.Keep)
 	}
@@ -298,7 +307,7 @@ func statusChanges(w *world, was, is certmanagerv1.CertificateStatus) []string {
 			out = append(out, fmt.Sprintf("%s: %s", name, now))
 		}
 	}
-	for _, kind := range []certmanagerv1.CertificateConditionType{"Ready", "Issuing"} {
+	for _, kind := range []certmanagerv1.CertificateConditionType{"Ready", "Issuing", "Revoking"} {
 		text := func(s certmanagerv1.CertificateStatus) string {
 			c := certmanagerv1.FindCertificateCondition(s.Conditions, kind)
 			if c == nil {

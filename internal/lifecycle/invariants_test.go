@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"errors"
 	"fmt"
 	"math/rand"
 	"reflect"
@@ -15,6 +16,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/revocation"
 )
 
 // The invariants below know nothing of the golden tables: they say what must hold of
@@ -48,6 +50,12 @@ func dimensions() []dimension {
 		},
 		{asItIs, func(w *world) { w.crt.Status.LastFailureTime = at(w.now) }, func(w *world) { w.owner = "older" }, func(w *world) { w.owner = "" }},
 		{asItIs, later, due, ended},
+		{
+			asItIs, revoke(revocation.Superseded), revoke("X"), pinned(revocation.KeyCompromise), pinned(revocation.Superseded),
+			func(w *world) { pinned(revocation.Superseded)(w); revoke("")(w) },
+			replaced(revocation.KeyCompromise), func(w *world) { replaced(revocation.Superseded)(w); caSays(nil)(w) },
+			func(w *world) { replaced(revocation.Superseded)(w); caSays(errors.New("away"))(w) },
+		},
 		{asItIs, inLine, inLineWithKey, asks, func(w *world) { inLine(w); w.onShortWay() }, func(w *world) { w.onShortWay(); w.issuer = nil }},
 	}
 }
@@ -80,7 +88,7 @@ func eachState(t *testing.T, visit func(name string, w *world)) {
 	for _, base := range []*world{issued(t), issuing(t)} {
 		for _, choice := range choices {
 			w := base.clone()
-			for _, i := range []int{6, 7, 4, 0, 1, 2, 3, 5} { // what needs the world as it was comes first
+			for _, i := range []int{6, 7, 8, 4, 0, 1, 2, 3, 5} { // what needs the world as it was comes first
 				all[i][choice[i]](w)
 			}
 			visit(fmt.Sprint(choice), w)
@@ -174,6 +182,14 @@ func malformed(s State, a Action) string {
 		if a.Key == "" && (s.Issuer == nil || !s.Issuer.InLine || s.Issuer.NeedsKey || !a.Keep || a.Held && s.Held == nil) {
 			return "a request without a key that is kept"
 		}
+	case StepPin:
+		if s.Pin != nil || s.Secret == nil || s.Secret.Leaf == nil || a.Status != nil {
+			return "pins what is not there, or before that was said"
+		}
+	case StepRecord, StepUnpin:
+		if s.Pin == nil || a.Status != nil || a.Step == StepRecord && a.Record.Serial != s.Pin.Serial {
+			return "ends a revocation that there is not"
+		}
 	case StepAskRenewalInfo, StepRepair:
 		if s.Secret == nil || s.Secret.Leaf == nil {
 			return "no certificate to ask about, or to repair"
@@ -188,6 +204,9 @@ func malformed(s State, a Action) string {
 		}
 	default:
 		return "unknown step"
+	}
+	if a.Revoke && (s.Pin == nil || s.Secret != nil && s.Secret.Leaf != nil && s.Pin.ID == s.Secret.Leaf.ID && s.Pin.Reason != revocation.KeyCompromise) {
+		return "has a certificate revoked that is in use"
 	}
 	if !a.Rests() && !a.Wake.IsZero() {
 		return "wakes though there is something to do"
@@ -337,9 +356,14 @@ func TestRandomLives(t *testing.T) {
 					w.sign(next)
 					continue
 				}
+				if w.pinned != nil && w.revocations > 0 {
+					w.revocations = 0
+					caSays(nil)(w)
+					continue
+				}
 				ready := w.condition(certmanagerv1.CertificateConditionReady).Status == cmmeta.ConditionTrue
 				drifting := !wake.IsZero() && wake.Sub(w.now) <= repairPause
-				if ready && !drifting && w.condition(certmanagerv1.CertificateConditionIssuing).Status != cmmeta.ConditionTrue {
+				if ready && !drifting && w.pinned == nil && w.condition(certmanagerv1.CertificateConditionIssuing).Status != cmmeta.ConditionTrue {
 					isAsWanted(t, w)
 					return
 				}
@@ -355,7 +379,7 @@ func TestRandomLives(t *testing.T) {
 
 // live is one thing that happens.
 func live(w *world, r *rand.Rand) {
-	switch r.Intn(14) {
+	switch r.Intn(16) {
 	case 0: // the process dies in the midst of an Action
 		a := Decide(w.state(), w.now)
 		w.dies(a, r.Intn(3))
@@ -390,6 +414,12 @@ func live(w *world, r *rand.Rand) {
 	case 9:
 		if _, ok := pendingRequest(w); ok {
 			w.failAs([]fault.Class{fault.ClassValidation, fault.ClassUnavailable, fault.ClassRateLimited}[r.Intn(3)])
+		}
+	case 10:
+		revoke([]revocation.Reason{"", revocation.Superseded, revocation.KeyCompromise}[r.Intn(3)])(w)
+	case 11:
+		if w.pinned != nil {
+			caSays([]error{nil, errors.New("away")}[r.Intn(2)])(w)
 		}
 	default:
 		w.settle()

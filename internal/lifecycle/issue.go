@@ -59,7 +59,7 @@ func (d *decision) nextKey() (KeyFacts, *Action) {
 		d.crt.Status.NextPrivateKeySecretName = &key.Name // made by a pass that was cut short
 		named = &key.Name
 	}
-	if *named != key.Name || keyProblem(&d.crt.Spec, key) || d.Revoking.Spoils(key.Public) {
+	if *named != key.Name || keyProblem(&d.crt.Spec, key) || d.revoking.Spoils(key.Public) {
 		return KeyFacts{}, &Action{Step: StepDeleteKeys, Names: []string{key.Name}}
 	}
 	return key, nil
@@ -82,7 +82,7 @@ func (d *decision) createKey() *Action {
 // reuseKey has an Action that makes a private key take that of the Secret, where rotationPolicy Never says so. It
 // returns what to do instead if that key will not do.
 func (d *decision) reuseKey(a *Action) *Action {
-	if !d.neverRotates() || d.Secret == nil || !d.Secret.HasKey || d.Revoking.Spoils(d.Secret.Key) {
+	if !d.neverRotates() || d.Secret == nil || !d.Secret.HasKey || d.revoking.Spoils(d.Secret.Key) {
 		return nil
 	}
 	switch {
@@ -366,24 +366,25 @@ func (d *decision) fail(reason, message string) Action {
 	return a
 }
 
-// Refuse returns the status of a Certificate whose issuance does not go on, with Action.Unsaid, or nil if it says so
-// already.
-func Refuse(crt *certmanagerv1.Certificate, unsaid *certmanagerv1.CertificateCondition, message string, now time.Time) *certmanagerv1.CertificateStatus {
-	d := &decision{now: now, crt: crt.DeepCopy()}
-	issuing := d.issuing()
-	if issuing != nil && issuing.Message == message && issuing.ObservedGeneration == crt.Generation {
-		return nil
+// refuse says on the condition Issuing, and in one event, why the step of an Action is not taken, with Action.Unsaid.
+func (d *decision) refuse(a Action) Action {
+	out := Action{Step: StepRest, Keep: d.Held != nil, Unsaid: a.Unsaid, Revoke: a.Revoke, Failure: d.Refusal.Err}
+	d.quiet = false
+	issuing, message := d.issuing(), d.Refusal.Message
+	if issuing != nil && issuing.Message == message && issuing.ObservedGeneration == d.crt.Generation {
+		return out
 	}
 	reason := certmanagerv1.CertificateReasonFailed
 	switch {
 	case issuing != nil:
 		reason = issuing.Reason
-	case unsaid != nil:
-		reason = unsaid.Reason
+	case a.Unsaid != nil:
+		reason = a.Unsaid.Reason
 	}
 	d.setIssuing(cmmeta.ConditionTrue, reason, message)
-	if issuing == nil && unsaid != nil && unsaid.LastTransitionTime != nil {
-		d.issuing().LastTransitionTime = unsaid.LastTransitionTime
+	if issuing == nil && a.Unsaid != nil && a.Unsaid.LastTransitionTime != nil {
+		d.issuing().LastTransitionTime = a.Unsaid.LastTransitionTime
 	}
-	return &d.crt.Status
+	out.warn(certmanagerv1.CertificateEventRequestFailed, message)
+	return out
 }

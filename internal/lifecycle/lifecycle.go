@@ -1,8 +1,8 @@
 // Package lifecycle decides what a Certificate needs now: a key, a request, its
-// Secret stored, a renewal, patience.
+// Secret stored, a renewal, a revocation, patience.
 //
 // It is pure: State says what can be observed, Decide says what to do about it,
-// and Action is carried out by internal/controller, which then observes anew. A
+// and Action is carried out by internal/controller/certificates, which then observes anew. A
 // Certificate's whole course is thus a walk through Decide that ends when the
 // Action asks for nothing but to be woken later. Nothing here reads a clock,
 // makes a key or writes an object.
@@ -53,10 +53,26 @@ type State struct {
 	Repaired string
 	// RepairError says why it has failed; empty if it has not.
 	RepairError string
-	// Revoking is the certificate that is to be replaced and revoked; nil if there is none.
-	Revoking *revocation.Pin
+	// Pin is the certificate that was pinned to be replaced and revoked; nil if there is none.
+	Pin *revocation.Pin
+	// CannotRevoke says why the issuer of the pinned certificate cannot revoke; empty if it can.
+	CannotRevoke string
+	// Revocation is what the CA said when it was last asked to revoke the pinned certificate; nil if it was not, or is
+	// being asked.
+	Revocation *revocation.Answer
+	// Refusal says why the step that was decided on just now could not be taken; nil if there was no such step.
+	Refusal *Refusal
 	// RepairedAt is when the Secret was last repaired for what the Certificate wants now; zero if it was not.
 	RepairedAt time.Time
+}
+
+// Refusal says why a step could not be taken.
+type Refusal struct {
+	Step Step
+	// Message says it to people.
+	Message string
+	// Err becomes Action.Failure.
+	Err error
 }
 
 // Step is the one thing to do next. Later steps need earlier ones.
@@ -88,6 +104,12 @@ const (
 	// StepAskRenewalInfo asks the issuer when it wants the certificate to be renewed.
 	// It is a rest: the answer is an event.
 	StepAskRenewalInfo
+	// StepPin keeps the certificate and the key of the target Secret, to be revoked once they are replaced.
+	StepPin
+	// StepRecord replaces the annotation that asks for a revocation by Record.
+	StepRecord
+	// StepUnpin deletes what StepPin has kept.
+	StepUnpin
 )
 
 // String names the step.
@@ -111,6 +133,12 @@ func (s Step) String() string {
 		return "repair"
 	case StepAskRenewalInfo:
 		return "ask when to renew"
+	case StepPin:
+		return "pin"
+	case StepRecord:
+		return "record the revocation"
+	case StepUnpin:
+		return "unpin"
 	default:
 		return fmt.Sprintf("step(%d)", int(s))
 	}
@@ -158,10 +186,17 @@ type Action struct {
 	IssuerVersion string
 	// Certificate is which one StepAskRenewalInfo asks about.
 	Certificate Digest
+	// Revoke has the CA asked to revoke the pinned certificate, beside the Step: again and again, until the State has a
+	// Revocation without an error.
+	Revoke bool
+	// Record says what a revocation has come to.
+	Record revocation.Record
 	// Events to emit.
 	Events []Event
 	// Wake is when to decide again without any event; zero for never.
 	Wake time.Time
+	// Failure is why a step that is due is not taken now, and says when to decide again; nil for no such step.
+	Failure error
 }
 
 // warn adds a warning to the events of an Action.

@@ -40,7 +40,7 @@ func (d *decision) signed() bool {
 
 // holds reports whether the private key in memory is one to issue for.
 func (d *decision) holds() bool {
-	return d.Held != nil && len(KeySpecOf(&d.crt.Spec).ViolationsOf(d.Held.Public)) == 0 && !d.Revoking.Spoils(d.Held.Public)
+	return d.Held != nil && len(KeySpecOf(&d.crt.Spec).ViolationsOf(d.Held.Public)) == 0 && !d.revoking.Spoils(d.Held.Public)
 }
 
 // ours reports whether this process is on the short way: it has made a request for what the spec asks for, and waits.

@@ -48,7 +48,10 @@ type world struct {
 	ownerReference bool
 	issuer         *IssuerFacts
 	answer         *RenewalAnswer
-	revoking       *revocation.Pin
+	pinned         *revocation.Pin
+	cannotRevoke   string
+	revocation     *revocation.Answer
+	refusal        *Refusal
 	passwords      Passwords
 	repaired       string
 	repairError    string
@@ -57,6 +60,7 @@ type world struct {
 	repairedFor    string
 	versions       int
 	asked          int
+	revocations    int // calls to the CA
 
 	// what was done so far
 	statusWrites, keysMade, requestsMade, stores, repairs int
@@ -118,7 +122,13 @@ func (w *world) trigger(reason string) {
 func (w *world) state() State {
 	s := State{
 		Certificate: w.crt, SecretOwner: w.owner, Backoff: w.backoff, OwnerReference: w.ownerReference,
-		Issuer: w.issuer, Answer: w.answer, Passwords: w.passwords, Revoking: w.revoking,
+		Issuer: w.issuer, Answer: w.answer, Passwords: w.passwords,
+		CannotRevoke: w.cannotRevoke, Revocation: w.revocation, Refusal: w.refusal,
+	}
+	if w.pinned != nil {
+		pin := *w.pinned
+		pin.Reason, _ = revocation.ParseReason(w.crt.Annotations[revocation.Annotation])
+		s.Pin = &pin
 	}
 	if w.repairedFor == "" || w.repairedFor == w.wanted() {
 		s.Repaired, s.RepairError, s.RepairedAt = w.repaired, w.repairError, w.repairedAt
@@ -196,8 +206,20 @@ func (w *world) act(a Action, budget int) {
 		w.repaired, w.repairError, w.repairedAt, w.repairedFor = w.secret.ResourceVersion, w.refuses, w.now, w.wanted()
 	case StepAskRenewalInfo:
 		w.asked++
+	case StepPin:
+		leaf := FactsOf(w.secret).Leaf
+		w.pinned = &revocation.Pin{ID: leaf.ID, Serial: "0a", Key: leaf.Key, NotAfter: leaf.NotAfter, Since: w.now.Truncate(time.Second)}
+	case StepRecord:
+		w.crt = w.crt.DeepCopy()
+		delete(w.crt.Annotations, revocation.Annotation)
+		w.crt.Annotations[revocation.RecordAnnotation] = a.Record.String()
+	case StepUnpin:
+		w.pinned, w.revocation = nil, nil
 	default:
 		w.t.Fatalf("unknown step %v", a.Step)
+	}
+	if a.Revoke && a.Rests() {
+		w.revocations++
 	}
 	if !a.Rests() {
 		budget--

@@ -7,7 +7,6 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
 )
 
@@ -34,9 +33,6 @@ const (
 	patience = time.Hour
 	// repetition is how soon after its end the same request is taken for one that a tool has made again.
 	repetition = 24 * time.Hour
-	// firstRetry is the wait after one failure; it doubles up to refusedRetry.
-	firstRetry   = 30 * time.Second
-	refusedRetry = time.Hour
 )
 
 // Held is the certificate that the Secret of a Certificate holds.
@@ -62,30 +58,10 @@ type Answer struct {
 	Err error
 	// Refused says that asking again will hardly help.
 	Refused bool
-	// Failures counts them, in a row, and Retry is when to ask again.
-	Failures int
-	Retry    time.Time
 }
 
 // about reports whether it is the answer to what is asked of a certificate.
 func (a *Answer) about(p *Pin) bool { return a != nil && a.ID == p.ID && a.Reason == p.Reason }
-
-// AnswerOf returns what an attempt to revoke has come to, after before.
-func AnswerOf(before *Answer, p *Pin, err error, now time.Time) *Answer {
-	a := &Answer{ID: p.ID, Reason: p.Reason, Err: err, Refused: fault.IsTerminal(err), Failures: 1}
-	if before.about(p) {
-		a.Failures += before.Failures
-	}
-	wait := refusedRetry
-	if !a.Refused {
-		wait = min(firstRetry<<min(a.Failures-1, 10), refusedRetry)
-	}
-	if f := fault.Of(err); f != nil && f.Kind == fault.KindAfter {
-		wait = max(wait, f.Delay)
-	}
-	a.Retry = now.Add(wait)
-	return a
-}
 
 // State is what can be observed of a request to revoke.
 type State struct {
@@ -115,7 +91,8 @@ const (
 	StepRest Step = iota + 1
 	// StepPin keeps the certificate that is held.
 	StepPin
-	// StepAsk asks the CA to revoke the pinned certificate.
+	// StepAsk has the CA asked to revoke the pinned certificate until it has: when it is asked again after a failure is up
+	// to those who call it. Meanwhile the Certificate takes its course, as after StepRest.
 	StepAsk
 	// StepRecord replaces Annotation by RecordAnnotation with Record.
 	StepRecord
@@ -151,7 +128,12 @@ func Decide(s State, now time.Time) Action {
 	case s.Pin == nil:
 		return s.begin(reason, now)
 	default:
-		return s.proceed(now)
+		a := s.proceed(now)
+		end := s.Pin.NotAfter.Add(time.Second) // what is left to do then needs nobody else
+		if rests := a.Step == StepRest || a.Step == StepAsk; rests && (a.Wake.IsZero() || end.Before(a.Wake)) {
+			a.Wake = end
+		}
+		return a
 	}
 }
 
@@ -281,9 +263,6 @@ func (s *State) ask(replaced bool, now time.Time) Action {
 		reason, again = ReasonRefused, "it is tried again every hour until the certificate ends; remove the annotation "+Annotation+" to leave it"
 	}
 	a := say(cmmeta.ConditionTrue, reason, fmt.Sprintf("The certificate with serial number %s is not revoked yet: %v; %s", s.Pin.Serial, s.Answer.Err, again))
-	a.Warn, a.Wake = true, s.Answer.Retry
-	if !now.Before(s.Answer.Retry) {
-		a.Step, a.Wake = StepAsk, time.Time{} // the answer is an event
-	}
+	a.Warn, a.Step = true, StepAsk
 	return a
 }

@@ -2,8 +2,8 @@
 // pinned, so that no retry means another one; replaced, so that nothing is without a certificate; and
 // revoked by its CA.
 //
-// It is pure. The replacement is issued as any other certificate is (internal/lifecycle), the CA is asked by
-// a signer.Revoker, and internal/controller/certificates writes what is decided here.
+// It is pure, and a part of the one decision on a Certificate (internal/lifecycle), which has the replacement issued as
+// any other certificate is. The CA is asked by a signer.Revoker.
 package revocation
 
 import (

@@ -51,7 +51,7 @@ func TestDecide(t *testing.T) {
 	}
 	compromised, superseded := pin(revocation.KeyCompromise), pin(revocation.Superseded)
 	answer := func(p *revocation.Pin, err error) *revocation.Answer {
-		return revocation.AnswerOf(nil, p, err, start())
+		return &revocation.Answer{ID: p.ID, Reason: p.Reason, Err: err, Refused: fault.IsTerminal(err)}
 	}
 	refusal, trouble := fault.Terminal("X", "not yours"), errors.New("connection reset")
 	done := revocation.Record{Serial: "0a", Reason: revocation.KeyCompromise, Time: start(), Outcome: revocation.Revoked}.String()
@@ -95,10 +95,8 @@ func TestDecide(t *testing.T) {
 		"replaced after all":            {wants: "keyCompromise", state: revocation.State{Held: fresh, Pin: compromised, Condition: conditionOf(T, revocation.ReasonRevoked)}, after: 2 * time.Hour, step: revocation.StepRecord, text: "outcome=Revoked"},
 		"revoked":                       {wants: "superseded", state: revocation.State{Held: fresh, Pin: superseded, Answer: answer(superseded, nil)}, step: revocation.StepRecord, text: "serial=0a reason=superseded time=2026-01-01T00:00:00Z outcome=Revoked"},
 		"the answer was of another":     {wants: "superseded", state: revocation.State{Held: fresh, Pin: superseded, Answer: answer(compromised, nil)}, step: revocation.StepAsk},
-		"trouble":                       {wants: "superseded", state: revocation.State{Held: fresh, Pin: superseded, Answer: answer(superseded, trouble)}, step: revocation.StepRest, says: "True RevocationFailed", text: "connection reset", warns: true},
-		"trouble, later":                {wants: "superseded", state: revocation.State{Held: fresh, Pin: superseded, Answer: answer(superseded, trouble)}, after: 30 * time.Second, step: revocation.StepAsk, says: "True RevocationFailed", warns: true},
-		"refused":                       {wants: "superseded", state: revocation.State{Held: fresh, Pin: superseded, Answer: answer(superseded, refusal)}, after: 59 * time.Minute, step: revocation.StepRest, says: "True RevocationRefused", text: "not yours", warns: true},
-		"refused, later":                {wants: "superseded", state: revocation.State{Held: fresh, Pin: superseded, Answer: answer(superseded, refusal)}, after: time.Hour, step: revocation.StepAsk, says: "True RevocationRefused", warns: true},
+		"trouble":                       {wants: "superseded", state: revocation.State{Held: fresh, Pin: superseded, Answer: answer(superseded, trouble)}, step: revocation.StepAsk, says: "True RevocationFailed", text: "connection reset", warns: true},
+		"refused":                       {wants: "superseded", state: revocation.State{Held: fresh, Pin: superseded, Answer: answer(superseded, refusal)}, after: 59 * time.Minute, step: revocation.StepAsk, says: "True RevocationRefused", text: "not yours", warns: true},
 		"an issuer that cannot":         {wants: "superseded", state: revocation.State{Held: old, Pin: superseded, Cannot: "it cannot"}, step: revocation.StepRest, says: "True Replacing", text: "it cannot"},
 		"one that cannot, for long":     {wants: "keyCompromise", state: revocation.State{Held: old, Pin: compromised, Cannot: "it cannot"}, after: 5 * time.Hour, step: revocation.StepRest, says: "True Replacing"},
 		"one that cannot, replaced":     {wants: "superseded", state: revocation.State{Held: fresh, Pin: superseded, Cannot: "it cannot"}, step: revocation.StepRecord, text: "outcome=Unsupported"},
@@ -117,7 +115,11 @@ func TestDecide(t *testing.T) {
 			if a.Step != c.step || said != c.says || a.Warn != c.warns || !strings.Contains(text, c.text) {
 				t.Errorf("step %d, says %q: %q, warns %v; want step %d, %q: %q, %v", a.Step, said, text, a.Warn, c.step, c.says, c.text, c.warns)
 			}
-			if a.Step == revocation.StepAsk && !a.Wake.IsZero() {
+			pinned := a.Step != revocation.StepPin && s.Pin != nil && a.Step != revocation.StepUnpin && a.Step != revocation.StepRecord
+			if pinned && (a.Wake.IsZero() || a.Wake.After(end.Add(time.Second))) {
+				t.Errorf("wakes at %s, though the pinned certificate ends at %s", a.Wake, end)
+			}
+			if a.Step == revocation.StepAsk && a.Wake.Before(end) {
 				t.Error("it is called again and again while the CA is asked")
 			}
 		})
@@ -139,25 +141,6 @@ func TestCalledOff(t *testing.T) {
 	s.Record = record.String()
 	if a := revocation.Decide(s, start()); !a.Warn || a.Tell {
 		t.Errorf("an issuer that cannot revoke is no warning: %+v", a)
-	}
-}
-
-// TestRetries: waits double up to an hour, and a CA that says when is believed.
-func TestRetries(t *testing.T) {
-	p := &revocation.Pin{ID: [32]byte{1}, Reason: revocation.Superseded}
-	var a *revocation.Answer
-	for n := range 60 {
-		a = revocation.AnswerOf(a, p, errors.New("x"), start())
-		if want := min(30*time.Second<<min(n, 20), time.Hour); a.Retry.Sub(start()) != want || a.Failures != n+1 {
-			t.Fatalf("failure %d: %+v", n, a)
-		}
-	}
-	a = revocation.AnswerOf(a, p, fault.After(5*time.Hour, "X", "later"), start())
-	if a.Retry.Sub(start()) != 5*time.Hour || a.Refused {
-		t.Errorf("%+v", a)
-	}
-	if a = revocation.AnswerOf(a, &revocation.Pin{ID: [32]byte{2}}, errors.New("x"), start()); a.Failures != 1 {
-		t.Errorf("another certificate: %+v", a)
 	}
 }
 

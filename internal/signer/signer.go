@@ -92,8 +92,8 @@ type RenewalInformer interface {
 // Revoker is an optional ability of a Signer: it has the CA revoke a certificate.
 type Revoker interface {
 	// Revoke revokes a certificate; one that is revoked already is a success. It leaves the cluster: it
-	// MUST NOT be called on a reconcile worker. A fault.Terminal says that the CA refuses, a fault.After when
-	// to try again; any other error is retried with back-off.
+	// MUST NOT be called on a reconcile worker. A fault.Terminal says that the CA refuses: it is asked again
+	// every hour. After any other error the call is repeated, by the class of a fault.
 	Revoke(ctx context.Context, issuer certmanagerv1.GenericIssuer, r Revocation) error
 }
 

@@ -13,46 +13,87 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/controller"
+	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/lifecycle"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/revocation"
 )
 
-// act carries out one Action, in the order that Action promises.
-func (r *certificates) act(ctx context.Context, m *memo, state *lifecycle.State, a lifecycle.Action) error {
-	crt := state.Certificate
-	if err := r.step(ctx, m, state, a); err != nil {
-		if a.Step == lifecycle.StepStore && a.Held && (refuses(err) || fault.IsTerminal(err)) {
-			m.held.Refused = true // so that the key gets a Secret before anything is waited for
+// plan says what an Action means, in the order that Action promises.
+func (r *certificates) plan(ctx context.Context, p *pass, v *view, a lifecycle.Action) (engine.Plan, error) {
+	crt := p.Object
+	plan := engine.Plan{
+		Wake: a.Wake, Failure: a.Failure, Again: a.Failure == nil && (!a.Rests() || a.Status != nil),
+		First: func(ctx context.Context) error {
+			err := r.step(ctx, p, v, a)
+			if err != nil && r.refused(p, a, err) {
+				return engine.ErrAnew
+			}
+			return err
+		},
+		Then: func(ctx context.Context) error {
+			if a.Step == lifecycle.StepStore {
+				if err := r.deleteSecrets(ctx, crt, a.Names); err != nil {
+					return err
+				}
+			}
+			if !a.Keep {
+				p.Memory.held = nil
+			}
 			return nil
-		}
-		return r.explain(ctx, crt, a, err)
+		},
 	}
 	if a.Status != nil {
 		changed := crt.DeepCopy()
 		changed.Status = *a.Status
-		if err := r.echoes.Write(changed, func() error { return r.WriteStatus(ctx, crt, changed) }); err != nil {
-			return err
-		}
-	}
-	if a.Step == lifecycle.StepStore {
-		if err := r.deleteSecrets(ctx, crt, a.Names); err != nil {
-			return err
-		}
-	}
-	if !a.Keep {
-		m.held = nil
+		plan.Status = changed
 	}
 	for _, e := range a.Events {
-		controller.Emit(r.events, crt, e.Warning, e.Reason, e.Message)
+		plan.Events = append(plan.Events, engine.Event(e))
 	}
-	return nil
+	if plan.Again {
+		return plan, nil
+	}
+	plan.Waits = waitFor(crt, a)
+	var ask, revoke time.Time
+	var err error
+	if a.Step == lifecycle.StepAskRenewalInfo {
+		ask, err = r.inquire(ctx, p, v, a.Certificate)
+	}
+	if err == nil && a.Revoke {
+		revoke, err = r.askToRevoke(ctx, p, v)
+	}
+	plan.Wake = lifecycle.Earliest(plan.Wake, lifecycle.Earliest(ask, revoke))
+	return plan, err
 }
 
-func (r *certificates) step(ctx context.Context, m *memo, state *lifecycle.State, a lifecycle.Action) error {
-	crt := state.Certificate
+// waitFor says what a Certificate waits for that rests and is not in order.
+func waitFor(crt *certmanagerv1.Certificate, a lifecycle.Action) engine.For {
+	conditions := crt.Status.Conditions
+	if a.Status != nil {
+		conditions = a.Status.Conditions
+	}
+	for _, kind := range []certmanagerv1.CertificateConditionType{
+		certmanagerv1.CertificateConditionIssuing, certmanagerv1.CertificateConditionRevoking,
+	} {
+		if c := certmanagerv1.FindCertificateCondition(conditions, kind); c != nil && c.Status == cmmeta.ConditionTrue {
+			return engine.For{What: engine.WaitEvent, Detail: c.Message}
+		}
+	}
+	ready := certmanagerv1.FindCertificateCondition(conditions, certmanagerv1.CertificateConditionReady)
+	switch {
+	case ready == nil, ready.Status == cmmeta.ConditionTrue:
+		return engine.For{}
+	case a.Wake.IsZero():
+		return engine.For{What: engine.WaitEvent, Detail: ready.Message}
+	default:
+		return engine.For{What: engine.WaitTime, Detail: ready.Message}
+	}
+}
+
+func (r *certificates) step(ctx context.Context, p *pass, v *view, a lifecycle.Action) error {
+	crt, m, state := p.Object, p.Memory, &v.State
 	switch a.Step {
 	case lifecycle.StepRest, lifecycle.StepAskRenewalInfo:
 		return nil
@@ -70,14 +111,60 @@ func (r *certificates) step(ctx context.Context, m *memo, state *lifecycle.State
 		return r.storeTemporary(ctx, state, a)
 	case lifecycle.StepRepair:
 		return r.repair(ctx, m, state)
+	case lifecycle.StepPin:
+		return r.pin(ctx, state)
+	case lifecycle.StepRecord:
+		return r.record(ctx, crt, a.Record)
+	case lifecycle.StepUnpin:
+		p.Forget(revocationCall)
+		return r.Client.Delete(ctx, v.pinned.secret)
 	default:
 		return fmt.Errorf("lifecycle asked for %s, which the controller does not know: please report this as a bug", a.Step)
 	}
 }
 
+// refusedRetry is how soon what the API server refuses as invalid is tried again:
+// mostly something that is watched has to change first.
+const refusedRetry = 5 * time.Minute
+
+// refused remembers why a step was not taken, where that is to be said before the step is tried again, and reports
+// whether it has: that is a spec for which there is no request, and what the API server refuses (an immutable Secret, a
+// quota, a policy).
+func (r *certificates) refused(p *pass, a lifecycle.Action, cause error) bool {
+	no := refuses(cause)
+	switch a.Step {
+	case lifecycle.StepStore:
+		if a.Held && (no || fault.IsTerminal(cause)) {
+			p.Memory.held.Refused = true // so that the key gets a Secret before anything is waited for
+			return true
+		}
+	case lifecycle.StepCreateKey, lifecycle.StepCreateRequest, lifecycle.StepStoreTemporary:
+	case lifecycle.StepPin, lifecycle.StepRecord, lifecycle.StepUnpin:
+		if no {
+			r.warn(p.Object, revocation.ReasonRetrying, "The API server refuses what a revocation needs: %v", cause)
+		}
+		return false
+	default:
+		return false
+	}
+	refusal := &lifecycle.Refusal{Step: a.Step, Message: cause.Error(), Err: cause}
+	switch {
+	case fault.Of(cause) != nil:
+	case !no:
+		return false
+	default:
+		refusal.Message = fmt.Sprintf("The API server refuses to %s: %v", a.Step, cause)
+		if !apierrors.IsForbidden(cause) {
+			refusal.Err = fault.After(refusedRetry, certmanagerv1.CertificateEventRequestFailed, "%w", cause)
+		}
+	}
+	p.Memory.refusal = refusal
+	return true
+}
+
 // createKey makes the next-private-key Secret (spec §2.2). One that is there
 // already was made by a pass that was cut short.
-func (r *certificates) createKey(ctx context.Context, m *memo, crt *certmanagerv1.Certificate, a lifecycle.Action) error {
+func (r *certificates) createKey(ctx context.Context, m *memory, crt *certmanagerv1.Certificate, a lifecycle.Action) error {
 	key, err := r.keyFor(ctx, m, crt, a)
 	if err != nil {
 		return err
@@ -104,11 +191,7 @@ func (r *certificates) createKey(ctx context.Context, m *memo, crt *certmanagerv
 		return err
 	}
 	if !metav1.IsControlledBy(found, crt) || found.Labels[certmanagerv1.NextPrivateKeyLabel] != certmanagerv1.LabelTrue {
-		message := fmt.Sprintf("Secret %q is in the way of the next private key: delete it", found.Name)
-		if err := r.refuse(ctx, crt, a, message); err != nil {
-			return err
-		}
-		return fault.After(inTheWayRetry, "SecretInTheWay", "%s", message)
+		return fault.After(inTheWayRetry, "SecretInTheWay", "Secret %q is in the way of the next private key: delete it", found.Name)
 	}
 	return nil
 }
@@ -118,7 +201,7 @@ func (r *certificates) createKey(ctx context.Context, m *memo, crt *certmanagerv
 const inTheWayRetry = 30 * time.Second
 
 // keyFor returns the private key that an Action means: one that there is, or a new one.
-func (r *certificates) keyFor(ctx context.Context, m *memo, crt *certmanagerv1.Certificate, a lifecycle.Action) (crypto.Signer, error) {
+func (r *certificates) keyFor(ctx context.Context, m *memory, crt *certmanagerv1.Certificate, a lifecycle.Action) (crypto.Signer, error) {
 	switch {
 	case a.Held:
 		return m.held.key, nil
@@ -129,7 +212,7 @@ func (r *certificates) keyFor(ctx context.Context, m *memo, crt *certmanagerv1.C
 	}
 	key, err := pki.GenerateKey(lifecycle.KeySpecOf(&crt.Spec))
 	if err != nil {
-		return nil, r.cannotRequest(ctx, crt, a, err)
+		return nil, cannotRequest(err)
 	}
 	return key, nil
 }
@@ -144,7 +227,7 @@ func (r *certificates) readKey(ctx context.Context, namespace, name string) (cry
 
 // createRequest makes a CertificateRequest. In the short way its private key is kept in memory first: whatever becomes
 // of the answer, the request is known by its key.
-func (r *certificates) createRequest(ctx context.Context, m *memo, crt *certmanagerv1.Certificate, a lifecycle.Action) error {
+func (r *certificates) createRequest(ctx context.Context, m *memory, crt *certmanagerv1.Certificate, a lifecycle.Action) error {
 	key, err := r.keyFor(ctx, m, crt, a)
 	if err != nil {
 		return err
@@ -154,7 +237,7 @@ func (r *certificates) createRequest(ctx context.Context, m *memo, crt *certmana
 	}
 	request, err := lifecycle.NewRequest(crt, a, key, r.Settings.CopiedAnnotations)
 	if err != nil {
-		return r.cannotRequest(ctx, crt, a, err)
+		return cannotRequest(err)
 	}
 	delete(request.Annotations, revocation.Annotation) // they are the Certificate's own
 	delete(request.Annotations, revocation.RecordAnnotation)
@@ -173,57 +256,18 @@ func (r *certificates) createRequest(ctx context.Context, m *memo, crt *certmana
 		}
 		err = fmt.Errorf("CertificateRequest %q exists and belongs to somebody else: delete it", request.Name)
 	}
-	controller.Emit(r.events, crt, true, certmanagerv1.CertificateEventRequestFailed, "Failed to create CertificateRequest: "+err.Error())
+	r.warn(crt, certmanagerv1.CertificateEventRequestFailed, "Failed to create CertificateRequest: %v", err)
 	return err
 }
 
-// cannotRequest says that no request can be made for this spec. Only a change of
-// the spec helps, which is an event; the reason stands on the condition.
-func (r *certificates) cannotRequest(ctx context.Context, crt *certmanagerv1.Certificate, a lifecycle.Action, cause error) error {
-	if err := r.refuse(ctx, crt, a, "No certificate request can be made for this spec: "+cause.Error()); err != nil {
-		return err
-	}
-	return fault.Terminal(certmanagerv1.CertificateEventRequestFailed, "%w", cause)
+// cannotRequest says that no request can be made for this spec. Only a change of the spec helps, which is an event.
+func cannotRequest(cause error) error {
+	return fault.Terminal(certmanagerv1.CertificateEventRequestFailed, "No certificate request can be made for this spec: %w", cause)
 }
 
-// refuse says on the condition Issuing, and in one event, why the issuance does not
-// go on.
-func (r *certificates) refuse(ctx context.Context, crt *certmanagerv1.Certificate, a lifecycle.Action, message string) error {
-	status := lifecycle.Refuse(crt, a.Unsaid, message, r.Now())
-	if status == nil {
-		return nil
-	}
-	changed := crt.DeepCopy()
-	changed.Status = *status
-	if err := r.WriteStatus(ctx, crt, changed); err != nil {
-		return err
-	}
-	controller.Emit(r.events, crt, true, certmanagerv1.CertificateEventRequestFailed, message)
-	return nil
-}
-
-// refusedRetry is how soon what the API server refuses as invalid is tried again:
-// mostly something that is watched has to change first.
-const refusedRetry = 5 * time.Minute
-
-// explain says on a Certificate that is being issued what of it the API server
-// refuses: an immutable Secret, a quota, a policy.
-func (r *certificates) explain(ctx context.Context, crt *certmanagerv1.Certificate, a lifecycle.Action, cause error) error {
-	switch a.Step {
-	case lifecycle.StepCreateKey, lifecycle.StepCreateRequest, lifecycle.StepStoreTemporary, lifecycle.StepStore:
-	default:
-		return cause
-	}
-	if !refuses(cause) {
-		return cause
-	}
-	if err := r.refuse(ctx, crt, a, fmt.Sprintf("The API server refuses to %s: %v", a.Step, cause)); err != nil {
-		return err
-	}
-	if !apierrors.IsForbidden(cause) {
-		return fault.After(refusedRetry, certmanagerv1.CertificateEventRequestFailed, "%w", cause)
-	}
-	return cause
+// warn emits an event about what no condition says.
+func (r *certificates) warn(crt *certmanagerv1.Certificate, reason, format string, args ...any) {
+	r.events.Eventf(crt, corev1.EventTypeWarning, reason, format, args...)
 }
 
 // refuses reports whether the API server says no to what it was asked, and not because

@@ -1,16 +1,14 @@
-// Package certificates reconciles Certificates: it walks each through
-// lifecycle.Decide. It signs nothing: that is for the CertificateRequests it makes.
+// Package certificates runs Certificates on the engine, each through lifecycle.Decide. It signs nothing: that is for
+// the CertificateRequests it makes.
 package certificates
 
 import (
 	"context"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -22,7 +20,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/controller"
-	"chancery.dev/internal/flight"
+	"chancery.dev/internal/engine"
 	"chancery.dev/internal/lifecycle"
 	"chancery.dev/internal/overlay"
 )
@@ -46,51 +44,56 @@ const (
 	authorityIndex = "chancery.dev/authority"
 )
 
-// stepsPerPass bounds how many steps one pass takes: a whole issuance by an
-// issuer that answers at once is fewer.
-const stepsPerPass = 8
-
-// certificates walks each Certificate through lifecycle.Decide.
+// certificates observes Certificates, and carries out what is decided.
 type certificates struct {
 	*controller.Deps
 
-	events  record.EventRecorder
-	memos   controller.Memories[memo]
-	flights *flight.Flights
-	bell    controller.Doorbell
-	echoes  *controller.Echoes
-	// passes is held for reading by each pass.
-	passes sync.RWMutex
+	events record.EventRecorder
 }
 
-// Setup adds the reconciler of Certificates.
+// view is a Certificate as a pass sees it.
+type view struct {
+	lifecycle.State
+
+	issuer certmanagerv1.GenericIssuer
+	pinned *pinned
+}
+
+// pass is one look at a Certificate, runner what makes the passes.
+type (
+	pass   = engine.Pass[*certmanagerv1.Certificate, memory]
+	runner = engine.Runner[*certmanagerv1.Certificate, memory, *view, lifecycle.Action]
+)
+
+// Setup adds the controller of Certificates.
 func Setup(ctx context.Context, d *controller.Deps) error {
-	r := &certificates{
-		Deps: d, events: d.Events("cert-manager-certificates-issuing"),
-		flights: flight.New(ctx, flight.Options{PerLane: inquiries, Timeout: inquiryTimeout}),
-	}
-	r.echoes = controller.NewEchoes(&r.bell)
+	r := &certificates{Deps: d, events: d.Events("cert-manager-certificates-issuing")}
 	if err := r.index(ctx); err != nil {
 		return err
 	}
 	if err := r.Observed(ctx, &certmanagerv1.Certificate{}, &corev1.Secret{}); err != nil {
 		return err
 	}
-	if err := d.Manager.Add(manager.RunnableFunc(r.keepHeldKeys)); err != nil {
+	runner := engine.Run(d.Engine, engine.Kind[*certmanagerv1.Certificate, memory, *view, lifecycle.Action]{
+		Name: certmanagerv1.CertificateKind, New: func() *certmanagerv1.Certificate { return &certmanagerv1.Certificate{} },
+		Events: r.events, Observe: r.observe, Plan: r.plan,
+		Decide: func(v *view, now time.Time) lifecycle.Action { return lifecycle.Decide(v.State, now) },
+	})
+	if err := d.Manager.Add(manager.RunnableFunc(func(ctx context.Context) error { return keepHeldKeys(ctx, runner) })); err != nil {
 		return err
 	}
 	owned := controller.OnOwned(certmanagerv1.GroupName, certmanagerv1.CertificateKind)
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("certificates").
-		Watches(&certmanagerv1.Certificate{}, &unsettledFirst{now: r.Now}, builder.WithPredicates(r.echoes.Predicate())).
+		Watches(&certmanagerv1.Certificate{}, &unsettledFirst{now: r.Now}).
 		Watches(&certmanagerv1.CertificateRequest{}, owned).
 		Watches(&corev1.Secret{}, owned).
 		WatchesRawSource(d.OnSecret(r.dependents)).
-		WatchesRawSource(&r.bell).
+		WatchesRawSource(runner).
 		WithOptions(r.Options(time.Second, 30*time.Second))
 	for _, kind := range d.Scope.IssuerKinds() {
 		b = b.Watches(kind, handler.EnqueueRequestsFromMapFunc(r.concerned), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
 	}
-	return b.Complete(r)
+	return b.Complete(runner)
 }
 
 func (r *certificates) index(ctx context.Context) error {
@@ -154,63 +157,14 @@ func (r *certificates) claims(ctx context.Context, namespace, secret string) ([]
 	return out, nil
 }
 
-// Reconcile takes one Certificate as far as it gets without an event.
-func (r *certificates) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	r.passes.RLock()
-	defer r.passes.RUnlock()
-	for range stepsPerPass {
-		crt := &certmanagerv1.Certificate{}
-		if err := r.Client.Get(ctx, req.NamespacedName, crt); err != nil {
-			if apierrors.IsNotFound(err) {
-				r.flights.Forget(r.memos.Drop(req.NamespacedName))
-			}
-			return reconcile.Result{}, client.IgnoreNotFound(err)
-		}
-		m, replaced := r.memos.Of(req.NamespacedName, crt.UID)
-		if replaced != "" {
-			r.flights.Forget(replaced)
-		}
-		again, wake, err := r.pass(ctx, m, crt)
-		switch {
-		case err != nil:
-			return controller.Settle(err)
-		case !again:
-			return r.Wake(wake), nil
-		}
-	}
-	return reconcile.Result{RequeueAfter: time.Second}, nil
-}
-
-// pass decides and acts once. It reports whether there is more to do at once, and else when.
-func (r *certificates) pass(ctx context.Context, m *memo, crt *certmanagerv1.Certificate) (again bool, wake time.Time, err error) {
-	state, err := r.observe(ctx, m, crt)
-	if err != nil {
-		return false, time.Time{}, err
-	}
-	written, revokeAt, err := r.revoke(ctx, m, state)
-	if written || err != nil {
-		return written, time.Time{}, err
-	}
-	action := lifecycle.Decide(*state, r.Now())
-	if err := r.act(ctx, m, state, action); err != nil {
-		return false, time.Time{}, err
-	}
-	if !action.Rests() || action.Status != nil {
-		return true, time.Time{}, nil
-	}
-	if action.Step == lifecycle.StepAskRenewalInfo {
-		if answered, err := r.inquire(ctx, m, crt, action.Certificate); answered || err != nil {
-			return answered, time.Time{}, err
-		}
-	}
-	return false, lifecycle.Earliest(action.Wake, revokeAt), nil
-}
-
-// observe gathers what Decide wants to know, from the cache alone.
-func (r *certificates) observe(ctx context.Context, m *memo, crt *certmanagerv1.Certificate) (*lifecycle.State, error) {
-	state := &lifecycle.State{Certificate: crt, Backoff: r.Settings.Backoff, OwnerReference: r.Settings.EnableCertificateOwnerRef}
+// observe gathers what Decide wants to know, from caches and from the memory.
+func (r *certificates) observe(ctx context.Context, p *pass) (*view, error) {
+	crt, m := p.Object, p.Memory
+	v := &view{State: lifecycle.State{
+		Certificate: crt, Backoff: r.Settings.Backoff, OwnerReference: r.Settings.EnableCertificateOwnerRef,
+	}}
 	var err error
-	if state.Secret, err = r.Secrets.Facts(ctx, crt.Namespace, crt.Spec.SecretName); err != nil {
+	if v.Secret, err = r.Secrets.Facts(ctx, crt.Namespace, crt.Spec.SecretName); err != nil {
 		return nil, err
 	}
 	claims, err := r.claims(ctx, crt.Namespace, crt.Spec.SecretName)
@@ -220,29 +174,29 @@ func (r *certificates) observe(ctx context.Context, m *memo, crt *certmanagerv1.
 	if !slices.ContainsFunc(claims, func(c *certmanagerv1.Certificate) bool { return c.UID == crt.UID }) {
 		claims = append(claims, crt)
 	}
-	state.SecretOwner = lifecycle.SecretOwner(claims, state.Secret)
-	if state.Keys, err = r.Secrets.Keys(ctx, crt.Namespace, crt.UID); err != nil {
+	v.SecretOwner = lifecycle.SecretOwner(claims, v.Secret)
+	if v.Keys, err = r.Secrets.Keys(ctx, crt.Namespace, crt.UID); err != nil {
 		return nil, err
 	}
-	if state.Requests, err = r.requestsOf(ctx, m, crt); err != nil {
+	if v.Requests, err = r.requestsOf(ctx, m, crt); err != nil {
 		return nil, err
 	}
-	issuer, err := r.issuer(ctx, crt)
-	if err != nil {
+	if v.issuer, err = r.issuerOf(ctx, crt.Namespace, crt.Spec.IssuerRef); err != nil {
 		return nil, err
 	}
-	state.Issuer = r.issuerFacts(ctx, crt, issuer)
-	if state.Passwords, err = r.passwords(ctx, crt); err != nil {
+	v.Issuer = r.issuerFacts(ctx, crt, v.issuer)
+	if v.Passwords, err = r.passwords(ctx, crt); err != nil {
 		return nil, err
 	}
-	m.recall(state)
-	return state, nil
+	takeRenewalInfo(p)
+	m.recall(&v.State)
+	return v, r.observeRevocation(ctx, p, v)
 }
 
 // requestsOf returns the facts of the requests of a Certificate. The cache leaves out
 // the two ends of those that are issued: they are put back into one that is looked at
 // for the first time, or that an issuance is waiting for.
-func (r *certificates) requestsOf(ctx context.Context, m *memo, crt *certmanagerv1.Certificate) ([]lifecycle.RequestFacts, error) {
+func (r *certificates) requestsOf(ctx context.Context, m *memory, crt *certmanagerv1.Certificate) ([]lifecycle.RequestFacts, error) {
 	list := &certmanagerv1.CertificateRequestList{}
 	if err := r.Client.ListOwned(ctx, list, crt.Namespace, crt.UID); err != nil {
 		return nil, err

@@ -15,8 +15,8 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/flight"
 	"chancery.dev/internal/lifecycle"
 	"chancery.dev/internal/signer"
 )
@@ -30,11 +30,7 @@ const (
 	shortWait = 30 * time.Second
 )
 
-// issuer reads the issuer of a Certificate; nil if there is none that is ours.
-func (r *certificates) issuer(ctx context.Context, crt *certmanagerv1.Certificate) (certmanagerv1.GenericIssuer, error) {
-	return r.issuerOf(ctx, crt.Namespace, crt.Spec.IssuerRef)
-}
-
+// issuerOf reads the issuer that a reference names; nil if there is none that is ours.
 func (r *certificates) issuerOf(ctx context.Context, namespace string, ref cmmeta.IssuerReference) (certmanagerv1.GenericIssuer, error) {
 	if ref.GroupOrDefault() != certmanagerv1.GroupName {
 		return nil, nil //nolint:nilnil // as it says
@@ -76,41 +72,53 @@ func (r *certificates) issuerFacts(ctx context.Context, crt *certmanagerv1.Certi
 	return facts
 }
 
-// inquire asks the issuer when it wants the certificate to be renewed, off the worker:
-// the answer queues the Certificate. It returns false until the answer is there.
-func (r *certificates) inquire(ctx context.Context, m *memo, crt *certmanagerv1.Certificate, about lifecycle.Digest) (bool, error) {
-	issuer, err := r.issuer(ctx, crt)
-	if err != nil || issuer == nil {
-		return false, err
+// The calls of the engine.
+const (
+	renewalCall    = "ask when to renew"
+	revocationCall = "revoke"
+)
+
+// laneOf is where the calls of Certificates for an issuer go.
+func laneOf(issuer certmanagerv1.GenericIssuer) engine.Lane {
+	return engine.Lane{Name: "certificates of issuer " + string(issuer.GetUID()), Limit: inquiries, Timeout: inquiryTimeout}
+}
+
+// inquire has the issuer asked when it wants the certificate to be renewed. It returns when it is asked again.
+func (r *certificates) inquire(ctx context.Context, p *pass, v *view, about lifecycle.Digest) (time.Time, error) {
+	if v.issuer == nil {
+		return time.Time{}, nil
 	}
-	informer, ok := r.Signers[signer.TypeOf(issuer.GetSpec())].(signer.RenewalInformer)
+	informer, ok := r.Signers[signer.TypeOf(v.issuer.GetSpec())].(signer.RenewalInformer)
 	if !ok {
-		return false, nil
+		return time.Time{}, nil
 	}
-	secret, err := r.Secrets.Secret(ctx, crt.Namespace, crt.Spec.SecretName)
+	secret, err := r.Secrets.Secret(ctx, p.Object.Namespace, p.Object.Spec.SecretName)
 	if err != nil {
-		return false, client.IgnoreNotFound(err)
+		return time.Time{}, client.IgnoreNotFound(err)
 	}
-	chain, name := secret.Data[cmmeta.TLSCertKey], client.ObjectKeyFromObject(crt)
-	outcome, landed := r.flights.Ask(flight.Call{
-		Key:    flight.Key{Object: crt.UID, Call: "renewal information of " + hex.EncodeToString(about[:])},
-		Lane:   string(issuer.GetUID()),
-		Run:    func(ctx context.Context) (any, error) { return informer.RenewalInfo(ctx, issuer, chain) },
-		Landed: func() { r.bell.Ring(name) },
+	chain, issuer := secret.Data[cmmeta.TLSCertKey], v.issuer
+	p.Memory.asked = about
+	answer := p.Ask(engine.Call{
+		Name: renewalCall, Inputs: v.Issuer.Version + " " + hex.EncodeToString(about[:]), Lane: laneOf(issuer),
+		Run: func(ctx context.Context) (any, error) { return informer.RenewalInfo(ctx, issuer, chain) },
 	})
-	if !landed {
-		return false, nil
+	return answer.Until, nil
+}
+
+// takeRenewalInfo remembers what the issuer has said when to renew. A failure that passes soon is no answer: the engine
+// asks again.
+func takeRenewalInfo(p *pass) {
+	said, ok := p.Last(renewalCall)
+	if f := fault.Of(said.Err); !ok || f != nil && f.Kind == fault.KindAfter && f.Delay <= shortWait {
+		return
 	}
-	if f := fault.Of(outcome.Err); f != nil && f.Kind == fault.KindAfter && f.Delay <= shortWait {
-		return false, outcome.Err
-	}
-	m.answer = answerOf(outcome, about, r.Now())
-	return true, nil
+	p.Memory.answer = answerOf(said, p.Memory.asked)
+	p.Forget(renewalCall)
 }
 
 // answerOf turns what a question has come to into what decisions need of it.
-func answerOf(o flight.Outcome, about lifecycle.Digest, now time.Time) *lifecycle.RenewalAnswer {
-	answer := &lifecycle.RenewalAnswer{Certificate: about, At: now}
+func answerOf(o engine.Outcome, about lifecycle.Digest) *lifecycle.RenewalAnswer {
+	answer := &lifecycle.RenewalAnswer{Certificate: about, At: o.At}
 	info, ok := o.Value.(*signer.RenewalInfo)
 	switch {
 	case o.Err != nil:

@@ -11,7 +11,6 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/lifecycle"
 	"chancery.dev/internal/pki"
-	"chancery.dev/internal/revocation"
 )
 
 // heldKey is a private key that is in memory only, in the short way of an issuance.
@@ -21,8 +20,8 @@ type heldKey struct {
 	key crypto.Signer
 }
 
-// memo is what is remembered of a Certificate from one pass to the next.
-type memo struct {
+// memory is what is remembered of a Certificate while the process lives.
+type memory struct {
 	// requests are the facts of requests, whose specs never change.
 	requests map[types.UID]lifecycle.RequestFacts
 	// held is the private key of the request that was made in the short way; nil for none.
@@ -33,14 +32,17 @@ type memo struct {
 	repairError string
 	repairedAt  time.Time
 	repairedFor [sha256.Size]byte
-	// answer is what the issuer said when it was last asked when to renew.
+	// asked is the certificate that the issuer was last asked about when to renew it, and answer what it said.
+	asked  lifecycle.Digest
 	answer *lifecycle.RenewalAnswer
-	// revoked is what the CA said when it was last asked to revoke.
-	revoked *revocation.Answer
+	// refusal is why the last step was not taken, until the next decision.
+	refusal *lifecycle.Refusal
+	// lastPasses counts the passes that were made because the process ends.
+	lastPasses int
 }
 
 // factsOf returns the facts of exactly these requests, and forgets others.
-func (m *memo) factsOf(requests []certmanagerv1.CertificateRequest) []lifecycle.RequestFacts {
+func (m *memory) factsOf(requests []certmanagerv1.CertificateRequest) []lifecycle.RequestFacts {
 	var out []lifecycle.RequestFacts
 	var kept map[types.UID]lifecycle.RequestFacts
 	for i := range requests {
@@ -63,7 +65,7 @@ func (m *memo) factsOf(requests []certmanagerv1.CertificateRequest) []lifecycle.
 }
 
 // hold keeps the private key that a request is made with.
-func (m *memo) hold(key crypto.Signer, a lifecycle.Action) {
+func (m *memory) hold(key crypto.Signer, a lifecycle.Action) {
 	held := &heldKey{key: key, HeldKey: lifecycle.HeldKey{Public: pki.FactsOfKey(key.Public())}}
 	switch {
 	case a.Unsaid != nil:
@@ -74,10 +76,11 @@ func (m *memo) hold(key crypto.Signer, a lifecycle.Action) {
 	m.held = held
 }
 
-// recall fills in what the last repair has led to, if nothing else is wanted since: what a user changes in a
-// Certificate is brought to its Secret at once, and only repairs of what others undo are paced.
-func (m *memo) recall(s *lifecycle.State) {
+// recall fills in what is remembered. Of the last repair, that is only if nothing else is wanted since: what a user
+// changes in a Certificate is brought to its Secret at once, and only repairs of what others undo are paced.
+func (m *memory) recall(s *lifecycle.State) {
 	s.Answer = m.answer
+	s.Refusal, m.refusal = m.refusal, nil
 	if m.held != nil {
 		s.Held = &m.held.HeldKey
 	}
@@ -87,7 +90,7 @@ func (m *memo) recall(s *lifecycle.State) {
 }
 
 // note remembers what a repair has led to, or why it has failed.
-func (m *memo) note(s *lifecycle.State, version, problem string, now time.Time) {
+func (m *memory) note(s *lifecycle.State, version, problem string, now time.Time) {
 	m.repaired, m.repairError, m.repairedAt, m.repairedFor = version, problem, now, wanted(s)
 }
 

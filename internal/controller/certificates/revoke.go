@@ -18,9 +18,8 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/controller"
+	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/flight"
 	"chancery.dev/internal/lifecycle"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/revocation"
@@ -40,103 +39,42 @@ type pinned struct {
 	cannot string
 }
 
-// revoke takes a request to revoke one step further. It reports whether something was written, and when it is to
-// be called again without an event. A Certificate of which nobody has ever asked it costs nothing.
-func (r *certificates) revoke(ctx context.Context, m *memo, state *lifecycle.State) (written bool, wake time.Time, err error) {
-	crt := state.Certificate
-	s := revocation.State{
-		SecretName: crt.Spec.SecretName, Record: crt.Annotations[revocation.RecordAnnotation], Answer: m.revoked,
-		Condition: certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionRevoking),
-	}
-	s.Wanted, s.Asked = crt.Annotations[revocation.Annotation]
-	if !s.Asked && s.Condition == nil || crt.DeletionTimestamp != nil {
-		return false, time.Time{}, nil
-	}
-	if state.SecretOwner != crt.Name {
-		s.Owner = state.SecretOwner
-	}
-	s.Held = heldBy(state.Secret)
-	p, err := r.pinned(ctx, crt)
-	if err != nil {
-		return false, time.Time{}, err
-	}
-	if p != nil {
-		s.Pin, s.Cannot = &p.Pin, p.cannot
-	}
-	a := revocation.Decide(s, r.Now())
-	if s.Asked {
-		state.Revoking = s.Pin
-	}
-	if written, err := r.sayOfRevocation(ctx, state, s.Condition, a); written || err != nil {
-		return true, time.Time{}, err
-	}
-	written, err = r.revokeStep(ctx, m, state, p, a)
-	if refuses(err) {
-		controller.Emit(r.events, crt, true, revocation.ReasonRetrying, fmt.Sprintf("The API server refuses what a revocation needs: %v", err))
-	}
-	return written, a.Wake, err
-}
-
-// heldBy returns what the target Secret holds; nil if that is no certificate.
-func heldBy(f *lifecycle.SecretFacts) *revocation.Held {
-	if f == nil || f.Leaf == nil {
+// observeRevocation fills in what is known of a certificate that is to be revoked. A Certificate for which nobody has
+// ever asked that costs nothing.
+func (r *certificates) observeRevocation(ctx context.Context, p *pass, v *view) (err error) {
+	crt := p.Object
+	_, asked := crt.Annotations[revocation.Annotation]
+	said := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionRevoking)
+	if !asked && said == nil || crt.DeletionTimestamp != nil {
 		return nil
 	}
-	return &revocation.Held{
-		ID: f.Leaf.ID, Key: f.Leaf.Key, NotAfter: f.Leaf.NotAfter, Temporary: f.Leaf.Temporary,
-		Proven: f.HasKey && f.KeyError == nil && f.Key.Same(f.Leaf.Key),
+	if v.pinned, err = r.pinned(ctx, crt); v.pinned == nil || err != nil {
+		return err
 	}
+	v.Pin, v.CannotRevoke = &v.pinned.Pin, v.pinned.cannot
+	if v.pinned.by == nil && v.CannotRevoke == "" {
+		gone := fault.Terminal(revocation.ReasonRefused, "its issuer does not exist any more: create it again")
+		v.Revocation = &revocation.Answer{ID: v.Pin.ID, Reason: v.Pin.Reason, Err: gone, Refused: true}
+		return nil
+	}
+	if last, landed := p.Last(revocationCall); landed {
+		answer, _ := last.Value.(revocation.Answer)
+		answer.Err = last.Err
+		v.Revocation = &answer
+	}
+	return nil
 }
 
-// sayOfRevocation has the condition say what it should, and reports whether that took a write.
-func (r *certificates) sayOfRevocation(ctx context.Context, state *lifecycle.State, is *certmanagerv1.CertificateCondition, a revocation.Action) (bool, error) {
-	crt, changed := state.Certificate, state.Certificate.DeepCopy()
-	switch {
-	case a.Clear:
-		certmanagerv1.RemoveCertificateCondition(changed, certmanagerv1.CertificateConditionRevoking)
-	case a.Say == nil || is != nil && is.Status == a.Say.Status && is.Reason == a.Say.Reason && is.Message == a.Say.Message:
-		return false, nil
-	default:
-		certmanagerv1.SetCertificateCondition(changed, *a.Say, r.Now())
+// record replaces the annotation that asks for a revocation by what has come of it.
+func (r *certificates) record(ctx context.Context, crt *certmanagerv1.Certificate, what revocation.Record) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"resourceVersion": crt.ResourceVersion, // or somebody else has another wish
+		"annotations":     map[string]any{revocation.Annotation: nil, revocation.RecordAnnotation: what.String()},
+	}})
+	if err != nil {
+		return fmt.Errorf("encode the annotations of %s: %w", crt.Name, err)
 	}
-	if a.Issue && !certmanagerv1.HasCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing, cmmeta.ConditionTrue) {
-		certmanagerv1.SetCertificateCondition(changed, certmanagerv1.CertificateCondition{
-			Type: certmanagerv1.CertificateConditionIssuing, Status: cmmeta.ConditionTrue,
-			Reason: certmanagerv1.CertificateReasonRevoking, Message: a.Say.Message,
-		}, r.Now())
-	}
-	if err := r.echoes.Write(changed, func() error { return r.WriteStatus(ctx, crt, changed) }); err != nil {
-		return false, err
-	}
-	if a.Warn || a.Tell {
-		controller.Emit(r.events, crt, a.Warn, a.Say.Reason, a.Say.Message)
-	}
-	return true, nil
-}
-
-// revokeStep carries out a step, and reports whether something is different now.
-func (r *certificates) revokeStep(ctx context.Context, m *memo, state *lifecycle.State, p *pinned, a revocation.Action) (bool, error) {
-	crt := state.Certificate
-	switch a.Step {
-	case revocation.StepPin:
-		return true, r.pin(ctx, state)
-	case revocation.StepAsk:
-		return r.askToRevoke(m, state, p), nil
-	case revocation.StepRecord:
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-			"resourceVersion": crt.ResourceVersion, // or somebody else has another wish
-			"annotations":     map[string]any{revocation.Annotation: nil, revocation.RecordAnnotation: a.Record.String()},
-		}})
-		if err != nil {
-			return false, fmt.Errorf("encode the annotations of %s: %w", crt.Name, err)
-		}
-		return true, r.Client.Patch(ctx, crt.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
-	case revocation.StepUnpin:
-		m.revoked = nil
-		return true, r.Client.Delete(ctx, p.secret)
-	default:
-		return false, nil
-	}
+	return r.Client.Patch(ctx, crt.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
 }
 
 // pin keeps the certificate of the target Secret, with its key and who has issued it, in a Secret of its own, which
@@ -189,7 +127,7 @@ func (r *certificates) pinned(ctx context.Context, crt *certmanagerv1.Certificat
 	}
 	if err != nil || !metav1.IsControlledBy(secret, crt) || !pki.PublicKeysEqual(p.leaf.PublicKey, p.key.Public()) {
 		message := fmt.Sprintf("Secret %q is in the way of what is to be revoked: delete it", secret.Name)
-		controller.Emit(r.events, crt, true, revocation.ReasonRetrying, message)
+		r.warn(crt, revocation.ReasonRetrying, "%s", message)
 		return nil, fault.After(inTheWayRetry, "SecretInTheWay", "%s", message)
 	}
 	reason, err := revocation.ParseReason(crt.Annotations[revocation.Annotation])
@@ -226,29 +164,36 @@ func (r *certificates) findRevoker(ctx context.Context, p *pinned) (err error) {
 	return nil
 }
 
-// askToRevoke has the issuer revoke the pinned certificate, off the worker: the answer queues the Certificate. It
-// returns false until the answer is there.
-func (r *certificates) askToRevoke(m *memo, state *lifecycle.State, p *pinned) bool {
-	crt := state.Certificate
-	if p.by == nil {
-		err := fault.Terminal(revocation.ReasonRefused, "its issuer does not exist any more: create it again")
-		m.revoked = revocation.AnswerOf(m.revoked, &p.Pin, err, r.Now())
-		return true
+// askToRevoke has the issuer asked to revoke the pinned certificate, and returns when it is asked again.
+func (r *certificates) askToRevoke(ctx context.Context, p *pass, v *view) (time.Time, error) {
+	pin, by, issuer := v.pinned, v.pinned.by, v.pinned.issuer
+	if by == nil {
+		return time.Time{}, nil // an event tells of the issuer
 	}
-	what := signer.Revocation{Certificate: p.leaf.Raw, Reason: p.Reason}
-	if p.Reason == revocation.KeyCompromise || state.Secret != nil && !state.Secret.Key.Same(p.Key) {
-		what.Key = p.key // nothing else is certified with it, which a CA could take for compromised then
+	what := signer.Revocation{Certificate: pin.leaf.Raw, Reason: pin.Reason}
+	if pin.Reason == revocation.KeyCompromise || v.Secret != nil && !v.Secret.Key.Same(pin.Key) {
+		what.Key = pin.key // nothing else is certified with it, which a CA could take for compromised then
 	}
-	by, issuer, name := p.by, p.issuer, client.ObjectKeyFromObject(crt)
-	outcome, landed := r.flights.Ask(flight.Call{
-		Key:    flight.Key{Object: crt.UID, Call: "revocation of " + hex.EncodeToString(p.ID[:]) + " " + string(p.Reason)},
-		Lane:   string(issuer.GetUID()),
-		Run:    func(ctx context.Context) (any, error) { return nil, by.Revoke(ctx, issuer, what) },
-		Landed: func() { r.bell.Ring(name) },
+	inputs, err := r.IssuerInputs(ctx, issuer)
+	if err != nil {
+		return time.Time{}, err
+	}
+	answer := p.Ask(engine.Call{
+		Name: revocationCall, Inputs: fmt.Sprintf("%s %x %s %t", inputs, pin.ID, pin.Reason, what.Key != nil),
+		Lane: laneOf(issuer), Urgency: 1,
+		Run: func(ctx context.Context) (any, error) {
+			err := by.Revoke(ctx, issuer, what)
+			return revocation.Answer{ID: pin.ID, Reason: pin.Reason, Refused: fault.IsTerminal(err)}, hourly(err)
+		},
 	})
-	if !landed {
-		return false
+	return answer.Until, nil
+}
+
+// hourly has a CA asked again every hour that has refused: no event tells that somebody has put right what the CA holds
+// against the revocation.
+func hourly(err error) error {
+	if !fault.IsTerminal(err) {
+		return err
 	}
-	m.revoked = revocation.AnswerOf(m.revoked, &p.Pin, outcome.Err, r.Now())
-	return true
+	return fault.ClassRefused.After(time.Hour, revocation.ReasonRefused, "%w", err)
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // store applies the target Secret with what was issued (spec §2.4).
-func (r *certificates) store(ctx context.Context, m *memo, state *lifecycle.State, a lifecycle.Action) error {
+func (r *certificates) store(ctx context.Context, m *memory, state *lifecycle.State, a lifecycle.Action) error {
 	key, err := r.keyFor(ctx, m, state.Certificate, a)
 	if err != nil {
 		return err
@@ -25,9 +25,9 @@ func (r *certificates) store(ctx context.Context, m *memo, state *lifecycle.Stat
 	if err != nil {
 		return err
 	}
-	return r.issueInto(ctx, state, a, lifecycle.Target{
+	return r.apply(ctx, state, lifecycle.Target{
 		Chain: a.Request.Status.Certificate, CA: a.Request.Status.CA, Key: text, Issuer: a.Request.Spec.IssuerRef,
-	})
+	}, "")
 }
 
 // storeTemporary applies the target Secret with a certificate that nobody trusts, for
@@ -53,24 +53,12 @@ func (r *certificates) storeTemporary(ctx context.Context, state *lifecycle.Stat
 	if err != nil {
 		return err
 	}
-	return r.issueInto(ctx, state, a, lifecycle.Target{Chain: chain, Key: key})
-}
-
-// issueInto applies the target Secret of an issuance, and says on the Certificate if
-// there is no such Secret.
-func (r *certificates) issueInto(ctx context.Context, state *lifecycle.State, a lifecycle.Action, t lifecycle.Target) error {
-	err := r.apply(ctx, state, t, "")
-	if fault.IsTerminal(err) && !a.Held {
-		if err := r.refuse(ctx, state.Certificate, a, err.Error()); err != nil {
-			return err
-		}
-	}
-	return err
+	return r.apply(ctx, state, lifecycle.Target{Chain: chain, Key: key}, "")
 }
 
 // repair applies the target Secret with what it holds (spec §2.6), unless somebody has
 // changed it meanwhile. What cannot be repaired as it is stays so, and good otherwise.
-func (r *certificates) repair(ctx context.Context, m *memo, state *lifecycle.State) error {
+func (r *certificates) repair(ctx context.Context, m *memory, state *lifecycle.State) error {
 	crt := state.Certificate
 	secret, err := r.Secrets.Secret(ctx, crt.Namespace, crt.Spec.SecretName)
 	if err != nil {

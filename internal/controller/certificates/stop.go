@@ -4,39 +4,30 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
-
-	certmanagerv1 "chancery.dev/api/certmanager/v1"
 )
 
 // keepWithin bounds how long a stop is held up for private keys. Those that were not stored then are made again.
 const keepWithin = 3 * time.Second
 
-// keepHeldKeys waits until the process is to stop, and for the passes under way. Then it brings to an end what is on
-// the short way, or else stores the private keys that are in memory only.
-func (r *certificates) keepHeldKeys(ctx context.Context) error {
+// keepHeldKeys waits until the process is to stop. Then it brings to an end what is on the short way, or else has the
+// private keys stored that are in memory only.
+func keepHeldKeys(ctx context.Context, r *runner) error {
 	<-ctx.Done()
-	r.passes.Lock()
-	defer r.passes.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepWithin)
 	defer cancel()
-	for name, m := range r.memos.All() {
+	r.Finish(ctx, func(name types.NamespacedName, m *memory, err error) bool {
 		if m.held == nil {
-			continue
+			return false
 		}
-		crt := &certmanagerv1.Certificate{}
-		err := r.Client.Get(ctx, name, crt)
-		if err == nil {
-			_, _, err = r.pass(ctx, m, crt)
-		}
-		if err == nil && m.held != nil {
-			m.held.Refused = true
-			_, _, err = r.pass(ctx, m, crt)
-		}
-		if err != nil {
+		if m.lastPasses++; m.lastPasses > 2 {
 			ctrl.LoggerFrom(ctx).Info("A private key was not stored before the stop: its CertificateRequest will be made again",
-				"namespace", name.Namespace, "certificate", name.Name, "cause", err.Error())
+				"namespace", name.Namespace, "certificate", name.Name, "cause", err)
+			return false
 		}
-	}
+		m.held.Refused = m.lastPasses == 2
+		return true
+	})
 	return nil
 }

@@ -24,7 +24,7 @@ func (s *Adapter) Revoke(ctx context.Context, issuer certmanagerv1.GenericIssuer
 	case f == nil:
 		return nil
 	case f.MayPass():
-		return fault.After(f.RetryAfter, reasonRevocation, "%s", f.Detail)
+		return f.Class.After(f.RetryAfter, reasonRevocation, "%s", f.Detail)
 	default:
 		return fault.Terminal(reasonRevocation, "%s", f.Detail)
 	}
