@@ -1,12 +1,7 @@
-// Package controller is what all reconcilers share: what they are given, how they
-// read Secrets, write a status, interpret an error and are woken. The reconcilers
-// themselves are in the packages below it, one file for each kind.
+// Package controller is what all controllers share: what they are given, their queues and indexes, and what they are
+// woken by. The controllers themselves are in the packages below this one, and run on internal/engine.
 //
-// A reconciler observes through the watch cache, has a pure package decide, does
-// the one thing that was decided and applies one status. It never imports an
-// adapter: signers and solvers come in through their ports, and internal/app
-// wires them. Nothing here leaves the cluster on a worker: such calls go through
-// internal/flight.
+// A controller never imports an adapter: signers and solvers come in through their ports, and internal/app wires them.
 package controller
 
 import (
@@ -114,17 +109,6 @@ func (s Scope) CacheNamespaces() map[string]cache.Config {
 	return out
 }
 
-// Settle interprets the error of a pass as the engine does.
-func Settle(err error) (reconcile.Result, error) { return engine.Interpret(err) }
-
-// Wake returns the result that reconciles again at that time; never, if it is zero.
-func (d *Deps) Wake(at time.Time) reconcile.Result {
-	if at.IsZero() {
-		return reconcile.Result{}
-	}
-	return reconcile.Result{RequeueAfter: max(at.Sub(d.Now()), time.Millisecond)}
-}
-
 // Options are those of every controller: back-off between first and most.
 func (d *Deps) Options(first, most time.Duration) controller.Options {
 	skip := true // several managers run in one process in tests
@@ -153,9 +137,4 @@ func (d *Deps) Observed(ctx context.Context, kinds ...client.Object) error {
 		}
 	}
 	return nil
-}
-
-// Emit records an event.
-func Emit(recorder record.EventRecorder, obj client.Object, warning bool, reason, message string) {
-	engine.Emit(recorder, obj, engine.Event{Warning: warning, Reason: reason, Message: message})
 }

@@ -204,14 +204,6 @@ func (c *Calls) last(uid types.UID, name string) (Outcome, bool) {
 	return known.outcome, true
 }
 
-// underWay reports whether a call has been started and has not landed.
-func (c *Calls) underWay(uid types.UID, name string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	known := c.objects[uid][name]
-	return known != nil && !known.landed
-}
-
 // forget drops the calls of an object that is gone.
 func (c *Calls) forget(uid types.UID) {
 	c.mu.Lock()

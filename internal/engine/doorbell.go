@@ -9,16 +9,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Doorbell queues objects from outside of any watch: it is a source of a controller.
-// The zero value is ready.
-type Doorbell struct {
+// doorbell queues objects from outside of any watch: it is a source of a controller. The zero value is ready.
+type doorbell struct {
 	mu    sync.Mutex
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 	early []reconcile.Request
 }
 
 // Start implements source.Source: the controller calls it.
-func (b *Doorbell) Start(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+func (b *doorbell) Start(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.queue = queue
@@ -30,7 +29,7 @@ func (b *Doorbell) Start(_ context.Context, queue workqueue.TypedRateLimitingInt
 }
 
 // Ring queues an object. It never blocks, and may be called before Start.
-func (b *Doorbell) Ring(name types.NamespacedName) {
+func (b *doorbell) Ring(name types.NamespacedName) {
 	req := reconcile.Request{NamespacedName: name}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -66,8 +66,6 @@ type Plan struct {
 	Then func(ctx context.Context) error
 	// Events to emit.
 	Events []Event
-	// Calls to start.
-	Calls []Call
 	// Again decides once more at once.
 	Again bool
 	// Waits says what the object waits for then.
@@ -108,9 +106,6 @@ func (p *Pass[O, M]) Last(name string) (Outcome, bool) {
 	return p.engine.calls.last(p.owner.uid, name)
 }
 
-// UnderWay reports whether a call waits for its turn, or has not come back.
-func (p *Pass[O, M]) UnderWay(name string) bool { return p.engine.calls.underWay(p.owner.uid, name) }
-
 // Ask returns how a call stands that is repeated, with back-off, until it succeeds. A success is kept until Forget,
 // or until the call is asked for with other inputs.
 func (p *Pass[O, M]) Ask(call Call) Answer {
@@ -128,7 +123,7 @@ func (p *Pass[O, M]) Chance() float64 { return p.engine.chance() }
 
 // Runner runs the objects of a kind: it is the reconciler of a controller, and a source of it.
 type Runner[O client.Object, M, S, A any] struct {
-	Doorbell
+	doorbell
 
 	kind   Kind[O, M, S, A]
 	engine *Engine
@@ -233,9 +228,6 @@ func (r *Runner[O, M, S, A]) step(ctx context.Context, p *Pass[O, M], known *rem
 	for _, e := range plan.Events {
 		Emit(r.kind.Events, object, e)
 	}
-	for _, c := range plan.Calls {
-		p.Start(c)
-	}
 	if plan.Done {
 		r.forget(client.ObjectKeyFromObject(object))
 	}
@@ -287,7 +279,7 @@ func (r *Runner[O, M, S, A]) refused(p *Pass[O, M], known *remembered[M], err er
 
 // rest notes what the object waits for, and says when it is looked at again.
 func (r *Runner[O, M, S, A]) rest(known *remembered[M], o owner, plan Plan, failure error) (reconcile.Result, error) {
-	result, err := Interpret(failure)
+	result, err := interpret(failure)
 	wait := Wait{Kind: o.kind, Namespace: o.name.Namespace, Name: o.name.Name, For: plan.Waits}
 	now := r.engine.now()
 	switch {
@@ -317,9 +309,9 @@ func (r *Runner[O, M, S, A]) rest(known *remembered[M], o owner, plan Plan, fail
 	return result, err
 }
 
-// Interpret says what follows from the error of a pass, the only place that does: a fault says itself what is next,
+// interpret says what follows from the error of a pass, the only place that does: a fault says itself what is next,
 // a write that came second is decided anew, and any other error is retried with back-off by the queue.
-func Interpret(err error) (reconcile.Result, error) {
+func interpret(err error) (reconcile.Result, error) {
 	f := fault.Of(err)
 	switch {
 	case err == nil:

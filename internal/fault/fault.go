@@ -7,7 +7,7 @@
 // retried with back-off.
 //
 // It does not log, retry or write anything: the interpreter is in
-// internal/controller.
+// internal/engine.
 package fault
 
 import (

@@ -34,7 +34,6 @@ var rooms = []room{
 	{layer: 1, path: "internal/pki", why: "keys, CSRs, chains, keystores"},
 	{layer: 1, path: "internal/acme/client", why: "ACME protocol client, wire only"},
 	{layer: 1, path: "internal/solver/dns01/provider/limit", why: "how often a DNS provider may be asked with a credential"},
-	{layer: 1, path: "internal/flight", why: "bounded asynchronous calls whose result requeues an object"},
 
 	{layer: 1, path: "internal/overlay", why: "read-your-writes client"},
 	{layer: 2, path: "internal/engine", why: "observe, decide, act, one status; who waits, for what"},
@@ -74,7 +73,7 @@ var rooms = []room{
 
 	{layer: 7, path: "internal/solver/tlsalpn01", why: "TLS-ALPN-01: handshakes answered, and a self check"},
 	{layer: 7, path: "internal/solver/http01/route", why: "Ingresses, HTTPRoutes and Services that lead to the responder"},
-	{layer: 7, path: "internal/controller/certificates", why: "reconciler of Certificates"},
+	{layer: 7, path: "internal/controller/certificates", why: "Certificates on the engine"},
 	{layer: 7, path: "internal/controller/requests", why: "reconcilers of both kinds of request"},
 	{layer: 7, path: "internal/controller/issuers", why: "reconcilers of Issuers and ClusterIssuers"},
 	{layer: 7, path: "internal/controller/services", why: "reconciler of the Services of the HTTP-01 responder"},

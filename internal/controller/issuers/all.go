@@ -5,6 +5,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/engine"
 )
 
 // All lists the issuers of both kinds that are in scope, from the cache. They MUST NOT be
@@ -38,6 +39,6 @@ func All(d *controller.Deps) func(context.Context) ([]certmanagerv1.GenericIssue
 func Teller(d *controller.Deps) func(issuer certmanagerv1.GenericIssuer, warning bool, reason, message string) {
 	events := d.Events("cert-manager-issuers")
 	return func(issuer certmanagerv1.GenericIssuer, warning bool, reason, message string) {
-		controller.Emit(events, issuer, warning, reason, message)
+		engine.Emit(events, issuer, engine.Event{Warning: warning, Reason: reason, Message: message})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -100,11 +101,11 @@ func viewOf(issuer certmanagerv1.GenericIssuer, spec *acmev1.ACMEIssuer, account
 	return view
 }
 
-// followAccounts rings for the objects of a kind whose issuer's account has changed.
-func followAccounts(d *controller.Deps, accounts *acmeaccount.Registry, list func() client.ObjectList, bell *controller.Doorbell) {
+// followAccounts queues the objects of a kind whose issuer's account has changed.
+func followAccounts(d *controller.Deps, accounts *acmeaccount.Registry, list func() client.ObjectList, ring func(types.NamespacedName)) {
 	accounts.Watch(func(i acmeaccount.Issuer, _ acmeaccount.Change) {
 		for _, req := range d.Waiting(context.Background(), list(), i.Namespace, i.Name) {
-			bell.Ring(req.NamespacedName)
+			ring(req.NamespacedName)
 		}
 	})
 }

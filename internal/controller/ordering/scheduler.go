@@ -276,7 +276,7 @@ func (s *scheduler) apply(ctx context.Context, d schedule.Decision) error {
 	case d.Outcome == schedule.Starting && (c.Status.State.IsFinal() || c.DeletionTimestamp != nil):
 		return errTooLate
 	default:
-		return s.WriteStatus(ctx, c, changed)
+		return s.Engine.WriteStatus(ctx, c, changed)
 	}
 }
 
