@@ -69,7 +69,7 @@ func (c *Config) dns01Providers(ctx context.Context, deps *controller.Deps, log 
 		return nil, err
 	}
 	return provider.Factory(provider.Options{
-		Secrets: deps.Secrets, Tokens: vault.NewTokenSource(deps.Manager.GetClient()),
+		Secrets: deps.Secrets, Token: vault.TokenRequests(deps.Manager.GetClient()),
 		RFC2136: rfc2136.Options{Now: deps.Now, Queues: rfc2136.NewQueues(), Limits: limits},
 		AcmeDNS: acmedns.New(nil, c.UserAgent, limits), Webhook: webhooks, Programs: pool,
 		WebhookServers:       webhook.Direct{Secrets: deps.Secrets, Limits: limits, UserAgent: c.UserAgent},

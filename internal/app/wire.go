@@ -59,7 +59,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 			Annotations: deps.Settings.CopiedAnnotations.Apply, Process: process,
 		}),
 		signer.TypeVault: vault.New(vault.Config{
-			Secrets: deps.Secrets, Tokens: vault.NewTokenSource(deps.Manager.GetClient()), Now: deps.Now,
+			Secrets: deps.Secrets, Token: vault.TokenRequests(deps.Manager.GetClient()), Now: deps.Now,
 			ClusterResourceNamespace: cfg.ClusterResourceNamespace, Egress: cfg.IssuerEgress.policy(),
 			AWS: vault.AWSConfig{IssuerAmbient: cfg.Ambient.Issuers, ClusterIssuerAmbient: cfg.Ambient.ClusterIssuers, Getenv: os.Getenv},
 		}),

@@ -1,9 +1,8 @@
-// Package egress says which addresses the controller connects to on behalf of tenants, and makes the
-// connections.
+// Package egress says which addresses the controller connects to on behalf of tenants, and makes the connections.
 //
-// A tenant who writes an Issuer names servers: an ACME server, Vault, a DNS provider. A name resolves to what
-// its owner likes, so a Policy judges addresses, when the connection is made. Who is bound by a Policy is
-// decided by the callers: a nil *Policy allows everything.
+// A tenant who writes an Issuer names servers: an ACME server, Vault, a DNS provider. The owner of a name decides which
+// addresses the name has, so a Policy judges each address when the connection is made. Callers decide who is bound by a
+// Policy: a nil *Policy allows everything.
 package egress
 
 import (
@@ -17,11 +16,10 @@ import (
 	"syscall"
 )
 
-// deniedByDefault are addresses that lead to the controller's own machine, or to services of a cloud that trust
-// whoever can reach them.
+// deniedByDefault are the addresses of the controller's own machine, and of services of clouds that trust every client.
 const deniedByDefault = "0.0.0.0/8 127.0.0.0/8 169.254.0.0/16 100.100.100.200/32 168.63.129.16/32 ::/96 fe80::/10 fd00:ec2::/32 fd20:ce::254/128"
 
-// Policy says which addresses may be connected to. Use New.
+// Policy says which addresses may be connected to. New makes one.
 type Policy struct {
 	allow, deny, byDefault []netip.Prefix
 }
@@ -42,7 +40,7 @@ func DeniedByDefault() []netip.Prefix {
 	return out
 }
 
-// canonical has IPv4 addresses in IPv6 form as what they are, as Permits does.
+// canonical returns prefixes with IPv4-mapped IPv6 addresses as IPv4 addresses.
 func canonical(prefixes []netip.Prefix) []netip.Prefix {
 	const mapped = 96
 	out := slices.Clone(prefixes)
@@ -106,7 +104,7 @@ func forms(ip netip.Addr) []netip.Addr {
 		{"64:ff9b:1::/48", [4]int{6, 7, 9, 10}},    // of 48
 		{"2002::/16", [4]int{2, 3, 4, 5}},
 	} {
-		// What is not the address there is zero, mostly.
+		// An address that starts with zero is taken for padding, except behind a prefix of 96 bits.
 		if first := t.at[0]; netip.MustParsePrefix(t.prefix).Contains(ip) && (first == 12 || b[first] != 0) {
 			out = append(out, netip.AddrFrom4([4]byte{b[t.at[0]], b[t.at[1]], b[t.at[2]], b[t.at[3]]}))
 		}
@@ -116,7 +114,7 @@ func forms(ip netip.Addr) []netip.Addr {
 
 // Denied is the error of a connection that a Policy does not allow.
 type Denied struct {
-	// Host is the name that was asked for; empty if it is not known.
+	// Host is the name of the server; empty if it is not known.
 	Host string
 	// IP is its address.
 	IP netip.Addr
@@ -165,9 +163,9 @@ func SystemLookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 }
 
-// Target returns an error unless all addresses of a host are permitted. It is for hosts that others connect to
-// for us: proxies and programs. They resolve the name again. So a name that does not resolve here is left to them,
-// unless the operator has set limits beside the default.
+// Target returns an error unless all addresses of a host are permitted. It is for hosts that a proxy or a program
+// connects to, which resolves the name again. A name that does not resolve here is therefore permitted, unless the
+// operator has set limits beside the default.
 func (p *Policy) Target(ctx context.Context, host string, lookup Lookup) error {
 	if p == nil {
 		return nil

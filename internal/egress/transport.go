@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Transport sends HTTP requests to servers that the operator does not run. It holds their hosts to a Policy, and
-// lets no error quote what such a server sends: errors end in the status of objects, which tenants read.
+// Transport sends HTTP requests to servers that the operator does not run. A Policy judges their hosts. No error quotes
+// what such a server sends: errors end in the status of objects, which tenants read.
 type Transport struct {
 	// Direct sends requests without a proxy. Its connections have to be made by the Policy.
 	Direct *http.Transport
@@ -23,6 +23,8 @@ type Transport struct {
 	Proxied *http.Transport
 	// Target judges a host that a proxy is to be asked for.
 	Target func(ctx context.Context, host string) error
+	// MaxBody bounds the body of an answer, in bytes; 0 means no bound.
+	MaxBody int
 }
 
 // Transport makes a Transport with the settings of t, whose connections d makes.
@@ -35,8 +37,8 @@ func (p *Policy) Transport(t *http.Transport, d net.Dialer) *Transport {
 	}}
 }
 
-// Client returns a client for requests that are over in time and follow no redirect: what they carry is for the
-// server that the configuration names, and for no other.
+// Client returns a client with a time limit that follows no redirect: what requests carry is for the server that the
+// configuration names, and for no other.
 func (p *Policy) Client(timeout time.Duration) *http.Client {
 	return &http.Client{
 		Timeout: timeout,
@@ -56,7 +58,7 @@ const (
 
 var _ http.RoundTripper = (*Transport)(nil)
 
-// proxyRefusal is the word of a proxy that does not connect.
+// proxyRefusal is the error of a proxy that does not connect.
 type proxyRefusal struct{ code int }
 
 func (r proxyRefusal) Error() string {
@@ -75,7 +77,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	by, err := t.choose(req)
 	if err != nil {
 		if req.Body != nil {
-			_ = req.Body.Close() // as http.RoundTripper promises; nothing is lost with it
+			_ = req.Body.Close() // as http.RoundTripper promises
 		}
 		return nil, err
 	}
@@ -87,7 +89,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if _, err := url.Parse(resp.Header.Get("Location")); err != nil {
 		resp.Header.Del("Location")
 	}
-	resp.Body = plainBody{resp.Body}
+	resp.Body = &plainBody{ReadCloser: resp.Body, max: t.MaxBody, left: t.MaxBody}
 	return resp, nil
 }
 
@@ -136,12 +138,23 @@ func plain(err error) error {
 	return errNotHTTP
 }
 
-// plainBody is a body whose errors quote nothing.
-type plainBody struct{ io.ReadCloser }
+// plainBody is a body whose errors quote nothing, and whose length is bounded.
+type plainBody struct {
+	io.ReadCloser
+
+	max, left int
+}
 
 // Read implements io.Reader.
-func (b plainBody) Read(p []byte) (int, error) {
+func (b *plainBody) Read(p []byte) (int, error) {
+	if b.max > 0 {
+		if b.left <= 0 {
+			return 0, fmt.Errorf("the answer is longer than %d MiB", b.max>>20)
+		}
+		p = p[:min(len(p), b.left)]
+	}
 	n, err := b.ReadCloser.Read(p)
+	b.left -= n
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = plain(err)
 	}

@@ -1,13 +1,10 @@
-// Package fault is the one vocabulary for things that did not work.
+// Package fault has the errors of signers and solvers.
 //
-// Whatever a signer, a solver or the ACME client reports, a reconciler only wants
-// to know what to do next: give up, come back at a known time, or wait for an
-// event. Fault says exactly that, with a reason (CamelCase, shown in conditions
-// and events) and a message for a person. Any other error is unexpected: it is
-// retried with back-off.
+// A controller asks of an error what to do next: give up, try again at a known time, or wait for an event. A Fault says
+// which, with a reason (CamelCase, shown in conditions and events) and a message for a person. Any other error is
+// unexpected, and the call is repeated with back-off.
 //
-// It does not log, retry or write anything: the interpreter is in
-// internal/engine.
+// The package does not log, retry or write anything: internal/engine acts on faults.
 package fault
 
 import (
@@ -16,31 +13,17 @@ import (
 	"time"
 )
 
-// Kind says what to do about a Fault. The order is that of severity.
-type Kind int
+// Kind says what to do about a Fault.
+type Kind string
 
 const (
 	// KindPending waits for an event: nothing is retried before a watched object changes.
-	KindPending Kind = iota + 1
+	KindPending Kind = "pending"
 	// KindAfter is retried once Delay has passed.
-	KindAfter
+	KindAfter Kind = "after"
 	// KindTerminal is never retried: only a change of the object or its issuer helps.
-	KindTerminal
+	KindTerminal Kind = "terminal"
 )
-
-// String returns the name of the kind in lower case.
-func (k Kind) String() string {
-	switch k {
-	case KindPending:
-		return "pending"
-	case KindAfter:
-		return "after"
-	case KindTerminal:
-		return "terminal"
-	default:
-		return fmt.Sprintf("kind(%d)", int(k))
-	}
-}
 
 // Fault is an error that knows what to do about itself.
 type Fault struct {
@@ -107,7 +90,7 @@ func (f *Fault) Unwrap() error { return f.Err }
 
 // Terminal reports a failure that no retry mends. The format may wrap an error with %w.
 func Terminal(reason, format string, args ...any) error {
-	return &Fault{Kind: KindTerminal, Reason: reason, Err: fmt.Errorf(format, args...)}
+	return Failed("", reason, format, args...)
 }
 
 // Failed is Terminal for a failure whose class is known.
@@ -122,7 +105,7 @@ func Pending(reason, format string, args ...any) error {
 
 // After reports that the same call may work once delay has passed.
 func After(delay time.Duration, reason, format string, args ...any) error {
-	return &Fault{Kind: KindAfter, Reason: reason, Delay: delay, Err: fmt.Errorf(format, args...)}
+	return Class("").After(delay, reason, format, args...)
 }
 
 // After is the function After for a failure whose class is known.

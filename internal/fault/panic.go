@@ -7,12 +7,11 @@ import (
 	"strings"
 )
 
-// Panic is the error that a panic has become: a bug, of Chancery or of a library, that
-// ends what it happened in and nothing else.
+// Panic is the error that a panic has become: a bug of Chancery or of a library, which ends one call and nothing else.
 type Panic struct {
 	// Value is what the code panicked with.
 	Value any
-	// Where names the function that did, with file and line, and who had called it.
+	// Where names the function that panicked and its callers, with file and line.
 	Where string
 }
 
@@ -21,8 +20,7 @@ func (p *Panic) Error() string {
 	return fmt.Sprintf("a bug in Chancery, please report it: %v, in %s", p.Value, p.Where)
 }
 
-// Contain turns a panic into the error that err points to, a *Panic. It is to be deferred
-// by what others depend on the end of.
+// Contain turns a panic into a *Panic, which it stores at err. A function whose end others wait for defers it.
 func Contain(err *error) {
 	if value := recover(); value != nil {
 		*err = &Panic{Value: value, Where: where()}

@@ -182,7 +182,7 @@ func TestEveryUsage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		template, err := NewTemplate(csr, Issuance{Serial: testTimeSerial(), NotBefore: testTime, Duration: 1e9, Usages: usages})
+		template, err := NewTemplate(csr, Issuance{NotBefore: testTime, Duration: 1e9, Usages: usages})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,15 +7,11 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
-	"io"
-	"math/big"
 	"time"
 )
 
 // Issuance is what a certificate gets that its request does not decide.
 type Issuance struct {
-	// Serial number, from NewSerial.
-	Serial *big.Int
 	// NotBefore and Duration are the validity; it is not clamped to the signer's.
 	NotBefore time.Time
 	Duration  time.Duration
@@ -26,20 +22,6 @@ type Issuance struct {
 	// Addresses of what a verifier may ask for: revocation lists, OCSP responders and
 	// the signer's own certificate (RFC 5280 §4.2.1.13, §4.2.2.1).
 	CRLDistributionPoints, OCSPServers, IssuingCertificateURLs []string
-}
-
-// NewSerial returns a positive serial number of up to 128 bits from random
-// (crypto/rand.Reader in earnest; RFC 5280 §4.1.2.2 allows 160).
-func NewSerial(random io.Reader) (*big.Int, error) {
-	octets := make([]byte, 16)
-	if _, err := io.ReadFull(random, octets); err != nil {
-		return nil, fmt.Errorf("serial number: %w", err)
-	}
-	serial := new(big.Int).SetBytes(octets)
-	if serial.Sign() == 0 {
-		serial.SetInt64(1)
-	}
-	return serial, nil
 }
 
 // NewTemplate turns a request into a template to sign (spec §3.4): subject and
@@ -63,7 +45,6 @@ func NewTemplate(csr *x509.CertificateRequest, i Issuance) (*x509.Certificate, e
 		return nil, err
 	}
 	return &x509.Certificate{
-		SerialNumber:          i.Serial,
 		RawSubject:            csr.RawSubject,
 		Subject:               csr.Subject,
 		PublicKey:             csr.PublicKey,
@@ -105,8 +86,8 @@ func keptExtensions(csr *x509.CertificateRequest) []pkix.Extension {
 	return out
 }
 
-// Sign issues a certificate for template.PublicKey, signed by parent with key; for
-// a self-signed one parent is the template. It is an error if key is not parent's.
+// Sign issues a certificate for template.PublicKey, signed by parent with key; for a self-signed one parent is the
+// template. Without a serial number in the template, it gets a random one. It is an error if key is not parent's.
 func Sign(template, parent *x509.Certificate, key crypto.Signer) (*x509.Certificate, error) {
 	algorithm, err := SignatureAlgorithmFor(key.Public())
 	if err != nil {

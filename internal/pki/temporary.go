@@ -1,7 +1,6 @@
 package pki
 
 import (
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
@@ -17,13 +16,8 @@ const (
 
 // TemporaryCertificate returns, as PEM, a certificate for a request that nobody
 // trusts: a key made for it alone has signed it. It is for software that does not
-// start without one, until the real one comes (spec §2.4). The serial number of i is
-// not used.
+// start without one, until the real one comes (spec §2.4).
 func TemporaryCertificate(csr *x509.CertificateRequest, i Issuance) ([]byte, error) {
-	var err error
-	if i.Serial, err = NewSerial(rand.Reader); err != nil {
-		return nil, err
-	}
 	template, err := NewTemplate(csr, i)
 	if err != nil {
 		return nil, err

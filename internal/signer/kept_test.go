@@ -2,6 +2,7 @@ package signer
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -9,7 +10,7 @@ import (
 )
 
 func TestKept(t *testing.T) {
-	var k Kept[int]
+	var k Kept[string, int]
 	made := 0
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	made3 := func() (int, error) {
@@ -38,5 +39,41 @@ func TestKept(t *testing.T) {
 		if got != step.want || (err != nil) != step.fails || len(k.byIssuer) != step.kept {
 			t.Errorf("%+v: %d, %v, %d are kept", step, got, err, len(k.byIssuer))
 		}
+	}
+}
+
+func TestKeptIsBounded(t *testing.T) {
+	k := Kept[string, int]{Limit: 3}
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	for i := range 10 {
+		issuer := types.UID(fmt.Sprint(i))
+		for range 2 {
+			if got, err := k.For(issuer, "spec", now, func() (int, error) { return i, nil }); got != i || err != nil {
+				t.Errorf("%d, %v", got, err)
+			}
+			if len(k.byIssuer) > 3 {
+				t.Errorf("%d are kept, the limit is 3", len(k.byIssuer))
+			}
+		}
+		if _, err := k.For(issuer, "spec", now, func() (int, error) { return 0, errors.New("made again") }); err != nil {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+}
+
+// What is slow to make for one issuer delays no other issuer, and one of two that are made at once is kept.
+func TestKeptWaitsForNobody(t *testing.T) {
+	var k Kept[string, string]
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	got, err := k.For("a", "spec", now, func() (string, error) {
+		for _, issuer := range []types.UID{"b", "a"} {
+			if got, err := k.For(issuer, "spec", now, func() (string, error) { return "fast", nil }); got != "fast" || err != nil {
+				t.Errorf("%s: %s, %v", issuer, got, err)
+			}
+		}
+		return "slow", nil
+	})
+	if got != "fast" || err != nil {
+		t.Errorf("%s, %v", got, err)
 	}
 }

@@ -1,10 +1,8 @@
 // Package signer is the port between requests and issuers.
 //
-// A Signer turns a Request into a certificate, whatever kind of object asked
-// for it: CertificateRequest and CertificateSigningRequest are adapted to the
-// same neutral Request by internal/request. Adapters live in the packages below
-// this one, one for each issuer type. This package holds no behaviour but what all of
-// them share.
+// A Signer turns a Request into a certificate. internal/request makes a Request of a CertificateRequest or a
+// CertificateSigningRequest. The adapters are in the packages below this one, one for each type of issuer. This package
+// has only what the adapters share.
 package signer
 
 import (
@@ -26,8 +24,8 @@ import (
 	"chancery.dev/internal/revocation"
 )
 
-// Signer issues certificates for one type of issuer. It says how, and keeps nothing that matters: two Signers do the
-// same. When, how often and where a call is made is up to others.
+// Signer issues certificates for one type of issuer. It keeps nothing that matters: two Signers do the same. The engine
+// and the controllers decide when, how often and where calls are made.
 type Signer interface {
 	// Sign MUST be idempotent: it is called again with the same Request, with what it has given in
 	// Result.Annotations added, until it returns a Bundle or a fault.Terminal. That of a Remote MAY block until ctx
@@ -166,6 +164,21 @@ func (r *Request) Refuses(leaf *x509.Certificate, key crypto.PublicKey) error {
 	}
 }
 
+// Template returns the certificate that the request asks for, to be signed (spec §3.4), with what i says of the issuer.
+func (r *Request) Template(i pki.Issuance) (*x509.Certificate, error) {
+	csr, err := pki.DecodeCSR(r.CSR)
+	if err != nil {
+		return nil, err
+	}
+	// A CertificateSigningRequest's usages are what its spec says and no more (spec §4.4).
+	certSign := r.IsCA && r.SourceKind == certmanagerv1.CertificateRequestKind
+	if i.Usages, err = pki.ParseUsages(r.Usages, certSign); err != nil {
+		return nil, err
+	}
+	i.Duration, i.IsCA = r.Duration, r.IsCA
+	return pki.NewTemplate(csr, i)
+}
+
 // Bundle is an issued certificate.
 type Bundle struct {
 	// Chain is PEM, leaf first, without a self-signed root.
@@ -225,8 +238,8 @@ func ResourceNamespace(issuer metav1.Object, clusterResources string) string {
 	return clusterResources
 }
 
-// SecretNames lists the Secrets in its resource namespace that an issuer names:
-// whenever one of them changes, the issuer is looked at again, and so is what waits for it.
+// SecretNames lists the Secrets in its resource namespace that an issuer names. A change of one of them wakes the
+// issuer and the requests that wait for it.
 func SecretNames(spec *certmanagerv1.IssuerSpec) []string {
 	switch {
 	case spec.CA != nil:

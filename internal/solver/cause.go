@@ -15,10 +15,9 @@ import (
 	"chancery.dev/internal/fault"
 )
 
-// Cause returns what a network error comes down to, in words that are the same
-// on every try: without the ephemeral ports, request ids and nested prefixes of
-// the error itself. Errors of solvers end in an object's status, and a text that
-// changes from try to try would be one write after the other.
+// Cause describes a network error in words that are the same on every try: without ephemeral ports, request ids and
+// nested prefixes. Errors of solvers end in the status of an object, and each change of a status is a write. It is for
+// errors that quote nothing of an answer, such as those of an egress.Transport.
 func Cause(err error) string {
 	var (
 		netErr net.Error
@@ -51,5 +50,5 @@ func Cause(err error) string {
 	case errors.As(err, &urlErr):
 		err = urlErr.Err
 	}
-	return fault.Unquoted(err)
+	return fault.Quote(err.Error())
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"chancery.dev/internal/acme"
-	"chancery.dev/internal/fault"
 )
 
 // HTTPError is an error answer that is no problem document: a proxy's page, a redirect that is
@@ -105,7 +104,7 @@ func RetryAfter(err error) time.Duration {
 }
 
 // stable strips what differs between two equal failures: the URL that the caller prints anyway, and the local port.
-// Statuses that hold the text then do not change without cause. It strips what Go's client quotes of an answer, too.
+// Statuses that hold the text then do not change without cause.
 func stable(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -124,9 +123,6 @@ func stable(err error) error {
 		o := *op
 		o.Source = nil
 		return &o
-	}
-	if text := fault.Unquoted(err); text != err.Error() {
-		return errors.New(text)
 	}
 	return err
 }

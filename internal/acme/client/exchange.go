@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"chancery.dev/internal/acme"
-	"chancery.dev/internal/fault"
 )
 
 const (
@@ -58,10 +57,18 @@ func (r *response) tooLarge(format string, bound any) error {
 	return r.broken(fmt.Errorf("%w: "+format, ErrTooLarge, bound))
 }
 
+// notJSON says that an answer is not the JSON that is expected. The decoder's own words may quote the answer.
+func notJSON(err error) error {
+	if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) {
+		return fmt.Errorf("JSON: the field %q is no %s", wrong.Field, wrong.Type)
+	}
+	return errors.New("JSON: it does not parse")
+}
+
 // decode reads the JSON body into v.
 func (r *response) decode(v any) error {
 	if err := json.Unmarshal(r.body, v); err != nil {
-		return r.broken(errors.New("JSON: " + fault.Unquoted(err)))
+		return r.broken(notJSON(err))
 	}
 	return nil
 }
@@ -172,7 +179,7 @@ func readList[T any](r *response, array json.RawMessage, what string, limit int)
 		}
 		var element T
 		if err := d.Decode(&element); err != nil {
-			return nil, r.broken(errors.New("JSON: " + fault.Unquoted(err)))
+			return nil, r.broken(notJSON(err))
 		}
 		list = append(list, element)
 	}

@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -49,11 +48,6 @@ func NewAuthority(name string, parent *Authority) (*Authority, error) {
 }
 
 func (a *Authority) sign(template *x509.Certificate, key crypto.PublicKey) (*x509.Certificate, error) {
-	serial, err := pki.NewSerial(rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	template.SerialNumber = new(big.Int).Set(serial)
 	der, err := x509.CreateCertificate(rand.Reader, template, a.Certificate, key, a.key)
 	if err != nil {
 		return nil, err

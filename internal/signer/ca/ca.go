@@ -1,17 +1,16 @@
 // Package ca signs requests with a certificate authority whose key is in a Secret.
 //
-// The Secret's tls.crt holds the signing certificate and whatever leads from it to a
-// root, tls.key the key, ca.crt optionally the root. The package reads and signs
-// only: it never writes a Secret, and it does not decide whether a request may be
-// signed.
+// The Secret's tls.crt holds the signing certificate and the chain that leads from it to a root, tls.key the key,
+// ca.crt optionally the root. The package reads and signs only: it never writes a Secret, and it does not decide
+// whether a request may be signed.
 package ca
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,13 +47,17 @@ type Config struct {
 // Signer implements signer.Signer and signer.Prober for issuers with spec.ca.
 type Signer struct {
 	config Config
-	pairs  pairMemo
+	pairs  signer.Kept[string, *keyPair]
 }
 
 // New returns a Signer.
 func New(config Config) *Signer {
-	return &Signer{config: config, pairs: pairMemo{limit: maxPairs, byKey: map[string]memoEntry{}}}
+	return &Signer{config: config, pairs: signer.Kept[string, *keyPair]{Limit: maxPairs}}
 }
+
+// maxPairs bounds the key pairs that are kept, some KiB each. They are kept so that a thousand certificates of one
+// issuer parse and verify its chain once.
+const maxPairs = 256
 
 var (
 	_ signer.Signer = (*Signer)(nil)
@@ -67,9 +70,8 @@ var (
 // NeedsKey implements signer.InLine: the authority's key is all that is needed.
 func (*Signer) NeedsKey() bool { return false }
 
-// Sign implements signer.Signer. The certificate's validity is not clamped to the authority's, unless an
-// annotation of the issuer says so: Result.Warning tells when it ends later. What the authority's own
-// certificates do not allow is refused.
+// Sign implements signer.Signer. A certificate that outlives the authority's has a warning, or is clamped if an
+// annotation of the issuer says so. A certificate that the authority's own certificates do not allow is refused.
 func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r signer.Request) (signer.Result, error) {
 	spec := issuer.GetSpec().CA
 	if spec == nil {
@@ -116,22 +118,8 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 
 // sign issues the certificate and orders it into the chain of the authority.
 func (p *keyPair) sign(spec *certmanagerv1.CAIssuer, r signer.Request, now time.Time) (pki.Chain, error) {
-	csr, err := pki.DecodeCSR(r.CSR)
-	if err != nil {
-		return pki.Chain{}, err
-	}
-	// A CertificateSigningRequest's usages are what its spec says and no more (spec §4.4).
-	certSign := r.IsCA && r.SourceKind == "CertificateRequest"
-	usages, err := pki.ParseUsages(r.Usages, certSign)
-	if err != nil {
-		return pki.Chain{}, err
-	}
-	serial, err := pki.NewSerial(rand.Reader)
-	if err != nil {
-		return pki.Chain{}, err
-	}
-	template, err := pki.NewTemplate(csr, pki.Issuance{
-		Serial: serial, NotBefore: now, Duration: r.Duration, IsCA: r.IsCA, Usages: usages,
+	template, err := r.Template(pki.Issuance{
+		NotBefore:              now,
 		CRLDistributionPoints:  spec.CRLDistributionPoints,
 		OCSPServers:            spec.OCSPServers,
 		IssuingCertificateURLs: spec.IssuingCertificateURLs,
@@ -150,7 +138,7 @@ func (p *keyPair) sign(spec *certmanagerv1.CAIssuer, r signer.Request, now time.
 	return chain, nil
 }
 
-// Probe implements signer.Prober: it looks whether the Secret holds a CA.
+// Probe implements signer.Prober: it checks that the Secret holds a CA.
 func (s *Signer) Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) (signer.Facts, error) {
 	spec := issuer.GetSpec().CA
 	if spec == nil {
@@ -188,7 +176,7 @@ func (s *Signer) Authority(ctx context.Context, issuer certmanagerv1.GenericIssu
 	return pair.signing(), nil
 }
 
-// verified is the message of a ready issuer, with what its user should know.
+// verified is the message of a ready issuer, with a warning if the CA cannot sign or has expired.
 func (p *keyPair) verified(now time.Time) string {
 	const verified = "Signing CA verified"
 	switch {
@@ -203,12 +191,9 @@ func (p *keyPair) verified(now time.Time) string {
 	}
 }
 
-// pair reads the issuer's key pair, or remembers it.
+// pair returns the issuer's key pair: the one of exactly this version of its Secret.
 func (s *Signer) pair(ctx context.Context, issuer certmanagerv1.GenericIssuer, spec *certmanagerv1.CAIssuer) (*keyPair, error) {
-	namespace := issuer.GetNamespace()
-	if namespace == "" {
-		namespace = s.config.ClusterResourceNamespace
-	}
+	namespace := signer.ResourceNamespace(issuer, s.config.ClusterResourceNamespace)
 	secret, err := s.config.Secrets.Secret(ctx, namespace, spec.SecretName)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -216,7 +201,12 @@ func (s *Signer) pair(ctx context.Context, issuer certmanagerv1.GenericIssuer, s
 	case err != nil:
 		return nil, fmt.Errorf("read Secret %s/%s: %w", namespace, spec.SecretName, err)
 	}
-	return s.pairs.get(ctx, secret)
+	parse := func() (*keyPair, error) { return parsePair(ctx, secret) }
+	if secret.UID == "" || secret.ResourceVersion == "" {
+		return parse()
+	}
+	version := strings.Join([]string{namespace, secret.Name, string(secret.UID), secret.ResourceVersion}, "/")
+	return s.pairs.For(issuer.GetUID(), version, s.config.Now(), parse)
 }
 
 // signFault says what Sign's caller should do about an error of pair.

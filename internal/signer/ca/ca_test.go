@@ -2,11 +2,11 @@ package ca
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,11 +92,7 @@ func newAuthorityWith(t testing.TB, cn string, isCA, certSign bool, parent *auth
 	if err != nil {
 		t.Fatal(err)
 	}
-	serial, err := pki.NewSerial(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template, err := pki.NewTemplate(parsed, pki.Issuance{Serial: serial, NotBefore: now.Add(-time.Hour), Duration: 24 * time.Hour, IsCA: isCA, Usages: usages})
+	template, err := pki.NewTemplate(parsed, pki.Issuance{NotBefore: now.Add(-time.Hour), Duration: 24 * time.Hour, IsCA: isCA, Usages: usages})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -459,29 +455,23 @@ func TestRotatedKeyPairIsUsedAtOnce(t *testing.T) {
 	}
 }
 
-func TestMemoIsBoundedAndRemembers(t *testing.T) {
+func TestKeyPairIsParsedOnceForEachVersion(t *testing.T) {
 	root := newAuthority(t, "root", true, nil)
 	store := &secrets{}
-	m := pairMemo{limit: 3, byKey: map[string]memoEntry{}}
-	for i := range 10 {
-		store.put("team", fmt.Sprint("ca", i), map[string][]byte{"tls.crt": pemOf(root), "tls.key": root.key})
-		secret := store.byName[fmt.Sprint("team/ca", i)]
-		first, err := m.get(t.Context(), secret)
-		if err != nil {
-			t.Fatal(err)
+	s, issuer := newSigner(store), issuerIn("team")
+	var seen []*keyPair
+	for range 3 {
+		store.put("team", "ca", map[string][]byte{"tls.crt": pemOf(root), "tls.key": root.key})
+		first, errA := s.pair(t.Context(), issuer, issuer.GetSpec().CA)
+		again, errB := s.pair(t.Context(), issuer, issuer.GetSpec().CA)
+		if errA != nil || errB != nil || first != again || slices.Contains(seen, first) {
+			t.Errorf("%v, %v: the same version was parsed again, or another one was not", errA, errB)
 		}
-		again, err := m.get(t.Context(), secret)
-		if err != nil || first != again {
-			t.Errorf("the same version was parsed again (%v)", err)
-		}
-		if len(m.byKey) > 3 {
-			t.Errorf("%d key pairs are kept, the limit is 3", len(m.byKey))
-		}
+		seen = append(seen, first)
 	}
-	anonymous := store.byName["team/ca9"].DeepCopy()
-	anonymous.UID = ""
-	first, errA := m.get(t.Context(), anonymous)
-	again, errB := m.get(t.Context(), anonymous)
+	store.byName["team/ca"].UID = ""
+	first, errA := s.pair(t.Context(), issuer, issuer.GetSpec().CA)
+	again, errB := s.pair(t.Context(), issuer, issuer.GetSpec().CA)
 	if errA != nil || errB != nil || first == again {
 		t.Error("a Secret without identity was remembered")
 	}

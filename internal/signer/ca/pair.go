@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -37,8 +36,7 @@ type keyPair struct {
 	secret string // namespace/name, for messages
 	key    crypto.Signer
 	tls    []*x509.Certificate
-	// chain is of the authority's own certificates, the signing one first; chainErr
-	// says why there is none.
+	// chain has the authority's own certificates, the signing one first; chainErr says why there is none.
 	chain    pki.Chain
 	chainErr error
 }
@@ -104,49 +102,4 @@ func (p *keyPair) fit() error {
 	default:
 		return nil
 	}
-}
-
-// maxPairs is how many key pairs are remembered, some KiB each.
-const maxPairs = 256
-
-// pairMemo remembers parsed key pairs, so that a thousand certificates of one
-// issuer parse and verify its chain once.
-type pairMemo struct {
-	limit int
-	mu    sync.Mutex
-	byKey map[string]memoEntry
-}
-
-type memoEntry struct {
-	version string
-	pair    *keyPair
-}
-
-// get returns the key pair of exactly this version of the Secret.
-func (m *pairMemo) get(ctx context.Context, secret *corev1.Secret) (*keyPair, error) {
-	if secret.UID == "" || secret.ResourceVersion == "" {
-		return parsePair(ctx, secret)
-	}
-	key, version := secret.Namespace+"/"+secret.Name, string(secret.UID)+"/"+secret.ResourceVersion
-	m.mu.Lock()
-	entry, ok := m.byKey[key]
-	m.mu.Unlock()
-	if ok && entry.version == version {
-		return entry.pair, nil
-	}
-	pair, err := parsePair(ctx, secret)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.byKey, key)
-	if err != nil {
-		return nil, err
-	}
-	for other := range m.byKey {
-		if len(m.byKey) < m.limit {
-			break
-		}
-		delete(m.byKey, other) // any: the cost of a wrong guess is one parse
-	}
-	m.byKey[key] = memoEntry{version: version, pair: pair}
-	return pair, nil
 }

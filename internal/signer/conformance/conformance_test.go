@@ -1,7 +1,6 @@
 package conformance_test
 
 import (
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"net/netip"
@@ -132,9 +131,7 @@ func newAuthority(t *testing.T, name, algorithm string, parent *authority) *auth
 	must(err)
 	usages, err := pki.ParseUsages[string](nil, true)
 	must(err)
-	serial, err := pki.NewSerial(rand.Reader)
-	must(err)
-	template, err := pki.NewTemplate(csr, pki.Issuance{Serial: serial, NotBefore: time.Now(), Duration: 24 * time.Hour, IsCA: true, Usages: usages})
+	template, err := pki.NewTemplate(csr, pki.Issuance{NotBefore: time.Now(), Duration: 24 * time.Hour, IsCA: true, Usages: usages})
 	must(err)
 	by, with := template, key
 	if parent != nil {

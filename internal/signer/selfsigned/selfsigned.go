@@ -1,15 +1,12 @@
 // Package selfsigned signs requests with the requester's own key.
 //
-// The key is in a Secret that an annotation of the request names. The package reads
-// that Secret and signs: it never writes one, and it does not decide whether a
-// request may be signed.
+// The key is in a Secret that an annotation of the request names. The package reads that Secret and signs: it never
+// writes a Secret, and it does not decide whether a request may be signed.
 package selfsigned
 
 import (
 	"context"
 	"crypto"
-	"crypto/rand"
-	"crypto/x509"
 	"fmt"
 	"time"
 
@@ -21,8 +18,6 @@ import (
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
-
-const certificateRequest = "CertificateRequest"
 
 // readRetry is how soon an API server that did not give a Secret is asked again.
 const readRetry = 10 * time.Second
@@ -46,13 +41,13 @@ func New(secrets signer.SecretReader, now func() time.Time) *Signer {
 // NeedsKey implements signer.InLine: the requester's key is all that is needed.
 func (*Signer) NeedsKey() bool { return true }
 
-// words are in what the two kinds of request differ (spec §3.4, §4.5).
+// words are what differs between the two kinds of request (spec §3.4, §4.5).
 type words struct {
 	annotation, secretMissing string
 }
 
 func wordsFor(kind string) words {
-	if kind == certificateRequest {
+	if kind == certmanagerv1.CertificateRequestKind {
 		return words{certmanagerv1.PrivateKeySecretNameAnnotation, "MissingSecret"}
 	}
 	return words{certmanagerv1.CSRPrivateKeyAnnotation, "SecretNotFound"}
@@ -68,7 +63,7 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 	if err != nil {
 		return signer.Result{}, err
 	}
-	template, err := s.template(spec, r)
+	template, err := r.Template(pki.Issuance{NotBefore: s.now(), CRLDistributionPoints: spec.CRLDistributionPoints})
 	if err != nil {
 		return signer.Result{}, fault.Failed(fault.ClassPermanent, "ErrorGenerating", "error generating certificate template: %w", err)
 	}
@@ -111,24 +106,4 @@ func (s *Signer) key(ctx context.Context, r signer.Request) (crypto.Signer, erro
 		return nil, fault.Pending("ErrorParsingKey", "Secret %s, key tls.key: %w", where, err)
 	}
 	return key, nil
-}
-
-func (s *Signer) template(spec *certmanagerv1.SelfSignedIssuer, r signer.Request) (*x509.Certificate, error) {
-	csr, err := pki.DecodeCSR(r.CSR)
-	if err != nil {
-		return nil, err
-	}
-	// A CertificateSigningRequest's usages are what its spec says and no more (spec §4.4).
-	usages, err := pki.ParseUsages(r.Usages, r.IsCA && r.SourceKind == certificateRequest)
-	if err != nil {
-		return nil, err
-	}
-	serial, err := pki.NewSerial(rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	return pki.NewTemplate(csr, pki.Issuance{
-		Serial: serial, NotBefore: s.now(), Duration: r.Duration, IsCA: r.IsCA, Usages: usages,
-		CRLDistributionPoints: spec.CRLDistributionPoints,
-	})
 }

@@ -18,15 +18,16 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 )
 
-// Only our own service account: whoever may create an Issuer would else get a token of
-// any service account sent to a server of their choice. For another one, its owner
-// grants the right (spec §1.3.4).
+// Only for the controller's own service account: whoever may create an Issuer could else have a token of any service
+// account sent to a server of their choice. For another service account, its owner grants the right (spec §1.3.4).
 // +kubebuilder:rbac:groups="",namespace=cert-manager,resources=serviceaccounts/token,resourceNames=cert-manager,verbs=create
 
 // readAuth chooses the auth method, and reads its Secrets.
 func (p *plan) readAuth(ctx context.Context) error {
 	auth := &p.spec.Auth
-	methods := []struct {
+	var found []string
+	var read func(context.Context) error
+	for _, m := range []struct {
 		field string
 		set   bool
 		read  func(context.Context) error
@@ -36,27 +37,23 @@ func (p *plan) readAuth(ctx context.Context) error {
 		{"clientCertificate", auth.ClientCertificate != nil, p.byCertificate},
 		{"kubernetes", auth.Kubernetes != nil, p.byKubernetes},
 		{"aws", auth.AWS != nil, p.byAWS},
-	}
-	var names, found []string
-	chosen := -1
-	for i, m := range methods {
-		names = append(names, m.field)
+	} {
 		if m.set {
-			found, chosen = append(found, m.field), i
+			found, read = append(found, m.field), m.read
 		}
 	}
 	switch len(found) {
 	case 0:
-		return invalid("spec.vault.auth: no auth method is set: set one of %s", strings.Join(names, ", "))
+		return invalid("spec.vault.auth: no auth method is set: set one of tokenSecretRef, appRole, clientCertificate, kubernetes, aws")
 	case 1:
 		p.by = found[0]
-		return methods[chosen].read(ctx)
+		return read(ctx)
 	default:
 		return invalid("spec.vault.auth: %s are set together: keep one of them", strings.Join(found, " and "))
 	}
 }
 
-// loginPath is where a method logs in: mount paths are written with /v1 and without.
+// loginPath returns the path of a login. Mount paths are written with /v1 and without.
 func loginPath(mount, byDefault string) string {
 	if strings.Trim(mount, "/") == "" {
 		mount = byDefault
@@ -143,7 +140,7 @@ func (p *plan) byKubernetes(ctx context.Context) error {
 	return nil
 }
 
-// ownAudience is that of tokens for this issuer and no other (spec appendix D).
+// ownAudience is the audience of tokens for this issuer and no other (spec appendix D).
 func (p *plan) ownAudience() string {
 	if ns := p.issuer.GetNamespace(); ns != "" {
 		return "vault://" + ns + "/" + p.issuer.GetName()
@@ -151,8 +148,8 @@ func (p *plan) ownAudience() string {
 	return "vault://" + p.issuer.GetName()
 }
 
-// tokenOf returns what asks for a token of a service account, for the audiences that
-// it names and those given.
+// tokenOf returns a function that asks for a token of a service account, for the audiences that the reference names
+// and those given.
 func (p *plan) tokenOf(ref *acmev1.ServiceAccountRef, audiences ...string) func(context.Context) (string, error) {
 	if ref == nil {
 		return nil
@@ -160,7 +157,7 @@ func (p *plan) tokenOf(ref *acmev1.ServiceAccountRef, audiences ...string) func(
 	account := types.NamespacedName{Namespace: p.namespace, Name: ref.Name}
 	all := slices.Concat(ref.TokenAudiences, audiences)
 	return func(ctx context.Context) (string, error) {
-		token, err := p.Tokens.Token(ctx, account, all)
+		token, err := p.Token(ctx, account, all)
 		switch {
 		case apierrors.IsNotFound(err):
 			return "", stageLogin.misplaced("service account %s does not exist: create it", account)
@@ -175,29 +172,15 @@ func (p *plan) tokenOf(ref *acmev1.ServiceAccountRef, audiences ...string) func(
 	}
 }
 
-// TokenSource gives tokens of service accounts.
-type TokenSource interface {
-	// Token returns a token that is good for some minutes and for the audiences alone.
-	Token(ctx context.Context, serviceAccount types.NamespacedName, audiences []string) (string, error)
-}
-
 // tokenSeconds is how long tokens are asked for (spec appendix C).
 const tokenSeconds int64 = 600
 
-type tokenRequests struct {
-	api client.SubResourceClientConstructor
-}
-
-// NewTokenSource returns a TokenSource that asks the API server (TokenRequest).
-func NewTokenSource(api client.SubResourceClientConstructor) TokenSource { return tokenRequests{api} }
-
-// Token implements TokenSource.
-func (t tokenRequests) Token(ctx context.Context, serviceAccount types.NamespacedName, audiences []string) (string, error) {
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: serviceAccount.Namespace, Name: serviceAccount.Name}}
-	seconds := tokenSeconds
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences, ExpirationSeconds: &seconds}}
-	if err := t.api.SubResource("token").Create(ctx, account, request); err != nil {
-		return "", err
+// TokenRequests returns a function that asks the API server for tokens of service accounts (TokenRequest).
+func TokenRequests(api client.SubResourceClientConstructor) func(context.Context, types.NamespacedName, []string) (string, error) {
+	return func(ctx context.Context, serviceAccount types.NamespacedName, audiences []string) (string, error) {
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: serviceAccount.Namespace, Name: serviceAccount.Name}}
+		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences, ExpirationSeconds: new(tokenSeconds)}}
+		err := api.SubResource("token").Create(ctx, account, request)
+		return request.Status.Token, err
 	}
-	return request.Status.Token, nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/xml"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,10 +13,11 @@ import (
 	"strings"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/fault"
 )
 
-// AWSConfig says where identities of AWS come from. There is no SDK in here: two calls
-// of STS, and one signature, are all that is needed.
+// AWSConfig says where identities of AWS come from. The package uses no SDK: it needs two calls of STS and one
+// signature.
 type AWSConfig struct {
 	// IssuerAmbient and ClusterIssuerAmbient allow issuers of the kind the credentials
 	// that the controller itself finds in its surroundings.
@@ -43,8 +43,7 @@ const (
 	awsSession = "cert-manager"
 )
 
-// stsAddress is where STS is. Vault sends what we have signed to the global service
-// unless it is told otherwise, and that one is us-east-1.
+// stsAddress is the address of STS. Vault sends a signed request to the global service by default, which is us-east-1.
 func (c *AWSConfig) stsAddress(region string) string {
 	switch {
 	case c.STS != nil:
@@ -84,12 +83,11 @@ func (p *plan) byAWS(context.Context) error {
 	}
 	p.login = func(ctx context.Context, s *session) (lease, error) {
 		body, err := aws.body(ctx, s)
-		var t *trouble
-		if err != nil && !errors.As(err, &t) {
-			err = stageLogin.away("get AWS credentials to log in to Vault: %s; it is tried again", unreachable(err))
-		}
-		if err != nil {
+		switch {
+		case fault.Of(err) != nil:
 			return lease{}, err
+		case err != nil:
+			return lease{}, stageLogin.away("get AWS credentials to log in to Vault: %s; it is tried again", unreachable(err))
 		}
 		return s.authenticate(ctx, loginPath(auth.Path, certmanagerv1.DefaultVaultAWSMountPath), body)
 	}
@@ -126,8 +124,7 @@ type awsLogin struct {
 	token func(context.Context) (string, error)
 }
 
-// body is the login's: the signed request, taken apart, as Vault's method aws of type
-// iam asks for it.
+// body is the body of the login: the parts of the signed request, as Vault's method aws of type iam takes them.
 func (a *awsLogin) body(ctx context.Context, s *session) (map[string]any, error) {
 	id, err := a.identity(ctx)
 	if err != nil {
@@ -187,7 +184,7 @@ func (a *awsLogin) assume(ctx context.Context, role, token string) (awsIdentity,
 		} `xml:"AssumeRoleWithWebIdentityResult>Credentials"`
 	}
 	if err := xml.Unmarshal(text, &reply); err != nil {
-		return awsIdentity{}, fmt.Errorf("assume the AWS role %s: %w", role, err)
+		return awsIdentity{}, fmt.Errorf("assume the AWS role %s: STS does not answer in XML", role)
 	}
 	c := reply.Credentials
 	return complete(awsIdentity{c.AccessKeyID, c.SecretAccessKey, c.SessionToken}, "STS")
@@ -274,7 +271,7 @@ func (a *awsLogin) fetchIdentity(ctx context.Context, address string, header htt
 		Token           string `json:"Token"`
 	}
 	if err := json.Unmarshal(text, &c); err != nil {
-		return awsIdentity{}, fmt.Errorf("read AWS credentials: %w", err)
+		return awsIdentity{}, fmt.Errorf("read AWS credentials: %s does not answer in JSON", address)
 	}
 	return complete(awsIdentity{c.AccessKeyID, c.SecretAccessKey, c.Token}, address)
 }
@@ -298,15 +295,15 @@ func (a *awsLogin) fetch(ctx context.Context, method, address string, header htt
 	if resp.StatusCode == http.StatusOK {
 		return text, nil
 	}
-	refused := fmt.Errorf("%s answered %d: %s", address, resp.StatusCode, awsError(text))
+	refused := fmt.Errorf("%s answered %d: %s", address, resp.StatusCode, fault.Quote(awsError(resp.StatusCode, text)))
 	if resp.StatusCode >= http.StatusInternalServerError {
 		return nil, refused
 	}
 	return nil, stageLogin.denied("log in to Vault by AWS: %w", refused)
 }
 
-// awsError returns what an error of STS says.
-func awsError(text []byte) string {
+// awsError returns what an error of STS says. An answer in another form is not quoted.
+func awsError(code int, text []byte) string {
 	var reply struct {
 		Code    string `xml:"Error>Code"`
 		Message string `xml:"Error>Message"`
@@ -314,8 +311,5 @@ func awsError(text []byte) string {
 	if xml.Unmarshal(text, &reply) == nil && reply.Code != "" {
 		return reply.Code + ": " + reply.Message
 	}
-	if len(text) > maxSaid {
-		text = text[:maxSaid]
-	}
-	return strings.ToValidUTF8(trimmed(text), "")
+	return http.StatusText(code)
 }

@@ -195,8 +195,11 @@ func TestAWSFails(t *testing.T) {
 		says  string
 	}{
 		{"refused", 403, "<ErrorResponse><Error><Code>AccessDenied</Code><Message>Not authorized</Message></Error></ErrorResponse>", fault.ClassCredential, "answered 403: AccessDenied: Not authorized"},
-		{"broken", 500, "oops", fault.ClassUnavailable, "answered 500: oops"},
+		{"broken", 500, "oops", fault.ClassUnavailable, "answered 500: Internal Server Error"},
 		{"empty", 200, "<x/>", fault.ClassUnavailable, "STS gave no credentials"},
+		{"no XML", 200, strings.Repeat("7", 600), fault.ClassUnavailable, "assume the AWS role arn: "},
+		{"long", 403, "<ErrorResponse><Error><Code>AccessDenied</Code><Message>" + strings.Repeat("7", 600) + "</Message></Error></ErrorResponse>", fault.ClassCredential, "answered 403: AccessDenied: 777"},
+		{"another server", 403, strings.Repeat("7", 600), fault.ClassCredential, "answered 403: Forbidden"},
 	} {
 		aws := newAmazon(t)
 		aws.code, aws.text = c.code, c.text
@@ -207,6 +210,9 @@ func TestAWSFails(t *testing.T) {
 		}))
 		if f == nil || f.Class != c.class || !strings.Contains(f.Error(), c.says) {
 			t.Errorf("%s: %+v", c.name, f)
+		}
+		if n := strings.Count(f.Error(), "7"); n > 512 || c.name == "another server" && n > 20 {
+			t.Errorf("%s: the status quotes %d bytes of the answer: %v", c.name, n, f)
 		}
 	}
 }

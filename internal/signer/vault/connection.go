@@ -2,14 +2,10 @@ package vault
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -27,7 +23,7 @@ import (
 	"chancery.dev/internal/signer"
 )
 
-// plan is what a session is made of: an issuer's spec, and the Secrets that it names.
+// plan is a session to be opened: an issuer's spec, with the entries of the Secrets that the spec names.
 type plan struct {
 	*Signer
 
@@ -58,7 +54,7 @@ func (s *Signer) plan(ctx context.Context, issuer certmanagerv1.GenericIssuer) (
 	return p, nil
 }
 
-// checkSpec says what a cluster without our definitions' rules lets pass.
+// checkSpec repeats the rules of our resource definitions, for clusters with other definitions.
 func (p *plan) checkSpec(context.Context) error {
 	server, err := url.Parse(p.spec.Server)
 	switch {
@@ -78,7 +74,7 @@ func (p *plan) checkSpec(context.Context) error {
 	}
 }
 
-// checkPaths refuses paths that lead out of where they seem to be.
+// checkPaths refuses paths with "..", which lead elsewhere.
 func (p *plan) checkPaths() error {
 	paths, auth := map[string]string{"path": p.spec.Path}, p.spec.Auth
 	if auth.AppRole != nil {
@@ -117,8 +113,7 @@ func (p *plan) readRoots(ctx context.Context) error {
 	return nil
 }
 
-// readCertificate reads the certificate of the connection, which the auth method
-// clientCertificate may replace.
+// readCertificate reads the client certificate of the connection. The auth method clientCertificate may replace it.
 func (p *plan) readCertificate(ctx context.Context) error {
 	certRef, keyRef := p.spec.ClientCertSecretRef, p.spec.ClientKeySecretRef
 	if certRef == nil {
@@ -164,12 +159,8 @@ func (p *plan) entry(ctx context.Context, ref cmmeta.SecretKeySelector, key stri
 
 // inputs tells sessions apart.
 func (p *plan) inputs() string {
-	text, err := json.Marshal([]any{p.spec, p.namespace, p.versions})
-	if err != nil {
-		text = []byte(p.spec.Server) // a spec that came as JSON can be written as such
-	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
+	text, _ := json.Marshal([]any{p.spec, p.namespace, p.versions}) // cannot fail: the spec came as JSON
+	return string(text)
 }
 
 // open makes the session. It does not connect yet.
@@ -178,7 +169,7 @@ func (p *plan) open() (*session, error) {
 	if err != nil {
 		return nil, invalid("spec.vault.server: %w", err)
 	}
-	// What the library found in our environment is not the issuer's.
+	// The library has read the controller's environment, which is not for issuers.
 	client.ClearToken()
 	client.SetWrappingLookupFunc(func(string, string) string { return "" })
 	client.SetHeaders(http.Header{api.RequestHeaderName: {"true"}})
@@ -200,7 +191,7 @@ const (
 	maxReply = 1 << 20
 )
 
-// transport trusts and shows what the issuer says.
+// transport makes the client with the issuer's roots and certificate.
 func (p *plan) transport() *http.Client {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: p.spec.ServerName}
 	if len(p.roots) > 0 {
@@ -218,43 +209,17 @@ func (p *plan) transport() *http.Client {
 
 // newHTTPClient makes a client that reads short answers and follows no redirect.
 func newHTTPClient(conf *tls.Config, policy *egress.Policy) *http.Client {
+	transport := policy.Transport(&http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		TLSClientConfig:     conf,
+		TLSHandshakeTimeout: handshakeTimeout,
+		ForceAttemptHTTP2:   true,
+		IdleConnTimeout:     idleTimeout,
+		MaxIdleConnsPerHost: idleConns,
+	}, net.Dialer{Timeout: dialTimeout})
+	transport.MaxBody = maxReply
 	return &http.Client{
-		Transport: bounded{policy.Transport(&http.Transport{
-			Proxy:               http.ProxyFromEnvironment,
-			TLSClientConfig:     conf,
-			TLSHandshakeTimeout: handshakeTimeout,
-			ForceAttemptHTTP2:   true,
-			IdleConnTimeout:     idleTimeout,
-			MaxIdleConnsPerHost: idleConns,
-		}, net.Dialer{Timeout: dialTimeout})},
+		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-}
-
-// bounded reads no more than maxReply of any answer.
-type bounded struct{ http.RoundTripper }
-
-// RoundTrip implements http.RoundTripper.
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := b.RoundTripper.RoundTrip(r)
-	if err == nil {
-		resp.Body = &boundedBody{ReadCloser: resp.Body, left: maxReply}
-	}
-	return resp, err
-}
-
-type boundedBody struct {
-	io.ReadCloser
-
-	left int
-}
-
-// Read implements io.Reader.
-func (b *boundedBody) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, errors.New("the answer is longer than 1 MiB")
-	}
-	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
-	b.left -= n
-	return n, err
 }

@@ -5,14 +5,14 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strings"
 
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
 
-// order is what Vault is asked to sign.
+// order is a request in the form that Vault signs.
 type order struct {
 	path string
 	body map[string]any
@@ -20,8 +20,8 @@ type order struct {
 	r    signer.Request
 }
 
-// newOrder translates a request into Vault's parameters (spec appendix D). The SANs
-// are said besides the CSR for roles that do not take them from it.
+// newOrder translates a request into Vault's parameters (spec appendix D). The alternative names are also parameters,
+// for roles that do not take them from the CSR.
 func newOrder(path string, r signer.Request) (*order, error) {
 	csr, err := pki.DecodeCSR(r.CSR)
 	if err != nil {
@@ -47,28 +47,22 @@ func newOrder(path string, r signer.Request) (*order, error) {
 
 // place has Vault sign.
 func (o *order) place(ctx context.Context, s *session) (signer.Result, error) {
-	raw, err := s.call(ctx, stageSign, func(token string) (json.RawMessage, error) {
-		var reply struct {
-			Data json.RawMessage `json:"data"`
-		}
-		err := s.send(ctx, message{method: http.MethodPost, path: o.path, token: token, body: o.body}, &reply)
-		return reply.Data, err
-	})
+	raw, err := s.write(ctx, o.path, o.body)
 	if err != nil {
-		return signer.Result{}, s.explain(err, o.path)
+		return signer.Result{}, err
 	}
 	result, err := o.read(ctx, raw)
 	switch {
 	case ctx.Err() != nil:
-		return signer.Result{}, s.explain(ctx.Err(), o.path)
+		return signer.Result{}, s.explain(ctx.Err(), stageSign, o.path)
 	case err != nil:
-		return signer.Result{}, rejected("Vault %s did not answer with a certificate for the request: %w: spec.vault.path %q has to be one that signs, such as pki/sign/<role>", s.server, err, o.path)
+		return signer.Result{}, rejected("Vault %s did not answer with a certificate for the request: %s: spec.vault.path %q has to be one that signs, such as pki/sign/<role>", s.server, fault.Quote(err.Error()), o.path)
 	}
 	return result, nil
 }
 
-// read makes the one chain of all certificates in Vault's answer (spec §3.4). Whether
-// a path signs CAs is Vault's business: a request for the other kind is told.
+// read makes one chain of all certificates in Vault's answer (spec §3.4). The path decides whether the certificate is a
+// CA: if the request asks for the other kind, the result has a warning.
 func (o *order) read(ctx context.Context, raw json.RawMessage) (signer.Result, error) {
 	var signed struct {
 		Certificate string   `json:"certificate"`

@@ -13,18 +13,17 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 )
 
-// session is how an issuer reaches Vault: a connection, and what logs in on it.
+// session is an issuer's connection to Vault, and its token.
 type session struct {
 	server string
 	client *api.Client
-	// login gets a token; by names the method, for people. A token that the issuer
-	// brings is not asked for anew when Vault refuses it.
+	// login gets a token; by is the name of its method. A fixed token comes from a Secret: Vault gives no other one.
 	login method
 	by    string
 	fixed bool
 	now   func() time.Time
 
-	// turn is held by whoever uses token and until.
+	// turn is held while token and until are used.
 	turn  chan struct{}
 	token string
 	until time.Time // zero: no end
@@ -39,18 +38,11 @@ type lease struct {
 // method logs in.
 type method func(ctx context.Context, s *session) (lease, error)
 
-// message is one request to Vault.
-type message struct {
-	method, path, token string
-	body                map[string]any
-}
-
-// send speaks to Vault once. Its library would retry and would take settings from the
-// environment: neither is wanted here.
-func (s *session) send(ctx context.Context, m message, into any) error {
-	r := s.client.NewRequest(m.method, "/v1/"+m.path)
-	r.ClientToken = m.token
-	if err := r.SetJSONBody(m.body); err != nil {
+// send posts a body to Vault once. Other functions of the library would retry.
+func (s *session) send(ctx context.Context, path, token string, body map[string]any, into any) error {
+	r := s.client.NewRequest(http.MethodPost, "/v1/"+path)
+	r.ClientToken = token
+	if err := r.SetJSONBody(body); err != nil {
 		return err
 	}
 	// Logical().Write would send PUT.
@@ -65,41 +57,40 @@ func (s *session) send(ctx context.Context, m message, into any) error {
 	return nil
 }
 
-// errGarbled is what does not look like Vault.
+// errGarbled is the error of an answer that is not Vault's.
 var errGarbled = errors.New("the answer makes no sense")
 
-// call does something with a token. A token from an earlier login that Vault refuses
-// is replaced once: it may have been revoked, or its uses may be spent.
-func (s *session) call(ctx context.Context, at stage, do func(token string) (json.RawMessage, error)) (json.RawMessage, error) {
-	token, fresh, err := s.obtain(ctx, "")
-	if err != nil {
-		return nil, err
+// write posts data to a path with a token, and returns the data of the answer. A token from an earlier login that Vault
+// refuses is replaced once: it may have been revoked, or its uses may be spent.
+func (s *session) write(ctx context.Context, path string, data map[string]any) (json.RawMessage, error) {
+	refused := ""
+	for {
+		token, fresh, err := s.obtain(ctx, refused)
+		if err != nil {
+			return nil, err
+		}
+		var answer struct {
+			Data json.RawMessage `json:"data"`
+		}
+		if err = s.send(ctx, path, token, data, &answer); err == nil {
+			return answer.Data, nil
+		}
+		var reply *api.ResponseError
+		if refused != "" || fresh || s.fixed || !errors.As(err, &reply) || reply.StatusCode != http.StatusForbidden {
+			return nil, s.explain(err, stageSign, path)
+		}
+		refused = token
 	}
-	out, err := do(token)
-	if err == nil {
-		return out, nil
-	}
-	var reply *api.ResponseError
-	if fresh || s.fixed || !errors.As(err, &reply) || reply.StatusCode != http.StatusForbidden {
-		return nil, &staged{at, err}
-	}
-	if token, _, err = s.obtain(ctx, token); err != nil {
-		return nil, err
-	}
-	if out, err = do(token); err != nil {
-		return nil, &staged{at, err}
-	}
-	return out, nil
 }
 
-// obtain returns a token other than the refused one, and whether it is of a login just
-// now. Calls that come while one logs in share its token.
+// obtain returns a token other than the refused one, and whether this call has logged in for it. Calls that come during
+// a login share its token.
 func (s *session) obtain(ctx context.Context, refused string) (token string, fresh bool, err error) {
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
 	case <-ctx.Done():
-		return "", false, &staged{stageLogin, ctx.Err()}
+		return "", false, s.explain(ctx.Err(), stageLogin, "")
 	}
 	began := s.now()
 	if s.token != "" && s.token != refused && (s.until.IsZero() || began.Before(s.until)) {
@@ -107,7 +98,7 @@ func (s *session) obtain(ctx context.Context, refused string) (token string, fre
 	}
 	l, err := s.login(ctx, s)
 	if err != nil {
-		return "", false, &staged{stageLogin, err}
+		return "", false, s.explain(err, stageLogin, "")
 	}
 	s.token, s.until = l.token, time.Time{}
 	if l.ttl > 0 {
@@ -116,7 +107,7 @@ func (s *session) obtain(ctx context.Context, refused string) (token string, fre
 	return s.token, true, nil
 }
 
-// maxMargin is how long before its end a lease is given up at most.
+// maxMargin bounds how long before its end a lease is given up.
 const maxMargin = 30 * time.Second
 
 // authenticate posts credentials to a login path.
@@ -127,7 +118,7 @@ func (s *session) authenticate(ctx context.Context, path string, body map[string
 			LeaseDuration int64  `json:"lease_duration"`
 		} `json:"auth"`
 	}
-	if err := s.send(ctx, message{method: http.MethodPost, path: path, body: body}, &reply); err != nil {
+	if err := s.send(ctx, path, "", body, &reply); err != nil {
 		return lease{}, err
 	}
 	if reply.Auth.ClientToken == "" {
@@ -141,7 +132,7 @@ func (s *session) verify(ctx context.Context) error {
 	// Health is the server's, not that of a namespace (spec appendix D).
 	health, err := s.client.WithNamespace("").Sys().HealthWithContext(ctx)
 	if err != nil {
-		return s.explain(&staged{stageLogin, err}, "")
+		return s.explain(err, stageLogin, "")
 	}
 	switch {
 	case !health.Initialized:
@@ -149,14 +140,11 @@ func (s *session) verify(ctx context.Context) error {
 	case health.Sealed:
 		return stageLogin.away("Vault %s is sealed: unseal it; it is tried again", s.server)
 	}
-	if _, _, err := s.obtain(ctx, ""); err != nil {
-		return s.explain(err, "")
-	}
-	return nil
+	_, _, err = s.obtain(ctx, "")
+	return err
 }
 
-// session returns how an issuer reaches Vault now. Its errors are troubles, but for an
-// API server that is away.
+// session returns the session of an issuer. An error that is no fault is the API server's.
 func (s *Signer) session(ctx context.Context, issuer certmanagerv1.GenericIssuer) (*session, error) {
 	plan, err := s.plan(ctx, issuer)
 	if err != nil {

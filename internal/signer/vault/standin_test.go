@@ -3,7 +3,6 @@ package vault
 import (
 	"context"
 	"crypto"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
@@ -217,7 +216,7 @@ func newWorld(t *testing.T, vault *standIn) *world {
 	t.Helper()
 	w := &world{t: t, vault: vault, secrets: secrets{}, tokens: &tokens{}, now: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}
 	w.Signer = New(Config{
-		Secrets: w.secrets, Tokens: w.tokens,
+		Secrets: w.secrets, Token: w.tokens.Token,
 		Now: func() time.Time {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -321,11 +320,7 @@ func issueFor(csr *x509.CertificateRequest, isCA bool, parent *x509.Certificate,
 	if err != nil {
 		return nil, err
 	}
-	serial, err := pki.NewSerial(rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	template, err := pki.NewTemplate(csr, pki.Issuance{Serial: serial, NotBefore: time.Now().Add(-time.Hour), Duration: 24 * time.Hour, IsCA: isCA, Usages: usages})
+	template, err := pki.NewTemplate(csr, pki.Issuance{NotBefore: time.Now().Add(-time.Hour), Duration: 24 * time.Hour, IsCA: isCA, Usages: usages})
 	if err != nil {
 		return nil, err
 	}

@@ -7,106 +7,94 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/vault/api"
 
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
 )
 
-// stage is where something went wrong.
-type stage int
+// stage says where something went wrong. It is the reason that a CertificateRequest shows (spec §3.4).
+type stage string
 
 const (
 	// stageMissing: a Secret, or an entry of one, is not there.
-	stageMissing stage = iota + 1
+	stageMissing stage = "SecretMissing"
 	// stageLogin: the issuer's spec, the connection, Vault's health or the login.
-	stageLogin
+	stageLogin stage = "VaultInitError"
 	// stageSign: the call that signs.
-	stageSign
+	stageSign stage = "SigningError"
 )
 
-// trouble is why something did not work out, for a person, and what follows from it: a fault but for its reason,
-// which depends on who is told.
-type trouble struct {
-	stage stage
-	kind  fault.Kind
-	class fault.Class
-	again time.Duration
-	err   error
+// told returns an error with the reason that suits its reader: a kind of request (spec §3.4, §4.5), or an issuer.
+func told(err error, kind string) error {
+	f := fault.Of(err)
+	if f == nil {
+		return err
+	}
+	out := *f
+	switch kind {
+	case certmanagerv1.CertificateRequestKind:
+	case certmanagerv1.IssuerKind:
+		out.Reason = certmanagerv1.IssuerReasonVaultError
+	default: // CertificateSigningRequest
+		out.Reason = map[stage]string{
+			stageMissing: "SecretNotFound", stageLogin: "ErrorVaultInit", stageSign: "ErrorSigning",
+		}[stage(f.Reason)]
+	}
+	return &out
 }
 
-// Error says what, where, and what to do.
-func (t *trouble) Error() string { return t.err.Error() }
-
-// Unwrap returns what happened.
-func (t *trouble) Unwrap() error { return t.err }
-
-// misplacedAgain is how soon something is looked for again that somebody has to make, and that is no event.
+// misplacedAgain is the time until something is looked for again that somebody has to create in Vault: no event tells.
 const misplacedAgain = 5 * time.Minute
 
-// missing waits for a Secret, or an entry of one.
-func missing(format string, args ...any) error {
-	return &trouble{stage: stageMissing, kind: fault.KindPending, class: fault.ClassConfiguration, err: fmt.Errorf(format, args...)}
+// waits waits for a Secret or the issuer's spec to change.
+func (s stage) waits(format string, args ...any) error {
+	return &fault.Fault{Kind: fault.KindPending, Class: fault.ClassConfiguration, Reason: string(s), Err: fmt.Errorf(format, args...)}
 }
 
+// missing waits for a Secret, or an entry of one.
+func missing(format string, args ...any) error { return stageMissing.waits(format, args...) }
+
 // invalid waits for the issuer's spec, or a Secret that the spec names, to change.
-func invalid(format string, args ...any) error {
-	return &trouble{stage: stageLogin, kind: fault.KindPending, class: fault.ClassConfiguration, err: fmt.Errorf(format, args...)}
-}
+func invalid(format string, args ...any) error { return stageLogin.waits(format, args...) }
 
 // away says that Vault, or what stands between, is out of order.
 func (s stage) away(format string, args ...any) error {
-	return &trouble{stage: s, kind: fault.KindAfter, class: fault.ClassUnavailable, err: fmt.Errorf(format, args...)}
+	return fault.ClassUnavailable.After(0, string(s), format, args...)
 }
 
-// denied says that the credential is not taken, or not for this.
+// denied says that Vault does not accept the credential, or not for this.
 func (s stage) denied(format string, args ...any) error {
-	return &trouble{stage: s, kind: fault.KindAfter, class: fault.ClassCredential, err: fmt.Errorf(format, args...)}
+	return fault.ClassCredential.After(0, string(s), format, args...)
 }
 
-// misplaced says that something is not where it is looked for: a path, a role, a service account.
+// misplaced says that a path, a role or a service account is not where it is looked for.
 func (s stage) misplaced(format string, args ...any) error {
-	return &trouble{stage: s, kind: fault.KindAfter, class: fault.ClassNotFound, again: misplacedAgain, err: fmt.Errorf(format, args...)}
+	return fault.ClassNotFound.After(misplacedAgain, string(s), format, args...)
 }
 
 // rejected says that Vault will not sign this request.
 func rejected(format string, args ...any) error {
-	return &trouble{stage: stageSign, kind: fault.KindTerminal, class: fault.ClassPermanent, err: fmt.Errorf(format, args...)}
+	return fault.Failed(fault.ClassPermanent, string(stageSign), format, args...)
 }
-
-// staged is an error of a call, with its stage.
-type staged struct {
-	stage stage
-	err   error
-}
-
-func (e *staged) Error() string { return e.err.Error() }
-func (e *staged) Unwrap() error { return e.err }
 
 // explain says what an error of a call means. path is what was to sign, if anything was.
-func (s *session) explain(err error, path string) error {
-	var already *trouble
-	if errors.As(err, &already) {
-		return err
-	}
-	var at *staged
-	stage := stageSign
-	if errors.As(err, &at) {
-		stage = at.stage
-	}
+func (s *session) explain(err error, at stage, path string) error {
 	var reply *api.ResponseError
 	switch {
+	case fault.Of(err) != nil:
+		return err
 	case errors.Is(err, errGarbled):
-		return stage.away("Vault %s: %w: is spec.vault.server the address of a Vault server? It is tried again", s.server, err)
-	case !errors.As(err, &reply):
-		return stage.away("Vault %s cannot be reached: %s; it is tried again", s.server, unreachable(err))
+		return at.away("Vault %s: %s: is spec.vault.server the address of a Vault server? It is tried again", s.server, fault.Quote(err.Error()))
+	case errors.As(err, &reply):
+		return s.refused(reply, at, path)
 	default:
-		return s.refused(reply, stage, path)
+		return at.away("Vault %s cannot be reached: %s; it is tried again", s.server, unreachable(err))
 	}
 }
 
@@ -126,64 +114,43 @@ func (s *session) refused(reply *api.ResponseError, at stage, path string) error
 	case code == http.StatusNotFound, code == http.StatusMethodNotAllowed:
 		return at.misplaced("Vault %s does not sign at %q (%d): %s: correct spec.vault.path, or mount a PKI engine there", s.server, path, code, said)
 	case code == http.StatusBadRequest && strings.Contains(said, "unknown role"):
-		// As much a missing path as 404 is: no other request fares better.
+		// A missing role is a missing path: every other request would fail, too.
 		return at.misplaced("Vault %s does not sign at %q (400): %s: correct spec.vault.path, or create the role", s.server, path, said)
-	case code == http.StatusBadRequest && !reply.RawError: // Vault's own verdict, not a proxy's
+	case code == http.StatusBadRequest && !reply.RawError: // Vault has decided, not a proxy
 		return rejected("Vault %s will not sign this request: %s", s.server, said)
 	default:
 		return at.misplaced("Vault %s answered %d at %q: %s", s.server, code, path, said)
 	}
 }
 
-// maxSaid bounds how much of what a server says gets into a condition.
-const maxSaid = 512 - len("…")
-
-// saidBy returns what Vault said, on one line. What does not come in Vault's form is not
-// quoted: whoever may make an Issuer would read any server that we can reach.
+// saidBy returns the errors of Vault's answer. An answer in another form is not quoted: whoever may create an Issuer
+// would read any server that the controller can reach.
 func saidBy(reply *api.ResponseError) string {
 	if reply.RawError {
 		return http.StatusText(reply.StatusCode) + ", in words that are not Vault's: is spec.vault.server the address of a Vault server?"
 	}
-	lines := slices.Clone(reply.Errors)
-	for i := range lines {
-		lines[i] = strings.Join(strings.Fields(lines[i]), " ")
-	}
-	lines = slices.DeleteFunc(lines, func(l string) bool { return l == "" })
-	if len(lines) == 0 {
+	said := slices.DeleteFunc(slices.Clone(reply.Errors), func(line string) bool { return strings.TrimSpace(line) == "" })
+	if len(said) == 0 {
 		return http.StatusText(reply.StatusCode)
 	}
-	said := strings.Join(lines, "; ")
-	if len(said) > maxSaid {
-		said = strings.ToValidUTF8(said[:maxSaid], "") + "…"
-	}
-	return said
+	return fault.Quote(strings.Join(said, "; "))
 }
 
-// unreachable describes an error of the network the same way each time: without the
-// port that the call went out by.
+// unreachable describes an error of the network the same way each time: without the port of this end.
 func unreachable(err error) string {
 	var certificate *tls.CertificateVerificationError
-	if errors.As(err, &certificate) {
-		return fmt.Sprintf("its certificate cannot be verified: %s: set spec.vault.caBundle or caBundleSecretRef to the CA of the server, or serverName to the name that the certificate is for", certificate.Err)
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return "it did not answer in time"
-	}
 	var dns *net.DNSError
-	if errors.As(err, &dns) {
-		return solver.Cause(err)
-	}
 	var op *net.OpError
-	if errors.As(err, &op) {
-		where := ""
-		if op.Addr != nil {
-			where = " " + op.Addr.String()
-		}
-		return fmt.Sprintf("%s%s: %s", op.Op, where, op.Err)
+	switch {
+	case errors.As(err, &certificate):
+		return fmt.Sprintf("its certificate cannot be verified: %s: set spec.vault.caBundle or caBundleSecretRef to the CA of the server, or serverName to the name that the certificate is for", fault.Quote(certificate.Err.Error()))
+	case errors.Is(err, context.DeadlineExceeded):
+		return "it did not answer in time"
+	case errors.As(err, &dns), !errors.As(err, &op):
+		return solver.Cause(err)
+	case op.Addr == nil:
+		return fmt.Sprintf("%s: %s", op.Op, op.Err)
+	default:
+		return fmt.Sprintf("%s %s: %s", op.Op, op.Addr, op.Err)
 	}
-	var in *url.Error
-	if errors.As(err, &in) {
-		err = in.Err
-	}
-	return fault.Unquoted(err)
 }

@@ -1,20 +1,20 @@
 // Package vault signs requests by a PKI engine of HashiCorp Vault, and looks whether an issuer can be used.
 //
-// All calls block: to Vault, to AWS, and for a service account's token. Who makes them, and when they are repeated, is
-// decided elsewhere. The token of a login is kept until its lease is nearly over. What may be asked of a role is
-// Vault's policy.
+// All calls block: to Vault, to AWS, and for a service account's token. The engine decides when calls are made and
+// repeated. The token of a login is kept until its lease is nearly over. Vault's policies decide what may be asked of a
+// role.
 package vault
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/engine"
-	"chancery.dev/internal/fault"
 	"chancery.dev/internal/signer"
 )
 
@@ -22,8 +22,8 @@ import (
 type Config struct {
 	// Secrets holds credentials and CA bundles.
 	Secrets signer.SecretReader
-	// Tokens gives tokens of service accounts.
-	Tokens TokenSource
+	// Token returns a token of a service account that is good for some minutes and for the audiences alone.
+	Token func(ctx context.Context, serviceAccount types.NamespacedName, audiences []string) (string, error)
 	// Now is the clock.
 	Now func() time.Time
 	// ClusterResourceNamespace is where the Secrets of ClusterIssuers are.
@@ -38,7 +38,7 @@ type Config struct {
 type Signer struct {
 	Config
 
-	sessions signer.Kept[*session]
+	sessions signer.Kept[string, *session]
 }
 
 // New returns a Signer.
@@ -56,8 +56,8 @@ const (
 	callTimeout = 30 * time.Second
 )
 
-// Lane implements signer.Remote. The issuers of one namespace share a lane to a server: those of others do not wait
-// for logins that somebody has made slow.
+// Lane implements signer.Remote. The issuers of one namespace share a lane to a server, so that a slow login delays
+// no other namespace.
 func (s *Signer) Lane(issuer certmanagerv1.GenericIssuer) engine.Lane {
 	namespace := signer.ResourceNamespace(issuer, s.ClusterResourceNamespace)
 	return engine.Lane{
@@ -70,14 +70,12 @@ func (s *Signer) Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) 
 	if issuer.GetSpec().Vault == nil {
 		return signer.Facts{}, fmt.Errorf("issuer %q has no spec.vault", issuer.GetName())
 	}
-	const reason = certmanagerv1.IssuerReasonVaultError
-	say := reasons{missing: reason, login: reason}
 	session, err := s.session(ctx, issuer)
-	if err != nil {
-		return signer.Facts{}, say.of(err)
+	if err == nil {
+		err = session.verify(ctx)
 	}
-	if err := session.verify(ctx); err != nil {
-		return signer.Facts{}, say.of(err)
+	if err != nil {
+		return signer.Facts{}, told(err, certmanagerv1.IssuerKind)
 	}
 	return signer.Facts{Ready: true, Reason: certmanagerv1.IssuerReasonVaultVerified, Message: "Vault verified"}, nil
 }
@@ -88,43 +86,14 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 	if spec == nil {
 		return signer.Result{}, fmt.Errorf("issuer %q has no spec.vault", issuer.GetName())
 	}
-	say := reasonsOf(r.SourceKind)
 	order, err := newOrder(spec.Path, r)
 	if err != nil {
-		return signer.Result{}, fault.Failed(fault.ClassPermanent, say.signing, "%w", err)
+		return signer.Result{}, told(rejected("%w", err), r.SourceKind)
 	}
 	session, err := s.session(ctx, issuer)
 	if err != nil {
-		return signer.Result{}, say.of(err)
+		return signer.Result{}, told(err, r.SourceKind)
 	}
 	result, err := order.place(ctx, session)
-	return result, say.of(err)
-}
-
-// reasons are the words for who is told of a trouble.
-type reasons struct{ missing, login, signing string }
-
-// reasonsOf returns the words for a kind of request (spec §3.4, §4.5).
-func reasonsOf(kind string) reasons {
-	if kind == certmanagerv1.CertificateRequestKind {
-		return reasons{missing: "SecretMissing", login: "VaultInitError", signing: "SigningError"}
-	}
-	return reasons{missing: "SecretNotFound", login: "ErrorVaultInit", signing: "ErrorSigning"}
-}
-
-// of makes a trouble the fault that is told. Any other error is returned as it is.
-func (r reasons) of(err error) error {
-	var t *trouble
-	if !errors.As(err, &t) {
-		return err
-	}
-	reason := r.login
-	switch t.stage {
-	case stageMissing:
-		reason = r.missing
-	case stageSign:
-		reason = r.signing
-	case stageLogin:
-	}
-	return &fault.Fault{Kind: t.kind, Class: t.class, Reason: reason, Delay: t.again, Err: t}
+	return result, told(err, r.SourceKind)
 }

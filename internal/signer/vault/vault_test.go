@@ -205,3 +205,30 @@ func TestGarbledLogin(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// Whatever a server answers, a status quotes at most 512 bytes of it: whoever may create an Issuer names the server.
+func TestQuotesAreShort(t *testing.T) {
+	long := strings.Repeat("7", 600)
+	for name, c := range map[string]struct {
+		path, text string
+		code       int
+		says       string
+	}{
+		"a refusal":   {signPath, "long " + long, 400, "will not sign this request: long 777"},
+		"a login":     {"/v1/auth/approle/login", `{"auth":{"client_token":"t","lease_duration":` + long + `}}`, 200, "the answer makes no sense"},
+		"no chain":    {signPath, "", 0, `the certificates "CN=sub" and "CN=777`},
+		"many errors": {signPath, strings.Repeat("7\n", 600), 400, "will not sign this request: 7 7"},
+	} {
+		vault := newStandIn(t, plain)
+		if vault.say[c.path] = (answering{c.code, c.text}); c.code == 0 {
+			delete(vault.say, c.path)
+			key := newKey(t)
+			vault.root = issue(t, long, true, key, nil, key)
+		}
+		w := newWorld(t, vault)
+		_, err := w.sign(w.issuer("team", w.byAppRole), request(t, "r", "CertificateRequest"))
+		if err == nil || !strings.Contains(err.Error(), c.says) || strings.Count(err.Error(), "7") > 512 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

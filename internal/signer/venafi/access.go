@@ -1,13 +1,9 @@
 package venafi
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/Venafi/vcert/v5/pkg/venafi/tpp"
@@ -47,13 +43,14 @@ const (
 	ngtsTokenEndpoint = "https://auth.apps.paloaltonetworks.com/oauth2/access_token"
 )
 
-// access is what an issuer's server is reached with.
+// access is what it takes to reach an issuer's server. Two issuers, or two versions of one, have the same access if
+// they are equal.
 type access struct {
 	product product
 	server  string
 	zone    string
-	// roots verify the server; nil means those of the system.
-	roots *x509.CertPool
+	// bundle verifies the server; empty means the roots of the system.
+	bundle string
 	// accessToken, or username and password, for TPP; clientID for both of TPP's logins
 	// and, with clientSecret, for NGTS; apiKey for Cloud.
 	accessToken, username, password string
@@ -65,39 +62,29 @@ type access struct {
 	secret string
 	// egress says which addresses the server may have; nil means all.
 	egress *egress.Policy
-	// digest tells this access from any other.
-	digest string
 }
 
-// accessError is an access that cannot be had before somebody changes something.
-type accessError struct {
-	// missing says that a Secret, or an entry of it, is not there.
-	missing bool
-	err     error
-}
+// reasonMissing is the reason of a fault that waits for a Secret, or an entry of one, until it is known who reads it.
+const reasonMissing = "missing"
 
-func (e *accessError) Error() string { return e.err.Error() }
-func (e *accessError) Unwrap() error { return e.err }
+func missing(format string, args ...any) error { return fault.Pending(reasonMissing, format, args...) }
 
-func missing(format string, args ...any) error {
-	return &accessError{true, fmt.Errorf(format, args...)}
-}
+// invalid waits for a change of the issuer, or of a Secret that it names.
+func invalid(format string, args ...any) error { return fault.Pending("", format, args...) }
 
 // accessFault says what a request does about an error of account.
 func accessFault(err error, w words) error {
-	var bad *accessError
-	switch {
-	case !errors.As(err, &bad):
+	switch f := fault.Of(err); {
+	case f == nil:
 		return fault.ClassUnavailable.After(0, w.initError, "%w", err)
-	case bad.missing:
-		return fault.Pending(w.secretMissing, "%w", err)
+	case f.Reason == reasonMissing:
+		return fault.Pending(w.secretMissing, "%w", f.Err)
 	default:
-		return fault.Pending(w.initError, "%w", err)
+		return fault.Pending(w.initError, "%w", f.Err)
 	}
 }
 
-// accessOf reads what an issuer names. An error that is no accessError is the API
-// server's.
+// accessOf reads an issuer's Secrets. An error that is no fault is the API server's.
 func (s *Signer) accessOf(ctx context.Context, issuer certmanagerv1.GenericIssuer) (access, error) {
 	spec := issuer.GetSpec().Venafi
 	read := reader{ctx: ctx, secrets: s.Secrets, namespace: signer.ResourceNamespace(issuer, s.ClusterResourceNamespace)}
@@ -113,17 +100,9 @@ func (s *Signer) accessOf(ctx context.Context, issuer certmanagerv1.GenericIssue
 	case spec.NGTS != nil:
 		read.ngts(spec.NGTS, &a)
 	default:
-		return access{}, &accessError{err: errors.New("spec.venafi names no server: set one of tpp, cloud and ngts")}
+		return access{}, invalid("spec.venafi names no server: set one of tpp, cloud and ngts")
 	}
-	if read.err != nil {
-		return access{}, read.err
-	}
-	sum := sha256.New()
-	for _, part := range []string{strconv.Itoa(int(a.product)), a.server, a.zone, read.bundle, a.accessToken, a.username, a.password, a.clientID, a.clientSecret, a.apiKey, a.tokenEndpoint, a.scope} {
-		fmt.Fprintf(sum, "%d:%s", len(part), part)
-	}
-	a.digest = hex.EncodeToString(sum.Sum(nil))
-	return a, nil
+	return a, read.err
 }
 
 // reader reads Secrets until the first error.
@@ -131,14 +110,13 @@ type reader struct {
 	ctx       context.Context //nolint:containedctx // lives as long as one call of accessOf
 	secrets   signer.SecretReader
 	namespace string
-	bundle    string
 	err       error
 }
 
 func (r *reader) tpp(spec *certmanagerv1.VenafiTPP, a *access) {
 	a.product, a.server = productTPP, spec.URL
 	if _, err := tpp.NewConnector(spec.URL, a.zone, false, nil); err != nil {
-		r.err = &accessError{err: fmt.Errorf("spec.venafi.tpp.url %q is not the address of a server: use one like https://tpp.example.com/vedsdk", spec.URL)}
+		r.err = invalid("spec.venafi.tpp.url %q is not the address of a server: use one like https://tpp.example.com/vedsdk", spec.URL)
 		return
 	}
 	secret := r.secret(spec.CredentialsRef.Name, "access-token, or with username and password")
@@ -168,32 +146,27 @@ func (r *reader) tpp(spec *certmanagerv1.VenafiTPP, a *access) {
 	if len(bundle) == 0 {
 		return
 	}
-	certs, err := pki.DecodeBundle(bundle)
-	if err != nil {
-		r.err = &accessError{err: fmt.Errorf("%s: %w", from, err)}
-		return
+	if _, err := pki.DecodeBundle(bundle); err != nil {
+		r.err = invalid("%s: %w", from, err)
 	}
-	r.bundle, a.roots = string(bundle), x509.NewCertPool()
-	for _, c := range certs {
-		a.roots.AddCert(c)
-	}
+	a.bundle = string(bundle)
 }
 
 func (r *reader) cloud(spec *certmanagerv1.VenafiCloud, a *access) {
-	a.product, a.server = productCloud, or(spec.URL, cloudURL)
+	a.product, a.server = productCloud, cmp.Or(spec.URL, cloudURL)
 	key := spec.APITokenSecretRef.KeyOr(certmanagerv1.DefaultVenafiCloudTokenKey)
 	a.secret = r.namespace + "/" + spec.APITokenSecretRef.Name
 	a.apiKey = r.entry(spec.APITokenSecretRef.Name, key)
 }
 
 func (r *reader) ngts(spec *certmanagerv1.VenafiNGTS, a *access) {
-	a.product, a.server, a.tokenEndpoint = productNGTS, or(spec.URL, ngtsURL), or(spec.TokenEndpoint, ngtsTokenEndpoint)
+	a.product, a.server, a.tokenEndpoint = productNGTS, cmp.Or(spec.URL, ngtsURL), cmp.Or(spec.TokenEndpoint, ngtsTokenEndpoint)
 	a.scope = "tsg_id:" + spec.TSGID
 	a.secret = r.namespace + "/" + spec.CredentialsRef.Name
 	a.clientID = r.entry(spec.CredentialsRef.Name, keyClientID)
 	a.clientSecret = r.entry(spec.CredentialsRef.Name, keyClientSecret)
 	if r.err == nil && !strings.HasPrefix(a.tokenEndpoint, "https://") {
-		r.err = &accessError{err: fmt.Errorf("spec.venafi.ngts.tokenEndpoint %q is not an https address: the client secret is sent there", a.tokenEndpoint)}
+		r.err = invalid("spec.venafi.ngts.tokenEndpoint %q is not an https address: the client secret is sent there", a.tokenEndpoint)
 	}
 }
 
@@ -229,18 +202,13 @@ func entry(secret *corev1.Secret, key string) string {
 	return strings.TrimRight(string(secret.Data[key]), "\r\n")
 }
 
-func or(value, otherwise string) string {
-	if value == "" {
-		return otherwise
-	}
-	return value
-}
-
 // account returns the account of an issuer; with other credentials it is another one.
 func (s *Signer) account(ctx context.Context, issuer certmanagerv1.GenericIssuer) (*account, error) {
 	access, err := s.accessOf(ctx, issuer)
 	if err != nil {
 		return nil, err
 	}
-	return s.accounts.For(issuer.GetUID(), access.digest, s.Now(), func() (*account, error) { return newAccount(access, s), nil })
+	return s.accounts.For(issuer.GetUID(), access, s.Now(), func() (*account, error) {
+		return &account{access: access, transport: newTransport(access), now: s.Now, userAgent: s.UserAgent, open: s.connect, turn: make(chan struct{}, 1)}, nil
+	})
 }

@@ -40,7 +40,7 @@ type account struct {
 	userAgent string
 	open      func(a *account, x *exchange) (connector, error)
 
-	// turn is held during a login, and by whoever uses granted: who else needs the token waits for it.
+	// turn is held during a login, and while granted is used: other calls wait for the token.
 	turn    chan struct{}
 	granted grant
 }
@@ -54,12 +54,8 @@ type grant struct {
 	user *cloud.Connector
 }
 
-func newAccount(a access, s *Signer) *account {
-	return &account{access: a, transport: newTransport(a), now: s.Now, userAgent: s.UserAgent, open: s.connect, turn: make(chan struct{}, 1)}
-}
-
-// do makes a call, which is steps of one exchange. A login that is refused in its
-// course is renewed once.
+// do makes a call, which has several steps. If the server refuses the login during the call, do logs in again and
+// repeats the call once.
 func (a *account) do(ctx context.Context, call func(c connector, x *exchange) error) error {
 	x := &exchange{ctx: ctx, transport: a.transport}
 	for again := false; ; again = true {
@@ -93,8 +89,8 @@ func (a *account) hold(x *exchange) (release func(), err error) {
 	}
 }
 
-// guarded turns a panic into an error: the library panics about answers that it does
-// not expect, a key algorithm of a policy that it does not know among them.
+// guarded turns a panic into an error: the library panics if an answer is not as it expects, for example if a policy
+// has an unknown key algorithm.
 func guarded(call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -104,8 +100,7 @@ func guarded(call func() error) (err error) {
 	return call()
 }
 
-// connect returns a connection that is logged in. The library's connectors make no
-// call in it but Cloud's.
+// connect returns a connection that is logged in. Of the library's connectors, only Cloud's makes a call for that.
 func (a *account) connect(x *exchange) (connector, error) {
 	x.step = stepLogin
 	release, err := a.hold(x)
@@ -148,8 +143,7 @@ func (a *account) connect(x *exchange) (connector, error) {
 	}
 }
 
-// connectCloud returns a copy of the connector that is logged in, which has a client of
-// its own.
+// connectCloud returns a copy of the connector that is logged in, with a client for this call.
 func (a *account) connectCloud(x *exchange, login func(*cloud.Connector) error) (connector, error) {
 	if a.granted.user == nil {
 		c, err := cloud.NewConnector(a.server, a.zone, false, nil)
@@ -183,8 +177,7 @@ func (a *account) logout(x *exchange) error {
 	return nil
 }
 
-// loginTPP sees to a token. One that the Secret holds is verified; there is no other
-// way to know when it ends.
+// loginTPP gets a token. A token from the Secret is verified, which tells when it ends.
 func (a *account) loginTPP(c *tpp.Connector) error {
 	if a.granted.token != "" && (a.accessToken != "" || !a.expired()) {
 		return nil
@@ -206,7 +199,7 @@ func (a *account) loginTPP(c *tpp.Connector) error {
 			a.granted = grant{token: got.Access_token, refresh: got.Refresh_token, expires: at(int64(got.Expires))}
 			return nil
 		}
-		a.granted.refresh = "" // it has ended too: the password is left
+		a.granted.refresh = "" // it has ended, too: log in with the password
 	}
 	got, err := c.GetRefreshToken(&endpoint.Authentication{User: a.username, Password: a.password, ClientId: a.clientID, Scope: scope})
 	if err != nil {
@@ -264,8 +257,8 @@ func (a *account) loginNGTS(x *exchange) error {
 	return nil
 }
 
-// verify logs in and looks at the zone. It returns when a token ends that cannot be
-// renewed; zero for never.
+// verify logs in and reads the zone. It returns the end of a token that cannot be renewed; zero means that there is
+// none.
 func (a *account) verify(ctx context.Context) (time.Time, error) {
 	var ends time.Time
 	err := a.do(ctx, func(c connector, x *exchange) error {

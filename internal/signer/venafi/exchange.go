@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,21 +23,25 @@ const (
 	maxBody         = 4 << 20
 )
 
-// newTransport connects with a server. TPP may ask for another handshake, once, to see
-// a client certificate.
+// newTransport makes a transport to a server. TPP may ask for a second handshake, with a client certificate.
 func newTransport(a access) *egress.Transport {
-	return a.egress.Transport(&http.Transport{
-		Proxy: http.ProxyFromEnvironment,
-		TLSClientConfig: &tls.Config{
-			MinVersion: tls.VersionTLS12, RootCAs: a.roots, Renegotiation: tls.RenegotiateOnceAsClient,
-		},
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, Renegotiation: tls.RenegotiateOnceAsClient}
+	if a.bundle != "" {
+		conf.RootCAs = x509.NewCertPool()
+		conf.RootCAs.AppendCertsFromPEM([]byte(a.bundle))
+	}
+	transport := a.egress.Transport(&http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		TLSClientConfig:     conf,
 		TLSHandshakeTimeout: connectTimeout,
 		MaxIdleConns:        4,
 		IdleConnTimeout:     exchangeTimeout,
 	}, net.Dialer{Timeout: connectTimeout, KeepAlive: exchangeTimeout})
+	transport.MaxBody = maxBody
+	return transport
 }
 
-// step is what is being done.
+// step is a part of a call.
 type step int
 
 const (
@@ -47,9 +52,8 @@ const (
 	stepRetrieve
 )
 
-// exchange is the HTTP client of one call. The library takes no context and says in
-// its own words what went wrong: so the exchange bounds each request by the call's
-// context, and remembers the last answer.
+// exchange is the HTTP client of one call. The library takes no context, and its errors do not tell failures apart: so
+// the exchange bounds each request by the call's context, and remembers the last answer.
 type exchange struct {
 	ctx       context.Context //nolint:containedctx // the life of one call
 	transport http.RoundTripper
@@ -78,10 +82,7 @@ func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was read
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
-	if err == nil && len(body) > maxBody {
-		err = fmt.Errorf("the answer is longer than %d bytes", maxBody)
-	}
+	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		x.err = err
 		return nil, err
@@ -120,24 +121,12 @@ func (x *exchange) said() (answer, string) {
 	return a, ""
 }
 
-// unquoted is what the library says, unless it quotes the answer: whoever may make an Issuer would
-// read any server that we can reach.
+// unquoted returns the text of the library's error, unless it quotes the answer: whoever may create an Issuer would
+// read any server that the controller can reach.
 func (x *exchange) unquoted(err error) string {
 	text := err.Error()
 	if body := bytes.TrimSpace(x.body); len(body) > 0 && strings.Contains(text, string(body)) {
 		return fmt.Sprintf("%d %s, in words that are not Certificate Manager's", x.status, http.StatusText(x.status))
-	}
-	return text
-}
-
-// maxMessage is how much of what a server says is shown.
-const maxMessage = 500
-
-// oneLine makes a text fit for a condition.
-func oneLine(text string) string {
-	text = strings.Join(strings.Fields(text), " ")
-	if len(text) > maxMessage {
-		text = strings.ToValidUTF8(text[:maxMessage], "") + "…"
 	}
 	return text
 }

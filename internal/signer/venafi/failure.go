@@ -1,6 +1,7 @@
 package venafi
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,19 +19,6 @@ import (
 	"chancery.dev/internal/solver"
 )
 
-// failure is why a call did not work out: a fault but for its reason, which depends on who is told. A fault.KindPending
-// says that the certificate is not there yet, a fault.KindTerminal that the server refuses the request.
-type failure struct {
-	kind  fault.Kind
-	class fault.Class
-	// retryAfter is what the server asked for; zero if nothing.
-	retryAfter time.Duration
-	err        error
-}
-
-func (f *failure) Error() string { return f.err.Error() }
-func (f *failure) Unwrap() error { return f.err }
-
 // zoneAgain is how soon a zone is looked for again that is not there: making one is no event.
 const zoneAgain = 5 * time.Minute
 
@@ -43,34 +31,36 @@ func finalStatuses() []string {
 	return []string{"FAILED", "REJECTED", "REJECTED_APPROVAL", "CANCELLED", "DELETED", "REVOKED"}
 }
 
-// failureOf classes what went wrong by the last exchange: the library's errors do not
-// tell a server that is away from one that says no.
+// failureOf makes a fault of what went wrong: its reason is added when it is known who reads it. The last exchange
+// tells its class, because the library's errors do not tell an unavailable server from one that refuses. A
+// fault.KindPending says that the certificate is not there yet, a fault.KindTerminal that the server refuses the
+// request.
 func (a *account) failureOf(x *exchange, err error) error {
-	f := &failure{}
-	if f.kind, f.class = a.classOf(x, err); f.class == fault.ClassNotFound {
-		f.retryAfter = zoneAgain
+	f := &fault.Fault{}
+	if f.Kind, f.Class = a.classOf(x, err); f.Class == fault.ClassNotFound {
+		f.Delay = zoneAgain
 	}
 	if seconds, err := strconv.Atoi(x.retryAfter); err == nil && seconds > 0 {
-		f.retryAfter = time.Duration(min(seconds, maxRetryAfter)) * time.Second
+		f.Delay = time.Duration(min(seconds, maxRetryAfter)) * time.Second
 	}
-	_, said := x.said()
-	foreign := x.unquoted(err)
+	_, text := x.said()
+	said := fault.Quote(cmp.Or(text, x.unquoted(err)))
 	var pending endpoint.ErrCertificatePending
 	switch {
 	case x.err != nil:
-		f.err = fmt.Errorf("%s cannot be reached: %s", a.server, solver.Cause(x.err))
-	case f.class == fault.ClassNotFound && noZone(err):
-		f.err = fmt.Errorf("%s has no zone %q, or it is not shown to these credentials: correct spec.venafi.zone, or the rights of the credentials in Secret %s", a.server, a.zone, a.secret)
-	case f.class == fault.ClassCredential:
-		f.err = fmt.Errorf("%s does not accept the credentials in Secret %s: %s", a.server, a.secret, oneLine(or(said, foreign)))
+		f.Err = fmt.Errorf("%s cannot be reached: %s", a.server, solver.Cause(x.err))
+	case f.Class == fault.ClassNotFound && noZone(err):
+		f.Err = fmt.Errorf("%s has no zone %q, or it is not shown to these credentials: correct spec.venafi.zone, or the rights of the credentials in Secret %s", a.server, a.zone, a.secret)
+	case f.Class == fault.ClassCredential:
+		f.Err = fmt.Errorf("%s does not accept the credentials in Secret %s: %s", a.server, a.secret, said)
 	case errors.As(err, &pending):
-		f.err = fmt.Errorf("%s: %s", a.server, oneLine(or(pending.Status, or(said, "pending"))))
+		f.Err = fmt.Errorf("%s: %s", a.server, fault.Quote(cmp.Or(pending.Status, text, "pending")))
 	case x.status >= http.StatusBadRequest && !json.Valid(x.body):
-		f.err = fmt.Errorf("%s answers %d: %s, in words that are not Certificate Manager's", a.server, x.status, http.StatusText(x.status))
+		f.Err = fmt.Errorf("%s answers %d: %s, in words that are not Certificate Manager's", a.server, x.status, http.StatusText(x.status))
 	case x.status >= http.StatusBadRequest:
-		f.err = fmt.Errorf("%s answers %d: %s", a.server, x.status, oneLine(or(said, foreign)))
+		f.Err = fmt.Errorf("%s answers %d: %s", a.server, x.status, said)
 	default:
-		f.err = fmt.Errorf("%s: %s", a.server, oneLine(foreign))
+		f.Err = fmt.Errorf("%s: %s", a.server, fault.Quote(x.unquoted(err)))
 	}
 	return f
 }
@@ -131,37 +121,37 @@ func patience(waited time.Duration) time.Duration { return min(max(waited/4, fir
 
 // probeFault says what an issuer does about a call that did not work out.
 func probeFault(err error) error {
-	var f *failure
-	if !errors.As(err, &f) {
+	f := fault.Of(err)
+	if f == nil {
 		return err
 	}
-	const what = "Failed to set up the Certificate Manager issuer: %w"
 	reason, hint := certmanagerv1.IssuerReasonVenafiErrorSetup, ""
-	switch f.class {
+	switch f.Class {
 	case fault.ClassCredential:
 		reason, hint = certmanagerv1.IssuerReasonVenafiAuthenticateFailed, ": correct them, or get a new token"
 	case fault.ClassUnavailable, fault.ClassRateLimited:
 		hint = "; retrying with back-off"
 	default:
 	}
-	return f.class.After(f.retryAfter, reason, what+"%s", f, hint)
+	return f.Class.After(f.Delay, reason, "Failed to set up the Certificate Manager issuer: %w%s", f.Err, hint)
 }
 
-// fault says what a request does about a call that did not work out; refused is the word for a refusal. Only a
-// refusal ends the request: whatever may be mended elsewhere is waited for. Other errors are returned as they are.
+// fault says what a request does about a call that did not work out; refused is the reason if the server refuses the
+// request. Only a refusal ends the request: any other failure may be mended elsewhere. Other errors are returned as
+// they are.
 func (w words) fault(err error, refused string, waited time.Duration) error {
-	var f *failure
-	if !errors.As(err, &f) {
+	f := fault.Of(err)
+	if f == nil || f.Reason != "" {
 		return err
 	}
 	switch {
-	case f.kind == fault.KindPending:
-		return fault.After(patience(waited), w.pending, "The certificate is not issued yet: %w", f)
-	case f.kind == fault.KindTerminal:
-		return fault.Failed(f.class, refused, "%w", f)
-	case f.class == fault.ClassCredential, f.class == fault.ClassNotFound: // the issuer is at fault
-		return f.class.After(f.retryAfter, w.initError, "%w", f)
+	case f.Kind == fault.KindPending:
+		return fault.After(patience(waited), w.pending, "The certificate is not issued yet: %w", f.Err)
+	case f.Kind == fault.KindTerminal:
+		return fault.Failed(f.Class, refused, "%w", f.Err)
+	case f.Class == fault.ClassCredential, f.Class == fault.ClassNotFound: // the issuer has to be corrected
+		return f.Class.After(f.Delay, w.initError, "%w", f.Err)
 	default:
-		return f.class.After(f.retryAfter, w.pending, "%w; trying again", f)
+		return f.Class.After(f.Delay, w.pending, "%w; trying again", f.Err)
 	}
 }

@@ -1,16 +1,14 @@
 // Package venafi signs requests by CyberArk Certificate Manager, formerly Venafi:
 // self-hosted (TPP), SaaS (Cloud) and next-generation trust security (NGTS).
 //
-// A request is handed in once; what identifies it there, the pickup id, is kept on
-// the request as an annotation, and the certificate is asked for by it until it is
-// there. The protocol is the vcert library's, and the policy of what may be issued the
-// server's: this package holds neither. All calls block. Who makes them, and when they
-// are repeated, is decided elsewhere.
+// A request is handed in once. The server identifies it by a pickup id, which an annotation of the request keeps, and
+// which fetches the certificate once it is issued. The vcert library speaks the protocol, and the server's policy
+// decides what may be issued. All calls block. The engine decides when calls are made and repeated.
 package venafi
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -26,7 +24,7 @@ const (
 	// exchanges.
 	callsAtOnce = 8
 	callTimeout = 2 * time.Minute
-	// tokenAgain is how soon a token is verified again that has ended by our clock, and that the server still takes.
+	// tokenAgain is how soon a token is verified again that has ended by our clock, and that the server still accepts.
 	tokenAgain = 5 * time.Minute
 )
 
@@ -50,7 +48,7 @@ type Signer struct {
 
 	// connect opens a connection: tests put the library's own fake in its place.
 	connect  func(a *account, x *exchange) (connector, error)
-	accounts signer.Kept[*account]
+	accounts signer.Kept[access, *account]
 }
 
 // New returns a Signer.
@@ -69,9 +67,9 @@ func (s *Signer) Lane(issuer certmanagerv1.GenericIssuer) engine.Lane {
 	case spec.TPP != nil:
 		server = spec.TPP.URL
 	case spec.Cloud != nil:
-		server = or(spec.Cloud.URL, cloudURL)
+		server = cmp.Or(spec.Cloud.URL, cloudURL)
 	case spec.NGTS != nil:
-		server = or(spec.NGTS.URL, ngtsURL)
+		server = cmp.Or(spec.NGTS.URL, ngtsURL)
 	}
 	namespace := signer.ResourceNamespace(issuer, s.ClusterResourceNamespace)
 	return engine.Lane{Name: "Certificate Manager " + server + " for " + namespace, Limit: callsAtOnce, Timeout: callTimeout}
@@ -83,11 +81,10 @@ func (s *Signer) Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) 
 		return signer.Facts{}, fmt.Errorf("issuer %q has no spec.venafi", issuer.GetName())
 	}
 	a, err := s.account(ctx, issuer)
-	var bad *accessError
-	switch {
-	case errors.As(err, &bad):
-		return signer.Facts{}, fault.Pending(certmanagerv1.IssuerReasonVenafiErrorSetup, "%w", err)
-	case err != nil:
+	if f := fault.Of(err); f != nil {
+		return signer.Facts{}, fault.Pending(certmanagerv1.IssuerReasonVenafiErrorSetup, "%w", f.Err)
+	}
+	if err != nil {
 		return signer.Facts{}, err
 	}
 	ends, err := a.verify(ctx)
@@ -127,9 +124,9 @@ func wordsOf(kind string) words {
 	}
 }
 
-// Sign implements signer.Signer. A request that has no pickup id is handed in; the one that comes back is in
-// Result.Annotations, beside a fault.Pending: once it is stored, the certificate is asked for. Should it be lost
-// before, the request is handed in again: the object at a TPP server has the same name then.
+// Sign implements signer.Signer. A request without a pickup id is handed in: the result has a pickup id to be stored,
+// and comes with a fault.Pending. With a pickup id, the certificate is fetched. If the pickup id is lost before it is
+// stored, the request is handed in again, as the same object of a TPP server.
 func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r signer.Request) (signer.Result, error) {
 	if issuer.GetSpec().Venafi == nil {
 		return signer.Result{}, fmt.Errorf("issuer %q has no spec.venafi", issuer.GetName())
@@ -173,7 +170,7 @@ func (a *account) collect(ctx context.Context, order order, id string, w words) 
 	case ctx.Err() != nil:
 		return signer.Result{}, a.failureOf(&exchange{err: ctx.Err()}, ctx.Err())
 	case err != nil:
-		return signer.Result{}, fault.Failed(fault.ClassUnavailable, w.parse, "what %s gave cannot be used: %w", a.server, err)
+		return signer.Result{}, fault.Failed(fault.ClassUnavailable, w.parse, "what %s gave cannot be used: %s", a.server, fault.Quote(err.Error()))
 	}
 	result := signer.Result{Bundle: bundle}
 	if a.product != productTPP && order.hasCustomFields() {

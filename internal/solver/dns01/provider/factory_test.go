@@ -73,7 +73,7 @@ func newWorld(t *testing.T, change func(*provider.Options)) *world {
 		t.Fatal(err)
 	}
 	o := provider.Options{
-		Tokens: tokens{}, Programs: pool, ClusterIssuerAmbient: true,
+		Token: tokens{}.Token, Programs: pool, ClusterIssuerAmbient: true,
 		Secrets: secrets{"creds": {"token": []byte("value"), "other": []byte("thing")}},
 	}
 	if change != nil {

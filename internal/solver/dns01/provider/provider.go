@@ -47,18 +47,12 @@ const (
 	ReasonSecret = "SecretUnusable"
 )
 
-// TokenSource gives tokens of service accounts.
-type TokenSource interface {
-	// Token returns a token that is good for ten minutes and for the audiences alone.
-	Token(ctx context.Context, serviceAccount types.NamespacedName, audiences []string) (string, error)
-}
-
 // Options configure the providers.
 type Options struct {
 	// Secrets reads credentials.
 	Secrets solver.SecretReader
-	// Tokens makes tokens of service accounts.
-	Tokens TokenSource
+	// Token returns a token of a service account that is good for ten minutes and for the audiences alone.
+	Token func(ctx context.Context, serviceAccount types.NamespacedName, audiences []string) (string, error)
 	// RFC2136 configures dynamic updates.
 	RFC2136 rfc2136.Options
 	// AcmeDNS reaches acme-dns servers; nil means with the defaults.
@@ -168,7 +162,7 @@ func (o Options) resolve(ctx context.Context, p *plan, namespace string) (exec.C
 		account := types.NamespacedName{Namespace: namespace, Name: t.account}
 		c.Identity = account.String() + " " + strings.Join(t.audiences, " ")
 		c.Late = func(ctx context.Context) (map[string]string, error) {
-			token, err := o.Tokens.Token(ctx, account, t.audiences)
+			token, err := o.Token(ctx, account, t.audiences)
 			if err != nil {
 				return nil, fmt.Errorf("asking for a token of service account %s: %w", account, err)
 			}

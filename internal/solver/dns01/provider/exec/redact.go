@@ -2,6 +2,7 @@ package exec
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"net/url"
@@ -10,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/go-logr/logr"
+
+	"chancery.dev/internal/fault"
 )
 
 const (
@@ -17,8 +20,6 @@ const (
 	leastSecret = 4
 	// leastPiece is the shortest line of a secret of several that is taken out by itself.
 	leastPiece = 16
-	// maxWords bounds an error's text, in octets.
-	maxWords = 512 - len("…")
 )
 
 // redactor returns a function that takes secrets out of text: as they are, and as
@@ -64,17 +65,9 @@ var changing = regexp.MustCompile(`(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a
 	`|\b(?:request|trace|correlation|ray)[ _-]?id"?[:=]? *"?[0-9a-z._:/-]{6,}` +
 	`|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[0-9.]*(?:Z|[+-]\d\d:?\d\d)?`)
 
-// steady makes an error's text the same on every try and one line of bounded length: it
-// ends in an object's status, where a change is a write (spec §5.7).
+// steady makes an error's text the same on every try, for the status of an object: each change is a write (spec §5.7).
 func steady(s string) string {
-	s = strings.Join(strings.Fields(changing.ReplaceAllString(s, "[…]")), " ")
-	if len(s) > maxWords {
-		s = strings.ToValidUTF8(s[:maxWords], "") + "…"
-	}
-	if s == "" {
-		return "it failed and does not say why"
-	}
-	return s
+	return cmp.Or(fault.Quote(changing.ReplaceAllString(s, "[…]")), "it failed and does not say why")
 }
 
 // logLines logs what a program writes to standard error, a line at a time.

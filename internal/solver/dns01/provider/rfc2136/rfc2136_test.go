@@ -55,8 +55,8 @@ func TestFromConfig(t *testing.T) {
 		kind   fault.Kind
 		says   string
 	}{
-		{"udp", func(*acmev1.RFC2136Provider) {}, bindSecret, 0, ""},
-		{"tcp", func(c *acmev1.RFC2136Provider) { c.Protocol = acmev1.RFC2136TCP }, bindSecret, 0, ""},
+		{"udp", func(*acmev1.RFC2136Provider) {}, bindSecret, "", ""},
+		{"tcp", func(c *acmev1.RFC2136Provider) { c.Protocol = acmev1.RFC2136TCP }, bindSecret, "", ""},
 		{"name without secret", func(c *acmev1.RFC2136Provider) { c.TSIGSecretSecretRef.Name = "" }, bindSecret, fault.KindTerminal, "go together"},
 		{"secret without name", func(c *acmev1.RFC2136Provider) { c.TSIGKeyName = "" }, bindSecret, fault.KindTerminal, "go together"},
 		{"no Secret", func(c *acmev1.RFC2136Provider) { c.TSIGSecretSecretRef.Name = "gone" }, bindSecret, fault.KindAfter, "Secret ns/gone"},
@@ -73,7 +73,7 @@ func TestFromConfig(t *testing.T) {
 			if err == nil {
 				err = p.Present(t.Context(), record("www.example.test", "value"))
 			}
-			if c.kind == 0 {
+			if c.kind == "" {
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -51,8 +51,6 @@ const (
 	maxBody = 1 << 20
 	// maxRetryAfter is the longest that a webhook can have its callers wait, in seconds.
 	maxRetryAfter = 600
-	// maxWords bounds an error's text, in octets.
-	maxWords = 512 - len("…")
 )
 
 // The kind of the payload, whatever group the solver has.
@@ -239,7 +237,7 @@ func (p *Provider) judge(code int, body []byte) error {
 		status := &metav1.Status{}
 		_ = json.Unmarshal(body, status) // without a message the code has to do
 		status.Code = int32(code)        //nolint:gosec // three digits
-		return failed(status, "%s: status %d %s", p.name, code, bounded(status.Message))
+		return failed(status, "%s: status %d %s", p.name, code, fault.Quote(status.Message))
 	}
 	var answer payload
 	if err := json.Unmarshal(body, &answer); err != nil || answer.Response == nil {
@@ -251,7 +249,7 @@ func (p *Provider) judge(code int, body []byte) error {
 	if answer.Response.Status == nil || answer.Response.Status.Message == "" {
 		return fault.After(mendPeriod, ReasonFailed, "%s: it failed and does not say why: see its log", p.name)
 	}
-	return failed(answer.Response.Status, "%s: %s", p.name, bounded(answer.Response.Status.Message))
+	return failed(answer.Response.Status, "%s: %s", p.name, fault.Quote(answer.Response.Status.Message))
 }
 
 // failed is a failure that a webhook reports. Unless it says that it is throttled or out of
@@ -270,11 +268,4 @@ func failed(status *metav1.Status, format string, args ...any) error {
 		class = fault.ClassUnavailable
 	}
 	return class.After(mendPeriod, ReasonFailed, format, args...)
-}
-
-func bounded(s string) string {
-	if len(s) > maxWords {
-		s = strings.ToValidUTF8(s[:maxWords], "") + "…"
-	}
-	return s
 }
