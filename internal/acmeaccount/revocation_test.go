@@ -41,7 +41,7 @@ func issue(t *testing.T, a *acmeaccount.Account, csr []byte) (der []byte) {
 		}
 		order = do(acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: order.URL}).Order
 	}
-	certs, err := pki.DecodeChain(do(acmeflow.OrderAction{Step: acmeflow.OrderDownload, URL: order.Certificate}).Chains[0])
+	certs, err := pki.DecodeChain(do(acmeflow.OrderAction{Step: acmeflow.OrderDownload, URL: order.Certificate}).Chain)
 	if err != nil {
 		t.Fatal(err)
 	}

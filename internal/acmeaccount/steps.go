@@ -48,7 +48,7 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmefl
 	case acmeflow.OrderFetchAuthorizations:
 		out.Authorizations, err = authorizations(ctx, c, action.URLs)
 	case acmeflow.OrderDownload:
-		out.Chains, err = chains(ctx, c, action.URL, action.PreferredChain)
+		out.Chain, err = chain(ctx, c, action.URL, action.PreferredChain)
 	case acmeflow.OrderDeactivate:
 		err = deactivate(ctx, c, action.URLs)
 	default:
@@ -254,29 +254,28 @@ func authorizations(ctx context.Context, c *acmeclient.Client, urls []string) ([
 	return out, nil
 }
 
-// chains downloads the default chain and, if another is preferred, alternates until
-// it is found (RFC 8555 §7.4.2).
-func chains(ctx context.Context, c *acmeclient.Client, url, preferred string) ([][]byte, error) {
+// chain downloads the default chain or, if another is preferred and there is one, that alternate (RFC 8555 §7.4.2).
+func chain(ctx context.Context, c *acmeclient.Client, url, preferred string) ([]byte, error) {
 	first, err := c.FetchCertificate(ctx, url)
 	if err != nil {
 		return nil, err
 	}
 	if preferred == "" || acmeflow.ChainMatches(preferred, first.PEM) {
-		return [][]byte{first.PEM}, nil
+		return first.PEM, nil
 	}
 	for _, alternate := range first.Alternates {
-		chain, err := c.FetchCertificate(ctx, alternate)
+		other, err := c.FetchCertificate(ctx, alternate)
 		if err != nil {
 			if f := failureOf(err); f.MayPass() && !f.Unsure {
 				return nil, err
 			}
 			continue // a preference must not cost the certificate
 		}
-		if acmeflow.ChainMatches(preferred, chain.PEM) {
-			return [][]byte{first.PEM, chain.PEM}, nil
+		if acmeflow.ChainMatches(preferred, other.PEM) {
+			return other.PEM, nil
 		}
 	}
-	return [][]byte{first.PEM}, nil
+	return first.PEM, nil
 }
 
 // deactivate gives authorizations up (RFC 8555 §7.5.2). What the CA does not know, or

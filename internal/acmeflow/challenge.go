@@ -1,7 +1,7 @@
 package acmeflow
 
 import (
-	"fmt"
+	"slices"
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
@@ -9,8 +9,7 @@ import (
 	"chancery.dev/internal/fault"
 )
 
-// ChallengeStep is the one thing that a Challenge needs now. The order is that of
-// a validation.
+// ChallengeStep is the one thing that a Challenge needs now. The order is that of a validation.
 type ChallengeStep int
 
 const (
@@ -38,23 +37,16 @@ const (
 
 // String returns the name of the step.
 func (s ChallengeStep) String() string {
-	names := [...]string{
+	return [...]string{
 		"Wait", "AddFinalizer", "Fetch", "Present", "Check", "Accept", "CleanUp", "RemoveFinalizer", "Done",
-	}
-	if s < 0 || int(s) >= len(names) {
-		return fmt.Sprintf("ChallengeStep(%d)", int(s))
-	}
-	return names[s]
+	}[s]
 }
 
 // External reports whether the step leaves the cluster and has an outcome.
 func (s ChallengeStep) External() bool {
-	switch s {
-	case ChallengeFetch, ChallengePresent, ChallengeCheck, ChallengeAccept, ChallengeCleanUp:
-		return true
-	default:
-		return false
-	}
+	return slices.Contains([]ChallengeStep{
+		ChallengeFetch, ChallengePresent, ChallengeCheck, ChallengeAccept, ChallengeCleanUp,
+	}, s)
 }
 
 // ChallengeState is all that decides about a Challenge.
@@ -115,13 +107,11 @@ type ChallengeOutcome struct {
 	Settle time.Duration
 }
 
-// ChallengeMemory is what a process has learned from outcomes. The zero value
-// knows nothing.
+// ChallengeMemory is what a process has learned from outcomes. The zero value knows nothing.
 type ChallengeMemory struct {
-	// Flying is the external step under way since Since; ChallengeWait for none.
-	Flying ChallengeStep
-	// Since is when Flying started.
-	Since time.Time
+	// Self checks are not counted here, but by Checks.
+	attempts[ChallengeStep]
+
 	// Authorization is what the CA last showed at FetchedAt; nil if never.
 	Authorization *acme.Authorization
 	// FetchedAt is when.
@@ -132,8 +122,7 @@ type ChallengeMemory struct {
 	PresentTried time.Time
 	// Touched is set once a Present has come back that may have changed something.
 	Touched bool
-	// Checks counts failed self checks in a row, CheckedAt is when the last came back,
-	// and NotYet is what it said.
+	// Checks counts failed self checks in a row, CheckedAt is when the last came back, and NotYet is what it said.
 	Checks    int
 	CheckedAt time.Time
 	NotYet    string
@@ -156,14 +145,6 @@ type ChallengeMemory struct {
 	CleanedUp bool
 	// CleanUpSince is when the first CleanUp was started; zero if none was.
 	CleanUpSince time.Time
-	// Failed is the last step if it failed, FailedAt when, Failure how, and Failures how
-	// many times in a row with the same class; Failure is nil after a success. Self checks are counted above.
-	Failed   ChallengeStep
-	FailedAt time.Time
-	Failure  *Failure
-	Failures int
-	// Jitter is the failed outcome's.
-	Jitter float64
 }
 
 // Started returns the memory with step under way.
@@ -177,13 +158,13 @@ func (m ChallengeMemory) Started(step ChallengeStep, now time.Time) ChallengeMem
 
 // Unsent returns the memory once the step under way was not sent, because of what is decided otherwise by now.
 func (m ChallengeMemory) Unsent() ChallengeMemory {
-	m.Flying, m.Since = ChallengeWait, time.Time{}
+	m.landed()
 	return m
 }
 
 // After returns the memory with what the outcome tells.
 func (m ChallengeMemory) After(o ChallengeOutcome) ChallengeMemory {
-	m.Flying, m.Since = ChallengeWait, time.Time{}
+	m.landed()
 	switch o.Step {
 	case ChallengeCheck:
 		return m.checked(o)
@@ -197,15 +178,12 @@ func (m ChallengeMemory) After(o ChallengeOutcome) ChallengeMemory {
 		if o.Failure == nil && o.Authorization == nil {
 			o.Failure = &Failure{Class: fault.ClassUnavailable, Detail: "the ACME server sent no authorization"}
 		}
-	default: // nothing is remembered of how others went but what follows
+	default: // of the other steps, only the failure or the success is remembered, below
 	}
-	if m.Failed == o.Step {
-		o.Failure = o.Failure.believed(m.Failure, m.Failures)
-	}
-	if o.Failure != nil {
+	if o.Failure = m.believed(o.Step, o.Failure); o.Failure != nil {
 		return m.afterFailure(o)
 	}
-	m.Failed, m.FailedAt, m.Failure, m.Failures, m.Jitter = ChallengeWait, time.Time{}, nil, 0, 0
+	m.attempts = attempts[ChallengeStep]{}
 	switch o.Step {
 	case ChallengeFetch:
 		m.Authorization, m.FetchedAt = o.Authorization, o.At
@@ -248,15 +226,11 @@ func (m ChallengeMemory) afterFailure(o ChallengeOutcome) ChallengeMemory {
 		m.Refusal, m.Authorization = o.Failure, nil
 		return m
 	}
-	if m.Failed != o.Step || !m.Failure.sameAs(o.Failure) {
-		m.Failures = 0
-	}
 	if o.Step == ChallengeAccept {
 		// The CA may have acted although its answer was lost.
 		m.Authorization = nil
 		m.Unaccepted++
 	}
-	m.Failed, m.FailedAt, m.Failure, m.Jitter = o.Step, o.At, o.Failure, o.Jitter
-	m.Failures++
+	m.fail(o.Step, o.Failure, o.At, o.Jitter)
 	return m
 }

@@ -1,6 +1,7 @@
 package acmeflow
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,8 +16,7 @@ import (
 )
 
 const (
-	// yieldChecks is how many failed self checks in a row let others have the slot, and
-	// are worth telling people about.
+	// yieldChecks is how many failed self checks in a row let others have the slot, and are worth telling people about.
 	yieldChecks = 3
 	// yieldValidation is how long a CA may take to validate before others may have the slot.
 	yieldValidation = 30 * time.Second
@@ -42,8 +42,7 @@ type challengeDecision struct {
 	next acmev1.ChallengeStatus
 }
 
-// DecideChallenge says what a Challenge needs now. It is total: every state has
-// exactly one action.
+// DecideChallenge says what a Challenge needs now. It is total: every state has exactly one action.
 func DecideChallenge(s ChallengeState, now time.Time) ChallengeAction {
 	if s.Challenge == nil {
 		return ChallengeAction{Step: ChallengeDone}
@@ -81,9 +80,8 @@ func StartChallenge(s acmev1.ChallengeStatus) acmev1.ChallengeStatus {
 	return s
 }
 
-// ParkChallenge is the status to write when the scheduler parks a Challenge. Its
-// state says from then on that it was started once: whatever it has presented
-// will be cleaned up.
+// ParkChallenge is the status to write when the scheduler parks a Challenge. Its state says from then on that it was
+// started once: whatever it has presented will be cleaned up.
 func ParkChallenge(s acmev1.ChallengeStatus) acmev1.ChallengeStatus {
 	s.Processing = false
 	if s.State == acmev1.Unknown {
@@ -145,7 +143,7 @@ func (d *challengeDecision) verdict() (acmev1.State, fault.Class, string) {
 		}
 		return acmev1.Valid, "", reason
 	case acme.StatusInvalid:
-		return acmev1.Invalid, ofInvalid(mine.Error), "Error accepting authorization: " + orElse(textOf(mine.Error), "the ACME server shows it as invalid and gives no reason")
+		return acmev1.Invalid, ofInvalid(mine.Error), "Error accepting authorization: " + cmp.Or(textOf(mine.Error), "the ACME server shows it as invalid and gives no reason")
 	case acme.StatusExpired:
 		return acmev1.Expired, fault.ClassValidation, "The authorization has expired at the ACME server"
 	case acme.StatusDeactivated, acme.StatusRevoked:
@@ -156,7 +154,7 @@ func (d *challengeDecision) verdict() (acmev1.State, fault.Class, string) {
 	case !offered:
 		return acmev1.Errored, fault.ClassRefused, "The ACME server no longer offers this challenge"
 	case mine.Status == acme.StatusInvalid:
-		return acmev1.Invalid, ofInvalid(mine.Error), "Error accepting authorization: " + orElse(textOf(mine.Error), "the ACME server shows the challenge as invalid and gives no reason")
+		return acmev1.Invalid, ofInvalid(mine.Error), "Error accepting authorization: " + cmp.Or(textOf(mine.Error), "the ACME server shows the challenge as invalid and gives no reason")
 	case m.Refusal != nil && mine.Status == acme.StatusPending:
 		return acmev1.Errored, fault.ClassRefused, "Error accepting challenge: " + m.Refusal.Detail
 	case d.overdue():
@@ -276,7 +274,7 @@ func (d *challengeDecision) cleanUpAgain() ChallengeAction {
 	}
 	if wake := d.retryAt(); d.now.Before(wake) {
 		reason, _, _ := strings.Cut(d.next.Reason, cleanUpFailed)
-		d.next.Reason = orElse(reason, "Being deleted") + cleanUpFailed + m.Failure.Detail
+		d.next.Reason = cmp.Or(reason, "Being deleted") + cleanUpFailed + m.Failure.Detail
 		a := ChallengeAction{Status: d.changed(), Wake: earliest(wake, limit)}
 		if a.Status != nil {
 			a.Event = &Event{
@@ -297,8 +295,7 @@ func (d *challengeDecision) leftBehind() string {
 	return fmt.Sprintf("the route for http://%s%s", spec.DNSName, acme.HTTP01Path(spec.Token))
 }
 
-// flying waits for a call to come back; when that takes long, others may have the
-// slot: a silent CA must not hold it.
+// flying waits for a call to come back; when that takes long, others may have the slot: a silent CA must not hold it.
 func (d *challengeDecision) flying() ChallengeAction {
 	m := d.Memory
 	patience := m.Since.Add(d.Settings.YieldAfter)
@@ -312,8 +309,7 @@ func (d *challengeDecision) flying() ChallengeAction {
 	return a
 }
 
-// queued waits for the scheduler (mission rule 2). One that has given up its slot
-// says when it wants another.
+// queued waits for the scheduler (mission rule 2). One that has given up its slot says when it wants another.
 func (d *challengeDecision) queued() ChallengeAction {
 	var a ChallengeAction
 	if d.Memory.Failure != nil {
@@ -350,7 +346,7 @@ func (d *challengeDecision) active() ChallengeAction {
 	case !d.Memory.Accepted.IsZero() || started:
 		return d.poll()
 	case d.Memory.Authorization == nil || !d.now.Before(d.refetch()):
-		return d.fetch()
+		return d.callCA(ChallengeFetch)
 	case Outdated(d.Challenge.Spec, d.Account.Thumbprint):
 		return ChallengeAction{Wake: d.refetch(), Yield: true} // its Order deletes it
 	case !d.next.Presented:
@@ -360,8 +356,7 @@ func (d *challengeDecision) active() ChallengeAction {
 	}
 }
 
-// holdsUp reports whether a failed step keeps later ones waiting. Presenting again
-// what is presented does not.
+// holdsUp reports whether a failed step keeps later ones waiting. Presenting again what is presented does not.
 func (d *challengeDecision) holdsUp(step ChallengeStep) bool {
 	return step != ChallengePresent || !d.next.Presented
 }
@@ -385,11 +380,7 @@ func (d *challengeDecision) backOff(wake time.Time) ChallengeAction {
 	return a
 }
 
-// fetch reads the authorization, unless the account is parked.
-func (d *challengeDecision) fetch() ChallengeAction {
-	return d.callCA(ChallengeFetch)
-}
-
+// callCA calls the CA, unless the account is parked.
 func (d *challengeDecision) callCA(step ChallengeStep) ChallengeAction {
 	if until := d.Account.ParkedUntil; d.now.Before(until) {
 		a := ChallengeAction{Wake: until, NotBefore: until, Yield: true}
@@ -421,7 +412,7 @@ func (d *challengeDecision) poll() ChallengeAction {
 	case forgotten && d.next.Processing:
 		return d.callCA(ChallengeAccept)
 	case !d.now.Before(wake):
-		return d.fetch()
+		return d.callCA(ChallengeFetch)
 	}
 	a := ChallengeAction{Wake: wake, Yield: d.now.Sub(since) >= yieldValidation, Ready: forgotten}
 	if mine.Status == acme.StatusProcessing && mine.Error != nil { // RFC 8555 §8.2: it tries again by itself
@@ -482,8 +473,7 @@ func (d *challengeDecision) check() ChallengeAction {
 	return a
 }
 
-// warned says what the self check has warned of when the CA is told to validate; it holds
-// nothing up.
+// warned says what the self check has warned of when the CA is told to validate; it holds nothing up.
 func (d *challengeDecision) warned(a ChallengeAction) ChallengeAction {
 	if d.Memory.Warning == "" || a.Step != ChallengeAccept {
 		return a
@@ -516,24 +506,15 @@ func (d *challengeDecision) representAt() time.Time {
 	return last.Add(d.Settings.RepresentAfter)
 }
 
-// refetch is when the authorization is to be read again: when it should have
-// expired. Far in the future if the CA does not say.
+// refetch is when the authorization is to be read again.
 func (d *challengeDecision) refetch() time.Time {
-	m := d.Memory
-	switch {
-	case m.Authorization == nil:
+	if d.Memory.Authorization == nil {
 		return d.now
-	case m.Authorization.Expires.IsZero():
-		return m.FetchedAt.Add(d.Settings.OrderRefresh)
-	case m.FetchedAt.Before(m.Authorization.Expires):
-		return m.Authorization.Expires
-	default:
-		return m.FetchedAt.Add(expiryPoll)
 	}
+	return d.Settings.lookAgain(d.Memory.FetchedAt, d.Memory.Authorization.Expires)
 }
 
-// overdue reports whether the CA shows the authorization as pending long after its
-// expiry.
+// overdue reports whether the CA shows the authorization as pending long after its expiry.
 func (d *challengeDecision) overdue() bool {
 	expires := d.Memory.Authorization.Expires
 	return !expires.IsZero() && !d.Memory.FetchedAt.Before(expires.Add(expiryGrace))
@@ -541,16 +522,16 @@ func (d *challengeDecision) overdue() bool {
 
 // retryAt is when the failed step may be tried again.
 func (d *challengeDecision) retryAt() time.Time {
-	m := d.Memory
-	failures := m.Failures
-	if m.Failed == ChallengeAccept {
-		failures = max(failures, m.Unaccepted)
-	}
-	f := *m.Failure
-	if m.Failed == ChallengePresent || m.Failed == ChallengeCleanUp {
+	m, f := d.Memory, *d.Memory.Failure
+	switch m.Failed {
+	case ChallengeAccept:
+		m.Failures = max(m.Failures, m.Unaccepted)
+	case ChallengePresent, ChallengeCleanUp:
 		f.Class = fault.ClassSolver // whatever the provider says of itself, the CA is not asked
+	default: // the failure is that of the CA, and so is the back-off
 	}
-	return m.FailedAt.Add(Backoff(f, failures, m.Jitter))
+	m.Failure = &f
+	return m.retryAt()
 }
 
 func (d *challengeDecision) hasFinalizer() bool {

@@ -120,7 +120,7 @@ func (c *chaos) order(a OrderAction, finalized bool) OrderOutcome {
 			o.Authorizations = append(o.Authorizations, authz)
 		}
 	case OrderDownload:
-		o.Chains = [][]byte{[]byte("chain")}
+		o.Chain = []byte("chain")
 	case OrderDeactivate:
 	default:
 		o.Order = remoteOrder(status)

@@ -1,17 +1,14 @@
 // Package acmeflow decides what an Order and a Challenge need next.
 //
-// It is pure: DecideOrder and DecideChallenge are total functions from what can
-// be observed, and the time, to exactly one step. They never call anybody,
-// never write, and never look at a clock. The law is RFC 8555 and spec §5.3 to
-// §5.7; mission rules 1 to 6 are kept here, but for the scheduling of rule 3,
-// which is internal/schedule's. The wire is internal/acme/client's, solving is
-// internal/solver's, and doing what is decided is internal/controller's.
+// It is pure: DecideOrder and DecideChallenge are total functions from what can be observed, and the time, to exactly
+// one step. They never call anybody, never write, and never look at a clock. The law is RFC 8555 and spec §5.3 to §5.7;
+// mission rules 1 to 6 are kept here, but for the scheduling of rule 3, which is internal/schedule's. The wire is
+// internal/acme/client's, solving is internal/solver's, and doing what is decided is internal/controller's.
 //
 // # The executor's contract
 //
-// For each Order and each Challenge the executor keeps a Memory (OrderMemory,
-// ChallengeMemory), by UID. Its zero value is what a new process starts with:
-// nothing that matters is only in memory. On every event, and at Action.Wake, the
+// For each Order and each Challenge the executor keeps a Memory (OrderMemory, ChallengeMemory), by UID. Its zero value
+// is what a new process starts with: nothing that matters is only in memory. On every event, and at Action.Wake, the
 // executor observes a state, decides, and MUST do in this order:
 //
 //  1. Write Action.Status to the status subresource if it is not nil. It is the
@@ -28,25 +25,22 @@
 //     helps: an outcome, a change of the object, its Challenges, its issuer or
 //     namespace, or of the account's park.
 //
-// A state MUST include the executor's own writes: if the cache lags behind what
-// was written, decide on what was written (or wait until the cache has caught
-// up). Decide is idempotent: asked again with the same state it decides the same.
+// A state MUST include the executor's own writes: if the cache lags behind what was written, decide on what was written
+// (or wait until the cache has caught up). Decide is idempotent: asked again with the same state it decides the same.
 //
-// An outcome carries Step (which one came back), At, Jitter in [0,1) (drawn once for
-// that outcome), and either Failure or what the step's comment says. Classify
-// finds the class of an ACME problem. Whoever runs ACME calls also parks the account on
-// fault.ClassUnavailable with a RetryAfter, and on fault.ClassRateLimited unless it is
-// a limit of orders, until At+RetryAfter or sooner. It sends nothing meanwhile (a call that was
-// to go out comes back as fault.ClassNotProcessed), and wakes what belongs to the account when the
-// park begins; when it ends, each object's own Wake does.
+// An outcome carries Step (which one came back), At, Jitter in [0,1) (drawn once for that outcome), and either Failure
+// or what the step's comment says. Classify finds the class of an ACME problem. Whoever runs ACME calls also parks the
+// account on fault.ClassUnavailable with a RetryAfter, and on fault.ClassRateLimited unless it is a limit of orders,
+// until At+RetryAfter or sooner. It sends nothing meanwhile (a call that was to go out comes back as
+// fault.ClassNotProcessed), and wakes what belongs to the account when the park begins; when it ends, each object's own
+// Wake does.
 //
 // # Failures
 //
-// What may pass is retried in the Order and its Challenges, with a back-off by class
-// (Backoff), for as long as the CA keeps the order. status.failureClass says what kind of failure a
-// Challenge or an Order waits for, or has ended with, and status.reason says the same in words.
-// OrderClass is what ended an Order: the Certificate decides by it when to order anew. Words
-// decide nothing, but for objects of another controller, which have no class (left_by_another.go).
+// What may pass is retried in the Order and its Challenges, with a back-off by class (Backoff), for as long as the CA
+// keeps the order. status.failureClass says what kind of failure a Challenge or an Order waits for, or has ended with,
+// and status.reason says the same in words. OrderClass is what ended an Order: the Certificate decides by it when to
+// order anew. Words decide nothing, but for objects of another controller, which have no class (left_by_another.go).
 package acmeflow
 
 import (
@@ -88,8 +82,7 @@ type Account struct {
 	Thumbprint string
 	// URL is the account's (RFC 8555 §7.3); empty until it is registered.
 	URL string
-	// ParkedUntil is when the CA wants to hear from the account again; zero or past
-	// for now.
+	// ParkedUntil is when the CA wants to hear from the account again; zero or past for now.
 	ParkedUntil time.Time
 	// ParkedReason is what the CA said; shown to people.
 	ParkedReason string
@@ -100,19 +93,16 @@ type Account struct {
 
 // Settings are the configurable times.
 type Settings struct {
-	// CheckPeriod is how long a self check that keeps failing waits between tries
-	// (--dns01-check-retry-period).
+	// CheckPeriod is how long a self check that keeps failing waits between tries (--dns01-check-retry-period).
 	CheckPeriod time.Duration
 	// CleanUpLimit is how long clean-up is tried before the finalizer is dropped.
 	CleanUpLimit time.Duration
-	// YieldAfter is how long a challenge may wait for one thing before others may
-	// have its slot.
+	// YieldAfter is how long a challenge may wait for one thing before others may have its slot.
 	YieldAfter time.Duration
 	// RepresentAfter is how long a self check fails before the answer is presented
 	// again, in case somebody took it away.
 	RepresentAfter time.Duration
-	// OrderRefresh is how long an Order waits without a look at the CA when the CA's
-	// expiry is not known.
+	// OrderRefresh is how long an Order waits without a look at the CA when the CA's expiry is not known.
 	OrderRefresh time.Duration
 	// Hosts are those that Challenges of namespaced Issuers may be for, by type of challenge. A type that is
 	// missing is not limited.

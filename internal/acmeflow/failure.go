@@ -2,6 +2,7 @@ package acmeflow
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
@@ -18,20 +19,17 @@ type Failure struct {
 	// Detail is for people. It SHOULD be the same each time the same thing happens: it
 	// is written to status.reason, and a reason that did not change is not written.
 	Detail string
-	// RetryAfter is how long the CA (or a fault.After) asks to wait; zero if it does
-	// not say.
+	// RetryAfter is how long the CA (or a fault.After) asks to wait; zero if it does not say.
 	RetryAfter time.Duration
 	// Period says that RetryAfter is the same after each try.
 	Period bool
 	// Nowhere says of a solver's failure that there is no place where an answer could be, so
 	// that the call has changed nothing and there is nothing to clean up.
 	Nowhere bool
-	// Unsent says that the call was not made, because its answer is known. It does not count as
-	// another attempt.
+	// Unsent says that the call was not made, because its answer is known. It does not count as another attempt.
 	Unsent bool
-	// Unsure says of ClassNotFound that a page came in place of a problem document. It may be the page of a
-	// proxy that does not find the CA: the call is repeated, and Unsure dropped once the page has come for
-	// long enough.
+	// Unsure says of ClassNotFound that a page came in place of a problem document. It may be the page of a proxy that
+	// does not find the CA: the call is repeated, and Unsure dropped once the page has come for long enough.
 	Unsure bool
 }
 
@@ -60,27 +58,18 @@ func Classify(httpStatus int, code acme.Code) fault.Class {
 	}
 }
 
-// refusesContent reports a problem with what was asked for, rather than with what the CA has
-// found at the names, or with the account: what a person has to do about that is done at
-// the CA, where nobody sees it.
+// refusesContent reports a problem with what was asked for: only another request can help. Problems with what the CA
+// has found at the names, or with the account, are solved elsewhere, and this process cannot see when.
 func refusesContent(code acme.Code) bool {
-	switch code {
-	case acme.CodeRejectedIdentifier, acme.CodeUnsupportedIdentifier, acme.CodeBadCSR, acme.CodeBadPublicKey,
-		acme.CodeInvalidProfile:
-		return true
-	default:
-		return false
-	}
+	return slices.Contains([]acme.Code{
+		acme.CodeRejectedIdentifier, acme.CodeUnsupportedIdentifier, acme.CodeBadCSR, acme.CodeBadPublicKey,
+		acme.CodeInvalidProfile,
+	}, code)
 }
 
 // isGone reports that the CA no longer knows a resource. Some CAs call the request malformed then.
 func (f *Failure) isGone() bool {
 	return f.Class == fault.ClassNotFound || f.Code == acme.CodeMalformed
-}
-
-// sameAs reports whether two failures are of one kind: so many of a kind in a row make the back-off.
-func (f *Failure) sameAs(other *Failure) bool {
-	return f.Class == other.Class && f.Unsure == other.Unsure
 }
 
 // ofInvalid is the class of the problem for which a CA has made an order or a challenge invalid.
@@ -99,12 +88,9 @@ func ofInvalid(p *acme.Problem) fault.Class {
 
 // isOutOfOrder reports a problem that is the CA's own.
 func isOutOfOrder(code acme.Code) bool {
-	switch code {
-	case acme.CodeServerInternal, acme.CodeBadNonce, acme.CodeOrderNotReady, acme.CodeAccountDoesNotExist:
-		return true
-	default:
-		return false
-	}
+	return slices.Contains([]acme.Code{
+		acme.CodeServerInternal, acme.CodeBadNonce, acme.CodeOrderNotReady, acme.CodeAccountDoesNotExist,
+	}, code)
 }
 
 // shown is a class as objects show it: a single call was the failure only while the call may be repeated.
@@ -120,13 +106,13 @@ func shown(c fault.Class) acmev1.FailureClass {
 }
 
 const (
-	// shortPark is the park of an account that is not worth a write to each of its Orders: a CA
-	// that is busy asks for that again and again, and serves others in between.
+	// shortPark is the longest park of an account that its Orders do not mention: a busy CA asks for short parks again
+	// and again, and each would cost a write to each Order.
 	shortPark = time.Minute
-	// shortSettle is a wait after a self check that is not worth a write.
+	// shortSettle is the longest wait after a self check that is not written to the status.
 	shortSettle = 2 * time.Second
-	// maxUntold is for how long an order may be held back without its time being told. An account
-	// at its limit holds thousands of them for a minute again and again.
+	// maxUntold is how long an order may be held back without a time in its reason. An account at its limit holds back
+	// thousands of orders, for a minute again and again.
 	maxUntold = 10 * time.Minute
 )
 
@@ -137,16 +123,16 @@ const (
 	maxSolverBackoff  = 5 * time.Minute
 	// freeNonceRetries is how many refused nonces in a row cost no delay.
 	freeNonceRetries = 5
-	// MaxRetryAfter is the longest of the limits that CAs publish. Who asks for more has made
-	// a mistake, and is asked once a week.
+	// MaxRetryAfter is the longest of the limits that CAs publish. A CA that asks for more has made a mistake, and is
+	// asked once a week.
 	MaxRetryAfter = 7 * 24 * time.Hour
-	// maxPages is how many pages in a row are taken for a proxy's, about twenty minutes of
-	// them. A CA that has forgotten an order may know no better answer: nobody waits for ever.
+	// maxPages is how many pages in a row count as those of a proxy: about twenty minutes of them. After that they
+	// count as the answer of the CA, because some CAs send nothing better for an order that they have forgotten.
 	maxPages = 12
 )
 
-// OrderClass is the class of the failure that ended an Order, for whoever decides when to order anew; empty while
-// the Order has not failed. It is read from the Order, so it is the same after a restart.
+// OrderClass is the class of the failure that ended an Order, which decides when to order anew; empty while the Order
+// has not failed. It is read from the Order, so it is the same after a restart.
 func OrderClass(s acmev1.OrderStatus) fault.Class {
 	return finalClass(s.State, s.FailureClass, s.Reason)
 }
@@ -167,20 +153,16 @@ func finalClass(state acmev1.State, class acmev1.FailureClass, reason string) fa
 	}
 }
 
-// Belied reports whether a Challenge that has ended so failed because the CA did not find
-// what the self check had found. Other problems, such as a CAA record, have nothing to do with
-// how soon an answer is seen (RFC 8555 §6.7).
+// Belied reports whether a Challenge that has ended so failed because the CA did not find what the self check had
+// found. Other problems, such as a CAA record, have nothing to do with how soon an answer is seen (RFC 8555 §6.7).
 func (m ChallengeMemory) Belied(c *acmev1.Challenge) bool {
 	if m.Passed.IsZero() || c.Status.State != acmev1.Invalid {
 		return false
 	}
 	mine, _ := m.remoteChallenge(c.Spec.URL)
-	switch mine.Error.Cause() {
-	case "", acme.CodeUnauthorized, acme.CodeIncorrectResponse, acme.CodeDNS, acme.CodeConnection, acme.CodeTLS:
-		return true
-	default:
-		return false
-	}
+	return slices.Contains([]acme.Code{
+		"", acme.CodeUnauthorized, acme.CodeIncorrectResponse, acme.CodeDNS, acme.CodeConnection, acme.CodeTLS,
+	}, mine.Error.Cause())
 }
 
 // MayPass reports whether the same call may work later.
@@ -195,20 +177,8 @@ func (f *Failure) MayPass() bool {
 	}
 }
 
-// believed is the failure of a step that has failed before, that many times in a row: a page
-// that keeps coming is the CA's word.
-func (f *Failure) believed(before *Failure, failures int) *Failure {
-	if f == nil || before == nil || !f.Unsure || !before.Unsure || failures+1 < maxPages {
-		return f
-	}
-	gone := *f
-	gone.Unsure = false
-	return &gone
-}
-
-// Backoff is how long to wait before the attempt after the given number of
-// failures in a row (1 for the first). Jitter in [0,1) spreads objects that failed
-// together. A RetryAfter of up to a week is never undercut.
+// Backoff is how long to wait before the attempt after the given number of failures in a row (1 for the first). Jitter
+// in [0,1) spreads objects that failed together. A RetryAfter of up to a week is never undercut.
 func Backoff(f Failure, failures int, jitter float64) time.Duration {
 	failures = max(failures, 1)
 	var wait time.Duration
@@ -233,9 +203,8 @@ func Backoff(f Failure, failures int, jitter float64) time.Duration {
 	return wait*3/4 + time.Duration(jitter*float64(wait/2))
 }
 
-// retrying ends the reason of a step that will be tried again. It gives a time where
-// the CA rules when, or a solver names a turn; else it stays the same from try to try, and is
-// written once. So it does for an order that was not sent.
+// retrying ends the reason of a step that will be tried again. It gives a time only where the CA or the solver has
+// named one. Otherwise, and for an order that was not sent, the text is the same for each try, and is written once.
 func (f *Failure) retrying(at time.Time) string {
 	switch {
 	case f.Unsent && f.RetryAfter <= maxUntold:
@@ -249,18 +218,10 @@ func (f *Failure) retrying(at time.Time) string {
 	}
 }
 
-// integrationGuide is the retry schedule that Let's Encrypt's integration guide
-// asks for, up to the point where an order would outlive its usefulness: 1, 10,
-// then every 100 minutes.
+// integrationGuide is the retry schedule that Let's Encrypt's integration guide asks for, up to the point where an
+// order would outlive its usefulness: 1, 10, then every 100 minutes.
 func integrationGuide(failures int) time.Duration {
-	switch failures {
-	case 1:
-		return time.Minute
-	case 2:
-		return 10 * time.Minute
-	default:
-		return 100 * time.Minute
-	}
+	return [...]time.Duration{time.Minute, 10 * time.Minute, 100 * time.Minute}[min(failures, 3)-1]
 }
 
 // doubled is base·2^(n-1), at most limit.
@@ -285,9 +246,8 @@ const (
 )
 
 // PollDelay is how long to wait before the next poll of an authorization or an
-// order, given how many were made since the CA was asked to act and what its last
-// answer's Retry-After says. The first poll comes fast: a CA that is already done
-// has no reason to be waited for.
+// order, given how many polls were made since the CA was asked to act, and the Retry-After of its last answer. The
+// first poll comes fast, because the CA may be done already.
 func PollDelay(polls int, retryAfter time.Duration) time.Duration {
 	if retryAfter > 0 && polls > 0 {
 		return min(retryAfter, maxPollRetryAfter)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
 )
@@ -89,13 +90,12 @@ func chainFrom(t *testing.T, issuer string) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-func TestSelectChain(t *testing.T) {
+func TestChainMatches(t *testing.T) {
 	first, second := chainFrom(t, "Old Root"), append(chainFrom(t, "Old Root"), chainFrom(t, "New Root")...)
-	chains := [][]byte{first, second}
-	equal(t, string(SelectChain("", chains)), string(first))
-	equal(t, string(SelectChain("New Root", chains)), string(second))
-	equal(t, string(SelectChain("No Root", chains)), string(first))
-	equal(t, SelectChain("New Root", nil) == nil, true)
+	equal(t, ChainMatches("Old Root", first), true)
+	equal(t, ChainMatches("New Root", first), false)
+	equal(t, ChainMatches("New Root", second), true)
+	equal(t, ChainMatches("New Root", nil), false)
 	equal(t, ChainMatches("New Root", []byte("not PEM")), false)
 }
 
@@ -110,8 +110,6 @@ func TestNamesOfSteps(t *testing.T) {
 			t.Errorf("step %d is called %q", int(s), name)
 		}
 	}
-	equal(t, OrderStep(99), "OrderStep(99)")
-	equal(t, ChallengeStep(99), "ChallengeStep(99)")
 }
 
 // TestRetrying writes no time where a solver asks for the same wait each time: a reason that changed would be a
@@ -155,4 +153,14 @@ func TestUnsentIsNoAttempt(t *testing.T) {
 	if wait := Backoff(*m.Failure, m.Failures, m.Jitter); m.Failures != 1 || wait > time.Minute {
 		t.Errorf("after %d failures it waits %s", m.Failures, wait)
 	}
+}
+
+// TestAnEmptyChainIsAFailure: a download without a certificate is tried again, with a back-off.
+func TestAnEmptyChainIsAFailure(t *testing.T) {
+	s := newOrderState().stored(acmev1.Valid, "valid").saw("valid")
+	s.Memory = s.Memory.After(OrderOutcome{Step: OrderDownload, At: start})
+	a := DecideOrder(s, start)
+	equal(t, a.Step, OrderWait)
+	equal(t, a.Status.Reason, "Failed to download certificate: the ACME server sent an empty chain; retrying with back-off")
+	equal(t, a.Wake.After(start), true)
 }

@@ -12,9 +12,8 @@ import (
 	"chancery.dev/internal/acme"
 )
 
-// Identifiers are those that an Order asks for (spec §5.3 c): the DNS names, then
-// the addresses, each sorted and without duplicates. A common name counts with
-// its like; one that is neither a domain name nor an address is left out.
+// Identifiers are those that an Order asks for (spec §5.3 c): the DNS names, then the addresses, each sorted and
+// without duplicates. A common name counts with its like; one that is neither a domain name nor an address is left out.
 func Identifiers(spec acmev1.OrderSpec) []acme.Identifier {
 	names := slices.Clone(spec.DNSNames)
 	var addresses []string
@@ -48,7 +47,7 @@ func canonical(address string) string {
 	if err != nil {
 		return address
 	}
-	return a.Unmap().String()
+	return acme.IP(a).Value
 }
 
 func isAddress(s string) bool {
@@ -65,37 +64,19 @@ func isDomainName(s string) bool {
 		return false
 	}
 	for _, label := range labels {
-		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
-			return false
-		}
-		if strings.ContainsFunc(label, func(r rune) bool {
-			alphanumeric := (r >= 'a' && r <= 'z') || (r >= 'A' && r <= 'Z') || (r >= '0' && r <= '9')
-			return !alphanumeric && r != '-' && r != '_'
-		}) {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' ||
+			strings.ContainsFunc(label, notInLabel) {
 			return false
 		}
 	}
 	return true
 }
 
-// SelectChain is the first chain that ChainMatches the preferred name, or the
-// default one, which is the first (spec §5.3 k).
-func SelectChain(preferred string, chains [][]byte) []byte {
-	if len(chains) == 0 {
-		return nil
-	}
-	if preferred != "" {
-		for _, chain := range chains {
-			if ChainMatches(preferred, chain) {
-				return chain
-			}
-		}
-	}
-	return chains[0]
+func notInLabel(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
 }
 
-// ChainMatches reports whether the issuer of a PEM chain's last certificate has the
-// preferred common name.
+// ChainMatches reports whether the issuer of a PEM chain's last certificate has the preferred common name.
 func ChainMatches(preferred string, chain []byte) bool {
 	var last []byte
 	for rest := bytes.TrimSpace(chain); len(rest) > 0; {

@@ -1,7 +1,7 @@
 package acmeflow
 
 import (
-	"fmt"
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -11,8 +11,7 @@ import (
 	"chancery.dev/internal/fault"
 )
 
-// OrderStep is the one thing that an Order needs now. The order is that of an
-// issuance.
+// OrderStep is the one thing that an Order needs now. The order is that of an issuance.
 type OrderStep int
 
 const (
@@ -22,9 +21,8 @@ const (
 	OrderCreate
 	// OrderFetch: POST-as-GET of Action.URL, the order. External. Outcome: Order.
 	OrderFetch
-	// OrderFetchAuthorizations: POST-as-GET of all Action.URLs, in parallel; there may be more to
-	// read after them. External.
-	// Outcome: Authorizations, all of them; or Failure if any failed.
+	// OrderFetchAuthorizations: POST-as-GET of all Action.URLs, in parallel; there may be more to read after them.
+	// External. Outcome: Authorizations, all of them; or Failure if any failed.
 	OrderFetchAuthorizations
 	// OrderDeleteChallenges: delete the Challenges named in Action.Delete. Local. Not found is fine.
 	OrderDeleteChallenges
@@ -33,10 +31,9 @@ const (
 	// OrderFinalize: POST Action.CSR to Action.URL. External. Outcome: Order. An answer of 403, whatever
 	// its problem type, is a fault.ClassNotReady.
 	OrderFinalize
-	// OrderDownload: POST-as-GET of Action.URL, the certificate. External. Outcome: Chains, the
-	// default chain first, and the first alternate for which ChainMatches holds. Alternates are only
-	// fetched if Action.PreferredChain is not empty and ChainMatches does not hold for the default
-	// chain.
+	// OrderDownload: POST-as-GET of Action.URL, the certificate. External. Outcome: Chain, the first chain for which
+	// ChainMatches holds if Action.PreferredChain is not empty, and the default chain if there is no such chain.
+	// Alternates are fetched only if they are needed.
 	OrderDownload
 	// OrderDeactivate: deactivate the authorizations at Action.URLs (RFC 8555 §7.5.2), ignoring those that
 	// the CA no longer knows. External; if there is no client, the outcome is an
@@ -48,24 +45,17 @@ const (
 
 // String returns the name of the step.
 func (s OrderStep) String() string {
-	names := [...]string{
+	return [...]string{
 		"Wait", "Create", "Fetch", "FetchAuthorizations", "DeleteChallenges", "CreateChallenges",
 		"Finalize", "Download", "Deactivate", "Done",
-	}
-	if s < 0 || int(s) >= len(names) {
-		return fmt.Sprintf("OrderStep(%d)", int(s))
-	}
-	return names[s]
+	}[s]
 }
 
 // External reports whether the step leaves the cluster and has an outcome.
 func (s OrderStep) External() bool {
-	switch s {
-	case OrderCreate, OrderFetch, OrderFetchAuthorizations, OrderFinalize, OrderDownload, OrderDeactivate:
-		return true
-	default:
-		return false
-	}
+	return slices.Contains([]OrderStep{
+		OrderCreate, OrderFetch, OrderFetchAuthorizations, OrderFinalize, OrderDownload, OrderDeactivate,
+	}, s)
 }
 
 // OrderState is all that decides about an Order.
@@ -74,8 +64,7 @@ type OrderState struct {
 	Order *acmev1.Order
 	// Made says that this process has made the Order: no other can have ordered for it.
 	Made bool
-	// Challenges are those that the Order controls, own writes included. They are not
-	// changed.
+	// Challenges are those that the Order controls, own writes included. They are not changed.
 	Challenges []*acmev1.Challenge
 	// Issuer is the one that the Order names.
 	Issuer Issuer
@@ -140,56 +129,44 @@ type OrderOutcome struct {
 	Order *acme.Order
 	// Authorizations is the answer to OrderFetchAuthorizations.
 	Authorizations []acme.Authorization
-	// Chains is the answer to OrderDownload: PEM, the default chain first.
-	Chains [][]byte
+	// Chain is the answer to OrderDownload, PEM.
+	Chain []byte
 }
 
-// OrderMemory is what a process has learned from outcomes. The zero value knows
-// nothing.
+// OrderMemory is what a process has learned from outcomes. The zero value knows nothing.
 type OrderMemory struct {
+	attempts[OrderStep]
+
 	// Began is when this process first saw the Order, WroteAt when it last wrote the status, and Cause says whether
 	// that told what a Challenge waits for.
 	Began, WroteAt time.Time
 	Cause          bool
 	// Unwritten says that the last write of the status was not taken.
 	Unwritten bool
-	// Flying is the external step under way since Since; OrderWait for none.
-	Flying OrderStep
-	// Since is when Flying started.
-	Since time.Time
 	// Remote is the order as last seen at RemoteAt; nil if never.
 	Remote *acme.Order
 	// RemoteAt is when.
 	RemoteAt time.Time
 	// Authorizations are those read, by URL.
 	Authorizations map[string]acme.Authorization
-	// Chains are the downloaded chains.
-	Chains [][]byte
-	// Failed is the last step if it failed, FailedAt when, Failure how, and Failures how
-	// many times in a row with the same class; Failure is nil after a success.
-	Failed   OrderStep
-	FailedAt time.Time
-	Failure  *Failure
-	Failures int
-	// Jitter is the failed outcome's.
-	Jitter float64
+	// Chain is the downloaded certificate with its issuers.
+	Chain []byte
 	// Finalized is when finalize was accepted; zero if not.
 	Finalized time.Time
-	// Polls counts looks at the order since Finalized, or since finalize was refused.
+	// Polls counts how often the order was read since Finalized, or since finalize was refused.
 	Polls int
 	// Refused counts finalizes in a row that were answered "not ready", and Refusal is
 	// what the last one said; nil if there is none.
 	Refused int
 	Refusal *Failure
-	// Unfinalized counts finalizes in a row that did not come back well.
+	// Unfinalized counts finalizes in a row that failed.
 	Unfinalized int
-	// Look asks for a look at the order before anything else.
+	// Look says that the order has to be read before anything else is done.
 	Look bool
 	// CreateRefused counts newOrder requests that the CA has refused for good: after the
 	// first, the field replaces is left out.
 	CreateRefused int
-	// Deactivated is set once what the failed order left pending has been deactivated, or
-	// given up.
+	// Deactivated is set once what the failed order left pending has been deactivated, or given up.
 	Deactivated bool
 }
 
@@ -201,33 +178,33 @@ func (m OrderMemory) Started(step OrderStep, now time.Time) OrderMemory {
 
 // Unsent returns the memory once the step under way was not sent, because of what is decided otherwise by now.
 func (m OrderMemory) Unsent() OrderMemory {
-	m.Flying, m.Since = OrderWait, time.Time{}
+	m.landed()
 	return m
 }
 
 // After returns the memory with what the outcome tells.
 func (m OrderMemory) After(o OrderOutcome) OrderMemory {
-	m.Flying, m.Since = OrderWait, time.Time{}
+	m.landed()
 	if slices.ContainsFunc(o.Authorizations, func(a acme.Authorization) bool { return a.Identifier.Value == "" }) {
 		o.Failure = &Failure{Class: fault.ClassUnavailable, Detail: "the ACME server sent an authorization without an identifier (RFC 8555 §7.1.4)"}
 	}
 	if known := m.withAuthorizations(o.Authorizations); sizeOf(known) > min(maxAuthorizations, len(known)*maxAuthorization) {
 		o.Failure = &Failure{Class: fault.ClassRefused, Detail: "the authorizations of the ACME server are too long for the status of an Order"}
 	}
-	if m.Failed == o.Step {
-		o.Failure = o.Failure.believed(m.Failure, m.Failures)
+	if o.Step == OrderDownload && o.Failure == nil && len(o.Chain) == 0 {
+		o.Failure = &Failure{Class: fault.ClassUnavailable, Detail: "the ACME server sent an empty chain"}
 	}
-	if o.Failure != nil {
+	if o.Failure = m.believed(o.Step, o.Failure); o.Failure != nil {
 		return m.afterFailure(o)
 	}
-	m.Failed, m.FailedAt, m.Failure, m.Failures, m.Jitter = OrderWait, time.Time{}, nil, 0, 0
+	m.attempts = attempts[OrderStep]{}
 	switch o.Step {
 	case OrderCreate, OrderFetch, OrderFinalize:
 		m = m.sawOrder(o)
 	case OrderFetchAuthorizations:
 		m.Authorizations = m.withAuthorizations(o.Authorizations)
 	case OrderDownload:
-		m.Chains = o.Chains
+		m.Chain = o.Chain
 	case OrderDeactivate:
 		m.Deactivated = true
 	default: // local steps have no outcome
@@ -269,16 +246,14 @@ func sizeOf(authorizations map[string]acme.Authorization) int {
 
 func (m OrderMemory) sawOrder(o OrderOutcome) OrderMemory {
 	if o.Order == nil {
-		return m.afterFailure(OrderOutcome{
-			Step: o.Step, At: o.At, Jitter: o.Jitter,
-			Failure: &Failure{Class: fault.ClassUnavailable, Detail: "the ACME server sent no order"},
-		})
+		o.Failure = &Failure{Class: fault.ClassUnavailable, Detail: "the ACME server sent no order"}
+		return m.afterFailure(o)
 	}
 	remote := *o.Order
 	if m.Remote != nil {
 		// Answers to finalize need not repeat what has been said before.
-		remote.URL = orElse(remote.URL, m.Remote.URL)
-		remote.Finalize = orElse(remote.Finalize, m.Remote.Finalize)
+		remote.URL = cmp.Or(remote.URL, m.Remote.URL)
+		remote.Finalize = cmp.Or(remote.Finalize, m.Remote.Finalize)
 		if remote.Expires.IsZero() {
 			remote.Expires = m.Remote.Expires
 		}
@@ -291,10 +266,11 @@ func (m OrderMemory) sawOrder(o OrderOutcome) OrderMemory {
 	case o.Step != OrderFinalize:
 		m.Polls++
 	case state == acmev1.Ready, state == acmev1.Pending:
-		// It says yes and does nothing: no better than a refusal.
-		return m.afterFailure(OrderOutcome{Step: o.Step, At: o.At, Jitter: o.Jitter, Failure: &Failure{
+		// The CA has accepted the request and done nothing, which is a refusal.
+		o.Failure = &Failure{
 			Class: fault.ClassNotReady, Detail: "the ACME server took the request, and still shows the order as " + string(state),
-		}})
+		}
+		return m.afterFailure(o)
 	default:
 		m.Finalized, m.Polls, m.Refused, m.Unfinalized = o.At, 0, 0, 0
 	}
@@ -315,22 +291,9 @@ func (m OrderMemory) afterFailure(o OrderOutcome) OrderMemory {
 	if o.Step == OrderFinalize {
 		m.Unfinalized++
 	}
-	if m.Failed != o.Step || !m.Failure.sameAs(o.Failure) {
-		m.Failures = 0
-	}
-	m.Failed, m.FailedAt, m.Failure, m.Jitter = o.Step, o.At, o.Failure, o.Jitter
-	if !o.Failure.Unsent {
-		m.Failures++
-	}
+	m.fail(o.Step, o.Failure, o.At, o.Jitter)
 	if o.Step == OrderDeactivate && (!o.Failure.MayPass() || m.Failures >= maxDeactivations) {
 		m.Deactivated = true
 	}
 	return m
-}
-
-func orElse(s, fallback string) string {
-	if s == "" {
-		return fallback
-	}
-	return s
 }

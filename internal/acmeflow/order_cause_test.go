@@ -83,7 +83,7 @@ func TestTheCauseTravelsUp(t *testing.T) {
 	told(s(1811), "")
 	w.OrderState.Challenges[0].Status.State = acmev1.Valid
 	equal(t, DecideOrder(w.OrderState, s(1812)).Step, OrderFinalize)
-	w.Memory.Chains = [][]byte{[]byte("chain")}
+	w.Memory.Chain = []byte("chain")
 	a := DecideOrder(w.OrderState, s(1813))
 	equal(t, []string{a.Status.Reason, string(a.Status.FailureClass)}, []string{"", ""})
 }

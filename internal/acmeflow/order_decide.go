@@ -1,6 +1,7 @@
 package acmeflow
 
 import (
+	"cmp"
 	"encoding/pem"
 	"fmt"
 	"time"
@@ -11,18 +12,17 @@ import (
 )
 
 const (
-	// expiryGrace is how long after its expiry a CA may still show an order as pending
-	// before it is given up: the CA's clock rules, but not for ever.
+	// expiryGrace is how long after its expiry a CA may still show an order as pending before the order is given up:
+	// the clock of the CA may be late.
 	expiryGrace = time.Hour
 	// expiryPoll is the time between looks at an order that has expired by our clock.
 	expiryPoll = time.Minute
-	// slowProcessing is how long a CA may process an order before that is worth a write.
+	// slowProcessing is how long a CA processes an order before the status says so.
 	slowProcessing = 10 * time.Second
-	// maxRefused bounds finalizes in a row that a CA refuses although it shows the order
-	// as ready.
+	// maxRefused bounds finalizes in a row that a CA refuses although it shows the order as ready.
 	maxRefused = 5
-	// authorizationsAtOnce bounds how many authorizations one call reads: it has to end before
-	// its time is over, however slow the CA is, and what it has read counts then.
+	// authorizationsAtOnce bounds how many authorizations one call reads: the call has to end within its time limit,
+	// however slow the CA is.
 	authorizationsAtOnce = 20
 )
 
@@ -37,8 +37,7 @@ type orderDecision struct {
 	state acmev1.State
 }
 
-// DecideOrder says what an Order needs now. It is total: every state has exactly
-// one action.
+// DecideOrder says what an Order needs now. It is total: every state has exactly one action.
 func DecideOrder(s OrderState, now time.Time) OrderAction {
 	if s.Order == nil {
 		return OrderAction{Step: OrderDone}
@@ -53,7 +52,7 @@ func DecideOrder(s OrderState, now time.Time) OrderAction {
 	if a, due := d.addressAlone(); due {
 		return a
 	}
-	if len(s.Memory.Chains) > 0 {
+	if len(s.Memory.Chain) > 0 {
 		return d.complete()
 	}
 	if failed := d.failedChallenge(); failed != nil {
@@ -74,8 +73,8 @@ func newOrderDecision(s OrderState, now time.Time) *orderDecision {
 	d := &orderDecision{OrderState: s, now: now, next: *s.Order.Status.DeepCopy(), state: s.Order.Status.State}
 	remote := s.Memory.Remote
 	if remote != nil {
-		d.next.URL = orElse(d.next.URL, remote.URL)
-		d.next.FinalizeURL = orElse(d.next.FinalizeURL, remote.Finalize)
+		d.next.URL = cmp.Or(d.next.URL, remote.URL)
+		d.next.FinalizeURL = cmp.Or(d.next.FinalizeURL, remote.Finalize)
 		if len(d.next.Authorizations) == 0 && len(remote.Authorizations) <= d.maxAuthorizations() {
 			for _, url := range remote.Authorizations {
 				d.next.Authorizations = append(d.next.Authorizations, acmev1.ACMEAuthorization{URL: url})
@@ -218,33 +217,25 @@ func (d *orderDecision) refusal(f *Failure) (acmev1.State, fault.Class) {
 // retryAt is when the failed step may be tried again.
 func (d *orderDecision) retryAt() time.Time {
 	m := d.Memory
-	failures := m.Failures
 	if m.Failed == OrderFinalize {
-		failures = max(failures, m.Unfinalized)
+		m.Failures = max(m.Failures, m.Unfinalized)
 	}
-	return m.FailedAt.Add(Backoff(*m.Failure, failures, m.Jitter))
+	return m.retryAt()
 }
 
 // failedTo opens the reason of a failed step (spec §5.3).
 func failedTo(step OrderStep) string {
-	switch step {
-	case OrderCreate:
-		return "Failed to create Order: "
-	case OrderFetchAuthorizations:
-		return "Failed to retrieve authorizations: "
-	case OrderFinalize:
-		return "Failed to finalize Order: "
-	case OrderDownload:
-		return "Failed to download certificate: "
-	case OrderDeactivate:
-		return "Failed to deactivate authorizations: "
-	default:
-		return "Failed to retrieve Order resource: "
-	}
+	return map[OrderStep]string{
+		OrderCreate:              "Failed to create Order: ",
+		OrderFetch:               "Failed to retrieve Order resource: ",
+		OrderFetchAuthorizations: "Failed to retrieve authorizations: ",
+		OrderFinalize:            "Failed to finalize Order: ",
+		OrderDownload:            "Failed to download certificate: ",
+		OrderDeactivate:          "Failed to deactivate authorizations: ",
+	}[step]
 }
 
-// blocks says why the issuer cannot be used; the reason is empty if nothing is to
-// be written.
+// blocks says why the issuer cannot be used; the reason is empty if nothing is to be written.
 func (i Issuer) blocks(name string) (string, bool) {
 	switch i.Readiness {
 	case IssuerReady:
@@ -252,15 +243,15 @@ func (i Issuer) blocks(name string) (string, bool) {
 	case IssuerStarting:
 		return "", true
 	case IssuerNotReady:
-		return fmt.Sprintf("Waiting for issuer %q to become ready: %s", name, orElse(i.Message, "its Ready condition is not True")), true
+		return fmt.Sprintf("Waiting for issuer %q to become ready: %s", name, cmp.Or(i.Message, "its Ready condition is not True")), true
 	default:
-		return fmt.Sprintf("Waiting for issuer %q to exist: %s", name, orElse(i.Message, "no ACME issuer of that name was found")), true
+		return fmt.Sprintf("Waiting for issuer %q to exist: %s", name, cmp.Or(i.Message, "no ACME issuer of that name was found")), true
 	}
 }
 
 func (a Account) parkedReason() string {
 	return fmt.Sprintf("The ACME server asked to be left alone until %s: %s",
-		a.ParkedUntil.UTC().Format(time.RFC3339), orElse(a.ParkedReason, "rate limited"))
+		a.ParkedUntil.UTC().Format(time.RFC3339), cmp.Or(a.ParkedReason, "rate limited"))
 }
 
 // progress takes the next step of an order that nothing blocks.
@@ -389,7 +380,7 @@ func (d *orderDecision) remoteInvalid() OrderAction {
 	if !remote.Expires.IsZero() && !d.now.Before(remote.Expires) && remote.Error == nil {
 		return d.fail(acmev1.Expired, fault.ClassValidation, "The order expired at the ACME server before it was finalized")
 	}
-	return d.fail(acmev1.Invalid, ofInvalid(remote.Error), "The ACME server shows the order as invalid: "+orElse(textOf(remote.Error), "it gives no reason"))
+	return d.fail(acmev1.Invalid, ofInvalid(remote.Error), "The ACME server shows the order as invalid: "+cmp.Or(textOf(remote.Error), "it gives no reason"))
 }
 
 // authorize gets every name authorized, through Challenges.
@@ -417,7 +408,7 @@ func (d *orderDecision) authorize() OrderAction {
 		// An authorization that has ended since we saw it is not shown in the order.
 		return d.refusedToFinalize()
 	case d.Memory.Refused > 0:
-		return d.poll() // the CA lags behind its own authorizations
+		return d.poll() // the order of the CA does not show yet that its authorizations are valid
 	default:
 		return d.finalize()
 	}
@@ -455,21 +446,26 @@ func (d *orderDecision) awaitChallenges() OrderAction {
 
 // expiry is when to look whether the CA has given up the order.
 func (d *orderDecision) expiry() time.Time {
-	remote, refresh := d.Memory.Remote, d.Settings.OrderRefresh
+	if d.Memory.Remote == nil {
+		return d.Order.CreationTimestamp.Add(d.Settings.OrderRefresh)
+	}
+	return d.Settings.lookAgain(d.Memory.RemoteAt, d.Memory.Remote.Expires)
+}
+
+// lookAgain is when to look again at an order or authorization of the CA that was last seen at a time: when it should
+// have expired. The expiry is zero if the CA does not say it.
+func (s Settings) lookAgain(seen, expires time.Time) time.Time {
 	switch {
-	case remote == nil:
-		return d.Order.CreationTimestamp.Add(refresh)
-	case remote.Expires.IsZero():
-		return d.Memory.RemoteAt.Add(refresh)
-	case d.Memory.RemoteAt.Before(remote.Expires):
-		return remote.Expires
+	case expires.IsZero():
+		return seen.Add(s.OrderRefresh)
+	case seen.Before(expires):
+		return expires
 	default:
-		return d.Memory.RemoteAt.Add(expiryPoll)
+		return seen.Add(expiryPoll)
 	}
 }
 
-// expired looks at the order once it should have expired, and gives it up when the
-// CA still does not say so long after.
+// expired looks at the order once it should have expired, and gives it up when the CA still does not say so long after.
 func (d *orderDecision) expired() (OrderAction, bool) {
 	if d.now.Before(d.expiry()) {
 		return OrderAction{}, false
@@ -481,17 +477,17 @@ func (d *orderDecision) expired() (OrderAction, bool) {
 	return d.look(), true
 }
 
-// mayBlameReplaces reports whether the CA has refused the order with the field replaces
-// only. CAs disagree about the problem that they answer (RFC 9773 §5 names one of them), so
-// any refusal is worth one more try without the field: a hint must not cost a certificate.
+// mayBlameReplaces reports whether the CA may have refused the order because of the field replaces. CAs disagree about
+// the problem type of that refusal (RFC 9773 §5 names one), so an order that was refused once is sent again without
+// the field: the field is only a hint to the CA.
 func (d *orderDecision) mayBlameReplaces() bool {
 	m := d.Memory
 	return m.Failed == OrderCreate && !m.Failure.MayPass() && d.Order.Spec.Replaces != "" && m.CreateRefused == 1
 }
 
-// doubtsReplaces reports whether the field replaces is left out: once the CA has refused it, and in
-// every third attempt in a row. A CA may stumble over the field, and call it a fault of its own that
-// will pass; and while it has one that does pass, the field is worth keeping.
+// doubtsReplaces reports whether the field replaces is left out: after a refusal, and in every third attempt in a row
+// that fails as unavailable. Some CAs fail with an error of their own because of the field. Other such errors pass, and
+// then the field is useful: so most attempts keep it.
 func (d *orderDecision) doubtsReplaces() bool {
 	m := d.Memory
 	return m.CreateRefused > 0 || m.Failed == OrderCreate && m.Failure.Class == fault.ClassUnavailable && m.Failures%3 == 2

@@ -1,6 +1,7 @@
 package acmeflow
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -11,9 +12,8 @@ import (
 )
 
 const (
-	// maxDeactivations bounds tries to deactivate what a failed order leaves pending, and
-	// deactivationWindow is how long after the failure that is worth a call: a new process
-	// leaves older failures alone.
+	// maxDeactivations bounds how often the deactivation of what a failed order leaves pending is tried, and
+	// deactivationWindow is for how long after the failure. A new process leaves older failures alone.
 	maxDeactivations   = 3
 	deactivationWindow = 10 * time.Minute
 	// startingPause is how soon a failed Order looks again whether its issuer has a client:
@@ -34,8 +34,7 @@ func (d *orderDecision) fail(state acmev1.State, class fault.Class, reason strin
 	return a
 }
 
-// pendingAuthorizations are the addresses of authorizations that the CA may still
-// hold open for this order.
+// pendingAuthorizations are the addresses of authorizations that the CA may still hold open for this order.
 func (d *orderDecision) pendingAuthorizations() []string {
 	ended := map[string]bool{}
 	for _, c := range d.Challenges {
@@ -53,9 +52,8 @@ func (d *orderDecision) pendingAuthorizations() []string {
 	return urls
 }
 
-// afterFailed tidies up behind an order that has failed: what is pending at the CA is
-// deactivated, Challenges that have not ended are deleted, the failed ones stay for people
-// to look at.
+// afterFailed tidies up behind an order that has failed: what is pending at the CA is deactivated, Challenges that have
+// not ended are deleted, the failed ones stay for people to look at.
 func (d *orderDecision) afterFailed() OrderAction {
 	var open []string
 	for _, c := range d.Challenges {
@@ -78,9 +76,9 @@ func (d *orderDecision) afterFailed() OrderAction {
 	return OrderAction{Step: OrderDone}
 }
 
-// deactivate gives up what a failed order leaves pending at the CA (RFC 8555 §7.5.2). The
-// process that failed the order may have died, or had a call in the air: so it is asked for
-// until it is known to be done.
+// deactivate gives up what a failed order leaves pending at the CA (RFC 8555 §7.5.2). The process that wrote the
+// failure may have died since, or may have been waiting for another call: the deactivation is repeated until it is
+// known to be done.
 func (d *orderDecision) deactivate() (OrderAction, bool) {
 	m, failed := d.Memory, d.next.FailureTime
 	if m.Deactivated || failed == nil || d.Issuer.Readiness == IssuerMissing {
@@ -120,10 +118,7 @@ func (d *orderDecision) afterValid() OrderAction {
 // complete stores the certificate.
 func (d *orderDecision) complete() OrderAction {
 	if len(d.next.Certificate) == 0 {
-		d.next.Certificate = SelectChain(d.Issuer.PreferredChain, d.Memory.Chains)
-	}
-	if len(d.next.Certificate) == 0 {
-		return d.fail(acmev1.Errored, fault.ClassUnavailable, "Failed to download certificate: the ACME server sent an empty chain")
+		d.next.Certificate = d.Memory.Chain
 	}
 	d.next.State, d.next.FailureTime = acmev1.Valid, nil
 	return OrderAction{
@@ -149,5 +144,5 @@ func (d *orderDecision) failedChallenge() *acmev1.Challenge {
 // settleFailed ends the order because one of its Challenges has failed.
 func (d *orderDecision) settleFailed(c *acmev1.Challenge) OrderAction {
 	return d.fail(c.Status.State, challengeClass(c.Status), fmt.Sprintf("Challenge %s for domain %q (%s) is %s: %s",
-		c.Name, c.Spec.DNSName, c.Spec.Type, c.Status.State, orElse(c.Status.Reason, "no reason was given")))
+		c.Name, c.Spec.DNSName, c.Spec.Type, c.Status.State, cmp.Or(c.Status.Reason, "no reason was given")))
 }

@@ -44,7 +44,7 @@ func orderSituations() []situation[OrderState] {
 	quick := pending.saw("processing")
 	quick.Memory.Finalized = start
 	downloaded := pending.saw("valid")
-	downloaded.Memory.Chains = [][]byte{[]byte("chain")}
+	downloaded.Memory.Chain = []byte("chain")
 	noCSR := pending.owning(acmev1.Valid)
 	noCSR.Order.Spec.Request = nil
 	replacing := base
@@ -232,7 +232,7 @@ func TestOrderTotality(t *testing.T) {
 						s = s.saw(remote)
 					}
 					if fill&4 != 0 {
-						s.Memory.Chains = [][]byte{nil}
+						s.Memory.Chain = []byte("chain")
 					}
 					if challenge != "none" {
 						s = s.owning(challenge)

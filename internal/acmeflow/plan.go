@@ -1,6 +1,7 @@
 package acmeflow
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -181,7 +182,7 @@ func keyOf(spec acmev1.ChallengeSpec, offered acmev1.ACMEChallenge, account Acco
 	if err != nil {
 		return "", err
 	}
-	r := dnspersist.Record{Issuer: issuer, AccountURI: orElse(offered.AccountURI, account.URL), Wildcard: spec.Wildcard}
+	r := dnspersist.Record{Issuer: issuer, AccountURI: cmp.Or(offered.AccountURI, account.URL), Wildcard: spec.Wildcard}
 	return r.String(), nil
 }
 
@@ -212,9 +213,7 @@ func ComputeName(prefix string, v any) (string, error) {
 		return "", fmt.Errorf("compute a name for %q: %w", prefix, err)
 	}
 	sum := fnv.New32()
-	if _, err := sum.Write(text); err != nil {
-		return "", fmt.Errorf("compute a name for %q: %w", prefix, err)
-	}
+	_, _ = sum.Write(text) // it never fails
 	if len(prefix) >= maxNamePrefix {
 		prefix = strings.TrimRightFunc(prefix[:maxNamePrefix], func(r rune) bool {
 			return !unicode.IsLetter(r) && !unicode.IsDigit(r)

@@ -294,7 +294,7 @@ func TestALostFinalizeIsResolvedByLooking(t *testing.T) {
 		s.Memory = s.Memory.After(OrderOutcome{Step: OrderFetch, At: now, Order: remoteOrder("valid")})
 		a := DecideOrder(s, now)
 		equal(t, a.Step, OrderDownload)
-		s.Memory = s.Memory.After(OrderOutcome{Step: OrderDownload, At: now, Chains: [][]byte{[]byte("chain")}})
+		s.Memory = s.Memory.After(OrderOutcome{Step: OrderDownload, At: now, Chain: []byte("chain")})
 		a = DecideOrder(s, now)
 		equal(t, string(a.Status.Certificate), "chain")
 		equal(t, a.Event.Message, "Order completed successfully")

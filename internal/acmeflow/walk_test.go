@@ -241,7 +241,7 @@ func (w *walk) answer(a OrderAction) OrderOutcome {
 		}
 		return OrderOutcome{Authorizations: read}
 	case OrderDownload:
-		return OrderOutcome{Chains: [][]byte{[]byte("chain")}}
+		return OrderOutcome{Chain: []byte("chain")}
 	case OrderDeactivate:
 		return OrderOutcome{}
 	default: // the others are answered with the order

@@ -1,0 +1,51 @@
+package acmeflow
+
+import "time"
+
+// attempts is what a process remembers of the external steps of one object: which step is under way, and whether the
+// last step failed. The zero value of a step is the wait.
+type attempts[S comparable] struct {
+	// Flying is the step under way since Since; the wait if there is none.
+	Flying S
+	Since  time.Time
+	// Failed is the last step if it failed, FailedAt is when, Failure is how, and Failures is how many times in a row
+	// with the same class. Jitter is that of the outcome. Failure is nil after a success.
+	Failed   S
+	FailedAt time.Time
+	Failure  *Failure
+	Failures int
+	Jitter   float64
+}
+
+// landed notes that no step is under way.
+func (a *attempts[S]) landed() {
+	var wait S
+	a.Flying, a.Since = wait, time.Time{}
+}
+
+// believed is the failure of a step, nil if there is none: a page that has come maxPages times in a row is the
+// answer of the CA.
+func (a *attempts[S]) believed(step S, f *Failure) *Failure {
+	if f == nil || !f.Unsure || a.Failed != step || a.Failure == nil || !a.Failure.Unsure || a.Failures+1 < maxPages {
+		return f
+	}
+	gone := *f
+	gone.Unsure = false
+	return &gone
+}
+
+// retryAt is when the failed step may be tried again.
+func (a *attempts[S]) retryAt() time.Time {
+	return a.FailedAt.Add(Backoff(*a.Failure, a.Failures, a.Jitter))
+}
+
+// fail notes the failure of a step. Failures of one kind in a row make the back-off.
+func (a *attempts[S]) fail(step S, f *Failure, at time.Time, jitter float64) {
+	if a.Failed != step || a.Failure.Class != f.Class || a.Failure.Unsure != f.Unsure {
+		a.Failures = 0
+	}
+	a.Failed, a.FailedAt, a.Failure, a.Jitter = step, at, f, jitter
+	if !f.Unsent {
+		a.Failures++
+	}
+}
