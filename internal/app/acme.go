@@ -26,8 +26,7 @@ type ACMEConfig struct {
 	AccountKeyAlgorithm string
 	// CheckRetryPeriod is how often a self check that keeps failing is tried again.
 	CheckRetryPeriod time.Duration
-	// RecursiveNameservers are asked for zones, host:port or https:// addresses; none
-	// means those of /etc/resolv.conf.
+	// RecursiveNameservers are asked for zones, host:port or https:// addresses; none means those of /etc/resolv.conf.
 	RecursiveNameservers []string
 	// RecursiveNameserversOnly has propagation asked of them too.
 	RecursiveNameserversOnly bool
@@ -68,8 +67,7 @@ func DefaultACMEConfig() ACMEConfig {
 	}
 }
 
-// solvers returns the solver of each challenge type. Without routes (nil), CAs reach the
-// responder directly.
+// solvers returns the solver of each challenge type. Without routes (nil), CAs reach the responder directly.
 func (c *Config) solvers(resolver *dns01.Resolver, providers dns01.Factory, routes http01.Router) map[acmev1.ACMEChallengeType]solver.Solver {
 	byRecord := dns01.New(resolver, providers)
 	return map[acmev1.ACMEChallengeType]solver.Solver{

@@ -46,9 +46,8 @@ type App struct {
 	listening <-chan struct{} // closed once challenges are answered; nil if they are not answered here
 }
 
-// New wires a controller that speaks to the API server of rc, with the rights of
-// rc. Nothing runs before Run, which has to be called with a context that ends no later
-// than ctx.
+// New wires a controller that speaks to the API server of rc, with the rights of rc. Nothing runs before Run, which has
+// to be called with a context that ends no later than ctx.
 func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*App, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -84,11 +83,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	// It is shut down by Run, and logs what the API server refuses.
 	broadcaster := record.NewBroadcaster(record.WithContext(logr.NewContext(context.WithoutCancel(ctx), log)))
 	a := &App{manager: manager, events: broadcaster, sink: &typedcorev1.EventSinkImpl{Interface: clientset.CoreV1().Events("")}, watches: watches, log: log}
-	// A leader that loses its lease ends the process, so that the process answers is all there is to check.
-	if err := manager.AddHealthzCheck("ping", healthz.Ping); err != nil {
-		return nil, err
-	}
-	if err := manager.AddReadyzCheck("caches", synced(manager, watches)); err != nil {
+	if err := addChecks(manager, watches); err != nil {
 		return nil, err
 	}
 	deps, err := a.deps(ctx, cfg, scheme, kept)
@@ -133,8 +128,8 @@ func (a *App) logEvent(e *corev1.Event) {
 	a.log.Info(e.Message, "reason", e.Reason, "type", e.Type, "kind", about.Kind, "namespace", about.Namespace, "name", about.Name)
 }
 
-// Synced waits until the caches hold what the API server has, and whoever is to answer
-// HTTP-01 and TLS-ALPN-01 challenges listens; false if ctx ended first.
+// Synced waits until the caches hold what the API server has, and until the responder listens, if it runs here; false
+// if ctx ended first.
 func (a *App) Synced(ctx context.Context) bool {
 	synced := a.manager.GetCache().WaitForCacheSync(ctx)
 	if a.listening != nil {
@@ -147,46 +142,51 @@ func (a *App) Synced(ctx context.Context) bool {
 }
 
 func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, kept kept, watches *watches, told *telling) ctrl.Options {
+	o := commonOptions(ctx, scheme, watches)
+	// For what logs by its context.
+	o.BaseContext = func() context.Context { return logr.NewContext(context.WithoutCancel(ctx), watches.log) }
+	o.Cache.DefaultNamespaces = cacheNamespaces(cfg)
+	o.Cache.ByObject = map[client.Object]cache.ByObject{
+		&corev1.Secret{}: {
+			Label:     labels.SelectorFromSet(labels.Set{certmanagerv1.ManagedSecretLabel: certmanagerv1.LabelTrue}),
+			Transform: kept.secrets.Transform,
+		},
+		&certmanagerv1.CertificateRequest{}: {Transform: kept.requests.Transform},
+		&certmanagerv1.Certificate{}:        {Transform: kubecache.ThinCertificate},
+	}
+	o.Cache.NewInformer = kubecache.NewPagedInformer
+	o.Metrics = metricsserver.Options{BindAddress: cfg.MetricsAddress, FilterProvider: told.filter}
+	o.HealthProbeBindAddress, o.PprofBindAddress = cfg.HealthAddress, cfg.ProfilerAddress
+	o.LeaderElection, o.LeaderElectionReleaseOnCancel = cfg.LeaderElect, true
+	o.LeaderElectionNamespace, o.LeaderElectionID = cfg.LeaderElectionNamespace, "cert-manager-controller"
+	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = &cfg.LeaseDuration, &cfg.RenewDeadline, &cfg.RetryPeriod
+	return o
+}
+
+// commonOptions are those of the controller and of the responder.
+func commonOptions(ctx context.Context, scheme *runtime.Scheme, watches *watches) ctrl.Options {
 	within, shared := stopWithin, true
 	return ctrl.Options{
 		Scheme:   scheme,
 		Logger:   Machinery(watches.log),
 		NewCache: newStoppable(ctx),
-		// For what logs by its context.
-		BaseContext: func() context.Context { return logr.NewContext(context.WithoutCancel(ctx), watches.log) },
 		Cache: cache.Options{
 			DefaultWatchErrorHandler:     watches.failed,
-			DefaultNamespaces:            cacheNamespaces(cfg),
 			DefaultUnsafeDisableDeepCopy: &shared,
-			ByObject: map[client.Object]cache.ByObject{
-				&corev1.Secret{}: {
-					Label:     labels.SelectorFromSet(labels.Set{certmanagerv1.ManagedSecretLabel: certmanagerv1.LabelTrue}),
-					Transform: kept.secrets.Transform,
-				},
-				&certmanagerv1.CertificateRequest{}: {Transform: kept.requests.Transform},
-				&certmanagerv1.Certificate{}:        {Transform: kubecache.ThinCertificate},
-			},
-			DefaultTransform: cache.TransformStripManagedFields(),
-			NewInformer:      kubecache.NewPagedInformer,
+			DefaultTransform:             cache.TransformStripManagedFields(),
 		},
-		Metrics:                       metricsserver.Options{BindAddress: cfg.MetricsAddress, FilterProvider: told.filter},
-		HealthProbeBindAddress:        cfg.HealthAddress,
-		PprofBindAddress:              cfg.ProfilerAddress,
-		LivenessEndpointName:          "/livez",
-		ReadinessEndpointName:         "/readyz",
-		LeaderElection:                cfg.LeaderElect,
-		LeaderElectionNamespace:       cfg.LeaderElectionNamespace,
-		LeaderElectionID:              "cert-manager-controller",
-		LeaderElectionReleaseOnCancel: true,
-		LeaseDuration:                 &cfg.LeaseDuration,
-		RenewDeadline:                 &cfg.RenewDeadline,
-		RetryPeriod:                   &cfg.RetryPeriod,
-		GracefulShutdownTimeout:       &within,
+		LivenessEndpointName: "/livez", ReadinessEndpointName: "/readyz",
+		GracefulShutdownTimeout: &within,
 	}
 }
 
-// cacheNamespaces is the scope, with the namespace that ClusterIssuers keep their
-// Secrets in.
+// addChecks adds the checks of both. A leader that loses its lease ends the process, so all that /livez has to check
+// is whether the process answers.
+func addChecks(manager ctrl.Manager, watches *watches) error {
+	return errors.Join(manager.AddHealthzCheck("ping", healthz.Ping), manager.AddReadyzCheck("caches", synced(manager, watches)))
+}
+
+// cacheNamespaces is the scope, with the namespace that ClusterIssuers keep their Secrets in.
 func cacheNamespaces(cfg Config) map[string]cache.Config {
 	out := cfg.scope().CacheNamespaces()
 	if out != nil && cfg.Namespace == "" {

@@ -34,8 +34,7 @@ type Config struct {
 	RenewDeadline           time.Duration
 	RetryPeriod             time.Duration
 
-	// MetricsAddress and HealthAddress are host:port to serve /metrics and /livez on;
-	// "0" serves none.
+	// MetricsAddress and HealthAddress are host:port to serve /metrics and /livez on; "0" serves none.
 	MetricsAddress string
 	HealthAddress  string
 
@@ -57,8 +56,8 @@ type Config struct {
 	// CSRApprovers says who approves each form of CertificateSigningRequest; for a form without an entry,
 	// DefaultApprover does, or nobody if AutoApprove is false.
 	CSRApprovers map[request.Form]request.Approver
-	// CSRMachineGroups are the groups of nodes and bootstrap tokens whose CertificateSigningRequests are approved
-	// as others' are. The requests of all others of these machines wait for somebody's consent.
+	// CSRMachineGroups are the groups of nodes and bootstrap tokens whose CertificateSigningRequests are approved like
+	// those of users. The requests of nodes and bootstrap tokens of other groups wait for the consent of a person.
 	CSRMachineGroups []string
 
 	// Ambient says who may use the controller's own credentials.

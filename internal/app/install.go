@@ -34,10 +34,9 @@ var manifests embed.FS
 // installOwner is the field manager of what Install applies.
 const installOwner = "chancery-install"
 
-// Install applies the resource definitions, the admission policies and the
-// rights of the controller, server-side, and waits until the definitions are
-// served. It is idempotent, upgrades what an older version has installed, and
-// needs an administrator's rights. Each object is reported to said.
+// Install applies the resource definitions, the admission policies and the rights of the controller, server-side, and
+// waits until the definitions are served. It is idempotent, upgrades what an older version has installed, and needs an
+// administrator's rights. Each object is reported to said.
 func Install(ctx context.Context, rc *rest.Config, said func(what string)) error {
 	scheme := runtime.NewScheme()
 	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
@@ -89,9 +88,8 @@ func Install(ctx context.Context, rc *rest.Config, said func(what string)) error
 	return admits(ctx, c, fills)
 }
 
-// admits waits until the API server runs the policy that fills in who made a
-// CertificateRequest, if it fills at all: it takes a moment to see the policy, looks for
-// new schemas every few seconds only, and in between refuses the kind.
+// admits waits until the API server runs the policy that fills in who made a CertificateRequest, if it fills at all: it
+// takes a moment to see the policy, looks for new schemas every few seconds only, and in between refuses the kind.
 func admits(ctx context.Context, c client.Client, fills bool) error {
 	const notYet = "There can be a delay between when CustomResourceDefinitions are created"
 	var last error

@@ -13,21 +13,19 @@ import (
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"chancery.dev/api"
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/kubecache"
 	"chancery.dev/internal/metrics"
 	"chancery.dev/internal/solver/http01"
 	"chancery.dev/internal/solver/tlsalpn01"
 )
 
-// responder answers HTTP-01 and TLS-ALPN-01 challenges from the watch cache. Every replica
-// does, whoever leads.
+// responder answers HTTP-01 and TLS-ALPN-01 challenges from the watch cache. Every replica does, leader or not.
 type responder struct {
 	manager   ctrl.Manager
 	http, tls string // where to listen; empty for not at all
@@ -62,7 +60,7 @@ func (r *responder) Start(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("listen for %s challenges: %w: choose another port, or end what listens there", s.kind, err)
 		}
-		defer func() { _ = listener.Close() }() // whoever serves on it has
+		defer func() { _ = listener.Close() }() // the server has done so, if there was one
 		servers = append(servers, func() error { return s.serve(ctx, listener) })
 	}
 	close(r.listening)
@@ -113,20 +111,19 @@ func (r *responder) serveTLS(ctx context.Context, listener net.Listener) error {
 }
 
 func (r *responder) watch(ctx context.Context) error {
-	challenges, err := r.manager.GetCache().GetInformer(ctx, &acmev1.Challenge{})
-	if err != nil {
-		return err
+	for obj, handler := range map[client.Object]toolscache.ResourceEventHandler{
+		&acmev1.Challenge{}: handle(r.index.UpsertChallenge, func(c *acmev1.Challenge) { r.index.DeleteChallenge(c.Namespace, c.Name) }),
+		&acmev1.Order{}:     handle(r.index.UpsertOrder, func(o *acmev1.Order) { r.index.DeleteOrder(o.Namespace, o.Name) }),
+	} {
+		informer, err := r.manager.GetCache().GetInformer(ctx, obj)
+		if err != nil {
+			return err
+		}
+		if _, err := informer.AddEventHandler(handler); err != nil {
+			return err
+		}
 	}
-	orders, err := r.manager.GetCache().GetInformer(ctx, &acmev1.Order{})
-	if err != nil {
-		return err
-	}
-	_, err = challenges.AddEventHandler(handle(r.index.UpsertChallenge, func(c *acmev1.Challenge) { r.index.DeleteChallenge(c.Namespace, c.Name) }))
-	if err != nil {
-		return err
-	}
-	_, err = orders.AddEventHandler(handle(r.index.UpsertOrder, func(o *acmev1.Order) { r.index.DeleteOrder(o.Namespace, o.Name) }))
-	return err
+	return nil
 }
 
 // counter is a metric with one label.
@@ -164,42 +161,21 @@ func NewResponder(ctx context.Context, cfg ResponderConfig, rc *rest.Config, log
 	}
 	rc = rest.CopyConfig(rc)
 	rc.UserAgent = "chancery-responder"
-	shared, within, watches := true, stopWithin, newWatches(log)
-	m, err := ctrl.NewManager(rc, ctrl.Options{
-		Scheme:   scheme,
-		Logger:   Machinery(log),
-		NewCache: newStoppable(ctx),
-		Cache: cache.Options{
-			DefaultWatchErrorHandler:     watches.failed,
-			DefaultNamespaces:            controller.Scope{Namespaces: cfg.Namespaces}.CacheNamespaces(),
-			DefaultUnsafeDisableDeepCopy: &shared,
-			DefaultTransform:             cache.TransformStripManagedFields(),
-		},
-		Metrics:                 metricsserver.Options{BindAddress: cfg.MetricsAddress},
-		HealthProbeBindAddress:  cfg.HealthAddress,
-		LivenessEndpointName:    "/livez",
-		ReadinessEndpointName:   "/readyz",
-		GracefulShutdownTimeout: &within,
-	})
+	watches := newWatches(log)
+	options := commonOptions(ctx, scheme, watches)
+	options.Cache.DefaultNamespaces = controller.Scope{Namespaces: cfg.Namespaces}.CacheNamespaces()
+	options.Metrics.BindAddress, options.HealthProbeBindAddress = cfg.MetricsAddress, cfg.HealthAddress
+	m, err := ctrl.NewManager(rc, options)
 	if err != nil {
 		return nil, fmt.Errorf("set up the responder: %w", err)
 	}
-	if err := m.AddHealthzCheck("ping", healthz.Ping); err != nil {
-		return nil, err
-	}
-	if err := m.AddReadyzCheck("caches", synced(m, watches)); err != nil {
-		return nil, err
-	}
-	return m, m.Add(newResponder(m, cfg.Address, cfg.TLSALPN01Address))
+	return m, errors.Join(addChecks(m, watches), m.Add(newResponder(m, cfg.Address, cfg.TLSALPN01Address)))
 }
 
 // handle feeds one kind of object to upsert and remove.
 func handle[T any](upsert, remove func(T)) toolscache.ResourceEventHandler {
 	do := func(f func(T), obj any) {
-		if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-			obj = last.Obj
-		}
-		if o, ok := obj.(T); ok {
+		if o, ok := kubecache.LastOf[T](obj); ok {
 			f(o)
 		}
 	}

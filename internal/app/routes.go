@@ -21,8 +21,7 @@ func cacheRoutes(cfg Config, o *cache.Options) error {
 	return services.Narrow(o, responder)
 }
 
-// setupRoutes adds what leads HTTP-01 requests to the responder; nil if it is reached
-// without.
+// setupRoutes adds what leads HTTP-01 requests to the responder; nil if it is reached without.
 func setupRoutes(ctx context.Context, cfg Config, deps *controller.Deps) (http01.Router, error) {
 	responder, err := cfg.ACME.responderService()
 	if err != nil || responder.Name == "" {

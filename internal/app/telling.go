@@ -11,8 +11,8 @@ import (
 	"chancery.dev/internal/metrics"
 )
 
-// telling adds metrics of objects to those of the process. One replica tells of objects, the one
-// that works: two would raise each alert twice.
+// telling adds the metrics of objects to those of the process. Only the replica that leads has metrics of objects: if
+// two replicas had them, each alert would be raised twice.
 type telling struct {
 	cfg Config
 	// manager is set before anybody asks.

@@ -25,14 +25,14 @@ func (f *findings) add(flag, format string, args ...any) {
 	*f = append(*f, fmt.Errorf("--%s: %w", flag, fmt.Errorf(format, args...)))
 }
 
-// address looks at where to listen, or whom to ask.
+// address checks an address to listen on, or to ask.
 func (f *findings) address(flag, address string) {
 	if !isAddress(address) {
 		f.add(flag, "must be host:port, not %q", address)
 	}
 }
 
-// addressOrNone looks at where to listen, if not "0" says that nobody does.
+// addressOrNone checks an address to listen on; "0" and the empty one stand for none.
 func (f *findings) addressOrNone(flag, address string) {
 	if address != "" && address != "0" && !isAddress(address) {
 		f.add(flag, "must be host:port, or 0 for none, not %q", address)
@@ -42,7 +42,7 @@ func (f *findings) addressOrNone(flag, address string) {
 func isAddress(address string) bool {
 	_, port, err := net.SplitHostPort(address)
 	if err == nil {
-		_, err = net.DefaultResolver.LookupPort(context.Background(), "tcp", port) // asks nobody
+		_, err = net.DefaultResolver.LookupPort(context.Background(), "tcp", port) // looks up no host
 	}
 	return err == nil
 }
@@ -127,13 +127,13 @@ func (c *Config) validateElection(f *findings) {
 	}
 }
 
-// What can be reckoned with as a rate of requests.
+// The bounds of rates of requests.
 const (
 	minProviderQPS  = 0.001
 	maxProviderRate = 100_000
 )
 
-// maxHTTP01Passes is what a self check, which may take 30 s, has the time for.
+// maxHTTP01Passes is how many passes fit into a self check, which may take 30 s.
 const maxHTTP01Passes = 10
 
 func (c ACMEConfig) validate(f *findings) {

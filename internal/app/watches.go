@@ -15,8 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 )
 
-// watches knows what is wrong with the watches of the API server: a right that is
-// missing shows nowhere else, but in that nothing happens.
+// watches knows what is wrong with the watches of the API server. A missing right shows nowhere else: nothing happens.
 type watches struct {
 	log logr.Logger
 
@@ -28,11 +27,10 @@ func newWatches(log logr.Logger) *watches {
 	return &watches{log: log, troubles: map[string]string{}}
 }
 
-// failed is a toolscache.WatchErrorHandlerWithContext. It says each trouble once: the
-// reflector tries again for ever.
+// failed is a toolscache.WatchErrorHandlerWithContext. It logs each error once: the reflector tries again for ever.
 func (w *watches) failed(ctx context.Context, r *toolscache.Reflector, err error) {
 	if err == nil || errors.Is(err, io.EOF) || ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return // ended in peace, or is started over
+		return // the watch has ended in order, or is started again
 	}
 	what, text := r.TypeDescription(), err.Error()
 	w.mu.Lock()
@@ -48,7 +46,7 @@ func (w *watches) failed(ctx context.Context, r *toolscache.Reflector, err error
 	}
 }
 
-// said is what was last wrong with each watch; nil if nothing ever was.
+// said is the last error of each watch; nil if there was none.
 func (w *watches) said() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -63,8 +61,8 @@ func (w *watches) said() error {
 	return errors.New("the API server said: " + strings.Join(slices.Compact(all), "; "))
 }
 
-// stoppable is a cache that nobody waits for once stop has ended: the manager would
-// wait for ever, and never stop, for a cache that cannot sync.
+// stoppable is a cache that nothing waits for once stop has ended: the manager would wait for ever for a cache that
+// cannot sync, and would never stop.
 type stoppable struct {
 	cache.Cache
 

@@ -94,8 +94,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 	return nil
 }
 
-// setupSigningRequests starts the signers of CertificateSigningRequests, unless
-// the cluster has none (mission rule 8).
+// setupSigningRequests starts the signers of CertificateSigningRequests, unless the cluster has none (mission rule 8).
 func setupSigningRequests(ctx context.Context, deps *controller.Deps, log logr.Logger) error {
 	served, err := requests.ServesSigningRequests(deps.Manager)
 	if err != nil {

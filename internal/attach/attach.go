@@ -1,10 +1,7 @@
-// Package attach chooses the listeners that the HTTPRoute of an HTTP-01 challenge attaches
-// to, where its parents name none: a CA asks on port 80, in the clear (RFC 8555 §8.3), and a
-// route on a listener for TLS alone is never asked.
-//
-// It is pure: who reads Gateways, and what becomes of the answer, is internal/solver/http01/route's
-// to say. It knows nothing of what a Gateway's controller makes of a listener but whether it is
-// programmed.
+// Package attach chooses the listeners that the HTTPRoute of an HTTP-01 challenge attaches to, where its parents name
+// none: a CA asks on port 80, in the clear (RFC 8555 §8.3), and a route on a listener for TLS alone is never asked. It
+// is pure: internal/solver/http01/route reads the Gateways, and uses the answer. Of the state of a listener it knows
+// only whether the Gateway's controller has programmed it.
 package attach
 
 import (
@@ -35,8 +32,7 @@ type Route struct {
 type Parent struct {
 	// Ref is how the solver names it.
 	Ref gwapiv1.ParentReference
-	// AsWritten is set if nothing is to be chosen: Ref names a section, or what its listeners
-	// are is not known.
+	// AsWritten is set if nothing is to be chosen: Ref names a section, or what its listeners are is not known.
 	AsWritten bool
 	// Note says what is wrong with one whose listeners are not known; mostly empty.
 	Note string
@@ -60,13 +56,11 @@ type Listener struct {
 type Choice struct {
 	// Refs are its parentRefs; none if no listener would take it.
 	Refs []gwapiv1.ParentReference
-	// Lacking says of each parent without a listener for HTTP what its listeners are and what
-	// to add, for people.
+	// Lacking says of each parent without a listener for HTTP what its listeners are and what to add, for people.
 	Lacking []string
 }
 
-// Target says what a parentRef of an object in a namespace names: a Gateway there, unless it
-// says otherwise.
+// Target says what a parentRef of an object in a namespace names: a Gateway there, unless it says otherwise.
 func Target(ref gwapiv1.ParentReference, namespace string) (gwapiv1.Kind, types.NamespacedName) {
 	return or(ref.Kind, "Gateway"), types.NamespacedName{
 		Namespace: string(or(ref.Namespace, gwapiv1.Namespace(namespace))), Name: string(ref.Name),
@@ -118,10 +112,9 @@ func NeedsLabels(listeners []Listener) bool {
 	})
 }
 
-// Choose takes of each parent the listener for HTTP that the CA's request comes to. Beside
-// it stays the one for HTTPS, once it works: some gateways redirect to it of their own. Where
-// no parent has one for HTTP, those with one for HTTPS stay as they are written: what is in
-// front of them may redirect.
+// Choose takes of each parent the listener for HTTP that the request of the CA arrives at, and the listener for HTTPS
+// if it works: some gateways redirect from HTTP to HTTPS on their own. If no parent has a listener for HTTP, the
+// parents with one for HTTPS stay as they are written: something in front of them may redirect.
 func Choose(parents []Parent, route Route) Choice {
 	var c Choice
 	var secure, only []gwapiv1.ParentReference
@@ -172,7 +165,7 @@ func sectioned(ref gwapiv1.ParentReference, l *Listener) gwapiv1.ParentReference
 	return ref
 }
 
-// distinct leaves one of those that mean the same, and no more than a route may have.
+// distinct removes duplicates, and all beyond the number that a route may have.
 func distinct(refs []gwapiv1.ParentReference, namespace string) []gwapiv1.ParentReference {
 	type section struct {
 		group   gwapiv1.Group
@@ -192,9 +185,8 @@ func distinct(refs []gwapiv1.ParentReference, namespace string) []gwapiv1.Parent
 	return refs[:min(len(refs), maxRefs)]
 }
 
-// best returns the listener of a protocol that a request for the route's host comes to, of
-// those that would take the route: on the protocol's port first, then that with the closest
-// hostname. One for HTTPS counts once it works.
+// best returns the listener of a protocol that a request for the route's host comes to, of those that would take the
+// route: on the protocol's port first, then that with the closest hostname. One for HTTPS counts once it works.
 func (p Parent) best(protocol gwapiv1.ProtocolType, route Route) *Listener {
 	port := gwapiv1.PortNumber(80)
 	if protocol == gwapiv1.HTTPSProtocolType {
@@ -220,8 +212,7 @@ func beats(l, than *Listener, port gwapiv1.PortNumber) bool {
 	return closeness(l) > closeness(than)
 }
 
-// closeness orders the hostnames of listeners that all match: an exact one, then the longest
-// wildcard, then none.
+// closeness orders the hostnames of listeners that all match: an exact one, then the longest wildcard, then none.
 func closeness(l *Listener) int {
 	host := or(l.Hostname, "")
 	if host == "" || strings.HasPrefix(string(host), "*") {
@@ -257,8 +248,7 @@ func (p Parent) refuses(l Listener, route Route) string {
 	}
 }
 
-// matches reports whether a listener's hostname admits a host. A wildcard stands for one or
-// more labels.
+// matches reports whether a listener's hostname admits a host. A wildcard stands for one or more labels.
 func matches(listener, host string) bool {
 	if suffix, wild := strings.CutPrefix(listener, "*"); wild {
 		return strings.HasSuffix(host, suffix) && len(host) > len(suffix)
@@ -299,8 +289,7 @@ func (p Parent) lacks(route Route) string {
 	return fmt.Sprintf("%s; %s with protocol HTTP on port 80 that admits %s and HTTPRoutes of namespace %s", said, add, host, route.Namespace)
 }
 
-// listed says why each listener does not do, those for HTTP first: they are nearest to what is
-// needed.
+// listed says why each listener does not do, those for HTTP first: they are nearest to what is needed.
 func (p Parent) listed(route Route) string {
 	var listeners []Listener
 	for _, l := range p.Listeners {

@@ -39,12 +39,12 @@ func New(version string) *cobra.Command {
 	return root
 }
 
-// impatience is how long after a first signal a second one is a person's: timeout(1), and
-// others that signal a process and its group, send two at once.
+// impatience is how long after the first signal a second one counts: timeout(1) and other programs that signal a
+// process and its group send two at once.
 const impatience = time.Second
 
-// UntilStopped returns the context of a command: it ends with the first SIGINT or
-// SIGTERM. A later one ends the process: an impatient user can always leave.
+// UntilStopped returns the context of a command: it ends with the first SIGINT or SIGTERM. A later signal ends the
+// process at once.
 func UntilStopped() context.Context {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, func() { time.AfterFunc(impatience, stop) })
@@ -61,8 +61,7 @@ func (c *connection) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.master, "master", "", "address of the API server, instead of the kubeconfig's")
 }
 
-// config finds the API server: the flags, then what kubectl would use, then the
-// pod's service account.
+// config finds the API server: the flags, then what kubectl would use, then the pod's service account.
 func (c *connection) config() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.kubeconfig
@@ -82,8 +81,8 @@ func (c *connection) config() (*rest.Config, error) {
 	return rc, nil
 }
 
-// unreachable says it plainly if err is that the API server of rc cannot be reached:
-// client-go tells first what it wanted to know.
+// unreachable shortens err if it says that the API server of rc cannot be reached: client-go begins such errors with
+// the request that it wanted to make.
 func unreachable(rc *rest.Config, err error) error {
 	var failed *url.Error
 	if !errors.As(err, &failed) || errors.Is(err, context.Canceled) || !strings.Contains(failed.URL, rc.Host) {

@@ -1,15 +1,16 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"chancery.dev/internal/app"
+	"chancery.dev/internal/lifecycle"
 	"chancery.dev/internal/request"
 )
 
@@ -35,7 +36,11 @@ Flags have the names and defaults of cert-manager's controller where they mean t
 				return unreachable(rc, err)
 			}
 			go fitHeap(cmd.Context(), a)
-			go whenReady(cmd.Context(), a, func() { log.Info("watching") })
+			go func() {
+				if a.Synced(cmd.Context()) {
+					log.Info("watching")
+				}
+			}()
 			return a.Run(cmd.Context())
 		},
 	}
@@ -45,46 +50,18 @@ Flags have the names and defaults of cert-manager's controller where they mean t
 	return cmd
 }
 
-func whenReady(ctx context.Context, a *app.App, do func()) {
-	if a.Synced(ctx) {
-		do()
-	}
-}
-
-// AddConfigFlags adds the flags of spec §9.3 that this build knows, with cfg's
-// values as their defaults.
+// AddConfigFlags adds the flags of spec §9.3 that this build knows, with cfg's values as their defaults.
 func AddConfigFlags(cmd *cobra.Command, cfg *app.Config) {
 	addServingFlags(cmd, cfg)
 	addIssuanceFlags(cmd, cfg)
 	addACMEFlags(cmd, &cfg.ACME)
 }
 
-// backoffBound is the flag of a bound of the back-off: with it the user has decided.
-type backoffBound struct {
-	bound   *time.Duration
-	byClass *bool
+// addFlag adds a flag whose values are read by set; value is what the help shows as its default.
+func addFlag(cmd *cobra.Command, name, usage, value string, set func(string) error) {
+	cmd.Flags().Func(name, usage, set)
+	cmd.Flags().Lookup(name).DefValue = value
 }
-
-// String implements the value of a flag.
-func (b backoffBound) String() string {
-	if b.bound == nil {
-		return "0s"
-	}
-	return b.bound.String()
-}
-
-// Set implements the value of a flag.
-func (b backoffBound) Set(text string) error {
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		return err
-	}
-	*b.bound, *b.byClass = d, false
-	return nil
-}
-
-// Type implements the value of a flag.
-func (backoffBound) Type() string { return "duration" }
 
 // addServingFlags adds what concerns the process.
 func addServingFlags(cmd *cobra.Command, cfg *app.Config) {
@@ -104,28 +81,25 @@ func addServingFlags(cmd *cobra.Command, cfg *app.Config) {
 func addIssuanceFlags(cmd *cobra.Command, cfg *app.Config) {
 	f := cmd.Flags()
 	f.IntVar(&cfg.Workers, "concurrent-workers", cfg.Workers, "how many objects of each kind are worked on at once")
-	f.Var(backoffBound{&cfg.Backoff.Min, &cfg.Backoff.ByClass}, "certificate-request-minimum-backoff-duration",
+	addBackoffFlag(cmd, &cfg.Backoff, &cfg.Backoff.Min, "certificate-request-minimum-backoff-duration",
 		"wait after a first failed issuance; 0 for none. Where neither bound is set, failures whose cause is known are waited out as suits the cause")
-	f.Var(backoffBound{&cfg.Backoff.Max, &cfg.Backoff.ByClass}, "certificate-request-maximum-backoff-duration", "longest wait after failed issuances")
+	addBackoffFlag(cmd, &cfg.Backoff, &cfg.Backoff.Max, "certificate-request-maximum-backoff-duration", "longest wait after failed issuances")
 	f.StringSliceVar(&cfg.CopiedAnnotationPrefixes, "copied-annotation-prefixes", cfg.CopiedAnnotationPrefixes,
 		"which annotations CertificateRequests inherit from Certificates, by prefix; -prefix excludes, * includes all")
 	f.BoolVar(&cfg.EnableCertificateOwnerRef, "enable-certificate-owner-ref", false, "delete the Secret of a Certificate together with it")
 	f.BoolVar(&cfg.Ambient.ClusterIssuers, "cluster-issuer-ambient-credentials", cfg.Ambient.ClusterIssuers, "let ClusterIssuers use the credentials that a cloud gives this process")
 	f.BoolVar(&cfg.Ambient.Issuers, "issuer-ambient-credentials", cfg.Ambient.Issuers, "let Issuers, and so whoever may create one, use them too")
-	f.Var(&prefixesFlag{prefixes: &cfg.IssuerEgress.Allow}, "issuer-egress-allow",
+	addRangesFlag(cmd, &cfg.IssuerEgress.Allow, "issuer-egress-allow",
 		"the only address ranges to connect to where an Issuer names the server, and in self checks; none means all but loopback, link-local addresses and clouds' metadata, which have to be named to be allowed")
-	f.Var(&prefixesFlag{prefixes: &cfg.IssuerEgress.Deny}, "issuer-egress-deny", "address ranges not to connect to there, such as 10.0.0.0/8; they win")
+	addRangesFlag(cmd, &cfg.IssuerEgress.Deny, "issuer-egress-deny", "address ranges not to connect to there, such as 10.0.0.0/8; they win")
 	f.BoolVar(&cfg.AutoApprove, "auto-approve", cfg.AutoApprove,
 		"approve every CertificateRequest, and CertificateSigningRequests as --csr-approval says; false leaves to others whatever no --csr-approval flag is set for")
 	f.StringSliceVar((*[]string)(&cfg.ApproveSigners), "approve-signer-names", cfg.ApproveSigners,
 		"signers whose CertificateRequests are approved: <plural>.<group>/*, <plural>.<group>/[<namespace>.]<name>, or * for all; the service account needs the verb approve on them")
-	for flag, form := range map[string]request.Form{
-		"csr-approval":               request.FormCSR,
-		"csr-approval-issuer":        request.FormCSRIssuer,
-		"csr-approval-clusterissuer": request.FormCSRClusterIssuer,
-	} {
-		f.Var(&approverFlag{cfg.CSRApprovers, form}, flag, approverUsage(form))
-	}
+	approvers := cfg.CSRApprovers
+	addApproverFlag(cmd, approvers, request.FormCSR, "csr-approval", "cert-manager.io/<ClusterIssuer>")
+	addApproverFlag(cmd, approvers, request.FormCSRIssuer, "csr-approval-issuer", "issuers.cert-manager.io/<namespace>.<name>")
+	addApproverFlag(cmd, approvers, request.FormCSRClusterIssuer, "csr-approval-clusterissuer", "clusterissuers.cert-manager.io/<name>")
 	f.StringSliceVar(&cfg.CSRMachineGroups, "csr-approval-machine-groups", cfg.CSRMachineGroups,
 		"groups of nodes and bootstrap tokens (system:nodes, system:bootstrappers) whose CertificateSigningRequests are approved as others' are; those of the others wait for consent")
 }
@@ -166,85 +140,53 @@ func addACMEFlags(cmd *cobra.Command, acme *app.ACMEConfig) {
 	f.IntVar(&acme.AuthoritativePort, "dns01-authoritative-port", 0, "port that zones' own name servers are asked on; 0 means 53")
 }
 
-func approverUsage(form request.Form) string {
-	names := map[request.Form]string{
-		request.FormCSR:              "cert-manager.io/<ClusterIssuer>",
-		request.FormCSRIssuer:        "issuers.cert-manager.io/<namespace>.<name>",
-		request.FormCSRClusterIssuer: "clusterissuers.cert-manager.io/<name>",
+// addBackoffFlag adds the flag of a bound of the back-off. Whoever sets a bound has decided: failures are not told
+// apart by class then.
+func addBackoffFlag(cmd *cobra.Command, backoff *lifecycle.Backoff, bound *time.Duration, name, usage string) {
+	addFlag(cmd, name, usage, bound.String(), func(text string) (err error) {
+		*bound, err = time.ParseDuration(text)
+		backoff.ByClass = false
+		return err
+	})
+}
+
+// addApproverFlag adds the flag of an entry of Config.CSRApprovers; signer is the form of signerName that it is for.
+func addApproverFlag(cmd *cobra.Command, approvers map[request.Form]request.Approver, form request.Form, name, signer string) {
+	const usage = "who approves CertificateSigningRequests for %s: auto (every one; whoever may create one gets a certificate), " +
+		"authorized (where the requester may reference the signer), external (others)"
+	names := []string{request.ApproveAuto: "auto", request.ApproveAuthorized: "authorized", request.ApproveExternal: "external"}
+	value, set := approvers[form]
+	if !set {
+		value = app.DefaultApprover(form)
 	}
-	return fmt.Sprintf("who approves CertificateSigningRequests for %s: auto (every one; whoever may create one gets a certificate), "+
-		"authorized (where the requester may reference the signer), external (others)", names[form])
-}
-
-// approverFlag is one entry of Config.CSRApprovers as a flag.
-type approverFlag struct {
-	approvers map[request.Form]request.Approver
-	form      request.Form
-}
-
-func approverNames() map[string]request.Approver {
-	return map[string]request.Approver{"auto": request.ApproveAuto, "authorized": request.ApproveAuthorized, "external": request.ApproveExternal}
-}
-
-// String implements the value of a flag.
-func (a *approverFlag) String() string {
-	set, ok := a.approvers[a.form]
-	if !ok {
-		set = app.DefaultApprover(a.form)
-	}
-	for name, approver := range approverNames() {
-		if set == approver {
-			return name
+	addFlag(cmd, name, fmt.Sprintf(usage, signer), names[value], func(text string) error {
+		i := slices.Index(names, strings.ToLower(text))
+		if i < 0 || text == "" {
+			return fmt.Errorf("must be auto, authorized or external, not %q", text)
 		}
-	}
-	return ""
+		approvers[form] = request.Approver(i)
+		return nil
+	})
 }
 
-// Set implements the value of a flag.
-func (a *approverFlag) Set(s string) error {
-	approver, ok := approverNames()[strings.ToLower(s)]
-	if !ok {
-		return fmt.Errorf("must be auto, authorized or external, not %q", s)
+// addRangesFlag adds the flag of a list of address ranges (CIDR), which replaces the default.
+func addRangesFlag(cmd *cobra.Command, ranges *[]netip.Prefix, name, usage string) {
+	var shown []string
+	for _, r := range *ranges {
+		shown = append(shown, r.String())
 	}
-	a.approvers[a.form] = approver
-	return nil
-}
-
-// Type implements the value of a flag.
-func (a *approverFlag) Type() string { return "approver" }
-
-// prefixesFlag is a list of address ranges (CIDR) as a flag, which takes the place of the default.
-type prefixesFlag struct {
-	prefixes *[]netip.Prefix
-	set      bool
-}
-
-// String implements the value of a flag.
-func (p *prefixesFlag) String() string {
-	if p.prefixes == nil {
-		return ""
-	}
-	out := make([]string, 0, len(*p.prefixes))
-	for _, prefix := range *p.prefixes {
-		out = append(out, prefix.String())
-	}
-	return strings.Join(out, ",")
-}
-
-// Set implements the value of a flag.
-func (p *prefixesFlag) Set(s string) error {
-	if !p.set {
-		*p.prefixes, p.set = nil, true
-	}
-	for _, text := range strings.Split(s, ",") {
-		prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
-		if err != nil {
-			return fmt.Errorf("must be address ranges such as 203.0.113.0/24 or 2001:db8::/32: %w", err)
+	set := false
+	addFlag(cmd, name, usage, strings.Join(shown, ","), func(list string) error {
+		if !set {
+			*ranges, set = nil, true
 		}
-		*p.prefixes = append(*p.prefixes, prefix.Masked())
-	}
-	return nil
+		for text := range strings.SplitSeq(list, ",") {
+			r, err := netip.ParsePrefix(strings.TrimSpace(text))
+			if err != nil {
+				return fmt.Errorf("must be address ranges such as 203.0.113.0/24 or 2001:db8::/32: %w", err)
+			}
+			*ranges = append(*ranges, r.Masked())
+		}
+		return nil
+	})
 }
-
-// Type implements the value of a flag.
-func (p *prefixesFlag) Type() string { return "ranges" }

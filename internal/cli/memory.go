@@ -11,25 +11,22 @@ import (
 )
 
 const (
-	// startPercent is Go's GOGC during the start. Ten thousand certificates are read among
-	// their own rubbish, and what is then kept lies scattered: the less rubbish there may
-	// be at a time, the fewer pages are half empty for ever.
+	// startPercent is Go's GOGC during the start. Decoding 10,000 certificates makes much garbage, and what is kept
+	// lies scattered in it: the less garbage there is at a time, the fewer pages of memory stay half empty.
 	startPercent = 25
-	// A start is over once no more than calmAllocation bytes are allocated in a calmWindow,
-	// or after startWindows of them, in which a controller has to be that has much to do.
+	// A start is over once less than calmAllocation bytes are allocated in a calmWindow, or after startWindows of them.
 	calmAllocation = 8 << 20
 	calmWindow     = 5 * time.Second
 	startWindows   = 60
-	// roomy is how much rubbish a small heap may hold, in bytes, before it is collected; a
-	// large one may hold as much as it keeps, as is usual.
+	// roomy is how much garbage a small heap may hold, in bytes, before a collection; a large heap may hold as much as
+	// it keeps, which is Go's default.
 	roomy = 24 << 20
-	// maxPercent bounds what that comes to.
+	// maxPercent bounds the GOGC that follows from it.
 	maxPercent = 300
 )
 
-// fitHeap keeps the heap tight while a starts with much to know, gives the system back
-// what such a start has taken, and lets small heaps be collected less often than Go would.
-// GOGC, if the user sets it, is left alone.
+// fitHeap collects garbage often while a starts, returns the memory of a large start to the system, and lets small
+// heaps be collected less often than Go would. It does nothing if the user has set GOGC.
 func fitHeap(ctx context.Context, a *app.App) {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -50,7 +47,7 @@ func fitHeap(ctx context.Context, a *app.App) {
 	}
 }
 
-// untilCalm waits until everything has been looked at; false if ctx ends first.
+// untilCalm waits until all objects have been reconciled once; false if ctx ends first.
 func untilCalm(ctx context.Context, tick <-chan time.Time, allocated func() uint64) bool {
 	before := allocated()
 	for range startWindows {
@@ -75,7 +72,7 @@ func allocated() uint64 {
 	return m.TotalAlloc
 }
 
-// live is how large the heap is, in bytes, rubbish included of which there is little.
+// live is how large the heap is, in bytes; it has little garbage after the start.
 func live() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -1,6 +1,5 @@
-// Package dnspersist is the TXT record of a DNS-PERSIST-01 challenge
-// (draft-ietf-acme-dns-persist-01): what it has to say, and whether one that is
-// there says so. It asks no DNS server and no CA: see internal/solver/dns01 and
+// Package dnspersist is the TXT record of a DNS-PERSIST-01 challenge (draft-ietf-acme-dns-persist-01): what it has to
+// say, and whether one that is there says so. It asks no DNS server and no CA: see internal/solver/dns01 and
 // internal/acmeflow.
 package dnspersist
 
@@ -123,10 +122,9 @@ func Parse(text string) (Record, error) {
 
 func trim(s string) string { return strings.Trim(s, " \t") }
 
-// Find looks among the texts at a name for one that a CA would take for r at a time (draft
-// §4.3.2). The problem is empty if there is one, and until is then the latest end of those; zero
-// for none. Otherwise the problem says what is there instead. Of records for other CAs it says
-// how many there are, and no more.
+// Find looks among the texts at a name for one that a CA would take for r at a time (draft §4.3.2). The problem is
+// empty if there is one, and until is then the latest end of those; zero for none. Otherwise the problem says what is
+// there instead. Of records for other CAs it says how many there are, and no more.
 func (r Record) Find(texts []string, now time.Time) (until time.Time, problem string) {
 	var problems []string
 	others, found := 0, false

@@ -55,8 +55,7 @@ func (s *Secrets) note(secret *corev1.Secret) *facts {
 // read decodes a Secret. Anybody may have written it, and a panic on the goroutine of the watch
 // would end the process, again after each restart: a panic is what is wrong with that Secret.
 func (s *Secrets) read(secret *corev1.Secret, f *facts) {
-	// The type cannot be changed, but anybody who may write the Secret of a certificate can change
-	// its labels.
+	// The type cannot be changed, but anybody who may write the Secret of a certificate can change its labels.
 	isKey := secret.Labels[certmanagerv1.NextPrivateKeyLabel] == certmanagerv1.LabelTrue && secret.Type != corev1.SecretTypeTLS
 	err := fault.Contained(func() error {
 		if isKey {

@@ -15,10 +15,9 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 )
 
-// Requests keeps the two ends of CertificateRequests that are issued, the PKCS#10
-// request and the certificate, until they have been looked at: the watch cache hands
-// it each request, and keeps the rest. It is an event handler too, which forgets those
-// that go.
+// Requests keeps the PKCS#10 request and the certificate of each CertificateRequest that is issued, until the
+// Certificate has stored them. The watch cache passes each CertificateRequest to Transform, and keeps what is left of
+// it. Requests forgets those that are deleted.
 type Requests struct {
 	mu     sync.Mutex
 	issued map[types.UID]issued
@@ -26,19 +25,19 @@ type Requests struct {
 
 type issued struct{ request, chain, ca []byte }
 
-// NewRequests returns an empty book.
+// NewRequests returns Requests that keep nothing yet.
 func NewRequests() *Requests { return &Requests{issued: map[types.UID]issued{}} }
 
-// away stands in a status for a certificate that is in the book, or not needed.
+// away is what the cached status has in place of a certificate that Requests keeps, or that nothing needs.
 const away = "-"
 
-// Away reports whether the two ends of a request were left out.
+// Away reports whether the PKCS#10 request and the certificate were taken out of a CertificateRequest.
 func Away(r *certmanagerv1.CertificateRequest) bool {
 	return bytes.Equal(r.Status.Certificate, []byte(away))
 }
 
-// Transform is the cache.TransformFunc of CertificateRequests. Who asked for one
-// matters to approvers, and to nobody here.
+// Transform is the cache.TransformFunc of CertificateRequests. It drops the identity of the requester: only approvers
+// need it.
 func (b *Requests) Transform(obj any) (any, error) {
 	r, ok := obj.(*certmanagerv1.CertificateRequest)
 	if !ok {
@@ -47,7 +46,7 @@ func (b *Requests) Transform(obj any) (any, error) {
 	thin(&r.ObjectMeta)
 	r.Spec.Username, r.Spec.UID, r.Spec.Groups, r.Spec.Extra = "", "", nil, nil
 	share(&r.Spec.IssuerRef.Name, &r.Spec.IssuerRef.Kind, &r.Spec.IssuerRef.Group)
-	r.Spec.Usages, r.Status.Conditions = slices.Clone(r.Spec.Usages), slices.Clone(r.Status.Conditions) // decoders leave room
+	r.Spec.Usages, r.Status.Conditions = slices.Clone(r.Spec.Usages), slices.Clone(r.Status.Conditions) // to drop the spare capacity that decoders leave
 	for i := range r.Spec.Usages {
 		share(&r.Spec.Usages[i])
 	}
@@ -69,8 +68,8 @@ func (b *Requests) Transform(obj any) (any, error) {
 	return r, nil
 }
 
-// Complete puts both ends back into a request of the cache, of which r is a copy; false
-// if they are not known any more.
+// Complete puts the PKCS#10 request and the certificate back into r, the copy of a CertificateRequest of the cache;
+// false if they are not kept any more.
 func (b *Requests) Complete(r *certmanagerv1.CertificateRequest) bool {
 	if !Away(r) {
 		return true
@@ -84,14 +83,14 @@ func (b *Requests) Complete(r *certmanagerv1.CertificateRequest) bool {
 	return ok
 }
 
-// Forget drops both ends of a request: the certificate is stored, or never will be.
+// Forget drops what is kept of a request: its certificate is stored, or never will be.
 func (b *Requests) Forget(request types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.issued, request)
 }
 
-// Connect has the watch tell of requests that go. It is called once, at the start.
+// Connect has the watch tell of requests that are deleted. It is called once, at the start.
 func (b *Requests) Connect(ctx context.Context, from cache.Informers) error {
 	informer, err := from.GetInformer(ctx, &certmanagerv1.CertificateRequest{})
 	if err != nil {
@@ -103,10 +102,7 @@ func (b *Requests) Connect(ctx context.Context, from cache.Informers) error {
 
 // gone forgets a request.
 func (b *Requests) gone(obj any) {
-	if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-		obj = last.Obj
-	}
-	if r, ok := obj.(*certmanagerv1.CertificateRequest); ok {
+	if r, ok := LastOf[*certmanagerv1.CertificateRequest](obj); ok {
 		b.Forget(r.UID)
 	}
 }
@@ -129,7 +125,7 @@ func ThinCertificate(obj any) (any, error) {
 	return crt, nil
 }
 
-// thin drops what nothing reads, and shares what many objects have.
+// thin drops what nothing reads, and shares the strings that many objects have.
 func thin(m *metav1.ObjectMeta) {
 	m.ManagedFields = nil
 	share(&m.Namespace)

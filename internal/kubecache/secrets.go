@@ -3,6 +3,7 @@ package kubecache
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -108,7 +109,7 @@ func (s *Secrets) OnChange(tell func(types.NamespacedName)) error {
 	s.listeners = append(s.listeners, tell)
 	s.mu.Unlock()
 	named := func(obj any) {
-		if secret := secretOf(obj); secret != nil {
+		if secret, ok := LastOf[*corev1.Secret](obj); ok {
 			tell(client.ObjectKeyFromObject(secret))
 		}
 	}
@@ -124,30 +125,16 @@ func (s *Secrets) OnChange(tell func(types.NamespacedName)) error {
 	return err
 }
 
-// syncPoll is how often WaitForSync looks.
-const syncPoll = 20 * time.Millisecond
-
 // WaitForSync waits until all Secrets that the API server has are known.
 func (s *Secrets) WaitForSync(ctx context.Context) error {
-	tick := time.NewTicker(syncPoll)
-	defer tick.Stop()
-	for !s.synced() {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the watches of Secrets have not synced: %w", ctx.Err())
-		case <-tick.C:
-		}
+	if !toolscache.WaitForCacheSync(ctx.Done(), s.synced) {
+		return fmt.Errorf("the watches of Secrets have not synced: %w", ctx.Err())
 	}
 	return nil
 }
 
 func (s *Secrets) synced() bool {
-	for _, other := range s.others {
-		if !other.synced.Load() {
-			return false
-		}
-	}
-	return s.labelled.HasSynced()
+	return s.labelled.HasSynced() && !slices.ContainsFunc(s.others, func(u *unlabelled) bool { return !u.synced.Load() })
 }
 
 // Secret returns a Secret in full, which MUST NOT be changed. It implements
@@ -170,8 +157,7 @@ func (s *Secrets) Metadata(ctx context.Context, namespace, name string) (*corev1
 	return b.secret, nil
 }
 
-// Facts returns the facts of a target Secret, decoded once for each version of
-// it; nil if there is no such Secret.
+// Facts returns the facts of a target Secret, decoded once for each version of it; nil if there is no such Secret.
 func (s *Secrets) Facts(ctx context.Context, namespace, name string) (*lifecycle.SecretFacts, error) {
 	b, known, err := s.find(ctx, types.NamespacedName{Namespace: namespace, Name: name}, false)
 	switch {
@@ -208,8 +194,7 @@ func (s *Secrets) Keys(ctx context.Context, namespace string, owner types.UID) (
 	return out, nil
 }
 
-// find returns a Secret: what the watch knows of it, unless it is asked for whole, or
-// else its body.
+// find returns a Secret: what the watch knows of it, unless it is asked for whole, or else its body.
 func (s *Secrets) find(ctx context.Context, key types.NamespacedName, whole bool) (*body, *corev1.Secret, error) {
 	known := &corev1.Secret{}
 	err := s.client.Get(ctx, key, known)
@@ -289,7 +274,7 @@ func (s *Secrets) leave(key types.NamespacedName) {
 	now := s.now()
 	for k, at := range s.left {
 		if now.Sub(at) <= doubt {
-			break // map order is chance: a few are looked at each time, and that is enough
+			break // the order of a map is random: a few names are looked at each time, which is enough
 		}
 		delete(s.left, k)
 	}
@@ -298,8 +283,8 @@ func (s *Secrets) leave(key types.NamespacedName) {
 
 // leaveLabelled is leave for a Secret with our label.
 func (s *Secrets) leaveLabelled(obj any) {
-	secret := secretOf(obj)
-	if secret == nil {
+	secret, ok := LastOf[*corev1.Secret](obj)
+	if !ok {
 		return
 	}
 	key := client.ObjectKeyFromObject(secret)
@@ -311,11 +296,11 @@ func (s *Secrets) leaveLabelled(obj any) {
 	}
 }
 
-// secretOf is the Secret of an event of an informer.
-func secretOf(obj any) *corev1.Secret {
+// LastOf returns the object that an event of an informer is about, as it was last seen.
+func LastOf[T any](obj any) (T, bool) {
 	if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
 		obj = last.Obj
 	}
-	secret, _ := obj.(*corev1.Secret)
-	return secret
+	t, ok := obj.(T)
+	return t, ok
 }

@@ -68,8 +68,7 @@ func (s *Secrets) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: the watch is what the
-// leader's reconcilers wait for.
+// NeedLeaderElection implements manager.LeaderElectionRunnable: the watch is what the leader's reconcilers wait for.
 func (*Secrets) NeedLeaderElection() bool { return false }
 
 // Transformer implements toolscache.TransformingStore.

@@ -1,8 +1,6 @@
-// Package metrics tells Prometheus of Certificates, issuers, Challenges and ACME requests, under
-// the names that cert-manager's users have in their alerts and dashboards (spec §9.1).
-//
-// What it tells of objects is written straight from the cache to the one who asks: ten thousand
-// Certificates are eighty thousand samples, which nobody should keep in memory.
+// Package metrics exports metrics of Certificates, issuers, Challenges and ACME requests to Prometheus, under the names
+// that cert-manager's users have in their alerts and dashboards (spec §9.1). The samples of objects are written
+// straight from the cache to the client: 10,000 Certificates have 80,000 samples, too many to keep in memory.
 package metrics
 
 import (
@@ -18,16 +16,16 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 )
 
-// Objects are what is told of each Certificate, Challenge and issuer.
+// Objects are the metrics of each Certificate, Challenge and issuer.
 type Objects struct {
 	// Reader is a cache. Objects that it gives out are not changed.
 	Reader client.Reader
-	// ClusterIssuers says that there are such: not where the controller is held to namespaces.
+	// ClusterIssuers includes ClusterIssuers; false where the controller is limited to namespaces.
 	ClusterIssuers bool
 }
 
-// WriteText writes all samples in Prometheus' text format, version 0.0.4. An error is the cache's: who
-// asked may be gone, which is nobody's fault.
+// WriteText writes all samples in Prometheus' text format, version 0.0.4. An error is one of the cache; errors of w are
+// not returned, because the client may have gone.
 func (o Objects) WriteText(ctx context.Context, w io.Writer) error {
 	t := &text{w: w}
 	for _, write := range []func(context.Context, *text) error{o.certificates, o.challenges, o.issuers, o.clusterIssuers} {

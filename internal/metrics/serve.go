@@ -15,14 +15,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// Source returns the objects to tell of; false while they are for somebody else to tell of, as where
-// another replica leads, or not known yet.
+// Source returns the objects to export; false while another replica exports them, because it leads, or while they are
+// not known yet.
 type Source func() (Objects, bool)
 
 const (
-	// atOnce bounds how many are told at once, for each of whom there is a list of everything.
+	// atOnce bounds how many clients are served at once: each costs a list of all objects.
 	atOnce = 4
-	// within is for how long one may take to listen.
+	// within is how long a client may take to read the answer.
 	within = 30 * time.Second
 )
 
@@ -38,7 +38,7 @@ func Handler(next http.Handler, source Source, now func() time.Time, log logr.Lo
 			http.Error(w, "others are being told already: come again", http.StatusServiceUnavailable)
 			return
 		}
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(within)) // where it is a connection
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(within)) // an error means that w is no connection, as in tests
 		plain := r.Clone(r.Context())
 		plain.Header.Del("Accept")
 		plain.Header.Del("Accept-Encoding")
@@ -90,7 +90,7 @@ func (t *text) clock(now time.Time) {
 	}
 }
 
-// calls writes how often each controller has looked at an object, and how often that failed.
+// calls writes how many reconciles each controller has made, and how many of them have failed.
 func (t *text) calls() error {
 	families, err := metrics.Registry.Gather()
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// noAnswer is the label status of a request that no answer came to.
+	// noAnswer is the label status of a request without an answer.
 	noAnswer = "999"
-	// maxHosts is how many servers are told apart: whoever may make issuers may invent more. The
-	// others are one, otherHost.
+	// maxHosts bounds how many servers have a label of their own: users who may create issuers can invent any number.
+	// All others share the label otherHost.
 	maxHosts  = 100
 	otherHost = "other"
 )
@@ -61,7 +61,7 @@ func (a *ACME) Observe(o acmeclient.Observation) {
 	}
 }
 
-// host is the label of a server. An issuer names it: it may be anything that an address can have.
+// host is the label of a server. The name comes from an issuer, and may have any character that an address can have.
 func (a *ACME) host(name string) string {
 	name = strings.ToValidUTF8(name, "?")
 	a.mu.Lock()

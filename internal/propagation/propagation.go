@@ -1,11 +1,8 @@
-// Package propagation learns how long an answer takes to be seen by others once it is seen
-// from here.
-//
-// A self check has one viewpoint, a CA has several (multi-perspective validation), and the
-// servers of a zone may not say the same to all of them. Where a CA does not find an answer
-// that the self check has found, the next challenges of that zone wait before the CA is told:
-// a few seconds at first, twice as long after each further such failure, at most Limit. After
-// some successes the wait is halved, after a day without a failure it is forgotten.
+// Package propagation learns how long an answer takes to be seen by others once it is seen from here. A self check
+// looks from one place, a CA from several (multi-perspective validation), and the servers of a zone may answer them
+// differently. If a CA does not find an answer that the self check has found, the next challenges of that zone wait
+// before the CA is told: a few seconds at first, twice as long after each further such failure, at most Limit. After
+// some successes the wait is halved; after a day without a failure it is forgotten.
 //
 // A Ledger is memory only, and bounded: what it has learned is lost at a restart without
 // harm, and learned again from the next failure. It has no clock, writes nothing, and does not
@@ -31,8 +28,7 @@ const (
 	maxZones = 10_000
 )
 
-// Ledger is what is known of all zones. The zero value knows nothing, and is ready. It is
-// safe for concurrent use.
+// Ledger is what is known of all zones. The zero value knows nothing, and is ready. It is safe for concurrent use.
 type Ledger struct {
 	mu    sync.Mutex
 	zones map[string]zone
@@ -53,9 +49,8 @@ func (l *Ledger) Delay(name string, now time.Time) time.Duration {
 	return l.zones[name].delay(now)
 }
 
-// Failed notes that the CA did not find what the self check had found, although it was told
-// that long after. If others of the zone have to wait longer by now, nothing new was learned:
-// what fails together counts once.
+// Failed notes that the CA, told after the given wait, did not find what the self check had found. If the wait of the
+// zone is longer by now, the failure changes nothing: challenges that fail together count once.
 func (l *Ledger) Failed(name string, waited time.Duration, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,7 +17,6 @@ package schedule
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -105,14 +104,10 @@ const (
 
 // String returns the name of the outcome.
 func (o Outcome) String() string {
-	names := [...]string{
+	return [...]string{
 		"Unknown", "Ended", "Parked", "Delayed", "NameBusy", "IssuerFull", "ClassFull", "Full", "Starting", "Parking",
 		"Processing",
-	}
-	if o < 0 || int(o) >= len(names) {
-		return fmt.Sprintf("Outcome(%d)", int(o))
-	}
-	return names[o]
+	}[o]
 }
 
 // Decision is one status to write.

@@ -1,8 +1,7 @@
 // Package selection chooses the solver of an ACME issuer that proves a name, and applies the
 // Order's annotations to it. The law is spec §5.4 and §5.5.
 //
-// It is pure. What a solver then presents is internal/acmeflow's to say; presenting it is
-// internal/solver's.
+// It is pure. What a solver then presents is internal/acmeflow's to say; presenting it is internal/solver's.
 package selection
 
 import (
@@ -28,18 +27,11 @@ type Selection struct {
 	Why string
 }
 
-// weight is how well a selector fits: names beat none, then the longer zone, then
-// more labels (spec §5.4).
+// weight is how well a selector fits: names beat none, then the longer zone, then more labels (spec §5.4).
 type weight struct{ names, zone, labels int }
 
 func (w weight) beats(o weight) bool {
-	if w.names != o.names {
-		return w.names > o.names
-	}
-	if w.zone != o.zone {
-		return w.zone > o.zone
-	}
-	return w.labels > o.labels
+	return cmp.Or(cmp.Compare(w.names, o.names), cmp.Compare(w.zone, o.zone), cmp.Compare(w.labels, o.labels)) > 0
 }
 
 // why says what decides for a solver of this weight.
@@ -140,8 +132,7 @@ func offeredFor(solver acmev1.ACMEChallengeSolver, offered []acmev1.ACMEChalleng
 	return "", acmev1.ACMEChallenge{}, false
 }
 
-// fit weighs a selector against a domain; ok is false if any part of it that is
-// set does not match.
+// fit weighs a selector against a domain; ok is false if any part of it that is set does not match.
 func fit(s *acmev1.CertificateDNSNameSelector, domain string, orderLabels map[string]string) (w weight, ok bool) {
 	if s == nil {
 		return weight{}, true
@@ -166,8 +157,7 @@ func fit(s *acmev1.CertificateDNSNameSelector, domain string, orderLabels map[st
 	return w, true
 }
 
-// longestZone is the number of labels of the longest zone that the domain is in;
-// 0 for none.
+// longestZone is the number of labels of the longest zone that the domain is in; 0 for none.
 func longestZone(zones []string, domain string) int {
 	labels := strings.Split(strings.ToLower(domain), ".")
 	longest := 0
@@ -180,8 +170,7 @@ func longestZone(zones []string, domain string) int {
 	return longest
 }
 
-// ApplyOverrides is the solver with the Order's annotations applied (spec §5.5).
-// The given solver is not changed.
+// ApplyOverrides is the solver with the Order's annotations applied (spec §5.5). The given solver is not changed.
 func ApplyOverrides(o *acmev1.Order, solver acmev1.ACMEChallengeSolver) (acmev1.ACMEChallengeSolver, error) {
 	if solver.HTTP01 == nil {
 		return solver, nil
@@ -204,16 +193,10 @@ func overrideIngress(o *acmev1.Order, ingress *acmev1.HTTP01IngressSolver) error
 	name := o.Annotations[acmev1.OverrideIngressNameAnnotation]
 	class := o.Annotations[acmev1.OverrideIngressClassAnnotation]
 	className := o.Annotations[acmev1.OverrideIngressClassNameAnnotation]
-	set := 0
-	for _, v := range []string{name, class, className} {
-		if v != "" {
-			set++
-		}
-	}
-	switch {
-	case set == 0:
+	switch set := slices.DeleteFunc([]string{name, class, className}, func(v string) bool { return v == "" }); {
+	case len(set) == 0:
 		return nil
-	case set > 1:
+	case len(set) > 1:
 		return fmt.Errorf("at most one of the annotations %s, %s and %s may be set",
 			acmev1.OverrideIngressNameAnnotation, acmev1.OverrideIngressClassAnnotation, acmev1.OverrideIngressClassNameAnnotation)
 	}

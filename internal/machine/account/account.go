@@ -54,35 +54,24 @@ func (m *Machine) Parked(now time.Time) Park {
 	return Park{m.until, m.reason}
 }
 
-// Served notes that the CA does what it is asked.
+// Served notes that the CA has answered a call as it was asked to.
 func (m *Machine) Served() { m.refusals = 0 }
 
-// LeaveAlone parks the account because of an answer, to a call that was sent at that time, that may be meant for all:
-// everybody leaves the CA alone for a while. That is only ever extended, and answers to calls that were sent before
-// the account was parked do not extend it. It reports whether the account is parked for longer than before.
+// LeaveAlone parks the account: the answer to a call that was sent at that time has asked for a wait that may be meant
+// for all calls. A park is only ever extended, and not by answers to calls that were sent before it began. LeaveAlone
+// reports whether it has extended the park.
 func (m *Machine) LeaveAlone(wait time.Duration, sent time.Time, reason string, now time.Time) bool {
 	if sent.Before(m.since) {
 		return false
 	}
 	m.refusals++
-	until := now.Add(parkFor(wait, m.refusals))
+	bounds := [...]time.Duration{firstPark, secondPark, MaxPark}
+	until := now.Add(min(wait, bounds[min(m.refusals, len(bounds))-1]))
 	if !until.After(m.until) {
 		return false
 	}
 	m.since, m.until, m.reason = now, until, reason
 	return true
-}
-
-// parkFor is how long to leave an account alone after so many refusals in a row.
-func parkFor(wait time.Duration, refusals int) time.Duration {
-	switch refusals {
-	case 1:
-		return min(wait, firstPark)
-	case 2:
-		return min(wait, secondPark)
-	default:
-		return min(wait, MaxPark)
-	}
 }
 
 // OrderTaken notes that the CA has taken an order. A renewal says nothing about the limits of others.

@@ -14,15 +14,12 @@ import (
 // taken to be what the CA limits.
 const provenBy = 3
 
-// limits are what a CA refuses to take orders for. CAs limit orders of an account, of a
-// registered domain, of one set of names, and after failed authorizations of a name, and tell
-// which only in words for people (RFC 8555 §6.6). So it is found out: the names that were
-// refused wait for as long as the CA says. If several parts of a domain are refused and none
-// is taken, the whole domain waits, for up to MaxPark at a time. All orders of the account wait for
-// a moment.
-//
-// What is refused counts for MaxPark at most, and only once: whoever has the CA refuse his own
-// names cannot have those of others wait for good.
+// limits are what a CA refuses to take orders for. CAs limit orders of an account, of a registered domain, of one set
+// of names, and after failed authorizations of a name, and tell which only in words for people (RFC 8555 §6.6). So the
+// limit is inferred: the names that were refused wait for as long as the CA says. If orders for several parts of a
+// domain are refused, and none is taken, the whole domain waits, for up to MaxPark at a time. All orders of the account
+// wait for firstPark at most. A refusal counts for MaxPark at most, and only once: a tenant whose names the CA refuses
+// again and again cannot hold back the names of other tenants for ever.
 //
 // The zero value is ready.
 type limits struct {
@@ -86,9 +83,8 @@ func (l *limits) refused(r Refusal, now time.Time) {
 	l.scope(everything, r.Renewal).widen(r, now)
 }
 
-// widen holds all new orders of the account for a moment, unless the refusal may be for the reason
-// of one before. Not for longer, whatever the CA says: those that it means wait by
-// themselves, and each of many limits of names would hold everybody.
+// widen holds all new orders of the account for a moment, unless an earlier refusal explains this one. It never holds
+// them for longer, whatever the CA says: the refused names wait by themselves, and most limits are limits of names.
 func (s *scope) widen(r Refusal, now time.Time) {
 	tops := topsOf(r.Identifiers)
 	known := slices.ContainsFunc(tops, func(top string) bool { return !s.parts[top].IsZero() })

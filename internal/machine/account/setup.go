@@ -1,6 +1,7 @@
 package account
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -49,12 +50,10 @@ const (
 
 // String names the step.
 func (s Step) String() string {
-	names := [...]string{"rest", "create key", "ask which key", "adopt", "register", "bind", "ask for key change",
-		"store next key", "replace key", "finish key"}
-	if s < 0 || int(s) >= len(names) {
-		return fmt.Sprintf("step(%d)", int(s))
-	}
-	return names[s]
+	return [...]string{
+		"rest", "create key", "ask which key", "adopt", "register", "bind", "ask for key change", "store next key",
+		"replace key", "finish key",
+	}[s]
 }
 
 // SetUp is what can be observed of an issuer and its account.
@@ -170,11 +169,9 @@ func (s *SetUp) undecided() Action {
 func (s *SetUp) advance() Action {
 	switch {
 	case !s.NextKey && (s.Wanted == "" || s.Wanted == s.Last || s.Wanted == s.Stored):
-		last := s.Last
-		if s.Wanted != "" {
-			last = s.Wanted
-		}
-		return Action{Say: &Say{Ready: true, Reason: certmanagerv1.IssuerReasonACMEAccountRegistered, Message: registered, Last: last}}
+		return Action{Say: &Say{
+			Ready: true, Reason: certmanagerv1.IssuerReasonACMEAccountRegistered, Message: registered, Last: cmp.Or(s.Wanted, s.Last),
+		}}
 	case s.Failure != nil:
 		return s.replacing(delayOf(s.Failure))
 	case !s.NextKey && s.Obstacle != "":

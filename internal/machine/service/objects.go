@@ -136,8 +136,7 @@ func ready(responder []discoveryv1.EndpointSlice, family discoveryv1.AddressType
 	return addresses[:min(len(addresses), maxEndpoints)], number
 }
 
-// responderPort is the port that the responder listens on: the one called http, or
-// the only one.
+// responderPort is the port that the responder listens on: the one called http, or the only one.
 func responderPort(ports []discoveryv1.EndpointPort, otherwise int32) int32 {
 	for _, p := range ports {
 		if p.Port != nil && p.Name != nil && *p.Name == "http" {

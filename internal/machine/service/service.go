@@ -137,8 +137,8 @@ func Taken(kind, name string) error {
 	return fault.After(takenRetry, ReasonTaken, "the %s %q exists, and is somebody else's: rename or delete it", kind, name)
 }
 
-// ours keeps hands off Services that are somebody else's: those of a cert-manager that was here before carry our
-// label, but not one of our names.
+// ours reports whether a Service is one that this controller has made. Those that a cert-manager has left have our
+// label, but none of our names.
 func ours(service *corev1.Service) bool {
 	return len(service.Spec.Selector) == 0 && service.Labels[acmev1.HTTP01SolverLabel] == acmev1.HTTP01SolverLabelValue &&
 		service.Name == Name(typeOf(service.Name))
