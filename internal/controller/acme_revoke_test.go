@@ -224,6 +224,49 @@ func TestRevokeIsTriedAgain(t *testing.T) {
 	}
 }
 
+// TestRevokeIsRefused: what the CA has against a revocation stands on the Certificate, and the CA is not asked again and
+// again. Removing the annotation leaves the certificate as it is.
+func TestRevokeIsRefused(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	w := newRevokeWorld(t, func(rw http.ResponseWriter) bool {
+		asked.Add(1)
+		rw.Header().Set("Content-Type", "application/problem+json")
+		rw.WriteHeader(http.StatusForbidden)
+		_, _ = rw.Write([]byte(`{"type":"urn:ietf:params:acme:error:unauthorized","detail":"not yours"}`))
+		return true
+	})
+	w.Run(t, w.Config())
+	w.Create(t, w.issuer(), thrifty(w.World, "web"))
+	awaitReady(t, w.World, "web")
+	first := leafOf(t.Context(), w.World, "web")
+	annotate(t, w.World, "web", revokeFor(revocation.Superseded))
+	rig.Eventually(t, "the Certificate says what the CA said", func(ctx context.Context) string {
+		c := condition(w.World, "web", certmanagerv1.CertificateConditionRevoking)(ctx)
+		if c == nil || c.Status != cmmeta.ConditionTrue || c.Reason != revocation.ReasonRefused || !strings.Contains(c.Message, "not yours") {
+			return fmt.Sprintf("%+v", c)
+		}
+		return ""
+	})
+	w.Create(t, certificate(w.World, "another", "acme", "another.example.com"))
+	awaitReady(t, w.World, "another") // meanwhile: whoever asks again would have
+	if n := asked.Load(); n != 1 {
+		t.Errorf("the CA was asked %d times", n)
+	}
+	annotate(t, w.World, "web", fmt.Sprintf("%q:null", revocation.Annotation))
+	rig.Eventually(t, "the condition goes, and what was kept", func(ctx context.Context) string {
+		crt := awaitReady(t, w.World, "web")
+		kept := w.Get(ctx, revocation.SecretName(crt.Name, crt.UID), &corev1.Secret{})
+		if c := condition(w.World, "web", certmanagerv1.CertificateConditionRevoking)(ctx); c != nil || !apierrors.IsNotFound(kept) {
+			return fmt.Sprintf("%+v, %v", c, kept)
+		}
+		return ""
+	})
+	if _, revoked := w.ca.RevokedFor(first.SerialNumber); revoked {
+		t.Error("it is revoked")
+	}
+}
+
 // TestRevokeWithoutReplacement: a compromised key does not wait for its replacement for ever.
 func TestRevokeWithoutReplacement(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/lifecycle"
@@ -28,6 +29,16 @@ func TestRefusedRevocationIsRepeated(t *testing.T) {
 	}
 	if hourly(nil) != nil {
 		t.Error("a success is repeated")
+	}
+}
+
+// TestRevocationByNobody: while the issuer of the certificate that is to be revoked is gone, it is looked for every hour.
+// It need not be the one that the Certificate names now, so no event tells that it is there again.
+func TestRevocationByNobody(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	r := &certificates{Deps: &controller.Deps{Now: func() time.Time { return now }}}
+	if at, err := r.askToRevoke(t.Context(), nil, &view{pinned: &pinned{}}); err != nil || at.Sub(now) != time.Hour {
+		t.Errorf("looked for again at %s, %v", at, err)
 	}
 }
 
