@@ -224,8 +224,8 @@ func TestRevokeIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestRevokeIsRefused: what the CA has against a revocation stands on the Certificate, and the CA is not asked again and
-// again. Removing the annotation leaves the certificate as it is.
+// TestRevokeIsRefused: what the CA has against a revocation stands on the Certificate, and the CA is not asked again
+// and again. Removing the annotation leaves the certificate as it is.
 func TestRevokeIsRefused(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32

@@ -32,8 +32,8 @@ func TestRefusedRevocationIsRepeated(t *testing.T) {
 	}
 }
 
-// TestRevocationByNobody: while the issuer of the certificate that is to be revoked is gone, it is looked for every hour.
-// It need not be the one that the Certificate names now, so no event tells that it is there again.
+// TestRevocationByNobody: while the issuer of the certificate that is to be revoked is gone, the issuer is looked for
+// every hour. It need not be the one that the Certificate names now, so no event tells that it is there again.
 func TestRevocationByNobody(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	r := &certificates{Deps: &controller.Deps{Now: func() time.Time { return now }}}
