@@ -311,3 +311,32 @@ func approve(t *testing.T, admin, as dynamic.Interface, user string, issuer map[
 		checkEnd(t, err, want, user)
 	}
 }
+
+// TestOrdersAndChallengesNeedPermission: to create an Order or a Challenge takes the verb issue in the whole cluster,
+// beside the right to create it.
+func TestOrdersAndChallengesNeedPermission(t *testing.T) {
+	admin := client(t)
+	acme := func(verb string, resources ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{"acme.cert-manager.io"}, Resources: resources, Verbs: []string{verb}}
+	}
+	all := acme("create", "orders", "challenges")
+	grant(t, admin, "creates", "creates", all)
+	grant(t, admin, "places", "places", all, acme("issue", "orders"))
+	grant(t, admin, "solves", "solves", all, acme("issue", "challenges"))
+	for user, may := range map[string]string{"creates": "", "places": "order", "solves": "challenge"} {
+		as := clientAs(t, user)
+		for _, kind := range []string{"order", "challenge"} {
+			o, last := base(t, kind), ""
+			o.SetName("")
+			o.SetGenerateName("issue-")
+			eventually(t, user+" and the right to a "+kind, func(ctx context.Context) bool {
+				_, err := resourceFor(as, o).Create(ctx, o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+				if err == nil {
+					return may == kind
+				}
+				last = err.Error()
+				return may != kind && strings.Contains(last, `user "`+user+`" cannot issue resource "`+kind+`s" in API group "acme.cert-manager.io" at the cluster scope`)
+			})
+		}
+	}
+}

@@ -57,6 +57,8 @@ type ChallengeState struct {
 	Issuer Issuer
 	// Account is the issuer's.
 	Account Account
+	// Unvouched says why the Challenge must not be solved (see the function of the name); empty if it may be.
+	Unvouched string
 	// NamespaceTerminating is set while the Challenge's namespace is being deleted.
 	NamespaceTerminating bool
 	// Memory is what this process has learned from outcomes.

@@ -54,6 +54,11 @@ func DecideChallenge(s ChallengeState, now time.Time) ChallengeAction {
 	if state, class, reason := d.verdict(); state != acmev1.Unknown {
 		return d.end(state, class, reason)
 	}
+	if s.Unvouched != "" {
+		// A process that died may have presented without writing so.
+		d.next.Presented = d.next.Presented || d.mayBePresented()
+		return d.end(acmev1.Errored, fault.ClassConfiguration, s.Unvouched)
+	}
 	if reason := s.Settings.Refuses(s.Challenge); reason != "" {
 		return d.end(acmev1.Errored, fault.ClassConfiguration, reason)
 	}
@@ -237,6 +242,9 @@ func (d *challengeDecision) mayBePresented() bool {
 	}
 	if s.Presented || d.Memory.Touched {
 		return true
+	}
+	if s.State == acmev1.Errored && d.Unvouched != "" {
+		return false // it was never started, and its solver is not to be called: it may name anybody's server
 	}
 	return s.State != acmev1.Valid && (s.Processing || s.State != acmev1.Unknown)
 }

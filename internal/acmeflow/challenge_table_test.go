@@ -113,11 +113,21 @@ func challengeSituations() []situation[ChallengeState] {
 	retried := accepted.read("pending", "processing")
 	retried.Memory.Authorization.Challenges[0].Error = problem("dns: SERVFAIL")
 	legacy := running.with(func(c *acmev1.Challenge) { c.Finalizers = []string{acmev1.ChallengeFinalizerLegacy} })
+	forged := queued
+	forged.Unvouched = "No Order controls it"
 	cleaned := queued.final(acmev1.Invalid)
 	cleaned.Memory.CleanedUp = true
 	return []situation[ChallengeState]{
 		{"queued", queued},
 		{"started", running},
+		{"queued, nobody vouches", forged},
+		{"started, nobody vouches", forged.processing()},
+		{"presented, nobody vouches", forged.processing().presented()},
+		{"parked, nobody vouches", forged.presented()},
+		{"errored, nobody vouched", forged.with(func(c *acmev1.Challenge) { c.Status.State = acmev1.Errored })},
+		{"errored, nobody vouches any more", forged.final(acmev1.Errored)},
+		{"deleted while queued, nobody vouches", forged.deleted()},
+		{"errored and deleted, nobody vouched", forged.with(func(c *acmev1.Challenge) { c.Status.State = acmev1.Errored }).deleted()},
 		{"started, with the legacy finalizer", legacy},
 		{"synced: pending", synced},
 		{"synced: valid", running.read("valid", "valid")},
@@ -214,6 +224,8 @@ func checkChallengeInvariants(t *testing.T, s ChallengeState, a ChallengeAction,
 		fail("the step has no name")
 	case a.Step == ChallengeWait && !a.Wake.IsZero() && !a.Wake.After(now):
 		fail("it wakes in the past: a busy loop")
+	case s.Unvouched != "" && a.Step.External() && (a.Step != ChallengeCleanUp || !stored.Processing && !stored.Presented && stored.State != acmev1.Pending && !s.Memory.Touched):
+		fail("a call is made for a Challenge that nobody vouches for")
 	case a.Step.External() && s.Memory.Flying != ChallengeWait:
 		fail("a second call while one is under way")
 	case (a.Step == ChallengePresent || a.Step == ChallengeAccept) && (!stored.Processing || ended):
@@ -223,7 +235,7 @@ func checkChallengeInvariants(t *testing.T, s ChallengeState, a ChallengeAction,
 		fail("the CA is called though it must not be")
 	case a.Yield && !stored.Processing, a.Ready && stored.Processing:
 		fail("it tells the scheduler nonsense")
-	case !ended && !stored.Processing && !stored.Presented && stored.State == acmev1.Unknown &&
+	case !ended && s.Unvouched == "" && !stored.Processing && !stored.Presented && stored.State == acmev1.Unknown &&
 		s.Memory.Authorization == nil && s.Memory.Failure == nil && s.Memory.Presented.IsZero() && (a.Step != ChallengeWait || a.Status != nil):
 		fail("a queued challenge does something")
 	}

@@ -127,13 +127,14 @@ func (d *orderDecision) complete() OrderAction {
 	}
 }
 
-// failedChallenge is the owned Challenge that decides the order's failure, if any.
+// failedChallenge is the owned Challenge that decides the order's failure, if any. One that has ended because the
+// order does not vouch for it, or not any more, gives way to another.
 func (d *orderDecision) failedChallenge() *acmev1.Challenge {
 	rank := map[acmev1.State]int{acmev1.Expired: 1, acmev1.Errored: 2, acmev1.Invalid: 3}
 	var worst *acmev1.Challenge
 	for _, c := range d.Challenges {
 		r := rank[c.Status.State]
-		if r == 0 || (worst != nil && r <= rank[worst.Status.State]) {
+		if r == 0 || c.Status.State == acmev1.Errored && d.unvouched(c) || (worst != nil && r <= rank[worst.Status.State]) {
 			continue
 		}
 		worst = c

@@ -39,6 +39,10 @@ func orderSituations() []situation[OrderState] {
 	refused.Memory.Refused, refused.Memory.Refusal = maxRefused, &Failure{Class: fault.ClassNotReady, Detail: "not ready"}
 	refusedOnce := pending.owning(acmev1.Valid).saw("ready")
 	refusedOnce.Memory.Refused, refusedOnce.Memory.Refusal = 1, &Failure{Class: fault.ClassNotReady, Detail: "not ready"}
+	disowned := pending.owning(acmev1.Errored)
+	disowned.Issuer.Solvers = []acmev1.ACMEChallengeSolver{http01()}
+	impostor := pending.owning(acmev1.Pending)
+	impostor.Challenges[0].Spec.Solver.DNS01 = &acmev1.DNS01Solver{AcmeDNS: &acmev1.AcmeDNSProvider{Host: "elsewhere.example.net"}}
 	slow := pending.saw("processing")
 	slow.Memory.Finalized, slow.Memory.Remote.RetryAfter = start, time.Minute
 	quick := pending.saw("processing")
@@ -87,6 +91,8 @@ func orderSituations() []situation[OrderState] {
 		{"an older Challenge still shows the value", shown},
 		{"a Challenge is invalid", pending.owning(acmev1.Invalid)},
 		{"a Challenge is errored", pending.owning(acmev1.Errored)},
+		{"a Challenge is errored, and its solver is not the issuer's any more", disowned},
+		{"a Challenge has the name of the one that is needed, and another solver", impostor},
 		{"a Challenge is expired", pending.owning(acmev1.Expired)},
 		{"all Challenges are valid", pending.owning(acmev1.Valid)},
 		{"all Challenges are valid, there is no CSR", noCSR},

@@ -14,7 +14,6 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/dnspersist"
-	"chancery.dev/internal/selection"
 )
 
 // AccountThumbprintAnnotation carries the thumbprint of the account key on a
@@ -54,8 +53,9 @@ func (d *orderDecision) planChallenges() (challengePlan, error) {
 		if err != nil {
 			return challengePlan{}, err
 		}
-		// One that answers with a key that the account has replaced makes room for its like.
-		needed[want.Name] = !anyOutdated(owned, want.Name, d.Account.Thumbprint)
+		// One that answers with a key that the account has replaced makes room for its like, and so does one that
+		// only has the name.
+		needed[want.Name] = !slices.ContainsFunc(owned, func(c *acmev1.Challenge) bool { return c.Name == want.Name && d.useless(c) })
 		if exists(owned, want.Name) || anyPresented(owned) {
 			// An older Challenge for the same authorization shows the same value: its clean-up
 			// must not take away what a new one has presented.
@@ -64,11 +64,7 @@ func (d *orderDecision) planChallenges() (challengePlan, error) {
 		}
 		plan.create = append(plan.create, want)
 	}
-	for _, c := range d.Challenges {
-		if !needed[c.Name] && c.DeletionTimestamp == nil {
-			plan.remove = append(plan.remove, c.Name)
-		}
-	}
+	plan.remove = d.without(needed)
 	return plan, nil
 }
 
@@ -81,6 +77,28 @@ func (d *orderDecision) noteSolvers(create []*acmev1.Challenge) {
 			}
 		}
 	}
+}
+
+// without names the Challenges that are not needed, and not deleted yet.
+func (d *orderDecision) without(needed map[string]bool) (names []string) {
+	for _, c := range d.Challenges {
+		if !needed[c.Name] && c.DeletionTimestamp == nil {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// useless reports whether nothing comes of a Challenge.
+func (d *orderDecision) useless(c *acmev1.Challenge) bool {
+	return Outdated(c.Spec, d.Account.Thumbprint) || d.unvouched(c)
+}
+
+// unvouched reports whether a Challenge is not to be solved for this Order.
+func (d *orderDecision) unvouched(c *acmev1.Challenge) bool {
+	order := *d.Order
+	order.Status = d.next
+	return Unvouched(&order, d.Issuer, c) != ""
 }
 
 func (d *orderDecision) challengesOf(authorizationURL string) []*acmev1.Challenge {
@@ -111,10 +129,6 @@ func anyPresented(challenges []*acmev1.Challenge) bool {
 	return false
 }
 
-func anyOutdated(challenges []*acmev1.Challenge, name, thumbprint string) bool {
-	return slices.ContainsFunc(challenges, func(c *acmev1.Challenge) bool { return c.Name == name && Outdated(c.Spec, thumbprint) })
-}
-
 func exists(challenges []*acmev1.Challenge, name string) bool {
 	for _, c := range challenges {
 		if c.Name == name {
@@ -129,11 +143,7 @@ func exists(challenges []*acmev1.Challenge, name string) bool {
 // key that the solver presents. The error says what no solver offers, for people.
 func BuildChallenge(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers []acmev1.ACMEChallengeSolver, account Account) (*acmev1.Challenge, error) {
 	wildcard := a.Wildcard != nil && *a.Wildcard
-	chosen, err := selection.Select(o.Labels, a, solvers)
-	if err != nil {
-		return nil, fmt.Errorf("issuer %q: %w", o.Spec.IssuerRef.Name, err)
-	}
-	solver, err := selection.ApplyOverrides(o, chosen.Solver)
+	chosen, solver, err := chooseSolver(o, a, solvers)
 	if err != nil {
 		return nil, err
 	}

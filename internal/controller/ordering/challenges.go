@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -57,6 +59,13 @@ func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) err
 	}
 	d.Engine.List(s.waits)
 	r := &challenges{Deps: d, acmeDeps: acme, scheduler: s}
+	s.unvouched = func(ctx context.Context, c *acmev1.Challenge) (string, error) {
+		issuer, err := observeIssuer(ctx, d, acme.Accounts, c.Spec.IssuerRef, c.Namespace)
+		if err != nil {
+			return "", err
+		}
+		return r.unvouched(ctx, c, issuer.flow)
+	}
 	runner := engine.Run(d.Engine, engine.Kind[*acmev1.Challenge, acmeflow.ChallengeMemory, challengeView, acmeflow.ChallengeAction]{
 		Name: acmev1.ChallengeKind, New: func() *acmev1.Challenge { return &acmev1.Challenge{} }, Events: d.Events("cert-manager-challenges"),
 		Observe: r.observe, Plan: r.plan,
@@ -102,10 +111,37 @@ func (r *challenges) observe(ctx context.Context, p *challengePass) (challengeVi
 	if p.Memory.Flying == acmeflow.ChallengeWait && r.mended.take(client.ObjectKeyFromObject(challenge)) {
 		*p.Memory = p.Memory.Mended()
 	}
+	unvouched, err := r.unvouched(ctx, challenge, issuer.flow)
+	if err != nil {
+		return challengeView{}, err
+	}
 	return challengeView{issuer: issuer, ChallengeState: acmeflow.ChallengeState{
-		Challenge: challenge, Issuer: issuer.flow, Account: issuer.account, Memory: *p.Memory, Settings: r.acmeDeps.Settings,
+		Challenge: challenge, Unvouched: unvouched, Issuer: issuer.flow, Account: issuer.account, Memory: *p.Memory, Settings: r.acmeDeps.Settings,
 		NamespaceTerminating: r.namespaceTerminating(ctx, challenge, *p.Memory),
 	}}, nil
+}
+
+// unvouched says why a Challenge must not be solved; empty if it may be. What is cached of its Order may lag behind the
+// Challenge: before that ends a Challenge, the API server is asked.
+func (r *challenges) unvouched(ctx context.Context, c *acmev1.Challenge, issuer acmeflow.Issuer) (string, error) {
+	owner := metav1.GetControllerOf(c)
+	if owner == nil || owner.Kind != acmev1.OrderKind || owner.APIVersion != acmev1.SchemeGroupVersion().String() {
+		return acmeflow.Unvouched(nil, issuer, c), nil
+	}
+	key := client.ObjectKey{Namespace: c.Namespace, Name: owner.Name}
+	judge := func(read func(*acmev1.Order) error) (string, error) {
+		order := &acmev1.Order{}
+		err := read(order)
+		if apierrors.IsNotFound(err) || order.UID != owner.UID {
+			order = nil
+		}
+		return acmeflow.Unvouched(order, issuer, c), client.IgnoreNotFound(err)
+	}
+	why, err := judge(func(o *acmev1.Order) error { return r.Client.Get(ctx, key, o) })
+	if err != nil || why == "" || c.Status.State.IsFinal() || c.DeletionTimestamp != nil {
+		return why, err
+	}
+	return judge(func(o *acmev1.Order) error { return r.Client.Live(ctx, r.Manager.GetAPIReader(), key, o) })
 }
 
 // plan says what an action means.

@@ -24,6 +24,7 @@ import (
 )
 
 // +kubebuilder:rbac:groups=acme.cert-manager.io,resources=orders,verbs=get;list;watch
+// +kubebuilder:rbac:groups=acme.cert-manager.io,resources=orders;challenges,verbs=issue
 // +kubebuilder:rbac:groups=acme.cert-manager.io,resources=orders/status,verbs=patch
 // +kubebuilder:rbac:groups=acme.cert-manager.io,resources=orders/finalizers,verbs=update
 // +kubebuilder:rbac:groups=acme.cert-manager.io,resources=challenges,verbs=get;list;watch;create;delete

@@ -29,7 +29,7 @@ const (
 	schedulerWriteLimit = 15 * time.Second
 )
 
-// errTooLate says that a Challenge has ended before it could be started.
+// errTooLate says that a Challenge has ended before it could be started, or is about to.
 var errTooLate = errors.New("the challenge has ended")
 
 // scheduler starts queued Challenges and parks those that wait while others could work (mission rules 2, 3 and 6). The
@@ -42,6 +42,8 @@ type scheduler struct {
 	listening toolscache.ResourceEventHandlerRegistration
 	kick      chan struct{}
 	settings  acmeflow.Settings
+	// unvouched says why a Challenge must not be solved; empty if it may be.
+	unvouched func(ctx context.Context, c *acmev1.Challenge) (string, error)
 
 	mu    sync.Mutex
 	queue *schedule.Scheduler
@@ -266,6 +268,12 @@ func (s *scheduler) apply(ctx context.Context, d schedule.Decision) error {
 	}
 	changed := c.DeepCopy()
 	if d.Outcome == schedule.Starting {
+		switch why, err := s.unvouched(ctx, c); {
+		case err != nil:
+			return err
+		case why != "":
+			return errTooLate // its reconciler ends it
+		}
 		changed.Status = acmeflow.StartChallenge(c.Status)
 	} else {
 		changed.Status = acmeflow.ParkChallenge(c.Status)

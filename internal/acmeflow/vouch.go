@@ -1,0 +1,80 @@
+package acmeflow
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/selection"
+)
+
+// Unvouched says why a Challenge must not be solved; empty if it may be. The Order that controls the Challenge has to
+// list it, and the issuer has to yield its solver: a Challenge carries its solver, so whoever creates one could have the
+// credentials of a ClusterIssuer sent to any server. The Order is nil if there is none. What an issuer that is
+// missing yields is not known.
+func Unvouched(o *acmev1.Order, issuer Issuer, c *acmev1.Challenge) string {
+	if o == nil {
+		return "No Order controls this Challenge: Challenges are made by the controller, for the Orders of CertificateRequests"
+	}
+	spec := c.Spec
+	i := slices.IndexFunc(o.Status.Authorizations, func(a acmev1.ACMEAuthorization) bool { return a.URL == spec.AuthorizationURL })
+	if i < 0 || !lists(o.Status.Authorizations[i], spec) {
+		return fmt.Sprintf("The Order %q does not list this Challenge in its status.authorizations", o.Name)
+	}
+	if !o.Spec.IssuerRef.Equivalent(spec.IssuerRef) {
+		return fmt.Sprintf("The Order %q is for another issuer than this Challenge", o.Name)
+	}
+	if issuer.Readiness == IssuerMissing {
+		return ""
+	}
+	chosen, solver, err := chooseSolver(o, o.Status.Authorizations[i], issuer.Solvers)
+	if err != nil || chosen.Type != spec.Type || !sameSolver(solver, spec.Solver) {
+		return fmt.Sprintf("Issuer %q does not give this solver for %q, or not any more: the Order makes a Challenge for the solver that it gives", spec.IssuerRef.Name, spec.DNSName)
+	}
+	return ""
+}
+
+// lists reports whether an authorization has what a Challenge is for.
+func lists(a acmev1.ACMEAuthorization, spec acmev1.ChallengeSpec) bool {
+	wildcard := a.Wildcard != nil && *a.Wildcard
+	return a.Identifier == spec.DNSName && wildcard == spec.Wildcard && slices.ContainsFunc(a.Challenges, func(c acmev1.ACMEChallenge) bool {
+		return c.URL == spec.URL && c.Token == spec.Token && strings.EqualFold(c.Type, string(spec.Type))
+	})
+}
+
+// chooseSolver is the best of the issuer's solvers for an authorization, with the Order's annotations applied.
+func chooseSolver(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers []acmev1.ACMEChallengeSolver) (selection.Selection, acmev1.ACMEChallengeSolver, error) {
+	chosen, err := selection.Select(o.Labels, a, solvers)
+	if err != nil {
+		return selection.Selection{}, acmev1.ACMEChallengeSolver{}, fmt.Errorf("issuer %q: %w", o.Spec.IssuerRef.Name, err)
+	}
+	solver, err := selection.ApplyOverrides(o, chosen.Solver)
+	return chosen, solver, err
+}
+
+// sameSolver compares solvers as the API server stores them: it fills in what a parentRef leaves out.
+func sameSolver(a, b acmev1.ACMEChallengeSolver) bool {
+	return apiequality.Semantic.DeepEqual(filledIn(a), filledIn(b))
+}
+
+func filledIn(s acmev1.ACMEChallengeSolver) acmev1.ACMEChallengeSolver {
+	if s.HTTP01 == nil || s.HTTP01.GatewayHTTPRoute == nil {
+		return s
+	}
+	s = *s.DeepCopy()
+	for i := range s.HTTP01.GatewayHTTPRoute.ParentRefs {
+		parent := &s.HTTP01.GatewayHTTPRoute.ParentRefs[i]
+		group, kind := gwapiv1.Group(gwapiv1.GroupName), gwapiv1.Kind("Gateway")
+		if parent.Group == nil {
+			parent.Group = &group
+		}
+		if parent.Kind == nil {
+			parent.Kind = &kind
+		}
+	}
+	return s
+}
