@@ -13,8 +13,8 @@ import (
 )
 
 // Unvouched says why a Challenge must not be solved; empty if it may be. The Order that controls the Challenge has to
-// list it, and the issuer has to yield its solver: a Challenge carries its solver, so whoever creates one could have the
-// credentials of a ClusterIssuer sent to any server. The Order is nil if there is none. What an issuer that is
+// list it, and the issuer has to yield its solver: a Challenge carries its solver, so whoever creates one could have
+// the credentials of a ClusterIssuer sent to any server. The Order is nil if there is none. What an issuer that is
 // missing yields is not known.
 func Unvouched(o *acmev1.Order, issuer Issuer, c *acmev1.Challenge) string {
 	if o == nil {
