@@ -215,3 +215,25 @@ func layerTable(plan []room) string {
 	}
 	return out
 }
+
+// TestDecisionsAreNumbered: each decision has a number of its own, which its heading repeats.
+func TestDecisionsAreNumbered(t *testing.T) {
+	number := regexp.MustCompile(`^docs/decisions/0*(\d+)-[a-z-]+\.md$`)
+	all, seen := readTexts(t), map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		m := number.FindStringSubmatch(name)
+		if m == nil {
+			continue
+		}
+		if other := seen[m[1]]; other != "" {
+			t.Errorf("%s and %s have the same number", other, name)
+		}
+		seen[m[1]] = name
+		if heading, _, _ := strings.Cut(all[name], "\n"); !strings.HasPrefix(heading, "# "+m[1]+". ") {
+			t.Errorf("%s: the heading is %q, and does not begin with the number", name, heading)
+		}
+	}
+	if len(seen) == 0 {
+		t.Fatal("found no decision at all: wrong directory?")
+	}
+}
