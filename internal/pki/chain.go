@@ -129,19 +129,16 @@ func issuerAmong(ctx context.Context, c *x509.Certificate, candidates []*x509.Ce
 	if IsSelfSigned(c) {
 		return nil, nil
 	}
-	named := func(candidate *x509.Certificate) bool { return bytes.Equal(candidate.SubjectKeyId, c.AuthorityKeyId) }
-	candidates = slices.SortedStableFunc(slices.Values(candidates), func(a, b *x509.Certificate) int {
-		switch {
-		case named(a) == named(b):
-			return 0
-		case named(a):
-			return -1
-		default:
-			return 1
-		}
-	})
-	var issuer *x509.Certificate
+	var named, others []*x509.Certificate
 	for _, candidate := range candidates {
+		if bytes.Equal(candidate.SubjectKeyId, c.AuthorityKeyId) {
+			named = append(named, candidate)
+		} else {
+			others = append(others, candidate)
+		}
+	}
+	var issuer *x509.Certificate
+	for _, candidate := range append(named, others...) {
 		switch {
 		case candidate == c:
 		case ctx.Err() != nil:

@@ -1,9 +1,8 @@
 package pki
 
 import (
-	"crypto/x509/pkix"
+	"cmp"
 	"encoding/asn1"
-	"errors"
 	"fmt"
 	"net"
 )
@@ -32,54 +31,42 @@ type constraints struct {
 	Excluded  []generalSubtree `asn1:"optional,omitempty,tag:1"`
 }
 
-// extension encodes the constraints; nil if there are none.
-func (n *NameConstraints) extension() (*pkix.Extension, error) {
+// encode adds the constraints, if there are any.
+func (n *NameConstraints) encode(x *extensions) {
 	if n == nil {
-		return nil, nil
+		return
 	}
 	permitted, err := n.Permitted.encode("permitted")
-	if err != nil {
-		return nil, err
+	excluded, err2 := n.Excluded.encode("excluded")
+	x.err = cmp.Or(x.err, err, err2)
+	if len(permitted)+len(excluded) > 0 {
+		x.add(oidNameConstraints, n.Critical, constraints{Permitted: permitted, Excluded: excluded})
 	}
-	excluded, err := n.Excluded.encode("excluded")
-	if err != nil {
-		return nil, err
-	}
-	if len(permitted) == 0 && len(excluded) == 0 {
-		return nil, nil
-	}
-	der, err := asn1.Marshal(constraints{Permitted: permitted, Excluded: excluded})
-	if err != nil {
-		return nil, fmt.Errorf("encode name constraints: %w", err)
-	}
-	return &pkix.Extension{Id: oidNameConstraints, Critical: n.Critical, Value: der}, nil
 }
 
 func (s Subtrees) encode(which string) ([]generalSubtree, error) {
 	var out []generalSubtree
-	add := func(tag int, content []byte) { out = append(out, generalSubtree{generalName(tag, content)}) }
-	text := func(tag int, field string, values []string) error {
-		for _, v := range values {
-			if !isIA5(v) {
-				return fmt.Errorf("nameConstraints.%s.%s: %q is not ASCII", which, field, v)
+	for _, kind := range []struct {
+		tag    int
+		field  string
+		values []string
+	}{
+		{tagDNS, "dnsDomains", s.DNSDomains}, {tagIP, "ipRanges", s.IPRanges},
+		{tagEmail, "emailAddresses", s.EmailAddresses}, {tagURI, "uriDomains", s.URIDomains},
+	} {
+		for _, v := range kind.values {
+			content := []byte(v)
+			if kind.tag == tagIP {
+				_, network, err := net.ParseCIDR(v)
+				if err != nil {
+					return nil, fmt.Errorf("nameConstraints.%s.ipRanges: %q is not a CIDR such as 10.0.0.0/8", which, v)
+				}
+				content = append([]byte(network.IP), network.Mask...)
+			} else if !isIA5(v) {
+				return nil, fmt.Errorf("nameConstraints.%s.%s: %q is not ASCII", which, kind.field, v)
 			}
-			add(tag, []byte(v))
+			out = append(out, generalSubtree{generalName(kind.tag, content)})
 		}
-		return nil
 	}
-	if err := text(tagDNS, "dnsDomains", s.DNSDomains); err != nil {
-		return nil, err
-	}
-	for _, v := range s.IPRanges {
-		_, network, err := net.ParseCIDR(v)
-		if err != nil {
-			return nil, fmt.Errorf("nameConstraints.%s.ipRanges: %q is not a CIDR such as 10.0.0.0/8", which, v)
-		}
-		add(tagIP, append([]byte(network.IP), network.Mask...))
-	}
-	err := errors.Join(
-		text(tagEmail, "emailAddresses", s.EmailAddresses),
-		text(tagURI, "uriDomains", s.URIDomains),
-	)
-	return out, err
+	return out, nil
 }

@@ -43,7 +43,7 @@ func CreateCSR(t CSRTemplate, key crypto.Signer) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	extensions, err := t.extensions(isEmptySubject(subject))
+	encoded, err := t.extensions(isEmptySubject(subject))
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func CreateCSR(t CSRTemplate, key crypto.Signer) ([]byte, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
 		RawSubject:         subject,
 		SignatureAlgorithm: algorithm,
-		ExtraExtensions:    extensions,
+		ExtraExtensions:    encoded,
 	}, key)
 	if err != nil {
 		return nil, fmt.Errorf("create certificate request: %w", err)
@@ -62,9 +62,7 @@ func CreateCSR(t CSRTemplate, key crypto.Signer) ([]byte, error) {
 	return pemBlock(pemRequest, der), nil
 }
 
-// SubjectDER returns the subject as CreateCSR encodes it.
-func (t CSRTemplate) SubjectDER() ([]byte, error) { return t.subject() }
-
+// subject returns the subject in DER.
 func (t CSRTemplate) subject() ([]byte, error) {
 	if t.LiteralSubject == "" {
 		der, err := asn1.Marshal(subjectRDNs(t.Subject))
@@ -108,42 +106,39 @@ func nonEmpty(s string) []string {
 	return []string{s}
 }
 
+// extensions encodes extensions until the first error.
+type extensions struct {
+	list []pkix.Extension
+	err  error
+}
+
+func (x *extensions) add(id asn1.ObjectIdentifier, critical bool, value any) {
+	der, err := asn1.Marshal(value)
+	switch {
+	case x.err != nil:
+	case err != nil:
+		x.err = fmt.Errorf("encode the extension %s: %w", id, err)
+	default:
+		x.list = append(x.list, pkix.Extension{Id: id, Critical: critical, Value: der})
+	}
+}
+
 // extensions are in the order of spec §2.3.
 func (t CSRTemplate) extensions(emptySubject bool) ([]pkix.Extension, error) {
-	names, err := t.AltNames.extension(emptySubject) // RFC 5280 §4.2.1.6
-	if err != nil {
-		return nil, err
-	}
-	var out []pkix.Extension
-	if names != nil {
-		out = append(out, *names)
-	}
 	usages, err := ParseUsages(t.Usages, t.IsCA)
 	if err != nil {
 		return nil, err
 	}
+	var x extensions
+	t.AltNames.encode(&x, emptySubject) // RFC 5280 §4.2.1.6
 	if t.EncodeUsages {
-		extensions, err := usages.extensions()
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, extensions...)
+		usages.encode(&x)
 	}
 	if t.EncodeBasicConstraints {
-		der, err := asn1.Marshal(basicConstraints{IsCA: t.IsCA, MaxPathLen: -1})
-		if err != nil {
-			return nil, fmt.Errorf("encode basic constraints: %w", err)
-		}
-		out = append(out, pkix.Extension{Id: oidBasicConstraints, Critical: true, Value: der})
+		x.add(oidBasicConstraints, true, basicConstraints{IsCA: t.IsCA, MaxPathLen: -1})
 	}
-	limits, err := t.NameConstraints.extension()
-	if err != nil {
-		return nil, err
-	}
-	if limits != nil {
-		out = append(out, *limits)
-	}
-	return out, nil
+	t.NameConstraints.encode(&x)
+	return x.list, x.err
 }
 
 // basicConstraints is RFC 5280 §4.2.1.9.
@@ -152,23 +147,13 @@ type basicConstraints struct {
 	MaxPathLen int  `asn1:"optional,default:-1"`
 }
 
-func (u KeyUsages) extensions() ([]pkix.Extension, error) {
-	var out []pkix.Extension
+func (u KeyUsages) encode(x *extensions) {
 	if u.Bits != 0 {
-		der, err := asn1.Marshal(bitString(u.Bits))
-		if err != nil {
-			return nil, fmt.Errorf("encode key usages: %w", err)
-		}
-		out = append(out, pkix.Extension{Id: oidKeyUsage, Critical: true, Value: der})
+		x.add(oidKeyUsage, true, bitString(u.Bits))
 	}
 	if len(u.Extended) > 0 {
-		der, err := asn1.Marshal(u.Extended)
-		if err != nil {
-			return nil, fmt.Errorf("encode extended key usages: %w", err)
-		}
-		out = append(out, pkix.Extension{Id: oidExtKeyUsage, Value: der})
+		x.add(oidExtKeyUsage, false, u.Extended)
 	}
-	return out, nil
 }
 
 // bitString is a named bit list: bit 0 first, trailing zero bits left out (X.690 §11.2.2).
@@ -208,39 +193,39 @@ func InspectCSR(csr *x509.CertificateRequest) (CSRFacts, error) {
 	if f.AltNames.OtherNames, err = parseOtherNames(csr.Extensions); err != nil {
 		return CSRFacts{}, err
 	}
-	if e := findExtension(csr.Extensions, oidKeyUsage); e != nil {
-		var b asn1.BitString
-		if err := unmarshalExtension("key usage", e.Value, &b); err != nil {
-			return CSRFacts{}, err
+	var keyUsage asn1.BitString
+	var basic basicConstraints
+	for _, known := range []struct {
+		what  string
+		id    asn1.ObjectIdentifier
+		into  any
+		found *bool
+	}{
+		{"key usage", oidKeyUsage, &keyUsage, &f.KeyUsage},
+		{"extended key usage", oidExtKeyUsage, &f.Usages.Extended, &f.ExtKeyUsage},
+		{"basic constraints", oidBasicConstraints, &basic, &f.BasicConstraints},
+	} {
+		e := findExtension(csr.Extensions, known.id)
+		if e == nil {
+			continue
 		}
-		f.KeyUsage = true
-		for i := range 9 {
-			f.Usages.Bits |= x509.KeyUsage(b.At(i) << i)
+		if err := unmarshalAll(e.Value, known.into); err != nil {
+			return CSRFacts{}, fmt.Errorf("the %s extension of the certificate request does not parse: %w", known.what, err)
 		}
+		*known.found = true
 	}
-	if e := findExtension(csr.Extensions, oidExtKeyUsage); e != nil {
-		if err := unmarshalExtension("extended key usage", e.Value, &f.Usages.Extended); err != nil {
-			return CSRFacts{}, err
-		}
-		f.ExtKeyUsage = true
+	for i := range 9 {
+		f.Usages.Bits |= x509.KeyUsage(keyUsage.At(i) << i)
 	}
-	if e := findExtension(csr.Extensions, oidBasicConstraints); e != nil {
-		var b basicConstraints
-		if err := unmarshalExtension("basic constraints", e.Value, &b); err != nil {
-			return CSRFacts{}, err
-		}
-		f.BasicConstraints, f.IsCA = true, b.IsCA
-	}
+	f.IsCA = basic.IsCA
 	return f, nil
 }
 
-func unmarshalExtension(what string, der []byte, into any) error {
+// unmarshalAll decodes DER that has nothing behind it.
+func unmarshalAll(der []byte, into any) error {
 	rest, err := asn1.Unmarshal(der, into)
 	if err == nil && len(rest) > 0 {
 		err = errors.New("bytes after its end")
 	}
-	if err != nil {
-		return fmt.Errorf("the %s extension of the certificate request does not parse: %w", what, err)
-	}
-	return nil
+	return err
 }

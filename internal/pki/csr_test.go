@@ -76,9 +76,9 @@ func TestCSRShape(t *testing.T) {
 	if !facts.KeyUsage || !facts.ExtKeyUsage || !facts.BasicConstraints || !facts.IsCA || facts.Subject.CommonName != "cn" {
 		t.Errorf("facts %+v", facts)
 	}
-	der, err := template.SubjectDER()
+	der, err := template.subject()
 	if err != nil || !bytes.Equal(der, csr.RawSubject) {
-		t.Errorf("SubjectDER differs from the request's subject: %v", err)
+		t.Errorf("subject differs from the request's subject: %v", err)
 	}
 }
 

@@ -157,25 +157,19 @@ func unescape(s string) (string, error) {
 		switch {
 		case i < len(s) && strings.IndexByte(` "#+,;<=>\`, s[i]) >= 0:
 			out = append(out, s[i])
-		case i+1 < len(s) && isHex(s[i]) && isHex(s[i+1]):
-			octet, err := hex.DecodeString(s[i : i+2])
-			if err != nil {
-				return "", err
+		default:
+			octet, err := hex.DecodeString(s[i:min(i+2, len(s))])
+			if err != nil || len(octet) == 0 {
+				return "", errors.New(`a \ must be followed by one of  "#+,;<=>\ or by two hex digits`)
 			}
 			out = append(out, octet...)
 			i++
-		default:
-			return "", errors.New(`a \ must be followed by one of  "#+,;<=>\ or by two hex digits`)
 		}
 	}
 	if !utf8.Valid(out) {
 		return "", errors.New("the escaped bytes are not valid UTF-8")
 	}
 	return string(out), nil
-}
-
-func isHex(c byte) bool {
-	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
 // attributeType finds the type of a key: a name in any case, or a dotted number
@@ -228,12 +222,7 @@ func attributeValue(oid asn1.ObjectIdentifier, value string, hexed bool) (any, e
 }
 
 func isIA5(s string) bool {
-	for i := range len(s) {
-		if s[i] >= utf8.RuneSelf {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf })
 }
 
 // SubjectsEqual reports whether two encoded names have the same attributes in the
@@ -268,9 +257,6 @@ func SubjectOf(der []byte) pkix.Name {
 
 func decodeName(der []byte) (pkix.RDNSequence, error) {
 	var rdns pkix.RDNSequence
-	rest, err := asn1.Unmarshal(der, &rdns)
-	if err == nil && len(rest) > 0 {
-		err = errors.New("bytes after the name")
-	}
+	err := unmarshalAll(der, &rdns)
 	return rdns, err
 }

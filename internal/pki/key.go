@@ -35,12 +35,11 @@ const (
 	DefaultECDSASize = 256
 	MinRSASize       = 2048
 	MaxRSASize       = 8192
-	// maxForeignRSASize bounds the keys of others: verifying with a key that fills the
-	// size limits of PEM would take minutes.
+	// maxForeignRSASize bounds the keys of others: to verify with a key as large as a PEM text may be would take minutes.
 	maxForeignRSASize = 16384
 )
 
-// What a key is said to violate, as conditions name it (spec §2.1).
+// The fields of a Certificate that a key may violate, as conditions name them (spec §2.1).
 const (
 	ViolationKeyAlgorithm = "spec.privateKey.algorithm"
 	ViolationKeySize      = "spec.privateKey.size"
@@ -76,9 +75,7 @@ func (s KeySpec) withDefaults() KeySpec {
 	return s
 }
 
-// GenerateKey makes a new private key from the system's secure source of chance
-// (the only one that crypto/... accepts since Go 1.26). An algorithm or size that
-// nobody can generate is an error.
+// GenerateKey makes a new private key. It fails if the algorithm is unknown, or the size is none of the algorithm's.
 func GenerateKey(spec KeySpec) (crypto.Signer, error) {
 	spec = spec.withDefaults()
 	switch spec.Algorithm {
@@ -114,14 +111,8 @@ func curveOf(size int) (elliptic.Curve, error) {
 	}
 }
 
-// Violations returns what of the spec a public key does not match, as field names
-// (ViolationKeyAlgorithm, ViolationKeySize); empty means that it matches.
-func (s KeySpec) Violations(public crypto.PublicKey) []string {
-	algorithm, size := describe(public)
-	return s.ViolationsOf(PublicKeyFacts{Algorithm: algorithm, Size: size})
-}
-
-// ViolationsOf is Violations for a key of which only the facts are known.
+// ViolationsOf returns the fields of the spec that a public key does not match (ViolationKeyAlgorithm,
+// ViolationKeySize); empty means that the key matches.
 func (s KeySpec) ViolationsOf(f PublicKeyFacts) []string {
 	s = s.withDefaults()
 	switch {
@@ -134,8 +125,8 @@ func (s KeySpec) ViolationsOf(f PublicKeyFacts) []string {
 	}
 }
 
-// PublicKeyFacts tell a public key from others in little memory. They are comparable;
-// those of a key of a kind that we do not know are zero.
+// PublicKeyFacts tell a public key from others in little memory. They are comparable; those of a key of an unknown
+// algorithm are zero.
 type PublicKeyFacts struct {
 	// Algorithm is RSA, ECDSA or Ed25519.
 	Algorithm string
@@ -155,12 +146,12 @@ func FactsOfKey(public crypto.PublicKey) PublicKeyFacts {
 	return PublicKeyFacts{Algorithm: algorithm, Size: size, Fingerprint: fingerprint}
 }
 
-// Same reports whether the facts are those of one key, which we know.
+// Same reports whether the facts are those of one key, of a known algorithm.
 func (f PublicKeyFacts) Same(other PublicKeyFacts) bool {
 	return f.Algorithm != "" && f == other
 }
 
-// describe returns the algorithm and size of a public key; "" for one we do not know.
+// describe returns the algorithm and size of a public key; "" for an unknown algorithm.
 func describe(public crypto.PublicKey) (algorithm string, bits int) {
 	switch k := public.(type) {
 	case *rsa.PublicKey:
@@ -311,31 +302,26 @@ func SignatureAlgorithmFor(public crypto.PublicKey) (x509.SignatureAlgorithm, er
 
 // signatureAlgorithm returns the algorithm of that name, or the one that suits the key.
 func signatureAlgorithm(name string, public crypto.PublicKey) (x509.SignatureAlgorithm, error) {
-	family, _ := describe(public)
-	var want string
-	var algorithm x509.SignatureAlgorithm
-	switch name {
-	case "":
+	if name == "" {
 		return SignatureAlgorithmFor(public)
-	case "SHA256WithRSA":
-		want, algorithm = RSA, x509.SHA256WithRSA
-	case "SHA384WithRSA":
-		want, algorithm = RSA, x509.SHA384WithRSA
-	case "SHA512WithRSA":
-		want, algorithm = RSA, x509.SHA512WithRSA
-	case "ECDSAWithSHA256":
-		want, algorithm = ECDSA, x509.ECDSAWithSHA256
-	case "ECDSAWithSHA384":
-		want, algorithm = ECDSA, x509.ECDSAWithSHA384
-	case "ECDSAWithSHA512":
-		want, algorithm = ECDSA, x509.ECDSAWithSHA512
-	case "PureEd25519":
-		want, algorithm = Ed25519, x509.PureEd25519
-	default:
+	}
+	named, ok := map[string]struct {
+		family    string
+		algorithm x509.SignatureAlgorithm
+	}{
+		"SHA256WithRSA":   {RSA, x509.SHA256WithRSA},
+		"SHA384WithRSA":   {RSA, x509.SHA384WithRSA},
+		"SHA512WithRSA":   {RSA, x509.SHA512WithRSA},
+		"ECDSAWithSHA256": {ECDSA, x509.ECDSAWithSHA256},
+		"ECDSAWithSHA384": {ECDSA, x509.ECDSAWithSHA384},
+		"ECDSAWithSHA512": {ECDSA, x509.ECDSAWithSHA512},
+		"PureEd25519":     {Ed25519, x509.PureEd25519},
+	}[name]
+	if !ok {
 		return 0, fmt.Errorf("signature algorithm %q is unknown", name)
 	}
-	if family != want {
-		return 0, fmt.Errorf("signature algorithm %s needs an %s key, the key is %s: change signatureAlgorithm or privateKey.algorithm", name, want, family)
+	if family, _ := describe(public); family != named.family {
+		return 0, fmt.Errorf("signature algorithm %s needs an %s key, the key is %s: change signatureAlgorithm or privateKey.algorithm", name, named.family, family)
 	}
-	return algorithm, nil
+	return named.algorithm, nil
 }

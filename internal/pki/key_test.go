@@ -30,7 +30,7 @@ func TestKeysRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%+v: %v", c.spec, err)
 		}
-		if v := c.spec.Violations(key.Public()); len(v) > 0 {
+		if v := c.spec.ViolationsOf(FactsOfKey(key.Public())); len(v) > 0 {
 			t.Errorf("%+v: a key made for the spec violates %q", c.spec, v)
 		}
 		text, err := EncodePrivateKey(key, c.encoding)
@@ -73,7 +73,7 @@ func TestViolations(t *testing.T) {
 		{KeySpec{Ed25519, 512}, edKey, nil},
 		{KeySpec{}, nil, []string{ViolationKeyAlgorithm}},
 	} {
-		if got := c.spec.Violations(c.key); !slices.Equal(got, c.want) {
+		if got := c.spec.ViolationsOf(FactsOfKey(c.key)); !slices.Equal(got, c.want) {
 			t.Errorf("%+v against %T: violations %q, want %q", c.spec, c.key, got, c.want)
 		}
 	}

@@ -18,15 +18,12 @@ import (
 
 // Keystore is what a Java or PKCS#12 keystore is made of (spec §2.4).
 //
-// Encoding one is a function of its contents: salts are drawn from a stream keyed
-// with the private key, and entries of Java keystores are dated by their
-// certificates. The same contents give the same bytes, so applying them again
-// changes nothing, and a keystore of ours is compared without being opened: one that
-// is in a Secret may be anybody's work, made to exhaust whoever reads it. Those that
-// others made never have these bytes, whatever is in them.
+// The same contents give the same bytes: salts are drawn from a stream keyed with the private key, and entries of Java
+// keystores have the dates of their certificates. To apply a keystore again changes nothing, and keystores are compared
+// without being opened: a keystore in a Secret may be made to exhaust its readers. Keystores of other software never have
+// these bytes.
 type Keystore struct {
-	// Alias of the key in a Java keystore, which knows lower case only. PKCS#12 has
-	// no use for it.
+	// Alias of the key in a Java keystore, in lower case. PKCS#12 does not use it.
 	Alias string
 	// Password of the store and of its key, used byte for byte.
 	Password string
@@ -188,27 +185,21 @@ func trustEntries(certs []*x509.Certificate) []pkcs12.TrustStoreEntry {
 }
 
 func (k Keystore) encoder(profile PKCS12Profile, purpose string) (*pkcs12.Encoder, error) {
+	encoder, ok := map[PKCS12Profile]*pkcs12.Encoder{
+		"": pkcs12.LegacyRC2, LegacyRC2: pkcs12.LegacyRC2, LegacyDES: pkcs12.LegacyDES, Modern2023: pkcs12.Modern2023, Modern2026: pkcs12.Modern2026,
+	}[profile]
+	if !ok {
+		return nil, fmt.Errorf("PKCS#12 profile %q is unknown: keystores.pkcs12.profile is LegacyRC2, LegacyDES, Modern2023 or Modern2026", profile)
+	}
 	salts, err := k.salts(purpose, string(profile))
 	if err != nil {
 		return nil, err
 	}
-	switch profile {
-	case LegacyRC2, "":
-		return pkcs12.LegacyRC2.WithRand(salts), nil
-	case LegacyDES:
-		return pkcs12.LegacyDES.WithRand(salts), nil
-	case Modern2023:
-		return pkcs12.Modern2023.WithRand(salts), nil
-	case Modern2026:
-		return pkcs12.Modern2026.WithRand(salts), nil
-	default:
-		return nil, fmt.Errorf("PKCS#12 profile %q is unknown: keystores.pkcs12.profile is LegacyRC2, LegacyDES, Modern2023 or Modern2026", profile)
-	}
+	return encoder.WithRand(salts), nil
 }
 
-// salts returns an endless stream that only who has the private key can tell from
-// chance (SHAKE256, FIPS 202, keyed by its first input). Each contents and purpose
-// has its own, as RFC 6979 does for signatures.
+// salts returns an endless stream that looks random to all who lack the private key (SHAKE256, FIPS 202, keyed by its
+// first input). Each contents and each purpose has another stream, as RFC 6979 does for signatures.
 func (k Keystore) salts(purpose ...string) (io.Reader, error) {
 	key, err := x509.MarshalPKCS8PrivateKey(k.Key)
 	if err != nil {

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"cmp"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
@@ -45,36 +46,30 @@ type AltNames struct {
 	OtherNames                                  []OtherName
 }
 
-// extension encodes the names, all of one type together; nil if there are none.
-func (n AltNames) extension(critical bool) (*pkix.Extension, error) {
+// encode adds the names, if there are any, all of one type together.
+func (n AltNames) encode(x *extensions, critical bool) {
 	var names []asn1.RawValue
-	for _, kind := range []struct {
-		values []string
-		encode func(string) (asn1.RawValue, error)
-	}{{n.DNSNames, dnsName}, {n.IPAddresses, ipAddress}, {n.URIs, uniformResourceIdentifier}, {n.EmailAddresses, rfc822Name}} {
-		for _, v := range kind.values {
-			name, err := kind.encode(v)
-			if err != nil {
-				return nil, err
-			}
-			names = append(names, name)
-		}
+	add := func(name asn1.RawValue, err error) {
+		names, x.err = append(names, name), cmp.Or(x.err, err)
+	}
+	for _, v := range n.DNSNames {
+		add(dnsName(v))
+	}
+	for _, v := range n.IPAddresses {
+		add(ipAddress(v))
+	}
+	for _, v := range n.URIs {
+		add(uniformResourceIdentifier(v))
+	}
+	for _, v := range n.EmailAddresses {
+		add(rfc822Name(v))
 	}
 	for _, v := range n.OtherNames {
-		name, err := v.generalName()
-		if err != nil {
-			return nil, err
-		}
-		names = append(names, name)
+		add(v.generalName())
 	}
-	if len(names) == 0 {
-		return nil, nil
+	if len(names) > 0 {
+		x.add(oidSubjectAltName, critical, names)
 	}
-	der, err := asn1.Marshal(names)
-	if err != nil {
-		return nil, fmt.Errorf("encode subject alternative names: %w", err)
-	}
-	return &pkix.Extension{Id: oidSubjectAltName, Critical: critical, Value: der}, nil
 }
 
 func dnsName(v string) (asn1.RawValue, error) {

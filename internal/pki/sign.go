@@ -39,10 +39,9 @@ func NewTemplate(csr *x509.CertificateRequest, i Issuance) (*x509.Certificate, e
 	if i.Duration <= 0 {
 		return nil, fmt.Errorf("a certificate cannot be valid for %s: set a positive duration", i.Duration)
 	}
-	extensions := keptExtensions(csr)
-	usages, err := i.Usages.extensions()
-	if err != nil {
-		return nil, err
+	var x extensions
+	if i.Usages.encode(&x); x.err != nil {
+		return nil, x.err
 	}
 	return &x509.Certificate{
 		RawSubject:            csr.RawSubject,
@@ -55,7 +54,7 @@ func NewTemplate(csr *x509.CertificateRequest, i Issuance) (*x509.Certificate, e
 		CRLDistributionPoints: i.CRLDistributionPoints,
 		OCSPServer:            i.OCSPServers,
 		IssuingCertificateURL: i.IssuingCertificateURLs,
-		ExtraExtensions:       append(usages, extensions...),
+		ExtraExtensions:       append(x.list, keptExtensions(csr)...),
 	}, nil
 }
 

@@ -100,17 +100,10 @@ func (u KeyUsages) UsageNames() []string {
 
 // sameExtended reports whether two lists hold the same extended usages in any order.
 func sameExtended(a, b []asn1.ObjectIdentifier) bool {
-	for _, oid := range a {
-		if !containsOID(b, oid) {
-			return false
-		}
+	lackedBy := func(list []asn1.ObjectIdentifier) func(asn1.ObjectIdentifier) bool {
+		return func(oid asn1.ObjectIdentifier) bool { return !containsOID(list, oid) }
 	}
-	for _, oid := range b {
-		if !containsOID(a, oid) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(a, lackedBy(b)) && !slices.ContainsFunc(b, lackedBy(a))
 }
 
 func containsOID(list []asn1.ObjectIdentifier, oid asn1.ObjectIdentifier) bool {
