@@ -82,7 +82,7 @@ func (r *responder) serveHTTP(ctx context.Context, listener net.Listener) error 
 		return err
 	}
 	server := http01.NewServer(http01.NewResponder(http01.ResponderOptions{
-		Lookup: r.index, Answered: func(status int) { answered.WithLabelValues(strconv.Itoa(status)).Inc() },
+		Index: r.index, Answered: func(status int) { answered.WithLabelValues(strconv.Itoa(status)).Inc() },
 	}))
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
@@ -102,7 +102,7 @@ func (r *responder) serveTLS(ctx context.Context, listener net.Listener) error {
 		return err
 	}
 	server, err := tlsalpn01.NewResponder(tlsalpn01.ResponderOptions{
-		Lookup: r.index, Answered: func(result string) { answered.WithLabelValues(result).Inc() },
+		Index: r.index, Answered: func(result string) { answered.WithLabelValues(result).Inc() },
 	})
 	if err != nil {
 		return err

@@ -35,7 +35,8 @@ const (
 	DefaultECDSASize = 256
 	MinRSASize       = 2048
 	MaxRSASize       = 8192
-	// maxForeignRSASize bounds the keys of others: to verify with a key as large as a PEM text may be would take minutes.
+	// maxForeignRSASize bounds the keys of others: to verify with a key as large as a PEM text may be would take
+	// minutes.
 	maxForeignRSASize = 16384
 )
 

@@ -20,8 +20,8 @@ import (
 //
 // The same contents give the same bytes: salts are drawn from a stream keyed with the private key, and entries of Java
 // keystores have the dates of their certificates. To apply a keystore again changes nothing, and keystores are compared
-// without being opened: a keystore in a Secret may be made to exhaust its readers. Keystores of other software never have
-// these bytes.
+// without being opened: a keystore in a Secret may be made to exhaust its readers. Keystores of other software never
+// have these bytes.
 type Keystore struct {
 	// Alias of the key in a Java keystore, in lower case. PKCS#12 does not use it.
 	Alias string

@@ -32,9 +32,8 @@ func (*Persistent) Present(context.Context, solver.Task) error { return nil }
 // CleanUp does nothing: the record stays for the next time.
 func (*Persistent) CleanUp(context.Context, solver.Task) error { return nil }
 
-// Check looks whether the record is there, holds, and is of the account. Its fault.After says
-// what to create where, and which server answered what instead. Of a record whose end is near it
-// warns.
+// Check returns nil if the record is there, is valid, and is of the account. Its fault.After says what to create where,
+// and which server answered what instead. Check warns of a record that ends soon.
 func (p *Persistent) Check(ctx context.Context, t solver.Task) error {
 	spec := t.Challenge.Spec
 	config := spec.Solver.DNSPersist01
@@ -47,10 +46,15 @@ func (p *Persistent) Check(ctx context.Context, t solver.Task) error {
 		return fault.Terminal(ReasonNotConfigured, "the challenge for %q has the key %q, which is no record: %w", spec.DNSName, spec.Key, err)
 	}
 	name, now := dnspersist.Name(spec.DNSName), p.resolver.o.Now()
-	var ends earliest
+	var mu sync.Mutex
+	var ends time.Time // the first end that a server has told of
 	err = p.resolver.forChallenge(t.Challenge, config.Nameservers).propagated(ctx, name, func(values []string) string {
 		until, problem := record.Find(values, now)
-		ends.note(until)
+		mu.Lock()
+		defer mu.Unlock()
+		if ends.IsZero() || !until.IsZero() && until.Before(ends) {
+			ends = until
+		}
 		return problem
 	}, config.Nameservers)
 	if err != nil {
@@ -60,22 +64,8 @@ func (p *Persistent) Check(ctx context.Context, t solver.Task) error {
 	if config.WarnBefore != nil {
 		warnBefore = config.WarnBefore.Duration
 	}
-	if until := ends.at; !until.IsZero() && until.Sub(now) < warnBefore && t.Warn != nil {
-		t.Warn(fmt.Sprintf("the TXT record %s holds until %s only: put a later persistUntil there, or none", name, until.Format(time.RFC3339)))
+	if !ends.IsZero() && ends.Sub(now) < warnBefore && t.Warn != nil {
+		t.Warn(fmt.Sprintf("the TXT record %s holds until %s only: put a later persistUntil there, or none", name, ends.Format(time.RFC3339)))
 	}
 	return nil
-}
-
-// earliest is the first end that any server has told of; zero for none.
-type earliest struct {
-	mu sync.Mutex
-	at time.Time
-}
-
-func (e *earliest) note(until time.Time) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.at.IsZero() || (!until.IsZero() && until.Before(e.at)) {
-		e.at = until
-	}
 }

@@ -13,7 +13,7 @@ import (
 	"chancery.dev/internal/solver"
 )
 
-// verdict is what one server says about a TXT record.
+// verdict is the answer of one server about a TXT record.
 type verdict struct {
 	server string
 	found  bool
@@ -23,25 +23,15 @@ type verdict struct {
 	problem string
 	// host is the server's name, address the one that has answered.
 	host, address string
-	// others tells that it has TXT values, but not what is wanted.
+	// others says that the server has TXT values, but not those that are wanted.
 	others bool
-	// soa is the zone's at this server, as far as it has shown it; nil if not.
+	// soa is the zone's SOA record of this server, if it is known.
 	soa *dns.SOA
 }
 
-// wanted judges the TXT values, one or more, that a server answers for a name. It returns
-// nothing if what is needed is among them, and else says what is there instead.
+// wanted judges the TXT values, one or more, that a server answers for a name. It returns "" if the values are as
+// needed, else what is wrong with them.
 type wanted func(values []string) (problem string)
-
-// exactly wants one value, whatever else there is.
-func exactly(value string) wanted {
-	return func(values []string) string {
-		if slices.Contains(values, value) {
-			return ""
-		}
-		return fmt.Sprintf("%d other TXT values", len(values))
-	}
-}
 
 // Propagated returns nil once every server that counts, or as many as Quorum says,
 // answers a TXT record with this value at fqdn: all authoritative servers of its zone, asked in parallel;
@@ -49,10 +39,15 @@ func exactly(value string) wanted {
 // ones. CNAMEs are followed, as the CA does (RFC 8555 §8.4). A server that is
 // silent, lame or wrong is named in the error and keeps no other from being asked.
 func (r *Resolver) Propagated(ctx context.Context, fqdn, value string, nameservers []string) error {
-	return r.propagated(ctx, fqdn, exactly(value), nameservers)
+	return r.propagated(ctx, fqdn, func(values []string) string {
+		if slices.Contains(values, value) {
+			return ""
+		}
+		return fmt.Sprintf("%d other TXT values", len(values))
+	}, nameservers)
 }
 
-// propagated is Propagated for what is wanted. That is called from several goroutines.
+// propagated is Propagated for any judgement of the values. want is called from several goroutines.
 func (r *Resolver) propagated(ctx context.Context, fqdn string, want wanted, nameservers []string) error {
 	fqdn = dns.CanonicalName(fqdn)
 	if len(nameservers) == 0 && r.o.RecursiveOnly {
@@ -121,7 +116,7 @@ func countFound(verdicts []verdict) int {
 	return n
 }
 
-// conclude sums up in words that do not change from try to try.
+// conclude returns nil if enough servers have the record, else an error in words that do not change from try to try.
 func (r *Resolver) conclude(who, name string, verdicts []verdict) error {
 	var missing []string
 	for _, v := range verdicts {

@@ -2,6 +2,7 @@ package dns01
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -13,9 +14,8 @@ import (
 // name that the CA looks up.
 type Record = wire.Record
 
-// Provider writes records into a zone. Both methods MUST be idempotent, and MUST
-// leave other values of the same name alone: a wildcard and its apex, or two
-// clusters, have theirs there at the same time.
+// Provider writes records into a zone. Both methods MUST be idempotent, and MUST leave other values of the same name
+// alone: a wildcard and its apex, or two clusters, have values there at the same time.
 type Provider interface {
 	// Present adds the record.
 	Present(ctx context.Context, r Record) error
@@ -23,7 +23,20 @@ type Provider interface {
 	CleanUp(ctx context.Context, r Record) error
 }
 
-// Use is a solver configuration and who may use what with it.
+// MendPeriod is the wait before a call is repeated that fails until somebody corrects something.
+const MendPeriod = 30 * time.Second
+
+// The reasons of faults that several providers have.
+const (
+	// ReasonInvalidConfig: the configuration cannot work as it is.
+	ReasonInvalidConfig = "InvalidConfiguration"
+	// ReasonSecret: a Secret cannot be read or used.
+	ReasonSecret = "SecretUnusable"
+	// ReasonRefused: the server or program does not make the change.
+	ReasonRefused = "UpdateRefused"
+)
+
+// Use is a solver configuration, and on whose behalf it is used.
 type Use struct {
 	// Config names the provider.
 	Config *acmev1.DNS01Solver
@@ -31,6 +44,8 @@ type Use struct {
 	Namespace string
 	// ClusterIssuer tells whether it is an administrator's, not a tenant's.
 	ClusterIssuer bool
+	// Ambient allows credentials of the controller's machine. The Factory sets it.
+	Ambient bool
 	// UID is that of the Challenge.
 	UID types.UID
 }

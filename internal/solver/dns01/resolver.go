@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/miekg/dns"
@@ -56,21 +55,14 @@ type Options struct {
 // Resolver finds zones, their servers and their records. It is safe for
 // concurrent use.
 type Resolver struct {
-	*caches
-
-	o Options
-	// trusted are servers that Egress does not hold for.
+	o     Options
+	zones *cache[string]
+	hosts *cache[[]nameserver]
+	// trusted are servers that Egress does not judge.
 	trusted []string
 	// dial and http reach the others.
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 	http *http.Client
-}
-
-// caches are what was found out.
-type caches struct {
-	mu    sync.Mutex
-	zones map[string]cached[string]
-	hosts map[string]cached[[]nameserver]
 }
 
 // NewResolver makes a Resolver.
@@ -93,13 +85,13 @@ func NewResolver(o Options) (*Resolver, error) {
 	if o.HTTPClient == nil {
 		o.HTTPClient = (*egress.Policy)(nil).Client(o.Timeout)
 	}
-	// A tenant may name any server: it answers itself, and leads us nowhere else.
+	// A tenant may name any server: its redirects are not followed.
 	direct := *o.HTTPClient
 	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	o.HTTPClient = &direct
 	r := &Resolver{
 		o: o, trusted: o.Nameservers, dial: o.Dial, http: o.HTTPClient,
-		caches: &caches{zones: map[string]cached[string]{}, hosts: map[string]cached[[]nameserver]{}},
+		zones: &cache[string]{}, hosts: &cache[[]nameserver]{},
 	}
 	if o.Egress != nil {
 		r.dial, r.http = o.Egress.Dialer(net.Dialer{}).DialContext, o.Egress.Client(o.Timeout)
@@ -107,8 +99,8 @@ func NewResolver(o Options) (*Resolver, error) {
 	return r, nil
 }
 
-// forChallenge returns the same Resolver for the questions of a Challenge whose solver names servers. Egress does not
-// hold for those that the operator names, in a ClusterIssuer.
+// forChallenge returns the Resolver for a Challenge whose solver names servers. Egress does not judge the servers that
+// the operator names, in a ClusterIssuer.
 func (r *Resolver) forChallenge(c *acmev1.Challenge, servers []string) *Resolver {
 	if c.Spec.IssuerRef.Kind != cmmeta.ClusterIssuerKind {
 		return r
@@ -151,9 +143,8 @@ func SystemNameservers(path string) []string {
 	return out
 }
 
-// recursive asks the given servers in order until one gives an answer to build on: a
-// record, or the word that there is none. One that is silent for a moment is not waited
-// for before the next is asked: a walk asks many questions, and has little time.
+// recursive asks the given servers in order until one answers that there is a record, or that there is none. If a
+// server is silent for a moment, the next one is asked, too: the search for a zone has many questions and little time.
 func (r *Resolver) recursive(ctx context.Context, servers []string, name string, qtype uint16) (*dns.Msg, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -193,7 +184,7 @@ func (r *Resolver) recursive(ctx context.Context, servers []string, name string,
 	return nil, fmt.Errorf("asked for %s %s: %s", dns.TypeToString[qtype], name, strings.Join(failures, ", "))
 }
 
-// askUsable is ask for an answer to build on.
+// askUsable is ask without the answers that say nothing about the name.
 func (r *Resolver) askUsable(ctx context.Context, server, name string, qtype uint16) (*dns.Msg, error) {
 	m, err := r.ask(ctx, server, name, qtype, true)
 	if err == nil && m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {

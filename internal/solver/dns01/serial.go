@@ -7,11 +7,10 @@ import (
 	"github.com/miekg/dns"
 )
 
-// noteBehind says of a server without the record whether its copy of the zone is older than that of a
-// server with it, or of the primary: then the record is on its way, or zone transfers do not work. It
-// says so in words without a serial, which moves by itself. Of the servers only those are asked that
-// have not shown their SOA with a negative answer (RFC 2308 §3); one that has none, or whose words do
-// not fit, is told of as before.
+// noteBehind adds to the verdict of a server without the record that its copy of the zone is older than the copy of a
+// server with the record, or of the primary: then the record is on its way, or zone transfers do not work. The text has
+// no serial, which would change by itself. A server that has shown its SOA with a negative answer (RFC 2308 §3) is not
+// asked again.
 func (r *Resolver) noteBehind(ctx context.Context, zone string, verdicts []verdict) {
 	var wg sync.WaitGroup
 	for i := range verdicts {

@@ -1,10 +1,9 @@
-// Package dns01 solves DNS-01 challenges (RFC 8555 §8.4), and DNS-ACCOUNT-01 challenges, which
-// differ in the record's name only: it finds the TXT record's zone, lets a Provider write it, and tells from the zone's
-// authoritative servers whether it can be seen. Of DNS-PERSIST-01 challenges, whose record
-// somebody else has written, it tells the same.
+// Package dns01 solves DNS-01 challenges (RFC 8555 §8.4) and DNS-ACCOUNT-01 challenges, which differ in the record's
+// name only: it finds the zone of the TXT record, has a Provider write the record, and asks the zone's authoritative
+// servers for it. For DNS-PERSIST-01 challenges, whose record the owner of the zone has written, it only asks.
 //
-// It writes no record itself: providers are in the packages below. It neither
-// schedules nor retries: see internal/controller.
+// It writes no record itself: providers are in the packages below. It neither schedules nor retries: see
+// internal/controller.
 package dns01
 
 import (
@@ -47,7 +46,7 @@ func New(r *Resolver, f Factory) *Solver { return &Solver{r, f} }
 var _ solver.Solver = (*Solver)(nil)
 
 // FQDN returns the name that the CA looks up for a challenge, with the trailing dot (RFC 8555 §8.4,
-// draft-ietf-acme-dns-account-label-03). All of it is in the challenge: clean-up needs no account.
+// draft-ietf-acme-dns-account-label-03). It depends on the challenge only: clean-up needs no account.
 func FQDN(spec acmev1.ChallengeSpec) string {
 	return dns.CanonicalName(acme.DNS01Name(spec.DNSName, spec.AccountLabel))
 }

@@ -3,6 +3,7 @@ package dns01
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -33,32 +34,41 @@ type nameserver struct {
 	err error
 }
 
-// remember puts a finding into a cache. A full cache first loses what has expired,
-// then, if that was nothing, everything: simple, and rare.
-func remember[T any](cache map[string]cached[T], key string, c cached[T], now time.Time) {
-	if len(cache) >= maxCached {
-		for k, old := range cache {
-			if !old.until.After(now) {
-				delete(cache, k)
-			}
-		}
-		if len(cache) >= maxCached {
-			clear(cache)
-		}
+// cache keeps findings by name.
+type cache[T any] struct {
+	mu     sync.Mutex
+	byName map[string]cached[T]
+}
+
+func (c *cache[T]) get(name string, now time.Time) (T, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	hit := c.byName[name]
+	return hit.value, hit.until.After(now)
+}
+
+// put keeps a finding. A full cache loses first what has expired, then, if that was nothing, everything: simple, and
+// rare.
+func (c *cache[T]) put(name string, value T, ttl uint32, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.byName) >= maxCached {
+		maps.DeleteFunc(c.byName, func(_ string, old cached[T]) bool { return !old.until.After(now) })
 	}
-	cache[key] = c
+	if c.byName == nil || len(c.byName) >= maxCached {
+		c.byName = map[string]cached[T]{}
+	}
+	c.byName[name] = cached[T]{value, now.Add(time.Duration(min(ttl, maxTTL)) * time.Second)}
 }
 
 const (
 	// maxTTL is the longest that anything is cached, in seconds.
 	maxTTL = 24 * 60 * 60
-	// maxServers bounds the name servers of a zone that are asked, and maxAddresses those of one:
-	// whoever runs the zone may list thousands.
+	// maxServers bounds the name servers of a zone that are asked, and maxAddresses the addresses of one: the owner of
+	// the zone may list thousands.
 	maxServers   = 32
 	maxAddresses = 8
 )
-
-func seconds(ttl uint32) time.Duration { return time.Duration(min(ttl, maxTTL)) * time.Second }
 
 // Zone returns the zone that a name is in: the closest name above it, or itself,
 // that has an SOA record (spec §5.9). Only what was found is cached, for as long
@@ -70,13 +80,10 @@ func (r *Resolver) Zone(ctx context.Context, fqdn string, servers []string) (str
 		servers = r.o.Nameservers
 	}
 	key := strings.Join(servers, ",") + " " + fqdn
-	r.mu.Lock()
-	hit, ok := r.zones[key]
-	r.mu.Unlock()
-	if ok && hit.until.After(r.o.Now()) {
-		return hit.value, nil
+	if zone, ok := r.zones.get(key, r.o.Now()); ok {
+		return zone, nil
 	}
-	// Not the root: no challenge is there, and a domain that does not exist would seem to be in it.
+	// Without the root, which would seem to be the zone of a domain that does not exist.
 	for _, start := range dns.Split(fqdn) {
 		name := fqdn[start:]
 		m, err := r.recursive(ctx, servers, name, dns.TypeSOA)
@@ -87,10 +94,7 @@ func (r *Resolver) Zone(ctx context.Context, fqdn string, servers []string) (str
 		if soa == nil {
 			continue
 		}
-		now := r.o.Now()
-		r.mu.Lock()
-		remember(r.zones, key, cached[string]{name, now.Add(seconds(soa.Hdr.Ttl))}, now)
-		r.mu.Unlock()
+		r.zones.put(key, name, soa.Hdr.Ttl, r.o.Now())
 		return name, nil
 	}
 	return "", fault.Terminal(solver.ReasonNoZone, "finding the zone of %s: none of its parents has an SOA record according to %s; does the domain exist?",
@@ -154,16 +158,11 @@ func cnameOf(m *dns.Msg, name string) string {
 	return ""
 }
 
-// authoritative returns the servers of a zone with their addresses, cached for
-// the smallest TTL of what it took to find them. Servers without an address stay in
-// the list, uncached: they are a reason to tell, and must not keep the others from
-// being asked.
+// authoritative returns the servers of a zone with their addresses, cached for the smallest TTL of the answers. Servers
+// without an address stay in the list, uncached: the reason is shown, and the others are asked.
 func (r *Resolver) authoritative(ctx context.Context, zone string) ([]nameserver, error) {
-	r.mu.Lock()
-	hit, ok := r.hosts[zone]
-	r.mu.Unlock()
-	if ok && hit.until.After(r.o.Now()) {
-		return hit.value, nil
+	if servers, ok := r.hosts.get(zone, r.o.Now()); ok {
+		return servers, nil
 	}
 	m, err := r.recursive(ctx, r.o.Nameservers, zone, dns.TypeNS)
 	if err != nil {
@@ -184,10 +183,7 @@ func (r *Resolver) authoritative(ctx context.Context, zone string) ([]nameserver
 	}
 	found, ttl := r.resolveAll(ctx, names)
 	slices.SortFunc(found, func(a, b nameserver) int { return strings.Compare(a.host, b.host) })
-	now := r.o.Now()
-	r.mu.Lock()
-	remember(r.hosts, zone, cached[[]nameserver]{found, now.Add(seconds(ttl))}, now)
-	r.mu.Unlock()
+	r.hosts.put(zone, found, ttl, r.o.Now())
 	return found, nil
 }
 
@@ -214,9 +210,8 @@ func (r *Resolver) resolveAll(ctx context.Context, names []*dns.NS) (found []nam
 	return found, ttl
 }
 
-// addresses returns the addresses of a server, IPv4 first, and their least TTL. One
-// family is enough: it is an error only if there is none and a question failed. For less
-// than there may be, the TTL is 0.
+// addresses returns the addresses of a server, IPv4 first, and their least TTL. It is an error if there is no address
+// and a question failed. The TTL is 0 if a question failed and there may be more addresses.
 func (r *Resolver) addresses(ctx context.Context, host string) (addrs []netip.Addr, ttl uint32, err error) {
 	ttl = maxTTL
 	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {

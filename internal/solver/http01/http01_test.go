@@ -189,7 +189,7 @@ func TestResponder(t *testing.T) {
 		for n, name := range []string{"www.example.test", "192.0.2.1", "2001:db8::1"} {
 			x.UpsertChallenge(challenge("ns", name, n))
 		}
-		r := http01.NewResponder(http01.ResponderOptions{Lookup: x})
+		r := http01.NewResponder(http01.ResponderOptions{Index: x})
 		const path = "/.well-known/acme-challenge/"
 		for _, c := range []struct {
 			method, host, path string
@@ -228,7 +228,7 @@ func TestResponder(t *testing.T) {
 func TestResponderWaitsForTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := http01.NewIndex()
-		r := http01.NewResponder(http01.ResponderOptions{Lookup: x, MaxWaiters: 2})
+		r := http01.NewResponder(http01.ResponderOptions{Index: x, MaxWaiters: 2})
 		const path = "/.well-known/acme-challenge/token-0"
 		start := time.Now()
 		codes := make(chan int, 2)
@@ -288,7 +288,7 @@ func TestConformance(t *testing.T) {
 	x := http01.NewIndex()
 	names := []string{"www.example.test", "www.example.test"}
 	x.UpsertOrder(order("ns", names...))
-	r := http01.NewResponder(http01.ResponderOptions{Lookup: x, Wait: time.Millisecond})
+	r := http01.NewResponder(http01.ResponderOptions{Index: x, Wait: time.Millisecond})
 	options := http01.CheckOptions{Port: newSite(t, r).port, Nameservers: []string{resolver(t).Addr()}}
 	conformance.Run(t, conformance.Harness{
 		New:   func() solver.Solver { return http01.New(options, nil) },

@@ -14,23 +14,12 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 )
 
-// Lookup is where the Responder finds its answers.
-type Lookup interface {
-	// Lookup returns the key authorization to answer at a host for a token. The host
-	// is as Host returns it.
-	Lookup(host, token string) (keyAuthorization string, ok bool)
-	// Changed returns a channel that is closed when the answers next change.
-	Changed() <-chan struct{}
-}
-
-// Index knows the answers of all HTTP-01 and TLS-ALPN-01 challenges in flight. It is fed by
-// watches of Challenges and Orders, in any order, and is safe for concurrent use.
+// Index has the answers of all HTTP-01 and TLS-ALPN-01 challenges in flight. Watches of Challenges and Orders feed it,
+// in any order. It is safe for concurrent use.
 //
-// It trusts no Challenge by itself: whoever may create one in some namespace could
-// otherwise answer for any host. A Challenge counts only if the scheduler has set
-// it processing (or it was, and is presented since: a parked one), and the Order
-// that owns it lists its URL, token and name in its status, which only the
-// controller writes.
+// A Challenge alone is not trusted: whoever may create Challenges in one namespace could otherwise answer for any host.
+// A Challenge counts only if the scheduler has set it processing (or had, and it is presented: such a Challenge is
+// parked), and if the Order that owns it lists its URL, token and name in its status, which only the controller writes.
 type Index struct {
 	mu         sync.RWMutex
 	challenges map[objectKey]entry
@@ -41,27 +30,24 @@ type Index struct {
 	changed  chan struct{}
 }
 
-var _ Lookup = (*Index)(nil)
-
 type objectKey struct{ namespace, name string }
 
-// answerKey is what is asked for. A TLS handshake tells no token (RFC 8737 §3).
+// answerKey is what a CA asks for. A TLS handshake has no token (RFC 8737 §3).
 type answerKey struct {
 	kind        acmev1.ACMEChallengeType
 	host, token string
 }
 
-// entry is what counts of a Challenge.
+// entry is the part of a Challenge that counts.
 type entry struct {
 	answer     answerKey
-	listing    listing // what its Order has to list
+	listing    listing // its Order has to have it
 	key        string
 	owner      metav1.OwnerReference
 	processing bool
 }
 
-// order is what counts of an Order: its identity and the challenges that its status
-// lists.
+// order is the part of an Order that counts: its identity and the challenges that its status lists.
 type order struct {
 	uid    string
 	listed map[listing]struct{}
@@ -138,7 +124,7 @@ func (x *Index) DeleteOrder(namespace, name string) {
 	x.wake()
 }
 
-// Lookup implements the interface Lookup.
+// Lookup returns the key authorization to answer at a host for a token. The host is as Host returns it.
 func (x *Index) Lookup(host, token string) (string, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -150,10 +136,9 @@ func (x *Index) Lookup(host, token string) (string, bool) {
 	return "", false
 }
 
-// LookupServer returns what to answer a TLS handshake with: the identifier and key authorization
-// of a TLS-ALPN-01 challenge whose ServerName it is for. Of several it is the one that the scheduler
-// has in flight, at most one for each name (mission rule 3): the others are parked, and cannot all
-// be answered. Of parked ones, every replica chooses the same.
+// LookupServer returns the identifier and key authorization of the TLS-ALPN-01 challenge that a handshake for a
+// ServerName is answered with. Of several it is the one that the scheduler has in flight, at most one for each name
+// (mission rule 3). The others are parked: of those, every replica chooses the same.
 func (x *Index) LookupServer(name string) (identifier, keyAuthorization string, ok bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -175,7 +160,7 @@ func (x *Index) before(a, b objectKey) bool {
 	return cmp.Or(strings.Compare(a.namespace, b.namespace), strings.Compare(a.name, b.name)) < 0
 }
 
-// listed reports whether a challenge is of the Order that says so of it.
+// listed reports whether the Order that owns a challenge lists it.
 func (x *Index) listed(key objectKey, e entry) bool {
 	o, ok := x.orders[objectKey{key.namespace, e.owner.Name}]
 	if !ok || o.uid != string(e.owner.UID) {
@@ -185,7 +170,7 @@ func (x *Index) listed(key objectKey, e entry) bool {
 	return ok
 }
 
-// Changed implements the interface Lookup.
+// Changed returns a channel that is closed when the answers next change.
 func (x *Index) Changed() <-chan struct{} {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -209,8 +194,7 @@ func (x *Index) wake() {
 	x.changed = make(chan struct{})
 }
 
-// entryOf returns what counts of a Challenge, and whether it may be answered as far
-// as it says itself.
+// entryOf returns the part of a Challenge that counts, and whether the Challenge, but for its Order, may be answered.
 func entryOf(c *acmev1.Challenge) (entry, bool) {
 	owner := metav1.GetControllerOf(c)
 	inFlight := (c.Status.Processing || c.Status.Presented) && !c.Status.State.IsFinal()
@@ -220,8 +204,7 @@ func entryOf(c *acmev1.Challenge) (entry, bool) {
 	if owner.Kind != "Order" || owner.APIVersion != acmev1.SchemeGroupVersion().String() {
 		return entry{}, false
 	}
-	// A key authorization is the token and a thumbprint (RFC 8555 §8.1), whatever else
-	// somebody would like to see served at the host.
+	// Only a token and a thumbprint (RFC 8555 §8.1) are served at the host: somebody may have written another text.
 	thumbprint, ok := strings.CutPrefix(c.Spec.Key, c.Spec.Token+".")
 	if !ok || !isBase64URL(c.Spec.Token) || !isBase64URL(thumbprint) {
 		return entry{}, false
@@ -267,8 +250,8 @@ func Host(s string) string {
 	return strings.ToLower(strings.TrimSuffix(s, "."))
 }
 
-// ServerName is what a TLS handshake for an identifier asks for (RFC 8737 §3): its Host, or the name
-// under which an IP address is found in DNS (RFC 8738 §6).
+// ServerName is the server name in a TLS handshake for an identifier (RFC 8737 §3): its Host, or the name of an IP
+// address in reverse DNS (RFC 8738 §6).
 func ServerName(identifier string) string {
 	host := Host(identifier)
 	ip, err := netip.ParseAddr(host)

@@ -14,23 +14,23 @@ const wellKnown = "/.well-known/acme-challenge/"
 
 // ResponderOptions configure a Responder.
 type ResponderOptions struct {
-	// Lookup finds the answers.
-	Lookup Lookup
+	// Index has the answers.
+	Index *Index
 	// Wait is how long a request waits for an answer that is not there yet: the CA may
 	// be faster than the watch. 0 means 2 s.
 	Wait time.Duration
 	// MaxWaiters bounds how many requests wait at once; more are answered 404 at
 	// once. 0 means 256.
 	MaxWaiters int
-	// Answered is told the status of each answer to a request for a challenge; may be nil.
+	// Answered is called with the status of each answer to a request for a challenge; may be nil.
 	Answered func(status int)
 }
 
 // Responder answers HTTP-01 challenges. It answers nothing else but /healthz.
 type Responder struct {
-	lookup Lookup
-	queue  *Queue
-	told   func(status int)
+	index *Index
+	queue *Queue
+	told  func(status int)
 }
 
 // NewResponder makes a Responder.
@@ -38,7 +38,7 @@ func NewResponder(o ResponderOptions) *Responder {
 	if o.Answered == nil {
 		o.Answered = func(int) {}
 	}
-	return &Responder{lookup: o.Lookup, queue: NewQueue(o.Wait, o.MaxWaiters), told: o.Answered}
+	return &Responder{index: o.Index, queue: NewQueue(o.Index, o.Wait, o.MaxWaiters), told: o.Answered}
 }
 
 // NewServer returns an HTTP server for a Responder, with the limits that a port open
@@ -69,7 +69,11 @@ func (r *Responder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.NotFound(w, req)
 		return
 	}
-	answer, ok := r.find(req.Context(), Host(req.Host), token)
+	var answer string
+	r.queue.Find(req.Context(), func() bool {
+		answer, ok = r.index.Lookup(Host(req.Host), token)
+		return ok
+	})
 	if !ok {
 		r.told(http.StatusNotFound)
 		http.NotFound(w, req)
@@ -88,31 +92,22 @@ func write(w http.ResponseWriter, mediaType, body string) {
 	_, _ = io.WriteString(w, body)
 }
 
-// find looks for an answer and, if there is none, waits a little for one.
-func (r *Responder) find(ctx context.Context, host, token string) (answer string, ok bool) {
-	r.queue.Find(ctx, r.lookup.Changed, func() bool {
-		answer, ok = r.lookup.Lookup(host, token)
-		return ok
-	})
-	return answer, ok
-}
-
-// Queue is where questions wait for answers that the watch may be about to bring, bounded in time
-// and in number.
+// Queue holds requests that wait for an answer: a watch may be about to bring it. Their time and number are bounded.
 type Queue struct {
+	index *Index
 	wait  time.Duration
 	slots chan struct{}
 }
 
-// NewQueue makes a Queue in which at most slots questions (0 means 256) wait at once, each for no
-// longer than wait (0 means 2 s).
-func NewQueue(wait time.Duration, slots int) *Queue {
-	return &Queue{cmp.Or(wait, 2*time.Second), make(chan struct{}, cmp.Or(slots, 256))}
+// NewQueue makes a Queue in which at most slots requests (0 means 256) wait at once for a change of an Index, each for
+// no longer than wait (0 means 2 s).
+func NewQueue(x *Index, wait time.Duration, slots int) *Queue {
+	return &Queue{x, cmp.Or(wait, 2*time.Second), make(chan struct{}, cmp.Or(slots, 256))}
 }
 
-// Find calls look until it has found the answer, at once and after each change; it ends without when
-// the time is over, ctx has ended or the Queue is full. changed is as in Lookup.
-func (q *Queue) Find(ctx context.Context, changed func() <-chan struct{}, look func() bool) {
+// Find calls look until it returns true: at once, and after each change of the Index. It gives up when the time is
+// over, ctx has ended or the Queue is full.
+func (q *Queue) Find(ctx context.Context, look func() bool) {
 	if look() {
 		return
 	}
@@ -125,8 +120,7 @@ func (q *Queue) Find(ctx context.Context, changed func() <-chan struct{}, look f
 	ctx, cancel := context.WithTimeout(ctx, q.wait)
 	defer cancel()
 	for {
-		// The channel first: a change between the two is then not missed.
-		next := changed()
+		next := q.index.Changed() // before look, so that no change is missed
 		if look() {
 			return
 		}

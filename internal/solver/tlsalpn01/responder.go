@@ -17,16 +17,7 @@ import (
 	"chancery.dev/internal/solver/http01"
 )
 
-// Lookup is where the Responder finds its answers.
-type Lookup interface {
-	// LookupServer returns the identifier and the key authorization to answer with where a handshake
-	// asks for a server name.
-	LookupServer(name string) (identifier, keyAuthorization string, ok bool)
-	// Changed returns a channel that is closed when the answers next change.
-	Changed() <-chan struct{}
-}
-
-// The results of connections that ResponderOptions.Answered is told.
+// The results of connections.
 const (
 	// ResultAnswered: the handshake was for a challenge in flight, and is complete.
 	ResultAnswered = "answered"
@@ -38,8 +29,8 @@ const (
 
 // ResponderOptions configure a Responder.
 type ResponderOptions struct {
-	// Lookup finds the answers.
-	Lookup Lookup
+	// Index has the answers.
+	Index *http01.Index
 	// Wait is how long a handshake waits for an answer that is not there yet: the CA may
 	// be faster than the watch. 0 means 2 s.
 	Wait time.Duration
@@ -50,20 +41,20 @@ type ResponderOptions struct {
 	MaxConnections int
 	// Timeout bounds a connection; 0 means 10 s.
 	Timeout time.Duration
-	// Answered is told the result of each connection; may be nil.
+	// Answered is called with the result of each connection; may be nil.
 	Answered func(result string)
 	// Now is the clock of certificates; nil is the machine's.
 	Now func() time.Time
 }
 
-// Responder answers TLS-ALPN-01 challenges: it completes handshakes, and serves nothing.
+// Responder answers TLS-ALPN-01 challenges: it completes handshakes, and serves nothing else.
 type Responder struct {
 	o     ResponderOptions
 	key   *ecdsa.PrivateKey
 	queue *http01.Queue
 }
 
-// NewResponder makes a Responder, with a key of its own: it proves nothing by it.
+// NewResponder makes a Responder, with a new key: any key will do (RFC 8737 §3).
 func NewResponder(o ResponderOptions) (*Responder, error) {
 	o.MaxConnections, o.Timeout = cmp.Or(o.MaxConnections, 1024), cmp.Or(o.Timeout, 10*time.Second)
 	if o.Answered == nil {
@@ -76,10 +67,10 @@ func NewResponder(o ResponderOptions) (*Responder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the key of TLS-ALPN-01 answers: %w", err)
 	}
-	return &Responder{o: o, key: key, queue: http01.NewQueue(o.Wait, o.MaxWaiters)}, nil
+	return &Responder{o: o, key: key, queue: http01.NewQueue(o.Index, o.Wait, o.MaxWaiters)}, nil
 }
 
-// acceptAgain is the wait after the listener has failed: it may be out of files.
+// acceptAgain is the wait after the listener has failed: the process may have too many open files.
 const acceptAgain = 100 * time.Millisecond
 
 // Serve answers until ctx ends or somebody closes the listener, and then closes it and what is open.
@@ -117,7 +108,7 @@ func (r *Responder) Serve(ctx context.Context, listener net.Listener) error {
 	}
 }
 
-// answer does one handshake, after which there is nothing to say (RFC 8737 §3).
+// answer does one handshake, after which the connection ends (RFC 8737 §3).
 func (r *Responder) answer(ctx context.Context, conn net.Conn) (result string) {
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
@@ -141,7 +132,7 @@ func (r *Responder) answer(ctx context.Context, conn net.Conn) (result string) {
 	if err := secure.HandshakeContext(ctx); err != nil {
 		return result
 	}
-	// With close_notify, which a client that is gone does not want.
+	// Close sends close_notify; an error means that the client has gone.
 	_ = secure.SetDeadline(time.Now().Add(time.Second))
 	_ = secure.Close()
 	return ResultAnswered
@@ -156,8 +147,8 @@ func (r *Responder) find(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	}
 	var identifier, keyAuthorization string
 	var ok bool
-	r.queue.Find(hello.Context(), r.o.Lookup.Changed, func() bool {
-		identifier, keyAuthorization, ok = r.o.Lookup.LookupServer(hello.ServerName)
+	r.queue.Find(hello.Context(), func() bool {
+		identifier, keyAuthorization, ok = r.o.Index.LookupServer(hello.ServerName)
 		return ok
 	})
 	if !ok {

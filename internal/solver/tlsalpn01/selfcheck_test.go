@@ -109,7 +109,7 @@ func website(t *testing.T) string {
 func TestSelfCheck(t *testing.T) {
 	responder := func(t *testing.T) string {
 		t.Helper()
-		return serve(t.Context(), t, tlsalpn01.ResponderOptions{Lookup: inFlight("www.example.test", "127.0.0.1"), Wait: time.Millisecond})
+		return serve(t.Context(), t, tlsalpn01.ResponderOptions{Index: inFlight("www.example.test", "127.0.0.1"), Wait: time.Millisecond})
 	}
 	asIs := func(*x509.Certificate, *pkix.Extension) {}
 	noALPN := httptest.NewTLSServer(http.NotFoundHandler())
@@ -191,7 +191,7 @@ func TestSelfCheck(t *testing.T) {
 // A CA connects to any address of a name: a wrong answer at one fails the challenge. An address that does not
 // answer may only be out of reach from here.
 func TestSelfCheckLooksAtEveryAddress(t *testing.T) {
-	responder := serve(t.Context(), t, tlsalpn01.ResponderOptions{Lookup: inFlight("www.example.test"), Wait: time.Millisecond})
+	responder := serve(t.Context(), t, tlsalpn01.ResponderOptions{Index: inFlight("www.example.test"), Wait: time.Millisecond})
 	web := website(t)
 	dns, err := dnsserver.Start(t.Context(), dnsserver.Config{Zones: []dnsserver.Zone{{
 		Name: "example.test", Records: []string{"www.example.test. 60 IN A 203.0.113.1", "www.example.test. 60 IN AAAA 2001:db8::1"},
@@ -217,7 +217,7 @@ func TestSelfCheckLooksAtEveryAddress(t *testing.T) {
 // IPv6 addresses are connected to, and asked for by their name in DNS (RFC 8738 §6).
 func TestSelfCheckOfAnIPv6Identifier(t *testing.T) {
 	const ip = "2001:db8::1"
-	address := serve(t.Context(), t, tlsalpn01.ResponderOptions{Lookup: inFlight(ip)})
+	address := serve(t.Context(), t, tlsalpn01.ResponderOptions{Index: inFlight(ip)})
 	var dialed string
 	o := tlsalpn01.CheckOptions{Dialer: http01.NewDialer(nil, nil, func(ctx context.Context, network, to string) (net.Conn, error) {
 		dialed = to

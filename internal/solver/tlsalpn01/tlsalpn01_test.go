@@ -132,7 +132,7 @@ func TestResponderAnswersHandshakes(t *testing.T) {
 	const alpn, v6 = tlsalpn01.Protocol, "2001:db8::1"
 	said := make(results, 20)
 	address := serve(t.Context(), t, tlsalpn01.ResponderOptions{
-		Lookup: inFlight("www.example.test", "192.0.2.1", v6), Wait: time.Millisecond, Answered: said.add,
+		Index: inFlight("www.example.test", "192.0.2.1", v6), Wait: time.Millisecond, Answered: said.add,
 	})
 	for _, c := range []struct {
 		name, server string
@@ -203,7 +203,7 @@ func answersFor(t *testing.T, state tls.ConnectionState, san, key string) {
 // A handshake that comes before the watch waits for it, if there is room.
 func TestResponderWaitsForTheWatch(t *testing.T) {
 	x := http01.NewIndex()
-	address := serve(t.Context(), t, tlsalpn01.ResponderOptions{Lookup: x, Wait: time.Minute, MaxWaiters: 1})
+	address := serve(t.Context(), t, tlsalpn01.ResponderOptions{Index: x, Wait: time.Minute, MaxWaiters: 1})
 	outcome := make(chan error, 2)
 	for range 2 {
 		go func() {
@@ -253,7 +253,7 @@ func TestResponderIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := make(results, 20)
 		r, err := tlsalpn01.NewResponder(tlsalpn01.ResponderOptions{
-			Lookup: inFlight("www.example.test"), MaxConnections: 2, Timeout: 10 * time.Second, Answered: said.add,
+			Index: inFlight("www.example.test"), MaxConnections: 2, Timeout: 10 * time.Second, Answered: said.add,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -293,7 +293,7 @@ func TestResponderIsBounded(t *testing.T) {
 
 // A listener that somebody closes is not tried for ever.
 func TestResponderEndsWithItsListener(t *testing.T) {
-	r, err := tlsalpn01.NewResponder(tlsalpn01.ResponderOptions{Lookup: http01.NewIndex()})
+	r, err := tlsalpn01.NewResponder(tlsalpn01.ResponderOptions{Index: http01.NewIndex()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +321,7 @@ func portOf(address string) int { return int(netip.MustParseAddrPort(address).Po
 func TestConformance(t *testing.T) {
 	x := http01.NewIndex()
 	x.UpsertOrder(order("ns", "www.example.test", "www.example.test"))
-	address := serve(t.Context(), t, tlsalpn01.ResponderOptions{Lookup: x, Wait: time.Millisecond})
+	address := serve(t.Context(), t, tlsalpn01.ResponderOptions{Index: x, Wait: time.Millisecond})
 	options := tlsalpn01.CheckOptions{Port: portOf(address), Dialer: http01.NewDialer([]string{resolver(t)}, nil, nil)}
 	conformance.Run(t, conformance.Harness{
 		New:       func() solver.Solver { return tlsalpn01.New(options) },

@@ -132,7 +132,7 @@ func TestTypedFieldsInIssuers(t *testing.T) {
 	missing := route53(nil)
 	missing.Route53.SecretAccessKeySecretRef.Name = "gone"
 	_, err = w.configured(t, dns01.Use{Config: missing})
-	if f := fault.Of(err); f == nil || f.Reason != provider.ReasonSecret || !strings.Contains(err.Error(), "Secret ns/gone") {
+	if f := fault.Of(err); f == nil || f.Reason != dns01.ReasonSecret || !strings.Contains(err.Error(), "Secret ns/gone") {
 		t.Errorf("without its Secret: %v", err)
 	}
 }

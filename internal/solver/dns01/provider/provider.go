@@ -1,10 +1,8 @@
-// Package provider makes the DNS providers that solver configurations name. Those
-// built in are packages below; the others are programs that internal/…/provider/exec
-// runs. This package chooses, maps the API's fields onto the words of those
-// programs, and reads the Secrets.
+// Package provider makes the DNS providers that solver configurations name. Some are packages below this one; the
+// others are programs that internal/…/provider/exec runs. This package chooses the provider, maps the API's fields to
+// the programs' variables, and reads the Secrets.
 //
-// It reads credentials when it is asked, so that a changed Secret takes effect with
-// the next call, and keeps none.
+// It reads credentials for each call, so that a changed Secret takes effect with the next one, and keeps none.
 package provider
 
 import (
@@ -14,7 +12,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -30,21 +27,14 @@ import (
 	"chancery.dev/internal/solver/dns01/wire"
 )
 
-// mendPeriod is how long to wait where a person has to mend something first.
-const mendPeriod = 30 * time.Second
-
 // The reasons of this package's faults.
 const (
 	// ReasonUnsupported: the configuration asks for what does not exist.
 	ReasonUnsupported = "ProviderUnsupported"
-	// ReasonNotConfigured: the solver names no provider.
-	ReasonNotConfigured = "SolverNotConfigured"
 	// ReasonNotAllowed: the operator does not allow it.
 	ReasonNotAllowed = "ProviderNotAllowed"
 	// ReasonAmbient: the issuer may not use credentials of the controller.
 	ReasonAmbient = "AmbientCredentialsNotAllowed"
-	// ReasonSecret: a Secret cannot be read or used.
-	ReasonSecret = "SecretUnusable"
 )
 
 // Options configure the providers.
@@ -73,7 +63,7 @@ type Options struct {
 	Egress *egress.Policy
 }
 
-// forIssuers returns the options for the solvers of Issuers, whose servers Egress holds to.
+// forIssuers returns the options for the solvers of Issuers, whose servers Egress judges.
 func (o Options) forIssuers() Options {
 	if o.Egress != nil {
 		o.AcmeDNS, o.WebhookServers.Egress = o.AcmeDNS.Within(o.Egress), o.Egress
@@ -89,9 +79,9 @@ func Factory(o Options) dns01.Factory {
 	}
 	operators, tenants := o, o.forIssuers()
 	return func(ctx context.Context, u dns01.Use) (dns01.Provider, error) {
-		o, mayAmbient := tenants, o.IssuerAmbient
-		if u.ClusterIssuer {
-			o, mayAmbient = operators, o.ClusterIssuerAmbient
+		o := tenants
+		if u.Ambient = o.IssuerAmbient; u.ClusterIssuer {
+			o, u.Ambient = operators, o.ClusterIssuerAmbient
 		}
 		switch c := u.Config; {
 		case c.RFC2136 != nil:
@@ -99,17 +89,17 @@ func Factory(o Options) dns01.Factory {
 		case c.AcmeDNS != nil:
 			return o.AcmeDNS.Provider(ctx, c.AcmeDNS, u.Namespace, o.Secrets)
 		case c.Webhook != nil:
-			return o.webhook(ctx, c.Webhook, u, mayAmbient)
+			return o.webhook(ctx, c.Webhook, u)
 		case c.Exec != nil && !u.ClusterIssuer && !o.ExecInIssuers:
 			return nil, fault.Terminal(ReasonNotAllowed, "exec: the operator does not let Issuers use it: "+
 				"use a ClusterIssuer, or start the controller with --dns01-exec-in-issuers")
 		}
-		p, err := planOf(u.Config, mayAmbient)
+		p, err := planOf(u.Config, u.Ambient)
 		if err != nil {
 			return nil, err
 		}
 		if p == nil {
-			return nil, fault.Terminal(ReasonNotConfigured, "the dns01 solver names no provider: set one, for example rfc2136")
+			return nil, fault.Terminal(dns01.ReasonNotConfigured, "the dns01 solver names no provider: set one, for example rfc2136")
 		}
 		config, err := o.resolve(ctx, p, u.Namespace)
 		if err != nil {
@@ -117,7 +107,7 @@ func Factory(o Options) dns01.Factory {
 		}
 		if !u.ClusterIssuer {
 			if err := o.judge(ctx, config.Configuration); err != nil {
-				return nil, fault.After(mendPeriod, ReasonNotAllowed, "%s: %w", fieldOf(u.Config), err)
+				return nil, fault.After(dns01.MendPeriod, ReasonNotAllowed, "%s: %w", fieldOf(u.Config), err)
 			}
 		}
 		return o.Programs.Provider(config)
@@ -125,16 +115,15 @@ func Factory(o Options) dns01.Factory {
 }
 
 // webhook makes the provider of either kind of webhook.
-func (o Options) webhook(ctx context.Context, c *acmev1.WebhookProvider, u dns01.Use, ambient bool) (dns01.Provider, error) {
-	caller := webhook.Caller{UID: u.UID, Namespace: u.Namespace, Ambient: ambient}
+func (o Options) webhook(ctx context.Context, c *acmev1.WebhookProvider, u dns01.Use) (dns01.Provider, error) {
 	switch {
 	case c.URL == "":
-		return o.Webhook.Provider(c, caller)
+		return o.Webhook.Provider(c, u)
 	case !u.ClusterIssuer && !o.WebhookURLsInIssuers:
 		return nil, fault.Terminal(ReasonNotAllowed, "webhook: the operator does not let Issuers use url: "+
 			"use a ClusterIssuer, or start the controller with --dns01-webhook-urls-in-issuers")
 	}
-	return o.WebhookServers.Provider(ctx, c, caller)
+	return o.WebhookServers.Provider(ctx, c, u)
 }
 
 // resolve reads the Secrets of a plan.
@@ -145,14 +134,14 @@ func (o Options) resolve(ctx context.Context, p *plan, namespace string) (exec.C
 	for variable, ref := range p.secrets {
 		value, err := solver.SecretValue(ctx, o.Secrets, namespace, ref.Name, ref.Key)
 		if err != nil {
-			return c, fault.After(mendPeriod, ReasonSecret, "%w", err)
+			return c, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "%w", err)
 		}
 		c.Secrets[variable] = value
 	}
 	if p.allOf != "" {
 		secret, err := o.Secrets.Secret(ctx, namespace, p.allOf)
 		if err != nil {
-			return c, fault.After(mendPeriod, ReasonSecret, "reading Secret %s/%s: %w", namespace, p.allOf, err)
+			return c, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "reading Secret %s/%s: %w", namespace, p.allOf, err)
 		}
 		for variable, value := range secret.Data {
 			c.Secrets[variable] = string(value)
@@ -172,8 +161,8 @@ func (o Options) resolve(ctx context.Context, p *plan, namespace string) (exec.C
 	return c, nil
 }
 
-// judge returns an error if a program would be told of a host at an address that Egress does not permit: in a
-// setting or a credential that is an address or holds one, or whose name says that it is a host.
+// judge returns an error if a setting or a credential for a program names a host at an address that Egress does not
+// permit: its value is or holds an address, or the name of the variable says that its value is a host.
 func (o Options) judge(ctx context.Context, c wire.Configuration) error {
 	for _, variables := range []map[string]string{c.Config, c.Secrets} {
 		for _, name := range slices.Sorted(maps.Keys(variables)) {

@@ -26,21 +26,9 @@ import (
 	"chancery.dev/internal/solver/dns01/provider/limit"
 )
 
-// The reasons of this package's faults.
-const (
-	// ReasonInvalidConfig: the configuration cannot work as it is.
-	ReasonInvalidConfig = "InvalidConfiguration"
-	// ReasonSecret: the accounts cannot be read or used.
-	ReasonSecret = "AccountSecretUnusable"
-	// ReasonRefused: the server does not accept the update.
-	ReasonRefused = "UpdateRefused"
-)
-
 const (
 	// timeout bounds a request.
 	timeout = 20 * time.Second
-	// mendPeriod is how long to wait where a person has to mend something first.
-	mendPeriod = 30 * time.Second
 	// kept is how many values of an account the server keeps.
 	kept = 2
 	// maxKnown bounds the accounts whose values are remembered.
@@ -104,17 +92,17 @@ func (c *Client) Provider(ctx context.Context, config *acmev1.AcmeDNSProvider, n
 	}
 	base, err := url.Parse(host)
 	if err != nil || base.Host == "" || base.Scheme != "https" && base.Scheme != "http" {
-		return nil, fault.Terminal(ReasonInvalidConfig, "acmeDNS: host %q is not the address of a server: write https://host", config.Host)
+		return nil, fault.Terminal(dns01.ReasonInvalidConfig, "acmeDNS: host %q is not the address of a server: write https://host", config.Host)
 	}
 	ref := config.AccountSecretRef
 	p := &Provider{client: c, base: base, source: fmt.Sprintf("Secret %s/%s, entry %q", namespace, ref.Name, ref.Key)}
 	text, err := solver.SecretValue(ctx, secrets, namespace, ref.Name, ref.Key)
 	if err != nil {
-		return nil, fault.After(mendPeriod, ReasonSecret, "acmeDNS: %w", err)
+		return nil, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "acmeDNS: %w", err)
 	}
 	if err := json.Unmarshal([]byte(text), &p.accounts); err != nil {
 		// Not the decoder's words: they may quote a password.
-		return nil, fault.After(mendPeriod, ReasonSecret, "acmeDNS: %s is not a JSON object of accounts by domain", p.source)
+		return nil, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "acmeDNS: %s is not a JSON object of accounts by domain", p.source)
 	}
 	p.call.Provider = "acmeDNS at " + base.Redacted()
 	p.call.Key, err = limit.KeyOf("acmeDNS", base.String(), text)
@@ -126,7 +114,7 @@ func (p *Provider) Present(ctx context.Context, r dns01.Record) error {
 	domain := strings.TrimSuffix(strings.ToLower(r.Domain), ".")
 	a, ok := p.accounts[domain]
 	if !ok {
-		return fault.After(mendPeriod, ReasonSecret, "acmeDNS: %s has no account for %q: register one and add it", p.source, domain)
+		return fault.After(dns01.MendPeriod, dns01.ReasonSecret, "acmeDNS: %s has no account for %q: register one and add it", p.source, domain)
 	}
 	key := p.base.String() + " " + a.Subdomain
 	if p.client.knows(key, r.Value) {
@@ -151,13 +139,13 @@ func (p *Provider) update(ctx context.Context, a account, value string) error {
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.base.JoinPath("update").String(), bytes.NewReader(body))
 	if err != nil {
-		return fault.Terminal(ReasonInvalidConfig, "acmeDNS: host %q cannot be asked", p.base.Redacted())
+		return fault.Terminal(dns01.ReasonInvalidConfig, "acmeDNS: host %q cannot be asked", p.base.Redacted())
 	}
 	for name, value := range map[string]string{
 		"Content-Type": "application/json", "User-Agent": p.client.userAgent, "X-Api-User": a.Username, "X-Api-Key": a.Password,
 	} {
 		if strings.ContainsAny(value, "\r\n") {
-			return fault.After(mendPeriod, ReasonSecret, "acmeDNS: the account in %s has a line break in it", p.source)
+			return fault.After(dns01.MendPeriod, dns01.ReasonSecret, "acmeDNS: the account in %s has a line break in it", p.source)
 		}
 		req.Header.Set(name, value)
 	}
@@ -172,7 +160,7 @@ func (p *Provider) update(ctx context.Context, a account, value string) error {
 	case http.StatusOK:
 		return nil
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return fault.After(mendPeriod, ReasonRefused, "acmeDNS: %s does not accept the account %q of %s (status %d): "+
+		return fault.After(dns01.MendPeriod, dns01.ReasonRefused, "acmeDNS: %s does not accept the account %q of %s (status %d): "+
 			"is its password right, and does its allowfrom let this controller in?", p.base.Redacted(), a.Subdomain, p.source, resp.StatusCode)
 	}
 	var class fault.Class // none, where another account may fare better
@@ -182,7 +170,7 @@ func (p *Provider) update(ctx context.Context, a account, value string) error {
 	case resp.StatusCode/100 == 5:
 		class = fault.ClassUnavailable
 	}
-	return class.After(mendPeriod, ReasonRefused, "acmeDNS: %s refuses the update of %q: status %d %s",
+	return class.After(dns01.MendPeriod, dns01.ReasonRefused, "acmeDNS: %s refuses the update of %q: status %d %s",
 		p.base.Redacted(), a.Subdomain, resp.StatusCode, http.StatusText(resp.StatusCode))
 }
 

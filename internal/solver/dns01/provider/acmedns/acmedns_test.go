@@ -175,7 +175,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = p.Present(t.Context(), record("example.test", 0))
-	if f := fault.Of(err); f == nil || f.Reason != acmedns.ReasonRefused || !strings.Contains(err.Error(), "status 307") {
+	if f := fault.Of(err); f == nil || f.Reason != dns01.ReasonRefused || !strings.Contains(err.Error(), "status 307") {
 		t.Errorf("got %v (%+v)", err, f)
 	}
 }
@@ -204,20 +204,20 @@ func TestPause(t *testing.T) {
 		return f
 	}
 	for range 4 {
-		if f := present(accounts(password)); f.Reason != acmedns.ReasonRefused {
+		if f := present(accounts(password)); f.Reason != dns01.ReasonRefused {
 			t.Fatalf("got %+v", f)
 		}
 	}
 	code = http.StatusBadGateway
 	for range 3 {
-		if f := present(accounts(password)); f.Reason != acmedns.ReasonRefused {
+		if f := present(accounts(password)); f.Reason != dns01.ReasonRefused {
 			t.Fatalf("got %+v", f)
 		}
 	}
 	if f := present(accounts(password)); f.Reason != limit.ReasonPaused || asked != 7 || !strings.Contains(f.Error(), "status 502") {
 		t.Errorf("after three failures: %+v, asked %d times", f, asked)
 	}
-	if f := present(accounts("changed")); f.Reason != acmedns.ReasonRefused || asked != 8 {
+	if f := present(accounts("changed")); f.Reason != dns01.ReasonRefused || asked != 8 {
 		t.Errorf("with a changed Secret: %+v, asked %d times", f, asked)
 	}
 }

@@ -41,14 +41,10 @@ const socketPrefix = "unix:"
 const (
 	// ReasonNoProgram: the operator lists no program for the provider.
 	ReasonNoProgram = "ProviderNotInstalled"
-	// ReasonRefused: the program does not do what is asked.
-	ReasonRefused = "ProviderFailed"
 	// ReasonCredential: the DNS provider does not accept the credential.
 	ReasonCredential = "CredentialRefused"
 	// ReasonThrottled: the DNS provider wants fewer requests.
 	ReasonThrottled = "ProviderThrottled"
-	// ReasonInvalidConfig: the configuration cannot work as it is.
-	ReasonInvalidConfig = "InvalidConfiguration"
 	// ReasonProgram: the program does not run or does not speak the protocol.
 	ReasonProgram = "ProgramFailed"
 )

@@ -404,8 +404,8 @@ func TestFailures(t *testing.T) {
 		{"garbage", exec.ReasonProgram, []string{"does not speak the provider protocol"}},
 		{"denied", exec.ReasonCredential, []string{"401 Unauthorized"}},
 		{"throttled", exec.ReasonThrottled, []string{"429"}},
-		{"nozone", exec.ReasonRefused, []string{"any: no such zone"}},
-		{"leak", exec.ReasonRefused, []string{"[redacted]", "[…]"}},
+		{"nozone", dns01.ReasonRefused, []string{"any: no such zone"}},
+		{"leak", dns01.ReasonRefused, []string{"[redacted]", "[…]"}},
 		{"hang", exec.ReasonProgram, []string{"did not answer in time"}},
 	} {
 		t.Run(c.behaviour, func(t *testing.T) {
@@ -431,7 +431,7 @@ func TestFailures(t *testing.T) {
 
 func TestStandardErrorIsLoggedWithoutSecrets(t *testing.T) {
 	w := newWorld(t, "leak", nil)
-	isFault(t, w.provider(t, config("any")).Present(t.Context(), record("value")), exec.ReasonRefused)
+	isFault(t, w.provider(t, config("any")).Present(t.Context(), record("value")), dns01.ReasonRefused)
 	logged := func() string { w.mu.Lock(); defer w.mu.Unlock(); return strings.Join(w.log, "\n") }
 	w.await(t, "a line in the log", func() bool { return strings.Contains(logged(), "calling with [redacted]") })
 	if strings.Contains(logged(), secret) {
@@ -466,7 +466,7 @@ func TestBreaker(t *testing.T) {
 
 	w = newWorld(t, "nozone", nil)
 	for range 5 {
-		isFault(t, w.provider(t, config("any")).Present(t.Context(), record("value")), exec.ReasonRefused)
+		isFault(t, w.provider(t, config("any")).Present(t.Context(), record("value")), dns01.ReasonRefused)
 	}
 }
 

@@ -8,13 +8,12 @@ import (
 	"time"
 
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/limit"
 	"chancery.dev/internal/solver/dns01/wire"
 )
 
 const (
-	// mendPeriod is how long to wait where a person has to mend something first.
-	mendPeriod = 30 * time.Second
 	// busyPeriod is when to ask again for what takes longer than the caller has time.
 	busyPeriod = 5 * time.Second
 	// maxAge is how long secrets that Late fetched are used.
@@ -144,7 +143,7 @@ func (w *worker) begin(ctx context.Context) error {
 		late, err := w.config.Late(ctx)
 		if err != nil {
 			<-w.pool.slots
-			return fault.ClassCredential.After(mendPeriod, ReasonCredential, "%s: %w", c.Provider, err)
+			return fault.ClassCredential.After(dns01.MendPeriod, ReasonCredential, "%s: %w", c.Provider, err)
 		}
 		c.Secrets = maps.Clone(c.Secrets)
 		if c.Secrets == nil {
@@ -155,7 +154,7 @@ func (w *worker) begin(ctx context.Context) error {
 	s, err := w.pool.start(ctx, w.path, c)
 	if err != nil {
 		<-w.pool.slots
-		return fault.ClassUnavailable.After(mendPeriod, ReasonProgram, "%s: %w", c.Provider, err)
+		return fault.ClassUnavailable.After(dns01.MendPeriod, ReasonProgram, "%s: %w", c.Provider, err)
 	}
 	w.session, w.stateful = s, false
 	// What a program does not know of, it need not answer well.
@@ -185,19 +184,19 @@ func (w *worker) judge(q wire.Request, a wire.Response) error {
 	prefix := w.config.Provider + ": "
 	// First the secrets: one that is cut or changed would not be found.
 	words := errors.New(prefix + strings.TrimPrefix(steady(w.session.redact(a.Error)), prefix))
-	class, reason := fault.Class(""), ReasonRefused
+	class, reason := fault.Class(""), dns01.ReasonRefused
 	switch a.Class {
 	case wire.ClassCredential:
 		class, reason = fault.ClassCredential, ReasonCredential
 	case wire.ClassThrottled:
 		class, reason = fault.ClassRateLimited, ReasonThrottled
 	case wire.ClassConfig:
-		reason = ReasonInvalidConfig
+		reason = dns01.ReasonInvalidConfig
 	}
-	if delay := time.Duration(min(a.RetryAfter, int(maxRetryAfter/time.Second))) * time.Second; delay > mendPeriod {
+	if delay := time.Duration(min(a.RetryAfter, int(maxRetryAfter/time.Second))) * time.Second; delay > dns01.MendPeriod {
 		return class.Turn(delay, reason, "%w", words)
 	}
-	return class.After(mendPeriod, reason, "%w", words)
+	return class.After(dns01.MendPeriod, reason, "%w", words)
 }
 
 // bound tells whether the process remembers what it takes to clean up.

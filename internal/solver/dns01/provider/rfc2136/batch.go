@@ -144,7 +144,7 @@ func flush(batch []*change) {
 		reply, cause = p.send(ctx, message(batch))
 		asked = true // a panic is the error of Do, for all of them
 		if split = len(batch) > 1 && dependsOnNames(reply); split {
-			return fault.After(0, ReasonRefused, "rfc2136: %s refuses some of %d changes", p.server, len(batch))
+			return fault.After(0, dns01.ReasonRefused, "rfc2136: %s refuses some of %d changes", p.server, len(batch))
 		}
 		return p.verdict(batch[0].record, reply, cause)
 	})

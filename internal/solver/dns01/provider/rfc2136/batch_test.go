@@ -175,7 +175,7 @@ func TestBatchWithBadOnes(t *testing.T) {
 		}
 	}
 	err := crowd.errorOf(bad)
-	if f := fault.Of(err); f == nil || f.Reason != rfc2136.ReasonRefused || !strings.Contains(err.Error(), "elsewhere.test.: NOTZONE") {
+	if f := fault.Of(err); f == nil || f.Reason != dns01.ReasonRefused || !strings.Contains(err.Error(), "elsewhere.test.: NOTZONE") {
 		t.Errorf("the bad one: %v", err)
 	}
 	if left := crowd.server.TXT(); len(left) != 18 {

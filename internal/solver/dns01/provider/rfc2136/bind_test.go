@@ -205,7 +205,7 @@ func refusals(t *testing.T, server string) {
 			}
 			err := newProvider(t, c.config).Present(t.Context(), r)
 			f := fault.Of(err)
-			if f == nil || f.Kind != fault.KindAfter || f.Delay <= 0 || f.Reason != rfc2136.ReasonRefused {
+			if f == nil || f.Kind != fault.KindAfter || f.Delay <= 0 || f.Reason != dns01.ReasonRefused {
 				t.Fatalf("Present = %v (%+v), want a fault to come back from", err, f)
 			}
 			for _, word := range c.says {

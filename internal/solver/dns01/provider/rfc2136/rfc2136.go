@@ -27,19 +27,6 @@ import (
 // tsigFudge is how far the clocks may be apart, in seconds (spec §5.9).
 const tsigFudge = 300
 
-// mendPeriod is how long to wait where a person has to mend something first.
-const mendPeriod = 30 * time.Second
-
-// The reasons of this package's faults.
-const (
-	// ReasonInvalidConfig: the configuration cannot work as it is.
-	ReasonInvalidConfig = "InvalidConfiguration"
-	// ReasonSecret: the TSIG secret cannot be read or used.
-	ReasonSecret = "TSIGSecretUnusable"
-	// ReasonRefused: the server does not accept the update.
-	ReasonRefused = "UpdateRefused"
-)
-
 // Options are what the operator, not the issuer, decides.
 type Options struct {
 	// Timeout bounds one attempt; an update over UDP takes up to two. 0 means 5 s.
@@ -112,21 +99,21 @@ func FromConfig(ctx context.Context, c *acmev1.RFC2136Provider, namespace string
 	ref := c.TSIGSecretSecretRef
 	switch {
 	case (c.TSIGKeyName == "") != (ref.Name == ""):
-		return nil, fault.Terminal(ReasonInvalidConfig,
+		return nil, fault.Terminal(dns01.ReasonInvalidConfig,
 			"rfc2136: tsigKeyName and tsigSecretSecretRef go together: set both or none")
 	case c.TSIGKeyName != "":
 		config.KeySource = fmt.Sprintf("Secret %s/%s, entry %q", namespace, ref.Name, ref.Key)
 		secret, err := solver.SecretValue(ctx, secrets, namespace, ref.Name, ref.Key)
 		if err != nil {
-			return nil, fault.After(mendPeriod, ReasonSecret, "rfc2136: TSIG key %q: %w", c.TSIGKeyName, err)
+			return nil, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "rfc2136: TSIG key %q: %w", c.TSIGKeyName, err)
 		}
 		if config.Key, err = NewKey(c.TSIGKeyName, c.TSIGAlgorithm, secret); err != nil {
-			return nil, fault.After(mendPeriod, ReasonSecret, "rfc2136: TSIG key %q of %s: %w", c.TSIGKeyName, config.KeySource, err)
+			return nil, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "rfc2136: TSIG key %q of %s: %w", c.TSIGKeyName, config.KeySource, err)
 		}
 	}
 	p, err := New(config, o)
 	if err != nil {
-		return nil, fault.Terminal(ReasonInvalidConfig, "%w", err)
+		return nil, fault.Terminal(dns01.ReasonInvalidConfig, "%w", err)
 	}
 	return p, nil
 }
@@ -216,7 +203,7 @@ func (p *Provider) exchange(ctx context.Context, m *dns.Msg) (*dns.Msg, error) {
 func (p *Provider) judge(reply *dns.Msg, err error, r dns01.Record) error {
 	var class fault.Class // none, where another name or zone may fare better
 	refused := func(format string, args ...any) error {
-		return class.After(mendPeriod, ReasonRefused, "rfc2136: %s refuses the update of %s: %w", p.server, r.FQDN, fmt.Errorf(format, args...))
+		return class.After(dns01.MendPeriod, dns01.ReasonRefused, "rfc2136: %s refuses the update of %s: %w", p.server, r.FQDN, fmt.Errorf(format, args...))
 	}
 	t := reply.IsTsig()
 	switch {

@@ -16,11 +16,9 @@ import (
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
+	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/limit"
 )
-
-// ReasonSecret: a Secret with certificates cannot be read or used.
-const ReasonSecret = "SecretUnusable"
 
 // Bounds of what a server that is asked directly can cost.
 const (
@@ -28,8 +26,7 @@ const (
 	maxHeader     = 64 << 10
 )
 
-// Direct asks webhooks that are HTTPS servers, without an aggregated API. Whoever may name
-// the address decides where the controller connects to.
+// Direct asks webhooks that are HTTPS servers, without an aggregated API.
 type Direct struct {
 	// Secrets reads CA bundles and client certificates.
 	Secrets solver.SecretReader
@@ -44,10 +41,10 @@ type Direct struct {
 }
 
 // Provider makes a Provider of the API's configuration, which has a URL.
-func (d Direct) Provider(ctx context.Context, config *acmev1.WebhookProvider, caller Caller) (*Provider, error) {
+func (d Direct) Provider(ctx context.Context, config *acmev1.WebhookProvider, caller dns01.Use) (*Provider, error) {
 	address, err := url.Parse(config.URL)
 	if err != nil || address.Scheme != "https" || address.Host == "" || address.User != nil {
-		return nil, fault.Terminal(ReasonInvalidConfig, "webhook: url is not an https address without a user: write https://host/path")
+		return nil, fault.Terminal(dns01.ReasonInvalidConfig, "webhook: url is not an https address without a user: write https://host/path")
 	}
 	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12, Time: d.Now}
 	secrets := [][]byte{}
@@ -56,7 +53,7 @@ func (d Direct) Provider(ctx context.Context, config *acmev1.WebhookProvider, ca
 	} else if bundle != nil {
 		tlsConfig.RootCAs = x509.NewCertPool()
 		if !tlsConfig.RootCAs.AppendCertsFromPEM(bundle) {
-			return nil, fault.After(mendPeriod, ReasonSecret, "webhook %s: the CA bundle holds no certificate in PEM form: correct caBundle, or the Secret of caBundleSecretRef",
+			return nil, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "webhook %s: the CA bundle holds no certificate in PEM form: correct caBundle, or the Secret of caBundleSecretRef",
 				address.Redacted())
 		}
 		secrets = append(secrets, bundle)
@@ -76,12 +73,12 @@ func (d Direct) Provider(ctx context.Context, config *acmev1.WebhookProvider, ca
 	return &Provider{
 		http: &http.Client{
 			Timeout: directTimeout,
-			// One connection for each call: nothing is kept that a changed Secret would have to end.
+			// One connection for each call: a changed Secret takes effect with the next call.
 			Transport: d.Egress.Transport(&http.Transport{
 				Proxy: http.ProxyFromEnvironment, TLSClientConfig: tlsConfig, DisableKeepAlives: true,
 				MaxResponseHeaderBytes: maxHeader, ForceAttemptHTTP2: true,
 			}, net.Dialer{}),
-			// The operator, or whoever may name the address, has named this one.
+			// Only this address was configured.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		address: address.String(), name: "webhook " + address.Redacted(), whom: "the server", direct: true, userAgent: d.UserAgent,
@@ -97,7 +94,7 @@ func (d Direct) bundle(ctx context.Context, config *acmev1.WebhookProvider, name
 	}
 	text, err := solver.SecretValue(ctx, d.Secrets, namespace, ref.Name, ref.KeyOr(cmmeta.TLSCAKey))
 	if err != nil {
-		return nil, fault.After(mendPeriod, ReasonSecret, "webhook: caBundleSecretRef: %w", err)
+		return nil, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "webhook: caBundleSecretRef: %w", err)
 	}
 	return []byte(text), nil
 }
@@ -108,28 +105,28 @@ func (d Direct) certificate(ctx context.Context, namespace, name string) (*tls.C
 	for i, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey} {
 		var err error
 		if entries[i], err = solver.SecretValue(ctx, d.Secrets, namespace, name, key); err != nil {
-			return nil, fault.After(mendPeriod, ReasonSecret, "webhook: clientCertificateSecretRef: %w", err)
+			return nil, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "webhook: clientCertificateSecretRef: %w", err)
 		}
 	}
 	pair, err := tls.X509KeyPair([]byte(entries[0]), []byte(entries[1]))
 	if err != nil {
-		return nil, fault.After(mendPeriod, ReasonSecret, "webhook: clientCertificateSecretRef: the certificate and key of Secret %s/%s: %w", namespace, name, err)
+		return nil, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "webhook: clientCertificateSecretRef: the certificate and key of Secret %s/%s: %w", namespace, name, err)
 	}
 	return &pair, nil
 }
 
-// unreachable says what a status means that is not the webhook's own.
+// unreachable returns an error for a status that the webhook itself has not sent, else nil.
 func unreachable(p *Provider, code int) error {
 	switch {
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		return fault.ClassCredential.After(mendPeriod, ReasonForbidden, "%s: it does not let this controller in (status %d): "+
+		return fault.ClassCredential.After(dns01.MendPeriod, ReasonForbidden, "%s: it does not let this controller in (status %d): "+
 			"does it take the client certificate of clientCertificateSecretRef?", p.name, code)
 	case code == http.StatusNotFound, code == http.StatusMethodNotAllowed:
-		return fault.ClassUnavailable.After(mendPeriod, ReasonUnavailable, "%s: it does not serve POST there (status %d): is url right, with its path?", p.name, code)
+		return fault.ClassUnavailable.After(dns01.MendPeriod, ReasonUnavailable, "%s: it does not serve POST there (status %d): is url right, with its path?", p.name, code)
 	case code/100 == 3:
-		return fault.ClassUnavailable.After(mendPeriod, ReasonUnavailable, "%s: it redirects (status %d), which is not followed: set url to where it leads", p.name, code)
+		return fault.ClassUnavailable.After(dns01.MendPeriod, ReasonUnavailable, "%s: it redirects (status %d), which is not followed: set url to where it leads", p.name, code)
 	case code == http.StatusServiceUnavailable, code == http.StatusBadGateway, code == http.StatusGatewayTimeout:
-		return fault.ClassUnavailable.After(mendPeriod, ReasonUnavailable, "%s: it is out of order (status %d): look at its log", p.name, code)
+		return fault.ClassUnavailable.After(dns01.MendPeriod, ReasonUnavailable, "%s: it is out of order (status %d): look at its log", p.name, code)
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver/conformance"
+	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/limit"
 	"chancery.dev/internal/solver/dns01/provider/webhook"
 )
@@ -78,7 +79,7 @@ func at(s *httptest.Server, path string) string {
 func direct(t *testing.T, d webhook.Direct, config *acmev1.WebhookProvider) *webhook.Provider {
 	t.Helper()
 	config.Config = &apiextensionsv1.JSON{Raw: []byte(`{"zone":"example.test","ttl":60}`)}
-	p, err := d.Provider(t.Context(), config, webhook.Caller{UID: "1234", Namespace: "team", Ambient: true})
+	p, err := d.Provider(t.Context(), config, dns01.Use{UID: "1234", Namespace: "team", Ambient: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,19 +215,19 @@ func TestDirectMistakes(t *testing.T) {
 		kind         fault.Kind
 		reason, says string
 	}{
-		{&acmev1.WebhookProvider{URL: "http://dns.example.test"}, fault.KindTerminal, webhook.ReasonInvalidConfig, "https"},
-		{&acmev1.WebhookProvider{URL: "https://user:" + password + "@dns.example.test"}, fault.KindTerminal, webhook.ReasonInvalidConfig, "without a user"},
-		{&acmev1.WebhookProvider{URL: "https://%zz" + password}, fault.KindTerminal, webhook.ReasonInvalidConfig, "https"},
-		{&acmev1.WebhookProvider{URL: address, CABundle: []byte(password)}, fault.KindAfter, webhook.ReasonSecret, "no certificate in PEM"},
-		{ca("gone", ""), fault.KindAfter, webhook.ReasonSecret, "Secret team/gone"},
-		{ca("client", "ca.pem"), fault.KindAfter, webhook.ReasonSecret, `no entry "ca.pem"`},
-		{ca("text", ""), fault.KindAfter, webhook.ReasonSecret, "no certificate in PEM"},
-		{certificate("gone"), fault.KindAfter, webhook.ReasonSecret, "Secret team/gone"},
-		{certificate("empty"), fault.KindAfter, webhook.ReasonSecret, `no entry "tls.crt"`},
-		{certificate("mixed"), fault.KindAfter, webhook.ReasonSecret, "Secret team/mixed"},
-		{certificate("text"), fault.KindAfter, webhook.ReasonSecret, "Secret team/text"},
+		{&acmev1.WebhookProvider{URL: "http://dns.example.test"}, fault.KindTerminal, dns01.ReasonInvalidConfig, "https"},
+		{&acmev1.WebhookProvider{URL: "https://user:" + password + "@dns.example.test"}, fault.KindTerminal, dns01.ReasonInvalidConfig, "without a user"},
+		{&acmev1.WebhookProvider{URL: "https://%zz" + password}, fault.KindTerminal, dns01.ReasonInvalidConfig, "https"},
+		{&acmev1.WebhookProvider{URL: address, CABundle: []byte(password)}, fault.KindAfter, dns01.ReasonSecret, "no certificate in PEM"},
+		{ca("gone", ""), fault.KindAfter, dns01.ReasonSecret, "Secret team/gone"},
+		{ca("client", "ca.pem"), fault.KindAfter, dns01.ReasonSecret, `no entry "ca.pem"`},
+		{ca("text", ""), fault.KindAfter, dns01.ReasonSecret, "no certificate in PEM"},
+		{certificate("gone"), fault.KindAfter, dns01.ReasonSecret, "Secret team/gone"},
+		{certificate("empty"), fault.KindAfter, dns01.ReasonSecret, `no entry "tls.crt"`},
+		{certificate("mixed"), fault.KindAfter, dns01.ReasonSecret, "Secret team/mixed"},
+		{certificate("text"), fault.KindAfter, dns01.ReasonSecret, "Secret team/text"},
 	} {
-		_, err := d.Provider(t.Context(), c.config, webhook.Caller{Namespace: "team"})
+		_, err := d.Provider(t.Context(), c.config, dns01.Use{Namespace: "team"})
 		if f := fault.Of(err); f == nil || f.Kind != c.kind || f.Reason != c.reason || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), password) {
 			t.Errorf("%+v: %v (%+v)", c.config, err, f)
 		}

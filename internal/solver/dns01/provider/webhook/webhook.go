@@ -2,8 +2,8 @@
 // ChallengePayload (spec §5.9): aggregated APIs in the cluster, and HTTPS servers. Those
 // written for cert-manager work unchanged.
 //
-// Of the former it asks the API server with the controller's own identity, which needs the
-// right to create the solver's name in the solver's group. It serves no webhook.
+// An aggregated API is asked through the API server, with the controller's own identity, which needs the right to
+// create the solver's name in the solver's group. The package serves no webhook.
 package webhook
 
 import (
@@ -40,13 +40,9 @@ const (
 	ReasonUnavailable = "WebhookUnavailable"
 	// ReasonForbidden: the controller lacks the right to ask the webhook.
 	ReasonForbidden = "WebhookForbidden"
-	// ReasonInvalidConfig: the configuration cannot work as it is.
-	ReasonInvalidConfig = "InvalidConfiguration"
 )
 
 const (
-	// mendPeriod is how long to wait where a person has to mend something first.
-	mendPeriod = 30 * time.Second
 	// maxBody bounds an answer, in octets.
 	maxBody = 1 << 20
 	// maxRetryAfter is the longest that a webhook can have its callers wait, in seconds.
@@ -101,8 +97,8 @@ func New(rc *rest.Config, limits *limit.Limits) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := *shared // it may be the one of everybody
-	// It signs every request, and a webhook may say any address.
+	client := *shared
+	// The client authenticates every request, and a webhook may redirect to any address.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	base, _, err := rest.DefaultServerUrlFor(rc)
 	if err != nil {
@@ -111,44 +107,34 @@ func New(rc *rest.Config, limits *limit.Limits) (*Client, error) {
 	return &Client{http: &client, base: base, limits: limits}, nil
 }
 
-// Caller says on whose behalf a webhook is asked.
-type Caller struct {
-	// UID of the Challenge.
-	UID types.UID
-	// Namespace is where the Secrets are that the configuration names.
-	Namespace string
-	// Ambient allows the webhook to use credentials of its own machine.
-	Ambient bool
-}
-
 // Provider implements dns01.Provider.
 type Provider struct {
 	http    *http.Client
 	address string
-	// name is that of the webhook for people, whom that of who is asked for it.
+	// name of the webhook, and of the server that is asked, for messages.
 	name, whom string
 	userAgent  string
-	// direct says that the server is asked itself.
+	// direct says that the webhook itself is asked, not the API server.
 	direct bool
 	config *acmev1.WebhookProvider
-	caller Caller
+	caller dns01.Use
 	limits *limit.Limits
-	// key is what the limits know it by: what credentials there are, only the webhook knows.
+	// key identifies the webhook and its configuration for the limits: which credentials it uses is not known.
 	key string
-	// explain says what a status means that is not the webhook's own, or nothing.
+	// explain returns an error for a status that another server has sent than the webhook, else nil.
 	explain func(p *Provider, code int) error
 }
 
 var _ dns01.Provider = (*Provider)(nil)
 
 // Provider makes a Provider of the API's configuration, which names an aggregated API.
-func (c *Client) Provider(config *acmev1.WebhookProvider, caller Caller) (*Provider, error) {
+func (c *Client) Provider(config *acmev1.WebhookProvider, caller dns01.Use) (*Provider, error) {
 	if c == nil {
 		return nil, fault.Terminal(ReasonUnavailable, "webhook: this controller has no API server to reach webhooks by")
 	}
 	for _, name := range []string{config.GroupName, config.SolverName} {
 		if problems := content.IsPathSegmentName(name); len(problems) > 0 || name == "" {
-			return nil, fault.Terminal(ReasonInvalidConfig, "webhook: groupName or solverName is wrong: %q %s", name, strings.Join(problems, ", "))
+			return nil, fault.Terminal(dns01.ReasonInvalidConfig, "webhook: groupName or solverName is wrong: %q %s", name, strings.Join(problems, ", "))
 		}
 	}
 	key, err := limit.KeyOf("webhook", config, caller.Namespace)
@@ -199,7 +185,7 @@ func (p *Provider) ask(ctx context.Context, action string, r dns01.Record) error
 	resp, err := p.http.Do(req)
 	if err != nil {
 		if alert := new(net.OpError); p.direct && errors.As(err, &alert) && alert.Op == "remote error" {
-			return fault.ClassCredential.After(mendPeriod, ReasonForbidden, "%s: the server ends the connection: %w: "+
+			return fault.ClassCredential.After(dns01.MendPeriod, ReasonForbidden, "%s: the server ends the connection: %w: "+
 				"does it want a client certificate, and take that of clientCertificateSecretRef?", p.name, alert.Err)
 		}
 		return fmt.Errorf("%s: asking %s: %s", p.name, p.whom, solver.Cause(err))
@@ -216,13 +202,13 @@ func (p *Provider) ask(ctx context.Context, action string, r dns01.Record) error
 func aggregated(p *Provider, code int) error {
 	switch code {
 	case http.StatusForbidden:
-		return fault.ClassCredential.After(mendPeriod, ReasonForbidden, "%s: this controller may not create %q in the API group %q: "+
+		return fault.ClassCredential.After(dns01.MendPeriod, ReasonForbidden, "%s: this controller may not create %q in the API group %q: "+
 			"grant it with the webhook's ClusterRole", p.name, p.config.SolverName, p.config.GroupName)
 	case http.StatusNotFound:
-		return fault.ClassUnavailable.After(mendPeriod, ReasonUnavailable, "%s: the API server does not serve it: is the webhook installed, "+
+		return fault.ClassUnavailable.After(dns01.MendPeriod, ReasonUnavailable, "%s: the API server does not serve it: is the webhook installed, "+
 			"with an APIService v1alpha1.%s, and is its solver called %q?", p.name, p.config.GroupName, p.config.SolverName)
 	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
-		return fault.ClassUnavailable.After(mendPeriod, ReasonUnavailable, "%s: the API server cannot reach it: "+
+		return fault.ClassUnavailable.After(dns01.MendPeriod, ReasonUnavailable, "%s: the API server cannot reach it: "+
 			"look at APIService v1alpha1.%s and at the webhook's Pods", p.name, p.config.GroupName)
 	}
 	return nil
@@ -241,31 +227,31 @@ func (p *Provider) judge(code int, body []byte) error {
 	}
 	var answer payload
 	if err := json.Unmarshal(body, &answer); err != nil || answer.Response == nil {
-		return fault.After(mendPeriod, ReasonFailed, "%s: the answer is not a %s with a response", p.name, kind)
+		return fault.After(dns01.MendPeriod, ReasonFailed, "%s: the answer is not a %s with a response", p.name, kind)
 	}
 	if answer.Response.Success {
 		return nil
 	}
 	if answer.Response.Status == nil || answer.Response.Status.Message == "" {
-		return fault.After(mendPeriod, ReasonFailed, "%s: it failed and does not say why: see its log", p.name)
+		return fault.After(dns01.MendPeriod, ReasonFailed, "%s: it failed and does not say why: see its log", p.name)
 	}
 	return failed(answer.Response.Status, "%s: %s", p.name, fault.Quote(answer.Response.Status.Message))
 }
 
-// failed is a failure that a webhook reports. Unless it says that it is throttled or out of
-// order, it may be about the one record.
+// failed is a failure that a webhook reports. It has a class only if the webhook is throttled or out of order: others
+// may concern one record only.
 func failed(status *metav1.Status, format string, args ...any) error {
 	var class fault.Class
 	switch {
 	case status.Code == http.StatusTooManyRequests || status.Reason == metav1.StatusReasonTooManyRequests:
 		class = fault.ClassRateLimited
 		if status.Details != nil {
-			if delay := time.Duration(min(status.Details.RetryAfterSeconds, maxRetryAfter)) * time.Second; delay > mendPeriod {
+			if delay := time.Duration(min(status.Details.RetryAfterSeconds, maxRetryAfter)) * time.Second; delay > dns01.MendPeriod {
 				return class.Turn(delay, ReasonFailed, format, args...)
 			}
 		}
 	case status.Code == http.StatusServiceUnavailable || status.Reason == metav1.StatusReasonServiceUnavailable:
 		class = fault.ClassUnavailable
 	}
-	return class.After(mendPeriod, ReasonFailed, format, args...)
+	return class.After(dns01.MendPeriod, ReasonFailed, format, args...)
 }

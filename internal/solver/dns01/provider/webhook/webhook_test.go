@@ -235,7 +235,7 @@ func provider(t *testing.T, c *webhook.Client, group string) *webhook.Provider {
 	t.Helper()
 	p, err := c.Provider(&acmev1.WebhookProvider{
 		GroupName: group, SolverName: solverName, Config: &apiextensionsv1.JSON{Raw: []byte(`{"zone":"example.test","ttl":60}`)},
-	}, webhook.Caller{UID: "1234", Namespace: "team", Ambient: true})
+	}, dns01.Use{UID: "1234", Namespace: "team", Ambient: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -443,8 +443,8 @@ func TestNamesAreNoPaths(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, names := range [][2]string{{"..", "x"}, {"x", ".."}, {"x/y", "z"}, {"x", "namespaces/ns/secrets"}, {"x", "."}, {"x", "%2e%2e"}} {
-		_, err := c.Provider(&acmev1.WebhookProvider{GroupName: names[0], SolverName: names[1]}, webhook.Caller{})
-		if f := fault.Of(err); f == nil || f.Kind != fault.KindTerminal || f.Reason != webhook.ReasonInvalidConfig {
+		_, err := c.Provider(&acmev1.WebhookProvider{GroupName: names[0], SolverName: names[1]}, dns01.Use{})
+		if f := fault.Of(err); f == nil || f.Kind != fault.KindTerminal || f.Reason != dns01.ReasonInvalidConfig {
 			t.Errorf("%q: %v (%+v)", names, err, f)
 		}
 	}
