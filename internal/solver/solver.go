@@ -35,7 +35,7 @@ type Task struct {
 }
 
 // Solver solves challenges of one type. Calls MAY block on DNS, HTTP or a
-// provider until ctx ends: they are made from bounded flights, never from a
+// provider until ctx ends: they are made by calls of the engine, never on a
 // reconcile worker. All three MUST be safe for concurrent use.
 type Solver interface {
 	// Present makes the answer visible. It MUST be idempotent, and MUST NOT
