@@ -24,6 +24,12 @@ func certificateCases() []ruleCase {
 		{"common name of 64 bytes", c, changes{"spec.commonName": strings.Repeat("x", 64)}, ""},
 		{"common name of 65 bytes", c, changes{"spec.commonName": strings.Repeat("x", 63) + "é"}, "commonName: must have 64 bytes at most"},
 		{"literal subject", c, changes{"spec.literalSubject": "CN=web,O=Example"}, ""},
+		{"literal subject of all keys", c, changes{"spec.literalSubject": ` cn = a\,b=c+l=L;ST=S,O="q",OU=,C=IE,STREET=1\2c 2,DC=x,UID=u,SERIALNUMBER=1,POSTALCODE=2, 1.2.3.4=#0401`}, ""},
+		{"literal subject with an unknown key", c, changes{"spec.literalSubject": "CN=web,TEST= b\\,d ,O=Example"}, `spec.literalSubject: Invalid value: "CN=web,TEST= b\\,d ,O=Example": Literal subject contains unrecognized key with value [b\,d]`},
+		{"literal subject with an empty key", c, changes{"spec.literalSubject": "CN=web,=x"}, "Literal subject contains unrecognized key with value [x]"},
+		{"literal subject with nothing between commas", c, changes{"spec.literalSubject": "CN=web,,O=x"}, "Literal subject contains unrecognized key with value [x]"},
+		{"literal subject without a key", c, changes{"spec.literalSubject": "web"}, "literalSubject: must be pairs of a key and a value"},
+		{"literal subject with a name as a key", c, changes{"spec.literalSubject": "organization=x"}, "Literal subject contains unrecognized key with value [x]"},
 		{"literal subject and common name", c, changes{"spec.literalSubject": "CN=web", "spec.commonName": "web"}, "literalSubject: cannot be combined"},
 		{"literal subject and subject", c, changes{"spec.literalSubject": "CN=web", "spec.subject.countries": strs("IE")}, "literalSubject: cannot be combined"},
 		{"addresses", c, changes{"spec.ipAddresses": strs("192.0.2.1", "::1", "::ffff:192.0.2.1")}, ""},
@@ -59,13 +65,31 @@ func certificateCases() []ruleCase {
 		{"daily window", c, changes{"spec.renewal": renewal("RenewBefore", "@daily")}, ""},
 		{"windows when disabled", c, changes{"spec.renewal": renewal("Disabled", "@daily")}, "renewal.windows: must be empty"},
 		{"bad cron", c, changes{"spec.renewal": renewal("RenewBefore", "0 2 * *")}, "cron: must have five fields"},
+		{"cron of all forms", c, changes{"spec.renewal": renewal("RenewBefore", " CRON_TZ=Europe/Dublin 00,*/15,5-59/07 23 ? JAN-dec/2,12 sun-6 ")}, ""},
+		{"cron at minute 60", c, changes{"spec.renewal": renewal("RenewBefore", "60 * * * *")}, "cron: must have five fields"},
+		{"cron at hour 24", c, changes{"spec.renewal": renewal("RenewBefore", "0 24 * * *")}, "cron: must have five fields"},
+		{"cron on day 0", c, changes{"spec.renewal": renewal("RenewBefore", "0 0 0 * *")}, "cron: must have five fields"},
+		{"cron in month 13", c, changes{"spec.renewal": renewal("RenewBefore", "0 0 * 13 *")}, "cron: must have five fields"},
+		{"cron on weekday 7", c, changes{"spec.renewal": renewal("RenewBefore", "0 0 * * 7")}, "cron: must have five fields"},
+		{"cron on no weekday", c, changes{"spec.renewal": renewal("RenewBefore", "0 0 * * someday")}, "cron: must have five fields"},
+		{"cron every no minutes", c, changes{"spec.renewal": renewal("RenewBefore", "*/0 * * * *")}, "cron: must have five fields"},
+		{"unknown word", c, changes{"spec.renewal": renewal("RenewBefore", "@sometimes")}, "cron: must have five fields"},
+		{"a period without begin", c, changes{"spec.renewal": renewal("RenewBefore", "@every 1h")}, "cron: must have five fields"},
+		{"time zone", c, changes{"spec.renewal": renewal("RenewBefore", "@daily", "America/Argentina/Rio_Gallegos")}, ""},
+		{"time zone by offset", c, changes{"spec.renewal": renewal("RenewBefore", "@daily", "Etc/GMT+5")}, ""},
+		{"time zone of wherever we run", c, changes{"spec.renewal": renewal("RenewBefore", "@daily", "Local")}, "timezone: must be a time zone of the IANA database"},
+		{"no time zone", c, changes{"spec.renewal": renewal("RenewBefore", "@daily", "Europe/Not a zone")}, "timezone: must be a time zone of the IANA database"},
 		{"no policy", c, changes{"spec.renewal": map[string]any{}}, "spec.renewal.policy: Required value"},
 		{"unknown policy", c, changes{"spec.renewal": renewal("Always", "@daily")}, "Unsupported value"},
 	}
 }
 
-func renewal(policy, cron string) map[string]any {
-	return map[string]any{"policy": policy, "windows": []any{map[string]any{"cron": cron, "windowDuration": "2h"}}}
+func renewal(policy, cron string, zone ...string) map[string]any {
+	window := map[string]any{"cron": cron, "windowDuration": "2h"}
+	for _, z := range zone {
+		window["timezone"] = z
+	}
+	return map[string]any{"policy": policy, "windows": []any{window}}
 }
 
 // certificateKeyCases are about a Certificate's key and the forms in which it is kept.

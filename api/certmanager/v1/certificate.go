@@ -77,6 +77,8 @@ type CertificateSpec struct {
 
 	// Whole subject, as a distinguished name in the form of RFC 4514. Excludes subject and commonName.
 	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'(?is)^((\s*(CN|L|ST|O|OU|C|STREET|DC|UID|SERIALNUMBER|POSTALCODE|[0-9]+([.][0-9]+)+)\s*=([^,+;\\]|\\.)*[,+;])*\s*(CN|L|ST|O|OU|C|STREET|DC|UID|SERIALNUMBER|POSTALCODE|[0-9]+([.][0-9]+)+)\s*=([^,+;\\]|\\.)*|\s*)$')`,message="literalSubject: must be pairs of a key and a value (RFC 4514), such as CN=web,O=Example",messageExpression=`'Literal subject contains unrecognized key with value [' + self.substring(self.find(r'(?is)^(\s*(CN|L|ST|O|OU|C|STREET|DC|UID|SERIALNUMBER|POSTALCODE|[0-9]+([.][0-9]+)+)\s*=([^,+;\\]|\\.)*[,+;])*').size()).find(r'(?s)=([^,+;\\]|\\.)*').substring(1).trim() + ']: known are CN, L, ST, O, OU, C, STREET, DC, UID, SERIALNUMBER, POSTALCODE and object identifiers'`
 	LiteralSubject string `json:"literalSubject,omitempty"`
 
 	// Common name, of 64 bytes at most. Clients verify the other names: prefer dnsNames.
@@ -280,7 +282,7 @@ type CertificateRenewalWindow struct {
 	// When the window opens: five cron fields, or a word such as @daily.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^\s*((CRON_)?TZ=\S+\s+)?(@[a-z]+(\s+\S+)?|\S+(\s+\S+){4})\s*$')`,message="cron: must have five fields, as in 0 2 * * 6, or be a word such as @daily"
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^\s*((CRON_)?TZ=\S+\s+)?(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|,*([*?]|(0*[0-5]?[0-9])(-(0*[0-5]?[0-9]))?)(/[0-9]*[1-9][0-9]*)?(,+([*?]|(0*[0-5]?[0-9])(-(0*[0-5]?[0-9]))?)(/[0-9]*[1-9][0-9]*)?)*,*\s+,*([*?]|(0*([01]?[0-9]|2[0-3]))(-(0*([01]?[0-9]|2[0-3])))?)(/[0-9]*[1-9][0-9]*)?(,+([*?]|(0*([01]?[0-9]|2[0-3]))(-(0*([01]?[0-9]|2[0-3])))?)(/[0-9]*[1-9][0-9]*)?)*,*\s+,*([*?]|(0*([1-9]|[12][0-9]|3[01]))(-(0*([1-9]|[12][0-9]|3[01])))?)(/[0-9]*[1-9][0-9]*)?(,+([*?]|(0*([1-9]|[12][0-9]|3[01]))(-(0*([1-9]|[12][0-9]|3[01])))?)(/[0-9]*[1-9][0-9]*)?)*,*\s+,*([*?]|(0*([1-9]|1[0-2])|(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec))(-(0*([1-9]|1[0-2])|(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)))?)(/[0-9]*[1-9][0-9]*)?(,+([*?]|(0*([1-9]|1[0-2])|(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec))(-(0*([1-9]|1[0-2])|(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)))?)(/[0-9]*[1-9][0-9]*)?)*,*\s+,*([*?]|(0*[0-6]|(?i:sun|mon|tue|wed|thu|fri|sat))(-(0*[0-6]|(?i:sun|mon|tue|wed|thu|fri|sat)))?)(/[0-9]*[1-9][0-9]*)?(,+([*?]|(0*[0-6]|(?i:sun|mon|tue|wed|thu|fri|sat))(-(0*[0-6]|(?i:sun|mon|tue|wed|thu|fri|sat)))?)(/[0-9]*[1-9][0-9]*)?)*,*)\s*$')`,message="cron: must have five fields (minute, hour, day, month, day of the week from 0 for Sunday), as in 0 2 * * 6, or be a word such as @daily"
 	Cron string `json:"cron"`
 
 	// How long the window stays open, for example 2h30m.
@@ -291,6 +293,8 @@ type CertificateRenewalWindow struct {
 	// Time zone of cron, by its IANA name. UTC by default.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=100
+	// +kubebuilder:validation:XValidation:rule=`self != 'Local' && self.matches(r'^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$')`,message="timezone: must be a time zone of the IANA database, such as Europe/Dublin"
 	Timezone string `json:"timezone,omitempty"`
 }
 
