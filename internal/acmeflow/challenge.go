@@ -78,22 +78,18 @@ type ChallengeAction struct {
 	// Wake is when to decide again at the latest; zero if only an event helps.
 	Wake time.Time
 
-	// Yield, Ready and NotBefore go to the scheduler after every decision
-	// (schedule.Challenge has fields of the same names): whether others may have the
-	// slot; whether a parked challenge is first in line; when a start makes sense at the earliest.
-	Yield bool
-	// Ready: see Yield.
-	Ready bool
-	// NotBefore: see Yield.
-	NotBefore time.Time
+	// Yield, Ready and NotBefore go to the scheduler after every decision (schedule.Challenge has fields of the same
+	// names): whether others may have the slot; whether a parked challenge is first in line; when a start makes sense
+	// at the earliest.
+	Yield, Ready bool
+	NotBefore    time.Time
 }
 
 // ChallengeOutcome is what an external step came back with.
 type ChallengeOutcome struct {
-	// Step is the one that came back.
+	// Step is the one that came back, and At is when.
 	Step ChallengeStep
-	// At is when.
-	At time.Time
+	At   time.Time
 	// Jitter in [0,1) spreads retries.
 	Jitter float64
 	// Failure is nil if the step succeeded.
@@ -116,12 +112,9 @@ type ChallengeMemory struct {
 
 	// Authorization is what the CA last showed at FetchedAt; nil if never.
 	Authorization *acme.Authorization
-	// FetchedAt is when.
-	FetchedAt time.Time
-	// Presented is when Present last came back well; zero if never.
-	Presented time.Time
-	// PresentTried is when Present last came back at all; zero if never.
-	PresentTried time.Time
+	FetchedAt     time.Time
+	// Presented is when Present last succeeded, and PresentTried when it last ended; zero if never.
+	Presented, PresentTried time.Time
 	// Touched is set once a Present has come back that may have changed something.
 	Touched bool
 	// Checks counts failed self checks in a row, CheckedAt is when the last came back, and NotYet is what it said.

@@ -2,6 +2,7 @@ package acmeflow
 
 import (
 	"cmp"
+	"encoding/json"
 	"maps"
 	"slices"
 	"time"
@@ -117,10 +118,9 @@ type NewOrder struct {
 
 // OrderOutcome is what an external step came back with.
 type OrderOutcome struct {
-	// Step is the one that came back.
+	// Step is the one that came back, and At is when.
 	Step OrderStep
-	// At is when.
-	At time.Time
+	At   time.Time
 	// Jitter in [0,1) spreads retries.
 	Jitter float64
 	// Failure is nil if the step succeeded.
@@ -144,8 +144,7 @@ type OrderMemory struct {
 	// Unwritten says that the last write of the status was not taken.
 	Unwritten bool
 	// Remote is the order as last seen at RemoteAt; nil if never.
-	Remote *acme.Order
-	// RemoteAt is when.
+	Remote   *acme.Order
 	RemoteAt time.Time
 	// Authorizations are those read, by URL.
 	Authorizations map[string]acme.Authorization
@@ -188,7 +187,8 @@ func (m OrderMemory) After(o OrderOutcome) OrderMemory {
 	if slices.ContainsFunc(o.Authorizations, func(a acme.Authorization) bool { return a.Identifier.Value == "" }) {
 		o.Failure = &Failure{Class: fault.ClassUnavailable, Detail: "the ACME server sent an authorization without an identifier (RFC 8555 §7.1.4)"}
 	}
-	if known := m.withAuthorizations(o.Authorizations); sizeOf(known) > min(maxAuthorizations, len(known)*maxAuthorization) {
+	known := m.withAuthorizations(o.Authorizations)
+	if len(o.Authorizations) > 0 && sizeOf(known) > min(maxAuthorizations, len(known)*maxAuthorization) {
 		o.Failure = &Failure{Class: fault.ClassRefused, Detail: "the authorizations of the ACME server are too long for the status of an Order"}
 	}
 	if o.Step == OrderDownload && o.Failure == nil && len(o.Chain) == 0 {
@@ -202,7 +202,7 @@ func (m OrderMemory) After(o OrderOutcome) OrderMemory {
 	case OrderCreate, OrderFetch, OrderFinalize:
 		m = m.sawOrder(o)
 	case OrderFetchAuthorizations:
-		m.Authorizations = m.withAuthorizations(o.Authorizations)
+		m.Authorizations = known
 	case OrderDownload:
 		m.Chain = o.Chain
 	case OrderDeactivate:
@@ -229,17 +229,12 @@ const (
 	maxAuthorization  = 32 << 10
 )
 
-// sizeOf is about how many bytes of JSON the authorizations take in a status.
+// sizeOf is how many bytes of JSON the authorizations take in a status.
 func sizeOf(authorizations map[string]acme.Authorization) int {
 	size := 0
 	for _, a := range authorizations {
-		size += 80 + len(a.URL) + len(a.Identifier.Value)
-		for _, c := range a.Challenges {
-			size += 60 + len(c.URL) + len(c.Token) + len(c.Type) + len(c.AccountURI)
-			for _, name := range c.IssuerDomainNames {
-				size += 3 + len(name)
-			}
-		}
+		text, _ := json.Marshal(storedAuthorization(a)) // plain fields: it never fails
+		size += len(text)
 	}
 	return size
 }

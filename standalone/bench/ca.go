@@ -123,13 +123,7 @@ func createCA(ctx context.Context, c client.Client) error {
 
 // prepareCSR makes a certificate authority, and all requests ahead of time: their keys are not what is measured.
 func prepareCSR(ctx context.Context, r *run) (*workload, error) {
-	if err := createCA(ctx, r.plane.client); err != nil {
-		return nil, err
-	}
-	requests, err := newRequests(r.Certificates)
-	if err != nil {
-		return nil, err
-	}
+	requests, err := newRequests(ctx, r)
 	return &workload{
 		issuer: caIssuer,
 		list:   &certificatesv1.CertificateSigningRequestList{},
@@ -143,29 +137,19 @@ func prepareCSR(ctx context.Context, r *run) (*workload, error) {
 				},
 			}
 		},
-		state: func(o client.Object) (bool, string) {
-			csr, ok := o.(*certificatesv1.CertificateSigningRequest)
-			if !ok {
-				return false, ""
-			}
-			said := ""
+		state: func(o client.Object) (done bool, said string) {
+			csr := o.(*certificatesv1.CertificateSigningRequest) //nolint:forcetypeassert // it is
 			for _, condition := range csr.Status.Conditions {
 				said = string(condition.Type) + ": " + condition.Message
 			}
 			return len(csr.Status.Certificate) > 0, said
 		},
-	}, nil
+	}, err
 }
 
 // prepareRequests is prepareCSR for CertificateRequests that no Certificate owns, such as service meshes make.
 func prepareRequests(ctx context.Context, r *run) (*workload, error) {
-	if err := createCA(ctx, r.plane.client); err != nil {
-		return nil, err
-	}
-	requests, err := newRequests(r.Certificates)
-	if err != nil {
-		return nil, err
-	}
+	requests, err := newRequests(ctx, r)
 	return &workload{
 		issuer: caIssuer,
 		list:   &certmanagerv1.CertificateRequestList{},
@@ -178,25 +162,24 @@ func prepareRequests(ctx context.Context, r *run) (*workload, error) {
 				},
 			}
 		},
-		state: func(o client.Object) (bool, string) {
-			request, ok := o.(*certmanagerv1.CertificateRequest)
-			if !ok {
-				return false, ""
-			}
-			said := ""
+		state: func(o client.Object) (done bool, said string) {
+			request := o.(*certmanagerv1.CertificateRequest) //nolint:forcetypeassert // it is
 			for _, condition := range request.Status.Conditions {
 				said = string(condition.Type) + ": " + condition.Message
 			}
 			return len(request.Status.Certificate) > 0, said
 		},
-	}, nil
+	}, err
 }
 
 func requestName(i int) string { return "request-" + strconv.Itoa(i) }
 
-// newRequests makes certificate requests (PEM) for names that are all different.
-func newRequests(count int) ([][]byte, error) {
-	out := make([][]byte, count)
+// newRequests makes a certificate authority, and certificate requests (PEM) for names that are all different.
+func newRequests(ctx context.Context, r *run) ([][]byte, error) {
+	if err := createCA(ctx, r.plane.client); err != nil {
+		return nil, err
+	}
+	out := make([][]byte, r.Certificates)
 	for i := range out {
 		der, err := newRequest(requestName(i) + "." + zone)
 		if err != nil {

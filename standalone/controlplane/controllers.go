@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
-	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/certificates/cleaner"
 	"k8s.io/kubernetes/pkg/controller/certificates/rootcacertpublisher"
@@ -87,24 +86,37 @@ func (s *controllerSet) stop() {
 	within(time.Second, s.wg.Wait)
 }
 
-// build is the list of controllers.
+// build makes the controllers. Each is the service account of its name in kube-system; the one without a name has the
+// rights of the controller manager, because the bootstrap RBAC has no account for it.
 func (s *controllerSet) build(ctx context.Context) ([]func(context.Context), error) {
-	if err := s.makeInformers(); err != nil {
+	c, err := s.clientsOf("")
+	if err != nil {
 		return nil, err
 	}
-	constructors := []func(context.Context) (func(context.Context), error){
-		s.garbageCollector,
-		s.namespaces,
-		s.serviceAccounts,
-		s.serviceAccountTokens,
-		s.rootCAPublisher,
-		s.endpointSlices,
-		s.csrCleaner,
-		s.clusterRoleAggregation,
-	}
-	runs := make([]func(context.Context), 0, len(constructors))
-	for _, construct := range constructors {
-		run, err := construct(ctx)
+	s.shared = informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithTransform(dropManagedFields))
+	s.tokens = informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithTransform(dropManagedFields),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.FieldSelector = "type=" + string(corev1.SecretTypeServiceAccountToken)
+		}))
+	s.metadata = newMetadataInformers(c.metadata)
+	var runs []func(context.Context)
+	for _, controller := range []struct {
+		account string
+		build   func(context.Context, *clients) (func(context.Context), error)
+	}{
+		{"generic-garbage-collector", s.garbageCollector},
+		{"namespace-controller", s.namespaces},
+		{"service-account-controller", s.serviceAccounts},
+		{"", s.serviceAccountTokens},
+		{"root-ca-cert-publisher", s.rootCAPublisher},
+		{"endpointslice-controller", s.endpointSlices},
+		{"certificate-controller", s.csrCleaner},
+		{"clusterrole-aggregation-controller", s.clusterRoleAggregation},
+	} {
+		if c, err = s.clientsOf(controller.account); err != nil {
+			return nil, err
+		}
+		run, err := controller.build(ctx, c)
 		if err != nil {
 			return nil, err
 		}
@@ -113,61 +125,33 @@ func (s *controllerSet) build(ctx context.Context) ([]func(context.Context), err
 	return runs, nil
 }
 
-func (s *controllerSet) makeInformers() error {
-	config, err := s.issuer.client(controllerManagerUser)
-	if err != nil {
-		return err
-	}
-	metadataClient, err := metadata.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(protobuf(config))
-	if err != nil {
-		return err
-	}
-	s.shared = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(dropManagedFields))
-	s.tokens = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(dropManagedFields),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.FieldSelector = "type=" + string(corev1.SecretTypeServiceAccountToken)
-		}))
-	s.metadata = newMetadataInformers(metadataClient)
-	return nil
+// clients are those of one controller.
+type clients struct {
+	*kubernetes.Clientset
+	metadata metadata.Interface
+	root     []byte // PEM of the CA
 }
 
-// config is the client of one of Kubernetes' own controllers, which is a service account in kube-system.
-func (s *controllerSet) config(name string) (*rest.Config, error) {
-	user, groups := ServiceAccount(metav1.NamespaceSystem, name)
+func (s *controllerSet) clientsOf(account string) (*clients, error) {
+	user, groups := controllerManagerUser, []string(nil)
+	if account != "" {
+		user, groups = ServiceAccount(metav1.NamespaceSystem, account)
+	}
 	config, err := s.issuer.client(user, groups...)
 	if err != nil {
 		return nil, err
 	}
-	return protobuf(config), nil
-}
-
-func (s *controllerSet) client(name string) (*kubernetes.Clientset, error) {
-	config, err := s.config(name)
-	if err != nil {
-		return nil, err
-	}
-	return kubernetes.NewForConfig(config)
-}
-
-func (s *controllerSet) garbageCollector(ctx context.Context) (func(context.Context), error) {
-	config, err := s.config("generic-garbage-collector")
-	if err != nil {
-		return nil, err
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
 	metadataClient, err := metadata.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
+	client, err := kubernetes.NewForConfig(protobuf(config))
+	return &clients{client, metadataClient, config.CAData}, err
+}
+
+func (s *controllerSet) garbageCollector(ctx context.Context, client *clients) (func(context.Context), error) {
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))
-	collector, err := garbagecollector.NewGarbageCollector(ctx, client, metadataClient, mapper,
+	collector, err := garbagecollector.NewGarbageCollector(ctx, client, client.metadata, mapper,
 		garbagecollector.DefaultIgnoredResources(), s.metadata, s.started)
 	if err != nil {
 		return nil, err
@@ -178,30 +162,14 @@ func (s *controllerSet) garbageCollector(ctx context.Context) (func(context.Cont
 	}, nil
 }
 
-func (s *controllerSet) namespaces(ctx context.Context) (func(context.Context), error) {
-	config, err := s.config("namespace-controller")
-	if err != nil {
-		return nil, err
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	metadataClient, err := metadata.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	controller := namespace.NewNamespaceController(ctx, client, metadataClient,
+func (s *controllerSet) namespaces(ctx context.Context, client *clients) (func(context.Context), error) {
+	controller := namespace.NewNamespaceController(ctx, client, client.metadata,
 		client.Discovery().ServerPreferredNamespacedResources,
 		s.shared.Core().V1().Namespaces(), namespaceResync, corev1.FinalizerKubernetes)
 	return func(ctx context.Context) { controller.Run(ctx, namespaceWorkers) }, nil
 }
 
-func (s *controllerSet) serviceAccounts(ctx context.Context) (func(context.Context), error) {
-	client, err := s.client("service-account-controller")
-	if err != nil {
-		return nil, err
-	}
+func (s *controllerSet) serviceAccounts(ctx context.Context, client *clients) (func(context.Context), error) {
 	controller, err := serviceaccountcontroller.NewServiceAccountsController(klog.FromContext(ctx),
 		s.shared.Core().V1().ServiceAccounts(), s.shared.Core().V1().Namespaces(), client,
 		serviceaccountcontroller.DefaultServiceAccountsControllerOptions())
@@ -211,63 +179,38 @@ func (s *controllerSet) serviceAccounts(ctx context.Context) (func(context.Conte
 	return func(ctx context.Context) { controller.Run(ctx, 1) }, nil
 }
 
-// serviceAccountTokens fills Secrets of type kubernetes.io/service-account-token. Its rights are the controller
-// manager's: the bootstrap RBAC has no account of its own for it.
-func (s *controllerSet) serviceAccountTokens(ctx context.Context) (func(context.Context), error) {
-	config, err := s.issuer.client(controllerManagerUser)
-	if err != nil {
-		return nil, err
-	}
-	client, err := kubernetes.NewForConfig(protobuf(config))
-	if err != nil {
-		return nil, err
-	}
+// serviceAccountTokens fills Secrets of type kubernetes.io/service-account-token.
+func (s *controllerSet) serviceAccountTokens(ctx context.Context, client *clients) (func(context.Context), error) {
 	generator, err := serviceaccount.JWTTokenGenerator(serviceaccount.LegacyIssuer, s.keys.saKey)
 	if err != nil {
 		return nil, err
 	}
 	controller, err := serviceaccountcontroller.NewTokensController(klog.FromContext(ctx),
 		s.shared.Core().V1().ServiceAccounts(), s.tokens.Core().V1().Secrets(), client,
-		serviceaccountcontroller.TokensControllerOptions{TokenGenerator: generator, RootCA: config.CAData})
+		serviceaccountcontroller.TokensControllerOptions{TokenGenerator: generator, RootCA: client.root})
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) { controller.Run(ctx, 1) }, nil
 }
 
-func (s *controllerSet) rootCAPublisher(context.Context) (func(context.Context), error) {
-	client, err := s.client("root-ca-cert-publisher")
-	if err != nil {
-		return nil, err
-	}
-	root, err := cert.EncodeCertificates(s.keys.ca.cert)
-	if err != nil {
-		return nil, err
-	}
+func (s *controllerSet) rootCAPublisher(_ context.Context, client *clients) (func(context.Context), error) {
 	controller, err := rootcacertpublisher.NewPublisher(
-		s.shared.Core().V1().ConfigMaps(), s.shared.Core().V1().Namespaces(), client, root)
+		s.shared.Core().V1().ConfigMaps(), s.shared.Core().V1().Namespaces(), client, client.root)
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) { controller.Run(ctx, 1) }, nil
 }
 
-func (s *controllerSet) endpointSlices(ctx context.Context) (func(context.Context), error) {
-	client, err := s.client("endpointslice-controller")
-	if err != nil {
-		return nil, err
-	}
+func (s *controllerSet) endpointSlices(ctx context.Context, client *clients) (func(context.Context), error) {
 	core := s.shared.Core().V1()
 	controller := endpointslice.NewController(ctx, core.Pods(), core.Services(), core.Nodes(),
 		s.shared.Discovery().V1().EndpointSlices(), maxEndpointsPerSlice, client, endpointSliceBatchPeriod)
 	return func(ctx context.Context) { controller.Run(ctx, 1) }, nil
 }
 
-func (s *controllerSet) csrCleaner(context.Context) (func(context.Context), error) {
-	client, err := s.client("certificate-controller")
-	if err != nil {
-		return nil, err
-	}
+func (s *controllerSet) csrCleaner(_ context.Context, client *clients) (func(context.Context), error) {
 	if _, err := client.Discovery().ServerResourcesForGroupVersion(certificatesv1.SchemeGroupVersion.String()); apierrors.IsNotFound(err) {
 		return func(context.Context) {}, nil // switched off by Options.RuntimeConfig
 	}
@@ -276,11 +219,7 @@ func (s *controllerSet) csrCleaner(context.Context) (func(context.Context), erro
 	return func(ctx context.Context) { controller.Run(ctx, 1) }, nil
 }
 
-func (s *controllerSet) clusterRoleAggregation(context.Context) (func(context.Context), error) {
-	client, err := s.client("clusterrole-aggregation-controller")
-	if err != nil {
-		return nil, err
-	}
+func (s *controllerSet) clusterRoleAggregation(_ context.Context, client *clients) (func(context.Context), error) {
 	controller := clusterroleaggregation.NewClusterRoleAggregation(s.shared.Rbac().V1().ClusterRoles(), client.RbacV1())
 	return func(ctx context.Context) { controller.Run(ctx, 1) }, nil
 }

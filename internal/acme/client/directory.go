@@ -69,7 +69,7 @@ func (s *server) fetchDirectory(ctx context.Context) (*acme.Directory, error) {
 		select {
 		case <-flight.done:
 		case <-ctx.Done():
-			return nil, &TransportError{Action: ActionDiscover, Method: "GET", URL: d.url, Err: ctx.Err()}
+			return nil, &TransportError{Method: "GET", URL: d.url, Err: ctx.Err()}
 		}
 		if !flight.cancelled {
 			return flight.dir, flight.err

@@ -36,8 +36,6 @@ func (e *HTTPError) Error() string {
 // TransportError says that no complete answer came: the name did not resolve, the connection failed,
 // broke or was too slow, or the context ended. The server may have acted on the request.
 type TransportError struct {
-	// Action is what the request was for.
-	Action Action
 	// Method and URL are those of the request.
 	Method, URL string
 	// Err is the cause, without the local port, so that the same failure reads the same.
@@ -52,16 +50,8 @@ func (e *TransportError) Error() string {
 // Unwrap returns the cause.
 func (e *TransportError) Unwrap() error { return e.Err }
 
-// Timeout reports whether it was time that ran out.
-func (e *TransportError) Timeout() bool {
-	var t interface{ Timeout() bool }
-	return errors.As(e.Err, &t) && t.Timeout()
-}
-
 // ProtocolError is an answer that breaks the RFC: no JSON, no Location, too long.
 type ProtocolError struct {
-	// Action is what the request was for.
-	Action Action
 	// URL is that of the request.
 	URL string
 	// Err says what is wrong with the answer.

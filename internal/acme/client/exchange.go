@@ -49,7 +49,7 @@ type response struct {
 
 // broken says that the answer breaks the protocol.
 func (r *response) broken(err error) error {
-	return &ProtocolError{Action: r.call.action, URL: r.call.url, Err: err}
+	return &ProtocolError{URL: r.call.url, Err: err}
 }
 
 // tooLarge says that the answer has more of something than the bound.
@@ -106,7 +106,7 @@ func (s *server) do(ctx context.Context, c call) (*response, error) {
 	}
 	res, err := s.http.Do(req)
 	if err != nil {
-		return nil, &TransportError{Action: c.action, Method: c.method, URL: c.url, Err: stable(err)}
+		return nil, &TransportError{Method: c.method, URL: c.url, Err: stable(err)}
 	}
 	defer func() { _ = res.Body.Close() }()
 	status = res.StatusCode
@@ -122,7 +122,7 @@ func (s *server) do(ctx context.Context, c call) (*response, error) {
 	switch {
 	case err != nil && (ok || isRequestRefused(status)):
 		// A refusal of which the reason is cut off is no refusal: it may have been the nonce.
-		return r, &TransportError{Action: c.action, Method: c.method, URL: c.url,
+		return r, &TransportError{Method: c.method, URL: c.url,
 			Err: fmt.Errorf("reading the answer: %w", stable(err))}
 	case !ok:
 		return r, r.failure(status)
@@ -140,10 +140,10 @@ func (s *server) request(ctx context.Context, c call) (*http.Request, error) {
 	}
 	req, err := http.NewRequestWithContext(ctx, c.method, c.url, body)
 	if err != nil {
-		return nil, &ProtocolError{Action: c.action, URL: c.url, Err: err}
+		return nil, &ProtocolError{URL: c.url, Err: err}
 	}
 	if scheme := req.URL.Scheme; scheme != "https" && (s.https || scheme != "http") {
-		return nil, &ProtocolError{Action: c.action, URL: c.url, Err: errors.New("the URL is not https (§6.1)")}
+		return nil, &ProtocolError{URL: c.url, Err: errors.New("the URL is not https (§6.1)")}
 	}
 	req.Header.Set("User-Agent", s.userAgent)
 	req.Header.Set("Accept-Language", "en")
