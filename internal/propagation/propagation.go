@@ -10,7 +10,6 @@
 package propagation
 
 import (
-	"sync"
 	"time"
 )
 
@@ -28,9 +27,8 @@ const (
 	maxZones = 10_000
 )
 
-// Ledger is what is known of all zones. The zero value knows nothing, and is ready. It is safe for concurrent use.
+// Ledger is what is known of all zones. The zero value knows nothing, and is ready.
 type Ledger struct {
-	mu    sync.Mutex
 	zones map[string]zone
 }
 
@@ -44,16 +42,12 @@ type zone struct {
 
 // Delay is for how long a challenge of a zone has to wait, once its self check has passed.
 func (l *Ledger) Delay(name string, now time.Time) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	return l.zones[name].delay(now)
 }
 
 // Failed notes that the CA, told after the given wait, did not find what the self check had found. If the wait of the
 // zone is longer by now, the failure changes nothing: challenges that fail together count once.
 func (l *Ledger) Failed(name string, waited time.Duration, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	z := l.zones[name]
 	if wait := z.delay(now); waited >= wait {
 		z.wait = min(max(First, 2*waited), Limit)
@@ -70,8 +64,6 @@ func (l *Ledger) Failed(name string, waited time.Duration, now time.Time) {
 
 // Succeeded notes that the CA did find it.
 func (l *Ledger) Succeeded(name string, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	z, known := l.zones[name]
 	if !known {
 		return

@@ -3,7 +3,6 @@ package propagation_test
 import (
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -82,24 +81,5 @@ func TestBounded(t *testing.T) {
 	now := start.Add(time.Minute)
 	for zone, delay := range map[int]time.Duration{0: 0, 1: 0, 2: propagation.First, many + 1: propagation.First} {
 		want(t, l, fmt.Sprint(zone), now, delay)
-	}
-}
-
-func TestConcurrentUse(t *testing.T) {
-	l := &propagation.Ledger{}
-	var wg sync.WaitGroup
-	for i := range 8 {
-		wg.Go(func() {
-			for n := range 100 {
-				zone := fmt.Sprint((i + n) % 3)
-				l.Failed(zone, l.Delay(zone, start), start)
-				l.Succeeded(zone, start)
-			}
-		})
-	}
-	wg.Wait()
-	l.Failed("0", 0, start)
-	if d := l.Delay("0", start); d < propagation.First || d > propagation.Limit {
-		t.Errorf("it has to wait %s", d)
 	}
 }

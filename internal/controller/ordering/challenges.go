@@ -17,7 +17,6 @@ import (
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
-	"chancery.dev/internal/propagation"
 	"chancery.dev/internal/schedule"
 )
 
@@ -32,8 +31,6 @@ type challenges struct {
 
 	acmeDeps  ACMEDeps
 	scheduler *scheduler
-	mended    mended
-	settled   propagation.Ledger
 }
 
 // challengeView is what is observed of a Challenge.
@@ -72,10 +69,7 @@ func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) err
 		Decide: func(v challengeView, now time.Time) acmeflow.ChallengeAction {
 			return acmeflow.DecideChallenge(v.ChallengeState, now)
 		},
-		Gone: func(name types.NamespacedName, _ types.UID) {
-			r.mended.take(name)
-			s.gone(ctx, name)
-		},
+		Gone: func(name types.NamespacedName, _ types.UID) { s.gone(ctx, name) },
 	})
 	if err := d.Manager.GetFieldIndexer().IndexField(ctx, &acmev1.Challenge{}, controller.IssuerIndex, pendingChallengeIssuer); err != nil {
 		return err
@@ -107,8 +101,8 @@ func (r *challenges) observe(ctx context.Context, p *challengePass) (challengeVi
 	if err != nil {
 		return challengeView{}, err
 	}
-	r.land(p)
-	if p.Memory.Flying == acmeflow.ChallengeWait && r.mended.take(client.ObjectKeyFromObject(challenge)) {
+	r.land(ctx, p)
+	if p.Memory.Flying == acmeflow.ChallengeWait && r.scheduler.isMended(ctx, client.ObjectKeyFromObject(challenge)) {
 		*p.Memory = p.Memory.Mended()
 	}
 	unvouched, err := r.unvouched(ctx, challenge, issuer.flow)
@@ -159,7 +153,7 @@ func (r *challenges) plan(_ context.Context, p *challengePass, v challengeView, 
 	}
 	plan.Then = func(ctx context.Context) error {
 		if action.Status != nil {
-			r.learn(c, p.Memory)
+			r.learn(ctx, c, p.Memory)
 		}
 		r.scheduler.decided(ctx, c, action)
 		return r.do(ctx, p, v.issuer, c, action.Step)

@@ -38,7 +38,7 @@ func (r *challenges) call(c *acmev1.Challenge, account *acmeaccount.Account, ste
 }
 
 // land takes in what a call has come back with.
-func (r *challenges) land(p *challengePass) {
+func (r *challenges) land(ctx context.Context, p *challengePass) {
 	step := p.Memory.Flying
 	landed, ok := p.Take(step.String())
 	switch {
@@ -54,7 +54,7 @@ func (r *challenges) land(p *challengePass) {
 	}
 	outcome.Step, outcome.At, outcome.Jitter = step, r.Now(), p.Chance()
 	if step == acmeflow.ChallengeCheck {
-		outcome.Settle = r.settled.Delay(viewed(p.Object, p.Memory), r.Now())
+		r.scheduler.locked(ctx, func() { outcome.Settle = r.scheduler.settled.Delay(viewed(p.Object, p.Memory), r.Now()) })
 	}
 	*p.Memory = p.Memory.After(outcome)
 }
@@ -128,16 +128,16 @@ func viewed(c *acmev1.Challenge, m *acmeflow.ChallengeMemory) string {
 }
 
 // learn notes what the end of a Challenge, once it is written, says about the next ones there.
-func (r *challenges) learn(c *acmev1.Challenge, m *acmeflow.ChallengeMemory) {
-	switch {
+func (r *challenges) learn(ctx context.Context, c *acmev1.Challenge, m *acmeflow.ChallengeMemory) {
+	switch settled := &r.scheduler.settled; {
 	case m.Belied(c):
 		waited := m.Settle
 		if own := c.Spec.Solver.SettleTime; own != nil {
 			waited = max(waited, own.Duration)
 		}
-		r.settled.Failed(viewed(c, m), waited, r.Now())
+		r.scheduler.locked(ctx, func() { settled.Failed(viewed(c, m), waited, r.Now()) })
 	case c.Status.State == acmev1.Valid && !m.Passed.IsZero():
-		r.settled.Succeeded(viewed(c, m), r.Now())
+		r.scheduler.locked(ctx, func() { settled.Succeeded(viewed(c, m), r.Now()) })
 	}
 }
 

@@ -2,9 +2,7 @@ package ordering
 
 import (
 	"context"
-	"sync"
 
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -34,33 +32,6 @@ func (r *challenges) credentials(obj client.Object) []string {
 // mended a credential is looking.
 func (r *challenges) withCredential(ctx context.Context, secret client.Object) []reconcile.Request {
 	found := r.Indexed(ctx, &acmev1.ChallengeList{}, credentialIndex, secret.GetNamespace()+"/"+secret.GetName())
-	r.mended.add(found)
+	r.scheduler.mend(ctx, found)
 	return found
-}
-
-// mended is which Challenges have a changed credential that has not been tried. The zero
-// value is ready.
-type mended struct {
-	mu    sync.Mutex
-	names map[types.NamespacedName]bool
-}
-
-func (m *mended) add(all []reconcile.Request) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.names == nil {
-		m.names = map[types.NamespacedName]bool{}
-	}
-	for _, req := range all {
-		m.names[req.NamespacedName] = true
-	}
-}
-
-// take reports whether a Challenge is among them, once.
-func (m *mended) take(name types.NamespacedName) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	was := m.names[name]
-	delete(m.names, name)
-	return was
 }

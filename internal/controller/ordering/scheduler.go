@@ -12,6 +12,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acmeflow"
@@ -19,6 +20,7 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/propagation"
 	"chancery.dev/internal/schedule"
 )
 
@@ -47,10 +49,16 @@ type scheduler struct {
 
 	mu    sync.Mutex
 	queue *schedule.Scheduler
+	// mended are the Challenges that have a changed credential which has not been tried.
+	mended map[schedule.Key]bool
+	// settled says how long after a self check the CAs see what it has seen.
+	settled propagation.Ledger
 }
 
 func newScheduler(d *controller.Deps, settings acmeflow.Settings, limits schedule.Options) *scheduler {
-	return &scheduler{Deps: d, kick: make(chan struct{}, 1), settings: settings, queue: schedule.New(limits)}
+	return &scheduler{
+		Deps: d, kick: make(chan struct{}, 1), settings: settings, queue: schedule.New(limits), mended: map[schedule.Key]bool{},
+	}
 }
 
 // listen has the watch tell of changes.
@@ -173,7 +181,28 @@ func (s *scheduler) seen(ctx context.Context, obj any, gone bool) {
 
 // gone takes in that a Challenge is gone: the API server may say so before the watch does.
 func (s *scheduler) gone(ctx context.Context, key schedule.Key) {
-	s.locked(ctx, func() { s.look(ctx, key) })
+	s.locked(ctx, func() {
+		s.look(ctx, key)
+		delete(s.mended, key)
+	})
+}
+
+// mend notes Challenges that have a changed credential.
+func (s *scheduler) mend(ctx context.Context, all []reconcile.Request) {
+	s.locked(ctx, func() {
+		for _, req := range all {
+			s.mended[req.NamespacedName] = true
+		}
+	})
+}
+
+// isMended reports, once, whether a Challenge has a changed credential.
+func (s *scheduler) isMended(ctx context.Context, key schedule.Key) (is bool) {
+	s.locked(ctx, func() {
+		is = s.mended[key]
+		delete(s.mended, key)
+	})
+	return is
 }
 
 // look takes in what a Challenge is like now. It is nil if the Challenge is gone.
