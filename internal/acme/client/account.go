@@ -68,7 +68,9 @@ func (c *Client) newAccount(ctx context.Context, action Action, ext *acme.Extern
 		}
 	}
 	account.Meta, account.URL, account.Created = r.meta, r.meta.Location, r.status == http.StatusCreated
-	c.account.Store(&account.URL)
+	c.server.mu.Lock()
+	c.account = account.URL
+	c.server.mu.Unlock()
 	return account, nil
 }
 

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
@@ -41,9 +41,10 @@ var ErrNoAccount = errors.New("acme: the client has no account URL yet: register
 
 // Client talks to one ACME server for one account. It is safe for concurrent use.
 type Client struct {
-	server  *server
-	key     *accountKey
-	account atomic.Pointer[string]
+	server *server
+	key    *accountKey
+	// account is the URL of the account; server.mu guards it.
+	account string
 }
 
 // server is what all accounts at one ACME server share: connections, directory, nonces.
@@ -53,6 +54,8 @@ type server struct {
 	observe   func(Observation)
 	now       func() time.Time
 	https     bool
+
+	mu        sync.Mutex
 	directory directoryCache
 	nonces    noncePool
 }
@@ -97,19 +100,14 @@ func (c *Client) WithKey(key crypto.Signer, accountURL string) (*Client, error) 
 	if err != nil {
 		return nil, err
 	}
-	d := &Client{server: c.server, key: k}
-	if accountURL != "" {
-		d.account.Store(&accountURL)
-	}
-	return d, nil
+	return &Client{server: c.server, key: k, account: accountURL}, nil
 }
 
 // AccountURL is the account's URL, the "kid" of RFC 8555 §6.2; empty while unknown.
 func (c *Client) AccountURL() string {
-	if p := c.account.Load(); p != nil {
-		return *p
-	}
-	return ""
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	return c.account
 }
 
 // Thumbprint is the RFC 7638 thumbprint of the account key, base64url; empty without a key.

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"chancery.dev/internal/acme"
@@ -19,7 +18,6 @@ const maxProfiles = 100
 // directoryCache holds the directory and the one fetch under way.
 type directoryCache struct {
 	url     string
-	mu      sync.Mutex
 	current *acme.Directory
 	fetched time.Time
 	flight  *directoryFlight
@@ -43,29 +41,28 @@ func (c *Client) Directory(ctx context.Context) (*acme.Directory, error) {
 // KnownDirectory returns the directory that was fetched last, without asking the server;
 // nil if none was. It is shared: do not change it.
 func (c *Client) KnownDirectory() *acme.Directory {
-	d := &c.server.directory
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.current
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	return c.server.directory.current
 }
 
 func (s *server) fetchDirectory(ctx context.Context) (*acme.Directory, error) {
 	d := &s.directory
 	for {
-		d.mu.Lock()
+		s.mu.Lock()
 		if d.current != nil && s.now().Sub(d.fetched) < directoryAge {
-			defer d.mu.Unlock()
+			defer s.mu.Unlock()
 			return d.current, nil
 		}
 		flight := d.flight
 		if flight == nil {
 			flight = &directoryFlight{done: make(chan struct{})}
 			d.flight = flight
-			d.mu.Unlock()
+			s.mu.Unlock()
 			s.flyDirectory(ctx, flight)
 			return flight.dir, flight.err
 		}
-		d.mu.Unlock()
+		s.mu.Unlock()
 		select {
 		case <-flight.done:
 		case <-ctx.Done():
@@ -81,8 +78,8 @@ func (s *server) fetchDirectory(ctx context.Context) (*acme.Directory, error) {
 func (s *server) flyDirectory(ctx context.Context, flight *directoryFlight) {
 	d := &s.directory
 	dir, err := s.requestDirectory(ctx)
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	defer close(flight.done)
 	d.flight = nil
 	if err != nil && d.current != nil && ctx.Err() == nil {

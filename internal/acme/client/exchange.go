@@ -209,7 +209,7 @@ func (r *response) failure(status int) error {
 func (s *server) get(ctx context.Context, action Action, url string) (*response, error) {
 	r, err := s.do(ctx, call{action: action, method: http.MethodGet, url: url, limit: maxBody})
 	if r != nil {
-		s.nonces.put(r.nonce)
+		s.keep(r.nonce)
 	}
 	return r, err
 }
@@ -238,7 +238,7 @@ func (c *Client) post(ctx context.Context, req call, sign func(nonce string) ([]
 			continue
 		}
 		if r != nil {
-			c.server.nonces.put(r.nonce)
+			c.server.keep(r.nonce)
 		}
 		if err != nil {
 			return nil, err

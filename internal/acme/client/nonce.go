@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync"
 )
 
 // maxNonces bounds the pool: more are never in use at once by one server's requests.
@@ -15,17 +14,9 @@ const maxNonceLength = 1024
 
 // noncePool keeps the anti-replay nonces that came with responses (RFC 8555 §6.5). The youngest
 // is used first: old ones expire at the bottom without being asked for.
-type noncePool struct {
-	mu   sync.Mutex
-	free []string
-}
+type noncePool struct{ free []string }
 
 func (p *noncePool) put(nonce string) {
-	if nonce == "" {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if len(p.free) == maxNonces {
 		p.free = append(p.free[:0], p.free[1:]...)
 	}
@@ -33,8 +24,6 @@ func (p *noncePool) put(nonce string) {
 }
 
 func (p *noncePool) take() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if len(p.free) == 0 {
 		return ""
 	}
@@ -52,9 +41,22 @@ func nonceOf(h http.Header) string {
 	return n
 }
 
+// keep puts a nonce that came with an answer into the pool.
+func (s *server) keep(nonce string) {
+	if nonce == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nonces.put(nonce)
+}
+
 // nonce takes one from the pool, or asks the server for one (RFC 8555 §7.2).
 func (s *server) nonce(ctx context.Context, action Action) (string, error) {
-	if n := s.nonces.take(); n != "" {
+	s.mu.Lock()
+	n := s.nonces.take()
+	s.mu.Unlock()
+	if n != "" {
 		return n, nil
 	}
 	dir, err := s.fetchDirectory(ctx)
