@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	lru "k8s.io/apimachinery/pkg/util/cache"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
@@ -55,15 +56,22 @@ type Options struct {
 // Resolver finds zones, their servers and their records. It is safe for
 // concurrent use.
 type Resolver struct {
-	o     Options
-	zones *cache[string]
-	hosts *cache[[]nameserver]
+	// zones and hosts are what was found out: the zone of a name, and the servers of a zone.
+	zones, hosts *lru.LRUExpireCache
+
+	o Options
 	// trusted are servers that Egress does not judge.
 	trusted []string
 	// dial and http reach the others.
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 	http *http.Client
 }
+
+// clock is that of the caches.
+type clock func() time.Time
+
+// Now implements lru.Clock.
+func (c clock) Now() time.Time { return c() }
 
 // NewResolver makes a Resolver.
 func NewResolver(o Options) (*Resolver, error) {
@@ -91,7 +99,7 @@ func NewResolver(o Options) (*Resolver, error) {
 	o.HTTPClient = &direct
 	r := &Resolver{
 		o: o, trusted: o.Nameservers, dial: o.Dial, http: o.HTTPClient,
-		zones: &cache[string]{}, hosts: &cache[[]nameserver]{},
+		zones: lru.NewLRUExpireCacheWithClock(maxCached, clock(o.Now)), hosts: lru.NewLRUExpireCacheWithClock(maxCached, clock(o.Now)),
 	}
 	if o.Egress != nil {
 		r.dial, r.http = o.Egress.Dialer(net.Dialer{}).DialContext, o.Egress.Client(o.Timeout)

@@ -3,7 +3,6 @@ package dns01
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -20,45 +19,12 @@ import (
 // challenges, and any tenant can make up more.
 const maxCached = 10_000
 
-// cached is a finding and until when it may be used.
-type cached[T any] struct {
-	value T
-	until time.Time
-}
-
 // nameserver is one authoritative server of a zone.
 type nameserver struct {
 	host  string
 	addrs []netip.Addr
 	// err says why there is no address; nil where DNS says there is none.
 	err error
-}
-
-// cache keeps findings by name.
-type cache[T any] struct {
-	mu     sync.Mutex
-	byName map[string]cached[T]
-}
-
-func (c *cache[T]) get(name string, now time.Time) (T, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	hit := c.byName[name]
-	return hit.value, hit.until.After(now)
-}
-
-// put keeps a finding. A full cache loses first what has expired, then, if that was nothing, everything: simple, and
-// rare.
-func (c *cache[T]) put(name string, value T, ttl uint32, now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.byName) >= maxCached {
-		maps.DeleteFunc(c.byName, func(_ string, old cached[T]) bool { return !old.until.After(now) })
-	}
-	if c.byName == nil || len(c.byName) >= maxCached {
-		c.byName = map[string]cached[T]{}
-	}
-	c.byName[name] = cached[T]{value, now.Add(time.Duration(min(ttl, maxTTL)) * time.Second)}
 }
 
 const (
@@ -70,6 +36,9 @@ const (
 	maxAddresses = 8
 )
 
+// lifeOf is how long something is kept that has a TTL in seconds. When the TTL has passed, it is kept no more.
+func lifeOf(ttl uint32) time.Duration { return time.Duration(min(ttl, maxTTL))*time.Second - 1 }
+
 // Zone returns the zone that a name is in: the closest name above it, or itself,
 // that has an SOA record (spec §5.9). Only what was found is cached, for as long
 // as the SOA's TTL: a name that does not exist yet is asked for again. servers
@@ -80,8 +49,8 @@ func (r *Resolver) Zone(ctx context.Context, fqdn string, servers []string) (str
 		servers = r.o.Nameservers
 	}
 	key := strings.Join(servers, ",") + " " + fqdn
-	if zone, ok := r.zones.get(key, r.o.Now()); ok {
-		return zone, nil
+	if hit, ok := r.zones.Get(key); ok {
+		return hit.(string), nil //nolint:forcetypeassert // nothing else is in it
 	}
 	// Without the root, which would seem to be the zone of a domain that does not exist.
 	for _, start := range dns.Split(fqdn) {
@@ -94,7 +63,7 @@ func (r *Resolver) Zone(ctx context.Context, fqdn string, servers []string) (str
 		if soa == nil {
 			continue
 		}
-		r.zones.put(key, name, soa.Hdr.Ttl, r.o.Now())
+		r.zones.Add(key, name, lifeOf(soa.Hdr.Ttl))
 		return name, nil
 	}
 	return "", fault.Terminal(solver.ReasonNoZone, "finding the zone of %s: none of its parents has an SOA record according to %s; does the domain exist?",
@@ -161,8 +130,8 @@ func cnameOf(m *dns.Msg, name string) string {
 // authoritative returns the servers of a zone with their addresses, cached for the smallest TTL of the answers. Servers
 // without an address stay in the list, uncached: the reason is shown, and the others are asked.
 func (r *Resolver) authoritative(ctx context.Context, zone string) ([]nameserver, error) {
-	if servers, ok := r.hosts.get(zone, r.o.Now()); ok {
-		return servers, nil
+	if hit, ok := r.hosts.Get(zone); ok {
+		return hit.([]nameserver), nil //nolint:forcetypeassert // nothing else is in it
 	}
 	m, err := r.recursive(ctx, r.o.Nameservers, zone, dns.TypeNS)
 	if err != nil {
@@ -183,7 +152,7 @@ func (r *Resolver) authoritative(ctx context.Context, zone string) ([]nameserver
 	}
 	found, ttl := r.resolveAll(ctx, names)
 	slices.SortFunc(found, func(a, b nameserver) int { return strings.Compare(a.host, b.host) })
-	r.hosts.put(zone, found, ttl, r.o.Now())
+	r.hosts.Add(zone, found, lifeOf(ttl))
 	return found, nil
 }
 

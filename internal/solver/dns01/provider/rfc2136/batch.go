@@ -41,21 +41,23 @@ type change struct {
 	record dns01.Record
 	remove bool
 	// ctx ends when nobody waits for the change any more.
-	ctx  context.Context //nolint:containedctx // the life of one of the callers that a message is for
-	done chan error
+	ctx context.Context //nolint:containedctx // the life of one of the callers that a message is for
+	// done is closed once answer is there.
+	done   chan struct{}
+	answer error
 }
 
 // change makes a change by the next update of its queue.
 func (p *Provider) change(ctx context.Context, r dns01.Record, remove bool) error {
-	c := &change{by: p, record: r, remove: remove, ctx: ctx, done: make(chan error, 1)}
+	c := &change{by: p, record: r, remove: remove, ctx: ctx, done: make(chan struct{})}
 	key, err := limit.KeyOf(p.identity(), r.Zone)
 	if err != nil {
 		return err
 	}
 	p.o.Queues.join(key, c)
 	select {
-	case err := <-c.done:
-		return err
+	case <-c.done:
+		return c.answer
 	case <-ctx.Done():
 		return p.unanswered(r, ctx.Err())
 	}
@@ -157,7 +159,8 @@ func flush(batch []*change) {
 		if asked {
 			err = c.by.verdict(c.record, reply, cause)
 		}
-		c.done <- err
+		c.answer = err
+		close(c.done)
 	}
 }
 
