@@ -69,6 +69,13 @@ const (
 	Released
 )
 
+const (
+	// maxHosts bounds how many servers Options.Observe is told by name: users who may create issuers can invent any
+	// number. All others share the name otherHost.
+	maxHosts  = 100
+	otherHost = "other"
+)
+
 // Options configure a Registry.
 type Options struct {
 	// UserAgent names the program to CAs (RFC 8555 §6.1).
@@ -94,6 +101,8 @@ type Registry struct {
 	// opened is the account that each issuer has opened last, registered or not.
 	opened   map[types.UID]*Account
 	watchers []func(Issuer, Change)
+	// told are the hosts of servers that Options.Observe is told by their own names.
+	told map[string]bool
 }
 
 type binding struct {
@@ -108,7 +117,7 @@ func New(o Options) *Registry {
 	}
 	return &Registry{
 		o: o, servers: map[string]*acmeclient.Client{}, accounts: map[string]*Account{}, bindings: map[types.UID]binding{},
-		opened: map[types.UID]*Account{},
+		opened: map[types.UID]*Account{}, told: map[string]bool{},
 	}
 }
 
@@ -190,8 +199,13 @@ func (r *Registry) observer(directory string) func(acmeclient.Observation) {
 	if err != nil || r.o.Observe == nil {
 		return r.o.Observe
 	}
+	host := u.Host
+	if !r.told[host] && len(r.told) >= maxHosts {
+		host = otherHost
+	}
+	r.told[host] = true
 	return func(o acmeclient.Observation) {
-		o.Host = u.Host
+		o.Host = host
 		r.o.Observe(o)
 	}
 }

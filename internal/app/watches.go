@@ -3,13 +3,15 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	lru "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -19,12 +21,17 @@ import (
 type watches struct {
 	log logr.Logger
 
-	mu       sync.Mutex
-	troubles map[string]string // by what is watched
+	troubles *lru.LRUExpireCache // by what is watched, words
 }
 
+// troubleFor is how long a trouble counts as said.
+const troubleFor = 24 * time.Hour
+
+// maxTroubles is more than there are watches.
+const maxTroubles = 1000
+
 func newWatches(log logr.Logger) *watches {
-	return &watches{log: log, troubles: map[string]string{}}
+	return &watches{log: log, troubles: lru.NewLRUExpireCache(maxTroubles)}
 }
 
 // failed is a toolscache.WatchErrorHandlerWithContext. It logs each error once: the reflector tries again for ever.
@@ -33,12 +40,10 @@ func (w *watches) failed(ctx context.Context, r *toolscache.Reflector, err error
 		return // the watch has ended in order, or is started again
 	}
 	what, text := r.TypeDescription(), err.Error()
-	w.mu.Lock()
-	news := w.troubles[what] != text
-	w.troubles[what] = text
-	w.mu.Unlock()
+	before, _ := w.troubles.Get(what)
+	w.troubles.Add(what, text, troubleFor)
 	switch {
-	case !news:
+	case before == text:
 	case apierrors.IsForbidden(err):
 		w.log.Error(err, "a right is missing: grant it to the controller's service account, or run chancery install again")
 	default:
@@ -48,11 +53,11 @@ func (w *watches) failed(ctx context.Context, r *toolscache.Reflector, err error
 
 // said is the last error of each watch; nil if there was none.
 func (w *watches) said() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	var all []string
-	for _, text := range w.troubles {
-		all = append(all, text)
+	for _, what := range w.troubles.Keys() {
+		if text, ok := w.troubles.Get(what); ok {
+			all = append(all, fmt.Sprint(text))
+		}
 	}
 	if len(all) == 0 {
 		return nil

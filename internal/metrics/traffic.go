@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -12,22 +11,13 @@ import (
 	acmeclient "chancery.dev/internal/acme/client"
 )
 
-const (
-	// noAnswer is the label status of a request without an answer.
-	noAnswer = "999"
-	// maxHosts bounds how many servers have a label of their own: users who may create issuers can invent any number.
-	// All others share the label otherHost.
-	maxHosts  = 100
-	otherHost = "other"
-)
+// noAnswer is the label status of a request without an answer.
+const noAnswer = "999"
 
 // ACME counts the requests to ACME servers.
 type ACME struct {
 	count *prometheus.CounterVec
 	took  *prometheus.SummaryVec
-
-	mu    sync.Mutex
-	hosts map[string]bool
 }
 
 // NewACME registers the counts; there is one of each in a process.
@@ -43,34 +33,23 @@ func NewACME() (*ACME, error) {
 		Name: "certmanager_http_acme_client_request_duration_seconds", Help: "How long requests to ACME servers took, in seconds.",
 		Objectives: map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.99: 0.001}, AgeBuckets: 2, BufCap: 64,
 	}, labels))
-	return &ACME{count: count, took: took, hosts: map[string]bool{}}, err
+	return &ACME{count: count, took: took}, err
 }
 
-// Observe counts a request that is over.
+// Observe counts a request that is over. The name of the host comes from an issuer, and may have any character that an
+// address can have.
 func (a *ACME) Observe(o acmeclient.Observation) {
 	status := noAnswer
 	if o.Status != 0 {
 		status = strconv.Itoa(o.Status)
 	}
-	labels := []string{o.Scheme, a.host(o.Host), string(o.Action), o.Method, status}
+	labels := []string{o.Scheme, strings.ToValidUTF8(o.Host, "?"), string(o.Action), o.Method, status}
 	if count, err := a.count.GetMetricWithLabelValues(labels...); err == nil {
 		count.Inc()
 	}
 	if took, err := a.took.GetMetricWithLabelValues(labels...); err == nil {
 		took.Observe(o.Duration.Seconds())
 	}
-}
-
-// host is the label of a server. The name comes from an issuer, and may have any character that an address can have.
-func (a *ACME) host(name string) string {
-	name = strings.ToValidUTF8(name, "?")
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.hosts[name] && len(a.hosts) >= maxHosts {
-		return otherHost
-	}
-	a.hosts[name] = true
-	return name
 }
 
 // Register registers a metric, or returns the one that is registered already: in tests several

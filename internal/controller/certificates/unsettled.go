@@ -2,7 +2,6 @@ package certificates
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,15 +25,16 @@ const startInterval = 500 * time.Microsecond
 type unsettledFirst struct {
 	handler.EnqueueRequestForObject
 
-	now     func() time.Time
-	settled atomic.Int64
+	now func() time.Time
+	// settled counts them. One goroutine tells of all that are there at the start.
+	settled int
 }
 
 // Create implements handler.EventHandler.
 func (h *unsettledFirst) Create(ctx context.Context, e event.CreateEvent, queue controller.Queue) {
 	if crt, ok := e.Object.(*certmanagerv1.Certificate); ok && e.IsInInitialList && settled(crt, h.now()) {
-		after := time.Duration(h.settled.Add(1)) * startInterval
-		queue.AddAfter(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(crt)}, after)
+		h.settled++
+		queue.AddAfter(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(crt)}, time.Duration(h.settled)*startInterval)
 		return
 	}
 	h.EnqueueRequestForObject.Create(ctx, e, queue)
