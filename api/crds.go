@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -41,6 +42,12 @@ const (
 	ExternalIssuersName      = "chancery-external-issuers"
 )
 
+// AdmissionSettingsName names the ConfigMap, in the same namespace, with what operators set of the policies.
+const AdmissionSettingsName = "chancery-admission"
+
+// readsAnnotation names, on a policy, the ConfigMap that the policy reads, if that is not the one of external issuers.
+const readsAnnotation = "chancery.dev/reads"
+
 // Policies returns the admission policies and their bindings, each policy before its binding, and what they
 // read, in an order in which they can be applied. The namespace cert-manager must be there. Those of kind
 // MutatingAdmissionPolicy and MutatingAdmissionPolicyBinding need Kubernetes 1.36:
@@ -70,7 +77,8 @@ func bindingOf(policy *unstructured.Unstructured) *unstructured.Unstructured {
 	}
 	if _, reads, _ := unstructured.NestedMap(policy.Object, "spec", "paramKind"); reads {
 		spec["paramRef"] = map[string]any{
-			"namespace": ExternalIssuersNamespace, "name": ExternalIssuersName, "parameterNotFoundAction": "Deny",
+			"namespace": ExternalIssuersNamespace, "parameterNotFoundAction": "Deny",
+			"name": cmp.Or(policy.GetAnnotations()[readsAnnotation], ExternalIssuersName),
 		}
 	}
 	return &unstructured.Unstructured{Object: map[string]any{

@@ -340,3 +340,85 @@ func TestOrdersAndChallengesNeedPermission(t *testing.T) {
 		}
 	}
 }
+
+// TestCACertificatesNeedPermissionOnDemand: where the operator has set it, a CA certificate from a ClusterIssuer takes
+// the verb reference on the issuer.
+func TestCACertificatesNeedPermissionOnDemand(t *testing.T) {
+	admin := client(t)
+	settings := admin.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(api.ExternalIssuersNamespace)
+	set := func(value string) {
+		patch := `{"data":{"caCertificates":` + value + `}}`
+		if _, err := settings.Patch(context.WithoutCancel(t.Context()), api.AdmissionSettingsName, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { set("null") })
+	all := rbacv1.PolicyRule{APIGroups: []string{"cert-manager.io"}, Resources: []string{"certificates", "certificaterequests"}, Verbs: []string{"create", "update", "get"}}
+	may := func(verb, name string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{"cert-manager.io"}, Resources: []string{"signers"}, Verbs: []string{verb}, ResourceNames: []string{name}}
+	}
+	grant(t, admin, "ca-nobody", "ca-nobody", all)
+	grant(t, admin, "ca-other", "ca-other", all, may("reference", "other"))
+	grant(t, admin, "ca-named", "ca-named", all, may("reference", "ca"))
+	grant(t, admin, "ca-any", "ca-any", all, may("reference", "*"))
+	grant(t, admin, "ca-approver", "ca-approver", all, may("approve", "clusterissuers.cert-manager.io/*"))
+	ask := func(user, kind string, set changes, want string) {
+		t.Helper()
+		o := base(t, kind)
+		edit(t, o, changes{"spec.issuerRef": map[string]any{"name": "ca", "kind": "ClusterIssuer"}})
+		edit(t, o, set)
+		o.SetName("")
+		o.SetGenerateName("ca-")
+		as, last := clientAs(t, user), ""
+		defer func() {
+			if t.Failed() {
+				t.Log(last)
+			}
+		}()
+		eventually(t, user+" and a "+kind, func(ctx context.Context) bool {
+			_, err := resourceFor(as, o).Create(ctx, o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			if err != nil && ctx.Err() == nil {
+				last = err.Error()
+			}
+			return err == nil && want == "" || err != nil && want != "" && strings.Contains(last, want)
+		})
+	}
+	ca := changes{"spec.isCA": true}
+	ask("ca-nobody", "certificate", ca, "")
+	set(`"reference"`)
+	for _, kind := range []string{"certificate", "request"} {
+		denied := `may not ask ClusterIssuer "ca" for a CA certificate`
+		ask("ca-nobody", kind, ca, denied)
+		ask("ca-nobody", kind, changes{"spec.usages": strs("cert sign")}, denied)
+		ask("ca-other", kind, ca, denied)
+		ask("ca-nobody", kind, nil, "")
+		ask("ca-nobody", kind, changes{"spec.isCA": true, "spec.issuerRef": map[string]any{"name": "ca"}}, "")
+		for _, user := range []string{"ca-named", "ca-any", "ca-approver"} {
+			ask(user, kind, ca, "")
+		}
+	}
+	set(`"sometimes"`)
+	ask("ca-any", "certificate", ca, `key caCertificates: must be any or reference, not "sometimes"`)
+	set(`"reference"`)
+	becomesCA(t, admin, clientAs(t, "ca-nobody"))
+}
+
+// becomesCA has a user change a Certificate that is there: what it is already may stay.
+func becomesCA(t *testing.T, admin, as dynamic.Interface) {
+	t.Helper()
+	for was, denied := range map[bool]bool{false: true, true: false} {
+		o := base(t, "certificate")
+		o.SetName("")
+		o.SetGenerateName("becomes-ca-")
+		edit(t, o, changes{"spec.issuerRef": map[string]any{"name": "ca", "kind": "ClusterIssuer"}, "spec.isCA": was})
+		o, err := resourceFor(admin, o).Create(t.Context(), o, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		edit(t, o, changes{"spec.isCA": true, "spec.dnsNames": strs("other.example.com")})
+		eventually(t, "permission", func(ctx context.Context) bool {
+			_, err := resourceFor(as, o).Update(ctx, o, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+			return denied && err != nil && strings.Contains(err.Error(), "for a CA certificate") || !denied && err == nil
+		})
+	}
+}
