@@ -106,6 +106,7 @@ func annotationCases() []updateCase {
 		"cert-manager.iodine":              "metadata.annotations: cert-manager.iodine" + fixed,
 		"acme.cert-manager.io/x":           "metadata.annotations: acme.cert-manager.io/x" + fixed,
 		"venafi.cert-manager.io/pickup-id": "",
+		"chancery.dev/issuance-budget":     "metadata.annotations: chancery.dev/issuance-budget" + fixed,
 		"chancery.dev/anything":            "",
 	} {
 		cases = append(cases, updateCase{ruleCase{"annotation " + key, "request", changes{"metadata.annotations": map[string]any{key: "v"}}, want}, nil})
