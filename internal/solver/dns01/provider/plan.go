@@ -11,9 +11,8 @@ import (
 	"chancery.dev/internal/fault"
 )
 
-// plan is what a field of the API comes to in the words of a provider program: pure
-// data, before any Secret is read. The programs' names and variables are those of lego
-// (chancery-dns describe).
+// plan is a field of the API as the name and variables of a provider program: pure data, before any Secret is read. The
+// names and variables are those of lego (chancery-dns describe).
 type plan struct {
 	provider string
 	// config are settings, secrets where each credential is.
@@ -45,8 +44,8 @@ const (
 // awsAudience is the audience of a service account's token unless the Issuer says others.
 const awsAudience = "sts.amazonaws.com"
 
-// planOf maps a solver configuration that needs a program, or returns nil for one that
-// does not. mayAmbient tells whether credentials of the machine may be used.
+// planOf maps a solver configuration that needs a program; nil if it needs none. mayAmbient says whether credentials of
+// the machine may be used.
 func planOf(c *acmev1.DNS01Solver, mayAmbient bool) (*plan, error) {
 	p := &plan{config: map[string]string{}, secrets: map[string]cmmeta.SecretKeySelector{}}
 	switch {

@@ -1,8 +1,7 @@
-// Package acmedns writes challenge records into an acme-dns server: a DNS server for
-// challenges only, to which a CNAME delegates _acme-challenge of a domain.
+// Package acmedns writes challenge records into an acme-dns server: a DNS server for challenges only, to which a CNAME
+// delegates _acme-challenge of a domain.
 //
-// It registers no account. The server keeps the last two values of an account and
-// forgets the older one by itself, so that there is nothing to clean up.
+// It registers no account. The server keeps the last two values of an account, so that there is nothing to clean up.
 package acmedns
 
 import (
@@ -35,15 +34,14 @@ const (
 	maxKnown = 10_000
 )
 
-// Client reaches acme-dns servers. Use New. It is safe for concurrent use.
+// Client reaches acme-dns servers. New makes one. It is safe for concurrent use.
 type Client struct {
 	http      *http.Client
 	userAgent string
 	limits    *limit.Limits
 
 	mu sync.Mutex
-	// known are the last values of each account: the server would take one that is
-	// there already for a new one, and forget the other.
+	// known are the last values of each account. If the newest value is sent again, the server forgets the other one.
 	known map[string][]string
 }
 
@@ -54,12 +52,12 @@ func New(client *http.Client, userAgent string, limits *limit.Limits) *Client {
 		client = (*egress.Policy)(nil).Client(timeout)
 	}
 	direct := *client
-	// The account's password goes along, and is for the server of the configuration alone.
+	// Requests carry the account's password, which is for the server of the configuration alone.
 	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Client{http: &direct, userAgent: userAgent, limits: limits, known: map[string][]string{}}
 }
 
-// Within returns a Client like c, of its own, that reaches servers at the addresses of a Policy only.
+// Within returns a separate Client like c that connects only to addresses that a Policy permits.
 func (c *Client) Within(p *egress.Policy) *Client {
 	return New(p.Client(timeout), c.userAgent, c.limits)
 }
@@ -78,7 +76,7 @@ type Provider struct {
 	base     *url.URL
 	accounts map[string]account
 	source   string
-	// call is what the limits know of it: a server, and a Secret's content.
+	// call identifies a server and a Secret's content for the limits.
 	call limit.Call
 }
 
@@ -129,7 +127,7 @@ func (p *Provider) Present(ctx context.Context, r dns01.Record) error {
 	return nil
 }
 
-// CleanUp does nothing: the server forgets by itself.
+// CleanUp does nothing: the server drops old values by itself.
 func (*Provider) CleanUp(context.Context, dns01.Record) error { return nil }
 
 func (p *Provider) update(ctx context.Context, a account, value string) error {
@@ -163,7 +161,7 @@ func (p *Provider) update(ctx context.Context, a account, value string) error {
 		return fault.After(dns01.MendPeriod, dns01.ReasonRefused, "acmeDNS: %s does not accept the account %q of %s (status %d): "+
 			"is its password right, and does its allowfrom let this controller in?", p.base.Redacted(), a.Subdomain, p.source, resp.StatusCode)
 	}
-	var class fault.Class // none, where another account may fare better
+	var class fault.Class // none, if another account may work
 	switch {
 	case resp.StatusCode == http.StatusTooManyRequests:
 		class = fault.ClassRateLimited
@@ -184,7 +182,7 @@ func (c *Client) remember(key, value string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.known) >= maxKnown {
-		clear(c.known) // an update too many is all it costs
+		clear(c.known) // costs at most one update more for each account
 	}
 	values := append(c.known[key], value)
 	c.known[key] = values[max(0, len(values)-kept):]

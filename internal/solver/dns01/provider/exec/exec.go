@@ -2,11 +2,9 @@
 // protocol (internal/solver/dns01/wire): a process started on demand, or one that
 // listens on a Unix socket.
 //
-// It runs only what the operator lists, one process for each provider and
-// credential, and hands credentials over as data: nothing from an Issuer or a
-// Secret reaches a command line or an environment. It knows no DNS provider; which
-// settings each one takes is said by internal/solver/dns01/provider and by the
-// programs themselves.
+// It runs only programs that the operator lists, one process for each provider and credential, and hands credentials
+// over as data: nothing from an Issuer or a Secret reaches a command line or an environment. It knows no DNS provider:
+// internal/solver/dns01/provider and the programs know which settings each one takes.
 package exec
 
 import (
@@ -30,8 +28,7 @@ import (
 	"chancery.dev/internal/solver/dns01/wire"
 )
 
-// AnyProvider is the name of the program that serves every provider without one of
-// its own.
+// AnyProvider is the name of the program that serves every provider without a program of its own.
 const AnyProvider = "*"
 
 // socketPrefix marks a program that is reached over a Unix socket.
@@ -93,8 +90,7 @@ type Pool struct {
 	workers map[string]*worker
 }
 
-// New makes a Pool whose processes end with ctx. It checks that what Programs names
-// is there.
+// New makes a Pool whose processes end with ctx. It checks that the files of Programs exist.
 func New(ctx context.Context, o Options) (*Pool, error) {
 	for _, name := range slices.Sorted(maps.Keys(o.Programs)) {
 		if err := checkProgram(name, o.Programs[name]); err != nil {
@@ -139,7 +135,7 @@ func checkProgram(name, path string) error {
 		if !filepath.IsAbs(socket) {
 			return fmt.Errorf("the socket %q for %q is not an absolute path", socket, name)
 		}
-		return nil // whoever listens there may come later
+		return nil // its server may start later
 	}
 	if !filepath.IsAbs(path) {
 		return fmt.Errorf("the program %q for %q is not an absolute path", path, name)
@@ -209,15 +205,9 @@ func (p *Provider) do(ctx context.Context, op wire.Op, r dns01.Record) error {
 	return w.do(ctx, wire.Request{Op: op, Record: r})
 }
 
-// keyOf names a program with a provider and a credential, without giving it away.
-func keyOf(path string, c Config) (string, error) {
-	return limit.KeyOf("exec", path, c.Configuration, c.Identity)
-}
-
-// hire returns the worker for a configuration, which stays until it is dismissed
-// and has nothing left to do.
+// hire returns the worker for a configuration. It stays until dismiss is called and it has nothing left to do.
 func (p *Pool) hire(path string, c Config) (*worker, error) {
-	key, err := keyOf(path, c)
+	key, err := limit.KeyOf("exec", path, c.Configuration, c.Identity)
 	if err != nil {
 		return nil, err
 	}
@@ -229,18 +219,17 @@ func (p *Pool) hire(path string, c Config) (*worker, error) {
 	w, ok := p.workers[key]
 	if !ok {
 		p.sweep()
-		w = newWorker(p, key, path, c)
+		w = &worker{pool: p, key: key, path: path, config: c, turn: make(chan struct{}, 1), open: map[string]struct{}{}}
 		p.workers[key] = w
 	}
 	w.refs++
 	return w, nil
 }
 
-// maxRemembered bounds the workers that are kept without a process: any tenant can make
-// up more.
+// maxRemembered bounds the workers that are kept without a process: any tenant can cause more.
 const maxRemembered = 1_000
 
-// sweep makes place for another credential. The caller holds the mutex.
+// sweep makes room for another credential. The caller holds the mutex.
 func (p *Pool) sweep() {
 	if len(p.workers) < maxRemembered {
 		return
@@ -275,7 +264,7 @@ func (p *Pool) forget(w *worker) {
 	}
 }
 
-// makeRoom ends the process that has been idle longest, of those that can spare it.
+// makeRoom ends the process that has been idle longest, unless it remembers what to clean up.
 func (p *Pool) makeRoom() {
 	p.mu.Lock()
 	idle := slices.Collect(maps.Values(p.workers))

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// leastSecret is the shortest text that is taken out: shorter ones are in any text.
+	// leastSecret is the shortest text that is taken out: shorter ones occur in any text.
 	leastSecret = 4
-	// leastPiece is the shortest line of a secret of several that is taken out by itself.
+	// leastPiece is the shortest line of a secret with several lines that is taken out by itself.
 	leastPiece = 16
 )
 
-// redactor returns a function that takes secrets out of text: as they are, and as
-// URLs, JSON and HTTP headers carry them.
+// redactor returns a function that takes secrets out of text: as they are, and encoded as in URLs, JSON and HTTP
+// headers.
 func redactor(secrets map[string]string) func(string) string {
 	var forms []string
 	add := func(s string) {
@@ -59,8 +59,7 @@ func redactor(secrets map[string]string) func(string) string {
 	return strings.NewReplacer(pairs...).Replace
 }
 
-// changing matches what is different in each answer of a provider: request ids, trace
-// ids, times.
+// changing matches the parts that differ in each answer of a provider: request ids, trace ids, times.
 var changing = regexp.MustCompile(`(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}` +
 	`|\b(?:request|trace|correlation|ray)[ _-]?id"?[:=]? *"?[0-9a-z._:/-]{6,}` +
 	`|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[0-9.]*(?:Z|[+-]\d\d:?\d\d)?`)
@@ -78,7 +77,7 @@ type logLines struct {
 	left   int
 }
 
-// Write implements io.Writer. It always takes all: a program must not wait for us.
+// Write implements io.Writer. It takes all, so that a program never waits.
 func (l *logLines) Write(p []byte) (int, error) {
 	for part := range bytes.Lines(p) {
 		l.rest = append(l.rest, part[:min(len(part), maxHeldLine-len(l.rest))]...)
@@ -89,7 +88,7 @@ func (l *logLines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// line logs a line, cut after its secrets are out: a piece of one would not be found.
+// line logs a line. It is cut after its secrets are taken out: a piece of a secret would not be found.
 func (l *logLines) line() {
 	held := string(l.rest)
 	l.rest = nil

@@ -17,7 +17,7 @@ import (
 	"chancery.dev/internal/solver/dns01/wire"
 )
 
-// errEnded: the program ended, or closed the connection, instead of answering.
+// errEnded: the program ended, or closed the connection, without an answer.
 var errEnded = errors.New("the program ended without an answer")
 
 const (
@@ -39,7 +39,7 @@ type session struct {
 	stop    func()
 	nextID  int64
 	stopped chan struct{}
-	// ended is closed when the program has nothing more to say.
+	// ended is closed when the program has ended.
 	ended chan struct{}
 }
 
@@ -60,8 +60,8 @@ func (p *Pool) start(ctx context.Context, path string, c wire.Configuration) (*s
 		go s.read(conn)
 		return s, nil
 	}
-	cmd := exec.Command(path) //nolint:noctx // it lives from request to request; stop ends it
-	cmd.Env = environ(p.o.Environ, c.Ambient)
+	cmd := exec.Command(path)                                        //nolint:noctx // it lives from request to request; stop ends it
+	cmd.Env = append([]string{}, environ(p.o.Environ, c.Ambient)...) // never nil, which would mean all of ours
 	cmd.Dir = "/"
 	ownGroup(cmd)
 	stdin, err := cmd.StdinPipe()
@@ -82,17 +82,26 @@ func (p *Pool) start(ctx context.Context, path string, c wire.Configuration) (*s
 		_ = stdin.Close() // the way to tell a program that it is no longer needed
 		kill := time.AfterFunc(grace, func() { killGroup(cmd) })
 		go func() {
-			// Its exit status says nothing that an answer has not said.
-			_ = cmd.Wait()
+			_ = cmd.Wait() // the answers have said what went wrong
 			kill.Stop()
-			killGroup(cmd) // what it left behind
+			killGroup(cmd) // its children
 		}()
 	}
 	go s.read(stdout)
 	return s, nil
 }
 
-// read passes on what the program says, line by line, until it ends or is stopped.
+// environ returns the environment of a program. The controller's variables that may hold credentials are left out,
+// unless ambient credentials are allowed.
+func environ(own []string, ambient bool) []string {
+	kept := wire.Environment()
+	return slices.DeleteFunc(slices.Clone(own), func(e string) bool {
+		name, _, ok := strings.Cut(e, "=")
+		return !ambient && (!ok || !slices.Contains(kept, name))
+	})
+}
+
+// read hands on the program's lines until the program ends or is stopped.
 func (s *session) read(r io.Reader) {
 	scan := bufio.NewScanner(r)
 	scan.Buffer(make([]byte, 0, 4<<10), wire.MaxLine)
@@ -125,7 +134,7 @@ func (s *session) ask(ctx context.Context, q wire.Request) (wire.Response, error
 	if len(text) >= wire.MaxLine {
 		return wire.Response{}, fmt.Errorf("the configuration is larger than a message may be: %d octets", wire.MaxLine)
 	}
-	// A program that does not read must not hold us up.
+	// A program that does not read must not block the caller.
 	wrote := make(chan error, 1)
 	go func() {
 		_, err := s.in.Write(append(text, '\n'))
@@ -144,7 +153,7 @@ func (s *session) ask(ctx context.Context, q wire.Request) (wire.Response, error
 				return a, l.err
 			}
 			if err := json.Unmarshal(l.text, &a); err != nil || a.ID != q.ID {
-				// Its words may quote a secret: they are for its own log.
+				// The line is not quoted: it may hold a secret.
 				return a, errors.New("the program does not speak the provider protocol: it wrote a line that is no answer to the request")
 			}
 			return a, nil
@@ -162,7 +171,7 @@ func (s *session) explain(ctx context.Context, err error) string {
 	return err.Error()
 }
 
-// close ends the program: at once its input, and soon after itself.
+// close ends the program: it closes its input at once, and kills it soon after.
 func (s *session) close() {
 	close(s.stopped)
 	s.stop()

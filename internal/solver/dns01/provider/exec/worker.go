@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// busyPeriod is when to ask again for what takes longer than the caller has time.
+	// busyPeriod is the wait before a call is repeated that takes longer than its caller has time.
 	busyPeriod = 5 * time.Second
 	// maxAge is how long secrets that Late fetched are used.
 	maxAge = 8 * time.Minute
@@ -34,7 +34,7 @@ type worker struct {
 	// refs is guarded by the pool's mutex.
 	refs int
 
-	// turn is held by whoever uses what follows.
+	// turn is held while the fields below are used.
 	turn     chan struct{}
 	session  *session
 	stateful bool
@@ -44,12 +44,8 @@ type worker struct {
 	idle *time.Timer
 }
 
-func newWorker(p *Pool, key, path string, c Config) *worker {
-	return &worker{pool: p, key: key, path: path, config: c, turn: make(chan struct{}, 1), open: map[string]struct{}{}}
-}
-
-// do does one request, unless the credential is paused. A request that has begun goes
-// on when ctx ends, within its own time limit: asked again, it finds the work done.
+// do does one request, unless the credential is paused. A request that has begun goes on when ctx ends, within its own
+// time limit: when the caller repeats it, the work is done.
 func (w *worker) do(ctx context.Context, q wire.Request) error {
 	limits := w.pool.o.Limits
 	call := limit.Call{Key: w.key, Provider: w.config.Provider, ID: string(q.Op) + " " + q.FQDN + " " + q.Value}
@@ -81,7 +77,7 @@ func (w *worker) do(ctx context.Context, q wire.Request) error {
 		note(err)
 		w.used = time.Now()
 		if w.pool.waiting.Load() > 0 && !w.bound() {
-			w.end() // another needs the place
+			w.end() // another worker waits for a slot
 		}
 		w.restTimer()
 		<-w.turn
@@ -96,8 +92,7 @@ func (w *worker) do(ctx context.Context, q wire.Request) error {
 	}
 }
 
-// work does a request with a process, new or old. One that has ended since its last
-// answer, as it may, gives way to a new one.
+// work does a request with a process, new or old. If an old one has ended since its last answer, a new one is started.
 func (w *worker) work(ctx context.Context, q wire.Request) error {
 	fresh := false
 	if w.session != nil && w.config.Late != nil && time.Since(w.session.began) > maxAge {
@@ -157,19 +152,17 @@ func (w *worker) begin(ctx context.Context) error {
 		return fault.ClassUnavailable.After(dns01.MendPeriod, ReasonProgram, "%s: %w", c.Provider, err)
 	}
 	w.session, w.stateful = s, false
-	// What a program does not know of, it need not answer well.
-	if _, err := s.ask(ctx, wire.Request{Op: wire.OpCapabilities}); err != nil {
-		return fault.ClassUnavailable.After(busyPeriod, ReasonProgram, "%s: %s", c.Provider, s.explain(ctx, err))
-	}
-	a, err := s.ask(ctx, wire.Request{Op: wire.OpConfigure, Configuration: c})
-	if err != nil {
-		return fault.ClassUnavailable.After(busyPeriod, ReasonProgram, "%s: %s", c.Provider, s.explain(ctx, err))
+	var a wire.Response // of capabilities, which is not needed, then of configure
+	for _, q := range []wire.Request{{Op: wire.OpCapabilities}, {Op: wire.OpConfigure, Configuration: c}} {
+		if a, err = s.ask(ctx, q); err != nil {
+			return fault.ClassUnavailable.After(busyPeriod, ReasonProgram, "%s: %s", c.Provider, s.explain(ctx, err))
+		}
 	}
 	w.stateful = a.Stateful
 	return w.judge(wire.Request{Op: wire.OpConfigure}, a)
 }
 
-// judge says what a response means, and keeps count of what is to be cleaned up.
+// judge says what a response means, and remembers which records have to be cleaned up.
 func (w *worker) judge(q wire.Request, a wire.Response) error {
 	if a.OK {
 		switch record := q.FQDN + " " + q.Value; q.Op {
@@ -182,7 +175,7 @@ func (w *worker) judge(q wire.Request, a wire.Response) error {
 		return nil
 	}
 	prefix := w.config.Provider + ": "
-	// First the secrets: one that is cut or changed would not be found.
+	// Secrets are taken out first: a secret that was cut or changed would not be found.
 	words := errors.New(prefix + strings.TrimPrefix(steady(w.session.redact(a.Error)), prefix))
 	class, reason := fault.Class(""), dns01.ReasonRefused
 	switch a.Class {
@@ -199,7 +192,7 @@ func (w *worker) judge(q wire.Request, a wire.Response) error {
 	return class.After(dns01.MendPeriod, reason, "%w", words)
 }
 
-// bound tells whether the process remembers what it takes to clean up.
+// bound reports whether the process remembers what it has to clean up.
 func (w *worker) bound() bool {
 	if w.session == nil || !w.stateful || len(w.open) == 0 {
 		return false

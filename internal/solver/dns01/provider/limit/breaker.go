@@ -16,22 +16,21 @@ const (
 	mostPause  = 10 * time.Minute
 	// rememberFor is how long a failure is remembered without another one.
 	rememberFor = time.Hour
-	// probePeriod is when to ask again while one call tries whether the pause is over, and
-	// probeLimit how long that one may take.
+	// probePeriod is the wait of calls while one call tries whether the pause is over, and probeLimit how long that
+	// call may take.
 	probePeriod = 5 * time.Second
 	probeLimit  = 2 * time.Minute
 )
 
-// breaker pauses a credential that keeps failing. A failure that is about one record only,
-// such as a zone that is not there, does not count. A changed credential is another one.
+// breaker pauses a credential that keeps failing. A failure that concerns one record only, such as a missing zone, does
+// not count. A changed credential is another credential.
 type breaker struct {
 	failures int
-	// until is when the pause ends; zero if there is none. It stays when it is over, until a
-	// call has succeeded.
+	// until is the end of the pause; zero if there is none. It stays after the pause, until a call has succeeded.
 	until time.Time
-	// probe is when the one call began that may be made then.
+	// probe is when the one call began that is made after the pause.
 	probe time.Time
-	// pauses counts them: a call that began before one says nothing new by failing.
+	// pauses counts the pauses: the failure of a call that began before a pause does not count.
 	pauses int
 	last   time.Time
 	// class and words are those of the last failure.
@@ -53,8 +52,8 @@ func (b *breaker) check(provider string, now time.Time) error {
 	}
 }
 
-// admit is check for a call that is made now. After a pause one is: if it fails too, the
-// next pause begins. How the call ends is to be noted with what admit returns.
+// admit is check for a call that is made now. After a pause, one call is made: if it fails, too, the next pause begins.
+// The caller hands pauses to note when the call has ended.
 func (b *breaker) admit(provider string, now time.Time) (pauses int, err error) {
 	if err := b.check(provider, now); err != nil {
 		return 0, err
@@ -65,7 +64,7 @@ func (b *breaker) admit(provider string, now time.Time) (pauses int, err error) 
 	return b.pauses, nil
 }
 
-// note learns from how a call ended.
+// note takes in the end of a call.
 func (b *breaker) note(err error, pauses int, now time.Time) {
 	if err == nil {
 		*b = breaker{pauses: b.pauses}
@@ -86,7 +85,7 @@ func (b *breaker) note(err error, pauses int, now time.Time) {
 	b.last, b.class, b.words = now, class, err.Error()
 	var pause time.Duration
 	if class == fault.ClassRateLimited {
-		pause = min(delay, mostPause) // the provider has said so: at once
+		pause = min(delay, mostPause) // at once: the provider has asked for it
 	}
 	if beyond := b.failures - tripAfter; beyond >= 0 {
 		pause = max(pause, min(leastPause<<min(beyond, 5), mostPause))
@@ -97,19 +96,19 @@ func (b *breaker) note(err error, pauses int, now time.Time) {
 	}
 }
 
-// classOf says what kind of failure an error is, and how long the other side wants to be left alone.
+// classOf returns the class of an error, and the wait that the provider asks for.
 func classOf(err error) (fault.Class, time.Duration) {
 	switch f := fault.Of(err); {
 	case f != nil:
 		return f.Class, f.Delay
 	case errors.Is(err, context.Canceled):
-		return "", 0 // nobody waits for it any more
+		return "", 0 // nobody waits for the call any more
 	default:
-		return fault.ClassUnavailable, 0 // nobody has answered, or not what was expected
+		return fault.ClassUnavailable, 0 // there is no answer, or not the expected one
 	}
 }
 
-// quiet tells whether there is nothing worth remembering.
+// quiet reports whether there is nothing to remember.
 func (b *breaker) quiet(now time.Time) bool {
 	return b.failures == 0 || now.Sub(b.last) > rememberFor
 }

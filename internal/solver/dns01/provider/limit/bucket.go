@@ -1,14 +1,17 @@
 package limit
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
-// bucket limits a rate by the generic cell rate algorithm: a token bucket that is one
-// time. Those of libraries tell neither how long a wait would be without having the caller
-// wait, nor keep a turn for who comes back. The zero value is full.
+// bucket limits a rate by the generic cell rate algorithm: a token bucket whose state is one time. It tells how long
+// the wait is, and keeps the turn of a caller who comes back, which the buckets of libraries do not. The zero value is
+// full.
 type bucket struct {
 	// next is when the bucket would be full again.
 	next time.Time
-	// turns are those of calls that were sent away, so that each is sent away once.
+	// turns are the times of calls that were sent away, so that each is sent away once.
 	turns map[string]time.Time
 }
 
@@ -31,35 +34,26 @@ func (b *bucket) turn(id string, now time.Time, o Options) time.Duration {
 		delete(b.turns, id)
 		return wait
 	}
-	if !ok {
-		b.keep(id, at, now)
+	switch {
+	case ok:
+		return wait
+	case b.turns == nil:
+		b.turns = map[string]time.Time{}
+	case len(b.turns) >= maxTurns:
+		b.forget(now)
+	}
+	if len(b.turns) < maxTurns { // else the call gets another turn when it comes back
+		b.turns[id] = at
 	}
 	return wait
 }
 
-// keep remembers a turn, if there is place: without, the call gets another one.
-func (b *bucket) keep(id string, at, now time.Time) {
-	if b.turns == nil {
-		b.turns = map[string]time.Time{}
-	}
-	if len(b.turns) >= maxTurns {
-		b.forget(now)
-	}
-	if len(b.turns) < maxTurns {
-		b.turns[id] = at
-	}
-}
-
-// forget drops the turns that nobody came for.
+// forget drops the turns whose callers have not come back.
 func (b *bucket) forget(now time.Time) {
-	for id, at := range b.turns {
-		if now.Sub(at) > turnsHold {
-			delete(b.turns, id)
-		}
-	}
+	maps.DeleteFunc(b.turns, func(_ string, at time.Time) bool { return now.Sub(at) > turnsHold })
 }
 
-// full tells whether nobody has used it of late, nor waits.
+// full reports whether the bucket has not been used of late, and no call waits.
 func (b *bucket) full(now time.Time) bool {
 	b.forget(now)
 	return len(b.turns) == 0 && !b.next.After(now)

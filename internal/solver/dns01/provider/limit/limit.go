@@ -1,9 +1,7 @@
-// Package limit keeps the calls to DNS providers within bounds, for each credential on
-// its own: so many a second, and none for a while after they kept failing. A thousand
-// challenges then neither exhaust a quota nor lock an account.
+// Package limit bounds the calls to DNS providers for each credential: a number a second, and none for a while after
+// calls kept failing. A thousand challenges then neither exhaust a quota nor lock an account.
 //
-// It makes no calls and knows no provider. What it remembers is lost with the process,
-// which costs a few calls more.
+// It makes no calls and knows no provider. Its memory is lost with the process, which costs a few more calls.
 package limit
 
 import (
@@ -27,10 +25,9 @@ const (
 )
 
 const (
-	// patience is how long a call waits for its turn where it is. One whose turn comes later
-	// gives up its flight, and comes back.
+	// patience is how long a call waits for its turn. A call whose turn is later returns, and the caller comes back.
 	patience = time.Second
-	// maxRemembered bounds the credentials, and the turns of one: any tenant can make up more.
+	// maxRemembered bounds the credentials, and maxTurns the turns of one: any tenant can cause more.
 	maxRemembered = 1_000
 	maxTurns      = 10_000
 	// turnsHold is how long a turn is kept for a call that does not come back.
@@ -48,7 +45,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Limits are those of all credentials. Use New. They are safe for concurrent use.
+// Limits are the limits of all credentials. New makes them. They are safe for concurrent use.
 type Limits struct {
 	o Options
 
@@ -72,7 +69,7 @@ func New(o Options) *Limits {
 	return &Limits{o: o, credentials: map[string]*credential{}}
 }
 
-// KeyOf names a credential by all that it consists of, without giving it away.
+// KeyOf returns a digest of all parts of a credential, to tell it from others.
 func KeyOf(parts ...any) (string, error) {
 	text, err := json.Marshal(parts)
 	if err != nil {
@@ -102,8 +99,8 @@ func (l *Limits) Paused(c Call) error {
 	return nil
 }
 
-// Enter lets a call be made: at once, after a short wait, or with a fault.After not now.
-// Whoever may go on MUST say by done how the call ended.
+// Enter returns when the call may be made: at once or after a short wait. A fault.After says that it may not be made
+// now. Without an error, the caller MUST call done with the result of the call.
 func (l *Limits) Enter(ctx context.Context, c Call) (done func(error), err error) {
 	known, wait, err := l.turn(c)
 	if err != nil {
@@ -134,7 +131,7 @@ func (l *Limits) Enter(ctx context.Context, c Call) (done func(error), err error
 	}, nil
 }
 
-// Do makes a call, if it may be made: see Enter. Nil Limits limit nothing.
+// Do makes a call if it may be made (see Enter). Nil Limits limit nothing.
 func (l *Limits) Do(ctx context.Context, c Call, run func() error) error {
 	if l == nil {
 		return fault.Contained(run)
@@ -145,14 +142,14 @@ func (l *Limits) Do(ctx context.Context, c Call, run func() error) error {
 	}
 	err = fault.Contained(run)
 	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
-		done(ctx.Err()) // nobody waits for it any more, which says nothing of the provider
+		done(ctx.Err()) // the caller has given up, which says nothing about the provider
 	} else {
 		done(err)
 	}
 	return err
 }
 
-// turn takes a turn, and says how long it is until then.
+// turn takes a turn, and returns the wait until then.
 func (l *Limits) turn(c Call) (*credential, time.Duration, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -181,8 +178,7 @@ func (l *Limits) leave(c *credential) {
 	c.inUse--
 }
 
-// sweep makes place for another credential: first of those of which there is nothing worth
-// knowing, then of all that are not in use.
+// sweep makes room for another credential: it drops credentials with nothing to remember, then all that are not in use.
 func (l *Limits) sweep(now time.Time) {
 	for _, all := range []bool{false, true} {
 		if len(l.credentials) < maxRemembered {

@@ -23,12 +23,11 @@ const (
 	maxChanges = 100
 )
 
-// Queues bring the changes that come while an update of the same zone is under way, by the
-// same key at the same server, into the next one. A change that comes alone waits for nothing.
-// Use NewQueues.
+// Queues collect the changes that come while an update of the same zone, by the same key at the same server, is under
+// way: they are the next update. A single change is sent at once. NewQueues makes them.
 type Queues struct {
 	mu sync.Mutex
-	// waiting has an entry, if an empty one, for each queue of which an update is under way.
+	// waiting has an entry, maybe an empty one, for each queue with an update under way.
 	waiting map[string][]*change
 }
 
@@ -40,14 +39,14 @@ type change struct {
 	by     *Provider
 	record dns01.Record
 	remove bool
-	// ctx ends when nobody waits for the change any more.
+	// ctx ends when the caller does not wait any more.
 	ctx context.Context //nolint:containedctx // the life of one of the callers that a message is for
 	// done is closed once answer is there.
 	done   chan struct{}
 	answer error
 }
 
-// change makes a change by the next update of its queue.
+// change makes a change with the next update of its queue.
 func (p *Provider) change(ctx context.Context, r dns01.Record, remove bool) error {
 	c := &change{by: p, record: r, remove: remove, ctx: ctx, done: make(chan struct{})}
 	key, err := limit.KeyOf(p.identity(), r.Zone)
@@ -73,14 +72,14 @@ func (q *Queues) join(key string, c *change) {
 	}
 }
 
-// work sends updates until nobody waits for one.
+// work sends updates until no change waits.
 func (q *Queues) work(key string) {
 	for batch := q.take(key); len(batch) > 0; batch = q.take(key) {
 		flush(batch)
 	}
 }
 
-// take returns what goes into the next update, or ends the queue.
+// take returns the changes of the next update, or ends the queue.
 func (q *Queues) take(key string) []*change {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -97,12 +96,12 @@ func (q *Queues) take(key string) []*change {
 	return waiting[:n]
 }
 
-// wanted are the changes that somebody still waits for.
+// wanted returns the changes whose callers still wait.
 func wanted(all []*change) []*change {
 	return slices.DeleteFunc(slices.Clone(all), func(c *change) bool { return c.ctx.Err() != nil })
 }
 
-// fits tells whether changes make a message of the size that the transport may carry.
+// fits reports whether changes make a message that the transport may carry.
 func fits(batch []*change) bool {
 	p, limit := batch[0].by, maxTCP
 	if p.network == "udp" {
@@ -130,8 +129,8 @@ func message(batch []*change) *dns.Msg {
 	return m
 }
 
-// flush makes changes, and tells each caller what came of its own. A server that refuses a
-// message makes none of it (RFC 2136 §3): halves are tried until what is refused is alone.
+// flush makes changes, and tells each caller the result. A server that refuses a message makes none of its changes (RFC
+// 2136 §3): halves are tried until the refused change is alone.
 func flush(batch []*change) {
 	if batch = wanted(batch); len(batch) == 0 {
 		return
@@ -144,7 +143,7 @@ func flush(batch []*change) {
 	split, asked := false, false
 	err := p.o.Limits.Do(ctx, p.call(batch[0].record), func() error {
 		reply, cause = p.send(ctx, message(batch))
-		asked = true // a panic is the error of Do, for all of them
+		asked = true // else the error of Do, such as a panic, is for all callers
 		if split = len(batch) > 1 && dependsOnNames(reply); split {
 			return fault.After(0, dns01.ReasonRefused, "rfc2136: %s refuses some of %d changes", p.server, len(batch))
 		}
@@ -164,7 +163,7 @@ func flush(batch []*change) {
 	}
 }
 
-// lifeOf returns a context that ends when nobody waits for any of the changes.
+// lifeOf returns a context that ends when all callers of the changes have given up.
 func lifeOf(batch []*change) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var left atomic.Int32
@@ -185,8 +184,7 @@ func lifeOf(batch []*change) (context.Context, func()) {
 	}
 }
 
-// dependsOnNames tells whether a refusal may be about some names only: not one of the key,
-// the zone or the server as such.
+// dependsOnNames reports whether a refusal may concern some names only, not the key, the zone or the server.
 func dependsOnNames(reply *dns.Msg) bool {
 	if reply == nil || reply.Rcode == dns.RcodeSuccess || reply.Rcode == dns.RcodeNotAuth || reply.Rcode == dns.RcodeNotImplemented {
 		return false
@@ -195,7 +193,7 @@ func dependsOnNames(reply *dns.Msg) bool {
 	return t == nil || t.Error == dns.RcodeSuccess
 }
 
-// verdict says what came of one change.
+// verdict returns the result of one change.
 func (p *Provider) verdict(r dns01.Record, reply *dns.Msg, cause error) error {
 	if reply == nil {
 		return p.unanswered(r, cause)
@@ -207,8 +205,7 @@ func (p *Provider) unanswered(r dns01.Record, cause error) error {
 	return fmt.Errorf("rfc2136: updating %s at %s over %s: %s", r.FQDN, p.server, p.network, solver.Cause(cause))
 }
 
-// identity is what tells servers and keys apart. Updates without a key share nothing with
-// those of other namespaces.
+// identity tells servers and keys apart. Updates without a key share nothing with those of other namespaces.
 func (p *Provider) identity() []any {
 	if p.key == nil {
 		return []any{"rfc2136", p.server, p.network, p.o.Namespace}
@@ -216,8 +213,7 @@ func (p *Provider) identity() []any {
 	return []any{"rfc2136", p.server, p.network, p.key.Name, p.key.Algorithm, p.key.secret}
 }
 
-// call is an update of a zone, in the words of the limits: the next one has its turn,
-// whichever changes it makes.
+// call identifies an update of a zone for the limits: its turn does not depend on the changes in it.
 func (p *Provider) call(r dns01.Record) limit.Call {
 	key, err := limit.KeyOf(p.identity()...)
 	if err != nil {

@@ -1,9 +1,8 @@
 // Package rfc2136 writes challenge records by DNS UPDATE (RFC 2136), signed with
 // TSIG (RFC 8945) where a key is configured.
 //
-// It adds and removes exactly the records that it is told and never touches the others
-// of the same name. Changes of one zone that come at once share a message. It does not
-// look for the zone: internal/solver/dns01 does.
+// It adds and removes exactly the given records, and leaves others of the same name alone. Changes of one zone that
+// come together share a message. internal/solver/dns01 finds the zone.
 package rfc2136
 
 import (
@@ -35,11 +34,11 @@ type Options struct {
 	Now func() time.Time
 	// Dial opens the connection; nil means a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Queues are shared by all whose changes may share a message; nil means by nobody.
+	// Queues are shared by all Providers whose changes may share a message; nil means by none.
 	Queues *Queues
 	// Limits bound the messages to a server by a key; nil does not limit them.
 	Limits *limit.Limits
-	// Namespace is on whose behalf updates go without a key; FromConfig sets it.
+	// Namespace is the namespace that updates without a key are for; FromConfig sets it.
 	Namespace string
 }
 
@@ -137,12 +136,12 @@ func address(s string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// Present adds the record (RFC 2136 §2.5.1). The server ignores one that is there.
+// Present adds the record (RFC 2136 §2.5.1). The server ignores a record that exists.
 func (p *Provider) Present(ctx context.Context, r dns01.Record) error {
 	return p.change(ctx, r, false)
 }
 
-// CleanUp removes the record (RFC 2136 §2.5.4). The server ignores one that is gone.
+// CleanUp removes the record (RFC 2136 §2.5.4). The server ignores a record that does not exist.
 func (p *Provider) CleanUp(ctx context.Context, r dns01.Record) error {
 	return p.change(ctx, r, true)
 }
@@ -175,8 +174,8 @@ func (p *Provider) send(ctx context.Context, m *dns.Msg) (*dns.Msg, error) {
 	return nil, lastErr
 }
 
-// exchange sends one message. A reply may come with an error: its signature is
-// then not good, or it is broken, or the reply to something else.
+// exchange sends one message. A reply may come with an error: its signature is wrong, or it is broken, or it answers
+// another message.
 func (p *Provider) exchange(ctx context.Context, m *dns.Msg) (*dns.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.o.Timeout)
 	defer cancel()
@@ -199,7 +198,7 @@ func (p *Provider) exchange(ctx context.Context, m *dns.Msg) (*dns.Msg, error) {
 	return reply, err
 }
 
-// judge says what a reply means and what to do about it.
+// judge returns the error that a reply means.
 func (p *Provider) judge(reply *dns.Msg, err error, r dns01.Record) error {
 	var class fault.Class // none, where another name or zone may fare better
 	refused := func(format string, args ...any) error {

@@ -59,7 +59,7 @@ func NewKey(name, algorithm, secret string) (*Key, error) {
 	return k, nil
 }
 
-// size is that of the record that signs a message, in octets, if anything too much.
+// size is an upper bound of the size of the record that signs a message, in octets.
 func (k *Key) size() int {
 	const fixed = 64 // of the record's header and of the TSIG (RFC 8945 §4.2), and more
 	return len(k.Name) + len(k.Algorithm) + k.digest().Size() + fixed
