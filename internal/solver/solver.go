@@ -1,10 +1,8 @@
 // Package solver is the port between challenges and the ways to solve them.
 //
-// A Solver makes the answer to an ACME challenge visible to the CA (RFC 8555
-// §8), tells whether it can be seen, and takes it away. Adapters live in the
-// packages below this one, one for each challenge type. Scheduling, retries and
-// the conversation with the CA belong to internal/acmeflow and
-// internal/controller, not here.
+// A Solver makes the answer to an ACME challenge visible to the CA (RFC 8555 §8), checks whether it can be seen, and
+// removes it. The adapters are in the packages below this one, one for each type of challenge. internal/acmeflow and
+// internal/controller schedule, repeat and talk to the CA.
 package solver
 
 import (
@@ -13,9 +11,8 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 )
 
-// ReasonNoZone is that of a fault with which Present or CleanUp says that DNS has been asked,
-// and knows no zone that the name could be in: nothing can be, nor can have been, presented
-// there. A server that does not answer says nothing of the kind.
+// ReasonNoZone is the reason of a fault of Present or CleanUp: DNS has answered that there is no zone with the name, so
+// that nothing can be, or was, presented. A server that does not answer is another fault.
 const ReasonNoZone = "NoZone"
 
 // Task is one challenge to solve.
@@ -26,26 +23,22 @@ type Task struct {
 	// ResourceNamespace is where the Secrets are that the solver configuration
 	// names: the Issuer's namespace, or the cluster resource namespace.
 	ResourceNamespace string
-	// Warn is told by Check of trouble to come, in words for people that are the same on every
-	// try; nil if nobody wants to know.
+	// Warn is called by Check with a warning for people, in words that are the same on every try; may be nil.
 	Warn func(message string)
-	// InZone is told by Present of the zone that holds the answer, if there is such a thing; nil if
-	// nobody wants to know.
+	// InZone is called by Present with the zone that holds the answer, if there is one; may be nil.
 	InZone func(zone string)
 }
 
-// Solver solves challenges of one type. Calls MAY block on DNS, HTTP or a
-// provider until ctx ends: they are made by calls of the engine, never on a
-// reconcile worker. All three MUST be safe for concurrent use.
+// Solver solves challenges of one type. Calls MAY block on DNS, HTTP or a provider until ctx ends: the engine makes
+// them in bounded lanes, not on a worker. All three MUST be safe for concurrent use.
 type Solver interface {
 	// Present makes the answer visible. It MUST be idempotent, and MUST NOT
 	// disturb answers to other challenges for the same name.
 	Present(ctx context.Context, t Task) error
-	// Check returns nil once the CA would find the answer. A fault.Pending or
-	// fault.After says what was asked of whom and what came back instead; Check
-	// MUST NOT change anything.
+	// Check returns nil once the CA would find the answer. A fault.Pending or fault.After says which server was asked,
+	// and what it answered. Check MUST NOT change anything.
 	Check(ctx context.Context, t Task) error
-	// CleanUp takes away what Present made, and only that. It MUST be idempotent
-	// and MUST succeed when there is nothing left to take away.
+	// CleanUp removes what Present made, and only that. It MUST be idempotent, and MUST succeed if there is nothing to
+	// remove.
 	CleanUp(ctx context.Context, t Task) error
 }

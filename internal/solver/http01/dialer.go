@@ -18,7 +18,7 @@ import (
 // DialFunc connects to an address (host:port), as net.Dialer.DialContext does.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Dialer connects to where names lead as a CA would, and to no address that is off limits.
+// Dialer connects to the addresses of names as a CA would, unless a Policy denies the address.
 type Dialer struct {
 	resolver *net.Resolver
 	policy   *egress.Policy
@@ -51,8 +51,7 @@ func resolverOf(servers []string) *net.Resolver {
 // maxAddresses bounds the addresses of one name that are asked: its owner may list thousands.
 const maxAddresses = 8
 
-// DialContext resolves a host, drops the addresses that may not be connected to, and
-// connects to the first that can be.
+// DialContext resolves a host and connects to the first address that is permitted and answers.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -88,8 +87,7 @@ func (d *Dialer) dialAt(ctx context.Context, network, host string, ip netip.Addr
 	return conn, nil
 }
 
-// at returns the function that connects to a host at one of its addresses, and to other hosts as
-// DialContext does.
+// at returns a function that connects to a host at one of its addresses, and to other hosts like DialContext.
 func (d *Dialer) at(host string, ip netip.Addr) DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		if name, port, err := net.SplitHostPort(address); err == nil && name == host {
@@ -99,10 +97,10 @@ func (d *Dialer) at(host string, ip netip.Addr) DialFunc {
 	}
 }
 
-// Each looks at a host at each of its addresses, at most eight and all at once, because a CA chooses any. A
-// wrong answer from one address is the result. An address that cannot be reached (ReasonNotReachable) may
-// only be out of reach from here: it counts if no address answers. look connects by dial; where names the
-// host's address for messages, and is empty if there is only one.
+// Each calls look for each address of a host, at most eight and all at once, because a CA may choose any of them. A
+// wrong answer from one address is the result. An address that cannot be reached (ReasonNotReachable) may be reachable
+// for the CA: it counts only if no address answers. look connects by dial; where is the address for messages, and empty
+// if there is only one.
 func (d *Dialer) Each(ctx context.Context, host string, look func(ctx context.Context, dial DialFunc, where string) error) error {
 	addrs, err := d.addresses(ctx, host)
 	if err != nil {
@@ -111,7 +109,7 @@ func (d *Dialer) Each(ctx context.Context, host string, look func(ctx context.Co
 	if len(addrs) == 1 {
 		return look(ctx, d.at(host, addrs[0]), "")
 	}
-	slices.SortFunc(addrs, netip.Addr.Compare) // for the same words on each try
+	slices.SortFunc(addrs, netip.Addr.Compare) // so that messages are the same on each try
 	addrs = addrs[:min(len(addrs), maxAddresses)]
 	errs := make([]error, len(addrs))
 	var wg sync.WaitGroup
@@ -125,7 +123,7 @@ func (d *Dialer) Each(ctx context.Context, host string, look func(ctx context.Co
 	return overall(errs)
 }
 
-// overall is what the results at all addresses of a host come to.
+// overall is the result of the results at all addresses of a host.
 func overall(errs []error) error {
 	var silent []string
 	for _, err := range errs {

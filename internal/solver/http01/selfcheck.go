@@ -27,9 +27,9 @@ const maxRedirects = 10
 
 // The reasons of this package's faults.
 const (
-	// ReasonNotReachable: nothing answers, as far as can be seen from here.
+	// ReasonNotReachable: no server answers the controller.
 	ReasonNotReachable = "NotReachable"
-	// ReasonWrongAnswer: something else answers.
+	// ReasonWrongAnswer: another server answers than the responder.
 	ReasonWrongAnswer = "WrongAnswer"
 	// ReasonNotConfigured: the challenge carries no HTTP-01 solver.
 	ReasonNotConfigured = "SolverNotConfigured"
@@ -45,11 +45,10 @@ type CheckOptions struct {
 	Timeout time.Duration
 	// Nameservers resolve names, in turn, host:port each; none means the system's.
 	Nameservers []string
-	// Egress says which addresses may be connected to: any tenant decides where a
-	// name or a redirect leads. It holds for every address, after DNS.
+	// Egress judges each address, after DNS: any tenant decides where a name or a redirect leads.
 	Egress *egress.Policy
 	// Proxy returns the proxy for a request, for example http.ProxyFromEnvironment;
-	// nil means none. Egress holds for what it is to connect to, as that is seen from here.
+	// nil means none. Egress judges the addresses of the host that the proxy is asked for.
 	Proxy func(*http.Request) (*url.URL, error)
 	// Dial connects to an address (ip:port); nil means a net.Dialer.
 	Dial DialFunc
@@ -80,7 +79,7 @@ func (c *checker) client(dial DialFunc) *http.Client {
 			DialContext:            dial,
 			DisableKeepAlives:      true,
 			MaxResponseHeaderBytes: 64 << 10,
-			// CAs do not verify it either: the certificate may be what is being obtained.
+			// CAs do not verify it either: it may be the certificate that is to be replaced.
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // RFC 8555 §8.3, see above
 		}
 	}
@@ -109,8 +108,8 @@ func (c *checker) url(dnsName, token string) string {
 	return "http://" + host + wellKnown + token
 }
 
-// check returns nil if the answer is there, as often in a row as is asked for, or a fault.After that
-// says what was there instead.
+// check returns nil if the answer is right, as often in a row as the options say, or a fault.After that says what the
+// answer was.
 func (c *checker) check(ctx context.Context, dnsName, token, want string) error {
 	for pass := 1; ; pass++ {
 		err := c.once(ctx, dnsName, token, want)
@@ -145,8 +144,8 @@ func (c *checker) once(ctx context.Context, dnsName, token, want string) error {
 	})
 }
 
-// ask makes one request. The body that came back is not quoted: whoever may create a Challenge could
-// read what only the controller can reach.
+// ask makes one request. The body of the answer is not quoted: whoever may create a Challenge could read servers that
+// only the controller can reach.
 func (c *checker) ask(req *http.Request, dial DialFunc, where, want string) error {
 	target := req.URL.String()
 	where = target + where
@@ -156,7 +155,7 @@ func (c *checker) ask(req *http.Request, dial DialFunc, where, want string) erro
 	}
 	defer func() { _ = resp.Body.Close() }() // read as far as needed
 	if final := resp.Request.URL; final.String() != target {
-		// Without its path and query: they may hold what the server likes to say.
+		// Without path and query, which are the server's own words.
 		where += ", redirected to " + final.Scheme + "://" + final.Host
 	}
 	if resp.StatusCode != http.StatusOK {
@@ -180,7 +179,7 @@ func wrongAnswer(format string, args ...any) error {
 	return fault.After(retryPeriod, ReasonWrongAnswer, format, args...)
 }
 
-// causeOf unwraps what http.Client adds: the URL with its query, mostly.
+// causeOf describes an error without the URL that http.Client adds.
 func causeOf(err error) string {
 	var urlErr *url.Error
 	if errors.As(err, &urlErr) && !urlErr.Timeout() {

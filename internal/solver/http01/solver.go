@@ -1,9 +1,8 @@
-// Package http01 solves HTTP-01 challenges (RFC 8555 §8.3) without a pod for each:
-// one Responder answers all that an Index, fed by watches, knows to be in flight,
-// and a self check looks at the answer as the CA would.
+// Package http01 solves HTTP-01 challenges (RFC 8555 §8.3) without a pod for each challenge: one Responder answers all
+// challenges of an Index, which watches feed, and a self check asks for the answer as the CA would.
 //
-// The Responder listens itself or stands behind routes, which the package route below
-// this one makes. Nothing here watches or schedules: see internal/controller.
+// CAs reach the Responder directly or through routes, which package route makes. Nothing here watches or schedules: see
+// internal/controller.
 package http01
 
 import (
@@ -14,18 +13,17 @@ import (
 	"chancery.dev/internal/solver"
 )
 
-// Router makes the way from the internet to a Responder that CAs do not reach by
-// themselves. Present and CleanUp are as in solver.Solver.
+// Router makes the way from the internet to a Responder that CAs do not reach directly. Present and CleanUp are as in
+// solver.Solver.
 type Router interface {
 	Present(ctx context.Context, t solver.Task) error
 	CleanUp(ctx context.Context, t solver.Task) error
-	// Status returns what those who serve the route say that is wrong with it; empty if
-	// they say nothing.
+	// Status says what is wrong with the route, as its controllers report it; empty if they report nothing.
 	Status(ctx context.Context, t solver.Task) string
 }
 
-// Solver implements solver.Solver. The Responder answers a Challenge as soon as the
-// scheduler has set it processing; what is left to present is the route.
+// Solver implements solver.Solver. The Responder answers a Challenge as soon as the scheduler has set it processing:
+// Present makes only the route.
 type Solver struct {
 	checker *checker
 	routes  Router
@@ -44,9 +42,8 @@ func (s *Solver) Present(ctx context.Context, t solver.Task) error {
 	return s.routes.Present(ctx, t)
 }
 
-// Check asks for the answer as the CA will, once. Its fault.After says what came
-// back and what is wrong with the route; the delay is the longest to wait, and trying
-// sooner is fine.
+// Check asks for the answer as the CA will. Its fault.After says what the answer was and what is wrong with the route.
+// Its delay is the longest wait; the caller may try sooner.
 func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 	if err := configured(t); err != nil {
 		return err
@@ -70,14 +67,13 @@ func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 	return &explained
 }
 
-// Viewpoint is said of every self check that fails: many controllers report no address, and all is well.
+// Viewpoint ends the message of every self check that fails: the reason may be that the controller looks from inside.
 const Viewpoint = "if others get the answer and only the cluster does not (hairpin NAT, split-horizon DNS), set waitInsteadOfSelfCheck or selfCheckDeadline on the solver"
 
-// noProblem is said where the route and the Responder are reported to be well: then it is
-// the Viewpoint, most likely.
+// noProblem is the message if no problem is reported: then the Viewpoint is the most likely reason.
 const noProblem = "the route is reported to work and the responder to be ready"
 
-// CleanUp takes the route away. A Challenge in a final state is not answered anyway.
+// CleanUp removes the route. The Responder does not answer a Challenge in a final state.
 func (s *Solver) CleanUp(ctx context.Context, t solver.Task) error {
 	if s.routes == nil || t.Challenge.Spec.Solver.HTTP01 == nil {
 		return nil

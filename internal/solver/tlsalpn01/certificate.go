@@ -13,6 +13,7 @@ import (
 	"math/big"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 )
@@ -59,23 +60,18 @@ func newCertificate(key *ecdsa.PrivateKey, identifier, keyAuthorization string, 
 // problemOf says why a certificate does not answer for an identifier; empty if it does. Names are not
 // quoted: whoever may create a Challenge could read what only the controller can reach.
 func problemOf(c *x509.Certificate, identifier, keyAuthorization string) string {
-	var found *pkix.Extension
-	for i := range c.Extensions {
-		if c.Extensions[i].Id.Equal(acmeIdentifier()) {
-			found = &c.Extensions[i]
-		}
-	}
+	found := slices.IndexFunc(c.Extensions, func(e pkix.Extension) bool { return e.Id.Equal(acmeIdentifier()) })
 	answer, err := answerOf(keyAuthorization)
 	switch {
 	case err != nil:
 		return err.Error()
-	case found == nil:
+	case found < 0:
 		return "the certificate has no acmeIdentifier extension: something in between has its own, and has to pass the handshake through to the responder"
 	case !isOnlyFor(c, identifier):
 		return "the certificate answers a challenge for another name: the server name of the handshake is to be passed on as it is"
-	case !bytes.Equal(found.Value, answer):
+	case !bytes.Equal(c.Extensions[found].Value, answer):
 		return "the certificate answers another challenge for the same name, which has to end first, or another responder's"
-	case !found.Critical:
+	case !c.Extensions[found].Critical:
 		return "the acmeIdentifier extension of the certificate is not critical"
 	case !bytes.Equal(c.RawSubject, c.RawIssuer) || c.CheckSignature(c.SignatureAlgorithm, c.RawTBSCertificate, c.Signature) != nil:
 		return "the certificate is not self-signed"

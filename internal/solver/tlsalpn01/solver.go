@@ -1,9 +1,8 @@
-// Package tlsalpn01 solves TLS-ALPN-01 challenges (RFC 8737; for IP addresses RFC 8738): a Responder
-// answers the handshakes of CAs from the Index of HTTP-01's responder, and a self check looks at the
-// answer as the CA would.
+// Package tlsalpn01 solves TLS-ALPN-01 challenges (RFC 8737; for IP addresses RFC 8738): a Responder answers the
+// handshakes of CAs from the Index of HTTP-01's responder, and a self check makes a handshake as the CA would.
 //
-// It makes no routes: how port 443 of a name, or only its protocol acme-tls/1, leads to the Responder
-// undecrypted is the user's choice. Nothing here watches or schedules: see internal/controller.
+// It makes no routes: the user has port 443 of a name, or only its protocol acme-tls/1, passed through to the Responder
+// undecrypted. Nothing here watches or schedules: see internal/controller.
 package tlsalpn01
 
 import (
@@ -27,7 +26,7 @@ const Protocol = "acme-tls/1"
 // retryPeriod is the longest wait between two self checks (mission rule 5).
 const retryPeriod = 10 * time.Second
 
-// advice is what to do where something else answers.
+// advice is what to do if another server answers.
 const advice = "have TLS for the name, or at least the protocol " + Protocol + " of it, passed through undecrypted to the responder " +
 	"(a TLSRoute, or a load balancer that can), and let the responder listen for it (--tlsalpn01-listen-address)"
 
@@ -53,7 +52,7 @@ func New(o CheckOptions) *Solver {
 
 var _ solver.Solver = (*Solver)(nil)
 
-// Present does nothing but look whether the Challenge is of this kind.
+// Present only checks that the Challenge is of this kind.
 func (*Solver) Present(_ context.Context, t solver.Task) error {
 	if t.Challenge.Spec.Solver.TLSALPN01 == nil {
 		return fault.Terminal(http01.ReasonNotConfigured,
@@ -65,9 +64,8 @@ func (*Solver) Present(_ context.Context, t solver.Task) error {
 // CleanUp does nothing: a Challenge in a final state is not answered.
 func (*Solver) CleanUp(context.Context, solver.Task) error { return nil }
 
-// Check shakes hands as the CA will (RFC 8737 §3), once with each address of the name. Its fault.After says
-// what came back instead of the answer, and what to do; the delay is the longest to wait, and trying sooner
-// is fine.
+// Check makes a handshake as the CA will (RFC 8737 §3), once with each address of the name. Its fault.After says what
+// the answer was, and what to do. Its delay is the longest wait; the caller may try sooner.
 func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 	if err := s.Present(ctx, t); err != nil {
 		return err
@@ -84,7 +82,7 @@ func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 	return err
 }
 
-// shakeHands looks at the answer at one address.
+// shakeHands checks the answer at one address.
 func (s *Solver) shakeHands(ctx context.Context, spec acmev1.ChallengeSpec, dial http01.DialFunc, where string) error {
 	target := net.JoinHostPort(spec.DNSName, strconv.Itoa(s.o.Port))
 	where = target + where
@@ -95,7 +93,7 @@ func (s *Solver) shakeHands(ctx context.Context, spec acmev1.ChallengeSpec, dial
 	defer func() { _ = conn.Close() }() // nothing more is to be said
 	secure := tls.Client(conn, &tls.Config{
 		ServerName: http01.ServerName(spec.DNSName), NextProtos: []string{Protocol}, MinVersion: tls.VersionTLS12,
-		// What is to be verified of it is not what is verified elsewhere.
+		// Another check follows: the certificate is self-signed.
 		InsecureSkipVerify: true, //nolint:gosec // RFC 8737 §3, see above
 	})
 	if err := secure.HandshakeContext(ctx); err != nil {
@@ -111,11 +109,10 @@ func (s *Solver) shakeHands(ctx context.Context, spec acmev1.ChallengeSpec, dial
 	return nil
 }
 
-// anotherServer is said of ordinary web servers.
+// anotherServer is the message about an ordinary web server.
 const anotherServer = "a server answers that speaks TLS, but not " + Protocol
 
-// The alerts that say which part of the handshake a server does not like (RFC 8446 §6.2), as
-// crypto/tls words them: it has no values for them.
+// The alerts that say why a server ends a handshake (RFC 8446 §6.2), as text: crypto/tls exports no values for them.
 const (
 	noApplicationProtocol = "tls: no application protocol"
 	unrecognizedName      = "tls: unrecognized name"

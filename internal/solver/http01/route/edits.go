@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -18,9 +19,9 @@ import (
 )
 
 const (
-	// editTries bounds how often an edit is tried again that somebody else's came before.
+	// editTries bounds how often an edit is repeated because the Ingress has changed meanwhile.
 	editTries = 20
-	// editLimit bounds the edits that are written together.
+	// editLimit bounds the time of edits that are written together.
 	editLimit = 20 * time.Second
 )
 
@@ -31,23 +32,22 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// change changes an Ingress, and returns the operations that do the same to the API
-// server's.
+// change changes an Ingress, and returns the operations for the API server that do the same.
 type change func(*networkingv1.Ingress) []operation
 
 // edit is a change that a Challenge waits for.
 type edit struct {
-	ctx    context.Context //nolint:containedctx // that of the one who waits
+	ctx    context.Context //nolint:containedctx // the caller's
 	change change
 	done   chan struct{}
-	// in is the Ingress as it is then; it and err are set when done is closed.
+	// in is the Ingress after the edit. in and err are set when done is closed.
 	in  *networkingv1.Ingress
 	err error
 }
 
-// edit changes the Ingress that a Challenge's solver names, and returns it. What comes
-// while an edit of the same Ingress is being written is written next, together: many
-// Challenges may be waiting, and writes to one object are one after the other.
+// edit changes the Ingress that a Challenge's solver names, and returns it. Edits that come while another edit of the
+// same Ingress is being written are written together, next: many Challenges may wait, and writes to one object are
+// sequential.
 func (r *Router) edit(ctx context.Context, c *acmev1.Challenge, change change) (*networkingv1.Ingress, error) {
 	key := client.ObjectKey{Namespace: c.Namespace, Name: c.Spec.Solver.HTTP01.Ingress.Name}
 	e := &edit{ctx: ctx, change: change, done: make(chan struct{})}
@@ -56,7 +56,7 @@ func (r *Router) edit(ctx context.Context, c *acmev1.Challenge, change change) (
 	r.edits[key] = append(r.edits[key], e)
 	r.mu.Unlock()
 	if !writing {
-		go r.write(context.WithoutCancel(ctx), key) // for others too, who may wait for longer
+		go r.write(context.WithoutCancel(ctx), key) // for other callers, too, who may wait for longer
 	}
 	select {
 	case <-e.done:
@@ -85,27 +85,21 @@ func (r *Router) write(ctx context.Context, key client.ObjectKey) {
 func (r *Router) writeTogether(ctx context.Context, key client.ObjectKey, waiting []*edit) {
 	ctx, cancel := context.WithTimeout(ctx, editLimit)
 	defer cancel()
-	var wanted []*edit
-	for _, e := range waiting {
-		if e.ctx.Err() == nil {
-			wanted = append(wanted, e)
-		}
-	}
+	wanted := slices.DeleteFunc(waiting, func(e *edit) bool { return e.ctx.Err() != nil })
 	in, err := r.patch(ctx, key, wanted)
 	var bug *fault.Panic
 	alone := len(wanted) > 1 && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || errors.As(err, &bug))
 	for _, e := range wanted {
 		e.in, e.err = in, err
-		if alone { // one of them is refused, and the others need not suffer for it
+		if alone { // one of the edits is refused, which must not affect the others
 			e.in, e.err = r.patch(ctx, key, []*edit{e})
 		}
 		close(e.done)
 	}
 }
 
-// patch makes changes to an Ingress. Its rules and paths are atomic lists, which nobody
-// can own a part of: so the patch names places in them, and holds only for the version
-// that these were found in.
+// patch makes changes to an Ingress. Its rules and paths are atomic lists: no field manager can own a part of them. So
+// the patch names places in the lists, and is valid only for the version of the Ingress with these places.
 func (r *Router) patch(ctx context.Context, key client.ObjectKey, edits []*edit) (_ *networkingv1.Ingress, err error) {
 	defer fault.Contain(&err)
 	for range editTries {
@@ -125,7 +119,7 @@ func (r *Router) patch(ctx context.Context, key client.ObjectKey, edits []*edit)
 			return nil, err
 		}
 		err = r.o.Client.Patch(ctx, in, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(service.FieldManager))
-		// A test that fails is answered 422, like an Ingress that is not valid.
+		// The API server answers 422 if the version is another one, and if the Ingress is not valid.
 		if err == nil || !apierrors.IsInvalid(err) && !apierrors.IsConflict(err) {
 			return in, err
 		}

@@ -33,7 +33,7 @@ func (r *Router) addPath(ctx context.Context, c *acmev1.Challenge, backend strin
 	return err
 }
 
-// removePath takes exactly that path away again, and the rule if it was its only one.
+// removePath removes exactly that path, and its rule if the rule has no other path.
 func (r *Router) removePath(ctx context.Context, c *acmev1.Challenge) error {
 	found, err := r.edit(ctx, c, func(in *networkingv1.Ingress) []operation {
 		return pathRemoved(in, hostOf(c), acme.HTTP01Path(c.Spec.Token))
@@ -44,9 +44,9 @@ func (r *Router) removePath(ctx context.Context, c *acmev1.Challenge) error {
 	return r.removeTemplate(ctx, c, found)
 }
 
-// applyTemplate puts the labels and annotations of the solver's ingressTemplate on an
-// Ingress that is edited in place, where nobody has set them otherwise. The Challenge
-// owns them, by a field manager of its own: several may, and the last takes them away.
+// applyTemplate puts the labels and annotations of the solver's ingressTemplate on an Ingress that is edited in place,
+// unless they have other values there. Each Challenge owns them by a field manager of its own: they go with the last
+// one.
 func (r *Router) applyTemplate(ctx context.Context, c *acmev1.Challenge, in *networkingv1.Ingress) error {
 	template := c.Spec.Solver.HTTP01.Ingress.IngressTemplate
 	if template == nil {
@@ -58,7 +58,7 @@ func (r *Router) applyTemplate(ctx context.Context, c *acmev1.Challenge, in *net
 	return r.o.Client.Patch(ctx, owned, client.Apply, templateOwner(c))
 }
 
-// removeTemplate takes away what applyTemplate has put on, by owning nothing any more.
+// removeTemplate removes what applyTemplate has put on: the Challenge's field manager owns nothing any more.
 func (r *Router) removeTemplate(ctx context.Context, c *acmev1.Challenge, in *networkingv1.Ingress) error {
 	if c.Spec.Solver.HTTP01.Ingress.IngressTemplate == nil {
 		return nil
@@ -66,7 +66,7 @@ func (r *Router) removeTemplate(ctx context.Context, c *acmev1.Challenge, in *ne
 	//nolint:staticcheck // as above
 	err := r.o.Client.Patch(ctx, metadataOf(in), client.Apply, templateOwner(c))
 	if apierrors.IsConflict(err) {
-		return nil // the Ingress by this UID is gone
+		return nil // the Ingress with this UID is gone
 	}
 	return err
 }
@@ -75,7 +75,7 @@ func templateOwner(c *acmev1.Challenge) client.FieldOwner {
 	return client.FieldOwner(service.FieldManager + "-" + objectName(c))
 }
 
-// metadataOf names an Ingress to be applied to, and no other by its name.
+// metadataOf identifies an Ingress by its name and UID.
 func metadataOf(in *networkingv1.Ingress) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{
 		TypeMeta:   metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "Ingress"},
@@ -83,7 +83,7 @@ func metadataOf(in *networkingv1.Ingress) *metav1.PartialObjectMetadata {
 	}
 }
 
-// unset returns what is asked for and not there with another value.
+// unset returns the entries that are asked for, without those that are there with another value.
 func unset(asked, there map[string]string) map[string]string {
 	out := map[string]string{}
 	for key, value := range asked {
@@ -97,7 +97,7 @@ func unset(asked, there map[string]string) map[string]string {
 // pathAdded puts a path first in the first rule for a host, or in a new rule. It
 // returns nothing if the path is there.
 func pathAdded(in *networkingv1.Ingress, host string, path networkingv1.HTTPIngressPath) []operation {
-	// A value of its own for each use: later changes of the same Ingress change its rules.
+	// Each use has its own value, because later changes of the same Ingress change its rules.
 	only := func() *networkingv1.HTTPIngressRuleValue {
 		return &networkingv1.HTTPIngressRuleValue{Paths: []networkingv1.HTTPIngressPath{path}}
 	}
@@ -134,8 +134,8 @@ func pathAdded(in *networkingv1.Ingress, host string, path networkingv1.HTTPIngr
 	return []operation{{"add", "/spec/rules/-", rule()}}
 }
 
-// pathRemoved takes a path out of every rule for a host, and rules that it leaves empty. It
-// goes from the back, so that the places of what comes first stay the same.
+// pathRemoved removes a path from every rule for a host, and the rules that become empty. It goes from the back, so
+// that the places of earlier rules and paths stay the same.
 func pathRemoved(in *networkingv1.Ingress, host, path string) []operation {
 	var out []operation
 	for i := len(in.Spec.Rules) - 1; i >= 0; i-- {

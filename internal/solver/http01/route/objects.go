@@ -29,8 +29,8 @@ const (
 	tokenLabel  = "acme.cert-manager.io/http-token"
 )
 
-// objectName is the name of the route of a Challenge: a retry finds what an earlier
-// try has made, and another Challenge by the same name does not.
+// objectName is the name of the route of a Challenge. It depends on the UID: a retry finds the route of an earlier try,
+// and another Challenge of the same name does not.
 func objectName(c *acmev1.Challenge) string {
 	sum := sha256.Sum256([]byte(c.UID))
 	return service.Prefix + "-" + hex.EncodeToString(sum[:8])
@@ -62,7 +62,7 @@ func hostOf(c *acmev1.Challenge) string {
 	return c.Spec.DNSName
 }
 
-// ingress is the Ingress of a Challenge. The type of its path is the caller's to choose.
+// ingress is the Ingress of a Challenge. The caller chooses the type of its path.
 func ingress(c *acmev1.Challenge, backend string, extra map[string]string) *networkingv1.Ingress {
 	in := &networkingv1.Ingress{
 		TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "Ingress"},

@@ -17,11 +17,11 @@ import (
 	"chancery.dev/internal/attach"
 )
 
-// lookFor is how long what was read of a parent holds: Challenges that come together look once.
-// It is less than parentRetry, so that a Gateway that was mended is seen at the next try.
+// lookFor is how long a parent is remembered that was read, so that Challenges that come together read it once. It is
+// less than parentRetry, so that the next try sees a corrected Gateway.
 const lookFor = 3 * time.Second
 
-// attachment says where the HTTPRoute of a Challenge attaches.
+// attachment returns the parents that the HTTPRoute of a Challenge attaches to.
 func (r *Router) attachment(ctx context.Context, c *acmev1.Challenge) (attach.Choice, error) {
 	route := attach.Route{Namespace: c.Namespace, Host: strings.ToLower(hostOf(c))}
 	var parents []attach.Parent
@@ -46,26 +46,26 @@ func (r *Router) attachment(ctx context.Context, c *acmev1.Challenge) (attach.Ch
 	return attach.Choose(parents, route), nil
 }
 
-// parents reads the parents of HTTPRoutes: one at a time, when a Challenge needs them, and
-// without a watch. Whoever uses no Gateway API pays nothing for it.
+// parents reads the parents of HTTPRoutes: one at a time, when a Challenge needs them, and without a watch, which would
+// cost something where the Gateway API is not used.
 type parents struct {
 	client client.Client
 	now    func() time.Time
 
-	// reading has room for one: who holds it reads, and may use seen.
+	// reading has room for one reader, which may use seen.
 	reading chan struct{}
 	seen    map[client.ObjectKey]sight
 }
 
-// sight is what was read at a time: an object, or why there is none to be seen.
+// sight is an object that was read at a time, or why it cannot be read.
 type sight struct {
 	at     time.Time
 	obj    client.Object
 	unseen string
 }
 
-// parent reads what a parentRef of a route in a namespace names. It is to be taken as written
-// if it names a section or port, is no kind of the Gateway API, or cannot be seen.
+// parent reads the object that a parentRef of a route in a namespace names. The reference is used as it is written if
+// it names a section or port, is no kind of the Gateway API, or cannot be read.
 func (p *parents) parent(ctx context.Context, ref gwapiv1.ParentReference, routeNamespace string) (attach.Parent, error) {
 	kind, key := attach.Target(ref, routeNamespace)
 	switch {
@@ -101,7 +101,7 @@ func (p *parents) listenerSet(ctx context.Context, ref gwapiv1.ParentReference, 
 	return out, err
 }
 
-// lookAt is look for a parent. One that cannot be seen is taken as written.
+// lookAt is look for a parent. A reference to a parent that cannot be read is used as it is written.
 func lookAt[T client.Object](ctx context.Context, p *parents, ref gwapiv1.ParentReference, key client.ObjectKey, into T) (attach.Parent, T, error) {
 	out := attach.Parent{Ref: ref, Namespace: key.Namespace}
 	found, unseen, err := look(ctx, p, key, into)
@@ -111,8 +111,8 @@ func lookAt[T client.Object](ctx context.Context, p *parents, ref gwapiv1.Parent
 	return out, found, err
 }
 
-// look reads an object, or what was seen of it a moment ago. That there is none, that its kind
-// is not served, or that it may not be read is no error: unseen says so.
+// look reads an object, or returns it as it was a moment ago. If it does not exist, its kind is not served, or it may
+// not be read, there is no error, and unseen says so.
 func look[T client.Object](ctx context.Context, p *parents, key client.ObjectKey, into T) (found T, unseen string, err error) {
 	place := client.ObjectKey{Namespace: key.Namespace, Name: fmt.Sprintf("%T/%s", into, key.Name)}
 	select {
@@ -137,7 +137,7 @@ func look[T client.Object](ctx context.Context, p *parents, key client.ObjectKey
 	return into, s.unseen, nil
 }
 
-// notThere parts errors by which an object is not to be seen from those that a retry may mend.
+// notThere separates errors that say that an object cannot be read from those that a retry may mend.
 func notThere(err error) (unseen string, other error) {
 	switch {
 	case apierrors.IsNotFound(err):

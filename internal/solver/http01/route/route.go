@@ -1,8 +1,6 @@
-// Package route makes the way from the internet to the Responder of HTTP-01
-// challenges: for each Challenge an Ingress, a path in an existing Ingress, or a
-// Gateway API HTTPRoute, and the Service that it leads to, unless that is there (spec
-// §5.8, with names that are known beforehand and without pods). The Service is looked
-// after in internal/controller/services.
+// Package route makes the way from the internet to the Responder of HTTP-01 challenges: for each Challenge an Ingress,
+// a path in an existing Ingress, or a Gateway API HTTPRoute, and the Service that it leads to, unless it exists (spec
+// §5.8, but with fixed names and without pods). internal/controller/services keeps the Service.
 //
 // It answers no challenge and checks none: see internal/solver/http01.
 package route
@@ -11,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -75,7 +74,7 @@ type Router struct {
 	parents *parents
 
 	mu sync.Mutex
-	// edits are those that wait for the one of the same Ingress that is being written.
+	// edits wait while another edit of the same Ingress is being written.
 	edits map[client.ObjectKey][]*edit
 	// implementationSpecific are the Ingress classes whose admission refuses exact paths.
 	implementationSpecific map[string]bool
@@ -108,8 +107,8 @@ func (r *Router) Present(ctx context.Context, t solver.Task) error {
 	}
 }
 
-// CleanUp takes the route of the Challenge away. The Service goes later, when the
-// namespace has had no Challenge for a while.
+// CleanUp removes the route of the Challenge. The Service is removed later, when the namespace has had no Challenge for
+// a while.
 func (r *Router) CleanUp(ctx context.Context, t solver.Task) error {
 	c := t.Challenge
 	config := c.Spec.Solver.HTTP01
@@ -127,17 +126,11 @@ func (r *Router) CleanUp(ctx context.Context, t solver.Task) error {
 	}
 }
 
-// Status says what is wrong with the way: the Service, the Responder behind it, and what
-// those who serve the route report about it. It is empty if all is well, or nothing is
-// known. It asks the API server.
+// Status says what is wrong with the Service, with the Responder behind it, and with the route, as its controllers
+// report it. It is empty if all is well or nothing is known. It asks the API server.
 func (r *Router) Status(ctx context.Context, t solver.Task) string {
-	var said []string
-	for _, problem := range []string{r.serviceStatus(ctx, t.Challenge), r.routeStatus(ctx, t.Challenge)} {
-		if problem != "" {
-			said = append(said, problem)
-		}
-	}
-	return strings.Join(said, "; ")
+	said := []string{r.serviceStatus(ctx, t.Challenge), r.routeStatus(ctx, t.Challenge)}
+	return strings.Join(slices.DeleteFunc(said, func(problem string) bool { return problem == "" }), "; ")
 }
 
 func (r *Router) routeStatus(ctx context.Context, c *acmev1.Challenge) string {
@@ -214,7 +207,7 @@ func (r *Router) applyHTTPRoute(ctx context.Context, c *acmev1.Challenge, backen
 	return err
 }
 
-// How soon something that is missing, and not watched, is looked for again.
+// The waits before a missing object that is not watched is looked for again.
 const (
 	noGatewayRetry = time.Minute
 	parentRetry    = 5 * time.Second
@@ -230,7 +223,10 @@ func (r *Router) applyIngress(ctx context.Context, c *acmev1.Challenge, backend 
 	path := &in.Spec.Rules[0].HTTP.Paths[0]
 	exact, loose := networkingv1.PathTypeExact, networkingv1.PathTypeImplementationSpecific
 	path.PathType = &exact
-	if r.looseFor(class) {
+	r.mu.Lock()
+	refused := r.implementationSpecific[class]
+	r.mu.Unlock()
+	if refused {
 		path.PathType = &loose
 		return apply(ctx, r.o.Client, in)
 	}
@@ -240,7 +236,7 @@ func (r *Router) applyIngress(ctx context.Context, c *acmev1.Challenge, backend 
 	}
 	path.PathType = &loose
 	if again := apply(ctx, r.o.Client, in); again != nil {
-		return err // the path type was not what was wrong
+		return err // the path type was not the reason
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -248,14 +244,8 @@ func (r *Router) applyIngress(ctx context.Context, c *acmev1.Challenge, backend 
 	return nil
 }
 
-func (r *Router) looseFor(class string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.implementationSpecific[class]
-}
-
-// apply applies an object server-side. Where others have changed it, it is put right again;
-// where it is not its owner's, it stays as it is.
+// apply applies an object server-side. Changes that others have made to it are undone. An object of another owner stays
+// as it is.
 func apply(ctx context.Context, to client.Client, obj client.Object) error {
 	patch := func(how ...client.PatchOption) error {
 		//nolint:staticcheck // an apply configuration says the same in three times the code

@@ -13,16 +13,16 @@ import (
 	"chancery.dev/internal/machine/service"
 )
 
-// ensure makes the Service that a Challenge leads to, unless it is there. It returns the name of the Service. The
-// controller of Services keeps the Service from then on, and has it lead to the responder.
+// ensure makes the Service that a Challenge leads to, unless it exists, and returns its name. The controller of
+// Services keeps the Service from then on, and points it to the responder.
 func (r *Router) ensure(ctx context.Context, c *acmev1.Challenge) (string, error) {
 	key, found := service.Of(c), &corev1.Service{}
 	err := r.o.Services.Get(ctx, key, found)
 	if apierrors.IsNotFound(err) {
-		// Created, not applied: what somebody else has by that name stays as it is.
+		// Created, not applied: somebody else's Service of that name stays as it is.
 		found = service.New(c.Namespace, service.TypeOf(c), r.o.ExtraLabels)
 		err = r.o.Services.Create(ctx, found, client.FieldOwner(service.FieldManager))
-		if apierrors.IsAlreadyExists(err) { // made for another Challenge meanwhile, or by somebody else
+		if apierrors.IsAlreadyExists(err) { // another Challenge was faster, or it is somebody else's
 			err = r.o.Client.Get(ctx, key, found)
 		}
 	}

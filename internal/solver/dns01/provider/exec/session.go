@@ -60,8 +60,9 @@ func (p *Pool) start(ctx context.Context, path string, c wire.Configuration) (*s
 		go s.read(conn)
 		return s, nil
 	}
-	cmd := exec.Command(path)                                        //nolint:noctx // it lives from request to request; stop ends it
-	cmd.Env = append([]string{}, environ(p.o.Environ, c.Ambient)...) // never nil, which would mean all of ours
+	cmd := exec.Command(path) //nolint:noctx // it lives from request to request; stop ends it
+	// Never nil, which would mean the whole environment.
+	cmd.Env = append([]string{}, environ(p.o.Environ, c.Ambient)...)
 	cmd.Dir = "/"
 	ownGroup(cmd)
 	stdin, err := cmd.StdinPipe()
