@@ -241,70 +241,64 @@ func ResourceNamespace(issuer metav1.Object, clusterResources string) string {
 // SecretNames lists the Secrets in its resource namespace that an issuer names. A change of one of them wakes the
 // issuer and the requests that wait for it.
 func SecretNames(spec *certmanagerv1.IssuerSpec) []string {
+	var refs []cmmeta.SecretKeySelector
 	switch {
 	case spec.CA != nil:
-		return []string{spec.CA.SecretName}
+		refs = []cmmeta.SecretKeySelector{{Name: spec.CA.SecretName}}
 	case spec.ACME != nil:
-		return acmeSecretNames(spec.ACME)
+		refs = acmeSecrets(spec.ACME)
 	case spec.Vault != nil:
-		return vaultSecretNames(spec.Vault)
+		refs = vaultSecrets(spec.Vault)
 	case spec.Venafi != nil:
-		return venafiSecretNames(spec.Venafi)
-	default:
-		return nil
+		refs = venafiSecrets(spec.Venafi)
 	}
+	var names []string
+	for _, ref := range refs {
+		names = append(names, ref.Name)
+	}
+	return names
 }
 
-func vaultSecretNames(spec *certmanagerv1.VaultIssuer) []string {
-	var names []string
-	add := func(optional ...*cmmeta.SecretKeySelector) {
-		for _, ref := range named(optional...) {
-			names = append(names, ref.Name)
-		}
-	}
-	add(spec.CABundleSecretRef, spec.ClientCertSecretRef, spec.ClientKeySecretRef, spec.Auth.TokenSecretRef)
+func vaultSecrets(spec *certmanagerv1.VaultIssuer) []cmmeta.SecretKeySelector {
+	refs := named(spec.CABundleSecretRef, spec.ClientCertSecretRef, spec.ClientKeySecretRef, spec.Auth.TokenSecretRef)
 	if a := spec.Auth.AppRole; a != nil {
-		add(&a.SecretRef)
+		refs = append(refs, named(&a.SecretRef)...)
 	}
-	if a := spec.Auth.ClientCertificate; a != nil && a.SecretName != "" {
-		names = append(names, a.SecretName)
+	if a := spec.Auth.ClientCertificate; a != nil {
+		refs = append(refs, named(&cmmeta.SecretKeySelector{Name: a.SecretName})...)
 	}
 	if a := spec.Auth.Kubernetes; a != nil {
-		add(&a.SecretRef)
+		refs = append(refs, named(&a.SecretRef)...)
 	}
-	return names
+	return refs
 }
 
-func venafiSecretNames(spec *certmanagerv1.VenafiIssuer) []string {
+func venafiSecrets(spec *certmanagerv1.VenafiIssuer) []cmmeta.SecretKeySelector {
 	switch {
-	case spec.TPP != nil && spec.TPP.CABundleSecretRef != nil:
-		return []string{spec.TPP.CredentialsRef.Name, spec.TPP.CABundleSecretRef.Name}
 	case spec.TPP != nil:
-		return []string{spec.TPP.CredentialsRef.Name}
+		return append([]cmmeta.SecretKeySelector{{Name: spec.TPP.CredentialsRef.Name}}, named(spec.TPP.CABundleSecretRef)...)
 	case spec.Cloud != nil:
-		return []string{spec.Cloud.APITokenSecretRef.Name}
+		return []cmmeta.SecretKeySelector{spec.Cloud.APITokenSecretRef}
 	case spec.NGTS != nil:
-		return []string{spec.NGTS.CredentialsRef.Name}
+		return []cmmeta.SecretKeySelector{{Name: spec.NGTS.CredentialsRef.Name}}
 	default:
 		return nil
 	}
 }
 
-func acmeSecretNames(spec *acmev1.ACMEIssuer) []string {
-	names := []string{spec.PrivateKey.Name}
+func acmeSecrets(spec *acmev1.ACMEIssuer) []cmmeta.SecretKeySelector {
+	refs := []cmmeta.SecretKeySelector{spec.PrivateKey}
 	if eab := spec.ExternalAccountBinding; eab != nil {
-		names = append(names, eab.KeySecretRef.Name)
+		refs = append(refs, eab.KeySecretRef)
 	}
 	for i := range spec.Solvers {
-		for _, ref := range DNS01Secrets(spec.Solvers[i].DNS01) {
-			names = append(names, ref.Name)
-		}
+		refs = append(refs, DNS01Secrets(spec.Solvers[i].DNS01)...)
 	}
-	return names
+	return refs
 }
 
-// DNS01Secrets lists the Secrets that a DNS-01 solver names, of which it needs one entry or,
-// with an empty key, whichever there are. Only one provider is set.
+// DNS01Secrets lists the entries of Secrets that a DNS-01 solver needs; an empty key means all entries. Only one
+// provider is set.
 func DNS01Secrets(c *acmev1.DNS01Solver) []cmmeta.SecretKeySelector {
 	switch {
 	case c == nil:
@@ -327,14 +321,14 @@ func DNS01Secrets(c *acmev1.DNS01Solver) []cmmeta.SecretKeySelector {
 		return named(&c.DigitalOcean.TokenSecretRef)
 	case c.Webhook != nil:
 		return webhookSecrets(c.Webhook)
-	case c.Exec != nil && c.Exec.SecretRef != nil: // which entries it needs, only the program knows
+	case c.Exec != nil && c.Exec.SecretRef != nil: // only the program knows which entries it needs
 		return named(&cmmeta.SecretKeySelector{Name: c.Exec.SecretRef.Name})
 	default:
 		return nil
 	}
 }
 
-// webhookSecrets are what it takes to reach a webhook that is an HTTPS server.
+// webhookSecrets are the CA bundle and the client certificate for a webhook that is an HTTPS server.
 func webhookSecrets(c *acmev1.WebhookProvider) []cmmeta.SecretKeySelector {
 	var refs []cmmeta.SecretKeySelector
 	if ref := c.CABundleSecretRef; ref != nil {
@@ -347,7 +341,7 @@ func webhookSecrets(c *acmev1.WebhookProvider) []cmmeta.SecretKeySelector {
 	return refs
 }
 
-// named are those of the references that name a Secret.
+// named returns the references that name a Secret.
 func named(optional ...*cmmeta.SecretKeySelector) []cmmeta.SecretKeySelector {
 	var refs []cmmeta.SecretKeySelector
 	for _, ref := range optional {

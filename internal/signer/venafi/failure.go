@@ -19,14 +19,14 @@ import (
 	"chancery.dev/internal/solver"
 )
 
-// zoneAgain is how soon a zone is looked for again that is not there: making one is no event.
+// zoneAgain is the wait before a missing zone is looked for again: no event tells that somebody has created it.
 const zoneAgain = 5 * time.Minute
 
 // maxRetryAfter is the longest wait that a server is granted, in seconds.
 const maxRetryAfter = 3600
 
-// finalStatuses are those of a SaaS request that will never be issued; the library
-// takes all but FAILED for pending.
+// finalStatuses are the statuses of a SaaS request that will never be issued. To the library, all but FAILED are
+// pending.
 func finalStatuses() []string {
 	return []string{"FAILED", "REJECTED", "REJECTED_APPROVAL", "CANCELLED", "DELETED", "REVOKED"}
 }
@@ -65,8 +65,7 @@ func (a *account) failureOf(x *exchange, err error) error {
 	return f
 }
 
-// classOf says what follows from a failure, and what kind of failure it is. A zone that cannot be read is as good as
-// not there.
+// classOf says what to do about a failure, and its class. A zone that cannot be read is handled like a missing one.
 func (a *account) classOf(x *exchange, err error) (fault.Kind, fault.Class) {
 	answer, _ := x.said()
 	var pending endpoint.ErrCertificatePending
@@ -94,7 +93,7 @@ func (a *account) classOf(x *exchange, err error) (fault.Kind, fault.Class) {
 	case x.step == stepZone:
 		return fault.KindAfter, fault.ClassUnavailable
 	case x.status >= http.StatusBadRequest && !json.Valid(x.body):
-		return fault.KindAfter, fault.ClassUnavailable // a proxy's words: the server's own are JSON
+		return fault.KindAfter, fault.ClassUnavailable // a proxy has answered: the server answers in JSON
 	default:
 		return fault.KindTerminal, fault.ClassPermanent
 	}
@@ -105,15 +104,14 @@ func noZone(err error) bool {
 	return errors.Is(err, verror.ZoneNotFoundError) || errors.Is(err, verror.ApplicationNotFoundError)
 }
 
-// isPending tells what is pending from what is over: SaaS says that there is no
-// certificate yet by 404 and 409 too.
+// isPending reports whether the certificate may still be issued. SaaS answers 404 and 409, too, if there is none yet.
 func isPending(code int, status string) bool {
 	early := code < http.StatusBadRequest || code == http.StatusNotFound || code == http.StatusConflict
 	return early && !slices.Contains(finalStatuses(), strings.ToUpper(status))
 }
 
-// How long a certificate that is not issued yet is waited for before it is asked for again. It grows with the
-// request's age, which is the one thing that a restart does not forget.
+// The least and the longest wait before a certificate is fetched again that is not issued yet. The wait grows with the
+// request's age, which a restart does not change.
 const firstPoll, lastPoll = 2 * time.Second, time.Minute
 
 // patience is a quarter of the time that has been waited, within bounds.

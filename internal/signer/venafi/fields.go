@@ -4,13 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/Venafi/vcert/v5/pkg/certificate"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 )
 
-// origin tells the server who asks; wire compatible (spec appendix D).
+// origin tells the server which software asks (spec appendix D).
 const origin = "cert-manager"
 
 // plainField is the one type of custom fields.
@@ -23,9 +24,8 @@ type field struct {
 	Type  string `json:"type"`
 }
 
-// customFields merges the custom fields of an issuer with those of a request, which
-// win by name (spec §3.4), and adds the origin. Of keys, the first that is there
-// counts.
+// customFields merges the custom fields of an issuer with those of a request, which replace the issuer's of the same
+// name (spec §3.4), and adds the origin. The first of keys that the request has counts.
 func customFields(issuer, request map[string]string, keys []string) ([]certificate.CustomField, error) {
 	general, err := parseFields(issuer[certmanagerv1.VenafiCustomFieldsAnnotation])
 	if err != nil {
@@ -40,17 +40,11 @@ func customFields(issuer, request map[string]string, keys []string) ([]certifica
 			break
 		}
 	}
-	named := map[string]bool{}
-	for _, f := range own {
-		named[f.Name] = true
-	}
+	general = slices.DeleteFunc(general, func(g field) bool {
+		return slices.ContainsFunc(own, func(f field) bool { return f.Name == g.Name })
+	})
 	fields := []certificate.CustomField{{Type: certificate.CustomFieldOrigin, Name: "Origin", Value: origin}}
-	for _, f := range general {
-		if !named[f.Name] {
-			fields = append(fields, certificate.CustomField{Type: certificate.CustomFieldPlain, Name: f.Name, Value: f.Value})
-		}
-	}
-	for _, f := range own {
+	for _, f := range append(general, own...) {
 		fields = append(fields, certificate.CustomField{Type: certificate.CustomFieldPlain, Name: f.Name, Value: f.Value})
 	}
 	return fields, nil

@@ -24,7 +24,7 @@ type order struct {
 	fields []certificate.CustomField
 }
 
-// newOrder checks what every server insists on (spec §3.4).
+// newOrder checks what every server requires (spec §3.4).
 func newOrder(r signer.Request, fields []certificate.CustomField) (order, error) {
 	csr, err := pki.DecodeCSR(r.CSR)
 	if err != nil {
@@ -39,8 +39,7 @@ func newOrder(r signer.Request, fields []certificate.CustomField) (order, error)
 	return order{csr, r, fields}, nil
 }
 
-// wire returns the order for the library. It is a new one each time: the library
-// writes to it.
+// wire returns the order for the library: a new one each time, because the library writes to it.
 func (o order) wire() (*certificate.Request, error) {
 	duration := o.r.Duration
 	w := &certificate.Request{
@@ -65,8 +64,7 @@ func (o order) wire() (*certificate.Request, error) {
 // hasCustomFields reports whether there are any beside the origin.
 func (o order) hasCustomFields() bool { return len(o.fields) > 1 }
 
-// friendlyName is the name of the object at the server: the first name there is
-// (spec appendix D).
+// friendlyName is the name of the object at the server: the first name of the request (spec appendix D).
 func friendlyName(csr *x509.CertificateRequest) string {
 	switch {
 	case csr.Subject.CommonName != "":

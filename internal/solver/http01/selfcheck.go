@@ -1,7 +1,6 @@
 package http01
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -59,20 +58,8 @@ type CheckOptions struct {
 	Pause time.Duration
 }
 
-// checker does self checks, as a CA would validate (RFC 8555 §8.3).
-type checker struct {
-	o      CheckOptions
-	dialer *Dialer
-}
-
-func newChecker(o CheckOptions) *checker {
-	o.Port, o.Timeout = cmp.Or(o.Port, 80), cmp.Or(o.Timeout, 10*time.Second)
-	o.Passes, o.Pause = cmp.Or(o.Passes, 1), cmp.Or(o.Pause, 2*time.Second)
-	return &checker{o: o, dialer: NewDialer(o.Nameservers, o.Egress, o.Dial)}
-}
-
 // client makes the client of one request, whose connections dial makes.
-func (c *checker) client(dial DialFunc) *http.Client {
+func (s *Solver) client(dial DialFunc) *http.Client {
 	transport := func(proxy func(*http.Request) (*url.URL, error), dial DialFunc) *http.Transport {
 		return &http.Transport{
 			Proxy:                  proxy,
@@ -85,8 +72,8 @@ func (c *checker) client(dial DialFunc) *http.Client {
 	}
 	return &http.Client{
 		Transport: &egress.Transport{
-			Direct: transport(nil, dial), Proxied: transport(c.o.Proxy, nil),
-			Target: func(ctx context.Context, host string) error { return c.o.Egress.Target(ctx, host, c.dialer.addresses) },
+			Direct: transport(nil, dial), Proxied: transport(s.o.Proxy, nil),
+			Target: func(ctx context.Context, host string) error { return s.o.Egress.Target(ctx, host, s.dialer.addresses) },
 		},
 		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
 			if len(via) > maxRedirects {
@@ -98,10 +85,10 @@ func (c *checker) client(dial DialFunc) *http.Client {
 }
 
 // url returns where a CA looks for the answer.
-func (c *checker) url(dnsName, token string) string {
+func (s *Solver) target(dnsName, token string) string {
 	host := dnsName
-	if c.o.Port != 80 {
-		host = net.JoinHostPort(dnsName, strconv.Itoa(c.o.Port))
+	if s.o.Port != 80 {
+		host = net.JoinHostPort(dnsName, strconv.Itoa(s.o.Port))
 	} else if ip, err := netip.ParseAddr(dnsName); err == nil && ip.Is6() {
 		host = "[" + dnsName + "]"
 	}
@@ -110,46 +97,46 @@ func (c *checker) url(dnsName, token string) string {
 
 // check returns nil if the answer is right, as often in a row as the options say, or a fault.After that says what the
 // answer was.
-func (c *checker) check(ctx context.Context, dnsName, token, want string) error {
+func (s *Solver) check(ctx context.Context, dnsName, token, want string) error {
 	for pass := 1; ; pass++ {
-		err := c.once(ctx, dnsName, token, want)
-		if err != nil || pass == c.o.Passes {
+		err := s.once(ctx, dnsName, token, want)
+		if err != nil || pass == s.o.Passes {
 			return err
 		}
 		select {
-		case <-time.After(c.o.Pause):
+		case <-time.After(s.o.Pause):
 		case <-ctx.Done():
-			return notReachable("GET %s: %d of %d answers in a row were right before the time was over", c.url(dnsName, token), pass, c.o.Passes)
+			return notReachable("GET %s: %d of %d answers in a row were right before the time was over", s.target(dnsName, token), pass, s.o.Passes)
 		}
 	}
 }
 
 // once asks at each address of the name. A proxy chooses the address itself: it is asked once.
-func (c *checker) once(ctx context.Context, dnsName, token, want string) error {
-	target := c.url(dnsName, token)
-	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
+func (s *Solver) once(ctx context.Context, dnsName, token, want string) error {
+	target := s.target(dnsName, token)
+	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody)
 	if err != nil {
 		return fault.Terminal(ReasonNotConfigured, "no HTTP-01 challenge is possible for %q: %w", dnsName, err)
 	}
-	req.Header.Set("User-Agent", c.o.UserAgent)
-	if c.o.Proxy != nil {
-		if proxy, err := c.o.Proxy(req); err != nil || proxy != nil {
-			return c.ask(req, c.dialer.DialContext, "", want)
+	req.Header.Set("User-Agent", s.o.UserAgent)
+	if s.o.Proxy != nil {
+		if proxy, err := s.o.Proxy(req); err != nil || proxy != nil {
+			return s.ask(req, s.dialer.DialContext, "", want)
 		}
 	}
-	return c.dialer.Each(ctx, dnsName, func(ctx context.Context, dial DialFunc, where string) error {
-		return c.ask(req.Clone(ctx), dial, where, want)
+	return s.dialer.Each(ctx, dnsName, func(ctx context.Context, dial DialFunc, where string) error {
+		return s.ask(req.Clone(ctx), dial, where, want)
 	})
 }
 
 // ask makes one request. The body of the answer is not quoted: whoever may create a Challenge could read servers that
 // only the controller can reach.
-func (c *checker) ask(req *http.Request, dial DialFunc, where, want string) error {
+func (s *Solver) ask(req *http.Request, dial DialFunc, where, want string) error {
 	target := req.URL.String()
 	where = target + where
-	resp, err := c.client(dial).Do(req)
+	resp, err := s.client(dial).Do(req)
 	if err != nil {
 		return notReachable("GET %s: %s", where, causeOf(err))
 	}

@@ -6,8 +6,10 @@
 package http01
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
@@ -25,12 +27,17 @@ type Router interface {
 // Solver implements solver.Solver. The Responder answers a Challenge as soon as the scheduler has set it processing:
 // Present makes only the route.
 type Solver struct {
-	checker *checker
-	routes  Router
+	o      CheckOptions
+	dialer *Dialer
+	routes Router
 }
 
 // New makes a Solver. Without routes (nil), CAs reach the Responder directly.
-func New(o CheckOptions, routes Router) *Solver { return &Solver{newChecker(o), routes} }
+func New(o CheckOptions, routes Router) *Solver {
+	o.Port, o.Timeout = cmp.Or(o.Port, 80), cmp.Or(o.Timeout, 10*time.Second)
+	o.Passes, o.Pause = cmp.Or(o.Passes, 1), cmp.Or(o.Pause, 2*time.Second)
+	return &Solver{o, NewDialer(o.Nameservers, o.Egress, o.Dial), routes}
+}
 
 var _ solver.Solver = (*Solver)(nil)
 
@@ -49,7 +56,7 @@ func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 		return err
 	}
 	spec := t.Challenge.Spec
-	err := s.checker.check(ctx, spec.DNSName, spec.Token, spec.Key)
+	err := s.check(ctx, spec.DNSName, spec.Token, spec.Key)
 	f := fault.Of(err)
 	if f == nil || f.Kind != fault.KindAfter {
 		return err

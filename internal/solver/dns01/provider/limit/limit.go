@@ -112,13 +112,15 @@ func (l *Limits) Enter(ctx context.Context, c Call) (done func(error), err error
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-			l.leave(known)
-			return nil, fault.After(patience, ReasonBusy, "%s: other requests with this credential come first", c.Provider)
+			err = fault.After(patience, ReasonBusy, "%s: other requests with this credential come first", c.Provider)
 		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	pauses, err := known.breaker.admit(c.Provider, l.o.Now())
+	var pauses int
+	if err == nil {
+		pauses, err = known.breaker.admit(c.Provider, l.o.Now())
+	}
 	if err != nil {
 		known.inUse--
 		return nil, err
@@ -170,12 +172,6 @@ func (l *Limits) turn(c Call) (*credential, time.Duration, error) {
 	}
 	known.inUse++
 	return known, wait, nil
-}
-
-func (l *Limits) leave(c *credential) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c.inUse--
 }
 
 // sweep makes room for another credential: it drops credentials with nothing to remember, then all that are not in use.
