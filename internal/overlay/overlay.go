@@ -242,7 +242,9 @@ func IsGone(err error) bool {
 // Delete deletes exactly this obj. That it is gone already is no error. An object
 // with finalizers is only marked with a deletion timestamp, and stays until the watch reports it gone.
 func (c *Client) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
-	uid := obj.GetUID()
+	r, uid := c.refTo(obj, client.ObjectKeyFromObject(obj)), obj.GetUID()
+	c.fly(r, 1)
+	defer c.fly(r, -1)
 	opts = append([]client.DeleteOption{client.Preconditions{UID: &uid}}, opts...)
 	err := c.api.Delete(ctx, obj, opts...)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {

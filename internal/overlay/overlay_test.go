@@ -2,7 +2,6 @@ package overlay_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -32,11 +31,11 @@ type lag struct {
 	now   time.Time
 	view  client.Reader
 	after func() // runs once, between a read of the view and its return
-	// patched runs once, between a patch and its answer.
+	// patched runs once, between a patch or a deletion and its answer.
 	patched func()
 }
 
-// slow is a client whose answers to patches may come late.
+// slow is a client whose answers to patches and deletions may come late.
 type slow struct {
 	client.Client
 
@@ -45,12 +44,21 @@ type slow struct {
 
 // Patch implements client.Client.
 func (s slow) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-	err := s.Client.Patch(ctx, obj, patch, opts...)
+	defer s.answer()
+	return s.Client.Patch(ctx, obj, patch, opts...)
+}
+
+// Delete implements client.Client.
+func (s slow) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
+	defer s.answer()
+	return s.Client.Delete(ctx, obj, opts...)
+}
+
+func (s slow) answer() {
 	if patched := s.lag.patched; patched != nil {
 		s.lag.patched = nil
 		patched()
 	}
-	return err
 }
 
 func newLag(t *testing.T) *lag {
@@ -451,52 +459,6 @@ func TestTheServerSaysThatItIsGone(t *testing.T) {
 	l.remove(third)
 	refused()
 	l.expect("the first was not found, which says nothing of the third", "a", third)
-}
-
-// TestAnAnswerThatComesLate: the watch may show that an object is gone before the answer to a write of it comes.
-// Nothing would take the entry away then.
-func TestAnAnswerThatComesLate(t *testing.T) {
-	l := newLag(t)
-	first := l.create("a")
-	l.catchUp()
-	for _, again := range []bool{false, true} {
-		l.patched = func() {
-			gone := l.remove(first)
-			if again {
-				first = l.create("a")
-			}
-			l.over.Observe(gone, true)
-			l.catchUp()
-		}
-		l.patch(first, "1")
-		if again {
-			l.expect("it is gone, and made again", "a", first)
-		} else {
-			l.expect("it is gone", "a", nil)
-			first = l.create("a")
-			l.catchUp()
-			l.expect("it is made again", "a", first)
-		}
-		if n := l.over.Len(); n != 0 {
-			t.Errorf("%d entries are kept", n)
-		}
-	}
-	l.patched = func() { l.over.Observe(first, true) }
-	second := l.patch(first, "1")
-	l.expect("what the watch has shown is older than the answer", "a", second)
-}
-
-// remove has somebody else delete an object, and returns it as the watch shows it then.
-func (l *lag) remove(obj *corev1.ConfigMap) *corev1.ConfigMap {
-	l.t.Helper()
-	all := &corev1.ConfigMapList{}
-	err := l.world.Client.Delete(l.t.Context(), obj.DeepCopy())
-	if err = errors.Join(err, l.world.Client.List(l.t.Context(), all, client.InNamespace(obj.Namespace))); err != nil {
-		l.t.Fatal(err)
-	}
-	gone := obj.DeepCopy()
-	gone.ResourceVersion = all.ResourceVersion
-	return gone
 }
 
 // frozen gives one object.
