@@ -84,6 +84,33 @@ func TestDoubt(t *testing.T) {
 	})
 }
 
+// TestDoubtWhileUnderWay: what a call brings is not taken for true if somebody has doubted it while it was under way.
+func TestDoubtWhileUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0)
+		tries, release := 0, make(chan error)
+		o := r.owner("a")
+		ask := func() Answer {
+			a := r.ask(o, Call{Name: "probe", Lane: Lane{Name: "vault"}, Run: func(context.Context) (any, error) { tries++; return tries, <-release }}, 0.5)
+			synctest.Wait()
+			return a
+		}
+		ask()
+		r.doubt(o.uid, "probe")
+		release <- nil
+		synctest.Wait()
+		if a := ask(); a.Given || tries != 2 || r.woken.Load() != 1 {
+			t.Errorf("after a success that was doubted: %+v, %d tries, woken %d times", a, tries, r.woken.Load())
+		}
+		r.doubt(o.uid, "probe")
+		release <- errors.New("no")
+		synctest.Wait()
+		if a := ask(); a.Err == nil || a.Until.IsZero() || tries != 2 {
+			t.Errorf("a failure was not taken for true: %+v, %d tries", a, tries)
+		}
+	})
+}
+
 // TestFinish: a call that brings something to remember comes back before one with other inputs is made, and what it
 // has brought can be looked at then. One that has not been sent is replaced at once.
 func TestFinish(t *testing.T) {

@@ -94,6 +94,8 @@ type call struct {
 	before *tries
 	// judged says that before counts the outcome too.
 	judged bool
+	// doubted says that a success may be out of date by the time that it comes.
+	doubted bool
 }
 
 type lane struct {
@@ -220,11 +222,17 @@ func (c *Calls) forgetCall(uid types.UID, name string) {
 	c.drop(uid, name)
 }
 
-// doubt drops a call that has succeeded, and wakes its object.
+// doubt drops a call that has succeeded, and wakes its object. One that is under way is dropped when it has succeeded:
+// what it brings may have been seen before the doubt arose.
 func (c *Calls) doubt(uid types.UID, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if known := c.objects[uid][name]; known != nil && known.landed && known.outcome.Err == nil {
+	known := c.objects[uid][name]
+	switch {
+	case known == nil:
+	case !known.landed:
+		known.doubted = known.started
+	case known.outcome.Err == nil:
 		c.drop(uid, name)
 		known.owner.wake()
 	}
@@ -413,9 +421,13 @@ func (c *Calls) fly(w *call) {
 // land notes the outcome and wakes the object. It is called with the lock held.
 func (c *Calls) land(w *call, outcome Outcome) {
 	w.landed, w.outcome = true, outcome
-	if !w.void {
-		w.owner.wake()
+	if w.void {
+		return
 	}
+	if w.doubted && outcome.Err == nil {
+		c.drop(w.owner.uid, w.Name)
+	}
+	w.owner.wake()
 }
 
 func (c *Calls) run(w Call) (o Outcome) {
