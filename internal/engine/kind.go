@@ -26,7 +26,11 @@ const (
 	// refusedRetry is when a step is tried again that the API server has refused.
 	refusedRetry = 5 * time.Minute
 	// conflictRetry is how soon a pass is repeated whose write came second: by then the watch shows what came first.
-	conflictRetry = 50 * time.Millisecond
+	// The wait doubles with each further conflict, up to conflictPatience: a broken watch may show nothing for long.
+	conflictRetry    = 50 * time.Millisecond
+	conflictPatience = 10 * time.Second
+	// vainWrites is how many writes of a status in a row may change nothing before the object waits for refusedRetry.
+	vainWrites = 2
 )
 
 // Kind says how the objects of one kind are worked on. O is the kind, M is what is remembered of an object while
@@ -142,6 +146,8 @@ type remembered[M any] struct {
 	wait   Wait
 	// refused is what was last said of a refusal.
 	refused string
+	// conflicts are the passes in a row whose write came second, vain the status writes in a row that changed nothing.
+	conflicts, vain int
 }
 
 // Run returns the Runner of a kind, whose waits the engine lists from now on.
@@ -221,6 +227,7 @@ func (r *Runner[O, M, S, A]) step(ctx context.Context, p *Pass[O, M], known *rem
 	case err != nil:
 		return Plan{}, r.refused(p, known, err)
 	}
+	plan = r.notInVain(p, known, plan)
 	object := client.Object(p.Object)
 	if plan.Status != nil {
 		object = plan.Status
@@ -232,6 +239,25 @@ func (r *Runner[O, M, S, A]) step(ctx context.Context, p *Pass[O, M], known *rem
 		r.forget(client.ObjectKeyFromObject(object))
 	}
 	return plan, nil
+}
+
+// notInVain has an object wait whose status the API server does not keep: a field that the definition of the kind does
+// not have is dropped in silence, and would be written again and again.
+func (r *Runner[O, M, S, A]) notInVain(p *Pass[O, M], known *remembered[M], plan Plan) Plan {
+	if plan.Status == nil {
+		return plan
+	}
+	if plan.Status.GetResourceVersion() != p.Object.GetResourceVersion() {
+		known.vain = 0
+		return plan
+	}
+	if known.vain++; known.vain >= vainWrites && plan.Again {
+		plan.Again, plan.Events = false, nil
+		plan.Failure = fault.After(refusedRetry, "StatusNotKept", "the API server does not keep the status of %s %s/%s: are the "+
+			"custom resource definitions older than the controller? Run chancery install",
+			r.kind.Name, p.Object.GetNamespace(), p.Object.GetName())
+	}
+	return plan
 }
 
 // exists reports whether an object is still there. After a write of the object that the API server has not found, it is
@@ -280,6 +306,12 @@ func (r *Runner[O, M, S, A]) refused(p *Pass[O, M], known *remembered[M], err er
 // rest notes what the object waits for, and says when it is looked at again.
 func (r *Runner[O, M, S, A]) rest(known *remembered[M], o owner, plan Plan, failure error) (reconcile.Result, error) {
 	result, err := interpret(failure)
+	if apierrors.IsConflict(failure) {
+		result.RequeueAfter = min(conflictRetry<<min(known.conflicts, 10), conflictPatience)
+		known.conflicts++
+	} else {
+		known.conflicts = 0
+	}
 	wait := Wait{Kind: o.kind, Namespace: o.name.Namespace, Name: o.name.Name, For: plan.Waits}
 	now := r.engine.now()
 	switch {

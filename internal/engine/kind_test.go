@@ -41,6 +41,9 @@ type errand struct {
 	shown *corev1.Pod
 	// refusal is what the API server answers to a write of a status; nil for what it does.
 	refusal error
+	// drops says that the API server takes statuses, and does not keep them.
+	drops  bool
+	writes int
 }
 
 var podName = types.NamespacedName{Namespace: "ns", Name: "pod"}
@@ -80,7 +83,8 @@ func (e *errand) get(ctx context.Context, c client.WithWatch, key client.ObjectK
 func (e *errand) patchStatus(
 	ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch, _ ...client.SubResourcePatchOption,
 ) error {
-	if e.refusal != nil {
+	e.writes++
+	if e.refusal != nil || e.drops {
 		return e.refusal
 	}
 	return c.SubResource(sub).Patch(ctx, obj, patch)
@@ -311,6 +315,55 @@ func TestRefused(t *testing.T) {
 		refusal = errors.New("the API server is away")
 		if _, err := e.runner.Reconcile(t.Context(), reconcile.Request{NamespacedName: podName}); !errors.Is(err, refusal) {
 			t.Errorf("%v is no refusal", err)
+		}
+	})
+}
+
+// TestConflictsInARow: a pass whose write comes second is repeated soon, and later and later while the watch does not
+// show what came first.
+func TestConflictsInARow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newErrand(t)
+		e.run = func(context.Context) (any, error) { return "Done", nil }
+		e.refusal = apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "pod", errors.New("somebody was faster"))
+		e.pass(t)
+		var total time.Duration
+		first := e.pass(t).RequeueAfter
+		for range 19 {
+			total += e.pass(t).RequeueAfter
+		}
+		if first > 100*time.Millisecond || total < time.Minute || total > 5*time.Minute {
+			t.Errorf("the second try after %s, twenty in %s", first, total)
+		}
+		e.refusal = nil
+		e.pass(t)
+		if pod := (&corev1.Pod{}); e.store.Get(t.Context(), podName, pod) != nil || pod.Status.Phase != "Done" {
+			t.Errorf("phase %q once nobody is faster", pod.Status.Phase)
+		}
+	})
+}
+
+// TestStatusThatIsNotKept: a status that the API server takes and drops is not written again and again, and the list of
+// waits says what to do.
+func TestStatusThatIsNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newErrand(t)
+		e.run = func(context.Context) (any, error) { return "Done", nil }
+		e.drops = true
+		e.pass(t)
+		for began := time.Now(); time.Since(began) < time.Hour; {
+			time.Sleep(e.pass(t).RequeueAfter)
+		}
+		if e.writes > 20 {
+			t.Errorf("%d writes in an hour", e.writes)
+		}
+		if waits := e.engine.Waits(); len(waits) != 1 || !strings.Contains(waits[0].Detail, "chancery install") {
+			t.Errorf("waits %+v", waits)
+		}
+		e.drops = false
+		e.pass(t)
+		if pod := (&corev1.Pod{}); e.store.Get(t.Context(), podName, pod) != nil || pod.Status.Phase != "Done" {
+			t.Errorf("phase %q once the status is kept", pod.Status.Phase)
 		}
 	})
 }
