@@ -35,8 +35,8 @@ var rooms = []room{
 	{layer: 1, path: "internal/acme/client", why: "ACME protocol client, wire only"},
 	{layer: 1, path: "internal/solver/dns01/provider/limit", why: "how often a DNS provider may be asked with a credential"},
 
-	{layer: 1, path: "internal/overlay", why: "read-your-writes client"},
-	{layer: 2, path: "internal/engine", why: "observe, decide, act, one status; who waits, for what"},
+	{layer: 0, path: "internal/overlay", why: "read-your-writes client"},
+	{layer: 1, path: "internal/engine", why: "observe, decide, act, one status; who waits, for what"},
 
 	{layer: 2, path: "api/certmanager/v1", why: "Certificate, CertificateRequest, Issuer, ClusterIssuer"},
 
