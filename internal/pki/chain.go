@@ -18,8 +18,7 @@ type Chain struct {
 	// Certificates are leaf first, each signed by the next, without a self-signed
 	// root (unless it is the only certificate).
 	Certificates []*x509.Certificate
-	// CA is the topmost known certificate: the root if it is known. Nil for a lone
-	// certificate that is not self-signed.
+	// CA is the topmost known certificate: the root if it is known. Nil for a lone certificate that is not self-signed.
 	CA *x509.Certificate
 }
 
@@ -31,10 +30,9 @@ func (c Chain) PEM() (chain, ca []byte) {
 	return EncodeCertificates(c.Certificates...), ca
 }
 
-// BuildChain orders certificates, given in any order and possibly more than once,
-// into the one chain that holds them all (spec §3.4). It is an error if there is no
-// such chain, or if ctx ends. It looks at names and signatures only: whether a signer
-// may sign is for verifiers to say.
+// BuildChain orders certificates, given in any order and possibly more than once, into the one chain that holds them
+// all (spec §3.4). It is an error if there is no such chain, or if ctx ends. It looks at names and signatures only:
+// whether a signer may sign is for verifiers to say.
 func BuildChain(ctx context.Context, certs []*x509.Certificate) (Chain, error) {
 	unique, err := deduplicate(certs)
 	if err != nil {
@@ -47,9 +45,8 @@ func BuildChain(ctx context.Context, certs []*x509.Certificate) (Chain, error) {
 	return split(ordered), nil
 }
 
-// Prepend returns the chain that BuildChain would make of this chain's certificates
-// and a new leaf that its lowest certificate has signed. It is for signers that
-// have just made the leaf: the signature is not verified again.
+// Prepend returns the chain that BuildChain would make of this chain's certificates and a new leaf that its lowest
+// certificate has signed. It is for signers that have just made the leaf: the signature is not verified again.
 func (c Chain) Prepend(leaf *x509.Certificate) (Chain, error) {
 	if len(c.Certificates) == 0 || !bytes.Equal(leaf.RawIssuer, c.Certificates[0].RawSubject) {
 		return Chain{}, errors.New("the certificate is not signed by the lowest certificate of the chain")

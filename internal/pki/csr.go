@@ -35,9 +35,8 @@ type CSRTemplate struct {
 	SignatureAlgorithm string
 }
 
-// CreateCSR returns a PEM encoded certificate request (RFC 2986), signed with key.
-// Its shape is fixed by spec §2.3. An error means that the template cannot be
-// encoded: trying again does not help.
+// CreateCSR returns a PEM encoded certificate request (RFC 2986), signed with key. Its shape is fixed by spec §2.3. An
+// error means that the template cannot be encoded: trying again does not help.
 func CreateCSR(t CSRTemplate, key crypto.Signer) ([]byte, error) {
 	subject, err := t.subject()
 	if err != nil {
@@ -174,8 +173,7 @@ type CSRFacts struct {
 	AltNames AltNames
 	// PublicKey of the requester.
 	PublicKey crypto.PublicKey
-	// KeyUsage and ExtKeyUsage say which of the extensions the request carries, and
-	// Usages what they hold.
+	// KeyUsage and ExtKeyUsage say which of the extensions the request carries, and Usages what they hold.
 	KeyUsage, ExtKeyUsage bool
 	Usages                KeyUsages
 	// BasicConstraints says whether the request carries the extension, and IsCA what it says.

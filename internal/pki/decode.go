@@ -31,8 +31,7 @@ func checkSize(what string, text []byte, limit int) error {
 	return nil
 }
 
-// DecodeCertificate reads the first certificate of a PEM text of at most
-// MaxCertificatePEM bytes.
+// DecodeCertificate reads the first certificate of a PEM text of at most MaxCertificatePEM bytes.
 func DecodeCertificate(text []byte) (*x509.Certificate, error) {
 	certs, err := decodeCertificates("certificate", text, MaxCertificatePEM)
 	if err != nil {
@@ -90,9 +89,8 @@ func EncodeCertificates(certs ...*x509.Certificate) []byte {
 	return out.Bytes()
 }
 
-// DecodeCSR reads a PEM encoded certificate request (RFC 2986) of at most
-// MaxChainPEM bytes and verifies its signature, the proof that the requester holds
-// the key.
+// DecodeCSR reads a PEM encoded certificate request (RFC 2986) of at most MaxChainPEM bytes and verifies its signature,
+// the proof that the requester holds the key.
 func DecodeCSR(text []byte) (*x509.CertificateRequest, error) {
 	csr, err := parseCSR(text)
 	if err != nil {

@@ -28,10 +28,9 @@ func altNames(dns, emails []string, ips []net.IP, uris []*url.URL) AltNames {
 	return n
 }
 
-// CertificateDetails returns what the annotations of a target Secret say about its
-// certificate (spec §2.4), by annotation name without the prefix. A list is one
-// RFC 4180 record in certificate order. common-name, alt-names, ip-sans and
-// uri-sans are always there, the others only with a value.
+// CertificateDetails returns what the annotations of a target Secret say about its certificate (spec §2.4), by
+// annotation name without the prefix. A list is one RFC 4180 record in certificate order. common-name, alt-names,
+// ip-sans and uri-sans are always there, the others only with a value.
 func CertificateDetails(cert *x509.Certificate) map[string]string {
 	names := altNames(cert.DNSNames, cert.EmailAddresses, cert.IPAddresses, cert.URIs)
 	s := cert.Subject

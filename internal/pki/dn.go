@@ -37,9 +37,8 @@ var attributeKeys = []attributeKey{
 // maxLiteralSubject bounds the work done on a name; a real one has some hundred bytes.
 const maxLiteralSubject = 16 << 10
 
-// ParseLiteralSubject reads a distinguished name in the string form of RFC 4514.
-// The result is in the order of DER, which is the reverse of the string's
-// (RFC 4514 §2.1). An empty string is the empty name.
+// ParseLiteralSubject reads a distinguished name in the string form of RFC 4514. The result is in the order of DER,
+// which is the reverse of the string's (RFC 4514 §2.1). An empty string is the empty name.
 func ParseLiteralSubject(s string) (pkix.RDNSequence, error) {
 	if len(s) > maxLiteralSubject {
 		return nil, fmt.Errorf("literal subject has %d bytes, more than %d", len(s), maxLiteralSubject)
@@ -118,9 +117,8 @@ func emptyPart(s string) string {
 	return value
 }
 
-// cutValue splits off an attribute value at the first separator that is not
-// escaped. A semicolon separates too (RFC 2253 §4). Spaces around the value go,
-// unless escaped.
+// cutValue splits off an attribute value at the first separator that is not escaped. A semicolon separates too (RFC
+// 2253 §4). Spaces around the value go, unless escaped.
 func cutValue(s string) (value string, separator byte, rest string) {
 	end := len(s)
 	for i := 0; i < len(s); i++ {
@@ -172,8 +170,7 @@ func unescape(s string) (string, error) {
 	return string(out), nil
 }
 
-// attributeType finds the type of a key: a name in any case, or a dotted number
-// (RFC 4514 §2.3).
+// attributeType finds the type of a key: a name in any case, or a dotted number (RFC 4514 §2.3).
 func attributeType(key string) (asn1.ObjectIdentifier, bool) {
 	for _, known := range attributeKeys {
 		if strings.EqualFold(known.name, key) {
@@ -225,9 +222,8 @@ func isIA5(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf })
 }
 
-// SubjectsEqual reports whether two encoded names have the same attributes in the
-// same order. Which of the string types carries a value does not matter, so that
-// names written by different software compare.
+// SubjectsEqual reports whether two encoded names have the same attributes in the same order. Which of the string types
+// carries a value does not matter, so that names written by different software compare.
 func SubjectsEqual(a, b []byte) bool {
 	if string(a) == string(b) {
 		return true

@@ -260,15 +260,13 @@ func parsePrivateKey(block *pem.Block) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// PublicKeysEqual reports whether two public keys are the same key. Keys of
-// different or unknown kinds are not.
+// PublicKeysEqual reports whether two public keys are the same key. Keys of different or unknown kinds are not.
 func PublicKeysEqual(a, b crypto.PublicKey) bool {
 	key, ok := a.(interface{ Equal(crypto.PublicKey) bool })
 	return ok && b != nil && key.Equal(b)
 }
 
-// PublicKeyFingerprint returns the SHA-256 of a key's SubjectPublicKeyInfo
-// (RFC 5280 §4.1.2.7), in DER.
+// PublicKeyFingerprint returns the SHA-256 of a key's SubjectPublicKeyInfo (RFC 5280 §4.1.2.7), in DER.
 func PublicKeyFingerprint(public crypto.PublicKey) ([sha256.Size]byte, error) {
 	der, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {

@@ -35,8 +35,7 @@ type Keystore struct {
 	CA []*x509.Certificate
 }
 
-// PKCS12Profile is a set of algorithms for PKCS#12, as keystores.pkcs12.profile of a
-// Certificate spells it.
+// PKCS12Profile is a set of algorithms for PKCS#12, as keystores.pkcs12.profile of a Certificate spells it.
 type PKCS12Profile string
 
 // The profiles. LegacyRC2 is what an empty one means.
@@ -86,8 +85,7 @@ func EncodeJKS(k Keystore) ([]byte, error) {
 	return storeJKS(store, k, k.Alias)
 }
 
-// EncodeJKSTruststore returns a Java keystore with each CA certificate as a trusted
-// entry.
+// EncodeJKSTruststore returns a Java keystore with each CA certificate as a trusted entry.
 func EncodeJKSTruststore(k Keystore) ([]byte, error) {
 	if len(k.CA) == 0 {
 		return nil, errNoCA
@@ -95,8 +93,7 @@ func EncodeJKSTruststore(k Keystore) ([]byte, error) {
 	return storeJKS(keystore.New(keystore.WithOrderedAliases()), k, "")
 }
 
-// storeJKS adds the CA certificates as ca, ca-1, ca-2, … and passes over an alias
-// that is taken.
+// storeJKS adds the CA certificates as ca, ca-1, ca-2, … and passes over an alias that is taken.
 func storeJKS(store keystore.KeyStore, k Keystore, taken string) ([]byte, error) {
 	n := 0
 	for _, c := range k.CA {
@@ -144,8 +141,7 @@ func EncodePKCS12(k Keystore, profile PKCS12Profile) ([]byte, error) {
 	return out, nil
 }
 
-// EncodePKCS12Truststore returns a PKCS#12 file with the CA certificates, marked as
-// Java wants trust anchors marked.
+// EncodePKCS12Truststore returns a PKCS#12 file with the CA certificates, marked as Java wants trust anchors marked.
 func EncodePKCS12Truststore(k Keystore, profile PKCS12Profile) ([]byte, error) {
 	if len(k.CA) == 0 {
 		return nil, errNoCA
@@ -161,9 +157,8 @@ func EncodePKCS12Truststore(k Keystore, profile PKCS12Profile) ([]byte, error) {
 	return out, nil
 }
 
-// trustEntries names each certificate by its subject. Java keeps one certificate of
-// a name, so the second of a name (a CA on its way to a new key) gets a number; and
-// the encoding, BMPString, lacks the characters past U+FFFF.
+// trustEntries names each certificate by its subject. Java keeps one certificate of a name, so the second of a name (a
+// CA on its way to a new key) gets a number; and the encoding, BMPString, lacks the characters past U+FFFF.
 func trustEntries(certs []*x509.Certificate) []pkcs12.TrustStoreEntry {
 	entries := make([]pkcs12.TrustStoreEntry, 0, len(certs))
 	seen := map[string]int{}

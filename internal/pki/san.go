@@ -39,8 +39,7 @@ type OtherName struct {
 	Value string
 }
 
-// AltNames are the subject alternative names of a request or certificate
-// (RFC 5280 §4.2.1.6), in their order.
+// AltNames are the subject alternative names of a request or certificate (RFC 5280 §4.2.1.6), in their order.
 type AltNames struct {
 	DNSNames, IPAddresses, URIs, EmailAddresses []string
 	OtherNames                                  []OtherName
@@ -156,8 +155,7 @@ func parseOID(s string) (asn1.ObjectIdentifier, error) {
 	return out, nil
 }
 
-// parseOtherNames returns the names of crypto/x509's blind spot from an encoded
-// subjectAltName extension.
+// parseOtherNames returns the names of crypto/x509's blind spot from an encoded subjectAltName extension.
 func parseOtherNames(extensions []pkix.Extension) ([]OtherName, error) {
 	e := findExtension(extensions, oidSubjectAltName)
 	if e == nil {

@@ -24,9 +24,8 @@ type Issuance struct {
 	CRLDistributionPoints, OCSPServers, IssuingCertificateURLs []string
 }
 
-// NewTemplate turns a request into a template to sign (spec §3.4): subject and
-// subject alternative names byte for byte, name constraints as they are, all other
-// extensions of the request dropped. Whatever the request says about usages and
+// NewTemplate turns a request into a template to sign (spec §3.4): subject and subject alternative names byte for byte,
+// name constraints as they are, all other extensions of the request dropped. Whatever the request says about usages and
 // about being a CA must agree with the issuance; a disagreement is an error.
 func NewTemplate(csr *x509.CertificateRequest, i Issuance) (*x509.Certificate, error) {
 	facts, err := InspectCSR(csr)

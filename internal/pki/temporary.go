@@ -14,9 +14,8 @@ const (
 	temporarySerial = "1234567890"
 )
 
-// TemporaryCertificate returns, as PEM, a certificate for a request that nobody
-// trusts: a key made for it alone has signed it. It is for software that does not
-// start without one, until the real one comes (spec §2.4).
+// TemporaryCertificate returns, as PEM, a certificate for a request that nobody trusts: a key made for it alone has
+// signed it. It is for software that does not start without one, until the real one comes (spec §2.4).
 func TemporaryCertificate(csr *x509.CertificateRequest, i Issuance) ([]byte, error) {
 	template, err := NewTemplate(csr, i)
 	if err != nil {
@@ -43,8 +42,7 @@ func TemporaryCertificate(csr *x509.CertificateRequest, i Issuance) ([]byte, err
 	return EncodeCertificates(leaf), nil
 }
 
-// IsTemporary reports whether a certificate is one that TemporaryCertificate, or
-// cert-manager in its place, has made.
+// IsTemporary reports whether a certificate is one that TemporaryCertificate, or cert-manager in its place, has made.
 func IsTemporary(c *x509.Certificate) bool {
 	return c.Issuer.CommonName == temporaryIssuer && c.Subject.SerialNumber == temporarySerial
 }

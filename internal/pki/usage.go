@@ -7,8 +7,7 @@ import (
 	"slices"
 )
 
-// usage is what one usage name stands for: a bit of the key usage extension or an
-// extended key usage.
+// usage is what one usage name stands for: a bit of the key usage extension or an extended key usage.
 type usage struct {
 	name string
 	bit  x509.KeyUsage
@@ -52,9 +51,8 @@ type KeyUsages struct {
 	Extended []asn1.ObjectIdentifier
 }
 
-// ParseUsages translates usage names of the API. No name at all means digital
-// signature and key encipherment; certSign adds the right to sign certificates,
-// which the usages of a CA certificate imply. An unknown name is an error.
+// ParseUsages translates usage names of the API. No name at all means digital signature and key encipherment; certSign
+// adds the right to sign certificates, which the usages of a CA certificate imply. An unknown name is an error.
 func ParseUsages[S ~string](names []S, certSign bool) (KeyUsages, error) {
 	if len(names) == 0 {
 		names = []S{"digital signature", "key encipherment"}
@@ -76,8 +74,7 @@ func ParseUsages[S ~string](names []S, certSign bool) (KeyUsages, error) {
 	return u, nil
 }
 
-// UsageNames translates back: each usage by its canonical name, an extended usage
-// that has none by its dotted number.
+// UsageNames translates back: each usage by its canonical name, an extended usage that has none by its dotted number.
 func (u KeyUsages) UsageNames() []string {
 	var names []string
 	var seen x509.KeyUsage

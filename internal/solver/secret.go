@@ -13,8 +13,7 @@ type SecretReader interface {
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 }
 
-// SecretValue reads one entry of a Secret. Its errors name the Secret and the
-// entry, never a value.
+// SecretValue reads one entry of a Secret. Its errors name the Secret and the entry, never a value.
 func SecretValue(ctx context.Context, r SecretReader, namespace, name, key string) (string, error) {
 	s, err := r.Secret(ctx, namespace, name)
 	if err != nil {

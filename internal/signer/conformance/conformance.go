@@ -1,11 +1,9 @@
-// Package conformance holds every type of issuer to the same table: both kinds of
-// request, by an Issuer and by a ClusterIssuer, for every kind of key, for leaves and
-// for CA certificates.
+// Package conformance holds every type of issuer to the same table: both kinds of request, by an Issuer and by a
+// ClusterIssuer, for every kind of key, for leaves and for CA certificates.
 //
-// It runs real controllers on a real API server, so what it says of a type it says of
-// the whole way from a request to its certificate. The tests of a type bring its other
-// side (a server, a key in a Secret) and say what of the table applies; nothing here
-// knows a type. It is imported by tests only.
+// It runs real controllers on a real API server, so what it says of a type it says of the whole way from a request to
+// its certificate. The tests of a type bring its other side (a server, a key in a Secret) and say what of the table
+// applies; nothing here knows a type. It is imported by tests only.
 package conformance
 
 import (
@@ -24,8 +22,7 @@ import (
 	"chancery.dev/internal/rig"
 )
 
-// Subject is a type of issuer under test, and what of the table applies to it. The
-// World's controllers have to run.
+// Subject is a type of issuer under test, and what of the table applies to it. The World's controllers have to run.
 type Subject struct {
 	// Spec of the issuers to make. The Secrets that it names have to be in the World's
 	// namespace, where both kinds of issuer look.
@@ -40,11 +37,9 @@ type Subject struct {
 	OwnKey bool
 	// NeedsCommonName says that a request must have a subject.
 	NeedsCommonName bool
-	// Decides says that the other side decides on usages, subject and validity, whatever
-	// is asked.
+	// Decides says that the other side decides on usages, subject and validity, whatever is asked.
 	Decides bool
-	// Roots are what the certificates have to lead to; nil means the CA that each request
-	// is given.
+	// Roots are what the certificates have to lead to; nil means the CA that each request is given.
 	Roots *x509.CertPool
 	// Domain is below which names are asked for; empty means example.com.
 	Domain string

@@ -1,6 +1,7 @@
 package vault
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -55,10 +56,7 @@ func (p *plan) readAuth(ctx context.Context) error {
 
 // loginPath returns the path of a login. Mount paths are written with /v1 and without.
 func loginPath(mount, byDefault string) string {
-	if strings.Trim(mount, "/") == "" {
-		mount = byDefault
-	}
-	return strings.TrimPrefix(strings.Trim(mount, "/"), "v1/") + "/login"
+	return strings.TrimPrefix(cmp.Or(strings.Trim(mount, "/"), strings.Trim(byDefault, "/")), "v1/") + "/login"
 }
 
 func trimmed(value []byte) string { return strings.TrimSpace(string(value)) }
@@ -83,10 +81,7 @@ func (p *plan) byAppRole(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	mount := strings.Trim(role.Path, "/")
-	if mount == "" {
-		mount = certmanagerv1.DefaultVaultAppRolePath
-	}
+	mount := cmp.Or(strings.Trim(role.Path, "/"), certmanagerv1.DefaultVaultAppRolePath)
 	p.login = func(ctx context.Context, s *session) (lease, error) {
 		return s.authenticate(ctx, "auth/"+mount+"/login", map[string]any{"role_id": role.RoleID, "secret_id": trimmed(secretID)})
 	}

@@ -1,6 +1,7 @@
 package vault
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -24,11 +25,9 @@ type AWSConfig struct {
 	IssuerAmbient, ClusterIssuerAmbient bool
 	// Getenv reads the environment for them.
 	Getenv func(string) string
-	// STS returns the address of the Security Token Service of a region; nil means
-	// Amazon's.
+	// STS returns the address of the Security Token Service of a region; nil means Amazon's.
 	STS func(region string) string
-	// Metadata is the address of the instance's metadata service; empty means
-	// http://169.254.169.254.
+	// Metadata is the address of the instance's metadata service; empty means http://169.254.169.254.
 	Metadata string
 }
 
@@ -68,9 +67,10 @@ func (p *plan) byAWS(context.Context) error {
 		return invalid("spec.vault.auth.aws.region: %q is no region: use one such as eu-west-1", auth.Region)
 	case (auth.ServiceAccountRef != nil) != (auth.IAMRoleARN != ""):
 		return invalid("spec.vault.auth.aws: serviceAccountRef and iamRoleArn belong together: set both or none")
-	case auth.ServiceAccountRef == nil && !p.ambientAllowed():
-		return invalid("spec.vault.auth.aws: this controller lends its own AWS credentials to no %s: set serviceAccountRef and iamRoleArn, or start it with --%s-ambient-credentials",
-			p.kind(), map[string]string{certmanagerv1.IssuerKind: "issuer", certmanagerv1.ClusterIssuerKind: "cluster-issuer"}[p.kind()])
+	case auth.ServiceAccountRef == nil && p.clustered() && !p.AWS.ClusterIssuerAmbient:
+		return notLent(certmanagerv1.ClusterIssuerKind, "cluster-issuer")
+	case auth.ServiceAccountRef == nil && !p.clustered() && !p.AWS.IssuerAmbient:
+		return notLent(certmanagerv1.IssuerKind, "issuer")
 	}
 	aws := &awsLogin{AWSConfig: &p.AWS, spec: auth, region: auth.Region, http: newHTTPClient(nil, nil)} // Amazon's, or the operator's
 	if auth.ServiceAccountRef != nil {
@@ -78,9 +78,7 @@ func (p *plan) byAWS(context.Context) error {
 	} else if own := p.AWS.Getenv("AWS_REGION"); own != "" {
 		aws.region = own // ambient credentials come with a region of their own (spec §5.9, route53)
 	}
-	if aws.region == "" {
-		aws.region = defaultRegion
-	}
+	aws.region = cmp.Or(aws.region, defaultRegion)
 	p.login = func(ctx context.Context, s *session) (lease, error) {
 		body, err := aws.body(ctx, s)
 		switch {
@@ -99,19 +97,12 @@ func notInRegion(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-')
 }
 
-func (p *plan) kind() string {
-	if p.issuer.GetNamespace() == "" {
-		return certmanagerv1.ClusterIssuerKind
-	}
-	return certmanagerv1.IssuerKind
+func notLent(kind, flag string) error {
+	return invalid("spec.vault.auth.aws: this controller lends its own AWS credentials to no %s: set serviceAccountRef and iamRoleArn, or start it with --%s-ambient-credentials", kind, flag)
 }
 
-func (p *plan) ambientAllowed() bool {
-	if p.kind() == certmanagerv1.ClusterIssuerKind {
-		return p.AWS.ClusterIssuerAmbient
-	}
-	return p.AWS.IssuerAmbient
-}
+// clustered reports whether the issuer is a ClusterIssuer.
+func (p *plan) clustered() bool { return p.issuer.GetNamespace() == "" }
 
 // awsLogin is how one issuer logs in by AWS.
 type awsLogin struct {
@@ -165,8 +156,7 @@ func (a *awsLogin) identity(ctx context.Context) (awsIdentity, error) {
 	return a.ambient(ctx)
 }
 
-// assume exchanges a service account's token for the credentials of a role
-// (AssumeRoleWithWebIdentity).
+// assume exchanges a service account's token for the credentials of a role (AssumeRoleWithWebIdentity).
 func (a *awsLogin) assume(ctx context.Context, role, token string) (awsIdentity, error) {
 	form := url.Values{
 		"Action": {"AssumeRoleWithWebIdentity"}, "Version": {stsVersion},
@@ -241,10 +231,7 @@ func (a *awsLogin) fromContainer(ctx context.Context, address string) (awsIdenti
 
 // fromInstance asks the metadata service, version 2.
 func (a *awsLogin) fromInstance(ctx context.Context) (awsIdentity, error) {
-	base := a.Metadata
-	if base == "" {
-		base = "http://169.254.169.254"
-	}
+	base := cmp.Or(a.Metadata, "http://169.254.169.254")
 	token, err := a.fetch(ctx, http.MethodPut, base+"/latest/api/token", http.Header{"X-Aws-Ec2-Metadata-Token-Ttl-Seconds": {"300"}}, "")
 	if err != nil {
 		return awsIdentity{}, fmt.Errorf("find AWS credentials: none in the environment, and the instance's metadata service gave none: %w", err)

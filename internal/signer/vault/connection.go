@@ -201,10 +201,10 @@ func (p *plan) transport() *http.Client {
 	if p.certificate != nil {
 		conf.Certificates = []tls.Certificate{*p.certificate}
 	}
-	if p.kind() == certmanagerv1.IssuerKind {
-		return newHTTPClient(conf, p.Egress)
+	if p.clustered() {
+		return newHTTPClient(conf, nil)
 	}
-	return newHTTPClient(conf, nil)
+	return newHTTPClient(conf, p.Egress)
 }
 
 // newHTTPClient makes a client that reads short answers and follows no redirect.

@@ -65,8 +65,7 @@ type exchange struct {
 	err        error
 }
 
-// client returns a client that follows no redirect: a header with an API key would
-// follow it too.
+// client returns a client that follows no redirect: a header with an API key would follow it too.
 func (x *exchange) client() *http.Client {
 	return &http.Client{Transport: x, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }

@@ -18,8 +18,7 @@ type Harness struct {
 	// Task returns challenge n of several for one name: same name, different tokens
 	// and keys. The same n gives an equal Task.
 	Task func(n int) solver.Task
-	// Start is what happens before Present: the scheduler sets the challenge
-	// processing. Optional.
+	// Start is what happens before Present: the scheduler sets the challenge processing. Optional.
 	Start func(solver.Task)
 	// Settle is what happens after CleanUp: the challenge is in a final state. Optional.
 	Settle func(solver.Task)

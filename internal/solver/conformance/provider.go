@@ -19,11 +19,9 @@ type ProviderHarness struct {
 	Count func(n int) int
 	// Forgets says that the server drops old values by itself and CleanUp does nothing.
 	Forgets bool
-	// Denied writes with a credential that the server does not accept; nil where there
-	// are none.
+	// Denied writes with a credential that the server does not accept; nil where there are none.
 	Denied func(ctx context.Context) error
-	// Throttle has the server refuse requests for being too many, or ends that; nil
-	// where it cannot.
+	// Throttle has the server refuse requests for being too many, or ends that; nil where it cannot.
 	Throttle func(on bool)
 	// DeniedReason and ThrottledReason are those of the faults that Denied and Throttle lead
 	// to; empty for any. A credential is paused by them, so they have to be told apart.
@@ -122,8 +120,7 @@ func providerAtOnce(t *testing.T, h ProviderHarness) {
 	h.counts(t, 0, 0)
 }
 
-// fails checks an error that a person will read: it says when to come back, the same
-// words each time, and no secret.
+// fails checks an error that a person will read: it says when to come back, the same words each time, and no secret.
 func (h ProviderHarness) fails(t *testing.T, err error, reason string) {
 	t.Helper()
 	f := fault.Of(err)

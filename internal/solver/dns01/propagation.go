@@ -33,11 +33,10 @@ type verdict struct {
 // needed, else what is wrong with them.
 type wanted func(values []string) (problem string)
 
-// Propagated returns nil once every server that counts, or as many as Quorum says,
-// answers a TXT record with this value at fqdn: all authoritative servers of its zone, asked in parallel;
-// or, where the Resolver is told so or nameservers are given, those recursive
-// ones. CNAMEs are followed, as the CA does (RFC 8555 §8.4). A server that is
-// silent, lame or wrong is named in the error and keeps no other from being asked.
+// Propagated returns nil once every server that counts, or as many as Quorum says, answers a TXT record with this value
+// at fqdn: all authoritative servers of its zone, asked in parallel; or, where the Resolver is told so or nameservers
+// are given, those recursive ones. CNAMEs are followed, as the CA does (RFC 8555 §8.4). A server that is silent, lame
+// or wrong is named in the error and keeps no other from being asked.
 func (r *Resolver) Propagated(ctx context.Context, fqdn, value string, nameservers []string) error {
 	return r.propagated(ctx, fqdn, func(values []string) string {
 		if slices.Contains(values, value) {
@@ -83,8 +82,7 @@ func (r *Resolver) propagated(ctx context.Context, fqdn string, want wanted, nam
 	return fmt.Errorf("more than %d CNAMEs from %s", maxCNAMEs, fqdn)
 }
 
-// aliasOf returns where the name leads if a server says that it is a CNAME and
-// none has the record itself.
+// aliasOf returns where the name leads if a server says that it is a CNAME and none has the record itself.
 func aliasOf(verdicts []verdict) string {
 	alias := ""
 	for _, v := range verdicts {
@@ -135,8 +133,7 @@ func (r *Resolver) conclude(who, name string, verdicts []verdict) error {
 		who, name, len(missing), len(verdicts), need, strings.Join(missing, "; "))
 }
 
-// server is one server to ask for a TXT record, at the first of its addresses
-// that answers.
+// server is one server to ask for a TXT record, at the first of its addresses that answers.
 type server struct {
 	name      string
 	addresses []string

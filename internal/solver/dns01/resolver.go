@@ -2,6 +2,7 @@ package dns01
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,15 +27,12 @@ import (
 
 // Options configure a Resolver.
 type Options struct {
-	// Nameservers are the recursive servers, host:port or https:// (DNS over HTTPS,
-	// RFC 8484); at least one. They are asked in order, each as soon as those before
-	// it fail or are silent for a moment.
+	// Nameservers are the recursive servers, host:port or https:// (DNS over HTTPS, RFC 8484); at least one. They are
+	// asked in order, each as soon as those before it fail or are silent for a moment.
 	Nameservers []string
-	// RecursiveOnly looks for records at Nameservers only, for networks that let no
-	// query out to authoritative servers.
+	// RecursiveOnly looks for records at Nameservers only, for networks that let no query out to authoritative servers.
 	RecursiveOnly bool
-	// Quorum is how many of the servers asked for a record have to answer it, where
-	// there are more; 0 means all.
+	// Quorum is how many of the servers asked for a record have to answer it, where there are more; 0 means all.
 	Quorum int
 	// AuthoritativePort is where authoritative servers listen; 0 means 53.
 	AuthoritativePort int
@@ -53,8 +51,7 @@ type Options struct {
 	Egress *egress.Policy
 }
 
-// Resolver finds zones, their servers and their records. It is safe for
-// concurrent use.
+// Resolver finds zones, their servers and their records. It is safe for concurrent use.
 type Resolver struct {
 	// zones and hosts are what was found out: the zone of a name, and the servers of a zone.
 	zones, hosts *lru.LRUExpireCache
@@ -78,12 +75,7 @@ func NewResolver(o Options) (*Resolver, error) {
 	if err := validateNameservers(o.Nameservers); err != nil {
 		return nil, err
 	}
-	if o.AuthoritativePort == 0 {
-		o.AuthoritativePort = 53
-	}
-	if o.Timeout == 0 {
-		o.Timeout = 10 * time.Second
-	}
+	o.AuthoritativePort, o.Timeout = cmp.Or(o.AuthoritativePort, 53), cmp.Or(o.Timeout, 10*time.Second)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -201,9 +193,8 @@ func (r *Resolver) askUsable(ctx context.Context, server, name string, qtype uin
 	return m, err
 }
 
-// ask puts one question to one server. Over UDP the question is repeated once,
-// for a packet that was lost, then put over TCP: after truncation (RFC 7766 §5)
-// or silence.
+// ask puts one question to one server. Over UDP the question is repeated once, for a packet that was lost, then put
+// over TCP: after truncation (RFC 7766 §5) or silence.
 func (r *Resolver) ask(ctx context.Context, server, name string, qtype uint16, recurse bool) (_ *dns.Msg, err error) {
 	defer fault.Contain(&err)
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)

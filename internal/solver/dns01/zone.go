@@ -15,8 +15,7 @@ import (
 	"chancery.dev/internal/solver"
 )
 
-// maxCached bounds each cache: a controller sees as many names as it has
-// challenges, and any tenant can make up more.
+// maxCached bounds each cache: a controller sees as many names as it has challenges, and any tenant can make up more.
 const maxCached = 10_000
 
 // nameserver is one authoritative server of a zone.
@@ -39,10 +38,9 @@ const (
 // lifeOf is how long something is kept that has a TTL in seconds. When the TTL has passed, it is kept no more.
 func lifeOf(ttl uint32) time.Duration { return time.Duration(min(ttl, maxTTL))*time.Second - 1 }
 
-// Zone returns the zone that a name is in: the closest name above it, or itself,
-// that has an SOA record (spec §5.9). Only what was found is cached, for as long
-// as the SOA's TTL: a name that does not exist yet is asked for again. servers
-// are the recursive servers to ask; none means those of the Resolver.
+// Zone returns the zone that a name is in: the closest name above it, or itself, that has an SOA record (spec §5.9).
+// Only what was found is cached, for as long as the SOA's TTL: a name that does not exist yet is asked for again.
+// servers are the recursive servers to ask; none means those of the Resolver.
 func (r *Resolver) Zone(ctx context.Context, fqdn string, servers []string) (string, error) {
 	fqdn = dns.CanonicalName(fqdn)
 	if len(servers) == 0 {

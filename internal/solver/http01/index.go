@@ -23,8 +23,7 @@ import (
 type Index struct {
 	mu         sync.RWMutex
 	challenges map[objectKey]entry
-	// byAnswer finds the challenges of a host and token: several where namespaces or
-	// forgers use the same.
+	// byAnswer finds the challenges of a host and token: several where namespaces or forgers use the same.
 	byAnswer map[answerKey]map[objectKey]struct{}
 	orders   map[objectKey]order
 	changed  chan struct{}

@@ -19,8 +19,7 @@ type ResponderOptions struct {
 	// Wait is how long a request waits for an answer that is not there yet: the CA may
 	// be faster than the watch. 0 means 2 s.
 	Wait time.Duration
-	// MaxWaiters bounds how many requests wait at once; more are answered 404 at
-	// once. 0 means 256.
+	// MaxWaiters bounds how many requests wait at once; more are answered 404 at once. 0 means 256.
 	MaxWaiters int
 	// Answered is called with the status of each answer to a request for a challenge; may be nil.
 	Answered func(status int)
@@ -41,8 +40,7 @@ func NewResponder(o ResponderOptions) *Responder {
 	return &Responder{index: o.Index, queue: NewQueue(o.Index, o.Wait, o.MaxWaiters), told: o.Answered}
 }
 
-// NewServer returns an HTTP server for a Responder, with the limits that a port open
-// to the internet needs.
+// NewServer returns an HTTP server for a Responder, with the limits that a port open to the internet needs.
 func NewServer(r *Responder) *http.Server {
 	return &http.Server{
 		Handler:           r,

@@ -23,15 +23,13 @@ func acmeIdentifier() asn1.ObjectIdentifier {
 	return asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 31}
 }
 
-// answerOf is the value of the extension: the SHA-256 sum of the key authorization as an OCTET
-// STRING (RFC 8737 §3).
+// answerOf is the value of the extension: the SHA-256 sum of the key authorization as an OCTET STRING (RFC 8737 §3).
 func answerOf(keyAuthorization string) ([]byte, error) {
 	sum := sha256.Sum256([]byte(keyAuthorization))
 	return asn1.Marshal(sum[:])
 }
 
-// newCertificate makes the self-signed certificate that answers for an identifier (RFC 8737 §3,
-// RFC 8738 §6).
+// newCertificate makes the self-signed certificate that answers for an identifier (RFC 8737 §3, RFC 8738 §6).
 func newCertificate(key *ecdsa.PrivateKey, identifier, keyAuthorization string, now time.Time) (*tls.Certificate, error) {
 	answer, err := answerOf(keyAuthorization)
 	if err != nil {

@@ -36,8 +36,7 @@ type ResponderOptions struct {
 	Wait time.Duration
 	// MaxWaiters bounds how many handshakes wait at once; 0 means 256.
 	MaxWaiters int
-	// MaxConnections bounds the connections that are open at once; more are accepted as these
-	// end. 0 means 1024.
+	// MaxConnections bounds the connections that are open at once; more are accepted as these end. 0 means 1024.
 	MaxConnections int
 	// Timeout bounds a connection; 0 means 10 s.
 	Timeout time.Duration

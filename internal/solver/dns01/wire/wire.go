@@ -1,6 +1,5 @@
-// Package wire is the provider protocol: the messages between Chancery and a
-// program that writes DNS records, one JSON object on each line, over standard
-// input and output or over a Unix socket. docs/dns-providers.md tells it to those
+// Package wire is the provider protocol: the messages between Chancery and a program that writes DNS records, one JSON
+// object on each line, over standard input and output or over a Unix socket. docs/dns-providers.md tells it to those
 // who write such a program; Serve does it for programs in Go.
 //
 // It starts no process and knows no provider. It imports nothing of Chancery, so
@@ -25,9 +24,8 @@ const (
 	OpCleanUp      Op = "cleanup"
 )
 
-// Environment lists the variables of its environment that a program may use without
-// Configuration.Ambient: a path to search, and what the operator said about proxies and
-// CAs. Others may hold credentials.
+// Environment lists the variables of its environment that a program may use without Configuration.Ambient: a path to
+// search, and what the operator said about proxies and CAs. Others may hold credentials.
 func Environment() []string {
 	return []string{
 		"PATH", "LANG", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR",
@@ -35,8 +33,7 @@ func Environment() []string {
 	}
 }
 
-// Request is one line to the program. Fields that its operation has no use for
-// are left out.
+// Request is one line to the program. Fields that its operation has no use for are left out.
 type Request struct {
 	// ID comes back with the response.
 	ID int64 `json:"id"`

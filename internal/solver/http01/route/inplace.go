@@ -16,8 +16,7 @@ import (
 	"chancery.dev/internal/machine/service"
 )
 
-// addPath adds the path of a Challenge to the Ingress that its solver names (spec
-// §5.8, edit in place).
+// addPath adds the path of a Challenge to the Ingress that its solver names (spec §5.8, edit in place).
 func (r *Router) addPath(ctx context.Context, c *acmev1.Challenge, backend string) error {
 	name := c.Spec.Solver.HTTP01.Ingress.Name
 	found, err := r.edit(ctx, c, func(in *networkingv1.Ingress) []operation {
@@ -94,8 +93,7 @@ func unset(asked, there map[string]string) map[string]string {
 	return out
 }
 
-// pathAdded puts a path first in the first rule for a host, or in a new rule. It
-// returns nothing if the path is there.
+// pathAdded puts a path first in the first rule for a host, or in a new rule. It returns nothing if the path is there.
 func pathAdded(in *networkingv1.Ingress, host string, path networkingv1.HTTPIngressPath) []operation {
 	// Each use has its own value, because later changes of the same Ingress change its rules.
 	only := func() *networkingv1.HTTPIngressRuleValue {

@@ -61,8 +61,7 @@ type Options struct {
 	Cache client.Reader
 	// Responder is the Service of the responder.
 	Responder types.NamespacedName
-	// ExtraLabels are put on everything that is made; they cannot override the labels of
-	// spec §5.8.
+	// ExtraLabels are put on everything that is made; they cannot override the labels of spec §5.8.
 	ExtraLabels map[string]string
 	// Now is the time.
 	Now func() time.Time
@@ -88,8 +87,7 @@ func New(o Options) *Router {
 	}
 }
 
-// Present makes the Service of the namespace, if it is not there yet, and the route of
-// the Challenge. It is idempotent.
+// Present makes the Service of the namespace, if it is not there yet, and the route of the Challenge. It is idempotent.
 func (r *Router) Present(ctx context.Context, t solver.Task) error {
 	c := t.Challenge
 	backend, err := r.ensure(ctx, c)

@@ -45,8 +45,7 @@ type Client struct {
 	known map[string][]string
 }
 
-// New makes a Client. Without an http.Client, it uses one of its own with a time limit;
-// without limits, there are none.
+// New makes a Client. Without an http.Client, it uses one of its own with a time limit; without limits, there are none.
 func New(client *http.Client, userAgent string, limits *limit.Limits) *Client {
 	if client == nil {
 		client = (*egress.Policy)(nil).Client(timeout)

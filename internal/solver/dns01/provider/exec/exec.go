@@ -1,6 +1,5 @@
-// Package exec writes challenge records through programs that speak the provider
-// protocol (internal/solver/dns01/wire): a process started on demand, or one that
-// listens on a Unix socket.
+// Package exec writes challenge records through programs that speak the provider protocol (internal/solver/dns01/wire):
+// a process started on demand, or one that listens on a Unix socket.
 //
 // It runs only programs that the operator lists, one process for each provider and credential, and hands credentials
 // over as data: nothing from an Issuer or a Secret reaches a command line or an environment. It knows no DNS provider:
@@ -8,6 +7,7 @@
 package exec
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,11 +70,9 @@ type Config struct {
 	wire.Configuration
 	// TTL of records, in seconds; 0 takes that of the record.
 	TTL int
-	// Identity tells credentials apart that are not in the Configuration, because Late
-	// fetches them.
+	// Identity tells credentials apart that are not in the Configuration, because Late fetches them.
 	Identity string
-	// Late fetches further secrets when a process is configured; may be nil. They have
-	// to hold for ten minutes.
+	// Late fetches further secrets when a process is configured; may be nil. They have to hold for ten minutes.
 	Late func(ctx context.Context) (map[string]string, error)
 }
 
@@ -97,15 +95,7 @@ func New(ctx context.Context, o Options) (*Pool, error) {
 			return nil, err
 		}
 	}
-	if o.Timeout == 0 {
-		o.Timeout = time.Minute
-	}
-	if o.Idle == 0 {
-		o.Idle = 30 * time.Second
-	}
-	if o.MaxProcesses == 0 {
-		o.MaxProcesses = 16
-	}
+	o.Timeout, o.Idle, o.MaxProcesses = cmp.Or(o.Timeout, time.Minute), cmp.Or(o.Idle, 30*time.Second), cmp.Or(o.MaxProcesses, 16)
 	if o.Limits == nil {
 		o.Limits = limit.New(limit.Options{})
 	}

@@ -6,6 +6,7 @@
 package rfc2136
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,8 +45,7 @@ type Options struct {
 
 // Config is one server and how to talk to it.
 type Config struct {
-	// Nameserver is an IP address or host, with or without a port (default 53);
-	// IPv6 with a port in brackets.
+	// Nameserver is an IP address or host, with or without a port (default 53); IPv6 with a port in brackets.
 	Nameserver string
 	// Key signs the updates; nil sends them unsigned.
 	Key *Key
@@ -72,11 +72,8 @@ func New(c Config, o Options) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{server: server, network: "udp", key: c.Key, keySource: c.KeySource, o: o}
-	if c.TCP {
+	if p.o.Timeout = cmp.Or(o.Timeout, 5*time.Second); c.TCP {
 		p.network = "tcp"
-	}
-	if p.o.Timeout == 0 {
-		p.o.Timeout = 5 * time.Second
 	}
 	if p.o.Now == nil {
 		p.o.Now = time.Now
@@ -90,8 +87,7 @@ func New(c Config, o Options) (*Provider, error) {
 	return p, nil
 }
 
-// FromConfig makes a Provider of the API's configuration. namespace is where the
-// Secret is.
+// FromConfig makes a Provider of the API's configuration. namespace is where the Secret is.
 func FromConfig(ctx context.Context, c *acmev1.RFC2136Provider, namespace string, secrets solver.SecretReader, o Options) (*Provider, error) {
 	config := Config{Nameserver: c.Nameserver, TCP: strings.EqualFold(string(c.Protocol), string(acmev1.RFC2136TCP))}
 	o.Namespace = namespace

@@ -28,9 +28,8 @@ type Key struct {
 	digest func() hash.Hash
 }
 
-// NewKey makes a key of the API's words: algorithm is one of HMACMD5, HMACSHA1,
-// HMACSHA256 and HMACSHA512 in any case, or empty for HMACMD5; secret is base64,
-// as key files carry it.
+// NewKey makes a key of the API's words: algorithm is one of HMACMD5, HMACSHA1, HMACSHA256 and HMACSHA512 in any case,
+// or empty for HMACMD5; secret is base64, as key files carry it.
 func NewKey(name, algorithm, secret string) (*Key, error) {
 	if _, ok := dns.IsDomainName(name); !ok || name == "" {
 		return nil, fmt.Errorf("TSIG key name %q is not a domain name", name)

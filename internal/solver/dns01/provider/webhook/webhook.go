@@ -1,6 +1,5 @@
-// Package webhook writes challenge records through webhook solvers, which take a
-// ChallengePayload (spec §5.9): aggregated APIs in the cluster, and HTTPS servers. Those
-// written for cert-manager work unchanged.
+// Package webhook writes challenge records through webhook solvers, which take a ChallengePayload (spec §5.9):
+// aggregated APIs in the cluster, and HTTPS servers. Those written for cert-manager work unchanged.
 //
 // An aggregated API is asked through the API server, with the controller's own identity, which needs the right to
 // create the solver's name in the solver's group. The package serves no webhook.
