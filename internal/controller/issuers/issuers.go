@@ -122,7 +122,7 @@ func (r *issuers) observe(ctx context.Context, p *pass) (issuer.State, error) {
 		return s, nil
 	case leaves:
 		err := r.ask(ctx, p, &s, engine.Call{
-			Name: controller.ProbeCall, Lane: remote.Lane(p.Object),
+			Name: controller.ProbeCall, Lane: remote.Lane(p.Object), Finish: true, // it may write a Secret of the issuer
 			Run: func(ctx context.Context) (any, error) { return prober.Probe(ctx, p.Object) },
 		})
 		return s, err

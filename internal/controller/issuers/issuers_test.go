@@ -1,9 +1,11 @@
 package issuers
 
 import (
+	"context"
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -144,4 +146,71 @@ func TestWaitsForVault(t *testing.T) {
 	if _, wait = b.pass(); wait.What != engine.WaitCall {
 		t.Errorf("with another token: %+v", wait)
 	}
+}
+
+// writer is a Signer whose Probe writes the Secret of its issuer, as that of an ACME issuer does. It counts.
+type writer struct {
+	store          client.Client
+	secret         *corev1.Secret
+	probes, beside int
+	underWay       bool
+}
+
+func (w *writer) Lane(certmanagerv1.GenericIssuer) engine.Lane {
+	return engine.Lane{Name: "written", Limit: 4}
+}
+
+func (w *writer) Probe(ctx context.Context, _ certmanagerv1.GenericIssuer) (signer.Facts, error) {
+	w.probes++
+	if w.underWay {
+		w.beside++
+	}
+	w.underWay = true
+	defer func() { w.underWay = false }()
+	if w.probes == 1 {
+		w.secret.Data = map[string][]byte{"key": []byte("made")}
+		if err := w.store.Update(ctx, w.secret); err != nil {
+			return signer.Facts{}, err
+		}
+	}
+	time.Sleep(time.Minute)
+	return signer.Facts{Ready: true, Reason: "Fine"}, nil
+}
+
+// TestProbeThatWritesItsSecret: a probe that changes its own inputs is not made a second time beside itself. Another
+// one looks at what the first has written once the first has come back.
+func TestProbeThatWritesItsSecret(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+			Namespace: name.Namespace, Name: "token", UID: "1", Labels: map[string]string{certmanagerv1.ManagedSecretLabel: certmanagerv1.LabelTrue},
+		}}
+		is := &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: "2", Generation: 1}}
+		is.Spec.Vault = &certmanagerv1.VaultIssuer{Auth: certmanagerv1.VaultAuth{TokenSecretRef: &cmmeta.SecretKeySelector{Name: "token"}}}
+		b := newBench(t, is)
+		defer b.queue.ShutDown()
+		if err := b.store.Create(t.Context(), secret); err != nil {
+			t.Fatal(err)
+		}
+		w := &writer{store: b.store, secret: secret}
+		b.deps.Signers[signer.TypeVault] = w
+		for range 3 {
+			b.pass()
+			synctest.Wait()
+		}
+		if w.probes != 1 {
+			t.Errorf("%d probes while the first one is under way", w.probes)
+		}
+		for range 3 {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if _, err := b.Reconcile(t.Context(), reconcile.Request{NamespacedName: name}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		if err := b.store.Get(t.Context(), name, is); err != nil || w.probes != 2 || w.beside != 0 ||
+			!certmanagerv1.HasIssuerCondition(is.Status.Conditions, certmanagerv1.IssuerConditionReady, cmmeta.ConditionTrue) {
+			t.Errorf("%v: %d probes, %d beside another, %+v", err, w.probes, w.beside, is.Status)
+		}
+	})
 }
