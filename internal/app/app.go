@@ -202,10 +202,6 @@ func (a *App) deps(ctx context.Context, cfg Config, scheme *runtime.Scheme, kept
 		return nil, err
 	}
 	over := overlay.New(client.WithFieldOwner(a.manager.GetClient(), "chancery"), cfg.Now)
-	waiting := engine.Options{Client: over, Now: cfg.Now}
-	if cfg.Clock != nil {
-		waiting.AfterFunc = cfg.Clock.AfterFunc
-	}
 	source := kubecache.Source{
 		Client: over, Live: a.manager.GetAPIReader(), Cache: informers, Metadata: names, Namespaces: slices.Sorted(maps.Keys(cacheNamespaces(cfg))),
 	}
@@ -214,7 +210,7 @@ func (a *App) deps(ctx context.Context, cfg Config, scheme *runtime.Scheme, kept
 	}
 	return &controller.Deps{
 		Manager:  a.manager,
-		Engine:   engine.New(ctx, waiting),
+		Engine:   engine.New(ctx, engine.Options{Client: over, Now: cfg.Now}),
 		Client:   over,
 		Secrets:  kept.secrets,
 		Requests: kept.requests,

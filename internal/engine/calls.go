@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -27,14 +26,6 @@ type Lane struct {
 	Timeout time.Duration
 }
 
-// Verdict is what a gate says about a call whose turn has come.
-type Verdict struct {
-	// NotBefore has the call wait in its lane until then; zero sends the call.
-	NotBefore time.Time
-	// Drop ends the call unsent, with ErrDropped.
-	Drop bool
-}
-
 // Call is one call that leaves the process.
 type Call struct {
 	// Name tells several calls for one object apart.
@@ -49,11 +40,9 @@ type Call struct {
 	// Finish has a call with other inputs wait until this one, once it is sent, has come back: what this one brings
 	// has to be remembered whatever the inputs are. Without it, nobody waits for a call with inputs of before.
 	Finish bool
-	// Exclusive has the lane empty before the call starts, and keeps others out until the call is back.
-	Exclusive bool
-	// Gate is asked when the turn of the call has come; nil sends the call. Gate MUST be quick and MUST NOT call
-	// the engine.
-	Gate func(now time.Time) Verdict
+	// Gate is asked when the turn of the call has come, whether to send it; a call that is not sent ends with
+	// ErrDropped, and its object decides anew. Nil sends the call. Gate MUST be quick and MUST NOT call the engine.
+	Gate func(now time.Time) (send bool)
 	// Run makes the call. Its context ends after the lane's timeout, and when the engine stops. A panic in Run is a
 	// fault.Panic in the outcome.
 	Run func(ctx context.Context) (any, error)
@@ -86,10 +75,8 @@ type call struct {
 	started bool
 	landed  bool
 	// void says that nobody wants the outcome any more.
-	void bool
-	// notBefore is what the gate has said.
-	notBefore time.Time
-	outcome   Outcome
+	void    bool
+	outcome Outcome
 	// before are the failed tries with the same inputs; nil without one.
 	before *tries
 	// judged says that before counts the outcome too.
@@ -99,9 +86,8 @@ type call struct {
 }
 
 type lane struct {
-	limit     int
-	inAir     int
-	exclusive bool
+	limit int
+	inAir int
 	// lines are the calls that wait, the oldest first.
 	lines map[line][]*call
 	// turns says when each namespace last had its turn.
@@ -119,13 +105,13 @@ type line struct {
 // In a lane the more urgent call goes first, then the namespaces take turns, then the older call goes first.
 // All lanes together share a bound: when it is reached, only lanes below their equal share of it start calls, the
 // namespace and the lane with the fewest calls under way first. So silent servers do not delay the calls to others.
-// Since calls are never taken back, n lanes that fill up one after the other exceed the bound, by a factor of
-// 1+ln(n) at most.
+// Calls are never taken back, and each lane may have one under way whatever the others have. So lanes that fill up one
+// after the other exceed the bound: n lanes by a factor of 1+ln(n), and never by more than one call for each lane
+// beyond that.
 type Calls struct {
 	ctx   context.Context //nolint:containedctx // the engine's life, which outlives any caller's context
 	total int
 	now   func() time.Time
-	after func(time.Duration, func()) (stop func())
 
 	mu         sync.Mutex
 	objects    map[types.UID]map[string]*call
@@ -133,16 +119,12 @@ type Calls struct {
 	namespaces map[string]int
 	inAir      int
 	serial     uint64
-	// stop takes back the timer that looks at closed gates again, which is due at next.
-	stop func()
-	next time.Time
 }
 
 func newCalls(ctx context.Context, o Options) *Calls {
 	return &Calls{
-		ctx: ctx, total: o.CallsAtOnce, now: o.Now, after: o.AfterFunc,
+		ctx: ctx, total: o.CallsAtOnce, now: o.Now,
 		objects: map[types.UID]map[string]*call{}, lanes: map[string]*lane{}, namespaces: map[string]int{},
-		stop: func() {},
 	}
 }
 
@@ -257,14 +239,13 @@ func (c *Calls) dispatch() {
 			return
 		}
 		l.remove(next)
-		if v := next.verdict(c.now()); v.Drop {
+		if next.Gate != nil && !next.Gate(c.now()) {
 			c.land(next, Outcome{Err: ErrDropped, At: c.now()})
 			continue
 		}
 		c.serial++
 		l.turns[next.owner.name.Namespace] = c.serial
 		l.inAir++
-		l.exclusive = next.Exclusive
 		c.inAir++
 		c.namespaces[next.owner.name.Namespace]++
 		next.started, next.since = true, c.now()
@@ -272,29 +253,25 @@ func (c *Calls) dispatch() {
 	}
 }
 
-// pick returns the call to start next, or to drop, and its lane; nil if none may start.
+// pick returns the call whose turn it is, and its lane; nil if none may start.
 func (c *Calls) pick() (*lane, *call) {
-	now := c.now()
 	var from *lane
 	var best *call
-	var gate time.Time
 	for name, l := range c.lanes {
 		if l.inAir > 0 && (l.full() || !c.fits(l)) {
 			continue
 		}
-		next, opens := l.next(now)
-		if len(l.lines) == 0 && l.inAir == 0 {
-			delete(c.lanes, name)
-		}
-		gate = earliest(gate, opens)
+		next := l.next()
 		if next == nil {
+			if l.inAir == 0 {
+				delete(c.lanes, name)
+			}
 			continue
 		}
 		if best == nil || c.before(l, next, from, best) {
 			from, best = l, next
 		}
 	}
-	c.lookAgain(gate)
 	return from, best
 }
 
@@ -311,8 +288,8 @@ func (c *Calls) before(l *lane, a *call, m *lane, b *call) bool {
 		cmp.Compare(l.inAir, m.inAir), cmp.Compare(a.serial, b.serial)) < 0
 }
 
-// next returns the call whose turn it is in the lane, if it may start, and when the first closed gate opens.
-func (l *lane) next(now time.Time) (next *call, opens time.Time) {
+// next returns the call whose turn it is in the lane; nil if none waits.
+func (l *lane) next() (next *call) {
 	for in, waiting := range l.lines {
 		for len(waiting) > 0 && waiting[0].void {
 			waiting = waiting[1:]
@@ -321,41 +298,15 @@ func (l *lane) next(now time.Time) (next *call, opens time.Time) {
 			delete(l.lines, in)
 			continue
 		}
-		if next != nil && !l.before(in, waiting[0].serial, next.line(), next.serial) {
-			continue
-		}
-		first, gate := open(waiting, now)
-		opens = earliest(opens, gate)
-		if first != nil && (next == nil || l.before(in, first.serial, next.line(), next.serial)) {
-			next = first
+		if next == nil || l.before(in, waiting[0].serial, next.line(), next.serial) {
+			next = waiting[0]
 		}
 	}
-	if next != nil && next.Exclusive && l.inAir > 0 {
-		return nil, opens
-	}
-	return next, opens
-}
-
-// open returns the first call whose gate is open, and when the first of the closed gates before it opens.
-func open(waiting []*call, now time.Time) (first *call, opens time.Time) {
-	for _, w := range waiting {
-		if w.void {
-			continue
-		}
-		if !w.notBefore.After(now) {
-			v := w.verdict(now)
-			if v.Drop || !v.NotBefore.After(now) {
-				return w, opens
-			}
-			w.notBefore = v.NotBefore
-		}
-		opens = earliest(opens, w.notBefore)
-	}
-	return nil, opens
+	return next
 }
 
 // full reports whether nothing may start in the lane before something has come back.
-func (l *lane) full() bool { return l.exclusive || l.inAir >= l.limit }
+func (l *lane) full() bool { return l.inAir >= l.limit }
 
 // before orders lines of one lane by who goes first in each.
 func (l *lane) before(a line, first uint64, b line, other uint64) bool {
@@ -365,43 +316,15 @@ func (l *lane) before(a line, first uint64, b line, other uint64) bool {
 		cmp.Compare(first, other)) < 0
 }
 
-func (l *lane) remove(gone *call) {
-	in := gone.line()
-	waiting := l.lines[in]
-	i := slices.Index(waiting, gone)
-	if i == 0 {
-		l.lines[in] = waiting[1:]
-	} else {
-		l.lines[in] = slices.Delete(waiting, i, i+1)
-	}
-	if len(waiting) == 1 {
+// remove takes the first call of a line away.
+func (l *lane) remove(first *call) {
+	in := first.line()
+	if l.lines[in] = l.lines[in][1:]; len(l.lines[in]) == 0 {
 		delete(l.lines, in)
 	}
 }
 
 func (w *call) line() line { return line{w.Urgency, w.owner.name.Namespace} }
-
-func (w *call) verdict(now time.Time) Verdict {
-	if w.Gate == nil {
-		return Verdict{}
-	}
-	return w.Gate(now)
-}
-
-// lookAgain has the closed gates asked again when the first of them opens.
-func (c *Calls) lookAgain(at time.Time) {
-	if at.IsZero() || c.next.Equal(at) {
-		return
-	}
-	c.stop()
-	c.next = at
-	c.stop = c.after(max(at.Sub(c.now()), time.Millisecond), func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.next = time.Time{}
-		c.dispatch()
-	})
-}
 
 func (c *Calls) fly(w *call) {
 	outcome := c.run(w.Call)
@@ -409,7 +332,6 @@ func (c *Calls) fly(w *call) {
 	defer c.mu.Unlock()
 	l, namespace := c.lanes[w.Lane.Name], w.owner.name.Namespace
 	l.inAir--
-	l.exclusive = false
 	c.inAir--
 	if c.namespaces[namespace]--; c.namespaces[namespace] == 0 {
 		delete(c.namespaces, namespace)

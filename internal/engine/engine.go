@@ -21,9 +21,6 @@ type Options struct {
 	Client *overlay.Client
 	// Now is the clock.
 	Now func() time.Time
-	// AfterFunc calls f, in a goroutine of its own, once d has passed by the clock. The returned function takes
-	// that back, if it is not too late.
-	AfterFunc func(d time.Duration, f func()) (stop func())
 	// Chance spreads retries: it returns numbers in [0,1). Nil means math/rand.
 	Chance func() float64
 	// CallsAtOnce bounds the calls of all lanes; 0 means 512.
@@ -48,12 +45,6 @@ func New(ctx context.Context, o Options) *Engine {
 	}
 	if o.Chance == nil {
 		o.Chance = rand.Float64
-	}
-	if o.AfterFunc == nil {
-		o.AfterFunc = func(d time.Duration, f func()) func() {
-			t := time.AfterFunc(d, f)
-			return func() { t.Stop() }
-		}
 	}
 	return &Engine{client: o.Client, now: o.Now, chance: o.Chance, calls: newCalls(ctx, o)}
 }

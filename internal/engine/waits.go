@@ -73,9 +73,9 @@ func (e *Engine) Waits() []Wait {
 	}
 	for _, c := range e.calls.all() {
 		w := Wait{Kind: c.owner.kind, Namespace: c.owner.name.Namespace, Name: c.owner.name.Name, Lane: c.Lane.Name,
-			For: For{What: WaitLane, Detail: c.Name}, Since: c.since, Until: c.notBefore}
+			For: For{What: WaitLane, Detail: c.Name}, Since: c.since}
 		if c.started {
-			w.What, w.Until = WaitCall, time.Time{}
+			w.What = WaitCall
 			if c.Lane.Timeout > 0 {
 				w.Until = c.since.Add(c.Lane.Timeout)
 			}

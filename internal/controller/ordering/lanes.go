@@ -25,10 +25,10 @@ func laneOf(account *acmeaccount.Account) engine.Lane {
 
 // gateOf drops a call whose turn comes while the account is parked: the object decides anew, and says until when the
 // CA is left alone.
-func gateOf(account *acmeaccount.Account) func(time.Time) engine.Verdict {
-	return func(now time.Time) engine.Verdict {
+func gateOf(account *acmeaccount.Account) func(time.Time) bool {
+	return func(now time.Time) bool {
 		until, _ := account.Parked()
-		return engine.Verdict{Drop: now.Before(until)}
+		return !now.Before(until)
 	}
 }
 

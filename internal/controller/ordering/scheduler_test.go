@@ -82,7 +82,7 @@ func newBench(t *testing.T, limit int, names ...string) *bench {
 		},
 	})
 	d := &controller.Deps{Manager: manager{reader: b.store}, Client: overlay.New(cached, b.Now), Now: b.Now, Clock: b}
-	d.Engine = engine.New(t.Context(), engine.Options{Client: d.Client, Now: b.Now, AfterFunc: b.AfterFunc})
+	d.Engine = engine.New(t.Context(), engine.Options{Client: d.Client, Now: b.Now})
 	b.scheduler = newScheduler(d, acmeflow.Settings{}, schedule.Options{Cap: limit})
 	b.listening = synced{}
 	b.unvouched = func(context.Context, *acmev1.Challenge) (string, error) { return "", nil }
