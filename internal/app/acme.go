@@ -7,6 +7,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/schedule"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/http01"
@@ -15,13 +16,8 @@ import (
 
 // ACMEConfig configures Orders, Challenges and their solvers.
 type ACMEConfig struct {
-	// MaxConcurrentChallenges caps the challenges in flight.
-	MaxConcurrentChallenges int
-	// MaxConcurrentChallengesPerIssuer caps those of one issuer; 0 is no limit.
-	MaxConcurrentChallengesPerIssuer int
-	// MaxConcurrentChallengesPerIngressClass caps the HTTP-01 challenges whose routes are served by
-	// the same ingress class, or the same Gateway; 0 is no limit.
-	MaxConcurrentChallengesPerIngressClass int
+	// Limits cap the challenges in flight.
+	Limits schedule.Options
 	// AccountKeyAlgorithm is that of account keys to make: RSA, ECDSA or Ed25519.
 	AccountKeyAlgorithm string
 	// CheckRetryPeriod is how often a self check that keeps failing is tried again.
@@ -62,7 +58,7 @@ type ACMEConfig struct {
 // DefaultACMEConfig returns the defaults of spec §9.3.
 func DefaultACMEConfig() ACMEConfig {
 	return ACMEConfig{
-		MaxConcurrentChallenges: 60, AccountKeyAlgorithm: pki.RSA, CheckRetryPeriod: 10 * time.Second,
+		Limits: schedule.Options{Cap: schedule.DefaultCap}, AccountKeyAlgorithm: pki.RSA, CheckRetryPeriod: 10 * time.Second,
 		DNS01: DNS01Config{ProviderQPS: 50, ProviderBurst: 500}, HTTP01Passes: 1,
 	}
 }

@@ -137,9 +137,9 @@ const (
 const maxHTTP01Passes = 10
 
 func (c ACMEConfig) validate(f *findings) {
-	f.notNegative("max-concurrent-challenges", c.MaxConcurrentChallenges)
-	f.notNegative("max-concurrent-challenges-per-issuer", c.MaxConcurrentChallengesPerIssuer)
-	f.notNegative("max-concurrent-challenges-per-ingress-class", c.MaxConcurrentChallengesPerIngressClass)
+	f.notNegative("max-concurrent-challenges", c.Limits.Cap)
+	f.notNegative("max-concurrent-challenges-per-issuer", c.Limits.IssuerCap)
+	f.notNegative("max-concurrent-challenges-per-ingress-class", c.Limits.ClassCap)
 	if !slices.Contains([]string{pki.RSA, pki.ECDSA, pki.Ed25519}, c.AccountKeyAlgorithm) {
 		f.add("acme-account-key-algorithm", "must be RSA, ECDSA or Ed25519, not %q", c.AccountKeyAlgorithm)
 	}

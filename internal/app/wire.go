@@ -70,8 +70,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 	}
 	acme := ordering.ACMEDeps{
 		Accounts: accounts, Solvers: cfg.solvers(resolver, providers, routes), Settings: cfg.ACME.settings(),
-		MaxConcurrentChallenges: cfg.ACME.MaxConcurrentChallenges, MaxConcurrentChallengesPerIssuer: cfg.ACME.MaxConcurrentChallengesPerIssuer,
-		MaxConcurrentChallengesPerIngressClass: cfg.ACME.MaxConcurrentChallengesPerIngressClass, Process: process,
+		Limits: cfg.ACME.Limits, Process: process,
 	}
 	steps := []func() error{
 		func() error { return certificates.Setup(ctx, deps) },

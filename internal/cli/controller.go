@@ -107,9 +107,9 @@ func addIssuanceFlags(cmd *cobra.Command, cfg *app.Config) {
 // addACMEFlags adds what concerns Orders and Challenges.
 func addACMEFlags(cmd *cobra.Command, acme *app.ACMEConfig) {
 	f := cmd.Flags()
-	f.IntVar(&acme.MaxConcurrentChallenges, "max-concurrent-challenges", acme.MaxConcurrentChallenges, "how many ACME challenges are in flight at once; 0 starts none")
-	f.IntVar(&acme.MaxConcurrentChallengesPerIssuer, "max-concurrent-challenges-per-issuer", acme.MaxConcurrentChallengesPerIssuer, "how many of them may be of one issuer; 0 for no limit")
-	f.IntVar(&acme.MaxConcurrentChallengesPerIngressClass, "max-concurrent-challenges-per-ingress-class", acme.MaxConcurrentChallengesPerIngressClass,
+	f.IntVar(&acme.Limits.Cap, "max-concurrent-challenges", acme.Limits.Cap, "how many ACME challenges are in flight at once; 0 starts none")
+	f.IntVar(&acme.Limits.IssuerCap, "max-concurrent-challenges-per-issuer", acme.Limits.IssuerCap, "how many of them may be of one issuer; 0 for no limit")
+	f.IntVar(&acme.Limits.ClassCap, "max-concurrent-challenges-per-ingress-class", acme.Limits.ClassCap,
 		"how many of them may have routes of one ingress class, or of one Gateway; 0 for no limit")
 	f.StringVar(&acme.AccountKeyAlgorithm, "acme-account-key-algorithm", acme.AccountKeyAlgorithm,
 		"kind of key to make for new ACME accounts: RSA, which cert-manager reads too, or ECDSA or Ed25519, which take a fraction of the CPU")

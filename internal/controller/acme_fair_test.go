@@ -27,7 +27,7 @@ func TestNeverStarved(t *testing.T) {
 	t.Run("a solver that fails", func(t *testing.T) {
 		t.Parallel()
 		w := newWatched(t, nil)
-		w.cfg.ACME.MaxConcurrentChallenges = 2
+		w.cfg.ACME.Limits.Cap = 2
 		w.run(t)
 		w.withIssuer(t, w.dnsSolver())
 		broken := w.dnsSolver()
@@ -38,7 +38,7 @@ func TestNeverStarved(t *testing.T) {
 	t.Run("a CA that is silent", func(t *testing.T) {
 		t.Parallel()
 		w := newWatched(t, nil)
-		w.cfg.ACME.MaxConcurrentChallenges = 2
+		w.cfg.ACME.Limits.Cap = 2
 		w.run(t)
 		w.withIssuer(t, w.dnsSolver())
 		ctx, cancel := context.WithCancel(context.Background())
@@ -118,7 +118,7 @@ func TestIssuerDeletedMidway(t *testing.T) {
 	t.Parallel()
 	w := newWatched(t, nil)
 	full := w.cfg
-	full.ACME.MaxConcurrentChallenges = 0
+	full.ACME.Limits.Cap = 0
 	stop := w.Run(t, full)
 	w.withIssuer(t, w.dnsSolver())
 	w.Create(t, certificate(w.World, "web", "acme", "web.example.com"))

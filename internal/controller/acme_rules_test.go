@@ -77,7 +77,7 @@ func TestRule2QueuedUntilScheduled(t *testing.T) {
 	t.Parallel()
 	w := newWatched(t, nil)
 	full := w.cfg
-	full.ACME.MaxConcurrentChallenges = 0 // blocks everything
+	full.ACME.Limits.Cap = 0 // blocks everything
 	stop := w.Run(t, full)
 	w.withIssuer(t, w.dnsSolver())
 	w.Create(t, certificate(w.World, "web", "acme", "web.example.com"))
@@ -116,7 +116,7 @@ func TestRule2QueuedUntilScheduled(t *testing.T) {
 func TestRule3CapAndNames(t *testing.T) {
 	t.Parallel()
 	w := newWatched(t, nil)
-	w.cfg.ACME.MaxConcurrentChallenges = 2
+	w.cfg.ACME.Limits.Cap = 2
 	leader := w.run(t)
 	w.withIssuer(t, w.dnsSolver())
 	h := w.record(t)
@@ -172,7 +172,7 @@ func TestRule4AlreadyValid(t *testing.T) {
 	t.Parallel()
 	w := newWatched(t, func(o *pebble.Options) { o.AlwaysValid = true })
 	full := w.cfg
-	full.ACME.MaxConcurrentChallenges = 0
+	full.ACME.Limits.Cap = 0
 	stop := w.Run(t, full)
 	w.withIssuer(t, w.dnsSolver())
 	w.Create(t, certificate(w.World, "web", "acme", "web.example.com"))
@@ -278,7 +278,7 @@ func TestRule5HTTP01(t *testing.T) {
 func TestRule6EndFreesSlot(t *testing.T) {
 	t.Parallel()
 	w := newWatched(t, nil)
-	w.cfg.ACME.MaxConcurrentChallenges = 1
+	w.cfg.ACME.Limits.Cap = 1
 	w.run(t)
 	w.withIssuer(t, w.dnsSolver())
 	h := w.record(t)

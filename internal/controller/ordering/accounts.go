@@ -15,6 +15,7 @@ import (
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/schedule"
 	"chancery.dev/internal/solver"
 )
 
@@ -24,14 +25,8 @@ type ACMEDeps struct {
 	Accounts *acmeaccount.Registry
 	// Solvers by the type of challenge that they solve.
 	Solvers map[acmev1.ACMEChallengeType]solver.Solver
-	// MaxConcurrentChallenges caps the challenges in flight (mission rule 3); 0 blocks
-	// all of them.
-	MaxConcurrentChallenges int
-	// MaxConcurrentChallengesPerIssuer caps those of one issuer; 0 is no limit.
-	MaxConcurrentChallengesPerIssuer int
-	// MaxConcurrentChallengesPerIngressClass caps the HTTP-01 challenges whose routes are served by
-	// the same ingress class, or the same Gateway; 0 is no limit.
-	MaxConcurrentChallengesPerIngressClass int
+	// Limits cap the challenges in flight (mission rule 3).
+	Limits schedule.Options
 	// Settings are the times.
 	Settings acmeflow.Settings
 	// Process is what this process marks the Orders with that it makes.

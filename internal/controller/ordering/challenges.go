@@ -17,7 +17,6 @@ import (
 	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
-	"chancery.dev/internal/schedule"
 )
 
 // +kubebuilder:rbac:groups=acme.cert-manager.io,resources=challenges,verbs=get;list;watch;patch
@@ -45,9 +44,7 @@ type challengePass = engine.Pass[*acmev1.Challenge, acmeflow.ChallengeMemory]
 // SetupChallenges adds the reconciler of Challenges and their scheduler. SetupOrders
 // comes first.
 func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) error {
-	s := newScheduler(d, acme.Settings, schedule.Options{
-		Cap: acme.MaxConcurrentChallenges, IssuerCap: acme.MaxConcurrentChallengesPerIssuer, ClassCap: acme.MaxConcurrentChallengesPerIngressClass,
-	})
+	s := newScheduler(d, acme.Settings, acme.Limits)
 	if err := s.listen(ctx); err != nil {
 		return err
 	}

@@ -48,8 +48,8 @@ func (w *swift) issue(t *testing.T, name string) (took, waited time.Duration) {
 func TestSilentCADelaysNobodyElse(t *testing.T) {
 	t.Parallel()
 	w := newSwift(t, nil)
-	w.cfg.Clock = nil                        // silence lasts as long as it does, and nobody may leap to its end
-	w.cfg.ACME.MaxConcurrentChallenges = 300 // all of the silent ones are in flight
+	w.cfg.Clock = nil           // silence lasts as long as it does, and nobody may leap to its end
+	w.cfg.ACME.Limits.Cap = 300 // all of the silent ones are in flight
 	w.RunAs(t, w.cfg, w.connection())
 	const measured = 5
 	w.issue(t, "warm")
@@ -127,7 +127,7 @@ func TestOneIngressClassIsNotOverrun(t *testing.T) {
 	t.Parallel()
 	w := newSwift(t, nil)
 	w.cfg.Clock = nil // as above
-	w.cfg.ACME.MaxConcurrentChallengesPerIngressClass = 2
+	w.cfg.ACME.Limits.ClassCap = 2
 	w.RunAs(t, w.cfg, w.connection())
 	silent := func(r faulty.Request) faulty.Fault {
 		if r.Step == faulty.Challenge {

@@ -197,7 +197,7 @@ func TestSelfCheckDeadlines(t *testing.T) {
 	clock := leap.New(t.Context())
 	w := newTwoViews(t, clock, 0, 0)
 	w.dns.SetMode(1, dnsserver.NXDomain)
-	w.cfg.ACME.MaxConcurrentChallenges = 1
+	w.cfg.ACME.Limits.Cap = 1
 	w.RunAs(t, w.cfg, w.connection())
 	limited := func(then acmev1.SelfCheckDeadlineAction) func(*acmev1.ACMEIssuer) {
 		return func(spec *acmev1.ACMEIssuer) {
