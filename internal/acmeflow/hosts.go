@@ -46,10 +46,10 @@ func (r HostRule) permits(namespace, host string) bool {
 		(r.Pattern == host || below && strings.HasSuffix(host, domain) && host != domain)
 }
 
-// Refuses returns why the responder must not answer a Challenge; empty if it may. Everything that is asked for
-// under any host may come to the responder. Whoever has a CA of its own chooses the token, so an Issuer could
-// have the responder answer for any host, and relay the token of another CA. The CA of a ClusterIssuer is the
-// operator's choice. The scheduler starts no Challenge that is refused.
+// Refuses returns why the responder must not answer a Challenge; empty if it may. Requests for any host may reach the
+// responder. A tenant with a CA of its own chooses the tokens, so an Issuer could have the responder answer for any
+// host, and relay the token of another CA. The CA of a ClusterIssuer is the choice of the operator. The scheduler
+// starts no Challenge that is refused.
 func (s Settings) Refuses(c *acmev1.Challenge) string {
 	spec := &c.Spec
 	rules, limited := s.Hosts[spec.Type]

@@ -13,7 +13,7 @@ import (
 )
 
 // Identifiers are those that an Order asks for (spec §5.3 c): the DNS names, then the addresses, each sorted and
-// without duplicates. A common name counts with its like; one that is neither a domain name nor an address is left out.
+// without duplicates. A common name counts as a DNS name or as an address; one that is neither is left out.
 func Identifiers(spec acmev1.OrderSpec) []acme.Identifier {
 	names := slices.Clone(spec.DNSNames)
 	var addresses []string

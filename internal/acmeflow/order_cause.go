@@ -58,7 +58,7 @@ func (d *orderDecision) passOn() OrderAction {
 	return OrderAction{Status: d.status(class, words), Cause: true, Wake: earliest(until, d.now.Add(causeAgain))}
 }
 
-// cause is the Challenge whose trouble the Order tells of; nil if no Challenge has any.
+// cause is the Challenge whose failure the Order reports; nil if no Challenge has one.
 func (d *orderDecision) cause() *acmev1.Challenge {
 	rank := func(c *acmev1.Challenge) int {
 		return slices.Index(causes(), fault.Class(c.Status.FailureClass))

@@ -140,8 +140,8 @@ func addACMEFlags(cmd *cobra.Command, acme *app.ACMEConfig) {
 	f.IntVar(&acme.AuthoritativePort, "dns01-authoritative-port", 0, "port that zones' own name servers are asked on; 0 means 53")
 }
 
-// addBackoffFlag adds the flag of a bound of the back-off. Whoever sets a bound has decided: failures are not told
-// apart by class then.
+// addBackoffFlag adds the flag of a bound of the back-off. If a user sets a bound, the bounds hold for failures of all
+// classes.
 func addBackoffFlag(cmd *cobra.Command, backoff *lifecycle.Backoff, bound *time.Duration, name, usage string) {
 	addFlag(cmd, name, usage, bound.String(), func(text string) (err error) {
 		*bound, err = time.ParseDuration(text)

@@ -15,8 +15,7 @@ import (
 // maxIssuers is how many names a CA may list (draft §3.1).
 const maxIssuers = 10
 
-// maxShown bounds, in bytes, what is told of a value that somebody has put into DNS, and
-// maxProblems how many values are told of.
+// maxShown bounds, in bytes, how much of a value in DNS a message quotes, and maxProblems how many values.
 const (
 	maxShown    = 200
 	maxProblems = 3

@@ -101,7 +101,7 @@ func (s *Secrets) target(secret *corev1.Secret) *lifecycle.SecretFacts {
 	switch {
 	case f == nil:
 		return nil
-	case f.target == nil: // a next private key that somebody has as spec.secretName
+	case f.target == nil: // the Secret is a next private key, and a Certificate names it as its spec.secretName
 		return &lifecycle.SecretFacts{}
 	default:
 		return f.target

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// plan is what a pass comes to.
+// plan is the result of a pass.
 type plan struct {
 	Pass
 
@@ -25,7 +25,7 @@ type pass struct {
 	tallies []tally
 	// queue are those that wait for a slot, yielding those that have one which others may have.
 	queue, yielding []int
-	// lanes are those that have somebody in line.
+	// lanes are those with a challenge in line.
 	lanes []*lane
 }
 
@@ -35,7 +35,7 @@ type tally struct {
 	processing int
 	// turn is the last start; of two groups, that of the lower turn is next.
 	turn uint64
-	// first is the first in line, and one more, so that zero is nobody.
+	// first is the place of the first in line plus one; zero if there is none.
 	first int
 	// lane is that of a group of its kind.
 	lane *lane
@@ -123,7 +123,7 @@ func (p *pass) decided(challenges []int, outcome Outcome) {
 	}
 }
 
-// writeAgain decides once more what nobody knows to be written or not.
+// writeAgain repeats the decisions whose writes have no known outcome.
 func (p *pass) writeAgain() {
 	for key, w := range p.writes {
 		if p.wakeAt(w.again); !w.again.IsZero() && !w.again.After(p.now) {
@@ -188,7 +188,7 @@ func (p *pass) fits(i int) bool {
 	return true
 }
 
-// next is the challenge whose turn it is, -1 if nobody can start.
+// next is the challenge whose turn it is, -1 if none can start.
 func (p *pass) next() int {
 	next, of := -1, (*lane)(nil)
 	for _, l := range p.lanes {
@@ -257,14 +257,15 @@ func (p *pass) obstacle(i int) Outcome {
 	}
 }
 
-// victims chooses whom to park: of those that yield, the longest started first, each one whose slot lets somebody start
-// who cannot without. To find out, it gives slots away that are not free yet.
+// victims chooses the challenges to park. Of those that yield, the longest started come first; a challenge is parked if
+// its slot lets another one start that could not start otherwise. To find out, it gives slots away that are not free
+// yet.
 func (p *pass) victims() (victims []int) {
 	if len(p.yielding) == 0 || p.options.Cap <= 0 || len(p.queue) == len(p.starting) {
 		return nil
 	}
 	for i, outcome := range p.outcomes {
-		if outcome == Parking { // somebody waits for this slot already
+		if outcome == Parking { // another challenge waits for this slot already
 			p.count(i, -1)
 		}
 	}

@@ -10,9 +10,9 @@
 //     its slot, and only then. When the self check of a parked challenge passes, it is Ready: first in line.
 //
 // A pass (pass.go) is a pure function of the facts, sorted by age, of the history of turns and starts, of the writes
-// that are not answered yet, and of the time. Scheduler keeps these between passes. There is no loop and no clock here,
-// nothing is written and nobody is called. After a restart the facts come from the resources; what is lost is whose
-// turn it was, and what Ready, Yields and NotBefore say, which their owner finds out again.
+// that are not answered yet, and of the time. Scheduler keeps these between passes. There is no loop and no clock here;
+// the package writes nothing and calls nothing. After a restart the facts come from the resources; what is lost is
+// whose turn it was, and what Ready, Yields and NotBefore say, which their owner finds out again.
 package schedule
 
 import (
@@ -274,7 +274,7 @@ func (s *Scheduler) Remove(k Key) (changed bool) {
 	s.facts = slices.Delete(s.facts, i, i+1)
 	for _, place := range f.groups {
 		g := &s.groups[place]
-		if g.members--; g.members == 0 { // who comes back stands behind all who have waited: no turn is lost or won
+		if g.members--; g.members == 0 { // a group that comes back stands behind all that have waited: no turn is lost or won
 			delete(s.places, g.key)
 			s.vacant = append(s.vacant, place)
 		}
@@ -351,7 +351,7 @@ func (s *Scheduler) Answered(k Key, written bool) {
 	}
 }
 
-// Lost reports that nobody knows whether a decision was written. It stands, and comes again.
+// Lost reports that it is not known whether a decision was written. The decision stands, and is repeated.
 func (s *Scheduler) Lost(k Key) {
 	if w, ok := s.writes[k]; ok {
 		w.again = s.now.Add(retryDelay)

@@ -35,7 +35,7 @@ func (c *Client) FetchCertificate(ctx context.Context, url string) (*Chain, erro
 	return &Chain{PEM: r.body, Certificates: certs, Alternates: r.links("alternate", maxAlternates)}, nil
 }
 
-// maxAlternates bounds how many alternate chains are told of: each may be downloaded.
+// maxAlternates bounds how many alternate chains are returned: each may be downloaded.
 const maxAlternates = 8
 
 // parseChain reads a PEM chain. RFC 8555 §11.4 has us refuse anything but certificates: a private

@@ -26,8 +26,8 @@ type HTTPError struct {
 	Empty bool
 }
 
-// Error says who answered what status. The body is not quoted: whoever may name a server would read
-// any server that only the controller reaches.
+// Error says which server answered with which status. The body is not quoted: a user who may name a server in an issuer
+// could otherwise read the answers of servers that only the controller reaches.
 func (e *HTTPError) Error() string {
 	return fmt.Sprintf("acme: %s %s: the server answered %d %s without an ACME problem document",
 		e.Method, e.URL, e.Status, http.StatusText(e.Status))

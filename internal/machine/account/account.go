@@ -1,5 +1,6 @@
-// Package account decides about an ACME account, a key at a server, whoever uses the account: until when the CA is to
-// be left alone, which new orders a limit of the CA holds back, and when the key of the account may be replaced.
+// Package account decides about an ACME account, which is a key at a server and which several issuers may share: until
+// when nothing is sent to the CA, which new orders a limit of the CA holds back, and when the key of the account may be
+// replaced.
 //
 // It is pure: Machine takes in what calls have come back with, and answers what may be sent now. It makes no call and
 // reads no clock. internal/acmeaccount makes the calls.
@@ -40,8 +41,8 @@ type Park struct {
 	Reason string
 }
 
-// Parked returns until when the CA is to be left alone. While it is not known which key the CA goes by, it is left
-// alone, too.
+// Parked returns until when nothing is to be sent to the CA. While it is not known which key the CA accepts, nothing is
+// sent either.
 func (m *Machine) Parked(now time.Time) Park {
 	if unsure := m.key.unsure; unsure.After(m.until) {
 		if at := now.Add(unsurePark); at.Before(unsure) {

@@ -117,7 +117,7 @@ func (l *limits) held(n Order, now time.Time) (until time.Time, why string) {
 			continue
 		}
 		until = s.until
-		switch { // what the CA has said of other orders may name what is nobody else's business
+		switch { // the words of the CA about other orders may name what belongs to other tenants
 		case s.detail != "":
 			why = "not sent, because the ACME server has refused an order for the same names: " + s.detail
 		case name == everything:

@@ -14,7 +14,7 @@ const (
 	// validationLimit is how long a CA is given for a validation that it was told to make: what takes longer does
 	// not keep the key from being replaced.
 	validationLimit = 10 * time.Minute
-	// lookedFor is how long whoever has begun a validation is expected to look for its end.
+	// lookedFor is how long after its begin a validation is watched by the one that has begun it.
 	lookedFor = 5 * time.Second
 	// strangersLimit is the same for those that an earlier process may have begun.
 	strangersLimit = time.Minute
@@ -25,8 +25,8 @@ const (
 	QuietAgain = time.Second
 	// lateLimit is how long after it was sent a request may still reach the CA.
 	lateLimit = 10 * time.Second
-	// unsurePark is how far ahead the account is parked while the CA has not said which key it goes by; unsureLimit
-	// is how long that may go on.
+	// unsurePark is how far ahead the account is parked while it is not known which key the CA accepts; unsureLimit is
+	// how long that may last.
 	unsurePark, unsureLimit = 2 * time.Second, time.Hour
 )
 
@@ -67,8 +67,8 @@ func (m *Machine) Validate(authorization string, now time.Time) bool {
 // Validated notes that the CA has ended the validation of an authorization.
 func (m *Machine) Validated(authorization string) { delete(m.key.validating, authorization) }
 
-// Unwatched returns the authorizations whose end nobody has told of for a while, at most that many: who began their
-// validation may be gone.
+// Unwatched returns authorizations, at most that many, whose validation began a while ago and has no known end: the
+// Challenge that began it may be gone.
 func (m *Machine) Unwatched(most int, now time.Time) []string {
 	var out []string
 	for _, url := range slices.Sorted(maps.Keys(m.key.validating)) {
@@ -124,5 +124,5 @@ func (m *Machine) Deny(key Fingerprint) { m.key.denied, m.key.unsure = key, time
 // Denies reports whether the CA has said so.
 func (m *Machine) Denies(key Fingerprint) bool { return key != Fingerprint{} && m.key.denied == key }
 
-// Replaced notes that the CA goes by the next key.
+// Replaced notes that the CA accepts the next key.
 func (m *Machine) Replaced() { m.key.unsure, m.key.held = time.Time{}, time.Time{} }

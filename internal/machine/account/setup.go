@@ -19,7 +19,8 @@ import (
 //  3. It takes the current one's place in the Secret.
 //
 // As long as there is a next key in the Secret, every issuer that names the Secret goes on with steps 2 and 3,
-// whoever has begun. A process that finds one when it starts asks the CA which key it goes by before it uses either.
+// even if another issuer took step 1. A process that finds a next key when it starts asks the CA which key it accepts
+// before it uses either.
 
 // Step is the one thing that an issuer needs of its account now.
 type Step int
@@ -30,7 +31,7 @@ const (
 	StepRest Step = iota
 	// StepCreateKey makes the Secret with the account's key.
 	StepCreateKey
-	// StepAskWhichKey asks the CA whether it goes by the next key already.
+	// StepAskWhichKey asks the CA whether it accepts the next key already.
 	StepAskWhichKey
 	// StepAdopt takes over the registration that an earlier process has made. Nothing is sent.
 	StepAdopt
@@ -44,7 +45,7 @@ const (
 	StepStoreNextKey
 	// StepReplaceKey has the CA go by the next key (RFC 8555 §7.3.5).
 	StepReplaceKey
-	// StepFinishKey puts the next key, which the CA goes by, in the place of the current one.
+	// StepFinishKey replaces the current key in the Secret by the next key, which the CA accepts.
 	StepFinishKey
 )
 
@@ -68,7 +69,7 @@ type SetUp struct {
 	// Registered says that this process knows the account to be registered, Contact that it is with the issuer's
 	// address, and Bound that the issuer uses it.
 	Registered, Contact, Bound bool
-	// UsesNext says that the CA goes by the next key, DeniesNext that it does not know it.
+	// UsesNext says that the CA accepts the next key, DeniesNext that it does not know it.
 	UsesNext, DeniesNext bool
 	// Lost says that the CA has forgotten the account while the issuer used it.
 	Lost bool
@@ -99,7 +100,7 @@ type Action struct {
 	Step Step
 	// Say is what the issuer's condition says, with StepRest; nil to return Failure as it is.
 	Say *Say
-	// Failure is what the look at the issuer comes to, with StepRest; nil if it has an account to use.
+	// Failure is the result, with StepRest; nil if the issuer has an account to use.
 	Failure error
 }
 
@@ -123,8 +124,8 @@ const (
 	followAgain = 5 * time.Second
 	// lookAgain is how often is looked whether an obstacle is gone.
 	lookAgain = 30 * time.Second
-	// refusedAgain is how long a registration rests that the CA has refused for good: what it does not like may
-	// also be mended on its side.
+	// refusedAgain is how long to wait after a refusal that repeating does not cure: the cause may be removed at the
+	// CA.
 	refusedAgain = time.Hour
 )
 
@@ -153,7 +154,7 @@ func (s *SetUp) Decide() Action {
 	}
 }
 
-// undecided is an issuer with two keys, of which the CA has not said yet which one it goes by.
+// undecided is an issuer with two keys: the CA has not said yet which of them it accepts.
 func (s *SetUp) undecided() Action {
 	why := delayOf(s.Failure)
 	if !why.failed {
