@@ -55,13 +55,7 @@ func (d *orderDecision) pendingAuthorizations() []string {
 // afterFailed tidies up behind an order that has failed: what is pending at the CA is deactivated, Challenges that have
 // not ended are deleted, the failed ones stay for people to look at.
 func (d *orderDecision) afterFailed() OrderAction {
-	var open []string
-	for _, c := range d.Challenges {
-		if !c.Status.State.IsFinal() && c.DeletionTimestamp == nil {
-			open = append(open, c.Name)
-		}
-	}
-	if len(open) > 0 {
+	if open := d.undeleted(func(c *acmev1.Challenge) bool { return !c.Status.State.IsFinal() }); len(open) > 0 {
 		return OrderAction{Step: OrderDeleteChallenges, Delete: open}
 	}
 	if d.Memory.Flying != OrderWait {
@@ -103,13 +97,7 @@ func (d *orderDecision) deactivate() (OrderAction, bool) {
 
 // afterValid deletes the Challenges of an order whose certificate is stored (spec §5.3 g).
 func (d *orderDecision) afterValid() OrderAction {
-	var owned []string
-	for _, c := range d.Challenges {
-		if c.DeletionTimestamp == nil {
-			owned = append(owned, c.Name)
-		}
-	}
-	if len(owned) > 0 {
+	if owned := d.undeleted(func(*acmev1.Challenge) bool { return true }); len(owned) > 0 {
 		return OrderAction{Step: OrderDeleteChallenges, Delete: owned}
 	}
 	return OrderAction{Step: OrderDone}

@@ -40,23 +40,26 @@ func (d *orderDecision) planChallenges() (challengePlan, error) {
 	var plan challengePlan
 	needed := map[string]bool{}
 	for _, a := range d.next.Authorizations {
-		owned := d.challengesOf(a.URL)
-		if a.InitialState == acmev1.Valid || anyValid(owned) {
-			for _, c := range owned {
-				if c.Status.State == acmev1.Valid {
-					needed[c.Name] = true
-				}
+		owned := slices.DeleteFunc(slices.Clone(d.Challenges), func(c *acmev1.Challenge) bool { return c.Spec.AuthorizationURL != a.URL })
+		valid := a.InitialState == acmev1.Valid
+		for _, c := range owned {
+			if c.Status.State == acmev1.Valid {
+				needed[c.Name], valid = true, true
 			}
+		}
+		if valid {
 			continue
 		}
 		want, err := BuildChallenge(d.Order, a, d.Issuer.Solvers, d.Account)
 		if err != nil {
 			return challengePlan{}, err
 		}
-		// One that answers with a key that the account has replaced makes room for its like, and so does one that
-		// only has the name.
-		needed[want.Name] = !slices.ContainsFunc(owned, func(c *acmev1.Challenge) bool { return c.Name == want.Name && d.useless(c) })
-		if exists(owned, want.Name) || anyPresented(owned) {
+		i := slices.IndexFunc(owned, func(c *acmev1.Challenge) bool { return c.Name == want.Name })
+		// A Challenge of that name that answers with a key that the account has replaced, or that the Order does not
+		// vouch for, is replaced by a new one.
+		needed[want.Name] = i < 0 || !Outdated(owned[i].Spec, d.Account.Thumbprint) && !d.unvouched(owned[i])
+		presented := func(c *acmev1.Challenge) bool { return c.Status.Presented && len(ourFinalizers(c)) > 0 }
+		if i >= 0 || slices.ContainsFunc(owned, presented) {
 			// An older Challenge for the same authorization shows the same value: its clean-up
 			// must not take away what a new one has presented.
 			plan.open++
@@ -64,7 +67,7 @@ func (d *orderDecision) planChallenges() (challengePlan, error) {
 		}
 		plan.create = append(plan.create, want)
 	}
-	plan.remove = d.without(needed)
+	plan.remove = d.undeleted(func(c *acmev1.Challenge) bool { return !needed[c.Name] })
 	return plan, nil
 }
 
@@ -79,19 +82,14 @@ func (d *orderDecision) noteSolvers(create []*acmev1.Challenge) {
 	}
 }
 
-// without names the Challenges that are not needed, and not deleted yet.
-func (d *orderDecision) without(needed map[string]bool) (names []string) {
+// undeleted names the Challenges that match, and are not being deleted.
+func (d *orderDecision) undeleted(match func(*acmev1.Challenge) bool) (names []string) {
 	for _, c := range d.Challenges {
-		if !needed[c.Name] && c.DeletionTimestamp == nil {
+		if c.DeletionTimestamp == nil && match(c) {
 			names = append(names, c.Name)
 		}
 	}
 	return names
-}
-
-// useless reports whether nothing comes of a Challenge.
-func (d *orderDecision) useless(c *acmev1.Challenge) bool {
-	return Outdated(c.Spec, d.Account.Thumbprint) || d.unvouched(c)
 }
 
 // unvouched reports whether a Challenge is not to be solved for this Order.
@@ -99,43 +97,6 @@ func (d *orderDecision) unvouched(c *acmev1.Challenge) bool {
 	order := *d.Order
 	order.Status = d.next
 	return Unvouched(&order, d.Issuer, c) != ""
-}
-
-func (d *orderDecision) challengesOf(authorizationURL string) []*acmev1.Challenge {
-	var owned []*acmev1.Challenge
-	for _, c := range d.Challenges {
-		if c.Spec.AuthorizationURL == authorizationURL {
-			owned = append(owned, c)
-		}
-	}
-	return owned
-}
-
-func anyValid(challenges []*acmev1.Challenge) bool {
-	for _, c := range challenges {
-		if c.Status.State == acmev1.Valid {
-			return true
-		}
-	}
-	return false
-}
-
-func anyPresented(challenges []*acmev1.Challenge) bool {
-	for _, c := range challenges {
-		if c.Status.Presented && len(ourFinalizers(c)) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func exists(challenges []*acmev1.Challenge, name string) bool {
-	for _, c := range challenges {
-		if c.Name == name {
-			return true
-		}
-	}
-	return false
 }
 
 // BuildChallenge is the Challenge for one authorization of an Order (spec §5.3):
@@ -167,7 +128,6 @@ func BuildChallenge(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers []acmev
 	if spec.Type == acmev1.ChallengeTypeDNSAccount01 {
 		spec.AccountLabel = acme.AccountLabel(account.URL)
 	}
-	yes := true
 	return &acmev1.Challenge{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        name,
@@ -176,7 +136,7 @@ func BuildChallenge(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers []acmev
 			Annotations: map[string]string{AccountThumbprintAnnotation: account.Thumbprint, SolverChoiceAnnotation: chosen.Why},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: acmev1.SchemeGroupVersion().String(), Kind: "Order",
-				Name: o.Name, UID: o.UID, Controller: &yes, BlockOwnerDeletion: &yes,
+				Name: o.Name, UID: o.UID, Controller: new(true), BlockOwnerDeletion: new(true),
 			}},
 		},
 		Spec: spec,
