@@ -111,9 +111,8 @@ func remoteOrderState(status acme.Status) acmev1.State {
 
 // storedAuthorization is how an authorization is kept in an Order's status.
 func storedAuthorization(a acme.Authorization) acmev1.ACMEAuthorization {
-	wildcard := a.Wildcard
 	stored := acmev1.ACMEAuthorization{
-		URL: a.URL, Identifier: a.Identifier.Value, Wildcard: &wildcard, InitialState: authorizationState(a.Status),
+		URL: a.URL, Identifier: a.Identifier.Value, Wildcard: new(a.Wildcard), InitialState: authorizationState(a.Status),
 	}
 	for _, c := range a.Challenges {
 		stored.Challenges = append(stored.Challenges, acmev1.ACMEChallenge{

@@ -23,8 +23,7 @@ const (
 
 // fail ends the order, and deactivates what it leaves pending at the CA.
 func (d *orderDecision) fail(state acmev1.State, class fault.Class, reason string) OrderAction {
-	at := metav1.NewTime(d.now.Truncate(time.Second))
-	d.next.State, d.next.FailureTime = state, &at
+	d.next.State, d.next.FailureTime = state, new(metav1.NewTime(d.now.Truncate(time.Second)))
 	a := OrderAction{Status: d.status(class, reason)}
 	if d.Memory.Flying == OrderWait {
 		if tidying, ok := d.deactivate(); ok {

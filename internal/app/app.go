@@ -165,18 +165,17 @@ func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, kep
 
 // commonOptions are those of the controller and of the responder.
 func commonOptions(ctx context.Context, scheme *runtime.Scheme, watches *watches) ctrl.Options {
-	within, shared := stopWithin, true
 	return ctrl.Options{
 		Scheme:   scheme,
 		Logger:   Machinery(watches.log),
 		NewCache: newStoppable(ctx),
 		Cache: cache.Options{
 			DefaultWatchErrorHandler:     watches.failed,
-			DefaultUnsafeDisableDeepCopy: &shared,
+			DefaultUnsafeDisableDeepCopy: new(true),
 			DefaultTransform:             cache.TransformStripManagedFields(),
 		},
 		LivenessEndpointName: "/livez", ReadinessEndpointName: "/readyz",
-		GracefulShutdownTimeout: &within,
+		GracefulShutdownTimeout: new(stopWithin),
 	}
 }
 

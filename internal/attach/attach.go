@@ -75,26 +75,22 @@ func Named(ref gwapiv1.ParentReference) bool {
 
 // Of returns a Gateway's listeners as those of a Parent.
 func Of(g *gwapiv1.Gateway) []Listener {
-	programmed := map[gwapiv1.SectionName]bool{}
-	for _, s := range g.Status.Listeners {
-		programmed[s.Name] = isProgrammed(s.Conditions)
-	}
-	out := make([]Listener, 0, len(g.Spec.Listeners))
+	var out []Listener
 	for _, l := range g.Spec.Listeners {
-		out = append(out, Listener{l, programmed[l.Name]})
+		out = append(out, Listener{l, slices.ContainsFunc(g.Status.Listeners, func(s gwapiv1.ListenerStatus) bool {
+			return s.Name == l.Name && isProgrammed(s.Conditions)
+		})})
 	}
 	return out
 }
 
 // OfSet returns a ListenerSet's listeners as those of a Parent.
 func OfSet(s *gwapiv1.ListenerSet) []Listener {
-	programmed := map[gwapiv1.SectionName]bool{}
-	for _, l := range s.Status.Listeners {
-		programmed[l.Name] = isProgrammed(l.Conditions)
-	}
-	out := make([]Listener, 0, len(s.Spec.Listeners))
+	var out []Listener
 	for _, l := range s.Spec.Listeners {
-		out = append(out, Listener{gwapiv1.Listener(l), programmed[l.Name]})
+		out = append(out, Listener{gwapiv1.Listener(l), slices.ContainsFunc(s.Status.Listeners, func(s gwapiv1.ListenerEntryStatus) bool {
+			return s.Name == l.Name && isProgrammed(s.Conditions)
+		})})
 	}
 	return out
 }

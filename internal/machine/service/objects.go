@@ -61,10 +61,8 @@ func TypeOf(c *acmev1.Challenge) corev1.ServiceType {
 // New is the Service that leads to the responder from within a namespace. Extra labels cannot override those of spec
 // §5.8.
 func New(namespace string, t corev1.ServiceType, extra map[string]string) *corev1.Service {
-	families, labels := corev1.IPFamilyPolicyPreferDualStack, maps.Clone(extra)
-	if labels == nil {
-		labels = map[string]string{}
-	}
+	labels := map[string]string{}
+	maps.Copy(labels, extra)
 	labels[acmev1.HTTP01SolverLabel] = acmev1.HTTP01SolverLabelValue
 	return &corev1.Service{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
@@ -72,7 +70,7 @@ func New(namespace string, t corev1.ServiceType, extra map[string]string) *corev
 			Namespace: namespace, Name: Name(t), Labels: labels, Annotations: map[string]string{"auth.istio.io/8089": "NONE"},
 		},
 		Spec: corev1.ServiceSpec{
-			Type: t, IPFamilyPolicy: &families,
+			Type: t, IPFamilyPolicy: new(corev1.IPFamilyPolicyPreferDualStack),
 			Ports: []corev1.ServicePort{{Name: "http", Port: Port, Protocol: corev1.ProtocolTCP}},
 		},
 	}
@@ -151,7 +149,6 @@ func responderPort(ports []discoveryv1.EndpointPort, otherwise int32) int32 {
 
 // sliceOf is the EndpointSlice of a Service for one address family: the responder's addresses that are ready.
 func sliceOf(service *corev1.Service, family discoveryv1.AddressType, responder []discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-	yes, name, protocol := true, "http", corev1.ProtocolTCP
 	addresses, number := ready(responder, family)
 	out := &discoveryv1.EndpointSlice{
 		TypeMeta: metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"},
@@ -162,16 +159,16 @@ func sliceOf(service *corev1.Service, family discoveryv1.AddressType, responder 
 				acmev1.HTTP01SolverLabel: acmev1.HTTP01SolverLabelValue,
 			},
 			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: "v1", Kind: "Service", Name: service.Name, UID: service.UID, Controller: &yes,
+				APIVersion: "v1", Kind: "Service", Name: service.Name, UID: service.UID, Controller: new(true),
 			}},
 		},
 		AddressType: family,
-		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &number, Protocol: &protocol}},
+		Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: &number, Protocol: new(corev1.ProtocolTCP)}},
 		Endpoints:   []discoveryv1.Endpoint{},
 	}
 	for _, address := range addresses {
 		out.Endpoints = append(out.Endpoints, discoveryv1.Endpoint{
-			Addresses: []string{address.String()}, Conditions: discoveryv1.EndpointConditions{Ready: &yes},
+			Addresses: []string{address.String()}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
 		})
 	}
 	return out
