@@ -136,22 +136,3 @@ func (s *server) begin(cmd *cobra.Command) (*rest.Config, logr.Logger, error) {
 	rc, err := s.config()
 	return rc, log, err
 }
-
-// profiling are the flags about Go's profiles.
-type profiling struct {
-	enabled bool
-	address string
-}
-
-func (p *profiling) addFlags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&p.enabled, "enable-profiling", false, "serve Go's profiles under /debug/pprof/")
-	cmd.Flags().StringVar(&p.address, "profiler-address", "localhost:6060", "host:port to serve them on")
-}
-
-// listen returns the address to listen on; empty for none.
-func (p *profiling) listen() string {
-	if !p.enabled {
-		return ""
-	}
-	return p.address
-}

@@ -16,7 +16,8 @@ import (
 
 func newControllerCommand(version string) *cobra.Command {
 	var server server
-	var profiles profiling
+	var profiling bool
+	profilerAddress := "localhost:6060"
 	cfg := app.DefaultConfig()
 	cfg.UserAgent += "/" + version
 	cmd := &cobra.Command{
@@ -30,7 +31,9 @@ Flags have the names and defaults of cert-manager's controller where they mean t
 			if err != nil {
 				return err
 			}
-			cfg.ProfilerAddress = profiles.listen()
+			if profiling {
+				cfg.ProfilerAddress = profilerAddress
+			}
 			a, err := app.New(cmd.Context(), cfg, rc, log)
 			if err != nil {
 				return unreachable(rc, err)
@@ -45,7 +48,8 @@ Flags have the names and defaults of cert-manager's controller where they mean t
 		},
 	}
 	server.addFlags(cmd)
-	profiles.addFlags(cmd)
+	cmd.Flags().BoolVar(&profiling, "enable-profiling", false, "serve Go's profiles under /debug/pprof/")
+	cmd.Flags().StringVar(&profilerAddress, "profiler-address", profilerAddress, "host:port to serve them on")
 	AddConfigFlags(cmd, &cfg)
 	return cmd
 }

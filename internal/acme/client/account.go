@@ -101,7 +101,7 @@ func (c *Client) UpdateContact(ctx context.Context, contact []string) error {
 	if contact == nil {
 		contact = []string{}
 	}
-	_, err := c.postKID(ctx, ActionUpdateRegistration, c.AccountURL(), struct {
+	_, err := c.postKID(ctx, call{action: ActionUpdateRegistration, url: c.AccountURL()}, struct {
 		Contact []string `json:"contact"`
 	}{contact})
 	return err

@@ -26,12 +26,12 @@ func (c *Client) DeactivateAuthorization(ctx context.Context, url string) (*acme
 // AcceptChallenge tells the server that the proof is in place (RFC 8555 §7.5.1: POST {}). It is
 // idempotent while the challenge is pending or processing.
 func (c *Client) AcceptChallenge(ctx context.Context, url string) error {
-	_, err := c.postKID(ctx, ActionAcceptChallenge, url, struct{}{})
+	_, err := c.postKID(ctx, call{action: ActionAcceptChallenge, url: url}, struct{}{})
 	return err
 }
 
 func (c *Client) postAuthorization(ctx context.Context, action Action, url string, payload any) (*acme.Authorization, error) {
-	r, err := c.postKID(ctx, action, url, payload)
+	r, err := c.postKID(ctx, call{action: action, url: url}, payload)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ type Chain struct {
 
 // FetchCertificate downloads a chain from an order's certificate URL or from an alternate's.
 func (c *Client) FetchCertificate(ctx context.Context, url string) (*Chain, error) {
-	r, err := c.postLimit(ctx, call{action: ActionFetchCert, url: url, limit: maxCertificateBody}, nil)
+	r, err := c.postKID(ctx, call{action: ActionFetchCert, url: url, limit: maxCertificateBody}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -248,11 +248,7 @@ func (c *Client) post(ctx context.Context, req call, sign func(nonce string) ([]
 }
 
 // postKID sends payload signed by the account, named by its URL (RFC 8555 §6.2). A nil payload is POST-as-GET (§6.3).
-func (c *Client) postKID(ctx context.Context, action Action, url string, payload any) (*response, error) {
-	return c.postLimit(ctx, call{action: action, url: url}, payload)
-}
-
-func (c *Client) postLimit(ctx context.Context, req call, payload any) (*response, error) {
+func (c *Client) postKID(ctx context.Context, req call, payload any) (*response, error) {
 	if c.key == nil {
 		return nil, ErrNoKey
 	}

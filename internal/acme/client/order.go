@@ -31,7 +31,7 @@ func (c *Client) NewOrder(ctx context.Context, req acme.NewOrderRequest) (*acme.
 	// RFC 3339 in UTC without fractions: what every server parses.
 	req.NotBefore = req.NotBefore.UTC().Truncate(time.Second)
 	req.NotAfter = req.NotAfter.UTC().Truncate(time.Second)
-	r, err := c.postLimit(ctx, call{action: ActionAuthorizeOrder, url: dir.NewOrder, limit: maxOrderBody}, req)
+	r, err := c.postKID(ctx, call{action: ActionAuthorizeOrder, url: dir.NewOrder, limit: maxOrderBody}, req)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (c *Client) NewOrder(ctx context.Context, req acme.NewOrderRequest) (*acme.
 
 // GetOrder reads an order.
 func (c *Client) GetOrder(ctx context.Context, url string) (*acme.Order, error) {
-	r, err := c.postLimit(ctx, call{action: ActionGetOrder, url: url, limit: maxOrderBody}, nil)
+	r, err := c.postKID(ctx, call{action: ActionGetOrder, url: url, limit: maxOrderBody}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (c *Client) GetOrder(ctx context.Context, url string) (*acme.Order, error) 
 // FinalizeOrder sends the CSR (DER) of a ready order to its finalize URL (RFC 8555 §7.4). The answer
 // is usually processing: read the order again later. Its URL is set only if the server sends it.
 func (c *Client) FinalizeOrder(ctx context.Context, finalizeURL string, csr []byte) (*acme.Order, error) {
-	r, err := c.postLimit(ctx, call{action: ActionCreateOrderCert, url: finalizeURL, limit: maxOrderBody}, struct {
+	r, err := c.postKID(ctx, call{action: ActionCreateOrderCert, url: finalizeURL, limit: maxOrderBody}, struct {
 		CSR string `json:"csr"`
 	}{base64.RawURLEncoding.EncodeToString(csr)})
 	if err != nil {

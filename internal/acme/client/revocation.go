@@ -25,7 +25,7 @@ func (c *Client) RevokeCertificate(ctx context.Context, cert []byte, reason acme
 	if err != nil {
 		return err
 	}
-	_, err = c.postKID(ctx, ActionRevokeCert, url, revocation{base64.RawURLEncoding.EncodeToString(cert), reason})
+	_, err = c.postKID(ctx, call{action: ActionRevokeCert, url: url}, revocation{base64.RawURLEncoding.EncodeToString(cert), reason})
 	return err
 }
 
