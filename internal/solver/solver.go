@@ -7,13 +7,27 @@ package solver
 
 import (
 	"context"
+	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/fault"
 )
 
 // ReasonNoZone is the reason of a fault of Present or CleanUp: DNS has answered that there is no zone with the name, so
 // that nothing can be, or was, presented. A server that does not answer is another fault.
 const ReasonNoZone = "NoZone"
+
+// CheckPeriod is the longest wait between two self checks (mission rule 5).
+const CheckPeriod = 10 * time.Second
+
+// ReasonNotConfigured is the reason of NotConfigured.
+const ReasonNotConfigured = "SolverNotConfigured"
+
+// NotConfigured is the fault of a challenge that has no solver of the kind that is needed.
+func NotConfigured(t Task, kind string) error {
+	return fault.Terminal(ReasonNotConfigured,
+		"the challenge for %q carries no %s solver: correct the issuer's solvers", t.Challenge.Spec.DNSName, kind)
+}
 
 // Task is one challenge to solve.
 type Task struct {

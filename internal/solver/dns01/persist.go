@@ -38,12 +38,11 @@ func (p *Persistent) Check(ctx context.Context, t solver.Task) error {
 	spec := t.Challenge.Spec
 	config := spec.Solver.DNSPersist01
 	if config == nil {
-		return fault.Terminal(ReasonNotConfigured,
-			"the challenge for %q carries no dnsPersist01 solver: correct the issuer's solvers", spec.DNSName)
+		return solver.NotConfigured(t, "dnsPersist01")
 	}
 	record, err := dnspersist.Parse(spec.Key)
 	if err != nil {
-		return fault.Terminal(ReasonNotConfigured, "the challenge for %q has the key %q, which is no record: %w", spec.DNSName, spec.Key, err)
+		return fault.Terminal(solver.ReasonNotConfigured, "the challenge for %q has the key %q, which is no record: %w", spec.DNSName, spec.Key, err)
 	}
 	name, now := dnspersist.Name(spec.DNSName), p.resolver.o.Now()
 	var mu sync.Mutex
@@ -58,7 +57,7 @@ func (p *Persistent) Check(ctx context.Context, t solver.Task) error {
 		return problem
 	}, config.Nameservers)
 	if err != nil {
-		return fault.After(retryPeriod, ReasonNotPropagated, "a record of the name %s, the type TXT and the value %q is needed: %w", name, spec.Key, err)
+		return fault.After(solver.CheckPeriod, ReasonNotPropagated, "a record of the name %s, the type TXT and the value %q is needed: %w", name, spec.Key, err)
 	}
 	warnBefore := defaultWarnBefore
 	if config.WarnBefore != nil {

@@ -149,7 +149,7 @@ func TestPersistentFollows(t *testing.T) {
 		t.Errorf("at the configured server: %v", err)
 	}
 	for _, broken := range []solver.Task{persistTask("www.example.test", "no record"), w.task("www.example.test", persistKey)} {
-		if f := fault.Of(s.Check(t.Context(), broken)); f == nil || f.Reason != dns01.ReasonNotConfigured {
+		if f := fault.Of(s.Check(t.Context(), broken)); f == nil || f.Reason != solver.ReasonNotConfigured {
 			t.Errorf("Check of %+v: %v", broken.Challenge.Spec, f)
 		}
 	}

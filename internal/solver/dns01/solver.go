@@ -8,7 +8,6 @@ package dns01
 
 import (
 	"context"
-	"time"
 
 	"github.com/miekg/dns"
 
@@ -23,16 +22,8 @@ import (
 // recordTTL is the TTL of records, in seconds (spec §5.9).
 const recordTTL = 60
 
-// retryPeriod is the longest wait between two self checks (mission rule 5).
-const retryPeriod = 10 * time.Second
-
-// The reasons of this package's faults.
-const (
-	// ReasonNotPropagated: not every server answers the record yet.
-	ReasonNotPropagated = "NotPropagated"
-	// ReasonNotConfigured: the challenge carries no DNS-01 solver.
-	ReasonNotConfigured = "SolverNotConfigured"
-)
+// ReasonNotPropagated: not every server answers the record yet.
+const ReasonNotPropagated = "NotPropagated"
 
 // Solver implements solver.Solver.
 type Solver struct {
@@ -81,7 +72,7 @@ func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 	}
 	spec := t.Challenge.Spec
 	if err := s.resolver.forChallenge(t.Challenge, config.Nameservers).Propagated(ctx, FQDN(spec), spec.Key, config.Nameservers); err != nil {
-		return fault.After(retryPeriod, ReasonNotPropagated, "%w", err)
+		return fault.After(solver.CheckPeriod, ReasonNotPropagated, "%w", err)
 	}
 	return nil
 }
@@ -122,8 +113,7 @@ func (s *Solver) prepare(ctx context.Context, t solver.Task) (Provider, Record, 
 func configOf(t solver.Task) (*acmev1.DNS01Solver, error) {
 	config := t.Challenge.Spec.Solver.DNS01
 	if config == nil {
-		return nil, fault.Terminal(ReasonNotConfigured,
-			"the challenge for %q carries no dns01 solver: correct the issuer's solvers", t.Challenge.Spec.DNSName)
+		return nil, solver.NotConfigured(t, "dns01")
 	}
 	return config, nil
 }

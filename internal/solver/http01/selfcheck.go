@@ -18,9 +18,6 @@ import (
 	"chancery.dev/internal/solver"
 )
 
-// retryPeriod is the longest wait between two self checks (mission rule 5).
-const retryPeriod = 10 * time.Second
-
 // maxRedirects is how many redirects are followed, as many as CAs do.
 const maxRedirects = 10
 
@@ -30,8 +27,6 @@ const (
 	ReasonNotReachable = "NotReachable"
 	// ReasonWrongAnswer: another server answers than the responder.
 	ReasonWrongAnswer = "WrongAnswer"
-	// ReasonNotConfigured: the challenge carries no HTTP-01 solver.
-	ReasonNotConfigured = "SolverNotConfigured"
 )
 
 // CheckOptions configure the self check.
@@ -118,7 +113,7 @@ func (s *Solver) once(ctx context.Context, dnsName, token, want string) error {
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody)
 	if err != nil {
-		return fault.Terminal(ReasonNotConfigured, "no HTTP-01 challenge is possible for %q: %w", dnsName, err)
+		return fault.Terminal(solver.ReasonNotConfigured, "no HTTP-01 challenge is possible for %q: %w", dnsName, err)
 	}
 	req.Header.Set("User-Agent", s.o.UserAgent)
 	if s.o.Proxy != nil {
@@ -159,11 +154,11 @@ func (s *Solver) ask(req *http.Request, dial DialFunc, where, want string) error
 }
 
 func notReachable(format string, args ...any) error {
-	return fault.After(retryPeriod, ReasonNotReachable, format, args...)
+	return fault.After(solver.CheckPeriod, ReasonNotReachable, format, args...)
 }
 
 func wrongAnswer(format string, args ...any) error {
-	return fault.After(retryPeriod, ReasonWrongAnswer, format, args...)
+	return fault.After(solver.CheckPeriod, ReasonWrongAnswer, format, args...)
 }
 
 // causeOf describes an error without the URL that http.Client adds.

@@ -43,19 +43,23 @@ var _ solver.Solver = (*Solver)(nil)
 
 // Present makes the route, if one is needed.
 func (s *Solver) Present(ctx context.Context, t solver.Task) error {
-	if err := configured(t); err != nil || s.routes == nil {
-		return err
+	switch {
+	case t.Challenge.Spec.Solver.HTTP01 == nil:
+		return solver.NotConfigured(t, "http01")
+	case s.routes == nil:
+		return nil
+	default:
+		return s.routes.Present(ctx, t)
 	}
-	return s.routes.Present(ctx, t)
 }
 
 // Check asks for the answer as the CA will. Its fault.After says what the answer was and what is wrong with the route.
 // Its delay is the longest wait; the caller may try sooner.
 func (s *Solver) Check(ctx context.Context, t solver.Task) error {
-	if err := configured(t); err != nil {
-		return err
-	}
 	spec := t.Challenge.Spec
+	if spec.Solver.HTTP01 == nil {
+		return solver.NotConfigured(t, "http01")
+	}
 	err := s.check(ctx, spec.DNSName, spec.Token, spec.Key)
 	f := fault.Of(err)
 	if f == nil || f.Kind != fault.KindAfter {
@@ -86,12 +90,4 @@ func (s *Solver) CleanUp(ctx context.Context, t solver.Task) error {
 		return nil
 	}
 	return s.routes.CleanUp(ctx, t)
-}
-
-func configured(t solver.Task) error {
-	if t.Challenge.Spec.Solver.HTTP01 == nil {
-		return fault.Terminal(ReasonNotConfigured,
-			"the challenge for %q carries no http01 solver: correct the issuer's solvers", t.Challenge.Spec.DNSName)
-	}
-	return nil
 }

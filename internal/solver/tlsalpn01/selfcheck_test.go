@@ -234,7 +234,7 @@ func TestSelfCheckOfAnotherSolver(t *testing.T) {
 	c.Spec.Solver = acmev1.ACMEChallengeSolver{HTTP01: &acmev1.HTTP01Solver{}}
 	s := tlsalpn01.New(tlsalpn01.CheckOptions{})
 	for _, call := range []func(context.Context, solver.Task) error{s.Present, s.Check} {
-		if f := fault.Of(call(t.Context(), solver.Task{Challenge: c})); f == nil || f.Kind != fault.KindTerminal || f.Reason != http01.ReasonNotConfigured {
+		if f := fault.Of(call(t.Context(), solver.Task{Challenge: c})); f == nil || f.Kind != fault.KindTerminal || f.Reason != solver.ReasonNotConfigured {
 			t.Errorf("%+v", f)
 		}
 	}

@@ -23,9 +23,6 @@ import (
 // Protocol is the one that handshakes ask for by ALPN (RFC 8737 §6.2).
 const Protocol = "acme-tls/1"
 
-// retryPeriod is the longest wait between two self checks (mission rule 5).
-const retryPeriod = 10 * time.Second
-
 // advice is what to do if another server answers.
 const advice = "have TLS for the name, or at least the protocol " + Protocol + " of it, passed through undecrypted to the responder " +
 	"(a TLSRoute, or a load balancer that can), and let the responder listen for it (--tlsalpn01-listen-address)"
@@ -55,8 +52,7 @@ var _ solver.Solver = (*Solver)(nil)
 // Present only checks that the Challenge is of this kind.
 func (*Solver) Present(_ context.Context, t solver.Task) error {
 	if t.Challenge.Spec.Solver.TLSALPN01 == nil {
-		return fault.Terminal(http01.ReasonNotConfigured,
-			"the challenge for %q carries no tlsALPN01 solver: correct the issuer's solvers", t.Challenge.Spec.DNSName)
+		return solver.NotConfigured(t, "tlsALPN01")
 	}
 	return nil
 }
@@ -136,5 +132,5 @@ func refused(where string, err error) error {
 }
 
 func failed(reason, where, what string) error {
-	return fault.After(retryPeriod, reason, "TLS handshake for %s with %s: %s", Protocol, where, what)
+	return fault.After(solver.CheckPeriod, reason, "TLS handshake for %s with %s: %s", Protocol, where, what)
 }

@@ -99,7 +99,7 @@ func Factory(o Options) dns01.Factory {
 			return nil, err
 		}
 		if p == nil {
-			return nil, fault.Terminal(dns01.ReasonNotConfigured, "the dns01 solver names no provider: set one, for example rfc2136")
+			return nil, fault.Terminal(solver.ReasonNotConfigured, "the dns01 solver names no provider: set one, for example rfc2136")
 		}
 		config, err := o.resolve(ctx, p, u.Namespace)
 		if err != nil {
