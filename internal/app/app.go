@@ -21,7 +21,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"chancery.dev/api"
@@ -83,11 +82,11 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	// It is shut down by Run, and logs what the API server refuses.
 	broadcaster := record.NewBroadcaster(record.WithContext(logr.NewContext(context.WithoutCancel(ctx), log)))
 	a := &App{manager: manager, events: broadcaster, sink: &typedcorev1.EventSinkImpl{Interface: clientset.CoreV1().Events("")}, watches: watches, log: log}
-	if err := addChecks(manager, watches); err != nil {
-		return nil, err
-	}
 	deps, err := a.deps(ctx, cfg, scheme, kept)
 	if err != nil {
+		return nil, err
+	}
+	if err := addChecks(manager, watches, deps.Engine.Stuck); err != nil {
 		return nil, err
 	}
 	if cfg.ACME.HTTP01Address+cfg.ACME.TLSALPN01Address != "" {
@@ -179,10 +178,11 @@ func commonOptions(ctx context.Context, scheme *runtime.Scheme, watches *watches
 	}
 }
 
-// addChecks adds the checks of both. A leader that loses its lease ends the process, so all that /livez has to check
-// is whether the process answers.
-func addChecks(manager ctrl.Manager, watches *watches) error {
-	return errors.Join(manager.AddHealthzCheck("ping", healthz.Ping), manager.AddReadyzCheck("caches", synced(manager, watches)))
+// addChecks adds the checks of both. A leader that loses its lease ends the process. So /livez has to check whether the
+// process answers and whether its work is stuck, but not whether a server answers: a new process would not help.
+func addChecks(manager ctrl.Manager, watches *watches, stuck func() error) error {
+	return errors.Join(manager.AddHealthzCheck("progress", func(*http.Request) error { return stuck() }),
+		manager.AddReadyzCheck("caches", synced(manager, watches)))
 }
 
 // cacheNamespaces is the scope, with the namespace that ClusterIssuers keep their Secrets in.

@@ -169,7 +169,7 @@ func NewResponder(ctx context.Context, cfg ResponderConfig, rc *rest.Config, log
 	if err != nil {
 		return nil, fmt.Errorf("set up the responder: %w", err)
 	}
-	return m, errors.Join(addChecks(m, watches), m.Add(newResponder(m, cfg.Address, cfg.TLSALPN01Address)))
+	return m, errors.Join(addChecks(m, watches, func() error { return nil }), m.Add(newResponder(m, cfg.Address, cfg.TLSALPN01Address)))
 }
 
 // handle feeds one kind of object to upsert and remove.

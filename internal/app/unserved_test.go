@@ -14,7 +14,9 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/rig"
@@ -115,8 +117,8 @@ func TestRule8_NotServed(t *testing.T) {
 	}
 }
 
-// TestOneNamespace: with --namespace, rights in that namespace are enough, but for the right to
-// approve, which is not namespaced; ClusterIssuers are not read.
+// TestOneNamespace: with --namespace, rights in that namespace are enough, and the role that is installed for the verbs
+// that are not namespaced: to approve, and to issue Orders. ClusterIssuers are not read.
 func TestOneNamespace(t *testing.T) {
 	t.Parallel()
 	w := rig.NewWorld(t)
@@ -125,8 +127,9 @@ func TestOneNamespace(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "chancery"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "chancery-controller"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
 	})
-	grant(t, w, user, rbacv1.PolicyRule{
-		APIGroups: []string{"cert-manager.io"}, Resources: []string{"signers"}, Verbs: []string{"approve"}, ResourceNames: []string{"issuers.cert-manager.io/*", "clusterissuers.cert-manager.io/*"},
+	w.Create(t, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: w.ClusterName("chancery")}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "chancery-namespaced-controller"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
 	})
 	cfg := w.Config()
 	cfg.Namespace, cfg.ClusterResourceNamespace, cfg.Scope.Namespaces = w.Namespace, "cert-manager", nil
@@ -151,6 +154,16 @@ func TestOneNamespace(t *testing.T) {
 	if wrong := j.with("is forbidden"); len(wrong) > 0 {
 		t.Errorf("it does what it has no right to: %q", wrong)
 	}
+	own, err := client.New(rig.As(w.Admin, user), client.Options{Scheme: w.Client.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &acmev1.Order{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "order"}, Spec: acmev1.OrderSpec{
+		Request: []byte("request"), IssuerRef: cmmeta.IssuerReference{Name: "acme"}, DNSNames: []string{"web.example.com"},
+	}}
+	eventuallyFails(t, "", func(ctx context.Context) error { return own.Create(ctx, o, client.DryRunAll) })
+	o.Namespace = "default"
+	eventuallyFails(t, "cannot create resource", func(ctx context.Context) error { return own.Create(ctx, o, client.DryRunAll) })
 }
 
 // TestStopsWithoutRights: controllers that may not watch say which right is missing, and stop when

@@ -34,6 +34,8 @@ type Engine struct {
 	chance func() float64
 	calls  *Calls
 
+	progress progress
+
 	mu    sync.Mutex
 	kinds []waiter
 }
@@ -46,7 +48,10 @@ func New(ctx context.Context, o Options) *Engine {
 	if o.Chance == nil {
 		o.Chance = rand.Float64
 	}
-	return &Engine{client: o.Client, now: o.Now, chance: o.Chance, calls: newCalls(ctx, o)}
+	return &Engine{
+		client: o.Client, now: o.Now, chance: o.Chance, calls: newCalls(ctx, o),
+		progress: progress{begun: map[*underWay]struct{}{}},
+	}
 }
 
 // Doubt has a call made again that has succeeded for an object, and wakes the object: somebody has seen that the

@@ -161,8 +161,11 @@ func Run[O client.Object, M, S, A any](e *Engine, kind Kind[O, M, S, A]) *Runner
 
 // Reconcile takes an object as far as it gets without an event.
 func (r *Runner[O, M, S, A]) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	defer r.engine.begin(r.kind.Name, req.NamespacedName)()
 	r.passes.RLock()
 	defer r.passes.RUnlock()
+	ctx, cancel := context.WithTimeout(ctx, passLimit)
+	defer cancel()
 	return r.reconcile(ctx, req)
 }
 
