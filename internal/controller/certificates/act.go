@@ -3,6 +3,7 @@ package certificates
 import (
 	"context"
 	"crypto"
+	"errors"
 	"fmt"
 	"time"
 
@@ -52,20 +53,24 @@ func (r *certificates) plan(ctx context.Context, p *pass, v *view, a lifecycle.A
 	for _, e := range a.Events {
 		plan.Events = append(plan.Events, engine.Event(e))
 	}
-	if plan.Again {
-		return plan, nil
+	if !plan.Again {
+		plan.Waits = waitFor(crt, a)
 	}
-	plan.Waits = waitFor(crt, a)
+	// The issuer is asked beside the step, whether the step can be taken or not, and the step is taken whether the issuer
+	// can be asked or not.
 	var ask, revoke time.Time
-	var err error
+	var noAsk, noRevoke error
 	if a.Step == lifecycle.StepAskRenewalInfo {
-		ask, err = r.inquire(ctx, p, v, a.Certificate)
+		ask, noAsk = r.inquire(ctx, p, v, a.Certificate)
 	}
-	if err == nil && a.Revoke {
-		revoke, err = r.askToRevoke(ctx, p, v)
+	if a.Revoke {
+		revoke, noRevoke = r.askToRevoke(ctx, p, v)
 	}
 	plan.Wake = lifecycle.Earliest(plan.Wake, lifecycle.Earliest(ask, revoke))
-	return plan, err
+	if err := errors.Join(noAsk, noRevoke); err != nil {
+		plan.Failure = err
+	}
+	return plan, nil
 }
 
 // waitFor says what a Certificate waits for that rests and is not in order.
