@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/signer"
@@ -87,10 +86,10 @@ func (d *Deps) OnIssuerSecret(waiting client.ObjectList) source.Source {
 // ProbeCall names the call of the engine that looks whether an issuer can be used.
 const ProbeCall = "probe"
 
-// IssuerInputs says what the calls for an issuer are made with: its spec, and the versions of the Secrets that the
-// spec names.
+// IssuerInputs says what the calls for an issuer are made with: its spec, its annotations that Signers read, and the
+// versions of the Secrets that the spec names.
 func (d *Deps) IssuerInputs(ctx context.Context, issuer certmanagerv1.GenericIssuer) (string, error) {
-	inputs := fmt.Sprintf("%s/%d %q", issuer.GetUID(), issuer.GetGeneration(), issuer.GetAnnotations()[acmev1.RotateAccountKeyAnnotation])
+	inputs := fmt.Sprintf("%s/%d %q", issuer.GetUID(), issuer.GetGeneration(), signer.Annotations(issuer))
 	namespace := signer.ResourceNamespace(issuer, d.Settings.ClusterResourceNamespace)
 	for _, name := range signer.SecretNames(issuer.GetSpec()) {
 		secret, err := d.Secrets.Metadata(ctx, namespace, name)

@@ -40,6 +40,8 @@ type pickup struct {
 	err   error
 }
 
+const pickupID = certmanagerv1.VenafiPickupIDAnnotation
+
 func (p *pickup) Lane(certmanagerv1.GenericIssuer) engine.Lane { return engine.Lane{Name: "afar"} }
 
 func (p *pickup) Sign(_ context.Context, _ certmanagerv1.GenericIssuer, r signer.Request) (signer.Result, error) {
@@ -50,9 +52,9 @@ func (p *pickup) Sign(_ context.Context, _ certmanagerv1.GenericIssuer, r signer
 	switch {
 	case p.err != nil:
 		return signer.Result{}, p.err
-	case r.Source.GetAnnotations()["pickup"] == "":
+	case r.Source.GetAnnotations()[pickupID] == "":
 		p.handedIn++
-		return signer.Result{Annotations: map[string]string{"pickup": "42"}}, fault.Pending("", "handed in")
+		return signer.Result{Annotations: map[string]string{pickupID: "42"}}, fault.Pending("", "handed in")
 	default:
 		p.given++
 		return signer.Result{Bundle: signer.Bundle{Chain: p.chain}}, nil
@@ -143,6 +145,19 @@ func (d *desk) pass() (*certmanagerv1.CertificateRequest, error) {
 	return cr, err
 }
 
+// annotateIssuer sets an annotation of the issuer.
+func (d *desk) annotateIssuer(key, value string) {
+	d.t.Helper()
+	issuer := &certmanagerv1.Issuer{}
+	if err := d.store.Get(d.t.Context(), types.NamespacedName{Namespace: "ns", Name: "i"}, issuer); err != nil {
+		d.t.Fatal(err)
+	}
+	metav1.SetMetaDataAnnotation(&issuer.ObjectMeta, key, value)
+	if err := d.store.Update(d.t.Context(), issuer); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
 // TestWhatIsBroughtIsStored: what a Signer has given to remember is stored before it is called again, also when the
 // API server is away at the first tries and the issuer changes meanwhile: nothing is handed in twice.
 func TestWhatIsBroughtIsStored(t *testing.T) {
@@ -152,22 +167,15 @@ func TestWhatIsBroughtIsStored(t *testing.T) {
 		if _, err := d.pass(); err != nil || d.signer.handedIn != 1 {
 			t.Fatalf("%v, handed in %d times", err, d.signer.handedIn)
 		}
-		issuer := &certmanagerv1.Issuer{}
-		if err := d.store.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "i"}, issuer); err != nil {
-			t.Fatal(err)
-		}
 		for _, fields := range []string{"1", "2"} {
-			issuer.Annotations = map[string]string{certmanagerv1.VenafiCustomFieldsAnnotation: fields}
-			if err := d.store.Update(t.Context(), issuer); err != nil {
-				t.Fatal(err)
-			}
+			d.annotateIssuer(certmanagerv1.VenafiCustomFieldsAnnotation, fields)
 			if _, err := d.pass(); !errors.Is(err, d.refuse.patch) {
 				t.Fatalf("%v: want the error of the API server", err)
 			}
 		}
 		d.refuse.patch = nil
 		cr, err := d.pass()
-		if want := map[string]string{"kept": "yes", "pickup": "42"}; err != nil || !maps.Equal(cr.Annotations, want) {
+		if want := map[string]string{"kept": "yes", pickupID: "42"}; err != nil || !maps.Equal(cr.Annotations, want) {
 			t.Errorf("annotations %v, %v", cr.Annotations, err)
 		}
 		if cr, err = d.pass(); err != nil || len(cr.Status.Certificate) == 0 || d.signer.handedIn != 1 || d.signer.given != 1 {
@@ -221,7 +229,7 @@ func TestCertificateIsKept(t *testing.T) {
 }
 
 // TestWaitIsSaidAndEnds: what a Signer waits for is said in the status, and in the list of waits with its end. A change
-// of what the call is made with ends the wait.
+// of what the call is made with ends the wait, and a change of an annotation that no Signer reads does not.
 func TestWaitIsSaidAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
@@ -240,15 +248,17 @@ func TestWaitIsSaidAndEnds(t *testing.T) {
 			t.Errorf("waits %+v", w)
 		}
 		d.signer.err = nil
-		if _, err := d.pass(); err != nil || d.signer.handedIn != 0 {
-			t.Errorf("%v, handed in %d times before the back-off has ended", err, d.signer.handedIn)
-		}
+		d.annotateIssuer("stamped", "by a tool")
 		cr.Annotations["other"] = "yes"
 		if err := d.store.Update(t.Context(), cr); err != nil {
 			t.Fatal(err)
 		}
+		if _, err := d.pass(); err != nil || d.signer.handedIn != 0 {
+			t.Errorf("%v, handed in %d times before the back-off has ended", err, d.signer.handedIn)
+		}
+		d.annotateIssuer(certmanagerv1.VenafiCustomFieldsAnnotation, "[]")
 		if _, err := d.pass(); err != nil || d.signer.handedIn != 1 {
-			t.Errorf("%v, handed in %d times once the request has changed", err, d.signer.handedIn)
+			t.Errorf("%v, handed in %d times once the issuer has changed", err, d.signer.handedIn)
 		}
 	})
 }

@@ -228,7 +228,7 @@ func (r *requests) call(ctx context.Context, p *pass, o *observation, v verdict,
 		return r.record(p, v, engine.Plan{}), nil
 	}
 	var err error
-	if call.Inputs, err = r.inputs(ctx, p.Object, o.issuer); err != nil {
+	if call.Inputs, err = r.inputs(ctx, o); err != nil {
 		return engine.Plan{}, err
 	}
 	answer := p.Ask(call)
@@ -256,12 +256,12 @@ func (r *requests) conclude(p *pass, v verdict, plan engine.Plan, err error) eng
 	return r.record(p, v, plan)
 }
 
-// inputs says what the call for a request is made with: what the issuer's calls are made with, and the annotations,
-// from which a Signer may take settings, and what it has given to remember.
-func (r *requests) inputs(ctx context.Context, object client.Object, issuer certmanagerv1.GenericIssuer) (string, error) {
-	inputs, err := r.IssuerInputs(ctx, issuer)
-	annotations := fmt.Sprint(issuer.GetAnnotations(), object.GetAnnotations())
-	return fmt.Sprintf("%s %x", inputs, sha256.Sum256([]byte(annotations))), err
+// inputs says what the call for a request is made with: what the issuer's calls are made with, what is asked for, of
+// which annotations of a CertificateSigningRequest are a part, and the annotations that Signers read.
+func (r *requests) inputs(ctx context.Context, o *observation) (string, error) {
+	issuer, err := r.IssuerInputs(ctx, o.issuer)
+	request := fmt.Sprintf("%s %t %q %q", o.sign.Duration, o.sign.IsCA, o.sign.Usages, signer.Annotations(o.sign.Source))
+	return fmt.Sprintf("%s %x", issuer, sha256.Sum256([]byte(request))), err
 }
 
 // has reports whether an object has annotations.
