@@ -19,6 +19,9 @@ VAULT := $(BIN)/vault
 TRAEFIK := $(BIN)/traefik
 STEP_CA := $(BIN)/step-ca
 LINTER := $(BIN)/golangci-lint
+GOVULNCHECK := $(BIN)/govulncheck
+# Where known vulnerabilities are listed; a mirror will do, file:///srv/vulndb too.
+VULNDB ?= https://vuln.go.dev
 # The cache of findings holds the paths of the clone that made it, and the rules of .golangci.yaml
 # judge by path: a cache that clones share brings the findings of one into another.
 export GOLANGCI_LINT_CACHE := $(BIN)/lint-cache
@@ -183,6 +186,23 @@ lint: $(LINTER) ## Hold the code to the style bar
 $(LINTER): tools/golangci-lint.mod tools/golangci-lint.sum | need
 	@echo 'Building golangci-lint: two minutes or so, the first time.'
 	cd tools && go build $(BUILD) -modfile golangci-lint.mod -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+# No step of check: what is found changes with the database, whatever the code is. In the root module only
+# vulnerabilities count whose code is called; in the nested ones, which hold Kubernetes and lego, those of each package.
+.PHONY: vuln
+vuln: $(GOVULNCHECK) ## Look for known vulnerabilities in what is built (VULNDB=URL of a mirror of the database)
+	@found=0; for m in . $(NESTED); do \
+		echo "govulncheck: $$m"; status=0; scan=package; [ $$m != . ] || scan=symbol; \
+		$(GOVULNCHECK) -C $$m -db $(VULNDB) -scan $$scan ./... || status=$$?; \
+		case $$status in \
+		0) ;; \
+		3) found=1; echo "make vuln: $$m has known vulnerabilities: see above" >&2 ;; \
+		*) echo 'make vuln: NOT CHECKED. The reason is above; if the database $(VULNDB) cannot be reached, run this where it can, or name a mirror by VULNDB' >&2; exit 1 ;; \
+		esac; \
+	done; exit $$found
+
+$(GOVULNCHECK): tools/govulncheck.mod tools/govulncheck.sum | need
+	cd tools && go build $(BUILD) -modfile govulncheck.mod -o $@ golang.org/x/vuln/cmd/govulncheck
 
 # One after the other, whatever -j says: each step works on what the last one left.
 .PHONY: checks
