@@ -93,12 +93,16 @@ func (t *tries) answer() Answer {
 type patience struct{ first, most time.Duration }
 
 // patienceWith is the wait after the first failure of a class, and the longest one: each failure in a row doubles it.
+// No event tells that somebody has mended what is wrong with a credential, or that a server is back: with its spread,
+// the wait for the one is 5 minutes at most, and the wait for the other a minute.
 func patienceWith(class fault.Class) patience {
 	switch class {
 	case fault.ClassPermanent:
 		return patience{time.Hour, 24 * time.Hour}
 	case fault.ClassCredential:
-		return patience{5 * time.Minute, time.Hour}
+		return patience{4 * time.Minute, 4 * time.Minute}
+	case fault.ClassUnavailable:
+		return patience{time.Second, 48 * time.Second}
 	case fault.ClassRateLimited:
 		return patience{time.Minute, 100 * time.Minute}
 	default:

@@ -36,7 +36,7 @@ func TestAsk(t *testing.T) {
 			if a := ask("spec"); a.Given || !errors.Is(a.Err, unavailable) || !a.Until.IsZero() {
 				t.Fatalf("while the next try is made: %+v", a)
 			}
-			wait = min(2*wait, 5*time.Minute)
+			wait = min(2*wait, 48*time.Second)
 		}
 		err = nil
 		if a := ask("changed"); a.Given || a.Err != nil {
@@ -171,7 +171,7 @@ func TestBackOff(t *testing.T) {
 		"an event first":   {fault.Pending("Missing", "no"), 1, 0},
 		"by its own word":  {fault.ClassUnavailable.After(7*time.Minute, "Later", "no"), 9, 7 * time.Minute},
 		"asked to be left": {fault.ClassRateLimited.After(0, "Busy", "no"), 1, time.Minute},
-		"a credential":     {fault.ClassCredential.After(0, "Denied", "no"), 2, 10 * time.Minute},
+		"a credential":     {fault.ClassCredential.After(0, "Denied", "no"), 2, 4 * time.Minute},
 	} {
 		if got := BackOff(c.err, c.failures, 0.5); got != c.want {
 			t.Errorf("%s: %s, want %s", what, got, c.want)
@@ -179,5 +179,10 @@ func TestBackOff(t *testing.T) {
 	}
 	if least, most := BackOff(cause, 4, 0), BackOff(cause, 4, 0.999); least != 6*time.Second || most < 9*time.Second || most > 10*time.Second {
 		t.Errorf("spread from %s to %s", least, most)
+	}
+	for class, limit := range map[fault.Class]time.Duration{fault.ClassCredential: 5 * time.Minute, fault.ClassUnavailable: time.Minute} {
+		if wait := BackOff(class.After(0, "No", "no"), 40, 0.999); wait > limit || wait < limit*9/10 {
+			t.Errorf("%s: %s, want %s at most", class, wait, limit)
+		}
 	}
 }

@@ -262,3 +262,42 @@ func TestWaitIsSaidAndEnds(t *testing.T) {
 		}
 	})
 }
+
+// setReady sets the condition Ready of the issuer.
+func (d *desk) setReady(status cmmeta.ConditionStatus) {
+	d.t.Helper()
+	issuer := &certmanagerv1.Issuer{}
+	if err := d.store.Get(d.t.Context(), types.NamespacedName{Namespace: "ns", Name: "i"}, issuer); err != nil {
+		d.t.Fatal(err)
+	}
+	certmanagerv1.SetIssuerCondition(issuer, certmanagerv1.IssuerCondition{Type: certmanagerv1.IssuerConditionReady, Status: status}, time.Now())
+	if err := d.store.Status().Update(d.t.Context(), issuer); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// TestRecoveryOfTheIssuerEndsTheWait: a request of an issuer that is ready again is tried at once.
+func TestRecoveryOfTheIssuerEndsTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		d.signer.err = fault.ClassCredential.After(0, "VenafiInitError", "who are you?")
+		for range 2 {
+			if _, err := d.pass(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.signer.err = nil
+		for _, status := range []cmmeta.ConditionStatus{cmmeta.ConditionFalse, cmmeta.ConditionTrue} {
+			if d.signer.handedIn != 0 {
+				t.Fatal("handed in before the issuer is ready again")
+			}
+			d.setReady(status)
+			if _, err := d.pass(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d.signer.handedIn != 1 {
+			t.Errorf("handed in %d times once the issuer is ready again", d.signer.handedIn)
+		}
+	})
+}
