@@ -28,7 +28,7 @@ func TestBadInputIsSaidOnce(t *testing.T) {
 		where  certmanagerv1.CertificateConditionType
 		says   string
 	}{
-		"literal": {func(s *certmanagerv1.CertificateSpec) { s.LiteralSubject = "CN=foo,,=bar" }, issuing, "unrecognized key with value [bar]"},
+		"literal": {func(s *certmanagerv1.CertificateSpec) { s.LiteralSubject = "CN=foo,O=" }, issuing, "value of O: it is empty"},
 		"uri":     {func(s *certmanagerv1.CertificateSpec) { s.URIs = []string{"https://foo..bar/"} }, issuing, "foo..bar"},
 		"idn":     {func(s *certmanagerv1.CertificateSpec) { s.DNSNames = []string{"bücher.example.com"} }, issuing, "xn--"},
 		"ranges": {func(s *certmanagerv1.CertificateSpec) {
@@ -59,7 +59,7 @@ func TestBadInputIsSaidOnce(t *testing.T) {
 			s.OtherNames = []certmanagerv1.OtherName{{OID: "1.2.3", UTF8Value: strings.Repeat("x", 100_000)}}
 		}, issuing, "more bytes of PEM than the 95000"},
 		"cron": {func(s *certmanagerv1.CertificateSpec) {
-			s.Renewal = &certmanagerv1.CertificateRenewal{Policy: "RenewBefore", Windows: []certmanagerv1.CertificateRenewalWindow{{Cron: "61 * * * *", WindowDuration: metav1.Duration{Duration: time.Hour}}}}
+			s.Renewal = &certmanagerv1.CertificateRenewal{Policy: "RenewBefore", Windows: []certmanagerv1.CertificateRenewalWindow{{Cron: "5-1 * * * *", WindowDuration: metav1.Duration{Duration: time.Hour}}}}
 		}, ready, "spec.renewal.windows[0]"},
 		"zone": {func(s *certmanagerv1.CertificateSpec) {
 			s.Renewal = &certmanagerv1.CertificateRenewal{Policy: "RenewBefore", Windows: []certmanagerv1.CertificateRenewalWindow{{Cron: "@daily", WindowDuration: metav1.Duration{Duration: time.Hour}, Timezone: "Mars/Olympus"}}}
