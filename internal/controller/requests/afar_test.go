@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -74,6 +75,7 @@ type desk struct {
 	events *record.FakeRecorder
 	signer *pickup
 	engine *engine.Engine
+	deps   *controller.Deps
 	// refuse is what the API server answers to writes of annotations, and of a status.
 	refuse struct{ patch, status error }
 }
@@ -93,7 +95,8 @@ func newDesk(t *testing.T) *desk {
 	issuer.Spec.Venafi = &certmanagerv1.VenafiIssuer{}
 	certmanagerv1.SetIssuerCondition(issuer, certmanagerv1.IssuerCondition{Type: certmanagerv1.IssuerConditionReady, Status: cmmeta.ConditionTrue}, time.Now())
 	d := &desk{t: t, events: record.NewFakeRecorder(10), signer: &pickup{chain: selfSigned(t)}}
-	d.store = fake.NewClientBuilder().WithScheme(scheme).WithObjects(cr, issuer).WithStatusSubresource(cr, issuer).WithInterceptorFuncs(interceptor.Funcs{
+	d.store = fake.NewClientBuilder().WithScheme(scheme).WithObjects(cr, issuer).
+		WithStatusSubresource(cr, issuer, &certmanagerv1.ClusterIssuer{}, &certificatesv1.CertificateSigningRequest{}).WithInterceptorFuncs(interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			if d.refuse.patch != nil {
 				return d.refuse.patch
@@ -112,7 +115,7 @@ func newDesk(t *testing.T) *desk {
 		Client: over, Now: time.Now, Engine: engine.New(t.Context(), engine.Options{Client: over, Now: time.Now}),
 		Signers: map[signer.Type]signer.Adapter{signer.TypeVenafi: d.signer, signer.TypeACME: shop{}}, Manager: manager{reader: d.store},
 	}
-	d.engine = deps.Engine
+	d.engine, d.deps = deps.Engine, deps
 	deps.Settings.Approvers = map[request.Form]request.Approver{request.FormCertificateRequest: request.ApproveAuto}
 	deps.Settings.ApproveSigners = request.SignerPatterns{"*"}
 	d.Runner = (&requests{deps, &certificateRequests{deps}}).run(kind{
@@ -298,6 +301,79 @@ func TestRecoveryOfTheIssuerEndsTheWait(t *testing.T) {
 		}
 		if d.signer.handedIn != 1 {
 			t.Errorf("handed in %d times once the issuer is ready again", d.signer.handedIn)
+		}
+	})
+}
+
+// TestAnswerIsKeptWhileTheIssuerIsNotReady: what a call brings is stored although its issuer is not ready any more.
+func TestAnswerIsKeptWhileTheIssuerIsNotReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		for _, done := range []func(cr *certmanagerv1.CertificateRequest) bool{
+			func(cr *certmanagerv1.CertificateRequest) bool { return cr.Annotations[pickupID] == "42" },
+			func(cr *certmanagerv1.CertificateRequest) bool { return len(cr.Status.Certificate) > 0 },
+		} {
+			d.setReady(cmmeta.ConditionTrue)
+			if _, err := d.Reconcile(t.Context(), reconcile.Request{NamespacedName: requestName}); err != nil {
+				t.Fatal(err)
+			}
+			d.setReady(cmmeta.ConditionFalse)
+			for range 2 { // while the call is under way, and once it has come back
+				if _, err := d.pass(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if cr, _ := d.pass(); !done(cr) {
+				t.Fatalf("annotations %v, status %+v", cr.Annotations, cr.Status)
+			}
+		}
+		if d.signer.handedIn != 1 || d.signer.given != 1 {
+			t.Errorf("handed in %d times, given %d times", d.signer.handedIn, d.signer.given)
+		}
+	})
+}
+
+// TestSigningRequestEndsWithItsCertificate: a CertificateSigningRequest whose ClusterIssuer is gone fails, but not
+// while a call is under way for it: the certificate would be lost.
+func TestSigningRequestEndsWithItsCertificate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for what, refusal := range map[string]error{"signed": nil, "refused": fault.After(time.Hour, "Busy", "no")} {
+			d := newDesk(t)
+			issuer := &certmanagerv1.ClusterIssuer{ObjectMeta: metav1.ObjectMeta{Name: "i", UID: "3"}}
+			issuer.Spec.Venafi = &certmanagerv1.VenafiIssuer{}
+			issuer.Status.Conditions = []certmanagerv1.IssuerCondition{{Type: certmanagerv1.IssuerConditionReady, Status: cmmeta.ConditionTrue}}
+			csr := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{
+				Name: "r", UID: "4", Annotations: map[string]string{pickupID: "42"},
+			}, Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: "cert-manager.io/i"}}
+			csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: "True"}}
+			for _, o := range []client.Object{issuer, csr} {
+				if err := d.store.Create(t.Context(), o); err != nil {
+					t.Fatal(err)
+				}
+			}
+			runner := (&requests{d.deps, &signingRequests{d.deps}}).run(kind{
+				Name: SigningRequestKind, Events: d.events, New: func() client.Object { return &certificatesv1.CertificateSigningRequest{} },
+			})
+			pass := func() {
+				if _, err := runner.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(csr)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d.signer.err = refusal
+			pass()
+			if err := d.store.Delete(t.Context(), issuer); err != nil {
+				t.Fatal(err)
+			}
+			pass()
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			pass()
+			if err := d.store.Get(t.Context(), client.ObjectKeyFromObject(csr), csr); err != nil {
+				t.Fatal(err)
+			}
+			if failed := hasSigningCondition(csr, certificatesv1.CertificateFailed); failed != (refusal != nil) || failed == (len(csr.Status.Certificate) > 0) {
+				t.Errorf("%s: %+v", what, csr.Status)
+			}
 		}
 	})
 }

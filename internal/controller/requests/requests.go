@@ -63,6 +63,15 @@ type memory struct {
 	// wrong counts the Orders whose certificates were not for the request, orderAfter is when the next one may be made.
 	wrong      int
 	orderAfter time.Time
+	// calling says that the outcome of the request's call has not been seen yet.
+	calling bool
+}
+
+// brought is what the call for a request comes back with.
+type brought struct {
+	signer.Result
+	// asked is what the call has asked for.
+	asked string
 }
 
 // verdict is what a pass has come to.
@@ -121,6 +130,9 @@ func (r *requests) observe(ctx context.Context, p *pass) (*observation, error) {
 // plan says what a decision means: approval, signature, or the reason why not.
 func (r *requests) plan(ctx context.Context, p *pass, o *observation, a request.Action) (engine.Plan, error) {
 	p.Memory.approving = ""
+	if plan := r.keep(p, o); plan != nil {
+		return *plan, nil
+	}
 	if a.Step == request.StepAuthorize {
 		allowed, err := r.kind.authorize(ctx, p.Object, o)
 		if err != nil {
@@ -136,7 +148,10 @@ func (r *requests) plan(ctx context.Context, p *pass, o *observation, a request.
 		}
 		a = request.Decide(o.state)
 	}
-	if a.Step == request.StepIgnore {
+	switch {
+	case p.Memory.calling && !over(o) && (a.Step == request.StepFail || a.Step == request.StepIgnore):
+		return engine.Plan{}, nil // what the call brings would be lost; it is in the list of waits
+	case a.Step == request.StepIgnore:
 		return engine.Plan{Done: true}, nil
 	}
 	if a.Approve {
@@ -161,6 +176,39 @@ func (r *requests) plan(ctx context.Context, p *pass, o *observation, a request.
 		plan.Failure = errors.New(a.Message)
 	}
 	return r.record(p, v, plan), nil
+}
+
+// keep stores what the call for a request has brought, whatever else is decided: the issuer may have changed since, or
+// not be ready any more, and what the call has brought may be known to nobody else. It returns nil if nothing is to be
+// stored. The answer to a call that has asked for something else counts for nothing.
+func (r *requests) keep(p *pass, o *observation) *engine.Plan {
+	last, landed := p.Last(signCall)
+	if !landed {
+		return nil
+	}
+	p.Memory.calling = false
+	got, ok := last.Value.(brought)
+	switch {
+	case !ok || over(o) || got.asked != asked(o):
+		return nil
+	case !has(p.Object, got.Annotations):
+		return &engine.Plan{First: r.persist(p.Object, got.Annotations), Again: true}
+	case last.Err != nil || !o.state.Approved:
+		return nil
+	default:
+		plan := r.record(p, verdict{step: request.StepSign, result: &got.Result}, engine.Plan{})
+		return &plan
+	}
+}
+
+// over reports whether nothing may come of a request any more.
+func over(o *observation) bool {
+	return o == nil || o.state.Deleted || o.state.Failed || o.state.Issued || o.state.Denied || o.state.Invalid
+}
+
+// asked says what a request asks for, as far as that may change: annotations say it on a CertificateSigningRequest.
+func asked(o *observation) string {
+	return fmt.Sprintf("%s %t %q", o.sign.Duration, o.sign.IsCA, o.sign.Usages)
 }
 
 // disagreement is request.Disagreement in the words of the issuer's type.
@@ -203,28 +251,18 @@ func (r *requests) sign(ctx context.Context, p *pass, o *observation, v verdict)
 }
 
 // signAfar is the call. A failure that is the issuer's has the issuer looked at again.
-func (r *requests) signAfar(ctx context.Context, by signer.Signer, o *observation) (signer.Result, error) {
+func (r *requests) signAfar(ctx context.Context, by signer.Signer, o *observation) (brought, error) {
 	result, err := by.Sign(ctx, o.issuer, o.sign)
 	if f := fault.Of(err); f != nil && (f.Class == fault.ClassCredential || f.Class == fault.ClassNotFound) {
 		r.Engine.Doubt(o.issuer.GetUID(), controller.ProbeCall)
 	}
-	return result, err
+	return brought{result, asked(o)}, err
 }
 
-// call has a call made for a request, and says what has come of it so far. The approval is stored before, and what a
-// call has brought before the next one: what that names (a pickup id) may be known to nobody else.
+// call has a call made for a request once its approval is stored, and says what has come of it so far.
 func (r *requests) call(ctx context.Context, p *pass, o *observation, v verdict, call engine.Call) (engine.Plan, error) {
 	if v.approve {
 		v.step = request.StepWait
-		return r.record(p, v, engine.Plan{}), nil
-	}
-	last, landed := p.Last(signCall)
-	result, _ := last.Value.(signer.Result)
-	switch {
-	case !has(p.Object, result.Annotations):
-		return engine.Plan{First: r.persist(p.Object, result.Annotations), Again: true}, nil
-	case landed && last.Err == nil:
-		v.result = &result
 		return r.record(p, v, engine.Plan{}), nil
 	}
 	var err error
@@ -232,6 +270,8 @@ func (r *requests) call(ctx context.Context, p *pass, o *observation, v verdict,
 		return engine.Plan{}, err
 	}
 	answer := p.Ask(call)
+	_, landed := p.Last(signCall)
+	p.Memory.calling = !landed
 	if answer.Err == nil {
 		return engine.Plan{}, nil // it is in the list of waits as a call
 	}
@@ -261,7 +301,7 @@ func (r *requests) conclude(p *pass, v verdict, plan engine.Plan, err error) eng
 // issuer is ready is one of the inputs, so that the recovery of an issuer ends the back-off of its requests.
 func (r *requests) inputs(ctx context.Context, o *observation) (string, error) {
 	issuer, err := r.IssuerInputs(ctx, o.issuer)
-	request := fmt.Sprintf("%s %t %q %q", o.sign.Duration, o.sign.IsCA, o.sign.Usages, signer.Annotations(o.sign.Source))
+	request := fmt.Sprintf("%s %q", asked(o), signer.Annotations(o.sign.Source))
 	ready := certmanagerv1.FindIssuerCondition(o.issuer.GetStatus().Conditions, certmanagerv1.IssuerConditionReady)
 	if ready != nil && ready.LastTransitionTime != nil {
 		request += fmt.Sprint(" ", ready.LastTransitionTime.Unix()) // in seconds, as the API server stores the time
