@@ -2,7 +2,6 @@ package vault
 
 import (
 	"crypto"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"os"
@@ -55,11 +54,7 @@ func (a *Authority) issue(t testing.TB, name string, isCA bool) (*x509.Certifica
 	if err != nil {
 		t.Fatal(err)
 	}
-	serial, err := pki.NewSerial(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template, err := pki.NewTemplate(csr, pki.Issuance{Serial: serial, NotBefore: time.Now().Add(-time.Hour), Duration: 24 * time.Hour, IsCA: isCA, Usages: usages})
+	template, err := pki.NewTemplate(csr, pki.Issuance{NotBefore: time.Now().Add(-time.Hour), Duration: 24 * time.Hour, IsCA: isCA, Usages: usages})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,12 +74,6 @@ func (s secrets) Secret(context.Context, string, string) (*corev1.Secret, error)
 	return out, nil
 }
 
-type webTokens string
-
-func (w webTokens) Token(context.Context, types.NamespacedName, []string) (string, error) {
-	return string(w), nil
-}
-
 // world is the stand-ins, and the whole way to them: the API's field, its mapping, the
 // pool of programs, chancery-dns.
 type world struct {
@@ -122,7 +116,8 @@ func (w *world) factory(t *testing.T, s secrets, webToken string) dns01.Factory 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return provider.Factory(provider.Options{Secrets: s, Tokens: webTokens(webToken), Programs: pool, ClusterIssuerAmbient: true})
+	token := func(context.Context, types.NamespacedName, []string) (string, error) { return webToken, nil }
+	return provider.Factory(provider.Options{Secrets: s, Token: token, Programs: pool, ClusterIssuerAmbient: true})
 }
 
 // serviceAccount is the JSON key of a service account.
