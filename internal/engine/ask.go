@@ -40,6 +40,11 @@ func (c *Calls) ask(o owner, wanted Call, jitter float64) Answer {
 		return Answer{}
 	case known.Inputs != wanted.Inputs && known.finishes():
 		return Answer{}
+	case known.Inputs != wanted.Inputs && known.Finish && known.landed && !known.seen:
+		// The call has come back since the pass began: the next pass looks at what the call has brought.
+		known.seen = true
+		known.owner.wake()
+		return Answer{}
 	case known.Inputs != wanted.Inputs:
 		known.void = true
 		c.put(o, wanted, nil)
@@ -47,11 +52,13 @@ func (c *Calls) ask(o owner, wanted Call, jitter float64) Answer {
 	case !known.landed:
 		return known.before.answer()
 	case known.outcome.Err == nil:
+		known.seen = true
 		return Answer{Given: true, Value: known.outcome.Value}
 	case known.outcome.Err == ErrDropped: //nolint:errorlint // the engine itself has put it there
 		c.put(o, wanted, known.before)
 		return known.before.answer()
 	}
+	known.seen = true
 	if !known.judged {
 		known.judged = true
 		known.before = known.before.failed(known.outcome, jitter)

@@ -157,6 +157,34 @@ func TestFinish(t *testing.T) {
 	})
 }
 
+// TestLandedInTheMidstOfAPass: a pass may look for what a call has brought, decide on other inputs, and ask, while the
+// call comes back. What it has brought is there for the next pass, and the call is not replaced before.
+func TestLandedInTheMidstOfAPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0)
+		o := r.owner("a")
+		var sent []string
+		ask := func(inputs string) {
+			r.ask(o, Call{Name: "sign", Inputs: inputs, Finish: true, Lane: Lane{Name: "ca", Limit: 1}, Run: func(context.Context) (any, error) {
+				sent = append(sent, inputs)
+				return "the id of " + inputs, errors.New("not issued yet")
+			}}, 0.5)
+		}
+		ask("old") // the pass that looked before has seen nothing
+		synctest.Wait()
+		ask("new")
+		synctest.Wait()
+		if o, ok := r.last(o.uid, "sign"); !ok || o.Value != "the id of old" || r.woken.Load() != 2 {
+			t.Fatalf("the next pass sees %+v, %v; woken %d times", o, ok, r.woken.Load())
+		}
+		ask("new")
+		synctest.Wait()
+		if len(sent) != 2 {
+			t.Errorf("sent %q", sent)
+		}
+	})
+}
+
 func TestBackOff(t *testing.T) {
 	cause := errors.New("no")
 	for what, c := range map[string]struct {

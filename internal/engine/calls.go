@@ -81,6 +81,8 @@ type call struct {
 	before *tries
 	// judged says that before counts the outcome too.
 	judged bool
+	// seen says that somebody has looked at the outcome.
+	seen bool
 	// doubted says that a success may be out of date by the time that it comes.
 	doubted bool
 }
@@ -185,6 +187,7 @@ func (c *Calls) last(uid types.UID, name string) (Outcome, bool) {
 	if known == nil || !known.landed {
 		return Outcome{}, false
 	}
+	known.seen = true
 	return known.outcome, true
 }
 
