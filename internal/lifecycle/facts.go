@@ -91,6 +91,9 @@ type LeafFacts struct {
 	// key as the certificate names it (RFC 5280 §4.2.1.1); may be empty.
 	IssuerName     Digest
 	AuthorityKeyID string
+	// IssuerKey is of the SubjectPublicKeyInfo of the CA certificate that the certificate was delivered with; zero if
+	// there is none with the issuer's name and key identifier.
+	IssuerKey Digest
 	// Temporary says that nobody is to trust it (spec §2.4).
 	Temporary bool
 }
@@ -120,16 +123,16 @@ func FactsOf(secret *corev1.Secret) *SecretFacts {
 	if f.HasKey {
 		f.readKey(key)
 	}
+	var leaf *x509.Certificate
 	if f.HasCertificate {
-		var leaf *x509.Certificate
 		var rest []byte
 		if leaf, rest, f.CertificateError = leafAndRest(chain); f.CertificateError == nil {
 			f.Leaf = LeafFactsOf(leaf)
 			f.MarksWrong = marksWrong(secret, &f.Ownership, leaf)
-			f.AuthoritiesEnd = firstEnd(rest)
+			f.readAuthorities(leaf, rest)
 		}
 	}
-	f.AuthoritiesEnd = Earliest(f.AuthoritiesEnd, firstEnd(ca))
+	f.readAuthorities(leaf, ca)
 	f.Extras = extrasOf(secret.Data, &f.Ownership)
 	f.Ownership.data, f.Ownership.marks = nil, nil
 	return f
@@ -181,13 +184,26 @@ func marksWrong(secret *corev1.Secret, o *Ownership, leaf *x509.Certificate) boo
 	return o.Known && len(o.marks) != len(details)
 }
 
-// firstEnd returns when the first of some certificates in PEM expires; zero if there is
-// none, or one that cannot be read.
-func firstEnd(text []byte) time.Time {
+// readAuthorities reads CA certificates in PEM that a leaf was delivered with. Text that cannot be read says nothing.
+func (f *SecretFacts) readAuthorities(leaf *x509.Certificate, text []byte) {
 	certs, err := pki.DecodeChain(text)
 	if err != nil {
-		return time.Time{}
+		return
 	}
+	f.AuthoritiesEnd = Earliest(f.AuthoritiesEnd, FirstEnd(certs))
+	if f.Leaf == nil {
+		return
+	}
+	for _, c := range certs {
+		known := len(leaf.AuthorityKeyId) > 0 && len(c.SubjectKeyId) > 0
+		if bytes.Equal(c.RawSubject, leaf.RawIssuer) && (!known || bytes.Equal(c.SubjectKeyId, leaf.AuthorityKeyId)) {
+			f.Leaf.IssuerKey = sha256.Sum256(c.RawSubjectPublicKeyInfo)
+		}
+	}
+}
+
+// FirstEnd returns when the first of some certificates expires; zero if there is none.
+func FirstEnd(certs []*x509.Certificate) time.Time {
 	var end time.Time
 	for _, c := range certs {
 		end = Earliest(end, c.NotAfter)

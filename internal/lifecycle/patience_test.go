@@ -205,22 +205,6 @@ func TestBudgetAllowsShortLives(t *testing.T) {
 	}
 }
 
-// A CA keeps its name when its key is replaced.
-func TestAuthorityIsToldByItsKey(t *testing.T) {
-	leaf := &LeafFacts{ID: Digest{9}, IssuerName: Digest{1}, AuthorityKeyID: "k"}
-	for _, c := range []struct {
-		a    AuthorityFacts
-		want bool
-	}{
-		{AuthorityFacts{Name: Digest{1}, KeyID: "k"}, true}, {AuthorityFacts{Name: Digest{1}}, true},
-		{AuthorityFacts{ID: Digest{9}, Name: Digest{2}}, true}, {AuthorityFacts{Name: Digest{1}, KeyID: "l"}, false}, {AuthorityFacts{Name: Digest{2}, KeyID: "k"}, false},
-	} {
-		if got := c.a.signed(leaf); got != c.want {
-			t.Errorf("%+v: signed %t", c.a, got)
-		}
-	}
-}
-
 // informed has a Certificate in order by an issuer that can be asked when to renew.
 func informed(t *testing.T) *world {
 	t.Helper()
@@ -358,34 +342,6 @@ func TestRenewalInformationOfTheFuture(t *testing.T) {
 	}
 	if due := w.crt.Status.RenewalTime; due.After(start().Add(41 * day)) {
 		t.Errorf("renewed at %s", due)
-	}
-}
-
-// A certificate whose issuer has another CA is issued anew, not before its turn within
-// the hour, and once.
-func TestChangedCARenews(t *testing.T) {
-	w := issued(t)
-	leaf := FactsOf(w.secret).Leaf
-	w.issuer = &IssuerFacts{Version: "a/1", Authority: &AuthorityFacts{Name: leaf.IssuerName, KeyID: leaf.AuthorityKeyID, NotBefore: w.now}}
-	w.settle()
-	w.now = w.now.Add(time.Hour)
-	if w.settle(); w.requestsMade != 0 {
-		t.Fatal("issued again though the CA is the same")
-	}
-	w.issuer.Authority = &AuthorityFacts{Name: Digest{1}, NotBefore: w.now}
-	wake := w.settle()
-	if w.requestsMade == 0 {
-		if wake.Sub(w.now) > time.Hour {
-			t.Fatalf("looked at again at %s", wake)
-		}
-		w.now = wake
-		w.settle()
-	}
-	if c := w.condition(certmanagerv1.CertificateConditionIssuing); w.requestsMade != 1 || !strings.Contains(c.Message, "CA of its issuer has changed") {
-		t.Errorf("%d requests, Issuing is %+v", w.requestsMade, c)
-	}
-	if w.condition(certmanagerv1.CertificateConditionReady).Status != "True" {
-		t.Error("not Ready, though the certificate is valid")
 	}
 }
 

@@ -32,7 +32,7 @@ func repairRefused(w *world) {
 }
 func noWindow(w *world) { w.amend(openAt(opens("0 0 30 2 *", time.Hour, ""))) }
 func anotherCA(w *world) {
-	w.issuer = &IssuerFacts{Authority: &AuthorityFacts{NotBefore: w.now.Add(-2 * time.Hour)}}
+	w.issuer = &IssuerFacts{Authority: &AuthorityFacts{NotBefore: w.now.Add(-2 * time.Hour)}, ReissueNow: true}
 }
 func pendingRequestOf(w *world) {
 	w.conclude(w.next(), cmmeta.ConditionFalse, "Pending", "in the works")

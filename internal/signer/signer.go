@@ -8,8 +8,11 @@ package signer
 import (
 	"context"
 	"crypto"
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -109,9 +112,15 @@ type Revocation struct {
 // AuthorityTeller is an optional ability of a Signer that signs with a certificate it
 // has at hand: it says which, so that what another one has signed can be replaced.
 type AuthorityTeller interface {
-	// Authority returns the certificate that the issuer signs with now, or an error if it
-	// is not at hand. It is cheap when nothing has changed.
-	Authority(ctx context.Context, issuer certmanagerv1.GenericIssuer) (*x509.Certificate, error)
+	// Authority returns the certificates that the issuer delivers with what it signs now: first the one that it signs
+	// with. It returns an error if the issuer cannot sign. It is cheap when nothing has changed.
+	Authority(ctx context.Context, issuer certmanagerv1.GenericIssuer) ([]*x509.Certificate, error)
+}
+
+// AuthorityID tells the subject and the key of a CA from all others; see CAIssuerStatus.
+func AuthorityID(ca *x509.Certificate) string {
+	sum := sha256.Sum256(slices.Concat(ca.RawSubject, ca.RawSubjectPublicKeyInfo))
+	return hex.EncodeToString(sum[:])
 }
 
 // RenewalInfo is when a CA would have a certificate renewed (RFC 9773 §4.2).

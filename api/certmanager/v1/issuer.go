@@ -163,6 +163,21 @@ type IssuerStatus struct {
 	// How the issuer is known to its ACME server.
 	// +optional
 	ACME *acmev1.ACMEIssuerStatus `json:"acme,omitempty"`
+
+	// Our own: what a CA issuer signs with, and since when.
+	// +optional
+	CA *CAIssuerStatus `json:"ca,omitempty"`
+}
+
+// CAIssuerStatus says what a CA issuer signs with, and since when.
+type CAIssuerStatus struct {
+	// SHA-256, in hexadecimal, of the subject and the public key of the CA (SubjectPublicKeyInfo), both in DER. A CA
+	// certificate that is renewed with the same subject and key has the same.
+	Authority string `json:"authority"`
+
+	// When the controller has first found this CA in the issuer's Secret. Certificates of an earlier CA are issued
+	// again from then on.
+	FirstSeen metav1.Time `json:"firstSeen"`
 }
 
 // IssuerCondition is one condition of an Issuer or ClusterIssuer.

@@ -46,6 +46,10 @@ const (
 // ClampValidityAnnotation is our own: "true" on a CA Issuer or ClusterIssuer has no certificate end after the CA's.
 const ClampValidityAnnotation = "chancery.dev/clamp-validity"
 
+// ReissueNowAnnotation is our own: "true" on a CA Issuer or ClusterIssuer has all certificates of an earlier CA issued
+// again at once, as long as the annotation is there.
+const ReissueNowAnnotation = "chancery.dev/reissue-now"
+
 // Annotations of an Ingress or Gateway that ask for a Certificate (spec §6).
 const (
 	IngressIssuerAnnotation               = "cert-manager.io/issuer"

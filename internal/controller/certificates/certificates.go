@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -91,7 +90,7 @@ func Setup(ctx context.Context, d *controller.Deps) error {
 		WatchesRawSource(runner).
 		WithOptions(r.Options(time.Second, 30*time.Second))
 	for _, kind := range d.Scope.IssuerKinds() {
-		b = b.Watches(kind, handler.EnqueueRequestsFromMapFunc(r.concerned), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+		b = b.Watches(kind, handler.EnqueueRequestsFromMapFunc(r.concerned), builder.WithPredicates(matters()))
 	}
 	return b.Complete(runner)
 }

@@ -2,14 +2,16 @@ package certificates
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -63,10 +65,13 @@ func (r *certificates) issuerFacts(ctx context.Context, crt *certmanagerv1.Certi
 	}
 	if teller, ok := by.(signer.AuthorityTeller); ok {
 		// One that is not at hand replaces nothing; the issuer's own condition says why.
-		if authority, err := teller.Authority(ctx, issuer); err == nil {
-			facts.Authority = &lifecycle.AuthorityFacts{
-				ID: sha256.Sum256(authority.Raw), Name: sha256.Sum256(authority.RawSubject), KeyID: string(authority.SubjectKeyId), NotBefore: authority.NotBefore,
+		if delivered, err := teller.Authority(ctx, issuer); err == nil {
+			var firstSeen time.Time
+			if said := issuer.GetStatus().CA; said != nil && said.Authority == signer.AuthorityID(delivered[0]) {
+				firstSeen = said.FirstSeen.Time
 			}
+			facts.Authority = lifecycle.AuthorityOf(delivered, firstSeen)
+			facts.ReissueNow = reissuesNow(issuer)
 		}
 	}
 	return facts
@@ -143,6 +148,21 @@ func (r *certificates) concerned(ctx context.Context, issuer client.Object) []re
 		return replaceable || crt.Status.LastFailureTime != nil ||
 			certmanagerv1.HasCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionRevoking, cmmeta.ConditionTrue)
 	})
+}
+
+// matters lets those changes of an issuer through that decisions about Certificates depend on: its spec, what is known
+// of its CA, and whether what an earlier CA has signed is issued again at once.
+func matters() predicate.Predicate {
+	return predicate.Or(predicate.GenerationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		was, isIssuer := e.ObjectOld.(certmanagerv1.GenericIssuer)
+		is, stays := e.ObjectNew.(certmanagerv1.GenericIssuer)
+		return isIssuer && stays &&
+			(reissuesNow(was) != reissuesNow(is) || !equality.Semantic.DeepEqual(was.GetStatus().CA, is.GetStatus().CA))
+	}})
+}
+
+func reissuesNow(issuer certmanagerv1.GenericIssuer) bool {
+	return issuer.GetAnnotations()[certmanagerv1.ReissueNowAnnotation] == certmanagerv1.LabelTrue
 }
 
 // ofIssuer lists the Certificates of an issuer for which a condition holds.

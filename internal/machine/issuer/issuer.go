@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -30,6 +31,9 @@ type Facts struct {
 	Reason, Message string
 	// ACME is the account of an issuer of that type; nil leaves the status what it says of one.
 	ACME *acmev1.ACMEIssuerStatus
+	// Authority is what CAIssuerStatus says of the CA that can sign for the issuer; empty leaves the status what it
+	// says of a CA.
+	Authority string
 	// Until is when the issuer is to be looked at again, because something ends; zero for never.
 	Until time.Time
 }
@@ -103,6 +107,9 @@ func (s *State) say(f Facts, now time.Time) Action {
 	if f.ACME != nil {
 		carrier.Status.ACME = f.ACME
 	}
+	if f.Authority != "" {
+		carrier.Status.CA = seen(carrier.Status.CA, f.Authority, now)
+	}
 	a := Action{Wake: s.Again}
 	if s.Facts != nil {
 		a.Wake = f.Until
@@ -116,6 +123,14 @@ func (s *State) say(f Facts, now time.Time) Action {
 		a.Warn = certmanagerv1.FindIssuerCondition(carrier.Status.Conditions, certmanagerv1.IssuerConditionReady)
 	}
 	return a
+}
+
+// seen says since when a CA has been the issuer's. A time in the future was written by a clock that was wrong.
+func seen(was *certmanagerv1.CAIssuerStatus, authority string, now time.Time) *certmanagerv1.CAIssuerStatus {
+	if was != nil && was.Authority == authority && !was.FirstSeen.After(now) {
+		return was
+	}
+	return &certmanagerv1.CAIssuerStatus{Authority: authority, FirstSeen: metav1.NewTime(now.Truncate(time.Second))}
 }
 
 // ready reports whether the issuer is said to be ready in its present generation.

@@ -193,3 +193,39 @@ func TestOtherConditionsStay(t *testing.T) {
 		t.Errorf("%+v", a.Status)
 	}
 }
+
+// TestFirstSeen: the status says since when a CA has been the issuer's. It is written when the CA is another one, or
+// when the time was written by a clock that was wrong, and otherwise stays.
+func TestFirstSeen(t *testing.T) {
+	issuer := &certmanagerv1.Issuer{}
+	look := func(authority string, at time.Time) bool {
+		a := Decide(State{Issuer: issuer, Type: "ca", Managed: true, Facts: &Facts{Ready: true, Reason: "Verified", Authority: authority}}, at)
+		if a.Status != nil {
+			issuer.Status = *a.Status
+		}
+		return a.Status != nil
+	}
+	hour := func(n int) time.Time { return now.Add(time.Duration(n) * time.Hour) }
+	for _, c := range []struct {
+		name, authority string
+		at              time.Time
+		writes          bool
+		is              string
+		since           time.Time
+	}{
+		{"a CA is found", "a", hour(0), true, "a", hour(0)},
+		{"the same, later: a restart, or a renewal with the same key", "a", hour(1), false, "a", hour(0)},
+		{"a look that finds no CA that can sign", "", hour(2), false, "a", hour(0)},
+		{"another key", "b", hour(3), true, "b", hour(3)},
+		{"the clock goes back", "b", hour(1), true, "b", hour(1)},
+		{"the clock goes on", "b", hour(4), false, "b", hour(1)},
+		{"the first key is back", "a", hour(5), true, "a", hour(5)},
+	} {
+		if wrote := look(c.authority, c.at); wrote != c.writes {
+			t.Errorf("%s: wrote %t", c.name, wrote)
+		}
+		if ca := issuer.Status.CA; ca == nil || ca.Authority != c.is || !ca.FirstSeen.Time.Equal(c.since) {
+			t.Errorf("%s: %+v", c.name, ca)
+		}
+	}
+}

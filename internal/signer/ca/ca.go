@@ -150,6 +150,9 @@ func (s *Signer) Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) 
 	case err == nil:
 		now := s.config.Now()
 		facts := signer.Facts{Ready: true, Reason: certmanagerv1.IssuerReasonKeyPairVerified, Message: pair.verified(now)}
+		if pair.chainErr == nil {
+			facts.Authority = signer.AuthorityID(pair.signing())
+		}
 		if ends := pair.signing().NotAfter; !now.After(ends) {
 			facts.Until = ends.Add(time.Second) // then the message is another one
 		}
@@ -164,16 +167,19 @@ func (s *Signer) Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) 
 }
 
 // Authority implements signer.AuthorityTeller.
-func (s *Signer) Authority(ctx context.Context, issuer certmanagerv1.GenericIssuer) (*x509.Certificate, error) {
+func (s *Signer) Authority(ctx context.Context, issuer certmanagerv1.GenericIssuer) ([]*x509.Certificate, error) {
 	spec := issuer.GetSpec().CA
 	if spec == nil {
 		return nil, fmt.Errorf("issuer %q has no spec.ca", issuer.GetName())
 	}
 	pair, err := s.pair(ctx, issuer, spec)
+	if err == nil {
+		err = pair.chainErr
+	}
 	if err != nil {
 		return nil, err
 	}
-	return pair.signing(), nil
+	return pair.authority(), nil
 }
 
 // verified is the message of a ready issuer, with a warning if the CA cannot sign or has expired.

@@ -455,6 +455,54 @@ func TestRotatedKeyPairIsUsedAtOnce(t *testing.T) {
 	}
 }
 
+// TestAuthorityIsWhatIsDelivered: a certificate is issued again if the CA certificates that it would be delivered with
+// end later than those that it was delivered with. If Authority said others than Sign delivers, a certificate would be
+// issued again and again.
+func TestAuthorityIsWhatIsDelivered(t *testing.T) {
+	root := newAuthority(t, "root", true, nil)
+	sub := newAuthority(t, "sub", true, root)
+	low := newAuthority(t, "low", true, sub)
+	other := newAuthority(t, "other", true, nil)
+	store := &secrets{}
+	s, issuer := newSigner(store), issuerIn("team")
+	for name, data := range map[string]map[string][]byte{
+		"a root":                   {"tls.crt": pemOf(root), "tls.key": root.key},
+		"no root":                  {"tls.crt": pemOf(sub), "tls.key": sub.key},
+		"a root in ca.crt":         {"tls.crt": pemOf(sub), "tls.key": sub.key, "ca.crt": pemOf(root, other)},
+		"a root in tls.crt":        {"tls.crt": pemOf(sub, root), "tls.key": sub.key},
+		"a chain without its root": {"tls.crt": pemOf(low, sub), "tls.key": low.key},
+	} {
+		store.put("team", "ca", data)
+		authority, err := s.Authority(t.Context(), issuer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := s.Sign(t.Context(), issuer, newRequest(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		delivered, err := pki.DecodeChain(slices.Concat(result.Bundle.Chain, result.Bundle.CA))
+		if err != nil {
+			t.Fatal(err)
+		}
+		same := func(a, b []*x509.Certificate) bool {
+			return !slices.ContainsFunc(a, func(c *x509.Certificate) bool { return !slices.ContainsFunc(b, c.Equal) })
+		}
+		if !same(authority, delivered[1:]) || !same(delivered[1:], authority) || signer.AuthorityID(authority[0]) == signer.AuthorityID(other.cert) {
+			t.Errorf("%s: delivers %d certificates, of which %d are said", name, len(delivered)-1, len(authority))
+		}
+		facts, err := s.Probe(t.Context(), issuer)
+		if err != nil || facts.Authority != signer.AuthorityID(authority[0]) {
+			t.Errorf("%s: %+v, %v", name, facts, err)
+		}
+	}
+	store.put("team", "ca", map[string][]byte{"tls.crt": pemOf(root, other), "tls.key": root.key})
+	facts, err := s.Probe(t.Context(), issuer)
+	if _, torn := s.Authority(t.Context(), issuer); torn == nil || err != nil || facts.Authority != "" {
+		t.Errorf("a CA that cannot sign is said to replace another: %+v, %v", facts, err)
+	}
+}
+
 func TestKeyPairIsParsedOnceForEachVersion(t *testing.T) {
 	root := newAuthority(t, "root", true, nil)
 	store := &secrets{}
