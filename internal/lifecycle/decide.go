@@ -40,6 +40,7 @@ func Decide(s State, now time.Time) Action {
 	if action.Rests() {
 		action.Wake = Earliest(action.Wake, asked.Wake)
 	}
+	d.tellPostponed(&action)
 	if d.quiet {
 		return action
 	}
@@ -77,6 +78,10 @@ func (d *decision) next() Action {
 		return *a
 	}
 	if d.issuing() != nil {
+		if d.awaitsPin() {
+			d.keep = d.Held != nil
+			return Action{Step: StepRest}
+		}
 		d.dateIssuing()
 		return d.issue()
 	}

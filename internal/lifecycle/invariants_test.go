@@ -239,6 +239,39 @@ func TestEveryStateSettles(t *testing.T) {
 	})
 }
 
+// TestRevocationHoldsUpNoRenewal: while nothing of a revocation can be pinned, recorded or unpinned, each Certificate
+// settles as any other does, a renewal that is due begins, and those steps are tried again.
+func TestRevocationHoldsUpNoRenewal(t *testing.T) {
+	renewals := 0
+	eachState(t, func(name string, w *world) {
+		until := w.now.Add(time.Second)
+		w.steps = nil
+		for _, step := range []Step{StepPin, StepRecord, StepUnpin} {
+			w.postponed = append(w.postponed, Postponed{Step: step, Until: until})
+		}
+		due := w.crt.Status.RenewalTime != nil && !w.now.Before(w.crt.Status.RenewalTime.Time)
+		wake := w.settle()
+		if slices.ContainsFunc(w.steps, func(s Step) bool { return s == StepPin || s == StepRecord || s == StepUnpin }) {
+			t.Errorf("%s: steps %v", name, w.steps)
+		}
+		if wake.IsZero() || wake.After(until) {
+			t.Errorf("%s: wakes at %s, and tries again at %s", name, wake, until)
+		}
+		issuing := w.condition(certmanagerv1.CertificateConditionIssuing)
+		if !due || w.owner != "web" || w.crt.Status.LastFailureTime != nil {
+			return
+		}
+		renewals++
+		s := w.state()
+		if _, begun := s.ofRevision(s.nextRevision()); !begun && w.stores == 0 && issuing.Message == "" {
+			t.Errorf("%s: the renewal does not begin: steps %v, status %+v", name, w.steps, w.crt.Status)
+		}
+	})
+	if renewals < 50 {
+		t.Errorf("only %d renewals", renewals)
+	}
+}
+
 // stuck says why a Certificate at rest would stay as it is for ever; "" if it would
 // not, or should.
 func stuck(w *world, wake time.Time) string {

@@ -55,13 +55,16 @@ type State struct {
 	RepairError string
 	// Pin is the certificate that was pinned to be replaced and revoked; nil if there is none.
 	Pin *revocation.Pin
-	// CannotRevoke says why the issuer of the pinned certificate cannot revoke; empty if it can.
+	// CannotRevoke says why the issuer of the pinned certificate cannot revoke, or without Pin, why nothing can be pinned;
+	// empty if it can.
 	CannotRevoke string
 	// Revocation is what the CA said when it was last asked to revoke the pinned certificate; nil if it was not, or is
 	// being asked.
 	Revocation *revocation.Answer
 	// Refusal says why the step that was decided on just now could not be taken; nil if there was no such step.
 	Refusal *Refusal
+	// Postponed are the steps of a revocation that could not be taken a while ago.
+	Postponed []Postponed
 	// RepairedAt is when the Secret was last repaired for what the Certificate wants now; zero if it was not.
 	RepairedAt time.Time
 }
@@ -73,6 +76,15 @@ type Refusal struct {
 	Message string
 	// Err becomes Action.Failure.
 	Err error
+}
+
+// Postponed is a step of a revocation that could not be taken: the Certificate takes its course without it.
+type Postponed struct {
+	Step Step
+	// Until is when the step is tried again.
+	Until time.Time
+	// News says why to people; empty if that was said.
+	News string
 }
 
 // Step is the one thing to do next. Later steps need earlier ones.

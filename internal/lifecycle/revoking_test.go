@@ -160,6 +160,60 @@ func TestRevocationWhileTheSecretIsRefused(t *testing.T) {
 	}
 }
 
+// TestPinThatIsRefused: the issuance that a revocation has begun waits until the certificate is pinned, so that this
+// one is revoked and no other, and any other issuance goes on. What is wrong is said once.
+func TestPinThatIsRefused(t *testing.T) {
+	refuse := func(w *world) {
+		w.postponed = []Postponed{{Step: StepPin, Until: w.now.Add(5 * time.Minute), News: "quota"}}
+	}
+	w := after(issued, revoke(revocation.KeyCompromise), func(w *world) { w.act(Decide(w.state(), w.now), 9) }, refuse)(t)
+	if a := Decide(w.state(), w.now); len(a.Events) != 1 || a.Events[0].Message != "quota" || !a.Wake.Equal(w.postponed[0].Until) {
+		t.Errorf("says %v, wakes at %s", a.Events, a.Wake)
+	}
+	w.postponed[0].News = ""
+	if w.settle(); w.requestsMade != 0 || len(w.keys) != 0 || len(w.events) != 0 {
+		t.Errorf("%d requests, %d keys, events %v", w.requestsMade, len(w.keys), w.events)
+	}
+	w.now = w.postponed[0].Until
+	old := FactsOf(w.secret).Leaf.ID
+	if w.settle(); w.pinned == nil || w.pinned.ID != old || w.requestsMade != 1 {
+		t.Errorf("after it is tried again: pinned %+v, %d requests", w.pinned, w.requestsMade)
+	}
+}
+
+// TestUnpinThatIsRefused: what has come of the revocation is said, though the certificate stays pinned.
+func TestUnpinThatIsRefused(t *testing.T) {
+	w := after(issued, revoke(revocation.Superseded), settled, signed, settled, caSays(nil), func(w *world) { w.act(Decide(w.state(), w.now), 9) })(t)
+	w.postponed = []Postponed{{Step: StepUnpin, Until: w.now.Add(5 * time.Minute)}}
+	w.settle()
+	if c := w.condition(certmanagerv1.CertificateConditionRevoking); c.Reason != string(revocation.Revoked) || w.pinned == nil {
+		t.Errorf("%+v", c)
+	}
+	w.now = w.postponed[0].Until
+	if w.settle(); w.pinned != nil {
+		t.Error("it is not tried again")
+	}
+}
+
+// TestNoPlaceForThePin: the Certificate says what is in the way, nothing is replaced, and a renewal that is due begins.
+func TestNoPlaceForThePin(t *testing.T) {
+	w := after(issued, revoke(revocation.KeyCompromise))(t)
+	w.cannotRevoke = "Secret x is in the way"
+	wake := w.settle()
+	c := w.condition(certmanagerv1.CertificateConditionRevoking)
+	if !strings.Contains(c.Message, w.cannotRevoke) || c.Reason != revocation.ReasonRetrying || len(w.events) != 1 || w.requestsMade != 0 || wake.Sub(w.now) > time.Minute {
+		t.Errorf("%+v, events %v, %d requests, wakes at %s", c, w.events, w.requestsMade, wake)
+	}
+	later := w.clone()
+	if due(later); later.settle().IsZero() || later.requestsMade != 1 {
+		t.Errorf("the renewal does not begin: %v", later.steps)
+	}
+	w.cannotRevoke = ""
+	if w.settle(); w.pinned == nil || w.requestsMade != 1 {
+		t.Errorf("it is not pinned: %v", w.steps)
+	}
+}
+
 // revokingSituations are the one decision on a Certificate of which a certificate is to be revoked.
 func revokingSituations() []situation {
 	compromised, superseded := revocation.KeyCompromise, revocation.Superseded

@@ -52,6 +52,7 @@ type world struct {
 	cannotRevoke   string
 	revocation     *revocation.Answer
 	refusal        *Refusal
+	postponed      []Postponed
 	passwords      Passwords
 	repaired       string
 	repairError    string
@@ -123,7 +124,7 @@ func (w *world) state() State {
 	s := State{
 		Certificate: w.crt, SecretOwner: w.owner, Backoff: w.backoff, OwnerReference: w.ownerReference,
 		Issuer: w.issuer, Answer: w.answer, Passwords: w.passwords,
-		CannotRevoke: w.cannotRevoke, Revocation: w.revocation, Refusal: w.refusal,
+		CannotRevoke: w.cannotRevoke, Revocation: w.revocation, Refusal: w.refusal, Postponed: w.postponed,
 	}
 	if w.pinned != nil {
 		pin := *w.pinned

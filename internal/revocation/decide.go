@@ -33,6 +33,8 @@ const (
 	patience = time.Hour
 	// repetition is how soon after its end the same request is taken for one that a tool has made again.
 	repetition = 24 * time.Hour
+	// pinRetry is how soon a certificate is pinned again for which there was no place: no event tells of that place.
+	pinRetry = 30 * time.Second
 )
 
 // Held is the certificate that the Secret of a Certificate holds.
@@ -76,7 +78,8 @@ type State struct {
 	Held *Held
 	// Pin is the pinned certificate.
 	Pin *Pin
-	// Cannot says why the issuer of the pinned certificate cannot revoke; empty if it can.
+	// Cannot says why the issuer of the pinned certificate cannot revoke, or without Pin, why nothing can be pinned; empty
+	// if it can.
 	Cannot string
 	// Answer is what the CA said last; nil if it was not asked.
 	Answer *Answer
@@ -183,6 +186,11 @@ func (s *State) begin(reason Reason, now time.Time) Action {
 	}
 	if why := s.nothing(now); why != "" {
 		return warning(ReasonNothing, fmt.Sprintf("Nothing is revoked: %s. Remove the annotation %s, and set it again once there is a certificate to revoke", why, Annotation))
+	}
+	if s.Cannot != "" {
+		a := warning(ReasonRetrying, fmt.Sprintf("The certificate in Secret %q is not revoked yet: %s", s.SecretName, s.Cannot))
+		a.Wake = now.Add(pinRetry)
+		return a
 	}
 	message := fmt.Sprintf("The certificate in Secret %q is to be replaced and then revoked (%s)", s.SecretName, reason)
 	if reason == KeyCompromise {

@@ -39,6 +39,7 @@ func (r *certificates) plan(ctx context.Context, p *pass, v *view, a lifecycle.A
 					return err
 				}
 			}
+			p.Memory.settle(a.Step)
 			if !a.Keep {
 				p.Memory.held = nil
 			}
@@ -145,10 +146,7 @@ func (r *certificates) refused(p *pass, a lifecycle.Action, cause error) bool {
 		}
 	case lifecycle.StepCreateKey, lifecycle.StepCreateRequest, lifecycle.StepStoreTemporary:
 	case lifecycle.StepPin, lifecycle.StepRecord, lifecycle.StepUnpin:
-		if no {
-			r.warn(p.Object, revocation.ReasonRetrying, "The API server refuses what a revocation needs: %v", cause)
-		}
-		return false
+		return p.Memory.postpone(a.Step, cause, r.Now(), p.Chance())
 	default:
 		return false
 	}

@@ -1,14 +1,19 @@
 package certificates
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/engine"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/lifecycle"
 	"chancery.dev/internal/pki"
 )
@@ -37,8 +42,51 @@ type memory struct {
 	answer *lifecycle.RenewalAnswer
 	// refusal is why the last step was not taken, until the next decision.
 	refusal *lifecycle.Refusal
+	// postponed are the steps of a revocation that were not taken, each with what was said of it.
+	postponed map[lifecycle.Step]postponed
 	// lastPasses counts the passes that were made because the process ends.
 	lastPasses int
+}
+
+// postponed is a step that was not taken several times in a row, and what was last said of that.
+type postponed struct {
+	lifecycle.Postponed
+
+	said     string
+	failures int
+}
+
+// postpone remembers that a step of a revocation was not taken: what a Certificate needs otherwise does not wait for
+// it. A write that came second, or to what is gone, is decided anew.
+func (m *memory) postpone(step lifecycle.Step, cause error, now time.Time, chance float64) bool {
+	if apierrors.IsConflict(cause) || apierrors.IsNotFound(cause) {
+		return false
+	}
+	p := m.postponed[step]
+	p.Step, p.failures = step, p.failures+1
+	wait := engine.BackOff(cause, p.failures, chance)
+	if refuses(cause) {
+		wait = refusedRetry
+	}
+	p.Until = now.Add(max(wait, time.Second))
+	news := fmt.Sprintf("A revocation waits, because it was not possible to %s: %v", step, cause)
+	if fault.Of(cause) == nil && news != p.said {
+		p.News = news
+	}
+	if m.postponed == nil {
+		m.postponed = map[lifecycle.Step]postponed{}
+	}
+	m.postponed[step] = p
+	return true
+}
+
+// settle forgets that a step was postponed which is taken now, and that news had to be said.
+func (m *memory) settle(taken lifecycle.Step) {
+	delete(m.postponed, taken)
+	for step, p := range m.postponed {
+		p.said, p.News = cmp.Or(p.News, p.said), ""
+		m.postponed[step] = p
+	}
 }
 
 // factsOf returns the facts of exactly these requests, and forgets others.
@@ -83,6 +131,9 @@ func (m *memory) recall(s *lifecycle.State) {
 	s.Refusal, m.refusal = m.refusal, nil
 	if m.held != nil {
 		s.Held = &m.held.HeldKey
+	}
+	for _, p := range m.postponed {
+		s.Postponed = append(s.Postponed, p.Postponed)
 	}
 	if m.repaired != "" && m.repairedFor == wanted(s) {
 		s.Repaired, s.RepairError, s.RepairedAt = m.repaired, m.repairError, m.repairedAt

@@ -48,7 +48,7 @@ func (r *certificates) observeRevocation(ctx context.Context, p *pass, v *view) 
 	if !asked && said == nil || crt.DeletionTimestamp != nil {
 		return nil
 	}
-	if v.pinned, err = r.pinned(ctx, crt); v.pinned == nil || err != nil {
+	if v.pinned, v.CannotRevoke, err = r.pinned(ctx, crt); v.pinned == nil || err != nil {
 		return err
 	}
 	v.Pin, v.CannotRevoke = &v.pinned.Pin, v.pinned.cannot
@@ -111,24 +111,23 @@ func (r *certificates) pin(ctx context.Context, state *lifecycle.State) error {
 	}))
 }
 
-// pinned reads what pin has kept; nil if nothing is. A certificate without its key is nobody's to revoke.
-func (r *certificates) pinned(ctx context.Context, crt *certmanagerv1.Certificate) (*pinned, error) {
+// pinned reads what pin has kept; nil if nothing is, with what is in the way if there is something. A certificate
+// without its key is nobody's to revoke.
+func (r *certificates) pinned(ctx context.Context, crt *certmanagerv1.Certificate) (p *pinned, inTheWay string, err error) {
 	secret, err := r.Secrets.Secret(ctx, crt.Namespace, revocation.SecretName(crt.Name, crt.UID))
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, nil //nolint:nilnil // as it says
+		return nil, "", nil
 	case err != nil:
-		return nil, err
+		return nil, "", err
 	}
-	p := &pinned{secret: secret}
+	p = &pinned{secret: secret}
 	p.leaf, err = pki.DecodeCertificate(secret.Data[cmmeta.TLSCertKey])
 	if err == nil {
 		p.key, err = pki.DecodePrivateKey(secret.Data[cmmeta.TLSPrivateKeyKey])
 	}
 	if err != nil || !metav1.IsControlledBy(secret, crt) || !pki.PublicKeysEqual(p.leaf.PublicKey, p.key.Public()) {
-		message := fmt.Sprintf("Secret %q is in the way of what is to be revoked: delete it", secret.Name)
-		r.warn(crt, revocation.ReasonRetrying, "%s", message)
-		return nil, fault.After(inTheWayRetry, "SecretInTheWay", "%s", message)
+		return nil, fmt.Sprintf("Secret %q is in the way of what is to be revoked: delete it", secret.Name), nil //nolint:nilerr // it is said
 	}
 	reason, err := revocation.ParseReason(crt.Annotations[revocation.Annotation])
 	if err != nil {
@@ -138,7 +137,7 @@ func (r *certificates) pinned(ctx context.Context, crt *certmanagerv1.Certificat
 		ID: sha256.Sum256(p.leaf.Raw), Serial: hex.EncodeToString(p.leaf.SerialNumber.Bytes()), Key: pki.FactsOfKey(p.leaf.PublicKey),
 		NotAfter: p.leaf.NotAfter, Since: secret.CreationTimestamp.Time, Reason: reason,
 	}
-	return p, r.findRevoker(ctx, p)
+	return p, "", r.findRevoker(ctx, p)
 }
 
 // findRevoker fills in who revokes a pinned certificate.

@@ -3,7 +3,10 @@ package certificates_test
 import (
 	"bytes"
 	"context"
+	"io"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +16,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/lifecycle"
+	"chancery.dev/internal/pki"
 	"chancery.dev/internal/revocation"
 	"chancery.dev/internal/rig"
 )
@@ -77,6 +81,66 @@ func TestIssuerThatCannotRevoke(t *testing.T) {
 	request := &certmanagerv1.CertificateRequest{}
 	if err := w.Get(t.Context(), "web-2", request); err != nil || request.Annotations[revocation.Annotation] != "" {
 		t.Errorf("the request inherits what is asked of the Certificate: %v, %v", request.Annotations, err)
+	}
+}
+
+// refuses answers some requests as an API server does that forbids them.
+type refuses struct {
+	next http.RoundTripper
+	what func(*http.Request) bool
+}
+
+func (f refuses) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !f.what(r) {
+		return f.next.RoundTrip(r)
+	}
+	body := `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"a policy forbids it","reason":"Forbidden","code":403}`
+	return &http.Response{
+		StatusCode: http.StatusForbidden, Header: http.Header{"Content-Type": {"application/json"}}, Request: r, Body: io.NopCloser(strings.NewReader(body)),
+	}, nil
+}
+
+// TestRenewalWhileARevocationCannotBeRecorded: the API server refuses what ends a revocation. That is said once, and
+// the Certificate is issued again all the same.
+func TestRenewalWhileARevocationCannotBeRecorded(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	rc := rig.As(w.Admin, rig.Controller, "system:serviceaccounts", "system:serviceaccounts:cert-manager")
+	var refusals atomic.Int32
+	rc.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return refuses{next, func(r *http.Request) bool {
+			record := r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/"+w.Namespace+"/certificates/web")
+			if record {
+				refusals.Add(1)
+			}
+			return record
+		}}
+	})
+	w.RunAs(t, w.Config(), rc)
+	withCA(t, w)
+	w.Create(t, certificate(w, "web", "ca"))
+	crt := awaitReady(t, w, "web")
+	asksToRevoke(t, w, crt, revocation.Superseded)
+	rig.Eventually(t, "a warning says what is refused", func(ctx context.Context) string {
+		events := &corev1.EventList{}
+		if err := w.Client.List(ctx, events, client.InNamespace(w.Namespace)); err != nil {
+			return err.Error()
+		}
+		for _, e := range events.Items {
+			if e.Reason == revocation.ReasonRetrying && strings.Contains(e.Message, "a policy forbids it") {
+				return ""
+			}
+		}
+		return "no event"
+	})
+	crt = awaitReady(t, w, "web")
+	amend(t, w, crt, func(c *certmanagerv1.Certificate) { c.Spec.DNSNames = []string{"other.example.com"} })
+	eventuallySecret(t, w, "web", "the Certificate is issued again", func(s *corev1.Secret) string {
+		leaf, err := pki.DecodeCertificate(s.Data["tls.crt"])
+		return wants(err == nil && leaf.DNSNames[0] == "other.example.com", err)
+	})
+	if n := refusals.Load(); n != 1 {
+		t.Errorf("tried %d times", n)
 	}
 }
 
