@@ -104,7 +104,7 @@ type patience struct{ first, most time.Duration }
 // the wait for the one is 5 minutes at most, and the wait for the other a minute.
 func patienceWith(class fault.Class) patience {
 	switch class {
-	case fault.ClassPermanent:
+	case fault.ClassPermanent, fault.ClassPolicy:
 		return patience{time.Hour, 24 * time.Hour}
 	case fault.ClassCredential:
 		return patience{4 * time.Minute, 4 * time.Minute}

@@ -52,6 +52,9 @@ const (
 	// ClassPermanent fails again until somebody changes something: a name that the CA
 	// refuses, a profile it does not know.
 	ClassPermanent Class = "Permanent"
+	// ClassPolicy means that a rule of the other side forbids what is asked for, and that a change over there helps:
+	// of a Vault role, of the CA behind a server.
+	ClassPolicy Class = "Policy"
 	// ClassRefused means that the other side refuses this call, but not for what is asked for: the same call
 	// fails again, and starting over may succeed.
 	ClassRefused Class = "Refused"

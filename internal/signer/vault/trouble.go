@@ -78,9 +78,9 @@ func (s stage) misplaced(format string, args ...any) error {
 	return fault.ClassNotFound.After(misplacedAgain, string(s), format, args...)
 }
 
-// rejected says that Vault will not sign this request.
+// rejected says that Vault will not sign this request: its role may be changed.
 func rejected(format string, args ...any) error {
-	return fault.Failed(fault.ClassPermanent, string(stageSign), format, args...)
+	return fault.Failed(fault.ClassPolicy, string(stageSign), format, args...)
 }
 
 // explain says what an error of a call means. path is what was to sign, if anything was.

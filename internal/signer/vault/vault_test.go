@@ -55,7 +55,7 @@ func TestSign(t *testing.T) {
 
 // What Vault says decides whether a request fails, and how soon it is tried again.
 func TestSignRefused(t *testing.T) {
-	final := fault.Fault{Kind: fault.KindTerminal, Class: fault.ClassPermanent}
+	final := fault.Fault{Kind: fault.KindTerminal, Class: fault.ClassPolicy}
 	away := fault.Fault{Kind: fault.KindAfter, Class: fault.ClassUnavailable}
 	denied := fault.Fault{Kind: fault.KindAfter, Class: fault.ClassCredential}
 	misplaced := fault.Fault{Kind: fault.KindAfter, Class: fault.ClassNotFound, Delay: misplacedAgain}

@@ -71,7 +71,7 @@ func (a *account) classOf(x *exchange, err error) (fault.Kind, fault.Class) {
 	var pending endpoint.ErrCertificatePending
 	switch {
 	case x.step == stepPolicy:
-		return fault.KindTerminal, fault.ClassPermanent
+		return fault.KindTerminal, fault.ClassPolicy
 	case x.err != nil:
 		return fault.KindAfter, fault.ClassUnavailable
 	case x.status == http.StatusTooManyRequests:
@@ -79,7 +79,7 @@ func (a *account) classOf(x *exchange, err error) (fault.Kind, fault.Class) {
 	case x.status == http.StatusUnauthorized, x.status == http.StatusForbidden:
 		return fault.KindAfter, fault.ClassCredential
 	case a.product == productTPP && x.step == stepRetrieve && answer.Stage > 0 && x.status >= http.StatusBadRequest:
-		return fault.KindTerminal, fault.ClassPermanent // refused by the CA behind the server, at that stage
+		return fault.KindTerminal, fault.ClassPolicy // refused by the CA behind the server, at that stage
 	case x.status >= http.StatusInternalServerError:
 		return fault.KindAfter, fault.ClassUnavailable
 	case x.step == stepLogin:
@@ -87,7 +87,7 @@ func (a *account) classOf(x *exchange, err error) (fault.Kind, fault.Class) {
 	case errors.As(err, &pending) && isPending(x.status, pending.Status):
 		return fault.KindPending, ""
 	case errors.As(err, &pending):
-		return fault.KindTerminal, fault.ClassPermanent
+		return fault.KindTerminal, fault.ClassPolicy
 	case noZone(err), x.step == stepZone && x.status >= http.StatusBadRequest:
 		return fault.KindAfter, fault.ClassNotFound
 	case x.step == stepZone:
@@ -95,7 +95,7 @@ func (a *account) classOf(x *exchange, err error) (fault.Kind, fault.Class) {
 	case x.status >= http.StatusBadRequest && !json.Valid(x.body):
 		return fault.KindAfter, fault.ClassUnavailable // a proxy has answered: the server answers in JSON
 	default:
-		return fault.KindTerminal, fault.ClassPermanent
+		return fault.KindTerminal, fault.ClassPolicy
 	}
 }
 

@@ -210,7 +210,11 @@ func TestTPPPolicy(t *testing.T) {
 				verify(t, result.Bundle, tpp.Root.Certificate, r)
 				return
 			}
-			if f := fault.Of(err); f == nil || f.Kind != fault.KindTerminal || f.Class != fault.ClassPermanent || f.Reason != "RequestError" || !strings.Contains(f.Error(), c.refused) {
+			class := fault.ClassPermanent // only another request helps
+			if c.zone != nil {
+				class = fault.ClassPolicy // so does another policy
+			}
+			if f := fault.Of(err); f == nil || f.Kind != fault.KindTerminal || f.Class != class || f.Reason != "RequestError" || !strings.Contains(f.Error(), c.refused) {
 				t.Fatalf("got %v, want a refusal with %q", err, c.refused)
 			}
 			if seen := calls(tpp.Take()); slices.Contains(seen, "POST /vedsdk/certificates/request") {
@@ -290,7 +294,7 @@ func TestTPPFailures(t *testing.T) {
 				if f == nil || f.Kind != c.kind || f.Reason != reason || !strings.Contains(f.Error(), c.says) || strings.Contains(f.Error(), "\n") || strings.Contains(f.Error(), "<html>") {
 					t.Fatalf("%s: got %v (%+v), want %s %s with %q", kind, err, f, c.kind, reason, c.says)
 				}
-				if c.kind == fault.KindTerminal && f.Class != fault.ClassPermanent {
+				if c.kind == fault.KindTerminal && f.Class != fault.ClassPolicy {
 					t.Errorf("class %q", f.Class)
 				}
 				if c.status == http.StatusTooManyRequests && f.Delay != 77*time.Second {
