@@ -95,6 +95,24 @@ func (d *decision) budget(reason string) time.Time {
 	return time.Time{}
 }
 
+// budgetOfFailures returns when the budget allows to issue after failures that somebody does not want to wait after;
+// zero for now. Failures are not in the budget, because no certificate says so: a full budget in a row is free.
+func (d *decision) budgetOfFailures() time.Time {
+	allowed := d.crt.Status.LastFailureTime.Add(issuanceCost)
+	if d.attempts() < int(burst/issuanceCost) || !d.now.Before(allowed) {
+		return time.Time{}
+	}
+	return allowed
+}
+
+// latest returns the later of two times, of which zero means now.
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
 // charge returns until when the budget is used with the issuance that is under way.
 // One that was asked for by hand is always allowed, and does not count for longer than
 // any other.
@@ -117,9 +135,13 @@ func (d *decision) overBudget(why *Violation, until time.Time) Action {
 	if name := d.rival(); name != "" {
 		rival = fmt.Sprintf("field manager %q wrote certificate or key last: have it leave the Secret alone, or choose another secretName", name)
 	}
-	message := fmt.Sprintf("The certificate in Secret %q was issued too often within the last hour, and would be again (%s): %s. "+
+	past := "was issued too often within the last hour, and would be again"
+	if d.crt.Status.LastFailureTime != nil && until.Equal(d.budgetOfFailures()) {
+		past = "has failed too often in a row to be tried again at once"
+	}
+	message := fmt.Sprintf("The certificate in Secret %q %s (%s): %s. "+
 		"It is issued again at %s, or at once when cmctl renew asks for it or the spec is changed",
-		d.crt.Spec.SecretName, why.Message, rival, until.UTC().Format(time.RFC3339))
+		d.crt.Spec.SecretName, past, why.Message, rival, until.UTC().Format(time.RFC3339))
 	a := Action{Step: StepRest, Wake: until}
 	if c := d.overdrawn(); c == nil || c.Message != message {
 		d.setIssuing(cmmeta.ConditionFalse, ReasonOverBudget, message)

@@ -109,8 +109,9 @@ func (d *decision) leave() Action {
 	return Action{Step: StepRest, Wake: d.now.Add(duplicateRecheck)}
 }
 
-// start begins an issuance, unless the last one failed a moment ago or there were too
-// many: then only what needs no issuer is done.
+// start begins an issuance, unless the last one failed a moment ago or there were too many: then only what needs no
+// issuer is done. A user who deletes the Secret does not wait after a failure: the keys of the failed issuance are not
+// dropped before the status says that an issuance is wanted, because only the status tells that the Secret was deleted.
 func (d *decision) start(why *Violation) Action {
 	before := d.crt.Status.LastFailureTime != nil
 	if r, ok := d.ofRevision(d.nextRevision()); ok && !before && r.failed() && d.fulfils(r) {
@@ -118,9 +119,13 @@ func (d *decision) start(why *Violation) Action {
 	}
 	wait := d.backoff()
 	until := d.budget(why.Reason)
+	forced := wait > 0 && d.forced()
+	if forced {
+		wait, until = 0, latest(until, d.budgetOfFailures())
+	}
 	allowed := wait == 0 && until.IsZero()
 	switch {
-	case d.keysAreLeft() && (!allowed || before):
+	case d.keysAreLeft() && (!allowed || before) && (!forced || d.overdrawn() != nil):
 		return d.dropKeys()
 	case allowed:
 		d.unsaid = &certmanagerv1.CertificateCondition{
@@ -129,8 +134,6 @@ func (d *decision) start(why *Violation) Action {
 		return d.issue()
 	case d.repairs():
 		return Action{Step: StepRepair}
-	case wait == forever:
-		return d.pause(Action{Step: StepRest})
 	case wait > 0:
 		return d.pause(Action{Step: StepRest, Wake: d.now.Add(wait)})
 	default:

@@ -249,12 +249,13 @@ func (d *decision) wantsTemporary() bool {
 	return f == nil || f.Leaf == nil || !f.Key.Same(f.Leaf.Key)
 }
 
-// failure says of a request that failed for good that only a change helps.
+// failure says of a request that has failed permanently what helps.
 func (d *decision) failure(r RequestFacts, message string) string {
-	if wait, ok := d.Backoff.afterClass(r.failureClass(), 1); !ok || wait != forever {
+	if !d.permanently(r) {
 		return message
 	}
-	return message + " (the same request would fail again: it is retried once the spec or the issuer has changed, or cmctl renew asks for it)"
+	return message + " (the same request would fail again: it is retried once a day, after a week once a week, and at once when the spec or the issuer has changed, " +
+		"the Secret is deleted, or cmctl renew asks for it)"
 }
 
 // await waits for a pending request. Once that takes long, the Certificate says

@@ -21,8 +21,6 @@ import (
 	"chancery.dev/internal/pki"
 )
 
-const day = 24 * time.Hour
-
 // simIssuer is how an issuer of the simulation behaves.
 type simIssuer struct {
 	name string
