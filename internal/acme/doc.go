@@ -2,5 +2,5 @@
 // renewal information (RFC 9773) and profiles (draft-ietf-acme-profiles).
 //
 // One file holds one object of the RFC. The package sends nothing and decides nothing: the requests are
-// those of internal/acme/client, and what follows from an answer is decided by internal/acmeflow.
+// those of internal/acme/client, and what follows from an answer is decided by internal/machine/acmeflow.
 package acme

@@ -10,9 +10,9 @@ import (
 
 	"chancery.dev/internal/acme"
 	acmeclient "chancery.dev/internal/acme/client"
-	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/account"
+	"chancery.dev/internal/machine/acmeflow"
 )
 
 // Account is a key at a server. It is safe for concurrent use.

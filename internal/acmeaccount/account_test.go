@@ -14,8 +14,8 @@ import (
 	"chancery.dev/internal/acme"
 	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/acmeaccount"
-	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/acmeflow"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig/pebble"
 )

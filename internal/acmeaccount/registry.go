@@ -3,11 +3,11 @@
 // An account is a key at a server, whoever uses it: a hundred issuers with one key
 // share one Account, with its connections, nonces and registration. When the CA
 // asks to be left alone, the whole account is parked. The package also executes
-// the external steps that internal/acmeflow decides on, because only an account
+// the external steps that internal/machine/acmeflow decides on, because only an account
 // can make them.
 //
 // It writes nothing to Kubernetes and retries nothing: what follows from an
-// outcome is decided by internal/acmeflow, and the issuer's side of a
+// outcome is decided by internal/machine/acmeflow, and the issuer's side of a
 // registration is internal/signer/acmeorder.
 package acmeaccount
 

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"chancery.dev/internal/acme"
-	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/machine/acmeflow"
 )
 
 // OffersRenewalInfo reports whether the CA offers renewal information (RFC 9773), as far as

@@ -10,9 +10,9 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
 	acmeclient "chancery.dev/internal/acme/client"
-	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/account"
+	"chancery.dev/internal/machine/acmeflow"
 	"chancery.dev/internal/pki"
 )
 

@@ -8,8 +8,8 @@ import (
 
 	"chancery.dev/internal/acme"
 	acmeclient "chancery.dev/internal/acme/client"
-	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/acmeflow"
 )
 
 // Revoke has the CA revoke a certificate (DER; RFC 8555 §7.6); one that is revoked already is a success. Where

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
-	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/machine/acmeflow"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/schedule"
 	"chancery.dev/internal/solver"

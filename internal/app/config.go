@@ -12,8 +12,8 @@ import (
 
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/egress"
-	"chancery.dev/internal/lifecycle"
-	"chancery.dev/internal/request"
+	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/request"
 )
 
 // Config is what a user can set (spec §9.3). DefaultConfig has the defaults.
@@ -44,7 +44,7 @@ type Config struct {
 	// Workers is how many objects of a kind are reconciled at once.
 	Workers int
 	// Backoff bounds the wait after a failed issuance.
-	Backoff lifecycle.Backoff
+	Backoff certificate.Backoff
 	// CopiedAnnotationPrefixes chooses what CertificateRequests inherit.
 	CopiedAnnotationPrefixes []string
 	// EnableCertificateOwnerRef has target Secrets owned by their Certificate.
@@ -98,8 +98,8 @@ func DefaultConfig() Config {
 		MetricsAddress:           "0.0.0.0:9402",
 		HealthAddress:            "0.0.0.0:9403",
 		Workers:                  5,
-		Backoff:                  lifecycle.Backoff{Min: time.Hour, Max: 32 * time.Hour, ByClass: true},
-		CopiedAnnotationPrefixes: lifecycle.DefaultAnnotationFilter(),
+		Backoff:                  certificate.Backoff{Min: time.Hour, Max: 32 * time.Hour, ByClass: true},
+		CopiedAnnotationPrefixes: certificate.DefaultAnnotationFilter(),
 		AutoApprove:              true,
 		ApproveSigners:           request.SignerPatterns{"*"},
 		CSRApprovers:             map[request.Form]request.Approver{},

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"chancery.dev/internal/request"
+	"chancery.dev/internal/machine/request"
 )
 
 func TestDefaultConfigIsValid(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"chancery.dev/internal/request"
+	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/rig"
 )
 

@@ -27,8 +27,8 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/app"
+	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/pki"
-	"chancery.dev/internal/request"
 	"chancery.dev/internal/rig"
 )
 

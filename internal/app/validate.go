@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"chancery.dev/internal/acmeflow"
+	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/pki"
-	"chancery.dev/internal/request"
 	"chancery.dev/internal/solver/dns01/provider/exec"
 )
 

@@ -12,7 +12,7 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/controller/certificates"
 	"chancery.dev/internal/controller/issuers"
-	"chancery.dev/internal/controller/ordering"
+	"chancery.dev/internal/controller/orders"
 	"chancery.dev/internal/controller/requests"
 	"chancery.dev/internal/metrics"
 	"chancery.dev/internal/signer"
@@ -68,7 +68,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 			Egress: cfg.IssuerEgress.policy(),
 		}),
 	}
-	acme := ordering.ACMEDeps{
+	acme := orders.ACMEDeps{
 		Accounts: accounts, Solvers: cfg.solvers(resolver, providers, routes), Settings: cfg.ACME.settings(),
 		Limits: cfg.ACME.Limits, Process: process,
 	}
@@ -76,8 +76,8 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 		func() error { return certificates.Setup(ctx, deps) },
 		func() error { return requests.SetupCertificateRequests(ctx, deps) },
 		func() error { return issuers.Setup(ctx, deps) },
-		func() error { return ordering.SetupOrders(ctx, deps, acme) },
-		func() error { return ordering.SetupChallenges(ctx, deps, acme) },
+		func() error { return orders.SetupOrders(ctx, deps, acme) },
+		func() error { return orders.SetupChallenges(ctx, deps, acme) },
 	}
 	if cfg.Namespace == "" {
 		steps = append(steps,

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"chancery.dev/internal/app"
-	"chancery.dev/internal/lifecycle"
-	"chancery.dev/internal/request"
+	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/request"
 )
 
 func newControllerCommand(version string) *cobra.Command {
@@ -146,7 +146,7 @@ func addACMEFlags(cmd *cobra.Command, acme *app.ACMEConfig) {
 
 // addBackoffFlag adds the flag of a bound of the back-off. If a user sets a bound, the bounds hold for failures of all
 // classes.
-func addBackoffFlag(cmd *cobra.Command, backoff *lifecycle.Backoff, bound *time.Duration, name, usage string) {
+func addBackoffFlag(cmd *cobra.Command, backoff *certificate.Backoff, bound *time.Duration, name, usage string) {
 	addFlag(cmd, name, usage, bound.String(), func(text string) (err error) {
 		*bound, err = time.ParseDuration(text)
 		backoff.ByClass = false

@@ -19,9 +19,9 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/kubecache"
-	"chancery.dev/internal/lifecycle"
+	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/overlay"
-	"chancery.dev/internal/request"
 	"chancery.dev/internal/signer"
 )
 
@@ -59,9 +59,9 @@ type Settings struct {
 	// Workers is how many objects of a kind are reconciled at once.
 	Workers int
 	// Backoff bounds the wait after a failed issuance.
-	Backoff lifecycle.Backoff
+	Backoff certificate.Backoff
 	// CopiedAnnotations chooses what CertificateRequests inherit from Certificates.
-	CopiedAnnotations lifecycle.AnnotationFilter
+	CopiedAnnotations certificate.AnnotationFilter
 	// Approvers says, by form, who approves requests.
 	Approvers map[request.Form]request.Approver
 	// MachineGroups are the groups of machines whose CertificateSigningRequests are approved as others' are.

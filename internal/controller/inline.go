@@ -6,7 +6,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/request"
+	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/signer"
 )
 

@@ -8,15 +8,15 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/lifecycle"
+	"chancery.dev/internal/machine/certificate"
 )
 
 // facts are what is known of a version of a Secret with our label.
 type facts struct {
 	uid     types.UID
 	version string
-	target  *lifecycle.SecretFacts // of all but next private keys
-	key     *lifecycle.KeyFacts    // of next private keys
+	target  *certificate.SecretFacts // of all but next private keys
+	key     *certificate.KeyFacts    // of next private keys
 }
 
 // Transform is the cache.TransformFunc of Secrets with our label: it notes the facts and returns the rest.
@@ -69,9 +69,9 @@ func (s *Secrets) read(secret *corev1.Secret, f *facts) {
 	switch {
 	case err == nil:
 	case isKey:
-		f.key = &lifecycle.KeyFacts{Name: secret.Name, Error: err}
+		f.key = &certificate.KeyFacts{Name: secret.Name, Error: err}
 	default:
-		f.target = &lifecycle.SecretFacts{Version: secret.ResourceVersion, HasKey: true, HasCertificate: true, KeyError: err, CertificateError: err}
+		f.target = &certificate.SecretFacts{Version: secret.ResourceVersion, HasKey: true, HasCertificate: true, KeyError: err, CertificateError: err}
 	}
 }
 
@@ -96,20 +96,20 @@ func (s *Secrets) lookup(secret *corev1.Secret) *facts {
 }
 
 // target returns the facts of a target Secret, nil if it is not known any more.
-func (s *Secrets) target(secret *corev1.Secret) *lifecycle.SecretFacts {
+func (s *Secrets) target(secret *corev1.Secret) *certificate.SecretFacts {
 	f := s.lookup(secret)
 	switch {
 	case f == nil:
 		return nil
 	case f.target == nil: // the Secret is a next private key, and a Certificate names it as its spec.secretName
-		return &lifecycle.SecretFacts{}
+		return &certificate.SecretFacts{}
 	default:
 		return f.target
 	}
 }
 
 // key returns the facts of a next private key, nil if it is not known any more.
-func (s *Secrets) key(secret *corev1.Secret) *lifecycle.KeyFacts {
+func (s *Secrets) key(secret *corev1.Secret) *certificate.KeyFacts {
 	if f := s.lookup(secret); f != nil {
 		return f.key
 	}

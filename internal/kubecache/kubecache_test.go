@@ -15,7 +15,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/lifecycle"
+	"chancery.dev/internal/machine/certificate"
 )
 
 func labelledSecret(version string, data map[string][]byte) *corev1.Secret {
@@ -94,8 +94,8 @@ func TestSecretsTellsKeysByTheirType(t *testing.T) {
 // watch, which decodes it, goes on.
 func TestAPanicOverASecretIsContained(t *testing.T) {
 	s := newSecrets(nil)
-	s.factsOf = func(*corev1.Secret) *lifecycle.SecretFacts { panic("out of range") }
-	s.keyFactsOf = func(*corev1.Secret) lifecycle.KeyFacts { panic("out of range") }
+	s.factsOf = func(*corev1.Secret) *certificate.SecretFacts { panic("out of range") }
+	s.keyFactsOf = func(*corev1.Secret) certificate.KeyFacts { panic("out of range") }
 	secret := labelledSecret("1", map[string][]byte{"tls.key": []byte("hostile")})
 	facts := s.target(stripThrough(t, s, secret))
 	if facts == nil || facts.CertificateError == nil || facts.KeyError == nil || !strings.Contains(facts.KeyError.Error(), "out of range") {

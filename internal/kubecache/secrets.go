@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"chancery.dev/internal/lifecycle"
+	"chancery.dev/internal/machine/certificate"
 )
 
 const (
@@ -38,9 +38,9 @@ type Secrets struct {
 	labelled cache.Informer
 	others   []*unlabelled // of one namespace each, or one of all
 
-	// factsOf and keyFactsOf are those of internal/lifecycle.
-	factsOf    func(*corev1.Secret) *lifecycle.SecretFacts
-	keyFactsOf func(*corev1.Secret) lifecycle.KeyFacts
+	// factsOf and keyFactsOf are those of internal/machine/certificate.
+	factsOf    func(*corev1.Secret) *certificate.SecretFacts
+	keyFactsOf func(*corev1.Secret) certificate.KeyFacts
 
 	bodies *lru.LRUExpireCache // by types.NamespacedName, *body
 
@@ -54,13 +54,13 @@ type Secrets struct {
 // body is a Secret as it was read or written.
 type body struct {
 	secret *corev1.Secret
-	facts  func() *lifecycle.SecretFacts
+	facts  func() *certificate.SecretFacts
 }
 
 // NewSecrets returns a reader. Its Transform is for the cache that Connect is given.
 func NewSecrets(now func() time.Time) *Secrets {
 	return &Secrets{
-		now: now, factsOf: lifecycle.FactsOf, keyFactsOf: lifecycle.KeyFactsOf, bodies: lru.NewLRUExpireCache(maxBodies),
+		now: now, factsOf: certificate.FactsOf, keyFactsOf: certificate.KeyFactsOf, bodies: lru.NewLRUExpireCache(maxBodies),
 		facts: map[types.NamespacedName]*facts{}, versions: map[types.NamespacedName]string{}, left: map[types.NamespacedName]time.Time{},
 	}
 }
@@ -158,7 +158,7 @@ func (s *Secrets) Metadata(ctx context.Context, namespace, name string) (*corev1
 }
 
 // Facts returns the facts of a target Secret, decoded once for each version of it; nil if there is no such Secret.
-func (s *Secrets) Facts(ctx context.Context, namespace, name string) (*lifecycle.SecretFacts, error) {
+func (s *Secrets) Facts(ctx context.Context, namespace, name string) (*certificate.SecretFacts, error) {
 	b, known, err := s.find(ctx, types.NamespacedName{Namespace: namespace, Name: name}, false)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -180,12 +180,12 @@ func (s *Secrets) Facts(ctx context.Context, namespace, name string) (*lifecycle
 }
 
 // Keys returns the facts of the next private keys that a Certificate controls.
-func (s *Secrets) Keys(ctx context.Context, namespace string, owner types.UID) ([]lifecycle.KeyFacts, error) {
+func (s *Secrets) Keys(ctx context.Context, namespace string, owner types.UID) ([]certificate.KeyFacts, error) {
 	list := &corev1.SecretList{}
 	if err := s.client.ListOwned(ctx, list, namespace, owner); err != nil {
 		return nil, err
 	}
-	var out []lifecycle.KeyFacts
+	var out []certificate.KeyFacts
 	for i := range list.Items {
 		if facts := s.key(&list.Items[i]); facts != nil {
 			out = append(out, *facts)
@@ -246,7 +246,7 @@ func (s *Secrets) fetch(ctx context.Context, key types.NamespacedName) (*body, e
 }
 
 func newBody(secret *corev1.Secret) *body {
-	return &body{secret: secret, facts: sync.OnceValue(func() *lifecycle.SecretFacts { return lifecycle.FactsOf(secret) })}
+	return &body{secret: secret, facts: sync.OnceValue(func() *certificate.SecretFacts { return certificate.FactsOf(secret) })}
 }
 
 func (s *Secrets) keep(secret *corev1.Secret) *body {

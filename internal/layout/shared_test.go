@@ -21,7 +21,7 @@ var shared = map[string]string{
 	"internal/acme/client.server":                   "calls for all accounts at a server use one directory and one pool of nonces",
 	"internal/acmeaccount.Account":                  "calls sign with a key that is replaced while none is under way; issuers that share the account register it in turn",
 	"internal/acmeaccount.Registry":                 "issuers, Orders and Challenges find the accounts in it",
-	"internal/controller/ordering.scheduler":        "the watch, passes and answers to writes tell it of all Challenges",
+	"internal/controller/orders.scheduler":          "the watch, passes and answers to writes tell it of all Challenges",
 	"internal/signer.Kept":                          "calls for an issuer find the session of an earlier call in it",
 	"internal/signer/vault.session":                 "calls share a token, and one of them logs in",
 	"internal/signer/venafi.account":                "calls share a token, and one of them logs in",

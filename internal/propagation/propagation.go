@@ -6,7 +6,7 @@
 //
 // A Ledger is memory only, and bounded: what it has learned is lost at a restart without
 // harm, and learned again from the next failure. It has no clock, writes nothing, and does not
-// know what a challenge is: see internal/acmeflow and internal/controller/ordering.
+// know what a challenge is: see internal/machine/acmeflow and internal/controller/orders.
 package propagation
 
 import (

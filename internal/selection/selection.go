@@ -1,7 +1,7 @@
 // Package selection chooses the solver of an ACME issuer that proves a name, and applies the
 // Order's annotations to it. The law is spec §5.4 and §5.5.
 //
-// It is pure. What a solver then presents is internal/acmeflow's to say; presenting it is internal/solver's.
+// It is pure. What a solver then presents is internal/machine/acmeflow's to say; presenting it is internal/solver's.
 package selection
 
 import (

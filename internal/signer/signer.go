@@ -1,6 +1,6 @@
 // Package signer is the port between requests and issuers.
 //
-// A Signer turns a Request into a certificate. internal/request makes a Request of a CertificateRequest or a
+// A Signer turns a Request into a certificate. internal/machine/request makes a Request of a CertificateRequest or a
 // CertificateSigningRequest. The adapters are in the packages below this one, one for each type of issuer. This package
 // has only what the adapters share.
 package signer
@@ -23,8 +23,8 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/machine/issuer"
+	"chancery.dev/internal/machine/revocation"
 	"chancery.dev/internal/pki"
-	"chancery.dev/internal/revocation"
 )
 
 // Signer issues certificates for one type of issuer. It keeps nothing that matters: two Signers do the same. The engine
@@ -69,7 +69,8 @@ type Remote interface {
 }
 
 // Orderer is in the place of a Signer where a certificate comes by an object in the cluster, an Order (ACME). It says
-// what the Order is like. When an Order is made, and what becomes of the request, is for internal/request to decide.
+// what the Order is like. When an Order is made, and what becomes of the request, is for internal/machine/request to
+// decide.
 type Orderer interface {
 	// Order returns the Order for a request, but for what it replaces. The same request has the same Order, with the
 	// same name. The error is a fault.Terminal if no Order can be made for the request.
@@ -166,7 +167,7 @@ func (r *Request) Refuses(leaf *x509.Certificate, key crypto.PublicKey) error {
 		return errors.New("the certificate's public key is not that of the request")
 	case leaf.IsCA && !r.IsCA && r.SourceKind != certmanagerv1.CertificateRequestKind:
 		// Whether the requester may have one was asked of those who asked for it only
-		// (internal/request).
+		// (internal/machine/request).
 		return errors.New("it is a CA certificate, which was not asked for")
 	default:
 		return nil

@@ -1,8 +1,8 @@
 // Package solver is the port between challenges and the ways to solve them.
 //
 // A Solver makes the answer to an ACME challenge visible to the CA (RFC 8555 §8), checks whether it can be seen, and
-// removes it. The adapters are in the packages below this one, one for each type of challenge. internal/acmeflow and
-// internal/controller schedule, repeat and talk to the CA.
+// removes it. The adapters are in the packages below this one, one for each type of challenge.
+// internal/machine/acmeflow and internal/controller schedule, repeat and talk to the CA.
 package solver
 
 import (

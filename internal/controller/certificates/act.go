@@ -16,13 +16,13 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/lifecycle"
+	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/revocation"
 	"chancery.dev/internal/pki"
-	"chancery.dev/internal/revocation"
 )
 
 // plan says what an Action means, in the order that Action promises.
-func (r *certificates) plan(ctx context.Context, p *pass, v *view, a lifecycle.Action) (engine.Plan, error) {
+func (r *certificates) plan(ctx context.Context, p *pass, v *view, a certificate.Action) (engine.Plan, error) {
 	crt := p.Object
 	plan := engine.Plan{
 		Wake: a.Wake, Failure: a.Failure, Again: a.Failure == nil && (!a.Rests() || a.Status != nil),
@@ -34,7 +34,7 @@ func (r *certificates) plan(ctx context.Context, p *pass, v *view, a lifecycle.A
 			return err
 		},
 		Then: func(ctx context.Context) error {
-			if a.Step == lifecycle.StepStore {
+			if a.Step == certificate.StepStore {
 				if err := r.deleteSecrets(ctx, crt, a.Names); err != nil {
 					return err
 				}
@@ -61,13 +61,13 @@ func (r *certificates) plan(ctx context.Context, p *pass, v *view, a lifecycle.A
 	// can be asked or not.
 	var ask, revoke time.Time
 	var noAsk, noRevoke error
-	if a.Step == lifecycle.StepAskRenewalInfo {
+	if a.Step == certificate.StepAskRenewalInfo {
 		ask, noAsk = r.inquire(ctx, p, v, a.Certificate)
 	}
 	if a.Revoke {
 		revoke, noRevoke = r.askToRevoke(ctx, p, v)
 	}
-	plan.Wake = lifecycle.Earliest(plan.Wake, lifecycle.Earliest(ask, revoke))
+	plan.Wake = certificate.Earliest(plan.Wake, certificate.Earliest(ask, revoke))
 	if err := errors.Join(noAsk, noRevoke); err != nil {
 		plan.Failure = err
 	}
@@ -75,7 +75,7 @@ func (r *certificates) plan(ctx context.Context, p *pass, v *view, a lifecycle.A
 }
 
 // waitFor says what a Certificate waits for that rests and is not in order.
-func waitFor(crt *certmanagerv1.Certificate, a lifecycle.Action) engine.For {
+func waitFor(crt *certmanagerv1.Certificate, a certificate.Action) engine.For {
 	conditions := crt.Status.Conditions
 	if a.Status != nil {
 		conditions = a.Status.Conditions
@@ -98,34 +98,34 @@ func waitFor(crt *certmanagerv1.Certificate, a lifecycle.Action) engine.For {
 	}
 }
 
-func (r *certificates) step(ctx context.Context, p *pass, v *view, a lifecycle.Action) error {
+func (r *certificates) step(ctx context.Context, p *pass, v *view, a certificate.Action) error {
 	crt, m, state := p.Object, p.Memory, &v.State
 	switch a.Step {
-	case lifecycle.StepRest, lifecycle.StepAskRenewalInfo:
+	case certificate.StepRest, certificate.StepAskRenewalInfo:
 		return nil
-	case lifecycle.StepDeleteKeys:
+	case certificate.StepDeleteKeys:
 		return r.deleteSecrets(ctx, crt, a.Names)
-	case lifecycle.StepCreateKey:
+	case certificate.StepCreateKey:
 		return r.createKey(ctx, m, crt, a)
-	case lifecycle.StepDeleteRequests:
+	case certificate.StepDeleteRequests:
 		return r.deleteRequests(ctx, state.Requests, a.Names)
-	case lifecycle.StepCreateRequest:
+	case certificate.StepCreateRequest:
 		return r.createRequest(ctx, m, crt, a)
-	case lifecycle.StepStore:
+	case certificate.StepStore:
 		return r.store(ctx, m, state, a)
-	case lifecycle.StepStoreTemporary:
+	case certificate.StepStoreTemporary:
 		return r.storeTemporary(ctx, state, a)
-	case lifecycle.StepRepair:
+	case certificate.StepRepair:
 		return r.repair(ctx, m, state)
-	case lifecycle.StepPin:
+	case certificate.StepPin:
 		return r.pin(ctx, state)
-	case lifecycle.StepRecord:
+	case certificate.StepRecord:
 		return r.record(ctx, crt, a.Record)
-	case lifecycle.StepUnpin:
+	case certificate.StepUnpin:
 		p.Forget(revocationCall)
 		return r.Client.Delete(ctx, v.pinned.secret)
 	default:
-		return fmt.Errorf("lifecycle asked for %s, which the controller does not know: please report this as a bug", a.Step)
+		return fmt.Errorf("the decision asks for %s, which the controller does not know: please report this as a bug", a.Step)
 	}
 }
 
@@ -136,21 +136,21 @@ const refusedRetry = 5 * time.Minute
 // refused remembers why a step was not taken, where that is to be said before the step is tried again, and reports
 // whether it has: that is a spec for which there is no request, and what the API server refuses (an immutable Secret, a
 // quota, a policy).
-func (r *certificates) refused(p *pass, a lifecycle.Action, cause error) bool {
+func (r *certificates) refused(p *pass, a certificate.Action, cause error) bool {
 	no := refuses(cause)
 	switch a.Step {
-	case lifecycle.StepStore:
+	case certificate.StepStore:
 		if a.Held && (no || fault.IsTerminal(cause)) {
 			p.Memory.held.Refused = true // so that the key gets a Secret before anything is waited for
 			return true
 		}
-	case lifecycle.StepCreateKey, lifecycle.StepCreateRequest, lifecycle.StepStoreTemporary:
-	case lifecycle.StepPin, lifecycle.StepRecord, lifecycle.StepUnpin:
+	case certificate.StepCreateKey, certificate.StepCreateRequest, certificate.StepStoreTemporary:
+	case certificate.StepPin, certificate.StepRecord, certificate.StepUnpin:
 		return p.Memory.postpone(a.Step, cause, r.Now(), p.Chance())
 	default:
 		return false
 	}
-	refusal := &lifecycle.Refusal{Step: a.Step, Message: cause.Error(), Err: cause}
+	refusal := &certificate.Refusal{Step: a.Step, Message: cause.Error(), Err: cause}
 	switch {
 	case fault.Of(cause) != nil:
 	case !no:
@@ -167,7 +167,7 @@ func (r *certificates) refused(p *pass, a lifecycle.Action, cause error) bool {
 
 // createKey makes the next-private-key Secret (spec §2.2). One that is there
 // already was made by a pass that was cut short.
-func (r *certificates) createKey(ctx context.Context, m *memory, crt *certmanagerv1.Certificate, a lifecycle.Action) error {
+func (r *certificates) createKey(ctx context.Context, m *memory, crt *certmanagerv1.Certificate, a certificate.Action) error {
 	key, err := r.keyFor(ctx, m, crt, a)
 	if err != nil {
 		return err
@@ -180,7 +180,7 @@ func (r *certificates) createKey(ctx context.Context, m *memory, crt *certmanage
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: crt.Namespace, Name: a.Name,
 			Labels:          map[string]string{certmanagerv1.NextPrivateKeyLabel: certmanagerv1.LabelTrue, certmanagerv1.ManagedSecretLabel: certmanagerv1.LabelTrue},
-			OwnerReferences: []metav1.OwnerReference{lifecycle.OwnedBy(crt)},
+			OwnerReferences: []metav1.OwnerReference{certificate.OwnedBy(crt)},
 		},
 		Type: corev1.SecretTypeOpaque,
 		Data: map[string][]byte{cmmeta.TLSPrivateKeyKey: text},
@@ -204,7 +204,7 @@ func (r *certificates) createKey(ctx context.Context, m *memory, crt *certmanage
 const inTheWayRetry = 30 * time.Second
 
 // keyFor returns the private key that an Action means: one that there is, or a new one.
-func (r *certificates) keyFor(ctx context.Context, m *memory, crt *certmanagerv1.Certificate, a lifecycle.Action) (crypto.Signer, error) {
+func (r *certificates) keyFor(ctx context.Context, m *memory, crt *certmanagerv1.Certificate, a certificate.Action) (crypto.Signer, error) {
 	switch {
 	case a.Held:
 		return m.held.key, nil
@@ -213,7 +213,7 @@ func (r *certificates) keyFor(ctx context.Context, m *memory, crt *certmanagerv1
 	case a.ReuseKey:
 		return r.readKey(ctx, crt.Namespace, crt.Spec.SecretName)
 	}
-	key, err := pki.GenerateKey(lifecycle.KeySpecOf(&crt.Spec))
+	key, err := pki.GenerateKey(certificate.KeySpecOf(&crt.Spec))
 	if err != nil {
 		return nil, cannotRequest(err)
 	}
@@ -230,7 +230,7 @@ func (r *certificates) readKey(ctx context.Context, namespace, name string) (cry
 
 // createRequest makes a CertificateRequest. In the short way its private key is kept in memory first: whatever becomes
 // of the answer, the request is known by its key.
-func (r *certificates) createRequest(ctx context.Context, m *memory, crt *certmanagerv1.Certificate, a lifecycle.Action) error {
+func (r *certificates) createRequest(ctx context.Context, m *memory, crt *certmanagerv1.Certificate, a certificate.Action) error {
 	key, err := r.keyFor(ctx, m, crt, a)
 	if err != nil {
 		return err
@@ -238,7 +238,7 @@ func (r *certificates) createRequest(ctx context.Context, m *memory, crt *certma
 	if a.Keep {
 		m.hold(key, a)
 	}
-	request, err := lifecycle.NewRequest(crt, a, key, r.Settings.CopiedAnnotations)
+	request, err := certificate.NewRequest(crt, a, key, r.Settings.CopiedAnnotations)
 	if err != nil {
 		return cannotRequest(err)
 	}
@@ -296,7 +296,7 @@ func (r *certificates) deleteSecrets(ctx context.Context, crt *certmanagerv1.Cer
 	return nil
 }
 
-func (r *certificates) deleteRequests(ctx context.Context, requests []lifecycle.RequestFacts, names []string) error {
+func (r *certificates) deleteRequests(ctx context.Context, requests []certificate.RequestFacts, names []string) error {
 	for _, request := range requests {
 		for _, name := range names {
 			if request.Name != name {

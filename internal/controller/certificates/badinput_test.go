@@ -66,7 +66,7 @@ func TestBadInputIsSaidOnce(t *testing.T) {
 		}, ready, "Mars/Olympus"},
 	}
 	for name, c := range cases {
-		crt := certificate(w, name, "ca")
+		crt := newCertificate(w, name, "ca")
 		c.change(&crt.Spec)
 		crt.Namespace = w.Namespace
 		if err := w.Client.Create(t.Context(), crt); err != nil {
@@ -91,7 +91,7 @@ func TestBadInputIsSaidOnce(t *testing.T) {
 	}
 	// Meanwhile another one is issued, twice: whoever retries would have.
 	for _, name := range []string{"good", "better"} {
-		w.Create(t, certificate(w, name, "ca"))
+		w.Create(t, newCertificate(w, name, "ca"))
 		awaitReady(t, w, name)
 	}
 	for name, c := range cases {

@@ -86,7 +86,7 @@ func (l *ledger) run(t *testing.T, w *rig.World) (stop func()) {
 
 // everything has a Certificate want all that we can put into a Secret.
 func everything(w *rig.World, name string) *certmanagerv1.Certificate {
-	crt := certificate(w, name, "ca")
+	crt := newCertificate(w, name, "ca")
 	crt.Spec.SecretTemplate = &certmanagerv1.CertificateSecretTemplate{
 		Labels: map[string]string{"team": "web"}, Annotations: map[string]string{"note": "hi", certmanagerv1.AllowDirectInjectionAnnotation: "true"},
 	}
@@ -117,7 +117,7 @@ func TestWritesOfAnIssuance(t *testing.T) {
 			stop := w.Run(t, w.Config())
 			withCA(t, w)
 			awaitReady(t, w, "root")
-			w.Create(t, certificate(w, "warm", "ca")) // the issuer is ready then
+			w.Create(t, newCertificate(w, "warm", "ca")) // the issuer is ready then
 			awaitReady(t, w, "warm")
 			noKeysLeft(t, w)
 			stop()
@@ -171,7 +171,7 @@ func crashAt(t *testing.T, at int, before bool) {
 	w := rig.NewWorld(t)
 	stop := w.Run(t, w.Config())
 	withCA(t, w)
-	w.Create(t, certificate(w, "web", "ca"))
+	w.Create(t, newCertificate(w, "web", "ca"))
 	crt := awaitReady(t, w, "web")
 	noKeysLeft(t, w)
 	stop()

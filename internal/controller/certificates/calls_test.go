@@ -10,8 +10,8 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/lifecycle"
-	"chancery.dev/internal/revocation"
+	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/revocation"
 	"chancery.dev/internal/signer"
 )
 
@@ -44,16 +44,16 @@ func TestRevocationByNobody(t *testing.T) {
 
 // TestAnswerOf: what an issuer says when to renew, and how it fails to.
 func TestAnswerOf(t *testing.T) {
-	about, now := lifecycle.Digest{1}, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	about, now := certificate.Digest{1}, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	info := &signer.RenewalInfo{Start: now.Add(time.Hour), End: now.Add(2 * time.Hour), ExplanationURL: "why", RetryAfter: time.Minute}
 	failure := fault.After(6*time.Hour, "X", "no")
 	for name, c := range map[string]struct {
 		outcome engine.Outcome
-		want    lifecycle.RenewalAnswer
+		want    certificate.RenewalAnswer
 	}{
-		"a window": {engine.Outcome{Value: info}, lifecycle.RenewalAnswer{Start: info.Start, End: info.End, ExplanationURL: "why", RetryAfter: time.Minute}},
-		"nothing":  {engine.Outcome{Value: (*signer.RenewalInfo)(nil)}, lifecycle.RenewalAnswer{None: true}},
-		"failure":  {engine.Outcome{Err: failure}, lifecycle.RenewalAnswer{Error: failure, RetryAfter: 6 * time.Hour}},
+		"a window": {engine.Outcome{Value: info}, certificate.RenewalAnswer{Start: info.Start, End: info.End, ExplanationURL: "why", RetryAfter: time.Minute}},
+		"nothing":  {engine.Outcome{Value: (*signer.RenewalInfo)(nil)}, certificate.RenewalAnswer{None: true}},
+		"failure":  {engine.Outcome{Err: failure}, certificate.RenewalAnswer{Error: failure, RetryAfter: 6 * time.Hour}},
 	} {
 		c.outcome.At, c.want.Certificate, c.want.At = now, about, now
 		if got := answerOf(c.outcome, about); *got != c.want {
@@ -83,7 +83,7 @@ func TestWaitFor(t *testing.T) {
 	} {
 		crt := &certmanagerv1.Certificate{}
 		crt.Status.Conditions = c.conditions
-		if got := waitFor(crt, lifecycle.Action{Wake: c.wake}); got != c.want {
+		if got := waitFor(crt, certificate.Action{Wake: c.wake}); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}

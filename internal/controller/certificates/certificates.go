@@ -1,4 +1,4 @@
-// Package certificates runs Certificates on the engine, each through lifecycle.Decide. It signs nothing: that is for
+// Package certificates runs Certificates on the engine, each through certificate.Decide. It signs nothing: that is for
 // the CertificateRequests it makes.
 package certificates
 
@@ -20,7 +20,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
-	"chancery.dev/internal/lifecycle"
+	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/overlay"
 )
 
@@ -52,7 +52,7 @@ type certificates struct {
 
 // view is a Certificate as a pass sees it.
 type view struct {
-	lifecycle.State
+	certificate.State
 
 	issuer certmanagerv1.GenericIssuer
 	pinned *pinned
@@ -61,7 +61,7 @@ type view struct {
 // pass is one look at a Certificate, runner what makes the passes.
 type (
 	pass   = engine.Pass[*certmanagerv1.Certificate, memory]
-	runner = engine.Runner[*certmanagerv1.Certificate, memory, *view, lifecycle.Action]
+	runner = engine.Runner[*certmanagerv1.Certificate, memory, *view, certificate.Action]
 )
 
 // Setup adds the controller of Certificates.
@@ -73,10 +73,10 @@ func Setup(ctx context.Context, d *controller.Deps) error {
 	if err := r.Observed(ctx, &certmanagerv1.Certificate{}, &corev1.Secret{}); err != nil {
 		return err
 	}
-	runner := engine.Run(d.Engine, engine.Kind[*certmanagerv1.Certificate, memory, *view, lifecycle.Action]{
+	runner := engine.Run(d.Engine, engine.Kind[*certmanagerv1.Certificate, memory, *view, certificate.Action]{
 		Name: certmanagerv1.CertificateKind, New: func() *certmanagerv1.Certificate { return &certmanagerv1.Certificate{} },
 		Events: r.events, Observe: r.observe, Plan: r.plan,
-		Decide: func(v *view, now time.Time) lifecycle.Action { return lifecycle.Decide(v.State, now) },
+		Decide: func(v *view, now time.Time) certificate.Action { return certificate.Decide(v.State, now) },
 	})
 	if err := d.Manager.Add(manager.RunnableFunc(func(ctx context.Context) error { return keepHeldKeys(ctx, runner) })); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (r *certificates) claims(ctx context.Context, namespace, secret string) ([]
 // observe gathers what Decide wants to know, from caches and from the memory.
 func (r *certificates) observe(ctx context.Context, p *pass) (*view, error) {
 	crt, m := p.Object, p.Memory
-	v := &view{State: lifecycle.State{
+	v := &view{State: certificate.State{
 		Certificate: crt, Backoff: r.Settings.Backoff, OwnerReference: r.Settings.EnableCertificateOwnerRef,
 	}}
 	var err error
@@ -173,7 +173,7 @@ func (r *certificates) observe(ctx context.Context, p *pass) (*view, error) {
 	if !slices.ContainsFunc(claims, func(c *certmanagerv1.Certificate) bool { return c.UID == crt.UID }) {
 		claims = append(claims, crt)
 	}
-	v.SecretOwner = lifecycle.SecretOwner(claims, v.Secret)
+	v.SecretOwner = certificate.SecretOwner(claims, v.Secret)
 	if v.Keys, err = r.Secrets.Keys(ctx, crt.Namespace, crt.UID); err != nil {
 		return nil, err
 	}
@@ -195,7 +195,7 @@ func (r *certificates) observe(ctx context.Context, p *pass) (*view, error) {
 // requestsOf returns the facts of the requests of a Certificate. The cache leaves out
 // the two ends of those that are issued: they are put back into one that is looked at
 // for the first time, or that an issuance is waiting for.
-func (r *certificates) requestsOf(ctx context.Context, m *memory, crt *certmanagerv1.Certificate) ([]lifecycle.RequestFacts, error) {
+func (r *certificates) requestsOf(ctx context.Context, m *memory, crt *certmanagerv1.Certificate) ([]certificate.RequestFacts, error) {
 	list := &certmanagerv1.CertificateRequestList{}
 	if err := r.Client.ListOwned(ctx, list, crt.Namespace, crt.UID); err != nil {
 		return nil, err

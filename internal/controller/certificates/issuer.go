@@ -19,7 +19,7 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/lifecycle"
+	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/signer"
 )
 
@@ -53,13 +53,13 @@ func (r *certificates) issuerOf(ctx context.Context, namespace string, ref cmmet
 }
 
 // issuerFacts says what decisions need to know of an issuer.
-func (r *certificates) issuerFacts(ctx context.Context, crt *certmanagerv1.Certificate, issuer certmanagerv1.GenericIssuer) *lifecycle.IssuerFacts {
+func (r *certificates) issuerFacts(ctx context.Context, crt *certmanagerv1.Certificate, issuer certmanagerv1.GenericIssuer) *certificate.IssuerFacts {
 	if issuer == nil {
 		return nil
 	}
 	by := r.Signers[signer.TypeOf(issuer.GetSpec())]
 	_, informs := by.(signer.RenewalInformer)
-	facts := &lifecycle.IssuerFacts{Version: fmt.Sprintf("%s/%d", issuer.GetUID(), issuer.GetGeneration()), Informs: informs}
+	facts := &certificate.IssuerFacts{Version: fmt.Sprintf("%s/%d", issuer.GetUID(), issuer.GetGeneration()), Informs: informs}
 	if inLine := r.InLine(issuer, crt.Spec.IssuerRef, crt.Namespace); inLine != nil {
 		facts.InLine, facts.NeedsKey = true, inLine.NeedsKey()
 	}
@@ -70,7 +70,7 @@ func (r *certificates) issuerFacts(ctx context.Context, crt *certmanagerv1.Certi
 			if said := issuer.GetStatus().CA; said != nil && said.Authority == signer.AuthorityID(delivered[0]) {
 				firstSeen = said.FirstSeen.Time
 			}
-			facts.Authority = lifecycle.AuthorityOf(delivered, firstSeen)
+			facts.Authority = certificate.AuthorityOf(delivered, firstSeen)
 			facts.ReissueNow = reissuesNow(issuer)
 		}
 	}
@@ -89,7 +89,7 @@ func laneOf(issuer certmanagerv1.GenericIssuer) engine.Lane {
 }
 
 // inquire has the issuer asked when it wants the certificate to be renewed. It returns when it is asked again.
-func (r *certificates) inquire(ctx context.Context, p *pass, v *view, about lifecycle.Digest) (time.Time, error) {
+func (r *certificates) inquire(ctx context.Context, p *pass, v *view, about certificate.Digest) (time.Time, error) {
 	if v.issuer == nil {
 		return time.Time{}, nil
 	}
@@ -122,8 +122,8 @@ func takeRenewalInfo(p *pass) {
 }
 
 // answerOf turns what a question has come to into what decisions need of it.
-func answerOf(o engine.Outcome, about lifecycle.Digest) *lifecycle.RenewalAnswer {
-	answer := &lifecycle.RenewalAnswer{Certificate: about, At: o.At}
+func answerOf(o engine.Outcome, about certificate.Digest) *certificate.RenewalAnswer {
+	answer := &certificate.RenewalAnswer{Certificate: about, At: o.At}
 	info, ok := o.Value.(*signer.RenewalInfo)
 	switch {
 	case o.Err != nil:

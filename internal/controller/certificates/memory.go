@@ -14,13 +14,13 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/lifecycle"
+	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/pki"
 )
 
 // heldKey is a private key that is in memory only, in the short way of an issuance.
 type heldKey struct {
-	lifecycle.HeldKey
+	certificate.HeldKey
 
 	key crypto.Signer
 }
@@ -28,7 +28,7 @@ type heldKey struct {
 // memory is what is remembered of a Certificate while the process lives.
 type memory struct {
 	// requests are the facts of requests, whose specs never change.
-	requests map[types.UID]lifecycle.RequestFacts
+	requests map[types.UID]certificate.RequestFacts
 	// held is the private key of the request that was made in the short way; nil for none.
 	held *heldKey
 	// repaired is the version of the Secret that a repair has led to, at repairedAt, or
@@ -38,19 +38,19 @@ type memory struct {
 	repairedAt  time.Time
 	repairedFor [sha256.Size]byte
 	// asked is the certificate that the issuer was last asked about when to renew it, and answer what it said.
-	asked  lifecycle.Digest
-	answer *lifecycle.RenewalAnswer
+	asked  certificate.Digest
+	answer *certificate.RenewalAnswer
 	// refusal is why the last step was not taken, until the next decision.
-	refusal *lifecycle.Refusal
+	refusal *certificate.Refusal
 	// postponed are the steps of a revocation that were not taken, each with what was said of it.
-	postponed map[lifecycle.Step]postponed
+	postponed map[certificate.Step]postponed
 	// lastPasses counts the passes that were made because the process ends.
 	lastPasses int
 }
 
 // postponed is a step that was not taken several times in a row, and what was last said of that.
 type postponed struct {
-	lifecycle.Postponed
+	certificate.Postponed
 
 	said     string
 	failures int
@@ -58,7 +58,7 @@ type postponed struct {
 
 // postpone remembers that a step of a revocation was not taken: what a Certificate needs otherwise does not wait for
 // it. A write that came second, or to what is gone, is decided anew.
-func (m *memory) postpone(step lifecycle.Step, cause error, now time.Time, chance float64) bool {
+func (m *memory) postpone(step certificate.Step, cause error, now time.Time, chance float64) bool {
 	if apierrors.IsConflict(cause) || apierrors.IsNotFound(cause) {
 		return false
 	}
@@ -74,14 +74,14 @@ func (m *memory) postpone(step lifecycle.Step, cause error, now time.Time, chanc
 		p.News = news
 	}
 	if m.postponed == nil {
-		m.postponed = map[lifecycle.Step]postponed{}
+		m.postponed = map[certificate.Step]postponed{}
 	}
 	m.postponed[step] = p
 	return true
 }
 
 // settle forgets that a step was postponed which is taken now, and that news had to be said.
-func (m *memory) settle(taken lifecycle.Step) {
+func (m *memory) settle(taken certificate.Step) {
 	delete(m.postponed, taken)
 	for step, p := range m.postponed {
 		p.said, p.News = cmp.Or(p.News, p.said), ""
@@ -90,20 +90,20 @@ func (m *memory) settle(taken lifecycle.Step) {
 }
 
 // factsOf returns the facts of exactly these requests, and forgets others.
-func (m *memory) factsOf(requests []certmanagerv1.CertificateRequest) []lifecycle.RequestFacts {
-	var out []lifecycle.RequestFacts
-	var kept map[types.UID]lifecycle.RequestFacts
+func (m *memory) factsOf(requests []certmanagerv1.CertificateRequest) []certificate.RequestFacts {
+	var out []certificate.RequestFacts
+	var kept map[types.UID]certificate.RequestFacts
 	for i := range requests {
 		r := &requests[i]
 		facts, ok := m.requests[r.UID]
 		if ok {
 			facts.CertificateRequest = r
 		} else {
-			facts = lifecycle.RequestFactsOf(r)
+			facts = certificate.RequestFactsOf(r)
 		}
 		out = append(out, facts)
 		if kept == nil {
-			kept = map[types.UID]lifecycle.RequestFacts{}
+			kept = map[types.UID]certificate.RequestFacts{}
 		}
 		facts.CertificateRequest = nil
 		kept[r.UID] = facts
@@ -113,8 +113,8 @@ func (m *memory) factsOf(requests []certmanagerv1.CertificateRequest) []lifecycl
 }
 
 // hold keeps the private key that a request is made with.
-func (m *memory) hold(key crypto.Signer, a lifecycle.Action) {
-	held := &heldKey{key: key, HeldKey: lifecycle.HeldKey{Public: pki.FactsOfKey(key.Public())}}
+func (m *memory) hold(key crypto.Signer, a certificate.Action) {
+	held := &heldKey{key: key, HeldKey: certificate.HeldKey{Public: pki.FactsOfKey(key.Public())}}
 	switch {
 	case a.Unsaid != nil:
 		held.Issuing = *a.Unsaid
@@ -126,7 +126,7 @@ func (m *memory) hold(key crypto.Signer, a lifecycle.Action) {
 
 // recall fills in what is remembered. Of the last repair, that is only if nothing else is wanted since: what a user
 // changes in a Certificate is brought to its Secret at once, and only repairs of what others undo are paced.
-func (m *memory) recall(s *lifecycle.State) {
+func (m *memory) recall(s *certificate.State) {
 	s.Answer = m.answer
 	s.Refusal, m.refusal = m.refusal, nil
 	if m.held != nil {
@@ -141,12 +141,12 @@ func (m *memory) recall(s *lifecycle.State) {
 }
 
 // note remembers what a repair has led to, or why it has failed.
-func (m *memory) note(s *lifecycle.State, version, problem string, now time.Time) {
+func (m *memory) note(s *certificate.State, version, problem string, now time.Time) {
 	m.repaired, m.repairError, m.repairedAt, m.repairedFor = version, problem, now, wanted(s)
 }
 
 // wanted is a digest of what a repair is made from, beside the Secret.
-func wanted(s *lifecycle.State) [sha256.Size]byte {
+func wanted(s *certificate.State) [sha256.Size]byte {
 	text, err := json.Marshal([]any{s.Certificate.Generation, s.OwnerReference, s.Passwords.JKS, s.Passwords.PKCS12})
 	if err != nil {
 		return [sha256.Size]byte{} // numbers and strings always have a JSON form

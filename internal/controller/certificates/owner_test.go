@@ -29,7 +29,7 @@ func TestOwnerReferences(t *testing.T) {
 	cfg := w.Config()
 	stop := w.Run(t, cfg)
 	withCA(t, w)
-	w.Create(t, certificate(w, "web", "ca"))
+	w.Create(t, newCertificate(w, "web", "ca"))
 	crt := awaitReady(t, w, "web")
 	for _, on := range []bool{true, false} {
 		stop()
@@ -53,7 +53,7 @@ func TestForegroundDeletion(t *testing.T) {
 	cfg.EnableCertificateOwnerRef = true
 	w.Run(t, cfg)
 	withCA(t, w)
-	crt := certificate(w, "web", "ca")
+	crt := newCertificate(w, "web", "ca")
 	crt.Finalizers = []string{"example.com/not-yet"} // keeps it there after all else is gone
 	w.Create(t, crt)
 	awaitReady(t, w, "web")
@@ -63,7 +63,7 @@ func TestForegroundDeletion(t *testing.T) {
 	}
 	rig.Eventually(t, "the Secret is gone", isGone(w, "web", &corev1.Secret{}))
 	rig.Eventually(t, "the request is gone", isGone(w, "web-1", &certmanagerv1.CertificateRequest{}))
-	w.Create(t, certificate(w, "another", "ca"))
+	w.Create(t, newCertificate(w, "another", "ca"))
 	awaitReady(t, w, "another") // meanwhile: whoever makes them again would have
 	for name, o := range map[string]client.Object{"web": &corev1.Secret{}, "web-1": &certmanagerv1.CertificateRequest{}, "web-2": &certmanagerv1.CertificateRequest{}} {
 		if why := isGone(w, name, o)(t.Context()); why != "" {

@@ -17,9 +17,9 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
-	"chancery.dev/internal/lifecycle"
+	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/revocation"
 	"chancery.dev/internal/overlay"
-	"chancery.dev/internal/revocation"
 	"chancery.dev/internal/signer"
 )
 
@@ -46,10 +46,10 @@ func TestRevocationBesideAStepThatFails(t *testing.T) {
 		v := &view{pinned: &pinned{
 			Pin: revocation.Pin{Reason: revocation.KeyCompromise}, leaf: &x509.Certificate{Raw: []byte("leaf")}, by: ca, issuer: &certmanagerv1.Issuer{},
 		}}
-		runner := engine.Run(engine.New(t.Context(), engine.Options{Client: api, Now: time.Now}), engine.Kind[*certmanagerv1.Certificate, memory, *view, lifecycle.Action]{
+		runner := engine.Run(engine.New(t.Context(), engine.Options{Client: api, Now: time.Now}), engine.Kind[*certmanagerv1.Certificate, memory, *view, certificate.Action]{
 			Name: "Certificate", New: func() *certmanagerv1.Certificate { return &certmanagerv1.Certificate{} }, Events: record.NewFakeRecorder(9),
 			Observe: func(context.Context, *pass) (*view, error) { return v, nil }, Plan: r.plan,
-			Decide: func(*view, time.Time) lifecycle.Action { return lifecycle.Action{Step: -1, Revoke: true} },
+			Decide: func(*view, time.Time) certificate.Action { return certificate.Action{Step: -1, Revoke: true} },
 		})
 		for range 3 {
 			if _, err := runner.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(crt)}); err == nil {

@@ -20,9 +20,9 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/lifecycle"
+	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/revocation"
 	"chancery.dev/internal/pki"
-	"chancery.dev/internal/revocation"
 	"chancery.dev/internal/signer"
 )
 
@@ -79,7 +79,7 @@ func (r *certificates) record(ctx context.Context, crt *certmanagerv1.Certificat
 
 // pin keeps the certificate of the target Secret, with its key and who has issued it, in a Secret of its own, which
 // goes with the Certificate at the latest. From then on only that certificate is meant.
-func (r *certificates) pin(ctx context.Context, state *lifecycle.State) error {
+func (r *certificates) pin(ctx context.Context, state *certificate.State) error {
 	crt := state.Certificate
 	target, err := r.Secrets.Secret(ctx, crt.Namespace, crt.Spec.SecretName)
 	if err != nil {
@@ -103,7 +103,7 @@ func (r *certificates) pin(ctx context.Context, state *lifecycle.State) error {
 			Annotations: map[string]string{
 				certmanagerv1.IssuerNameAnnotation: ref.Name, certmanagerv1.IssuerKindAnnotation: ref.Kind, certmanagerv1.IssuerGroupAnnotation: ref.Group,
 			},
-			OwnerReferences: []metav1.OwnerReference{lifecycle.OwnedBy(crt)},
+			OwnerReferences: []metav1.OwnerReference{certificate.OwnedBy(crt)},
 		},
 		Type:      corev1.SecretTypeTLS,
 		Immutable: new(true),

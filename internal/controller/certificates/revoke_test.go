@@ -15,9 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	"chancery.dev/internal/lifecycle"
+	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/revocation"
 	"chancery.dev/internal/pki"
-	"chancery.dev/internal/revocation"
 	"chancery.dev/internal/rig"
 )
 
@@ -49,7 +49,7 @@ func TestIssuerThatCannotRevoke(t *testing.T) {
 	w := rig.NewWorld(t)
 	w.Run(t, w.Config())
 	withCA(t, w)
-	crt := certificate(w, "web", "ca")
+	crt := newCertificate(w, "web", "ca")
 	crt.Spec.PrivateKey.RotationPolicy = certmanagerv1.RotationPolicyNever
 	w.Create(t, crt)
 	crt = awaitReady(t, w, "web")
@@ -118,7 +118,7 @@ func TestRenewalWhileARevocationCannotBeRecorded(t *testing.T) {
 	})
 	w.RunAs(t, w.Config(), rc)
 	withCA(t, w)
-	w.Create(t, certificate(w, "web", "ca"))
+	w.Create(t, newCertificate(w, "web", "ca"))
 	crt := awaitReady(t, w, "web")
 	asksToRevoke(t, w, crt, revocation.Superseded)
 	rig.Eventually(t, "a warning says what is refused", func(ctx context.Context) string {
@@ -151,11 +151,11 @@ func TestRevocationOfAnotherCertificate(t *testing.T) {
 	w := rig.NewWorld(t)
 	w.Run(t, w.Config())
 	withCA(t, w)
-	w.Create(t, certificate(w, "web", "ca"), certificate(w, "victim", "ca"))
+	w.Create(t, newCertificate(w, "web", "ca"), newCertificate(w, "victim", "ca"))
 	crt := awaitReady(t, w, "web")
 	awaitReady(t, w, "victim")
 	forged := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: revocation.SecretName(crt.Name, crt.UID), OwnerReferences: []metav1.OwnerReference{lifecycle.OwnedBy(crt)}},
+		ObjectMeta: metav1.ObjectMeta{Name: revocation.SecretName(crt.Name, crt.UID), OwnerReferences: []metav1.OwnerReference{certificate.OwnedBy(crt)}},
 		Type:       corev1.SecretTypeTLS,
 		Data:       map[string][]byte{"tls.crt": secretOf(t, w, "victim").Data["tls.crt"], "tls.key": secretOf(t, w, "web").Data["tls.key"]},
 	}
@@ -181,7 +181,7 @@ func TestRevocationCalledOff(t *testing.T) {
 	w := rig.NewWorld(t)
 	stop := w.Run(t, w.Config())
 	withCA(t, w)
-	w.Create(t, certificate(w, "web", "ca"))
+	w.Create(t, newCertificate(w, "web", "ca"))
 	crt := awaitReady(t, w, "web")
 	amend(t, w, crt, func(c *certmanagerv1.Certificate) { c.Spec.IssuerRef.Name = "nobody" }) // so that no replacement comes
 	asksToRevoke(t, w, crt, revocation.Superseded)

@@ -11,28 +11,28 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/lifecycle"
+	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/pki"
 )
 
 // store applies the target Secret with what was issued (spec §2.4).
-func (r *certificates) store(ctx context.Context, m *memory, state *lifecycle.State, a lifecycle.Action) error {
+func (r *certificates) store(ctx context.Context, m *memory, state *certificate.State, a certificate.Action) error {
 	key, err := r.keyFor(ctx, m, state.Certificate, a)
 	if err != nil {
 		return err
 	}
-	text, err := lifecycle.EncodeKey(state.Certificate, key)
+	text, err := certificate.EncodeKey(state.Certificate, key)
 	if err != nil {
 		return err
 	}
-	return r.apply(ctx, state, lifecycle.Target{
+	return r.apply(ctx, state, certificate.Target{
 		Chain: a.Request.Status.Certificate, CA: a.Request.Status.CA, Key: text, Issuer: a.Request.Spec.IssuerRef,
 	}, "")
 }
 
 // storeTemporary applies the target Secret with a certificate that nobody trusts, for
 // as long as the issuer takes (spec §2.4).
-func (r *certificates) storeTemporary(ctx context.Context, state *lifecycle.State, a lifecycle.Action) error {
+func (r *certificates) storeTemporary(ctx context.Context, state *certificate.State, a certificate.Action) error {
 	key, err := r.encodedKey(ctx, state.Certificate, a.Key)
 	if err != nil {
 		return err
@@ -53,18 +53,18 @@ func (r *certificates) storeTemporary(ctx context.Context, state *lifecycle.Stat
 	if err != nil {
 		return err
 	}
-	return r.apply(ctx, state, lifecycle.Target{Chain: chain, Key: key}, "")
+	return r.apply(ctx, state, certificate.Target{Chain: chain, Key: key}, "")
 }
 
 // repair applies the target Secret with what it holds (spec §2.6), unless somebody has
 // changed it meanwhile. What cannot be repaired as it is stays so, and good otherwise.
-func (r *certificates) repair(ctx context.Context, m *memory, state *lifecycle.State) error {
+func (r *certificates) repair(ctx context.Context, m *memory, state *certificate.State) error {
 	crt := state.Certificate
 	secret, err := r.Secrets.Secret(ctx, crt.Namespace, crt.Spec.SecretName)
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	err = r.apply(ctx, state, lifecycle.RepairOf(crt, secret), secret.ResourceVersion)
+	err = r.apply(ctx, state, certificate.RepairOf(crt, secret), secret.ResourceVersion)
 	switch {
 	case fault.IsTerminal(err) || refuses(err):
 		m.note(state, state.Secret.Version, err.Error(), r.Now())
@@ -83,7 +83,7 @@ func (r *certificates) repair(ctx context.Context, m *memory, state *lifecycle.S
 // apply writes everything that we manage of the target Secret at once, so that whatever
 // is left out disappears, and nothing of anybody else's. Only the given version is
 // replaced, or any if that is empty.
-func (r *certificates) apply(ctx context.Context, state *lifecycle.State, t lifecycle.Target, version string) error {
+func (r *certificates) apply(ctx context.Context, state *certificate.State, t certificate.Target, version string) error {
 	crt := state.Certificate
 	t.Certificate, t.Passwords, t.OwnerReference = crt, state.Passwords, state.OwnerReference
 	secret, err := t.Secret()
@@ -95,7 +95,7 @@ func (r *certificates) apply(ctx context.Context, state *lifecycle.State, t life
 		secret.Type = existing.Type // it cannot be changed
 	}
 	//nolint:staticcheck // an apply configuration says the same in three times the code
-	return r.Client.Patch(ctx, secret, client.Apply, client.ForceOwnership, client.FieldOwner(lifecycle.FieldManager))
+	return r.Client.Patch(ctx, secret, client.Apply, client.ForceOwnership, client.FieldOwner(certificate.FieldManager))
 }
 
 func (r *certificates) encodedKey(ctx context.Context, crt *certmanagerv1.Certificate, secret string) ([]byte, error) {
@@ -103,12 +103,12 @@ func (r *certificates) encodedKey(ctx context.Context, crt *certmanagerv1.Certif
 	if err != nil {
 		return nil, err
 	}
-	return lifecycle.EncodeKey(crt, key)
+	return certificate.EncodeKey(crt, key)
 }
 
 // passwords reads those of the keystores that a Certificate wants.
-func (r *certificates) passwords(ctx context.Context, crt *certmanagerv1.Certificate) (lifecycle.Passwords, error) {
-	var p lifecycle.Passwords
+func (r *certificates) passwords(ctx context.Context, crt *certmanagerv1.Certificate) (certificate.Passwords, error) {
+	var p certificate.Passwords
 	stores := crt.Spec.Keystores
 	if stores == nil {
 		return p, nil
@@ -131,7 +131,7 @@ func (r *certificates) passwords(ctx context.Context, crt *certmanagerv1.Certifi
 // the Certificate, helps.
 type passwordError struct{ error }
 
-func noteMissing(p *lifecycle.Passwords, err error) error {
+func noteMissing(p *certificate.Passwords, err error) error {
 	var missing passwordError
 	if errors.As(err, &missing) {
 		p.Error = missing

@@ -49,7 +49,7 @@ func TestDriftIsRepaired(t *testing.T) {
 	w := rig.NewWorld(t)
 	w.Run(t, w.Config())
 	withCA(t, w)
-	crt := certificate(w, "web", "ca")
+	crt := newCertificate(w, "web", "ca")
 	crt.Spec.SecretTemplate = &certmanagerv1.CertificateSecretTemplate{Labels: map[string]string{"team": "web"}, Annotations: map[string]string{"note": "hi"}}
 	w.Create(t, crt)
 	crt = awaitReady(t, w, "web")
@@ -104,7 +104,7 @@ func TestChangesAreNotPaced(t *testing.T) {
 	cfg.Now = func() time.Time { return now }
 	w.Run(t, cfg)
 	withCA(t, w)
-	w.Create(t, certificate(w, "web", "ca"))
+	w.Create(t, newCertificate(w, "web", "ca"))
 	crt := awaitReady(t, w, "web")
 	for _, formats := range [][]certmanagerv1.CertificateAdditionalOutputFormat{{{Type: "DER"}}, {{Type: "CombinedPEM"}}, {}} {
 		amend(t, w, crt, func(c *certmanagerv1.Certificate) { c.Spec.AdditionalOutputFormats = formats })
@@ -117,7 +117,7 @@ func TestChangesAreNotPaced(t *testing.T) {
 	}
 	forge := func(s *corev1.Secret) { s.Annotations[certmanagerv1.AltNamesAnnotation] = "forged" }
 	amend(t, w, secretOf(t, w, "web"), forge)
-	w.Create(t, certificate(w, "another", "ca"))
+	w.Create(t, newCertificate(w, "another", "ca"))
 	awaitReady(t, w, "another") // meanwhile: an unpaced repair would have come before
 	if s := secretOf(t, w, "web"); s.Annotations[certmanagerv1.AltNamesAnnotation] != "forged" {
 		t.Error("what a rival has changed was put right a moment after the last repair")
@@ -147,7 +147,7 @@ func TestKeystores(t *testing.T) {
 	w := rig.NewWorld(t)
 	w.Run(t, w.Config())
 	withCA(t, w)
-	crt := certificate(w, "web", "ca")
+	crt := newCertificate(w, "web", "ca")
 	ref := cmmeta.SecretKeySelector{Name: "store", Key: "password"}
 	crt.Spec.Keystores = &certmanagerv1.CertificateKeystores{
 		PKCS12: &certmanagerv1.PKCS12Keystore{Create: true, Profile: certmanagerv1.PKCS12Modern2023, PasswordSecretRef: ref},
@@ -187,7 +187,7 @@ func TestTemporaryCertificate(t *testing.T) {
 	t.Parallel()
 	w := rig.NewWorld(t)
 	w.Run(t, w.Config())
-	crt := certificate(w, "web", "ca")
+	crt := newCertificate(w, "web", "ca")
 	crt.Annotations = map[string]string{certmanagerv1.IssueTemporaryAnnotation: "true"}
 	w.Create(t, crt) // by an issuer that is not there yet
 	eventuallySecret(t, w, "web", "a temporary certificate is there", func(s *corev1.Secret) string {
@@ -215,7 +215,7 @@ func TestOneOwnerOfASecret(t *testing.T) {
 	w := rig.NewWorld(t)
 	w.Run(t, w.Config())
 	withCA(t, w)
-	one, two := certificate(w, "one", "ca"), certificate(w, "two", "ca")
+	one, two := newCertificate(w, "one", "ca"), newCertificate(w, "two", "ca")
 	one.Spec.SecretName, two.Spec.SecretName = "shared", "shared"
 	w.Create(t, one)
 	awaitReady(t, w, "one")
@@ -239,7 +239,7 @@ func TestFightOverASecret(t *testing.T) {
 	w := rig.NewWorld(t)
 	w.Run(t, w.Config())
 	withCA(t, w)
-	w.Create(t, certificate(w, "web", "ca"))
+	w.Create(t, newCertificate(w, "web", "ca"))
 	crt := awaitReady(t, w, "web")
 	other, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
 	if err != nil {
@@ -289,7 +289,7 @@ func TestNewCAIsFollowed(t *testing.T) {
 	w := rig.NewWorld(t)
 	w.Run(t, w.Config())
 	withCA(t, w)
-	w.Create(t, certificate(w, "web", "ca"))
+	w.Create(t, newCertificate(w, "web", "ca"))
 	awaitReady(t, w, "web")
 	root := awaitReady(t, w, "root")
 	issuer := &certmanagerv1.ClusterIssuer{}

@@ -12,7 +12,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/lifecycle"
+	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig"
 )
@@ -38,7 +38,7 @@ func TestSecretThatCannotBeWritten(t *testing.T) {
 	w := rig.NewWorld(t)
 	w.Run(t, w.Config())
 	withCA(t, w)
-	w.Create(t, certificate(w, "web", "ca"))
+	w.Create(t, newCertificate(w, "web", "ca"))
 	crt := awaitReady(t, w, "web")
 	secret := secretOf(t, w, "web")
 	amend(t, w, secret, func(s *corev1.Secret) { s.Immutable = new(true) })
@@ -47,7 +47,7 @@ func TestSecretThatCannotBeWritten(t *testing.T) {
 	if nextKeys(t.Context(), w) == "" {
 		t.Error("the next private key is in no Secret while the certificate waits to be stored")
 	}
-	w.Create(t, certificate(w, "another", "ca"))
+	w.Create(t, newCertificate(w, "another", "ca"))
 	awaitReady(t, w, "another") // meanwhile: whoever retries would have
 	again := &certmanagerv1.Certificate{}
 	if err := w.Get(t.Context(), "web", again); err != nil || again.ResourceVersion != crt.ResourceVersion {
@@ -66,7 +66,7 @@ func TestKeystoreThatCannotBeMade(t *testing.T) {
 	w := rig.NewWorld(t)
 	w.Run(t, w.Config())
 	withCA(t, w)
-	crt := certificate(w, "web", "ca")
+	crt := newCertificate(w, "web", "ca")
 	crt.Spec.Keystores = &certmanagerv1.CertificateKeystores{PKCS12: &certmanagerv1.PKCS12Keystore{
 		Create: true, PasswordSecretRef: cmmeta.SecretKeySelector{Name: "store", Key: "password"},
 	}}
@@ -93,7 +93,7 @@ func notRepaired(t *testing.T, w *rig.World, crt *certmanagerv1.Certificate, why
 			return err.Error()
 		}
 		c := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing)
-		return wants(c != nil && c.Status == cmmeta.ConditionFalse && c.Reason == lifecycle.ReasonSecretNotRepaired && strings.Contains(c.Message, why), crt.Status.Conditions)
+		return wants(c != nil && c.Status == cmmeta.ConditionFalse && c.Reason == certificate.ReasonSecretNotRepaired && strings.Contains(c.Message, why), crt.Status.Conditions)
 	})
 	if !certmanagerv1.HasCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionReady, cmmeta.ConditionTrue) {
 		t.Errorf("not ready, though the certificate is good: %+v", crt.Status.Conditions)
@@ -108,13 +108,13 @@ func TestTemplateThatCannotBeWritten(t *testing.T) {
 	w := rig.NewWorld(t)
 	w.Run(t, w.Config())
 	withCA(t, w)
-	w.Create(t, certificate(w, "web", "ca"))
+	w.Create(t, newCertificate(w, "web", "ca"))
 	crt := awaitReady(t, w, "web")
 	amend(t, w, crt, func(c *certmanagerv1.Certificate) {
 		c.Spec.SecretTemplate = &certmanagerv1.CertificateSecretTemplate{Labels: map[string]string{"team": "two words"}}
 	})
 	notRepaired(t, w, crt, "metadata.labels")
-	w.Create(t, certificate(w, "another", "ca"))
+	w.Create(t, newCertificate(w, "another", "ca"))
 	awaitReady(t, w, "another") // meanwhile: whoever retries would have
 	again := &certmanagerv1.Certificate{}
 	if err := w.Get(t.Context(), "web", again); err != nil || again.ResourceVersion != crt.ResourceVersion {
@@ -131,9 +131,9 @@ func TestIssuerWithAnotherCAIsFollowed(t *testing.T) {
 	w := rig.NewWorld(t)
 	w.Run(t, w.Config())
 	withCA(t, w)
-	other := certificate(w, "other", "selfsigned")
+	other := newCertificate(w, "other", "selfsigned")
 	other.Spec.IsCA, other.Spec.CommonName = true, "other root"
-	w.Create(t, other, certificate(w, "web", "ca"))
+	w.Create(t, other, newCertificate(w, "web", "ca"))
 	awaitReady(t, w, "other")
 	awaitReady(t, w, "web")
 	issuer := &certmanagerv1.ClusterIssuer{}

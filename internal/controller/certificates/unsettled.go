@@ -12,7 +12,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
-	"chancery.dev/internal/revocation"
+	"chancery.dev/internal/machine/revocation"
 )
 
 // startInterval is the time between two Certificates that are in order at the start: passes over them leave most of a

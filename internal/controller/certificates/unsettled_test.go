@@ -13,7 +13,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
-	"chancery.dev/internal/revocation"
+	"chancery.dev/internal/machine/revocation"
 )
 
 // TestUnsettledFirst: a start looks first at the Certificates that say themselves that they

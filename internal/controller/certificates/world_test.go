@@ -15,7 +15,7 @@ import (
 )
 
 // certificate returns a Certificate with a small key by a ClusterIssuer of the world.
-func certificate(w *rig.World, name, issuer string) *certmanagerv1.Certificate {
+func newCertificate(w *rig.World, name, issuer string) *certmanagerv1.Certificate {
 	return &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: certmanagerv1.CertificateSpec{
 		SecretName: name, DNSNames: []string{name + ".example.com"},
 		PrivateKey: &certmanagerv1.CertificatePrivateKey{Algorithm: certmanagerv1.ECDSAKeyAlgorithm},
@@ -26,7 +26,7 @@ func certificate(w *rig.World, name, issuer string) *certmanagerv1.Certificate {
 // withCA adds a self-signed root and a ClusterIssuer "ca" that signs with it.
 func withCA(t *testing.T, w *rig.World) {
 	t.Helper()
-	root := certificate(w, "root", "selfsigned")
+	root := newCertificate(w, "root", "selfsigned")
 	root.Spec.IsCA, root.Spec.CommonName = true, "test root"
 	w.Create(t, &certmanagerv1.ClusterIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: w.ClusterName("selfsigned")}, Spec: certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}},

@@ -24,9 +24,9 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/pki"
-	"chancery.dev/internal/request"
 	"chancery.dev/internal/signer"
 )
 

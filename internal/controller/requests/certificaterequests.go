@@ -17,8 +17,8 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/kubecache"
+	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/pki"
-	"chancery.dev/internal/request"
 	"chancery.dev/internal/signer"
 )
 
@@ -174,8 +174,8 @@ func (k *certificateRequests) record(p *pass, v verdict) (client.Object, []engin
 	}
 }
 
-// onShortWay reports whether a Certificate takes the short way by a request (internal/lifecycle): the event of the
-// Certificate says what there is to say.
+// onShortWay reports whether a Certificate takes the short way by a request (internal/machine/certificate): the event
+// of the Certificate says what there is to say.
 func onShortWay(cr *certmanagerv1.CertificateRequest, v verdict) bool {
 	owner := metav1.GetControllerOfNoCopy(cr)
 	if v.inLine == nil || !v.approve || owner == nil || owner.Kind != certmanagerv1.CertificateKind {

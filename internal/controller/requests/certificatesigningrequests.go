@@ -20,7 +20,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
-	"chancery.dev/internal/request"
+	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/signer"
 )
 

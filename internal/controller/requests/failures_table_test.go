@@ -14,8 +14,8 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/app"
+	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/pki"
-	"chancery.dev/internal/request"
 )
 
 // disagree has a CSR whose usages are not those that its request asks for.

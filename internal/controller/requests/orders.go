@@ -11,11 +11,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
-	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/pki"
-	"chancery.dev/internal/request"
 	"chancery.dev/internal/signer"
 )
 

@@ -1,7 +1,7 @@
 // Package requests runs the two kinds of request for a certificate on the engine, adapted to
 // one another: CertificateRequests and CertificateSigningRequests. What works for one
 // kind works for the other. It knows no type of issuer: Signers do, and for ACME it makes the Orders that
-// internal/request asks for.
+// internal/machine/request asks for.
 package requests
 
 import (
@@ -22,7 +22,7 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/request"
+	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/signer"
 )
 

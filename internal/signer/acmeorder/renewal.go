@@ -12,8 +12,8 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme"
-	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/acmeflow"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )

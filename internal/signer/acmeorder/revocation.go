@@ -6,7 +6,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/revocation"
+	"chancery.dev/internal/machine/revocation"
 	"chancery.dev/internal/signer"
 )
 

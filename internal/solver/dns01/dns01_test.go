@@ -12,8 +12,8 @@ import (
 	"github.com/miekg/dns"
 
 	acmev1 "chancery.dev/api/acme/v1"
-	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/acmeflow"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/conformance"

@@ -14,8 +14,8 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme"
-	"chancery.dev/internal/acmeflow"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/acmeflow"
 	"chancery.dev/internal/solver"
 )
 

@@ -1,0 +1,135 @@
+package orders
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/acmeaccount"
+	"chancery.dev/internal/controller"
+	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/schedule"
+	"chancery.dev/internal/solver"
+)
+
+// ACMEDeps is what Orders and Challenges need beside controller.Deps.
+type ACMEDeps struct {
+	// Accounts are the ACME accounts that issuers have been set up with.
+	Accounts *acmeaccount.Registry
+	// Solvers by the type of challenge that they solve.
+	Solvers map[acmev1.ACMEChallengeType]solver.Solver
+	// Limits cap the challenges in flight (mission rule 3).
+	Limits schedule.Options
+	// Settings are the times.
+	Settings acmeflow.Settings
+	// Process is what this process marks the Orders with that it makes.
+	Process string
+}
+
+// acmeIssuer is what an Order or a Challenge sees of its issuer.
+type acmeIssuer struct {
+	flow    acmeflow.Issuer
+	account acmeflow.Account
+	// remote is nil unless the account can be used.
+	remote *acmeaccount.Account
+}
+
+// observeIssuer looks at the issuer that an object in the namespace names.
+func observeIssuer(ctx context.Context, d *controller.Deps, accounts *acmeaccount.Registry, ref cmmeta.IssuerReference, namespace string) (acmeIssuer, error) {
+	missing := func(format string, args ...any) (acmeIssuer, error) {
+		return acmeIssuer{flow: acmeflow.Issuer{Readiness: acmeflow.IssuerMissing, Message: fmt.Sprintf(format, args...)}}, nil
+	}
+	if ref.IsExternal() {
+		return missing("issuers of group %q are not ours", ref.Group)
+	}
+	var issuer certmanagerv1.GenericIssuer
+	key := client.ObjectKey{Name: ref.Name}
+	switch {
+	case ref.KindOrDefault() != cmmeta.ClusterIssuerKind:
+		issuer, key.Namespace = &certmanagerv1.Issuer{}, namespace
+	case d.Scope.NamespacedOnly:
+		return missing("ClusterIssuers are not read with --namespace")
+	default:
+		issuer = &certmanagerv1.ClusterIssuer{}
+	}
+	err := d.Client.Get(ctx, key, issuer.(client.Object)) //nolint:forcetypeassert // both kinds are
+	switch {
+	case apierrors.IsNotFound(err):
+		return missing("there is no %s of that name", ref.KindOrDefault())
+	case err != nil:
+		return acmeIssuer{}, err
+	}
+	spec := issuer.GetSpec().ACME
+	if spec == nil {
+		return missing("the %s of that name is not an ACME issuer", ref.KindOrDefault())
+	}
+	return viewOf(issuer, spec, accounts), nil
+}
+
+func viewOf(issuer certmanagerv1.GenericIssuer, spec *acmev1.ACMEIssuer, accounts *acmeaccount.Registry) acmeIssuer {
+	view := acmeIssuer{flow: acmeflow.Issuer{Solvers: spec.Solvers, PreferredChain: spec.PreferredChain}}
+	ready := certmanagerv1.FindIssuerCondition(issuer.GetStatus().Conditions, certmanagerv1.IssuerConditionReady)
+	account, bound := accounts.Of(issuer.GetUID())
+	if bound {
+		view.account.Thumbprint, view.account.URL = account.Thumbprint(), account.URL()
+		view.account.ParkedUntil, view.account.ParkedReason = account.Parked()
+		view.account.Changing = account.Changing()
+		if view.account.URL != "" {
+			view.remote = account
+		}
+	}
+	switch {
+	case ready == nil:
+		view.flow.Readiness = acmeflow.IssuerNotReady
+	case ready.Status != cmmeta.ConditionTrue:
+		view.flow.Readiness, view.flow.Message = acmeflow.IssuerNotReady, ready.Message
+	case view.remote == nil:
+		view.flow.Readiness = acmeflow.IssuerStarting
+	}
+	return view
+}
+
+// followAccounts queues the objects of a kind whose issuer's account has changed.
+func followAccounts(d *controller.Deps, accounts *acmeaccount.Registry, list func() client.ObjectList, ring func(types.NamespacedName)) {
+	accounts.Watch(func(i acmeaccount.Issuer, _ acmeaccount.Change) {
+		for _, req := range d.Waiting(context.Background(), list(), i.Namespace, i.Name) {
+			ring(req.NamespacedName)
+		}
+	})
+}
+
+// releaseAccounts has the registry forget issuers that are deleted.
+func releaseAccounts(ctx context.Context, d *controller.Deps, accounts *acmeaccount.Registry) error {
+	for _, kind := range d.Scope.IssuerKinds() {
+		informer, err := d.Manager.GetCache().GetInformer(ctx, kind)
+		if err != nil {
+			return err
+		}
+		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+			if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+				obj = last.Obj
+			}
+			if o, ok := obj.(client.Object); ok {
+				accounts.Release(acmeaccount.Issuer{UID: o.GetUID(), Namespace: o.GetNamespace(), Name: o.GetName()})
+			}
+		}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// solverNamespace is where the Secrets are that a Challenge's solver names.
+func (r *challenges) solverNamespace(c *acmev1.Challenge) string {
+	if c.Spec.IssuerRef.KindOrDefault() == cmmeta.ClusterIssuerKind {
+		return r.Settings.ClusterResourceNamespace
+	}
+	return c.Namespace
+}

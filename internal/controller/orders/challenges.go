@@ -1,0 +1,212 @@
+package orders
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/controller"
+	"chancery.dev/internal/engine"
+	"chancery.dev/internal/machine/acmeflow"
+)
+
+// +kubebuilder:rbac:groups=acme.cert-manager.io,resources=challenges,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=acme.cert-manager.io,resources=challenges/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
+
+// challenges walks each Challenge through acmeflow.DecideChallenge, by the
+// executor's contract of that package.
+type challenges struct {
+	*controller.Deps
+
+	acmeDeps  ACMEDeps
+	scheduler *scheduler
+}
+
+// challengeView is what is observed of a Challenge.
+type challengeView struct {
+	acmeflow.ChallengeState
+
+	issuer acmeIssuer
+}
+
+type challengePass = engine.Pass[*acmev1.Challenge, acmeflow.ChallengeMemory]
+
+// SetupChallenges adds the reconciler of Challenges and their scheduler. SetupOrders
+// comes first.
+func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) error {
+	s := newScheduler(d, acme.Settings, acme.Limits)
+	if err := s.listen(ctx); err != nil {
+		return err
+	}
+	if err := d.Manager.Add(s); err != nil {
+		return err
+	}
+	d.Engine.List(s.waits)
+	r := &challenges{Deps: d, acmeDeps: acme, scheduler: s}
+	s.unvouched = func(ctx context.Context, c *acmev1.Challenge) (string, error) {
+		issuer, err := observeIssuer(ctx, d, acme.Accounts, c.Spec.IssuerRef, c.Namespace)
+		if err != nil {
+			return "", err
+		}
+		return r.unvouched(ctx, c, issuer.flow)
+	}
+	runner := engine.Run(d.Engine, engine.Kind[*acmev1.Challenge, acmeflow.ChallengeMemory, challengeView, acmeflow.ChallengeAction]{
+		Name: acmev1.ChallengeKind, New: func() *acmev1.Challenge { return &acmev1.Challenge{} }, Events: d.Events("cert-manager-challenges"),
+		Observe: r.observe, Plan: r.plan,
+		Decide: func(v challengeView, now time.Time) acmeflow.ChallengeAction {
+			return acmeflow.DecideChallenge(v.ChallengeState, now)
+		},
+		Gone: func(name types.NamespacedName, _ types.UID) { s.gone(ctx, name) },
+	})
+	if err := d.Manager.GetFieldIndexer().IndexField(ctx, &acmev1.Challenge{}, controller.IssuerIndex, pendingChallengeIssuer); err != nil {
+		return err
+	}
+	if err := d.Manager.GetFieldIndexer().IndexField(ctx, &acmev1.Challenge{}, credentialIndex, r.credentials); err != nil {
+		return err
+	}
+	followAccounts(d, acme.Accounts, func() client.ObjectList { return &acmev1.ChallengeList{} }, runner.Ring)
+	b := ctrl.NewControllerManagedBy(d.Manager).Named("challenges").
+		For(&acmev1.Challenge{}).
+		WatchesRawSource(runner).
+		WatchesRawSource(d.OnSecret(r.withCredential)).
+		WithOptions(r.Options(time.Second, 5*time.Minute))
+	return d.WatchIssuers(b, &acmev1.ChallengeList{}).Complete(runner)
+}
+
+func pendingChallengeIssuer(obj client.Object) []string {
+	c, ok := obj.(*acmev1.Challenge)
+	if !ok || c.Status.State.IsFinal() {
+		return nil
+	}
+	return []string{controller.IssuerKeyOf(c.Spec.IssuerRef, c.Namespace)}
+}
+
+// observe looks at a Challenge and its issuer, and takes in what a call has come back with.
+func (r *challenges) observe(ctx context.Context, p *challengePass) (challengeView, error) {
+	challenge := p.Object
+	issuer, err := observeIssuer(ctx, r.Deps, r.acmeDeps.Accounts, challenge.Spec.IssuerRef, challenge.Namespace)
+	if err != nil {
+		return challengeView{}, err
+	}
+	r.land(ctx, p)
+	if p.Memory.Flying == acmeflow.ChallengeWait && r.scheduler.isMended(ctx, client.ObjectKeyFromObject(challenge)) {
+		*p.Memory = p.Memory.Mended()
+	}
+	unvouched, err := r.unvouched(ctx, challenge, issuer.flow)
+	if err != nil {
+		return challengeView{}, err
+	}
+	return challengeView{issuer: issuer, ChallengeState: acmeflow.ChallengeState{
+		Challenge: challenge, Unvouched: unvouched, Issuer: issuer.flow, Account: issuer.account, Memory: *p.Memory, Settings: r.acmeDeps.Settings,
+		NamespaceTerminating: r.namespaceTerminating(ctx, challenge, *p.Memory),
+	}}, nil
+}
+
+// unvouched says why a Challenge must not be solved; empty if it may be. What is cached of its Order may lag behind the
+// Challenge: before that ends a Challenge, the API server is asked.
+func (r *challenges) unvouched(ctx context.Context, c *acmev1.Challenge, issuer acmeflow.Issuer) (string, error) {
+	owner := metav1.GetControllerOf(c)
+	if owner == nil || owner.Kind != acmev1.OrderKind || owner.APIVersion != acmev1.SchemeGroupVersion().String() {
+		return acmeflow.Unvouched(nil, issuer, c), nil
+	}
+	key := client.ObjectKey{Namespace: c.Namespace, Name: owner.Name}
+	judge := func(read func(*acmev1.Order) error) (string, error) {
+		order := &acmev1.Order{}
+		err := read(order)
+		if apierrors.IsNotFound(err) || order.UID != owner.UID {
+			order = nil
+		}
+		return acmeflow.Unvouched(order, issuer, c), client.IgnoreNotFound(err)
+	}
+	why, err := judge(func(o *acmev1.Order) error { return r.Client.Get(ctx, key, o) })
+	if err != nil || why == "" || c.Status.State.IsFinal() || c.DeletionTimestamp != nil {
+		return why, err
+	}
+	return judge(func(o *acmev1.Order) error { return r.Client.Live(ctx, r.Manager.GetAPIReader(), key, o) })
+}
+
+// plan says what an action means.
+func (r *challenges) plan(_ context.Context, p *challengePass, v challengeView, action acmeflow.ChallengeAction) (engine.Plan, error) {
+	plan := engine.Plan{Wake: action.Wake, Done: action.Step == acmeflow.ChallengeDone}
+	if action.Step.External() && action.Wake.IsZero() {
+		// A call that never comes back is no event: look whether it has lost its slot.
+		plan.Wake = r.Now().Add(r.acmeDeps.Settings.YieldAfter)
+	}
+	c := p.Object
+	if action.Status != nil {
+		c = c.DeepCopy()
+		c.Status = *action.Status
+		plan.Status = c
+	}
+	plan.Then = func(ctx context.Context) error {
+		if action.Status != nil {
+			r.learn(ctx, c, p.Memory)
+		}
+		r.scheduler.decided(ctx, c, action)
+		return r.do(ctx, p, v.issuer, c, action.Step)
+	}
+	if action.Event != nil {
+		plan.Events = []engine.Event{engine.Event(*action.Event)}
+	}
+	wrote := action.Status != nil || action.Step == acmeflow.ChallengeAddFinalizer || action.Step == acmeflow.ChallengeRemoveFinalizer
+	plan.Again = wrote && !action.Step.External()
+	queued := !c.Status.Processing && !c.Status.Presented && c.Status.Reason == "" // the scheduler says what for
+	if !plan.Done && !queued {
+		plan.Waits = waitFor(action.Wake, c.Status.Reason)
+	}
+	return plan, nil
+}
+
+// namespaceTerminating asks the API server, but only where it matters: for a
+// Challenge that is being deleted and whose clean-up fails.
+func (r *challenges) namespaceTerminating(ctx context.Context, c *acmev1.Challenge, m acmeflow.ChallengeMemory) bool {
+	if c.DeletionTimestamp == nil || m.Failed != acmeflow.ChallengeCleanUp {
+		return false
+	}
+	namespace := &corev1.Namespace{}
+	if err := r.Manager.GetAPIReader().Get(ctx, client.ObjectKey{Name: c.Namespace}, namespace); err != nil {
+		return false // the clean-up's own limit holds
+	}
+	return namespace.DeletionTimestamp != nil
+}
+
+// do takes the step of an action.
+func (r *challenges) do(ctx context.Context, p *challengePass, issuer acmeIssuer, c *acmev1.Challenge, step acmeflow.ChallengeStep) error {
+	switch {
+	case step == acmeflow.ChallengeWait, step == acmeflow.ChallengeDone:
+		return nil
+	case step.External():
+		*p.Memory = p.Memory.Started(step, r.Now())
+		p.Start(r.call(c, issuer.remote, step))
+		return nil
+	case step == acmeflow.ChallengeAddFinalizer:
+		return r.setFinalizers(ctx, c, true)
+	case step == acmeflow.ChallengeRemoveFinalizer:
+		return r.setFinalizers(ctx, c, false)
+	default:
+		return fmt.Errorf("acmeflow asked for %s, which the controller does not know: please report this as a bug", step)
+	}
+}
+
+// setFinalizers removes ours, whatever its name, and adds the present one if it is
+// wanted. Those of others stay.
+func (r *challenges) setFinalizers(ctx context.Context, c *acmev1.Challenge, wanted bool) error {
+	changed := c.DeepCopy()
+	controllerutil.RemoveFinalizer(changed, acmev1.ChallengeFinalizerLegacy)
+	if wanted {
+		controllerutil.AddFinalizer(changed, acmev1.ChallengeFinalizer)
+	} else {
+		controllerutil.RemoveFinalizer(changed, acmev1.ChallengeFinalizer)
+	}
+	return r.Client.Patch(ctx, changed, client.MergeFromWithOptions(c, client.MergeFromWithOptimisticLock{}))
+}

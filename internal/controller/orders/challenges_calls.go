@@ -1,0 +1,150 @@
+package orders
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strings"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acmeaccount"
+	"chancery.dev/internal/controller"
+	"chancery.dev/internal/engine"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/solver"
+)
+
+// checkShards is how many lanes the self checks of a namespace have: names that
+// never answer hold up few others, and nobody in another namespace.
+const checkShards = 16
+
+// call is the call of an external step.
+func (r *challenges) call(c *acmev1.Challenge, account *acmeaccount.Account, step acmeflow.ChallengeStep) engine.Call {
+	call := engine.Call{Name: step.String(), Urgency: begun}
+	switch {
+	case !ofCA(step):
+		call.Lane = r.laneOfSolver(c, step)
+		call.Run = func(ctx context.Context) (any, error) { return r.solve1(ctx, c, step), nil }
+	case account == nil:
+		call.Run = func(context.Context) (any, error) { return nil, errNoAccount }
+	default:
+		call.Lane, call.Gate = laneOf(account), gateOf(account)
+		call.Run = func(ctx context.Context) (any, error) { return account.Challenge(ctx, step, c.Spec), nil }
+	}
+	return call
+}
+
+// land takes in what a call has come back with.
+func (r *challenges) land(ctx context.Context, p *challengePass) {
+	step := p.Memory.Flying
+	landed, ok := p.Take(step.String())
+	switch {
+	case !ok:
+		return
+	case errors.Is(landed.Err, engine.ErrDropped):
+		*p.Memory = p.Memory.Unsent()
+		return
+	}
+	outcome, ok := landed.Value.(acmeflow.ChallengeOutcome)
+	if !ok {
+		outcome.Failure = lostCall(landed.Err)
+	}
+	outcome.Step, outcome.At, outcome.Jitter = step, r.Now(), p.Chance()
+	if step == acmeflow.ChallengeCheck {
+		r.scheduler.locked(ctx, func() { outcome.Settle = r.scheduler.settled.Delay(viewed(p.Object, p.Memory), r.Now()) })
+	}
+	*p.Memory = p.Memory.After(outcome)
+}
+
+func ofCA(step acmeflow.ChallengeStep) bool {
+	return step == acmeflow.ChallengeFetch || step == acmeflow.ChallengeAccept
+}
+
+// laneOfSolver bounds self checks by the shard of the name, and other calls by the solver's configuration, which names
+// its server and credentials.
+func (r *challenges) laneOfSolver(c *acmev1.Challenge, step acmeflow.ChallengeStep) engine.Lane {
+	lane := engine.Lane{Name: "solver of " + c.Namespace, Limit: solverCalls, Timeout: solverTimeout}
+	if step == acmeflow.ChallengeCheck {
+		sum := fnv.New32a()
+		_, _ = sum.Write([]byte(strings.ToLower(c.Spec.DNSName)))
+		lane.Name = fmt.Sprintf("self check of %s/%d", c.Namespace, sum.Sum32()%checkShards)
+		return lane
+	}
+	if config, err := json.Marshal(c.Spec.Solver.DNS01); err == nil && c.Spec.Solver.DNS01 != nil {
+		lane.Name = fmt.Sprintf("solver of %s, %s", r.solverNamespace(c), config)
+	}
+	return lane
+}
+
+// solve1 makes one call to the solver.
+func (r *challenges) solve1(ctx context.Context, c *acmev1.Challenge, step acmeflow.ChallengeStep) acmeflow.ChallengeOutcome {
+	s := r.acmeDeps.Solvers[c.Spec.Type]
+	if s == nil {
+		return acmeflow.ChallengeOutcome{Failure: &acmeflow.Failure{
+			Class: fault.ClassSolver, Detail: fmt.Sprintf("this controller solves no %s challenges", c.Spec.Type),
+		}}
+	}
+	var outcome acmeflow.ChallengeOutcome
+	task := solver.Task{
+		Challenge: c, ResourceNamespace: r.solverNamespace(c),
+		Warn: func(message string) { outcome.Warning = message }, InZone: func(zone string) { outcome.Zone = zone },
+	}
+	class, call := fault.ClassSolver, s.Present
+	switch step {
+	case acmeflow.ChallengeCheck:
+		class, call = fault.ClassSelfCheck, s.Check
+	case acmeflow.ChallengeCleanUp:
+		call = s.CleanUp
+	default: // Present
+	}
+	err := call(ctx, task)
+	if err == nil {
+		return outcome
+	}
+	failure := &acmeflow.Failure{Class: class, Detail: err.Error()}
+	if f := fault.Of(err); f != nil {
+		failure.RetryAfter, failure.Period = f.Delay, !f.Turn
+		failure.Nowhere = f.Reason == solver.ReasonNoZone
+		if f.Class != "" && step != acmeflow.ChallengeCheck {
+			failure.Class = f.Class
+		}
+	}
+	outcome.Failure = failure
+	return outcome
+}
+
+// viewed names what others may be slow to see an answer of: the zone that a solver has told of,
+// else the name. It is an issuer's: other CAs look from elsewhere, and nobody learns from
+// what the CA of another tenant says.
+func viewed(c *acmev1.Challenge, m *acmeflow.ChallengeMemory) string {
+	place := m.Zone
+	if place == "" {
+		place = strings.ToLower(c.Spec.DNSName)
+	}
+	return controller.IssuerKeyOf(c.Spec.IssuerRef, c.Namespace) + " " + string(c.Spec.Type) + " " + place
+}
+
+// learn notes what the end of a Challenge, once it is written, says about the next ones there.
+func (r *challenges) learn(ctx context.Context, c *acmev1.Challenge, m *acmeflow.ChallengeMemory) {
+	switch settled := &r.scheduler.settled; {
+	case m.Belied(c):
+		waited := m.Settle
+		if own := c.Spec.Solver.SettleTime; own != nil {
+			waited = max(waited, own.Duration)
+		}
+		r.scheduler.locked(ctx, func() { settled.Failed(viewed(c, m), waited, r.Now()) })
+	case c.Status.State == acmev1.Valid && !m.Passed.IsZero():
+		r.scheduler.locked(ctx, func() { settled.Succeeded(viewed(c, m), r.Now()) })
+	}
+}
+
+// errNoAccount is the outcome of a call to a CA whose account this process does not know.
+var errNoAccount = errors.New("the issuer has no ACME account at hand")
+
+// lostCall is the failure of a call that has not come to an outcome.
+func lostCall(err error) *acmeflow.Failure {
+	return &acmeflow.Failure{Class: fault.ClassUnavailable, Detail: err.Error()}
+}

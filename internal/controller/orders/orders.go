@@ -1,0 +1,233 @@
+// Package orders reconciles Orders and Challenges, and schedules the latter: it
+// carries out what internal/machine/acmeflow and internal/schedule decide. It makes no call
+// to a CA or a DNS server on a worker.
+package orders
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acmeaccount"
+	"chancery.dev/internal/controller"
+	"chancery.dev/internal/engine"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/overlay"
+)
+
+// +kubebuilder:rbac:groups=acme.cert-manager.io,resources=orders,verbs=get;list;watch
+// +kubebuilder:rbac:groups=acme.cert-manager.io,resources=orders;challenges,verbs=issue
+// +kubebuilder:rbac:groups=acme.cert-manager.io,resources=orders/status,verbs=patch
+// +kubebuilder:rbac:groups=acme.cert-manager.io,resources=orders/finalizers,verbs=update
+// +kubebuilder:rbac:groups=acme.cert-manager.io,resources=challenges,verbs=get;list;watch;create;delete
+
+// orders walks each Order through acmeflow.DecideOrder, by the executor's contract
+// of that package.
+type orders struct {
+	*controller.Deps
+
+	acmeDeps ACMEDeps
+}
+
+// orderView is what is observed of an Order.
+type orderView struct {
+	acmeflow.OrderState
+
+	issuer acmeIssuer
+}
+
+type orderPass = engine.Pass[*acmev1.Order, acmeflow.OrderMemory]
+
+// SetupOrders adds the reconciler of Orders.
+func SetupOrders(ctx context.Context, d *controller.Deps, acme ACMEDeps) error {
+	r := &orders{Deps: d, acmeDeps: acme}
+	runner := engine.Run(d.Engine, engine.Kind[*acmev1.Order, acmeflow.OrderMemory, orderView, acmeflow.OrderAction]{
+		Name: acmev1.OrderKind, New: func() *acmev1.Order { return &acmev1.Order{} }, Events: d.Events("cert-manager-orders"),
+		Observe: r.observe, Plan: r.plan,
+		Decide: func(v orderView, now time.Time) acmeflow.OrderAction { return acmeflow.DecideOrder(v.OrderState, now) },
+	})
+	indexer := d.Manager.GetFieldIndexer()
+	if err := indexer.IndexField(ctx, &acmev1.Order{}, controller.IssuerIndex, pendingOrderIssuer); err != nil {
+		return err
+	}
+	if err := indexer.IndexField(ctx, &acmev1.Challenge{}, overlay.OwnerIndex, overlay.OwnerOf); err != nil {
+		return err
+	}
+	if err := d.Observed(ctx, &acmev1.Order{}, &acmev1.Challenge{}); err != nil {
+		return err
+	}
+	followAccounts(d, acme.Accounts, func() client.ObjectList { return &acmev1.OrderList{} }, runner.Ring)
+	if err := releaseAccounts(ctx, d, acme.Accounts); err != nil {
+		return err
+	}
+	b := ctrl.NewControllerManagedBy(d.Manager).Named("orders").
+		For(&acmev1.Order{}).
+		Watches(&acmev1.Challenge{}, controller.OnOwned(acmev1.GroupName, acmev1.OrderKind), builder.WithPredicates(matters())).
+		WatchesRawSource(runner).
+		WithOptions(r.Options(time.Second, 5*time.Minute))
+	return d.WatchIssuers(b, &acmev1.OrderList{}).Complete(runner)
+}
+
+// matters lets those events of Challenges through that an Order acts on: one is over, about to
+// go, gone, or waits for something else. Those that it makes it knows of.
+func matters() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			old, ok := e.ObjectOld.(*acmev1.Challenge)
+			challenge, same := e.ObjectNew.(*acmev1.Challenge)
+			if !ok || !same {
+				return true
+			}
+			over := challenge.Status.State.IsFinal() && !old.Status.State.IsFinal()
+			going := challenge.DeletionTimestamp != nil && old.DeletionTimestamp == nil
+			class := challenge.Status.FailureClass
+			return over || going || class != "" && class != old.Status.FailureClass
+		},
+	}
+}
+
+func pendingOrderIssuer(obj client.Object) []string {
+	o, ok := obj.(*acmev1.Order)
+	if !ok || o.Status.State.IsFinal() {
+		return nil
+	}
+	return []string{controller.IssuerKeyOf(o.Spec.IssuerRef, o.Namespace)}
+}
+
+// observe looks at an Order, its issuer and its Challenges, and takes in what a call has come back with.
+func (r *orders) observe(ctx context.Context, p *orderPass) (orderView, error) {
+	order := p.Object
+	issuer, err := observeIssuer(ctx, r.Deps, r.acmeDeps.Accounts, order.Spec.IssuerRef, order.Namespace)
+	if err != nil {
+		return orderView{}, err
+	}
+	r.land(p)
+	*p.Memory = p.Memory.Seen(r.Now())
+	made := r.acmeDeps.Process != "" && order.Annotations[acmeflow.ProcessAnnotation] == r.acmeDeps.Process
+	v := orderView{issuer: issuer, OrderState: acmeflow.OrderState{
+		Order: order, Made: made, Issuer: issuer.flow, Account: issuer.account, Memory: *p.Memory, Settings: r.acmeDeps.Settings,
+	}}
+	v.Challenges, err = r.challengesOf(ctx, order)
+	return v, err
+}
+
+// plan says what an action means.
+func (r *orders) plan(_ context.Context, p *orderPass, v orderView, action acmeflow.OrderAction) (engine.Plan, error) {
+	if p.Object.DeletionTimestamp != nil {
+		return engine.Plan{}, nil // its Challenges go with it
+	}
+	plan := engine.Plan{Wake: action.Wake, Done: action.Step == acmeflow.OrderDone}
+	order := p.Object
+	if action.Status != nil {
+		order = order.DeepCopy()
+		order.Status = *action.Status
+		plan.Status = order
+		*p.Memory = p.Memory.Writing()
+	}
+	plan.Then = func(ctx context.Context) error {
+		if action.Status != nil {
+			*p.Memory = p.Memory.Wrote(action, r.Now())
+		}
+		return r.do(ctx, p, v, order, action)
+	}
+	if action.Event != nil {
+		plan.Events = []engine.Event{engine.Event(*action.Event)}
+	}
+	wrote := action.Status != nil || action.Step == acmeflow.OrderCreateChallenges
+	plan.Again = wrote && !action.Step.External() && action.Step != acmeflow.OrderDeleteChallenges
+	if !order.Status.State.IsFinal() {
+		plan.Waits = waitFor(action.Wake, order.Status.Reason)
+	}
+	return plan, nil
+}
+
+// challengesOf lists the Challenges that an Order controls.
+func (r *orders) challengesOf(ctx context.Context, order *acmev1.Order) ([]*acmev1.Challenge, error) {
+	list := &acmev1.ChallengeList{}
+	if err := r.Client.ListOwned(ctx, list, order.Namespace, order.UID); err != nil {
+		return nil, err
+	}
+	out := make([]*acmev1.Challenge, 0, len(list.Items))
+	for i := range list.Items {
+		out = append(out, &list.Items[i])
+	}
+	return out, nil
+}
+
+// do takes the step of an action.
+func (r *orders) do(ctx context.Context, p *orderPass, v orderView, order *acmev1.Order, action acmeflow.OrderAction) error {
+	switch {
+	case action.Step == acmeflow.OrderWait, action.Step == acmeflow.OrderDone:
+		return nil
+	case action.Step.External():
+		*p.Memory = p.Memory.Started(action.Step, r.Now())
+		p.Start(r.call(v.issuer.remote, action))
+		return nil
+	case action.Step == acmeflow.OrderCreateChallenges:
+		return r.createChallenges(ctx, order, action.Challenges)
+	case action.Step == acmeflow.OrderDeleteChallenges:
+		return r.deleteChallenges(ctx, v.Challenges, action.Delete)
+	default:
+		return errors.New("acmeflow asked for " + action.Step.String() + ", which the controller does not know: please report this as a bug")
+	}
+}
+
+// call is the call of an external step.
+func (r *orders) call(account *acmeaccount.Account, action acmeflow.OrderAction) engine.Call {
+	c := engine.Call{Name: action.Step.String(), Urgency: urgency(action)}
+	if account == nil {
+		c.Run = func(context.Context) (any, error) {
+			return acmeflow.OrderOutcome{Failure: &acmeflow.Failure{
+				Class: fault.ClassRefused, Detail: "the issuer has no ACME account at hand",
+			}}, nil
+		}
+		return c
+	}
+	c.Lane, c.Gate = laneOf(account), gateOf(account)
+	c.Run = func(ctx context.Context) (any, error) { return account.Order(ctx, action), nil }
+	return c
+}
+
+// begun is the urgency of what was begun.
+const begun = 2
+
+// urgency has what was begun go first, so that its authorizations are used, and renewals before
+// what is new: somebody uses the certificate, and CAs limit them less (RFC 9773 §5).
+func urgency(action acmeflow.OrderAction) int {
+	switch {
+	case action.Step != acmeflow.OrderCreate:
+		return begun
+	case action.NewOrder.Renewal:
+		return 1
+	default:
+		return 0
+	}
+}
+
+// land takes in what a call has come back with.
+func (r *orders) land(p *orderPass) {
+	step := p.Memory.Flying
+	landed, ok := p.Take(step.String())
+	switch {
+	case !ok:
+		return
+	case errors.Is(landed.Err, engine.ErrDropped):
+		*p.Memory = p.Memory.Unsent()
+		return
+	}
+	outcome, ok := landed.Value.(acmeflow.OrderOutcome)
+	if !ok {
+		outcome.Failure = lostCall(landed.Err)
+	}
+	outcome.Step, outcome.At, outcome.Jitter = step, r.Now(), p.Chance()
+	*p.Memory = p.Memory.After(outcome)
+}

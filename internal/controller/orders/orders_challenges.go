@@ -1,0 +1,49 @@
+package orders
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	acmev1 "chancery.dev/api/acme/v1"
+)
+
+// createChallenges makes the Challenges of an Order. One that is there already was
+// made by a pass that was cut short: its name says what it is for.
+func (r *orders) createChallenges(ctx context.Context, order *acmev1.Order, challenges []*acmev1.Challenge) error {
+	for _, c := range challenges {
+		c = c.DeepCopy() // the answer is read into it, and the solver in it is the issuer's
+		err := r.Client.Create(ctx, c)
+		if err == nil {
+			continue
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("create Challenge %s/%s: %w", c.Namespace, c.Name, err)
+		}
+		found := &acmev1.Challenge{}
+		if err := r.Client.Live(ctx, r.Manager.GetAPIReader(), client.ObjectKeyFromObject(c), found); err != nil {
+			return err
+		}
+		if !metav1.IsControlledBy(found, order) {
+			return fmt.Errorf("the Challenge %s/%s is in the way and does not belong to the Order: delete it", c.Namespace, c.Name)
+		}
+	}
+	return nil
+}
+
+// deleteChallenges deletes those of the Challenges that are named.
+func (r *orders) deleteChallenges(ctx context.Context, owned []*acmev1.Challenge, names []string) error {
+	for _, c := range owned {
+		if c.DeletionTimestamp != nil || !slices.Contains(names, c.Name) {
+			continue
+		}
+		if err := r.Client.Delete(ctx, c); err != nil {
+			return fmt.Errorf("delete Challenge %s/%s: %w", c.Namespace, c.Name, err)
+		}
+	}
+	return nil
+}

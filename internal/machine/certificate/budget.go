@@ -1,0 +1,159 @@
+package certificate
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+)
+
+// ReasonOverBudget is the reason of the condition Issuing of a Certificate that was
+// issued too often to be issued again at once.
+const ReasonOverBudget = "IssuanceBudgetExceeded"
+
+// The budget of a Certificate is a bucket that leaks (the generic cell rate algorithm):
+// each issuance moves a time forward, which must not run too far ahead. Without it,
+// whoever overwrites the Secret again and again has it issued again and again.
+const (
+	// issuanceCost makes five issuances an hour.
+	issuanceCost = 12 * time.Minute
+	// changeCost is that of an issuance that a change of the spec has asked for.
+	changeCost = 3 * time.Minute
+	// burst is how much may be used at once, and changeBurst how much with changes of
+	// the spec: a user who puts things right does not wait for what has gone before.
+	burst       = time.Hour
+	changeBurst = 2 * time.Hour
+	// renewalPart bounds the cost of a renewal by a part of the lifetime: certificates
+	// may be of minutes.
+	renewalPart = 8
+)
+
+// cost returns what an issuance for that reason costs, and how much may be used.
+func (d *decision) cost(reason string) (each, limit time.Duration) {
+	switch {
+	case d.specChanged():
+		return changeCost, changeBurst
+	case reason == certmanagerv1.CertificateReasonRenewing && d.Secret != nil && d.Secret.Leaf != nil:
+		lifetime := max(d.Secret.Leaf.NotAfter.Sub(d.Secret.Leaf.NotBefore), 0)
+		return min(issuanceCost, lifetime/renewalPart), burst
+	default:
+		return issuanceCost, burst
+	}
+}
+
+// specChanged reports whether the spec is another one than that of the last issuance,
+// or than when the budget was found to be used up: somebody has a hand in this.
+func (d *decision) specChanged() bool {
+	if c := d.overdrawn(); c != nil && c.ObservedGeneration < d.crt.Generation {
+		return true
+	}
+	r, ok := d.current()
+	if !ok || r.Error != nil {
+		return false
+	}
+	wrong, err := RequestViolations(&d.crt.Spec, r)
+	return err == nil && len(wrong)+len(KeySpecOf(&d.crt.Spec).ViolationsOf(r.Public)) > 0
+}
+
+// overdrawn returns the condition that says that the budget is used up, or nil.
+func (d *decision) overdrawn() *certmanagerv1.CertificateCondition {
+	return d.notIssuing(ReasonOverBudget)
+}
+
+// notIssuing returns the condition that says that, for a reason of our own, nothing is
+// issued, or nil.
+func (d *decision) notIssuing(reason string) *certmanagerv1.CertificateCondition {
+	c := certmanagerv1.FindCertificateCondition(d.crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing)
+	if c == nil || c.Reason != reason {
+		return nil
+	}
+	return c
+}
+
+// used returns until when the issuances so far use the budget, as the request of the
+// last one says.
+func (d *decision) used() time.Time {
+	r, ok := d.current()
+	if !ok {
+		return time.Time{}
+	}
+	until, err := time.Parse(time.RFC3339, r.Annotations[BudgetAnnotation])
+	if err != nil {
+		return time.Time{}
+	}
+	return Earliest(until, r.CreationTimestamp.Add(changeBurst)) // whatever was written there
+}
+
+// budget returns when the budget allows an issuance for that reason; zero for now.
+func (d *decision) budget(reason string) time.Time {
+	each, limit := d.cost(reason)
+	if allowed := d.used().Add(each - limit); d.now.Before(allowed) {
+		return allowed
+	}
+	return time.Time{}
+}
+
+// budgetOfFailures returns when the budget allows to issue after failures that somebody does not want to wait after;
+// zero for now. Failures are not in the budget, because no certificate says so: a full budget in a row is free.
+func (d *decision) budgetOfFailures() time.Time {
+	allowed := d.crt.Status.LastFailureTime.Add(issuanceCost)
+	if d.attempts() < int(burst/issuanceCost) || !d.now.Before(allowed) {
+		return time.Time{}
+	}
+	return allowed
+}
+
+// latest returns the later of two times, of which zero means now.
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// charge returns until when the budget is used with the issuance that is under way.
+// One that was asked for by hand is always allowed, and does not count for longer than
+// any other.
+func (d *decision) charge() time.Time {
+	reason := ""
+	if c := cmp.Or(d.issuing(), d.unsaid); c != nil {
+		reason = c.Reason
+	}
+	each, limit := d.cost(reason)
+	from := d.used()
+	if from.Before(d.now) {
+		from = d.now
+	}
+	return Earliest(from.Add(each), d.now.Add(limit))
+}
+
+// overBudget says that, why and for how long the Certificate is not issued again.
+func (d *decision) overBudget(why *Violation, until time.Time) Action {
+	rival := "find out what has it issued again and again"
+	if name := d.rival(); name != "" {
+		rival = fmt.Sprintf("field manager %q wrote certificate or key last: have it leave the Secret alone, or choose another secretName", name)
+	}
+	past := "was issued too often within the last hour, and would be again"
+	if d.crt.Status.LastFailureTime != nil && until.Equal(d.budgetOfFailures()) {
+		past = "has failed too often in a row to be tried again at once"
+	}
+	message := fmt.Sprintf("The certificate in Secret %q %s (%s): %s. "+
+		"It is issued again at %s, or at once when cmctl renew asks for it or the spec is changed",
+		d.crt.Spec.SecretName, past, why.Message, rival, until.UTC().Format(time.RFC3339))
+	a := Action{Step: StepRest, Wake: until}
+	if c := d.overdrawn(); c == nil || c.Message != message {
+		d.setIssuing(cmmeta.ConditionFalse, ReasonOverBudget, message)
+		a.warn(ReasonOverBudget, message)
+	}
+	return a
+}
+
+// rival returns who else writes to the Secret; empty if nobody is known to.
+func (d *decision) rival() string {
+	if d.Secret == nil {
+		return ""
+	}
+	return d.Secret.Ownership.Rival
+}

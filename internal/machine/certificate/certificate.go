@@ -1,0 +1,316 @@
+// Package certificate decides what a Certificate needs now: a key, a request, its
+// Secret stored, a renewal, a revocation, patience.
+//
+// It is pure: State says what can be observed, Decide says what to do about it,
+// and Action is carried out by internal/controller/certificates, which then observes anew. A
+// Certificate's whole course is thus a walk through Decide that ends when the
+// Action asks for nothing but to be woken later. Nothing here reads a clock,
+// makes a key or writes an object.
+package certificate
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/machine/revocation"
+)
+
+// State is what can be observed of a Certificate. Nothing in it is changed.
+type State struct {
+	// Certificate itself.
+	Certificate *certmanagerv1.Certificate
+	// Secret is what spec.secretName holds; nil if there is none.
+	Secret *SecretFacts
+	// Keys are the next-private-key Secrets that the Certificate owns.
+	Keys []KeyFacts
+	// Held is the private key that this process has made a request with, in the short way; nil for none.
+	Held *HeldKey
+	// Requests are the CertificateRequests that the Certificate owns.
+	Requests []RequestFacts
+	// SecretOwner is the name of the one Certificate, of all in the namespace with
+	// this secretName, that may use it (see SecretOwner).
+	SecretOwner string
+	// Backoff bounds the wait after a failed issuance.
+	Backoff Backoff
+	// OwnerReference says that the Secret is to be owned by the Certificate.
+	OwnerReference bool
+	// Issuer is what is known of the issuer; nil if nothing is.
+	Issuer *IssuerFacts
+	// Answer is what the issuer said when it was last asked when to renew; nil if it
+	// was not, or that is long known.
+	Answer *RenewalAnswer
+	// Passwords are those of the keystores that the Certificate wants.
+	Passwords Passwords
+	// Repaired is the Version of the Secret that repairing it as the Certificate is now
+	// has led to, or has failed for; empty if it was not tried.
+	Repaired string
+	// RepairError says why it has failed; empty if it has not.
+	RepairError string
+	// Pin is the certificate that was pinned to be replaced and revoked; nil if there is none.
+	Pin *revocation.Pin
+	// CannotRevoke says why the issuer of the pinned certificate cannot revoke, or without Pin, why nothing can be pinned;
+	// empty if it can.
+	CannotRevoke string
+	// Revocation is what the CA said when it was last asked to revoke the pinned certificate; nil if it was not, or is
+	// being asked.
+	Revocation *revocation.Answer
+	// Refusal says why the step that was decided on just now could not be taken; nil if there was no such step.
+	Refusal *Refusal
+	// Postponed are the steps of a revocation that could not be taken a while ago.
+	Postponed []Postponed
+	// RepairedAt is when the Secret was last repaired for what the Certificate wants now; zero if it was not.
+	RepairedAt time.Time
+}
+
+// Refusal says why a step could not be taken.
+type Refusal struct {
+	Step Step
+	// Message says it to people.
+	Message string
+	// Err becomes Action.Failure.
+	Err error
+}
+
+// Postponed is a step of a revocation that could not be taken: the Certificate takes its course without it.
+type Postponed struct {
+	Step Step
+	// Until is when the step is tried again.
+	Until time.Time
+	// News says why to people; empty if that was said.
+	News string
+}
+
+// Step is the one thing to do next. Later steps need earlier ones.
+type Step int
+
+// The steps, in the order in which an issuance takes them.
+const (
+	// StepRest asks for nothing but what Status, Event and Wake say.
+	StepRest Step = iota + 1
+	// StepDeleteKeys deletes the next-private-key Secrets named in Names.
+	StepDeleteKeys
+	// StepCreateKey makes a next-private-key Secret called Name: a new key, with ReuseKey
+	// that of the target Secret, or with Held the one in memory.
+	StepCreateKey
+	// StepDeleteRequests deletes the CertificateRequests named in Names.
+	StepDeleteRequests
+	// StepCreateRequest makes the CertificateRequest called Name for Revision, with the
+	// private key in the Secret Key. Without Key it is, with Held, the one in memory, or
+	// else a new one, or with ReuseKey that of the target Secret, kept in memory first.
+	StepCreateRequest
+	// StepStoreTemporary writes a temporary certificate for Request and the next private
+	// key into the target Secret.
+	StepStoreTemporary
+	// StepStore writes the certificate of Request and the next private key, of the Secret
+	// Key or with Held the one in memory, into the target Secret, as Revision.
+	StepStore
+	// StepRepair writes the target Secret anew, from what certificate and key it holds.
+	StepRepair
+	// StepAskRenewalInfo asks the issuer when it wants the certificate to be renewed.
+	// It is a rest: the answer is an event.
+	StepAskRenewalInfo
+	// StepPin keeps the certificate and the key of the target Secret, to be revoked once they are replaced.
+	StepPin
+	// StepRecord replaces the annotation that asks for a revocation by Record.
+	StepRecord
+	// StepUnpin deletes what StepPin has kept.
+	StepUnpin
+)
+
+// String names the step.
+func (s Step) String() string {
+	switch s {
+	case StepRest:
+		return "rest"
+	case StepDeleteKeys:
+		return "delete keys"
+	case StepCreateKey:
+		return "create key"
+	case StepDeleteRequests:
+		return "delete requests"
+	case StepCreateRequest:
+		return "create request"
+	case StepStoreTemporary:
+		return "store temporary"
+	case StepStore:
+		return "store"
+	case StepRepair:
+		return "repair"
+	case StepAskRenewalInfo:
+		return "ask when to renew"
+	case StepPin:
+		return "pin"
+	case StepRecord:
+		return "record the revocation"
+	case StepUnpin:
+		return "unpin"
+	default:
+		return fmt.Sprintf("step(%d)", int(s))
+	}
+}
+
+// Event is an event to emit on the Certificate, once the Action is carried out.
+type Event struct {
+	// Warning tells Warning from Normal.
+	Warning bool
+	// Reason and Message as in spec appendix B.
+	Reason, Message string
+}
+
+// Action is what to do: first the Step; then, if Status is not nil, to write it;
+// then, after StepStore, to delete the Secrets named in Names; then to emit
+// Events. It is idempotent: what was cut short is decided again.
+type Action struct {
+	Step Step
+	// Name of the object to make.
+	Name string
+	// Names of the objects to delete.
+	Names []string
+	// ReuseKey has the key of the target Secret copied (rotationPolicy Never).
+	ReuseKey bool
+	// Held has the private key in memory used.
+	Held bool
+	// Keep says that the private key in memory is needed once the Action is carried out. Otherwise it is to be
+	// forgotten then.
+	Keep bool
+	// Unsaid is the condition Issuing that the Certificate does not show yet: what to say if the Action cannot be
+	// carried out. Nil if the Certificate shows one, or is not being issued.
+	Unsaid *certmanagerv1.CertificateCondition
+	// Revision that a request is made for, or that is stored.
+	Revision int
+	// Key is the next-private-key Secret to make a request for, or to store; empty for the key in memory.
+	Key string
+	// Request is the issued request to store.
+	Request *certmanagerv1.CertificateRequest
+	// Status is the status to write; nil if it is that already.
+	Status *certmanagerv1.CertificateStatus
+	// Budget is until when the budget is used once the request to make is issued.
+	Budget time.Time
+	// IssuerVersion is the version of the issuer that a request is made for; empty if
+	// that is not known.
+	IssuerVersion string
+	// Certificate is which one StepAskRenewalInfo asks about.
+	Certificate Digest
+	// Revoke has the CA asked to revoke the pinned certificate, beside the Step: again and again, until the State has a
+	// Revocation without an error.
+	Revoke bool
+	// Record says what a revocation has come to.
+	Record revocation.Record
+	// Events to emit.
+	Events []Event
+	// Wake is when to decide again without any event; zero for never.
+	Wake time.Time
+	// Failure is why a step that is due is not taken now, and says when to decide again; nil for no such step.
+	Failure error
+}
+
+// warn adds a warning to the events of an Action.
+func (a *Action) warn(reason, message string) {
+	a.Events = append(a.Events, Event{Warning: true, Reason: reason, Message: message})
+}
+
+// Rests reports whether nothing is left to do but what Status, Events and Wake say.
+func (a *Action) Rests() bool { return a.Step == StepRest || a.Step == StepAskRenewalInfo }
+
+// current returns the request that the stored certificate came from.
+func (s *State) current() (RequestFacts, bool) {
+	if s.Certificate.Status.Revision == nil {
+		return RequestFacts{}, false
+	}
+	return s.ofRevision(*s.Certificate.Status.Revision)
+}
+
+// nextRevision is the revision an issuance works towards.
+func (s *State) nextRevision() int {
+	if s.Certificate.Status.Revision == nil {
+		return 1
+	}
+	return *s.Certificate.Status.Revision + 1
+}
+
+// ofRevision returns the request made for a revision: the first, if somebody has
+// made more.
+func (s *State) ofRevision(n int) (RequestFacts, bool) {
+	var found []RequestFacts
+	for _, r := range s.Requests {
+		if got, ok := r.revision(); ok && got == n {
+			found = append(found, r)
+		}
+	}
+	if len(found) == 0 {
+		return RequestFacts{}, false
+	}
+	return slices.MinFunc(found, byAge), true
+}
+
+// byAge orders requests by the time they were made.
+func byAge(a, b RequestFacts) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+}
+
+func parseRevision(s string) (int, bool) {
+	n, err := strconv.Atoi(s)
+	return n, err == nil
+}
+
+// RequestName returns the name of the CertificateRequest for a revision of a
+// Certificate. Names that would grow too long are cut and told apart by a hash
+// (spec §2.3).
+func RequestName(certificate string, revision int) string {
+	const longest, cut = 233, 168
+	if len(certificate) > longest {
+		sum := sha256.Sum256([]byte(certificate))
+		certificate = shorten(certificate, cut) + "-" + hex.EncodeToString(sum[:])
+	}
+	return fmt.Sprintf("%s-%d", certificate, revision)
+}
+
+// keyName returns the name for the next-private-key Secret of a revision. It is
+// the same whenever it is asked for, so that a key is found again, and not made
+// twice, by whoever is cut short between making it and saying so.
+func keyName(crt *certmanagerv1.Certificate, revision int) string {
+	const longest, digits = 240, 5
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", crt.UID, revision))
+	return shorten(crt.Name, longest) + "-" + hex.EncodeToString(sum[:])[:digits]
+}
+
+// shorten cuts a name to at most length bytes, such that "-" may follow.
+func shorten(name string, length int) string {
+	if len(name) <= length {
+		return name
+	}
+	return strings.TrimRight(name[:length], "-.")
+}
+
+// SecretOwner returns which of the Certificates that name the same Secret may use
+// it: the one that the Secret's certificate-name annotation names, else the
+// oldest, else the first by name (spec §2.1, 2).
+func SecretOwner(claims []*certmanagerv1.Certificate, secret *SecretFacts) string {
+	if secret != nil && secret.Named {
+		for _, c := range claims {
+			if c.Name == secret.CertificateName {
+				return c.Name
+			}
+		}
+	}
+	var oldest *certmanagerv1.Certificate
+	for _, c := range claims {
+		switch {
+		case oldest == nil || c.CreationTimestamp.Before(&oldest.CreationTimestamp):
+			oldest = c
+		case c.CreationTimestamp.Equal(&oldest.CreationTimestamp) && c.Name < oldest.Name:
+			oldest = c
+		}
+	}
+	if oldest == nil {
+		return ""
+	}
+	return oldest.Name
+}

@@ -1,0 +1,238 @@
+package certificate
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/pem"
+	"maps"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/pki"
+)
+
+func TestBackoffBounds(t *testing.T) {
+	h := time.Hour
+	for _, c := range []struct {
+		b        Backoff
+		attempts int
+		want     time.Duration
+	}{
+		{Backoff{Min: h, Max: 32 * h}, -1, h}, {Backoff{Min: h, Max: 32 * h}, 0, h}, {Backoff{Min: h, Max: 32 * h}, 1, h}, {Backoff{Min: h, Max: 32 * h}, 6, 32 * h},
+		{Backoff{Min: h, Max: 32 * h}, 7, 32 * h}, {Backoff{Min: h, Max: 32 * h}, math.MaxInt, 32 * h}, {Backoff{Min: h, Max: 3 * h}, 2, 2 * h}, {Backoff{Min: h, Max: 3 * h}, 3, 3 * h},
+		{Backoff{Min: h, Max: math.MaxInt64}, math.MaxInt, math.MaxInt64}, {Backoff{Min: 0, Max: 32 * h}, 5, 0}, {Backoff{Min: -h, Max: 32 * h}, 5, 0}, {Backoff{Min: 2 * h, Max: h}, 1, h},
+	} {
+		if got := c.b.After(c.attempts); got != c.want {
+			t.Errorf("%+v after %d: %s, want %s", c.b, c.attempts, got, c.want)
+		}
+	}
+}
+
+func TestAnnotationFilter(t *testing.T) {
+	all := map[string]string{
+		"a/x": "1", "b/x": "2", "plain": "3", "kubectl.kubernetes.io/last-applied-configuration": "4", "fluxcd.io/x": "5", "argocd.argoproj.io/x": "6",
+	}
+	for _, c := range []struct {
+		filter AnnotationFilter
+		want   string
+	}{
+		{DefaultAnnotationFilter(), "a/x b/x plain"},
+		{AnnotationFilter{"*"}, "a/x argocd.argoproj.io/x b/x fluxcd.io/x kubectl.kubernetes.io/last-applied-configuration plain"},
+		{AnnotationFilter{"a/"}, "a/x"},
+		{AnnotationFilter{"a/", "b/", "-b/"}, "a/x"},
+		{AnnotationFilter{"-a/"}, ""},
+		{nil, ""},
+	} {
+		var got []string
+		for _, key := range []string{"a/x", "argocd.argoproj.io/x", "b/x", "fluxcd.io/x", "kubectl.kubernetes.io/last-applied-configuration", "plain"} {
+			if _, ok := c.filter.Apply(all)[key]; ok {
+				got = append(got, key)
+			}
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%q passes %q, want %q", c.filter, got, c.want)
+		}
+	}
+}
+
+func TestRequestNames(t *testing.T) {
+	long := strings.Repeat("a", 234)
+	for certificate, want := range map[string]string{
+		"web":                    "web-7",
+		strings.Repeat("a", 233): strings.Repeat("a", 233) + "-7",
+		long:                     strings.Repeat("a", 168) + "-" + sum(long) + "-7",
+	} {
+		if got := RequestName(certificate, 7); got != want {
+			t.Errorf("%q: %q, want %q", certificate, got, want)
+		}
+	}
+	if RequestName(long+"b", 7) == RequestName(long+"c", 7) {
+		t.Error("two long names have one request name")
+	}
+}
+
+func sum(s string) string {
+	h := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(h[:])
+}
+
+func TestNewRequest(t *testing.T) {
+	w := newWorld(t)
+	w.crt.Labels = map[string]string{"team": "a"}
+	w.crt.Annotations = map[string]string{
+		"note": "b", "kubectl.kubernetes.io/last-applied-configuration": "{}", certmanagerv1.CertificateRevisionAnnotation: "99",
+	}
+	w.crt.Spec.Duration, w.crt.Spec.IsCA = &metav1.Duration{Duration: time.Hour}, true
+	w.crt.Spec.Usages = []certmanagerv1.KeyUsage{certmanagerv1.UsageCertSign}
+	key := newKey(t, KeySpecOf(&w.crt.Spec))
+	r, err := NewRequest(w.crt, Action{Name: "web-3", Revision: 3, Key: "web-k"}, key, DefaultAnnotationFilter())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"note": "b", "cert-manager.io/certificate-revision": "3", "cert-manager.io/private-key-secret-name": "web-k", "cert-manager.io/certificate-name": "web",
+	}
+	if !maps.Equal(r.Annotations, want) || !maps.Equal(r.Labels, w.crt.Labels) || r.Name != "web-3" || r.Namespace != "ns" {
+		t.Errorf("metadata %+v", r.ObjectMeta)
+	}
+	owner := r.OwnerReferences[0]
+	if len(r.OwnerReferences) != 1 || owner.UID != "uid-web" || owner.Kind != "Certificate" || owner.APIVersion != "cert-manager.io/v1" ||
+		owner.Controller == nil || !*owner.Controller || owner.BlockOwnerDeletion == nil || !*owner.BlockOwnerDeletion {
+		t.Errorf("owners %+v", r.OwnerReferences)
+	}
+	if !r.Spec.IsCA || r.Spec.Duration.Duration != time.Hour || r.Spec.IssuerRef != w.crt.Spec.IssuerRef || len(r.Spec.Usages) != 1 {
+		t.Errorf("spec %+v", r.Spec)
+	}
+	csr, err := pki.DecodeCSR(r.Spec.Request)
+	if err != nil || !pki.PublicKeysEqual(csr.PublicKey, key.Public()) {
+		t.Errorf("request: %v", err)
+	}
+	if w.crt.Annotations[certmanagerv1.CertificateRevisionAnnotation] != "99" {
+		t.Error("the Certificate was changed")
+	}
+}
+
+// TestTargetMetadata holds the rows of spec §2.4.
+func TestTargetMetadata(t *testing.T) {
+	w := issued(t)
+	leaf, err := LeafOf(w.secret.Data["tls.crt"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.crt.Spec.SecretTemplate = &certmanagerv1.CertificateSecretTemplate{
+		Labels:      map[string]string{"l": "1", "controller.cert-manager.io/fao": "no"},
+		Annotations: map[string]string{"a": "2", "cert-manager.io/certificate-name": "forged", "cert-manager.io/email-sans": "kept"},
+	}
+	labels, annotations := Target{Certificate: w.crt, Issuer: cmmeta.IssuerReference{Name: "ca"}}.metadata(leaf)
+	if want := (map[string]string{"l": "1", "controller.cert-manager.io/fao": "true"}); !maps.Equal(labels, want) {
+		t.Errorf("labels %v", labels)
+	}
+	want := map[string]string{
+		"a": "2", "cert-manager.io/email-sans": "kept", "cert-manager.io/certificate-name": "web",
+		"cert-manager.io/issuer-name": "ca", "cert-manager.io/issuer-kind": "", "cert-manager.io/issuer-group": "",
+		"cert-manager.io/common-name": "", "cert-manager.io/alt-names": "a.example.com,b.example.com", "cert-manager.io/ip-sans": "", "cert-manager.io/uri-sans": "",
+	}
+	if !maps.Equal(annotations, want) {
+		t.Errorf("annotations %v\nwant %v", annotations, want)
+	}
+	if w.crt.Spec.SecretTemplate.Annotations["cert-manager.io/certificate-name"] != "forged" {
+		t.Error("the template was changed")
+	}
+	_, bare := Target{Certificate: w.crt}.metadata(leaf)
+	if _, said := bare["cert-manager.io/issuer-name"]; said {
+		t.Errorf("without issuer: %v", bare)
+	}
+}
+
+func TestTargetData(t *testing.T) {
+	for _, c := range []struct {
+		algorithm certmanagerv1.PrivateKeyAlgorithm
+		encoding  certmanagerv1.PrivateKeyEncoding
+		block     string
+	}{
+		{"RSA", "", "RSA PRIVATE KEY"}, {"RSA", "PKCS1", "RSA PRIVATE KEY"}, {"RSA", "PKCS8", "PRIVATE KEY"},
+		{"ECDSA", "", "EC PRIVATE KEY"}, {"ECDSA", "PKCS1", "EC PRIVATE KEY"}, {"ECDSA", "PKCS8", "PRIVATE KEY"},
+		{"Ed25519", "", "PRIVATE KEY"}, {"Ed25519", "PKCS1", "PRIVATE KEY"}, {"Ed25519", "PKCS8", "PRIVATE KEY"},
+	} {
+		crt := &certmanagerv1.Certificate{}
+		crt.Spec.PrivateKey = &certmanagerv1.CertificatePrivateKey{Algorithm: c.algorithm, Encoding: c.encoding}
+		crt.Spec.AdditionalOutputFormats = []certmanagerv1.CertificateAdditionalOutputFormat{{Type: "DER"}, {Type: "CombinedPEM"}}
+		key, err := EncodeKey(crt, newKey(t, KeySpecOf(&crt.Spec)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		target := Target{Certificate: crt, Chain: []byte("byte\nfor byte"), CA: []byte("this too"), Key: key}
+		data, err := target.data()
+		if err != nil {
+			t.Fatal(err)
+		}
+		block, _ := pem.Decode(data["tls.key"])
+		if block == nil || block.Type != c.block {
+			t.Fatalf("%s %s: %s", c.algorithm, c.encoding, data["tls.key"])
+		}
+		if !bytes.Equal(data["tls.crt"], target.Chain) || !bytes.Equal(data["ca.crt"], target.CA) || len(data) != 5 {
+			t.Errorf("data %q", data)
+		}
+		if !bytes.Equal(data["key.der"], block.Bytes) || string(data["tls-combined.pem"]) != string(key)+"\nbyte\nfor byte" {
+			t.Errorf("formats %q and %q", data["key.der"], data["tls-combined.pem"])
+		}
+	}
+	data, err := Target{Certificate: &certmanagerv1.Certificate{}}.data()
+	if _, ok := data["ca.crt"]; ok || err != nil {
+		t.Errorf("without CA: ca.crt %t, error %v", ok, err)
+	}
+	crt := &certmanagerv1.Certificate{}
+	crt.Spec.PrivateKey = &certmanagerv1.CertificatePrivateKey{Encoding: "PKCS7"}
+	if _, err := EncodeKey(crt, newKey(t, pki.KeySpec{Algorithm: pki.ECDSA})); err == nil {
+		t.Error("an unknown encoding is no error")
+	}
+}
+
+func TestSecretOwner(t *testing.T) {
+	claim := func(name string, age int) *certmanagerv1.Certificate {
+		return &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(start().Add(-time.Duration(age) * time.Hour))}}
+	}
+	annotated := func(name string) *SecretFacts {
+		return &SecretFacts{CertificateName: name, Named: true}
+	}
+	all := []*certmanagerv1.Certificate{claim("c", 1), claim("b", 2), claim("a", 2)}
+	for _, c := range []struct {
+		claims []*certmanagerv1.Certificate
+		secret *SecretFacts
+		want   string
+	}{
+		{all, nil, "a"}, {all, annotated("c"), "c"}, {all, annotated("gone"), "a"}, {all, &SecretFacts{}, "a"}, {all[:1], nil, "c"}, {nil, annotated("c"), ""},
+	} {
+		if got := SecretOwner(c.claims, c.secret); got != c.want {
+			t.Errorf("%d claims: %q, want %q", len(c.claims), got, c.want)
+		}
+	}
+}
+
+// A certificate whose common name is in neither list is not the one asked for.
+func TestForeignCommonName(t *testing.T) {
+	spec := &certmanagerv1.CertificateSpec{DNSNames: []string{"a"}}
+	leaf := &LeafFacts{CommonName: "b", Names: pki.AltNames{DNSNames: []string{"a"}}}
+	if got := certificateViolations(spec, leaf); len(got) != 1 || got[0] != "spec.commonName" {
+		t.Errorf("violates %q", got)
+	}
+	leaf.CommonName = "a"
+	if got := certificateViolations(spec, leaf); len(got) != 0 {
+		t.Errorf("a DNS name as the common name violates %q", got)
+	}
+}
+
+func TestLeafOfBoundsItsInput(t *testing.T) {
+	w := issued(t)
+	text := append(bytes.Clone(w.secret.Data["tls.crt"]), bytes.Repeat([]byte("#"), pki.MaxChainPEM)...)
+	if _, err := LeafOf(text); err == nil {
+		t.Error("decodes what is too long")
+	}
+}

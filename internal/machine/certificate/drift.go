@@ -1,0 +1,248 @@
+package certificate
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+)
+
+// Why a Secret is repaired (spec §2.6). These words are for the log only.
+const (
+	driftMarks    = "SecretManagedMetadataMismatch"
+	driftTemplate = "SecretTemplateMismatch"
+	driftFormats  = "AdditionalOutputFormatsMismatch"
+	driftOwner    = "SecretOwnerRefMismatch"
+	driftKeystore = "SecretMismatch"
+)
+
+// ReasonSecretNotRepaired is the reason of the condition Issuing of a Certificate whose
+// Secret holds what was issued, and cannot be made what the Certificate wants it to be
+// otherwise.
+const ReasonSecretNotRepaired = "SecretNotRepaired"
+
+const (
+	// repairPause is the least time between two repairs of a Secret: whoever undoes them
+	// must not keep us busy.
+	repairPause = 10 * time.Second
+	// refusedPause is the same after a repair that was refused. What a policy, or a right,
+	// had against it may change without an event.
+	refusedPause = 10 * time.Minute
+)
+
+// Passwords are those of the keystores that a Certificate wants.
+type Passwords struct {
+	JKS, PKCS12 string
+	// Error says why one of them is not known; the keystores cannot be made then.
+	Error error
+}
+
+// broken reports whether the Secret, which holds what was issued, is not as the
+// Certificate wants it otherwise. What repairing did not mend is left as it is until
+// the Secret or the Certificate changes; what could not be repaired is tried again.
+func (d *decision) broken() bool {
+	f := d.Secret
+	if f == nil || f.Leaf == nil || !f.HasKey || f.KeyError != nil || f.Named && f.CertificateName != d.crt.Name {
+		return false
+	}
+	if d.tried() && d.RepairError == "" || wantsKeystores(&d.crt.Spec) && d.Passwords.Error != nil {
+		return false
+	}
+	return d.drift() != ""
+}
+
+// tried reports whether the Secret is what a repair has left it as.
+func (d *decision) tried() bool { return d.Repaired != "" && d.Repaired == d.Secret.Version }
+
+// repairs reports whether the Secret is to be repaired now.
+func (d *decision) repairs() bool { return d.broken() && !d.now.Before(d.repairDue()) }
+
+// repairDue returns the first time at which the Secret may be repaired again.
+func (d *decision) repairDue() time.Time {
+	switch {
+	case d.RepairedAt.IsZero():
+		return time.Time{}
+	case d.tried() && d.RepairError != "":
+		return d.RepairedAt.Add(refusedPause)
+	default:
+		return d.RepairedAt.Add(repairPause)
+	}
+}
+
+// sayUnrepaired says, once, what keeps the Secret from being as the Certificate wants
+// it, and takes that back when nothing does any more.
+func (d *decision) sayUnrepaired(a *Action) {
+	said := d.notIssuing(ReasonSecretNotRepaired)
+	event, why := ReasonSecretNotRepaired, ""
+	switch {
+	case d.drift() == "":
+	case wantsKeystores(&d.crt.Spec) && d.Passwords.Error != nil:
+		event, why = certmanagerv1.CertificateEventKeystorePassword, d.Passwords.Error.Error()
+	case d.tried():
+		why = d.RepairError
+	}
+	if why == "" {
+		if said != nil {
+			certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing)
+		}
+		return
+	}
+	message := fmt.Sprintf("The certificate is good, but Secret %q cannot be brought up to date: %s", d.crt.Spec.SecretName, why)
+	if said == nil || said.Message != message {
+		d.setIssuing(cmmeta.ConditionFalse, ReasonSecretNotRepaired, message)
+		a.warn(event, message)
+	}
+}
+
+// drift returns the first thing that is not as the Certificate wants it, of what can
+// be mended without an issuer; empty for nothing (spec §2.6).
+func (d *decision) drift() string {
+	switch {
+	case d.Secret.MarksWrong:
+		return driftMarks
+	case d.templateDrifted():
+		return driftTemplate
+	case d.extrasDrifted(certmanagerv1.DERKeyKey, certmanagerv1.CombinedPEMKey):
+		return driftFormats
+	case d.ownerDrifted():
+		return driftOwner
+	case d.extrasDrifted(certmanagerv1.PKCS12KeystoreKey, certmanagerv1.PKCS12TruststoreKey, certmanagerv1.JKSKeystoreKey, certmanagerv1.JKSTruststoreKey),
+		d.keystoresDrifted():
+		return driftKeystore
+	default:
+		return ""
+	}
+}
+
+func (d *decision) templateDrifted() bool {
+	template := d.crt.Spec.SecretTemplate
+	if template == nil {
+		template = &certmanagerv1.CertificateSecretTemplate{}
+	}
+	o := &d.Secret.Ownership
+	return differs(template.Labels, o.Labels, o.Known, ownLabel) ||
+		differs(template.Annotations, o.Annotations, o.Known, isMark)
+}
+
+// differs reports whether what is there lacks something that is wanted, or, where it
+// is known to be ours, has something that is not.
+func differs(want map[string]string, have map[string]Digest, ours bool, except func(string) bool) bool {
+	n := 0
+	for key, value := range want {
+		if except(key) {
+			continue
+		}
+		n++
+		if got, ok := have[key]; !ok || got != digestOf(value) {
+			return true
+		}
+	}
+	return ours && len(have) != n
+}
+
+// extrasDrifted reports whether one of these keys of data is missing, is not ours, or
+// is ours and not wanted.
+func (d *decision) extrasDrifted(keys ...string) bool {
+	wanted := wantedExtras(&d.crt.Spec, d.Secret.HasCA)
+	for _, key := range keys {
+		e, there := d.Secret.Extras[key]
+		if slices.Contains(wanted, key) && (!there || e.Stale || !e.Owned) {
+			return true
+		}
+		if !slices.Contains(wanted, key) && there && e.Owned && d.Secret.Ownership.Known {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *decision) ownerDrifted() bool {
+	f := d.Secret
+	want := OwnedBy(d.crt)
+	if d.OwnerReference && (f.Owner == nil || !equality.Semantic.DeepEqual(*f.Owner, want)) {
+		return true
+	}
+	return f.Ownership.Known && slices.Contains(f.Ownership.Owners, d.crt.UID) != d.OwnerReference
+}
+
+// keystoresDrifted reports whether the keystores were made with other passwords or
+// settings than are wanted. Of keystores without a mark, which cert-manager has made,
+// nothing is known but that they are there.
+func (d *decision) keystoresDrifted() bool {
+	f := d.Secret
+	if f.KeystoreMark == "" || d.Passwords.Error != nil {
+		return false
+	}
+	return f.KeystoreMark != keystoreMark(f.Seal, f.Leaf.ID, &d.crt.Spec, d.Passwords)
+}
+
+// wantedExtras lists the keys of data that a spec asks for beside those of
+// kubernetes.io/tls. Truststores need a CA to trust.
+func wantedExtras(spec *certmanagerv1.CertificateSpec, hasCA bool) []string {
+	var out []string
+	for _, format := range spec.AdditionalOutputFormats {
+		switch format.Type {
+		case certmanagerv1.OutputFormatDER:
+			out = append(out, certmanagerv1.DERKeyKey)
+		case certmanagerv1.OutputFormatCombinedPEM:
+			out = append(out, certmanagerv1.CombinedPEMKey)
+		}
+	}
+	add := func(store, trust string) {
+		out = append(out, store)
+		if hasCA {
+			out = append(out, trust)
+		}
+	}
+	if wantsPKCS12(spec) {
+		add(certmanagerv1.PKCS12KeystoreKey, certmanagerv1.PKCS12TruststoreKey)
+	}
+	if wantsJKS(spec) {
+		add(certmanagerv1.JKSKeystoreKey, certmanagerv1.JKSTruststoreKey)
+	}
+	return out
+}
+
+func wantsPKCS12(spec *certmanagerv1.CertificateSpec) bool {
+	return spec.Keystores != nil && spec.Keystores.PKCS12 != nil && spec.Keystores.PKCS12.Create
+}
+
+func wantsJKS(spec *certmanagerv1.CertificateSpec) bool {
+	return spec.Keystores != nil && spec.Keystores.JKS != nil && spec.Keystores.JKS.Create
+}
+
+func wantsKeystores(spec *certmanagerv1.CertificateSpec) bool {
+	return wantsPKCS12(spec) || wantsJKS(spec)
+}
+
+// keystoreMark says what keystores are made of, so that a change is seen without
+// opening them; empty for none. It is keyed: a password cannot be guessed from it
+// without the private key, and whoever has that needs no password.
+func keystoreMark(seal, leaf Digest, spec *certmanagerv1.CertificateSpec, p Passwords) string {
+	var made []string
+	if wantsJKS(spec) {
+		made = append(made, "JKS", aliasOf(spec.Keystores.JKS), p.JKS)
+	}
+	if wantsPKCS12(spec) {
+		made = append(made, "PKCS12", string(spec.Keystores.PKCS12.Profile), p.PKCS12)
+	}
+	if made == nil {
+		return ""
+	}
+	text, err := json.Marshal(made)
+	if err != nil {
+		return "" // strings always have a JSON form
+	}
+	mac := hmac.New(sha256.New, seal[:])
+	mac.Write(leaf[:])
+	mac.Write(text)
+	return base64.StdEncoding.EncodeToString(mac.Sum(nil)[:18])
+}

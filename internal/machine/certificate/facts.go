@@ -1,0 +1,344 @@
+package certificate
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/pki"
+)
+
+// Digest is the SHA-256 of what is compared, and need not be kept.
+type Digest [sha256.Size]byte
+
+func digestOf(text string) Digest { return sha256.Sum256([]byte(text)) }
+
+// SecretFacts is what decisions need to know of a target Secret: never a key, and
+// nothing of its bytes. Ten thousand of them are at hand at any time.
+type SecretFacts struct {
+	// Version is the Secret's resourceVersion.
+	Version string
+	// Empty says that the Secret has no data at all.
+	Empty bool
+	// HasKey, HasCertificate and HasCA say whether tls.key, tls.crt and ca.crt are there.
+	HasKey, HasCertificate, HasCA bool
+	// Key is the public key of tls.key; KeyError says why it cannot be decoded.
+	Key      pki.PublicKeyFacts
+	KeyError error
+	// Leaf is the first certificate of tls.crt; nil with CertificateError where it
+	// cannot be decoded.
+	Leaf             *LeafFacts
+	CertificateError error
+	// AuthoritiesEnd is when the first of the other certificates, in tls.crt and
+	// ca.crt, expires; zero if there is none.
+	AuthoritiesEnd time.Time
+
+	// CertificateName is the Certificate that the annotations name, Named whether they do.
+	CertificateName string
+	Named           bool
+	// Issuer is the issuer that the annotations name, as they spell it; IssuerSaid
+	// whether they name any part of it.
+	Issuer     cmmeta.IssuerReference
+	IssuerSaid bool
+	// MarksWrong says that labels or annotations of our own, which follow from the
+	// certificate, are not what they should be.
+	MarksWrong bool
+	// Ownership says what of the Secret is known to be applied by us.
+	Ownership Ownership
+	// Extras are the further keys of data that we may write, as far as they are there.
+	Extras map[string]ExtraFacts
+	// KeystoreMark is what the annotation says the keystores were made of, and Seal
+	// what only who has the private key can make such a mark with.
+	KeystoreMark string
+	Seal         Digest
+	// Owner is the Certificate that the Secret says controls it; nil for none.
+	Owner *metav1.OwnerReference
+}
+
+// ExtraFacts is what is known of one further key of data.
+type ExtraFacts struct {
+	// Stale says that the value does not follow from tls.key and tls.crt.
+	Stale bool
+	// Owned says that we have applied it.
+	Owned bool
+}
+
+// LeafFacts is what decisions need to know of a certificate.
+type LeafFacts struct {
+	// ID tells the certificate from all others.
+	ID Digest
+	// NotBefore and NotAfter are its validity.
+	NotBefore, NotAfter time.Time
+	// Key is its public key.
+	Key pki.PublicKeyFacts
+	// CommonName and Names are whom it is for.
+	CommonName string
+	Names      pki.AltNames
+	// IssuerName is of the DER of its issuer's name, and AuthorityKeyID the issuer's
+	// key as the certificate names it (RFC 5280 §4.2.1.1); may be empty.
+	IssuerName     Digest
+	AuthorityKeyID string
+	// IssuerKey is of the SubjectPublicKeyInfo of the CA certificate that the certificate was delivered with; zero if
+	// there is none with the issuer's name and key identifier.
+	IssuerKey Digest
+	// Temporary says that nobody is to trust it (spec §2.4).
+	Temporary bool
+}
+
+// LeafFactsOf returns the facts of a certificate.
+func LeafFactsOf(c *x509.Certificate) *LeafFacts {
+	names, err := pki.CertificateAltNames(c)
+	if err != nil {
+		names.OtherNames = nil // they are not compared
+	}
+	return &LeafFacts{
+		ID: sha256.Sum256(c.Raw), NotBefore: c.NotBefore, NotAfter: c.NotAfter, Key: pki.FactsOfKey(c.PublicKey),
+		CommonName: c.Subject.CommonName, Names: names,
+		IssuerName: sha256.Sum256(c.RawIssuer), AuthorityKeyID: string(c.AuthorityKeyId), Temporary: pki.IsTemporary(c),
+	}
+}
+
+// FactsOf reads the facts from a Secret, once for each version of it.
+func FactsOf(secret *corev1.Secret) *SecretFacts {
+	f := &SecretFacts{Version: secret.ResourceVersion, Empty: len(secret.Data) == 0}
+	key, chain, ca := secret.Data[cmmeta.TLSPrivateKeyKey], secret.Data[cmmeta.TLSCertKey], secret.Data[cmmeta.TLSCAKey]
+	f.HasKey, f.HasCertificate, f.HasCA = len(key) > 0, len(chain) > 0, len(ca) > 0
+	f.readIssuance(secret.Annotations)
+	f.Owner = certificateOwner(secret.OwnerReferences)
+	f.Ownership = ownershipOf(secret)
+	f.KeystoreMark = secret.Annotations[KeystoresAnnotation]
+	if f.HasKey {
+		f.readKey(key)
+	}
+	var leaf *x509.Certificate
+	if f.HasCertificate {
+		var rest []byte
+		if leaf, rest, f.CertificateError = leafAndRest(chain); f.CertificateError == nil {
+			f.Leaf = LeafFactsOf(leaf)
+			f.MarksWrong = marksWrong(secret, &f.Ownership, leaf)
+			f.readAuthorities(leaf, rest)
+		}
+	}
+	f.readAuthorities(leaf, ca)
+	f.Extras = extrasOf(secret.Data, &f.Ownership)
+	f.Ownership.data, f.Ownership.marks = nil, nil
+	return f
+}
+
+func (f *SecretFacts) readKey(text []byte) {
+	key, err := pki.DecodePrivateKey(text)
+	if err != nil {
+		f.KeyError = err
+		return
+	}
+	f.Key = pki.FactsOfKey(key.Public())
+	mac := hmac.New(sha256.New, text)
+	mac.Write([]byte(KeystoresAnnotation))
+	f.Seal = Digest(mac.Sum(nil))
+}
+
+func (f *SecretFacts) readIssuance(annotations map[string]string) {
+	f.CertificateName, f.Named = annotations[certmanagerv1.CertificateNameAnnotation]
+	var named, kinded, grouped bool
+	f.Issuer.Name, named = annotations[certmanagerv1.IssuerNameAnnotation]
+	f.Issuer.Kind, kinded = annotations[certmanagerv1.IssuerKindAnnotation]
+	f.Issuer.Group, grouped = annotations[certmanagerv1.IssuerGroupAnnotation]
+	f.IssuerSaid = named || kinded || grouped
+}
+
+func certificateOwner(refs []metav1.OwnerReference) *metav1.OwnerReference {
+	for i := range refs {
+		if refs[i].Kind == certmanagerv1.CertificateKind && strings.HasPrefix(refs[i].APIVersion, certmanagerv1.GroupName+"/") {
+			return refs[i].DeepCopy()
+		}
+	}
+	return nil
+}
+
+// marksWrong compares the label and the annotations that follow from a certificate
+// with those of its Secret (spec §2.6, 1 to 3).
+func marksWrong(secret *corev1.Secret, o *Ownership, leaf *x509.Certificate) bool {
+	if secret.Labels[certmanagerv1.ManagedSecretLabel] != certmanagerv1.LabelTrue || !o.label {
+		return true
+	}
+	details := pki.CertificateDetails(leaf)
+	for name, want := range details {
+		key := annotationPrefix + name
+		if got, ok := secret.Annotations[key]; !ok || got != want || !slices.Contains(o.marks, key) {
+			return true
+		}
+	}
+	return o.Known && len(o.marks) != len(details)
+}
+
+// readAuthorities reads CA certificates in PEM that a leaf was delivered with. Text that cannot be read says nothing.
+func (f *SecretFacts) readAuthorities(leaf *x509.Certificate, text []byte) {
+	certs, err := pki.DecodeChain(text)
+	if err != nil {
+		return
+	}
+	f.AuthoritiesEnd = Earliest(f.AuthoritiesEnd, FirstEnd(certs))
+	if f.Leaf == nil {
+		return
+	}
+	for _, c := range certs {
+		known := len(leaf.AuthorityKeyId) > 0 && len(c.SubjectKeyId) > 0
+		if bytes.Equal(c.RawSubject, leaf.RawIssuer) && (!known || bytes.Equal(c.SubjectKeyId, leaf.AuthorityKeyId)) {
+			f.Leaf.IssuerKey = sha256.Sum256(c.RawSubjectPublicKeyInfo)
+		}
+	}
+}
+
+// FirstEnd returns when the first of some certificates expires; zero if there is none.
+func FirstEnd(certs []*x509.Certificate) time.Time {
+	var end time.Time
+	for _, c := range certs {
+		end = Earliest(end, c.NotAfter)
+	}
+	return end
+}
+
+// Earliest returns the earlier of two times, of which zero means never.
+func Earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// LeafOf decodes the first certificate of a PEM chain of at most pki.MaxChainPEM bytes.
+func LeafOf(text []byte) (*x509.Certificate, error) {
+	leaf, _, err := leafAndRest(text)
+	return leaf, err
+}
+
+// leafAndRest is LeafOf that returns the rest of the chain too, as it is.
+func leafAndRest(text []byte) (leaf *x509.Certificate, rest []byte, err error) {
+	if len(text) > pki.MaxChainPEM {
+		return nil, nil, fmt.Errorf("%d bytes of PEM are more than the %d that are decoded", len(text), pki.MaxChainPEM)
+	}
+	block, rest := pem.Decode(text)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return nil, nil, errors.New("no PEM block of type CERTIFICATE")
+	}
+	leaf, err = x509.ParseCertificate(block.Bytes)
+	return leaf, rest, err
+}
+
+// KeyFacts is what decisions need to know of a next-private-key Secret.
+type KeyFacts struct {
+	// Name of the Secret.
+	Name string
+	// Public is the public key of its tls.key; Error says why it cannot be decoded.
+	Public pki.PublicKeyFacts
+	Error  error
+}
+
+// HeldKey is what decisions need to know of a private key in memory.
+type HeldKey struct {
+	// Public is its public key.
+	Public pki.PublicKeyFacts
+	// Issuing is Action.Unsaid of the Action that made the key.
+	Issuing certmanagerv1.CertificateCondition
+	// Refused says that what is issued for the key cannot be stored, so that the key is to get a Secret.
+	Refused bool
+}
+
+// KeyFactsOf reads the facts from a next-private-key Secret.
+func KeyFactsOf(secret *corev1.Secret) KeyFacts {
+	f := KeyFacts{Name: secret.Name}
+	var key crypto.Signer
+	if key, f.Error = pki.DecodePrivateKey(secret.Data[cmmeta.TLSPrivateKeyKey]); f.Error == nil {
+		f.Public = pki.FactsOfKey(key.Public())
+	}
+	return f
+}
+
+// RequestFacts is a CertificateRequest of the Certificate with what its PKCS#10
+// request says; Error says why that cannot be read.
+type RequestFacts struct {
+	*certmanagerv1.CertificateRequest
+
+	// Public is the key that is to be certified.
+	Public pki.PublicKeyFacts
+	// RawSubject is the subject in DER, and Names the subject alternative names.
+	RawSubject []byte
+	Names      pki.AltNames
+	Error      error
+}
+
+// RequestFactsOf decodes the PKCS#10 request of r.
+func RequestFactsOf(r *certmanagerv1.CertificateRequest) RequestFacts {
+	f := RequestFacts{CertificateRequest: r}
+	csr, err := pki.DecodeCSR(r.Spec.Request)
+	if err != nil {
+		f.Error = err
+		return f
+	}
+	says, err := pki.InspectCSR(csr)
+	if err != nil {
+		f.Error = err
+		return f
+	}
+	f.Public, f.RawSubject, f.Names = pki.FactsOfKey(csr.PublicKey), bytes.Clone(csr.RawSubject), says.AltNames
+	return f
+}
+
+// namesNobody reports whether a request has neither a subject nor names.
+func (r RequestFacts) namesNobody() bool {
+	n := r.Names
+	names := len(n.DNSNames) + len(n.IPAddresses) + len(n.URIs) + len(n.EmailAddresses) + len(n.OtherNames)
+	return names == 0 && bytes.Equal(r.RawSubject, []byte{0x30, 0x00}) // an empty SEQUENCE
+}
+
+// revision returns the revision a request was made for; false for none.
+func (r RequestFacts) revision() (int, bool) {
+	return parseRevision(r.Annotations[certmanagerv1.CertificateRevisionAnnotation])
+}
+
+// failed reports whether a request says itself that nothing will come of it.
+func (r RequestFacts) failed() bool {
+	if r.condition(certmanagerv1.CertificateRequestConditionDenied) != nil || r.condition(certmanagerv1.CertificateRequestConditionInvalidRequest) != nil {
+		return true
+	}
+	reason := r.readyReason()
+	return reason == certmanagerv1.CertificateRequestReasonFailed || reason == certmanagerv1.CertificateRequestReasonDenied
+}
+
+// readyReason is the reason of the condition Ready; empty without one.
+func (r RequestFacts) readyReason() string {
+	if c := certmanagerv1.FindCertificateRequestCondition(r.Status.Conditions, certmanagerv1.CertificateRequestConditionReady); c != nil {
+		return c.Reason
+	}
+	return ""
+}
+
+// condition returns a condition of the request that holds, or nil.
+func (r RequestFacts) condition(t certmanagerv1.CertificateRequestConditionType) *certmanagerv1.CertificateRequestCondition {
+	c := certmanagerv1.FindCertificateRequestCondition(r.Status.Conditions, t)
+	if c == nil || c.Status != cmmeta.ConditionTrue {
+		return nil
+	}
+	return c
+}
+
+// KeySpecOf returns what kind of key a Certificate wants, defaults applied by pki.
+func KeySpecOf(spec *certmanagerv1.CertificateSpec) pki.KeySpec {
+	if spec.PrivateKey == nil {
+		return pki.KeySpec{}
+	}
+	return pki.KeySpec{Algorithm: string(spec.PrivateKey.Algorithm), Size: spec.PrivateKey.Size}
+}

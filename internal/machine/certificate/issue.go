@@ -1,0 +1,391 @@
+package certificate
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/pki"
+)
+
+// patience is how long a request may be pending before its Certificate says why.
+const patience = 10 * time.Second
+
+// issue takes an issuance one step further: key, request, verdict (spec §2.2 to §2.4).
+func (d *decision) issue() Action {
+	if d.quiet = d.issuing() == nil; d.quiet {
+		d.unsaid.LastTransitionTime = d.since()
+		if !d.short() {
+			d.announce()
+		}
+	}
+	d.keep = d.holds() && (d.quiet || len(d.Keys) == 0)
+	key, action := d.nextKey()
+	if action != nil {
+		return *action
+	}
+	request, action := d.nextRequest(key)
+	if action != nil {
+		return *action
+	}
+	return d.judge(request, key)
+}
+
+// nextKey returns the private key to issue for, or what is to be done to have one.
+func (d *decision) nextKey() (KeyFacts, *Action) {
+	named := d.crt.Status.NextPrivateKeySecretName
+	switch {
+	case len(d.Keys) == 0 && (!d.short() || d.needsKey()):
+		return KeyFacts{}, d.createKey()
+	case len(d.Keys) == 0 && d.holds():
+		return KeyFacts{Public: d.Held.Public}, nil
+	case len(d.Keys) == 0:
+		return KeyFacts{}, nil // it is made with the request
+	case len(d.Keys) > 1:
+		var drop []string
+		for _, k := range d.Keys {
+			if named == nil || k.Name != *named {
+				drop = append(drop, k.Name)
+			}
+		}
+		return KeyFacts{}, &Action{Step: StepDeleteKeys, Names: drop}
+	}
+	key := d.Keys[0]
+	if named == nil {
+		d.crt.Status.NextPrivateKeySecretName = &key.Name // made by a pass that was cut short
+		named = &key.Name
+	}
+	if *named != key.Name || keyProblem(&d.crt.Spec, key) || d.revoking.Spoils(key.Public) {
+		return KeyFacts{}, &Action{Step: StepDeleteKeys, Names: []string{key.Name}}
+	}
+	return key, nil
+}
+
+func (d *decision) createKey() *Action {
+	a := &Action{Step: StepCreateKey, Name: keyName(d.crt, d.nextRevision())}
+	if named := d.crt.Status.NextPrivateKeySecretName; named != nil {
+		a.Name = *named
+	}
+	if a.Held = d.holds(); !a.Held {
+		if stop := d.reuseKey(a); stop != nil {
+			return stop
+		}
+	}
+	d.crt.Status.NextPrivateKeySecretName = &a.Name
+	return a
+}
+
+// reuseKey has an Action that makes a private key take that of the Secret, where rotationPolicy Never says so. It
+// returns what to do instead if that key will not do.
+func (d *decision) reuseKey(a *Action) *Action {
+	if !d.neverRotates() || d.Secret == nil || !d.Secret.HasKey || d.revoking.Spoils(d.Secret.Key) {
+		return nil
+	}
+	switch {
+	case d.Secret.KeyError != nil:
+		a.warn(certmanagerv1.CertificateEventDecodeFailed,
+			fmt.Sprintf("The private key in Secret %q cannot be read, a new one is made: %v", d.crt.Spec.SecretName, d.Secret.KeyError))
+	case len(KeySpecOf(&d.crt.Spec).ViolationsOf(d.Secret.Key)) > 0:
+		return d.cannotRegenerate()
+	default:
+		a.ReuseKey = true
+	}
+	return nil
+}
+
+func (d *decision) neverRotates() bool {
+	p := d.crt.Spec.PrivateKey
+	return p != nil && p.RotationPolicy == certmanagerv1.RotationPolicyNever
+}
+
+// cannotRegenerate waits for the user: the key must not be replaced, but does not
+// match the spec (spec §2.2).
+func (d *decision) cannotRegenerate() *Action {
+	if d.quiet {
+		d.announce()
+	}
+	message := fmt.Sprintf("The private key in Secret %q does not match spec.privateKey, and rotationPolicy Never forbids a new one: "+
+		"set rotationPolicy to Always, or delete the Secret", d.crt.Spec.SecretName)
+	a := &Action{Step: StepRest}
+	if c := d.issuing(); c.Message != message {
+		d.setIssuing(cmmeta.ConditionTrue, c.Reason, message)
+		a.warn(certmanagerv1.CertificateEventCannotRegenerateKey, message)
+	}
+	return a
+}
+
+// nextRequest returns the request of the next revision, or what is to be done to
+// have the right one, and only that.
+func (d *decision) nextRequest(key KeyFacts) (RequestFacts, *Action) {
+	revision := d.nextRevision()
+	var bad []string
+	var good []RequestFacts
+	for _, r := range d.Requests {
+		n, ok := r.revision()
+		switch {
+		case !ok || n == revision && d.unsuitable(r, key):
+			bad = append(bad, r.Name)
+		case n == revision:
+			good = append(good, r)
+		}
+	}
+	switch {
+	case len(bad) > 0:
+		return RequestFacts{}, &Action{Step: StepDeleteRequests, Names: bad}
+	case len(good) == 0:
+		return RequestFacts{}, d.createRequest(revision, key)
+	case len(good) > 1:
+		// Two requests may both be signed: keep the first.
+		slices.SortFunc(good, byAge)
+		var names []string
+		for _, r := range good[1:] {
+			names = append(names, r.Name)
+		}
+		return RequestFacts{}, &Action{Step: StepDeleteRequests, Names: names}
+	}
+	return good[0], nil
+}
+
+func (d *decision) createRequest(revision int, key KeyFacts) *Action {
+	a := &Action{
+		Step: StepCreateRequest, Name: RequestName(d.crt.Name, revision), Revision: revision, Key: key.Name,
+		Budget: d.charge(), IssuerVersion: d.issuerVersion(),
+	}
+	if key.Name == "" {
+		if a.Held = d.holds(); !a.Held {
+			if stop := d.reuseKey(a); stop != nil {
+				return stop
+			}
+		}
+	}
+	d.keep = d.short() && (d.quiet || key.Name == "")
+	return a
+}
+
+// fulfils reports whether a request is what the spec asks for.
+func (d *decision) fulfils(r RequestFacts) bool {
+	wrong, err := RequestViolations(&d.crt.Spec, r)
+	return err == nil && len(wrong) == 0
+}
+
+// unsuitable reports whether a request is for another spec or key, or ended
+// before this issuance began.
+func (d *decision) unsuitable(r RequestFacts, key KeyFacts) bool {
+	if !d.fulfils(r) || !samePublicKey(r, key) {
+		return true
+	}
+	if d.issuing() == nil {
+		return false // on the short way: there was no other failure
+	}
+	// Both times, since they are of different clocks: a verdict that comes from a
+	// clock that is slow must not have request after request made.
+	since, ended := d.issuing().LastTransitionTime, d.failedAt(r, key)
+	return ended != nil && ended.Before(since) && r.CreationTimestamp.Before(since)
+}
+
+// failedAt returns when a request came to an end that made its issuance fail; nil
+// if it did not. Without this, a key that is never rotated would keep a request
+// suitable that can only fail again.
+func (d *decision) failedAt(r RequestFacts, key KeyFacts) *metav1.Time {
+	for _, t := range []certmanagerv1.CertificateRequestConditionType{
+		certmanagerv1.CertificateRequestConditionDenied, certmanagerv1.CertificateRequestConditionInvalidRequest,
+	} {
+		if c := r.condition(t); c != nil {
+			return c.LastTransitionTime
+		}
+	}
+	ready := certmanagerv1.FindCertificateRequestCondition(r.Status.Conditions, certmanagerv1.CertificateRequestConditionReady)
+	switch {
+	case ready == nil:
+		return nil
+	case ready.Reason == certmanagerv1.CertificateRequestReasonFailed, ready.Reason == certmanagerv1.CertificateRequestReasonDenied:
+		return r.Status.FailureTime
+	case ready.Reason == certmanagerv1.CertificateRequestReasonIssued && d.refusal(r, key) != "":
+		return ready.LastTransitionTime
+	default:
+		return nil
+	}
+}
+
+// judge ends the issuance if its request has ended (spec §2.4).
+func (d *decision) judge(r RequestFacts, key KeyFacts) Action {
+	if c := r.condition(certmanagerv1.CertificateRequestConditionDenied); c != nil {
+		return d.fail(c.Reason, c.Message)
+	}
+	if c := r.condition(certmanagerv1.CertificateRequestConditionInvalidRequest); c != nil {
+		return d.fail(c.Reason, c.Message)
+	}
+	ready := certmanagerv1.FindCertificateRequestCondition(r.Status.Conditions, certmanagerv1.CertificateRequestConditionReady)
+	switch {
+	case ready == nil && r.condition(certmanagerv1.CertificateRequestConditionApproved) == nil:
+		return d.await(r, "it is not approved yet")
+	case ready == nil:
+		return d.await(r, "its issuer has not said anything yet")
+	case ready.Reason == certmanagerv1.CertificateRequestReasonFailed, ready.Reason == certmanagerv1.CertificateRequestReasonDenied:
+		return d.fail(ready.Reason, d.failure(r, ready.Message))
+	case ready.Reason == certmanagerv1.CertificateRequestReasonIssued:
+		return d.store(r, key)
+	case d.wantsTemporary():
+		return Action{
+			Step: StepStoreTemporary, Request: r.CertificateRequest, Key: key.Name,
+			Events: []Event{{Reason: certmanagerv1.CertificateEventIssuing, Message: "Issued temporary certificate"}},
+		}
+	default:
+		return d.await(r, ready.Message)
+	}
+}
+
+// wantsTemporary reports whether the Secret is to hold a certificate that nobody
+// trusts until there is one to trust (spec §2.4).
+func (d *decision) wantsTemporary() bool {
+	if d.crt.Annotations[certmanagerv1.IssueTemporaryAnnotation] != "true" {
+		return false
+	}
+	f := d.Secret
+	return f == nil || f.Leaf == nil || !f.Key.Same(f.Leaf.Key)
+}
+
+// failure says of a request that has failed permanently what helps.
+func (d *decision) failure(r RequestFacts, message string) string {
+	if !d.permanently(r) {
+		return message
+	}
+	return message + " (the same request would fail again: it is retried once a day, after a week once a week, and at once when the spec or the issuer has changed, " +
+		"the Secret is deleted, or cmctl renew asks for it)"
+}
+
+// await waits for a pending request. Once that takes long, the Certificate says
+// why, so that whoever looks at it need not look for the request; an issuance
+// that just takes its course costs no such write.
+func (d *decision) await(r RequestFacts, why string) Action {
+	a := Action{Step: StepRest}
+	if d.quiet || len(d.Keys) == 0 {
+		if d.unseen(r) {
+			return Action{Step: StepRest, Wake: r.CreationTimestamp.Add(patience)}
+		}
+		a = d.leaveShortWay()
+	}
+	issuing := d.issuing()
+	overdue := issuing.LastTransitionTime.Add(patience)
+	switch {
+	case d.now.Before(overdue) && a.Rests():
+		a.Wake = overdue
+	case why != "" && !d.now.Before(overdue):
+		d.setIssuing(cmmeta.ConditionTrue, issuing.Reason, fmt.Sprintf("CertificateRequest %q waits: %s", r.Name, why))
+	}
+	return a
+}
+
+// refusal says why what the issuer returned is not the certificate asked for; ""
+// if it is.
+func (d *decision) refusal(r RequestFacts, key KeyFacts) string {
+	leaf, err := LeafOf(r.Status.Certificate)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("the issuer returned a certificate that cannot be read: %v", err)
+	case !pki.FactsOfKey(leaf.PublicKey).Same(key.Public):
+		return "the issuer returned a certificate for another private key"
+	case d.now.After(leaf.NotAfter):
+		return fmt.Sprintf("the issuer returned a certificate that expired on %s", leaf.NotAfter.UTC().Format(time.RFC1123))
+	case !wantsKeystores(&d.crt.Spec):
+		return ""
+	}
+	if _, err := keystoreOf(r.Status.Certificate, r.Status.CA); err != nil {
+		return fmt.Sprintf("the issuer returned certificates that cannot be put into keystores: %v", err)
+	}
+	return ""
+}
+
+// store checks what the issuer returned and has it stored. What is not the
+// certificate asked for is refused and fails like any other issuance.
+func (d *decision) store(r RequestFacts, key KeyFacts) Action {
+	if why := d.refusal(r, key); why != "" {
+		return d.fail(certmanagerv1.CertificateReasonInvalidCertificate, why)
+	}
+	if err := d.Passwords.Error; err != nil && wantsKeystores(&d.crt.Spec) {
+		return d.awaitPassword(err)
+	}
+	secret := &SecretFacts{
+		HasKey: true, HasCertificate: true, Key: key.Public,
+		CertificateName: d.crt.Name, Named: true, Issuer: r.Spec.IssuerRef, IssuerSaid: true,
+	}
+	leaf, err := LeafOf(r.Status.Certificate)
+	if secret.CertificateError = err; err == nil {
+		secret.Leaf = LeafFactsOf(leaf)
+	}
+	a := d.finish(secret)
+	a.Step, a.Request, a.Revision, a.Names = StepStore, r.CertificateRequest, *d.crt.Status.Revision, keyNames(d.Keys)
+	a.Key, a.Held = key.Name, key.Name == ""
+	return a
+}
+
+// finish says that the certificate of the next revision is issued, and assesses the Secret that holds it, so that one
+// write says everything.
+func (d *decision) finish(secret *SecretFacts) Action {
+	revision, status := d.nextRevision(), &d.crt.Status
+	status.ACME = nil // what the CA said was of the certificate before
+	status.Revision = &revision
+	status.NextPrivateKeySecretName, status.LastFailureTime, status.FailedIssuanceAttempts = nil, nil, nil
+	certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing)
+	d.keep, d.quiet = false, false
+	after := &decision{State: d.State, now: d.now, crt: d.crt}
+	after.Certificate, after.Secret = d.crt, secret
+	after.assess()
+	return Action{Step: StepRest, Events: []Event{{Reason: certmanagerv1.CertificateEventIssuing, Message: "The certificate has been successfully issued"}}}
+}
+
+// awaitPassword waits for the password of a keystore, without which the Secret cannot
+// be written.
+func (d *decision) awaitPassword(problem error) Action {
+	a := Action{Step: StepRest}
+	message := "The certificate is issued, but cannot be stored: " + problem.Error()
+	if c := d.issuing(); c.Message != message {
+		d.setIssuing(cmmeta.ConditionTrue, c.Reason, message)
+		a.warn(certmanagerv1.CertificateEventKeystorePassword, message)
+	}
+	return a
+}
+
+// fail ends the issuance. The reason is that of the request (spec §2.4).
+func (d *decision) fail(reason, message string) Action {
+	attempts := 1
+	if n := d.crt.Status.FailedIssuanceAttempts; n != nil {
+		attempts += *n
+	}
+	message = "The certificate request has failed to complete and will be retried: " + message
+	d.crt.Status.FailedIssuanceAttempts = &attempts
+	d.crt.Status.LastFailureTime = at(d.now)
+	d.keep, d.quiet = false, false
+	d.crt.Status.NextPrivateKeySecretName = nil // the key goes in the next step, without a write of its own
+	d.setIssuing(cmmeta.ConditionFalse, reason, message)
+	a := Action{Step: StepRest, Wake: d.now}
+	a.warn(reason, message)
+	return a
+}
+
+// refuse says on the condition Issuing, and in one event, why the step of an Action is not taken, with Action.Unsaid.
+func (d *decision) refuse(a Action) Action {
+	out := Action{Step: StepRest, Keep: d.Held != nil, Unsaid: a.Unsaid, Revoke: a.Revoke, Failure: d.Refusal.Err}
+	d.quiet = false
+	issuing, message := d.issuing(), d.Refusal.Message
+	if issuing != nil && issuing.Message == message && issuing.ObservedGeneration == d.crt.Generation {
+		return out
+	}
+	reason := certmanagerv1.CertificateReasonFailed
+	switch {
+	case issuing != nil:
+		reason = issuing.Reason
+	case a.Unsaid != nil:
+		reason = a.Unsaid.Reason
+	}
+	d.setIssuing(cmmeta.ConditionTrue, reason, message)
+	if issuing == nil && a.Unsaid != nil && a.Unsaid.LastTransitionTime != nil {
+		d.issuing().LastTransitionTime = a.Unsaid.LastTransitionTime
+	}
+	out.warn(certmanagerv1.CertificateEventRequestFailed, message)
+	return out
+}

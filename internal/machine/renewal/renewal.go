@@ -1,0 +1,106 @@
+// Package renewal says when a certificate is to be renewed by the rules of its
+// Certificate: how long before its end, in which windows, and spread out so that
+// certificates that were made at once are not renewed at once.
+//
+// It is pure, and knows nothing of what a CA suggests, of failures and budgets, or of
+// what renewing takes: that is internal/machine/certificate.
+package renewal
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+)
+
+const (
+	// shortLived is the lifetime below which half of it, not a third, is kept in
+	// reserve: a CA that is out of order for a day must not cost a certificate.
+	shortLived = 10 * 24 * time.Hour
+	// spread is the part of the reserve over which renewals of certificates that were
+	// made at once are spread.
+	spread = 10
+)
+
+// Time is when a certificate is to be renewed.
+type Time struct {
+	// At is when, in whole seconds; zero for never.
+	At time.Time
+	// Plain is the same by the letter of spec §2.1, without our reserve and spread.
+	Plain time.Time
+	// Problem says why the windows could not be kept; empty if they were, or there
+	// are none.
+	Problem string
+}
+
+// Of returns when a certificate of that validity is due. What the user says is
+// kept to the second: an explicit renewBefore or renewBeforePercentage. By default the
+// last third of the lifetime is kept in reserve (the last half of a short one), less a
+// part of it that differs from Certificate to Certificate.
+func Of(crt *certmanagerv1.Certificate, notBefore, notAfter time.Time) Time {
+	spec := &crt.Spec
+	if spec.Renewal != nil && spec.Renewal.Policy == certmanagerv1.RenewalPolicyDisabled {
+		return Time{}
+	}
+	lifetime := max(notAfter.Sub(notBefore), 0) // one that ends before it begins is due at its end
+	due := func(lead time.Duration) time.Time { return notAfter.Add(-lead).Truncate(time.Second) }
+	r := Time{Plain: due(lifetime / 3)}
+	switch {
+	case spec.RenewBefore != nil && spec.RenewBefore.Duration > 0 && spec.RenewBefore.Duration < lifetime:
+		r.Plain = due(spec.RenewBefore.Duration)
+		r.At = r.Plain
+	case spec.RenewBeforePercentage != nil && *spec.RenewBeforePercentage > 0 && *spec.RenewBeforePercentage < 100:
+		r.Plain = due(lifetime / 100 * time.Duration(*spec.RenewBeforePercentage))
+		r.At = r.Plain
+	default:
+		reserve := lifetime / 3
+		if lifetime < shortLived {
+			reserve = lifetime / 2
+		}
+		r.At = due(reserve - Part(reserve/spread, crt.UID, "renewal"))
+	}
+	plain, _ := Place(spec.Renewal, r.Plain, notAfter)
+	at, err := Place(spec.Renewal, r.At, notAfter)
+	r.Plain, r.At = plain, at
+	if err != nil {
+		r.Problem = err.Error()
+	}
+	return r
+}
+
+// Part returns a part of whole, from nothing to almost all: always the same for a
+// Certificate and a purpose, and evenly distributed over Certificates.
+func Part(whole time.Duration, certificate types.UID, purpose string) time.Duration {
+	const grain = 1 << 20
+	sum := sha256.Sum256([]byte(string(certificate) + "/" + purpose))
+	n := int64(binary.BigEndian.Uint32(sum[:]) % grain)
+	return time.Duration(int64(whole)/grain*n + int64(whole)%grain*n/grain)
+}
+
+// Place returns the first time from due on that lies in one of the windows. Without
+// windows, and with an error if no window opens before the certificate ends, that is
+// due itself: renewing at another time than wanted is better than not renewing.
+func Place(renewal *certmanagerv1.CertificateRenewal, due, notAfter time.Time) (time.Time, error) {
+	if renewal == nil || len(renewal.Windows) == 0 {
+		return due, nil
+	}
+	var best time.Time
+	for i := range renewal.Windows {
+		opens, err := parseWindow(&renewal.Windows[i])
+		if err != nil {
+			return due, fmt.Errorf("spec.renewal.windows[%d]: %w: renewing at %s, outside of any window", i, err, due.UTC().Format(time.RFC3339))
+		}
+		if at := opens.firstFrom(due); best.IsZero() || !at.IsZero() && at.Before(best) {
+			best = at
+		}
+	}
+	if best.IsZero() || !best.Before(notAfter) {
+		return due, fmt.Errorf("no window of spec.renewal.windows opens between %s, when renewal is due, and %s, when the certificate ends: "+
+			"renewing when it is due; add a window, or renew earlier", due.UTC().Format(time.RFC3339), notAfter.UTC().Format(time.RFC3339))
+	}
+	return best, nil
+}

@@ -1,0 +1,71 @@
+package fakeclock
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestNoLeapBeforeTheNews: an API server that is slow to tell of a write is no reason to
+// leap over what would follow from it.
+func TestNoLeapBeforeTheNews(t *testing.T) {
+	tell := make(chan string)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPatch {
+			_, _ = io.WriteString(w, `{"metadata":{"name":"x","resourceVersion":"77"}}`)
+			return
+		}
+		for {
+			select {
+			case <-r.Context().Done():
+				return
+			case event := <-tell:
+				for _, piece := range strings.SplitAfter(event, ":") { // as the network may cut it
+					_, _ = io.WriteString(w, piece)
+					_ = http.NewResponseController(w).Flush()
+				}
+			}
+		}
+	}))
+	t.Cleanup(server.Close)
+	clock := New(t.Context())
+	clock.mu.Lock()
+	clock.news.overdue = time.Hour
+	clock.mu.Unlock()
+	client := &http.Client{Transport: clock.Wrap(http.DefaultTransport)}
+	request := func(method, query string) (string, error) {
+		r, err := http.NewRequestWithContext(t.Context(), method, server.URL+query, nil)
+		if err != nil {
+			return "", err
+		}
+		response, err := client.Do(r)
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = response.Body.Close() }()
+		body, err := io.ReadAll(response.Body)
+		return string(body), err
+	}
+	go func() { _, _ = request(http.MethodGet, "/?watch=true") }()
+	event := func(version int) string {
+		return fmt.Sprintf(`{"type":"MODIFIED","object":{"metadata":{"resourceVersion":"%d"}}}`, version)
+	}
+	tell <- event(75)
+	if body, err := request(http.MethodPatch, "/"); err != nil || !strings.Contains(body, "77") {
+		t.Fatalf("the answer is %s, %v", body, err)
+	}
+	leapt := make(chan struct{})
+	clock.AfterFunc(time.Hour, func() { close(leapt) })
+	tell <- event(76)
+	select {
+	case <-leapt:
+		t.Fatal("the clock has leapt, and the write was not told of")
+	case <-time.After(time.Second):
+	}
+	tell <- event(77)
+	<-leapt
+}
