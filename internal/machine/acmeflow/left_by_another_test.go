@@ -113,7 +113,7 @@ func TestShownClasses(t *testing.T) {
 	}
 	slices.Sort(want)
 	for _, kind := range []string{"orders", "challenges"} {
-		text, err := os.ReadFile("../../api/crds/acme.cert-manager.io_" + kind + ".yaml")
+		text, err := os.ReadFile("../../../api/crds/acme.cert-manager.io_" + kind + ".yaml")
 		if err != nil {
 			t.Fatal(err)
 		}
