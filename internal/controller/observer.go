@@ -5,11 +5,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"chancery.dev/internal/kubecache"
 	"chancery.dev/internal/overlay"
 )
 
@@ -21,14 +21,11 @@ func (o observer) OnAdd(obj any, _ bool) { o.observe(obj, false) }
 func (o observer) OnUpdate(_, obj any) { o.observe(obj, false) }
 
 func (o observer) OnDelete(obj any) {
-	if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-		obj = last.Obj
-	}
 	o.observe(obj, true)
 }
 
 func (o observer) observe(obj any, gone bool) {
-	if known, ok := obj.(client.Object); ok {
+	if known, ok := kubecache.LastOf[client.Object](obj); ok {
 		o.overlay.Observe(known, gone)
 	}
 }

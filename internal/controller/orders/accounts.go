@@ -14,6 +14,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/kubecache"
 	"chancery.dev/internal/machine/acmeflow"
 	"chancery.dev/internal/schedule"
 	"chancery.dev/internal/solver"
@@ -113,10 +114,7 @@ func releaseAccounts(ctx context.Context, d *controller.Deps, accounts *acmeacco
 			return err
 		}
 		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
-			if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-				obj = last.Obj
-			}
-			if o, ok := obj.(client.Object); ok {
+			if o, ok := kubecache.LastOf[client.Object](obj); ok {
 				accounts.Release(acmeaccount.Issuer{UID: o.GetUID(), Namespace: o.GetNamespace(), Name: o.GetName()})
 			}
 		}}); err != nil {

@@ -19,6 +19,7 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/kubecache"
 	"chancery.dev/internal/machine/acmeflow"
 	"chancery.dev/internal/propagation"
 	"chancery.dev/internal/schedule"
@@ -70,12 +71,7 @@ func (s *scheduler) listen(ctx context.Context) error {
 	s.listening, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { s.seen(ctx, obj, false) },
 		UpdateFunc: func(_, obj any) { s.seen(ctx, obj, false) },
-		DeleteFunc: func(obj any) {
-			if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-				obj = last.Obj
-			}
-			s.seen(ctx, obj, true)
-		},
+		DeleteFunc: func(obj any) { s.seen(ctx, obj, true) },
 	})
 	return err
 }
@@ -169,7 +165,7 @@ func (s *scheduler) pass(ctx context.Context) (pass schedule.Pass, rest time.Dur
 
 // seen takes in that the watch shows a Challenge, or that a Challenge is gone.
 func (s *scheduler) seen(ctx context.Context, obj any, gone bool) {
-	c, ok := obj.(*acmev1.Challenge)
+	c, ok := kubecache.LastOf[*acmev1.Challenge](obj)
 	if !ok {
 		return
 	}
