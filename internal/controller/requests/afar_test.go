@@ -377,3 +377,44 @@ func TestSigningRequestEndsWithItsCertificate(t *testing.T) {
 		}
 	})
 }
+
+// TestASigningRequestFailsByTheLastStateOfItsIssuer: a CertificateSigningRequest that is made as soon as its
+// ClusterIssuer is ready does not fail because the watch of the issuers is behind; one whose issuer is not ready does.
+func TestASigningRequestFailsByTheLastStateOfItsIssuer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, status := range []cmmeta.ConditionStatus{cmmeta.ConditionTrue, cmmeta.ConditionFalse} {
+			d := newDesk(t)
+			stale := &certmanagerv1.ClusterIssuer{ObjectMeta: metav1.ObjectMeta{Name: "i", UID: "3"}}
+			stale.Spec.Venafi = &certmanagerv1.VenafiIssuer{}
+			stale.Status.Conditions = []certmanagerv1.IssuerCondition{{Type: certmanagerv1.IssuerConditionReady, Status: cmmeta.ConditionFalse, Message: "no Secret"}}
+			csr := &certificatesv1.CertificateSigningRequest{
+				ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "4"},
+				Spec:       certificatesv1.CertificateSigningRequestSpec{SignerName: "cert-manager.io/i"},
+			}
+			csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: "True"}}
+			for _, o := range []client.Object{stale, csr} {
+				if err := d.store.Create(t.Context(), o); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ready := stale.DeepCopy()
+			ready.Status.Conditions[0].Status = status
+			server := fake.NewClientBuilder().WithScheme(d.store.Scheme()).WithObjects(ready).WithStatusSubresource(ready).Build()
+			d.deps.Manager = manager{reader: server}
+			runner := (&requests{d.deps, &signingRequests{d.deps}}).run(kind{
+				Name: SigningRequestKind, Events: d.events, New: func() client.Object { return &certificatesv1.CertificateSigningRequest{} },
+			})
+			if _, err := runner.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(csr)}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if err := d.store.Get(t.Context(), client.ObjectKeyFromObject(csr), csr); err != nil {
+				t.Fatal(err)
+			}
+			if failed := hasSigningCondition(csr, certificatesv1.CertificateFailed); failed != (status == cmmeta.ConditionFalse) {
+				t.Errorf("the API server has Ready=%s: %+v", status, csr.Status)
+			}
+		}
+	})
+}

@@ -371,8 +371,8 @@ func (r *requests) resolve(ctx context.Context, o *observation) (certmanagerv1.G
 	return issuer, nil
 }
 
-// readIssuer reads from the cache, and confirms with the API server that an
-// issuer is missing where that would fail the request for good.
+// readIssuer reads from the cache. Where an issuer that is missing or not ready would fail the request for good,
+// readIssuer asks the API server: the watch of the issuers may be behind the watch of the requests.
 func (r *requests) readIssuer(ctx context.Context, o *observation) (certmanagerv1.GenericIssuer, error) {
 	var issuer certmanagerv1.GenericIssuer
 	key := client.ObjectKey{Name: o.ref.Name}
@@ -389,8 +389,13 @@ func (r *requests) readIssuer(ctx context.Context, o *observation) (certmanagerv
 	}
 	object := issuer.(client.Object) //nolint:forcetypeassert // both kinds are
 	err := r.Client.Get(ctx, key, object)
-	if apierrors.IsNotFound(err) && o.state.Form != request.FormCertificateRequest {
-		err = r.Manager.GetAPIReader().Get(ctx, key, object)
+	fails := apierrors.IsNotFound(err)
+	if err == nil {
+		state, _ := r.StateOf(issuer)
+		fails = state == request.IssuerNotReady
+	}
+	if fails && o.state.Form == request.FormCSR && !over(o) {
+		err = r.Client.Live(ctx, r.Manager.GetAPIReader(), key, object)
 	}
 	return issuer, err
 }
