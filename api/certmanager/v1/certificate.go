@@ -277,6 +277,22 @@ const (
 	RenewalPolicyDisabled    CertificateRenewalPolicy = "Disabled"
 )
 
+// RenewalTimeSource says who has decided when a certificate is to be renewed.
+// +kubebuilder:validation:Enum=Default;RenewBefore;RenewBeforePercentage;ARI
+type RenewalTimeSource string
+
+// Who decides when a certificate is to be renewed.
+const (
+	// RenewalTimeByDefault is the rule for Certificates whose spec does not say when.
+	RenewalTimeByDefault RenewalTimeSource = "Default"
+	// RenewalTimeByRenewBefore is spec.renewBefore.
+	RenewalTimeByRenewBefore RenewalTimeSource = "RenewBefore"
+	// RenewalTimeByPercentage is spec.renewBeforePercentage.
+	RenewalTimeByPercentage RenewalTimeSource = "RenewBeforePercentage"
+	// RenewalTimeByARI is the window that the ACME server suggests (RFC 9773).
+	RenewalTimeByARI RenewalTimeSource = "ARI"
+)
+
 // CertificateRenewalWindow is a repeated time at which a certificate may be renewed.
 type CertificateRenewalWindow struct {
 	// When the window opens: five cron fields, or a word such as @daily.

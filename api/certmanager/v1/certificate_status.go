@@ -44,6 +44,11 @@ type CertificateStatus struct {
 	// +optional
 	RenewalTime *metav1.Time `json:"renewalTime,omitempty"`
 
+	// Our own: who has decided when the certificate is to be renewed. Not set where renewalTime was written by
+	// cert-manager, or by a version that did not say, until it changes.
+	// +optional
+	RenewalTimeSource RenewalTimeSource `json:"renewalTimeSource,omitempty"`
+
 	// How many times the certificate was issued.
 	// +optional
 	Revision *int `json:"revision,omitempty"`

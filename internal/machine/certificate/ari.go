@@ -91,10 +91,21 @@ func (d *decision) lastChecked(ari *certmanagerv1.CertificateARIStatus) time.Tim
 	return ari.LastChecked.Time
 }
 
-// suggested returns a time in the window that the issuer has suggested for this
-// certificate, moved into the user's windows; zero if there is no such suggestion. The
-// time that was chosen before stays while it is in the window; it is by rule where the
-// suggestion would let the certificate end.
+// heed has the issuer's suggestion decide. Where the spec says when to renew, it decides only if it is earlier.
+func (d *decision) heed(rule *renewal.Time, leaf *LeafFacts) {
+	said, err := d.suggested(leaf, rule.At)
+	switch explicit := rule.Source != certmanagerv1.RenewalTimeByDefault; {
+	case said.IsZero(), explicit && !said.Before(rule.At):
+	case err != nil:
+		rule.Problem = err.Error()
+	default:
+		rule.At, rule.Source = said, certmanagerv1.RenewalTimeByARI
+	}
+}
+
+// suggested returns a time in the window that the issuer has suggested for this certificate, moved into the user's
+// windows; zero if there is no such suggestion, or if it would let the certificate end. A time that was chosen by a
+// suggestion before stays while it is in the window.
 func (d *decision) suggested(leaf *LeafFacts, rule time.Time) (time.Time, error) {
 	acme := d.crt.Status.ACME
 	if rule.IsZero() || acme == nil || acme.ARI == nil || acme.ARI.SuggestedWindow == nil {
@@ -106,8 +117,9 @@ func (d *decision) suggested(leaf *LeafFacts, rule time.Time) (time.Time, error)
 		return time.Time{}, nil // said of the certificate before this one, or of no use
 	}
 	last := leaf.NotAfter.Add(-reserve)
-	if was := d.Certificate.Status.RenewalTime; was != nil && !was.Time.Before(start) && was.Time.Before(end) && !was.After(last) {
-		return was.Time, nil
+	if s := &d.Certificate.Status; s.RenewalTimeSource == certmanagerv1.RenewalTimeByARI && s.RenewalTime != nil &&
+		!s.RenewalTime.Time.Before(start) && s.RenewalTime.Time.Before(end) && !s.RenewalTime.After(last) {
+		return s.RenewalTime.Time, nil
 	}
 	chosen := start.Add(renewal.Part(end.Sub(start), d.crt.UID, start.String())).Truncate(time.Second)
 	if chosen.After(last) {

@@ -182,23 +182,24 @@ func (d *decision) describe() (problem string) {
 	status := &d.crt.Status
 	if d.Secret == nil || d.Secret.Leaf == nil {
 		status.NotBefore, status.NotAfter, status.RenewalTime, status.ACME = nil, nil, nil, nil
+		status.RenewalTimeSource = ""
 		return ""
 	}
 	leaf := d.Secret.Leaf
 	d.learn(leaf)
 	status.NotBefore, status.NotAfter = at(leaf.NotBefore), at(leaf.NotAfter)
 	rule := renewal.Of(d.crt, leaf.NotBefore, leaf.NotAfter)
-	if was := d.Certificate.Status.RenewalTime; was != nil && was.Time.Equal(rule.Plain) {
+	was := &d.Certificate.Status
+	if was.RenewalTime != nil && was.RenewalTime.Time.Equal(rule.Plain) {
 		rule.At = rule.Plain // said by cert-manager, and as good
 	}
-	if said, err := d.suggested(leaf, rule.At); err != nil {
-		rule.Problem = err.Error()
-	} else if !said.IsZero() {
-		rule.At = said
-	}
-	status.RenewalTime = nil
+	d.heed(&rule, leaf)
+	status.RenewalTime, status.RenewalTimeSource = nil, ""
 	if !rule.At.IsZero() {
 		status.RenewalTime = at(rule.At)
+		if was.RenewalTimeSource != "" || !was.RenewalTime.Equal(status.RenewalTime) { // the source alone is not worth a write
+			status.RenewalTimeSource = rule.Source
+		}
 	}
 	return rule.Problem
 }

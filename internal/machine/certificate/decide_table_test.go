@@ -320,6 +320,7 @@ func statusChanges(w *world, was, is certmanagerv1.CertificateStatus) []string {
 	say("notBefore", when(w, was.NotBefore), when(w, is.NotBefore))
 	say("notAfter", when(w, was.NotAfter), when(w, is.NotAfter))
 	say("renewalTime", when(w, was.RenewalTime), when(w, is.RenewalTime))
+	say("renewalTimeSource", string(was.RenewalTimeSource), string(is.RenewalTimeSource))
 	say("renewal information", information(w, was.ACME), information(w, is.ACME))
 	say("lastFailureTime", when(w, was.LastFailureTime), when(w, is.LastFailureTime))
 	say("failedIssuanceAttempts", value(was.FailedIssuanceAttempts), value(is.FailedIssuanceAttempts))

@@ -326,6 +326,52 @@ func TestRenewalInformationIsNotObeyedBlindly(t *testing.T) {
 	}
 }
 
+// TestWhoDecidesWhenToRenew: what the user says of the time wins over what the CA suggests, unless the CA is earlier.
+// The status names who has decided. A change of the spec counts although the time before is in the CA's window.
+func TestWhoDecidesWhenToRenew(t *testing.T) {
+	day := 24 * time.Hour
+	early, late := RenewalAnswer{Start: start().Add(20 * day), End: start().Add(21 * day)}, RenewalAnswer{Start: start().Add(70 * day), End: start().Add(72 * day)}
+	around := RenewalAnswer{Start: start().Add(39 * day), End: start().Add(80 * day)}
+	before := func(d time.Duration) func(*certmanagerv1.CertificateSpec) {
+		return func(s *certmanagerv1.CertificateSpec) { s.RenewBefore = &metav1.Duration{Duration: d} }
+	}
+	half := func(s *certmanagerv1.CertificateSpec) { s.RenewBeforePercentage = new(int32(50)) }
+	for name, c := range map[string]struct {
+		amend    func(*certmanagerv1.CertificateSpec)
+		answer   RenewalAnswer
+		from, to time.Duration
+		want     certmanagerv1.RenewalTimeSource
+	}{
+		"the CA is later than the default":             {func(*certmanagerv1.CertificateSpec) {}, late, 70 * day, 72 * day, "ARI"},
+		"the CA is earlier than the default":           {func(*certmanagerv1.CertificateSpec) {}, early, 20 * day, 21 * day, "ARI"},
+		"the CA is later than renewBefore":             {before(50 * day), late, 40 * day, 40 * day, "RenewBefore"},
+		"the CA is earlier than renewBefore":           {before(50 * day), early, 20 * day, 21 * day, "ARI"},
+		"the CA is later than a percentage":            {half, late, 45 * day, 45 * day, "RenewBeforePercentage"},
+		"the CA is earlier than a percentage":          {half, early, 20 * day, 21 * day, "ARI"},
+		"the CA's window opens just before":            {before(51*day - time.Second), around, 39 * day, 39*day + time.Second, "RenewBefore"},
+		"the CA says nothing, and the default decides": {func(*certmanagerv1.CertificateSpec) {}, RenewalAnswer{None: true}, 60 * day, 63 * day, "Default"},
+	} {
+		w := informed(t)
+		w.crt.Status.RenewalTime = nil // the world comes with cert-manager's, which stays
+		w.amend(c.amend)
+		w.inquiry(c.answer)
+		s := w.crt.Status
+		if after := s.RenewalTime.Sub(s.NotBefore.Time); after < c.from || after > c.to || s.RenewalTimeSource != c.want {
+			t.Errorf("%s: renewed after %s by %q, want %s to %s by %s", name, after, s.RenewalTimeSource, c.from, c.to, c.want)
+		}
+	}
+	w := informed(t)
+	w.amend(before(50 * day))
+	w.inquiry(around)
+	w.amend(before(89 * day))
+	w.settle()
+	w.amend(before(50 * day))
+	w.settle()
+	if after := w.crt.Status.RenewalTime.Sub(w.crt.Status.NotBefore.Time); after != 40*day {
+		t.Errorf("renewed after %s by %s, want as the spec says now", after, w.crt.Status.RenewalTimeSource)
+	}
+}
+
 // What was written by a clock that was ahead keeps nobody from asking, nor from taking the answer.
 func TestRenewalInformationOfTheFuture(t *testing.T) {
 	day := 24 * time.Hour

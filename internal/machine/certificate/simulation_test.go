@@ -321,7 +321,10 @@ func (s *simulation) begins(c *simCertificate) {
 	}
 	due := leaf.NotAfter.Add(-reserve).Truncate(time.Second)
 	if acme := c.crt.Status.ACME; acme != nil && acme.ARI.SuggestedWindow != nil {
-		due = acme.ARI.SuggestedWindow.Start.Time
+		suggested := acme.ARI.SuggestedWindow.Start.Time
+		if explicit := spec.RenewBefore != nil || spec.RenewBeforePercentage != nil; !explicit || suggested.Before(due) {
+			due = suggested
+		}
 	}
 	if s.now.Before(due) {
 		s.t.Errorf("%s is renewed at %s, %s before it is due", c.crt.Name, s.now, due.Sub(s.now))

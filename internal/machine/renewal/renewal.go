@@ -32,6 +32,8 @@ type Time struct {
 	At time.Time
 	// Plain is the same by the letter of spec §2.1, without our reserve and spread.
 	Plain time.Time
+	// Source says who has decided.
+	Source certmanagerv1.RenewalTimeSource
 	// Problem says why the windows could not be kept; empty if they were, or there
 	// are none.
 	Problem string
@@ -48,14 +50,14 @@ func Of(crt *certmanagerv1.Certificate, notBefore, notAfter time.Time) Time {
 	}
 	lifetime := max(notAfter.Sub(notBefore), 0) // one that ends before it begins is due at its end
 	due := func(lead time.Duration) time.Time { return notAfter.Add(-lead).Truncate(time.Second) }
-	r := Time{Plain: due(lifetime / 3)}
+	r := Time{Plain: due(lifetime / 3), Source: certmanagerv1.RenewalTimeByDefault}
 	switch {
 	case spec.RenewBefore != nil && spec.RenewBefore.Duration > 0 && spec.RenewBefore.Duration < lifetime:
-		r.Plain = due(spec.RenewBefore.Duration)
+		r.Plain, r.Source = due(spec.RenewBefore.Duration), certmanagerv1.RenewalTimeByRenewBefore
 		r.At = r.Plain
 	case spec.RenewBeforePercentage != nil && *spec.RenewBeforePercentage > 0 && *spec.RenewBeforePercentage < 100:
 		r.Plain = due(lifetime / 100 * time.Duration(*spec.RenewBeforePercentage))
-		r.At = r.Plain
+		r.At, r.Source = r.Plain, certmanagerv1.RenewalTimeByPercentage
 	default:
 		reserve := lifetime / 3
 		if lifetime < shortLived {
