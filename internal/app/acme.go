@@ -37,8 +37,9 @@ type ACMEConfig struct {
 	HTTP01Passes int
 	// HTTP01Address is where the responder itself listens; empty means that it does not.
 	HTTP01Address string
-	// HTTP01Responder is the Service, as namespace/name, whose endpoints answer HTTP-01
-	// challenges: routes lead there. Empty means that CAs reach the responder without.
+	// HTTP01Responder is the Service, as namespace/name, whose endpoints answer HTTP-01 challenges: routes lead there.
+	// ResponderNone means that CAs reach the responder without routes. Empty means ResponderNone with HTTP01Address,
+	// and otherwise the Service that InstallResponder makes, in the controller's namespace.
 	HTTP01Responder string
 	// HTTP01CatchAll says that, beside routes, requests for any host may come to the responder.
 	HTTP01CatchAll bool
@@ -54,6 +55,9 @@ type ACMEConfig struct {
 	// TLSALPN01Address is where the responder itself answers them; empty means that it does not.
 	TLSALPN01Address string
 }
+
+// ResponderNone is the HTTP01Responder of a controller that makes no routes.
+const ResponderNone = "none"
 
 // DefaultACMEConfig returns the defaults of spec §9.3.
 func DefaultACMEConfig() ACMEConfig {
@@ -85,7 +89,7 @@ func (c ACMEConfig) settings() acmeflow.Settings {
 	s := acmeflow.DefaultSettings()
 	s.CheckPeriod = c.CheckRetryPeriod
 	s.Hosts = map[acmev1.ACMEChallengeType][]acmeflow.HostRule{acmev1.ChallengeTypeTLSALPN01: hostRules(c.TLSALPN01Hosts)}
-	if c.HTTP01Responder == "" || c.HTTP01CatchAll {
+	if c.HTTP01Responder == ResponderNone || c.HTTP01CatchAll {
 		s.Hosts[acmev1.ChallengeTypeHTTP01] = hostRules(c.HTTP01Hosts)
 	}
 	return s

@@ -51,6 +51,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	cfg.findResponder()
 	if cfg.Clock != nil {
 		cfg.Now = cfg.Clock.Now
 	}

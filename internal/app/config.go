@@ -6,6 +6,7 @@
 package app
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"time"
@@ -134,6 +135,17 @@ func (c *Config) settings() controller.Settings {
 		MachineGroups:             c.CSRMachineGroups,
 		ApproveSigners:            c.ApproveSigners,
 		EnableCertificateOwnerRef: c.EnableCertificateOwnerRef,
+	}
+}
+
+// findResponder names the responder of a controller that nobody has told of one (ACMEConfig.HTTP01Responder).
+func (c *Config) findResponder() {
+	switch {
+	case c.ACME.HTTP01Responder != "":
+	case c.ACME.HTTP01Address != "":
+		c.ACME.HTTP01Responder = ResponderNone
+	default:
+		c.ACME.HTTP01Responder = cmp.Or(c.Namespace, c.ClusterResourceNamespace) + "/" + responderName
 	}
 }
 

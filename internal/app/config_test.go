@@ -131,3 +131,25 @@ func TestScope(t *testing.T) {
 		t.Errorf("scope two watches %v, want two and that of ClusterIssuers", got)
 	}
 }
+
+// TestFindResponder: nobody has to name the responder that install has made, and whoever names one is obeyed.
+func TestFindResponder(t *testing.T) {
+	for _, c := range []struct {
+		change func(*Config)
+		want   string
+	}{
+		{func(*Config) {}, "cert-manager/chancery-responder"},
+		{func(c *Config) { c.ClusterResourceNamespace = "issuers" }, "issuers/chancery-responder"},
+		{func(c *Config) { c.Namespace = "team" }, "team/chancery-responder"},
+		{func(c *Config) { c.ACME.HTTP01Address = ":8089" }, ResponderNone},
+		{func(c *Config) { c.ACME.HTTP01Address, c.ACME.HTTP01Responder = ":8089", "here/own" }, "here/own"},
+		{func(c *Config) { c.ACME.HTTP01Responder = ResponderNone }, ResponderNone},
+	} {
+		cfg := DefaultConfig()
+		c.change(&cfg)
+		cfg.findResponder()
+		if got := cfg.ACME.HTTP01Responder; got != c.want {
+			t.Errorf("got %s, want %s", got, c.want)
+		}
+	}
+}

@@ -65,7 +65,7 @@ func Install(ctx context.Context, rc *rest.Config, said func(what string)) error
 			return err
 		}
 	}
-	objects, err := readManifests()
+	objects, err := readManifests(manifests, "manifests/*.yaml")
 	if err != nil {
 		return err
 	}
@@ -159,14 +159,14 @@ func established(ctx context.Context, c client.Client, name string) error {
 }
 
 // readManifests reads the embedded manifests, each of one or more documents.
-func readManifests() ([]*unstructured.Unstructured, error) {
-	files, err := fs.Glob(manifests, "manifests/*.yaml")
+func readManifests(from embed.FS, pattern string) ([]*unstructured.Unstructured, error) {
+	files, err := fs.Glob(from, pattern)
 	if err != nil {
 		return nil, err
 	}
 	var out []*unstructured.Unstructured
 	for _, file := range files {
-		text, err := manifests.ReadFile(file)
+		text, err := from.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}

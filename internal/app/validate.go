@@ -183,14 +183,14 @@ func (c ACMEConfig) validate(f *findings) {
 	}
 }
 
-// responderService is HTTP01Responder in its two parts; they are empty if it is.
+// responderService is HTTP01Responder in its two parts; they are empty if there are no routes.
 func (c ACMEConfig) responderService() (types.NamespacedName, error) {
-	if c.HTTP01Responder == "" {
+	if c.HTTP01Responder == "" || c.HTTP01Responder == ResponderNone {
 		return types.NamespacedName{}, nil
 	}
 	namespace, name, ok := strings.Cut(c.HTTP01Responder, "/")
 	if !ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1035Label(name)) > 0 {
-		return types.NamespacedName{}, fmt.Errorf("--acme-http01-responder: must be a Service as namespace/name, not %q", c.HTTP01Responder)
+		return types.NamespacedName{}, fmt.Errorf("--acme-http01-responder: must be a Service as namespace/name, or %s, not %q", ResponderNone, c.HTTP01Responder)
 	}
 	return types.NamespacedName{Namespace: namespace, Name: name}, nil
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -129,8 +130,13 @@ func addACMEFlags(cmd *cobra.Command, acme *app.ACMEConfig) {
 	f.IntVar(&acme.DNS01.ProviderBurst, "dns01-provider-burst", acme.DNS01.ProviderBurst, "how often it may be asked at once before that holds")
 	f.StringSliceVar(&acme.HTTP01Nameservers, "acme-http01-solver-nameservers", nil, "name servers to resolve names with for the self checks of HTTP-01 and TLS-ALPN-01, host:port")
 	f.StringVar(&acme.HTTP01Address, "http01-listen-address", acme.HTTP01Address, "host:port on which the controller itself answers HTTP-01 challenges; empty for none")
-	f.StringVar(&acme.HTTP01Responder, "acme-http01-responder", acme.HTTP01Responder,
-		"Service, as namespace/name, of \"chancery responder\" or of the controller, which HTTP-01 requests are routed to; empty for no routes")
+	addFlag(cmd, "acme-http01-responder",
+		"Service, as namespace/name, of \"chancery responder\" or of the controller, which HTTP-01 requests are routed to; none for no routes. "+
+			"By default none with --http01-listen-address, and else the Service chancery-responder in the controller's namespace", acme.HTTP01Responder,
+		func(text string) error {
+			acme.HTTP01Responder = cmp.Or(text, app.ResponderNone)
+			return nil
+		})
 	f.BoolVar(&acme.HTTP01CatchAll, "http01-catch-all", false, "say that requests for any host may reach the responder, beside the routes to it: --http01-hosts holds then")
 	f.StringSliceVar(&acme.HTTP01Hosts, "http01-hosts", acme.HTTP01Hosts,
 		"hosts that HTTP-01 challenges of Issuers may be for, where CAs reach the responder without routes: NAMESPACE=PATTERN, as in shop=*.shop.example.com or *=*")

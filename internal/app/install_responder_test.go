@@ -1,0 +1,84 @@
+package app_test
+
+import (
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"chancery.dev/internal/app"
+	"chancery.dev/internal/rig"
+)
+
+// TestInstallResponder: the responder is installed with two replicas of the default image, an image that is named is
+// taken, and a later run without one changes neither the image, nor the replicas, nor the command.
+func TestInstallResponder(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	key := client.ObjectKey{Namespace: "cert-manager", Name: "chancery-responder"}
+	install := func(image, wantImage string, wantReplicas int32) *appsv1.Deployment {
+		t.Helper()
+		if err := app.InstallResponder(t.Context(), w.Admin, image, func(string) {}); err != nil {
+			t.Fatal(err)
+		}
+		found := &appsv1.Deployment{}
+		if err := w.Client.Get(t.Context(), key, found); err != nil {
+			t.Fatal(err)
+		}
+		if got := found.Spec.Template.Spec.Containers[0].Image; got != wantImage || *found.Spec.Replicas != wantReplicas {
+			t.Errorf("%d replicas of %s, want %d of %s", *found.Spec.Replicas, got, wantReplicas, wantImage)
+		}
+		return found
+	}
+	if err := client.IgnoreNotFound(w.Client.Delete(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}})); err != nil {
+		t.Fatal(err)
+	}
+	found := install("", app.DefaultImage, 2)
+	install("registry.example.com/chancery:v1", "registry.example.com/chancery:v1", 2)
+	more := client.RawPatch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/spec/replicas","value":3},
+		{"op":"add","path":"/spec/template/spec/containers/0/command/-","value":"--tlsalpn01-listen-address=:8443"}]`))
+	if err := w.Client.Patch(t.Context(), found, more, client.FieldOwner("an operator")); err != nil {
+		t.Fatal(err)
+	}
+	found = install("", "registry.example.com/chancery:v1", 3)
+	if command := found.Spec.Template.Spec.Containers[0].Command; len(command) != 3 {
+		t.Errorf("the command: %q", command)
+	}
+	budget := &policyv1.PodDisruptionBudget{}
+	if err := w.Client.Get(t.Context(), key, budget); err != nil || budget.Spec.MaxUnavailable.IntValue() != 1 {
+		t.Errorf("the disruption budget: %+v, %v", budget.Spec, err)
+	}
+	service := &corev1.Service{}
+	if err := w.Client.Get(t.Context(), key, service); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range service.Spec.Selector {
+		if found.Spec.Template.Labels[name] != value {
+			t.Errorf("the Service selects %s=%s, the pods have %v", name, value, found.Spec.Template.Labels)
+		}
+	}
+	restricted(t, w)
+	w.Create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "chancery-responder"}})
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "responder"}, Spec: found.Spec.Template.Spec}
+	if err := w.Client.Create(t.Context(), pod, client.DryRunAll); err != nil {
+		t.Error(err)
+	}
+	pod.Spec.SecurityContext.RunAsNonRoot = nil
+	if err := w.Client.Create(t.Context(), pod, client.DryRunAll); err == nil {
+		t.Error("the namespace takes a pod that may run as root: the test shows nothing")
+	}
+}
+
+// restricted has the API server hold the world's namespace to the restricted Pod Security Standard.
+func restricted(t *testing.T, w *rig.World) {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}}
+	enforce := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`))
+	if err := w.Client.Patch(t.Context(), namespace, enforce); err != nil {
+		t.Fatal(err)
+	}
+}
