@@ -35,7 +35,9 @@ func setupRoutes(ctx context.Context, cfg Config, deps *controller.Deps) (http01
 	if err := services.Setup(ctx, deps, services.Options{Responder: responder, ExtraLabels: extra}); err != nil {
 		return nil, err
 	}
-	return route.New(route.Options{
+	router := route.New(route.Options{
 		Client: direct, Services: deps.Client, Cache: m.GetCache(), Responder: responder, ExtraLabels: extra, Now: deps.Now,
-	}), nil
+	})
+	deps.HTTP01 = &controller.HTTP01{Responder: responder, Unanswered: router.Unanswered}
+	return router, nil
 }

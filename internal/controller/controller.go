@@ -8,6 +8,7 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/kubecache"
@@ -47,8 +49,19 @@ type Deps struct {
 	Events func(component string) record.EventRecorder
 	// Signers by type of issuer, and the Orderer of ACME; a type that is missing is not managed.
 	Signers map[signer.Type]signer.Adapter
+	// HTTP01 says whether HTTP-01 challenges are answered; nil if CAs reach the responder without routes.
+	HTTP01 *HTTP01
 	// Settings are the user's.
 	Settings Settings
+}
+
+// HTTP01 says whether HTTP-01 challenges are answered.
+type HTTP01 struct {
+	// Responder is the Service whose EndpointSlices tell.
+	Responder types.NamespacedName
+	// Unanswered is the fault of a solver for whose challenges nobody would answer; nil if somebody would. It reads
+	// the cache.
+	Unanswered func(ctx context.Context, s *acmev1.HTTP01Solver) error
 }
 
 // Settings are what a user can set.

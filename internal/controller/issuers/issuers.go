@@ -8,12 +8,15 @@ import (
 	"strings"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
@@ -65,7 +68,11 @@ func setup(ctx context.Context, d *controller.Deps, k kind, list client.ObjectLi
 	if err := r.Observed(ctx, object); err != nil {
 		return err
 	}
-	return ctrl.NewControllerManagedBy(r.Manager).Named(strings.ToLower(k.Name)+"s").
+	watches := ctrl.NewControllerManagedBy(r.Manager)
+	if r.HTTP01 != nil {
+		watches.Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(r.afterResponder(k.Name == cmmeta.ClusterIssuerKind)))
+	}
+	return watches.Named(strings.ToLower(k.Name)+"s").
 		For(object, builder.WithPredicates(r.inScope())).
 		WithOptions(r.Options(time.Second, 5*time.Minute)).
 		WatchesRawSource(r.OnSecret(func(ctx context.Context, s client.Object) []reconcile.Request {
@@ -107,11 +114,59 @@ func (r *issuers) naming(ctx context.Context, list client.ObjectList, s client.O
 	return slices.DeleteFunc(found, func(q reconcile.Request) bool { return q.Namespace == "" && !r.Scope.Holds(q.Name) })
 }
 
+// afterResponder lists the issuers of one kind to look at again after an EndpointSlice of the responder has changed:
+// those with a solver for HTTP-01.
+func (r *issuers) afterResponder(clustered bool) handler.MapFunc {
+	all := All(r.Deps)
+	return func(ctx context.Context, slice client.Object) []reconcile.Request {
+		if slice.GetNamespace() != r.HTTP01.Responder.Namespace || slice.GetLabels()[discoveryv1.LabelServiceName] != r.HTTP01.Responder.Name {
+			return nil
+		}
+		found, err := all(ctx)
+		if err != nil {
+			return nil // only before the cache has synced, and then every issuer is looked at anyway
+		}
+		var out []reconcile.Request
+		for _, issuer := range found {
+			if (issuer.GetNamespace() == "") == clustered && len(http01Solvers(issuer)) > 0 {
+				out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(issuer)})
+			}
+		}
+		return out
+	}
+}
+
+// http01Solvers are those of an issuer.
+func http01Solvers(issuer certmanagerv1.GenericIssuer) []*acmev1.HTTP01Solver {
+	var out []*acmev1.HTTP01Solver
+	if acme := issuer.GetSpec().ACME; acme != nil {
+		for i := range acme.Solvers {
+			if s := acme.Solvers[i].HTTP01; s != nil {
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}
+
+// unanswered is the fault of the first solver of an issuer for whose challenges nobody would answer.
+func (r *issuers) unanswered(ctx context.Context, issuer certmanagerv1.GenericIssuer) *fault.Fault {
+	if r.HTTP01 == nil {
+		return nil
+	}
+	for _, s := range http01Solvers(issuer) {
+		if f := fault.Of(r.HTTP01.Unanswered(ctx, s)); f != nil {
+			return f
+		}
+	}
+	return nil
+}
+
 // observe looks at an issuer by its Signer: on the worker, or by a call of the engine.
 func (r *issuers) observe(ctx context.Context, p *pass) (issuer.State, error) {
 	of := signer.TypeOf(p.Object.GetSpec())
 	by, managed := r.Signers[of]
-	s := issuer.State{Issuer: p.Object, Type: string(of), Managed: managed}
+	s := issuer.State{Issuer: p.Object, Type: string(of), Managed: managed, Unanswered: r.unanswered(ctx, p.Object)}
 	prober, probes := by.(signer.Prober)
 	remote, leaves := by.(signer.Remote)
 	switch {

@@ -6,6 +6,7 @@
 package issuer
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -53,6 +54,9 @@ type State struct {
 	Failure error
 	// Again is when the issuer is looked at again after Failure; zero if that waits for an event.
 	Again time.Time
+	// Unanswered is why nobody would answer the HTTP-01 challenges of the issuer; nil if somebody would, or if the
+	// issuer has no solver for HTTP-01.
+	Unanswered *fault.Fault
 }
 
 // Action is what to do for an issuer.
@@ -104,6 +108,7 @@ func (s *State) say(f Facts, now time.Time) Action {
 		ready.Status = cmmeta.ConditionTrue
 	}
 	certmanagerv1.SetIssuerCondition(carrier, ready, now)
+	s.sayUnanswered(carrier, now)
 	if f.ACME != nil {
 		carrier.Status.ACME = f.ACME
 	}
@@ -122,7 +127,24 @@ func (s *State) say(f Facts, now time.Time) Action {
 	if !f.Ready && (was == nil || was.Reason != f.Reason || was.Message != f.Message) {
 		a.Warn = certmanagerv1.FindIssuerCondition(carrier.Status.Conditions, certmanagerv1.IssuerConditionReady)
 	}
+	if a.Warn == nil && certmanagerv1.FindIssuerCondition(old.Conditions, certmanagerv1.IssuerConditionHTTP01Ready) == nil {
+		a.Warn = certmanagerv1.FindIssuerCondition(carrier.Status.Conditions, certmanagerv1.IssuerConditionHTTP01Ready)
+	}
 	return a
+}
+
+// sayUnanswered has the condition HTTP01Ready say that nobody would answer, or takes it away.
+func (s *State) sayUnanswered(carrier *certmanagerv1.Issuer, now time.Time) {
+	if s.Unanswered != nil {
+		certmanagerv1.SetIssuerCondition(carrier, certmanagerv1.IssuerCondition{
+			Type: certmanagerv1.IssuerConditionHTTP01Ready, Status: cmmeta.ConditionFalse,
+			Reason: s.Unanswered.Reason, Message: s.Unanswered.Error(),
+		}, now)
+		return
+	}
+	carrier.Status.Conditions = slices.DeleteFunc(carrier.Status.Conditions, func(c certmanagerv1.IssuerCondition) bool {
+		return c.Type == certmanagerv1.IssuerConditionHTTP01Ready
+	})
 }
 
 // seen says since when a CA has been the issuer's. A time in the future was written by a clock that was wrong.

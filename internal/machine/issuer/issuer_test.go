@@ -43,6 +43,12 @@ func statuses() []named {
 		{"new", func(*State) {}},
 		{"ready", with(cmmeta.ConditionTrue, "Verified", generation)},
 		{"ready in an earlier generation", with(cmmeta.ConditionTrue, "Verified", generation-1)},
+		{"ready, but for HTTP-01", func(s *State) {
+			with(cmmeta.ConditionTrue, "Verified", generation)(s)
+			certmanagerv1.SetIssuerCondition(s.Issuer, certmanagerv1.IssuerCondition{
+				Type: certmanagerv1.IssuerConditionHTTP01Ready, Status: cmmeta.ConditionFalse, Reason: "NoResponder", Message: "install one",
+			}, now.Add(-time.Hour))
+		}},
 		{"not ready", with(cmmeta.ConditionFalse, "Broken", generation)},
 		{"deleted", func(s *State) {
 			i := s.Issuer.(*certmanagerv1.Issuer)
@@ -69,6 +75,10 @@ func looks() []named {
 			s.Facts = &Facts{Ready: true, Reason: "Verified", Message: "as said", Until: now.Add(time.Hour)}
 		}},
 		{"found not ready", func(s *State) { s.Facts = &Facts{Reason: "Broken", Message: "as said"} }},
+		{"found ready, but nobody answers HTTP-01", func(s *State) {
+			s.Facts = &Facts{Ready: true, Reason: "Verified", Message: "as said"}
+			s.Unanswered = fault.Of(fault.After(time.Minute, "NoResponder", "install one"))
+		}},
 		{"found an account", func(s *State) {
 			s.Facts = &Facts{Ready: true, Reason: "Registered", ACME: &acmev1.ACMEIssuerStatus{URI: "https://ca/1"}}
 		}},
@@ -100,6 +110,9 @@ func describe(a Action) string {
 	if a.Status != nil {
 		c := readyOf(a.Status)
 		words = append(words, fmt.Sprintf("write %s %s (%s)", c.Status, c.Reason, c.Message))
+		if c := certmanagerv1.FindIssuerCondition(a.Status.Conditions, certmanagerv1.IssuerConditionHTTP01Ready); c != nil {
+			words = append(words, fmt.Sprintf("HTTP-01 %s %s (%s)", c.Status, c.Reason, c.Message))
+		}
 		if a.Status.ACME != nil {
 			words = append(words, "account "+a.Status.ACME.URI)
 		}

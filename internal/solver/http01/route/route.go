@@ -47,6 +47,8 @@ const (
 	ReasonIngressMissing = "IngressNotFound"
 	// ReasonServiceTaken: somebody else has a Service of the name that is needed.
 	ReasonServiceTaken = service.ReasonTaken
+	// ReasonNoResponder: nobody would answer.
+	ReasonNoResponder = "NoResponder"
 	// ReasonRouteTaken: somebody else has an object of the name that is needed.
 	ReasonRouteTaken = "RouteTaken"
 )
@@ -90,6 +92,9 @@ func New(o Options) *Router {
 // Present makes the Service of the namespace, if it is not there yet, and the route of the Challenge. It is idempotent.
 func (r *Router) Present(ctx context.Context, t solver.Task) error {
 	c := t.Challenge
+	if err := r.Unanswered(ctx, c.Spec.Solver.HTTP01); err != nil {
+		return err
+	}
 	backend, err := r.ensure(ctx, c)
 	if err != nil {
 		return fmt.Errorf("the Service of the HTTP-01 responder in namespace %q: %w", c.Namespace, err)
@@ -211,6 +216,7 @@ const (
 	parentRetry    = 5 * time.Second
 	ingressRetry   = 10 * time.Second
 	takenRetry     = 10 * time.Second
+	responderRetry = 5 * time.Second
 )
 
 // applyIngress makes the Ingress of a Challenge, with an exact path unless the

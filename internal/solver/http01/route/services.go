@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/service"
 )
 
@@ -45,12 +46,22 @@ func (r *Router) serviceStatus(ctx context.Context, c *acmev1.Challenge) string 
 	if err != nil {
 		return err.Error()
 	}
+	if err := r.Unanswered(ctx, c.Spec.Solver.HTTP01); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// Unanswered is the fault of a solver for whose Challenges nobody would answer: no pod of the responder is ready. It
+// is nil if somebody would answer.
+func (r *Router) Unanswered(ctx context.Context, _ *acmev1.HTTP01Solver) error {
 	responder := &discoveryv1.EndpointSliceList{}
-	err = r.o.Cache.List(ctx, responder, client.InNamespace(r.o.Responder.Namespace),
+	err := r.o.Cache.List(ctx, responder, client.InNamespace(r.o.Responder.Namespace),
 		client.MatchingLabels{discoveryv1.LabelServiceName: r.o.Responder.Name}, client.UnsafeDisableDeepCopy)
 	if err != nil || service.Answers(responder.Items) {
-		return ""
+		return err
 	}
-	return fmt.Sprintf("the responder's Service %s has no ready endpoints: run `chancery responder` behind it, or correct --acme-http01-responder",
-		r.o.Responder)
+	return fault.After(responderRetry, ReasonNoResponder, "no responder of HTTP-01 is ready: the Service %s has no ready endpoints; "+
+		"run `chancery install --image=IMAGE`, see why the pods of the Deployment %s are not ready, or name another Service by --acme-http01-responder",
+		r.o.Responder, r.o.Responder.Name)
 }

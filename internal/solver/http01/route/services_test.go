@@ -137,6 +137,29 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+// TestNoResponder: without a responder that is ready, a Challenge says what to do, and nothing is made for it.
+func TestNoResponder(t *testing.T) {
+	t.Parallel()
+	w := idleWorld(t)
+	w.start(t)
+	task := w.challenge(t, "c", "www.example.test", byIngress())
+	err := w.router.Present(t.Context(), task)
+	if f := fault.Of(err); f == nil || f.Reason != route.ReasonNoResponder || !strings.Contains(err.Error(), "run `chancery install --image=IMAGE`") {
+		t.Errorf("Present: %v", err)
+	}
+	made := w.requests.taken()
+	if made["POST services"]+made["PATCH ingresses"] > 0 {
+		t.Errorf("requests: %v", made)
+	}
+	w.endpoints(t, discoveryv1.AddressTypeIPv6, "2001:db8::1", "2001:db8::2")
+	rig.Eventually(t, "the Challenge is presented", func(ctx context.Context) string {
+		if err := w.router.Present(ctx, task); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
 // TestServiceOfSomebodyElse leaves a Service alone that only has the name of ours.
 func TestServiceOfSomebodyElse(t *testing.T) {
 	t.Parallel()
