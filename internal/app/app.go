@@ -26,6 +26,7 @@ import (
 	"chancery.dev/api"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/controller/shims"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/kubecache"
 	"chancery.dev/internal/overlay"
@@ -154,6 +155,7 @@ func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, kep
 		&certmanagerv1.CertificateRequest{}: {Transform: kept.requests.Transform},
 		&certmanagerv1.Certificate{}:        {Transform: kubecache.ThinCertificate},
 	}
+	o.Cache.DefaultTransform = shims.Thin(cfg.Shims.Settings)
 	o.Cache.NewInformer = kubecache.NewPagedInformer
 	o.Metrics = metricsserver.Options{BindAddress: cfg.MetricsAddress, FilterProvider: told.filter}
 	o.HealthProbeBindAddress, o.PprofBindAddress = cfg.HealthAddress, cfg.ProfilerAddress

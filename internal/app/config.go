@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/controller/shims"
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/machine/request"
@@ -50,6 +51,8 @@ type Config struct {
 	CopiedAnnotationPrefixes []string
 	// EnableCertificateOwnerRef has target Secrets owned by their Certificate.
 	EnableCertificateOwnerRef bool
+	// Shims says which objects ask for Certificates by annotations.
+	Shims shims.Options
 	// AutoApprove has the built-in approver approve CertificateRequests.
 	AutoApprove bool
 	// ApproveSigners limits the built-in approver to requests of these signers.
@@ -101,6 +104,7 @@ func DefaultConfig() Config {
 		Workers:                  5,
 		Backoff:                  certificate.Backoff{Min: time.Hour, Max: 32 * time.Hour, ByClass: true},
 		CopiedAnnotationPrefixes: certificate.DefaultAnnotationFilter(),
+		Shims:                    shims.DefaultOptions(),
 		AutoApprove:              true,
 		ApproveSigners:           request.SignerPatterns{"*"},
 		CSRApprovers:             map[request.Form]request.Approver{},

@@ -11,6 +11,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -97,6 +98,8 @@ func stories() map[right]story {
 		{cmGroup, "certificaterequests", "patch"}:                   venafi,
 		{cmGroup, "certificaterequests/status", "patch"}:            issue,
 		{cmGroup, "certificates", "patch"}:                          revoke,
+		{cmGroup, "certificates", "create"}:                         annotate,
+		{cmGroup, "certificates", "delete"}:                         annotateOtherwise,
 		{cmGroup, "signers", "approve"}:                             issue,
 		{cmGroup, "clusterissuers", "get"}:                          missingIssuer,
 		{csrGroup, "certificatesigningrequests", "patch"}:           venafi,
@@ -118,6 +121,7 @@ func stories() map[right]story {
 		{group: coreGroup, resource: "secrets"}, {group: cmGroup, resource: "certificates"}, {group: cmGroup, resource: "certificaterequests"},
 		{group: cmGroup, resource: "issuers"}, {group: cmGroup, resource: "clusterissuers"}, {group: acmeGroup, resource: "orders"},
 		{group: acmeGroup, resource: "challenges"}, {group: csrGroup, resource: "certificatesigningrequests"},
+		{group: "networking.k8s.io", resource: "ingresses"},
 	} {
 		watched.verb = "watch"
 		all[watched] = nil // needed from the start
@@ -239,6 +243,39 @@ func change(t *testing.T, w *rig.World, by func(*certmanagerv1.Certificate)) {
 	changed := crt.DeepCopy()
 	by(changed)
 	if err := w.Client.Patch(t.Context(), changed, client.MergeFrom(crt)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// annotate has an Ingress ask for a Certificate.
+func annotate(t *testing.T, w *rig.World, _ peers) {
+	t.Helper()
+	w.Create(t, &networkingv1.Ingress{
+		ObjectMeta: metav1.ObjectMeta{Name: "site", Annotations: map[string]string{"cert-manager.io/issuer": "self"}},
+		Spec: networkingv1.IngressSpec{
+			DefaultBackend: &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "site", Port: networkingv1.ServiceBackendPort{Number: 80}}},
+			TLS:            []networkingv1.IngressTLS{{SecretName: "site", Hosts: []string{"site.example.com"}}},
+		},
+	})
+}
+
+// annotateOtherwise has an Ingress ask for another Certificate than before.
+func annotateOtherwise(t *testing.T, w *rig.World, p peers) {
+	t.Helper()
+	annotate(t, w, p)
+	rig.Eventually(t, "the Certificate is made", func(ctx context.Context) string {
+		if err := w.Get(ctx, "site", &certmanagerv1.Certificate{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	site := &networkingv1.Ingress{}
+	if err := w.Get(t.Context(), "site", site); err != nil {
+		t.Fatal(err)
+	}
+	changed := site.DeepCopy()
+	changed.Spec.TLS[0].SecretName = "other"
+	if err := w.Client.Patch(t.Context(), changed, client.MergeFrom(site)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"chancery.dev/internal/controller/issuers"
 	"chancery.dev/internal/controller/orders"
 	"chancery.dev/internal/controller/requests"
+	"chancery.dev/internal/controller/shims"
 	"chancery.dev/internal/metrics"
 	"chancery.dev/internal/signer"
 	"chancery.dev/internal/signer/acmeorder"
@@ -78,6 +79,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 		func() error { return issuers.Setup(ctx, deps) },
 		func() error { return orders.SetupOrders(ctx, deps, acme) },
 		func() error { return orders.SetupChallenges(ctx, deps, acme) },
+		func() error { return shims.Setup(ctx, deps, cfg.Shims) },
 	}
 	if cfg.Namespace == "" {
 		steps = append(steps,

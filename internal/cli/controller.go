@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"chancery.dev/internal/app"
+	"chancery.dev/internal/controller/shims"
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/machine/request"
 )
@@ -59,6 +60,7 @@ Flags have the names and defaults of cert-manager's controller where they mean t
 func AddConfigFlags(cmd *cobra.Command, cfg *app.Config) {
 	addServingFlags(cmd, cfg)
 	addIssuanceFlags(cmd, cfg)
+	addShimFlags(cmd, &cfg.Shims)
 	addACMEFlags(cmd, &cfg.ACME)
 }
 
@@ -107,6 +109,19 @@ func addIssuanceFlags(cmd *cobra.Command, cfg *app.Config) {
 	addApproverFlag(cmd, approvers, request.FormCSRClusterIssuer, "csr-approval-clusterissuer", "clusterissuers.cert-manager.io/<name>")
 	f.StringSliceVar(&cfg.CSRMachineGroups, "csr-approval-machine-groups", cfg.CSRMachineGroups,
 		"groups of nodes and bootstrap tokens (system:nodes, system:bootstrappers) whose CertificateSigningRequests are approved as others' are; those of the others wait for consent")
+}
+
+// addShimFlags adds what concerns Certificates that Ingresses, Gateways and ListenerSets ask for.
+func addShimFlags(cmd *cobra.Command, o *shims.Options) {
+	f, s := cmd.Flags(), &o.Settings
+	f.StringVar(&s.DefaultIssuer.Name, "default-issuer-name", "", "issuer for Ingresses that ask for a certificate without naming one")
+	f.StringVar(&s.DefaultIssuer.Kind, "default-issuer-kind", s.DefaultIssuer.Kind, "its kind: Issuer, ClusterIssuer, or that of an external issuer")
+	f.StringVar(&s.DefaultIssuer.Group, "default-issuer-group", s.DefaultIssuer.Group, "its group, and that of every issuer that annotations name without one")
+	f.StringSliceVar(&s.AutoAnnotations, "auto-certificate-annotations", s.AutoAnnotations, "annotations by which an Ingress asks, when they are true, for a certificate by the default issuer")
+	f.StringSliceVar(&s.ExtraAnnotations, "extra-certificate-annotations", nil, "annotations of Ingresses, Gateways and ListenerSets that their Certificates get too")
+	f.BoolVar(&o.Gateways, "enable-gateway-api", false, "make Certificates for annotated Gateways")
+	f.BoolVar(&o.ListenerSets, "enable-gateway-api-listenerset", false, "make Certificates for annotated ListenerSets too; needs --enable-gateway-api")
+	f.StringSliceVar(&s.ExtraProtocols, "gateway-api-extra-protocols", nil, "protocols of listeners with TLS, beside HTTPS and TLS")
 }
 
 // addACMEFlags adds what concerns Orders and Challenges.

@@ -53,6 +53,7 @@ var rooms = []room{
 	{layer: 4, path: "internal/schedule", why: "pure: the challenge scheduler over a snapshot"},
 	{layer: 4, path: "internal/machine/certificate", why: "pure: what a Certificate needs now"},
 	{layer: 3, path: "internal/machine/account", why: "pure: what holds for an ACME account"},
+	{layer: 3, path: "internal/machine/shim", why: "pure: which Certificates Ingresses, Gateways and ListenerSets ask for"},
 	{layer: 4, path: "internal/machine/request", why: "pure: DecideRequest over CertificateRequests and CSRs"},
 
 	{layer: 5, path: "internal/kubecache", why: "what is kept of Secrets and CertificateRequests"},
@@ -77,6 +78,7 @@ var rooms = []room{
 	{layer: 7, path: "internal/controller/requests", why: "reconcilers of both kinds of request"},
 	{layer: 7, path: "internal/controller/issuers", why: "reconcilers of Issuers and ClusterIssuers"},
 	{layer: 7, path: "internal/controller/services", why: "reconciler of the Services of the HTTP-01 responder"},
+	{layer: 7, path: "internal/controller/shims", why: "reconcilers of Ingresses, Gateways and ListenerSets"},
 	{layer: 7, path: "internal/controller/orders", why: "reconcilers of Orders and Challenges, the scheduler"},
 
 	{layer: 7, path: "internal/solver/dns01/provider/rfc2136", why: "dynamic updates"},
