@@ -37,6 +37,8 @@ type Task struct {
 	// ResourceNamespace is where the Secrets are that the solver configuration
 	// names: the Issuer's namespace, or the cluster resource namespace.
 	ResourceNamespace string
+	// Missed says that the answer was presented, and self checks have not found it: somebody may have taken it away.
+	Missed bool
 	// Warn is called by Check with a warning for people, in words that are the same on every try; may be nil.
 	Warn func(message string)
 	// InZone is called by Present with the zone that holds the answer, if there is one; may be nil.

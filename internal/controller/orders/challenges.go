@@ -149,7 +149,7 @@ func (r *challenges) plan(_ context.Context, p *challengePass, v challengeView, 
 		plan.Status = c
 	}
 	plan.Then = func(ctx context.Context) error {
-		if action.Status != nil {
+		if action.Status != nil && !p.Object.Status.State.IsFinal() {
 			r.learn(ctx, c, p.Memory)
 		}
 		r.scheduler.decided(ctx, c, action)
@@ -187,7 +187,7 @@ func (r *challenges) do(ctx context.Context, p *challengePass, issuer acmeIssuer
 		return nil
 	case step.External():
 		*p.Memory = p.Memory.Started(step, r.Now())
-		p.Start(r.call(c, issuer.remote, step))
+		p.Start(r.call(c, issuer.remote, step, p.Memory.Checks > 0))
 		return nil
 	case step == acmeflow.ChallengeAddFinalizer:
 		return r.setFinalizers(ctx, c, true)

@@ -21,13 +21,13 @@ import (
 // never answer hold up few others, and nobody in another namespace.
 const checkShards = 16
 
-// call is the call of an external step.
-func (r *challenges) call(c *acmev1.Challenge, account *acmeaccount.Account, step acmeflow.ChallengeStep) engine.Call {
+// call is the call of an external step. missed says that self checks have not found the answer.
+func (r *challenges) call(c *acmev1.Challenge, account *acmeaccount.Account, step acmeflow.ChallengeStep, missed bool) engine.Call {
 	call := engine.Call{Name: step.String(), Urgency: begun}
 	switch {
 	case !ofCA(step):
 		call.Lane = r.laneOfSolver(c, step)
-		call.Run = func(ctx context.Context) (any, error) { return r.solve1(ctx, c, step), nil }
+		call.Run = func(ctx context.Context) (any, error) { return r.solve1(ctx, c, step, missed), nil }
 	case account == nil:
 		call.Run = func(context.Context) (any, error) { return nil, errNoAccount }
 	default:
@@ -80,7 +80,7 @@ func (r *challenges) laneOfSolver(c *acmev1.Challenge, step acmeflow.ChallengeSt
 }
 
 // solve1 makes one call to the solver.
-func (r *challenges) solve1(ctx context.Context, c *acmev1.Challenge, step acmeflow.ChallengeStep) acmeflow.ChallengeOutcome {
+func (r *challenges) solve1(ctx context.Context, c *acmev1.Challenge, step acmeflow.ChallengeStep, missed bool) acmeflow.ChallengeOutcome {
 	s := r.acmeDeps.Solvers[c.Spec.Type]
 	if s == nil {
 		return acmeflow.ChallengeOutcome{Failure: &acmeflow.Failure{
@@ -89,7 +89,7 @@ func (r *challenges) solve1(ctx context.Context, c *acmev1.Challenge, step acmef
 	}
 	var outcome acmeflow.ChallengeOutcome
 	task := solver.Task{
-		Challenge: c, ResourceNamespace: r.solverNamespace(c),
+		Challenge: c, ResourceNamespace: r.solverNamespace(c), Missed: missed,
 		Warn: func(message string) { outcome.Warning = message }, InZone: func(zone string) { outcome.Zone = zone },
 	}
 	class, call := fault.ClassSolver, s.Present

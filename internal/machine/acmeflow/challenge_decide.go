@@ -26,6 +26,8 @@ const (
 	changingPoll = time.Second
 	// issuerHold keeps a Challenge from being started while its issuer cannot be used.
 	issuerHold = time.Hour
+	// lingering is how long a valid Challenge keeps its finalizer once it is cleaned up.
+	lingering = 10 * time.Second
 	// slotSettle is how long a challenge may wait with its slot after its self check has passed.
 	slotSettle = 2 * time.Minute
 	// selfCheckFailed opens the reason at the solver's SelfCheckDeadline.
@@ -249,13 +251,16 @@ func (d *challengeDecision) mayBePresented() bool {
 	return s.State != acmev1.Valid && (s.Processing || s.State != acmev1.Unknown)
 }
 
-// release drops the finalizer. A failed Challenge stays for people to look at, and
-// says that nothing of it is presented any more.
+// release drops the finalizer. A Challenge that stays says that nothing of it is presented any more. Most Orders delete
+// their valid Challenges within seconds: waiting for that saves the write.
 func (d *challengeDecision) release() ChallengeAction {
-	if d.Challenge.DeletionTimestamp == nil && d.next.State.IsFailure() {
-		d.next.Presented = false
-	}
+	m := d.Memory
 	if d.Challenge.DeletionTimestamp == nil {
+		wake := m.CleanUpSince.Add(lingering)
+		if m.CleanedUp && d.next.State == acmev1.Valid && d.next.Presented && d.now.Before(wake) {
+			return ChallengeAction{Status: d.changed(), Wake: wake}
+		}
+		d.next.Presented = d.next.Presented && !d.next.State.IsFailure() && !m.CleanedUp
 		d.next.Reason, _, _ = strings.Cut(d.next.Reason, cleanUpFailed)
 	}
 	return ChallengeAction{Status: d.changed(), Step: ChallengeRemoveFinalizer}
@@ -449,7 +454,7 @@ func (d *challengeDecision) check() ChallengeAction {
 	if !m.Passed.IsZero() {
 		return d.passed()
 	}
-	a := ChallengeAction{Yield: m.Checks >= yieldChecks}
+	a := ChallengeAction{Yield: m.Checks >= yieldChecks, Ready: !d.now.Before(d.representAt(false))}
 	if m.Checks == 0 {
 		a.Step = ChallengeCheck
 		return a
@@ -473,7 +478,7 @@ func (d *challengeDecision) check() ChallengeAction {
 	switch {
 	case d.now.Before(wake):
 		a.Wake = earliest(wake, d.refetch())
-	case d.next.Processing && !d.now.Before(d.representAt()):
+	case d.next.Processing && !d.now.Before(d.representAt(true)):
 		a.Step = ChallengePresent
 	default:
 		a.Step = ChallengeCheck
@@ -505,13 +510,16 @@ func (d *challengeDecision) accept() ChallengeAction {
 	return d.callCA(ChallengeAccept)
 }
 
-// representAt is when to present again what a self check keeps missing.
-func (d *challengeDecision) representAt() time.Time {
-	last := d.Memory.PresentTried
-	if last.IsZero() && d.next.PresentedAt != nil {
-		last = d.next.PresentedAt.Time
+// representAt is when to present again what a self check keeps missing. A parked Challenge wants a slot for that; each
+// time it waits about twice as long, so that Challenges that never pass want few.
+func (d *challengeDecision) representAt(slot bool) time.Time {
+	last, wait := d.Memory.PresentTried, d.Settings.RepresentAfter
+	if first := d.next.PresentedAt; first != nil && last.IsZero() {
+		last = first.Time
+	} else if first != nil && !slot {
+		wait += max(0, last.Sub(first.Time))
 	}
-	return last.Add(d.Settings.RepresentAfter)
+	return last.Add(wait)
 }
 
 // refetch is when the authorization is to be read again.

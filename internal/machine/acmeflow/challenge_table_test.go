@@ -117,6 +117,8 @@ func challengeSituations() []situation[ChallengeState] {
 	forged.Unvouched = "No Order controls it"
 	cleaned := queued.final(acmev1.Invalid)
 	cleaned.Memory.CleanedUp = true
+	validated := queued.final(acmev1.Valid)
+	validated.Memory.CleanedUp, validated.Memory.CleanUpSince = true, start
 	return []situation[ChallengeState]{
 		{"queued", queued},
 		{"started", running},
@@ -154,6 +156,7 @@ func challengeSituations() []situation[ChallengeState] {
 		{"accepted", accepted},
 		{"accept was refused, the CA shows pending", refused},
 		{"valid", queued.final(acmev1.Valid)},
+		{"valid, cleaned up", validated},
 		{"invalid", queued.final(acmev1.Invalid)},
 		{"invalid, cleaned up", cleaned},
 		{"invalid, still processing (from elsewhere)", queued.final(acmev1.Invalid).processing()},

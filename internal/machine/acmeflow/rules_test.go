@@ -98,7 +98,30 @@ func TestRule5_WhatIsMissedForLongIsPresentedAgain(t *testing.T) {
 
 	parked := s.with(func(c *acmev1.Challenge) { c.Status.Processing = false })
 	parked.Memory.PresentTried = time.Time{}
-	equal(t, DecideChallenge(parked, now).Step, ChallengeCheck) // a parked one only looks
+	equal(t, DecideChallenge(parked, now).Step, ChallengeCheck) // a parked one only looks, and wants a slot
+	equal(t, DecideChallenge(parked, now).Ready, true)
+	equal(t, DecideChallenge(parked, now.Add(-time.Second)).Ready, false)
+	for _, wait := range []time.Duration{10 * time.Minute, 20 * time.Minute, 40 * time.Minute} { // ever less often
+		parked.Memory = parked.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: now})
+		equal(t, DecideChallenge(parked, now.Add(wait-time.Second)).Ready, false)
+		now = now.Add(wait)
+		equal(t, DecideChallenge(parked, now).Ready, true)
+	}
+}
+
+// TestNothingIsPresentedAfterCleanUp: a valid Challenge that stays says so with its finalizer, after a short wait in
+// which most Orders delete it; one that is deleted goes at once, and one that was not cleaned up says nothing.
+func TestNothingIsPresentedAfterCleanUp(t *testing.T) {
+	s := newChallengeState().final(acmev1.Valid)
+	s.Memory = s.Memory.Started(ChallengeCleanUp, start).After(ChallengeOutcome{Step: ChallengeCleanUp, At: start})
+	soon := DecideChallenge(s, start)
+	equal(t, soon, ChallengeAction{Wake: start.Add(lingering)})
+	late := DecideChallenge(s, soon.Wake)
+	equal(t, late.Step, ChallengeRemoveFinalizer)
+	equal(t, late.Status.Presented, false)
+	equal(t, late.Status.State, acmev1.Valid)
+	deleted := DecideChallenge(s.deleted(), start)
+	equal(t, deleted, ChallengeAction{Step: ChallengeRemoveFinalizer})
 }
 
 func TestRule6_EveryFinalStateFreesTheSlotWithTheSameWrite(t *testing.T) {

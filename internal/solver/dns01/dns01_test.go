@@ -369,8 +369,9 @@ func TestProvidersAreTold(t *testing.T) {
 	task.Challenge.Spec.Solver.DNS01.CNAMEStrategy = acmev1.CNAMEStrategyFollow
 	want := dns01.Record{
 		Domain: "alias.example.test", FQDN: "alias.delegated.test.", Zone: "delegated.test.", Value: "value",
-		Token: "token-value", KeyAuthorization: "token-value.thumbprint", TTL: 60,
+		Token: "token-value", KeyAuthorization: "token-value.thumbprint", TTL: 60, Missed: true,
 	}
+	task.Missed = true
 	for _, call := range []func(context.Context, solver.Task) error{s.Present, s.CleanUp} {
 		got.record = dns01.Record{}
 		if err := call(t.Context(), task); err != nil || got.record != want {

@@ -93,7 +93,7 @@ func (s *Solver) prepare(ctx context.Context, t solver.Task) (Provider, Record, 
 	}
 	rec := Record{
 		Domain: spec.DNSName, FQDN: FQDN(spec),
-		Value: spec.Key, Token: spec.Token, TTL: recordTTL,
+		Value: spec.Key, Token: spec.Token, TTL: recordTTL, Missed: t.Missed,
 	}
 	if thumbprint := t.Challenge.Annotations[acmeflow.AccountThumbprintAnnotation]; thumbprint != "" {
 		rec.KeyAuthorization = spec.Token + "." + thumbprint

@@ -72,6 +72,8 @@ type Record struct {
 	Value string `json:"value,omitempty"`
 	// TTL of the record, in seconds.
 	TTL int `json:"ttl,omitempty"`
+	// Missed says that the record was written, and self checks have not found it. It is not part of the protocol.
+	Missed bool `json:"-"`
 }
 
 // Class says what kind of failure an error is.

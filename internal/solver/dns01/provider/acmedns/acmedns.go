@@ -1,7 +1,8 @@
 // Package acmedns writes challenge records into an acme-dns server: a DNS server for challenges only, to which a CNAME
 // delegates _acme-challenge of a domain.
 //
-// It registers no account. The server keeps the last two values of an account, so that there is nothing to clean up.
+// It registers no account. The server keeps the last two values of an account, whoever has sent them, so that there is
+// nothing to clean up, and that a value that the self checks miss is sent again.
 package acmedns
 
 import (
@@ -114,7 +115,7 @@ func (p *Provider) Present(ctx context.Context, r dns01.Record) error {
 		return fault.After(dns01.MendPeriod, dns01.ReasonSecret, "acmeDNS: %s has no account for %q: register one and add it", p.source, domain)
 	}
 	key := p.base.String() + " " + a.Subdomain
-	if p.client.knows(key, r.Value) {
+	if !r.Missed && p.client.knows(key, r.Value) { // another cluster may have pushed out what is missed
 		return nil
 	}
 	call := p.call
@@ -183,6 +184,6 @@ func (c *Client) remember(key, value string) {
 	if len(c.known) >= maxKnown {
 		clear(c.known) // costs at most one update more for each account
 	}
-	values := append(c.known[key], value)
+	values := append(slices.DeleteFunc(c.known[key], func(v string) bool { return v == value }), value)
 	c.known[key] = values[max(0, len(values)-kept):]
 }

@@ -162,6 +162,30 @@ func TestPresentAgainKeepsTheOther(t *testing.T) {
 	}
 }
 
+// A value that is missed was pushed out by somebody else: it is sent again, and known as the newest.
+func TestMissedValuesAreSentAgain(t *testing.T) {
+	s := serve(t)
+	p, err := acmedns.New(s.Client(), "chancery/test", nil).Provider(t.Context(), config(s.URL), "ns", accounts(password))
+	if err != nil {
+		t.Fatal(err)
+	}
+	missed := record("example.test", 0)
+	missed.Missed = true
+	for i, r := range []dns01.Record{record("example.test", 0), record("example.test", 1), missed, record("example.test", 1), missed} {
+		s.mu.Lock()
+		if i == 2 {
+			s.values = []string{"x", "y"} // another cluster's
+		}
+		s.mu.Unlock()
+		if err := p.Present(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := record("", 0).Value; s.updates != 4 || s.values[1] != want {
+		t.Errorf("%d updates, the server has %q", s.updates, s.values)
+	}
+}
+
 // A server must not send the account's password elsewhere.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
