@@ -5,7 +5,6 @@ import (
 	"crypto/x509/pkix"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -220,7 +218,7 @@ func TestDocumentedManifests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	installGatewayAPI(t, w)
+	w.InstallGatewayAPI(t, "gateways", "tlsroutes")
 	seen := 0
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -237,38 +235,6 @@ func TestDocumentedManifests(t *testing.T) {
 	}
 	if seen < 8 {
 		t.Errorf("there are %d blocks of yaml only: do they begin otherwise?", seen)
-	}
-}
-
-// installGatewayAPI applies those definitions of the Gateway API that the documentation's manifests are of, as they
-// come with the library.
-func installGatewayAPI(t *testing.T, w *rig.World) {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, kind := range []string{"gateways", "tlsroutes"} {
-		text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(out)), "config", "crd", "standard", "gateway.networking.k8s.io_"+kind+".yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		crd := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal(text, &crd.Object); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Client.Create(t.Context(), crd); err != nil && !apierrors.IsAlreadyExists(err) {
-			t.Fatal(err)
-		}
-		rig.Eventually(t, kind+" are served", func(ctx context.Context) string {
-			list := &unstructured.UnstructuredList{}
-			list.SetAPIVersion("gateway.networking.k8s.io/v1")
-			list.SetKind(map[string]string{"gateways": "GatewayList", "tlsroutes": "TLSRouteList"}[kind])
-			if err := w.Client.List(ctx, list); err != nil {
-				return err.Error()
-			}
-			return ""
-		})
 	}
 }
 
