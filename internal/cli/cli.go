@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"net/url"
 	"os"
 	"os/signal"
@@ -23,6 +21,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"chancery.dev/internal/app"
+	"chancery.dev/internal/cli/logging"
 )
 
 // New returns the root command of chancery; version is what it calls itself.
@@ -91,47 +90,24 @@ func unreachable(rc *rest.Config, err error) error {
 	return fmt.Errorf("cannot connect to the API server %s: %w: name another by --kubeconfig or --master", rc.Host, failed.Err)
 }
 
-// logging are the flags about the log.
-type logging struct {
-	level  int
-	format string
-}
-
-func (l *logging) addFlags(cmd *cobra.Command) {
-	cmd.Flags().IntVarP(&l.level, "v", "v", 0, "how much to log: 0 what happened, 1 to 10 ever more detail")
-	cmd.Flags().StringVar(&l.format, "logging-format", "text", "form of a log line: text or json")
-}
-
-func (l *logging) logger(w io.Writer) (logr.Logger, error) {
-	// logr's level n is slog's -n.
-	options := &slog.HandlerOptions{Level: slog.Level(-l.level)}
-	switch l.format {
-	case "text":
-		return logr.FromSlogHandler(slog.NewTextHandler(w, options)), nil
-	case "json":
-		return logr.FromSlogHandler(slog.NewJSONHandler(w, options)), nil
-	default:
-		return logr.Logger{}, fmt.Errorf("--logging-format: must be text or json, not %q", l.format)
-	}
-}
-
 // server are the flags of a command that runs until it is stopped.
 type server struct {
 	connection
-	logging
+	logging.Flags
 }
 
 func (s *server) addFlags(cmd *cobra.Command) {
 	s.connection.addFlags(cmd)
-	s.logging.addFlags(cmd)
+	s.Add(cmd.Flags())
 }
 
 // begin sets up the log, and finds the API server.
 func (s *server) begin(cmd *cobra.Command) (*rest.Config, logr.Logger, error) {
-	log, err := s.logger(cmd.ErrOrStderr())
+	handler, err := s.Handler(cmd.ErrOrStderr())
 	if err != nil {
-		return nil, log, err
+		return nil, logr.Logger{}, err
 	}
+	log := logr.FromSlogHandler(handler)
 	ctrl.SetLogger(app.Machinery(log))
 	rc, err := s.config()
 	return rc, log, err

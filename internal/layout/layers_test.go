@@ -91,6 +91,7 @@ var rooms = []room{
 	{layer: 9, path: "internal/app", why: "configuration and the one wiring list"},
 
 	{layer: 10, path: "internal/cli", why: "the user's commands"},
+	{layer: 0, path: "internal/cli/logging", why: "the flags about the log"},
 	{layer: 0, path: "internal/rig/tool", why: "programs outside the project that tests look for", rig: true},
 	{layer: 0, path: "internal/rig/outcome", why: "what go test -json says, for people", rig: true},
 	{layer: 1, path: "internal/rig/netns", why: "tests in a network namespace of their own", rig: true},

@@ -1,0 +1,43 @@
+// Package logging is the flags about the log that all binaries have.
+//
+// It makes handlers of log/slog; where the lines go is the caller's choice.
+package logging
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/spf13/pflag"
+)
+
+// Flags hold the values of the flags.
+type Flags struct {
+	level  int
+	format string
+}
+
+// Add adds the flags to a set.
+func (l *Flags) Add(f *pflag.FlagSet) {
+	f.IntVarP(&l.level, "v", "v", 0, "how much to log: 0 what happened, 1 to 10 ever more detail")
+	f.StringVar(&l.format, "logging-format", "text", "form of a log line: text or json")
+}
+
+// Arguments sets the same flags on another command line.
+func (l *Flags) Arguments() []string {
+	return []string{fmt.Sprint("--v=", l.level), "--logging-format=" + l.format}
+}
+
+// Handler writes the log to w.
+func (l *Flags) Handler(w io.Writer) (slog.Handler, error) {
+	// logr's level n is slog's -n.
+	options := &slog.HandlerOptions{Level: slog.Level(-l.level)}
+	switch l.format {
+	case "text":
+		return slog.NewTextHandler(w, options), nil
+	case "json":
+		return slog.NewJSONHandler(w, options), nil
+	default:
+		return nil, fmt.Errorf("--logging-format: must be text or json, not %q", l.format)
+	}
+}
