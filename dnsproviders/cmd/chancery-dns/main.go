@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net"
 	"os"
@@ -17,8 +18,12 @@ import (
 	"slices"
 	"syscall"
 
+	legolog "github.com/go-acme/lego/v5/log"
+	"github.com/spf13/cobra"
+
 	"chancery.dev/dnsproviders/internal/adapter"
 	"chancery.dev/dnsproviders/internal/catalog"
+	"chancery.dev/internal/cli/logging"
 	"chancery.dev/internal/solver/dns01/wire"
 )
 
@@ -28,54 +33,78 @@ var version = "unknown"
 // maxConnections bounds the processes that a socket's clients may cause.
 const maxConnections = 32
 
-const usage = `chancery-dns writes DNS records of ACME challenges, for Chancery.
-
-  chancery-dns                    speak the provider protocol on standard input and output
-  chancery-dns serve SOCKET       speak it on a Unix socket
-  chancery-dns list               list the DNS providers
-  chancery-dns describe NAME      say what a provider needs
-  chancery-dns version            print the version
-
-Start the controller with --dns01-provider-programs='*=/path/to/chancery-dns'.
-`
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+	if err := newCommand().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "chancery-dns:", err)
 		stop()
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, args []string, stdout io.Writer) error {
-	switch {
-	case len(args) == 0:
-		if info, err := os.Stdin.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			_, err := io.WriteString(stdout, usage)
+func newCommand() *cobra.Command {
+	var log logging.Flags
+	root := &cobra.Command{
+		Use:   "chancery-dns",
+		Short: "Writes DNS records of ACME challenges, for Chancery",
+		Long: `Chancery-dns writes DNS records of ACME challenges, for Chancery. Without a command, it speaks the provider protocol on
+standard input and output. Start the controller with --dns01-provider-programs='*=/path/to/chancery-dns'.`,
+		Version:       version,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			handler, err := log.Handler(cmd.ErrOrStderr())
+			if err == nil {
+				legolog.SetDefault(slog.New(handler))
+			}
 			return err
-		}
-		return wire.Serve(ctx, os.Stdin, stdout, &adapter.Adapter{})
-	case len(args) == 2 && args[0] == "serve":
-		return serve(ctx, args[1])
-	case len(args) == 1 && args[0] == "list":
-		return list(stdout)
-	case len(args) == 2 && args[0] == "describe":
-		return describe(stdout, args[1])
-	case len(args) == 1 && args[0] == "version":
-		_, err := fmt.Fprintln(stdout, version)
-		return err
-	case len(args) == 1 && slices.Contains([]string{"help", "--help", "-h"}, args[0]):
-		_, err := io.WriteString(stdout, usage)
-		return err
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if info, err := os.Stdin.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+				return cmd.Help()
+			}
+			return speak(cmd.Context())
+		},
 	}
-	return fmt.Errorf("arguments %q are not known\n\n%s", args, usage)
+	root.CompletionOptions.DisableDefaultCmd = true
+	log.Add(root.PersistentFlags())
+	root.AddCommand(
+		&cobra.Command{
+			Use: "serve SOCKET", Short: "Speak the provider protocol on a Unix socket", Args: cobra.ExactArgs(1),
+			RunE: func(cmd *cobra.Command, args []string) error { return serve(cmd.Context(), args[0], log.Arguments()) },
+		},
+		&cobra.Command{
+			Use: "list", Short: "List the DNS providers", Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error { return list(cmd.OutOrStdout()) },
+		},
+		&cobra.Command{
+			Use: "describe NAME", Short: "Say what a provider needs", Args: cobra.ExactArgs(1),
+			RunE: func(cmd *cobra.Command, args []string) error { return describe(cmd.OutOrStdout(), args[0]) },
+		},
+		&cobra.Command{
+			Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), version)
+				return err
+			},
+		},
+	)
+	return root
 }
 
-// serve runs a process of its own for each connection: lego's configuration is the
+// speak speaks the provider protocol on standard input and output. Some providers print there too, such as the answer
+// that they have got: that goes to standard error.
+func speak(ctx context.Context) error {
+	out := os.Stdout
+	os.Stdout = os.Stderr
+	return wire.Serve(ctx, os.Stdin, out, &adapter.Adapter{})
+}
+
+// serve runs a process of its own, with these flags, for each connection: lego's configuration is the
 // environment, which two credentials cannot share.
-func serve(ctx context.Context, socket string) error {
+func serve(ctx context.Context, socket string, flags []string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -103,7 +132,7 @@ func serve(ctx context.Context, socket string) error {
 		places <- struct{}{}
 		go func() {
 			defer func() { <-places }()
-			if err := converse(ctx, self, conn); err != nil && ctx.Err() == nil {
+			if err := converse(ctx, conn, self, flags); err != nil && ctx.Err() == nil {
 				fmt.Fprintln(os.Stderr, "chancery-dns:", err)
 			}
 		}()
@@ -112,13 +141,13 @@ func serve(ctx context.Context, socket string) error {
 
 // converse gives a connection to a process of its own. It is that of the process alone,
 // and so ends with it, whatever the other side still waits for.
-func converse(ctx context.Context, self string, conn *net.UnixConn) error {
+func converse(ctx context.Context, conn *net.UnixConn, self string, flags []string) error {
 	file, err := conn.File()
 	if err = errors.Join(err, conn.Close()); err != nil {
 		return err
 	}
 	defer func() { _ = file.Close() }() // nothing is lost with a connection that is over
-	cmd := exec.CommandContext(ctx, self)
+	cmd := exec.CommandContext(ctx, self, flags...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = file, file, os.Stderr
 	return cmd.Run()
 }

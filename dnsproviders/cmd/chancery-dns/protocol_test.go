@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"io"
 	"maps"
@@ -87,7 +86,7 @@ func TestHostileSecrets(t *testing.T) {
 		{"route53", "names a file", map[string]string{"AWS_PROFILE": "x"}},
 		{"route53", "not one of its variables", map[string]string{"AWS_ENDPOINT_URL": "http://evil.test"}},
 		{"lightsail", "may not use credentials of the machine", nil},
-		{"azure", "may not use credentials of the machine", map[string]string{"AZURE_CLIENT_ID": "x"}},
+		{"azure", "may not use those of the machine", map[string]string{"AZURE_CLIENT_ID": "x", "AZURE_SUBSCRIPTION_ID": "x", "AZURE_RESOURCE_GROUP": "y"}},
 		{"azuredns", "may not use those of the machine", map[string]string{"AZURE_SUBSCRIPTION_ID": "x", "AZURE_RESOURCE_GROUP": "y"}},
 		{"gcloud", "may not use credentials of the machine", map[string]string{"GCE_PROJECT": "x"}},
 		{"gcloud", "JSON key of a service account", map[string]string{"GCE_SERVICE_ACCOUNT": external}},
@@ -260,7 +259,7 @@ func startServe(t *testing.T, w *world) string {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
 	server := osexec.CommandContext(t.Context(), program(t), "serve", socket)
-	// Its children are this binary too, and have to be told so: they get no arguments.
+	// Its children are this binary too, and have to be told so.
 	server.Env = append(slices.Clone(w.environ), "CHANCERY_DNS_TEST_CHILD=1")
 	server.Stderr = os.Stderr
 	if err := server.Start(); err != nil {
@@ -288,9 +287,22 @@ func TestListAndDescribe(t *testing.T) {
 	if err := describe(&out, "exec"); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("describe exec: %v", err)
 	}
-	for _, args := range [][]string{{"nonsense"}, {"describe"}} {
-		if err := run(context.Background(), args, &out); err == nil || !strings.Contains(err.Error(), "chancery-dns list") {
-			t.Errorf("%q: %v", args, err)
+	for says, args := range map[string][]string{
+		"unknown command": {"nonsense"}, "accepts 1 arg": {"describe"}, "must be text or json": {"--logging-format=xml"},
+	} {
+		cmd := newCommand()
+		cmd.SetArgs(args)
+		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v, want an error that says %q", args, err, says)
+		}
+	}
+	for _, args := range [][]string{{"version"}, {"--version"}} {
+		cmd := newCommand()
+		out.Reset()
+		cmd.SetOut(&out)
+		cmd.SetArgs(args)
+		if err := cmd.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), version+"\n") {
+			t.Errorf("%q: %v, %q", args, err, out.String())
 		}
 	}
 }

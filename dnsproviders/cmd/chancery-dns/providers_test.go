@@ -38,10 +38,13 @@ import (
 const asProgram = "act-as-chancery-dns"
 
 func TestMain(m *testing.M) {
-	// A child of "serve" is started without arguments.
-	child := len(os.Args) == 1 && os.Getenv("CHANCERY_DNS_TEST_CHILD") != ""
-	if child || len(os.Args) > 1 && os.Args[1] == asProgram {
-		if err := run(context.Background(), os.Args[min(2, len(os.Args)):], os.Stdout); err != nil {
+	program := len(os.Args) > 1 && os.Args[1] == asProgram
+	if child := os.Getenv("CHANCERY_DNS_TEST_CHILD") != ""; program || child {
+		command := newCommand()
+		if program {
+			command.SetArgs(os.Args[2:])
+		}
+		if err := command.Execute(); err != nil {
 			fmt.Fprintln(os.Stderr, "chancery-dns:", err)
 			os.Exit(1)
 		}

@@ -21,9 +21,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-acme/lego/v4/challenge"
-	"github.com/go-acme/lego/v4/challenge/dns01"
-	legodns "github.com/go-acme/lego/v4/providers/dns"
+	"github.com/go-acme/lego/v5/challenge"
+	"github.com/go-acme/lego/v5/challenge/dns01"
+	legodns "github.com/go-acme/lego/v5/providers/dns"
 
 	"chancery.dev/dnsproviders/internal/catalog"
 	"chancery.dev/dnsproviders/internal/native"
@@ -96,9 +96,7 @@ func (a *Adapter) startLego(e catalog.Entry, variables map[string]string, ambien
 	if a.stub, err = newStub(); err != nil {
 		return err
 	}
-	if err := dns01.AddRecursiveNameservers([]string{a.stub.address})(nil); err != nil {
-		return err
-	}
+	dns01.SetDefaultClient(dns01.NewClient(&dns01.Options{RecursiveNameservers: []string{a.stub.address}}))
 	for name, value := range variables {
 		if err := os.Setenv(name, value); err != nil {
 			return wire.Failed(wire.ClassConfig, "%s: %q cannot be set", e.Name, name)
@@ -122,7 +120,7 @@ func (a *Adapter) Present(ctx context.Context, r wire.Record) error {
 	case a.entry.Stateful && a.written[recordKey(r)]:
 		return nil // it would write it twice
 	}
-	err := a.byLego(r, a.lego.Present)
+	err := a.byLego(ctx, r, a.lego.Present)
 	if err == nil {
 		a.written[recordKey(r)] = true
 	}
@@ -137,7 +135,7 @@ func (a *Adapter) CleanUp(ctx context.Context, r wire.Record) error {
 	case a.lego == nil:
 		return errNotConfigured
 	}
-	err := a.byLego(r, a.lego.CleanUp)
+	err := a.byLego(ctx, r, a.lego.CleanUp)
 	if err != nil && a.entry.Stateful && !a.written[recordKey(r)] {
 		return fmt.Errorf("%w (the process that wrote the record is gone, and with it what this provider remembers: "+
 			"remove TXT %s with value %s by hand)", err, r.FQDN, r.Value)
@@ -154,7 +152,7 @@ func recordKey(r wire.Record) string { return r.FQDN + " " + r.Value }
 
 // byLego lets lego name and hash the record itself, and sees to it that it comes to the
 // same.
-func (a *Adapter) byLego(r wire.Record, do func(domain, token, keyAuth string) error) (err error) {
+func (a *Adapter) byLego(ctx context.Context, r wire.Record, do func(ctx context.Context, domain, token, keyAuth string) error) (err error) {
 	if r.KeyAuthorization == "" {
 		return wire.Failed(wire.ClassConfig, "%s: lego makes the record's value of the key authorization, which is not known: "+
 			"the Challenge does not carry the account's thumbprint; delete its Order to make another", a.entry.Name)
@@ -164,13 +162,13 @@ func (a *Adapter) byLego(r wire.Record, do func(domain, token, keyAuth string) e
 		return wire.Failed(wire.ClassConfig, "%s: the value is not that of the key authorization: the ACME account's key has changed", a.entry.Name)
 	}
 	a.stub.tell(r)
-	dns01.ClearFqdnCache()
+	dns01.DefaultClient().ClearFqdnCache()
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%s: the provider failed: %v", a.entry.Name, p)
 		}
 	}()
-	return classify(withoutBody(do(r.Domain, r.Token, r.KeyAuthorization)), r)
+	return classify(withoutBody(do(ctx, r.Domain, r.Token, r.KeyAuthorization)), r)
 }
 
 // forgetMachine drops the variables of the process that may hold credentials. The
@@ -189,8 +187,6 @@ func forgetMachine() {
 func guard(e catalog.Entry, variables map[string]string) error {
 	needs, never := []string(nil), []string(nil)
 	switch e.Name {
-	case "azure":
-		needs = []string{"AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_TENANT_ID"}
 	case "lightsail":
 		needs = []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
 	case "edgedns":

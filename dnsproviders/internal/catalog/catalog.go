@@ -90,6 +90,9 @@ func Find(name string) (Entry, error) {
 	if reason := why(name); reason != "" {
 		return Entry{}, fmt.Errorf("the provider %q is refused: %s", name, reason)
 	}
+	if reason := gone(name); reason != "" {
+		return Entry{}, fmt.Errorf("the provider %q no longer exists: %s", name, reason)
+	}
 	all, err := Entries()
 	if err != nil {
 		return Entry{}, err
@@ -108,7 +111,11 @@ func (e Entry) Check(variables map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(variables)) {
 		_, credential := e.Credentials[name]
 		_, setting := e.Settings[name]
+		needless, relied := former(e.Name, name)
 		switch {
+		case needless:
+		case relied:
+			return fmt.Errorf("%s: %q is no longer read: remove it; requests go to the address that the provider publishes", e.Name, name)
 		case credential || setting:
 			if strings.ContainsRune(variables[name], 0) {
 				return fmt.Errorf("%s: the value of %q has a NUL in it", e.Name, name)

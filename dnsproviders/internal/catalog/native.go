@@ -36,7 +36,7 @@ func native() []Entry {
 			},
 		},
 		{
-			Name: "azuredns", Title: "Azure DNS", URL: "https://azure.microsoft.com/services/dns/",
+			Name: "azuredns", Aliases: []string{"azure"}, Title: "Azure DNS", URL: "https://azure.microsoft.com/services/dns/",
 			Credentials: map[string]string{
 				"AZURE_CLIENT_ID": "Client id of the service principal, or of a managed identity", "AZURE_CLIENT_SECRET": "Secret of the service principal",
 				"AZURE_TENANT_ID": "Tenant",

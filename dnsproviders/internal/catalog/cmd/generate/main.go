@@ -28,7 +28,7 @@ func main() {
 }
 
 func run() error {
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/go-acme/lego/v4").Output() //nolint:noctx // a tool that a person runs
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/go-acme/lego/v5").Output() //nolint:noctx // a tool that a person runs
 	if err != nil {
 		return err
 	}
