@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/share"
 )
 
 // ErrDropped is the outcome of a call that its gate dropped: the call was not sent, and its object decides anew.
@@ -20,7 +21,8 @@ var ErrDropped = errors.New("the call was not sent, because it is not wanted any
 type Lane struct {
 	// Name of the lane.
 	Name string
-	// Limit is how many of its calls may be under way at once; at least 1.
+	// Limit is how many of its calls one namespace may have under way at once where no other has any; at least 1. All
+	// namespaces together may have twice as many, by the rule of package share.
 	Limit int
 	// Timeout bounds each call; zero means none.
 	Timeout time.Duration
@@ -35,6 +37,8 @@ type Call struct {
 	Inputs string
 	// Lane bounds the call.
 	Lane Lane
+	// Tenant is the namespace on whose behalf the call is made; empty means that of the object.
+	Tenant string
 	// Urgency is who goes first in the lane: the higher one.
 	Urgency int
 	// Finish has a call with other inputs wait until this one, once it is sent, has come back: what this one brings
@@ -90,6 +94,8 @@ type call struct {
 type lane struct {
 	limit int
 	inAir int
+	// namespaces says how many calls of each are under way.
+	namespaces map[string]int
 	// lines are the calls that wait, the oldest first.
 	lines map[line][]*call
 	// turns says when each namespace last had its turn.
@@ -104,12 +110,14 @@ type line struct {
 
 // Calls makes calls that leave the process, off the workers.
 //
-// In a lane the more urgent call goes first, then the namespaces take turns, then the older call goes first.
-// All lanes together share a bound: when it is reached, only lanes below their equal share of it start calls, the
-// namespace and the lane with the fewest calls under way first. So silent servers do not delay the calls to others.
-// Calls are never taken back, and each lane may have one under way whatever the others have. So lanes that fill up one
-// after the other exceed the bound: n lanes by a factor of 1+ln(n), and never by more than one call for each lane
-// beyond that.
+// In a lane the more urgent call goes first, then the namespaces take turns, then the older call goes first. Of the
+// calls of different lanes, those of the namespace and then of the lane with the fewest calls under way go first.
+//
+// A server that never answers holds its calls until they time out, and calls are never taken back. So the namespaces
+// share a bound over all lanes, and in each lane its limit, by the rule of package share: however many servers of one
+// namespace are silent, others have as many calls under way as they need. The lanes of a namespace share its part by
+// the same rule. A namespace without a call under way may always start one, so all calls exceed the bound by one for
+// each namespace at most.
 type Calls struct {
 	ctx   context.Context //nolint:containedctx // the engine's life, which outlives any caller's context
 	total int
@@ -156,13 +164,13 @@ func (c *Calls) put(o owner, wanted Call, before *tries) {
 	c.objects[o.uid][wanted.Name] = fresh
 	l := c.lanes[wanted.Lane.Name]
 	if l == nil {
-		l = &lane{lines: map[line][]*call{}, turns: map[string]uint64{}}
+		l = &lane{lines: map[line][]*call{}, turns: map[string]uint64{}, namespaces: map[string]int{}}
 		c.lanes[wanted.Lane.Name] = l
 	}
 	l.limit = max(wanted.Lane.Limit, 1)
 	in := fresh.line()
 	l.lines[in] = append(l.lines[in], fresh)
-	if !l.full() {
+	if c.fits(l, in.namespace) {
 		c.dispatch()
 	}
 }
@@ -247,10 +255,12 @@ func (c *Calls) dispatch() {
 			continue
 		}
 		c.serial++
-		l.turns[next.owner.name.Namespace] = c.serial
+		namespace := next.line().namespace
+		l.turns[namespace] = c.serial
 		l.inAir++
+		l.namespaces[namespace]++
 		c.inAir++
-		c.namespaces[next.owner.name.Namespace]++
+		c.namespaces[namespace]++
 		next.started, next.since = true, c.now()
 		go c.fly(next)
 	}
@@ -261,38 +271,38 @@ func (c *Calls) pick() (*lane, *call) {
 	var from *lane
 	var best *call
 	for name, l := range c.lanes {
-		if l.inAir > 0 && (l.full() || !c.fits(l)) {
-			continue
+		next := l.next(func(namespace string) bool { return c.fits(l, namespace) })
+		if l.inAir == 0 && len(l.lines) == 0 {
+			delete(c.lanes, name)
 		}
-		next := l.next()
-		if next == nil {
-			if l.inAir == 0 {
-				delete(c.lanes, name)
-			}
-			continue
-		}
-		if best == nil || c.before(l, next, from, best) {
+		if next != nil && (best == nil || c.before(l, next, from, best)) {
 			from, best = l, next
 		}
 	}
 	return from, best
 }
 
-// fits reports whether the bound over all lanes leaves room for one more call in the lane.
-func (c *Calls) fits(l *lane) bool {
-	return c.inAir < c.total || l.inAir < max(c.total/len(c.lanes), 1)
+// fits reports whether the lane, and the bound over all lanes, leave room for one more call of the namespace in the
+// lane.
+func (c *Calls) fits(l *lane, namespace string) bool {
+	here, all := l.namespaces[namespace], c.namespaces[namespace]
+	if !share.May(here, 2*l.limit-l.inAir) {
+		return false
+	}
+	free := c.total - c.inAir
+	return all == 0 || share.May(all, free) && share.May(here, (free-all)/2)
 }
 
 // before orders calls of different lanes: the namespace, and then the lane, with the fewest calls under way goes
 // first, then the older call.
 func (c *Calls) before(l *lane, a *call, m *lane, b *call) bool {
 	return cmp.Or(
-		cmp.Compare(c.namespaces[a.owner.name.Namespace], c.namespaces[b.owner.name.Namespace]),
+		cmp.Compare(c.namespaces[a.line().namespace], c.namespaces[b.line().namespace]),
 		cmp.Compare(l.inAir, m.inAir), cmp.Compare(a.serial, b.serial)) < 0
 }
 
-// next returns the call whose turn it is in the lane; nil if none waits.
-func (l *lane) next() (next *call) {
+// next returns the call whose turn it is in the lane, of the namespaces that there is room for; nil if there is none.
+func (l *lane) next(fits func(namespace string) bool) (next *call) {
 	for in, waiting := range l.lines {
 		for len(waiting) > 0 && waiting[0].void {
 			waiting = waiting[1:]
@@ -301,15 +311,13 @@ func (l *lane) next() (next *call) {
 			delete(l.lines, in)
 			continue
 		}
-		if next == nil || l.before(in, waiting[0].serial, next.line(), next.serial) {
+		first := next == nil || l.before(in, waiting[0].serial, next.line(), next.serial)
+		if first && fits(in.namespace) {
 			next = waiting[0]
 		}
 	}
 	return next
 }
-
-// full reports whether nothing may start in the lane before something has come back.
-func (l *lane) full() bool { return l.inAir >= l.limit }
 
 // before orders lines of one lane by who goes first in each.
 func (l *lane) before(a line, first uint64, b line, other uint64) bool {
@@ -327,17 +335,19 @@ func (l *lane) remove(first *call) {
 	}
 }
 
-func (w *call) line() line { return line{w.Urgency, w.owner.name.Namespace} }
+func (w *call) line() line { return line{w.Urgency, cmp.Or(w.Tenant, w.owner.name.Namespace)} }
 
 func (c *Calls) fly(w *call) {
 	outcome := c.run(w.Call)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l, namespace := c.lanes[w.Lane.Name], w.owner.name.Namespace
+	l, namespace := c.lanes[w.Lane.Name], w.line().namespace
 	l.inAir--
 	c.inAir--
-	if c.namespaces[namespace]--; c.namespaces[namespace] == 0 {
-		delete(c.namespaces, namespace)
+	for _, underWay := range []map[string]int{l.namespaces, c.namespaces} {
+		if underWay[namespace]--; underWay[namespace] == 0 {
+			delete(underWay, namespace)
+		}
 	}
 	c.land(w, outcome)
 	c.dispatch()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -87,37 +86,78 @@ func TestAnOutcomeIsTakenOnce(t *testing.T) {
 	})
 }
 
-// TestSilentLanesDelayNobodyElse: 200 lanes whose calls never come back fill the bound over all lanes, and another
-// lane's calls are made as if they were alone.
-func TestSilentLanesDelayNobodyElse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 64)
-		for i := range 200 {
-			for n := range 16 {
-				r.do(fmt.Sprintf("silent-%d-%d", i, n), fmt.Sprintf("lane-%d", i), 16, silent)
-			}
-		}
-		began := time.Now()
-		const calls = 20
-		for n := range calls {
-			r.do(fmt.Sprintf("healthy-%d", n), "healthy", 1, func(context.Context) (any, error) {
-				time.Sleep(time.Second)
-				return nil, nil
-			})
-		}
-		for n := range calls {
-			for {
-				if _, ok := r.landed(fmt.Sprintf("healthy-%d", n)); ok {
-					break
+// TestSilentServersDelayNobodyElse: servers that never answer do not keep the calls of others from being made: those
+// of other namespaces, however many servers are silent, and also in a lane that both share; and those of the same
+// namespace, where some servers are silent.
+func TestSilentServersDelayNobodyElse(t *testing.T) {
+	for name, c := range map[string]struct {
+		// silent are the calls that never come back, of so many lanes.
+		silent, lanes int
+		namespace     string
+		// underWay is how many of them are made, and took how long 20 calls of a second take beside them.
+		underWay int
+		took     time.Duration
+	}{
+		"none": {took: 3 * time.Second}, // 8 at a time
+		"of 1,000 servers that another namespace names": {silent: 1_000, lanes: 1_000, namespace: "noisy", underWay: 32, took: 3 * time.Second},
+		"of the same server for another namespace":      {silent: 1_000, lanes: 1, namespace: "noisy", underWay: 8, took: 5 * time.Second},
+		"of 20 servers that the same namespace names":   {silent: 320, lanes: 20, namespace: "quiet", underWay: 30, took: 20 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, 64)
+				put := func(object, lane string, urgency int, run func(context.Context) (any, error)) {
+					r.start(r.owner(object), Call{Name: "do", Urgency: urgency, Lane: Lane{Name: lane, Limit: 8}, Run: run})
 				}
-				time.Sleep(100 * time.Millisecond)
+				for n := range c.silent {
+					lane := "healthy"
+					if c.lanes > 1 {
+						lane = fmt.Sprint("silent ", n%c.lanes)
+					}
+					put(fmt.Sprintf("%s/silent-%d", c.namespace, n), lane, 1, silent)
+				}
+				synctest.Wait()
+				if r.inAir != c.underWay {
+					t.Errorf("%d calls to silent servers are under way, want %d", r.inAir, c.underWay)
+				}
+				began := time.Now()
+				for n := range 20 {
+					put(fmt.Sprintf("quiet/healthy-%d", n), "healthy", 0, func(context.Context) (any, error) {
+						time.Sleep(time.Second)
+						return nil, nil
+					})
+				}
+				for r.woken.Load() < 20 && time.Since(began) < time.Minute {
+					time.Sleep(time.Second)
+					synctest.Wait()
+				}
+				if took := time.Since(began); took != c.took {
+					t.Errorf("20 calls took %s, want %s", took, c.took)
+				}
+			})
+		})
+	}
+}
+
+// TestRoomForTheNextNamespace: namespaces with nothing but silent servers come one after the other. Each new one has
+// calls under way at once, and all calls together stay within the bound, but for one of each namespace.
+func TestRoomForTheNextNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const total, namespaces = 64, 30
+		r := newRig(t, total)
+		for i := range namespaces {
+			tenant := fmt.Sprint("tenant-", i)
+			for n := range 40 {
+				r.start(r.owner(fmt.Sprint("cluster-", i, "-", n)), Call{
+					Name: "do", Tenant: tenant, Lane: Lane{Name: fmt.Sprint(i, " ", n), Limit: 1}, Run: silent,
+				})
+			}
+			if r.namespaces[tenant] == 0 {
+				t.Fatalf("no call of namespace %d is under way", i)
 			}
 		}
-		if took := time.Since(began); took > calls*time.Second+time.Second {
-			t.Errorf("%d calls of a second, one at a time, took %s", calls, took)
-		}
-		if bound := 64 * (1 + math.Log(201)); float64(r.inAir) > bound {
-			t.Errorf("%d calls are under way", r.inAir)
+		if r.inAir > total+namespaces || r.namespaces["tenant-0"] != total/2 || r.namespaces["tenant-1"] != total/4 {
+			t.Errorf("%d calls are under way: %v", r.inAir, r.namespaces)
 		}
 	})
 }
@@ -128,6 +168,7 @@ func TestTurnsInALane(t *testing.T) {
 		r := newRig(t, 0)
 		var order []string
 		ready := make(chan struct{})
+		r.do("other/first", "lane", 1, silent) // of two namespaces, each has one place
 		r.do("first", "lane", 1, func(context.Context) (any, error) { <-ready; return nil, nil })
 		put := func(object string, urgency int) {
 			r.start(r.owner(object), Call{Name: "do", Urgency: urgency, Lane: Lane{Name: "lane", Limit: 1}, Run: func(context.Context) (any, error) {

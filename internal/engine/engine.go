@@ -12,8 +12,9 @@ import (
 	"chancery.dev/internal/overlay"
 )
 
-// callsAtOnce is how many calls of all lanes are under way at once, unless Options say otherwise.
-const callsAtOnce = 512
+// callsAtOnce bounds the calls of all lanes that are under way at once, unless Options say otherwise. One namespace
+// alone has half of them.
+const callsAtOnce = 1024
 
 // Options configure an Engine.
 type Options struct {
@@ -23,7 +24,7 @@ type Options struct {
 	Now func() time.Time
 	// Chance spreads retries: it returns numbers in [0,1). Nil means math/rand.
 	Chance func() float64
-	// CallsAtOnce bounds the calls of all lanes; 0 means 512.
+	// CallsAtOnce bounds the calls of all lanes; 0 means 1,024. The namespaces share them.
 	CallsAtOnce int
 }
 

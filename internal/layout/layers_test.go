@@ -22,6 +22,7 @@ type room struct {
 var rooms = []room{
 	{layer: 0, path: "api/meta/v1", why: "shared reference types"},
 	{layer: 0, path: "internal/fault", why: "what to do about an error"},
+	{layer: 0, path: "internal/share", why: "how namespaces share places for calls and processes that may hang"},
 	{layer: 0, path: "internal/egress", why: "the addresses that may be connected to on behalf of tenants"},
 	{layer: 0, path: "internal/acme", why: "pure: the objects of the ACME protocol"},
 	{layer: 0, path: "internal/attach", why: "pure: the listeners that an HTTPRoute attaches to"},

@@ -152,9 +152,13 @@ type IssuerConditionType string
 // IssuerConditionReady says whether the issuer can sign.
 const IssuerConditionReady IssuerConditionType = "Ready"
 
+// IssuerConditionHTTP01Ready, our own, is False while nobody would answer the HTTP-01 challenges of an ACME issuer. It
+// is not there otherwise. The issuer may be ready all the same: for challenges of other types.
+const IssuerConditionHTTP01Ready IssuerConditionType = "chancery.dev/HTTP01Ready"
+
 // IssuerStatus says whether an issuer is ready to sign.
 type IssuerStatus struct {
-	// Conditions of the issuer: Ready.
+	// Conditions of the issuer: Ready, and chancery.dev/HTTP01Ready while nobody answers HTTP-01 challenges.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -46,8 +46,9 @@ type Use struct {
 	ClusterIssuer bool
 	// Ambient allows credentials of the controller's machine. The Factory sets it.
 	Ambient bool
-	// UID is that of the Challenge.
-	UID types.UID
+	// UID is that of the Challenge, and Tenant its namespace.
+	UID    types.UID
+	Tenant string
 }
 
 // Factory makes the provider that a solver configuration names. It is called for

@@ -85,7 +85,7 @@ func (s *Solver) prepare(ctx context.Context, t solver.Task) (Provider, Record, 
 	}
 	spec := t.Challenge.Spec
 	p, err := s.provider(ctx, Use{
-		Config: config, Namespace: t.ResourceNamespace, UID: t.Challenge.UID,
+		Config: config, Namespace: t.ResourceNamespace, UID: t.Challenge.UID, Tenant: t.Challenge.Namespace,
 		ClusterIssuer: spec.IssuerRef.Kind == cmmeta.ClusterIssuerKind,
 	})
 	if err != nil {

@@ -110,6 +110,7 @@ func Factory(o Options) dns01.Factory {
 				return nil, fault.After(dns01.MendPeriod, ReasonNotAllowed, "%s: %w", fieldOf(u.Config), err)
 			}
 		}
+		config.Tenant = u.Tenant
 		return o.Programs.Provider(config)
 	}
 }

@@ -17,12 +17,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/share"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/limit"
 	"chancery.dev/internal/solver/dns01/wire"
@@ -57,7 +57,7 @@ type Options struct {
 	Timeout time.Duration
 	// Idle is how long a process without work is kept; 0 means 30 s.
 	Idle time.Duration
-	// MaxProcesses bounds the processes at once; 0 means 16.
+	// MaxProcesses bounds the processes at once; 0 means 16. The namespaces share them.
 	MaxProcesses int
 	// Limits bound what is asked with each credential; nil means limit.New without a rate.
 	Limits *limit.Limits
@@ -72,17 +72,18 @@ type Config struct {
 	TTL int
 	// Identity tells credentials apart that are not in the Configuration, because Late fetches them.
 	Identity string
+	// Tenant is the namespace on whose behalf the provider is used.
+	Tenant string
 	// Late fetches further secrets when a process is configured; may be nil. They have to hold for ten minutes.
 	Late func(ctx context.Context) (map[string]string, error)
 }
 
 // Pool runs programs. Use New; it ends with its context.
 type Pool struct {
-	o     Options
-	ctx   context.Context //nolint:containedctx // the life of the processes, which outlives any caller's context
-	slots chan struct{}
-	// waiting is how many workers wait for a slot.
-	waiting atomic.Int32
+	o   Options
+	ctx context.Context //nolint:containedctx // the life of the processes, which outlives any caller's context
+	// places are those of processes.
+	places *share.Places
 
 	mu      sync.Mutex
 	workers map[string]*worker
@@ -99,7 +100,7 @@ func New(ctx context.Context, o Options) (*Pool, error) {
 	if o.Limits == nil {
 		o.Limits = limit.New(limit.Options{})
 	}
-	p := &Pool{o: o, ctx: ctx, slots: make(chan struct{}, o.MaxProcesses), workers: map[string]*worker{}}
+	p := &Pool{o: o, ctx: ctx, places: share.New(o.MaxProcesses), workers: map[string]*worker{}}
 	context.AfterFunc(ctx, p.close)
 	return p, nil
 }
@@ -192,7 +193,7 @@ func (p *Provider) do(ctx context.Context, op wire.Op, r dns01.Record) error {
 		return err
 	}
 	defer p.pool.dismiss(w)
-	return w.do(ctx, wire.Request{Op: op, Record: r})
+	return w.do(ctx, p.config.Tenant, wire.Request{Op: op, Record: r})
 }
 
 // hire returns the worker for a configuration. It stays until dismiss is called and it has nothing left to do.
@@ -209,7 +210,7 @@ func (p *Pool) hire(path string, c Config) (*worker, error) {
 	w, ok := p.workers[key]
 	if !ok {
 		p.sweep()
-		w = &worker{pool: p, key: key, path: path, config: c, turn: make(chan struct{}, 1), open: map[string]struct{}{}}
+		w = &worker{pool: p, key: key, path: path, config: c, turn: share.New(1), open: map[string]struct{}{}}
 		p.workers[key] = w
 	}
 	w.refs++
@@ -225,17 +226,13 @@ func (p *Pool) sweep() {
 		return
 	}
 	for key, w := range p.workers {
-		if w.refs > 0 {
+		if w.refs > 0 || !w.turn.Try("") { // it works, or is about to end its process
 			continue
 		}
-		select {
-		case w.turn <- struct{}{}:
-			if w.session == nil {
-				delete(p.workers, key)
-			}
-			<-w.turn
-		default: // it is about to end its process
+		if w.session == nil {
+			delete(p.workers, key)
 		}
+		w.turn.Free("")
 	}
 }
 
@@ -254,30 +251,27 @@ func (p *Pool) forget(w *worker) {
 	}
 }
 
-// makeRoom ends the process that has been idle longest, unless it remembers what to clean up.
-func (p *Pool) makeRoom() {
+// makeRoom ends idle processes, the one that has been idle longest first, until nobody who waits would gain by it, or
+// those of the tenant itself. A process that remembers what to clean up is not ended.
+func (p *Pool) makeRoom(tenant string) {
 	p.mu.Lock()
-	idle := slices.Collect(maps.Values(p.workers))
+	all := slices.Collect(maps.Values(p.workers))
 	p.mu.Unlock()
-	var victim *worker
-	for _, w := range idle {
-		select {
-		case w.turn <- struct{}{}:
-		default:
+	var idle []*worker
+	for _, w := range all {
+		if !w.turn.Try("") {
 			continue // it works
 		}
-		if w.session == nil || w.bound() || victim != nil && victim.used.Before(w.used) {
-			<-w.turn
-			continue
+		defer w.turn.Free("")
+		if w.session != nil && !w.bound() {
+			idle = append(idle, w)
 		}
-		if victim != nil {
-			<-victim.turn
-		}
-		victim = w
 	}
-	if victim != nil {
-		victim.end()
-		<-victim.turn
+	slices.SortFunc(idle, func(a, b *worker) int { return a.used.Compare(b.used) })
+	for _, w := range idle {
+		if p.places.Wanted(w.holder) || w.holder == tenant && p.places.Waits(tenant) {
+			w.end()
+		}
 	}
 }
 
@@ -287,8 +281,8 @@ func (p *Pool) close() {
 	all := slices.Collect(maps.Values(p.workers))
 	p.mu.Unlock()
 	for _, w := range all {
-		w.turn <- struct{}{}
+		_ = w.turn.Take(context.Background(), "", nil) // which does not end
 		w.end()
-		<-w.turn
+		w.turn.Free("")
 	}
 }

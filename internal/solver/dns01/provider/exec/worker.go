@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/share"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/limit"
 	"chancery.dev/internal/solver/dns01/wire"
@@ -35,8 +36,10 @@ type worker struct {
 	refs int
 
 	// turn is held while the fields below are used.
-	turn     chan struct{}
-	session  *session
+	turn    *share.Places
+	session *session
+	// holder is the tenant whose place the process has.
+	holder   string
 	stateful bool
 	// open are the records that were presented and not cleaned up.
 	open map[string]struct{}
@@ -46,16 +49,14 @@ type worker struct {
 
 // do does one request, unless the credential is paused. A request that has begun goes on when ctx ends, within its own
 // time limit: when the caller repeats it, the work is done.
-func (w *worker) do(ctx context.Context, q wire.Request) error {
+func (w *worker) do(ctx context.Context, tenant string, q wire.Request) error {
 	limits := w.pool.o.Limits
 	call := limit.Call{Key: w.key, Provider: w.config.Provider, ID: string(q.Op) + " " + q.FQDN + " " + q.Value}
 	if err := limits.Paused(call); err != nil {
 		return err
 	}
 	busy := fault.After(busyPeriod, limit.ReasonBusy, "%s: other requests with this credential come first, or this one takes long", w.config.Provider)
-	select {
-	case w.turn <- struct{}{}:
-	case <-ctx.Done():
+	if w.turn.Take(ctx, tenant, nil) != nil {
 		return busy
 	}
 	note, err := limits.Enter(ctx, call) // the requests before this one may have failed
@@ -63,7 +64,7 @@ func (w *worker) do(ctx context.Context, q wire.Request) error {
 		if w.session == nil {
 			w.restTimer()
 		}
-		<-w.turn
+		w.turn.Free(tenant)
 		return err
 	}
 	done := make(chan error, 1)
@@ -73,14 +74,14 @@ func (w *worker) do(ctx context.Context, q wire.Request) error {
 	go func() {
 		within, cancel := context.WithTimeout(w.pool.ctx, w.pool.o.Timeout)
 		defer cancel()
-		err := w.work(within, q)
+		err := w.work(within, tenant, q)
 		note(err)
 		w.used = time.Now()
-		if w.pool.waiting.Load() > 0 && !w.bound() {
-			w.end() // another worker waits for a slot
+		if w.pool.places.Wanted(w.holder) && !w.bound() {
+			w.end() // another worker waits for a place
 		}
 		w.restTimer()
-		<-w.turn
+		w.turn.Free(tenant)
 		w.pool.dismiss(w)
 		done <- err
 	}()
@@ -93,7 +94,7 @@ func (w *worker) do(ctx context.Context, q wire.Request) error {
 }
 
 // work does a request with a process, new or old. If an old one has ended since its last answer, a new one is started.
-func (w *worker) work(ctx context.Context, q wire.Request) error {
+func (w *worker) work(ctx context.Context, tenant string, q wire.Request) error {
 	fresh := false
 	if w.session != nil && w.config.Late != nil && time.Since(w.session.began) > maxAge {
 		w.end()
@@ -101,7 +102,7 @@ func (w *worker) work(ctx context.Context, q wire.Request) error {
 	for {
 		if w.session == nil {
 			fresh = true
-			if err := w.begin(ctx); err != nil {
+			if err := w.begin(ctx, tenant); err != nil {
 				w.end()
 				return err
 			}
@@ -120,24 +121,16 @@ func (w *worker) work(ctx context.Context, q wire.Request) error {
 }
 
 // begin starts a process and configures it.
-func (w *worker) begin(ctx context.Context) error {
-	select {
-	case w.pool.slots <- struct{}{}:
-	default:
-		w.pool.waiting.Add(1)
-		defer w.pool.waiting.Add(-1)
-		w.pool.makeRoom()
-		select {
-		case w.pool.slots <- struct{}{}:
-		case <-ctx.Done():
-			return fault.After(busyPeriod, limit.ReasonBusy, "%s: as many processes run as may at once", w.config.Provider)
-		}
+func (w *worker) begin(ctx context.Context, tenant string) error {
+	if w.pool.places.Take(ctx, tenant, func() { w.pool.makeRoom(tenant) }) != nil {
+		return fault.After(busyPeriod, limit.ReasonBusy, "%s: as many processes run as may at once", w.config.Provider)
 	}
+	w.holder = tenant
 	c := w.config.Configuration
 	if w.config.Late != nil {
 		late, err := w.config.Late(ctx)
 		if err != nil {
-			<-w.pool.slots
+			w.pool.places.Free(tenant)
 			return fault.ClassCredential.After(dns01.MendPeriod, ReasonCredential, "%s: %w", c.Provider, err)
 		}
 		c.Secrets = maps.Clone(c.Secrets)
@@ -148,7 +141,7 @@ func (w *worker) begin(ctx context.Context) error {
 	}
 	s, err := w.pool.start(ctx, w.path, c)
 	if err != nil {
-		<-w.pool.slots
+		w.pool.places.Free(tenant)
 		return fault.ClassUnavailable.After(dns01.MendPeriod, ReasonProgram, "%s: %w", c.Provider, err)
 	}
 	w.session, w.stateful = s, false
@@ -215,8 +208,8 @@ func (w *worker) restTimer() {
 		return
 	}
 	w.idle = time.AfterFunc(w.pool.o.Idle, func() {
-		w.turn <- struct{}{}
-		defer func() { <-w.turn }()
+		_ = w.turn.Take(context.Background(), "", nil) // which does not end
+		defer w.turn.Free("")
 		switch {
 		case time.Since(w.used) < w.pool.o.Idle: // it worked meanwhile, and has another timer
 		case w.bound():
@@ -236,5 +229,5 @@ func (w *worker) end() {
 	w.session.close()
 	w.session = nil
 	clear(w.open)
-	<-w.pool.slots
+	w.pool.places.Free(w.holder)
 }

@@ -1,0 +1,169 @@
+// Package share divides a number of places between namespaces. A place is held by a call, or by a process, that a
+// tenant may cause to hang, so that nobody can take the place back.
+//
+// There is one rule, May: nobody holds more places than are left free for the others. One namespace alone has half of
+// all places, n namespaces that want all have an n+1st part each, and as much is free for the next one.
+package share
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// May reports whether somebody who holds own places may take one more of those that are free: the first one, and
+// others as long as the places that stay free are as many as those that are held.
+func May(own, free int) bool {
+	return free > 0 && (own == 0 || own+1 <= free-1)
+}
+
+// Places are places to wait for. When one is free, the namespaces that hold the fewest go first, and among those
+// the namespaces take turns. Use New. They are safe for concurrent use.
+type Places struct {
+	total int
+
+	mu    sync.Mutex
+	taken int
+	held  map[string]int
+	// lines are who waits, a line for each namespace. The namespace that was served last is at the end.
+	lines []line
+}
+
+// line is who waits in one namespace, the oldest first. Each is told by its channel that it has a place.
+type line struct {
+	namespace string
+	waiting   []chan struct{}
+}
+
+// New returns so many places.
+func New(total int) *Places { return &Places{total: total, held: map[string]int{}} }
+
+// Take takes a place for a namespace, and waits for it where that is necessary; wait, if it is not nil, is called
+// before. Its error is that of the context.
+func (p *Places) Take(ctx context.Context, namespace string, wait func()) error {
+	ready := make(chan struct{})
+	p.mu.Lock()
+	i := p.line(namespace)
+	if i < 0 {
+		i = len(p.lines)
+		p.lines = append(p.lines, line{namespace: namespace})
+	}
+	p.lines[i].waiting = append(p.lines[i].waiting, ready)
+	p.serve()
+	p.mu.Unlock()
+	if wait != nil && !isClosed(ready) {
+		wait()
+	}
+	select {
+	case <-ready:
+		return nil
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if isClosed(ready) {
+		return nil
+	}
+	i = p.line(namespace)
+	p.lines[i].waiting = slices.DeleteFunc(p.lines[i].waiting, func(c chan struct{}) bool { return c == ready })
+	p.lines = slices.DeleteFunc(p.lines, func(l line) bool { return len(l.waiting) == 0 })
+	return ctx.Err()
+}
+
+// Try takes a place for a namespace if there is one now, and nobody waits for it.
+func (p *Places) Try(namespace string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.lines) > 0 || !May(p.held[namespace], p.total-p.taken) {
+		return false
+	}
+	p.taken++
+	p.held[namespace]++
+	return true
+}
+
+// Free gives a place of a namespace back.
+func (p *Places) Free(namespace string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.taken--
+	if p.held[namespace]--; p.held[namespace] == 0 {
+		delete(p.held, namespace)
+	}
+	p.serve()
+}
+
+// Wanted reports whether somebody who waits would have a place if the namespace gave one back.
+func (p *Places) Wanted(namespace string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.lines, func(l line) bool {
+		own := p.held[l.namespace]
+		if l.namespace == namespace {
+			own--
+		}
+		return May(own, p.total-p.taken+1)
+	})
+}
+
+// Taken returns how many places are taken.
+func (p *Places) Taken() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.taken
+}
+
+// Waits reports whether the namespace waits for a place.
+func (p *Places) Waits(namespace string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.line(namespace) >= 0
+}
+
+// Waiting returns how many wait for a place.
+func (p *Places) Waiting() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.lines {
+		n += len(l.waiting)
+	}
+	return n
+}
+
+// line returns where the line of the namespace is; -1 if nobody waits. It is called with the lock held.
+func (p *Places) line(namespace string) int {
+	return slices.IndexFunc(p.lines, func(l line) bool { return l.namespace == namespace })
+}
+
+// serve gives places to those who may have one. It is called with the lock held.
+func (p *Places) serve() {
+	for {
+		next := -1
+		for i, l := range p.lines {
+			own := p.held[l.namespace]
+			if May(own, p.total-p.taken) && (next < 0 || own < p.held[p.lines[next].namespace]) {
+				next = i
+			}
+		}
+		if next < 0 {
+			return
+		}
+		l := p.lines[next]
+		close(l.waiting[0])
+		p.taken++
+		p.held[l.namespace]++
+		p.lines = slices.Delete(p.lines, next, next+1)
+		if l.waiting = l.waiting[1:]; len(l.waiting) > 0 {
+			p.lines = append(p.lines, l)
+		}
+	}
+}
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
