@@ -16,6 +16,10 @@ import (
 
 // ACMEConfig configures Orders, Challenges and their solvers.
 type ACMEConfig struct {
+	// NoARI has no CA asked when it wants its certificates to be renewed.
+	NoARI bool
+	// LoosePaths has the Ingresses of HTTP-01 not ask for exact paths.
+	LoosePaths bool
 	// Limits cap the challenges in flight.
 	Limits schedule.Options
 	// AccountKeyAlgorithm is that of account keys to make: RSA, ECDSA or Ed25519.

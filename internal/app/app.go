@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -63,6 +65,9 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	rc.QPS, rc.Burst = -1, -1 // the API server protects itself: API Priority and Fairness
 	rc.UserAgent = "chancery-controller"
 	rc.DisableCompression = true // a start would spend more time on it than on a cluster's network
+	if len(cfg.Unmet) > 0 {
+		slog.New(logr.ToSlogHandler(log)).Warn("these switches change nothing here", "switches", strings.Join(cfg.Unmet, "; "))
+	}
 	scheme, err := api.Scheme()
 	if err != nil {
 		return nil, err

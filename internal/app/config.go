@@ -73,6 +73,11 @@ type Config struct {
 	// IssuerEgress says which addresses the hosts may have that Issuers name, and those of self checks.
 	IssuerEgress EgressConfig
 
+	// Unmet are switches that the user has set and that change nothing here; New names them in one line of the log.
+	Unmet []string
+	// off are cert-manager's names of the controllers that do not run: see SwitchOff.
+	off []string
+
 	// UserAgent is what CAs and other servers outside the cluster are told: the program
 	// and its version (RFC 8555 §6.1).
 	UserAgent string
@@ -125,7 +130,7 @@ func (c *Config) settings() controller.Settings {
 	approvers := map[request.Form]request.Approver{}
 	for form := request.FormCertificateRequest; form <= request.FormCSRClusterIssuer; form++ {
 		approvers[form] = request.ApproveExternal
-		if c.AutoApprove {
+		if c.AutoApprove && c.runs(ControllerApprover) {
 			approvers[form] = DefaultApprover(form)
 		}
 	}
@@ -138,6 +143,7 @@ func (c *Config) settings() controller.Settings {
 		Approvers:                 approvers,
 		MachineGroups:             c.CSRMachineGroups,
 		ApproveSigners:            c.ApproveSigners,
+		Unsigned:                  c.unsigned(),
 		EnableCertificateOwnerRef: c.EnableCertificateOwnerRef,
 	}
 }

@@ -37,6 +37,7 @@ func setupRoutes(ctx context.Context, cfg Config, deps *controller.Deps) (http01
 	}
 	router := route.New(route.Options{
 		Client: direct, Services: deps.Client, Cache: m.GetCache(), Responder: responder, ExtraLabels: extra, Now: deps.Now,
+		LoosePaths: cfg.ACME.LoosePaths,
 	})
 	deps.HTTP01 = &controller.HTTP01{Responder: responder, Unanswered: router.Unanswered}
 	return router, nil

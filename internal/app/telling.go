@@ -27,6 +27,9 @@ func (t *telling) filter(*rest.Config, *http.Client) (metricsserver.Filter, erro
 }
 
 func (t *telling) objects() (metrics.Objects, bool) {
+	if !t.cfg.runs(ControllerMetrics) {
+		return metrics.Objects{}, false
+	}
 	select {
 	case <-t.manager.Elected(): // the caches have synced before
 	default:

@@ -52,6 +52,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 		signer.TypeACME: acmeorder.New(acmeorder.Config{
 			Objects: deps.Client, API: deps.Manager.GetAPIReader(), Secrets: deps.Secrets,
 			Accounts:            accounts,
+			NoARI:               cfg.ACME.NoARI,
 			Doubt:               func(issuer types.UID) { deps.Engine.Doubt(issuer, controller.ProbeCall) },
 			Issuers:             issuers.All(deps),
 			Tell:                issuers.Teller(deps),
@@ -73,22 +74,24 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 		Accounts: accounts, Solvers: cfg.solvers(resolver, providers, routes), Settings: cfg.ACME.settings(),
 		Limits: cfg.ACME.Limits, Process: process,
 	}
-	steps := []func() error{
-		func() error { return certificates.Setup(ctx, deps) },
-		func() error { return requests.SetupCertificateRequests(ctx, deps) },
-		func() error { return issuers.Setup(ctx, deps) },
-		func() error { return orders.SetupOrders(ctx, deps, acme) },
-		func() error { return orders.SetupChallenges(ctx, deps, acme) },
-		func() error { return shims.Setup(ctx, deps, cfg.Shims) },
-	}
-	if cfg.Namespace == "" {
-		steps = append(steps,
-			func() error { return issuers.SetupCluster(ctx, deps) },
-			func() error { return setupSigningRequests(ctx, deps, log) },
-		)
-	}
-	for _, step := range steps {
-		if err := step(); err != nil {
+	everywhere := cfg.Namespace == ""
+	for _, step := range []struct {
+		runs bool
+		add  func() error
+	}{
+		{cfg.runs(CertificateControllers()...), func() error { return certificates.Setup(ctx, deps) }},
+		{cfg.runs(requestControllers()...), func() error { return requests.SetupCertificateRequests(ctx, deps) }},
+		{cfg.runs(ControllerIssuers), func() error { return issuers.Setup(ctx, deps) }},
+		{cfg.runs(ControllerOrders), func() error { return orders.SetupOrders(ctx, deps, acme) }},
+		{cfg.runs(ControllerChallenges), func() error { return orders.SetupChallenges(ctx, deps, acme) }},
+		{true, func() error { return shims.Setup(ctx, deps, cfg.shimOptions()) }},
+		{everywhere && cfg.runs(ControllerClusterIssuers), func() error { return issuers.SetupCluster(ctx, deps) }},
+		{everywhere && cfg.runs(SigningRequestControllerNames()...), func() error { return setupSigningRequests(ctx, deps, log) }},
+	} {
+		if !step.runs {
+			continue
+		}
+		if err := step.add(); err != nil {
 			return err
 		}
 	}

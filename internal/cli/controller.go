@@ -19,9 +19,11 @@ import (
 func newControllerCommand(version string) *cobra.Command {
 	var server server
 	var profiling bool
+	var configFile string
 	profilerAddress := "localhost:6060"
 	cfg := app.DefaultConfig()
 	cfg.UserAgent += "/" + version
+	var switches *switches
 	cmd := &cobra.Command{
 		Use:   "controller",
 		Short: "Run the controller",
@@ -29,6 +31,12 @@ func newControllerCommand(version string) *cobra.Command {
 Flags have the names and defaults of cert-manager's controller where they mean the same.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if configFile != "" {
+				if err := readConfigFile(cmd, configFile); err != nil {
+					return err
+				}
+			}
+			switches.resolve()
 			rc, log, err := server.begin(cmd)
 			if err != nil {
 				return err
@@ -52,7 +60,9 @@ Flags have the names and defaults of cert-manager's controller where they mean t
 	server.addFlags(cmd)
 	cmd.Flags().BoolVar(&profiling, "enable-profiling", false, "serve Go's profiles under /debug/pprof/")
 	cmd.Flags().StringVar(&profilerAddress, "profiler-address", profilerAddress, "host:port to serve them on")
+	cmd.Flags().StringVar(&configFile, "config", "", "file with a ControllerConfiguration of "+configVersion+"; flags win over it")
 	AddConfigFlags(cmd, &cfg)
+	switches = addSwitches(cmd, &cfg)
 	return cmd
 }
 

@@ -81,6 +81,8 @@ type Settings struct {
 	MachineGroups []string
 	// ApproveSigners limits the built-in approver of CertificateRequests.
 	ApproveSigners request.SignerPatterns
+	// Unsigned are the types of issuers, by kind of request, whose requests others sign.
+	Unsigned map[string][]signer.Type
 	// EnableCertificateOwnerRef has target Secrets owned by their Certificate.
 	EnableCertificateOwnerRef bool
 }

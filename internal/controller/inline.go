@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -35,13 +37,14 @@ func (d *Deps) Approver(ref cmmeta.IssuerReference, namespace string) request.Ap
 	return request.ApproveExternal
 }
 
-// StateOf returns what is known of an issuer, and the message of its condition Ready if that is not True.
-func (d *Deps) StateOf(issuer certmanagerv1.GenericIssuer) (request.IssuerState, string) {
+// StateOf returns what is known of an issuer, for a kind of request, and the message of its condition Ready if that is
+// not True.
+func (d *Deps) StateOf(issuer certmanagerv1.GenericIssuer, requestKind string) (request.IssuerState, string) {
 	kind := signer.TypeOf(issuer.GetSpec())
 	if kind == "" {
 		return request.IssuerTypeless, ""
 	}
-	if _, managed := d.Signers[kind]; !managed {
+	if _, managed := d.Signers[kind]; !managed || slices.Contains(d.Settings.Unsigned[requestKind], kind) {
 		return request.IssuerUnmanaged, ""
 	}
 	ready := certmanagerv1.FindIssuerCondition(issuer.GetStatus().Conditions, certmanagerv1.IssuerConditionReady)
@@ -59,7 +62,7 @@ func (d *Deps) StateOf(issuer certmanagerv1.GenericIssuer) (request.IssuerState,
 // approved and signed at once; nil if that may take longer, or take others.
 func (d *Deps) InLine(issuer certmanagerv1.GenericIssuer, ref cmmeta.IssuerReference, namespace string) signer.InLine {
 	by, ok := d.Signers[signer.TypeOf(issuer.GetSpec())].(signer.InLine)
-	if state, _ := d.StateOf(issuer); !ok || state != request.IssuerReady || d.Approver(ref, namespace) != request.ApproveAuto {
+	if state, _ := d.StateOf(issuer, certmanagerv1.CertificateRequestKind); !ok || state != request.IssuerReady || d.Approver(ref, namespace) != request.ApproveAuto {
 		return nil
 	}
 	return by

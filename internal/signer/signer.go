@@ -221,6 +221,9 @@ const (
 	TypeVenafi     Type = "venafi"
 )
 
+// Types are all types of issuers.
+func Types() []Type { return []Type{TypeACME, TypeCA, TypeSelfSigned, TypeVault, TypeVenafi} }
+
 // TypeOf returns the type of an issuer; "" if its spec names none.
 func TypeOf(spec *certmanagerv1.IssuerSpec) Type {
 	switch {

@@ -367,7 +367,7 @@ func (r *requests) resolve(ctx context.Context, o *observation) (certmanagerv1.G
 	if err != nil {
 		return nil, err
 	}
-	o.state.Issuer, o.state.IssuerSays = r.StateOf(issuer)
+	o.state.Issuer, o.state.IssuerSays = r.StateOf(issuer, o.sign.SourceKind)
 	return issuer, nil
 }
 
@@ -391,7 +391,7 @@ func (r *requests) readIssuer(ctx context.Context, o *observation) (certmanagerv
 	err := r.Client.Get(ctx, key, object)
 	fails := apierrors.IsNotFound(err)
 	if err == nil {
-		state, _ := r.StateOf(issuer)
+		state, _ := r.StateOf(issuer, o.sign.SourceKind)
 		fails = state == request.IssuerNotReady
 	}
 	if fails && o.state.Form == request.FormCSR && !over(o) {

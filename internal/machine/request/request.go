@@ -177,13 +177,14 @@ func Decide(s State) Action {
 // external issuers too (spec §3.2); an issuer that is not there yet is waited for.
 func decideCertificateRequest(s State) Action {
 	approve := !s.Approved && s.Approver == ApproveAuto
-	if s.Issuer == IssuerForeign && !approve {
+	others := s.Issuer == IssuerForeign || s.Issuer == IssuerUnmanaged // sign it
+	if others && !approve {
 		return Action{Step: StepIgnore}
 	}
 	if !s.Approved && !approve {
 		return waitForApproval()
 	}
-	if s.Problem != nil && s.Issuer != IssuerForeign {
+	if s.Problem != nil && !others {
 		return fail(s.Problem, approve)
 	}
 	a := awaitIssuer(s)

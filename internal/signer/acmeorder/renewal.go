@@ -32,7 +32,7 @@ const (
 // when it is worth asking again.
 func (s *Adapter) RenewalInfo(ctx context.Context, issuer certmanagerv1.GenericIssuer, chain []byte) (*signer.RenewalInfo, error) {
 	spec := issuer.GetSpec().ACME
-	if spec == nil || spec.RenewalInformationSource == acmev1.RenewalInformationNone {
+	if s.NoARI || spec == nil || spec.RenewalInformationSource == acmev1.RenewalInformationNone {
 		return nil, nil //nolint:nilnil // there is none, as the interface says
 	}
 	certs, err := pki.DecodeChain(chain)
@@ -80,7 +80,7 @@ func renewalInfoAgain(f acmeflow.Failure) time.Duration {
 // It is a hint to the CA. Whatever it cannot name is left out.
 func (s *Adapter) Replaces(ctx context.Context, issuer certmanagerv1.GenericIssuer, r signer.Request) (string, error) {
 	cr, ok := r.Source.(*certmanagerv1.CertificateRequest)
-	if !ok || issuer.GetSpec().ACME.RenewalInformationSource == acmev1.RenewalInformationNone {
+	if !ok || s.NoARI || issuer.GetSpec().ACME.RenewalInformationSource == acmev1.RenewalInformationNone {
 		return "", nil
 	}
 	if account, bound := s.Accounts.Of(issuer.GetUID()); bound && !account.OffersRenewalInfo() {

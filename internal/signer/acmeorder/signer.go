@@ -56,6 +56,8 @@ type Config struct {
 	Issuers func(ctx context.Context) ([]certmanagerv1.GenericIssuer, error)
 	// Tell emits an event about an issuer.
 	Tell func(issuer certmanagerv1.GenericIssuer, warning bool, reason, message string)
+	// NoARI has no CA asked for renewal information, and no replaced certificate named.
+	NoARI bool
 	// AccountKeyAlgorithm is that of account keys to make, as pki names it; empty means
 	// RSA, which cert-manager would read too.
 	AccountKeyAlgorithm string

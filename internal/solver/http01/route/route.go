@@ -65,6 +65,8 @@ type Options struct {
 	Responder types.NamespacedName
 	// ExtraLabels are put on everything that is made; they cannot override the labels of spec §5.8.
 	ExtraLabels map[string]string
+	// LoosePaths has Ingresses never ask for exact paths.
+	LoosePaths bool
 	// Now is the time.
 	Now func() time.Time
 }
@@ -228,7 +230,7 @@ func (r *Router) applyIngress(ctx context.Context, c *acmev1.Challenge, backend 
 	exact, loose := networkingv1.PathTypeExact, networkingv1.PathTypeImplementationSpecific
 	path.PathType = &exact
 	r.mu.Lock()
-	refused := r.implementationSpecific[class]
+	refused := r.o.LoosePaths || r.implementationSpecific[class]
 	r.mu.Unlock()
 	if refused {
 		path.PathType = &loose

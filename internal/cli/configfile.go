@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+)
+
+// The type of a file for --config.
+const (
+	configVersion = "controller.config.cert-manager.io/v1alpha1"
+	configKind    = "ControllerConfiguration"
+)
+
+// readConfigFile sets the flags that a ControllerConfiguration file names, unless they are on the command line too.
+func readConfigFile(cmd *cobra.Command, path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("--config: %w", err)
+	}
+	if err := applyConfig(cmd, data); err != nil {
+		return fmt.Errorf("--config: %s: %w", path, err)
+	}
+	return nil
+}
+
+func applyConfig(cmd *cobra.Command, data []byte) error {
+	content := map[string]any{}
+	if err := yaml.UnmarshalStrict(data, &content); err != nil {
+		return err
+	}
+	if content["apiVersion"] != configVersion || content["kind"] != configKind {
+		return fmt.Errorf("must be a %s of %s, not a %v of %v", configKind, configVersion, content["kind"], content["apiVersion"])
+	}
+	delete(content, "apiVersion")
+	delete(content, "kind")
+	flags := map[string]string{}
+	for _, k := range knownFlags() {
+		flags[k.field] = k.name
+	}
+	return applyFields(cmd, flags, "", content)
+}
+
+// applyFields sets the flags of the fields below a field; flags has the flag of each field that is not a struct.
+func applyFields(cmd *cobra.Command, flags map[string]string, below string, content map[string]any) error {
+	for _, key := range slices.Sorted(maps.Keys(content)) {
+		field, value := below+key, content[key]
+		flag := cmd.Flags().Lookup(flags[field])
+		nested, isStruct := value.(map[string]any)
+		var err error
+		switch {
+		case value == nil:
+		case flag != nil && flag.Changed: // the command line wins
+		case flag != nil:
+			err = flag.Value.Set(flagText(value))
+		case isStruct && slices.ContainsFunc(slices.Collect(maps.Keys(flags)), func(f string) bool { return strings.HasPrefix(f, field+".") }):
+			err = applyFields(cmd, flags, field+".", nested)
+		default:
+			return fmt.Errorf("there is no field %s: did you mean %s?", field, nearest(field, slices.Sorted(maps.Keys(flags))))
+		}
+		if err != nil && flag != nil {
+			return fmt.Errorf("%s: %w", field, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flagText writes a value as it is written on a command line.
+func flagText(value any) string {
+	var parts []string
+	switch value := value.(type) {
+	case float64:
+		return strconv.FormatFloat(value, 'f', -1, 64)
+	case []any:
+		for _, item := range value {
+			parts = append(parts, flagText(item))
+		}
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			parts = append(parts, key+"="+flagText(value[key]))
+		}
+	default:
+		return fmt.Sprint(value)
+	}
+	return strings.Join(parts, ",")
+}
