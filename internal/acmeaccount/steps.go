@@ -60,6 +60,9 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmefl
 		a.served()
 		return out
 	}
+	if action.Step == acmeflow.OrderCreate {
+		a.tell(func(m *account.Machine, now time.Time) { m.OrderFailed(limited(action.NewOrder), now) })
+	}
 	if action.Step == acmeflow.OrderCreate && isLimit(err) {
 		out.Failure = a.classify(c, "", err)
 		wait := min(orDefault(out.Failure.RetryAfter), acmeflow.MaxRetryAfter)
@@ -135,11 +138,12 @@ func isLimit(err error) bool {
 	return acme.HasCode(err, acme.CodeRateLimited) && acmeclient.StatusOf(err) == http.StatusTooManyRequests
 }
 
-// held is the outcome of an order that the CA is known not to take; nil if it may.
+// held is the outcome of an order that the CA is known not to take, or that is beyond the share of its namespace; nil
+// if it is sent.
 func (a *Account) held(n acmeflow.NewOrder) *acmeflow.Failure {
 	var until account.Park
 	var now time.Time
-	a.tell(func(m *account.Machine, at time.Time) { until, now = m.Held(limited(n), at), at })
+	a.tell(func(m *account.Machine, at time.Time) { until, now = m.Send(limited(n), at), at })
 	if until.Until.IsZero() {
 		return nil
 	}
@@ -148,7 +152,9 @@ func (a *Account) held(n acmeflow.NewOrder) *acmeflow.Failure {
 
 // limited is what the limits need to know of a new order.
 func limited(n acmeflow.NewOrder) account.Order {
-	return account.Order{Identifiers: n.Identifiers, Renewal: n.Renewal}
+	return account.Order{
+		Identifiers: n.Identifiers, Renewal: n.Renewal, Namespace: n.Namespace, Share: n.Share, Replaces: n.Reissue,
+	}
 }
 
 func orDefault(retryAfter time.Duration) time.Duration {

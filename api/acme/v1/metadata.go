@@ -29,6 +29,10 @@ const ProfileAnnotation = "chancery.dev/acme-profile"
 // from the last one asks for the ACME account's key to be replaced, once.
 const RotateAccountKeyAnnotation = "chancery.dev/rotate-account-key"
 
+// OrdersPerNamespaceAnnotation is our own: on an Issuer or ClusterIssuer, how many new orders each namespace may make
+// with its account in a window of time, such as 50/3h.
+const OrdersPerNamespaceAnnotation = "chancery.dev/orders-per-namespace"
+
 // AccountKeyRotationAnnotation is our own: on the Secret with an account's key, the value
 // that the key was last replaced for, or is being replaced for.
 const AccountKeyRotationAnnotation = "chancery.dev/account-key-rotation"

@@ -15,6 +15,7 @@ import (
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/kubecache"
+	"chancery.dev/internal/machine/account"
 	"chancery.dev/internal/machine/acmeflow"
 	"chancery.dev/internal/schedule"
 	"chancery.dev/internal/solver"
@@ -77,16 +78,21 @@ func observeIssuer(ctx context.Context, d *controller.Deps, accounts *acmeaccoun
 func viewOf(issuer certmanagerv1.GenericIssuer, spec *acmev1.ACMEIssuer, accounts *acmeaccount.Registry) acmeIssuer {
 	view := acmeIssuer{flow: acmeflow.Issuer{Solvers: spec.Solvers, PreferredChain: spec.PreferredChain}}
 	ready := certmanagerv1.FindIssuerCondition(issuer.GetStatus().Conditions, certmanagerv1.IssuerConditionReady)
-	account, bound := accounts.Of(issuer.GetUID())
+	used, bound := accounts.Of(issuer.GetUID())
 	if bound {
-		view.account.Thumbprint, view.account.URL = account.Thumbprint(), account.URL()
-		view.account.ParkedUntil, view.account.ParkedReason = account.Parked()
-		view.account.Changing = account.Changing()
+		view.account.Thumbprint, view.account.URL = used.Thumbprint(), used.URL()
+		view.account.ParkedUntil, view.account.ParkedReason = used.Parked()
+		view.account.Changing = used.Changing()
 		if view.account.URL != "" {
-			view.remote = account
+			view.remote = used
 		}
 	}
+	share, err := account.ParseShare(issuer.GetAnnotations()[acmev1.OrdersPerNamespaceAnnotation])
+	view.flow.Share = share
 	switch {
+	case err != nil:
+		view.flow.Readiness = acmeflow.IssuerNotReady
+		view.flow.Message = fmt.Sprintf("its annotation %s: %s", acmev1.OrdersPerNamespaceAnnotation, err)
 	case ready == nil:
 		view.flow.Readiness = acmeflow.IssuerNotReady
 	case ready.Status != cmmeta.ConditionTrue:

@@ -25,6 +25,7 @@ const (
 // Machine is what is known of an account. The zero value knows nothing. It is not safe for concurrent use.
 type Machine struct {
 	limits limits
+	shares shares
 
 	// since and until are when the account was last parked, and until when.
 	since, until time.Time
@@ -85,8 +86,16 @@ func (m *Machine) OrderTaken(o Order) {
 // OrderRefused notes that a limit of the CA has kept it from taking an order.
 func (m *Machine) OrderRefused(r Refusal, now time.Time) { m.limits.refused(r, now) }
 
-// Held returns until when an order is not to be sent, and why; zero if it may be.
-func (m *Machine) Held(o Order, now time.Time) Park {
-	until, why := m.limits.held(o, now)
-	return Park{until, why}
+// Send returns until when an order is not to be sent, and why. Zero says that the order is sent now.
+func (m *Machine) Send(o Order, now time.Time) Park {
+	for _, held := range []func(Order, time.Time) (time.Time, string){m.limits.held, m.shares.held} {
+		if until, why := held(o, now); !until.IsZero() {
+			return Park{until, why}
+		}
+	}
+	m.shares.count(o, 1, now)
+	return Park{}
 }
+
+// OrderFailed notes that the CA has not taken an order that was sent.
+func (m *Machine) OrderFailed(o Order, now time.Time) { m.shares.count(o, -1, now) }

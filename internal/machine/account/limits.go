@@ -48,6 +48,11 @@ type Order struct {
 	Identifiers []acme.Identifier
 	// Renewal says that the order renews a certificate: CAs limit renewals less, or not at all (RFC 9773 §5).
 	Renewal bool
+	// Namespace is that of the Order, and Share how many orders the issuer lets it make.
+	Namespace string
+	Share     Share
+	// Replaces says that the order is for a certificate that has been issued before.
+	Replaces bool
 }
 
 // Refusal is an order that a CA's limit has kept it from taking.

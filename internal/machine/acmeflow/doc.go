@@ -47,6 +47,7 @@ import (
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/machine/account"
 )
 
 // Readiness is whether an issuer can be used. The order is that of trouble.
@@ -74,6 +75,8 @@ type Issuer struct {
 	Solvers []acmev1.ACMEChallengeSolver
 	// PreferredChain is spec.acme.preferredChain.
 	PreferredChain string
+	// Share is how many orders each namespace may make.
+	Share account.Share
 }
 
 // Account is what is known of the issuer's ACME account.

@@ -10,6 +10,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/account"
 )
 
 // OrderStep is the one thing that an Order needs now. The order is that of an issuance.
@@ -114,6 +115,11 @@ type NewOrder struct {
 	// Renewal says that the order renews a certificate and would say which, although this attempt
 	// may leave out Replaces.
 	Renewal bool
+	// Namespace is that of the Order, Share how many orders the issuer lets each namespace make, and Reissue says that
+	// the order is for a certificate that has been issued before.
+	Namespace string
+	Share     account.Share
+	Reissue   bool
 }
 
 // OrderOutcome is what an external step came back with.

@@ -5,7 +5,11 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/machine/account"
 )
 
 // TestTheAddressIsWritten: the first write has the address of the order. Of one authorization it has what the
@@ -74,6 +78,23 @@ func TestRestartsWhileWritesAreRefused(t *testing.T) {
 						names, from+1, w.orders, deaths, refused, w.told())
 				}
 			}
+		}
+	}
+}
+
+// TestNewOrderSaysWhoAsks: the share of a namespace holds for its Orders, and certificates that were issued before have
+// one of their own.
+func TestNewOrderSaysWhoAsks(t *testing.T) {
+	t.Parallel()
+	for revision, reissue := range map[string]bool{"": false, "1": false, "2": true, "17": true} {
+		o := &acmev1.Order{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}}
+		if revision != "" {
+			o.Annotations = map[string]string{certmanagerv1.CertificateRevisionAnnotation: revision}
+		}
+		share := account.Share{Orders: 50, Window: 3 * time.Hour}
+		n := DecideOrder(OrderState{Order: o, Made: true, Issuer: Issuer{Share: share}}, start).NewOrder
+		if n.Namespace != "shop" || n.Share != share || n.Reissue != reissue {
+			t.Errorf("revision %q: %+v", revision, n)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
 )
@@ -495,7 +496,11 @@ func (d *orderDecision) doubtsReplaces() bool {
 // newOrder is the body of the newOrder request.
 func (d *orderDecision) newOrder() NewOrder {
 	spec := d.Order.Spec
-	n := NewOrder{Renewal: spec.Replaces != ""}
+	revision := d.Order.Annotations[certmanagerv1.CertificateRevisionAnnotation]
+	n := NewOrder{
+		Renewal: spec.Replaces != "", Namespace: d.Order.Namespace, Share: d.Issuer.Share,
+		Reissue: revision != "" && revision != "1",
+	}
 	n.Identifiers, n.Profile, n.Replaces = Identifiers(spec), spec.Profile, spec.Replaces
 	if d.doubtsReplaces() {
 		n.Replaces = ""
