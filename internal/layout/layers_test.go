@@ -43,6 +43,7 @@ var rooms = []room{
 
 	{layer: 3, path: "api", why: "scheme, embedded CRDs and policies"},
 	{layer: 3, path: "internal/machine/issuer", why: "pure: what an issuer's status says"},
+	{layer: 3, path: "internal/machine/injection", why: "pure: which CA bundles webhooks, APIServices and definitions are to have"},
 	{layer: 2, path: "internal/machine/service", why: "pure: what becomes of the Service of the HTTP-01 responder"},
 	{layer: 3, path: "internal/selection", why: "pure: which solver proves a name"},
 	{layer: 3, path: "internal/machine/renewal", why: "pure: when a certificate is to be renewed"},
@@ -78,6 +79,7 @@ var rooms = []room{
 	{layer: 7, path: "internal/controller/certificates", why: "Certificates on the engine"},
 	{layer: 7, path: "internal/controller/requests", why: "reconcilers of both kinds of request"},
 	{layer: 7, path: "internal/controller/issuers", why: "reconcilers of Issuers and ClusterIssuers"},
+	{layer: 7, path: "internal/controller/injection", why: "the CA injector on the engine"},
 	{layer: 7, path: "internal/controller/services", why: "reconciler of the Services of the HTTP-01 responder"},
 	{layer: 7, path: "internal/controller/shims", why: "reconcilers of Ingresses, Gateways and ListenerSets"},
 	{layer: 7, path: "internal/controller/orders", why: "reconcilers of Orders and Challenges, the scheduler"},

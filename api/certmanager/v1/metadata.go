@@ -43,6 +43,15 @@ const (
 	CSRVenafiPickupIDAnnotation     = "venafi.experimental.cert-manager.io/pickup-id"
 )
 
+// Annotations of a webhook configuration, an APIService or a CustomResourceDefinition that ask for a CA bundle
+// (spec §7).
+const (
+	InjectCAFromSecretAnnotation    = "cert-manager.io/inject-ca-from-secret"
+	InjectCAFromAnnotation          = "cert-manager.io/inject-ca-from"
+	InjectAPIServerCAAnnotation     = "cert-manager.io/inject-apiserver-ca"
+	InjectAPIServerCAAnnotationTrue = "true"
+)
+
 // ClampValidityAnnotation is our own: "true" on a CA Issuer or ClusterIssuer has no certificate end after the CA's.
 const ClampValidityAnnotation = "chancery.dev/clamp-validity"
 
