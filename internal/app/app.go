@@ -28,6 +28,7 @@ import (
 	"chancery.dev/api"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/controller/injection"
 	"chancery.dev/internal/controller/shims"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/kubecache"
@@ -55,16 +56,8 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 		return nil, err
 	}
 	cfg.findResponder()
-	if cfg.Clock != nil {
-		cfg.Now = cfg.Clock.Now
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	rc = rest.CopyConfig(rc)
-	rc.QPS, rc.Burst = -1, -1 // the API server protects itself: API Priority and Fairness
-	rc.UserAgent = "chancery-controller"
-	rc.DisableCompression = true // a start would spend more time on it than on a cluster's network
+	cfg.setClock()
+	rc = connection(rc, "chancery-controller")
 	if len(cfg.Unmet) > 0 {
 		slog.New(logr.ToSlogHandler(log)).Warn("these switches change nothing here", "switches", strings.Join(cfg.Unmet, "; "))
 	}
@@ -77,18 +70,12 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err := cacheRoutes(cfg, &options.Cache); err != nil {
 		return nil, err
 	}
-	manager, err := ctrl.NewManager(rc, options)
-	if err != nil {
-		return nil, fmt.Errorf("set up the controller manager: %w", err)
-	}
-	told.manager = manager
-	clientset, err := kubernetes.NewForConfigAndClient(rc, manager.GetHTTPClient())
+	a, err := newApp(ctx, rc, options, watches)
 	if err != nil {
 		return nil, err
 	}
-	// It is shut down by Run, and logs what the API server refuses.
-	broadcaster := record.NewBroadcaster(record.WithContext(logr.NewContext(context.WithoutCancel(ctx), log)))
-	a := &App{manager: manager, events: broadcaster, sink: &typedcorev1.EventSinkImpl{Interface: clientset.CoreV1().Events("")}, watches: watches, log: log}
+	manager := a.manager
+	told.manager = manager
 	deps, err := a.deps(ctx, cfg, scheme, kept)
 	if err != nil {
 		return nil, err
@@ -104,6 +91,32 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 		a.listening = answers.listening
 	}
 	return a, wire(ctx, cfg, deps, log)
+}
+
+// connection is rc for a process of Chancery.
+func connection(rc *rest.Config, userAgent string) *rest.Config {
+	rc = rest.CopyConfig(rc)
+	rc.QPS, rc.Burst = -1, -1 // the API server protects itself: API Priority and Fairness
+	rc.UserAgent = userAgent
+	rc.DisableCompression = true // a start would spend more time on it than on a cluster's network
+	return rc
+}
+
+// newApp returns an App with a manager, into which nothing is wired.
+func newApp(ctx context.Context, rc *rest.Config, options ctrl.Options, watches *watches) (*App, error) {
+	manager, err := ctrl.NewManager(rc, options)
+	if err != nil {
+		return nil, fmt.Errorf("set up the controller manager: %w", err)
+	}
+	clientset, err := kubernetes.NewForConfigAndClient(rc, manager.GetHTTPClient())
+	if err != nil {
+		return nil, err
+	}
+	return &App{
+		// It is shut down by Run, and logs what the API server refuses.
+		manager: manager, events: record.NewBroadcaster(record.WithContext(logr.NewContext(context.WithoutCancel(ctx), watches.log))),
+		sink: &typedcorev1.EventSinkImpl{Interface: clientset.CoreV1().Events("")}, watches: watches, log: watches.log,
+	}, nil
 }
 
 // kept is what is kept of objects in place of what the caches leave out.
@@ -160,14 +173,19 @@ func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, kep
 		&certmanagerv1.CertificateRequest{}: {Transform: kept.requests.Transform},
 		&certmanagerv1.Certificate{}:        {Transform: kubecache.ThinCertificate},
 	}
-	o.Cache.DefaultTransform = shims.Thin(cfg.Shims.Settings)
+	o.Cache.DefaultTransform = injection.Transform(shims.Thin(cfg.Shims.Settings))
 	o.Cache.NewInformer = kubecache.NewPagedInformer
 	o.Metrics = metricsserver.Options{BindAddress: cfg.MetricsAddress, FilterProvider: told.filter}
 	o.HealthProbeBindAddress, o.PprofBindAddress = cfg.HealthAddress, cfg.ProfilerAddress
-	o.LeaderElection, o.LeaderElectionReleaseOnCancel = cfg.LeaderElect, true
-	o.LeaderElectionNamespace, o.LeaderElectionID = cfg.LeaderElectionNamespace, "cert-manager-controller"
-	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = &cfg.LeaseDuration, &cfg.RenewDeadline, &cfg.RetryPeriod
+	elect(&o, cfg, "cert-manager-controller")
 	return o
+}
+
+// elect has one process at a time lead, by the lease of that name.
+func elect(o *ctrl.Options, cfg Config, lease string) {
+	o.LeaderElection, o.LeaderElectionReleaseOnCancel = cfg.LeaderElect, true
+	o.LeaderElectionNamespace, o.LeaderElectionID = cfg.LeaderElectionNamespace, lease
+	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = &cfg.LeaseDuration, &cfg.RenewDeadline, &cfg.RetryPeriod
 }
 
 // commonOptions are those of the controller and of the responder.
@@ -224,11 +242,16 @@ func (a *App) deps(ctx context.Context, cfg Config, scheme *runtime.Scheme, kept
 		Scope:    cfg.scope(),
 		Now:      cfg.Now,
 		Clock:    cfg.Clock,
-		Events: func(component string) record.EventRecorder {
-			return a.events.NewRecorder(scheme, corev1.EventSource{Component: component})
-		},
+		Events:   a.recorder(scheme),
 		Settings: cfg.settings(),
 	}, nil
+}
+
+// recorder returns what controller.Deps wants.
+func (a *App) recorder(scheme *runtime.Scheme) func(component string) record.EventRecorder {
+	return func(component string) record.EventRecorder {
+		return a.events.NewRecorder(scheme, corev1.EventSource{Component: component})
+	}
 }
 
 // synced is ready once the caches are: a replica that does not lead is ready too.

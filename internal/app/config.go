@@ -70,6 +70,9 @@ type Config struct {
 	// ACME configures Orders and Challenges.
 	ACME ACMEConfig
 
+	// Injection configures the CA injector.
+	Injection InjectionConfig
+
 	// IssuerEgress says which addresses the hosts may have that Issuers name, and those of self checks.
 	IssuerEgress EgressConfig
 
@@ -115,6 +118,7 @@ func DefaultConfig() Config {
 		CSRApprovers:             map[request.Form]request.Approver{},
 		Ambient:                  AmbientConfig{ClusterIssuers: true},
 		ACME:                     DefaultACMEConfig(),
+		Injection:                InjectionConfig{Certificates: true, Injectables: defaultInjectables()},
 	}
 }
 
@@ -124,6 +128,16 @@ func DefaultApprover(form request.Form) request.Approver {
 		return request.ApproveAuto
 	}
 	return request.ApproveExternal
+}
+
+// setClock has Now be that of the Clock, or of the machine.
+func (c *Config) setClock() {
+	if c.Clock != nil {
+		c.Now = c.Clock.Now
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 }
 
 func (c *Config) settings() controller.Settings {

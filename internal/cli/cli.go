@@ -34,7 +34,7 @@ func New(version string) *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newControllerCommand(version), newResponderCommand(), newInstallCommand())
+	root.AddCommand(newControllerCommand(version), newInjectorCommand(), newResponderCommand(), newInstallCommand())
 	return root
 }
 

@@ -84,7 +84,15 @@ func addFlag(cmd *cobra.Command, name, usage, value string, set func(string) err
 func addServingFlags(cmd *cobra.Command, cfg *app.Config) {
 	f := cmd.Flags()
 	f.StringVar(&cfg.ClusterResourceNamespace, "cluster-resource-namespace", cfg.ClusterResourceNamespace, "namespace of the Secrets that ClusterIssuers name")
+	f.BoolVar(&cfg.Injection.Enabled, "enable-cainjector", false,
+		"run the CA injector in this process; its role has to be bound to the same service account, by chancery install --cainjector=controller")
 	f.StringVar(&cfg.Namespace, "namespace", "", "only namespace to work in; nothing that is cluster-scoped is then looked after")
+	addProcessFlags(cmd, cfg)
+}
+
+// addProcessFlags adds what concerns a process that leads, or waits until it does.
+func addProcessFlags(cmd *cobra.Command, cfg *app.Config) {
+	f := cmd.Flags()
 	f.BoolVar(&cfg.LeaderElect, "leader-elect", cfg.LeaderElect, "let only one of several replicas work at a time")
 	f.StringVar(&cfg.LeaderElectionNamespace, "leader-election-namespace", cfg.LeaderElectionNamespace, "namespace of the lease")
 	f.DurationVar(&cfg.LeaseDuration, "leader-election-lease-duration", cfg.LeaseDuration, "how long the others wait for a leader that is silent")

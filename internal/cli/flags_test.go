@@ -32,6 +32,7 @@ func TestControllerFlags(t *testing.T) {
 	}
 	own := map[string]string{
 		"cluster-resource-namespace": "cert-manager", // ours: mission rule 8
+		"enable-cainjector":          "false",
 		"acme-http01-responder":      "", "issuer-egress-allow": "", "issuer-egress-deny": "",
 		"http01-hosts": "[]", "tlsalpn01-hosts": "[]", "http01-catch-all": "false", "http01-self-check-passes": "1",
 		"tlsalpn01-listen-address": "", "tlsalpn01-self-check-port": "0",
@@ -105,5 +106,35 @@ func TestBackoffFlagsRule(t *testing.T) {
 		if err := cmd.ParseFlags(c.args); err != nil || cfg.Backoff.ByClass != c.byClass {
 			t.Errorf("%q: by class %t, error %v", c.args, cfg.Backoff.ByClass, err)
 		}
+	}
+}
+
+// TestInjectorFlags holds the names and defaults of spec §9.3 for the CA injector.
+func TestInjectorFlags(t *testing.T) {
+	cmd, _, err := New("v1").Find([]string{"cainjector"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{
+		"kubeconfig": "", "namespace": "", "ignore-namespaces": "[]", "enable-certificates-data-source": "true",
+		"enable-validatingwebhookconfigurations-injectable": "true", "enable-mutatingwebhookconfigurations-injectable": "true",
+		"enable-customresourcedefinitions-injectable": "true", "enable-apiservices-injectable": "true",
+		"enable-profiling": "false", "profiler-address": "localhost:6060", "metrics-listen-address": "0.0.0.0:9402",
+		"leader-elect": "true", "leader-election-namespace": "kube-system", "leader-election-lease-duration": "1m0s",
+		"leader-election-renew-deadline": "40s", "leader-election-retry-period": "15s", "v": "0", "logging-format": "text",
+	} {
+		if f := cmd.Flags().Lookup(name); f == nil || f.DefValue != value {
+			t.Errorf("--%s: %+v, want the default %q", name, f, value)
+		}
+	}
+	for _, args := range [][]string{{"--cainjector=own"}, {"--cainjector=controller"}, {"--cainjector=none"}} {
+		install, _, _ := New("v1").Find([]string{"install"})
+		if err := install.ParseFlags(args); err != nil {
+			t.Error(err)
+		}
+	}
+	install, _, _ := New("v1").Find([]string{"install"})
+	if err := install.ParseFlags([]string{"--cainjector=yes"}); err == nil || !strings.Contains(err.Error(), "must be none, own or controller") {
+		t.Error(err)
 	}
 }

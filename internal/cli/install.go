@@ -12,6 +12,7 @@ func newInstallCommand() *cobra.Command {
 	var connect connection
 	var image string
 	var responder bool
+	injecting := app.InjectingNone
 	cmd := &cobra.Command{
 		Use:   "install",
 		Short: "Install or upgrade the resource definitions, admission policies, roles and the responder of HTTP-01",
@@ -30,6 +31,9 @@ administrator's rights. It may be run again at any time, also to upgrade.`,
 			if err == nil && responder {
 				err = app.InstallResponder(cmd.Context(), rc, image, said)
 			}
+			if err == nil {
+				err = app.InstallInjector(cmd.Context(), rc, injecting, said)
+			}
 			return unreachable(rc, err)
 		},
 	}
@@ -37,5 +41,10 @@ administrator's rights. It may be run again at any time, also to upgrade.`,
 	cmd.Flags().StringVar(&image, "image", "",
 		"image with the binary /chancery for the responder of HTTP-01; without it, the one that the responder has, or else "+app.DefaultImage)
 	cmd.Flags().BoolVar(&responder, "responder", true, "install the pods of the responder of HTTP-01, too")
+	addFlag(cmd, "cainjector", "which process injects CA bundles, and gets the rights for it: own (chancery cainjector), controller "+
+		"(chancery controller --enable-cainjector) or none, which leaves the rights as they are", string(injecting), func(text string) error {
+		injecting = app.Injecting(text)
+		return injecting.Validate()
+	})
 	return cmd
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	metadatafake "k8s.io/client-go/metadata/fake"
+	toolscache "k8s.io/client-go/tools/cache"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
@@ -33,7 +34,8 @@ func labelledSecret(version string, data map[string][]byte) *corev1.Secret {
 // newSecrets returns a reader with a watch of the Secrets without our label in each namespace.
 func newSecrets(namespaces []string) *Secrets {
 	s := NewSecrets(time.Now)
-	s.others = watchesOf(s, metadatafake.NewSimpleMetadataClient(runtime.NewScheme()), namespaces)
+	s.labelled = toolscache.NewSharedIndexInformer(nil, &corev1.Secret{}, 0, nil)
+	s.others = watchesOf(s, Source{Metadata: metadatafake.NewSimpleMetadataClient(runtime.NewScheme()), Namespaces: namespaces})
 	return s
 }
 

@@ -79,7 +79,8 @@ type Source struct {
 	Client Client
 	// Live reads from the API server.
 	Live client.Reader
-	// Cache watches the Secrets with our label.
+	// Cache watches the Secrets with our label. With nil, these are not told from those without: of no Secret is
+	// anything kept but the version.
 	Cache cache.Informers
 	// Metadata watches the Secrets without our label in these Namespaces, in all if there are none.
 	Metadata   metadata.Interface
@@ -88,12 +89,15 @@ type Source struct {
 
 // Connect is called once, before anything is read.
 func (s *Secrets) Connect(ctx context.Context, from Source) error {
-	s.client, s.live, s.others = from.Client, from.Live, watchesOf(s, from.Metadata, from.Namespaces)
+	s.client, s.live, s.others = from.Client, from.Live, watchesOf(s, from)
 	from.Client.OnWrite(func(obj client.Object) {
 		if secret, ok := obj.(*corev1.Secret); ok && secret.Data != nil {
 			s.keep(secret)
 		}
 	})
+	if from.Cache == nil {
+		return nil
+	}
 	var err error
 	if s.labelled, err = from.Cache.GetInformer(ctx, &corev1.Secret{}); err != nil {
 		return err
@@ -108,6 +112,9 @@ func (s *Secrets) OnChange(tell func(types.NamespacedName)) error {
 	s.mu.Lock()
 	s.listeners = append(s.listeners, tell)
 	s.mu.Unlock()
+	if s.labelled == nil {
+		return nil
+	}
 	named := func(obj any) {
 		if secret, ok := LastOf[*corev1.Secret](obj); ok {
 			tell(client.ObjectKeyFromObject(secret))
@@ -134,7 +141,7 @@ func (s *Secrets) WaitForSync(ctx context.Context) error {
 }
 
 func (s *Secrets) synced() bool {
-	return s.labelled.HasSynced() && !slices.ContainsFunc(s.others, func(u *unlabelled) bool { return !u.synced.Load() })
+	return (s.labelled == nil || s.labelled.HasSynced()) && !slices.ContainsFunc(s.others, func(u *unlabelled) bool { return !u.synced.Load() })
 }
 
 // Secret returns a Secret in full, which MUST NOT be changed. It implements
@@ -197,7 +204,10 @@ func (s *Secrets) Keys(ctx context.Context, namespace string, owner types.UID) (
 // find returns a Secret: what the watch knows of it, unless it is asked for whole, or else its body.
 func (s *Secrets) find(ctx context.Context, key types.NamespacedName, whole bool) (*body, *corev1.Secret, error) {
 	known := &corev1.Secret{}
-	err := s.client.Get(ctx, key, known)
+	err := error(apierrors.NewNotFound(corev1.Resource("secrets"), key.Name))
+	if s.labelled != nil {
+		err = s.client.Get(ctx, key, known)
+	}
 	switch {
 	case err == nil && !whole:
 		return nil, known, nil

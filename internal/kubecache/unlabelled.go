@@ -28,22 +28,25 @@ type unlabelled struct {
 	synced    atomic.Bool
 }
 
-func watchesOf(s *Secrets, api metadata.Interface, namespaces []string) []*unlabelled {
+func watchesOf(s *Secrets, from Source) []*unlabelled {
+	namespaces, selector := from.Namespaces, certmanagerv1.ManagedSecretLabel+"!="+certmanagerv1.LabelTrue
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
 	}
+	if from.Cache == nil {
+		selector = ""
+	}
 	var out []*unlabelled
 	for _, namespace := range namespaces {
-		out = append(out, &unlabelled{Secrets: s, namespace: namespace, list: watchOf(api, namespace)})
+		out = append(out, &unlabelled{Secrets: s, namespace: namespace, list: watchOf(from.Metadata, namespace, selector)})
 	}
 	return out
 }
 
-func watchOf(api metadata.Interface, namespace string) *toolscache.ListWatch {
+func watchOf(api metadata.Interface, namespace, selector string) *toolscache.ListWatch {
 	secrets := func() metadata.ResourceInterface {
 		return api.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(namespace)
 	}
-	const selector = certmanagerv1.ManagedSecretLabel + "!=" + certmanagerv1.LabelTrue
 	return &toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = selector

@@ -3,17 +3,15 @@ package shims
 import (
 	"context"
 	"slices"
-	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -23,9 +21,6 @@ import (
 
 // parentIndex finds the ListenerSets of a Gateway.
 const parentIndex = "chancery.dev/shim-parent"
-
-// servedRetry is how often the API server is asked whether it serves a kind that it did not serve before.
-const servedRetry = 10 * time.Second
 
 func (o *Options) kinds() []kind {
 	var out []kind
@@ -48,47 +43,17 @@ func (o *Options) kinds() []kind {
 	return out
 }
 
-// startOnceServed starts the controller of the kind: now, or when the cluster serves the kind.
+// startOnceServed starts the controller of the kind: now, or when the cluster serves the kind, and those that it needs.
 func (r *shims) startOnceServed(ctx context.Context) error {
-	served, err := r.served()
-	switch {
-	case err != nil:
-		return err
-	case served:
-		return r.start(ctx)
-	}
-	r.Manager.GetLogger().Info("the cluster does not serve this kind of the Gateway API: it is taken up when the cluster does", "kind", r.kind.name)
-	return r.Manager.Add(manager.RunnableFunc(func(ctx context.Context) error {
-		for {
-			due := make(chan struct{})
-			stop := r.AfterFunc(servedRetry, func() { close(due) })
-			select {
-			case <-ctx.Done():
-				stop()
-				return nil
-			case <-due:
-			}
-			if served, err := r.served(); err == nil && served {
-				return r.start(ctx)
-			}
-		}
-	}))
-}
-
-// served reports whether the cluster serves the kind, and those that the kind needs.
-func (r *shims) served() (bool, error) {
+	var kinds []schema.GroupVersionKind
 	for _, object := range append(slices.Clone(r.kind.needs), r.kind.object) {
 		gvk, err := apiutil.GVKForObject(object, r.Manager.GetScheme())
 		if err != nil {
-			return false, err
+			return err
 		}
-		if _, err := r.Manager.GetRESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version); meta.IsNoMatchError(err) {
-			return false, nil
-		} else if err != nil {
-			return false, err
-		}
+		kinds = append(kinds, gvk)
 	}
-	return true, nil
+	return r.WhenServed(ctx, r.start, kinds...)
 }
 
 // partsOf reduces an object, without looking at others.

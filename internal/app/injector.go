@@ -1,0 +1,154 @@
+package app
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"chancery.dev/api"
+	"chancery.dev/internal/controller"
+	"chancery.dev/internal/controller/injection"
+	"chancery.dev/internal/engine"
+	"chancery.dev/internal/kubecache"
+	"chancery.dev/internal/overlay"
+)
+
+// injectorManifests are what the CA injector needs beside its role.
+//
+//go:embed manifests/cainjector/*.yaml
+var injectorManifests embed.FS
+
+// InjectionConfig is what a user can set of the CA injector.
+type InjectionConfig struct {
+	// Enabled runs the injector in the controller's process.
+	Enabled bool
+	// Certificates lets Certificates be sources.
+	Certificates bool
+	// IgnoreNamespaces are those whose Secrets and Certificates are no sources.
+	IgnoreNamespaces []string
+	// Injectables says of each kind whether bundles are injected into it.
+	Injectables map[string]*bool
+}
+
+func defaultInjectables() map[string]*bool {
+	out := map[string]*bool{}
+	for _, kind := range injection.Kinds() {
+		out[kind.Kind] = new(true)
+	}
+	return out
+}
+
+// injection returns the options of the injector that connects by rc.
+func (c *Config) injection(rc *rest.Config) injection.Options {
+	namespaces := c.scope().Namespaces
+	return injection.Options{
+		Skips:        func(kind string) bool { return !*c.Injection.Injectables[kind] },
+		Certificates: c.Injection.Certificates,
+		Ignores: func(namespace string) bool {
+			return len(namespaces) > 0 && !slices.Contains(namespaces, namespace) || slices.Contains(c.Injection.IgnoreNamespaces, namespace)
+		},
+		APIServerCA: func() ([]byte, error) {
+			if len(rc.CAData) > 0 || rc.CAFile == "" {
+				return rc.CAData, nil
+			}
+			return os.ReadFile(rc.CAFile) // each time: it is replaced when the CA is
+		},
+	}
+}
+
+// NewInjector wires the CA injector alone, with the rights of rc: of cfg it takes what concerns the process, the scope
+// and the injector. It is run as New's App is.
+func NewInjector(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*App, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg.setClock()
+	scheme, err := api.Scheme()
+	if err != nil {
+		return nil, err
+	}
+	rc, watches := connection(rc, "chancery-cainjector"), newWatches(log)
+	options := commonOptions(ctx, scheme, watches)
+	options.Cache.DefaultTransform = injection.Transform(injection.OnlySecretNames)
+	options.Cache.NewInformer = kubecache.NewPagedInformer
+	options.Cache.DefaultNamespaces = cfg.scope().CacheNamespaces()
+	options.Metrics.BindAddress, options.HealthProbeBindAddress, options.PprofBindAddress = cfg.MetricsAddress, cfg.HealthAddress, cfg.ProfilerAddress
+	elect(&options, cfg, "cert-manager-cainjector-leader-election")
+	a, err := newApp(ctx, rc, options, watches)
+	if err != nil {
+		return nil, err
+	}
+	names, err := metadata.NewForConfigAndClient(metadata.ConfigFor(rc), a.manager.GetHTTPClient())
+	if err != nil {
+		return nil, err
+	}
+	over, secrets := overlay.New(a.manager.GetClient(), cfg.Now), kubecache.NewSecrets(cfg.Now)
+	source := kubecache.Source{Client: over, Live: a.manager.GetAPIReader(), Metadata: names, Namespaces: cfg.scope().Namespaces}
+	deps := &controller.Deps{
+		Manager: a.manager, Engine: engine.New(ctx, engine.Options{Client: over, Now: cfg.Now}), Client: over, Secrets: secrets,
+		Scope: cfg.scope(), Now: cfg.Now, Clock: cfg.Clock, Events: a.recorder(scheme), Settings: cfg.settings(),
+	}
+	return a, errors.Join(
+		secrets.Connect(ctx, source), a.manager.Add(secrets), addChecks(a.manager, watches, deps.Engine.Stuck),
+		injection.Setup(ctx, deps, cfg.injection(rc)),
+	)
+}
+
+// Injecting says which process injects CA bundles.
+type Injecting string
+
+// The processes that inject.
+const (
+	// InjectingNone grants nothing, and takes nothing away.
+	InjectingNone Injecting = "none"
+	// InjectingOwn is chancery cainjector, with a service account of its own.
+	InjectingOwn Injecting = "own"
+	// InjectingController is chancery controller --enable-cainjector, with the controller's service account.
+	InjectingController Injecting = "controller"
+)
+
+// Validate returns an error for a word that is none of these.
+func (i Injecting) Validate() error {
+	if i != InjectingNone && i != InjectingOwn && i != InjectingController {
+		return fmt.Errorf("must be %s, %s or %s, not %q", InjectingNone, InjectingOwn, InjectingController, i)
+	}
+	return nil
+}
+
+// InstallInjector gives the role of the CA injector, which Install has installed, to the process that injects, and to
+// no other.
+func InstallInjector(ctx context.Context, rc *rest.Config, by Injecting, said func(what string)) error {
+	if err := by.Validate(); err != nil || by == InjectingNone {
+		return err
+	}
+	objects, err := readManifests(injectorManifests, "manifests/cainjector/*.yaml")
+	if err != nil {
+		return err
+	}
+	if by == InjectingController {
+		objects = objects[:1]
+		subject := map[string]any{"kind": "ServiceAccount", "name": "cert-manager", "namespace": "cert-manager"}
+		if err := unstructured.SetNestedSlice(objects[0].Object, []any{subject}, "subjects"); err != nil {
+			return err
+		}
+	}
+	c, err := client.New(rc, client.Options{})
+	if err != nil {
+		return fmt.Errorf("connect to the API server: %w", err)
+	}
+	for _, object := range objects {
+		if err := apply(ctx, c, object, said); err != nil {
+			return err
+		}
+	}
+	return nil
+}

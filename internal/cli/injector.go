@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"chancery.dev/internal/app"
+	"chancery.dev/internal/controller/injection"
+)
+
+func newInjectorCommand() *cobra.Command {
+	var server server
+	var profiling bool
+	profilerAddress := "localhost:6060"
+	cfg := app.DefaultConfig()
+	cmd := &cobra.Command{
+		Use:   "cainjector",
+		Short: "Write CA bundles into webhook configurations, APIServices and custom resource definitions",
+		Long: `Cainjector writes CA bundles into objects whose annotations ask for them, until it is stopped. Run
+"chancery install --cainjector=own" once before. Flags have the names and defaults of cert-manager's cainjector.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			rc, log, err := server.begin(cmd)
+			if err != nil {
+				return err
+			}
+			if profiling {
+				cfg.ProfilerAddress = profilerAddress
+			}
+			a, err := app.NewInjector(cmd.Context(), cfg, rc, log)
+			if err != nil {
+				return unreachable(rc, err)
+			}
+			go fitHeap(cmd.Context(), a)
+			return unreachable(rc, a.Run(cmd.Context()))
+		},
+	}
+	server.addFlags(cmd)
+	f := cmd.Flags()
+	f.BoolVar(&profiling, "enable-profiling", false, "serve Go's profiles under /debug/pprof/")
+	f.StringVar(&profilerAddress, "profiler-address", profilerAddress, "host:port to serve them on")
+	f.StringVar(&cfg.Namespace, "namespace", "", "only namespace whose Secrets and Certificates are sources; injectables belong to no namespace")
+	f.StringSliceVar(&cfg.Injection.IgnoreNamespaces, "ignore-namespaces", nil, "namespaces whose Secrets and Certificates are no sources")
+	f.BoolVar(&cfg.Injection.Certificates, "enable-certificates-data-source", cfg.Injection.Certificates, "let Certificates be sources, as soon as the API server serves them")
+	for _, kind := range injection.Kinds() {
+		f.BoolVar(cfg.Injection.Injectables[kind.Kind], "enable-"+strings.ToLower(kind.Kind)+"s-injectable", true, "inject into objects of the kind "+kind.Kind)
+	}
+	addProcessFlags(cmd, &cfg)
+	return cmd
+}

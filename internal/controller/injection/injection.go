@@ -1,0 +1,342 @@
+// Package injection runs the CA injector on the engine: it writes CA bundles into webhook configurations, APIServices
+// and CustomResourceDefinitions whose annotations name a source. What is written when is decided by
+// internal/machine/injection.
+//
+// Of an injectable only metadata is watched. It is read in full when it, or its source, has changed, and written once.
+package injection
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/controller"
+	"chancery.dev/internal/engine"
+	"chancery.dev/internal/kubecache"
+	"chancery.dev/internal/machine/injection"
+)
+
+// The injector has a role of its own: with these rights anybody could take over the cluster.
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingwebhookconfigurations;mutatingwebhookconfigurations,verbs=get;list;watch;patch,roleName=chancery-cainjector
+// +kubebuilder:rbac:groups=apiregistration.k8s.io,resources=apiservices,verbs=get;list;watch;patch,roleName=chancery-cainjector
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;list;watch;patch,roleName=chancery-cainjector
+// +kubebuilder:rbac:groups=cert-manager.io,resources=certificates,verbs=get;list;watch,roleName=chancery-cainjector
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch,roleName=chancery-cainjector
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch,roleName=chancery-cainjector
+
+// sourceIndex finds the injectables of a kind by their source: "Secret ns/name", or "Certificate ns/name" and
+// "Certificate ns".
+const sourceIndex = "chancery.dev/ca-source"
+
+// Kinds are the injectables.
+func Kinds() []schema.GroupVersionKind {
+	return []schema.GroupVersionKind{
+		{Group: "admissionregistration.k8s.io", Version: "v1", Kind: injection.KindValidatingWebhook},
+		{Group: "admissionregistration.k8s.io", Version: "v1", Kind: injection.KindMutatingWebhook},
+		{Group: "apiregistration.k8s.io", Version: "v1", Kind: injection.KindAPIService},
+		{Group: "apiextensions.k8s.io", Version: "v1", Kind: injection.KindDefinition},
+	}
+}
+
+// Options configure the injector.
+type Options struct {
+	// Skips says whether a kind of injectable is left alone.
+	Skips func(kind string) bool
+	// Certificates says whether Certificates may be sources.
+	Certificates bool
+	// Ignores says whether sources in a namespace are left out.
+	Ignores func(namespace string) bool
+	// APIServerCA returns the CA of the API server in PEM; empty if none is known.
+	APIServerCA func() ([]byte, error)
+}
+
+// injectables are those of one kind.
+type injectables struct {
+	*controller.Deps
+
+	o      Options
+	gvk    schema.GroupVersionKind
+	runner *engine.Runner[*metav1.PartialObjectMetadata, memory, injection.State, injection.Action]
+}
+
+// memory is what is remembered of an injectable.
+type memory struct {
+	// settled is the fingerprint of what it was found in order with.
+	settled [sha256.Size]byte
+	since   time.Time
+	said    string
+	// live is the injectable as it was just read.
+	live *live
+}
+
+type live struct {
+	target injection.Target
+	// resourceVersion is its own, version what versionOf says.
+	resourceVersion, version string
+}
+
+type pass = engine.Pass[*metav1.PartialObjectMetadata, memory]
+
+// Setup adds the controllers of all injectables whose kinds are served, now or later. The manager's cache has
+// Transform.
+func Setup(ctx context.Context, d *controller.Deps, o Options) error {
+	var all []*injectables
+	for _, gvk := range Kinds() {
+		if o.Skips(gvk.Kind) {
+			continue
+		}
+		r := &injectables{Deps: d, o: o, gvk: gvk}
+		r.runner = engine.Run(d.Engine, engine.Kind[*metav1.PartialObjectMetadata, memory, injection.State, injection.Action]{
+			Name: gvk.Kind, New: r.empty, Events: d.Events(injection.FieldManager),
+			Observe: r.observe, Decide: injection.Decide, Plan: r.plan, Refused: refused,
+		})
+		if err := d.WhenServed(ctx, r.setup, gvk); err != nil {
+			return err
+		}
+		all = append(all, r)
+	}
+	if !o.Certificates {
+		return nil
+	}
+	return d.WhenServed(ctx, func(ctx context.Context) error { return watchCertificates(ctx, d, all) },
+		certmanagerv1.SchemeGroupVersion().WithKind(certmanagerv1.CertificateKind))
+}
+
+// watchCertificates has injectables looked at whose Certificates come, change and go.
+func watchCertificates(ctx context.Context, d *controller.Deps, all []*injectables) error {
+	informer, err := d.Manager.GetCache().GetInformer(ctx, &certmanagerv1.Certificate{})
+	if err != nil {
+		return err
+	}
+	changed := func(obj any) {
+		crt, ok := kubecache.LastOf[*certmanagerv1.Certificate](obj)
+		if !ok {
+			return
+		}
+		for _, r := range all {
+			for _, req := range r.from(ctx, "Certificate "+client.ObjectKeyFromObject(crt).String()) {
+				r.runner.Ring(req.NamespacedName)
+			}
+		}
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: changed, UpdateFunc: func(_, obj any) { changed(obj) }, DeleteFunc: changed,
+	})
+	return err
+}
+
+func (r *injectables) setup(ctx context.Context) error {
+	if err := r.Manager.GetFieldIndexer().IndexField(ctx, r.empty(), sourceIndex, r.sources); err != nil {
+		return err
+	}
+	if err := r.Observed(ctx, r.empty()); err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(r.Manager).Named("cainjector-"+strings.ToLower(r.gvk.Kind)).
+		For(r.empty(), builder.WithPredicates(r.annotated())).
+		WithOptions(r.Options(time.Second, 5*time.Minute)).
+		WatchesRawSource(r.OnSecret(r.naming)).
+		WatchesRawSource(r.runner).
+		Complete(r.runner)
+}
+
+// sources are the values of sourceIndex.
+func (r *injectables) sources(obj client.Object) []string {
+	source, err := injection.SourceOf(obj.GetAnnotations())
+	switch {
+	case err != nil || source.Name.Name == "" || !r.Scope.Holds(obj.GetName()):
+		return nil
+	case source.IsCertificate():
+		return []string{source.String(), "Certificate " + source.Name.Namespace}
+	default:
+		return []string{source.String()}
+	}
+}
+
+// from lists the injectables that the index has by a value.
+func (r *injectables) from(ctx context.Context, value string) []reconcile.Request {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(r.gvk.GroupVersion().WithKind(r.gvk.Kind + "List"))
+	return r.Indexed(ctx, list, sourceIndex, value)
+}
+
+// naming lists the injectables to look at again after a Secret has changed: those that name the Secret, and those that
+// name a Certificate which does.
+func (r *injectables) naming(ctx context.Context, secret client.Object) []reconcile.Request {
+	out := r.from(ctx, "Secret "+client.ObjectKeyFromObject(secret).String())
+	for _, req := range r.from(ctx, "Certificate "+secret.GetNamespace()) {
+		object, crt := r.empty(), &certmanagerv1.Certificate{}
+		if r.Client.Get(ctx, req.NamespacedName, object) != nil {
+			continue
+		}
+		source, err := injection.SourceOf(object.Annotations)
+		if err == nil && r.Client.Get(ctx, source.Name, crt) == nil && crt.Spec.SecretName == secret.GetName() {
+			out = append(out, req)
+		}
+	}
+	return out
+}
+
+func (r *injectables) empty() *metav1.PartialObjectMetadata {
+	m := &metav1.PartialObjectMetadata{}
+	m.SetGroupVersionKind(r.gvk)
+	return m
+}
+
+// annotated lets only injectables through that have an annotation, or have lost it.
+func (r *injectables) annotated() predicate.Predicate {
+	has := func(o client.Object) bool {
+		return r.Scope.Holds(o.GetName()) && injection.Keep(o.GetAnnotations()) != nil
+	}
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return has(e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool { return has(e.ObjectOld) || has(e.ObjectNew) },
+		DeleteFunc: func(e event.DeleteEvent) bool { return has(e.Object) },
+	}
+}
+
+// observe looks at what the source of an injectable has.
+func (r *injectables) observe(ctx context.Context, p *pass) (injection.State, error) {
+	s := injection.State{Annotations: p.Object.Annotations, Deleting: p.Object.DeletionTimestamp != nil, Since: p.Memory.since}
+	source, _ := injection.SourceOf(s.Annotations) // the decision says what is wrong with the annotations
+	if source == (injection.Source{}) || s.Deleting {
+		return s, nil
+	}
+	var err error
+	if s.Given, err = r.given(ctx, source); err != nil {
+		return s, err
+	}
+	s.Settled = p.Memory.settled == fingerprint(versionOf(p.Object), source, s.Given)
+	if p.Memory.live != nil {
+		s.Target = &p.Memory.live.target
+	}
+	return s, nil
+}
+
+// given returns what a source has.
+func (r *injectables) given(ctx context.Context, source injection.Source) (injection.Given, error) {
+	switch {
+	case source.IsAPIServer():
+		ca, err := r.o.APIServerCA()
+		if len(ca) == 0 {
+			return injection.Given{Missing: "the injector connects to the API server without a CA: give its kubeconfig a certificate-authority"}, err
+		}
+		return injection.Given{CA: ca}, err
+	case r.o.Ignores(source.Name.Namespace), source.IsCertificate() && !r.o.Certificates:
+		return injection.Given{Ignored: true}, nil
+	}
+	name := source.Name
+	if source.IsCertificate() {
+		crt := &certmanagerv1.Certificate{}
+		err := r.Client.Get(ctx, name, crt)
+		switch {
+		case meta.IsNoMatchError(err):
+			return injection.Given{Missing: fmt.Sprintf("%s cannot be read, because the API server does not serve its kind: run chancery install", source)}, nil
+		case err != nil:
+			return injection.Given{Missing: fmt.Sprintf("%s does not exist: create it, or name another", source)}, client.IgnoreNotFound(err)
+		}
+		name.Name = crt.Spec.SecretName
+	}
+	secret, err := r.Secrets.Secret(ctx, name.Namespace, name.Name)
+	if client.IgnoreNotFound(err) != nil {
+		return injection.Given{}, err
+	}
+	return injection.GivenBySecret(source, name.Name, secret), nil
+}
+
+// fingerprint tells apart what an injectable was found in order with.
+func fingerprint(version string, source injection.Source, given injection.Given) [sha256.Size]byte {
+	return sha256.Sum256(fmt.Appendf(nil, "%q %q %q", version, source, given.CA))
+}
+
+// versionOf tells apart the contents of an injectable. Changes of a status do not count where the kind has generations.
+func versionOf(o client.Object) string {
+	if g := o.GetGeneration(); g > 0 {
+		return fmt.Sprintf("%s/%d", o.GetUID(), g)
+	}
+	return o.GetResourceVersion()
+}
+
+// plan says what a decision means.
+func (r *injectables) plan(_ context.Context, p *pass, s injection.State, a injection.Action) (engine.Plan, error) {
+	was := p.Memory.live
+	p.Memory.live, p.Memory.since = nil, a.Since
+	if a.Read {
+		return engine.Plan{First: func(ctx context.Context) error { return r.read(ctx, p) }, Again: true}, nil
+	}
+	plan, said := engine.Plan{Wake: a.Wake}, ""
+	if a.Say != nil {
+		if said = a.Say.Message; said != p.Memory.said {
+			plan.Events = []engine.Event{{Warning: !a.Say.Notice, Reason: a.Say.Reason, Message: said}}
+		}
+	}
+	p.Memory.said = said
+	if a.Waits != "" {
+		plan.Waits = engine.For{What: engine.WaitEvent, Detail: a.Waits}
+		return plan, nil
+	}
+	if was != nil {
+		plan.First = func(ctx context.Context) error { return r.settle(ctx, p, s, a.Write, was) }
+	}
+	return plan, nil
+}
+
+// read has an injectable ready for the next decision.
+func (r *injectables) read(ctx context.Context, p *pass) error {
+	full := &unstructured.Unstructured{}
+	full.SetGroupVersionKind(r.gvk)
+	if err := r.Manager.GetAPIReader().Get(ctx, client.ObjectKeyFromObject(p.Object), full); err != nil {
+		return err
+	}
+	p.Memory.live = &live{injection.Read(r.gvk.Kind, full.Object), full.GetResourceVersion(), versionOf(full)}
+	return nil
+}
+
+// settle writes the bundles, if any changes, and notes with what the injectable is in order.
+func (r *injectables) settle(ctx context.Context, p *pass, s injection.State, slots []injection.Slot, was *live) error {
+	source, err := injection.SourceOf(s.Annotations)
+	if err != nil {
+		return err
+	}
+	version := was.version
+	if len(slots) > 0 {
+		body, err := json.Marshal(injection.Patch(&was.target, slots, was.resourceVersion))
+		if err != nil {
+			return err
+		}
+		written := r.empty()
+		written.Name = p.Object.Name
+		if err := r.Client.Patch(ctx, written, client.RawPatch(types.JSONPatchType, body), client.FieldOwner(injection.FieldManager)); err != nil {
+			return err
+		}
+		version = versionOf(written)
+	}
+	p.Memory.settled = fingerprint(version, source, s.Given)
+	return nil
+}
+
+func refused(_ *pass, err error) engine.Event {
+	help := "see which field it names"
+	if apierrors.IsForbidden(err) {
+		help = "give the role chancery-cainjector to the service account of the CA injector, by chancery install --cainjector"
+	}
+	return engine.Event{Warning: true, Reason: injection.ReasonRefused, Message: fmt.Sprintf("the API server refuses the CA bundle: %v: %s", err, help)}
+}
