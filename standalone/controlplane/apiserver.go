@@ -153,8 +153,9 @@ func (s *apiServer) arguments(o apiServerOptions) ([]string, error) {
 		"--service-account-issuer=" + tokenIssuer,
 		"--service-account-key-file=" + keys.saKeyFile,
 		"--service-account-signing-key-file=" + keys.saKeyFile,
-		// The aggregation layer. There is no kube-proxy, so cluster IPs lead nowhere: go to the endpoints.
-		"--enable-aggregator-routing=true",
+		// The aggregation layer. Webhooks and APIServices of this machine are reached by a Service of the type ExternalName
+		// that names localhost: there is no kube-proxy for cluster IPs, and an EndpointSlice may not name a loopback address.
+		"--enable-aggregator-routing=false",
 		"--requestheader-client-ca-file=" + keys.frontProxy,
 		"--requestheader-allowed-names=" + frontProxyUser,
 		"--requestheader-username-headers=X-Remote-User",
