@@ -96,7 +96,7 @@ func (w *world) gateway(t *testing.T) *acmev1.HTTP01Solver {
 // by it that names none of them.
 func (w *world) serveGateway(t *testing.T, address string, flags []string, listeners ...gwapiv1.Listener) *acmev1.HTTP01Solver {
 	t.Helper()
-	installGatewayAPI(t, w.client)
+	installGatewayAPI(t, w.Admin)
 	traefik(t, w.Admin, "none", address, append(flags, "--providers.kubernetesgateway=true",
 		"--providers.kubernetesgateway.statusaddress.ip="+address)...)
 	w.Create(t,

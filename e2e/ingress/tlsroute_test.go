@@ -23,7 +23,7 @@ import (
 // docs/tls-alpn01.md says. For a name that Traefik keeps, the Challenge says that it does.
 func TestTLSRoute(t *testing.T) {
 	w := newWorld(t)
-	installGatewayAPI(t, w.client)
+	installGatewayAPI(t, w.Admin)
 	// Traefik 3.6 reads the older versions, which are stored in the same form.
 	for _, name := range []string{"tcproutes.gateway.networking.k8s.io", "tlsroutes.gateway.networking.k8s.io"} {
 		w.serveAll(t, name)
