@@ -18,6 +18,8 @@ DNS := $(BIN)/chancery-dns
 VAULT := $(BIN)/vault
 TRAEFIK := $(BIN)/traefik
 STEP_CA := $(BIN)/step-ca
+APPROVER_POLICY := $(BIN)/approver-policy
+TRUST_MANAGER := $(BIN)/trust-manager
 LINTER := $(BIN)/golangci-lint
 GOVULNCHECK := $(BIN)/govulncheck
 # Where known vulnerabilities are listed; a mirror will do, file:///srv/vulndb too.
@@ -33,6 +35,11 @@ MODULES := $(NESTED) e2e
 
 # The peers, cheapest first.
 PEERS := vault stepca ingress
+
+# The parts of nightly, in the order of the rotation: clients that people run beside the controllers, and numbers that
+# take long to measure.
+NIGHTLY := approverpolicy trustmanager numbers
+CLIENTS := approverpolicy trustmanager
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
@@ -69,6 +76,8 @@ export CHANCERY_STANDALONE_BIN := $(STANDALONE)
 export CHANCERY_VAULT_BIN := $(VAULT)
 export CHANCERY_TRAEFIK_BIN := $(TRAEFIK)
 export CHANCERY_STEP_CA_BIN := $(STEP_CA)
+export CHANCERY_APPROVER_POLICY_BIN := $(APPROVER_POLICY)
+export CHANCERY_TRUST_MANAGER_BIN := $(TRUST_MANAGER)
 
 .PHONY: help
 help: ## List the targets
@@ -124,14 +133,30 @@ e2e: ## Run the tests against real peers (one of them: e2e-vault, e2e-stepca, e2
 $(PEERS:%=e2e-%): e2e-%: build-chancery build-standalone peer-%
 	.ci/with-control-plane $(call TEST,e2e) ./$* | $(OUTCOME)
 
+.PHONY: nightly
+nightly: ## Run what takes too long for every run (one part: nightly-approverpolicy, nightly-trustmanager, nightly-numbers)
+	@for p in $(NIGHTLY); do $(MAKE) --no-print-directory nightly-$$p || exit 1; done
+
+.PHONY: $(NIGHTLY:%=nightly-%)
+$(CLIENTS:%=nightly-%): nightly-%: build-chancery build-standalone peer-%
+	.ci/with-control-plane $(call TEST,e2e) ./$* | $(OUTCOME)
+
+# Performance is measured, not asserted: this part fails only if the controller does not do the work.
+nightly-numbers: build-chancery build-standalone
+	$(STANDALONE) bench --scenario ca,acme-dns01 --certificates 1000
+	$(STANDALONE) bench --scenario rest --at-rest 30000
+
 # The peers are servers built from their Go modules. Each has a mod file of its own, as
 # the linter does, so that their versions do not merge; they are built where they are
 # missing, one after the other.
-.PHONY: peers $(PEERS:%=peer-%)
-peers: $(PEERS:%=peer-%) ## Build the servers that the tests of e2e run against
+.PHONY: peers $(PEERS:%=peer-%) $(NIGHTLY:%=peer-%)
+peers: $(PEERS:%=peer-%) $(NIGHTLY:%=peer-%) ## Build the programs that the tests of e2e and nightly run
 peer-vault: $(VAULT)
 peer-stepca: $(STEP_CA)
 peer-ingress: $(TRAEFIK)
+peer-approverpolicy: $(APPROVER_POLICY)
+peer-trustmanager: $(TRUST_MANAGER)
+peer-numbers:
 
 PEER := cd e2e/peers && go build $(BUILD) -p 2 -ldflags '-s -w'
 
@@ -145,6 +170,14 @@ $(VAULT): e2e/peers/vault.mod e2e/peers/vault.sum | need
 $(STEP_CA): e2e/peers/step-ca.mod e2e/peers/step-ca.sum | need
 	@echo 'Building step-ca: about 4 minutes on two cores, the first time.'
 	$(PEER) -modfile step-ca.mod -o $@ github.com/smallstep/certificates/cmd/step-ca
+
+$(APPROVER_POLICY): e2e/peers/approver-policy.mod e2e/peers/approver-policy.sum | need
+	@echo 'Building approver-policy: about 3 minutes on two cores, the first time.'
+	$(PEER) -modfile approver-policy.mod -o $@ github.com/cert-manager/approver-policy/cmd
+
+$(TRUST_MANAGER): e2e/peers/trust-manager.mod e2e/peers/trust-manager.sum | need
+	@echo 'Building trust-manager: about 2 minutes on two cores, the first time.'
+	$(PEER) -modfile trust-manager.mod -o $@ github.com/cert-manager/trust-manager/cmd/trust-manager
 
 # Traefik embeds a web interface that its module does not contain: it is built in a copy,
 # with its own go.mod, beside an empty one.

@@ -30,6 +30,7 @@ func TestContinuousIntegration(t *testing.T) {
 				filepath.Join(bin, "timeout"):            standInTimeout,
 				filepath.Join(bin, "sleep"):              "#!/bin/sh\n",
 				filepath.Join(bin, "apt-get"):            "#!/bin/sh\necho apt-get \"$@\"\n",
+				filepath.Join(bin, "git"):                "#!/bin/sh\necho $COMMITS\n",
 			} {
 				if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 					return err
@@ -71,8 +72,8 @@ func installLine(script string) string {
 	return before
 }
 
-// TestContinuousIntegrationRunsEverything: each directory of e2e that holds tests is a peer of the Makefile, and a
-// part of .ci/run with a limit; and so is all that make check does.
+// TestContinuousIntegrationRunsEverything: each directory of e2e that holds tests is a peer of the Makefile or a part
+// of make nightly, and a part of .ci/run with a limit; and so is all that make check does.
 func TestContinuousIntegrationRunsEverything(t *testing.T) {
 	read := func(name string) string {
 		text, err := os.ReadFile(filepath.Join(root, name))
@@ -89,16 +90,28 @@ func TestContinuousIntegrationRunsEverything(t *testing.T) {
 		return strings.Fields(m[1])
 	}
 	makefile, script := read("Makefile"), read(".ci/run")
-	parts := words(regexp.MustCompile(`=\d+`).ReplaceAllString(script, ""), `(?m)^parts=\((.*)\)$`)
+	names := regexp.MustCompile(`=\d+`).ReplaceAllString(script, "")
+	parts, nightly := words(names, `(?m)^parts=\((.*)\)$`), words(names, `(?m)^nightly=\((.*)\)$`)
+	targets := []string{}
 	files, err := filepath.Glob(filepath.Join(root, "e2e", "*", "*_test.go"))
 	if err != nil || len(files) == 0 {
 		t.Fatal("no tests in e2e", err)
 	}
-	peers := words(makefile, `(?m)^PEERS := (.*)$`)
+	for _, peer := range words(makefile, `(?m)^PEERS := (.*)$`) {
+		targets = append(targets, "e2e-"+peer)
+	}
+	for _, part := range words(makefile, `(?m)^NIGHTLY := (.*)$`) {
+		targets = append(targets, "nightly-"+part)
+	}
 	for _, file := range files {
-		peer := filepath.Base(filepath.Dir(file))
-		if !slices.Contains(peers, peer) || !slices.Contains(parts, "e2e-"+peer) {
-			t.Errorf("%s is run neither by make e2e (PEERS) nor by .ci/run (parts)", file)
+		room := filepath.Base(filepath.Dir(file))
+		if !slices.Contains(targets, "e2e-"+room) && !slices.Contains(targets, "nightly-"+room) {
+			t.Errorf("%s is run neither by make e2e (PEERS) nor by make nightly (NIGHTLY)", file)
+		}
+	}
+	for _, target := range targets {
+		if !slices.Contains(parts, target) && !slices.Contains(nightly, target) {
+			t.Errorf("%s is in the Makefile, and .ci/run does not run it", target)
 		}
 	}
 	covered := append(words(makefile, `(?m)^checks:.*\n\t@for step in (.*?);`), parts...)

@@ -1,0 +1,2 @@
+// Package approverpolicy shows that approver-policy, unmodified, judges the CertificateRequests of these controllers.
+package approverpolicy
