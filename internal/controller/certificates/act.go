@@ -107,7 +107,7 @@ func (r *certificates) step(ctx context.Context, p *pass, v *view, a certificate
 		return r.deleteSecrets(ctx, crt, a.Names)
 	case certificate.StepCreateKey:
 		return r.createKey(ctx, m, crt, a)
-	case certificate.StepDeleteRequests:
+	case certificate.StepDeleteRequests, certificate.StepDropSurplus:
 		return r.deleteRequests(ctx, state.Requests, a.Names)
 	case certificate.StepCreateRequest:
 		return r.createRequest(ctx, m, crt, a)
@@ -145,7 +145,7 @@ func (r *certificates) refused(p *pass, a certificate.Action, cause error) bool 
 			return true
 		}
 	case certificate.StepCreateKey, certificate.StepCreateRequest, certificate.StepStoreTemporary:
-	case certificate.StepPin, certificate.StepRecord, certificate.StepUnpin:
+	case certificate.StepPin, certificate.StepRecord, certificate.StepUnpin, certificate.StepDropSurplus:
 		return p.Memory.postpone(a.Step, cause, r.Now(), p.Chance())
 	default:
 		return false
@@ -153,11 +153,11 @@ func (r *certificates) refused(p *pass, a certificate.Action, cause error) bool 
 	refusal := &certificate.Refusal{Step: a.Step, Message: cause.Error(), Err: cause}
 	switch {
 	case fault.Of(cause) != nil:
-	case !no:
+	case !no && !apierrors.IsInternalError(cause): // an internal error is what a webhook says that is out of order
 		return false
 	default:
 		refusal.Message = fmt.Sprintf("The API server refuses to %s: %v", a.Step, cause)
-		if !apierrors.IsForbidden(cause) {
+		if no && !apierrors.IsForbidden(cause) {
 			refusal.Err = fault.After(refusedRetry, certmanagerv1.CertificateEventRequestFailed, "%w", cause)
 		}
 	}
@@ -194,14 +194,15 @@ func (r *certificates) createKey(ctx context.Context, m *memory, crt *certmanage
 		return err
 	}
 	if !metav1.IsControlledBy(found, crt) || found.Labels[certmanagerv1.NextPrivateKeyLabel] != certmanagerv1.LabelTrue {
-		return fault.After(inTheWayRetry, "SecretInTheWay", "Secret %q is in the way of the next private key: delete it", found.Name)
+		return inTheWay("Secret %q is in the way of the next private key: delete it", found.Name)
 	}
 	return nil
 }
 
-// inTheWayRetry is how soon a name that somebody else's Secret has taken is tried
-// again: that Secret is not watched.
-const inTheWayRetry = 30 * time.Second
+// inTheWay says that somebody else's object has a name that is needed. That object is not watched.
+func inTheWay(format, name string) error {
+	return fault.After(30*time.Second, certmanagerv1.CertificateEventRequestFailed, format, name)
+}
 
 // keyFor returns the private key that an Action means: one that there is, or a new one.
 func (r *certificates) keyFor(ctx context.Context, m *memory, crt *certmanagerv1.Certificate, a certificate.Action) (crypto.Signer, error) {
@@ -245,32 +246,22 @@ func (r *certificates) createRequest(ctx context.Context, m *memory, crt *certma
 	delete(request.Annotations, revocation.Annotation) // they are the Certificate's own
 	delete(request.Annotations, revocation.RecordAnnotation)
 	err = r.Client.Create(ctx, request)
-	switch {
-	case err == nil:
-		return nil
-	case apierrors.IsAlreadyExists(err):
-		// Ours, made by a pass that was cut short, or somebody else's: look, and decide anew.
-		found := &certmanagerv1.CertificateRequest{}
-		if err := r.Client.Live(ctx, r.Manager.GetAPIReader(), client.ObjectKeyFromObject(request), found); err != nil {
-			return err
-		}
-		if metav1.IsControlledBy(found, crt) {
-			return nil
-		}
-		err = fmt.Errorf("CertificateRequest %q exists and belongs to somebody else: delete it", request.Name)
+	if !apierrors.IsAlreadyExists(err) {
+		return err
 	}
-	r.warn(crt, certmanagerv1.CertificateEventRequestFailed, "Failed to create CertificateRequest: %v", err)
-	return err
+	found := &certmanagerv1.CertificateRequest{}
+	if err := r.Client.Live(ctx, r.Manager.GetAPIReader(), client.ObjectKeyFromObject(request), found); err != nil {
+		return err
+	}
+	if !metav1.IsControlledBy(found, crt) { // else a pass that was cut short has made it
+		return inTheWay("CertificateRequest %q is in the way and belongs to somebody else: delete it", request.Name)
+	}
+	return nil
 }
 
 // cannotRequest says that no request can be made for this spec. Only a change of the spec helps, which is an event.
 func cannotRequest(cause error) error {
 	return fault.Terminal(certmanagerv1.CertificateEventRequestFailed, "No certificate request can be made for this spec: %w", cause)
-}
-
-// warn emits an event about what no condition says.
-func (r *certificates) warn(crt *certmanagerv1.Certificate, reason, format string, args ...any) {
-	r.events.Eventf(crt, corev1.EventTypeWarning, reason, format, args...)
 }
 
 // refuses reports whether the API server says no to what it was asked, and not because

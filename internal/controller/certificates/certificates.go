@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,11 +43,7 @@ const (
 )
 
 // certificates observes Certificates, and carries out what is decided.
-type certificates struct {
-	*controller.Deps
-
-	events record.EventRecorder
-}
+type certificates struct{ *controller.Deps }
 
 // view is a Certificate as a pass sees it.
 type view struct {
@@ -66,7 +61,7 @@ type (
 
 // Setup adds the controller of Certificates.
 func Setup(ctx context.Context, d *controller.Deps) error {
-	r := &certificates{Deps: d, events: d.Events("cert-manager-certificates-issuing")}
+	r := &certificates{d}
 	if err := r.index(ctx); err != nil {
 		return err
 	}
@@ -75,7 +70,7 @@ func Setup(ctx context.Context, d *controller.Deps) error {
 	}
 	runner := engine.Run(d.Engine, engine.Kind[*certmanagerv1.Certificate, memory, *view, certificate.Action]{
 		Name: certmanagerv1.CertificateKind, New: func() *certmanagerv1.Certificate { return &certmanagerv1.Certificate{} },
-		Events: r.events, Observe: r.observe, Plan: r.plan,
+		Events: d.Events("cert-manager-certificates-issuing"), Observe: r.observe, Plan: r.plan,
 		Decide: func(v *view, now time.Time) certificate.Action { return certificate.Decide(v.State, now) },
 	})
 	if err := d.Manager.Add(manager.RunnableFunc(func(ctx context.Context) error { return keepHeldKeys(ctx, runner) })); err != nil {

@@ -42,7 +42,7 @@ type memory struct {
 	answer *certificate.RenewalAnswer
 	// refusal is why the last step was not taken, until the next decision.
 	refusal *certificate.Refusal
-	// postponed are the steps of a revocation that were not taken, each with what was said of it.
+	// postponed are the steps that were not taken while the rest goes on, each with what was said of it.
 	postponed map[certificate.Step]postponed
 	// lastPasses counts the passes that were made because the process ends.
 	lastPasses int
@@ -56,8 +56,8 @@ type postponed struct {
 	failures int
 }
 
-// postpone remembers that a step of a revocation was not taken: what a Certificate needs otherwise does not wait for
-// it. A write that came second, or to what is gone, is decided anew.
+// postpone remembers that a step was not taken that nothing else of the Certificate waits for. A write that came
+// second, or to what is gone, is decided anew.
 func (m *memory) postpone(step certificate.Step, cause error, now time.Time, chance float64) bool {
 	if apierrors.IsConflict(cause) || apierrors.IsNotFound(cause) {
 		return false
@@ -69,7 +69,11 @@ func (m *memory) postpone(step certificate.Step, cause error, now time.Time, cha
 		wait = refusedRetry
 	}
 	p.Until = now.Add(max(wait, time.Second))
-	news := fmt.Sprintf("A revocation waits, because it was not possible to %s: %v", step, cause)
+	waits := "A revocation waits"
+	if step == certificate.StepDropSurplus {
+		waits = "The CertificateRequests of earlier revisions stay"
+	}
+	news := fmt.Sprintf("%s, because it was not possible to %s: %v", waits, step, cause)
 	if fault.Of(cause) == nil && news != p.said {
 		p.News = news
 	}

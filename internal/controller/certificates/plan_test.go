@@ -3,18 +3,25 @@ package certificates
 import (
 	"context"
 	"crypto/x509"
+	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/record"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/machine/certificate"
@@ -61,4 +68,96 @@ func TestRevocationBesideAStepThatFails(t *testing.T) {
 			t.Errorf("the CA was asked to revoke %v", ca)
 		}
 	})
+}
+
+// readsLive is a Manager that has only the API server to read from.
+type readsLive struct {
+	ctrl.Manager
+
+	api client.Client
+}
+
+func (m readsLive) GetAPIReader() client.Reader { return m.api }
+
+// TestRefusalsAreSaidOnce: why a CertificateRequest cannot be made, or deleted, is one event however often it is tried.
+func TestRefusalsAreSaidOnce(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "certificaterequests"}, "web-1", errors.New("a policy"))
+	for name, c := range map[string]struct {
+		step    certificate.Step
+		objects []client.Object
+		err     error
+		says    string
+		again   time.Duration // zero for the back-off of the queue
+	}{
+		"somebody else's is there": {
+			step: certificate.StepCreateRequest, says: `CertificateRequest "web-1" is in the way`, again: 30 * time.Second,
+			objects: []client.Object{&certmanagerv1.CertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-1"}}},
+		},
+		"a webhook is down": {
+			step: certificate.StepCreateRequest, says: "refuses to create request: Internal error occurred: no endpoints",
+			err: apierrors.NewInternalError(errors.New("no endpoints")),
+		},
+		"no right to create": {step: certificate.StepCreateRequest, says: "a policy", err: forbidden},
+		"no right to delete": {step: certificate.StepDropSurplus, says: "earlier revisions stay", err: forbidden, again: refusedRetry},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scheme := runtime.NewScheme()
+			if err := certmanagerv1.AddToScheme(scheme); err != nil {
+				t.Fatal(err)
+			}
+			crt := &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "1"}}
+			crt.Spec = certmanagerv1.CertificateSpec{DNSNames: []string{"example.com"}, SecretName: "web", IssuerRef: cmmeta.IssuerReference{Name: "ca"}}
+			raw := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(crt).WithObjects(append(c.objects, crt)...).WithInterceptorFuncs(interceptor.Funcs{
+				Create: func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+					if c.err != nil {
+						return c.err
+					}
+					return api.Create(ctx, o, opts...)
+				},
+				Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return c.err },
+			}).Build()
+			now := func() time.Time { return time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC) }
+			api, events := overlay.New(raw, now), record.NewFakeRecorder(99)
+			r := &certificates{Deps: &controller.Deps{Now: now, Client: api, Manager: readsLive{api: raw}}}
+			runner := engine.Run(engine.New(t.Context(), engine.Options{Client: api, Now: now}), engine.Kind[*certmanagerv1.Certificate, memory, *view, certificate.Action]{
+				Name: "Certificate", New: func() *certmanagerv1.Certificate { return &certmanagerv1.Certificate{} }, Events: events, Plan: r.plan,
+				Observe: func(_ context.Context, p *pass) (*view, error) {
+					v := &view{State: certificate.State{Certificate: p.Object, SecretOwner: "web", Issuer: &certificate.IssuerFacts{InLine: true}}}
+					if c.step == certificate.StepDropSurplus {
+						old := &certmanagerv1.CertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-1"}}
+						v.Requests = []certificate.RequestFacts{{CertificateRequest: old}}
+					}
+					p.Memory.recall(&v.State)
+					return v, nil
+				},
+				Decide: func(v *view, now time.Time) certificate.Action {
+					if c.step == certificate.StepCreateRequest {
+						return certificate.Decide(v.State, now)
+					}
+					a := certificate.Action{Step: c.step, Names: []string{"web-1"}}
+					for _, p := range v.Postponed {
+						a = certificate.Action{Step: certificate.StepRest, Wake: p.Until}
+						if p.News != "" {
+							a.Events = []certificate.Event{{Message: p.News}}
+						}
+					}
+					return a
+				},
+			})
+			for range 3 {
+				result, err := runner.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(crt)})
+				if (err == nil) != (c.again > 0) || result.RequeueAfter != c.again {
+					t.Fatalf("%+v, %v", result, err)
+				}
+			}
+			close(events.Events)
+			var said []string
+			for e := range events.Events {
+				said = append(said, e)
+			}
+			if len(said) != 1 || !strings.Contains(said[0], c.says) {
+				t.Errorf("says %q", said)
+			}
+		})
+	}
 }

@@ -63,7 +63,7 @@ type State struct {
 	Revocation *revocation.Answer
 	// Refusal says why the step that was decided on just now could not be taken; nil if there was no such step.
 	Refusal *Refusal
-	// Postponed are the steps of a revocation that could not be taken a while ago.
+	// Postponed are the steps that could not be taken a while ago, and that nothing else waits for.
 	Postponed []Postponed
 	// RepairedAt is when the Secret was last repaired for what the Certificate wants now; zero if it was not.
 	RepairedAt time.Time
@@ -78,7 +78,8 @@ type Refusal struct {
 	Err error
 }
 
-// Postponed is a step of a revocation that could not be taken: the Certificate takes its course without it.
+// Postponed is a step that could not be taken, of a revocation or StepDropSurplus: the Certificate takes its course
+// without it.
 type Postponed struct {
 	Step Step
 	// Until is when the step is tried again.
@@ -99,7 +100,7 @@ const (
 	// StepCreateKey makes a next-private-key Secret called Name: a new key, with ReuseKey
 	// that of the target Secret, or with Held the one in memory.
 	StepCreateKey
-	// StepDeleteRequests deletes the CertificateRequests named in Names.
+	// StepDeleteRequests deletes the CertificateRequests named in Names, which are in the way of the issuance.
 	StepDeleteRequests
 	// StepCreateRequest makes the CertificateRequest called Name for Revision, with the
 	// private key in the Secret Key. Without Key it is, with Held, the one in memory, or
@@ -122,6 +123,8 @@ const (
 	StepRecord
 	// StepUnpin deletes what StepPin has kept.
 	StepUnpin
+	// StepDropSurplus deletes the CertificateRequests named in Names, which the history has too many of.
+	StepDropSurplus
 )
 
 // String names the step.
@@ -151,6 +154,8 @@ func (s Step) String() string {
 		return "record the revocation"
 	case StepUnpin:
 		return "unpin"
+	case StepDropSurplus:
+		return "delete old requests"
 	default:
 		return fmt.Sprintf("step(%d)", int(s))
 	}

@@ -281,8 +281,8 @@ func (d *decision) rest() Action {
 	if d.repairs() {
 		return Action{Step: StepRepair}
 	}
-	if old := d.surplusRequests(); len(old) > 0 {
-		return Action{Step: StepDeleteRequests, Names: old}
+	if old := d.surplusRequests(); len(old) > 0 && !d.postponed(StepDropSurplus) {
+		return Action{Step: StepDropSurplus, Names: old}
 	}
 	since, _ := d.distrusted()
 	a := d.pause(Action{Step: StepRest, Wake: Earliest(d.renewalDue(), since)})

@@ -170,7 +170,7 @@ func malformed(s State, a Action) string {
 		if a.ReuseKey && (s.Secret == nil || s.Secret.Key.Algorithm == "") {
 			return "no key to reuse"
 		}
-	case StepDeleteRequests:
+	case StepDeleteRequests, StepDropSurplus:
 		if len(a.Names) == 0 || !owned(a.Names, request) {
 			return "deletes requests that are not there"
 		}

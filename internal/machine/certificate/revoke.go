@@ -90,15 +90,18 @@ func (d *decision) awaitsPin() bool {
 	return d.postponed(StepPin) && d.issuing().Reason == certmanagerv1.CertificateReasonRevoking && d.Pin == nil && d.reissue() == nil
 }
 
-// tellPostponed says, once, what of a revocation could not be done, and has the Certificate looked at when that is
-// tried again.
+// tellPostponed says, once, what could not be done, and has the Certificate looked at when that is tried again.
 func (d *decision) tellPostponed(a *Action) {
 	for _, p := range d.Postponed {
 		if a.Rests() && d.now.Before(p.Until) {
 			a.Wake = Earliest(a.Wake, p.Until)
 		}
 		if p.News != "" {
-			a.warn(revocation.ReasonRetrying, p.News)
+			reason := revocation.ReasonRetrying
+			if p.Step == StepDropSurplus {
+				reason = certmanagerv1.CertificateEventRequestFailed
+			}
+			a.warn(reason, p.News)
 		}
 	}
 }

@@ -263,7 +263,7 @@ func (s *simulation) act(c *simCertificate, a Action) {
 		s.begins(c)
 		c.keysMade++
 		c.keys = append(c.keys, KeyFacts{Name: a.Name, Public: s.public})
-	case StepDeleteRequests:
+	case StepDeleteRequests, StepDropSurplus:
 		c.requestDrops++
 		c.requests = without(c.requests, a.Names)
 	case StepCreateRequest:

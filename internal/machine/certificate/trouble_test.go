@@ -246,6 +246,35 @@ func TestHistoryLimitOutOfBounds(t *testing.T) {
 	}
 }
 
+// TestSurplusHoldsUpNothing: while old requests cannot be deleted, the issuer is asked when to renew, and the deletion
+// is tried again.
+func TestSurplusHoldsUpNothing(t *testing.T) {
+	w := issued(t)
+	asks(w)
+	w.now = w.now.Add(24 * time.Hour)
+	for _, revision := range []string{"-1", "0"} {
+		r := w.requests[0].DeepCopy()
+		r.Name, r.Annotations[certmanagerv1.CertificateRevisionAnnotation] = "web-"+revision, revision
+		w.requests = append(w.requests, r)
+	}
+	w.crt.Spec.RevisionHistoryLimit = new(int32(1))
+	if a := Decide(w.state(), w.now); a.Step != StepDropSurplus || len(a.Names) != 2 {
+		t.Fatalf("%s %q", a.Step, a.Names)
+	}
+	w.postponed = []Postponed{{Step: StepDropSurplus, Until: w.now.Add(time.Minute), News: "forbidden"}}
+	a := Decide(w.state(), w.now)
+	if a.Step != StepAskRenewalInfo || !a.Wake.Equal(w.postponed[0].Until) {
+		t.Errorf("%s, wakes at %s", a.Step, a.Wake)
+	}
+	if want := (Event{true, certmanagerv1.CertificateEventRequestFailed, "forbidden"}); len(a.Events) != 1 || a.Events[0] != want {
+		t.Errorf("says %+v", a.Events)
+	}
+	w.now = w.postponed[0].Until
+	if a := Decide(w.state(), w.now); a.Step != StepDropSurplus {
+		t.Errorf("then %s", a.Step)
+	}
+}
+
 func TestNamesAreValid(t *testing.T) {
 	for length := 1; length <= 253; length++ {
 		for _, unit := range []string{"a", "a.", "a-", "ab.", "a--b."} {

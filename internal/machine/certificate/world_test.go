@@ -184,7 +184,7 @@ func (w *world) act(a Action, budget int) {
 		w.deleteKeys(a.Names)
 	case StepCreateKey:
 		w.createKey(a)
-	case StepDeleteRequests:
+	case StepDeleteRequests, StepDropSurplus:
 		before := len(w.requests)
 		w.requests = slices.DeleteFunc(w.requests, func(r *certmanagerv1.CertificateRequest) bool { return slices.Contains(a.Names, r.Name) })
 		if before-len(w.requests) != len(a.Names) || len(a.Names) == 0 {
