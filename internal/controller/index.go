@@ -35,27 +35,40 @@ func IssuerKeyOf(ref cmmeta.IssuerReference, namespace string) string {
 	return IssuerKey(namespace, ref.Name)
 }
 
-// Waiting lists the objects of a kind that wait for an issuer.
-func (d *Deps) Waiting(ctx context.Context, list client.ObjectList, issuerNamespace, issuerName string) []reconcile.Request {
-	return d.Indexed(ctx, list, IssuerIndex, IssuerKey(issuerNamespace, issuerName))
+// Waiting returns what lists the objects of a kind that wait for an issuer.
+func (d *Deps) Waiting(list client.ObjectList) handler.MapFunc {
+	return func(ctx context.Context, issuer client.Object) []reconcile.Request {
+		return d.Indexed(ctx, list, IssuerIndex, IssuerKey(issuer.GetNamespace(), issuer.GetName()))
+	}
 }
 
-// Indexed lists the objects of a kind that an index has by a value.
-func (d *Deps) Indexed(ctx context.Context, list client.ObjectList, index, value string) []reconcile.Request {
+// Indexed lists the objects of a kind that an index has by a value, in any namespace or in those of the options.
+func (d *Deps) Indexed(ctx context.Context, list client.ObjectList, index, value string, in ...client.ListOption) []reconcile.Request {
+	var out []reconcile.Request
+	for _, o := range d.Find(ctx, list, index, value, in...) {
+		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+	}
+	return out
+}
+
+// Find returns the objects of a kind that an index has by a value. They MUST NOT be changed.
+func (d *Deps) Find(ctx context.Context, list client.ObjectList, index, value string, in ...client.ListOption) (out []client.Object) {
 	found := list.DeepCopyObject().(client.ObjectList) //nolint:forcetypeassert // a copy is of the same type
-	with := client.MatchingFields{index: value}
-	if err := d.Manager.GetCache().List(ctx, found, with, client.UnsafeDisableDeepCopy); err != nil {
+	in = append(in, client.MatchingFields{index: value}, client.UnsafeDisableDeepCopy)
+	if err := d.Manager.GetCache().List(ctx, found, in...); err != nil {
 		return nil // only before the caches have synced, and then every object is looked at anyway
 	}
-	return RequestsOf(found)
+	items, _ := meta.ExtractList(found) // a list always has items
+	for _, item := range items {
+		out = append(out, item.(client.Object)) //nolint:forcetypeassert // every API object is one
+	}
+	return out
 }
 
 // WatchIssuers has a controller queue the objects of its kind that wait for an issuer
 // that has changed.
 func (d *Deps) WatchIssuers(b *builder.Builder, list client.ObjectList) *builder.Builder {
-	on := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, issuer client.Object) []reconcile.Request {
-		return d.Waiting(ctx, list, issuer.GetNamespace(), issuer.GetName())
-	})
+	on := handler.EnqueueRequestsFromMapFunc(d.Waiting(list))
 	for _, kind := range d.Scope.IssuerKinds() {
 		b = b.Watches(kind, on)
 	}
@@ -65,18 +78,17 @@ func (d *Deps) WatchIssuers(b *builder.Builder, list client.ObjectList) *builder
 // SecretIndex finds the issuers that name a Secret, by namespace/name.
 const SecretIndex = "chancery.dev/issuer-secrets"
 
-// OnIssuerSecret queues the objects of a kind that wait for an issuer whenever a Secret that the issuer names has
-// changed: the issuer itself may be said to be as before.
-func (d *Deps) OnIssuerSecret(waiting client.ObjectList) source.Source {
-	kinds := []client.ObjectList{&certmanagerv1.IssuerList{}}
-	if !d.Scope.NamespacedOnly {
-		kinds = append(kinds, &certmanagerv1.ClusterIssuerList{})
-	}
-	return d.OnSecret(func(ctx context.Context, secret client.Object) []reconcile.Request {
-		var out []reconcile.Request
-		for _, kind := range kinds {
-			for _, issuer := range d.Indexed(ctx, kind, SecretIndex, secret.GetNamespace()+"/"+secret.GetName()) {
-				out = append(out, d.Waiting(ctx, waiting, issuer.Namespace, issuer.Name)...)
+// OnIssuerSecret queues the objects that depend on an issuer whenever a Secret that the issuer names has changed: the
+// status of the issuer may stay as it is.
+func (d *Deps) OnIssuerSecret(dependents handler.MapFunc) source.Source {
+	return d.OnSecret(func(ctx context.Context, secret client.Object) (out []reconcile.Request) {
+		kinds := []client.ObjectList{&certmanagerv1.IssuerList{}}
+		if !d.Scope.NamespacedOnly {
+			kinds = append(kinds, &certmanagerv1.ClusterIssuerList{})
+		}
+		for _, issuers := range kinds {
+			for _, issuer := range d.Find(ctx, issuers, SecretIndex, secret.GetNamespace()+"/"+secret.GetName()) {
+				out = append(out, dependents(ctx, issuer)...)
 			}
 		}
 		return out
@@ -103,6 +115,20 @@ func (d *Deps) IssuerInputs(ctx context.Context, issuer certmanagerv1.GenericIss
 		}
 	}
 	return inputs, nil
+}
+
+// StandingOf says how an issuer stands, as far as calls to its other side depend on that: since when the issuer is
+// ready, and its ACME account. A call that has failed is repeated once that changes.
+func StandingOf(issuer certmanagerv1.GenericIssuer) (out string) {
+	status := issuer.GetStatus()
+	ready := certmanagerv1.FindIssuerCondition(status.Conditions, certmanagerv1.IssuerConditionReady)
+	if ready != nil && ready.LastTransitionTime != nil {
+		out = fmt.Sprint(ready.LastTransitionTime.Unix()) // in seconds, as the API server stores the time
+	}
+	if status.ACME != nil {
+		out += " " + status.ACME.URI + " " + status.ACME.LastPrivateKeyHash
+	}
+	return out
 }
 
 // OnOwned queues the object of a kind that controls what has changed. It does what
@@ -148,19 +174,4 @@ func (d *Deps) IndexWithin(ctx context.Context, kind client.Object, name string,
 		}
 		return values, nil
 	}})
-}
-
-// RequestsOf names every object of a list.
-func RequestsOf(list client.ObjectList) []reconcile.Request {
-	items, err := meta.ExtractList(list)
-	if err != nil {
-		return nil
-	}
-	out := make([]reconcile.Request, 0, len(items))
-	for _, item := range items {
-		if o, ok := item.(client.Object); ok {
-			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
-		}
-	}
-	return out
 }

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/machine/revocation"
@@ -264,6 +265,70 @@ func TestRevokeIsRefused(t *testing.T) {
 	})
 	if _, revoked := w.ca.RevokedFor(first.SerialNumber); revoked {
 		t.Error("it is revoked")
+	}
+}
+
+// TestRevokeOnceTheAccountIsMended: a CA that has refused is asked again at once when a Secret of the issuer changes,
+// and when the issuer has another account. Otherwise it would be asked in an hour.
+func TestRevokeOnceTheAccountIsMended(t *testing.T) {
+	t.Parallel()
+	for name, mend := range map[string]func(context.Context, *acmeWorld) error{
+		"a Secret of the issuer changes": func(ctx context.Context, w *acmeWorld) error {
+			secret := &corev1.Secret{}
+			if err := w.Get(ctx, w.issuer().Spec.ACME.PrivateKey.Name, secret); err != nil {
+				return err
+			}
+			return w.Client.Patch(ctx, secret, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"mended":"true"}}}`)))
+		},
+		"the account has another key": func(ctx context.Context, w *acmeWorld) error {
+			return w.Client.Patch(ctx, w.issuer(), client.RawPatch("application/merge-patch+json", fmt.Appendf(nil,
+				`{"metadata":{"annotations":{%q:"now"}}}`, acmev1.RotateAccountKeyAnnotation)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var mended atomic.Bool
+			var refused atomic.Int32
+			w := newRevokeWorld(t, func(rw http.ResponseWriter) bool {
+				if mended.Load() {
+					return false
+				}
+				rw.Header().Set("Content-Type", "application/problem+json")
+				rw.WriteHeader(http.StatusForbidden)
+				_, _ = rw.Write([]byte(`{"type":"urn:ietf:params:acme:error:unauthorized","detail":"not yours"}`))
+				refused.Add(1)
+				return true
+			})
+			stop := w.Run(t, w.Config())
+			w.Create(t, w.issuer(), certificate(w.World, "web", "acme", "web.example.com"))
+			awaitReady(t, w.World, "web")
+			first := leafOf(t.Context(), w.World, "web")
+			annotate(t, w.World, "web", revokeFor(revocation.Superseded))
+			rig.Eventually(t, "the CA has refused", func(ctx context.Context) string {
+				c := condition(w.World, "web", certmanagerv1.CertificateConditionRevoking)(ctx)
+				if c == nil || c.Reason != revocation.ReasonRefused {
+					return fmt.Sprintf("%+v", c)
+				}
+				return ""
+			})
+			stop() // another process has no other reason to look at the Certificate within the hour
+			before := refused.Load()
+			w.Run(t, w.Config())
+			rig.Eventually(t, "the CA has refused again", func(context.Context) string {
+				if refused.Load() == before {
+					return "the CA was not asked"
+				}
+				return ""
+			})
+			mended.Store(true)
+			if err := mend(t.Context(), w); err != nil {
+				t.Fatal(err)
+			}
+			awaitRevoked(t, w.World, "web")
+			if _, revoked := w.ca.RevokedFor(first.SerialNumber); !revoked {
+				t.Error("it is not revoked")
+			}
+		})
 	}
 }
 

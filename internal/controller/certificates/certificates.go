@@ -30,7 +30,7 @@ import (
 // +kubebuilder:rbac:groups=cert-manager.io,resources=certificaterequests,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=create;patch;delete
 
-// Indexes of Certificates, and of issuers.
+// Indexes of Certificates.
 const (
 	// secretNameIndex finds the Certificates that keep a certificate in a Secret.
 	secretNameIndex = "chancery.dev/secret-name"
@@ -38,8 +38,6 @@ const (
 	passwordIndex = "chancery.dev/keystore-password"
 	// issuerIndex finds those of an issuer.
 	issuerIndex = "chancery.dev/issuer-of-certificate"
-	// authorityIndex finds the issuers that sign with what is in a Secret.
-	authorityIndex = "chancery.dev/authority"
 )
 
 // certificates observes Certificates, and carries out what is decided.
@@ -82,6 +80,7 @@ func Setup(ctx context.Context, d *controller.Deps) error {
 		Watches(&certmanagerv1.CertificateRequest{}, owned).
 		Watches(&corev1.Secret{}, owned).
 		WatchesRawSource(d.OnSecret(r.dependents)).
+		WatchesRawSource(d.OnIssuerSecret(r.concerned)).
 		WatchesRawSource(runner).
 		WithOptions(r.Options(time.Second, 30*time.Second))
 	for _, kind := range d.Scope.IssuerKinds() {
@@ -91,7 +90,6 @@ func Setup(ctx context.Context, d *controller.Deps) error {
 }
 
 func (r *certificates) index(ctx context.Context) error {
-	indexer := r.Manager.GetFieldIndexer()
 	for _, kind := range []client.Object{&certmanagerv1.CertificateRequest{}, &corev1.Secret{}} {
 		if err := r.IndexWithin(ctx, kind, overlay.OwnerIndex, overlay.OwnerOf); err != nil {
 			return err
@@ -102,15 +100,7 @@ func (r *certificates) index(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := indexer.IndexField(ctx, &certmanagerv1.Certificate{}, issuerIndex, issuerOf); err != nil {
-		return err
-	}
-	for _, kind := range r.Scope.IssuerKinds() {
-		if err := indexer.IndexField(ctx, kind, authorityIndex, authorityOf); err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.Manager.GetFieldIndexer().IndexField(ctx, &certmanagerv1.Certificate{}, issuerIndex, issuerOf)
 }
 
 func secretNameOf(obj client.Object) []string {
@@ -120,17 +110,10 @@ func secretNameOf(obj client.Object) []string {
 	return nil
 }
 
-// dependents lists the Certificates that a Secret matters to: they keep their
-// certificate or a password in it, or their issuer signs with it.
-func (r *certificates) dependents(ctx context.Context, secret client.Object) []reconcile.Request {
-	out := r.signedWith(ctx, secret)
+// dependents lists the Certificates that keep their certificate or a password in a Secret.
+func (r *certificates) dependents(ctx context.Context, secret client.Object) (out []reconcile.Request) {
 	for _, index := range []string{secretNameIndex, passwordIndex} {
-		list := &certmanagerv1.CertificateList{}
-		err := r.Manager.GetCache().List(ctx, list, client.InNamespace(secret.GetNamespace()),
-			client.MatchingFields{index: secret.GetName()}, client.UnsafeDisableDeepCopy)
-		if err == nil { // only before the caches have synced, and then every Certificate is looked at anyway
-			out = append(out, controller.RequestsOf(list)...)
-		}
+		out = append(out, r.Indexed(ctx, &certmanagerv1.CertificateList{}, index, secret.GetName(), client.InNamespace(secret.GetNamespace()))...)
 	}
 	return out
 }

@@ -140,77 +140,35 @@ func answerOf(o engine.Outcome, about certificate.Digest) *certificate.RenewalAn
 	return answer
 }
 
-// concerned lists the Certificates that a change of their issuer matters to: those that
-// wait for it after a failure, or to be revoked, and all whose CA may be another one now.
-func (r *certificates) concerned(ctx context.Context, issuer client.Object) []reconcile.Request {
-	replaceable := len(authorityOf(issuer)) > 0
-	return r.ofIssuer(ctx, issuer, func(crt *certmanagerv1.Certificate) bool {
-		return replaceable || crt.Status.LastFailureTime != nil ||
-			certmanagerv1.HasCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionRevoking, cmmeta.ConditionTrue)
-	})
+// concerned lists the Certificates that a change of their issuer, or of a Secret that the issuer names, matters to:
+// those that wait for the issuer after a failure, or to be revoked, and all whose CA may be another one now.
+func (r *certificates) concerned(ctx context.Context, object client.Object) (out []reconcile.Request) {
+	issuer, ok := object.(certmanagerv1.GenericIssuer)
+	replaceable := ok && issuer.GetSpec().CA != nil
+	for _, o := range r.Find(ctx, &certmanagerv1.CertificateList{}, issuerIndex, controller.IssuerKey(object.GetNamespace(), object.GetName())) {
+		crt, ok := o.(*certmanagerv1.Certificate)
+		if ok && (replaceable || crt.Status.LastFailureTime != nil ||
+			certmanagerv1.HasCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionRevoking, cmmeta.ConditionTrue)) {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(crt)})
+		}
+	}
+	return out
 }
 
 // matters lets those changes of an issuer through that decisions about Certificates depend on: its spec, what is known
-// of its CA, and whether what an earlier CA has signed is issued again at once.
+// of its CA or its ACME account, since when it is ready, and whether what an earlier CA has signed is issued again at
+// once.
 func matters() predicate.Predicate {
 	return predicate.Or(predicate.GenerationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, isIssuer := e.ObjectOld.(certmanagerv1.GenericIssuer)
 		is, stays := e.ObjectNew.(certmanagerv1.GenericIssuer)
-		return isIssuer && stays &&
-			(reissuesNow(was) != reissuesNow(is) || !equality.Semantic.DeepEqual(was.GetStatus().CA, is.GetStatus().CA))
+		return isIssuer && stays && (reissuesNow(was) != reissuesNow(is) || controller.StandingOf(was) != controller.StandingOf(is) ||
+			!equality.Semantic.DeepEqual(was.GetStatus().CA, is.GetStatus().CA))
 	}})
 }
 
 func reissuesNow(issuer certmanagerv1.GenericIssuer) bool {
 	return issuer.GetAnnotations()[certmanagerv1.ReissueNowAnnotation] == certmanagerv1.LabelTrue
-}
-
-// ofIssuer lists the Certificates of an issuer for which a condition holds.
-func (r *certificates) ofIssuer(ctx context.Context, issuer client.Object, when func(*certmanagerv1.Certificate) bool) []reconcile.Request {
-	list := &certmanagerv1.CertificateList{}
-	with := client.MatchingFields{issuerIndex: controller.IssuerKey(issuer.GetNamespace(), issuer.GetName())}
-	if err := r.Manager.GetCache().List(ctx, list, with, client.UnsafeDisableDeepCopy); err != nil {
-		return nil // only before the caches have synced, and then every Certificate is looked at anyway
-	}
-	var out []reconcile.Request
-	for i := range list.Items {
-		if when(&list.Items[i]) {
-			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-		}
-	}
-	return out
-}
-
-// signedWith lists the Certificates of the issuers that sign with what is in a Secret.
-func (r *certificates) signedWith(ctx context.Context, secret client.Object) []reconcile.Request {
-	var out []reconcile.Request
-	all := func(*certmanagerv1.Certificate) bool { return true }
-	with := client.MatchingFields{authorityIndex: secret.GetName()}
-	issuers := &certmanagerv1.IssuerList{}
-	if err := r.Manager.GetCache().List(ctx, issuers, client.InNamespace(secret.GetNamespace()), with, client.UnsafeDisableDeepCopy); err == nil {
-		for i := range issuers.Items {
-			out = append(out, r.ofIssuer(ctx, &issuers.Items[i], all)...)
-		}
-	}
-	if r.Scope.NamespacedOnly || secret.GetNamespace() != r.Settings.ClusterResourceNamespace {
-		return out
-	}
-	clusterIssuers := &certmanagerv1.ClusterIssuerList{}
-	if err := r.Manager.GetCache().List(ctx, clusterIssuers, with, client.UnsafeDisableDeepCopy); err == nil {
-		for i := range clusterIssuers.Items {
-			out = append(out, r.ofIssuer(ctx, &clusterIssuers.Items[i], all)...)
-		}
-	}
-	return out
-}
-
-// authorityOf returns the Secret that an issuer signs with.
-func authorityOf(obj client.Object) []string {
-	issuer, ok := obj.(certmanagerv1.GenericIssuer)
-	if !ok || issuer.GetSpec().CA == nil {
-		return nil
-	}
-	return []string{issuer.GetSpec().CA.SecretName}
 }
 
 func issuerOf(obj client.Object) []string {

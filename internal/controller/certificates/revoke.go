@@ -18,6 +18,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/certificate"
@@ -178,7 +179,7 @@ func (r *certificates) askToRevoke(ctx context.Context, p *pass, v *view) (time.
 		return time.Time{}, err
 	}
 	answer := p.Ask(engine.Call{
-		Name: revocationCall, Inputs: fmt.Sprintf("%s %x %s %t", inputs, pin.ID, pin.Reason, what.Key != nil),
+		Name: revocationCall, Inputs: fmt.Sprintf("%s %s %x %s %t", inputs, controller.StandingOf(issuer), pin.ID, pin.Reason, what.Key != nil),
 		Lane: laneOf(issuer), Urgency: 1,
 		Run: func(ctx context.Context) (any, error) {
 			err := by.Revoke(ctx, issuer, what)

@@ -104,9 +104,9 @@ func viewOf(issuer certmanagerv1.GenericIssuer, spec *acmev1.ACMEIssuer, account
 }
 
 // followAccounts queues the objects of a kind whose issuer's account has changed.
-func followAccounts(d *controller.Deps, accounts *acmeaccount.Registry, list func() client.ObjectList, ring func(types.NamespacedName)) {
+func followAccounts(d *controller.Deps, accounts *acmeaccount.Registry, list client.ObjectList, ring func(types.NamespacedName)) {
 	accounts.Watch(func(i acmeaccount.Issuer, _ acmeaccount.Change) {
-		for _, req := range d.Waiting(context.Background(), list(), i.Namespace, i.Name) {
+		for _, req := range d.Indexed(context.Background(), list, controller.IssuerIndex, controller.IssuerKey(i.Namespace, i.Name)) {
 			ring(req.NamespacedName)
 		}
 	})

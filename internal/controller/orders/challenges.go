@@ -74,7 +74,7 @@ func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) err
 	if err := d.Manager.GetFieldIndexer().IndexField(ctx, &acmev1.Challenge{}, credentialIndex, r.credentials); err != nil {
 		return err
 	}
-	followAccounts(d, acme.Accounts, func() client.ObjectList { return &acmev1.ChallengeList{} }, runner.Ring)
+	followAccounts(d, acme.Accounts, &acmev1.ChallengeList{}, runner.Ring)
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("challenges").
 		For(&acmev1.Challenge{}).
 		WatchesRawSource(runner).

@@ -64,7 +64,7 @@ func SetupOrders(ctx context.Context, d *controller.Deps, acme ACMEDeps) error {
 	if err := d.Observed(ctx, &acmev1.Order{}, &acmev1.Challenge{}); err != nil {
 		return err
 	}
-	followAccounts(d, acme.Accounts, func() client.ObjectList { return &acmev1.OrderList{} }, runner.Ring)
+	followAccounts(d, acme.Accounts, &acmev1.OrderList{}, runner.Ring)
 	if err := releaseAccounts(ctx, d, acme.Accounts); err != nil {
 		return err
 	}

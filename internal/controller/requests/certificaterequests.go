@@ -57,20 +57,14 @@ func SetupCertificateRequests(ctx context.Context, d *controller.Deps) error {
 		Watches(&acmev1.Order{}, controller.OnOwned(certmanagerv1.GroupName, certmanagerv1.CertificateRequestKind)).
 		WatchesRawSource(runner).
 		WatchesRawSource(d.OnSecret(adapter.withKey)).
-		WatchesRawSource(d.OnIssuerSecret(&certmanagerv1.CertificateRequestList{})).
+		WatchesRawSource(d.OnIssuerSecret(d.Waiting(&certmanagerv1.CertificateRequestList{}))).
 		WithOptions(d.Options(5*time.Second, 5*time.Minute))
 	return d.WatchIssuers(b, &certmanagerv1.CertificateRequestList{}).Complete(runner)
 }
 
 // withKey lists the unfinished requests whose own key is in a Secret.
 func (k *certificateRequests) withKey(ctx context.Context, secret client.Object) []reconcile.Request {
-	list := &certmanagerv1.CertificateRequestList{}
-	err := k.Manager.GetCache().List(ctx, list, client.InNamespace(secret.GetNamespace()),
-		client.MatchingFields{privateKeyIndex: secret.GetName()}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil // only before the caches have synced, and then every request is looked at anyway
-	}
-	return controller.RequestsOf(list)
+	return k.Indexed(ctx, &certmanagerv1.CertificateRequestList{}, privateKeyIndex, secret.GetName(), client.InNamespace(secret.GetNamespace()))
 }
 
 func pendingIssuerOf(obj client.Object) []string {

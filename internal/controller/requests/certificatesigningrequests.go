@@ -68,7 +68,7 @@ func SetupCertificateSigningRequests(ctx context.Context, d *controller.Deps) er
 		Owns(&acmev1.Order{}).
 		WatchesRawSource(runner).
 		WatchesRawSource(d.OnSecret(adapter.withKey)).
-		WatchesRawSource(d.OnIssuerSecret(&certificatesv1.CertificateSigningRequestList{})).
+		WatchesRawSource(d.OnIssuerSecret(d.Waiting(&certificatesv1.CertificateSigningRequestList{}))).
 		WithOptions(d.Options(5*time.Second, 5*time.Minute))
 	return d.WatchIssuers(b, &certificatesv1.CertificateSigningRequestList{}).Complete(runner)
 }
@@ -90,12 +90,7 @@ func (k *signingRequests) inScope(obj client.Object) bool {
 }
 
 func (k *signingRequests) withKey(ctx context.Context, secret client.Object) []reconcile.Request {
-	list := &certificatesv1.CertificateSigningRequestList{}
-	err := k.Manager.GetCache().List(ctx, list, client.MatchingFields{privateKeyIndex: secret.GetName()}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil // only before the caches have synced, and then every request is looked at anyway
-	}
-	return controller.RequestsOf(list)
+	return k.Indexed(ctx, &certificatesv1.CertificateSigningRequestList{}, privateKeyIndex, secret.GetName())
 }
 
 func signingIssuerOf(obj client.Object) []string {

@@ -297,15 +297,11 @@ func (r *requests) conclude(p *pass, v verdict, plan engine.Plan, err error) eng
 }
 
 // inputs says what the call for a request is made with: what the issuer's calls are made with, what is asked for, of
-// which annotations of a CertificateSigningRequest are a part, and the annotations that Signers read. Since when the
-// issuer is ready is one of the inputs, so that the recovery of an issuer ends the back-off of its requests.
+// which annotations of a CertificateSigningRequest are a part, the annotations that Signers read, and how the issuer
+// stands, so that the recovery of an issuer ends the back-off of its requests.
 func (r *requests) inputs(ctx context.Context, o *observation) (string, error) {
 	issuer, err := r.IssuerInputs(ctx, o.issuer)
-	request := fmt.Sprintf("%s %q", asked(o), signer.Annotations(o.sign.Source))
-	ready := certmanagerv1.FindIssuerCondition(o.issuer.GetStatus().Conditions, certmanagerv1.IssuerConditionReady)
-	if ready != nil && ready.LastTransitionTime != nil {
-		request += fmt.Sprint(" ", ready.LastTransitionTime.Unix()) // in seconds, as the API server stores the time
-	}
+	request := fmt.Sprintf("%s %q %s", asked(o), signer.Annotations(o.sign.Source), controller.StandingOf(o.issuer))
 	return fmt.Sprintf("%s %x", issuer, sha256.Sum256([]byte(request))), err
 }
 

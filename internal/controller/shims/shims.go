@@ -147,13 +147,7 @@ func (r *shims) secretsOf(o client.Object) []string {
 
 // concerned lists the objects that a Certificate matters to: the one that controls it, and those that name its Secret.
 func (r *shims) concerned(ctx context.Context, crt client.Object) []reconcile.Request {
-	list := r.kind.list.DeepCopyObject().(client.ObjectList) //nolint:forcetypeassert // a copy is of the same type
-	err := r.Manager.GetCache().List(ctx, list, client.InNamespace(crt.GetNamespace()),
-		client.MatchingFields{secretIndex: crt.GetName()}, client.UnsafeDisableDeepCopy)
-	var out []reconcile.Request
-	if err == nil { // only before the cache has synced, and then every object is looked at anyway
-		out = controller.RequestsOf(list)
-	}
+	out := r.Indexed(ctx, r.kind.list, secretIndex, crt.GetName(), client.InNamespace(crt.GetNamespace()))
 	for _, owner := range crt.GetOwnerReferences() {
 		if owner.Controller != nil && *owner.Controller && owner.Kind == r.kind.name {
 			out = append(out, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: crt.GetNamespace(), Name: owner.Name}})
