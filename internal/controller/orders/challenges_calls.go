@@ -1,9 +1,9 @@
 package orders
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"strings"
@@ -24,39 +24,25 @@ const checkShards = 16
 // call is the call of an external step. missed says that self checks have not found the answer.
 func (r *challenges) call(c *acmev1.Challenge, account *acmeaccount.Account, step acmeflow.ChallengeStep, missed bool) engine.Call {
 	call := engine.Call{Name: step.String(), Urgency: begun}
-	switch {
-	case !ofCA(step):
-		call.Lane = r.laneOfSolver(c, step)
-		call.Run = func(ctx context.Context) (any, error) { return r.solve1(ctx, c, step, missed), nil }
-	case account == nil:
-		call.Run = func(context.Context) (any, error) { return nil, errNoAccount }
-	default:
-		call.Lane, call.Gate = laneOf(account), gateOf(account)
+	if ofCA(step) {
 		call.Run = func(ctx context.Context) (any, error) { return account.Challenge(ctx, step, c.Spec), nil }
+		return callBy(account, call)
 	}
+	call.Lane = r.laneOfSolver(c, step)
+	call.Run = func(ctx context.Context) (any, error) { return r.solve1(ctx, c, step, missed), nil }
 	return call
 }
 
 // land takes in what a call has come back with.
 func (r *challenges) land(ctx context.Context, p *challengePass) {
-	step := p.Memory.Flying
-	landed, ok := p.Take(step.String())
-	switch {
-	case !ok:
-		return
-	case errors.Is(landed.Err, engine.ErrDropped):
-		*p.Memory = p.Memory.Unsent()
-		return
-	}
-	outcome, ok := landed.Value.(acmeflow.ChallengeOutcome)
-	if !ok {
-		outcome.Failure = lostCall(landed.Err)
-	}
-	outcome.Step, outcome.At, outcome.Jitter = step, r.Now(), p.Chance()
-	if step == acmeflow.ChallengeCheck {
-		r.scheduler.locked(ctx, func() { outcome.Settle = r.scheduler.settled.Delay(viewed(p.Object, p.Memory), r.Now()) })
-	}
-	*p.Memory = p.Memory.After(outcome)
+	m := p.Memory
+	land(p.Take, m.Flying, func() { *m = m.Unsent() }, func(o acmeflow.ChallengeOutcome, lost *acmeflow.Failure) {
+		o.Step, o.At, o.Jitter, o.Failure = m.Flying, r.Now(), p.Chance(), cmp.Or(o.Failure, lost)
+		if o.Step == acmeflow.ChallengeCheck {
+			r.scheduler.locked(ctx, func() { o.Settle = r.scheduler.settled.Delay(viewed(p.Object, m), r.Now()) })
+		}
+		*m = m.After(o)
+	})
 }
 
 func ofCA(step acmeflow.ChallengeStep) bool {
@@ -139,12 +125,4 @@ func (r *challenges) learn(ctx context.Context, c *acmev1.Challenge, m *acmeflow
 	case c.Status.State == acmev1.Valid && !m.Passed.IsZero():
 		r.scheduler.locked(ctx, func() { settled.Succeeded(viewed(c, m), r.Now()) })
 	}
-}
-
-// errNoAccount is the outcome of a call to a CA whose account this process does not know.
-var errNoAccount = errors.New("the issuer has no ACME account at hand")
-
-// lostCall is the failure of a call that has not come to an outcome.
-func lostCall(err error) *acmeflow.Failure {
-	return &acmeflow.Failure{Class: fault.ClassUnavailable, Detail: err.Error()}
 }

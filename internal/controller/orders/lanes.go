@@ -1,10 +1,15 @@
 package orders
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/engine"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/acmeflow"
 )
 
 // Bounds of the calls that leave the process.
@@ -21,6 +26,32 @@ const (
 // laneOf is the lane of the calls for an ACME account.
 func laneOf(account *acmeaccount.Account) engine.Lane {
 	return engine.Lane{Name: account.Lane(), Limit: acmeCalls, Timeout: acmeTimeout}
+}
+
+// callBy has a call made with an ACME account. The decisions ask for none while the account is missing, which is a wait
+// that the issuer's events end: one that is asked for all the same fails as if the CA were away.
+func callBy(account *acmeaccount.Account, c engine.Call) engine.Call {
+	if account == nil {
+		c.Run = func(context.Context) (any, error) { return nil, errors.New("the issuer has no ACME account at hand") }
+		return c
+	}
+	c.Lane, c.Gate = laneOf(account), gateOf(account)
+	return c
+}
+
+// land takes in what the call of a step has come back with: the call may not have been sent, or have been lost on its
+// way to an outcome.
+func land[T any](take func(call string) (engine.Outcome, bool), step fmt.Stringer, unsent func(), after func(o T, lost *acmeflow.Failure)) {
+	landed, ok := take(step.String())
+	switch outcome, brought := landed.Value.(T); {
+	case !ok:
+	case errors.Is(landed.Err, engine.ErrDropped):
+		unsent()
+	case brought:
+		after(outcome, nil)
+	default:
+		after(outcome, &acmeflow.Failure{Class: fault.ClassUnavailable, Detail: landed.Err.Error()})
+	}
 }
 
 // gateOf drops a call whose turn comes while the account is parked: the object decides anew, and says until when the

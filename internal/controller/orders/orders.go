@@ -4,6 +4,7 @@
 package orders
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -18,7 +19,6 @@ import (
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
-	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/acmeflow"
 	"chancery.dev/internal/overlay"
 )
@@ -183,18 +183,10 @@ func (r *orders) do(ctx context.Context, p *orderPass, v orderView, order *acmev
 
 // call is the call of an external step.
 func (r *orders) call(account *acmeaccount.Account, action acmeflow.OrderAction) engine.Call {
-	c := engine.Call{Name: action.Step.String(), Urgency: urgency(action)}
-	if account == nil {
-		c.Run = func(context.Context) (any, error) {
-			return acmeflow.OrderOutcome{Failure: &acmeflow.Failure{
-				Class: fault.ClassRefused, Detail: "the issuer has no ACME account at hand",
-			}}, nil
-		}
-		return c
-	}
-	c.Lane, c.Gate = laneOf(account), gateOf(account)
-	c.Run = func(ctx context.Context) (any, error) { return account.Order(ctx, action), nil }
-	return c
+	return callBy(account, engine.Call{
+		Name: action.Step.String(), Urgency: urgency(action),
+		Run: func(ctx context.Context) (any, error) { return account.Order(ctx, action), nil },
+	})
 }
 
 // begun is the urgency of what was begun.
@@ -215,19 +207,9 @@ func urgency(action acmeflow.OrderAction) int {
 
 // land takes in what a call has come back with.
 func (r *orders) land(p *orderPass) {
-	step := p.Memory.Flying
-	landed, ok := p.Take(step.String())
-	switch {
-	case !ok:
-		return
-	case errors.Is(landed.Err, engine.ErrDropped):
-		*p.Memory = p.Memory.Unsent()
-		return
-	}
-	outcome, ok := landed.Value.(acmeflow.OrderOutcome)
-	if !ok {
-		outcome.Failure = lostCall(landed.Err)
-	}
-	outcome.Step, outcome.At, outcome.Jitter = step, r.Now(), p.Chance()
-	*p.Memory = p.Memory.After(outcome)
+	m := p.Memory
+	land(p.Take, m.Flying, func() { *m = m.Unsent() }, func(o acmeflow.OrderOutcome, lost *acmeflow.Failure) {
+		o.Step, o.At, o.Jitter, o.Failure = m.Flying, r.Now(), p.Chance(), cmp.Or(o.Failure, lost)
+		*m = m.After(o)
+	})
 }

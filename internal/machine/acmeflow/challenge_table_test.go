@@ -21,7 +21,7 @@ func newChallengeState() ChallengeState {
 		panic(err)
 	}
 	c.CreationTimestamp = metav1.NewTime(start)
-	return ChallengeState{Challenge: c, Issuer: readyIssuer(), Account: Account{Thumbprint: "thumb"}, Settings: DefaultSettings()}
+	return ChallengeState{Challenge: c, Issuer: readyIssuer(), Account: Account{Thumbprint: "thumb", URL: "ca/acct/1"}, Settings: DefaultSettings()}
 }
 
 // with changes a copy of the Challenge.

@@ -182,6 +182,9 @@ func TestEveryOrderEnds(t *testing.T) {
 		for step := 0; ; step++ {
 			s.Issuer, s.Account.ParkedUntil = readyIssuer(), c.parkedUntil()
 			s.Issuer.Readiness = c.readiness()
+			if s.Account.URL = "ca/acct/1"; s.Issuer.Readiness != IssuerReady && c.r.Intn(2) == 0 || s.Issuer.Readiness == IssuerStarting {
+				s.Account.URL = ""
+			}
 			if c.wild() && c.r.Intn(50) == 0 {
 				s.Memory = OrderMemory{}
 			}

@@ -83,7 +83,8 @@ type Issuer struct {
 type Account struct {
 	// Thumbprint is that of the account key (RFC 8555 §8.1), base64url.
 	Thumbprint string
-	// URL is the account's (RFC 8555 §7.3); empty until it is registered.
+	// URL is the account's (RFC 8555 §7.3); empty until it is registered, and this process knows it: then no call to
+	// the CA can be made. That is never so with IssuerReady.
 	URL string
 	// ParkedUntil is when the CA wants to hear from the account again; zero or past for now.
 	ParkedUntil time.Time

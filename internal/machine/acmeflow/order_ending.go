@@ -16,7 +16,7 @@ const (
 	// deactivationWindow is for how long after the failure. A new process leaves older failures alone.
 	maxDeactivations   = 3
 	deactivationWindow = 10 * time.Minute
-	// startingPause is how soon a failed Order looks again whether its issuer has a client:
+	// startingPause is how soon a failed Order looks again whether its issuer has an account that can be used:
 	// events of issuers are for Orders that have not ended.
 	startingPause = 2 * time.Second
 )
@@ -85,7 +85,7 @@ func (d *orderDecision) deactivate() (OrderAction, bool) {
 	if m.Failed == OrderDeactivate && wake.Before(d.retryAt()) {
 		wake = d.retryAt()
 	}
-	if next := d.now.Add(startingPause); d.Issuer.Readiness == IssuerStarting && wake.Before(next) {
+	if next := d.now.Add(startingPause); d.Account.URL == "" && wake.Before(next) {
 		wake = next
 	}
 	if d.now.Before(wake) {

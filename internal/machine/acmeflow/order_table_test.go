@@ -165,6 +165,9 @@ func checkOrderInvariants(t *testing.T, s OrderState, a OrderAction, now time.Ti
 		if s.Memory.Flying != OrderWait {
 			fail("a second call while one is under way")
 		}
+		if s.Account.URL == "" {
+			fail("a call without an account")
+		}
 		if a.Step == OrderDeactivate && now.Before(s.Account.ParkedUntil) {
 			fail("the CA is called though the account is parked")
 		}

@@ -257,10 +257,12 @@ func TestWhatAFailedOrderLeavesPendingIsDeactivated(t *testing.T) {
 	equal(t, a.Step, OrderWait) // a call is in the air
 	s.Order.Status = *a.Status
 	s.Memory = OrderMemory{}
-	s.Issuer.Readiness = IssuerStarting // there is no client yet; no event tells a failed Order of it
-	waiting := DecideOrder(s, start)
-	equal(t, []any{waiting.Step, waiting.Wake}, []any{OrderWait, start.Add(startingPause)})
-	s.Issuer = readyIssuer()
+	for _, s.Issuer.Readiness = range []Readiness{IssuerStarting, IssuerNotReady} {
+		s.Account.URL = "" // there is no account at hand; no event tells a failed Order of one
+		waiting := DecideOrder(s, start)
+		equal(t, []any{waiting.Step, waiting.Wake}, []any{OrderWait, start.Add(startingPause)})
+	}
+	s.Issuer, s.Account.URL = readyIssuer(), "ca/acct/1"
 	for try := range 4 {
 		now := start.Add(time.Duration(try) * time.Minute)
 		a = DecideOrder(s, now)

@@ -44,6 +44,9 @@ func environments() []environment {
 
 func (e environment) apply(i *Issuer, a *Account) {
 	i.Readiness = e.issuer
+	if e.issuer == IssuerStarting {
+		a.URL = ""
+	}
 	if e.parked > 0 {
 		a.ParkedUntil, a.ParkedReason = start.Add(e.parked), "slow down"
 	}
