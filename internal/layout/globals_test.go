@@ -12,6 +12,7 @@ import (
 // constantCalls make values that nobody changes once they are made.
 var constantCalls = []string{
 	"errors.New", "fmt.Errorf", // sentinels
+	"flag.Bool",                                                  // of go test: only flag.Parse writes to it
 	"regexp.MustCompile", "strings.NewReplacer", "template.Must", // safe for concurrent use, never written
 	"netip.MustParseAddr", "netip.MustParsePrefix", // values
 	"sync.OnceValue", "sync.OnceValues", // made once, the same for everybody

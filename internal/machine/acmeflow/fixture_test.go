@@ -1,10 +1,7 @@
 package acmeflow
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,34 +14,7 @@ import (
 	"chancery.dev/internal/acme"
 )
 
-var update = flag.Bool("update", false, "write the golden files")
-
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-
-// golden compares text with a file below testdata.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got == string(want) {
-		return
-	}
-	gotLines, wantLines := strings.Split(got, "\n"), strings.Split(string(want), "\n")
-	for i := range max(len(gotLines), len(wantLines)) {
-		if i >= len(gotLines) || i >= len(wantLines) || gotLines[i] != wantLines[i] {
-			t.Fatalf("%s differs from line %d on (run with -update and read the diff)", path, i+1)
-		}
-	}
-}
 
 func equal(t *testing.T, got, want any) {
 	t.Helper()

@@ -10,6 +10,7 @@ import (
 
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/rig/golden"
 )
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -148,7 +149,7 @@ func (x trial[S, M, A]) run(t *testing.T) {
 		}
 		b.end()
 	}
-	golden(t, x.file, b.String())
+	golden.Check(t, x.file, b.String())
 }
 
 // examine checks what is decided in a state, for every outcome in all of the environments, and

@@ -14,6 +14,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/rig/golden"
 )
 
 // failing has a Certificate whose next request has just failed in a class, with the Secret of the one before in place.
@@ -106,7 +107,7 @@ func TestEveryClassIsTriedAgain(t *testing.T) {
 			out += fmt.Sprintf("%q, %s\n    %s\n\n", class, c.name, texts[0])
 		}
 	}
-	golden(t, "testdata/again.txt", out)
+	golden.Check(t, "again.txt", out)
 }
 
 // Of many Certificates that a CA refuses, not all are tried again at once.

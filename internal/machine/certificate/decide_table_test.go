@@ -1,9 +1,7 @@
 package certificate
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,9 +11,8 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/rig/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // situation is a world right before Decide is asked.
 type situation struct {
@@ -256,7 +253,7 @@ func TestDecideTable(t *testing.T) {
 			w := s.world(t)
 			fmt.Fprintf(&out, "%s\n%s\n", s.name, describe(w, Decide(w.state(), w.now)))
 		}
-		golden(t, "testdata/"+file, out.String())
+		golden.Check(t, file, out.String())
 	}
 }
 
@@ -359,31 +356,4 @@ func value[T any](p *T) string {
 		return "none"
 	}
 	return fmt.Sprint(*p)
-}
-
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(want) != got {
-		t.Errorf("%s differs, see it with: go test ./internal/machine/certificate -update && git diff\n%s", file, firstDifference(string(want), got))
-	}
-}
-
-func firstDifference(want, got string) string {
-	a, b := strings.Split(want, "\n"), strings.Split(got, "\n")
-	for i := range min(len(a), len(b)) {
-		if a[i] != b[i] {
-			return fmt.Sprintf("line %d\nwant %s\ngot  %s", i+1, a[i], b[i])
-		}
-	}
-	return fmt.Sprintf("want %d lines, got %d", len(a), len(b))
 }

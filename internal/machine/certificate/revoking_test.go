@@ -14,6 +14,7 @@ import (
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/revocation"
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/rig/golden"
 )
 
 // revoke does what a user does that wants the certificate revoked; an empty reason calls that off.
@@ -292,6 +293,6 @@ func TestRevokingTable(t *testing.T) {
 			w := s.world(t)
 			fmt.Fprintf(&out, "%s\n%s\n", s.name, describe(w, Decide(w.state(), w.now)))
 		}
-		golden(t, "testdata/"+file, out.String())
+		golden.Check(t, file, out.String())
 	}
 }

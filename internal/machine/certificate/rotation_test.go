@@ -13,6 +13,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/rig/golden"
 )
 
 // on returns a time some days after the certificates of a fleet were issued.
@@ -152,7 +153,7 @@ func TestRotationTable(t *testing.T) {
 	for _, r := range rotations() {
 		out += fmt.Sprintf("%s\n    %s\n", r.name, r.describe(t, w))
 	}
-	golden(t, "testdata/rotation.txt", out)
+	golden.Check(t, "rotation.txt", out)
 }
 
 // TestRotationSurvivesRestarts: a Certificate is issued again at the same time by a process that was started later, or

@@ -11,6 +11,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/rig/golden"
 )
 
 func inLine(w *world)        { w.issuer = &IssuerFacts{Version: "a/1", InLine: true} }
@@ -156,7 +157,7 @@ func TestShortWayTable(t *testing.T) {
 			w := s.world(t)
 			out += fmt.Sprintf("%s\n%s\n", s.name, describe(w, Decide(w.state(), w.now)))
 		}
-		golden(t, "testdata/"+file, out)
+		golden.Check(t, file, out)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/rig/golden"
 )
 
 func byClass(w *world)      { w.backoff.ByClass, w.issuer = true, &IssuerFacts{Version: "a/1"} }
@@ -118,5 +119,5 @@ func TestUpkeepTable(t *testing.T) {
 		w := s.world(t)
 		out += fmt.Sprintf("%s\n%s\n", s.name, describe(w, Decide(w.state(), w.now)))
 	}
-	golden(t, "testdata/upkeep.txt", out)
+	golden.Check(t, "upkeep.txt", out)
 }

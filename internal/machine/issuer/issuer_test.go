@@ -2,9 +2,7 @@ package issuer
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,9 +13,8 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/rig/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden file")
 
 var now = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 
@@ -144,20 +141,7 @@ func TestDecideTable(t *testing.T) {
 		}
 		fmt.Fprintf(&out, "  %s: %s\n", look, describe(Decide(s, now)))
 	})
-	const file = "testdata/decide.txt"
-	if *update {
-		if err := os.WriteFile(file, []byte(out.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(want) != out.String() {
-		t.Errorf("%s differs: go test ./internal/machine/issuer -update, and read the diff", file)
-	}
+	golden.Check(t, "decide.txt", out.String())
 }
 
 // TestInvariants says what must hold of every decision, whatever the state.

@@ -2,9 +2,7 @@ package request
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,9 +11,8 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/rig/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden file")
 
 func forms() []Form {
 	return []Form{FormCertificateRequest, FormCSR, FormCSRIssuer, FormCSRClusterIssuer}
@@ -136,20 +133,7 @@ func TestDecideTable(t *testing.T) {
 		s.Approved = true
 		fmt.Fprintf(&out, "    approved: %s\n", describe(Decide(s)))
 	}
-	const file = "testdata/decide.txt"
-	if *update {
-		if err := os.WriteFile(file, []byte(out.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(want) != out.String() {
-		t.Errorf("%s differs: go test ./internal/machine/request -update, and read the diff", file)
-	}
+	golden.Check(t, "decide.txt", out.String())
 }
 
 func describe(a Action) string {

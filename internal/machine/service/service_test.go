@@ -1,9 +1,7 @@
 package service
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,9 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/rig/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden file")
 
 var now = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 
@@ -179,20 +176,7 @@ func TestDecideTable(t *testing.T) {
 		}
 		fmt.Fprintf(&out, "%s\n%s", heading, strings.Join(lines[heading], ""))
 	}
-	const file = "testdata/decide.txt"
-	if *update {
-		if err := os.WriteFile(file, []byte(out.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(want) != out.String() {
-		t.Errorf("%s differs: go test ./internal/machine/service -update, and read the diff", file)
-	}
+	golden.Check(t, "decide.txt", out.String())
 }
 
 // TestInvariants says what must hold of every decision, whatever the state.
