@@ -4,8 +4,12 @@ import (
 	"net/http"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/machine/service"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/schedule"
 	"chancery.dev/internal/solver"
@@ -45,6 +49,8 @@ type ACMEConfig struct {
 	// ResponderNone means that CAs reach the responder without routes. Empty means ResponderNone with HTTP01Address,
 	// and otherwise the Service that InstallResponder makes, in the controller's namespace.
 	HTTP01Responder string
+	// HTTP01Pods says which HTTP-01 challenges a pod of its own answers, and how these pods are.
+	HTTP01Pods service.Pods
 	// HTTP01CatchAll says that, beside routes, requests for any host may come to the responder.
 	HTTP01CatchAll bool
 	// HTTP01Hosts and TLSALPN01Hosts are the hosts that the responder answers for on behalf of Issuers,
@@ -68,6 +74,11 @@ func DefaultACMEConfig() ACMEConfig {
 	return ACMEConfig{
 		Limits: schedule.Options{Cap: schedule.DefaultCap}, AccountKeyAlgorithm: pki.RSA, CheckRetryPeriod: 10 * time.Second,
 		DNS01: DNS01Config{ProviderQPS: 50, ProviderBurst: 500}, HTTP01Passes: 1,
+		HTTP01Pods: service.Pods{
+			Mode: service.ModeAuto, Image: DefaultImage, RunAsNonRoot: true,
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
+			Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
+		},
 	}
 }
 

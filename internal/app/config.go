@@ -16,6 +16,7 @@ import (
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/machine/request"
+	"chancery.dev/internal/machine/service"
 )
 
 // Config is what a user can set (spec §9.3). DefaultConfig has the defaults.
@@ -164,12 +165,15 @@ func (c *Config) settings() controller.Settings {
 
 // findResponder names the responder of a controller that nobody has told of one (ACMEConfig.HTTP01Responder).
 func (c *Config) findResponder() {
-	switch {
-	case c.ACME.HTTP01Responder != "":
+	own := cmp.Or(c.Namespace, c.ClusterResourceNamespace) + "/" + responderName
+	switch responder := c.ACME.HTTP01Responder; {
+	case c.ACME.HTTP01Pods.Mode == service.ModePod && (responder == "" || responder == ResponderNone):
+		c.ACME.HTTP01Responder = own // there are routes, and none leads there
+	case responder != "":
 	case c.ACME.HTTP01Address != "":
 		c.ACME.HTTP01Responder = ResponderNone
 	default:
-		c.ACME.HTTP01Responder = cmp.Or(c.Namespace, c.ClusterResourceNamespace) + "/" + responderName
+		c.ACME.HTTP01Responder = own
 	}
 }
 

@@ -5,7 +5,11 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"chancery.dev/internal/machine/request"
+	"chancery.dev/internal/machine/service"
 )
 
 func TestDefaultConfigIsValid(t *testing.T) {
@@ -46,6 +50,14 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.ACME.HTTP01Port = 70000 }, "--http01-self-check-port: must be a port, 1 to 65535, or 0, not 70000"},
 		{func(c *Config) { c.ACME.HTTP01Passes = 11 }, "--http01-self-check-passes: must be 1 to 10, not 11"},
 		{func(c *Config) { c.ACME.HTTP01Address = "soup" }, `--http01-listen-address: must be host:port, not "soup"`},
+		{func(c *Config) { c.ACME.HTTP01Pods.Mode = "pods" }, `--acme-http01-mode: must be auto, responder or pod, not "pods"`},
+		{func(c *Config) { c.ACME.HTTP01Pods.Image = "" }, "--acme-http01-solver-image: must not be empty"},
+		{
+			func(c *Config) {
+				c.ACME.HTTP01Pods.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m")}
+			},
+			"--acme-http01-solver-resource-request-cpu: 200m must not exceed --acme-http01-solver-resource-limits-cpu 100m",
+		},
 		{func(c *Config) { c.ACME.TLSALPN01Port = -1 }, "--tlsalpn01-self-check-port: must be a port, 1 to 65535, or 0, not -1"},
 		{func(c *Config) { c.ACME.TLSALPN01Address = "soup" }, `--tlsalpn01-listen-address: must be host:port, not "soup"`},
 		{
@@ -144,6 +156,8 @@ func TestFindResponder(t *testing.T) {
 		{func(c *Config) { c.ACME.HTTP01Address = ":8089" }, ResponderNone},
 		{func(c *Config) { c.ACME.HTTP01Address, c.ACME.HTTP01Responder = ":8089", "here/own" }, "here/own"},
 		{func(c *Config) { c.ACME.HTTP01Responder = ResponderNone }, ResponderNone},
+		{func(c *Config) { c.ACME.HTTP01Responder, c.ACME.HTTP01Pods.Mode = ResponderNone, service.ModePod }, "cert-manager/chancery-responder"},
+		{func(c *Config) { c.ACME.HTTP01Address, c.ACME.HTTP01Pods.Mode = ":8089", service.ModePod }, "cert-manager/chancery-responder"},
 	} {
 		cfg := DefaultConfig()
 		c.change(&cfg)

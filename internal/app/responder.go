@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -81,19 +80,9 @@ func (r *responder) serveHTTP(ctx context.Context, listener net.Listener) error 
 	if err != nil {
 		return err
 	}
-	server := http01.NewServer(http01.NewResponder(http01.ResponderOptions{
+	return http01.Serve(ctx, listener, http01.NewResponder(http01.ResponderOptions{
 		Index: r.index, Answered: func(status int) { answered.WithLabelValues(strconv.Itoa(status)).Inc() },
 	}))
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-	defer cancel()
-	return server.Shutdown(within)
 }
 
 func (r *responder) serveTLS(ctx context.Context, listener net.Listener) error {

@@ -27,16 +27,16 @@ func setupRoutes(ctx context.Context, cfg Config, deps *controller.Deps) (http01
 	if err != nil || responder.Name == "" {
 		return nil, err
 	}
-	m, extra := deps.Manager, cfg.ACME.HTTP01ExtraLabels
+	m, extra, pods := deps.Manager, cfg.ACME.HTTP01ExtraLabels, cfg.ACME.HTTP01Pods
 	direct, err := client.New(m.GetConfig(), client.Options{HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper()})
 	if err != nil {
 		return nil, err
 	}
-	if err := services.Setup(ctx, deps, services.Options{Responder: responder, ExtraLabels: extra}); err != nil {
+	if err := services.Setup(ctx, deps, services.Options{Responder: responder, Pods: pods, ExtraLabels: extra}); err != nil {
 		return nil, err
 	}
 	router := route.New(route.Options{
-		Client: direct, Services: deps.Client, Cache: m.GetCache(), Responder: responder, ExtraLabels: extra, Now: deps.Now,
+		Client: direct, Services: deps.Client, Cache: m.GetCache(), Responder: responder, Pods: pods, ExtraLabels: extra, Now: deps.Now,
 		LoosePaths: cfg.ACME.LoosePaths,
 	})
 	deps.HTTP01 = &controller.HTTP01{Responder: responder, Unanswered: router.Unanswered}

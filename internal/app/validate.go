@@ -9,11 +9,13 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"chancery.dev/internal/machine/acmeflow"
 	"chancery.dev/internal/machine/request"
+	"chancery.dev/internal/machine/service"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/solver/dns01/provider/exec"
 )
@@ -164,6 +166,7 @@ func (c ACMEConfig) validate(f *findings) {
 	if c.HTTP01Address != "" {
 		f.address("http01-listen-address", c.HTTP01Address)
 	}
+	c.validatePods(f)
 	f.port("tlsalpn01-self-check-port", c.TLSALPN01Port)
 	if c.TLSALPN01Address != "" {
 		f.address("tlsalpn01-listen-address", c.TLSALPN01Address)
@@ -179,6 +182,23 @@ func (c ACMEConfig) validate(f *findings) {
 	for name, value := range c.HTTP01ExtraLabels {
 		if len(validation.IsQualifiedName(name)) > 0 || len(validation.IsValidLabelValue(value)) > 0 {
 			f.add("acme-http01-solver-extra-labels", "must be labels such as team=web or example.com/team=web, not %q", name+"="+value)
+		}
+	}
+}
+
+func (c ACMEConfig) validatePods(f *findings) {
+	pods := c.HTTP01Pods
+	if !slices.Contains([]service.Mode{service.ModeAuto, service.ModeResponder, service.ModePod}, pods.Mode) {
+		f.add("acme-http01-mode", "must be auto, responder or pod, not %q", pods.Mode)
+	}
+	if pods.Image == "" {
+		f.add("acme-http01-solver-image", "must not be empty")
+	}
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		request, limit := pods.Requests[name], pods.Limits[name]
+		if _, limited := pods.Limits[name]; limited && request.Cmp(limit) > 0 {
+			f.add("acme-http01-solver-resource-request-"+string(name), "%s must not exceed --acme-http01-solver-resource-limits-%s %s",
+				request.String(), name, limit.String())
 		}
 	}
 }

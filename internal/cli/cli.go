@@ -34,7 +34,9 @@ func New(version string) *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newControllerCommand(version), newInjectorCommand(), newResponderCommand(), newInstallCommand())
+	solver := newACMESolverCommand()
+	root.AddCommand(newControllerCommand(version), newInjectorCommand(), newResponderCommand(), newInstallCommand(), solver)
+	actAsACMESolver(root, solver)
 	return root
 }
 

@@ -9,11 +9,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"chancery.dev/internal/app"
 	"chancery.dev/internal/controller/shims"
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/machine/request"
+	"chancery.dev/internal/machine/service"
 )
 
 func newControllerCommand(version string) *cobra.Command {
@@ -170,6 +173,7 @@ func addACMEFlags(cmd *cobra.Command, acme *app.ACMEConfig) {
 			acme.HTTP01Responder = cmp.Or(text, app.ResponderNone)
 			return nil
 		})
+	addPodFlags(cmd, &acme.HTTP01Pods)
 	f.BoolVar(&acme.HTTP01CatchAll, "http01-catch-all", false, "say that requests for any host may reach the responder, beside the routes to it: --http01-hosts holds then")
 	f.StringSliceVar(&acme.HTTP01Hosts, "http01-hosts", acme.HTTP01Hosts,
 		"hosts that HTTP-01 challenges of Issuers may be for, where CAs reach the responder without routes: NAMESPACE=PATTERN, as in shop=*.shop.example.com or *=*")
@@ -181,6 +185,32 @@ func addACMEFlags(cmd *cobra.Command, acme *app.ACMEConfig) {
 	f.StringVar(&acme.TLSALPN01Address, "tlsalpn01-listen-address", acme.TLSALPN01Address, "host:port on which the controller itself answers TLS-ALPN-01 challenges; empty for none")
 	f.IntVar(&acme.TLSALPN01Port, "tlsalpn01-self-check-port", 0, "port that the self check of TLS-ALPN-01 asks, where 443 is redirected; 0 means 443")
 	f.IntVar(&acme.AuthoritativePort, "dns01-authoritative-port", 0, "port that zones' own name servers are asked on; 0 means 53")
+}
+
+// addPodFlags adds what concerns the pods that answer an HTTP-01 challenge each.
+func addPodFlags(cmd *cobra.Command, pods *service.Pods) {
+	f := cmd.Flags()
+	f.StringVar((*string)(&pods.Mode), "acme-http01-mode", string(pods.Mode),
+		"who answers HTTP-01 challenges: responder, a pod for each challenge (pod), or a pod where the solver has a podTemplate (auto)")
+	f.StringVar(&pods.Image, "acme-http01-solver-image", pods.Image, "image of these pods: its entry point is chancery, or cert-manager's acmesolver")
+	f.BoolVar(&pods.RunAsNonRoot, "acme-http01-solver-run-as-non-root", pods.RunAsNonRoot, "refuse to run these pods as root")
+	f.StringVar(&pods.RuntimeClassName, "acme-http01-solver-runtime-class-name", pods.RuntimeClassName, "runtime class of these pods; empty for the default one")
+	for _, r := range []struct {
+		flag string
+		list corev1.ResourceList
+		name corev1.ResourceName
+	}{
+		{"request-cpu", pods.Requests, corev1.ResourceCPU}, {"request-memory", pods.Requests, corev1.ResourceMemory},
+		{"limits-cpu", pods.Limits, corev1.ResourceCPU}, {"limits-memory", pods.Limits, corev1.ResourceMemory},
+	} {
+		value := r.list[r.name]
+		addFlag(cmd, "acme-http01-solver-resource-"+r.flag, "of these pods: resource "+strings.ReplaceAll(r.flag, "-", " "), value.String(),
+			func(text string) error {
+				quantity, err := resource.ParseQuantity(text)
+				r.list[r.name] = quantity
+				return err
+			})
+	}
 }
 
 // addBackoffFlag adds the flag of a bound of the back-off. If a user sets a bound, the bounds hold for failures of all

@@ -27,13 +27,15 @@ func TestControllerFlags(t *testing.T) {
 		"cluster-issuer-ambient-credentials": "true", "issuer-ambient-credentials": "false",
 		"enable-certificate-owner-ref": "false", "max-concurrent-challenges": "60", "dns01-check-retry-period": "10s",
 		"dns01-recursive-nameservers": "[]", "dns01-recursive-nameservers-only": "false", "acme-http01-solver-nameservers": "[]",
-		"acme-http01-solver-extra-labels": "[]",
-		"v":                               "0", "logging-format": "text",
+		"acme-http01-solver-extra-labels": "[]", "acme-http01-solver-run-as-non-root": "true", "acme-http01-solver-runtime-class-name": "",
+		"acme-http01-solver-resource-request-cpu": "10m", "acme-http01-solver-resource-request-memory": "64Mi",
+		"acme-http01-solver-resource-limits-cpu": "100m", "acme-http01-solver-resource-limits-memory": "64Mi",
+		"v": "0", "logging-format": "text",
 	}
 	own := map[string]string{
 		"cluster-resource-namespace": "cert-manager", // ours: mission rule 8
 		"enable-cainjector":          "false",
-		"acme-http01-responder":      "", "issuer-egress-allow": "", "issuer-egress-deny": "",
+		"acme-http01-responder":      "", "acme-http01-mode": "auto", "acme-http01-solver-image": app.DefaultImage, "issuer-egress-allow": "", "issuer-egress-deny": "",
 		"http01-hosts": "[]", "tlsalpn01-hosts": "[]", "http01-catch-all": "false", "http01-self-check-passes": "1",
 		"tlsalpn01-listen-address": "", "tlsalpn01-self-check-port": "0",
 		"dns01-self-check-quorum": "0", "dns01-provider-programs": "[]", "dns01-exec-in-issuers": "false", "dns01-webhook-urls-in-issuers": "false",

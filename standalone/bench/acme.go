@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"strconv"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -70,6 +71,13 @@ func prepareHTTP01(ctx context.Context, r *run) (*workload, error) {
 		return acmev1.ACMEChallengeSolver{HTTP01: &acmev1.HTTP01Solver{Ingress: &acmev1.HTTP01IngressSolver{}}}
 	})
 	if err == nil && r.Routes {
+		// Nobody follows the routes: the controller itself answers. But without a responder it would make none.
+		err = r.plane.client.Create(ctx, &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "cert-manager", Name: "chancery-responder", Labels: map[string]string{discoveryv1.LabelServiceName: "chancery-responder"},
+			},
+			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}},
+		})
 		work.controllerArguments = append(work.controllerArguments, "--acme-http01-responder", "cert-manager/chancery-responder")
 	}
 	return work, err

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,8 +32,10 @@ import (
 )
 
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;delete
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;watch;create;patch;delete
 // OpenShift asks for this of whoever names addresses of pods in an EndpointSlice:
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;delete
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices/restricted,verbs=create
 
 // needIndex finds the Challenges that need a Service, by its name.
@@ -45,6 +48,8 @@ type pass = engine.Pass[*corev1.Service, time.Time]
 type Options struct {
 	// Responder is the Service whose EndpointSlices are followed.
 	Responder types.NamespacedName
+	// Pods say which Challenges a pod of its own answers.
+	Pods service.Pods
 	// ExtraLabels are put on every Service.
 	ExtraLabels map[string]string
 }
@@ -95,7 +100,7 @@ func Setup(ctx context.Context, d *controller.Deps, o Options) error {
 		Name: "Service", New: func() *corev1.Service { return &corev1.Service{} }, Absent: true,
 		Observe: r.observe, Decide: service.Decide, Plan: r.plan,
 	})
-	if err := d.Manager.GetFieldIndexer().IndexField(ctx, &acmev1.Challenge{}, needIndex, needs); err != nil {
+	if err := d.Manager.GetFieldIndexer().IndexField(ctx, &acmev1.Challenge{}, needIndex, r.needs); err != nil {
 		return err
 	}
 	if err := d.Observed(ctx, &corev1.Service{}, &discoveryv1.EndpointSlice{}); err != nil {
@@ -103,7 +108,7 @@ func Setup(ctx context.Context, d *controller.Deps, o Options) error {
 	}
 	return ctrl.NewControllerManagedBy(d.Manager).Named("http01-services").
 		For(&corev1.Service{}).
-		Watches(&acmev1.Challenge{}, handler.EnqueueRequestsFromMapFunc(r.leadsTo), builder.WithPredicates(opensAndEnds())).
+		Watches(&acmev1.Challenge{}, handler.EnqueueRequestsFromMapFunc(r.leadsTo), builder.WithPredicates(r.opensAndEnds())).
 		Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(r.following)).
 		WatchesRawSource(runner).
 		WithOptions(r.Options(time.Second, 5*time.Minute)).
@@ -111,16 +116,16 @@ func Setup(ctx context.Context, d *controller.Deps, o Options) error {
 }
 
 // needs names the Service that a Challenge needs.
-func needs(obj client.Object) []string {
+func (r *services) needs(obj client.Object) []string {
 	if c, ok := obj.(*acmev1.Challenge); ok && service.Open(c) {
-		return []string{service.Of(c).Name}
+		return []string{r.o.Pods.Of(c).Name}
 	}
 	return nil
 }
 
 // opensAndEnds lets a Challenge through when it is first seen, and when it ends.
-func opensAndEnds() predicate.Predicate {
-	open := func(o client.Object) bool { return len(needs(o)) > 0 }
+func (r *services) opensAndEnds() predicate.Predicate {
+	open := func(o client.Object) bool { return len(r.needs(o)) > 0 }
 	return predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool { return open(e.Object) },
 		UpdateFunc: func(e event.UpdateEvent) bool { return open(e.ObjectOld) && !open(e.ObjectNew) },
@@ -135,7 +140,7 @@ func (r *services) leadsTo(ctx context.Context, obj client.Object) []reconcile.R
 	if !ok {
 		return nil
 	}
-	name := service.Of(c)
+	name := r.o.Pods.Of(c)
 	if c.Status.Processing || c.Status.Presented || r.Client.Get(ctx, name, &corev1.Service{}) == nil {
 		return []reconcile.Request{{NamespacedName: name}}
 	}
@@ -215,10 +220,25 @@ func (r *services) do(ctx context.Context, s *corev1.Service, action service.Act
 			return err
 		}
 	}
+	if action.Pod {
+		if err := r.deletePod(ctx, s); err != nil {
+			return err
+		}
+	}
 	if action.Delete {
 		return r.Client.Delete(ctx, s)
 	}
 	return nil
+}
+
+// deletePod deletes the pod that a Service was made for. Pods are in no cache.
+func (r *services) deletePod(ctx context.Context, of *corev1.Service) error {
+	pod, owner := &corev1.Pod{}, metav1.GetControllerOf(of)
+	err := r.Manager.GetAPIReader().Get(ctx, client.ObjectKeyFromObject(of), pod)
+	if err == nil && metav1.IsControlledBy(pod, &metav1.ObjectMeta{UID: owner.UID}) {
+		err = r.Manager.GetClient().Delete(ctx, pod)
+	}
+	return client.IgnoreNotFound(err)
 }
 
 func (r *services) create(ctx context.Context, s *corev1.Service) error {

@@ -1,17 +1,21 @@
 // Package service decides what becomes of the Service that leads to the HTTP-01 responder from within a namespace:
 // when it is made again, where its EndpointSlices point, and when it goes.
 //
-// The Service has no selector: its EndpointSlices say the addresses of the responder's own EndpointSlices. A namespace
-// has one such Service, or two if its solvers ask for two types. It is first made by the solver that presents a
-// Challenge; the controller of these Services makes it again if somebody deletes it. The package is pure.
+// Where a pod of its own answers a Challenge, it decides about that pod and its Service, too.
+//
+// The Service of the responder has no selector: its EndpointSlices say the addresses of the responder's own
+// EndpointSlices. A namespace has one such Service, or two if its solvers ask for two types. It is first made by the
+// solver that presents a Challenge; the controller of these Services makes it again if somebody deletes it. The package
+// is pure.
 package service
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/types"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/fault"
@@ -55,6 +59,8 @@ type Action struct {
 	Apply []*discoveryv1.EndpointSlice
 	// Remove are EndpointSlices to delete.
 	Remove []*discoveryv1.EndpointSlice
+	// Pod says to delete the pod that has the name and the owner of the Service.
+	Pod bool
 	// Delete says to delete the Service.
 	Delete bool
 	// Idle is to be remembered for the next decision.
@@ -68,7 +74,7 @@ type Action struct {
 // Decide returns what to do for a Service now.
 func Decide(s State, now time.Time) Action {
 	switch {
-	case s.Service.UID == "" && s.Needed:
+	case s.Service.UID == "" && s.Needed && slices.Contains(Names(), s.Service.Name):
 		return Action{Create: New(s.Service.Namespace, typeOf(s.Service.Name), s.ExtraLabels)}
 	case s.Service.UID == "", Usable(s.Service) != nil:
 		return Action{Done: true} // the solver of a Challenge that needs a name that is taken says so
@@ -82,12 +88,15 @@ func Decide(s State, now time.Time) Action {
 	if end := idle.Add(KeptFor); now.Before(end) {
 		return Action{Apply: s.wrong(), Idle: idle, Wake: end}
 	}
-	return Action{Remove: s.own(), Delete: true, Done: true}
+	return Action{Remove: s.own(), Pod: ofOne(s.Service), Delete: true, Done: true}
 }
 
 // wrong returns the EndpointSlices of the Service that are missing, or do not lead where they have to.
 func (s *State) wrong() []*discoveryv1.EndpointSlice {
 	var out []*discoveryv1.EndpointSlice
+	if ofOne(s.Service) {
+		return nil // Kubernetes makes those of a Service with a selector
+	}
 	for _, family := range families() {
 		wanted := sliceOf(s.Service, family, s.Responder)
 		known := s.slice(wanted.Name)
@@ -99,11 +108,11 @@ func (s *State) wrong() []*discoveryv1.EndpointSlice {
 	return out
 }
 
-// own returns the EndpointSlices that are the Service's.
+// own returns the EndpointSlices that are the Service's, and that Kubernetes does not make.
 func (s *State) own() []*discoveryv1.EndpointSlice {
 	var out []*discoveryv1.EndpointSlice
 	for _, slice := range s.Slices {
-		if Owns(s.Service.UID, slice) {
+		if Owns(s.Service.UID, slice) && !ofOne(s.Service) {
 			out = append(out, slice)
 		}
 	}
@@ -127,9 +136,13 @@ func Usable(service *corev1.Service) error {
 			"the Service %q exists, and is not the one that leads to the responder (labelled %s=%s, without a selector): rename or delete it",
 			service.Name, acmev1.HTTP01SolverLabel, acmev1.HTTP01SolverLabelValue)
 	case service.DeletionTimestamp != nil:
-		return fault.After(deletedRetry, ReasonTaken, "the Service %q is being deleted, and made again when it is gone", service.Name)
+		return beingDeleted("Service", service.Name)
 	}
 	return nil
+}
+
+func beingDeleted(kind, name string) error {
+	return fault.After(deletedRetry, ReasonTaken, "the %s %q is being deleted, and made again when it is gone", kind, name)
 }
 
 // Taken is the fault of an object that was to be made or changed, and is somebody else's.
@@ -140,16 +153,17 @@ func Taken(kind, name string) error {
 // ours reports whether a Service is one that this controller has made. Those that a cert-manager has left have our
 // label, but none of our names.
 func ours(service *corev1.Service) bool {
-	return len(service.Spec.Selector) == 0 && service.Labels[acmev1.HTTP01SolverLabel] == acmev1.HTTP01SolverLabelValue &&
+	return ofOne(service) || len(service.Spec.Selector) == 0 && service.Labels[acmev1.HTTP01SolverLabel] == acmev1.HTTP01SolverLabelValue &&
 		service.Name == Name(typeOf(service.Name))
+}
+
+// ofOne reports whether a Service is that of the pod of one Challenge.
+func ofOne(service *corev1.Service) bool {
+	owner := metav1.GetControllerOf(service)
+	return owner != nil && owner.Kind == "Challenge" && service.Name == ObjectName(owner.UID)
 }
 
 // Open reports whether a Challenge is for HTTP-01, and not over: it needs its Service, or will need it.
 func Open(c *acmev1.Challenge) bool {
 	return c.Spec.Solver.HTTP01 != nil && !c.Status.State.IsFinal() && c.DeletionTimestamp == nil
-}
-
-// Of names the Service that a Challenge for HTTP-01 leads to.
-func Of(c *acmev1.Challenge) types.NamespacedName {
-	return types.NamespacedName{Namespace: c.Namespace, Name: Name(TypeOf(c))}
 }

@@ -32,6 +32,16 @@ func existing(change func(*corev1.Service)) func(*State) {
 	}
 }
 
+// ofChallenge makes a Service that of the pod of one Challenge, controlled by the Challenge with a UID.
+func ofChallenge(owner types.UID) func(*corev1.Service) {
+	return func(s *corev1.Service) {
+		c := &acmev1.Challenge{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "challenge"}}
+		c.Spec.Solver.HTTP01 = &acmev1.HTTP01Solver{}
+		*s = *NewPodService(c, nil)
+		s.UID, s.OwnerReferences[0].UID = "present", owner
+	}
+}
+
 func servicesThere() []named {
 	return []named{
 		{"absent", func(s *State) {
@@ -41,6 +51,11 @@ func servicesThere() []named {
 		{"being deleted", existing(func(s *corev1.Service) { s.DeletionTimestamp = &metav1.Time{Time: now} })},
 		{"with a selector", existing(func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "theirs"} })},
 		{"without our label", existing(func(s *corev1.Service) { s.Labels = nil })},
+		{"absent, of one pod", func(s *State) {
+			s.Service = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: ObjectName("challenge")}}
+		}},
+		{"of one pod", existing(ofChallenge("challenge"))},
+		{"of one pod, but of another Challenge", existing(ofChallenge("another"))},
 		{"by another name", existing(func(s *corev1.Service) { s.Name = Prefix + "-x7k2p" })},
 	}
 }
@@ -137,6 +152,9 @@ func describe(a Action) string {
 	for _, slice := range a.Remove {
 		words = append(words, "remove "+string(slice.AddressType))
 	}
+	if a.Pod {
+		words = append(words, "delete the pod")
+	}
 	if a.Delete {
 		words = append(words, "delete the Service")
 	}
@@ -190,15 +208,17 @@ func TestInvariants(t *testing.T) {
 			}
 		}
 		there := s.Service.UID != ""
-		mine := there && s.Service.DeletionTimestamp == nil && len(s.Service.Spec.Selector) == 0 &&
-			s.Service.Labels[acmev1.HTTP01SolverLabel] == "true" && slices.Contains(Names(), s.Service.Name)
+		one, shared := ofOne(s.Service), slices.Contains(Names(), s.Service.Name)
+		mine := there && s.Service.DeletionTimestamp == nil && (one || len(s.Service.Spec.Selector) == 0 &&
+			s.Service.Labels[acmev1.HTTP01SolverLabel] == "true" && shared)
 		expect(fmt.Sprintf("%+v", s) == before, "the state was changed")
-		expect((a.Create != nil) == (!there && s.Needed), "a Service is made when one is needed and missing, and only then")
+		expect((a.Create != nil) == (!there && s.Needed && shared), "a Service is made when one is needed and missing, and only then")
 		expect(a.Create == nil || a.Create.Name == s.Service.Name && a.Create.Namespace == s.Service.Namespace, "makes another name")
 		expect(mine || !a.Delete && len(a.Apply)+len(a.Remove) == 0, "touches what is not ours")
 		expect(!s.Needed || !a.Delete && len(a.Remove) == 0 && a.Idle.IsZero(), "takes away what is needed")
 		expect(!a.Delete || now.Sub(s.Idle) >= KeptFor && !s.Idle.IsZero(), "deletes before it was idle for long enough")
 		expect(!a.Delete || len(a.Apply) == 0, "puts right what it deletes")
+		expect(a.Pod == (a.Delete && one) && (!one || len(a.Apply) == 0), "takes a Service for that of one pod, or the other way round")
 		expect(a.Wake.IsZero() == a.Idle.IsZero(), "an idle Service is looked at again, and no other")
 		expect(a.Wake.IsZero() || a.Wake.After(now) && !a.Wake.After(now.Add(KeptFor)), "wakes at another time than the end of being idle")
 		expect(!a.Done || a.Idle.IsZero() && a.Wake.IsZero() && a.Create == nil, "is done with something to do")
@@ -222,7 +242,7 @@ func TestInvariants(t *testing.T) {
 		s.Idle = a.Idle
 		again := Decide(s, now)
 		expect(len(again.Apply) == 0 && again.Idle.Equal(a.Idle) && again.Wake.Equal(a.Wake), "decides again: "+describe(again))
-		expect(Answers(s.Responder) == slices.ContainsFunc(s.Slices, func(slice *discoveryv1.EndpointSlice) bool {
+		expect(one || Answers(s.Responder) == slices.ContainsFunc(s.Slices, func(slice *discoveryv1.EndpointSlice) bool {
 			return Owns(s.Service.UID, slice) && len(slice.Endpoints) > 0
 		}), "does not lead to the responder")
 	})
@@ -264,7 +284,7 @@ func TestNew(t *testing.T) {
 			{Ingress: &acmev1.HTTP01IngressSolver{ServiceType: asked}}, {GatewayHTTPRoute: &acmev1.HTTP01GatewaySolver{ServiceType: asked}},
 		} {
 			c := &acmev1.Challenge{Spec: acmev1.ChallengeSpec{Solver: acmev1.ACMEChallengeSolver{HTTP01: http}}}
-			if got := Of(c).Name; got != want {
+			if got := (Pods{}).Of(c).Name; got != want {
 				t.Errorf("a solver that asks for %q leads to %q, want %q", asked, got, want)
 			}
 		}

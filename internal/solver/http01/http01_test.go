@@ -530,3 +530,31 @@ func closedPort(t *testing.T) int {
 	}
 	return l.Addr().(*net.TCPAddr).Port
 }
+
+// TestACMESolver answers one challenge as cert-manager's acmesolver does (spec §5.8).
+func TestACMESolver(t *testing.T) {
+	const path = "/.well-known/acme-challenge/token"
+	for _, c := range []struct {
+		domain, method, host, path string
+		status                     int
+		body                       string
+	}{
+		{"www.example.com", http.MethodGet, "www.example.com", path, http.StatusOK, "token.key"},
+		{"www.example.com", http.MethodPost, "WWW.example.com:8089", path, http.StatusOK, "token.key"},
+		{"2001:db8::1", http.MethodGet, "[2001:db8::1]", path, http.StatusOK, "token.key"},
+		{"2001:db8::1", http.MethodGet, "[2001:db8::1]:80", path, http.StatusOK, "token.key"},
+		{"www.example.com", http.MethodGet, "other.example.com", path, http.StatusNotFound, ""},
+		{"www.example.com", http.MethodGet, "www.example.com", path + "x", http.StatusNotFound, ""},
+		{"www.example.com", http.MethodGet, "www.example.com", "/.well-known/acme-challenge/", http.StatusNotFound, ""},
+		{"www.example.com", http.MethodGet, "any", "/", http.StatusOK, ""},
+		{"www.example.com", http.MethodGet, "any", "/healthz", http.StatusOK, ""},
+	} {
+		req := httptest.NewRequest(c.method, "http://x"+c.path, http.NoBody)
+		req.Host = c.host
+		rec := httptest.NewRecorder()
+		http01.ACMESolver{Domain: c.domain, Token: "token", Key: "token.key"}.ServeHTTP(rec, req)
+		if rec.Code != c.status || c.body != "" && (rec.Body.String() != c.body || rec.Header().Get("Cache-Control") != "no-cache, no-store, must-revalidate") {
+			t.Errorf("%s %s%s of %s: %d %q %v", c.method, c.host, c.path, c.domain, rec.Code, rec.Body, rec.Header())
+		}
+	}
+}

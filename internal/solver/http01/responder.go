@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -40,16 +41,26 @@ func NewResponder(o ResponderOptions) *Responder {
 	return &Responder{index: o.Index, queue: NewQueue(o.Index, o.Wait, o.MaxWaiters), told: o.Answered}
 }
 
-// NewServer returns an HTTP server for a Responder, with the limits that a port open to the internet needs.
-func NewServer(r *Responder) *http.Server {
-	return &http.Server{
-		Handler:           r,
+// Serve answers challenges until ctx ends, with the limits that a port open to the internet needs.
+func Serve(ctx context.Context, listener net.Listener, answers http.Handler) error {
+	server := &http.Server{
+		Handler:           answers,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      10 * time.Second,
 		IdleTimeout:       30 * time.Second,
 		MaxHeaderBytes:    16 << 10,
 	}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	return server.Shutdown(within)
 }
 
 // ServeHTTP implements http.Handler.
@@ -78,7 +89,11 @@ func (r *Responder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	r.told(http.StatusOK)
-	// RFC 8555 §8.3 shows this media type; no cache may answer for us later.
+	writeAnswer(w, answer)
+}
+
+// writeAnswer answers with the media type of RFC 8555 §8.3. No cache may answer for us later.
+func writeAnswer(w http.ResponseWriter, answer string) {
 	w.Header().Set("Cache-Control", "no-cache, no-store, must-revalidate")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	write(w, "application/octet-stream", answer)

@@ -71,7 +71,7 @@ func (r *Router) removeTemplate(ctx context.Context, c *acmev1.Challenge, in *ne
 }
 
 func templateOwner(c *acmev1.Challenge) client.FieldOwner {
-	return client.FieldOwner(service.FieldManager + "-" + objectName(c))
+	return client.FieldOwner(service.FieldManager + "-" + service.ObjectName(c.UID))
 }
 
 // metadataOf identifies an Ingress by its name and UID.

@@ -1,11 +1,7 @@
 package route
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"hash/adler32"
 	"net/netip"
-	"strconv"
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -24,35 +20,7 @@ const (
 	whitelistKey = "/whitelist-source-range"
 	// ingressClass is the older way to name the class of an Ingress.
 	ingressClass = "kubernetes.io/ingress.class"
-
-	domainLabel = "acme.cert-manager.io/http-domain"
-	tokenLabel  = "acme.cert-manager.io/http-token"
 )
-
-// objectName is the name of the route of a Challenge. It depends on the UID: a retry finds the route of an earlier try,
-// and another Challenge of the same name does not.
-func objectName(c *acmev1.Challenge) string {
-	sum := sha256.Sum256([]byte(c.UID))
-	return service.Prefix + "-" + hex.EncodeToString(sum[:8])
-}
-
-// labelsOf returns the labels of a route (spec §5.8).
-func labelsOf(c *acmev1.Challenge, extra map[string]string) map[string]string {
-	return merged(extra, map[string]string{
-		domainLabel:              adler(c.Spec.DNSName),
-		tokenLabel:               adler(c.Spec.Token),
-		acmev1.HTTP01SolverLabel: acmev1.HTTP01SolverLabelValue,
-	})
-}
-
-func adler(s string) string { return strconv.FormatUint(uint64(adler32.Checksum([]byte(s))), 10) }
-
-func ownedBy(c *acmev1.Challenge) []metav1.OwnerReference {
-	yes := true
-	return []metav1.OwnerReference{{
-		APIVersion: acmev1.SchemeGroupVersion().String(), Kind: "Challenge", Name: c.Name, UID: c.UID, Controller: &yes, BlockOwnerDeletion: &yes,
-	}}
-}
 
 // hostOf is the host that a route matches: none for an IP address (RFC 8738).
 func hostOf(c *acmev1.Challenge) string {
@@ -67,7 +35,7 @@ func ingress(c *acmev1.Challenge, backend string, extra map[string]string) *netw
 	in := &networkingv1.Ingress{
 		TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "Ingress"},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: c.Namespace, Name: objectName(c), Labels: labelsOf(c, extra), OwnerReferences: ownedBy(c),
+			Namespace: c.Namespace, Name: service.ObjectName(c.UID), Labels: service.LabelsOf(c, extra), OwnerReferences: service.OwnedBy(c),
 			Annotations: map[string]string{whitelist: whitelistAll},
 		},
 		Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{
@@ -126,8 +94,8 @@ func httpRoute(c *acmev1.Challenge, backend string, extra map[string]string) *gw
 	route := &gwapiv1.HTTPRoute{
 		TypeMeta: metav1.TypeMeta{APIVersion: gwapiv1.GroupVersion.String(), Kind: "HTTPRoute"},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: c.Namespace, Name: objectName(c), OwnerReferences: ownedBy(c),
-			Labels: merged(labelsOf(c, extra), config.Labels),
+			Namespace: c.Namespace, Name: service.ObjectName(c.UID), OwnerReferences: service.OwnedBy(c),
+			Labels: merged(service.LabelsOf(c, extra), config.Labels),
 		},
 		Spec: gwapiv1.HTTPRouteSpec{
 			CommonRouteSpec: gwapiv1.CommonRouteSpec{ParentRefs: config.ParentRefs},

@@ -1,6 +1,7 @@
 // Package route makes the way from the internet to the Responder of HTTP-01 challenges: for each Challenge an Ingress,
 // a path in an existing Ingress, or a Gateway API HTTPRoute, and the Service that it leads to, unless it exists (spec
-// §5.8, but with fixed names and without pods). internal/controller/services keeps the Service.
+// §5.8, but with fixed names). internal/controller/services keeps the Service. Where the solver or the operator asks
+// for that, a pod of its own with a Service of its own answers the Challenge instead of the Responder.
 //
 // It answers no challenge and checks none: see internal/solver/http01.
 package route
@@ -30,6 +31,7 @@ import (
 )
 
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;create;delete
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;watch
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=ingresses,verbs=get;create;patch;delete
 // +kubebuilder:rbac:groups=gateway.networking.k8s.io,resources=httproutes,verbs=get;create;patch;delete
@@ -63,6 +65,8 @@ type Options struct {
 	Cache client.Reader
 	// Responder is the Service of the responder.
 	Responder types.NamespacedName
+	// Pods configure the pods that answer a Challenge each.
+	Pods service.Pods
 	// ExtraLabels are put on everything that is made; they cannot override the labels of spec §5.8.
 	ExtraLabels map[string]string
 	// LoosePaths has Ingresses never ask for exact paths.
@@ -99,7 +103,7 @@ func (r *Router) Present(ctx context.Context, t solver.Task) error {
 	}
 	backend, err := r.ensure(ctx, c)
 	if err != nil {
-		return fmt.Errorf("the Service of the HTTP-01 responder in namespace %q: %w", c.Namespace, err)
+		return fmt.Errorf("what answers HTTP-01 in namespace %q: %w", c.Namespace, err)
 	}
 	config := c.Spec.Solver.HTTP01
 	switch {
@@ -112,10 +116,16 @@ func (r *Router) Present(ctx context.Context, t solver.Task) error {
 	}
 }
 
-// CleanUp removes the route of the Challenge. The Service is removed later, when the namespace has had no Challenge for
-// a while.
+// CleanUp removes the route of the Challenge, and its pod with the Service of that. The Service of the responder is
+// removed later, when the namespace has had no Challenge for a while.
 func (r *Router) CleanUp(ctx context.Context, t solver.Task) error {
-	c := t.Challenge
+	if err := r.removeRoute(ctx, t.Challenge); err != nil {
+		return err
+	}
+	return r.answer(ctx, t.Challenge, true)
+}
+
+func (r *Router) removeRoute(ctx context.Context, c *acmev1.Challenge) error {
 	config := c.Spec.Solver.HTTP01
 	switch {
 	case config.GatewayHTTPRoute != nil:
@@ -148,7 +158,7 @@ func (r *Router) routeStatus(ctx context.Context, c *acmev1.Challenge) string {
 		return r.httpRouteStatus(ctx, c, found)
 	}
 	found := &networkingv1.Ingress{}
-	key := client.ObjectKey{Namespace: c.Namespace, Name: objectName(c)}
+	key := client.ObjectKey{Namespace: c.Namespace, Name: service.ObjectName(c.UID)}
 	if config.Ingress != nil && config.Ingress.Name != "" {
 		key.Name = config.Ingress.Name
 	}

@@ -34,6 +34,7 @@ import (
 	"chancery.dev/internal/controller/services"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/service"
 	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/solver"
@@ -51,6 +52,8 @@ type world struct {
 	client  client.Client
 	// responder is the Service of the responder.
 	responder types.NamespacedName
+	// pods say which Challenges a pod of its own answers.
+	pods service.Pods
 	// scope are the namespaces that are watched.
 	scope map[string]cache.Config
 	// log is what the reconciler says; nowhere by default.
@@ -115,11 +118,11 @@ func (w *world) start(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.engine = engine.New(ctx, engine.Options{Client: over, Now: w.now})
 	deps := &controller.Deps{Manager: m, Client: over, Engine: w.engine, Now: w.now}
-	if err := services.Setup(ctx, deps, services.Options{Responder: w.responder, ExtraLabels: extra}); err != nil {
+	if err := services.Setup(ctx, deps, services.Options{Responder: w.responder, Pods: w.pods, ExtraLabels: extra}); err != nil {
 		t.Fatal(err)
 	}
 	w.options = route.Options{
-		Client: direct, Services: over, Cache: m.GetCache(), Responder: w.responder, ExtraLabels: extra, Now: w.now,
+		Client: direct, Services: over, Cache: m.GetCache(), Responder: w.responder, Pods: w.pods, ExtraLabels: extra, Now: w.now,
 	}
 	w.router = route.New(w.options)
 	done := make(chan error, 1)

@@ -17,7 +17,10 @@ import (
 // ensure makes the Service that a Challenge leads to, unless it exists, and returns its name. The controller of
 // Services keeps the Service from then on, and points it to the responder.
 func (r *Router) ensure(ctx context.Context, c *acmev1.Challenge) (string, error) {
-	key, found := service.Of(c), &corev1.Service{}
+	key, found := r.o.Pods.Of(c), &corev1.Service{}
+	if r.o.Pods.Answer(c.Spec.Solver.HTTP01) {
+		return key.Name, r.answer(ctx, c, false)
+	}
 	err := r.o.Services.Get(ctx, key, found)
 	if apierrors.IsNotFound(err) {
 		// Created, not applied: somebody else's Service of that name stays as it is.
@@ -35,7 +38,10 @@ func (r *Router) ensure(ctx context.Context, c *acmev1.Challenge) (string, error
 
 // serviceStatus says why no answer can come through the Service of a Challenge; empty if one can.
 func (r *Router) serviceStatus(ctx context.Context, c *acmev1.Challenge) string {
-	key, found := service.Of(c), &corev1.Service{}
+	key, found := r.o.Pods.Of(c), &corev1.Service{}
+	if r.o.Pods.Answer(c.Spec.Solver.HTTP01) {
+		return r.podStatus(ctx, c)
+	}
 	err := r.o.Services.Get(ctx, key, found)
 	if apierrors.IsNotFound(err) {
 		return fmt.Sprintf("the Service %s, which leads to the responder, is missing, and is being made again", key.Name)
@@ -54,7 +60,10 @@ func (r *Router) serviceStatus(ctx context.Context, c *acmev1.Challenge) string 
 
 // Unanswered is the fault of a solver for whose Challenges nobody would answer: no pod of the responder is ready. It
 // is nil if somebody would answer.
-func (r *Router) Unanswered(ctx context.Context, _ *acmev1.HTTP01Solver) error {
+func (r *Router) Unanswered(ctx context.Context, s *acmev1.HTTP01Solver) error {
+	if r.o.Pods.Answer(s) {
+		return nil
+	}
 	responder := &discoveryv1.EndpointSliceList{}
 	err := r.o.Cache.List(ctx, responder, client.InNamespace(r.o.Responder.Namespace),
 		client.MatchingLabels{discoveryv1.LabelServiceName: r.o.Responder.Name}, client.UnsafeDisableDeepCopy)
