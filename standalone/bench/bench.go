@@ -31,6 +31,8 @@ type Options struct {
 	AtRest, Unrelated int
 	// Window is how long the scenarios waiting and parked are looked at.
 	Window time.Duration
+	// Hanging is how many issuers whose servers never answer the scenario hanging has in another namespace.
+	Hanging int
 	// Routes has HTTP-01 routed by an Ingress for each Challenge, as on a cluster, although nobody serves it here.
 	Routes bool
 	// Standalone and Controller are the binaries chancery-standalone and chancery.
@@ -54,6 +56,8 @@ type scenario struct {
 	rests bool
 	// waits says that nothing is ever issued: what is measured is the waiting.
 	waits bool
+	// hangs says that certificates are issued twice: alone, and beside a namespace whose servers never answer.
+	hangs bool
 }
 
 func scenarios() []scenario {
@@ -76,6 +80,7 @@ func scenarios() []scenario {
 		},
 		{name: "waiting", title: "DNS-01 challenges that wait for propagation, all in flight", prepare: prepareWaiting, waits: true},
 		{name: "parked", title: "DNS-01 challenges that wait for propagation, most of them parked", prepare: prepareParked, waits: true},
+		{name: "hanging", title: "Certificates by ACME, DNS-01, beside a namespace whose servers never answer", prepare: prepareDNS01, hangs: true},
 	}
 }
 
@@ -92,7 +97,7 @@ func Scenarios() []string {
 func DefaultScenarios() []string {
 	var names []string
 	for _, s := range scenarios() {
-		if !s.rests && !s.waits {
+		if !s.rests && !s.waits && !s.hangs {
 			names = append(names, s.name)
 		}
 	}
@@ -109,6 +114,9 @@ func (o *Options) validate() error {
 	}
 	if o.Unrelated < 0 {
 		problems = append(problems, fmt.Errorf("--unrelated: must not be negative, but is %d", o.Unrelated))
+	}
+	if o.Hanging < 0 {
+		problems = append(problems, fmt.Errorf("--hanging: must not be negative, but is %d", o.Hanging))
 	}
 	if o.Window < 0 {
 		problems = append(problems, fmt.Errorf("--window: must not be negative, but is %s", o.Window))
@@ -180,7 +188,7 @@ func runScenario(ctx context.Context, r *run, s scenario) (_ *Scenario, err erro
 	}
 	defer func() { err = errors.Join(err, r.plane.stop()) }()
 	result := &Scenario{Name: s.name, Title: s.title, Certificates: r.Certificates, RequestBudget: s.requestBudget}
-	if !s.waits {
+	if !s.waits && !s.hangs {
 		if result.Ceilings, err = ceilings(ctx, r, s); err != nil {
 			return nil, err
 		}
@@ -192,6 +200,9 @@ func runScenario(ctx context.Context, r *run, s scenario) (_ *Scenario, err erro
 	defer work.close()
 	if s.waits {
 		return result, waitScenario(ctx, r, work, result)
+	}
+	if s.hangs {
+		return result, hangScenario(ctx, r, work, result)
 	}
 	if err := issueScenario(ctx, r, work, result); err != nil {
 		return nil, err

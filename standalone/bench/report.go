@@ -68,6 +68,8 @@ type Scenario struct {
 	Rest *Rest `json:"rest,omitempty"`
 	// Waiting is what they cost while they cannot be issued; nil in other scenarios, and nothing is issued in this one.
 	Waiting *Waiting `json:"waiting,omitempty"`
+	// Hanging is what they take beside a namespace whose servers never answer; nil in other scenarios.
+	Hanging *Hanging `json:"hanging,omitempty"`
 }
 
 // RequestRow counts one kind of request.

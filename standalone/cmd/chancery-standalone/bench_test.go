@@ -97,6 +97,30 @@ func TestWaitingCostsQuestionsOnly(t *testing.T) {
 	}
 }
 
+// The scenario hanging measures certificates alone, and beside servers that never answer.
+func TestBenchBesideSilentServers(t *testing.T) {
+	controller, err := controllerBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CHANCERY_BIN", controller)
+	stdout, stderr, err := run(t, "bench", "--certificates", "3", "--scenario", "hanging", "--hanging", "20", "--json")
+	if err != nil {
+		t.Fatalf("%v: %s", err, stderr)
+	}
+	var report bench.Report
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil {
+		t.Fatalf("%v: %s", err, stdout)
+	}
+	if len(report.Scenarios) != 1 || report.Scenarios[0].Hanging == nil {
+		t.Fatalf("nothing is measured: %s", stdout)
+	}
+	h := report.Scenarios[0].Hanging
+	if h.Issuers != 20 || h.Certificates != 2 || h.Calls[0] < 1 || h.Alone.P50Millis <= 0 || h.Beside.P50Millis <= 0 || h.Ratio <= 0 {
+		t.Errorf("not everything is measured: %+v", h)
+	}
+}
+
 func TestBenchNeedsTheController(t *testing.T) {
 	t.Setenv("CHANCERY_BIN", filepath.Join(t.TempDir(), "nothing"))
 	_, stderr, err := run(t, "bench", "--certificates", "1", "--scenario", "csr")
