@@ -2,6 +2,8 @@ package shim
 
 import (
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -68,4 +70,25 @@ func TestAnnotations(t *testing.T) {
 		}
 	}
 	golden(t, "testdata/annotations.txt", out.String())
+}
+
+// TestAnnotationsAreDocumented: docs/ingress.md names each annotation.
+func TestAnnotationsAreDocumented(t *testing.T) {
+	tried, err := os.ReadFile("testdata/annotations.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../../docs/ingress.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`(?m)^cert-manager\.io/([a-z-]+)=`).FindAllStringSubmatch(string(tried), -1)
+	for _, name := range append(names, []string{"", "ignore-tls-listeners"}, []string{"", "issuer-kind"}, []string{"", "issuer-group"}) {
+		if !regexp.MustCompile("`(cert-manager.io/)?" + name[1] + "`").Match(page) {
+			t.Errorf("docs/ingress.md does not have %s", name[1])
+		}
+	}
+	if len(names) < 30 {
+		t.Errorf("%d annotations were tried", len(names))
+	}
 }
