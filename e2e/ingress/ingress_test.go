@@ -30,7 +30,11 @@ import (
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/rig/pebble"
+	"chancery.dev/internal/solver/dns01/provider/rfc2136"
 )
+
+// tsigSecret is the key of updates to the DNS server.
+const tsigSecret = "c2VjcmV0IG9mIHRoZSB0ZXN0"
 
 // world has two responders behind a Service, Pebble, and a DNS server by which
 // example.com is at Traefik and secure.test at the one that redirects.
@@ -55,7 +59,11 @@ func newWorld(t *testing.T) *world {
 	if w.client, err = client.New(w.Admin, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
-	w.dns, err = dnsserver.Start(t.Context(), dnsserver.Config{Zones: []dnsserver.Zone{
+	key, err := rfc2136.NewKey("chancery.", "HMACSHA256", tsigSecret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.dns, err = dnsserver.Start(t.Context(), dnsserver.Config{Key: key, Zones: []dnsserver.Zone{
 		{Name: "example.com.", Wildcard: netip.MustParseAddr(plainAddress)},
 		{Name: "secure.test.", Wildcard: netip.MustParseAddr(secureAddress)},
 	}})
@@ -69,6 +77,8 @@ func newWorld(t *testing.T) *world {
 	cfg := w.Config()
 	cfg.ACME.HTTP01Nameservers = []string{w.dns.Addr()}
 	cfg.ACME.HTTP01Responder = w.Namespace + "/responder"
+	cfg.ACME.RecursiveNameservers, cfg.ACME.AuthoritativePort = []string{w.dns.Addr()}, w.dns.Port()
+	cfg.Shims.Gateways, cfg.Shims.ListenerSets = true, true
 	w.Run(t, cfg)
 	return w
 }
@@ -112,12 +122,26 @@ func (w *world) responders(t *testing.T) {
 // issuer makes an ACME ClusterIssuer with one HTTP-01 solver.
 func (w *world) issuer(t *testing.T, name string, http01 *acmev1.HTTP01Solver) {
 	t.Helper()
+	w.issuerBy(t, name, acmev1.ACMEChallengeSolver{HTTP01: http01})
+}
+
+// dnsIssuer makes an ACME ClusterIssuer with one DNS-01 solver.
+func (w *world) dnsIssuer(t *testing.T, name string) {
+	t.Helper()
+	w.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tsig"}, StringData: map[string]string{"key": tsigSecret}})
+	w.issuerBy(t, name, acmev1.ACMEChallengeSolver{DNS01: &acmev1.DNS01Solver{RFC2136: &acmev1.RFC2136Provider{
+		Nameserver: w.dns.Addr(), TSIGKeyName: "chancery", TSIGAlgorithm: "HMACSHA256", TSIGSecretSecretRef: cmmeta.SecretKeySelector{Name: "tsig", Key: "key"},
+	}}})
+}
+
+func (w *world) issuerBy(t *testing.T, name string, solver acmev1.ACMEChallengeSolver) {
+	t.Helper()
 	w.Create(t, &certmanagerv1.ClusterIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: w.ClusterName(name)},
 		Spec: certmanagerv1.IssuerSpec{ACME: &acmev1.ACMEIssuer{
 			Server: w.ca.DirectoryURL, CABundle: w.ca.TLSBundle,
 			PrivateKey: cmmeta.SecretKeySelector{Name: "account"},
-			Solvers:    []acmev1.ACMEChallengeSolver{{HTTP01: http01}},
+			Solvers:    []acmev1.ACMEChallengeSolver{solver},
 		}},
 	})
 }
