@@ -54,6 +54,8 @@ type Config struct {
 	EnableCertificateOwnerRef bool
 	// Shims says which objects ask for Certificates by annotations.
 	Shims shims.Options
+	// StepEvents has an event emitted for each step of an issuance, as cert-manager does.
+	StepEvents bool
 	// AutoApprove has the built-in approver approve CertificateRequests.
 	AutoApprove bool
 	// ApproveSigners limits the built-in approver to requests of these signers.
@@ -159,6 +161,7 @@ func (c *Config) settings() controller.Settings {
 		MachineGroups:             c.CSRMachineGroups,
 		ApproveSigners:            c.ApproveSigners,
 		Unsigned:                  c.unsigned(),
+		StepEvents:                c.StepEvents,
 		EnableCertificateOwnerRef: c.EnableCertificateOwnerRef,
 	}
 }

@@ -115,6 +115,7 @@ func addIssuanceFlags(cmd *cobra.Command, cfg *app.Config) {
 	f.StringSliceVar(&cfg.CopiedAnnotationPrefixes, "copied-annotation-prefixes", cfg.CopiedAnnotationPrefixes,
 		"which annotations CertificateRequests inherit from Certificates, by prefix; -prefix excludes, * includes all")
 	f.BoolVar(&cfg.EnableCertificateOwnerRef, "enable-certificate-owner-ref", false, "delete the Secret of a Certificate together with it")
+	f.BoolVar(&cfg.StepEvents, "step-events", false, "emit an event for each step of an issuance, as cert-manager does; without it, for results and trouble only")
 	f.BoolVar(&cfg.Ambient.ClusterIssuers, "cluster-issuer-ambient-credentials", cfg.Ambient.ClusterIssuers, "let ClusterIssuers use the credentials that a cloud gives this process")
 	f.BoolVar(&cfg.Ambient.Issuers, "issuer-ambient-credentials", cfg.Ambient.Issuers, "let Issuers, and so whoever may create one, use them too")
 	addRangesFlag(cmd, &cfg.IssuerEgress.Allow, "issuer-egress-allow",

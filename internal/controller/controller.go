@@ -83,6 +83,8 @@ type Settings struct {
 	ApproveSigners request.SignerPatterns
 	// Unsigned are the types of issuers, by kind of request, whose requests others sign.
 	Unsigned map[string][]signer.Type
+	// StepEvents has events emitted about steps too, not only about results and trouble.
+	StepEvents bool
 	// EnableCertificateOwnerRef has target Secrets owned by their Certificate.
 	EnableCertificateOwnerRef bool
 }

@@ -51,6 +51,9 @@ func (r *certificates) plan(ctx context.Context, p *pass, v *view, a certificate
 		changed.Status = *a.Status
 		plan.Status = changed
 	}
+	if r.Settings.StepEvents {
+		plan.Events = stepEvents(crt, a)
+	}
 	for _, e := range a.Events {
 		plan.Events = append(plan.Events, engine.Event(e))
 	}

@@ -223,6 +223,13 @@ func (r *issuers) plan(_ context.Context, p *pass, s issuer.State, a issuer.Acti
 		*changed.GetStatus() = *a.Status
 		plan.Status = changed
 	}
+	if r.Settings.StepEvents && a.Status != nil {
+		before := certmanagerv1.FindIssuerCondition(p.Object.GetStatus().Conditions, certmanagerv1.IssuerConditionReady)
+		now := certmanagerv1.FindIssuerCondition(a.Status.Conditions, certmanagerv1.IssuerConditionReady)
+		if now != nil && now.Status == cmmeta.ConditionTrue && (before == nil || before.Status != now.Status) {
+			plan.Events = []engine.Event{{Reason: now.Reason, Message: now.Message}}
+		}
+	}
 	if a.Warn != nil {
 		plan.Events = []engine.Event{{Warning: true, Reason: a.Warn.Reason, Message: a.Warn.Message}}
 	}

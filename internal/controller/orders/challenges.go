@@ -41,6 +41,9 @@ type challengeView struct {
 
 type challengePass = engine.Pass[*acmev1.Challenge, acmeflow.ChallengeMemory]
 
+// challengesComponent emits the events about Challenges.
+const challengesComponent = "cert-manager-challenges"
+
 // SetupChallenges adds the reconciler of Challenges and their scheduler. SetupOrders
 // comes first.
 func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) error {
@@ -61,7 +64,7 @@ func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) err
 		return r.unvouched(ctx, c, issuer.flow)
 	}
 	runner := engine.Run(d.Engine, engine.Kind[*acmev1.Challenge, acmeflow.ChallengeMemory, challengeView, acmeflow.ChallengeAction]{
-		Name: acmev1.ChallengeKind, New: func() *acmev1.Challenge { return &acmev1.Challenge{} }, Events: d.Events("cert-manager-challenges"),
+		Name: acmev1.ChallengeKind, New: func() *acmev1.Challenge { return &acmev1.Challenge{} }, Events: d.Events(challengesComponent),
 		Observe: r.observe, Plan: r.plan,
 		Decide: func(v challengeView, now time.Time) acmeflow.ChallengeAction {
 			return acmeflow.DecideChallenge(v.ChallengeState, now)
@@ -155,8 +158,12 @@ func (r *challenges) plan(_ context.Context, p *challengePass, v challengeView, 
 		r.scheduler.decided(ctx, c, action)
 		return r.do(ctx, p, v.issuer, c, action.Step)
 	}
+	if r.Settings.StepEvents && action.Status != nil && !p.Object.Status.Presented && action.Status.Presented {
+		plan.Events = append(plan.Events, engine.Event{Reason: acmev1.ChallengeReasonPresented, Message: fmt.Sprintf(
+			"Presented challenge using %s challenge mechanism", c.Spec.Type)})
+	}
 	if action.Event != nil {
-		plan.Events = []engine.Event{engine.Event(*action.Event)}
+		plan.Events = append(plan.Events, engine.Event(*action.Event))
 	}
 	wrote := action.Status != nil || action.Step == acmeflow.ChallengeAddFinalizer || action.Step == acmeflow.ChallengeRemoveFinalizer
 	plan.Again = wrote && !action.Step.External()

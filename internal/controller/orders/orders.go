@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -139,8 +140,14 @@ func (r *orders) plan(_ context.Context, p *orderPass, v orderView, action acmef
 		}
 		return r.do(ctx, p, v, order, action)
 	}
+	if r.Settings.StepEvents && action.Step == acmeflow.OrderCreateChallenges {
+		for _, c := range action.Challenges {
+			plan.Events = append(plan.Events, engine.Event{Reason: acmev1.OrderReasonCreated, Message: fmt.Sprintf(
+				"Created Challenge resource %q for domain %q", c.Name, c.Spec.DNSName)})
+		}
+	}
 	if action.Event != nil {
-		plan.Events = []engine.Event{engine.Event(*action.Event)}
+		plan.Events = append(plan.Events, engine.Event(*action.Event))
 	}
 	wrote := action.Status != nil || action.Step == acmeflow.OrderCreateChallenges
 	plan.Again = wrote && !action.Step.External() && action.Step != acmeflow.OrderDeleteChallenges

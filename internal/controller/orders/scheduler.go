@@ -309,7 +309,13 @@ func (s *scheduler) apply(ctx context.Context, d schedule.Decision) error {
 	case d.Outcome == schedule.Starting && (c.Status.State.IsFinal() || c.DeletionTimestamp != nil):
 		return errTooLate
 	default:
-		return s.Engine.WriteStatus(ctx, c, changed)
+		err := s.Engine.WriteStatus(ctx, c, changed)
+		if err == nil && d.Outcome == schedule.Starting && s.Settings.StepEvents {
+			engine.Emit(s.Events(challengesComponent), c, engine.Event{
+				Reason: acmev1.ChallengeReasonStarted, Message: "Challenge scheduled for processing",
+			})
+		}
+		return err
 	}
 }
 

@@ -154,19 +154,39 @@ func (k *certificateRequests) record(p *pass, v verdict) (client.Object, []engin
 	if v.approve {
 		certmanagerv1.SetCertificateRequestCondition(cr, certmanagerv1.CertificateRequestCondition{
 			Type: certmanagerv1.CertificateRequestConditionApproved, Status: cmmeta.ConditionTrue,
-			Reason: certmanagerv1.CertificateRequestReasonApproved, Message: "Certificate request has been approved by cert-manager.io",
+			Reason: certmanagerv1.CertificateRequestReasonApproved, Message: approvedMessage,
 		}, now)
 	}
 	event := describeVerdict(cr, v, now)
+	var events []engine.Event
+	if k.Settings.StepEvents {
+		events = stepEvents(p.Memory, v)
+	}
 	switch {
 	case equality.Semantic.DeepEqual(old.Status, cr.Status):
-		return nil, nil
-	case event == nil, !event.Warning && onShortWay(old, v):
-		return cr, nil
+		return nil, events
+	case event == nil, !event.Warning && onShortWay(old, v) && !k.Settings.StepEvents:
+		return cr, events
 	default:
-		return cr, []engine.Event{*event}
+		return cr, append(events, *event)
 	}
 }
+
+// stepEvents are the events about steps that cert-manager emits (spec §3.2, §3.3), each once in a row: the request is
+// approved, or it waits.
+func stepEvents(m *memory, v verdict) (events []engine.Event) {
+	if v.approve {
+		events = append(events, engine.Event{Reason: certmanagerv1.CertificateRequestReasonApproved, Message: approvedMessage})
+	}
+	if v.step == request.StepWait && v.reason != "" && v.reason != m.said {
+		m.said = v.reason
+		events = append(events, engine.Event{Reason: v.reason, Message: v.message})
+	}
+	return events
+}
+
+// approvedMessage is what the built-in approver says.
+const approvedMessage = "Certificate request has been approved by cert-manager.io"
 
 // onShortWay reports whether a Certificate takes the short way by a request (internal/machine/certificate): the event
 // of the Certificate says what there is to say.

@@ -202,7 +202,7 @@ func (k *signingRequests) approve(object client.Object) func(context.Context) er
 	return func(ctx context.Context) error {
 		csr := object.(*certificatesv1.CertificateSigningRequest).DeepCopy() //nolint:forcetypeassert // the kind is of that type
 		csr.Status.Conditions = append(csr.Status.Conditions, k.condition(certificatesv1.CertificateApproved,
-			certmanagerv1.CertificateRequestReasonApproved, "Certificate request has been approved by cert-manager.io"))
+			certmanagerv1.CertificateRequestReasonApproved, approvedMessage))
 		return k.Client.UpdateSubResource(ctx, "approval", csr)
 	}
 }
@@ -225,6 +225,9 @@ func (k *signingRequests) record(p *pass, v verdict) (client.Object, []engine.Ev
 	case v.step == request.StepFail:
 		csr.Status.Conditions = append(csr.Status.Conditions, k.condition(certificatesv1.CertificateFailed, v.reason, v.message))
 		return csr, []engine.Event{{Warning: true, Reason: v.reason, Message: v.message}}
+	case v.reason == request.ReasonWaitingForApproval && k.Settings.StepEvents && p.Memory.said != v.reason:
+		p.Memory.said = v.reason
+		return nil, []engine.Event{{Reason: "WaitingApproval", Message: v.message}} // spec §4.4
 	case v.reason != "" && v.reason != request.ReasonWaitingForApproval && p.Memory.said != v.reason+v.message:
 		// A wait has no condition on this kind: an event says it, once.
 		p.Memory.said = v.reason + v.message

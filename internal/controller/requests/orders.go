@@ -77,8 +77,14 @@ func (r *requests) byOrder(ctx context.Context, p *pass, o *observation, v verdi
 	if err != nil {
 		return r.conclude(p, v, plan, err), nil
 	}
-	plan.Again, v.step = v.step == request.StepOrder, request.StepWait
-	return r.record(p, v, plan), nil
+	made := v.step == request.StepOrder
+	plan.Again, v.step = made, request.StepWait
+	plan = r.record(p, v, plan)
+	if made && r.Settings.StepEvents {
+		plan.Events = append(plan.Events, engine.Event{Reason: "OrderCreated", Message: fmt.Sprintf(
+			"Created Order resource %s/%s", o.wanted.Namespace, o.wanted.Name)}) // spec §3.4
+	}
+	return plan, nil
 }
 
 // deleteOrder deletes the Order, and puts off the next one: longer each time.
