@@ -20,6 +20,7 @@ TRAEFIK := $(BIN)/traefik
 STEP_CA := $(BIN)/step-ca
 APPROVER_POLICY := $(BIN)/approver-policy
 TRUST_MANAGER := $(BIN)/trust-manager
+CMCTL := $(BIN)/cmctl
 LINTER := $(BIN)/golangci-lint
 GOVULNCHECK := $(BIN)/govulncheck
 # Where known vulnerabilities are listed; a mirror will do, file:///srv/vulndb too.
@@ -38,8 +39,8 @@ PEERS := vault stepca ingress
 
 # The parts of nightly, in the order of the rotation: clients that people run beside the controllers, and numbers that
 # take long to measure.
-NIGHTLY := approverpolicy trustmanager numbers
-CLIENTS := approverpolicy trustmanager
+NIGHTLY := approverpolicy trustmanager cmctl numbers
+CLIENTS := approverpolicy trustmanager cmctl
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
@@ -78,6 +79,7 @@ export CHANCERY_TRAEFIK_BIN := $(TRAEFIK)
 export CHANCERY_STEP_CA_BIN := $(STEP_CA)
 export CHANCERY_APPROVER_POLICY_BIN := $(APPROVER_POLICY)
 export CHANCERY_TRUST_MANAGER_BIN := $(TRUST_MANAGER)
+export CHANCERY_CMCTL_BIN := $(CMCTL)
 
 .PHONY: help
 help: ## List the targets
@@ -134,7 +136,7 @@ $(PEERS:%=e2e-%): e2e-%: build-chancery build-standalone peer-%
 	.ci/with-control-plane $(call TEST,e2e) ./$* | $(OUTCOME)
 
 .PHONY: nightly
-nightly: ## Run what takes too long for every run (one part: nightly-approverpolicy, nightly-trustmanager, nightly-numbers)
+nightly: ## Run what takes too long for every run (one part: nightly-approverpolicy, -trustmanager, -cmctl, -numbers)
 	@for p in $(NIGHTLY); do $(MAKE) --no-print-directory nightly-$$p || exit 1; done
 
 .PHONY: $(NIGHTLY:%=nightly-%)
@@ -156,6 +158,7 @@ peer-stepca: $(STEP_CA)
 peer-ingress: $(TRAEFIK)
 peer-approverpolicy: $(APPROVER_POLICY)
 peer-trustmanager: $(TRUST_MANAGER)
+peer-cmctl: $(CMCTL)
 peer-numbers:
 
 PEER := cd e2e/peers && go build $(BUILD) -p 2 -ldflags '-s -w'
@@ -178,6 +181,10 @@ $(APPROVER_POLICY): e2e/peers/approver-policy.mod e2e/peers/approver-policy.sum 
 $(TRUST_MANAGER): e2e/peers/trust-manager.mod e2e/peers/trust-manager.sum | need
 	@echo 'Building trust-manager: about 2 minutes on two cores, the first time.'
 	$(PEER) -modfile trust-manager.mod -o $@ github.com/cert-manager/trust-manager/cmd/trust-manager
+
+$(CMCTL): e2e/peers/cmctl.mod e2e/peers/cmctl.sum | need
+	@echo 'Building cmctl: about 3 minutes on two cores, the first time.'
+	$(PEER) -modfile cmctl.mod -o $@ github.com/cert-manager/cmctl/v2
 
 # Traefik embeds a web interface that its module does not contain: it is built in a copy,
 # with its own go.mod, beside an empty one.

@@ -138,6 +138,10 @@ func requestCases() []ruleCase {
 		{"no request", r, changes{"spec.request": nil}, "spec.request: Required value"},
 		{"empty request", r, changes{"spec.request": ""}, "must be of type byte"},
 		{"not PEM", r, changes{"spec.request": "aGVsbG8="}, "request: must be a certificate signing request in PEM form"},
+		{
+			"cmctl check api", r, changes{"spec.request": "aGVsbG8=", "spec.issuerRef.name": "cmapichecker"},
+			`admission webhook "webhook.cert-manager.io" denied the request: spec.request: must be a certificate signing request in PEM form`,
+		},
 		{"not base64", r, changes{"spec.request": "%"}, "spec.request"},
 		{"unknown kind of ours", r, changes{"spec.issuerRef.kind": "Other"}, "issuerRef.kind: use Issuer or ClusterIssuer"},
 	}

@@ -47,6 +47,8 @@ type CertificateRequestList struct {
 }
 
 // CertificateRequestSpec says what to sign, and by whom.
+// The rule answers cmctl check api and the chart's startupapicheck in the words that they wait for (spec §11.5).
+// +kubebuilder:validation:XValidation:rule=`self.issuerRef.name != 'cmapichecker' || string(self.request).contains('CERTIFICATE REQUEST-----')`,message=`admission webhook "webhook.cert-manager.io" denied the request: spec.request: must be a certificate signing request in PEM form`
 type CertificateRequestSpec struct {
 	// Lifetime to ask for. The issuer may give another.
 	// +optional

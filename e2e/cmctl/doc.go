@@ -1,0 +1,2 @@
+// Package cmctl shows that cmctl, unmodified, works with these controllers.
+package cmctl
