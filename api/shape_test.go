@@ -79,7 +79,7 @@ func TestShapeOfKinds(t *testing.T) {
 }
 
 // TestListsAndDefaults checks that each list says how it merges, and that no other default is stored than
-// those of spec §1.0.
+// those of spec §1.0, and one of ours.
 func TestListsAndDefaults(t *testing.T) {
 	crds, err := api.CRDs()
 	if err != nil {
@@ -112,6 +112,7 @@ func TestListsAndDefaults(t *testing.T) {
 		"gatewayHTTPRoute.parentRefs.kind":   `"Gateway"`,
 		"spec.imagePullSecrets.name":         `""`,
 		"spec.acme.renewalInformationSource": `"ARI"`,
+		"status":                             `{"observedGeneration":0}`, // ours: nobody has looked yet (kstatus)
 	}
 	if diff := cmp.Diff(want, defaults); diff != "" {
 		t.Errorf("defaults (-want +got):\n%s", diff)

@@ -16,13 +16,15 @@ type operation struct {
 	Value any    `json:"value"`
 }
 
-// statusPatch replaces the status, if the object still has the version of old. A merge
-// patch would say the same in less, and cost two encodings of the whole object and
-// three decodings to find out.
+// statusPatch replaces the status, which is about the generation of old, if the object still has the version of old. A
+// merge patch would say the same in less, and cost two encodings of the whole object and three decodings to find out.
 func statusPatch(old, changed client.Object) (client.Patch, error) {
 	status := reflect.ValueOf(changed).Elem().FieldByName("Status")
 	if !status.IsValid() {
 		return nil, fmt.Errorf("a %T has no status: please report this as a bug", changed)
+	}
+	if seen := status.FieldByName("ObservedGeneration"); seen.IsValid() {
+		seen.SetInt(old.GetGeneration())
 	}
 	text, err := json.Marshal([]operation{
 		{Op: "replace", Path: "/metadata/resourceVersion", Value: old.GetResourceVersion()},

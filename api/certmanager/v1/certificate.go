@@ -50,6 +50,7 @@ type Certificate struct {
 
 	// How the certificate stands.
 	// +optional
+	// +kubebuilder:default={observedGeneration:0}
 	Status CertificateStatus `json:"status,omitzero"`
 }
 

@@ -22,6 +22,10 @@ const (
 
 // CertificateStatus says how a certificate stands.
 type CertificateStatus struct {
+	// The generation that this status is about: kstatus reads it.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
 	// Conditions of the certificate: Ready, Issuing and Revoking.
 	// +optional
 	// +listType=map

@@ -105,6 +105,9 @@ const (
 	// request has ended with (Permanent, Policy, Validation, RateLimited, Unavailable), by which its Certificate
 	// chooses when to try again. It is only ever True.
 	CertificateRequestConditionFailureClass CertificateRequestConditionType = "chancery.dev/FailureClass"
+	// CertificateRequestConditionStalled is our own, under the name that kstatus gives it: the request has failed for
+	// good, or was denied. It is only ever True.
+	CertificateRequestConditionStalled CertificateRequestConditionType = "Stalled"
 )
 
 // CertificateRequestStatus says how a request stands.

@@ -37,6 +37,7 @@ type Issuer struct {
 
 	// Whether the issuer is ready to sign.
 	// +optional
+	// +kubebuilder:default={observedGeneration:0}
 	Status IssuerStatus `json:"status,omitzero"`
 }
 
@@ -72,6 +73,7 @@ type ClusterIssuer struct {
 
 	// Whether the issuer is ready to sign.
 	// +optional
+	// +kubebuilder:default={observedGeneration:0}
 	Status IssuerStatus `json:"status,omitzero"`
 }
 
@@ -158,6 +160,10 @@ const IssuerConditionHTTP01Ready IssuerConditionType = "chancery.dev/HTTP01Ready
 
 // IssuerStatus says whether an issuer is ready to sign.
 type IssuerStatus struct {
+	// The generation that this status is about: kstatus reads it.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
 	// Conditions of the issuer: Ready, and chancery.dev/HTTP01Ready while nobody answers HTTP-01 challenges.
 	// +optional
 	// +listType=map

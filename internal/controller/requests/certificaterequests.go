@@ -232,8 +232,13 @@ func describeVerdict(cr *certmanagerv1.CertificateRequest, v verdict, now time.T
 	default:
 		return nil
 	}
-	if v.result == nil && v.step != request.StepWait && cr.Status.FailureTime == nil {
-		cr.Status.FailureTime = &metav1.Time{Time: now}
+	if v.result == nil && v.step != request.StepWait {
+		if cr.Status.FailureTime == nil {
+			cr.Status.FailureTime = &metav1.Time{Time: now}
+		}
+		certmanagerv1.SetCertificateRequestCondition(cr, certmanagerv1.CertificateRequestCondition{
+			Type: certmanagerv1.CertificateRequestConditionStalled, Status: cmmeta.ConditionTrue, Reason: ready.Reason, Message: v.message,
+		}, now)
 	}
 	certmanagerv1.SetCertificateRequestCondition(cr, ready, now)
 	return event
