@@ -166,7 +166,15 @@ func install(ctx context.Context, config *rest.Config) error {
 	namespace := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": api.ExternalIssuersNamespace},
 	}}
-	for _, p := range append([]*unstructured.Unstructured{namespace}, policies...) {
+	table := &unstructured.Unstructured{Object: map[string]any{ // the controller keeps it
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": api.ExternalIssuersName, "namespace": api.ExternalIssuersNamespace},
+		"data": map[string]any{
+			"StepIssuer.certmanager.step.sm":        "stepissuers Namespaced",
+			"StepClusterIssuer.certmanager.step.sm": "stepclusterissuers Cluster",
+		},
+	}}
+	for _, p := range append([]*unstructured.Unstructured{namespace, table}, policies...) {
 		gvr := p.GroupVersionKind().GroupVersion().WithResource(resourceOf(p.GetKind()))
 		if err := apply(ctx, d, gvr, p); err != nil {
 			return err

@@ -220,9 +220,7 @@ func TestApprovalNeedsPermission(t *testing.T) {
 		{"all cluster issuers", map[string]any{"name": "ca", "kind": "ClusterIssuer"}, []string{"clusterissuers.cert-manager.io/*"}, ""},
 		{"the cluster issuer", map[string]any{"name": "ca", "kind": "ClusterIssuer"}, []string{"clusterissuers.cert-manager.io/ca"}, ""},
 		{"another kind", map[string]any{"name": "ca", "kind": "ClusterIssuer"}, []string{"issuers.cert-manager.io/*"}, denied + "{ca ClusterIssuer cert-manager.io}"},
-		{"all external", map[string]any{"name": "x", "kind": "AWSPCAIssuer", "group": "awspca.example.com"}, []string{"awspcaissuers.awspca.example.com/*"}, ""},
-		{"unknown kind, one", map[string]any{"name": "x", "kind": "Foo", "group": "example.com"}, []string{"foos.example.com/x"}, denied + "{x Foo example.com}"},
-		{"unknown kind, all", map[string]any{"name": "x", "kind": "Foo", "group": "example.com"}, []string{"foos.example.com/*"}, ""},
+		{"unknown kind", map[string]any{"name": "x", "kind": "Foo", "group": "example.com"}, []string{"foos.example.com/*"}, "Forbidden: referenced signer resource does not exist: {x Foo example.com}"},
 		{"known kind, all", step("Step"), []string{"stepissuers.certmanager.step.sm/*"}, ""},
 		{"known kind, one", step("Step"), []string{"stepissuers.certmanager.step.sm/default.x"}, ""},
 		{"known kind, by its name alone", step("Step"), []string{"stepissuers.certmanager.step.sm/x"}, denied + "{x StepIssuer certmanager.step.sm}"},
@@ -276,13 +274,13 @@ func TestExternalKindsCanBeAdded(t *testing.T) {
 			return want == "" && err == nil || want != "" && err != nil && strings.Contains(err.Error(), want)
 		})
 	}
-	says(`user "added" does not have permissions to set approved/denied conditions for issuer {x Policy added.example.com}`)
+	says(`referenced signer resource does not exist: {x Policy added.example.com}`)
 	set(`"policies Namespaced"`)
 	says("")
 	set(`"policies"`)
 	says(`key Policy.added.example.com: must be "<plural> Namespaced" or "<plural> Cluster", not "policies"`)
 	set(`null`)
-	says(`user "added" does not have permissions`)
+	says(`referenced signer resource does not exist`)
 }
 
 // approve lets a user approve a new request, and checks what the API server says.

@@ -29,6 +29,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/controller/injection"
+	"chancery.dev/internal/controller/kinds"
 	"chancery.dev/internal/controller/shims"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/kubecache"
@@ -79,6 +80,14 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	deps, err := a.deps(ctx, cfg, scheme, kept)
 	if err != nil {
 		return nil, err
+	}
+	if !deps.Scope.NamespacedOnly {
+		keeper, err := kinds.New(kinds.Options{
+			Config: rc, HTTP: manager.GetHTTPClient(), Reader: manager.GetAPIReader(), Failed: watches.failed, Log: log.WithName("kinds"),
+		})
+		if err = errors.Join(err, manager.Add(keeper)); err != nil {
+			return nil, err
+		}
 	}
 	if err := addChecks(manager, watches, deps.Engine.Stuck); err != nil {
 		return nil, err

@@ -73,6 +73,13 @@ func Install(ctx context.Context, rc *rest.Config, said func(what string)) error
 	if err != nil {
 		return err
 	}
+	// The controller fills the table of kinds. Until it is there, the API server refuses every write of a request.
+	table := &unstructured.Unstructured{}
+	table.SetAPIVersion("v1")
+	table.SetKind("ConfigMap")
+	table.SetNamespace(api.ExternalIssuersNamespace)
+	table.SetName(api.ExternalIssuersName)
+	objects = append(objects, table)
 	fills := false
 	for _, object := range append(objects, policies...) {
 		err := apply(ctx, c, object, said)

@@ -80,6 +80,7 @@ var rooms = []room{
 	{layer: 7, path: "internal/controller/requests", why: "reconcilers of both kinds of request"},
 	{layer: 7, path: "internal/controller/issuers", why: "reconcilers of Issuers and ClusterIssuers"},
 	{layer: 7, path: "internal/controller/injection", why: "the CA injector on the engine"},
+	{layer: 7, path: "internal/controller/kinds", why: "the table of the kinds of external issuers"},
 	{layer: 7, path: "internal/controller/services", why: "reconciler of the Services of the HTTP-01 responder"},
 	{layer: 7, path: "internal/controller/shims", why: "reconcilers of Ingresses, Gateways and ListenerSets"},
 	{layer: 7, path: "internal/controller/orders", why: "reconcilers of Orders and Challenges, the scheduler"},

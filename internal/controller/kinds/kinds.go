@@ -1,0 +1,293 @@
+// Package kinds keeps the table by which the admission policies know the kinds of external issuers: how a kind is
+// called, and whether it is namespaced (spec §11.4). What is served at the start comes from discovery; after that, each
+// CustomResourceDefinition that appears or changes is read once. Entries that others have added stay.
+package kinds
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	acv1 "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/discovery"
+	informersv1 "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"chancery.dev/api"
+)
+
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",namespace=cert-manager,resources=configmaps,resourceNames=chancery-external-issuers,verbs=get;list;watch;create;patch
+
+// owner is the field manager of the entries that are kept.
+const owner = "chancery"
+
+// Options are what a Keeper is made with.
+type Options struct {
+	// Config and HTTP reach the API server.
+	Config *rest.Config
+	HTTP   *http.Client
+	// Reader reads from the API server, not from a cache.
+	Reader client.Reader
+	// Failed is told what is wrong with a watch.
+	Failed toolscache.WatchErrorHandlerWithContext
+	Log    logr.Logger
+}
+
+// Keeper keeps the table while it runs. It runs on the leader only.
+type Keeper struct {
+	o       Options
+	clients kubernetes.Interface
+	queue   workqueue.TypedRateLimitingInterface[string]
+	crds    toolscache.SharedIndexInformer
+	table   toolscache.SharedIndexInformer
+
+	// entries are what the table is to have, written is what it has got. Entries are nil before discovery.
+	entries, written map[string]string
+	// seen are the generations of the definitions that the entries are from.
+	seen map[string]int64
+}
+
+// New makes a Keeper.
+func New(o Options) (*Keeper, error) {
+	clients, err := kubernetes.NewForConfigAndClient(o.Config, o.HTTP)
+	if err != nil {
+		return nil, err
+	}
+	names, err := metadata.NewForConfigAndClient(metadata.ConfigFor(o.Config), o.HTTP)
+	if err != nil {
+		return nil, err
+	}
+	k := &Keeper{
+		o: o, clients: clients, seen: map[string]int64{},
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute)),
+		crds: metadatainformer.NewFilteredMetadataInformer(names,
+			schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
+			"", 0, toolscache.Indexers{}, nil).Informer(),
+		table: informersv1.NewFilteredConfigMapInformer(clients, api.ExternalIssuersNamespace, 0, toolscache.Indexers{},
+			func(l *metav1.ListOptions) {
+				l.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, api.ExternalIssuersName).String()
+			}),
+	}
+	for informer, key := range map[toolscache.SharedIndexInformer]func(any) string{k.crds: nameOf, k.table: func(any) string { return "" }} {
+		if err := k.listen(informer, key); err != nil {
+			return nil, err
+		}
+	}
+	return k, nil
+}
+
+// listen queues what has changed by its key.
+func (k *Keeper) listen(informer toolscache.SharedIndexInformer, key func(any) string) error {
+	if err := informer.SetTransform(thin); err != nil {
+		return err
+	}
+	if err := informer.SetWatchErrorHandlerWithContext(k.o.Failed); err != nil {
+		return err
+	}
+	add := func(object any) { k.queue.Add(key(object)) }
+	_, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: add, UpdateFunc: func(_, now any) { add(now) }, DeleteFunc: add,
+	})
+	return err
+}
+
+// thin leaves the name and the generation of a definition.
+func thin(object any) (any, error) {
+	if o, is := object.(*metav1.PartialObjectMetadata); is {
+		o.ObjectMeta = metav1.ObjectMeta{Name: o.Name, Generation: o.Generation, ResourceVersion: o.ResourceVersion}
+	}
+	return object, nil
+}
+
+func nameOf(object any) string {
+	name, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(object)
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
+// Start implements manager.Runnable.
+func (k *Keeper) Start(ctx context.Context) error {
+	defer context.AfterFunc(ctx, k.queue.ShutDown)()
+	// Without a table, the API server refuses every write of a CertificateRequest's status: there has to be one at once.
+	empty := acv1.ConfigMap(api.ExternalIssuersName, api.ExternalIssuersNamespace)
+	if _, err := k.clients.CoreV1().ConfigMaps(api.ExternalIssuersNamespace).Apply(ctx, empty, metav1.ApplyOptions{FieldManager: owner + "-table"}); err != nil {
+		k.o.Log.Error(err, "cannot make the table of external issuers: grant the right, or run chancery install again")
+	}
+	go k.crds.RunWithContext(ctx)
+	go k.table.RunWithContext(ctx)
+	if !toolscache.WaitForCacheSync(ctx.Done(), k.crds.HasSynced, k.table.HasSynced) {
+		return nil
+	}
+	k.queue.Add("")
+	for {
+		name, over := k.queue.Get()
+		if over {
+			return nil
+		}
+		if err := k.sync(ctx, name); err != nil && ctx.Err() == nil {
+			k.o.Log.Error(err, "cannot keep the table of external issuers, trying again")
+			k.queue.AddRateLimited(name)
+		} else {
+			k.queue.Forget(name)
+		}
+		k.queue.Done(name)
+	}
+}
+
+// sync looks at the definition of a name, or at the table if there is none.
+func (k *Keeper) sync(ctx context.Context, name string) error {
+	if k.entries == nil {
+		if err := k.discover(); err != nil {
+			return err
+		}
+	}
+	changed := name == ""
+	if name != "" {
+		var err error
+		if changed, err = k.learn(ctx, name); err != nil {
+			return err
+		}
+	}
+	if !changed || k.upToDate() {
+		return nil
+	}
+	table := acv1.ConfigMap(api.ExternalIssuersName, api.ExternalIssuersNamespace).WithData(k.entries)
+	_, err := k.clients.CoreV1().ConfigMaps(api.ExternalIssuersNamespace).Apply(ctx, table, metav1.ApplyOptions{FieldManager: owner, Force: true})
+	if err == nil {
+		k.written = maps.Clone(k.entries)
+	}
+	return err
+}
+
+// upToDate reports whether the table has the entries, and no other of ours.
+func (k *Keeper) upToDate() bool {
+	stored, exists, err := k.table.GetStore().GetByKey(api.ExternalIssuersNamespace + "/" + api.ExternalIssuersName)
+	if err != nil || !exists || !maps.Equal(k.written, k.entries) {
+		return false
+	}
+	table, is := stored.(*corev1.ConfigMap)
+	if !is {
+		return false
+	}
+	for kind, entry := range k.entries {
+		if table.Data[kind] != entry {
+			return false
+		}
+	}
+	return true
+}
+
+// discover asks what is served. Groups whose own API server is away are left out.
+func (k *Keeper) discover() error {
+	_, lists, err := k.clients.Discovery().ServerGroupsAndResources()
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+		return fmt.Errorf("discover the kinds that are served: %w", err)
+	}
+	k.entries = map[string]string{}
+	for _, list := range lists {
+		group, _, _ := strings.Cut(list.GroupVersion, "/")
+		for _, r := range list.APIResources {
+			if !strings.Contains(r.Name, "/") {
+				k.add(group, r.Kind, r.Name, r.Namespaced)
+			}
+		}
+	}
+	return nil
+}
+
+// add notes a kind. Kubernetes' own groups, and those of cert-manager, have no external issuers.
+func (k *Keeper) add(group, kind, plural string, namespaced bool) {
+	key, scope := kind+"."+group, "Cluster"
+	if namespaced {
+		scope = "Namespaced"
+	}
+	ours := group == "cert-manager.io" || group == "acme.cert-manager.io"
+	if strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") && !ours && len(validation.IsConfigMapKey(key)) == 0 {
+		k.entries[key] = plural + " " + scope
+	}
+}
+
+// learn notes what a definition says, and reports whether that is news. One that was discovered is not read.
+func (k *Keeper) learn(ctx context.Context, name string) (bool, error) {
+	object, exists, err := k.crds.GetStore().GetByKey(name)
+	if err != nil {
+		return false, err
+	}
+	if !exists {
+		delete(k.seen, name)
+		return k.forget(name), nil
+	}
+	found, err := meta.Accessor(object)
+	if err != nil {
+		return false, err
+	}
+	before, known := k.seen[name]
+	if known && before == found.GetGeneration() || !known && k.has(name) {
+		k.seen[name] = found.GetGeneration()
+		return false, nil
+	}
+	crd := &unstructured.Unstructured{}
+	crd.SetAPIVersion("apiextensions.k8s.io/v1")
+	crd.SetKind("CustomResourceDefinition")
+	if err := k.o.Reader.Get(ctx, client.ObjectKey{Name: name}, crd); err != nil {
+		return false, client.IgnoreNotFound(err) // its end is an event too
+	}
+	text := func(path ...string) string {
+		value, _, _ := unstructured.NestedString(crd.Object, append([]string{"spec"}, path...)...)
+		return value
+	}
+	k.forget(name) // the kind may have been renamed
+	k.add(text("group"), text("names", "kind"), text("names", "plural"), text("scope") == "Namespaced")
+	k.seen[name] = crd.GetGeneration()
+	return true, nil
+}
+
+// has reports whether there is an entry of a definition: its name is <plural>.<group>.
+func (k *Keeper) has(name string) bool {
+	for range k.of(name) {
+		return true
+	}
+	return false
+}
+
+// forget removes the entries of a definition, and reports whether there were any.
+func (k *Keeper) forget(name string) bool {
+	had := k.has(name)
+	for kind := range k.of(name) {
+		delete(k.entries, kind)
+	}
+	return had
+}
+
+// of yields the entries of a definition.
+func (k *Keeper) of(name string) func(yield func(kind string) bool) {
+	plural, group, _ := strings.Cut(name, ".")
+	return func(yield func(string) bool) {
+		for kind, entry := range k.entries {
+			if strings.HasPrefix(entry, plural+" ") && strings.HasSuffix(kind, "."+group) && len(kind) > len(group) &&
+				!strings.Contains(strings.TrimSuffix(kind, "."+group), ".") && !yield(kind) {
+				return
+			}
+		}
+	}
+}

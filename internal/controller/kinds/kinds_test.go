@@ -1,0 +1,156 @@
+package kinds_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"chancery.dev/api"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/rig"
+)
+
+// definition is a kind of issuer whose plural nobody would guess.
+func definition(group, kind, plural string, scope apiextensionsv1.ResourceScope) *apiextensionsv1.CustomResourceDefinition {
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: group, Scope: scope, Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: kind, Plural: plural},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: "v1", Served: true, Storage: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}},
+			}},
+		},
+	}
+}
+
+// approver is a user with rights on signers, who approves requests of the world.
+type approver struct {
+	*rig.World
+
+	as client.Client
+}
+
+func newApprover(t *testing.T, w *rig.World, signers ...string) approver {
+	t.Helper()
+	name := "approver-" + w.Namespace
+	w.Create(t,
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{"cert-manager.io"}, Resources: []string{"signers"}, ResourceNames: signers, Verbs: []string{"approve"}},
+			{APIGroups: []string{"cert-manager.io"}, Resources: []string{"certificaterequests", "certificaterequests/status"}, Verbs: []string{"*"}},
+		}},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
+		})
+	as, err := client.New(rig.As(w.Admin, name), client.Options{Scheme: w.Client.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return approver{w, as}
+}
+
+// approves waits until an approval is answered so; empty for yes.
+func (a approver) approves(t *testing.T, group, kind, name, want string) {
+	t.Helper()
+	const pem = "-----BEGIN CERTIFICATE REQUEST-----\n-----END CERTIFICATE REQUEST-----\n"
+	cr := &certmanagerv1.CertificateRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "r-", Namespace: a.Namespace}, Spec: certmanagerv1.CertificateRequestSpec{
+		IssuerRef: cmmeta.IssuerReference{Group: group, Kind: kind, Name: name}, Request: []byte(pem),
+	}}
+	a.Create(t, cr)
+	cr.Status.Conditions = []certmanagerv1.CertificateRequestCondition{{
+		Type: certmanagerv1.CertificateRequestConditionApproved, Status: cmmeta.ConditionTrue, Reason: "test",
+	}}
+	rig.Eventually(t, kind+" "+name+": "+want, func(ctx context.Context) string {
+		err := a.as.Status().Update(ctx, cr.DeepCopy(), client.DryRunAll)
+		switch {
+		case want == "" && err == nil, want != "" && err != nil && strings.Contains(err.Error(), want):
+			return ""
+		case err == nil:
+			return "it is approved"
+		default:
+			return err.Error()
+		}
+	})
+}
+
+// TestKindsAreDiscovered: a kind that was there before the controller, and kinds made while it runs, count with the
+// plural and the scope that they have; one that is deleted, or never was, does not exist.
+func TestKindsAreDiscovered(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	scheme := runtime.NewScheme()
+	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	admin, err := client.New(w.Admin, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := w.Namespace + ".example.com"
+	create := func(crd *apiextensionsv1.CustomResourceDefinition) {
+		t.Helper()
+		if err := admin.Create(t.Context(), crd); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), crd) })
+	}
+	old := definition(group, "Old", "oldies", apiextensionsv1.NamespaceScoped)
+	create(old)
+	cfg := w.Config()
+	cfg.AutoApprove = false
+	w.Run(t, cfg)
+	a := newApprover(t, w, "oldies."+group+"/"+w.Namespace+".x", "oxen."+group+"/x", "mice."+group+"/*", "geese."+group+"/x", "kings."+group+"/*")
+	denied, missing := "does not have permissions to set approved/denied conditions for issuer {x ", "referenced signer resource does not exist: {x "
+	a.approves(t, group, "Old", "x", "")
+	a.approves(t, group, "Ox", "x", missing+"Ox "+group+"}")
+
+	create(definition(group, "Ox", "oxen", apiextensionsv1.ClusterScoped))
+	create(definition(group, "Mouse", "mice", apiextensionsv1.NamespaceScoped))
+	create(definition(group, "Goose", "geese", apiextensionsv1.NamespaceScoped))
+	create(definition(group, "Cow", "kine", apiextensionsv1.ClusterScoped))
+	a.approves(t, group, "Ox", "x", "")
+	a.approves(t, group, "Mouse", "any", "")
+	a.approves(t, group, "Goose", "x", denied+"Goose "+group+"}") // the right is for one that is cluster-scoped
+	a.approves(t, group, "Cow", "x", denied+"Cow "+group+"}")
+	a.approves(t, group, "King", "x", missing+"King "+group+"}")
+
+	if err := admin.Delete(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	a.approves(t, group, "Old", "x", missing+"Old "+group+"}")
+}
+
+// TestTableComesBack: the table is there again when somebody has deleted it.
+func TestTableComesBack(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorldOn(t, rig.OwnCluster(t))
+	w.Run(t, w.Config())
+	table := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: api.ExternalIssuersNamespace, Name: api.ExternalIssuersName}}
+	there := func(what string) {
+		t.Helper()
+		rig.Eventually(t, what, func(ctx context.Context) string {
+			if err := w.Client.Get(ctx, client.ObjectKeyFromObject(table), table); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+	}
+	there("the table is made")
+	uid := table.UID
+	if err := w.Client.Delete(t.Context(), table); err != nil {
+		t.Fatal(err)
+	}
+	there("the table is made again")
+	if table.UID == uid {
+		t.Error("it was not deleted")
+	}
+}
