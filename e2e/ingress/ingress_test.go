@@ -73,18 +73,19 @@ func newWorld(t *testing.T) *world {
 	if w.ca, err = pebble.Start(t.Context(), pebble.Options{DNSServer: w.dns.Addr(), HTTPPort: 80, TLSPort: 443}); err != nil {
 		t.Fatal(err)
 	}
-	w.responders(t)
+	elsewhere := w.responders(t)
 	cfg := w.Config()
 	cfg.ACME.HTTP01Nameservers = []string{w.dns.Addr()}
-	cfg.ACME.HTTP01Responder = w.Namespace + "/responder"
+	cfg.ACME.HTTP01Responder = elsewhere + "/responder"
 	cfg.ACME.RecursiveNameservers, cfg.ACME.AuthoritativePort = []string{w.dns.Addr()}, w.dns.Port()
 	cfg.Shims.Gateways, cfg.Shims.ListenerSets = true, true
 	w.Run(t, cfg)
 	return w
 }
 
-// responders starts two replicas, with the rights of their service account.
-func (w *world) responders(t *testing.T) {
+// responders starts two replicas, with the rights of their service account. Their Service is in another namespace,
+// which is returned: an Ingress cannot lead there. A Service of the same name is in the world's.
+func (w *world) responders(t *testing.T) string {
 	t.Helper()
 	rc := rig.As(w.Admin, "system:serviceaccount:cert-manager:chancery-responder", "system:serviceaccounts", "system:serviceaccounts:cert-manager")
 	for _, addresses := range [][]string{{responder1}, {responder2}} {
@@ -106,17 +107,20 @@ func (w *world) responders(t *testing.T) {
 			})
 		}
 	}
-	name, port := "http", int32(8089)
-	w.Create(t,
-		&corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: "responder"},
-			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: name, Port: port}}},
-		},
-		&discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Name: "responder", Labels: map[string]string{discoveryv1.LabelServiceName: "responder"}},
-			AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
-			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{responder1}}, {Addresses: []string{responder2}}},
-		})
+	name, port, other := "http", int32(8089), rig.NewWorld(t)
+	for _, in := range []*rig.World{w.World, other} {
+		in.Create(t,
+			&corev1.Service{
+				ObjectMeta: metav1.ObjectMeta{Name: "responder"},
+				Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: name, Port: port}}},
+			},
+			&discoveryv1.EndpointSlice{
+				ObjectMeta:  metav1.ObjectMeta{Name: "responder", Labels: map[string]string{discoveryv1.LabelServiceName: "responder"}},
+				AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
+				Endpoints: []discoveryv1.Endpoint{{Addresses: []string{responder1}}, {Addresses: []string{responder2}}},
+			})
+	}
+	return other.Namespace
 }
 
 // issuer makes an ACME ClusterIssuer with one HTTP-01 solver.

@@ -225,7 +225,7 @@ func TestDocumentedManifests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.InstallGatewayAPI(t, "gateways", "tlsroutes")
+	w.InstallGatewayAPI(t, "gateways", "tlsroutes", "referencegrants")
 	seen := 0
 	for _, file := range files {
 		text, err := os.ReadFile(file)

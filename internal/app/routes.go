@@ -32,13 +32,13 @@ func setupRoutes(ctx context.Context, cfg Config, deps *controller.Deps) (http01
 	if err != nil {
 		return nil, err
 	}
-	if err := services.Setup(ctx, deps, services.Options{Responder: responder, Pods: pods, ExtraLabels: extra}); err != nil {
-		return nil, err
-	}
 	router := route.New(route.Options{
 		Client: direct, Services: deps.Client, Cache: m.GetCache(), Responder: responder, Pods: pods, ExtraLabels: extra, Now: deps.Now,
 		LoosePaths: cfg.ACME.LoosePaths,
 	})
+	if err := services.Setup(ctx, deps, services.Options{Responder: responder, Pods: pods, Direct: router.Direct, ExtraLabels: extra}); err != nil {
+		return nil, err
+	}
 	deps.HTTP01 = &controller.HTTP01{Responder: responder, Unanswered: router.Unanswered}
 	return router, nil
 }

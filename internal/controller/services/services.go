@@ -50,6 +50,8 @@ type Options struct {
 	Responder types.NamespacedName
 	// Pods say which Challenges a pod of its own answers.
 	Pods service.Pods
+	// Direct says whether the route of a Challenge leads to the responder's own Service.
+	Direct func(context.Context, *acmev1.Challenge) (bool, error)
 	// ExtraLabels are put on every Service.
 	ExtraLabels map[string]string
 }
@@ -168,15 +170,19 @@ func (r *services) following(ctx context.Context, slice client.Object) []reconci
 func (r *services) observe(ctx context.Context, p *pass) (service.State, error) {
 	s := service.State{Service: p.Object, Idle: *p.Memory, ExtraLabels: r.o.ExtraLabels}
 	known, namespace := r.Manager.GetCache(), p.Object.Namespace
-	challenges := &acmev1.ChallengeList{}
+	challenges, limit := &acmev1.ChallengeList{}, client.Limit(1)
+	if p.Object.UID == "" {
+		limit = 0 // one of them may need it, and others not
+	}
 	err := known.List(ctx, challenges, client.InNamespace(namespace), client.MatchingFields{needIndex: p.Object.Name},
-		client.Limit(1), client.UnsafeDisableDeepCopy)
+		limit, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return s, err
 	}
 	s.Needed = len(challenges.Items) > 0
 	if p.Object.UID == "" {
-		return s, nil
+		s.Needed, err = r.indirect(ctx, challenges.Items)
+		return s, err
 	}
 	for _, name := range service.SliceNames(p.Object.Name) {
 		slice := &discoveryv1.EndpointSlice{}
@@ -192,6 +198,16 @@ func (r *services) observe(ctx context.Context, p *pass) (service.State, error) 
 		client.MatchingLabels{discoveryv1.LabelServiceName: r.o.Responder.Name}, client.UnsafeDisableDeepCopy)
 	s.Responder = responder.Items
 	return s, err
+}
+
+// indirect reports whether one of the Challenges needs a Service of its namespace.
+func (r *services) indirect(ctx context.Context, challenges []acmev1.Challenge) (bool, error) {
+	for i := range challenges {
+		if direct, err := r.o.Direct(ctx, &challenges[i]); err != nil || !direct {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // plan says what an action means.

@@ -134,6 +134,19 @@ func ready(responder []discoveryv1.EndpointSlice, family discoveryv1.AddressType
 	return addresses[:min(len(addresses), maxEndpoints)], number
 }
 
+// PortOf is the port that a responder's own Service has for HTTP-01: the one called http, or the only one; 0 for none.
+func PortOf(s *corev1.Service) int32 {
+	for _, p := range s.Spec.Ports {
+		if p.Name == "http" {
+			return p.Port
+		}
+	}
+	if len(s.Spec.Ports) == 1 {
+		return s.Spec.Ports[0].Port
+	}
+	return 0
+}
+
 // responderPort is the port that the responder listens on: the one called http, or the only one.
 func responderPort(ports []discoveryv1.EndpointPort, otherwise int32) int32 {
 	for _, p := range ports {

@@ -17,10 +17,10 @@ import (
 )
 
 // addPath adds the path of a Challenge to the Ingress that its solver names (spec §5.8, edit in place).
-func (r *Router) addPath(ctx context.Context, c *acmev1.Challenge, backend string) error {
+func (r *Router) addPath(ctx context.Context, c *acmev1.Challenge, to backend) error {
 	name := c.Spec.Solver.HTTP01.Ingress.Name
 	found, err := r.edit(ctx, c, func(in *networkingv1.Ingress) []operation {
-		return pathAdded(in, hostOf(c), pathOf(c, backend))
+		return pathAdded(in, hostOf(c), pathOf(c, to))
 	})
 	if err == nil {
 		return r.applyTemplate(ctx, c, found)

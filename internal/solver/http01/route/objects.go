@@ -31,7 +31,7 @@ func hostOf(c *acmev1.Challenge) string {
 }
 
 // ingress is the Ingress of a Challenge. The caller chooses the type of its path.
-func ingress(c *acmev1.Challenge, backend string, extra map[string]string) *networkingv1.Ingress {
+func ingress(c *acmev1.Challenge, to backend, extra map[string]string) *networkingv1.Ingress {
 	in := &networkingv1.Ingress{
 		TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "Ingress"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -41,7 +41,7 @@ func ingress(c *acmev1.Challenge, backend string, extra map[string]string) *netw
 		Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{
 			Host: hostOf(c),
 			IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
-				Paths: []networkingv1.HTTPIngressPath{pathOf(c, backend)},
+				Paths: []networkingv1.HTTPIngressPath{pathOf(c, to)},
 			}},
 		}}},
 	}
@@ -75,22 +75,22 @@ func classOf(in *networkingv1.Ingress) string {
 	return in.Annotations[ingressClass]
 }
 
-func pathOf(c *acmev1.Challenge, backend string) networkingv1.HTTPIngressPath {
+func pathOf(c *acmev1.Challenge, to backend) networkingv1.HTTPIngressPath {
 	loose := networkingv1.PathTypeImplementationSpecific
 	return networkingv1.HTTPIngressPath{
 		Path: acme.HTTP01Path(c.Spec.Token), PathType: &loose,
 		Backend: networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{
-			Name: backend, Port: networkingv1.ServiceBackendPort{Number: service.Port},
+			Name: to.Name, Port: networkingv1.ServiceBackendPort{Number: to.port},
 		}},
 	}
 }
 
 // httpRoute is the HTTPRoute of a Challenge. Its parents are as the solver names them.
-func httpRoute(c *acmev1.Challenge, backend string, extra map[string]string) *gwapiv1.HTTPRoute {
+func httpRoute(c *acmev1.Challenge, to backend, extra map[string]string) *gwapiv1.HTTPRoute {
 	config := c.Spec.Solver.HTTP01.GatewayHTTPRoute
 	exact, path := gwapiv1.PathMatchExact, acme.HTTP01Path(c.Spec.Token)
 	group, kind := gwapiv1.Group(""), gwapiv1.Kind("Service")
-	namespace, number, weight := gwapiv1.Namespace(c.Namespace), gwapiv1.PortNumber(service.Port), int32(1)
+	namespace, number, weight := gwapiv1.Namespace(to.Namespace), to.port, int32(1)
 	route := &gwapiv1.HTTPRoute{
 		TypeMeta: metav1.TypeMeta{APIVersion: gwapiv1.GroupVersion.String(), Kind: "HTTPRoute"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -103,7 +103,7 @@ func httpRoute(c *acmev1.Challenge, backend string, extra map[string]string) *gw
 				Matches: []gwapiv1.HTTPRouteMatch{{Path: &gwapiv1.HTTPPathMatch{Type: &exact, Value: &path}}},
 				BackendRefs: []gwapiv1.HTTPBackendRef{{BackendRef: gwapiv1.BackendRef{
 					BackendObjectReference: gwapiv1.BackendObjectReference{
-						Group: &group, Kind: &kind, Name: gwapiv1.ObjectName(backend), Namespace: &namespace, Port: &number,
+						Group: &group, Kind: &kind, Name: gwapiv1.ObjectName(to.Name), Namespace: &namespace, Port: &number,
 					},
 					Weight: &weight,
 				}}},

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
+	gwapiv1beta1 "sigs.k8s.io/gateway-api/apis/v1beta1"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/attach"
@@ -52,9 +53,12 @@ type parents struct {
 	client client.Client
 	now    func() time.Time
 
-	// reading has room for one reader, which may use seen.
+	// reading has room for one reader, which may use the rest.
 	reading chan struct{}
 	seen    map[client.ObjectKey]sight
+	// grants are the ReferenceGrants of the responder's namespace, as they were at a time.
+	grants   []gwapiv1beta1.ReferenceGrant
+	grantsAt time.Time
 }
 
 // sight is an object that was read at a time, or why it cannot be read.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
+	gwapiv1beta1 "sigs.k8s.io/gateway-api/apis/v1beta1"
 	"sigs.k8s.io/yaml"
 
 	acmev1 "chancery.dev/api/acme/v1"
@@ -63,7 +64,7 @@ func (w *world) awaitGatewayAPI(t *testing.T, served bool) {
 		if err != nil {
 			return err.Error()
 		}
-		for _, list := range []client.ObjectList{&gwapiv1.GatewayList{}, &gwapiv1.ListenerSetList{}, &gwapiv1.HTTPRouteList{}} {
+		for _, list := range []client.ObjectList{&gwapiv1.GatewayList{}, &gwapiv1.ListenerSetList{}, &gwapiv1.HTTPRouteList{}, &gwapiv1beta1.ReferenceGrantList{}} {
 			err := c.List(ctx, list, client.InNamespace(w.Namespace))
 			if served && err != nil || !served && !meta.IsNoMatchError(err) {
 				return fmt.Sprintf("%T: %v", list, err)
@@ -120,8 +121,9 @@ func (w *world) sections(t *testing.T, task solver.Task) string {
 func TestParents(t *testing.T) { // alone: TestHTTPRoute begins without the Gateway API
 	w := newWorld(t)
 	t.Cleanup(func() { w.awaitGatewayAPI(t, false) })
-	w.installGatewayAPI(t, "httproutes", "gateways", "listenersets")
+	w.installGatewayAPI(t, "httproutes", "gateways", "listenersets", "referencegrants")
 	w.awaitGatewayAPI(t, true)
+	t.Run("granted", testGranted)
 	t.Run("mended", w.testMended)
 	t.Run("chosen", w.testChosen)
 	t.Run("unreadable", w.testUnreadable)

@@ -36,6 +36,7 @@ import (
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=ingresses,verbs=get;create;patch;delete
 // +kubebuilder:rbac:groups=gateway.networking.k8s.io,resources=httproutes,verbs=get;create;patch;delete
 // +kubebuilder:rbac:groups=gateway.networking.k8s.io,resources=gateways;listenersets,verbs=get
+// +kubebuilder:rbac:groups=gateway.networking.k8s.io,resources=referencegrants,verbs=list
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 // +kubebuilder:rbac:groups=acme.cert-manager.io,resources=challenges/finalizers,verbs=update
 
@@ -101,18 +102,18 @@ func (r *Router) Present(ctx context.Context, t solver.Task) error {
 	if err := r.Unanswered(ctx, c.Spec.Solver.HTTP01); err != nil {
 		return err
 	}
-	backend, err := r.ensure(ctx, c)
+	to, err := r.ensure(ctx, c)
 	if err != nil {
 		return fmt.Errorf("what answers HTTP-01 in namespace %q: %w", c.Namespace, err)
 	}
 	config := c.Spec.Solver.HTTP01
 	switch {
 	case config.GatewayHTTPRoute != nil:
-		return r.applyHTTPRoute(ctx, c, backend)
+		return r.applyHTTPRoute(ctx, c, to)
 	case config.Ingress != nil && config.Ingress.Name != "":
-		return r.addPath(ctx, c, backend)
+		return r.addPath(ctx, c, to)
 	default:
-		return r.applyIngress(ctx, c, backend)
+		return r.applyIngress(ctx, c, to)
 	}
 }
 
@@ -129,7 +130,7 @@ func (r *Router) removeRoute(ctx context.Context, c *acmev1.Challenge) error {
 	config := c.Spec.Solver.HTTP01
 	switch {
 	case config.GatewayHTTPRoute != nil:
-		err := r.o.Client.Delete(ctx, httpRoute(c, "", nil))
+		err := r.o.Client.Delete(ctx, httpRoute(c, backend{}, nil))
 		if meta.IsNoMatchError(err) {
 			return nil // the Gateway API is gone, and with it every HTTPRoute
 		}
@@ -137,7 +138,7 @@ func (r *Router) removeRoute(ctx context.Context, c *acmev1.Challenge) error {
 	case config.Ingress != nil && config.Ingress.Name != "":
 		return r.removePath(ctx, c)
 	default:
-		return client.IgnoreNotFound(r.o.Client.Delete(ctx, ingress(c, "", nil)))
+		return client.IgnoreNotFound(r.o.Client.Delete(ctx, ingress(c, backend{}, nil)))
 	}
 }
 
@@ -151,7 +152,7 @@ func (r *Router) Status(ctx context.Context, t solver.Task) string {
 func (r *Router) routeStatus(ctx context.Context, c *acmev1.Challenge) string {
 	config := c.Spec.Solver.HTTP01
 	if config.GatewayHTTPRoute != nil {
-		found := httpRoute(c, "", nil)
+		found := httpRoute(c, backend{}, nil)
 		if err := r.o.Client.Get(ctx, client.ObjectKeyFromObject(found), found); err != nil {
 			return unread("HTTPRoute", found.Name, err)
 		}
@@ -204,7 +205,7 @@ func (r *Router) httpRouteStatus(ctx context.Context, c *acmev1.Challenge, route
 	return strings.Join(said, "; ")
 }
 
-func (r *Router) applyHTTPRoute(ctx context.Context, c *acmev1.Challenge, backend string) error {
+func (r *Router) applyHTTPRoute(ctx context.Context, c *acmev1.Challenge, to backend) error {
 	choice, err := r.attachment(ctx, c)
 	if err != nil {
 		return fmt.Errorf("reading the parents of the HTTPRoute: %w", err)
@@ -212,7 +213,7 @@ func (r *Router) applyHTTPRoute(ctx context.Context, c *acmev1.Challenge, backen
 	if len(choice.Refs) == 0 {
 		return fault.After(parentRetry, ReasonNoListener, "no listener takes the HTTPRoute: %s", strings.Join(choice.Lacking, "; "))
 	}
-	route := httpRoute(c, backend, r.o.ExtraLabels)
+	route := httpRoute(c, to, r.o.ExtraLabels)
 	route.Spec.ParentRefs = choice.Refs
 	err = apply(ctx, r.o.Client, route)
 	if meta.IsNoMatchError(err) {
@@ -233,8 +234,8 @@ const (
 
 // applyIngress makes the Ingress of a Challenge, with an exact path unless the
 // admission of its controller refuses that.
-func (r *Router) applyIngress(ctx context.Context, c *acmev1.Challenge, backend string) error {
-	in := ingress(c, backend, r.o.ExtraLabels)
+func (r *Router) applyIngress(ctx context.Context, c *acmev1.Challenge, to backend) error {
+	in := ingress(c, to, r.o.ExtraLabels)
 	class := classOf(in)
 	path := &in.Spec.Rules[0].HTTP.Paths[0]
 	exact, loose := networkingv1.PathTypeExact, networkingv1.PathTypeImplementationSpecific

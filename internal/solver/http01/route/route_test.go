@@ -118,13 +118,13 @@ func (w *world) start(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.engine = engine.New(ctx, engine.Options{Client: over, Now: w.now})
 	deps := &controller.Deps{Manager: m, Client: over, Engine: w.engine, Now: w.now}
-	if err := services.Setup(ctx, deps, services.Options{Responder: w.responder, Pods: w.pods, ExtraLabels: extra}); err != nil {
-		t.Fatal(err)
-	}
 	w.options = route.Options{
 		Client: direct, Services: over, Cache: m.GetCache(), Responder: w.responder, Pods: w.pods, ExtraLabels: extra, Now: w.now,
 	}
 	w.router = route.New(w.options)
+	if err := services.Setup(ctx, deps, services.Options{Responder: w.responder, Pods: w.pods, Direct: w.router.Direct, ExtraLabels: extra}); err != nil {
+		t.Fatal(err)
+	}
 	done := make(chan error, 1)
 	go func() { done <- m.Start(ctx) }()
 	stop = sync.OnceFunc(func() {
@@ -205,6 +205,12 @@ func (w *world) awaitAddresses(t *testing.T, slice string, want ...string) {
 
 func (w *world) present(t *testing.T, task solver.Task) {
 	t.Helper()
+	rig.Eventually(t, "the responder is seen", func(ctx context.Context) string {
+		if err := w.router.Unanswered(ctx, task.Challenge.Spec.Solver.HTTP01); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	for range 2 { // a retry changes nothing
 		if err := w.router.Present(t.Context(), task); err != nil {
 			t.Fatal(err)

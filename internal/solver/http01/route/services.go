@@ -14,12 +14,15 @@ import (
 	"chancery.dev/internal/machine/service"
 )
 
-// ensure makes the Service that a Challenge leads to, unless it exists, and returns its name. The controller of
-// Services keeps the Service from then on, and points it to the responder.
-func (r *Router) ensure(ctx context.Context, c *acmev1.Challenge) (string, error) {
+// ensure makes the Service that a Challenge leads to, unless it exists, and returns it. The controller of Services
+// keeps the Service from then on, and points it to the responder.
+func (r *Router) ensure(ctx context.Context, c *acmev1.Challenge) (backend, error) {
 	key, found := r.o.Pods.Of(c), &corev1.Service{}
 	if r.o.Pods.Answer(c.Spec.Solver.HTTP01) {
-		return key.Name, r.answer(ctx, c, false)
+		return backend{key, service.Port}, r.answer(ctx, c, false)
+	}
+	if own, err := r.own(ctx, c); err != nil || own.port != 0 {
+		return own, err
 	}
 	err := r.o.Services.Get(ctx, key, found)
 	if apierrors.IsNotFound(err) {
@@ -33,7 +36,7 @@ func (r *Router) ensure(ctx context.Context, c *acmev1.Challenge) (string, error
 	if err == nil {
 		err = service.Usable(found)
 	}
-	return key.Name, err
+	return backend{key, service.Port}, err
 }
 
 // serviceStatus says why no answer can come through the Service of a Challenge; empty if one can.
@@ -42,6 +45,9 @@ func (r *Router) serviceStatus(ctx context.Context, c *acmev1.Challenge) string 
 	if r.o.Pods.Answer(c.Spec.Solver.HTTP01) {
 		return r.podStatus(ctx, c)
 	}
+	if direct, _ := r.Direct(ctx, c); direct {
+		return text(r.Unanswered(ctx, c.Spec.Solver.HTTP01))
+	}
 	err := r.o.Services.Get(ctx, key, found)
 	if apierrors.IsNotFound(err) {
 		return fmt.Sprintf("the Service %s, which leads to the responder, is missing, and is being made again", key.Name)
@@ -49,13 +55,18 @@ func (r *Router) serviceStatus(ctx context.Context, c *acmev1.Challenge) string 
 	if err == nil {
 		err = service.Usable(found)
 	}
-	if err != nil {
-		return err.Error()
+	if err == nil {
+		err = r.Unanswered(ctx, c.Spec.Solver.HTTP01)
 	}
-	if err := r.Unanswered(ctx, c.Spec.Solver.HTTP01); err != nil {
-		return err.Error()
+	return text(err)
+}
+
+// text is what an error says; empty for none.
+func text(err error) string {
+	if err == nil {
+		return ""
 	}
-	return ""
+	return err.Error()
 }
 
 // Unanswered is the fault of a solver for whose Challenges nobody would answer: no pod of the responder is ready. It
@@ -71,6 +82,7 @@ func (r *Router) Unanswered(ctx context.Context, s *acmev1.HTTP01Solver) error {
 		return err
 	}
 	return fault.After(responderRetry, ReasonNoResponder, "no responder of HTTP-01 is ready: the Service %s has no ready endpoints; "+
-		"run `chancery install --image=IMAGE`, see why the pods of the Deployment %s are not ready, or name another Service by --acme-http01-responder",
+		"run `chancery install --image=IMAGE`, see why the pods of the Deployment %s are not ready, name another Service by "+
+		"--acme-http01-responder, or have the controller itself answer by --http01-listen-address",
 		r.o.Responder, r.o.Responder.Name)
 }

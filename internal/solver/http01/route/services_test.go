@@ -101,9 +101,8 @@ func (w *world) service(t *testing.T, before types.UID) *corev1.Service {
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	w := idleWorld(t)
-	stop := w.start(t)
+	w.responder.Namespace = rig.NewWorld(t).Namespace // beside it, the responder's own Service would be looked for
 	w.endpoints(t, discoveryv1.AddressTypeIPv4, "192.0.2.1", "192.0.2.2")
-	stop()
 	w.start(t) // knows the responder's addresses
 	w.requests.taken()
 	first := w.challenge(t, "first", "a.example.test", byIngress())
