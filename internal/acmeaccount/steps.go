@@ -39,7 +39,7 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmefl
 		}
 		order, err = c.NewOrder(ctx, action.NewOrder.NewOrderRequest)
 		if err == nil {
-			a.tell(func(m *account.Machine, _ time.Time) { m.OrderTaken(limited(action.NewOrder)) })
+			a.tell(func(m *account.Machine, now time.Time) { m.OrderTaken(limited(action.NewOrder), now) })
 		}
 	case acmeflow.OrderFetch:
 		order, err = c.GetOrder(ctx, action.URL)
@@ -148,6 +148,14 @@ func (a *Account) held(n acmeflow.NewOrder) *acmeflow.Failure {
 		return nil
 	}
 	return &acmeflow.Failure{Class: fault.ClassRateLimited, Detail: until.Reason, RetryAfter: until.Until.Sub(now), Unsent: true}
+}
+
+// RefusedForGood notes that an Order for the names, of the namespace, has ended at that time such that the same would
+// fail again.
+func (a *Account) RefusedForGood(namespace string, names []acme.Identifier, at time.Time) {
+	a.tell(func(m *account.Machine, _ time.Time) {
+		m.RefusedForGood(account.Order{Namespace: namespace, Identifiers: names}, at)
+	})
 }
 
 // limited is what the limits need to know of a new order.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/rig/faulty"
@@ -94,5 +95,56 @@ func (w *swift) heldBack(t *testing.T, prefix string) func() []string {
 		mu.Lock()
 		defer mu.Unlock()
 		return slices.Clone(said)
+	}
+}
+
+// TestRetriesOfRefusalsAreBounded: certificates that the CA refuses for good are tried again each day, but beside few
+// other orders of the account only one of them.
+func TestRetriesOfRefusalsAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newSwift(t, nil)
+	w.RunAs(t, w.cfg, w.connection())
+	const refused, many = "refused.example.com", 5
+	i := w.start(t, &issuance{name: "first", change: withoutARI, plan: func(r faulty.Request) faulty.Fault {
+		if r.Step == faulty.NewOrder && strings.HasSuffix(r.Names, refused) {
+			return faulty.Refuse(http.StatusForbidden, "rejectedIdentifier", "")
+		}
+		return nil
+	}})
+	i.settle(t)
+	sent := func() (n int) {
+		for _, r := range i.proxy.Seen() {
+			if strings.HasSuffix(r.Names, refused) {
+				n++
+			}
+		}
+		return n
+	}
+	for n := range many {
+		w.Create(t, i.certificate(fmt.Sprintf("refused-%d", n), fmt.Sprintf("n%d.%s", n, refused)))
+	}
+	within(t, "all are refused", func(context.Context) string {
+		if sent() < many {
+			return fmt.Sprint(sent())
+		}
+		return ""
+	})
+	began := w.clock.Now()
+	var step func() // the clock leaps to nothing that is more than eight hours away
+	step = func() {
+		if w.clock.Now().Sub(began) < 96*time.Hour {
+			w.clock.AfterFunc(6*time.Hour, step)
+		}
+	}
+	step()
+	within(t, "three days pass, with retries", func(context.Context) string {
+		if passed := w.clock.Now().Sub(began); passed < 72*time.Hour || sent() < many+2 {
+			return fmt.Sprintf("%s, %d orders", passed, sent())
+		}
+		return ""
+	})
+	days := int(w.clock.Now().Sub(began)/(19*time.Hour)) + 1
+	if n := sent() - many; n > days {
+		t.Errorf("%d certificates were tried again %d times in %s, want at most %d", many, n, w.clock.Now().Sub(began), days)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/acmeflow"
 	"chancery.dev/internal/overlay"
 )
@@ -110,6 +111,9 @@ func (r *orders) observe(ctx context.Context, p *orderPass) (orderView, error) {
 	issuer, err := observeIssuer(ctx, r.Deps, r.acmeDeps.Accounts, order.Spec.IssuerRef, order.Namespace)
 	if err != nil {
 		return orderView{}, err
+	}
+	if s := order.Status; fault.Class(s.FailureClass) == fault.ClassPermanent && s.FailureTime != nil && issuer.remote != nil {
+		issuer.remote.RefusedForGood(order.Namespace, acmeflow.Identifiers(order.Spec), s.FailureTime.Time)
 	}
 	r.land(p)
 	*p.Memory = p.Memory.Seen(r.Now())

@@ -24,8 +24,9 @@ const (
 
 // Machine is what is known of an account. The zero value knows nothing. It is not safe for concurrent use.
 type Machine struct {
-	limits limits
-	shares shares
+	limits  limits
+	shares  shares
+	retries retries
 
 	// since and until are when the account was last parked, and until when.
 	since, until time.Time
@@ -77,7 +78,8 @@ func (m *Machine) LeaveAlone(wait time.Duration, sent time.Time, reason string, 
 }
 
 // OrderTaken notes that the CA has taken an order. A renewal says nothing about the limits of others.
-func (m *Machine) OrderTaken(o Order) {
+func (m *Machine) OrderTaken(o Order, now time.Time) {
+	m.retries.taken(now)
 	if !o.Renewal {
 		m.limits.taken(o.Identifiers)
 	}
@@ -88,14 +90,18 @@ func (m *Machine) OrderRefused(r Refusal, now time.Time) { m.limits.refused(r, n
 
 // Send returns until when an order is not to be sent, and why. Zero says that the order is sent now.
 func (m *Machine) Send(o Order, now time.Time) Park {
-	for _, held := range []func(Order, time.Time) (time.Time, string){m.limits.held, m.shares.held} {
+	for _, held := range []func(Order, time.Time) (time.Time, string){m.limits.held, m.shares.held, m.retries.held} {
 		if until, why := held(o, now); !until.IsZero() {
 			return Park{until, why}
 		}
 	}
 	m.shares.count(o, 1, now)
+	m.retries.sent(o, now)
 	return Park{}
 }
+
+// RefusedForGood notes that an Order has ended at that time such that the same would fail again.
+func (m *Machine) RefusedForGood(o Order, at time.Time) { m.retries.refused(o, at) }
 
 // OrderFailed notes that the CA has not taken an order that was sent.
 func (m *Machine) OrderFailed(o Order, now time.Time) { m.shares.count(o, -1, now) }
