@@ -49,7 +49,7 @@ func FromIngress(in *networkingv1.Ingress) Object {
 		}
 		o.Parts = append(o.Parts, part)
 	}
-	if in.Annotations[acmev1.HTTP01EditInPlaceAnnotation] == "true" {
+	if o.isTrue(acmev1.HTTP01EditInPlaceAnnotation) {
 		o.Overrides[acmev1.OverrideIngressNameAnnotation] = in.Name
 		o.Overrides[certmanagerv1.IssueTemporaryAnnotation] = "true"
 	}
@@ -70,6 +70,7 @@ func FromGateway(g *gwapiv1.Gateway, s Settings) Object {
 	for _, l := range g.Spec.Listeners {
 		o.Parts = append(o.Parts, o.listener(l, s))
 	}
+	o.noteIgnored()
 	o.Overrides[acmev1.ParentRefKindAnnotation], o.Overrides[acmev1.ParentRefNameAnnotation] = KindGateway, g.Name
 	return o
 }
@@ -96,8 +97,9 @@ func FromListenerSet(set *gwapiv1.ListenerSet, parent *gwapiv1.Gateway, s Settin
 	for _, l := range set.Spec.Listeners {
 		o.Parts = append(o.Parts, o.listener(gwapiv1.Listener{Name: l.Name, Hostname: l.Hostname, Protocol: l.Protocol, TLS: l.TLS}, s))
 	}
+	o.noteIgnored()
 	o.Overrides[acmev1.ParentRefKindAnnotation], o.Overrides[acmev1.ParentRefNameAnnotation] = KindListenerSet, set.Name
-	if set.Annotations[acmev1.HTTP01ParentRefFallbackAnnotation] == "true" {
+	if o.isTrue(acmev1.HTTP01ParentRefFallbackAnnotation) {
 		o.Overrides[acmev1.ParentRefKindAnnotation], o.Overrides[acmev1.ParentRefNameAnnotation] = KindGateway, parent.Name
 		o.Overrides[acmev1.ParentRefNamespaceAnnotation] = parent.Namespace
 	}
@@ -111,7 +113,7 @@ var issuerAnnotations = []string{
 
 // listener reduces a listener of the Object.
 func (o *Object) listener(l gwapiv1.Listener, s Settings) Part {
-	part := Part{Where: fmt.Sprintf("listener %q", l.Name)}
+	part := Part{Where: whereOf(string(l.Name))}
 	secure := l.Protocol == gwapiv1.HTTPSProtocolType || l.Protocol == gwapiv1.TLSProtocolType || slices.Contains(s.ExtraProtocols, string(l.Protocol))
 	var foreign []string
 	if l.TLS != nil {
@@ -127,7 +129,7 @@ func (o *Object) listener(l gwapiv1.Listener, s Settings) Part {
 		part.Hosts = []string{string(*l.Hostname)}
 	}
 	switch {
-	case !secure, o.ignores(l.Name):
+	case !secure, slices.Contains(o.ignored(), string(l.Name)):
 		part.Silent = true
 	case l.TLS != nil && l.TLS.Mode != nil && *l.TLS.Mode == gwapiv1.TLSModePassthrough:
 		part.Silent = true
@@ -157,12 +159,34 @@ func (o *Object) foreign(ref gwapiv1.SecretObjectReference) string {
 	return ""
 }
 
-// ignores reports whether no certificate is wanted for a listener.
-func (o *Object) ignores(listener gwapiv1.SectionName) bool {
+// ignored lists the listeners that no certificate is wanted for.
+func (o *Object) ignored() []string {
+	var out []string
 	for name := range strings.SplitSeq(o.Annotations[certmanagerv1.GatewayIgnoreListenersAnnotation], ",") {
-		if strings.TrimSpace(name) == string(listener) {
-			return true
+		if name = strings.TrimSpace(name); name != "" {
+			out = append(out, name)
 		}
 	}
-	return false
+	return out
+}
+
+// noteIgnored notes which listeners are to be ignored that are not there.
+func (o *Object) noteIgnored() {
+	for _, name := range o.ignored() {
+		if !slices.ContainsFunc(o.Parts, func(p Part) bool { return p.Where == whereOf(name) }) {
+			o.Notes = append(o.Notes, fmt.Sprintf("the annotation %s names %s, which is not there: correct the name, or remove it",
+				certmanagerv1.GatewayIgnoreListenersAnnotation, whereOf(name)))
+		}
+	}
+}
+
+func whereOf(listener string) string { return fmt.Sprintf("listener %q", listener) }
+
+// isTrue reports whether an annotation is true, and notes a value that is neither true nor false.
+func (o *Object) isTrue(key string) bool {
+	value := o.Annotations[key]
+	if value != "" && value != "true" && value != "false" {
+		o.Notes = append(o.Notes, fmt.Sprintf("the annotation %s: %q has no effect: write true or false", key, value))
+	}
+	return value == "true"
 }

@@ -48,6 +48,8 @@ type Object struct {
 	Parts []Part
 	// Overrides are the annotations of each Certificate that choose how its challenges are solved (spec §6.4).
 	Overrides map[string]string
+	// Notes say what is wrong and holds nothing up.
+	Notes []string
 }
 
 // Part is an entry of spec.tls of an Ingress, or a listener.
@@ -116,6 +118,7 @@ func Decide(s State, now time.Time) Action {
 			wanted[crt.Name] = true
 			s.settle(crt, now, &a)
 		}
+		a.Warnings = append(a.Warnings, s.Notes...)
 		for _, part := range s.Parts {
 			if part.Problem != "" {
 				a.Warnings = append(a.Warnings, fmt.Sprintf("Skipped a %s block: %s %s", s.blockName(), part.Where, part.Problem))

@@ -86,6 +86,7 @@ func ingresses() []named[Object] {
 		{"Ingress, extra annotation", ingress(one, issued, "example.com/team=red", "example.com/other=blue")},
 		{"Ingress, names by annotations", ingress(one, issued, "cert-manager.io/alt-names=b.example.com,a.example.com", "cert-manager.io/ip-sans=192.0.2.1,192.0.2.2")},
 		{"Ingress, edit in place", ingress(one, issued, acmev1.HTTP01EditInPlaceAnnotation+"=true")},
+		{"Ingress, edit in place is yes", ingress(one, issued, acmev1.HTTP01EditInPlaceAnnotation+"=yes")},
 		{"Ingress, class", ingress(one, issued, acmev1.HTTP01IngressClassAnnotation+"=nginx")},
 		{"Ingress, class name", ingress(one, issued, acmev1.HTTP01IngressClassNameAnnotation+"=nginx")},
 		{"Ingress, class and class name", ingress(one, issued, acmev1.HTTP01IngressClassAnnotation+"=nginx", acmev1.HTTP01IngressClassNameAnnotation+"=nginx")},
@@ -139,7 +140,10 @@ func listeners() []named[[]gwapiv1.Listener] {
 func gateways() []named[Object] {
 	var out []named[Object]
 	for _, l := range listeners() {
-		g := &gwapiv1.Gateway{ObjectMeta: about(issued, "cert-manager.io/ignore-tls-listeners=other, ignored"), Spec: gwapiv1.GatewaySpec{Listeners: l.value}}
+		g := &gwapiv1.Gateway{ObjectMeta: about(issued), Spec: gwapiv1.GatewaySpec{Listeners: l.value}}
+		if l.name == "an ignored one" {
+			g.Annotations[certmanagerv1.GatewayIgnoreListenersAnnotation] = "ignored, "
+		}
 		out = append(out, named[Object]{"Gateway, " + l.name, FromGateway(g, settings)})
 	}
 	bare := &gwapiv1.Gateway{ObjectMeta: about("kubernetes.io/tls-acme=true"), Spec: gwapiv1.GatewaySpec{Listeners: listeners()[0].value}}
@@ -166,6 +170,8 @@ func listenerSets() []named[Object] {
 		{"ListenerSet, issuer of the Gateway", FromListenerSet(set(), parent(external...), settings)},
 		{"ListenerSet, issuer of both", FromListenerSet(set(issued), parent(external...), settings)},
 		{"ListenerSet, issuer of none", FromListenerSet(set(), parent(), settings)},
+		{"ListenerSet, fallback is 1, ignores a listener that is not there", FromListenerSet(
+			set(issued, acmev1.HTTP01ParentRefFallbackAnnotation+"=1", "cert-manager.io/ignore-tls-listeners=httpss,"), parent(), settings)},
 		{"ListenerSet, fallback to the Gateway", FromListenerSet(set(issued, acmev1.HTTP01ParentRefFallbackAnnotation+"=true"), parent(), settings)},
 	}
 }
