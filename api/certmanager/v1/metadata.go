@@ -55,6 +55,10 @@ const (
 // ClampValidityAnnotation is our own: "true" on a CA Issuer or ClusterIssuer has no certificate end after the CA's.
 const ClampValidityAnnotation = "chancery.dev/clamp-validity"
 
+// DeliverRootsAnnotation is our own: "true" on a CA Issuer or ClusterIssuer has the further certificates in ca.crt of
+// the issuer's Secret delivered in ca.crt, after the root.
+const DeliverRootsAnnotation = "chancery.dev/deliver-roots"
+
 // ReissueNowAnnotation is our own: "true" on a CA Issuer or ClusterIssuer has all certificates of an earlier CA issued
 // again at once, as long as the annotation is there.
 const ReissueNowAnnotation = "chancery.dev/reissue-now"

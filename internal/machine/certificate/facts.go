@@ -42,8 +42,8 @@ type SecretFacts struct {
 	// cannot be decoded.
 	Leaf             *LeafFacts
 	CertificateError error
-	// AuthoritiesEnd is when the first of the other certificates, in tls.crt and
-	// ca.crt, expires; zero if there is none.
+	// AuthoritiesEnd is when the first of the other certificates in tls.crt and of the first in ca.crt expires; zero if
+	// there is none.
 	AuthoritiesEnd time.Time
 
 	// CertificateName is the Certificate that the annotations name, Named whether they do.
@@ -129,10 +129,10 @@ func FactsOf(secret *corev1.Secret) *SecretFacts {
 		if leaf, rest, f.CertificateError = leafAndRest(chain); f.CertificateError == nil {
 			f.Leaf = LeafFactsOf(leaf)
 			f.MarksWrong = marksWrong(secret, &f.Ownership, leaf)
-			f.readAuthorities(leaf, rest)
+			f.readAuthorities(leaf, rest, false)
 		}
 	}
-	f.readAuthorities(leaf, ca)
+	f.readAuthorities(leaf, ca, true)
 	f.Extras = extrasOf(secret.Data, &f.Ownership)
 	f.Ownership.data, f.Ownership.marks = nil, nil
 	return f
@@ -184,11 +184,15 @@ func marksWrong(secret *corev1.Secret, o *Ownership, leaf *x509.Certificate) boo
 	return o.Known && len(o.marks) != len(details)
 }
 
-// readAuthorities reads CA certificates in PEM that a leaf was delivered with. Text that cannot be read says nothing.
-func (f *SecretFacts) readAuthorities(leaf *x509.Certificate, text []byte) {
+// readAuthorities reads CA certificates in PEM that a leaf was delivered with: of roots, the first is that of the leaf,
+// and the others are roots of other CAs. Text that cannot be read says nothing.
+func (f *SecretFacts) readAuthorities(leaf *x509.Certificate, text []byte, roots bool) {
 	certs, err := pki.DecodeChain(text)
 	if err != nil {
 		return
+	}
+	if roots {
+		certs = certs[:1]
 	}
 	f.AuthoritiesEnd = Earliest(f.AuthoritiesEnd, FirstEnd(certs))
 	if f.Leaf == nil {

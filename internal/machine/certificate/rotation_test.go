@@ -248,3 +248,19 @@ func TestAuthorityIsToldByItsKey(t *testing.T) {
 		}
 	}
 }
+
+// TestOtherRootsAreNoRootsOfTheLeaf: ca.crt may hold roots of earlier CAs after the leaf's own. Neither their end nor
+// their key, under the same name, is taken for that of the leaf's CA.
+func TestOtherRootsAreNoRootsOfTheLeaf(t *testing.T) {
+	w := after(newWorld, settled)(t)
+	w.signWithCA(w.next())
+	root := w.next().Status.CA
+	w.settle()
+	own := FactsOf(w.secret)
+	csr := csrOf(t, w.requests[0])
+	w.secret.Data[cmmeta.TLSCAKey] = slices.Concat(root, leafFor(t, csr, csr.PublicKey, start(), start().Add(day)))
+	w.secret.ResourceVersion = "other"
+	if got := FactsOf(w.secret); !got.AuthoritiesEnd.Equal(own.AuthoritiesEnd) || got.Leaf.IssuerKey != own.Leaf.IssuerKey || own.AuthoritiesEnd.IsZero() {
+		t.Errorf("with another root until %s: %s, %+v", start().Add(day), got.AuthoritiesEnd, got.Leaf)
+	}
+}

@@ -103,6 +103,13 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 	}
 	var result signer.Result
 	result.Bundle.Chain, result.Bundle.CA = chain.PEM()
+	if issuer.GetAnnotations()[certmanagerv1.DeliverRootsAnnotation] == certmanagerv1.LabelTrue {
+		others, err := pair.deliver(now)
+		if err != nil {
+			return signer.Result{}, fault.Terminal(reasonSigningError, "error signing certificate: Secret %s: %w", pair.secret, err)
+		}
+		result.Bundle.CA = append(result.Bundle.CA, others...)
+	}
 	switch {
 	case r.Duration < asked:
 		result.WarningReason = reasonClamped

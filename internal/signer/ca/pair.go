@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -31,6 +32,9 @@ type pairError struct {
 func (e *pairError) Error() string { return e.err.Error() }
 func (e *pairError) Unwrap() error { return e.err }
 
+// maxRoots is how many certificates are delivered in ca.crt at most.
+const maxRoots = 10
+
 // keyPair is a certificate authority. It is never changed, so it can be shared.
 type keyPair struct {
 	secret string // namespace/name, for messages
@@ -39,6 +43,8 @@ type keyPair struct {
 	// chain has the authority's own certificates, the signing one first; chainErr says why there is none.
 	chain    pki.Chain
 	chainErr error
+	// others are the certificates in ca.crt after the first.
+	others []*x509.Certificate
 }
 
 // signing returns the certificate that signs: the first of tls.crt (spec §3.4).
@@ -51,6 +57,20 @@ func (p *keyPair) authority() []*x509.Certificate {
 		return certs
 	}
 	return append(certs[:len(certs):len(certs)], ca)
+}
+
+// deliver returns the PEM of the other CA certificates to be trusted beside the root, for as long as they are valid.
+func (p *keyPair) deliver(now time.Time) ([]byte, error) {
+	var out []byte
+	if len(p.others) >= maxRoots {
+		return nil, fmt.Errorf("ca.crt has %d certificates, and %d can be delivered at most", len(p.others)+1, maxRoots)
+	}
+	for _, c := range p.others {
+		if c.IsCA && now.Before(c.NotAfter) && !c.Equal(p.chain.CA) {
+			out = append(out, pki.EncodeCertificates(c)...)
+		}
+	}
+	return out, nil
 }
 
 func parsePair(ctx context.Context, secret *corev1.Secret) (*keyPair, error) {
@@ -77,6 +97,7 @@ func parsePair(ctx context.Context, secret *corev1.Secret) (*keyPair, error) {
 			return nil, unreadable(cmmeta.TLSCAKey, err)
 		}
 		all = append(all[:len(all):len(all)], roots[0])
+		p.others = roots[1:]
 	}
 	if err := p.fit(); err != nil {
 		return nil, &pairError{pairUnfit, err}
