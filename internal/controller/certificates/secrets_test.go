@@ -255,7 +255,7 @@ func TestFightOverASecret(t *testing.T) {
 		}
 		c := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing)
 		if c != nil && c.Reason == "IssuanceBudgetExceeded" {
-			return wants(strings.Contains(c.Message, `"rival"`) && strings.Contains(c.Message, "cmctl renew"), c)
+			return wants(strings.Contains(c.Message, `"rival"`) && strings.Contains(c.Message, "the spec is changed"), c)
 		}
 		secret := &corev1.Secret{}
 		if err := w.Get(ctx, "web", secret); err != nil || bytes.Equal(secret.Data["tls.key"], forged) {

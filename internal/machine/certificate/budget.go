@@ -113,9 +113,32 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
+// hold returns what to do instead of an issuance that somebody has asked for by hand, as cmctl renew does, and that the
+// budget does not allow yet; nil if the issuance may begin, or has begun. A revocation is not held up.
+func (d *decision) hold() *Action {
+	if r, ok := d.ofRevision(d.nextRevision()); d.revoking != nil || d.keysAreLeft() || ok && !r.failed() {
+		return nil
+	}
+	issuing := d.issuing()
+	until := d.budget(issuing.Reason)
+	if d.backoff() > 0 {
+		until = latest(until, d.budgetOfFailures())
+	}
+	switch {
+	case until.IsZero():
+		return nil
+	case d.repairs():
+		return &Action{Step: StepRepair}
+	}
+	a := d.pause(Action{Step: StepRest, Wake: until})
+	if message := d.tooOften(issuing.Reason, until); issuing.Message != message {
+		d.setIssuing(cmmeta.ConditionTrue, issuing.Reason, message)
+		a.warn(ReasonOverBudget, message)
+	}
+	return &a
+}
+
 // charge returns until when the budget is used with the issuance that is under way.
-// One that was asked for by hand is always allowed, and does not count for longer than
-// any other.
 func (d *decision) charge() time.Time {
 	reason := ""
 	if c := cmp.Or(d.issuing(), d.unsaid); c != nil {
@@ -131,6 +154,17 @@ func (d *decision) charge() time.Time {
 
 // overBudget says that, why and for how long the Certificate is not issued again.
 func (d *decision) overBudget(why *Violation, until time.Time) Action {
+	message := d.tooOften(why.Message, until)
+	a := Action{Step: StepRest, Wake: until}
+	if c := d.overdrawn(); c == nil || c.Message != message {
+		d.setIssuing(cmmeta.ConditionFalse, ReasonOverBudget, message)
+		a.warn(ReasonOverBudget, message)
+	}
+	return a
+}
+
+// tooOften says why an issuance has to wait, how long, and what helps.
+func (d *decision) tooOften(why string, until time.Time) string {
 	rival := "find out what has it issued again and again"
 	if name := d.rival(); name != "" {
 		rival = fmt.Sprintf("field manager %q wrote certificate or key last: have it leave the Secret alone, or choose another secretName", name)
@@ -139,15 +173,8 @@ func (d *decision) overBudget(why *Violation, until time.Time) Action {
 	if d.crt.Status.LastFailureTime != nil && until.Equal(d.budgetOfFailures()) {
 		past = "has failed too often in a row to be tried again at once"
 	}
-	message := fmt.Sprintf("The certificate in Secret %q %s (%s): %s. "+
-		"It is issued again at %s, or at once when cmctl renew asks for it or the spec is changed",
-		d.crt.Spec.SecretName, past, why.Message, rival, until.UTC().Format(time.RFC3339))
-	a := Action{Step: StepRest, Wake: until}
-	if c := d.overdrawn(); c == nil || c.Message != message {
-		d.setIssuing(cmmeta.ConditionFalse, ReasonOverBudget, message)
-		a.warn(ReasonOverBudget, message)
-	}
-	return a
+	return fmt.Sprintf("The certificate in Secret %q %s (%s): %s. It is issued again at %s, or at once when the spec is changed",
+		d.crt.Spec.SecretName, past, why, rival, until.UTC().Format(time.RFC3339))
 }
 
 // rival returns who else writes to the Secret; empty if nobody is known to.

@@ -83,6 +83,9 @@ func (d *decision) next() Action {
 			return Action{Step: StepRest}
 		}
 		d.dateIssuing()
+		if held := d.hold(); held != nil {
+			return *held
+		}
 		return d.issue()
 	}
 	if d.ours() && d.Held.Issuing.Status == cmmeta.ConditionTrue {

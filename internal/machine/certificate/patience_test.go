@@ -134,11 +134,11 @@ func TestBudgetEndsAFight(t *testing.T) {
 	}
 	c := w.condition(certmanagerv1.CertificateConditionIssuing)
 	if c.Status != "False" || c.Reason != ReasonOverBudget || !strings.Contains(c.Message, `"external-secrets"`) ||
-		!strings.Contains(c.Message, until.Format(time.RFC3339)) || !strings.Contains(c.Message, "cmctl renew") {
+		!strings.Contains(c.Message, until.Format(time.RFC3339)) || strings.Contains(c.Message, "cmctl renew") {
 		t.Errorf("Issuing is %+v, woken at %s", c, until)
 	}
 	for name, out := range map[string]func(*world){
-		"time": func(w *world) { w.now = until }, "a person": triggered, "the spec": otherNames,
+		"time": func(w *world) { w.now = until }, "the spec": otherNames,
 		"another Secret": spec(func(s *certmanagerv1.CertificateSpec) { s.SecretName = "another" }),
 	} {
 		v := w.clone()
@@ -152,6 +152,51 @@ func TestBudgetEndsAFight(t *testing.T) {
 	w.settle()
 	if c := w.condition(certmanagerv1.CertificateConditionIssuing); c.Reason != "" || w.condition(certmanagerv1.CertificateConditionReady).Status != "True" {
 		t.Errorf("the rival has given in, and Issuing is %+v", c)
+	}
+}
+
+// TestRenewalsByHandKeepToTheBudget has a tool call cmctl renew as often as it can, with a CA that issues and with one
+// that refuses. Each time the Certificate says until when it is held up, once, and goes on then without another wish.
+func TestRenewalsByHandKeepToTheBudget(t *testing.T) {
+	for name, end := range map[string]func(*world){
+		"issued":  func(w *world) { w.sign(w.next()) },
+		"refused": func(w *world) { w.failAs(fault.ClassPermanent) },
+	} {
+		w := issued(t)
+		byClass(w)
+		begin, made := w.now, w.requestsMade
+		for w.now.Before(begin.Add(day)) {
+			if w.condition(certmanagerv1.CertificateConditionIssuing).Status != cmmeta.ConditionTrue {
+				triggered(w)
+			}
+			events := len(w.events)
+			wake := w.settle()
+			if _, ok := pendingRequest(w); ok {
+				w.now = w.now.Add(time.Second)
+				end(w)
+				w.settle()
+				w.now = w.now.Add(time.Second)
+				continue
+			}
+			for range 3 {
+				w.settle()
+			}
+			c := w.condition(certmanagerv1.CertificateConditionIssuing)
+			if c.Status != cmmeta.ConditionTrue || c.Reason != "ManuallyTriggered" || !strings.Contains(c.Message, wake.UTC().Format(time.RFC3339)) ||
+				len(w.events) != events+1 || w.events[events].Reason != ReasonOverBudget {
+				t.Fatalf("%s: Issuing is %+v, woken at %s, events %v", name, c, wake, w.events[events:])
+			}
+			v := w.clone()
+			otherNames(v)
+			v.settle()
+			if _, ok := pendingRequest(v); !ok {
+				t.Fatalf("%s: a change of the spec has to wait: %+v", name, v.crt.Status)
+			}
+			w.now = wake
+		}
+		if n := w.requestsMade - made; n < 5*24-10 || n > 5*24+5 {
+			t.Errorf("%s: %d requests in a day, want five an hour", name, n)
+		}
 	}
 }
 
