@@ -38,9 +38,9 @@ func (c *Calls) ask(o owner, wanted Call, jitter float64) Answer {
 	case known == nil:
 		c.put(o, wanted, nil)
 		return Answer{}
-	case known.Inputs != wanted.Inputs && known.finishes():
+	case known.Inputs != wanted.Inputs && known.finishes(wanted):
 		return Answer{}
-	case known.Inputs != wanted.Inputs && known.Finish && known.landed && !known.seen:
+	case known.Inputs != wanted.Inputs && known.keeps(wanted) && known.landed && !known.seen:
 		// The call has come back since the pass began: the next pass looks at what the call has brought.
 		known.seen = true
 		known.owner.wake()

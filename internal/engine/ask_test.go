@@ -119,7 +119,7 @@ func TestFinish(t *testing.T) {
 		o := r.owner("a")
 		var sent []string
 		ask := func(inputs string) Answer {
-			a := r.ask(o, Call{Name: "sign", Inputs: inputs, Finish: true, Lane: Lane{Name: "ca", Limit: 1}, Run: func(context.Context) (any, error) {
+			a := r.ask(o, Call{Name: "sign", Inputs: inputs, Finish: "it", Lane: Lane{Name: "ca", Limit: 1}, Run: func(context.Context) (any, error) {
 				sent = append(sent, inputs)
 				time.Sleep(time.Second)
 				return "the id of " + inputs, errors.New("not issued yet")
@@ -146,7 +146,7 @@ func TestFinish(t *testing.T) {
 		}
 		other := r.owner("b")
 		for _, inputs := range []string{"old", "new"} {
-			r.ask(other, Call{Name: "sign", Inputs: inputs, Finish: true, Lane: Lane{Name: "ca", Limit: 1},
+			r.ask(other, Call{Name: "sign", Inputs: inputs, Finish: "it", Lane: Lane{Name: "ca", Limit: 1},
 				Run: func(context.Context) (any, error) { sent = append(sent, "b "+inputs); return nil, nil }}, 0.5)
 		}
 		time.Sleep(time.Minute)
@@ -165,7 +165,7 @@ func TestLandedInTheMidstOfAPass(t *testing.T) {
 		o := r.owner("a")
 		var sent []string
 		ask := func(inputs string) {
-			r.ask(o, Call{Name: "sign", Inputs: inputs, Finish: true, Lane: Lane{Name: "ca", Limit: 1}, Run: func(context.Context) (any, error) {
+			r.ask(o, Call{Name: "sign", Inputs: inputs, Finish: "it", Lane: Lane{Name: "ca", Limit: 1}, Run: func(context.Context) (any, error) {
 				sent = append(sent, inputs)
 				return "the id of " + inputs, errors.New("not issued yet")
 			}}, 0.5)

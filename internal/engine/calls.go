@@ -41,9 +41,10 @@ type Call struct {
 	Tenant string
 	// Urgency is who goes first in the lane: the higher one.
 	Urgency int
-	// Finish has a call with other inputs wait until this one, once it is sent, has come back: what this one brings
-	// has to be remembered whatever the inputs are. Without it, nobody waits for a call with inputs of before.
-	Finish bool
+	// Finish has a call with other inputs and the same Finish wait until this one, once it is sent, has come back: what
+	// this one brings has to be remembered whatever the inputs are. Where it is empty, nobody waits for a call with
+	// inputs of before.
+	Finish string
 	// Gate is asked when the turn of the call has come, whether to send it; a call that is not sent ends with
 	// ErrDropped, and its object decides anew. Nil sends the call. Gate MUST be quick and MUST NOT call the engine.
 	Gate func(now time.Time) (send bool)
@@ -143,7 +144,7 @@ func (c *Calls) start(o owner, wanted Call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known := c.objects[o.uid][wanted.Name]; known != nil {
-		if known.Inputs == wanted.Inputs || known.finishes() {
+		if known.Inputs == wanted.Inputs || known.finishes(wanted) {
 			return
 		}
 		known.void = true
@@ -152,7 +153,10 @@ func (c *Calls) start(o owner, wanted Call) {
 }
 
 // finishes reports whether a call with other inputs has to wait for this one.
-func (w *call) finishes() bool { return w.Finish && w.started && !w.landed }
+func (w *call) finishes(other Call) bool { return w.keeps(other) && w.started && !w.landed }
+
+// keeps reports whether what this call brings is looked at before a call with other inputs is made.
+func (w *call) keeps(other Call) bool { return w.Finish != "" && w.Finish == other.Finish }
 
 // put is called with the lock held.
 func (c *Calls) put(o owner, wanted Call, before *tries) {

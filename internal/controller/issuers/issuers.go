@@ -5,6 +5,7 @@ package issuers
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -177,8 +178,10 @@ func (r *issuers) observe(ctx context.Context, p *pass) (issuer.State, error) {
 		return s, nil
 	case leaves:
 		err := r.ask(ctx, p, &s, engine.Call{
-			Name: controller.ProbeCall, Lane: remote.Lane(p.Object), Finish: true, // it may write a Secret of the issuer
-			Run: func(ctx context.Context) (any, error) { return prober.Probe(ctx, p.Object) },
+			Name: controller.ProbeCall, Lane: remote.Lane(p.Object),
+			// It may write a Secret of the issuer. An edit of the spec does not wait for a server that is silent.
+			Finish: strconv.FormatInt(p.Object.GetGeneration(), 10),
+			Run:    func(ctx context.Context) (any, error) { return prober.Probe(ctx, p.Object) },
 		})
 		return s, err
 	}

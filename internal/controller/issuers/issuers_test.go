@@ -2,6 +2,7 @@ package issuers
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"testing"
@@ -213,4 +214,60 @@ func TestProbeThatWritesItsSecret(t *testing.T) {
 			t.Errorf("%v: %d probes, %d beside another, %+v", err, w.probes, w.beside, is.Status)
 		}
 	})
+}
+
+// TestAnEditedIssuerIsProbedAtOnce: somebody mends the address of a server that does not answer. The probe of the mended
+// spec is made beside the one that still waits, and what that one comes to is not told any more.
+func TestAnEditedIssuerIsProbedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: "2", Generation: 1}}
+		is.Spec.Vault = &certmanagerv1.VaultIssuer{Auth: certmanagerv1.VaultAuth{TokenSecretRef: &cmmeta.SecretKeySelector{Name: "token"}}}
+		b := newBench(t, is)
+		defer b.queue.ShutDown()
+		b.deps.Signers[signer.TypeVault] = silent{}
+		b.pass()
+		synctest.Wait()
+		if err := b.store.Get(t.Context(), name, is); err != nil {
+			t.Fatal(err)
+		}
+		is.Spec.Vault.Server, is.Generation = "https://answers", 2
+		if err := b.store.Update(t.Context(), is); err != nil {
+			t.Fatal(err)
+		}
+		look := func() {
+			if _, err := b.Reconcile(t.Context(), reconcile.Request{NamespacedName: name}); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+		}
+		look()
+		look()
+		ready := func() bool {
+			err := b.store.Get(t.Context(), name, is)
+			return err == nil && certmanagerv1.HasIssuerCondition(is.Status.Conditions, certmanagerv1.IssuerConditionReady, cmmeta.ConditionTrue)
+		}
+		if !ready() {
+			t.Errorf("not ready at once: %+v", is.Status)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if look(); !ready() {
+			t.Errorf("the probe of before has told of itself: %+v", is.Status)
+		}
+	})
+}
+
+// silent is a Signer of issuers whose servers do not answer, except one.
+type silent struct{}
+
+func (silent) Lane(certmanagerv1.GenericIssuer) engine.Lane {
+	return engine.Lane{Name: "silent", Limit: 4}
+}
+
+func (silent) Probe(_ context.Context, i certmanagerv1.GenericIssuer) (signer.Facts, error) {
+	if i.GetSpec().Vault.Server == "https://answers" {
+		return signer.Facts{Ready: true, Reason: "Fine"}, nil
+	}
+	time.Sleep(2 * time.Minute)
+	return signer.Facts{}, errors.New("no answer")
 }

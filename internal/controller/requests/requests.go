@@ -238,7 +238,7 @@ func (r *requests) sign(ctx context.Context, p *pass, o *observation, v verdict)
 	}
 	if remote, leaves := by.(signer.Remote); leaves {
 		return r.call(ctx, p, o, v, engine.Call{
-			Name: signCall, Lane: remote.Lane(o.issuer), Tenant: o.issuer.GetNamespace(), Finish: true,
+			Name: signCall, Lane: remote.Lane(o.issuer), Tenant: o.issuer.GetNamespace(), Finish: signCall,
 			Run: func(ctx context.Context) (any, error) { return r.signAfar(ctx, by, o) },
 		})
 	}
