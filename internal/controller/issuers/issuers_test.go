@@ -216,8 +216,8 @@ func TestProbeThatWritesItsSecret(t *testing.T) {
 	})
 }
 
-// TestAnEditedIssuerIsProbedAtOnce: somebody mends the address of a server that does not answer. The probe of the mended
-// spec is made beside the one that still waits, and what that one comes to is not told any more.
+// TestAnEditedIssuerIsProbedAtOnce: somebody mends the address of a server that does not answer. The probe of the
+// mended spec is made beside the one that still waits, and what that one comes to is not told any more.
 func TestAnEditedIssuerIsProbedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: "2", Generation: 1}}

@@ -163,6 +163,8 @@ func (d *decision) assess() *Violation {
 	case d.foreign():
 		unready = violation(certmanagerv1.CertificateReasonIncorrectCertificate,
 			"Secret %q belongs to Certificate %q, which has the same spec.secretName: give one of them another", d.crt.Spec.SecretName, d.SecretOwner)
+	case problem != "" && wrong != nil && d.crt.Status.NotAfter == nil: // the reason stays: forced goes by it
+		unready = &Violation{Reason: wrong.Reason, Message: wrong.Message + "; " + problem}
 	case problem != "":
 		unready = &Violation{Reason: certmanagerv1.CertificateReasonWindowError, Message: problem}
 	case unready == nil:
@@ -186,6 +188,9 @@ func (d *decision) describe() (problem string) {
 	if d.Secret == nil || d.Secret.Leaf == nil {
 		status.NotBefore, status.NotAfter, status.RenewalTime, status.ACME = nil, nil, nil, nil
 		status.RenewalTimeSource = ""
+		if err := renewal.CheckWindows(d.crt.Spec.Renewal); err != nil {
+			return err.Error()
+		}
 		return ""
 	}
 	leaf := d.Secret.Leaf

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/renewal"
 )
 
@@ -44,6 +45,28 @@ func TestWindowErrorIsSaidOnceAndRenews(t *testing.T) {
 	w.settle()
 	if c := w.condition(certmanagerv1.CertificateConditionIssuing); c.Reason != "Renewing" {
 		t.Errorf("Issuing is %+v", c)
+	}
+}
+
+// TestBadWindowsAreSaidBeforeTheFirstCertificate: nothing else would say so while the issuer is slow. The certificate
+// is issued all the same, and a failure is waited out as ever.
+func TestBadWindowsAreSaidBeforeTheFirstCertificate(t *testing.T) {
+	w := newWorld(t)
+	byClass(w)
+	w.amend(openAt(opens("0 2 * * *", time.Hour, "Mars/Olympus")))
+	w.settle()
+	ready := w.condition(certmanagerv1.CertificateConditionReady)
+	if ready.Reason != certmanagerv1.CertificateReasonDoesNotExist || !strings.Contains(ready.Message, `spec.renewal.windows[0]: timezone: "Mars/Olympus"`) {
+		t.Errorf("Ready is %+v", ready)
+	}
+	if w.requestsMade != 1 || w.statusWrites != 1 {
+		t.Fatalf("%d requests, %d status writes", w.requestsMade, w.statusWrites)
+	}
+	w.failAs(fault.ClassPermanent)
+	w.settle()
+	w.now = w.now.Add(time.Minute)
+	if w.settle(); w.requestsMade != 1 {
+		t.Errorf("tried again a minute after a failure")
 	}
 }
 

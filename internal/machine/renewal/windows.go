@@ -19,6 +19,19 @@ type window struct {
 	zone     *time.Location
 }
 
+// CheckWindows says which window cannot be read, and why.
+func CheckWindows(renewal *certmanagerv1.CertificateRenewal) error {
+	if renewal == nil {
+		return nil
+	}
+	for i := range renewal.Windows {
+		if _, err := parseWindow(&renewal.Windows[i]); err != nil {
+			return fmt.Errorf("spec.renewal.windows[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
 // parseWindow reads a window; an error says what of it is wrong.
 func parseWindow(w *certmanagerv1.CertificateRenewalWindow) (window, error) {
 	out := window{length: w.WindowDuration.Duration, zone: time.UTC}
