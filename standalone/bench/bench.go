@@ -52,8 +52,9 @@ type scenario struct {
 	prepare func(ctx context.Context, r *run) (*workload, error)
 	// bare measures the ceiling of an ACME client without Kubernetes; nil for none.
 	bare func(ctx context.Context, r *run) (*Ceiling, error)
-	// rests says that the controller is then started on what it has issued. It takes long, with numbers that matter.
-	rests bool
+	// rests starts the controller, after that, on what it has issued; nil if it is not. It takes long, with numbers that
+	// matter.
+	rests func(ctx context.Context, r *run, work *workload, result *Scenario) error
 	// waits says that nothing is ever issued: what is measured is the waiting.
 	waits bool
 	// hangs says that certificates are issued twice: alone, and beside a namespace whose servers never answer.
@@ -76,7 +77,11 @@ func scenarios() []scenario {
 		{name: "csr", title: "CertificateSigningRequests by a CA ClusterIssuer", requestBudget: 4, prepare: prepareCSR},
 		{
 			name: "rest", title: "Certificates by a CA ClusterIssuer, then at rest", requestBudget: 6,
-			prepare: prepareCA, rests: true,
+			prepare: prepareCA, rests: layToRest,
+		},
+		{
+			name: "shims", title: "Certificates that Ingresses and Gateways ask for, by a CA ClusterIssuer, then at rest", requestBudget: 8,
+			prepare: prepareShims, rests: restShims,
 		},
 		{name: "waiting", title: "DNS-01 challenges that wait for propagation, all in flight", prepare: prepareWaiting, waits: true},
 		{name: "parked", title: "DNS-01 challenges that wait for propagation, most of them parked", prepare: prepareParked, waits: true},
@@ -97,7 +102,7 @@ func Scenarios() []string {
 func DefaultScenarios() []string {
 	var names []string
 	for _, s := range scenarios() {
-		if !s.rests && !s.waits && !s.hangs {
+		if s.rests == nil && !s.waits && !s.hangs {
 			names = append(names, s.name)
 		}
 	}
@@ -207,8 +212,8 @@ func runScenario(ctx context.Context, r *run, s scenario) (_ *Scenario, err erro
 	if err := issueScenario(ctx, r, work, result); err != nil {
 		return nil, err
 	}
-	if s.rests {
-		if err := layToRest(ctx, r, work, result); err != nil {
+	if s.rests != nil {
+		if err := s.rests(ctx, r, work, result); err != nil {
 			return nil, err
 		}
 	}

@@ -66,6 +66,8 @@ type Scenario struct {
 	Parts []Part `json:"parts"`
 	// Rest is what they cost when they are in order; nil in other scenarios.
 	Rest *Rest `json:"rest,omitempty"`
+	// Shims is what the Ingresses and Gateways cost that ask for them; nil in other scenarios.
+	Shims *Shims `json:"shims,omitempty"`
 	// Waiting is what they cost while they cannot be issued; nil in other scenarios, and nothing is issued in this one.
 	Waiting *Waiting `json:"waiting,omitempty"`
 	// Hanging is what they take beside a namespace whose servers never answer; nil in other scenarios.

@@ -72,6 +72,9 @@ func (s *Scenario) writeText(w io.Writer) error {
 		return err
 	}
 	s.writePaces(t)
+	if s.Shims != nil {
+		s.Shims.writeText(t)
+	}
 	if s.Rest != nil {
 		s.Rest.writeText(t)
 	}
