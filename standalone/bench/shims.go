@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,7 +31,8 @@ type Shims struct {
 	Budget        int64 `json:"budget"`
 	// Writes are those of the start, beside what an idle cluster does: none, if all is in order.
 	Writes []RequestRow `json:"writes"`
-	// WindowSeconds is how long the controller was then looked at, Requests are those to the API server in that time: none.
+	// WindowSeconds is how long the controller was then looked at, Requests are those to the API server in that time:
+	// none.
 	WindowSeconds float64      `json:"windowSeconds"`
 	Requests      []RequestRow `json:"requests"`
 }
@@ -102,7 +104,7 @@ func (r *run) defineGateways(ctx context.Context) error {
 }
 
 // restShims starts the controller on what is in order, and then without the Ingresses and Gateways, whose Certificates
-// stay: nobody collects garbage here.
+// stay.
 func restShims(ctx context.Context, r *run, work *workload, result *Scenario) error {
 	out := &Shims{Gateways: r.Certificates / 3, Budget: shimMemory, WindowSeconds: r.Window.Seconds()}
 	out.Ingresses = r.Certificates - out.Gateways
@@ -110,16 +112,39 @@ func restShims(ctx context.Context, r *run, work *workload, result *Scenario) er
 	if err := out.measure(ctx, r, work); err != nil {
 		return err
 	}
-	for _, kind := range []client.Object{&networkingv1.Ingress{}, &gwapiv1.Gateway{}} {
-		if err := r.plane.client.DeleteAllOf(ctx, kind, client.InNamespace(namespace)); err != nil {
-			return err
-		}
+	if err := r.orphan(ctx); err != nil {
+		return err
 	}
 	r.say("%s: starting on their Certificates alone", result.Name)
 	var err error
 	out.AloneBytes, _, err = r.atRest(ctx, work)
 	result.Shims = out
 	return err
+}
+
+// orphan deletes the Ingresses and Gateways, and leaves their Certificates.
+func (r *run) orphan(ctx context.Context) error {
+	for _, kind := range []struct {
+		one  client.Object
+		list client.ObjectList
+	}{{&networkingv1.Ingress{}, &networkingv1.IngressList{}}, {&gwapiv1.Gateway{}, &gwapiv1.GatewayList{}}} {
+		if err := r.plane.client.DeleteAllOf(ctx, kind.one, client.InNamespace(namespace), client.PropagationPolicy(metav1.DeletePropagationOrphan)); err != nil {
+			return err
+		}
+		err := r.plane.server.until(ctx, "the garbage collector has let them go", func(ctx context.Context) error {
+			if err := r.plane.client.List(ctx, kind.list, client.InNamespace(namespace), client.Limit(1)); err != nil {
+				return err
+			}
+			if left := meta.LenList(kind.list); left > 0 {
+				return fmt.Errorf("%T: some are left", kind.one)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // measure starts a controller, and looks at it once it is at rest. The controller is asked nothing in that time.
