@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -15,6 +18,7 @@ import (
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/rig/port"
 )
 
 // shimMemory is the budget of 1,000 Ingresses and 500 Gateways, beside their Certificates.
@@ -24,11 +28,11 @@ const shimMemory = 20 << 20
 type Shims struct {
 	Ingresses int `json:"ingresses"`
 	Gateways  int `json:"gateways"`
-	// ResidentBytes is the controller's memory with them, AloneBytes that with their Certificates alone, Budget is for the
-	// difference.
-	ResidentBytes int64 `json:"residentBytes"`
-	AloneBytes    int64 `json:"aloneBytes"`
-	Budget        int64 `json:"budget"`
+	// With is the controller's memory with them, Alone that with their Certificates alone. Budget is for the difference of
+	// what is in use: resident memory differs by more from start to start.
+	With   Memory `json:"with"`
+	Alone  Memory `json:"alone"`
+	Budget int64  `json:"budget"`
 	// Writes are those of the start, beside what an idle cluster does: none, if all is in order.
 	Writes []RequestRow `json:"writes"`
 	// WindowSeconds is how long the controller was then looked at, Requests are those to the API server in that time:
@@ -37,13 +41,24 @@ type Shims struct {
 	Requests      []RequestRow `json:"requests"`
 }
 
+// Memory is what a process holds, and how much of that its heap has in use, in bytes.
+type Memory struct {
+	Resident int64 `json:"resident"`
+	InUse    int64 `json:"inUse"`
+}
+
 // prepareShims has Ingresses, and Gateways after each second of them, ask for the certificates.
 func prepareShims(ctx context.Context, r *run) (*workload, error) {
 	work, err := prepareCA(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	work.controllerArguments = append(work.controllerArguments, "--enable-gateway-api")
+	profiles, err := port.Free(ctx)
+	if err != nil {
+		return nil, err
+	}
+	work.profiles = profiles.String()
+	work.controllerArguments = append(work.controllerArguments, "--enable-gateway-api", "--enable-profiling", "--profiler-address", work.profiles)
 	work.object = asking
 	return work, r.defineGateways(ctx)
 }
@@ -109,17 +124,36 @@ func restShims(ctx context.Context, r *run, work *workload, result *Scenario) er
 	out := &Shims{Gateways: r.Certificates / 3, Budget: shimMemory, WindowSeconds: r.Window.Seconds()}
 	out.Ingresses = r.Certificates - out.Gateways
 	r.say("%s: starting on %d Ingresses and %d Gateways", result.Name, out.Ingresses, out.Gateways)
-	if err := out.measure(ctx, r, work); err != nil {
+	before, _, err := r.plane.settled(ctx)
+	if err != nil {
+		return err
+	}
+	err = r.startAtRest(ctx, work, func(c *controller) error { return out.measure(ctx, r, work, c, before) })
+	if err != nil {
 		return err
 	}
 	if err := r.orphan(ctx); err != nil {
 		return err
 	}
 	r.say("%s: starting on their Certificates alone", result.Name)
-	var err error
-	out.AloneBytes, _, err = r.atRest(ctx, work)
 	result.Shims = out
-	return err
+	return r.startAtRest(ctx, work, func(c *controller) (err error) {
+		out.Alone, err = c.memory(ctx, work)
+		return err
+	})
+}
+
+// startAtRest starts a controller, and calls do once it is at rest.
+func (r *run) startAtRest(ctx context.Context, work *workload, do func(*controller) error) (err error) {
+	c, err := startController(ctx, r, work.controllerArguments)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.stop()) }()
+	if err := c.calm(ctx); err != nil {
+		return err
+	}
+	return do(c)
 }
 
 // orphan deletes the Ingresses and Gateways, and leaves their Certificates.
@@ -147,20 +181,8 @@ func (r *run) orphan(ctx context.Context) error {
 	return nil
 }
 
-// measure starts a controller, and looks at it once it is at rest. The controller is asked nothing in that time.
-func (o *Shims) measure(ctx context.Context, r *run, work *workload) (err error) {
-	first, _, err := r.plane.settled(ctx)
-	if err != nil {
-		return err
-	}
-	c, err := startController(ctx, r, work.controllerArguments)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.stop()) }()
-	if err := c.calm(ctx); err != nil {
-		return err
-	}
+// measure looks at a controller that is at rest. The controller is asked nothing in that time.
+func (o *Shims) measure(ctx context.Context, r *run, work *workload, c *controller, first counts) error {
 	before, err := r.plane.counted(ctx)
 	if err != nil {
 		return err
@@ -176,18 +198,45 @@ func (o *Shims) measure(ctx context.Context, r *run, work *workload) (err error)
 	started.takeReads(true)
 	o.Writes = rows(started.of(classWork), 1)
 	o.Requests = rows(after.since(before).of(classWork), 1)
-	o.ResidentBytes, err = residentMemory(c.cmd.Process.Pid)
+	o.With, err = c.memory(ctx, work)
 	return err
+}
+
+// memory reads what the controller holds, and then, after a collection of garbage, what is in use.
+func (c *controller) memory(ctx context.Context, work *workload) (m Memory, err error) {
+	if m.Resident, err = residentMemory(c.cmd.Process.Pid); err != nil {
+		return m, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+work.profiles+"/debug/pprof/heap?debug=1&gc=1", http.NoBody)
+	if err != nil {
+		return m, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return m, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return m, err
+	}
+	_, rest, _ := strings.Cut(string(text), "\n# HeapAlloc = ")
+	number, _, _ := strings.Cut(rest, "\n")
+	if m.InUse, err = strconv.ParseInt(number, 10, 64); err != nil {
+		return m, fmt.Errorf("the profile of the heap does not say what is in use: %w", err)
+	}
+	return m, nil
 }
 
 func (o *Shims) writeText(t *table) {
 	t.line("")
-	verdict := ""
-	if o.ResidentBytes-o.AloneBytes > o.Budget {
+	more, verdict := o.With.InUse-o.Alone.InUse, ""
+	if more > o.Budget {
 		verdict = ": EXCEEDED"
 	}
-	t.line("  %d Ingresses and %d Gateways at rest\t%s more than their Certificates alone (%s), budget %s for 1,000 and 500%s", o.Ingresses, o.Gateways,
-		mebibytes(o.ResidentBytes-o.AloneBytes), mebibytes(o.AloneBytes), mebibytes(o.Budget), verdict)
+	t.line("  %d Ingresses and %d Gateways at rest\t%.1f MiB in use more than their Certificates alone, budget %s for 1,000 and 500%s",
+		o.Ingresses, o.Gateways, float64(more)/(1<<20), mebibytes(o.Budget), verdict)
+	t.line("  resident memory with them, and with their Certificates alone\t%s, %s", mebibytes(o.With.Resident), mebibytes(o.Alone.Resident))
 	for _, row := range []struct {
 		what string
 		rows []RequestRow
