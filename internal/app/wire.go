@@ -43,6 +43,10 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 	if err != nil {
 		return err
 	}
+	venafiTraffic, err := metrics.NewVenafi(venafi.CallToken)
+	if err != nil {
+		return err
+	}
 	accounts := acmeaccount.New(acmeaccount.Options{UserAgent: cfg.UserAgent, Now: deps.Now, Observe: traffic.Observe, Egress: cfg.IssuerEgress.policy()})
 	process := rand.Text()
 	deps.Signers = map[signer.Type]signer.Adapter{
@@ -68,7 +72,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 		}),
 		signer.TypeVenafi: venafi.New(venafi.Config{
 			Secrets: deps.Secrets, UserAgent: cfg.UserAgent, Now: deps.Now, ClusterResourceNamespace: cfg.ClusterResourceNamespace,
-			Egress: cfg.IssuerEgress.policy(),
+			Egress: cfg.IssuerEgress.policy(), Observe: venafiTraffic.Observe,
 		}),
 	}
 	acme := orders.ACMEDeps{

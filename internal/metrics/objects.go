@@ -57,23 +57,23 @@ func (o Objects) certificates(ctx context.Context, t *text) error {
 		of         func(certmanagerv1.CertificateStatus) *metav1.Time
 	}{
 		{
-			"expiration", "When the certificate in the Secret expires, in seconds since 1970; 0 if there is none.",
+			"certmanager_certificate_expiration_timestamp_seconds", "When the certificate in the Secret expires, in seconds since 1970; 0 if there is none.",
 			func(s certmanagerv1.CertificateStatus) *metav1.Time { return s.NotAfter },
 		},
 		{
-			"not_after", "When the certificate in the Secret expires, in seconds since 1970; 0 if there is none.",
+			"certmanager_certificate_not_after_timestamp_seconds", "When the certificate in the Secret expires, in seconds since 1970; 0 if there is none.",
 			func(s certmanagerv1.CertificateStatus) *metav1.Time { return s.NotAfter },
 		},
 		{
-			"not_before", "From when on the certificate in the Secret is valid, in seconds since 1970; 0 if there is none.",
+			"certmanager_certificate_not_before_timestamp_seconds", "From when on the certificate in the Secret is valid, in seconds since 1970; 0 if there is none.",
 			func(s certmanagerv1.CertificateStatus) *metav1.Time { return s.NotBefore },
 		},
 		{
-			"renewal", "When the certificate is going to be renewed, in seconds since 1970; 0 if that is not known.",
+			"certmanager_certificate_renewal_timestamp_seconds", "When the certificate is going to be renewed, in seconds since 1970; 0 if that is not known.",
 			func(s certmanagerv1.CertificateStatus) *metav1.Time { return s.RenewalTime },
 		},
 	} {
-		t.family("certmanager_certificate_"+f.name+"_timestamp_seconds", gauge, f.help)
+		t.family(f.name, gauge, f.help)
 		for i := range list.Items {
 			t.begin()
 			t.certificate(&list.Items[i])

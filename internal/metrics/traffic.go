@@ -2,8 +2,10 @@ package metrics
 
 import (
 	"errors"
+	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -50,6 +52,50 @@ func (a *ACME) Observe(o acmeclient.Observation) {
 	if took, err := a.took.GetMetricWithLabelValues(labels...); err == nil {
 		took.Observe(o.Duration.Seconds())
 	}
+}
+
+// Venafi counts the requests to Certificate Manager.
+type Venafi struct {
+	took      *prometheus.SummaryVec
+	tokens    *prometheus.CounterVec
+	tokenTook prometheus.Histogram
+	tokenCall string
+}
+
+// NewVenafi registers the counts; there is one of each in a process. tokenCall is what requests for tokens are called.
+func NewVenafi(tokenCall string) (*Venafi, error) {
+	took, err := Register(prometheus.NewSummaryVec(prometheus.SummaryOpts{
+		Name: "certmanager_http_venafi_client_request_duration_seconds", Help: "How long requests to Certificate Manager took, in seconds.",
+		Objectives: map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.99: 0.001}, AgeBuckets: 2, BufCap: 64,
+	}, []string{"api_call"}))
+	if err != nil {
+		return nil, err
+	}
+	tokens, err := Register(prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "certmanager_venafi_oauth_token_requests_total", Help: "Requests for OAuth tokens of Certificate Manager.",
+	}, []string{"status"}))
+	if err != nil {
+		return nil, err
+	}
+	tokenTook, err := Register(prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "certmanager_venafi_oauth_token_request_duration_seconds", Help: "How long requests for OAuth tokens took, in seconds.",
+		Buckets: []float64{0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30},
+	}))
+	return &Venafi{took, tokens, tokenTook, tokenCall}, err
+}
+
+// Observe counts a request that is over; status is 0 if no answer came.
+func (v *Venafi) Observe(call string, status int, took time.Duration) {
+	v.took.WithLabelValues(call).Observe(took.Seconds())
+	if call != v.tokenCall {
+		return
+	}
+	result := "failure"
+	if status == http.StatusOK {
+		result = "success"
+	}
+	v.tokens.WithLabelValues(result).Inc()
+	v.tokenTook.Observe(took.Seconds())
 }
 
 // Register registers a metric, or returns the one that is registered already: in tests several

@@ -37,6 +37,7 @@ type account struct {
 	access
 	transport *egress.Transport
 	now       func() time.Time
+	observe   func(call string, status int, took time.Duration)
 	userAgent string
 	open      func(a *account, x *exchange) (connector, error)
 
@@ -57,7 +58,7 @@ type grant struct {
 // do makes a call, which has several steps. If the server refuses the login during the call, do logs in again and
 // repeats the call once.
 func (a *account) do(ctx context.Context, call func(c connector, x *exchange) error) error {
-	x := &exchange{ctx: ctx, transport: a.transport}
+	x := &exchange{ctx: ctx, transport: a.transport, now: a.now, observe: a.observe}
 	for again := false; ; again = true {
 		err := guarded(func() error {
 			c, err := a.open(a, x)

@@ -52,11 +52,36 @@ const (
 	stepRetrieve
 )
 
+// CallToken is the name of requests for a token of OAuth, in what Config.Observe is told.
+const CallToken = "oauth_token"
+
+// name is what Config.Observe is told of a request of the step.
+func (s step) name(req *http.Request) string {
+	switch s {
+	case stepLogin:
+		if strings.Contains(req.URL.Path, "/oauth") {
+			return CallToken
+		}
+		return "login"
+	case stepZone:
+		return "read_zone_configuration"
+	case stepPolicy:
+		return "check_policy"
+	case stepRequest:
+		return "request_certificate"
+	case stepRetrieve:
+		return "retrieve_certificate"
+	}
+	return "other"
+}
+
 // exchange is the HTTP client of one call. The library takes no context, and its errors do not tell failures apart: so
 // the exchange bounds each request by the call's context, and remembers the last answer.
 type exchange struct {
 	ctx       context.Context //nolint:containedctx // the life of one call
 	transport http.RoundTripper
+	now       func() time.Time
+	observe   func(call string, status int, took time.Duration)
 	step      step
 	// status and body are of the last answer, err why there was none.
 	status     int
@@ -75,6 +100,10 @@ func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.status, x.retryAfter, x.body, x.err = 0, "", nil, nil
 	ctx, cancel := context.WithTimeout(x.ctx, exchangeTimeout)
 	defer cancel()
+	if x.observe != nil {
+		began := x.now()
+		defer func() { x.observe(x.step.name(req), x.status, x.now().Sub(began)) }()
+	}
 	resp, err := x.transport.RoundTrip(req.WithContext(ctx))
 	if err != nil {
 		x.err = err

@@ -3,6 +3,7 @@ package venafi
 import (
 	"crypto/x509/pkix"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -109,6 +110,20 @@ func checkTPPRequest(t *testing.T, body map[string]any, csr string) {
 // A username and password are exchanged for a token, once, and again by what renews it.
 func TestTPPPassword(t *testing.T) {
 	w, tpp := newWorld(t), tppserver.Start(t)
+	seenCalls := map[string]int{}
+	w.signer.Observe = func(call string, status int, took time.Duration) {
+		seenCalls[fmt.Sprint(call, " ", status)]++
+		if took < 0 {
+			t.Errorf("%s took %s", call, took)
+		}
+	}
+	defer func() {
+		for _, call := range []string{"oauth_token 200", "oauth_token 400", "read_zone_configuration 401", "request_certificate 200", "retrieve_certificate 200"} {
+			if seenCalls[call] == 0 {
+				t.Errorf("no request %s among %v", call, seenCalls)
+			}
+		}
+	}()
 	w.secrets.put("ns/venafi", "username", "me", "password", "secret", "client-id", "my-client")
 	i := issuer("venafi", tpp.Spec("venafi"))
 	w.inOrder(i)

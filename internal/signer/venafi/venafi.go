@@ -40,6 +40,9 @@ type Config struct {
 	ClusterResourceNamespace string
 	// Egress says which addresses the servers of Issuers may have; nil means all.
 	Egress *egress.Policy
+	// Observe is told of each request when it is over: what it was for, and the status of the answer, 0 if none came.
+	// nil: nobody is told.
+	Observe func(call string, status int, took time.Duration)
 }
 
 // Signer implements signer.Signer, signer.Prober and signer.Remote for issuers with spec.venafi.
