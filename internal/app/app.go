@@ -185,6 +185,7 @@ func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, kep
 	o.Cache.DefaultTransform = injection.Transform(shims.Thin(cfg.Shims.Settings))
 	o.Cache.NewInformer = kubecache.NewPagedInformer
 	o.Metrics = metricsserver.Options{BindAddress: cfg.MetricsAddress, FilterProvider: told.filter}
+	cfg.MetricsTLS.apply(&o.Metrics)
 	o.HealthProbeBindAddress, o.PprofBindAddress = cfg.HealthAddress, cfg.ProfilerAddress
 	elect(&o, cfg, "cert-manager-controller")
 	return o

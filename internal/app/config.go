@@ -40,6 +40,8 @@ type Config struct {
 	// MetricsAddress and HealthAddress are host:port to serve /metrics and /livez on; "0" serves none.
 	MetricsAddress string
 	HealthAddress  string
+	// MetricsTLS is how /metrics is served over TLS.
+	MetricsTLS MetricsTLS
 
 	// ProfilerAddress is host:port to serve Go's profiles on; empty serves none.
 	ProfilerAddress string

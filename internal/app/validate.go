@@ -87,6 +87,7 @@ func (c *Config) Validate() error {
 		f.namespace("namespace", c.Namespace)
 	}
 	f.addressOrNone("metrics-listen-address", c.MetricsAddress)
+	c.MetricsTLS.validate(&f)
 	f.addressOrNone("internal-healthz-listen-address", c.HealthAddress)
 	if c.ProfilerAddress != "" {
 		f.address("profiler-address", c.ProfilerAddress)

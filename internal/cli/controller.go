@@ -102,6 +102,10 @@ func addProcessFlags(cmd *cobra.Command, cfg *app.Config) {
 	f.DurationVar(&cfg.RenewDeadline, "leader-election-renew-deadline", cfg.RenewDeadline, "how long the leader tries to renew before it gives up")
 	f.DurationVar(&cfg.RetryPeriod, "leader-election-retry-period", cfg.RetryPeriod, "how long to wait between tries")
 	f.StringVar(&cfg.MetricsAddress, "metrics-listen-address", cfg.MetricsAddress, "host:port to serve /metrics on; 0 for none")
+	f.StringVar(&cfg.MetricsTLS.CertFile, "metrics-tls-cert-file", "", "file with the certificate to serve /metrics with, over TLS; a changed file is read again")
+	f.StringVar(&cfg.MetricsTLS.KeyFile, "metrics-tls-private-key-file", "", "file with its key")
+	f.StringSliceVar(&cfg.MetricsTLS.CipherSuites, "metrics-tls-cipher-suites", nil, "cipher suites of TLS before 1.3 for /metrics, by the names of Go; Go's own choice by default")
+	f.StringVar(&cfg.MetricsTLS.MinVersion, "metrics-tls-min-version", "", "oldest version of TLS for /metrics: VersionTLS10 to VersionTLS13; VersionTLS12 by default")
 	f.StringVar(&cfg.HealthAddress, "internal-healthz-listen-address", cfg.HealthAddress, "host:port to serve /livez and /readyz on; 0 for none")
 }
 

@@ -90,7 +90,7 @@ func (k known) switchName() string { return k.name }
 func knownFlags() []known {
 	const (
 		pemLimit   = "the limit is fixed at this size"
-		metricsTLS = "/metrics is served without TLS"
+		metricsTLS = "/metrics is served over TLS with the files that --metrics-tls-cert-file names, or without TLS"
 	)
 	return []known{
 		{name: "kubeconfig", field: "kubeConfig"},
@@ -139,14 +139,14 @@ func knownFlags() []known {
 		{name: "metrics-listen-address", field: "metricsListenAddress"},
 		{name: "enable-profiling", field: "enablePprof"},
 		{name: "profiler-address", field: "pprofAddress"},
-		{name: "metrics-tls-cert-file", field: "metricsTLSConfig.filesystem.certFile", accepts: "", why: metricsTLS, lacks: true},
-		{name: "metrics-tls-private-key-file", field: "metricsTLSConfig.filesystem.keyFile", accepts: "", why: metricsTLS, lacks: true},
+		{name: "metrics-tls-cert-file", field: "metricsTLSConfig.filesystem.certFile"},
+		{name: "metrics-tls-private-key-file", field: "metricsTLSConfig.filesystem.keyFile"},
 		{name: "metrics-dynamic-serving-leaf-duration", field: "metricsTLSConfig.dynamic.leafDuration", accepts: 7 * 24 * time.Hour, why: metricsTLS, lacks: true},
 		{name: "metrics-dynamic-serving-ca-secret-namespace", field: "metricsTLSConfig.dynamic.secretNamespace", accepts: "", why: metricsTLS, lacks: true},
 		{name: "metrics-dynamic-serving-ca-secret-name", field: "metricsTLSConfig.dynamic.secretName", accepts: "", why: metricsTLS, lacks: true},
 		{name: "metrics-dynamic-serving-dns-names", field: "metricsTLSConfig.dynamic.dnsNames", accepts: "", why: metricsTLS, lacks: true},
-		{name: "metrics-tls-cipher-suites", field: "metricsTLSConfig.cipherSuites", accepts: "", why: metricsTLS, lacks: true},
-		{name: "metrics-tls-min-version", field: "metricsTLSConfig.minTLSVersion", accepts: "", why: metricsTLS, lacks: true},
+		{name: "metrics-tls-cipher-suites", field: "metricsTLSConfig.cipherSuites"},
+		{name: "metrics-tls-min-version", field: "metricsTLSConfig.minTLSVersion"},
 		{name: "internal-healthz-listen-address", field: "healthzListenAddress"},
 		{name: "max-certificate-size", field: "pemSizeLimitsConfig.maxCertificateSize", accepts: pki.MaxCertificatePEM, why: pemLimit, lacks: true},
 		{name: "max-private-key-size", field: "pemSizeLimitsConfig.maxPrivateKeySize", accepts: pki.MaxPrivateKeyPEM, why: pemLimit, lacks: true},

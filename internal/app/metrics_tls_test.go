@@ -1,0 +1,122 @@
+package app
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"chancery.dev/internal/rig/port"
+)
+
+// pairFiles writes a certificate for 127.0.0.1 and its key into two directories.
+func pairFiles(t *testing.T) (c MetricsTLS, pool *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true, IsCA: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = MetricsTLS{CertFile: filepath.Join(t.TempDir(), "crt"), KeyFile: filepath.Join(t.TempDir(), "key")}
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	pool = x509.NewCertPool()
+	pool.AppendCertsFromPEM(text)
+	for file, text := range map[string][]byte{c.CertFile: text, c.KeyFile: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})} {
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c, pool
+}
+
+// TestMetricsOverTLS: the certificate of the files is served, and no older version of TLS than is allowed.
+func TestMetricsOverTLS(t *testing.T) {
+	c, pool := pairFiles(t)
+	c.MinVersion = "VersionTLS13"
+	address, err := port.Free(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := metricsserver.Options{BindAddress: address.String()}
+	c.apply(&o)
+	server, err := metricsserver.NewServer(o, &rest.Config{}, http.DefaultClient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Start(ctx) }()
+	get := func(conf *tls.Config) error {
+		client := http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: conf, DisableKeepAlives: true}}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address.String()+"/metrics", http.NoBody)
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(req)
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		return err
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	err = get(&tls.Config{RootCAs: pool})
+	for began := time.Now(); err != nil && strings.Contains(err.Error(), "refused") && time.Since(began) < time.Minute; <-tick.C {
+		err = get(&tls.Config{RootCAs: pool})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := get(&tls.Config{RootCAs: pool, MaxVersion: tls.VersionTLS12}); err == nil {
+		t.Error("TLS 1.2 is spoken")
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMetricsTLSIsChecked: what would not be served is refused at the start.
+func TestMetricsTLSIsChecked(t *testing.T) {
+	good, _ := pairFiles(t)
+	for want, change := range map[string]func(*MetricsTLS){
+		"":                              func(*MetricsTLS) {},
+		"set both or none":              func(c *MetricsTLS) { c.KeyFile = "" },
+		"no such file":                  func(c *MetricsTLS) { c.CertFile = "/does/not/exist" },
+		"--metrics-tls-min-version":     func(c *MetricsTLS) { c.MinVersion = "1.3" },
+		"none of crypto/tls":            func(c *MetricsTLS) { c.CipherSuites = []string{"TLS_RSA_WITH_RC4_128_SHA"} },
+		"--metrics-tls-cipher-suites: ": func(c *MetricsTLS) { c.CipherSuites = []string{"x"} },
+	} {
+		c, f := good, findings{}
+		change(&c)
+		c.validate(&f)
+		if (len(f) == 0) != (want == "") || len(f) > 0 && !strings.Contains(f[0].Error(), want) {
+			t.Errorf("got %v, want %q", f, want)
+		}
+	}
+}
