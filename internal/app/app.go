@@ -59,9 +59,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	cfg.findResponder()
 	cfg.setClock()
 	rc = connection(rc, "chancery-controller")
-	if len(cfg.Unmet) > 0 {
-		slog.New(logr.ToSlogHandler(log)).Warn("these switches change nothing here", "switches", strings.Join(cfg.Unmet, "; "))
-	}
+	warnOfUnmet(cfg, log)
 	scheme, err := api.Scheme()
 	if err != nil {
 		return nil, err
@@ -109,6 +107,13 @@ func connection(rc *rest.Config, userAgent string) *rest.Config {
 	rc.UserAgent = userAgent
 	rc.DisableCompression = true // a start would spend more time on it than on a cluster's network
 	return rc
+}
+
+// warnOfUnmet says which switches of the user cannot be met.
+func warnOfUnmet(cfg Config, log logr.Logger) {
+	if len(cfg.Unmet) > 0 {
+		slog.New(logr.ToSlogHandler(log)).Warn("these switches change nothing here", "switches", strings.Join(cfg.Unmet, "; "))
+	}
 }
 
 // newApp returns an App with a manager, into which nothing is wired.

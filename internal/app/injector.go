@@ -72,6 +72,7 @@ func NewInjector(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logg
 		return nil, err
 	}
 	cfg.setClock()
+	warnOfUnmet(cfg, log)
 	scheme, err := api.Scheme()
 	if err != nil {
 		return nil, err

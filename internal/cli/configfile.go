@@ -12,36 +12,39 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The type of a file for --config.
+// The types of files for --config.
 const (
-	configVersion = "controller.config.cert-manager.io/v1alpha1"
-	configKind    = "ControllerConfiguration"
+	configVersion         = "controller.config.cert-manager.io/v1alpha1"
+	configKind            = "ControllerConfiguration"
+	injectorConfigVersion = "cainjector.config.cert-manager.io/v1alpha1"
+	injectorConfigKind    = "CAInjectorConfiguration"
 )
 
-// readConfigFile sets the flags that a ControllerConfiguration file names, unless they are on the command line too.
-func readConfigFile(cmd *cobra.Command, path string) error {
+// readConfigFile sets the flags that the configuration file of a component names, unless they are on the command line
+// too.
+func readConfigFile(cmd *cobra.Command, of component, path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("--config: %w", err)
 	}
-	if err := applyConfig(cmd, data); err != nil {
+	if err := applyConfig(cmd, of, data); err != nil {
 		return fmt.Errorf("--config: %s: %w", path, err)
 	}
 	return nil
 }
 
-func applyConfig(cmd *cobra.Command, data []byte) error {
+func applyConfig(cmd *cobra.Command, of component, data []byte) error {
 	content := map[string]any{}
 	if err := yaml.UnmarshalStrict(data, &content); err != nil {
 		return err
 	}
-	if content["apiVersion"] != configVersion || content["kind"] != configKind {
-		return fmt.Errorf("must be a %s of %s, not a %v of %v", configKind, configVersion, content["kind"], content["apiVersion"])
+	if content["apiVersion"] != of.version || content["kind"] != of.kind {
+		return fmt.Errorf("must be a %s of %s, not a %v of %v", of.kind, of.version, content["kind"], content["apiVersion"])
 	}
 	delete(content, "apiVersion")
 	delete(content, "kind")
 	flags := map[string]string{}
-	for _, k := range knownFlags() {
+	for _, k := range of.flags {
 		flags[k.field] = k.name
 	}
 	return applyFields(cmd, flags, "", content)

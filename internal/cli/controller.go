@@ -35,7 +35,7 @@ Flags have the names and defaults of cert-manager's controller where they mean t
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if configFile != "" {
-				if err := readConfigFile(cmd, configFile); err != nil {
+				if err := readConfigFile(cmd, controllerComponent(), configFile); err != nil {
 					return err
 				}
 			}
@@ -65,7 +65,7 @@ Flags have the names and defaults of cert-manager's controller where they mean t
 	cmd.Flags().StringVar(&profilerAddress, "profiler-address", profilerAddress, "host:port to serve them on")
 	cmd.Flags().StringVar(&configFile, "config", "", "file with a ControllerConfiguration of "+configVersion+"; flags win over it")
 	AddConfigFlags(cmd, &cfg)
-	switches = addSwitches(cmd, &cfg)
+	switches = addSwitches(cmd, &cfg, controllerComponent())
 	return cmd
 }
 

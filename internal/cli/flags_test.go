@@ -121,6 +121,7 @@ func TestInjectorFlags(t *testing.T) {
 		"kubeconfig": "", "namespace": "", "ignore-namespaces": "[]", "enable-certificates-data-source": "true",
 		"enable-validatingwebhookconfigurations-injectable": "true", "enable-mutatingwebhookconfigurations-injectable": "true",
 		"enable-customresourcedefinitions-injectable": "true", "enable-apiservices-injectable": "true",
+		"config": "", "feature-gates": "", "metrics-tls-cert-file": "", "metrics-tls-min-version": "",
 		"enable-profiling": "false", "profiler-address": "localhost:6060", "metrics-listen-address": "0.0.0.0:9402",
 		"leader-elect": "true", "leader-election-namespace": "kube-system", "leader-election-lease-duration": "1m0s",
 		"leader-election-renew-deadline": "40s", "leader-election-retry-period": "15s", "v": "0", "logging-format": "text",
@@ -128,6 +129,25 @@ func TestInjectorFlags(t *testing.T) {
 		if f := cmd.Flags().Lookup(name); f == nil || f.DefValue != value {
 			t.Errorf("--%s: %+v, want the default %q", name, f, value)
 		}
+	}
+	file := "apiVersion: " + injectorConfigVersion + "\nkind: " + injectorConfigKind + `
+namespace: a
+ignoreNamespaces: [b]
+leaderElectionConfig: {enabled: false}
+enableDataSourceConfig: {certificates: false}
+enableInjectableConfig: {validatingWebhookConfigurations: false, mutatingWebhookConfigurations: false, customResourceDefinitions: false, apiServices: false}
+featureGates: {CAInjectorMerging: true, ServerSideApply: true}
+`
+	if err := applyConfig(cmd, injectorComponent(), []byte(file)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"leader-elect", "enable-certificates-data-source", "enable-apiservices-injectable", "enable-customresourcedefinitions-injectable"} {
+		if value := cmd.Flags().Lookup(name).Value.String(); value != "false" {
+			t.Errorf("--%s is %s, the file says false", name, value)
+		}
+	}
+	if err := applyConfig(cmd, injectorComponent(), []byte(strings.Replace(file, "namespace: a", "controllers: ['*']", 1))); err == nil {
+		t.Error("a field of the controller is taken")
 	}
 	for _, args := range [][]string{{"--cainjector=own"}, {"--cainjector=controller"}, {"--cainjector=none"}} {
 		install, _, _ := New("v1").Find([]string{"install"})

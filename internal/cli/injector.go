@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"os"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -9,9 +11,14 @@ import (
 	"chancery.dev/internal/controller/injection"
 )
 
+// injectorPercent is Go's GOGC: the injector keeps little, and reads large objects, which are garbage at once.
+const injectorPercent = 50
+
 func newInjectorCommand() *cobra.Command {
 	var server server
 	var profiling bool
+	var configFile string
+	var switches *switches
 	profilerAddress := "localhost:6060"
 	cfg := app.DefaultConfig()
 	cmd := &cobra.Command{
@@ -21,6 +28,12 @@ func newInjectorCommand() *cobra.Command {
 "chancery install --cainjector=own" once before. Flags have the names and defaults of cert-manager's cainjector.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if configFile != "" {
+				if err := readConfigFile(cmd, injectorComponent(), configFile); err != nil {
+					return err
+				}
+			}
+			switches.resolve()
 			rc, log, err := server.begin(cmd)
 			if err != nil {
 				return err
@@ -32,7 +45,9 @@ func newInjectorCommand() *cobra.Command {
 			if err != nil {
 				return unreachable(rc, err)
 			}
-			go fitHeap(cmd.Context(), a)
+			if os.Getenv("GOGC") == "" {
+				debug.SetGCPercent(injectorPercent)
+			}
 			return unreachable(rc, a.Run(cmd.Context()))
 		},
 	}
@@ -46,6 +61,8 @@ func newInjectorCommand() *cobra.Command {
 	for _, kind := range injection.Kinds() {
 		f.BoolVar(cfg.Injection.Injectables[kind.Kind], "enable-"+strings.ToLower(kind.Kind)+"s-injectable", true, "inject into objects of the kind "+kind.Kind)
 	}
+	f.StringVar(&configFile, "config", "", "file with a "+injectorConfigKind+" of "+injectorConfigVersion+"; flags win over it")
 	addProcessFlags(cmd, &cfg)
+	switches = addSwitches(cmd, &cfg, injectorComponent())
 	return cmd
 }

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -68,6 +70,41 @@ func gates() []gate {
 		{name: "UseDomainQualifiedFinalizer", stage: ga, here: true, why: always},
 		{name: "ValidateCAA", stage: alpha, set: func(*app.Config, bool) {}}, // without effect there too
 	}
+}
+
+// component is a program of cert-manager: the type of its configuration file, its feature gates and its flags.
+type component struct {
+	version, kind string
+	gates         []gate
+	flags         []known
+}
+
+func controllerComponent() component {
+	return component{configVersion, configKind, gates(), knownFlags()}
+}
+
+// injectorComponent is cert-manager's cainjector. Its general flags are those of the controller.
+func injectorComponent() component {
+	flags := []known{
+		{name: "ignore-namespaces", field: "ignoreNamespaces"},
+		{name: "enable-certificates-data-source", field: "enableDataSourceConfig.certificates"},
+		{name: "enable-validatingwebhookconfigurations-injectable", field: "enableInjectableConfig.validatingWebhookConfigurations"},
+		{name: "enable-mutatingwebhookconfigurations-injectable", field: "enableInjectableConfig.mutatingWebhookConfigurations"},
+		{name: "enable-customresourcedefinitions-injectable", field: "enableInjectableConfig.customResourceDefinitions"},
+		{name: "enable-apiservices-injectable", field: "enableInjectableConfig.apiServices"},
+	}
+	general := []string{
+		"kubeConfig", "namespace", "leaderElectionConfig", "featureGates", "metricsListenAddress", "metricsTLSConfig", "enablePprof", "pprofAddress", "logging",
+	}
+	for _, k := range knownFlags() {
+		if first, _, _ := strings.Cut(k.field, "."); slices.Contains(general, first) {
+			flags = append(flags, k)
+		}
+	}
+	return component{injectorConfigVersion, injectorConfigKind, []gate{
+		{name: "CAInjectorMerging", stage: ga, here: true, why: "a CA that is valid is never dropped"},
+		{name: "ServerSideApply", stage: alpha, set: func(*app.Config, bool) {}}, // without effect there too
+	}, flags}
 }
 
 // controllerNames are the names that --controllers takes.

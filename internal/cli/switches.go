@@ -16,6 +16,7 @@ import (
 // switches are the feature gates, the names of controllers and the flags of cert-manager (spec §9.3, §9.5) that a user
 // has set. A switch is carried out, or it is true by nature, or resolve puts it into Config.Unmet.
 type switches struct {
+	of          component
 	cfg         *app.Config
 	gates       map[string]bool
 	controllers []string
@@ -23,14 +24,16 @@ type switches struct {
 	unmet map[string]string
 }
 
-// addSwitches adds --feature-gates, --controllers and the flags of cert-manager that are accepted without effect. The
-// other flags of the command have to be there already. Call resolve once the flags are read.
-func addSwitches(cmd *cobra.Command, cfg *app.Config) *switches {
-	s := &switches{cfg: cfg, gates: map[string]bool{}, unmet: map[string]string{}}
-	addFlag(cmd, "feature-gates", "cert-manager's feature gates, NAME=true|false: "+strings.Join(names(gates()), ", "), "", s.setGates)
-	addFlag(cmd, "controllers", "which of cert-manager's controllers to run; * stands for all, -NAME switches one off: "+
-		strings.Join(controllerNames(), ", "), "*", s.setControllers)
-	for _, k := range knownFlags() {
+// addSwitches adds --feature-gates, --controllers and the flags of a component of cert-manager that are accepted
+// without effect. The other flags of the command have to be there already. Call resolve once the flags are read.
+func addSwitches(cmd *cobra.Command, cfg *app.Config, of component) *switches {
+	s := &switches{of: of, cfg: cfg, gates: map[string]bool{}, unmet: map[string]string{}}
+	addFlag(cmd, "feature-gates", "cert-manager's feature gates, NAME=true|false: "+strings.Join(names(of.gates), ", "), "", s.setGates)
+	if of.kind == configKind {
+		addFlag(cmd, "controllers", "which of cert-manager's controllers to run; * stands for all, -NAME switches one off: "+
+			strings.Join(controllerNames(), ", "), "*", s.setControllers)
+	}
+	for _, k := range of.flags {
 		if k.accepts != nil && cmd.Flags().Lookup(k.name) == nil {
 			f := cmd.Flags().VarPF(&accepted{known: k, switches: s, text: fmt.Sprint(k.accepts)}, k.name, "", "accepted without effect: "+k.why)
 			if _, is := k.accepts.(bool); is {
@@ -97,7 +100,7 @@ func (s *switches) setGates(list string) error {
 	for text := range strings.SplitSeq(list, ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(text), "=")
 		on, err := strconv.ParseBool(value)
-		known := append(names(gates()), allAlpha, allBeta)
+		known := append(names(s.of.gates), allAlpha, allBeta)
 		switch {
 		case name == "" && value == "":
 			continue
@@ -125,7 +128,7 @@ func (s *switches) setControllers(list string) error {
 
 // resolve puts what the switches mean into the configuration.
 func (s *switches) resolve() {
-	for _, g := range gates() {
+	for _, g := range s.of.gates {
 		on, set := s.gate(g)
 		switch {
 		case !set:

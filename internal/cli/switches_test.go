@@ -17,10 +17,10 @@ func read(t *testing.T, file string, args ...string) (*app.Config, error) {
 	cfg, cmd := app.DefaultConfig(), &cobra.Command{Use: "controller"}
 	(&server{}).addFlags(cmd)
 	AddConfigFlags(cmd, &cfg)
-	s := addSwitches(cmd, &cfg)
+	s := addSwitches(cmd, &cfg, controllerComponent())
 	err := cmd.ParseFlags(args)
 	if err == nil && file != "" {
-		err = applyConfig(cmd, []byte("apiVersion: "+configVersion+"\nkind: "+configKind+"\n"+file))
+		err = applyConfig(cmd, controllerComponent(), []byte("apiVersion: "+configVersion+"\nkind: "+configKind+"\n"+file))
 	}
 	s.resolve()
 	return &cfg, err

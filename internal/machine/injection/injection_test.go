@@ -10,10 +10,8 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
-	"flag"
 	"fmt"
 	"math/big"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -26,9 +24,8 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/rig/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden file")
 
 var now = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 
@@ -267,20 +264,7 @@ func TestDecideTable(t *testing.T) {
 		}
 		fmt.Fprintf(&out, "%s\n%s", annotation.name, given.lines("  source: %[2]s\n%[1]s"))
 	}
-	const file = "testdata/decide.txt"
-	if *update {
-		if err := os.WriteFile(file, []byte(out.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(want) != out.String() {
-		t.Errorf("%s differs: go test ./internal/machine/injection -update, and read the diff", file)
-	}
+	golden.Check(t, "decide.txt", out.String())
 }
 
 // TestInvariants says what must hold of every decision, whatever the state.
