@@ -21,7 +21,7 @@ import (
 	"chancery.dev/e2e/vault"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig"
-	"chancery.dev/internal/signer/conformance"
+	"chancery.dev/internal/rig/signer/conformance"
 )
 
 const ready = certmanagerv1.CertificateRequestConditionReady

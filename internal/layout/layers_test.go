@@ -63,10 +63,10 @@ var rooms = []room{
 	{layer: 5, path: "internal/signer", why: "port: Signer, neutral Request and Bundle"},
 	{layer: 5, path: "internal/acmeaccount", why: "the ACME accounts in use, and their calls"},
 
-	{layer: 6, path: "internal/solver/conformance", why: "what every Solver does", rig: true},
+	{layer: 6, path: "internal/rig/solver/conformance", why: "what every Solver does", rig: true},
 	{layer: 6, path: "internal/solver/http01", why: "routes and responder"},
 	{layer: 6, path: "internal/solver/dns01", why: "zone walk, propagation, provider port"},
-	{layer: 6, path: "internal/signer/contract", why: "what every Signer does by its port", rig: true},
+	{layer: 6, path: "internal/rig/signer/contract", why: "what every Signer does by its port", rig: true},
 	{layer: 6, path: "internal/signer/selfsigned", why: "adapter: SelfSigned"},
 	{layer: 6, path: "internal/signer/ca", why: "adapter: CA"},
 	{layer: 6, path: "internal/signer/vault", why: "adapter: Vault"},
@@ -109,7 +109,7 @@ var rooms = []room{
 	{layer: 11, path: "internal/rig", why: "one control plane for all tests of a run", rig: true},
 	{layer: 11, path: "internal/stories", why: "tests of the whole application"},
 	{layer: 11, path: "internal/layout", why: "what the repository is held to"},
-	{layer: 12, path: "internal/signer/conformance", why: "what every issuer type does", rig: true},
+	{layer: 12, path: "internal/rig/signer/conformance", why: "what every issuer type does", rig: true},
 	{layer: 11, path: "cmd/chancery", why: "main"},
 }
 

@@ -3,8 +3,8 @@ package ca
 import (
 	"testing"
 
+	"chancery.dev/internal/rig/signer/contract"
 	"chancery.dev/internal/signer"
-	"chancery.dev/internal/signer/contract"
 )
 
 func TestContract(t *testing.T) {

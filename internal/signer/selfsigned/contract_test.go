@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/rig/signer/contract"
 	"chancery.dev/internal/signer"
-	"chancery.dev/internal/signer/contract"
 )
 
 func TestContract(t *testing.T) {

@@ -3,9 +3,9 @@ package venafi
 import (
 	"testing"
 
+	"chancery.dev/internal/rig/signer/contract"
 	"chancery.dev/internal/rig/tppserver"
 	"chancery.dev/internal/signer"
-	"chancery.dev/internal/signer/contract"
 )
 
 func TestContract(t *testing.T) {

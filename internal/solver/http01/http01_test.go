@@ -24,8 +24,8 @@ import (
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/rig/dnsserver"
+	"chancery.dev/internal/rig/solver/conformance"
 	"chancery.dev/internal/solver"
-	"chancery.dev/internal/solver/conformance"
 	"chancery.dev/internal/solver/http01"
 )
 

@@ -22,8 +22,8 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/rig/dnsserver"
+	"chancery.dev/internal/rig/solver/conformance"
 	"chancery.dev/internal/solver"
-	"chancery.dev/internal/solver/conformance"
 	"chancery.dev/internal/solver/http01"
 	"chancery.dev/internal/solver/tlsalpn01"
 )

@@ -16,7 +16,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/solver/conformance"
+	"chancery.dev/internal/rig/solver/conformance"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/acmedns"
 	"chancery.dev/internal/solver/dns01/provider/limit"

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/rig/solver/conformance"
 	"chancery.dev/internal/rig/tool"
-	"chancery.dev/internal/solver/conformance"
 	"chancery.dev/internal/solver/dns01/provider/exec"
 	"chancery.dev/internal/solver/dns01/wire"
 )

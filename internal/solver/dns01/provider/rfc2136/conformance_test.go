@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"chancery.dev/internal/rig/dnsserver"
-	"chancery.dev/internal/solver/conformance"
+	"chancery.dev/internal/rig/solver/conformance"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/rfc2136"
 )

@@ -33,7 +33,7 @@ import (
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/netns"
-	"chancery.dev/internal/solver/conformance"
+	"chancery.dev/internal/rig/solver/conformance"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/limit"
 	"chancery.dev/internal/solver/dns01/provider/webhook"

@@ -17,8 +17,8 @@ import (
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/rig/pebble"
+	"chancery.dev/internal/rig/signer/conformance"
 	"chancery.dev/internal/rig/tppserver"
-	"chancery.dev/internal/signer/conformance"
 	"chancery.dev/internal/solver/dns01/provider/rfc2136"
 )
 
