@@ -8,6 +8,8 @@ import (
 	"context"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
@@ -124,6 +126,17 @@ func (s Scope) CacheNamespaces() map[string]cache.Config {
 		out[ns] = cache.Config{}
 	}
 	return out
+}
+
+// Make creates an object of an owner. One that is there already by that name is read from the API server into found,
+// and ours says whether it is the owner's: a pass that was cut short may have made it.
+func (d *Deps) Make(ctx context.Context, object, found client.Object, owner metav1.Object) (ours bool, err error) {
+	err = d.Client.Create(ctx, object)
+	if !apierrors.IsAlreadyExists(err) {
+		return true, err
+	}
+	err = d.Client.Live(ctx, d.Manager.GetAPIReader(), client.ObjectKeyFromObject(object), found)
+	return metav1.IsControlledBy(found, owner), err
 }
 
 // Options are those of every controller: back-off between first and most.

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
@@ -188,18 +187,12 @@ func (r *certificates) createKey(ctx context.Context, m *memory, crt *certmanage
 		Type: corev1.SecretTypeOpaque,
 		Data: map[string][]byte{cmmeta.TLSPrivateKeyKey: text},
 	}
-	err = r.Client.Create(ctx, secret)
-	if !apierrors.IsAlreadyExists(err) {
-		return err
-	}
 	found := &corev1.Secret{}
-	if err := r.Client.Live(ctx, r.Manager.GetAPIReader(), client.ObjectKeyFromObject(secret), found); err != nil {
-		return err
+	ours, err := r.Make(ctx, secret, found, crt)
+	if err == nil && (!ours || found.UID != "" && found.Labels[certmanagerv1.NextPrivateKeyLabel] != certmanagerv1.LabelTrue) {
+		return inTheWay("Secret %q is in the way of the next private key: delete it", secret.Name)
 	}
-	if !metav1.IsControlledBy(found, crt) || found.Labels[certmanagerv1.NextPrivateKeyLabel] != certmanagerv1.LabelTrue {
-		return inTheWay("Secret %q is in the way of the next private key: delete it", found.Name)
-	}
-	return nil
+	return err
 }
 
 // inTheWay says that somebody else's object has a name that is needed. That object is not watched.
@@ -248,18 +241,11 @@ func (r *certificates) createRequest(ctx context.Context, m *memory, crt *certma
 	}
 	delete(request.Annotations, revocation.Annotation) // they are the Certificate's own
 	delete(request.Annotations, revocation.RecordAnnotation)
-	err = r.Client.Create(ctx, request)
-	if !apierrors.IsAlreadyExists(err) {
-		return err
-	}
-	found := &certmanagerv1.CertificateRequest{}
-	if err := r.Client.Live(ctx, r.Manager.GetAPIReader(), client.ObjectKeyFromObject(request), found); err != nil {
-		return err
-	}
-	if !metav1.IsControlledBy(found, crt) { // else a pass that was cut short has made it
+	ours, err := r.Make(ctx, request, &certmanagerv1.CertificateRequest{}, crt)
+	if err == nil && !ours {
 		return inTheWay("CertificateRequest %q is in the way and belongs to somebody else: delete it", request.Name)
 	}
-	return nil
+	return err
 }
 
 // cannotRequest says that no request can be made for this spec. Only a change of the spec helps, which is an event.

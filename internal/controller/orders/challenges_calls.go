@@ -36,7 +36,7 @@ func (r *challenges) call(c *acmev1.Challenge, account *acmeaccount.Account, ste
 // land takes in what a call has come back with.
 func (r *challenges) land(ctx context.Context, p *challengePass) {
 	m := p.Memory
-	land(p.Take, m.Flying, func() { *m = m.Unsent() }, func(o acmeflow.ChallengeOutcome, lost *acmeflow.Failure) {
+	land(p.Take, m.Flying, m.Landed, func(o acmeflow.ChallengeOutcome, lost *acmeflow.Failure) {
 		o.Step, o.At, o.Jitter, o.Failure = m.Flying, r.Now(), p.Chance(), cmp.Or(o.Failure, lost)
 		if o.Step == acmeflow.ChallengeCheck {
 			r.scheduler.locked(ctx, func() { o.Settle = r.scheduler.settled.Delay(viewed(p.Object, m), r.Now()) })

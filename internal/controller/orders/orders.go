@@ -219,7 +219,7 @@ func urgency(action acmeflow.OrderAction) int {
 // land takes in what a call has come back with.
 func (r *orders) land(p *orderPass) {
 	m := p.Memory
-	land(p.Take, m.Flying, func() { *m = m.Unsent() }, func(o acmeflow.OrderOutcome, lost *acmeflow.Failure) {
+	land(p.Take, m.Flying, m.Landed, func(o acmeflow.OrderOutcome, lost *acmeflow.Failure) {
 		o.Step, o.At, o.Jitter, o.Failure = m.Flying, r.Now(), p.Chance(), cmp.Or(o.Failure, lost)
 		*m = m.After(o)
 	})

@@ -5,10 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	acmev1 "chancery.dev/api/acme/v1"
 )
 
@@ -17,18 +13,11 @@ import (
 func (r *orders) createChallenges(ctx context.Context, order *acmev1.Order, challenges []*acmev1.Challenge) error {
 	for _, c := range challenges {
 		c = c.DeepCopy() // the answer is read into it, and the solver in it is the issuer's
-		err := r.Client.Create(ctx, c)
-		if err == nil {
-			continue
-		}
-		if !apierrors.IsAlreadyExists(err) {
+		ours, err := r.Make(ctx, c, &acmev1.Challenge{}, order)
+		if err != nil {
 			return fmt.Errorf("create Challenge %s/%s: %w", c.Namespace, c.Name, err)
 		}
-		found := &acmev1.Challenge{}
-		if err := r.Client.Live(ctx, r.Manager.GetAPIReader(), client.ObjectKeyFromObject(c), found); err != nil {
-			return err
-		}
-		if !metav1.IsControlledBy(found, order) {
+		if !ours {
 			return fmt.Errorf("the Challenge %s/%s is in the way and does not belong to the Order: delete it", c.Namespace, c.Name)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -102,12 +101,8 @@ func (r *requests) makeOrder(ctx context.Context, o *observation) (err error) {
 	if o.wanted.Spec.Replaces, err = o.orderer.Replaces(ctx, o.issuer, o.sign); err != nil {
 		return err
 	}
-	err = r.Client.Create(ctx, o.wanted)
-	if apierrors.IsAlreadyExists(err) {
-		// The next decision says what that one is like.
-		err = r.Client.Live(ctx, r.Manager.GetAPIReader(), client.ObjectKeyFromObject(o.wanted), &acmev1.Order{})
-	}
-	if err != nil {
+	// The next decision says what one is like that is there already.
+	if _, err = r.Make(ctx, o.wanted, &acmev1.Order{}, o.sign.Source); err != nil {
 		return fmt.Errorf("create Order %s/%s: %w", o.wanted.Namespace, o.wanted.Name, err)
 	}
 	return nil

@@ -17,8 +17,9 @@ type attempts[S comparable] struct {
 	Jitter   float64
 }
 
-// landed notes that no step is under way.
-func (a *attempts[S]) landed() {
+// Landed notes that no step is under way: it has come back, or was not sent, because of what is decided otherwise by
+// now.
+func (a *attempts[S]) Landed() {
 	var wait S
 	a.Flying, a.Since = wait, time.Time{}
 }

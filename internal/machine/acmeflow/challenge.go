@@ -151,15 +151,9 @@ func (m ChallengeMemory) Started(step ChallengeStep, now time.Time) ChallengeMem
 	return m
 }
 
-// Unsent returns the memory once the step under way was not sent, because of what is decided otherwise by now.
-func (m ChallengeMemory) Unsent() ChallengeMemory {
-	m.landed()
-	return m
-}
-
 // After returns the memory with what the outcome tells.
 func (m ChallengeMemory) After(o ChallengeOutcome) ChallengeMemory {
-	m.landed()
+	m.Landed()
 	switch o.Step {
 	case ChallengeCheck:
 		return m.checked(o)

@@ -181,15 +181,9 @@ func (m OrderMemory) Started(step OrderStep, now time.Time) OrderMemory {
 	return m
 }
 
-// Unsent returns the memory once the step under way was not sent, because of what is decided otherwise by now.
-func (m OrderMemory) Unsent() OrderMemory {
-	m.landed()
-	return m
-}
-
 // After returns the memory with what the outcome tells.
 func (m OrderMemory) After(o OrderOutcome) OrderMemory {
-	m.landed()
+	m.Landed()
 	if slices.ContainsFunc(o.Authorizations, func(a acme.Authorization) bool { return a.Identifier.Value == "" }) {
 		o.Failure = &Failure{Class: fault.ClassUnavailable, Detail: "the ACME server sent an authorization without an identifier (RFC 8555 §7.1.4)"}
 	}
