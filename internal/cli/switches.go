@@ -42,8 +42,10 @@ func addSwitches(cmd *cobra.Command, cfg *app.Config, of component) *switches {
 		}
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --"); unknown {
-			return fmt.Errorf("%w: did you mean --%s?", err, nearest(name, flagNames(cmd)))
+		name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --")
+		// Of a short word hardly a letter may be wrong.
+		if near := nearest(name, flagNames(cmd)); unknown && distance(name, near) <= len(name)/3 {
+			return fmt.Errorf("%w: did you mean --%s?", err, near)
 		}
 		return err
 	})
