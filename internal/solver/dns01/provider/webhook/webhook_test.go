@@ -126,14 +126,7 @@ const manifests = `
 apiVersion: v1
 kind: Service
 metadata: {name: webhook, namespace: %[1]s}
-spec: {ports: [{name: https, port: 443}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: webhook, namespace: %[1]s, labels: {kubernetes.io/service-name: webhook}}
-addressType: IPv4
-ports: [{name: https, port: %[2]s, protocol: TCP}]
-endpoints: [{addresses: ["%[4]s"], conditions: {ready: true}}]
+spec: {type: ExternalName, externalName: "%[4]s"}
 ---
 apiVersion: apiregistration.k8s.io/v1
 kind: APIService
@@ -143,7 +136,7 @@ spec:
   version: v1alpha1
   groupPriorityMinimum: 1000
   versionPriority: 15
-  service: {name: webhook, namespace: %[1]s, port: 443}
+  service: {name: webhook, namespace: %[1]s, port: %[2]s}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -157,7 +150,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "%[3]s"}
 subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: "system:serviceaccount:cert-manager:cert-manager"}]
 `
 
-// address is where the server listens: an EndpointSlice takes no loopback addresses.
+// address is where the server listens, and what the Service names.
 const address = "10.89.1.1"
 
 func TestMain(m *testing.M) { os.Exit(netns.Run(m, address+"/32")) }
