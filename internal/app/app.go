@@ -79,7 +79,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err != nil {
 		return nil, err
 	}
-	if !deps.Scope.NamespacedOnly {
+	if cfg.KeepKinds && !deps.Scope.NamespacedOnly {
 		keeper, err := kinds.New(kinds.Options{
 			Config: rc, HTTP: manager.GetHTTPClient(), Reader: manager.GetAPIReader(), Failed: watches.failed, Log: log.WithName("kinds"),
 		})

@@ -75,6 +75,9 @@ type Config struct {
 	// ACME configures Orders and Challenges.
 	ACME ACMEConfig
 
+	// KeepKinds keeps the table of kinds of external issuers that the approval policy reads: the table is one for the
+	// cluster.
+	KeepKinds bool
 	// Injection configures the CA injector.
 	Injection InjectionConfig
 
@@ -119,6 +122,7 @@ func DefaultConfig() Config {
 		CopiedAnnotationPrefixes: certificate.DefaultAnnotationFilter(),
 		Shims:                    shims.DefaultOptions(),
 		AutoApprove:              true,
+		KeepKinds:                true,
 		ApproveSigners:           request.SignerPatterns{"*"},
 		CSRApprovers:             map[request.Form]request.Approver{},
 		Ambient:                  AmbientConfig{ClusterIssuers: true},

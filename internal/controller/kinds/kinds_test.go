@@ -106,7 +106,7 @@ func TestKindsAreDiscovered(t *testing.T) {
 	old := definition(group, "Old", "oldies", apiextensionsv1.NamespaceScoped)
 	create(old)
 	cfg := w.Config()
-	cfg.AutoApprove = false
+	cfg.AutoApprove, cfg.KeepKinds = false, true
 	w.Run(t, cfg)
 	a := newApprover(t, w, "oldies."+group+"/"+w.Namespace+".x", "oxen."+group+"/x", "mice."+group+"/*", "geese."+group+"/x", "kings."+group+"/*")
 	denied, missing := "does not have permissions to set approved/denied conditions for issuer {x ", "referenced signer resource does not exist: {x "
@@ -133,7 +133,9 @@ func TestKindsAreDiscovered(t *testing.T) {
 func TestTableComesBack(t *testing.T) {
 	t.Parallel()
 	w := rig.NewWorldOn(t, rig.OwnCluster(t))
-	w.Run(t, w.Config())
+	cfg := w.Config()
+	cfg.KeepKinds = true
+	w.Run(t, cfg)
 	table := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: api.ExternalIssuersNamespace, Name: api.ExternalIssuersName}}
 	there := func(what string) {
 		t.Helper()
