@@ -225,6 +225,32 @@ func TestResponder(t *testing.T) {
 	})
 }
 
+// TestServeEndsBesideASilentConnection: a client that has opened a connection and asks nothing, as load balancers do,
+// does not make the end of the responder an error.
+func TestServeEndsBesideASilentConnection(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- http01.Serve(ctx, listener, http.NotFoundHandler()) }()
+	silent, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	resp, err := http.Get("http://" + listener.Addr().String()) // the connection before it has been accepted by then
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestResponderWaitsForTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := http01.NewIndex()

@@ -3,6 +3,7 @@ package http01
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -41,7 +42,8 @@ func NewResponder(o ResponderOptions) *Responder {
 	return &Responder{index: o.Index, queue: NewQueue(o.Index, o.Wait, o.MaxWaiters), told: o.Answered}
 }
 
-// Serve answers challenges until ctx ends, with the limits that a port open to the internet needs.
+// Serve answers challenges until ctx ends, with the limits that a port open to the internet needs. Requests that are
+// under way then have two seconds; a connection without an answer by then is closed, which is no error.
 func Serve(ctx context.Context, listener net.Listener, answers http.Handler) error {
 	server := &http.Server{
 		Handler:           answers,
@@ -60,7 +62,10 @@ func Serve(ctx context.Context, listener net.Listener, answers http.Handler) err
 	}
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	return server.Shutdown(within)
+	if err := server.Shutdown(within); !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return server.Close()
 }
 
 // ServeHTTP implements http.Handler.
