@@ -20,13 +20,8 @@ import (
 )
 
 func newControllerCommand(version string) *cobra.Command {
-	var server server
-	var profiling bool
-	var configFile string
-	profilerAddress := "localhost:6060"
-	cfg := app.DefaultConfig()
-	cfg.UserAgent += "/" + version
-	var switches *switches
+	p := newProcess(controllerComponent())
+	p.cfg.UserAgent += "/" + version
 	cmd := &cobra.Command{
 		Use:   "controller",
 		Short: "Run the controller",
@@ -34,20 +29,11 @@ func newControllerCommand(version string) *cobra.Command {
 Flags have the names and defaults of cert-manager's controller where they mean the same.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if configFile != "" {
-				if err := readConfigFile(cmd, controllerComponent(), configFile); err != nil {
-					return err
-				}
-			}
-			switches.resolve()
-			rc, log, err := server.begin(cmd)
+			rc, log, err := p.begin(cmd)
 			if err != nil {
 				return err
 			}
-			if profiling {
-				cfg.ProfilerAddress = profilerAddress
-			}
-			a, err := app.New(cmd.Context(), cfg, rc, log)
+			a, err := app.New(cmd.Context(), p.cfg, rc, log)
 			if err != nil {
 				return unreachable(rc, err)
 			}
@@ -60,12 +46,9 @@ Flags have the names and defaults of cert-manager's controller where they mean t
 			return a.Run(cmd.Context())
 		},
 	}
-	server.addFlags(cmd)
-	cmd.Flags().BoolVar(&profiling, "enable-profiling", false, "serve Go's profiles under /debug/pprof/")
-	cmd.Flags().StringVar(&profilerAddress, "profiler-address", profilerAddress, "host:port to serve them on")
-	cmd.Flags().StringVar(&configFile, "config", "", "file with a ControllerConfiguration of "+configVersion+"; flags win over it")
-	AddConfigFlags(cmd, &cfg)
-	switches = addSwitches(cmd, &cfg, controllerComponent())
+	p.addFlags(cmd)
+	AddConfigFlags(cmd, &p.cfg)
+	p.switches = addSwitches(cmd, &p.cfg, p.of)
 	return cmd
 }
 

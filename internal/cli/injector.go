@@ -15,12 +15,7 @@ import (
 const injectorPercent = 50
 
 func newInjectorCommand() *cobra.Command {
-	var server server
-	var profiling bool
-	var configFile string
-	var switches *switches
-	profilerAddress := "localhost:6060"
-	cfg := app.DefaultConfig()
+	p := newProcess(injectorComponent())
 	cmd := &cobra.Command{
 		Use:   "cainjector",
 		Short: "Write CA bundles into webhook configurations, APIServices and custom resource definitions",
@@ -28,20 +23,11 @@ func newInjectorCommand() *cobra.Command {
 "chancery install --cainjector=own" once before. Flags have the names and defaults of cert-manager's cainjector.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if configFile != "" {
-				if err := readConfigFile(cmd, injectorComponent(), configFile); err != nil {
-					return err
-				}
-			}
-			switches.resolve()
-			rc, log, err := server.begin(cmd)
+			rc, log, err := p.begin(cmd)
 			if err != nil {
 				return err
 			}
-			if profiling {
-				cfg.ProfilerAddress = profilerAddress
-			}
-			a, err := app.NewInjector(cmd.Context(), cfg, rc, log)
+			a, err := app.NewInjector(cmd.Context(), p.cfg, rc, log)
 			if err != nil {
 				return unreachable(rc, err)
 			}
@@ -51,18 +37,15 @@ func newInjectorCommand() *cobra.Command {
 			return unreachable(rc, a.Run(cmd.Context()))
 		},
 	}
-	server.addFlags(cmd)
-	f := cmd.Flags()
-	f.BoolVar(&profiling, "enable-profiling", false, "serve Go's profiles under /debug/pprof/")
-	f.StringVar(&profilerAddress, "profiler-address", profilerAddress, "host:port to serve them on")
+	p.addFlags(cmd)
+	f, cfg := cmd.Flags(), &p.cfg
 	f.StringVar(&cfg.Namespace, "namespace", "", "only namespace whose Secrets and Certificates are sources; injectables belong to no namespace")
 	f.StringSliceVar(&cfg.Injection.IgnoreNamespaces, "ignore-namespaces", nil, "namespaces whose Secrets and Certificates are no sources")
 	f.BoolVar(&cfg.Injection.Certificates, "enable-certificates-data-source", cfg.Injection.Certificates, "let Certificates be sources, as soon as the API server serves them")
 	for _, kind := range injection.Kinds() {
 		f.BoolVar(cfg.Injection.Injectables[kind.Kind], "enable-"+strings.ToLower(kind.Kind)+"s-injectable", true, "inject into objects of the kind "+kind.Kind)
 	}
-	f.StringVar(&configFile, "config", "", "file with a "+injectorConfigKind+" of "+injectorConfigVersion+"; flags win over it")
-	addProcessFlags(cmd, &cfg)
-	switches = addSwitches(cmd, &cfg, injectorComponent())
+	addProcessFlags(cmd, cfg)
+	p.switches = addSwitches(cmd, cfg, p.of)
 	return cmd
 }
