@@ -108,7 +108,8 @@ func TestKindsAreDiscovered(t *testing.T) {
 	cfg := w.Config()
 	cfg.AutoApprove, cfg.KeepKinds = false, true
 	w.Run(t, cfg)
-	a := newApprover(t, w, "oldies."+group+"/"+w.Namespace+".x", "oxen."+group+"/x", "mice."+group+"/*", "geese."+group+"/x", "kings."+group+"/*")
+	a := newApprover(t, w, "oldies."+group+"/"+w.Namespace+".x", "oxen."+group+"/x", "mice."+group+"/*", "geese."+group+"/x", "kings."+group+"/*",
+		"laughing-hyenas."+group+"/x")
 	denied, missing := "does not have permissions to set approved/denied conditions for issuer {x ", "referenced signer resource does not exist: {x "
 	a.approves(t, group, "Old", "x", "")
 	a.approves(t, group, "Ox", "x", missing+"Ox "+group+"}")
@@ -117,8 +118,10 @@ func TestKindsAreDiscovered(t *testing.T) {
 	create(definition(group, "Mouse", "mice", apiextensionsv1.NamespaceScoped))
 	create(definition(group, "Goose", "geese", apiextensionsv1.NamespaceScoped))
 	create(definition(group, "Cow", "kine", apiextensionsv1.ClusterScoped))
+	create(definition(group, "Hyena", "laughing-hyenas", apiextensionsv1.ClusterScoped))
 	a.approves(t, group, "Ox", "x", "")
 	a.approves(t, group, "Mouse", "any", "")
+	a.approves(t, group, "Hyena", "x", "")
 	a.approves(t, group, "Goose", "x", denied+"Goose "+group+"}") // the right is for one that is cluster-scoped
 	a.approves(t, group, "Cow", "x", denied+"Cow "+group+"}")
 	a.approves(t, group, "King", "x", missing+"King "+group+"}")
