@@ -102,7 +102,7 @@ func runLogged(t *testing.T, w *rig.World) *journal {
 // start, say so once, and everything else runs.
 func TestRule8_NotServed(t *testing.T) {
 	t.Parallel()
-	w := rig.NewWorldOn(t, rig.OwnCluster(t, "--runtime-config=certificates.k8s.io/v1=false"))
+	w := rig.NewWorldOn(t, rig.OwnCluster(t, "--kube-apiserver-arg=--runtime-config=certificates.k8s.io/v1=false"))
 	if err := w.Client.List(t.Context(), &certificatesv1.CertificateSigningRequestList{}); err == nil {
 		t.Fatal("the API server serves certificates.k8s.io/v1 all the same")
 	}

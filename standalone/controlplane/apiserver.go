@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -54,8 +53,8 @@ type apiServerOptions struct {
 	dir  *dataDir
 	keys *pki
 	etcd string
-	// runtimeConfig is Options.RuntimeConfig.
-	runtimeConfig []string
+	// more is Options.APIServerArguments.
+	more []string
 }
 
 // start builds the server and lets it run in the background.
@@ -141,7 +140,7 @@ func (s *apiServer) arguments(o apiServerOptions) ([]string, error) {
 		return nil, unusable(o.dir.root, err)
 	}
 	keys := o.keys
-	arguments := []string{
+	return append([]string{
 		"--etcd-servers=" + o.etcd,
 		"--bind-address=" + s.listener.address.IP.String(),
 		"--service-cluster-ip-range=" + serviceIPRange,
@@ -165,11 +164,7 @@ func (s *apiServer) arguments(o apiServerOptions) ([]string, error) {
 		"--proxy-client-key-file=" + keys.proxy.key,
 		// Endpoints of the service default/kubernetes would have to name a loopback address, which the API refuses.
 		"--endpoint-reconciler-type=none",
-	}
-	if len(o.runtimeConfig) > 0 {
-		arguments = append(arguments, "--runtime-config="+strings.Join(o.runtimeConfig, ","))
-	}
-	return arguments, nil
+	}, o.more...), nil
 }
 
 // waitReady returns when /readyz answers 200: all post-start hooks ran, the bootstrap RBAC exists.

@@ -212,7 +212,7 @@ func (s *controllerSet) endpointSlices(ctx context.Context, client *clients) (fu
 
 func (s *controllerSet) csrCleaner(_ context.Context, client *clients) (func(context.Context), error) {
 	if _, err := client.Discovery().ServerResourcesForGroupVersion(certificatesv1.SchemeGroupVersion.String()); apierrors.IsNotFound(err) {
-		return func(context.Context) {}, nil // switched off by Options.RuntimeConfig
+		return func(context.Context) {}, nil // switched off by Options.APIServerArguments
 	}
 	controller := cleaner.NewCSRCleanerController(client.CertificatesV1().CertificateSigningRequests(),
 		s.shared.Certificates().V1().CertificateSigningRequests())

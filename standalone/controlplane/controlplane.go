@@ -41,9 +41,8 @@ type Options struct {
 	// UnsafeNoFsync makes etcd skip fsync. Data then survives the death of the process, but not of the
 	// machine. For tests and benchmarks only.
 	UnsafeNoFsync bool
-	// RuntimeConfig says which APIs are served beside Kubernetes' defaults, or are not, as kube-apiserver's flag of
-	// that name: "certificates.k8s.io/v1=false".
-	RuntimeConfig []string
+	// APIServerArguments are added to the command line of kube-apiserver: "--emulated-version=1.33".
+	APIServerArguments []string
 }
 
 // ControlPlane is a running control plane. Its methods may be called from several goroutines.
@@ -131,7 +130,7 @@ func (p *parts) start(ctx context.Context, options Options) (*ControlPlane, erro
 	if p.etcd, err = startEtcd(ctx, etcdOptions{dir: p.dir, log: p.log, unsafeNoFsync: options.UnsafeNoFsync}); err != nil {
 		return nil, p.log.explain(err)
 	}
-	if err := p.api.start(apiServerOptions{dir: p.dir, keys: keys, etcd: p.etcd.endpoint, runtimeConfig: options.RuntimeConfig}); err != nil {
+	if err := p.api.start(apiServerOptions{dir: p.dir, keys: keys, etcd: p.etcd.endpoint, more: options.APIServerArguments}); err != nil {
 		return nil, p.log.explain(err)
 	}
 	issuer := identityIssuer{ca: keys.ca, host: "https://" + listener.address.String()}

@@ -44,7 +44,7 @@ When all is ready, the kubeconfig appears (mode 0600) and a line "ready" is prin
 	f.IntVar(&o.SecurePort, "secure-port", 0, "port to serve the Kubernetes API on; 0 takes the previous run's port if it is free, else any")
 	f.BoolVar(&o.controllers, "controllers", true, "run Chancery's controllers too; false runs the control plane alone")
 	f.BoolVar(&o.UnsafeNoFsync, "unsafe-no-fsync", false, "do not wait for the disk: faster, loses data when the machine (not the process) dies; for tests")
-	f.StringSliceVar(&o.RuntimeConfig, "runtime-config", nil, "APIs to serve or not, as kube-apiserver's flag of that name: certificates.k8s.io/v1=false")
+	f.StringArrayVar(&o.APIServerArguments, "kube-apiserver-arg", nil, "argument for kube-apiserver, such as --emulated-version=1.33; may be repeated")
 	cli.AddConfigFlags(cmd, &o.config)
 	f.BoolVar(&o.exitWithParent, "exit-with-parent", false, "stop when standard input ends; standard input must be a pipe that the parent process holds open")
 	return cmd
