@@ -50,8 +50,9 @@ const readsAnnotation = "chancery.dev/reads"
 
 // Policies returns the admission policies and their bindings, each policy before its binding, and what they
 // read, in an order in which they can be applied. The namespace cert-manager must be there. Those of kind
-// MutatingAdmissionPolicy and MutatingAdmissionPolicyBinding need Kubernetes 1.36:
-// leave them out where the API server does not serve admissionregistration.k8s.io/v1 of them.
+// MutatingAdmissionPolicy and MutatingAdmissionPolicyBinding need Kubernetes 1.36. Where the API server serves
+// admissionregistration.k8s.io/v1beta1 of them alone, apply them by that version; where it serves neither, leave
+// them out.
 func Policies() ([]*unstructured.Unstructured, error) {
 	var policies []*unstructured.Unstructured
 	err := eachFile(policyFiles, "policies/*.yaml", func(data []byte) error {

@@ -82,7 +82,12 @@ func Install(ctx context.Context, rc *rest.Config, said func(what string)) error
 	objects = append(objects, table)
 	fills := false
 	for _, object := range append(objects, policies...) {
+		mutates := strings.HasPrefix(object.GetKind(), "MutatingAdmissionPolicy")
 		err := apply(ctx, c, object, said)
+		if meta.IsNoMatchError(err) && mutates { // Kubernetes 1.34 and 1.35 serve the beta, where it is switched on
+			object.SetAPIVersion("admissionregistration.k8s.io/v1beta1")
+			err = apply(ctx, c, object, said)
+		}
 		if meta.IsNoMatchError(err) && strings.Contains(object.GetKind(), "AdmissionPolicy") {
 			said(fmt.Sprintf("skipped %s %s: this cluster does not serve %s", object.GetKind(), object.GetName(), object.GetAPIVersion()))
 			continue
@@ -90,14 +95,16 @@ func Install(ctx context.Context, rc *rest.Config, said func(what string)) error
 		if err != nil {
 			return err
 		}
-		fills = fills || object.GetKind() == "MutatingAdmissionPolicy"
+		fills = fills || mutates
 	}
-	return admits(ctx, c, fills)
+	return admits(ctx, c, fills, said)
 }
 
 // admits waits until the API server runs the policy that fills in who made a CertificateRequest, if it fills at all: it
-// takes a moment to see the policy, looks for new schemas every few seconds only, and in between refuses the kind.
-func admits(ctx context.Context, c client.Client, fills bool) error {
+// takes a moment to see the policy, looks for new schemas every few seconds only, and in between refuses the kind. An
+// API server whose admission plugin MutatingAdmissionPolicy is off stores the policy and never runs it: admits says so,
+// and returns no error.
+func admits(ctx context.Context, c client.Client, fills bool, said func(what string)) error {
 	const notYet = "There can be a delay between when CustomResourceDefinitions are created"
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
@@ -113,6 +120,11 @@ func admits(ctx context.Context, c client.Client, fills bool) error {
 		}
 		return !strings.Contains(last.Error(), notYet), nil // another refusal is not for us to wait for
 	})
+	if wait.Interrupted(err) && last == nil && ctx.Err() == nil {
+		said("nobody fills in who made a CertificateRequest: the API server runs no MutatingAdmissionPolicy. Switch on its " +
+			"feature gate and its admission plugin of that name")
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("wait until CertificateRequests are admitted: %w", errors.Join(err, last))
 	}

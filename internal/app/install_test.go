@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -43,10 +44,23 @@ func TestAdmitsWaitsForThePolicy(t *testing.T) {
 				}
 			},
 		})
-		if err := admits(t.Context(), api, c.fills); err != nil || asked != len(c.answers) {
+		if err := admits(t.Context(), api, c.fills, func(string) {}); err != nil || asked != len(c.answers) {
 			t.Errorf("%v: %v after %d answers, want all %d", c.answers, err, asked, len(c.answers))
 		}
 	}
+}
+
+// An API server can serve the policy and not run it: that must not fail an installation.
+func TestAdmitsWithoutTheAdmissionPlugin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := interceptor.NewClient(nil, interceptor.Funcs{
+			Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return nil },
+		})
+		said := ""
+		if err := admits(t.Context(), api, true, func(what string) { said = what }); err != nil || !strings.Contains(said, "feature gate") {
+			t.Errorf("%v; said %q", err, said)
+		}
+	})
 }
 
 // A definition that is being deleted takes what is applied to it along: install must not

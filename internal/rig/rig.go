@@ -90,6 +90,18 @@ func connect() (*rest.Config, error) {
 // up: for what the shared one cannot be asked to do. Everything is installed on it.
 func OwnCluster(t testing.TB, flags ...string) *rest.Config {
 	t.Helper()
+	rc := BareCluster(t, flags...)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
+	if err := app.Install(ctx, rc, func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+	return rc
+}
+
+// BareCluster is OwnCluster with nothing installed.
+func BareCluster(t testing.TB, flags ...string) *rest.Config {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("SKIPPED: this test needs an API server")
 	}
@@ -102,11 +114,6 @@ func OwnCluster(t testing.TB, flags ...string) *rest.Config {
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
-	defer cancel()
-	if err := app.Install(ctx, rc, func(string) {}); err != nil {
-		t.Fatal(err)
-	}
 	rc.QPS = -1
 	return rc
 }

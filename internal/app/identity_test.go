@@ -1,0 +1,105 @@
+package app_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/app"
+	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/rig"
+)
+
+// withoutV1 hides admissionregistration.k8s.io/v1 of MutatingAdmissionPolicies from a client. The admission plugin of
+// the API server, which is of 1.36, reads that version also where it emulates 1.34, so it must be served.
+func withoutV1(next http.RoundTripper) http.RoundTripper {
+	const v1 = "/apis/admissionregistration.k8s.io/v1"
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		if r.URL.Path == "/apis" || r.URL.Path == v1 { // or the answers are aggregated, or protocol buffers
+			r = r.Clone(r.Context())
+			r.Header.Set("Accept", "application/json")
+		}
+		answer, err := next.RoundTrip(r)
+		if err != nil || !strings.HasPrefix(r.URL.Path+"/", v1+"/") {
+			return answer, err
+		}
+		if strings.HasPrefix(r.URL.Path, v1+"/mutatingadmissionpolic") {
+			answer.StatusCode = http.StatusNotFound
+		}
+		if r.URL.Path != v1 {
+			return answer, nil
+		}
+		list := &metav1.APIResourceList{}
+		if err := json.NewDecoder(answer.Body).Decode(list); err != nil {
+			return nil, err
+		}
+		list.APIResources = slices.DeleteFunc(list.APIResources, func(r metav1.APIResource) bool {
+			return strings.HasPrefix(r.Name, "mutatingadmissionpolic")
+		})
+		text, err := json.Marshal(list)
+		answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+		answer.Header.Del("Content-Length")
+		return answer, err
+	})
+}
+
+// requestOf returns a CertificateRequest of the world, with a name of its own, that nothing signs.
+func requestOf(t *testing.T, w *rig.World) *certmanagerv1.CertificateRequest {
+	t.Helper()
+	key, err := pki.GenerateKey(certificate.KeySpecOf(&certmanagerv1.CertificateSpec{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := pki.CreateCSR(pki.CSRTemplate{AltNames: pki.AltNames{DNSNames: []string{"identity.example.com"}}}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &certmanagerv1.CertificateRequest{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, GenerateName: "identity-"},
+		Spec:       certmanagerv1.CertificateRequestSpec{IssuerRef: cmmeta.IssuerReference{Name: "none"}, Request: csr},
+	}
+}
+
+// TestIdentityByTheBetaOfPolicies installs where MutatingAdmissionPolicies are served as a beta alone, as by Kubernetes
+// 1.34 and 1.35 where the beta is switched on.
+func TestIdentityByTheBetaOfPolicies(t *testing.T) {
+	const group = "admissionregistration.k8s.io"
+	w := rig.NewWorldOn(t, rig.BareCluster(t, "--kube-apiserver-arg=--emulated-version=1.34",
+		"--kube-apiserver-arg=--runtime-config-emulation-forward-compatible", "--kube-apiserver-arg=--feature-gates=MutatingAdmissionPolicy=true",
+		"--kube-apiserver-arg=--runtime-config="+group+"/v1beta1=true,"+group+"/v1/mutatingadmissionpolicies=true,"+group+"/v1/mutatingadmissionpolicybindings=true"))
+	older := rest.CopyConfig(w.Admin)
+	older.Wrap(withoutV1)
+	var said []string
+	if err := app.Install(t.Context(), older, func(what string) { said = append(said, what) }); err != nil {
+		t.Fatal(err)
+	}
+	if i := slices.IndexFunc(said, func(s string) bool { return strings.HasPrefix(s, "skipped") }); i >= 0 {
+		t.Error(said[i])
+	}
+	policy := &unstructured.Unstructured{Object: map[string]any{"apiVersion": group + "/v1beta1", "kind": "MutatingAdmissionPolicy"}}
+	if err := w.Client.Get(t.Context(), client.ObjectKey{Name: "certificaterequest-identity.chancery.dev"}, policy); err != nil {
+		t.Fatal(err)
+	}
+	owner := policy.GetManagedFields()[0]
+	if owner.APIVersion != group+"/v1beta1" {
+		t.Errorf("the policy was applied by %s", owner.APIVersion)
+	}
+	cr := requestOf(t, w)
+	cr.Spec.Username = "somebody else"
+	w.Create(t, cr)
+	if cr.Spec.Username != "kubernetes-admin" {
+		t.Errorf("the request was made by %q", cr.Spec.Username)
+	}
+}
