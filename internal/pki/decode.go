@@ -92,7 +92,7 @@ func EncodeCertificates(certs ...*x509.Certificate) []byte {
 // DecodeCSR reads a PEM encoded certificate request (RFC 2986) of at most MaxChainPEM bytes and verifies its signature,
 // the proof that the requester holds the key.
 func DecodeCSR(text []byte) (*x509.CertificateRequest, error) {
-	csr, err := parseCSR(text)
+	csr, err := ParseCSR(text)
 	if err != nil {
 		return nil, err
 	}
@@ -104,14 +104,16 @@ func DecodeCSR(text []byte) (*x509.CertificateRequest, error) {
 
 // InspectPEM is InspectCSR of a request as DecodeCSR takes it. The signature is not verified.
 func InspectPEM(text []byte) (CSRFacts, error) {
-	csr, err := parseCSR(text)
+	csr, err := ParseCSR(text)
 	if err != nil {
 		return CSRFacts{}, err
 	}
 	return InspectCSR(csr)
 }
 
-func parseCSR(text []byte) (*x509.CertificateRequest, error) {
+// ParseCSR is DecodeCSR without a look at the signature: for a request that was verified before, or will be. Verifying
+// takes ten times as long as parsing.
+func ParseCSR(text []byte) (*x509.CertificateRequest, error) {
 	if err := checkSize("certificate request", text, MaxChainPEM); err != nil {
 		return nil, err
 	}

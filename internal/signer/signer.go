@@ -73,7 +73,8 @@ type Remote interface {
 // decide.
 type Orderer interface {
 	// Order returns the Order for a request, but for what it replaces. The same request has the same Order, with the
-	// same name. The error is a fault.Terminal if no Order can be made for the request.
+	// same name. The error is a fault.Terminal if no Order can be made for the request. Whether the PKCS#10 request is
+	// signed by its own key is for the caller to verify, before the Order is made.
 	Order(issuer certmanagerv1.GenericIssuer, r Request) (*acmev1.Order, error)
 	// Replaces names the certificate that a new Order is to replace (RFC 9773 §5); empty for none. It reads caches.
 	Replaces(ctx context.Context, issuer certmanagerv1.GenericIssuer, r Request) (string, error)

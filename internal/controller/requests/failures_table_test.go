@@ -64,6 +64,8 @@ func TestRequestsFail(t *testing.T) {
 			EncodeBasicConstraints: true, IsCA: true, Subject: pkix.Name{CommonName: "x.example.com"}, AltNames: pki.AltNames{DNSNames: []string{"x.example.com"}},
 		}}, "SigningError", "SigningError", "isCA is false, but the encoded certificate request says true"},
 		{"acme-garbage", want{issuer: byACME, garbage: true}, "RequestParsingError", "", "Failed to decode CSR"},
+		{"acme-forged", want{issuer: byACME, forged: true}, "RequestParsingError", "", "is not signed by its own key"},
+		{"ca-forged", want{issuer: byCA, forged: true}, "SigningError", "", "is not signed by its own key"},
 		{"acme-cn-elsewhere", want{issuer: byACME, csr: elsewhere}, "InvalidOrder", "InvalidOrder", `"a.example.com" does not exist`},
 		{"acme-blocked", want{issuer: byACME, csr: blocked}, "OrderFailed", "OrderFailed", "blocked.example.com"},
 		{"csr-duration", want{issuer: byCA, annotations: map[string]string{certmanagerv1.CSRDurationAnnotation: "1 year"}}, "", "ErrorParseDuration", certmanagerv1.CSRDurationAnnotation},

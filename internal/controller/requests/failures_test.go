@@ -1,9 +1,11 @@
 package requests_test
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -101,6 +103,7 @@ type want struct {
 	issuer      string
 	csr         pki.CSRTemplate
 	garbage     bool // no CSR at all: only a CertificateRequest can hold that
+	forged      bool // a CSR that was changed after it was signed: only a CertificateRequest can hold that
 	usages      []string
 	annotations map[string]string
 	duration    time.Duration
@@ -124,6 +127,11 @@ func (w *troubled) template(t *testing.T, x want, name string) []byte {
 	csr, err := pki.CreateCSR(x.csr, w.key)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if x.forged {
+		block, _ := pem.Decode(csr)
+		block.Bytes = bytes.ReplaceAll(block.Bytes, []byte(name+".example.com"), []byte(name+".example.org"))
+		csr = pem.EncodeToMemory(block)
 	}
 	return csr
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,8 +37,14 @@ func (r *requests) observeOrder(ctx context.Context, p *pass, o *observation) (e
 		facts.Held = held
 	}
 	err = r.Client.Get(ctx, client.ObjectKeyFromObject(o.wanted), found)
+	if apierrors.IsNotFound(err) {
+		if _, err = pki.DecodeCSR(o.sign.CSR); err != nil {
+			facts.Problem = fault.Failed(fault.ClassPermanent, reasonRequestParsing, "Failed to decode CSR in spec.request: %w", err)
+		}
+		return nil
+	}
 	if err != nil {
-		return client.IgnoreNotFound(err)
+		return err
 	}
 	facts.Found, facts.Foreign = found, !metav1.IsControlledBy(found, o.sign.Source)
 	facts.Class = acmeflow.OrderClass(found.Status)
@@ -47,9 +54,12 @@ func (r *requests) observeOrder(ctx context.Context, p *pass, o *observation) (e
 	return nil
 }
 
+// reasonRequestParsing is the reason for a request whose PKCS#10 request is not signed by its own key.
+const reasonRequestParsing = "RequestParsingError"
+
 // answers checks that a CA has issued what a signing request asks for.
 func answers(request, chain []byte) error {
-	csr, err := pki.DecodeCSR(request)
+	csr, err := pki.ParseCSR(request)
 	var certs []*x509.Certificate
 	if err == nil {
 		certs, err = pki.DecodeChain(chain)

@@ -19,7 +19,7 @@ import (
 // Order implements signer.Orderer (spec §3.4, §4.5).
 func (s *Adapter) Order(issuer certmanagerv1.GenericIssuer, r signer.Request) (*acmev1.Order, error) {
 	spec := issuer.GetSpec().ACME
-	csr, err := pki.DecodeCSR(r.CSR)
+	csr, err := pki.ParseCSR(r.CSR)
 	if err != nil {
 		return nil, fault.Failed(fault.ClassPermanent, reasonRequestParsing, "Failed to decode CSR in spec.request: %w", err)
 	}
