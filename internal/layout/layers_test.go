@@ -48,6 +48,7 @@ var rooms = []room{
 	{layer: 3, path: "internal/selection", why: "pure: which solver proves a name"},
 	{layer: 3, path: "internal/machine/renewal", why: "pure: when a certificate is to be renewed"},
 	{layer: 3, path: "internal/machine/revocation", why: "pure: how a certificate comes to be revoked"},
+	{layer: 3, path: "internal/servingcert", why: "certificates that a process makes for its own servers"},
 	{layer: 3, path: "internal/metrics", why: "what Prometheus is told, under cert-manager's names"},
 	{layer: 3, path: "internal/rig/tppserver", why: "a stand-in for Certificate Manager, Self-Hosted", rig: true},
 

@@ -11,7 +11,7 @@ import (
 )
 
 // maxShared is how many structs outside of the engine and the caches may hold what goroutines share.
-const maxShared = 15
+const maxShared = 16
 
 // sharedRooms are the engine and the caches: waiting and sharing is what they are for.
 var sharedRooms = []string{"internal/engine", "internal/overlay", "internal/kubecache"}
@@ -22,6 +22,7 @@ var shared = map[string]string{
 	"internal/acmeaccount.Account":                  "calls sign with a key that is replaced while none is under way; issuers that share the account register it in turn",
 	"internal/acmeaccount.Registry":                 "issuers, Orders and Challenges find the accounts in it",
 	"internal/controller/orders.scheduler":          "the watch, passes and answers to writes tell it of all Challenges",
+	"internal/servingcert.Certificate":              "handshakes take the certificate from it while it is replaced",
 	"internal/share.Places":                         "who may have to wait for a place",
 	"internal/signer.Kept":                          "calls for an issuer find the session of an earlier call in it",
 	"internal/signer/vault.session":                 "calls share a token, and one of them logs in",
