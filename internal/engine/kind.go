@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -96,6 +97,8 @@ type Pass[O client.Object, M any] struct {
 	Object O
 	// Memory is what was remembered. Only this pass reads and writes it.
 	Memory *M
+	// Retry is for Kind.Refused to say when the step is tried again; zero for minutes.
+	Retry time.Duration
 
 	engine *Engine
 	owner  owner
@@ -303,7 +306,7 @@ func (r *Runner[O, M, S, A]) refused(p *Pass[O, M], known *remembered[M], err er
 		known.refused = e.Message
 		Emit(r.kind.Events, p.Object, e)
 	}
-	return fault.After(refusedRetry, e.Reason, "%s", e.Message)
+	return fault.After(cmp.Or(p.Retry, refusedRetry), e.Reason, "%s", e.Message)
 }
 
 // rest notes what the object waits for, and says when it is looked at again.

@@ -32,6 +32,24 @@ func definition(group, kind, plural string, scope apiextensionsv1.ResourceScope)
 	}
 }
 
+// createDefinition creates a definition for the time of the test, and returns the client for it.
+func createDefinition(t *testing.T, w *rig.World, crd *apiextensionsv1.CustomResourceDefinition) client.Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	admin, err := client.New(w.Admin, client.Options{Scheme: scheme})
+	if err == nil {
+		err = admin.Create(t.Context(), crd)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), crd) })
+	return admin
+}
+
 // approver is a user with rights on signers, who approves requests of the world.
 type approver struct {
 	*rig.World
@@ -87,24 +105,13 @@ func (a approver) approves(t *testing.T, group, kind, name, want string) {
 func TestKindsAreDiscovered(t *testing.T) {
 	t.Parallel()
 	w := rig.NewWorld(t)
-	scheme := runtime.NewScheme()
-	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	admin, err := client.New(w.Admin, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
 	group := w.Namespace + ".example.com"
-	create := func(crd *apiextensionsv1.CustomResourceDefinition) {
+	create := func(crd *apiextensionsv1.CustomResourceDefinition) client.Client {
 		t.Helper()
-		if err := admin.Create(t.Context(), crd); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), crd) })
+		return createDefinition(t, w, crd)
 	}
 	old := definition(group, "Old", "oldies", apiextensionsv1.NamespaceScoped)
-	create(old)
+	admin := create(old)
 	cfg := w.Config()
 	cfg.AutoApprove, cfg.KeepKinds = false, true
 	w.Run(t, cfg)
@@ -130,6 +137,54 @@ func TestKindsAreDiscovered(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.approves(t, group, "Old", "x", missing+"Old "+group+"}")
+}
+
+// TestApproverMeetsNewKind: the built-in approver approves a request that has come before its kind is in the table.
+func TestApproverMeetsNewKind(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	cfg := w.Config()
+	cfg.KeepKinds = true
+	w.Run(t, cfg)
+	group := w.Namespace + ".example.com"
+	name := "approver-" + w.Namespace
+	w.Create(t,
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{"cert-manager.io"}, Resources: []string{"signers"}, ResourceNames: []string{"oxen." + group + "/*"}, Verbs: []string{"approve"}},
+		}},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: rig.Controller}},
+		})
+	cr := &certmanagerv1.CertificateRequest{ObjectMeta: metav1.ObjectMeta{Name: "early"}, Spec: certmanagerv1.CertificateRequestSpec{
+		IssuerRef: cmmeta.IssuerReference{Group: group, Kind: "Ox", Name: "x"},
+		Request:   []byte("-----BEGIN CERTIFICATE REQUEST-----\n-----END CERTIFICATE REQUEST-----\n"),
+	}}
+	w.Create(t, cr)
+	rig.Eventually(t, "the API server refuses", func(ctx context.Context) string {
+		events, said := &corev1.EventList{}, ""
+		if err := w.Client.List(ctx, events, client.InNamespace(w.Namespace)); err != nil {
+			return err.Error()
+		}
+		for _, e := range events.Items {
+			if said += e.Reason + " "; e.Reason == "ApprovalForbidden" {
+				return ""
+			}
+		}
+		return said
+	})
+	createDefinition(t, w, definition(group, "Ox", "oxen", apiextensionsv1.ClusterScoped))
+	rig.Eventually(t, "the request is approved", func(ctx context.Context) string {
+		if err := w.Get(ctx, "early", cr); err != nil {
+			return err.Error()
+		}
+		for _, c := range cr.Status.Conditions {
+			if c.Type == certmanagerv1.CertificateRequestConditionApproved {
+				return ""
+			}
+		}
+		return "it is not"
+	})
 }
 
 // TestTableComesBack: the table is there again when somebody has deleted it.
