@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
@@ -75,6 +77,7 @@ func requestOf(t *testing.T, w *rig.World) *certmanagerv1.CertificateRequest {
 // TestIdentityByTheBetaOfPolicies installs where MutatingAdmissionPolicies are served as a beta alone, as by Kubernetes
 // 1.34 and 1.35 where the beta is switched on.
 func TestIdentityByTheBetaOfPolicies(t *testing.T) {
+	t.Parallel()
 	const group = "admissionregistration.k8s.io"
 	w := rig.NewWorldOn(t, rig.BareCluster(t, "--kube-apiserver-arg=--emulated-version=1.34",
 		"--kube-apiserver-arg=--runtime-config-emulation-forward-compatible", "--kube-apiserver-arg=--feature-gates=MutatingAdmissionPolicy=true",
@@ -101,5 +104,77 @@ func TestIdentityByTheBetaOfPolicies(t *testing.T) {
 	w.Create(t, cr)
 	if cr.Spec.Username != "kubernetes-admin" {
 		t.Errorf("the request was made by %q", cr.Spec.Username)
+	}
+}
+
+// TestIdentityWithoutPolicies runs on an API server that has no MutatingAdmissionPolicies at all, as those before
+// Kubernetes 1.34.
+func TestIdentityWithoutPolicies(t *testing.T) {
+	t.Parallel()
+	rc := rig.OwnCluster(t, "--kube-apiserver-arg=--emulated-version=1.33")
+	t.Run("own", func(t *testing.T) { ownIdentity(t, rig.NewWorldOn(t, rc)) })
+	t.Run("false", func(t *testing.T) { falseIdentity(t, rig.NewWorldOn(t, rc)) })
+}
+
+// ownIdentity: the controller fills in who makes its requests, and asks the API server once in the life of its process.
+func ownIdentity(t *testing.T, w *rig.World) {
+	reviews := &atomic.Int32{}
+	as := rig.As(w.Admin, rig.Controller, "system:serviceaccounts", "system:serviceaccounts:cert-manager")
+	as.Impersonate.UID = "uid-of-the-controller"
+	as.Impersonate.Extra = map[string][]string{"authentication.kubernetes.io/credential-id": {"JTI=of-this-token"}}
+	as.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") {
+				reviews.Add(1)
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	stop := w.RunAs(t, w.Config(), as)
+	smallCA(t, w)
+	certificateReady(t, w, "web")
+	if n := reviews.Load(); n != 1 {
+		t.Errorf("the controller asked %d times who it is", n)
+	}
+	stop()
+	w.RunAs(t, w.Config(), as)
+	w.Create(t, &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: "later"}, Spec: certmanagerv1.CertificateSpec{
+		SecretName: "later", DNSNames: []string{"later.example.com"}, IssuerRef: cmmeta.IssuerReference{Name: "ca"},
+	}})
+	certificateReady(t, w, "later")
+	if n := reviews.Load(); n != 2 {
+		t.Errorf("the controller asked %d times who it is, with one restart", n)
+	}
+	list := &certmanagerv1.CertificateRequestList{}
+	if err := w.Client.List(t.Context(), list, client.InNamespace(w.Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	for _, cr := range list.Items {
+		got := certmanagerv1.CertificateRequestSpec{Username: cr.Spec.Username, UID: cr.Spec.UID, Groups: cr.Spec.Groups, Extra: cr.Spec.Extra}
+		want := certmanagerv1.CertificateRequestSpec{
+			Username: rig.Controller, UID: "uid-of-the-controller",
+			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:cert-manager", "system:authenticated"},
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", cr.Name, diff)
+		}
+	}
+	if len(list.Items) != 3 {
+		t.Errorf("%d requests were made", len(list.Items))
+	}
+}
+
+// falseIdentity: a request that names somebody else is refused, and one that names its maker or nobody is not.
+func falseIdentity(t *testing.T, w *rig.World) {
+	for name, want := range map[string]string{"": "", "kubernetes-admin": "", "bob": "spec.username: must be your own"} {
+		cr := requestOf(t, w)
+		cr.Spec.Username = name
+		err := w.Client.Create(t.Context(), cr)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v", name, err)
+		}
+		if err == nil && cr.Spec.Username != name {
+			t.Errorf("%q became %q", name, cr.Spec.Username)
+		}
 	}
 }

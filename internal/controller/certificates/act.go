@@ -241,7 +241,13 @@ func (r *certificates) createRequest(ctx context.Context, m *memory, crt *certma
 	}
 	delete(request.Annotations, revocation.Annotation) // they are the Certificate's own
 	delete(request.Annotations, revocation.RecordAnnotation)
+	if err := r.self.fill(ctx, r.Manager.GetClient(), &request.Spec); err != nil {
+		return err
+	}
 	ours, err := r.Make(ctx, request, &certmanagerv1.CertificateRequest{}, crt)
+	if apierrors.IsInvalid(err) {
+		r.self.forget()
+	}
 	if err == nil && !ours {
 		return inTheWay("CertificateRequest %q is in the way and belongs to somebody else: delete it", request.Name)
 	}

@@ -47,7 +47,7 @@ func (l *ledger) count(part string) int {
 var errCut = errors.New("the connection is cut")
 
 func (l *ledger) RoundTrip(r *http.Request) (*http.Response, error) {
-	counts := r.Method != http.MethodGet
+	counts := r.Method != http.MethodGet && !strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") // which writes nothing
 	l.mu.Lock()
 	if counts && !l.cut {
 		l.writes = append(l.writes, r.Method+" "+r.URL.Path)

@@ -41,7 +41,10 @@ const (
 )
 
 // certificates observes Certificates, and carries out what is decided.
-type certificates struct{ *controller.Deps }
+type certificates struct {
+	*controller.Deps
+	self identity
+}
 
 // view is a Certificate as a pass sees it.
 type view struct {
@@ -59,7 +62,7 @@ type (
 
 // Setup adds the controller of Certificates.
 func Setup(ctx context.Context, d *controller.Deps) error {
-	r := &certificates{d}
+	r := &certificates{Deps: d}
 	if err := r.index(ctx); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -78,6 +79,7 @@ type readsLive struct {
 }
 
 func (m readsLive) GetAPIReader() client.Reader { return m.api }
+func (m readsLive) GetClient() client.Client    { return m.api }
 
 // TestRefusalsAreSaidOnce: why a CertificateRequest cannot be made, or deleted, is one event however often it is tried.
 func TestRefusalsAreSaidOnce(t *testing.T) {
@@ -118,7 +120,7 @@ func TestRefusalsAreSaidOnce(t *testing.T) {
 			}).Build()
 			now := func() time.Time { return time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC) }
 			api, events := overlay.New(raw, now), record.NewFakeRecorder(99)
-			r := &certificates{Deps: &controller.Deps{Now: now, Client: api, Manager: readsLive{api: raw}}}
+			r := &certificates{Deps: &controller.Deps{Now: now, Client: api, Manager: readsLive{api: raw}}, self: identity{user: &authenticationv1.UserInfo{}}}
 			runner := engine.Run(engine.New(t.Context(), engine.Options{Client: api, Now: now}), engine.Kind[*certmanagerv1.Certificate, memory, *view, certificate.Action]{
 				Name: "Certificate", New: func() *certmanagerv1.Certificate { return &certmanagerv1.Certificate{} }, Events: events, Plan: r.plan,
 				Observe: func(_ context.Context, p *pass) (*view, error) {

@@ -1,0 +1,47 @@
+package certificates
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+)
+
+// identity is the user that the API server takes the controller for. An API server that runs no policy for it does not
+// fill in who makes a CertificateRequest, so the controller does. The API server is asked once, and once more after it
+// has refused a request as invalid: the service account may have been deleted and made again.
+type identity struct {
+	mu   sync.Mutex
+	user *authenticationv1.UserInfo // nil until the API server has been asked
+}
+
+// fill writes the user into a request. The extra fields of a user change with each token, so they are left out. Where
+// the API server does not tell who the user is, the request names nobody.
+func (i *identity) fill(ctx context.Context, api client.Client, spec *certmanagerv1.CertificateRequestSpec) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.user == nil {
+		review := &authenticationv1.SelfSubjectReview{}
+		err := api.Create(ctx, review)
+		silent := apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err)
+		if err != nil && !silent {
+			return fmt.Errorf("ask the API server who the controller is: %w", err)
+		}
+		i.user = &review.Status.UserInfo
+	}
+	spec.Username, spec.UID, spec.Groups = i.user.Username, i.user.UID, i.user.Groups
+	return nil
+}
+
+// forget has the API server asked again.
+func (i *identity) forget() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.user = nil
+}

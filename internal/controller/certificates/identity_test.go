@@ -1,0 +1,83 @@
+package certificates
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+)
+
+// TestIdentityIsAskedForOnce: however many requests are made at once, the API server is asked once who makes them, and
+// once more when it has to be.
+func TestIdentityIsAskedForOnce(t *testing.T) {
+	var answer error
+	asked := 0
+	api := interceptor.NewClient(nil, interceptor.Funcs{
+		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+			asked++
+			o.(*authenticationv1.SelfSubjectReview).Status.UserInfo = authenticationv1.UserInfo{
+				Username: "me", UID: "1", Groups: []string{"us"}, Extra: map[string]authenticationv1.ExtraValue{"token": {"2"}},
+			}
+			return answer
+		},
+	})
+	i := &identity{}
+	fill := func() (spec certmanagerv1.CertificateRequestSpec) {
+		if err := i.fill(t.Context(), api, &spec); err != nil {
+			t.Error(err)
+		}
+		return spec
+	}
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			if spec := fill(); spec.Username != "me" || spec.UID != "1" || len(spec.Groups) != 1 || spec.Extra != nil {
+				t.Errorf("%+v", spec)
+			}
+		})
+	}
+	all.Wait()
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+	i.forget()
+	answer = apierrors.NewServiceUnavailable("soon")
+	if err := i.fill(t.Context(), api, &certmanagerv1.CertificateRequestSpec{}); !errors.Is(err, answer) {
+		t.Errorf("an API server that is away: %v", err)
+	}
+	answer = nil
+	if fill(); asked != 3 {
+		t.Errorf("asked %d times", asked)
+	}
+}
+
+// TestIdentityThatNobodyTells: an API server that has no such question, or does not let the controller ask, stops
+// nothing.
+func TestIdentityThatNobodyTells(t *testing.T) {
+	kind := schema.GroupResource{Group: "authentication.k8s.io", Resource: "selfsubjectreviews"}
+	for _, answer := range []error{
+		apierrors.NewForbidden(kind, "", nil), apierrors.NewNotFound(kind, ""), apierrors.NewMethodNotSupported(kind, "create"),
+	} {
+		asked := 0
+		api := interceptor.NewClient(nil, interceptor.Funcs{
+			Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+				asked++
+				return answer
+			},
+		})
+		i, spec := &identity{}, certmanagerv1.CertificateRequestSpec{}
+		for range 2 {
+			if err := i.fill(t.Context(), api, &spec); err != nil || spec.Username != "" || asked != 1 {
+				t.Errorf("%v: %v, %+v, asked %d times", answer, err, spec, asked)
+			}
+		}
+	}
+}
