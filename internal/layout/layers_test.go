@@ -109,6 +109,7 @@ var rooms = []room{
 
 	{layer: 11, path: "internal/rig", why: "one control plane for all tests of a run", rig: true},
 	{layer: 11, path: "internal/stories", why: "tests of the whole application"},
+	{layer: 11, path: "internal/stories/network", why: "tests of the whole application with IPv6 and with a proxy"},
 	{layer: 11, path: "internal/layout", why: "what the repository is held to"},
 	{layer: 12, path: "internal/rig/signer/conformance", why: "what every issuer type does", rig: true},
 	{layer: 11, path: "cmd/chancery", why: "main"},

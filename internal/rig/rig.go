@@ -105,6 +105,7 @@ func BareCluster(t testing.TB, flags ...string) *rest.Config {
 	if testing.Short() {
 		t.Skip("SKIPPED: this test needs an API server")
 	}
+	ctrl.SetLogger(logr.Discard()) // as in shared
 	binary := os.Getenv("CHANCERY_STANDALONE_BIN")
 	if binary == "" {
 		t.Fatal(errNoServer)

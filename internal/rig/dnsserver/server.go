@@ -51,6 +51,8 @@ type Config struct {
 	// primary, which takes updates; the others replicate. They listen on
 	// 127.0.0.1, 127.0.0.2, …, all on the same port.
 	Servers int
+	// Hosts are the addresses of the servers, IPv4 or IPv6, in place of Servers.
+	Hosts []netip.Addr
 	// Port to listen on; 0 takes a free one.
 	Port int
 	// Key verifies updates. With nil, updates need no TSIG.
@@ -95,9 +97,13 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 	if s.now == nil {
 		s.now = time.Now
 	}
-	for i := range max(c.Servers, 1) {
+	hosts := slices.Clone(c.Hosts)
+	for i := len(hosts); i < max(c.Servers, 1); i++ {
+		hosts = append(hosts, netip.AddrFrom4([4]byte{127, 0, 0, byte(i + 1)}))
+	}
+	for _, host := range hosts {
 		s.servers = append(s.servers, &instance{
-			host:    netip.AddrFrom4([4]byte{127, 0, 0, byte(i + 1)}),
+			host:    host,
 			dynamic: map[rrKey]dns.RR{},
 			serials: map[*zone]uint32{},
 			counts:  map[uint16]int{},
@@ -154,14 +160,14 @@ func openAll(ctx context.Context, servers []*instance, port int) (all []sockets,
 	}()
 	var lc net.ListenConfig
 	for _, inst := range servers {
-		udp, err := lc.ListenPacket(ctx, "udp4", netip.AddrPortFrom(inst.host, uint16(port)).String())
+		udp, err := lc.ListenPacket(ctx, "udp", netip.AddrPortFrom(inst.host, uint16(port)).String())
 		if err != nil {
 			return all, 0, err
 		}
 		if addr, ok := udp.LocalAddr().(*net.UDPAddr); ok {
 			port = addr.Port
 		}
-		tcp, err := lc.Listen(ctx, "tcp4", netip.AddrPortFrom(inst.host, uint16(port)).String())
+		tcp, err := lc.Listen(ctx, "tcp", netip.AddrPortFrom(inst.host, uint16(port)).String())
 		if err != nil {
 			return all, 0, errors.Join(err, udp.Close())
 		}

@@ -20,8 +20,8 @@ const soaTTL = 300
 type Zone struct {
 	// Name of the zone, with or without the trailing dot.
 	Name string
-	// Wildcard answers A queries for every name in the zone; the zero value leaves
-	// names without a record nonexistent.
+	// Wildcard answers A queries, or AAAA queries if it is an IPv6 address, for every name in the zone; the zero value
+	// leaves names without a record nonexistent.
 	Wildcard netip.Addr
 	// Serial is that of the SOA record before the first update; the zero value means 1.
 	Serial uint32
@@ -62,7 +62,7 @@ func newZone(z Zone, servers []*instance) (*zone, error) {
 		host := fmt.Sprintf("ns%d.%s", i+1, strings.TrimPrefix(name, "."))
 		out.static = append(out.static,
 			&dns.NS{Hdr: header(name, dns.TypeNS, soaTTL), Ns: host},
-			&dns.A{Hdr: header(host, dns.TypeA, soaTTL), A: inst.host.AsSlice()})
+			address(host, inst.host, soaTTL))
 	}
 	for _, text := range z.Records {
 		rr, err := dns.NewRR(text)
@@ -80,6 +80,14 @@ func newZone(z Zone, servers []*instance) (*zone, error) {
 
 func header(name string, rtype uint16, ttl uint32) dns.RR_Header {
 	return dns.RR_Header{Name: name, Rrtype: rtype, Class: dns.ClassINET, Ttl: ttl}
+}
+
+// address is the A or AAAA record of a name.
+func address(name string, ip netip.Addr, ttl uint32) dns.RR {
+	if ip.Is4() {
+		return &dns.A{Hdr: header(name, dns.TypeA, ttl), A: ip.AsSlice()}
+	}
+	return &dns.AAAA{Hdr: header(name, dns.TypeAAAA, ttl), AAAA: ip.AsSlice()}
 }
 
 // soa is the SOA record in one server's view.
@@ -152,8 +160,8 @@ func (s *Server) lookup(inst *instance, z *zone, name string, qtype uint16) (rrs
 	}
 	if z.wildcard.IsValid() && !exists {
 		exists = true
-		if qtype == dns.TypeA {
-			rrs = append(rrs, &dns.A{Hdr: header(name, dns.TypeA, 60), A: z.wildcard.AsSlice()})
+		if rr := address(name, z.wildcard, 60); rr.Header().Rrtype == qtype {
+			rrs = append(rrs, rr)
 		}
 	}
 	slices.SortFunc(rrs, func(a, b dns.RR) int { return strings.Compare(a.String(), b.String()) })

@@ -23,26 +23,27 @@ type Tests interface{ Run() int }
 // Run runs the tests in a new network namespace, whose loopback device has the given
 // addresses (IPv4 or IPv6) beside its own, and returns the exit code: it is the body of
 // a TestMain. A control plane outside cannot be reached from inside, so the tests start
-// their own. Where no namespace can be made, it says so loudly and runs nothing. It
+// their own. Where no namespace with these addresses can be made, it says so loudly and runs nothing. It
 // needs the command ip (Debian: iproute2), whose absence is a failure in continuous
 // integration, and either root or user namespaces.
 func Run(tests Tests, addresses ...string) int {
 	if os.Getenv(inside) != "" {
 		return tests.Run()
 	}
-	if out, err := command(nil, "true").CombinedOutput(); err != nil {
-		return skip(os.Stderr, fmt.Sprintf("no network namespace can be made: %v %s", err, out))
-	}
-	if _, err := tool.Find("ip"); err != nil {
+	ip, err := tool.Find("ip")
+	if err != nil {
 		code := skip(os.Stderr, err.Error())
 		if tool.Required() {
 			code = 1
 		}
 		return code
 	}
-	script := "set -e; ip link set lo up; "
+	script := "set -e; " + ip + " link set lo up; "
 	for _, a := range addresses {
-		script += "ip addr add " + a + " dev lo; "
+		script += ip + " addr add " + a + " dev lo; "
+	}
+	if out, err := command(nil, "sh", "-c", script).CombinedOutput(); err != nil {
+		return skip(os.Stderr, fmt.Sprintf("no network namespace with %s can be made: %v %s", strings.Join(addresses, ", "), err, out))
 	}
 	cmd := command(environment(), "sh", append([]string{"-c", script + `exec "$0" "$@"`}, os.Args...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr

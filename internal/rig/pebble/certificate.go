@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// servingCertificate is a self-signed certificate for loopback, which is its own root.
-func servingCertificate() (tls.Certificate, error) {
+// servingCertificate is a self-signed certificate for loopback and names, which is its own root.
+func servingCertificate(names []string) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("pebble: %w", err)
@@ -23,7 +23,7 @@ func servingCertificate() (tls.Certificate, error) {
 	template := &x509.Certificate{
 		SerialNumber:          big.NewInt(now.UnixNano()),
 		Subject:               pkix.Name{CommonName: "pebble"},
-		DNSNames:              []string{"localhost"},
+		DNSNames:              append([]string{"localhost"}, names...),
 		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 		NotBefore:             now.Add(-time.Hour),
 		NotAfter:              now.AddDate(1, 0, 0),

@@ -36,6 +36,8 @@ import (
 type Options struct {
 	// Listen is the TCP address to serve on; "" takes a free port of 127.0.0.1.
 	Listen string
+	// Names are DNS names that its certificate is good for, beside localhost.
+	Names []string
 	// DNSServer is the resolver (host:port, asked over TCP) of the validations; "" is the system's.
 	DNSServer string
 	// HTTPPort and TLSPort are where http-01 and tls-alpn-01 validations connect; 0 means 80 and 443.
@@ -100,7 +102,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	cert, err := servingCertificate()
+	cert, err := servingCertificate(o.Names)
 	if err != nil {
 		return nil, err
 	}
