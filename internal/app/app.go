@@ -47,7 +47,8 @@ type App struct {
 	watches *watches
 	log     logr.Logger
 
-	listening <-chan struct{} // closed once challenges are answered; nil if they are not answered here
+	lease     *kubecache.Lease // by which it leads; nil if it works without
+	listening <-chan struct{}  // closed once challenges are answered; nil if they are not answered here
 }
 
 // New wires a controller that speaks to the API server of rc, with the rights of rc. Nothing runs before Run, which has
@@ -69,7 +70,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err := cacheRoutes(cfg, &options.Cache); err != nil {
 		return nil, err
 	}
-	a, err := newApp(ctx, rc, options, watches)
+	a, err := newLeader(ctx, rc, cfg, "cert-manager-controller", options, watches)
 	if err != nil {
 		return nil, err
 	}
@@ -116,6 +117,30 @@ func warnOfUnmet(cfg Config, log logr.Logger) {
 	}
 }
 
+// newLeader is newApp for processes of which one at a time leads, by the lease of that name.
+func newLeader(ctx context.Context, rc *rest.Config, cfg Config, lease string, options ctrl.Options, watches *watches) (*App, error) {
+	if !cfg.LeaderElect {
+		return newApp(ctx, rc, options, watches)
+	}
+	lock, err := kubecache.NewLease(rc, kubecache.LeaseOptions{
+		Namespace: cfg.LeaderElectionNamespace, Name: lease, Now: time.Now,
+		Duration: cfg.LeaseDuration, RenewDeadline: cfg.RenewDeadline, Retry: cfg.RetryPeriod,
+	})
+	if err != nil {
+		return nil, err
+	}
+	rc = rest.CopyConfig(rc)
+	rc.Wrap(lock.Guard)
+	options.LeaderElectionID = lease // in the metrics
+	options.LeaderElection, options.LeaderElectionReleaseOnCancel, options.LeaderElectionResourceLockInterface = true, true, lock
+	options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &cfg.LeaseDuration, &cfg.RenewDeadline, &cfg.RetryPeriod
+	a, err := newApp(ctx, rc, options, watches)
+	if err == nil {
+		a.lease = lock
+	}
+	return a, err
+}
+
 // newApp returns an App with a manager, into which nothing is wired.
 func newApp(ctx context.Context, rc *rest.Config, options ctrl.Options, watches *watches) (*App, error) {
 	manager, err := ctrl.NewManager(rc, options)
@@ -148,11 +173,30 @@ func (a *App) Run(ctx context.Context) error {
 		logged.Stop()
 		a.events.Shutdown()
 	}()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	lost := make(chan error)
+	go func() { lost <- a.loses(ctx, stop) }()
 	err := a.manager.Start(logr.NewContext(ctx, a.log)) // leader election logs by its context
-	if err != nil {
+	stop()
+	if err = errors.Join(<-lost, err); err != nil {
 		return errors.Join(err, a.watches.said())
 	}
 	return nil
+}
+
+// loses calls stop and returns an error if another process takes the lease before ctx ends.
+func (a *App) loses(ctx context.Context, stop func()) error {
+	if a.lease == nil {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-a.lease.Lost():
+		stop()
+		return fmt.Errorf("lost the lease %s to another process: so this one ends", a.lease.Describe())
+	}
 }
 
 // logEvent writes the one line of the log that each event is.
@@ -192,15 +236,7 @@ func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, kep
 	o.Metrics = metricsserver.Options{BindAddress: cfg.MetricsAddress, FilterProvider: told.filter}
 	cfg.MetricsTLS.apply(&o.Metrics)
 	o.HealthProbeBindAddress, o.PprofBindAddress = cfg.HealthAddress, cfg.ProfilerAddress
-	elect(&o, cfg, "cert-manager-controller")
 	return o
-}
-
-// elect has one process at a time lead, by the lease of that name.
-func elect(o *ctrl.Options, cfg Config, lease string) {
-	o.LeaderElection, o.LeaderElectionReleaseOnCancel = cfg.LeaderElect, true
-	o.LeaderElectionNamespace, o.LeaderElectionID = cfg.LeaderElectionNamespace, lease
-	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = &cfg.LeaseDuration, &cfg.RenewDeadline, &cfg.RetryPeriod
 }
 
 // commonOptions are those of the controller and of the responder.

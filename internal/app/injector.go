@@ -83,8 +83,7 @@ func NewInjector(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logg
 	options.Cache.NewInformer = kubecache.NewPagedInformer
 	options.Cache.DefaultNamespaces = cfg.scope().CacheNamespaces()
 	options.Metrics.BindAddress, options.HealthProbeBindAddress, options.PprofBindAddress = cfg.MetricsAddress, cfg.HealthAddress, cfg.ProfilerAddress
-	elect(&options, cfg, "cert-manager-cainjector-leader-election")
-	a, err := newApp(ctx, rc, options, watches)
+	a, err := newLeader(ctx, rc, cfg, "cert-manager-cainjector-leader-election", options, watches)
 	if err != nil {
 		return nil, err
 	}
