@@ -43,6 +43,8 @@ NIGHTLY := approverpolicy trustmanager cmctl numbers
 CLIENTS := approverpolicy trustmanager cmctl
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+VERSION_PACKAGE := chancery.dev/internal/cli/version
 
 # kube-apiserver must be told its version at link time, or clients refuse it.
 KUBE_VERSION := $(shell awk '$$1 == "k8s.io/kubernetes" { print $$2; exit }' standalone/go.mod)
@@ -58,7 +60,7 @@ export CGO_ENABLED := 0
 
 # The version is linked in, so Go need not ask git (and fail in a checkout of another owner).
 BUILD := -buildvcs=false
-LDFLAGS := -s -w -X main.version=$(VERSION)
+LDFLAGS := -s -w -X $(VERSION_PACKAGE).number=$(VERSION) -X $(VERSION_PACKAGE).commit=$(COMMIT)
 
 # The race detector needs a C compiler. Our own code runs under it, kube-apiserver never.
 RACE := $(if $(shell command -v $(firstword $(shell go env CC 2>/dev/null) gcc) 2>/dev/null),-race)

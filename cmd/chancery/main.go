@@ -8,11 +8,8 @@ import (
 	"chancery.dev/internal/cli"
 )
 
-// version is set at link time (-X main.version=…).
-var version = "unknown"
-
 func main() {
-	if err := cli.New(version).ExecuteContext(cli.UntilStopped()); err != nil {
+	if err := cli.New().ExecuteContext(cli.UntilStopped()); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}

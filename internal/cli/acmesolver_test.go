@@ -24,7 +24,7 @@ func TestACMESolver(t *testing.T) {
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		cmd := New("v1")
+		cmd := New()
 		cmd.SetArgs(append(prefix, fmt.Sprintf("--listen-port=%d", address.Port()), "--domain=www.example.com", "--token=token", "--key=token.key"))
 		go func() { done <- cmd.ExecuteContext(ctx) }()
 		if got := ask(t, address.String()); got != "token.key" {
@@ -39,13 +39,13 @@ func TestACMESolver(t *testing.T) {
 		"--domain, --token and --key must be given": {"--domain=www.example.com"},
 		`unknown command "controler"`:               {"controler"},
 	} {
-		cmd := New("v1")
+		cmd := New()
 		cmd.SetArgs(args)
 		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", args, err)
 		}
 	}
-	cmd, help := New("v1"), &bytes.Buffer{}
+	cmd, help := New(), &bytes.Buffer{}
 	cmd.SetOut(help)
 	cmd.SetArgs(nil)
 	if err := cmd.ExecuteContext(t.Context()); err != nil || !strings.Contains(help.String(), "controller") {

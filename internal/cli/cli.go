@@ -22,21 +22,22 @@ import (
 
 	"chancery.dev/internal/app"
 	"chancery.dev/internal/cli/logging"
+	"chancery.dev/internal/cli/version"
 )
 
-// New returns the root command of chancery; version is what it calls itself.
-func New(version string) *cobra.Command {
+// New returns the root command of chancery.
+func New() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "chancery",
 		Short:         "Issues and renews TLS certificates in Kubernetes",
-		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	solver := newACMESolverCommand()
-	root.AddCommand(newControllerCommand(version), newInjectorCommand(), newResponderCommand(), newInstallCommand(), solver)
+	root.AddCommand(newControllerCommand(), newInjectorCommand(), newResponderCommand(), newInstallCommand(), solver)
 	actAsACMESolver(root, solver)
+	version.Add(root)
 	return root
 }
 

@@ -13,15 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"chancery.dev/internal/app"
+	"chancery.dev/internal/cli/version"
 	"chancery.dev/internal/controller/shims"
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/machine/service"
 )
 
-func newControllerCommand(version string) *cobra.Command {
+func newControllerCommand() *cobra.Command {
 	p := newProcess(controllerComponent())
-	p.cfg.UserAgent += "/" + version
+	p.cfg.UserAgent += "/" + version.Number()
 	cmd := &cobra.Command{
 		Use:   "controller",
 		Short: "Run the controller",

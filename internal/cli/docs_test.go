@@ -26,7 +26,7 @@ func TestDocumentedCommands(t *testing.T) {
 			}
 			seen++
 			words := strings.Fields(strings.NewReplacer("'", "", "[", "", "]", "").Replace(command))
-			cmd, flags, err := New("v1").Find(words)
+			cmd, flags, err := New().Find(words)
 			if err == nil {
 				err = cmd.ParseFlags(flags)
 			}

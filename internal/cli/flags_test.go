@@ -13,7 +13,7 @@ import (
 // TestControllerFlags holds the names and defaults of spec §9.3. A flag that means
 // the same has to be called the same.
 func TestControllerFlags(t *testing.T) {
-	cmd, _, err := New("v1").Find([]string{"controller"})
+	cmd, _, err := New().Find([]string{"controller"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestApproverFlag(t *testing.T) {
 		{[]string{"--csr-approval-issuer=auto", "--csr-approval-clusterissuer=external"}, ""},
 		{[]string{"--csr-approval="}, "must be auto, authorized or external"},
 	} {
-		cmd, _, err := New("v1").Find([]string{"controller"})
+		cmd, _, err := New().Find([]string{"controller"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +84,7 @@ func TestApproverFlag(t *testing.T) {
 }
 
 func TestCommands(t *testing.T) {
-	root := New("v1")
+	root := New()
 	root.SetOut(io.Discard)
 	for _, c := range root.Commands() {
 		if c.Short == "" || c.Name() == "completion" {
@@ -113,7 +113,7 @@ func TestBackoffFlagsRule(t *testing.T) {
 
 // TestInjectorFlags holds the names and defaults of spec §9.3 for the CA injector.
 func TestInjectorFlags(t *testing.T) {
-	cmd, _, err := New("v1").Find([]string{"cainjector"})
+	cmd, _, err := New().Find([]string{"cainjector"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,12 +150,12 @@ featureGates: {CAInjectorMerging: true, ServerSideApply: true}
 		t.Error("a field of the controller is taken")
 	}
 	for _, args := range [][]string{{"--cainjector=own"}, {"--cainjector=controller"}, {"--cainjector=none"}} {
-		install, _, _ := New("v1").Find([]string{"install"})
+		install, _, _ := New().Find([]string{"install"})
 		if err := install.ParseFlags(args); err != nil {
 			t.Error(err)
 		}
 	}
-	install, _, _ := New("v1").Find([]string{"install"})
+	install, _, _ := New().Find([]string{"install"})
 	if err := install.ParseFlags([]string{"--cainjector=yes"}); err == nil || !strings.Contains(err.Error(), "must be none, own or controller") {
 		t.Error(err)
 	}

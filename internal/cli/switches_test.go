@@ -37,7 +37,7 @@ func TestKnownFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd, _, err := New("v1").Find([]string{"controller"})
+	cmd, _, err := New().Find([]string{"controller"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,12 +179,12 @@ func TestWrongSwitches(t *testing.T) {
 			t.Errorf("%q %q: %v, want %q", c.file, c.args, err, c.want)
 		}
 	}
-	root := New("v1")
+	root := New()
 	root.SetArgs([]string{"controller", "--leader-electt"})
 	if err := root.Execute(); err == nil || !strings.HasSuffix(err.Error(), "did you mean --leader-elect?") {
 		t.Error(err)
 	}
-	root = New("v1")
+	root = New()
 	root.SetArgs([]string{"controller", "--config=/does/not/exist"})
 	if err := root.Execute(); err == nil || !strings.Contains(err.Error(), "--config: open /does/not/exist") {
 		t.Error(err)

@@ -97,6 +97,7 @@ var rooms = []room{
 
 	{layer: 10, path: "internal/cli", why: "the user's commands"},
 	{layer: 0, path: "internal/cli/logging", why: "the flags about the log"},
+	{layer: 0, path: "internal/cli/version", why: "what a binary says of its version"},
 	{layer: 0, path: "internal/rig/tool", why: "programs outside the project that tests look for", rig: true},
 	{layer: 0, path: "internal/rig/outcome", why: "what go test -json says, for people", rig: true},
 	{layer: 1, path: "internal/rig/netns", why: "tests in a network namespace of their own", rig: true},

@@ -92,7 +92,7 @@ func (n *node) seen(t *testing.T, what watch.EventType, pod *corev1.Pod, running
 		ctx, stop := context.WithCancel(context.Background())
 		n.stops[pod.Name], n.addresses[pod.Name] = stop, address.String()
 		running.Go(func() {
-			command := cli.New("test") // as the entry point of the image
+			command := cli.New() // as the entry point of the image
 			command.SetArgs(args)
 			if err := command.ExecuteContext(ctx); err != nil {
 				t.Error(err)

@@ -24,11 +24,9 @@ import (
 	"chancery.dev/dnsproviders/internal/adapter"
 	"chancery.dev/dnsproviders/internal/catalog"
 	"chancery.dev/internal/cli/logging"
+	"chancery.dev/internal/cli/version"
 	"chancery.dev/internal/solver/dns01/wire"
 )
-
-// version is set at link time.
-var version = "unknown"
 
 // maxConnections bounds the processes that a socket's clients may cause.
 const maxConnections = 32
@@ -50,7 +48,6 @@ func newCommand() *cobra.Command {
 		Short: "Writes DNS records of ACME challenges, for Chancery",
 		Long: `Chancery-dns writes DNS records of ACME challenges, for Chancery. Without a command, it speaks the provider protocol on
 standard input and output. Start the controller with --dns01-provider-programs='*=/path/to/chancery-dns'.`,
-		Version:       version,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -83,14 +80,8 @@ standard input and output. Start the controller with --dns01-provider-programs='
 			Use: "describe NAME", Short: "Say what a provider needs", Args: cobra.ExactArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error { return describe(cmd.OutOrStdout(), args[0]) },
 		},
-		&cobra.Command{
-			Use: "version", Short: "Print the version", Args: cobra.NoArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error {
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), version)
-				return err
-			},
-		},
 	)
+	version.Add(root)
 	return root
 }
 

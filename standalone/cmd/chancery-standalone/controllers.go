@@ -11,6 +11,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"chancery.dev/internal/app"
+	"chancery.dev/internal/cli/version"
 	"chancery.dev/standalone/controlplane"
 )
 
@@ -53,7 +54,7 @@ func startControllers(ctx context.Context, cp *controlplane.ControlPlane, dir st
 // standaloneConfig is the configuration of controllers that have a machine, and an API server, to themselves.
 func standaloneConfig() app.Config {
 	cfg := app.DefaultConfig()
-	cfg.UserAgent += "/" + version
+	cfg.UserAgent += "/" + version.Number()
 	cfg.LeaderElect = false
 	cfg.IssuerEgress.AllowLoopback()
 	cfg.ACME.HTTP01Hosts, cfg.ACME.TLSALPN01Hosts = []string{"*=*"}, []string{"*=*"}

@@ -9,11 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"chancery.dev/internal/cli"
-	"chancery.dev/standalone/controlplane"
+	"chancery.dev/internal/cli/version"
 )
-
-// version is set at link time (-X main.version=…).
-var version = "unknown"
 
 func main() {
 	if err := newCommand().ExecuteContext(cli.UntilStopped()); err != nil {
@@ -26,7 +23,6 @@ func newCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "chancery-standalone",
 		Short:         "Chancery with its own Kubernetes API server, for a machine without a cluster",
-		Version:       version + " (Kubernetes " + controlplane.KubernetesVersion + ")",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -34,5 +30,6 @@ func newCommand() *cobra.Command {
 	root.Flags().Bool("version", false, "version of this program and of the Kubernetes in it")
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(newUpCommand(), newDemoCommand(), newKubeconfigCommand(), newBenchCommand())
+	version.Add(root)
 	return root
 }
