@@ -241,12 +241,12 @@ func (r *certificates) createRequest(ctx context.Context, m *memory, crt *certma
 	}
 	delete(request.Annotations, revocation.Annotation) // they are the Certificate's own
 	delete(request.Annotations, revocation.RecordAnnotation)
-	if err := r.self.fill(ctx, r.Manager.GetClient(), &request.Spec); err != nil {
+	if err := r.self.Fill(ctx, r.Manager.GetClient(), &request.Spec); err != nil {
 		return err
 	}
 	ours, err := r.Make(ctx, request, &certmanagerv1.CertificateRequest{}, crt)
 	if apierrors.IsInvalid(err) {
-		r.self.forget()
+		r.self.Forget()
 	}
 	if err == nil && !ours {
 		return inTheWay("CertificateRequest %q is in the way and belongs to somebody else: delete it", request.Name)

@@ -19,6 +19,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
+	"chancery.dev/internal/kubecache"
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/overlay"
 )
@@ -43,7 +44,7 @@ const (
 // certificates observes Certificates, and carries out what is decided.
 type certificates struct {
 	*controller.Deps
-	self identity
+	self kubecache.Identity
 }
 
 // view is a Certificate as a pass sees it.

@@ -1,4 +1,4 @@
-package certificates
+package kubecache
 
 import (
 	"context"
@@ -13,17 +13,17 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 )
 
-// identity is the user that the API server takes the controller for. An API server that runs no policy for it does not
+// Identity is the user that the API server takes the controller for. An API server that runs no policy for it does not
 // fill in who makes a CertificateRequest, so the controller does. The API server is asked once, and once more after it
 // has refused a request as invalid: the service account may have been deleted and made again.
-type identity struct {
+type Identity struct {
 	mu   sync.Mutex
 	user *authenticationv1.UserInfo // nil until the API server has been asked
 }
 
-// fill writes the user into a request. The extra fields of a user change with each token, so they are left out. Where
+// Fill writes the user into a request. The extra fields of a user change with each token, so they are left out. Where
 // the API server does not tell who the user is, the request names nobody.
-func (i *identity) fill(ctx context.Context, api client.Client, spec *certmanagerv1.CertificateRequestSpec) error {
+func (i *Identity) Fill(ctx context.Context, api client.Client, spec *certmanagerv1.CertificateRequestSpec) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.user == nil {
@@ -39,8 +39,8 @@ func (i *identity) fill(ctx context.Context, api client.Client, spec *certmanage
 	return nil
 }
 
-// forget has the API server asked again.
-func (i *identity) forget() {
+// Forget has the API server asked again.
+func (i *Identity) Forget() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.user = nil

@@ -1,4 +1,4 @@
-package certificates
+package kubecache
 
 import (
 	"context"
@@ -29,9 +29,9 @@ func TestIdentityIsAskedForOnce(t *testing.T) {
 			return answer
 		},
 	})
-	i := &identity{}
+	i := &Identity{}
 	fill := func() (spec certmanagerv1.CertificateRequestSpec) {
-		if err := i.fill(t.Context(), api, &spec); err != nil {
+		if err := i.Fill(t.Context(), api, &spec); err != nil {
 			t.Error(err)
 		}
 		return spec
@@ -48,9 +48,9 @@ func TestIdentityIsAskedForOnce(t *testing.T) {
 	if asked != 1 {
 		t.Errorf("asked %d times", asked)
 	}
-	i.forget()
+	i.Forget()
 	answer = apierrors.NewServiceUnavailable("soon")
-	if err := i.fill(t.Context(), api, &certmanagerv1.CertificateRequestSpec{}); !errors.Is(err, answer) {
+	if err := i.Fill(t.Context(), api, &certmanagerv1.CertificateRequestSpec{}); !errors.Is(err, answer) {
 		t.Errorf("an API server that is away: %v", err)
 	}
 	answer = nil
@@ -73,9 +73,9 @@ func TestIdentityThatNobodyTells(t *testing.T) {
 				return answer
 			},
 		})
-		i, spec := &identity{}, certmanagerv1.CertificateRequestSpec{}
+		i, spec := &Identity{}, certmanagerv1.CertificateRequestSpec{}
 		for range 2 {
-			if err := i.fill(t.Context(), api, &spec); err != nil || spec.Username != "" || asked != 1 {
+			if err := i.Fill(t.Context(), api, &spec); err != nil || spec.Username != "" || asked != 1 {
 				t.Errorf("%v: %v, %+v, asked %d times", answer, err, spec, asked)
 			}
 		}
