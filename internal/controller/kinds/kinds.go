@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,8 +37,11 @@ import (
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",namespace=cert-manager,resources=configmaps,resourceNames=chancery-external-issuers,verbs=get;list;watch;create;patch
 
-// owner is the field manager of the entries that are kept.
-const owner = "chancery"
+// Owner is the field manager of the entries that are kept.
+const Owner = "chancery"
+
+// awayRetry is how soon discovery is tried again that has missed groups.
+const awayRetry = 5 * time.Minute
 
 // Options are what a Keeper is made with.
 type Options struct {
@@ -59,10 +63,14 @@ type Keeper struct {
 	crds    toolscache.SharedIndexInformer
 	table   toolscache.SharedIndexInformer
 
-	// entries are what the table is to have, written is what it has got. Entries are nil before discovery.
+	// entries are what the table is to have, written is what it has got, in which version. Entries are nil before
+	// discovery.
 	entries, written map[string]string
+	version          string
 	// seen are the generations of the definitions that the entries are from.
 	seen map[string]int64
+	// away says that discovery has missed groups.
+	away bool
 }
 
 // New makes a Keeper.
@@ -130,7 +138,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	defer context.AfterFunc(ctx, k.queue.ShutDown)()
 	// Without a table, the API server refuses every write of a CertificateRequest's status: there has to be one at once.
 	empty := acv1.ConfigMap(api.ExternalIssuersName, api.ExternalIssuersNamespace)
-	if _, err := k.clients.CoreV1().ConfigMaps(api.ExternalIssuersNamespace).Apply(ctx, empty, metav1.ApplyOptions{FieldManager: owner + "-table"}); err != nil {
+	if _, err := k.clients.CoreV1().ConfigMaps(api.ExternalIssuersNamespace).Apply(ctx, empty, metav1.ApplyOptions{FieldManager: Owner + "-table"}); err != nil {
 		k.o.Log.Error(err, "cannot make the table of external issuers: grant the right, or run chancery install again")
 	}
 	go k.crds.RunWithContext(ctx)
@@ -156,7 +164,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 
 // sync looks at the definition of a name, or at the table if there is none.
 func (k *Keeper) sync(ctx context.Context, name string) error {
-	if k.entries == nil {
+	if k.entries == nil || k.away && name == "" {
 		if err := k.discover(); err != nil {
 			return err
 		}
@@ -172,58 +180,90 @@ func (k *Keeper) sync(ctx context.Context, name string) error {
 		return nil
 	}
 	table := acv1.ConfigMap(api.ExternalIssuersName, api.ExternalIssuersNamespace).WithData(k.entries)
-	_, err := k.clients.CoreV1().ConfigMaps(api.ExternalIssuersNamespace).Apply(ctx, table, metav1.ApplyOptions{FieldManager: owner, Force: true})
+	applied, err := k.clients.CoreV1().ConfigMaps(api.ExternalIssuersNamespace).Apply(ctx, table, metav1.ApplyOptions{FieldManager: Owner, Force: true})
 	if err == nil {
-		k.written = maps.Clone(k.entries)
+		k.written, k.version = maps.Clone(k.entries), applied.ResourceVersion
 	}
 	return err
 }
 
-// upToDate reports whether the table has the entries, and no other of ours.
-func (k *Keeper) upToDate() bool {
-	stored, exists, err := k.table.GetStore().GetByKey(api.ExternalIssuersNamespace + "/" + api.ExternalIssuersName)
-	if err != nil || !exists || !maps.Equal(k.written, k.entries) {
-		return false
-	}
-	table, is := stored.(*corev1.ConfigMap)
-	if !is {
-		return false
-	}
-	for kind, entry := range k.entries {
-		if table.Data[kind] != entry {
-			return false
-		}
-	}
-	return true
+// stored is the table as the watch shows it; nil if there is none.
+func (k *Keeper) stored() *corev1.ConfigMap {
+	stored, _, _ := k.table.GetStore().GetByKey(api.ExternalIssuersNamespace + "/" + api.ExternalIssuersName)
+	table, _ := stored.(*corev1.ConfigMap)
+	return table
 }
 
-// discover asks what is served. Groups whose own API server is away are left out.
+// upToDate reports whether the table has the entries. Once others have written the table, that is not known: chancery
+// install may have added entries as ours that are over.
+func (k *Keeper) upToDate() bool {
+	stored := k.stored()
+	return stored != nil && stored.ResourceVersion == k.version && maps.Equal(k.written, k.entries)
+}
+
+// discover asks what is served. What is known of a group whose own API server is away stays, and discovery is tried
+// again.
 func (k *Keeper) discover() error {
-	_, lists, err := k.clients.Discovery().ServerGroupsAndResources()
-	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
-		return fmt.Errorf("discover the kinds that are served: %w", err)
+	entries, away, err := Discover(k.clients.Discovery())
+	if err != nil {
+		return err
 	}
-	k.entries = map[string]string{}
-	for _, list := range lists {
-		group, _, _ := strings.Cut(list.GroupVersion, "/")
-		for _, r := range list.APIResources {
-			if !strings.Contains(r.Name, "/") {
-				k.add(group, r.Kind, r.Name, r.Namespaced)
-			}
+	before, again := k.entries, k.entries != nil
+	if table := k.stored(); !again && table != nil {
+		before = table.Data
+	}
+	for kind, entry := range before {
+		_, group, _ := strings.Cut(kind, ".")
+		if _, served := entries[kind]; !served && (again || slices.Contains(away, group)) {
+			entries[kind] = entry
 		}
+	}
+	k.entries, k.away = entries, len(away) > 0
+	if k.away {
+		k.queue.AddAfter("", awayRetry)
 	}
 	return nil
 }
 
-// add notes a kind. Kubernetes' own groups, and those of cert-manager, have no external issuers.
-func (k *Keeper) add(group, kind, plural string, namespaced bool) {
+// Discover returns the entries of what is served, and the groups whose own API servers are away.
+func Discover(from discovery.DiscoveryInterface) (entries map[string]string, away []string, err error) {
+	_, lists, err := from.ServerGroupsAndResources()
+	failed, partly := discovery.GroupDiscoveryFailedErrorGroups(err)
+	if err != nil && !partly {
+		return nil, nil, fmt.Errorf("discover the kinds that are served: %w", err)
+	}
+	for version := range failed {
+		if mayHaveIssuers(version.Group) {
+			away = append(away, version.Group)
+		}
+	}
+	entries = map[string]string{}
+	for _, list := range lists {
+		group, _, _ := strings.Cut(list.GroupVersion, "/")
+		for _, r := range list.APIResources {
+			if !strings.Contains(r.Name, "/") {
+				add(entries, group, r.Kind, r.Name, r.Namespaced)
+			}
+		}
+	}
+	return entries, away, nil
+}
+
+// mayHaveIssuers reports whether a group may have external issuers: Kubernetes' own groups, and those of cert-manager,
+// have none.
+func mayHaveIssuers(group string) bool {
+	ours := group == "cert-manager.io" || group == "acme.cert-manager.io"
+	return strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") && !ours
+}
+
+// add notes a kind.
+func add(entries map[string]string, group, kind, plural string, namespaced bool) {
 	key, scope := kind+"."+group, "Cluster"
 	if namespaced {
 		scope = "Namespaced"
 	}
-	ours := group == "cert-manager.io" || group == "acme.cert-manager.io"
-	if strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") && !ours && len(validation.IsConfigMapKey(key)) == 0 {
-		k.entries[key] = plural + " " + scope
+	if mayHaveIssuers(group) && len(validation.IsConfigMapKey(key)) == 0 {
+		entries[key] = plural + " " + scope
 	}
 }
 
@@ -257,7 +297,7 @@ func (k *Keeper) learn(ctx context.Context, name string) (bool, error) {
 		return value
 	}
 	k.forget(name) // the kind may have been renamed
-	k.add(text("group"), text("names", "kind"), text("names", "plural"), text("scope") == "Namespaced")
+	add(k.entries, text("group"), text("names", "kind"), text("names", "plural"), text("scope") == "Namespaced")
 	k.seen[name] = crd.GetGeneration()
 	return true, nil
 }
