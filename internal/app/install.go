@@ -12,15 +12,19 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	acv1 "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"chancery.dev/api"
+	"chancery.dev/internal/controller/kinds"
 )
 
 //go:generate go tool -modfile=../../tools/go.mod controller-gen rbac:roleName=chancery-controller,fileName=controller-role.yaml paths=../... output:rbac:dir=manifests
@@ -73,13 +77,6 @@ func Install(ctx context.Context, rc *rest.Config, said func(what string)) error
 	if err != nil {
 		return err
 	}
-	// The controller fills the table of kinds. Until it is there, the API server refuses every write of a request.
-	table := &unstructured.Unstructured{}
-	table.SetAPIVersion("v1")
-	table.SetKind("ConfigMap")
-	table.SetNamespace(api.ExternalIssuersNamespace)
-	table.SetName(api.ExternalIssuersName)
-	objects = append(objects, table)
 	fills := false
 	for _, object := range append(objects, policies...) {
 		mutates := strings.HasPrefix(object.GetKind(), "MutatingAdmissionPolicy")
@@ -97,7 +94,34 @@ func Install(ctx context.Context, rc *rest.Config, said func(what string)) error
 		}
 		fills = fills || mutates
 	}
+	if err := applyKinds(ctx, rc, said); err != nil {
+		return err
+	}
 	return admits(ctx, c, fills, said)
+}
+
+// applyKinds applies the table of kinds of external issuers, as the controller does: without the table, the API server
+// refuses every write of a request, and a controller that is not started yet, or has no right to, cannot fill it.
+func applyKinds(ctx context.Context, rc *rest.Config, said func(string)) error {
+	clients, err := kubernetes.NewForConfig(rc)
+	if err != nil {
+		return err
+	}
+	entries, away, err := kinds.Discover(clients.Discovery())
+	if err != nil {
+		return err
+	}
+	owner := kinds.Owner
+	if len(away) > 0 { // what the controller knows of them stays
+		entries, owner = nil, installOwner
+	}
+	table := acv1.ConfigMap(api.ExternalIssuersName, api.ExternalIssuersNamespace).WithData(entries)
+	_, err = clients.CoreV1().ConfigMaps(api.ExternalIssuersNamespace).Apply(ctx, table, metav1.ApplyOptions{FieldManager: owner, Force: true})
+	if err != nil {
+		return fmt.Errorf("apply ConfigMap %s: %w", api.ExternalIssuersName, err)
+	}
+	said("applied ConfigMap " + api.ExternalIssuersName)
+	return nil
 }
 
 // admits waits until the API server runs the policy that fills in who made a CertificateRequest, if it fills at all: it

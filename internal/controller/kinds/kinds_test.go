@@ -15,6 +15,7 @@ import (
 	"chancery.dev/api"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/app"
 	"chancery.dev/internal/rig"
 )
 
@@ -139,9 +140,9 @@ func TestKindsAreDiscovered(t *testing.T) {
 	a.approves(t, group, "Old", "x", missing+"Old "+group+"}")
 }
 
-// TestApproverMeetsNewKind: the built-in approver approves a request that has come before its kind is in the table.
+// TestApproverMeetsNewKind: the built-in approver approves a request that has come before its kind is in the table. It
+// is not parallel: the table of a cluster is kept by one controller.
 func TestApproverMeetsNewKind(t *testing.T) {
-	t.Parallel()
 	w := rig.NewWorld(t)
 	cfg := w.Config()
 	cfg.KeepKinds = true
@@ -185,6 +186,21 @@ func TestApproverMeetsNewKind(t *testing.T) {
 		}
 		return "it is not"
 	})
+}
+
+// TestInstallFillsTheTable: what is served at the installation counts without a controller.
+func TestInstallFillsTheTable(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorldOn(t, rig.OwnCluster(t))
+	const group = "installed.example.com"
+	createDefinition(t, w, definition(group, "Ox", "oxen", apiextensionsv1.ClusterScoped))
+	a := newApprover(t, w, "oxen."+group+"/x")
+	a.approves(t, group, "Ox", "x", "referenced signer resource does not exist: {x Ox")
+	if err := app.Install(t.Context(), w.Admin, func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+	a.approves(t, group, "Ox", "x", "")
+	a.approves(t, group, "Cow", "x", "referenced signer resource does not exist: {x Cow")
 }
 
 // TestTableComesBack: the table is there again when somebody has deleted it.
