@@ -58,7 +58,7 @@ func applyFields(cmd *cobra.Command, flags map[string]string, below string, cont
 		nested, isStruct := value.(map[string]any)
 		var err error
 		switch {
-		case value == nil:
+		case value == nil, flag != nil && isEmpty(value): // not set
 		case flag != nil && flag.Changed: // the command line wins
 		case flag != nil:
 			err = flag.Value.Set(flagText(value))
@@ -75,6 +75,13 @@ func applyFields(cmd *cobra.Command, flags map[string]string, below string, cont
 		}
 	}
 	return nil
+}
+
+// isEmpty reports whether a value is a list or a map without entries.
+func isEmpty(value any) bool {
+	list, isList := value.([]any)
+	fields, isMap := value.(map[string]any)
+	return isList && len(list) == 0 || isMap && len(fields) == 0
 }
 
 // flagText writes a value as it is written on a command line.

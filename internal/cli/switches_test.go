@@ -190,3 +190,19 @@ func TestWrongSwitches(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestEmptyFields: an empty list or map in a file is a field that is not set.
+func TestEmptyFields(t *testing.T) {
+	cfg, err := read(t, `
+controllers: []
+featureGates: {}
+copiedAnnotationPrefixes: []
+ingressShimConfig: {defaultAutoCertificateAnnotations: []}
+acmeHTTP01Config: {solverExtraLabels: {}, solverNameservers: []}
+metricsTLSConfig: {}
+`)
+	if want := app.DefaultConfig(); err != nil || len(cfg.Off()) > 0 || !slices.Equal(cfg.CopiedAnnotationPrefixes, want.CopiedAnnotationPrefixes) ||
+		!slices.Equal(cfg.Shims.Settings.AutoAnnotations, want.Shims.Settings.AutoAnnotations) {
+		t.Errorf("%v: %+v", err, cfg)
+	}
+}
