@@ -23,7 +23,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"chancery.dev/api"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -233,10 +232,15 @@ func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, kep
 	}
 	o.Cache.DefaultTransform = injection.Transform(shims.Thin(cfg.Shims.Settings))
 	o.Cache.NewInformer = kubecache.NewPagedInformer
-	o.Metrics = metricsserver.Options{BindAddress: cfg.MetricsAddress, FilterProvider: told.filter}
-	cfg.MetricsTLS.apply(&o.Metrics)
-	o.HealthProbeBindAddress, o.PprofBindAddress = cfg.HealthAddress, cfg.ProfilerAddress
+	o.Metrics.FilterProvider = told.filter
+	cfg.serve(&o)
 	return o
+}
+
+// serve sets what a process serves to its operator.
+func (c *Config) serve(o *ctrl.Options) {
+	o.Metrics.BindAddress, o.HealthProbeBindAddress, o.PprofBindAddress = c.MetricsAddress, c.HealthAddress, c.ProfilerAddress
+	c.MetricsTLS.apply(&o.Metrics)
 }
 
 // commonOptions are those of the controller and of the responder.

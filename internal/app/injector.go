@@ -10,8 +10,10 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/api"
@@ -78,12 +80,7 @@ func NewInjector(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logg
 		return nil, err
 	}
 	rc, watches := connection(rc, "chancery-cainjector"), newWatches(log)
-	options := commonOptions(ctx, scheme, watches)
-	options.Cache.DefaultTransform = injection.Transform(injection.OnlySecretNames)
-	options.Cache.NewInformer = kubecache.NewPagedInformer
-	options.Cache.DefaultNamespaces = cfg.scope().CacheNamespaces()
-	options.Metrics.BindAddress, options.HealthProbeBindAddress, options.PprofBindAddress = cfg.MetricsAddress, cfg.HealthAddress, cfg.ProfilerAddress
-	a, err := newLeader(ctx, rc, cfg, "cert-manager-cainjector-leader-election", options, watches)
+	a, err := newLeader(ctx, rc, cfg, "cert-manager-cainjector-leader-election", injectorOptions(ctx, cfg, scheme, watches), watches)
 	if err != nil {
 		return nil, err
 	}
@@ -101,6 +98,15 @@ func NewInjector(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logg
 		secrets.Connect(ctx, source), a.manager.Add(secrets), addChecks(a.manager, watches, deps.Engine.Stuck),
 		injection.Setup(ctx, deps, cfg.injection(rc)),
 	)
+}
+
+func injectorOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, watches *watches) ctrl.Options {
+	o := commonOptions(ctx, scheme, watches)
+	o.Cache.DefaultTransform = injection.Transform(injection.OnlySecretNames)
+	o.Cache.NewInformer = kubecache.NewPagedInformer
+	o.Cache.DefaultNamespaces = cfg.scope().CacheNamespaces()
+	cfg.serve(&o)
+	return o
 }
 
 // Injecting says which process injects CA bundles.

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -98,6 +99,15 @@ func TestMetricsOverTLS(t *testing.T) {
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestInjectorMetricsOverTLS: the CA injector takes the same switches.
+func TestInjectorMetricsOverTLS(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MetricsTLS, _ = pairFiles(t)
+	if o := injectorOptions(t.Context(), cfg, nil, newWatches(logr.Discard())); !o.Metrics.SecureServing || o.Metrics.BindAddress != cfg.MetricsAddress {
+		t.Errorf("%+v", o.Metrics)
 	}
 }
 
