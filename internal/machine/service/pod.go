@@ -242,6 +242,15 @@ func ended(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 }
 
+// cureOf says what helps a container that waits for a reason; empty if that is not known.
+func cureOf(reason string) string {
+	switch reason {
+	case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "CreateContainerError", "RunContainerError", "CrashLoopBackOff":
+		return "; set --acme-http01-solver-image to an image that the nodes can pull and whose entry point is chancery or acmesolver"
+	}
+	return ""
+}
+
 // Trouble says why a pod does not answer, as the scheduler and the kubelet report it; empty if it is ready, or if they
 // report nothing.
 func Trouble(p *corev1.Pod) string {
@@ -256,7 +265,7 @@ func Trouble(p *corev1.Pod) string {
 	}
 	for _, c := range p.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil {
-			return fmt.Sprintf("the pod %s does not run yet: %s", p.Name, cmp.Or(w.Message, w.Reason))
+			return fmt.Sprintf("the pod %s does not run yet: %s%s", p.Name, cmp.Or(w.Message, w.Reason), cureOf(w.Reason))
 		}
 	}
 	return fmt.Sprintf("the pod %s is not ready yet: %s", p.Name, cmp.Or(string(p.Status.Phase), string(corev1.PodPending)))

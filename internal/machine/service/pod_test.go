@@ -181,15 +181,17 @@ func TestTrouble(t *testing.T) {
 	waiting := func(w corev1.ContainerStateWaiting) []corev1.ContainerStatus {
 		return []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &w}}}
 	}
+	const cure = "; set --acme-http01-solver-image to an image that the nodes can pull and whose entry point is chancery or acmesolver"
 	for want, s := range map[string]corev1.PodStatus{
 		"": {Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
 		"the pod p has no node: 0/3 nodes are available": {
 			Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/3 nodes are available"}},
 		},
-		"the pod p does not run yet: Back-off pulling": {ContainerStatuses: waiting(corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "Back-off pulling"})},
-		"the pod p does not run yet: ErrImagePull":     {ContainerStatuses: waiting(corev1.ContainerStateWaiting{Reason: "ErrImagePull"})},
-		"the pod p is not ready yet: Pending":          {},
-		"the pod p is not ready yet: Running":          {Phase: corev1.PodRunning},
+		"the pod p does not run yet: Back-off pulling" + cure: {ContainerStatuses: waiting(corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "Back-off pulling"})},
+		"the pod p does not run yet: ErrImagePull" + cure:     {ContainerStatuses: waiting(corev1.ContainerStateWaiting{Reason: "ErrImagePull"})},
+		"the pod p does not run yet: ContainerCreating":       {ContainerStatuses: waiting(corev1.ContainerStateWaiting{Reason: "ContainerCreating"})},
+		"the pod p is not ready yet: Pending":                 {},
+		"the pod p is not ready yet: Running":                 {Phase: corev1.PodRunning},
 	} {
 		if got := Trouble(pod(s)); got != want {
 			t.Errorf("got %q, want %q", got, want)
