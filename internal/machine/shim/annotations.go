@@ -76,7 +76,13 @@ func (r *reader) names(spec *certmanagerv1.CertificateSpec) {
 		spec.CommonName = value
 		return nil
 	})
-	spec.DNSNames = r.list(certmanagerv1.AltNamesAnnotation, func(string) error { return nil })
+	spec.DNSNames = r.list(certmanagerv1.AltNamesAnnotation, func(entry string) error {
+		if strings.ContainsFunc(entry, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune("/:@", c) }) {
+			return fmt.Errorf("%q is no DNS name: write names with commas between them, international ones as in xn--bcher-kva.example; "+
+				"IP addresses, URIs and e-mail addresses have annotations of their own", entry)
+		}
+		return nil
+	})
 	spec.IPAddresses = r.list(certmanagerv1.IPSANsAnnotation, func(entry string) error {
 		if _, err := netip.ParseAddr(entry); err != nil {
 			return fmt.Errorf("%q is no IP address", entry)
@@ -120,6 +126,9 @@ func (r *reader) subject(spec *certmanagerv1.CertificateSpec) {
 			lines := csv.NewReader(strings.NewReader(value))
 			record, err := lines.Read()
 			if err == nil {
+				if slices.Contains(record, "") {
+					return errors.New("has an empty entry: remove the comma")
+				}
 				if _, err = lines.Read(); errors.Is(err, io.EOF) {
 					*field, set = record, true
 					return nil

@@ -23,10 +23,13 @@ func TestAnnotations(t *testing.T) {
 	for _, c := range []string{
 		"cert-manager.io/common-name=web.example.com", "cert-manager.io/common-name=" + long, "cert-manager.io/common-name=",
 		"cert-manager.io/alt-names=b.example.com, c.example.com", "cert-manager.io/alt-names=b.example.com,",
+		"cert-manager.io/alt-names=*.example.com,_x.example.com", "cert-manager.io/alt-names=https://b.example.com", "cert-manager.io/alt-names=b.example.com c.example.com",
+		"cert-manager.io/alt-names=2001:db8::1", "cert-manager.io/alt-names=bücher.example.com",
 		"cert-manager.io/ip-sans=192.0.2.1, 2001:db8::1", "cert-manager.io/ip-sans=example.com",
 		"cert-manager.io/uri-sans=spiffe://example.com/web, urn:a:b", "cert-manager.io/uri-sans=example.com/web", "cert-manager.io/uri-sans=:",
 		"cert-manager.io/email-sans=a@example.com, b@example.com", "cert-manager.io/email-sans=A <a@example.com>",
 		`cert-manager.io/subject-organizations=Example,"Example, Inc."`, `cert-manager.io/subject-organizations="Example`,
+		`cert-manager.io/subject-organizations=""`, "cert-manager.io/subject-organizations=one,",
 		"cert-manager.io/subject-organizations=one\ntwo", "cert-manager.io/subject-organizationalunits=unit", "cert-manager.io/subject-countries=IE,DE",
 		"cert-manager.io/subject-provinces=province", "cert-manager.io/subject-localities=locality", "cert-manager.io/subject-postalcodes=12345",
 		"cert-manager.io/subject-streetaddresses=street", "cert-manager.io/subject-serialnumber=42",
