@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -32,6 +33,7 @@ import (
 	"chancery.dev/internal/controller/shims"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/kubecache"
+	"chancery.dev/internal/metrics"
 	"chancery.dev/internal/overlay"
 )
 
@@ -45,6 +47,7 @@ type App struct {
 	sink    *typedcorev1.EventSinkImpl
 	watches *watches
 	log     logr.Logger
+	counts  *prometheus.CounterVec // of events
 
 	lease     *kubecache.Lease // by which it leads; nil if it works without
 	listening <-chan struct{}  // closed once challenges are answered; nil if they are not answered here
@@ -64,8 +67,9 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err != nil {
 		return nil, err
 	}
-	kept, watches, told := kept{kubecache.NewSecrets(cfg.Now), kubecache.NewRequests()}, newWatches(log), &telling{cfg: cfg}
-	options := managerOptions(ctx, cfg, scheme, kept, watches, told)
+	kept, watches := kept{kubecache.NewSecrets(cfg.Now), kubecache.NewRequests()}, newWatches(log)
+	options, told := managerOptions(ctx, cfg, scheme, kept, watches), &telling{cfg: cfg}
+	options.Metrics.FilterProvider = filter(&metrics.Controller{Objects: told.objects, Now: cfg.Now})
 	if err := cacheRoutes(cfg, &options.Cache); err != nil {
 		return nil, err
 	}
@@ -119,7 +123,7 @@ func warnOfUnmet(cfg Config, log logr.Logger) {
 // newLeader is newApp for processes of which one at a time leads, by the lease of that name.
 func newLeader(ctx context.Context, rc *rest.Config, cfg Config, lease string, options ctrl.Options, watches *watches) (*App, error) {
 	if !cfg.LeaderElect {
-		return newApp(ctx, rc, options, watches)
+		return newApp(ctx, cfg, rc, options, watches)
 	}
 	lock, err := kubecache.NewLease(rc, kubecache.LeaseOptions{
 		Namespace: cfg.LeaderElectionNamespace, Name: lease, Now: time.Now,
@@ -133,24 +137,39 @@ func newLeader(ctx context.Context, rc *rest.Config, cfg Config, lease string, o
 	options.LeaderElectionID = lease // in the metrics
 	options.LeaderElection, options.LeaderElectionReleaseOnCancel, options.LeaderElectionResourceLockInterface = true, true, lock
 	options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &cfg.LeaseDuration, &cfg.RenewDeadline, &cfg.RetryPeriod
-	a, err := newApp(ctx, rc, options, watches)
+	a, err := newApp(ctx, cfg, rc, options, watches)
 	if err == nil {
 		a.lease = lock
 	}
 	return a, err
 }
 
-// newApp returns an App with a manager, into which nothing is wired.
-func newApp(ctx context.Context, rc *rest.Config, options ctrl.Options, watches *watches) (*App, error) {
+// newApp returns an App with a manager, which serves metrics, and into which nothing else is wired.
+func newApp(ctx context.Context, cfg Config, rc *rest.Config, options ctrl.Options, watches *watches) (*App, error) {
+	certificate, err := cfg.serveMetrics(&options.Metrics, rc, watches)
+	if err != nil {
+		return nil, err
+	}
+	options.HealthProbeBindAddress, options.PprofBindAddress = cfg.HealthAddress, cfg.ProfilerAddress
 	manager, err := ctrl.NewManager(rc, options)
 	if err != nil {
 		return nil, fmt.Errorf("set up the controller manager: %w", err)
+	}
+	if certificate != nil {
+		if err := manager.Add(certificate); err != nil {
+			return nil, err
+		}
 	}
 	clientset, err := kubernetes.NewForConfigAndClient(rc, manager.GetHTTPClient())
 	if err != nil {
 		return nil, err
 	}
+	counts, err := counter("chancery_events_total", "Events that were emitted, by the kind of the object that they are about.", "kind", "type", "reason")
+	if err != nil {
+		return nil, err
+	}
 	return &App{
+		counts: counts,
 		// It is shut down by Run, and logs what the API server refuses.
 		manager: manager, events: record.NewBroadcaster(record.WithContext(logr.NewContext(context.WithoutCancel(ctx), watches.log))),
 		sink: &typedcorev1.EventSinkImpl{Interface: clientset.CoreV1().Events("")}, watches: watches, log: watches.log,
@@ -198,9 +217,10 @@ func (a *App) loses(ctx context.Context, stop func()) error {
 	}
 }
 
-// logEvent writes the one line of the log that each event is.
+// logEvent counts an event, and writes the one line of the log that it is.
 func (a *App) logEvent(e *corev1.Event) {
 	about := e.InvolvedObject
+	a.counts.WithLabelValues(about.Kind, e.Type, e.Reason).Inc()
 	a.log.Info(e.Message, "reason", e.Reason, "type", e.Type, "kind", about.Kind, "namespace", about.Namespace, "name", about.Name)
 }
 
@@ -217,7 +237,7 @@ func (a *App) Synced(ctx context.Context) bool {
 	return synced && ctx.Err() == nil
 }
 
-func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, kept kept, watches *watches, told *telling) ctrl.Options {
+func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, kept kept, watches *watches) ctrl.Options {
 	o := commonOptions(ctx, scheme, watches)
 	// For what logs by its context.
 	o.BaseContext = func() context.Context { return logr.NewContext(context.WithoutCancel(ctx), watches.log) }
@@ -232,15 +252,7 @@ func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, kep
 	}
 	o.Cache.DefaultTransform = injection.Transform(shims.Thin(cfg.Shims.Settings))
 	o.Cache.NewInformer = kubecache.NewPagedInformer
-	o.Metrics.FilterProvider = told.filter
-	cfg.serve(&o)
 	return o
-}
-
-// serve sets what a process serves to its operator.
-func (c *Config) serve(o *ctrl.Options) {
-	o.Metrics.BindAddress, o.HealthProbeBindAddress, o.PprofBindAddress = c.MetricsAddress, c.HealthAddress, c.ProfilerAddress
-	c.MetricsTLS.apply(&o.Metrics)
 }
 
 // commonOptions are those of the controller and of the responder.

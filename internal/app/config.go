@@ -17,6 +17,7 @@ import (
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/machine/service"
+	"chancery.dev/internal/servingcert"
 )
 
 // Config is what a user can set (spec §9.3). DefaultConfig has the defaults.
@@ -116,6 +117,7 @@ func DefaultConfig() Config {
 		RenewDeadline:            40 * time.Second,
 		RetryPeriod:              15 * time.Second,
 		MetricsAddress:           "0.0.0.0:9402",
+		MetricsTLS:               MetricsTLS{Dynamic: DynamicServing{Life: servingcert.DefaultLife}},
 		HealthAddress:            "0.0.0.0:9403",
 		Workers:                  5,
 		Backoff:                  certificate.Backoff{Min: time.Hour, Max: 32 * time.Hour, ByClass: true},

@@ -49,10 +49,15 @@ func defaultInjectables() map[string]*bool {
 	return out
 }
 
-// injection returns the options of the injector that connects by rc.
-func (c *Config) injection(rc *rest.Config) injection.Options {
+// inject adds the injector that connects by rc.
+func (c *Config) inject(ctx context.Context, deps *controller.Deps, rc *rest.Config) error {
+	written, err := counter("chancery_ca_injections_total", "CA bundles that were written, by the kind of the object.", "kind")
+	if err != nil {
+		return err
+	}
 	namespaces := c.scope().Namespaces
-	return injection.Options{
+	return injection.Setup(ctx, deps, injection.Options{
+		Written:      func(kind string) { written.WithLabelValues(kind).Inc() },
 		Skips:        func(kind string) bool { return !*c.Injection.Injectables[kind] },
 		Certificates: c.Injection.Certificates,
 		Ignores: func(namespace string) bool {
@@ -64,7 +69,7 @@ func (c *Config) injection(rc *rest.Config) injection.Options {
 			}
 			return os.ReadFile(rc.CAFile) // each time: it is replaced when the CA is
 		},
-	}
+	})
 }
 
 // NewInjector wires the CA injector alone, with the rights of rc: of cfg it takes what concerns the process, the scope
@@ -96,7 +101,7 @@ func NewInjector(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logg
 	}
 	return a, errors.Join(
 		secrets.Connect(ctx, source), a.manager.Add(secrets), addChecks(a.manager, watches, deps.Engine.Stuck),
-		injection.Setup(ctx, deps, cfg.injection(rc)),
+		cfg.inject(ctx, deps, rc),
 	)
 }
 
@@ -105,7 +110,7 @@ func injectorOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, wa
 	o.Cache.DefaultTransform = injection.Transform(injection.OnlySecretNames)
 	o.Cache.NewInformer = kubecache.NewPagedInformer
 	o.Cache.DefaultNamespaces = cfg.scope().CacheNamespaces()
-	cfg.serve(&o)
+	o.Metrics.FilterProvider = filter(nil)
 	return o
 }
 

@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -64,7 +63,7 @@ func TestMetricsOverTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := metricsserver.Options{BindAddress: address.String()}
-	c.apply(&o)
+	c.apply(&o, nil)
 	server, err := metricsserver.NewServer(o, &rest.Config{}, http.DefaultClient)
 	if err != nil {
 		t.Fatal(err)
@@ -102,18 +101,10 @@ func TestMetricsOverTLS(t *testing.T) {
 	}
 }
 
-// TestInjectorMetricsOverTLS: the CA injector takes the same switches.
-func TestInjectorMetricsOverTLS(t *testing.T) {
-	cfg := DefaultConfig()
-	cfg.MetricsTLS, _ = pairFiles(t)
-	if o := injectorOptions(t.Context(), cfg, nil, newWatches(logr.Discard())); !o.Metrics.SecureServing || o.Metrics.BindAddress != cfg.MetricsAddress {
-		t.Errorf("%+v", o.Metrics)
-	}
-}
-
 // TestMetricsTLSIsChecked: what would not be served is refused at the start.
 func TestMetricsTLSIsChecked(t *testing.T) {
 	good, _ := pairFiles(t)
+	dynamic := DynamicServing{SecretNamespace: "ns", SecretName: "ca", DNSNames: []string{"a.example.com"}, Life: time.Hour}
 	for want, change := range map[string]func(*MetricsTLS){
 		"":                              func(*MetricsTLS) {},
 		"set both or none":              func(c *MetricsTLS) { c.KeyFile = "" },
@@ -121,6 +112,23 @@ func TestMetricsTLSIsChecked(t *testing.T) {
 		"--metrics-tls-min-version":     func(c *MetricsTLS) { c.MinVersion = "1.3" },
 		"none of crypto/tls":            func(c *MetricsTLS) { c.CipherSuites = []string{"TLS_RSA_WITH_RC4_128_SHA"} },
 		"--metrics-tls-cipher-suites: ": func(c *MetricsTLS) { c.CipherSuites = []string{"x"} },
+		"cannot be together with":       func(c *MetricsTLS) { c.Dynamic = dynamic },
+		"--metrics-dynamic-serving-ca-secret-name: has to name a Secret": func(c *MetricsTLS) { c.Dynamic.DNSNames = dynamic.DNSNames },
+		"-dns-names: has to have a name": func(c *MetricsTLS) {
+			c.CertFile, c.KeyFile, c.Dynamic = "", "", DynamicServing{"ns", "ca", nil, time.Hour}
+		},
+		"-dns-names: must be DNS names": func(c *MetricsTLS) {
+			c.CertFile, c.KeyFile, c.Dynamic = "", "", DynamicServing{"ns", "ca", []string{"*"}, time.Hour}
+		},
+		"-ca-secret-namespace: must be the name of a namespace": func(c *MetricsTLS) {
+			c.CertFile, c.KeyFile, c.Dynamic = "", "", DynamicServing{"", "ca", []string{"a"}, time.Hour}
+		},
+		"-ca-secret-name: must be the name of a Secret": func(c *MetricsTLS) {
+			c.CertFile, c.KeyFile, c.Dynamic = "", "", DynamicServing{"ns", "/", []string{"a"}, time.Hour}
+		},
+		"-leaf-duration: must be 1h0m0s or more": func(c *MetricsTLS) {
+			c.CertFile, c.KeyFile, c.Dynamic = "", "", DynamicServing{"ns", "ca", []string{"a"}, time.Second}
+		},
 	} {
 		c, f := good, findings{}
 		change(&c)

@@ -115,9 +115,9 @@ func (r *responder) watch(ctx context.Context) error {
 	return nil
 }
 
-// counter is a metric with one label.
-func counter(name, help, label string) (*prometheus.CounterVec, error) {
-	return metrics.Register(prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label}))
+// counter is a metric with labels.
+func counter(name, help string, labels ...string) (*prometheus.CounterVec, error) {
+	return metrics.Register(prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
 }
 
 // ResponderConfig is what a user can set of the responder that runs by itself.
@@ -154,6 +154,7 @@ func NewResponder(ctx context.Context, cfg ResponderConfig, rc *rest.Config, log
 	options := commonOptions(ctx, scheme, watches)
 	options.Cache.DefaultNamespaces = controller.Scope{Namespaces: cfg.Namespaces}.CacheNamespaces()
 	options.Metrics.BindAddress, options.HealthProbeBindAddress = cfg.MetricsAddress, cfg.HealthAddress
+	options.Metrics.FilterProvider = filter(nil)
 	m, err := ctrl.NewManager(rc, options)
 	if err != nil {
 		return nil, fmt.Errorf("set up the responder: %w", err)

@@ -6,26 +6,31 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	registry "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"chancery.dev/internal/metrics"
 )
 
-// telling adds the metrics of objects to those of the process. Only the replica that leads has metrics of objects: if
-// two replicas had them, each alert would be raised twice.
+// telling has the objects whose metrics are added to those of the process. Only the replica that leads has metrics of
+// objects: if two replicas had them, each alert would be raised twice.
 type telling struct {
 	cfg Config
 	// manager is set before anybody asks.
 	manager ctrl.Manager
 }
 
-// filter is a metricsserver.Options.FilterProvider.
-func (t *telling) filter(*rest.Config, *http.Client) (metricsserver.Filter, error) {
-	return func(log logr.Logger, next http.Handler) (http.Handler, error) {
-		return metrics.Handler(next, t.objects, t.cfg.Now, log), nil
-	}, nil
+// filter returns a metricsserver.Options.FilterProvider. It serves the metrics of the process and, unless controller is
+// nil, those of the controller.
+func filter(controller *metrics.Controller) func(*rest.Config, *http.Client) (metricsserver.Filter, error) {
+	return func(*rest.Config, *http.Client) (metricsserver.Filter, error) {
+		return func(log logr.Logger, _ http.Handler) (http.Handler, error) {
+			return metrics.Handler(registry.Registry, controller, log), nil
+		}, nil
+	}
 }
 
+// objects is a metrics.Source.
 func (t *telling) objects() (metrics.Objects, bool) {
 	if !t.cfg.runs(ControllerMetrics) {
 		return metrics.Objects{}, false

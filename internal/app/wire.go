@@ -11,7 +11,6 @@ import (
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/controller/certificates"
-	"chancery.dev/internal/controller/injection"
 	"chancery.dev/internal/controller/issuers"
 	"chancery.dev/internal/controller/orders"
 	"chancery.dev/internal/controller/requests"
@@ -92,7 +91,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 		{true, func() error { return shims.Setup(ctx, deps, cfg.shimOptions()) }},
 		{everywhere && cfg.runs(ControllerClusterIssuers), func() error { return issuers.SetupCluster(ctx, deps) }},
 		{everywhere && cfg.runs(SigningRequestControllerNames()...), func() error { return setupSigningRequests(ctx, deps, log) }},
-		{cfg.Injection.Enabled, func() error { return injection.Setup(ctx, deps, cfg.injection(deps.Manager.GetConfig())) }},
+		{cfg.Injection.Enabled, func() error { return cfg.inject(ctx, deps, deps.Manager.GetConfig()) }},
 	} {
 		if !step.runs {
 			continue

@@ -22,6 +22,8 @@ func TestControllerFlags(t *testing.T) {
 		"leader-elect": "true", "leader-election-namespace": "kube-system", "leader-election-lease-duration": "1m0s",
 		"leader-election-renew-deadline": "40s", "leader-election-retry-period": "15s",
 		"metrics-listen-address": "0.0.0.0:9402", "internal-healthz-listen-address": "0.0.0.0:9403", "concurrent-workers": "5",
+		"metrics-dynamic-serving-leaf-duration": "168h0m0s", "metrics-dynamic-serving-ca-secret-namespace": "",
+		"metrics-dynamic-serving-ca-secret-name": "", "metrics-dynamic-serving-dns-names": "[]",
 		"certificate-request-minimum-backoff-duration": "1h0m0s", "certificate-request-maximum-backoff-duration": "32h0m0s",
 		"copied-annotation-prefixes":         "[*,-kubectl.kubernetes.io/,-fluxcd.io/,-argocd.argoproj.io/]",
 		"cluster-issuer-ambient-credentials": "true", "issuer-ambient-credentials": "false",
@@ -122,6 +124,7 @@ func TestInjectorFlags(t *testing.T) {
 		"enable-validatingwebhookconfigurations-injectable": "true", "enable-mutatingwebhookconfigurations-injectable": "true",
 		"enable-customresourcedefinitions-injectable": "true", "enable-apiservices-injectable": "true",
 		"config": "", "feature-gates": "", "metrics-tls-cert-file": "", "metrics-tls-min-version": "",
+		"metrics-dynamic-serving-leaf-duration": "168h0m0s", "metrics-dynamic-serving-ca-secret-name": "",
 		"enable-profiling": "false", "profiler-address": "localhost:6060", "metrics-listen-address": "0.0.0.0:9402",
 		"leader-elect": "true", "leader-election-namespace": "kube-system", "leader-election-lease-duration": "1m0s",
 		"leader-election-renew-deadline": "40s", "leader-election-retry-period": "15s", "v": "0", "logging-format": "text",
@@ -134,6 +137,7 @@ func TestInjectorFlags(t *testing.T) {
 namespace: a
 ignoreNamespaces: [b]
 leaderElectionConfig: {enabled: false}
+metricsTLSConfig: {dynamic: {secretNamespace: a, secretName: ca, dnsNames: [b.example.com, c.example.com], leafDuration: 24h}}
 enableDataSourceConfig: {certificates: false}
 enableInjectableConfig: {validatingWebhookConfigurations: false, mutatingWebhookConfigurations: false, customResourceDefinitions: false, apiServices: false}
 featureGates: {CAInjectorMerging: true, ServerSideApply: true}

@@ -125,10 +125,7 @@ func (k known) switchName() string { return k.name }
 
 // knownFlags are cert-manager's (spec §9.3). A flag that this build has is here for its field in --config only.
 func knownFlags() []known {
-	const (
-		pemLimit   = "the limit is fixed at this size"
-		metricsTLS = "/metrics is served over TLS with the files that --metrics-tls-cert-file names, or without TLS"
-	)
+	const pemLimit = "the limit is fixed at this size"
 	return []known{
 		{name: "kubeconfig", field: "kubeConfig"},
 		{name: "master", field: "apiServerHost"},
@@ -178,10 +175,10 @@ func knownFlags() []known {
 		{name: "profiler-address", field: "pprofAddress"},
 		{name: "metrics-tls-cert-file", field: "metricsTLSConfig.filesystem.certFile"},
 		{name: "metrics-tls-private-key-file", field: "metricsTLSConfig.filesystem.keyFile"},
-		{name: "metrics-dynamic-serving-leaf-duration", field: "metricsTLSConfig.dynamic.leafDuration", accepts: 7 * 24 * time.Hour, why: metricsTLS, lacks: true},
-		{name: "metrics-dynamic-serving-ca-secret-namespace", field: "metricsTLSConfig.dynamic.secretNamespace", accepts: "", why: metricsTLS, lacks: true},
-		{name: "metrics-dynamic-serving-ca-secret-name", field: "metricsTLSConfig.dynamic.secretName", accepts: "", why: metricsTLS, lacks: true},
-		{name: "metrics-dynamic-serving-dns-names", field: "metricsTLSConfig.dynamic.dnsNames", accepts: "", why: metricsTLS, lacks: true},
+		{name: "metrics-dynamic-serving-leaf-duration", field: "metricsTLSConfig.dynamic.leafDuration"},
+		{name: "metrics-dynamic-serving-ca-secret-namespace", field: "metricsTLSConfig.dynamic.secretNamespace"},
+		{name: "metrics-dynamic-serving-ca-secret-name", field: "metricsTLSConfig.dynamic.secretName"},
+		{name: "metrics-dynamic-serving-dns-names", field: "metricsTLSConfig.dynamic.dnsNames"},
 		{name: "metrics-tls-cipher-suites", field: "metricsTLSConfig.cipherSuites"},
 		{name: "metrics-tls-min-version", field: "metricsTLSConfig.minTLSVersion"},
 		{name: "internal-healthz-listen-address", field: "healthzListenAddress"},

@@ -5,7 +5,6 @@ package metrics
 
 import (
 	"context"
-	"io"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,15 +23,12 @@ type Objects struct {
 	ClusterIssuers bool
 }
 
-// WriteText writes all samples in Prometheus' text format, version 0.0.4. An error is one of the cache; errors of w are
-// not returned, because the client may have gone.
-func (o Objects) WriteText(ctx context.Context, w io.Writer) error {
-	t := &text{w: w}
+// write writes all samples. An error is one of the cache.
+func (o Objects) write(ctx context.Context, t *text) error {
 	for _, write := range []func(context.Context, *text) error{o.certificates, o.challenges, o.issuers, o.clusterIssuers} {
 		if err := write(ctx, t); err != nil {
 			return err
 		}
-		t.flush()
 	}
 	return nil
 }

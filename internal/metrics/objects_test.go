@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -99,65 +101,54 @@ func objects(t *testing.T) metrics.Objects {
 	return metrics.Objects{Reader: reader, ClusterIssuers: true}
 }
 
-func TestObjects(t *testing.T) {
-	t.Parallel()
-	var out strings.Builder
-	o := objects(t)
-	if err := o.WriteText(t.Context(), &out); err != nil {
-		t.Fatal(err)
-	}
-	if got := out.String(); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-	out.Reset()
-	o.ClusterIssuers = false
-	if err := o.WriteText(t.Context(), &out); err != nil || strings.Contains(out.String(), "clusterissuer") {
-		t.Errorf("%v, %s", err, out.String())
-	}
-}
-
-// TestHandler: what the registry tells comes first, then ours; compressed for who takes that, and
-// nothing of objects while they are not ours to tell of.
-func TestHandler(t *testing.T) {
-	t.Parallel()
-	status := http.StatusOK
-	registry := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Accept")+r.Header.Get("Accept-Encoding") != "" {
-			t.Errorf("the registry is asked for %v", r.Header)
-		}
-		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, "up 1\n")
-	})
-	mine, o := true, objects(t)
-	now := func() time.Time { return time.Unix(1_760_000_000, 5) }
-	h := metrics.Handler(registry, func() (metrics.Objects, bool) { return o, mine }, now, logr.Discard())
-	get := func(encoding string) (string, http.Header) {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody)
-		r.Header.Set("Accept", "application/openmetrics-text")
-		r.Header.Set("Accept-Encoding", encoding)
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		if w.Code != status {
-			t.Errorf("status %d", w.Code)
-		}
-		var body io.Reader = w.Body
-		if w.Header().Get("Content-Encoding") == "gzip" {
-			var err error
-			if body, err = gzip.NewReader(w.Body); err != nil {
-				t.Fatal(err)
-			}
-		}
-		all, err := io.ReadAll(body)
-		if err != nil {
+// get asks a handler for metrics.
+func get(t *testing.T, h http.Handler, accept, encoding string) (string, *httptest.ResponseRecorder) {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody)
+	r.Header.Set("Accept", accept)
+	r.Header.Set("Accept-Encoding", encoding)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	var body io.Reader = w.Body
+	if w.Header().Get("Content-Encoding") == "gzip" {
+		var err error
+		if body, err = gzip.NewReader(w.Body); err != nil {
 			t.Fatal(err)
 		}
-		return string(all), w.Header()
 	}
+	all, err := io.ReadAll(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(all), w
+}
+
+// newRegistry has a counter whose name ends as OpenMetrics wants it, and one whose name does not.
+func newRegistry(t *testing.T) *prometheus.Registry {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	for _, name := range []string{"a_total", "b_count"} {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: "Help."})
+		c.Add(2)
+		if err := registry.Register(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return registry
+}
+
+// TestHandler: the metrics of the registry come first, then ours; compressed for who takes that, and those of objects
+// only while they are ours to tell of.
+func TestHandler(t *testing.T) {
+	t.Parallel()
+	mine, o := true, objects(t)
+	now := func() time.Time { return time.Unix(1_760_000_000, 5) }
+	h := metrics.Handler(newRegistry(t), &metrics.Controller{Objects: func() (metrics.Objects, bool) { return o, mine }, Now: now}, logr.Discard())
+	const first = "# HELP a_total Help.\n# TYPE a_total counter\na_total 2\n# HELP b_count Help.\n# TYPE b_count counter\nb_count 2\n"
 	for _, encoding := range []string{"", "gzip, deflate"} {
-		got, header := get(encoding)
-		if !strings.HasPrefix(got, "up 1\n") || !strings.HasSuffix(got, want) || header.Get("Content-Type") != "text/plain; version=0.0.4" {
-			t.Errorf("%v\n%s", header, got)
+		got, w := get(t, h, "text/plain", encoding)
+		if !strings.HasPrefix(got, first) || !strings.HasSuffix(got, want) || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain; version=0.0.4") {
+			t.Errorf("%v\n%s", w.Header(), got)
 		}
 		for _, line := range []string{
 			"# TYPE certmanager_clock_time_seconds counter\ncertmanager_clock_time_seconds 1.76e+09\n", "\ncertmanager_clock_time_seconds_gauge 1.76e+09\n",
@@ -167,20 +158,57 @@ func TestHandler(t *testing.T) {
 			}
 		}
 	}
-	if _, header := get("gzip;q=0"); header.Get("Content-Encoding") != "" {
+	if _, w := get(t, h, "", "gzip;q=0"); w.Header().Get("Content-Encoding") != "" {
 		t.Error("compressed for somebody who does not take that")
 	}
+	o.ClusterIssuers = false
+	if got, _ := get(t, h, "", ""); strings.Contains(got, "clusterissuer") {
+		t.Errorf("ClusterIssuers are told of:\n%s", got)
+	}
 	mine = false
-	if got, _ := get(""); strings.Contains(got, "certificate_ready") || !strings.Contains(got, "clock") {
+	if got, _ := get(t, h, "", ""); strings.Contains(got, "certificate_ready") || !strings.Contains(got, "clock") {
 		t.Errorf("told although another replica leads:\n%s", got)
 	}
 	mine, o.Reader = true, failing{o.Reader}
-	if got, _ := get(""); !strings.HasPrefix(got, "up 1\n") {
+	if got, _ := get(t, h, "", ""); !strings.HasPrefix(got, first) {
 		t.Errorf("with a broken cache:\n%s", got)
 	}
-	status = http.StatusInternalServerError
-	if got, header := get(""); got != "up 1\n" || header.Get("Content-Encoding") != "" {
-		t.Errorf("after an error of the registry:\n%s", got)
+	if got, _ := get(t, metrics.Handler(newRegistry(t), nil, logr.Discard()), "", ""); got != first {
+		t.Errorf("without a controller:\n%s", got)
+	}
+	broken := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return nil, errors.New("broken") })
+	if got, w := get(t, metrics.Handler(broken, nil, logr.Discard()), "", "gzip"); w.Code != http.StatusInternalServerError || !strings.Contains(got, "broken") {
+		t.Errorf("after an error of the registry: %d\n%s", w.Code, got)
+	}
+}
+
+// TestOpenMetrics: who takes OpenMetrics gets it, and finds the samples under the names that they have in the text
+// format.
+func TestOpenMetrics(t *testing.T) {
+	t.Parallel()
+	o := objects(t)
+	now := func() time.Time { return time.Unix(1_760_000_000, 5) }
+	h := metrics.Handler(newRegistry(t), &metrics.Controller{Objects: func() (metrics.Objects, bool) { return o, true }, Now: now}, logr.Discard())
+	for accept, kind := range map[string]string{
+		"application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.2,*/*;q=0.1": "application/openmetrics-text; version=1.0.0",
+		"application/openmetrics-text":                                                                                        "application/openmetrics-text; version=0.0.1",
+		"application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4":                                           "text/plain; version=0.0.4",
+		"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,text/plain;version=0.0.4": "text/plain; version=0.0.4",
+	} {
+		got, w := get(t, h, accept, "")
+		if !strings.HasPrefix(w.Header().Get("Content-Type"), kind) {
+			t.Errorf("%s: got %s", accept, w.Header().Get("Content-Type"))
+		}
+		if !strings.HasPrefix(kind, "application") {
+			continue
+		}
+		const begins = "# HELP a Help.\n# TYPE a counter\na_total 2.0\n# HELP b_count Help.\n# TYPE b_count unknown\nb_count 2.0\n"
+		if !strings.HasPrefix(got, begins) || !strings.HasSuffix(got, want+"# EOF\n") {
+			t.Errorf("%s: got\n%s", accept, got)
+		}
+		if line := "# TYPE certmanager_clock_time_seconds unknown\ncertmanager_clock_time_seconds 1.76e+09\n"; !strings.Contains(got, line) {
+			t.Errorf("%q is missing in\n%s", line, got)
+		}
 	}
 }
 

@@ -1,9 +1,9 @@
 package metrics
 
 import (
-	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
 )
 
 // Source returns the objects to export; false while another replica exports them, because it leads, or while they are
@@ -26,9 +28,16 @@ const (
 	within = 30 * time.Second
 )
 
-// Handler adds to what next serves, which is the text of the registry's metrics, those of objects
-// and of time. A client gets text, compressed with gzip if it takes that.
-func Handler(next http.Handler, source Source, now func() time.Time, log logr.Logger) http.Handler {
+// Controller is what the controller tells beside the metrics of its registry.
+type Controller struct {
+	Objects Source
+	Now     func() time.Time
+}
+
+// Handler serves the metrics of a registry and, unless controller is nil, those of objects and of time. A client gets
+// Prometheus' text format, or that of OpenMetrics if it takes that; compressed with gzip if it takes that. The names of
+// samples are the same in both.
+func Handler(registry prometheus.Gatherer, controller *Controller, log logr.Logger) http.Handler {
 	places := make(chan struct{}, atOnce)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -39,17 +48,17 @@ func Handler(next http.Handler, source Source, now func() time.Time, log logr.Lo
 			return
 		}
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(within)) // an error means that w is no connection, as in tests
-		plain := r.Clone(r.Context())
-		plain.Header.Del("Accept")
-		plain.Header.Del("Accept-Encoding")
-		first := &response{header: http.Header{}, status: http.StatusOK}
-		next.ServeHTTP(first, plain)
-		maps.Copy(w.Header(), first.header)
-		if first.status != http.StatusOK {
-			w.WriteHeader(first.status)
-			_, _ = w.Write(first.body.Bytes())
+		families, err := registry.Gather()
+		if err != nil {
+			http.Error(w, "cannot gather the metrics: "+err.Error(), http.StatusInternalServerError)
 			return
 		}
+		format := expfmt.NegotiateIncludingOpenMetrics(r.Header)
+		open := format.FormatType() == expfmt.TypeOpenMetrics
+		if !open {
+			format = expfmt.NewFormat(expfmt.TypeTextPlain)
+		}
+		w.Header().Set("Content-Type", string(format))
 		var out io.Writer = w
 		if takesGzip(r.Header.Get("Accept-Encoding")) {
 			w.Header().Set("Content-Encoding", "gzip")
@@ -57,9 +66,13 @@ func Handler(next http.Handler, source Source, now func() time.Time, log logr.Lo
 			defer func() { _ = compressed.Close() }()               // the client may have gone
 			out = compressed
 		}
-		_, _ = out.Write(first.body.Bytes())
-		if err := write(r.Context(), out, source, now()); err != nil && r.Context().Err() == nil {
-			log.Error(err, "metrics of Certificates, Challenges and issuers are missing in an answer")
+		t := &text{w: out, open: open}
+		err = errors.Join(t.registry(families, format), controller.write(r.Context(), t, families))
+		if err != nil && r.Context().Err() == nil {
+			log.Error(err, "metrics are missing in an answer")
+		}
+		if t.flush(); open {
+			_, _ = io.WriteString(out, "# EOF\n")
 		}
 	})
 }
@@ -68,15 +81,38 @@ func takesGzip(accepted string) bool {
 	return strings.Contains(accepted, "gzip") && !strings.Contains(accepted, "gzip;q=0")
 }
 
-func write(ctx context.Context, out io.Writer, source Source, now time.Time) error {
-	t := &text{w: out}
-	t.clock(now)
-	if err := t.calls(); err != nil {
-		return err
+// registry writes what a registry has gathered.
+func (t *text) registry(families []*dto.MetricFamily, format expfmt.Format) error {
+	encoder := expfmt.NewEncoder(buffered{t}, format)
+	for _, family := range families {
+		if t.open && family.GetType() == dto.MetricType_COUNTER && !strings.HasSuffix(family.GetName(), "_total") {
+			family = asUnknown(family)
+		}
+		if err := encoder.Encode(family); err != nil {
+			return err
+		}
 	}
-	t.flush()
-	if objects, ok := source(); ok {
-		return objects.WriteText(ctx, out)
+	return nil
+}
+
+// asUnknown returns a counter as a family of which OpenMetrics says no type. Names of counters end in _total there, and
+// this one would get a name that no alert and no dashboard knows.
+func asUnknown(family *dto.MetricFamily) *dto.MetricFamily {
+	out := &dto.MetricFamily{Name: family.Name, Help: family.Help, Type: dto.MetricType_UNTYPED.Enum()}
+	for _, m := range family.GetMetric() {
+		out.Metric = append(out.Metric, &dto.Metric{Label: m.GetLabel(), Untyped: &dto.Untyped{Value: m.GetCounter().Value}})
+	}
+	return out
+}
+
+func (c *Controller) write(ctx context.Context, t *text, families []*dto.MetricFamily) error {
+	if c == nil {
+		return nil
+	}
+	t.clock(c.Now())
+	t.calls(families)
+	if objects, ok := c.Objects(); ok {
+		return objects.write(ctx, t)
 	}
 	return nil
 }
@@ -91,11 +127,7 @@ func (t *text) clock(now time.Time) {
 }
 
 // calls writes how many reconciles each controller has made, and how many of them have failed.
-func (t *text) calls() error {
-	families, err := metrics.Registry.Gather()
-	if err != nil {
-		return err
-	}
+func (t *text) calls(families []*dto.MetricFamily) {
 	total, failed := map[string]float64{}, map[string]float64{}
 	for _, family := range families {
 		if family.GetName() != "controller_runtime_reconcile_total" {
@@ -133,21 +165,4 @@ func (t *text) calls() error {
 			t.end(f.of[controller])
 		}
 	}
-	return nil
 }
-
-// response is what another handler has answered.
-type response struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-// Header is that of the answer.
-func (r *response) Header() http.Header { return r.header }
-
-// WriteHeader notes the status.
-func (r *response) WriteHeader(status int) { r.status = status }
-
-// Write keeps a part of the body.
-func (r *response) Write(p []byte) (int, error) { return r.body.Write(p) }

@@ -12,9 +12,11 @@ const (
 	flushFrom = 32 << 10
 )
 
-// text writes samples in Prometheus' text format, version 0.0.4. After an error of the writer it writes no more.
+// text writes samples in Prometheus' text format, version 0.0.4, or as OpenMetrics. After an error of the writer, it
+// writes no more.
 type text struct {
 	w      io.Writer
+	open   bool // OpenMetrics
 	buffer []byte
 	broken bool
 	// name is the family's; labelled says that the sample has a label already.
@@ -25,6 +27,9 @@ type text struct {
 // family begins the samples of one name.
 func (t *text) family(name, kind, help string) {
 	t.name = name
+	if t.open && kind == counter {
+		kind = "unknown" // see asUnknown
+	}
 	t.buffer = append(t.buffer, "# HELP "+name+" "+help+"\n# TYPE "+name+" "+kind+"\n"...)
 }
 
@@ -58,6 +63,20 @@ func (t *text) end(value float64) {
 		t.buffer = append(t.buffer, '}')
 	}
 	t.buffer = append(strconv.AppendFloat(append(t.buffer, ' '), value, 'g', -1, 64), '\n')
+	t.flushLarge()
+}
+
+// buffered is the buffer of a text.
+type buffered struct{ *text }
+
+// Write implements io.Writer. An error of the writer behind the buffer is not returned: the client may have gone.
+func (b buffered) Write(p []byte) (int, error) {
+	b.buffer = append(b.buffer, p...)
+	b.flushLarge()
+	return len(p), nil
+}
+
+func (t *text) flushLarge() {
 	if len(t.buffer) >= flushFrom {
 		t.flush()
 	}

@@ -2,58 +2,96 @@ package stories_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"net/http"
+	"maps"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/textparse"
+	corev1 "k8s.io/api/core/v1"
 
 	"chancery.dev/internal/rig"
 )
 
-// TestMetrics: alerts and dashboards that were made for cert-manager find what they look for.
+// samplesOf parses what /metrics has said, as Prometheus does, and returns the names of all samples.
+func samplesOf(body, contentType string) (map[string]bool, error) {
+	parser, err := textparse.New([]byte(body), contentType, labels.NewSymbolTable(), textparse.ParserOptions{})
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]bool{}
+	for {
+		switch entry, err := parser.Next(); {
+		case errors.Is(err, io.EOF):
+			return names, nil
+		case err != nil:
+			return nil, err
+		case entry == textparse.EntrySeries:
+			var l labels.Labels
+			parser.Labels(&l)
+			names[l.Get(labels.MetricName)] = true
+		}
+	}
+}
+
+// TestMetrics: alerts and dashboards that were made for cert-manager find what they look for, in the text format and in
+// that of OpenMetrics, served with a certificate that the controller makes.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	w := newACMEWorld(t, nil)
 	cfg := w.Config()
 	cfg.MetricsAddress = rig.FreeAddress(t).String()
+	d := &cfg.MetricsTLS.Dynamic
+	d.SecretNamespace, d.SecretName, d.DNSNames = w.Namespace, "metrics-ca", []string{"metrics.example.com"}
 	w.Run(t, cfg)
 	w.Create(t, w.issuer(), certificate(w.World, "web", "acme", "web.example.com"))
 	crt := awaitReady(t, w.World, "web")
-	labels := fmt.Sprintf(`{name="web",namespace="%s",issuer_name="%s",issuer_kind="ClusterIssuer",issuer_group=""`, w.Namespace, w.ClusterName("acme"))
+	of := fmt.Sprintf(`{name="web",namespace="%s",issuer_name="%s",issuer_kind="ClusterIssuer",issuer_group=""`, w.Namespace, w.ClusterName("acme"))
 	want := []string{
-		"certmanager_certificate_ready_status" + labels + `,condition="True"} 1`,
-		"certmanager_certificate_ready_status" + labels + `,condition="False"} 0`,
-		fmt.Sprintf("certmanager_certificate_expiration_timestamp_seconds%s} %g", labels, float64(crt.Status.NotAfter.Unix())),
-		fmt.Sprintf("certmanager_certificate_renewal_timestamp_seconds%s} ", labels),
+		"certmanager_certificate_ready_status" + of + `,condition="True"} 1`,
+		"certmanager_certificate_ready_status" + of + `,condition="False"} 0`,
+		fmt.Sprintf("certmanager_certificate_expiration_timestamp_seconds%s} %g", of, float64(crt.Status.NotAfter.Unix())),
+		fmt.Sprintf("certmanager_certificate_renewal_timestamp_seconds%s} ", of),
 		fmt.Sprintf(`certmanager_clusterissuer_ready_status{name="%s",condition="True"} 1`, w.ClusterName("acme")),
 		"# TYPE certmanager_certificate_challenge_status gauge",
 		"# TYPE certmanager_issuer_ready_status gauge",
 		`certmanager_controller_sync_call_count{controller="certificates"} `,
-		"# TYPE certmanager_controller_sync_error_count counter",
+		`certmanager_controller_sync_call_count{controller="ingress-shim"} `,
+		"certmanager_controller_sync_error_count{",
 		`certmanager_http_acme_client_request_count{action="create_order_cert",host="` + strings.TrimSuffix(strings.TrimPrefix(w.ca.DirectoryURL, "https://"), "/dir"),
 		`certmanager_http_acme_client_request_duration_seconds{action="fetch_cert",`,
-		"# TYPE certmanager_clock_time_seconds counter",
+		`chancery_events_total{kind="Certificate",reason="Issuing",type="Normal"} `,
+		"certmanager_clock_time_seconds ",
 	}
-	rig.Eventually(t, "all is told", func(ctx context.Context) string {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+cfg.MetricsAddress+"/metrics", http.NoBody)
-		if err != nil {
-			return err.Error()
-		}
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err.Error()
-		}
-		defer func() { _ = res.Body.Close() }()
-		body, err := io.ReadAll(res.Body)
-		if err != nil || res.StatusCode != http.StatusOK {
-			return fmt.Sprintf("%s, %v", res.Status, err)
-		}
-		for _, line := range want {
-			if !strings.Contains(string(body), "\n"+line) {
-				return line + " is missing"
+	var names [2]map[string]bool
+	for i, format := range []string{"text/plain;version=0.0.4", "application/openmetrics-text;version=1.0.0"} {
+		rig.Eventually(t, "all is told as "+format, func(ctx context.Context) string {
+			secret := &corev1.Secret{}
+			if err := w.Get(ctx, d.SecretName, secret); err != nil {
+				return err.Error()
 			}
-		}
-		return ""
-	})
+			body, header, err := rig.Metrics(ctx, cfg.MetricsAddress, format, d.DNSNames[0], secret.Data["ca.crt"])
+			if err != nil {
+				return err.Error()
+			}
+			for _, line := range want {
+				if !strings.Contains(body, "\n"+line) {
+					return line + " is missing"
+				}
+			}
+			if got := header.Get("Content-Type"); !strings.HasPrefix(strings.ReplaceAll(got, "; ", ";"), format) {
+				return "the format is " + got
+			}
+			if names[i], err = samplesOf(body, header.Get("Content-Type")); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+	}
+	if !maps.Equal(names[0], names[1]) || len(names[0]) < 100 {
+		t.Errorf("the names of samples differ:\n%v\n%v", names[0], names[1])
+	}
 }

@@ -66,6 +66,8 @@ type Options struct {
 	Ignores func(namespace string) bool
 	// APIServerCA returns the CA of the API server in PEM; empty if none is known.
 	APIServerCA func() ([]byte, error)
+	// Written is called after a bundle was written into an object of a kind.
+	Written func(kind string)
 }
 
 // injectables are those of one kind.
@@ -328,6 +330,7 @@ func (r *injectables) settle(ctx context.Context, p *pass, s injection.State, sl
 			return err
 		}
 		version = versionOf(written)
+		r.o.Written(r.gvk.Kind)
 	}
 	p.Memory.settled = fingerprint(version, source, s.Given)
 	return nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -114,7 +115,7 @@ func (r *shims) start(ctx context.Context) error {
 		Name: r.kind.name, Events: r.events, Observe: r.observe, Decide: shim.Decide, Plan: r.plan, Refused: refused,
 		New: func() client.Object { return r.kind.object.DeepCopyObject().(client.Object) }, //nolint:forcetypeassert // a copy is of the same type
 	})
-	b := ctrl.NewControllerManagedBy(r.Manager).Named(r.kind.component).
+	b := ctrl.NewControllerManagedBy(r.Manager).Named(strings.TrimPrefix(r.kind.component, "cert-manager-")).
 		For(r.kind.object, builder.WithPredicates(asks())).
 		Watches(&certmanagerv1.Certificate{}, handler.EnqueueRequestsFromMapFunc(r.concerned), builder.WithPredicates(certificateChanges())).
 		WatchesRawSource(runner).
