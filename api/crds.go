@@ -35,6 +35,10 @@ func CRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	return crds, err
 }
 
+// DefinitionAnnotation is on each CustomResourceDefinition of Chancery's, of whatever version. Where it is missing,
+// somebody else has made the definition. The value counts the changes that an older controller does not work with.
+const DefinitionAnnotation = "chancery.dev/definition"
+
 // ExternalIssuers names the ConfigMap that says how kinds of external issuers are called, and whether they are
 // namespaced: what a policy cannot discover. Operators add to it.
 const (

@@ -49,8 +49,9 @@ type App struct {
 	log     logr.Logger
 	counts  *prometheus.CounterVec // of events
 
-	lease     *kubecache.Lease // by which it leads; nil if it works without
-	listening <-chan struct{}  // closed once challenges are answered; nil if they are not answered here
+	lease     *kubecache.Lease            // by which it leads; nil if it works without
+	fit       func(context.Context) error // asked before it works without a lease; may be nil
+	listening <-chan struct{}             // closed once challenges are answered; nil if they are not answered here
 }
 
 // New wires a controller that speaks to the API server of rc, with the rights of rc. Nothing runs before Run, which has
@@ -73,7 +74,11 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err := cacheRoutes(cfg, &options.Cache); err != nil {
 		return nil, err
 	}
-	a, err := newLeader(ctx, rc, cfg, "cert-manager-controller", options, watches)
+	definitions, err := newDefinitions(rc, cfg.AcceptForeignCRDs, log)
+	if err != nil {
+		return nil, err
+	}
+	a, err := newLeader(ctx, rc, cfg, kubecache.LeaseOptions{Name: "cert-manager-controller", Fit: definitions.check}, options, watches)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +96,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 			return nil, err
 		}
 	}
-	if err := addChecks(manager, watches, deps.Engine.Stuck); err != nil {
+	if err := errors.Join(addChecks(manager, watches, deps.Engine.Stuck), manager.AddReadyzCheck("definitions", definitions.ready)); err != nil {
 		return nil, err
 	}
 	if cfg.ACME.HTTP01Address+cfg.ACME.TLSALPN01Address != "" {
@@ -120,21 +125,25 @@ func warnOfUnmet(cfg Config, log logr.Logger) {
 	}
 }
 
-// newLeader is newApp for processes of which one at a time leads, by the lease of that name.
-func newLeader(ctx context.Context, rc *rest.Config, cfg Config, lease string, options ctrl.Options, watches *watches) (*App, error) {
+// newLeader is newApp for processes of which one at a time leads, by the lease of that name. The options of the lease
+// are complete but for what cfg says.
+func newLeader(ctx context.Context, rc *rest.Config, cfg Config, lease kubecache.LeaseOptions, options ctrl.Options, watches *watches) (*App, error) {
 	if !cfg.LeaderElect {
-		return newApp(ctx, cfg, rc, options, watches)
+		a, err := newApp(ctx, cfg, rc, options, watches)
+		if err == nil {
+			a.fit = lease.Fit
+		}
+		return a, err
 	}
-	lock, err := kubecache.NewLease(rc, kubecache.LeaseOptions{
-		Namespace: cfg.LeaderElectionNamespace, Name: lease, Now: time.Now,
-		Duration: cfg.LeaseDuration, RenewDeadline: cfg.RenewDeadline, Retry: cfg.RetryPeriod,
-	})
+	lease.Namespace, lease.Now = cfg.LeaderElectionNamespace, time.Now
+	lease.Duration, lease.RenewDeadline, lease.Retry = cfg.LeaseDuration, cfg.RenewDeadline, cfg.RetryPeriod
+	lock, err := kubecache.NewLease(rc, lease)
 	if err != nil {
 		return nil, err
 	}
 	rc = rest.CopyConfig(rc)
 	rc.Wrap(lock.Guard)
-	options.LeaderElectionID = lease // in the metrics
+	options.LeaderElectionID = lease.Name // in the metrics
 	options.LeaderElection, options.LeaderElectionReleaseOnCancel, options.LeaderElectionResourceLockInterface = true, true, lock
 	options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &cfg.LeaseDuration, &cfg.RenewDeadline, &cfg.RetryPeriod
 	a, err := newApp(ctx, cfg, rc, options, watches)
@@ -191,6 +200,11 @@ func (a *App) Run(ctx context.Context) error {
 		logged.Stop()
 		a.events.Shutdown()
 	}()
+	if a.fit != nil {
+		if err := a.fit(ctx); err != nil {
+			return err
+		}
+	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	lost := make(chan error)

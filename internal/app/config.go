@@ -31,6 +31,8 @@ type Config struct {
 	// Scope limits the controller further; for tests. The zero value is everything.
 	Scope controller.Scope
 
+	// AcceptForeignCRDs has the controller work with definitions of somebody else, which lack rules and fields of ours.
+	AcceptForeignCRDs bool
 	// LeaderElect lets only one of several replicas work.
 	LeaderElect             bool
 	LeaderElectionNamespace string

@@ -85,7 +85,8 @@ func NewInjector(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logg
 		return nil, err
 	}
 	rc, watches := connection(rc, "chancery-cainjector"), newWatches(log)
-	a, err := newLeader(ctx, rc, cfg, "cert-manager-cainjector-leader-election", injectorOptions(ctx, cfg, scheme, watches), watches)
+	lease := kubecache.LeaseOptions{Name: "cert-manager-cainjector-leader-election"}
+	a, err := newLeader(ctx, rc, cfg, lease, injectorOptions(ctx, cfg, scheme, watches), watches)
 	if err != nil {
 		return nil, err
 	}

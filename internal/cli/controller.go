@@ -73,6 +73,8 @@ func addServingFlags(cmd *cobra.Command, cfg *app.Config) {
 	f.StringVar(&cfg.ClusterResourceNamespace, "cluster-resource-namespace", cfg.ClusterResourceNamespace, "namespace of the Secrets that ClusterIssuers name")
 	f.BoolVar(&cfg.Injection.Enabled, "enable-cainjector", false,
 		"run the CA injector in this process; its role has to be bound to the same service account, by chancery install --cainjector=controller")
+	f.BoolVar(&cfg.AcceptForeignCRDs, "accept-foreign-crds", false,
+		"work also where custom resource definitions of somebody else are installed: what their rules do not forbid is not refused")
 	f.StringVar(&cfg.Namespace, "namespace", "", "only namespace to work in; nothing that is cluster-scoped is then looked after")
 	addProcessFlags(cmd, cfg)
 }

@@ -29,12 +29,12 @@ type Lease struct {
 
 	o      LeaseOptions
 	leases coordinationv1client.LeaseInterface
-	// read is the record as it was last read, changed is when it was first read like that, and led says whether this
-	// process has led.
-	read    resourcelock.LeaderElectionRecord
-	changed time.Time
-	led     bool
-	lost    chan struct{}
+	// read is the record as it was last read, changed is when it was first read like that, fit says whether this process
+	// may lead, and led whether it has led.
+	read     resourcelock.LeaderElectionRecord
+	changed  time.Time
+	fit, led bool
+	lost     chan struct{}
 	// renewed is when this process began the last write by which it leads; nil if it has never led.
 	renewed atomic.Pointer[time.Time]
 }
@@ -46,6 +46,8 @@ type LeaseOptions struct {
 	// it, and Retry is how often the lease is read where it may not be watched.
 	Duration, RenewDeadline, Retry time.Duration
 	Now                            func() time.Time
+	// Fit is asked before this process leads, and returns an error if it must not; nil if it always may.
+	Fit func(context.Context) error
 }
 
 // NewLease returns the lock, held by nobody yet. It has a name for this process in the lease: its host's, and a random
@@ -74,6 +76,15 @@ func newLease(lock resourcelock.Interface, leases coordinationv1client.LeaseInte
 // Get implements resourcelock.Interface. Until this process leads, Get returns only when the lease may be taken, or
 // when ctx ends: a lease that has run out is returned as one without a holder.
 func (l *Lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	for !l.fit && l.o.Fit != nil {
+		err := l.o.Fit(ctx)
+		if l.fit = err == nil; l.fit {
+			break
+		}
+		if l.pause(ctx); ctx.Err() != nil {
+			return nil, nil, err
+		}
+	}
 	for {
 		record, raw, err := l.Interface.Get(ctx)
 		if err != nil {

@@ -24,6 +24,7 @@ const (
 // by hand.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
+// +kubebuilder:metadata:annotations="chancery.dev/definition=1"
 // +kubebuilder:resource:scope=Namespaced,categories={cert-manager,cert-manager-acme}
 // +kubebuilder:selectablefield:JSONPath=`.spec.issuerRef.group`
 // +kubebuilder:selectablefield:JSONPath=`.spec.issuerRef.kind`

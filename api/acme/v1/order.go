@@ -53,6 +53,7 @@ type FailureClass string
 // Orders are made by the controller, never by hand.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
+// +kubebuilder:metadata:annotations="chancery.dev/definition=1"
 // +kubebuilder:resource:scope=Namespaced,categories={cert-manager,cert-manager-acme}
 // +kubebuilder:selectablefield:JSONPath=`.spec.issuerRef.group`
 // +kubebuilder:selectablefield:JSONPath=`.spec.issuerRef.kind`

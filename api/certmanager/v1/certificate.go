@@ -28,6 +28,7 @@ const (
 // Certificate asks for a certificate to be kept, valid and up to date, in a Secret.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
+// +kubebuilder:metadata:annotations="chancery.dev/definition=1"
 // +kubebuilder:resource:scope=Namespaced,shortName={cert,certs},categories=cert-manager
 // +kubebuilder:selectablefield:JSONPath=`.spec.issuerRef.group`
 // +kubebuilder:selectablefield:JSONPath=`.spec.issuerRef.kind`

@@ -9,6 +9,7 @@ import (
 // CertificateRequest asks an issuer, once, for a certificate. Its spec cannot be changed.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
+// +kubebuilder:metadata:annotations="chancery.dev/definition=1"
 // +kubebuilder:resource:scope=Namespaced,shortName={cr,crs},categories=cert-manager
 // +kubebuilder:selectablefield:JSONPath=`.spec.issuerRef.group`
 // +kubebuilder:selectablefield:JSONPath=`.spec.issuerRef.kind`

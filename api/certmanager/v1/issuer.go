@@ -23,6 +23,7 @@ type GenericIssuer interface {
 // Issuer signs for the CertificateRequests of its namespace.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
+// +kubebuilder:metadata:annotations="chancery.dev/definition=1"
 // +kubebuilder:resource:scope=Namespaced,shortName=iss,categories=cert-manager
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type == "Ready")].status`
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type == "Ready")].message`,priority=1
@@ -59,6 +60,7 @@ type IssuerList struct {
 // ClusterIssuer signs for the CertificateRequests of all namespaces.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
+// +kubebuilder:metadata:annotations="chancery.dev/definition=1"
 // +kubebuilder:resource:scope=Cluster,shortName=ciss,categories=cert-manager
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type == "Ready")].status`
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type == "Ready")].message`,priority=1

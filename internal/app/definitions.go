@@ -1,0 +1,148 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"chancery.dev/api"
+)
+
+// definitions compares the custom resource definitions that the API server has with those that the controller was
+// built for: their rules are the validation, and a field that a definition lacks is dropped from every write.
+// Definitions that Chancery has made, of another version, are good enough: what they lack is logged. With those of
+// somebody else, the controller does not lead while they lack something, unless the user accepts them.
+type definitions struct {
+	read   client.Reader
+	accept bool
+	log    logr.Logger
+	said   string        // what was logged last
+	fit    chan struct{} // closed once the controller may lead
+}
+
+func newDefinitions(rc *rest.Config, accept bool, log logr.Logger) (*definitions, error) {
+	scheme := runtime.NewScheme()
+	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	read, err := client.New(rc, client.Options{Scheme: scheme})
+	return &definitions{read: read, accept: accept, log: log.WithName("definitions"), fit: make(chan struct{})}, err
+}
+
+// check returns an error if the controller must not work with the definitions. It is called by one goroutine at a time.
+func (d *definitions) check(ctx context.Context) error {
+	ours, err := api.CRDs()
+	if err != nil {
+		return err
+	}
+	var lacks []string
+	foreign := false
+	for _, our := range ours {
+		theirs := &apiextensionsv1.CustomResourceDefinition{}
+		err := d.read.Get(ctx, client.ObjectKeyFromObject(our), theirs)
+		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+			continue // a controller of one namespace need not have the right; what is not there, the watches say
+		}
+		if err != nil {
+			return fmt.Errorf("read the custom resource definition %s: %w", our.Name, err)
+		}
+		lacking := compareDefinitions(our, theirs)
+		foreign = foreign || len(lacking) > 0 && theirs.Annotations[api.DefinitionAnnotation] == ""
+		lacks = append(lacks, lacking...)
+	}
+	switch what := inAll(lacks); {
+	case foreign && !d.accept:
+		err := fmt.Errorf("the custom resource definitions are not Chancery's, and lack %s: what they forbid is not refused, and what they "+
+			"do not know is lost. Apply ours (chancery install), or accept these (--accept-foreign-crds)", what)
+		if d.changed(what) {
+			d.log.Error(err, "this controller does not lead")
+		}
+		return err
+	case len(lacks) > 0 && d.changed(what):
+		d.log.Info("the custom resource definitions are those of another version, apply ours: chancery install", "lacking", what)
+	}
+	close(d.fit)
+	return nil
+}
+
+// changed reports whether something else is to be logged than the last time.
+func (d *definitions) changed(what string) bool {
+	before := d.said
+	d.said = what
+	return before != what
+}
+
+// ready is a check of readiness: a rolling update stops where the new controller would not lead.
+func (d *definitions) ready(*http.Request) error {
+	select {
+	case <-d.fit:
+		return nil
+	default:
+		return errors.New("the custom resource definitions were not found to be fit yet: the log says why")
+	}
+}
+
+// inAll joins names, of which no more than a few are needed to know what happened.
+func inAll(names []string) string {
+	const few = 12
+	if more := len(names) - few; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// compareDefinitions returns the fields and rules of our definition that the other one lacks, each with the kind and
+// its path.
+func compareDefinitions(our, their *apiextensionsv1.CustomResourceDefinition) []string {
+	var lacks []string
+	for _, version := range our.Spec.Versions {
+		at := slices.IndexFunc(their.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == version.Name })
+		if at < 0 || their.Spec.Versions[at].Schema == nil {
+			lacks = append(lacks, fmt.Sprintf("%s %s", our.Spec.Names.Kind, version.Name))
+			continue
+		}
+		lacks = compareSchemas(lacks, our.Spec.Names.Kind, version.Schema.OpenAPIV3Schema, their.Spec.Versions[at].Schema.OpenAPIV3Schema)
+	}
+	return lacks
+}
+
+func compareSchemas(lacks []string, path string, our, their *apiextensionsv1.JSONSchemaProps) []string {
+	if our == nil {
+		return lacks
+	}
+	if their == nil {
+		return append(lacks, "the field "+path)
+	}
+	for _, rule := range our.XValidations {
+		if !slices.ContainsFunc(their.XValidations, func(r apiextensionsv1.ValidationRule) bool { return r.Rule == rule.Rule }) {
+			lacks = append(lacks, fmt.Sprintf("the rule %q of %s", cmp.Or(rule.Message, rule.Rule), path))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(our.Properties)) {
+		field := our.Properties[name]
+		var theirs *apiextensionsv1.JSONSchemaProps
+		if f, found := their.Properties[name]; found {
+			theirs = &f
+		}
+		lacks = compareSchemas(lacks, path+"."+name, &field, theirs)
+	}
+	if our.Items != nil && their.Items != nil {
+		lacks = compareSchemas(lacks, path+"[]", our.Items.Schema, their.Items.Schema)
+	}
+	if our.AdditionalProperties != nil && their.AdditionalProperties != nil {
+		lacks = compareSchemas(lacks, path+"[]", our.AdditionalProperties.Schema, their.AdditionalProperties.Schema)
+	}
+	return lacks
+}
