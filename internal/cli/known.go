@@ -164,8 +164,9 @@ func knownFlags() []known {
 		{name: "dns01-check-retry-period", field: "acmeDNS01Config.checkRetryPeriod"},
 		{name: "enable-certificate-owner-ref", field: "enableCertificateOwnerRef"},
 		{name: "enable-gateway-api", field: "enableGatewayAPI"},
+		{name: "enable-gateway-api", field: "gatewayAPI.enabled"}, // since v1.21
 		{name: "enable-gateway-api-listenerset", field: "enableGatewayAPIListenerSet"},
-		{name: "gateway-api-extra-protocols", field: "gatewayAPIExtraProtocols"},
+		{name: "gateway-api-extra-protocols", field: "gatewayAPI.extraProtocols"},
 		{name: "copied-annotation-prefixes", field: "copiedAnnotationPrefixes"},
 		{name: "feature-gates", field: "featureGates"},
 		{name: "concurrent-workers", field: "numberOfConcurrentWorkers"},

@@ -138,17 +138,18 @@ featureGates: {ACMEUseARI: false}
 controllers: ["*", "-orders"]
 acmeDNS01Config: {recursiveNameservers: ["192.0.2.1:53", "192.0.2.2:53"], checkRetryPeriod: 20s}
 acmeHTTP01Config: {solverNameservers: ["192.0.2.3:53"]}
+gatewayAPI: {enabled: true, extraProtocols: [DTLS]}
 pemSizeLimitsConfig: {maxBundleSize: 400000}
 `, "--concurrent-workers=7", "--feature-gates=OtherNames=true")
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := []any{cfg.LeaderElectionNamespace, cfg.LeaseDuration.String(), cfg.LeaderElect, cfg.Workers, cfg.ACME.NoARI, cfg.ACME.CheckRetryPeriod.String()}
-	if want := []any{"elsewhere", "1m30s", false, 7, false, "20s"}; !slices.Equal(got, want) {
+	got := []any{cfg.LeaderElectionNamespace, cfg.LeaseDuration.String(), cfg.LeaderElect, cfg.Workers, cfg.ACME.NoARI, cfg.ACME.CheckRetryPeriod.String(), cfg.Shims.Gateways}
+	if want := []any{"elsewhere", "1m30s", false, 7, false, "20s", true}; !slices.Equal(got, want) {
 		t.Errorf("got %v\nwant %v", got, want)
 	}
-	lists := slices.Concat(cfg.CopiedAnnotationPrefixes, cfg.ACME.RecursiveNameservers, cfg.ACME.HTTP01Nameservers, cfg.Off())
-	if want := []string{"*", "-example.com/", "192.0.2.1:53", "192.0.2.2:53", "192.0.2.3:53", "orders"}; !slices.Equal(lists, want) {
+	lists := slices.Concat(cfg.CopiedAnnotationPrefixes, cfg.ACME.RecursiveNameservers, cfg.ACME.HTTP01Nameservers, cfg.Off(), cfg.Shims.Settings.ExtraProtocols)
+	if want := []string{"*", "-example.com/", "192.0.2.1:53", "192.0.2.2:53", "192.0.2.3:53", "orders", "DTLS"}; !slices.Equal(lists, want) {
 		t.Errorf("got %q\nwant %q", lists, want)
 	}
 	if len(cfg.Unmet) != 1 || !strings.HasPrefix(cfg.Unmet[0], "--max-certificate-bundle-size (") {
