@@ -54,12 +54,18 @@ KUBE_LDFLAGS := -X $(KUBE_PACKAGE).gitVersion=$(KUBE_VERSION) \
 	-X $(KUBE_PACKAGE).gitMajor=$(word 1,$(KUBE_NUMBERS)) \
 	-X $(KUBE_PACKAGE).gitMinor=$(word 2,$(KUBE_NUMBERS))
 
+# The binaries hold no path of the machine that built them, so they are the same wherever they are built. The build cache
+# keeps packages with and without paths apart: so this is said for tests, vet and lint, too. Programs that are not
+# published are built with $(TOOL).
+export GOFLAGS := $(filter-out -trimpath,$(shell go env GOFLAGS 2>/dev/null)) -trimpath
+
 # Static binaries. Said once for all commands, since the build cache keeps packages
 # built with and without cgo apart, and Kubernetes takes minutes to compile.
 export CGO_ENABLED := 0
 
 # The version is linked in, so Go need not ask git (and fail in a checkout of another owner).
 BUILD := -buildvcs=false
+TOOL := $(BUILD) -trimpath=false
 LDFLAGS := -s -w -X $(VERSION_PACKAGE).number=$(VERSION) -X $(VERSION_PACKAGE).commit=$(COMMIT)
 
 # The race detector needs a C compiler. Our own code runs under it, kube-apiserver never.
@@ -163,7 +169,7 @@ peer-trustmanager: $(TRUST_MANAGER)
 peer-cmctl: $(CMCTL)
 peer-numbers:
 
-PEER := cd e2e/peers && go build $(BUILD) -p 2 -ldflags '-s -w'
+PEER := cd e2e/peers && go build $(TOOL) -p 2 -ldflags '-s -w'
 
 # Of its plugins, Vault is given the one that is needed: with all of them it would take
 # half as long again to build. It finds those in the directory beside it.
@@ -227,7 +233,7 @@ lint: $(LINTER) ## Hold the code to the style bar
 # Its dependencies are its own business: a mod file of its own keeps them from tools/go.mod.
 $(LINTER): tools/golangci-lint.mod tools/golangci-lint.sum | need
 	@echo 'Building golangci-lint: two minutes or so, the first time.'
-	cd tools && go build $(BUILD) -modfile golangci-lint.mod -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	cd tools && go build $(TOOL) -modfile golangci-lint.mod -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 # No step of check: what is found changes with the database, whatever the code is. In the root module only
 # vulnerabilities count whose code is called; in the nested ones, which hold Kubernetes and lego, those of each package.
@@ -244,7 +250,7 @@ vuln: $(GOVULNCHECK) ## Look for known vulnerabilities in what is built (VULNDB=
 	done; exit $$found
 
 $(GOVULNCHECK): tools/govulncheck.mod tools/govulncheck.sum | need
-	cd tools && go build $(BUILD) -modfile govulncheck.mod -o $@ golang.org/x/vuln/cmd/govulncheck
+	cd tools && go build $(TOOL) -modfile govulncheck.mod -o $@ golang.org/x/vuln/cmd/govulncheck
 
 # One after the other, whatever -j says: each step works on what the last one left.
 .PHONY: checks

@@ -10,4 +10,4 @@ chmod -R u+w "$copy"
 mkdir -p "$copy/webui/static"
 echo '<!doctype html><title>not built</title>' >"$copy/webui/static/index.html"
 cd "$copy"
-go build -p 2 -buildvcs=false -ldflags '-s -w' -o "$binary" ./cmd/traefik
+go build -p 2 -buildvcs=false -trimpath=false -ldflags '-s -w' -o "$binary" ./cmd/traefik
