@@ -31,7 +31,7 @@ export GOLANGCI_LINT_CACHE := $(BIN)/lint-cache
 
 # The modules beside the root one, as far as they exist. The tests of e2e are slow, and
 # run by targets of their own: one for each peer, in the directory of its name.
-NESTED := $(patsubst %/go.mod,%,$(wildcard standalone/go.mod dnsproviders/go.mod))
+NESTED := $(patsubst %/go.mod,%,$(wildcard standalone/go.mod dnsproviders/go.mod deploy/images/go.mod))
 MODULES := $(NESTED) e2e
 
 # The peers, cheapest first.
@@ -82,6 +82,7 @@ OUTCOME := go run -C $(CURDIR) ./internal/rig/outcome
 # Tests drive the built binaries.
 export CHANCERY_BIN := $(CHANCERY)
 export CHANCERY_STANDALONE_BIN := $(STANDALONE)
+export CHANCERY_DNS_BIN := $(DNS)
 export CHANCERY_VAULT_BIN := $(VAULT)
 export CHANCERY_TRAEFIK_BIN := $(TRAEFIK)
 export CHANCERY_STEP_CA_BIN := $(STEP_CA)
@@ -228,7 +229,7 @@ vet: need
 .PHONY: lint
 lint: $(LINTER) ## Hold the code to the style bar
 	$(LINTER) run ./...
-	@for m in $(MODULES); do (cd $$m && $(LINTER) run --config ../.golangci.yaml ./...) || exit 1; done
+	@for m in $(MODULES); do (cd $$m && $(LINTER) run --config $(CURDIR)/.golangci.yaml ./...) || exit 1; done
 
 # Its dependencies are its own business: a mod file of its own keeps them from tools/go.mod.
 $(LINTER): tools/golangci-lint.mod tools/golangci-lint.sum | need
