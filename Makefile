@@ -23,6 +23,8 @@ TRUST_MANAGER := $(BIN)/trust-manager
 CMCTL := $(BIN)/cmctl
 LINTER := $(BIN)/golangci-lint
 GOVULNCHECK := $(BIN)/govulncheck
+NFPM := $(BIN)/nfpm
+CYCLONEDX := $(BIN)/cyclonedx-gomod
 # Where known vulnerabilities are listed; a mirror will do, file:///srv/vulndb too.
 VULNDB ?= https://vuln.go.dev
 # The cache of findings holds the paths of the clone that made it, and the rules of .golangci.yaml
@@ -38,13 +40,19 @@ MODULES := $(NESTED) e2e
 PEERS := vault stepca ingress
 
 # The parts of nightly, in the order of the rotation: clients that people run beside the controllers, and numbers that
-# take long to measure.
-NIGHTLY := approverpolicy trustmanager cmctl numbers
+# take long to measure, and a release.
+NIGHTLY := approverpolicy trustmanager cmctl numbers release
 CLIENTS := approverpolicy trustmanager cmctl
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 VERSION_PACKAGE := chancery.dev/internal/cli/version
+
+# What make release makes, and what the image of the controller is called; the names of the others begin with that name.
+RELEASE_PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+IMAGE_REPOSITORY ?= localhost/chancery
+RELEASE = VERSION='$(VERSION)' COMMIT='$(COMMIT)' IMAGE_REPOSITORY='$(IMAGE_REPOSITORY)' \
+	SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct)"
 
 # kube-apiserver must be told its version at link time, or clients refuse it.
 KUBE_VERSION := $(shell awk '$$1 == "k8s.io/kubernetes" { print $$2; exit }' standalone/go.mod)
@@ -145,7 +153,7 @@ $(PEERS:%=e2e-%): e2e-%: build-chancery build-standalone peer-%
 	.ci/with-control-plane $(call TEST,e2e) ./$* | $(OUTCOME)
 
 .PHONY: nightly
-nightly: ## Run what takes too long for every run (one part: nightly-approverpolicy, -trustmanager, -cmctl, -numbers)
+nightly: ## Run what takes too long for every run (one part: nightly-approverpolicy, -trustmanager, -cmctl, -numbers, -release)
 	@for p in $(NIGHTLY); do $(MAKE) --no-print-directory nightly-$$p || exit 1; done
 
 .PHONY: $(NIGHTLY:%=nightly-%)
@@ -156,6 +164,15 @@ $(CLIENTS:%=nightly-%): nightly-%: build-chancery build-standalone peer-%
 nightly-numbers: build-chancery build-standalone
 	$(STANDALONE) bench --scenario ca,acme-dns01 --certificates 1000
 	$(STANDALONE) bench --scenario rest --at-rest 30000
+
+# The platform of this machine alone: the others would take minutes to compile.
+nightly-release: peer-release
+	$(RELEASE) RELEASE_PLATFORMS="linux/$$(go env GOARCH)" deploy/release
+	$(RELEASE) deploy/check-release
+
+.PHONY: release
+release: need peer-release ## Make binaries, images, packages, SBOMs and checksums in dist/ (see docs/release.md)
+	$(RELEASE) RELEASE_PLATFORMS='$(RELEASE_PLATFORMS)' deploy/release
 
 # The peers are servers built from their Go modules. Each has a mod file of its own, as
 # the linter does, so that their versions do not merge; they are built where they are
@@ -169,6 +186,7 @@ peer-approverpolicy: $(APPROVER_POLICY)
 peer-trustmanager: $(TRUST_MANAGER)
 peer-cmctl: $(CMCTL)
 peer-numbers:
+peer-release: $(NFPM) $(CYCLONEDX)
 
 PEER := cd e2e/peers && go build $(TOOL) -p 2 -ldflags '-s -w'
 
@@ -253,6 +271,12 @@ vuln: $(GOVULNCHECK) ## Look for known vulnerabilities in what is built (VULNDB=
 $(GOVULNCHECK): tools/govulncheck.mod tools/govulncheck.sum | need
 	cd tools && go build $(TOOL) -modfile govulncheck.mod -o $@ golang.org/x/vuln/cmd/govulncheck
 
+$(NFPM): tools/nfpm.mod tools/nfpm.sum | need
+	cd tools && go build $(TOOL) -modfile nfpm.mod -o $@ github.com/goreleaser/nfpm/v2/cmd/nfpm
+
+$(CYCLONEDX): tools/cyclonedx-gomod.mod tools/cyclonedx-gomod.sum | need
+	cd tools && go build $(TOOL) -modfile cyclonedx-gomod.mod -o $@ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
+
 # One after the other, whatever -j says: each step works on what the last one left.
 .PHONY: checks
 checks: ## Do what check does, but for the tests
@@ -272,4 +296,4 @@ dirty:
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf $(BIN)
+	rm -rf $(BIN) dist
