@@ -114,10 +114,12 @@ func TestIdentityWithoutPolicies(t *testing.T) {
 	rc := rig.OwnCluster(t, "--kube-apiserver-arg=--emulated-version=1.33")
 	t.Run("own", func(t *testing.T) { ownIdentity(t, rig.NewWorldOn(t, rc)) })
 	t.Run("false", func(t *testing.T) { falseIdentity(t, rig.NewWorldOn(t, rc)) })
+	t.Run("webhook", func(t *testing.T) { webhookIdentity(t, rig.NewWorldOn(t, rc)) })
 }
 
 // ownIdentity: the controller fills in who makes its requests, and asks the API server once in the life of its process.
 func ownIdentity(t *testing.T, w *rig.World) {
+	t.Helper()
 	reviews := &atomic.Int32{}
 	as := rig.As(w.Admin, rig.Controller, "system:serviceaccounts", "system:serviceaccounts:cert-manager")
 	as.Impersonate.UID = "uid-of-the-controller"
@@ -166,6 +168,7 @@ func ownIdentity(t *testing.T, w *rig.World) {
 
 // falseIdentity: a request that names somebody else is refused, and one that names its maker or nobody is not.
 func falseIdentity(t *testing.T, w *rig.World) {
+	t.Helper()
 	for name, want := range map[string]string{"": "", "kubernetes-admin": "", "bob": "spec.username: must be your own"} {
 		cr := requestOf(t, w)
 		cr.Spec.Username = name

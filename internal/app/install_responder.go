@@ -59,7 +59,7 @@ func keepChoices(ctx context.Context, c client.Client, object *unstructured.Unst
 		return err
 	}
 	switch err := c.Get(ctx, client.ObjectKeyFromObject(object), found); {
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err), err == nil && len(found.Spec.Template.Spec.Containers[0].Command) == 0: // cert-manager's own
 		image = cmp.Or(image, DefaultImage)
 	case err != nil:
 		return fmt.Errorf("read the Deployment %s: %w", wanted.Name, err)

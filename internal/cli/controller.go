@@ -87,21 +87,27 @@ func addProcessFlags(cmd *cobra.Command, cfg *app.Config) {
 	f.DurationVar(&cfg.LeaseDuration, "leader-election-lease-duration", cfg.LeaseDuration, "how long the others wait for a leader that is silent")
 	f.DurationVar(&cfg.RenewDeadline, "leader-election-renew-deadline", cfg.RenewDeadline, "how long the leader tries to renew before it gives up")
 	f.DurationVar(&cfg.RetryPeriod, "leader-election-retry-period", cfg.RetryPeriod, "how long to wait between tries")
+	addMetricsFlags(cmd, cfg)
+	f.StringVar(&cfg.HealthAddress, "internal-healthz-listen-address", cfg.HealthAddress, "host:port to serve /livez and /readyz on; 0 for none")
+}
+
+// addMetricsFlags adds what concerns /metrics.
+func addMetricsFlags(cmd *cobra.Command, cfg *app.Config) {
+	f := cmd.Flags()
 	f.StringVar(&cfg.MetricsAddress, "metrics-listen-address", cfg.MetricsAddress, "host:port to serve /metrics on; 0 for none")
 	f.StringVar(&cfg.MetricsTLS.CertFile, "metrics-tls-cert-file", "", "file with the certificate to serve /metrics with, over TLS; a changed file is read again")
 	f.StringVar(&cfg.MetricsTLS.KeyFile, "metrics-tls-private-key-file", "", "file with its key")
 	f.StringSliceVar(&cfg.MetricsTLS.CipherSuites, "metrics-tls-cipher-suites", nil, "cipher suites of TLS before 1.3 for /metrics, by the names of Go; Go's own choice by default")
 	f.StringVar(&cfg.MetricsTLS.MinVersion, "metrics-tls-min-version", "", "oldest version of TLS for /metrics: VersionTLS10 to VersionTLS13; VersionTLS12 by default")
 	addDynamicServingFlags(cmd, &cfg.MetricsTLS.Dynamic, "metrics-dynamic-serving-", "/metrics")
-	f.StringVar(&cfg.HealthAddress, "internal-healthz-listen-address", cfg.HealthAddress, "host:port to serve /livez and /readyz on; 0 for none")
 }
 
 // addDynamicServingFlags adds the flags of a certificate that the process makes to serve something with.
 func addDynamicServingFlags(cmd *cobra.Command, d *app.DynamicServing, prefix, what string) {
 	f := cmd.Flags()
-	f.StringVar(&d.SecretName, prefix+"ca-secret-name", "", "Secret of a CA that the process makes, to serve "+what+" over TLS with a certificate of its own; the process makes the Secret too")
-	f.StringVar(&d.SecretNamespace, prefix+"ca-secret-namespace", "", "namespace of the Secret")
-	f.StringSliceVar(&d.DNSNames, prefix+"dns-names", nil, "DNS names by which clients know the server")
+	f.StringVar(&d.SecretName, prefix+"ca-secret-name", d.SecretName, "Secret of a CA that the process makes, to serve "+what+" over TLS with a certificate of its own; the process makes the Secret too")
+	f.StringVar(&d.SecretNamespace, prefix+"ca-secret-namespace", d.SecretNamespace, "namespace of the Secret")
+	f.StringSliceVar(&d.DNSNames, prefix+"dns-names", d.DNSNames, "DNS names by which clients know the server")
 	f.DurationVar(&d.Life, prefix+"leaf-duration", d.Life, "how long the certificate of the server is valid; it is replaced after two thirds of that")
 }
 

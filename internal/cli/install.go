@@ -12,7 +12,7 @@ func newInstallCommand() *cobra.Command {
 	var connect connection
 	var image string
 	var responder bool
-	injecting := app.InjectingNone
+	injecting, webhook := app.InjectingNone, app.WebhookNone
 	cmd := &cobra.Command{
 		Use:   "install",
 		Short: "Install or upgrade the resource definitions, admission policies, roles and the responder of HTTP-01",
@@ -34,17 +34,26 @@ administrator's rights. It may be run again at any time, also to upgrade.`,
 			if err == nil {
 				err = app.InstallInjector(cmd.Context(), rc, injecting, said)
 			}
+			if err == nil {
+				err = app.InstallWebhook(cmd.Context(), rc, webhook, image, said)
+			}
 			return unreachable(rc, err)
 		},
 	}
 	connect.addFlags(cmd)
 	cmd.Flags().StringVar(&image, "image", "",
-		"image with the binary /chancery for the responder of HTTP-01; without it, the one that the responder has, or else "+app.DefaultImage)
+		"image with the binary /chancery for the responder of HTTP-01 and the webhook; without it, the one that each has, or else "+app.DefaultImage)
 	cmd.Flags().BoolVar(&responder, "responder", true, "install the pods of the responder of HTTP-01, too")
 	addFlag(cmd, "cainjector", "which process injects CA bundles, and gets the rights for it: own (chancery cainjector), controller "+
 		"(chancery controller --enable-cainjector) or none, which leaves the rights as they are", string(injecting), func(text string) error {
 		injecting = app.Injecting(text)
 		return injecting.Validate()
+	})
+	addFlag(cmd, "webhook", "whether to install the webhook that fills in who makes a CertificateRequest, where the API server does not, and what becomes "+
+		"of requests while the webhook is down: ignore (they are admitted as they are), fail (they are refused, but for the controller's own) or none, "+
+		"which leaves things as they are", string(webhook), func(text string) error {
+		webhook = app.WebhookPolicy(text)
+		return webhook.Validate()
 	})
 	return cmd
 }

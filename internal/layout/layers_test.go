@@ -21,6 +21,7 @@ type room struct {
 // CONTRIBUTING.md: go test ./internal/layout -update writes that table.
 var rooms = []room{
 	{layer: 0, path: "api/meta/v1", why: "shared reference types"},
+	{layer: 0, path: "internal/admission", why: "the webhook that fills in who makes a CertificateRequest"},
 	{layer: 0, path: "internal/fault", why: "what to do about an error"},
 	{layer: 0, path: "internal/share", why: "how namespaces share places for calls and processes that may hang"},
 	{layer: 0, path: "internal/egress", why: "the addresses that may be connected to on behalf of tenants"},

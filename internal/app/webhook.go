@@ -1,0 +1,188 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"embed"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	runtimecontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+	webhookadmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"chancery.dev/api"
+	"chancery.dev/internal/admission"
+	"chancery.dev/internal/controller"
+	"chancery.dev/internal/servingcert"
+)
+
+// webhookManifests are what the webhook needs, and the webhook.
+//
+//go:embed manifests/webhook/*.yaml
+var webhookManifests embed.FS
+
+// WebhookConfig is what a user can set of the webhook.
+type WebhookConfig struct {
+	// SecurePort is where the API server calls, HealthPort where readiness and liveness are told.
+	SecurePort, HealthPort int
+	// Serving is its certificate.
+	Serving DynamicServing
+}
+
+// DefaultWebhookConfig returns the defaults of spec §9.3, for a webhook that InstallWebhook has installed.
+func DefaultWebhookConfig() WebhookConfig {
+	return WebhookConfig{SecurePort: 6443, HealthPort: 6080, Serving: DynamicServing{
+		SecretNamespace: "cert-manager", SecretName: admission.Name + "-ca", Life: servingcert.DefaultLife,
+		DNSNames: []string{admission.Name, admission.Name + ".cert-manager", admission.Name + ".cert-manager.svc"},
+	}}
+}
+
+func (c *WebhookConfig) validate() error {
+	f := &findings{}
+	f.port("secure-port", c.SecurePort)
+	f.port("healthz-port", c.HealthPort)
+	if c.Serving.SecretName == "" {
+		f.add("dynamic-serving-ca-secret-name", "has to name a Secret")
+	}
+	c.Serving.validate(f, "dynamic-serving-")
+	return errors.Join(*f...)
+}
+
+// NewWebhook wires the webhook that fills in who makes a CertificateRequest, with the rights of rc: of cfg it takes
+// what concerns the process. Every replica works. It is run as New's App is.
+func NewWebhook(ctx context.Context, cfg Config, own WebhookConfig, rc *rest.Config, log logr.Logger) (*App, error) {
+	if err := errors.Join(cfg.Validate(), own.validate()); err != nil {
+		return nil, err
+	}
+	cfg.setClock()
+	warnOfUnmet(cfg, log)
+	scheme, err := api.Scheme()
+	if err != nil {
+		return nil, err
+	}
+	rc, watches := connection(rc, "chancery-webhook"), newWatches(log)
+	options := commonOptions(ctx, scheme, watches)
+	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	options.Cache.ByObject = map[client.Object]cache.ByObject{
+		configuration: {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, admission.Name)},
+	}
+	cfg.HealthAddress, options.ReadinessEndpointName = fmt.Sprintf(":%d", own.HealthPort), "/healthz" // spec §8
+	var certificate *servingcert.Certificate
+	options.WebhookServer = webhook.NewServer(webhook.Options{Port: own.SecurePort, TLSOpts: []func(*tls.Config){func(c *tls.Config) {
+		c.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate.GetCertificate(hello) }
+	}}})
+	a, err := newApp(ctx, cfg, rc, options, watches)
+	if err != nil {
+		return nil, err
+	}
+	m := a.manager
+	clients, err := kubernetes.NewForConfigAndClient(rc, m.GetHTTPClient())
+	if err != nil {
+		return nil, err
+	}
+	var trusted atomic.Bool
+	trust := func(ctx context.Context, bundle []byte) error {
+		err := admission.Trust(ctx, m.GetAPIReader(), m.GetClient(), bundle)
+		trusted.Store(err == nil || trusted.Load())
+		return err
+	}
+	certificate, err = servingcert.New(servingcert.Options{
+		Client: clients, Secret: types.NamespacedName{Namespace: own.Serving.SecretNamespace, Name: own.Serving.SecretName},
+		DNSNames: own.Serving.DNSNames, Life: own.Serving.Life, Trust: trust,
+		Now: cfg.Now, AfterFunc: (&controller.Deps{Clock: cfg.Clock}).AfterFunc, Failed: watches.failed, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	server := m.GetWebhookServer()
+	server.Register("/mutate", &webhook.Admission{Handler: webhookadmission.HandlerFunc(admission.Fill)})
+	// Somebody may write the configuration anew, without a CA.
+	keep := ctrl.NewControllerManagedBy(m).Named("webhook").For(configuration).
+		WithOptions(runtimecontroller.Options{SkipNameValidation: new(true)}).
+		Complete(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+			if bundle := certificate.CA(); bundle != nil {
+				return reconcile.Result{}, trust(ctx, bundle)
+			}
+			return reconcile.Result{}, nil
+		}))
+	return a, errors.Join(keep, m.Add(certificate), addChecks(m, watches, func() error { return nil }),
+		m.AddReadyzCheck("server", server.StartedChecker()), m.AddReadyzCheck("trust", func(*http.Request) error {
+			if !trusted.Load() {
+				return fmt.Errorf("the MutatingWebhookConfiguration %s does not have the CA of this webhook yet", admission.Name)
+			}
+			return nil
+		}))
+}
+
+// WebhookPolicy says whether the webhook is installed, and what the API server does where the webhook does not answer.
+type WebhookPolicy string
+
+// The policies.
+const (
+	// WebhookNone installs nothing, and takes nothing away.
+	WebhookNone WebhookPolicy = "none"
+	// WebhookIgnore has requests admitted as they are.
+	WebhookIgnore WebhookPolicy = "ignore"
+	// WebhookFail has requests refused.
+	WebhookFail WebhookPolicy = "fail"
+)
+
+// Validate returns an error for a word that is none of these.
+func (p WebhookPolicy) Validate() error {
+	if p != WebhookNone && p != WebhookIgnore && p != WebhookFail {
+		return fmt.Errorf("must be %s, %s or %s, not %q", WebhookNone, WebhookIgnore, WebhookFail, p)
+	}
+	return nil
+}
+
+// InstallWebhook applies the webhook, server-side: its Deployment, what that needs, and at last the configuration by
+// which the API server calls it. Install has been run. The image is as of InstallResponder.
+func InstallWebhook(ctx context.Context, rc *rest.Config, policy WebhookPolicy, image string, said func(what string)) error {
+	if err := policy.Validate(); err != nil || policy == WebhookNone {
+		return err
+	}
+	c, err := client.New(rc, client.Options{})
+	if err != nil {
+		return fmt.Errorf("connect to the API server: %w", err)
+	}
+	objects, err := readManifests(webhookManifests, "manifests/webhook/*.yaml")
+	if err != nil {
+		return err
+	}
+	for _, object := range objects {
+		switch object.GetKind() {
+		case "Deployment":
+			err = keepChoices(ctx, c, object, image)
+		case "MutatingWebhookConfiguration":
+			word := strings.ToUpper(string(policy[:1])) + string(policy[1:])
+			hooks, _, _ := unstructured.NestedSlice(object.Object, "webhooks")
+			if hook, is := hooks[0].(map[string]any); is {
+				hook["failurePolicy"] = word
+			}
+			err = unstructured.SetNestedSlice(object.Object, hooks, "webhooks")
+		}
+		if err == nil {
+			err = apply(ctx, c, object, said)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

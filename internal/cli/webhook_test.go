@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestWebhookFlags holds the names and defaults of spec §9.3 for the webhook: each flag of cert-manager's has an
+// effect, or is accepted and says why it has none.
+func TestWebhookFlags(t *testing.T) {
+	cmd, _, err := New().Find([]string{"webhook"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{
+		"secure-port": "6443", "healthz-port": "6080", "metrics-listen-address": "0.0.0.0:9402", "config": "", "kubeconfig": "", "api-server-host": "",
+		"dynamic-serving-leaf-duration": "168h0m0s", "dynamic-serving-ca-secret-namespace": "cert-manager",
+		"dynamic-serving-ca-secret-name": "cert-manager-webhook-ca", "feature-gates": "", "v": "0",
+		"dynamic-serving-dns-names": "[cert-manager-webhook,cert-manager-webhook.cert-manager,cert-manager-webhook.cert-manager.svc]",
+	} {
+		if f := cmd.Flags().Lookup(name); f == nil || f.DefValue != value {
+			t.Errorf("--%s: %+v, want the default %q", name, f, value)
+		}
+	}
+	spec, err := os.ReadFile("../../docs/spec/09-operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(spec), "Webhook flags:")
+	text, _, _ = strings.Cut(strings.TrimPrefix(strings.TrimSpace(text), "```"), "```")
+	for word := range strings.FieldsSeq(text) {
+		prefix, suffixes, several := strings.Cut(word, "{")
+		names := []string{word}
+		if several {
+			names = strings.Split(strings.Trim(suffixes, "}"), ",")
+			for i := range names {
+				names[i] = prefix + names[i]
+			}
+		}
+		for _, name := range names {
+			if name, is := strings.CutPrefix(name, "--"); is && cmd.Flags().Lookup(name) == nil {
+				t.Errorf("there is no --%s", name)
+			}
+		}
+	}
+	file := `{apiVersion: webhook.config.cert-manager.io/v1alpha1, kind: WebhookConfiguration, securePort: 10250, healthzPort: 1,
+tlsConfig: {dynamic: {secretName: s, dnsNames: [a, b]}, minTLSVersion: VersionTLS13}, featureGates: {NameConstraints: false}}`
+	of := webhookComponent()
+	if err := applyConfig(cmd, of, []byte(file)); err != nil {
+		t.Fatal(err)
+	}
+	if got := cmd.Flags().Lookup("dynamic-serving-dns-names").Value.String(); got != "[a,b]" {
+		t.Errorf("the names are %s", got)
+	}
+	if len(of.gates) != 5 || slices.Contains(names(of.gates), "ACMEUseARI") {
+		t.Errorf("the gates are %q", names(of.gates))
+	}
+	for flag, wrong := range map[string]string{"--webhook=ignore": "", "--webhook=fail": "", "--webhook=none": "", "--webhook=Yes": "must be none, ignore or fail"} {
+		install, _, _ := New().Find([]string{"install"})
+		if err := install.ParseFlags([]string{flag}); (err != nil) != (wrong != "") || err != nil && !strings.Contains(err.Error(), wrong) {
+			t.Errorf("%s: %v", flag, err)
+		}
+	}
+}
