@@ -90,7 +90,8 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	}
 	if cfg.KeepKinds && !deps.Scope.NamespacedOnly {
 		keeper, err := kinds.New(kinds.Options{
-			Config: rc, HTTP: manager.GetHTTPClient(), Reader: manager.GetAPIReader(), Failed: watches.failed, Log: log.WithName("kinds"),
+			Config: rc, HTTP: manager.GetHTTPClient(), Reader: manager.GetAPIReader(), Namespace: cfg.AdmissionNamespace,
+			Failed: watches.failed, Log: log.WithName("kinds"),
 		})
 		if err = errors.Join(err, manager.Add(keeper)); err != nil {
 			return nil, err
@@ -295,7 +296,7 @@ func addChecks(manager ctrl.Manager, watches *watches, stuck func() error) error
 // cacheNamespaces is the scope, with the namespace that ClusterIssuers keep their Secrets in.
 func cacheNamespaces(cfg Config) map[string]cache.Config {
 	out := cfg.scope().CacheNamespaces()
-	if out != nil && cfg.Namespace == "" {
+	if out != nil && len(cfg.Namespaces) == 0 {
 		out[cfg.ClusterResourceNamespace] = cache.Config{}
 	}
 	return out

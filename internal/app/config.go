@@ -6,11 +6,11 @@
 package app
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
 	"time"
 
+	"chancery.dev/api"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/controller/shims"
 	"chancery.dev/internal/egress"
@@ -25,9 +25,11 @@ type Config struct {
 	// ClusterResourceNamespace holds the Secrets of ClusterIssuers and the Orders of
 	// CertificateSigningRequests for them.
 	ClusterResourceNamespace string
-	// Namespace limits the controller to one namespace, and switches off everything
-	// that is cluster-scoped; empty means all.
-	Namespace string
+	// Namespaces limits the controller to these namespaces, and switches off everything that is cluster-scoped; empty
+	// means all.
+	Namespaces []string
+	// AdmissionNamespace holds the ConfigMaps that the admission policies read.
+	AdmissionNamespace string
 	// Scope limits the controller further; for tests. The zero value is everything.
 	Scope controller.Scope
 
@@ -112,6 +114,7 @@ type AmbientConfig struct {
 func DefaultConfig() Config {
 	return Config{
 		ClusterResourceNamespace: "cert-manager",
+		AdmissionNamespace:       api.ExternalIssuersNamespace,
 		UserAgent:                "chancery",
 		LeaderElect:              true,
 		LeaderElectionNamespace:  "kube-system",
@@ -178,7 +181,10 @@ func (c *Config) settings() controller.Settings {
 
 // findResponder names the responder of a controller that nobody has told of one (ACMEConfig.HTTP01Responder).
 func (c *Config) findResponder() {
-	own := cmp.Or(c.Namespace, c.ClusterResourceNamespace) + "/" + responderName
+	own := c.ClusterResourceNamespace + "/" + responderName
+	if len(c.Namespaces) > 0 {
+		own = c.Namespaces[0] + "/" + responderName
+	}
 	switch responder := c.ACME.HTTP01Responder; {
 	case c.ACME.HTTP01Pods.Mode == service.ModePod && (responder == "" || responder == ResponderNone):
 		c.ACME.HTTP01Responder = own // there are routes, and none leads there
@@ -193,8 +199,8 @@ func (c *Config) findResponder() {
 // scope is the user's and the caller's limits together.
 func (c *Config) scope() controller.Scope {
 	s := c.Scope
-	if c.Namespace != "" {
-		s.Namespaces, s.NamespacedOnly = []string{c.Namespace}, true
+	if len(c.Namespaces) > 0 {
+		s.Namespaces, s.NamespacedOnly = c.Namespaces, true
 	}
 	return s
 }

@@ -28,7 +28,7 @@ func TestValidate(t *testing.T) {
 		want   string
 	}{
 		{func(c *Config) { c.ClusterResourceNamespace = "" }, "--cluster-resource-namespace: must not be empty: ClusterIssuers keep their Secrets there"},
-		{func(c *Config) { c.Namespace = "Web_1" }, `--namespace: must be the name of a namespace, not "Web_1"`},
+		{func(c *Config) { c.Namespaces = []string{"shop", "Web_1"} }, `--namespace: must be the name of a namespace, not "Web_1"`},
 		{func(c *Config) { c.MetricsAddress = "127.0.0.1" }, `--metrics-listen-address: must be host:port, or 0 for none, not "127.0.0.1"`},
 		{func(c *Config) { c.HealthAddress = ":soup" }, `--internal-healthz-listen-address: must be host:port, or 0 for none, not ":soup"`},
 		{func(c *Config) { c.ProfilerAddress = "localhost:70000" }, `--profiler-address: must be host:port, not "localhost:70000"`},
@@ -134,11 +134,15 @@ func TestScope(t *testing.T) {
 	if got := cacheNamespaces(cfg); got != nil {
 		t.Errorf("by default only %v is watched", got)
 	}
-	cfg.Namespace = "one"
+	cfg.Namespaces = []string{"one"}
 	if got := cacheNamespaces(cfg); len(got) != 1 {
 		t.Errorf("--namespace one watches %v", got)
 	}
-	cfg.Namespace, cfg.Scope.Namespaces = "", []string{"two"}
+	cfg.Namespaces = []string{"one", "two"}
+	if got := cacheNamespaces(cfg); len(got) != 2 || !cfg.scope().NamespacedOnly {
+		t.Errorf("--namespace one,two watches %v", got)
+	}
+	cfg.Namespaces, cfg.Scope.Namespaces = nil, []string{"two"}
 	if got := cacheNamespaces(cfg); len(got) != 2 {
 		t.Errorf("scope two watches %v, want two and that of ClusterIssuers", got)
 	}
@@ -152,7 +156,7 @@ func TestFindResponder(t *testing.T) {
 	}{
 		{func(*Config) {}, "cert-manager/chancery-responder"},
 		{func(c *Config) { c.ClusterResourceNamespace = "issuers" }, "issuers/chancery-responder"},
-		{func(c *Config) { c.Namespace = "team" }, "team/chancery-responder"},
+		{func(c *Config) { c.Namespaces = []string{"team", "shop"} }, "team/chancery-responder"},
 		{func(c *Config) { c.ACME.HTTP01Address = ":8089" }, ResponderNone},
 		{func(c *Config) { c.ACME.HTTP01Address, c.ACME.HTTP01Responder = ":8089", "here/own" }, "here/own"},
 		{func(c *Config) { c.ACME.HTTP01Responder = ResponderNone }, ResponderNone},

@@ -132,7 +132,7 @@ func TestOneNamespace(t *testing.T) {
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
 	})
 	cfg := w.Config()
-	cfg.Namespace, cfg.ClusterResourceNamespace, cfg.Scope.Namespaces = w.Namespace, "cert-manager", nil
+	cfg.Namespaces, cfg.ClusterResourceNamespace, cfg.Scope.Namespaces = []string{w.Namespace}, "cert-manager", nil
 	j := &journal{}
 	w.RunLogged(t, cfg, rig.As(w.Admin, user), j.logger())
 	smallCA(t, w)

@@ -83,9 +83,10 @@ func (c *Config) Validate() error {
 	} else {
 		f.namespace("cluster-resource-namespace", c.ClusterResourceNamespace)
 	}
-	if c.Namespace != "" {
-		f.namespace("namespace", c.Namespace)
+	for _, name := range c.Namespaces {
+		f.namespace("namespace", name)
 	}
+	f.namespace("admission-namespace", c.AdmissionNamespace)
 	f.addressOrNone("metrics-listen-address", c.MetricsAddress)
 	c.MetricsTLS.validate(&f)
 	f.addressOrNone("internal-healthz-listen-address", c.HealthAddress)

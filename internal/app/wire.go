@@ -78,7 +78,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 		Accounts: accounts, Solvers: cfg.solvers(resolver, providers, routes), Settings: cfg.ACME.settings(),
 		Limits: cfg.ACME.Limits, Process: process,
 	}
-	everywhere := cfg.Namespace == ""
+	everywhere := len(cfg.Namespaces) == 0
 	for _, step := range []struct {
 		runs bool
 		add  func() error

@@ -75,7 +75,8 @@ func addServingFlags(cmd *cobra.Command, cfg *app.Config) {
 		"run the CA injector in this process; its role has to be bound to the same service account, by chancery install --cainjector=controller")
 	f.BoolVar(&cfg.AcceptForeignCRDs, "accept-foreign-crds", false,
 		"work also where custom resource definitions of somebody else are installed: what their rules do not forbid is not refused")
-	f.StringVar(&cfg.Namespace, "namespace", "", "only namespace to work in; nothing that is cluster-scoped is then looked after")
+	f.StringSliceVar(&cfg.Namespaces, "namespace", nil, "only namespaces to work in; nothing that is cluster-scoped is then looked after")
+	f.StringVar(&cfg.AdmissionNamespace, "admission-namespace", cfg.AdmissionNamespace, "namespace of the ConfigMaps that the admission policies read")
 	addProcessFlags(cmd, cfg)
 }
 

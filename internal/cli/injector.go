@@ -39,7 +39,7 @@ func newInjectorCommand() *cobra.Command {
 	}
 	p.addFlags(cmd)
 	f, cfg := cmd.Flags(), &p.cfg
-	f.StringVar(&cfg.Namespace, "namespace", "", "only namespace whose Secrets and Certificates are sources; injectables belong to no namespace")
+	f.StringSliceVar(&cfg.Namespaces, "namespace", nil, "only namespaces whose Secrets and Certificates are sources; injectables belong to no namespace")
 	f.StringSliceVar(&cfg.Injection.IgnoreNamespaces, "ignore-namespaces", nil, "namespaces whose Secrets and Certificates are no sources")
 	f.BoolVar(&cfg.Injection.Certificates, "enable-certificates-data-source", cfg.Injection.Certificates, "let Certificates be sources, as soon as the API server serves them")
 	for _, kind := range injection.Kinds() {

@@ -50,6 +50,8 @@ type Options struct {
 	HTTP   *http.Client
 	// Reader reads from the API server, not from a cache.
 	Reader client.Reader
+	// Namespace holds the table: the bindings of the admission policies name the namespace.
+	Namespace string
 	// Failed is told what is wrong with a watch.
 	Failed toolscache.WatchErrorHandlerWithContext
 	Log    logr.Logger
@@ -89,7 +91,7 @@ func New(o Options) (*Keeper, error) {
 		crds: metadatainformer.NewFilteredMetadataInformer(names,
 			schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
 			"", 0, toolscache.Indexers{}, nil).Informer(),
-		table: informersv1.NewFilteredConfigMapInformer(clients, api.ExternalIssuersNamespace, 0, toolscache.Indexers{},
+		table: informersv1.NewFilteredConfigMapInformer(clients, o.Namespace, 0, toolscache.Indexers{},
 			func(l *metav1.ListOptions) {
 				l.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, api.ExternalIssuersName).String()
 			}),
@@ -137,8 +139,8 @@ func nameOf(object any) string {
 func (k *Keeper) Start(ctx context.Context) error {
 	defer context.AfterFunc(ctx, k.queue.ShutDown)()
 	// Without a table, the API server refuses every write of a CertificateRequest's status: there has to be one at once.
-	empty := acv1.ConfigMap(api.ExternalIssuersName, api.ExternalIssuersNamespace)
-	if _, err := k.clients.CoreV1().ConfigMaps(api.ExternalIssuersNamespace).Apply(ctx, empty, metav1.ApplyOptions{FieldManager: Owner + "-table"}); err != nil {
+	empty := acv1.ConfigMap(api.ExternalIssuersName, k.o.Namespace)
+	if _, err := k.clients.CoreV1().ConfigMaps(k.o.Namespace).Apply(ctx, empty, metav1.ApplyOptions{FieldManager: Owner + "-table"}); err != nil {
 		k.o.Log.Error(err, "cannot make the table of external issuers: grant the right, or run chancery install again")
 	}
 	go k.crds.RunWithContext(ctx)
@@ -179,8 +181,8 @@ func (k *Keeper) sync(ctx context.Context, name string) error {
 	if !changed || k.upToDate() {
 		return nil
 	}
-	table := acv1.ConfigMap(api.ExternalIssuersName, api.ExternalIssuersNamespace).WithData(k.entries)
-	applied, err := k.clients.CoreV1().ConfigMaps(api.ExternalIssuersNamespace).Apply(ctx, table, metav1.ApplyOptions{FieldManager: Owner, Force: true})
+	table := acv1.ConfigMap(api.ExternalIssuersName, k.o.Namespace).WithData(k.entries)
+	applied, err := k.clients.CoreV1().ConfigMaps(k.o.Namespace).Apply(ctx, table, metav1.ApplyOptions{FieldManager: Owner, Force: true})
 	if err == nil {
 		k.written, k.version = maps.Clone(k.entries), applied.ResourceVersion
 	}
@@ -189,7 +191,7 @@ func (k *Keeper) sync(ctx context.Context, name string) error {
 
 // stored is the table as the watch shows it; nil if there is none.
 func (k *Keeper) stored() *corev1.ConfigMap {
-	stored, _, _ := k.table.GetStore().GetByKey(api.ExternalIssuersNamespace + "/" + api.ExternalIssuersName)
+	stored, _, _ := k.table.GetStore().GetByKey(k.o.Namespace + "/" + api.ExternalIssuersName)
 	table, _ := stored.(*corev1.ConfigMap)
 	return table
 }
