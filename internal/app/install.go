@@ -132,11 +132,7 @@ func admits(ctx context.Context, c client.Client, fills bool, said func(what str
 	const notYet = "There can be a delay between when CustomResourceDefinitions are created"
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		probe := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "cert-manager.io/v1", "kind": "CertificateRequest",
-			"metadata": map[string]any{"generateName": "chancery-install-", "namespace": "cert-manager"},
-			"spec":     map[string]any{"issuerRef": map[string]any{"name": "none"}, "request": probeRequest},
-		}}
+		probe := newProbe("cert-manager", probeRequest)
 		last = c.Create(ctx, probe, client.DryRunAll)
 		user, _, _ := unstructured.NestedString(probe.Object, "spec", "username")
 		if last == nil {
@@ -154,9 +150,6 @@ func admits(ctx context.Context, c client.Client, fills bool, said func(what str
 	}
 	return nil
 }
-
-// probeRequest looks enough like a PEM request to get past the schema; it is never stored.
-const probeRequest = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0tLS0tCg=="
 
 func apply(ctx context.Context, c client.Client, object *unstructured.Unstructured, said func(string)) error {
 	// Two installations at once may get in each other's way at the first try.

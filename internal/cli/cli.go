@@ -35,7 +35,7 @@ func New() *cobra.Command {
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	solver := newACMESolverCommand()
-	root.AddCommand(newControllerCommand(), newInjectorCommand(), newResponderCommand(), newWebhookCommand(), newInstallCommand(), solver)
+	root.AddCommand(newControllerCommand(), newInjectorCommand(), newResponderCommand(), newWebhookCommand(), newInstallCommand(), newCheckCommand(), solver)
 	actAsACMESolver(root, solver)
 	version.Add(root)
 	return root
