@@ -21,6 +21,7 @@ STEP_CA := $(BIN)/step-ca
 APPROVER_POLICY := $(BIN)/approver-policy
 TRUST_MANAGER := $(BIN)/trust-manager
 CMCTL := $(BIN)/cmctl
+HELM := $(BIN)/helm
 LINTER := $(BIN)/golangci-lint
 GOVULNCHECK := $(BIN)/govulncheck
 NFPM := $(BIN)/nfpm
@@ -37,7 +38,7 @@ NESTED := $(patsubst %/go.mod,%,$(wildcard standalone/go.mod dnsproviders/go.mod
 MODULES := $(NESTED) e2e
 
 # The peers, cheapest first.
-PEERS := vault stepca ingress
+PEERS := chart vault stepca ingress
 
 # The parts of nightly, in the order of the rotation: clients that people run beside the controllers, and numbers that
 # take long to measure, and a release.
@@ -97,6 +98,7 @@ export CHANCERY_STEP_CA_BIN := $(STEP_CA)
 export CHANCERY_APPROVER_POLICY_BIN := $(APPROVER_POLICY)
 export CHANCERY_TRUST_MANAGER_BIN := $(TRUST_MANAGER)
 export CHANCERY_CMCTL_BIN := $(CMCTL)
+export CHANCERY_HELM_BIN := $(HELM)
 
 .PHONY: help
 help: ## List the targets
@@ -145,7 +147,7 @@ quick: need ## Run the tests of the root module that need no API server
 	go test -short ./...
 
 .PHONY: e2e
-e2e: ## Run the tests against real peers (one of them: e2e-vault, e2e-stepca, e2e-ingress)
+e2e: ## Run the tests against real peers (one of them: e2e-chart, e2e-vault, e2e-stepca, e2e-ingress)
 	@for p in $(PEERS); do $(MAKE) --no-print-directory e2e-$$p || exit 1; done
 
 .PHONY: $(PEERS:%=e2e-%)
@@ -179,6 +181,7 @@ release: need peer-release ## Make binaries, images, packages, SBOMs and checksu
 # missing, one after the other.
 .PHONY: peers $(PEERS:%=peer-%) $(NIGHTLY:%=peer-%)
 peers: $(PEERS:%=peer-%) $(NIGHTLY:%=peer-%) ## Build the programs that the tests of e2e and nightly run
+peer-chart: $(HELM)
 peer-vault: $(VAULT)
 peer-stepca: $(STEP_CA)
 peer-ingress: $(TRAEFIK)
@@ -212,6 +215,11 @@ $(TRUST_MANAGER): e2e/peers/trust-manager.mod e2e/peers/trust-manager.sum | need
 $(CMCTL): e2e/peers/cmctl.mod e2e/peers/cmctl.sum | need
 	@echo 'Building cmctl: about 3 minutes on two cores, the first time.'
 	$(PEER) -modfile cmctl.mod -o $@ github.com/cert-manager/cmctl/v2
+
+# The version of Kubernetes is that for which charts are rendered where no cluster is asked.
+$(HELM): e2e/peers/helm.mod e2e/peers/helm.sum | need
+	@echo 'Building helm: about 3 minutes on two cores, the first time.'
+	cd e2e/peers && go build $(BUILD) -p 2 -ldflags '-s -w -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36' -modfile helm.mod -o $@ helm.sh/helm/v3/cmd/helm
 
 # Traefik embeds a web interface that its module does not contain: it is built in a copy,
 # with its own go.mod, beside an empty one.

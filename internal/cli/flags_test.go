@@ -18,7 +18,7 @@ func TestControllerFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := map[string]string{
-		"kubeconfig": "", "master": "", "namespace": "",
+		"kubeconfig": "", "master": "", "namespace": "[]",
 		"leader-elect": "true", "leader-election-namespace": "kube-system", "leader-election-lease-duration": "1m0s",
 		"leader-election-renew-deadline": "40s", "leader-election-retry-period": "15s",
 		"metrics-listen-address": "0.0.0.0:9402", "internal-healthz-listen-address": "0.0.0.0:9403", "concurrent-workers": "5",
@@ -120,7 +120,7 @@ func TestInjectorFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, value := range map[string]string{
-		"kubeconfig": "", "namespace": "", "ignore-namespaces": "[]", "enable-certificates-data-source": "true",
+		"kubeconfig": "", "namespace": "[]", "ignore-namespaces": "[]", "enable-certificates-data-source": "true",
 		"enable-validatingwebhookconfigurations-injectable": "true", "enable-mutatingwebhookconfigurations-injectable": "true",
 		"enable-customresourcedefinitions-injectable": "true", "enable-apiservices-injectable": "true",
 		"config": "", "feature-gates": "", "metrics-tls-cert-file": "", "metrics-tls-min-version": "",

@@ -1,0 +1,45 @@
+{{/* chancery.refuse ends the rendering where a value would be ignored that somebody counts on. */}}
+{{- define "chancery.refuse" -}}
+{{- $refused := list -}}
+{{- $images := dict "image" .Values.image "webhook.image" .Values.webhook.image "cainjector.image" .Values.cainjector.image "acmesolver.image" .Values.acmesolver.image "startupapicheck.image" .Values.startupapicheck.image -}}
+{{- if not .Values.chancery.image -}}
+{{- range $path, $image := $images -}}
+{{- range $field := list "repository" "tag" "digest" -}}
+{{- if index $image $field -}}
+{{- $refused = append $refused (printf "%s.%s: it names an image of cert-manager, which is not run here: set chancery.image to an image of Chancery, or remove this value" $path $field) -}}
+{{- end -}}
+{{- end -}}
+{{- if not (or (has $image.name (list "" "chancery")) (hasPrefix "cert-manager-" $image.name)) -}}
+{{- $refused = append $refused (printf "%s.name: it names an image of cert-manager, which is not run here: set chancery.image to an image of Chancery, or remove this value" $path) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.chancery.dns.image (not .Values.chancery.dns.enabled) -}}
+{{- $refused = append $refused "chancery.dns.image: set chancery.dns.enabled, too" -}}
+{{- end -}}
+{{- if and .Values.chancery.namespaces .Values.clusterResourceNamespace -}}
+{{- $refused = append $refused "clusterResourceNamespace: ClusterIssuers are left to others where chancery.namespaces is set: remove one of both" -}}
+{{- end -}}
+{{- if $refused -}}
+{{- fail (printf "\n%s" (join "\n" $refused)) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* chancery.withoutEffect are the values that have no meaning here, with their defaults. */}}
+{{- define "chancery.withoutEffect" -}}
+enabled: true
+global.podSecurityPolicy.enabled: false
+global.podSecurityPolicy.useAppArmor: true
+acmesolver.image.pullPolicy: IfNotPresent
+webhook.replicaCount: 1
+webhook.timeoutSeconds: 30
+webhook.config: {}
+webhook.url: {}
+webhook.validatingWebhookConfiguration.namespaceSelector: {matchExpressions: [{key: cert-manager.io/disable-validation, operator: NotIn, values: ["true"]}]}
+webhook.mutatingWebhookConfiguration.namespaceSelector: {}
+webhook.validatingWebhookConfigurationAnnotations: {}
+webhook.mutatingWebhookConfigurationAnnotations: {}
+webhook.enableClientVerification: false
+webhook.clientCAFile: ""
+webhook.apiserverClientCertSubjects: ""
+{{- end -}}
