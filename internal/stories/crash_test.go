@@ -2,6 +2,7 @@ package stories_test
 
 import (
 	"context"
+	"crypto"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
@@ -314,6 +315,12 @@ func strangeCA(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return authorityFor(t, key)
+}
+
+// authorityFor returns a certificate that makes a key the CA "stranger".
+func authorityFor(t *testing.T, key crypto.Signer) []byte {
+	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "stranger"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, PublicKey: key.Public(),

@@ -11,6 +11,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/app"
 	"chancery.dev/internal/rig"
 )
 
@@ -50,6 +51,19 @@ func TestGatewayAPI(t *testing.T) {
 	awaitEvent(t, w, "edge", "BadConfig", `Skipped a listener block: listener "bare" has no hostname`)
 	change(t, w, gateway, func(g *gwapiv1.Gateway) { g.Spec.Listeners = []gwapiv1.Listener{listener("edge", "c.example.com")} })
 	awaitCertificate(t, w, "edge", "follows", isFor("c.example.com"))
+
+	off := world(t, rig.NewWorldOn(t, w.Admin))
+	cfg = off.Config()
+	cfg.Shims.Gateways = true
+	cfg.SwitchOff(app.ControllerGatewayShim)
+	off.Run(t, cfg)
+	unseen := gateway.DeepCopy()
+	unseen.ObjectMeta = metav1.ObjectMeta{Name: "unseen", Annotations: asking()}
+	off.Create(t, unseen, newIngress("seen", asking(), "seen a.example.com"))
+	awaitCertificate(t, off, "seen", "is made", isFor("a.example.com"))
+	if list := (&certmanagerv1.CertificateList{}); off.Client.List(t.Context(), list, client.InNamespace(off.Namespace)) != nil || len(list.Items) != 1 {
+		t.Errorf("beside a gateway-shim that is switched off there are %+v", list.Items)
+	}
 
 	w.InstallGatewayAPI(t, "listenersets")
 	l := listener("set", "d.example.com")
