@@ -33,6 +33,7 @@ func New() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.PersistentPreRunE = fromEnvironment
 	root.CompletionOptions.DisableDefaultCmd = true
 	solver := newACMESolverCommand()
 	root.AddCommand(newControllerCommand(), newInjectorCommand(), newResponderCommand(), newWebhookCommand(), newInstallCommand(), newCheckCommand(), solver)

@@ -38,12 +38,19 @@ func applyConfig(cmd *cobra.Command, of component, data []byte) error {
 	if err := yaml.UnmarshalStrict(data, &content); err != nil {
 		return err
 	}
-	if content["apiVersion"] != of.version || content["kind"] != of.kind {
-		return fmt.Errorf("must be a %s of %s, not a %v of %v", of.kind, of.version, content["kind"], content["apiVersion"])
+	version, own := content["apiVersion"], content["apiVersion"] == ownConfigVersion
+	if !own && version != of.version || content["kind"] != of.kind {
+		return fmt.Errorf("must be a %s of %s or %s, not a %v of %v", of.kind, ownConfigVersion, of.version, content["kind"], version)
 	}
 	delete(content, "apiVersion")
 	delete(content, "kind")
 	flags := map[string]string{}
+	if own {
+		for field, f := range settings(cmd) {
+			flags[field] = f.Name
+		}
+		return applyFields(cmd, flags, "", content)
+	}
 	for _, k := range of.flags {
 		flags[k.field] = k.name
 	}
@@ -62,6 +69,7 @@ func applyFields(cmd *cobra.Command, flags map[string]string, below string, cont
 		case flag != nil && flag.Changed: // the command line wins
 		case flag != nil:
 			err = flag.Value.Set(flagText(value))
+			flag.Changed = true
 		case isStruct && slices.ContainsFunc(slices.Collect(maps.Keys(flags)), func(f string) bool { return strings.HasPrefix(f, field+".") }):
 			err = applyFields(cmd, flags, field+".", nested)
 		default:

@@ -8,9 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/client-go/rest"
 
 	"chancery.dev/internal/app"
 	"chancery.dev/internal/cli/version"
@@ -30,21 +32,19 @@ func newControllerCommand() *cobra.Command {
 Flags have the names and defaults of cert-manager's controller where they mean the same.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			rc, log, err := p.begin(cmd)
-			if err != nil {
-				return err
-			}
-			a, err := app.New(cmd.Context(), p.cfg, rc, log)
-			if err != nil {
-				return unreachable(rc, err)
-			}
-			go fitHeap(cmd.Context(), a)
-			go func() {
-				if a.Synced(cmd.Context()) {
-					log.Info("watching")
+			return p.run(cmd, func(rc *rest.Config, log logr.Logger) error {
+				a, err := app.New(cmd.Context(), p.cfg, rc, log)
+				if err != nil {
+					return unreachable(rc, err)
 				}
-			}()
-			return a.Run(cmd.Context())
+				go fitHeap(cmd.Context(), a)
+				go func() {
+					if a.Synced(cmd.Context()) {
+						log.Info("watching")
+					}
+				}()
+				return a.Run(cmd.Context())
+			})
 		},
 	}
 	p.addFlags(cmd)
@@ -63,8 +63,12 @@ func AddConfigFlags(cmd *cobra.Command, cfg *app.Config) {
 
 // addFlag adds a flag whose values are read by set; value is what the help shows as its default.
 func addFlag(cmd *cobra.Command, name, usage, value string, set func(string) error) {
-	cmd.Flags().Func(name, usage, set)
-	cmd.Flags().Lookup(name).DefValue = value
+	cmd.Flags().Var(&textValue{set: set, text: value}, name, usage)
+}
+
+// addListFlag is addFlag for a list, whose flag may be given more than once.
+func addListFlag(cmd *cobra.Command, name, usage, value string, set func(string) error) {
+	cmd.Flags().Var(&textValue{set: set, text: value, list: true}, name, usage)
 }
 
 // addServingFlags adds what concerns the process.
@@ -257,7 +261,7 @@ func addRangesFlag(cmd *cobra.Command, ranges *[]netip.Prefix, name, usage strin
 		shown = append(shown, r.String())
 	}
 	set := false
-	addFlag(cmd, name, usage, strings.Join(shown, ","), func(list string) error {
+	addListFlag(cmd, name, usage, strings.Join(shown, ","), func(list string) error {
 		if !set {
 			*ranges, set = nil, true
 		}

@@ -5,7 +5,9 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
 	"chancery.dev/internal/app"
 	"chancery.dev/internal/controller/injection"
@@ -23,18 +25,16 @@ func newInjectorCommand() *cobra.Command {
 "chancery install --cainjector=own" once before. Flags have the names and defaults of cert-manager's cainjector.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			rc, log, err := p.begin(cmd)
-			if err != nil {
-				return err
-			}
-			a, err := app.NewInjector(cmd.Context(), p.cfg, rc, log)
-			if err != nil {
-				return unreachable(rc, err)
-			}
-			if os.Getenv("GOGC") == "" {
-				debug.SetGCPercent(injectorPercent)
-			}
-			return unreachable(rc, a.Run(cmd.Context()))
+			return p.run(cmd, func(rc *rest.Config, log logr.Logger) error {
+				a, err := app.NewInjector(cmd.Context(), p.cfg, rc, log)
+				if err != nil {
+					return unreachable(rc, err)
+				}
+				if os.Getenv("GOGC") == "" {
+					debug.SetGCPercent(injectorPercent)
+				}
+				return unreachable(rc, a.Run(cmd.Context()))
+			})
 		},
 	}
 	p.addFlags(cmd)

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"errors"
+
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
@@ -18,7 +20,7 @@ type process struct {
 	switches *switches
 
 	configFile, profilerAddress string
-	profiling                   bool
+	profiling, check            bool
 }
 
 func newProcess(of component) *process {
@@ -30,19 +32,28 @@ func (p *process) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&p.profiling, "enable-profiling", false, "serve Go's profiles under /debug/pprof/")
 	f.StringVar(&p.profilerAddress, "profiler-address", p.profilerAddress, "host:port to serve them on")
-	f.StringVar(&p.configFile, "config", "", "file with a "+p.of.kind+" of "+p.of.version+"; flags win over it")
+	f.StringVar(&p.configFile, "config", "", "file with a "+p.of.kind+" of "+ownConfigVersion+" or "+p.of.version+"; flags and environment variables win over it")
+	f.BoolVar(&p.check, "check", false, "check the configuration, print it as a file for --config, and end")
 }
 
-// begin completes the configuration, sets up the log, and finds the API server.
-func (p *process) begin(cmd *cobra.Command) (*rest.Config, logr.Logger, error) {
+// run completes the configuration, and either prints the configuration or sets up the log, finds the API server, and
+// does work.
+func (p *process) run(cmd *cobra.Command, work func(*rest.Config, logr.Logger) error) error {
 	if p.configFile != "" {
 		if err := readConfigFile(cmd, p.of, p.configFile); err != nil {
-			return nil, logr.Logger{}, err
+			return err
 		}
 	}
 	p.switches.resolve()
 	if p.profiling {
 		p.cfg.ProfilerAddress = p.profilerAddress
 	}
-	return p.server.begin(cmd)
+	if p.check {
+		return errors.Join(p.cfg.Validate(), printSettings(cmd, p.of.kind))
+	}
+	rc, log, err := p.begin(cmd)
+	if err != nil {
+		return err
+	}
+	return work(rc, log)
 }

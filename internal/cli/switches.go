@@ -28,9 +28,9 @@ type switches struct {
 // without effect. The other flags of the command have to be there already. Call resolve once the flags are read.
 func addSwitches(cmd *cobra.Command, cfg *app.Config, of component) *switches {
 	s := &switches{of: of, cfg: cfg, gates: map[string]bool{}, unmet: map[string]string{}}
-	addFlag(cmd, "feature-gates", "cert-manager's feature gates, NAME=true|false: "+strings.Join(names(of.gates), ", "), "", s.setGates)
+	addListFlag(cmd, "feature-gates", "cert-manager's feature gates, NAME=true|false: "+strings.Join(names(of.gates), ", "), "", s.setGates)
 	if of.kind == configKind {
-		addFlag(cmd, "controllers", "which of cert-manager's controllers to run; * stands for all, -NAME switches one off: "+
+		addListFlag(cmd, "controllers", "which of cert-manager's controllers to run; * stands for all, -NAME switches one off: "+
 			strings.Join(controllerNames(), ", "), "*", s.setControllers)
 	}
 	for _, k := range of.flags {
