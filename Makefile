@@ -219,7 +219,7 @@ $(CMCTL): e2e/peers/cmctl.mod e2e/peers/cmctl.sum | need
 # The version of Kubernetes is that for which charts are rendered where no cluster is asked.
 $(HELM): e2e/peers/helm.mod e2e/peers/helm.sum | need
 	@echo 'Building helm: about 3 minutes on two cores, the first time.'
-	cd e2e/peers && go build $(BUILD) -p 2 -ldflags '-s -w -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36' -modfile helm.mod -o $@ helm.sh/helm/v3/cmd/helm
+	cd e2e/peers && go build $(TOOL) -p 2 -ldflags '-s -w -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36' -modfile helm.mod -o $@ helm.sh/helm/v3/cmd/helm
 
 # Traefik embeds a web interface that its module does not contain: it is built in a copy,
 # with its own go.mod, beside an empty one.
