@@ -73,12 +73,29 @@ func Install(ctx context.Context, rc *rest.Config, said func(what string)) error
 	if err != nil {
 		return err
 	}
-	policies, err := api.Policies()
+	for _, object := range objects {
+		if err := apply(ctx, c, object, said); err != nil {
+			return err
+		}
+	}
+	if err := applyKinds(ctx, rc, said); err != nil { // before the policies, which refuse without the table
+		return err
+	}
+	fills, err := applyPolicies(ctx, c, said)
 	if err != nil {
 		return err
 	}
-	fills := false
-	for _, object := range append(objects, policies...) {
+	return admits(ctx, c, fills, said)
+}
+
+// applyPolicies applies the admission policies that the cluster serves, and reports whether one of them fills in who
+// made a CertificateRequest.
+func applyPolicies(ctx context.Context, c client.Client, said func(string)) (fills bool, err error) {
+	policies, err := api.Policies()
+	if err != nil {
+		return false, err
+	}
+	for _, object := range policies {
 		mutates := strings.HasPrefix(object.GetKind(), "MutatingAdmissionPolicy")
 		err := apply(ctx, c, object, said)
 		if meta.IsNoMatchError(err) && mutates { // Kubernetes 1.34 and 1.35 serve the beta, where it is switched on
@@ -90,14 +107,11 @@ func Install(ctx context.Context, rc *rest.Config, said func(what string)) error
 			continue
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
 		fills = fills || mutates
 	}
-	if err := applyKinds(ctx, rc, said); err != nil {
-		return err
-	}
-	return admits(ctx, c, fills, said)
+	return fills, nil
 }
 
 // applyKinds applies the table of kinds of external issuers, as the controller does: without the table, the API server

@@ -196,8 +196,12 @@ func TestInstallFillsTheTable(t *testing.T) {
 	createDefinition(t, w, definition(group, "Ox", "oxen", apiextensionsv1.ClusterScoped))
 	a := newApprover(t, w, "oxen."+group+"/x")
 	a.approves(t, group, "Ox", "x", "referenced signer resource does not exist: {x Ox")
-	if err := app.Install(t.Context(), w.Admin, func(string) {}); err != nil {
+	said := ""
+	if err := app.Install(t.Context(), w.Admin, func(what string) { said += what + "\n" }); err != nil {
 		t.Fatal(err)
+	}
+	if before, _, found := strings.Cut(said, "applied ConfigMap "+api.ExternalIssuersName); !found || strings.Contains(before, "AdmissionPolicy") {
+		t.Errorf("the policies, which refuse without the table, are there before the table:\n%s", said)
 	}
 	a.approves(t, group, "Ox", "x", "")
 	a.approves(t, group, "Cow", "x", "referenced signer resource does not exist: {x Cow")
