@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -10,7 +11,11 @@ import (
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"chancery.dev/api"
 )
@@ -39,7 +44,7 @@ func TestServerIsAway(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	k, err := New(Options{Config: &rest.Config{Host: server.URL}, HTTP: server.Client()})
+	k, err := New(Options{Config: &rest.Config{Host: server.URL}, HTTP: server.Client(), Namespace: api.ExternalIssuersNamespace})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,6 +71,41 @@ func TestServerIsAway(t *testing.T) {
 		step.do()
 		if err := k.discover(); err != nil || !maps.Equal(k.entries, step.want) || k.away != (step.what != "back") {
 			t.Errorf("%s: %v, %q, away %t", step.what, err, k.entries, k.away)
+		}
+	}
+}
+
+// TestDefinitionMadeAnew: a definition that was deleted and made anew by the same name is read again, though no event
+// has told of its end and its generation is the same.
+func TestDefinitionMadeAnew(t *testing.T) {
+	const name = "oxen.new.example.com"
+	scope := ""
+	reader := interceptor.NewClient(nil, interceptor.Funcs{
+		Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+			crd := obj.(*unstructured.Unstructured)
+			crd.SetUID(types.UID(scope))
+			crd.SetGeneration(1)
+			crd.Object["spec"] = map[string]any{
+				"group": "new.example.com", "scope": scope, "names": map[string]any{"kind": "Ox", "plural": "oxen"},
+			}
+			return nil
+		},
+	})
+	k, err := New(Options{Config: &rest.Config{Host: "http://unused.invalid"}, HTTP: http.DefaultClient, Reader: reader})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.entries = map[string]string{}
+	for _, scope = range []string{"Namespaced", "Cluster"} {
+		object, err := thin(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(scope), Generation: 1}})
+		if err == nil {
+			err = k.crds.GetStore().Add(object)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := k.learn(t.Context(), name); err != nil || k.entries["Ox.new.example.com"] != "oxen "+scope {
+			t.Errorf("%s: %v, %q", scope, err, k.entries)
 		}
 	}
 }

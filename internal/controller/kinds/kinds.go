@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	acv1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/discovery"
@@ -65,14 +66,24 @@ type Keeper struct {
 	crds    toolscache.SharedIndexInformer
 	table   toolscache.SharedIndexInformer
 
-	// entries are what the table is to have, written is what it has got, in which version. Entries are nil before
+	// entries are what the table is to have, written is what it has got, at which resource version. Entries are nil before
 	// discovery.
 	entries, written map[string]string
-	version          string
-	// seen are the generations of the definitions that the entries are from.
-	seen map[string]int64
+	at               string
+	// seen are the definitions that the entries are from.
+	seen map[string]version
 	// away says that discovery has missed groups.
 	away bool
+}
+
+// version tells apart the contents of a definition: another one by the same name begins with generation 1 again.
+type version struct {
+	uid        types.UID
+	generation int64
+}
+
+func versionOf(definition metav1.Object) version {
+	return version{definition.GetUID(), definition.GetGeneration()}
 }
 
 // New makes a Keeper.
@@ -86,7 +97,7 @@ func New(o Options) (*Keeper, error) {
 		return nil, err
 	}
 	k := &Keeper{
-		o: o, clients: clients, seen: map[string]int64{},
+		o: o, clients: clients, seen: map[string]version{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute)),
 		crds: metadatainformer.NewFilteredMetadataInformer(names,
 			schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
@@ -119,10 +130,10 @@ func (k *Keeper) listen(informer toolscache.SharedIndexInformer, key func(any) s
 	return err
 }
 
-// thin leaves the name and the generation of a definition.
+// thin leaves the name and the version of a definition.
 func thin(object any) (any, error) {
 	if o, is := object.(*metav1.PartialObjectMetadata); is {
-		o.ObjectMeta = metav1.ObjectMeta{Name: o.Name, Generation: o.Generation, ResourceVersion: o.ResourceVersion}
+		o.ObjectMeta = metav1.ObjectMeta{Name: o.Name, UID: o.UID, Generation: o.Generation, ResourceVersion: o.ResourceVersion}
 	}
 	return object, nil
 }
@@ -184,7 +195,7 @@ func (k *Keeper) sync(ctx context.Context, name string) error {
 	table := acv1.ConfigMap(api.ExternalIssuersName, k.o.Namespace).WithData(k.entries)
 	applied, err := k.clients.CoreV1().ConfigMaps(k.o.Namespace).Apply(ctx, table, metav1.ApplyOptions{FieldManager: Owner, Force: true})
 	if err == nil {
-		k.written, k.version = maps.Clone(k.entries), applied.ResourceVersion
+		k.written, k.at = maps.Clone(k.entries), applied.ResourceVersion
 	}
 	return err
 }
@@ -200,7 +211,7 @@ func (k *Keeper) stored() *corev1.ConfigMap {
 // install may have added entries as ours that are over.
 func (k *Keeper) upToDate() bool {
 	stored := k.stored()
-	return stored != nil && stored.ResourceVersion == k.version && maps.Equal(k.written, k.entries)
+	return stored != nil && stored.ResourceVersion == k.at && maps.Equal(k.written, k.entries)
 }
 
 // discover asks what is served. What is known of a group whose own API server is away stays, and discovery is tried
@@ -234,9 +245,9 @@ func Discover(from discovery.DiscoveryInterface) (entries map[string]string, awa
 	if err != nil && !partly {
 		return nil, nil, fmt.Errorf("discover the kinds that are served: %w", err)
 	}
-	for version := range failed {
-		if mayHaveIssuers(version.Group) {
-			away = append(away, version.Group)
+	for gv := range failed {
+		if mayHaveIssuers(gv.Group) {
+			away = append(away, gv.Group)
 		}
 	}
 	entries = map[string]string{}
@@ -284,8 +295,8 @@ func (k *Keeper) learn(ctx context.Context, name string) (bool, error) {
 		return false, err
 	}
 	before, known := k.seen[name]
-	if known && before == found.GetGeneration() || !known && k.has(name) {
-		k.seen[name] = found.GetGeneration()
+	if known && before == versionOf(found) || !known && k.has(name) {
+		k.seen[name] = versionOf(found)
 		return false, nil
 	}
 	crd := &unstructured.Unstructured{}
@@ -300,7 +311,7 @@ func (k *Keeper) learn(ctx context.Context, name string) (bool, error) {
 	}
 	k.forget(name) // the kind may have been renamed
 	add(k.entries, text("group"), text("names", "kind"), text("names", "plural"), text("scope") == "Namespaced")
-	k.seen[name] = crd.GetGeneration()
+	k.seen[name] = versionOf(crd)
 	return true, nil
 }
 
