@@ -42,7 +42,7 @@ PEERS := chart vault stepca ingress
 
 # The parts of nightly, in the order of the rotation: clients that people run beside the controllers, and numbers that
 # take long to measure, and a release.
-NIGHTLY := approverpolicy trustmanager cmctl numbers release
+NIGHTLY := approverpolicy trustmanager cmctl numbers release fips
 CLIENTS := approverpolicy trustmanager cmctl
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -155,7 +155,7 @@ $(PEERS:%=e2e-%): e2e-%: build-chancery build-standalone peer-%
 	.ci/with-control-plane $(call TEST,e2e) ./$* | $(OUTCOME)
 
 .PHONY: nightly
-nightly: ## Run what takes too long for every run (one part: nightly-approverpolicy, -trustmanager, -cmctl, -numbers, -release)
+nightly: ## Run what takes too long for every run (one part: nightly-approverpolicy, -trustmanager, -cmctl, -numbers, -release, -fips)
 	@for p in $(NIGHTLY); do $(MAKE) --no-print-directory nightly-$$p || exit 1; done
 
 .PHONY: $(NIGHTLY:%=nightly-%)
@@ -168,6 +168,10 @@ nightly-numbers: build-chancery build-standalone
 	$(STANDALONE) bench --scenario rest --at-rest 30000
 
 # The platform of this machine alone: the others would take minutes to compile.
+# What we use of cryptography is in FIPS 140-3: the tests pass where nothing else may be used.
+nightly-fips: need
+	GODEBUG=fips140=on $(call TEST) -short ./internal/pki ./internal/acme/... ./internal/servingcert ./internal/machine/certificate | $(OUTCOME)
+
 nightly-release: peer-release
 	$(RELEASE) RELEASE_PLATFORMS="linux/$$(go env GOARCH)" deploy/release
 	$(RELEASE) deploy/check-release
@@ -189,6 +193,7 @@ peer-approverpolicy: $(APPROVER_POLICY)
 peer-trustmanager: $(TRUST_MANAGER)
 peer-cmctl: $(CMCTL)
 peer-numbers:
+peer-fips:
 peer-release: $(NFPM) $(CYCLONEDX)
 
 PEER := cd e2e/peers && go build $(TOOL) -p 2 -ldflags '-s -w'
