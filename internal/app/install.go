@@ -111,6 +111,9 @@ func applyPolicies(ctx context.Context, c client.Client, said func(string)) (fil
 		}
 		fills = fills || mutates
 	}
+	if !fills {
+		said("this API server does not fill in who makes a CertificateRequest: the webhook does, which --webhook installs")
+	}
 	return fills, nil
 }
 

@@ -144,6 +144,12 @@ func webhookIdentity(t *testing.T, world *rig.World) {
 	w.isFilledIn(t)
 
 	before := w.caBundle(t.Context())
+	if err := app.InstallWebhook(t.Context(), w.Admin, app.WebhookFail, "", func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+	if now := w.caBundle(t.Context()); now != before {
+		t.Errorf("the installation has replaced the CA by %q", now)
+	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "cert-manager", Name: "cert-manager-webhook-ca"}}
 	if err := w.Client.Patch(t.Context(), secret, client.RawPatch(types.MergePatchType, []byte(`{"data":null}`))); err != nil {
 		t.Fatal(err)
