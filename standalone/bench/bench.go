@@ -29,7 +29,9 @@ type Options struct {
 	// AtRest is up to how many certificates the scenario rest fills the namespace; Unrelated is how many Secrets of others
 	// it adds.
 	AtRest, Unrelated int
-	// Window is how long the scenarios waiting and parked are looked at.
+	// Definitions is how many the scenario injection makes.
+	Definitions int
+	// Window is how long the scenarios that look at what is at rest, or waits, look at it.
 	Window time.Duration
 	// Hanging is how many issuers whose servers never answer the scenario hanging has in another namespace.
 	Hanging int
@@ -59,6 +61,8 @@ type scenario struct {
 	waits bool
 	// hangs says that certificates are issued twice: alone, and beside a namespace whose servers never answer.
 	hangs bool
+	// injects says that no certificate is issued: what is measured is the CA injector.
+	injects bool
 }
 
 func scenarios() []scenario {
@@ -83,6 +87,7 @@ func scenarios() []scenario {
 			name: "shims", title: "Certificates that Ingresses and Gateways ask for, by a CA ClusterIssuer, then at rest", requestBudget: 8,
 			prepare: prepareShims, rests: restShims,
 		},
+		{name: "injection", title: "The CA injector beside definitions at rest", injects: true},
 		{name: "waiting", title: "DNS-01 challenges that wait for propagation, all in flight", prepare: prepareWaiting, waits: true},
 		{name: "parked", title: "DNS-01 challenges that wait for propagation, most of them parked", prepare: prepareParked, waits: true},
 		{name: "hanging", title: "Certificates by ACME, DNS-01, beside a namespace whose servers never answer", prepare: prepareDNS01, hangs: true},
@@ -102,7 +107,7 @@ func Scenarios() []string {
 func DefaultScenarios() []string {
 	var names []string
 	for _, s := range scenarios() {
-		if s.rests == nil && !s.waits && !s.hangs {
+		if s.rests == nil && !s.waits && !s.hangs && !s.injects {
 			names = append(names, s.name)
 		}
 	}
@@ -119,6 +124,9 @@ func (o *Options) validate() error {
 	}
 	if o.Unrelated < 0 {
 		problems = append(problems, fmt.Errorf("--unrelated: must not be negative, but is %d", o.Unrelated))
+	}
+	if o.Definitions < 0 {
+		problems = append(problems, fmt.Errorf("--definitions: must not be negative, but is %d", o.Definitions))
 	}
 	if o.Hanging < 0 {
 		problems = append(problems, fmt.Errorf("--hanging: must not be negative, but is %d", o.Hanging))
@@ -175,7 +183,7 @@ func (o *Options) scenarioWithin() time.Duration {
 
 // starts is what so many starts of a controller may take longer because of the objects that it finds.
 func (o *Options) starts(count int) time.Duration {
-	return time.Duration(count*(o.AtRest+o.Unrelated)) * 5 * time.Millisecond
+	return time.Duration(count*(o.AtRest+o.Unrelated+o.Definitions)) * 5 * time.Millisecond
 }
 
 func (r *run) say(format string, args ...any) {
@@ -193,6 +201,9 @@ func runScenario(ctx context.Context, r *run, s scenario) (_ *Scenario, err erro
 	}
 	defer func() { err = errors.Join(err, r.plane.stop()) }()
 	result := &Scenario{Name: s.name, Title: s.title, Certificates: r.Certificates, RequestBudget: s.requestBudget}
+	if s.injects {
+		return result, injectionScenario(ctx, r, result)
+	}
 	if !s.waits && !s.hangs {
 		if result.Ceilings, err = ceilings(ctx, r, s); err != nil {
 			return nil, err
@@ -253,7 +264,7 @@ func issueScenario(ctx context.Context, r *run, work *workload, result *Scenario
 // withController runs a controller until do is over, which starts when the issuer is ready. An error comes with the
 // controller's last words.
 func withController(ctx context.Context, r *run, work *workload, do func(*controller) error) (err error) {
-	c, err := startController(ctx, r, work.controllerArguments)
+	c, err := startProcess(ctx, r, controllerOf(work))
 	if err != nil {
 		return err
 	}

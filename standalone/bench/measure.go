@@ -27,8 +27,6 @@ type workload struct {
 	issuer string
 	// controllerArguments are those that the scenario needs.
 	controllerArguments []string
-	// profiles is where the controller serves its profiles; empty if it does not.
-	profiles string
 	// object makes number i, not yet created.
 	object func(i int) client.Object
 	// list is of the kind to watch.

@@ -139,12 +139,22 @@ func (c *child) until(ctx context.Context, what string, check func(context.Conte
 type controller struct {
 	*child
 
-	metrics string // URL
+	metrics, profiles string // URLs
 }
 
-// startController runs the controller as on a cluster: in its own process, with the rights of its service account.
-func startController(ctx context.Context, r *run, arguments []string) (*controller, error) {
-	user, groups := controlplane.ServiceAccount(controllerNamespace, controllerAccount)
+// process is a command of chancery to run, and its service account.
+type process struct {
+	command, account string
+	arguments        []string
+}
+
+func controllerOf(work *workload) process {
+	return process{"controller", controllerAccount, work.controllerArguments}
+}
+
+// startProcess runs a command as on a cluster: in its own process, with the rights of its service account.
+func startProcess(ctx context.Context, r *run, p process) (*controller, error) {
+	user, groups := controlplane.ServiceAccount(controllerNamespace, p.account)
 	rc, err := controlplane.ClientFromDataDir(filepath.Join(r.plane.dir, "data"), user, groups...)
 	if err != nil {
 		return nil, err
@@ -153,16 +163,19 @@ func startController(ctx context.Context, r *run, arguments []string) (*controll
 	if err := controlplane.WriteKubeconfig(kubeconfig, rc); err != nil {
 		return nil, err
 	}
-	free, err := port.Free(ctx)
+	metrics, err := port.Free(ctx)
 	if err != nil {
 		return nil, err
 	}
-	address := free.String()
-	arguments = append([]string{
-		"controller", "--kubeconfig", kubeconfig, "--leader-elect=false",
-		"--metrics-listen-address", address, "--internal-healthz-listen-address", "0",
-	}, arguments...)
-	c := &controller{metrics: "http://" + address + "/metrics"}
+	profiles, err := port.Free(ctx)
+	if err != nil {
+		return nil, err
+	}
+	arguments := append([]string{
+		p.command, "--kubeconfig", kubeconfig, "--leader-elect=false", "--metrics-listen-address", metrics.String(),
+		"--internal-healthz-listen-address", "0", "--enable-profiling", "--profiler-address", profiles.String(),
+	}, p.arguments...)
+	c := &controller{metrics: "http://" + metrics.String() + "/metrics", profiles: "http://" + profiles.String() + "/debug/pprof/"}
 	c.child, err = startChild("the controller", filepath.Join(r.plane.dir, "controller.log"), nil, r.Controller, arguments...)
 	if err != nil {
 		return nil, err

@@ -170,7 +170,7 @@ func (r *run) growth(ctx context.Context, work *workload, alone float64) (float6
 
 // atRest runs a controller that finds nothing to do, and tells how much memory it has in the end, and had at most.
 func (r *run) atRest(ctx context.Context, work *workload) (resident, peak int64, err error) {
-	c, err := startController(ctx, r, work.controllerArguments)
+	c, err := startProcess(ctx, r, controllerOf(work))
 	if err != nil {
 		return 0, 0, err
 	}
@@ -208,7 +208,7 @@ func (r *run) startOnChange(ctx context.Context, work *workload) (_ float64, err
 	}
 	defer w.Stop()
 	began := time.Now()
-	c, err := startController(ctx, r, work.controllerArguments)
+	c, err := startProcess(ctx, r, controllerOf(work))
 	if err != nil {
 		return 0, err
 	}

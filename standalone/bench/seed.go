@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -51,7 +52,7 @@ func (s *seeder) put(ctx context.Context, directory string, o *unstructured.Unst
 	if err != nil {
 		return err
 	}
-	s.ops = append(s.ops, clientv3.OpPut("/registry/"+directory+"/"+o.GetNamespace()+"/"+o.GetName(), string(text)))
+	s.ops = append(s.ops, clientv3.OpPut(path.Join("/registry", directory, o.GetNamespace(), o.GetName()), string(text)))
 	if s.size += len(text); len(s.ops) < seedBatch && s.size < seedBytes {
 		return nil
 	}

@@ -2,12 +2,8 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -18,7 +14,6 @@ import (
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	"chancery.dev/internal/rig/port"
 )
 
 // shimMemory is the budget of 1,000 Ingresses and 500 Gateways, beside their Certificates.
@@ -28,23 +23,8 @@ const shimMemory = 20 << 20
 type Shims struct {
 	Ingresses int `json:"ingresses"`
 	Gateways  int `json:"gateways"`
-	// With is the controller's memory with them, Alone that with their Certificates alone. Budget is for the difference of
-	// what is in use: resident memory differs by more from start to start.
-	With   Memory `json:"with"`
-	Alone  Memory `json:"alone"`
-	Budget int64  `json:"budget"`
-	// Writes are those of the start, beside what an idle cluster does: none, if all is in order.
-	Writes []RequestRow `json:"writes"`
-	// WindowSeconds is how long the controller was then looked at, Requests are those to the API server in that time:
-	// none.
-	WindowSeconds float64      `json:"windowSeconds"`
-	Requests      []RequestRow `json:"requests"`
-}
 
-// Memory is what a process holds, and how much of that its heap has in use, in bytes.
-type Memory struct {
-	Resident int64 `json:"resident"`
-	InUse    int64 `json:"inUse"`
+	AtRest
 }
 
 // prepareShims has Ingresses, and Gateways after each second of them, ask for the certificates.
@@ -53,12 +33,7 @@ func prepareShims(ctx context.Context, r *run) (*workload, error) {
 	if err != nil {
 		return nil, err
 	}
-	profiles, err := port.Free(ctx)
-	if err != nil {
-		return nil, err
-	}
-	work.profiles = profiles.String()
-	work.controllerArguments = append(work.controllerArguments, "--enable-gateway-api", "--enable-profiling", "--profiler-address", work.profiles)
+	work.controllerArguments = append(work.controllerArguments, "--enable-gateway-api")
 	work.object = asking
 	return work, r.defineGateways(ctx)
 }
@@ -121,14 +96,14 @@ func (r *run) defineGateways(ctx context.Context) error {
 // restShims starts the controller on what is in order, and then without the Ingresses and Gateways, whose Certificates
 // stay.
 func restShims(ctx context.Context, r *run, work *workload, result *Scenario) error {
-	out := &Shims{Gateways: r.Certificates / 3, Budget: shimMemory, WindowSeconds: r.Window.Seconds()}
+	out := &Shims{Gateways: r.Certificates / 3, AtRest: AtRest{Budget: shimMemory, WindowSeconds: r.Window.Seconds()}}
 	out.Ingresses = r.Certificates - out.Gateways
 	r.say("%s: starting on %d Ingresses and %d Gateways", result.Name, out.Ingresses, out.Gateways)
 	before, _, err := r.plane.settled(ctx)
 	if err != nil {
 		return err
 	}
-	err = r.startAtRest(ctx, work, func(c *controller) error { return out.measure(ctx, r, work, c, before) })
+	err = r.startAtRest(ctx, controllerOf(work), func(c *controller) error { return out.measure(ctx, r, c, before) })
 	if err != nil {
 		return err
 	}
@@ -137,23 +112,10 @@ func restShims(ctx context.Context, r *run, work *workload, result *Scenario) er
 	}
 	r.say("%s: starting on their Certificates alone", result.Name)
 	result.Shims = out
-	return r.startAtRest(ctx, work, func(c *controller) (err error) {
-		out.Alone, err = c.memory(ctx, work)
+	return r.startAtRest(ctx, controllerOf(work), func(c *controller) (err error) {
+		out.Alone, err = c.memory(ctx)
 		return err
 	})
-}
-
-// startAtRest starts a controller, and calls do once it is at rest.
-func (r *run) startAtRest(ctx context.Context, work *workload, do func(*controller) error) (err error) {
-	c, err := startController(ctx, r, work.controllerArguments)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.stop()) }()
-	if err := c.calm(ctx); err != nil {
-		return err
-	}
-	return do(c)
 }
 
 // orphan deletes the Ingresses and Gateways, and leaves their Certificates.
@@ -181,70 +143,6 @@ func (r *run) orphan(ctx context.Context) error {
 	return nil
 }
 
-// measure looks at a controller that is at rest. The controller is asked nothing in that time.
-func (o *Shims) measure(ctx context.Context, r *run, work *workload, c *controller, first counts) error {
-	before, err := r.plane.counted(ctx)
-	if err != nil {
-		return err
-	}
-	if err := sleep(ctx, r.Window); err != nil {
-		return err
-	}
-	after, err := r.plane.counted(ctx)
-	if err != nil {
-		return err
-	}
-	started := before.since(first)
-	started.takeReads(true)
-	o.Writes = rows(started.of(classWork), 1)
-	o.Requests = rows(after.since(before).of(classWork), 1)
-	o.With, err = c.memory(ctx, work)
-	return err
-}
-
-// memory reads what the controller holds, and then, after a collection of garbage, what is in use.
-func (c *controller) memory(ctx context.Context, work *workload) (m Memory, err error) {
-	if m.Resident, err = residentMemory(c.cmd.Process.Pid); err != nil {
-		return m, err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+work.profiles+"/debug/pprof/heap?debug=1&gc=1", http.NoBody)
-	if err != nil {
-		return m, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return m, err
-	}
-	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return m, err
-	}
-	_, rest, _ := strings.Cut(string(text), "\n# HeapAlloc = ")
-	number, _, _ := strings.Cut(rest, "\n")
-	if m.InUse, err = strconv.ParseInt(number, 10, 64); err != nil {
-		return m, fmt.Errorf("the profile of the heap does not say what is in use: %w", err)
-	}
-	return m, nil
-}
-
 func (o *Shims) writeText(t *table) {
-	t.line("")
-	more, verdict := o.With.InUse-o.Alone.InUse, ""
-	if more > o.Budget {
-		verdict = ": EXCEEDED"
-	}
-	t.line("  %d Ingresses and %d Gateways at rest\t%.1f MiB in use more than their Certificates alone, budget %s for 1,000 and 500%s",
-		o.Ingresses, o.Gateways, float64(more)/(1<<20), mebibytes(o.Budget), verdict)
-	t.line("  resident memory with them, and with their Certificates alone\t%s, %s", mebibytes(o.With.Resident), mebibytes(o.Alone.Resident))
-	for _, row := range []struct {
-		what string
-		rows []RequestRow
-	}{{"writes of a start", o.Writes}, {fmt.Sprintf("requests in %.0f s at rest", o.WindowSeconds), o.Requests}} {
-		said := "none, budget none"
-		if len(row.rows) > 0 {
-			said = inWords(row.rows) + ", budget none: EXCEEDED"
-		}
-		t.line("  %s\t%s", row.what, said)
-	}
+	o.AtRest.writeText(t, fmt.Sprintf("%d Ingresses and %d Gateways", o.Ingresses, o.Gateways), "their Certificates alone", "1,000 and 500")
 }

@@ -54,6 +54,10 @@ func (s *Scenario) writeText(w io.Writer) error {
 		s.Hanging.writeText(t, s.ResidentBytes)
 		return t.flush()
 	}
+	if s.Injection != nil {
+		s.Injection.writeText(t)
+		return t.flush()
+	}
 	t.line("  REQUESTS FOR EACH CERTIFICATE\t\t")
 	for _, row := range s.Requests {
 		t.line("  %6.2f\t%s\t%s", row.Each, row.Verb, row.what())

@@ -58,7 +58,8 @@ It needs Linux, and the binary chancery beside this one or in $CHANCERY_BIN.`,
 	f.IntVar(&o.AtRest, "at-rest", 10_000, "up to how many certificates the scenario rest fills the namespace, without issuing them")
 	f.IntVar(&o.Unrelated, "unrelated", 0, "how many Secrets of 10 kB that are none of ours the scenario rest adds")
 	f.IntVar(&o.Hanging, "hanging", 1000, "how many issuers whose servers never answer the scenario hanging has in another namespace")
-	f.DurationVar(&o.Window, "window", time.Minute, "how long the scenarios waiting and parked look at challenges whose records never appear, and shims at what is at rest")
+	f.IntVar(&o.Definitions, "definitions", 2000, "how many definitions with a conversion webhook the scenario injection makes")
+	f.DurationVar(&o.Window, "window", time.Minute, "how long the scenarios waiting and parked look at challenges whose records never appear, and shims and injection at what is at rest")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	return cmd
 }
