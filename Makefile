@@ -186,6 +186,7 @@ release: need peer-release ## Make binaries, images, packages, SBOMs and checksu
 .PHONY: peers $(PEERS:%=peer-%) $(NIGHTLY:%=peer-%)
 peers: $(PEERS:%=peer-%) $(NIGHTLY:%=peer-%) ## Build the programs that the tests of e2e and nightly run
 peer-chart: $(HELM)
+e2e-chart: build-dns
 peer-vault: $(VAULT)
 peer-stepca: $(STEP_CA)
 peer-ingress: $(TRAEFIK)

@@ -199,3 +199,46 @@ func definition(group, plural string) map[string]any {
 		},
 	}
 }
+
+// TestWebhook: before Kubernetes 1.36 the webhook has pods, and its values have an effect. The API server takes what is
+// rendered.
+func TestWebhook(t *testing.T) {
+	c, err := client.New(rig.Cluster(t), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, c, namespaceOf("certs"))
+	render := func(set string) string {
+		t.Helper()
+		out, errors := helm(t, "", "template", "old", chartDir, "--namespace", "certs", "--kube-version", "1.35", "--set", set)
+		if errors != "" {
+			t.Fatal(errors)
+		}
+		return out
+	}
+	plain := render("")
+	for _, set := range []string{
+		"webhook.replicaCount=2", "webhook.timeoutSeconds=5", "webhook.config.logging.format=json", "webhook.url.host=certs.example.com",
+		"webhook.mutatingWebhookConfiguration.namespaceSelector.matchLabels.a=b", "webhook.mutatingWebhookConfigurationAnnotations.a=b",
+		"chancery.webhook.failurePolicy=Fail",
+	} {
+		if render(set) == plain {
+			t.Errorf("%s changes nothing", set)
+		}
+	}
+	for _, object := range objects(t, plain) {
+		if strings.HasPrefix(object.GetKind(), "MutatingAdmissionPolicy") {
+			t.Errorf("%s %s: Kubernetes 1.35 does not serve it", object.GetKind(), object.GetName())
+		}
+		if !strings.Contains(object.GetName(), "webhook") {
+			continue
+		}
+		apply(t, c, object)
+		if object.GetKind() == "Deployment" && fmt.Sprint(get(object.Object, []string{"spec", "replicas"})) != "1" {
+			t.Errorf("the webhook has %v pods", get(object.Object, []string{"spec", "replicas"}))
+		}
+		if object.GetKind() == "MutatingWebhookConfiguration" && !strings.Contains(fmt.Sprint(object.Object), "system:serviceaccount:certs:old-cert-manager'") {
+			t.Errorf("the webhook is asked about the controller's own requests: %v", object.Object)
+		}
+	}
+}

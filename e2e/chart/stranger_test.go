@@ -66,9 +66,11 @@ func awaitDeployments(t *testing.T, c client.Client, namespace string) {
 // nothing else, helm's check of the API passes, and an annotated Ingress gets a certificate of a CA.
 func TestStranger(t *testing.T) {
 	rc := rig.BareCluster(t)
-	kubelet.Start(t, rc, map[string]string{"localhost/chancery:latest": os.Getenv("CHANCERY_BIN")})
+	kubelet.Start(t, rc, map[string]string{
+		"localhost/chancery:latest": os.Getenv("CHANCERY_BIN"), "localhost/chancery-dns:latest": os.Getenv("CHANCERY_DNS_BIN"),
+	})
 	mustHelm(t, rc, "install", release, chartDir, "--namespace", release, "--create-namespace", "--timeout", "3m", "--values", valuesFile(t, map[string]any{
-		"crds": map[string]any{"enabled": true}, "replicaCount": 2,
+		"crds": map[string]any{"enabled": true}, "replicaCount": 2, "chancery": map[string]any{"dns": map[string]any{"enabled": true}},
 		"ingressShim": map[string]any{"defaultIssuerName": "ca", "defaultIssuerKind": "ClusterIssuer"},
 	}))
 	c := typed(t, rc)

@@ -251,7 +251,7 @@ func (p *pod) stop() {
 		_ = one.cmd.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-one.done:
-		case <-time.After(patience): //nolint:forbidigo // a process, not our clock
+		case <-time.After(patience):
 			_ = one.cmd.Process.Kill()
 			<-one.done
 		}
@@ -260,6 +260,7 @@ func (p *pod) stop() {
 
 // tell logs what the containers have said last.
 func (p *pod) tell(t testing.TB) {
+	t.Helper()
 	for i := range p.running {
 		said, _ := os.ReadFile(filepath.Join(p.dir, fmt.Sprint(i)+".log"))
 		t.Logf("pod %s, container %d said:\n%s", p.object.Name, i, said[max(0, len(said)-4000):])

@@ -101,3 +101,17 @@ labels:
 {{- define "chancery.injects" -}}
 {{- if and .Values.cainjector.enabled (not .Values.chancery.namespaces) }}true{{ end -}}
 {{- end -}}
+
+{{/* chancery.fills is the version of the MutatingAdmissionPolicies by which the API server fills in who makes a
+     CertificateRequest; empty where it serves none. */}}
+{{- define "chancery.fills" -}}
+{{- $group := "admissionregistration.k8s.io" -}}
+{{- if semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version -}}{{ $group }}/v1
+{{- else if .Capabilities.APIVersions.Has (printf "%s/v1beta1/MutatingAdmissionPolicy" $group) -}}{{ $group }}/v1beta1
+{{- end -}}
+{{- end -}}
+
+{{/* chancery.webhookRuns is not empty where the webhook has to do that. */}}
+{{- define "chancery.webhookRuns" -}}
+{{- if not (or (include "chancery.fills" .) .Values.chancery.namespaces) }}true{{ end -}}
+{{- end -}}

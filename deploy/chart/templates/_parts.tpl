@@ -231,7 +231,16 @@ subjects:
 {{- define "chancery.webhookArgs" -}}
 - webhook
 {{ include "chancery.baseArgs" . }}
+{{- $runs := include "chancery.webhookRuns" . }}
+{{- if and $runs .Values.webhook.config }}
+- --config=/var/cert-manager/config/config.yaml
+{{- end }}
 - --secure-port={{ .Values.webhook.securePort }}
+{{- $name := include "chancery.name" (dict "root" . "component" "webhook") }}
+{{- $namespace := include "chancery.namespace" . }}
+- --dynamic-serving-ca-secret-namespace={{ $namespace }}
+- --dynamic-serving-ca-secret-name={{ $name }}-serving-ca
+- --dynamic-serving-dns-names={{ $name }},{{ $name }}.{{ $namespace }},{{ $name }}.{{ $namespace }}.svc{{ if and $runs .Values.webhook.url.host }},{{ .Values.webhook.url.host }}{{ end }}
 {{- with .Values.webhook.featureGates }}
 - --feature-gates={{ . }}
 {{- end }}

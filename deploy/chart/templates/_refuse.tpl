@@ -31,15 +31,17 @@ enabled: true
 global.podSecurityPolicy.enabled: false
 global.podSecurityPolicy.useAppArmor: true
 acmesolver.image.pullPolicy: IfNotPresent
+webhook.validatingWebhookConfiguration.namespaceSelector: {matchExpressions: [{key: cert-manager.io/disable-validation, operator: NotIn, values: ["true"]}]}
+webhook.validatingWebhookConfigurationAnnotations: {}
+webhook.enableClientVerification: false
+webhook.clientCAFile: ""
+webhook.apiserverClientCertSubjects: ""
+{{- if not (include "chancery.webhookRuns" .) }}
 webhook.replicaCount: 1
 webhook.timeoutSeconds: 30
 webhook.config: {}
 webhook.url: {}
-webhook.validatingWebhookConfiguration.namespaceSelector: {matchExpressions: [{key: cert-manager.io/disable-validation, operator: NotIn, values: ["true"]}]}
 webhook.mutatingWebhookConfiguration.namespaceSelector: {}
-webhook.validatingWebhookConfigurationAnnotations: {}
 webhook.mutatingWebhookConfigurationAnnotations: {}
-webhook.enableClientVerification: false
-webhook.clientCAFile: ""
-webhook.apiserverClientCertSubjects: ""
+{{- end }}
 {{- end -}}
