@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/go-logr/logr"
+
+	"chancery.dev/internal/app"
 	"chancery.dev/internal/rig"
 )
 
@@ -58,3 +61,15 @@ func TestLivezOutlivesTheAPIServer(t *testing.T) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestStoppedAtOnce: a controller that is stopped before it has read anything ends without an error.
+func TestStoppedAtOnce(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	a, err := app.New(ctx, w.Config(), w.Admin, logr.Discard())
+	cancel()
+	if err = errors.Join(err, a.Run(ctx)); err != nil {
+		t.Error(err)
+	}
+}
