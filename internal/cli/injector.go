@@ -32,6 +32,11 @@ func newInjectorCommand() *cobra.Command {
 				}
 				if os.Getenv("GOGC") == "" {
 					debug.SetGCPercent(injectorPercent)
+					go func() {
+						if a.Synced(cmd.Context()) {
+							returnMemory(cmd.Context(), injectorPercent)
+						}
+					}()
 				}
 				return unreachable(rc, a.Run(cmd.Context()))
 			})

@@ -39,10 +39,16 @@ func fitHeap(ctx context.Context, a *app.App) {
 		debug.SetGCPercent(percent)
 		return
 	}
+	returnMemory(ctx, 100)
+}
+
+// returnMemory returns what the start of a controller has used and does not keep to the system, once the start is over.
+// From then on, percent is Go's GOGC.
+func returnMemory(ctx context.Context, percent int) {
 	tick := time.NewTicker(calmWindow)
 	defer tick.Stop()
 	if untilCalm(ctx, tick.C, allocated) {
-		debug.SetGCPercent(100)
+		debug.SetGCPercent(percent)
 		debug.FreeOSMemory()
 	}
 }
