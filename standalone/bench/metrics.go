@@ -54,7 +54,8 @@ func (r request) class() class {
 	case r.verb == "LIST" || r.verb == "WATCH":
 		return classCache
 	case strings.HasPrefix(r.resource, "leases"), strings.HasPrefix(r.resource, "apiservices"), strings.HasPrefix(r.resource, "flowschemas"),
-		strings.HasPrefix(r.resource, "prioritylevelconfigurations"):
+		strings.HasPrefix(r.resource, "prioritylevelconfigurations"),
+		strings.HasPrefix(r.resource, "selfsubjectreviews"): // once for each process, before it makes its first request
 		return classBackground
 	default:
 		return classWork
