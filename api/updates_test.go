@@ -74,7 +74,7 @@ func updateCases() []updateCase {
 		{ruleCase{"no url", "order", changes{"status.url": nil}, "url: cannot be changed once it is set"}, placedOrder()},
 		{ruleCase{"another finalizeURL", "order", changes{"status.finalizeURL": "x"}, "finalizeURL: cannot be changed once it is set"}, placedOrder()},
 		{ruleCase{"another certificate", "order", changes{"status.certificate": notPEM}, "certificate: cannot be changed once it is set"}, placedOrder()},
-		{ruleCase{"no status", "order", changes{"status": nil}, "status: cannot be removed once the Order is placed"}, placedOrder()},
+		{ruleCase{"no status", "order", changes{"status": nil}, "status: Invalid value: url: cannot be changed once it is set"}, placedOrder()},
 		{ruleCase{"no authorizations", "order", changes{"status.authorizations": nil}, "none can be added or removed"}, placedOrder()},
 		{ruleCase{"another authorization", "order", changes{authz + "url": "x"}, "the url of an entry cannot be changed"}, placedOrder()},
 		{ruleCase{"another identifier", "order", changes{authz + "identifier": "x"}, known}, placedOrder()},

@@ -23,6 +23,9 @@ func statusPatch(old, changed client.Object) (client.Patch, error) {
 	if !status.IsValid() {
 		return nil, fmt.Errorf("a %T has no status: please report this as a bug", changed)
 	}
+	if o, has := changed.(interface{ SetProgress() }); has {
+		o.SetProgress()
+	}
 	if seen := status.FieldByName("ObservedGeneration"); seen.IsValid() {
 		seen.SetInt(old.GetGeneration())
 	}

@@ -3,6 +3,7 @@ package stories_test
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -92,7 +93,7 @@ func TestRule2QueuedUntilScheduled(t *testing.T) {
 	if n := w.calls.count("POST"); n != before || len(w.dns.TXT()) > 0 {
 		t.Errorf("%d calls to the CA and records %v for a queued Challenge", n-before, w.dns.TXT())
 	}
-	if c.Status != (acmev1.ChallengeStatus{}) {
+	if !reflect.DeepEqual(c.Status, acmev1.ChallengeStatus{}) {
 		t.Errorf("status %+v", c.Status)
 	}
 	changed := c.DeepCopy()

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/cli-utils/pkg/kstatus/status"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -16,6 +18,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/rig"
+	"chancery.dev/internal/rig/pebble"
 )
 
 // kstatusOf is what kstatus says of an object as the API server has it, and why.
@@ -78,6 +81,12 @@ func TestKstatus(t *testing.T) {
 	}
 	w.Create(t, all...)
 	awaitKstatus(t, w.World, "nobody has looked yet", status.InProgressStatus, all...)
+	good := signingRequest(t, w.World, "good", "cert-manager.io/"+w.ClusterName("acme"))
+	denied := &certmanagerv1.CertificateRequest{ObjectMeta: named("denied"), Spec: certmanagerv1.CertificateRequestSpec{
+		IssuerRef: cmmeta.IssuerReference{Name: "lost"}, Request: good.Spec.Request,
+	}}
+	w.Create(t, denied)
+	deny(t, w.World, denied)
 
 	w.Run(t, w.Config())
 	awaitKstatus(t, w.World, "in order", status.CurrentStatus, issuer, cluster, acme, crt)
@@ -93,8 +102,16 @@ func TestKstatus(t *testing.T) {
 	bad := &certmanagerv1.CertificateRequest{ObjectMeta: named("bad"), Spec: certmanagerv1.CertificateRequestSpec{
 		IssuerRef: cmmeta.IssuerReference{Name: "self"}, Request: []byte("-----BEGIN CERTIFICATE REQUEST-----\n-----END CERTIFICATE REQUEST-----\n"),
 	}}
-	w.Create(t, bad)
-	awaitKstatus(t, w.World, "failed for good", status.FailedStatus, bad)
+	bare := signingRequest(t, w.World, "bare", "cert-manager.io/"+w.ClusterName("selfsigned"))
+	w.Create(t, bad, good, bare)
+	awaitKstatus(t, w.World, "failed for good, without a key to sign with, or denied", status.FailedStatus, bad, bare, denied)
+	rig.Eventually(t, "the CertificateSigningRequest is signed", func(ctx context.Context) string {
+		if err := w.Get(ctx, good.Name, good); err != nil || len(good.Status.Certificate) == 0 {
+			return fmt.Sprint(err, good.Status.Conditions)
+		}
+		return ""
+	})
+	awaitKstatus(t, w.World, "signed", status.CurrentStatus, good)
 
 	generation := crt.Generation
 	change := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"dnsNames":["other.example.com"]}}`))
@@ -117,6 +134,84 @@ func TestKstatus(t *testing.T) {
 		}
 	}
 	awaitKstatus(t, w.World, "deleted", status.NotFoundStatus, all...)
+}
+
+// deny denies a CertificateRequest, as an approver does.
+func deny(t *testing.T, w *rig.World, cr *certmanagerv1.CertificateRequest) {
+	t.Helper()
+	certmanagerv1.SetCertificateRequestCondition(cr, certmanagerv1.CertificateRequestCondition{
+		Type: certmanagerv1.CertificateRequestConditionDenied, Status: cmmeta.ConditionTrue, Reason: "Test", Message: "no",
+	}, time.Now())
+	if err := w.Client.Status().Update(t.Context(), cr); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestKstatusOfOrders: whatever a watch tells of an Order or a Challenge, kstatus says that it is under way until it
+// has ended, and that it has failed if it has.
+func TestKstatusOfOrders(t *testing.T) {
+	t.Parallel()
+	w := newACMEWorld(t, func(o *pebble.Options) {
+		o.HTTPPort = int(rig.FreeAddress(t).Port()) // where nobody answers
+	})
+	watching := func(kind string) <-chan watch.Event {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(acmev1.SchemeGroupVersion().WithKind(kind + "List"))
+		return w.Watch(t, list)
+	}
+	orders, challenges := watching("Order"), watching("Challenge")
+	w.Run(t, w.Config())
+	w.Create(t, w.issuer(), certificate(w.World, "web", "acme", "web.example.com"))
+	awaitReady(t, w.World, "web")
+	w.nothingLeft(t)
+	seen := map[string]bool{}
+	more := func(events <-chan watch.Event, until string) {
+		t.Helper()
+		for !seen[until] {
+			o := next(t, events)
+			state, _, _ := unstructured.NestedString(o.Object, "status", "state")
+			certificate, _, _ := unstructured.NestedString(o.Object, "status", "certificate")
+			want := status.InProgressStatus
+			switch {
+			case o.GetDeletionTimestamp() != nil:
+				want = status.TerminatingStatus
+			case state == string(acmev1.Valid) && (certificate != "" || o.GetKind() == "Challenge"):
+				want = status.CurrentStatus
+			case acmev1.State(state).IsFailure():
+				want = status.FailedStatus
+			}
+			if got, why := kstatus(o); got != want {
+				t.Errorf("the %s %+v is %s (%s), not %s", o.GetKind(), o.Object["status"], got, why, want)
+			}
+			seen[fmt.Sprintf("%s %s %s", o.GetKind(), state, want)] = true
+		}
+	}
+	more(challenges, "Challenge valid Current")
+	more(orders, "Order valid Current")
+	for _, what := range []string{"Order  InProgress", "Order pending InProgress", "Challenge  InProgress", "Challenge pending InProgress"} {
+		if !seen[what] {
+			t.Errorf("%q was not seen: %v", what, seen)
+		}
+	}
+
+	w.Create(t, certificate(w.World, "bad", "acme", "bad.http.example.com"))
+	more(challenges, "Challenge invalid Failed")
+	more(orders, "Order invalid Failed")
+}
+
+// next is the object of the next event that is no deletion.
+func next(t *testing.T, events <-chan watch.Event) *unstructured.Unstructured {
+	t.Helper()
+	for {
+		select {
+		case e := <-events:
+			if o, is := e.Object.(*unstructured.Unstructured); is && e.Type != watch.Deleted {
+				return o
+			}
+		case <-time.After(rig.Patience):
+			t.Fatal("the watch tells of nothing more")
+		}
+	}
 }
 
 // made are the CertificateRequests and Orders of the world.

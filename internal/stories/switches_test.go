@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -175,7 +176,7 @@ func (w switched) effects(metrics string) map[string]func(context.Context) strin
 		"ordered":    order(func(acmev1.Order) bool { return true }),
 		"order":      order(func(o acmev1.Order) bool { return o.Status.URL != "" }),
 		"challenged": challenge(func(acmev1.Challenge) bool { return true }),
-		"proven":     challenge(func(c acmev1.Challenge) bool { return c.Status != (acmev1.ChallengeStatus{}) }),
+		"proven":     challenge(func(c acmev1.Challenge) bool { return !reflect.DeepEqual(c.Status, acmev1.ChallengeStatus{}) }),
 		"signing-request": func(ctx context.Context) string {
 			csr := &certificatesv1.CertificateSigningRequest{}
 			return doneOr(w.Get(ctx, w.ClusterName("csr"), csr), len(csr.Status.Certificate) > 0, csr.Status)

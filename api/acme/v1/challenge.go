@@ -43,6 +43,7 @@ type Challenge struct {
 
 	// Where the challenge stands.
 	// +optional
+	// +kubebuilder:default={observedGeneration:0}
 	Status ChallengeStatus `json:"status,omitzero"`
 }
 
@@ -98,6 +99,17 @@ type ChallengeSpec struct {
 //
 // Processing and presented are written even when false: clients read them as an explicit answer.
 type ChallengeStatus struct {
+	// The generation that this status is about: kstatus reads it.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Whether the challenge is under way (Reconciling), or has failed for good (Stalled): kstatus reads it. Empty once
+	// the challenge is valid.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []Condition `json:"conditions,omitempty"`
+
 	// Whether the scheduler has let the challenge start. Nothing happens before.
 	// +optional
 	Processing bool `json:"processing"`

@@ -62,7 +62,6 @@ type FailureClass string
 // +kubebuilder:printcolumn:name="Issuer",type=string,JSONPath=`.spec.issuerRef.name`,priority=1
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.reason`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule=`!has(oldSelf.status) || !has(oldSelf.status.url) || oldSelf.status.url == "" || has(self.status)`,message="status: cannot be removed once the Order is placed"
 type Order struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -73,6 +72,7 @@ type Order struct {
 
 	// Where the order stands with the ACME server.
 	// +optional
+	// +kubebuilder:default={observedGeneration:0}
 	Status OrderStatus `json:"status,omitzero"`
 }
 
@@ -125,6 +125,17 @@ type OrderSpec struct {
 // +kubebuilder:validation:XValidation:rule=`!has(oldSelf.finalizeURL) || oldSelf.finalizeURL.size() == 0 || has(self.finalizeURL) && self.finalizeURL == oldSelf.finalizeURL`,message="finalizeURL: cannot be changed once it is set"
 // +kubebuilder:validation:XValidation:rule=`!has(oldSelf.certificate) || oldSelf.certificate.size() == 0 || has(self.certificate) && self.certificate == oldSelf.certificate`,message="certificate: cannot be changed once it is set"
 type OrderStatus struct {
+	// The generation that this status is about: kstatus reads it.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Whether the order is under way (Reconciling), or has failed for good (Stalled): kstatus reads it. Empty once there
+	// is a certificate.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []Condition `json:"conditions,omitempty"`
+
 	// URL of the order. Set once.
 	// +optional
 	URL string `json:"url,omitempty"`

@@ -223,7 +223,8 @@ func (k *signingRequests) record(p *pass, v verdict) (client.Object, []engine.Ev
 		}
 		return csr, events
 	case v.step == request.StepFail:
-		csr.Status.Conditions = append(csr.Status.Conditions, k.condition(certificatesv1.CertificateFailed, v.reason, v.message))
+		csr.Status.Conditions = append(csr.Status.Conditions, k.condition(certificatesv1.CertificateFailed, v.reason, v.message),
+			k.condition(certificatesv1.RequestConditionType(certmanagerv1.CertificateRequestConditionStalled), v.reason, v.message))
 		return csr, []engine.Event{{Warning: true, Reason: v.reason, Message: v.message}}
 	case v.reason == request.ReasonWaitingForApproval && k.Settings.StepEvents && p.Memory.said != v.reason:
 		p.Memory.said = v.reason

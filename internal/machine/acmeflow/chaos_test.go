@@ -3,6 +3,7 @@ package acmeflow
 import (
 	"fmt"
 	"math/rand"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -285,7 +286,7 @@ func TestEveryChallengeEnds(t *testing.T) {
 			if c.obey(&s, a) {
 				break
 			}
-			moved := a.Step != ChallengeWait || s.Challenge.Status != before
+			moved := a.Step != ChallengeWait || !reflect.DeepEqual(s.Challenge.Status, before)
 			wake := a.Wake
 			if wake.IsZero() || a.NotBefore.After(c.now) && a.NotBefore.Before(wake) {
 				wake = a.NotBefore
