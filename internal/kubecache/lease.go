@@ -81,7 +81,7 @@ func (l *Lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 		if l.fit = err == nil; l.fit {
 			break
 		}
-		if l.pause(ctx); ctx.Err() != nil {
+		if l.pause(ctx); ended(ctx) {
 			return nil, nil, err
 		}
 	}
@@ -95,7 +95,7 @@ func (l *Lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 		}
 		left := time.Duration(record.LeaseDurationSeconds)*time.Second - l.o.Now().Sub(l.changed)
 		switch {
-		case record.HolderIdentity == "" || record.HolderIdentity == l.Identity() || ctx.Err() != nil:
+		case record.HolderIdentity == "" || record.HolderIdentity == l.Identity() || ended(ctx):
 			return record, raw, nil
 		case l.led:
 			l.lose()
@@ -143,6 +143,15 @@ func (l *Lease) pause(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, l.o.Retry)
 	defer cancel()
 	<-ctx.Done()
+}
+
+func ended(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return true
+	default:
+		return false
+	}
 }
 
 // lose tells who waits by Lost.
