@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -107,7 +106,7 @@ func TestTrust(t *testing.T) {
 		api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(config).Build()
 		version := func() (string, string) {
 			now := &admissionregistrationv1.MutatingWebhookConfiguration{}
-			if err := api.Get(context.Background(), client.ObjectKey{Name: Name}, now); err != nil {
+			if err := api.Get(t.Context(), client.ObjectKey{Name: Name}, now); err != nil {
 				t.Fatal(err)
 			}
 			return now.ResourceVersion, string(now.Webhooks[0].ClientConfig.CABundle)

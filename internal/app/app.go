@@ -202,9 +202,7 @@ func (a *App) Run(ctx context.Context) error {
 		a.events.Shutdown()
 	}()
 	if a.fit != nil {
-		if err := a.fit(ctx); ctx.Err() != nil {
-			return nil //nolint:nilerr // it is stopped
-		} else if err != nil {
+		if err := a.fit(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}

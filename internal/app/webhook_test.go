@@ -67,7 +67,7 @@ func runWebhook(t *testing.T, w *rig.World) *webhookWorld {
 	as := rig.As(w.Admin, "ann", "testers")
 	as.Impersonate.UID, as.Impersonate.Extra = "uid-of-ann", map[string][]string{"example.com/scopes": {"one", "two"}}
 
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	rc := rig.As(w.Admin, "system:serviceaccount:cert-manager:cert-manager-webhook", "system:serviceaccounts", "system:serviceaccounts:cert-manager")
 	a, err := app.NewWebhook(ctx, w.Config(), own, rc, logr.Discard())
 	if err != nil {

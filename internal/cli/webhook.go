@@ -39,8 +39,8 @@ func webhookComponent() component {
 		}
 	}
 	of := []string{"AdditionalCertificateOutputFormats", "DisallowInsecureCSRUsageDefinition", "LiteralCertificateSubject", "NameConstraints", "OtherNames"}
-	return component{"webhook.config.cert-manager.io/v1alpha1", "WebhookConfiguration",
-		slices.DeleteFunc(gates(), func(g gate) bool { return !slices.Contains(of, g.name) }), flags}
+	ours := slices.DeleteFunc(gates(), func(g gate) bool { return !slices.Contains(of, g.name) })
+	return component{"webhook.config.cert-manager.io/v1alpha1", "WebhookConfiguration", ours, flags}
 }
 
 func newWebhookCommand() *cobra.Command {
