@@ -53,7 +53,8 @@ func DefaultWebhookConfig() WebhookConfig {
 	}}
 }
 
-func (c *WebhookConfig) validate() error {
+// Validate returns an error that says what is wrong with the values.
+func (c *WebhookConfig) Validate() error {
 	f := &findings{}
 	f.port("secure-port", c.SecurePort)
 	f.port("healthz-port", c.HealthPort)
@@ -67,7 +68,7 @@ func (c *WebhookConfig) validate() error {
 // NewWebhook wires the webhook that fills in who makes a CertificateRequest, with the rights of rc: of cfg it takes
 // what concerns the process. Every replica works. It is run as New's App is.
 func NewWebhook(ctx context.Context, cfg Config, own WebhookConfig, rc *rest.Config, log logr.Logger) (*App, error) {
-	if err := errors.Join(cfg.Validate(), own.validate()); err != nil {
+	if err := errors.Join(cfg.Validate(), own.Validate()); err != nil {
 		return nil, err
 	}
 	cfg.setClock()

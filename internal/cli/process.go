@@ -18,13 +18,17 @@ type process struct {
 	of       component
 	cfg      app.Config
 	switches *switches
+	// validate checks what the command takes of cfg, and what it has beside cfg.
+	validate func() error
 
 	configFile, profilerAddress string
 	profiling, check            bool
 }
 
 func newProcess(of component) *process {
-	return &process{of: of, cfg: app.DefaultConfig(), profilerAddress: "localhost:6060"}
+	p := &process{of: of, cfg: app.DefaultConfig(), profilerAddress: "localhost:6060"}
+	p.validate = p.cfg.Validate
+	return p
 }
 
 func (p *process) addFlags(cmd *cobra.Command) {
@@ -49,7 +53,7 @@ func (p *process) run(cmd *cobra.Command, work func(*rest.Config, logr.Logger) e
 		p.cfg.ProfilerAddress = p.profilerAddress
 	}
 	if p.check {
-		return errors.Join(p.cfg.Validate(), printSettings(cmd, p.of.kind))
+		return errors.Join(p.validate(), printSettings(cmd, p.of.kind))
 	}
 	rc, log, err := p.begin(cmd)
 	if err != nil {

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
 	"chancery.dev/internal/app"
 )
@@ -53,17 +56,16 @@ do so themselves. Run "chancery install --webhook=ignore" or "--webhook=fail", w
 the names and defaults of cert-manager's webhook.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			rc, log, err := p.begin(cmd)
-			if err != nil {
-				return err
-			}
-			a, err := app.NewWebhook(cmd.Context(), p.cfg, own, rc, log)
-			if err != nil {
-				return unreachable(rc, err)
-			}
-			return unreachable(rc, a.Run(cmd.Context()))
+			return p.run(cmd, func(rc *rest.Config, log logr.Logger) error {
+				a, err := app.NewWebhook(cmd.Context(), p.cfg, own, rc, log)
+				if err != nil {
+					return unreachable(rc, err)
+				}
+				return unreachable(rc, a.Run(cmd.Context()))
+			})
 		},
 	}
+	p.validate = func() error { return errors.Join(p.cfg.Validate(), own.Validate()) }
 	p.addFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&p.master, "api-server-host", "", "as --master")

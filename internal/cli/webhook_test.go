@@ -2,6 +2,7 @@ package cli
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -61,6 +62,32 @@ tlsConfig: {dynamic: {secretName: s, dnsNames: [a, b]}, minTLSVersion: VersionTL
 		install, _, _ := New().Find([]string{"install"})
 		if err := install.ParseFlags([]string{flag}); (err != nil) != (wrong != "") || err != nil && !strings.Contains(err.Error(), wrong) {
 			t.Errorf("%s: %v", flag, err)
+		}
+	}
+}
+
+// TestWebhookReadsItsFile: the webhook takes --config and --check as the controller does.
+func TestWebhookReadsItsFile(t *testing.T) {
+	for content, want := range map[string]struct{ printed, wrong string }{
+		"securePort: 10250\ntlsConfig: {dynamic: {leafDuration: 24h}}\nenablePprof: true": {printed: "securePort: 10250"},
+		"securePort: 70000": {wrong: "--secure-port"},
+		"secureport: 10250": {wrong: "did you mean securePort"},
+	} {
+		path := filepath.Join(t.TempDir(), "webhook.yaml")
+		content = "apiVersion: webhook.config.cert-manager.io/v1alpha1\nkind: WebhookConfiguration\n" + content
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd, out := New(), &strings.Builder{}
+		cmd.SetOut(out)
+		cmd.SetErr(out)
+		cmd.SetArgs([]string{"webhook", "--check", "--config", path, "--kubeconfig", filepath.Join(t.TempDir(), "none")})
+		err := cmd.ExecuteContext(t.Context())
+		if want.wrong == "" && (err != nil || !strings.Contains(out.String(), "\n"+want.printed+"\n")) {
+			t.Errorf("%s: %v, and it says %s", content, err, out)
+		}
+		if want.wrong != "" && (err == nil || !strings.Contains(err.Error(), want.wrong)) {
+			t.Errorf("%s: %v, want %s", content, err, want.wrong)
 		}
 	}
 }
