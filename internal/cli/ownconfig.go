@@ -42,7 +42,7 @@ func fromEnvironment(cmd *cobra.Command, _ []string) error {
 func settings(cmd *cobra.Command) map[string]*pflag.Flag {
 	out := map[string]*pflag.Flag{}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !slices.Contains([]string{"config", "check", "help"}, f.Name) && f.Shorthand == "" {
+		if !slices.Contains([]string{"config", "check", "help"}, f.Name) {
 			out[fieldOf(f.Name)] = f
 		}
 	})
