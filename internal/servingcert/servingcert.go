@@ -220,6 +220,9 @@ func (c *Certificate) renew(ctx context.Context, stored *corev1.Secret, now time
 	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil // the watch tells
 	}
+	if apierrors.IsForbidden(err) && stored == nil {
+		return fmt.Errorf("the Secret is missing, and this process may not create it: create an empty one: %w", err)
+	}
 	if err != nil {
 		return fmt.Errorf("write a CA into the Secret: %w", err)
 	}

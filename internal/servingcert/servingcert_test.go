@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,7 +74,7 @@ func start(t *testing.T, rc *rest.Config, o servingcert.Options) (c *servingcert
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Client, o.DNSNames, o.Log = clients, []string{"metrics.example.com"}, logr.Discard()
+	o.Client, o.DNSNames = clients, []string{"metrics.example.com"}
 	if c, err = servingcert.New(o); err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestOnlyByName(t *testing.T) {
 	user := "server-" + w.Namespace
 	w.Create(t, &corev1.Secret{ObjectMeta: meta("ca")}, &corev1.Secret{ObjectMeta: meta("others"), Data: foreign},
 		&rbacv1.Role{ObjectMeta: meta("serving"), Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"ca", "others"}, Verbs: []string{"get", "list", "watch", "patch"},
+			APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"ca", "others", "missing"}, Verbs: []string{"get", "list", "watch", "patch"},
 		}}},
 		&rbacv1.RoleBinding{
 			ObjectMeta: meta("serving"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "serving"},
@@ -255,6 +255,14 @@ func TestOnlyByName(t *testing.T) {
 	if _, err := other.GetCertificate(nil); err == nil || !strings.Contains(err.Error(), w.Namespace+"/others") {
 		t.Errorf("got %v", err)
 	}
+	said := make(chan string, 100)
+	o.Secret.Name, o.Log = "missing", funcr.New(func(_, line string) { said <- line }, funcr.Options{})
+	late, _ := start(t, rig.As(w.Admin, user), o)
+	if line := <-said; !strings.Contains(line, "create an empty one") {
+		t.Errorf("where the Secret may not be created: %s", line)
+	}
+	w.Create(t, &corev1.Secret{ObjectMeta: meta("missing")})
+	rig.Eventually(t, "the Secret that was missing is filled", func(context.Context) string { return verifies(late, late, clock.Now()) })
 	made, _ := start(t, w.Admin, servingcert.Options{Secret: types.NamespacedName{Namespace: w.Namespace, Name: "made"}, Now: clock.Now, AfterFunc: clock.AfterFunc})
 	rig.Eventually(t, "a Secret that is missing is made", func(context.Context) string { return verifies(made, made, clock.Now()) })
 }
