@@ -48,14 +48,17 @@ func (d *definitions) check(ctx context.Context) error {
 		return err
 	}
 	var lacks []string
-	foreign := false
+	foreign, unread := false, error(nil)
 	for _, our := range ours {
 		theirs := &apiextensionsv1.CustomResourceDefinition{}
 		err := d.read.Get(ctx, client.ObjectKeyFromObject(our), theirs)
-		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
-			continue // a controller of one namespace need not have the right; what is not there, the watches say
-		}
-		if err != nil {
+		switch {
+		case apierrors.IsForbidden(err): // a controller of one namespace need not have the right
+			unread = err
+			continue
+		case apierrors.IsNotFound(err): // the watches say so
+			continue
+		case err != nil:
 			return fmt.Errorf("read the custom resource definition %s: %w", our.Name, err)
 		}
 		lacking := compareDefinitions(our, theirs)
@@ -72,6 +75,8 @@ func (d *definitions) check(ctx context.Context) error {
 		return err
 	case len(lacks) > 0 && d.changed(what):
 		d.log.Info("the custom resource definitions are those of another version, apply ours: chancery install", "lacking", what)
+	case unread != nil:
+		d.log.Info("the custom resource definitions are not compared with ours, because the controller may not read them", "error", unread.Error())
 	}
 	close(d.fit)
 	return nil

@@ -131,3 +131,23 @@ func TestForeignDefinitions(t *testing.T) {
 		another("replaced")
 	})
 }
+
+// TestUnreadDefinitions: a controller that may not read the definitions, as by a role of cert-manager, says that nobody
+// compares them.
+func TestUnreadDefinitions(t *testing.T) {
+	t.Parallel()
+	w, j := rig.NewWorld(t), &journal{}
+	ctx, stop := context.WithCancel(t.Context())
+	a, err := app.New(ctx, w.Config(), rig.As(w.Admin, "nobody-"+w.Namespace), j.logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = a.Run(ctx) // it may read nothing else, either
+	}()
+	j.await(t, "definitions are not compared")
+	stop()
+	<-ended
+}
