@@ -84,7 +84,7 @@ labels:
 
 {{/* chancery.leaseNamespace holds the leases. Releases that work in some namespaces only have leases of their own. */}}
 {{- define "chancery.leaseNamespace" -}}
-{{- $named := .Values.global.leaderElection.namespace -}}
+{{- $named := default "kube-system" .Values.global.leaderElection.namespace -}}
 {{- if and .Values.chancery.namespaces (eq $named "kube-system") -}}{{ include "chancery.namespace" . }}{{- else -}}{{ $named }}{{- end -}}
 {{- end -}}
 

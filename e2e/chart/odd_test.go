@@ -1,0 +1,23 @@
+package chart_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestLeaseNamespace: without a namespace for the leases, their Roles stay Roles in the namespace by default. A grant
+// without a namespace would be one for the leases of the whole cluster.
+func TestLeaseNamespace(t *testing.T) {
+	for _, object := range objects(t, template(t, "--set", "global.leaderElection.namespace=")) {
+		if strings.HasSuffix(object.GetName(), ":leaderelection") && (strings.HasPrefix(object.GetKind(), "Cluster") || object.GetNamespace() != "kube-system") {
+			t.Errorf("%s %s is in the namespace %q", object.GetKind(), object.GetName(), object.GetNamespace())
+		}
+		if object.GetKind() != "Deployment" {
+			continue
+		}
+		if text := fmt.Sprint(object.Object); strings.Contains(text, "--leader-election-namespace= ") {
+			t.Errorf("%s has no namespace for its lease: %s", object.GetName(), text)
+		}
+	}
+}
