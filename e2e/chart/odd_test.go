@@ -21,3 +21,21 @@ func TestLeaseNamespace(t *testing.T) {
 		}
 	}
 }
+
+// TestResponderBudget: a budget has minAvailable or maxUnavailable. The API server takes none with both.
+func TestResponderBudget(t *testing.T) {
+	for set, want := range map[string]string{
+		"replicaCount=2": "maxUnavailable:1", "podDisruptionBudget.minAvailable=1": "minAvailable:1", "podDisruptionBudget.maxUnavailable=50%": "maxUnavailable:50%",
+	} {
+		for _, object := range objects(t, template(t, "--set", "chancery.responder."+set)) {
+			if object.GetKind() != "PodDisruptionBudget" {
+				continue
+			}
+			spec, _ := object.Object["spec"].(map[string]any)
+			delete(spec, "selector")
+			if got := fmt.Sprint(spec); got != "map["+want+"]" {
+				t.Errorf("%s: the budget of %s is %s", set, object.GetName(), got)
+			}
+		}
+	}
+}

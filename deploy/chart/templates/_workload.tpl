@@ -236,7 +236,7 @@ spec:
     matchLabels:
       {{- include "chancery.selector" $ | nindent 6 }}
   {{- if not (or (hasKey . "minAvailable") (hasKey . "maxUnavailable")) }}
-  minAvailable: 1
+  {{ eq $.component "responder" | ternary "maxUnavailable" "minAvailable" }}: 1
   {{- end }}
   {{- if hasKey . "minAvailable" }}
   minAvailable: {{ .minAvailable }}
