@@ -39,3 +39,21 @@ func TestResponderBudget(t *testing.T) {
 		}
 	}
 }
+
+// TestMonitorLabels: a label of the values is there, also the one that has a default, and no labels are no error.
+func TestMonitorLabels(t *testing.T) {
+	for set, want := range map[string]string{"labels.prometheus=mine": "mine", "labels=null": "default", "prometheusInstance=mine": "mine"} {
+		for _, kind := range []string{"ServiceMonitor", "PodMonitor"} {
+			of := "prometheus." + strings.ToLower(kind) + "."
+			found := ""
+			for _, object := range objects(t, template(t, "--set", of+"enabled=true,"+of+set)) {
+				if object.GetKind() == kind {
+					found = object.GetLabels()["prometheus"]
+				}
+			}
+			if found != want {
+				t.Errorf("%s%s: the label is %q, want %q", of, set, found, want)
+			}
+		}
+	}
+}

@@ -178,7 +178,7 @@ metadata:
   name: {{ include "chancery.fullname" .root }}
   namespace: {{ .monitor.namespace | default (include "chancery.namespace" .root) }}
   labels:
-    {{- include "chancery.labels" (merge (dict "more" (merge (dict "prometheus" .monitor.prometheusInstance) .monitor.labels)) .) | nindent 4 }}
+    {{- include "chancery.labels" (merge (dict "more" (merge (dict) (.monitor.labels | default dict) (dict "prometheus" .monitor.prometheusInstance))) .) | nindent 4 }}
   {{- with .monitor.annotations }}
   annotations:
     {{- toYaml . | nindent 4 }}
