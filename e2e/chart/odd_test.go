@@ -57,3 +57,17 @@ func TestMonitorLabels(t *testing.T) {
 		}
 	}
 }
+
+// TestSettings: a setting of the admission policies that there is not is refused. It would be ignored otherwise, and the
+// check that somebody counts on would be off.
+func TestSettings(t *testing.T) {
+	settings := "chancery.admissionPolicies.settings."
+	for set, want := range map[string]string{"caCertificate=reference": "'caCertificate' not allowed", "caCertificates=refer": "caCertificates"} {
+		if _, errors := helm(t, "", "template", release, chartDir, "--set", settings+set); !strings.Contains(errors, want) {
+			t.Errorf("%s: %q", set, errors)
+		}
+	}
+	if out := template(t, "--set", settings+"caCertificates=reference"); !strings.Contains(out, "\n  caCertificates: reference\n") {
+		t.Error("the setting is not rendered")
+	}
+}
