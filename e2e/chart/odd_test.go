@@ -71,3 +71,11 @@ func TestSettings(t *testing.T) {
 		t.Error("the setting is not rendered")
 	}
 }
+
+// TestNoSigners: without a signer to approve for, every request would wait without a word.
+func TestNoSigners(t *testing.T) {
+	if _, errors := helm(t, "", "template", release, chartDir, "--set-json", "approveSignerNames=[]"); !strings.Contains(errors, "\napproveSignerNames: ") {
+		t.Errorf("an empty list is not refused by its name: %q", errors)
+	}
+	template(t, "--set-json", "approveSignerNames=[]", "--set", "disableAutoApproval=true")
+}

@@ -20,6 +20,9 @@
 {{- if and .Values.chancery.namespaces .Values.clusterResourceNamespace -}}
 {{- $refused = append $refused "clusterResourceNamespace: ClusterIssuers are left to others where chancery.namespaces is set: remove one of both" -}}
 {{- end -}}
+{{- if not (or .Values.disableAutoApproval .Values.approveSignerNames) -}}
+{{- $refused = append $refused "approveSignerNames: it is empty, and no request would be approved: name signers, or set disableAutoApproval" -}}
+{{- end -}}
 {{- if $refused -}}
 {{- fail (printf "\n%s" (join "\n" $refused)) -}}
 {{- end -}}
