@@ -58,7 +58,7 @@ func TestMonitorLabels(t *testing.T) {
 	}
 }
 
-// TestSettings: a setting of the admission policies that there is not is refused. It would be ignored otherwise, and the
+// TestSettings: a setting that the admission policies do not have is refused. It would be ignored otherwise, and the
 // check that somebody counts on would be off.
 func TestSettings(t *testing.T) {
 	settings := "chancery.admissionPolicies.settings."
