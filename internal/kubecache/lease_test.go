@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,9 +78,9 @@ func TestLeaseHandover(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := fake.NewClientset()
-				dead := false
+				var dead atomic.Bool
 				client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-					return dead, nil, errors.New("no route to host")
+					return dead.Load(), nil, errors.New("no route to host")
 				})
 				if c.unwatched {
 					client.PrependWatchReactor("leases", func(clienttesting.Action) (bool, watch.Interface, error) {
@@ -96,10 +97,10 @@ func TestLeaseHandover(t *testing.T) {
 					t.Fatal("two lead")
 				default:
 				}
-				dead = !c.releases
+				dead.Store(!c.releases)
 				first.stop()
 				<-first.done
-				dead = false
+				dead.Store(false)
 				began := time.Now()
 				<-second.leads
 				if took := time.Since(began); took > c.within || took < c.atLeast {
