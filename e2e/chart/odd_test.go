@@ -79,3 +79,14 @@ func TestNoSigners(t *testing.T) {
 	}
 	template(t, "--set-json", "approveSignerNames=[]", "--set", "disableAutoApproval=true")
 }
+
+// TestReusedValues: with --reuse-values, helm puts the defaults of the older chart in the place of this chart's. The
+// schema says which values are missing, before a template fails.
+func TestReusedValues(t *testing.T) {
+	for _, key := range []string{"admissionPolicies", "dns", "responder", "webhook"} {
+		_, errors := helm(t, "", "template", release, chartDir, "--set", "chancery.image=x,chancery."+key+"=null")
+		if !strings.Contains(errors, "'/chancery': missing property '"+key+"'") {
+			t.Errorf("without chancery.%s: %q", key, errors)
+		}
+	}
+}
