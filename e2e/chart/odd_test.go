@@ -90,3 +90,12 @@ func TestReusedValues(t *testing.T) {
 		}
 	}
 }
+
+// TestSolverImage: an argument that names the image of the solvers leads to cert-manager's program, as a value does.
+func TestSolverImage(t *testing.T) {
+	set := "extraArgs={--acme-http01-solver-image=quay.io/jetstack/cert-manager-acmesolver:v1.21.0}"
+	if _, errors := helm(t, "", "template", release, chartDir, "--set", set); !strings.Contains(errors, "\nextraArgs: ") {
+		t.Errorf("it is not refused by its name: %q", errors)
+	}
+	template(t, "--set", set+",chancery.image=registry.example.com/chancery:v1")
+}

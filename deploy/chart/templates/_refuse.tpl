@@ -3,6 +3,11 @@
 {{- $refused := list -}}
 {{- $images := dict "image" .Values.image "webhook.image" .Values.webhook.image "cainjector.image" .Values.cainjector.image "acmesolver.image" .Values.acmesolver.image "startupapicheck.image" .Values.startupapicheck.image -}}
 {{- if not .Values.chancery.image -}}
+{{- range .Values.extraArgs -}}
+{{- if hasPrefix "--acme-http01-solver-image" (toString .) -}}
+{{- $refused = append $refused (printf "extraArgs: %s names an image of cert-manager, which is not run here: set chancery.image to an image of Chancery, or remove this argument" .) -}}
+{{- end -}}
+{{- end -}}
 {{- range $path, $image := $images -}}
 {{- range $field := list "repository" "tag" "digest" -}}
 {{- if index $image $field -}}
