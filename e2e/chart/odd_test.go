@@ -99,3 +99,16 @@ func TestSolverImage(t *testing.T) {
 	}
 	template(t, "--set", set+",chancery.image=registry.example.com/chancery:v1")
 }
+
+// TestNumericRelease: a release may be called by a number. Its labels and selectors are strings all the same.
+func TestNumericRelease(t *testing.T) {
+	out, errors := helm(t, "", "template", "123", chartDir, "--set", "prometheus.servicemonitor.enabled=true")
+	if errors != "" {
+		t.Fatal(errors)
+	}
+	for line := range strings.SplitSeq(out, "\n") {
+		if strings.HasSuffix(line, ": 123") || strings.Contains(line, "[123]") {
+			t.Errorf("a label is a number, which the API server refuses: %s", line)
+		}
+	}
+}

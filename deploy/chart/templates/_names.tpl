@@ -32,8 +32,8 @@
 
 {{/* chancery.selector are the labels by which the pods of a component are selected. A Deployment's cannot be changed. */}}
 {{- define "chancery.selector" -}}
-app.kubernetes.io/name: {{ include "chancery.app" . }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/name: {{ include "chancery.app" . | quote }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component | quote }}
 {{- end -}}
 

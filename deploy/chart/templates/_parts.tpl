@@ -188,7 +188,7 @@ spec:
   selector:
     matchExpressions:
       - {key: app.kubernetes.io/name, operator: In, values: [cainjector, {{ include "chancery.app" . }}, webhook]}
-      - {key: app.kubernetes.io/instance, operator: In, values: [{{ .root.Release.Name }}]}
+      - {key: app.kubernetes.io/instance, operator: In, values: [{{ .root.Release.Name | quote }}]}
       - {key: app.kubernetes.io/component, operator: In, values: [cainjector, controller, webhook]}
   {{- if .monitor.namespace }}
   namespaceSelector:
