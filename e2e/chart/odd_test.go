@@ -112,3 +112,12 @@ func TestNumericRelease(t *testing.T) {
 		}
 	}
 }
+
+// TestDefinitionLabels: the definitions have the labels that everything of cert-manager's chart has (spec §11.1).
+func TestDefinitionLabels(t *testing.T) {
+	for _, object := range objects(t, template(t, "--set", "crds.enabled=true")) {
+		if labels := object.GetLabels(); object.GetKind() == "CustomResourceDefinition" && labels["app"] != "cert-manager" {
+			t.Errorf("%s has the labels %v", object.GetName(), labels)
+		}
+	}
+}

@@ -27,7 +27,7 @@
 
 {{/* chancery.app is the word in the labels app and app.kubernetes.io/name. */}}
 {{- define "chancery.app" -}}
-{{- if eq .component "controller" -}}{{ default "cert-manager" .root.Values.nameOverride }}{{- else -}}{{ .component }}{{- end -}}
+{{- if has .component (list "controller" "crds") -}}{{ default "cert-manager" .root.Values.nameOverride }}{{- else -}}{{ .component }}{{- end -}}
 {{- end -}}
 
 {{/* chancery.selector are the labels by which the pods of a component are selected. A Deployment's cannot be changed. */}}
