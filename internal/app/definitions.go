@@ -59,6 +59,9 @@ func (d *definitions) check(ctx context.Context) error {
 		case apierrors.IsNotFound(err): // the watches say so
 			continue
 		case err != nil:
+			if d.changed(err.Error()) {
+				d.log.Error(err, "cannot read a custom resource definition, trying again", "definition", our.Name)
+			}
 			return fmt.Errorf("read the custom resource definition %s: %w", our.Name, err)
 		}
 		lacking := compareDefinitions(our, theirs)

@@ -210,8 +210,9 @@ func (l *Lease) lapsed() bool {
 	case <-l.lost:
 		return true
 	default:
-		renewed := l.renewed.Load()
-		return renewed != nil && l.o.Now().Sub(*renewed) >= l.o.Duration
+		renewed, now := l.renewed.Load(), l.o.Now()
+		// Go's monotonic clock stands still while the machine is suspended: Round has the other clock compared.
+		return renewed != nil && max(now.Sub(*renewed), now.Round(0).Sub(renewed.Round(0))) >= l.o.Duration
 	}
 }
 
