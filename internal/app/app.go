@@ -74,7 +74,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err := cacheRoutes(cfg, &options.Cache); err != nil {
 		return nil, err
 	}
-	definitions, err := newDefinitions(rc, cfg.AcceptForeignCRDs, log)
+	definitions, err := newDefinitions(rc, cfg, log)
 	if err != nil {
 		return nil, err
 	}

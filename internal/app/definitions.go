@@ -27,22 +27,30 @@ import (
 type definitions struct {
 	read   client.Reader
 	accept bool
+	unread bool // the rights of the controller are for namespaces, and the definitions belong to none
 	log    logr.Logger
 	said   string        // what was logged last
 	fit    chan struct{} // closed once the controller may lead
 }
 
-func newDefinitions(rc *rest.Config, accept bool, log logr.Logger) (*definitions, error) {
+func newDefinitions(rc *rest.Config, cfg Config, log logr.Logger) (*definitions, error) {
 	scheme := runtime.NewScheme()
 	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
 	read, err := client.New(rc, client.Options{Scheme: scheme})
-	return &definitions{read: read, accept: accept, log: log.WithName("definitions"), fit: make(chan struct{})}, err
+	return &definitions{
+		read: read, accept: cfg.AcceptForeignCRDs, unread: len(cfg.Namespaces) > 0,
+		log: log.WithName("definitions"), fit: make(chan struct{}),
+	}, err
 }
 
 // check returns an error if the controller must not work with the definitions. It is called by one goroutine at a time.
 func (d *definitions) check(ctx context.Context) error {
+	if d.unread {
+		close(d.fit)
+		return nil
+	}
 	ours, err := api.CRDs()
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ var constantCalls = []string{
 	"flag.Bool",                                                  // of go test: only flag.Parse writes to it
 	"regexp.MustCompile", "strings.NewReplacer", "template.Must", // safe for concurrent use, never written
 	"netip.MustParseAddr", "netip.MustParsePrefix", // values
-	"sync.OnceValue", "sync.OnceValues", // made once, the same for everybody
+	"sync.OnceFunc", "sync.OnceValue", "sync.OnceValues", // made once, the same for everybody
 }
 
 // schemeNames are what every Kubernetes scheme and client expects an API package to export.

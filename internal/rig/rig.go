@@ -38,9 +38,12 @@ const Patience = 2 * time.Minute
 // role and no more.
 const Controller = "system:serviceaccount:cert-manager:cert-manager"
 
+// quiet discards the log of controller-runtime, which otherwise complains that nobody has set one.
+var quiet = sync.OnceFunc(func() { ctrl.SetLogger(logr.Discard()) })
+
 // shared is the API server of this process, with everything installed.
 var shared = sync.OnceValues(func() (*rest.Config, error) {
-	ctrl.SetLogger(logr.Discard()) // or its machinery complains
+	quiet()
 	rc, err := connect()
 	if err != nil {
 		return nil, err
@@ -105,7 +108,7 @@ func BareCluster(t testing.TB, flags ...string) *rest.Config {
 	if testing.Short() {
 		t.Skip("SKIPPED: this test needs an API server")
 	}
-	ctrl.SetLogger(logr.Discard()) // as in shared
+	quiet()
 	binary := os.Getenv("CHANCERY_STANDALONE_BIN")
 	if binary == "" {
 		t.Fatal(errNoServer)
