@@ -24,12 +24,12 @@ const environmentPrefix = "CHANCERY_"
 
 // fromEnvironment sets each flag that is not on the command line from its environment variable, as CHANCERY_NAMESPACE
 // for --namespace. Other variables that begin alike are not looked at: Kubernetes makes such for the Services of a
-// namespace.
+// namespace. Neither is CHANCERY_VERSION, which builders of images set for purposes of their own.
 func fromEnvironment(cmd *cobra.Command, _ []string) error {
 	var errs []error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		name := environmentPrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		if value := os.Getenv(name); value != "" && !f.Changed {
+		if value := os.Getenv(name); value != "" && !f.Changed && f.Name != "version" && f.Name != "help" {
 			if err := cmd.Flags().Set(f.Name, value); err != nil {
 				errs = append(errs, fmt.Errorf("the environment variable %s: %w", name, err))
 			}
