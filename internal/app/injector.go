@@ -130,10 +130,7 @@ const (
 
 // Validate returns an error for a word that is none of these.
 func (i Injecting) Validate() error {
-	if i != InjectingNone && i != InjectingOwn && i != InjectingController {
-		return fmt.Errorf("must be %s, %s or %s, not %q", InjectingNone, InjectingOwn, InjectingController, i)
-	}
-	return nil
+	return oneOf(i, InjectingNone, InjectingOwn, InjectingController)
 }
 
 // InstallInjector gives the role of the CA injector, which Install has installed, to the process that injects, and to

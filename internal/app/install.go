@@ -235,3 +235,11 @@ func readManifests(from embed.FS, pattern string) ([]*unstructured.Unstructured,
 	}
 	return out, nil
 }
+
+// oneOf returns an error for a word that is none of three.
+func oneOf[T ~string](word, a, b, c T) error {
+	if word != a && word != b && word != c {
+		return fmt.Errorf("must be %s, %s or %s, not %q", a, b, c, word)
+	}
+	return nil
+}

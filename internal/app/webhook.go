@@ -146,10 +146,7 @@ const (
 
 // Validate returns an error for a word that is none of these.
 func (p WebhookPolicy) Validate() error {
-	if p != WebhookNone && p != WebhookIgnore && p != WebhookFail {
-		return fmt.Errorf("must be %s, %s or %s, not %q", WebhookNone, WebhookIgnore, WebhookFail, p)
-	}
-	return nil
+	return oneOf(p, WebhookNone, WebhookIgnore, WebhookFail)
 }
 
 // InstallWebhook applies the webhook, server-side: its Deployment, what that needs, and at last the configuration by
