@@ -15,6 +15,7 @@ BIN := $(CURDIR)/bin
 CHANCERY := $(BIN)/chancery
 STANDALONE := $(BIN)/chancery-standalone
 DNS := $(BIN)/chancery-dns
+KUBECTL := $(BIN)/kubectl-chancery
 VAULT := $(BIN)/vault
 TRAEFIK := $(BIN)/traefik
 STEP_CA := $(BIN)/step-ca
@@ -34,7 +35,7 @@ export GOLANGCI_LINT_CACHE := $(BIN)/lint-cache
 
 # The modules beside the root one, as far as they exist. The tests of e2e are slow, and
 # run by targets of their own: one for each peer, in the directory of its name.
-NESTED := $(patsubst %/go.mod,%,$(wildcard standalone/go.mod dnsproviders/go.mod deploy/images/go.mod))
+NESTED := $(patsubst %/go.mod,%,$(wildcard standalone/go.mod dnsproviders/go.mod kubectl/go.mod deploy/images/go.mod))
 MODULES := $(NESTED) e2e
 
 # The peers, cheapest first.
@@ -92,6 +93,7 @@ OUTCOME := go run -C $(CURDIR) ./internal/rig/outcome
 export CHANCERY_BIN := $(CHANCERY)
 export CHANCERY_STANDALONE_BIN := $(STANDALONE)
 export CHANCERY_DNS_BIN := $(DNS)
+export CHANCERY_KUBECTL_BIN := $(KUBECTL)
 export CHANCERY_VAULT_BIN := $(VAULT)
 export CHANCERY_TRAEFIK_BIN := $(TRAEFIK)
 export CHANCERY_STEP_CA_BIN := $(STEP_CA)
@@ -110,13 +112,13 @@ need:
 	@command -v git >/dev/null || echo 'make: no "git" on the PATH: binaries will call their version "unknown"' >&2
 
 .PHONY: build
-build: build-chancery build-standalone $(if $(wildcard dnsproviders/go.mod),build-dns) ## Build the binaries into bin/ and print their sizes
-	@cd $(BIN) && for b in chancery chancery-standalone chancery-dns; do \
+build: build-chancery build-standalone build-dns build-kubectl ## Build the binaries into bin/ and print their sizes
+	@cd $(BIN) && for b in chancery chancery-standalone chancery-dns kubectl-chancery; do \
 		if [ -f $$b ]; then awk -v s="$$(wc -c <$$b)" -v b=$$b 'BEGIN { printf "bin/%-20s %6.1f MB\n", b, s / 1e6 }'; fi; \
 	done
 
 # go build is incremental by itself; these targets always ask it.
-.PHONY: build-chancery build-standalone build-dns
+.PHONY: build-chancery build-standalone build-dns build-kubectl
 build-chancery: need
 	@go build $(BUILD) -ldflags '$(LDFLAGS)' -o $(CHANCERY) ./cmd/chancery
 
@@ -126,6 +128,9 @@ build-standalone: need
 
 build-dns: need
 	@cd dnsproviders && go build $(BUILD) -ldflags '$(LDFLAGS)' -o $(DNS) ./cmd/chancery-dns
+
+build-kubectl: need
+	@cd kubectl && go build $(BUILD) -ldflags '$(LDFLAGS)' -o $(KUBECTL) ./cmd/kubectl-chancery
 
 .PHONY: demo
 demo: build-chancery build-standalone ## Issue real certificates on a control plane of its own, live (ARGS='…')

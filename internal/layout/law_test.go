@@ -138,7 +138,7 @@ var (
 	ofMission = regexp.MustCompile(`\b[Mm]ission rules? (\d+)((?:, \d+)*)(?: (?:and|to) (\d+))?`)
 	decision  = regexp.MustCompile(`\b[Dd]ecisions? (\d+)\b`)
 	page      = regexp.MustCompile(`[\w./-]*\b[\w-]+\.md\b`)
-	inside    = regexp.MustCompile("`((?:internal|cmd|api|examples|standalone|dnsproviders|e2e|docs|tools)/[\\w./-]+)`")
+	inside    = regexp.MustCompile("`((?:internal|cmd|api|examples|standalone|dnsproviders|kubectl|e2e|docs|tools)/[\\w./-]+)`")
 	issue     = regexp.MustCompile(`\b[Ii]ssues? #?\d+\b`)
 )
 

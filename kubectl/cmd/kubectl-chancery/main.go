@@ -1,0 +1,27 @@
+// Command kubectl-chancery is the plugin of kubectl for Chancery: kubectl runs it as `kubectl chancery`.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"chancery.dev/internal/cli"
+	"chancery.dev/kubectl/internal/plugin"
+)
+
+func main() {
+	err := plugin.New(plugin.Streams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}).ExecuteContext(cli.UntilStopped())
+	if err == nil {
+		return
+	}
+	code := 1
+	var exit plugin.ExitError
+	if errors.As(err, &exit) {
+		code = exit.Code
+	}
+	if message := err.Error(); message != "" {
+		fmt.Fprintln(os.Stderr, "error:", message)
+	}
+	os.Exit(code)
+}
