@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -417,4 +418,23 @@ func TestASigningRequestFailsByTheLastStateOfItsIssuer(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRefusedApprovalIsTriedAgain: after a second at first, whatever it was refused for, then ever later, up to
+// approvalPatience.
+func TestRefusedApprovalIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	r, p := &requests{}, &pass{Memory: &memory{approving: `Foo "x"`}}
+	var waits []time.Duration
+	for range 10 {
+		r.refused(p, errors.New("no"))
+		waits = append(waits, p.Retry)
+	}
+	want := []time.Duration{
+		time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second, 64 * time.Second,
+		128 * time.Second, 256 * time.Second, 5 * time.Minute,
+	}
+	if !slices.Equal(waits, want) {
+		t.Errorf("tried again after %v, want %v", waits, want)
+	}
 }

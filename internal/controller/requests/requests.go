@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -61,8 +60,8 @@ type memory struct {
 	said string
 	// approving names the issuer for which the last plan approves the request; empty if it does not.
 	approving string
-	// unknown counts how often the API server has not known the issuer's kind.
-	unknown int
+	// refusals counts how often the API server has refused the approval.
+	refusals int
 	// wrong counts the Orders whose certificates were not for the request, orderAfter is when the next one may be made.
 	wrong      int
 	orderAfter time.Time
@@ -116,8 +115,8 @@ func (r *requests) run(k kind) *engine.Runner[client.Object, memory, *observatio
 	return engine.Run(r.Engine, k)
 }
 
-// unknownPatience is the longest wait for a kind of issuer that the API server does not know; the first is a second.
-const unknownPatience = 5 * time.Minute
+// approvalPatience is the longest wait after an approval that the API server has refused; the first wait is a second.
+const approvalPatience = 5 * time.Minute
 
 // signCall names the call of the engine that has a request signed.
 const signCall = "sign"
@@ -341,11 +340,9 @@ func (r *requests) persist(object client.Object, annotations map[string]string) 
 // refused says what the API server did not let us write.
 func (r *requests) refused(p *pass, cause error) engine.Event {
 	if p.Memory.approving != "" {
-		if strings.Contains(cause.Error(), "referenced signer resource does not exist") {
-			// The kind may have been made a moment ago, and not be in the table of kinds yet.
-			p.Retry = min(time.Second<<min(p.Memory.unknown, 16), unknownPatience)
-			p.Memory.unknown++
-		}
+		// The kind of the issuer, or the right to approve, may have been made a moment ago.
+		p.Retry = min(time.Second<<min(p.Memory.refusals, 16), approvalPatience)
+		p.Memory.refusals++
 		return engine.Event{Warning: true, Reason: reasonApprovalForbidden, Message: fmt.Sprintf(
 			"This request needs an approver with the verb approve on the signers of %s: grant it to the controller's service account, or approve the request. %v",
 			p.Memory.approving, cause)}
