@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,7 +38,7 @@ func CheckAPI(ctx context.Context, rc *rest.Config, namespace string) error {
 	if err == nil {
 		return errors.New("a CertificateRequest without a request in PEM form is admitted: the custom resource definitions are not those of Chancery")
 	}
-	if !strings.Contains(err.Error(), "denied the request: spec.request") {
+	if !apierrors.IsInvalid(err) {
 		return fmt.Errorf("create a CertificateRequest that is wrong, to try: %w", err)
 	}
 	return nil
