@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/overlay"
 )
@@ -205,6 +206,9 @@ func (r *Runner[O, M, S, A]) reconcile(ctx context.Context, req reconcile.Reques
 		}
 		known := r.remember(req.NamespacedName, object)
 		p := &Pass[O, M]{Object: object, Memory: &known.memory, engine: r.engine, owner: r.owner(object)}
+		if paused(object) {
+			return r.rest(known, p.owner, Plan{Waits: For{What: WaitEvent, Detail: "paused by the annotation " + cmmeta.PausedAnnotation}}, nil)
+		}
 		plan, err := r.step(ctx, p, known)
 		if err == nil && plan.Again && !plan.Done {
 			continue
@@ -215,6 +219,13 @@ func (r *Runner[O, M, S, A]) reconcile(ctx context.Context, req reconcile.Reques
 		return r.rest(known, p.owner, plan, err)
 	}
 	return reconcile.Result{RequeueAfter: nextPass}, nil
+}
+
+// paused reports whether somebody wants an object to be left alone. One that is being deleted is finished, or its
+// finalizers would keep it for ever.
+func paused(object client.Object) bool {
+	_, is := object.GetAnnotations()[cmmeta.PausedAnnotation]
+	return is && object.GetDeletionTimestamp() == nil
 }
 
 // step observes, decides and acts once.

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/overlay"
 )
@@ -161,6 +162,42 @@ func TestFromCallToStatus(t *testing.T) {
 		}
 		if got := waits(); got != "" || len(e.runner.objects) != 0 || len(e.events.Events) != 1 {
 			t.Errorf("at the end: waits %q, %d objects, %d events", got, len(e.runner.objects), len(e.events.Events))
+		}
+	})
+}
+
+// TestPaused: an object that somebody has paused is left alone until the annotation is removed, or the object is
+// being deleted.
+func TestPaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newErrand(t)
+		asked := 0
+		e.run = func(context.Context) (any, error) { asked++; return "Done", nil }
+		annotate := func(annotations map[string]string) {
+			pod := &corev1.Pod{}
+			if err := e.store.Get(t.Context(), podName, pod); err != nil {
+				t.Fatal(err)
+			}
+			pod.Annotations = annotations
+			if err := e.store.Update(t.Context(), pod); err != nil {
+				t.Fatal(err)
+			}
+		}
+		annotate(map[string]string{cmmeta.PausedAnnotation: ""})
+		if result := e.pass(t); asked != 0 || !result.IsZero() {
+			t.Errorf("paused: asked %d times, and looked at again after %s", asked, result.RequeueAfter)
+		}
+		if w := e.engine.Waits(); len(w) != 1 || w[0].What != WaitEvent || !strings.Contains(w[0].Detail, "paused") {
+			t.Errorf("paused: the list of waits is %+v", w)
+		}
+		annotate(nil)
+		if e.pass(t); asked != 1 {
+			t.Errorf("without the annotation: asked %d times, want once", asked)
+		}
+		now := metav1.Now()
+		dying := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{cmmeta.PausedAnnotation: ""}, DeletionTimestamp: &now}}
+		if paused(dying) {
+			t.Error("an object that is being deleted is paused: its finalizers would keep it for ever")
 		}
 	})
 }
