@@ -1,5 +1,5 @@
-// Package examples carries the manifests of this directory, which `make demo` applies, and fills in what only
-// a running system knows.
+// Package examples carries the manifests of this directory, which `make demo` applies. Those of the directory demo have
+// placeholders, for what only a running system knows. The others work as they stand: kubectl apply -f examples/.
 //
 // The manifests are for people to read and copy first. This package knows neither Kubernetes nor the kinds in them:
 // it hands out text.
@@ -10,19 +10,34 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
 )
 
-//go:embed *.yaml
+//go:embed *.yaml demo/*.yaml
 var files embed.FS
 
 // placeholder is ${NAME}, as the shell and envsubst write it.
 var placeholder = regexp.MustCompile(`\$\{([A-Z][A-Z0-9_]*)\}`)
 
-// Files are the manifests: one or more YAML documents each, to be applied in the order of their names.
+// Files are the manifests: one or more YAML documents each, to be applied in the order of their names. The names of
+// directories do not count.
 func Files() fs.FS { return files }
+
+// Names returns the paths of the manifests in a directory, and in the directories right below it, in the order in which
+// they are to be applied.
+func Names(dir fs.FS) ([]string, error) {
+	names, err := fs.Glob(dir, "*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	below, err := fs.Glob(dir, "*/*.yaml")
+	names = append(names, below...)
+	slices.SortStableFunc(names, func(a, b string) int { return strings.Compare(path.Base(a), path.Base(b)) })
+	return names, err
+}
 
 // Expand replaces every ${NAME} in a manifest by its value. Lines that are comments stay as they are. A name without a
 // value is an error that says which names there are.

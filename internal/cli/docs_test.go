@@ -20,7 +20,7 @@ func TestDocumentedCommands(t *testing.T) {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(string(text)) {
-			command, ok := strings.CutPrefix(line, "    chancery ")
+			command, ok := strings.CutPrefix(strings.TrimPrefix(line, "    "), "chancery ")
 			if !ok {
 				continue
 			}

@@ -69,7 +69,7 @@ func targetsOf(objects []manifest) []target {
 
 // read reads all manifests, with the placeholders replaced.
 func read(files fs.FS, values map[string]string) ([]manifest, error) {
-	names, err := fs.Glob(files, "*.yaml")
+	names, err := examples.Names(files)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ kubectl.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.dataDir, "data-dir", "", "directory to keep everything in, new, empty or of an earlier demo (default: a temporary one, removed at the end)")
-	f.StringVar(&o.examples, "examples", "", "directory of *.yaml files to apply in place of the built-in examples; it may use their placeholders, such as ${ACME_SERVER}")
+	f.StringVar(&o.examples, "examples", "", "directory of *.yaml files, also in directories right below it, to apply in place of the built-in examples; they may use their placeholders, such as ${ACME_SERVER}")
 	f.BoolVar(&o.keep, "keep", false, "stay up when all is done, for kubectl, until Ctrl-C; keep the directory")
 	f.DurationVar(&o.timeout, "timeout", 2*time.Minute, "how long to wait for all certificates")
 	return cmd
@@ -172,7 +172,7 @@ func (o demoOptions) checkExamples() error {
 	if _, err := os.ReadDir(o.examples); err != nil {
 		return fmt.Errorf("--examples: %w: name a directory that holds *.yaml files", err)
 	}
-	found, err := fs.Glob(o.manifests(), "*.yaml")
+	found, err := examples.Names(o.manifests())
 	if err == nil && len(found) == 0 {
 		err = fmt.Errorf("--examples: directory %s holds no *.yaml file", o.examples)
 	}
