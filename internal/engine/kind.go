@@ -206,7 +206,7 @@ func (r *Runner[O, M, S, A]) reconcile(ctx context.Context, req reconcile.Reques
 		}
 		known := r.remember(req.NamespacedName, object)
 		p := &Pass[O, M]{Object: object, Memory: &known.memory, engine: r.engine, owner: r.owner(object)}
-		if paused(object) {
+		if Paused(object) {
 			return r.rest(known, p.owner, Plan{Waits: For{What: WaitEvent, Detail: "paused by the annotation " + cmmeta.PausedAnnotation}}, nil)
 		}
 		plan, err := r.step(ctx, p, known)
@@ -221,9 +221,9 @@ func (r *Runner[O, M, S, A]) reconcile(ctx context.Context, req reconcile.Reques
 	return reconcile.Result{RequeueAfter: nextPass}, nil
 }
 
-// paused reports whether somebody wants an object to be left alone. One that is being deleted is finished, or its
-// finalizers would keep it for ever.
-func paused(object client.Object) bool {
+// Paused reports whether somebody wants an object to be left alone (cmmeta.PausedAnnotation). One that is being deleted
+// is finished, or its finalizers would keep it for ever.
+func Paused(object client.Object) bool {
 	_, is := object.GetAnnotations()[cmmeta.PausedAnnotation]
 	return is && object.GetDeletionTimestamp() == nil
 }

@@ -196,7 +196,7 @@ func TestPaused(t *testing.T) {
 		}
 		now := metav1.Now()
 		dying := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{cmmeta.PausedAnnotation: ""}, DeletionTimestamp: &now}}
-		if paused(dying) {
+		if Paused(dying) {
 			t.Error("an object that is being deleted is paused: its finalizers would keep it for ever")
 		}
 	})

@@ -220,7 +220,15 @@ func (s *scheduler) look(ctx context.Context, key schedule.Key) *acmev1.Challeng
 	if known.UID == c.UID {
 		facts.Yields, facts.Ready, facts.NotBefore = known.Yields, known.Ready, known.NotBefore
 	}
-	s.set(facts)
+	switch {
+	case !engine.Paused(c):
+		s.set(facts)
+	case facts.Processing:
+		facts.Yields = true
+		s.set(facts)
+	case s.queue.Remove(key):
+		s.nudge()
+	}
 	return c
 }
 

@@ -22,6 +22,7 @@ import (
 
 	"chancery.dev/api"
 	acmev1 "chancery.dev/api/acme/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/machine/acmeflow"
@@ -196,6 +197,27 @@ func TestWhoWaitsForASlotIsListed(t *testing.T) {
 	}
 	b.expect("who waits", got,
 		"Challenge c2 Slot as many Challenges are in flight as may be false", "Challenge c3 Slot there is nothing to do before then true")
+}
+
+// TestPausedHoldsNoSlot: a Challenge that is paused gives its slot away, and is not started before it goes on.
+func TestPausedHoldsNoSlot(t *testing.T) {
+	b := newBench(t, 1, "c1", "c2")
+	b.expect("first", b.step(), "Starting c1")
+	annotate := func(annotations map[string]string) {
+		c := b.stored("c1")
+		c.Annotations = annotations
+		if err := b.store.Update(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		b.catchUp("c1")
+	}
+	annotate(map[string]string{cmmeta.PausedAnnotation: ""})
+	b.expect("paused while another waits", b.step(), "Parking c1")
+	b.expect("the slot is free", b.step(), "Starting c2")
+	b.goes("c2")
+	b.expect("paused, with a free slot", b.step())
+	annotate(nil)
+	b.expect("it goes on", b.step(), "Starting c1")
 }
 
 // TestALaggingWatchUndoesNothing: what the scheduler has written counts from the answer on, though the watch shows
