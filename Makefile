@@ -194,7 +194,7 @@ peer-chart: $(HELM)
 e2e-chart: build-dns
 peer-vault: $(VAULT)
 peer-stepca: $(STEP_CA)
-peer-ingress: $(TRAEFIK)
+peer-ingress: $(TRAEFIK) $(HELM)
 peer-approverpolicy: $(APPROVER_POLICY)
 peer-trustmanager: $(TRUST_MANAGER)
 peer-cmctl: $(CMCTL)

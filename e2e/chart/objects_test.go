@@ -1,7 +1,6 @@
 package chart_test
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"reflect"
@@ -9,12 +8,12 @@ import (
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/api"
+	"chancery.dev/e2e/beside"
 	"chancery.dev/internal/rig"
 )
 
@@ -22,12 +21,12 @@ import (
 // (spec §11.1): dashboards, policies and scripts go by them.
 func TestNames(t *testing.T) {
 	for _, r := range []struct{ release, fullname string }{{"cert-manager", "cert-manager"}, {"prod", "prod-cert-manager"}} {
-		out, errors := helm(t, "", "template", r.release, chartDir, "--namespace", "certs")
+		out, errors := beside.Helm(t, "", "template", r.release, chartDir, "--namespace", "certs")
 		if errors != "" {
 			t.Fatal(errors)
 		}
 		found := map[string]*unstructured.Unstructured{}
-		for _, object := range objects(t, out) {
+		for _, object := range beside.Objects(t, out) {
 			found[object.GetKind()+" "+object.GetName()] = object
 			if labels := object.GetLabels(); labels["app.kubernetes.io/instance"] != r.release || labels["app"] != labels["app.kubernetes.io/name"] || labels["helm.sh/chart"] == "" {
 				t.Errorf("%s %s has the labels %v", object.GetKind(), object.GetName(), labels)
@@ -72,7 +71,7 @@ func TestNames(t *testing.T) {
 // TestPolicies: the admission policies and definitions are those of chancery install, with their bindings.
 func TestPolicies(t *testing.T) {
 	found := map[string]map[string]any{}
-	for _, object := range objects(t, template(t, "--set", "crds.enabled=true")) {
+	for _, object := range beside.Objects(t, template(t, "--set", "crds.enabled=true")) {
 		object.SetLabels(nil)
 		annotations := object.GetAnnotations()
 		delete(annotations, "helm.sh/resource-policy")
@@ -127,10 +126,10 @@ func TestApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, plural := range []string{"servicemonitors", "podmonitors"} {
-		apply(t, c, &unstructured.Unstructured{Object: definition("monitoring.coreos.com", plural)})
+		beside.ApplyServerSide(t, c, &unstructured.Unstructured{Object: definition("monitoring.coreos.com", plural)})
 	}
 	for _, namespace := range []string{release, "monitoring", "team-a", "team-b", "pki"} {
-		apply(t, c, namespaceOf(namespace))
+		beside.ApplyServerSide(t, c, namespaceOf(namespace))
 	}
 	files, err := filepath.Glob("testdata/values/*.yaml")
 	if err != nil || len(files) < 10 {
@@ -139,16 +138,16 @@ func TestApply(t *testing.T) {
 	for _, file := range append([]string{filepath.Join(chartDir, "values.yaml")}, files...) {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
 		t.Run(name, func(t *testing.T) {
-			apply(t, c, namespaceOf(name))
-			out, errors := helm(t, "", "template", release, chartDir, "--namespace", name, "--values", file)
+			beside.ApplyServerSide(t, c, namespaceOf(name))
+			out, errors := beside.Helm(t, "", "template", release, chartDir, "--namespace", name, "--values", file)
 			if errors != "" {
 				t.Fatal(errors)
 			}
-			for _, object := range objects(t, out) {
+			for _, object := range beside.Objects(t, out) {
 				if namespaced, err := c.IsObjectNamespaced(object); err == nil && namespaced && object.GetNamespace() == "" {
 					object.SetNamespace(name) // as helm does
 				}
-				apply(t, c, object)
+				beside.ApplyServerSide(t, c, object)
 				if template, found, _ := unstructured.NestedMap(object.Object, "spec", "template"); found {
 					pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": template["spec"]}}
 					pod.SetNamespace(name)
@@ -160,21 +159,6 @@ func TestApply(t *testing.T) {
 			}
 		})
 	}
-}
-
-// apply applies an object server-side. A kind that was defined a moment ago may take another moment.
-func apply(t *testing.T, c client.Client, object *unstructured.Unstructured) {
-	t.Helper()
-	rig.Eventually(t, object.GetKind()+" "+object.GetName()+" is applied", func(ctx context.Context) string {
-		err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()), client.FieldOwner("stranger"))
-		if meta.IsNoMatchError(err) {
-			return err.Error()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return ""
-	})
 }
 
 // namespaceOf is a namespace that takes restricted pods only.
@@ -207,10 +191,10 @@ func TestWebhook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	apply(t, c, namespaceOf("certs"))
+	beside.ApplyServerSide(t, c, namespaceOf("certs"))
 	render := func(set string) string {
 		t.Helper()
-		out, errors := helm(t, "", "template", "old", chartDir, "--namespace", "certs", "--kube-version", "1.35", "--set", set)
+		out, errors := beside.Helm(t, "", "template", "old", chartDir, "--namespace", "certs", "--kube-version", "1.35", "--set", set)
 		if errors != "" {
 			t.Fatal(errors)
 		}
@@ -226,14 +210,14 @@ func TestWebhook(t *testing.T) {
 			t.Errorf("%s changes nothing", set)
 		}
 	}
-	for _, object := range objects(t, plain) {
+	for _, object := range beside.Objects(t, plain) {
 		if strings.HasPrefix(object.GetKind(), "MutatingAdmissionPolicy") {
 			t.Errorf("%s %s: Kubernetes 1.35 does not serve it", object.GetKind(), object.GetName())
 		}
 		if !strings.Contains(object.GetName(), "webhook") {
 			continue
 		}
-		apply(t, c, object)
+		beside.ApplyServerSide(t, c, object)
 		if object.GetKind() == "Deployment" && fmt.Sprint(get(object.Object, []string{"spec", "replicas"})) != "1" {
 			t.Errorf("the webhook has %v pods", get(object.Object, []string{"spec", "replicas"}))
 		}

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"chancery.dev/e2e/beside"
 )
 
 // TestLeaseNamespace: without a namespace for the leases, their Roles stay Roles in the namespace by default. A grant
 // without a namespace would be one for the leases of the whole cluster.
 func TestLeaseNamespace(t *testing.T) {
-	for _, object := range objects(t, template(t, "--set", "global.leaderElection.namespace=")) {
+	for _, object := range beside.Objects(t, template(t, "--set", "global.leaderElection.namespace=")) {
 		if strings.HasSuffix(object.GetName(), ":leaderelection") && (strings.HasPrefix(object.GetKind(), "Cluster") || object.GetNamespace() != "kube-system") {
 			t.Errorf("%s %s is in the namespace %q", object.GetKind(), object.GetName(), object.GetNamespace())
 		}
@@ -27,7 +29,7 @@ func TestResponderBudget(t *testing.T) {
 	for set, want := range map[string]string{
 		"replicaCount=2": "maxUnavailable:1", "podDisruptionBudget.minAvailable=1": "minAvailable:1", "podDisruptionBudget.maxUnavailable=50%": "maxUnavailable:50%",
 	} {
-		for _, object := range objects(t, template(t, "--set", "chancery.responder."+set)) {
+		for _, object := range beside.Objects(t, template(t, "--set", "chancery.responder."+set)) {
 			if object.GetKind() != "PodDisruptionBudget" {
 				continue
 			}
@@ -46,7 +48,7 @@ func TestMonitorLabels(t *testing.T) {
 		for _, kind := range []string{"ServiceMonitor", "PodMonitor"} {
 			of := "prometheus." + strings.ToLower(kind) + "."
 			found := ""
-			for _, object := range objects(t, template(t, "--set", of+"enabled=true,"+of+set)) {
+			for _, object := range beside.Objects(t, template(t, "--set", of+"enabled=true,"+of+set)) {
 				if object.GetKind() == kind {
 					found = object.GetLabels()["prometheus"]
 				}
@@ -63,7 +65,7 @@ func TestMonitorLabels(t *testing.T) {
 func TestSettings(t *testing.T) {
 	settings := "chancery.admissionPolicies.settings."
 	for set, want := range map[string]string{"caCertificate=reference": "'caCertificate' not allowed", "caCertificates=refer": "caCertificates"} {
-		if _, errors := helm(t, "", "template", release, chartDir, "--set", settings+set); !strings.Contains(errors, want) {
+		if _, errors := beside.Helm(t, "", "template", release, chartDir, "--set", settings+set); !strings.Contains(errors, want) {
 			t.Errorf("%s: %q", set, errors)
 		}
 	}
@@ -74,7 +76,7 @@ func TestSettings(t *testing.T) {
 
 // TestNoSigners: without a signer to approve for, every request would wait without a word.
 func TestNoSigners(t *testing.T) {
-	if _, errors := helm(t, "", "template", release, chartDir, "--set-json", "approveSignerNames=[]"); !strings.Contains(errors, "\napproveSignerNames: ") {
+	if _, errors := beside.Helm(t, "", "template", release, chartDir, "--set-json", "approveSignerNames=[]"); !strings.Contains(errors, "\napproveSignerNames: ") {
 		t.Errorf("an empty list is not refused by its name: %q", errors)
 	}
 	template(t, "--set-json", "approveSignerNames=[]", "--set", "disableAutoApproval=true")
@@ -84,7 +86,7 @@ func TestNoSigners(t *testing.T) {
 // schema says which values are missing, before a template fails.
 func TestReusedValues(t *testing.T) {
 	for _, key := range []string{"admissionPolicies", "dns", "responder", "webhook"} {
-		_, errors := helm(t, "", "template", release, chartDir, "--set", "chancery.image=x,chancery."+key+"=null")
+		_, errors := beside.Helm(t, "", "template", release, chartDir, "--set", "chancery.image=x,chancery."+key+"=null")
 		if !strings.Contains(errors, "'/chancery': missing property '"+key+"'") {
 			t.Errorf("without chancery.%s: %q", key, errors)
 		}
@@ -94,7 +96,7 @@ func TestReusedValues(t *testing.T) {
 // TestSolverImage: an argument that names the image of the solvers leads to cert-manager's program, as a value does.
 func TestSolverImage(t *testing.T) {
 	set := "extraArgs={--acme-http01-solver-image=quay.io/jetstack/cert-manager-acmesolver:v1.21.0}"
-	if _, errors := helm(t, "", "template", release, chartDir, "--set", set); !strings.Contains(errors, "\nextraArgs: ") {
+	if _, errors := beside.Helm(t, "", "template", release, chartDir, "--set", set); !strings.Contains(errors, "\nextraArgs: ") {
 		t.Errorf("it is not refused by its name: %q", errors)
 	}
 	template(t, "--set", set+",chancery.image=registry.example.com/chancery:v1")
@@ -102,7 +104,7 @@ func TestSolverImage(t *testing.T) {
 
 // TestNumericRelease: a release may be called by a number. Its labels and selectors are strings all the same.
 func TestNumericRelease(t *testing.T) {
-	out, errors := helm(t, "", "template", "123", chartDir, "--set", "prometheus.servicemonitor.enabled=true")
+	out, errors := beside.Helm(t, "", "template", "123", chartDir, "--set", "prometheus.servicemonitor.enabled=true")
 	if errors != "" {
 		t.Fatal(errors)
 	}
@@ -115,7 +117,7 @@ func TestNumericRelease(t *testing.T) {
 
 // TestDefinitionLabels: the definitions have the labels that everything of cert-manager's chart has (spec §11.1).
 func TestDefinitionLabels(t *testing.T) {
-	for _, object := range objects(t, template(t, "--set", "crds.enabled=true")) {
+	for _, object := range beside.Objects(t, template(t, "--set", "crds.enabled=true")) {
 		if labels := object.GetLabels(); object.GetKind() == "CustomResourceDefinition" && labels["app"] != "cert-manager" {
 			t.Errorf("%s has the labels %v", object.GetName(), labels)
 		}

@@ -12,6 +12,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/e2e/beside"
 	"chancery.dev/e2e/kubelet"
 	"chancery.dev/internal/rig"
 )
@@ -24,7 +25,7 @@ func TestSideBySide(t *testing.T) {
 	c := typed(t, rc)
 	homes := map[string][]string{"team-a": {"team-a"}, "team-b": {"team-b", "shop-b"}}
 	for _, namespace := range []string{"team-a", "team-b", "shop-b", "elsewhere"} {
-		apply(t, c, namespaceOf(namespace))
+		beside.ApplyServerSide(t, c, namespaceOf(namespace))
 		for _, object := range []client.Object{
 			&certmanagerv1.Issuer{
 				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "selfsigned"},

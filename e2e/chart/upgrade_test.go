@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/e2e/beside"
 	"chancery.dev/e2e/kubelet"
 	"chancery.dev/internal/rig"
 )
@@ -36,7 +37,7 @@ func TestUpgrade(t *testing.T) {
 		if err := object.UnmarshalJSON([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
-		apply(t, c, object)
+		beside.ApplyServerSide(t, c, object)
 		before[text] = object
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
 			t.Fatal(err)

@@ -187,7 +187,7 @@ func TestValues(t *testing.T) {
 	}
 	kubeconfig := beside.Kubeconfig(t, t.TempDir(), rig.Cluster(t))
 	install := func(values any) string {
-		out, errors := helm(t, kubeconfig, "install", release, chartDir, "--namespace", release, "--dry-run=client", "--take-ownership", "--values", valuesFile(t, values))
+		out, errors := beside.Helm(t, kubeconfig, "install", release, chartDir, "--namespace", release, "--dry-run=client", "--take-ownership", "--values", valuesFile(t, values))
 		_, notes, _ := strings.Cut(out, "\nNOTES:\n")
 		return notes + errors
 	}
@@ -207,7 +207,7 @@ func TestValues(t *testing.T) {
 			plain[fmt.Sprint(with)] = before
 		}
 		set(with, words, keys[key])
-		after, errors := helm(t, "", "template", release, chartDir, "--namespace", release, "--values", valuesFile(t, with))
+		after, errors := beside.Helm(t, "", "template", release, chartDir, "--namespace", release, "--values", valuesFile(t, with))
 		switch {
 		case slices.Contains(refused, key):
 			if !strings.Contains(errors, "\n"+key+": ") {
@@ -241,7 +241,7 @@ func TestUnknownValues(t *testing.T) {
 		with := map[string]any{}
 		set(with, path(key), "changed")
 		last := path(key)[len(path(key))-1]
-		if _, errors := helm(t, "", "template", release, chartDir, "--values", valuesFile(t, with)); !strings.Contains(errors, "'"+last+"' not allowed") {
+		if _, errors := beside.Helm(t, "", "template", release, chartDir, "--values", valuesFile(t, with)); !strings.Contains(errors, "'"+last+"' not allowed") {
 			t.Errorf("%s: %q", key, errors)
 		}
 	}
@@ -259,7 +259,7 @@ func TestImages(t *testing.T) {
 		{"image.registry=registry.example.com", "registry.example.com/jetstack/chancery:" + version},
 		{"chancery.image=registry.example.com/chancery@sha256:0,image.repository=quay.io/jetstack/cert-manager-controller,image.tag=v1.21.0", "registry.example.com/chancery@sha256:0"},
 	} {
-		for _, object := range objects(t, template(t, "--set", c.set)) {
+		for _, object := range beside.Objects(t, template(t, "--set", c.set)) {
 			if object.GetKind() != "Deployment" || object.GetName() != release {
 				continue
 			}

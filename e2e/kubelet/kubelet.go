@@ -1,15 +1,14 @@
 // Package kubelet plays the parts of Kubernetes that run pods: it makes the pods of Deployments and Jobs, runs their
-// containers as processes, and writes their states. A process has the arguments, the environment, the volumes, the user
-// and the service account token of its container and no more; its root directory is read-only and holds the program
-// alone, as an image from scratch does; its network has the address of the pod alone. The tests alone import it. They
-// run as root, in a network namespace of their own.
+// containers as processes, writes their states, and leads from the addresses of Services to them. A process has the
+// arguments, the environment, the volumes, the user and the service account token of its container and no more; its
+// root directory is read-only and holds the program alone, as an image from scratch does; its network has the address
+// of the pod alone. The tests alone import it. They run as root, in a network namespace of their own.
 package kubelet
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -50,6 +49,8 @@ type Kubelet struct {
 	dir      string
 	pods     map[string]*pod
 	made     int
+	// services are the listeners of Services, by address and port.
+	services map[string]*listener
 }
 
 // Start runs the pods of all Deployments and Jobs until the test ends. programs are the entry points of images; pods of
@@ -67,7 +68,7 @@ func Start(t testing.TB, rc *rest.Config, programs map[string]string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &Kubelet{t: t, client: c, clients: clients, admin: rc, programs: programs, dir: t.TempDir(), pods: map[string]*pod{}}
+	k := &Kubelet{t: t, client: c, clients: clients, admin: rc, programs: programs, dir: t.TempDir(), pods: map[string]*pod{}, services: map[string]*listener{}}
 	// Every user may pass through the directories that lead to the root directory of a pod.
 	for dir := k.dir; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // that is the purpose
@@ -79,12 +80,18 @@ func Start(t testing.TB, rc *rest.Config, programs map[string]string) {
 		t.Fatalf("make a bridge: %v: %s", err, out)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	k.forward(ctx)
+	server, err := url.Parse(rc.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listen(ctx, serverAddress+":443", server.Host); err != nil {
+		t.Fatal(err)
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_ = wait.PollUntilContextCancel(ctx, period, true, func(ctx context.Context) (bool, error) {
-			if err := k.sync(ctx); err != nil && ctx.Err() == nil {
+			if err := errors.Join(k.sync(ctx), k.proxy(ctx)); err != nil && ctx.Err() == nil {
 				t.Logf("kubelet: %v", err)
 			}
 			return false, nil
@@ -101,39 +108,6 @@ func Start(t testing.TB, rc *rest.Config, programs map[string]string) {
 		}
 		_ = exec.Command("ip", "link", "del", "kube").Run() //nolint:noctx // the end of the test
 	})
-}
-
-// forward leads connections to the cluster's address of the API server to the address that it listens on.
-func (k *Kubelet) forward(ctx context.Context) {
-	k.t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", serverAddress+":443")
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	context.AfterFunc(ctx, func() { _ = listener.Close() })
-	server, err := url.Parse(k.admin.Host)
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	go func() {
-		for {
-			near, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			far, err := (&net.Dialer{}).DialContext(ctx, "tcp", server.Host)
-			if err != nil {
-				_ = near.Close()
-				continue
-			}
-			for _, ends := range [][2]net.Conn{{near, far}, {far, near}} {
-				go func() {
-					_, _ = io.Copy(ends[0], ends[1])
-					_ = ends[0].Close()
-				}()
-			}
-		}
-	}()
 }
 
 // sync looks at everything once.

@@ -68,6 +68,9 @@ func (k *Kubelet) start(ctx context.Context, p *pod) error {
 		if err := os.MkdirAll(filepath.Join(root, "proc"), 0o755); err != nil { //nolint:gosec // every user may read it
 			return err
 		}
+		if err := p.hosts(root); err != nil {
+			return err
+		}
 		if err := k.program(container.Image, filepath.Join(root, "program")); err != nil {
 			return err
 		}
@@ -171,6 +174,19 @@ func (k *Kubelet) program(image, to string) error {
 		}
 	}
 	return os.Link(from, to)
+}
+
+// hosts writes the file of the names that the pod's specification gives.
+func (p *pod) hosts(root string) error {
+	if len(p.object.Spec.HostAliases) == 0 {
+		return nil
+	}
+	text := ""
+	for _, alias := range p.object.Spec.HostAliases {
+		text += alias.IP + " " + strings.Join(alias.Hostnames, " ") + "\n"
+	}
+	etc := filepath.Join(root, "etc")
+	return errors.Join(os.MkdirAll(etc, 0o755), os.WriteFile(filepath.Join(etc, "hosts"), []byte(text), 0o644)) //nolint:gosec // every user may read it
 }
 
 // volumes makes the volumes of a container, and the places in its root directory, and returns the pairs of both.
