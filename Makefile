@@ -250,7 +250,7 @@ tools: $(LINTER) ## Build the linter and the generator
 	go tool -modfile=tools/go.mod controller-gen --version
 
 .PHONY: generate
-generate: need ## Generate CRDs, deep copies, RBAC and the catalog of DNS providers
+generate: need ## Generate CRDs, deep copies, RBAC, docs/reference and the catalog of DNS providers
 	go generate ./...
 	@for m in $(NESTED); do go generate -C $$m ./... || exit 1; done
 

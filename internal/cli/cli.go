@@ -25,6 +25,8 @@ import (
 	"chancery.dev/internal/cli/version"
 )
 
+//go:generate go test -count=1 -run ^TestReference$ . -update
+
 // New returns the root command of chancery.
 func New() *cobra.Command {
 	root := &cobra.Command{

@@ -31,6 +31,8 @@ import (
 // maxConnections bounds the processes that a socket's clients may cause.
 const maxConnections = 32
 
+//go:generate go test -count=1 -run ^TestReference$ . -update
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -12,6 +12,8 @@ import (
 	"chancery.dev/internal/cli/version"
 )
 
+//go:generate go test -count=1 -run ^TestReference$ . -update
+
 func main() {
 	if err := newCommand().ExecuteContext(cli.UntilStopped()); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
