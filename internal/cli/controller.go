@@ -23,6 +23,12 @@ import (
 )
 
 func newControllerCommand() *cobra.Command {
+	cmd, _ := newControllerProcess()
+	return cmd
+}
+
+// newControllerProcess returns the command, and what its flags are read into.
+func newControllerProcess() (*cobra.Command, *process) {
 	p := newProcess(controllerComponent())
 	p.cfg.UserAgent += "/" + version.Number()
 	cmd := &cobra.Command{
@@ -50,7 +56,7 @@ Flags have the names and defaults of cert-manager's controller where they mean t
 	p.addFlags(cmd)
 	AddConfigFlags(cmd, &p.cfg)
 	p.switches = addSwitches(cmd, &p.cfg, p.of)
-	return cmd
+	return cmd, p
 }
 
 // AddConfigFlags adds the flags of spec §9.3 that this build knows, with cfg's values as their defaults.

@@ -17,6 +17,12 @@ import (
 const injectorPercent = 50
 
 func newInjectorCommand() *cobra.Command {
+	cmd, _ := newInjectorProcess()
+	return cmd
+}
+
+// newInjectorProcess returns the command, and what its flags are read into.
+func newInjectorProcess() (*cobra.Command, *process) {
 	p := newProcess(injectorComponent())
 	cmd := &cobra.Command{
 		Use:   "cainjector",
@@ -52,5 +58,5 @@ func newInjectorCommand() *cobra.Command {
 	}
 	addProcessFlags(cmd, cfg)
 	p.switches = addSwitches(cmd, cfg, p.of)
-	return cmd
+	return cmd, p
 }
