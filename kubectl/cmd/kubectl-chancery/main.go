@@ -8,10 +8,14 @@ import (
 
 	"chancery.dev/internal/cli"
 	"chancery.dev/kubectl/internal/plugin"
+	"chancery.dev/kubectl/internal/takeover"
 )
 
 func main() {
-	err := plugin.New(plugin.Streams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}).ExecuteContext(cli.UntilStopped())
+	streams := plugin.Streams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
+	root := plugin.New(streams)
+	root.AddCommand(takeover.New(streams))
+	err := root.ExecuteContext(cli.UntilStopped())
 	if err == nil {
 		return
 	}
