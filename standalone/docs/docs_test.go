@@ -150,6 +150,8 @@ func TestPagesRun(t *testing.T) {
 			out, err := home.shell(script)
 			if err != nil {
 				t.Errorf("%v\n%s", err, out)
+			} else {
+				t.Log(out)
 			}
 		})
 	}
