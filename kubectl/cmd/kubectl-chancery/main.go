@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"chancery.dev/internal/cli"
+	"chancery.dev/kubectl/internal/move"
 	"chancery.dev/kubectl/internal/plugin"
 	"chancery.dev/kubectl/internal/takeover"
 )
@@ -14,7 +15,7 @@ import (
 func main() {
 	streams := plugin.Streams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	root := plugin.New(streams)
-	root.AddCommand(takeover.New(streams))
+	root.AddCommand(takeover.New(streams), move.New(streams))
 	err := root.ExecuteContext(cli.UntilStopped())
 	if err == nil {
 		return
