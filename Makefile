@@ -43,7 +43,7 @@ PEERS := chart vault stepca ingress
 
 # The parts of nightly, in the order of the rotation: clients that people run beside the controllers, and numbers that
 # take long to measure, and a release.
-NIGHTLY := approverpolicy trustmanager cmctl numbers release fips
+NIGHTLY := approverpolicy trustmanager cmctl numbers release fips platforms
 CLIENTS := approverpolicy trustmanager cmctl
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -160,7 +160,7 @@ $(PEERS:%=e2e-%): e2e-%: build-chancery build-standalone peer-%
 	.ci/with-control-plane $(call TEST,e2e) ./$* | $(OUTCOME)
 
 .PHONY: nightly
-nightly: ## Run what takes too long for every run (one part: nightly-approverpolicy, -trustmanager, -cmctl, -numbers, -release, -fips)
+nightly: ## Run what takes too long for every run (one part: nightly-approverpolicy, -trustmanager, -cmctl, -numbers, -release, -fips, -platforms)
 	@for p in $(NIGHTLY); do $(MAKE) --no-print-directory nightly-$$p || exit 1; done
 
 .PHONY: $(NIGHTLY:%=nightly-%)
@@ -172,14 +172,18 @@ nightly-numbers: build-chancery build-standalone
 	$(STANDALONE) bench --scenario ca,acme-dns01 --certificates 1000
 	$(STANDALONE) bench --scenario rest --at-rest 30000
 
-# The platform of this machine alone: the others would take minutes to compile.
 # What we use of cryptography is in FIPS 140-3: the tests pass where nothing else may be used.
 nightly-fips: need
 	GODEBUG=fips140=on $(call TEST) -short ./internal/pki ./internal/acme/... ./internal/servingcert ./internal/machine/certificate | $(OUTCOME)
 
+# The platform of this machine alone: nightly-platforms is for the others, which take minutes to compile.
 nightly-release: peer-release
 	$(RELEASE) RELEASE_PLATFORMS="linux/$$(go env GOARCH)" deploy/release
 	$(RELEASE) deploy/check-release
+
+nightly-platforms: peer-platforms
+	$(RELEASE) RELEASE_PLATFORMS='linux/arm64 darwin/arm64' deploy/release
+	cd dist && sha256sum --quiet -c SHA256SUMS
 
 .PHONY: release
 release: need peer-release ## Make binaries, images, packages, SBOMs and checksums in dist/ (see docs/release.md)
@@ -200,7 +204,7 @@ peer-trustmanager: $(TRUST_MANAGER)
 peer-cmctl: $(CMCTL)
 peer-numbers:
 peer-fips:
-peer-release: $(NFPM) $(CYCLONEDX)
+peer-release peer-platforms: $(NFPM) $(CYCLONEDX)
 
 PEER := cd e2e/peers && go build $(TOOL) -p 2 -ldflags '-s -w'
 
