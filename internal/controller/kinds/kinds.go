@@ -5,6 +5,7 @@ package kinds
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,6 +27,7 @@ import (
 	"k8s.io/client-go/discovery"
 	informersv1 "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
@@ -150,8 +153,7 @@ func nameOf(object any) string {
 func (k *Keeper) Start(ctx context.Context) error {
 	defer context.AfterFunc(ctx, k.queue.ShutDown)()
 	// Without a table, the API server refuses every write of a CertificateRequest's status: there has to be one at once.
-	empty := acv1.ConfigMap(api.ExternalIssuersName, k.o.Namespace)
-	if _, err := k.clients.CoreV1().ConfigMaps(k.o.Namespace).Apply(ctx, empty, metav1.ApplyOptions{FieldManager: Owner + "-table"}); err != nil {
+	if _, err := k.write(ctx, Owner+"-table", nil); err != nil {
 		k.o.Log.Error(err, "cannot make the table of external issuers: grant the right, or run chancery install again")
 	}
 	go k.crds.RunWithContext(ctx)
@@ -192,12 +194,43 @@ func (k *Keeper) sync(ctx context.Context, name string) error {
 	if !changed || k.upToDate() {
 		return nil
 	}
-	table := acv1.ConfigMap(api.ExternalIssuersName, k.o.Namespace).WithData(k.entries)
-	applied, err := k.clients.CoreV1().ConfigMaps(k.o.Namespace).Apply(ctx, table, metav1.ApplyOptions{FieldManager: Owner, Force: true})
+	applied, err := k.write(ctx, Owner, k.entries)
 	if err == nil {
 		k.written, k.at = maps.Clone(k.entries), applied.ResourceVersion
 	}
 	return err
+}
+
+func (k *Keeper) write(ctx context.Context, owner string, entries map[string]string) (*corev1.ConfigMap, error) {
+	return Write(ctx, k.clients.CoreV1().ConfigMaps(k.o.Namespace), owner, k.o.Namespace, entries)
+}
+
+// Write applies entries to the table of a namespace, as those of a field manager. An entry that somebody else has set
+// to another value stays: whoever keeps it in a repository would set it again.
+func Write(ctx context.Context, tables corev1client.ConfigMapInterface, owner, namespace string, entries map[string]string) (*corev1.ConfigMap, error) {
+	entries = maps.Clone(entries)
+	for {
+		table := acv1.ConfigMap(api.ExternalIssuersName, namespace).WithData(entries)
+		applied, err := tables.Apply(ctx, table, metav1.ApplyOptions{FieldManager: owner})
+		left := len(entries)
+		for _, conflict := range Conflicts(err) {
+			delete(entries, strings.TrimPrefix(conflict.Field, ".data."))
+		}
+		if len(entries) == left {
+			return applied, err
+		}
+	}
+}
+
+// Conflicts returns the fields because of which a server-side apply has failed: others manage them.
+func Conflicts(err error) []metav1.StatusCause {
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(status.Status().Details.Causes), func(c metav1.StatusCause) bool {
+		return c.Type != metav1.CauseTypeFieldManagerConflict
+	})
 }
 
 // stored is the table as the watch shows it; nil if there is none.

@@ -2,6 +2,7 @@ package kinds_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	acv1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/api"
@@ -232,5 +234,41 @@ func TestTableComesBack(t *testing.T) {
 	there("the table is made again")
 	if table.UID == uid {
 		t.Error("it was not deleted")
+	}
+}
+
+// TestEntryOfAnotherStays: an entry that somebody else has set, as a tool that applies what is in a repository, is
+// never written by the controller or by an installation, whatever the definition says; all other entries are kept.
+func TestEntryOfAnotherStays(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorldOn(t, rig.OwnCluster(t))
+	const group, kept, theirs = "theirs.example.com", "Ox.theirs.example.com", "Cow.theirs.example.com"
+	fromRepository := func() error {
+		table := acv1.ConfigMap(api.ExternalIssuersName, api.ExternalIssuersNamespace).WithData(map[string]string{theirs: "cattle Namespaced"})
+		return w.Client.Apply(t.Context(), table, client.FieldOwner("repository"))
+	}
+	if err := fromRepository(); err != nil {
+		t.Fatal(err)
+	}
+	cfg := w.Config()
+	cfg.KeepKinds = true
+	w.Run(t, cfg)
+	createDefinition(t, w, definition(group, "Cow", "cattle", apiextensionsv1.ClusterScoped))
+	createDefinition(t, w, definition(group, "Ox", "oxen", apiextensionsv1.ClusterScoped))
+	found := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: api.ExternalIssuersNamespace, Name: api.ExternalIssuersName}}
+	rig.Eventually(t, "the controller has written the other entry", func(ctx context.Context) string {
+		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(found), found); err != nil || found.Data[kept] == "" {
+			return fmt.Sprint(err, found.Data)
+		}
+		return ""
+	})
+	if err := app.Install(t.Context(), w.Admin, func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := fromRepository(); err != nil {
+		t.Errorf("the repository is in the way of the controller: %v", err)
+	}
+	if err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(found), found); err != nil || found.Data[kept] != "oxen Cluster" || found.Data[theirs] != "cattle Namespaced" {
+		t.Errorf("%v, %v", found.Data, err)
 	}
 }
