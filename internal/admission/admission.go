@@ -46,10 +46,10 @@ func Fill(_ context.Context, req admission.Request) admission.Response {
 	return admission.PatchResponseFromRaw(req.Object.Raw, filled)
 }
 
-// Trust has the API server trust a bundle of CAs when it calls the webhook.
-func Trust(ctx context.Context, read client.Reader, write client.Writer, bundle []byte) error {
+// Trust has the API server trust a bundle of CAs when it calls the webhook by the configuration of that name.
+func Trust(ctx context.Context, read client.Reader, write client.Writer, name string, bundle []byte) error {
 	config := &admissionregistrationv1.MutatingWebhookConfiguration{}
-	if err := read.Get(ctx, client.ObjectKey{Name: Name}, config); err != nil {
+	if err := read.Get(ctx, client.ObjectKey{Name: name}, config); err != nil {
 		return fmt.Errorf("write the CA of the webhook: %w: chancery install --webhook makes the configuration", err)
 	}
 	before := config.DeepCopy()

@@ -93,7 +93,7 @@ func TestTrust(t *testing.T) {
 		t.Fatal(err)
 	}
 	empty := fake.NewClientBuilder().WithScheme(scheme).Build()
-	if err := Trust(t.Context(), empty, empty, []byte("b")); err == nil || !strings.Contains(err.Error(), "chancery install --webhook") {
+	if err := Trust(t.Context(), empty, empty, Name, []byte("b")); err == nil || !strings.Contains(err.Error(), "chancery install --webhook") {
 		t.Errorf("without a configuration: %v", err)
 	}
 	for _, c := range []struct{ has, want string }{{"", "old\n"}, {"other\n", "old\n"}, {"old\n", "old\n"}, {"new\nold\n", "new\nold\n"}} {
@@ -112,7 +112,7 @@ func TestTrust(t *testing.T) {
 			return now.ResourceVersion, string(now.Webhooks[0].ClientConfig.CABundle)
 		}
 		before, _ := version()
-		if err := Trust(t.Context(), api, api, []byte("old\n")); err != nil {
+		if err := Trust(t.Context(), api, api, Name, []byte("old\n")); err != nil {
 			t.Error(err)
 		}
 		if after, got := version(); got != c.want || (after == before) != (c.has == c.want) {

@@ -47,7 +47,7 @@ type ACMEConfig struct {
 	HTTP01Address string
 	// HTTP01Responder is the Service, as namespace/name, whose endpoints answer HTTP-01 challenges: routes lead there.
 	// ResponderNone means that CAs reach the responder without routes. Empty means ResponderNone with HTTP01Address,
-	// and otherwise the Service that InstallResponder makes, in the controller's namespace.
+	// and otherwise the Service that an Installation has, in the controller's namespace.
 	HTTP01Responder string
 	// HTTP01Pods says which HTTP-01 challenges a pod of its own answers, and how these pods are.
 	HTTP01Pods service.Pods

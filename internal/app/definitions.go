@@ -79,7 +79,7 @@ func (d *definitions) check(ctx context.Context) error {
 	switch what := inAll(lacks); {
 	case foreign && !d.accept:
 		err := fmt.Errorf("the custom resource definitions are not Chancery's, and lack %s: what they forbid is not refused, and what they "+
-			"do not know is lost. Apply ours (chancery install), or accept these (--accept-foreign-crds)", what)
+			"do not know is lost. Apply ours (chancery install --force-conflicts), or accept these (--accept-foreign-crds)", what)
 		if d.changed(what) {
 			d.log.Error(err, "this controller does not lead")
 		}

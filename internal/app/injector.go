@@ -2,9 +2,7 @@ package app
 
 import (
 	"context"
-	"embed"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 
@@ -14,7 +12,6 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/api"
 	"chancery.dev/internal/controller"
@@ -23,11 +20,6 @@ import (
 	"chancery.dev/internal/kubecache"
 	"chancery.dev/internal/overlay"
 )
-
-// injectorManifests are what the CA injector needs beside its role.
-//
-//go:embed manifests/cainjector/*.yaml
-var injectorManifests embed.FS
 
 // InjectionConfig is what a user can set of the CA injector.
 type InjectionConfig struct {
@@ -133,31 +125,16 @@ func (i Injecting) Validate() error {
 	return oneOf(i, InjectingNone, InjectingOwn, InjectingController)
 }
 
-// InstallInjector gives the role of the CA injector, which Install has installed, to the process that injects, and to
-// no other.
-func InstallInjector(ctx context.Context, rc *rest.Config, by Injecting, said func(what string)) error {
-	if err := by.Validate(); err != nil || by == InjectingNone {
-		return err
+// injectorObjects give the role of the CA injector, which is always installed, to the process that injects, and to no
+// other.
+func (i *Installation) injectorObjects() ([]*unstructured.Unstructured, error) {
+	if i.Injecting == InjectingNone {
+		return nil, nil
 	}
-	objects, err := readManifests(injectorManifests, "manifests/cainjector/*.yaml")
-	if err != nil {
-		return err
+	objects, err := readManifests("manifests/cainjector/*.yaml")
+	if err != nil || i.Injecting == InjectingOwn {
+		return objects, err
 	}
-	if by == InjectingController {
-		objects = objects[:1]
-		subject := map[string]any{"kind": "ServiceAccount", "name": "cert-manager", "namespace": "cert-manager"}
-		if err := unstructured.SetNestedSlice(objects[0].Object, []any{subject}, "subjects"); err != nil {
-			return err
-		}
-	}
-	c, err := client.New(rc, client.Options{})
-	if err != nil {
-		return fmt.Errorf("connect to the API server: %w", err)
-	}
-	for _, object := range objects {
-		if err := apply(ctx, c, object, said); err != nil {
-			return err
-		}
-	}
-	return nil
+	subject := map[string]any{"kind": "ServiceAccount", "name": "cert-manager", "namespace": defaultNamespace}
+	return objects[:1], unstructured.SetNestedSlice(objects[0].Object, []any{subject}, "subjects")
 }

@@ -2,13 +2,12 @@ package app
 
 import (
 	"context"
-	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,128 +15,130 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	acv1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"chancery.dev/api"
 	"chancery.dev/internal/controller/kinds"
 )
 
-//go:generate go tool -modfile=../../tools/go.mod controller-gen rbac:roleName=chancery-controller,fileName=controller-role.yaml paths=../... output:rbac:dir=manifests
-
-// manifests are the namespace, the service account and its rights; the role of the
-// controller is generated from the markers beside the code that needs them.
-//
-//go:embed manifests/*.yaml
-var manifests embed.FS
-
-// installOwner is the field manager of what Install applies.
+// installOwner is the field manager of what Apply applies.
 const installOwner = "chancery-install"
 
-// Install applies the resource definitions, the admission policies and the rights of the controller, server-side, and
-// waits until the definitions are served. It is idempotent, upgrades what an older version has installed, and needs an
-// administrator's rights. Each object is reported to said.
-func Install(ctx context.Context, rc *rest.Config, said func(what string)) error {
+// Apply applies the installation, server-side, and waits until the API server serves the definitions and admits
+// CertificateRequests. It is idempotent, upgrades what an older version has installed, and needs an administrator's
+// rights. What an operator has chosen of a Deployment stays. Each object is reported to said.
+func (i *Installation) Apply(ctx context.Context, rc *rest.Config, said func(what string)) error {
+	all, err := i.objects()
+	if err != nil {
+		return err
+	}
 	scheme := runtime.NewScheme()
-	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(apiextensionsv1.AddToScheme(scheme), appsv1.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	c, err := client.New(rc, client.Options{Scheme: scheme})
 	if err != nil {
 		return fmt.Errorf("connect to the API server: %w", err)
 	}
-	crds, err := api.CRDs()
-	if err != nil {
-		return err
+	to := &applier{c: c, force: i.ForceConflicts, said: said}
+	for _, crd := range all.definitions {
+		if err := to.apply(ctx, crd); err != nil {
+			return err
+		}
 	}
-	for _, crd := range crds {
-		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(crd)
+	for _, crd := range all.definitions {
+		if err := established(ctx, c, crd.GetName()); err != nil {
+			return err
+		}
+	}
+	for _, object := range all.base {
+		if err := to.apply(ctx, object); err != nil {
+			return err
+		}
+	}
+	if len(all.policies) > 0 {
+		if err := fillKinds(ctx, rc, i.Namespace); err != nil { // before the policies, which refuse without the table
+			return err
+		}
+		fills, err := to.applyPolicies(ctx, all.policies)
 		if err != nil {
 			return err
 		}
-		delete(object, "status")
-		if err := apply(ctx, c, &unstructured.Unstructured{Object: object}, said); err != nil {
+		if err := admits(ctx, c, i.Namespace, fills, said); err != nil {
 			return err
 		}
 	}
-	for _, crd := range crds {
-		if err := established(ctx, c, crd.Name); err != nil {
+	for _, object := range all.workloads {
+		if err := to.keepChoices(ctx, object, i.Image); err != nil {
+			return err
+		}
+		if err := to.apply(ctx, object); err != nil {
 			return err
 		}
 	}
-	objects, err := readManifests(manifests, "manifests/*.yaml")
-	if err != nil {
-		return err
-	}
-	for _, object := range objects {
-		if err := apply(ctx, c, object, said); err != nil {
-			return err
-		}
-	}
-	if err := applyKinds(ctx, rc, said); err != nil { // before the policies, which refuse without the table
-		return err
-	}
-	fills, err := applyPolicies(ctx, c, said)
-	if err != nil {
-		return err
-	}
-	return admits(ctx, c, fills, said)
+	return nil
+}
+
+// Install applies the installation of the defaults, whoever manages what is there.
+func Install(ctx context.Context, rc *rest.Config, said func(what string)) error {
+	i := DefaultInstallation()
+	i.ForceConflicts = true
+	return i.Apply(ctx, rc, said)
+}
+
+// applier applies objects to an API server.
+type applier struct {
+	c     client.Client
+	force bool
+	said  func(what string)
 }
 
 // applyPolicies applies the admission policies that the cluster serves, and reports whether one of them fills in who
 // made a CertificateRequest.
-func applyPolicies(ctx context.Context, c client.Client, said func(string)) (fills bool, err error) {
-	policies, err := api.Policies()
-	if err != nil {
-		return false, err
-	}
+func (a *applier) applyPolicies(ctx context.Context, policies []*unstructured.Unstructured) (fills bool, err error) {
 	for _, object := range policies {
-		mutates := strings.HasPrefix(object.GetKind(), "MutatingAdmissionPolicy")
-		err := apply(ctx, c, object, said)
-		if meta.IsNoMatchError(err) && mutates { // Kubernetes 1.34 and 1.35 serve the beta, where it is switched on
+		err := a.apply(ctx, object)
+		if meta.IsNoMatchError(err) && mutates(object) { // Kubernetes 1.34 and 1.35 serve the beta, where it is switched on
 			object.SetAPIVersion("admissionregistration.k8s.io/v1beta1")
-			err = apply(ctx, c, object, said)
+			err = a.apply(ctx, object)
 		}
 		if meta.IsNoMatchError(err) && strings.Contains(object.GetKind(), "AdmissionPolicy") {
-			said(fmt.Sprintf("skipped %s %s: this cluster does not serve %s", object.GetKind(), object.GetName(), object.GetAPIVersion()))
+			a.said(fmt.Sprintf("skipped %s %s: this cluster does not serve %s", object.GetKind(), object.GetName(), object.GetAPIVersion()))
 			continue
 		}
 		if err != nil {
 			return false, err
 		}
-		fills = fills || mutates
+		fills = fills || mutates(object)
 	}
 	if !fills {
-		said("this API server does not fill in who makes a CertificateRequest: the webhook does, which --webhook installs")
+		a.said("this API server does not fill in who makes a CertificateRequest: the webhook does, which --webhook installs")
 	}
 	return fills, nil
 }
 
-// applyKinds applies the table of kinds of external issuers, as the controller does: without the table, the API server
-// refuses every write of a request, and a controller that is not started yet, or has no right to, cannot fill it.
-func applyKinds(ctx context.Context, rc *rest.Config, said func(string)) error {
+// mutates reports whether an object is a policy that fills in who made a CertificateRequest, or its binding.
+func mutates(object *unstructured.Unstructured) bool {
+	return strings.HasPrefix(object.GetKind(), "MutatingAdmissionPolicy")
+}
+
+// fillKinds fills the table of kinds of external issuers, as the controller does: a controller that is not started yet,
+// or has no right to, cannot. Where the API servers of some groups are away, only the controller knows what stays.
+func fillKinds(ctx context.Context, rc *rest.Config, namespace string) error {
 	clients, err := kubernetes.NewForConfig(rc)
 	if err != nil {
 		return err
 	}
 	entries, away, err := kinds.Discover(clients.Discovery())
-	if err != nil {
+	if err != nil || len(away) > 0 {
 		return err
 	}
-	owner := kinds.Owner
-	if len(away) > 0 { // what the controller knows of them stays
-		entries, owner = nil, installOwner
-	}
-	table := acv1.ConfigMap(api.ExternalIssuersName, api.ExternalIssuersNamespace).WithData(entries)
-	_, err = clients.CoreV1().ConfigMaps(api.ExternalIssuersNamespace).Apply(ctx, table, metav1.ApplyOptions{FieldManager: owner, Force: true})
-	if err != nil {
+	if _, err := kinds.Write(ctx, clients.CoreV1().ConfigMaps(namespace), kinds.Owner, namespace, entries); err != nil {
 		return fmt.Errorf("apply ConfigMap %s: %w", api.ExternalIssuersName, err)
 	}
-	said("applied ConfigMap " + api.ExternalIssuersName)
 	return nil
 }
 
@@ -145,11 +146,11 @@ func applyKinds(ctx context.Context, rc *rest.Config, said func(string)) error {
 // takes a moment to see the policy, looks for new schemas every few seconds only, and in between refuses the kind. An
 // API server whose admission plugin MutatingAdmissionPolicy is off stores the policy and never runs it: admits says so,
 // and returns no error.
-func admits(ctx context.Context, c client.Client, fills bool, said func(what string)) error {
+func admits(ctx context.Context, c client.Client, namespace string, fills bool, said func(what string)) error {
 	const notYet = "There can be a delay between when CustomResourceDefinitions are created"
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		probe := newProbe("cert-manager", probeRequest)
+		probe := newProbe(namespace, probeRequest)
 		last = c.Create(ctx, probe, client.DryRunAll)
 		user, _, _ := unstructured.NestedString(probe.Object, "spec", "username")
 		if last == nil {
@@ -168,19 +169,40 @@ func admits(ctx context.Context, c client.Client, fills bool, said func(what str
 	return nil
 }
 
-func apply(ctx context.Context, c client.Client, object *unstructured.Unstructured, said func(string)) error {
+func (a *applier) apply(ctx context.Context, object *unstructured.Unstructured) error {
+	options := []client.ApplyOption{client.FieldOwner(installOwner)}
+	if a.force {
+		options = append(options, client.ForceOwnership)
+	}
 	// Two installations at once may get in each other's way at the first try.
-	err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
-		return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()), client.ForceOwnership, client.FieldOwner(installOwner))
+	again := func(err error) bool { return apierrors.IsConflict(err) && len(kinds.Conflicts(err)) == 0 }
+	err := retry.OnError(retry.DefaultBackoff, again, func() error {
+		return a.c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()), options...)
 	})
-	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("apply %s %s: %w: install needs an administrator's kubeconfig", object.GetKind(), object.GetName(), err)
+	what := object.GetKind() + " " + object.GetName()
+	switch conflicts := kinds.Conflicts(err); {
+	case len(conflicts) > 0:
+		return fmt.Errorf("apply %s: others manage fields of it: %s: --force-conflicts takes these fields over", what, summary(conflicts))
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("apply %s: %w: install needs an administrator's kubeconfig", what, err)
+	case err != nil:
+		return fmt.Errorf("apply %s: %w", what, err)
 	}
-	if err != nil {
-		return fmt.Errorf("apply %s %s: %w", object.GetKind(), object.GetName(), err)
-	}
-	said(fmt.Sprintf("applied %s %s", object.GetKind(), object.GetName()))
+	a.said("applied " + what)
 	return nil
+}
+
+// summary names the first fields, and what manages each.
+func summary(conflicts []metav1.StatusCause) string {
+	const most = 3
+	var fields []string
+	for _, c := range conflicts[:min(most, len(conflicts))] {
+		fields = append(fields, fmt.Sprintf("%s (%s)", c.Field, c.Message))
+	}
+	if more := len(conflicts) - most; more > 0 {
+		fields = append(fields, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(fields, ", ")
 }
 
 // established waits until the API server serves a definition.
@@ -211,35 +233,48 @@ func established(ctx context.Context, c client.Client, name string) error {
 	return nil
 }
 
-// readManifests reads the embedded manifests, each of one or more documents.
-func readManifests(from embed.FS, pattern string) ([]*unstructured.Unstructured, error) {
-	files, err := fs.Glob(from, pattern)
-	if err != nil {
-		return nil, err
-	}
-	var out []*unstructured.Unstructured
-	for _, file := range files {
-		text, err := from.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		for _, document := range strings.Split(string(text), "\n---\n") {
-			object := &unstructured.Unstructured{}
-			if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
-				return nil, fmt.Errorf("embedded %s: %w", file, err)
-			}
-			if len(object.Object) > 0 {
-				out = append(out, object)
-			}
-		}
-	}
-	return out, nil
-}
-
 // oneOf returns an error for a word that is none of three.
 func oneOf[T ~string](word, a, b, c T) error {
 	if word != a && word != b && word != c {
 		return fmt.Errorf("must be %s, %s or %s, not %q", a, b, c, word)
 	}
 	return nil
+}
+
+// containers is the path to the containers of a Deployment.
+var containers = []string{"spec", "template", "spec", "containers"}
+
+// keepChoices keeps what an operator has chosen before of a Deployment: the replicas, the command, and the image unless
+// another one is named.
+func (a *applier) keepChoices(ctx context.Context, object *unstructured.Unstructured, image string) error {
+	if object.GetKind() != "Deployment" {
+		return nil
+	}
+	found := &appsv1.Deployment{}
+	err := a.c.Get(ctx, client.ObjectKeyFromObject(object), found)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the Deployment %s: %w", object.GetName(), err)
+	}
+	running := found.Spec.Template.Spec.Containers[0]
+	if len(running.Command) == 0 { // cert-manager's own
+		return nil
+	}
+	err = editFirst(object, func(container map[string]any) {
+		command := []any{}
+		for _, word := range running.Command { // with the flags for TLS-ALPN-01, for example
+			command = append(command, word)
+		}
+		container["command"] = command
+		if image == "" {
+			container["image"] = running.Image
+			replace(container, func(_, text string) string { return strings.ReplaceAll(text, DefaultImage, running.Image) })
+		}
+	}, containers...)
+	if replicas := found.Spec.Replicas; err == nil && replicas != nil {
+		err = unstructured.SetNestedField(object.Object, int64(*replicas), "spec", "replicas")
+	}
+	return err
 }

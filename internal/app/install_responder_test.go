@@ -22,9 +22,9 @@ func TestInstallResponder(t *testing.T) {
 	key := client.ObjectKey{Namespace: "cert-manager", Name: "chancery-responder"}
 	install := func(image, wantImage string, wantReplicas int32) *appsv1.Deployment {
 		t.Helper()
-		if err := app.InstallResponder(t.Context(), w.Admin, image, func(string) {}); err != nil {
-			t.Fatal(err)
-		}
+		i := app.DefaultInstallation()
+		i.Responder, i.Image = true, image
+		apply(t, w, i)
 		found := &appsv1.Deployment{}
 		if err := w.Client.Get(t.Context(), key, found); err != nil {
 			t.Fatal(err)

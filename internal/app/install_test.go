@@ -44,7 +44,7 @@ func TestAdmitsWaitsForThePolicy(t *testing.T) {
 				}
 			},
 		})
-		if err := admits(t.Context(), api, c.fills, func(string) {}); err != nil || asked != len(c.answers) {
+		if err := admits(t.Context(), api, "cert-manager", c.fills, func(string) {}); err != nil || asked != len(c.answers) {
 			t.Errorf("%v: %v after %d answers, want all %d", c.answers, err, asked, len(c.answers))
 		}
 	}
@@ -57,7 +57,7 @@ func TestAdmitsWithoutTheAdmissionPlugin(t *testing.T) {
 			Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return nil },
 		})
 		said := ""
-		if err := admits(t.Context(), api, true, func(what string) { said = what }); err != nil || !strings.Contains(said, "feature gate") {
+		if err := admits(t.Context(), api, "cert-manager", true, func(what string) { said = what }); err != nil || !strings.Contains(said, "feature gate") {
 			t.Errorf("%v; said %q", err, said)
 		}
 	})

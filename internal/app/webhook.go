@@ -3,17 +3,14 @@ package app
 import (
 	"context"
 	"crypto/tls"
-	"embed"
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -32,22 +29,19 @@ import (
 	"chancery.dev/internal/servingcert"
 )
 
-// webhookManifests are what the webhook needs, and the webhook.
-//
-//go:embed manifests/webhook/*.yaml
-var webhookManifests embed.FS
-
 // WebhookConfig is what a user can set of the webhook.
 type WebhookConfig struct {
 	// SecurePort is where the API server calls, HealthPort where readiness and liveness are told.
 	SecurePort, HealthPort int
 	// Serving is its certificate.
 	Serving DynamicServing
+	// Configuration names the MutatingWebhookConfiguration that is to have the CA of the certificate.
+	Configuration string
 }
 
-// DefaultWebhookConfig returns the defaults of spec §9.3, for a webhook that InstallWebhook has installed.
+// DefaultWebhookConfig returns the defaults of spec §9.3, for a webhook that DefaultInstallation has installed.
 func DefaultWebhookConfig() WebhookConfig {
-	return WebhookConfig{SecurePort: 6443, HealthPort: 6080, Serving: DynamicServing{
+	return WebhookConfig{SecurePort: 6443, HealthPort: 6080, Configuration: admission.Name, Serving: DynamicServing{
 		SecretNamespace: "cert-manager", SecretName: admission.Name + "-ca", Life: servingcert.DefaultLife,
 		DNSNames: []string{admission.Name, admission.Name + ".cert-manager", admission.Name + ".cert-manager.svc"},
 	}}
@@ -81,7 +75,7 @@ func NewWebhook(ctx context.Context, cfg Config, own WebhookConfig, rc *rest.Con
 	options := commonOptions(ctx, scheme, watches)
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	options.Cache.ByObject = map[client.Object]cache.ByObject{
-		configuration: {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, admission.Name)},
+		configuration: {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, own.Configuration)},
 	}
 	cfg.HealthAddress, options.ReadinessEndpointName = fmt.Sprintf(":%d", own.HealthPort), "/healthz" // spec §8
 	var certificate *servingcert.Certificate
@@ -99,7 +93,7 @@ func NewWebhook(ctx context.Context, cfg Config, own WebhookConfig, rc *rest.Con
 	}
 	var trusted atomic.Bool
 	trust := func(ctx context.Context, bundle []byte) error {
-		err := admission.Trust(ctx, m.GetAPIReader(), m.GetClient(), bundle)
+		err := admission.Trust(ctx, m.GetAPIReader(), m.GetClient(), own.Configuration, bundle)
 		trusted.Store(err == nil || trusted.Load())
 		return err
 	}
@@ -125,7 +119,7 @@ func NewWebhook(ctx context.Context, cfg Config, own WebhookConfig, rc *rest.Con
 	return a, errors.Join(keep, m.Add(certificate), addChecks(m, watches, func() error { return nil }),
 		m.AddReadyzCheck("server", server.StartedChecker()), m.AddReadyzCheck("trust", func(*http.Request) error {
 			if !trusted.Load() {
-				return fmt.Errorf("the MutatingWebhookConfiguration %s does not have the CA of this webhook yet", admission.Name)
+				return fmt.Errorf("the MutatingWebhookConfiguration %s does not have the CA of this webhook yet", own.Configuration)
 			}
 			return nil
 		}))
@@ -147,40 +141,4 @@ const (
 // Validate returns an error for a word that is none of these.
 func (p WebhookPolicy) Validate() error {
 	return oneOf(p, WebhookNone, WebhookIgnore, WebhookFail)
-}
-
-// InstallWebhook applies the webhook, server-side: its Deployment, what that needs, and at last the configuration by
-// which the API server calls it. Install has been run. The image is as of InstallResponder.
-func InstallWebhook(ctx context.Context, rc *rest.Config, policy WebhookPolicy, image string, said func(what string)) error {
-	if err := policy.Validate(); err != nil || policy == WebhookNone {
-		return err
-	}
-	c, err := client.New(rc, client.Options{})
-	if err != nil {
-		return fmt.Errorf("connect to the API server: %w", err)
-	}
-	objects, err := readManifests(webhookManifests, "manifests/webhook/*.yaml")
-	if err != nil {
-		return err
-	}
-	for _, object := range objects {
-		switch object.GetKind() {
-		case "Deployment":
-			err = keepChoices(ctx, c, object, image)
-		case "MutatingWebhookConfiguration":
-			word := strings.ToUpper(string(policy[:1])) + string(policy[1:])
-			hooks, _, _ := unstructured.NestedSlice(object.Object, "webhooks")
-			if hook, is := hooks[0].(map[string]any); is {
-				hook["failurePolicy"] = word
-			}
-			err = unstructured.SetNestedSlice(object.Object, hooks, "webhooks")
-		}
-		if err == nil {
-			err = apply(ctx, c, object, said)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

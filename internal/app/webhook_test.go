@@ -45,9 +45,7 @@ func clientWith(t *testing.T, w *rig.World, rc *rest.Config) client.Client {
 // Service of the type ExternalName.
 func runWebhook(t *testing.T, w *rig.World) *webhookWorld {
 	t.Helper()
-	if err := app.InstallWebhook(t.Context(), w.Admin, app.WebhookFail, "", func(string) {}); err != nil {
-		t.Fatal(err)
-	}
+	installWebhook(t, w, app.WebhookFail)
 	own := app.DefaultWebhookConfig()
 	for _, p := range []*int{&own.SecurePort, &own.HealthPort} {
 		address, err := port.Free(t.Context())
@@ -99,6 +97,22 @@ func runWebhook(t *testing.T, w *rig.World) *webhookWorld {
 	}}
 }
 
+func installWebhook(t *testing.T, w *rig.World, policy app.WebhookPolicy) {
+	t.Helper()
+	i := app.DefaultInstallation()
+	i.Webhook = policy
+	apply(t, w, i)
+}
+
+// apply applies an installation, whoever manages what is there.
+func apply(t *testing.T, w *rig.World, i app.Installation) {
+	t.Helper()
+	i.ForceConflicts = true
+	if err := i.Apply(t.Context(), w.Admin, func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // patchHook changes the configuration of the webhook.
 func patchHook(t *testing.T, w *rig.World, patch string) {
 	t.Helper()
@@ -144,9 +158,7 @@ func webhookIdentity(t *testing.T, world *rig.World) {
 	w.isFilledIn(t)
 
 	before := w.caBundle(t.Context())
-	if err := app.InstallWebhook(t.Context(), w.Admin, app.WebhookFail, "", func(string) {}); err != nil {
-		t.Fatal(err)
-	}
+	installWebhook(t, w.World, app.WebhookFail)
 	if now := w.caBundle(t.Context()); now != before {
 		t.Errorf("the installation has replaced the CA by %q", now)
 	}
@@ -181,9 +193,7 @@ func webhookIdentity(t *testing.T, world *rig.World) {
 	created("others are refused", w.ann, "", "", nil, "failed calling webhook")
 	controller := clientWith(t, w.World, rig.As(w.Admin, rig.Controller, "system:serviceaccounts"))
 	created("the controller is not", controller, rig.Controller, "", []string{"system:serviceaccounts", "system:authenticated"}, "")
-	if err := app.InstallWebhook(t.Context(), w.Admin, app.WebhookIgnore, "", func(string) {}); err != nil {
-		t.Fatal(err)
-	}
+	installWebhook(t, w.World, app.WebhookIgnore)
 	created("others are admitted as they are", w.ann, "", "", nil, "")
 	created("a false identity is refused", w.ann, "bob", "", nil, "spec.username: must be your own")
 }

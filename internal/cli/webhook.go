@@ -72,6 +72,7 @@ the names and defaults of cert-manager's webhook.`,
 	addMetricsFlags(cmd, &p.cfg)
 	f.IntVar(&own.SecurePort, "secure-port", own.SecurePort, "port for the API server")
 	f.IntVar(&own.HealthPort, "healthz-port", own.HealthPort, "port to serve /livez on, and /healthz, which says whether the webhook is ready")
+	f.StringVar(&own.Configuration, "mutating-webhook-configuration", own.Configuration, "MutatingWebhookConfiguration that the webhook writes its CA into")
 	addDynamicServingFlags(cmd, &own.Serving, "dynamic-serving-", "the API server")
 	p.switches = addSwitches(cmd, &p.cfg, p.of)
 	return cmd

@@ -42,7 +42,9 @@ type Injection struct {
 // injectionScenario runs the CA injector without definitions, and on definitions that are in order.
 func injectionScenario(ctx context.Context, r *run, result *Scenario) error {
 	out := &Injection{Definitions: r.Definitions, AtRest: AtRest{Budget: injectionMemory, WindowSeconds: r.Window.Seconds()}}
-	if err := app.InstallInjector(ctx, r.plane.rc, app.InjectingOwn, func(string) {}); err != nil {
+	install := app.DefaultInstallation()
+	install.Injecting = app.InjectingOwn
+	if err := install.Apply(ctx, r.plane.rc, func(string) {}); err != nil {
 		return err
 	}
 	ca, err := newCA()

@@ -40,7 +40,9 @@ func TestInjectorRights(t *testing.T) {
 	}
 	install := func(by app.Injecting) {
 		t.Helper()
-		if err := app.InstallInjector(t.Context(), w.Admin, by, func(string) {}); err != nil {
+		i := app.DefaultInstallation()
+		i.Injecting, i.ForceConflicts = by, true
+		if err := i.Apply(t.Context(), w.Admin, func(string) {}); err != nil {
 			t.Fatal(err)
 		}
 	}
