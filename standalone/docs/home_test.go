@@ -48,6 +48,15 @@ func newHome(t *testing.T) *home {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, name := range []string{"api", "examples"} { // readers are in a clone
+		path, err := filepath.Abs(filepath.Join("../..", name))
+		if err == nil {
+			err = os.Symlink(path, filepath.Join(dir, name))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	programs := map[string]string{"kubectl": self}
 	for name, variable := range map[string]string{
 		"chancery": "CHANCERY_BIN", "chancery-standalone": "CHANCERY_STANDALONE_BIN", "chancery-dns": "CHANCERY_DNS_BIN",
