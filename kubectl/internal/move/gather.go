@@ -106,33 +106,10 @@ func (m *mover) take(s *snapshot, o *object, known map[types.UID]*item, underWay
 	for _, ref := range o.GetOwnerReferences() {
 		owner, ownerLeft = firstOf(owner, known[ref.UID]), ownerLeft || underWay[ref.UID]
 	}
-	selected, leave := m.selector.Matches(labelsOf(o)), false
-	switch o.GetKind() {
-	case crtKind:
-		crt, err := typed[certmanagerv1.Certificate](o)
-		if err != nil {
-			return err
-		}
-		if selected && !it.done {
-			m.look(s, crt, o)
-		}
-	case requestKind:
-		r, err := typed[certmanagerv1.CertificateRequest](o)
-		if err != nil {
-			return err
-		}
-		selected = owner != nil || selected && !ownedByCertificate(o)
-		leave = unfinished(r)
-	case orderKind:
-		order, err := typed[acmev1.Order](o)
-		if err != nil {
-			return err
-		}
-		selected, leave = owner != nil || ownerLeft, ownerLeft || !order.Status.State.IsFinal()
-	case acmev1.ChallengeKind:
-		selected, leave = owner != nil || ownerLeft, true
-	}
+	selected, leave, err := m.sort(s, it, owner != nil, ownerLeft)
 	switch {
+	case err != nil:
+		return err
 	case !selected:
 	case leave:
 		underWay[o.GetUID()] = true
@@ -148,6 +125,30 @@ func (m *mover) take(s *snapshot, o *object, known map[types.UID]*item, underWay
 		}
 	}
 	return nil
+}
+
+// sort says whether an object is selected, and whether it is left behind because it is under way. What it belongs to is
+// moved (owned), or left behind.
+func (m *mover) sort(s *snapshot, it *item, owned, ownerLeft bool) (selected, leave bool, err error) {
+	selected = m.selector.Matches(labelsOf(it.object))
+	switch it.GetKind() {
+	case crtKind:
+		crt, err := typed[certmanagerv1.Certificate](it.object)
+		if err == nil && selected && !it.done {
+			m.look(s, crt, it.object)
+		}
+		return selected, false, err
+	case requestKind:
+		r, err := typed[certmanagerv1.CertificateRequest](it.object)
+		return owned || selected && !ownedByCertificate(it.object), unfinished(r), err
+	case orderKind:
+		order, err := typed[acmev1.Order](it.object)
+		return owned || ownerLeft, ownerLeft || !order.Status.State.IsFinal(), err
+	case acmev1.ChallengeKind:
+		return owned || ownerLeft, true, nil
+	default:
+		return selected, false, nil
+	}
 }
 
 func firstOf(a, b *item) *item {
@@ -177,18 +178,8 @@ func (m *mover) look(s *snapshot, crt *certmanagerv1.Certificate, o *object) {
 // gatherNeeds adds what Certificates and issuers need: issuers that were not selected, and Secrets.
 func (m *mover) gatherNeeds(ctx context.Context, s *snapshot, known map[types.UID]*item) error {
 	for _, it := range slices.Clone(s.items) {
-		if it.GetKind() != crtKind {
-			continue
-		}
-		crt, err := typed[certmanagerv1.Certificate](it.object)
-		if err != nil {
-			return err
-		}
-		if err := m.needIssuer(ctx, s, it, crt.Spec.IssuerRef); err != nil {
-			return err
-		}
-		for _, name := range secretsOf(crt) {
-			if err := m.needSecret(ctx, s, it, it.key.Namespace, name); err != nil {
+		if it.GetKind() == crtKind {
+			if err := m.needsOfCertificate(ctx, s, it); err != nil {
 				return err
 			}
 		}
@@ -216,6 +207,22 @@ func (m *mover) gatherNeeds(ctx context.Context, s *snapshot, known map[types.UI
 		}
 	}
 	s.settle()
+	return nil
+}
+
+func (m *mover) needsOfCertificate(ctx context.Context, s *snapshot, it *item) error {
+	crt, err := typed[certmanagerv1.Certificate](it.object)
+	if err != nil {
+		return err
+	}
+	if err := m.needIssuer(ctx, s, it, crt.Spec.IssuerRef); err != nil {
+		return err
+	}
+	for _, name := range secretsOf(crt) {
+		if err := m.needSecret(ctx, s, it, it.key.Namespace, name); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -14,8 +14,11 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -117,6 +120,13 @@ func (w *world) fill(t *testing.T, s *side) {
 	for _, name := range []string{"root", "web", "stores", "public"} {
 		awaitReady(t, s, name)
 	}
+	rig.Eventually(t, "the keys of the issuances are deleted", func(ctx context.Context) string {
+		keys := &corev1.SecretList{}
+		if err := s.Client.List(ctx, keys, client.MatchingLabels{certmanagerv1.NextPrivateKeyLabel: certmanagerv1.LabelTrue}); err != nil || len(keys.Items) > 0 {
+			return fmt.Sprint(len(keys.Items), err)
+		}
+		return ""
+	})
 }
 
 func awaitReady(t *testing.T, s *side, name string) {
@@ -223,12 +233,9 @@ func (s *side) cluster(t *testing.T, writes *atomic.Int64) *cluster {
 	return c
 }
 
-func everything() *options {
-	return &options{all: true, wait: time.Minute, fromResources: resources, toResources: resources}
-}
-
-// TestMoveAndBack moves everything to another cluster and back while the controllers of both run: nothing is issued or
-// registered again, and nothing is lost.
+// TestMoveAndBack moves everything to another cluster and back, while the controllers of both run. The command is
+// killed after each write on the way there, and after every seventh on the way back, with the answer unseen, and is run
+// again: nothing is issued or registered again, nothing is lost, and no Certificate is ever worked on by both sides.
 func TestMoveAndBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -237,25 +244,50 @@ func TestMoveAndBack(t *testing.T) {
 	w.fill(t, w.a)
 	before := issued(t, w.a)
 	orders := w.ca.Orders(before["account"])
-
-	var out bytes.Buffer
-	o := everything()
-	o.deleteSource = true
-	for _, way := range [][2]*side{{w.a, w.b}, {w.b, w.a}} {
-		if err := move(t.Context(), way[0].cluster(t, nil), way[1].cluster(t, nil), o, &out); err != nil {
-			t.Fatalf("%v\n%s", err, &out)
-		}
-		w.settle(t, way[1])
-		compare(t, "after the move to "+way[1].name, before, issued(t, way[1]))
-		left := &certmanagerv1.CertificateList{}
-		if err := way[0].Client.List(t.Context(), left); err != nil || len(left.Items) > 0 {
-			t.Errorf("%d Certificates are left in %s, %v", len(left.Items), way[0].name, err)
-		}
-	}
+	w.moveKilled(t, w.a, w.b, 1)
+	w.settle(t, w.b)
+	compare(t, "after the move there", before, issued(t, w.b))
+	w.moveKilled(t, w.b, w.a, 7)
+	w.settle(t, w.a)
+	compare(t, "after the move back", before, issued(t, w.a))
 	if now := w.ca.Orders(before["account"]); now != orders {
 		t.Errorf("the CA got %d orders, want the %d from before", now, orders)
 	}
-	t.Log(out.String())
+}
+
+// moveKilled runs the command, which is killed after so many writes, until it ends by itself.
+func (w *world) moveKilled(t *testing.T, from, to *side, each int64) {
+	t.Helper()
+	var writes atomic.Int64
+	a, b := from.cluster(t, &writes), to.cluster(t, &writes)
+	o := &options{all: true, wait: time.Minute, deleteSource: true, fromResources: resources, toResources: resources}
+	for kills := 0; ; kills++ {
+		var out bytes.Buffer
+		writes.Store(each)
+		err := move(t.Context(), a, b, o, &out)
+		w.oneSide(t)
+		switch {
+		case err == nil:
+			t.Logf("%d kills, then:\n%s", kills, &out)
+			nothingLeft(t, from)
+			return
+		case !errors.Is(err, errKilled) || kills > 500:
+			t.Fatalf("after %d kills: %v\n%s", kills, err, &out)
+		}
+	}
+}
+
+// nothingLeft checks that the source has nothing of what was moved, but Secrets.
+func nothingLeft(t *testing.T, s *side) {
+	t.Helper()
+	for _, list := range []client.ObjectList{
+		&certmanagerv1.IssuerList{}, &certmanagerv1.ClusterIssuerList{}, &certmanagerv1.CertificateList{},
+		&certmanagerv1.CertificateRequestList{}, &acmev1.OrderList{}, &acmev1.ChallengeList{},
+	} {
+		if err := s.Client.List(t.Context(), list); err != nil || meta.LenList(list) > 0 {
+			t.Errorf("%d are left of %T in %s, %v", meta.LenList(list), list, s.name, err)
+		}
+	}
 }
 
 // settle has a side issue something new twice: by then its controllers have looked at everything that was moved. Then
@@ -283,5 +315,159 @@ func (w *world) settle(t *testing.T, s *side) {
 		if err := s.Client.Delete(t.Context(), &corev1.Secret{ObjectMeta: named("team", name+"-tls")}); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// oneSide checks that no Certificate is worked on by both sides.
+func (w *world) oneSide(t *testing.T) {
+	t.Helper()
+	active := map[string]string{}
+	for _, s := range []*side{w.a, w.b} {
+		list := &certmanagerv1.CertificateList{}
+		if err := s.Client.List(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+		for i := range list.Items {
+			crt := &list.Items[i]
+			if pausedBy(crt) != "" {
+				continue
+			}
+			if other := active[crt.Name]; other != "" {
+				t.Errorf("Certificate %s is worked on in %s and in %s", crt.Name, other, s.name)
+			}
+			active[crt.Name] = s.name
+		}
+	}
+}
+
+// TestMoveRefuses: what cannot be moved is refused by name, and nothing is written before.
+func TestMoveRefuses(t *testing.T) {
+	t.Parallel()
+	a, b := &side{World: rig.NewWorldOn(t, rig.OwnCluster(t)), name: "a"}, &side{World: rig.NewWorldOn(t, rig.Cluster(t)), name: "b"}
+	ns := b.Namespace
+	a.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}},
+		&certmanagerv1.Issuer{ObjectMeta: named(ns, "self"), Spec: certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}}},
+		&certmanagerv1.Issuer{ObjectMeta: named(ns, "ca"), Spec: certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{SecretName: "ca"}}},
+		&corev1.Secret{ObjectMeta: named(ns, "ca"), Data: map[string][]byte{"tls.crt": []byte("a")}})
+	var writes atomic.Int64 // none is allowed
+	o := &options{namespace: ns, fromResources: resources, toResources: resources}
+	refused := func(words ...string) {
+		t.Helper()
+		var out bytes.Buffer
+		err := move(t.Context(), a.cluster(t, &writes), b.cluster(t, &writes), o, &out)
+		for _, w := range words {
+			if err == nil || !strings.Contains(err.Error(), w) {
+				t.Errorf("the move ends with %v, want an error with %q", err, w)
+			}
+		}
+	}
+
+	b.Create(t, &corev1.Secret{ObjectMeta: named(ns, "ca"), Data: map[string][]byte{"tls.crt": []byte("b")}},
+		&certmanagerv1.Issuer{ObjectMeta: named(ns, "self"), Spec: certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{SecretName: "other"}}})
+	refused("Secret "+ns+"/ca is in b already", "Issuer "+ns+"/self is in b already")
+
+	for _, o := range []client.Object{
+		&certmanagerv1.Issuer{ObjectMeta: named(ns, "self")}, &corev1.Secret{ObjectMeta: named(ns, "ca")},
+	} {
+		if err := b.Client.Delete(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	self, pause := &certmanagerv1.Issuer{ObjectMeta: named(ns, "self")}, []byte(`{"metadata":{"annotations":{"chancery.dev/paused":""}}}`)
+	if err := a.Client.Patch(t.Context(), self, client.RawPatch(types.MergePatchType, pause)); err != nil {
+		t.Fatal(err)
+	}
+	refused("Issuer " + ns + "/self is paused already")
+	if err := a.Client.Delete(t.Context(), self); err != nil {
+		t.Fatal(err)
+	}
+
+	now, holder, seconds := metav1.NowMicro(), "host-external-cert-manager-controller", int32(60)
+	lease := &coordinationv1.Lease{ObjectMeta: named("kube-system", "cert-manager-controller"), Spec: coordinationv1.LeaseSpec{
+		HolderIdentity: &holder, RenewTime: &now, LeaseDurationSeconds: &seconds,
+	}}
+	a.Create(t, lease)
+	refused("in a, cert-manager's own controller runs", "Scale its Deployment to 0")
+	if err := a.Client.Delete(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+
+	o.dryRun = true
+	var out bytes.Buffer
+	if err := move(t.Context(), a.cluster(t, &writes), b.cluster(t, &writes), o, &out); err != nil {
+		t.Errorf("dry run: %v", err)
+	}
+	if want := "move  Issuer " + ns + "/ca\n  move  Secret " + ns + "/ca\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("a dry run says\n%s\nwant %s", &out, want)
+	}
+	b = a
+	refused("the same cluster")
+	b = &side{World: &rig.World{Admin: rig.BareCluster(t)}, name: "bare"}
+	refused("bare does not have the definition of Issuer", "chancery install")
+}
+
+// TestMoveUnderWay: a request that does not end is left behind, and the Certificate asks again in the target, and only
+// there.
+func TestMoveUnderWay(t *testing.T) {
+	t.Parallel()
+	w := &world{a: &side{World: rig.NewWorldOn(t, rig.OwnCluster(t)), name: "a"}, b: &side{World: rig.NewWorldOn(t, rig.Cluster(t)), name: "b"}}
+	ns := w.b.Namespace
+	w.a.Namespace = ns
+	w.a.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	stopA, stopB := w.a.Run(t, w.a.Config()), w.b.Run(t, w.b.Config())
+	defer stopA()
+	defer stopB()
+	crt := crtOf("waits", "Issuer", "late", "waits.example.com")
+	crt.Namespace = ns
+	w.a.Create(t, crt)
+	requests := func(s *side) []certmanagerv1.CertificateRequest {
+		list := &certmanagerv1.CertificateRequestList{}
+		if err := s.Client.List(t.Context(), list, client.InNamespace(ns)); err != nil {
+			t.Fatal(err)
+		}
+		return list.Items
+	}
+	rig.Eventually(t, "the request waits for its issuer", func(context.Context) string {
+		for _, r := range requests(w.a) {
+			if len(r.Status.Conditions) > 1 {
+				return ""
+			}
+		}
+		return "no request that waits"
+	})
+
+	o := &options{namespace: ns, wait: time.Millisecond, fromResources: resources, toResources: resources}
+	var out bytes.Buffer
+	if err := move(t.Context(), w.a.cluster(t, nil), w.b.cluster(t, nil), o, &out); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	for _, s := range []*side{w.a, w.b} {
+		s.Create(t, &certmanagerv1.Issuer{ObjectMeta: named(ns, "late"), Spec: certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}}})
+	}
+	rig.Eventually(t, "it is issued in the target", func(ctx context.Context) string {
+		now := &certmanagerv1.Certificate{}
+		if err := w.b.Get(ctx, "waits", now); err != nil {
+			return err.Error()
+		}
+		if now.Status.Revision == nil {
+			return fmt.Sprint(now.Status.Conditions)
+		}
+		return ""
+	})
+	for _, r := range requests(w.a) {
+		if !unfinished(&r) || pausedBy(&r) == "" {
+			t.Errorf("in the source, %s goes on: %+v", r.Name, r.Status.Conditions)
+		}
+	}
+	o.deleteSource = true
+	o.wait = time.Minute
+	if err := move(t.Context(), w.a.cluster(t, nil), w.b.cluster(t, nil), o, &out); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	if left := requests(w.a); len(left) > 0 {
+		t.Errorf("%d requests are left in the source", len(left))
+	}
+	if !strings.Contains(out.String(), "is under way") {
+		t.Errorf("the plan does not say that a request is left behind:\n%s", &out)
 	}
 }

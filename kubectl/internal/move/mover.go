@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 )
 
@@ -106,29 +105,53 @@ func (m *mover) check(ctx context.Context) (*snapshot, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	var problems []error
-	for _, o := range append(objectsOf(s.items), s.left...) {
-		if p := pausedBy(o); p != "" && p != movingTo+string(m.to.uid) && p != movedTo+string(m.to.uid) {
-			problems = append(problems, fmt.Errorf("%s is paused already (%s: %s): remove the annotation, or leave the object out", describe(o), cmmeta.PausedAnnotation, p))
+	problems := m.checkPauses(s)
+	for _, it := range s.items {
+		if !it.done {
+			problems = append(problems, m.checkConflict(ctx, it))
 		}
 	}
-	missing := map[string]bool{}
-	for _, it := range s.items {
-		if it.done {
-			continue
-		}
-		if err := m.checkConflict(ctx, it); err != nil {
-			problems = append(problems, err)
-		}
-		if ns := it.key.Namespace; ns != "" && !missing[ns] {
-			err := m.to.Get(ctx, client.ObjectKey{Name: ns}, &corev1.Namespace{})
-			if missing[ns] = apierrors.IsNotFound(err); client.IgnoreNotFound(err) != nil {
-				return nil, nil, err
+	if err := errors.Join(problems...); err != nil {
+		return nil, nil, err
+	}
+	namespaces, err := m.missing(ctx, s)
+	return s, namespaces, err
+}
+
+// checkPauses refuses what somebody else has paused in the source.
+func (m *mover) checkPauses(s *snapshot) (problems []error) {
+	for _, o := range append(objectsOf(s.items), s.left...) {
+		switch p := pausedBy(o); p {
+		case "", movingTo + string(m.to.uid), movedTo + string(m.to.uid):
+		default:
+			if o.GetKind() != secretKind {
+				problems = append(problems, fmt.Errorf("%s is paused already (%s: %s): remove the annotation, or leave the object out", describe(o), cmmeta.PausedAnnotation, p))
 			}
 		}
 	}
-	maps.DeleteFunc(missing, func(_ string, is bool) bool { return !is })
-	return s, slices.Sorted(maps.Keys(missing)), errors.Join(problems...)
+	return problems
+}
+
+// missing returns the namespaces that the target lacks.
+func (m *mover) missing(ctx context.Context, s *snapshot) ([]string, error) {
+	has := map[string]bool{"": true}
+	var missing []string
+	for _, it := range s.items {
+		ns := it.key.Namespace
+		if has[ns] || it.done {
+			continue
+		}
+		has[ns] = true
+		err := m.to.Get(ctx, client.ObjectKey{Name: ns}, &corev1.Namespace{})
+		if client.IgnoreNotFound(err) != nil {
+			return nil, err
+		}
+		if err != nil {
+			missing = append(missing, ns)
+		}
+	}
+	slices.Sort(missing)
+	return missing, nil
 }
 
 // checkController refuses a cluster in which a controller runs that knows nothing of the annotation.
@@ -227,7 +250,7 @@ func (m *mover) quiet(ctx context.Context, s *snapshot) (*snapshot, error) {
 	if len(s.busy)+len(s.revoking) > 0 {
 		m.say("Waiting for: %s", strings.Join(append(s.busy, s.revoking...), ", "))
 	}
-	err := wait.PollUntilContextTimeout(ctx, lookAgain, m.wait, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, lookAgain, m.wait, true, func(context.Context) (bool, error) { // the end of the wait breaks no reading off
 		next, err := m.gather(ctx)
 		if err != nil {
 			return false, err
@@ -324,14 +347,18 @@ func (m *mover) release(ctx context.Context, s *snapshot) error {
 	return nil
 }
 
-// deleteMoved deletes what was moved in the source. Secrets stay, but for next keys: somebody may serve with them.
+// deleteMoved deletes what was moved in the source: what is owned comes before its owner, or a run that is killed would
+// not find it again. Secrets stay, but for next keys: somebody may serve with them.
 func (m *mover) deleteMoved(ctx context.Context, s *snapshot) error {
+	if err := m.deleteLeft(ctx, s.left); err != nil {
+		return err
+	}
 	var secrets []string
-	for _, it := range s.items {
+	for _, it := range slices.Backward(s.items) {
 		if !it.moves {
 			continue
 		}
-		if it.GetKind() == secretKind && it.GetLabels()["cert-manager.io/next-private-key"] == "" {
+		if it.GetKind() == secretKind && it.GetLabels()[certmanagerv1.NextPrivateKeyLabel] == "" {
 			secrets = append(secrets, it.GetNamespace()+"/"+it.GetName())
 			continue
 		}
@@ -347,12 +374,29 @@ func (m *mover) deleteMoved(ctx context.Context, s *snapshot) error {
 			return err
 		}
 	}
-	for _, o := range s.left {
+	slices.Sort(secrets)
+	m.say("Moved, and deleted in %s. The Secrets stay there, because they may be in use: delete those that are not.", m.from.name)
+	for _, secret := range secrets {
+		m.say("  %s", secret)
+	}
+	return nil
+}
+
+// deleteLeft deletes what was under way, and waits until the controller of the source has taken away what proves names:
+// it needs the issuers for that.
+func (m *mover) deleteLeft(ctx context.Context, left []*object) error {
+	for _, o := range slices.Backward(left) {
 		if err := m.delete(ctx, o); err != nil {
 			return err
 		}
+		err := wait.PollUntilContextTimeout(ctx, lookAgain, m.wait, true, func(ctx context.Context) (bool, error) {
+			now, err := m.read(ctx, o.GetKind(), client.ObjectKeyFromObject(o))
+			return now == nil || now.GetUID() != o.GetUID(), err
+		})
+		if err != nil {
+			return fmt.Errorf("%s in %s is not gone: does the controller run there, which cleans up? Everything was moved; run the command again: %w", describe(o), m.from.name, err)
+		}
 	}
-	m.say("Moved, and deleted in %s. Secrets stay there, because they may be in use: %s", m.from.name, strings.Join(secrets, ", "))
 	return nil
 }
 

@@ -45,11 +45,17 @@ func (m *mover) verify(ctx context.Context, s *snapshot) error {
 		if err != nil {
 			return err
 		}
-		if !is.Rests() && was.Rests() {
+		if !is.Rests() && was.Rests() && !issuing(it.object) {
 			problems = append(problems, fmt.Errorf("%s would %s in %s, and not in %s: everything stays paused", it, is.Step, m.to.name, m.from.name))
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// issuing reports whether a Certificate waits for a request. Its request is left behind.
+func issuing(o *object) bool {
+	crt, err := typed[certmanagerv1.Certificate](o)
+	return err == nil && certmanagerv1.HasCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing, cmmeta.ConditionTrue)
 }
 
 // need is what the machine decides about a Certificate of one side.
