@@ -125,7 +125,7 @@ func DefaultConfig() Config {
 		MetricsTLS:               MetricsTLS{Dynamic: DynamicServing{Life: servingcert.DefaultLife}},
 		HealthAddress:            "0.0.0.0:9403",
 		Workers:                  5,
-		Backoff:                  certificate.Backoff{Min: time.Hour, Max: 32 * time.Hour, ByClass: true},
+		Backoff:                  certificate.DefaultBackoff(),
 		CopiedAnnotationPrefixes: certificate.DefaultAnnotationFilter(),
 		Shims:                    shims.DefaultOptions(),
 		AutoApprove:              true,

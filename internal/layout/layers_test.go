@@ -65,6 +65,8 @@ var rooms = []room{
 	{layer: 5, path: "internal/signer", why: "port: Signer, neutral Request and Bundle"},
 	{layer: 5, path: "internal/acmeaccount", why: "the ACME accounts in use, and their calls"},
 
+	{layer: 5, path: "internal/explain", why: "pure: where a certificate stands, the cause and what helps, in words"},
+
 	{layer: 6, path: "internal/rig/solver/conformance", why: "what every Solver does", rig: true},
 	{layer: 6, path: "internal/solver/http01", why: "routes and responder"},
 	{layer: 6, path: "internal/solver/dns01", why: "zone walk, propagation, provider port"},

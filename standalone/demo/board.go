@@ -14,9 +14,9 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/explain"
 )
 
 // board holds what is known of all objects, as the watches tell it. It is safe for concurrent use.
@@ -39,18 +39,9 @@ type news struct {
 	object, words string
 }
 
-// outcome is where a target stands.
-type outcome int
-
-const (
-	waiting outcome = iota
-	issued
-	failed
-)
-
 // standing is where a target stands, in words too.
 type standing struct {
-	outcome outcome
+	outcome explain.Outcome
 	words   string
 	took    time.Duration // until it settled, or until now
 }
@@ -78,12 +69,12 @@ func (b *board) seen(v any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.objects[object.GetUID()] = object
-	if s := describe(object); b.said[object.GetUID()] != s.words {
-		b.said[object.GetUID()] = s.words
-		b.news = append(b.news, news{at: b.elapsed(), object: s.name, words: s.words})
+	if s := explain.Describe(object); b.said[object.GetUID()] != s.Words() {
+		b.said[object.GetUID()] = s.Words()
+		b.news = append(b.news, news{at: b.elapsed(), object: s.Name, words: s.Words()})
 	}
 	for _, t := range b.targets {
-		if _, ok := b.settled[t]; !ok && b.look(t).outcome != waiting {
+		if _, ok := b.settled[t]; !ok && b.look(t).outcome != explain.Waiting {
 			b.settled[t] = b.elapsed()
 		}
 	}
@@ -157,14 +148,14 @@ func (b *board) look(t target) standing {
 	if object == nil {
 		return standing{words: "not there yet"}
 	}
-	s := describe(object)
-	return standing{outcome: s.outcome, words: s.words}
+	s := explain.Describe(object)
+	return standing{outcome: s.Outcome, words: s.Words()}
 }
 
 // find returns the object of a kind and name, or nil. The caller holds mu.
 func (b *board) find(kind string, name types.NamespacedName) client.Object {
 	for _, o := range b.objects {
-		if kindOf(o) == kind && client.ObjectKeyFromObject(o) == name {
+		if explain.KindOf(o) == kind && client.ObjectKeyFromObject(o) == name {
 			return o
 		}
 	}
@@ -183,19 +174,19 @@ func (b *board) ownedBy(uid types.UID) []client.Object {
 		if c := y.GetCreationTimestamp().Compare(x.GetCreationTimestamp().Time); c != 0 {
 			return c
 		}
-		return strings.Compare(describe(x).name, describe(y).name)
+		return strings.Compare(explain.Describe(x).Name, explain.Describe(y).Name)
 	})
 	return owned
 }
 
 // awaitIssuer waits until the issuer that a signer name names is ready, or patience or ctx ends.
 func (b *board) awaitIssuer(ctx context.Context, signerName string, patience time.Duration) {
-	kind, name := signerOf(signerName)
+	kind, namespace, name := explain.SignerOf(signerName)
 	ready := func(context.Context) (bool, error) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		issuer := b.find(kind, name)
-		return issuer != nil && describe(issuer).outcome == issued, nil
+		issuer := b.find(kind, types.NamespacedName{Namespace: namespace, Name: name})
+		return issuer != nil && explain.Describe(issuer).Outcome == explain.Issued, nil
 	}
 	// Whether it became ready shows in what happens to the request.
 	_ = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, patience, true, ready)
@@ -204,7 +195,7 @@ func (b *board) awaitIssuer(ctx context.Context, signerName string, patience tim
 // branch is one object below a target: its Order, or a Challenge of that.
 type branch struct {
 	depth int
-	description
+	explain.Description
 }
 
 // branches are the request of a target, its Order and its Challenges, as far as they exist.
@@ -224,7 +215,7 @@ func (b *board) climb(t target) []branch {
 	var walk func(client.Object, int)
 	walk = func(o client.Object, depth int) {
 		for _, child := range b.ownedBy(o.GetUID()) {
-			out = append(out, branch{depth: depth, description: describe(child)})
+			out = append(out, branch{depth: depth, Description: explain.Describe(child)})
 			walk(child, depth+1)
 		}
 	}
@@ -241,9 +232,9 @@ func (b *board) reasons(t target) []string {
 	if object == nil {
 		return []string{t.String() + " does not exist"}
 	}
-	lines := []string{describe(object).full()}
+	lines := []string{explain.Describe(object).String()}
 	for _, below := range b.climb(t) {
-		lines = append(lines, strings.Repeat("  ", below.depth)+below.full())
+		lines = append(lines, strings.Repeat("  ", below.depth)+below.String())
 	}
 	return append(lines, b.issuerLine(object))
 }
@@ -255,7 +246,7 @@ func (b *board) issuerLine(object client.Object) string {
 	if issuer == nil {
 		return kind + " " + name.Name + ": does not exist"
 	}
-	return describe(issuer).full()
+	return explain.Describe(issuer).String()
 }
 
 // issuerOf returns the issuer that is asked to sign.
@@ -269,40 +260,9 @@ func issuerOf(object client.Object) (kind string, name types.NamespacedName) {
 		}
 		return kind, name
 	case *certificatesv1.CertificateSigningRequest:
-		return signerOf(o.Spec.SignerName)
+		kind, name.Namespace, name.Name = explain.SignerOf(o.Spec.SignerName)
+		return kind, name
 	default:
 		return "", name
-	}
-}
-
-// signerOf returns the issuer that a signer name names, in one of its three forms.
-func signerOf(signerName string) (kind string, name types.NamespacedName) {
-	domain, path, _ := strings.Cut(signerName, "/")
-	if domain == "issuers."+certmanagerv1.GroupName {
-		namespace, rest, _ := strings.Cut(path, ".")
-		return cmmeta.DefaultIssuerKind, types.NamespacedName{Namespace: namespace, Name: rest}
-	}
-	return cmmeta.ClusterIssuerKind, types.NamespacedName{Name: path}
-}
-
-// kindOf names the kind of an object, whose type meta a cache leaves empty.
-func kindOf(o client.Object) string {
-	switch o.(type) {
-	case *certmanagerv1.ClusterIssuer:
-		return cmmeta.ClusterIssuerKind
-	case *certmanagerv1.Issuer:
-		return cmmeta.DefaultIssuerKind
-	case *certmanagerv1.Certificate:
-		return kindCertificate
-	case *certmanagerv1.CertificateRequest:
-		return "CertificateRequest"
-	case *acmev1.Order:
-		return "Order"
-	case *acmev1.Challenge:
-		return "Challenge"
-	case *certificatesv1.CertificateSigningRequest:
-		return kindSigningRequest
-	default:
-		return ""
 	}
 }

@@ -17,6 +17,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/explain"
 )
 
 // story is a board whose clock the test steps, with one Certificate in it.
@@ -101,7 +102,7 @@ func TestBoardTellsTheStory(t *testing.T) {
 	s.seen(challenge(acmev1.ChallengeStatus{State: acmev1.Invalid, Reason: "no such record"}))
 	s.seen(over)
 	s.clock = s.clock.Add(time.Hour)
-	if got := s.standing(s.targets[0]); got.outcome != failed || got.took != time.Second || !plain.show() {
+	if got := s.standing(s.targets[0]); got.outcome != explain.Failed || got.took != time.Second || !plain.show() {
 		t.Errorf("after the failure: %+v", got)
 	}
 	reasons := strings.Join(s.reasons(s.targets[0]), "\n")
@@ -119,7 +120,7 @@ func TestBoardTellsTheStory(t *testing.T) {
 // squeezed returns the lines that hold something, with single spaces.
 func squeezed(text string) (lines []string) {
 	for line := range strings.Lines(text) {
-		if line = oneLine(line); line != "" {
+		if line = explain.OneLine(line); line != "" {
 			lines = append(lines, line)
 		}
 	}
@@ -129,11 +130,11 @@ func squeezed(text string) (lines []string) {
 // A Certificate that changed after it became ready is not ready.
 func TestReadyOfAnEarlierGenerationDoesNotCount(t *testing.T) {
 	c := certificate(cmmeta.ConditionTrue, cmmeta.ConditionTrue)
-	if got := describe(c); got.outcome != issued {
+	if got := explain.Describe(c); got.Outcome != explain.Issued {
 		t.Errorf("ready: %+v", got)
 	}
 	c.Generation = 1
-	if got := describe(c); got.outcome != waiting {
+	if got := explain.Describe(c); got.Outcome != explain.Waiting {
 		t.Errorf("ready for the generation before: %+v", got)
 	}
 }
@@ -146,15 +147,15 @@ func TestSigningRequestOutcomes(t *testing.T) {
 	for _, step := range []struct {
 		add  certificatesv1.RequestConditionType
 		pem  string
-		want outcome
+		want explain.Outcome
 	}{
-		{certificatesv1.CertificateApproved, "", waiting},
-		{certificatesv1.CertificateApproved, "certificate", issued},
-		{certificatesv1.CertificateFailed, "", failed},
+		{certificatesv1.CertificateApproved, "", explain.Waiting},
+		{certificatesv1.CertificateApproved, "certificate", explain.Issued},
+		{certificatesv1.CertificateFailed, "", explain.Failed},
 	} {
 		csr.Status.Conditions = append(csr.Status.Conditions, condition(step.add))
 		csr.Status.Certificate = []byte(step.pem)
-		if got := describe(csr); got.outcome != step.want {
+		if got := explain.Describe(csr); got.Outcome != step.want {
 			t.Errorf("%s %q: %+v, want %d", step.add, step.pem, got, step.want)
 		}
 	}

@@ -10,13 +10,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/api"
+	"chancery.dev/internal/explain"
 )
 
 // Options say what to issue, where, and how to tell of it.
@@ -94,7 +94,7 @@ func report(ctx context.Context, out io.Writer, b *board, v verifier) error {
 	failed := 0
 	for _, t := range b.targets {
 		_, _ = fmt.Fprintln(out)
-		if b.standing(t).outcome != issued {
+		if b.standing(t).outcome != explain.Issued {
 			failed++
 			_, _ = fmt.Fprintf(out, "%s %s: not issued\n", markFailed, t)
 			for _, line := range b.reasons(t) {
@@ -120,6 +120,3 @@ func report(ctx context.Context, out io.Writer, b *board, v verifier) error {
 
 // tenths writes a time for people.
 func tenths(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
-
-// oneLine makes a message fit on a line.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"chancery.dev/internal/explain"
 )
 
 // Marks of what is done and of what failed.
@@ -81,7 +83,7 @@ func (d *display) show() (settled bool) {
 	for _, t := range d.board.targets {
 		s := d.board.standing(t)
 		all = append(all, s)
-		settled = settled && s.outcome != waiting
+		settled = settled && s.outcome != explain.Waiting
 	}
 	if d.size == nil {
 		d.lines()
@@ -126,21 +128,21 @@ func (d *display) picture(all []standing) []string {
 	for i, t := range d.board.targets {
 		mark := string(spinner[d.frame%len(spinner)])
 		switch all[i].outcome {
-		case issued:
+		case explain.Issued:
 			mark = markDone
 			done++
-		case failed:
+		case explain.Failed:
 			mark = markFailed
 			bad++
-		case waiting:
+		case explain.Waiting:
 		}
 		lines = append(lines, fmt.Sprintf("%s %-*s %8s  %s", mark, nameWidth, t, tenths(all[i].took), all[i].words))
-		if all[i].outcome == issued {
+		if all[i].outcome == explain.Issued {
 			continue
 		}
 		for _, below := range d.board.branches(t) {
-			indented := strings.Repeat("  ", below.depth) + below.name
-			lines = append(lines, fmt.Sprintf("  %-*s %8s  %s", nameWidth, indented, "", below.words))
+			indented := strings.Repeat("  ", below.depth) + below.Name
+			lines = append(lines, fmt.Sprintf("  %-*s %8s  %s", nameWidth, indented, "", below.Words()))
 		}
 	}
 	sum := fmt.Sprintf("%d of %d issued", done, len(all))

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"chancery.dev/examples"
+	"chancery.dev/internal/explain"
 )
 
 // owner is the field manager of what the demo applies.
@@ -51,10 +52,7 @@ type target struct {
 }
 
 func (t target) String() string {
-	if t.Namespace == "" {
-		return t.kind + " " + t.Name
-	}
-	return t.kind + " " + t.Namespace + "/" + t.Name
+	return explain.Name(t.kind, t.Namespace, t.Name)
 }
 
 func targetsOf(objects []manifest) []target {

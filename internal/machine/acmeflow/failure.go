@@ -3,6 +3,7 @@ package acmeflow
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
@@ -203,12 +204,15 @@ func Backoff(f Failure, failures int, jitter float64) time.Duration {
 	return wait*3/4 + time.Duration(jitter*float64(wait/2))
 }
 
+// sentLater is said of an order that was not sent.
+const sentLater = "it is sent as soon as the server takes such orders again"
+
 // retrying ends the reason of a step that will be tried again. It gives a time only where the CA or the solver has
 // named one. Otherwise, and for an order that was not sent, the text is the same for each try, and is written once.
 func (f *Failure) retrying(at time.Time) string {
 	switch {
 	case f.Unsent && f.RetryAfter <= maxUntold:
-		return "; it is sent as soon as the server takes such orders again"
+		return "; " + sentLater
 	case f.Period && f.RetryAfter > 0:
 		return fmt.Sprintf("; retried every %s", f.RetryAfter)
 	case f.RetryAfter > 0 || f.Class == fault.ClassRateLimited:
@@ -216,6 +220,15 @@ func (f *Failure) retrying(at time.Time) string {
 	default:
 		return "; retrying with back-off"
 	}
+}
+
+// NextTry cuts what retrying has put at the end of a reason: what is wrong, and when the next try is.
+func NextTry(reason string) (what, next string) {
+	at := strings.LastIndex(reason, "; ")
+	if at < 0 || !strings.HasPrefix(reason[at+2:], "retr") && reason[at+2:] != sentLater {
+		return reason, ""
+	}
+	return reason[:at], strings.TrimPrefix(strings.TrimPrefix(reason[at+2:], "retrying "), "retried ")
 }
 
 // integrationGuide is the retry schedule that Let's Encrypt's integration guide asks for, up to the point where an

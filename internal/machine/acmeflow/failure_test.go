@@ -164,3 +164,21 @@ func TestAnEmptyChainIsAFailure(t *testing.T) {
 	equal(t, a.Status.Reason, "Failed to download certificate: the ACME server sent an empty chain; retrying with back-off")
 	equal(t, a.Wake.After(start), true)
 }
+
+// TestNextTry: what retrying puts at the end of a reason can be cut off again, and nothing else is.
+func TestNextTry(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for want, f := range map[string]Failure{
+		"with back-off":           {Class: fault.ClassSolver},
+		"every 30s":               {Period: true, RetryAfter: 30 * time.Second},
+		"at 2026-01-02T03:04:05Z": {Class: fault.ClassRateLimited},
+		sentLater:                 {Unsent: true},
+	} {
+		if what, next := NextTry("no such zone; really" + f.retrying(at)); what != "no such zone; really" || next != want {
+			t.Errorf("%q and %q, want %q", what, next, want)
+		}
+	}
+	if what, next := NextTry("no such zone; really"); what != "no such zone; really" || next != "" {
+		t.Errorf("%q and %q", what, next)
+	}
+}

@@ -32,7 +32,7 @@ func causes() []fault.Class {
 // next write.
 func (d *orderDecision) passOn() OrderAction {
 	m, until := d.Memory, d.expiry()
-	cause := d.cause()
+	cause := FirstCause(d.Challenges)
 	if cause == nil {
 		if m.Cause {
 			d.next.FailureClass, d.next.Reason = d.Order.Status.FailureClass, d.Order.Status.Reason
@@ -58,13 +58,13 @@ func (d *orderDecision) passOn() OrderAction {
 	return OrderAction{Status: d.status(class, words), Cause: true, Wake: earliest(until, d.now.Add(causeAgain))}
 }
 
-// cause is the Challenge whose failure the Order reports; nil if no Challenge has one.
-func (d *orderDecision) cause() *acmev1.Challenge {
+// FirstCause is the Challenge whose failure its Order reports while it waits; nil if no Challenge has one.
+func FirstCause(challenges []*acmev1.Challenge) *acmev1.Challenge {
 	rank := func(c *acmev1.Challenge) int {
 		return slices.Index(causes(), fault.Class(c.Status.FailureClass))
 	}
 	var first *acmev1.Challenge
-	for _, c := range d.Challenges {
+	for _, c := range challenges {
 		if c.Status.State.IsFinal() || c.DeletionTimestamp != nil || rank(c) < 0 {
 			continue
 		}

@@ -124,6 +124,23 @@ func (d *decision) backoff() time.Duration {
 	return max(left, 0)
 }
 
+// DefaultBackoff is how long a Certificate waits after a failed issuance where the user has set nothing.
+func DefaultBackoff() Backoff { return Backoff{Min: time.Hour, Max: 32 * time.Hour, ByClass: true} }
+
+// NextTry returns when a failed issuance is tried again by itself; zero if none has failed, or nothing is waited for.
+// The requests are those of the Certificate.
+func NextTry(crt *certmanagerv1.Certificate, requests []*certmanagerv1.CertificateRequest, b Backoff, now time.Time) time.Time {
+	d := &decision{State: State{Certificate: crt, Backoff: b}, now: now, crt: crt}
+	for _, r := range requests {
+		d.Requests = append(d.Requests, RequestFactsOf(r))
+	}
+	wait := d.backoff()
+	if wait == 0 {
+		return time.Time{}
+	}
+	return now.Add(wait)
+}
+
 // attempts returns how many issuances in a row have failed; 1 if that is not known.
 func (d *decision) attempts() int {
 	if n := d.crt.Status.FailedIssuanceAttempts; n != nil && *n > 0 {

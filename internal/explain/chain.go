@@ -1,0 +1,215 @@
+package explain
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+)
+
+// Node is an object of the chain, and what was made for it.
+type Node struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	// About is what an object is for whose own name tells nobody anything.
+	About    string `json:"about,omitempty"`
+	Outcome  string `json:"outcome"`
+	State    string `json:"state"`
+	Reason   string `json:"reason,omitempty"`
+	Children []Node `json:"children,omitempty"`
+}
+
+// Report says where a Certificate or a CertificateSigningRequest stands, and why.
+type Report struct {
+	Node
+
+	// Issuer is the issuer that it names; without State if that was not read.
+	Issuer Node `json:"issuer"`
+	// Expires and Renews are when the certificate in the Secret ends, and when the next one is asked for.
+	Expires *metav1.Time `json:"expires,omitempty"`
+	Renews  *metav1.Time `json:"renews,omitempty"`
+	// Since is when it began to be as it is, if that is known.
+	Since *metav1.Time `json:"since,omitempty"`
+
+	Trouble
+}
+
+// Trouble is what is in the way of a certificate; empty if nothing is.
+type Trouble struct {
+	// Cause is what is wrong.
+	Cause string `json:"cause,omitempty"`
+	// NextTry is when it is tried again: a time, or in words.
+	NextTry string `json:"nextTry,omitempty"`
+	// WhatToDo is what helps.
+	WhatToDo string `json:"whatToDo,omitempty"`
+}
+
+// World is what is known of a cluster, or of a namespace of it.
+type World struct {
+	now      time.Time
+	children map[types.UID][]metav1.Object
+	issuers  map[string]certmanagerv1.GenericIssuer
+	secrets  map[types.NamespacedName][]*certmanagerv1.Certificate
+	unread   map[string]bool
+}
+
+// NewWorld takes the objects that were read, and the kinds of issuers that could not be.
+func NewWorld(objects []metav1.Object, unread map[string]bool, now time.Time) *World {
+	w := &World{
+		now: now, unread: unread, children: map[types.UID][]metav1.Object{},
+		issuers: map[string]certmanagerv1.GenericIssuer{}, secrets: map[types.NamespacedName][]*certmanagerv1.Certificate{},
+	}
+	for _, o := range objects {
+		switch o := o.(type) {
+		case certmanagerv1.GenericIssuer:
+			w.issuers[Name(KindOf(o), o.GetNamespace(), o.GetName())] = o
+		case *certmanagerv1.Certificate:
+			key := secretOf(o)
+			w.secrets[key] = append(w.secrets[key], o)
+		}
+		for _, owner := range o.GetOwnerReferences() {
+			w.children[owner.UID] = append(w.children[owner.UID], o)
+		}
+	}
+	return w
+}
+
+// Certificate explains a Certificate.
+func (w *World) Certificate(crt *certmanagerv1.Certificate) Report {
+	r := Report{
+		Node: nodeOf(crt), Issuer: w.issuerNode(crt.Spec.IssuerRef, crt.Namespace),
+		Expires: crt.Status.NotAfter, Renews: crt.Status.RenewalTime,
+	}
+	if issuing := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing); issuing != nil {
+		r.Since = issuing.LastTransitionTime
+	}
+	if request := w.requestOf(crt); request != nil {
+		r.Children = []Node{w.tree(request)}
+	}
+	r.Trouble = w.troubleOf(crt)
+	return r
+}
+
+// SigningRequest explains a CertificateSigningRequest.
+func (w *World) SigningRequest(csr *certificatesv1.CertificateSigningRequest) Report {
+	kind, namespace, name := SignerOf(csr.Spec.SignerName)
+	ref := cmmeta.IssuerReference{Kind: kind, Name: name}
+	r := Report{Node: w.tree(csr), Issuer: w.issuerNode(ref, namespace), Since: &csr.CreationTimestamp}
+	state := Describe(csr)
+	var order *acmev1.Order
+	for _, child := range w.below(csr) {
+		if o, is := child.(*acmev1.Order); is {
+			order = o
+			break
+		}
+	}
+	issuer, missing := w.issuer(ref, namespace)
+	switch {
+	case state.Outcome == Issued:
+	case state.Outcome == Failed:
+		r.Trouble = Trouble{
+			Cause: state.Words(), NextTry: "never: a CertificateSigningRequest that has ended is not looked at again",
+			WhatToDo: "Mend what the cause names, and create the CertificateSigningRequest anew",
+		}
+	case order != nil:
+		r.Trouble = w.ofOrder(order, issuer)
+	case missing || notReady(issuer) != nil:
+		r.Trouble = ofIssuer(r.Issuer, issuer)
+	case state.State == "new":
+		r.Trouble = Trouble{
+			Cause: "the CertificateSigningRequest is not approved", NextTry: "as soon as it is approved",
+			WhatToDo: "kubectl certificate approve " + csr.Name,
+		}
+	}
+	return r
+}
+
+// nodeOf is an object without what was made for it.
+func nodeOf(o metav1.Object) Node {
+	d := Describe(o)
+	n := Node{
+		Kind: KindOf(o), Namespace: o.GetNamespace(), Name: o.GetName(),
+		Outcome: d.Outcome.String(), State: d.State, Reason: d.Reason,
+	}
+	if own := Name(n.Kind, n.Namespace, n.Name); own != d.Name {
+		n.About = d.Name
+	}
+	return n
+}
+
+// tree is an object with what was made for it.
+func (w *World) tree(o metav1.Object) Node {
+	n := nodeOf(o)
+	for _, child := range w.below(o) {
+		n.Children = append(n.Children, w.tree(child))
+	}
+	return n
+}
+
+// below is what an object owns, by what it is about.
+func (w *World) below(o metav1.Object) []metav1.Object {
+	owned := slices.Clone(w.children[o.GetUID()])
+	slices.SortFunc(owned, func(x, y metav1.Object) int {
+		return cmp.Or(strings.Compare(Describe(x).Name, Describe(y).Name), strings.Compare(x.GetName(), y.GetName()))
+	})
+	return owned
+}
+
+// requests are those of a Certificate, the latest last.
+func (w *World) requests(crt *certmanagerv1.Certificate) (requests []*certmanagerv1.CertificateRequest) {
+	for _, child := range w.children[crt.UID] {
+		if r, is := child.(*certmanagerv1.CertificateRequest); is {
+			requests = append(requests, r)
+		}
+	}
+	slices.SortFunc(requests, func(x, y *certmanagerv1.CertificateRequest) int {
+		return cmp.Or(x.CreationTimestamp.Compare(y.CreationTimestamp.Time), strings.Compare(x.Name, y.Name))
+	})
+	return requests
+}
+
+// requestOf is the latest request of a Certificate; nil if there is none.
+func (w *World) requestOf(crt *certmanagerv1.Certificate) *certmanagerv1.CertificateRequest {
+	requests := w.requests(crt)
+	if len(requests) == 0 {
+		return nil
+	}
+	return requests[len(requests)-1]
+}
+
+// issuer is what a reference names; nil with missing if it does not exist, and nil without if it was not read.
+func (w *World) issuer(ref cmmeta.IssuerReference, namespace string) (issuer certmanagerv1.GenericIssuer, missing bool) {
+	kind := ref.KindOrDefault()
+	if kind == cmmeta.ClusterIssuerKind {
+		namespace = ""
+	}
+	if ref.IsExternal() {
+		return nil, false
+	}
+	issuer = w.issuers[Name(kind, namespace, ref.Name)]
+	return issuer, issuer == nil && !w.unread[kind]
+}
+
+func (w *World) issuerNode(ref cmmeta.IssuerReference, namespace string) Node {
+	issuer, missing := w.issuer(ref, namespace)
+	if issuer != nil {
+		return nodeOf(issuer)
+	}
+	n := Node{Kind: ref.KindOrDefault(), Name: ref.Name}
+	if n.Kind != cmmeta.ClusterIssuerKind {
+		n.Namespace = namespace
+	}
+	if missing {
+		n.Outcome, n.State = Failed.String(), "does not exist"
+	}
+	return n
+}
