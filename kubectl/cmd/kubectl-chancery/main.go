@@ -9,13 +9,14 @@ import (
 	"chancery.dev/internal/cli"
 	"chancery.dev/kubectl/internal/move"
 	"chancery.dev/kubectl/internal/plugin"
+	"chancery.dev/kubectl/internal/status"
 	"chancery.dev/kubectl/internal/takeover"
 )
 
 func main() {
 	streams := plugin.Streams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	root := plugin.New(streams)
-	root.AddCommand(takeover.New(streams), move.New(streams))
+	root.AddCommand(takeover.New(streams), move.New(streams), status.New(streams))
 	err := root.ExecuteContext(cli.UntilStopped())
 	if err == nil {
 		return

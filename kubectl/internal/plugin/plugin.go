@@ -8,11 +8,19 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"chancery.dev/api"
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/cli/version"
 )
 
@@ -53,15 +61,42 @@ func New(streams Streams) *cobra.Command {
 }
 
 // Connect returns a client for the cluster that the flags of kubectl name. The client knows the kinds of api.Scheme;
-// other kinds are read as unstructured objects.
+// other kinds are read as unstructured objects. Where the API server serves our own kinds is not asked: that would cost
+// as many requests as the question itself.
 func Connect(flags *genericclioptions.ConfigFlags) (client.WithWatch, error) {
 	config, err := flags.ToRESTConfig()
 	if err != nil {
 		return nil, fmt.Errorf("no cluster to connect to: %w", err)
 	}
+	config.QPS = -1 // the API server protects itself: API Priority and Fairness
 	scheme, err := api.Scheme()
 	if err != nil {
 		return nil, err
 	}
-	return client.NewWithWatch(config, client.Options{Scheme: scheme})
+	http, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	others, err := apiutil.NewDynamicRESTMapper(config, http)
+	if err != nil {
+		return nil, err
+	}
+	mapper := meta.FirstHitRESTMapper{MultiRESTMapper: meta.MultiRESTMapper{known(), others}}
+	return client.NewWithWatch(config, client.Options{Scheme: scheme, HTTPClient: http, Mapper: mapper})
+}
+
+// known maps the kinds that most commands read.
+func known() meta.RESTMapper {
+	m := meta.NewDefaultRESTMapper(nil)
+	for _, kind := range []string{"Certificate", "CertificateRequest", "Issuer"} {
+		m.Add(certmanagerv1.SchemeGroupVersion().WithKind(kind), meta.RESTScopeNamespace)
+	}
+	m.Add(certmanagerv1.SchemeGroupVersion().WithKind("ClusterIssuer"), meta.RESTScopeRoot)
+	for _, kind := range []string{"Order", "Challenge"} {
+		m.Add(acmev1.SchemeGroupVersion().WithKind(kind), meta.RESTScopeNamespace)
+	}
+	m.Add(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"), meta.RESTScopeRoot)
+	m.Add(networkingv1.SchemeGroupVersion.WithKind("Ingress"), meta.RESTScopeNamespace)
+	m.Add(gwapiv1.SchemeGroupVersion.WithKind("Gateway"), meta.RESTScopeNamespace)
+	return m
 }

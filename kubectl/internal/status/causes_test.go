@@ -1,0 +1,79 @@
+package status
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/rig"
+)
+
+// TestCauses: with the rights of view, the last lines name the cause and the cure of what is set up wrongly.
+func TestCauses(t *testing.T) {
+	t.Parallel()
+	w := newStage(t)
+	w.Create(t, &corev1.Secret{ObjectMeta: named("tsig-other"), StringData: map[string]string{"key": "YW5vdGhlciBzZWNyZXQ="}})
+	good, profile := time.Now().Add(48*time.Hour), w.acme(w.byDNS("tsig"))
+	profile.ACME.Profile = "long"
+	cases := []struct {
+		name, host string
+		issuer     *certmanagerv1.IssuerSpec
+		// cause, next and cure are parts of the last lines.
+		cause, next, cure string
+	}{
+		{"tsig", "tsig.example.com", w.acme(w.byDNS("tsig-other")), "BADSIG", "every", `into the Secret ` + w.Namespace + `/tsig-other (key "key")`},
+		{"caa", "caa.example.com", w.acme(byHTTP(false)), "CAA record for example.com prevents issuance", "Z, or at once", "dig CAA caa.example.com"},
+		{"port", "port.example.com", w.acme(byHTTP(true)), "connection refused", "every", "Make http://port.example.com, port 80, lead to this cluster"},
+		{"zone", "www.example.org", w.acme(w.byDNS("tsig")), "does the domain exist?", "within five minutes", "dig +trace NS www.example.org"},
+		{"missing", "missing.example.com", nil, "/missing does not exist", "as soon as it exists", "Create the Issuer, or correct spec.issuerRef"},
+		{"limited", "limited.example.com", w.acme(w.byDNS("tsig")), "too many certificates already issued", "at 20", "Do not delete the Certificate"},
+		{"denied", "denied.example.com", w.authority(t, "denied", good, true), "was denied (policy.example.com): no names", "Z, or at once", "Ask the approver"},
+		{"wrong", "wrong.example.com", w.authority(t, "wrong", good, false), "/wrong is not ready", "as soon as the Issuer is ready", "Put the CA's certificate (tls.crt) and the private key that belongs to it"},
+		{"expired", "expired.example.com", w.authority(t, "expired", time.Now().Add(-time.Hour), true), "expired on", "with the renewal", "Put a CA certificate that is good, and its key, into the Secret " + w.Namespace + "/expired-ca"},
+		{"profile", "profile.example.com", profile, "does not advertise a profile with name long", "Z, or at once", `Choose a profile that the CA has, in place of "long"`},
+	}
+	w.cfg.ApproveSigners = nil
+	for _, c := range cases {
+		if c.name != "denied" {
+			w.cfg.ApproveSigners = append(w.cfg.ApproveSigners, "issuers.cert-manager.io/"+w.Namespace+"."+c.name)
+		}
+		w.issue(t, c.name, c.host, c.issuer)
+	}
+	w.Run(t, w.cfg)
+	w.deny(t, "denied-1")
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			rig.Eventually(t, "status says why", func(ctx context.Context) string {
+				said, requests, err := w.status(ctx, c.name)
+				if err != nil {
+					return err.Error()
+				}
+				if len(requests) > 10 {
+					t.Errorf("%d requests: %v", len(requests), requests)
+				}
+				return lacks(said, "cause:      "+"|"+c.cause, "next try:   "+"|"+c.next, "what to do: "+"|"+c.cure)
+			})
+		})
+	}
+}
+
+// lacks says what the last lines of a report do not say; each is given as its beginning, "|" and a part of it.
+func lacks(said string, want ...string) string {
+	lines := strings.Split(strings.TrimSpace(said), "\n")
+	if len(lines) < len(want) {
+		return said
+	}
+	lines = lines[len(lines)-len(want):]
+	for i, w := range want {
+		begin, part, _ := strings.Cut(w, "|")
+		if !strings.HasPrefix(lines[i], begin) || !strings.Contains(lines[i], part) {
+			return "it lacks " + w + ":\n" + said
+		}
+	}
+	return ""
+}

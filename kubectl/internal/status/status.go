@@ -1,0 +1,124 @@
+// Package status is the command that says where certificates stand, and why.
+package status
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"sigs.k8s.io/yaml"
+
+	"chancery.dev/kubectl/internal/plugin"
+)
+
+const examples = `  # Why does the certificate web not come?
+  kubectl chancery status web
+
+  # What serves this host name?
+  kubectl chancery status www.example.com
+
+  # From an Ingress, a Gateway, a Secret or a CertificateSigningRequest
+  kubectl chancery status ingress/web
+  kubectl chancery status csr/agent
+
+  # All certificates of all namespaces, for programs
+  kubectl chancery status -A -o json`
+
+// options are the flags of the command.
+type options struct {
+	flags    *genericclioptions.ConfigFlags
+	all      bool
+	selector string
+	output   string
+}
+
+// New returns the command status.
+func New(streams plugin.Streams) *cobra.Command {
+	return newCommand(streams, genericclioptions.NewConfigFlags(true))
+}
+
+func newCommand(streams plugin.Streams, flags *genericclioptions.ConfigFlags) *cobra.Command {
+	o := &options{flags: flags}
+	cmd := &cobra.Command{
+		Use:   "status [certificate | host name | kind/name]...",
+		Short: "Says where certificates stand, and why: the cause, the next try, and what to do",
+		Long: "Shows each Certificate with its issuer, its request, Order and Challenges, and what each of them says. The last lines\n" +
+			"name the cause, the next try, and what to do. The role view is enough; Secrets are not read.",
+		Example: examples,
+		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd, streams, args) },
+	}
+	f := cmd.Flags()
+	flags.AddFlags(f)
+	f.BoolVarP(&o.all, "all-namespaces", "A", false, "look in all namespaces")
+	f.StringVarP(&o.selector, "selector", "l", "", "only Certificates with these labels, as in app=web")
+	f.StringVarP(&o.output, "output", "o", "", "json or yaml")
+	return cmd
+}
+
+func (o *options) run(cmd *cobra.Command, streams plugin.Streams, args []string) error {
+	q, err := o.query(args)
+	if err != nil {
+		return err
+	}
+	c, err := plugin.Connect(o.flags)
+	if err != nil {
+		return err
+	}
+	reports, err := Gather(cmd.Context(), c, q, time.Now())
+	if err != nil {
+		return err
+	}
+	if o.output != "" {
+		return Encode(streams.Out, o.output, reports)
+	}
+	if len(reports) == 0 {
+		fmt.Fprintln(streams.ErrOut, "no Certificates are found")
+		return nil
+	}
+	printer{out: streams.Out, colour: coloured(streams.Out), now: time.Now()}.all(reports)
+	return nil
+}
+
+func (o *options) query(args []string) (q Query, err error) {
+	q.Args = args
+	if q.Selector, err = labels.Parse(o.selector); err != nil {
+		return q, fmt.Errorf("--selector: %w", err)
+	}
+	switch o.output {
+	case "", "json", "yaml":
+	default:
+		return q, fmt.Errorf("--output is json or yaml, not %q", o.output)
+	}
+	if !o.all {
+		q.Namespace, _, err = o.flags.ToRawKubeConfigLoader().Namespace()
+	}
+	return q, err
+}
+
+// Encode writes values for programs, as json or yaml.
+func Encode[T any](out io.Writer, format string, items []T) error {
+	if items == nil {
+		items = []T{}
+	}
+	text, err := json.MarshalIndent(map[string]any{"items": items}, "", "  ")
+	if err == nil && format == "yaml" {
+		text, err = yaml.JSONToYAML(text)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out, string(text))
+	return err
+}
+
+// coloured reports whether output goes to a terminal, whose user takes colours.
+func coloured(out io.Writer) bool {
+	file, is := out.(*os.File)
+	return is && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == "" //nolint:gosec // a file descriptor is a small number
+}
