@@ -104,7 +104,7 @@ export CHANCERY_HELM_BIN := $(HELM)
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: need
 need:
@@ -135,6 +135,11 @@ build-kubectl: need
 .PHONY: demo
 demo: build-chancery build-standalone ## Issue real certificates on a control plane of its own, live (ARGS='…')
 	@$(STANDALONE) demo $(ARGS)
+
+.PHONY: demo-picture
+demo-picture: build-chancery build-standalone ## Record the output of the demo, and draw docs/demo.svg
+	$(STANDALONE) demo >standalone/demo/testdata/demo.txt
+	go test -C standalone -count=1 -run '^TestPicture$$' ./demo -update
 
 .PHONY: bench
 bench: build-chancery build-standalone ## Measure requests, latency and CPU per certificate (ARGS='…')
