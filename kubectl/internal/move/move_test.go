@@ -16,6 +16,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -260,7 +262,7 @@ func (w *world) moveKilled(t *testing.T, from, to *side, each int64) {
 	t.Helper()
 	var writes atomic.Int64
 	a, b := from.cluster(t, &writes), to.cluster(t, &writes)
-	o := &options{all: true, wait: time.Minute, deleteSource: true, fromResources: resources, toResources: resources}
+	o := &options{all: true, wait: time.Minute, deleteSource: true}
 	for kills := 0; ; kills++ {
 		var out bytes.Buffer
 		writes.Store(each)
@@ -340,17 +342,103 @@ func (w *world) oneSide(t *testing.T) {
 	}
 }
 
-// TestMoveRefuses: what cannot be moved is refused by name, and nothing is written before.
-func TestMoveRefuses(t *testing.T) {
+// TestMoveWithoutControllers moves where no controllers run.
+func TestMoveWithoutControllers(t *testing.T) {
 	t.Parallel()
 	a, b := &side{World: rig.NewWorldOn(t, rig.OwnCluster(t)), name: "a"}, &side{World: rig.NewWorldOn(t, rig.Cluster(t)), name: "b"}
+	t.Run("one namespace", func(t *testing.T) { oneNamespace(t, a, b) })
+	t.Run("refuses", func(t *testing.T) { refuses(t, a, b) })
+}
+
+// oneNamespace moves what has a label in one namespace: what it needs from elsewhere is copied, and stays as it is in
+// the source.
+func oneNamespace(t *testing.T, a, b *side) {
+	t.Helper()
+	ns, shared := b.ClusterName("one"), b.ClusterName("shared")
+	labelled := func(name string) metav1.ObjectMeta {
+		m := named(ns, name)
+		m.Labels = map[string]string{"app": "web"}
+		return m
+	}
+	crt := func(name string, ref cmmeta.IssuerReference) *certmanagerv1.Certificate {
+		c := crtOf(name, ref.Kind, ref.Name, name+".example.com")
+		c.ObjectMeta, c.Spec.IssuerRef.Group = labelled(name), ref.Group
+		return c
+	}
+	owned, other := crt("owned", cmmeta.IssuerReference{Kind: "ClusterIssuer", Name: shared}), crt("other", cmmeta.IssuerReference{Name: "self"})
+	ingress := &networkingv1.Ingress{ObjectMeta: named(ns, "web"), Spec: networkingv1.IngressSpec{
+		DefaultBackend: &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}},
+	}}
+	a.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, ingress)
+	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "networking.k8s.io/v1", Kind: "Ingress", Name: "web", UID: ingress.UID}}
+	other.Labels = nil
+	request := &certmanagerv1.CertificateRequest{ObjectMeta: labelled("asked"), Spec: certmanagerv1.CertificateRequestSpec{
+		Request: []byte("-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n"), IssuerRef: cmmeta.IssuerReference{Name: "x", Kind: "Other", Group: "example.com"},
+	}}
+	a.Create(t, owned, other, request,
+		crt("external", cmmeta.IssuerReference{Kind: "Other", Name: "x", Group: "example.com"}),
+		&certmanagerv1.ClusterIssuer{ObjectMeta: metav1.ObjectMeta{Name: shared}, Spec: certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{SecretName: shared}}},
+		&corev1.Secret{ObjectMeta: named(resources, shared), Data: map[string][]byte{"tls.crt": []byte("a")}})
+	request.Status.Conditions = []certmanagerv1.CertificateRequestCondition{
+		{Type: "Ready", Status: "False", Reason: "Denied"}, {Type: "Denied", Status: "True"},
+	}
+	if err := a.Client.Status().Update(t.Context(), request); err == nil {
+		t.Error("anybody may deny the request of an issuer that is not known: the test shows nothing")
+	}
+	request.Status.Conditions = request.Status.Conditions[:1]
+	if err := a.Client.Status().Update(t.Context(), request); err != nil {
+		t.Fatal(err)
+	}
+
+	var out bytes.Buffer
+	o := &options{namespace: ns, selector: "app=web"}
+	to := b.cluster(t, nil)
+	to.resources = b.Namespace
+	if err := move(t.Context(), a.cluster(t, nil), to, o, &out); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	for _, says := range []string{
+		"make  Namespace " + ns, "copy  ClusterIssuer " + shared, "copy  Secret " + resources + "/" + shared,
+		"external is issued by Other x of example.com, which is not moved", "owned belongs to Ingress web, which b does not have",
+	} {
+		if !strings.Contains(out.String(), says) {
+			t.Errorf("the command does not say %q:\n%s", says, &out)
+		}
+	}
+	for _, want := range []struct {
+		in     *side
+		o      client.Object
+		paused string
+	}{
+		{a, &certmanagerv1.ClusterIssuer{ObjectMeta: metav1.ObjectMeta{Name: shared}}, ""},
+		{b, &certmanagerv1.ClusterIssuer{ObjectMeta: metav1.ObjectMeta{Name: shared}}, ""},
+		{a, &corev1.Secret{ObjectMeta: named(resources, shared)}, ""},
+		{b, &corev1.Secret{ObjectMeta: named(b.Namespace, shared)}, ""},
+		{a, &certmanagerv1.Certificate{ObjectMeta: named(ns, "owned")}, movedTo + string(to.uid)},
+		{b, &certmanagerv1.Certificate{ObjectMeta: named(ns, "owned")}, ""},
+		{b, &certmanagerv1.Certificate{ObjectMeta: named(ns, "external")}, ""},
+		{b, &certmanagerv1.CertificateRequest{ObjectMeta: named(ns, "asked")}, ""},
+		{a, &certmanagerv1.Certificate{ObjectMeta: named(ns, "other")}, ""},
+	} {
+		if err := want.in.Client.Get(t.Context(), client.ObjectKeyFromObject(want.o), want.o); err != nil || pausedBy(want.o) != want.paused {
+			t.Errorf("%T %s in %s is paused by %q, want %q: %v", want.o, want.o.GetName(), want.in.name, pausedBy(want.o), want.paused, err)
+		}
+	}
+	if err := b.Client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "other"}, other); !apierrors.IsNotFound(err) {
+		t.Errorf("what has not the label is in the target: %v", err)
+	}
+}
+
+// refuses: what cannot be moved is refused by name, and nothing is written before.
+func refuses(t *testing.T, a, b *side) {
+	t.Helper()
 	ns := b.Namespace
 	a.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}},
 		&certmanagerv1.Issuer{ObjectMeta: named(ns, "self"), Spec: certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}}},
 		&certmanagerv1.Issuer{ObjectMeta: named(ns, "ca"), Spec: certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{SecretName: "ca"}}},
 		&corev1.Secret{ObjectMeta: named(ns, "ca"), Data: map[string][]byte{"tls.crt": []byte("a")}})
 	var writes atomic.Int64 // none is allowed
-	o := &options{namespace: ns, fromResources: resources, toResources: resources}
+	o := &options{namespace: ns}
 	refused := func(words ...string) {
 		t.Helper()
 		var out bytes.Buffer
@@ -436,7 +524,7 @@ func TestMoveUnderWay(t *testing.T) {
 		return "no request that waits"
 	})
 
-	o := &options{namespace: ns, wait: time.Millisecond, fromResources: resources, toResources: resources}
+	o := &options{namespace: ns, wait: time.Millisecond}
 	var out bytes.Buffer
 	if err := move(t.Context(), w.a.cluster(t, nil), w.b.cluster(t, nil), o, &out); err != nil {
 		t.Fatalf("%v\n%s", err, &out)

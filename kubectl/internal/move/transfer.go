@@ -215,7 +215,7 @@ func (m *mover) writeStatus(ctx context.Context, it *item, have *object) (*objec
 	next := have.DeepCopy()
 	next.Object["status"] = status
 	err := m.to.Status().Update(ctx, next)
-	if it.GetKind() == requestKind && apierrors.IsForbidden(err) { // an approval that the mover may not give
+	if it.GetKind() == requestKind && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) { // an approval that the mover may not give
 		m.lose(it, err)
 		uid := have.GetUID()
 		return nil, m.to.Delete(ctx, have, client.Preconditions{UID: &uid})
