@@ -44,20 +44,16 @@ func (i *Installation) Apply(ctx context.Context, rc *rest.Config, said func(wha
 		return fmt.Errorf("connect to the API server: %w", err)
 	}
 	to := &applier{c: c, force: i.ForceConflicts, said: said}
-	for _, crd := range all.definitions {
-		if err := to.apply(ctx, crd); err != nil {
-			return err
-		}
+	if err := to.applyAll(ctx, all.definitions); err != nil {
+		return err
 	}
 	for _, crd := range all.definitions {
 		if err := established(ctx, c, crd.GetName()); err != nil {
 			return err
 		}
 	}
-	for _, object := range all.base {
-		if err := to.apply(ctx, object); err != nil {
-			return err
-		}
+	if err := to.applyAll(ctx, all.base); err != nil {
+		return err
 	}
 	if len(all.policies) > 0 {
 		if err := fillKinds(ctx, rc, i.Namespace); err != nil { // before the policies, which refuse without the table
@@ -75,11 +71,8 @@ func (i *Installation) Apply(ctx context.Context, rc *rest.Config, said func(wha
 		if err := to.keepChoices(ctx, object, i.Image); err != nil {
 			return err
 		}
-		if err := to.apply(ctx, object); err != nil {
-			return err
-		}
 	}
-	return nil
+	return to.applyAll(ctx, all.workloads)
 }
 
 // Install applies the installation of the defaults, whoever manages what is there.
@@ -94,6 +87,15 @@ type applier struct {
 	c     client.Client
 	force bool
 	said  func(what string)
+}
+
+func (a *applier) applyAll(ctx context.Context, objects []*unstructured.Unstructured) error {
+	for _, object := range objects {
+		if err := a.apply(ctx, object); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // applyPolicies applies the admission policies that the cluster serves, and reports whether one of them fills in who

@@ -172,6 +172,9 @@ func (i *Installation) objects() (*parts, error) {
 	if all.workloads, err = i.workloads(); err != nil {
 		return nil, err
 	}
+	for _, policy := range all.policies {
+		withDefaults(policy)
+	}
 	for _, object := range slices.Concat(all.base, all.policies, all.workloads) {
 		i.place(object)
 	}
@@ -194,6 +197,24 @@ func definitionObjects() ([]*unstructured.Unstructured, error) {
 		out = append(out, &unstructured.Unstructured{Object: object})
 	}
 	return out, nil
+}
+
+// withDefaults adds the defaults of the API server to what a policy matches: that is one value to the API server, which
+// would otherwise see a conflict between two tools that apply the same policy.
+func withDefaults(policy *unstructured.Unstructured) {
+	match, is, _ := unstructured.NestedMap(policy.Object, "spec", "matchConstraints")
+	if !is {
+		return
+	}
+	match["matchPolicy"], match["namespaceSelector"], match["objectSelector"] = "Equivalent", map[string]any{}, map[string]any{}
+	rules, _, _ := unstructured.NestedSlice(match, "resourceRules")
+	for _, rule := range rules {
+		if rule, is := rule.(map[string]any); is {
+			rule["scope"] = "*"
+		}
+	}
+	match["resourceRules"] = rules
+	_ = unstructured.SetNestedMap(policy.Object, match, "spec", "matchConstraints")
 }
 
 // inNamespaces returns the base of a controller that works in some namespaces: what it may do, it may do there.

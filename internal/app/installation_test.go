@@ -111,7 +111,7 @@ func refers(t *testing.T, o *unstructured.Unstructured, seen map[string]bool) {
 	subjects, _, _ := unstructured.NestedSlice(o.Object, "subjects")
 	hooks, _, _ := unstructured.NestedSlice(o.Object, "webhooks")
 	for _, entry := range append(subjects, hooks...) {
-		entry := &unstructured.Unstructured{Object: entry.(map[string]any)} //nolint:forcetypeassert // or the test fails
+		entry := &unstructured.Unstructured{Object: entry.(map[string]any)}
 		if service, is, _ := unstructured.NestedStringMap(entry.Object, "clientConfig", "service"); is {
 			needs("Service", service["namespace"], service["name"])
 			continue
