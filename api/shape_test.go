@@ -32,6 +32,9 @@ func shapeOf(crd *apiextensionsv1.CustomResourceDefinition) shape {
 		Required:   strings.Join(v.Schema.OpenAPIV3Schema.Required, " "),
 	}
 	for _, c := range v.AdditionalPrinterColumns {
+		if c.Type == "date" && c.JSONPath != ".metadata.creationTimestamp" {
+			s.Columns += "[kubectl shows <invalid> for a date in the future] "
+		}
 		s.Columns += fmt.Sprintf("%s%s=%s ", c.Name, strings.Repeat("!", int(c.Priority)), c.JSONPath)
 	}
 	for _, f := range v.SelectableFields {

@@ -37,7 +37,7 @@ const (
 // +kubebuilder:printcolumn:name="Secret",type=string,JSONPath=`.spec.secretName`
 // +kubebuilder:printcolumn:name="Issuer",type=string,JSONPath=`.spec.issuerRef.name`,priority=1
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type == "Ready")].message`,priority=1
-// +kubebuilder:printcolumn:name="Expiration",type=date,JSONPath=`.status.notAfter`,priority=1
+// +kubebuilder:printcolumn:name="Expiration",type=string,JSONPath=`.status.notAfter`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule=`has(self.spec)`,message="spec: is missing: say which certificate to keep, with secretName, issuerRef and at least one name"
 type Certificate struct {
