@@ -34,6 +34,9 @@ type Report struct {
 
 	// Issuer is the issuer that it names; without State if that was not read.
 	Issuer Node `json:"issuer"`
+	// Secret is the Secret of a Certificate, and Names the names that it asks for.
+	Secret string   `json:"secret,omitempty"`
+	Names  []string `json:"names,omitempty"`
 	// Expires and Renews are when the certificate in the Secret ends, and when the next one is asked for.
 	Expires *metav1.Time `json:"expires,omitempty"`
 	Renews  *metav1.Time `json:"renews,omitempty"`
@@ -87,7 +90,7 @@ func NewWorld(objects []metav1.Object, unread map[string]bool, now time.Time) *W
 func (w *World) Certificate(crt *certmanagerv1.Certificate) Report {
 	r := Report{
 		Node: nodeOf(crt), Issuer: w.issuerNode(crt.Spec.IssuerRef, crt.Namespace),
-		Expires: crt.Status.NotAfter, Renews: crt.Status.RenewalTime,
+		Expires: crt.Status.NotAfter, Renews: crt.Status.RenewalTime, Secret: crt.Spec.SecretName, Names: namesOf(crt),
 	}
 	if issuing := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing); issuing != nil {
 		r.Since = issuing.LastTransitionTime

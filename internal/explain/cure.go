@@ -3,6 +3,7 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -215,4 +216,12 @@ func names(certificates []*certmanagerv1.Certificate) string {
 		all = append(all, crt.Name)
 	}
 	return strings.Join(all, ", ")
+}
+
+// namesOf are the names that a Certificate asks for.
+func namesOf(crt *certmanagerv1.Certificate) []string {
+	s := crt.Spec
+	all := slices.Concat([]string{s.CommonName}, s.DNSNames, s.IPAddresses, s.URIs, s.EmailAddresses)
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), func(name string) bool { return name == "" })
 }

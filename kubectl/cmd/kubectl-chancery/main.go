@@ -6,18 +6,25 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"chancery.dev/internal/cli"
+	"chancery.dev/kubectl/internal/list"
 	"chancery.dev/kubectl/internal/move"
 	"chancery.dev/kubectl/internal/plugin"
 	"chancery.dev/kubectl/internal/status"
 	"chancery.dev/kubectl/internal/takeover"
 )
 
+// root is kubectl-chancery with all its commands.
+func root(streams plugin.Streams) *cobra.Command {
+	cmd := plugin.New(streams)
+	cmd.AddCommand(takeover.New(streams), move.New(streams), status.New(streams), list.New(streams))
+	return cmd
+}
+
 func main() {
-	streams := plugin.Streams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
-	root := plugin.New(streams)
-	root.AddCommand(takeover.New(streams), move.New(streams), status.New(streams))
-	err := root.ExecuteContext(cli.UntilStopped())
+	err := root(plugin.Streams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}).ExecuteContext(cli.UntilStopped())
 	if err == nil {
 		return
 	}

@@ -30,6 +30,8 @@ type Query struct {
 	Selector labels.Selector
 	// Args name Certificates, or what leads to them: kind/name, or a host name. Without any, all are explained.
 	Args []string
+	// Brief reads what was made for the Certificates only if one of them is not ready.
+	Brief bool
 }
 
 // Gather reads what is known, in six requests at most, and one more for each Ingress, Gateway or
@@ -74,6 +76,9 @@ func world(ctx context.Context, c client.Client, q Query, now time.Time) (*expla
 	var certificates []*certmanagerv1.Certificate
 	unread := map[string]bool{}
 	for _, list := range lists() {
+		if q.Brief && len(objects) > 0 && !slices.ContainsFunc(certificates, troubled) {
+			break
+		}
 		err := c.List(ctx, list, client.InNamespace(q.namespaceOf(list)))
 		switch _, needed := list.(*certmanagerv1.CertificateList); {
 		case apierrors.IsForbidden(err) && !needed:
@@ -108,6 +113,9 @@ func (q Query) namespaceOf(list client.ObjectList) string {
 	}
 	return q.Namespace
 }
+
+// troubled reports whether there is more to say of a Certificate than that it is good.
+func troubled(crt *certmanagerv1.Certificate) bool { return explain.Describe(crt).State != "ready" }
 
 func lists() []client.ObjectList {
 	return []client.ObjectList{

@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -26,8 +25,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
@@ -79,7 +76,7 @@ func newStage(t *testing.T) *stage {
 	w.cfg.ACME.AuthoritativePort = w.dns.Port()
 	w.cfg.ACME.HTTP01Port, w.cfg.ACME.HTTP01Address = int(closed.Port()), rig.FreeAddress(t).String()
 	w.cfg.ACME.HTTP01Nameservers = []string{w.dns.Addr()}
-	w.kubeconfig, w.viewer = kubeconfig(t, w.World), "viewer-of-"+w.Namespace
+	w.kubeconfig, w.viewer = rig.Kubeconfig(t, w.Admin, w.Namespace), "viewer-of-"+w.Namespace
 	w.Create(t, &rbacv1.RoleBinding{
 		ObjectMeta: named("viewer"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: w.viewer}},
@@ -91,24 +88,6 @@ func newStage(t *testing.T) *stage {
 		return ""
 	})
 	return w
-}
-
-// kubeconfig writes an administrator's kubeconfig.
-func kubeconfig(t *testing.T, w *rig.World) string {
-	t.Helper()
-	config := clientcmdapi.NewConfig()
-	config.Clusters["c"] = &clientcmdapi.Cluster{Server: w.Admin.Host, CertificateAuthorityData: w.Admin.CAData, CertificateAuthority: w.Admin.CAFile}
-	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{
-		ClientCertificateData: w.Admin.CertData, ClientKeyData: w.Admin.KeyData, Token: w.Admin.BearerToken,
-		ClientCertificate: w.Admin.CertFile, ClientKey: w.Admin.KeyFile,
-	}
-	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u", Namespace: w.Namespace}
-	config.CurrentContext = "x"
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // status runs the command as the viewer, and returns what it prints and the requests that it makes.

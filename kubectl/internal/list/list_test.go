@@ -1,0 +1,172 @@
+package list
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/explain"
+	"chancery.dev/internal/rig"
+	"chancery.dev/kubectl/internal/plugin"
+)
+
+// certificate ends in some days; with 0 days there is none yet.
+func certificate(name string, days int, now time.Time) *certmanagerv1.Certificate {
+	crt := &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID(name)}}
+	crt.Spec = certmanagerv1.CertificateSpec{
+		SecretName: name + "-tls", DNSNames: []string{name + ".example.com"}, IssuerRef: cmmeta.IssuerReference{Name: "ca"},
+	}
+	ready := certmanagerv1.CertificateCondition{Type: certmanagerv1.CertificateConditionReady, Status: cmmeta.ConditionTrue, Reason: "Ready", Message: "good"}
+	if days == 0 {
+		ready.Status, ready.Reason, ready.Message = cmmeta.ConditionFalse, "DoesNotExist", "no Secret"
+	} else {
+		crt.Status.NotAfter = &metav1.Time{Time: now.Add(time.Duration(days)*24*time.Hour + time.Hour)}
+		crt.Status.RenewalTime = &metav1.Time{Time: now.Add(time.Duration(days-1) * 24 * time.Hour)}
+	}
+	crt.Status.Conditions = []certmanagerv1.CertificateCondition{ready}
+	return crt
+}
+
+func reports(now time.Time, certificates ...*certmanagerv1.Certificate) (all []explain.Report) {
+	var objects []metav1.Object
+	for _, crt := range certificates {
+		objects = append(objects, crt)
+	}
+	w := explain.NewWorld(objects, nil, now)
+	for _, crt := range certificates {
+		all = append(all, w.Certificate(crt))
+	}
+	return all
+}
+
+// TestRows: what ends first is on top, and a filter takes what it says.
+func TestRows(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	all := reports(now, certificate("late", 60, now), certificate("soon", 5, now), certificate("none", 0, now), certificate("over", -2, now))
+	const day = 24 * time.Hour
+	for want, f := range map[string]Filter{
+		"none over soon late":       {},
+		"over soon":                 {Expiring: 14 * day},
+		"none over":                 {NotReady: true},
+		"none over soon":            {Expiring: 14 * day, NotReady: true},
+		"none over soon late ":      {Issuer: "ca"},
+		"none over soon late by ca": {Issuer: "issuer/CA"},
+		"":                          {Issuer: "clusterissuer/ca"},
+	} {
+		var names []string
+		for _, r := range Rows(all, f, now) {
+			names = append(names, r.Name)
+		}
+		if got := strings.Join(names, " "); got != strings.TrimSpace(strings.TrimSuffix(want, " by ca")) {
+			t.Errorf("%+v: %s, want %s", f, got, want)
+		}
+	}
+	var text, narrow bytes.Buffer
+	rows := Rows(all, Filter{}, now)
+	if err := errors.Join(formats()["csv"](&text, rows, true, now), formats()[""](&narrow, rows, false, now)); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(text.String(), "\n")
+	if want := "shop,soon,2026-01-07T04:04:05Z,2026-01-06T03:04:05Z,Issuer/ca,ready,,,soon-tls,soon.example.com"; lines[3] != want {
+		t.Errorf("csv:\n%s\nwant %s", text.String(), want)
+	}
+	for _, want := range []string{"2026-01-07 (in 5d1h)", "expired, ready", "Issuer shop/ca does not exist", "2025-12-31 (47h ago)"} {
+		if !strings.Contains(narrow.String(), want) {
+			t.Errorf("the table lacks %q:\n%s", want, narrow.String())
+		}
+	}
+}
+
+func TestWithin(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{"14d": 336 * time.Hour, "36h": 36 * time.Hour, "": 0, "0d": 0, "-1h": 0, "xd": 0} {
+		if got, err := within(text); got != want || (err != nil) != (want == 0) {
+			t.Errorf("%q: %s %v", text, got, err)
+		}
+	}
+}
+
+// TestTenThousand: a list of 10,000 Certificates is explained, sorted and written in a second.
+func TestTenThousand(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var all []*certmanagerv1.Certificate
+	for i := range 10_000 {
+		all = append(all, certificate(fmt.Sprintf("web-%d", i), (i*7919)%90, now))
+	}
+	best := time.Hour
+	for range 5 { // a loaded machine may pause one of them
+		began := time.Now()
+		if err := formats()["wide"](io.Discard, Rows(reports(now, all...), Filter{}, now), true, now); err != nil {
+			t.Fatal(err)
+		}
+		best = min(best, time.Since(began))
+	}
+	t.Logf("10,000 Certificates: %s", best)
+	if best > time.Second {
+		t.Errorf("10,000 Certificates took %s", best)
+	}
+}
+
+// TestList: the command reads with one request as long as all is well, and its exit status is for scripts.
+func TestList(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	w.Create(t,
+		&certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "ca"}, Spec: certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}}},
+		&certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: certificate("web", 1, time.Now()).Spec})
+	w.Run(t, w.Config())
+	path := rig.Kubeconfig(t, w.Admin, w.Namespace)
+	run := func(ctx context.Context, args ...string) (said string, code int, err error) {
+		var out bytes.Buffer
+		cmd := New(plugin.Streams{Out: &out, ErrOut: &out})
+		cmd.SetArgs(append([]string{"--kubeconfig", path}, args...))
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		err = cmd.ExecuteContext(ctx)
+		var exit plugin.ExitError
+		if errors.As(err, &exit) {
+			return out.String(), exit.Code, nil
+		}
+		return out.String(), 0, err
+	}
+	rig.Eventually(t, "the certificate is listed as ready", func(ctx context.Context) string {
+		if said, code, err := run(ctx, "--not-ready"); err != nil || code != 0 || !strings.Contains(said, "no Certificates") {
+			return fmt.Sprint(said, code, err)
+		}
+		return ""
+	})
+	for args, want := range map[string]struct {
+		code int
+		says string
+	}{
+		"":                         {0, "Issuer/ca   ready"},
+		"-o wide":                  {0, "web.example.com"},
+		"-o csv":                   {0, "namespace,name,expires"},
+		"-o yaml":                  {0, "state: ready"},
+		"--expiring 200d":          {found, "web"},
+		"--expiring 14d":           {0, "no Certificates"},
+		"--issuer issuer/other":    {0, "no Certificates"},
+		"--expiring 1d -o json":    {0, `"items": []`},
+		"-A --issuer ca -l app=no": {0, "no Certificates"},
+	} {
+		if said, code, err := run(t.Context(), strings.Fields(args)...); err != nil || code != want.code || !strings.Contains(said, want.says) {
+			t.Errorf("%s: %d %v\n%s", args, code, err, said)
+		}
+	}
+	for _, args := range []string{"-o xml", "--expiring soon", "-l =", "web"} {
+		if said, code, err := run(t.Context(), strings.Fields(args)...); err == nil {
+			t.Errorf("%s: %d\n%s", args, code, said)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package list
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"chancery.dev/internal/explain"
+)
+
+// Row is a Certificate in the list.
+type Row struct {
+	Namespace string       `json:"namespace"`
+	Name      string       `json:"name"`
+	Expires   *metav1.Time `json:"expires,omitempty"`
+	Renews    *metav1.Time `json:"renews,omitempty"`
+	Issuer    string       `json:"issuer"`
+	State     string       `json:"state"`
+	Secret    string       `json:"secret"`
+	Names     []string     `json:"names,omitempty"`
+
+	explain.Trouble
+}
+
+// Filter says which Certificates to list; the zero value lists all.
+type Filter struct {
+	// Expiring lists those that end within this time, and NotReady those that are not ready: with both, either is enough.
+	Expiring time.Duration
+	NotReady bool
+	// Issuer is a name, or kind/name in any case.
+	Issuer string
+}
+
+// Rows are the Certificates that the filter takes, those that end first on top.
+func Rows(reports []explain.Report, f Filter, now time.Time) []Row {
+	var rows []Row
+	for _, r := range reports {
+		if f.takes(r, now) {
+			rows = append(rows, rowOf(r, now))
+		}
+	}
+	slices.SortFunc(rows, func(x, y Row) int {
+		return cmp.Or(ends(x.Expires).Compare(ends(y.Expires)), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
+	})
+	return rows
+}
+
+func (f Filter) takes(r explain.Report, now time.Time) bool {
+	if f.Issuer != "" && f.Issuer != r.Issuer.Name && !strings.EqualFold(f.Issuer, r.Issuer.Kind+"/"+r.Issuer.Name) {
+		return false
+	}
+	if f.Expiring == 0 && !f.NotReady {
+		return true
+	}
+	soon := f.Expiring != 0 && r.Expires != nil && r.Expires.Time.Before(now.Add(f.Expiring))
+	return soon || f.NotReady && (r.Outcome != explain.Issued.String() || expired(r, now))
+}
+
+func rowOf(r explain.Report, now time.Time) Row {
+	row := Row{
+		Namespace: r.Namespace, Name: r.Name, Expires: r.Expires, Renews: r.Renews, Issuer: r.Issuer.Kind + "/" + r.Issuer.Name,
+		State: r.State, Secret: r.Secret, Names: r.Names, Trouble: r.Trouble,
+	}
+	if expired(r, now) {
+		row.State = "expired, " + r.State
+	}
+	return row
+}
+
+func expired(r explain.Report, now time.Time) bool {
+	return r.Expires != nil && r.Expires.Time.Before(now)
+}
+
+// ends is when a certificate ends; one that there is not yet has ended long ago.
+func ends(at *metav1.Time) time.Time {
+	if at == nil {
+		return time.Time{}
+	}
+	return at.Time
+}
+
+func stamp(at *metav1.Time) string {
+	if at == nil {
+		return ""
+	}
+	return at.UTC().Format(time.RFC3339)
+}
+
+// away is the day of a time, and how far it is.
+func away(at *metav1.Time, now time.Time) string {
+	switch {
+	case at == nil:
+		return "-"
+	case at.Time.Before(now):
+		return at.UTC().Format(time.DateOnly) + " (" + duration.HumanDuration(now.Sub(at.Time)) + " ago)"
+	default:
+		return at.UTC().Format(time.DateOnly) + " (in " + duration.HumanDuration(at.Sub(now)) + ")"
+	}
+}
