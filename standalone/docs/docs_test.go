@@ -145,6 +145,7 @@ func TestPagesRun(t *testing.T) {
 		}
 		ran++
 		t.Run(page, func(t *testing.T) {
+			t.Parallel() // much of it is waiting
 			home := newHome(t)
 			if !own {
 				home.up()

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds the commands of a page, and every other wait. The machine may be starved.
-const patience = "300s"
+const patience = "600s"
 
 // home is the account of a reader: a directory, with the programs on the PATH.
 type home struct {

@@ -39,4 +39,6 @@ spec:
       - dns01: {route53: {region: eu-central-1}}
       - http01: {ingress: {ingressClassName: nginx}}
 END
+# The definitions are those of another owner.
+kubectl apply --server-side --force-conflicts --field-manager=helm -f api/crds
 kubectl wait --namespace demo --for=condition=Ready --timeout=60s certificate/by-ca
