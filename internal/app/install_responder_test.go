@@ -1,6 +1,8 @@
 package app_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -10,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"chancery.dev/api"
 	"chancery.dev/internal/app"
 	"chancery.dev/internal/rig"
 )
@@ -80,5 +83,36 @@ func restricted(t *testing.T, w *rig.World) {
 	enforce := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`))
 	if err := w.Client.Patch(t.Context(), namespace, enforce); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestInstalled: Installed knows all objects that are applied, and no others.
+func TestInstalled(t *testing.T) {
+	t.Parallel()
+	rc := rig.OwnCluster(t)
+	applied := map[string]bool{}
+	said := func(what string) {
+		if object, is := strings.CutPrefix(what, "applied "); is {
+			applied[object] = true
+		}
+	}
+	if err := errors.Join(app.Install(t.Context(), rc, said), app.InstallResponder(t.Context(), rc, "", said),
+		app.InstallInjector(t.Context(), rc, app.InjectingOwn, said)); err != nil {
+		t.Fatal(err)
+	}
+	objects, err := app.Installed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objects {
+		name := o.GetKind() + " " + o.GetName()
+		if !strings.HasPrefix(name, "ConfigMap") && !applied[name] {
+			t.Errorf("%s is not applied", name)
+		}
+		delete(applied, name)
+	}
+	delete(applied, "ConfigMap "+api.ExternalIssuersName)
+	if len(applied) > 0 {
+		t.Errorf("Installed does not know of %v", applied)
 	}
 }
