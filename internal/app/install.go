@@ -98,40 +98,6 @@ func (a *applier) applyAll(ctx context.Context, objects []*unstructured.Unstruct
 	return nil
 }
 
-// Installed returns the objects that Install, InstallResponder and InstallInjector apply, for a caller who saves what is
-// there before. Of the policies, the version may be another one on a cluster that does not serve this one.
-func Installed() ([]*unstructured.Unstructured, error) {
-	var out []*unstructured.Unstructured
-	crds, err := api.CRDs()
-	if err != nil {
-		return nil, err
-	}
-	for _, crd := range crds {
-		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(crd)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, &unstructured.Unstructured{Object: object})
-	}
-	for _, from := range []struct {
-		files   embed.FS
-		pattern string
-	}{{manifests, "manifests/*.yaml"}, {workloads, "manifests/responder/*.yaml"}, {injectorManifests, "manifests/cainjector/*.yaml"}} {
-		objects, err := readManifests(from.files, from.pattern)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, objects...)
-	}
-	table := &unstructured.Unstructured{}
-	table.SetAPIVersion("v1")
-	table.SetKind("ConfigMap")
-	table.SetNamespace(api.ExternalIssuersNamespace)
-	table.SetName(api.ExternalIssuersName)
-	policies, err := api.Policies()
-	return append(append(out, table), policies...), err
-}
-
 // applyPolicies applies the admission policies that the cluster serves, and reports whether one of them fills in who
 // made a CertificateRequest.
 func (a *applier) applyPolicies(ctx context.Context, policies []*unstructured.Unstructured) (fills bool, err error) {

@@ -120,7 +120,7 @@ func (i *Installation) Print(to io.Writer) error {
 	if i.KubernetesVersion != "" && version.MustParseGeneric(i.KubernetesVersion).LessThan(version.MajorMinor(1, 36)) {
 		all.policies = slices.DeleteFunc(all.policies, mutates)
 	}
-	for _, object := range slices.Concat(all.definitions, all.base, all.policies, all.workloads) {
+	for _, object := range all.list() {
 		text, err := yaml.Marshal(object.Object)
 		if err != nil {
 			return err
@@ -135,6 +135,20 @@ func (i *Installation) Print(to io.Writer) error {
 // parts are the objects of an installation, in the order in which they are applied. The last of the base is the table
 // of kinds of external issuers, which the policies read.
 type parts struct{ definitions, base, policies, workloads []*unstructured.Unstructured }
+
+func (p *parts) list() []*unstructured.Unstructured {
+	return slices.Concat(p.definitions, p.base, p.policies, p.workloads)
+}
+
+// Objects returns all that Apply applies, for a caller who saves what is there before. Of the policies, the version may
+// be another one on a cluster that does not serve this one.
+func (i *Installation) Objects() ([]*unstructured.Unstructured, error) {
+	all, err := i.objects()
+	if err != nil {
+		return nil, err
+	}
+	return all.list(), nil
+}
 
 func (i *Installation) objects() (*parts, error) {
 	if err := i.validate(); err != nil {

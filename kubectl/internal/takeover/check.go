@@ -84,12 +84,16 @@ func (k *checker) installation(elsewhere []string) {
 	account := k.in.controller.Spec.Template.Spec.ServiceAccountName
 	switch {
 	case isOurs(k.in.controller):
-		k.add(aboutInstallation, Note, "%s/%s runs Chancery already, from the image %s", home, controllerName, container.Image)
+		k.add(aboutInstallation, Red, "%s/%s runs Chancery already, from the image %s", home, controllerName, container.Image)
 	case account != controllerName:
 		k.add(aboutInstallation, Red, "%s/%s has the service account %q, and chancery install grants rights to %q", home, controllerName, account, controllerName).
 			Help = "use the chart for this installation: see docs/chart.md"
 	default:
 		k.add(aboutInstallation, OK, "%s/%s runs %s", home, controllerName, container.Image)
+	}
+	if i := k.in.injector; i != nil && !k.options.keepInjector && i.Spec.Template.Spec.ServiceAccountName != injectorName {
+		k.add(aboutInstallation, Red, "%s/%s has the service account %q, and chancery install grants rights to %q", home, injectorName, i.Spec.Template.Spec.ServiceAccountName, injectorName).
+			Help = "use the chart for this installation, or --keep-cainjector"
 	}
 	if len(elsewhere) > 0 {
 		k.add(aboutInstallation, Note, "there are other installations, which stay as they are").Objects = elsewhere

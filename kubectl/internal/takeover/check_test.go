@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
@@ -19,8 +20,14 @@ import (
 // run runs the command as a user does, and returns its output and its exit code.
 func (o *original) run(args ...string) (out string, code int) {
 	o.t.Helper()
+	return o.runBy(unlimited, args...)
+}
+
+// runBy is run with another connection.
+func (o *original) runBy(wrap func(*rest.Config) *rest.Config, args ...string) (out string, code int) {
+	o.t.Helper()
 	b := &bytes.Buffer{}
-	cmd := New(plugin.Streams{In: strings.NewReader(""), Out: b, ErrOut: b})
+	cmd := command(plugin.Streams{In: strings.NewReader(""), Out: b, ErrOut: b}, wrap)
 	cmd.SetArgs(append(args, "--kubeconfig", o.kubeconfig))
 	cmd.SetOut(b)
 	cmd.SetErr(b)
@@ -110,6 +117,12 @@ func TestCheck(t *testing.T) {
 	expect(red, aboutDNS01, "red cloud DNS providers need chancery-dns beside the controller ClusterIssuer acme, solver 2")
 	expect(red, aboutHTTP01, "ok HTTP-01 is answered by two Pods")
 	expect(red, aboutCertificates, "red 1 of 40 Certificates would be issued again at once default/crt-3")
+	if out, code := o.run("apply", "--image="+ourImage); code != redCode || !strings.Contains(out, "nothing was changed") && !strings.Contains(out, "RED") {
+		t.Errorf("apply ended with %d although the check is red:\n%s", code, out)
+	}
+	if r, err := (cluster{o.client}).recorded(t.Context()); err != nil || r != nil {
+		t.Errorf("apply has begun although the check is red: %+v, %v", r, err)
+	}
 	red = o.reported(2, "--accept=switches,certificates", "--dns-image=x")
 	for _, f := range red.Findings {
 		if f.Level == Red && !f.Accepted && f.About != aboutOwner {

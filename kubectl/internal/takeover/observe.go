@@ -25,6 +25,7 @@ const (
 	injectorName   = "cert-manager-cainjector"
 	webhookName    = "cert-manager-webhook"
 	leaseName      = "cert-manager-controller"
+	responderName  = "chancery-responder"
 )
 
 // pageSize bounds what is read at once.

@@ -6,12 +6,16 @@
 package takeover
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/rest"
 
 	"chancery.dev/kubectl/internal/plugin"
 )
@@ -28,17 +32,29 @@ type options struct {
 	// image is that of chancery, dnsImage that of chancery-dns; may be empty.
 	image, dnsImage string
 	keepInjector    bool
+	// timeout bounds each wait for Pods.
+	timeout time.Duration
 }
 
 // New returns the command.
-func New(streams plugin.Streams) *cobra.Command {
+func New(streams plugin.Streams) *cobra.Command { return command(streams, unlimited) }
+
+// unlimited has requests wait for the API server alone, which protects itself.
+func unlimited(rc *rest.Config) *rest.Config {
+	rc.QPS = -1
+	return rc
+}
+
+// command is New with connections that wrap has changed.
+func command(streams plugin.Streams, wrap func(*rest.Config) *rest.Config) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "takeover",
 		Short: "Put Chancery in the place of the cert-manager of a cluster, or go back",
 	}
 	o := &options{flags: genericclioptions.NewConfigFlags(true)}
+	o.flags.WrapConfigFn = wrap
 	o.flags.AddFlags(cmd.PersistentFlags())
-	cmd.AddCommand(newCheck(streams, o))
+	cmd.AddCommand(newCheck(streams, o), newApply(streams, o), newRollback(streams, o))
 	return cmd
 }
 
@@ -97,4 +113,58 @@ the report is green, 2 if the report is red, and 1 after an error.`,
 	o.addChoices(cmd)
 	cmd.Flags().StringVarP(&o.output, "output", "o", "", "json, for programs")
 	return cmd
+}
+
+func newApply(streams plugin.Streams, o *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "apply",
+		Short: "Put Chancery in the place of cert-manager",
+		Long: `Apply runs the check, saves what it is going to change in Secrets of the namespace cert-manager, applies what
+"chancery install" does, and has the Deployments of cert-manager run Chancery. Run it again after it was ended: it goes
+on where it was. It ends with the code 2, and has changed nothing, if the check is red.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.acceptable(); err != nil {
+				return err
+			}
+			return o.change(cmd, streams, apply)
+		},
+	}
+	o.addChoices(cmd)
+	o.addTimeout(cmd)
+	return cmd
+}
+
+func newRollback(streams plugin.Streams, o *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rollback",
+		Short: "Restore the cert-manager that was there before apply",
+		Long: `Rollback restores what apply has saved, and deletes what apply has made. Issuers, Certificates and Secrets stay
+as they are. Run it again after it was ended: it goes on where it was.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.change(cmd, streams, rollback) },
+	}
+	o.addTimeout(cmd)
+	return cmd
+}
+
+func (o *options) addTimeout(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long to wait for the Pods of a Deployment")
+}
+
+// change connects to the cluster, and changes something.
+func (o *options) change(cmd *cobra.Command, streams plugin.Streams, do func(context.Context, cluster, *rest.Config, *options, io.Writer) error) error {
+	rc, err := o.flags.ToRESTConfig()
+	if err != nil {
+		return fmt.Errorf("no cluster to connect to: %w", err)
+	}
+	c, err := plugin.Connect(o.flags)
+	if err != nil {
+		return err
+	}
+	err = do(cmd.Context(), cluster{c}, rc, o, streams.Out)
+	if errors.Is(err, errRed) {
+		return plugin.ExitError{Code: redCode, Err: err}
+	}
+	return err
 }
