@@ -1,7 +1,7 @@
 package app_test
 
 import (
-	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"chancery.dev/api"
 	"chancery.dev/internal/app"
 	"chancery.dev/internal/rig"
 )
@@ -76,6 +75,39 @@ func TestInstallResponder(t *testing.T) {
 	}
 }
 
+// TestInstallController: the controller's pods make those of solvers from their own image, also when a later run keeps
+// the image, and the command that an operator has given stays.
+func TestInstallController(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorldOn(t, rig.OwnCluster(t))
+	key, found := client.ObjectKey{Namespace: "cert-manager", Name: "chancery-controller"}, &appsv1.Deployment{}
+	install := func(image string) corev1.Container {
+		t.Helper()
+		i := app.DefaultInstallation()
+		i.Controller, i.Image = true, image
+		if err := i.Apply(t.Context(), w.Admin, func(string) {}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Client.Get(t.Context(), key, found); err != nil {
+			t.Fatal(err)
+		}
+		return found.Spec.Template.Spec.Containers[0]
+	}
+	install("registry.example.com/chancery:v1")
+	more := client.RawPatch(types.JSONPatchType, []byte(`[{"op":"add","path":"/spec/template/spec/containers/0/command/-","value":"--workers=2"}]`))
+	if err := w.Client.Patch(t.Context(), found, more, client.FieldOwner("an operator")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ image, want string }{
+		{"", "registry.example.com/chancery:v1"}, {"registry.example.com/chancery:v2", "registry.example.com/chancery:v2"}, {"", "registry.example.com/chancery:v2"},
+	} {
+		running := install(c.image)
+		if running.Image != c.want || !slices.Contains(running.Args, "--acme-http01-solver-image="+c.want) || len(running.Command) != 3 {
+			t.Errorf("with the image %q: %s %q %q", c.image, running.Image, running.Command, running.Args)
+		}
+	}
+}
+
 // restricted has the API server hold the world's namespace to the restricted Pod Security Standard.
 func restricted(t *testing.T, w *rig.World) {
 	t.Helper()
@@ -86,8 +118,8 @@ func restricted(t *testing.T, w *rig.World) {
 	}
 }
 
-// TestInstalled: Installed knows all objects that are applied, and no others.
-func TestInstalled(t *testing.T) {
+// TestInstallationObjects: Objects knows all objects that are applied, and no others.
+func TestInstallationObjects(t *testing.T) {
 	t.Parallel()
 	rc := rig.OwnCluster(t)
 	applied := map[string]bool{}
@@ -96,23 +128,23 @@ func TestInstalled(t *testing.T) {
 			applied[object] = true
 		}
 	}
-	if err := errors.Join(app.Install(t.Context(), rc, said), app.InstallResponder(t.Context(), rc, "", said),
-		app.InstallInjector(t.Context(), rc, app.InjectingOwn, said)); err != nil {
+	i := app.DefaultInstallation()
+	i.Controller, i.Responder, i.Injecting, i.Webhook, i.ForceConflicts = true, true, app.InjectingOwn, app.WebhookIgnore, true
+	if err := i.Apply(t.Context(), rc, said); err != nil {
 		t.Fatal(err)
 	}
-	objects, err := app.Installed()
+	objects, err := i.Objects()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, o := range objects {
 		name := o.GetKind() + " " + o.GetName()
-		if !strings.HasPrefix(name, "ConfigMap") && !applied[name] {
+		if !applied[name] {
 			t.Errorf("%s is not applied", name)
 		}
 		delete(applied, name)
 	}
-	delete(applied, "ConfigMap "+api.ExternalIssuersName)
 	if len(applied) > 0 {
-		t.Errorf("Installed does not know of %v", applied)
+		t.Errorf("Objects does not know of %v", applied)
 	}
 }

@@ -107,6 +107,23 @@ func (r *repository) differing(t *testing.T) map[string]string {
 	return out
 }
 
+// args are the arguments in a printed Deployment.
+func (r *repository) args(t *testing.T, deployment string) []string {
+	t.Helper()
+	for _, o := range r.objects {
+		if o.GetKind() == "Deployment" && o.GetName() == deployment {
+			containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+			args, _, err := unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
+			if err != nil || len(args) == 0 {
+				t.Fatalf("the Deployment %s has the arguments %q: %v", deployment, args, err)
+			}
+			return args
+		}
+	}
+	t.Fatalf("there is no Deployment %s", deployment)
+	return nil
+}
+
 // config is how the controller of the printed Deployment is configured.
 func (r *repository) config(t *testing.T) app.Config {
 	t.Helper()
@@ -114,21 +131,9 @@ func (r *repository) config(t *testing.T) app.Config {
 	cfg.MetricsAddress, cfg.HealthAddress = "0", "0"
 	command := &cobra.Command{Use: "controller"}
 	cli.AddConfigFlags(command, &cfg)
-	for _, o := range r.objects {
-		if o.GetKind() != "Deployment" || o.GetName() != "chancery-controller" {
-			continue
-		}
-		containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
-		args, _, err := unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
-		if err == nil {
-			err = command.ParseFlags(args)
-		}
-		if err != nil || len(args) == 0 {
-			t.Fatalf("%q: %v", args, err)
-		}
-		return cfg
+	if err := command.ParseFlags(r.args(t, "chancery-controller")); err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("there is no Deployment of the controller")
 	return cfg
 }
 
@@ -144,7 +149,7 @@ func issues(t *testing.T, w *rig.World, namespace, name string) {
 }
 
 // knows makes a kind of external issuers, and waits until the table has it.
-func (r *repository) knows(t *testing.T, kind string) {
+func (r *repository) knows(t *testing.T, namespace, kind string) {
 	t.Helper()
 	plural, group := strings.ToLower(kind)+"s", "issuers.example.com"
 	crd := &unstructured.Unstructured{Object: map[string]any{
@@ -157,7 +162,7 @@ func (r *repository) knows(t *testing.T, kind string) {
 	r.Create(t, crd)
 	rig.Eventually(t, "the controller has written "+kind+" into the table", func(ctx context.Context) string {
 		table := &corev1.ConfigMap{}
-		err := r.Client.Get(ctx, client.ObjectKey{Namespace: api.ExternalIssuersNamespace, Name: api.ExternalIssuersName}, table)
+		err := r.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: api.ExternalIssuersName}, table)
 		if err != nil || table.Data[kind+"."+group] == "" {
 			return fmt.Sprint(err, table.Data)
 		}
@@ -176,8 +181,21 @@ func (r *repository) runsWebhook(t *testing.T) {
 		}
 		*p = int(address.Port())
 	}
+	for _, arg := range r.args(t, "cert-manager-webhook") {
+		switch name, value, _ := strings.Cut(arg, "="); name {
+		case "--mutating-webhook-configuration":
+			own.Configuration = value
+		case "--dynamic-serving-ca-secret-namespace":
+			own.Serving.SecretNamespace = value
+		case "--dynamic-serving-dns-names":
+			own.Serving.DNSNames = strings.Split(value, ",")
+		default:
+			t.Errorf("an argument that this test does not know: %s", arg)
+		}
+	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	a, err := app.NewWebhook(ctx, r.Config(), own, serviceAccount(r.Admin, "cert-manager", "cert-manager-webhook"), logr.Discard())
+	as := serviceAccount(r.Admin, own.Serving.SecretNamespace, "cert-manager-webhook")
+	a, err := app.NewWebhook(ctx, r.World.Config(), own, as, logr.Discard())
 	if err != nil {
 		cancel()
 		t.Fatal(err)
@@ -215,7 +233,7 @@ func TestGitOps(t *testing.T) {
 	stop := run()
 	r.runsWebhook(t)
 	issues(t, r.World, r.Namespace, "first")
-	r.knows(t, "Ox")
+	r.knows(t, "cert-manager", "Ox")
 	for what, diff := range r.differing(t) {
 		t.Errorf("a process has changed %s: %s", what, diff)
 	}
@@ -226,7 +244,7 @@ func TestGitOps(t *testing.T) {
 	stop()
 	run()
 	issues(t, r.World, r.Namespace, "second")
-	r.knows(t, "Cow")
+	r.knows(t, "cert-manager", "Cow")
 	for what, diff := range r.differing(t) {
 		t.Errorf("after a change by hand, a process has changed %s: %s", what, diff)
 	}
@@ -299,6 +317,35 @@ func (r *repository) conflicts(t *testing.T) {
 	}
 	if err := install(true); err != nil || policy() != "Fail" {
 		t.Errorf("with force: %v, the policy is %s", err, policy())
+	}
+}
+
+// TestInstallationElsewhere: an installation with a namespace, a prefix and a namespace of leases of its own works as
+// it is printed: by the rights that it has there, ClusterIssuers find their Secrets, the table of kinds is kept, the
+// webhook is trusted, and the lease is held.
+func TestInstallationElsewhere(t *testing.T) {
+	t.Parallel()
+	const namespace, leases = "elsewhere", "leases"
+	r := newRepository(t, rig.NewWorldOn(t, rig.BareCluster(t)), "--controller", "--webhook=ignore", "--cainjector=controller",
+		"--namespace="+namespace, "--name-prefix=our-", "--leader-election-namespace="+leases)
+	r.Create(t, &corev1.Namespace{ObjectMeta: named(leases)})
+	r.apply(t)
+	r.RunAs(t, r.config(t), serviceAccount(r.Admin, namespace, "cert-manager"))
+	r.runsWebhook(t)
+	r.knows(t, namespace, "Ox")
+	there := *r.World
+	there.Namespace = namespace
+	withCA(t, &there)
+	awaitReady(t, &there, "root")
+	leaf := certificate(&there, "leaf", "ca", "leaf.example.com")
+	leaf.Namespace = r.Namespace
+	r.Create(t, leaf)
+	awaitReady(t, r.World, "leaf")
+	if err := r.Client.Get(t.Context(), client.ObjectKey{Namespace: leases, Name: "cert-manager-controller"}, &coordinationv1.Lease{}); err != nil {
+		t.Error(err)
+	}
+	for what, diff := range r.differing(t) {
+		t.Errorf("a process has changed %s: %s", what, diff)
 	}
 }
 
