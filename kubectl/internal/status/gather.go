@@ -1,21 +1,22 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -37,29 +38,93 @@ type Query struct {
 // Gather reads what is known, in six requests at most, and one more for each Ingress, Gateway or
 // CertificateSigningRequest that is named. It needs the rights of the role view.
 func Gather(ctx context.Context, c client.Client, q Query, now time.Time) ([]explain.Report, error) {
-	w, certificates, err := world(ctx, c, q, now)
+	k, err := read(ctx, c, q)
 	if err != nil {
 		return nil, err
 	}
-	if len(q.Args) == 0 {
-		var reports []explain.Report
-		for _, crt := range certificates {
+	return k.reports(ctx, now)
+}
+
+// knowledge is what was read for a Query.
+type knowledge struct {
+	client  client.Client
+	query   Query
+	starts  []start
+	objects map[types.UID]metav1.Object
+	// lists are those that were read; unread are the kinds that may not be.
+	lists  []client.ObjectList
+	unread map[string]bool
+}
+
+// read reads the objects of the chain.
+func read(ctx context.Context, c client.Client, q Query) (*knowledge, error) {
+	k := &knowledge{client: c, query: q, objects: map[types.UID]metav1.Object{}, unread: map[string]bool{}}
+	for _, arg := range q.Args {
+		s, err := startOf(ctx, c, q.Namespace, arg)
+		if err != nil {
+			return nil, err
+		}
+		k.starts = append(k.starts, s)
+	}
+	for _, list := range lists() {
+		if q.Brief && len(k.objects) > 0 && !slices.ContainsFunc(k.certificates(), troubled) {
+			break
+		}
+		err := c.List(ctx, list, client.InNamespace(q.namespaceOf(list)))
+		switch _, needed := list.(*certmanagerv1.CertificateList); {
+		case apierrors.IsForbidden(err) && !needed:
+			k.unread[kindOf(list)] = true
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("read the %s list: %w", kindOf(list), err)
+		}
+		k.lists = append(k.lists, list)
+		_ = meta.EachListItem(list, func(o runtime.Object) error { // the function gives no error
+			k.put(o)
+			return nil
+		})
+	}
+	return k, nil
+}
+
+func (k *knowledge) put(o runtime.Object) {
+	if object, is := o.(metav1.Object); is {
+		k.objects[object.GetUID()] = object
+	}
+}
+
+// certificates are those that the selector takes, by namespace and name.
+func (k *knowledge) certificates() (all []*certmanagerv1.Certificate) {
+	for _, o := range k.objects {
+		if crt, is := o.(*certmanagerv1.Certificate); is && k.query.Selector.Matches(labels.Set(crt.Labels)) {
+			all = append(all, crt)
+		}
+	}
+	slices.SortFunc(all, func(x, y *certmanagerv1.Certificate) int {
+		return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
+	})
+	return all
+}
+
+// reports explains what the Query asks for.
+func (k *knowledge) reports(ctx context.Context, now time.Time) (reports []explain.Report, err error) {
+	w := explain.NewWorld(slices.Collect(maps.Values(k.objects)), k.unread, now)
+	all := k.certificates()
+	if len(k.query.Args) == 0 {
+		for _, crt := range all {
 			reports = append(reports, w.Certificate(crt))
 		}
-		return reports, nil
 	}
-	var reports []explain.Report
-	for _, arg := range q.Args {
-		if asksForSigningRequest(arg) {
-			_, name := split(arg)
+	for _, s := range k.starts {
+		if s.signingRequest != "" {
 			csr := &certificatesv1.CertificateSigningRequest{}
-			if err := c.Get(ctx, client.ObjectKey{Name: name}, csr); err != nil {
+			if err := k.client.Get(ctx, client.ObjectKey{Name: s.signingRequest}, csr); err != nil {
 				return nil, err
 			}
 			reports = append(reports, w.SigningRequest(csr))
 			continue
 		}
-		found, err := find(ctx, c, q.Namespace, arg, certificates)
+		found, err := s.find(all)
 		if err != nil {
 			return nil, err
 		}
@@ -68,36 +133,6 @@ func Gather(ctx context.Context, c client.Client, q Query, now time.Time) ([]exp
 		}
 	}
 	return reports, nil
-}
-
-// world reads the objects of the chain.
-func world(ctx context.Context, c client.Client, q Query, now time.Time) (*explain.World, []*certmanagerv1.Certificate, error) {
-	var objects []metav1.Object
-	var certificates []*certmanagerv1.Certificate
-	unread := map[string]bool{}
-	for _, list := range lists() {
-		if q.Brief && len(objects) > 0 && !slices.ContainsFunc(certificates, troubled) {
-			break
-		}
-		err := c.List(ctx, list, client.InNamespace(q.namespaceOf(list)))
-		switch _, needed := list.(*certmanagerv1.CertificateList); {
-		case apierrors.IsForbidden(err) && !needed:
-			unread[kindOf(list)] = true
-			continue
-		case err != nil:
-			return nil, nil, fmt.Errorf("read the %s list: %w", kindOf(list), err)
-		}
-		_ = meta.EachListItem(list, func(o runtime.Object) error { // the function gives no error
-			if crt, is := o.(*certmanagerv1.Certificate); is && q.Selector.Matches(labels.Set(crt.Labels)) {
-				certificates = append(certificates, crt)
-			}
-			if object, is := o.(metav1.Object); is {
-				objects = append(objects, object)
-			}
-			return nil
-		})
-	}
-	return explain.NewWorld(objects, unread, now), certificates, nil
 }
 
 // namespaceOf is where the objects of a list are looked for. The Order for a CertificateSigningRequest is in the
@@ -127,118 +162,4 @@ func lists() []client.ObjectList {
 // kindOf is the kind of a list's items.
 func kindOf(list client.ObjectList) string {
 	return strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%T", list), "*v1."), "List")
-}
-
-// The kinds that an argument may name.
-const (
-	kindCertificate    = "Certificate"
-	kindIngress        = "Ingress"
-	kindGateway        = "Gateway"
-	kindSecret         = "Secret"
-	kindSigningRequest = "CertificateSigningRequest"
-)
-
-// split returns the kind and the name of an argument; no kind for a bare name, or for one that is not known.
-func split(arg string) (kind, name string) {
-	kind, name, given := strings.Cut(arg, "/")
-	if !given {
-		return "", arg
-	}
-	switch strings.ToLower(kind) {
-	case "certificate", "certificates", "cert", "certs", "certificate.cert-manager.io":
-		return kindCertificate, name
-	case "ingress", "ingresses", "ing":
-		return kindIngress, name
-	case "gateway", "gateways", "gtw":
-		return kindGateway, name
-	case "secret", "secrets":
-		return kindSecret, name
-	case "certificatesigningrequest", "certificatesigningrequests", "csr":
-		return kindSigningRequest, name
-	default:
-		return "", name
-	}
-}
-
-// asksForSigningRequest reports whether an argument names a CertificateSigningRequest.
-func asksForSigningRequest(arg string) bool {
-	kind, _ := split(arg)
-	return kind == kindSigningRequest
-}
-
-// find returns the Certificates that an argument leads to; an error if there is none.
-func find(ctx context.Context, c client.Client, namespace, arg string, all []*certmanagerv1.Certificate) ([]*certmanagerv1.Certificate, error) {
-	kind, name := split(arg)
-	which := func(is func(*certmanagerv1.Certificate) bool) []*certmanagerv1.Certificate {
-		return slices.DeleteFunc(slices.Clone(all), func(crt *certmanagerv1.Certificate) bool { return !is(crt) })
-	}
-	var found []*certmanagerv1.Certificate
-	var hint string
-	switch {
-	case kind == kindCertificate || kind == "" && name == arg:
-		found = which(func(crt *certmanagerv1.Certificate) bool { return crt.Name == name })
-		if len(found) == 0 && kind == "" {
-			found = which(func(crt *certmanagerv1.Certificate) bool { return serves(crt, name) })
-		}
-		hint = "see which there are: kubectl chancery list"
-	case kind == kindSecret:
-		found = which(func(crt *certmanagerv1.Certificate) bool { return crt.Spec.SecretName == name })
-		hint = "no spec.secretName names that Secret"
-	case kind == kindIngress || kind == kindGateway:
-		if namespace == "" {
-			return nil, fmt.Errorf("%s: name its namespace with --namespace", arg)
-		}
-		secrets, err := secretsOf(ctx, c, kind, client.ObjectKey{Namespace: namespace, Name: name})
-		if err != nil && !apierrors.IsForbidden(err) { // the owner says enough
-			return nil, err
-		}
-		found = which(func(crt *certmanagerv1.Certificate) bool {
-			owner := metav1.GetControllerOfNoCopy(crt)
-			return owner != nil && owner.Kind == kind && owner.Name == name || slices.Contains(secrets, crt.Spec.SecretName)
-		})
-		hint = "it asks for one with the annotation cert-manager.io/cluster-issuer or cert-manager.io/issuer, and names a Secret " +
-			"for its hosts; its events say more: kubectl describe " + arg
-	default:
-		return nil, fmt.Errorf("%s: status starts from certificate/NAME, ingress/NAME, gateway/NAME, secret/NAME, csr/NAME or a host name", arg)
-	}
-	if len(found) == 0 {
-		return nil, fmt.Errorf("no Certificate is found for %s: %s", arg, hint)
-	}
-	return found, nil
-}
-
-// secretsOf returns the names of the Secrets that an Ingress or a Gateway serves TLS with.
-func secretsOf(ctx context.Context, c client.Client, kind string, key client.ObjectKey) (secrets []string, err error) {
-	if kind == kindIngress {
-		ingress := &networkingv1.Ingress{}
-		err = c.Get(ctx, key, ingress)
-		for _, tls := range ingress.Spec.TLS {
-			secrets = append(secrets, tls.SecretName)
-		}
-		return secrets, err
-	}
-	gateway := &gwapiv1.Gateway{}
-	err = c.Get(ctx, key, gateway)
-	for _, listener := range gateway.Spec.Listeners {
-		if listener.TLS == nil {
-			continue
-		}
-		for _, ref := range listener.TLS.CertificateRefs {
-			if ref.Namespace == nil || string(*ref.Namespace) == key.Namespace {
-				secrets = append(secrets, string(ref.Name))
-			}
-		}
-	}
-	return secrets, err
-}
-
-// serves reports whether a Certificate is for a host name.
-func serves(crt *certmanagerv1.Certificate, host string) bool {
-	host = strings.ToLower(strings.TrimSuffix(host, "."))
-	_, parent, _ := strings.Cut(host, ".")
-	names := append([]string{crt.Spec.CommonName}, crt.Spec.DNSNames...)
-	return slices.ContainsFunc(names, func(name string) bool {
-		name = strings.ToLower(name)
-		return name == host || parent != "" && name == "*."+parent
-	}) || slices.Contains(crt.Spec.IPAddresses, host)
 }

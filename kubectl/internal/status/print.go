@@ -29,7 +29,8 @@ type printer struct {
 }
 
 // all writes reports, with an empty line between two of them.
-func (p printer) all(reports []explain.Report) {
+func (p printer) all(reports []explain.Report, now time.Time) {
+	p.now = now
 	for i, r := range reports {
 		if i > 0 {
 			fmt.Fprintln(p.out)

@@ -123,7 +123,11 @@ func TestGateway(t *testing.T) {
 		return apierrors.NewForbidden(schema.GroupResource{}, "edge", nil)
 	}})
 	for want, c := range map[string]client.Client{"[one owned]": c, "[owned]": closed} {
-		found, err := find(t.Context(), c, "shop", "gateway/edge", all)
+		start, err := startOf(t.Context(), c, "shop", "gateway/edge")
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := start.find(all)
 		var got []string
 		for _, crt := range found {
 			got = append(got, crt.Name)

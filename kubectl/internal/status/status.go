@@ -3,6 +3,7 @@ package status
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -27,6 +28,9 @@ const examples = `  # Why does the certificate web not come?
   kubectl chancery status ingress/web
   kubectl chancery status csr/agent
 
+  # What becomes of it, live
+  kubectl chancery status web --watch
+
   # All certificates of all namespaces, for programs
   kubectl chancery status -A -o json`
 
@@ -36,6 +40,7 @@ type options struct {
 	all      bool
 	selector string
 	output   string
+	watch    bool
 }
 
 // New returns the command status.
@@ -58,6 +63,7 @@ func newCommand(streams plugin.Streams, flags *genericclioptions.ConfigFlags) *c
 	f.BoolVarP(&o.all, "all-namespaces", "A", false, "look in all namespaces")
 	f.StringVarP(&o.selector, "selector", "l", "", "only Certificates with these labels, as in app=web")
 	f.StringVarP(&o.output, "output", "o", "", "json or yaml")
+	f.BoolVarP(&o.watch, "watch", "w", false, "show each change as it comes, until interrupted")
 	return cmd
 }
 
@@ -70,6 +76,10 @@ func (o *options) run(cmd *cobra.Command, streams plugin.Streams, args []string)
 	if err != nil {
 		return err
 	}
+	p := printer{out: streams.Out, colour: coloured(streams.Out)}
+	if o.watch {
+		return follow(cmd.Context(), c, q, p)
+	}
 	reports, err := Gather(cmd.Context(), c, q, time.Now())
 	if err != nil {
 		return err
@@ -81,7 +91,7 @@ func (o *options) run(cmd *cobra.Command, streams plugin.Streams, args []string)
 		fmt.Fprintln(streams.ErrOut, "no Certificates are found")
 		return nil
 	}
-	printer{out: streams.Out, colour: coloured(streams.Out), now: time.Now()}.all(reports)
+	p.all(reports, time.Now())
 	return nil
 }
 
@@ -94,6 +104,9 @@ func (o *options) query(args []string) (q Query, err error) {
 	case "", "json", "yaml":
 	default:
 		return q, fmt.Errorf("--output is json or yaml, not %q", o.output)
+	}
+	if o.watch && o.output != "" {
+		return q, errors.New("--watch is for people: leave --output out")
 	}
 	if !o.all {
 		q.Namespace, _, err = o.flags.ToRawKubeConfigLoader().Namespace()
@@ -120,5 +133,5 @@ func Encode[T any](out io.Writer, format string, items []T) error {
 // coloured reports whether output goes to a terminal, whose user takes colours.
 func coloured(out io.Writer) bool {
 	file, is := out.(*os.File)
-	return is && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == "" //nolint:gosec // a file descriptor is a small number
+	return is && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == ""
 }
