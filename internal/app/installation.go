@@ -159,10 +159,7 @@ func (i *Installation) objects() (*parts, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(i.OnlyNamespaces) > 0 {
-		all.base = i.inNamespaces(base)
-	} else {
-		all.base = base
+	if len(i.OnlyNamespaces) == 0 {
 		if all.definitions, err = definitionObjects(); err != nil {
 			return nil, err
 		}
@@ -174,24 +171,27 @@ func (i *Installation) objects() (*parts, error) {
 	if err != nil {
 		return nil, err
 	}
+	base = append(base, injector...)
 	table := &unstructured.Unstructured{Object: map[string]any{}}
 	table.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	table.SetName(api.ExternalIssuersName)
 	table.SetNamespace(defaultNamespace)
-	all.base = append(all.base, injector...)
-	slices.SortStableFunc(all.base, func(a, b *unstructured.Unstructured) int { // a binding comes after its role
-		return cmp.Compare(strings.Count(a.GetKind(), "Binding"), strings.Count(b.GetKind(), "Binding"))
-	})
-	all.base = append(all.base, table)
 	if all.workloads, err = i.workloads(); err != nil {
 		return nil, err
 	}
 	for _, policy := range all.policies {
 		withDefaults(policy)
 	}
-	for _, object := range slices.Concat(all.base, all.policies, all.workloads) {
+	for _, object := range slices.Concat(base, []*unstructured.Unstructured{table}, all.policies, all.workloads) {
 		i.place(object)
 	}
+	if len(i.OnlyNamespaces) > 0 {
+		base = i.inNamespaces(base)
+	}
+	slices.SortStableFunc(base, func(a, b *unstructured.Unstructured) int { // a binding comes after its role
+		return cmp.Compare(strings.Count(a.GetKind(), "Binding"), strings.Count(b.GetKind(), "Binding"))
+	})
+	all.base = append(base, table)
 	return all, nil
 }
 
@@ -231,14 +231,15 @@ func withDefaults(policy *unstructured.Unstructured) {
 	_ = unstructured.SetNestedMap(policy.Object, match, "spec", "matchConstraints")
 }
 
-// inNamespaces returns the base of a controller that works in some namespaces: what it may do, it may do there.
+// inNamespaces returns the base of a controller that works in some namespaces: what it may do, it may do there. The
+// objects have their places already.
 func (i *Installation) inNamespaces(base []*unstructured.Unstructured) []*unstructured.Unstructured {
-	const controller, cluster = "chancery-controller", "chancery-namespaced-controller"
+	controller, cluster := i.NamePrefix+"chancery-controller", i.NamePrefix+"chancery-namespaced-controller"
 	var out []*unstructured.Unstructured
 	for _, object := range base {
 		switch name := object.GetName(); object.GetKind() {
 		case "ClusterRole":
-			if slices.Contains([]string{controller, cluster, responderName}, name) {
+			if slices.Contains([]string{controller, cluster, i.NamePrefix + responderName}, name) {
 				out = append(out, object)
 			}
 		case "ClusterRoleBinding":
@@ -247,6 +248,9 @@ func (i *Installation) inNamespaces(base []*unstructured.Unstructured) []*unstru
 				there.SetKind("RoleBinding")
 				there.SetNamespace(namespace)
 				there.SetName(name + "-namespaced")
+				if namespace == i.Namespace {
+					there.SetName(strings.TrimPrefix(there.GetName(), i.NamePrefix))
+				}
 				out = append(out, there)
 			}
 			if name == controller {

@@ -194,6 +194,31 @@ func TestPrintInSomeNamespaces(t *testing.T) {
 	}
 }
 
+// TestPrintInNamespacesOfDefaults: the namespaces that an installation would have by default are namespaces as others
+// are where they are named to work in.
+func TestPrintInNamespacesOfDefaults(t *testing.T) {
+	t.Parallel()
+	for where, only := range map[string][]string{"team": {"kube-system", "cert-manager"}, "kube-system": {"shop", "cert-manager"}} {
+		i := DefaultInstallation()
+		i.Namespace, i.NamePrefix, i.OnlyNamespaces, i.LeaderElectionNamespace = where, "team-", only, "leases"
+		_, objects := printed(t, i)
+		var got []string
+		for _, o := range objects {
+			if strings.HasSuffix(o.GetName(), "chancery-controller-namespaced") {
+				got = append(got, o.GetNamespace()+"/"+o.GetName())
+			}
+		}
+		want := []string{where + "/chancery-controller-namespaced"}
+		for _, namespace := range only {
+			want = append(want, namespace+"/team-chancery-controller-namespaced")
+		}
+		slices.Sort(got)
+		if slices.Sort(want); !slices.Equal(got, want) {
+			t.Errorf("in %s, for %v: rights are given by %v, want %v", where, only, got, want)
+		}
+	}
+}
+
 // TestPrintForKubernetes: a cluster before 1.36 gets no policies that it does not serve.
 func TestPrintForKubernetes(t *testing.T) {
 	t.Parallel()
