@@ -193,24 +193,12 @@ func TestManifestsAreAccepted(t *testing.T) {
 	home := newHome(t)
 	home.up()
 	home.installGatewayAPI()
-	made := map[string]bool{}
-	namespace := regexp.MustCompile(`\bnamespace: ([a-z0-9-]+)`)
 	looked := 0
 	for _, blocks := range readPages(t) {
 		for _, b := range blocks {
 			for _, manifest := range b.manifests() {
 				looked++
-				for _, m := range namespace.FindAllStringSubmatch(manifest, -1) {
-					if !made[m[1]] {
-						made[m[1]] = true
-						_, _ = home.shell("kubectl create namespace " + m[1]) // may be there
-					}
-				}
-				file := filepath.Join(home.dir, "manifest.yaml")
-				if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				if out, err := home.shell("kubectl apply --dry-run=server -f " + file); err != nil {
+				if out, err := home.dryRun(manifest); err != nil {
 					t.Errorf("%s: %v\n%s", b, err, out)
 				}
 			}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"k8s.io/component-base/cli"
@@ -109,6 +111,22 @@ func (h *home) up() {
 		h.t.Fatalf("%v: %s\n%s", err, out, said)
 	}
 	h.env = append(h.env, "KUBECONFIG="+kubeconfig)
+}
+
+var namespace = regexp.MustCompile(`\bnamespace: ([a-z0-9-]+)`)
+
+// dryRun has the API server look at a manifest. The namespaces that the manifest names are made.
+func (h *home) dryRun(manifest string) (string, error) {
+	h.t.Helper()
+	file := filepath.Join(h.dir, "manifest.yaml")
+	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+	var script strings.Builder
+	for _, m := range namespace.FindAllStringSubmatch(manifest, -1) {
+		fmt.Fprintf(&script, "kubectl get namespace %[1]s >out 2>&1 || kubectl create namespace %[1]s\n", m[1])
+	}
+	return h.shell(script.String() + "kubectl apply --dry-run=server -f " + file)
 }
 
 // installGatewayAPI applies the definitions of the Gateway API that come with the library.
