@@ -96,8 +96,7 @@ func apply(ctx context.Context, c cluster, rc *rest.Config, o *options, out io.W
 	// configurations go before the Pods. The service account of both controllers is one, so that the rights of the new
 	// one are those of the old one, too.
 	err = run.take(ctx, []step{
-		{"apply definitions, policies and roles", run.install},
-		{"apply the responder of HTTP-01", run.addResponder},
+		{"apply definitions, policies, roles and the responder of HTTP-01", run.install},
 		{"delete the webhook configurations", run.unhook},
 		{"stop the webhook", run.stopWebhook},
 		{"replace the controller", run.replaceController},
@@ -108,9 +107,6 @@ func apply(ctx context.Context, c cluster, rc *rest.Config, o *options, out io.W
 	}
 	return err
 }
-
-// quiet takes what an installation says of each object.
-func (r *runner) quiet(string) {}
 
 // begin checks that a takeover may begin, and records that it does.
 func begin(ctx context.Context, c cluster, o *options, out io.Writer) (*record, error) {
@@ -165,25 +161,29 @@ func (r *runner) saidOf(kind, name string) *object {
 	return nil
 }
 
-// install applies what chancery install does, and waits until the API server admits Certificates with it.
+// install applies what chancery install does, and waits until the API server admits Certificates with it, and the Pods
+// that answer HTTP-01 are there.
 func (r *runner) install(ctx context.Context) error {
 	if err := r.keepParameters(ctx); err != nil {
 		return err
 	}
-	if err := app.Install(ctx, r.rc, r.quiet); err != nil {
+	if err := chancery(r.Image, !r.KeepInjector).Apply(ctx, r.rc, func(string) {}); err != nil {
 		return err
 	}
-	return r.admitted(ctx)
-}
-
-// addResponder adds the Pods that answer HTTP-01, and waits for them.
-func (r *runner) addResponder(ctx context.Context) error {
-	i := app.DefaultInstallation()
-	i.Responder, i.Image, i.ForceConflicts = true, r.Image, true
-	if err := i.Apply(ctx, r.rc, r.quiet); err != nil {
+	if err := r.admitted(ctx); err != nil {
 		return err
 	}
 	return r.rolledOut(ctx, responderName)
+}
+
+// chancery is what is installed beside the Deployments that are there.
+func chancery(image string, injects bool) *app.Installation {
+	i := app.DefaultInstallation()
+	i.Image, i.Responder, i.ForceConflicts = image, true, true
+	if injects {
+		i.Injecting = app.InjectingOwn
+	}
+	return &i
 }
 
 // unhook deletes cert-manager's webhook configurations.
@@ -311,11 +311,6 @@ func (r *runner) holder(ctx context.Context) (string, error) {
 func (r *runner) replaceInjector(ctx context.Context) error {
 	if r.KeepInjector || r.in.injector == nil {
 		return nil
-	}
-	i := app.DefaultInstallation()
-	i.Injecting, i.ForceConflicts = app.InjectingOwn, true
-	if err := i.Apply(ctx, r.rc, r.quiet); err != nil {
-		return err
 	}
 	return r.become(ctx, r.in.injector, func(d *appsv1.Deployment) { runInjector(d, r.record) })
 }

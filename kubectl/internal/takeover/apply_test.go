@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -255,4 +256,32 @@ func settled(o *original) {
 		}
 		return ""
 	})
+}
+
+// TestPage: the commands of docs/takeover.md, one after the other, lead there and back.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	o := newOriginal(t)
+	o.startPods()
+	o.leader(t, false)
+	settled(o)
+	text, err := os.ReadFile("../../../docs/takeover.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	for line := range strings.Lines(string(text)) {
+		command, is := strings.CutPrefix(line, "    kubectl chancery takeover ")
+		if !is {
+			continue
+		}
+		ran++
+		if out, code := o.run(strings.Fields(command)...); code != 0 {
+			t.Fatalf("kubectl chancery takeover %s: code %d\n%s", command, code, out)
+		}
+	}
+	if ran != 4 {
+		t.Errorf("%d commands were run", ran)
+	}
+	o.leader(t, false)
 }

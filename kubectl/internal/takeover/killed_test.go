@@ -99,7 +99,7 @@ func TestKilled(t *testing.T) {
 	for i, c := range []struct {
 		when            func(int) moment
 		apply, rollback int // the least deaths
-	}{{atRecords, 14, 10}, {amid, 7, 4}} {
+	}{{atRecords, 12, 10}, {amid, 7, 4}} {
 		applied := o.killed(c.when, "apply", "--image="+ourImage)
 		o.leader(t, true)
 		f.probe(i)
@@ -159,7 +159,8 @@ func (u until) RoundTrip(r *http.Request) (*http.Response, error) {
 	return u.next.RoundTrip(r)
 }
 
-// TestPrograms: what the operator has chosen for the controller stays, and chancery-dns comes beside it without a token.
+// TestPrograms: what the operator has chosen for the controller stays, and chancery-dns comes beside the controller,
+// without a token.
 func TestPrograms(t *testing.T) {
 	t.Parallel()
 	d := &appsv1.Deployment{ObjectMeta: objectMeta(home, controllerName)}

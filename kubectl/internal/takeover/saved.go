@@ -22,8 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"chancery.dev/internal/app"
 )
 
 const (
@@ -106,9 +104,7 @@ func (o object) String() string {
 
 // changed are the objects that a takeover changes or makes, in the order in which they are saved.
 func (c cluster) changed() ([]object, error) {
-	i := app.DefaultInstallation()
-	i.Responder, i.Injecting = true, app.InjectingOwn
-	installed, err := i.Objects()
+	installed, err := chancery("", true).Objects()
 	if err != nil {
 		return nil, err
 	}
