@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"chancery.dev/internal/cli"
+	"chancery.dev/kubectl/internal/change"
 	"chancery.dev/kubectl/internal/list"
 	"chancery.dev/kubectl/internal/move"
 	"chancery.dev/kubectl/internal/plugin"
@@ -20,6 +21,7 @@ import (
 func root(streams plugin.Streams) *cobra.Command {
 	cmd := plugin.New(streams)
 	cmd.AddCommand(takeover.New(streams), move.New(streams), status.New(streams), list.New(streams))
+	cmd.AddCommand(change.New(streams)...)
 	return cmd
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -34,14 +35,14 @@ func TestExamples(t *testing.T) {
 		}
 	}
 	help(root(plugin.Streams{}))
-	seen := map[string]int{}
+	seen, quoted := map[string]int{}, regexp.MustCompile(`'[^']*'|\S+`)
 	for where, text := range texts {
 		for line := range strings.Lines(text) {
 			command, is := strings.CutPrefix(strings.TrimSpace(line), "kubectl chancery ")
 			if !is {
 				continue
 			}
-			words := strings.Fields(strings.ReplaceAll(command, "'", ""))
+			words := quoted.FindAllString(command, -1)
 			cmd, flags, err := root(plugin.Streams{}).Find(words)
 			if err == nil {
 				err = cmd.ParseFlags(flags)
