@@ -91,7 +91,9 @@ func (s *Switches) Value(flag string) string { return s.cmd.Flags().Lookup(flag)
 
 // SignsCSRs reports whether cert-manager signs CertificateSigningRequests with these switches: its gate is off by
 // default.
-func (s *Switches) SignsCSRs() bool { return s.of.gates[csrGate] || s.of.gates[allAlpha] && !s.names(csrGate) }
+func (s *Switches) SignsCSRs() bool {
+	return s.of.gates[csrGate] || s.of.gates[allAlpha] && !s.names(csrGate)
+}
 
 func (s *Switches) names(gate string) bool {
 	_, named := s.of.gates[gate]

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/api"
+	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/cli"
 	"chancery.dev/internal/controller/injection"
@@ -431,32 +432,13 @@ func (k *checker) certificates(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// issuers lists the solvers of all ACME issuers.
-func (k *checker) issuers(ctx context.Context) ([]certmanagerv1.GenericIssuer, error) {
-	var out []certmanagerv1.GenericIssuer
-	issuers, clusterIssuers := &certmanagerv1.IssuerList{}, &certmanagerv1.ClusterIssuerList{}
-	if err := k.List(ctx, issuers); err != nil {
-		return nil, err
-	}
-	for i := range issuers.Items {
-		out = append(out, &issuers.Items[i])
-	}
-	if err := k.List(ctx, clusterIssuers); err != nil {
-		return nil, err
-	}
-	for i := range clusterIssuers.Items {
-		out = append(out, &clusterIssuers.Items[i])
-	}
-	return out, nil
-}
-
 // solvers says what becomes of the solvers of ACME issuers.
 func (k *checker) solvers(ctx context.Context) error {
-	issuers, err := k.issuers(ctx)
+	issuers, err := k.allIssuers(ctx)
 	if err != nil {
 		return err
 	}
-	var http, pods, clouds, hooks []string
+	var of solverUse
 	for _, issuer := range issuers {
 		if issuer.GetSpec().ACME == nil {
 			continue
@@ -466,39 +448,47 @@ func (k *checker) solvers(ctx context.Context) error {
 			kind = certmanagerv1.ClusterIssuerKind
 		}
 		for i, s := range issuer.GetSpec().ACME.Solvers {
-			name := fmt.Sprintf("%s %s, solver %d", kind, nameOf(issuer), i+1)
-			if h := s.HTTP01; h != nil {
-				http = append(http, name)
-				if h.Ingress != nil && h.Ingress.PodTemplate != nil || h.GatewayHTTPRoute != nil && h.GatewayHTTPRoute.PodTemplate != nil {
-					pods = append(pods, name)
-				}
-			}
-			if d := s.DNS01; d != nil {
-				switch {
-				case d.Webhook != nil:
-					hooks = append(hooks, name)
-				case d.AcmeDNS == nil && d.RFC2136 == nil:
-					clouds = append(clouds, name)
-				}
-			}
+			of.add(fmt.Sprintf("%s %s, solver %d", kind, nameOf(issuer), i+1), s)
 		}
 	}
-	if len(http) > 0 {
-		k.add(aboutHTTP01, OK, "HTTP-01 is answered by two Pods that apply adds, chancery-responder").Objects = http
-	}
-	if len(pods) > 0 {
-		k.add(aboutHTTP01, OK, "solvers with a podTemplate keep a Pod for each challenge").Objects = pods
-	}
-	if len(hooks) > 0 {
-		k.add(aboutDNS01, OK, "DNS webhooks are called as they are").Objects = hooks
+	for _, found := range []struct {
+		about, what string
+		solvers     []string
+	}{
+		{aboutHTTP01, "HTTP-01 is answered by two Pods that apply adds, chancery-responder", of.http},
+		{aboutHTTP01, "solvers with a podTemplate keep a Pod for each challenge", of.pods},
+		{aboutDNS01, "DNS webhooks are called as they are", of.hooks},
+	} {
+		if len(found.solvers) > 0 {
+			k.add(found.about, OK, "%s", found.what).Objects = found.solvers
+		}
 	}
 	switch {
-	case len(clouds) == 0:
+	case len(of.clouds) == 0:
 	case k.options.dnsImage == "":
 		f := k.add(aboutDNS01, Red, "cloud DNS providers need chancery-dns beside the controller")
-		f.Objects, f.Help = clouds, "name its image by --dns-image; see docs/dns-providers.md#install-chancery-dns"
+		f.Objects, f.Help = of.clouds, "name its image by --dns-image; see docs/dns-providers.md#install-chancery-dns"
 	default:
-		k.add(aboutDNS01, OK, "chancery-dns writes the records of cloud DNS providers").Objects = clouds
+		k.add(aboutDNS01, OK, "chancery-dns writes the records of cloud DNS providers").Objects = of.clouds
 	}
 	return nil
+}
+
+// solverUse names solvers by what a takeover means to them.
+type solverUse struct{ http, pods, hooks, clouds []string }
+
+func (u *solverUse) add(name string, s acmev1.ACMEChallengeSolver) {
+	if h := s.HTTP01; h != nil {
+		u.http = append(u.http, name)
+		if h.Ingress != nil && h.Ingress.PodTemplate != nil || h.GatewayHTTPRoute != nil && h.GatewayHTTPRoute.PodTemplate != nil {
+			u.pods = append(u.pods, name)
+		}
+	}
+	switch d := s.DNS01; {
+	case d == nil, d.AcmeDNS != nil, d.RFC2136 != nil:
+	case d.Webhook != nil:
+		u.hooks = append(u.hooks, name)
+	default:
+		u.clouds = append(u.clouds, name)
+	}
 }

@@ -105,20 +105,17 @@ func (c cluster) forecast(ctx context.Context, in *installation, now time.Time) 
 
 // gather reads requests, issuers and the Secrets that cert-manager has marked as its own.
 func (f *forecaster) gather(ctx context.Context) error {
-	requests := &certmanagerv1.CertificateRequestList{}
+	requests, secrets, keys := &certmanagerv1.CertificateRequestList{}, &corev1.SecretList{}, &corev1.SecretList{}
 	if err := f.pages(ctx, requests, func() {
 		for i := range requests.Items {
 			r := requests.Items[i].DeepCopy()
 			for _, owner := range r.OwnerReferences {
-				if owner.Kind == certmanagerv1.CertificateKind {
-					f.requests[owner.UID] = append(f.requests[owner.UID], certificate.RequestFactsOf(r))
-				}
+				f.requests[owner.UID] = append(f.requests[owner.UID], certificate.RequestFactsOf(r))
 			}
 		}
 	}); err != nil {
 		return err
 	}
-	secrets := &corev1.SecretList{}
 	if err := f.pages(ctx, secrets, func() {
 		for i := range secrets.Items {
 			s := secrets.Items[i].DeepCopy()
@@ -127,7 +124,6 @@ func (f *forecaster) gather(ctx context.Context) error {
 	}, client.MatchingLabels{certmanagerv1.ManagedSecretLabel: certmanagerv1.LabelTrue}); err != nil {
 		return err
 	}
-	keys := &corev1.SecretList{}
 	if err := f.pages(ctx, keys, func() {
 		for i := range keys.Items {
 			for _, owner := range keys.Items[i].OwnerReferences {
@@ -137,20 +133,11 @@ func (f *forecaster) gather(ctx context.Context) error {
 	}, client.HasLabels{certmanagerv1.NextPrivateKeyLabel}); err != nil {
 		return err
 	}
-	issuers, clusterIssuers := &certmanagerv1.IssuerList{}, &certmanagerv1.ClusterIssuerList{}
-	if err := f.List(ctx, issuers); err != nil {
-		return err
+	issuers, err := f.allIssuers(ctx)
+	for _, issuer := range issuers {
+		f.issuers[issuer.GetNamespace()+"/"+issuer.GetName()] = issuer
 	}
-	for i := range issuers.Items {
-		f.issuers[nameOf(&issuers.Items[i])] = &issuers.Items[i]
-	}
-	if err := f.List(ctx, clusterIssuers); err != nil {
-		return err
-	}
-	for i := range clusterIssuers.Items {
-		f.issuers["/"+clusterIssuers.Items[i].Name] = &clusterIssuers.Items[i]
-	}
-	return nil
+	return err
 }
 
 // judge puts a Certificate where it belongs in the forecast.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/cli"
 )
 
@@ -185,6 +186,23 @@ func (c cluster) pages(ctx context.Context, list client.ObjectList, do func(), o
 			return nil
 		}
 	}
+}
+
+// allIssuers lists Issuers and ClusterIssuers.
+func (c cluster) allIssuers(ctx context.Context) (out []certmanagerv1.GenericIssuer, err error) {
+	issuers, clusterIssuers := &certmanagerv1.IssuerList{}, &certmanagerv1.ClusterIssuerList{}
+	for _, list := range []client.ObjectList{issuers, clusterIssuers} {
+		if err := c.List(ctx, list); err != nil {
+			return nil, fmt.Errorf("list %T: %w", list, err)
+		}
+	}
+	for i := range issuers.Items {
+		out = append(out, &issuers.Items[i])
+	}
+	for i := range clusterIssuers.Items {
+		out = append(out, &clusterIssuers.Items[i])
+	}
+	return out, nil
 }
 
 // nameOf names an object for people.
