@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"os"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,7 +34,7 @@ func typed(t *testing.T, rc *rest.Config) client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := appsv1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(appsv1.AddToScheme(scheme), batchv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	c, err := client.New(rc, client.Options{Scheme: scheme})

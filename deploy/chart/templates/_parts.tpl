@@ -238,6 +238,7 @@ subjects:
 - --secure-port={{ .Values.webhook.securePort }}
 {{- $name := include "chancery.name" (dict "root" . "component" "webhook") }}
 {{- $namespace := include "chancery.namespace" . }}
+- --mutating-webhook-configuration={{ $name }}
 - --dynamic-serving-ca-secret-namespace={{ $namespace }}
 - --dynamic-serving-ca-secret-name={{ $name }}-serving-ca
 - --dynamic-serving-dns-names={{ $name }},{{ $name }}.{{ $namespace }},{{ $name }}.{{ $namespace }}.svc{{ if and $runs .Values.webhook.url.host }},{{ .Values.webhook.url.host }}{{ end }}
