@@ -1,9 +1,15 @@
 package chart_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 
 	"chancery.dev/e2e/beside"
 )
@@ -27,7 +33,8 @@ func TestLeaseNamespace(t *testing.T) {
 // TestResponderBudget: a budget has minAvailable or maxUnavailable. The API server takes none with both.
 func TestResponderBudget(t *testing.T) {
 	for set, want := range map[string]string{
-		"replicaCount=2": "maxUnavailable:1", "podDisruptionBudget.minAvailable=1": "minAvailable:1", "podDisruptionBudget.maxUnavailable=50%": "maxUnavailable:50%",
+		"replicaCount=2": "maxUnavailable:1", "podDisruptionBudget.minAvailable=": "maxUnavailable:1", "podDisruptionBudget.minAvailable=0": "minAvailable:0",
+		"podDisruptionBudget.minAvailable=1": "minAvailable:1", "podDisruptionBudget.maxUnavailable=50%": "maxUnavailable:50%",
 	} {
 		for _, object := range beside.Objects(t, template(t, "--set", "chancery.responder."+set)) {
 			if object.GetKind() != "PodDisruptionBudget" {
@@ -100,6 +107,72 @@ func TestSolverImage(t *testing.T) {
 		t.Errorf("it is not refused by its name: %q", errors)
 	}
 	template(t, "--set", set+",chancery.image=registry.example.com/chancery:v1")
+}
+
+// TestSolverImageOfConfig: so does the field of the controller's configuration. With an image of Chancery, the field is
+// honoured: an argument would win over it.
+func TestSolverImageOfConfig(t *testing.T) {
+	set := "config.acmeHTTP01Config.solverImage=registry.example.com/solver:v1"
+	if _, errors := beside.Helm(t, "", "template", release, chartDir, "--set", set); !strings.Contains(errors, "\nconfig.acmeHTTP01Config.solverImage: ") {
+		t.Errorf("it is not refused by its name: %q", errors)
+	}
+	if out := template(t, "--set", set+",chancery.image=registry.example.com/chancery:v1"); strings.Contains(out, "--acme-http01-solver-image") {
+		t.Error("an argument wins over the configuration")
+	}
+}
+
+// TestNulls: null, as after a key without a value, takes a default away. The schema names the key where something would
+// be missing that the chart needs, or that makes something weaker; without all others, the chart renders.
+func TestNulls(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	schema, own := map[string]any{}, map[string]any{}
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	if text, err = os.ReadFile(filepath.Join(chartDir, "values.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &own); err != nil {
+		t.Fatal(err)
+	}
+	optional := []string{"enabled", "podDisruptionBudget", "networkPolicy", "podSecurityPolicy", "validatingWebhookConfiguration", "automountServiceAccountToken"}
+	nulls := map[string]any{"prometheus": map[string]any{"servicemonitor": map[string]any{"enabled": true}, "podmonitor": map[string]any{"enabled": true}}}
+	var walk func(values, schema map[string]any, path []string)
+	walk = func(values, schema map[string]any, path []string) {
+		required, _ := schema["required"].([]any)
+		for key, value := range values {
+			at := append(slices.Clone(path), key)
+			of, _ := get(schema, []string{"properties", key}).(map[string]any)
+			inner, _ := value.(map[string]any)
+			switch {
+			case slices.Contains(required, any(key)):
+				walk(inner, of, at)
+			case (value == true || of["properties"] != nil && len(inner) > 0) && (len(path) > 0 && key == "enabled" || !slices.Contains(optional, key)):
+				t.Errorf("%s may be null", strings.Join(at, "."))
+			case key != "approveSignerNames" && get(nulls, at) == nil:
+				set(nulls, at, nil)
+			}
+		}
+	}
+	walk(own, schema, nil)
+	for _, object := range beside.Objects(t, template(t, "--set", "crds.enabled=true,chancery.dns.enabled=true", "--values", valuesFile(t, nulls))) {
+		for line := range strings.SplitSeq(fmt.Sprint(object.Object), " ") {
+			if strings.HasPrefix(line, "--") && strings.HasSuffix(line, "=") {
+				t.Errorf("%s %s has %s", object.GetKind(), object.GetName(), line)
+			}
+		}
+	}
+	for _, key := range []string{"webhook", "global", "image"} {
+		if _, errors := beside.Helm(t, "", "template", release, chartDir, "--set", key+"=null"); !strings.Contains(errors, "missing property '"+key+"'") {
+			t.Errorf("%s=null: %q", key, errors)
+		}
+	}
+	if _, errors := beside.Helm(t, "", "template", release, chartDir, "--set", "crds.keep=null"); !strings.Contains(errors, "'/crds': missing property 'keep'") {
+		t.Errorf("crds.keep=null: %q", errors)
+	}
 }
 
 // TestNumericRelease: a release may be called by a number. Its labels and selectors are strings all the same.

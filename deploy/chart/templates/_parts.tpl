@@ -8,7 +8,9 @@
 - --cluster-resource-namespace={{ default "$(POD_NAMESPACE)" .Values.clusterResourceNamespace }}
 - --admission-namespace=$(POD_NAMESPACE)
 {{ include "chancery.electionArgs" . }}
+{{- if not ((.Values.config).acmeHTTP01Config).solverImage }}
 - --acme-http01-solver-image={{ include "chancery.image" (dict "root" . "image" .Values.acmesolver.image "name" "chancery") }}
+{{- end }}
 {{- with .Values.acmesolver.runtimeClassName | default .Values.global.runtimeClassName }}
 - --acme-http01-solver-runtime-class-name={{ . }}
 {{- end }}

@@ -8,13 +8,16 @@
 {{- $refused = append $refused (printf "extraArgs: %s names an image of cert-manager, which is not run here: set chancery.image to an image of Chancery, or remove this argument" .) -}}
 {{- end -}}
 {{- end -}}
+{{- with ((.Values.config).acmeHTTP01Config).solverImage -}}
+{{- $refused = append $refused (printf "config.acmeHTTP01Config.solverImage: %s is an image of cert-manager, which is not run here: set chancery.image to an image of Chancery, or remove this value" .) -}}
+{{- end -}}
 {{- range $path, $image := $images -}}
 {{- range $field := list "repository" "tag" "digest" -}}
 {{- if index $image $field -}}
 {{- $refused = append $refused (printf "%s.%s: it names an image of cert-manager, which is not run here: set chancery.image to an image of Chancery, or remove this value" $path $field) -}}
 {{- end -}}
 {{- end -}}
-{{- if not (or (has $image.name (list "" "chancery")) (hasPrefix "cert-manager-" $image.name)) -}}
+{{- if not (or (has ($image.name | default "") (list "" "chancery")) (hasPrefix "cert-manager-" $image.name)) -}}
 {{- $refused = append $refused (printf "%s.name: it names an image of cert-manager, which is not run here: set chancery.image to an image of Chancery, or remove this value" $path) -}}
 {{- end -}}
 {{- end -}}

@@ -224,7 +224,7 @@ imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
-{{- with $v.podDisruptionBudget }}
+{{- with $budget := $v.podDisruptionBudget }}
 {{- if .enabled }}
 ---
 apiVersion: policy/v1
@@ -235,15 +235,12 @@ spec:
   selector:
     matchLabels:
       {{- include "chancery.selector" $ | nindent 6 }}
-  {{- if not (or (hasKey . "minAvailable") (hasKey . "maxUnavailable")) }}
-  {{ eq $.component "responder" | ternary "maxUnavailable" "minAvailable" }}: 1
+  {{- $bounds := dict }}
+  {{- range $bound := list "minAvailable" "maxUnavailable" }}
+  {{- $value := toString (get $budget $bound) }}
+  {{- if $value }}{{ $_ := set $bounds $bound (get $budget $bound) }}{{ end }}
   {{- end }}
-  {{- if hasKey . "minAvailable" }}
-  minAvailable: {{ .minAvailable }}
-  {{- end }}
-  {{- if hasKey . "maxUnavailable" }}
-  maxUnavailable: {{ .maxUnavailable }}
-  {{- end }}
+  {{- toYaml ($bounds | default (dict (eq $.component "responder" | ternary "maxUnavailable" "minAvailable") 1)) | nindent 2 }}
   {{- with .unhealthyPodEvictionPolicy }}
   unhealthyPodEvictionPolicy: {{ . }}
   {{- end }}
