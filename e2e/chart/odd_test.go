@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -64,6 +65,24 @@ func TestMonitorLabels(t *testing.T) {
 				t.Errorf("%s%s: the label is %q, want %q", of, set, found, want)
 			}
 		}
+	}
+}
+
+// TestPodAnnotations: an annotation of the values is there once, and wins over the one that has Prometheus scrape the
+// pods.
+func TestPodAnnotations(t *testing.T) {
+	out := template(t, "--set-string", `podAnnotations.prometheus\.io/scrape=false,podAnnotations.a=b`)
+	for _, object := range beside.Objects(t, out) {
+		if object.GetKind() != "Deployment" || object.GetName() != release {
+			continue
+		}
+		want := map[string]any{"a": "b", "prometheus.io/path": "/metrics", "prometheus.io/port": "9402", "prometheus.io/scrape": "false"}
+		if got := get(object.Object, []string{"spec", "template", "metadata", "annotations"}); !reflect.DeepEqual(got, want) {
+			t.Errorf("the annotations of the pods are %v", got)
+		}
+	}
+	if n := strings.Count(out, "prometheus.io/scrape"); n != strings.Count(out, "prometheus.io/path") {
+		t.Errorf("a key is there twice: %d", n)
 	}
 }
 
@@ -175,15 +194,23 @@ func TestNulls(t *testing.T) {
 	}
 }
 
-// TestNumericRelease: a release may be called by a number. Its labels and selectors are strings all the same.
+// TestNamespaceTwice: a namespace that is named twice would get its Roles twice, which helm finds out half-way.
+func TestNamespaceTwice(t *testing.T) {
+	if _, errors := beside.Helm(t, "", "template", release, chartDir, "--set", "chancery.namespaces={a,a}"); !strings.Contains(errors, "'/chancery/namespaces'") {
+		t.Errorf("it is not refused by its name: %q", errors)
+	}
+}
+
+// TestNumericRelease: a release and its namespace may be called by numbers. Both are strings all the same.
 func TestNumericRelease(t *testing.T) {
-	out, errors := beside.Helm(t, "", "template", "123", chartDir, "--set", "prometheus.servicemonitor.enabled=true")
+	out, errors := beside.Helm(t, "", "template", "123", chartDir, "--namespace", "456",
+		"--set", "prometheus.servicemonitor.enabled=true,prometheus.servicemonitor.namespace=monitoring")
 	if errors != "" {
 		t.Fatal(errors)
 	}
 	for line := range strings.SplitSeq(out, "\n") {
-		if strings.HasSuffix(line, ": 123") || strings.Contains(line, "[123]") {
-			t.Errorf("a label is a number, which the API server refuses: %s", line)
+		if strings.HasSuffix(line, ": 123") || strings.Contains(line, "[123]") || strings.HasSuffix(line, ": 456") || strings.Contains(line, "[456]") {
+			t.Errorf("a name is a number, which the API server refuses: %s", line)
 		}
 	}
 }

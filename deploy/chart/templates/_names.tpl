@@ -52,7 +52,7 @@ app.kubernetes.io/component: {{ .component | quote }}
 {{/* chancery.meta is the beginning of an object's metadata: dict root, component, and name where that is another one. */}}
 {{- define "chancery.meta" -}}
 name: {{ .name | default (include "chancery.name" .) }}
-namespace: {{ .namespace | default (include "chancery.namespace" .root) }}
+namespace: {{ .namespace | default (include "chancery.namespace" .root) | quote }}
 labels:
   {{- include "chancery.labels" . | nindent 2 }}
 {{- end -}}

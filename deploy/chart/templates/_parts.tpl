@@ -178,7 +178,7 @@ readinessProbe:
 {{- define "chancery.monitor" -}}
 metadata:
   name: {{ include "chancery.fullname" .root }}
-  namespace: {{ .monitor.namespace | default (include "chancery.namespace" .root) }}
+  namespace: {{ .monitor.namespace | default (include "chancery.namespace" .root) | quote }}
   labels:
     {{- include "chancery.labels" (merge (dict "more" (merge (dict) (.monitor.labels | default dict) (dict "prometheus" .monitor.prometheusInstance))) .) | nindent 4 }}
   {{- with .monitor.annotations }}
@@ -194,7 +194,7 @@ spec:
       - {key: app.kubernetes.io/component, operator: In, values: [cainjector, controller, webhook]}
   {{- if .monitor.namespace }}
   namespaceSelector:
-    matchNames: [{{ include "chancery.namespace" .root }}]
+    matchNames: [{{ include "chancery.namespace" .root | quote }}]
   {{- end }}
   {{ .endpoints }}:
     - {{ .port }}: http-metrics
@@ -227,7 +227,7 @@ roleRef:
 subjects:
   - kind: ServiceAccount
     name: {{ include "chancery.serviceAccount" . }}
-    namespace: {{ include "chancery.namespace" .root }}
+    namespace: {{ include "chancery.namespace" .root | quote }}
 {{ end }}
 
 {{- define "chancery.webhookArgs" -}}

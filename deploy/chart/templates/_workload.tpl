@@ -18,7 +18,7 @@ metadata:
 spec:
   replicas: {{ hasKey . "replicas" | ternary .replicas $v.replicaCount }}
   {{- if not (kindIs "invalid" $global.revisionHistoryLimit) }}
-  revisionHistoryLimit: {{ $global.revisionHistoryLimit }}
+  revisionHistoryLimit: {{ int $global.revisionHistoryLimit }}
   {{- end }}
   selector:
     matchLabels:
@@ -32,16 +32,9 @@ spec:
       labels:
         {{- include "chancery.labels" (merge (dict "more" $v.podLabels) .) | nindent 8 }}
       {{- $scraped := and $root.Values.prometheus.enabled (not (or $root.Values.prometheus.servicemonitor.enabled $root.Values.prometheus.podmonitor.enabled)) }}
-      {{- if or $v.podAnnotations $scraped }}
+      {{- with merge (dict) ($v.podAnnotations | default dict) ($scraped | ternary (dict "prometheus.io/path" "/metrics" "prometheus.io/scrape" "true" "prometheus.io/port" "9402") dict) }}
       annotations:
-        {{- with $v.podAnnotations }}
         {{- toYaml . | nindent 8 }}
-        {{- end }}
-        {{- if $scraped }}
-        prometheus.io/path: /metrics
-        prometheus.io/scrape: "true"
-        prometheus.io/port: "9402"
-        {{- end }}
       {{- end }}
     spec:
       {{- include "chancery.podSpec" . | nindent 6 }}
