@@ -198,8 +198,8 @@ func (d *decision) describe() (problem string) {
 	status.NotBefore, status.NotAfter = at(leaf.NotBefore), at(leaf.NotAfter)
 	rule := renewal.Of(d.crt, leaf.NotBefore, leaf.NotAfter)
 	was := &d.Certificate.Status
-	if was.RenewalTime != nil && was.RenewalTime.Time.Equal(rule.Plain) {
-		rule.At = rule.Plain // said by cert-manager, and as good
+	if was.RenewalTime != nil && rule.Serves(was.RenewalTime.Time, d.crt) {
+		rule.At = was.RenewalTime.Time
 	}
 	d.heed(&rule, leaf)
 	status.RenewalTime, status.RenewalTimeSource = nil, ""

@@ -88,3 +88,32 @@ func TestRenewalTimeIsTakenOver(t *testing.T) {
 		t.Error("stays although the spec says otherwise now")
 	}
 }
+
+// The UID spreads renewals, and is another one after a move or from a backup: what was said under the old one stays,
+// or certificates would be renewed by the move. A time that no UID leads to does not stay.
+func TestRenewalTimeOfAnotherUID(t *testing.T) {
+	w := issued(t)
+	said := *w.crt.Status.RenewalTime
+	w.crt.UID = "another"
+	if own := renewal.Of(w.crt, w.crt.Status.NotBefore.Time, w.crt.Status.NotAfter.Time).At; own.Equal(said.Time) {
+		t.Fatal("the UID has no say: the test shows nothing")
+	}
+	if wake := w.settle(); w.statusWrites != 0 || !wake.Equal(said.Time) {
+		t.Errorf("%d writes, woken at %s, want none and %s", w.statusWrites, wake, said)
+	}
+	w.crt.Status.RenewalTime = &metav1.Time{Time: said.Add(10 * 24 * time.Hour)}
+	if w.settle(); w.crt.Status.RenewalTime.After(said.Add(5 * 24 * time.Hour)) {
+		t.Errorf("a time that is too late stays: %s", w.crt.Status.RenewalTime)
+	}
+	w.crt.Status.RenewalTime = &metav1.Time{Time: said.Add(-20 * 24 * time.Hour)}
+	if w.settle(); w.crt.Status.RenewalTime.Time.Before(said.Add(-5 * 24 * time.Hour)) {
+		t.Errorf("a time that is too early stays: %s", w.crt.Status.RenewalTime)
+	}
+	said = *w.crt.Status.RenewalTime
+	w.amend(func(s *certmanagerv1.CertificateSpec) {
+		s.Renewal = &certmanagerv1.CertificateRenewal{Windows: []certmanagerv1.CertificateRenewalWindow{opens("0 3 * * *", time.Hour, "")}}
+	})
+	if w.settle(); w.crt.Status.RenewalTime.UTC().Hour() != 3 {
+		t.Errorf("a time outside of the windows stays: %s, said %s", w.crt.Status.RenewalTime.UTC(), said)
+	}
+}

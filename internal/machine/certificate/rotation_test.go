@@ -85,7 +85,7 @@ func (r *rotation) run(t *testing.T, w *world, secret *SecretFacts, uid string) 
 	t.Helper()
 	s := w.state()
 	s.Certificate, s.Secret, s.Issuer = w.crt.DeepCopy(), secret, &r.issuer
-	s.Certificate.UID = types.UID(uid)
+	s.Certificate.UID, s.Certificate.Status.RenewalTime = types.UID(uid), nil
 	if r.spec != nil {
 		r.spec(&s.Certificate.Spec)
 	}

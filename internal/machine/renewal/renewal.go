@@ -37,6 +37,23 @@ type Time struct {
 	// Problem says why the windows could not be kept; empty if they were, or there
 	// are none.
 	Problem string
+
+	// earliest and latest bound what At may be for any UID; zero where the UID has no say.
+	earliest, latest time.Time
+}
+
+// Serves reports whether a time that the status of the Certificate says is as good as At: one that cert-manager said,
+// or one that was said of the same certificate when the Certificate had another UID, as before it came here from a
+// backup or from another cluster.
+func (r Time) Serves(said time.Time, crt *certmanagerv1.Certificate) bool {
+	if said.Equal(r.Plain) {
+		return true
+	}
+	if said.Before(r.earliest) || said.After(r.latest) {
+		return false
+	}
+	placed, err := Place(crt.Spec.Renewal, said, said.Add(time.Second))
+	return err == nil && placed.Equal(said)
 }
 
 // Of returns when a certificate of that validity is due. What the user says is
@@ -64,6 +81,7 @@ func Of(crt *certmanagerv1.Certificate, notBefore, notAfter time.Time) Time {
 			reserve = lifetime / 2
 		}
 		r.At = due(reserve - Part(reserve/spread, crt.UID, "renewal"))
+		r.earliest, r.latest = due(reserve), due(reserve-reserve/spread)
 	}
 	plain, _ := Place(spec.Renewal, r.Plain, notAfter)
 	at, err := Place(spec.Renewal, r.At, notAfter)

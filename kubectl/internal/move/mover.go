@@ -200,8 +200,11 @@ func (m *mover) ours(have *object) bool {
 
 func (m *mover) checkConflict(ctx context.Context, it *item) error {
 	have, err := m.inTarget(ctx, it)
-	if have == nil || err != nil || m.ours(have) {
+	if have == nil || err != nil {
 		return err
+	}
+	if m.ours(have) {
+		return m.checkUse(ctx, have)
 	}
 	if it.kept = sameContent(m.renamed(it), have) && pausedBy(have) == ""; it.kept {
 		return nil
@@ -210,6 +213,24 @@ func (m *mover) checkConflict(ctx context.Context, it *item) error {
 		return fmt.Errorf("%s is in %s, left from a move to another cluster: delete it there (that move with --delete-source does)", it, m.to.name)
 	}
 	return fmt.Errorf("%s is in %s already, and differs: delete one of the two, or leave it out", it, m.to.name)
+}
+
+// checkUse refuses to replace a Secret that an earlier move into the other direction has left, and that has been taken
+// into use again since.
+func (m *mover) checkUse(ctx context.Context, have *object) error {
+	if !strings.HasPrefix(pausedBy(have), movedTo) {
+		return nil
+	}
+	list := &certmanagerv1.CertificateList{}
+	if err := m.to.List(ctx, list, client.InNamespace(have.GetNamespace())); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		if crt := &list.Items[i]; crt.Spec.SecretName == have.GetName() && pausedBy(crt) == "" {
+			return fmt.Errorf("%s in %s is in use there, by Certificate %s: delete one of the two, or leave it out", describe(have), m.to.name, crt.Name)
+		}
+	}
+	return nil
 }
 
 // renamed is an item as the target would call it.
@@ -368,6 +389,10 @@ func (m *mover) deleteMoved(ctx context.Context, s *snapshot) error {
 			return err
 		case have == nil && !it.lost:
 			m.say("note: %s is not in %s any more, and stays in %s", it, m.to.name, m.from.name)
+			continue
+		case it.GetKind() == crtKind && len(it.GetOwnerReferences()) > 0: // its owner would have it made again
+			owner := it.GetOwnerReferences()[0]
+			m.say("note: %s stays in %s, paused, for as long as %s %s, which it belongs to", it, m.from.name, owner.Kind, owner.Name)
 			continue
 		}
 		if err := m.delete(ctx, it.object); err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -16,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	"chancery.dev/internal/machine/renewal"
 )
 
 // transfer brings everything to the target, until the source has not changed meanwhile and the target was verified.
@@ -204,11 +202,6 @@ func (m *mover) lose(it *item, why error) {
 // writeStatus gives an object of the target the status of the original.
 func (m *mover) writeStatus(ctx context.Context, it *item, have *object) (*object, error) {
 	status := statusFor(it.object, have.GetGeneration())
-	if it.GetKind() == crtKind {
-		if err := m.keepRenewalTime(ctx, it, have.GetUID(), status); err != nil {
-			return nil, err
-		}
-	}
 	if status == nil || equality.Semantic.DeepEqual(have.Object["status"], any(status)) {
 		return have, nil
 	}
@@ -224,21 +217,4 @@ func (m *mover) writeStatus(ctx context.Context, it *item, have *object) (*objec
 		err = fmt.Errorf("%s does not keep all of its status: are the definitions there older? Run chancery install there", m.to.name)
 	}
 	return next, err
-}
-
-// keepRenewalTime has a Certificate not be renewed earlier in the target: by default the time depends on the UID, which
-// is another one there. A time without the part that depends on it is kept by the controller.
-func (m *mover) keepRenewalTime(ctx context.Context, it *item, uid types.UID, status map[string]any) error {
-	crt, err := typed[certmanagerv1.Certificate](it.object)
-	s := &crt.Status
-	if err != nil || s.RenewalTime == nil || s.NotBefore == nil || s.NotAfter == nil || s.RenewalTime.Time.Before(m.now()) {
-		return err
-	}
-	crt.UID = uid
-	rule := renewal.Of(crt, s.NotBefore.Time, s.NotAfter.Time)
-	if rule.At.IsZero() || rule.At.After(m.now().Add(soon)) {
-		return nil
-	}
-	status["renewalTime"] = rule.Plain.UTC().Format(time.RFC3339)
-	return nil
 }

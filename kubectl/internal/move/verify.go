@@ -76,9 +76,10 @@ type view struct {
 
 // namespace is what is read at once.
 type namespace struct {
-	certificates []*certmanagerv1.Certificate
-	requests     map[types.UID][]certificate.RequestFacts
-	keys         map[types.UID][]certificate.KeyFacts
+	// claims are the Certificates by the names of their Secrets, requests and keys those of a Certificate.
+	claims   map[string][]*certmanagerv1.Certificate
+	requests map[types.UID][]certificate.RequestFacts
+	keys     map[types.UID][]certificate.KeyFacts
 }
 
 func newView(c *cluster) *view { return &view{cluster: c, namespaces: map[string]*namespace{}} }
@@ -87,7 +88,7 @@ func (v *view) namespace(ctx context.Context, name string) (*namespace, error) {
 	if n := v.namespaces[name]; n != nil {
 		return n, nil
 	}
-	n := &namespace{requests: map[types.UID][]certificate.RequestFacts{}, keys: map[types.UID][]certificate.KeyFacts{}}
+	n := &namespace{claims: map[string][]*certmanagerv1.Certificate{}, requests: map[types.UID][]certificate.RequestFacts{}, keys: map[types.UID][]certificate.KeyFacts{}}
 	certificates, requests, keys := &certmanagerv1.CertificateList{}, &certmanagerv1.CertificateRequestList{}, &corev1.SecretList{}
 	in := client.InNamespace(name)
 	err := errors.Join(v.List(ctx, certificates, in), v.List(ctx, requests, in),
@@ -96,7 +97,9 @@ func (v *view) namespace(ctx context.Context, name string) (*namespace, error) {
 		return nil, err
 	}
 	for i := range certificates.Items {
-		n.certificates = append(n.certificates, &certificates.Items[i])
+		if crt := &certificates.Items[i]; crt.DeletionTimestamp == nil {
+			n.claims[crt.Spec.SecretName] = append(n.claims[crt.Spec.SecretName], crt)
+		}
 	}
 	for i := range requests.Items {
 		for _, ref := range requests.Items[i].OwnerReferences {
@@ -131,13 +134,7 @@ func (v *view) observe(ctx context.Context, o *object) (certificate.State, error
 	case client.IgnoreNotFound(err) != nil:
 		return s, err
 	}
-	var claims []*certmanagerv1.Certificate
-	for _, c := range n.certificates {
-		if c.Spec.SecretName == crt.Spec.SecretName && c.DeletionTimestamp == nil {
-			claims = append(claims, c)
-		}
-	}
-	s.SecretOwner = certificate.SecretOwner(claims, s.Secret)
+	s.SecretOwner = certificate.SecretOwner(n.claims[crt.Spec.SecretName], s.Secret)
 	s.Keys, s.Requests = n.keys[crt.UID], n.requests[crt.UID]
 	if s.Passwords, err = v.passwords(ctx, crt); err != nil {
 		return s, err
