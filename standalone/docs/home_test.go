@@ -62,6 +62,7 @@ func newHome(t *testing.T) *home {
 	programs := map[string]string{"kubectl": self}
 	for name, variable := range map[string]string{
 		"chancery": "CHANCERY_BIN", "chancery-standalone": "CHANCERY_STANDALONE_BIN", "chancery-dns": "CHANCERY_DNS_BIN",
+		"kubectl-chancery": "CHANCERY_KUBECTL_BIN",
 	} {
 		if programs[name] = os.Getenv(variable); programs[name] == "" {
 			t.Fatalf("%s has to name the program %s: make build makes it, make test says where it is", variable, name)
