@@ -44,7 +44,7 @@ func follow(ctx context.Context, c client.WithWatch, q Query, p printer) error {
 // unless is an error that is none once the user has had enough.
 func unless(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // an interrupt is how it ends
+		return nil
 	}
 	return err
 }
