@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"os"
@@ -38,6 +39,9 @@ func applyConfig(cmd *cobra.Command, of component, data []byte) error {
 	if err := yaml.UnmarshalStrict(data, &content); err != nil {
 		return err
 	}
+	if err := oneDocument(data); err != nil {
+		return err
+	}
 	version, own := content["apiVersion"], content["apiVersion"] == ownConfigVersion
 	if !own && version != of.version || content["kind"] != of.kind {
 		return fmt.Errorf("must be a %s of %s or %s, not a %v of %v", of.kind, ownConfigVersion, of.version, content["kind"], version)
@@ -55,6 +59,21 @@ func applyConfig(cmd *cobra.Command, of component, data []byte) error {
 		flags[k.field] = k.name
 	}
 	return applyFields(cmd, flags, "", content)
+}
+
+// oneDocument returns an error for a file with more documents than one: the fields of the others would have no effect.
+func oneDocument(data []byte) error {
+	documents := 0
+	for text := range bytes.SplitSeq(append([]byte("\n"), data...), []byte("\n---")) {
+		var content any
+		if err := yaml.Unmarshal(text, &content); err != nil || content != nil {
+			documents++
+		}
+	}
+	if documents > 1 {
+		return fmt.Errorf("must be one document, not %d", documents)
+	}
+	return nil
 }
 
 // applyFields sets the flags of the fields below a field; flags has the flag of each field that is not a struct.

@@ -175,6 +175,7 @@ func TestWrongSwitches(t *testing.T) {
 		{"leaderElectionConfig: {leaseDuration: soon}", nil, "leaderElectionConfig.leaseDuration: time: invalid duration"},
 		{"featureGates: {X: true}", nil, `featureGates: there is no feature gate "X"`},
 		{"kind: Deployment", nil, `already set in map`},
+		{"# the last ---\n---\nissuerEgressDeny: [10.0.0.0/8]", nil, "must be one document, not 2"},
 	} {
 		if _, err := read(t, c.file, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q %q: %v, want %q", c.file, c.args, err, c.want)
