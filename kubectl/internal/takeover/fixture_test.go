@@ -28,7 +28,8 @@ import (
 	"chancery.dev/internal/pki"
 )
 
-// fixtureSize is how many Certificates the fixture has; CHANCERY_TAKEOVER_CERTIFICATES says another number.
+// fixtureSize is how many Certificates the fixture has; CHANCERY_TAKEOVER_CERTIFICATES says another number, such as
+// the 3,000 of docs/takeover.md: go test -timeout 20m -run TestTakeover.
 func fixtureSize(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("CHANCERY_TAKEOVER_CERTIFICATES")
