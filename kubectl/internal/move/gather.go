@@ -195,19 +195,24 @@ func (m *mover) gatherNeeds(ctx context.Context, s *snapshot, known map[types.UI
 			}
 		}
 	}
-	nextKeys, err := m.list(ctx, secretKind, client.MatchingLabels{certmanagerv1.NextPrivateKeyLabel: certmanagerv1.LabelTrue})
-	if err != nil {
+	if err := m.gatherNextKeys(ctx, s, known); err != nil {
 		return err
-	}
-	for i := range nextKeys {
-		for _, ref := range nextKeys[i].GetOwnerReferences() {
-			if owner := known[ref.UID]; owner != nil {
-				m.addSecret(s, owner, &nextKeys[i])
-			}
-		}
 	}
 	s.settle()
 	return nil
+}
+
+// gatherNextKeys adds the keys of issuances under way.
+func (m *mover) gatherNextKeys(ctx context.Context, s *snapshot, known map[types.UID]*item) error {
+	keys, err := m.list(ctx, secretKind, client.MatchingLabels{certmanagerv1.NextPrivateKeyLabel: certmanagerv1.LabelTrue})
+	for i := range keys {
+		for _, ref := range keys[i].GetOwnerReferences() {
+			if owner := known[ref.UID]; owner != nil {
+				m.addSecret(s, owner, &keys[i])
+			}
+		}
+	}
+	return err
 }
 
 func (m *mover) needsOfCertificate(ctx context.Context, s *snapshot, it *item) error {

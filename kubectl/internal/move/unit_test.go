@@ -184,3 +184,31 @@ func TestVerifyWithAnotherUID(t *testing.T) {
 		t.Error("no UID has the copy renewed earlier: the test shows nothing")
 	}
 }
+
+// TestSecretInUse: a Secret that an earlier move into the other direction has left is replaced, unless a Certificate of
+// the target has taken it into use again.
+func TestSecretInUse(t *testing.T) {
+	t.Parallel()
+	for _, paused := range []string{"", movingFrom + "a"} {
+		p := newPair(t, time.Hour, "1", func(c *certmanagerv1.Certificate) {
+			if paused != "" {
+				pauseAs(c, paused)
+			}
+		})
+		secret := &object{}
+		secret.SetGroupVersionKind(kindOf(secretKind))
+		key := client.ObjectKey{Namespace: "team", Name: "web-tls"}
+		if err := p.m.to.Get(t.Context(), key, secret); err != nil {
+			t.Fatal(err)
+		}
+		it := &item{object: secret.DeepCopy(), key: key}
+		it.Object["data"] = map[string]any{"tls.crt": "bmV3"}
+		pauseAs(secret, movedTo+"a")
+		if err := p.m.to.Update(t.Context(), secret); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.m.checkConflict(t.Context(), it); (err != nil) != (paused == "") {
+			t.Errorf("with a Certificate that is paused by %q: %v", paused, err)
+		}
+	}
+}
