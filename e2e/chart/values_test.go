@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -186,46 +187,50 @@ func TestValues(t *testing.T) {
 		keys[key] = changed(key, want)
 	}
 	kubeconfig := beside.Kubeconfig(t, t.TempDir(), rig.Cluster(t))
-	install := func(values any) string {
+	install := func(t *testing.T, values any) string {
+		t.Helper()
 		out, errors := beside.Helm(t, kubeconfig, "install", release, chartDir, "--namespace", release, "--dry-run=client", "--take-ownership", "--values", valuesFile(t, values))
 		_, notes, _ := strings.Cut(out, "\nNOTES:\n")
 		return notes + errors
 	}
-	plain := map[string]string{}
+	var plain sync.Map // what is rendered without a key
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		with := map[string]any{}
-		words := path(key)
-		for i := range words { // what the key belongs to is switched on
-			enabled := append(slices.Clone(words[:i]), "enabled")
-			if is, found := get(own, enabled).(bool); found && !is && !slices.Equal(enabled, words) {
-				set(with, enabled, true)
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			with := map[string]any{}
+			words := path(key)
+			for i := range words { // what the key belongs to is switched on
+				enabled := append(slices.Clone(words[:i]), "enabled")
+				if is, found := get(own, enabled).(bool); found && !is && !slices.Equal(enabled, words) {
+					set(with, enabled, true)
+				}
 			}
-		}
-		before, known := plain[fmt.Sprint(with)]
-		if !known {
-			before = template(t, "--values", valuesFile(t, with))
-			plain[fmt.Sprint(with)] = before
-		}
-		set(with, words, keys[key])
-		after, errors := beside.Helm(t, "", "template", release, chartDir, "--namespace", release, "--values", valuesFile(t, with))
-		switch {
-		case slices.Contains(refused, key):
-			if !strings.Contains(errors, "\n"+key+": ") {
-				t.Errorf("%s=%v is not refused by its name: %s", key, keys[key], errors)
+			before, known := plain.Load(fmt.Sprint(with))
+			if !known {
+				before = template(t, "--values", valuesFile(t, with))
+				plain.Store(fmt.Sprint(with), before)
 			}
-		case errors != "":
-			t.Errorf("%s=%v: %s", key, keys[key], errors)
-		case slices.Contains(noted, key):
-			short := strings.TrimSuffix(key, ".matchExpressions")
-			if said := install(with); !strings.Contains(said, "\n"+short+" has no effect: ") {
-				t.Errorf("%s=%v: NOTES say nothing of it: %s", key, keys[key], said)
+			set(with, words, keys[key])
+			after, errors := beside.Helm(t, "", "template", release, chartDir, "--namespace", release, "--values", valuesFile(t, with))
+			switch {
+			case slices.Contains(refused, key):
+				if !strings.Contains(errors, "\n"+key+": ") {
+					t.Errorf("%s=%v is not refused by its name: %s", key, keys[key], errors)
+				}
+			case errors != "":
+				t.Errorf("%s=%v: %s", key, keys[key], errors)
+			case slices.Contains(noted, key):
+				short := strings.TrimSuffix(key, ".matchExpressions")
+				if said := install(t, with); !strings.Contains(said, "\n"+short+" has no effect: ") {
+					t.Errorf("%s=%v: NOTES say nothing of it: %s", key, keys[key], said)
+				}
+				if after != before {
+					t.Errorf("%s=%v changes what is rendered, and NOTES say that it has no effect", key, keys[key])
+				}
+			case after == before:
+				t.Errorf("%s=%v changes nothing, and NOTES do not say so", key, keys[key])
 			}
-			if after != before {
-				t.Errorf("%s=%v changes what is rendered, and NOTES say that it has no effect", key, keys[key])
-			}
-		case after == before:
-			t.Errorf("%s=%v changes nothing, and NOTES do not say so", key, keys[key])
-		}
+		})
 	}
 	for _, key := range slices.Concat(refused, noted) {
 		if _, known := keys[key]; !known {
