@@ -100,7 +100,7 @@ func ParkChallenge(s acmev1.ChallengeStatus) acmev1.ChallengeStatus {
 // newChallengeDecision merges what is stored with what is remembered.
 func newChallengeDecision(s ChallengeState, now time.Time) *challengeDecision {
 	d := &challengeDecision{ChallengeState: s, now: now, next: *s.Challenge.Status.DeepCopy()}
-	if !s.Memory.Presented.IsZero() && !d.next.Presented {
+	if !s.Memory.Presented.IsZero() && !d.next.Presented && !d.next.State.IsFinal() { // a final one was cleaned up since
 		at := metav1.NewTime(s.Memory.Presented)
 		d.next.Presented, d.next.PresentedAt, d.next.Reason, d.next.FailureClass = true, &at, "", ""
 	}

@@ -555,3 +555,13 @@ func TestMendedCredentialIsTriedAtOnce(t *testing.T) {
 	s.Memory = s.Memory.Mended()
 	equal(t, DecideChallenge(s, start).Step, ChallengeWait)
 }
+
+// TestAFailedChallengeKeepsItsReason: once it is cleaned up, it still says why it has failed.
+func TestAFailedChallengeKeepsItsReason(t *testing.T) {
+	s := newChallengeState()
+	s.Challenge.Status = acmev1.ChallengeStatus{State: acmev1.Invalid, Reason: "CAA forbids it", FailureClass: "Validation"}
+	s.Memory.Presented, s.Memory.CleanedUp = start, true
+	if a := DecideChallenge(s, start); a.Status != nil {
+		t.Errorf("it is written anew: %+v", a.Status)
+	}
+}
