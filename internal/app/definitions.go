@@ -72,9 +72,10 @@ func (d *definitions) check(ctx context.Context) error {
 			}
 			return fmt.Errorf("read the custom resource definition %s: %w", our.Name, err)
 		}
-		lacking := compareDefinitions(our, theirs)
-		foreign = foreign || len(lacking) > 0 && theirs.Annotations[api.DefinitionAnnotation] == ""
-		lacks = append(lacks, lacking...)
+		// A definition of somebody else that was applied over ours may have kept the annotation of ours.
+		compared := compareDefinitions(our, theirs)
+		foreign = foreign || len(compared.lacks) > 0 && (compared.rules == 0 || theirs.Annotations[api.DefinitionAnnotation] == "")
+		lacks = append(lacks, compared.lacks...)
 	}
 	switch what := inAll(lacks); {
 	case foreign && !d.accept:
@@ -119,32 +120,40 @@ func inAll(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// compareDefinitions returns the fields and rules of our definition that the other one lacks, each with the kind and
-// its path.
-func compareDefinitions(our, their *apiextensionsv1.CustomResourceDefinition) []string {
-	var lacks []string
+// comparison is what compareDefinitions returns.
+type comparison struct {
+	lacks []string // the fields and rules of ours that the other one lacks, each with the kind and its path
+	rules int      // how many rules both have
+}
+
+// compareDefinitions compares another definition with ours.
+func compareDefinitions(our, their *apiextensionsv1.CustomResourceDefinition) comparison {
+	c := comparison{}
 	for _, version := range our.Spec.Versions {
 		at := slices.IndexFunc(their.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == version.Name })
 		if at < 0 || their.Spec.Versions[at].Schema == nil {
-			lacks = append(lacks, fmt.Sprintf("%s %s", our.Spec.Names.Kind, version.Name))
+			c.lacks = append(c.lacks, fmt.Sprintf("%s %s", our.Spec.Names.Kind, version.Name))
 			continue
 		}
-		lacks = compareSchemas(lacks, our.Spec.Names.Kind, version.Schema.OpenAPIV3Schema, their.Spec.Versions[at].Schema.OpenAPIV3Schema)
+		c.schemas(our.Spec.Names.Kind, version.Schema.OpenAPIV3Schema, their.Spec.Versions[at].Schema.OpenAPIV3Schema)
 	}
-	return lacks
+	return c
 }
 
-func compareSchemas(lacks []string, path string, our, their *apiextensionsv1.JSONSchemaProps) []string {
+func (c *comparison) schemas(path string, our, their *apiextensionsv1.JSONSchemaProps) {
 	if our == nil {
-		return lacks
+		return
 	}
 	if their == nil {
-		return append(lacks, "the field "+path)
+		c.lacks = append(c.lacks, "the field "+path)
+		return
 	}
 	for _, rule := range our.XValidations {
-		if !slices.ContainsFunc(their.XValidations, func(r apiextensionsv1.ValidationRule) bool { return r.Rule == rule.Rule }) {
-			lacks = append(lacks, fmt.Sprintf("the rule %q of %s", cmp.Or(rule.Message, rule.Rule), path))
+		if slices.ContainsFunc(their.XValidations, func(r apiextensionsv1.ValidationRule) bool { return r.Rule == rule.Rule }) {
+			c.rules++
+			continue
 		}
+		c.lacks = append(c.lacks, fmt.Sprintf("the rule %q of %s", cmp.Or(rule.Message, rule.Rule), path))
 	}
 	for _, name := range slices.Sorted(maps.Keys(our.Properties)) {
 		field := our.Properties[name]
@@ -152,13 +161,12 @@ func compareSchemas(lacks []string, path string, our, their *apiextensionsv1.JSO
 		if f, found := their.Properties[name]; found {
 			theirs = &f
 		}
-		lacks = compareSchemas(lacks, path+"."+name, &field, theirs)
+		c.schemas(path+"."+name, &field, theirs)
 	}
 	if our.Items != nil && their.Items != nil {
-		lacks = compareSchemas(lacks, path+"[]", our.Items.Schema, their.Items.Schema)
+		c.schemas(path+"[]", our.Items.Schema, their.Items.Schema)
 	}
 	if our.AdditionalProperties != nil && their.AdditionalProperties != nil {
-		lacks = compareSchemas(lacks, path+"[]", our.AdditionalProperties.Schema, their.AdditionalProperties.Schema)
+		c.schemas(path+"[]", our.AdditionalProperties.Schema, their.AdditionalProperties.Schema)
 	}
-	return lacks
 }

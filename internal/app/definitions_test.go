@@ -69,19 +69,28 @@ func TestForeignDefinitions(t *testing.T) {
 		certificateReady(t, w, "web")
 		stop()
 	})
-	change(func(crd *apiextensionsv1.CustomResourceDefinition) {
-		delete(crd.Annotations, "chancery.dev/definition")
-	})
-
-	t.Run("alone", func(t *testing.T) {
+	alone := func(t *testing.T) {
 		a, err := app.New(t.Context(), w.Config(), w.Admin, logr.Discard())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err = a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "the field Order.status.failureClass") {
+		ctx, cancel := context.WithTimeout(t.Context(), rig.Patience) // a controller that leads does not end
+		defer cancel()
+		if err = a.Run(ctx); err == nil || !strings.Contains(err.Error(), "the field Order.status.failureClass") {
 			t.Errorf("it ended with: %v", err)
 		}
+	}
+	var saved *apiextensionsv1.CustomResourceDefinition
+	change(func(crd *apiextensionsv1.CustomResourceDefinition) {
+		saved = crd.DeepCopy()
+		withoutRules(crd.Spec.Versions[0].Schema.OpenAPIV3Schema)
 	})
+	t.Run("applied over ours", alone)
+	change(func(crd *apiextensionsv1.CustomResourceDefinition) {
+		crd.Spec = saved.Spec
+		delete(crd.Annotations, "chancery.dev/definition")
+	})
+	t.Run("alone", alone)
 	t.Run("policy", func(t *testing.T) {
 		order := &acmev1.Order{ObjectMeta: metav1.ObjectMeta{Name: "order", Namespace: w.Namespace}, Spec: acmev1.OrderSpec{
 			Request: []byte("x"), IssuerRef: cmmeta.IssuerReference{Name: "none"}, DNSNames: []string{"a.example.com"},
@@ -130,6 +139,18 @@ func TestForeignDefinitions(t *testing.T) {
 		}
 		another("replaced")
 	})
+}
+
+// withoutRules removes all rules of a schema.
+func withoutRules(schema *apiextensionsv1.JSONSchemaProps) {
+	schema.XValidations = nil
+	for name, field := range schema.Properties {
+		withoutRules(&field)
+		schema.Properties[name] = field
+	}
+	if schema.Items != nil && schema.Items.Schema != nil {
+		withoutRules(schema.Items.Schema)
+	}
 }
 
 // TestUnreadDefinitions: a controller that may not read the definitions, as by a role of cert-manager, says that nobody
