@@ -49,8 +49,15 @@ const (
 // AdmissionSettingsName names the ConfigMap, in the same namespace, with what operators set of the policies.
 const AdmissionSettingsName = "chancery-admission"
 
+// KeptPolicyName names the policy that stays, with its binding, when everything else is removed: without it, the API
+// server would refuse every Certificate once Chancery is installed again.
+const KeptPolicyName = "keep-parameters.chancery.dev"
+
 // readsAnnotation names, on a policy, the ConfigMap that the policy reads, if that is not the one of external issuers.
 const readsAnnotation = "chancery.dev/reads"
+
+// keepAnnotation has Helm keep an object that a release no longer has.
+const keepAnnotation = "helm.sh/resource-policy"
 
 // Policies returns the admission policies and their bindings, each policy before its binding, and what they
 // read, in an order in which they can be applied. The namespace cert-manager must be there. Those of kind
@@ -86,12 +93,16 @@ func bindingOf(policy *unstructured.Unstructured) *unstructured.Unstructured {
 			"name": cmp.Or(policy.GetAnnotations()[readsAnnotation], ExternalIssuersName),
 		}
 	}
-	return &unstructured.Unstructured{Object: map[string]any{
+	binding := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": policy.GetAPIVersion(),
 		"kind":       policy.GetKind() + "Binding",
 		"metadata":   map[string]any{"name": policy.GetName()},
 		"spec":       spec,
 	}}
+	if keep, is := policy.GetAnnotations()[keepAnnotation]; is {
+		binding.SetAnnotations(map[string]string{keepAnnotation: keep})
+	}
+	return binding
 }
 
 // eachFile calls do with each file that matches, in the order of their names.

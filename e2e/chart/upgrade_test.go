@@ -9,10 +9,13 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"chancery.dev/api"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/e2e/beside"
 	"chancery.dev/e2e/kubelet"
 	"chancery.dev/internal/rig"
@@ -101,10 +104,22 @@ func TestUpgrade(t *testing.T) {
 		t.Errorf("the Secret that was issued in between: %v", err)
 	}
 	policies := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyList"}}
-	if err := c.List(t.Context(), policies); err != nil || len(policies.Items) != 0 {
-		t.Errorf("after the rollback %d admission policies are left, %v: cert-manager's controller has not the rights for them", len(policies.Items), err)
+	if err := c.List(t.Context(), policies); err != nil || len(policies.Items) != 1 || policies.Items[0].GetName() != api.KeptPolicyName {
+		t.Errorf("after the rollback there are the admission policies %v, %v: cert-manager's controller has not the rights for others than %s",
+			policies.Items, err, api.KeptPolicyName)
 	}
 	if err := c.List(t.Context(), &certmanagerv1.CertificateList{}); err != nil {
 		t.Error(err)
 	}
+
+	mustHelm(t, rc, "upgrade", release, chartDir, "--namespace", release, "--reset-then-reuse-values", "--set", "crds.enabled=true")
+	rig.Eventually(t, "Certificates are admitted after a second upgrade", func(ctx context.Context) string {
+		crt := &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "again-"}, Spec: certmanagerv1.CertificateSpec{
+			SecretName: "again", DNSNames: []string{"www.example.com"}, IssuerRef: cmmeta.IssuerReference{Name: "again"},
+		}}
+		if err := c.Create(ctx, crt, client.DryRunAll); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 }

@@ -73,6 +73,8 @@ type Keeper struct {
 	// discovery.
 	entries, written map[string]string
 	at               string
+	// belongs are the labels and annotations of the table: who has made it says there that it is theirs.
+	belongs metav1.ObjectMeta
 	// seen are the definitions that the entries are from.
 	seen map[string]version
 	// away says that discovery has missed groups.
@@ -194,11 +196,30 @@ func (k *Keeper) sync(ctx context.Context, name string) error {
 	if !changed || k.upToDate() {
 		return nil
 	}
+	if err := k.restore(ctx); err != nil {
+		return err
+	}
 	applied, err := k.write(ctx, Owner, k.entries)
 	if err == nil {
 		k.written, k.at = maps.Clone(k.entries), applied.ResourceVersion
 	}
 	return err
+}
+
+// restore makes a table that was deleted anew, with the labels and annotations that it had: Helm, for example, takes
+// only what is marked as its own into a release.
+func (k *Keeper) restore(ctx context.Context) error {
+	if stored := k.stored(); stored != nil {
+		k.belongs = metav1.ObjectMeta{Labels: stored.Labels, Annotations: stored.Annotations}
+		return nil
+	}
+	// A field manager of its own: to apply the table by another one would take the labels away again.
+	table := acv1.ConfigMap(api.ExternalIssuersName, k.o.Namespace).WithLabels(k.belongs.Labels).WithAnnotations(k.belongs.Annotations)
+	_, err := k.clients.CoreV1().ConfigMaps(k.o.Namespace).Apply(ctx, table, metav1.ApplyOptions{FieldManager: Owner + "-restored"})
+	if err != nil && len(Conflicts(err)) == 0 { // a conflict: somebody else has made it
+		return fmt.Errorf("make the ConfigMap %s anew: %w", api.ExternalIssuersName, err)
+	}
+	return nil
 }
 
 func (k *Keeper) write(ctx context.Context, owner string, entries map[string]string) (*corev1.ConfigMap, error) {

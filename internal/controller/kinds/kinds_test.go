@@ -209,19 +209,26 @@ func TestInstallFillsTheTable(t *testing.T) {
 	a.approves(t, group, "Cow", "x", "referenced signer resource does not exist: {x Cow")
 }
 
-// TestTableComesBack: the table is there again when somebody has deleted it.
+// TestTableComesBack: the table is there again when somebody has deleted it, and still belongs to the release of Helm
+// that it belonged to: helm upgrade would refuse it otherwise.
 func TestTableComesBack(t *testing.T) {
 	t.Parallel()
 	w := rig.NewWorldOn(t, rig.OwnCluster(t))
 	cfg := w.Config()
 	cfg.KeepKinds = true
-	w.Run(t, cfg)
 	table := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: api.ExternalIssuersNamespace, Name: api.ExternalIssuersName}}
+	marked := acv1.ConfigMap(table.Name, table.Namespace).WithLabels(map[string]string{"app.kubernetes.io/managed-by": "Helm"}).
+		WithAnnotations(map[string]string{"meta.helm.sh/release-name": "mine"})
+	if err := w.Client.Apply(t.Context(), marked, client.FieldOwner("helm")); err != nil {
+		t.Fatal(err)
+	}
+	w.Run(t, cfg)
+	createDefinition(t, w, definition("back.example.com", "Ox", "oxen", apiextensionsv1.ClusterScoped))
 	there := func(what string) {
 		t.Helper()
 		rig.Eventually(t, what, func(ctx context.Context) string {
-			if err := w.Client.Get(ctx, client.ObjectKeyFromObject(table), table); err != nil {
-				return err.Error()
+			if err := w.Client.Get(ctx, client.ObjectKeyFromObject(table), table); err != nil || table.Data["Ox.back.example.com"] == "" {
+				return fmt.Sprint(err, table.Data)
 			}
 			return ""
 		})
@@ -234,6 +241,9 @@ func TestTableComesBack(t *testing.T) {
 	there("the table is made again")
 	if table.UID == uid {
 		t.Error("it was not deleted")
+	}
+	if table.Labels["app.kubernetes.io/managed-by"] != "Helm" || table.Annotations["meta.helm.sh/release-name"] != "mine" {
+		t.Errorf("it belongs to nobody: %v, %v", table.Labels, table.Annotations)
 	}
 }
 

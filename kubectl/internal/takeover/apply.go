@@ -164,9 +164,6 @@ func (r *runner) saidOf(kind, name string) *object {
 // install applies what chancery install does, and waits until the API server admits Certificates with it, and the Pods
 // that answer HTTP-01 are there.
 func (r *runner) install(ctx context.Context) error {
-	if err := r.keepParameters(ctx); err != nil {
-		return err
-	}
 	if err := chancery(r.Image, !r.KeepInjector).Apply(ctx, r.rc, func(string) {}); err != nil {
 		return err
 	}

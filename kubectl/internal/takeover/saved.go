@@ -22,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"chancery.dev/api"
 )
 
 const (
@@ -110,6 +112,9 @@ func (c cluster) changed() ([]object, error) {
 	}
 	var out []object
 	for _, o := range installed {
+		if o.GetName() == api.KeptPolicyName {
+			continue // it stays after a rollback
+		}
 		gvk := o.GroupVersionKind()
 		if mapping, err := c.RESTMapper().RESTMapping(gvk.GroupKind()); err == nil {
 			gvk = mapping.GroupVersionKind // a policy may be served as a beta
