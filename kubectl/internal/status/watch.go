@@ -27,11 +27,11 @@ func follow(ctx context.Context, c client.WithWatch, q Query, p printer) error {
 	var last string
 	for ctx.Err() == nil {
 		k, err := read(ctx, c, q)
-		if err != nil {
-			return unless(ctx, err)
+		if err == nil {
+			err = k.live(ctx, c, p, &last)
 		}
-		if err := k.live(ctx, c, p, &last); err != nil {
-			return unless(ctx, err)
+		if err != nil && ctx.Err() == nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():
@@ -39,14 +39,6 @@ func follow(ctx context.Context, c client.WithWatch, q Query, p printer) error {
 		}
 	}
 	return nil
-}
-
-// unless is an error that is none once the user has had enough.
-func unless(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
 }
 
 // live draws at each change, until a watch ends, as each does after some minutes.
