@@ -93,9 +93,14 @@ func mainContainer(d *appsv1.Deployment) *corev1.Container {
 	return &d.Spec.Template.Spec.Containers[0]
 }
 
+// given are the arguments of a container's program, wherever the Deployment has them.
+func given(c *corev1.Container) []string {
+	return slices.Concat(c.Command[min(1, len(c.Command)):], c.Args)
+}
+
 // isOurs reports whether a Deployment runs chancery: its first argument is then a command.
 func isOurs(d *appsv1.Deployment) bool {
-	args := mainContainer(d).Args
+	args := given(mainContainer(d))
 	return len(args) > 0 && !strings.HasPrefix(args[0], "-")
 }
 
@@ -112,7 +117,7 @@ func argsOf(d *appsv1.Deployment) []string {
 			values[e.Name] = d.Namespace
 		}
 	}
-	args := slices.Clone(container.Args)
+	args := given(container)
 	if isOurs(d) {
 		args = args[1:]
 	}
@@ -129,17 +134,25 @@ func argsOf(d *appsv1.Deployment) []string {
 
 func (c cluster) switchesOf(ctx context.Context, d *appsv1.Deployment, injector bool) (*cli.Switches, error) {
 	args := argsOf(d)
-	file, err := c.configFile(ctx, d, cli.SwitchesOf(injector, args, nil).Value("config"))
+	path := cli.SwitchesOf(injector, args, nil).Value("config")
+	file, err := c.configFile(ctx, d, path)
 	if err != nil {
 		return nil, err
 	}
-	return cli.SwitchesOf(injector, args, file), nil
+	s := cli.SwitchesOf(injector, args, file)
+	if path != "" && file == nil {
+		s.Fates = append(s.Fates, cli.Fate{
+			Switch: "the file " + path, Refused: true, Why: "it is not in a ConfigMap that the Deployment mounts, so nobody knows what it sets: use flags, or a ConfigMap",
+		})
+	}
+	return s, nil
 }
 
 // configFile reads the file of a Pod that comes from a ConfigMap; nil if there is no such file.
 func (c cluster) configFile(ctx context.Context, d *appsv1.Deployment, path string) ([]byte, error) {
 	for _, mount := range mainContainer(d).VolumeMounts {
-		key, within := strings.CutPrefix(path, strings.TrimSuffix(mount.MountPath, "/")+"/")
+		file, within := strings.CutPrefix(path+"/", strings.TrimSuffix(mount.MountPath, "/")+"/")
+		file = strings.Trim(mount.SubPath+"/"+file, "/")
 		for _, v := range d.Spec.Template.Spec.Volumes {
 			if !within || v.Name != mount.Name || v.ConfigMap == nil {
 				continue
@@ -148,7 +161,13 @@ func (c cluster) configFile(ctx context.Context, d *appsv1.Deployment, path stri
 			if err := c.Get(ctx, client.ObjectKey{Namespace: d.Namespace, Name: v.ConfigMap.Name}, found); err != nil {
 				return nil, fmt.Errorf("read the ConfigMap of the configuration file of %s: %w", d.Name, err)
 			}
-			return []byte(found.Data[key]), nil
+			key := file
+			if i := slices.IndexFunc(v.ConfigMap.Items, func(item corev1.KeyToPath) bool { return item.Path == file }); i >= 0 {
+				key = v.ConfigMap.Items[i].Key
+			}
+			if text, there := found.Data[key]; there {
+				return []byte(text), nil
+			}
 		}
 	}
 	return nil, nil

@@ -20,7 +20,7 @@ const (
 // replicas, resources, places, environment, volumes and switches.
 func runController(d *appsv1.Deployment, in *installation, r *record) {
 	c := mainContainer(d)
-	args := slices.Concat([]string{"controller"}, c.Args, kept(in), []string{"--acme-http01-responder=" + home + "/" + responderName})
+	args := slices.Concat([]string{"controller"}, given(c), kept(in), []string{"--acme-http01-responder=" + home + "/" + responderName})
 	if !in.switches.Sets("acme-http01-solver-image") {
 		args = append(args, "--acme-http01-solver-image="+r.Image)
 	}
@@ -57,5 +57,5 @@ func addDNS(pod *corev1.PodSpec, controller *corev1.Container, image string) {
 // runInjector has the Deployment of cert-manager's cainjector run Chancery's.
 func runInjector(d *appsv1.Deployment, r *record) {
 	c := mainContainer(d)
-	c.Image, c.Command, c.Args = r.Image, nil, append([]string{"cainjector"}, c.Args...)
+	c.Image, c.Command, c.Args = r.Image, nil, append([]string{"cainjector"}, given(c)...)
 }
