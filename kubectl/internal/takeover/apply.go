@@ -248,9 +248,9 @@ func (r *runner) rolledOut(ctx context.Context, name string) error {
 func (r *runner) wait(ctx context.Context, check func(context.Context) (string, error)) error {
 	last := ""
 	err := wait.PollUntilContextTimeout(ctx, 250*time.Millisecond, r.timeout, true, func(ctx context.Context) (bool, error) {
-		var err error
-		last, err = check(ctx)
-		return last == "" && err == nil, err
+		now, err := check(ctx)
+		last = cmp.Or(now, last) // the last check is cut off by the timeout
+		return now == "" && err == nil, err
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
 		return fmt.Errorf("%s, after %s: see kubectl --namespace %s get pods. Run the command again to go on, or takeover rollback to go back", last, r.timeout, home)

@@ -69,7 +69,7 @@ func check(ctx context.Context, c client.Client, o *options, now time.Time) (*Re
 		return &k.Report, nil
 	}
 	for _, look := range []func(context.Context) error{
-		k.owners, k.switches, k.definitions, k.webhooks, k.approvers, k.injected, k.shims, k.solvers, k.restarts,
+		k.begun, k.owners, k.switches, k.definitions, k.webhooks, k.approvers, k.injected, k.shims, k.solvers, k.restarts,
 		func(ctx context.Context) error { return k.certificates(ctx, now) },
 	} {
 		if err := look(ctx); err != nil {
@@ -102,6 +102,24 @@ func (k *checker) installation(elsewhere []string) {
 	if k.options.image == "" && !isOurs(k.in.controller) {
 		k.add(aboutInstallation, Note, "apply needs the image of Chancery: --image")
 	}
+}
+
+// begun says how far an earlier command has come.
+func (k *checker) begun(ctx context.Context) error {
+	r, err := k.recorded(ctx)
+	if r == nil || err != nil {
+		return err
+	}
+	const back = "kubectl chancery takeover rollback goes back"
+	switch {
+	case len(r.Undone) > 0:
+		k.add(aboutInstallation, Red, "a rollback is under way").Help = "kubectl chancery takeover rollback goes on"
+	case slices.Contains(r.Done, lastStep):
+		k.add(aboutInstallation, Note, "a takeover of %s is done", r.Begun.Format(time.RFC3339)).Help = back
+	default:
+		k.add(aboutInstallation, Red, "a takeover of %s is under way", r.Begun.Format(time.RFC3339)).Help = "kubectl chancery takeover apply goes on, and " + back
+	}
+	return nil
 }
 
 // deployments are those of the installation that are there.
@@ -170,7 +188,9 @@ func ownerOf(o client.Object) (who, help string) {
 
 // switches says what becomes of flags, feature gates and configuration files.
 func (k *checker) switches(context.Context) error {
-	for name, s := range map[string]*cli.Switches{controllerName: k.in.switches, injectorName: k.in.injectorSwitches} {
+	of := map[string]*cli.Switches{controllerName: k.in.switches, injectorName: k.in.injectorSwitches}
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		s := of[name]
 		if s == nil || name == injectorName && k.options.keepInjector {
 			continue
 		}
