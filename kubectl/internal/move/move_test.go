@@ -450,6 +450,10 @@ func refuses(t *testing.T, a, b *side) {
 		}
 	}
 
+	o.namespace = "nowhere"
+	refused("a has nothing to move there")
+	o.namespace = ns
+
 	b.Create(t, &corev1.Secret{ObjectMeta: named(ns, "ca"), Data: map[string][]byte{"tls.crt": []byte("b")}},
 		&certmanagerv1.Issuer{ObjectMeta: named(ns, "self"), Spec: certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{SecretName: "other"}}})
 	refused("Secret "+ns+"/ca is in b already", "Issuer "+ns+"/self is in b already")

@@ -59,6 +59,9 @@ func (m *mover) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if len(s.items)+len(s.left) == 0 && !m.deleteSource {
+		return fmt.Errorf("%s has nothing to move there: are the namespace and the selector right? See --all-namespaces", m.from.name)
+	}
 	m.tell(s, namespaces)
 	if m.dryRun {
 		m.say("Nothing was changed: this was a dry run.")
