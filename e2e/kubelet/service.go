@@ -108,7 +108,7 @@ func (k *Kubelet) slice(s *corev1.Service) *discoveryv1.EndpointSlice {
 		})
 		slice.Ports = nil
 		for _, port := range s.Spec.Ports {
-			number := int32(port.TargetPort.IntValue())
+			number := port.TargetPort.IntVal
 			for _, container := range p.object.Spec.Containers {
 				for _, named := range container.Ports {
 					if named.Name == port.TargetPort.StrVal {

@@ -70,6 +70,7 @@ func TestForeignDefinitions(t *testing.T) {
 		stop()
 	})
 	alone := func(t *testing.T) {
+		t.Helper()
 		a, err := app.New(t.Context(), w.Config(), w.Admin, logr.Discard())
 		if err != nil {
 			t.Fatal(err)
