@@ -86,7 +86,7 @@ func apply(ctx context.Context, c cluster, rc *rest.Config, o *options, out io.W
 		r.Image, r.DNSImage = cmp.Or(o.image, r.Image), cmp.Or(o.dnsImage, r.DNSImage)
 	}
 	run := &runner{cluster: c, record: r, rc: rc, out: out, timeout: o.timeout}
-	if err := run.take(ctx, []step{{saveStep, c.save}}, &r.Done); err != nil {
+	if err := run.take(ctx, []step{{saveStep, run.save}}, &r.Done); err != nil {
 		return err
 	}
 	if err := run.remember(ctx); err != nil {
@@ -133,6 +133,10 @@ var errRed = errors.New("the check is red: nothing was changed")
 func (r *runner) remember(ctx context.Context) (err error) {
 	if r.was, err = r.saved(ctx); err != nil {
 		return err
+	}
+	if len(r.was) != r.Saved {
+		return fmt.Errorf("%d of the %d Secrets are left in the namespace %s in which takeover apply has saved what was there (kubectl get secrets "+
+			"--namespace %[3]s --selector %[4]s): restore the others from a backup, and run the command again", len(r.was), r.Saved, home, savedLabel)
 	}
 	r.in = &installation{}
 	for name, into := range map[string]**appsv1.Deployment{controllerName: &r.in.controller, injectorName: &r.in.injector, webhookName: &r.in.webhook} {

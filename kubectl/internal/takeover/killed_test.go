@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/internal/cli"
 )
@@ -136,6 +137,22 @@ func TestRollbackOfApplyBegun(t *testing.T) {
 	}, "apply", "--image="+ourImage)
 	if code != 1 || !dead.Load() {
 		t.Fatalf("apply was not ended, but ended with %d", code)
+	}
+	lost := &corev1.Secret{}
+	saved := &corev1.SecretList{}
+	if err := o.client.List(t.Context(), saved, client.InNamespace(home), client.HasLabels{savedLabel}); err != nil || len(saved.Items) < 2 {
+		t.Fatalf("%d Secrets, %v", len(saved.Items), err)
+	}
+	saved.Items[1].DeepCopyInto(lost)
+	if err := o.client.Delete(t.Context(), lost.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	if out, code := o.run("rollback"); code != 1 || !strings.Contains(out, "restore the others from a backup") {
+		t.Fatalf("without a Secret that was saved, rollback ended with %d:\n%s", code, out)
+	}
+	lost.ResourceVersion, lost.UID = "", ""
+	if err := o.client.Create(t.Context(), lost); err != nil {
+		t.Fatal(err)
 	}
 	if out, code := o.run("rollback"); code != 0 {
 		t.Fatalf("rollback ended with %d:\n%s", code, out)

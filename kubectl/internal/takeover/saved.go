@@ -47,6 +47,8 @@ type record struct {
 	Image        string `json:"image"`
 	DNSImage     string `json:"dnsImage,omitempty"`
 	KeepInjector bool   `json:"keepInjector,omitempty"`
+	// Saved is how many objects were saved, each in a Secret.
+	Saved int `json:"saved,omitempty"`
 	// Done are the steps of apply that are done, and Undone those of rollback.
 	Done   []string `json:"done,omitempty"`
 	Undone []string `json:"undone,omitempty"`
@@ -136,14 +138,15 @@ func (c cluster) changed() ([]object, error) {
 
 // save keeps every object that is going to change. What an earlier try has saved is dropped first: nothing was changed
 // since, but by others.
-func (c cluster) save(ctx context.Context) error {
-	if err := c.forget(ctx); err != nil {
+func (r *runner) save(ctx context.Context) error {
+	if err := r.forget(ctx); err != nil {
 		return err
 	}
-	objects, err := c.changed()
+	objects, err := r.changed()
 	if err != nil {
 		return err
 	}
+	r.Saved = len(objects)
 	for _, o := range objects {
 		sum := sha256.Sum256([]byte(o.String()))
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
@@ -152,7 +155,7 @@ func (c cluster) save(ctx context.Context) error {
 		}}
 		found := &unstructured.Unstructured{}
 		found.SetGroupVersionKind(o.gvk)
-		switch err := c.Get(ctx, o.key, found); {
+		switch err := r.Get(ctx, o.key, found); {
 		case apierrors.IsNotFound(err):
 		case err != nil:
 			return fmt.Errorf("read %s: %w", o, err)
@@ -163,7 +166,7 @@ func (c cluster) save(ctx context.Context) error {
 			}
 			secret.Data = map[string][]byte{savedKey: body}
 		}
-		if err := c.Create(ctx, secret, client.FieldOwner(owner)); err != nil {
+		if err := r.Create(ctx, secret, client.FieldOwner(owner)); err != nil {
 			return fmt.Errorf("save %s: %w", o, err)
 		}
 	}
