@@ -105,7 +105,10 @@ func joined(cmd *cobra.Command, args []string) (out []string) {
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
 		f := cmd.Flags().Lookup(strings.TrimPrefix(arg, "--"))
-		if strings.HasPrefix(arg, "--") && f != nil && f.NoOptDefVal == "" && i+1 < len(args) {
+		if len(arg) == 2 && arg[0] == '-' {
+			f = cmd.Flags().ShorthandLookup(arg[1:])
+		}
+		if strings.HasPrefix(arg, "-") && f != nil && f.NoOptDefVal == "" && i+1 < len(args) {
 			i++
 			arg += "=" + args[i]
 		}

@@ -9,7 +9,7 @@ import (
 func TestSwitchesOf(t *testing.T) {
 	t.Parallel()
 	s := SwitchesOf(false, []string{
-		"--v=2", "--kube-api-qps", "50", "--vmodule=a=3", "--feature-gates=ServerSideApply=true,NameConstraints=true", "--max-concurrent-chalenges=7", "nonsense",
+		"--v=2", "--kube-api-qps", "50", "--vmodule=a=3", "--feature-gates=ServerSideApply=true,NameConstraints=true", "--max-concurrent-chalenges=7", "nonsense", "-v", "3",
 	}, []byte("apiVersion: controller.config.cert-manager.io/v1alpha1\nkind: ControllerConfiguration\nenableCertificateOwnerRef: true\n"))
 	want := []Fate{
 		{Switch: "--v=2"},
@@ -18,6 +18,7 @@ func TestSwitchesOf(t *testing.T) {
 		{Switch: "--feature-gates=ServerSideApply=true,NameConstraints=true"},
 		{Switch: "--max-concurrent-chalenges=7", Refused: true, Why: "unknown flag: --max-concurrent-chalenges: did you mean --max-concurrent-challenges?"},
 		{Switch: "nonsense", Refused: true, Why: "it is no flag"},
+		{Switch: "-v=3"},
 		{Switch: "NameConstraints=true"},
 		{Switch: "ServerSideApply=true", Unmet: true, Why: "statuses are written by patches"},
 	}
