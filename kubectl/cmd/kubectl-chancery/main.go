@@ -17,6 +17,8 @@ import (
 	"chancery.dev/kubectl/internal/takeover"
 )
 
+//go:generate go test -count=1 -run ^TestReference$ . -update
+
 // root is kubectl-chancery with all its commands.
 func root(streams plugin.Streams) *cobra.Command {
 	cmd := plugin.New(streams)
