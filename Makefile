@@ -43,7 +43,7 @@ PEERS := chart vault stepca ingress
 
 # The parts of nightly, in the order of the rotation: clients that people run beside the controllers, and numbers that
 # take long to measure, and a release.
-NIGHTLY := approverpolicy trustmanager cmctl numbers release fips platforms
+NIGHTLY := approverpolicy trustmanager cmctl numbers release fips platforms takeover
 CLIENTS := approverpolicy trustmanager cmctl
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -165,7 +165,7 @@ $(PEERS:%=e2e-%): e2e-%: build-chancery build-standalone peer-%
 	.ci/with-control-plane $(call TEST,e2e) ./$* | $(OUTCOME)
 
 .PHONY: nightly
-nightly: ## Run what takes too long for every run (one part: nightly-approverpolicy, -trustmanager, -cmctl, -numbers, -release, -fips, -platforms)
+nightly: ## Run what takes too long for every run (one part: nightly-approverpolicy, -trustmanager, -cmctl, -numbers, -release, -fips, -platforms, -takeover)
 	@for p in $(NIGHTLY); do $(MAKE) --no-print-directory nightly-$$p || exit 1; done
 
 .PHONY: $(NIGHTLY:%=nightly-%)
@@ -185,6 +185,10 @@ nightly-fips: need
 nightly-release: peer-release
 	$(RELEASE) RELEASE_PLATFORMS="linux/$$(go env GOARCH)" deploy/release
 	$(RELEASE) deploy/check-release
+
+# make test takes 300 Certificates over.
+nightly-takeover: build-chancery build-standalone
+	CHANCERY_TAKEOVER_CERTIFICATES=3000 .ci/with-control-plane $(call TEST,kubectl) -run TestTakeover ./internal/takeover | $(OUTCOME)
 
 nightly-platforms: peer-platforms
 	$(RELEASE) RELEASE_PLATFORMS='linux/arm64 darwin/arm64' deploy/release
@@ -209,6 +213,7 @@ peer-trustmanager: $(TRUST_MANAGER)
 peer-cmctl: $(CMCTL)
 peer-numbers:
 peer-fips:
+peer-takeover:
 peer-release peer-platforms: $(NFPM) $(CYCLONEDX)
 
 PEER := cd e2e/peers && go build $(TOOL) -p 2 -ldflags '-s -w'
