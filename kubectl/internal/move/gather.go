@@ -9,7 +9,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -130,7 +132,7 @@ func (m *mover) take(s *snapshot, o *object, known map[types.UID]*item, underWay
 // sort says whether an object is selected, and whether it is left behind because it is under way. What it belongs to is
 // moved (owned), or left behind.
 func (m *mover) sort(s *snapshot, it *item, owned, ownerLeft bool) (selected, leave bool, err error) {
-	selected = m.selector.Matches(labelsOf(it.object))
+	selected = m.selector.Matches(labels.Set(it.GetLabels()))
 	switch it.GetKind() {
 	case crtKind:
 		crt, err := typed[certmanagerv1.Certificate](it.object)
@@ -337,7 +339,7 @@ func (s *snapshot) versions() map[types.UID]string {
 
 // explain says what helps where a kind is not served.
 func explain(c *cluster, kind string, err error) error {
-	if apierrors.IsNotFound(err) || noKind(err) {
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 		return fmt.Errorf("%s does not have the definition of %s: run chancery install there: %w", c.name, kind, err)
 	}
 	return err

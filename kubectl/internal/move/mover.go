@@ -12,7 +12,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -46,10 +45,6 @@ type mover struct {
 	// uids are those of the source's objects in the target.
 	uids map[types.UID]types.UID
 }
-
-func noKind(err error) bool { return meta.IsNoMatchError(err) }
-
-func labelsOf(o *object) labels.Set { return o.GetLabels() }
 
 func (m *mover) say(format string, args ...any) { fmt.Fprintf(m.out, format+"\n", args...) }
 

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -129,7 +130,7 @@ func (m *mover) wanted(ctx context.Context, it *item) (*object, error) {
 func (m *mover) uidInTarget(ctx context.Context, namespace string, ref metav1.OwnerReference) (types.UID, error) {
 	o := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: ref.APIVersion, Kind: ref.Kind}}
 	err := m.to.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, o)
-	if apierrors.IsNotFound(err) || noKind(err) {
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 		return "", nil
 	}
 	return o.UID, err
