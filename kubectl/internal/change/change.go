@@ -73,7 +73,7 @@ func (o *options) run(ctx context.Context, streams plugin.Streams, names []strin
 	case o.everywhere && !many:
 		return errors.New("--all-namespaces goes with --all or --selector: a name is one of a namespace")
 	}
-	c, namespace, err := connect(o.flags)
+	c, namespace, err := plugin.ConnectIn(o.flags)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func newVerdict(streams plugin.Streams, verb string, verdict certmanagerv1.Certi
 		Example: `  kubectl chancery ` + verb + ` web-1 --reason policy --message 'looked at by hand'`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, namespace, err := connect(flags)
+			c, namespace, err := plugin.ConnectIn(flags)
 			if err != nil {
 				return err
 			}
@@ -179,14 +179,4 @@ func judge(ctx context.Context, c client.Client, key client.ObjectKey, condition
 		certmanagerv1.SetCertificateRequestCondition(cr, condition, time.Now())
 		return c.Status().Update(ctx, cr)
 	})
-}
-
-// connect returns a client and the namespace that the flags name.
-func connect(flags *genericclioptions.ConfigFlags) (client.Client, string, error) {
-	namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
-	if err != nil {
-		return nil, "", err
-	}
-	c, err := plugin.Connect(flags)
-	return c, namespace, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -86,6 +87,16 @@ func Connect(flags *genericclioptions.ConfigFlags) (client.WithWatch, error) {
 	return client.NewWithWatch(config, client.Options{Scheme: scheme, HTTPClient: http, Mapper: mapper})
 }
 
+// ConnectIn is Connect, and returns the namespace that the flags name, too.
+func ConnectIn(flags *genericclioptions.ConfigFlags) (client.WithWatch, string, error) {
+	namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return nil, "", err
+	}
+	c, err := Connect(flags)
+	return c, namespace, err
+}
+
 // known maps the kinds that most commands read.
 func known() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
@@ -96,6 +107,7 @@ func known() meta.RESTMapper {
 	for _, kind := range []string{"Order", "Challenge"} {
 		m.Add(acmev1.SchemeGroupVersion().WithKind(kind), meta.RESTScopeNamespace)
 	}
+	m.Add(corev1.SchemeGroupVersion.WithKind("Secret"), meta.RESTScopeNamespace)
 	m.Add(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"), meta.RESTScopeRoot)
 	m.Add(networkingv1.SchemeGroupVersion.WithKind("Ingress"), meta.RESTScopeNamespace)
 	m.Add(schema.GroupVersionKind{Group: gwapiv1.GroupName, Version: "v1", Kind: "Gateway"}, meta.RESTScopeNamespace)
