@@ -1,6 +1,8 @@
 package v1
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	cmmeta "chancery.dev/api/meta/v1"
 )
 
@@ -118,4 +120,74 @@ type ACMEIssuerStatus struct {
 	// for; empty by default. An addition.
 	// +optional
 	LastKeyRotation string `json:"lastKeyRotation,omitempty"`
+
+	// Last test of a solver, which the annotation chancery.dev/test-solver has asked for. An addition.
+	// +optional
+	SolverTest *ACMESolverTest `json:"solverTest,omitempty"`
 }
+
+// ACMESolverTest is a test of the solver that the issuer would prove a name with: a TXT record is written, looked for
+// and removed, and no certificate is ordered. While the test runs, changes of the annotation wait.
+type ACMESolverTest struct {
+	// First word of the annotation: the same id is not tested again.
+	ID string `json:"id"`
+
+	// Name that the solver was chosen for; empty where the annotation has no usable name. There is no
+	// Order, so solvers whose selector has matchLabels are not chosen.
+	// +optional
+	DNSName string `json:"dnsName,omitempty"`
+
+	// Type of the challenges that the solver solves; empty where no solver was found.
+	// +optional
+	ChallengeType ACMEChallengeType `json:"challengeType,omitempty"`
+
+	// Field of the dns01 solver that names the DNS provider, as in rfc2136; empty for other solvers.
+	// +optional
+	Provider string `json:"provider,omitempty"`
+
+	// Running until the test has ended. Then Passed; Failed; NotApplicable where the solver writes no
+	// record; or NoSolver where no solver of the issuer is for the name.
+	Outcome ACMESolverTestOutcome `json:"outcome"`
+
+	// Step that has failed; empty while the test runs, and where nothing has failed.
+	// +optional
+	Step ACMESolverTestStep `json:"step,omitempty"`
+
+	// Outcome in words.
+	// +optional
+	Message string `json:"message,omitempty"`
+
+	// Time when the test began.
+	StartTime metav1.Time `json:"startTime"`
+
+	// Time when the test ended; empty while the test runs.
+	// +optional
+	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
+}
+
+// ACMESolverTestOutcome says how the test of a solver stands.
+// +kubebuilder:validation:Enum=Running;Passed;Failed;NotApplicable;NoSolver
+type ACMESolverTestOutcome string
+
+// The outcomes of the test of a solver.
+const (
+	SolverTestRunning       ACMESolverTestOutcome = "Running"
+	SolverTestPassed        ACMESolverTestOutcome = "Passed"
+	SolverTestFailed        ACMESolverTestOutcome = "Failed"
+	SolverTestNotApplicable ACMESolverTestOutcome = "NotApplicable"
+	SolverTestNoSolver      ACMESolverTestOutcome = "NoSolver"
+)
+
+// ACMESolverTestStep is a step of the test of a solver.
+// +kubebuilder:validation:Enum=Select;Zone;Present;Propagate;CleanUp
+type ACMESolverTestStep string
+
+// The steps of the test of a solver, in their order: the solver is chosen, the zone of the record is found, the record
+// is written, the zone's servers show it, the record is removed.
+const (
+	SolverTestSelect    ACMESolverTestStep = "Select"
+	SolverTestZone      ACMESolverTestStep = "Zone"
+	SolverTestPresent   ACMESolverTestStep = "Present"
+	SolverTestPropagate ACMESolverTestStep = "Propagate"
+	SolverTestCleanUp   ACMESolverTestStep = "CleanUp"
+)

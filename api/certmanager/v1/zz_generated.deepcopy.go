@@ -840,7 +840,7 @@ func (in *IssuerStatus) DeepCopyInto(out *IssuerStatus) {
 	if in.ACME != nil {
 		in, out := &in.ACME, &out.ACME
 		*out = new(acmev1.ACMEIssuerStatus)
-		**out = **in
+		(*in).DeepCopyInto(*out)
 	}
 	if in.CA != nil {
 		in, out := &in.CA, &out.CA
