@@ -45,6 +45,15 @@ const (
 // Type is the code with its namespace, as it stands in a problem document.
 func (c Code) Type() string { return ProblemNamespace + string(c) }
 
+// CodeOf is the code in a problem's type; empty if the type is not one of RFC 8555.
+func CodeOf(problemType string) Code {
+	code, is := strings.CutPrefix(problemType, ProblemNamespace)
+	if !is {
+		return ""
+	}
+	return Code(code)
+}
+
 // maxDetail bounds, in bytes, the detail of a problem, and the detail together with the subproblems that Error quotes.
 const maxDetail = 512
 
@@ -80,11 +89,7 @@ type Subproblem struct {
 
 // Code is the type without its namespace; "" if the type is not one of ACME's.
 func (p *Problem) Code() Code {
-	code, ok := strings.CutPrefix(p.Type, ProblemNamespace)
-	if !ok {
-		return ""
-	}
-	return Code(code)
+	return CodeOf(p.Type)
 }
 
 // Cause is the code of the problem or, where the problem only stands for its parts (§6.7.1), that of the first
@@ -97,8 +102,8 @@ func (p *Problem) Cause() Code {
 		return code
 	}
 	for _, part := range p.Subproblems {
-		if code, ok := strings.CutPrefix(part.Type, ProblemNamespace); ok && Code(code) != CodeCompound {
-			return Code(code)
+		if code := CodeOf(part.Type); code != "" && code != CodeCompound {
+			return code
 		}
 	}
 	return ""

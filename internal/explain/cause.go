@@ -7,6 +7,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/acmeflow"
 	"chancery.dev/internal/machine/certificate"
@@ -191,14 +192,15 @@ func (w *World) ofOrder(order *acmev1.Order, issuer certmanagerv1.GenericIssuer)
 			}
 		}
 	}
-	why := failure{cause: order.Status.Reason, class: fault.Class(order.Status.FailureClass), order: order, issuer: issuer}
+	why := failure{cause: order.Status.Reason, class: fault.Class(order.Status.FailureClass), problem: acmeflow.OrderProblem(order.Status), order: order, issuer: issuer}
 	if order.Status.State.IsFailure() {
 		why.class = acmeflow.OrderClass(order.Status)
 		if len(ended) > 0 {
 			why.challenge = ended[0]
 		}
 	} else if c := acmeflow.FirstCause(challenges); c != nil {
-		why.cause, why.class, why.challenge = Name("Challenge", "", c.Name)+" for "+c.Spec.DNSName+": "+c.Status.Reason, fault.Class(c.Status.FailureClass), c
+		why.cause = Name("Challenge", "", c.Name) + " for " + c.Spec.DNSName + ": " + c.Status.Reason
+		why.class, why.problem, why.challenge = fault.Class(c.Status.FailureClass), acme.CodeOf(c.Status.ProblemType), c
 	}
 	if why.class == "" && !order.Status.State.IsFailure() {
 		return Trouble{}

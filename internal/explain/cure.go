@@ -12,7 +12,6 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/machine/acmeflow"
 	"chancery.dev/internal/machine/certificate"
 )
 
@@ -20,6 +19,7 @@ import (
 type failure struct {
 	cause     string
 	class     fault.Class
+	problem   acme.Code
 	request   *certmanagerv1.CertificateRequest
 	order     *acmev1.Order
 	challenge *acmev1.Challenge
@@ -33,18 +33,14 @@ const (
 
 // cure is what helps. It goes by the problem that the CA named (RFC 8555 §6.7), then by the class of the failure.
 func (f *failure) cure() string {
-	code := acme.Code("")
-	if f.order != nil { // only there do words come from an ACME server
-		code = acmeflow.CodeIn(f.cause)
-	}
-	if c := f.byCode(code); c != "" {
+	if c := f.byProblem(); c != "" {
 		return c
 	}
 	return f.byClass()
 }
 
-func (f *failure) byCode(code acme.Code) string {
-	switch code {
+func (f *failure) byProblem() string {
+	switch f.problem {
 	case acme.CodeCAA:
 		return fmt.Sprintf("Let the CA issue for %[1]s: name the CA in the CAA record of %[1]s, or of the closest parent that has one, "+
 			"or remove that record. The records: dig CAA %[1]s", f.domain())

@@ -12,6 +12,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/acme"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -70,7 +71,9 @@ func TestTrouble(t *testing.T) {
 	ready.Status.Conditions[0].Status = cmmeta.ConditionTrue
 	order := &acmev1.Order{ObjectMeta: object("web-1-1", "web-1")}
 	order.Spec.DNSNames = []string{"*.example.com"}
-	order.Status = acmev1.OrderStatus{State: acmev1.Errored, FailureClass: "Permanent", Reason: "Failed to create Order: 400 urn:ietf:params:acme:error:rejectedIdentifier: no"}
+	order.Status = acmev1.OrderStatus{State: acmev1.Errored, FailureClass: "Permanent", Reason: "Failed to create Order: no", ProblemType: acme.CodeRejectedIdentifier.Type()}
+	words := order.DeepCopy()
+	words.Status.Reason, words.Status.ProblemType = "Failed to create Order: 400 "+acme.CodeRejectedIdentifier.Type(), ""
 	failed := request(approved, certmanagerv1.CertificateRequestCondition{
 		Type: certmanagerv1.CertificateRequestConditionReady, Status: cmmeta.ConditionFalse, Reason: "Failed", Message: "failed",
 	})
@@ -94,7 +97,8 @@ func TestTrouble(t *testing.T) {
 		"no account":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionFalse, certmanagerv1.IssuerReasonErrRegisterACMEAccount), request(approved)}, want: Trouble{"ClusterIssuer acme is not ready: no account", "within five minutes", "Check spec.acme of ClusterIssuer acme"}},
 		"unread":      {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{request(approved, pending("Referenced ClusterIssuer does not exist"))}, unread: true, want: Trouble{"Referenced ClusterIssuer does not exist", "has changed", "may not read"}},
 		"no request":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), want: Trouble{"ClusterIssuer acme does not exist", "exists", "Create the ClusterIssuer"}},
-		"refused":     {crt: over, others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, order}, want: Trouble{"rejectedIdentifier", "2026-01-02T03:54:05Z, or at once", "take the name out"}},
+		"refused":     {crt: over, others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, order}, want: Trouble{"no", "2026-01-02T03:54:05Z, or at once", "take the name out"}},
+		"only words":  {crt: over, others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, words}, want: Trouble{"rejectedIdentifier", "at once", "would be refused again"}},
 		"issued once": {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, order}},
 	} {
 		got := NewWorld(append(c.others, c.crt), map[string]bool{cmmeta.ClusterIssuerKind: c.unread}, now).Certificate(c.crt).Trouble

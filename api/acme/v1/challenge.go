@@ -131,6 +131,11 @@ type ChallengeStatus struct {
 	// +optional
 	FailureClass FailureClass `json:"failureClass,omitempty"`
 
+	// Type of the problem that the ACME server has answered with, where the reason tells of one (RFC 8555 §6.7), for
+	// example urn:ietf:params:acme:error:caa.
+	// +optional
+	ProblemType string `json:"problemType,omitempty"`
+
 	// State of the challenge.
 	// +optional
 	State State `json:"state,omitempty"`

@@ -166,6 +166,11 @@ type OrderStatus struct {
 	// +optional
 	FailureClass FailureClass `json:"failureClass,omitempty"`
 
+	// Type of the problem that the ACME server has answered with, where the reason tells of one (RFC 8555 §6.7), for
+	// example urn:ietf:params:acme:error:caa.
+	// +optional
+	ProblemType string `json:"problemType,omitempty"`
+
 	// When the order failed.
 	// +optional
 	FailureTime *metav1.Time `json:"failureTime,omitempty"`

@@ -53,16 +53,16 @@ func DecideChallenge(s ChallengeState, now time.Time) ChallengeAction {
 	if s.Challenge.Status.State.IsFinal() || s.Challenge.DeletionTimestamp != nil {
 		return d.ending()
 	}
-	if state, class, reason := d.verdict(); state != acmev1.Unknown {
-		return d.end(state, class, reason)
+	if state, f, reason := d.verdict(); state != acmev1.Unknown {
+		return d.end(state, f, reason)
 	}
 	if s.Unvouched != "" {
 		// A process that died may have presented without writing so.
 		d.next.Presented = d.next.Presented || d.mayBePresented()
-		return d.end(acmev1.Errored, fault.ClassConfiguration, s.Unvouched)
+		return d.end(acmev1.Errored, of(fault.ClassConfiguration), s.Unvouched)
 	}
 	if reason := s.Settings.Refuses(s.Challenge); reason != "" {
-		return d.end(acmev1.Errored, fault.ClassConfiguration, reason)
+		return d.end(acmev1.Errored, of(fault.ClassConfiguration), reason)
 	}
 	var a ChallengeAction
 	switch {
@@ -102,7 +102,8 @@ func newChallengeDecision(s ChallengeState, now time.Time) *challengeDecision {
 	d := &challengeDecision{ChallengeState: s, now: now, next: *s.Challenge.Status.DeepCopy()}
 	if !s.Memory.Presented.IsZero() && !d.next.Presented && !d.next.State.IsFinal() { // a final one was cleaned up since
 		at := metav1.NewTime(s.Memory.Presented)
-		d.next.Presented, d.next.PresentedAt, d.next.Reason, d.next.FailureClass = true, &at, "", ""
+		d.next.Presented, d.next.PresentedAt = true, &at
+		d.next.Reason, d.next.FailureClass, d.next.ProblemType = "", "", ""
 	}
 	if d.next.State == acmev1.Unknown && (s.Memory.Authorization != nil || d.next.Presented) {
 		d.next.State = acmev1.Pending
@@ -110,36 +111,36 @@ func newChallengeDecision(s ChallengeState, now time.Time) *challengeDecision {
 	return d
 }
 
-// status is the one to write with the given class and reason, or nil if it is stored already. The class is empty
+// status is the one to write with the given failure and reason, or nil if it is stored already. There is no failure
 // while nothing has failed.
-func (d *challengeDecision) status(class fault.Class, reason string) *acmev1.ChallengeStatus {
-	d.next.FailureClass, d.next.Reason = shown(class), reason
+func (d *challengeDecision) status(f failed, reason string) *acmev1.ChallengeStatus {
+	d.next.FailureClass, d.next.ProblemType, d.next.Reason = f.shown(), f.problemType(), reason
 	return d.changed()
 }
 
 // changed is the status to write with the class and the reason that it has, or nil if it is stored already. A class
-// alone is not worth a write: it comes with the next words.
+// or a problem type alone is not worth a write: it comes with the next words.
 func (d *challengeDecision) changed() *acmev1.ChallengeStatus {
 	stored := d.Challenge.Status
-	stored.FailureClass = d.next.FailureClass
+	stored.FailureClass, stored.ProblemType = d.next.FailureClass, d.next.ProblemType
 	if apiequality.Semantic.DeepEqual(d.next, stored) {
 		return nil
 	}
 	return d.next.DeepCopy()
 }
 
-// verdict is the final state that the CA's answers amount to, with the class and the reason of a failure; the
-// state is empty if there is none yet.
-func (d *challengeDecision) verdict() (acmev1.State, fault.Class, string) {
+// verdict is the final state that the CA's answers amount to, with the failure and its reason; the state is empty if
+// there is none yet.
+func (d *challengeDecision) verdict() (acmev1.State, failed, string) {
 	m := d.Memory
 	if m.Failed == ChallengeFetch && !m.Failure.MayPass() {
 		if m.Failure.isGone() {
-			return acmev1.Expired, fault.ClassValidation, "The ACME server no longer knows the authorization: " + m.Failure.Detail
+			return acmev1.Expired, failed{fault.ClassValidation, m.Failure.Code}, "The ACME server no longer knows the authorization: " + m.Failure.Detail
 		}
-		return acmev1.Errored, fault.ClassRefused, "Failed to retrieve authorization: " + m.Failure.Detail
+		return acmev1.Errored, failed{fault.ClassRefused, m.Failure.Code}, "Failed to retrieve authorization: " + m.Failure.Detail
 	}
 	if m.Authorization == nil {
-		return acmev1.Unknown, "", ""
+		return acmev1.Unknown, of(""), ""
 	}
 	mine, offered := d.remoteChallenge()
 	switch m.Authorization.Status {
@@ -148,26 +149,26 @@ func (d *challengeDecision) verdict() (acmev1.State, fault.Class, string) {
 		if m.Warning != "" {
 			reason += ", but " + m.Warning
 		}
-		return acmev1.Valid, "", reason
+		return acmev1.Valid, of(""), reason
 	case acme.StatusInvalid:
-		return acmev1.Invalid, ofInvalid(mine.Error), "Error accepting authorization: " + cmp.Or(textOf(mine.Error), "the ACME server shows it as invalid and gives no reason")
+		return acmev1.Invalid, failed{ofInvalid(mine.Error), mine.Error.Cause()}, "Error accepting authorization: " + cmp.Or(textOf(mine.Error), "the ACME server shows it as invalid and gives no reason")
 	case acme.StatusExpired:
-		return acmev1.Expired, fault.ClassValidation, "The authorization has expired at the ACME server"
+		return acmev1.Expired, of(fault.ClassValidation), "The authorization has expired at the ACME server"
 	case acme.StatusDeactivated, acme.StatusRevoked:
-		return acmev1.Errored, fault.ClassRefused, "The authorization was " + string(m.Authorization.Status) + " at the ACME server"
+		return acmev1.Errored, of(fault.ClassRefused), "The authorization was " + string(m.Authorization.Status) + " at the ACME server"
 	default: // pending, or no word of RFC 8555
 	}
 	switch {
 	case !offered:
-		return acmev1.Errored, fault.ClassRefused, "The ACME server no longer offers this challenge"
+		return acmev1.Errored, of(fault.ClassRefused), "The ACME server no longer offers this challenge"
 	case mine.Status == acme.StatusInvalid:
-		return acmev1.Invalid, ofInvalid(mine.Error), "Error accepting authorization: " + cmp.Or(textOf(mine.Error), "the ACME server shows the challenge as invalid and gives no reason")
+		return acmev1.Invalid, failed{ofInvalid(mine.Error), mine.Error.Cause()}, "Error accepting authorization: " + cmp.Or(textOf(mine.Error), "the ACME server shows the challenge as invalid and gives no reason")
 	case m.Refusal != nil && mine.Status == acme.StatusPending:
-		return acmev1.Errored, fault.ClassRefused, "Error accepting challenge: " + m.Refusal.Detail
+		return acmev1.Errored, failed{fault.ClassRefused, m.Refusal.Code}, "Error accepting challenge: " + m.Refusal.Detail
 	case d.overdue():
-		return acmev1.Expired, fault.ClassValidation, "The authorization expired before it was validated"
+		return acmev1.Expired, of(fault.ClassValidation), "The authorization expired before it was validated"
 	}
-	return acmev1.Unknown, "", ""
+	return acmev1.Unknown, of(""), ""
 }
 
 // remoteChallenge is this Challenge as the CA last showed it.
@@ -197,9 +198,9 @@ func textOf(p *acme.Problem) string {
 }
 
 // end writes a final state, and frees the slot with the same write (mission rule 6).
-func (d *challengeDecision) end(state acmev1.State, class fault.Class, reason string) ChallengeAction {
+func (d *challengeDecision) end(state acmev1.State, f failed, reason string) ChallengeAction {
 	d.next.State, d.next.Processing = state, false
-	a := ChallengeAction{Status: d.status(class, reason)}
+	a := ChallengeAction{Status: d.status(f, reason)}
 	spec := d.Challenge.Spec
 	switch {
 	case state != acmev1.Valid:
@@ -344,7 +345,7 @@ func (d *challengeDecision) active() ChallengeAction {
 		if reason == "" {
 			return ChallengeAction{}
 		}
-		return ChallengeAction{Status: d.status(fault.ClassConfiguration, reason), Yield: true}
+		return ChallengeAction{Status: d.status(of(fault.ClassConfiguration), reason), Yield: true}
 	}
 	if d.Memory.Failure != nil && d.holdsUp(d.Memory.Failed) {
 		if wake := d.retryAt(); d.now.Before(wake) {
@@ -386,7 +387,7 @@ func (d *challengeDecision) backOff(wake time.Time) ChallengeAction {
 		ChallengeAccept:  "Error accepting challenge: ",
 		ChallengeFetch:   "Failed to retrieve authorization: ",
 	}[m.Failed]
-	a.Status = d.status(m.Failure.Class, prefix+m.Failure.Detail+m.Failure.retrying(wake))
+	a.Status = d.status(m.Failure.failed(), prefix+m.Failure.Detail+m.Failure.retrying(wake))
 	if a.Status != nil && m.Failed == ChallengePresent {
 		a.Event = &Event{Warning: true, Reason: acmev1.ChallengeReasonPresentError, Message: prefix + m.Failure.Detail}
 	}
@@ -398,7 +399,7 @@ func (d *challengeDecision) callCA(step ChallengeStep) ChallengeAction {
 	if until := d.Account.ParkedUntil; d.now.Before(until) {
 		a := ChallengeAction{Wake: until, NotBefore: until, Yield: true}
 		if until.Sub(d.now) > shortPark {
-			a.Status = d.status(fault.ClassRateLimited, d.Account.parkedReason())
+			a.Status = d.status(of(fault.ClassRateLimited), d.Account.parkedReason())
 		}
 		return a
 	}
@@ -429,7 +430,7 @@ func (d *challengeDecision) poll() ChallengeAction {
 	}
 	a := ChallengeAction{Wake: wake, Yield: d.now.Sub(since) >= yieldValidation, Ready: forgotten}
 	if mine.Status == acme.StatusProcessing && mine.Error != nil { // RFC 8555 §8.2: it tries again by itself
-		a.Status = d.status(fault.ClassValidation, "The ACME server has not validated the answer yet, and is trying again: "+mine.Error.Error())
+		a.Status = d.status(failed{fault.ClassValidation, mine.Error.Cause()}, "The ACME server has not validated the answer yet, and is trying again: "+mine.Error.Error())
 	}
 	return a
 }
@@ -445,7 +446,7 @@ func (d *challengeDecision) check() ChallengeAction {
 		if d.now.Before(ready) {
 			reason := fmt.Sprintf("Waiting %s before accepting %s challenge without self-check", wait.Duration, d.Challenge.Spec.Type)
 			return ChallengeAction{
-				Status: d.status("", reason), Wake: ready, NotBefore: ready,
+				Status: d.status(of(""), reason), Wake: ready, NotBefore: ready,
 				Yield: ready.Sub(d.now) >= d.Settings.YieldAfter,
 			}
 		}
@@ -469,7 +470,7 @@ func (d *challengeDecision) check() ChallengeAction {
 		if limited {
 			reason += " until " + instant(end)
 		}
-		a.Status = d.status(fault.ClassSelfCheck, reason)
+		a.Status = d.status(of(fault.ClassSelfCheck), reason)
 	}
 	wake := m.CheckedAt.Add(CheckDelay(m.Checks, d.Settings.CheckPeriod))
 	if limited {
@@ -492,7 +493,7 @@ func (d *challengeDecision) warned(a ChallengeAction) ChallengeAction {
 		return a
 	}
 	reason := "The self check has passed, but " + d.Memory.Warning
-	if a.Status = d.status("", reason); a.Status != nil {
+	if a.Status = d.status(of(""), reason); a.Status != nil {
 		a.Event = &Event{Warning: true, Reason: acmev1.ChallengeReasonRecordExpires, Message: reason}
 	}
 	return a

@@ -24,7 +24,7 @@ func (d *challengeDecision) passed() ChallengeAction {
 	}
 	a := ChallengeAction{Wake: earliest(until, d.refetch()), NotBefore: until, Yield: until.Sub(d.now) > slotSettle}
 	if wait > shortSettle {
-		a.Status = d.status("", fmt.Sprintf("The self check has passed; the ACME server is told at %s, %s", instant(until), why))
+		a.Status = d.status(of(""), fmt.Sprintf("The self check has passed; the ACME server is told at %s, %s", instant(until), why))
 	}
 	return a
 }
@@ -47,14 +47,14 @@ func (d *challengeDecision) deadline() (time.Time, bool) {
 func (d *challengeDecision) pastDeadline() ChallengeAction {
 	limit, saw := d.Challenge.Spec.Solver.SelfCheckDeadline, d.Memory.NotYet
 	if limit.Then == acmev1.SelfCheckDeadlineFail {
-		return d.end(acmev1.Errored, fault.ClassValidation, fmt.Sprintf("%s%s: %s", selfCheckFailed, limit.After.Duration, saw))
+		return d.end(acmev1.Errored, of(fault.ClassValidation), fmt.Sprintf("%s%s: %s", selfCheckFailed, limit.After.Duration, saw))
 	}
 	a := d.accept()
 	if a.Step != ChallengeAccept {
 		return a
 	}
 	reason := fmt.Sprintf("%s%s; the ACME server is told all the same: %s", selfCheckFailed, limit.After.Duration, saw)
-	if a.Status = d.status(fault.ClassSelfCheck, reason); a.Status != nil {
+	if a.Status = d.status(of(fault.ClassSelfCheck), reason); a.Status != nil {
 		a.Event = &Event{Warning: true, Reason: acmev1.ChallengeReasonSelfCheckDeadline, Message: reason}
 	}
 	return a

@@ -94,9 +94,29 @@ func isOutOfOrder(code acme.Code) bool {
 	}, code)
 }
 
-// shown is a class as objects show it: a single call was the failure only while the call may be repeated.
-func shown(c fault.Class) acmev1.FailureClass {
-	switch c {
+// failed is a failure as the status of an object shows it: its class, and the problem that the CA has answered with.
+// Both may be empty.
+type failed struct {
+	class fault.Class
+	code  acme.Code
+}
+
+// of is a failure that no problem of the CA stands behind; of("") is none.
+func of(class fault.Class) failed { return failed{class: class} }
+
+func (f *Failure) failed() failed { return failed{f.Class, f.Code} }
+
+// problemType is the type of the problem (RFC 8555 §6.7).
+func (f failed) problemType() string {
+	if f.code == "" {
+		return ""
+	}
+	return f.code.Type()
+}
+
+// shown is the class as objects show it: a single call was the failure only while the call may be repeated.
+func (f failed) shown() acmev1.FailureClass {
+	switch c := f.class; c {
 	case fault.ClassNotProcessed, fault.ClassNotFound:
 		return acmev1.FailureClass(fault.ClassUnavailable)
 	case fault.ClassNotReady:
@@ -136,6 +156,15 @@ const (
 // has not failed. It is read from the Order, so it is the same after a restart.
 func OrderClass(s acmev1.OrderStatus) fault.Class {
 	return finalClass(s.State, s.FailureClass, s.Reason)
+}
+
+// OrderProblem is the problem of the CA that stands behind the failure that an Order has ended with, or tells of; empty
+// if there is none.
+func OrderProblem(s acmev1.OrderStatus) acme.Code {
+	if s.FailureClass == "" && s.State.IsFailure() { // another controller has left it
+		return codeIn(s.Reason)
+	}
+	return acme.CodeOf(s.ProblemType)
 }
 
 // challengeClass is that of a Challenge.

@@ -144,6 +144,9 @@ func (a OrderAction) text(now time.Time) string {
 		if class := a.Status.FailureClass; class != "" {
 			out += fmt.Sprintf(" class=%s", class)
 		}
+		if problem := a.Status.ProblemType; problem != "" {
+			out += fmt.Sprintf(" problem=%s", acme.CodeOf(problem))
+		}
 	}
 	return out + a.Event.text()
 }
@@ -158,6 +161,9 @@ func (a ChallengeAction) text(now time.Time) string {
 			a.Status.State, a.Status.Processing, a.Status.Presented, a.Status.Reason)
 		if class := a.Status.FailureClass; class != "" {
 			out += fmt.Sprintf(" class=%s", class)
+		}
+		if problem := a.Status.ProblemType; problem != "" {
+			out += fmt.Sprintf(" problem=%s", acme.CodeOf(problem))
 		}
 	}
 	if a.Yield {

@@ -14,7 +14,7 @@ import (
 // leftClass is the class of the failure that an object of another controller ended with. The words name the
 // problem type of every refusal by a CA (RFC 8555 §6.7).
 func leftClass(state acmev1.State, reason string) fault.Class {
-	code := CodeIn(reason)
+	code := codeIn(reason)
 	switch {
 	case code == acme.CodeRateLimited:
 		return fault.ClassRateLimited
@@ -39,9 +39,9 @@ func leftByContent(reason string) bool {
 	return strings.HasPrefix(reason, "Failed to create Order: ") || strings.HasPrefix(reason, "Failed to finalize Order: ")
 }
 
-// CodeIn is the first ACME problem code in a text. The first is that of the whole; subproblems follow (RFC 8555
+// codeIn is the first ACME problem code in a text. The first is that of the whole; subproblems follow (RFC 8555
 // §6.7.1). A compound one only stands for its parts.
-func CodeIn(text string) acme.Code {
+func codeIn(text string) acme.Code {
 	for {
 		_, rest, found := strings.Cut(text, acme.ProblemNamespace)
 		if !found {

@@ -45,7 +45,7 @@ func (d *orderDecision) addressAlone() (OrderAction, bool) {
 func (d *orderDecision) withAddress(a OrderAction) OrderAction {
 	unread := d.Made && d.state == acmev1.Pending && len(d.next.Authorizations) == 1 && len(d.unreadAuthorizations()) == 1
 	if a.Status == nil && d.next.URL != "" && d.Order.Status.URL == "" && !unread {
-		a.Status = d.status("", "")
+		a.Status = d.status(of(""), "")
 	}
 	return a
 }
@@ -58,14 +58,14 @@ func (d *orderDecision) create() OrderAction {
 	// The words differ each time: a status that did not change would not be written, and show nothing.
 	d.next.State = acmev1.Pending
 	const words = "Ordering at %s: the address of an earlier order at the ACME server, if there is one, was not stored"
-	return d.wait("", fmt.Sprintf(words, instant(d.now)), d.now.Add(orderAnew))
+	return d.wait(of(""), fmt.Sprintf(words, instant(d.now)), d.now.Add(orderAnew))
 }
 
 // changed is the status to write with the class and the reason that it has, or nil if it is stored already. A class
-// alone is not worth a write: it comes with the next words.
+// or a problem type alone is not worth a write: it comes with the next words.
 func (d *orderDecision) changed() *acmev1.OrderStatus {
 	stored := d.Order.Status
-	stored.FailureClass = d.next.FailureClass
+	stored.FailureClass, stored.ProblemType = d.next.FailureClass, d.next.ProblemType
 	if apiequality.Semantic.DeepEqual(d.next, stored) {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
 )
 
@@ -35,15 +36,13 @@ func (d *orderDecision) passOn() OrderAction {
 	cause := FirstCause(d.Challenges)
 	if cause == nil {
 		if m.Cause {
-			d.next.FailureClass, d.next.Reason = d.Order.Status.FailureClass, d.Order.Status.Reason
 			return OrderAction{Status: d.changed(), Cause: true, Wake: until}
 		}
-		return d.wait("", "", until)
+		return d.wait(of(""), "", until)
 	}
 	class := fault.Class(cause.Status.FailureClass)
-	d.next.FailureClass, d.next.Reason = d.Order.Status.FailureClass, d.Order.Status.Reason
 	due := d.Order.CreationTimestamp.Add(causePatience)
-	if d.next.FailureClass == shown(class) {
+	if d.next.FailureClass == of(class).shown() {
 		last := m.Began
 		if m.WroteAt.After(last) {
 			last = m.WroteAt
@@ -55,7 +54,7 @@ func (d *orderDecision) passOn() OrderAction {
 	}
 	words := fmt.Sprintf("Challenge %s for domain %q (%s) waits: %s",
 		cause.Name, cause.Spec.DNSName, cause.Spec.Type, cause.Status.Reason)
-	return OrderAction{Status: d.status(class, words), Cause: true, Wake: earliest(until, d.now.Add(causeAgain))}
+	return OrderAction{Status: d.status(failed{class, acme.CodeOf(cause.Status.ProblemType)}, words), Cause: true, Wake: earliest(until, d.now.Add(causeAgain))}
 }
 
 // FirstCause is the Challenge whose failure its Order reports while it waits; nil if no Challenge has one.

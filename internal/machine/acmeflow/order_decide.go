@@ -136,16 +136,16 @@ func authorizationState(status acme.Status) acmev1.State {
 	}
 }
 
-// status is the one to write with the given class and reason, both empty while nothing has failed, or nil if
-// it is stored already.
-func (d *orderDecision) status(class fault.Class, reason string) *acmev1.OrderStatus {
-	d.next.FailureClass, d.next.Reason = shown(class), reason
+// status is the one to write with the given failure and reason, both empty while nothing has failed, or nil if it is
+// stored already.
+func (d *orderDecision) status(f failed, reason string) *acmev1.OrderStatus {
+	d.next.FailureClass, d.next.ProblemType, d.next.Reason = f.shown(), f.problemType(), reason
 	return d.changed()
 }
 
 // wait is the action of waiting for an event, or for wake, saying why.
-func (d *orderDecision) wait(class fault.Class, reason string, wake time.Time) OrderAction {
-	return OrderAction{Status: d.status(class, reason), Wake: wake}
+func (d *orderDecision) wait(f failed, reason string, wake time.Time) OrderAction {
+	return OrderAction{Status: d.status(f, reason), Wake: wake}
 }
 
 // blocked says what keeps any step from being taken: a refusal, a missing issuer, a
@@ -154,19 +154,19 @@ func (d *orderDecision) blocked() (OrderAction, bool) {
 	failure := d.Memory.Failure
 	if failure != nil && d.refused(failure) {
 		state, class := d.refusal(failure)
-		return d.fail(state, class, failedTo(d.Memory.Failed)+failure.Detail), true
+		return d.fail(state, failed{class, failure.Code}, failedTo(d.Memory.Failed)+failure.Detail), true
 	}
 	if reason, ok := d.Issuer.blocks(d.Order.Spec.IssuerRef.Name); ok {
 		if reason == "" {
 			return OrderAction{}, true
 		}
-		return d.wait(fault.ClassConfiguration, reason, time.Time{}), true
+		return d.wait(of(fault.ClassConfiguration), reason, time.Time{}), true
 	}
 	if until := d.Account.ParkedUntil; d.now.Before(until) {
 		if until.Sub(d.now) <= shortPark {
 			return OrderAction{Wake: until}, true
 		}
-		return d.wait(fault.ClassRateLimited, d.Account.parkedReason(), until), true
+		return d.wait(of(fault.ClassRateLimited), d.Account.parkedReason(), until), true
 	}
 	if failure == nil {
 		return OrderAction{}, false
@@ -181,7 +181,7 @@ func (d *orderDecision) blocked() (OrderAction, bool) {
 		if failure.Class == fault.ClassNotProcessed {
 			return OrderAction{Wake: wake}, true
 		}
-		return d.wait(failure.Class, failedTo(d.Memory.Failed)+failure.Detail+failure.retrying(wake), wake), true
+		return d.wait(failure.failed(), failedTo(d.Memory.Failed)+failure.Detail+failure.retrying(wake), wake), true
 	}
 	return OrderAction{}, false
 }
@@ -258,7 +258,7 @@ func (a Account) parkedReason() string {
 func (d *orderDecision) progress() OrderAction {
 	m := d.Memory
 	if n := d.maxAuthorizations(); m.Remote != nil && len(m.Remote.Authorizations) > n {
-		return d.fail(acmev1.Errored, fault.ClassUnavailable, fmt.Sprintf(
+		return d.fail(acmev1.Errored, of(fault.ClassUnavailable), fmt.Sprintf(
 			"The ACME server lists more than %d authorizations for an order of %d names", n, len(Identifiers(d.Order.Spec))))
 	}
 	switch {
@@ -269,7 +269,7 @@ func (d *orderDecision) progress() OrderAction {
 	case d.next.FinalizeURL == "" && (d.state == acmev1.Pending || d.state == acmev1.Ready):
 		a := d.poll()
 		if a.Status == nil {
-			a.Status = d.status(fault.ClassUnavailable, "The ACME server sent an order without the address to finalize it at (RFC 8555 §7.1.3); asking again")
+			a.Status = d.status(of(fault.ClassUnavailable), "The ACME server sent an order without the address to finalize it at (RFC 8555 §7.1.3); asking again")
 		}
 		return a
 	}
@@ -308,7 +308,7 @@ func (d *orderDecision) poll() OrderAction {
 		return d.look()
 	}
 	if expires := m.Remote.Expires; !expires.IsZero() && m.RemoteAt.After(expires.Add(expiryGrace)) {
-		return d.fail(acmev1.Errored, fault.ClassUnavailable, fmt.Sprintf("The ACME server still showed the order as %s long after it expired", d.state))
+		return d.fail(acmev1.Errored, of(fault.ClassUnavailable), fmt.Sprintf("The ACME server still showed the order as %s long after it expired", d.state))
 	}
 	if wake := m.RemoteAt.Add(PollDelay(m.Polls, m.Remote.RetryAfter)); d.now.Before(wake) {
 		return OrderAction{Wake: wake}
@@ -329,7 +329,7 @@ func (d *orderDecision) processing() OrderAction {
 	}
 	if m.Remote.RetryAfter >= slowProcessing || d.now.Sub(since) >= slowProcessing {
 		d.next.State = acmev1.Processing
-		a.Status = d.status("", "Waiting for the ACME server to issue the certificate")
+		a.Status = d.status(of(""), "Waiting for the ACME server to issue the certificate")
 	}
 	return a
 }
@@ -338,7 +338,7 @@ func (d *orderDecision) processing() OrderAction {
 func (d *orderDecision) finalize() OrderAction {
 	csr := CSRBytes(d.Order.Spec.Request)
 	if len(csr) == 0 {
-		return d.fail(acmev1.Errored, fault.ClassPermanent, failedTo(OrderFinalize)+"spec.request is empty")
+		return d.fail(acmev1.Errored, of(fault.ClassPermanent), failedTo(OrderFinalize)+"spec.request is empty")
 	}
 	if d.Memory.Refused >= maxRefused {
 		return d.refusedToFinalize()
@@ -353,14 +353,14 @@ func (d *orderDecision) finalize() OrderAction {
 
 // refusedToFinalize ends an order that the CA keeps refusing to finalize.
 func (d *orderDecision) refusedToFinalize() OrderAction {
-	class, detail := fault.ClassRefused, ""
+	why, detail := of(fault.ClassRefused), ""
 	if f := d.Memory.Refusal; f != nil {
-		detail = f.Detail
+		detail, why.code = f.Detail, f.Code
 		if refusesContent(f.Code) {
-			class = fault.ClassPermanent
+			why.class = fault.ClassPermanent
 		}
 	}
-	return d.fail(acmev1.Errored, class, failedTo(OrderFinalize)+detail)
+	return d.fail(acmev1.Errored, why, failedTo(OrderFinalize)+detail)
 }
 
 // CSRBytes is the DER of a request that is PEM, or DER already (spec §5.3 k).
@@ -378,9 +378,9 @@ func (d *orderDecision) remoteInvalid() OrderAction {
 		return d.look()
 	}
 	if !remote.Expires.IsZero() && !d.now.Before(remote.Expires) && remote.Error == nil {
-		return d.fail(acmev1.Expired, fault.ClassValidation, "The order expired at the ACME server before it was finalized")
+		return d.fail(acmev1.Expired, of(fault.ClassValidation), "The order expired at the ACME server before it was finalized")
 	}
-	return d.fail(acmev1.Invalid, ofInvalid(remote.Error), "The ACME server shows the order as invalid: "+cmp.Or(textOf(remote.Error), "it gives no reason"))
+	return d.fail(acmev1.Invalid, failed{ofInvalid(remote.Error), remote.Error.Cause()}, "The ACME server shows the order as invalid: "+cmp.Or(textOf(remote.Error), "it gives no reason"))
 }
 
 // authorize gets every name authorized, through Challenges.
@@ -390,7 +390,7 @@ func (d *orderDecision) authorize() OrderAction {
 	}
 	for _, a := range d.next.Authorizations {
 		if a.InitialState.IsFailure() {
-			return d.fail(acmev1.Invalid, fault.ClassValidation, fmt.Sprintf("The ACME server shows the authorization of %q as %s", a.Identifier, a.InitialState))
+			return d.fail(acmev1.Invalid, of(fault.ClassValidation), fmt.Sprintf("The ACME server shows the authorization of %q as %s", a.Identifier, a.InitialState))
 		}
 	}
 	plan, err := d.planChallenges()
@@ -398,10 +398,10 @@ func (d *orderDecision) authorize() OrderAction {
 	case err != nil:
 		return d.noSolver(err)
 	case len(plan.remove) > 0:
-		return OrderAction{Status: d.status("", ""), Step: OrderDeleteChallenges, Delete: plan.remove}
+		return OrderAction{Status: d.status(of(""), ""), Step: OrderDeleteChallenges, Delete: plan.remove}
 	case len(plan.create) > 0:
 		d.noteSolvers(plan.create)
-		return OrderAction{Status: d.status("", ""), Step: OrderCreateChallenges, Challenges: plan.create}
+		return OrderAction{Status: d.status(of(""), ""), Step: OrderCreateChallenges, Challenges: plan.create}
 	case plan.open > 0:
 		return d.awaitChallenges()
 	case d.Memory.Refused > 0 && d.Memory.Polls >= longPolls:
@@ -429,7 +429,7 @@ func (d *orderDecision) noSolver(err error) OrderAction {
 	if a, due := d.expired(); due {
 		return a
 	}
-	a := d.wait(fault.ClassConfiguration, err.Error(), d.expiry())
+	a := d.wait(of(fault.ClassConfiguration), err.Error(), d.expiry())
 	if a.Status != nil {
 		a.Event = &Event{Warning: true, Reason: acmev1.OrderReasonSolver, Message: err.Error()}
 	}
@@ -472,7 +472,7 @@ func (d *orderDecision) expired() (OrderAction, bool) {
 	}
 	remote := d.Memory.Remote
 	if remote != nil && !remote.Expires.IsZero() && !d.now.Before(remote.Expires.Add(expiryGrace)) {
-		return d.fail(acmev1.Expired, fault.ClassValidation, "The order expired before all names were authorized"), true
+		return d.fail(acmev1.Expired, of(fault.ClassValidation), "The order expired before all names were authorized"), true
 	}
 	return d.look(), true
 }

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
-	"chancery.dev/internal/fault"
+	"chancery.dev/internal/acme"
 )
 
 const (
@@ -22,9 +22,9 @@ const (
 )
 
 // fail ends the order, and deactivates what it leaves pending at the CA.
-func (d *orderDecision) fail(state acmev1.State, class fault.Class, reason string) OrderAction {
+func (d *orderDecision) fail(state acmev1.State, f failed, reason string) OrderAction {
 	d.next.State, d.next.FailureTime = state, new(metav1.NewTime(d.now.Truncate(time.Second)))
-	a := OrderAction{Status: d.status(class, reason)}
+	a := OrderAction{Status: d.status(f, reason)}
 	if d.Memory.Flying == OrderWait {
 		if tidying, ok := d.deactivate(); ok {
 			a.Step, a.URLs, a.Wake = tidying.Step, tidying.URLs, tidying.Wake
@@ -109,7 +109,7 @@ func (d *orderDecision) complete() OrderAction {
 	}
 	d.next.State, d.next.FailureTime = acmev1.Valid, nil
 	return OrderAction{
-		Status: d.status("", ""),
+		Status: d.status(of(""), ""),
 		Event:  &Event{Reason: acmev1.OrderReasonComplete, Message: "Order completed successfully"},
 	}
 }
@@ -131,6 +131,6 @@ func (d *orderDecision) failedChallenge() *acmev1.Challenge {
 
 // settleFailed ends the order because one of its Challenges has failed.
 func (d *orderDecision) settleFailed(c *acmev1.Challenge) OrderAction {
-	return d.fail(c.Status.State, challengeClass(c.Status), fmt.Sprintf("Challenge %s for domain %q (%s) is %s: %s",
+	return d.fail(c.Status.State, failed{challengeClass(c.Status), acme.CodeOf(c.Status.ProblemType)}, fmt.Sprintf("Challenge %s for domain %q (%s) is %s: %s",
 		c.Name, c.Spec.DNSName, c.Spec.Type, c.Status.State, cmp.Or(c.Status.Reason, "no reason was given")))
 }
