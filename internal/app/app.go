@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/api"
+	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/controller/injection"
@@ -70,7 +71,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	}
 	kept, watches := kept{kubecache.NewSecrets(cfg.Now), kubecache.NewRequests()}, newWatches(log)
 	options, told := managerOptions(ctx, cfg, scheme, kept, watches), &telling{cfg: cfg}
-	options.Metrics.FilterProvider = filter(&metrics.Controller{Objects: told.objects, Now: cfg.Now})
+	options.Metrics.FilterProvider = filter(&metrics.Controller{Objects: told.objects, Leads: told.leads, Now: cfg.Now})
 	if err := cacheRoutes(cfg, &options.Cache); err != nil {
 		return nil, err
 	}
@@ -178,6 +179,7 @@ func newApp(ctx context.Context, cfg Config, rc *rest.Config, options ctrl.Optio
 	if err != nil {
 		return nil, err
 	}
+	counts.WithLabelValues(acmev1.ChallengeKind, corev1.EventTypeWarning, acmev1.ChallengeReasonCleanUpAbandoned) // 0: an alert sees the first one, too
 	return &App{
 		counts: counts,
 		// It is shut down by Run, and logs what the API server refuses.

@@ -30,14 +30,22 @@ func filter(controller *metrics.Controller) func(*rest.Config, *http.Client) (me
 	}
 }
 
+// leads reports whether this replica works: the caches have synced before.
+func (t *telling) leads() bool {
+	select {
+	case <-t.manager.Elected():
+		return true
+	default:
+		return false
+	}
+}
+
 // objects is a metrics.Source.
 func (t *telling) objects() (metrics.Objects, bool) {
 	if !t.cfg.runs(ControllerMetrics) {
 		return metrics.Objects{}, false
 	}
-	select {
-	case <-t.manager.Elected(): // the caches have synced before
-	default:
+	if !t.leads() {
 		return metrics.Objects{}, false
 	}
 	return metrics.Objects{Reader: t.manager.GetCache(), ClusterIssuers: !t.cfg.scope().NamespacedOnly}, true

@@ -50,7 +50,6 @@ var rooms = []room{
 	{layer: 3, path: "internal/machine/renewal", why: "pure: when a certificate is to be renewed"},
 	{layer: 3, path: "internal/machine/revocation", why: "pure: how a certificate comes to be revoked"},
 	{layer: 3, path: "internal/servingcert", why: "certificates that a process makes for its own servers"},
-	{layer: 3, path: "internal/metrics", why: "what Prometheus is told, under cert-manager's names"},
 	{layer: 3, path: "internal/rig/tppserver", why: "a stand-in for Certificate Manager, Self-Hosted", rig: true},
 
 	{layer: 4, path: "internal/machine/acmeflow", why: "pure: DecideOrder, DecideChallenge"},
@@ -67,6 +66,7 @@ var rooms = []room{
 
 	{layer: 5, path: "internal/explain", why: "pure: where a certificate stands, the cause and what helps, in words"},
 
+	{layer: 6, path: "internal/metrics", why: "what Prometheus is told, under cert-manager's names"},
 	{layer: 6, path: "internal/rig/solver/conformance", why: "what every Solver does", rig: true},
 	{layer: 6, path: "internal/solver/http01", why: "routes and responder"},
 	{layer: 6, path: "internal/solver/dns01", why: "zone walk, propagation, provider port"},

@@ -113,6 +113,21 @@ func (o Objects) challenges(ctx context.Context, t *text) error {
 			t.end(truth(state == c.Status.State))
 		}
 	}
+	t.family("chancery_challenge_created_timestamp_seconds", gauge, "When a Challenge that has not ended yet was created, in seconds since 1970.")
+	for i := range list.Items {
+		c := &list.Items[i]
+		if c.Status.State.IsFinal() || c.DeletionTimestamp != nil {
+			continue
+		}
+		t.begin()
+		t.label("name", c.Name)
+		t.label("namespace", c.Namespace)
+		t.label("domain", c.Spec.DNSName)
+		t.label("type", string(c.Spec.Type))
+		t.label("processing", strconv.FormatBool(c.Status.Processing))
+		t.label("cause", string(c.Status.FailureClass))
+		t.end(seconds(&c.CreationTimestamp))
+	}
 	return nil
 }
 

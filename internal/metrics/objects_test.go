@@ -59,6 +59,9 @@ certmanager_certificate_challenge_status{status="invalid",domain="example.com",r
 certmanager_certificate_challenge_status{status="processing",domain="example.com",reason="it said \"no\\\\never\"\nand went",processing="true",name="c",namespace="ns",type="DNS-01"} 0
 certmanager_certificate_challenge_status{status="",domain="example.com",reason="it said \"no\\\\never\"\nand went",processing="true",name="c",namespace="ns",type="DNS-01"} 0
 certmanager_certificate_challenge_status{status="pending",domain="example.com",reason="it said \"no\\\\never\"\nand went",processing="true",name="c",namespace="ns",type="DNS-01"} 1
+# HELP chancery_challenge_created_timestamp_seconds When a Challenge that has not ended yet was created, in seconds since 1970.
+# TYPE chancery_challenge_created_timestamp_seconds gauge
+chancery_challenge_created_timestamp_seconds{name="c",namespace="ns",domain="example.com",type="DNS-01",processing="true",cause="SelfCheck"} 1.740000001e+09
 # HELP certmanager_issuer_ready_status Whether the Issuer's condition Ready has the status that the label condition names.
 # TYPE certmanager_issuer_ready_status gauge
 certmanager_issuer_ready_status{name="i",namespace="ns",condition="True"} 0
@@ -90,8 +93,8 @@ func objects(t *testing.T) metrics.Objects {
 		},
 		&certmanagerv1.Certificate{ObjectMeta: meta("new")},
 		&acmev1.Challenge{
-			ObjectMeta: meta("c"), Spec: acmev1.ChallengeSpec{DNSName: "example.com", Type: acmev1.ChallengeTypeDNS01},
-			Status: acmev1.ChallengeStatus{State: acmev1.Pending, Processing: true, Reason: "it said \"no\\\\never\"\nand went"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", CreationTimestamp: *at(1_740_000_001)}, Spec: acmev1.ChallengeSpec{DNSName: "example.com", Type: acmev1.ChallengeTypeDNS01},
+			Status: acmev1.ChallengeStatus{State: acmev1.Pending, Processing: true, Reason: "it said \"no\\\\never\"\nand went", FailureClass: "SelfCheck"},
 		},
 		&certmanagerv1.Issuer{ObjectMeta: meta("i"), Status: certmanagerv1.IssuerStatus{
 			Conditions: []certmanagerv1.IssuerCondition{{Type: certmanagerv1.IssuerConditionReady, Status: cmmeta.ConditionFalse}},
@@ -143,7 +146,7 @@ func TestHandler(t *testing.T) {
 	t.Parallel()
 	mine, o := true, objects(t)
 	now := func() time.Time { return time.Unix(1_760_000_000, 5) }
-	h := metrics.Handler(newRegistry(t), &metrics.Controller{Objects: func() (metrics.Objects, bool) { return o, mine }, Now: now}, logr.Discard())
+	h := metrics.Handler(newRegistry(t), &metrics.Controller{Objects: func() (metrics.Objects, bool) { return o, mine }, Leads: func() bool { return mine }, Now: now}, logr.Discard())
 	const first = "# HELP a_total Help.\n# TYPE a_total counter\na_total 2\n# HELP b_count Help.\n# TYPE b_count counter\nb_count 2\n"
 	for _, encoding := range []string{"", "gzip, deflate"} {
 		got, w := get(t, h, "text/plain", encoding)
@@ -152,6 +155,7 @@ func TestHandler(t *testing.T) {
 		}
 		for _, line := range []string{
 			"# TYPE certmanager_clock_time_seconds counter\ncertmanager_clock_time_seconds 1.76e+09\n", "\ncertmanager_clock_time_seconds_gauge 1.76e+09\n",
+			"\nchancery_leader 1\n",
 		} {
 			if !strings.Contains(got, line) {
 				t.Errorf("%q is missing in\n%s", line, got)
@@ -166,7 +170,7 @@ func TestHandler(t *testing.T) {
 		t.Errorf("ClusterIssuers are told of:\n%s", got)
 	}
 	mine = false
-	if got, _ := get(t, h, "", ""); strings.Contains(got, "certificate_ready") || !strings.Contains(got, "clock") {
+	if got, _ := get(t, h, "", ""); strings.Contains(got, "certificate_ready") || !strings.Contains(got, "clock") || !strings.Contains(got, "\nchancery_leader 0\n") {
 		t.Errorf("told although another replica leads:\n%s", got)
 	}
 	mine, o.Reader = true, failing{o.Reader}
@@ -188,7 +192,7 @@ func TestOpenMetrics(t *testing.T) {
 	t.Parallel()
 	o := objects(t)
 	now := func() time.Time { return time.Unix(1_760_000_000, 5) }
-	h := metrics.Handler(newRegistry(t), &metrics.Controller{Objects: func() (metrics.Objects, bool) { return o, true }, Now: now}, logr.Discard())
+	h := metrics.Handler(newRegistry(t), &metrics.Controller{Objects: func() (metrics.Objects, bool) { return o, true }, Leads: func() bool { return true }, Now: now}, logr.Discard())
 	for accept, kind := range map[string]string{
 		"application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.2,*/*;q=0.1": "application/openmetrics-text; version=1.0.0",
 		"application/openmetrics-text":                                                                                        "application/openmetrics-text; version=0.0.1",

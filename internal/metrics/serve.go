@@ -31,7 +31,9 @@ const (
 // Controller is what the controller tells beside the metrics of its registry.
 type Controller struct {
 	Objects Source
-	Now     func() time.Time
+	// Leads says whether this replica works: of several, one does.
+	Leads func() bool
+	Now   func() time.Time
 }
 
 // Handler serves the metrics of a registry and, unless controller is nil, those of objects and of time. A client gets
@@ -110,6 +112,9 @@ func (c *Controller) write(ctx context.Context, t *text, families []*dto.MetricF
 		return nil
 	}
 	t.clock(c.Now())
+	t.family("chancery_leader", gauge, "Whether this replica works: 1 for the one that leads, 0 for the others.")
+	t.begin()
+	t.end(truth(c.Leads()))
 	t.calls(families)
 	if objects, ok := c.Objects(); ok {
 		return objects.write(ctx, t)

@@ -8,18 +8,22 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	cmmeta "chancery.dev/api/meta/v1"
 	acmeclient "chancery.dev/internal/acme/client"
+	"chancery.dev/internal/acmeaccount"
 )
 
 // noAnswer is the label status of a request without an answer.
 const noAnswer = "999"
 
-// ACME counts the requests to ACME servers.
+// ACME counts the requests to ACME servers, and says which issuers wait because a server wants to be left alone.
 type ACME struct {
-	count *prometheus.CounterVec
-	took  *prometheus.SummaryVec
+	count  *prometheus.CounterVec
+	took   *prometheus.SummaryVec
+	parked *prometheus.GaugeVec
 }
 
 // NewACME registers the counts; there is one of each in a process.
@@ -35,7 +39,31 @@ func NewACME() (*ACME, error) {
 		Name: "certmanager_http_acme_client_request_duration_seconds", Help: "How long requests to ACME servers took, in seconds.",
 		Objectives: map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.99: 0.001}, AgeBuckets: 2, BufCap: 64,
 	}, labels))
-	return &ACME{count: count, took: took}, err
+	if err != nil {
+		return nil, err
+	}
+	parked, err := Register(prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "chancery_issuer_parked_until_timestamp_seconds", Help: "Until when nothing is sent for the issuer's ACME account, because the server " +
+			"wants that, in seconds since 1970; 0 or past if it does not.",
+	}, []string{"kind", "namespace", "name"}))
+	return &ACME{count: count, took: took, parked: parked}, err
+}
+
+// Follow keeps up with the ACME accounts of issuers. It is to be called before the accounts are used.
+func (a *ACME) Follow(accounts *acmeaccount.Registry) {
+	accounts.Watch(func(i acmeaccount.Issuer, _ acmeaccount.Change) {
+		kind := cmmeta.DefaultIssuerKind
+		if i.Namespace == "" {
+			kind = cmmeta.ClusterIssuerKind
+		}
+		account, bound := accounts.Of(i.UID)
+		if !bound {
+			a.parked.DeleteLabelValues(kind, i.Namespace, i.Name)
+			return
+		}
+		until, _ := account.Parked()
+		a.parked.WithLabelValues(kind, i.Namespace, i.Name).Set(seconds(&metav1.Time{Time: until}))
+	})
 }
 
 // Observe counts a request that is over. The name of the host comes from an issuer, and may have any character that an

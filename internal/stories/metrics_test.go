@@ -65,6 +65,10 @@ func TestMetrics(t *testing.T) {
 		`certmanager_http_acme_client_request_duration_seconds{action="fetch_cert",`,
 		`chancery_events_total{kind="Certificate",reason="Issuing",type="Normal"} `,
 		"certmanager_clock_time_seconds ",
+		"chancery_leader 1",
+		`chancery_events_total{kind="Challenge",reason="CleanUpAbandoned",type="Warning"} `,
+		`chancery_issuer_parked_until_timestamp_seconds{kind="ClusterIssuer",name="` + w.ClusterName("acme") + `",namespace=""} 0`,
+		"# TYPE chancery_challenge_created_timestamp_seconds gauge",
 	}
 	var names [2]map[string]bool
 	for i, format := range []string{"text/plain;version=0.0.4", "application/openmetrics-text;version=1.0.0"} {

@@ -79,4 +79,5 @@ const (
 	ChallengeReasonRecordExpires  = "RecordExpires"
 
 	ChallengeReasonSelfCheckDeadline = "SelfCheckDeadline"
+	ChallengeReasonCleanUpAbandoned  = "CleanUpAbandoned"
 )

@@ -277,11 +277,15 @@ func (d *challengeDecision) cleanUpAgain() ChallengeAction {
 	// No zone now, and none ever seen: there is nothing to wait for.
 	nowhere := m.Failure.Nowhere && !m.Touched && !d.Challenge.Status.Presented
 	if d.NamespaceTerminating || nowhere || !d.now.Before(limit) {
+		reason := acmev1.ChallengeReasonCleanUpAbandoned // an alert counts these
+		if nowhere {
+			reason = acmev1.ChallengeReasonCleanUpError
+		}
 		return ChallengeAction{
 			Status: d.changed(),
 			Step:   ChallengeRemoveFinalizer,
 			Event: &Event{
-				Warning: true, Reason: acmev1.ChallengeReasonCleanUpError,
+				Warning: true, Reason: reason,
 				Message: fmt.Sprintf("Gave up cleaning up; %s may be left behind: %s", d.leftBehind(), m.Failure.Detail),
 			},
 		}

@@ -146,6 +146,7 @@ func TestRule6_EveryFinalStateFreesTheSlotWithTheSameWrite(t *testing.T) {
 	equal(t, a.Event.Reason, acmev1.ChallengeReasonCleanUpError)
 	end := DecideChallenge(stuck, start.Add(10*time.Minute))
 	equal(t, end.Step, ChallengeRemoveFinalizer)
+	equal(t, end.Event.Reason, acmev1.ChallengeReasonCleanUpAbandoned)
 	if !strings.Contains(end.Event.Message, "the TXT record of _acme-challenge.a.example.com") {
 		t.Errorf("the event does not say what is left behind: %s", end.Event.Message)
 	}
