@@ -29,20 +29,20 @@ func (w *World) troubleOf(crt *certmanagerv1.Certificate) Trouble {
 		return Trouble{}
 	case ready == nil && issuing == nil:
 		return Trouble{
-			Cause: "no controller has looked at the Certificate yet", NextTry: "as soon as a controller runs",
+			Class: "no controller", Cause: "no controller has looked at the Certificate yet", NextTry: "as soon as a controller runs",
 			WhatToDo: "See whether the controller runs, and what it logs: kubectl get pods -n cert-manager",
 		}
 	case upToDate && issuing == nil:
 		return w.ofAuthority(crt)
 	case ready != nil && ready.Reason == certmanagerv1.CertificateReasonIncorrectCertificate && len(claims) > 1:
 		return Trouble{
-			Cause: ready.Message, NextTry: "as soon as the Secret belongs to this Certificate alone",
+			Class: "Secret shared", Cause: ready.Message, NextTry: "as soon as the Secret belongs to this Certificate alone",
 			WhatToDo: "Give one of the Certificates another spec.secretName: " + names(claims),
 		}
 	}
 	if _, paused := crt.Annotations[cmmeta.PausedAnnotation]; paused {
 		return Trouble{
-			Cause: "the Certificate is paused by the annotation " + cmmeta.PausedAnnotation, NextTry: "as soon as the annotation is removed",
+			Class: "paused", Cause: "the Certificate is paused by the annotation " + cmmeta.PausedAnnotation, NextTry: "as soon as the annotation is removed",
 			WhatToDo: fmt.Sprintf("kubectl annotate certificate -n %s %s %s-", crt.Namespace, crt.Name, cmmeta.PausedAnnotation),
 		}
 	}
@@ -75,6 +75,7 @@ func (w *World) ofAuthority(crt *certmanagerv1.Certificate) Trouble {
 	for _, authority := range above {
 		if w.now.After(authority.NotAfter) {
 			t := Trouble{
+				Class: "CA expired",
 				Cause: fmt.Sprintf("the CA certificate %q above this certificate expired on %s: clients do not trust it",
 					authority.Subject, authority.NotAfter.UTC().Format(time.RFC3339)),
 				WhatToDo: (&failure{issuer: issuer, request: request}).cure(),
@@ -135,6 +136,7 @@ func (w *World) ofRequest(cr *certmanagerv1.CertificateRequest) Trouble {
 		return Trouble{}
 	case denied != nil:
 		return Trouble{
+			Class:    "denied",
 			Cause:    fmt.Sprintf("%s was denied (%s): %s", name, denied.Reason, denied.Message),
 			WhatToDo: "Ask the approver who denied it, or have the Certificate ask for what the approver allows",
 		}
@@ -145,7 +147,7 @@ func (w *World) ofRequest(cr *certmanagerv1.CertificateRequest) Trouble {
 		if class := find(certmanagerv1.CertificateRequestConditionFailureClass); class != nil {
 			why.class = fault.Class(class.Reason)
 		}
-		return Trouble{Cause: d.Reason, WhatToDo: why.cure()}
+		return Trouble{Class: why.kind(), Cause: d.Reason, WhatToDo: why.cure()}
 	case missing || notReady(issuer) != nil:
 		return ofIssuer(w.issuerNode(cr.Spec.IssuerRef, cr.Namespace), issuer)
 	case order != nil:
@@ -165,7 +167,7 @@ func (w *World) unapproved(cr *certmanagerv1.CertificateRequest, name string) Tr
 		return Trouble{}
 	}
 	return Trouble{
-		Cause: name + " is neither approved nor denied", NextTry: "as soon as it is approved",
+		Class: "not approved", Cause: name + " is neither approved nor denied", NextTry: "as soon as it is approved",
 		WhatToDo: fmt.Sprintf("Approve it, if you may: kubectl chancery approve -n %s %s", cr.Namespace, cr.Name),
 	}
 }
@@ -206,7 +208,7 @@ func (w *World) ofOrder(order *acmev1.Order, issuer certmanagerv1.GenericIssuer)
 		return Trouble{}
 	}
 	cause, next := nextTry(why.cause)
-	return Trouble{Cause: cause, NextTry: next, WhatToDo: why.cure()}
+	return Trouble{Class: why.kind(), Cause: cause, NextTry: next, WhatToDo: why.cure()}
 }
 
 // nextTry cuts off the end of a reason, which says when the next try is.
@@ -238,7 +240,7 @@ func ofIssuer(n Node, issuer certmanagerv1.GenericIssuer) Trouble {
 	name := Name(n.Kind, n.Namespace, n.Name)
 	if issuer == nil {
 		return Trouble{
-			Cause: name + " does not exist", NextTry: "as soon as it exists",
+			Class: "issuer missing", Cause: name + " does not exist", NextTry: "as soon as it exists",
 			WhatToDo: "Create the " + n.Kind + ", or correct spec.issuerRef of the Certificate (name, kind, group)",
 		}
 	}
@@ -247,5 +249,8 @@ func ofIssuer(n Node, issuer certmanagerv1.GenericIssuer) Trouble {
 	if next == "" {
 		next = "as soon as the " + n.Kind + " is ready"
 	}
-	return Trouble{Cause: fmt.Sprintf("%s is not ready: %s", name, said), NextTry: next, WhatToDo: cureOfIssuer(name, issuer, ready.Reason)}
+	return Trouble{
+		Class: "issuer not ready", Cause: fmt.Sprintf("%s is not ready: %s", name, said), NextTry: next,
+		WhatToDo: cureOfIssuer(name, issuer, ready.Reason),
+	}
 }

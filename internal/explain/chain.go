@@ -48,6 +48,9 @@ type Report struct {
 
 // Trouble is what is in the way of a certificate; empty if nothing is.
 type Trouble struct {
+	// Class is the kind of trouble in a word or two, the same for all certificates with such a trouble: a problem type of
+	// ACME, a class of failure, or words of this package.
+	Class string `json:"class,omitempty"`
 	// Cause is what is wrong.
 	Cause string `json:"cause,omitempty"`
 	// NextTry is when it is tried again: a time, or in words.
@@ -99,6 +102,9 @@ func (w *World) Certificate(crt *certmanagerv1.Certificate) Report {
 		r.Children = []Node{w.tree(request)}
 	}
 	r.Trouble = w.troubleOf(crt)
+	if r.Cause != "" && r.Class == "" {
+		r.Class = "other"
+	}
 	return r
 }
 

@@ -39,6 +39,9 @@ func (f *failure) cure() string {
 	return f.byClass()
 }
 
+// kind is the class of the trouble.
+func (f *failure) kind() string { return cmp.Or(string(f.problem), string(f.class)) }
+
 func (f *failure) byProblem() string {
 	switch f.problem {
 	case acme.CodeCAA:

@@ -88,21 +88,21 @@ func TestTrouble(t *testing.T) {
 	}{
 		"ready":       {crt: ready, others: []metav1.Object{issuer(cmmeta.ConditionTrue, "")}},
 		"just made":   {crt: fresh},
-		"not seen":    {crt: old, want: Trouble{"no controller has looked", "a controller runs", "kubectl get pods"}},
-		"paused":      {crt: paused, want: Trouble{"paused by the annotation", "removed", "kubectl annotate certificate -n shop web chancery.dev/paused-"}},
-		"one Secret":  {crt: unready(certmanagerv1.CertificateReasonIncorrectCertificate, cmmeta.ConditionFalse), others: []metav1.Object{twin}, want: Trouble{"not yet", "alone", "twin"}},
-		"budget":      {crt: unready("DoesNotExist", cmmeta.ConditionFalse), others: []metav1.Object{issuer(cmmeta.ConditionTrue, "")}, want: Trouble{"too often", "now", "leave it alone"}},
+		"not seen":    {crt: old, want: Trouble{"no controller", "no controller has looked", "a controller runs", "kubectl get pods"}},
+		"paused":      {crt: paused, want: Trouble{"paused", "paused by the annotation", "removed", "kubectl annotate certificate -n shop web chancery.dev/paused-"}},
+		"one Secret":  {crt: unready(certmanagerv1.CertificateReasonIncorrectCertificate, cmmeta.ConditionFalse), others: []metav1.Object{twin}, want: Trouble{"Secret shared", "not yet", "alone", "twin"}},
+		"budget":      {crt: unready("DoesNotExist", cmmeta.ConditionFalse), others: []metav1.Object{issuer(cmmeta.ConditionTrue, "")}, want: Trouble{"other", "too often", "now", "leave it alone"}},
 		"under way":   {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), request(approved)}},
-		"unapproved":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), request()}, want: Trouble{"neither approved nor denied", "approved", "kubectl chancery approve -n shop web-1"}},
-		"no account":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionFalse, certmanagerv1.IssuerReasonErrRegisterACMEAccount), request(approved)}, want: Trouble{"ClusterIssuer acme is not ready: no account", "within five minutes", "Check spec.acme of ClusterIssuer acme"}},
-		"unread":      {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{request(approved, pending("Referenced ClusterIssuer does not exist"))}, unread: true, want: Trouble{"Referenced ClusterIssuer does not exist", "has changed", "may not read"}},
-		"no request":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), want: Trouble{"ClusterIssuer acme does not exist", "exists", "Create the ClusterIssuer"}},
-		"refused":     {crt: over, others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, order}, want: Trouble{"no", "2026-01-02T03:54:05Z, or at once", "take the name out"}},
-		"only words":  {crt: over, others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, words}, want: Trouble{"rejectedIdentifier", "at once", "would be refused again"}},
+		"unapproved":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), request()}, want: Trouble{"not approved", "neither approved nor denied", "approved", "kubectl chancery approve -n shop web-1"}},
+		"no account":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionFalse, certmanagerv1.IssuerReasonErrRegisterACMEAccount), request(approved)}, want: Trouble{"issuer not ready", "ClusterIssuer acme is not ready: no account", "within five minutes", "Check spec.acme of ClusterIssuer acme"}},
+		"unread":      {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{request(approved, pending("Referenced ClusterIssuer does not exist"))}, unread: true, want: Trouble{"other", "Referenced ClusterIssuer does not exist", "has changed", "may not read"}},
+		"no request":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), want: Trouble{"issuer missing", "ClusterIssuer acme does not exist", "exists", "Create the ClusterIssuer"}},
+		"refused":     {crt: over, others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, order}, want: Trouble{"rejectedIdentifier", "no", "2026-01-02T03:54:05Z, or at once", "take the name out"}},
+		"only words":  {crt: over, others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, words}, want: Trouble{"Permanent", "rejectedIdentifier", "at once", "would be refused again"}},
 		"issued once": {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, order}},
 	} {
 		got := NewWorld(append(c.others, c.crt), map[string]bool{cmmeta.ClusterIssuerKind: c.unread}, now).Certificate(c.crt).Trouble
-		for _, pair := range [][2]string{{got.Cause, c.want.Cause}, {got.NextTry, c.want.NextTry}, {got.WhatToDo, c.want.WhatToDo}} {
+		for _, pair := range [][2]string{{got.Class, c.want.Class}, {got.Cause, c.want.Cause}, {got.NextTry, c.want.NextTry}, {got.WhatToDo, c.want.WhatToDo}} {
 			if (pair[0] == "") != (pair[1] == "") || !strings.Contains(pair[0], pair[1]) {
 				t.Errorf("%s: %+v\nwant %+v", name, got, c.want)
 				break

@@ -67,6 +67,8 @@ var rooms = []room{
 	{layer: 5, path: "internal/explain", why: "pure: where a certificate stands, the cause and what helps, in words"},
 
 	{layer: 6, path: "internal/metrics", why: "what Prometheus is told, under cert-manager's names"},
+	{layer: 6, path: "internal/inventory", why: "Certificates and what belongs to them, read as a user, once or live"},
+
 	{layer: 6, path: "internal/rig/solver/conformance", why: "what every Solver does", rig: true},
 	{layer: 6, path: "internal/solver/http01", why: "routes and responder"},
 	{layer: 6, path: "internal/solver/dns01", why: "zone walk, propagation, provider port"},

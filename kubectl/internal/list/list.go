@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
+	"chancery.dev/internal/explain"
 	"chancery.dev/kubectl/internal/plugin"
 	"chancery.dev/kubectl/internal/status"
 )
@@ -38,7 +40,7 @@ type options struct {
 	selector string
 	output   string
 	expiring string
-	filter   Filter
+	filter   explain.Filter
 }
 
 // New returns the command list.
@@ -93,7 +95,7 @@ func (o *options) run(cmd *cobra.Command, streams plugin.Streams) error {
 	if err != nil {
 		return err
 	}
-	rows := Rows(reports, o.filter, now)
+	rows := explain.Rows(reports, o.filter, now)
 	if len(rows) == 0 && (o.output == "" || o.output == "wide") {
 		fmt.Fprintln(streams.ErrOut, "no Certificates are found")
 		return nil
@@ -122,11 +124,13 @@ func within(text string) (time.Duration, error) {
 }
 
 // format writes rows; namespaces are shown where they may differ.
-type format func(out io.Writer, rows []Row, namespaces bool, now time.Time) error
+type format func(out io.Writer, rows []explain.Row, namespaces bool, now time.Time) error
 
 func formats() map[string]format {
 	encode := func(as string) format {
-		return func(out io.Writer, rows []Row, _ bool, _ time.Time) error { return status.Encode(out, as, rows) }
+		return func(out io.Writer, rows []explain.Row, _ bool, _ time.Time) error {
+			return status.Encode(out, as, rows)
+		}
 	}
 	return map[string]format{
 		"": table(false), "wide": table(true), "csv": commas, "json": encode("json"), "yaml": encode("yaml"),
@@ -134,11 +138,11 @@ func formats() map[string]format {
 }
 
 // columns of a row, as text.
-func columns(r Row) []string {
+func columns(r explain.Row) []string {
 	return []string{r.Namespace, r.Name, stamp(r.Expires), stamp(r.Renews), r.Issuer, r.State, r.Cause, r.NextTry, r.Secret, strings.Join(r.Names, " ")}
 }
 
-func commas(out io.Writer, rows []Row, _ bool, _ time.Time) error {
+func commas(out io.Writer, rows []explain.Row, _ bool, _ time.Time) error {
 	w := csv.NewWriter(out)
 	lines := [][]string{{"namespace", "name", "expires", "renews", "issuer", "state", "cause", "nextTry", "secret", "names"}}
 	for _, r := range rows {
@@ -151,7 +155,7 @@ func commas(out io.Writer, rows []Row, _ bool, _ time.Time) error {
 const causeWidth = 100
 
 func table(wide bool) format {
-	return func(out io.Writer, rows []Row, namespaces bool, now time.Time) error {
+	return func(out io.Writer, rows []explain.Row, namespaces bool, now time.Time) error {
 		w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 		line := func(namespace string, rest ...string) {
 			if namespaces {
@@ -166,10 +170,10 @@ func table(wide bool) format {
 		}
 		for _, r := range rows {
 			if wide {
-				line(r.Namespace, r.Name, away(r.Expires, now), away(r.Renews, now), r.Issuer, r.State, r.Secret, strings.Join(r.Names, ","), r.NextTry, r.Cause)
+				line(r.Namespace, r.Name, explain.Away(r.Expires, now), explain.Away(r.Renews, now), r.Issuer, r.State, r.Secret, strings.Join(r.Names, ","), r.NextTry, r.Cause)
 				continue
 			}
-			line(r.Namespace, r.Name, away(r.Expires, now), away(r.Renews, now), r.Issuer, r.State, cut(r.Cause))
+			line(r.Namespace, r.Name, explain.Away(r.Expires, now), explain.Away(r.Renews, now), r.Issuer, r.State, cut(r.Cause))
 		}
 		return w.Flush()
 	}
@@ -180,4 +184,11 @@ func cut(s string) string {
 		return string(runes[:causeWidth-1]) + "…"
 	}
 	return s
+}
+
+func stamp(at *metav1.Time) string {
+	if at == nil {
+		return ""
+	}
+	return at.UTC().Format(time.RFC3339)
 }

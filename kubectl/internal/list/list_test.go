@@ -55,7 +55,7 @@ func TestRows(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	all := reports(now, certificate("late", 60, now), certificate("soon", 5, now), certificate("none", 0, now), certificate("over", -2, now))
 	const day = 24 * time.Hour
-	for want, f := range map[string]Filter{
+	for want, f := range map[string]explain.Filter{
 		"none over soon late":       {},
 		"over soon":                 {Expiring: 14 * day},
 		"none over":                 {NotReady: true},
@@ -65,7 +65,7 @@ func TestRows(t *testing.T) {
 		"":                          {Issuer: "clusterissuer/ca"},
 	} {
 		var names []string
-		for _, r := range Rows(all, f, now) {
+		for _, r := range explain.Rows(all, f, now) {
 			names = append(names, r.Name)
 		}
 		if got := strings.Join(names, " "); got != strings.TrimSpace(strings.TrimSuffix(want, " by ca")) {
@@ -73,7 +73,7 @@ func TestRows(t *testing.T) {
 		}
 	}
 	var text, narrow bytes.Buffer
-	rows := Rows(all, Filter{}, now)
+	rows := explain.Rows(all, explain.Filter{}, now)
 	if err := errors.Join(formats()["csv"](&text, rows, true, now), formats()[""](&narrow, rows, false, now)); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestTenThousand(t *testing.T) {
 	best := time.Hour
 	for range 5 { // a loaded machine may pause one of them
 		began := time.Now()
-		if err := formats()["wide"](io.Discard, Rows(reports(now, all...), Filter{}, now), true, now); err != nil {
+		if err := formats()["wide"](io.Discard, explain.Rows(reports(now, all...), explain.Filter{}, now), true, now); err != nil {
 			t.Fatal(err)
 		}
 		best = min(best, time.Since(began))

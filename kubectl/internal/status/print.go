@@ -3,11 +3,7 @@ package status
 import (
 	"fmt"
 	"io"
-	"strings"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	"chancery.dev/internal/explain"
 )
@@ -42,42 +38,11 @@ func (p printer) all(reports []explain.Report, now time.Time) {
 // one writes a report. Its last lines are the cause, the next try, and what to do.
 func (p printer) one(r explain.Report) {
 	p.node(r.Node, "", "")
-	if r.Issuer.State == "" {
-		r.Issuer.State = "not read"
-	}
-	children := append([]explain.Node{r.Issuer}, r.Children...)
-	p.children(children, "")
+	p.children(r.Chain(), "")
 	fmt.Fprintln(p.out)
-	switch {
-	case r.Cause != "":
-		p.line("cause", r.Cause)
-		p.line("next try", r.NextTry)
-		p.line("what to do", r.WhatToDo)
-	case r.Outcome == explain.Issued.String():
-		p.line("expires", p.moment(r.Expires))
-		p.line("renewal", p.moment(r.Renews))
-	case r.Since != nil:
-		p.line("cause", "nothing is wrong so far: under way for "+duration.HumanDuration(p.now.Sub(r.Since.Time)))
-	default:
-		p.line("cause", "nothing is wrong so far")
+	for _, line := range r.Conclusion(p.now) {
+		fmt.Fprintf(p.out, "%s %s\n", p.paint(bold, fmt.Sprintf("%-11s", line.Label+":")), line.Text)
 	}
-}
-
-func (p printer) line(name, text string) {
-	if text != "" {
-		fmt.Fprintf(p.out, "%s %s\n", p.paint(bold, fmt.Sprintf("%-11s", name+":")), text)
-	}
-}
-
-// moment is a time and how far it is.
-func (p printer) moment(at *metav1.Time) string {
-	if at == nil {
-		return ""
-	}
-	if away := at.Sub(p.now); away >= 0 {
-		return at.UTC().Format(time.RFC3339) + ", in " + duration.HumanDuration(away)
-	}
-	return at.UTC().Format(time.RFC3339) + ", " + duration.HumanDuration(p.now.Sub(at.Time)) + " ago"
 }
 
 func (p printer) children(nodes []explain.Node, indent string) {
@@ -93,29 +58,16 @@ func (p printer) children(nodes []explain.Node, indent string) {
 
 // node writes an object on a line, and its reason below, unless an object that was made for it says the same.
 func (p printer) node(n explain.Node, branch, below string) {
-	name := n.About
-	if name == "" {
-		name = explain.Name(n.Kind, n.Namespace, n.Name)
-	}
-	fmt.Fprintf(p.out, "%s%s: %s\n", branch, name, p.paint(colourOf(n), n.State))
-	if n.Reason == "" || repeated(n.Children, n.Reason) {
+	fmt.Fprintf(p.out, "%s%s: %s\n", branch, n.Title(), p.paint(colourOf(n), n.State))
+	says := n.Says()
+	if says == "" {
 		return
 	}
 	mark := "   "
 	if len(n.Children) > 0 {
 		mark = "│  "
 	}
-	fmt.Fprintf(p.out, "%s%s%s\n", below, mark, n.Reason)
-}
-
-// repeated reports whether an object below says all there is in a reason.
-func repeated(nodes []explain.Node, reason string) bool {
-	for _, n := range nodes {
-		if n.Reason != "" && strings.Contains(reason, n.Reason) || repeated(n.Children, reason) {
-			return true
-		}
-	}
-	return false
+	fmt.Fprintf(p.out, "%s%s%s\n", below, mark, says)
 }
 
 func colourOf(n explain.Node) string {

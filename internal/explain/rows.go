@@ -1,4 +1,4 @@
-package list
+package explain
 
 import (
 	"cmp"
@@ -7,9 +7,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
-
-	"chancery.dev/internal/explain"
 )
 
 // Row is a Certificate in the list.
@@ -23,7 +20,7 @@ type Row struct {
 	Secret    string       `json:"secret"`
 	Names     []string     `json:"names,omitempty"`
 
-	explain.Trouble
+	Trouble
 }
 
 // Filter says which Certificates to list; the zero value lists all.
@@ -33,10 +30,12 @@ type Filter struct {
 	NotReady bool
 	// Issuer is a name, or kind/name in any case.
 	Issuer string
+	// Namespace and Class take those of one namespace, and those whose trouble is of one class.
+	Namespace, Class string
 }
 
 // Rows are the Certificates that the filter takes, those that end first on top.
-func Rows(reports []explain.Report, f Filter, now time.Time) []Row {
+func Rows(reports []Report, f Filter, now time.Time) []Row {
 	var rows []Row
 	for _, r := range reports {
 		if f.takes(r, now) {
@@ -49,18 +48,21 @@ func Rows(reports []explain.Report, f Filter, now time.Time) []Row {
 	return rows
 }
 
-func (f Filter) takes(r explain.Report, now time.Time) bool {
+func (f Filter) takes(r Report, now time.Time) bool {
 	if f.Issuer != "" && f.Issuer != r.Issuer.Name && !strings.EqualFold(f.Issuer, r.Issuer.Kind+"/"+r.Issuer.Name) {
+		return false
+	}
+	if f.Namespace != "" && f.Namespace != r.Namespace || f.Class != "" && f.Class != r.Class {
 		return false
 	}
 	if f.Expiring == 0 && !f.NotReady {
 		return true
 	}
 	soon := f.Expiring != 0 && r.Expires != nil && r.Expires.Time.Before(now.Add(f.Expiring))
-	return soon || f.NotReady && (r.Outcome != explain.Issued.String() || expired(r, now))
+	return soon || f.NotReady && (r.Outcome != Issued.String() || expired(r, now))
 }
 
-func rowOf(r explain.Report, now time.Time) Row {
+func rowOf(r Report, now time.Time) Row {
 	row := Row{
 		Namespace: r.Namespace, Name: r.Name, Expires: r.Expires, Renews: r.Renews, Issuer: r.Issuer.Kind + "/" + r.Issuer.Name,
 		State: r.State, Secret: r.Secret, Names: r.Names, Trouble: r.Trouble,
@@ -71,7 +73,7 @@ func rowOf(r explain.Report, now time.Time) Row {
 	return row
 }
 
-func expired(r explain.Report, now time.Time) bool {
+func expired(r Report, now time.Time) bool {
 	return r.Expires != nil && r.Expires.Time.Before(now)
 }
 
@@ -81,23 +83,4 @@ func ends(at *metav1.Time) time.Time {
 		return time.Time{}
 	}
 	return at.Time
-}
-
-func stamp(at *metav1.Time) string {
-	if at == nil {
-		return ""
-	}
-	return at.UTC().Format(time.RFC3339)
-}
-
-// away is the day of a time, and how far it is.
-func away(at *metav1.Time, now time.Time) string {
-	switch {
-	case at == nil:
-		return "-"
-	case at.Time.Before(now):
-		return at.UTC().Format(time.DateOnly) + " (" + duration.HumanDuration(now.Sub(at.Time)) + " ago)"
-	default:
-		return at.UTC().Format(time.DateOnly) + " (in " + duration.HumanDuration(at.Sub(now)) + ")"
-	}
 }

@@ -1,0 +1,94 @@
+package explain
+
+import (
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// Title is how people are told of the object.
+func (n Node) Title() string {
+	if n.About != "" {
+		return n.About
+	}
+	return Name(n.Kind, n.Namespace, n.Name)
+}
+
+// Says is the reason of the object; empty if an object that was made for it says the same.
+func (n Node) Says() string {
+	if repeated(n.Children, n.Reason) {
+		return ""
+	}
+	return n.Reason
+}
+
+// repeated reports whether an object below says all there is in a reason.
+func repeated(nodes []Node, reason string) bool {
+	for _, n := range nodes {
+		if n.Reason != "" && strings.Contains(reason, n.Reason) || repeated(n.Children, reason) {
+			return true
+		}
+	}
+	return false
+}
+
+// Chain is the issuer, and what was made for the object.
+func (r Report) Chain() []Node {
+	if r.Issuer.State == "" {
+		r.Issuer.State = "not read"
+	}
+	return append([]Node{r.Issuer}, r.Children...)
+}
+
+// Line is a labelled line of text.
+type Line struct {
+	Label, Text string
+}
+
+// Conclusion is the end of a report: the cause, the next try and what to do, or when the certificate ends.
+func (r Report) Conclusion(now time.Time) (lines []Line) {
+	add := func(label, text string) {
+		if text != "" {
+			lines = append(lines, Line{label, text})
+		}
+	}
+	switch {
+	case r.Cause != "":
+		add("cause", r.Cause)
+		add("next try", r.NextTry)
+		add("what to do", r.WhatToDo)
+	case r.Outcome == Issued.String():
+		add("expires", moment(r.Expires, now))
+		add("renewal", moment(r.Renews, now))
+	case r.Since != nil:
+		add("cause", "nothing is wrong so far: under way for "+duration.HumanDuration(now.Sub(r.Since.Time)))
+	default:
+		add("cause", "nothing is wrong so far")
+	}
+	return lines
+}
+
+// moment is a time and how far it is.
+func moment(at *metav1.Time, now time.Time) string {
+	if at == nil {
+		return ""
+	}
+	return at.UTC().Format(time.RFC3339) + ", " + far(at, now)
+}
+
+// Away is the day of a time, and how far it is.
+func Away(at *metav1.Time, now time.Time) string {
+	if at == nil {
+		return "-"
+	}
+	return at.UTC().Format(time.DateOnly) + " (" + far(at, now) + ")"
+}
+
+func far(at *metav1.Time, now time.Time) string {
+	if away := at.Sub(now); away >= 0 {
+		return "in " + duration.HumanDuration(away)
+	}
+	return duration.HumanDuration(now.Sub(at.Time)) + " ago"
+}

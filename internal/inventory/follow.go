@@ -1,0 +1,117 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// gather is how long changes that come together are waited for.
+	gather = 100 * time.Millisecond
+	// tick is how often show is called without a change, since words depend on the time, too.
+	tick = time.Second
+)
+
+// Follow reads and watches, until ctx ends. It calls show with what was read, again after changes, and every second
+// without one. A failure to read or to watch ends it, unless failed returns nil: then it reads again after a second.
+func Follow(
+	ctx context.Context, c client.WithWatch, s Scope, show func(i *Inventory, changed bool) error, failed func(error) error,
+) error {
+	for ctx.Err() == nil {
+		i, err := Read(ctx, c, s, nil)
+		if err == nil {
+			err = i.live(ctx, c, show)
+		}
+		if err != nil && ctx.Err() == nil {
+			if err := failed(err); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(tick): // a server that ends each watch at once is not asked without a pause
+		}
+	}
+	return nil
+}
+
+// live shows each change, until a watch ends, as each does after some minutes.
+func (i *Inventory) live(ctx context.Context, c client.WithWatch, show func(*Inventory, bool) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	events := make(chan watch.Event)
+	for _, list := range i.read {
+		empty, is := reflect.New(reflect.TypeOf(list).Elem()).Interface().(client.ObjectList)
+		if !is {
+			continue
+		}
+		w, err := c.Watch(ctx, empty, client.InNamespace(i.scope.namespaceOf(list)), &client.ListOptions{
+			Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()},
+		})
+		if err != nil {
+			return fmt.Errorf("watch the %s list: %w", kindOf(list), err)
+		}
+		defer w.Stop()
+		go forward(ctx, w.ResultChan(), events)
+	}
+	changed, ended := true, false
+	for {
+		if err := show(i, changed); err != nil {
+			return err
+		}
+		if changed, ended = i.await(ctx, events); ended {
+			return nil
+		}
+	}
+}
+
+// forward passes events on; the end of a watch is an event of no type.
+func forward(ctx context.Context, from <-chan watch.Event, to chan<- watch.Event) {
+	for {
+		e := <-from // the zero event once it is closed
+		select {
+		case to <- e:
+		case <-ctx.Done():
+			return
+		}
+		if e.Type == "" {
+			return
+		}
+	}
+}
+
+// await takes the changes that come together, or a tick of the clock. It reports whether there was a change, and
+// whether a watch has ended.
+func (i *Inventory) await(ctx context.Context, events <-chan watch.Event) (changed, ended bool) {
+	over := time.NewTimer(tick)
+	defer over.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return changed, true
+		case <-over.C:
+			return changed, false
+		case e := <-events:
+			switch e.Type {
+			case watch.Added, watch.Modified:
+				i.put(e.Object)
+			case watch.Deleted:
+				if object, is := e.Object.(metav1.Object); is {
+					delete(i.objects, object.GetUID())
+				}
+			default: // it ended, or is too old to go on with
+				return changed, true
+			}
+			if !changed { // the first change alone sets the time: changes without end must not hide all of them
+				over.Reset(gather)
+			}
+			changed = true
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"chancery.dev/api"
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+)
+
+func certificate(name string) *certmanagerv1.Certificate {
+	return &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}}
+}
+
+func cluster(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) client.WithWatch {
+	t.Helper()
+	scheme, err := api.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).Build()
+}
+
+// TestRead: what may not be read is said, and what is not needed is not read.
+func TestRead(t *testing.T) {
+	t.Parallel()
+	read := 0
+	c := cluster(t, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+		read++
+		if _, is := list.(*certmanagerv1.ClusterIssuerList); is {
+			return apierrors.NewForbidden(schema.GroupResource{}, "", nil)
+		}
+		return c.List(ctx, list, o...)
+	}}, certificate("web"), &acmev1.Order{ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere", Name: "agent", UID: "agent"}})
+	for name, test := range map[string]struct {
+		scope                 Scope
+		enough                bool
+		objects, lists, wrong int
+	}{
+		"a namespace":     {Scope{Namespace: "shop"}, false, 1, 6, 1},
+		"Orders anywhere": {Scope{Namespace: "shop", AllOrders: true}, false, 2, 6, 1},
+		"everywhere":      {Scope{}, false, 2, 6, 1},
+		"no more":         {Scope{}, true, 1, 1, 0},
+	} {
+		read = 0
+		i, err := Read(t.Context(), c, test.scope, func([]*certmanagerv1.Certificate) bool { return test.enough })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(i.Objects()) != test.objects || read != test.lists || len(i.Unread()) != test.wrong {
+			t.Errorf("%s: %d objects with %d requests, unread: %v", name, len(i.Objects()), read, i.Unread())
+		}
+	}
+}
+
+// TestChangesWithoutEnd: what changes again and again is shown all the same.
+func TestChangesWithoutEnd(t *testing.T) {
+	t.Parallel()
+	c := cluster(t, interceptor.Funcs{Watch: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, _ ...client.ListOption) (watch.Interface, error) {
+		events := make(chan watch.Event)
+		if _, is := list.(*certmanagerv1.CertificateList); is {
+			go func() {
+				for ctx.Err() == nil {
+					select {
+					case events <- watch.Event{Type: watch.Modified, Object: certificate("restless")}:
+					case <-ctx.Done():
+					}
+				}
+			}()
+		}
+		return watch.NewProxyWatcher(events), nil
+	}})
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	seen := errors.New("seen")
+	err := Follow(ctx, c, Scope{}, func(i *Inventory, changed bool) error {
+		if changed && len(i.Certificates(labels.Everything())) == 1 {
+			return seen
+		}
+		return nil
+	}, func(err error) error { return err })
+	if !errors.Is(err, seen) {
+		t.Errorf("the change is not shown: %v", err)
+	}
+}
