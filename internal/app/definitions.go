@@ -72,10 +72,9 @@ func (d *definitions) check(ctx context.Context) error {
 			}
 			return fmt.Errorf("read the custom resource definition %s: %w", our.Name, err)
 		}
-		// A definition of somebody else that was applied over ours may have kept the annotation of ours.
-		compared := compareDefinitions(our, theirs)
-		foreign = foreign || len(compared.lacks) > 0 && (compared.rules == 0 || theirs.Annotations[api.DefinitionAnnotation] == "")
-		lacks = append(lacks, compared.lacks...)
+		missing, others := CompareDefinitions(our, theirs)
+		foreign = foreign || others
+		lacks = append(lacks, missing...)
 	}
 	switch what := inAll(lacks); {
 	case foreign && !d.accept:
@@ -120,14 +119,16 @@ func inAll(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// comparison is what compareDefinitions returns.
+// comparison is the comparison of a definition with ours.
 type comparison struct {
 	lacks []string // the fields and rules of ours that the other one lacks, each with the kind and its path
 	rules int      // how many rules both have
 }
 
-// compareDefinitions compares another definition with ours.
-func compareDefinitions(our, their *apiextensionsv1.CustomResourceDefinition) comparison {
+// CompareDefinitions compares a custom resource definition of a cluster with ours. It returns the fields and the rules
+// that their definition lacks, and whether somebody else has made it: if something is missing, and it has none of our
+// rules or no annotation of ours. A definition that was applied over ours may have kept the annotation.
+func CompareDefinitions(our, their *apiextensionsv1.CustomResourceDefinition) (lacks []string, foreign bool) {
 	c := comparison{}
 	for _, version := range our.Spec.Versions {
 		at := slices.IndexFunc(their.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == version.Name })
@@ -137,7 +138,7 @@ func compareDefinitions(our, their *apiextensionsv1.CustomResourceDefinition) co
 		}
 		c.schemas(our.Spec.Names.Kind, version.Schema.OpenAPIV3Schema, their.Spec.Versions[at].Schema.OpenAPIV3Schema)
 	}
-	return c
+	return c.lacks, len(c.lacks) > 0 && (c.rules == 0 || their.Annotations[api.DefinitionAnnotation] == "")
 }
 
 func (c *comparison) schemas(path string, our, their *apiextensionsv1.JSONSchemaProps) {

@@ -10,14 +10,17 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/api"
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/app"
 	"chancery.dev/internal/cli"
 	"chancery.dev/internal/controller/injection"
 )
@@ -254,7 +257,11 @@ func (k *checker) definitions(ctx context.Context) error {
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
-		if err != nil || found.GetAnnotations()[api.DefinitionAnnotation] == "" {
+		theirs := &apiextensionsv1.CustomResourceDefinition{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, theirs); err != nil {
+			return fmt.Errorf("read the definition %s: %w", our.Name, err)
+		}
+		if lacks, _ := app.CompareDefinitions(our, theirs); len(lacks) > 0 {
 			replaced = append(replaced, our.Name)
 		}
 		if who, _ := ownerOf(found); who != "" {

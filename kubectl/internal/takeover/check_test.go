@@ -9,9 +9,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"chancery.dev/api"
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/kubectl/internal/plugin"
@@ -71,6 +73,15 @@ func TestCheck(t *testing.T) {
 	t.Parallel()
 	o := newOriginal(t)
 	f := o.fill(40)
+	kept := &unstructured.Unstructured{} // was applied over ours, which left the annotation
+	kept.SetGroupVersionKind(kindOf("apiextensions.k8s.io", "CustomResourceDefinition"))
+	if err := o.client.Get(t.Context(), client.ObjectKey{Name: "orders.acme.cert-manager.io"}, kept); err != nil {
+		t.Fatal(err)
+	}
+	kept.SetAnnotations(map[string]string{api.DefinitionAnnotation: "1"})
+	if err := o.client.Update(t.Context(), kept); err != nil {
+		t.Fatal(err)
+	}
 	green := o.reported(0, "--image="+ourImage)
 	if c := green.Certificates; c.Total != 40 || len(c.Reissued)+len(c.Planned)+len(c.Due)+len(c.UnderWay)+len(c.Rewritten) != 0 {
 		t.Errorf("Certificates: %+v", c)
@@ -117,6 +128,10 @@ func TestCheck(t *testing.T) {
 	expect(red, aboutDNS01, "red cloud DNS providers need chancery-dns beside the controller ClusterIssuer acme, solver 2")
 	expect(red, aboutHTTP01, "ok HTTP-01 is answered by two Pods")
 	expect(red, aboutCertificates, "red 1 of 40 Certificates would be issued again at once default/crt-3")
+	if got, want := red.verdict(), "RED: takeover apply refuses until these red findings are gone: owner. "+
+		"To take red findings as they are: --accept certificates,dns01,switches"; got != want {
+		t.Errorf("the verdict is %q\nwant %q", got, want)
+	}
 	if out, code := o.run("apply", "--image="+ourImage); code != redCode || !strings.Contains(out, "nothing was changed") && !strings.Contains(out, "RED") {
 		t.Errorf("apply ended with %d although the check is red:\n%s", code, out)
 	}

@@ -81,13 +81,34 @@ func (r *Report) print(out io.Writer) error {
 			fmt.Fprintf(b, "%-6s %-12s > %s\n", "", "", f.Help)
 		}
 	}
-	verdict := "GREEN: takeover apply may run"
-	if !r.Green {
-		verdict = "RED: takeover apply refuses until the red findings are gone, or named by --accept"
-	}
-	fmt.Fprintln(b, verdict)
+	fmt.Fprintln(b, r.verdict())
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+// verdict is the last line: which red findings have to go, and which may be accepted.
+func (r *Report) verdict() string {
+	var hard, soft []string
+	for _, f := range r.Findings {
+		switch {
+		case f.Level != Red || f.Accepted:
+		case slices.Contains(mayBeAccepted(), f.About):
+			soft = append(soft, f.About)
+		default:
+			hard = append(hard, f.About)
+		}
+	}
+	verdict := "RED: takeover apply refuses"
+	if slices.Sort(hard); len(hard) > 0 {
+		verdict += " until these red findings are gone: " + strings.Join(slices.Compact(hard), ", ")
+	}
+	if slices.Sort(soft); len(soft) > 0 {
+		verdict += ". To take red findings as they are: --accept " + strings.Join(slices.Compact(soft), ",")
+	}
+	if r.Green {
+		return "GREEN: takeover apply may run"
+	}
+	return verdict
 }
 
 // printJSON writes the report for programs.

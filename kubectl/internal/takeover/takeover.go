@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -70,11 +71,16 @@ func (o *options) addChoices(cmd *cobra.Command) {
 // acceptable refuses names of findings that nobody may accept.
 func (o *options) acceptable() error {
 	for _, name := range o.accept {
-		if !slices.Contains([]string{aboutSwitches, aboutDefinitions, aboutApprovers, aboutDNS01, aboutCertificates}, name) {
-			return fmt.Errorf("--accept does not take %q", name)
+		if !slices.Contains(mayBeAccepted(), name) {
+			return fmt.Errorf("--accept does not take %q: it takes %s", name, strings.Join(mayBeAccepted(), ", "))
 		}
 	}
 	return nil
+}
+
+// mayBeAccepted are the names of the red findings that --accept takes.
+func mayBeAccepted() []string {
+	return []string{aboutSwitches, aboutDefinitions, aboutApprovers, aboutDNS01, aboutCertificates}
 }
 
 func newCheck(streams plugin.Streams, o *options) *cobra.Command {
