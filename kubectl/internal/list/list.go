@@ -91,12 +91,15 @@ func (o *options) run(cmd *cobra.Command, streams plugin.Streams) error {
 		return err
 	}
 	now := time.Now()
+	people := o.output == "" || o.output == "wide"
+	progress := plugin.StartProgress(streams, !people, "reading the Certificates")
 	reports, err := status.Gather(cmd.Context(), c, q, now)
+	progress.Stop()
 	if err != nil {
 		return err
 	}
 	rows := explain.Rows(reports, o.filter, now)
-	if len(rows) == 0 && (o.output == "" || o.output == "wide") {
+	if len(rows) == 0 && people {
 		fmt.Fprintln(streams.ErrOut, "no Certificates are found")
 		return nil
 	}

@@ -47,6 +47,7 @@ type options struct {
 	namespace, selector        string
 	all, dryRun, deleteSource  bool
 	wait                       time.Duration
+	progress                   *plugin.Progress
 }
 
 const long = `Moves issuers, Certificates and what belongs to them from one cluster to another: CertificateRequests, Orders and
@@ -68,7 +69,7 @@ func New(streams plugin.Streams) *cobra.Command {
 		Long:  long, Args: cobra.NoArgs,
 		Example: `  kubectl chancery move --from old --to new --all-namespaces --dry-run
   kubectl chancery move --from ~/.local/share/chancery/kubeconfig --to new --namespace team`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), streams.Out) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), streams) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "", "the source: a kubeconfig, KUBECONFIG/CONTEXT, or a context of your kubeconfig")
@@ -89,7 +90,9 @@ func New(streams plugin.Streams) *cobra.Command {
 }
 
 // run connects to both clusters and moves.
-func (o *options) run(ctx context.Context, out io.Writer) error {
+func (o *options) run(ctx context.Context, streams plugin.Streams) error {
+	o.progress = plugin.StartProgress(streams, false, "connecting")
+	defer o.progress.Stop()
 	fromFlags, toFlags := locate(o.from), locate(o.to)
 	if o.namespace == "" && !o.all {
 		var err error
@@ -108,7 +111,7 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return move(ctx, from, to, o, out)
+	return move(ctx, from, to, o, o.progress.Over(streams.Out))
 }
 
 // locate finds the kubeconfig and the context that a value of --from or --to names. The names of contexts may contain

@@ -50,6 +50,7 @@ func (m *mover) say(format string, args ...any) { fmt.Fprintf(m.out, format+"\n"
 
 // run takes the steps of a move. Each may be the last of a run that is killed.
 func (m *mover) run(ctx context.Context) error {
+	m.progress.Step("reading both clusters")
 	s, namespaces, err := m.check(ctx)
 	if err != nil {
 		return err
@@ -65,13 +66,16 @@ func (m *mover) run(ctx context.Context) error {
 	if s, err = m.quiet(ctx, s); err != nil {
 		return err
 	}
+	m.progress.Step("pausing the objects in %s", m.from.name)
 	if s, err = m.pause(ctx, s); err != nil {
 		return err
 	}
+	m.progress.Step("copying to %s", m.to.name)
 	if s, err = m.transfer(ctx, s, namespaces); err != nil {
 		return err
 	}
 	m.say("The target has everything, and nothing in it is to be issued again.")
+	m.progress.Step("releasing the objects in %s", m.to.name)
 	if err := m.seal(ctx, s); err != nil {
 		return err
 	}
@@ -79,6 +83,7 @@ func (m *mover) run(ctx context.Context) error {
 		return err
 	}
 	if m.deleteSource {
+		m.progress.Step("deleting in %s", m.from.name)
 		return m.deleteMoved(ctx, s)
 	}
 	m.say("Moved. The objects of %s stay there, paused. When you are content with %s, delete them: run the same command with --delete-source.",
@@ -275,6 +280,7 @@ func (m *mover) quiet(ctx context.Context, s *snapshot) (*snapshot, error) {
 			return false, err
 		}
 		s = next
+		m.progress.Step("waiting for %d issuances and %d revocations", len(s.busy), len(s.revoking))
 		return len(s.busy)+len(s.revoking) == 0, nil
 	})
 	switch {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/yaml"
@@ -80,7 +79,9 @@ func (o *options) run(cmd *cobra.Command, streams plugin.Streams, args []string)
 	if o.watch {
 		return follow(cmd.Context(), c, q, p)
 	}
+	progress := plugin.StartProgress(streams, o.output != "", "reading the Certificates and what was made for them")
 	reports, err := Gather(cmd.Context(), c, q, time.Now())
+	progress.Stop()
 	if err != nil {
 		return err
 	}
@@ -132,6 +133,5 @@ func Encode[T any](out io.Writer, format string, items []T) error {
 
 // coloured reports whether output goes to a terminal, whose user takes colours.
 func coloured(out io.Writer) bool {
-	file, is := out.(*os.File)
-	return is && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == ""
+	return plugin.IsTerminal(out) && os.Getenv("NO_COLOR") == ""
 }

@@ -15,12 +15,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/internal/app"
+	"chancery.dev/kubectl/internal/plugin"
 )
 
 // runner takes steps, and records each that is done: a command that was ended goes on where it was.
@@ -31,6 +31,8 @@ type runner struct {
 	rc      *rest.Config
 	out     io.Writer
 	timeout time.Duration
+	// progress says what is waited for.
+	progress *plugin.Progress
 	// was are the objects as they were before, and in the installation.
 	was []object
 	in  *installation
@@ -50,6 +52,7 @@ func (r *runner) take(ctx context.Context, steps []step, done *[]string) error {
 		if slices.Contains(*done, s.name) {
 			continue
 		}
+		r.progress.Step("%s", s.name)
 		if err := s.do(ctx); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
@@ -85,7 +88,7 @@ func apply(ctx context.Context, c cluster, rc *rest.Config, o *options, out io.W
 	default:
 		r.Image, r.DNSImage = cmp.Or(o.image, r.Image), cmp.Or(o.dnsImage, r.DNSImage)
 	}
-	run := &runner{cluster: c, record: r, rc: rc, out: out, timeout: o.timeout}
+	run := &runner{cluster: c, record: r, rc: rc, out: out, timeout: o.timeout, progress: o.progress}
 	if err := run.take(ctx, []step{{saveStep, run.save}}, &r.Done); err != nil {
 		return err
 	}
@@ -250,16 +253,8 @@ func (r *runner) rolledOut(ctx context.Context, name string) error {
 
 // wait asks again until check has nothing to wait for any more.
 func (r *runner) wait(ctx context.Context, check func(context.Context) (string, error)) error {
-	last := ""
-	err := wait.PollUntilContextTimeout(ctx, 250*time.Millisecond, r.timeout, true, func(ctx context.Context) (bool, error) {
-		now, err := check(ctx)
-		last = cmp.Or(now, last) // the last check is cut off by the timeout
-		return now == "" && err == nil, err
-	})
-	if wait.Interrupted(err) && ctx.Err() == nil {
-		return fmt.Errorf("%s, after %s: see kubectl --namespace %s get pods. Run the command again to go on, or takeover rollback to go back", last, r.timeout, home)
-	}
-	return err
+	help := fmt.Sprintf("see kubectl --namespace %s get pods. Run the command again to go on, or takeover rollback to go back", home)
+	return plugin.Await(ctx, r.progress, r.timeout, help, check)
 }
 
 // replaceController has the Deployment run Chancery, and waits until Chancery holds the lease.

@@ -26,7 +26,7 @@ func rollback(ctx context.Context, c cluster, rc *rest.Config, o *options, out i
 	case r == nil:
 		return errors.New("there is nothing to roll back: no takeover was begun, or it was rolled back")
 	}
-	run := &runner{cluster: c, record: r, rc: rc, out: out, timeout: o.timeout}
+	run := &runner{cluster: c, record: r, rc: rc, out: out, timeout: o.timeout, progress: o.progress}
 	if slices.Contains(r.Done, saveStep) && !slices.Contains(r.Undone, lastUndone) {
 		if err := run.remember(ctx); err != nil {
 			return err

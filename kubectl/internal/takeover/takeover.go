@@ -34,7 +34,8 @@ type options struct {
 	image, dnsImage string
 	keepInjector    bool
 	// timeout bounds each wait for Pods.
-	timeout time.Duration
+	timeout  time.Duration
+	progress *plugin.Progress
 }
 
 // New returns the command.
@@ -101,7 +102,9 @@ the report is green, 2 if the report is red, and 1 after an error.`,
 			if err != nil {
 				return err
 			}
+			progress := plugin.StartProgress(streams, o.output != "", "reading the cluster")
 			report, err := check(cmd.Context(), c, o, time.Now())
+			progress.Stop()
 			if err != nil {
 				return err
 			}
@@ -168,7 +171,9 @@ func (o *options) change(cmd *cobra.Command, streams plugin.Streams, do func(con
 	if err != nil {
 		return err
 	}
-	err = do(cmd.Context(), cluster{c}, rc, o, streams.Out)
+	o.progress = plugin.StartProgress(streams, false, "reading the cluster")
+	defer o.progress.Stop()
+	err = do(cmd.Context(), cluster{c}, rc, o, o.progress.Over(streams.Out))
 	if errors.Is(err, errRed) {
 		return plugin.ExitError{Code: redCode, Err: err}
 	}
