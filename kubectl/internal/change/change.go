@@ -1,6 +1,7 @@
-// Package change has the commands with which a user decides: issue a certificate again, approve a request, or deny it.
+// Package change has the commands with which a user decides: issue a certificate again, revoke it, replace the
+// key of an ACME account, approve a request, or deny it.
 //
-// They write what cmctl writes, with its flags.
+// Where cmctl has the command, it writes the same, with the same flags.
 package change
 
 import (
@@ -21,10 +22,12 @@ import (
 	"chancery.dev/kubectl/internal/plugin"
 )
 
-// New returns the commands renew, approve and deny.
+// New returns the commands renew, revoke, rotate-account-key, approve and deny.
 func New(streams plugin.Streams) []*cobra.Command {
 	return []*cobra.Command{
 		newRenew(streams),
+		newRevoke(streams),
+		newRotate(streams),
 		newVerdict(streams, "approve", certmanagerv1.CertificateRequestConditionApproved, "approved"),
 		newVerdict(streams, "deny", certmanagerv1.CertificateRequestConditionDenied, "denied"),
 	}
@@ -36,6 +39,8 @@ type options struct {
 	all        bool
 	everywhere bool
 	selector   string
+	wait       bool
+	timeout    time.Duration
 }
 
 func newRenew(streams plugin.Streams) *cobra.Command {
@@ -50,7 +55,10 @@ func newRenew(streams plugin.Streams) *cobra.Command {
 
   # All with a label, or all of a namespace
   kubectl chancery renew -l app=web
-  kubectl chancery renew --all`,
+  kubectl chancery renew --all
+
+  # In a script: end when the certificate has come
+  kubectl chancery renew web --wait`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), streams, args) },
 	}
 	f := cmd.Flags()
@@ -58,6 +66,8 @@ func newRenew(streams plugin.Streams) *cobra.Command {
 	f.BoolVar(&o.all, "all", false, "all Certificates of the namespace, or with -A of all namespaces")
 	f.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "look in all namespaces; with --all or --selector")
 	f.StringVarP(&o.selector, "selector", "l", "", "the Certificates with these labels, as in app=web")
+	f.BoolVar(&o.wait, "wait", false, "end when the certificates have come; the exit status is 1 if one has failed")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long to wait for each certificate")
 	return cmd
 }
 
@@ -105,7 +115,36 @@ func (o *options) run(ctx context.Context, streams plugin.Streams, names []strin
 		}
 		fmt.Fprintf(streams.Out, "%s: %s\n", explain.Name(certmanagerv1.CertificateKind, key.Namespace, key.Name), said)
 	}
+	if failed != nil || !o.wait {
+		return failed
+	}
+	progress := plugin.StartProgress(streams, false, "waiting for the controller")
+	defer progress.Stop()
+	for _, key := range keys {
+		failed = errors.Join(failed, o.await(ctx, c, key, progress))
+	}
 	return failed
+}
+
+// await waits until an issuance has come to its end.
+func (o *options) await(ctx context.Context, c client.Client, key client.ObjectKey, progress *plugin.Progress) error {
+	name := explain.Name(certmanagerv1.CertificateKind, key.Namespace, key.Name)
+	help := fmt.Sprintf("see kubectl chancery status %s -n %s", key.Name, key.Namespace)
+	return plugin.Await(ctx, progress, o.timeout, help, func(ctx context.Context) (string, error) {
+		crt := &certmanagerv1.Certificate{}
+		if err := c.Get(ctx, key, crt); err != nil {
+			return "", err
+		}
+		issuing := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing)
+		switch {
+		case issuing == nil:
+			return "", nil
+		case issuing.Status == cmmeta.ConditionTrue:
+			return name + " is being issued", nil
+		default:
+			return "", fmt.Errorf("%s: %s: %s", name, issuing.Message, help)
+		}
+	})
 }
 
 // renew has a Certificate issued again, unless that is under way.

@@ -158,8 +158,8 @@ func IsTerminal(stream any) bool {
 	return is && term.IsTerminal(int(file.Fd()))
 }
 
-// Await looks again and again until check has nothing to wait for any more; the user is told what is waited for. If that
-// takes longer than timeout, the error says so, with the help.
+// Await looks again and again until check has nothing to wait for any more; the user is told what is waited for. If
+// that takes longer than timeout, the error says so, with the help.
 func Await(ctx context.Context, p *Progress, timeout time.Duration, help string, check func(context.Context) (waitsFor string, err error)) error {
 	last := ""
 	err := wait.PollUntilContextTimeout(ctx, lookAgain, timeout, true, func(ctx context.Context) (bool, error) {
