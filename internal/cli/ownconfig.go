@@ -22,19 +22,34 @@ const ownConfigVersion = "config.chancery.dev/v1alpha1"
 // environmentPrefix begins the names of the environment variables that stand for flags.
 const environmentPrefix = "CHANCERY_"
 
+// maxTypos is how many letters may differ between a variable and that of a flag which was meant.
+const maxTypos = 2
+
 // fromEnvironment sets each flag that is not on the command line from its environment variable, as CHANCERY_NAMESPACE
 // for --namespace. Other variables that begin alike are not looked at: Kubernetes makes such for the Services of a
-// namespace. Neither is CHANCERY_VERSION, which builders of images set for purposes of their own.
+// namespace. Neither is CHANCERY_VERSION, which builders of images set for purposes of their own. One that is nearly the
+// variable of a flag gets a warning.
 func fromEnvironment(cmd *cobra.Command, _ []string) error {
 	var errs []error
+	var known []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		name := environmentPrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		known = append(known, name)
 		if value := os.Getenv(name); value != "" && !f.Changed && f.Name != "version" && f.Name != "help" {
 			if err := cmd.Flags().Set(f.Name, value); err != nil {
 				errs = append(errs, fmt.Errorf("the environment variable %s: %w", name, err))
 			}
 		}
 	})
+	for _, variable := range os.Environ() {
+		name, _, _ := strings.Cut(variable, "=")
+		if !strings.HasPrefix(name, environmentPrefix) || slices.Contains(known, name) {
+			continue
+		}
+		if near := nearest(name, known); distance(name, near) <= maxTypos {
+			cmd.PrintErrf("warning: the environment variable %s sets no flag of %s: did you mean %s?\n", name, cmd.CommandPath(), near)
+		}
+	}
 	return errors.Join(errs...)
 }
 
