@@ -132,7 +132,7 @@ func locate(value string) *genericclioptions.ConfigFlags {
 func connect(ctx context.Context, flags *genericclioptions.ConfigFlags, name, resources string) (*cluster, error) {
 	config, err := flags.ToRESTConfig()
 	if err != nil {
-		return nil, fmt.Errorf("no cluster to connect to by the name %q: %w", name, err)
+		return nil, fmt.Errorf("%q is neither a kubeconfig file that there is nor a context that can be used: %w", name, err)
 	}
 	return newCluster(ctx, config, name, resources)
 }
