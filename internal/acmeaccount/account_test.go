@@ -14,6 +14,7 @@ import (
 	"chancery.dev/internal/acme"
 	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/acmeaccount"
+	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/acmeflow"
 	"chancery.dev/internal/pki"
@@ -154,7 +155,15 @@ func TestBindingsAndParks(t *testing.T) {
 	if until, reason := a.Parked(); !until.Equal(w.now.Add(time.Minute)) || !strings.Contains(reason, "busy") {
 		t.Errorf("parked until %s: %s", until, reason)
 	}
+	waits := r.Waits()
+	if len(waits) != 1 || waits[0].Kind != "ClusterIssuer" || waits[0].Name != "one" || waits[0].What != engine.WaitPark ||
+		!waits[0].Until.Equal(w.now.Add(time.Minute)) || !strings.Contains(waits[0].Detail, "busy") {
+		t.Errorf("the list of waits has %+v", waits)
+	}
 	w.now = w.now.Add(time.Minute)
+	if waits := r.Waits(); len(waits) != 0 {
+		t.Errorf("after the park, the list of waits has %+v", waits)
+	}
 	w.answer.Store(&answer{at: "order-plz", retryAfter: "86400", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited"}`})
 	out = a.Order(t.Context(), order("a.example.com"))
 	if until, _ := a.Parked(); until.After(w.now) || out.Failure == nil || out.Failure.RetryAfter != 24*time.Hour || out.Failure.Unsent {

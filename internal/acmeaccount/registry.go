@@ -25,8 +25,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	cmmeta "chancery.dev/api/meta/v1"
 	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/egress"
+	"chancery.dev/internal/engine"
 	"chancery.dev/internal/pki"
 )
 
@@ -233,6 +235,25 @@ func (r *Registry) Of(issuer types.UID) (*Account, bool) {
 	defer r.mu.Unlock()
 	b, ok := r.bindings[issuer]
 	return b.account, ok
+}
+
+// Waits lists the issuers whose CA has asked for their account to be left alone.
+func (r *Registry) Waits() (out []engine.Wait) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, b := range r.bindings {
+		if until, why := b.account.Parked(); r.o.Now().Before(until) {
+			wait := engine.Wait{
+				Kind: cmmeta.DefaultIssuerKind, Namespace: b.issuer.Namespace, Name: b.issuer.Name,
+				For: engine.For{What: engine.WaitPark, Detail: why}, Lane: b.account.Lane(), Until: until,
+			}
+			if b.issuer.Namespace == "" {
+				wait.Kind = cmmeta.ClusterIssuerKind
+			}
+			out = append(out, wait)
+		}
+	}
+	return out
 }
 
 // Release forgets an issuer that is gone.

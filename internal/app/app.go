@@ -101,6 +101,11 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err := errors.Join(addChecks(manager, watches, deps.Engine.Stuck), manager.AddReadyzCheck("definitions", definitions.ready)); err != nil {
 		return nil, err
 	}
+	if cfg.WaitsAddress != "" {
+		if err := manager.Add(newWaits(cfg.WaitsAddress, deps.Engine.Waits, told.leads, log.WithName("waits"))); err != nil {
+			return nil, err
+		}
+	}
 	if cfg.ACME.HTTP01Address+cfg.ACME.TLSALPN01Address != "" {
 		answers := newResponder(manager, cfg.ACME.HTTP01Address, cfg.ACME.TLSALPN01Address)
 		if err := manager.Add(answers); err != nil {

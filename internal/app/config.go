@@ -51,6 +51,9 @@ type Config struct {
 	// ProfilerAddress is host:port to serve Go's profiles on; empty serves none.
 	ProfilerAddress string
 
+	// WaitsAddress is where the list of waits is served: a loopback host:port, unix: and a path, or empty for nowhere.
+	WaitsAddress string
+
 	// Workers is how many objects of a kind are reconciled at once.
 	Workers int
 	// Backoff bounds the wait after a failed issuance.
@@ -124,6 +127,7 @@ func DefaultConfig() Config {
 		MetricsAddress:           "0.0.0.0:9402",
 		MetricsTLS:               MetricsTLS{Dynamic: DynamicServing{Life: servingcert.DefaultLife}},
 		HealthAddress:            "0.0.0.0:9403",
+		WaitsAddress:             "127.0.0.1:9412",
 		Workers:                  5,
 		Backoff:                  certificate.DefaultBackoff(),
 		CopiedAnnotationPrefixes: certificate.DefaultAnnotationFilter(),

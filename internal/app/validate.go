@@ -93,6 +93,9 @@ func (c *Config) Validate() error {
 	if c.ProfilerAddress != "" {
 		f.address("profiler-address", c.ProfilerAddress)
 	}
+	if _, _, err := waitsListener(c.WaitsAddress); c.WaitsAddress != "" && err != nil {
+		f.add("waits-address", "%w", err)
+	}
 	if c.Workers < 1 {
 		f.add("concurrent-workers", "must be at least 1, not %d", c.Workers)
 	}

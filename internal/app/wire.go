@@ -48,6 +48,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 	}
 	accounts := acmeaccount.New(acmeaccount.Options{UserAgent: cfg.UserAgent, Now: deps.Now, Observe: traffic.Observe, Egress: cfg.IssuerEgress.policy()})
 	traffic.Follow(accounts)
+	deps.Engine.List(accounts.Waits)
 	process := rand.Text()
 	deps.Signers = map[signer.Type]signer.Adapter{
 		signer.TypeSelfSigned: selfsigned.New(deps.Secrets, deps.Now),

@@ -86,6 +86,8 @@ func addServingFlags(cmd *cobra.Command, cfg *app.Config) {
 	f.BoolVar(&cfg.AcceptForeignCRDs, "accept-foreign-crds", false,
 		"work also where custom resource definitions of somebody else are installed: what their rules do not forbid is not refused")
 	f.StringSliceVar(&cfg.Namespaces, "namespace", nil, "only namespaces to work in; nothing that is cluster-scoped is then looked after")
+	f.StringVar(&cfg.WaitsAddress, "waits-address", cfg.WaitsAddress,
+		"loopback host:port, or unix:PATH, to serve on what every object waits for, to kubectl chancery waits; empty for nowhere")
 	f.StringVar(&cfg.AdmissionNamespace, "admission-namespace", cfg.AdmissionNamespace, "namespace of the ConfigMaps that the admission policies read")
 	addProcessFlags(cmd, cfg)
 }

@@ -23,27 +23,34 @@ const (
 	WaitLane What = "Lane"
 	// WaitSlot: only so many may be in flight, and it is not its turn.
 	WaitSlot What = "Slot"
+	// WaitPark: the CA has asked for the account of an issuer to be left alone until then.
+	WaitPark What = "Park"
 	// WaitBackOff: the last pass has failed, and is repeated.
 	WaitBackOff What = "BackOff"
 )
 
 // For is what an object waits for.
 type For struct {
-	What What
+	What What `json:"for"`
 	// Detail says it for people.
-	Detail string
+	Detail string `json:"detail,omitempty"`
 }
 
-// Wait is one line of the list of waits.
+// Wait is one line of the list of waits. The JSON form is what the controller serves.
 type Wait struct {
 	// Kind, Namespace and Name are those of the object that waits.
-	Kind, Namespace, Name string
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+
 	For
 
 	// Lane is where a call waits or goes to; else empty.
-	Lane string
-	// Since is when the wait began, Until when it ends without an event; zero if it does not.
-	Since, Until time.Time
+	Lane string `json:"lane,omitempty"`
+	// Since is when the wait began, zero if that is not known; Until is when it ends without an event, zero if it does
+	// not.
+	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until,omitzero"`
 }
 
 // waiter lists the waits of one kind.

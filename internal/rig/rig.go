@@ -223,7 +223,7 @@ func (w *World) Config() app.Config {
 	cfg := app.DefaultConfig()
 	cfg.LeaderElect = false
 	cfg.KeepKinds = false // the worlds share the cluster
-	cfg.MetricsAddress, cfg.HealthAddress = "0", "0"
+	cfg.MetricsAddress, cfg.HealthAddress, cfg.WaitsAddress = "0", "0", ""
 	cfg.ClusterResourceNamespace = w.Namespace
 	cfg.Scope.Namespaces = []string{w.Namespace}
 	cfg.IssuerEgress.AllowLoopback()

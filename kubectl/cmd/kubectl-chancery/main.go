@@ -15,6 +15,7 @@ import (
 	"chancery.dev/kubectl/internal/plugin"
 	"chancery.dev/kubectl/internal/status"
 	"chancery.dev/kubectl/internal/takeover"
+	"chancery.dev/kubectl/internal/waits"
 )
 
 //go:generate go test -count=1 -run ^TestReference$ . -update
@@ -22,7 +23,7 @@ import (
 // root is kubectl-chancery with all its commands.
 func root(streams plugin.Streams) *cobra.Command {
 	cmd := plugin.New(streams)
-	cmd.AddCommand(takeover.New(streams), move.New(streams), status.New(streams), list.New(streams))
+	cmd.AddCommand(takeover.New(streams), move.New(streams), status.New(streams), list.New(streams), waits.New(streams))
 	cmd.AddCommand(change.New(streams)...)
 	return cmd
 }

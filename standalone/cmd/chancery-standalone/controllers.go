@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 
 	"github.com/go-logr/logr"
 	"gopkg.in/natefinch/lumberjack.v2"
@@ -39,6 +40,9 @@ func startControllers(ctx context.Context, cp *controlplane.ControlPlane, dir st
 	defer func() { _ = file.Close() }()
 	log := logr.FromSlogHandler(slog.NewTextHandler(file, nil))
 	ctrl.SetLogger(app.Machinery(log))
+	if path, is := strings.CutPrefix(config.WaitsAddress, "unix:"); is && !filepath.IsAbs(path) {
+		config.WaitsAddress = "unix:" + filepath.Join(dir, path)
+	}
 	a, err := app.New(ctx, config, identity, log)
 	if err != nil {
 		return err
@@ -58,6 +62,6 @@ func standaloneConfig() app.Config {
 	cfg.LeaderElect = false
 	cfg.IssuerEgress.AllowLoopback()
 	cfg.ACME.HTTP01Hosts, cfg.ACME.TLSALPN01Hosts = []string{"*=*"}, []string{"*=*"}
-	cfg.MetricsAddress, cfg.HealthAddress = "0", "0"
+	cfg.MetricsAddress, cfg.HealthAddress, cfg.WaitsAddress = "0", "0", "unix:waits.sock"
 	return cfg
 }
