@@ -220,11 +220,11 @@ func TestSecretOwner(t *testing.T) {
 func TestForeignCommonName(t *testing.T) {
 	spec := &certmanagerv1.CertificateSpec{DNSNames: []string{"a"}}
 	leaf := &LeafFacts{CommonName: "b", Names: pki.AltNames{DNSNames: []string{"a"}}}
-	if got := certificateViolations(spec, leaf); len(got) != 1 || got[0] != "spec.commonName" {
+	if got := Violations(spec, leaf); len(got) != 1 || got[0] != "spec.commonName" {
 		t.Errorf("violates %q", got)
 	}
 	leaf.CommonName = "a"
-	if got := certificateViolations(spec, leaf); len(got) != 0 {
+	if got := Violations(spec, leaf); len(got) != 0 {
 		t.Errorf("a DNS name as the common name violates %q", got)
 	}
 }

@@ -109,10 +109,10 @@ func subjectViolations(spec *certmanagerv1.CertificateSpec, raw []byte) []string
 	return v
 }
 
-// certificateViolations compares an issued certificate with the spec when the
+// Violations compares an issued certificate with the spec when the
 // request it came from is gone. It is lenient: issuers may move the common name
 // into the DNS names, or out of them.
-func certificateViolations(spec *certmanagerv1.CertificateSpec, leaf *LeafFacts) []string {
+func Violations(spec *certmanagerv1.CertificateSpec, leaf *LeafFacts) []string {
 	var v []string
 	names := func(cn string, dns []string) []string {
 		if cn != "" {

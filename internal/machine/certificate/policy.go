@@ -114,7 +114,7 @@ func requestMatchesSpec(s *State) *Violation {
 		return violation(certmanagerv1.CertificateReasonRequestChanged,
 			"the spec has changed since the certificate was issued: %s", strings.Join(wrong, ", "))
 	}
-	if wrong := certificateViolations(spec, s.Secret.Leaf); len(wrong) > 0 {
+	if wrong := Violations(spec, s.Secret.Leaf); len(wrong) > 0 {
 		return violation(certmanagerv1.CertificateReasonSecretMismatch,
 			"the certificate in Secret %q does not match the spec: %s", spec.SecretName, strings.Join(wrong, ", "))
 	}
