@@ -10,6 +10,7 @@ import (
 
 	"chancery.dev/internal/cli"
 	"chancery.dev/kubectl/internal/change"
+	"chancery.dev/kubectl/internal/inspect"
 	"chancery.dev/kubectl/internal/list"
 	"chancery.dev/kubectl/internal/move"
 	"chancery.dev/kubectl/internal/plugin"
@@ -23,7 +24,14 @@ import (
 // root is kubectl-chancery with all its commands.
 func root(streams plugin.Streams) *cobra.Command {
 	cmd := plugin.New(streams)
-	cmd.AddCommand(takeover.New(streams), move.New(streams), status.New(streams), list.New(streams), waits.New(streams))
+	cmd.AddCommand(
+		inspect.New(streams),
+		list.New(streams),
+		move.New(streams),
+		status.New(streams),
+		takeover.New(streams),
+		waits.New(streams),
+	)
 	cmd.AddCommand(change.New(streams)...)
 	return cmd
 }
