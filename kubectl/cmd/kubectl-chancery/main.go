@@ -21,8 +21,11 @@ import (
 
 //go:generate go test -count=1 -run ^TestReference$ . -update
 
-// root is kubectl-chancery with all its commands.
-func root(streams plugin.Streams) *cobra.Command {
+// root is kubectl-chancery.
+func root(streams plugin.Streams) *cobra.Command { return plugin.Helpful(commands(streams)) }
+
+// commands is the root command with all commands.
+func commands(streams plugin.Streams) *cobra.Command {
 	cmd := plugin.New(streams)
 	cmd.AddCommand(
 		inspect.New(streams),

@@ -34,7 +34,7 @@ func TestExamples(t *testing.T) {
 			help(below)
 		}
 	}
-	help(root(plugin.Streams{}))
+	help(commands(plugin.Streams{}))
 	seen, quoted := map[string]int{}, regexp.MustCompile(`'[^']*'|\S+`)
 	for where, text := range texts {
 		for line := range strings.Lines(text) {
@@ -43,7 +43,7 @@ func TestExamples(t *testing.T) {
 				continue
 			}
 			words := quoted.FindAllString(command, -1)
-			cmd, flags, err := root(plugin.Streams{}).Find(words)
+			cmd, flags, err := commands(plugin.Streams{}).Find(words)
 			if err == nil {
 				err = cmd.ParseFlags(flags)
 			}

@@ -30,7 +30,7 @@ func TestReference(t *testing.T) {
 			own(below)
 		}
 	}
-	cmd := root(plugin.Streams{})
+	cmd := commands(plugin.Streams{})
 	own(cmd)
 	golden.Check(t, "../../../../docs/reference/kubectl-chancery.md", reference.Commands(cmd))
 }

@@ -84,7 +84,11 @@ func Connect(flags *genericclioptions.ConfigFlags) (client.WithWatch, error) {
 		return nil, err
 	}
 	mapper := meta.FirstHitRESTMapper{MultiRESTMapper: meta.MultiRESTMapper{known(), others}}
-	return client.NewWithWatch(config, client.Options{Scheme: scheme, HTTPClient: http, Mapper: mapper})
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, HTTPClient: http, Mapper: mapper})
+	if err != nil {
+		return nil, err
+	}
+	return placed(c), nil
 }
 
 // ConnectIn is Connect, and returns the namespace that the flags name, too.
