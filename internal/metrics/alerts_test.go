@@ -1,0 +1,245 @@
+package metrics_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/textparse"
+	"github.com/prometheus/prometheus/promql/parser"
+	clientmetrics "k8s.io/client-go/tools/metrics"
+	registry "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/yaml"
+
+	acmeclient "chancery.dev/internal/acme/client"
+	"chancery.dev/internal/acmeaccount"
+	"chancery.dev/internal/metrics"
+	"chancery.dev/internal/rig/tool"
+)
+
+const (
+	alertsFile    = "../../deploy/chart/files/alerts.yaml"
+	dashboardFile = "../../deploy/chart/files/dashboard.json"
+)
+
+// rule is a rule of Prometheus.
+type rule struct {
+	Alert, Expr, For    string
+	Labels, Annotations map[string]string
+}
+
+func readRules(t *testing.T) []rule {
+	t.Helper()
+	text, err := os.ReadFile(alertsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct{ Groups []struct{ Rules []rule } }
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	if len(file.Groups) != 1 || len(file.Groups[0].Rules) < 9 {
+		t.Fatalf("there are not all alerts: %+v", file)
+	}
+	return file.Groups[0].Rules
+}
+
+// sample is one line of what a controller tells.
+type sample struct {
+	labels labels.Labels
+	value  float64
+}
+
+// told is what Prometheus gets from a controller at that time that has each kind of object, and has made each kind of
+// request. job and namespace are labels of the target.
+func told(t *testing.T, now time.Time) []sample {
+	t.Helper()
+	traffic, err := metrics.NewACME()
+	if err != nil {
+		t.Fatal(err)
+	}
+	traffic.Observe(acmeclient.Observation{Action: acmeclient.ActionGetOrder, Method: "POST", Scheme: "https", Host: "told.invalid", Status: 429})
+	accounts := acmeaccount.New(acmeaccount.Options{Now: func() time.Time { return now }})
+	traffic.Follow(accounts)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	account, err := accounts.Open("told", acmeaccount.Server{URL: "https://told.invalid/dir"}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	accounts.Bind(acmeaccount.Issuer{UID: "told", Name: "told"}, account)
+	clientmetrics.RequestResult.Increment(t.Context(), "200", "GET", "told.invalid")
+	own := prometheus.NewRegistry()
+	for name, names := range map[string][]string{ // those of other packages
+		"chancery_events_total": {"kind", "type", "reason"}, "controller_runtime_reconcile_total": {"controller", "result"},
+	} {
+		counts := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: "Help."}, names)
+		counts.WithLabelValues([]string{"Challenge", "Warning", "CleanUpAbandoned"}[:len(names)]...).Inc()
+		own.MustRegister(counts)
+	}
+	o := objects(t)
+	body, response := get(t, metrics.Handler(prometheus.Gatherers{own, registry.Registry}, &metrics.Controller{
+		Objects: func() (metrics.Objects, bool) { return o, true }, Leads: func() bool { return true }, Now: func() time.Time { return now },
+	}, logr.Discard()), "", "")
+	return parse(t, body, response.Header().Get("Content-Type"))
+}
+
+func parse(t *testing.T, body, contentType string) (out []sample) {
+	t.Helper()
+	parser, err := textparse.New([]byte(body), contentType, labels.NewSymbolTable(), textparse.ParserOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		switch entry, err := parser.Next(); {
+		case errors.Is(err, io.EOF):
+			return out
+		case err != nil:
+			t.Fatal(err)
+		case entry == textparse.EntrySeries:
+			s := sample{}
+			parser.Labels(&s.labels)
+			_, _, s.value = parser.Series()
+			out = append(out, s)
+		}
+	}
+}
+
+// ofTarget are the labels that Prometheus adds.
+var ofTarget = []string{"job", "namespace", "pod", "instance", "exported_namespace"}
+
+// checkQuery fails the test unless each metric of a query is told, with the labels that the query asks for.
+func checkQuery(t *testing.T, where, query string, told []sample) {
+	t.Helper()
+	expr, err := parser.ParseExpr(query)
+	if err != nil {
+		t.Errorf("%s: %v", where, err)
+		return
+	}
+	all := map[string]bool{"kind": true} // label_replace makes one
+	for _, name := range ofTarget {
+		all[name] = true
+	}
+	for _, s := range told {
+		s.labels.Range(func(l labels.Label) { all[l.Name] = true })
+	}
+	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+		switch n := node.(type) {
+		case *parser.VectorSelector:
+			for _, m := range n.LabelMatchers {
+				if !slices.ContainsFunc(told, func(s sample) bool { return hasLabel(s, n.LabelMatchers, m) }) {
+					t.Errorf("%s: no metric has %s, which %s asks for", where, m, n)
+				}
+			}
+		case *parser.AggregateExpr:
+			for _, name := range n.Grouping {
+				if !all[name] {
+					t.Errorf("%s: no metric has the label %s", where, name)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// hasLabel reports whether a sample has the name that matchers ask for, and the label of one of them. Values are only
+// compared where they are words of ours.
+func hasLabel(s sample, matchers []*labels.Matcher, m *labels.Matcher) bool {
+	for _, name := range matchers {
+		if name.Name == labels.MetricName && !name.Matches(s.labels.Get(labels.MetricName)) {
+			return false
+		}
+	}
+	switch m.Name {
+	case labels.MetricName, "condition", "quantile":
+		return m.Matches(s.labels.Get(m.Name))
+	}
+	return s.labels.Has(m.Name) || slices.Contains(ofTarget, m.Name)
+}
+
+// TestAlerts: each alert asks for metrics that there are, says how bad it is and what to do, and has its section.
+func TestAlerts(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/alerts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := told(t, time.Unix(1_760_000_000, 0))
+	for _, r := range readRules(t) {
+		checkQuery(t, r.Alert, r.Expr, told)
+		if want := "https://chancery.dev/docs/alerts#" + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
+			t.Errorf("%s leads to %q, not to %s", r.Alert, r.Annotations["runbook_url"], want)
+		}
+		_, section, found := strings.Cut(string(page), "\n## "+r.Alert+"\n")
+		section, _, _ = strings.Cut(section, "\n## ")
+		for _, part := range []string{"**Meaning.** ", "**Impact.** ", "**Steps.**"} {
+			if !strings.Contains(section, part) {
+				t.Errorf("the section of %s (there: %v) has no %q", r.Alert, found, part)
+			}
+		}
+		if severity := r.Labels["severity"]; !strings.Contains(string(page), fmt.Sprintf("| [%s](#%s) | %s |", r.Alert, strings.ToLower(r.Alert), severity)) {
+			t.Errorf("the table does not have %s with the severity %s", r.Alert, severity)
+		}
+		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+			t.Errorf("%s says nothing: %v", r.Alert, r.Annotations)
+		}
+	}
+}
+
+// TestAlertsByPromtool: promtool, as users have it, takes the rules, and each of them is raised by its history only.
+func TestAlertsByPromtool(t *testing.T) {
+	t.Parallel()
+	promtool := tool.Path(t, "promtool")
+	for _, args := range [][]string{{"check", "rules", alertsFile}, {"test", "rules", "testdata/alerts_test.yaml"}} {
+		if out, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput(); err != nil {
+			t.Errorf("promtool %v: %v\n%s", args, err, out)
+		}
+	}
+}
+
+// TestDashboard: each panel has a query, and asks for metrics that there are.
+func TestDashboard(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(dashboardFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Panels []struct {
+			ID      int
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(text, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	told, ids := told(t, time.Unix(1_760_000_000, 0)), map[int]bool{}
+	for _, panel := range dashboard.Panels {
+		if len(panel.Targets) == 0 || ids[panel.ID] {
+			t.Errorf("panel %d (%s) has no query, or the number of another one", panel.ID, panel.Title)
+		}
+		ids[panel.ID] = true
+		for _, target := range panel.Targets {
+			checkQuery(t, panel.Title, target.Expr, told)
+		}
+	}
+	if len(ids) < 10 {
+		t.Errorf("there are only %d panels", len(ids))
+	}
+}
