@@ -11,6 +11,7 @@ import (
 	"chancery.dev/internal/cli"
 	"chancery.dev/kubectl/internal/change"
 	"chancery.dev/kubectl/internal/inspect"
+	"chancery.dev/kubectl/internal/issuers"
 	"chancery.dev/kubectl/internal/list"
 	"chancery.dev/kubectl/internal/move"
 	"chancery.dev/kubectl/internal/plugin"
@@ -33,7 +34,7 @@ func commands(streams plugin.Streams) *cobra.Command {
 		move.New(streams),
 		status.New(streams),
 		takeover.New(streams),
-		waits.New(streams),
+		waits.New(streams), issuers.New(streams),
 	)
 	cmd.AddCommand(change.New(streams)...)
 	return cmd

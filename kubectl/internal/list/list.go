@@ -176,17 +176,10 @@ func table(wide bool) format {
 				line(r.Namespace, r.Name, explain.Away(r.Expires, now), explain.Away(r.Renews, now), r.Issuer, r.State, r.Secret, strings.Join(r.Names, ","), r.NextTry, r.Cause)
 				continue
 			}
-			line(r.Namespace, r.Name, explain.Away(r.Expires, now), explain.Away(r.Renews, now), r.Issuer, r.State, cut(r.Cause))
+			line(r.Namespace, r.Name, explain.Away(r.Expires, now), explain.Away(r.Renews, now), r.Issuer, r.State, plugin.Cut(r.Cause, causeWidth))
 		}
 		return w.Flush()
 	}
-}
-
-func cut(s string) string {
-	if runes := []rune(s); len(runes) > causeWidth {
-		return string(runes[:causeWidth-1]) + "…"
-	}
-	return s
 }
 
 func stamp(at *metav1.Time) string {

@@ -117,3 +117,11 @@ func known() meta.RESTMapper {
 	m.Add(schema.GroupVersionKind{Group: gwapiv1.GroupName, Version: "v1", Kind: "Gateway"}, meta.RESTScopeNamespace)
 	return m
 }
+
+// Cut shortens a text for a column of that width.
+func Cut(s string, width int) string {
+	if runes := []rune(s); len(runes) > width {
+		return string(runes[:width-1]) + "…"
+	}
+	return s
+}

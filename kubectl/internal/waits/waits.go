@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -43,12 +44,20 @@ const examples = `  # What do the objects of this namespace wait for?
 
 // options are the flags of the command.
 type options struct {
-	flags      *genericclioptions.ConfigFlags
-	all        bool
-	output     string
-	controller string
-	socket     string
-	filter     filter
+	flags  *genericclioptions.ConfigFlags
+	all    bool
+	output string
+	source Source
+	filter filter
+}
+
+// Source is where the list of waits is read.
+type Source struct{ controller, socket string }
+
+// AddFlags adds the flags that say where.
+func (s *Source) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&s.controller, "controller-namespace", "", "namespace of the controller (default: the one where its Pods are found)")
+	f.StringVar(&s.socket, "socket", "", "Unix socket of a controller on this machine, to ask in place of the cluster's")
 }
 
 // filter says which waits to show; the zero value shows all.
@@ -78,8 +87,7 @@ func New(streams plugin.Streams) *cobra.Command {
 	f.StringSliceVar(&o.filter.kinds, "kind", nil, "only objects of these kinds, as in challenge,order")
 	f.StringSliceVar(&o.filter.why, "for", nil, "only those that wait for this: event, time, call, lane, slot, park or backoff")
 	f.StringVar(&o.filter.lane, "lane", "", "only calls of the lanes whose name has this text, as in letsencrypt.org")
-	f.StringVar(&o.controller, "controller-namespace", "", "namespace of the controller (default: the one where its Pods are found)")
-	f.StringVar(&o.socket, "socket", "", "Unix socket of a controller on this machine, to ask in place of a cluster")
+	o.source.AddFlags(f)
 	return cmd
 }
 
@@ -95,12 +103,15 @@ func (o *options) run(ctx context.Context, streams plugin.Streams) error {
 			return err
 		}
 	}
-	all, err := o.read(ctx)
+	people := o.output == "" || o.output == "wide"
+	progress := plugin.StartProgress(streams, !people, "asking the controller")
+	all, err := o.source.Read(ctx, o.flags)
+	progress.Stop()
 	if err != nil {
 		return err
 	}
 	shown := o.filter.of(all)
-	if o.output == "json" || o.output == "yaml" {
+	if !people {
 		return status.Encode(streams.Out, o.output, shown)
 	}
 	if len(shown) == 0 {
@@ -110,23 +121,24 @@ func (o *options) run(ctx context.Context, streams plugin.Streams) error {
 	return table(streams.Out, shown, o.all, o.output == "wide", time.Now())
 }
 
-func (o *options) read(ctx context.Context) ([]engine.Wait, error) {
-	if o.socket != "" {
-		code, body, err := getBySocket(ctx, o.socket, "/waits")
+// Read returns what every object waits for.
+func (s *Source) Read(ctx context.Context, flags *genericclioptions.ConfigFlags) ([]engine.Wait, error) {
+	if s.socket != "" {
+		code, body, err := getBySocket(ctx, s.socket, "/waits")
 		if err != nil {
-			return nil, fmt.Errorf("ask the controller at %s: %w: does chancery-standalone run, and as this user?", o.socket, err)
+			return nil, fmt.Errorf("ask the controller at %s: %w: does chancery-standalone run, and as this user?", s.socket, err)
 		}
 		return decode(code, body)
 	}
-	c, err := plugin.Connect(o.flags)
+	c, err := plugin.Connect(flags)
 	if err != nil {
 		return nil, err
 	}
-	config, err := o.flags.ToRESTConfig()
+	config, err := flags.ToRESTConfig()
 	if err != nil {
 		return nil, err
 	}
-	pods, err := Controllers(ctx, c, o.controller)
+	pods, err := Controllers(ctx, c, s.controller)
 	if err != nil {
 		return nil, err
 	}
@@ -247,16 +259,9 @@ func table(out io.Writer, shown []engine.Wait, namespaces, wide bool, now time.T
 			until = "in " + duration.HumanDuration(max(wait.Until.Sub(now), 0))
 		}
 		if !wide {
-			lane, detail = cut(lane, laneWidth), cut(detail, detailWidth)
+			lane, detail = plugin.Cut(lane, laneWidth), plugin.Cut(detail, detailWidth)
 		}
 		line(wait.Namespace, wait.Kind+"/"+wait.Name, string(wait.What), since, until, lane, detail)
 	}
 	return w.Flush()
-}
-
-func cut(s string, width int) string {
-	if runes := []rune(s); len(runes) > width {
-		return string(runes[:width-1]) + "…"
-	}
-	return s
 }
