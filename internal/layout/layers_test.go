@@ -64,6 +64,7 @@ var rooms = []room{
 	{layer: 5, path: "internal/signer", why: "port: Signer, neutral Request and Bundle"},
 	{layer: 5, path: "internal/acmeaccount", why: "the ACME accounts in use, and their calls"},
 
+	{layer: 4, path: "internal/preflight", why: "pure: whether an issuance can succeed, judged before it"},
 	{layer: 5, path: "internal/explain", why: "pure: where a certificate stands, the cause and what helps, in words"},
 
 	{layer: 6, path: "internal/metrics", why: "what Prometheus is told, under cert-manager's names"},
