@@ -34,6 +34,8 @@ type Directory struct {
 type DirectoryMeta struct {
 	// Profiles are names with descriptions (draft-ietf-acme-profiles §3).
 	Profiles map[string]string `json:"profiles,omitempty"`
+	// CAAIdentities are the names that the CA goes by in CAA records (RFC 8659).
+	CAAIdentities []string `json:"caaIdentities,omitempty"`
 }
 
 // CheckProfile tells whether an order may name the profile: nil for an advertised one or "",

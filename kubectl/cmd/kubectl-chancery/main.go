@@ -15,6 +15,7 @@ import (
 	"chancery.dev/kubectl/internal/list"
 	"chancery.dev/kubectl/internal/move"
 	"chancery.dev/kubectl/internal/plugin"
+	"chancery.dev/kubectl/internal/preflight"
 	"chancery.dev/kubectl/internal/status"
 	"chancery.dev/kubectl/internal/takeover"
 	"chancery.dev/kubectl/internal/waits"
@@ -32,6 +33,7 @@ func commands(streams plugin.Streams) *cobra.Command {
 		inspect.New(streams),
 		list.New(streams),
 		move.New(streams),
+		preflight.New(streams),
 		status.New(streams),
 		takeover.New(streams),
 		waits.New(streams), issuers.New(streams),

@@ -1,0 +1,134 @@
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/preflight"
+	"chancery.dev/kubectl/internal/plugin"
+)
+
+// input is a Certificate to check.
+type input struct {
+	// manifest is the Certificate as a file has it; nil if it is of the cluster.
+	manifest    *unstructured.Unstructured
+	certificate *certmanagerv1.Certificate
+}
+
+// read returns the Certificates that the arguments and --filename name.
+func (o *options) read(ctx context.Context, c client.Client, streams plugin.Streams, namespace string, args []string) ([]input, error) {
+	var inputs []input
+	files := slices.Clone(o.files)
+	for _, arg := range args {
+		if isFile(arg) {
+			files = append(files, arg)
+			continue
+		}
+		crt := &certmanagerv1.Certificate{}
+		if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: arg}, crt); err != nil {
+			return nil, fmt.Errorf("%w; see which there are: kubectl chancery list", err)
+		}
+		inputs = append(inputs, input{certificate: crt})
+	}
+	for _, file := range files {
+		found, err := readFile(file, streams.In, namespace)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		inputs = append(inputs, found...)
+	}
+	return inputs, nil
+}
+
+// isFile reports whether an argument is a file, and not the name of a Certificate.
+func isFile(arg string) bool {
+	return arg == "-" || strings.ContainsRune(arg, os.PathSeparator) || slices.ContainsFunc([]string{".yaml", ".yml", ".json"}, func(end string) bool {
+		return strings.HasSuffix(arg, end)
+	})
+}
+
+// readFile reads the Certificates of a file, in YAML or JSON, in lists too.
+func readFile(file string, stdin io.Reader, namespace string) (inputs []input, err error) {
+	from := stdin
+	if file != "-" {
+		opened, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = opened.Close() }() // it was only read
+		from = opened
+	}
+	add := func(o runtime.Object) error {
+		u, is := o.(*unstructured.Unstructured)
+		if !is || u.GetKind() != certmanagerv1.CertificateKind || u.GroupVersionKind().Group != certmanagerv1.GroupName {
+			return nil
+		}
+		if u.GetNamespace() == "" {
+			u.SetNamespace(namespace)
+		}
+		crt := &certmanagerv1.Certificate{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, crt); err != nil {
+			return fmt.Errorf("Certificate %s: %w", u.GetName(), err)
+		}
+		inputs = append(inputs, input{u, crt})
+		return nil
+	}
+	for d := yaml.NewYAMLOrJSONDecoder(from, 4096); ; {
+		u := &unstructured.Unstructured{}
+		switch err := d.Decode(&u.Object); {
+		case errors.Is(err, io.EOF):
+			return inputs, nil
+		case err != nil:
+			return nil, err
+		case u.IsList():
+			err = u.EachListItem(add)
+			if err != nil {
+				return nil, err
+			}
+		default:
+			if err := add(u); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// dryRun has the API server judge a manifest, and fill in defaults; nothing is stored.
+func dryRun(ctx context.Context, c client.Client, in *input) preflight.Finding {
+	f := preflight.Finding{Check: "manifest", Outcome: preflight.OK, Message: "the API server takes it (dry run)"}
+	strict := client.FieldValidation("Strict")
+	u := in.manifest.DeepCopy()
+	err := c.Create(ctx, u, client.DryRunAll, strict)
+	if apierrors.IsAlreadyExists(err) {
+		live := in.manifest.DeepCopy()
+		if err = c.Get(ctx, client.ObjectKeyFromObject(live), live); err == nil {
+			u = in.manifest.DeepCopy()
+			u.SetResourceVersion(live.GetResourceVersion())
+			err = c.Update(ctx, u, client.DryRunAll, strict)
+		}
+	}
+	switch {
+	case apierrors.IsForbidden(err):
+		f.Outcome, f.Message = preflight.NotChecked, "you may not make Certificates in the namespace: "+err.Error()
+	case err != nil:
+		f.Outcome, f.Message, f.WhatToDo = preflight.Failed, err.Error(), "Correct the manifest"
+	default:
+		filled := &certmanagerv1.Certificate{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, filled); err == nil {
+			in.certificate = filled
+		}
+	}
+	return f
+}

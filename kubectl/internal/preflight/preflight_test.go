@@ -1,0 +1,291 @@
+package preflight
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"io"
+	"log"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/preflight"
+	"chancery.dev/internal/rig"
+	"chancery.dev/internal/rig/dnsserver"
+	"chancery.dev/kubectl/internal/plugin"
+)
+
+// manifest is a Certificate in YAML, and another kind that is passed over.
+func manifest(name, issuer, rest string) string {
+	return `{apiVersion: v1, kind: ConfigMap, metadata: {name: other}}
+---
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata: {name: ` + name + `}
+spec: {secretName: ` + name + `, issuerRef: {name: ` + issuer + `}, ` + rest + `}
+`
+}
+
+// lineOf finds what the command says of a check.
+func lineOf(out, outcome, check string) string {
+	for line := range strings.Lines(out) {
+		if rest, is := strings.CutPrefix(strings.TrimSpace(line), outcome+" "); is && strings.HasPrefix(strings.TrimSpace(rest), check) {
+			return line
+		}
+	}
+	return ""
+}
+
+// TestChecks: each check once as it should be, and once with something in the way.
+func TestChecks(t *testing.T) {
+	t.Parallel()
+	w := newStage(t)
+	w.issuer(t, "dns", w.acme("dns", "short", w.byDNS("tsig")))
+	w.issuer(t, "http", w.acme("http", "long", byHTTP()))
+	w.issuer(t, "tls", w.acme("tls", "", tlsALPN()))
+	w.issuer(t, "self", certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}})
+	w.issuer(t, "ca", w.authority(t))
+	w.Create(t, &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "broken"}, Spec: certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{SecretName: "nowhere"}}},
+		&certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: "there"}, Spec: certmanagerv1.CertificateSpec{
+			SecretName: "taken", DNSNames: []string{"there.example.com"}, IssuerRef: cmmeta.IssuerReference{Name: "self"},
+		}})
+	odd := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.Header().Set("Server", "odd") }))
+	t.Cleanup(odd.Close)
+	noALPN := httptest.NewUnstartedServer(http.NotFoundHandler())
+	noALPN.Config.ErrorLog = log.New(io.Discard, "", 0)
+	noALPN.StartTLS()
+	t.Cleanup(noALPN.Close)
+	good, closed := ports{http: w.open, tls: w.responder}, int(rig.FreeAddress(t).Port())
+	for name, c := range map[string]struct {
+		issuer, rest string
+		at           ports
+		// want are outcome, check and a part of the line.
+		want [][3]string
+	}{
+		"all is well": {"dns", `dnsNames: [www.example.com, "*.example.com"], privateKey: {rotationPolicy: Always}`, good, [][3]string{
+			{"ok", "manifest", "dry run"}, {"ok", "secret", ""}, {"ok", "issuer", "is ready"}, {"ok", "names", "all names"},
+			{"ok", "solver www.example.com", "DNS-01 by solvers[0]"}, {"ok", "solver *.example.com", "DNS-01"}, {"ok", "profile", "short"},
+			{"ok", "zone www.example.com", "is in the zone example.com. according to " + w.dns.Addr()},
+			{"ok", "delegation example.com.", "ns1.example.com., ns2.example.com."}, {"ok", "CAA www.example.com", "every CA"}, {"ok", "account", ""},
+			{"not checked", "limits", "Let's Encrypt"},
+		}},
+		"a CNAME is not followed": {"dns", `dnsNames: [alias.example.com]`, good, [][3]string{{"warning", "CNAME _acme-challenge.alias.example.com", "alias.dns.example.net"}}},
+		"CAA allows":              {"dns", `dnsNames: [www.caa-ok.example.com]`, good, [][3]string{{"ok", "CAA", "caa-ok.example.com. lets the CA issue"}}},
+		"CAA wants DNS-01":        {"http", `dnsNames: [www.caa-ok.example.com]`, good, [][3]string{{"failed", "CAA", "validationmethods is dns-01"}}},
+		"CAA forbids":             {"dns", `dnsNames: ["*.caa.example.com"]`, good, [][3]string{{"failed", "CAA *.caa.example.com", "none of them names the CA"}}},
+		"no zone":                 {"dns", `dnsNames: [www.example.org]`, good, [][3]string{{"failed", "zone www.example.org", "does the domain exist?"}}},
+		"HTTP-01":                 {"http", `dnsNames: [www.example.com]`, good, [][3]string{{"ok", "route www.example.com", "status 404"}, {"failed", "profile", "long"}}},
+		"the port is closed":      {"http", `dnsNames: [www.example.com]`, ports{http: closed}, [][3]string{{"failed", "route www.example.com", "connection refused"}}},
+		"another server answers":  {"http", `dnsNames: [www.example.com]`, ports{http: portOf(odd.Listener)}, [][3]string{{"warning", "route", "status 200 by the server"}, {"failed", "profile", "long"}}},
+		"a wildcard by HTTP-01":   {"http", `dnsNames: ["*.example.com"]`, good, [][3]string{{"failed", "solver *.example.com", "none of the issuer's solvers is of such a type"}}},
+		"TLS-ALPN-01":             {"tls", `dnsNames: [www.example.com]`, good, [][3]string{{"ok", "route", "as the responder does"}}},
+		"no TLS-ALPN-01":          {"tls", `dnsNames: [www.example.com]`, ports{tls: portOf(noALPN.Listener)}, [][3]string{{"failed", "route", "does not speak acme-tls/1"}}},
+		"no port for TLS":         {"tls", `dnsNames: [www.example.com]`, ports{tls: closed}, [][3]string{{"failed", "route", "connection refused"}}},
+		"the manifest is wrong":   {"self", `dnsNames: [www.example.com], dnsName: x`, good, [][3]string{{"failed", "manifest", "unknown field"}, {"warning", "limits", "self-signed"}}},
+		"the Secret is taken":     {"self", `dnsNames: [www.example.com], secretName: taken`, good, [][3]string{{"failed", "secret", "Certificate there"}}},
+		"the common name":         {"dns", `dnsNames: [www.example.com], commonName: web.example.com`, good, [][3]string{{"failed", "names", "commonName"}}},
+		"no issuer":               {"none", `dnsNames: [www.example.com]`, good, [][3]string{{"failed", "issuer", "/none does not exist"}}},
+		"the issuer is not ready": {"broken", `dnsNames: [www.example.com]`, good, [][3]string{{"failed", "issuer", "is not ready"}}},
+		"another controller's":    {"x, group: example.com", `dnsNames: [www.example.com]`, good, [][3]string{{"not checked", "issuer", "another controller"}}},
+		"a CA":                    {"ca", `dnsNames: [www.example.com], duration: 2h`, good, [][3]string{{"ok", "CA", "is valid until"}}},
+		"a CA that ends":          {"ca", `dnsNames: [www.example.com]`, good, [][3]string{{"warning", "CA", "asks for 2160h"}}},
+		"a CA for other names":    {"ca", `dnsNames: [www.example.org], duration: 2h`, good, [][3]string{{"failed", "CA", "name constraints"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rest, crt := c.rest, strings.NewReplacer(" ", "-", "'", "").Replace(strings.ToLower(name))
+			text := manifest(crt, c.issuer, rest)
+			if strings.Contains(rest, "secretName") {
+				text = strings.Replace(text, "secretName: "+crt+", ", "", 1)
+			}
+			wantFailed := false
+			for _, want := range c.want {
+				wantFailed = wantFailed || want[0] == string(preflight.Failed)
+			}
+			rig.Eventually(t, "preflight says so", func(ctx context.Context) string {
+				out, err := w.run(ctx, c.at, text, "-")
+				for _, want := range c.want {
+					if line := lineOf(out, want[0], want[1]); line == "" || !strings.Contains(line, want[2]) {
+						return strings.Join(want[:], " | ") + "\n" + out
+					}
+				}
+				var exit plugin.ExitError
+				if errors.As(err, &exit) != wantFailed || err != nil && exit.Code != 2 {
+					return "exit: " + out
+				}
+				return ""
+			})
+		})
+	}
+}
+
+// TestViewer: the role view is enough for a Certificate of the cluster; what may not be read is not checked.
+func TestViewer(t *testing.T) {
+	t.Parallel()
+	w := newStage(t)
+	w.issuer(t, "dns", w.acme("dns", "short", w.byDNS("tsig")))
+	w.issuer(t, "ca", w.authority(t))
+	for issuer, name := range map[string]string{"dns": "web", "ca": "inner"} {
+		w.Create(t, &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: certmanagerv1.CertificateSpec{
+			SecretName: name, DNSNames: []string{name + ".example.com"}, IssuerRef: cmmeta.IssuerReference{Name: issuer},
+		}})
+	}
+	rig.Eventually(t, "the viewer may view", func(ctx context.Context) string {
+		out, err := w.run(ctx, ports{http: w.open}, "", "web", "--as", w.viewer)
+		if err != nil || strings.Contains(out, "failed ") || lineOf(out, "ok", "delegation") == "" || lineOf(out, "ok", "account") == "" {
+			return out
+		}
+		return ""
+	})
+	out, err := w.run(t.Context(), ports{}, manifest("other", "ca", "dnsNames: [a.example.com]"), "-f", "-", "inner", "--as", w.viewer, "-o", "json")
+	if err != nil {
+		t.Fatal(err, out)
+	}
+	var said struct{ Items []preflight.Report }
+	if err := json.Unmarshal([]byte(out), &said); err != nil || len(said.Items) != 2 {
+		t.Fatal(err, out)
+	}
+	unread := map[string]bool{}
+	for _, report := range said.Items {
+		for _, f := range report.Findings {
+			unread[f.Check] = unread[f.Check] || f.Outcome == preflight.NotChecked
+		}
+	}
+	if !unread["manifest"] || !unread["CA"] {
+		t.Error(out)
+	}
+	// A name server that does not serve the zone keeps DNS-01 from being proved.
+	w.dns.SetMode(1, dnsserver.Refused)
+	out, err = w.run(t.Context(), ports{}, "", "web", "--as", w.viewer)
+	if line := lineOf(out, "failed", "delegation"); err == nil || !strings.Contains(line, "ns2.example.com. (REFUSED)") {
+		t.Error(err, out)
+	}
+	w.dns.SetMode(0, dnsserver.Silent)
+	out, _ = w.run(t.Context(), ports{}, "", "web", "--as", w.viewer)
+	if lineOf(out, "not checked", "zone") == "" {
+		t.Error(out)
+	}
+}
+
+// TestStaging: another issuer issues a copy, which is removed, whatever comes of it.
+func TestStaging(t *testing.T) {
+	t.Parallel()
+	w := newStage(t)
+	w.issuer(t, "self", certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}})
+	text := manifest("web", "self", "dnsNames: [www.example.com], secretTemplate: {annotations: {copied: everywhere}}")
+	out, err := w.run(t.Context(), ports{}, text, "-", "--staging-issuer", "self", "--timeout", "2m")
+	if line := lineOf(out, "ok", "staging web-preflight-"); err != nil || !strings.Contains(line, "Issuer self has issued the certificate") {
+		t.Error(err, out)
+	}
+	out, err = w.run(t.Context(), ports{}, text, "-", "--staging-issuer", "issuer/none", "--timeout", "5s")
+	if line := lineOf(out, "failed", "staging web-preflight-"); err == nil || !strings.Contains(line, "/none does not exist") {
+		t.Error(err, out)
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	go func() { // interrupted as soon as the copy is there
+		for list := new(certmanagerv1.CertificateList); ctx.Err() == nil; {
+			if w.Client.List(ctx, list) == nil && strings.Contains(names(list, w.Namespace), "web-preflight-") {
+				interrupt()
+			}
+		}
+	}()
+	if out, err = w.run(ctx, ports{}, text, "-", "--staging-issuer", "issuer/none"); !errors.Is(err, context.Canceled) {
+		t.Error(err, out)
+	}
+	rig.Eventually(t, "nothing is left", func(ctx context.Context) string {
+		list, secrets := &certmanagerv1.CertificateList{}, &corev1.SecretList{}
+		if err := errors.Join(w.Client.List(ctx, list), w.Client.List(ctx, secrets)); err != nil {
+			return err.Error()
+		}
+		left := names(list, w.Namespace)
+		for i := range secrets.Items {
+			if s := &secrets.Items[i]; s.Namespace == w.Namespace && strings.Contains(s.Name, "preflight") {
+				left += " Secret " + s.Name
+			}
+		}
+		return left
+	})
+	w.Create(t, &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: certmanagerv1.CertificateSpec{
+		SecretName: "web", DNSNames: []string{"www.example.com"}, IssuerRef: cmmeta.IssuerReference{Name: "self"},
+	}})
+	rig.Eventually(t, "the viewer may not make the copy", func(ctx context.Context) string {
+		out, err := w.run(ctx, ports{}, "", "web", "--staging-issuer", "self", "--as", w.viewer)
+		if err != nil || lineOf(out, "not checked", "staging") == "" {
+			return out
+		}
+		return ""
+	})
+}
+
+func names(list *certmanagerv1.CertificateList, namespace string) (all string) {
+	for i := range list.Items {
+		if list.Items[i].Namespace == namespace {
+			all += list.Items[i].Name + " "
+		}
+	}
+	return all
+}
+
+// TestArguments: what is given wrongly is told, with what helps.
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	w := newStage(t)
+	for args, want := range map[string]string{
+		"":                      "no Certificate is given",
+		"none":                  "kubectl chancery list",
+		"-f none.yaml":          "none.yaml",
+		"- -o wide":             "json or yaml",
+		"./none.json -n nobody": "none.json",
+	} {
+		if out, err := w.run(t.Context(), ports{}, "", strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v %s", args, err, out)
+		}
+	}
+	if _, err := w.run(t.Context(), ports{}, "", "none"); !apierrors.IsNotFound(err) {
+		t.Error(err)
+	}
+	list := `{apiVersion: v1, kind: List, items: [{apiVersion: cert-manager.io/v1, kind: Certificate, metadata: {name: listed}, spec: {secretName: x, issuerRef: {name: none}, dnsNames: [a.example.com]}}]}`
+	if out, _ := w.run(t.Context(), ports{}, list, "-"); !strings.Contains(out, w.Namespace+"/listed") {
+		t.Error(out)
+	}
+}
+
+// authority adds the Secret of a CA for names below example.com, which ends in a day.
+func (w *stage) authority(t *testing.T) certmanagerv1.IssuerSpec {
+	t.Helper()
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, PermittedDNSDomains: []string{"example.com"},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := pki.EncodePKCS8(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "authority"}, Type: corev1.SecretTypeTLS, Data: map[string][]byte{
+		"tls.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), "tls.key": text,
+	}})
+	return certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{SecretName: "authority"}}
+}
