@@ -42,6 +42,7 @@ func TestExamples(t *testing.T) {
 			if !is {
 				continue
 			}
+			command, _, _ = strings.Cut(command, " >") // where the shell writes the output
 			words := quoted.FindAllString(command, -1)
 			cmd, flags, err := commands(plugin.Streams{}).Find(words)
 			if err == nil {

@@ -60,6 +60,8 @@ func newRenew(streams plugin.Streams) *cobra.Command {
   # In a script: end when the certificate has come
   kubectl chancery renew web --wait`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), streams, args) },
+
+		ValidArgsFunction: plugin.Complete(0, plugin.Certificates()),
 	}
 	f := cmd.Flags()
 	o.flags.AddFlags(f)
@@ -179,6 +181,8 @@ func newVerdict(streams plugin.Streams, verb string, verdict certmanagerv1.Certi
 			"see the role chancery-certificaterequest-approver.",
 		Example: `  kubectl chancery ` + verb + ` web-1 --reason policy --message 'looked at by hand'`,
 		Args:    cobra.ExactArgs(1),
+
+		ValidArgsFunction: plugin.Complete(1, plugin.CertificateRequests()),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, namespace, err := plugin.ConnectIn(flags)
 			if err != nil {

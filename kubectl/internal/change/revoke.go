@@ -53,10 +53,14 @@ func newRevoke(streams plugin.Streams) *cobra.Command {
 		Example: revokeExamples,
 		Args:    cobra.ExactArgs(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return r.run(cmd.Context(), args[0]) },
+
+		ValidArgsFunction: plugin.Complete(1, plugin.Certificates()),
 	}
 	f := cmd.Flags()
 	r.flags.AddFlags(f)
 	f.StringVar(&r.reason, "reason", "", "keyCompromise, superseded, affiliationChanged, cessationOfOperation or unspecified")
+	reasons := []string{"keyCompromise", "superseded", "affiliationChanged", "cessationOfOperation", "unspecified"}
+	_ = cmd.RegisterFlagCompletionFunc("reason", cobra.FixedCompletions(reasons, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	f.BoolVar(&r.cancel, "cancel", false, "call a revocation off, before the CA is asked")
 	f.BoolVarP(&r.yes, "yes", "y", false, "do not ask whether to go on")
 	f.BoolVar(&r.wait, "wait", false, "end when the certificate is revoked; the exit status is 1 if it is not")

@@ -45,6 +45,8 @@ func newRotate(streams plugin.Streams) *cobra.Command {
 		Example: rotateExamples,
 		Args:    cobra.ExactArgs(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return r.run(cmd.Context(), args[0]) },
+
+		ValidArgsFunction: plugin.Complete(1, plugin.Issuers()...),
 	}
 	f := cmd.Flags()
 	r.flags.AddFlags(f)

@@ -63,6 +63,9 @@ func New(streams plugin.Streams) *cobra.Command {
 	f.StringVar(&o.expiring, "expiring", "", "only certificates that end within this time, as in 14d or 36h; with --not-ready, those that are not ready too")
 	f.BoolVar(&o.filter.NotReady, "not-ready", false, "only certificates that are not ready; with --expiring, those that end soon too")
 	f.StringVar(&o.filter.Issuer, "issuer", "", "only certificates of this issuer: a name, or as in clusterissuer/letsencrypt")
+	_ = cmd.RegisterFlagCompletionFunc("issuer", plugin.Complete(0, plugin.Issuers()...)) // the flag is there
+	formats := []string{"wide", "json", "yaml", "csv"}
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // as well
 	return cmd
 }
 

@@ -20,8 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// Helpful has the errors of a command, and of all commands below, name what helps: see Help. A flag or an argument that
-// is not understood is answered with the nearest one, and with how the command is used.
+// Helpful finishes a command, and all commands below. Their errors name what helps: see Help. A flag or an argument
+// that is not understood is answered with the nearest one, and with how the command is used. Shells complete the flags
+// that all commands share.
 func Helpful(cmd *cobra.Command) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		var unknown *pflag.NotExistError
@@ -40,6 +41,7 @@ func help(cmd *cobra.Command) {
 	for _, below := range cmd.Commands() {
 		help(below)
 	}
+	completeFlags(cmd)
 	path := cmd.CommandPath()
 	if take := cmd.Args; take != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {

@@ -59,6 +59,7 @@ func New(streams Streams) *cobra.Command {
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
 	version.Add(root)
+	addCompletion(root)
 	return root
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +15,7 @@ import (
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/kubectl/internal/plugin"
 )
 
 // The kinds that an argument may name.
@@ -23,6 +26,17 @@ const (
 	kindSecret         = "Secret"
 	kindSigningRequest = "CertificateSigningRequest"
 )
+
+// kinds are those whose names a shell completes.
+func kinds() []plugin.Kind {
+	return []plugin.Kind{
+		plugin.Certificates(),
+		{Prefix: "ingress/", GroupVersionKind: networkingv1.SchemeGroupVersion.WithKind(kindIngress)},
+		{Prefix: "gateway/", GroupVersionKind: gwapiv1.SchemeGroupVersion.WithKind(kindGateway)},
+		{Prefix: "secret/", GroupVersionKind: corev1.SchemeGroupVersion.WithKind(kindSecret)},
+		{Prefix: "csr/", GroupVersionKind: certificatesv1.SchemeGroupVersion.WithKind(kindSigningRequest)},
+	}
+}
 
 // split returns the kind and the name of an argument; no kind for a bare name, or for one that is not known.
 func split(arg string) (kind, name string) {

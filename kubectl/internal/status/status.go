@@ -56,6 +56,8 @@ func newCommand(streams plugin.Streams, flags *genericclioptions.ConfigFlags) *c
 			"name the cause, the next try, and what to do. The role view is enough; Secrets are not read.",
 		Example: examples,
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd, streams, args) },
+
+		ValidArgsFunction: plugin.Complete(0, kinds()...),
 	}
 	f := cmd.Flags()
 	flags.AddFlags(f)
