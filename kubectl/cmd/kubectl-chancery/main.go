@@ -10,6 +10,7 @@ import (
 
 	"chancery.dev/internal/cli"
 	"chancery.dev/kubectl/internal/change"
+	"chancery.dev/kubectl/internal/create"
 	"chancery.dev/kubectl/internal/inspect"
 	"chancery.dev/kubectl/internal/issuers"
 	"chancery.dev/kubectl/internal/list"
@@ -30,6 +31,8 @@ func root(streams plugin.Streams) *cobra.Command { return plugin.Helpful(command
 func commands(streams plugin.Streams) *cobra.Command {
 	cmd := plugin.New(streams)
 	cmd.AddCommand(
+		create.New(streams),
+		create.NewExperimental(streams),
 		inspect.New(streams),
 		list.New(streams),
 		move.New(streams),
