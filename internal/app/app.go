@@ -239,11 +239,12 @@ func (a *App) loses(ctx context.Context, stop func()) error {
 	}
 }
 
-// logEvent counts an event, and writes the one line of the log that it is.
+// logEvent counts an event. The cause in the line of the log about the decision says the same, so the event comes a
+// level lower.
 func (a *App) logEvent(e *corev1.Event) {
 	about := e.InvolvedObject
 	a.counts.WithLabelValues(about.Kind, e.Type, e.Reason).Inc()
-	a.log.Info(e.Message, "reason", e.Reason, "type", e.Type, "kind", about.Kind, "namespace", about.Namespace, "name", about.Name)
+	a.log.V(1).Info(e.Message, "reason", e.Reason, "type", e.Type, "kind", about.Kind, "namespace", about.Namespace, "name", about.Name)
 }
 
 // Synced waits until the caches hold what the API server has, and until the responder listens, if it runs here; false
@@ -324,7 +325,7 @@ func (a *App) deps(ctx context.Context, cfg Config, scheme *runtime.Scheme, kept
 	}
 	return &controller.Deps{
 		Manager:  a.manager,
-		Engine:   engine.New(ctx, engine.Options{Client: over, Now: cfg.Now}),
+		Engine:   engine.New(ctx, engine.Options{Client: over, Now: cfg.Now, Log: a.log}),
 		Client:   over,
 		Secrets:  kept.secrets,
 		Requests: kept.requests,

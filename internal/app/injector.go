@@ -89,7 +89,7 @@ func NewInjector(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logg
 	over, secrets := overlay.New(a.manager.GetClient(), cfg.Now), kubecache.NewSecrets(cfg.Now)
 	source := kubecache.Source{Client: over, Live: a.manager.GetAPIReader(), Metadata: names, Namespaces: cfg.scope().Namespaces}
 	deps := &controller.Deps{
-		Manager: a.manager, Engine: engine.New(ctx, engine.Options{Client: over, Now: cfg.Now}), Client: over, Secrets: secrets,
+		Manager: a.manager, Engine: engine.New(ctx, engine.Options{Client: over, Now: cfg.Now, Log: a.log}), Client: over, Secrets: secrets,
 		Scope: cfg.scope(), Now: cfg.Now, Clock: cfg.Clock, Events: a.recorder(scheme), Settings: cfg.settings(),
 	}
 	return a, errors.Join(

@@ -1,32 +1,64 @@
 package app
 
-import "github.com/go-logr/logr"
+import (
+	"context"
+	"errors"
+
+	"github.com/go-logr/logr"
+
+	"chancery.dev/internal/engine"
+)
 
 // Machinery returns the logger for controller-runtime, whose information comes one level lower than our own: with -v 1,
 // not with -v 0. ctrl.SetLogger takes the sink of a logger and ignores its level, so log.V(1) would not do.
-func Machinery(log logr.Logger) logr.Logger {
+func Machinery(log logr.Logger) logr.Logger { return wrapped(log, 1) }
+
+// calm returns a logger in which an error that comes every day is information.
+func calm(log logr.Logger) logr.Logger { return wrapped(log, 0) }
+
+func wrapped(log logr.Logger, lower int) logr.Logger {
 	sink := log.GetSink()
 	if sink == nil {
 		return log
 	}
-	return log.WithSink(lowerSink{sink})
+	return log.WithSink(calmSink{sink, lower})
 }
 
-// lowerSink is a logr.LogSink that takes all information for one level less important.
-type lowerSink struct{ logr.LogSink }
+// calmSink is a logr.LogSink that takes all information for so many levels less important, and errors for what they
+// are: one that the engine has written a line of is left out, and one that comes every day is information.
+type calmSink struct {
+	logr.LogSink
+	lower int
+}
 
 // Enabled implements logr.LogSink.
-func (s lowerSink) Enabled(level int) bool { return s.LogSink.Enabled(level + 1) }
+func (s calmSink) Enabled(level int) bool { return s.LogSink.Enabled(level + s.lower) }
 
 // Info implements logr.LogSink.
-func (s lowerSink) Info(level int, message string, values ...any) {
-	s.LogSink.Info(level+1, message, values...)
+func (s calmSink) Info(level int, message string, values ...any) {
+	s.LogSink.Info(level+s.lower, message, values...)
+}
+
+// Error implements logr.LogSink.
+func (s calmSink) Error(err error, message string, values ...any) {
+	var logged *engine.Logged
+	switch {
+	case errors.As(err, &logged), errors.Is(err, context.Canceled):
+	case engine.Everyday(err):
+		if s.LogSink.Enabled(0) {
+			s.LogSink.Info(0, message, append(values, "cause", err.Error())...)
+		}
+	default:
+		s.LogSink.Error(err, message, values...)
+	}
 }
 
 // WithValues implements logr.LogSink.
-func (s lowerSink) WithValues(values ...any) logr.LogSink {
-	return lowerSink{s.LogSink.WithValues(values...)}
+func (s calmSink) WithValues(values ...any) logr.LogSink {
+	return calmSink{s.LogSink.WithValues(values...), s.lower}
 }
 
 // WithName implements logr.LogSink.
-func (s lowerSink) WithName(name string) logr.LogSink { return lowerSink{s.LogSink.WithName(name)} }
+func (s calmSink) WithName(name string) logr.LogSink {
+	return calmSink{s.LogSink.WithName(name), s.lower}
+}

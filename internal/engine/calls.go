@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 
 	"chancery.dev/internal/fault"
@@ -59,6 +61,17 @@ type Outcome struct {
 	Err   error
 	// At is when.
 	At time.Time
+}
+
+// Problem says what has gone wrong, by the error or by a Value with a method Problem; empty if nothing has.
+func (o Outcome) Problem() string {
+	if o.Err != nil {
+		return o.Err.Error()
+	}
+	if value, ok := o.Value.(interface{ Problem() string }); ok {
+		return value.Problem()
+	}
+	return ""
 }
 
 // owner is the object that a call is for.
@@ -123,6 +136,7 @@ type Calls struct {
 	ctx   context.Context //nolint:containedctx // the engine's life, which outlives any caller's context
 	total int
 	now   func() time.Time
+	log   logr.Logger
 
 	mu         sync.Mutex
 	objects    map[types.UID]map[string]*call
@@ -134,7 +148,7 @@ type Calls struct {
 
 func newCalls(ctx context.Context, o Options) *Calls {
 	return &Calls{
-		ctx: ctx, total: o.CallsAtOnce, now: o.Now,
+		ctx: ctx, total: o.CallsAtOnce, now: o.Now, log: o.Log,
 		objects: map[types.UID]map[string]*call{}, lanes: map[string]*lane{}, namespaces: map[string]int{},
 	}
 }
@@ -343,6 +357,9 @@ func (w *call) line() line { return line{w.Urgency, cmp.Or(w.Tenant, w.owner.nam
 
 func (c *Calls) fly(w *call) {
 	outcome := c.run(w.Call)
+	if log := c.log.V(1); log.Enabled() {
+		log.Info("called", "object", objectOf(w.owner.kind, w.owner.name), "step", w.Name, "cause", outcome.Problem(), "took", outcome.At.Sub(w.since).Round(time.Millisecond).String())
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l, namespace := c.lanes[w.Lane.Name], w.line().namespace
@@ -380,6 +397,20 @@ func (c *Calls) run(w Call) (o Outcome) {
 	}
 	value, err := w.Run(ctx)
 	return Outcome{Value: value, Err: err}
+}
+
+// under returns the names of the calls for an object that are under way, in order.
+func (c *Calls) under(object types.UID) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []string
+	for name, w := range c.objects[object] {
+		if !w.landed {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // all returns the calls that have not landed, in no order.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,6 +27,8 @@ type Options struct {
 	Chance func() float64
 	// CallsAtOnce bounds the calls of all lanes; 0 means 1,024. The namespaces share them.
 	CallsAtOnce int
+	// Log gets a line for each decision that changes something.
+	Log logr.Logger
 }
 
 // Engine is what all kinds share. Use New.
@@ -34,6 +37,7 @@ type Engine struct {
 	now    func() time.Time
 	chance func() float64
 	calls  *Calls
+	log    logr.Logger
 
 	progress progress
 
@@ -50,7 +54,7 @@ func New(ctx context.Context, o Options) *Engine {
 		o.Chance = rand.Float64
 	}
 	return &Engine{
-		client: o.Client, now: o.Now, chance: o.Chance, calls: newCalls(ctx, o),
+		client: o.Client, now: o.Now, chance: o.Chance, calls: newCalls(ctx, o), log: o.Log,
 		progress: progress{begun: map[*underWay]struct{}{}},
 	}
 }
@@ -66,5 +70,9 @@ func (e *Engine) WriteStatus(ctx context.Context, old, changed client.Object) er
 	if err != nil {
 		return err
 	}
-	return e.client.PatchStatus(ctx, changed, patch)
+	if err := e.client.PatchStatus(ctx, changed, patch); err != nil {
+		return err
+	}
+	e.statusSet(ctx, old, changed)
+	return nil
 }

@@ -101,8 +101,10 @@ type Pass[O client.Object, M any] struct {
 	// Retry is for Kind.Refused to say when the step is tried again; zero for minutes.
 	Retry time.Duration
 
-	engine *Engine
-	owner  owner
+	engine  *Engine
+	owner   owner
+	account *account
+	events  record.EventRecorder
 }
 
 // Take returns the outcome of a call that has come back, and forgets the call.
@@ -125,6 +127,14 @@ func (p *Pass[O, M]) Start(call Call) { p.engine.calls.start(p.owner, call) }
 
 // Forget drops a call and its outcome.
 func (p *Pass[O, M]) Forget(name string) { p.engine.calls.forgetCall(p.owner.uid, name) }
+
+// Tell emits an event about the object, for what a step of a plan finds out.
+func (p *Pass[O, M]) Tell(e Event) { p.tell(p.Object, e) }
+
+func (p *Pass[O, M]) tell(object client.Object, e Event) {
+	Emit(p.events, object, e)
+	p.account.because(e.Message, e.Reason)
+}
 
 // Chance returns a number in [0,1).
 func (p *Pass[O, M]) Chance() float64 { return p.engine.chance() }
@@ -190,6 +200,8 @@ func (r *Runner[O, M, S, A]) Finish(ctx context.Context, more func(name types.Na
 }
 
 func (r *Runner[O, M, S, A]) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	told := &account{namespace: req.Namespace}
+	ctx = accounted(ctx, told)
 	for range stepsPerPass {
 		object := r.kind.New()
 		err := r.engine.client.Get(ctx, req.NamespacedName, object)
@@ -200,14 +212,17 @@ func (r *Runner[O, M, S, A]) reconcile(ctx context.Context, req reconcile.Reques
 			object.SetName(req.Name)
 		case apierrors.IsNotFound(err):
 			r.forget(req.NamespacedName)
+			r.account(told, owner{kind: r.kind.Name, name: req.NamespacedName}, Wait{}, For{}, nil)
 			return reconcile.Result{}, nil
 		case err != nil:
 			return reconcile.Result{}, err
 		}
 		known := r.remember(req.NamespacedName, object)
-		p := &Pass[O, M]{Object: object, Memory: &known.memory, engine: r.engine, owner: r.owner(object)}
+		p := &Pass[O, M]{
+			Object: object, Memory: &known.memory, engine: r.engine, owner: r.owner(object), account: told, events: r.kind.Events,
+		}
 		if Paused(object) {
-			return r.rest(known, p.owner, Plan{Waits: For{What: WaitEvent, Detail: "paused by the annotation " + cmmeta.PausedAnnotation}}, nil)
+			return r.rest(known, p.owner, told, Plan{Waits: For{What: WaitEvent, Detail: "paused by the annotation " + cmmeta.PausedAnnotation}}, nil)
 		}
 		plan, err := r.step(ctx, p, known)
 		if err == nil && plan.Again && !plan.Done {
@@ -216,8 +231,9 @@ func (r *Runner[O, M, S, A]) reconcile(ctx context.Context, req reconcile.Reques
 		if err == nil {
 			err = plan.Failure
 		}
-		return r.rest(known, p.owner, plan, err)
+		return r.rest(known, p.owner, told, plan, err)
 	}
+	r.engine.line(r.kind.Name, req.NamespacedName, told, "soon", nil)
 	return reconcile.Result{RequeueAfter: nextPass}, nil
 }
 
@@ -250,7 +266,7 @@ func (r *Runner[O, M, S, A]) step(ctx context.Context, p *Pass[O, M], known *rem
 		object = plan.Status
 	}
 	for _, e := range plan.Events {
-		Emit(r.kind.Events, object, e)
+		p.tell(object, e)
 	}
 	if plan.Done {
 		r.forget(client.ObjectKeyFromObject(object))
@@ -315,13 +331,13 @@ func (r *Runner[O, M, S, A]) refused(p *Pass[O, M], known *remembered[M], err er
 	e := r.kind.Refused(p, err)
 	if known.refused != e.Message {
 		known.refused = e.Message
-		Emit(r.kind.Events, p.Object, e)
+		p.Tell(e)
 	}
 	return fault.After(cmp.Or(p.Retry, refusedRetry), e.Reason, "%s", e.Message)
 }
 
 // rest notes what the object waits for, and says when it is looked at again.
-func (r *Runner[O, M, S, A]) rest(known *remembered[M], o owner, plan Plan, failure error) (reconcile.Result, error) {
+func (r *Runner[O, M, S, A]) rest(known *remembered[M], o owner, told *account, plan Plan, failure error) (reconcile.Result, error) {
 	result, err := interpret(failure)
 	if apierrors.IsConflict(failure) {
 		result.RequeueAfter = min(conflictRetry<<min(known.conflicts, 10), conflictPatience)
@@ -348,14 +364,24 @@ func (r *Runner[O, M, S, A]) rest(known *remembered[M], o owner, plan Plan, fail
 			result.RequeueAfter = max(wait.Until.Sub(now), time.Millisecond)
 		}
 	}
+	before := r.waitsNow(known, wait, now)
+	r.account(told, o, wait, before, err)
+	if err != nil {
+		err = &Logged{err}
+	}
+	return result, err
+}
+
+// waitsNow notes what an object waits for now, and returns what the object waited for before.
+func (r *Runner[O, M, S, A]) waitsNow(known *remembered[M], wait Wait, now time.Time) (before For) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	wait.Since = now
-	if known.wait.For == wait.For {
+	before, wait.Since = known.wait.For, now
+	if before == wait.For {
 		wait.Since = known.wait.Since
 	}
 	known.wait = wait
-	return result, err
+	return before
 }
 
 // interpret says what follows from the error of a pass, the only place that does: a fault says itself what is next,

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -455,4 +456,44 @@ func TestLastPasses(t *testing.T) {
 	if want := []string{"ns/pod 1 <nil>", "ns/pod 2 no", "ns/pod 3 no"}; !slices.Equal(seen, want) {
 		t.Errorf("%q, want %q", seen, want)
 	}
+}
+
+// TestOneLineForWhatChanges: a pass that changes something has one line, and one that changes nothing has none. A
+// failure has a line for each new cause: an error, unless the failure comes every day.
+func TestOneLineForWhatChanges(t *testing.T) {
+	synctest.Test(t, testOneLineForWhatChanges)
+}
+
+func testOneLineForWhatChanges(t *testing.T) {
+	e := newErrand(t)
+	var said []string
+	e.engine.log = funcr.New(func(_, line string) { said = append(said, line) }, funcr.Options{})
+	e.run = func(context.Context) (any, error) { return "Done", nil }
+	expect := func(when string, err error, want ...string) {
+		t.Helper()
+		said = nil
+		e.refusal = err
+		_, got := e.runner.Reconcile(t.Context(), reconcile.Request{NamespacedName: podName})
+		var logged *Logged
+		if (err != nil) != errors.As(got, &logged) || len(said) != min(len(want), 1) {
+			t.Errorf("%s: %v, %q", when, got, said)
+			return
+		}
+		for _, word := range want {
+			if !strings.Contains(said[0], word) {
+				t.Errorf("%s: %s, and not %s", when, said[0], word)
+			}
+		}
+	}
+	expect("a call is made", nil)
+	synctest.Wait()
+	terminating := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "pod", nil)
+	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	expect("the namespace goes", terminating, `"level"=0`, `"object"="pods ns/pod"`, `"next"="soon"`, "forbidden")
+	expect("the namespace still goes", terminating)
+	expect("a bug", errors.New("broken"), `"error"=null`, "broken")
+	expect("the same bug", errors.New("broken"))
+	expect("another bug", errors.New("broken, too"), "broken, too")
+	expect("it is written", nil, `"level"=0`, `"step"="set status phase=Done"`, `"next"="nothing"`)
+	expect("nothing is to be done", nil)
 }

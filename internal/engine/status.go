@@ -3,7 +3,6 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
-	"reflect"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,7 +18,7 @@ type operation struct {
 // statusPatch replaces the status, which is about the generation of old, if the object still has the version of old. A
 // merge patch would say the same in less, and cost two encodings of the whole object and three decodings to find out.
 func statusPatch(old, changed client.Object) (client.Patch, error) {
-	status := reflect.ValueOf(changed).Elem().FieldByName("Status")
+	status := statusOf(changed)
 	if !status.IsValid() {
 		return nil, fmt.Errorf("a %T has no status: please report this as a bug", changed)
 	}

@@ -182,27 +182,53 @@ func (c *Client) Live(ctx context.Context, reader client.Reader, key client.Obje
 
 // Create makes obj and fills it with the answer.
 func (c *Client) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
-	return c.write(obj, func() error { return c.api.Create(ctx, obj, opts...) })
+	return c.write(ctx, "create", obj, func() error { return c.api.Create(ctx, obj, opts...) })
 }
 
 // Patch changes obj and fills it with the answer.
 func (c *Client) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-	return c.write(obj, func() error { return c.api.Patch(ctx, obj, patch, opts...) })
+	return c.write(ctx, "write", obj, func() error { return c.api.Patch(ctx, obj, patch, opts...) })
 }
 
 // PatchStatus changes the status of obj and fills it with the answer.
 func (c *Client) PatchStatus(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-	return c.write(obj, func() error { return c.api.Status().Patch(ctx, obj, patch, opts...) })
+	return c.write(ctx, "", obj, func() error { return c.api.Status().Patch(ctx, obj, patch, opts...) })
 }
 
 // UpdateSubResource replaces the named subresource of obj and fills it with the answer.
 func (c *Client) UpdateSubResource(ctx context.Context, subresource string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
-	return c.write(obj, func() error { return c.api.SubResource(subresource).Update(ctx, obj, opts...) })
+	return c.write(ctx, "set "+subresource+" of", obj, func() error { return c.api.SubResource(subresource).Update(ctx, obj, opts...) })
 }
 
-// write makes a write of obj, and keeps the answer.
-func (c *Client) write(obj client.Object, do func() error) error {
-	return c.keep(c.refTo(obj, client.ObjectKeyFromObject(obj)), obj, do)
+// write makes a write of obj, notes it as verb, unless that is empty, and keeps the answer.
+func (c *Client) write(ctx context.Context, verb string, obj client.Object, do func() error) error {
+	r, before := c.refTo(obj, client.ObjectKeyFromObject(obj)), obj.GetResourceVersion()
+	err := c.keep(r, obj, do)
+	if err == nil && verb != "" && obj.GetResourceVersion() != before {
+		r.name = client.ObjectKeyFromObject(obj) // the API server may have made the name
+		note(ctx, verb, r)
+	}
+	return err
+}
+
+// noteKey is the key of the context for the function that is told of writes.
+type noteKey struct{}
+
+// Noting returns a context with which noted is called after each write that has changed something. Writes of a status
+// are left out.
+func Noting(ctx context.Context, noted func(verb, kind string, name types.NamespacedName)) context.Context {
+	return context.WithValue(ctx, noteKey{}, noted)
+}
+
+func note(ctx context.Context, verb string, r ref) {
+	if noted, ok := ctx.Value(noteKey{}).(func(verb, kind string, name types.NamespacedName)); ok {
+		noted(verb, r.kind.Kind, r.name)
+	}
+}
+
+// KindOf returns the kind of an object.
+func (c *Client) KindOf(obj client.Object) string {
+	return c.refTo(obj, client.ObjectKeyFromObject(obj)).kind.Kind
 }
 
 // keep makes a call, and keeps its answer, which is in obj. An object that the API server does not find is gone.
@@ -247,6 +273,9 @@ func (c *Client) Delete(ctx context.Context, obj client.Object, opts ...client.D
 	defer c.fly(r, -1)
 	opts = append([]client.DeleteOption{client.Preconditions{UID: &uid}}, opts...)
 	err := c.api.Delete(ctx, obj, opts...)
+	if err == nil {
+		note(ctx, "delete", r)
+	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		err = nil // gone, or another object by the same name: either way this one is not there
 	}

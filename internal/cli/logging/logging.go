@@ -19,7 +19,7 @@ type Flags struct {
 
 // Add adds the flags to a set.
 func (l *Flags) Add(f *pflag.FlagSet) {
-	f.IntVarP(&l.level, "v", "v", 0, "how much to log: 0 what happened, 1 to 10 ever more detail")
+	f.IntVarP(&l.level, "v", "v", 0, "how much to log: 0 decisions that change something, 1 each call and the machinery too, 2 to 10 ever more detail")
 	f.StringVar(&l.format, "logging-format", "text", "form of a log line: text or json")
 }
 

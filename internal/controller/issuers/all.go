@@ -39,6 +39,6 @@ func All(d *controller.Deps) func(context.Context) ([]certmanagerv1.GenericIssue
 func Teller(d *controller.Deps) func(issuer certmanagerv1.GenericIssuer, warning bool, reason, message string) {
 	events := d.Events("cert-manager-issuers")
 	return func(issuer certmanagerv1.GenericIssuer, warning bool, reason, message string) {
-		engine.Emit(events, issuer, engine.Event{Warning: warning, Reason: reason, Message: message})
+		d.Engine.Tell(events, issuer, engine.Event{Warning: warning, Reason: reason, Message: message})
 	}
 }

@@ -202,7 +202,7 @@ func (r *shims) plan(_ context.Context, p *pass, _ shim.State, a shim.Action) (e
 func (r *shims) do(ctx context.Context, p *pass, a shim.Action) error {
 	for _, warning := range a.Warnings {
 		if !slices.Contains(p.Memory.said, warning) {
-			engine.Emit(r.events, p.Object, engine.Event{Warning: true, Reason: shim.ReasonBadConfig, Message: warning})
+			p.Tell(engine.Event{Warning: true, Reason: shim.ReasonBadConfig, Message: warning})
 		}
 	}
 	p.Memory.said = a.Warnings
@@ -212,7 +212,7 @@ func (r *shims) do(ctx context.Context, p *pass, a shim.Action) error {
 			failures = append(failures, fmt.Errorf("Certificate %q: %w", name, err))
 			return false
 		}
-		engine.Emit(r.events, p.Object, engine.Event{Reason: reason, Message: fmt.Sprintf(format, name)})
+		p.Tell(engine.Event{Reason: reason, Message: fmt.Sprintf(format, name)})
 		return true
 	}
 	for _, crt := range a.Create {

@@ -305,3 +305,17 @@ func PollDelay(polls int, retryAfter time.Duration) time.Duration {
 func CheckDelay(failures int, period time.Duration) time.Duration {
 	return doubled(firstCheck, max(failures, 1), period)
 }
+
+// Problem says what has gone wrong; empty if nothing has.
+func (f *Failure) Problem() string {
+	if f == nil {
+		return ""
+	}
+	return f.Detail
+}
+
+// Problem is that of the failure: the log of calls shows it.
+func (o OrderOutcome) Problem() string { return o.Failure.Problem() }
+
+// Problem is that of the failure: the log of calls shows it.
+func (o ChallengeOutcome) Problem() string { return o.Failure.Problem() }
