@@ -81,6 +81,35 @@ type DNS01Solver struct {
 	Exec *ExecProvider `json:"exec,omitempty"`
 }
 
+// Provider returns the field of the provider that is set, as users write it, and for exec the name of the program, too.
+// It is empty if none is set.
+func (s *DNS01Solver) Provider() string {
+	switch {
+	case s.Akamai != nil:
+		return "akamai"
+	case s.CloudDNS != nil:
+		return "cloudDNS"
+	case s.Cloudflare != nil:
+		return "cloudflare"
+	case s.Route53 != nil:
+		return "route53"
+	case s.AzureDNS != nil:
+		return "azureDNS"
+	case s.DigitalOcean != nil:
+		return "digitalocean"
+	case s.AcmeDNS != nil:
+		return "acmeDNS"
+	case s.RFC2136 != nil:
+		return "rfc2136"
+	case s.Webhook != nil:
+		return "webhook"
+	case s.Exec != nil:
+		return "exec " + s.Exec.Name
+	default:
+		return ""
+	}
+}
+
 // AkamaiProvider reaches Akamai Edge DNS.
 type AkamaiProvider struct {
 	// Host of the API for the client.

@@ -141,7 +141,8 @@ type ACMESolverTest struct {
 	// +optional
 	ChallengeType ACMEChallengeType `json:"challengeType,omitempty"`
 
-	// Field of the dns01 solver that names the DNS provider, as in rfc2136; empty for other solvers.
+	// Field of the dns01 solver that names the DNS provider, as in rfc2136, and for exec the program, too;
+	// empty for other solvers.
 	// +optional
 	Provider string `json:"provider,omitempty"`
 

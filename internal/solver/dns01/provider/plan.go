@@ -76,7 +76,7 @@ func planOf(c *acmev1.DNS01Solver, mayAmbient bool) (*plan, error) {
 	}
 	if p.ambient && !mayAmbient {
 		return nil, fault.Terminal(ReasonAmbient, "%s: the solver names no credentials, and this issuer may not use those of the controller: "+
-			"name them, use a ClusterIssuer, or start the controller with --issuer-ambient-credentials", fieldOf(c))
+			"name them, use a ClusterIssuer, or start the controller with --issuer-ambient-credentials", c.Provider())
 	}
 	return p, nil
 }

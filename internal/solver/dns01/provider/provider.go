@@ -103,11 +103,11 @@ func Factory(o Options) dns01.Factory {
 		}
 		config, err := o.resolve(ctx, p, u.Namespace)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", fieldOf(u.Config), err)
+			return nil, fmt.Errorf("%s: %w", u.Config.Provider(), err)
 		}
 		if !u.ClusterIssuer {
 			if err := o.judge(ctx, config.Configuration); err != nil {
-				return nil, fault.After(dns01.MendPeriod, ReasonNotAllowed, "%s: %w", fieldOf(u.Config), err)
+				return nil, fault.After(dns01.MendPeriod, ReasonNotAllowed, "%s: %w", u.Config.Provider(), err)
 			}
 		}
 		config.Tenant = u.Tenant
@@ -175,25 +175,4 @@ func (o Options) judge(ctx context.Context, c wire.Configuration) error {
 		}
 	}
 	return nil
-}
-
-// fieldOf returns the field of the provider that is configured, or "".
-func fieldOf(c *acmev1.DNS01Solver) string {
-	switch {
-	case c.Akamai != nil:
-		return "akamai"
-	case c.CloudDNS != nil:
-		return "cloudDNS"
-	case c.Cloudflare != nil:
-		return "cloudflare"
-	case c.Route53 != nil:
-		return "route53"
-	case c.AzureDNS != nil:
-		return "azureDNS"
-	case c.DigitalOcean != nil:
-		return "digitalocean"
-	case c.Exec != nil:
-		return "exec " + c.Exec.Name
-	}
-	return ""
 }
