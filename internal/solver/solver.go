@@ -41,7 +41,7 @@ type Task struct {
 	Missed bool
 	// Warn is called by Check with a warning for people, in words that are the same on every try; may be nil.
 	Warn func(message string)
-	// InZone is called by Present with the zone that holds the answer, if there is one; may be nil.
+	// InZone is called by Present with the zone that holds the answer, before the provider is asked; may be nil.
 	InZone func(zone string)
 }
 

@@ -48,9 +48,6 @@ func (s *Solver) Present(ctx context.Context, t solver.Task) error {
 	if err != nil {
 		return err
 	}
-	if t.InZone != nil {
-		t.InZone(rec.Zone)
-	}
 	return p.Present(ctx, rec)
 }
 
@@ -77,20 +74,13 @@ func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 	return nil
 }
 
-// prepare finds the provider and says what record to write where.
+// prepare finds the zone, tells of it, and returns the provider and the record to write.
 func (s *Solver) prepare(ctx context.Context, t solver.Task) (Provider, Record, error) {
 	config, err := configOf(t)
 	if err != nil {
 		return nil, Record{}, err
 	}
 	spec := t.Challenge.Spec
-	p, err := s.provider(ctx, Use{
-		Config: config, Namespace: t.ResourceNamespace, UID: t.Challenge.UID, Tenant: t.Challenge.Namespace,
-		ClusterIssuer: spec.IssuerRef.Kind == cmmeta.ClusterIssuerKind,
-	})
-	if err != nil {
-		return nil, Record{}, err
-	}
 	rec := Record{
 		Domain: spec.DNSName, FQDN: FQDN(spec),
 		Value: spec.Key, Token: spec.Token, TTL: recordTTL, Missed: t.Missed,
@@ -107,7 +97,14 @@ func (s *Solver) prepare(ctx context.Context, t solver.Task) (Provider, Record, 
 	if rec.Zone, err = resolver.Zone(ctx, rec.FQDN, config.Nameservers); err != nil {
 		return nil, Record{}, err
 	}
-	return p, rec, nil
+	if t.InZone != nil {
+		t.InZone(rec.Zone)
+	}
+	p, err := s.provider(ctx, Use{
+		Config: config, Namespace: t.ResourceNamespace, UID: t.Challenge.UID, Tenant: t.Challenge.Namespace,
+		ClusterIssuer: spec.IssuerRef.Kind == cmmeta.ClusterIssuerKind,
+	})
+	return p, rec, err
 }
 
 func configOf(t solver.Task) (*acmev1.DNS01Solver, error) {
