@@ -76,9 +76,9 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 			Egress: cfg.IssuerEgress.policy(), Observe: venafiTraffic.Observe,
 		}),
 	}
+	deps.Solvers = cfg.solvers(resolver, providers, routes)
 	acme := orders.ACMEDeps{
-		Accounts: accounts, Solvers: cfg.solvers(resolver, providers, routes), Settings: cfg.ACME.settings(),
-		Limits: cfg.ACME.Limits, Process: process,
+		Accounts: accounts, Settings: cfg.ACME.settings(), Limits: cfg.ACME.Limits, Process: process,
 	}
 	everywhere := len(cfg.Namespaces) == 0
 	for _, step := range []struct {

@@ -27,6 +27,7 @@ import (
 	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/signer"
+	"chancery.dev/internal/solver"
 )
 
 // Deps is what every reconciler is given.
@@ -51,6 +52,8 @@ type Deps struct {
 	Events func(component string) record.EventRecorder
 	// Signers by type of issuer, and the Orderer of ACME; a type that is missing is not managed.
 	Signers map[signer.Type]signer.Adapter
+	// Solvers by the type of challenge that they solve.
+	Solvers map[acmev1.ACMEChallengeType]solver.Solver
 	// HTTP01 says whether HTTP-01 challenges are answered; nil if CAs reach the responder without routes.
 	HTTP01 *HTTP01
 	// Settings are the user's.

@@ -43,7 +43,7 @@ var rooms = []room{
 	{layer: 2, path: "api/certmanager/v1", why: "Certificate, CertificateRequest, Issuer, ClusterIssuer"},
 
 	{layer: 3, path: "api", why: "scheme, embedded CRDs and policies"},
-	{layer: 3, path: "internal/machine/issuer", why: "pure: what an issuer's status says"},
+	{layer: 4, path: "internal/machine/issuer", why: "pure: what an issuer's status says"},
 	{layer: 3, path: "internal/machine/injection", why: "pure: which CA bundles webhooks, APIServices and definitions are to have"},
 	{layer: 2, path: "internal/machine/service", why: "pure: what becomes of the Service of the HTTP-01 responder"},
 	{layer: 3, path: "internal/selection", why: "pure: which solver proves a name"},

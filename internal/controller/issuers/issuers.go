@@ -32,12 +32,17 @@ import (
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
-// kind is one of the two kinds of issuer, pass one look at an issuer. Nothing has to be remembered of an issuer from
-// pass to pass.
+// kind is one of the two kinds of issuer, pass one look at an issuer.
 type (
-	kind = engine.Kind[certmanagerv1.GenericIssuer, struct{}, issuer.State, issuer.Action]
-	pass = engine.Pass[certmanagerv1.GenericIssuer, struct{}]
+	kind = engine.Kind[certmanagerv1.GenericIssuer, memory, issuer.State, issuer.Action]
+	pass = engine.Pass[certmanagerv1.GenericIssuer, memory]
 )
+
+// memory is what is remembered of an issuer from pass to pass.
+type memory struct {
+	// testing is the id of the test of a solver that this process has started; empty for none.
+	testing string
+}
 
 // issuers looks after the issuers of one kind.
 type issuers struct{ *controller.Deps }
@@ -168,6 +173,7 @@ func (r *issuers) observe(ctx context.Context, p *pass) (issuer.State, error) {
 	of := signer.TypeOf(p.Object.GetSpec())
 	by, managed := r.Signers[of]
 	s := issuer.State{Issuer: p.Object, Type: string(of), Managed: managed, Unanswered: r.unanswered(ctx, p.Object)}
+	observeTest(p, &s)
 	prober, probes := by.(signer.Prober)
 	remote, leaves := by.(signer.Remote)
 	switch {
@@ -220,7 +226,7 @@ func (r *issuers) ask(ctx context.Context, p *pass, s *issuer.State, call engine
 
 // plan says what a decision means.
 func (r *issuers) plan(_ context.Context, p *pass, s issuer.State, a issuer.Action) (engine.Plan, error) {
-	plan := engine.Plan{Wake: a.Wake}
+	plan := engine.Plan{Wake: a.Wake, Then: r.followTest(p, s, a.Test)}
 	if a.Status != nil {
 		changed := p.Object.DeepCopyObject().(certmanagerv1.GenericIssuer) //nolint:forcetypeassert // a copy is of the same type
 		*changed.GetStatus() = *a.Status

@@ -33,7 +33,7 @@ import (
 
 // bench runs one Issuer on the engine, over an API that keeps objects.
 type bench struct {
-	*engine.Runner[certmanagerv1.GenericIssuer, struct{}, issuer.State, issuer.Action]
+	*engine.Runner[certmanagerv1.GenericIssuer, memory, issuer.State, issuer.Action]
 
 	t     *testing.T
 	store client.Client

@@ -18,15 +18,12 @@ import (
 	"chancery.dev/internal/machine/account"
 	"chancery.dev/internal/machine/acmeflow"
 	"chancery.dev/internal/schedule"
-	"chancery.dev/internal/solver"
 )
 
 // ACMEDeps is what Orders and Challenges need beside controller.Deps.
 type ACMEDeps struct {
 	// Accounts are the ACME accounts that issuers have been set up with.
 	Accounts *acmeaccount.Registry
-	// Solvers by the type of challenge that they solve.
-	Solvers map[acmev1.ACMEChallengeType]solver.Solver
 	// Limits cap the challenges in flight (mission rule 3).
 	Limits schedule.Options
 	// Settings are the times.

@@ -67,7 +67,7 @@ func (r *challenges) laneOfSolver(c *acmev1.Challenge, step acmeflow.ChallengeSt
 
 // solve1 makes one call to the solver.
 func (r *challenges) solve1(ctx context.Context, c *acmev1.Challenge, step acmeflow.ChallengeStep, missed bool) acmeflow.ChallengeOutcome {
-	s := r.acmeDeps.Solvers[c.Spec.Type]
+	s := r.Solvers[c.Spec.Type]
 	if s == nil {
 		return acmeflow.ChallengeOutcome{Failure: &acmeflow.Failure{
 			Class: fault.ClassSolver, Detail: fmt.Sprintf("this controller solves no %s challenges", c.Spec.Type),

@@ -30,7 +30,7 @@ type Facts struct {
 	Ready bool
 	// Reason and Message are those of the condition Ready. Reason is not empty.
 	Reason, Message string
-	// ACME is the account of an issuer of that type; nil leaves the status what it says of one.
+	// ACME is the account of an issuer of that type, without SolverTest; nil leaves the status what it says of one.
 	ACME *acmev1.ACMEIssuerStatus
 	// Authority is what CAIssuerStatus says of the CA that can sign for the issuer; empty leaves the status what it
 	// says of a CA.
@@ -57,6 +57,10 @@ type State struct {
 	// Unanswered is why nobody would answer the HTTP-01 challenges of the issuer; nil if somebody would, or if the
 	// issuer has no solver for HTTP-01.
 	Unanswered *fault.Fault
+	// Testing says that the test of a solver that the status calls Running is under way.
+	Testing bool
+	// Tested is how that test has ended; nil while it has not.
+	Tested *Tested
 }
 
 // Action is what to do for an issuer.
@@ -65,6 +69,8 @@ type Action struct {
 	Status *certmanagerv1.IssuerStatus
 	// Warn is the condition that an event is to warn of; nil if there is nothing new to warn of.
 	Warn *certmanagerv1.IssuerCondition
+	// Test is the test of a solver that is to be started once Status is written; nil for none.
+	Test *Test
 	// Wake is when to decide again without an event; zero for never.
 	Wake time.Time
 }
@@ -74,6 +80,11 @@ func Decide(s State, now time.Time) Action {
 	if s.Issuer.GetDeletionTimestamp() != nil {
 		return Action{}
 	}
+	return s.test(s.look(now), now)
+}
+
+// look returns what follows from the look at the issuer.
+func (s *State) look(now time.Time) Action {
 	failure := fault.Of(s.Failure)
 	switch {
 	case s.Type == "":
@@ -110,7 +121,11 @@ func (s *State) say(f Facts, now time.Time) Action {
 	certmanagerv1.SetIssuerCondition(carrier, ready, now)
 	s.sayUnanswered(carrier, now)
 	if f.ACME != nil {
-		carrier.Status.ACME = f.ACME
+		account := *f.ACME
+		if was := carrier.Status.ACME; was != nil {
+			account.SolverTest = was.SolverTest
+		}
+		carrier.Status.ACME = &account
 	}
 	if f.Authority != "" {
 		carrier.Status.CA = seen(carrier.Status.CA, f.Authority, now)

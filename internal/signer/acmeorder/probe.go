@@ -323,7 +323,7 @@ func (p *probe) obstacle(ctx context.Context) (string, error) {
 		switch same := p.sharesKey(other); {
 		case same && spec.Server == p.spec.Server && !p.trustsAlike(spec):
 			return fmt.Sprintf("%s uses the same key at the same ACME server with another caBundle or skipTLSVerify: give both issuers the same", who), nil
-		case !same && status != nil && status.URI == p.account.URL():
+		case !same && status != nil && status.URI != "" && status.URI == p.account.URL():
 			return fmt.Sprintf("%s has a copy of the key in Secret %s/%s, and the ACME server would refuse it from then on: have both issuers use one Secret, or give that one an account of its own",
 				who, signer.ResourceNamespace(other, p.ClusterResourceNamespace), spec.PrivateKey.Name), nil
 		}

@@ -1,0 +1,42 @@
+package issuers
+
+import (
+	"context"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"chancery.dev/internal/controller"
+)
+
+// Bench is bench for the tests that need the adapters.
+type Bench = bench
+
+// NewBench is newBench.
+func NewBench(t *testing.T, objects ...client.Object) *Bench {
+	t.Helper()
+	return newBench(t, objects...)
+}
+
+// Name is the name of the issuer that a Bench runs.
+func Name() types.NamespacedName { return name }
+
+// Deps are those of the bench.
+func (b *bench) Deps() *controller.Deps { return b.deps }
+
+// Store is its API.
+func (b *bench) Store() client.Client { return b.store }
+
+// Once looks at the issuer.
+func (b *bench) Once(ctx context.Context) error {
+	_, err := b.Reconcile(ctx, reconcile.Request{NamespacedName: name})
+	return err
+}
+
+// Woken waits until the issuer is to be looked at again.
+func (b *bench) Woken() {
+	req, _ := b.queue.Get()
+	b.queue.Done(req)
+}
