@@ -89,10 +89,17 @@ func NewWorld(objects []metav1.Object, unread map[string]bool, now time.Time) *W
 	return w
 }
 
+// At is the same world at another time.
+func (w *World) At(now time.Time) *World {
+	at := *w
+	at.now = now
+	return &at
+}
+
 // Certificate explains a Certificate.
 func (w *World) Certificate(crt *certmanagerv1.Certificate) Report {
 	r := Report{
-		Node: nodeOf(crt), Issuer: w.issuerNode(crt.Spec.IssuerRef, crt.Namespace),
+		Node: NodeOf(crt), Issuer: w.issuerNode(crt.Spec.IssuerRef, crt.Namespace),
 		Expires: crt.Status.NotAfter, Renews: crt.Status.RenewalTime, Secret: crt.Spec.SecretName, Names: namesOf(crt),
 	}
 	if issuing := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing); issuing != nil {
@@ -142,8 +149,8 @@ func (w *World) SigningRequest(csr *certificatesv1.CertificateSigningRequest) Re
 	return r
 }
 
-// nodeOf is an object without what was made for it.
-func nodeOf(o metav1.Object) Node {
+// NodeOf is an object without what was made for it.
+func NodeOf(o metav1.Object) Node {
 	d := Describe(o)
 	n := Node{
 		Kind: KindOf(o), Namespace: o.GetNamespace(), Name: o.GetName(),
@@ -157,7 +164,7 @@ func nodeOf(o metav1.Object) Node {
 
 // tree is an object with what was made for it.
 func (w *World) tree(o metav1.Object) Node {
-	n := nodeOf(o)
+	n := NodeOf(o)
 	for _, child := range w.below(o) {
 		n.Children = append(n.Children, w.tree(child))
 	}
@@ -211,7 +218,7 @@ func (w *World) issuer(ref cmmeta.IssuerReference, namespace string) (issuer cer
 func (w *World) issuerNode(ref cmmeta.IssuerReference, namespace string) Node {
 	issuer, missing := w.issuer(ref, namespace)
 	if issuer != nil {
-		return nodeOf(issuer)
+		return NodeOf(issuer)
 	}
 	n := Node{Kind: ref.KindOrDefault(), Name: ref.Name}
 	if n.Kind != cmmeta.ClusterIssuerKind {

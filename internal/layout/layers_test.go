@@ -81,6 +81,7 @@ var rooms = []room{
 	{layer: 6, path: "internal/signer/acmeorder", why: "adapter: ACME"},
 	{layer: 6, path: "internal/controller", why: "what all reconcilers share"},
 
+	{layer: 7, path: "internal/dashboard", why: "the read-only page about certificates, for a user's own browser"},
 	{layer: 7, path: "internal/solver/tlsalpn01", why: "TLS-ALPN-01: handshakes answered, and a self check"},
 	{layer: 7, path: "internal/solver/http01/route", why: "Ingresses, HTTPRoutes and Services that lead to the responder"},
 	{layer: 7, path: "internal/controller/certificates", why: "Certificates on the engine"},
@@ -104,6 +105,7 @@ var rooms = []room{
 	{layer: 10, path: "internal/cli", why: "the user's commands"},
 	{layer: 0, path: "internal/cli/logging", why: "the flags about the log"},
 	{layer: 0, path: "internal/cli/version", why: "what a binary says of its version"},
+	{layer: 1, path: "internal/rig/browser", why: "Chromium without a window, driven over a pipe", rig: true},
 	{layer: 0, path: "internal/rig/tool", why: "programs outside the project that tests look for", rig: true},
 	{layer: 0, path: "internal/rig/outcome", why: "what go test -json says, for people", rig: true},
 	{layer: 1, path: "internal/rig/netns", why: "tests in a network namespace of their own", rig: true},

@@ -1,0 +1,247 @@
+package dashboard
+
+import (
+	"errors"
+	"fmt"
+	"html"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"chancery.dev/internal/explain"
+)
+
+func pages(t *testing.T, objects ...client.Object) *site {
+	t.Helper()
+	b := &board{}
+	for _, o := range objects {
+		b.objects = append(b.objects, metav1.Object(o))
+	}
+	return newSite(b, time.Now)
+}
+
+func get(t *testing.T, h http.Handler, path string) (code int, text string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	return w.Code, w.Body.String()
+}
+
+// TestPages: the filters, the pages of a table, and who waits for what.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	s := pages(t, scene(t)...)
+	for path, want := range map[string][]string{
+		"/":                            {"79 of 79 certificates, 3 of them not issued yet", ">bank/sealed<", `href="/?page=2"`, "expired, ready", "issuer missing (1)"},
+		"/?page=2":                     {"Page 2 of 2", `href="/?page=1"`},
+		"/?page=99":                    {"Page 2 of 2"},
+		"/?namespace=shop":             {"27 of 79", `value="shop"`},
+		"/?issuer=ClusterIssuer/vault": {"1 of 79", ">bank/sealed<"},
+		"/?cause=Credential":           {"1 of 79", ">shop/web<", " selected>Credential"},
+		"/?namespace=none":             {"0 of 79"},
+		"/issuers": {">ClusterIssuer letsencrypt<", ">ClusterIssuer nobody<", "does not exist", "VaultError: permission denied",
+			"<td>77</td><td>1</td><td>3</td>"},
+		"/queue": {"3 Challenges under way", "pending, processing", "pending, parked, presented", "pending, queued", `href="/certificate/shop/web"`, "90s"},
+		"/certificate/shop/web": {"Order shop/web-1-1:", "Challenge web.example.com by DNS-01:", "<dt>what to do</dt>", "<dt>cause</dt><dd>Challenge web-1-1-0 for",
+			`data-news="Certificate shop/web: issuing"`},
+	} {
+		code, text := get(t, s, path)
+		if code != http.StatusOK {
+			t.Errorf("%s: %d", path, code)
+		}
+		for _, part := range want {
+			if !strings.Contains(text, part) {
+				t.Errorf("%s lacks %s:\n%s", path, part, text)
+			}
+		}
+	}
+	for _, path := range []string{"/certificate/shop/none", "/none", "/page/frame.html"} {
+		if code, text := get(t, s, path); code != http.StatusNotFound || !strings.Contains(text, "no such") {
+			t.Errorf("%s: %d %s", path, code, text)
+		}
+	}
+	s.board.fail(errors.New("<b>gone</b>"), time.Now())
+	s.board.unread = map[string]bool{"ClusterIssuer": true, "Challenge": true}
+	for path, want := range map[string]string{"/": "API server cannot be read: &lt;b&gt;gone", "/issuers": "may not read all", "/queue": "may not read Challenges"} {
+		if _, text := get(t, s, path); !strings.Contains(text, want) {
+			t.Errorf("%s lacks %s:\n%s", path, want, text)
+		}
+	}
+}
+
+var tags = regexp.MustCompile(`<[^>]*>`)
+
+// words are those of a page, without its elements.
+func words(page string) string {
+	return strings.Join(strings.Fields(html.UnescapeString(tags.ReplaceAllString(page, " "))), " ")
+}
+
+// TestTenThousand: with 10,000 certificates of the longest names, no view is larger than 200 KB or slow, and none asks the
+// API server.
+func TestTenThousand(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a", 63) + "."
+	var all []client.Object
+	for i := range 10_000 {
+		name := fmt.Sprintf("%s%05d", strings.Repeat(long, 4)[:248], i)
+		crt := certificate(strings.Repeat("n", 63), name, name, (i*7919)%90)
+		crt.Spec.DNSNames = []string{"*.example.com"}
+		if i%100 == 0 {
+			all = append(all, ordered(crt, strings.Repeat(`"&<é`, 500), strings.Repeat("\U0001f512", 500), "")...)
+			continue
+		}
+		all = append(all, crt)
+	}
+	c := cluster(t, all...)
+	opened := serve(t, c, "")
+	jar := &http.Cookie{}
+	fetch := func(url string) string {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.AddCookie(jar)
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		for _, cookie := range answer.Cookies() {
+			jar = cookie
+		}
+		text, err := io.ReadAll(answer.Body)
+		if err != nil || answer.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %v, %d %s", url, err, answer.StatusCode, text)
+		}
+		return string(text)
+	}
+	fetch(opened)
+	if n := c.requests.Load(); n > 12 {
+		t.Errorf("%d requests at the beginning", n)
+	}
+	origin, _, _ := strings.Cut(opened, opening)
+	first := all[0].(client.Object)
+	for _, path := range []string{"/", "/?page=70", "/?cause=issuer+missing", "/issuers", "/queue", certificatePath(first.GetNamespace(), first.GetName())} {
+		before, best := c.requests.Load(), time.Hour
+		size := 0
+		for range 5 { // a loaded machine may pause one of them
+			began := time.Now()
+			size = len(fetch(origin + path))
+			best = min(best, time.Since(began))
+		}
+		t.Logf("%.30s: %d bytes in %s with %d requests", path, size, best, c.requests.Load()-before)
+		if size > 200<<10 || best > time.Second || c.requests.Load()-before > 5 {
+			t.Errorf("%.30s: %d bytes in %s with %d requests", path, size, best, c.requests.Load()-before)
+		}
+	}
+}
+
+// TestGuard: one browser is admitted, once, by an address that nobody can guess, and no page of another site leads here.
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	g := newGuard("127.0.0.1:8080", pages(t, scene(t)...))
+	ask := func(method, host, path string, cookies ...*http.Cookie) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(t.Context(), method, path, nil)
+		r.Host = host
+		for _, c := range cookies {
+			r.AddCookie(c)
+		}
+		w := httptest.NewRecorder()
+		g.ServeHTTP(w, r)
+		return w
+	}
+	const here = "127.0.0.1:8080"
+	_, token, _ := strings.Cut(g.url(), opening)
+	for path, want := range map[string]int{"/": 403, "/style.css": 403, "/open/": 403, "/open/wrong": 403} {
+		if got := ask(http.MethodGet, here, path).Code; got != want {
+			t.Errorf("%s without a cookie: %d", path, got)
+		}
+	}
+	for _, host := range []string{"evil.example.com", "evil.example.com:8080", "localhost:8080", "127.0.0.1"} {
+		if got := ask(http.MethodGet, host, opening+token).Code; got != http.StatusMisdirectedRequest {
+			t.Errorf("host %s: %d", host, got)
+		}
+	}
+	if got := ask(http.MethodHead, here, opening+token).Code; got != http.StatusForbidden {
+		t.Errorf("HEAD uses the address up: %d", got)
+	}
+	w := ask(http.MethodGet, here, opening+token)
+	cookies := w.Result().Cookies()
+	if w.Code != http.StatusOK || len(cookies) != 1 || !cookies[0].HttpOnly || cookies[0].SameSite != http.SameSiteStrictMode {
+		t.Fatalf("the address does not open: %d %v", w.Code, cookies)
+	}
+	if got := ask(http.MethodGet, here, opening+token, cookies...).Code; got != http.StatusForbidden {
+		t.Errorf("the address opens again: %d", got)
+	}
+	if got := ask(http.MethodPost, here, "/", cookies...).Code; got != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %d", got)
+	}
+	page := ask(http.MethodGet, here, "/", cookies...)
+	for name, want := range map[string]string{
+		"Content-Security-Policy": "default-src 'none'", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+	} {
+		if got := page.Header().Get(name); page.Code != http.StatusOK || !strings.HasPrefix(got, want) {
+			t.Errorf("%d, %s: %s", page.Code, name, got)
+		}
+	}
+	if strings.Contains(policy, "unsafe") || strings.Contains(policy, "http") {
+		t.Errorf("the policy lets others in: %s", policy)
+	}
+}
+
+// TestAddress: nothing but loopback is served.
+func TestAddress(t *testing.T) {
+	t.Parallel()
+	for address, good := range map[string]bool{
+		"127.0.0.1:0": true, "[::1]:8080": true, "0.0.0.0:8080": false, ":8080": false, "192.0.2.1:80": false, "localhost:80": false, "": false,
+	} {
+		if err := CheckAddress(address); (err == nil) != good {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+	if err := Serve(t.Context(), Options{Address: "0.0.0.0:0"}, nil); err == nil {
+		t.Error("it is served everywhere")
+	}
+}
+
+// TestTimeline: each certificate is counted where it ends and renews, in a unit that fits most of them.
+func TestTimeline(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	row := func(renews, ends time.Duration) explain.Row {
+		return explain.Row{Renews: &metav1.Time{Time: now.Add(renews)}, Expires: &metav1.Time{Time: now.Add(ends)}}
+	}
+	for name, c := range map[string]struct {
+		rows []explain.Row
+		unit time.Duration
+		want string
+	}{
+		"hours":  {[]explain.Row{row(time.Minute, 90*time.Minute), row(-time.Minute, time.Minute)}, time.Hour, "over 1 0, the hour from 2026-01-02 03:04 1 1, the hour from 2026-01-02 04:04 0 1"},
+		"days":   {[]explain.Row{row(3*day, 6*day+time.Hour)}, day, "the day from 2026-01-05 1 0, the day from 2026-01-08 0 1"},
+		"weeks":  {[]explain.Row{row(60*day, 90*day), {}}, week, "the week from 2026-02-27 1 0, the week from 2026-03-27 0 1"},
+		"years":  {[]explain.Row{row(50*365*day, 99*365*day)}, 52 * week, "later 1 1"},
+		"none":   {[]explain.Row{{}}, time.Hour, ""},
+		"months": {[]explain.Row{row(300*day, 398*day)}, 4 * week, "28 days from 2026-10-09 1 0, 28 days from 2027-01-29 0 1"},
+	} {
+		line := newTimeline(c.rows, now)
+		var got []string
+		for _, p := range line.Pieces {
+			if p.Ends+p.Renews > 0 {
+				got = append(got, fmt.Sprint(p.Name, " ", p.Renews, " ", p.Ends))
+			}
+			if p.X < 0 || p.X+2*p.Width > lineWidth || p.EndY < 0 || p.RenewY < 0 {
+				t.Errorf("%s: outside of the picture: %+v", name, p)
+			}
+		}
+		if strings.Join(got, ", ") != c.want || line.unit != c.unit {
+			t.Errorf("%s: %s %q", name, line.unit, got)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"chancery.dev/api"
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+)
+
+// counted is a client that counts its requests.
+type counted struct {
+	client.WithWatch
+
+	requests *atomic.Int32
+}
+
+func cluster(t *testing.T, objects ...client.Object) *counted {
+	t.Helper()
+	scheme, err := api.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests := &atomic.Int32{}
+	funcs := interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+			requests.Add(1)
+			return c.List(ctx, list, o...)
+		},
+		Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) (watch.Interface, error) {
+			requests.Add(1)
+			return c.Watch(ctx, list, o...)
+		},
+	}
+	return &counted{fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).Build(), requests}
+}
+
+func meta(kind, namespace, name string, owner client.Object) metav1.ObjectMeta {
+	m := metav1.ObjectMeta{
+		Namespace: namespace, Name: name, UID: types.UID(kind + namespace + "/" + name), CreationTimestamp: metav1.NewTime(time.Now().Add(-90 * time.Second)),
+	}
+	if owner != nil {
+		m.OwnerReferences = []metav1.OwnerReference{{UID: owner.GetUID(), Kind: "Owner", Name: owner.GetName(), Controller: new(true)}}
+	}
+	return m
+}
+
+func issuer(name string, ready cmmeta.ConditionStatus, reason, message string) *certmanagerv1.ClusterIssuer {
+	i := &certmanagerv1.ClusterIssuer{ObjectMeta: meta("ClusterIssuer", "", name, nil)}
+	i.Status.Conditions = []certmanagerv1.IssuerCondition{{Type: certmanagerv1.IssuerConditionReady, Status: ready, Reason: reason, Message: message}}
+	return i
+}
+
+// certificate ends in some days, and renews after two thirds of them; with 0 days it is being issued.
+func certificate(namespace, name, by string, days int) *certmanagerv1.Certificate {
+	crt := &certmanagerv1.Certificate{ObjectMeta: meta("Certificate", namespace, name, nil)}
+	crt.Spec = certmanagerv1.CertificateSpec{
+		SecretName: name + "-tls", DNSNames: []string{name + ".example.com"}, IssuerRef: cmmeta.IssuerReference{Name: by, Kind: cmmeta.ClusterIssuerKind},
+	}
+	ready := certmanagerv1.CertificateCondition{Type: certmanagerv1.CertificateConditionReady, Status: cmmeta.ConditionTrue, Reason: "Ready", Message: "good"}
+	if days == 0 {
+		ready.Status, ready.Reason, ready.Message = cmmeta.ConditionFalse, "DoesNotExist", "Secret does not exist"
+		crt.Status.Conditions = append(crt.Status.Conditions, certmanagerv1.CertificateCondition{
+			Type: certmanagerv1.CertificateConditionIssuing, Status: cmmeta.ConditionTrue, Reason: "DoesNotExist",
+			Message: fmt.Sprintf("Secret %q does not exist", crt.Spec.SecretName), LastTransitionTime: new(metav1.NewTime(time.Now().Add(-90 * time.Second))),
+		})
+	} else {
+		ends := time.Now().Add(time.Duration(days) * day)
+		crt.Status.NotAfter, crt.Status.RenewalTime = &metav1.Time{Time: ends}, &metav1.Time{Time: ends.Add(-time.Duration(max(days, 3)) * day / 3)}
+	}
+	crt.Status.Conditions = append(crt.Status.Conditions, ready)
+	return crt
+}
+
+// ordered is a Certificate under way with its request, its Order and its Challenges, by their reasons.
+func ordered(crt *certmanagerv1.Certificate, reasons ...string) []client.Object {
+	request := &certmanagerv1.CertificateRequest{ObjectMeta: meta("CertificateRequest", crt.Namespace, crt.Name+"-1", crt)}
+	request.Spec.IssuerRef = crt.Spec.IssuerRef
+	request.Status.Conditions = []certmanagerv1.CertificateRequestCondition{
+		{Type: certmanagerv1.CertificateRequestConditionApproved, Status: cmmeta.ConditionTrue, Reason: "policy"},
+		{Type: certmanagerv1.CertificateRequestConditionReady, Status: cmmeta.ConditionFalse, Reason: "Pending", Message: "Waiting for Order"},
+	}
+	order := &acmev1.Order{ObjectMeta: meta("Order", crt.Namespace, crt.Name+"-1-1", request)}
+	order.Spec.IssuerRef, order.Status.State = crt.Spec.IssuerRef, acmev1.Pending
+	all := []client.Object{crt, request, order}
+	for i, reason := range reasons {
+		c := &acmev1.Challenge{ObjectMeta: meta("Challenge", crt.Namespace, fmt.Sprintf("%s-1-1-%d", crt.Name, i), order)}
+		c.Spec.IssuerRef, c.Spec.DNSName, c.Spec.Type = crt.Spec.IssuerRef, crt.Spec.DNSNames[0], acmev1.ChallengeTypeDNS01
+		c.Status = acmev1.ChallengeStatus{State: acmev1.Pending, Processing: i == 0, Presented: i == 1, Reason: reason}
+		if reason != "" {
+			c.Status.FailureClass = "Credential"
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// scene is a cluster with something of everything, and two pages of certificates.
+func scene(t *testing.T) []client.Object {
+	t.Helper()
+	all := []client.Object{
+		issuer("letsencrypt", cmmeta.ConditionTrue, "ACMEAccountRegistered", "The ACME account is registered"),
+		issuer("vault", cmmeta.ConditionFalse, "VaultError", "permission denied"),
+		certificate("shop", "gone", "nobody", 0), certificate("bank", "old", "letsencrypt", -2), certificate("bank", "sealed", "vault", 0),
+	}
+	all = append(all, ordered(certificate("shop", "web", "letsencrypt", 0),
+		"Error presenting challenge: rfc2136: 192.0.2.53:53 refuses the update of example.com.: BADSIG; retrying every 30s", "", "")...)
+	for i := range pageRows {
+		all = append(all, certificate([]string{"shop", "bank", "mail"}[i%3], fmt.Sprintf("host-%02d", i), "letsencrypt", 3+(i*37)%87))
+	}
+	return all
+}
+
+// heals has the certificate shop/web come.
+func heals(t *testing.T, c client.Client) {
+	t.Helper()
+	crt := &certmanagerv1.Certificate{}
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "web"}, crt); err != nil {
+		t.Fatal(err)
+	}
+	crt.Status = certificate("shop", "web", "letsencrypt", 90).Status
+	if err := c.Update(t.Context(), crt); err != nil {
+		t.Fatal(err)
+	}
+}
