@@ -176,6 +176,7 @@ $(CLIENTS:%=nightly-%): nightly-%: build-chancery build-standalone peer-%
 nightly-numbers: build-chancery build-standalone
 	$(STANDALONE) bench --scenario ca,acme-dns01 --certificates 1000
 	$(STANDALONE) bench --scenario rest --at-rest 30000
+	CHANCERY_NIGHTLY=1 $(call TEST) -run TestInABrowser ./internal/dashboard | $(OUTCOME)
 
 # What we use of cryptography is in FIPS 140-3: the tests pass where nothing else may be used.
 nightly-fips: need

@@ -24,8 +24,8 @@ func widths() []int {
 	return []int{800}
 }
 
-// TestInABrowser: each page in Chromium has no error in the console, fits its width, leads nowhere that does not exist, and
-// tells a screen reader the names of all that can be used.
+// TestInABrowser: each page in Chromium has no error in the console, fits its width, leads nowhere that does not exist,
+// and tells a screen reader the names of all that can be used.
 func TestInABrowser(t *testing.T) {
 	t.Parallel()
 	b := browser.Start(t)
@@ -127,8 +127,8 @@ func pictures(t *testing.T, b *browser.Browser, origin string) {
 	}
 }
 
-// TestByKeyboard: the first key leads to the content, and a link opens with Enter; the page follows changes by itself and
-// tells a screen reader.
+// TestByKeyboard: the first key leads to the content, and a link opens with Enter; the page follows changes by itself
+// and tells a screen reader.
 func TestByKeyboard(t *testing.T) {
 	t.Parallel()
 	b := browser.Start(t)

@@ -12,8 +12,10 @@ import (
 	"net/netip"
 	"time"
 
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"chancery.dev/api"
 	"chancery.dev/internal/inventory"
 )
 
@@ -25,6 +27,15 @@ type Options struct {
 	Namespace string
 	// Address is a loopback address with a port; port 0 takes a free one.
 	Address string
+}
+
+// Connect returns a client that reads as a configuration says.
+func Connect(config *rest.Config) (client.WithWatch, error) {
+	scheme, err := api.Scheme()
+	if err != nil {
+		return nil, err
+	}
+	return client.NewWithWatch(config, client.Options{Scheme: scheme})
 }
 
 // CheckAddress says why the page is not served at an address.

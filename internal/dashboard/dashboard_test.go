@@ -83,8 +83,8 @@ func words(page string) string {
 	return strings.Join(strings.Fields(html.UnescapeString(tags.ReplaceAllString(page, " "))), " ")
 }
 
-// TestTenThousand: with 10,000 certificates of the longest names, no view is larger than 200 KB or slow, and none asks the
-// API server.
+// TestTenThousand: with 10,000 certificates of the longest names, no view is larger than 200 KB or slow, and none asks
+// the API server.
 func TestTenThousand(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a", 63) + "."
@@ -143,7 +143,7 @@ func TestTenThousand(t *testing.T) {
 	}
 }
 
-// TestGuard: one browser is admitted, once, by an address that nobody can guess, and no page of another site leads here.
+// TestGuard: one browser is admitted, once, by an address that nobody can guess, and no page of another site leads in.
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	g := newGuard("127.0.0.1:8080", pages(t, scene(t)...))

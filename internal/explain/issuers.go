@@ -87,7 +87,7 @@ func IssuerRows(objects []metav1.Object) []IssuerRow {
 }
 
 func issuerRow(issuer certmanagerv1.GenericIssuer) *IssuerRow {
-	node := nodeOf(issuer)
+	node := NodeOf(issuer)
 	row := &IssuerRow{Kind: node.Kind, Namespace: node.Namespace, Name: node.Name, State: node.State}
 	row.Type, row.Server = serverOf(issuer.GetSpec())
 	if acme := issuer.GetStatus().ACME; acme != nil {

@@ -309,6 +309,9 @@ func readTexts(t *testing.T) texts {
 			return nil
 		}
 		content, err := os.ReadFile(name)
+		if err == nil && path.Ext(rel) == ".png" {
+			content = nil // a document may link to it
+		}
 		if err != nil || bytes.IndexByte(content, 0) >= 0 {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"chancery.dev/internal/cli"
 	"chancery.dev/kubectl/internal/change"
 	"chancery.dev/kubectl/internal/create"
+	"chancery.dev/kubectl/internal/dashboard"
 	"chancery.dev/kubectl/internal/inspect"
 	"chancery.dev/kubectl/internal/issuers"
 	"chancery.dev/kubectl/internal/list"
@@ -33,6 +34,7 @@ func commands(streams plugin.Streams) *cobra.Command {
 	cmd.AddCommand(
 		create.New(streams),
 		create.NewExperimental(streams),
+		dashboard.New(streams),
 		inspect.New(streams),
 		list.New(streams),
 		move.New(streams),

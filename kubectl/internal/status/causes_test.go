@@ -2,17 +2,25 @@ package status
 
 import (
 	"context"
+	"html"
+	"io"
+	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/dashboard"
 	"chancery.dev/internal/rig"
+	"chancery.dev/kubectl/internal/plugin"
 )
 
-// TestCauses: with the rights of view, the last lines name the cause and the cure of what is set up wrongly.
+// TestCauses: with the rights of view, the last lines name the cause and the cure of what is set up wrongly, and the
+// dashboard says the same words.
 func TestCauses(t *testing.T) {
 	t.Parallel()
 	w := newStage(t)
@@ -45,6 +53,7 @@ func TestCauses(t *testing.T) {
 	}
 	w.Run(t, w.cfg)
 	w.deny(t, "denied-1")
+	page := w.dashboard(t)
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -56,10 +65,85 @@ func TestCauses(t *testing.T) {
 				if len(requests) > 10 {
 					t.Errorf("%d requests: %v", len(requests), requests)
 				}
+				if missing := otherWords(said, page(ctx, c.name)); missing != "" {
+					return "the dashboard does not say " + missing + "\n" + said
+				}
 				return lacks(said, "cause:      "+"|"+c.cause, "next try:   "+"|"+c.next, "what to do: "+"|"+c.cure)
 			})
 		})
 	}
+}
+
+// dashboard serves the page as the viewer, and returns what gets the words about a Certificate.
+func (w *stage) dashboard(t *testing.T) func(ctx context.Context, name string) string {
+	t.Helper()
+	flags := genericclioptions.NewConfigFlags(true)
+	flags.KubeConfig, flags.Impersonate = &w.kubeconfig, &w.viewer
+	c, err := plugin.Connect(flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	url, ended := make(chan string, 1), make(chan error, 1)
+	go func() {
+		o := dashboard.Options{Client: c, Namespace: w.Namespace, Address: "127.0.0.1:0"}
+		ended <- dashboard.Serve(ctx, o, func(at string) { url <- at })
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	var cookies []*http.Cookie
+	get := func(ctx context.Context, url string) string {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err.Error()
+		}
+		for _, cookie := range cookies {
+			request.AddCookie(cookie)
+		}
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err.Error()
+		}
+		defer answer.Body.Close()
+		if len(cookies) == 0 {
+			cookies = answer.Cookies()
+		}
+		text, _ := io.ReadAll(answer.Body) // what is missing is missed
+		return html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(string(text), " "))
+	}
+	var opened string
+	select {
+	case opened = <-url:
+	case err := <-ended:
+		ended <- nil
+		t.Fatal(err)
+	}
+	get(ctx, opened)
+	origin, _, _ := strings.Cut(opened, "/open/")
+	return func(ctx context.Context, name string) string {
+		return get(ctx, origin+"/certificate/"+w.Namespace+"/"+name)
+	}
+}
+
+// otherWords returns a line of status that the page does not say; empty if there is none.
+func otherWords(said, page string) string {
+	page = strings.Join(strings.Fields(page), " ")
+	for line := range strings.Lines(said) {
+		line = strings.Trim(line, "│├└─ \n")
+		for _, label := range []string{"cause:", "next try:", "what to do:"} {
+			if text, is := strings.CutPrefix(line, label); is {
+				line = strings.TrimSuffix(label, ":") + " " + strings.TrimSpace(text)
+			}
+		}
+		if !strings.Contains(page, strings.Join(strings.Fields(line), " ")) {
+			return line
+		}
+	}
+	return ""
 }
 
 // lacks says what the last lines of a report do not say; each is given as its beginning, "|" and a part of it.

@@ -2,8 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,7 +43,7 @@ func TestKilledInTheMiddleOfIssuances(t *testing.T) {
 	}
 	<-first.exited
 
-	start(t, arguments...)
+	second := start(t, append(arguments, "--dashboard-address", "127.0.0.1:0")...)
 	c = typedClient(t, kubeconfig)
 	eventually(t, "every Certificate is ready", func(ctx context.Context) error {
 		all := &certmanagerv1.CertificateList{}
@@ -60,6 +64,47 @@ func TestKilledInTheMiddleOfIssuances(t *testing.T) {
 	if err := c.List(t.Context(), requests); err != nil || len(requests.Items) != certificates {
 		t.Errorf("%d requests for %d certificates: %v", len(requests.Items), certificates, err)
 	}
+	seeDashboard(t, second, fmt.Sprintf("%[1]d of %[1]d certificates", certificates))
+}
+
+// seeDashboard waits until the page says something.
+func seeDashboard(t *testing.T, p *process, says string) {
+	t.Helper()
+	var cookies []*http.Cookie
+	get := func(ctx context.Context, url string) (string, error) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return "", err
+		}
+		for _, cookie := range cookies {
+			request.AddCookie(cookie)
+		}
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return "", err
+		}
+		defer answer.Body.Close()
+		cookies = append(cookies, answer.Cookies()...)
+		text, err := io.ReadAll(answer.Body)
+		return string(text), err
+	}
+	eventually(t, "the dashboard says "+says, func(ctx context.Context) error {
+		origin, token, printed := strings.Cut(p.stdout.String(), "/open/")
+		if !printed {
+			return fmt.Errorf("no address of the dashboard: %s", p.stdout)
+		}
+		origin = origin[strings.LastIndex(origin, "http://"):]
+		if len(cookies) == 0 {
+			if _, err := get(ctx, origin+"/open/"+strings.TrimSpace(token)); err != nil {
+				return err
+			}
+		}
+		text, err := get(ctx, origin+"/")
+		if err == nil && !strings.Contains(text, says) {
+			err = errors.New(text)
+		}
+		return err
+	})
 }
 
 func typedClient(t *testing.T, kubeconfig string) ctrlclient.Client {

@@ -12,6 +12,7 @@ import (
 
 	"chancery.dev/internal/app"
 	"chancery.dev/internal/cli"
+	"chancery.dev/internal/dashboard"
 	"chancery.dev/standalone/controlplane"
 )
 
@@ -21,6 +22,7 @@ type upOptions struct {
 	controllers    bool
 	config         app.Config
 	exitWithParent bool
+	dashboard      string
 }
 
 func newUpCommand() *cobra.Command {
@@ -45,6 +47,7 @@ When all is ready, the kubeconfig appears (mode 0600) and a line "ready" is prin
 	f.BoolVar(&o.controllers, "controllers", true, "run Chancery's controllers too; false runs the control plane alone")
 	f.BoolVar(&o.UnsafeNoFsync, "unsafe-no-fsync", false, "do not wait for the disk: faster, loses data when the machine (not the process) dies; for tests")
 	f.StringArrayVar(&o.APIServerArguments, "kube-apiserver-arg", nil, "argument for kube-apiserver, such as --emulated-version=1.33; may be repeated")
+	f.StringVar(&o.dashboard, "dashboard-address", "", "loopback address to serve a read-only page about certificates on, such as 127.0.0.1:8080; empty for none")
 	cli.AddConfigFlags(cmd, &o.config)
 	f.BoolVar(&o.exitWithParent, "exit-with-parent", false, "stop when standard input ends; standard input must be a pipe that the parent process holds open")
 	return cmd
@@ -66,6 +69,11 @@ func up(ctx context.Context, o upOptions, out io.Writer) error {
 			return err
 		}
 	}
+	if o.dashboard != "" {
+		if err := dashboard.CheckAddress(o.dashboard); err != nil {
+			return fmt.Errorf("--dashboard-address: %w", err)
+		}
+	}
 	began := time.Now()
 	cp, err := controlplane.Start(ctx, o.Options)
 	switch {
@@ -74,8 +82,13 @@ func up(ctx context.Context, o upOptions, out io.Writer) error {
 	case err != nil:
 		return err
 	}
-	ready := func() { announce(out, cp, time.Since(began)) }
-	failure := make(chan error, 1)
+	failure := make(chan error, 2)
+	ready := func() {
+		announce(out, cp, time.Since(began))
+		if o.dashboard != "" {
+			go func() { failure <- serveDashboard(ctx, cp, o.dashboard, out) }()
+		}
+	}
 	if o.controllers {
 		go func() { failure <- startControllers(ctx, cp, o.DataDir, o.config, ready) }()
 	} else {
@@ -98,6 +111,17 @@ func announce(out io.Writer, cp *controlplane.ControlPlane, took time.Duration) 
 Its log is %s. Stop it with Ctrl-C.
 ready
 `, controlplane.KubernetesVersion, cp.Config().Host, took.Seconds(), shellQuote(cp.KubeconfigPath()), cp.LogPath())
+}
+
+// serveDashboard serves the page about certificates as the administrator, until ctx is done.
+func serveDashboard(ctx context.Context, cp *controlplane.ControlPlane, address string, out io.Writer) error {
+	c, err := dashboard.Connect(cp.Config())
+	if err != nil {
+		return err
+	}
+	return dashboard.Serve(ctx, dashboard.Options{Client: c, Address: address}, func(url string) {
+		_, _ = fmt.Fprintf(out, "The dashboard: open this address in a browser. It works once:\n%s\n", url)
+	})
 }
 
 // withParent returns a context that ends when stdin does. The kernel closes the parent's end of the pipe however the
