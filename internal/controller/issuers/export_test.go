@@ -29,6 +29,9 @@ func (b *bench) Deps() *controller.Deps { return b.deps }
 // Store is its API.
 func (b *bench) Store() client.Client { return b.store }
 
+// Events are those that it has emitted.
+func (b *bench) Events() <-chan string { return b.events.Events }
+
 // Once looks at the issuer.
 func (b *bench) Once(ctx context.Context) error {
 	_, err := b.Reconcile(ctx, reconcile.Request{NamespacedName: name})

@@ -4,6 +4,7 @@ package issuers
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -241,6 +242,12 @@ func (r *issuers) plan(_ context.Context, p *pass, s issuer.State, a issuer.Acti
 	}
 	if a.Warn != nil {
 		plan.Events = []engine.Event{{Warning: true, Reason: a.Warn.Reason, Message: a.Warn.Message}}
+	}
+	if t := a.Ended; t != nil {
+		plan.Events = append(plan.Events, engine.Event{
+			Warning: t.Outcome == acmev1.SolverTestFailed, Reason: "SolverTest" + string(t.Outcome),
+			Message: fmt.Sprintf("Test %s of the solver for %q: %s", t.ID, t.DNSName, t.Message),
+		})
 	}
 	switch {
 	case s.Failure != nil && s.Again.IsZero():

@@ -39,6 +39,8 @@ type bench struct {
 	store client.Client
 	deps  *controller.Deps
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+	events *record.FakeRecorder
 }
 
 var name = types.NamespacedName{Namespace: "team", Name: "v"}
@@ -49,7 +51,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())}
+	b := &bench{t: t, events: record.NewFakeRecorder(10), queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())}
 	t.Cleanup(b.queue.ShutDown)
 	b.store = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&certmanagerv1.Issuer{}).Build()
 	over := overlay.New(b.store, time.Now)
@@ -62,7 +64,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		Signers: map[signer.Type]signer.Adapter{signer.TypeVault: vault.New(vault.Config{Secrets: secrets, Now: time.Now})},
 	}
 	b.Runner = engine.Run(b.deps.Engine, (&issuers{b.deps}).kind(kind{
-		Name: cmmeta.DefaultIssuerKind, Events: record.NewFakeRecorder(10),
+		Name: cmmeta.DefaultIssuerKind, Events: b.events,
 		New: func() certmanagerv1.GenericIssuer { return &certmanagerv1.Issuer{} },
 	}))
 	if err := b.Start(t.Context(), b.queue); err != nil {

@@ -225,6 +225,9 @@ func TestSolverTestOutcomes(t *testing.T) {
 			if strings.Contains(got.Message, tsigSecret) || strings.Contains(got.Message, otherSecret) {
 				t.Errorf("the message has the key: %s", got.Message)
 			}
+			if len(w.Events()) != 1 || !strings.Contains(<-w.Events(), "SolverTest"+string(tc.outcome)+" Test 1 ") {
+				t.Errorf("events beside that of the end: %d", len(w.Events()))
+			}
 			if left := w.dns.TXT(); len(left) > 0 {
 				t.Errorf("left behind: %s", left)
 			}

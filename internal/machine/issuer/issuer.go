@@ -71,6 +71,8 @@ type Action struct {
 	Warn *certmanagerv1.IssuerCondition
 	// Test is the test of a solver that is to be started once Status is written; nil for none.
 	Test *Test
+	// Ended is a test that has ended with Status, for an event; nil for none.
+	Ended *acmev1.ACMESolverTest
 	// Wake is when to decide again without an event; zero for never.
 	Wake time.Time
 }

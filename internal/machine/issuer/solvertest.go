@@ -72,6 +72,7 @@ func (s *State) test(a Action, now time.Time) Action {
 	}
 	if next.Outcome != acmev1.SolverTestRunning {
 		next.CompletionTime = &at
+		a.Ended = next
 	}
 	known.SolverTest = next
 	a.Status = status.DeepCopy()
