@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"chancery.dev/internal/cli"
+	"chancery.dev/kubectl/internal/bundle"
 	"chancery.dev/kubectl/internal/change"
 	"chancery.dev/kubectl/internal/create"
 	"chancery.dev/kubectl/internal/dashboard"
@@ -41,7 +42,7 @@ func commands(streams plugin.Streams) *cobra.Command {
 		preflight.New(streams),
 		status.New(streams),
 		takeover.New(streams),
-		waits.New(streams), issuers.New(streams),
+		waits.New(streams), issuers.New(streams), bundle.New(streams),
 	)
 	cmd.AddCommand(change.New(streams)...)
 	return cmd

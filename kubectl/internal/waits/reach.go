@@ -27,8 +27,6 @@ const (
 	timeout = 15 * time.Second
 	// maxAnswer bounds an answer: 100,000 waits have about 30 MB.
 	maxAnswer = 64 << 20
-	// home is where the controller is by default.
-	home = "cert-manager"
 )
 
 // Controllers returns the Pods of the controller that run, in a namespace; in all namespaces if it is empty, or in the
@@ -37,7 +35,7 @@ func Controllers(ctx context.Context, c client.Client, namespace string) ([]core
 	pods := &corev1.PodList{}
 	err := c.List(ctx, pods, client.InNamespace(namespace), client.HasLabels{nameLabel})
 	if apierrors.IsForbidden(err) && namespace == "" {
-		namespace = home
+		namespace = Home
 		err = c.List(ctx, pods, client.InNamespace(namespace), client.HasLabels{nameLabel})
 	}
 	if apierrors.IsForbidden(err) {
@@ -55,6 +53,9 @@ func Controllers(ctx context.Context, c client.Client, namespace string) ([]core
 	}
 	return found, nil
 }
+
+// Home is the namespace where the controller is by default.
+const Home = "cert-manager"
 
 const nameLabel = "app.kubernetes.io/name"
 

@@ -52,11 +52,16 @@ type options struct {
 }
 
 // Source is where the list of waits is read.
-type Source struct{ controller, socket string }
+type Source struct {
+	// Controller is the namespace of the controller; empty for the one where its Pods are found.
+	Controller string
+
+	socket string
+}
 
 // AddFlags adds the flags that say where.
 func (s *Source) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&s.controller, "controller-namespace", "", "namespace of the controller (default: the one where its Pods are found)")
+	f.StringVar(&s.Controller, "controller-namespace", "", "namespace of the controller (default: the one where its Pods are found)")
 	f.StringVar(&s.socket, "socket", "", "Unix socket of a controller on this machine, to ask in place of the cluster's")
 }
 
@@ -138,7 +143,7 @@ func (s *Source) Read(ctx context.Context, flags *genericclioptions.ConfigFlags)
 	if err != nil {
 		return nil, err
 	}
-	pods, err := Controllers(ctx, c, s.controller)
+	pods, err := Controllers(ctx, c, s.Controller)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,228 @@
+package bundle
+
+import (
+	"encoding/base64"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// gone stands in place of what was taken out.
+const gone = "REDACTED"
+
+// redactor takes out of objects and texts what is nobody else's business. It never sees the data of a Secret. The same
+// host name gets the same pseudonym in all files.
+type redactor struct {
+	// hosts takes host names below the known domains; nil if host names stay.
+	hosts      *regexp.Regexp
+	pseudonyms map[string]string
+}
+
+// The forms of secrets in texts.
+var (
+	privateKey  = regexp.MustCompile(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`)
+	encodedPEM  = regexp.MustCompile(`LS0tLS1CRUdJT[A-Za-z0-9+/_=-]+`)
+	webToken    = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*\.?[A-Za-z0-9_-]*`)
+	userinfo    = regexp.MustCompile(`://[^/\s"'@]+@`)
+	header      = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/_.=~-]{6,}`)
+	assignment  = regexp.MustCompile(`(?i)([a-z0-9_.-]*` + words + `[a-z0-9_.-]*)(\\*["']?\s*[:=]\s*)(\\*"(?:[^"\\]|\\[^"])*\\*"|'[^']*'|[^\s"',;&}\])]+)`)
+	mail        = regexp.MustCompile(`[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+`)
+	opaque      = regexp.MustCompile(`[A-Za-z0-9+=_-]{24,}`)
+	upper       = regexp.MustCompile(`[A-Z]`)
+	lower       = regexp.MustCompile(`[a-z]`)
+	digit       = regexp.MustCompile(`[0-9]`)
+	sensitive   = regexp.MustCompile(`(?i)` + words)
+	reference   = regexp.MustCompile(`(?i)(?:names?|refs?|namespace|kind|path|file|dir|endpoint|url|audiences?|algorithm)$`)
+	harmlessEnv = regexp.MustCompile(`^(?:POD_NAME|POD_NAMESPACE|NODE_NAME|GOMEMLIMIT|GOMAXPROCS|GODEBUG|GOGC|TZ|SSL_CERT_(?:FILE|DIR)|(?:HTTPS?|NO)_PROXY|KUBERNETES_[A-Z_]+)$`)
+	ourDomains  = regexp.MustCompile(`^(?:[a-z0-9.-]+\.)?(?:cert-manager\.io|chancery\.dev)/|^kubernetes\.io/ingress\.class$|^deployment\.kubernetes\.io/revision$`)
+)
+
+// words are in the names of fields and flags that hold secrets.
+const words = `(?:passw|passphrase|token|secret|hmac|tsig|api[-_]?key|private[-_]?key|access[-_]?key|mac[-_]?key|credential|role[-_]?id)`
+
+// text takes secrets and e-mail addresses out of a text.
+func (r *redactor) text(s string) string {
+	s = privateKey.ReplaceAllLiteralString(s, gone)
+	s = encodedPEM.ReplaceAllStringFunc(s, func(run string) string {
+		text, _ := base64.StdEncoding.DecodeString(run[:len(run)/4*4])
+		if strings.Contains(string(text), "PRIVATE KEY") || len(text) == 0 {
+			return gone
+		}
+		return run
+	})
+	s = webToken.ReplaceAllLiteralString(s, gone)
+	s = userinfo.ReplaceAllLiteralString(s, "://"+gone+"@")
+	s = header.ReplaceAllString(s, "$1 "+gone)
+	s = assignment.ReplaceAllStringFunc(s, func(found string) string {
+		parts := assignment.FindStringSubmatch(found)
+		if reference.MatchString(parts[1]) {
+			return found
+		}
+		return parts[1] + parts[2] + gone
+	})
+	s = mail.ReplaceAllStringFunc(s, func(found string) string {
+		if strings.HasPrefix(found, gone+"@") {
+			return found // the host of a URL
+		}
+		return gone + "-EMAIL"
+	})
+	if r.hosts != nil {
+		s = r.hosts.ReplaceAllStringFunc(s, r.pseudonym)
+	}
+	return s
+}
+
+// prose is text for what programs and people have written freely: long random words are taken out, too.
+func (r *redactor) prose(s string) string {
+	return opaque.ReplaceAllStringFunc(r.text(s), func(word string) string {
+		if upper.MatchString(word) && lower.MatchString(word) && digit.MatchString(word) {
+			return gone
+		}
+		return word
+	})
+}
+
+// pseudonym keeps labels in front that begin with an underscore, as _acme-challenge does.
+func (r *redactor) pseudonym(name string) string {
+	prefix, rest := "", strings.ToLower(name)
+	for strings.HasPrefix(rest, "_") && strings.Contains(rest, ".") {
+		label, after, _ := strings.Cut(rest, ".")
+		prefix, rest = prefix+label+".", after
+	}
+	if r.pseudonyms[rest] == "" {
+		r.pseudonyms[rest] = fmt.Sprintf("host-%d.invalid", len(r.pseudonyms)+1)
+	}
+	return prefix + r.pseudonyms[rest]
+}
+
+// hide has host names replaced that are below the domains of these names.
+func (r *redactor) hide(names []string) {
+	var domains []string
+	for _, name := range names {
+		labels := strings.Split(strings.Trim(strings.ToLower(name), "*."), ".")
+		if len(labels) > 1 {
+			domains = append(domains, regexp.QuoteMeta(strings.Join(labels[len(labels)-2:], ".")))
+		}
+	}
+	slices.Sort(domains)
+	if domains = slices.Compact(domains); len(domains) > 0 {
+		r.pseudonyms = map[string]string{}
+		r.hosts = regexp.MustCompile(`(?i)(?:[a-z0-9_-]+\.)*\b(?:` + strings.Join(domains, "|") + `)\b`)
+	}
+}
+
+// object takes out of an object what does not belong into a bundle. kind is the object's.
+func (r *redactor) object(kind string, content map[string]any) {
+	if meta, is := content["metadata"].(map[string]any); is {
+		delete(meta, "managedFields")
+	}
+	public := kind == "Challenge" || kind == "Order" // their tokens and keys are published as proofs
+	r.fields(content, public)
+}
+
+func (r *redactor) fields(fields map[string]any, public bool) {
+	if name, _ := fields["name"].(string); isSecret(name) && fields["value"] != nil {
+		fields["value"] = gone // a header, a parameter
+	}
+	for name, value := range fields {
+		text, isText := value.(string)
+		_, isList := value.([]any)
+		switch {
+		case name == "annotations":
+			r.annotations(value)
+		case name == "config" || isList && isSecret(name):
+			fields[name] = blank(value)
+		case name == "env":
+			r.environment(value)
+		case name == "args" || name == "command":
+			r.arguments(value)
+		case r.hosts != nil && slices.Contains([]string{"certificate", "ca", "request", "csr"}, name) && isText && strings.HasPrefix(text, "LS0t"):
+			fields[name] = gone + ": it has host names"
+		case isText && public && (name == "token" || name == "key"):
+		case isText && isSecret(name):
+			fields[name] = gone
+		case isText && slices.Contains([]string{"message", "reason", "detail", "cause"}, name):
+			fields[name] = r.prose(text)
+		default:
+			fields[name] = r.value(value, public)
+		}
+	}
+}
+
+// isSecret reports whether a field or flag of that name may hold a secret.
+func isSecret(name string) bool { return sensitive.MatchString(name) && !reference.MatchString(name) }
+
+func (r *redactor) value(value any, public bool) any {
+	switch value := value.(type) {
+	case string:
+		return r.text(value)
+	case []any:
+		for i := range value {
+			value[i] = r.value(value[i], public)
+		}
+	case map[string]any:
+		r.fields(value, public)
+	}
+	return value
+}
+
+// annotations keeps the values of our own alone: others hold copies of objects, snippets, anything.
+func (r *redactor) annotations(value any) {
+	all, _ := value.(map[string]any)
+	for name, value := range all {
+		if text, is := value.(string); is && ourDomains.MatchString(name) {
+			all[name] = r.text(text)
+			continue
+		}
+		all[name] = gone
+	}
+}
+
+// blank keeps the names of fields, and takes out their values.
+func blank(value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		for name := range value {
+			value[name] = blank(value[name])
+		}
+		return value
+	case []any:
+		for i := range value {
+			value[i] = blank(value[i])
+		}
+		return value
+	default:
+		return gone
+	}
+}
+
+// environment keeps the values of harmless variables alone, and where others come from.
+func (r *redactor) environment(value any) {
+	all, _ := value.([]any)
+	for _, item := range all {
+		variable, _ := item.(map[string]any)
+		name, _ := variable["name"].(string)
+		switch text, is := variable["value"].(string); {
+		case is && harmlessEnv.MatchString(strings.ToUpper(name)):
+			variable["value"] = r.text(text)
+		case is:
+			variable["value"] = gone
+		}
+	}
+}
+
+// arguments takes out the values of flags that may be secrets, also those that follow their flag.
+func (r *redactor) arguments(value any) {
+	all, _ := value.([]any)
+	follows := false
+	for i, item := range all {
+		text, _ := item.(string)
+		if follows && !strings.HasPrefix(text, "-") {
+			all[i], follows = gone, false
+			continue
+		}
+		follows = strings.HasPrefix(text, "-") && !strings.Contains(text, "=") && isSecret(text)
+		all[i] = r.prose(text)
+	}
+}

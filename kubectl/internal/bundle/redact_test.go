@@ -1,0 +1,55 @@
+package bundle
+
+import (
+	"encoding/base64"
+	"strings"
+	"testing"
+)
+
+// TestText: secrets go in every form that texts have them in, and what a maintainer needs stays.
+func TestText(t *testing.T) {
+	t.Parallel()
+	pem := "-----BEGIN EC PRIVATE KEY-----\n  MHcCAQEEI\n  -----END EC PRIVATE KEY-----"
+	for in, want := range map[string]string{
+		"key: " + pem + " end":                                                           "key: REDACTED end",
+		"cut -----BEGIN PRIVATE KEY-----\nMHcC":                                          "cut REDACTED",
+		base64.StdEncoding.EncodeToString([]byte(pem)):                                   "REDACTED",
+		base64.StdEncoding.EncodeToString([]byte("-----BEGIN CERTIFICATE-----\nMHcC\n")): base64.StdEncoding.EncodeToString([]byte("-----BEGIN CERTIFICATE-----\nMHcC\n")),
+		"sent eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln on":                              "sent REDACTED on",
+		"https://user:hunter2@proxy.example:3128/x":                                      "https://REDACTED@proxy.example:3128/x",
+		"Authorization: Bearer abcdef123":                                                "Authorization: Bearer REDACTED",
+		`level=INFO password=hunter2 name=web`:                                           `level=INFO password=REDACTED name=web`,
+		`{"apiToken":"hunter2","name":"web"}`:                                            `{"apiToken":REDACTED,"name":"web"}`,
+		`msg="{\"password\":\"hunter2\",\"x\":1}"`:                                       `msg="{\"password\":REDACTED,\"x\":1}"`,
+		`api-key: "two words" rest`:                                                      `api-key: REDACTED rest`,
+		`secretName=web-tls tokenSecretRef: dns`:                                         `secretName=web-tls tokenSecretRef: dns`,
+		`Secret "web-tls" does not exist`:                                                `Secret "web-tls" does not exist`,
+		"mail ops@example.com now":                                                       "mail REDACTED-EMAIL now",
+		"ghcr.io/chancery/controller@sha256:0123456789abcdef0123456789abcdef":            "ghcr.io/chancery/controller@sha256:0123456789abcdef0123456789abcdef",
+		"https://acme.example/acme/order/12345/67890":                                    "https://acme.example/acme/order/12345/67890",
+	} {
+		if got := (&redactor{}).text(in); got != want {
+			t.Errorf("%s\ngot  %s\nwant %s", in, got, want)
+		}
+	}
+	if got := (&redactor{}).prose("the value Zk3xQ9Lm2Pq7Rs5Tv8Wy1Ab4 of shop/web-1-3402466679-abcdefabcdef"); got != "the value REDACTED of shop/web-1-3402466679-abcdefabcdef" {
+		t.Error(got)
+	}
+}
+
+// TestHosts: a host has one pseudonym everywhere, whatever the case, and other names stay.
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	r := &redactor{}
+	r.hide([]string{"*.shop.example.com", "www.blog.org", "localhost"})
+	const in = "www.example.com _acme-challenge.WWW.example.com *.shop.example.com blog.org myexample.com acme-v02.api.letsencrypt.org web.cert-manager.io"
+	const want = "host-1.invalid _acme-challenge.host-1.invalid *.host-2.invalid host-3.invalid myexample.com acme-v02.api.letsencrypt.org web.cert-manager.io"
+	if got := r.text(in); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	fields := map[string]any{"status": map[string]any{"certificate": "LS0tLS1CRUdJTiBDRVJ"}}
+	r.object("CertificateRequest", fields)
+	if got := fields["status"].(map[string]any)["certificate"].(string); !strings.HasPrefix(got, gone) {
+		t.Errorf("the certificate has the names: %s", got)
+	}
+}
