@@ -77,9 +77,10 @@ type Proof struct {
 	Name string
 	// Wildcard and Address say which kind of name it is.
 	Wildcard, Address bool
-	// Type is that of the challenge, empty if there is no solver, and Solver what solves it.
+	// Type is that of the challenge, empty if there is no solver, Solver what solves it, and Why says which it is.
 	Type   acmev1.ACMEChallengeType
 	Solver acmev1.ACMEChallengeSolver
+	Why    string
 }
 
 // Display is the name as the Certificate has it.
@@ -108,8 +109,8 @@ func Proofs(crt *certmanagerv1.Certificate, issuer *acmev1.ACMEIssuer) (proofs [
 		if err != nil {
 			f.Outcome, f.Message, f.WhatToDo = Failed, err.Error(), p.advice()
 		} else {
-			p.Type = selected.Type
-			f.Message = string(p.Type) + " by " + selected.Why
+			p.Type, p.Why = selected.Type, selected.Why
+			f.Message = string(p.Type) + " by " + p.Why
 		}
 		proofs, findings = append(proofs, p), append(findings, f)
 	}

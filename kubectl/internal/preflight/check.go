@@ -82,6 +82,10 @@ func (k *checker) check(ctx context.Context, in input) preflight.Report {
 			k.add(preflight.Finding{Check: "limits", Outcome: preflight.NotChecked, Message: "the role or zone at the CA decides on names, keys and the duration: see its settings"})
 		}
 	}
+	tried := func(f preflight.Finding) bool { return f.Check == checkCredentials }
+	if k.o.credentials && !slices.ContainsFunc(k.findings, tried) {
+		k.add(preflight.Finding{Check: checkCredentials, Outcome: preflight.NotChecked, Message: "no solver of an ACME issuer writes DNS records for the names"})
+	}
 	if k.o.staging != "" {
 		k.add(k.stage(ctx))
 	}
@@ -145,11 +149,16 @@ func (k *checker) acme(ctx context.Context, spec *acmev1.ACMEIssuer) {
 	if known := k.issuer.GetStatus().ACME; known != nil {
 		ca.Account = known.URI
 	}
-	zones := map[string]bool{}
+	zones := map[string]bool{} // that were asked, and those with a solver whose credentials were tried
 	for _, p := range proofs {
 		k.progress.Step("check %s", p.Display())
+		zone := ""
 		if !p.Address {
-			k.dns(ctx, p, ca, zones)
+			zone = k.dns(ctx, p, ca, zones)
+		}
+		if tested := zone + " " + p.Why; k.o.credentials && p.Solver.DNS01 != nil && !zones[tested] {
+			zones[tested] = true
+			k.add(k.credentials(ctx, p))
 		}
 		switch p.Type {
 		case acmev1.ChallengeTypeHTTP01:

@@ -31,6 +31,9 @@ const examples = `  # Would the certificates of this manifest be issued?
   # What is in the way of a Certificate that is there?
   kubectl chancery preflight web
 
+  # Try the credentials for DNS, too; you need the right to update the issuer
+  kubectl chancery preflight web --credentials
+
   # Have a test issuer issue it first, and remove what was issued
   kubectl chancery preflight -f web.yaml --staging-issuer letsencrypt-staging
 
@@ -44,6 +47,7 @@ type options struct {
 	output      string
 	nameservers []string
 	resources   string
+	credentials bool
 	staging     string
 	timeout     time.Duration
 	ports       ports
@@ -64,18 +68,24 @@ func newCommand(streams plugin.Streams, flags *genericclioptions.ConfigFlags, at
 		Short: "Checks before an issuance whether it can succeed: issuer, solver, DNS, CAA, routes, limits of the CA",
 		Long: "Checks Certificates of a manifest, or of the cluster, without asking the CA for a certificate. Each line says ok, warning,\n" +
 			"failed or not checked, and what to do. DNS and the routes are asked from this machine: the controller and the CA may see\n" +
-			"others. The role view is enough, but for --staging-issuer. The exit status is 2 if a check has failed.",
+			"others. The role view is enough, but for --credentials and --staging-issuer. The exit status is 2 if a check has failed.",
 		Example: examples,
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), streams, args) },
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			names, _ := plugin.Complete(0, plugin.Certificates())(cmd, args, begun)
+			return names, cobra.ShellCompDirectiveDefault // or files
+		},
 	}
 	f := cmd.Flags()
 	flags.AddFlags(f)
-	f.StringSliceVarP(&o.files, "filename", "f", nil, "file with Certificates, or - for the standard input; other kinds are passed over")
+	f.StringSliceVarP(&o.files, "filename", "f", nil, "file with Certificates, or with Ingresses or Gateways that ask for them; - is the standard input; other kinds are passed over")
 	f.StringVarP(&o.output, "output", "o", "", "json or yaml")
 	f.StringSliceVar(&o.nameservers, "dns01-recursive-nameservers", nil, "name servers to ask, host:port or https://…; those of this machine by default")
 	f.StringVar(&o.resources, "cluster-resource-namespace", "cert-manager", "namespace of the Secrets of ClusterIssuers, as the controller has it")
+	f.BoolVar(&o.credentials, "credentials", false, "have the controller write a DNS record and remove it, with the credentials of the solver: one for each zone and solver")
 	f.StringVar(&o.staging, "staging-issuer", "", "issuer that issues a copy of the Certificate first, as in letsencrypt-staging or clusterissuer/letsencrypt-staging; the copy is removed")
-	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long to wait for --staging-issuer")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long to wait for --staging-issuer, and for --credentials")
+	_ = cmd.RegisterFlagCompletionFunc("staging-issuer", plugin.Complete(0, plugin.Issuers()...)) // the flag is there
 	return cmd
 }
 

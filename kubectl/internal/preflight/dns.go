@@ -14,8 +14,9 @@ import (
 	"chancery.dev/internal/solver/dns01"
 )
 
-// dns checks the zone of a name, or of the record that proves the name, and CAA. A zone in zones is known already.
-func (k *checker) dns(ctx context.Context, p preflight.Proof, ca preflight.Authority, zones map[string]bool) {
+// dns checks the zone of a name, or of the record that proves the name, and CAA, and returns the zone. A zone in zones
+// is known already.
+func (k *checker) dns(ctx context.Context, p preflight.Proof, ca preflight.Authority, zones map[string]bool) string {
 	fqdn := p.Name
 	switch p.Type {
 	case acmev1.ChallengeTypeDNS01:
@@ -38,7 +39,7 @@ func (k *checker) dns(ctx context.Context, p preflight.Proof, ca preflight.Autho
 	}
 	k.add(f)
 	if err != nil {
-		return
+		return ""
 	}
 	if !zones[zone] {
 		zones[zone] = true
@@ -53,9 +54,10 @@ func (k *checker) dns(ctx context.Context, p preflight.Proof, ca preflight.Autho
 		// A CA that gets no answer must not issue (RFC 8659 §3).
 		k.add(preflight.Finding{Check: "CAA", Subject: p.Display(), Outcome: preflight.Warning, Message: err.Error() + by,
 			WhatToDo: "See whether the name servers of the zone answer: dig CAA " + p.Name})
-		return
+		return zone
 	}
 	k.add(preflight.CAA(p, owner, records, ca))
+	return zone
 }
 
 // alias checks whether the name of the record is a CNAME, and returns the name at which the solver writes the record.

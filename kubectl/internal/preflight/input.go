@@ -8,14 +8,19 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/machine/shim"
 	"chancery.dev/internal/preflight"
 	"chancery.dev/kubectl/internal/plugin"
 )
@@ -59,7 +64,8 @@ func isFile(arg string) bool {
 	})
 }
 
-// readFile reads the Certificates of a file, in YAML or JSON, in lists too.
+// readFile reads the Certificates of a file, in YAML or JSON, in lists too, and those that its Ingresses and Gateways
+// ask for.
 func readFile(file string, stdin io.Reader, namespace string) (inputs []input, err error) {
 	from := stdin
 	if file != "-" {
@@ -71,19 +77,9 @@ func readFile(file string, stdin io.Reader, namespace string) (inputs []input, e
 		from = opened
 	}
 	add := func(o runtime.Object) error {
-		u, is := o.(*unstructured.Unstructured)
-		if !is || u.GetKind() != certmanagerv1.CertificateKind || u.GroupVersionKind().Group != certmanagerv1.GroupName {
-			return nil
-		}
-		if u.GetNamespace() == "" {
-			u.SetNamespace(namespace)
-		}
-		crt := &certmanagerv1.Certificate{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, crt); err != nil {
-			return fmt.Errorf("Certificate %s: %w", u.GetName(), err)
-		}
-		inputs = append(inputs, input{u, crt})
-		return nil
+		found, err := inputsOf(o, namespace)
+		inputs = append(inputs, found...)
+		return err
 	}
 	for d := yaml.NewYAMLOrJSONDecoder(from, 4096); ; {
 		u := &unstructured.Unstructured{}
@@ -103,6 +99,58 @@ func readFile(file string, stdin io.Reader, namespace string) (inputs []input, e
 			}
 		}
 	}
+}
+
+// inputsOf returns the Certificate that an object is, or those that it asks for by annotations; none for other kinds.
+func inputsOf(o runtime.Object, namespace string) ([]input, error) {
+	u, is := o.(*unstructured.Unstructured)
+	if !is {
+		return nil, nil
+	}
+	if u.GetNamespace() == "" {
+		u.SetNamespace(namespace)
+	}
+	read := func(into any) error {
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into); err != nil {
+			return fmt.Errorf("%s %s: %w", u.GetKind(), u.GetName(), err)
+		}
+		return nil
+	}
+	settings := shim.Settings{ // the defaults of the controller
+		DefaultIssuer:   cmmeta.IssuerReference{Kind: cmmeta.DefaultIssuerKind, Group: cmmeta.DefaultIssuerGroup},
+		AutoAnnotations: []string{certmanagerv1.IngressTLSACMEAnnotation},
+	}
+	switch u.GroupVersionKind().GroupKind() {
+	case certmanagerv1.SchemeGroupVersion().WithKind(certmanagerv1.CertificateKind).GroupKind():
+		crt := &certmanagerv1.Certificate{}
+		return []input{{u, crt}}, read(crt)
+	case networkingv1.SchemeGroupVersion.WithKind(shim.KindIngress).GroupKind():
+		ingress := &networkingv1.Ingress{}
+		if err := read(ingress); err != nil {
+			return nil, err
+		}
+		return askedBy(shim.FromIngress(ingress), settings)
+	case gwapiv1.SchemeGroupVersion.WithKind(shim.KindGateway).GroupKind():
+		gateway := &gwapiv1.Gateway{}
+		if err := read(gateway); err != nil {
+			return nil, err
+		}
+		return askedBy(shim.FromGateway(gateway, settings), settings)
+	}
+	return nil, nil
+}
+
+// askedBy are the Certificates that the controller would make for an Ingress or a Gateway; an error if it would make
+// none and says why.
+func askedBy(o shim.Object, settings shim.Settings) (inputs []input, err error) {
+	action := shim.Decide(shim.State{Object: o, Settings: settings}, time.Now())
+	for _, crt := range action.Create {
+		inputs = append(inputs, input{certificate: crt})
+	}
+	if len(inputs) == 0 && len(action.Warnings) > 0 {
+		return nil, fmt.Errorf("%s %s: %s", o.Owner.Kind, o.Owner.Name, strings.Join(action.Warnings, "; "))
+	}
+	return inputs, nil
 }
 
 // dryRun has the API server judge a manifest, and fill in defaults; nothing is stored.

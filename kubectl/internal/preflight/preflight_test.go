@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"math/big"
@@ -21,6 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/pki"
@@ -58,6 +60,15 @@ func TestChecks(t *testing.T) {
 	w.issuer(t, "dns", w.acme("dns", "short", w.byDNS("tsig")))
 	w.issuer(t, "http", w.acme("http", "long", byHTTP()))
 	w.issuer(t, "tls", w.acme("tls", "", tlsALPN()))
+	follow := w.byDNS("tsig")
+	follow.DNS01.CNAMEStrategy = acmev1.CNAMEStrategyFollow
+	w.issuer(t, "follow", w.acme("follow", "", follow))
+	w.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "accounts"}, StringData: map[string]string{"json": "{}"}})
+	w.issuer(t, "acmedns", w.acme("acmedns", "", acmev1.ACMEChallengeSolver{DNS01: &acmev1.DNS01Solver{AcmeDNS: &acmev1.AcmeDNSProvider{
+		Host: "https://acme-dns.example.net", AccountSecretRef: cmmeta.SecretKeySelector{Name: "accounts", Key: "json"},
+	}}}))
+	w.issuer(t, "persist", w.acme("persist", "", acmev1.ACMEChallengeSolver{DNSPersist01: &acmev1.DNSPersist01Solver{}}))
+	w.persist(t, "persist.example.com", "persist")
 	w.issuer(t, "self", certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}})
 	w.issuer(t, "ca", w.authority(t))
 	w.Create(t, &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "broken"}, Spec: certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{SecretName: "nowhere"}}},
@@ -85,6 +96,11 @@ func TestChecks(t *testing.T) {
 			{"not checked", "limits", "Let's Encrypt"},
 		}},
 		"a CNAME is not followed": {"dns", `dnsNames: [alias.example.com]`, good, [][3]string{{"warning", "CNAME _acme-challenge.alias.example.com", "alias.dns.example.net"}}},
+		"a CNAME is followed":     {"follow", `dnsNames: [alias.example.com]`, good, [][3]string{{"ok", "CNAME", "the solver writes there"}, {"ok", "zone alias", "dns.example.net."}}},
+		"acme-dns":                {"acmedns", `dnsNames: [alias.example.com]`, good, [][3]string{{"ok", "CNAME", "the solver writes there"}}},
+		"no acme-dns":             {"acmedns", `dnsNames: [www.example.com]`, good, [][3]string{{"failed", "CNAME", "no CNAME leads to the acme-dns server"}}},
+		"DNS-PERSIST-01":          {"persist", `dnsNames: [persist.example.com]`, good, [][3]string{{"ok", "record persist.example.com", "has the record"}}},
+		"no DNS-PERSIST-01":       {"persist", `dnsNames: [www.example.com]`, good, [][3]string{{"failed", "record www.example.com", "_validation-persist.www.example.com"}}},
 		"CAA allows":              {"dns", `dnsNames: [www.caa-ok.example.com]`, good, [][3]string{{"ok", "CAA", "caa-ok.example.com. lets the CA issue"}}},
 		"CAA wants DNS-01":        {"http", `dnsNames: [www.caa-ok.example.com]`, good, [][3]string{{"failed", "CAA", "validationmethods is dns-01"}}},
 		"CAA forbids":             {"dns", `dnsNames: ["*.caa.example.com"]`, good, [][3]string{{"failed", "CAA *.caa.example.com", "none of them names the CA"}}},
@@ -259,9 +275,50 @@ func TestArguments(t *testing.T) {
 	if _, err := w.run(t.Context(), ports{}, "", "none"); !apierrors.IsNotFound(err) {
 		t.Error(err)
 	}
+	for ingress, want := range map[string]string{
+		"tls: [{hosts: [www.example.com], secretName: ingress-tls}]": w.Namespace + "/ingress-tls",
+		"rules: []":                         "no Certificate is given",
+		"tls: [{hosts: [www.example.com]}]": "has no secretName",
+		"tls: 1":                            "Ingress web",
+	} {
+		text := `{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, annotations: {cert-manager.io/issuer: none}}, spec: {` + ingress + `}}`
+		if out, err := w.run(t.Context(), ports{}, text, "-"); err == nil || !strings.Contains(out+err.Error(), want) {
+			t.Errorf("%s: %v %s", ingress, err, out)
+		}
+	}
+	gateway := `{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: edge, annotations: {cert-manager.io/issuer: none}}, spec: {gatewayClassName: x,
+  listeners: [{name: a, hostname: www.example.com, port: 443, protocol: HTTPS, tls: {mode: Terminate, certificateRefs: [{name: gateway-tls}]}}]}}`
+	if out, err := w.run(t.Context(), ports{}, gateway, "-"); !strings.Contains(out, w.Namespace+"/gateway-tls") {
+		t.Error(err, out)
+	}
 	list := `{apiVersion: v1, kind: List, items: [{apiVersion: cert-manager.io/v1, kind: Certificate, metadata: {name: listed}, spec: {secretName: x, issuerRef: {name: none}, dnsNames: [a.example.com]}}]}`
 	if out, _ := w.run(t.Context(), ports{}, list, "-"); !strings.Contains(out, w.Namespace+"/listed") {
 		t.Error(out)
+	}
+}
+
+// TestRateLimit: the certificates that the issuer has issued in this cluster are counted.
+func TestRateLimit(t *testing.T) {
+	t.Parallel()
+	w := newStage(t)
+	w.issuer(t, "self", certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}})
+	crt := &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: certmanagerv1.CertificateSpec{
+		SecretName: "web", DNSNames: []string{"www.example.com"}, IssuerRef: cmmeta.IssuerReference{Name: "self"},
+	}}
+	w.Create(t, crt)
+	rig.Eventually(t, "the certificate is counted", func(ctx context.Context) string {
+		k := &checker{client: w.Client, certificate: crt, issuer: &certmanagerv1.Issuer{}}
+		k.limits(ctx, &acmev1.ACMEIssuer{Server: "https://acme-v02.api.letsencrypt.org/directory"})
+		rate := k.findings[len(k.findings)-1]
+		if rate.Outcome != preflight.OK || !strings.HasPrefix(rate.Message, "at least 1 of 5") {
+			return fmt.Sprintf("%+v", k.findings)
+		}
+		return ""
+	})
+	for name, want := range map[string]string{"*.www.example.co.uk": "example.co.uk", "192.0.2.1": "192.0.2.1", "com": "com"} {
+		if got := registered(name); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package preflight
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/letsencrypt/pebble/v2/ca"
+	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +22,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/dnspersist"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/rig/pebble"
@@ -129,7 +132,7 @@ func (w *stage) issuer(t *testing.T, name string, spec certmanagerv1.IssuerSpec)
 			return err.Error()
 		}
 		if c := certmanagerv1.FindIssuerCondition(issuer.Status.Conditions, certmanagerv1.IssuerConditionReady); c == nil || c.Status != cmmeta.ConditionTrue {
-			return "not ready"
+			return fmt.Sprintf("%+v", issuer.Status)
 		}
 		return ""
 	})
@@ -156,4 +159,25 @@ func byHTTP() acmev1.ACMEChallengeSolver {
 
 func tlsALPN() acmev1.ACMEChallengeSolver {
 	return acmev1.ACMEChallengeSolver{TLSALPN01: &acmev1.TLSALPN01Solver{}}
+}
+
+// persist puts the record of DNS-PERSIST-01 for the account of an issuer into the DNS.
+func (w *stage) persist(t *testing.T, name, issuer string) {
+	t.Helper()
+	at := &certmanagerv1.Issuer{}
+	if err := w.Get(t.Context(), issuer, at); err != nil {
+		t.Fatal(err)
+	}
+	text := dnspersist.Record{Issuer: "pebble.letsencrypt.org", AccountURI: at.Status.ACME.URI}.String()
+	rr, err := dns.NewRR(dnspersist.Name(name) + ` 60 IN TXT "` + strings.ReplaceAll(text, ";", `\;`) + `"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := new(dns.Msg).SetUpdate("example.com.")
+	m.Insert([]dns.RR{rr})
+	m.SetTsig("chancery.", dns.HmacSHA256, 300, time.Now().Unix())
+	c := dns.Client{Net: "tcp", TsigSecret: map[string]string{"chancery.": tsigSecret}}
+	if answer, _, err := c.ExchangeContext(t.Context(), m, w.dns.Addr()); err != nil || answer.Rcode != dns.RcodeSuccess {
+		t.Fatal(err, answer)
+	}
 }
