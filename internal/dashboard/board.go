@@ -180,6 +180,9 @@ func challengeOf(c *acmev1.Challenge, byUID map[types.UID]metav1.Object, now tim
 		row.place = 1
 	default: // queued
 		row.place = 2
+		if row.Reason == "" {
+			row.Reason = "a place among the Challenges in flight"
+		}
 	}
 	for o := metav1.Object(c); o != nil; {
 		owner := metav1.GetControllerOfNoCopy(o)

@@ -48,7 +48,7 @@ func TestPages(t *testing.T) {
 		"/?namespace=none":             {"0 of 79"},
 		"/issuers": {">ClusterIssuer letsencrypt<", ">ClusterIssuer nobody<", "does not exist", "VaultError: permission denied",
 			"<td>77</td><td>1</td><td>3</td>"},
-		"/queue": {"3 Challenges under way", "pending, processing", "pending, parked, presented", "pending, queued", `href="/certificate/shop/web"`, "90s"},
+		"/queue": {"3 Challenges under way", "pending, processing", "pending, parked, presented", "pending, queued", "a place among the Challenges in flight", `href="/certificate/shop/web"`, "90s"},
 		"/certificate/shop/web": {"Order shop/web-1-1:", "Challenge web.example.com by DNS-01:", "<dt>what to do</dt>", "<dt>cause</dt><dd>Challenge web-1-1-0 for",
 			`data-news="Certificate shop/web: issuing"`},
 	} {

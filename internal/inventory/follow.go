@@ -60,15 +60,12 @@ func (i *Inventory) live(ctx context.Context, c client.WithWatch, show func(*Inv
 		defer w.Stop()
 		go forward(ctx, w.ResultChan(), events)
 	}
-	changed, ended := true, false
-	for {
+	for changed, ended := true, false; !ended; changed, ended = i.await(ctx, events) {
 		if err := show(i, changed); err != nil {
 			return err
 		}
-		if changed, ended = i.await(ctx, events); ended {
-			return nil
-		}
 	}
+	return nil
 }
 
 // forward passes events on; the end of a watch is an event of no type.

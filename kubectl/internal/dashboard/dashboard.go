@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	page "chancery.dev/internal/dashboard"
@@ -41,9 +42,13 @@ func New(streams plugin.Streams) *cobra.Command {
 				namespace = ""
 			}
 			o := page.Options{Client: c, Namespace: namespace, Address: address}
-			return page.Serve(cmd.Context(), o, func(url string) {
+			err = page.Serve(cmd.Context(), o, func(url string) {
 				fmt.Fprintf(streams.Out, "Open this address in a browser. It works once:\n%s\nPress Ctrl-C to stop.\n", url)
 			})
+			if all && apierrors.IsForbidden(err) {
+				return fmt.Errorf("%w: leave -A out to see one namespace", err)
+			}
+			return err
 		},
 	}
 	f := cmd.Flags()

@@ -23,12 +23,15 @@ func TestDashboard(t *testing.T) {
 		SecretName: "web-tls", DNSNames: []string{"www.example.com"}, IssuerRef: cmmeta.IssuerReference{Name: "none"},
 	}})
 	path := rig.Kubeconfig(t, w.Admin, w.Namespace)
-	for _, args := range [][]string{{"--address", "0.0.0.0:0"}, {"web"}, {"--as", "nobody"}} {
+	for want, args := range map[string][]string{
+		"loopback address": {"--address", "0.0.0.0:0"}, "unknown command": {"web"}, "is forbidden": {"--as", "nobody"},
+		"leave -A out": {"-A", "--as", "nobody"},
+	} {
 		cmd := New(plugin.Streams{Out: io.Discard, ErrOut: io.Discard})
 		cmd.SetArgs(append(args, "--kubeconfig", path))
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		if err := cmd.ExecuteContext(t.Context()); err == nil {
-			t.Errorf("%v: no error", args)
+		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %s", args, err, want)
 		}
 	}
 	ctx, interrupt := context.WithCancel(t.Context())
