@@ -121,7 +121,7 @@ func pictures(t *testing.T, b *browser.Browser, origin string) {
 		if _, err := png.DecodeConfig(bytes.NewReader(picture)); err != nil || len(picture) > 100<<10 {
 			t.Errorf("%s: %v, %d bytes", name, err, len(picture))
 		}
-		if err := os.WriteFile(filepath.Join("..", "..", "docs", name), picture, 0o644); err != nil { //nolint:gosec // public
+		if err := os.WriteFile(filepath.Join("..", "..", "docs", name), picture, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

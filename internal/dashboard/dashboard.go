@@ -62,7 +62,7 @@ func Serve(ctx context.Context, o Options, opened func(url string)) error {
 	if err != nil {
 		return fmt.Errorf("serve the dashboard: %w", err)
 	}
-	door := newGuard(listener.Addr().String(), newSite(b, time.Now))
+	door := newGuard(listener.Addr().String(), newSite(b))
 	server := &http.Server{Handler: door, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()

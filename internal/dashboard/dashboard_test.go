@@ -3,11 +3,9 @@ package dashboard
 import (
 	"errors"
 	"fmt"
-	"html"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/internal/explain"
+	"chancery.dev/internal/inventory"
 )
 
 func pages(t *testing.T, objects ...client.Object) *site {
@@ -24,7 +23,7 @@ func pages(t *testing.T, objects ...client.Object) *site {
 	for _, o := range objects {
 		b.objects = append(b.objects, metav1.Object(o))
 	}
-	return newSite(b, time.Now)
+	return newSite(b)
 }
 
 func get(t *testing.T, h http.Handler, path string) (code int, text string) {
@@ -74,13 +73,14 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s lacks %s:\n%s", path, want, text)
 		}
 	}
-}
-
-var tags = regexp.MustCompile(`<[^>]*>`)
-
-// words are those of a page, without its elements.
-func words(page string) string {
-	return strings.Join(strings.Fields(html.UnescapeString(tags.ReplaceAllString(page, " "))), " ")
+	i, err := inventory.Read(t.Context(), cluster(t, scene(t)...), inventory.Scope{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.board.put(i, false)
+	if _, text := get(t, s, "/"); strings.Contains(text, "cannot be read") {
+		t.Error("the page says that the API server cannot be read, though it can again")
+	}
 }
 
 // TestTenThousand: with 10,000 certificates of the longest names, no view is larger than 200 KB or slow, and none asks
@@ -112,7 +112,7 @@ func TestTenThousand(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer answer.Body.Close()
+		defer func() { _ = answer.Body.Close() }()
 		for _, cookie := range answer.Cookies() {
 			jar = cookie
 		}
@@ -127,7 +127,7 @@ func TestTenThousand(t *testing.T) {
 		t.Errorf("%d requests at the beginning", n)
 	}
 	origin, _, _ := strings.Cut(opened, opening)
-	first := all[0].(client.Object)
+	first := all[0]
 	for _, path := range []string{"/", "/?page=70", "/?cause=issuer+missing", "/issuers", "/queue", certificatePath(first.GetNamespace(), first.GetName())} {
 		before, best := c.requests.Load(), time.Hour
 		size := 0
@@ -173,17 +173,17 @@ func TestGuard(t *testing.T) {
 		t.Errorf("HEAD uses the address up: %d", got)
 	}
 	w := ask(http.MethodGet, here, opening+token)
-	cookies := w.Result().Cookies()
-	if w.Code != http.StatusOK || len(cookies) != 1 || !cookies[0].HttpOnly || cookies[0].SameSite != http.SameSiteStrictMode {
-		t.Fatalf("the address does not open: %d %v", w.Code, cookies)
+	cookie, err := http.ParseSetCookie(w.Header().Get("Set-Cookie"))
+	if w.Code != http.StatusOK || err != nil || !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode {
+		t.Fatalf("the address does not open: %d %v %v", w.Code, cookie, err)
 	}
-	if got := ask(http.MethodGet, here, opening+token, cookies...).Code; got != http.StatusForbidden {
+	if got := ask(http.MethodGet, here, opening+token, cookie).Code; got != http.StatusForbidden {
 		t.Errorf("the address opens again: %d", got)
 	}
-	if got := ask(http.MethodPost, here, "/", cookies...).Code; got != http.StatusMethodNotAllowed {
+	if got := ask(http.MethodPost, here, "/", cookie).Code; got != http.StatusMethodNotAllowed {
 		t.Errorf("POST: %d", got)
 	}
-	page := ask(http.MethodGet, here, "/", cookies...)
+	page := ask(http.MethodGet, here, "/", cookie)
 	for name, want := range map[string]string{
 		"Content-Security-Policy": "default-src 'none'", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
 	} {

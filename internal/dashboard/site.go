@@ -28,13 +28,12 @@ var files embed.FS
 // site is the pages.
 type site struct {
 	board *board
-	now   func() time.Time
 	pages map[string]*template.Template
 	mux   *http.ServeMux
 }
 
-func newSite(b *board, now func() time.Time) *site {
-	s := &site{board: b, now: now, pages: map[string]*template.Template{}, mux: http.NewServeMux()}
+func newSite(b *board) *site {
+	s := &site{board: b, pages: map[string]*template.Template{}, mux: http.NewServeMux()}
 	for _, name := range []string{"certificates", "certificate", "issuers", "queue", "none"} {
 		funcs := template.FuncMap{"cut": cut, "away": explain.Away, "certificate": certificatePath}
 		s.pages[name] = template.Must(template.New("frame.html").Funcs(funcs).ParseFS(files, "page/frame.html", "page/"+name+".html"))
@@ -70,7 +69,7 @@ type frame struct {
 }
 
 func (s *site) frame(title string) frame {
-	p := s.board.picture(s.now())
+	p := s.board.picture(time.Now())
 	return frame{
 		picture: p, Title: title, Here: title, Namespace: s.board.namespace, Problem: p.problem,
 		At: p.at.UTC().Format("2006-01-02 15:04:05 UTC"),
@@ -141,7 +140,7 @@ func (s *site) certificate(w http.ResponseWriter, r *http.Request) {
 		s.show(w, http.StatusNotFound, "none", f)
 		return
 	}
-	now := s.now()
+	now := time.Now()
 	report := f.world.At(now).Certificate(crt)
 	left := treeText
 	view := struct {

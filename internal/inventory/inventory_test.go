@@ -96,3 +96,31 @@ func TestChangesWithoutEnd(t *testing.T) {
 		t.Errorf("the change is not shown: %v", err)
 	}
 }
+
+// TestFailuresAreToldAndTriedAgain: a failure ends it, unless it is to be tried again.
+func TestFailuresAreToldAndTriedAgain(t *testing.T) {
+	t.Parallel()
+	away, reads := errors.New("away"), 0
+	c := cluster(t, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+		if reads++; reads <= 2 {
+			return away
+		}
+		return c.List(ctx, list, o...)
+	}}, certificate("web"))
+	seen := errors.New("seen")
+	show := func(*Inventory, bool) error { return seen }
+	if err := Follow(t.Context(), c, Scope{}, show, func(err error) error { return err }); !errors.Is(err, away) {
+		t.Errorf("the failure is not told: %v", err)
+	}
+	failures := 0
+	err := Follow(t.Context(), c, Scope{}, show, func(err error) error {
+		if errors.Is(err, seen) {
+			return err
+		}
+		failures++
+		return nil
+	})
+	if !errors.Is(err, seen) || failures != 1 {
+		t.Errorf("after %d failures: %v", failures, err)
+	}
+}

@@ -60,7 +60,7 @@ func TestDashboard(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer answer.Body.Close()
+		defer func() { _ = answer.Body.Close() }()
 		if all := answer.Cookies(); len(all) > 0 {
 			cookie = all[0]
 		}

@@ -108,7 +108,7 @@ func (w *stage) dashboard(t *testing.T) func(ctx context.Context, name string) s
 		if err != nil {
 			return err.Error()
 		}
-		defer answer.Body.Close()
+		defer func() { _ = answer.Body.Close() }()
 		if len(cookies) == 0 {
 			cookies = answer.Cookies()
 		}

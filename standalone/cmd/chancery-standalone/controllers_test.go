@@ -83,7 +83,7 @@ func seeDashboard(t *testing.T, p *process, says string) {
 		if err != nil {
 			return "", err
 		}
-		defer answer.Body.Close()
+		defer func() { _ = answer.Body.Close() }()
 		cookies = append(cookies, answer.Cookies()...)
 		text, err := io.ReadAll(answer.Body)
 		return string(text), err
