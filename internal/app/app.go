@@ -36,6 +36,7 @@ import (
 	"chancery.dev/internal/kubecache"
 	"chancery.dev/internal/metrics"
 	"chancery.dev/internal/overlay"
+	"chancery.dev/internal/tracing"
 )
 
 // stopWithin is how long the reconcilers may take to finish when asked to stop.
@@ -50,6 +51,7 @@ type App struct {
 	log     logr.Logger
 	counts  *prometheus.CounterVec // of events
 
+	spans     *tracing.Exporter           // nil if nothing is traced
 	lease     *kubecache.Lease            // by which it leads; nil if it works without
 	fit       func(context.Context) error // asked before it works without a lease; may be nil
 	listening <-chan struct{}             // closed once challenges are answered; nil if they are not answered here
@@ -215,6 +217,7 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	defer a.trace(ctx)()
 	lost := make(chan error)
 	go func() { lost <- a.loses(ctx, stop) }()
 	err := a.manager.Start(logr.NewContext(ctx, a.log)) // leader election logs by its context
@@ -223,6 +226,20 @@ func (a *App) Run(ctx context.Context) error {
 		return errors.Join(err, a.watches.said())
 	}
 	return nil
+}
+
+// trace sends spans until the function that it returns is called, which sends those that are left.
+func (a *App) trace(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.spans.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
 }
 
 // loses calls stop and returns an error if another process takes the lease before ctx ends.
@@ -316,6 +333,11 @@ func (a *App) deps(ctx context.Context, cfg Config, scheme *runtime.Scheme, kept
 	if err != nil {
 		return nil, err
 	}
+	traces := cfg.Tracing
+	traces.Service, traces.Log = "chancery-controller", a.log.WithName("traces")
+	if a.spans, err = tracing.New(traces); err != nil {
+		return nil, err
+	}
 	over := overlay.New(client.WithFieldOwner(a.manager.GetClient(), "chancery"), cfg.Now)
 	source := kubecache.Source{
 		Client: over, Live: a.manager.GetAPIReader(), Cache: informers, Metadata: names, Namespaces: slices.Sorted(maps.Keys(cacheNamespaces(cfg))),
@@ -325,7 +347,7 @@ func (a *App) deps(ctx context.Context, cfg Config, scheme *runtime.Scheme, kept
 	}
 	return &controller.Deps{
 		Manager:  a.manager,
-		Engine:   engine.New(ctx, engine.Options{Client: over, Now: cfg.Now, Log: a.log}),
+		Engine:   engine.New(ctx, engine.Options{Client: over, Now: cfg.Now, Log: a.log, Spans: a.spans}),
 		Client:   over,
 		Secrets:  kept.secrets,
 		Requests: kept.requests,

@@ -18,6 +18,7 @@ import (
 	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/machine/service"
 	"chancery.dev/internal/servingcert"
+	"chancery.dev/internal/tracing"
 )
 
 // Config is what a user can set (spec §9.3). DefaultConfig has the defaults.
@@ -50,6 +51,9 @@ type Config struct {
 
 	// ProfilerAddress is host:port to serve Go's profiles on; empty serves none.
 	ProfilerAddress string
+
+	// Tracing says where the traces of issuances go; without an Endpoint, nowhere.
+	Tracing tracing.Options
 
 	// WaitsAddress is where the list of waits is served: a loopback host:port, unix: and a path, or empty for nowhere.
 	WaitsAddress string

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -38,6 +39,8 @@ func newControllerProcess() (*cobra.Command, *process) {
 Flags have the names and defaults of cert-manager's controller where they mean the same.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			p.cfg.Tracing.Endpoint = cmp.Or(p.cfg.Tracing.Endpoint, os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"))
+			p.cfg.Tracing.Headers = os.Getenv("OTEL_EXPORTER_OTLP_HEADERS")
 			return p.run(cmd, func(rc *rest.Config, log logr.Logger) error {
 				a, err := app.New(cmd.Context(), p.cfg, rc, log)
 				if err != nil {
@@ -83,6 +86,9 @@ func addServingFlags(cmd *cobra.Command, cfg *app.Config) {
 	f.StringVar(&cfg.ClusterResourceNamespace, "cluster-resource-namespace", cfg.ClusterResourceNamespace, "namespace of the Secrets that ClusterIssuers name")
 	f.BoolVar(&cfg.Injection.Enabled, "enable-cainjector", false,
 		"run the CA injector in this process; its role has to be bound to the same service account, by chancery install --cainjector=controller")
+	f.StringVar(&cfg.Tracing.Endpoint, "tracing-endpoint", cfg.Tracing.Endpoint,
+		"URL of an OpenTelemetry collector (OTLP over HTTP) that is sent a trace of each issuance, such as http://collector.monitoring:4318; "+
+			"OTEL_EXPORTER_OTLP_HEADERS has the headers")
 	f.BoolVar(&cfg.AcceptForeignCRDs, "accept-foreign-crds", false,
 		"work also where custom resource definitions of somebody else are installed: what their rules do not forbid is not refused")
 	f.StringSliceVar(&cfg.Namespaces, "namespace", nil, "only namespaces to work in; nothing that is cluster-scoped is then looked after")

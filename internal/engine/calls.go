@@ -14,6 +14,7 @@ import (
 
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/share"
+	"chancery.dev/internal/tracing"
 )
 
 // ErrDropped is the outcome of a call that its gate dropped: the call was not sent, and its object decides anew.
@@ -81,6 +82,8 @@ type owner struct {
 	name types.NamespacedName
 	// wake queues the object.
 	wake func()
+	// issuance returns the UID of the request that the object is worked on for; nil if its kind is not traced.
+	issuance func(ctx context.Context) types.UID
 }
 
 // call is a Call on its way.
@@ -137,6 +140,7 @@ type Calls struct {
 	total int
 	now   func() time.Time
 	log   logr.Logger
+	spans *tracing.Exporter
 
 	mu         sync.Mutex
 	objects    map[types.UID]map[string]*call
@@ -148,7 +152,7 @@ type Calls struct {
 
 func newCalls(ctx context.Context, o Options) *Calls {
 	return &Calls{
-		ctx: ctx, total: o.CallsAtOnce, now: o.Now, log: o.Log,
+		ctx: ctx, total: o.CallsAtOnce, now: o.Now, log: o.Log, spans: o.Spans,
 		objects: map[types.UID]map[string]*call{}, lanes: map[string]*lane{}, namespaces: map[string]int{},
 	}
 }
@@ -357,6 +361,7 @@ func (w *call) line() line { return line{w.Urgency, cmp.Or(w.Tenant, w.owner.nam
 
 func (c *Calls) fly(w *call) {
 	outcome := c.run(w.Call)
+	c.trace(w, outcome)
 	if log := c.log.V(1); log.Enabled() {
 		log.Info("called", "object", objectOf(w.owner.kind, w.owner.name), "step", w.Name, "cause", outcome.Problem(), "took", outcome.At.Sub(w.since).Round(time.Millisecond).String())
 	}

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/internal/overlay"
+	"chancery.dev/internal/tracing"
 )
 
 // callsAtOnce bounds the calls of all lanes that are under way at once, unless Options say otherwise. One namespace
@@ -29,6 +30,8 @@ type Options struct {
 	CallsAtOnce int
 	// Log gets a line for each decision that changes something.
 	Log logr.Logger
+	// Spans gets the spans of issuances; nil if they are not traced.
+	Spans *tracing.Exporter
 }
 
 // Engine is what all kinds share. Use New.
@@ -38,6 +41,7 @@ type Engine struct {
 	chance func() float64
 	calls  *Calls
 	log    logr.Logger
+	spans  *tracing.Exporter
 
 	progress progress
 
@@ -54,7 +58,7 @@ func New(ctx context.Context, o Options) *Engine {
 		o.Chance = rand.Float64
 	}
 	return &Engine{
-		client: o.Client, now: o.Now, chance: o.Chance, calls: newCalls(ctx, o), log: o.Log,
+		client: o.Client, now: o.Now, chance: o.Chance, calls: newCalls(ctx, o), log: o.Log, spans: o.Spans,
 		progress: progress{begun: map[*underWay]struct{}{}},
 	}
 }

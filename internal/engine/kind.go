@@ -57,6 +57,8 @@ type Kind[O client.Object, M, S, A any] struct {
 	// a rule forbids what was written. The event is emitted once, and the step tried again after minutes, since a
 	// right that is granted is no event. With nil, the step is tried again as after any other error.
 	Refused func(p *Pass[O, M], err error) Event
+	// Traced says how the objects belong to issuances; nil if they do not.
+	Traced *Traced
 	// Gone is told of an object that does not exist any more, or for which another one by its name has come; may be
 	// nil.
 	Gone func(name types.NamespacedName, uid types.UID)
@@ -316,6 +318,7 @@ func (r *Runner[O, M, S, A]) write(ctx context.Context, p *Pass[O, M], plan Plan
 		if err := r.engine.WriteStatus(ctx, p.Object, plan.Status); err != nil {
 			return err
 		}
+		r.overNow(ctx, p.Object, plan.Status)
 	}
 	if plan.Then != nil {
 		return plan.Then(ctx)
@@ -413,7 +416,11 @@ func Emit(recorder record.EventRecorder, object client.Object, e Event) {
 
 func (r *Runner[O, M, S, A]) owner(object O) owner {
 	name := client.ObjectKeyFromObject(object)
-	return owner{uid: object.GetUID(), kind: r.kind.Name, name: name, wake: func() { r.Ring(name) }}
+	o := owner{uid: object.GetUID(), kind: r.kind.Name, name: name, wake: func() { r.Ring(name) }}
+	if r.engine.spans != nil && r.kind.Traced != nil {
+		o.issuance = func(ctx context.Context) types.UID { return r.kind.Traced.Issuance(ctx, object) }
+	}
+	return o
 }
 
 // remember returns what is known of an object. Another one by the same name starts anew.

@@ -38,6 +38,7 @@ func (r *certificates) plan(ctx context.Context, p *pass, v *view, a certificate
 					return err
 				}
 			}
+			r.trace(crt, v, a)
 			p.Memory.settle(a.Step)
 			if !a.Keep {
 				p.Memory.held = nil

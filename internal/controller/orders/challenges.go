@@ -69,7 +69,8 @@ func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) err
 		Decide: func(v challengeView, now time.Time) acmeflow.ChallengeAction {
 			return acmeflow.DecideChallenge(v.ChallengeState, now)
 		},
-		Gone: func(name types.NamespacedName, _ types.UID) { s.gone(ctx, name) },
+		Gone:   func(name types.NamespacedName, _ types.UID) { s.gone(ctx, name) },
+		Traced: tracedChallenge(d),
 	})
 	if err := d.Manager.GetFieldIndexer().IndexField(ctx, &acmev1.Challenge{}, controller.IssuerIndex, pendingChallengeIssuer); err != nil {
 		return err

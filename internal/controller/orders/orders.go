@@ -55,6 +55,7 @@ func SetupOrders(ctx context.Context, d *controller.Deps, acme ACMEDeps) error {
 		Name: acmev1.OrderKind, New: func() *acmev1.Order { return &acmev1.Order{} }, Events: d.Events("cert-manager-orders"),
 		Observe: r.observe, Plan: r.plan,
 		Decide: func(v orderView, now time.Time) acmeflow.OrderAction { return acmeflow.DecideOrder(v.OrderState, now) },
+		Traced: tracedOrder(),
 	})
 	indexer := d.Manager.GetFieldIndexer()
 	if err := indexer.IndexField(ctx, &acmev1.Order{}, controller.IssuerIndex, pendingOrderIssuer); err != nil {

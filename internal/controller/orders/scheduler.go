@@ -318,6 +318,11 @@ func (s *scheduler) apply(ctx context.Context, d schedule.Decision) error {
 		return errTooLate
 	default:
 		err := s.Engine.WriteStatus(ctx, c, changed)
+		if err == nil && d.Outcome == schedule.Starting && s.Engine.Traces() {
+			s.Engine.Ended(changed, engine.Step{
+				Issuance: issuanceOfChallenge(ctx, s.Deps, c), Name: "queued", Start: c.CreationTimestamp.Time,
+			})
+		}
 		if err == nil && d.Outcome == schedule.Starting && s.Settings.StepEvents {
 			engine.Emit(s.Events(challengesComponent), c, engine.Event{
 				Reason: acmev1.ChallengeReasonStarted, Message: "Challenge scheduled for processing",

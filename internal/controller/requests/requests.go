@@ -14,6 +14,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
@@ -105,7 +106,7 @@ type requests struct {
 
 // run puts a kind of request on the engine.
 func (r *requests) run(k kind) *engine.Runner[client.Object, memory, *observation, request.Action] {
-	k.Observe, k.Plan, k.Refused = r.observe, r.plan, r.refused
+	k.Observe, k.Plan, k.Refused, k.Traced = r.observe, r.plan, r.refused, r.traced()
 	k.Decide = func(o *observation, _ time.Time) request.Action {
 		if o == nil {
 			return request.Action{Step: request.StepIgnore}
@@ -113,6 +114,26 @@ func (r *requests) run(k kind) *engine.Runner[client.Object, memory, *observatio
 		return request.Decide(o.state)
 	}
 	return engine.Run(r.Engine, k)
+}
+
+// traced has each request be an issuance of its own.
+func (r *requests) traced() *engine.Traced {
+	return &engine.Traced{
+		Issuance: func(_ context.Context, request client.Object) types.UID { return request.GetUID() },
+		Issuer: func(request client.Object) string {
+			if o := r.kind.observe(request); o != nil {
+				return o.ref.Name
+			}
+			return ""
+		},
+		Over: func(request client.Object) (is bool, problem string) {
+			o := r.kind.observe(request)
+			if is = over(o); is && o != nil && !o.state.Issued {
+				problem = "the request was refused, or has failed"
+			}
+			return is, problem
+		},
+	}
 }
 
 // approvalPatience is the longest wait after an approval that the API server has refused; the first wait is a second.

@@ -404,7 +404,7 @@ func TestOneNamespace(t *testing.T) {
 	})
 	w.responder = types.NamespacedName{Namespace: other.Namespace, Name: "responder"}
 	w.log = funcr.New(func(_, said string) {
-		if strings.Contains(said, "Reconciler error") {
+		if strings.Contains(said, `"error"=`) {
 			t.Error(said)
 		}
 	}, funcr.Options{})

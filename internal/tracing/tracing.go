@@ -1,0 +1,205 @@
+// Package tracing sends spans to a collector of OpenTelemetry: OTLP over HTTP, in JSON.
+//
+// The work on one issuance is spread over many passes, and over processes. So a span is made when a step has ended,
+// with the time at which the step began, and its identifiers follow from UIDs of objects alone: whichever process ends
+// a step, the span has its place in the same trace.
+//
+// Nothing waits for the collector: a span that cannot be sent is kept for a while, and then dropped.
+package tracing
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+const (
+	// most spans are kept until they are sent: further ones are dropped.
+	most = 4096
+	// atOnce is how many spans go into one request.
+	atOnce = 512
+	// every is how often spans are sent.
+	every = time.Second
+	// patience is how long the collector may take to answer, lastPatience how long at the end of the process.
+	patience, lastPatience = 10 * time.Second, 2 * time.Second
+)
+
+// Span is a step that has ended.
+type Span struct {
+	// Trace, ID and Parent are made by TraceOf and SpanOf. Parent is empty for the first span of a trace.
+	Trace, ID, Parent string
+	// Name of the step: the same for all objects.
+	Name string
+	// Call says that the step is a call that leaves the process.
+	Call bool
+	// Start and End of the step.
+	Start, End time.Time
+	// Attributes are for people. They MUST NOT be secret.
+	Attributes map[string]string
+	// Problem says what has gone wrong; empty if nothing has.
+	Problem string
+}
+
+// TraceOf returns the identifier of the trace of an issuance, by the UID of its request.
+func TraceOf(request string) string { return digest(16, "trace", request) }
+
+// SpanOf returns the identifier of a span, by what tells it apart in its trace: the UID of an object, and more for a
+// step of its.
+func SpanOf(parts ...string) string { return digest(8, append([]string{"span"}, parts...)...) }
+
+func digest(length int, parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:length])
+}
+
+// Options configure an Exporter.
+type Options struct {
+	// Endpoint is the URL of the collector; without a path, /v1/traces is meant.
+	Endpoint string
+	// Headers of each request, as in OTEL_EXPORTER_OTLP_HEADERS: name=value, with commas between, percent-encoded.
+	Headers string
+	// Service is what the collector is told of the process.
+	Service string
+	Log     logr.Logger
+}
+
+// Exporter sends spans. One that is nil drops them.
+type Exporter struct {
+	endpoint, service string
+	headers           http.Header
+	log               logr.Logger
+	client            *http.Client
+
+	spans chan Span
+	// batch is what could not be sent, and trouble why.
+	batch   []Span
+	trouble string
+}
+
+// New returns an Exporter, which sends nothing before Run; nil if there is no endpoint.
+func New(o Options) (*Exporter, error) {
+	if o.Endpoint == "" {
+		return nil, nil //nolint:nilnil // nothing is traced
+	}
+	at, err := url.Parse(o.Endpoint)
+	if err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https" {
+		return nil, fmt.Errorf("--tracing-endpoint: %q is not the URL of a collector, such as http://collector.monitoring:4318", o.Endpoint)
+	}
+	if strings.Trim(at.Path, "/") == "" {
+		at.Path = "/v1/traces"
+	}
+	headers := http.Header{"Content-Type": {"application/json"}}
+	for pair := range strings.SplitSeq(o.Headers, ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(pair), "=")
+		if text, err := url.PathUnescape(value); err == nil && name != "" {
+			headers.Set(name, text)
+		}
+	}
+	return &Exporter{
+		endpoint: at.String(), service: o.Service, headers: headers, log: o.Log, client: &http.Client{Timeout: patience},
+		spans: make(chan Span, most),
+	}, nil
+}
+
+// Add has a span sent. It never waits.
+func (e *Exporter) Add(s Span) {
+	if e == nil {
+		return
+	}
+	select {
+	case e.spans <- s:
+	default:
+	}
+}
+
+// Run, which is called once, sends spans until ctx ends, and then those that are left.
+func (e *Exporter) Run(ctx context.Context) {
+	if e == nil {
+		return
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastPatience)
+			defer cancel()
+			e.flush(last)
+			return
+		case <-ticker.C:
+			e.flush(ctx)
+		}
+	}
+}
+
+// flush sends what there is, until the collector does not take it.
+func (e *Exporter) flush(ctx context.Context) {
+	for {
+		for len(e.batch) < atOnce && len(e.spans) > 0 {
+			e.batch = append(e.batch, <-e.spans)
+		}
+		if len(e.batch) == 0 {
+			return
+		}
+		again, err := e.send(ctx, e.batch)
+		e.tell(err)
+		if again {
+			return
+		}
+		e.batch = nil
+	}
+}
+
+// tell logs that spans cannot be sent, and that they can again: a line for each new cause.
+func (e *Exporter) tell(err error) {
+	now := ""
+	if err != nil {
+		now = err.Error()
+	}
+	before := e.trouble
+	e.trouble = now
+	switch {
+	case now == before:
+	case now == "":
+		e.log.Info("traces are sent again")
+	default:
+		e.log.Info("traces cannot be sent", "cause", now, "next", "tried again every second, issuances go on")
+	}
+}
+
+// send makes one request, and says whether the same spans are worth another one.
+func (e *Exporter) send(ctx context.Context, batch []Span) (again bool, err error) {
+	text, err := json.Marshal(e.payload(batch))
+	if err != nil {
+		return false, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.endpoint, bytes.NewReader(text))
+	if err != nil {
+		return false, err
+	}
+	req.Header = e.headers.Clone()
+	resp, err := e.client.Do(req)
+	if err != nil {
+		return true, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<16)) // so that the connection is used again
+	switch {
+	case resp.StatusCode < http.StatusMultipleChoices:
+		return false, nil
+	case resp.StatusCode == http.StatusTooManyRequests, resp.StatusCode >= http.StatusInternalServerError:
+		return true, fmt.Errorf("the collector answers %s", resp.Status)
+	default:
+		return false, fmt.Errorf("the collector refuses traces: %s", resp.Status)
+	}
+}
