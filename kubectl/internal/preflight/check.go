@@ -165,6 +165,7 @@ func (k *checker) acme(ctx context.Context, spec *acmev1.ACMEIssuer) {
 			k.add(k.http(ctx, p))
 		case acmev1.ChallengeTypeTLSALPN01:
 			k.add(k.handshake(ctx, p))
+		default: // nobody has to reach the name
 		}
 	}
 	k.limits(ctx, spec)

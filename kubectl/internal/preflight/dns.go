@@ -25,6 +25,7 @@ func (k *checker) dns(ctx context.Context, p preflight.Proof, ca preflight.Autho
 		fqdn = k.alias(ctx, p, acme.DNS01Name(p.Name, acme.AccountLabel(ca.Account)))
 	case acmev1.ChallengeTypeDNSPersist01:
 		k.add(k.persistent(ctx, p, ca))
+	default: // no record is made
 	}
 	by := " according to " + strings.Join(k.o.nameservers, ", ")
 	zone, err := k.resolver.Zone(ctx, fqdn, nil)

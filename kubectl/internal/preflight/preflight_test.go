@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -187,10 +188,13 @@ func TestViewer(t *testing.T) {
 	}
 	// A name server that does not serve the zone keeps DNS-01 from being proved.
 	w.dns.SetMode(1, dnsserver.Refused)
-	out, err = w.run(t.Context(), ports{}, "", "web", "--as", w.viewer)
-	if line := lineOf(out, "failed", "delegation"); err == nil || !strings.Contains(line, "ns2.example.com. (REFUSED)") {
-		t.Error(err, out)
-	}
+	rig.Eventually(t, "the server that does not serve the zone is named", func(ctx context.Context) string {
+		out, err := w.run(ctx, ports{}, "", "web", "--as", w.viewer)
+		if line := lineOf(out, "failed", "delegation"); err == nil || !strings.Contains(line, "ns2.example.com. (REFUSED)") {
+			return out
+		}
+		return ""
+	})
 	w.dns.SetMode(0, dnsserver.Silent)
 	out, _ = w.run(t.Context(), ports{}, "", "web", "--as", w.viewer)
 	if lineOf(out, "not checked", "zone") == "" {
@@ -208,14 +212,19 @@ func TestStaging(t *testing.T) {
 	if line := lineOf(out, "ok", "staging web-preflight-"); err != nil || !strings.Contains(line, "Issuer self has issued the certificate") {
 		t.Error(err, out)
 	}
-	out, err = w.run(t.Context(), ports{}, text, "-", "--staging-issuer", "issuer/none", "--timeout", "5s")
-	if line := lineOf(out, "failed", "staging web-preflight-"); err == nil || !strings.Contains(line, "/none does not exist") {
-		t.Error(err, out)
-	}
+	rig.Eventually(t, "a staging issuer that does not exist is named", func(ctx context.Context) string {
+		out, err := w.run(ctx, ports{}, text, "-", "--staging-issuer", "issuer/none", "--timeout", "5s")
+		if line := lineOf(out, "failed", "staging web-preflight-"); err == nil || !strings.Contains(line, "/none does not exist") {
+			return out
+		}
+		return ""
+	})
 	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	events := w.Watch(t, &certmanagerv1.CertificateList{})
 	go func() { // interrupted as soon as the copy is there
-		for list := new(certmanagerv1.CertificateList); ctx.Err() == nil; {
-			if w.Client.List(ctx, list) == nil && strings.Contains(names(list, w.Namespace), "web-preflight-") {
+		for event := range events {
+			if event.Type == watch.Added {
 				interrupt()
 			}
 		}

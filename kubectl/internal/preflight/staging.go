@@ -34,7 +34,9 @@ func (k *checker) stage(ctx context.Context) (f preflight.Finding) {
 	crt := k.copyFor(k.o.staging)
 	issuer := explain.Name(crt.Spec.IssuerRef.Kind, "", crt.Spec.IssuerRef.Name)
 	f = preflight.Finding{Check: "staging", Subject: crt.Name, Outcome: preflight.OK, Message: issuer + " has issued the certificate; the copy is removed"}
-	err := k.client.Create(ctx, crt)
+	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime) // whether it is there has to be known
+	defer cancel()
+	err := k.client.Create(whole, crt)
 	if apierrors.IsForbidden(err) {
 		return unread(f.Check, f.Subject, err)
 	}
