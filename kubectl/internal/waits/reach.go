@@ -8,12 +8,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -29,14 +31,27 @@ const (
 	maxAnswer = 64 << 20
 )
 
+// Home is the namespace where the controller is by default.
+const Home = "cert-manager"
+
+const nameLabel, componentLabel = "app.kubernetes.io/name", "app.kubernetes.io/component"
+
 // Controllers returns the Pods of the controller that run, in a namespace; in all namespaces if it is empty, or in the
 // usual one for those who may not look in all.
 func Controllers(ctx context.Context, c client.Client, namespace string) ([]corev1.Pod, error) {
+	ours, err := labels.Parse(nameLabel + " in (chancery-controller, cert-manager)")
+	if err != nil {
+		return nil, err
+	}
+	named := namespace != ""
+	if named {
+		ours = labels.Everything() // the chart's nameOverride changes the label
+	}
 	pods := &corev1.PodList{}
-	err := c.List(ctx, pods, client.InNamespace(namespace), client.HasLabels{nameLabel})
-	if apierrors.IsForbidden(err) && namespace == "" {
+	err = c.List(ctx, pods, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: ours})
+	if apierrors.IsForbidden(err) && !named {
 		namespace = Home
-		err = c.List(ctx, pods, client.InNamespace(namespace), client.HasLabels{nameLabel})
+		err = c.List(ctx, pods, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: ours})
 	}
 	if apierrors.IsForbidden(err) {
 		return nil, fmt.Errorf("you may not list the Pods of the controller: you need the right to list pods in its namespace; "+
@@ -45,23 +60,16 @@ func Controllers(ctx context.Context, c client.Client, namespace string) ([]core
 	if err != nil {
 		return nil, fmt.Errorf("list the Pods of the controller: %w", err)
 	}
-	var found []corev1.Pod
-	for _, pod := range pods.Items {
-		if isController(pod.Labels) && pod.Status.Phase == corev1.PodRunning {
-			found = append(found, pod)
-		}
-	}
-	return found, nil
+	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
+		return pod.Status.Phase != corev1.PodRunning || !isController(pod.Labels, named)
+	}), nil
 }
 
-// Home is the namespace where the controller is by default.
-const Home = "cert-manager"
-
-const nameLabel = "app.kubernetes.io/name"
-
 // isController tells the Pods of chancery install, and those of the chart and of an installation that was taken over.
-func isController(labels map[string]string) bool {
-	return labels[nameLabel] == "chancery-controller" || labels["app.kubernetes.io/component"] == "controller" && labels[nameLabel] == "cert-manager"
+// named says that they are in a namespace that the user has named.
+func isController(labels map[string]string, named bool) bool {
+	name := labels[nameLabel]
+	return name == "chancery-controller" || labels[componentLabel] == "controller" && (name == "cert-manager" || named)
 }
 
 // Get asks a Pod by HTTP, through the API server's port forwarding, and returns the status and the body. Nothing

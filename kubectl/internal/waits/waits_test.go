@@ -115,6 +115,26 @@ func plain(err error) string {
 	return err.Error()
 }
 
+// TestIsController: the Pods of every way to install are known, and an ingress controller is none of them.
+func TestIsController(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, component string
+		named, want     bool
+	}{
+		{"chancery-controller", "", false, true},
+		{"cert-manager", "controller", false, true},
+		{"cert-manager", "startupapicheck", false, false},
+		{"ingress-nginx", "controller", false, false},
+		{"certs", "controller", true, true},
+		{"webhook", "webhook", true, false},
+	} {
+		if got := isController(map[string]string{nameLabel: c.name, componentLabel: c.component}, c.named); got != c.want {
+			t.Errorf("%+v: %t", c, got)
+		}
+	}
+}
+
 // TestFilter: what ends first is on top, what has no end is last, and the filters take what they say.
 func TestFilter(t *testing.T) {
 	t.Parallel()
