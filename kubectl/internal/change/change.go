@@ -89,24 +89,14 @@ func (o *options) run(ctx context.Context, streams plugin.Streams, names []strin
 	if err != nil {
 		return err
 	}
-	keys := make([]client.ObjectKey, 0, len(names))
+	var keys []client.ObjectKey
 	for _, name := range names {
 		keys = append(keys, client.ObjectKey{Namespace: namespace, Name: name})
 	}
 	if many {
-		if o.everywhere {
-			namespace = ""
-		}
-		list := &certmanagerv1.CertificateList{}
-		if err := c.List(ctx, list, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		if keys, err = o.find(ctx, c, namespace, selector); err != nil {
 			return err
 		}
-		for i := range list.Items {
-			keys = append(keys, client.ObjectKeyFromObject(&list.Items[i]))
-		}
-	}
-	if len(keys) == 0 {
-		return errors.New("no Certificates are found: see which there are: kubectl chancery list -A")
 	}
 	var failed error
 	for _, key := range keys {
@@ -126,6 +116,24 @@ func (o *options) run(ctx context.Context, streams plugin.Streams, names []strin
 		failed = errors.Join(failed, o.await(ctx, c, key, progress))
 	}
 	return failed
+}
+
+// find returns the Certificates that --selector or --all takes.
+func (o *options) find(ctx context.Context, c client.Client, namespace string, selector labels.Selector) (keys []client.ObjectKey, err error) {
+	if o.everywhere {
+		namespace = ""
+	}
+	list := &certmanagerv1.CertificateList{}
+	if err := c.List(ctx, list, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		keys = append(keys, client.ObjectKeyFromObject(&list.Items[i]))
+	}
+	if len(keys) == 0 {
+		return nil, errors.New("no Certificates are found: see which there are: kubectl chancery list -A")
+	}
+	return keys, nil
 }
 
 // await waits until an issuance has come to its end.

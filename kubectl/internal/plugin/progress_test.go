@@ -24,13 +24,13 @@ func TestProgress(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var out bytes.Buffer
 			p := startProgress(&out, c.terminal, "read")
-			time.Sleep(patience - 1)
+			time.Sleep(patience - 1) //nolint:forbidigo // the bubble's time
 			if out.Len() > 0 {
 				t.Errorf("before a second is over: %q", out.String())
 			}
-			time.Sleep(patience + 2)
+			time.Sleep(patience + 2) //nolint:forbidigo // the bubble's time
 			p.Step("wait")
-			time.Sleep(32 * time.Second)
+			time.Sleep(32 * time.Second) //nolint:forbidigo // the bubble's time
 			synctest.Wait()
 			if _, err := p.Over(&out).Write([]byte("result\n")); err != nil {
 				t.Error(err)
