@@ -25,6 +25,7 @@ func Add(root *cobra.Command) {
 	root.Version = describe()
 	root.AddCommand(&cobra.Command{
 		Use: "version", Short: "Print the version, the commit and the version of the Kubernetes libraries", Args: cobra.NoArgs,
+		Example: "  " + root.DisplayName() + " version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s version %s\n", cmd.Root().Name(), cmd.Root().Version)
 			return err

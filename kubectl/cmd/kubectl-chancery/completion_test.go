@@ -61,7 +61,7 @@ func newNames(t *testing.T) (kubeconfig, namespace string) {
 	return rig.Kubeconfig(t, w.Admin, w.Namespace), w.Namespace
 }
 
-// TestCompletion: names of objects, kinds, reasons and contexts are completed, and a cluster that does not answer is not
+// TestCompletion: names of objects, kinds, reasons and contexts are completed. A cluster that does not answer is not
 // waited for.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
@@ -107,8 +107,8 @@ func offered(lines []string) []string {
 	return slices.DeleteFunc(lines, func(line string) bool { return line == "" || strings.HasPrefix(line, "Completion ended") })
 }
 
-// TestCompletionOfKubectl: with the program that completion kubectl prints in PATH, kubectl completes the plugin. So does
-// the script for bash.
+// TestCompletionOfKubectl: kubectl completes the plugin by the program that completion kubectl prints, and bash by the
+// script that completion bash prints.
 func TestCompletionOfKubectl(t *testing.T) {
 	t.Parallel()
 	kubeconfig, _ := newNames(t)

@@ -90,6 +90,8 @@ func newCheck(streams plugin.Streams, o *options) *cobra.Command {
 		Short: "Say what would change, without changing anything",
 		Long: `Check reads the cluster and prints what a takeover would change. It changes nothing. It ends with the code 0 if
 the report is green, 2 if the report is red, and 1 after an error.`,
+		Example: `  # What would Chancery change in this cluster?
+  kubectl chancery takeover check`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.output != "" && o.output != "json" {
@@ -131,7 +133,8 @@ func newApply(streams plugin.Streams, o *options) *cobra.Command {
 		Long: `Apply runs the check, saves what it is going to change in Secrets of the namespace cert-manager, applies what
 "chancery install" does, and has the Deployments of cert-manager run Chancery. Run it again after it was ended: it goes
 on where it was. It ends with the code 2, and has changed nothing, if the check is red.`,
-		Args: cobra.NoArgs,
+		Example: `  kubectl chancery takeover apply --image registry.example.com/chancery:v1.0.0`,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.acceptable(); err != nil {
 				return err
@@ -150,8 +153,9 @@ func newRollback(streams plugin.Streams, o *options) *cobra.Command {
 		Short: "Restore the cert-manager that was there before apply",
 		Long: `Rollback restores what apply has saved, and deletes what apply has made. Issuers, Certificates and Secrets stay
 as they are. Run it again after it was ended: it goes on where it was.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.change(cmd, streams, rollback) },
+		Example: `  kubectl chancery takeover rollback`,
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.change(cmd, streams, rollback) },
 	}
 	o.addTimeout(cmd)
 	return cmd
