@@ -22,7 +22,7 @@ func Number() string { return number }
 
 // Add gives the root command of a binary the command `version` and the flag --version, which print the same line.
 func Add(root *cobra.Command) {
-	root.Version = describe()
+	root.Version = Describe()
 	root.AddCommand(&cobra.Command{
 		Use: "version", Short: "Print the version, the commit and the version of the Kubernetes libraries", Args: cobra.NoArgs,
 		Example: "  " + root.DisplayName() + " version",
@@ -33,8 +33,8 @@ func Add(root *cobra.Command) {
 	})
 }
 
-// describe is the line after the name of the binary.
-func describe() string {
+// Describe is the line after the name of the binary.
+func Describe() string {
 	parts := []string{number, "commit " + commit}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		parts = append(parts, kubernetes(info.Deps)...)

@@ -11,6 +11,7 @@ import (
 	"chancery.dev/internal/cli"
 	"chancery.dev/kubectl/internal/bundle"
 	"chancery.dev/kubectl/internal/change"
+	"chancery.dev/kubectl/internal/check"
 	"chancery.dev/kubectl/internal/create"
 	"chancery.dev/kubectl/internal/dashboard"
 	"chancery.dev/kubectl/internal/inspect"
@@ -33,6 +34,8 @@ func root(streams plugin.Streams) *cobra.Command { return plugin.Helpful(command
 func commands(streams plugin.Streams) *cobra.Command {
 	cmd := plugin.New(streams)
 	cmd.AddCommand(
+		check.New(streams),
+		check.NewVersion(streams),
 		create.New(streams),
 		create.NewExperimental(streams),
 		dashboard.New(streams),
@@ -45,6 +48,7 @@ func commands(streams plugin.Streams) *cobra.Command {
 		waits.New(streams), issuers.New(streams), bundle.New(streams),
 	)
 	cmd.AddCommand(change.New(streams)...)
+	plugin.AddCompletion(cmd)
 	return cmd
 }
 

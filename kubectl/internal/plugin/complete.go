@@ -139,8 +139,8 @@ func flagsOf(cmd *cobra.Command) *genericclioptions.ConfigFlags {
 // ofKubectl is the program that kubectl asks for completions of `kubectl chancery`: it looks for that name in PATH.
 const ofKubectl = "kubectl_complete-chancery"
 
-// addCompletion adds the command that prints the completion of each shell, and the program that kubectl asks.
-func addCompletion(root *cobra.Command) {
+// AddCompletion adds the command that prints the completion of each shell, and the program that kubectl asks.
+func AddCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.Name() != "completion" {

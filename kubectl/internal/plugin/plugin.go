@@ -58,8 +58,7 @@ func New(streams Streams) *cobra.Command {
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
-	version.Add(root)
-	addCompletion(root)
+	root.Version = version.Describe()
 	return root
 }
 

@@ -14,7 +14,7 @@ func TestVersion(t *testing.T) {
 	if err := root.ExecuteContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(out.String(), "kubectl-chancery version ") {
+	if !strings.HasPrefix(out.String(), "kubectl chancery version ") {
 		t.Errorf("version says %q", out.String())
 	}
 }

@@ -60,6 +60,21 @@ func split(arg string) (kind, name string) {
 	}
 }
 
+// slashed reads arguments that begin with a kind, as in "certificate web", which kubectl and cmctl take.
+func slashed(args []string) []string {
+	if len(args) < 2 || strings.Contains(args[0], "/") {
+		return args
+	}
+	if kind, _ := split(args[0] + "/"); kind == "" {
+		return args
+	}
+	var out []string
+	for _, name := range args[1:] {
+		out = append(out, args[0]+"/"+name)
+	}
+	return out
+}
+
 // asksForSigningRequest reports whether an argument names a CertificateSigningRequest.
 func asksForSigningRequest(arg string) bool {
 	kind, _ := split(arg)

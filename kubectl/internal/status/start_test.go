@@ -49,6 +49,8 @@ func TestStartingPoints(t *testing.T) {
 	for args, want := range map[string]string{
 		"web":                     "web",
 		"certificate/web":         "web",
+		"certificate web wild":    "web wild",
+		"secret wild-tls":         "wild",
 		"www.example.com":         "web",
 		"a.shop.example.com wild": "wild wild",
 		"secret/wild-tls":         "wild",

@@ -99,7 +99,7 @@ func (o *options) run(cmd *cobra.Command, streams plugin.Streams, args []string)
 }
 
 func (o *options) query(args []string) (q Query, err error) {
-	q.Args = args
+	q.Args = slashed(args)
 	if q.Selector, err = labels.Parse(o.selector); err != nil {
 		return q, fmt.Errorf("--selector: %w", err)
 	}
