@@ -68,10 +68,17 @@ func (*waits) NeedLeaderElection() bool { return false }
 // Start implements manager.Runnable. Certificates do not depend on the list: where it cannot be served, the log says
 // so, and the process goes on.
 func (s *waits) Start(ctx context.Context) error {
+	if err := s.serve(ctx); err != nil {
+		s.log.Error("the list of waits is not served: choose another --waits-address, or end what listens there", "address", s.address, "error", err.Error())
+	}
+	return nil
+}
+
+// serve serves until ctx ends.
+func (s *waits) serve(ctx context.Context) error {
 	listener, closed, err := s.listen(ctx)
 	if err != nil {
-		s.log.Error("the list of waits is not served: choose another --waits-address, or end what listens there", "address", s.address, "error", err.Error())
-		return nil
+		return err
 	}
 	defer closed()
 	server := &http.Server{
@@ -81,7 +88,7 @@ func (s *waits) Start(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		s.log.Error("the list of waits is not served any more", "address", s.address, "error", err.Error())
+		return err
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func TestWaitsAddress(t *testing.T) {
 // other file.
 func TestWaitsSocket(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "waits") //nolint:usetesting // the path of a socket has to be short
+	dir, err := os.MkdirTemp("", "waits") // t.TempDir is too long for the path of a socket
 	if err != nil {
 		t.Fatal(err)
 	}

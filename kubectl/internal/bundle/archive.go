@@ -27,7 +27,7 @@ type archive struct {
 
 // newArchive makes a file that only its owner may read. A file that is there stays.
 func newArchive(name string, now time.Time) (*archive, error) {
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the user names the file
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("%s is there already: name another file with --output", name)
 	}

@@ -124,10 +124,10 @@ func (g *gatherer) all(ctx context.Context, read func(context.Context) (any, err
 }
 
 // list reads the objects of a kind. Nil says that they cannot be read, which is noted.
-func (g *gatherer) list(ctx context.Context, kind schema.GroupVersionKind, namespace string, more ...client.ListOption) *unstructured.UnstructuredList {
+func (g *gatherer) list(ctx context.Context, kind schema.GroupVersionKind, namespace string) *unstructured.UnstructuredList {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(kind)
-	switch err := g.client.List(ctx, list, append(more, client.InNamespace(namespace))...); {
+	switch err := g.client.List(ctx, list, client.InNamespace(namespace)); {
 	case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
 		g.lack(kind.Kind+" objects", errors.New("the cluster does not have this kind"))
 		return nil

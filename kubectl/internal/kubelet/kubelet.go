@@ -3,6 +3,7 @@
 package kubelet
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -15,8 +16,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
-	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/internal/rig"
@@ -43,7 +44,7 @@ func Start(t testing.TB, w *rig.World) *Kubelet {
 	address := server.Listener.Addr().(*net.TCPAddr) //nolint:forcetypeassert // httptest listens by TCP
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: k.node}}
 	w.Create(t, node)
-	t.Cleanup(func() { _ = w.Client.Delete(t.Context(), node) })
+	t.Cleanup(func() { _ = w.Client.Delete(context.WithoutCancel(t.Context()), node) })
 	node.Status = corev1.NodeStatus{
 		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.IP.String()}},
 		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(address.Port)}}, //nolint:gosec // a port
@@ -66,7 +67,9 @@ func (k *Kubelet) Pod(t testing.TB, name string, labels map[string]string, log s
 		Containers: []corev1.Container{{Name: "controller", Image: "chancery", Args: args}},
 	}}
 	k.world.Create(t, pod)
-	t.Cleanup(func() { _ = k.world.Client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)) })
+	t.Cleanup(func() {
+		_ = k.world.Client.Delete(context.WithoutCancel(t.Context()), pod, client.GracePeriodSeconds(0))
+	})
 	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning}
 	if err := k.world.Client.Status().Update(t.Context(), pod); err != nil {
 		t.Fatal(err)

@@ -16,11 +16,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
+	"k8s.io/streaming/pkg/httpstream"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -159,11 +159,11 @@ func dial(ctx context.Context, config *rest.Config, pod client.ObjectKey) (https
 	if err != nil {
 		return nil, err
 	}
-	dialer, err := portforward.NewSPDYOverWebsocketDialer(url, config)
+	dialer, err := portforward.NewSPDYOverWebsocketDialerForStreaming(url, config)
 	if err != nil {
 		return nil, err
 	}
-	dialer = portforward.NewFallbackDialer(dialer, spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url), func(err error) bool {
+	dialer = portforward.NewFallbackDialerForStreaming(dialer, spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, url), func(err error) bool {
 		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
 	})
 	type dialed struct {
@@ -192,8 +192,8 @@ func dial(ctx context.Context, config *rest.Config, pod client.ObjectKey) (https
 	}
 }
 
-// getBySocket asks what listens at a Unix socket.
-func getBySocket(ctx context.Context, socket, path string) (status int, body []byte, err error) {
+// waitsAt asks what listens at a Unix socket for the list of waits.
+func waitsAt(ctx context.Context, socket string) (status int, body []byte, err error) {
 	connection, err := (&net.Dialer{Timeout: timeout}).DialContext(ctx, "unix", socket)
 	if err != nil {
 		return 0, nil, err
@@ -202,5 +202,5 @@ func getBySocket(ctx context.Context, socket, path string) (status int, body []b
 	if err := connection.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return 0, nil, err
 	}
-	return exchange(ctx, connection, path)
+	return exchange(ctx, connection, waitsPath)
 }

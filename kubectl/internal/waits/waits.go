@@ -129,7 +129,7 @@ func (o *options) run(ctx context.Context, streams plugin.Streams) error {
 // Read returns what every object waits for.
 func (s *Source) Read(ctx context.Context, flags *genericclioptions.ConfigFlags) ([]engine.Wait, error) {
 	if s.socket != "" {
-		code, body, err := getBySocket(ctx, s.socket, "/waits")
+		code, body, err := waitsAt(ctx, s.socket)
 		if err != nil {
 			return nil, fmt.Errorf("ask the controller at %s: %w: does chancery-standalone run, and as this user?", s.socket, err)
 		}
@@ -165,7 +165,7 @@ func Of(ctx context.Context, config *rest.Config, pods []corev1.Pod) ([]engine.W
 		if err == nil {
 			var code int
 			var body []byte
-			if code, body, err = Get(ctx, config, client.ObjectKeyFromObject(&pods[i]), port, "/waits"); err == nil {
+			if code, body, err = Get(ctx, config, client.ObjectKeyFromObject(&pods[i]), port, waitsPath); err == nil {
 				var all []engine.Wait
 				if all, err = decode(code, body); err == nil {
 					return all, nil
@@ -195,8 +195,11 @@ func portOf(pod *corev1.Pod) (int, error) {
 	return defaultPort, nil
 }
 
-// defaultPort is that of the controller's flag --waits-address.
-const defaultPort = 9412
+// Where a controller serves the list: the port is that of the default of its flag --waits-address.
+const (
+	defaultPort = 9412
+	waitsPath   = "/waits"
+)
 
 func decode(code int, body []byte) ([]engine.Wait, error) {
 	switch code {
