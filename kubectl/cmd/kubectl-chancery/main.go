@@ -49,6 +49,7 @@ func commands(streams plugin.Streams) *cobra.Command {
 	)
 	cmd.AddCommand(change.New(streams)...)
 	plugin.AddCompletion(cmd)
+	plugin.AddManual(cmd)
 	return cmd
 }
 
