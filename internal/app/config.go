@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"chancery.dev/api"
+	"chancery.dev/internal/cloudevents"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/controller/shims"
 	"chancery.dev/internal/egress"
@@ -93,6 +94,9 @@ type Config struct {
 	// Injection configures the CA injector.
 	Injection InjectionConfig
 
+	// CloudEvents says who is told what becomes of Certificates; without a URL nobody is.
+	CloudEvents cloudevents.Config
+
 	// IssuerEgress says which addresses the hosts may have that Issuers name, and those of self checks.
 	IssuerEgress EgressConfig
 
@@ -123,6 +127,7 @@ func DefaultConfig() Config {
 		ClusterResourceNamespace: "cert-manager",
 		AdmissionNamespace:       api.ExternalIssuersNamespace,
 		UserAgent:                "chancery",
+		CloudEvents:              cloudevents.Config{Source: "https://kubernetes.default.svc"},
 		LeaderElect:              true,
 		LeaderElectionNamespace:  "kube-system",
 		LeaseDuration:            60 * time.Second,

@@ -9,9 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"chancery.dev/internal/acmeaccount"
+	"chancery.dev/internal/cloudevents"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/controller/certificates"
 	"chancery.dev/internal/controller/issuers"
+	"chancery.dev/internal/controller/notices"
 	"chancery.dev/internal/controller/orders"
 	"chancery.dev/internal/controller/requests"
 	"chancery.dev/internal/controller/shims"
@@ -93,6 +95,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 		{true, func() error { return shims.Setup(ctx, deps, cfg.shimOptions()) }},
 		{everywhere && cfg.runs(ControllerClusterIssuers), func() error { return issuers.SetupCluster(ctx, deps) }},
 		{everywhere && cfg.runs(SigningRequestControllerNames()...), func() error { return setupSigningRequests(ctx, deps, log) }},
+		{cfg.CloudEvents.Enabled(), func() error { return cfg.tell(ctx, deps) }},
 		{cfg.Injection.Enabled, func() error { return cfg.inject(ctx, deps, deps.Manager.GetConfig()) }},
 	} {
 		if !step.runs {
@@ -103,6 +106,17 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 		}
 	}
 	return nil
+}
+
+// tell sends CloudEvents about Certificates.
+func (c *Config) tell(ctx context.Context, deps *controller.Deps) error {
+	receiver := c.CloudEvents
+	receiver.UserAgent = c.UserAgent
+	sink, err := cloudevents.New(receiver, deps.Now)
+	if err != nil {
+		return err
+	}
+	return notices.Setup(ctx, deps, sink.Send)
 }
 
 // setupSigningRequests starts the signers of CertificateSigningRequests, unless the cluster has none (mission rule 8).

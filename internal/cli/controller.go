@@ -96,6 +96,10 @@ func addServingFlags(cmd *cobra.Command, cfg *app.Config) {
 		"loopback host:port, or unix:PATH, to serve on what every object waits for, to kubectl chancery waits; empty for nowhere")
 	f.StringVar(&cfg.AdmissionNamespace, "admission-namespace", cfg.AdmissionNamespace, "namespace of the ConfigMaps that the admission policies read")
 	addProcessFlags(cmd, cfg)
+	f.StringVar(&cfg.CloudEvents.URL, "cloudevents-url", "", "https URL to send CloudEvents about Certificates to: issued, failed, late, revoked; empty for none")
+	f.StringVar(&cfg.CloudEvents.KeyFile, "cloudevents-key-file", "", "file with the key that signs CloudEvents (Standard Webhooks); a changed file is read again")
+	f.StringVar(&cfg.CloudEvents.CAFile, "cloudevents-ca-file", "", "file with the CA certificates that the receiver of CloudEvents is trusted by, in place of the system's")
+	f.StringVar(&cfg.CloudEvents.Source, "cloudevents-source", cfg.CloudEvents.Source, "source of CloudEvents, a URI: tells this cluster from others")
 }
 
 // addProcessFlags adds what concerns a process that leads, or waits until it does.

@@ -27,8 +27,8 @@ const maxTypos = 2
 
 // fromEnvironment sets each flag that is not on the command line from its environment variable, as CHANCERY_NAMESPACE
 // for --namespace. Other variables that begin alike are not looked at: Kubernetes makes such for the Services of a
-// namespace. Neither is CHANCERY_VERSION, which builders of images set for purposes of their own. One that is nearly the
-// variable of a flag gets a warning.
+// namespace. Neither is CHANCERY_VERSION, which builders of images set for purposes of their own. One that is nearly
+// the variable of a flag gets a warning.
 func fromEnvironment(cmd *cobra.Command, _ []string) error {
 	var errs []error
 	var known []string

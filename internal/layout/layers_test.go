@@ -38,6 +38,8 @@ var rooms = []room{
 	{layer: 1, path: "internal/acme/client", why: "ACME protocol client, wire only"},
 	{layer: 1, path: "internal/solver/dns01/provider/limit", why: "how often a DNS provider may be asked with a credential"},
 
+	{layer: 1, path: "internal/cloudevents", why: "sends events by HTTPS, signed"},
+	{layer: 4, path: "internal/machine/notice", why: "pure: which CloudEvent about a Certificate is next"},
 	{layer: 0, path: "internal/overlay", why: "read-your-writes client"},
 	{layer: 1, path: "internal/engine", why: "observe, decide, act, one status; who waits, for what"},
 
@@ -90,6 +92,7 @@ var rooms = []room{
 	{layer: 7, path: "internal/controller/issuers", why: "reconcilers of Issuers and ClusterIssuers"},
 	{layer: 7, path: "internal/controller/injection", why: "the CA injector on the engine"},
 	{layer: 7, path: "internal/controller/kinds", why: "the table of the kinds of external issuers"},
+	{layer: 7, path: "internal/controller/notices", why: "tells the receiver of CloudEvents of Certificates"},
 	{layer: 7, path: "internal/controller/services", why: "reconciler of the Services of the HTTP-01 responder"},
 	{layer: 7, path: "internal/controller/shims", why: "reconcilers of Ingresses, Gateways and ListenerSets"},
 	{layer: 7, path: "internal/controller/orders", why: "reconcilers of Orders and Challenges, the scheduler"},
