@@ -55,6 +55,7 @@ func (j *journal) lines(t *testing.T) (lines []logLine) {
 
 // about returns the lines about objects whose names begin with a word.
 func (j *journal) about(t *testing.T, word string) (lines []logLine) {
+	t.Helper()
 	for _, line := range j.lines(t) {
 		if _, name, _ := strings.Cut(line.Object, "/"); strings.HasPrefix(name, word) {
 			lines = append(lines, line)

@@ -122,7 +122,7 @@ func (e *Exporter) Add(s Span) {
 	}
 }
 
-// Run, which is called once, sends spans until ctx ends, and then those that are left.
+// Run sends spans until ctx ends, and then those that are left.
 func (e *Exporter) Run(ctx context.Context) {
 	if e == nil {
 		return

@@ -63,7 +63,7 @@ func TestDelegationByReferral(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- server.ActivateAndServe() }()
 	t.Cleanup(func() { _ = conn.Close(); <-done })
-	address := conn.LocalAddr().(*net.UDPAddr) //nolint:forcetypeassert // a UDP socket
+	address := conn.LocalAddr().(*net.UDPAddr)
 	r, err := dns01.NewResolver(dns01.Options{Nameservers: []string{address.String()}, AuthoritativePort: address.Port})
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/rig"
+	"chancery.dev/internal/rig/tool"
 	"chancery.dev/kubectl/internal/plugin"
 )
 
@@ -118,7 +119,7 @@ func TestCompletionOfKubectl(t *testing.T) {
 		t.Fatal(err)
 	}
 	script := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil { //nolint:gosec // a program
+		if err := tool.WriteProgram(filepath.Join(dir, name), text); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -150,11 +151,11 @@ echo "${COMPREPLY[@]}"`
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := exec.LookPath(shell); err == nil {
+		if _, err := tool.Find(shell); err == nil {
 			run(t.Context(), shell, "-n", file)
 		}
 	}
-	if _, err := exec.LookPath("kubectl"); err != nil {
+	if _, err := tool.Find("kubectl"); err != nil {
 		t.Skip("SKIPPED in part: this machine has no kubectl")
 	}
 	if said := run(t.Context(), "kubectl", "__complete", "chancery", "status", "w"); !strings.HasPrefix(said, "web\nwww\n:4") {

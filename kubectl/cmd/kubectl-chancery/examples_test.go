@@ -32,6 +32,7 @@ import (
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/pebble"
+	"chancery.dev/internal/rig/tool"
 	"chancery.dev/kubectl/internal/plugin"
 )
 
@@ -197,7 +198,7 @@ func (s *shop) write(t *testing.T, name, text string) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte(text), 0o700); err != nil { //nolint:gosec // programs
+	if err := tool.WriteProgram(path, text); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"chancery.dev/internal/rig/tool"
 	"chancery.dev/kubectl/internal/plugin"
 )
 
@@ -22,7 +23,7 @@ func TestManual(t *testing.T) {
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	groff, err := exec.LookPath("groff")
+	groff, err := tool.Find("groff")
 	if err != nil {
 		t.Log("SKIPPED in part: this machine has no groff")
 	}

@@ -63,20 +63,20 @@ type source struct {
 }
 
 func sources() []source {
-	kind := func(group, version, kind string) schema.GroupVersionKind {
-		return schema.GroupVersionKind{Group: group, Version: version, Kind: kind}
+	kind := func(group, kind string) schema.GroupVersionKind {
+		return schema.GroupVersionKind{Group: group, Version: "v1", Kind: kind}
 	}
 	const ours, acme = "cert-manager.io", "acme.cert-manager.io"
 	return []source{
-		{file: "certificates", kind: kind(ours, "v1", "Certificate")},
-		{file: "certificaterequests", kind: kind(ours, "v1", "CertificateRequest")},
-		{file: "issuers", kind: kind(ours, "v1", "Issuer")},
-		{file: "clusterissuers", kind: kind(ours, "v1", "ClusterIssuer"), wide: true},
-		{file: "orders", kind: kind(acme, "v1", "Order")},
-		{file: "challenges", kind: kind(acme, "v1", "Challenge")},
-		{file: "certificatesigningrequests", kind: kind("certificates.k8s.io", "v1", "CertificateSigningRequest"), wide: true, is: isOurSigner},
-		{file: "ingresses", kind: kind("networking.k8s.io", "v1", "Ingress"), is: asks},
-		{file: "gateways", kind: kind("gateway.networking.k8s.io", "v1", "Gateway"), is: asks},
+		{file: "certificates", kind: kind(ours, "Certificate")},
+		{file: "certificaterequests", kind: kind(ours, "CertificateRequest")},
+		{file: "issuers", kind: kind(ours, "Issuer")},
+		{file: "clusterissuers", kind: kind(ours, "ClusterIssuer"), wide: true},
+		{file: "orders", kind: kind(acme, "Order")},
+		{file: "challenges", kind: kind(acme, "Challenge")},
+		{file: "certificatesigningrequests", kind: kind("certificates.k8s.io", "CertificateSigningRequest"), wide: true, is: isOurSigner},
+		{file: "ingresses", kind: kind("networking.k8s.io", "Ingress"), is: asks},
+		{file: "gateways", kind: kind("gateway.networking.k8s.io", "Gateway"), is: asks},
 	}
 }
 

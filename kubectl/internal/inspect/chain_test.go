@@ -146,12 +146,15 @@ func TestRevocation(t *testing.T) {
 			leaf.OCSPServer, leaf.CRLDistributionPoints = nil, []string{"ldap://ldap.example.com/crl"}
 		}, false, "unknown revocation|only http and https"},
 		"delegated": {func(t *testing.T, a *authority, _ *x509.Certificate) {
+			t.Helper()
 			a.signer = a.issue(t, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageOCSPSigning}}, a.key.Public())
 		}, false, "ok revocation|says the OCSP responder"},
 		"signed by another certificate of the CA": {func(t *testing.T, a *authority, leaf *x509.Certificate) {
+			t.Helper()
 			a.signer, leaf.CRLDistributionPoints = a.issue(t, host("mallory.example.com"), a.key.Public()), nil
 		}, false, "unknown revocation|may not sign answers"},
 		"signed by a stranger": {func(t *testing.T, a *authority, leaf *x509.Certificate) {
+			t.Helper()
 			other := newAuthority(t, "root", nil)
 			leaf.OCSPServer, leaf.CRLDistributionPoints = []string{other.url + "/ocsp"}, []string{other.url + "/crl"}
 		}, false, "unknown revocation|bad OCSP signature"},

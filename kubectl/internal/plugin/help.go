@@ -120,7 +120,7 @@ func Help(err error) error {
 		untaught *meta.NoKindMatchError
 		exit     ExitError
 	)
-	if many, are := err.(interface{ Unwrap() []error }); are { //nolint:errorlint // only joined errors, not what they wrap
+	if many, are := err.(interface{ Unwrap() []error }); are {
 		var all []error
 		for _, one := range many.Unwrap() {
 			all = append(all, Help(one))

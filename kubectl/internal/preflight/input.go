@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -130,7 +131,7 @@ func inputsOf(o runtime.Object, namespace string) ([]input, error) {
 			return nil, err
 		}
 		return askedBy(shim.FromIngress(ingress), settings)
-	case gwapiv1.SchemeGroupVersion.WithKind(shim.KindGateway).GroupKind():
+	case schema.GroupKind{Group: gwapiv1.GroupName, Kind: shim.KindGateway}:
 		gateway := &gwapiv1.Gateway{}
 		if err := read(gateway); err != nil {
 			return nil, err

@@ -87,7 +87,7 @@ func newStage(t *testing.T) *stage {
 	return w
 }
 
-func portOf(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port } //nolint:forcetypeassert // a listener of TCP
+func portOf(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port }
 
 // answerTLS runs the TLS-ALPN-01 responder without a challenge.
 func answerTLS(t *testing.T) int {

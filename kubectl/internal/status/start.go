@@ -11,6 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -32,7 +33,7 @@ func kinds() []plugin.Kind {
 	return []plugin.Kind{
 		plugin.Certificates(),
 		{Prefix: "ingress/", GroupVersionKind: networkingv1.SchemeGroupVersion.WithKind(kindIngress)},
-		{Prefix: "gateway/", GroupVersionKind: gwapiv1.SchemeGroupVersion.WithKind(kindGateway)},
+		{Prefix: "gateway/", GroupVersionKind: schema.GroupVersionKind{Group: gwapiv1.GroupName, Version: "v1", Kind: kindGateway}},
 		{Prefix: "secret/", GroupVersionKind: corev1.SchemeGroupVersion.WithKind(kindSecret)},
 		{Prefix: "csr/", GroupVersionKind: certificatesv1.SchemeGroupVersion.WithKind(kindSigningRequest)},
 	}
