@@ -24,11 +24,11 @@ var (
 	privateKey  = regexp.MustCompile(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`)
 	encodedPEM  = regexp.MustCompile(`LS0tLS1CRUdJT[A-Za-z0-9+/_=-]+`)
 	webToken    = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*\.?[A-Za-z0-9_-]*`)
-	userinfo    = regexp.MustCompile(`://[^/\s"'@]+@`)
+	userinfo    = regexp.MustCompile(`(?:(://)(?:[^/\s"'@]*:[^\s"']*|[^/\s"']+)|[A-Za-z0-9._%+-]+:[^/\s"'@]+)@(?:sha[0-9]+:)?`)
 	header      = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/_.=~-]{6,}`)
-	assignment  = regexp.MustCompile(`(?i)([a-z0-9_.-]*` + words + `[a-z0-9_.-]*)(\\*["']?\s*[:=]\s*)(\\*"(?:[^"\\]|\\[^"])*\\*"|'[^']*'|[^\s"',;&}\])]+)`)
+	assignment  = regexp.MustCompile(`(?i)([a-z0-9_.-]*` + words + `[a-z0-9_.-]*)(\\*["']?\s*[:=]\s*)(` + quoted + `|'[^']*'|` + bare + `(?:,` + bare + `)*)`)
 	mail        = regexp.MustCompile(`[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+`)
-	opaque      = regexp.MustCompile(`[A-Za-z0-9+=_-]{24,}`)
+	opaque      = regexp.MustCompile(`[A-Za-z0-9+/]{32,}={0,2}|[A-Za-z0-9+=_-]{24,}`)
 	upper       = regexp.MustCompile(`[A-Z]`)
 	lower       = regexp.MustCompile(`[a-z]`)
 	digit       = regexp.MustCompile(`[0-9]`)
@@ -39,7 +39,13 @@ var (
 )
 
 // words are in the names of fields and flags that hold secrets.
-const words = `(?:passw|passphrase|token|secret|hmac|tsig|api[-_]?key|private[-_]?key|access[-_]?key|mac[-_]?key|credential|role[-_]?id)`
+const words = `(?:pass(?:w|phrase|\b)|pwd|cookie|token|secret|hmac|tsig|api[-_]?key|private[-_]?key|access[-_]?key|mac[-_]?key|credential|role[-_]?id)`
+
+// Values in texts: a string of JSON, also one within a string and one that is cut off, and a word.
+const (
+	quoted = `\\+"(?:[^"\\]|\\[^"])*\\*"|"(?:[^"\\\n]|\\.)*"?`
+	bare   = `[^\s"',;&}\])]+`
+)
 
 // text takes secrets and e-mail addresses out of a text.
 func (r *redactor) text(s string) string {
@@ -52,7 +58,12 @@ func (r *redactor) text(s string) string {
 		return run
 	})
 	s = webToken.ReplaceAllLiteralString(s, gone)
-	s = userinfo.ReplaceAllLiteralString(s, "://"+gone+"@")
+	s = userinfo.ReplaceAllStringFunc(s, func(found string) string {
+		if !strings.HasSuffix(found, "@") {
+			return found // an image with its digest
+		}
+		return userinfo.FindStringSubmatch(found)[1] + gone + "@"
+	})
 	s = header.ReplaceAllString(s, "$1 "+gone)
 	s = assignment.ReplaceAllStringFunc(s, func(found string) string {
 		parts := assignment.FindStringSubmatch(found)
@@ -76,7 +87,11 @@ func (r *redactor) text(s string) string {
 // prose is text for what programs and people have written freely: long random words are taken out, too.
 func (r *redactor) prose(s string) string {
 	return opaque.ReplaceAllStringFunc(r.text(s), func(word string) string {
-		if upper.MatchString(word) && lower.MatchString(word) && digit.MatchString(word) {
+		many := 1 // a path has few capital letters, random base64 has many
+		if strings.Contains(word, "/") {
+			many = len(word) / 5
+		}
+		if len(upper.FindAllString(word, many)) == many && len(lower.FindAllString(word, many)) == many && digit.MatchString(word) {
 			return gone
 		}
 		return word
@@ -122,7 +137,7 @@ func (r *redactor) object(kind string, content map[string]any) {
 }
 
 func (r *redactor) fields(fields map[string]any, public bool) {
-	if name, _ := fields["name"].(string); isSecret(name) && fields["value"] != nil {
+	if name, _ := fields["name"].(string); (isSecret(name) || strings.EqualFold(name, "Authorization")) && fields["value"] != nil {
 		fields["value"] = gone // a header, a parameter
 	}
 	for name, value := range fields {
@@ -218,7 +233,7 @@ func (r *redactor) arguments(value any) {
 	follows := false
 	for i, item := range all {
 		text, _ := item.(string)
-		if follows && !strings.HasPrefix(text, "-") {
+		if follows {
 			all[i], follows = gone, false
 			continue
 		}

@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"encoding/base64"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -24,6 +25,14 @@ func TestText(t *testing.T) {
 		`api-key: "two words" rest`:                                                      `api-key: REDACTED rest`,
 		`secretName=web-tls tokenSecretRef: dns`:                                         `secretName=web-tls tokenSecretRef: dns`,
 		`Secret "web-tls" does not exist`:                                                `Secret "web-tls" does not exist`,
+		"http://user:hun/ter2@proxy:3128":                                                "http://REDACTED@proxy:3128",
+		"http://user:hun@ter2@proxy:3128 is down":                                        "http://REDACTED@proxy:3128 is down",
+		"oci://registry:5000/chancery@sha256:0123":                                       "oci://registry:5000/chancery@sha256:0123",
+		`{"password":"hun\"ter2","x":1}`:                                                 `{"password":REDACTED,"x":1}`,
+		"pass=hunter2 db_pwd=hunter2 passed: yes":                                        "pass=REDACTED db_pwd=REDACTED passed: yes",
+		"password=hunter,2&x":                                                            "password=REDACTED&x",
+		"password=\"hun\nnext=1":                                                         "password=REDACTED\nnext=1",
+		"Cookie: sid=hunter2":                                                            "Cookie: REDACTED",
 		"mail ops@example.com now":                                                       "mail REDACTED-EMAIL now",
 		"ghcr.io/chancery/controller@sha256:0123456789abcdef0123456789abcdef":            "ghcr.io/chancery/controller@sha256:0123456789abcdef0123456789abcdef",
 		"https://acme.example/acme/order/12345/67890":                                    "https://acme.example/acme/order/12345/67890",
@@ -34,6 +43,32 @@ func TestText(t *testing.T) {
 	}
 	if got := (&redactor{}).prose("the value Zk3xQ9Lm2Pq7Rs5Tv8Wy1Ab4 of shop/web-1-3402466679-abcdefabcdef"); got != "the value REDACTED of shop/web-1-3402466679-abcdefabcdef" {
 		t.Error(got)
+	}
+	// Half of all random base64 of 32 bytes has a slash.
+	for in, want := range map[string]string{
+		"the key wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY is wrong":                   "the key REDACTED is wrong",
+		"open /var/lib/kubelet/pods/Volume1/Objects: no such file":                    "open /var/lib/kubelet/pods/Volume1/Objects: no such file",
+		"POST https://acme.example/acme/new-order/ACCT1/Order2 answers 429":           "POST https://acme.example/acme/new-order/ACCT1/Order2 answers 429",
+		"CertificateRequest/ClusterIssuer/CertificateSigningRequest/v1 is not served": "CertificateRequest/ClusterIssuer/CertificateSigningRequest/v1 is not served",
+	} {
+		if got := (&redactor{}).prose(in); got != want {
+			t.Errorf("%s\ngot  %s\nwant %s", in, got, want)
+		}
+	}
+}
+
+// TestFields: a header or a variable that holds a secret is taken out, however its value is written.
+func TestFields(t *testing.T) {
+	t.Parallel()
+	r := &redactor{}
+	fields := map[string]any{
+		"httpHeaders": []any{map[string]any{"name": "Authorization", "value": "hunter2"}, map[string]any{"name": "Cookie", "value": "hunter2"}},
+		"env":         []any{map[string]any{"name": "HTTPS_PROXY", "value": "user:hunter2@proxy:3128"}},
+		"args":        []any{"--password", "-hunter2", "--proxy=user:hunter2@proxy:3128"},
+	}
+	r.object("Pod", fields)
+	if text := fmt.Sprint(fields); strings.Contains(text, "hunter2") || strings.Count(text, "proxy:3128") != 2 {
+		t.Error(text)
 	}
 }
 
