@@ -99,6 +99,12 @@ func TestTenThousand(t *testing.T) {
 		}
 		all = append(all, crt)
 	}
+	// One has texts of every length: many names, a message of some megabyte, characters that HTML writes in five.
+	large := certificate("shop", "large", "large", 0)
+	for i := range 2000 {
+		large.Spec.DNSNames = append(large.Spec.DNSNames, fmt.Sprintf("%d.%s.example.com", i, strings.Repeat(long, 3)))
+	}
+	all = append(all, ordered(large, strings.Repeat(`"+`, 500_000))...)
 	c := cluster(t, all...)
 	opened := serve(t, c, "")
 	jar := &http.Cookie{}
@@ -128,7 +134,7 @@ func TestTenThousand(t *testing.T) {
 	}
 	origin, _, _ := strings.Cut(opened, opening)
 	first := all[0]
-	for _, path := range []string{"/", "/?page=70", "/?cause=issuer+missing", "/issuers", "/queue", certificatePath(first.GetNamespace(), first.GetName())} {
+	for _, path := range []string{"/", "/?page=70", "/?cause=issuer+missing", "/issuers", "/queue", certificatePath(first.GetNamespace(), first.GetName()), "/certificate/shop/large"} {
 		before, best := c.requests.Load(), time.Hour
 		size := 0
 		for range 5 { // a loaded machine may pause one of them
@@ -140,6 +146,9 @@ func TestTenThousand(t *testing.T) {
 		if size > 200<<10 || best > time.Second || c.requests.Load()-before > 5 {
 			t.Errorf("%.30s: %d bytes in %s with %d requests", path, size, best, c.requests.Load()-before)
 		}
+	}
+	if text := fetch(origin + "/certificate/shop/large"); !strings.Contains(text, "<dt>what to do</dt>") || !strings.Contains(text, "status -n shop large") {
+		t.Error("a long cause leaves no place for what to do, or the page does not say that it is cut")
 	}
 }
 

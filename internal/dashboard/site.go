@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -18,8 +19,11 @@ import (
 const (
 	// pageRows is how many rows a page of a table has, and cutAt how much of a long text a row shows.
 	pageRows, cutAt = 75, 160
-	// treeText is how much text a page about one certificate shows.
-	treeText = 100_000
+	// treeText, lineText and nameText are how much text a page about one certificate shows: of its chain, of each line
+	// of the conclusion, and of its names.
+	treeText, lineText, nameText = 120_000, 10_000, 20_000
+	// branchTags is what an object of the tree takes beside its text.
+	branchTags = 150
 )
 
 //go:embed page
@@ -142,23 +146,48 @@ func (s *site) certificate(w http.ResponseWriter, r *http.Request) {
 	}
 	now := time.Now()
 	report := f.world.At(now).Certificate(crt)
-	left := treeText
+	left, leftOfNames := space(treeText), space(nameText)
 	view := struct {
 		frame
 
 		Report     explain.Report
+		Names      string
 		Top        branch
 		Conclusion []explain.Line
 		More       bool
-	}{frame: f, Report: report, Conclusion: report.Conclusion(now)}
-	view.Top = branchOf(report.Node, &left)
-	view.Top.Children = nil
+	}{frame: f, Report: report, Conclusion: report.Conclusion(now), Names: leftOfNames.take(strings.Join(report.Names, ", "))}
+	for i := range view.Conclusion {
+		leftOfLine := space(lineText)
+		view.Conclusion[i].Text = leftOfLine.take(view.Conclusion[i].Text)
+	}
+	top := report.Node
+	top.Children = nil
+	view.Top = branchOf(top, &left)
 	for _, n := range report.Chain() {
-		view.Top.Children = append(view.Top.Children, branchOf(n, &left))
+		if left > 0 {
+			view.Top.Children = append(view.Top.Children, branchOf(n, &left))
+		}
 	}
 	view.More = left <= 0
 	view.News = report.Title() + ": " + report.State
 	s.show(w, http.StatusOK, "certificate", view)
+}
+
+// space is how many bytes of text a page has room for.
+type space int
+
+// take returns as much of a text as there is room for.
+func (s *space) take(text string) string {
+	for i, r := range text {
+		if *s <= 0 {
+			return text[:i] + "…"
+		}
+		*s -= space(utf8.RuneLen(r))
+		if strings.ContainsRune("\"'&+<>", r) {
+			*s -= 4 // HTML writes five bytes
+		}
+	}
+	return text
 }
 
 // branch is an object of the tree, in the words of status.
@@ -168,9 +197,9 @@ type branch struct {
 }
 
 // branchOf stops when no text is left.
-func branchOf(n explain.Node, left *int) branch {
-	b := branch{Title: n.Title(), State: n.State, Says: n.Says(), Outcome: n.Outcome}
-	*left -= len(b.Title) + len(b.Says)
+func branchOf(n explain.Node, left *space) branch {
+	*left -= branchTags
+	b := branch{Title: left.take(n.Title()), State: left.take(n.State), Says: left.take(n.Says()), Outcome: n.Outcome}
 	for _, child := range n.Children {
 		if *left <= 0 {
 			break
