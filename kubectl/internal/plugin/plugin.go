@@ -114,7 +114,8 @@ func known() meta.RESTMapper {
 	m.Add(corev1.SchemeGroupVersion.WithKind("Secret"), meta.RESTScopeNamespace)
 	m.Add(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"), meta.RESTScopeRoot)
 	m.Add(networkingv1.SchemeGroupVersion.WithKind("Ingress"), meta.RESTScopeNamespace)
-	m.Add(schema.GroupVersionKind{Group: gwapiv1.GroupName, Version: "v1", Kind: "Gateway"}, meta.RESTScopeNamespace)
+	gateway := schema.GroupVersion{Group: gwapiv1.GroupName, Version: "v1"} // the plural that Add guesses is gatewaies
+	m.AddSpecific(gateway.WithKind("Gateway"), gateway.WithResource("gateways"), gateway.WithResource("gateway"), meta.RESTScopeNamespace)
 	return m
 }
 
