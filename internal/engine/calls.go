@@ -404,13 +404,14 @@ func (c *Calls) run(w Call) (o Outcome) {
 	return Outcome{Value: value, Err: err}
 }
 
-// under returns the names of the calls for an object that are under way, in order.
-func (c *Calls) under(object types.UID) []string {
+// under returns the names of the calls of a kind for an object that are under way, in order. Two kinds may work on one
+// object.
+func (c *Calls) under(o owner) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []string
-	for name, w := range c.objects[object] {
-		if !w.landed {
+	for name, w := range c.objects[o.uid] {
+		if !w.landed && w.owner.kind == o.kind {
 			out = append(out, name)
 		}
 	}

@@ -274,6 +274,20 @@ func TestPanicsAndTimeouts(t *testing.T) {
 	})
 }
 
+// TestCallsOfAnotherKind: what another kind asks for the same object is not said to be what this one waits for.
+func TestCallsOfAnotherKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0)
+		r.do("a", "lane", 1, silent)
+		this := r.owner("a")
+		other := this
+		other.kind = "notices"
+		if mine, theirs := r.under(this), r.under(other); len(mine) != 1 || len(theirs) != 0 {
+			t.Errorf("%q and %q", mine, theirs)
+		}
+	})
+}
+
 // BenchmarkQueuedLane is what a call costs while ten thousand others wait for the lane.
 func BenchmarkQueuedLane(b *testing.B) {
 	e := New(b.Context(), Options{Now: time.Now})

@@ -171,7 +171,7 @@ func (r *Runner[O, M, S, A]) account(a *account, o owner, wait Wait, before For,
 
 // next says what has an object decided again.
 func (r *Runner[O, M, S, A]) next(o owner, wait Wait) string {
-	calls := r.engine.calls.under(o.uid)
+	calls := r.engine.calls.under(o)
 	switch {
 	case len(calls) > 0:
 		return "answer to " + strings.Join(calls, ", ")
