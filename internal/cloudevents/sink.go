@@ -172,19 +172,20 @@ func (s *Sink) Send(ctx context.Context, e Event) error {
 // judge says what an answer means.
 func judge(host string, answer *http.Response) error {
 	const refused = "%s answers a CloudEvent with %s"
+	said := fault.Quote(answer.Status)
 	seconds, _ := strconv.Atoi(answer.Header.Get("Retry-After")) // a date counts as none
 	wait := min(time.Duration(seconds)*time.Second, maxRetryAfter)
 	switch code := answer.StatusCode; {
 	case code/100 == 2:
 		return nil
 	case wait > 0:
-		return fault.ClassRateLimited.Turn(wait, "CloudEvent", refused, host, answer.Status)
+		return fault.ClassRateLimited.Turn(wait, "CloudEvent", refused, host, said)
 	case code == http.StatusTooManyRequests:
-		return fault.ClassRateLimited.After(0, "CloudEvent", refused, host, answer.Status)
+		return fault.ClassRateLimited.After(0, "CloudEvent", refused, host, said)
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
-		return fault.ClassCredential.After(0, "CloudEvent", refused, host, answer.Status)
+		return fault.ClassCredential.After(0, "CloudEvent", refused, host, said)
 	default:
-		return fmt.Errorf(refused, host, answer.Status)
+		return fmt.Errorf(refused, host, said)
 	}
 }
 

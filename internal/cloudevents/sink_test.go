@@ -134,6 +134,15 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// TestLongReason: an answer does not fill the status of a Certificate.
+func TestLongReason(t *testing.T) {
+	t.Parallel()
+	err := judge("host", &http.Response{StatusCode: http.StatusInternalServerError, Status: "500 " + strings.Repeat("x", 1<<16)})
+	if err == nil || len(err.Error()) > 1024 {
+		t.Errorf("an error of %d bytes", len(err.Error()))
+	}
+}
+
 // TestNew: a configuration that cannot be used is refused at the start.
 func TestNew(t *testing.T) {
 	t.Parallel()
