@@ -33,10 +33,11 @@ const (
 // Send sends an event once.
 type Send func(ctx context.Context, e cloudevents.Event) error
 
-// memory is what is remembered of a Certificate: since when an event is being sent.
+// memory is what is remembered of a Certificate: since when an event is being sent, and what status.told was set to.
 type memory struct {
 	id    string
 	since time.Time
+	told  *certmanagerv1.CertificateTold
 }
 
 type pass = engine.Pass[*certmanagerv1.Certificate, memory]
@@ -54,10 +55,7 @@ func Setup(ctx context.Context, d *controller.Deps, send Send) error {
 		return err
 	}
 	r := &notices{Deps: d, send: send, began: d.Now()}
-	runner := engine.Run(d.Engine, engine.Kind[*certmanagerv1.Certificate, memory, notice.State, notice.Action]{
-		Name: "CloudEvent", New: func() *certmanagerv1.Certificate { return &certmanagerv1.Certificate{} },
-		Events: d.Events("chancery-cloudevents"), Observe: r.observe, Decide: notice.Decide, Plan: r.plan,
-	})
+	runner := r.runner()
 	return ctrl.NewControllerManagedBy(d.Manager).Named("cloudevents").
 		For(&certmanagerv1.Certificate{}).
 		WatchesRawSource(runner).
@@ -65,8 +63,16 @@ func Setup(ctx context.Context, d *controller.Deps, send Send) error {
 		Complete(runner)
 }
 
+// runner runs Certificates.
+func (r *notices) runner() *engine.Runner[*certmanagerv1.Certificate, memory, notice.State, notice.Action] {
+	return engine.Run(r.Engine, engine.Kind[*certmanagerv1.Certificate, memory, notice.State, notice.Action]{
+		Name: "CloudEvent", New: func() *certmanagerv1.Certificate { return &certmanagerv1.Certificate{} },
+		Events: r.Events("chancery-cloudevents"), Observe: r.observe, Decide: notice.Decide, Plan: r.plan,
+	})
+}
+
 func (r *notices) observe(_ context.Context, p *pass) (notice.State, error) {
-	return notice.State{Certificate: p.Object, Began: r.began}, nil
+	return notice.State{Certificate: p.Object, Began: r.began, Kept: p.Memory.told}, nil
 }
 
 // plan sends the event that is next, again and again, and notes what was told.
@@ -80,7 +86,7 @@ func (r *notices) plan(_ context.Context, p *pass, _ notice.State, a notice.Acti
 		return plan, nil
 	}
 	if p.Memory.id != e.ID {
-		*p.Memory = memory{e.ID, r.Now()}
+		p.Memory.id, p.Memory.since = e.ID, r.Now()
 	}
 	answer := p.Ask(engine.Call{
 		Name: call, Inputs: e.ID, Lane: engine.Lane{Name: call, Limit: atOnce, Timeout: cloudevents.Timeout},
@@ -96,6 +102,10 @@ func (r *notices) plan(_ context.Context, p *pass, _ notice.State, a notice.Acti
 		return r.told(p, e, nil), nil
 	case answer.Err != nil && !r.Now().Before(end):
 		return r.told(p, e, answer.Err), nil
+	case answer.Err != nil && a.Known != nil:
+		changed := p.Object.DeepCopy()
+		changed.Status.Told = a.Known
+		return engine.Plan{First: r.write(p, changed), Again: true}, nil
 	case answer.Err != nil && !answer.Until.IsZero():
 		until := answer.Until
 		if end.Before(until) {
@@ -124,16 +134,27 @@ func (r *notices) told(p *pass, e *notice.Event, failure error) engine.Plan {
 	if failure != nil || before != nil && before.Status == cmmeta.ConditionTrue {
 		certmanagerv1.SetCertificateCondition(changed, c, r.Now())
 	}
-	// The status is another controller's: what that one has seen (observedGeneration) is left alone, and a write that came
-	// between is not undone.
-	patch := client.MergeFromWithOptions(p.Object, client.MergeFromWithOptimisticLock{})
+	write := r.write(p, changed)
 	plan.First = func(ctx context.Context) error {
-		if err := r.Client.PatchStatus(ctx, changed, patch); err != nil {
+		if err := write(ctx); err != nil {
 			return err
 		}
 		p.Forget(call)
-		*p.Memory = memory{}
+		p.Memory.id = ""
 		return nil
 	}
 	return plan
+}
+
+// write returns the step that writes what was told. The status is another controller's: what that one has seen
+// (observedGeneration) is left alone, and a write that came between is not undone.
+func (r *notices) write(p *pass, changed *certmanagerv1.Certificate) func(context.Context) error {
+	told, patch := changed.Status.Told, client.MergeFromWithOptions(p.Object, client.MergeFromWithOptimisticLock{})
+	return func(ctx context.Context) error {
+		if err := r.Client.PatchStatus(ctx, changed, patch); err != nil {
+			return err
+		}
+		p.Memory.told = told
+		return nil
+	}
 }

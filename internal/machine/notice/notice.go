@@ -7,6 +7,7 @@
 package notice
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -49,6 +50,9 @@ type State struct {
 	Certificate *certmanagerv1.Certificate
 	// Began is when the process began.
 	Began time.Time
+	// Kept is what this process has told, for a Certificate without status.told: an older custom resource definition
+	// does not know the field, and the API server drops it. Nil if the process has told nothing.
+	Kept *certmanagerv1.CertificateTold
 }
 
 // Event is an event to send.
@@ -89,6 +93,9 @@ type Data struct {
 type Action struct {
 	// Event to send; nil for none.
 	Event *Event
+	// Known is the status.told to write if Event cannot be sent at once; nil if the Certificate has one. Without it, a
+	// process that starts hours later would take Event for old, and would not send it.
+	Known *certmanagerv1.CertificateTold
 	// Wake is when to decide again without a change; zero for never.
 	Wake time.Time
 }
@@ -99,8 +106,17 @@ func Decide(s State, now time.Time) Action {
 	if crt == nil || crt.DeletionTimestamp != nil {
 		return Action{}
 	}
-	told := s.told()
-	late := lateAt(crt)
+	told, known := s.told()
+	a := s.next(told, now)
+	if a.Event != nil && !known {
+		a.Known = &told
+	}
+	return a
+}
+
+// next says which event is next after what was told.
+func (s State) next(told certmanagerv1.CertificateTold, now time.Time) Action {
+	crt, late := s.Certificate, lateAt(s.Certificate)
 	switch {
 	case crt.Status.LastFailureTime != nil && !crt.Status.LastFailureTime.Equal(told.FailureTime):
 		return Action{Event: s.failed(told)}
@@ -117,20 +133,21 @@ func Decide(s State, now time.Time) Action {
 	}
 }
 
-// told is what was told of the Certificate. Of one that nobody was told of, all is taken for told that happened long
-// before the process began: with the first start, nobody wants to hear of all certificates that there are.
-func (s State) told() certmanagerv1.CertificateTold {
-	if told := s.Certificate.Status.Told; told != nil {
-		return *told.DeepCopy()
+// told is what was told of the Certificate, and whether that is known. Where it is not, all is taken for told that
+// happened long before the process began: with the first start, nobody wants to hear of all certificates that there
+// are.
+func (s State) told() (told certmanagerv1.CertificateTold, known bool) {
+	if told := cmp.Or(s.Certificate.Status.Told, s.Kept); told != nil {
+		return *told.DeepCopy(), true
 	}
-	told, since := certmanagerv1.CertificateTold{}, s.Began.Add(-recent)
+	since := s.Began.Add(-recent)
 	if at := s.Certificate.Status.NotBefore; at == nil || at.Time.Before(since) {
 		told.Revision = s.Certificate.Status.Revision
 	}
 	if r := revoked(s.Certificate); r.Time.Before(since) {
 		told.Revoked = r.Serial
 	}
-	return told
+	return told, false
 }
 
 // event begins an event.
