@@ -32,10 +32,12 @@ func TestText(t *testing.T) {
 		"pass=hunter2 db_pwd=hunter2 passed: yes":                                        "pass=REDACTED db_pwd=REDACTED passed: yes",
 		"password=hunter,2&x":                                                            "password=REDACTED&x",
 		"password=\"hun\nnext=1":                                                         "password=REDACTED\nnext=1",
-		"Cookie: sid=hunter2":                                                            "Cookie: REDACTED",
-		"mail ops@example.com now":                                                       "mail REDACTED-EMAIL now",
-		"ghcr.io/chancery/controller@sha256:0123456789abcdef0123456789abcdef":            "ghcr.io/chancery/controller@sha256:0123456789abcdef0123456789abcdef",
-		"https://acme.example/acme/order/12345/67890":                                    "https://acme.example/acme/order/12345/67890",
+		"PASSPHRASE=x HMAC=x TSIG=x API-KEY=x PrivateKey=x access_key=x Role-ID=x creDential=x": "PASSPHRASE=REDACTED HMAC=REDACTED TSIG=REDACTED API-KEY=REDACTED " +
+			"PrivateKey=REDACTED access_key=REDACTED Role-ID=REDACTED creDential=REDACTED",
+		"Cookie: sid=hunter2":      "Cookie: REDACTED",
+		"mail ops@example.com now": "mail REDACTED-EMAIL now",
+		"ghcr.io/chancery/controller@sha256:0123456789abcdef0123456789abcdef": "ghcr.io/chancery/controller@sha256:0123456789abcdef0123456789abcdef",
+		"https://acme.example/acme/order/12345/67890":                         "https://acme.example/acme/order/12345/67890",
 	} {
 		if got := (&redactor{}).text(in); got != want {
 			t.Errorf("%s\ngot  %s\nwant %s", in, got, want)
