@@ -22,6 +22,7 @@ import (
 
 	"chancery.dev/internal/app"
 	"chancery.dev/internal/cli/logging"
+	"chancery.dev/internal/cli/manual"
 	"chancery.dev/internal/cli/version"
 )
 
@@ -41,6 +42,7 @@ func New() *cobra.Command {
 	root.AddCommand(newControllerCommand(), newInjectorCommand(), newResponderCommand(), newWebhookCommand(), newInstallCommand(), newCheckCommand(), solver)
 	actAsACMESolver(root, solver)
 	version.Add(root)
+	manual.Add(root)
 	return root
 }
 

@@ -108,6 +108,7 @@ var rooms = []room{
 
 	{layer: 10, path: "internal/cli", why: "the user's commands"},
 	{layer: 0, path: "internal/cli/logging", why: "the flags about the log"},
+	{layer: 0, path: "internal/cli/manual", why: "manual pages of a binary"},
 	{layer: 0, path: "internal/cli/version", why: "what a binary says of its version"},
 	{layer: 1, path: "internal/rig/browser", why: "Chromium without a window, driven over a pipe", rig: true},
 	{layer: 0, path: "internal/rig/tool", why: "programs outside the project that tests look for", rig: true},

@@ -24,6 +24,7 @@ import (
 	"chancery.dev/dnsproviders/internal/adapter"
 	"chancery.dev/dnsproviders/internal/catalog"
 	"chancery.dev/internal/cli/logging"
+	"chancery.dev/internal/cli/manual"
 	"chancery.dev/internal/cli/version"
 	"chancery.dev/internal/solver/dns01/wire"
 )
@@ -84,6 +85,7 @@ standard input and output. Start the controller with --dns01-provider-programs='
 		},
 	)
 	version.Add(root)
+	manual.Add(root)
 	return root
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"chancery.dev/internal/cli"
+	"chancery.dev/internal/cli/manual"
 	"chancery.dev/kubectl/internal/bundle"
 	"chancery.dev/kubectl/internal/change"
 	"chancery.dev/kubectl/internal/check"
@@ -49,7 +50,7 @@ func commands(streams plugin.Streams) *cobra.Command {
 	)
 	cmd.AddCommand(change.New(streams)...)
 	plugin.AddCompletion(cmd)
-	plugin.AddManual(cmd)
+	manual.Add(cmd)
 	return cmd
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"chancery.dev/internal/cli"
+	"chancery.dev/internal/cli/manual"
 	"chancery.dev/internal/cli/version"
 )
 
@@ -33,5 +34,6 @@ func newCommand() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(newUpCommand(), newDemoCommand(), newKubeconfigCommand(), newBenchCommand())
 	version.Add(root)
+	manual.Add(root)
 	return root
 }

@@ -1,4 +1,6 @@
-package plugin
+// Package manual has all binaries write their manual pages, for packages and releases. It knows nothing of what the
+// commands do: the pages say what --help says.
+package manual
 
 import (
 	"fmt"
@@ -10,24 +12,24 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// AddManual adds the command that writes the manual pages, for packages.
-func AddManual(root *cobra.Command) {
+// Add adds the hidden command man, which writes the manual pages.
+func Add(root *cobra.Command) {
 	dir := "."
 	cmd := &cobra.Command{
 		Use:     "man",
 		Short:   "Write a manual page for each command",
 		Long:    "Writes a manual page for each command into a directory, for man(1).",
-		Example: "  kubectl chancery man --dir ~/.local/share/man/man1",
+		Example: "  " + root.DisplayName() + " man --dir ~/.local/share/man/man1",
 		Args:    cobra.NoArgs,
 		Hidden:  true,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return writeManual(cmd.Root(), dir) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return write(cmd.Root(), dir) },
 	}
 	cmd.Flags().StringVar(&dir, "dir", dir, "where to write the pages; made if it is not there")
 	root.AddCommand(cmd)
 }
 
-// writeManual writes the page of a command, and those of the commands below.
-func writeManual(cmd *cobra.Command, dir string) error {
+// write writes the page of a command, and those of the commands below.
+func write(cmd *cobra.Command, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // manual pages are for everybody
 		return err
 	}
@@ -35,22 +37,22 @@ func writeManual(cmd *cobra.Command, dir string) error {
 		if below.Hidden || below.Name() == "help" {
 			continue
 		}
-		if err := writeManual(below, dir); err != nil {
+		if err := write(below, dir); err != nil {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(dir, manualName(cmd)+".1"), []byte(manual(cmd)), 0o644) //nolint:gosec // as above
+	return os.WriteFile(filepath.Join(dir, nameOf(cmd)+".1"), []byte(page(cmd)), 0o644) //nolint:gosec // as above
 }
 
-// manualName is the name of a page, as in kubectl-chancery-status.
-func manualName(cmd *cobra.Command) string {
+// nameOf is the name of a page, as in kubectl-chancery-status.
+func nameOf(cmd *cobra.Command) string {
 	return strings.ReplaceAll(cmd.CommandPath(), " ", "-")
 }
 
-// manual is the page of a command.
-func manual(cmd *cobra.Command) string {
+// page is the page of a command.
+func page(cmd *cobra.Command) string {
 	var b strings.Builder
-	name := manualName(cmd)
+	name := nameOf(cmd)
 	fmt.Fprintf(&b, ".TH %q 1\n.SH NAME\n%s \\- %s\n.SH SYNOPSIS\n%s\n", strings.ToUpper(name), roff(name), roff(cmd.Short), roff(cmd.UseLine()))
 	if cmd.Long != "" {
 		fmt.Fprintf(&b, ".SH DESCRIPTION\n%s\n", roff(cmd.Long))
@@ -74,11 +76,11 @@ func manual(cmd *cobra.Command) string {
 	}
 	var others []string
 	if cmd.HasParent() {
-		others = append(others, manualName(cmd.Parent()))
+		others = append(others, nameOf(cmd.Parent()))
 	}
 	for _, below := range cmd.Commands() {
 		if !below.Hidden && below.Name() != "help" {
-			others = append(others, manualName(below))
+			others = append(others, nameOf(below))
 		}
 	}
 	if len(others) > 0 {
