@@ -39,8 +39,7 @@ func newControllerProcess() (*cobra.Command, *process) {
 Flags have the names and defaults of cert-manager's controller where they mean the same.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p.cfg.Tracing.Endpoint = cmp.Or(p.cfg.Tracing.Endpoint, os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"))
-			p.cfg.Tracing.Headers = os.Getenv("OTEL_EXPORTER_OTLP_HEADERS")
+			p.cfg.Tracing = p.cfg.Tracing.Environment(os.Getenv)
 			return p.run(cmd, func(rc *rest.Config, log logr.Logger) error {
 				a, err := app.New(cmd.Context(), p.cfg, rc, log)
 				if err != nil {

@@ -60,6 +60,9 @@ const (
 func (e *Exporter) payload(batch []Span) request {
 	spans := make([]span, 0, len(batch))
 	for _, s := range batch {
+		if s.Start.After(s.End) {
+			s.Start = s.End // the API server's clock says when objects began
+		}
 		out := span{
 			TraceID: s.Trace, SpanID: s.ID, Parent: s.Parent, Name: s.Name, Kind: kindInternal,
 			Start: nanoseconds(s.Start), End: nanoseconds(s.End), Attributes: attributes(s.Attributes),

@@ -13,6 +13,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -68,9 +69,24 @@ type Options struct {
 	Endpoint string
 	// Headers of each request, as in OTEL_EXPORTER_OTLP_HEADERS: name=value, with commas between, percent-encoded.
 	Headers string
+	// Given says that Endpoint is one that the environment of the process gives to every program. One that cannot be used
+	// is then logged, and nothing is traced.
+	Given bool
 	// Service is what the collector is told of the process.
 	Service string
 	Log     logr.Logger
+}
+
+// Environment returns the options with what the variables of OpenTelemetry say. An endpoint in them counts where the
+// options have none.
+func (o Options) Environment(getenv func(string) string) Options {
+	o.Headers = getenv("OTEL_EXPORTER_OTLP_HEADERS")
+	at := strings.TrimRight(getenv("OTEL_EXPORTER_OTLP_ENDPOINT"), "/")
+	off := strings.EqualFold(getenv("OTEL_SDK_DISABLED"), "true") || getenv("OTEL_TRACES_EXPORTER") == "none"
+	if o.Endpoint == "" && at != "" && !off {
+		o.Endpoint, o.Given = at+"/v1/traces", true
+	}
+	return o
 }
 
 // Exporter sends spans. One that is nil drops them.
@@ -81,9 +97,9 @@ type Exporter struct {
 	client            *http.Client
 
 	spans chan Span
-	// batch is what could not be sent, and trouble why.
+	// batch is what could not be sent, and trouble says that the last request has failed.
 	batch   []Span
-	trouble string
+	trouble bool
 }
 
 // New returns an Exporter, which sends nothing before Run; nil if there is no endpoint.
@@ -92,23 +108,43 @@ func New(o Options) (*Exporter, error) {
 		return nil, nil //nolint:nilnil // nothing is traced
 	}
 	at, err := url.Parse(o.Endpoint)
-	if err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https" {
+	if wrong := err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https"; wrong && o.Given {
+		o.Log.Info("nothing is traced", "cause", "OTEL_EXPORTER_OTLP_ENDPOINT is not the URL of a collector, such as http://collector.monitoring:4318")
+		return nil, nil //nolint:nilnil // nothing is traced
+	} else if wrong {
 		return nil, fmt.Errorf("--tracing-endpoint: %q is not the URL of a collector, such as http://collector.monitoring:4318", o.Endpoint)
 	}
 	if strings.Trim(at.Path, "/") == "" {
 		at.Path = "/v1/traces"
 	}
-	headers := http.Header{"Content-Type": {"application/json"}}
+	return &Exporter{
+		endpoint: at.String(), service: o.Service, headers: o.header(), log: o.Log,
+		// The headers are for this collector, and for no other.
+		client: &http.Client{Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		spans:  make(chan Span, most),
+	}, nil
+}
+
+// header reads Headers. A part that is no name=value may be a secret that is written in another way: the log does not
+// quote it.
+func (o Options) header() http.Header {
+	header := http.Header{"Content-Type": {"application/json"}}
 	for pair := range strings.SplitSeq(o.Headers, ",") {
-		name, value, _ := strings.Cut(strings.TrimSpace(pair), "=")
-		if text, err := url.PathUnescape(value); err == nil && name != "" {
-			headers.Set(name, text)
+		name, value, is := strings.Cut(strings.TrimSpace(pair), "=")
+		text, err := url.PathUnescape(strings.TrimSpace(value))
+		switch name = strings.TrimSpace(name); {
+		case name == "" && !is:
+		case !is || err != nil || strings.ContainsFunc(name, notInName) || name == "":
+			o.Log.Info("a header for traces is left out", "cause", "a part of OTEL_EXPORTER_OTLP_HEADERS is not name=value")
+		default:
+			header.Set(name, text)
 		}
 	}
-	return &Exporter{
-		endpoint: at.String(), service: o.Service, headers: headers, log: o.Log, client: &http.Client{Timeout: patience},
-		spans: make(chan Span, most),
-	}, nil
+	return header
+}
+
+func notInName(r rune) bool {
+	return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && !strings.ContainsRune("-_.", r)
 }
 
 // Add has a span sent. It never waits.
@@ -160,20 +196,17 @@ func (e *Exporter) flush(ctx context.Context) {
 	}
 }
 
-// tell logs that spans cannot be sent, and that they can again: a line for each new cause.
+// tell logs that spans cannot be sent, and that they can again. The cause is told once: the next one may differ by the
+// number of a port alone.
 func (e *Exporter) tell(err error) {
-	now := ""
-	if err != nil {
-		now = err.Error()
-	}
 	before := e.trouble
-	e.trouble = now
+	e.trouble = err != nil
 	switch {
-	case now == before:
-	case now == "":
+	case e.trouble == before:
+	case err == nil:
 		e.log.Info("traces are sent again")
 	default:
-		e.log.Info("traces cannot be sent", "cause", now, "next", "tried again every second, issuances go on")
+		e.log.Info("traces cannot be sent", "cause", err.Error(), "next", "tried again every second, issuances go on")
 	}
 }
 
@@ -189,6 +222,10 @@ func (e *Exporter) send(ctx context.Context, batch []Span) (again bool, err erro
 	}
 	req.Header = e.headers.Clone()
 	resp, err := e.client.Do(req)
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = fmt.Errorf("send traces to %s: %w", req.URL.Host, wrapped.Err) // the URL may have a token in it
+	}
 	if err != nil {
 		return true, err
 	}

@@ -74,7 +74,8 @@ func (d *desk) passes(t *testing.T, n int) {
 		if _, err := runner.Reconcile(t.Context(), reconcile.Request{NamespacedName: name}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) //nolint:forbidigo // the bubble's time
+		synctest.Wait()
 	}
 }
 
@@ -104,7 +105,7 @@ func TestReceiverOutlastsProcess(t *testing.T) {
 		d := newDesk(t)
 		d.down = true
 		d.passes(t, 3)
-		time.Sleep(6 * time.Hour)
+		time.Sleep(6 * time.Hour) //nolint:forbidigo // the bubble's time
 		d.down = false
 		d.passes(t, 3)
 		if want := []string{"1.dev.chancery.certificate.issued.1"}; !slices.Equal(d.ids, want) {
