@@ -1,7 +1,9 @@
 package issuers
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -38,10 +40,15 @@ func observeTest(p *pass, s *issuer.State) {
 		return
 	}
 	s.Testing = true
-	if outcome, ok := p.Last(testCall); ok {
+	// The end of the process has ended a test with context.Canceled: the status stays, and the next process makes the
+	// test again.
+	if outcome, ok := p.Last(testCall); ok && !errors.Is(outcome.Err, context.Canceled) {
 		tested, ended := outcome.Value.(issuer.Tested)
-		if !ended {
+		switch {
+		case !ended:
 			tested = issuer.Tested{Step: acmev1.SolverTestPresent, Failure: outcome.Err}
+		case outcome.Err != nil: // the record has perhaps not been removed in time
+			tested.Failure = cmp.Or(tested.Failure, outcome.Err)
 		}
 		s.Tested = &tested
 	}
@@ -81,7 +88,8 @@ func (r *issuers) testCall(i certmanagerv1.GenericIssuer, t *issuer.Test) engine
 			if by == nil {
 				return nil, fmt.Errorf("this controller solves no %s challenges", spec.Type)
 			}
-			return try(ctx, by, task), nil
+			tested := try(ctx, by, task)
+			return tested, ctx.Err()
 		},
 	}
 }

@@ -3,6 +3,7 @@ package issuers_test
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller/issuers"
+	"chancery.dev/internal/engine"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/signer"
 	"chancery.dev/internal/solver"
@@ -263,6 +265,25 @@ func TestSolverTestAfterRestart(t *testing.T) {
 	}
 	if got := w.end(t); got.ID != "b" || got.Outcome != acmev1.SolverTestPassed || got.DNSName != "mail.example.com" {
 		t.Errorf("the next test: %+v", got)
+	}
+}
+
+// TestSolverTestAtTheEnd: the last pass of a process does not call a test failed that the end of the process has ended.
+func TestSolverTestAtTheEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	t.Run("process", func(t *testing.T) {
+		w.start(t)
+		w.solver.hold = make(chan struct{})
+		w.ask(t, "a www.example.com")
+		w.look(t)
+		await(t, "the record is presented", func() bool { return len(w.dns.TXT()) == 1 })
+	})
+	await(t, "the call has ended", func() bool {
+		return !slices.ContainsFunc(w.Deps().Engine.Waits(), func(wait engine.Wait) bool { return wait.What == engine.WaitCall })
+	})
+	if got := w.look(t); got.Outcome != acmev1.SolverTestRunning {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -43,7 +43,7 @@ type Tested struct {
 
 // test adds what is to be done about the test of a solver.
 func (s *State) test(a Action, now time.Time) Action {
-	if s.Issuer.GetSpec().ACME == nil || !s.Managed {
+	if !s.Managed {
 		return a
 	}
 	status := cmp.Or(a.Status, s.Issuer.GetStatus())
@@ -60,7 +60,7 @@ func (s *State) test(a Action, now time.Time) Action {
 	case running && s.Testing:
 	case running:
 		next, a.Test = s.resume(last)
-	default:
+	case s.Issuer.GetSpec().ACME != nil:
 		next, a.Test = s.begin(last)
 	}
 	if next == nil {
@@ -113,7 +113,10 @@ func isDNSName(name string) bool {
 // now, nobody can remove what the one before has written.
 func (s *State) resume(last *acmev1.ACMESolverTest) (*acmev1.ACMESolverTest, *Test) {
 	again := &acmev1.ACMESolverTest{ID: last.ID, DNSName: last.DNSName}
-	test := s.choose(again)
+	var test *Test
+	if s.Issuer.GetSpec().ACME != nil {
+		test = s.choose(again)
+	}
 	if test != nil && again.ChallengeType == last.ChallengeType && again.Provider == last.Provider {
 		return nil, test
 	}

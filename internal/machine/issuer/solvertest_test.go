@@ -153,3 +153,19 @@ func TestSolverTestOfOthers(t *testing.T) {
 		}
 	}
 }
+
+// TestSolverTestOfAnotherTypeNow: a test does not run for ever when the issuer gets another type meanwhile.
+func TestSolverTestOfAnotherTypeNow(t *testing.T) {
+	_, lasts, _ := tests()
+	s := ofSolvers("1 www.example.com")
+	lasts[3].set(&s)
+	s.Issuer.GetSpec().ACME, s.Type = nil, "ca"
+	a := Decide(s, now)
+	if a.Status == nil || a.Test != nil || a.Status.ACME.SolverTest.Outcome != acmev1.SolverTestFailed || a.Ended == nil {
+		t.Errorf("%+v", a)
+	}
+	s.Testing = true
+	if a := Decide(s, now); a.Ended != nil {
+		t.Errorf("ended under way: %+v", a.Ended)
+	}
+}
