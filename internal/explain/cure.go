@@ -214,6 +214,7 @@ func names(certificates []*certmanagerv1.Certificate) string {
 	for _, crt := range certificates {
 		all = append(all, crt.Name)
 	}
+	slices.Sort(all) // watches give the Certificates in no fixed order
 	return strings.Join(all, ", ")
 }
 

@@ -134,3 +134,16 @@ func TestSigningRequest(t *testing.T) {
 		t.Errorf("failed: %+v", got)
 	}
 }
+
+// TestNamesInOrder: the words do not change with the order in which the Certificates were read.
+func TestNamesInOrder(t *testing.T) {
+	t.Parallel()
+	named := func(name string) *certmanagerv1.Certificate {
+		crt := &certmanagerv1.Certificate{}
+		crt.Name = name
+		return crt
+	}
+	if got := names([]*certmanagerv1.Certificate{named("web"), named("api")}); got != "api, web" {
+		t.Error(got)
+	}
+}
