@@ -33,6 +33,7 @@ func TestErrors(t *testing.T) {
 		{"approve none", "", `kubectl get certificaterequests -A`},
 		{"rotate-account-key clusterissuer/none", "", `clusterissuers "none" is not found: see which there are: kubectl get clusterissuers -A`},
 		{"status none", "", "see which there are: kubectl chancery list"},
+		{"status gateway/none", "", "(get gateways.gateway.networking.k8s.io none)"},
 		{"status csr/none", "", `certificatesigningrequests "none" is not found: see`},
 		{"list --as nobody", "", `User "nobody" cannot list resource "certificates" in API group "cert-manager.io" in the namespace "` +
 			w.Namespace + `": ask an administrator for a role that allows it, or see what you may do: kubectl auth can-i --list`},
@@ -47,6 +48,8 @@ func TestErrors(t *testing.T) {
 		{"list", "absent", "kubectl config get-contexts"},
 		{"list", "empty", "kubectl config get-contexts"},
 		{"list --context none", "", `context was not found for specified context: none: name a cluster with --context or --kubeconfig; see which there are: kubectl config get-contexts`},
+		{"support-bundle", "away", "cannot connect to " + away.Host},
+		{"create request q --dns-names a.example.com --issuer ca -n none", "", `namespaces "none" not found: name another with -n; see which there are: kubectl get namespaces`},
 		{"lsit", "", "Did you mean this?\n\tlist"},
 		{"takeover chekc", "", "do you mean kubectl chancery takeover check?"},
 		{"takeover now", "", `unknown command "now": see kubectl chancery takeover --help`},

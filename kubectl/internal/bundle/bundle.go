@@ -7,12 +7,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"chancery.dev/kubectl/internal/plugin"
 	"chancery.dev/kubectl/internal/waits"
@@ -68,6 +71,9 @@ func (o *options) run(ctx context.Context, streams plugin.Streams) error {
 	if err != nil {
 		return err
 	}
+	if err := reach(config); err != nil {
+		return err
+	}
 	now := time.Now()
 	if o.file == "" {
 		o.file = "chancery-support-" + now.UTC().Format("20060102-150405") + ".tar.gz"
@@ -96,5 +102,18 @@ func (o *options) run(ctx context.Context, streams plugin.Streams) error {
 	}
 	fmt.Fprintf(streams.Out, "%s has %d files, without secrets in the forms that are known. Look through it before you send it: tar -xzf %[1]s; its README says what was left out\n",
 		o.file, len(g.has))
+	return nil
+}
+
+// reach returns an error if nothing answers at the address of the API server: an archive would have nothing in it.
+func reach(config *rest.Config) error {
+	set, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	var away *url.Error
+	if _, err := set.Discovery().ServerVersion(); errors.As(err, &away) {
+		return err
+	}
 	return nil
 }

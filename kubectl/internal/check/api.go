@@ -193,7 +193,10 @@ func (k *checker) requests(ctx context.Context) error {
 	case apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "denied request"):
 		k.add("Ask for the role edit, or name another namespace with -n", "you may not create CertificateRequests in the namespace %s: %v", k.namespace, err)
 		return nil
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsInternalError(err), apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err):
+		k.add("Name a namespace that is there with -n: kubectl get namespaces", "%v", err)
+		return nil
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsInternalError(err):
 		k.add("Read what refuses it", "a good CertificateRequest is refused: %v", err)
 		return nil
 	case err != nil:

@@ -45,6 +45,10 @@ func TestReady(t *testing.T) {
 	if err != nil || !ready || !strings.Contains(said, "The Chancery API is ready") || strings.Contains(said, "policies") {
 		t.Errorf("%v\n%s", err, said)
 	}
+	said, ready, err = run(t.Context(), kubeconfig, "check", "api", "-n", "none")
+	if err != nil || ready || !strings.Contains(said, `namespaces "none" not found`) || !strings.Contains(said, "kubectl get namespaces") {
+		t.Errorf("%v\n%s", err, said)
+	}
 	user := "user-of-" + w.Namespace
 	said, ready, err = run(t.Context(), kubeconfig, "check", "api", "--as", user)
 	if err != nil || ready || !strings.Contains(said, "you may not create CertificateRequests in the namespace "+w.Namespace) {

@@ -141,6 +141,8 @@ func Help(err error) error {
 			resource = details.Kind
 		}
 		return fmt.Errorf("%w: the cluster does not have the resource %s: %s", err, resource, installation(groupOf(details)))
+	case apierrors.IsNotFound(err) && details.Kind == "namespaces":
+		return fmt.Errorf("%w: name another with -n; see which there are: kubectl get namespaces", err)
 	case errors.As(err, &gone):
 		where, kind := "", details.Kind
 		if gone.key.Namespace != "" {
@@ -170,7 +172,7 @@ func unreachable(err error) *url.Error {
 	}
 	var failed *url.Error
 	if errors.As(err, &failed) {
-		if u, err := url.Parse(failed.URL); err == nil && strings.HasPrefix(u.Path, "/api") {
+		if u, err := url.Parse(failed.URL); err == nil && (strings.HasPrefix(u.Path, "/api") || u.Path == "/version") {
 			return failed
 		}
 	}
