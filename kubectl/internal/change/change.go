@@ -165,7 +165,7 @@ func renew(ctx context.Context, c client.Client, key client.ObjectKey) (said str
 			return err
 		}
 		if certmanagerv1.HasCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing, cmmeta.ConditionTrue) {
-			said = "is being issued already; see kubectl chancery status"
+			said = fmt.Sprintf("is being issued already; see kubectl chancery status %s -n %s", key.Name, key.Namespace)
 			return nil
 		}
 		said = "is issued again"

@@ -124,7 +124,8 @@ func TestVerdictAndRenewal(t *testing.T) {
 	w.eventually(t, "approve shop-1")
 	w.awaitRevision(t, "shop", 1)
 	w.eventually(t, "renew --all")
-	if said, err := w.run(t.Context(), "renew --all"); err != nil || strings.Count(said, "is being issued already") != 2 {
+	if said, err := w.run(t.Context(), "renew --all"); err != nil || strings.Count(said, "is being issued already; see kubectl chancery status ") != 2 ||
+		!strings.Contains(said, " -n "+w.Namespace) {
 		t.Errorf("%v\n%s", err, said)
 	}
 }

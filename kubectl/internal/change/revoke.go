@@ -96,7 +96,7 @@ func (r *revoker) run(ctx context.Context, name string) error {
 	if r.wait {
 		return r.follow(ctx)
 	}
-	r.say("is being replaced and revoked; see kubectl chancery revoke --wait, or kubectl describe certificate")
+	r.say("is being replaced and revoked; see kubectl describe certificate %s -n %s", crt.Name, crt.Namespace)
 	return nil
 }
 

@@ -125,7 +125,7 @@ func failed(issuer certmanagerv1.GenericIssuer) string {
 func (r *rotator) follow(ctx context.Context, issuer certmanagerv1.GenericIssuer, value, failedBefore string) error {
 	progress := plugin.StartProgress(r.streams, false, "waiting for the controller")
 	defer progress.Stop()
-	help := "if that does not change, see whether the controller runs: kubectl get pods -n cert-manager"
+	help := "see what is wrong with the issuer: kubectl chancery issuers; if nothing changes there: kubectl get pods -n cert-manager"
 	err := plugin.Await(ctx, progress, r.timeout, help, func(ctx context.Context) (string, error) {
 		if err := r.client.Get(ctx, client.ObjectKeyFromObject(issuer), issuer); err != nil {
 			return "", err

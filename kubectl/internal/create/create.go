@@ -43,7 +43,7 @@ type request interface {
 	// answer says what the request waits for; issued is the certificate once it has come. An error says that none
 	// will come.
 	answer() (waitsFor string, issued []byte, err error)
-	// help says who decides over the request.
+	// help says how to see what the request waits for, and how to approve it.
 	help() string
 }
 
@@ -153,7 +153,7 @@ func (o *options) run(ctx context.Context, name string, create maker) error {
 	called := explain.Name(explain.KindOf(r.object()), r.object().GetNamespace(), name)
 	fmt.Fprintf(o.streams.Out, "%s: created, its private key is in %s\n", called, o.keyFile)
 	if !o.fetch {
-		fmt.Fprintf(o.streams.Out, "%s\nSee what becomes of it: kubectl chancery inspect csr %s\n", r.help(), name)
+		fmt.Fprintf(o.streams.Out, "%s\n", r.help())
 		return nil
 	}
 	return o.await(ctx, c, r, called)

@@ -180,7 +180,7 @@ func TestRefusals(t *testing.T) {
 		_, err := w.run(t.Context(), "create", "request", "denied"+timeout, "--dns-names", "a.example.com", "--issuer", "ca", "-w", "-k", "DIR/denied.key", "-c", "DIR/denied.crt", "--timeout", timeout)
 		return err
 	}
-	if err := fetch("1s"); err == nil || !strings.Contains(err.Error(), "after 1s: An approver decides over it: kubectl chancery approve denied1s") {
+	if err := fetch("1s"); err == nil || !strings.Contains(err.Error(), "after 1s: see kubectl describe certificaterequest denied1s -n ") {
 		t.Error(err)
 	}
 	ended := make(chan error, 1)

@@ -81,7 +81,8 @@ func newOwn(asked *certmanagerv1.CertificateRequest) (request, error) { return o
 func (r own) object() client.Object { return r.CertificateRequest }
 
 func (r own) help() string {
-	return "An approver decides over it: kubectl chancery approve " + r.Name + " -n " + r.Namespace
+	args := r.Name + " -n " + r.Namespace
+	return "see kubectl describe certificaterequest " + args + "; if it is not approved: kubectl chancery approve " + args
 }
 
 func (r own) answer() (waitsFor string, issued []byte, err error) {
@@ -140,7 +141,7 @@ func newKubernetes(asked *certmanagerv1.CertificateRequest) (request, error) {
 func (r kubernetes) object() client.Object { return r.CertificateSigningRequest }
 
 func (r kubernetes) help() string {
-	return "An approver decides over it: kubectl certificate approve " + r.Name
+	return "see kubectl chancery status csr/" + r.Name + "; if it is not approved: kubectl certificate approve " + r.Name
 }
 
 func (r kubernetes) answer() (waitsFor string, issued []byte, err error) {

@@ -103,7 +103,7 @@ func (o *options) run(cmd *cobra.Command, streams plugin.Streams) error {
 	}
 	rows := explain.Rows(reports, o.filter, now)
 	if len(rows) == 0 && people {
-		fmt.Fprintln(streams.ErrOut, "no Certificates are found")
+		fmt.Fprintln(streams.ErrOut, status.NoneIn(q.Namespace))
 		return nil
 	}
 	if err := write(streams.Out, rows, o.all, now); err != nil {

@@ -170,7 +170,10 @@ func Await(ctx context.Context, p *Progress, timeout time.Duration, help string,
 		}
 		return now == "" && err == nil, err
 	})
-	if wait.Interrupted(err) && ctx.Err() == nil {
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("interrupted: %s: %s", last, help)
+	case wait.Interrupted(err):
 		return fmt.Errorf("%s, after %s: %s", last, timeout, help)
 	}
 	return err

@@ -89,6 +89,19 @@ func TestAwait(t *testing.T) {
 	}
 }
 
+// TestAwaitInterrupted: who presses Ctrl-C reads what is still waited for, and what helps.
+func TestAwaitInterrupted(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	err := Await(ctx, nil, time.Minute, "look there", func(context.Context) (string, error) {
+		cancel()
+		return "the CA", nil
+	})
+	if got, want := errorText(err), "interrupted: the CA: look there"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func errorText(err error) string {
 	if err == nil {
 		return ""

@@ -91,7 +91,7 @@ func (o *options) run(cmd *cobra.Command, streams plugin.Streams, args []string)
 		return Encode(streams.Out, o.output, reports)
 	}
 	if len(reports) == 0 {
-		fmt.Fprintln(streams.ErrOut, "no Certificates are found")
+		fmt.Fprintln(streams.ErrOut, NoneIn(q.Namespace))
 		return nil
 	}
 	p.all(reports, time.Now())
@@ -136,4 +136,12 @@ func Encode[T any](out io.Writer, format string, items []T) error {
 // coloured reports whether output goes to a terminal, whose user takes colours.
 func coloured(out io.Writer) bool {
 	return plugin.IsTerminal(out) && os.Getenv("NO_COLOR") == ""
+}
+
+// NoneIn says that a namespace has no Certificates, and where to look for them; an empty name is for all namespaces.
+func NoneIn(namespace string) string {
+	if namespace == "" {
+		return "no Certificates are found"
+	}
+	return "no Certificates are found in the namespace " + namespace + "; to look in all namespaces: -A"
 }

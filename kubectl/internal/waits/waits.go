@@ -157,7 +157,7 @@ var errNotLeading = errors.New("this controller does not lead")
 func Of(ctx context.Context, config *rest.Config, pods []corev1.Pod) ([]engine.Wait, error) {
 	if len(pods) == 0 {
 		return nil, errors.New("no Pod of the controller runs: see kubectl get pods -A -l app.kubernetes.io/name=chancery-controller; " +
-			"for chancery-standalone, name the socket in its data directory: kubectl chancery waits --socket PATH")
+			"for chancery-standalone, name the socket in its data directory with --socket")
 	}
 	var failed error
 	for i := range pods {
