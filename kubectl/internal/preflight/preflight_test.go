@@ -212,9 +212,16 @@ func TestStaging(t *testing.T) {
 	if line := lineOf(out, "ok", "staging web-preflight-"); err != nil || !strings.Contains(line, "Issuer self has issued the certificate") {
 		t.Error(err, out)
 	}
-	rig.Eventually(t, "a staging issuer that does not exist is named", func(ctx context.Context) string {
-		out, err := w.run(ctx, ports{}, text, "-", "--staging-issuer", "issuer/none", "--timeout", "5s")
-		if line := lineOf(out, "failed", "staging web-preflight-"); err == nil || !strings.Contains(line, "/none does not exist") {
+	for issuer, kind := range map[string]string{"issuer/none": "Issuer", "clusterissuer/none": "ClusterIssuer"} {
+		out, err := w.run(t.Context(), ports{}, text, "-", "--staging-issuer", issuer) // is not waited for
+		if line := lineOf(out, "failed", "staging"); err == nil || !strings.Contains(line, kind+" none does not exist") {
+			t.Error(err, out)
+		}
+	}
+	w.Create(t, &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "stuck"}, Spec: certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{SecretName: "none"}}})
+	rig.Eventually(t, "a staging issuer that is not ready is named", func(ctx context.Context) string {
+		out, err := w.run(ctx, ports{}, text, "-", "--staging-issuer", "issuer/stuck", "--timeout", "5s")
+		if line := lineOf(out, "failed", "staging web-preflight-"); err == nil || !strings.Contains(line, "/stuck is not ready") {
 			return out
 		}
 		return ""
@@ -229,7 +236,7 @@ func TestStaging(t *testing.T) {
 			}
 		}
 	}()
-	if out, err = w.run(ctx, ports{}, text, "-", "--staging-issuer", "issuer/none"); !errors.Is(err, context.Canceled) {
+	if out, err = w.run(ctx, ports{}, text, "-", "--staging-issuer", "issuer/stuck"); !errors.Is(err, context.Canceled) {
 		t.Error(err, out)
 	}
 	rig.Eventually(t, "nothing is left", func(ctx context.Context) string {
