@@ -13,14 +13,18 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/app"
 	"chancery.dev/internal/cloudevents"
+	"chancery.dev/internal/machine/revocation"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/fakeclock"
 )
@@ -175,6 +179,73 @@ func TestCloudEventOfFailure(t *testing.T) {
 	l.await(t, "failed web 0")
 	if body := l.bodies[0]; !strings.Contains(body, `"reason":"Test"`) || !strings.Contains(body, `"attempts":1`) {
 		t.Errorf("the event does not say why: %s", body)
+	}
+}
+
+// TestCloudEventOfRevocation: a revocation is told with the serial number of the certificate that was revoked.
+func TestCloudEventOfRevocation(t *testing.T) {
+	t.Parallel()
+	w := newRevokeWorld(t, nil)
+	cfg := w.Config()
+	l := listen(t, &cfg)
+	w.Run(t, cfg)
+	w.Create(t, w.issuer(), thrifty(w.World, "web"))
+	awaitReady(t, w.World, "web")
+	l.await(t, "issued web 1")
+	serial := fmt.Sprintf("%x", leafOf(t.Context(), w.World, "web").SerialNumber.Bytes())
+	annotate(t, w.World, "web", revokeFor(revocation.KeyCompromise))
+	awaitRevoked(t, w.World, "web")
+	l.await(t, "issued web 2", "revoked web 2")
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	body := l.bodies[slices.Index(l.told, "revoked web 2")]
+	if !strings.Contains(body, `"serial":"`+serial+`"`) || !strings.Contains(body, `"reason":"keyCompromise"`) {
+		t.Errorf("the event does not say what was revoked, serial %s: %s", serial, body)
+	}
+}
+
+// TestCloudEventOfLateRenewal: a renewal whose issuer is broken is told as late, and the certificate that comes in the
+// end as renewed late.
+func TestCloudEventOfLateRenewal(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	cfg := w.Config()
+	cfg.Clock = fakeclock.New(t.Context())
+	l := listen(t, &cfg)
+	withCA(t, w)
+	w.Run(t, cfg)
+	use := func(secret string) {
+		t.Helper()
+		issuer := clusterIssuer(w, "ca", certmanagerv1.IssuerSpec{})
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"ca":{"secretName":"`+secret+`"}}}`))
+		if err := w.Client.Patch(t.Context(), issuer, patch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	awaitReady(t, w, "root")
+	crt := certificate(w, "web", "ca", "web.example.com")
+	crt.Spec.Duration = &metav1.Duration{Duration: time.Hour}
+	w.Create(t, crt)
+	l.await(t, "issued web 1")
+	use("none")
+	var revision int // the clock leaps: there may be renewals before the issuer is broken
+	rig.Eventually(t, "a renewal is told as late", func(context.Context) string {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, told := range l.told {
+			if n, _ := fmt.Sscanf(told, "late web %d", &revision); n == 1 {
+				return ""
+			}
+		}
+		return fmt.Sprint(l.told)
+	})
+	use("root")
+	next := fmt.Sprintf("issued web %d", revision+1)
+	l.await(t, next)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if body := l.bodies[slices.Index(l.told, next)]; !strings.Contains(body, `"renewedLate":true`) {
+		t.Errorf("the event does not say that the renewal was late: %s", body)
 	}
 }
 
