@@ -29,10 +29,7 @@ func IssuerKey(namespace, name string) string { return namespace + "/" + name }
 
 // IssuerKeyOf is IssuerKey for a reference from within a namespace.
 func IssuerKeyOf(ref cmmeta.IssuerReference, namespace string) string {
-	if ref.KindOrDefault() == cmmeta.ClusterIssuerKind {
-		namespace = ""
-	}
-	return IssuerKey(namespace, ref.Name)
+	return IssuerKey(ref.NamespaceFrom(namespace), ref.Name)
 }
 
 // Waiting returns what lists the objects of a kind that wait for an issuer.

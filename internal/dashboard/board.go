@@ -14,7 +14,6 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/explain"
 	"chancery.dev/internal/inventory"
 )
@@ -166,12 +165,9 @@ func newPicture(objects []metav1.Object, unread map[string]bool, now time.Time) 
 
 // challengeOf finds by the owners who waits for a Challenge.
 func challengeOf(c *acmev1.Challenge, byUID map[types.UID]metav1.Object, now time.Time) challengeRow {
-	kind, namespace := c.Spec.IssuerRef.KindOrDefault(), c.Namespace
-	if kind == cmmeta.ClusterIssuerKind {
-		namespace = ""
-	}
+	ref := c.Spec.IssuerRef
 	row := challengeRow{
-		Node: explain.NodeOf(c), Issuer: explain.Name(kind, namespace, c.Spec.IssuerRef.Name),
+		Node: explain.NodeOf(c), Issuer: explain.Name(ref.KindOrDefault(), ref.NamespaceFrom(c.Namespace), ref.Name),
 		Since: duration.HumanDuration(now.Sub(c.CreationTimestamp.Time)), made: c.CreationTimestamp.Time,
 	}
 	switch {

@@ -204,14 +204,11 @@ func (w *World) requestOf(crt *certmanagerv1.Certificate) *certmanagerv1.Certifi
 
 // issuer is what a reference names; nil with missing if it does not exist, and nil without if it was not read.
 func (w *World) issuer(ref cmmeta.IssuerReference, namespace string) (issuer certmanagerv1.GenericIssuer, missing bool) {
-	kind := ref.KindOrDefault()
-	if kind == cmmeta.ClusterIssuerKind {
-		namespace = ""
-	}
 	if ref.IsExternal() {
 		return nil, false
 	}
-	issuer = w.issuers[Name(kind, namespace, ref.Name)]
+	kind := ref.KindOrDefault()
+	issuer = w.issuers[Name(kind, ref.NamespaceFrom(namespace), ref.Name)]
 	return issuer, issuer == nil && !w.unread[kind]
 }
 
@@ -220,10 +217,7 @@ func (w *World) issuerNode(ref cmmeta.IssuerReference, namespace string) Node {
 	if issuer != nil {
 		return NodeOf(issuer)
 	}
-	n := Node{Kind: ref.KindOrDefault(), Name: ref.Name}
-	if n.Kind != cmmeta.ClusterIssuerKind {
-		n.Namespace = namespace
-	}
+	n := Node{Kind: ref.KindOrDefault(), Namespace: ref.NamespaceFrom(namespace), Name: ref.Name}
 	if missing {
 		n.Outcome, n.State = Failed.String(), "does not exist"
 	}

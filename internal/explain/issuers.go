@@ -59,10 +59,7 @@ func IssuerRows(objects []metav1.Object) []IssuerRow {
 		if ref.IsExternal() {
 			return nil
 		}
-		if ref.KindOrDefault() == cmmeta.ClusterIssuerKind {
-			namespace = ""
-		}
-		return rows[Name(ref.KindOrDefault(), namespace, ref.Name)]
+		return rows[Name(ref.KindOrDefault(), ref.NamespaceFrom(namespace), ref.Name)]
 	}
 	for _, o := range objects {
 		switch o := o.(type) {

@@ -20,6 +20,16 @@ type GenericIssuer interface {
 	GetStatus() *IssuerStatus
 }
 
+// NewIssuer returns an Issuer or a ClusterIssuer that has a name and nothing else yet: the one that a reference from
+// within a namespace names. The reference is one to GroupName.
+func NewIssuer(ref cmmeta.IssuerReference, namespace string) GenericIssuer {
+	meta := metav1.ObjectMeta{Namespace: ref.NamespaceFrom(namespace), Name: ref.Name}
+	if ref.KindOrDefault() == cmmeta.ClusterIssuerKind {
+		return &ClusterIssuer{ObjectMeta: meta}
+	}
+	return &Issuer{ObjectMeta: meta}
+}
+
 // Issuer signs for the CertificateRequests of its namespace.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

@@ -48,6 +48,14 @@ func (r IssuerReference) IsExternal() bool {
 	return r.GroupOrDefault() != DefaultIssuerGroup
 }
 
+// NamespaceFrom returns the namespace of the issuer, for a reference from within a namespace: a ClusterIssuer has none.
+func (r IssuerReference) NamespaceFrom(namespace string) string {
+	if r.KindOrDefault() == ClusterIssuerKind {
+		return ""
+	}
+	return namespace
+}
+
 // Equivalent reports whether both references mean the same issuer once defaults are applied.
 func (r IssuerReference) Equivalent(other IssuerReference) bool {
 	return r.Name == other.Name &&

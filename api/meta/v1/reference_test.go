@@ -29,6 +29,14 @@ func TestIssuerReferenceDefaults(t *testing.T) {
 	}
 }
 
+func TestNamespaceFrom(t *testing.T) {
+	for kind, want := range map[string]string{"": "shop", "Issuer": "shop", "ClusterIssuer": ""} {
+		if got := (cmmeta.IssuerReference{Name: "ca", Kind: kind}).NamespaceFrom("shop"); got != want {
+			t.Errorf("kind %q: namespace %q, want %q", kind, got, want)
+		}
+	}
+}
+
 func TestKeyOr(t *testing.T) {
 	if got := (cmmeta.SecretKeySelector{Name: "s"}).KeyOr("tls.key"); got != "tls.key" {
 		t.Errorf("empty key: %q", got)

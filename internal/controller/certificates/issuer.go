@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -37,15 +36,11 @@ func (r *certificates) issuerOf(ctx context.Context, namespace string, ref cmmet
 	if ref.GroupOrDefault() != certmanagerv1.GroupName {
 		return nil, nil //nolint:nilnil // as it says
 	}
-	var issuer certmanagerv1.GenericIssuer = &certmanagerv1.Issuer{}
-	name := types.NamespacedName{Namespace: namespace, Name: ref.Name}
-	if ref.KindOrDefault() == cmmeta.ClusterIssuerKind {
-		if r.Scope.NamespacedOnly || !r.Scope.Holds(ref.Name) {
-			return nil, nil //nolint:nilnil // as it says
-		}
-		issuer, name.Namespace = &certmanagerv1.ClusterIssuer{}, ""
+	if ref.KindOrDefault() == cmmeta.ClusterIssuerKind && (r.Scope.NamespacedOnly || !r.Scope.Holds(ref.Name)) {
+		return nil, nil //nolint:nilnil // as it says
 	}
-	err := r.Client.Get(ctx, name, issuer)
+	issuer := certmanagerv1.NewIssuer(ref, namespace)
+	err := r.Client.Get(ctx, client.ObjectKeyFromObject(issuer), issuer)
 	if apierrors.IsNotFound(err) {
 		return nil, nil //nolint:nilnil // as it says
 	}

@@ -48,17 +48,11 @@ func observeIssuer(ctx context.Context, d *controller.Deps, accounts *acmeaccoun
 	if ref.IsExternal() {
 		return missing("issuers of group %q are not ours", ref.Group)
 	}
-	var issuer certmanagerv1.GenericIssuer
-	key := client.ObjectKey{Name: ref.Name}
-	switch {
-	case ref.KindOrDefault() != cmmeta.ClusterIssuerKind:
-		issuer, key.Namespace = &certmanagerv1.Issuer{}, namespace
-	case d.Scope.NamespacedOnly:
+	if ref.KindOrDefault() == cmmeta.ClusterIssuerKind && d.Scope.NamespacedOnly {
 		return missing("ClusterIssuers are not read with --namespace")
-	default:
-		issuer = &certmanagerv1.ClusterIssuer{}
 	}
-	err := d.Client.Get(ctx, key, issuer.(client.Object)) //nolint:forcetypeassert // both kinds are
+	issuer := certmanagerv1.NewIssuer(ref, namespace)
+	err := d.Client.Get(ctx, client.ObjectKeyFromObject(issuer), issuer)
 	switch {
 	case apierrors.IsNotFound(err):
 		return missing("there is no %s of that name", ref.KindOrDefault())

@@ -138,15 +138,11 @@ func (r *revoker) announce(ctx context.Context, crt *certmanagerv1.Certificate) 
 
 // revocable reports whether the issuer can revoke, as far as that is known: only ACME servers can.
 func (r *revoker) revocable(ctx context.Context, ref cmmeta.IssuerReference) bool {
-	var issuer certmanagerv1.GenericIssuer = &certmanagerv1.Issuer{}
-	key := client.ObjectKey{Namespace: r.key.Namespace, Name: ref.Name}
-	switch {
-	case ref.GroupOrDefault() != certmanagerv1.GroupName:
+	if ref.IsExternal() {
 		return false
-	case ref.KindOrDefault() == cmmeta.ClusterIssuerKind:
-		issuer, key.Namespace = &certmanagerv1.ClusterIssuer{}, ""
 	}
-	err := r.client.Get(ctx, key, issuer)
+	issuer := certmanagerv1.NewIssuer(ref, r.key.Namespace)
+	err := r.client.Get(ctx, client.ObjectKeyFromObject(issuer), issuer)
 	return err != nil || issuer.GetSpec().ACME != nil
 }
 

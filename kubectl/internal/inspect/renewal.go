@@ -11,7 +11,6 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme"
 	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/cli/version"
@@ -100,16 +99,10 @@ func (r *Report) ask(ctx context.Context, server *acmev1.ACMEIssuer, timeout tim
 
 // acmeServer returns the ACME server of a Certificate's issuer; nil if the issuer has none.
 func acmeServer(ctx context.Context, c client.Reader, crt *certmanagerv1.Certificate) (*acmev1.ACMEIssuer, error) {
-	ref := crt.Spec.IssuerRef
-	if ref.IsExternal() {
+	if crt.Spec.IssuerRef.IsExternal() {
 		return nil, nil
 	}
-	if ref.KindOrDefault() == cmmeta.ClusterIssuerKind {
-		issuer := &certmanagerv1.ClusterIssuer{}
-		err := c.Get(ctx, client.ObjectKey{Name: ref.Name}, issuer)
-		return issuer.Spec.ACME, err
-	}
-	issuer := &certmanagerv1.Issuer{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: crt.Namespace, Name: ref.Name}, issuer)
-	return issuer.Spec.ACME, err
+	issuer := certmanagerv1.NewIssuer(crt.Spec.IssuerRef, crt.Namespace)
+	err := c.Get(ctx, client.ObjectKeyFromObject(issuer), issuer)
+	return issuer.GetSpec().ACME, err
 }

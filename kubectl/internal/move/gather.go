@@ -259,10 +259,7 @@ func (m *mover) needIssuer(ctx context.Context, s *snapshot, by *item, ref cmmet
 			by, ref.KindOrDefault(), ref.Name, ref.GroupOrDefault()))
 		return nil
 	}
-	key := client.ObjectKey{Namespace: by.key.Namespace, Name: ref.Name}
-	if ref.KindOrDefault() == cmmeta.ClusterIssuerKind {
-		key.Namespace = ""
-	}
+	key := client.ObjectKey{Namespace: ref.NamespaceFrom(by.key.Namespace), Name: ref.Name}
 	if s.issuers[key] != nil {
 		return nil
 	}

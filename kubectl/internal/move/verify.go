@@ -172,15 +172,11 @@ func (v *view) passwords(ctx context.Context, crt *certmanagerv1.Certificate) (c
 
 // issuer says which CA the issuer of a Certificate signs with; nil if that is not known.
 func (v *view) issuer(ctx context.Context, crt *certmanagerv1.Certificate) (*certificate.IssuerFacts, error) {
-	var issuer certmanagerv1.GenericIssuer = &certmanagerv1.Issuer{}
-	key := client.ObjectKey{Namespace: crt.Namespace, Name: crt.Spec.IssuerRef.Name}
-	switch {
-	case crt.Spec.IssuerRef.GroupOrDefault() != certmanagerv1.GroupName:
+	if crt.Spec.IssuerRef.IsExternal() {
 		return nil, nil //nolint:nilnil // as it says
-	case crt.Spec.IssuerRef.KindOrDefault() == cmmeta.ClusterIssuerKind:
-		issuer, key.Namespace = &certmanagerv1.ClusterIssuer{}, ""
 	}
-	if err := v.Get(ctx, key, issuer); err != nil {
+	issuer := certmanagerv1.NewIssuer(crt.Spec.IssuerRef, crt.Namespace)
+	if err := v.Get(ctx, client.ObjectKeyFromObject(issuer), issuer); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
 	facts := &certificate.IssuerFacts{}
@@ -188,7 +184,7 @@ func (v *view) issuer(ctx context.Context, crt *certmanagerv1.Certificate) (*cer
 		return facts, nil
 	}
 	secret := &corev1.Secret{}
-	key = client.ObjectKey{Namespace: signer.ResourceNamespace(issuer, v.resources), Name: issuer.GetSpec().CA.SecretName}
+	key := client.ObjectKey{Namespace: signer.ResourceNamespace(issuer, v.resources), Name: issuer.GetSpec().CA.SecretName}
 	if err := v.Get(ctx, key, secret); err != nil {
 		return facts, client.IgnoreNotFound(err)
 	}

@@ -112,18 +112,14 @@ func (k *checker) secret(ctx context.Context) preflight.Finding {
 // findIssuer reads the issuer of the Certificate, and judges it.
 func (k *checker) findIssuer(ctx context.Context) bool {
 	ref := k.certificate.Spec.IssuerRef
-	kind := cmp.Or(ref.Kind, cmmeta.DefaultIssuerKind)
-	if group := cmp.Or(ref.Group, certmanagerv1.GroupName); group != certmanagerv1.GroupName {
-		k.add(preflight.Finding{Check: "issuer", Outcome: preflight.NotChecked, Message: fmt.Sprintf("%s of the group %s belongs to another controller", kind, group)})
+	if ref.IsExternal() {
+		k.add(preflight.Finding{Check: "issuer", Outcome: preflight.NotChecked,
+			Message: fmt.Sprintf("%s of the group %s belongs to another controller", ref.KindOrDefault(), ref.Group)})
 		return false
 	}
-	key := client.ObjectKey{Namespace: k.certificate.Namespace, Name: ref.Name}
-	k.issuer = &certmanagerv1.Issuer{}
-	if kind == cmmeta.ClusterIssuerKind {
-		key.Namespace, k.issuer = "", &certmanagerv1.ClusterIssuer{}
-	}
-	name := explain.Name(kind, key.Namespace, key.Name)
-	err := k.client.Get(ctx, key, k.issuer)
+	k.issuer = certmanagerv1.NewIssuer(ref, k.certificate.Namespace)
+	name := explain.Name(ref.KindOrDefault(), k.issuer.GetNamespace(), ref.Name)
+	err := k.client.Get(ctx, client.ObjectKeyFromObject(k.issuer), k.issuer)
 	switch {
 	case apierrors.IsNotFound(err):
 		k.add(preflight.Finding{Check: "issuer", Outcome: preflight.Failed, Message: name + " does not exist",

@@ -34,12 +34,8 @@ func (k *checker) stage(ctx context.Context) (f preflight.Finding) {
 	crt := k.copyFor(k.o.staging)
 	issuer := explain.Name(crt.Spec.IssuerRef.Kind, "", crt.Spec.IssuerRef.Name)
 	f = preflight.Finding{Check: "staging", Subject: crt.Name, Outcome: preflight.OK, Message: issuer + " has issued the certificate; the copy is removed"}
-	var found client.Object = &certmanagerv1.Issuer{}
-	key := client.ObjectKey{Namespace: crt.Namespace, Name: crt.Spec.IssuerRef.Name}
-	if crt.Spec.IssuerRef.Kind == cmmeta.ClusterIssuerKind {
-		found, key.Namespace = &certmanagerv1.ClusterIssuer{}, ""
-	}
-	if err := k.client.Get(ctx, key, found); apierrors.IsNotFound(err) { // any other error says nothing of the issuer
+	found := certmanagerv1.NewIssuer(crt.Spec.IssuerRef, crt.Namespace)
+	if err := k.client.Get(ctx, client.ObjectKeyFromObject(found), found); apierrors.IsNotFound(err) { // any other error says nothing of the issuer
 		f.Subject, f.Outcome, f.Message = "", preflight.Failed, issuer+" does not exist, so no copy was made"
 		f.WhatToDo = "Name an issuer that there is: kubectl chancery issuers -A"
 		return f

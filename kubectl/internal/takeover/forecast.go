@@ -224,10 +224,8 @@ func (f *forecaster) state(ctx context.Context, crt *certmanagerv1.Certificate) 
 
 // issuerOf says of the issuer of a Certificate what decisions depend on; nil for one that is not cert-manager's.
 func (f *forecaster) issuerOf(ctx context.Context, crt *certmanagerv1.Certificate) *certificate.IssuerFacts {
-	ref, key := crt.Spec.IssuerRef, crt.Namespace+"/"+crt.Spec.IssuerRef.Name
-	if ref.KindOrDefault() == cmmeta.ClusterIssuerKind {
-		key = "/" + ref.Name
-	}
+	ref := crt.Spec.IssuerRef
+	key := ref.NamespaceFrom(crt.Namespace) + "/" + ref.Name
 	issuer := f.issuers[key]
 	if issuer == nil || ref.GroupOrDefault() != certmanagerv1.GroupName {
 		return nil
