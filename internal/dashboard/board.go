@@ -96,7 +96,7 @@ type challengeRow struct {
 	Issuer      string
 	Since       string
 	made        time.Time
-	place       int
+	place       explain.Place
 }
 
 // picture is what is known, in words of now or of a few seconds ago.
@@ -169,16 +169,10 @@ func challengeOf(c *acmev1.Challenge, byUID map[types.UID]metav1.Object, now tim
 	row := challengeRow{
 		Node: explain.NodeOf(c), Issuer: explain.Name(ref.KindOrDefault(), ref.NamespaceFrom(c.Namespace), ref.Name),
 		Since: duration.HumanDuration(now.Sub(c.CreationTimestamp.Time)), made: c.CreationTimestamp.Time,
+		place: explain.PlaceOf(c),
 	}
-	switch {
-	case c.Status.Processing:
-	case c.Status.Presented: // parked
-		row.place = 1
-	default: // queued
-		row.place = 2
-		if row.Reason == "" {
-			row.Reason = "a place among the Challenges in flight"
-		}
+	if row.place == explain.Queued && row.Reason == "" {
+		row.Reason = "a place among the Challenges in flight"
 	}
 	for o := metav1.Object(c); o != nil; {
 		owner := metav1.GetControllerOfNoCopy(o)

@@ -98,18 +98,36 @@ func challengeName(o *acmev1.Challenge) string {
 	return "Challenge " + name + " by " + string(o.Spec.Type)
 }
 
+// Place is what the scheduler has a Challenge do that has not ended.
+type Place int
+
+// The places, in the order in which they are shown.
+const (
+	// InFlight has a slot.
+	InFlight Place = iota
+	// Parked has given its slot to others, and is looked at again later.
+	Parked
+	// Queued was not started.
+	Queued
+)
+
+// PlaceOf says which place a Challenge has that has not ended.
+func PlaceOf(o *acmev1.Challenge) Place {
+	switch {
+	case o.Status.Processing:
+		return InFlight
+	case o.Status.Presented:
+		return Parked
+	default:
+		return Queued
+	}
+}
+
 // challengeState is the state with what the scheduler and the solver have done.
 func challengeState(o *acmev1.Challenge) string {
 	words := []string{stateName(o.Status.State)}
 	if !o.Status.State.IsFinal() {
-		switch {
-		case o.Status.Processing:
-			words = append(words, "processing")
-		case o.Status.Presented:
-			words = append(words, "parked")
-		default:
-			words = append(words, "queued")
-		}
+		words = append(words, [...]string{InFlight: "processing", Parked: "parked", Queued: "queued"}[PlaceOf(o)])
 		if o.Status.Presented {
 			words = append(words, "presented")
 		}

@@ -128,13 +128,15 @@ func (r *IssuerRow) count(crt *certmanagerv1.Certificate) {
 }
 
 func (t *Tally) count(c *acmev1.Challenge) {
-	switch {
-	case c.Status.State.IsFinal():
-	case c.Status.Processing:
+	if c.Status.State.IsFinal() {
+		return
+	}
+	switch PlaceOf(c) {
+	case InFlight:
 		t.InFlight++
-	case c.Status.Presented:
+	case Parked:
 		t.Parked++
-	default:
+	case Queued:
 		t.Queued++
 	}
 }
