@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -141,7 +140,7 @@ func (c *Config) validateCloudEvents(f *findings) {
 	if !c.CloudEvents.Enabled() {
 		return
 	}
-	if u, err := url.Parse(c.CloudEvents.URL); err != nil || u.Scheme != "https" || u.Host == "" {
+	if !c.CloudEvents.SpeaksHTTPS() {
 		f.add("cloudevents-url", "must be an https URL")
 	}
 	if c.CloudEvents.KeyFile == "" {

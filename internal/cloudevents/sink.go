@@ -56,6 +56,12 @@ type Config struct {
 // Enabled reports whether events are sent at all.
 func (c Config) Enabled() bool { return c.URL != "" }
 
+// SpeaksHTTPS reports whether the URL is one of an HTTPS server.
+func (c Config) SpeaksHTTPS() bool {
+	u, err := url.Parse(c.URL)
+	return err == nil && u.Scheme == "https" && u.Host != ""
+}
+
 // Event is an event without what is the same for all.
 type Event struct {
 	ID, Type, Subject string
@@ -72,8 +78,7 @@ type Sink struct {
 
 // New returns a Sink. It fails if the configuration cannot be used.
 func New(c Config, now func() time.Time) (*Sink, error) {
-	u, err := url.Parse(c.URL)
-	if err != nil || u.Scheme != "https" || u.Host == "" {
+	if !c.SpeaksHTTPS() {
 		return nil, fmt.Errorf("the receiver of CloudEvents must be an https URL, not %q", c.URL)
 	}
 	s := &Sink{c: c, now: now}
