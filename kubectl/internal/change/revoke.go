@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,6 +44,19 @@ type revoker struct {
 	key     client.ObjectKey
 }
 
+// reasons are the values of --reason, those first that people need most.
+func reasons() []string {
+	return []string{
+		string(revocation.KeyCompromise), string(revocation.Superseded), string(revocation.AffiliationChanged),
+		string(revocation.CessationOfOperation), string(revocation.Unspecified),
+	}
+}
+
+func inWords(values []string) string {
+	last := len(values) - 1
+	return strings.Join(values[:last], ", ") + " or " + values[last]
+}
+
 func newRevoke(streams plugin.Streams) *cobra.Command {
 	r := &revoker{flags: genericclioptions.NewConfigFlags(true), streams: streams}
 	cmd := &cobra.Command{
@@ -58,9 +72,8 @@ func newRevoke(streams plugin.Streams) *cobra.Command {
 	}
 	f := cmd.Flags()
 	r.flags.AddFlags(f)
-	f.StringVar(&r.reason, "reason", "", "keyCompromise, superseded, affiliationChanged, cessationOfOperation or unspecified")
-	reasons := []string{"keyCompromise", "superseded", "affiliationChanged", "cessationOfOperation", "unspecified"}
-	_ = cmd.RegisterFlagCompletionFunc("reason", cobra.FixedCompletions(reasons, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	f.StringVar(&r.reason, "reason", "", inWords(reasons()))
+	_ = cmd.RegisterFlagCompletionFunc("reason", cobra.FixedCompletions(reasons(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	f.BoolVar(&r.cancel, "cancel", false, "call a revocation off, before the CA is asked")
 	f.BoolVarP(&r.yes, "yes", "y", false, "do not ask whether to go on")
 	f.BoolVar(&r.wait, "wait", false, "end when the certificate is revoked; the exit status is 1 if it is not")
@@ -72,7 +85,7 @@ func newRevoke(streams plugin.Streams) *cobra.Command {
 
 func (r *revoker) run(ctx context.Context, name string) error {
 	if _, err := revocation.ParseReason(r.reason); err != nil && !r.cancel {
-		return fmt.Errorf("--reason is keyCompromise, superseded, affiliationChanged, cessationOfOperation or unspecified, not %q", r.reason)
+		return fmt.Errorf("--reason is %s, not %q", inWords(reasons()), r.reason)
 	}
 	c, namespace, err := plugin.ConnectIn(r.flags)
 	if err != nil {
