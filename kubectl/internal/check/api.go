@@ -27,6 +27,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/pki"
 	"chancery.dev/kubectl/internal/plugin"
+	"chancery.dev/kubectl/internal/waits"
 )
 
 // notReady is the exit status if the API is not ready.
@@ -275,6 +276,6 @@ func (k *checker) leader(ctx context.Context) error {
 		}
 		last = fmt.Sprintf("%s had the lease %s/%s until %s", *spec.HolderIdentity, lease.Namespace, lease.Name, end.UTC().Format(time.RFC3339))
 	}
-	k.add("Look whether the controller runs: kubectl get pods -A -l app.kubernetes.io/component=controller", "no controller leads: %s", last)
+	k.add("Look whether the controller runs: "+waits.SeePods, "no controller leads: %s", last)
 	return nil
 }

@@ -36,10 +36,16 @@ const Home = "cert-manager"
 
 const nameLabel, componentLabel = "app.kubernetes.io/name", "app.kubernetes.io/component"
 
+// selector chooses the Pods of the controller, by chancery install and by the chart.
+const selector = nameLabel + " in (chancery-controller, cert-manager)"
+
+// SeePods is the command that shows the Pods of the controller.
+const SeePods = "kubectl get pods -A -l '" + selector + "'"
+
 // Controllers returns the Pods of the controller that run, in a namespace; in all namespaces if it is empty, or in the
 // usual one for those who may not look in all.
 func Controllers(ctx context.Context, c client.Client, namespace string) ([]corev1.Pod, error) {
-	ours, err := labels.Parse(nameLabel + " in (chancery-controller, cert-manager)")
+	ours, err := labels.Parse(selector)
 	if err != nil {
 		return nil, err
 	}

@@ -156,7 +156,7 @@ var errNotLeading = errors.New("this controller does not lead")
 // Of asks the Pods of the controller what objects wait for, until one answers that leads.
 func Of(ctx context.Context, config *rest.Config, pods []corev1.Pod) ([]engine.Wait, error) {
 	if len(pods) == 0 {
-		return nil, errors.New("no Pod of the controller runs: see kubectl get pods -A -l app.kubernetes.io/name=chancery-controller; " +
+		return nil, errors.New("no Pod of the controller runs: see " + SeePods + "; " +
 			"for chancery-standalone, name the socket in its data directory with --socket")
 	}
 	var failed error
