@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-var update = flag.Bool("update", false, "write the table of layers into CONTRIBUTING.md")
+var update = flag.Bool("update", false, "write the table of layers into CONTRIBUTING.md, and docs/limits.md")
 
 // TestLinks: what a document links to is in the repository.
 func TestLinks(t *testing.T) {

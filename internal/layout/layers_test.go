@@ -22,6 +22,7 @@ type room struct {
 var rooms = []room{
 	{layer: 0, path: "api/meta/v1", why: "shared reference types"},
 	{layer: 0, path: "internal/admission", why: "the webhook that fills in who makes a CertificateRequest"},
+	{layer: 0, path: "internal/limits", why: "pure: the bounds of everything whose size somebody else chooses"},
 	{layer: 0, path: "internal/fault", why: "what to do about an error"},
 	{layer: 0, path: "internal/share", why: "how namespaces share places for calls and processes that may hang"},
 	{layer: 0, path: "internal/egress", why: "the addresses that may be connected to on behalf of tenants"},
@@ -114,6 +115,7 @@ var rooms = []room{
 	{layer: 0, path: "internal/rig/tool", why: "programs outside the project that tests look for", rig: true},
 	{layer: 0, path: "internal/rig/outcome", why: "what go test -json says, for people", rig: true},
 	{layer: 1, path: "internal/rig/netns", why: "tests in a network namespace of their own", rig: true},
+	{layer: 0, path: "internal/rig/growth", why: "whether what a function costs grows with the size of its input", rig: true},
 	{layer: 0, path: "internal/rig/golden", why: "tables of decisions in files", rig: true},
 	{layer: 0, path: "internal/rig/reference", why: "the pages of docs/reference, from the code", rig: true},
 	{layer: 0, path: "internal/rig/port", why: "ports for what listens later", rig: true},

@@ -6,15 +6,17 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+
+	"chancery.dev/internal/limits"
 )
 
 // How large a PEM text may be, in bytes, before nothing is decoded at all: decoding
 // costs more than linear time in hostile input (spec appendix C).
 const (
-	MaxCertificatePEM = 36500
-	MaxPrivateKeyPEM  = 13000
-	MaxChainPEM       = 95000
-	MaxBundlePEM      = 330000
+	MaxCertificatePEM = limits.CertificatePEM
+	MaxPrivateKeyPEM  = limits.PrivateKeyPEM
+	MaxChainPEM       = limits.ChainPEM
+	MaxBundlePEM      = limits.BundlePEM
 )
 
 const (

@@ -1,0 +1,36 @@
+package api_test
+
+import (
+	"strings"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"chancery.dev/api"
+	"chancery.dev/internal/limits"
+)
+
+// TestSchemaKeepsToTheLimits: the bounds of docs/limits.md that the API server holds are in the definitions.
+func TestSchemaKeepsToTheLimits(t *testing.T) {
+	want := map[string]int64{
+		"Certificate spec.ipAddresses": limits.CertificateNames, "Certificate spec.emailAddresses": limits.CertificateNames,
+		"Certificate spec.otherNames": limits.CertificateNames,
+		"Issuer spec.acme.solvers":    limits.Solvers, "ClusterIssuer spec.acme.solvers": limits.Solvers,
+	}
+	crds, err := api.CRDs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, crd := range crds {
+		walk(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, nil, func(path []string, s *apiextensionsv1.JSONSchemaProps) {
+			at := crd.Spec.Names.Kind + " " + strings.Join(path, ".")
+			if bound, bounded := want[at]; bounded && (s.MaxItems == nil || *s.MaxItems != bound) {
+				t.Errorf("%s: has not the bound of %d entries", at, bound)
+			}
+			delete(want, at)
+		})
+	}
+	for at := range want {
+		t.Errorf("%s: is no field", at)
+	}
+}

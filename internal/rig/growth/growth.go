@@ -1,0 +1,100 @@
+// Package growth measures whether the cost of a function grows with the size of its input, and not with the square of
+// it. It is imported by tests only.
+package growth
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// Of four times the input. Work that is linear takes 4 times as long, n·log n takes 5 times, and a square 16 times.
+const (
+	maxTimes       = 8.0
+	maxAllocations = 4.5
+)
+
+const (
+	rounds = 5
+	// roundTime is how long a round takes at least: less cannot be measured.
+	roundTime = 2 * time.Millisecond
+)
+
+// Cost is what one call costs: the best of five rounds.
+type Cost struct {
+	// CPU time of the thread.
+	CPU time.Duration
+	// Allocations of memory, a number.
+	Allocations float64
+	// Bytes allocated.
+	Bytes float64
+}
+
+// Linear fails a test in which do costs much more for bound things than for a quarter of them: more than 8 times the
+// CPU time and the bytes, or 4.5 times the allocations. Prepare returns do for a number of things, and is not measured
+// itself. The test must not be parallel. Nothing is measured under the race detector, which has costs of its own.
+func Linear(t *testing.T, bound int, prepare func(size int) (do func())) {
+	t.Helper()
+	if underRace {
+		t.Skip("the race detector costs more than what is measured")
+	}
+	const part = 4
+	quarter, whole := Measure(prepare(bound/part)), Measure(prepare(bound))
+	t.Logf("%d: %s; %d: %s", bound/part, quarter, bound, whole)
+	if problem := compare(quarter, whole); problem != "" {
+		t.Errorf("%s: %d cost %s, and %d cost %s", problem, bound/part, quarter, bound, whole)
+	}
+}
+
+// compare says what grows too fast, if anything.
+func compare(quarter, whole Cost) string {
+	switch {
+	case float64(whole.CPU) > maxTimes*float64(quarter.CPU):
+		return "the CPU time grows faster than the input"
+	case whole.Allocations > maxAllocations*max(quarter.Allocations, 1):
+		return "the number of allocations grows faster than the input"
+	case whole.Bytes > maxTimes*max(quarter.Bytes, 1):
+		return "the allocated bytes grow faster than the input"
+	}
+	return ""
+}
+
+// Measure returns what one call of do costs.
+func Measure(do func()) Cost {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	calls := 1
+	for { // the first calls are not counted
+		if once := round(do, calls); once.CPU*time.Duration(calls) >= roundTime {
+			break
+		}
+		calls *= 2
+	}
+	best := Cost{math.MaxInt64, math.MaxFloat64, math.MaxFloat64}
+	for range rounds {
+		c := round(do, calls)
+		best = Cost{min(best.CPU, c.CPU), min(best.Allocations, c.Allocations), min(best.Bytes, c.Bytes)}
+	}
+	return best
+}
+
+func round(do func(), calls int) Cost {
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	began := threadTime()
+	for range calls {
+		do()
+	}
+	took := threadTime() - began
+	runtime.ReadMemStats(&after)
+	n := float64(calls)
+	return Cost{took / time.Duration(calls), float64(after.Mallocs-before.Mallocs) / n, float64(after.TotalAlloc-before.TotalAlloc) / n}
+}
+
+// String writes the cost for people.
+func (c Cost) String() string {
+	return fmt.Sprintf("%s of CPU, %.0f allocations of %.0f bytes", c.CPU, c.Allocations, c.Bytes)
+}

@@ -1,0 +1,38 @@
+package growth
+
+import "testing"
+
+// TestSquaresAreFound: a square is told apart from work that is linear.
+func TestSquaresAreFound(t *testing.T) {
+	if underRace {
+		t.Skip("the race detector costs more than what is measured")
+	}
+	sum := 0
+	linear := func(n int) func() {
+		return func() {
+			for i := range n {
+				sum += i
+			}
+		}
+	}
+	square := func(n int) func() { return linear(n * n) }
+	copies := func(n int) func() {
+		return func() {
+			var list [][]byte
+			for i := range n {
+				list = append(list, make([]byte, 1+i)) //nolint:makezero // what is measured
+			}
+			sum += len(list)
+		}
+	}
+	const size = 2000
+	for name, tc := range map[string]struct {
+		prepare func(int) func()
+		wrong   bool
+	}{"linear": {linear, false}, "square": {square, true}, "copies": {copies, true}} {
+		quarter, whole := Measure(tc.prepare(size/4)), Measure(tc.prepare(size))
+		if problem := compare(quarter, whole); (problem != "") != tc.wrong {
+			t.Errorf("%s: %q: %s and %s", name, problem, quarter, whole)
+		}
+	}
+}
