@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -391,32 +392,61 @@ func TestCACertificatesNeedPermissionOnDemand(t *testing.T) {
 		ask("ca-other", kind, ca, denied)
 		ask("ca-nobody", kind, nil, "")
 		ask("ca-nobody", kind, changes{"spec.isCA": true, "spec.issuerRef": map[string]any{"name": "ca"}}, "")
-		for _, user := range []string{"ca-named", "ca-any", "ca-approver"} {
+		for _, user := range []string{"ca-named", "ca-any"} {
 			ask(user, kind, ca, "")
 		}
 	}
+	// Whoever may approve, as the controller may, makes requests for Certificates that were judged, and Certificates for
+	// everybody who annotates an Ingress.
+	ask("ca-approver", "request", ca, "")
+	ask("ca-approver", "certificate", ca, `spec.isCA: user "ca-approver" may not ask`)
+	ask("ca-approver", "certificate", changes{"spec.usages": strs("cert sign")}, `spec.usages, "cert sign": user "ca-approver" may not ask`)
 	set(`"sometimes"`)
 	ask("ca-any", "certificate", ca, `key caCertificates: must be any or reference, not "sometimes"`)
 	set(`"reference"`)
-	becomesCA(t, admin, clientAs(t, "ca-nobody"))
+	for _, user := range []string{"ca-nobody", "ca-approver"} {
+		becomesCA(t, admin, user)
+	}
 }
 
-// becomesCA has a user change a Certificate that is there: what it is already may stay.
-func becomesCA(t *testing.T, admin, as dynamic.Interface) {
+// becomesCA has a user change Certificates that are there: what one is already may stay, and nothing of a CA is added.
+func becomesCA(t *testing.T, admin dynamic.Interface, user string) {
 	t.Helper()
-	for was, denied := range map[bool]bool{false: true, true: false} {
+	cluster, own := map[string]any{"name": "ca", "kind": "ClusterIssuer"}, map[string]any{"name": "ca"}
+	plain, ca, signs := changes{"spec.issuerRef": cluster}, changes{"spec.issuerRef": cluster, "spec.isCA": true}, changes{"spec.issuerRef": cluster, "spec.usages": strs("cert sign")}
+	denied := `user "` + user + `" may not ask ClusterIssuer "ca" for a CA certificate`
+	for _, c := range []struct {
+		what    string
+		was     changes
+		becomes changes
+		want    string
+	}{
+		{"isCA on a plain one", plain, changes{"spec.isCA": true}, denied},
+		{"cert sign on a plain one", plain, changes{"spec.usages": strs("digital signature", "cert sign")}, denied},
+		{"isCA beside cert sign", signs, changes{"spec.isCA": true}, denied},
+		{"cert sign beside isCA", ca, changes{"spec.usages": strs("cert sign")}, denied},
+		{"isCA in the place of cert sign", signs, changes{"spec.isCA": true, "spec.usages": strs("server auth")}, denied},
+		{"another issuer", changes{"spec.issuerRef": own, "spec.isCA": true}, changes{"spec.issuerRef": cluster}, denied},
+		{"another issuer beside cert sign", changes{"spec.issuerRef": own, "spec.usages": strs("cert sign")}, changes{"spec.issuerRef": cluster}, denied},
+		{"another ClusterIssuer", changes{"spec.issuerRef": map[string]any{"name": "other", "kind": "ClusterIssuer"}, "spec.isCA": true}, changes{"spec.issuerRef": cluster}, denied},
+		{"other names for a CA", ca, changes{"spec.dnsNames": strs("other.example.com")}, ""},
+		{"other names beside cert sign", signs, changes{"spec.dnsNames": strs("other.example.com")}, ""},
+		{"no CA any more", ca, changes{"spec.isCA": false}, ""},
+	} {
 		o := base(t, "certificate")
 		o.SetName("")
 		o.SetGenerateName("becomes-ca-")
-		edit(t, o, changes{"spec.issuerRef": map[string]any{"name": "ca", "kind": "ClusterIssuer"}, "spec.isCA": was})
+		edit(t, o, c.was)
 		o, err := resourceFor(admin, o).Create(t.Context(), o, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		edit(t, o, changes{"spec.isCA": true, "spec.dnsNames": strs("other.example.com")})
-		eventually(t, "permission", func(ctx context.Context) bool {
-			_, err := resourceFor(as, o).Update(ctx, o, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
-			return denied && err != nil && strings.Contains(err.Error(), "for a CA certificate") || !denied && err == nil
+		edit(t, o, c.becomes)
+		as, last := resourceFor(clientAs(t, user), o), ""
+		eventually(t, user+" and "+c.what+": "+c.want, func(ctx context.Context) bool {
+			_, err := as.Update(ctx, o, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+			last = fmt.Sprint(err)
+			return err == nil && c.want == "" || c.want != "" && strings.Contains(last, c.want)
 		})
 	}
 }

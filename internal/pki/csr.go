@@ -219,6 +219,39 @@ func InspectCSR(csr *x509.CertificateRequest) (CSRFacts, error) {
 	return f, nil
 }
 
+// The attributes of a request in which extensions are looked for: that of RFC 2985 §5.4.2, and Microsoft's older one.
+var (
+	oidExtensionRequest          = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 14}
+	oidMicrosoftExtensionRequest = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 311, 2, 1, 14}
+)
+
+// HiddenExtensions is an error where a request may ask for extensions that InspectCSR does not see, and CAs do. OpenSSL
+// and Microsoft's CAs read Microsoft's attribute, and crypto/x509 passes over attributes that it cannot read.
+func HiddenExtensions(csr *x509.CertificateRequest) error {
+	var info struct { // RFC 2986 §4.1
+		Version            int
+		Subject, PublicKey asn1.RawValue
+		Attributes         []asn1.RawValue `asn1:"tag:0"`
+	}
+	if _, err := asn1.Unmarshal(csr.RawTBSCertificateRequest, &info); err != nil {
+		return fmt.Errorf("the attributes of the certificate request do not parse: %w", err)
+	}
+	for _, raw := range info.Attributes {
+		var attribute struct {
+			ID     asn1.ObjectIdentifier
+			Values []asn1.RawValue `asn1:"set"`
+		}
+		switch _, err := asn1.Unmarshal(raw.FullBytes, &attribute); {
+		case err != nil:
+			return fmt.Errorf("an attribute of the certificate request does not parse: %w", err)
+		case attribute.ID.Equal(oidMicrosoftExtensionRequest), attribute.ID.Equal(oidExtensionRequest) && len(attribute.Values) != 1:
+			return fmt.Errorf("the certificate request has extensions in the attribute %s that are not read: "+
+				"put all extensions into one value of the attribute %s", attribute.ID, oidExtensionRequest)
+		}
+	}
+	return nil
+}
+
 // unmarshalAll decodes DER that has nothing behind it.
 func unmarshalAll(der []byte, into any) error {
 	rest, err := asn1.Unmarshal(der, into)

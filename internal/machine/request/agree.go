@@ -1,6 +1,9 @@
 package request
 
 import (
+	"crypto/x509"
+	"fmt"
+
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
@@ -20,19 +23,31 @@ type Asked struct {
 
 // Disagreement says where the PKCS#10 request contradicts what the request says; nil if it does not. Some
 // issuers hand the PKCS#10 request on as it is, so an approver that judges the request would approve
-// something else. A PKCS#10 request without extensions for usages or basic constraints says nothing. One
-// that cannot be read is for the Signer to refuse. The error is a fault.Terminal with the reason.
+// something else. A PKCS#10 request without extensions for usages or basic constraints says nothing. One in which
+// an issuer may find what we cannot read is an error as well. What is no PKCS#10 request at all is for the Signer
+// to refuse. The error is a fault.Terminal with the reason.
 func Disagreement(a Asked, reason string) error {
-	usages, err := pki.ParseUsages(a.Usages, a.IsCA && a.CertSign)
+	csr, err := pki.ParseCSR(a.CSR)
 	if err != nil {
 		return nil //nolint:nilerr // the Signer says so
 	}
-	facts, err := pki.InspectPEM(a.CSR)
-	if err != nil {
-		return nil //nolint:nilerr // the Signer says so
-	}
-	if err := facts.Disagreement(a.IsCA, usages); err != nil {
-		return fault.Failed(fault.ClassPermanent, reason, "the request contradicts its encoded certificate request: %w", err)
+	if err := a.against(csr); err != nil {
+		return fault.Failed(fault.ClassPermanent, reason, "%w", err)
 	}
 	return nil
+}
+
+func (a Asked) against(csr *x509.CertificateRequest) error {
+	usages, err := pki.ParseUsages(a.Usages, a.IsCA && a.CertSign)
+	if err != nil {
+		return err
+	}
+	facts, err := pki.InspectCSR(csr)
+	if err != nil {
+		return err
+	}
+	if err := facts.Disagreement(a.IsCA, usages); err != nil {
+		return fmt.Errorf("the request contradicts its encoded certificate request: %w", err)
+	}
+	return pki.HiddenExtensions(csr)
 }

@@ -1,7 +1,12 @@
 package request
 
 import (
+	"crypto/rand"
+	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/pem"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,7 +38,7 @@ func TestDisagreement(t *testing.T) {
 		"more usages than it says":  {pki.CSRTemplate{EncodeUsages: true, Usages: []string{"digital signature", "server auth", "client auth"}}, Asked{Usages: server}, "client auth"},
 		"less usages than it says":  {pki.CSRTemplate{EncodeUsages: true, Usages: []string{"digital signature"}}, Asked{Usages: usage("digital signature", "key encipherment")}, "key encipherment"},
 		"no CA, which it says":      {pki.CSRTemplate{EncodeBasicConstraints: true}, Asked{IsCA: true, Usages: server}, "isCA is true"},
-		"a usage that nobody knows": {pki.CSRTemplate{EncodeUsages: true}, Asked{Usages: usage("magic")}, ""},
+		"a usage that nobody knows": {pki.CSRTemplate{EncodeUsages: true}, Asked{Usages: usage("magic")}, `usage "magic" is unknown`},
 	} {
 		c.carries.Subject = pkix.Name{CommonName: "x"}
 		if c.asked.CSR, err = pki.CreateCSR(c.carries, key); err != nil {
@@ -50,5 +55,47 @@ func TestDisagreement(t *testing.T) {
 	}
 	if err := Disagreement(Asked{CSR: []byte("no PEM")}, "SigningError"); err != nil {
 		t.Errorf("what cannot be read is for the Signer to refuse: %v", err)
+	}
+}
+
+// TestNothingIsHidden: what others read in a PKCS#10 request, and we do not, is an error.
+func TestNothingIsHidden(t *testing.T) {
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	basicConstraints, isCA := asn1.ObjectIdentifier{2, 5, 29, 19}, []byte{0x30, 3, 1, 1, 0xff}
+	names := asn1.ObjectIdentifier{2, 5, 29, 17}
+	extensionRequest, microsoft := asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 14}, asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 311, 2, 1, 14}
+	ca := []pkix.AttributeTypeAndValue{{Type: basicConstraints, Value: isCA}}
+	leaf := []pkix.AttributeTypeAndValue{{Type: basicConstraints, Value: []byte{0x30, 0}}}
+	for name, c := range map[string]struct {
+		template x509.CertificateRequest
+		says     string
+	}{
+		"nothing": {x509.CertificateRequest{}, ""},
+		"an otherName that does not parse, before a CA": {x509.CertificateRequest{ExtraExtensions: []pkix.Extension{
+			{Id: names, Value: []byte{0x30, 3, 0xa0, 1, 5}}, {Id: basicConstraints, Value: isCA},
+		}}, "otherName"},
+		"basic constraints with something behind them": {x509.CertificateRequest{ExtraExtensions: []pkix.Extension{
+			{Id: basicConstraints, Value: append(slices.Clone(isCA), 5, 0)},
+		}}, "basic constraints"},
+		"a CA in Microsoft's attribute": {x509.CertificateRequest{
+			Attributes: []pkix.AttributeTypeAndValueSET{{Type: microsoft, Value: [][]pkix.AttributeTypeAndValue{ca}}},
+		}, "in the attribute 1.3.6.1.4.1.311.2.1.14"},
+		"a CA in a second value": {x509.CertificateRequest{
+			Attributes: []pkix.AttributeTypeAndValueSET{{Type: extensionRequest, Value: [][]pkix.AttributeTypeAndValue{leaf, ca}}},
+		}, "in the attribute 1.2.840.113549.1.9.14"},
+	} {
+		c.template.Subject = pkix.Name{CommonName: "x"}
+		der, err := x509.CreateCertificateRequest(rand.Reader, &c.template, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+		err = Disagreement(Asked{CSR: text}, "SigningError")
+		if f := fault.Of(err); c.says == "" && err != nil || c.says != "" && (f == nil || f.Kind != fault.KindTerminal || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s: %v, want %q", name, err, c.says)
+		}
 	}
 }
