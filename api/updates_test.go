@@ -102,12 +102,14 @@ func annotationCases() []updateCase {
 	const fixed = " cannot be added, changed or removed once the CertificateRequest is created"
 	var cases []updateCase
 	for key, want := range map[string]string{
-		"cert-manager.io/certificate-name": "metadata.annotations: cert-manager.io/certificate-name" + fixed,
-		"cert-manager.iodine":              "metadata.annotations: cert-manager.iodine" + fixed,
-		"acme.cert-manager.io/x":           "metadata.annotations: acme.cert-manager.io/x" + fixed,
-		"venafi.cert-manager.io/pickup-id": "",
-		"chancery.dev/issuance-budget":     "metadata.annotations: chancery.dev/issuance-budget" + fixed,
-		"chancery.dev/anything":            "",
+		"cert-manager.io/certificate-name":     "metadata.annotations: cert-manager.io/certificate-name" + fixed,
+		"cert-manager.iodine":                  "metadata.annotations: cert-manager.iodine" + fixed,
+		"acme.cert-manager.io/x":               "metadata.annotations: acme.cert-manager.io/x" + fixed,
+		"chancery.dev/acme-profile":            "metadata.annotations: chancery.dev/acme-profile" + fixed,
+		"venafi.cert-manager.io/custom-fields": "metadata.annotations: venafi.cert-manager.io/custom-fields" + fixed,
+		"venafi.cert-manager.io/pickup-id":     "",
+		"chancery.dev/issuance-budget":         "metadata.annotations: chancery.dev/issuance-budget" + fixed,
+		"chancery.dev/anything":                "",
 	} {
 		cases = append(cases, updateCase{ruleCase{"annotation " + key, "request", changes{"metadata.annotations": map[string]any{key: "v"}}, want}, nil})
 	}

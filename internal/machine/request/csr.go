@@ -1,6 +1,7 @@
 package request
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -103,21 +104,23 @@ func CSRAnnotationsOf(annotations map[string]string) CSRAnnotations {
 	}
 }
 
-// Duration returns the validity asked for, by annotation before
-// spec.expirationSeconds; zero if neither says. A validity that cannot be read or
-// is shorter than MinimumCSRDuration is a fault.Terminal.
+// Duration returns the validity asked for, by annotation or by
+// spec.expirationSeconds: the shorter one of both, zero if neither says. A
+// validity that cannot be read or is shorter than MinimumCSRDuration is a
+// fault.Terminal.
 func (a CSRAnnotations) Duration(expirationSeconds *int32) (time.Duration, error) {
-	var d time.Duration
-	switch {
-	case a.duration != "":
+	if a.duration == "" && expirationSeconds == nil {
+		return 0, nil
+	}
+	d := time.Duration(math.MaxInt64)
+	if a.duration != "" {
 		var err error
 		if d, err = time.ParseDuration(a.duration); err != nil {
 			return 0, fault.Terminal("ErrorParseDuration", "annotation %s: %w", certmanagerv1.CSRDurationAnnotation, err)
 		}
-	case expirationSeconds != nil:
-		d = time.Duration(*expirationSeconds) * time.Second
-	default:
-		return 0, nil
+	}
+	if expirationSeconds != nil {
+		d = min(d, time.Duration(*expirationSeconds)*time.Second)
 	}
 	if d < MinimumCSRDuration {
 		return 0, fault.Terminal("InvalidDuration", "a duration of %s was asked for, the shortest is %s", d, MinimumCSRDuration)
