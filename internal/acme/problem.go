@@ -5,9 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
+	"path"
 	"slices"
 	"strings"
 	"time"
+
+	"chancery.dev/internal/fault"
 )
 
 // ProblemNamespace precedes the error codes of RFC 8555 §6.7 in a problem's type.
@@ -54,9 +58,6 @@ func CodeOf(problemType string) Code {
 	return Code(code)
 }
 
-// maxDetail bounds, in bytes, the detail of a problem, and the detail together with the subproblems that Error quotes.
-const maxDetail = 512
-
 // Problem is a problem document (RFC 8555 §6.7, RFC 7807): an error of a request, or the reason
 // why an order or a challenge failed.
 type Problem struct {
@@ -64,7 +65,7 @@ type Problem struct {
 	Type string `json:"type"`
 	// Title is a short summary; few servers send it.
 	Title string `json:"title,omitempty"`
-	// Detail is for a person. Control characters are removed and its length is bounded.
+	// Detail is for a person. Like all texts of a problem it has passed fault.Quote.
 	Detail string `json:"detail,omitempty"`
 	// Status is the HTTP status; that of the response for an error of a request.
 	Status int `json:"status,omitempty"`
@@ -109,6 +110,21 @@ func (p *Problem) Cause() Code {
 	return ""
 }
 
+// Unpause is the link by which a person lifts the pause that the problem tells of; "" if it tells of none. Let's
+// Encrypt refuses orders for names whose validations have failed too often in a row, until somebody has visited a page
+// of its self-service portal. It calls that rateLimited, and only the link tells it from a limit that passes by itself.
+func (p *Problem) Unpause() string {
+	if p.Cause() != CodeRateLimited { // nor is there a problem
+		return ""
+	}
+	for _, link := range fault.Links(p.Detail) {
+		if u, err := url.Parse(link); err == nil && path.Base(u.Path) == "unpause" {
+			return link
+		}
+	}
+	return ""
+}
+
 // Error is the status, the type and the detail, where a user must go (RFC 8555 §7.3.3), then the subproblems with
 // their identifiers: as many as have room beside the detail.
 func (p *Problem) Error() string {
@@ -123,7 +139,7 @@ func (p *Problem) Error() string {
 	if p.Code() == CodeUserActionRequired && p.Instance != "" {
 		said += ": visit " + p.Instance
 	}
-	room := maxDetail - len(detail)
+	room := fault.MaxQuote - len(detail)
 	for i, part := range p.Subproblems {
 		text := "; "
 		if part.Identifier.Value != "" {
@@ -151,16 +167,15 @@ func (p *Problem) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &w); err != nil {
 		return err
 	}
-	w.Type = Sanitise(w.Type, MaxExcerpt)
-	w.Title = Sanitise(w.Title, MaxExcerpt)
-	w.Detail = Sanitise(w.Detail, maxDetail)
-	w.Instance = Sanitise(w.Instance, MaxExcerpt)
+	for _, text := range []*string{&w.Type, &w.Title, &w.Detail, &w.Instance} {
+		*text = fault.Quote(*text)
+	}
 	w.Subproblems = slices.Clone(w.Subproblems[:min(len(w.Subproblems), maxSubproblems)])
 	for i := range w.Subproblems {
 		part := &w.Subproblems[i]
-		part.Type = Sanitise(part.Type, MaxExcerpt)
-		part.Detail = Sanitise(part.Detail, maxDetail)
-		part.Identifier.Value = Sanitise(part.Identifier.Value, MaxExcerpt)
+		for _, text := range []*string{&part.Type, &part.Detail, &part.Identifier.Value} {
+			*text = fault.Quote(*text)
+		}
 	}
 	*p = Problem(w)
 	return nil

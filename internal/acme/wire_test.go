@@ -10,6 +10,8 @@ import (
 	"testing"
 	"unicode"
 	"unicode/utf8"
+
+	"chancery.dev/internal/fault"
 )
 
 // The example of RFC 9773 §4.1.
@@ -50,7 +52,7 @@ func FuzzParseProblem(f *testing.F) {
 		if p == nil {
 			return
 		}
-		if p.Type == "" || p.Status != 400 || len(p.Detail) > maxDetail {
+		if p.Type == "" || p.Status != 400 || len(p.Detail) > fault.MaxQuote+fault.MaxQuotedLink+len(" …  …") {
 			t.Errorf("%+v", p)
 		}
 		if text := p.Error(); !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
@@ -61,9 +63,9 @@ func FuzzParseProblem(f *testing.F) {
 
 // TestAProblemFitsAStatus: CertificateRequests hold 128 KiB of text, and what does not fit is never written.
 func TestAProblemFitsAStatus(t *testing.T) {
-	p := &Problem{Type: CodeCompound.Type(), Detail: strings.Repeat("d", maxDetail)}
+	p := &Problem{Type: CodeCompound.Type(), Detail: strings.Repeat("d", fault.MaxQuote)}
 	for range maxSubproblems {
-		p.Subproblems = append(p.Subproblems, Subproblem{Type: CodeCAA.Type(), Detail: strings.Repeat("s", maxDetail)})
+		p.Subproblems = append(p.Subproblems, Subproblem{Type: CodeCAA.Type(), Detail: strings.Repeat("s", fault.MaxQuote)})
 	}
 	if text := p.Error(); len(text) > 600 || !strings.HasSuffix(text, "; and 100 more") {
 		t.Errorf("%d bytes: …%s", len(text), text[len(text)-40:])
@@ -76,7 +78,7 @@ func TestAProblemFitsAStatus(t *testing.T) {
 	if !strings.Contains(text, "; 1.example.com: urn:ietf:params:acme:error:caa: CAA forbids it; ") {
 		t.Error("a subproblem is missing:", text)
 	}
-	if quoted := strings.TrimPrefix(text, p.Type+": "); len(quoted) > maxDetail+len("; and 100 more") || !strings.HasSuffix(text, " more") {
+	if quoted := strings.TrimPrefix(text, p.Type+": "); len(quoted) > fault.MaxQuote+len("; and 100 more") || !strings.HasSuffix(text, " more") {
 		t.Errorf("%d bytes: %s", len(quoted), text)
 	}
 }

@@ -10,16 +10,15 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"chancery.dev/internal/fault"
 )
 
 // maxIssuers is how many names a CA may list (draft §3.1).
 const maxIssuers = 10
 
-// maxShown bounds, in bytes, how much of a value in DNS a message quotes, and maxProblems how many values.
-const (
-	maxShown    = 200
-	maxProblems = 3
-)
+// maxProblems bounds how many values in DNS a message quotes.
+const maxProblems = 3
 
 // Name is the name of the record for a domain, with the trailing dot (draft §4).
 func Name(domain string) string {
@@ -164,10 +163,5 @@ func (r Record) Find(texts []string, now time.Time) (until time.Time, problem st
 	return time.Time{}, strings.Join(problems, ", ")
 }
 
-// shown quotes what comes from elsewhere, and cuts it.
-func shown(s string) string {
-	if len(s) > maxShown {
-		s = s[:maxShown] + "..."
-	}
-	return strconv.QuoteToASCII(s)
-}
+// shown quotes what comes from elsewhere.
+func shown(s string) string { return strconv.QuoteToASCII(fault.Quote(s)) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/fault"
 )
 
 // maxChallenges bounds how many ways to prove control a server may offer: there are five types.
@@ -52,7 +53,7 @@ func (c *Client) postAuthorization(ctx context.Context, action Action, url strin
 		ch.URL = r.absolute(ch.URL)
 		if (ch.Type == acme.ChallengeHTTP01 || ch.Type == acme.ChallengeDNS01 || ch.Type == acme.ChallengeDNSAccount01) && !isBase64URL(ch.Token) {
 			// It would become a path, a file or a record.
-			return nil, r.broken(fmt.Errorf("the token %q is not base64url (§8.3, §8.4)", acme.Sanitise(ch.Token, acme.MaxExcerpt)))
+			return nil, r.broken(fmt.Errorf("the token %q is not base64url (§8.3, §8.4)", fault.Quote(ch.Token)))
 		}
 	}
 	return a, nil

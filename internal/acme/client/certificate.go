@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"strings"
 
-	"chancery.dev/internal/acme"
+	"chancery.dev/internal/fault"
 )
 
 // Chain is a downloaded certificate with its issuers (RFC 8555 §7.4.2).
@@ -52,7 +52,7 @@ func parseChain(data []byte) ([]*x509.Certificate, error) {
 			break
 		}
 		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("the certificate chain holds a PEM block %q", acme.Sanitise(block.Type, acme.MaxExcerpt))
+			return nil, fmt.Errorf("the certificate chain holds a PEM block %q", fault.Quote(block.Type))
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
