@@ -139,11 +139,11 @@ func (p *probe) observe(ctx context.Context) error {
 	if p.keys, err = p.accountKeys(ctx); err != nil {
 		return err
 	}
+	if p.s.HasKey = p.keys.current != nil; !p.s.HasKey {
+		return nil // the key is made whatever solvers lack (spec §5.1, steps 2 and 3)
+	}
 	if err := p.solverSecrets(ctx); err != nil {
 		return err
-	}
-	if p.s.HasKey = p.keys.current != nil; !p.s.HasKey {
-		return nil
 	}
 	if err := p.open(); err != nil {
 		return err

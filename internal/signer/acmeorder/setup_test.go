@@ -129,7 +129,7 @@ func (ca *watchedCA) issuer(name, email string) *certmanagerv1.Issuer {
 // again; zero for never.
 func (b *bench) probe(t *testing.T, is *certmanagerv1.Issuer) (again time.Time, err error) {
 	t.Helper()
-	s := issuermachine.State{Issuer: is, Type: "acme", Managed: true}
+	s := issuermachine.State{Issuer: is, Managed: true}
 	facts, err := b.signer.Probe(t.Context(), is)
 	if s.Failure = err; facts.Reason != "" {
 		s.Facts = &facts
@@ -273,6 +273,27 @@ func TestSecretOfProgramIsMissing(t *testing.T) {
 	}
 	b.secret(t, "dns", "HETZNER_API_KEY", []byte("x"))
 	b.ready(t, is)
+}
+
+// TestTheAccountKeyIsMadeWhateverSolversLack: a credential that a solver lacks keeps the issuer from being ready, and
+// from asking the CA, but not from having the Secret with its key (spec §5.1, steps 2 and 3).
+func TestTheAccountKeyIsMadeWhateverSolversLack(t *testing.T) {
+	for name, want := range map[string]string{"none": `failed to get secret "none"`, "dns": `the secret "dns" does not have key "token"`} {
+		ca, b := startCA(t, pebble.Options{}), cheap(newBench(t))
+		b.secret(t, "dns", "other", []byte("x"))
+		is := ca.issuer("i", "")
+		is.Spec.ACME.Solvers = []acmev1.ACMEChallengeSolver{{DNS01: &acmev1.DNS01Solver{DigitalOcean: &acmev1.DigitalOceanProvider{
+			TokenSecretRef: cmmeta.SecretKeySelector{Name: name, Key: "token"},
+		}}}}
+		for range 2 { // the second look finds the Secret
+			if c := b.setup(t, is); c.Status != cmmeta.ConditionFalse || c.Reason != certmanagerv1.IssuerReasonInvalidSolver || !strings.Contains(c.Message, want) {
+				t.Errorf("%s: %+v", name, c)
+			}
+		}
+		if secret := b.account(t); len(secret.Data) != 1 || ca.questions() != "" {
+			t.Errorf("%s: %d entries, asked %q", name, len(secret.Data), ca.questions())
+		}
+	}
 }
 
 // restarted is a new process on the same API.
