@@ -171,9 +171,8 @@ func (r *issuers) unanswered(ctx context.Context, issuer certmanagerv1.GenericIs
 
 // observe looks at an issuer by its Signer: on the worker, or by a call of the engine.
 func (r *issuers) observe(ctx context.Context, p *pass) (issuer.State, error) {
-	of := signer.TypeOf(p.Object.GetSpec())
-	by, managed := r.Signers[of]
-	s := issuer.State{Issuer: p.Object, Type: string(of), Managed: managed, Unanswered: r.unanswered(ctx, p.Object)}
+	by, managed := r.Signers[signer.TypeOf(p.Object.GetSpec())]
+	s := issuer.State{Issuer: p.Object, Managed: managed, Unanswered: r.unanswered(ctx, p.Object)}
 	observeTest(p, &s)
 	prober, probes := by.(signer.Prober)
 	remote, leaves := by.(signer.Remote)

@@ -18,12 +18,6 @@ import (
 	"chancery.dev/internal/fault"
 )
 
-// Reasons of an issuer that no Signer looks at.
-const (
-	ReasonTypeMissing   = "IssuerTypeMissing"
-	ReasonTypeUnmanaged = "IssuerTypeNotManaged"
-)
-
 // Facts are what a look at an issuer has found.
 type Facts struct {
 	// Ready says whether the issuer can sign.
@@ -44,9 +38,7 @@ type Facts struct {
 type State struct {
 	// Issuer as it is. It is not changed.
 	Issuer certmanagerv1.GenericIssuer
-	// Type is the field of the spec that is set; empty if none is.
-	Type string
-	// Managed says that the controller has a Signer for the type.
+	// Managed says that the issuer has a type that the controller has a Signer for.
 	Managed bool
 	// Facts are what the look has found; nil if it has failed, or has not come back.
 	Facts *Facts
@@ -79,7 +71,7 @@ type Action struct {
 
 // Decide returns what to do for an issuer now.
 func Decide(s State, now time.Time) Action {
-	if s.Issuer.GetDeletionTimestamp() != nil {
+	if s.Issuer.GetDeletionTimestamp() != nil || !s.Managed { // whoever manages its type says how the issuer is
 		return Action{}
 	}
 	return s.test(s.look(now), now)
@@ -89,12 +81,6 @@ func Decide(s State, now time.Time) Action {
 func (s *State) look(now time.Time) Action {
 	failure := fault.Of(s.Failure)
 	switch {
-	case s.Type == "":
-		return s.say(Facts{Reason: ReasonTypeMissing,
-			Message: "spec names no issuer type: set one of acme, ca, selfSigned, vault, venafi"}, now)
-	case !s.Managed:
-		return s.say(Facts{Reason: ReasonTypeUnmanaged,
-			Message: "this controller does not manage issuers of the type " + s.Type}, now)
 	case s.Facts != nil:
 		return s.say(*s.Facts, now)
 	case failure == nil, failure.Reason == "":

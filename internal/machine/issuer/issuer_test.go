@@ -64,7 +64,6 @@ func looks() []named {
 		}
 	}
 	return []named{
-		{"no type", func(s *State) { s.Type = "" }},
 		{"unmanaged", func(s *State) { s.Managed = false }},
 		{"not back yet", func(*State) {}},
 		{"found ready", func(s *State) { s.Facts = &Facts{Ready: true, Reason: "Verified", Message: "as said"} }},
@@ -93,7 +92,7 @@ func states(visit func(status, look string, s State)) {
 	for _, status := range statuses() {
 		for _, look := range looks() {
 			s := State{
-				Issuer: &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Generation: generation}}, Type: "vault", Managed: true,
+				Issuer: &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Generation: generation}}, Managed: true,
 			}
 			status.set(&s)
 			look.set(&s)
@@ -180,12 +179,23 @@ func TestInvariants(t *testing.T) {
 	})
 }
 
+// TestAnotherType: an issuer of a type that is not ours is left alone (mission rule 8), whatever its status says.
+func TestAnotherType(t *testing.T) {
+	i := &certmanagerv1.ClusterIssuer{ObjectMeta: metav1.ObjectMeta{Generation: generation}}
+	for range 2 {
+		if a := Decide(State{Issuer: i}, now); a != (Action{}) {
+			t.Errorf("%+v", a)
+		}
+		i.Status.Conditions = []certmanagerv1.IssuerCondition{{Type: certmanagerv1.IssuerConditionReady, Status: cmmeta.ConditionTrue}}
+	}
+}
+
 // TestOtherConditionsStay: a condition of somebody else is left alone.
 func TestOtherConditionsStay(t *testing.T) {
 	i := &certmanagerv1.ClusterIssuer{}
 	i.Status.Conditions = []certmanagerv1.IssuerCondition{{Type: "Other", Status: cmmeta.ConditionTrue}}
 	i.Status.ACME = &acmev1.ACMEIssuerStatus{URI: "https://ca/1"}
-	a := Decide(State{Issuer: i, Type: "acme", Managed: true, Failure: fault.Pending("Broken", "no")}, now)
+	a := Decide(State{Issuer: i, Managed: true, Failure: fault.Pending("Broken", "no")}, now)
 	if a.Status == nil || len(a.Status.Conditions) != 2 || a.Status.Conditions[0] != i.Status.Conditions[0] || a.Status.ACME.URI != "https://ca/1" {
 		t.Errorf("%+v", a.Status)
 	}
@@ -196,7 +206,7 @@ func TestOtherConditionsStay(t *testing.T) {
 func TestFirstSeen(t *testing.T) {
 	issuer := &certmanagerv1.Issuer{}
 	look := func(authority string, at time.Time) bool {
-		a := Decide(State{Issuer: issuer, Type: "ca", Managed: true, Facts: &Facts{Ready: true, Reason: "Verified", Authority: authority}}, at)
+		a := Decide(State{Issuer: issuer, Managed: true, Facts: &Facts{Ready: true, Reason: "Verified", Authority: authority}}, at)
 		if a.Status != nil {
 			issuer.Status = *a.Status
 		}

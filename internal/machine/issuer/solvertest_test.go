@@ -63,7 +63,7 @@ func ofSolvers(asked string) State {
 		below("persist.example.com", acmev1.ACMEChallengeSolver{DNSPersist01: &acmev1.DNSPersist01Solver{}}),
 		below("account.example.com", acmev1.ACMEChallengeSolver{DNS01: &acmev1.DNS01Solver{AccountLabel: true, RFC2136: dns.RFC2136}}),
 	}}
-	return State{Issuer: i, Type: "acme", Managed: true}
+	return State{Issuer: i, Managed: true}
 }
 
 func describeTest(a Action) string {
@@ -159,7 +159,7 @@ func TestSolverTestOfAnotherTypeNow(t *testing.T) {
 	_, lasts, _ := tests()
 	s := ofSolvers("1 www.example.com")
 	lasts[3].set(&s)
-	s.Issuer.GetSpec().ACME, s.Type = nil, "ca"
+	s.Issuer.GetSpec().ACME = nil
 	a := Decide(s, now)
 	if a.Status == nil || a.Test != nil || a.Status.ACME.SolverTest.Outcome != acmev1.SolverTestFailed || a.Ended == nil {
 		t.Errorf("%+v", a)

@@ -55,7 +55,7 @@ const (
 	IssuerMissing
 	// IssuerForeign: it belongs to another controller.
 	IssuerForeign
-	// IssuerTypeless: its spec names no type.
+	// IssuerTypeless: its spec names no type that Chancery knows: another program's definitions may have more.
 	IssuerTypeless
 	// IssuerUnmanaged: it is of a type that this controller does not manage.
 	IssuerUnmanaged
@@ -232,12 +232,11 @@ func awaitIssuer(s State) Action {
 // waited for, as spec §4.4 has it. What is asked before the issuer's readiness is
 // also asked there: an issuer's state is not told to whoever may not reference it.
 func decideCSR(s State) Action {
-	switch s.Issuer {
-	case IssuerForeign, IssuerUnmanaged:
+	switch {
+	case s.Issuer == IssuerForeign, s.Issuer == IssuerUnmanaged, s.Issuer == IssuerTypeless && s.Form == FormCSR:
 		return Action{Step: StepIgnore}
-	case IssuerUnknown:
+	case s.Issuer == IssuerUnknown:
 		return Action{Step: StepWait}
-	default:
 	}
 	approves := s.Approver == ApproveAuto || s.Approver == ApproveAuthorized
 	switch {

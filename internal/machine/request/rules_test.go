@@ -102,6 +102,7 @@ func TestRule8_CertificateSigningRequests(t *testing.T) {
 	}{
 		{"the controller manages the type and the issuer is ready: it approves and signs", csr(IssuerReady), Action{Step: StepSign, Approve: true}},
 		{"the type is not its own: it does nothing", csr(IssuerUnmanaged), Action{Step: StepIgnore}},
+		{"it has no type that is known: it does nothing", csr(IssuerTypeless), Action{Step: StepIgnore}},
 		{"it belongs to another controller: it does nothing", csr(IssuerForeign), Action{Step: StepIgnore}},
 		{"whether it is ready is not known yet: it waits", csr(IssuerUnknown), Action{Step: StepWait}},
 	} {
@@ -117,7 +118,6 @@ func TestRule8_CertificateSigningRequests(t *testing.T) {
 	}{
 		{"it does not exist: Failed", csr(IssuerMissing), StepFail, ReasonIssuerNotFound},
 		{"it is not ready: Failed", csr(IssuerNotReady), StepFail, ReasonIssuerNotReady},
-		{"it has no type: Failed", csr(IssuerTypeless), StepFail, ReasonIssuerTypeMissing},
 		{"others approve, and have not yet: it waits", with(csr(IssuerReady), func(s *State) { s.Approver = ApproveExternal }), StepWait, ReasonWaitingForApproval},
 		{"others approve, and have: it signs", with(csr(IssuerReady), func(s *State) { s.Approver, s.Approved = ApproveExternal, true }), StepSign, ""},
 		{"authorized: it asks", with(csr(IssuerReady), func(s *State) { s.Approver = ApproveAuthorized }), StepAuthorize, ""},
