@@ -339,6 +339,30 @@ func order(name string) acmeflow.OrderAction {
 	}
 }
 
+// TestPaused: what Let's Encrypt answers for names that it has paused, with its page for that, whole; no other order
+// waits for it.
+func TestPaused(t *testing.T) {
+	w := newWorld(t)
+	a := w.registered(t, w.server())
+	link := "https://portal.example/sfe/v1/unpause?jwt=" + strings.Repeat("x", 900)
+	w.answer.Store(&answer{at: "order-plz", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited","detail":` +
+		`"Your account is temporarily prevented from requesting certificates for ` + strings.Repeat("a.example.com, ", 40) + `and possibly others. Please visit: ` + link + `"}`})
+	for _, unsent := range []bool{false, true} {
+		f := a.Order(t.Context(), order("a.example.com")).Failure
+		if f == nil || f.Class != fault.ClassPaused || f.Unsent != unsent || !f.MayPass() || !strings.HasSuffix(f.Detail, " "+link) {
+			t.Errorf("unsent %t: %+v", unsent, f)
+		}
+	}
+	w.answer.Store(nil)
+	if f := a.Order(t.Context(), order("b.example.com")).Failure; f != nil {
+		t.Errorf("other names: %+v", f)
+	}
+	w.answer.Store(&answer{at: "order-plz", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited","detail":"see https://example.com/docs/rate-limits"}`})
+	if f := a.Order(t.Context(), order("c.example.com")).Failure; f == nil || f.Class != fault.ClassRateLimited {
+		t.Errorf("a limit that passes by itself: %+v", f)
+	}
+}
+
 // TestClasses: what a step's answer amounts to.
 func TestClasses(t *testing.T) {
 	w := newWorld(t)

@@ -66,7 +66,9 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmefl
 	if action.Step == acmeflow.OrderCreate && isLimit(err) {
 		out.Failure = a.classify(c, "", err)
 		wait := min(orDefault(out.Failure.RetryAfter), acmeflow.MaxRetryAfter)
-		refusal := account.Refusal{Order: limited(action.NewOrder), Sent: sent, Wait: wait, Detail: out.Failure.Detail}
+		refusal := account.Refusal{
+			Order: limited(action.NewOrder), Sent: sent, Wait: wait, Detail: out.Failure.Detail, Paused: out.Failure.Class == fault.ClassPaused,
+		}
 		a.tell(func(m *account.Machine, now time.Time) { m.OrderRefused(refusal, now) })
 		return out
 	}
@@ -147,7 +149,11 @@ func (a *Account) held(n acmeflow.NewOrder) *acmeflow.Failure {
 	if until.Until.IsZero() {
 		return nil
 	}
-	return &acmeflow.Failure{Class: fault.ClassRateLimited, Detail: until.Reason, RetryAfter: until.Until.Sub(now), Unsent: true}
+	class := fault.ClassRateLimited
+	if until.Paused {
+		class = fault.ClassPaused
+	}
+	return &acmeflow.Failure{Class: class, Detail: until.Reason, RetryAfter: until.Until.Sub(now), Unsent: true}
 }
 
 // RefusedForGood notes that an Order for the names, of the namespace, has ended at that time such that the same would
@@ -215,6 +221,8 @@ func failureOf(err error) *acmeflow.Failure {
 		f.Class = fault.ClassRefused
 	case errors.Is(err, acmeclient.ErrNoAccount):
 		f.Class = fault.ClassUnavailable
+	case acme.ProblemOf(err).Unpause() != "":
+		f.Class = fault.ClassPaused
 	case errors.As(err, &page):
 		f.Class, f.Unsure = classOfPage(page)
 	default:

@@ -28,11 +28,16 @@ type failure struct {
 
 const (
 	mend    = "Mend what the cause names; it goes on by itself then"
+	unpause = "Mend first why the CA could not validate the names before. Then open the link in the cause, and lift the pause there. " +
+		"The order is tried again by itself"
 	patient = "Wait: it is tried again by itself. Do not delete the Certificate and make it anew: each order counts against the limit. Another issuer can help sooner"
 )
 
 // cure is what helps. It goes by the problem that the CA named (RFC 8555 §6.7), then by the class of the failure.
 func (f *failure) cure() string {
+	if f.class == fault.ClassPaused { // whose problem type is that of a limit
+		return unpause
+	}
 	if c := f.byProblem(); c != "" {
 		return c
 	}
@@ -40,7 +45,12 @@ func (f *failure) cure() string {
 }
 
 // kind is the class of the trouble.
-func (f *failure) kind() string { return cmp.Or(string(f.problem), string(f.class)) }
+func (f *failure) kind() string {
+	if f.class == fault.ClassPaused {
+		return string(f.class)
+	}
+	return cmp.Or(string(f.problem), string(f.class))
+}
 
 func (f *failure) byProblem() string {
 	switch f.problem {

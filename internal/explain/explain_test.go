@@ -74,6 +74,9 @@ func TestTrouble(t *testing.T) {
 	order.Status = acmev1.OrderStatus{State: acmev1.Errored, FailureClass: "Permanent", Reason: "Failed to create Order: no", ProblemType: acme.CodeRejectedIdentifier.Type()}
 	words := order.DeepCopy()
 	words.Status.Reason, words.Status.ProblemType = "Failed to create Order: 400 "+acme.CodeRejectedIdentifier.Type(), ""
+	stopped := order.DeepCopy()
+	stopped.Status = acmev1.OrderStatus{State: acmev1.Pending, FailureClass: "Paused", ProblemType: acme.CodeRateLimited.Type(), Reason: "Failed to create Order: 429 " +
+		acme.CodeRateLimited.Type() + ": Please visit: https://portal.example/sfe/v1/unpause?jwt=a.b.c; retrying at 2026-01-02T04:00:00Z"}
 	failed := request(approved, certmanagerv1.CertificateRequestCondition{
 		Type: certmanagerv1.CertificateRequestConditionReady, Status: cmmeta.ConditionFalse, Reason: "Failed", Message: "failed",
 	})
@@ -98,6 +101,7 @@ func TestTrouble(t *testing.T) {
 		"unread":      {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{request(approved, pending("Referenced ClusterIssuer does not exist"))}, unread: true, want: Trouble{"other", "Referenced ClusterIssuer does not exist", "has changed", "may not read"}},
 		"no request":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), want: Trouble{"issuer missing", "ClusterIssuer acme does not exist", "exists", "Create the ClusterIssuer"}},
 		"refused":     {crt: over, others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, order}, want: Trouble{"rejectedIdentifier", "no", "2026-01-02T03:54:05Z, or at once", "take the name out"}},
+		"by the CA":   {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), request(approved), stopped}, want: Trouble{"Paused", "Please visit: https://portal.example/sfe/v1/unpause?jwt=a.b.c", "at 2026-01-02T04:00:00Z", "lift the pause there"}},
 		"only words":  {crt: over, others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, words}, want: Trouble{"Permanent", "rejectedIdentifier", "at once", "would be refused again"}},
 		"issued once": {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, order}},
 	} {

@@ -66,6 +66,8 @@ const (
 	ClassSolver Class = "Solver"
 	// ClassRateLimited means that the other side wants fewer requests.
 	ClassRateLimited Class = "RateLimited"
+	// ClassPaused means that the other side takes no such request before a person has lifted a pause there.
+	ClassPaused Class = "Paused"
 	// ClassUnavailable means that the other side was out of order.
 	ClassUnavailable Class = "Unavailable"
 	// ClassCredential means that the other side does not take the credential, whatever it is used for.

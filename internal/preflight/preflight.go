@@ -199,10 +199,19 @@ func Orders(orders []acmev1.Order, issuer cmmeta.IssuerReference) Finding {
 	for i := range orders {
 		o := &orders[i]
 		same := o.Spec.IssuerRef.Name == issuer.Name && cmp.Or(o.Spec.IssuerRef.Kind, cmmeta.DefaultIssuerKind) == cmp.Or(issuer.Kind, cmmeta.DefaultIssuerKind)
-		if same && o.Status.State != acmev1.Valid && fault.Class(o.Status.FailureClass) == fault.ClassRateLimited {
+		if !same || o.Status.State == acmev1.Valid {
+			continue
+		}
+		switch fault.Class(o.Status.FailureClass) {
+		case fault.ClassRateLimited:
 			f.Outcome = Warning
 			f.Message = fmt.Sprintf("Order %s/%s was refused because of a limit: %s", o.Namespace, o.Name, o.Status.Reason)
 			f.WhatToDo = "Wait until the limit has passed: orders of the same account wait, too"
+		case fault.ClassPaused:
+			f.Outcome = Warning
+			f.Message = fmt.Sprintf("Order %s/%s was refused because the CA has paused its names: %s", o.Namespace, o.Name, o.Status.Reason)
+			f.WhatToDo = "Orders with these names wait until a person has lifted the pause at the link that the reason gives"
+		default: // nothing that other orders wait for, too
 		}
 	}
 	return f

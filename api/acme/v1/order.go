@@ -42,11 +42,12 @@ func (s State) IsFailure() bool {
 //   - SelfCheck: the answer cannot be seen yet from here.
 //   - Solver: the answer could not be presented.
 //   - RateLimited: fewer requests are wanted.
+//   - Paused: the server takes no order for the names before a person has lifted a pause, at the link in the reason.
 //   - Unavailable: the server, or a DNS provider, is out of order.
 //   - Credential: a credential is not accepted.
 //   - Configuration: an object in the cluster, or a setting of the controller, is missing or wrong.
 //
-// +kubebuilder:validation:Enum=Permanent;Refused;Validation;SelfCheck;Solver;RateLimited;Unavailable;Credential;Configuration
+// +kubebuilder:validation:Enum=Permanent;Refused;Validation;SelfCheck;Solver;RateLimited;Paused;Unavailable;Credential;Configuration
 type FailureClass string
 
 // Order is one order with an ACME server: it obtains the certificate for one CertificateRequest.

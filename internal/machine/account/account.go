@@ -41,6 +41,8 @@ type Machine struct {
 type Park struct {
 	Until  time.Time
 	Reason string
+	// Paused says that a person has to lift a pause first.
+	Paused bool
 }
 
 // Parked returns until when nothing is to be sent to the CA. While it is not known which key the CA accepts, nothing is
@@ -51,10 +53,10 @@ func (m *Machine) Parked(now time.Time) Park {
 			unsure = at
 		}
 		if unsure.After(m.until) {
-			return Park{unsure, "the account's key is being replaced, and the ACME server has not said yet whether it was"}
+			return Park{Until: unsure, Reason: "the account's key is being replaced, and the ACME server has not said yet whether it was"}
 		}
 	}
-	return Park{m.until, m.reason}
+	return Park{Until: m.until, Reason: m.reason}
 }
 
 // Served notes that the CA has answered a call as it was asked to.
@@ -90,9 +92,9 @@ func (m *Machine) OrderRefused(r Refusal, now time.Time) { m.limits.refused(r, n
 
 // Send returns until when an order is not to be sent, and why. Zero says that the order is sent now.
 func (m *Machine) Send(o Order, now time.Time) Park {
-	for _, held := range []func(Order, time.Time) (time.Time, string){m.limits.held, m.shares.held, m.retries.held} {
-		if until, why := held(o, now); !until.IsZero() {
-			return Park{until, why}
+	for _, held := range []func(Order, time.Time) Park{m.limits.held, m.shares.held, m.retries.held} {
+		if park := held(o, now); !park.Until.IsZero() {
+			return park
 		}
 	}
 	m.shares.count(o, 1, now)

@@ -38,8 +38,9 @@ type scope struct {
 	// all says that renewals are held, too: one was refused. CAs that know of what they replace limit
 	// them less than others, or not at all (RFC 9773 §5).
 	all bool
-	// detail is what the CA said of a set.
+	// detail is what the CA said of a set, and paused that a person has to lift a pause of it.
 	detail string
+	paused bool
 }
 
 // Order is what the limits need to know of a new order.
@@ -64,6 +65,8 @@ type Refusal struct {
 	// Wait is for how long the CA wants no such order, Detail what it said.
 	Wait   time.Duration
 	Detail string
+	// Paused says that the CA takes orders for the names once a person has lifted a pause.
+	Paused bool
 }
 
 // refused takes in that the CA has refused an order.
@@ -72,7 +75,10 @@ func (l *limits) refused(r Refusal, now time.Time) {
 	set := setOf(r.Identifiers)
 	s := l.scope(set, r.Renewal)
 	s.hold(now, r.Wait)
-	s.detail = r.Detail
+	s.detail, s.paused = r.Detail, r.Paused
+	if r.Paused {
+		return // it is of the names themselves
+	}
 	counts := now.Add(min(r.Wait, MaxPark))
 	part := set
 	for _, domain := range commonDomains(r.Identifiers) {
@@ -115,23 +121,23 @@ func (l *limits) taken(ids []acme.Identifier) {
 }
 
 // held returns until when an order is not to be sent, and why; zero if it may be.
-func (l *limits) held(n Order, now time.Time) (until time.Time, why string) {
+func (l *limits) held(n Order, now time.Time) (park Park) {
 	for _, name := range covering(n.Identifiers) {
 		s := l.scopes[name]
-		if s == nil || !s.until.After(now) || !s.until.After(until) || n.Renewal && !s.all {
+		if s == nil || !s.until.After(now) || !s.until.After(park.Until) || n.Renewal && !s.all {
 			continue
 		}
-		until = s.until
+		park = Park{Until: s.until, Paused: s.paused}
 		switch { // the words of the CA about other orders may name what belongs to other tenants
 		case s.detail != "":
-			why = "not sent, because the ACME server has refused an order for the same names: " + s.detail
+			park.Reason = "not sent, because the ACME server has refused an order for the same names: " + s.detail
 		case name == everything:
-			why = "not sent, because the ACME server has refused other orders of this account"
+			park.Reason = "not sent, because the ACME server has refused other orders of this account"
 		default:
-			why = "not sent, because the ACME server has refused other orders under " + name
+			park.Reason = "not sent, because the ACME server has refused other orders under " + name
 		}
 	}
-	return until, why
+	return park
 }
 
 // scope returns the scope of the name, which applies to renewals from now on if one was refused.

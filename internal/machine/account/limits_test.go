@@ -103,14 +103,15 @@ func TestLimits(t *testing.T) {
 			set, taken := strings.CutPrefix(set, "+")
 			n := order(set)
 			if !taken {
-				l.refused(Refusal{n, now, wait, "too many"}, now)
+				l.refused(Refusal{Order: n, Sent: now, Wait: wait, Detail: "too many"}, now)
 			} else if !n.Renewal {
 				l.taken(n.Identifiers)
 			}
 			now = now.Add(time.Millisecond)
 		}
 		end := func(set string, at time.Time) time.Duration {
-			until, why := l.held(order(set), at)
+			park := l.held(order(set), at)
+			until, why := park.Until, park.Reason
 			if until.IsZero() != (why == "") {
 				t.Errorf("%s: %s until %s: %q", name, set, until, why)
 			}
@@ -153,10 +154,10 @@ func TestLimitsOfOneMoment(t *testing.T) {
 	sent := now
 	for n := range 16 {
 		now = now.Add(time.Millisecond)
-		l.refused(Refusal{order(fmt.Sprintf("a.example%d.com", n)), sent, time.Hour, "too many"}, now)
+		l.refused(Refusal{Order: order(fmt.Sprintf("a.example%d.com", n)), Sent: sent, Wait: time.Hour, Detail: "too many"}, now)
 	}
-	if until, why := l.held(order("stranger.test"), now); until.Sub(sent).Round(time.Second) != time.Minute {
-		t.Errorf("others wait until %s: %s", until, why)
+	if park := l.held(order("stranger.test"), now); park.Until.Sub(sent).Round(time.Second) != time.Minute {
+		t.Errorf("others wait: %+v", park)
 	}
 }
 
@@ -168,11 +169,11 @@ func TestLimitsHoldNobodyForGood(t *testing.T) {
 	began, free := now, time.Duration(0)
 	for n := 0; now.Sub(began) < 24*time.Hour; n++ {
 		n := order(fmt.Sprintf("n%d.shared.example.com", n))
-		if until, _ := l.held(n, now); until.IsZero() {
-			l.refused(Refusal{n, now, 24 * time.Hour, "too many"}, now)
+		if l.held(n, now).Until.IsZero() {
+			l.refused(Refusal{Order: n, Sent: now, Wait: 24 * time.Hour, Detail: "too many"}, now)
 		}
 		next := now.Add(20 * time.Minute) // how often he does it
-		until, _ := l.held(order("other.shared.example.com"), now)
+		until := l.held(order("other.shared.example.com"), now).Until
 		if until.Before(now) {
 			until = now
 		}
@@ -192,13 +193,28 @@ func TestLimitsAreForgotten(t *testing.T) {
 	t.Parallel()
 	l, now := &limits{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for n := range 100 {
-		l.refused(Refusal{order(fmt.Sprintf("n%d.example.com", n)), now, 36 * time.Second, "too many"}, now)
-		if until, why := l.held(order("other.example.com"), now); until.Sub(now) != 36*time.Second {
-			t.Fatalf("held until %s: %s", until, why)
+		l.refused(Refusal{Order: order(fmt.Sprintf("n%d.example.com", n)), Sent: now, Wait: 36 * time.Second, Detail: "too many"}, now)
+		if park := l.held(order("other.example.com"), now); park.Until.Sub(now) != 36*time.Second {
+			t.Fatalf("held: %+v", park)
 		}
 		now = now.Add(36 * time.Second)
 	}
 	if len(l.scopes) > 4 {
 		t.Errorf("%d are remembered", len(l.scopes))
+	}
+}
+
+// TestAPauseIsOfItsNames: an order that the CA has paused holds back the same names, as paused, and no others.
+func TestAPauseIsOfItsNames(t *testing.T) {
+	var m Machine
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, name := range []string{"a.example.com", "b.example.com", "c.example.com"} {
+		m.OrderRefused(Refusal{Order: order(name), Sent: now, Wait: time.Minute, Detail: "paused", Paused: true}, now)
+	}
+	if park := m.Send(order("a.example.com"), now); !park.Paused || !park.Until.Equal(now.Add(time.Minute)) || !strings.Contains(park.Reason, "paused") {
+		t.Errorf("the names that are paused: %+v", park)
+	}
+	if park := m.Send(order("d.example.com"), now); park != (Park{}) {
+		t.Errorf("other names: %+v", park)
 	}
 }

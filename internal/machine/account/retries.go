@@ -48,13 +48,13 @@ func (r *retries) isRetry(o Order, now time.Time) bool {
 }
 
 // held returns until when an order is not to be sent, and why; zero if it may be.
-func (r *retries) held(o Order, now time.Time) (until time.Time, why string) {
+func (r *retries) held(o Order, now time.Time) Park {
 	r.turn(now)
 	if !r.isRetry(o, now) || r.again < max((r.before+r.orders)/retriesPart, 1) {
-		return time.Time{}, ""
+		return Park{}
 	}
-	return r.until, "not sent, because the ACME server has refused the same order before, and such orders are at most a tenth " +
-		"of the account's, until " + r.until.UTC().Format(time.RFC3339)
+	return Park{Until: r.until, Reason: "not sent, because the ACME server has refused the same order before, and such orders are at most a tenth " +
+		"of the account's, until " + r.until.UTC().Format(time.RFC3339)}
 }
 
 // sent counts a retry, whatever the CA will say to it.

@@ -51,17 +51,17 @@ type window struct {
 func (o Order) claimant() claimant { return claimant{o.Namespace, o.Replaces || o.Renewal} }
 
 // held returns until when an order is not to be sent, and why; zero if it may be.
-func (s shares) held(o Order, now time.Time) (until time.Time, why string) {
+func (s shares) held(o Order, now time.Time) Park {
 	w := s[o.claimant()]
 	if o.Share.Orders == 0 || !now.Before(w.until) || w.orders < o.Share.Orders {
-		return time.Time{}, ""
+		return Park{}
 	}
 	what := "new certificates"
 	if o.claimant().replaces {
 		what = "renewals"
 	}
-	return w.until, fmt.Sprintf("not sent, because namespace %q has used up its share of the issuer's orders for %s, "+
-		"which is %d in %s, until %s", o.Namespace, what, o.Share.Orders, brief(o.Share.Window), w.until.UTC().Format(time.RFC3339))
+	return Park{Until: w.until, Reason: fmt.Sprintf("not sent, because namespace %q has used up its share of the issuer's orders for %s, "+
+		"which is %d in %s, until %s", o.Namespace, what, o.Share.Orders, brief(o.Share.Window), w.until.UTC().Format(time.RFC3339))}
 }
 
 // count adds n orders: -1 takes back one that the CA has not taken.

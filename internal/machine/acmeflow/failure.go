@@ -218,7 +218,7 @@ func Backoff(f Failure, failures int, jitter float64) time.Duration {
 			return 0
 		}
 		wait = doubled(networkBackoff, failures-freeNonceRetries, maxNetworkBackoff)
-	case fault.ClassRateLimited:
+	case fault.ClassRateLimited, fault.ClassPaused:
 		wait = integrationGuide(failures)
 	case fault.ClassSolver:
 		wait = doubled(solverBackoff, failures, maxSolverBackoff)
@@ -244,7 +244,7 @@ func (f *Failure) retrying(at time.Time) string {
 		return "; " + sentLater
 	case f.Period && f.RetryAfter > 0:
 		return fmt.Sprintf("; retried every %s", f.RetryAfter)
-	case f.RetryAfter > 0 || f.Class == fault.ClassRateLimited:
+	case f.RetryAfter > 0 || f.Class == fault.ClassRateLimited || f.Class == fault.ClassPaused:
 		return "; retrying at " + instant(at)
 	default:
 		return "; retrying with back-off"

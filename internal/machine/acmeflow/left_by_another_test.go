@@ -131,6 +131,6 @@ func TestShownClasses(t *testing.T) {
 func shownClasses() []fault.Class {
 	return []fault.Class{
 		fault.ClassPermanent, fault.ClassRefused, fault.ClassValidation, fault.ClassSelfCheck, fault.ClassSolver,
-		fault.ClassRateLimited, fault.ClassUnavailable, fault.ClassCredential, fault.ClassConfiguration,
+		fault.ClassRateLimited, fault.ClassPaused, fault.ClassUnavailable, fault.ClassCredential, fault.ClassConfiguration,
 	}
 }

@@ -23,7 +23,7 @@ const (
 // causes ranks the classes that a Challenge may wait with: first those that a person has to mend.
 func causes() []fault.Class {
 	return []fault.Class{
-		fault.ClassConfiguration, fault.ClassCredential, fault.ClassSolver, fault.ClassPermanent, fault.ClassRefused,
+		fault.ClassConfiguration, fault.ClassCredential, fault.ClassSolver, fault.ClassPermanent, fault.ClassRefused, fault.ClassPaused,
 		fault.ClassValidation, fault.ClassRateLimited, fault.ClassUnavailable, fault.ClassSelfCheck,
 	}
 }

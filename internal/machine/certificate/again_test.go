@@ -70,7 +70,7 @@ func (w *world) tries(class fault.Class, until time.Time, restarts bool) []time.
 func allClasses() []fault.Class {
 	return []fault.Class{
 		"", fault.ClassPermanent, fault.ClassPolicy, fault.ClassRefused, fault.ClassValidation, fault.ClassSelfCheck, fault.ClassSolver,
-		fault.ClassRateLimited, fault.ClassUnavailable, fault.ClassCredential, fault.ClassConfiguration,
+		fault.ClassRateLimited, fault.ClassPaused, fault.ClassUnavailable, fault.ClassCredential, fault.ClassConfiguration,
 	}
 }
 

@@ -47,7 +47,7 @@ func (b Backoff) afterClass(class fault.Class, attempts int) (time.Duration, boo
 	case fault.ClassValidation:
 		steps := []time.Duration{time.Minute, 10 * time.Minute, 100 * time.Minute, day}
 		return steps[min(max(attempts, 1), len(steps))-1], true
-	case fault.ClassRateLimited:
+	case fault.ClassRateLimited, fault.ClassPaused:
 		return Backoff{Min: 30 * time.Minute, Max: 12 * time.Hour}.After(attempts), true
 	case fault.ClassUnavailable, fault.ClassRefused, fault.ClassConfiguration:
 		return Backoff{Min: time.Minute, Max: time.Hour}.After(attempts), true
