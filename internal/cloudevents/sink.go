@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -23,6 +24,7 @@ import (
 	"strings"
 	"time"
 
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 )
 
@@ -98,9 +100,9 @@ func New(c Config, now func() time.Time) (*Sink, error) {
 	}
 	s.http = &http.Client{
 		Timeout: Timeout,
-		Transport: &http.Transport{
+		Transport: (*egress.Policy)(nil).Transport(&http.Transport{
 			Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true, IdleConnTimeout: time.Minute,
-		},
+		}, net.Dialer{}, maxAnswer),
 		// What is signed is for this receiver, and for no other.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -170,7 +172,7 @@ func (s *Sink) Send(ctx context.Context, e Event) error {
 		return fmt.Errorf("send a CloudEvent to %s: %w", request.URL.Host, err)
 	}
 	defer func() { _ = answer.Body.Close() }()
-	_, _ = io.CopyN(io.Discard, answer.Body, maxAnswer)
+	_, _ = io.Copy(io.Discard, answer.Body)
 	return judge(request.URL.Host, answer)
 }
 

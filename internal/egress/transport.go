@@ -14,46 +14,54 @@ import (
 	"time"
 )
 
-// Transport sends HTTP requests to servers that the operator does not run. A Policy judges their hosts. No error quotes
-// what such a server sends: errors end in the status of objects, which tenants read.
+// Transport sends HTTP requests to servers that the operator does not run. A Policy judges their hosts, and bounds hold
+// what they answer. No error quotes what such a server sends: errors end in the status of objects, which tenants read.
+// Use NewTransport, or the Transport or Client of a Policy.
 type Transport struct {
-	// Direct sends requests without a proxy. Its connections have to be made by the Policy.
-	Direct *http.Transport
-	// Proxied sends requests through the proxy that its Proxy names, which is the operator's.
-	Proxied *http.Transport
-	// Target judges a host that a proxy is to be asked for.
-	Target func(ctx context.Context, host string) error
-	// MaxBody bounds the body of an answer, in bytes; 0 means no bound.
-	MaxBody int
+	// direct sends requests without a proxy, and proxied through the proxy that its Proxy names, which is the operator's.
+	direct, proxied *http.Transport
+	// target judges a host that a proxy is to be asked for.
+	target func(ctx context.Context, host string) error
+	// maxBody bounds the body of an answer, in bytes.
+	maxBody int
 }
 
-// Transport makes a Transport with the settings of t, whose connections d makes.
-func (p *Policy) Transport(t *http.Transport, d net.Dialer) *Transport {
+// NewTransport makes a Transport. The connections of direct have to be made by a Policy, proxied asks the operator's
+// proxy, and target judges a host before a proxy is asked for it. The headers of an answer are read up to MaxHeader, its
+// body up to maxBody bytes: beyond, reading fails. An answer with a status of 400 or above ends after MaxErrorBody bytes
+// instead, so that its status counts. There is no body without a bound: of 0 bytes, only an empty body is read.
+func NewTransport(direct, proxied *http.Transport, target func(ctx context.Context, host string) error, maxBody int) *Transport {
+	direct.MaxResponseHeaderBytes, proxied.MaxResponseHeaderBytes = MaxHeader, MaxHeader
+	return &Transport{direct: direct, proxied: proxied, target: target, maxBody: maxBody}
+}
+
+// Transport makes a Transport with the settings of t, whose connections d makes. See NewTransport for maxBody.
+func (p *Policy) Transport(t *http.Transport, d net.Dialer, maxBody int) *Transport {
 	direct, proxied := t, t.Clone()
 	direct.Proxy, direct.DialContext = nil, p.Dialer(d).DialContext
 	proxied.DialContext, proxied.OnProxyConnectResponse = d.DialContext, connected
-	return &Transport{Direct: direct, Proxied: proxied, Target: func(ctx context.Context, host string) error {
-		return p.Target(ctx, host, SystemLookup)
-	}}
+	target := func(ctx context.Context, host string) error { return p.Target(ctx, host, SystemLookup) }
+	return NewTransport(direct, proxied, target, maxBody)
 }
 
 // Client returns a client with a time limit that follows no redirect: what requests carry is for the server that the
-// configuration names, and for no other.
-func (p *Policy) Client(timeout time.Duration) *http.Client {
+// configuration names, and for no other. See NewTransport for maxBody.
+func (p *Policy) Client(timeout time.Duration, maxBody int) *http.Client {
 	return &http.Client{
 		Timeout: timeout,
 		Transport: p.Transport(&http.Transport{
 			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSHandshakeTimeout: timeout, IdleConnTimeout: idleTimeout,
-			MaxResponseHeaderBytes: maxHeader,
-		}, net.Dialer{Timeout: timeout}),
+		}, net.Dialer{Timeout: timeout}, maxBody),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
 const (
 	idleTimeout = 90 * time.Second
-	// maxHeader bounds, in bytes, the headers of an answer.
-	maxHeader = 64 << 10
+	// MaxHeader bounds, in bytes, the headers of an answer. Lines of a few bytes take 16 times as much memory.
+	MaxHeader = 64 << 10
+	// MaxErrorBody bounds, in bytes, the body of an answer that is an error.
+	MaxErrorBody = 64 << 10
 )
 
 var _ http.RoundTripper = (*Transport)(nil)
@@ -89,33 +97,37 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if _, err := url.Parse(resp.Header.Get("Location")); err != nil {
 		resp.Header.Del("Location")
 	}
-	resp.Body = &plainBody{ReadCloser: resp.Body, max: t.MaxBody, left: t.MaxBody}
+	body := &plainBody{ReadCloser: resp.Body, max: t.maxBody, left: t.maxBody}
+	if resp.StatusCode >= http.StatusBadRequest {
+		body.left, body.cut = min(body.left, MaxErrorBody), true
+	}
+	resp.Body = body
 	return resp, nil
 }
 
 // choose returns what sends a request.
 func (t *Transport) choose(req *http.Request) (*http.Transport, error) {
-	if t.Proxied.Proxy == nil {
-		return t.Direct, nil
+	if t.proxied.Proxy == nil {
+		return t.direct, nil
 	}
-	proxy, err := t.Proxied.Proxy(req)
+	proxy, err := t.proxied.Proxy(req)
 	switch {
 	case err != nil:
 		return nil, err
 	case proxy == nil:
-		return t.Direct, nil
+		return t.direct, nil
 	}
-	return t.Proxied, t.Target(req.Context(), req.URL.Hostname())
+	return t.proxied, t.target(req.Context(), req.URL.Hostname())
 }
 
 // CloseIdleConnections is called by http.Client's method of this name.
 func (t *Transport) CloseIdleConnections() {
-	t.Direct.CloseIdleConnections()
-	t.Proxied.CloseIdleConnections()
+	t.direct.CloseIdleConnections()
+	t.proxied.CloseIdleConnections()
 }
 
 // errNotHTTP stands for all errors of net/http that quote the answer.
-var errNotHTTP = errors.New("the server does not answer in HTTP, or ends the answer early")
+var errNotHTTP = errors.New("the server does not answer in HTTP, ends the answer early, or sends more than 64 KiB of headers")
 
 // plain returns an error that quotes nothing of what the server has sent.
 func plain(err error) error {
@@ -138,25 +150,39 @@ func plain(err error) error {
 	return errNotHTTP
 }
 
-// plainBody is a body whose errors quote nothing, and whose length is bounded.
+// plainBody is a body whose errors quote nothing, and whose length is bounded. A body that is cut ends at its bound; any
+// other one fails there.
 type plainBody struct {
 	io.ReadCloser
 
 	max, left int
+	cut       bool
 }
 
 // Read implements io.Reader.
 func (b *plainBody) Read(p []byte) (int, error) {
-	if b.max > 0 {
-		if b.left <= 0 {
-			return 0, fmt.Errorf("the answer is longer than %d MiB", b.max>>20)
-		}
-		p = p[:min(len(p), b.left)]
+	if b.left <= 0 {
+		return b.readOn()
 	}
-	n, err := b.ReadCloser.Read(p)
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
 	b.left -= n
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = plain(err)
 	}
 	return n, err
+}
+
+// readOn looks whether the body goes on beyond its bound.
+func (b *plainBody) readOn() (int, error) {
+	if b.cut {
+		return 0, io.EOF
+	}
+	switch n, err := b.ReadCloser.Read(make([]byte, 1)); {
+	case n > 0:
+		return 0, fmt.Errorf("the answer is longer than %d KiB", b.max>>10)
+	case err != nil && !errors.Is(err, io.EOF):
+		return 0, plain(err)
+	default:
+		return 0, err
+	}
 }

@@ -6,9 +6,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"chancery.dev/internal/egress"
 )
@@ -36,7 +38,7 @@ func TestTransportJudgesEachRequest(t *testing.T) {
 		_, _ = io.WriteString(w, "secret")
 	}))
 	defer inner.Close()
-	if _, err := get(t, egress.New(nil, nil).Transport(&http.Transport{}, net.Dialer{}), inner.URL); err == nil || !strings.Contains(err.Error(), "127.0.0.1 is off limits") {
+	if _, err := get(t, egress.New(nil, nil).Transport(&http.Transport{}, net.Dialer{}, 1<<10), inner.URL); err == nil || !strings.Contains(err.Error(), "127.0.0.1 is off limits") {
 		t.Errorf("%v", err)
 	}
 	outer, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.2:0")
@@ -48,13 +50,13 @@ func TestTransportJudgesEachRequest(t *testing.T) {
 	public.Start()
 	defer public.Close()
 	p := egress.New(prefixes("127.0.0.2/32"), nil)
-	if _, err := get(t, p.Transport(&http.Transport{}, net.Dialer{}), public.URL); err == nil || !strings.Contains(err.Error(), "127.0.0.1 is off limits") {
+	if _, err := get(t, p.Transport(&http.Transport{}, net.Dialer{}, 1<<10), public.URL); err == nil || !strings.Contains(err.Error(), "127.0.0.1 is off limits") {
 		t.Errorf("%v", err)
 	}
 	if n := asked.Load(); n != 0 {
 		t.Errorf("the server was asked %d times", n)
 	}
-	if body, err := get(t, (*egress.Policy)(nil).Transport(&http.Transport{}, net.Dialer{}), inner.URL); err != nil || body != "secret" {
+	if body, err := get(t, (*egress.Policy)(nil).Transport(&http.Transport{}, net.Dialer{}, 1<<10), inner.URL); err != nil || body != "secret" {
 		t.Errorf("without a policy: %q, %v", body, err)
 	}
 }
@@ -75,7 +77,7 @@ func TestTransportByProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	via := egress.New(nil, nil).Transport(&http.Transport{Proxy: http.ProxyURL(address)}, net.Dialer{})
+	via := egress.New(nil, nil).Transport(&http.Transport{Proxy: http.ProxyURL(address)}, net.Dialer{}, 1<<10)
 	if body, err := get(t, via, "http://203.0.113.1/"); err != nil || body != "proxied" {
 		t.Errorf("%q, %v", body, err)
 	}
@@ -89,7 +91,7 @@ func TestTransportByProxy(t *testing.T) {
 		}
 	}
 	// The proxy's own address is a target like any other.
-	direct := egress.New(nil, nil).Transport(&http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}, net.Dialer{})
+	direct := egress.New(nil, nil).Transport(&http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}, net.Dialer{}, 1<<10)
 	if _, err := get(t, direct, proxy.URL); err == nil || !strings.Contains(err.Error(), "off limits") {
 		t.Errorf("%v", err)
 	}
@@ -119,10 +121,55 @@ func TestErrorsQuoteNothing(t *testing.T) {
 			_, _ = io.WriteString(conn, says)
 			_ = conn.Close()
 		}()
-		body, err := get(t, (*egress.Policy)(nil).Transport(&http.Transport{}, net.Dialer{}), "http://"+listener.Addr().String())
+		body, err := get(t, (*egress.Policy)(nil).Transport(&http.Transport{}, net.Dialer{}, 1<<10), "http://"+listener.Addr().String())
 		if err != nil && strings.Contains(err.Error(), "secret") || err == nil && body != "" {
 			t.Errorf("after %q: %q, %v", says, body, err)
 		}
 		_ = listener.Close()
+	}
+}
+
+// TestAnswersHaveBounds: what a server sends beyond a bound is not read, whoever makes the transport; and where nobody
+// has set a bound, nothing is. An answer that is an error ends at its bound instead, for its status counts.
+func TestAnswersHaveBounds(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/headers" {
+			for n := range 16 << 10 {
+				w.Header().Set("X-"+strconv.Itoa(n), "")
+			}
+		}
+		if r.URL.Path == "/error" {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		n, _ := strconv.Atoi(r.URL.Query().Get("n"))
+		_, _ = io.WriteString(w, strings.Repeat("x", n))
+	}))
+	defer server.Close()
+	for name, c := range map[string]struct {
+		path    string
+		maxBody int
+		// read is how much of the answer is read.
+		read  int
+		fails string
+	}{
+		"up to the bound":          {path: "/?n=2048", maxBody: 2 << 10, read: 2 << 10},
+		"beyond the bound":         {path: "/?n=2049", maxBody: 2 << 10, read: 2 << 10, fails: "longer than 2 KiB"},
+		"without a bound":          {path: "/?n=1", fails: "longer than 0 KiB"},
+		"nothing, without a bound": {path: "/"},
+		"headers":                  {path: "/headers", maxBody: 1 << 20, fails: "the server does not answer in HTTP"},
+		"an error":                 {path: "/error?n=1000000", maxBody: 1 << 20, read: egress.MaxErrorBody},
+		"an error, less may be":    {path: "/error?n=1000000", maxBody: 1 << 10, read: 1 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for by, via := range map[string]http.RoundTripper{
+				"Transport": (*egress.Policy)(nil).Transport(&http.Transport{}, net.Dialer{}, c.maxBody),
+				"Client":    (*egress.Policy)(nil).Client(time.Minute, c.maxBody).Transport,
+			} {
+				body, err := get(t, via, server.URL+c.path)
+				if len(body) != c.read || (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
+					t.Errorf("%s: %d bytes, %v", by, len(body), err)
+				}
+			}
+		})
 	}
 }

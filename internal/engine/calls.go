@@ -29,7 +29,14 @@ type Lane struct {
 	Limit int
 	// Timeout bounds each call; zero means none.
 	Timeout time.Duration
+	// Bytes is how much memory one call takes at most, by the bounds of its protocol; the same for all calls of a lane.
+	// 0 means CallBytes.
+	Bytes int
 }
+
+// CallBytes is how much memory a call takes at most whose answer has headers of 64 KiB and a body of as much: headers in
+// lines of a few bytes take 16 times their length.
+const CallBytes = 1 << 20
 
 // Call is one call that leaves the process.
 type Call struct {
@@ -106,10 +113,20 @@ type call struct {
 	seen bool
 	// doubted says that a success may be out of date by the time that it comes.
 	doubted bool
+	// bytes are those of its lane when it was started.
+	bytes int
 }
+
+// load is how many calls are under way, and how much memory they may take.
+type load struct{ calls, bytes int }
+
+// and returns the load with further calls, or with fewer.
+func (l load) and(calls, bytes int) load { return load{l.calls + calls, l.bytes + bytes} }
 
 type lane struct {
 	limit int
+	// bytes is how much memory one call takes at most.
+	bytes int
 	inAir int
 	// namespaces says how many calls of each are under way.
 	namespaces map[string]int
@@ -131,13 +148,13 @@ type line struct {
 // calls of different lanes, those of the namespace and then of the lane with the fewest calls under way go first.
 //
 // A server that never answers holds its calls until they time out, and calls are never taken back. So the namespaces
-// share a bound over all lanes, and in each lane its limit, by the rule of package share: however many servers of one
-// namespace are silent, others have as many calls under way as they need. The lanes of a namespace share its part by
-// the same rule. A namespace without a call under way may always start one, so all calls exceed the bound by one for
-// each namespace at most.
+// share two bounds over all lanes, of calls and of their bytes, and in each lane its limit, by the rule of package share:
+// however many servers of one namespace are silent, or send as much as they can, others have as many calls under way as
+// they need. The lanes of a namespace share its part by the same rule. A namespace without a call under way may always
+// start one, so all calls exceed a bound by one for each namespace at most.
 type Calls struct {
 	ctx   context.Context //nolint:containedctx // the engine's life, which outlives any caller's context
-	total int
+	total load
 	now   func() time.Time
 	log   logr.Logger
 	spans *tracing.Exporter
@@ -145,15 +162,15 @@ type Calls struct {
 	mu         sync.Mutex
 	objects    map[types.UID]map[string]*call
 	lanes      map[string]*lane
-	namespaces map[string]int
-	inAir      int
+	namespaces map[string]load
+	inAir      load
 	serial     uint64
 }
 
 func newCalls(ctx context.Context, o Options) *Calls {
 	return &Calls{
-		ctx: ctx, total: o.CallsAtOnce, now: o.Now, log: o.Log, spans: o.Spans,
-		objects: map[types.UID]map[string]*call{}, lanes: map[string]*lane{}, namespaces: map[string]int{},
+		ctx: ctx, total: load{o.CallsAtOnce, bytesAtOnce}, now: o.Now, log: o.Log, spans: o.Spans,
+		objects: map[types.UID]map[string]*call{}, lanes: map[string]*lane{}, namespaces: map[string]load{},
 	}
 }
 
@@ -189,7 +206,7 @@ func (c *Calls) put(o owner, wanted Call, before *tries) {
 		l = &lane{lines: map[line][]*call{}, turns: map[string]uint64{}, namespaces: map[string]int{}}
 		c.lanes[wanted.Lane.Name] = l
 	}
-	l.limit = max(wanted.Lane.Limit, 1)
+	l.limit, l.bytes = max(wanted.Lane.Limit, 1), cmp.Or(wanted.Lane.Bytes, CallBytes)
 	in := fresh.line()
 	l.lines[in] = append(l.lines[in], fresh)
 	if c.fits(l, in.namespace) {
@@ -281,8 +298,9 @@ func (c *Calls) dispatch() {
 		l.turns[namespace] = c.serial
 		l.inAir++
 		l.namespaces[namespace]++
-		c.inAir++
-		c.namespaces[namespace]++
+		next.bytes = l.bytes
+		c.inAir = c.inAir.and(1, next.bytes)
+		c.namespaces[namespace] = c.namespaces[namespace].and(1, next.bytes)
 		next.started, next.since = true, c.now()
 		go c.fly(next)
 	}
@@ -304,22 +322,27 @@ func (c *Calls) pick() (*lane, *call) {
 	return from, best
 }
 
-// fits reports whether the lane, and the bound over all lanes, leave room for one more call of the namespace in the
+// fits reports whether the lane, and the bounds over all lanes, leave room for one more call of the namespace in the
 // lane.
 func (c *Calls) fits(l *lane, namespace string) bool {
 	here, all := l.namespaces[namespace], c.namespaces[namespace]
-	if !share.May(here, 2*l.limit-l.inAir) {
+	if !share.May(here, 2*l.limit-l.inAir, 1) {
 		return false
 	}
-	free := c.total - c.inAir
-	return all == 0 || share.May(all, free) && share.May(here, (free-all)/2)
+	return all.calls == 0 || leaveRoom(here, all.calls, c.total.calls-c.inAir.calls, 1) &&
+		leaveRoom(here*l.bytes, all.bytes, c.total.bytes-c.inAir.bytes, l.bytes)
+}
+
+// leaveRoom reports whether a namespace that holds all, and here of them in a lane, may have more of what is free.
+func leaveRoom(here, all, free, more int) bool {
+	return share.May(all, free, more) && share.May(here, (free-all)/2, more)
 }
 
 // before orders calls of different lanes: the namespace, and then the lane, with the fewest calls under way goes
 // first, then the older call.
 func (c *Calls) before(l *lane, a *call, m *lane, b *call) bool {
 	return cmp.Or(
-		cmp.Compare(c.namespaces[a.line().namespace], c.namespaces[b.line().namespace]),
+		cmp.Compare(c.namespaces[a.line().namespace].calls, c.namespaces[b.line().namespace].calls),
 		cmp.Compare(l.inAir, m.inAir), cmp.Compare(a.serial, b.serial)) < 0
 }
 
@@ -369,11 +392,12 @@ func (c *Calls) fly(w *call) {
 	defer c.mu.Unlock()
 	l, namespace := c.lanes[w.Lane.Name], w.line().namespace
 	l.inAir--
-	c.inAir--
-	for _, underWay := range []map[string]int{l.namespaces, c.namespaces} {
-		if underWay[namespace]--; underWay[namespace] == 0 {
-			delete(underWay, namespace)
-		}
+	if l.namespaces[namespace]--; l.namespaces[namespace] == 0 {
+		delete(l.namespaces, namespace)
+	}
+	c.inAir = c.inAir.and(-1, -w.bytes)
+	if c.namespaces[namespace] = c.namespaces[namespace].and(-1, -w.bytes); c.namespaces[namespace].calls == 0 {
+		delete(c.namespaces, namespace)
 	}
 	c.land(w, outcome)
 	c.dispatch()

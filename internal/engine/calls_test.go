@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -117,8 +118,8 @@ func TestSilentServersDelayNobodyElse(t *testing.T) {
 					put(fmt.Sprintf("%s/silent-%d", c.namespace, n), lane, 1, silent)
 				}
 				synctest.Wait()
-				if r.inAir != c.underWay {
-					t.Errorf("%d calls to silent servers are under way, want %d", r.inAir, c.underWay)
+				if r.inAir.calls != c.underWay {
+					t.Errorf("%d calls to silent servers are under way, want %d", r.inAir.calls, c.underWay)
 				}
 				began := time.Now()
 				for n := range 20 {
@@ -152,12 +153,44 @@ func TestRoomForTheNextNamespace(t *testing.T) {
 					Name: "do", Tenant: tenant, Lane: Lane{Name: fmt.Sprint(i, " ", n), Limit: 1}, Run: silent,
 				})
 			}
-			if r.namespaces[tenant] == 0 {
+			if r.namespaces[tenant].calls == 0 {
 				t.Fatalf("no call of namespace %d is under way", i)
 			}
 		}
-		if r.inAir > total+namespaces || r.namespaces["tenant-0"] != total/2 || r.namespaces["tenant-1"] != total/4 {
-			t.Errorf("%d calls are under way: %v", r.inAir, r.namespaces)
+		if r.inAir.calls > total+namespaces || r.namespaces["tenant-0"].calls != total/2 || r.namespaces["tenant-1"].calls != total/4 {
+			t.Errorf("%d calls are under way: %v", r.inAir.calls, r.namespaces)
+		}
+	})
+}
+
+// TestBytesOfCalls: calls that may take much memory are fewer. One namespace has half of the bytes, the next one half of
+// what is left; whoever has no call under way may start one, and what a call has taken is free once it has ended.
+func TestBytesOfCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const large = bytesAtOnce / 32
+		r := newRig(t, 0)
+		run := func(namespace string, n, bytes int) {
+			for i := range n {
+				r.start(r.owner(fmt.Sprint(namespace, "/", bytes, "-", i)), Call{
+					Name: "do", Lane: Lane{Name: fmt.Sprint(namespace, i), Limit: 1, Bytes: bytes, Timeout: time.Minute}, Run: silent,
+				})
+			}
+		}
+		run("noisy", 100, large)
+		run("next", 100, large)
+		run("small", 100, 0)
+		want := map[string]load{"noisy": {16, 16 * large}, "next": {8, 8 * large}, "small": {32, 32 * CallBytes}}
+		if !maps.Equal(r.namespaces, want) || r.inAir.bytes > bytesAtOnce {
+			t.Errorf("%v are under way, %v in all", r.namespaces, r.inAir)
+		}
+		run("huge", 2, bytesAtOnce)
+		if r.namespaces["huge"].calls != 1 {
+			t.Errorf("%v are under way", r.namespaces)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if r.inAir != (load{}) || len(r.namespaces) != 0 {
+			t.Errorf("%v are under way, %v in all, and all calls have ended", r.namespaces, r.inAir)
 		}
 	})
 }
@@ -252,8 +285,8 @@ func TestForgottenObject(t *testing.T) {
 		r.forget(r.owner("b").uid)
 		close(hold)
 		synctest.Wait()
-		if r.woken.Load() != 0 || len(r.objects) != 0 || len(r.lanes) != 0 || r.inAir != 0 {
-			t.Errorf("woken %d times, %d objects, %d lanes, %d under way", r.woken.Load(), len(r.objects), len(r.lanes), r.inAir)
+		if r.woken.Load() != 0 || len(r.objects) != 0 || len(r.lanes) != 0 || r.inAir != (load{}) {
+			t.Errorf("woken %d times, %d objects, %d lanes, %v under way", r.woken.Load(), len(r.objects), len(r.lanes), r.inAir)
 		}
 	})
 }

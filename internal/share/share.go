@@ -2,7 +2,8 @@
 // tenant may cause to hang, so that nobody can take the place back.
 //
 // There is one rule, May: nobody holds more places than are left free for the others. One namespace alone has half of
-// all places, n namespaces that want all have an n+1st part each, and as much is free for the next one.
+// all places, n namespaces that want all have an n+1st part each, and as much is free for the next one. The same rule
+// divides bytes.
 package share
 
 import (
@@ -11,10 +12,10 @@ import (
 	"sync"
 )
 
-// May reports whether somebody who holds own places may take one more of those that are free: the first one, and
+// May reports whether somebody who holds own places may take so many more of those that are free: the first ones, and
 // others as long as the places that stay free are as many as those that are held.
-func May(own, free int) bool {
-	return free > 0 && (own == 0 || own+1 <= free-1)
+func May(own, free, more int) bool {
+	return free >= more && (own == 0 || own+more <= free-more)
 }
 
 // Places are places to wait for. When one is free, the namespaces that hold the fewest go first, and among those
@@ -74,7 +75,7 @@ func (p *Places) Take(ctx context.Context, namespace string, wait func()) error 
 func (p *Places) Try(namespace string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.lines) > 0 || !May(p.held[namespace], p.total-p.taken) {
+	if len(p.lines) > 0 || !May(p.held[namespace], p.total-p.taken, 1) {
 		return false
 	}
 	p.taken++
@@ -102,7 +103,7 @@ func (p *Places) Wanted(namespace string) bool {
 		if l.namespace == namespace {
 			own--
 		}
-		return May(own, p.total-p.taken+1)
+		return May(own, p.total-p.taken+1, 1)
 	})
 }
 
@@ -141,7 +142,7 @@ func (p *Places) serve() {
 		next := -1
 		for i, l := range p.lines {
 			own := p.held[l.namespace]
-			if May(own, p.total-p.taken) && (next < 0 || own < p.held[p.lines[next].namespace]) {
+			if May(own, p.total-p.taken, 1) && (next < 0 || own < p.held[p.lines[next].namespace]) {
 				next = i
 			}
 		}

@@ -1,62 +1,136 @@
 package signer
 
 import (
+	"crypto/sha256"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
 )
 
-// keptFor is how long a thing is kept that nobody uses: its issuer may be gone.
+// keptFor is how long a thing is kept that nobody uses.
 const keptFor = 24 * time.Hour
 
+// bounds are how many things are kept, and how many bytes of them.
+type bounds struct{ things, bytes int }
+
+var (
+	// keptInAll bounds what is kept by one Kept, keptByNamespace what of it is kept for the Issuers of one namespace.
+	keptInAll       = bounds{1024, 16 << 20}
+	keptByNamespace = bounds{256, 4 << 20}
+)
+
+// Inputs tell what a thing is made of from all else, by a digest.
+type Inputs [sha256.Size]byte
+
 // Kept keeps one thing for each issuer between calls, such as the session that a login has opened. Nothing is lost with
-// it. The zero value is ready.
-type Kept[Inputs comparable, T any] struct {
-	// Limit bounds the things, if it is not 0. Beyond it, any other thing is dropped, and made again when it is needed.
-	Limit int
+// it. Beyond a bound, what was used the longest ago is dropped. The zero value is ready.
+type Kept[T any] struct {
+	// Size says how many bytes a thing takes besides those that every thing takes; nil means none.
+	Size func(T) int
+	// Drop is told of a thing that is kept no longer, while calls with it may be under way; may be nil. It MUST be quick.
+	Drop func(T)
 
 	mu       sync.Mutex
-	byIssuer map[types.UID]kept[Inputs, T]
+	byIssuer map[types.UID]kept[T]
 }
 
 // kept is a thing, with what it was made of.
-type kept[Inputs comparable, T any] struct {
-	thing T
-	of    Inputs
-	used  time.Time
+type kept[T any] struct {
+	thing     T
+	of        Inputs
+	namespace string
+	bytes     int
+	used      time.Time
 }
 
 // For returns what is kept for an issuer, if it was made of the same inputs. Otherwise it keeps what fresh makes.
-func (k *Kept[Inputs, T]) For(issuer types.UID, of Inputs, now time.Time, fresh func() (T, error)) (T, error) {
+func (k *Kept[T]) For(issuer certmanagerv1.GenericIssuer, of Inputs, now time.Time, fresh func() (T, error)) (T, error) {
+	uid := issuer.GetUID()
 	k.mu.Lock()
-	known, ok := k.byIssuer[issuer]
+	known, ok := k.byIssuer[uid]
 	k.mu.Unlock()
-	changed := !ok || known.of != of
-	if changed {
+	if !ok || known.of != of {
 		thing, err := fresh() // may take a while, which other issuers do not wait for
 		if err != nil {
 			return thing, err
 		}
-		known = kept[Inputs, T]{thing: thing, of: of}
+		known = kept[T]{thing: thing, of: of, namespace: issuer.GetNamespace()}
+		if k.Size != nil {
+			known.bytes = k.Size(thing)
+		}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if other, ok := k.byIssuer[issuer]; ok && other.of == of {
+	other, ok := k.byIssuer[uid]
+	same := ok && other.of == of
+	if same {
 		known = other // another call was faster
 	}
-	if changed {
-		delete(k.byIssuer, issuer)
-		for old, unused := range k.byIssuer {
-			if now.Sub(unused.used) > keptFor || k.Limit > 0 && len(k.byIssuer) >= k.Limit {
-				delete(k.byIssuer, old)
-			}
-		}
+	known.used = now
+	if !same {
+		k.drop(uid)
 	}
 	if k.byIssuer == nil {
-		k.byIssuer = map[types.UID]kept[Inputs, T]{}
+		k.byIssuer = map[types.UID]kept[T]{}
 	}
-	known.used = now
-	k.byIssuer[issuer] = known
+	k.byIssuer[uid] = known
+	if !same {
+		k.trim(known)
+	}
 	return known.thing, nil
+}
+
+// Forget drops what is kept for an issuer that is gone.
+func (k *Kept[T]) Forget(issuer types.UID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.drop(issuer)
+}
+
+// trim drops what nobody has used for long, and what is beyond the bounds since the newest thing is kept. It is called
+// with the lock held.
+func (k *Kept[T]) trim(newest kept[T]) {
+	for _, uid := range slices.Collect(maps.Keys(k.byIssuer)) {
+		if newest.used.Sub(k.byIssuer[uid].used) > keptFor {
+			k.drop(uid)
+		}
+	}
+	k.hold(keptInAll, func(kept[T]) bool { return true })
+	if newest.namespace != "" {
+		k.hold(keptByNamespace, func(other kept[T]) bool { return other.namespace == newest.namespace })
+	}
+}
+
+// hold drops the things that were used the longest ago, of those that count, until they are within the bounds.
+func (k *Kept[T]) hold(most bounds, counts func(kept[T]) bool) {
+	var uids []types.UID
+	bytes := 0
+	for uid, known := range k.byIssuer {
+		if counts(known) {
+			uids = append(uids, uid)
+			bytes += known.bytes
+		}
+	}
+	if len(uids) <= most.things && bytes <= most.bytes {
+		return
+	}
+	slices.SortFunc(uids, func(a, b types.UID) int { return k.byIssuer[a].used.Compare(k.byIssuer[b].used) })
+	for i := 0; len(uids)-i > most.things || bytes > most.bytes; i++ {
+		bytes -= k.byIssuer[uids[i]].bytes
+		k.drop(uids[i])
+	}
+}
+
+// drop is called with the lock held.
+func (k *Kept[T]) drop(uid types.UID) {
+	known, ok := k.byIssuer[uid]
+	delete(k.byIssuer, uid)
+	if ok && k.Drop != nil {
+		k.Drop(known.thing)
+	}
 }

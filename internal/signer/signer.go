@@ -17,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -58,6 +59,12 @@ type Prober interface {
 	// to correct something or the server is away. A fault without a reason is for nobody to read. Any other error
 	// says nothing about the issuer. When ctx ends, so does Probe.
 	Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) (Facts, error)
+}
+
+// Forgetter is an optional ability of an Adapter that keeps something of issuers between calls.
+type Forgetter interface {
+	// Forget drops what is kept of an issuer that does not exist any more. It MUST be quick.
+	Forget(issuer types.UID)
 }
 
 // Remote is the ability of an Adapter whose calls, Sign and Probe, leave the process: they are made off the workers, in

@@ -33,6 +33,8 @@ const (
 	every = time.Second
 	// patience is how long the collector may take to answer, lastPatience how long at the end of the process.
 	patience, lastPatience = 10 * time.Second, 2 * time.Second
+	// maxAnswer bounds the headers and the body of an answer, in bytes.
+	maxAnswer = 64 << 10
 )
 
 // Span is a step that has ended.
@@ -117,10 +119,11 @@ func New(o Options) (*Exporter, error) {
 	if strings.Trim(at.Path, "/") == "" {
 		at.Path = "/v1/traces"
 	}
+	through := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: maxAnswer}
 	return &Exporter{
 		endpoint: at.String(), service: o.Service, headers: o.header(), log: o.Log,
 		// The headers are for this collector, and for no other.
-		client: &http.Client{Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		client: &http.Client{Transport: through, Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 		spans:  make(chan Span, most),
 	}, nil
 }
@@ -230,7 +233,7 @@ func (e *Exporter) send(ctx context.Context, batch []Span) (again bool, err erro
 		return true, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<16)) // so that the connection is used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer)) // so that the connection is used again
 	switch {
 	case resp.StatusCode < http.StatusMultipleChoices:
 		return false, nil

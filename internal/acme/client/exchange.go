@@ -12,12 +12,13 @@ import (
 	"strings"
 
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/egress"
 )
 
 const (
 	// maxBody bounds, in bytes, every answer that is neither an order nor a certificate, and every
 	// answer that is an error.
-	maxBody = 64 << 10
+	maxBody = egress.MaxErrorBody
 	// maxOrderBody bounds an order: it lists an identifier and an authorization for each name.
 	maxOrderBody = 1 << 20
 	// maxCertificateBody bounds a certificate chain. It is pki.MaxChainPEM: a longer chain is decoded nowhere.

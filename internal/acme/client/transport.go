@@ -25,8 +25,6 @@ const (
 	// that forgot the connection would else cost every request on it its whole time.
 	pingAfter   = 15 * time.Second
 	pingTimeout = 10 * time.Second
-	// maxHeader bounds, in bytes, the headers of an answer.
-	maxHeader = 64 << 10
 	// maxRedirects bounds what a GET follows.
 	maxRedirects = 3
 )
@@ -62,16 +60,15 @@ func NewHTTPClient(o HTTPOptions) (*http.Client, error) {
 	return &http.Client{
 		Timeout: requestTimeout,
 		Transport: o.Egress.Transport(&http.Transport{
-			Proxy:                  http.ProxyFromEnvironment,
-			TLSClientConfig:        conf,
-			TLSHandshakeTimeout:    handshakeTimeout,
-			ForceAttemptHTTP2:      true,
-			HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
-			MaxIdleConnsPerHost:    idlePerHost,
-			IdleConnTimeout:        idleTimeout,
-			ExpectContinueTimeout:  time.Second,
-			MaxResponseHeaderBytes: maxHeader,
-		}, net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}),
+			Proxy:                 http.ProxyFromEnvironment,
+			TLSClientConfig:       conf,
+			TLSHandshakeTimeout:   handshakeTimeout,
+			ForceAttemptHTTP2:     true,
+			HTTP2:                 &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+			MaxIdleConnsPerHost:   idlePerHost,
+			IdleConnTimeout:       idleTimeout,
+			ExpectContinueTimeout: time.Second,
+		}, net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}, maxOrderBody+1), // a longer one is found to be too long
 	}, nil
 }
 

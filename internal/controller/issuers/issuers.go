@@ -11,6 +11,7 @@ import (
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -91,8 +92,17 @@ func setup(ctx context.Context, d *controller.Deps, k kind, list client.ObjectLi
 
 // kind fills in what both kinds do alike.
 func (r *issuers) kind(k kind) kind {
-	k.Observe, k.Decide, k.Plan = r.observe, issuer.Decide, r.plan
+	k.Observe, k.Decide, k.Plan, k.Gone = r.observe, issuer.Decide, r.plan, r.gone
 	return k
+}
+
+// gone has Signers drop what they keep of an issuer.
+func (r *issuers) gone(_ types.NamespacedName, uid types.UID) {
+	for _, by := range r.Signers {
+		if keeper, ok := by.(signer.Forgetter); ok {
+			keeper.Forget(uid)
+		}
+	}
 }
 
 func (r *issuers) inScope() predicate.Predicate {

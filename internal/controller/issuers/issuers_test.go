@@ -273,3 +273,22 @@ func (silent) Probe(_ context.Context, i certmanagerv1.GenericIssuer) (signer.Fa
 	time.Sleep(2 * time.Minute)
 	return signer.Facts{}, errors.New("no answer")
 }
+
+// forgetful notes which issuers it was told to forget.
+type forgetful struct{ gone []types.UID }
+
+func (f *forgetful) Forget(issuer types.UID) { f.gone = append(f.gone, issuer) }
+
+// TestSignersForgetIssuers: what a Signer keeps of an issuer goes with the issuer.
+func TestSignersForgetIssuers(t *testing.T) {
+	issuer := &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: "uid"}}
+	b, keeper := newBench(t, issuer), &forgetful{}
+	b.deps.Signers[signer.TypeCA] = keeper
+	b.pass()
+	if err := b.deps.Client.Delete(t.Context(), issuer); err != nil || len(keeper.gone) != 0 {
+		t.Fatal(keeper.gone, err)
+	}
+	if _, err := b.Reconcile(t.Context(), reconcile.Request{NamespacedName: name}); err != nil || len(keeper.gone) != 1 || keeper.gone[0] != "uid" {
+		t.Errorf("%v, %v", keeper.gone, err)
+	}
+}

@@ -25,7 +25,7 @@ const (
 
 // laneOf is the lane of the calls for an ACME account.
 func laneOf(account *acmeaccount.Account) engine.Lane {
-	return engine.Lane{Name: account.Lane(), Limit: acmeCalls, Timeout: acmeTimeout}
+	return engine.Lane{Name: account.Lane(), Limit: acmeCalls, Timeout: acmeTimeout, Bytes: 3 * engine.CallBytes}
 }
 
 // callBy has a call made with an ACME account. The decisions ask for none while the account is missing, which is a wait

@@ -7,6 +7,7 @@ package ca
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/fault"
@@ -47,17 +49,17 @@ type Config struct {
 // Signer implements signer.Signer and signer.Prober for issuers with spec.ca.
 type Signer struct {
 	config Config
-	pairs  signer.Kept[string, *keyPair]
+	pairs  signer.Kept[*keyPair]
 }
 
 // New returns a Signer.
 func New(config Config) *Signer {
-	return &Signer{config: config, pairs: signer.Kept[string, *keyPair]{Limit: maxPairs}}
+	// Key pairs are kept so that a thousand certificates of one issuer parse and verify its chain once.
+	return &Signer{config: config, pairs: signer.Kept[*keyPair]{Size: (*keyPair).size}}
 }
 
-// maxPairs bounds the key pairs that are kept, some KiB each. They are kept so that a thousand certificates of one
-// issuer parse and verify its chain once.
-const maxPairs = 256
+// Forget implements signer.Forgetter.
+func (s *Signer) Forget(issuer types.UID) { s.pairs.Forget(issuer) }
 
 var (
 	_ signer.Signer = (*Signer)(nil)
@@ -65,6 +67,7 @@ var (
 	_ signer.Prober = (*Signer)(nil)
 
 	_ signer.AuthorityTeller = (*Signer)(nil)
+	_ signer.Forgetter       = (*Signer)(nil)
 )
 
 // NeedsKey implements signer.InLine: the authority's key is all that is needed.
@@ -219,7 +222,7 @@ func (s *Signer) pair(ctx context.Context, issuer certmanagerv1.GenericIssuer, s
 		return parse()
 	}
 	version := strings.Join([]string{namespace, secret.Name, string(secret.UID), secret.ResourceVersion}, "/")
-	return s.pairs.For(issuer.GetUID(), version, s.config.Now(), parse)
+	return s.pairs.For(issuer, sha256.Sum256([]byte(version)), s.config.Now(), parse)
 }
 
 // signFault says what Sign's caller should do about an error of pair.

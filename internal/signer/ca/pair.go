@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -57,6 +58,17 @@ func (p *keyPair) authority() []*x509.Certificate {
 		return certs
 	}
 	return append(certs[:len(certs):len(certs)], ca)
+}
+
+// bytesPerByte is how many bytes a byte of a certificate takes once it is parsed.
+const bytesPerByte = 8
+
+// size is how many bytes the certificates take.
+func (p *keyPair) size() (n int) {
+	for _, c := range slices.Concat(p.tls, p.others) {
+		n += bytesPerByte * len(c.Raw)
+	}
+	return n
 }
 
 // deliver returns the PEM of the other CA certificates to be trusted beside the root, for as long as they are valid.

@@ -2,6 +2,7 @@ package vault
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -158,14 +159,15 @@ func (p *plan) entry(ctx context.Context, ref cmmeta.SecretKeySelector, key stri
 }
 
 // inputs tells sessions apart.
-func (p *plan) inputs() string {
+func (p *plan) inputs() signer.Inputs {
 	text, _ := json.Marshal([]any{p.spec, p.namespace, p.versions}) // cannot fail: the spec came as JSON
-	return string(text)
+	return sha256.Sum256(text)
 }
 
 // open makes the session. It does not connect yet.
 func (p *plan) open() (*session, error) {
-	client, err := api.NewClient(&api.Config{Address: p.spec.Server, HttpClient: p.transport()})
+	through := p.transport()
+	client, err := api.NewClient(&api.Config{Address: p.spec.Server, HttpClient: through})
 	if err != nil {
 		return nil, invalid("spec.vault.server: %w", err)
 	}
@@ -177,7 +179,8 @@ func (p *plan) open() (*session, error) {
 		client.SetNamespace(p.spec.Namespace)
 	}
 	return &session{
-		server: p.spec.Server, client: client, login: p.login, by: p.by, fixed: p.fixed, now: p.Now, turn: make(chan struct{}, 1),
+		server: p.spec.Server, client: client, http: through, login: p.login, by: p.by, fixed: p.fixed, now: p.Now,
+		turn: make(chan struct{}, 1), size: bytesPerRoot * len(p.roots),
 	}, nil
 }
 
@@ -187,8 +190,11 @@ const (
 	idleTimeout      = 90 * time.Second
 	// idleConns keeps the connections of one burst for the next.
 	idleConns = 8
-	// maxReply bounds what is read of an answer: chains are a few kilobytes.
-	maxReply = 1 << 20
+	// bytesPerRoot is how many bytes a byte of a CA bundle takes, as it was written and as certificates in use.
+	bytesPerRoot = 4
+	// maxReply bounds what is read of an answer, in bytes: a chain of pki.MaxChainPEM, and the certificate and its issuer
+	// once more.
+	maxReply = 256 << 10
 )
 
 // transport makes the client with the issuer's roots and certificate.
@@ -216,8 +222,7 @@ func newHTTPClient(conf *tls.Config, policy *egress.Policy) *http.Client {
 		ForceAttemptHTTP2:   true,
 		IdleConnTimeout:     idleTimeout,
 		MaxIdleConnsPerHost: idleConns,
-	}, net.Dialer{Timeout: dialTimeout})
-	transport.MaxBody = maxReply
+	}, net.Dialer{Timeout: dialTimeout}, maxReply)
 	return &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -17,6 +17,9 @@ import (
 type session struct {
 	server string
 	client *api.Client
+	// http is what client sends requests by, and size how many bytes the session takes besides those that each takes.
+	http *http.Client
+	size int
 	// login gets a token; by is the name of its method. A fixed token comes from a Secret: Vault gives no other one.
 	login method
 	by    string
@@ -150,5 +153,5 @@ func (s *Signer) session(ctx context.Context, issuer certmanagerv1.GenericIssuer
 	if err != nil {
 		return nil, err
 	}
-	return s.sessions.For(issuer.GetUID(), plan.inputs(), s.Now(), plan.open)
+	return s.sessions.For(issuer, plan.inputs(), s.Now(), plan.open)
 }

@@ -38,16 +38,26 @@ type Config struct {
 type Signer struct {
 	Config
 
-	sessions signer.Kept[string, *session]
+	sessions signer.Kept[*session]
 }
 
 // New returns a Signer.
-func New(c Config) *Signer { return &Signer{Config: c} }
+func New(c Config) *Signer {
+	return &Signer{Config: c, sessions: signer.Kept[*session]{
+		Size: func(s *session) int { return s.size },
+		Drop: func(s *session) { s.http.CloseIdleConnections() },
+	}}
+}
+
+// Forget implements signer.Forgetter.
+func (s *Signer) Forget(issuer types.UID) { s.sessions.Forget(issuer) }
 
 var (
 	_ signer.Signer = (*Signer)(nil)
 	_ signer.Prober = (*Signer)(nil)
 	_ signer.Remote = (*Signer)(nil)
+
+	_ signer.Forgetter = (*Signer)(nil)
 )
 
 // callsAtOnce and callTimeout bound the calls to one server for the issuers of one namespace.
@@ -62,6 +72,7 @@ func (s *Signer) Lane(issuer certmanagerv1.GenericIssuer) engine.Lane {
 	namespace := signer.ResourceNamespace(issuer, s.ClusterResourceNamespace)
 	return engine.Lane{
 		Name: "Vault " + issuer.GetSpec().Vault.Server + " for " + namespace, Limit: callsAtOnce, Timeout: callTimeout,
+		Bytes: 2 * engine.CallBytes,
 	}
 }
 

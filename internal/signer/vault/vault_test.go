@@ -77,7 +77,7 @@ func TestSignRefused(t *testing.T) {
 		{"no Vault, and no secret of it told", 404, "<meta>inside", misplaced, "(404): Not Found, in words that are not Vault's: is spec.vault.server the address of a Vault server?"},
 		{"a proxy's word is no verdict", 400, "<html>bad request", misplaced, `answered 400 at "pki/sign/web": Bad Request, in words that are not Vault's`},
 		{"no certificate", 200, `{"data":{}}`, final, "has to be one that signs"},
-		{"endless", 200, `{"data":{"certificate":"` + strings.Repeat("x", 2<<20) + `"}}`, away, "longer than 1 MiB"},
+		{"endless", 200, `{"data":{"certificate":"` + strings.Repeat("x", 2<<20) + `"}}`, away, "longer than 256 KiB"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			vault := newStandIn(t, plain)

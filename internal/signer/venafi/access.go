@@ -3,6 +3,7 @@ package venafi
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"strings"
 
@@ -44,7 +45,7 @@ const (
 )
 
 // access is what it takes to reach an issuer's server. Two issuers, or two versions of one, have the same access if
-// they are equal.
+// their inputs are equal.
 type access struct {
 	product product
 	server  string
@@ -63,6 +64,9 @@ type access struct {
 	// egress says which addresses the server may have; nil means all.
 	egress *egress.Policy
 }
+
+// inputs tell an access from all others, by all of its fields.
+func (a *access) inputs() signer.Inputs { return sha256.Sum256(fmt.Appendf(nil, "%#v", *a)) }
 
 // reasonMissing is the reason of a fault that waits for a Secret, or an entry of one, until it is known who reads it.
 const reasonMissing = "missing"
@@ -208,7 +212,7 @@ func (s *Signer) account(ctx context.Context, issuer certmanagerv1.GenericIssuer
 	if err != nil {
 		return nil, err
 	}
-	return s.accounts.For(issuer.GetUID(), access, s.Now(), func() (*account, error) {
+	return s.accounts.For(issuer, access.inputs(), s.Now(), func() (*account, error) {
 		return &account{access: access, transport: newTransport(access), now: s.Now, observe: s.Observe, userAgent: s.UserAgent, open: s.connect, turn: make(chan struct{}, 1)}, nil
 	})
 }

@@ -20,7 +20,7 @@ import (
 const (
 	exchangeTimeout = 30 * time.Second
 	connectTimeout  = 10 * time.Second
-	maxBody         = 4 << 20
+	maxBody         = 1 << 20
 )
 
 // newTransport makes a transport to a server. TPP may ask for a second handshake, with a client certificate.
@@ -30,15 +30,13 @@ func newTransport(a access) *egress.Transport {
 		conf.RootCAs = x509.NewCertPool()
 		conf.RootCAs.AppendCertsFromPEM([]byte(a.bundle))
 	}
-	transport := a.egress.Transport(&http.Transport{
+	return a.egress.Transport(&http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		TLSClientConfig:     conf,
 		TLSHandshakeTimeout: connectTimeout,
 		MaxIdleConns:        4,
 		IdleConnTimeout:     exchangeTimeout,
-	}, net.Dialer{Timeout: connectTimeout, KeepAlive: exchangeTimeout})
-	transport.MaxBody = maxBody
-	return transport
+	}, net.Dialer{Timeout: connectTimeout, KeepAlive: exchangeTimeout}, maxBody)
 }
 
 // step is a part of a call.

@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/engine"
@@ -51,16 +53,29 @@ type Signer struct {
 
 	// connect opens a connection: tests put the library's own fake in its place.
 	connect  func(a *account, x *exchange) (connector, error)
-	accounts signer.Kept[access, *account]
+	accounts signer.Kept[*account]
 }
 
 // New returns a Signer.
-func New(c Config) *Signer { return &Signer{Config: c, connect: (*account).connect} }
+func New(c Config) *Signer {
+	return &Signer{Config: c, connect: (*account).connect, accounts: signer.Kept[*account]{
+		Size: func(a *account) int { return bytesPerRoot * len(a.bundle) },
+		Drop: func(a *account) { a.transport.CloseIdleConnections() },
+	}}
+}
+
+// bytesPerRoot is how many bytes a byte of a CA bundle takes, as it was written and as certificates in use.
+const bytesPerRoot = 4
+
+// Forget implements signer.Forgetter.
+func (s *Signer) Forget(issuer types.UID) { s.accounts.Forget(issuer) }
 
 var (
 	_ signer.Signer = (*Signer)(nil)
 	_ signer.Prober = (*Signer)(nil)
 	_ signer.Remote = (*Signer)(nil)
+
+	_ signer.Forgetter = (*Signer)(nil)
 )
 
 // Lane implements signer.Remote.
@@ -75,7 +90,7 @@ func (s *Signer) Lane(issuer certmanagerv1.GenericIssuer) engine.Lane {
 		server = cmp.Or(spec.NGTS.URL, ngtsURL)
 	}
 	namespace := signer.ResourceNamespace(issuer, s.ClusterResourceNamespace)
-	return engine.Lane{Name: "Certificate Manager " + server + " for " + namespace, Limit: callsAtOnce, Timeout: callTimeout}
+	return engine.Lane{Name: "Certificate Manager " + server + " for " + namespace, Limit: callsAtOnce, Timeout: callTimeout, Bytes: 4 * engine.CallBytes}
 }
 
 // Probe implements signer.Prober: it logs in and looks at the zone.

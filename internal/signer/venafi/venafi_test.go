@@ -207,7 +207,7 @@ func TestProbeWaits(t *testing.T) {
 		delete(s.Overrides, "/vedsdk/certificates/checkpolicy")
 		s.Expires = w.signer.Now().Add(-time.Minute)
 	})
-	w.signer.accounts = signer.Kept[access, *account]{}
+	w.signer.accounts = signer.Kept[*account]{}
 	if facts := w.inOrder(i); facts.Until.Sub(w.signer.Now()) != tokenAgain {
 		t.Errorf("a token that ended by our clock alone: %+v", facts)
 	}

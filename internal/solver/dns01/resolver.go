@@ -83,7 +83,7 @@ func NewResolver(o Options) (*Resolver, error) {
 		o.Dial = new(net.Dialer).DialContext
 	}
 	if o.HTTPClient == nil {
-		o.HTTPClient = (*egress.Policy)(nil).Client(o.Timeout)
+		o.HTTPClient = (*egress.Policy)(nil).Client(o.Timeout, dns.MaxMsgSize)
 	}
 	// A tenant may name any server: its redirects are not followed.
 	direct := *o.HTTPClient
@@ -94,7 +94,7 @@ func NewResolver(o Options) (*Resolver, error) {
 		zones: lru.NewLRUExpireCacheWithClock(maxCached, clock(o.Now)), hosts: lru.NewLRUExpireCacheWithClock(maxCached, clock(o.Now)),
 	}
 	if o.Egress != nil {
-		r.dial, r.http = o.Egress.Dialer(net.Dialer{}).DialContext, o.Egress.Client(o.Timeout)
+		r.dial, r.http = o.Egress.Dialer(net.Dialer{}).DialContext, o.Egress.Client(o.Timeout, dns.MaxMsgSize)
 	}
 	return r, nil
 }
@@ -282,7 +282,7 @@ func (r *Resolver) overHTTPS(ctx context.Context, server string, q *dns.Msg) (*d
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("wrong status code '%d', expected '200'", resp.StatusCode)
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, dns.MaxMsgSize))
+	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return nil, err
 	}

@@ -29,6 +29,9 @@ const (
 	ReasonWrongAnswer = "WrongAnswer"
 )
 
+// maxAnswer bounds, in bytes, what is read of an answer: the right one has some hundred.
+const maxAnswer = 4 << 10
+
 // CheckOptions configure the self check.
 type CheckOptions struct {
 	// Port that the CA will connect to; 0 means 80.
@@ -57,19 +60,17 @@ type CheckOptions struct {
 func (s *Solver) client(dial DialFunc) *http.Client {
 	transport := func(proxy func(*http.Request) (*url.URL, error), dial DialFunc) *http.Transport {
 		return &http.Transport{
-			Proxy:                  proxy,
-			DialContext:            dial,
-			DisableKeepAlives:      true,
-			MaxResponseHeaderBytes: 64 << 10,
+			Proxy:             proxy,
+			DialContext:       dial,
+			DisableKeepAlives: true,
 			// CAs do not verify it either: it may be the certificate that is to be replaced.
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // RFC 8555 §8.3, see above
 		}
 	}
 	return &http.Client{
-		Transport: &egress.Transport{
-			Direct: transport(nil, dial), Proxied: transport(s.o.Proxy, nil),
-			Target: func(ctx context.Context, host string) error { return s.o.Egress.Target(ctx, host, s.dialer.addresses) },
-		},
+		Transport: egress.NewTransport(transport(nil, dial), transport(s.o.Proxy, nil), func(ctx context.Context, host string) error {
+			return s.o.Egress.Target(ctx, host, s.dialer.addresses)
+		}, maxAnswer),
 		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
 			if len(via) > maxRedirects {
 				return fmt.Errorf("more than %d redirects", maxRedirects)

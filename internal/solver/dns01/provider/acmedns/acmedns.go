@@ -29,6 +29,8 @@ import (
 const (
 	// timeout bounds a request.
 	timeout = 20 * time.Second
+	// maxAnswer bounds an answer, in bytes.
+	maxAnswer = 64 << 10
 	// kept is how many values of an account the server keeps.
 	kept = 2
 	// maxKnown bounds the accounts whose values are remembered.
@@ -49,7 +51,7 @@ type Client struct {
 // New makes a Client. Without an http.Client, it uses one of its own with a time limit; without limits, there are none.
 func New(client *http.Client, userAgent string, limits *limit.Limits) *Client {
 	if client == nil {
-		client = (*egress.Policy)(nil).Client(timeout)
+		client = (*egress.Policy)(nil).Client(timeout, maxAnswer)
 	}
 	direct := *client
 	// Requests carry the account's password, which is for the server of the configuration alone.
@@ -59,7 +61,7 @@ func New(client *http.Client, userAgent string, limits *limit.Limits) *Client {
 
 // Within returns a separate Client like c that connects only to addresses that a Policy permits.
 func (c *Client) Within(p *egress.Policy) *Client {
-	return New(p.Client(timeout), c.userAgent, c.limits)
+	return New(p.Client(timeout, maxAnswer), c.userAgent, c.limits)
 }
 
 // account is an entry of the Secret, as acme-dns clients store it.
@@ -153,7 +155,7 @@ func (p *Provider) update(ctx context.Context, a account, value string) error {
 	}
 	defer func() { _ = resp.Body.Close() }() // read as far as needed
 	// Read, so that the connection can be used again; never echoed.
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
+	_, _ = io.Copy(io.Discard, resp.Body)
 	switch resp.StatusCode {
 	case http.StatusOK:
 		return nil

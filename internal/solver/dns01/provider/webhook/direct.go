@@ -20,11 +20,8 @@ import (
 	"chancery.dev/internal/solver/dns01/provider/limit"
 )
 
-// Bounds of what a server that is asked directly can cost.
-const (
-	directTimeout = 20 * time.Second
-	maxHeader     = 64 << 10
-)
+// directTimeout bounds a request to a server that is asked directly.
+const directTimeout = 20 * time.Second
 
 // Direct asks webhooks that are HTTPS servers, without an aggregated API.
 type Direct struct {
@@ -75,9 +72,8 @@ func (d Direct) Provider(ctx context.Context, config *acmev1.WebhookProvider, ca
 			Timeout: directTimeout,
 			// One connection for each call: a changed Secret takes effect with the next call.
 			Transport: d.Egress.Transport(&http.Transport{
-				Proxy: http.ProxyFromEnvironment, TLSClientConfig: tlsConfig, DisableKeepAlives: true,
-				MaxResponseHeaderBytes: maxHeader, ForceAttemptHTTP2: true,
-			}, net.Dialer{}),
+				Proxy: http.ProxyFromEnvironment, TLSClientConfig: tlsConfig, DisableKeepAlives: true, ForceAttemptHTTP2: true,
+			}, net.Dialer{}, maxBody),
 			// Only this address was configured.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
