@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/overlay"
 )
 
@@ -411,7 +413,16 @@ func Emit(recorder record.EventRecorder, object client.Object, e Event) {
 	if e.Warning {
 		kind = corev1.EventTypeWarning
 	}
-	recorder.Event(object, kind, e.Reason, e.Message)
+	recorder.Event(object, kind, e.Reason, clip(e.Message))
+}
+
+// clip returns the beginning of a message that would be too long for an event.
+func clip(message string) string {
+	const cut = "…"
+	if len(message) > limits.EventBytes {
+		return strings.ToValidUTF8(message[:limits.EventBytes-len(cut)], "") + cut
+	}
+	return message
 }
 
 func (r *Runner[O, M, S, A]) owner(object O) owner {

@@ -8,6 +8,9 @@ import (
 	"strconv"
 )
 
+// Listed is how many of a list an error, an event or a condition names: then comes how many more there are.
+const Listed = 10
+
 // Row is one size that somebody else chooses.
 type Row struct {
 	// What comes from outside.

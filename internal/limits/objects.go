@@ -7,6 +7,19 @@ const (
 	CertificateNames = 1000
 )
 
+// Bounds of what one Ingress, Gateway or ListenerSet asks for by annotations. The API server bounds none of an Ingress.
+const (
+	// ShimEntries is how many entries of spec.tls, or listeners, the object has.
+	ShimEntries = 1000
+	// ShimHosts is how many hosts these entries have in all.
+	ShimHosts = 10_000
+	// ShimCertificates is how many Secrets they name, each of which is for a Certificate.
+	ShimCertificates = 1000
+	// ShimBytes is the size in bytes of all names, labels and annotations of these Certificates together: each has the
+	// object's labels, and what its annotations say.
+	ShimBytes = 4 << 20
+)
+
 // Bounds of PEM texts, in bytes, before nothing is decoded: decoding costs more than linear time in hostile input (spec
 // appendix C).
 const (
@@ -30,7 +43,7 @@ func objects() []Row {
 		secrets      = "who writes Secrets"
 		refused      = "The API server refuses the object. One that is stored already stays as it is, and can be edited elsewhere"
 	)
-	return []Row{
+	return append(shims(), []Row{
 		{
 			What: "`ipAddresses`, `emailAddresses` and `otherNames` of a Certificate", Who: certificates,
 			Bound: count(CertificateNames, "entries each"), Costs: "Linear", Above: refused, Tests: []string{"TestSchemaKeepsToTheLimits"},
@@ -44,6 +57,39 @@ func objects() []Row {
 			Bound: bytes(CertificatePEM) + ", " + bytes(PrivateKeyPEM) + ", " + bytes(ChainPEM) + ", " + bytes(BundlePEM),
 			Costs: "Less than a second of CPU for the largest", Above: "Nothing is decoded. Who needs it says that the text is too large",
 			Tests: []string{"TestOversizedInputIsNotDecoded", "TestGHSA_r4pg_vg54_wxx4"},
+		},
+	}...)
+}
+
+// shims are the rows about Ingresses, Gateways and ListenerSets.
+func shims() []Row {
+	const (
+		users = "who creates Ingresses, Gateways or ListenerSets"
+		left  = "Nothing is created, changed or deleted for the object. Its certificates are renewed as before. One event `TooLarge` says so"
+	)
+	return []Row{
+		{
+			What: "`spec.tls` of an Ingress, listeners of a Gateway or a ListenerSet", Who: users,
+			Bound: count(ShimEntries, "entries"), Costs: "Linear. Above the bound nothing is read, and nothing is kept of them",
+			Above: left, Tests: []string{"TestTooLarge", "TestShimGrows", "TestFarAboveTheBound", "TestThinTooLarge", "TestHugeIngresses"},
+		},
+		{
+			What: "Hosts of these entries, and Secrets that they name, each of which is for a Certificate", Who: users,
+			Bound: count(ShimHosts, "hosts and ") + count(ShimCertificates, "Secrets in all"), Costs: "Linear",
+			Above: left, Tests: []string{"TestTooLarge", "TestShimGrows"},
+		},
+		{
+			What: "Labels, annotations and hosts of all Certificates of such an object", Who: users,
+			Bound: bytes(ShimBytes) + " in all", Costs: "Linear", Above: left, Tests: []string{"TestTooLarge"},
+		},
+		{
+			What: "Names in one annotation of such an object, and of one Certificate that it asks for", Who: users,
+			Bound: count(CertificateNames, "names of each type"), Costs: "Linear",
+			Above: "The same; for a single annotation the event is `BadConfig`", Tests: []string{"TestTooLarge", "TestWarningsAreFew", "TestShimGrows"},
+		},
+		{
+			What: "Warnings about such an object", Who: users, Bound: count(Listed, "at a time") + ", and one that says how many more there are",
+			Costs: "An event each, once", Above: "The others are told once the first are mended", Tests: []string{"TestWarningsAreFew"},
 		},
 	}
 }

@@ -2,6 +2,7 @@ package shims
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -15,7 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/attach"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/machine/shim"
 )
 
@@ -122,15 +125,16 @@ func Thin(s shim.Settings) toolscache.TransformFunc {
 	return func(obj any) (any, error) {
 		switch o := obj.(type) {
 		case *networkingv1.Ingress:
-			thin(&o.ObjectMeta, shim.Triggered(o.Annotations, s.AutoAnnotations))
-			o.Spec = networkingv1.IngressSpec{TLS: o.Spec.TLS}
+			asks := shim.Triggered(o.Annotations, s.AutoAnnotations)
+			thin(&o.ObjectMeta, asks, s)
+			o.Spec = networkingv1.IngressSpec{TLS: thinTLS(o, asks)}
 			o.Status = networkingv1.IngressStatus{}
 		case *gwapiv1.Gateway:
-			thin(&o.ObjectMeta, shim.Triggered(o.Annotations, nil))
+			thin(&o.ObjectMeta, shim.Triggered(o.Annotations, nil), s)
 			o.Spec = gwapiv1.GatewaySpec{Listeners: o.Spec.Listeners}
 			o.Status = gwapiv1.GatewayStatus{}
 		case *gwapiv1.ListenerSet:
-			thin(&o.ObjectMeta, true) // its Gateway may have the annotations
+			thin(&o.ObjectMeta, true, s) // its Gateway may have the annotations
 			o.Status = gwapiv1.ListenerSetStatus{}
 		default:
 			return others(obj)
@@ -139,11 +143,27 @@ func Thin(s shim.Settings) toolscache.TransformFunc {
 	}
 }
 
-func thin(m *metav1.ObjectMeta, asks bool) {
+func thin(m *metav1.ObjectMeta, asks bool, s shim.Settings) {
 	m.ManagedFields, m.OwnerReferences = nil, nil
-	if asks {
-		delete(m.Annotations, "kubectl.kubernetes.io/last-applied-configuration")
-		return
+	if !asks {
+		m.Labels = nil
 	}
-	m.Annotations, m.Labels = nil, nil
+	maps.DeleteFunc(m.Annotations, func(key, _ string) bool { return key != cmmeta.PausedAnnotation && (!asks || !s.Reads(key)) })
+}
+
+// thinTLS returns what is kept of spec.tls: of an Ingress above a bound, no more than that it is, and of one that asks
+// for no certificate, the Secrets.
+func thinTLS(in *networkingv1.Ingress, asks bool) []networkingv1.IngressTLS {
+	entries := in.Spec.TLS
+	switch {
+	case len(entries) > limits.ShimEntries:
+		return make([]networkingv1.IngressTLS, limits.ShimEntries+1)
+	case shim.FromIngress(in).TooLarge != "":
+		return []networkingv1.IngressTLS{{Hosts: make([]string, limits.ShimHosts+1)}}
+	case !asks:
+		for i := range entries {
+			entries[i].Hosts = nil
+		}
+	}
+	return entries
 }

@@ -60,7 +60,7 @@ func DefaultOptions() Options {
 type memory struct {
 	// before are the last updates of its Certificates, by name.
 	before map[string]shim.Attempt
-	// said are the warnings that it has had.
+	// said are the warnings that it has had, a few at most.
 	said []string
 }
 
@@ -168,11 +168,13 @@ func (r *shims) observe(ctx context.Context, p *pass) (shim.State, error) {
 	if err := r.Client.ListOwned(ctx, owned, s.Namespace, s.Owner.UID); err != nil {
 		return s, err
 	}
+	there := make(map[string]bool, len(owned.Items))
 	for i := range owned.Items {
+		there[owned.Items[i].Name] = true
 		s.Certificates = append(s.Certificates, &owned.Items[i])
 	}
 	for _, name := range s.Secrets() {
-		if slices.ContainsFunc(s.Certificates, func(c *certmanagerv1.Certificate) bool { return c.Name == name }) {
+		if there[name] {
 			continue
 		}
 		crt := &certmanagerv1.Certificate{}
@@ -187,10 +189,11 @@ func (r *shims) observe(ctx context.Context, p *pass) (shim.State, error) {
 }
 
 // plan says what an action means.
-func (r *shims) plan(_ context.Context, p *pass, _ shim.State, a shim.Action) (engine.Plan, error) {
+func (r *shims) plan(_ context.Context, p *pass, s shim.State, a shim.Action) (engine.Plan, error) {
+	p.Memory.before = s.Kept()
 	plan := engine.Plan{
 		First: func(ctx context.Context) error { return r.do(ctx, p, a) }, Wake: a.Wake,
-		Done: len(a.Warnings)+len(a.Update)+len(p.Memory.before) == 0, // nothing is to be remembered
+		Done: a.TooLarge == "" && len(a.Warnings)+len(a.Update)+len(p.Memory.before) == 0, // nothing is to be remembered
 	}
 	if !a.Wake.IsZero() {
 		plan.Waits = engine.For{What: engine.WaitTime, Detail: "another writer keeps changing a Certificate"}
@@ -200,12 +203,7 @@ func (r *shims) plan(_ context.Context, p *pass, _ shim.State, a shim.Action) (e
 
 // do carries out an action. A Certificate that cannot be written does not hold up the others.
 func (r *shims) do(ctx context.Context, p *pass, a shim.Action) error {
-	for _, warning := range a.Warnings {
-		if !slices.Contains(p.Memory.said, warning) {
-			p.Tell(engine.Event{Warning: true, Reason: shim.ReasonBadConfig, Message: warning})
-		}
-	}
-	p.Memory.said = a.Warnings
+	warn(p, a)
 	var failures []error
 	tell := func(err error, reason, format, name string) bool {
 		if err != nil {
@@ -231,6 +229,24 @@ func (r *shims) do(ctx context.Context, p *pass, a shim.Action) error {
 		tell(r.Client.Delete(ctx, crt), shim.ReasonDeleted, "Successfully deleted unrequired Certificate %q", crt.Name)
 	}
 	return errors.Join(failures...)
+}
+
+// warn tells what is wrong, each time that something else is.
+func warn(p *pass, a shim.Action) {
+	said := a.Warnings
+	if a.TooLarge != "" {
+		said = append(said, a.TooLarge)
+	}
+	for _, warning := range said {
+		reason := shim.ReasonBadConfig
+		if warning == a.TooLarge {
+			reason = shim.ReasonTooLarge
+		}
+		if !slices.Contains(p.Memory.said, warning) {
+			p.Tell(engine.Event{Warning: true, Reason: reason, Message: warning})
+		}
+	}
+	p.Memory.said = said
 }
 
 func (r *shims) create(ctx context.Context, crt *certmanagerv1.Certificate) error {

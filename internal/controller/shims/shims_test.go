@@ -225,3 +225,56 @@ func TestDefaultIssuer(t *testing.T) {
 	w.Run(t, cfg)
 	awaitCertificate(t, w, "web", "is made", isFor("a.example.com"))
 }
+
+// TestHugeIngresses: Ingresses with as many entries as the API server takes get one event each, and no certificate;
+// what one of them had stays. Others of the namespace have theirs.
+func TestHugeIngresses(t *testing.T) {
+	t.Parallel()
+	w := world(t, rig.NewWorld(t))
+	grown := newIngress("grown", asking(), "kept a.example.com")
+	w.Create(t, grown)
+	stop := w.Run(t, w.Config())
+	kept := awaitCertificate(t, w, "kept", "is made", isFor("a.example.com"))
+	stop()
+	const huge = 50_000
+	entries := make([]networkingv1.IngressTLS, huge)
+	for i := range entries {
+		entries[i] = networkingv1.IngressTLS{SecretName: fmt.Sprintf("s%d", i), Hosts: []string{"a.b"}}
+	}
+	change(t, w, grown, func(in *networkingv1.Ingress) { in.Spec.TLS = entries })
+	silent := newIngress("silent", nil)
+	silent.Spec.TLS = entries
+	asks := newIngress("asks", asking())
+	asks.Spec.TLS = entries
+	w.Create(t, silent, asks)
+
+	w.Run(t, w.Config())
+	w.Create(t, newIngress("small", asking(), "small b.example.com"))
+	awaitCertificate(t, w, "small", "is made", isFor("b.example.com"))
+	for _, name := range []string{"grown", "asks"} {
+		awaitEvent(t, w, name, "TooLarge", "spec.tls has more than 1000 entries")
+		change(t, w, map[string]*networkingv1.Ingress{"grown": grown, "asks": asks}[name], func(in *networkingv1.Ingress) { in.Labels["again"] = "yes" })
+	}
+	w.Create(t, newIngress("later", asking(), "later c.example.com"))
+	awaitCertificate(t, w, "later", "is made", isFor("c.example.com"))
+	list := &certmanagerv1.CertificateList{}
+	if err := w.Client.List(t.Context(), list, client.InNamespace(w.Namespace)); err != nil || len(list.Items) != 3 {
+		t.Errorf("%d Certificates: %v", len(list.Items), err)
+	}
+	if i := slices.IndexFunc(list.Items, func(c certmanagerv1.Certificate) bool { return c.UID == kept.UID }); i < 0 || list.Items[i].DeletionTimestamp != nil {
+		t.Error("the certificate that the Ingress had is gone")
+	}
+	events := &corev1.EventList{}
+	if err := w.Client.List(t.Context(), events, client.InNamespace(w.Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]int32{}
+	for _, e := range events.Items {
+		if e.Reason == "TooLarge" {
+			said[e.InvolvedObject.Name] += max(e.Count, 1)
+		}
+	}
+	if len(said) != 2 || said["grown"] != 1 || said["asks"] != 1 {
+		t.Errorf("how often it was said: %v", said)
+	}
+}

@@ -3,6 +3,8 @@ package shims_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/controller/shims"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/machine/shim"
 )
 
@@ -68,5 +71,43 @@ func TestThin(t *testing.T) {
 				t.Errorf("%T: %d bytes are kept: %s, %v", o, len(text), text, err)
 			}
 		}
+	}
+}
+
+// TestThinTooLarge: of an object above a bound next to nothing is kept, and the same is said of it. An Ingress that
+// asks for no certificate is kept without its hosts, and one that is paused stays so.
+func TestThinTooLarge(t *testing.T) {
+	t.Parallel()
+	settings := shims.DefaultOptions().Settings
+	kept := func(in *networkingv1.Ingress) (before, after shim.Object, size int) {
+		in.Annotations["example.com/much"] = strings.Repeat("x", 100_000)
+		before = shim.FromIngress(in)
+		if _, err := shims.Thin(settings)(in); err != nil {
+			t.Fatal(err)
+		}
+		text, err := in.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return before, shim.FromIngress(in), len(text)
+	}
+	long := strings.Repeat("x", 200)
+	entries := newIngress("entries", asking())
+	for i := range limits.ShimEntries + 1 {
+		entries.Spec.TLS = append(entries.Spec.TLS, networkingv1.IngressTLS{SecretName: fmt.Sprint(i), Hosts: []string{long}})
+	}
+	hosts := newIngress("hosts", asking())
+	for i := range 2 {
+		hosts.Spec.TLS = append(hosts.Spec.TLS, networkingv1.IngressTLS{SecretName: fmt.Sprint(i), Hosts: slices.Repeat([]string{long}, limits.ShimHosts/2+1)})
+	}
+	const small = 64 << 10
+	for _, in := range []*networkingv1.Ingress{entries, hosts} {
+		if before, after, size := kept(in); before.TooLarge == "" || before.TooLarge != after.TooLarge || size > small {
+			t.Errorf("%s: %q, and of what is kept %q, %d bytes", in.Name, before.TooLarge, after.TooLarge, size)
+		}
+	}
+	silent := newIngress("silent", map[string]string{"chancery.dev/paused": ""}, "web "+long)
+	if _, after, size := kept(silent); size > small/100 || len(after.Secrets()) != 1 || len(silent.Annotations) != 1 {
+		t.Errorf("%d bytes: %+v", size, silent)
 	}
 }

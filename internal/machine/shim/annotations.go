@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/pki"
 )
 
@@ -58,6 +59,9 @@ func (r *reader) list(key string, check func(entry string) error) (out []string)
 			if entry = strings.TrimSpace(entry); entry == "" {
 				return errors.New("has an empty entry: remove the comma")
 			}
+			if len(out) == limits.CertificateNames {
+				return fmt.Errorf("has more than %d entries", limits.CertificateNames)
+			}
 			if err := check(entry); err != nil {
 				return err
 			}
@@ -79,30 +83,30 @@ func (r *reader) names(spec *certmanagerv1.CertificateSpec) {
 	spec.DNSNames = r.list(certmanagerv1.AltNamesAnnotation, func(entry string) error {
 		if strings.ContainsFunc(entry, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune("/:@", c) }) {
 			return fmt.Errorf("%q is no DNS name: write names with commas between them, international ones as in xn--bcher-kva.example; "+
-				"IP addresses, URIs and e-mail addresses have annotations of their own", entry)
+				"IP addresses, URIs and e-mail addresses have annotations of their own", short(entry))
 		}
 		return nil
 	})
 	spec.IPAddresses = r.list(certmanagerv1.IPSANsAnnotation, func(entry string) error {
 		if _, err := netip.ParseAddr(entry); err != nil {
-			return fmt.Errorf("%q is no IP address", entry)
+			return fmt.Errorf("%q is no IP address", short(entry))
 		}
 		return nil
 	})
 	spec.URIs = r.list(certmanagerv1.URISANsAnnotation, func(entry string) error {
 		if u, err := url.Parse(entry); err != nil || u.Scheme == "" {
-			return fmt.Errorf("%q is no URI: write it as in spiffe://example.com/web", entry)
+			return fmt.Errorf("%q is no URI: write it as in spiffe://example.com/web", short(entry))
 		}
 		return nil
 	})
 	spec.EmailAddresses = r.list(certmanagerv1.EmailSANsAnnotation, func(entry string) error {
 		if !bareAddress.MatchString(entry) {
-			return fmt.Errorf("%q is no bare e-mail address: write it as in name@example.com", entry)
+			return fmt.Errorf("%q is no bare e-mail address: write it as in name@example.com", short(entry))
 		}
 		return nil
 	})
 	usages := r.list(certmanagerv1.IngressUsagesAnnotation, func(entry string) error {
-		_, err := pki.ParseUsages([]string{entry}, false)
+		_, err := pki.ParseUsages([]string{short(entry)}, false)
 		return err
 	})
 	if len(usages) > 0 {
@@ -148,7 +152,7 @@ func (r *reader) validity(spec *certmanagerv1.CertificateSpec) {
 		r.each(key, func(value string) error {
 			d, err := time.ParseDuration(value)
 			if err != nil || d < least {
-				return fmt.Errorf("%q has to be a duration of at least %s, written as in 360h or 90m", value, least)
+				return fmt.Errorf("%q has to be a duration of at least %s, written as in 360h or 90m", short(value), least)
 			}
 			out = &metav1.Duration{Duration: d}
 			return nil
@@ -161,7 +165,7 @@ func (r *reader) validity(spec *certmanagerv1.CertificateSpec) {
 		r.each(key, func(value string) error {
 			n, err := strconv.ParseInt(value, 10, 32)
 			if err != nil || n < least || n > most {
-				return fmt.Errorf("%q has to be a whole number from %d to %d", value, least, most)
+				return fmt.Errorf("%q has to be a whole number from %d to %d", short(value), least, most)
 			}
 			out = new(int32(n))
 			return nil
@@ -186,7 +190,7 @@ func (r *reader) renewal(spec *certmanagerv1.CertificateSpec) {
 		case r.annotations[certmanagerv1.IngressRenewBeforePercentAnnotation] != "":
 			return fmt.Errorf("excludes %s: remove one", certmanagerv1.IngressRenewBeforePercentAnnotation)
 		case spec.RenewBefore.Duration >= duration:
-			return fmt.Errorf("%q has to be less than the duration, which is %s", value, duration)
+			return fmt.Errorf("%q has to be less than the duration, which is %s", short(value), duration)
 		}
 		return nil
 	})
@@ -197,7 +201,7 @@ func (r *reader) key(spec *certmanagerv1.CertificateSpec) {
 	one := func(annotation string, set func(string), values ...string) {
 		r.each(annotation, func(value string) error {
 			if !slices.Contains(values, value) {
-				return fmt.Errorf("%q has to be one of %s", value, strings.Join(values, ", "))
+				return fmt.Errorf("%q has to be one of %s", short(value), strings.Join(values, ", "))
 			}
 			set(value)
 			return nil
@@ -215,10 +219,10 @@ func (r *reader) key(spec *certmanagerv1.CertificateSpec) {
 			return nil // there is one size only
 		case key.Algorithm == certmanagerv1.ECDSAKeyAlgorithm:
 			if err != nil || size != 256 && size != 384 && size != 521 {
-				return fmt.Errorf("%q has to be 256, 384 or 521 for ECDSA", value)
+				return fmt.Errorf("%q has to be 256, 384 or 521 for ECDSA", short(value))
 			}
 		case err != nil || size < certmanagerv1.MinimumRSAKeySize || size > certmanagerv1.MaximumRSAKeySize:
-			return fmt.Errorf("%q has to be from %d to %d for RSA", value, certmanagerv1.MinimumRSAKeySize, certmanagerv1.MaximumRSAKeySize)
+			return fmt.Errorf("%q has to be from %d to %d for RSA", short(value), certmanagerv1.MinimumRSAKeySize, certmanagerv1.MaximumRSAKeySize)
 		}
 		key.Size = size
 		return nil

@@ -15,6 +15,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/limits"
 )
 
 // applySetLabel says that an object is part of an ApplySet; its Certificates are not.
@@ -27,9 +28,9 @@ var overrideGroups = [][]string{
 	{acmev1.ParentRefKindAnnotation, acmev1.ParentRefNameAnnotation, acmev1.ParentRefNamespaceAnnotation},
 }
 
-// wanted returns the Certificates that an Object asks for, and what is wrong with it as a whole. If something is, the
-// Certificates are nil.
-func (s *State) wanted() (out []*certmanagerv1.Certificate, problems []string) {
+// wanted returns the Certificates that an Object asks for, what is wrong with it as a whole, and the bound that it is
+// above. If something is wrong, the Certificates are nil.
+func (s *State) wanted() (out []*certmanagerv1.Certificate, problems []string, excess string) {
 	issuer, err := issuerOf(s.Annotations, s.Settings)
 	if err != nil {
 		problems = append(problems, fmt.Sprintf("Could not determine issuer for %s due to bad annotations: %s", strings.ToLower(s.Owner.Kind), err))
@@ -38,7 +39,10 @@ func (s *State) wanted() (out []*certmanagerv1.Certificate, problems []string) {
 	problems = append(problems, annotate(&template, s.Annotations)...)
 	problems = append(problems, s.duplicates()...)
 	if len(problems) > 0 {
-		return nil, problems
+		return nil, problems, ""
+	}
+	if excess := s.tooLong(); excess != "" {
+		return nil, nil, excess
 	}
 	if names := overridesOf(s.Overrides); len(names) > 1 {
 		problems = append(problems, fmt.Sprintf("the annotations for HTTP-01 ask for more than one of %s: an ACME issuer refuses that, leave one of them", strings.Join(names, ", ")))
@@ -61,8 +65,11 @@ func (s *State) wanted() (out []*certmanagerv1.Certificate, problems []string) {
 	for _, crt := range out {
 		crt.Spec.DNSNames = unique(append(crt.Spec.DNSNames, template.DNSNames...))
 		crt.Spec.IPAddresses = unique(append(crt.Spec.IPAddresses, template.IPAddresses...))
+		if len(crt.Spec.DNSNames) > limits.CertificateNames || len(crt.Spec.IPAddresses) > limits.CertificateNames {
+			return nil, nil, fmt.Sprintf("the certificate for the Secret %q would have more than %d names", crt.Name, limits.CertificateNames)
+		}
 	}
-	return out, problems
+	return out, problems, ""
 }
 
 // overridesOf returns those of the first group of overrides that are set.
@@ -121,10 +128,20 @@ func addHosts(spec *certmanagerv1.CertificateSpec, hosts []string) {
 // unique returns the first of each value, in order.
 func unique(list []string) []string {
 	var out []string
+	seen := make(map[string]bool, len(list))
 	for _, value := range list {
-		if !slices.Contains(out, value) {
+		if !seen[value] {
+			seen[value] = true
 			out = append(out, value)
 		}
+	}
+	return out
+}
+
+func setOf(list []string) map[string]bool {
+	out := make(map[string]bool, len(list))
+	for _, value := range list {
+		out[value] = true
 	}
 	return out
 }
@@ -244,12 +261,15 @@ func digest(crt *certmanagerv1.Certificate) string {
 
 // notCovered returns the names of a Certificate that another one is not for.
 func notCovered(wanted, by *certmanagerv1.Certificate) []string {
+	covered := map[string]bool{strings.ToLower(by.Spec.CommonName): true}
+	for _, name := range slices.Concat(by.Spec.DNSNames, by.Spec.IPAddresses) {
+		covered[strings.ToLower(name)] = true
+	}
 	var out []string
 	for _, name := range slices.Concat(wanted.Spec.DNSNames, wanted.Spec.IPAddresses) {
-		_, parent, _ := strings.Cut(name, ".")
-		if !slices.ContainsFunc(slices.Concat(by.Spec.DNSNames, by.Spec.IPAddresses, []string{by.Spec.CommonName}), func(other string) bool {
-			return strings.EqualFold(other, name) || strings.EqualFold(other, "*."+parent)
-		}) {
+		lower := strings.ToLower(name)
+		_, parent, _ := strings.Cut(lower, ".")
+		if !covered[lower] && !covered["*."+parent] {
 			out = append(out, name)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -12,6 +13,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/limits"
 )
 
 // The kinds that an Object can be.
@@ -36,8 +38,15 @@ func objectOf(of metav1.Object, apiVersion, kind string) Object {
 // FromIngress reduces an Ingress.
 func FromIngress(in *networkingv1.Ingress) Object {
 	o := objectOf(in, networkingv1.SchemeGroupVersion.String(), KindIngress)
+	count, hosts := len(in.Spec.TLS), 0
+	for _, entry := range in.Spec.TLS[:min(count, limits.ShimEntries)] {
+		hosts += len(entry.Hosts)
+	}
+	if o.TooLarge = tooMany("spec.tls", count, hosts, count); o.TooLarge != "" {
+		return o
+	}
 	for i, entry := range in.Spec.TLS {
-		part := Part{Where: fmt.Sprintf("spec.tls[%d]", i), Hosts: entry.Hosts}
+		part := Part{Where: "spec.tls[" + strconv.Itoa(i) + "]", Hosts: entry.Hosts}
 		if entry.SecretName != "" {
 			part.Secrets = []string{entry.SecretName}
 		}
@@ -67,10 +76,7 @@ func FromIngress(in *networkingv1.Ingress) Object {
 // FromGateway reduces a Gateway.
 func FromGateway(g *gwapiv1.Gateway, s Settings) Object {
 	o := objectOf(g, gwapiv1.GroupVersion.String(), KindGateway)
-	for _, l := range g.Spec.Listeners {
-		o.Parts = append(o.Parts, o.listener(l, s))
-	}
-	o.noteIgnored()
+	o.listeners(g.Spec.Listeners, s)
 	o.Overrides[acmev1.ParentRefKindAnnotation], o.Overrides[acmev1.ParentRefNameAnnotation] = KindGateway, g.Name
 	return o
 }
@@ -94,10 +100,11 @@ func FromListenerSet(set *gwapiv1.ListenerSet, parent *gwapiv1.Gateway, s Settin
 			}
 		}
 	}
+	listeners := make([]gwapiv1.Listener, 0, len(set.Spec.Listeners))
 	for _, l := range set.Spec.Listeners {
-		o.Parts = append(o.Parts, o.listener(gwapiv1.Listener{Name: l.Name, Hostname: l.Hostname, Protocol: l.Protocol, TLS: l.TLS}, s))
+		listeners = append(listeners, gwapiv1.Listener{Name: l.Name, Hostname: l.Hostname, Protocol: l.Protocol, TLS: l.TLS})
 	}
-	o.noteIgnored()
+	o.listeners(listeners, s)
 	o.Overrides[acmev1.ParentRefKindAnnotation], o.Overrides[acmev1.ParentRefNameAnnotation] = KindListenerSet, set.Name
 	if o.isTrue(acmev1.HTTP01ParentRefFallbackAnnotation) {
 		o.Overrides[acmev1.ParentRefKindAnnotation], o.Overrides[acmev1.ParentRefNameAnnotation] = KindGateway, parent.Name
@@ -111,8 +118,33 @@ var issuerAnnotations = []string{
 	certmanagerv1.IngressIssuerAnnotation, certmanagerv1.IngressClusterIssuerAnnotation, certmanagerv1.IssuerKindAnnotation, certmanagerv1.IssuerGroupAnnotation,
 }
 
+// listeners reduces the listeners of the Object.
+func (o *Object) listeners(list []gwapiv1.Listener, s Settings) {
+	secrets := 0
+	for _, l := range list {
+		if l.TLS != nil {
+			secrets += len(l.TLS.CertificateRefs)
+		}
+	}
+	if o.TooLarge = tooMany("spec.listeners", len(list), len(list), secrets); o.TooLarge != "" {
+		return
+	}
+	ignored := o.ignored()
+	silent, there := setOf(ignored), map[string]bool{}
+	for _, l := range list {
+		there[string(l.Name)] = true
+		o.Parts = append(o.Parts, o.listener(l, silent[string(l.Name)], s))
+	}
+	for _, name := range ignored {
+		if !there[name] {
+			o.Notes = append(o.Notes, fmt.Sprintf("the annotation %s names %s, which is not there: correct the name, or remove it",
+				certmanagerv1.GatewayIgnoreListenersAnnotation, whereOf(short(name))))
+		}
+	}
+}
+
 // listener reduces a listener of the Object.
-func (o *Object) listener(l gwapiv1.Listener, s Settings) Part {
+func (o *Object) listener(l gwapiv1.Listener, ignored bool, s Settings) Part {
 	part := Part{Where: whereOf(string(l.Name))}
 	secure := l.Protocol == gwapiv1.HTTPSProtocolType || l.Protocol == gwapiv1.TLSProtocolType || slices.Contains(s.ExtraProtocols, string(l.Protocol))
 	var foreign []string
@@ -129,7 +161,7 @@ func (o *Object) listener(l gwapiv1.Listener, s Settings) Part {
 		part.Hosts = []string{string(*l.Hostname)}
 	}
 	switch {
-	case !secure, slices.Contains(o.ignored(), string(l.Name)):
+	case !secure, ignored:
 		part.Silent = true
 	case l.TLS != nil && l.TLS.Mode != nil && *l.TLS.Mode == gwapiv1.TLSModePassthrough:
 		part.Silent = true
@@ -140,7 +172,7 @@ func (o *Object) listener(l gwapiv1.Listener, s Settings) Part {
 	case len(part.Hosts) == 0:
 		part.Problem = "has no hostname: name the host that the certificate is for"
 	case len(foreign) > 0:
-		part.Problem = strings.Join(foreign, "; ")
+		part.Problem = strings.Join(few(foreign), "; ")
 	case len(part.Secrets) == 0:
 		part.Problem = "has no tls.certificateRefs: name the Secret that the certificate is kept in"
 	}
@@ -170,23 +202,13 @@ func (o *Object) ignored() []string {
 	return out
 }
 
-// noteIgnored notes which listeners are to be ignored that are not there.
-func (o *Object) noteIgnored() {
-	for _, name := range o.ignored() {
-		if !slices.ContainsFunc(o.Parts, func(p Part) bool { return p.Where == whereOf(name) }) {
-			o.Notes = append(o.Notes, fmt.Sprintf("the annotation %s names %s, which is not there: correct the name, or remove it",
-				certmanagerv1.GatewayIgnoreListenersAnnotation, whereOf(name)))
-		}
-	}
-}
-
 func whereOf(listener string) string { return fmt.Sprintf("listener %q", listener) }
 
 // isTrue reports whether an annotation is true, and notes a value that is neither true nor false.
 func (o *Object) isTrue(key string) bool {
 	value := o.Annotations[key]
 	if value != "" && value != "true" && value != "false" {
-		o.Notes = append(o.Notes, fmt.Sprintf("the annotation %s: %q has no effect: write true or false", key, value))
+		o.Notes = append(o.Notes, fmt.Sprintf("the annotation %s: %q has no effect: write true or false", key, short(value)))
 	}
 	return value == "true"
 }

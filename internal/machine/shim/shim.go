@@ -6,7 +6,6 @@ package shim
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +21,8 @@ const (
 	ReasonUpdated   = "UpdateCertificate"
 	ReasonDeleted   = "DeleteCertificate"
 	ReasonBadConfig = "BadConfig"
+	// ReasonTooLarge is an addition.
+	ReasonTooLarge = "TooLarge"
 )
 
 // Settings are what a user can set.
@@ -44,6 +45,8 @@ type Object struct {
 	Labels, Annotations map[string]string
 	// Idle says that nothing is done for the object: it is being deleted, or lacks its parent.
 	Idle bool
+	// TooLarge says which bound the object is above; empty for none. It has no Parts then.
+	TooLarge string
 	// Parts are the entries of the object that can ask for a certificate.
 	Parts []Part
 	// Overrides are the annotations of each Certificate that choose how its challenges are solved (spec §6.4).
@@ -85,8 +88,10 @@ type Action struct {
 	Update []Change
 	// Delete are Certificates to delete.
 	Delete []*certmanagerv1.Certificate
-	// Warnings say what is wrong, for events.
+	// Warnings say what is wrong, for events: a few at most.
 	Warnings []string
+	// TooLarge says which bound the Object is above, for an event; empty for none. Nothing else is done then.
+	TooLarge string
 	// Wake is when to decide again without an event; zero for never.
 	Wake time.Time
 }
@@ -104,19 +109,31 @@ type Change struct {
 // Decide returns what to do for an Object now.
 func Decide(s State, now time.Time) Action {
 	a := Action{}
-	if s.Idle {
+	asks := Triggered(s.Annotations, autoOf(s.Owner.Kind, s.Settings))
+	switch {
+	case s.Idle:
+		return a
+	case s.TooLarge != "":
+		if asks || len(s.Certificates) > 0 {
+			a.TooLarge = s.tooLarge(s.TooLarge)
+		}
 		return a
 	}
-	wanted := map[string]bool{}
-	if Triggered(s.Annotations, autoOf(s.Owner.Kind, s.Settings)) {
-		certificates, problems := s.wanted()
+	wanted, used := map[string]bool{}, setOf(s.Secrets())
+	if asks {
+		certificates, problems, excess := s.wanted()
+		if excess != "" {
+			return Action{TooLarge: s.tooLarge(excess)}
+		}
 		a.Warnings = problems
 		if certificates == nil {
+			a.Warnings = few(a.Warnings)
 			return a
 		}
+		existing := s.byName()
 		for _, crt := range certificates {
 			wanted[crt.Name] = true
-			s.settle(crt, now, &a)
+			s.settle(existing[crt.Name], crt, now, &a)
 		}
 		a.Warnings = append(a.Warnings, s.Notes...)
 		for _, part := range s.Parts {
@@ -124,24 +141,30 @@ func Decide(s State, now time.Time) Action {
 				a.Warnings = append(a.Warnings, fmt.Sprintf("Skipped a %s block: %s %s", s.blockName(), part.Where, part.Problem))
 			}
 		}
+		a.Warnings = few(a.Warnings)
 	}
 	for _, crt := range s.Certificates {
-		if s.owns(crt) && crt.DeletionTimestamp == nil && !wanted[crt.Name] && !s.uses(crt.Spec.SecretName) {
+		if s.owns(crt) && crt.DeletionTimestamp == nil && !wanted[crt.Name] && !used[crt.Spec.SecretName] {
 			a.Delete = append(a.Delete, crt)
 		}
 	}
 	return a
 }
 
-// settle decides what becomes of a Certificate that is asked for.
-func (s *State) settle(wanted *certmanagerv1.Certificate, now time.Time, a *Action) {
-	i := slices.IndexFunc(s.Certificates, func(c *certmanagerv1.Certificate) bool { return c.Name == wanted.Name })
-	if i < 0 {
-		a.Create = append(a.Create, wanted)
-		return
+// byName returns the Certificates that there are by their names.
+func (s *State) byName() map[string]*certmanagerv1.Certificate {
+	out := make(map[string]*certmanagerv1.Certificate, len(s.Certificates))
+	for _, crt := range s.Certificates {
+		out[crt.Name] = crt
 	}
-	existing := s.Certificates[i]
+	return out
+}
+
+// settle decides what becomes of a Certificate that is asked for; existing is the one of its name, nil for none.
+func (s *State) settle(existing, wanted *certmanagerv1.Certificate, now time.Time, a *Action) {
 	switch {
+	case existing == nil:
+		a.Create = append(a.Create, wanted)
 	case existing.DeletionTimestamp != nil: // it is made again when it is gone
 	case !s.owns(existing):
 		if missing := notCovered(wanted, existing); len(missing) > 0 {
@@ -173,7 +196,7 @@ func (s *State) taken(existing *certmanagerv1.Certificate, missing []string) str
 		of = fmt.Sprintf("belongs to %s %q", owner.Kind, owner.Name)
 	}
 	return fmt.Sprintf("Certificate %q %s, and is not for %s, which this %s wants in the same Secret: add these names there, or name another Secret here",
-		existing.Name, of, strings.Join(missing, ", "), s.Owner.Kind)
+		existing.Name, of, strings.Join(few(missing), ", "), s.Owner.Kind)
 }
 
 func fought(c Change) string {
@@ -186,9 +209,15 @@ func (s *State) owns(crt *certmanagerv1.Certificate) bool {
 	return owner != nil && owner.UID == s.Owner.UID
 }
 
-// uses reports whether the Object names a Secret, in a part that a certificate can be made for or not.
-func (s *State) uses(secret string) bool {
-	return slices.ContainsFunc(s.Parts, func(p Part) bool { return slices.Contains(p.Secrets, secret) })
+// Kept returns those of the updates before that are to be remembered: of Certificates that are there.
+func (s *State) Kept() map[string]Attempt {
+	out := make(map[string]Attempt, len(s.Before))
+	for _, crt := range s.Certificates {
+		if before, updated := s.Before[crt.Name]; updated {
+			out[crt.Name] = before
+		}
+	}
+	return out
 }
 
 func (s *State) blockName() string {
@@ -198,17 +227,14 @@ func (s *State) blockName() string {
 	return "listener"
 }
 
-// Secrets returns the names of all Secrets that an Object names, each once.
+// Secrets returns the names of all Secrets that an Object names, in parts that a certificate can be made for or not,
+// each once.
 func (o *Object) Secrets() []string {
 	var out []string
 	for _, part := range o.Parts {
-		for _, secret := range part.Secrets {
-			if !slices.Contains(out, secret) {
-				out = append(out, secret)
-			}
-		}
+		out = append(out, part.Secrets...)
 	}
-	return out
+	return unique(out)
 }
 
 // Attempt is an update that was made.
