@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"chancery.dev/internal/limits"
 )
 
 // CheckLimits says what the certificates of an authority, the signing one first, do not allow in a
@@ -50,10 +52,11 @@ func checkUsages(cert, ca *x509.Certificate) error {
 		return err
 	}
 	usages, err := extendedUsages(cert)
+	permitted := oidSet(allowed)
 	for _, usage := range usages {
-		if !containsOID(allowed, usage) {
+		if !permitted[usage.String()] {
 			return fmt.Errorf("the CA certificate %q is for the usages %q only, not for %q", name(ca),
-				KeyUsages{Extended: allowed}.UsageNames(), KeyUsages{Extended: []asn1.ObjectIdentifier{usage}}.UsageNames())
+				KeyUsages{Extended: allowed[:min(len(allowed), limits.Listed)]}.UsageNames(), KeyUsages{Extended: []asn1.ObjectIdentifier{usage}}.UsageNames())
 		}
 	}
 	return err

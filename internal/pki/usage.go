@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"encoding/asn1"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -97,10 +98,16 @@ func (u KeyUsages) UsageNames() []string {
 
 // sameExtended reports whether two lists hold the same extended usages in any order.
 func sameExtended(a, b []asn1.ObjectIdentifier) bool {
-	lackedBy := func(list []asn1.ObjectIdentifier) func(asn1.ObjectIdentifier) bool {
-		return func(oid asn1.ObjectIdentifier) bool { return !containsOID(list, oid) }
+	return maps.Equal(oidSet(a), oidSet(b))
+}
+
+// oidSet holds the dotted numbers of a list.
+func oidSet(list []asn1.ObjectIdentifier) map[string]bool {
+	out := make(map[string]bool, len(list))
+	for _, oid := range list {
+		out[oid.String()] = true
 	}
-	return !slices.ContainsFunc(a, lackedBy(b)) && !slices.ContainsFunc(b, lackedBy(a))
+	return out
 }
 
 func containsOID(list []asn1.ObjectIdentifier, oid asn1.ObjectIdentifier) bool {

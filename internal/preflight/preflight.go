@@ -94,13 +94,14 @@ func (p Proof) Display() string {
 // Proofs chooses a solver of an ACME issuer for each name of a Certificate, as the controller does. What a CA offers
 // is known only from its answer to an order: all types are assumed that are defined for such a name.
 func Proofs(crt *certmanagerv1.Certificate, issuer *acmev1.ACMEIssuer) (proofs []Proof, findings []Finding) {
-	for _, name := range slices.Concat(crt.Spec.DNSNames, crt.Spec.IPAddresses) {
-		p := Proof{Name: name, Address: slices.Contains(crt.Spec.IPAddresses, name)}
+	solvers := selection.For(crt.Labels, issuer.Solvers)
+	for i, name := range slices.Concat(crt.Spec.DNSNames, crt.Spec.IPAddresses) {
+		p := Proof{Name: name, Address: i >= len(crt.Spec.DNSNames)}
 		if bare, is := strings.CutPrefix(name, "*."); is {
 			p.Name, p.Wildcard = bare, true
 		}
 		f := Finding{Check: "solver", Subject: name, Outcome: OK}
-		selected, err := selection.Select(crt.Labels, p.authorization(), issuer.Solvers)
+		selected, err := solvers.Select(p.authorization())
 		if err == nil {
 			order := &acmev1.Order{}
 			order.Namespace, order.Annotations = crt.Namespace, crt.Annotations

@@ -48,32 +48,119 @@ func (w weight) why() string {
 	}
 }
 
+// Solvers are those of an issuer, ready to be chosen from for each name of an Order.
+type Solvers struct {
+	all []acmev1.ACMEChallengeSolver
+	// labels say of each whether its labels fit the Order.
+	labels []bool
+	// names and zones are the places of those that list a name or a zone, in order; anyName are those that list
+	// neither.
+	names, zones map[string][]int
+	anyName      []int
+}
+
+// For readies the solvers for the names of an Order with the given labels.
+func For(orderLabels map[string]string, solvers []acmev1.ACMEChallengeSolver) *Solvers {
+	s := &Solvers{all: solvers, labels: make([]bool, len(solvers)), names: map[string][]int{}, zones: map[string][]int{}}
+	note := func(in map[string][]int, key string, place int) {
+		if known := in[key]; len(known) == 0 || known[len(known)-1] != place {
+			in[key] = append(known, place)
+		}
+	}
+	for i, solver := range solvers {
+		selector := solver.Selector
+		if selector == nil {
+			selector = &acmev1.CertificateDNSNameSelector{}
+		}
+		s.labels[i] = fitLabels(selector.MatchLabels, orderLabels)
+		for _, name := range selector.DNSNames {
+			note(s.names, name, i)
+		}
+		for _, zone := range selector.DNSZones {
+			note(s.zones, strings.ToLower(zone), i)
+		}
+		if len(selector.DNSNames)+len(selector.DNSZones) == 0 {
+			s.anyName = append(s.anyName, i)
+		}
+	}
+	return s
+}
+
+func fitLabels(wanted, orderLabels map[string]string) bool {
+	for key, value := range wanted {
+		if got, has := orderLabels[key]; !has || got != value {
+			return false
+		}
+	}
+	return true
+}
+
 // Select chooses the solver for an authorization of an Order with the given
 // labels (spec §5.4). The error says what was offered and why no solver fits.
 func Select(orderLabels map[string]string, a acmev1.ACMEAuthorization, solvers []acmev1.ACMEChallengeSolver) (Selection, error) {
+	return For(orderLabels, solvers).Select(a)
+}
+
+// Select chooses the solver for an authorization (spec §5.4). The error says what was offered and why no solver fits.
+func (s *Solvers) Select(a acmev1.ACMEAuthorization) (Selection, error) {
 	domain := a.Identifier
 	if a.Wildcard != nil && *a.Wildcard {
 		domain = "*." + domain
 	}
 	var best *Selection
 	var bestWeight weight
-	unoffered := 0
-	for i, solver := range solvers {
-		t, offered, ok := offeredFor(solver, a.Challenges)
-		if !ok {
-			unoffered++
+	fitting, weights := s.fitting(domain)
+	for _, i := range fitting {
+		w := weights[i]
+		t, offered, ok := offeredFor(s.all[i], a.Challenges)
+		if !ok || best != nil && !w.beats(bestWeight) {
 			continue
 		}
-		w, ok := fit(solver.Selector, domain, orderLabels)
-		if !ok || (best != nil && !w.beats(bestWeight)) {
-			continue
-		}
-		best, bestWeight = &Selection{Solver: solver, Type: t, Challenge: offered, Why: fmt.Sprintf("solvers[%d] of the issuer: %s", i, w.why())}, w
+		best, bestWeight = &Selection{Solver: s.all[i], Type: t, Challenge: offered, Why: fmt.Sprintf("solvers[%d] of the issuer: %s", i, w.why())}, w
 	}
 	if best != nil {
 		return *best, nil
 	}
-	return Selection{}, noSolverError(domain, a.Challenges, solvers, unoffered)
+	unoffered := 0
+	for _, solver := range s.all {
+		if _, _, ok := offeredFor(solver, a.Challenges); !ok {
+			unoffered++
+		}
+	}
+	return Selection{}, noSolverError(domain, a.Challenges, s.all, unoffered)
+}
+
+// fitting are the places of the solvers whose selectors fit a domain, in order, and how well each fits.
+func (s *Solvers) fitting(domain string) ([]int, map[int]weight) {
+	weights := map[int]weight{}
+	for _, i := range s.names[domain] {
+		weights[i] = weight{names: 1}
+	}
+	for zone, more := strings.ToLower(domain), true; more; _, zone, more = strings.Cut(zone, ".") { // the longest first
+		for _, i := range s.zones[zone] {
+			if w := weights[i]; w.zone == 0 {
+				w.zone = strings.Count(zone, ".") + 1
+				weights[i] = w
+			}
+		}
+	}
+	for _, i := range s.anyName {
+		weights[i] = weight{}
+	}
+	var places []int
+	for i, w := range weights {
+		selector := s.all[i].Selector
+		if !s.labels[i] || selector != nil && (len(selector.DNSNames) > 0 && w.names == 0 || len(selector.DNSZones) > 0 && w.zone == 0) {
+			continue
+		}
+		if selector != nil {
+			w.labels = len(selector.MatchLabels)
+			weights[i] = w
+		}
+		places = append(places, i)
+	}
+	slices.Sort(places)
+	return places, weights
 }
 
 // noSolverError says what to do about a name that no solver is for.
@@ -130,44 +217,6 @@ func offeredFor(solver acmev1.ACMEChallengeSolver, offered []acmev1.ACMEChalleng
 		}
 	}
 	return "", acmev1.ACMEChallenge{}, false
-}
-
-// fit weighs a selector against a domain; ok is false if any part of it that is set does not match.
-func fit(s *acmev1.CertificateDNSNameSelector, domain string, orderLabels map[string]string) (w weight, ok bool) {
-	if s == nil {
-		return weight{}, true
-	}
-	for key, value := range s.MatchLabels {
-		if got, has := orderLabels[key]; !has || got != value {
-			return weight{}, false
-		}
-	}
-	w.labels = len(s.MatchLabels)
-	if len(s.DNSNames) > 0 {
-		if !slices.Contains(s.DNSNames, domain) {
-			return weight{}, false
-		}
-		w.names = 1
-	}
-	if len(s.DNSZones) > 0 {
-		if w.zone = longestZone(s.DNSZones, domain); w.zone == 0 {
-			return weight{}, false
-		}
-	}
-	return w, true
-}
-
-// longestZone is the number of labels of the longest zone that the domain is in; 0 for none.
-func longestZone(zones []string, domain string) int {
-	labels := strings.Split(strings.ToLower(domain), ".")
-	longest := 0
-	for _, zone := range zones {
-		z := strings.Split(strings.ToLower(zone), ".")
-		if len(z) <= len(labels) && slices.Equal(labels[len(labels)-len(z):], z) {
-			longest = max(longest, len(z))
-		}
-	}
-	return longest
 }
 
 // ApplyOverrides is the solver with the Order's annotations applied (spec §5.5). The given solver is not changed.

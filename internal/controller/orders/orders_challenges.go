@@ -3,7 +3,6 @@ package orders
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	acmev1 "chancery.dev/api/acme/v1"
 )
@@ -26,8 +25,12 @@ func (r *orders) createChallenges(ctx context.Context, order *acmev1.Order, chal
 
 // deleteChallenges deletes those of the Challenges that are named.
 func (r *orders) deleteChallenges(ctx context.Context, owned []*acmev1.Challenge, names []string) error {
+	unneeded := make(map[string]bool, len(names))
+	for _, name := range names {
+		unneeded[name] = true
+	}
 	for _, c := range owned {
-		if c.DeletionTimestamp != nil || !slices.Contains(names, c.Name) {
+		if c.DeletionTimestamp != nil || !unneeded[c.Name] {
 			continue
 		}
 		if err := r.Client.Delete(ctx, c); err != nil {

@@ -13,10 +13,11 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/selection"
 )
 
 func newChallengeState() ChallengeState {
-	c, err := BuildChallenge(newOrderObject(), storedAuthorization(remoteAuthorization("pending")), readyIssuer().Solvers, Account{Thumbprint: "thumb"})
+	c, err := BuildChallenge(newOrderObject(), storedAuthorization(remoteAuthorization("pending")), selection.For(nil, readyIssuer().Solvers), Account{Thumbprint: "thumb"})
 	if err != nil {
 		panic(err)
 	}

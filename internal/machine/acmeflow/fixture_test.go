@@ -12,6 +12,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/selection"
 )
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -96,7 +97,7 @@ func (s OrderState) saw(status acme.Status) OrderState {
 
 // owning adds the Challenge that the order needs, in a state.
 func (s OrderState) owning(state acmev1.State) OrderState {
-	c, err := BuildChallenge(s.Order, storedAuthorization(remoteAuthorization("pending")), s.Issuer.Solvers, s.Account)
+	c, err := BuildChallenge(s.Order, storedAuthorization(remoteAuthorization("pending")), selection.For(nil, s.Issuer.Solvers), s.Account)
 	if err != nil {
 		panic(err)
 	}

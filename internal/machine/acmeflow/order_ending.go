@@ -119,9 +119,10 @@ func (d *orderDecision) complete() OrderAction {
 func (d *orderDecision) failedChallenge() *acmev1.Challenge {
 	rank := map[acmev1.State]int{acmev1.Expired: 1, acmev1.Errored: 2, acmev1.Invalid: 3}
 	var worst *acmev1.Challenge
+	unvouched := d.unvouched()
 	for _, c := range d.Challenges {
 		r := rank[c.Status.State]
-		if r == 0 || c.Status.State == acmev1.Errored && d.unvouched(c) || (worst != nil && r <= rank[worst.Status.State]) {
+		if r == 0 || c.Status.State == acmev1.Errored && unvouched(c) || (worst != nil && r <= rank[worst.Status.State]) {
 			continue
 		}
 		worst = c

@@ -14,6 +14,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/dnspersist"
+	"chancery.dev/internal/selection"
 )
 
 // AccountThumbprintAnnotation carries the thumbprint of the account key on a
@@ -38,9 +39,13 @@ type challengePlan struct {
 // authorizations need (spec §5.3 h to j). The error says which name has no solver.
 func (d *orderDecision) planChallenges() (challengePlan, error) {
 	var plan challengePlan
-	needed := map[string]bool{}
+	needed, byURL := map[string]bool{}, map[string][]*acmev1.Challenge{}
+	for _, c := range d.Challenges {
+		byURL[c.Spec.AuthorizationURL] = append(byURL[c.Spec.AuthorizationURL], c)
+	}
+	solvers := selection.For(d.Order.Labels, d.Issuer.Solvers)
 	for _, a := range d.next.Authorizations {
-		owned := slices.DeleteFunc(slices.Clone(d.Challenges), func(c *acmev1.Challenge) bool { return c.Spec.AuthorizationURL != a.URL })
+		owned := byURL[a.URL]
 		valid := a.InitialState == acmev1.Valid
 		for _, c := range owned {
 			if c.Status.State == acmev1.Valid {
@@ -50,14 +55,14 @@ func (d *orderDecision) planChallenges() (challengePlan, error) {
 		if valid {
 			continue
 		}
-		want, err := BuildChallenge(d.Order, a, d.Issuer.Solvers, d.Account)
+		want, err := BuildChallenge(d.Order, a, solvers, d.Account)
 		if err != nil {
 			return challengePlan{}, err
 		}
 		i := slices.IndexFunc(owned, func(c *acmev1.Challenge) bool { return c.Name == want.Name })
 		// A Challenge of that name that answers with a key that the account has replaced, or that the Order does not
 		// vouch for, is replaced by a new one.
-		needed[want.Name] = i < 0 || !Outdated(owned[i].Spec, d.Account.Thumbprint) && !d.unvouched(owned[i])
+		needed[want.Name] = i < 0 || !Outdated(owned[i].Spec, d.Account.Thumbprint) && unvouched(d.Order, a, d.Issuer, solvers, owned[i]) == ""
 		presented := func(c *acmev1.Challenge) bool { return c.Status.Presented && len(ourFinalizers(c)) > 0 }
 		if i >= 0 || slices.ContainsFunc(owned, presented) {
 			// An older Challenge for the same authorization shows the same value: its clean-up
@@ -73,11 +78,13 @@ func (d *orderDecision) planChallenges() (challengePlan, error) {
 
 // noteSolvers says in the status which solvers the Challenges to create are for.
 func (d *orderDecision) noteSolvers(create []*acmev1.Challenge) {
+	choices := make(map[string]string, len(create))
+	for _, c := range create {
+		choices[c.Spec.AuthorizationURL] = c.Annotations[SolverChoiceAnnotation]
+	}
 	for i, a := range d.next.Authorizations {
-		for _, c := range create {
-			if c.Spec.AuthorizationURL == a.URL {
-				d.next.Authorizations[i].Solver = c.Annotations[SolverChoiceAnnotation]
-			}
+		if choice, created := choices[a.URL]; created {
+			d.next.Authorizations[i].Solver = choice
 		}
 	}
 }
@@ -92,17 +99,10 @@ func (d *orderDecision) undeleted(match func(*acmev1.Challenge) bool) (names []s
 	return names
 }
 
-// unvouched reports whether a Challenge is not to be solved for this Order.
-func (d *orderDecision) unvouched(c *acmev1.Challenge) bool {
-	order := *d.Order
-	order.Status = d.next
-	return Unvouched(&order, d.Issuer, c) != ""
-}
-
 // BuildChallenge is the Challenge for one authorization of an Order (spec §5.3):
 // the best of the issuer's solvers with the Order's annotations applied, and the
 // key that the solver presents. The error says what no solver offers, for people.
-func BuildChallenge(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers []acmev1.ACMEChallengeSolver, account Account) (*acmev1.Challenge, error) {
+func BuildChallenge(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers *selection.Solvers, account Account) (*acmev1.Challenge, error) {
 	wildcard := a.Wildcard != nil && *a.Wildcard
 	chosen, solver, err := chooseSolver(o, a, solvers)
 	if err != nil {

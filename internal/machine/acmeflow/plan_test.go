@@ -8,6 +8,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/selection"
 )
 
 func http01() acmev1.ACMEChallengeSolver {
@@ -21,7 +22,7 @@ func persist() acmev1.ACMEChallengeSolver {
 func TestChallengeIsBuiltFromTheOrder(t *testing.T) {
 	o := newOrderObject()
 	a := storedAuthorization(remoteAuthorization("pending"))
-	c, err := BuildChallenge(o, a, []acmev1.ACMEChallengeSolver{dns01()}, Account{Thumbprint: "thumb"})
+	c, err := BuildChallenge(o, a, selection.For(nil, []acmev1.ACMEChallengeSolver{dns01()}), Account{Thumbprint: "thumb"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,12 +31,12 @@ func TestChallengeIsBuiltFromTheOrder(t *testing.T) {
 	equal(t, c.Annotations[AccountThumbprintAnnotation], "thumb")
 	equal(t, strings.HasPrefix(c.Annotations[SolverChoiceAnnotation], "solvers[0] of the issuer: "), true)
 	equal(t, c.OwnerReferences[0].APIVersion, "acme.cert-manager.io/v1")
-	again, err := BuildChallenge(o, a, []acmev1.ACMEChallengeSolver{dns01()}, Account{Thumbprint: "another thumbprint"})
+	again, err := BuildChallenge(o, a, selection.For(nil, []acmev1.ACMEChallengeSolver{dns01()}), Account{Thumbprint: "another thumbprint"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	equal(t, again.Name, c.Name) // the key does not count
-	edited, err := BuildChallenge(o, a, []acmev1.ACMEChallengeSolver{http01()}, Account{Thumbprint: "thumb"})
+	edited, err := BuildChallenge(o, a, selection.For(nil, []acmev1.ACMEChallengeSolver{http01()}), Account{Thumbprint: "thumb"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func TestPersistentChallengeSaysWhatIsNeeded(t *testing.T) {
 		remote.Challenges = append(remote.Challenges, acme.Challenge{URL: "ca/chall/p", Type: "dns-persist-01", AccountURI: c.uri, IssuerDomainNames: c.names})
 		s := persist()
 		s.DNSPersist01.IssuerDomainName = c.wanted
-		got, err := BuildChallenge(o, storedAuthorization(remote), []acmev1.ACMEChallengeSolver{s}, account)
+		got, err := BuildChallenge(o, storedAuthorization(remote), selection.For(nil, []acmev1.ACMEChallengeSolver{s}), account)
 		if c.fail != "" {
 			if err == nil || !strings.Contains(err.Error(), c.fail) {
 				t.Errorf("%+v: %v", c, err)
@@ -86,7 +87,7 @@ func TestTLSALPNIsGivenTheKeyAuthorization(t *testing.T) {
 	remote := remoteAuthorization("pending")
 	remote.Challenges = append(remote.Challenges, acme.Challenge{URL: "ca/chall/t", Type: "tls-alpn-01", Token: "tok"})
 	solvers := []acmev1.ACMEChallengeSolver{{TLSALPN01: &acmev1.TLSALPN01Solver{}}}
-	got, err := BuildChallenge(newOrderObject(), storedAuthorization(remote), solvers, Account{Thumbprint: "thumb"})
+	got, err := BuildChallenge(newOrderObject(), storedAuthorization(remote), selection.For(nil, solvers), Account{Thumbprint: "thumb"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +105,7 @@ func TestAccountChallengeCarriesTheLabel(t *testing.T) {
 	labelled.DNS01.AccountLabel = true
 	build := func(s acmev1.ACMEChallengeSolver, account string) *acmev1.Challenge {
 		t.Helper()
-		c, err := BuildChallenge(o, storedAuthorization(remote), []acmev1.ACMEChallengeSolver{s}, Account{Thumbprint: "thumb", URL: account})
+		c, err := BuildChallenge(o, storedAuthorization(remote), selection.For(nil, []acmev1.ACMEChallengeSolver{s}), Account{Thumbprint: "thumb", URL: account})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,9 +20,18 @@ func Unvouched(o *acmev1.Order, issuer Issuer, c *acmev1.Challenge) string {
 	if o == nil {
 		return "No Order controls this Challenge: Challenges are made by the controller, for the Orders of CertificateRequests"
 	}
+	i := slices.IndexFunc(o.Status.Authorizations, func(a acmev1.ACMEAuthorization) bool { return a.URL == c.Spec.AuthorizationURL })
+	var a acmev1.ACMEAuthorization // lists nothing
+	if i >= 0 {
+		a = o.Status.Authorizations[i]
+	}
+	return unvouched(o, a, issuer, selection.For(o.Labels, issuer.Solvers), c)
+}
+
+// unvouched is Unvouched with the Order's authorization of the Challenge, and the issuer's solvers.
+func unvouched(o *acmev1.Order, a acmev1.ACMEAuthorization, issuer Issuer, solvers *selection.Solvers, c *acmev1.Challenge) string {
 	spec := c.Spec
-	i := slices.IndexFunc(o.Status.Authorizations, func(a acmev1.ACMEAuthorization) bool { return a.URL == spec.AuthorizationURL })
-	if i < 0 || !lists(o.Status.Authorizations[i], spec) {
+	if !lists(a, spec) {
 		return fmt.Sprintf("The Order %q does not list this Challenge in its status.authorizations", o.Name)
 	}
 	if !o.Spec.IssuerRef.Equivalent(spec.IssuerRef) {
@@ -31,11 +40,23 @@ func Unvouched(o *acmev1.Order, issuer Issuer, c *acmev1.Challenge) string {
 	if issuer.Readiness == IssuerMissing {
 		return ""
 	}
-	chosen, solver, err := chooseSolver(o, o.Status.Authorizations[i], issuer.Solvers)
+	chosen, solver, err := chooseSolver(o, a, solvers)
 	if err != nil || chosen.Type != spec.Type || !sameSolver(solver, spec.Solver) {
 		return fmt.Sprintf("Issuer %q does not give this solver for %q, or not any more: the Order makes a Challenge for the solver that it gives", spec.IssuerRef.Name, spec.DNSName)
 	}
 	return ""
+}
+
+// unvouched returns whether a Challenge is not to be solved for this Order, as it is known now.
+func (d *orderDecision) unvouched() func(*acmev1.Challenge) bool {
+	authorizations := make(map[string]acmev1.ACMEAuthorization, len(d.next.Authorizations))
+	for _, a := range d.next.Authorizations {
+		authorizations[a.URL] = a
+	}
+	solvers := selection.For(d.Order.Labels, d.Issuer.Solvers)
+	return func(c *acmev1.Challenge) bool {
+		return unvouched(d.Order, authorizations[c.Spec.AuthorizationURL], d.Issuer, solvers, c) != ""
+	}
 }
 
 // lists reports whether an authorization has what a Challenge is for.
@@ -47,8 +68,8 @@ func lists(a acmev1.ACMEAuthorization, spec acmev1.ChallengeSpec) bool {
 }
 
 // chooseSolver is the best of the issuer's solvers for an authorization, with the Order's annotations applied.
-func chooseSolver(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers []acmev1.ACMEChallengeSolver) (selection.Selection, acmev1.ACMEChallengeSolver, error) {
-	chosen, err := selection.Select(o.Labels, a, solvers)
+func chooseSolver(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers *selection.Solvers) (selection.Selection, acmev1.ACMEChallengeSolver, error) {
+	chosen, err := solvers.Select(a)
 	if err != nil {
 		return selection.Selection{}, acmev1.ACMEChallengeSolver{}, fmt.Errorf("issuer %q: %w", o.Spec.IssuerRef.Name, err)
 	}

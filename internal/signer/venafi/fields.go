@@ -40,9 +40,11 @@ func customFields(issuer, request map[string]string, keys []string) ([]certifica
 			break
 		}
 	}
-	general = slices.DeleteFunc(general, func(g field) bool {
-		return slices.ContainsFunc(own, func(f field) bool { return f.Name == g.Name })
-	})
+	replaced := make(map[string]bool, len(own))
+	for _, f := range own {
+		replaced[f.Name] = true
+	}
+	general = slices.DeleteFunc(general, func(g field) bool { return replaced[g.Name] })
 	fields := []certificate.CustomField{{Type: certificate.CustomFieldOrigin, Name: "Origin", Value: origin}}
 	for _, f := range append(general, own...) {
 		fields = append(fields, certificate.CustomField{Type: certificate.CustomFieldPlain, Name: f.Name, Value: f.Value})

@@ -1,0 +1,61 @@
+package acmeflow
+
+import (
+	"fmt"
+	"testing"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
+	"chancery.dev/internal/limits"
+	"chancery.dev/internal/rig/growth"
+	"chancery.dev/internal/selection"
+)
+
+// manyNames is an Order for n names, with a Challenge for each in the given state.
+func manyNames(n int, state acmev1.State) OrderState {
+	s := newOrderState().saw("pending").stored(acmev1.Pending, "pending")
+	s.Order.Spec.DNSNames, s.Order.Status.Authorizations, s.Memory.Remote.Authorizations = nil, nil, nil
+	solvers := selection.For(nil, s.Issuer.Solvers)
+	for i := range n {
+		a := remoteAuthorization("pending")
+		a.URL, a.Identifier = fmt.Sprintf("ca/authz/%d", i), acme.DNS(fmt.Sprintf("host-%d.example.com", i))
+		stored := storedAuthorization(a)
+		s.Order.Spec.DNSNames = append(s.Order.Spec.DNSNames, a.Identifier.Value)
+		s.Order.Status.Authorizations = append(s.Order.Status.Authorizations, stored)
+		s.Memory.Remote.Authorizations = append(s.Memory.Remote.Authorizations, a.URL)
+		c, err := BuildChallenge(s.Order, stored, solvers, s.Account)
+		if err != nil {
+			panic(err)
+		}
+		c.Status.State = state
+		s.Challenges = append(s.Challenges, c)
+	}
+	return s
+}
+
+// TestOrdersGrow: what a look at an Order costs grows with its names.
+func TestOrdersGrow(t *testing.T) {
+	for name, change := range map[string]func(s *OrderState, n int){
+		"all Challenges are missing": func(s *OrderState, _ int) { s.Challenges = nil },
+		"all Challenges are open":    func(*OrderState, int) {},
+		"all Challenges are of a replaced key": func(s *OrderState, _ int) {
+			s.Account.Thumbprint = "another"
+		},
+		"no Challenge is vouched for": func(s *OrderState, _ int) {
+			for _, c := range s.Challenges {
+				c.Status.State, c.Spec.Token = acmev1.Errored, "another"
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			growth.Linear(t, limits.CertificateNames, func(n int) func() {
+				s := manyNames(n, acmev1.Pending)
+				change(&s, n)
+				if a := DecideOrder(s, start); a.Step == OrderDone {
+					t.Fatalf("%+v", a)
+				}
+				return func() { DecideOrder(s, start) }
+			})
+		})
+	}
+}
