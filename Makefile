@@ -33,6 +33,9 @@ VULNDB ?= https://vuln.go.dev
 # judge by path: a cache that clones share brings the findings of one into another.
 export GOLANGCI_LINT_CACHE := $(BIN)/lint-cache
 
+# The one mutation that `make mutations` tries; empty means all.
+MUTATION ?=
+
 # The modules beside the root one, as far as they exist. The tests of e2e are slow, and
 # run by targets of their own: one for each peer, in the directory of its name.
 NESTED := $(patsubst %/go.mod,%,$(wildcard standalone/go.mod dnsproviders/go.mod kubectl/go.mod deploy/images/go.mod))
@@ -155,6 +158,10 @@ test: build ## Run all tests of all modules but e2e
 .PHONY: quick
 quick: need ## Run the tests of the root module that need no API server
 	go test -short ./...
+
+.PHONY: mutations
+mutations: build-chancery build-standalone ## Show that tests find each wrong change of internal/rig/mutation (MUTATION=name)
+	.ci/with-control-plane go run ./internal/rig/mutation/mutate -only '$(MUTATION)'
 
 .PHONY: e2e
 e2e: ## Run the tests against real peers (one of them: e2e-chart, e2e-vault, e2e-stepca, e2e-ingress)

@@ -114,6 +114,8 @@ var rooms = []room{
 	{layer: 1, path: "internal/rig/browser", why: "Chromium without a window, driven over a pipe", rig: true},
 	{layer: 0, path: "internal/rig/tool", why: "programs outside the project that tests look for", rig: true},
 	{layer: 0, path: "internal/rig/outcome", why: "what go test -json says, for people", rig: true},
+	{layer: 0, path: "internal/rig/mutation", why: "wrong changes of the code that tests have to find", rig: true},
+	{layer: 1, path: "internal/rig/mutation/mutate", why: "tries each of them", rig: true},
 	{layer: 1, path: "internal/rig/netns", why: "tests in a network namespace of their own", rig: true},
 	{layer: 0, path: "internal/rig/growth", why: "whether what a function costs grows with the size of its input", rig: true},
 	{layer: 0, path: "internal/rig/golden", why: "tables of decisions in files", rig: true},

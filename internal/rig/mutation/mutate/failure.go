@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// event is a line of go test -json.
+type event struct{ Action, Package, Test, FailedBuild, Output string }
+
+// firstFailure runs the go command until the first test fails, and returns its name and package; empty if none does.
+// The rest of the run is not waited for.
+func firstFailure(ctx context.Context, args, env []string) (string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // the arguments are those of try
+	cmd.Env, cmd.Stderr = append(os.Environ(), env...), os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) } // what the tests have started, too
+	cmd.WaitDelay = 10 * time.Second
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	failed, last := "", ""
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var e event
+		if json.Unmarshal(lines.Bytes(), &e) != nil {
+			continue
+		}
+		switch {
+		case e.Action == "output" || e.Action == "build-output":
+			last = strings.TrimSpace(e.Output)
+		case e.Action == "fail" && e.FailedBuild != "":
+			err = fmt.Errorf("the tests of %s do not compile: %s", e.Package, last)
+		case e.Action == "fail" && e.Test != "" && failed == "":
+			failed = e.Test + " of " + strings.TrimPrefix(e.Package, "chancery.dev/")
+			cancel()
+		}
+	}
+	ended := cmd.Wait()
+	if failed != "" || err != nil {
+		return failed, err
+	}
+	if exit := (*exec.ExitError)(nil); ended != nil && !errors.As(ended, &exit) {
+		return "", ended
+	}
+	if ended != nil { // a panic outside of a test, or a data race
+		return "the end of the process: " + last, nil
+	}
+	return "", nil
+}
