@@ -57,6 +57,16 @@ func TestLinksBite(t *testing.T) {
 	}
 }
 
+// TestNoGoTemplates: a go-template that fails prints the whole object, so that the private key of a Secret ends in the
+// file where its certificate was meant to be. jsonpath prints nothing for an entry that is not there.
+func TestNoGoTemplates(t *testing.T) {
+	for name, text := range readTexts(t) {
+		if (strings.HasPrefix(name, "docs/") || name == "README.md") && strings.Contains(text, "go-template") {
+			t.Errorf("%s: kubectl's go-template dumps a Secret where an entry is missing: use jsonpath", name)
+		}
+	}
+}
+
 // maxColumns is the longest line of prose.
 const maxColumns = 120
 

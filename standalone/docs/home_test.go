@@ -59,7 +59,11 @@ func newHome(t *testing.T) *home {
 			t.Fatal(err)
 		}
 	}
-	programs := map[string]string{"kubectl": self}
+	deploy, err := filepath.Abs("../../deploy/deploy-certificate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs := map[string]string{"kubectl": self, "deploy-certificate": deploy}
 	for name, variable := range map[string]string{
 		"chancery": "CHANCERY_BIN", "chancery-standalone": "CHANCERY_STANDALONE_BIN", "chancery-dns": "CHANCERY_DNS_BIN",
 		"kubectl-chancery": "CHANCERY_KUBECTL_BIN",
