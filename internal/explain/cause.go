@@ -11,7 +11,6 @@ import (
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/acmeflow"
 	"chancery.dev/internal/machine/certificate"
-	"chancery.dev/internal/pki"
 )
 
 // unseen is how long a controller may take to look at a new Certificate before that is worth a word.
@@ -58,35 +57,6 @@ func (w *World) troubleOf(crt *certmanagerv1.Certificate) Trouble {
 	}
 	t.Cause = OneLine(t.Cause)
 	return t
-}
-
-// ofAuthority says whether a CA above a certificate that is good has expired, so that nobody trusts the certificate. A
-// CA issuer signs all the same.
-func (w *World) ofAuthority(crt *certmanagerv1.Certificate) Trouble {
-	request := w.requestOf(crt)
-	if request == nil || Describe(request).Outcome != Issued {
-		return Trouble{}
-	}
-	issuer, _ := w.issuer(crt.Spec.IssuerRef, crt.Namespace)
-	above, _ := pki.DecodeBundle(request.Status.CA) // what cannot be read says nothing
-	if chain, err := pki.DecodeChain(request.Status.Certificate); err == nil && len(chain) > 1 {
-		above = append(above, chain[1:]...)
-	}
-	for _, authority := range above {
-		if w.now.After(authority.NotAfter) {
-			t := Trouble{
-				Class: "CA expired",
-				Cause: fmt.Sprintf("the CA certificate %q above this certificate expired on %s: clients do not trust it",
-					authority.Subject, authority.NotAfter.UTC().Format(time.RFC3339)),
-				WhatToDo: (&failure{issuer: issuer, request: request}).cure(),
-			}
-			if crt.Status.RenewalTime != nil {
-				t.NextTry = "with the renewal, at " + crt.Status.RenewalTime.UTC().Format(time.RFC3339)
-			}
-			return t
-		}
-	}
-	return Trouble{}
 }
 
 // ofLatest says what is in the way of the request under way, or of the last one that failed.

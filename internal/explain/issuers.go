@@ -26,6 +26,8 @@ type IssuerRow struct {
 	// controller knows, so it is filled in by those who can ask it.
 	Account     string       `json:"account,omitempty"`
 	ParkedUntil *metav1.Time `json:"parkedUntil,omitempty"`
+	// CANotAfter is when the first of the certificates of a CA issuer's CA expires.
+	CANotAfter *metav1.Time `json:"caNotAfter,omitempty"`
 	// Challenges are those that have not ended.
 	Challenges Tally `json:"challenges"`
 	// Certificates are those that name it, NotReady how many of them are not ready.
@@ -48,11 +50,11 @@ type Tally struct {
 
 // IssuerRows lists the issuers among objects, with what their Certificates and Challenges among objects tell; by
 // namespace and name, ClusterIssuers first.
-func IssuerRows(objects []metav1.Object) []IssuerRow {
+func IssuerRows(objects []metav1.Object, now time.Time) []IssuerRow {
 	rows := map[string]*IssuerRow{}
 	for _, o := range objects {
 		if issuer, is := o.(certmanagerv1.GenericIssuer); is {
-			rows[Name(KindOf(o), o.GetNamespace(), o.GetName())] = issuerRow(issuer)
+			rows[Name(KindOf(o), o.GetNamespace(), o.GetName())] = issuerRow(issuer, now)
 		}
 	}
 	of := func(ref cmmeta.IssuerReference, namespace string) *IssuerRow {
@@ -83,13 +85,17 @@ func IssuerRows(objects []metav1.Object) []IssuerRow {
 	return out
 }
 
-func issuerRow(issuer certmanagerv1.GenericIssuer) *IssuerRow {
+func issuerRow(issuer certmanagerv1.GenericIssuer, now time.Time) *IssuerRow {
 	node := NodeOf(issuer)
 	row := &IssuerRow{Kind: node.Kind, Namespace: node.Namespace, Name: node.Name, State: node.State}
 	row.Type, row.Server = serverOf(issuer.GetSpec())
 	if acme := issuer.GetStatus().ACME; acme != nil {
 		row.Account = acme.URI
 	}
+	if ca := issuer.GetStatus().CA; ca != nil && issuer.GetSpec().CA != nil {
+		row.CANotAfter = ca.NotAfter
+	}
+	row.Trouble = ofIssuersCA(Name(node.Kind, node.Namespace, node.Name), issuer, now)
 	if notReady(issuer) != nil {
 		row.Trouble = ofIssuer(node, issuer)
 	}

@@ -221,6 +221,7 @@ func aYear() (*history, store) {
 
 	h.parks()
 	h.challenges()
+	h.authority()
 	h.want("ChanceryCleanUpAbandoned", "", h.at(185*day), h.at(186*day))
 	for i := range 990 {
 		c := certificate{name: fmt.Sprintf("c%03d", i), issuer: "acme", life: 90 * day}
@@ -249,6 +250,33 @@ func (h *history) parks() {
 		h.lasting(210*day, 155*day, until(210*day+40*time.Minute)))
 	h.tell(spans, labels.MetricName, "chancery_issuer_parked_until_timestamp_seconds", "kind", "ClusterIssuer", "name", "acme")
 	h.want("ChanceryIssuerParked", "acme", h.at(200*day+3*time.Hour), h.at(200*day+5*time.Hour+15*time.Minute))
+}
+
+// authority: the CA of an issuer is valid until day 200, and is replaced two days before that. From day 175 on, a
+// certificate by it is valid for longer. The CA of another issuer lives for ten days, and is renewed when three are left.
+func (h *history) authority() {
+	until := func(since time.Duration) float64 { return float64(h.at(since).Unix()) }
+	const replaced = 198 * day
+	of := []string{"kind", "ClusterIssuer", "name", "internal"}
+	h.tell([]span{h.lasting(0, replaced, until(200*day)), h.lasting(replaced, year-replaced, until(10*year))},
+		append(slices.Clone(of), labels.MetricName, "chancery_issuer_ca_expiration_timestamp_seconds")...)
+	h.tell([]span{h.lasting(0, replaced, until(200*day-year)), h.lasting(replaced, year-replaced, until(replaced))},
+		append(slices.Clone(of), labels.MetricName, "chancery_issuer_ca_not_before_timestamp_seconds")...)
+	h.tell([]span{h.lasting(0, 175*day, until(190*day)), h.lasting(175*day, 190*day, until(500*day))},
+		labels.MetricName, "certmanager_certificate_expiration_timestamp_seconds", "exported_namespace", "shop", "name", "by-internal",
+		"issuer_name", "internal", "issuer_kind", "ClusterIssuer", "issuer_group", "cert-manager.io")
+	h.want("ChanceryCAExpiring", "internal", h.at(170*day+15*time.Minute), h.at(replaced))
+	h.want("ChanceryCAExpiringCritical", "internal", h.at(193*day+15*time.Minute), h.at(replaced))
+	h.want("ChanceryCATooShort", "internal", h.at(175*day+time.Hour), h.at(replaced))
+
+	var ends, begins []span
+	for since := time.Duration(0); since < year; since += 7 * day {
+		ends = append(ends, h.lasting(since, min(7*day, year-since), until(since+10*day)))
+		begins = append(begins, h.lasting(since, min(7*day, year-since), until(since)))
+	}
+	of = []string{"kind", "Issuer", "exported_namespace", "shop", "name", "short-lived"}
+	h.tell(ends, append(slices.Clone(of), labels.MetricName, "chancery_issuer_ca_expiration_timestamp_seconds")...)
+	h.tell(begins, append(slices.Clone(of), labels.MetricName, "chancery_issuer_ca_not_before_timestamp_seconds")...)
 }
 
 // challenges: one a day ends after ten minutes. One cannot be presented for nine hours, one waits as long because the

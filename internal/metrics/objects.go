@@ -25,7 +25,7 @@ type Objects struct {
 
 // write writes all samples. An error is one of the cache.
 func (o Objects) write(ctx context.Context, t *text) error {
-	for _, write := range []func(context.Context, *text) error{o.certificates, o.challenges, o.issuers, o.clusterIssuers} {
+	for _, write := range []func(context.Context, *text) error{o.certificates, o.challenges, o.issuers} {
 		if err := write(ctx, t); err != nil {
 			return err
 		}
@@ -132,34 +132,67 @@ func (o Objects) challenges(ctx context.Context, t *text) error {
 }
 
 func (o Objects) issuers(ctx context.Context, t *text) error {
-	list := &certmanagerv1.IssuerList{}
-	if err := o.list(ctx, list); err != nil {
+	namespaced, global := &certmanagerv1.IssuerList{}, &certmanagerv1.ClusterIssuerList{}
+	if err := o.list(ctx, namespaced); err != nil {
 		return err
 	}
 	t.family("certmanager_issuer_ready_status", gauge, "Whether the Issuer's condition Ready has the status that the label condition names.")
-	for i := range list.Items {
-		issuer := &list.Items[i]
+	for i := range namespaced.Items {
+		issuer := &namespaced.Items[i]
 		t.ready(func() {
 			t.label("name", issuer.Name)
 			t.label("namespace", issuer.Namespace)
 		}, issuerStatus(issuer))
 	}
+	if o.ClusterIssuers {
+		if err := o.list(ctx, global); err != nil {
+			return err
+		}
+		t.family("certmanager_clusterissuer_ready_status", gauge, "Whether the ClusterIssuer's condition Ready has the status that the label condition names.")
+		for i := range global.Items {
+			t.ready(func() { t.label("name", global.Items[i].Name) }, issuerStatus(&global.Items[i]))
+		}
+	}
+	t.authorities(namespaced, global)
 	return nil
 }
 
-func (o Objects) clusterIssuers(ctx context.Context, t *text) error {
-	if !o.ClusterIssuers {
-		return nil
+// authorities writes from when until when the CAs of issuers are valid.
+func (t *text) authorities(namespaced *certmanagerv1.IssuerList, global *certmanagerv1.ClusterIssuerList) {
+	for _, f := range []struct {
+		name, help string
+		of         func(*certmanagerv1.CAIssuerStatus) *metav1.Time
+	}{
+		{
+			"chancery_issuer_ca_expiration_timestamp_seconds",
+			"When the first of the certificates expires that a CA issuer signs with and delivers, in seconds since 1970.",
+			func(s *certmanagerv1.CAIssuerStatus) *metav1.Time { return s.NotAfter },
+		},
+		{
+			"chancery_issuer_ca_not_before_timestamp_seconds",
+			"From when on that certificate is valid which chancery_issuer_ca_expiration_timestamp_seconds is about, in seconds since 1970.",
+			func(s *certmanagerv1.CAIssuerStatus) *metav1.Time { return s.NotBefore },
+		},
+	} {
+		t.family(f.name, gauge, f.help)
+		write := func(kind string, issuer certmanagerv1.GenericIssuer) {
+			ca := issuer.GetStatus().CA
+			if issuer.GetSpec().CA == nil || ca == nil || f.of(ca) == nil {
+				return
+			}
+			t.begin()
+			t.label("kind", kind)
+			t.label("namespace", issuer.GetNamespace())
+			t.label("name", issuer.GetName())
+			t.end(seconds(f.of(ca)))
+		}
+		for i := range namespaced.Items {
+			write(cmmeta.DefaultIssuerKind, &namespaced.Items[i])
+		}
+		for i := range global.Items {
+			write(cmmeta.ClusterIssuerKind, &global.Items[i])
+		}
 	}
-	list := &certmanagerv1.ClusterIssuerList{}
-	if err := o.list(ctx, list); err != nil {
-		return err
-	}
-	t.family("certmanager_clusterissuer_ready_status", gauge, "Whether the ClusterIssuer's condition Ready has the status that the label condition names.")
-	for i := range list.Items {
-		t.ready(func() { t.label("name", list.Items[i].Name) }, issuerStatus(&list.Items[i]))
-	}
-	return nil
 }
 
 func issuerStatus(i certmanagerv1.GenericIssuer) cmmeta.ConditionStatus {

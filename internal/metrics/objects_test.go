@@ -72,6 +72,12 @@ certmanager_issuer_ready_status{name="i",namespace="ns",condition="Unknown"} 0
 certmanager_clusterissuer_ready_status{name="ca",condition="True"} 0
 certmanager_clusterissuer_ready_status{name="ca",condition="False"} 0
 certmanager_clusterissuer_ready_status{name="ca",condition="Unknown"} 1
+# HELP chancery_issuer_ca_expiration_timestamp_seconds When the first of the certificates expires that a CA issuer signs with and delivers, in seconds since 1970.
+# TYPE chancery_issuer_ca_expiration_timestamp_seconds gauge
+chancery_issuer_ca_expiration_timestamp_seconds{kind="ClusterIssuer",namespace="",name="ca"} 1.9e+09
+# HELP chancery_issuer_ca_not_before_timestamp_seconds From when on that certificate is valid which chancery_issuer_ca_expiration_timestamp_seconds is about, in seconds since 1970.
+# TYPE chancery_issuer_ca_not_before_timestamp_seconds gauge
+chancery_issuer_ca_not_before_timestamp_seconds{kind="ClusterIssuer",namespace="",name="ca"} 1.6e+09
 `
 
 func objects(t *testing.T) metrics.Objects {
@@ -99,7 +105,10 @@ func objects(t *testing.T) metrics.Objects {
 		&certmanagerv1.Issuer{ObjectMeta: meta("i"), Status: certmanagerv1.IssuerStatus{
 			Conditions: []certmanagerv1.IssuerCondition{{Type: certmanagerv1.IssuerConditionReady, Status: cmmeta.ConditionFalse}},
 		}},
-		&certmanagerv1.ClusterIssuer{ObjectMeta: metav1.ObjectMeta{Name: "ca"}},
+		&certmanagerv1.ClusterIssuer{
+			ObjectMeta: metav1.ObjectMeta{Name: "ca"}, Spec: certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{SecretName: "ca"}},
+			Status: certmanagerv1.IssuerStatus{CA: &certmanagerv1.CAIssuerStatus{NotBefore: at(1_600_000_000), NotAfter: at(1_900_000_000)}},
+		},
 	).Build()
 	return metrics.Objects{Reader: reader, ClusterIssuers: true}
 }

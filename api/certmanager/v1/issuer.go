@@ -200,6 +200,13 @@ type CAIssuerStatus struct {
 	// When the controller has first found this CA in the issuer's Secret. Certificates of an earlier CA are issued
 	// again from then on.
 	FirstSeen metav1.Time `json:"firstSeen"`
+
+	// From when until when that certificate is valid which expires first of those that the issuer signs with and
+	// delivers: the CA's own, or one above it. After notAfter, nothing that the issuer has signed is trusted.
+	// +optional
+	NotBefore *metav1.Time `json:"notBefore,omitempty"`
+	// +optional
+	NotAfter *metav1.Time `json:"notAfter,omitempty"`
 }
 
 // IssuerCondition is one condition of an Issuer or ClusterIssuer.

@@ -29,6 +29,8 @@ type Facts struct {
 	// Authority is what CAIssuerStatus says of the CA that can sign for the issuer; empty leaves the status what it
 	// says of a CA.
 	Authority string
+	// NotBefore and NotAfter are those of the first to expire of the CA's certificates, where Authority is not empty.
+	NotBefore, NotAfter time.Time
 	// Until is when the issuer is to be looked at again, because something ends; zero for never.
 	Until time.Time
 }
@@ -116,7 +118,7 @@ func (s *State) say(f Facts, now time.Time) Action {
 		carrier.Status.ACME = &account
 	}
 	if f.Authority != "" {
-		carrier.Status.CA = seen(carrier.Status.CA, f.Authority, now)
+		carrier.Status.CA = seen(carrier.Status.CA, f, now)
 	}
 	a := Action{Wake: s.Again}
 	if s.Facts != nil {
@@ -150,12 +152,18 @@ func (s *State) sayUnanswered(carrier *certmanagerv1.Issuer, now time.Time) {
 	})
 }
 
-// seen says since when a CA has been the issuer's. A time in the future was written by a clock that was wrong.
-func seen(was *certmanagerv1.CAIssuerStatus, authority string, now time.Time) *certmanagerv1.CAIssuerStatus {
-	if was != nil && was.Authority == authority && !was.FirstSeen.After(now) {
-		return was
+// seen says since when a CA has been the issuer's, and until when. A time in the future was written by a clock that was
+// wrong.
+func seen(was *certmanagerv1.CAIssuerStatus, f Facts, now time.Time) *certmanagerv1.CAIssuerStatus {
+	is := &certmanagerv1.CAIssuerStatus{Authority: f.Authority, FirstSeen: metav1.NewTime(now.Truncate(time.Second))}
+	if was != nil && was.Authority == f.Authority && !was.FirstSeen.After(now) {
+		is.FirstSeen = was.FirstSeen
 	}
-	return &certmanagerv1.CAIssuerStatus{Authority: authority, FirstSeen: metav1.NewTime(now.Truncate(time.Second))}
+	if !f.NotAfter.IsZero() {
+		from, until := metav1.NewTime(f.NotBefore), metav1.NewTime(f.NotAfter)
+		is.NotBefore, is.NotAfter = &from, &until
+	}
+	return is
 }
 
 // ready reports whether the issuer is said to be ready in its present generation.

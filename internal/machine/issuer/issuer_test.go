@@ -236,3 +236,24 @@ func TestFirstSeen(t *testing.T) {
 		}
 	}
 }
+
+// TestEndOfCA: the status says until when the CA is valid. A CA that is renewed with the same key is not another one.
+func TestEndOfCA(t *testing.T) {
+	issuer := &certmanagerv1.Issuer{}
+	for i, ends := range []time.Time{now.Add(time.Hour), now.Add(time.Hour), now.Add(100 * time.Hour)} {
+		at := now.Add(time.Duration(i) * time.Minute)
+		a := Decide(State{Issuer: issuer, Type: "ca", Managed: true, Facts: &Facts{
+			Ready: true, Reason: "Verified", Authority: "a", NotBefore: now.Add(-time.Hour), NotAfter: ends,
+		}}, at)
+		if wrote := a.Status != nil; wrote != (i != 1) {
+			t.Fatalf("look %d: wrote %t", i, wrote)
+		}
+		if a.Status != nil {
+			issuer.Status = *a.Status
+		}
+		ca := issuer.Status.CA
+		if ca == nil || !ca.NotAfter.Time.Equal(ends) || !ca.NotBefore.Time.Equal(now.Add(-time.Hour)) || !ca.FirstSeen.Time.Equal(now.Truncate(time.Second)) {
+			t.Errorf("look %d: %+v", i, ca)
+		}
+	}
+}

@@ -441,7 +441,7 @@ func TestProbe(t *testing.T) {
 		return facts
 	}
 	first := probe()
-	if first.Message != "Signing CA verified" || !first.Until.After(now) {
+	if first.Message != "Signing CA verified" || !first.Until.After(now) || !first.NotAfter.Equal(root.cert.NotAfter) || !first.NotBefore.Equal(root.cert.NotBefore) {
 		t.Fatalf("found %+v", first)
 	}
 	clock = first.Until

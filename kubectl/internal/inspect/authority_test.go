@@ -79,6 +79,9 @@ func sign(t *testing.T, template, parent *x509.Certificate, key crypto.Signer, p
 	}
 	if template.NotAfter.IsZero() {
 		template.NotAfter = time.Now().Add(48 * time.Hour)
+		if template.IsCA {
+			template.NotAfter = time.Now().Add(96 * time.Hour)
+		}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
 	if err != nil {

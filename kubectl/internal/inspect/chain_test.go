@@ -72,6 +72,10 @@ func TestChain(t *testing.T) {
 	odd := host("\x1b[31mred")
 	old := host("old.example.com")
 	old.NotBefore, old.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
+	long, aged := host("long.example.com"), newAuthority(t, "aged", nil)
+	long.NotAfter = time.Now().Add(200 * time.Hour)
+	aged.cert.NotBefore, aged.cert.NotAfter = time.Now().Add(-90*24*time.Hour), time.Now().Add(20*24*time.Hour)
+	aged.cert = sign(t, aged.cert, aged.cert, aged.key, aged.key.Public())
 	early := host("early.example.com")
 	early.NotBefore = time.Now().Add(time.Hour)
 	cases := map[string]struct {
@@ -98,7 +102,13 @@ func TestChain(t *testing.T) {
 		"incomplete, and nobody is asked": {chain: []*x509.Certificate{leaf}, args: "--no-network", wrong: true, want: []string{
 			`wrong trust|CN=middle, which has signed "CN=www.example.com", is not among them`, "unknown revocation|--no-network",
 		}},
-		"ended":   {chain: []*x509.Certificate{middle.issue(t, old, key), middle.cert}, wrong: true, want: []string{`wrong validity|"CN=old.example.com" ended on`, "ok trust|"}},
+		"ended": {chain: []*x509.Certificate{middle.issue(t, old, key), middle.cert}, wrong: true, want: []string{`wrong validity|"CN=old.example.com" ended on`, "ok trust|"}},
+		"outlives its CA": {chain: []*x509.Certificate{middle.issue(t, long, key), middle.cert}, wrong: true, want: []string{
+			`wrong validity|"CN=middle" expires on`, "ok trust|",
+		}},
+		"of a CA that expires soon": {chain: []*x509.Certificate{aged.issue(t, host("aged.example.com"), key), aged.cert}, wrong: true, want: []string{
+			`wrong validity|"CN=aged" expires on`,
+		}},
 		"too new": {chain: []*x509.Certificate{middle.issue(t, early, key), middle.cert}, wrong: true, want: []string{"wrong validity|is not valid before"}},
 		"another root": {chain: []*x509.Certificate{stranger.issue(t, host("s.example.com"), key)}, wrong: true, want: []string{
 			"wrong trust|it does not lead to", "ok revocation|s.example.com",

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/explain"
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/pki"
 )
@@ -75,21 +76,37 @@ func (r *Report) key(text []byte, leaf *x509.Certificate) {
 	}
 }
 
-// validity says whether all certificates of a chain are valid now.
-func (r *Report) validity(certs []*x509.Certificate) {
-	first := certs[0]
+// validity says whether all certificates of a chain are valid now, its root among them if it is known, and whether those
+// of the CA last.
+func (r *Report) validity(j *judged) {
+	certs := j.certs
+	if root := j.issuerOf(certs[len(certs)-1]); root != nil {
+		certs = append(certs[:len(certs):len(certs)], root)
+	}
 	for _, c := range certs {
-		switch {
-		case r.now.Before(c.NotBefore):
+		if r.now.Before(c.NotBefore) {
 			r.add(aboutValidity, Wrong, "Compare the clocks of the CA and of this computer", "%s is not valid before %s", called(c), stamp(c.NotBefore))
 			return
-		case c.NotAfter.Before(first.NotAfter):
-			first = c
 		}
 	}
+	firstOf := func(certs []*x509.Certificate) *x509.Certificate {
+		return slices.MinFunc(certs, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
+	}
+	first, leaf := firstOf(certs), certs[0]
 	if r.now.After(first.NotAfter) {
 		r.add(aboutValidity, Wrong, "See why it was not renewed: kubectl chancery status", "%s ended on %s", called(first), stamp(first.NotAfter))
 		return
+	}
+	if len(certs) > 1 {
+		const help = "Renew the CA: what it has signed is issued again by itself then"
+		switch ca := firstOf(certs[1:]); {
+		case ca.NotAfter.Before(leaf.NotAfter):
+			r.add(aboutValidity, Wrong, help, "%s expires on %s, before the certificate does: clients do not trust the certificate from then on", called(ca), stamp(ca.NotAfter))
+			return
+		case explain.CAExpiresSoon(ca.NotBefore, ca.NotAfter, r.now):
+			r.add(aboutValidity, Wrong, help, "%s expires on %s: clients trust nothing that it has signed from then on", called(ca), stamp(ca.NotAfter))
+			return
+		}
 	}
 	r.add(aboutValidity, OK, "", "the first to end is %s, on %s", called(first), stamp(first.NotAfter))
 }

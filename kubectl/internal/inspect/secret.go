@@ -171,7 +171,7 @@ func (o *options) judge(ctx context.Context, r *Report, j *judged) error {
 	for _, c := range j.certs {
 		r.Certificates = append(r.Certificates, certificateOf(c))
 	}
-	r.validity(j.certs)
+	r.validity(j)
 	r.chained(ctx, j.certs)
 	if o.offline {
 		r.trusted(j)

@@ -133,7 +133,7 @@ func (o *options) read(ctx context.Context, c client.Client, namespace string) (
 	if len(notes) == 4 {
 		return nil, nil, errors.New("you may read nothing of this: the role view is enough in a namespace: name yours with --namespace")
 	}
-	rows = explain.IssuerRows(objects)
+	rows = explain.IssuerRows(objects, time.Now())
 	if !hasACME(rows) {
 		return rows, notes, nil
 	}
@@ -175,13 +175,13 @@ func stamp(at *metav1.Time) string {
 func commas(out io.Writer, rows []explain.IssuerRow) error {
 	lines := [][]string{{
 		"kind", "namespace", "name", "type", "server", "state", "parkedUntil", "inFlight", "queued", "parked", "certificates", "notReady",
-		"nextRenewal", "nextRenewalOf", "account", "cause", "nextTry", "whatToDo",
+		"nextRenewal", "nextRenewalOf", "account", "caNotAfter", "cause", "nextTry", "whatToDo",
 	}}
 	for _, r := range rows {
 		lines = append(lines, []string{
 			r.Kind, r.Namespace, r.Name, r.Type, r.Server, r.State, stamp(r.ParkedUntil), strconv.Itoa(r.Challenges.InFlight),
 			strconv.Itoa(r.Challenges.Queued), strconv.Itoa(r.Challenges.Parked), strconv.Itoa(r.Certificates), strconv.Itoa(r.NotReady),
-			stamp(r.NextRenewal), r.NextRenewalOf, r.Account, r.Cause, r.NextTry, r.WhatToDo,
+			stamp(r.NextRenewal), r.NextRenewalOf, r.Account, stamp(r.CANotAfter), r.Cause, r.NextTry, r.WhatToDo,
 		})
 	}
 	return csv.NewWriter(out).WriteAll(lines)
@@ -192,25 +192,28 @@ const causeWidth = 80
 
 func table(out io.Writer, rows []explain.IssuerRow, wide bool, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprint(w, "NAMESPACE\tNAME\tTYPE\tSERVER\tSTATE\tPARKED UNTIL\tIN FLIGHT\tQUEUED\tPARKED\tCERTIFICATES\tNEXT RENEWAL\t")
+	fmt.Fprint(w, "NAMESPACE\tNAME\tTYPE\tSERVER\tSTATE\tPARKED UNTIL\tIN FLIGHT\tQUEUED\tPARKED\tCERTIFICATES\tNEXT RENEWAL\tCA EXPIRES\t")
 	if wide {
 		fmt.Fprint(w, "ACCOUNT\tWHAT TO DO\t")
 	}
 	fmt.Fprintln(w, "CAUSE")
 	for _, r := range rows {
-		certificates, renewal, parked, cause := strconv.Itoa(r.Certificates), "-", "-", r.Cause
+		certificates, renewal, parked, authority, cause := strconv.Itoa(r.Certificates), "-", "-", "-", r.Cause
 		if r.NotReady > 0 {
 			certificates += fmt.Sprintf(" (%d not ready)", r.NotReady)
 		}
 		if r.NextRenewal != nil {
 			renewal = explain.Away(r.NextRenewal, now)
 		}
+		if r.CANotAfter != nil {
+			authority = explain.Away(r.CANotAfter, now)
+		}
 		if r.ParkedUntil != nil {
 			parked = stamp(r.ParkedUntil)
 		}
 		cells := []string{
 			cmp.Or(r.Namespace, "(cluster)"), r.Name, r.Type, cmp.Or(r.Server, "-"), r.State, parked, strconv.Itoa(r.Challenges.InFlight),
-			strconv.Itoa(r.Challenges.Queued), strconv.Itoa(r.Challenges.Parked), certificates, renewal,
+			strconv.Itoa(r.Challenges.Queued), strconv.Itoa(r.Challenges.Parked), certificates, renewal, authority,
 		}
 		if wide {
 			cells = append(cells, cmp.Or(r.Account, "-"), cmp.Or(r.WhatToDo, "-"))

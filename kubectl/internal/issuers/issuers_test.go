@@ -55,7 +55,7 @@ func objects(now time.Time) []metav1.Object {
 func TestRows(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	rows := explain.IssuerRows(objects(now))
+	rows := explain.IssuerRows(objects(now), now)
 	park(rows, []engine.Wait{
 		{Kind: "ClusterIssuer", Name: "le", For: engine.For{What: engine.WaitTime}, Until: now},
 		{Kind: "ClusterIssuer", Name: "le", For: engine.For{What: engine.WaitPark, Detail: "429 too\nmany"}, Until: now.Add(time.Hour)},
@@ -66,8 +66,8 @@ func TestRows(t *testing.T) {
 	}
 	for i, want := range []string{
 		"ClusterIssuer,,le,ACME,https://acme.example/directory,ready,2026-01-02T04:04:05Z,1,1,1,2,2,2026-01-05T04:04:05Z,shop/soon," +
-			"https://acme.example/account/1,the CA wants no requests of this account: 429 too many,2026-01-02T04:04:05Z,",
-		"Issuer,shop,le,CA,Secret root,not ready,,0,0,0,0,0,,,,Issuer shop/le is not ready: no Secret root,",
+			"https://acme.example/account/1,,the CA wants no requests of this account: 429 too many,2026-01-02T04:04:05Z,",
+		"Issuer,shop,le,CA,Secret root,not ready,,0,0,0,0,0,,,,,Issuer shop/le is not ready: no Secret root,",
 	} {
 		if got := strings.Split(text.String(), "\n")[i+1]; !strings.HasPrefix(got, want) {
 			t.Errorf("csv:\n%s\nwant %s", got, want)
@@ -83,6 +83,40 @@ func TestRows(t *testing.T) {
 	}
 	if err := table(&wide, rows, true, now); err != nil || !strings.Contains(wide.String(), "account/1") || !strings.Contains(wide.String(), "tls.crt") {
 		t.Errorf("error %v, wide:\n%s", err, &wide)
+	}
+}
+
+// TestCAExpires: a CA that expires is shown with its end. Close to the end, and after it, that is the cause; a CA that is
+// renewed in time has none.
+func TestCAExpires(t *testing.T) {
+	t.Parallel()
+	now, day := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), 24*time.Hour
+	for name, c := range map[string]struct {
+		left, life time.Duration
+		cause      string
+	}{
+		"a year":                   {200 * day, 365 * day, ""},
+		"a year, at its end":       {29 * day, 365 * day, "expires on 2026-01-31T03:04:05Z"},
+		"90 days, renewed at 60":   {30*day - time.Hour, 90 * day, ""},
+		"90 days, and not renewed": {22 * day, 90 * day, "expires on"},
+		"expired":                  {-time.Hour, 365 * day, "expired on"},
+	} {
+		issuer := &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "ca", Namespace: "shop"}}
+		issuer.Spec.CA = &certmanagerv1.CAIssuer{SecretName: "root"}
+		issuer.Status.Conditions = []certmanagerv1.IssuerCondition{{Type: certmanagerv1.IssuerConditionReady, Status: cmmeta.ConditionTrue}}
+		from, until := metav1.NewTime(now.Add(c.left-c.life)), metav1.NewTime(now.Add(c.left))
+		issuer.Status.CA = &certmanagerv1.CAIssuerStatus{NotBefore: &from, NotAfter: &until}
+		rows := explain.IssuerRows([]metav1.Object{issuer}, now)
+		var text bytes.Buffer
+		if err := table(&text, rows, true, now); err != nil {
+			t.Fatal(err)
+		}
+		if (rows[0].Cause == "") != (c.cause == "") || !strings.Contains(rows[0].Cause, c.cause) {
+			t.Errorf("%s: the cause is %q, want %q", name, rows[0].Cause, c.cause)
+		}
+		if !strings.Contains(text.String(), explain.Away(&until, now)) || c.cause != "" && !strings.Contains(text.String(), "kubectl chancery status secret/root") {
+			t.Errorf("%s:\n%s", name, &text)
+		}
 	}
 }
 
