@@ -104,9 +104,11 @@ func isProgrammed(conditions []metav1.Condition) bool {
 // NeedsLabels reports whether a listener decides by the labels of a route's namespace.
 func NeedsLabels(listeners []Listener) bool {
 	return slices.ContainsFunc(listeners, func(l Listener) bool {
-		return (isHTTP(l) || l.Protocol == gwapiv1.HTTPSProtocolType) && from(l) == gwapiv1.NamespacesFromSelector
+		return takesHTTPRoutes(l) && from(l) == gwapiv1.NamespacesFromSelector
 	})
 }
+
+func takesHTTPRoutes(l Listener) bool { return isHTTP(l) || l.Protocol == gwapiv1.HTTPSProtocolType }
 
 // Choose takes of each parent the listener for HTTP that the request of the CA arrives at, and the listener for HTTPS
 // if it works: some gateways redirect from HTTP to HTTPS on their own. If no parent has a listener for HTTP, the
@@ -120,6 +122,10 @@ func Choose(parents []Parent, route Route) Choice {
 			if p.Note != "" {
 				c.Lacking = append(c.Lacking, p.Note)
 			}
+			continue
+		}
+		if p.Closed(route) {
+			c.Lacking = append(c.Lacking, p.String()+" "+closed(route))
 			continue
 		}
 		plain, tls := p.sections(route)
@@ -137,6 +143,21 @@ func Choose(parents []Parent, route Route) Choice {
 	}
 	c.Refs = distinct(append(c.Refs, secure...), route.Namespace)
 	return c
+}
+
+// Closed reports whether a parent is in another namespace than the route, and has no listener that admits HTTPRoutes of
+// the route's namespace. One that does not exist is closed, too. Whoever may write a solver may name any parent, and is
+// told the same of all that are closed.
+func (p Parent) Closed(route Route) bool {
+	return p.Namespace != route.Namespace && !slices.ContainsFunc(p.Listeners, func(l Listener) bool {
+		return takesHTTPRoutes(l) && p.excludes(l, route) == ""
+	})
+}
+
+// closed says that a parent is Closed, and what helps.
+func closed(route Route) string {
+	return fmt.Sprintf("does not exist, or admits no HTTPRoutes of namespace %[1]s: ask whoever manages it for a listener that does "+
+		"(allowedRoutes.namespaces), or name one of namespace %[1]s", route.Namespace)
 }
 
 // sections returns the listener for HTTP and the one for HTTPS, as parentRefs: those of its
@@ -225,6 +246,11 @@ func (p Parent) refuses(l Listener, route Route) string {
 	if allowed := l.AllowedRoutes; allowed != nil && len(allowed.Kinds) > 0 && !slices.ContainsFunc(allowed.Kinds, isHTTPRoute) {
 		return "admits no HTTPRoutes (allowedRoutes.kinds)"
 	}
+	return p.excludes(l, route)
+}
+
+// excludes says why a listener would not take routes of the route's namespace; empty if it would.
+func (p Parent) excludes(l Listener, route Route) string {
 	switch from(l) {
 	case gwapiv1.NamespacesFromAll:
 		return ""
@@ -271,7 +297,11 @@ const maxNamed = 3
 func (p Parent) lacks(route Route) string {
 	said, add := fmt.Sprintf("%s: %s", p, p.listed(route)), "add one"
 	near := p.Listeners
-	if p.Gateway != nil {
+	switch {
+	case p.Gateway == nil:
+	case p.Gateway.Closed(route):
+		said += fmt.Sprintf("; its %s %s", p.Gateway, closed(route))
+	default:
 		said += fmt.Sprintf("; its %s: %s", p.Gateway, p.Gateway.listed(route))
 		near, add = append(slices.Clone(near), p.Gateway.Listeners...), "add one to either"
 	}

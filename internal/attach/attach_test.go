@@ -92,6 +92,11 @@ func rows() map[string]row {
 	mine := func(name string, change ...func(*attach.Listener)) attach.Listener {
 		return listener(name, 80, plain, "", change...)
 	}
+	own := func(listeners ...attach.Listener) []attach.Parent {
+		p := gateway(listeners...)
+		p.Namespace = "shop"
+		return []attach.Parent{p}
+	}
 	secured := gateway(listener("tls", 443, https, ""))
 	shared := gateway(mine("web"), listener("tls", 443, https, ""))
 	return map[string]row{
@@ -131,15 +136,15 @@ func rows() map[string]row {
 			parents: []attach.Parent{set(&secured, listener("own", 8443, tls, ""))},
 			lacking: []string{"ListenerSet shop/set: listener own is TLS; its Gateway infra/gw: listener tls is HTTPS; add one to either with protocol HTTP on port 80" + rest},
 		},
-		"nothing": {parents: one(), lacking: []string{"Gateway infra/gw: it has no listeners; add one with protocol HTTP on port 80" + rest}},
+		"nothing": {parents: own(), lacking: []string{"Gateway shop/gw: it has no listeners; add one with protocol HTTP on port 80" + rest}},
 		"each refuses": {
 			parents: one(listener("tls", 443, https, ""), mine("same", byDefault), listener("host", 80, plain, "*.www.example.test"), mine("kind", kinds(gwapiv1.RouteGroupKind{Group: &other, Kind: "HTTPRoute"}))),
 			lacking: []string{"Gateway infra/gw: listener same admits routes of namespace infra only (allowedRoutes.namespaces), listener host is for *.www.example.test only, " +
 				"listener kind admits no HTTPRoutes (allowedRoutes.kinds), and so on (4 listeners); change that, or add one with protocol HTTP on port 80" + rest},
 		},
 		"by namespace": {
-			parents: one(mine("select", admitting(gwapiv1.NamespacesFromSelector, map[string]string{"tier": "db"})), mine("none", admitting(gwapiv1.NamespacesFromNone, nil))),
-			lacking: []string{"Gateway infra/gw: listener select admits namespaces by a selector (allowedRoutes.namespaces), which shop does not match, " +
+			parents: own(mine("select", admitting(gwapiv1.NamespacesFromSelector, map[string]string{"tier": "db"})), mine("none", admitting(gwapiv1.NamespacesFromNone, nil))),
+			lacking: []string{"Gateway shop/gw: listener select admits namespaces by a selector (allowedRoutes.namespaces), which shop does not match, " +
 				"listener none admits no routes (allowedRoutes.namespaces); change that, or add one with protocol HTTP on port 80" + rest},
 		},
 		"an address, where all have names": {
@@ -168,6 +173,50 @@ func TestChoose(t *testing.T) {
 				t.Errorf("lacking (-want +got): %s", diff)
 			}
 		})
+	}
+}
+
+// TestClosedParentsAreAlike: what is said of a parent in another namespace that takes no routes of the Challenge's does
+// not depend on whether it exists, nor on its listeners.
+func TestClosedParentsAreAlike(t *testing.T) {
+	of := gwapiv1.Namespace("infra")
+	kind := gwapiv1.Kind("ListenerSet")
+	foreignSet := func(listeners ...attach.Listener) attach.Parent {
+		admits := gateway(listener("web", 80, plain, ""))
+		return attach.Parent{
+			Ref: gwapiv1.ParentReference{Name: "gw", Namespace: &of, Kind: &kind}, Namespace: "infra", Listeners: listeners, Gateway: &admits,
+		}
+	}
+	closed := [][]attach.Listener{
+		{},
+		{listener("same", 80, plain, "", byDefault)},
+		{listener("same", 443, https, "secret.example.test", byDefault, programmed)},
+		{listener("select", 80, plain, "www.example.test", admitting(gwapiv1.NamespacesFromSelector, map[string]string{"tier": "db"}))},
+		{listener("none", 80, plain, "", admitting(gwapiv1.NamespacesFromNone, nil)), listener("pass", 443, tls, "")},
+	}
+	route := attach.Route{Namespace: "shop", Labels: map[string]string{"tier": "web"}, Host: "www.example.test"}
+	for name, of := range map[string]func(...attach.Listener) attach.Parent{
+		"Gateway":         gateway,
+		"ListenerSet":     foreignSet,
+		"own ListenerSet": func(l ...attach.Listener) attach.Parent { g := gateway(l...); return set(&g) },
+		"another's, no HTTP": func(l ...attach.Listener) attach.Parent {
+			g := gateway(l...)
+			return set(&g, listener("tls", 443, https, ""))
+		},
+		"another's, not here": func(l ...attach.Listener) attach.Parent {
+			g := gateway(l...)
+			return set(&g, listener("x", 80, plain, "x.test"))
+		},
+	} {
+		absent := attach.Choose([]attach.Parent{of()}, route)
+		if len(absent.Lacking) != 1 || !strings.Contains(absent.Lacking[0], "/gw does not exist, or admits no HTTPRoutes of namespace shop") {
+			t.Errorf("%s that does not exist: %q", name, absent.Lacking)
+		}
+		for _, listeners := range closed {
+			if diff := cmp.Diff(absent, attach.Choose([]attach.Parent{of(listeners...)}, route)); diff != "" {
+				t.Errorf("%s with %v differs from one that does not exist (-absent +got): %s", name, listeners[0].Name, diff)
+			}
+		}
 	}
 }
 

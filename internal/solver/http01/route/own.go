@@ -42,8 +42,8 @@ func (r *Router) own(ctx context.Context, c *acmev1.Challenge) (backend, error) 
 			return backend{}, err
 		}
 	}
-	found, unseen, err := look(ctx, r.parents, responder, &corev1.Service{})
-	if err != nil || unseen != "" {
+	found, hidden, err := look(ctx, r.parents, responder, &corev1.Service{})
+	if err != nil || hidden.why != "" {
 		return backend{}, err
 	}
 	return backend{responder, service.PortOf(found)}, nil

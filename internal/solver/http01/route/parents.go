@@ -27,17 +27,17 @@ func (r *Router) attachment(ctx context.Context, c *acmev1.Challenge) (attach.Ch
 	route := attach.Route{Namespace: c.Namespace, Host: strings.ToLower(hostOf(c))}
 	var parents []attach.Parent
 	for _, ref := range c.Spec.Solver.HTTP01.GatewayHTTPRoute.ParentRefs {
-		p, err := r.parents.parent(ctx, ref, c.Namespace)
+		p, err := r.parents.parent(ctx, ref, c.Namespace, c.Namespace)
 		if err != nil {
 			return attach.Choice{}, err
 		}
-		if attach.NeedsLabels(p.Listeners) || p.Gateway != nil && attach.NeedsLabels(p.Gateway.Listeners) {
-			namespace, unseen, err := look(ctx, r.parents, client.ObjectKey{Name: c.Namespace}, &corev1.Namespace{})
+		if needsLabels(p, c.Namespace) || p.Gateway != nil && needsLabels(*p.Gateway, c.Namespace) {
+			namespace, hidden, err := look(ctx, r.parents, client.ObjectKey{Name: c.Namespace}, &corev1.Namespace{})
 			if err != nil {
 				return attach.Choice{}, err
 			}
-			if unseen != "" {
-				p = attach.Parent{Ref: ref, AsWritten: true, Note: fmt.Sprintf("whether %s admits namespace %s is not known: %s", p, c.Namespace, unseen)}
+			if hidden.why != "" {
+				p = attach.Parent{Ref: ref, AsWritten: true, Note: fmt.Sprintf("whether %s admits namespace %s is not known: %s", p, c.Namespace, hidden.why)}
 			} else {
 				route.Labels = namespace.Labels
 			}
@@ -45,6 +45,12 @@ func (r *Router) attachment(ctx context.Context, c *acmev1.Challenge) (attach.Ch
 		parents = append(parents, p)
 	}
 	return attach.Choose(parents, route), nil
+}
+
+// needsLabels reports whether the labels of a route's namespace are to be read for a parent. They are read for each one
+// of another namespace: whether they can be read must not tell whether it exists.
+func needsLabels(p attach.Parent, namespace string) bool {
+	return !p.AsWritten && (p.Namespace != namespace || attach.NeedsLabels(p.Listeners))
 }
 
 // parents reads the parents of HTTPRoutes: one at a time, when a Challenge needs them, and without a watch, which would
@@ -65,32 +71,40 @@ type parents struct {
 type sight struct {
 	at     time.Time
 	obj    client.Object
-	unseen string
+	unseen unseen
 }
 
-// parent reads the object that a parentRef of a route in a namespace names. The reference is used as it is written if
-// it names a section or port, is no kind of the Gateway API, or cannot be read.
-func (p *parents) parent(ctx context.Context, ref gwapiv1.ParentReference, routeNamespace string) (attach.Parent, error) {
-	kind, key := attach.Target(ref, routeNamespace)
+// unseen says why an object cannot be read, and what cannot be changed by a role: that it does not exist. It is empty if
+// the object can be read.
+type unseen struct {
+	why    string
+	absent bool
+}
+
+// parent reads the object that a parentRef of an object in a namespace names, for a route in a namespace. The reference
+// is used as it is written if it names a section or port, is no kind of the Gateway API, or cannot be read. One of
+// another namespace that does not exist has no listeners.
+func (p *parents) parent(ctx context.Context, ref gwapiv1.ParentReference, namespace, routeNamespace string) (attach.Parent, error) {
+	kind, key := attach.Target(ref, namespace)
 	switch {
 	case attach.Named(ref):
 		return attach.Parent{Ref: ref, AsWritten: true}, nil
 	case kind == "Gateway":
-		out, found, err := lookAt(ctx, p, ref, key, &gwapiv1.Gateway{})
+		out, found, err := lookAt(ctx, p, ref, key, routeNamespace, &gwapiv1.Gateway{})
 		if err == nil && !out.AsWritten {
 			out.Listeners = attach.Of(found)
 		}
 		return out, err
 	case kind == "ListenerSet":
-		return p.listenerSet(ctx, ref, key)
+		return p.listenerSet(ctx, ref, key, routeNamespace)
 	default:
 		return attach.Parent{Ref: ref, AsWritten: true}, nil
 	}
 }
 
-func (p *parents) listenerSet(ctx context.Context, ref gwapiv1.ParentReference, key client.ObjectKey) (attach.Parent, error) {
-	out, found, err := lookAt(ctx, p, ref, key, &gwapiv1.ListenerSet{})
-	if err != nil || out.AsWritten {
+func (p *parents) listenerSet(ctx context.Context, ref gwapiv1.ParentReference, key client.ObjectKey, routeNamespace string) (attach.Parent, error) {
+	out, found, err := lookAt(ctx, p, ref, key, routeNamespace, &gwapiv1.ListenerSet{})
+	if err != nil || out.AsWritten || found.Name == "" {
 		return out, err
 	}
 	out.Listeners = attach.OfSet(found)
@@ -98,31 +112,34 @@ func (p *parents) listenerSet(ctx context.Context, ref gwapiv1.ParentReference, 
 	by := gwapiv1.ParentReference{Group: of.Group, Kind: of.Kind, Namespace: of.Namespace, Name: of.Name}
 	_, at := attach.Target(by, found.Namespace)
 	by.Namespace = new(gwapiv1.Namespace(at.Namespace)) // the route may be in another one
-	gateway, err := p.parent(ctx, by, at.Namespace)
+	gateway, err := p.parent(ctx, by, at.Namespace, routeNamespace)
 	if err == nil && !gateway.AsWritten {
 		out.Gateway = &gateway
 	}
 	return out, err
 }
 
-// lookAt is look for a parent. A reference to a parent that cannot be read is used as it is written.
-func lookAt[T client.Object](ctx context.Context, p *parents, ref gwapiv1.ParentReference, key client.ObjectKey, into T) (attach.Parent, T, error) {
+// lookAt is look for a parent of a route in a namespace. A reference to a parent that cannot be read is used as it is
+// written.
+func lookAt[T client.Object](
+	ctx context.Context, p *parents, ref gwapiv1.ParentReference, key client.ObjectKey, routeNamespace string, into T,
+) (attach.Parent, T, error) {
 	out := attach.Parent{Ref: ref, Namespace: key.Namespace}
-	found, unseen, err := look(ctx, p, key, into)
-	if err == nil && unseen != "" {
-		out.AsWritten, out.Note = true, fmt.Sprintf("%s %s", out, unseen)
+	found, hidden, err := look(ctx, p, key, into)
+	if err == nil && hidden.why != "" && (!hidden.absent || key.Namespace == routeNamespace) {
+		out.AsWritten, out.Note = true, fmt.Sprintf("%s %s", out, hidden.why)
 	}
 	return out, found, err
 }
 
 // look reads an object, or returns it as it was a moment ago. If it does not exist, its kind is not served, or it may
-// not be read, there is no error, and unseen says so.
-func look[T client.Object](ctx context.Context, p *parents, key client.ObjectKey, into T) (found T, unseen string, err error) {
+// not be read, there is no error, and hidden says so.
+func look[T client.Object](ctx context.Context, p *parents, key client.ObjectKey, into T) (found T, hidden unseen, err error) {
 	place := client.ObjectKey{Namespace: key.Namespace, Name: fmt.Sprintf("%T/%s", into, key.Name)}
 	select {
 	case p.reading <- struct{}{}:
 	case <-ctx.Done():
-		return into, "", ctx.Err()
+		return into, unseen{}, ctx.Err()
 	}
 	defer func() { <-p.reading }()
 	now := p.now()
@@ -130,7 +147,7 @@ func look[T client.Object](ctx context.Context, p *parents, key client.ObjectKey
 	s, fresh := p.seen[place]
 	if !fresh {
 		if s.unseen, err = notThere(p.client.Get(ctx, key, into)); err != nil {
-			return into, "", err
+			return into, unseen{}, err
 		}
 		s.at, s.obj = now, into
 		p.seen[place] = s
@@ -142,15 +159,15 @@ func look[T client.Object](ctx context.Context, p *parents, key client.ObjectKey
 }
 
 // notThere separates errors that say that an object cannot be read from those that a retry may mend.
-func notThere(err error) (unseen string, other error) {
+func notThere(err error) (unseen, error) {
 	switch {
 	case apierrors.IsNotFound(err):
-		return "does not exist", nil
+		return unseen{why: "does not exist", absent: true}, nil
 	case apierrors.IsForbidden(err):
-		return "may not be read: " + err.Error(), nil
+		return unseen{why: "may not be read: " + err.Error()}, nil
 	case meta.IsNoMatchError(err):
-		return "is of a kind that this cluster does not serve", nil
+		return unseen{why: "is of a kind that this cluster does not serve"}, nil
 	default:
-		return "", err
+		return unseen{}, err
 	}
 }

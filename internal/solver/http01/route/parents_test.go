@@ -109,6 +109,7 @@ func TestParents(t *testing.T) { // alone: TestHTTPRoute begins without the Gate
 	t.Run("granted", testGranted)
 	t.Run("mended", w.testMended)
 	t.Run("chosen", w.testChosen)
+	t.Run("closed", w.testClosed)
 	t.Run("unreadable", w.testUnreadable)
 	t.Run("a hundred", w.testHundred)
 }
@@ -164,7 +165,7 @@ func (w *world) testChosen(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	section, missing := gwapiv1.SectionName("tls"), gwapiv1.Namespace("nowhere")
+	section := gwapiv1.SectionName("tls")
 	for name, c := range map[string]struct {
 		refs       []gwapiv1.ParentReference
 		want, says string
@@ -174,7 +175,7 @@ func (w *world) testChosen(t *testing.T) {
 		"set":        {[]gwapiv1.ParentReference{{Name: "set", Kind: &all}}, "Gateway shared/selective", ""},
 		"section":    {[]gwapiv1.ParentReference{{Name: "both", SectionName: &section}}, "Gateway both/tls", ""},
 		"one-of-two": {[]gwapiv1.ParentReference{{Name: "one"}, {Name: "both"}}, "Gateway both/web", "/one: listener tls is HTTPS; add one"},
-		"not-there":  {[]gwapiv1.ParentReference{{Name: "both", Namespace: &missing}}, "Gateway both/-", "Gateway nowhere/both does not exist"},
+		"not-there":  {[]gwapiv1.ParentReference{{Name: "none"}}, "Gateway none/-", "/none does not exist"},
 	} {
 		task := w.challenge(t, name, "www.example.test", by(c.refs...))
 		if got := w.sections(t, task); got != c.want {
@@ -183,6 +184,54 @@ func (w *world) testChosen(t *testing.T) {
 		_, said, _ := strings.Cut(w.router.Status(t.Context(), task), "no Gateway has taken up")
 		if said == "" || !strings.Contains(said, c.says) || c.says == "" && strings.Contains(said, "; ") {
 			t.Errorf("%s: status %q", name, said)
+		}
+	}
+}
+
+// testClosed has parents of another namespace that do not admit the Challenge's say the same as those that do not exist.
+func (w *world) testClosed(t *testing.T) {
+	other := gwapiv1.Namespace(w.Namespace + "-closed")
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: string(other)}}
+	t.Cleanup(func() { _ = w.client.Delete(context.Background(), namespace) })
+	hidden := listener("hidden", 80, gwapiv1.HTTPProtocolType)
+	hidden.Hostname = new(gwapiv1.Hostname("www.example.test"))
+	own := func(name, gateway string) client.Object {
+		return &gwapiv1.ListenerSet{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name}, Spec: gwapiv1.ListenerSetSpec{
+			ParentRef: gwapiv1.ParentGatewayReference{Namespace: &other, Name: gwapiv1.ObjectName(gateway)},
+			Listeners: []gwapiv1.ListenerEntry{{Name: "own", Port: 443, Protocol: gwapiv1.HTTPSProtocolType, TLS: listener("", 0, gwapiv1.HTTPSProtocolType).TLS}},
+		}}
+	}
+	for _, obj := range []client.Object{
+		namespace, own("of-there", "there"), own("of-none", "none"),
+		&gwapiv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: string(other), Name: "there"}, Spec: gwapiv1.GatewaySpec{
+			GatewayClassName: "any", Listeners: []gwapiv1.Listener{hidden},
+		}},
+		&gwapiv1.ListenerSet{ObjectMeta: metav1.ObjectMeta{Namespace: string(other), Name: "there"}, Spec: gwapiv1.ListenerSetSpec{
+			ParentRef: gwapiv1.ParentGatewayReference{Name: "there"},
+			Listeners: []gwapiv1.ListenerEntry{{Name: "hidden", Port: 80, Protocol: gwapiv1.HTTPProtocolType}},
+		}},
+	} {
+		if err := w.client.Create(t.Context(), obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set := gwapiv1.Kind("ListenerSet")
+	said := func(name string, ref gwapiv1.ParentReference) string {
+		err := w.router.Present(t.Context(), w.challenge(t, name, "www.example.test", by(ref)))
+		if f := fault.Of(err); f == nil || f.Reason != route.ReasonNoListener || !strings.Contains(err.Error(), "does not exist, or admits no HTTPRoutes") {
+			t.Errorf("%s: %v", name, err)
+			return ""
+		}
+		return err.Error()
+	}
+	for name, c := range map[string][2]gwapiv1.ParentReference{
+		"gateway": {{Name: "there", Namespace: &other}, {Name: "none", Namespace: &other}},
+		"set":     {{Name: "there", Namespace: &other, Kind: &set}, {Name: "none", Namespace: &other, Kind: &set}},
+		"own-set": {{Name: "of-there", Kind: &set}, {Name: "of-none", Kind: &set}},
+	} {
+		there, none := said(name+"-there", c[0]), said(name+"-none", c[1])
+		if strings.ReplaceAll(there, "there", "none") != none {
+			t.Errorf("%s: %s\nwhere there is none: %s", name, there, none)
 		}
 	}
 }
