@@ -132,7 +132,7 @@ func begin(ctx context.Context, c cluster, o *options, out io.Writer) (*record, 
 
 var errRed = errors.New("the check is red: nothing was changed")
 
-// remember reads what was saved.
+// remember reads what was saved. It fails if anything else stands among it.
 func (r *runner) remember(ctx context.Context) (err error) {
 	if r.was, err = r.saved(ctx); err != nil {
 		return err
@@ -140,6 +140,15 @@ func (r *runner) remember(ctx context.Context) (err error) {
 	if len(r.was) != r.Saved {
 		return fmt.Errorf("%d of the %d Secrets are left in the namespace %s in which takeover apply has saved what was there (kubectl get secrets "+
 			"--namespace %[3]s --selector %[4]s): restore the others from a backup, and run the command again", len(r.was), r.Saved, home, savedLabel)
+	}
+	changed, err := r.changed(r.KeepInjector)
+	if err != nil {
+		return err
+	}
+	if o := stranger(r.was, changed); o != nil {
+		return fmt.Errorf("a Secret of the namespace %s with the label %s holds %s, which takeover apply does not change: nothing is restored. "+
+			"If another version of kubectl-chancery has run apply, use that one. Otherwise find out who has written the Secret (its annotation %s is %[3]q), "+
+			"and delete it", home, savedLabel, *o, savedOf)
 	}
 	r.in = &installation{}
 	for name, into := range map[string]**appsv1.Deployment{controllerName: &r.in.controller, injectorName: &r.in.injector, webhookName: &r.in.webhook} {

@@ -84,7 +84,7 @@ func (s snapshot) compare(t *testing.T, now snapshot, when string) (written int)
 func (o *original) installedObjects() map[string]*unstructured.Unstructured {
 	t := o.t
 	t.Helper()
-	objects, err := cluster{o.client}.changed()
+	objects, err := cluster{o.client}.changed(false)
 	if err != nil {
 		t.Fatal(err)
 	}

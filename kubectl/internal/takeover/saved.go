@@ -106,9 +106,15 @@ func (o object) String() string {
 	return strings.Join([]string{o.gvk.Group, o.gvk.Version, o.gvk.Kind, o.key.Namespace, o.key.Name}, "/")
 }
 
-// changed are the objects that a takeover changes or makes, in the order in which they are saved.
-func (c cluster) changed() ([]object, error) {
-	installed, err := chancery("", true).Objects()
+// is reports whether two are of one name, whatever version of its API each was read by.
+func (o object) is(other object) bool {
+	return o.gvk.GroupKind() == other.gvk.GroupKind() && o.key == other.key
+}
+
+// changed are the objects that a takeover changes or makes, in the order in which they are saved. What belongs to the
+// injector is not among them where the user keeps that of cert-manager.
+func (c cluster) changed(keepInjector bool) ([]object, error) {
+	installed, err := chancery("", !keepInjector).Objects()
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +136,11 @@ func (c cluster) changed() ([]object, error) {
 	for _, kind := range []string{injectedValidating, injectedMutating} {
 		out = append(out, object{gvk: kindOf("admissionregistration.k8s.io", kind), key: client.ObjectKey{Name: webhookName}})
 	}
-	for _, name := range []string{controllerName, injectorName, webhookName} {
+	deployments := []string{controllerName, webhookName}
+	if !keepInjector {
+		deployments = append(deployments, injectorName)
+	}
+	for _, name := range deployments {
 		out = append(out, object{gvk: kindOf("apps", "Deployment"), key: client.ObjectKey{Namespace: home, Name: name}})
 	}
 	return out, nil
@@ -142,7 +152,7 @@ func (r *runner) save(ctx context.Context) error {
 	if err := r.forget(ctx); err != nil {
 		return err
 	}
-	objects, err := r.changed()
+	objects, err := r.changed(r.KeepInjector)
 	if err != nil {
 		return err
 	}
@@ -227,7 +237,25 @@ func unpacked(secret *corev1.Secret) (object, error) {
 		return o, err
 	}
 	o.body = &unstructured.Unstructured{}
-	return o, o.body.UnmarshalJSON(text)
+	if err := o.body.UnmarshalJSON(text); err != nil {
+		return o, err
+	}
+	if in := (object{gvk: o.body.GroupVersionKind(), key: client.ObjectKeyFromObject(o.body)}); !in.is(o) {
+		return o, fmt.Errorf("its annotation %s is %q, but it holds %s", savedOf, o, in)
+	}
+	return o, nil
+}
+
+// stranger returns the first saved object that no takeover changes; nil if there is none. Whoever may write Secrets in
+// the namespace of cert-manager may write one that looks like those that apply makes, and the user who rolls back may
+// write everything.
+func stranger(saved, changed []object) *object {
+	for i, o := range saved {
+		if !slices.ContainsFunc(changed, o.is) {
+			return &saved[i]
+		}
+	}
+	return nil
 }
 
 // forget deletes what was saved.
