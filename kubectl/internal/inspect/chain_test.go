@@ -6,12 +6,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -119,7 +121,7 @@ func TestChain(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			said, wrong, err := run(t.Context(), "", append([]string{"chain", write(t, c.chain...), "--ca-file", trusted}, strings.Fields(c.args)...)...)
+			said, wrong, err := run(t.Context(), "", append([]string{"chain", write(t, c.chain...), "--allow-local", "--ca-file", trusted}, strings.Fields(c.args)...)...)
 			if missing := lines(said, c.want...); err != nil || wrong != c.wrong || len(missing) > 0 || strings.Contains(said, "\x1b") {
 				t.Errorf("%v, wrong: %t, missing: %q\n%s", err, wrong, missing, said)
 			}
@@ -176,7 +178,7 @@ func TestRevocation(t *testing.T) {
 			leaf := root.issue(t, host("www.example.com"), newKey(t).Public())
 			c.set(t, root, leaf)
 			r := &Report{now: time.Now()}
-			r.revocation(t.Context(), web{http: http.DefaultClient, now: r.now}, &judged{certs: []*x509.Certificate{leaf}, roots: []*x509.Certificate{root.cert}, at: r.now})
+			r.revocation(t.Context(), newWeb(nil, time.Minute, r.now), &judged{certs: []*x509.Certificate{leaf}, roots: []*x509.Certificate{root.cert}, at: r.now})
 			var out bytes.Buffer
 			r.print(&out)
 			wrong := r.Checks[0].Result == Wrong
@@ -184,6 +186,89 @@ func TestRevocation(t *testing.T) {
 				t.Errorf("wrong: %t, missing: %q\n%s", wrong, missing, out.String())
 			}
 		})
+	}
+}
+
+// counting counts what a server is asked, and answers nothing that is of use.
+func counting(t *testing.T, answer http.HandlerFunc) (*httptest.Server, *atomic.Int64) {
+	t.Helper()
+	asked := &atomic.Int64{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		answer(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return server, asked
+}
+
+// naming returns a certificate that names n URLs of a server, of each kind that is asked.
+func naming(t *testing.T, url string, n int) *x509.Certificate {
+	t.Helper()
+	template := host("www.example.com")
+	for i := range n {
+		at := fmt.Sprintf("%s/%d", url, i)
+		template.OCSPServer = append(template.OCSPServer, at+"/ocsp")
+		template.CRLDistributionPoints = append(template.CRLDistributionPoints, at+"/crl")
+		template.IssuingCertificateURL = append(template.IssuingCertificateURL, at+"/ca")
+	}
+	ca := newAuthority(t, "elsewhere", nil)
+	return sign(t, template, ca.cert, ca.key, newKey(t).Public())
+}
+
+// TestFewURLsAreAsked: who writes a certificate has the computer that inspects it ask a few URLs, however many it
+// names.
+func TestFewURLsAreAsked(t *testing.T) {
+	t.Parallel()
+	nothing, asked := counting(t, http.NotFound)
+	one := naming(t, nothing.URL, 100)
+	if said, _, err := run(t.Context(), "", "chain", write(t, one), "--allow-local"); err != nil || asked.Load() != maxURLs {
+		t.Errorf("%v: %d URLs of one certificate were asked, want %d\n%s", err, asked.Load(), maxURLs, said)
+	}
+	asked.Store(0)
+	w := newWeb(nil, time.Minute, time.Now())
+	for range 10 {
+		c := naming(t, nothing.URL, 3)
+		_ = w.issuerOf(t.Context(), c)
+		if _, err := w.ask(t.Context(), c, c); err == nil {
+			t.Error("an answer that is none was taken")
+		}
+	}
+	if asked.Load() != maxAllURLs {
+		t.Errorf("%d URLs of ten certificates were asked, want %d", asked.Load(), maxAllURLs)
+	}
+}
+
+// TestNoRedirectIsFollowed: a server that a certificate names sends nobody elsewhere.
+func TestNoRedirectIsFollowed(t *testing.T) {
+	t.Parallel()
+	target, asked := counting(t, http.NotFound)
+	from, _ := counting(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, target.URL, http.StatusFound) })
+	said, _, err := run(t.Context(), "", "chain", write(t, naming(t, from.URL, 1)), "--allow-local")
+	if err != nil || asked.Load() != 0 {
+		t.Errorf("%v: %d redirects were followed\n%s", err, asked.Load(), said)
+	}
+}
+
+// TestThisComputerIsNotAsked: neither by its address nor by a name that leads there, unless the user says so.
+func TestThisComputerIsNotAsked(t *testing.T) {
+	t.Parallel()
+	server, asked := counting(t, http.NotFound)
+	root := newAuthority(t, "root", nil)
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"127.0.0.1", "localhost", "[::ffff:127.0.0.1]"} {
+		template := host("www.example.com")
+		template.OCSPServer = []string{"http://" + name + ":" + port}
+		leaf := sign(t, template, root.cert, root.key, newKey(t).Public())
+		said, _, err := run(t.Context(), "", "chain", write(t, leaf, root.cert), "--ca-file", write(t, root.cert))
+		if missing := lines(said, "unknown revocation|--allow-local"); err != nil || len(missing) > 0 {
+			t.Errorf("%s: %v\n%s", name, err, said)
+		}
+	}
+	if asked.Load() != 0 {
+		t.Errorf("this computer was asked %d times", asked.Load())
 	}
 }
 
@@ -201,7 +286,7 @@ func TestServer(t *testing.T) {
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	address, trusted := server.Listener.Addr().String(), write(t, root.cert)
-	said, wrong, err := run(t.Context(), "", "chain", address, "--server-name", "www.example.com", "--ca-file", trusted)
+	said, wrong, err := run(t.Context(), "", "chain", address, "--server-name", "www.example.com", "--allow-local", "--ca-file", trusted)
 	if missing := lines(said, "ok names|", "ok trust|", "ok revocation|"); err != nil || wrong || len(missing) > 0 {
 		t.Errorf("%v, missing: %q\n%s", err, missing, said)
 	}

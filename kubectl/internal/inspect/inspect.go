@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
+	"chancery.dev/internal/egress"
 	"chancery.dev/kubectl/internal/plugin"
 	"chancery.dev/kubectl/internal/status"
 )
@@ -28,6 +29,7 @@ type options struct {
 	in         io.Reader
 	output     string
 	offline    bool
+	local      bool
 	timeout    time.Duration
 	rootsFile  string
 	serverName string
@@ -123,8 +125,18 @@ func newCommand(streams plugin.Streams, look func(*options, context.Context, str
 func (o *options) networked(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&o.offline, "no-network", false, "leave out what only servers outside the cluster know: revocation and renewal information")
+	f.BoolVar(&o.local, "allow-local", false, "ask the servers that certificates and Issuers name on this computer, on its link and in its cloud's metadata, too")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "longest time that a server may take for one answer")
 	f.StringVar(&o.rootsFile, "ca-file", "", "PEM file with the CA certificates to trust, in place of ca.crt and the roots of this computer")
+}
+
+// egress says which addresses may be connected to because a certificate or an Issuer names a server there. Whoever may
+// write one would otherwise have the computer of whoever inspects it ask the services that trust this computer.
+func (o *options) egress() *egress.Policy {
+	if o.local {
+		return nil
+	}
+	return egress.New(nil, nil)
 }
 
 // read returns what a file holds; - is standard input.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"net/http"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +15,7 @@ import (
 	"chancery.dev/internal/acme"
 	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/cli/version"
+	"chancery.dev/internal/egress"
 )
 
 // Renewal is when an ACME server wants a certificate to be renewed (RFC 9773).
@@ -43,7 +45,11 @@ func (r *Report) renewal(ctx context.Context, c client.Reader, o *options, crt *
 			return // no ACME, no such information
 		}
 		if err == nil && server != nil {
-			err = r.ask(ctx, server, o.timeout, leaf)
+			policy := o.egress()
+			if crt.Spec.IssuerRef.Kind == certmanagerv1.ClusterIssuerKind {
+				policy = nil // the administrators of the cluster have written it
+			}
+			err = offLimits(r.ask(ctx, server, policy, o.timeout, leaf))
 		}
 		switch {
 		case errors.Is(err, acmeclient.ErrRenewalInfoUnsupported):
@@ -72,17 +78,20 @@ func (w *Renewal) words(wants string) string {
 }
 
 // ask asks an ACME server. It needs no account.
-func (r *Report) ask(ctx context.Context, server *acmev1.ACMEIssuer, timeout time.Duration, leaf *x509.Certificate) error {
+func (r *Report) ask(ctx context.Context, server *acmev1.ACMEIssuer, policy *egress.Policy, timeout time.Duration, leaf *x509.Certificate) error {
 	id, err := acme.CertID(leaf)
 	if err != nil {
 		return err
 	}
-	http, err := acmeclient.NewHTTPClient(acmeclient.HTTPOptions{CABundle: server.CABundle, InsecureSkipVerify: server.SkipTLSVerify})
+	asking, err := acmeclient.NewHTTPClient(acmeclient.HTTPOptions{
+		CABundle: server.CABundle, InsecureSkipVerify: server.SkipTLSVerify, Egress: policy,
+	})
 	if err != nil {
 		return err
 	}
-	http.Timeout = timeout
-	asker, err := acmeclient.New(acmeclient.Options{DirectoryURL: server.Server, HTTPClient: http, UserAgent: "kubectl-chancery/" + version.Number()})
+	asking.Timeout = timeout
+	asking.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	asker, err := acmeclient.New(acmeclient.Options{DirectoryURL: server.Server, HTTPClient: asking, UserAgent: "kubectl-chancery/" + version.Number()})
 	if err != nil {
 		return err
 	}

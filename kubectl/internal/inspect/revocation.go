@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/crypto/ocsp"
 
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/pki"
 )
 
@@ -24,20 +25,42 @@ const (
 	maxCRL    = 64 << 20
 )
 
-// maxMissing bounds how many missing certificates are asked for.
-const maxMissing = 4
+// Bounds of what is asked: a certificate says which servers, and anybody may have written it.
+const (
+	// maxMissing bounds how many missing certificates are asked for.
+	maxMissing = 4
+	// maxURLs bounds how many URLs of one certificate are asked, and maxAllURLs those of all certificates of a report.
+	maxURLs    = 4
+	maxAllURLs = 16
+)
 
-// web asks the servers that certificates name.
+// web asks the servers that certificates name. newWeb makes one.
 type web struct {
 	http *http.Client
 	now  time.Time
+	// asked is how many URLs were asked of each certificate, by its bytes, and all of them together.
+	asked map[string]int
+	all   int
 }
 
-// fetch returns what an address answers to a GET, or to a POST with a body.
-func (w web) fetch(ctx context.Context, address, bodyType string, body []byte, limit int64) ([]byte, error) {
+// newWeb makes a web for one report. It connects to the addresses that a policy permits, and follows no redirect.
+func newWeb(policy *egress.Policy, timeout time.Duration, now time.Time) *web {
+	return &web{http: policy.Client(timeout), now: now, asked: map[string]int{}}
+}
+
+// fetch returns what an address that a certificate names answers to a GET, or to a POST with a body.
+func (w *web) fetch(ctx context.Context, c *x509.Certificate, address, bodyType string, body []byte, limit int64) ([]byte, error) {
 	if u, err := url.Parse(address); err != nil || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("%s: only http and https can be asked", address)
 	}
+	switch {
+	case w.all >= maxAllURLs:
+		return nil, fmt.Errorf("%s was not asked: of all certificates together, %d URLs are asked", address, maxAllURLs)
+	case w.asked[string(c.Raw)] >= maxURLs:
+		return nil, fmt.Errorf("%s was not asked: of one certificate, %d URLs are asked", address, maxURLs)
+	}
+	w.all++
+	w.asked[string(c.Raw)]++
 	method := http.MethodGet
 	if body != nil {
 		method = http.MethodPost
@@ -51,7 +74,7 @@ func (w web) fetch(ctx context.Context, address, bodyType string, body []byte, l
 	}
 	a, err := w.http.Do(q)
 	if err != nil {
-		return nil, err
+		return nil, offLimits(err)
 	}
 	defer a.Body.Close() //nolint:errcheck // it was read
 	if a.StatusCode != http.StatusOK {
@@ -64,8 +87,17 @@ func (w web) fetch(ctx context.Context, address, bodyType string, body []byte, l
 	return answer, err
 }
 
+// offLimits says of an error that a server of this computer was not asked what has it asked.
+func offLimits(err error) error {
+	var denied *egress.Denied
+	if errors.As(err, &denied) {
+		return fmt.Errorf("%s is an address of this computer, of its link or of its cloud, which is not asked without --allow-local", denied.IP)
+	}
+	return err
+}
+
 // complete fetches the certificates that are missing above a chain.
-func (w web) complete(ctx context.Context, j *judged) {
+func (w *web) complete(ctx context.Context, j *judged) {
 	top := j.certs[len(j.certs)-1]
 	for len(j.added) < maxMissing && !pki.IsSelfSigned(top) {
 		next := j.issuerOf(top)
@@ -80,9 +112,9 @@ func (w web) complete(ctx context.Context, j *judged) {
 }
 
 // issuerOf fetches the certificate that has signed another one, from where that says it is (RFC 5280 §4.2.2.1).
-func (w web) issuerOf(ctx context.Context, c *x509.Certificate) *x509.Certificate {
+func (w *web) issuerOf(ctx context.Context, c *x509.Certificate) *x509.Certificate {
 	for _, address := range c.IssuingCertificateURL {
-		answer, err := w.fetch(ctx, address, "", nil, maxAnswer)
+		answer, err := w.fetch(ctx, c, address, "", nil, maxAnswer)
 		if err != nil {
 			continue
 		}
@@ -98,7 +130,7 @@ func (w web) issuerOf(ctx context.Context, c *x509.Certificate) *x509.Certificat
 }
 
 // revocation says of each certificate of a chain whether its CA has revoked it.
-func (r *Report) revocation(ctx context.Context, w web, j *judged) {
+func (r *Report) revocation(ctx context.Context, w *web, j *judged) {
 	for _, c := range j.certs {
 		if pki.IsSelfSigned(c) {
 			continue
@@ -138,7 +170,7 @@ type verdict struct {
 }
 
 // ask asks the OCSP responders of a certificate, then its CRLs, until one of them gives an answer that can be verified.
-func (w web) ask(ctx context.Context, c, issuer *x509.Certificate) (v verdict, err error) {
+func (w *web) ask(ctx context.Context, c, issuer *x509.Certificate) (v verdict, err error) {
 	var failed error
 	for _, address := range c.OCSPServer {
 		if v, err = w.askOCSP(ctx, address, c, issuer); err == nil && !v.unknown {
@@ -161,13 +193,13 @@ func (w web) ask(ctx context.Context, c, issuer *x509.Certificate) (v verdict, e
 }
 
 // askOCSP asks one OCSP responder (RFC 6960).
-func (w web) askOCSP(ctx context.Context, address string, c, issuer *x509.Certificate) (verdict, error) {
+func (w *web) askOCSP(ctx context.Context, address string, c, issuer *x509.Certificate) (verdict, error) {
 	v := verdict{by: "the OCSP responder " + address}
 	question, err := ocsp.CreateRequest(c, issuer, nil)
 	if err != nil {
 		return v, err
 	}
-	answer, err := w.fetch(ctx, address, "application/ocsp-request", question, maxAnswer)
+	answer, err := w.fetch(ctx, c, address, "application/ocsp-request", question, maxAnswer)
 	if err != nil {
 		return v, err
 	}
@@ -188,9 +220,9 @@ func (w web) askOCSP(ctx context.Context, address string, c, issuer *x509.Certif
 }
 
 // askCRL looks for a certificate in a revocation list (RFC 5280 §5).
-func (w web) askCRL(ctx context.Context, address string, c, issuer *x509.Certificate) (verdict, error) {
+func (w *web) askCRL(ctx context.Context, address string, c, issuer *x509.Certificate) (verdict, error) {
 	v := verdict{by: "the CRL " + address}
-	answer, err := w.fetch(ctx, address, "", nil, maxCRL)
+	answer, err := w.fetch(ctx, c, address, "", nil, maxCRL)
 	if err != nil {
 		return v, err
 	}

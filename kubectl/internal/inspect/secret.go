@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -178,7 +177,7 @@ func (o *options) judge(ctx context.Context, r *Report, j *judged) error {
 		r.add(aboutRevocation, Unknown, "", "nobody was asked, because of --no-network")
 		return nil
 	}
-	w := web{http: &http.Client{Timeout: o.timeout}, now: r.now}
+	w := newWeb(o.egress(), o.timeout, r.now)
 	w.complete(ctx, j)
 	r.trusted(j)
 	r.revocation(ctx, w, j)

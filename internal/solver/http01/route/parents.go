@@ -74,8 +74,8 @@ type sight struct {
 	unseen unseen
 }
 
-// unseen says why an object cannot be read, and what cannot be changed by a role: that it does not exist. It is empty if
-// the object can be read.
+// unseen says why an object cannot be read, and what cannot be changed by a role: that it does not exist. It is empty
+// if the object can be read.
 type unseen struct {
 	why    string
 	absent bool

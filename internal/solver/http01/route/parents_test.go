@@ -188,7 +188,8 @@ func (w *world) testChosen(t *testing.T) {
 	}
 }
 
-// testClosed has parents of another namespace that do not admit the Challenge's say the same as those that do not exist.
+// testClosed has parents of another namespace that do not admit the Challenge's say the same as those that do not
+// exist.
 func (w *world) testClosed(t *testing.T) {
 	other := gwapiv1.Namespace(w.Namespace + "-closed")
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: string(other)}}
