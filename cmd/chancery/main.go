@@ -2,15 +2,18 @@
 package main
 
 import (
-	"fmt"
 	"os"
 
 	"chancery.dev/internal/cli"
+	"chancery.dev/internal/printable"
 )
 
 func main() {
-	if err := cli.New().ExecuteContext(cli.UntilStopped()); err != nil {
-		fmt.Fprintln(os.Stderr, "error:", err)
+	root := cli.New()
+	root.SetOut(printable.NewWriter(os.Stdout))
+	root.SetErr(printable.NewWriter(os.Stderr))
+	if err := root.ExecuteContext(cli.UntilStopped()); err != nil {
+		root.PrintErrln("error:", err)
 		os.Exit(1)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/acmeflow"
 	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/printable"
 )
 
 // unseen is how long a controller may take to look at a new Certificate before that is worth a word.
@@ -55,7 +56,7 @@ func (w *World) troubleOf(crt *certmanagerv1.Certificate) Trouble {
 	if t.Cause != "" && t.WhatToDo == "" {
 		t.WhatToDo = cureOfCertificate(issuing)
 	}
-	t.Cause = OneLine(t.Cause)
+	t.Cause = printable.Line(t.Cause)
 	return t
 }
 
@@ -183,7 +184,7 @@ func (w *World) ofOrder(order *acmev1.Order, issuer certmanagerv1.GenericIssuer)
 
 // nextTry cuts off the end of a reason, which says when the next try is.
 func nextTry(reason string) (what, next string) {
-	what, next = acmeflow.NextTry(OneLine(reason))
+	what, next = acmeflow.NextTry(printable.Line(reason))
 	if next == "with back-off" {
 		next = "within five minutes, with back-off"
 	}

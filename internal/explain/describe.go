@@ -15,6 +15,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/printable"
 )
 
 // Outcome is where an object stands.
@@ -82,12 +83,9 @@ func Describe(object metav1.Object) Description {
 		d.Name = challengeName(o)
 		d.Outcome, d.State, d.Reason = byState(o.Status.State), challengeState(o), o.Status.Reason
 	}
-	d.Reason = OneLine(d.Reason)
+	d.Name, d.State, d.Reason = printable.Line(d.Name), printable.Line(d.State), printable.Line(d.Reason)
 	return d
 }
-
-// OneLine makes a message fit on a line.
-func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // challengeName says what is proved and how: a Challenge's own name tells nobody anything.
 func challengeName(o *acmev1.Challenge) string {

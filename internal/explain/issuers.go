@@ -11,6 +11,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/printable"
 )
 
 // IssuerRow is an Issuer or ClusterIssuer in a list, with what uses it.
@@ -152,7 +153,7 @@ func (r *IssuerRow) Park(until time.Time, why string) {
 	at := metav1.NewTime(until)
 	r.ParkedUntil = &at
 	if r.Cause == "" {
-		r.Cause, r.NextTry = "the CA wants no requests of this account: "+OneLine(why), until.UTC().Format(time.RFC3339)
+		r.Cause, r.NextTry = "the CA wants no requests of this account: "+printable.Line(why), until.UTC().Format(time.RFC3339)
 		r.WhatToDo = patient
 	}
 }

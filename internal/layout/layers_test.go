@@ -25,6 +25,7 @@ var rooms = []room{
 	{layer: 0, path: "internal/limits", why: "pure: the bounds of everything whose size somebody else chooses"},
 	{layer: 0, path: "internal/fault", why: "what to do about an error"},
 	{layer: 0, path: "internal/share", why: "how namespaces share places for calls and processes that may hang"},
+	{layer: 0, path: "internal/printable", why: "text of strangers, without what a terminal obeys"},
 	{layer: 0, path: "internal/egress", why: "the addresses that may be connected to on behalf of tenants"},
 	{layer: 1, path: "internal/acme", why: "pure: the objects of the ACME protocol"},
 	{layer: 0, path: "internal/attach", why: "pure: the listeners that an HTTPRoute attaches to"},
@@ -108,7 +109,7 @@ var rooms = []room{
 	{layer: 9, path: "internal/app", why: "configuration and the one wiring list"},
 
 	{layer: 10, path: "internal/cli", why: "the user's commands"},
-	{layer: 0, path: "internal/cli/logging", why: "the flags about the log"},
+	{layer: 1, path: "internal/cli/logging", why: "the flags about the log"},
 	{layer: 0, path: "internal/cli/manual", why: "manual pages of a binary"},
 	{layer: 0, path: "internal/cli/version", why: "what a binary says of its version"},
 	{layer: 1, path: "internal/rig/browser", why: "Chromium without a window, driven over a pipe", rig: true},

@@ -18,6 +18,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/explain"
+	"chancery.dev/internal/printable"
 )
 
 // story is a board whose clock the test steps, with one Certificate in it.
@@ -120,7 +121,7 @@ func TestBoardTellsTheStory(t *testing.T) {
 // squeezed returns the lines that hold something, with single spaces.
 func squeezed(text string) (lines []string) {
 	for line := range strings.Lines(text) {
-		if line = explain.OneLine(line); line != "" {
+		if line = printable.Line(line); line != "" {
 			lines = append(lines, line)
 		}
 	}

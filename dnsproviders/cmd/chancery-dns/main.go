@@ -26,6 +26,7 @@ import (
 	"chancery.dev/internal/cli/logging"
 	"chancery.dev/internal/cli/manual"
 	"chancery.dev/internal/cli/version"
+	"chancery.dev/internal/printable"
 	"chancery.dev/internal/solver/dns01/wire"
 )
 
@@ -37,8 +38,11 @@ const maxConnections = 32
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := newCommand().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "chancery-dns:", err)
+	root := newCommand()
+	root.SetOut(printable.NewWriter(os.Stdout))
+	root.SetErr(printable.NewWriter(os.Stderr))
+	if err := root.ExecuteContext(ctx); err != nil {
+		root.PrintErrln("chancery-dns:", err)
 		stop()
 		os.Exit(1)
 	}
@@ -128,7 +132,7 @@ func serve(ctx context.Context, socket string, flags []string) error {
 		go func() {
 			defer func() { <-places }()
 			if err := converse(ctx, conn, self, flags); err != nil && ctx.Err() == nil {
-				fmt.Fprintln(os.Stderr, "chancery-dns:", err)
+				fmt.Fprintln(printable.NewWriter(os.Stderr), "chancery-dns:", err)
 			}
 		}()
 	}

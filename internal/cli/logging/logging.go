@@ -9,6 +9,8 @@ import (
 	"log/slog"
 
 	"github.com/spf13/pflag"
+
+	"chancery.dev/internal/printable"
 )
 
 // Flags hold the values of the flags.
@@ -28,8 +30,9 @@ func (l *Flags) Arguments() []string {
 	return []string{fmt.Sprint("--v=", l.level), "--logging-format=" + l.format}
 }
 
-// Handler writes the log to w.
+// Handler writes the log to w, without what a terminal would obey: errors quote text of tenants.
 func (l *Flags) Handler(w io.Writer) (slog.Handler, error) {
+	w = printable.NewWriter(w)
 	// logr's level n is slog's -n.
 	options := &slog.HandlerOptions{Level: slog.Level(-l.level)}
 	switch l.format {

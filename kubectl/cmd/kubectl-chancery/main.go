@@ -2,14 +2,15 @@
 package main
 
 import (
+	"context"
 	"errors"
-	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"chancery.dev/internal/cli"
 	"chancery.dev/internal/cli/manual"
+	"chancery.dev/internal/printable"
 	"chancery.dev/kubectl/internal/bundle"
 	"chancery.dev/kubectl/internal/change"
 	"chancery.dev/kubectl/internal/check"
@@ -33,6 +34,7 @@ func root(streams plugin.Streams) *cobra.Command { return plugin.Helpful(command
 
 // commands is the root command with all commands.
 func commands(streams plugin.Streams) *cobra.Command {
+	streams.Out, streams.ErrOut = printable.NewWriter(streams.Out), printable.NewWriter(streams.ErrOut)
 	cmd := plugin.New(streams)
 	cmd.AddCommand(
 		check.New(streams),
@@ -55,17 +57,23 @@ func commands(streams plugin.Streams) *cobra.Command {
 }
 
 func main() {
-	err := root(plugin.Streams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}).ExecuteContext(cli.UntilStopped())
+	os.Exit(run(cli.UntilStopped(), plugin.Streams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, os.Args[1:]))
+}
+
+// run runs a command line, and returns the exit status.
+func run(ctx context.Context, streams plugin.Streams, args []string) int {
+	cmd := root(streams)
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(ctx)
 	if err == nil {
-		return
-	}
-	code := 1
-	var exit plugin.ExitError
-	if errors.As(err, &exit) {
-		code = exit.Code
+		return 0
 	}
 	if message := err.Error(); message != "" {
-		fmt.Fprintln(os.Stderr, "error:", message)
+		cmd.PrintErrln("error:", message)
 	}
-	os.Exit(code)
+	var exit plugin.ExitError
+	if errors.As(err, &exit) {
+		return exit.Code
+	}
+	return 1
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -25,6 +24,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/explain"
+	"chancery.dev/internal/printable"
 	"chancery.dev/kubectl/internal/plugin"
 	"chancery.dev/kubectl/internal/status"
 	"chancery.dev/kubectl/internal/waits"
@@ -119,7 +119,7 @@ func (o *options) read(ctx context.Context, c client.Client, namespace string) (
 	} {
 		switch err := c.List(ctx, l.list, client.InNamespace(l.in)); {
 		case apierrors.IsForbidden(err):
-			notes = append(notes, fmt.Sprintf("%s are left out: you need the right to list them: %s", l.name, explain.OneLine(err.Error())))
+			notes = append(notes, fmt.Sprintf("%s are left out: you need the right to list them: %s", l.name, printable.Line(err.Error())))
 		case err != nil:
 			return nil, nil, fmt.Errorf("list the %s: %w", l.name, err)
 		}
@@ -139,7 +139,7 @@ func (o *options) read(ctx context.Context, c client.Client, namespace string) (
 	}
 	parks, err := o.source.Read(ctx, o.flags)
 	if err != nil {
-		return rows, append(notes, "PARKED UNTIL is left out: only the controller knows it: "+explain.OneLine(err.Error())), nil
+		return rows, append(notes, "PARKED UNTIL is left out: only the controller knows it: "+printable.Line(err.Error())), nil
 	}
 	park(rows, parks)
 	return rows, notes, nil
@@ -220,7 +220,7 @@ func table(out io.Writer, rows []explain.IssuerRow, wide bool, now time.Time) er
 		} else {
 			cause = plugin.Cut(cause, causeWidth)
 		}
-		fmt.Fprintln(w, strings.TrimRight(strings.Join(append(cells, cause), "\t"), "\t"))
+		plugin.Row(w, append(cells, cause)...)
 	}
 	return w.Flush()
 }

@@ -167,7 +167,7 @@ func table(wide bool) format {
 			if namespaces {
 				rest = append([]string{namespace}, rest...)
 			}
-			fmt.Fprintln(w, strings.TrimRight(strings.Join(rest, "\t"), "\t"))
+			plugin.Row(w, rest...)
 		}
 		if wide {
 			line("NAMESPACE", "NAME", "EXPIRES", "RENEWS", "ISSUER", "STATE", "SECRET", "NAMES", "NEXT TRY", "CAUSE")

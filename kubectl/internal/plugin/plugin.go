@@ -6,6 +6,8 @@ package plugin
 
 import (
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -24,6 +26,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/cli/version"
+	"chancery.dev/internal/printable"
 )
 
 // Streams are where a command reads and writes.
@@ -117,6 +120,14 @@ func known() meta.RESTMapper {
 	gateway := schema.GroupVersion{Group: gwapiv1.GroupName, Version: "v1"} // the plural that Add guesses is gatewaies
 	m.AddSpecific(gateway.WithKind("Gateway"), gateway.WithResource("gateways"), gateway.WithResource("gateway"), meta.RESTScopeNamespace)
 	return m
+}
+
+// Row writes a row of a table to a tabwriter. Text of strangers in a cell makes no cells and no rows.
+func Row(w io.Writer, cells ...string) {
+	for i, cell := range cells {
+		cells[i] = printable.Line(cell)
+	}
+	_, _ = fmt.Fprintln(w, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 }
 
 // Cut shortens a text for a column of that width.

@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"chancery.dev/internal/printable"
 )
 
 const (
@@ -48,7 +50,7 @@ func StartProgress(streams Streams, quiet bool, step string) *Progress {
 	if quiet {
 		return nil
 	}
-	return startProgress(streams.ErrOut, IsTerminal(streams.ErrOut), step)
+	return startProgress(printable.Raw(streams.ErrOut), IsTerminal(streams.ErrOut), step)
 }
 
 func startProgress(out io.Writer, terminal bool, step string) *Progress {
@@ -114,7 +116,7 @@ func (p *Progress) run() {
 func (p *Progress) draw(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	line := fmt.Sprintf("%s … %s", p.step, now.Sub(p.begin).Round(time.Second))
+	line := fmt.Sprintf("%s … %s", printable.Line(p.step), now.Sub(p.begin).Round(time.Second))
 	switch {
 	case p.terminal:
 		fmt.Fprint(p.out, eraseLine, shorten(line, width(p.out)))
@@ -154,6 +156,9 @@ func width(out io.Writer) int {
 
 // IsTerminal reports whether a stream is a terminal.
 func IsTerminal(stream any) bool {
+	if w, is := stream.(io.Writer); is {
+		stream = printable.Raw(w)
+	}
 	file, is := stream.(*os.File)
 	return is && term.IsTerminal(int(file.Fd()))
 }

@@ -18,6 +18,7 @@ import (
 
 	"chancery.dev/internal/explain"
 	"chancery.dev/internal/preflight"
+	"chancery.dev/internal/printable"
 	"chancery.dev/kubectl/internal/plugin"
 	"chancery.dev/kubectl/internal/status"
 )
@@ -147,9 +148,9 @@ func printReport(out io.Writer, r preflight.Report) {
 	const width = len(preflight.NotChecked)
 	for _, f := range r.Findings {
 		what := strings.TrimSpace(f.Check + " " + f.Subject)
-		fmt.Fprintf(out, "  %-*s  %s: %s\n", width, f.Outcome, what, explain.OneLine(f.Message))
+		fmt.Fprintf(out, "  %-*s  %s: %s\n", width, f.Outcome, printable.Line(what), printable.Line(f.Message))
 		if f.WhatToDo != "" {
-			fmt.Fprintf(out, "  %-*s  → %s\n", width, "", f.WhatToDo)
+			fmt.Fprintf(out, "  %-*s  → %s\n", width, "", printable.Line(f.WhatToDo))
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"chancery.dev/internal/explain"
+	"chancery.dev/internal/printable"
 )
 
 // Colours of a terminal.
@@ -17,7 +18,7 @@ const (
 	plain  = "\x1b[0m"
 )
 
-// printer writes reports for people.
+// printer writes reports for people. With colours, it writes to the terminal itself.
 type printer struct {
 	out    io.Writer
 	colour bool
@@ -41,7 +42,7 @@ func (p printer) one(r explain.Report) {
 	p.children(r.Chain(), "")
 	fmt.Fprintln(p.out)
 	for _, line := range r.Conclusion(p.now) {
-		fmt.Fprintf(p.out, "%s %s\n", p.paint(bold, fmt.Sprintf("%-11s", line.Label+":")), line.Text)
+		fmt.Fprintf(p.out, "%s %s\n", p.paint(bold, fmt.Sprintf("%-11s", line.Label+":")), printable.Line(line.Text))
 	}
 }
 
@@ -58,7 +59,7 @@ func (p printer) children(nodes []explain.Node, indent string) {
 
 // node writes an object on a line, and its reason below, unless an object that was made for it says the same.
 func (p printer) node(n explain.Node, branch, below string) {
-	fmt.Fprintf(p.out, "%s%s: %s\n", branch, n.Title(), p.paint(colourOf(n), n.State))
+	fmt.Fprintf(p.out, "%s%s: %s\n", branch, printable.Line(n.Title()), p.paint(colourOf(n), printable.Line(n.State)))
 	says := n.Says()
 	if says == "" {
 		return
@@ -67,7 +68,7 @@ func (p printer) node(n explain.Node, branch, below string) {
 	if len(n.Children) > 0 {
 		mark = "│  "
 	}
-	fmt.Fprintf(p.out, "%s%s%s\n", below, mark, says)
+	fmt.Fprintf(p.out, "%s%s%s\n", below, mark, printable.Line(says))
 }
 
 func colourOf(n explain.Node) string {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/yaml"
 
+	"chancery.dev/internal/printable"
 	"chancery.dev/kubectl/internal/plugin"
 )
 
@@ -78,6 +79,9 @@ func (o *options) run(cmd *cobra.Command, streams plugin.Streams, args []string)
 		return err
 	}
 	p := printer{out: streams.Out, colour: coloured(streams.Out)}
+	if p.colour {
+		p.out = printable.Raw(streams.Out)
+	}
 	if o.watch {
 		return follow(cmd.Context(), c, q, p)
 	}
@@ -124,7 +128,7 @@ func Encode[T any](out io.Writer, format string, items []T) error {
 	}
 	text, err := json.MarshalIndent(map[string]any{"items": items}, "", "  ")
 	if err == nil && format == "yaml" {
-		text, err = yaml.JSONToYAML(text)
+		text, err = yaml.JSONToYAML([]byte(printable.Text(string(text)))) // it takes control characters only as escapes
 	}
 	if err != nil {
 		return err

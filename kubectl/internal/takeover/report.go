@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"chancery.dev/internal/cli"
+	"chancery.dev/internal/printable"
 )
 
 // Level says how much a finding matters.
@@ -76,7 +77,7 @@ func (r *Report) print(out io.Writer) error {
 		if len(f.Objects) > 0 {
 			message += ": " + few(f.Objects)
 		}
-		fmt.Fprintf(b, "%-6s %-12s %s\n", level, f.About, message)
+		fmt.Fprintf(b, "%-6s %-12s %s\n", level, f.About, printable.Line(message))
 		if f.Help != "" {
 			fmt.Fprintf(b, "%-6s %-12s > %s\n", "", "", f.Help)
 		}

@@ -255,7 +255,7 @@ func table(out io.Writer, shown []engine.Wait, namespaces, wide bool, now time.T
 		if !namespaces {
 			cells = cells[1:]
 		}
-		fmt.Fprintln(w, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+		plugin.Row(w, cells...)
 	}
 	line("NAMESPACE", "OBJECT", "FOR", "SINCE", "UNTIL", "LANE", "DETAIL")
 	for _, wait := range shown {

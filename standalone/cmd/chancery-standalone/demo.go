@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"chancery.dev/examples"
+	"chancery.dev/internal/printable"
 	"chancery.dev/standalone/controlplane"
 	"chancery.dev/standalone/demo"
 )
@@ -237,7 +238,7 @@ func withoutProxy() error {
 
 // terminalSize returns how to ask for the size of the terminal that out is, or nil if it is none.
 func terminalSize(out io.Writer) func() (width, height int) {
-	file, ok := out.(*os.File)
+	file, ok := printable.Raw(out).(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" {
 		return nil
 	}

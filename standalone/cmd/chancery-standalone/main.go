@@ -3,7 +3,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -11,13 +10,17 @@ import (
 	"chancery.dev/internal/cli"
 	"chancery.dev/internal/cli/manual"
 	"chancery.dev/internal/cli/version"
+	"chancery.dev/internal/printable"
 )
 
 //go:generate go test -count=1 -run ^TestReference$ . -update
 
 func main() {
-	if err := newCommand().ExecuteContext(cli.UntilStopped()); err != nil {
-		fmt.Fprintln(os.Stderr, "error:", err)
+	root := newCommand()
+	root.SetOut(printable.NewWriter(os.Stdout))
+	root.SetErr(printable.NewWriter(os.Stderr))
+	if err := root.ExecuteContext(cli.UntilStopped()); err != nil {
+		root.PrintErrln("error:", err)
 		os.Exit(1)
 	}
 }
