@@ -30,6 +30,36 @@ func New(allow, deny []netip.Prefix) *Policy {
 	return &Policy{allow: canonical(allow), deny: canonical(deny), byDefault: DeniedByDefault()}
 }
 
+// Parse makes a Policy of ranges in text, as Ranges returns them.
+func Parse(allow, deny []string) (*Policy, error) {
+	var ranges [2][]netip.Prefix
+	for i, texts := range [2][]string{allow, deny} {
+		for _, text := range texts {
+			prefix, err := netip.ParsePrefix(text)
+			if err != nil {
+				return nil, fmt.Errorf("an address range cannot be read: %w", err)
+			}
+			ranges[i] = append(ranges[i], prefix)
+		}
+	}
+	return New(ranges[0], ranges[1]), nil
+}
+
+// Ranges returns what New was told, as text: for another process that is to make the same Policy. A nil Policy has
+// none.
+func (p *Policy) Ranges() (allow, deny []string) {
+	if p == nil {
+		return nil, nil
+	}
+	for _, prefix := range p.allow {
+		allow = append(allow, prefix.String())
+	}
+	for _, prefix := range p.deny {
+		deny = append(deny, prefix.String())
+	}
+	return allow, deny
+}
+
 // DeniedByDefault returns the addresses that only an explicit entry of allow opens: this host, link-local
 // addresses, and the metadata services of clouds.
 func DeniedByDefault() []netip.Prefix {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -135,5 +136,17 @@ func TestTarget(t *testing.T) {
 	}
 	if err := egress.New(nil, nil).Target(t.Context(), "169.254.169.254", egress.SystemLookup); err == nil {
 		t.Error("an address is not judged")
+	}
+}
+
+// TestRanges: another process makes the same Policy of the text.
+func TestRanges(t *testing.T) {
+	p := egress.New(prefixes("::ffff:10.0.0.0/104", "127.0.0.0/8"), prefixes("10.1.0.0/16"))
+	same, err := egress.Parse(p.Ranges())
+	if err != nil || !reflect.DeepEqual(same, p) {
+		t.Errorf("%+v, %v; want %+v", same, err, p)
+	}
+	if _, err := egress.Parse([]string{"10.0.0.1"}, nil); err == nil {
+		t.Error("an address was read as a range")
 	}
 }

@@ -175,6 +175,10 @@ func describe(w io.Writer, name string) error {
 		}
 	}
 	p("%s: %s\n%s\n", e.Name, e.Title, e.URL)
+	if !e.Judged() {
+		p("\nIts library has code for connections of its own, which the limits for Issuers (--issuer-egress-deny) may not hold.\n" +
+			"Where Issuers may use it, a NetworkPolicy has to.\n")
+	}
 	for _, part := range []struct {
 		title     string
 		variables map[string]string

@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,6 +41,11 @@ const asProgram = "act-as-chancery-dns"
 func TestMain(m *testing.M) {
 	program := len(os.Args) > 1 && os.Args[1] == asProgram
 	if child := os.Getenv("CHANCERY_DNS_TEST_CHILD") != ""; program || child {
+		if address := os.Getenv(resolverVariable); address != "" {
+			net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, network, address)
+			}}
+		}
 		command := newCommand()
 		if program {
 			command.SetArgs(os.Args[2:])
@@ -52,6 +58,9 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+// resolverVariable names the DNS server that the program asks, in tests.
+const resolverVariable = "CHANCERY_DNS_TEST_RESOLVER"
 
 // program returns the path of a chancery-dns that is this test binary.
 func program(t *testing.T) string {
@@ -119,8 +128,12 @@ func (w *world) factory(t *testing.T, s secrets, webToken string) dns01.Factory 
 	if err != nil {
 		t.Fatal(err)
 	}
-	token := func(context.Context, types.NamespacedName, []string) (string, error) { return webToken, nil }
-	return provider.Factory(provider.Options{Secrets: s, Token: token, Programs: pool, ClusterIssuerAmbient: true})
+	return provider.Factory(provider.Options{Secrets: s, Token: tokenOf(webToken), Programs: pool, ClusterIssuerAmbient: true})
+}
+
+// tokenOf issues the same token of each service account.
+func tokenOf(token string) func(context.Context, types.NamespacedName, []string) (string, error) {
+	return func(context.Context, types.NamespacedName, []string) (string, error) { return token, nil }
 }
 
 // serviceAccount is the JSON key of a service account.

@@ -73,6 +73,9 @@ func (a *Adapter) Configure(ctx context.Context, c wire.Configuration) (wire.Cap
 	if err := e.Check(variables); err != nil {
 		return wire.Capabilities{}, wire.Failed(wire.ClassConfig, "%w", err)
 	}
+	if err := confine(http.DefaultTransport, c.Egress); err != nil {
+		return wire.Capabilities{}, wire.Failed(wire.ClassConfig, "%s: %w", e.Name, err)
+	}
 	if a.native, err = native.New(ctx, e.Name, native.Settings{Variables: variables, Ambient: c.Ambient, Getenv: os.Getenv}); err != nil {
 		return wire.Capabilities{}, classify(err, wire.Record{})
 	}

@@ -70,7 +70,7 @@ func newAzure(s Settings) (Writer, error) {
 // azureCredential is the service principal's or, if it may, the machine's: a workload
 // identity where there is one, else a managed identity.
 func azureCredential(s Settings, environment cloud.Configuration) (azcore.TokenCredential, error) {
-	v, options := s.Variables, azcore.ClientOptions{Cloud: environment}
+	v, options := s.Variables, azcore.ClientOptions{Cloud: environment, Transport: client()}
 	wrap := func(c azcore.TokenCredential, err error) (azcore.TokenCredential, error) {
 		if err != nil {
 			return nil, wire.Failed(wire.ClassConfig, "azuredns: %w", err)

@@ -91,8 +91,11 @@ type api struct {
 }
 
 func newAPI(base string, header http.Header, message func([]byte) string) *api {
-	return &api{base: base, header: header, client: &http.Client{Timeout: 20 * time.Second}, message: message}
+	return &api{base: base, header: header, client: client(), message: message}
 }
+
+// client returns a client on http.DefaultTransport, which judges where it connects to.
+func client() *http.Client { return &http.Client{Timeout: 20 * time.Second} }
 
 // with returns the same API with further headers.
 func (a *api) with(header http.Header) *api {

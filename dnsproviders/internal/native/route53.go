@@ -42,7 +42,7 @@ func newRoute53(ctx context.Context, s Settings) (Writer, error) {
 // machine; and assumes a role with them, if there is one.
 func awsConfig(ctx context.Context, s Settings) (aws.Config, error) {
 	v := s.Variables
-	config := aws.Config{Region: v["AWS_REGION"]}
+	config := aws.Config{Region: v["AWS_REGION"], HTTPClient: client()}
 	key, secret, token, role := v["AWS_ACCESS_KEY_ID"], v["AWS_SECRET_ACCESS_KEY"], v["AWS_WEB_IDENTITY_TOKEN"], v["AWS_ROLE_ARN"]
 	switch {
 	case token != "" && role == "":

@@ -109,10 +109,21 @@ func Factory(o Options) dns01.Factory {
 			if err := o.judge(ctx, config.Configuration); err != nil {
 				return nil, fault.After(dns01.MendPeriod, ReasonNotAllowed, "%s: %w", u.Config.Provider(), err)
 			}
+			config.Egress = o.egressOf(u)
 		}
 		config.Tenant = u.Tenant
 		return o.Programs.Provider(config)
 	}
+}
+
+// egressOf returns the limits that a program keeps for an Issuer. It has none if it may use the credentials of the
+// machine: they come from addresses that are off limits, such as 169.254.169.254.
+func (o Options) egressOf(u dns01.Use) *wire.Egress {
+	if o.Egress == nil || u.Ambient {
+		return nil
+	}
+	allow, deny := o.Egress.Ranges()
+	return &wire.Egress{Allow: allow, Deny: deny}
 }
 
 // webhook makes the provider of either kind of webhook.

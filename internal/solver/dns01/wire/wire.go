@@ -54,6 +54,19 @@ type Configuration struct {
 	Secrets map[string]string `json:"secrets,omitempty"`
 	// Ambient allows credentials that are not in Secrets: those of the machine.
 	Ambient bool `json:"ambient,omitempty"`
+	// Egress says which addresses the program may connect to. Without it, all are permitted: a ClusterIssuer is used, or
+	// the controller is older than this field.
+	Egress *Egress `json:"egress,omitempty"`
+}
+
+// Egress says which addresses may be connected to on behalf of a tenant, as ranges such as 10.0.0.0/8. A program SHOULD
+// judge the address of each connection when it makes it: the tenant may own the names that it connects to.
+type Egress struct {
+	// Allow are the only addresses, unless it is empty. Those that are off limits by default, such as loopback, stay so
+	// unless a range of Allow names them or a part of them.
+	Allow []string `json:"allow,omitempty"`
+	// Deny are further addresses that are never connected to.
+	Deny []string `json:"deny,omitempty"`
 }
 
 // Record is what present and cleanup carry.

@@ -202,6 +202,12 @@ func (p *Pool) hire(path string, c Config) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	anywhere := c.Configuration // a credential is one, whoever uses it
+	anywhere.Egress = nil
+	credential, err := limit.KeyOf("exec", path, anywhere, c.Identity)
+	if err != nil {
+		return nil, err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ctx.Err() != nil {
@@ -210,7 +216,7 @@ func (p *Pool) hire(path string, c Config) (*worker, error) {
 	w, ok := p.workers[key]
 	if !ok {
 		p.sweep()
-		w = &worker{pool: p, key: key, path: path, config: c, turn: share.New(1), open: map[string]struct{}{}}
+		w = &worker{pool: p, key: key, credential: credential, path: path, config: c, turn: share.New(1), open: map[string]struct{}{}}
 		p.workers[key] = w
 	}
 	w.refs++

@@ -27,10 +27,11 @@ const (
 
 // worker does the requests of one program with one credential, one at a time.
 type worker struct {
-	pool   *Pool
-	key    string
-	path   string
-	config Config
+	pool *Pool
+	// key tells it from other workers, and credential tells the credential from others, whoever uses it.
+	key, credential string
+	path            string
+	config          Config
 
 	// refs is guarded by the pool's mutex.
 	refs int
@@ -51,7 +52,7 @@ type worker struct {
 // time limit: when the caller repeats it, the work is done.
 func (w *worker) do(ctx context.Context, tenant string, q wire.Request) error {
 	limits := w.pool.o.Limits
-	call := limit.Call{Key: w.key, Provider: w.config.Provider, ID: string(q.Op) + " " + q.FQDN + " " + q.Value}
+	call := limit.Call{Key: w.credential, Provider: w.config.Provider, ID: string(q.Op) + " " + q.FQDN + " " + q.Value}
 	if err := limits.Paused(call); err != nil {
 		return err
 	}
