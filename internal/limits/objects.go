@@ -33,6 +33,9 @@ const (
 	BundlePEM = 330000
 )
 
+// Credentials is how large the names and values of the credentials of a DNS provider program are together, in bytes.
+const Credentials = 64 << 10
+
 // Solvers is how many solvers an ACME issuer has. The API server holds it.
 const Solvers = 1000
 
@@ -51,6 +54,11 @@ func objects() []Row {
 		{
 			What: "`solvers` of an ACME issuer", Who: issuers,
 			Bound: count(Solvers, "solvers"), Costs: "Linear for each name", Above: refused, Tests: []string{"TestSchemaKeepsToTheLimits"},
+		},
+		{
+			What: "credentials of a DNS provider program, names and values together", Who: secrets,
+			Bound: bytes(Credentials), Costs: "110 bytes for each, in each process: what is taken out of its errors and its log",
+			Above: "The provider is not used, and the Challenge says so. It is tried again", Tests: []string{"TestCredentialsAreBounded"},
 		},
 		{
 			What: "PEM of a certificate, of a key, of a chain, of a bundle", Who: secrets,

@@ -22,6 +22,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/share"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/limit"
@@ -161,6 +162,14 @@ func (p *Pool) Provider(c Config) (*Provider, error) {
 	path, err := p.program(c.Provider)
 	if err != nil {
 		return nil, err
+	}
+	size := 0
+	for name, value := range c.Secrets {
+		size += len(name) + len(value)
+	}
+	if size > limits.Credentials {
+		return nil, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "%s: its credentials have %d bytes, and at most %d are taken: "+
+			"take what it does not need out of the Secret", c.Provider, size, limits.Credentials)
 	}
 	return &Provider{pool: p, path: path, config: c}, nil
 }

@@ -3,13 +3,18 @@ package exec
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/url"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/go-logr/logr/funcr"
 
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
+	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/wire"
 )
 
@@ -43,6 +48,35 @@ func TestRedactor(t *testing.T) {
 	}
 	if got := redact("abc is in any text"); got != "abc is in any text" {
 		t.Errorf("too short to be told from other text: %q", got)
+	}
+}
+
+// TestCredentialsAreBounded: what is taken out of texts is kept in many forms, so that a Secret of a megabyte with
+// short lines took a hundred.
+func TestCredentialsAreBounded(t *testing.T) {
+	pool := &Pool{o: Options{Programs: map[string]string{AnyProvider: "/bin/true"}}}
+	config := func(size int) Config {
+		var lines strings.Builder
+		for i := 0; lines.Len() < size-len("A"); i++ {
+			fmt.Fprintf(&lines, "%015x\"\n", i*7919)
+		}
+		return Config{Configuration: wire.Configuration{Provider: "any", Secrets: map[string]string{"A": lines.String()[:size-len("A")]}}}
+	}
+	if _, err := pool.Provider(config(limits.Credentials)); err != nil {
+		t.Errorf("credentials within the bound: %v", err)
+	}
+	for _, size := range []int{limits.Credentials + 1, 1 << 20} {
+		if _, err := pool.Provider(config(size)); err == nil || fault.Of(err) == nil || fault.Of(err).Reason != dns01.ReasonSecret {
+			t.Errorf("credentials of %d bytes: %v, want reason %s", size, err, dns01.ReasonSecret)
+		}
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	redact := redactor(config(limits.Credentials).Secrets)
+	redact("text")
+	runtime.ReadMemStats(&after)
+	if taken := after.TotalAlloc - before.TotalAlloc; taken > 32<<20 {
+		t.Errorf("%d MiB were allocated for credentials of the largest size", taken>>20)
 	}
 }
 
