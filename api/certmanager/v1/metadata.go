@@ -63,6 +63,14 @@ const DeliverRootsAnnotation = "chancery.dev/deliver-roots"
 // again at once, as long as the annotation is there.
 const ReissueNowAnnotation = "chancery.dev/reissue-now"
 
+// DropOldCAsAfterAnnotation is our own: on an object that a CA bundle is injected into, it says how long a CA stays in
+// the bundle that has left its source, as a duration such as 24h. Without it, a CA stays until it has expired.
+const DropOldCAsAfterAnnotation = "chancery.dev/drop-old-cas-after"
+
+// OldCAsAnnotation is our own: the injector writes down there which CAs of a bundle have left the source, and when it
+// found that. It is there only beside DropOldCAsAfterAnnotation.
+const OldCAsAnnotation = "chancery.dev/old-cas"
+
 // Annotations of an Ingress or Gateway that ask for a Certificate (spec §6).
 const (
 	IngressIssuerAnnotation               = "cert-manager.io/issuer"

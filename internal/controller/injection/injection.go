@@ -226,7 +226,7 @@ func (r *injectables) observe(ctx context.Context, p *pass) (injection.State, er
 	if s.Given, err = r.given(ctx, source); err != nil {
 		return s, err
 	}
-	s.Settled = p.Memory.settled == fingerprint(versionOf(p.Object), source, s.Given)
+	s.Settled = p.Memory.settled == fingerprint(versionOf(p.Object), source, s.Annotations, s.Given)
 	if p.Memory.live != nil {
 		s.Target = &p.Memory.live.target
 	}
@@ -265,8 +265,9 @@ func (r *injectables) given(ctx context.Context, source injection.Source) (injec
 }
 
 // fingerprint tells apart what an injectable was found in order with.
-func fingerprint(version string, source injection.Source, given injection.Given) [sha256.Size]byte {
-	return sha256.Sum256(fmt.Appendf(nil, "%q %q %q", version, source, given.CA))
+func fingerprint(version string, source injection.Source, annotations map[string]string, given injection.Given) [sha256.Size]byte {
+	return sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q", version, source, annotations[certmanagerv1.DropOldCAsAfterAnnotation],
+		annotations[certmanagerv1.OldCAsAnnotation], given.CA))
 }
 
 // versionOf tells apart the contents of an injectable. Changes of a status do not count where the kind has generations.
@@ -296,7 +297,7 @@ func (r *injectables) plan(_ context.Context, p *pass, s injection.State, a inje
 		return plan, nil
 	}
 	if was != nil {
-		plan.First = func(ctx context.Context) error { return r.settle(ctx, p, s, a.Write, was) }
+		plan.First = func(ctx context.Context) error { return r.settle(ctx, p, s, a, was) }
 	}
 	return plan, nil
 }
@@ -312,15 +313,15 @@ func (r *injectables) read(ctx context.Context, p *pass) error {
 	return nil
 }
 
-// settle writes the bundles, if any changes, and notes with what the injectable is in order.
-func (r *injectables) settle(ctx context.Context, p *pass, s injection.State, slots []injection.Slot, was *live) error {
+// settle writes the bundles, and what is known of old CAs, if any changes, and notes with what the injectable is in order.
+func (r *injectables) settle(ctx context.Context, p *pass, s injection.State, a injection.Action, was *live) error {
 	source, err := injection.SourceOf(s.Annotations)
 	if err != nil {
 		return err
 	}
-	version := was.version
-	if len(slots) > 0 {
-		body, err := json.Marshal(injection.Patch(&was.target, slots, was.resourceVersion))
+	version, annotations := was.version, s.Annotations
+	if len(a.Write) > 0 || a.Old != nil {
+		body, err := json.Marshal(injection.Patch(&was.target, a, was.resourceVersion))
 		if err != nil {
 			return err
 		}
@@ -329,10 +330,12 @@ func (r *injectables) settle(ctx context.Context, p *pass, s injection.State, sl
 		if err := r.Client.Patch(ctx, written, client.RawPatch(types.JSONPatchType, body), client.FieldOwner(injection.FieldManager)); err != nil {
 			return err
 		}
-		version = versionOf(written)
-		r.o.Written(r.gvk.Kind)
+		version, annotations = versionOf(written), written.Annotations
+		if len(a.Write) > 0 {
+			r.o.Written(r.gvk.Kind)
+		}
 	}
-	p.Memory.settled = fingerprint(version, source, s.Given)
+	p.Memory.settled = fingerprint(version, source, annotations, s.Given)
 	return nil
 }
 

@@ -33,7 +33,8 @@ const (
 	ReasonNoCA       = "CANotAvailable"        // the source has no CA
 	ReasonPartly     = "CAPartlyUsable"        // some of the source is left out
 	ReasonNowhere    = "CAInjectionImpossible" // the injectable has no place for a CA
-	ReasonTooLarge   = "CABundleTooLarge"      // a bundle cannot be merged
+	ReasonTooLarge   = "CABundleTooLarge"      // a bundle cannot be merged, or old CAs were taken out of it
+	ReasonDropped    = "OldCADropped"          // CAs were dropped that have left the source
 	ReasonRefused    = "CAInjectionRefused"    // the API server refuses
 )
 
@@ -78,6 +79,8 @@ type Action struct {
 	Read bool
 	// Write is the slots to write; empty if nothing changes.
 	Write []Slot
+	// Old is the new value of the annotation about old CAs, empty for none; nil if it stays.
+	Old *string
 	// Say is an event to emit, unless it was the last one; nil for none.
 	Say *Event
 	// Waits says what the injectable waits for; empty for nothing.
@@ -113,6 +116,7 @@ func GivenBySecret(source Source, name string, secret *corev1.Secret) Given {
 // Decide returns what to do for an injectable now.
 func Decide(s State, now time.Time) Action {
 	source, err := SourceOf(s.Annotations)
+	old, malformed := overlapOf(s.Annotations)
 	switch {
 	case s.Deleting:
 		return Action{}
@@ -129,8 +133,8 @@ func Decide(s State, now time.Time) Action {
 		return refuse(ReasonNotAllowed, s.Given.Forbidden)
 	case s.Given.Missing != "":
 		return s.wait(now)
-	case s.Settled:
-		return Action{Wake: wake(source, now)}
+	case s.Settled && !old.due(now):
+		return Action{Wake: wake(source, old, now)}
 	}
 	ca := bundle{}
 	if len(s.Given.CA) <= pki.MaxBundlePEM {
@@ -145,7 +149,10 @@ func Decide(s State, now time.Time) Action {
 	case s.Target.Obstacle != "":
 		return refuse(ReasonNowhere, fmt.Sprintf("no CA can be injected: %s", s.Target.Obstacle))
 	}
-	action := s.write(source, usable, now)
+	action := s.write(source, usable, old, now)
+	if action.Say == nil && malformed != nil {
+		action.Say = &Event{Reason: ReasonMalformed, Message: malformed.Error()}
+	}
 	if action.Say == nil && len(usable) < len(merge(time.Time{}, ca.certs))+ca.strange {
 		action.Say = &Event{Reason: ReasonPartly, Message: fmt.Sprintf(
 			"the CA of %s has parts that are left out: PEM blocks that are no certificates, or certificates that have expired", source)}
@@ -172,21 +179,34 @@ func (s *State) wait(now time.Time) Action {
 	return a
 }
 
-// write adds a CA to the bundle of each slot that lacks it.
-func (s *State) write(source Source, ca []*x509.Certificate, now time.Time) Action {
-	a := Action{Wake: wake(source, now)}
+// write adds a CA to the bundle of each slot that lacks it, and takes out old ones where it is told to.
+func (s *State) write(source Source, ca []*x509.Certificate, old overlap, now time.Time) Action {
+	var bundles [][]*x509.Certificate
 	for _, slot := range s.Target.Slots {
 		if len(slot.Bundle) > pki.MaxBundlePEM {
 			return refuse(ReasonTooLarge, fmt.Sprintf("a caBundle has more than %d bytes: take out CAs that are not used any more", pki.MaxBundlePEM))
 		}
-		wanted := pki.EncodeCertificates(merge(now, parse(slot.Bundle).certs, ca)...)
-		if len(wanted) > pki.MaxBundlePEM {
-			return refuse(ReasonTooLarge, fmt.Sprintf("a caBundle would have more than %d bytes with the CA of %s: take out CAs that are not used any more",
-				pki.MaxBundlePEM, source))
-		}
+		bundles = append(bundles, parse(slot.Bundle).certs)
+	}
+	kept, left, dropped := old.step(bundles, ca, now)
+	a, most := Action{Wake: wake(source, left, now)}, 0
+	for i, slot := range s.Target.Slots {
+		certs, taken := fit(merge(now, kept[i], ca), ca)
+		most = max(most, taken)
+		wanted := pki.EncodeCertificates(certs...)
 		if s.Target.Held || !bytes.Equal(slot.Bundle, wanted) {
 			a.Write = append(a.Write, Slot{slot.Path, wanted})
 		}
+	}
+	if text := left.text(); text != s.Annotations[certmanagerv1.OldCAsAnnotation] {
+		a.Old = &text
+	}
+	switch {
+	case most > 0:
+		a.Say = &Event{Reason: ReasonTooLarge, Message: fmt.Sprintf("a caBundle has at most %d bytes, so that %d CAs that have left %s were taken out of it",
+			pki.MaxBundlePEM, most, source)}
+	case dropped > 0:
+		a.Say = &Event{Reason: ReasonDropped, Notice: true, Message: fmt.Sprintf("%d CAs that left %s at least %s ago were dropped", dropped, source, old.after)}
 	}
 	return a
 }
@@ -203,10 +223,11 @@ func flaw(text []byte, ca bundle) string {
 	}
 }
 
-// wake is when to look at a source that makes no events.
-func wake(source Source, now time.Time) time.Time {
-	if source.IsAPIServer() {
-		return now.Add(CAFileInterval)
+// wake is when to look at a source that makes no events, or to drop a CA.
+func wake(source Source, old overlap, now time.Time) time.Time {
+	at := old.next()
+	if again := now.Add(CAFileInterval); source.IsAPIServer() && (at.IsZero() || again.Before(at)) {
+		return again
 	}
-	return time.Time{}
+	return at
 }

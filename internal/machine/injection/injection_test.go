@@ -350,7 +350,7 @@ func TestTargets(t *testing.T) {
 		if c.obstacle != "" {
 			continue
 		}
-		got, err := json.Marshal(Patch(&target, target.Slots, "7"))
+		got, err := json.Marshal(Patch(&target, Action{Write: target.Slots}, "7"))
 		if want := `[{"op":"replace","path":"/metadata/resourceVersion","value":"7"},` + c.patch + "]"; err != nil || string(got) != want {
 			t.Errorf("%s %s: %s, %v", c.kind, c.object, got, err)
 		}

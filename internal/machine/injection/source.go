@@ -50,6 +50,7 @@ func Keep(annotations map[string]string) map[string]string {
 	var out map[string]string
 	for _, key := range []string{
 		certmanagerv1.InjectCAFromSecretAnnotation, certmanagerv1.InjectCAFromAnnotation, certmanagerv1.InjectAPIServerCAAnnotation,
+		certmanagerv1.DropOldCAsAfterAnnotation, certmanagerv1.OldCAsAnnotation,
 	} {
 		if value, there := annotations[key]; there {
 			if out == nil {

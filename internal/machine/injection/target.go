@@ -3,6 +3,9 @@ package injection
 import (
 	"encoding/base64"
 	"fmt"
+	"strings"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
 )
 
 // The kinds of injectables.
@@ -107,12 +110,12 @@ func bytesOf(config map[string]any) []byte {
 type Operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
-	Value any    `json:"value"`
+	Value any    `json:"value,omitempty"`
 }
 
-// Patch returns the write of slots of a target, which the API server refuses if the injectable has another version by
-// then: a webhook may have gone, or another CA may have come.
-func Patch(t *Target, slots []Slot, resourceVersion string) []Operation {
+// Patch returns the writes of an action, which the API server refuses if the injectable has another version by then: a
+// webhook may have gone, or another CA may have come.
+func Patch(t *Target, a Action, resourceVersion string) []Operation {
 	out := []Operation{{"replace", "/metadata/resourceVersion", resourceVersion}}
 	if fields := t.Fields; t.Held {
 		if len(fields) == 0 {
@@ -120,8 +123,15 @@ func Patch(t *Target, slots []Slot, resourceVersion string) []Operation {
 		}
 		out = append(out, Operation{"replace", "/metadata/managedFields", fields})
 	}
-	for _, slot := range slots {
+	for _, slot := range a.Write {
 		out = append(out, Operation{"add", slot.Path, slot.Bundle})
+	}
+	switch path := "/metadata/annotations/" + strings.ReplaceAll(certmanagerv1.OldCAsAnnotation, "/", "~1"); {
+	case a.Old == nil:
+	case *a.Old == "":
+		out = append(out, Operation{Op: "remove", Path: path})
+	default:
+		out = append(out, Operation{"add", path, *a.Old})
 	}
 	return out
 }
