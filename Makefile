@@ -92,6 +92,9 @@ TEST = go test $(if $1,-C $1 )-json -count=1 -p 2 -timeout 20m
 # Says for people what the tests say: whole failures, and every skipped test.
 OUTCOME := go run -C $(CURDIR) ./internal/rig/outcome
 
+# Where tests note what they spend time on beside their own work, for $(OUTCOME).
+export CHANCERY_TEST_TIMES := $(BIN)/test-times
+
 # Tests drive the built binaries.
 export CHANCERY_BIN := $(CHANCERY)
 export CHANCERY_STANDALONE_BIN := $(STANDALONE)
@@ -151,6 +154,7 @@ bench: build-chancery build-standalone ## Measure requests, latency and CPU per 
 .PHONY: test
 test: build ## Run all tests of all modules but e2e
 	@[ -n '$(RACE)' ] || echo 'make: no C compiler: testing without the race detector (install gcc to have it)' >&2
+	@rm -f $(CHANCERY_TEST_TIMES) # of a run that was killed
 	$(call TEST) ./internal/layout | $(OUTCOME)
 	.ci/with-control-plane env CGO_ENABLED=$(if $(RACE),1,0) $(call TEST) $(RACE) $$(go list ./... | grep -v /internal/layout$$) | $(OUTCOME)
 	@for m in $(NESTED); do echo "$(call TEST,$$m) ./..."; $(call TEST,$$m) ./... | $(OUTCOME) || exit 1; done

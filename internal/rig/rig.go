@@ -30,6 +30,7 @@ import (
 
 	"chancery.dev/api"
 	"chancery.dev/internal/app"
+	"chancery.dev/internal/rig/spent"
 )
 
 // Patience bounds every wait. The machine may be starved.
@@ -172,6 +173,7 @@ func start(binary string, flags ...string) (rc *rest.Config, stop func(), err er
 	}
 	for began := time.Now(); time.Since(began) < Patience; time.Sleep(100 * time.Millisecond) { //nolint:forbidigo // a process, not our clock
 		if rc, err := clientcmd.BuildConfigFromFlags("", kubeconfig); err == nil {
+			spent.On("starting control planes", began)
 			return rc, stop, nil
 		}
 	}
@@ -249,7 +251,7 @@ func (w *World) RunAs(t testing.TB, cfg app.Config, rc *rest.Config) (stop func(
 func (w *World) RunLogged(t testing.TB, cfg app.Config, rc *rest.Config, log logr.Logger) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	a, err := app.New(ctx, cfg, rc, log)
+	a, err := newApp(ctx, cfg, rc, log)
 	if err != nil {
 		cancel()
 		t.Fatal(err)
@@ -266,12 +268,27 @@ func (w *World) RunLogged(t testing.TB, cfg app.Config, rc *rest.Config, log log
 	return stop
 }
 
+// newApp makes controllers, and notes how long it takes until they are ready.
+func newApp(ctx context.Context, cfg app.Config, rc *rest.Config, log logr.Logger) (*app.App, error) {
+	began := time.Now()
+	a, err := app.New(ctx, cfg, rc, log)
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		if a.Synced(ctx) {
+			spent.On("starting controllers", began)
+		}
+	}()
+	return a, nil
+}
+
 // RunToDeath runs controllers until kill is called, by whoever has it: it is to end ctx.
 // How they take it does not matter, but controllers that end before are killed, and fail
 // the test. The function returned kills them, and waits until they are gone.
 func RunToDeath(ctx context.Context, t testing.TB, kill context.CancelFunc, cfg app.Config, rc *rest.Config) (dead func()) {
 	t.Helper()
-	a, err := app.New(ctx, cfg, rc, logr.Discard())
+	a, err := newApp(ctx, cfg, rc, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}

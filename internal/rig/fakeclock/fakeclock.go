@@ -15,6 +15,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"chancery.dev/internal/rig/spent"
 )
 
 const (
@@ -177,6 +179,7 @@ func (c *Clock) leap() {
 	if next < 0 || next > horizon {
 		return
 	}
+	spent.On("waiting until a clock leaps", c.since)
 	by := next + next/2 + slack
 	c.ahead += by
 	c.leaps++

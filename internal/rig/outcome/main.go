@@ -1,6 +1,8 @@
 // Command outcome reads what `go test -json` writes and prints what a person wants to know: a line for each
 // package, all output of what failed, and each skipped test with its reason. When the stream ends early, it
-// prints the tests that were running. It judges nothing: the exit code of go test does.
+// prints the tests that were running. At the end it says where the time went: by package, the slowest tests, and what
+// the file that CHANCERY_TEST_TIMES names says that was spent beside the tests' own work (internal/rig/spent), which
+// it removes. It judges nothing: the exit code of go test does.
 //
 //	go test -json ./... | outcome
 package main
@@ -8,35 +10,60 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
+
+	"chancery.dev/internal/rig/spent"
 )
 
 func main() {
 	// The signal that stops go test reaches this process too, which still has to say what was running.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM)
-	if err := report(os.Stdin, os.Stdout); err != nil {
+	if err := run(os.Getenv(spent.Variable)); err != nil {
 		fmt.Fprintln(os.Stderr, "outcome:", err)
 		os.Exit(1)
 	}
 }
 
+// run reports of standard input, and of the notes in a file ("": none).
+func run(notes string) error {
+	t := newTimes()
+	if err := report(os.Stdin, os.Stdout, t); err != nil {
+		return err
+	}
+	if notes != "" {
+		text, err := os.ReadFile(notes)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		t.note(string(text))
+		if err := os.RemoveAll(notes); err != nil {
+			return err
+		}
+	}
+	t.print(os.Stdout)
+	return nil
+}
+
 // event is a line of go test -json (go doc test2json, go help buildjson).
 type event struct {
 	Action, Package, Test, Output string
+	Elapsed                       float64 // seconds
 }
 
 // of names a test, or a package where it has no test.
 type of struct{ pkg, test string }
 
-// report copies a stream of events to w, as text.
-func report(r io.Reader, w io.Writer) error {
+// report copies a stream of events to w, as text, and adds up their times.
+func report(r io.Reader, w io.Writer, t *times) error {
 	running := map[of]string{} // with the output so far
 	lines := bufio.NewReader(r)
 	for {
@@ -47,6 +74,7 @@ func report(r io.Reader, w io.Writer) error {
 				fmt.Fprint(w, line) // not of a test: the go command itself says something
 			} else {
 				take(w, running, e)
+				t.take(e)
 			}
 		}
 		if err == io.EOF {
@@ -56,9 +84,7 @@ func report(r io.Reader, w io.Writer) error {
 			return err
 		}
 	}
-	for _, o := range slices.SortedFunc(maps.Keys(running), func(a, b of) int {
-		return strings.Compare(a.pkg+" "+a.test, b.pkg+" "+b.test)
-	}) {
+	for _, o := range slices.SortedFunc(maps.Keys(running), compareNames) {
 		fmt.Fprintf(w, "UNFINISHED\t%s %s\n%s", o.pkg, o.test, running[o])
 	}
 	return nil

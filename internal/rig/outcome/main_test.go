@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -71,12 +72,71 @@ func TestReport(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
-			if err := report(strings.NewReader(strings.ReplaceAll(tc.in, "\t\t\t", "")), &out); err != nil {
+			if err := report(strings.NewReader(strings.ReplaceAll(tc.in, "\t\t\t", "")), &out, newTimes()); err != nil {
 				t.Fatal(err)
 			}
 			if out.String() != tc.want {
 				t.Errorf("got:\n%s\nwant:\n%s", &out, tc.want)
 			}
 		})
+	}
+}
+
+func TestTimes(t *testing.T) {
+	const stream = `
+		{"Action":"pass","Package":"p","Test":"TestTable/a","Elapsed":2.5}
+		{"Action":"pass","Package":"p","Test":"TestTable/b","Elapsed":1.5}
+		{"Action":"pass","Package":"p","Test":"TestTable","Elapsed":4}
+		{"Action":"fail","Package":"p","Test":"TestFails","Elapsed":9.25}
+		{"Action":"pass","Package":"p","Test":"TestQuick","Elapsed":0.04}
+		{"Action":"fail","Package":"p","Elapsed":15}
+		{"Action":"skip","Package":"p","Test":"TestSkipped","Elapsed":0}
+		{"Action":"pass","Package":"q","Test":"TestTable","Elapsed":61}
+		{"Action":"pass","Package":"q","Elapsed":61.5}
+		{"Action":"pass","Package":"quick","Elapsed":0.3}
+		{"Action":"skip","Package":"empty","Elapsed":0.2}`
+	times := newTimes()
+	var out strings.Builder
+	if err := report(strings.NewReader(strings.ReplaceAll(stream, "\n\t\t", "\n")), &strings.Builder{}, times); err != nil {
+		t.Fatal(err)
+	}
+	times.note("4.250\tcontrol planes\n0.004\twaiting for a clock\nhalf a line\n3.000\tcontrol planes\nx\ty\n")
+	times.print(&out)
+	const want = `TIME of packages, in seconds:
+      61.5  q
+      15.0  p
+       0.5  2 others, each below a second
+      77.0  all
+TIME of the slowest tests, in seconds:
+      61.0  q TestTable
+       9.2  p TestFails
+       4.0  p TestTable (2 subtests)
+TIME beside the tests' own work, in seconds, how often, and on what; much of it side by side:
+       7.2     2  control planes
+       0.0     1  waiting for a clock
+`
+	if out.String() != want {
+		t.Errorf("got:\n%s\nwant:\n%s", &out, want)
+	}
+}
+
+func TestTimesOfNothing(t *testing.T) {
+	var out strings.Builder
+	newTimes().print(&out)
+	if out.String() != "" {
+		t.Errorf("got:\n%s\nand there was nothing", &out)
+	}
+}
+
+// TestTheSlowestOnly: of many tests no more than slowest are printed.
+func TestTheSlowestOnly(t *testing.T) {
+	times := newTimes()
+	for i := range slowest + 3 {
+		times.take(event{Action: "pass", Package: "p", Test: fmt.Sprintf("Test%d", i), Elapsed: float64(i + 1)})
+	}
+	var out strings.Builder
+	times.print(&out)
+	if n := strings.Count(out.String(), "p Test"); n != slowest || strings.Contains(out.String(), "Test2\n") || !strings.Contains(out.String(), "Test3\n") {
+		t.Errorf("got %d tests:\n%s", n, &out)
 	}
 }

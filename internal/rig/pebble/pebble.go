@@ -29,6 +29,8 @@ import (
 	"github.com/letsencrypt/pebble/v2/db"
 	"github.com/letsencrypt/pebble/v2/va"
 	"github.com/letsencrypt/pebble/v2/wfe"
+
+	"chancery.dev/internal/rig/spent"
 )
 
 // Options configure a Server. The zero value is a quick server that validates for real on
@@ -87,6 +89,7 @@ type Server struct {
 
 // Start serves until ctx ends or Close is called. It listens when it returns.
 func Start(ctx context.Context, o Options) (*Server, error) {
+	defer spent.On("starting Pebbles", time.Now())
 	s := &Server{store: db.NewMemoryStore(), done: make(chan struct{})}
 	for id, key := range o.EABKeys {
 		if err := s.store.AddExternalAccountKeyByID(id, key); err != nil {

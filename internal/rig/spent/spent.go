@@ -1,0 +1,30 @@
+// Package spent notes for what tests spend time beside their own work: starting servers and controllers, and waiting
+// for a clock. Command outcome sums that up at the end of a run. It changes nothing that a test does, and is not for
+// measuring the product.
+package spent
+
+import (
+	"fmt"
+	"os"
+	"time"
+)
+
+// Variable names the file that the notes are appended to, a line each: seconds, a tab, and what they were spent on.
+// Without it nothing is noted.
+const Variable = "CHANCERY_TEST_TIMES"
+
+// On notes that the time since began was spent on something: "control planes", say. A note that cannot be written is
+// left out: no test is to fail because of it.
+func On(what string, began time.Time) {
+	path := os.Getenv(Variable)
+	if path == "" {
+		return
+	}
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return
+	}
+	// One write: notes of processes that run side by side do not mix.
+	_, _ = fmt.Fprintf(file, "%.3f\t%s\n", time.Since(began).Seconds(), what)
+	_ = file.Close()
+}
