@@ -47,6 +47,8 @@ PEERS := chart vault stepca ingress
 # The parts of nightly, in the order of the rotation: clients that people run beside the controllers, and numbers that
 # take long to measure, and a release.
 NIGHTLY := approverpolicy trustmanager cmctl numbers release fips platforms takeover
+# The parts of test-slow: those of internal/rig/slow, and the race detector.
+SLOW := crash faults versions docs numbers takeover race
 CLIENTS := approverpolicy trustmanager cmctl
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -81,13 +83,15 @@ BUILD := -buildvcs=false
 TOOL := $(BUILD) -trimpath=false
 LDFLAGS := -s -w -X $(VERSION_PACKAGE).number=$(VERSION) -X $(VERSION_PACKAGE).commit=$(COMMIT)
 
-# The race detector needs a C compiler. Our own code runs under it, kube-apiserver never.
-RACE := $(if $(shell command -v $(firstword $(shell go env CC 2>/dev/null) gcc) 2>/dev/null),-race)
+# The race detector needs a C compiler, and all that is tested compiled once more: so it has targets of its own. Our own
+# code runs under it, kube-apiserver never.
+CC := $(firstword $(shell go env CC 2>/dev/null) gcc)
 
-# Test packages share one API server: more of them at once only slow each other down.
+# Tests of an API server wait much of their time: so three packages run at once.
 # Never answered from the test cache (-count=1): the cache does not see that a binary which
-# a test drives has changed, nor what go list says. $(call TEST,MODULE) is for a nested module.
-TEST = go test $(if $1,-C $1 )-json -count=1 -p 2 -timeout 20m
+# a test drives has changed, nor what go list says. Without what debuggers read (-w) a binary is linked in three quarters
+# of the time. $(call TEST,MODULE) is for a nested module.
+TEST = go test $(if $1,-C $1 )-json -count=1 -ldflags=-w -p 3 -timeout 20m
 
 # Says for people what the tests say: whole failures, and every skipped test.
 OUTCOME := go run -C $(CURDIR) ./internal/rig/outcome
@@ -152,16 +156,39 @@ bench: build-chancery build-standalone ## Measure requests, latency and CPU per 
 	@$(STANDALONE) bench $(ARGS)
 
 .PHONY: test
-test: build ## Run all tests of all modules but e2e
-	@[ -n '$(RACE)' ] || echo 'make: no C compiler: testing without the race detector (install gcc to have it)' >&2
+test: build ## Run the tests of all modules that every change needs, beside one API server
 	@rm -f $(CHANCERY_TEST_TIMES) # of a run that was killed
-	$(call TEST) ./internal/layout | $(OUTCOME)
-	.ci/with-control-plane env CGO_ENABLED=$(if $(RACE),1,0) $(call TEST) $(RACE) $$(go list ./... | grep -v /internal/layout$$) | $(OUTCOME)
-	@for m in $(NESTED); do echo "$(call TEST,$$m) ./..."; $(call TEST,$$m) ./... | $(OUTCOME) || exit 1; done
+	@echo 'make test: what takes longer is left to make test-slow, test by test below (SKIP); real peers to make e2e'
+	.ci/with-control-plane bash -c 'code=0; for m in . $(NESTED); do $(call TEST,$$m) ./... || code=1; done; exit $$code' | $(OUTCOME)
+
+.PHONY: test-slow
+test-slow: ## Run what make test leaves out (one part: test-slow-crash, -faults, -versions, -docs, -numbers, -takeover, -race)
+	@for p in $(SLOW); do $(MAKE) --no-print-directory test-slow-$$p || exit 1; done
+
+# $(call PART_TEST,PART,FLAGS) runs the tests of a part.
+PART_TEST = bash -c 'code=0; tests=$$(go run ./internal/rig/parts $1) || exit 1; while read -r module run packages; do \
+	$(call TEST,$$module) $2 -run "$$run" $$packages </dev/null || code=1; done <<<"$$tests"; exit $$code' | $(OUTCOME)
+
+.PHONY: $(SLOW:%=test-slow-%) test-race
+$(filter-out test-slow-race,$(SLOW:%=test-slow-%)): test-slow-%: build
+	@rm -f $(CHANCERY_TEST_TIMES)
+	CHANCERY_TEST_SLOW=$* .ci/with-control-plane $(call PART_TEST,$*)
+
+test-slow-race: build need-cc
+	@rm -f $(CHANCERY_TEST_TIMES)
+	CGO_ENABLED=1 .ci/with-control-plane $(call PART_TEST,race,-race)
+
+test-race: need need-cc ## Run the tests of code that runs side by side under the race detector, without an API server
+	CGO_ENABLED=1 $(call PART_TEST,race-short,-race -short)
+
+.PHONY: need-cc
+need-cc:
+	@command -v $(CC) >/dev/null || { echo 'make: the race detector needs a C compiler, and no "$(CC)" is on the PATH: install gcc' >&2; exit 1; }
 
 .PHONY: quick
-quick: need ## Run the tests of the root module that need no API server
-	go test -short ./...
+quick: need ## Run the tests of the root module that need no API server, in a minute
+	@read -r _ _ packages <<<"$$(go run ./internal/rig/parts quick)" && go test -short -count=1 -ldflags=-w $$packages
+	@echo 'make quick: NOT TESTED: packages of the root module whose tests have an API server, and the modules $(NESTED)'
 
 .PHONY: mutations
 mutations: build-chancery build-standalone ## Show that tests find each wrong change of internal/rig/mutation (MUTATION=name)
@@ -198,7 +225,7 @@ nightly-release: peer-release
 	$(RELEASE) RELEASE_PLATFORMS="linux/$$(go env GOARCH)" deploy/release
 	$(RELEASE) deploy/check-release
 
-# make test takes 300 Certificates over.
+# make test takes 40 Certificates over, make test-slow-takeover 300.
 nightly-takeover: build-chancery build-standalone
 	CHANCERY_TAKEOVER_CERTIFICATES=3000 .ci/with-control-plane $(call TEST,kubectl) -run TestTakeover ./internal/takeover | $(OUTCOME)
 

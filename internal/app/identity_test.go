@@ -22,6 +22,7 @@ import (
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig"
+	"chancery.dev/internal/rig/slow"
 )
 
 // withoutV1 hides admissionregistration.k8s.io/v1 of MutatingAdmissionPolicies from a client. The admission plugin of
@@ -77,6 +78,7 @@ func requestOf(t *testing.T, w *rig.World) *certmanagerv1.CertificateRequest {
 // TestIdentityByTheBetaOfPolicies installs where MutatingAdmissionPolicies are served as a beta alone, as by Kubernetes
 // 1.34 and 1.35 where the beta is switched on.
 func TestIdentityByTheBetaOfPolicies(t *testing.T) {
+	slow.Test(t, slow.Versions)
 	t.Parallel()
 	const group = "admissionregistration.k8s.io"
 	w := rig.NewWorldOn(t, rig.BareCluster(t, "--kube-apiserver-arg=--emulated-version=1.34",
@@ -110,6 +112,7 @@ func TestIdentityByTheBetaOfPolicies(t *testing.T) {
 // TestIdentityWithoutPolicies runs on an API server that has no MutatingAdmissionPolicies at all, as those before
 // Kubernetes 1.34.
 func TestIdentityWithoutPolicies(t *testing.T) {
+	slow.Test(t, slow.Versions)
 	t.Parallel()
 	rc := rig.OwnCluster(t, "--kube-apiserver-arg=--emulated-version=1.33")
 	t.Run("own", func(t *testing.T) { ownIdentity(t, rig.NewWorldOn(t, rc)) })

@@ -2,6 +2,7 @@ package layout_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -30,7 +31,7 @@ func TestContinuousIntegration(t *testing.T) {
 				filepath.Join(bin, "timeout"):            standInTimeout,
 				filepath.Join(bin, "sleep"):              "#!/bin/sh\n",
 				filepath.Join(bin, "apt-get"):            "#!/bin/sh\necho apt-get \"$@\"\n",
-				filepath.Join(bin, "git"):                "#!/bin/sh\necho $COMMITS\n",
+				filepath.Join(bin, "git"):                standInGit,
 			} {
 				if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 					return err
@@ -59,6 +60,14 @@ say=SAY_${1//-/_}
 [[ " $FAIL " != *" $1 "* ]]
 `
 
+// standInGit is a git that knows COMMITS commits, and names the one 3 before HEAD minus-3.
+const standInGit = `#!/bin/bash
+case $1 in
+rev-list) echo $COMMITS ;;
+rev-parse) [[ ! $3 =~ ^HEAD~[0-9]+$ ]] || echo minus-${3#HEAD~} ;;
+esac
+`
+
 // standInTimeout is a timeout for which the targets in SLOW last too long.
 const standInTimeout = `#!/bin/bash
 shift 2
@@ -73,7 +82,8 @@ func installLine(script string) string {
 }
 
 // TestContinuousIntegrationRunsEverything: each directory of e2e that holds tests is a peer of the Makefile or a part
-// of make nightly, and a part of .ci/run with a limit; and so is all that make check does.
+// of make nightly; each part of internal/rig/slow is one of make test-slow, and has tests; and each of these parts is
+// in .ci/run. So is all that make check does.
 func TestContinuousIntegrationRunsEverything(t *testing.T) {
 	read := func(name string) string {
 		text, err := os.ReadFile(filepath.Join(root, name))
@@ -91,7 +101,7 @@ func TestContinuousIntegrationRunsEverything(t *testing.T) {
 	}
 	makefile, script := read("Makefile"), read(".ci/run")
 	names := regexp.MustCompile(`=\d+`).ReplaceAllString(script, "")
-	parts, nightly := words(names, `(?m)^parts=\((.*)\)$`), words(names, `(?m)^nightly=\((.*)\)$`)
+	parts, rotation := words(names, `(?m)^parts=\((.*)\)$`), words(names, `(?ms)^rotation=\((.*?)\)$`)
 	targets := []string{}
 	files, err := filepath.Glob(filepath.Join(root, "e2e", "*", "*_test.go"))
 	if err != nil || len(files) == 0 {
@@ -109,8 +119,21 @@ func TestContinuousIntegrationRunsEverything(t *testing.T) {
 			t.Errorf("%s is run neither by make e2e (PEERS) nor by make nightly (NIGHTLY)", file)
 		}
 	}
+	slowParts := words(makefile, `(?m)^SLOW := (.*)$`)
+	for _, m := range regexp.MustCompile(`(?m)^\t\w+ Part = "(.*)"$`).FindAllStringSubmatch(read("internal/rig/slow/slow.go"), -1) {
+		if !slices.Contains(slowParts, m[1]) {
+			t.Errorf("make test-slow does not run the part %s of internal/rig/slow (SLOW)", m[1])
+		}
+	}
+	for _, part := range slowParts {
+		targets = append(targets, "test-slow-"+part)
+	}
+	run := exec.CommandContext(t.Context(), "go", append([]string{"run", "-C", root, "./internal/rig/parts"}, slowParts...)...)
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Errorf("a part of make test-slow would run nothing: %v\n%s", err, out)
+	}
 	for _, target := range targets {
-		if !slices.Contains(parts, target) && !slices.Contains(nightly, target) {
+		if !slices.Contains(parts, target) && !slices.Contains(rotation, target) {
 			t.Errorf("%s is in the Makefile, and .ci/run does not run it", target)
 		}
 	}

@@ -117,6 +117,8 @@ var rooms = []room{
 	{layer: 0, path: "internal/rig/mutation", why: "wrong changes of the code that tests have to find", rig: true},
 	{layer: 1, path: "internal/rig/mutation/mutate", why: "tries each of them", rig: true},
 	{layer: 1, path: "internal/rig/outcome", why: "what go test -json says, for people", rig: true},
+	{layer: 0, path: "internal/rig/slow", why: "the parts of make test-slow", rig: true},
+	{layer: 0, path: "internal/rig/parts", why: "which tests belong to a part: make test-slow, make quick", rig: true},
 	{layer: 0, path: "internal/rig/spent", why: "what tests spend time on beside their own work", rig: true},
 	{layer: 1, path: "internal/rig/netns", why: "tests in a network namespace of their own", rig: true},
 	{layer: 0, path: "internal/rig/growth", why: "whether what a function costs grows with the size of its input", rig: true},

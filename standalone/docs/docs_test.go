@@ -21,6 +21,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"chancery.dev/internal/rig/slow"
 )
 
 // pages are the documents whose blocks are read. README.md has a test of its own.
@@ -137,6 +139,7 @@ func TestBlocksAreTaggedBites(t *testing.T) {
 
 // TestPagesRun runs the commands of each page.
 func TestPagesRun(t *testing.T) {
+	slow.Test(t, slow.Docs)
 	ran := 0
 	for page, blocks := range readPages(t) {
 		script, own := scriptOf(blocks)

@@ -88,7 +88,7 @@ func TestStarvedProcessFailsNothing(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		slow(ctx, cmd.Process)
+		slowed(ctx, cmd.Process)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -117,8 +117,8 @@ func TestStarvedProcessFailsNothing(t *testing.T) {
 	}
 }
 
-// slow has a process run for a tenth of the time.
-func slow(ctx context.Context, p *os.Process) {
+// slowed has a process run for a tenth of the time.
+func slowed(ctx context.Context, p *os.Process) {
 	const run, pause = 20 * time.Millisecond, 180 * time.Millisecond
 	turn := time.NewTimer(run)
 	defer turn.Stop()

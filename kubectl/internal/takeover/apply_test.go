@@ -21,6 +21,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/rig"
+	"chancery.dev/internal/rig/slow"
 )
 
 // snapshot is what the API server has of the fixture.
@@ -199,8 +200,9 @@ func (c *customer) served(t *testing.T) {
 	}
 }
 
-// TestTakeover: Chancery takes a cert-manager over and gives it back, three times. No certificate is issued again, no
-// key is replaced, writes are admitted all the time, and each rollback leaves what was there.
+// TestTakeover: Chancery takes a cert-manager over and gives it back, by make test-slow-takeover three times. No
+// certificate is issued again, no key is replaced, writes are admitted all the time, and each rollback leaves what was
+// there.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	o := newOriginal(t)
@@ -211,7 +213,11 @@ func TestTakeover(t *testing.T) {
 	objects := o.installedObjects()
 	customer := f.customer()
 	before := o.snapshot()
-	for round := range 3 {
+	rounds := 1
+	if slow.Runs(slow.Takeover) {
+		rounds = 3
+	}
+	for round := range rounds {
 		began := time.Now()
 		if out, code := o.run("apply", "--image="+ourImage); code != 0 {
 			t.Fatalf("round %d: apply ended with %d:\n%s", round, code, out)
@@ -260,6 +266,7 @@ func settled(o *original) {
 
 // TestPage: the commands of docs/takeover.md, one after the other, lead there and back.
 func TestPage(t *testing.T) {
+	slow.Test(t, slow.Takeover)
 	t.Parallel()
 	o := newOriginal(t)
 	o.startPods()

@@ -26,15 +26,19 @@ import (
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/machine/renewal"
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/rig/slow"
 )
 
-// fixtureSize is how many Certificates the fixture has; CHANCERY_TAKEOVER_CERTIFICATES says another number, such as
-// the 3,000 of docs/takeover.md: go test -timeout 20m -run TestTakeover.
+// fixtureSize is how many Certificates the fixture has: one of each shape, or many. CHANCERY_TAKEOVER_CERTIFICATES says
+// another number, such as the 3,000 of docs/takeover.md: go test -timeout 20m -run TestTakeover.
 func fixtureSize(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("CHANCERY_TAKEOVER_CERTIFICATES")
-	if text == "" {
+	switch {
+	case text == "" && slow.Runs(slow.Takeover):
 		return 300
+	case text == "":
+		return len(keyShapes()) * len(specShapes())
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/internal/cli"
+	"chancery.dev/internal/rig/slow"
 )
 
 // moment says when a command is killed: after that many writes, or at the record of a step.
@@ -89,6 +90,7 @@ func (o *original) killed(when func(int) moment, args ...string) (deaths int) {
 // TestKilled: apply and rollback go on where they were, wherever they are killed. Nothing is issued again, writes are
 // admitted all the time, and at the end everything is as it was.
 func TestKilled(t *testing.T) {
+	slow.Test(t, slow.Takeover)
 	t.Parallel()
 	o := newOriginal(t)
 	f := o.fill(40)

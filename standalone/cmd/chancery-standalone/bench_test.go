@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"chancery.dev/internal/rig/slow"
 	"chancery.dev/standalone/bench"
 )
 
@@ -36,6 +37,9 @@ func TestRequestsStayWithinBudget(t *testing.T) {
 	}
 	t.Setenv("CHANCERY_BIN", controller)
 	for name, budget := range map[string]int{"ca": 6, "selfsigned": 8, "csr": 4, "requests": 3, "acme-dns01": 22, "acme-http01": 24} {
+		if !slow.Runs(slow.Numbers) && name != "ca" && name != "acme-dns01" {
+			continue
+		}
 		t.Run(name, func(t *testing.T) { wantWithin(t, name, budget) })
 	}
 }
@@ -68,6 +72,7 @@ func wantWithin(t *testing.T, name string, budget int) {
 
 // A self check whose answer is that of the last one writes nothing, and asks for nothing but the record.
 func TestWaitingCostsQuestionsOnly(t *testing.T) {
+	slow.Test(t, slow.Numbers)
 	controller, err := controllerBinary()
 	if err != nil {
 		t.Fatal(err)
@@ -99,6 +104,7 @@ func TestWaitingCostsQuestionsOnly(t *testing.T) {
 
 // The scenario hanging measures certificates alone, and beside servers that never answer.
 func TestBenchBesideSilentServers(t *testing.T) {
+	slow.Test(t, slow.Numbers)
 	controller, err := controllerBinary()
 	if err != nil {
 		t.Fatal(err)

@@ -16,11 +16,13 @@ import (
 	"chancery.dev/api"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/rig/slow"
 )
 
 // TestKilledInTheMiddleOfIssuances kills the whole process, API server and all,
 // while certificates are being issued. After a restart all are there, each issued once.
 func TestKilledInTheMiddleOfIssuances(t *testing.T) {
+	slow.Test(t, slow.Crash)
 	dir := t.TempDir()
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	arguments := []string{"--controllers=true", "--unsafe-no-fsync=false", "--data-dir", filepath.Join(dir, "data"), "--kubeconfig-out", kubeconfig}

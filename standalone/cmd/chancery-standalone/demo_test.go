@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"chancery.dev/internal/rig/slow"
 )
 
 // The whole demo, on a pipe: plain lines, every chain verified, nothing left behind, success.
@@ -80,6 +82,7 @@ spec:
 // What cannot be issued leads to exit status 1, and to the reason at each object from the Certificate down to the
 // Challenge.
 func TestDemoTellsTheReasons(t *testing.T) {
+	slow.Test(t, slow.Docs)
 	t.Setenv("TMPDIR", t.TempDir())
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "broken.yaml"), []byte(brokenExamples), 0o600); err != nil {
@@ -120,6 +123,7 @@ func notEtcd(stderr string) string {
 
 // A manifest that the API server refuses ends the demo at once, with its file's name.
 func TestDemoNamesARefusedManifest(t *testing.T) {
+	slow.Test(t, slow.Docs)
 	t.Setenv("TMPDIR", t.TempDir())
 	dir := t.TempDir()
 	refused := "apiVersion: cert-manager.io/v1\nkind: Certificate\nmetadata: {name: a, namespace: default}\n" +

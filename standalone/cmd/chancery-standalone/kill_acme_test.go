@@ -20,6 +20,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/rig/pebble"
+	"chancery.dev/internal/rig/slow"
 	"chancery.dev/internal/solver/dns01/provider/rfc2136"
 )
 
@@ -36,6 +37,7 @@ type moment struct {
 // issuance by ACME: with the Challenge made, presented, and valid, with the order not finalized.
 // After a restart there is a certificate, one Order, and no record left in DNS.
 func TestKilledInTheMiddleOfAnOrder(t *testing.T) {
+	slow.Test(t, slow.Crash)
 	key, err := rfc2136.NewKey("chancery.", "HMACSHA256", tsigSecret)
 	if err != nil {
 		t.Fatal(err)

@@ -7,11 +7,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"chancery.dev/internal/rig/slow"
 )
 
 // TestReadme runs every command that the README shows in a block of its own, but
 // `make test`, which is what runs this test.
 func TestReadme(t *testing.T) {
+	slow.Test(t, slow.Docs)
 	root, err := filepath.Abs("../../..")
 	if err != nil {
 		t.Fatal(err)

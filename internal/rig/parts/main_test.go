@@ -1,0 +1,48 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+func TestList(t *testing.T) {
+	file := func(body string) *fstest.MapFile {
+		return &fstest.MapFile{Data: []byte("package p\n" + body)}
+	}
+	root := fstest.MapFS{
+		"go.mod": {}, "nested/go.mod": {},
+		"a/a_test.go": file(`
+			func TestWhole(t *testing.T) { slow.Test(t, slow.Crash) }
+			func TestOther(t *testing.T) { slow.Test(t, slow.Docs) }
+			func TestQuick(t *testing.T) {}
+			func TestRows(t *testing.T) { for range rows() {} }
+			func TestMethod(t *testing.T) { var w world; w.table() }`),
+		"a/b_test.go":               file("func rows() []int { if slow.Runs(slow.Crash) { return nil }; return rows() }\nfunc (w world) table() { _ = slow.Crash }"),
+		"nested/b/b_test.go":        file("func TestNested(t *testing.T) { slow.Test(t, slow.Crash) }"),
+		"a/testdata/x_test.go":      file("func TestData(t *testing.T) { slow.Test(t, slow.Crash) }"),
+		".hidden/hidden_test.go":    file("func TestHidden(t *testing.T) { slow.Test(t, slow.Crash) }"),
+		"a/not_a_test_of_anyone.go": file("func TestProduct() { slow.Crash() }"),
+		"go/go.go":                  file("func f() { go f() }"),
+		"go/go_test.go":             file("func TestGo(t *testing.T) {}"),
+		"untested/go.go":            file("func f() { go f() }"),
+		"nested/go/go_test.go":      file("func TestNestedGo(t *testing.T) { go f() }"),
+		"e2e/peer/peer_test.go":     file("func TestPeer(t *testing.T) { go f() }"),
+		"chan/chan_test.go":         file("func TestChan(t *testing.T) { f(make(chan int)) }"),
+		"sync/sync_test.go":         file("import _ \"sync/atomic\"\nfunc TestSync(t *testing.T) {}"),
+		"server/server_test.go":     file("import _ \"chancery.dev/internal/rig\"\nfunc TestServer(t *testing.T) { go f() }"),
+	}
+	for part, want := range map[string]string{
+		"crash": "nested ^(TestNested)$ ./b\n. ^(TestMethod|TestRows|TestWhole)$ ./a\n",
+		"docs":  ". ^(TestOther)$ ./a\n",
+		"race":  ". ^(.*)$ ./chan ./go ./server ./sync\n", "race-short": ". ^(.*)$ ./chan ./go ./sync\n", "quick": ". ^(.*)$ ./a ./chan ./go ./sync\n",
+	} {
+		var out strings.Builder
+		if err := list(&out, root, part); err != nil || out.String() != want {
+			t.Errorf("%s: %v, got\n%swant\n%s", part, err, &out, want)
+		}
+	}
+	if err := list(&strings.Builder{}, root, "faults"); err == nil || !strings.Contains(err.Error(), `no test belongs to the part "faults"`) {
+		t.Errorf("a part without tests: %v", err)
+	}
+}

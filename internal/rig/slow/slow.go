@@ -1,0 +1,48 @@
+// Package slow tells the tests that every run has time for from those that make test leaves to make test-slow. What is
+// slow because it is real belongs there: processes that are killed, tables of hundreds of cells, other versions of
+// Kubernetes, the commands of all pages. What is slow without need is to be made fast instead.
+//
+// make test-slow has a part for each Part: make test-slow-crash runs the tests that call Test or Runs with Crash, and
+// no others (internal/rig/parts finds them).
+package slow
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Variable names the parts that run, with commas between them. make test sets none.
+const Variable = "CHANCERY_TEST_SLOW"
+
+// Part names a part of make test-slow.
+type Part string
+
+const (
+	// Crash kills processes, or cuts them off, at each of many moments.
+	Crash Part = "crash"
+	// Faults has whole tables of what a CA, a DNS server or an API server may answer instead of what is right.
+	Faults Part = "faults"
+	// Versions is about other versions of Kubernetes and of Chancery.
+	Versions Part = "versions"
+	// Docs runs the commands of the pages in docs/, and the demo.
+	Docs Part = "docs"
+	// Numbers measures requests, and what waits cost.
+	Numbers Part = "numbers"
+	// Takeover takes hundreds of Certificates over.
+	Takeover Part = "takeover"
+)
+
+// Test skips the test unless the part runs.
+func Test(t testing.TB, part Part) {
+	t.Helper()
+	if !Runs(part) {
+		t.Skipf("SLOW: make test-slow-%s runs this test", part)
+	}
+}
+
+// Runs reports whether the part runs: for a table of which make test does some rows only.
+func Runs(part Part) bool {
+	return slices.Contains(strings.Split(os.Getenv(Variable), ","), string(part))
+}
