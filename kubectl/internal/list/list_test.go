@@ -17,6 +17,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/explain"
 	"chancery.dev/internal/rig"
+	"chancery.dev/internal/rig/growth"
 	"chancery.dev/kubectl/internal/plugin"
 )
 
@@ -97,25 +98,21 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// TestTenThousand: a list of 10,000 Certificates is explained, sorted and written in a second.
+// TestTenThousand: a list of 10,000 Certificates is explained, sorted and written in a second of the processor's time.
 func TestTenThousand(t *testing.T) {
-	t.Parallel()
 	now := time.Now()
 	var all []*certmanagerv1.Certificate
 	for i := range 10_000 {
 		all = append(all, certificate(fmt.Sprintf("web-%d", i), (i*7919)%90, now))
 	}
-	best := time.Hour
-	for range 5 { // a loaded machine may pause one of them
-		began := time.Now()
+	cost := growth.Measure(func() {
 		if err := formats()["wide"](io.Discard, explain.Rows(reports(now, all...), explain.Filter{}, now), true, now); err != nil {
-			t.Fatal(err)
+			t.Error(err)
 		}
-		best = min(best, time.Since(began))
-	}
-	t.Logf("10,000 Certificates: %s", best)
-	if best > time.Second {
-		t.Errorf("10,000 Certificates took %s", best)
+	})
+	t.Logf("10,000 Certificates: %s", cost)
+	if cost.CPU > time.Second {
+		t.Errorf("10,000 Certificates took %s of the processor's time", cost.CPU)
 	}
 }
 
