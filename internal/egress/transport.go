@@ -27,9 +27,9 @@ type Transport struct {
 }
 
 // NewTransport makes a Transport. The connections of direct have to be made by a Policy, proxied asks the operator's
-// proxy, and target judges a host before a proxy is asked for it. The headers of an answer are read up to MaxHeader, its
-// body up to maxBody bytes: beyond, reading fails. An answer with a status of 400 or above ends after MaxErrorBody bytes
-// instead, so that its status counts. There is no body without a bound: of 0 bytes, only an empty body is read.
+// proxy, and target judges a host before a proxy is asked for it. The headers of an answer are read up to MaxHeader,
+// its body up to maxBody bytes: beyond, reading fails. An answer with a status of 400 or above ends after MaxErrorBody
+// bytes instead, so that its status counts. There is no body without a bound: of 0 bytes, only an empty body is read.
 func NewTransport(direct, proxied *http.Transport, target func(ctx context.Context, host string) error, maxBody int) *Transport {
 	direct.MaxResponseHeaderBytes, proxied.MaxResponseHeaderBytes = MaxHeader, MaxHeader
 	return &Transport{direct: direct, proxied: proxied, target: target, maxBody: maxBody}
@@ -150,8 +150,8 @@ func plain(err error) error {
 	return errNotHTTP
 }
 
-// plainBody is a body whose errors quote nothing, and whose length is bounded. A body that is cut ends at its bound; any
-// other one fails there.
+// plainBody is a body whose errors quote nothing, and whose length is bounded. A body that is cut ends at its bound;
+// any other one fails there.
 type plainBody struct {
 	io.ReadCloser
 

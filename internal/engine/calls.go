@@ -34,8 +34,8 @@ type Lane struct {
 	Bytes int
 }
 
-// CallBytes is how much memory a call takes at most whose answer has headers of 64 KiB and a body of as much: headers in
-// lines of a few bytes take 16 times their length.
+// CallBytes is how much memory a call takes at most whose answer has headers of 64 KiB and a body of as much: headers
+// in lines of a few bytes take 16 times their length.
 const CallBytes = 1 << 20
 
 // Call is one call that leaves the process.
@@ -148,10 +148,10 @@ type line struct {
 // calls of different lanes, those of the namespace and then of the lane with the fewest calls under way go first.
 //
 // A server that never answers holds its calls until they time out, and calls are never taken back. So the namespaces
-// share two bounds over all lanes, of calls and of their bytes, and in each lane its limit, by the rule of package share:
-// however many servers of one namespace are silent, or send as much as they can, others have as many calls under way as
-// they need. The lanes of a namespace share its part by the same rule. A namespace without a call under way may always
-// start one, so all calls exceed a bound by one for each namespace at most.
+// share two bounds over all lanes, of calls and of their bytes, and in each lane its limit, by the rule of package
+// share: however many servers of one namespace are silent, or send as much as they can, others have as many calls under
+// way as they need. The lanes of a namespace share its part by the same rule. A namespace without a call under way may
+// always start one, so all calls exceed a bound by one for each namespace at most.
 type Calls struct {
 	ctx   context.Context //nolint:containedctx // the engine's life, which outlives any caller's context
 	total load

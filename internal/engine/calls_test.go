@@ -163,8 +163,8 @@ func TestRoomForTheNextNamespace(t *testing.T) {
 	})
 }
 
-// TestBytesOfCalls: calls that may take much memory are fewer. One namespace has half of the bytes, the next one half of
-// what is left; whoever has no call under way may start one, and what a call has taken is free once it has ended.
+// TestBytesOfCalls: calls that may take much memory are fewer. One namespace has half of the bytes, the next one half
+// of what is left; whoever has no call under way may start one, and what a call has taken is free once it has ended.
 func TestBytesOfCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const large = bytesAtOnce / 32

@@ -18,8 +18,8 @@ import (
 // alone has half of them.
 const callsAtOnce = 1024
 
-// bytesAtOnce bounds the memory of the calls of all lanes that are under way at once, by Lane.Bytes. One namespace alone
-// has half of it.
+// bytesAtOnce bounds the memory of the calls of all lanes that are under way at once, by Lane.Bytes. One namespace
+// alone has half of it.
 const bytesAtOnce = 256 << 20
 
 // Options configure an Engine.

@@ -253,7 +253,8 @@ func (h *history) parks() {
 }
 
 // authority: the CA of an issuer is valid until day 200, and is replaced two days before that. From day 175 on, a
-// certificate by it is valid for longer. The CA of another issuer lives for ten days, and is renewed when three are left.
+// certificate by it is valid for longer. The CA of another issuer lives for ten days, and is renewed when three are
+// left.
 func (h *history) authority() {
 	until := func(since time.Duration) float64 { return float64(h.at(since).Unix()) }
 	const replaced = 198 * day

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// webServer is a machine on which deploy/deploy-certificate runs. Its kubectl is the real one (TestMain), but it prints a
-// Secret that is made of the files in the directory secret, and asks no API server (TestPagesRun has one).
+// webServer is a machine on which deploy/deploy-certificate runs. Its kubectl is the real one (TestMain), but it prints
+// a Secret that is made of the files in the directory secret, and asks no API server (TestPagesRun has one).
 type webServer struct {
 	t   *testing.T
 	dir string

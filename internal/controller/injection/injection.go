@@ -313,7 +313,8 @@ func (r *injectables) read(ctx context.Context, p *pass) error {
 	return nil
 }
 
-// settle writes the bundles, and what is known of old CAs, if any changes, and notes with what the injectable is in order.
+// settle writes the bundles, and what is known of old CAs, if any changes, and notes with what the injectable is in
+// order.
 func (r *injectables) settle(ctx context.Context, p *pass, s injection.State, a injection.Action, was *live) error {
 	source, err := injection.SourceOf(s.Annotations)
 	if err != nil {

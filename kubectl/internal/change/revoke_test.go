@@ -68,8 +68,8 @@ func (w *stage) says(t *testing.T, command string, succeeds bool, want ...string
 	}
 }
 
-// saysInTime is says of a command with --wait that is to fail when its time is over: no sooner than it has begun to wait,
-// which a busy machine may not reach within the first of the times.
+// saysInTime is says of a command with --wait that is to fail when its time is over: no sooner than it has begun to
+// wait, which a busy machine may not reach within the first of the times.
 func (w *stage) saysInTime(t *testing.T, command, want string) {
 	t.Helper()
 	said := ""

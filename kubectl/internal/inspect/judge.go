@@ -76,8 +76,8 @@ func (r *Report) key(text []byte, leaf *x509.Certificate) {
 	}
 }
 
-// validity says whether all certificates of a chain are valid now, its root among them if it is known, and whether those
-// of the CA last.
+// validity says whether all certificates of a chain are valid now, its root among them if it is known, and whether
+// those of the CA last.
 func (r *Report) validity(j *judged) {
 	certs := j.certs
 	if root := j.issuerOf(certs[len(certs)-1]); root != nil {

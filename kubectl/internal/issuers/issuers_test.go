@@ -86,8 +86,8 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestCAExpires: a CA that expires is shown with its end. Close to the end, and after it, that is the cause; a CA that is
-// renewed in time has none.
+// TestCAExpires: a CA that expires is shown with its end. Close to the end, and after it, that is the cause; a CA that
+// is renewed in time has none.
 func TestCAExpires(t *testing.T) {
 	t.Parallel()
 	now, day := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), 24*time.Hour
