@@ -27,7 +27,6 @@ type Switches struct {
 	// Fates are those of all switches, in the order in which they are set.
 	Fates []Fate
 	cmd   *cobra.Command
-	of    *switches
 }
 
 // SwitchesOf reads the arguments and the configuration file of cert-manager's controller, or of its cainjector. The
@@ -37,7 +36,7 @@ func SwitchesOf(cainjector bool, args []string, file []byte) *Switches {
 	if cainjector {
 		cmd, p = newInjectorProcess()
 	}
-	s := &Switches{cmd: cmd, of: p.switches}
+	s := &Switches{cmd: cmd}
 	for _, arg := range joined(cmd, args) {
 		s.Fates = append(s.Fates, s.take(arg))
 	}
@@ -89,17 +88,6 @@ func (s *Switches) Sets(flag string) bool { return s.cmd.Flags().Changed(flag) }
 // Value is the value of a flag, as it is set or by default.
 func (s *Switches) Value(flag string) string { return s.cmd.Flags().Lookup(flag).Value.String() }
 
-// SignsCSRs reports whether cert-manager signs CertificateSigningRequests with these switches: its gate is off by
-// default.
-func (s *Switches) SignsCSRs() bool {
-	return s.of.gates[csrGate] || s.of.gates[allAlpha] && !s.names(csrGate)
-}
-
-func (s *Switches) names(gate string) bool {
-	_, named := s.of.gates[gate]
-	return named
-}
-
 // joined writes each flag and its value as one argument.
 func joined(cmd *cobra.Command, args []string) (out []string) {
 	for i := 0; i < len(args); i++ {
@@ -116,6 +104,3 @@ func joined(cmd *cobra.Command, args []string) (out []string) {
 	}
 	return out
 }
-
-// CSRGate is the feature gate of cert-manager by which it signs CertificateSigningRequests.
-const CSRGate = csrGate

@@ -25,14 +25,11 @@ func TestSwitchesOf(t *testing.T) {
 	if !slices.Equal(s.Fates, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", s.Fates, want)
 	}
-	if !s.Sets("enable-certificate-owner-ref") || s.Sets("cluster-resource-namespace") || s.SignsCSRs() {
+	if !s.Sets("enable-certificate-owner-ref") || s.Sets("cluster-resource-namespace") {
 		t.Error("the file is not read, or something is read that nobody has set")
 	}
 	if got := SwitchesOf(true, []string{"--enable-apiservices-injectable=false", "--feature-gates=AllAlpha=true"}, nil).Fates; len(got) != 3 || got[0].Refused || got[1].Refused {
 		t.Errorf("cainjector: %+v", got)
-	}
-	if !SwitchesOf(false, []string{"--feature-gates=AllAlpha=true"}, nil).SignsCSRs() {
-		t.Error("AllAlpha switches the gate of CertificateSigningRequests on")
 	}
 	if got := SwitchesOf(false, nil, []byte("kind: Other\n")).Fates; len(got) != 1 || !got[0].Refused {
 		t.Errorf("a file of another kind: %+v", got)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"chancery.dev/internal/app"
+	"chancery.dev/internal/machine/request"
 )
 
 // switches are the feature gates, the names of controllers and the flags of cert-manager (spec §9.3, §9.5) that a user
@@ -20,6 +21,8 @@ type switches struct {
 	cfg         *app.Config
 	gates       map[string]bool
 	controllers []string
+	// csrNeedsGate says that the signers of CertificateSigningRequests are off by default, as cert-manager's are.
+	csrNeedsGate bool
 	// unmet says, by switch, what was asked for and cannot be done.
 	unmet map[string]string
 }
@@ -32,6 +35,8 @@ func addSwitches(cmd *cobra.Command, cfg *app.Config, of component) *switches {
 	if of.kind == configKind {
 		addListFlag(cmd, "controllers", "which of cert-manager's controllers to run; * stands for all, -NAME switches one off: "+
 			strings.Join(controllerNames(), ", "), "*", s.setControllers)
+		cmd.Flags().BoolVar(&s.csrNeedsGate, "csr-needs-feature-gate", false, "sign CertificateSigningRequests only where the feature gate "+csrGate+
+			" or --controllers says so, as cert-manager does. All of them are approved by others then, unless --csr-approval says otherwise")
 	}
 	for _, k := range of.flags {
 		if k.accepts != nil && cmd.Flags().Lookup(k.name) == nil {
@@ -141,6 +146,7 @@ func (s *switches) resolve() {
 		}
 	}
 	s.resolveControllers()
+	s.resolveCSRs()
 	for _, name := range slices.Sorted(maps.Keys(s.unmet)) {
 		s.cfg.Unmet = append(s.cfg.Unmet, name+" ("+s.unmet[name]+")")
 	}
@@ -181,6 +187,22 @@ func (s *switches) resolveControllers() {
 		off = slices.DeleteFunc(off, func(name string) bool { return slices.Contains(steps, name) })
 	}
 	s.cfg.SwitchOff(off...)
+}
+
+// resolveCSRs switches off the signers of CertificateSigningRequests that nobody has switched on, if they are off by
+// default, and has others approve what the rest signs.
+func (s *switches) resolveCSRs() {
+	if !s.csrNeedsGate {
+		return
+	}
+	if on, _ := s.gate(gate{name: csrGate, stage: alpha}); !on {
+		s.cfg.SwitchOff(slices.DeleteFunc(app.SigningRequestControllerNames(), func(name string) bool {
+			return slices.Contains(s.controllers, name) || slices.Contains(s.cfg.Off(), name)
+		})...)
+	}
+	if _, set := s.cfg.CSRApprovers[request.FormCSR]; !set {
+		s.cfg.CSRApprovers[request.FormCSR] = request.ApproveExternal
+	}
 }
 
 // nearest is the name that differs least from what was written.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"chancery.dev/internal/app"
+	"chancery.dev/internal/machine/request"
 )
 
 // read has a controller's flags read, with a ControllerConfiguration if there is one, and returns what they mean.
@@ -101,18 +102,24 @@ func TestSwitches(t *testing.T) {
 			[]string{"--feature-gates=ACMEUseARI=false", "--feature-gates=ACMEHTTP01IngressPathTypeExact=false,ListenerSets=false"},
 			func(c *app.Config) bool { return c.ACME.NoARI && c.ACME.LoosePaths }, []string{app.ControllerListenerSet}, nil,
 		},
-		"gates that cannot be had":    {[]string{"--feature-gates=OtherNames=false,ServerSideApply=true"}, nil, nil, []string{"OtherNames=false", "ServerSideApply=true"}},
-		"CertificateSigningRequests":  {[]string{"--feature-gates=" + csrGate + "=false"}, nil, csrs, nil},
-		"all beta, but one":           {[]string{"--feature-gates=AllBeta=false,NameConstraints=true,OtherNames=true,LiteralCertificateSubject=true,SecretsFilteredCaching=true"}, func(c *app.Config) bool { return c.ACME.LoosePaths }, []string{app.ControllerGatewayShim, app.ControllerListenerSet}, []string{"StableCertificateRequestName=false"}},
-		"all alpha as there":          {[]string{"--feature-gates=AllAlpha=false"}, nil, nil, nil},
-		"all alpha":                   {[]string{"--feature-gates=AllAlpha=true"}, nil, nil, []string{"ServerSideApply=true", "UseCertificateRequestBasicConstraints=true"}},
-		"all but the approver":        {[]string{"--controllers=*,-certificaterequests-approver"}, nil, []string{app.ControllerApprover}, nil},
-		"a list":                      {[]string{"--controllers=*", "--controllers=-orders,-challenges"}, nil, []string{app.ControllerOrders, app.ControllerChallenges}, nil},
-		"a part of a controller":      {[]string{"--controllers=*,-certificates-trigger,-certificates-readiness"}, nil, nil, []string{"--controllers=-certificates-trigger,-certificates-readiness"}},
-		"flags without effect":        {[]string{"--vmodule=x=9", "--max-private-key-size=1"}, nil, nil, []string{"--max-private-key-size", "--vmodule"}},
-		"a flag set back":             {[]string{"--vmodule=x=9", "--vmodule="}, nil, nil, nil},
-		"a list without stars":        {[]string{"--controllers=" + strings.Join(slices.DeleteFunc(app.ControllerNames(), func(n string) bool { return slices.Contains(csrs, n) }), ",")}, nil, csrs, nil},
-		"a list to which a gate adds": {[]string{"--feature-gates=" + csrGate + "=true", "--controllers=" + strings.Join(slices.DeleteFunc(app.ControllerNames(), func(n string) bool { return slices.Contains(csrs, n) }), ",")}, nil, nil, nil},
+		"gates that cannot be had":                       {[]string{"--feature-gates=OtherNames=false,ServerSideApply=true"}, nil, nil, []string{"OtherNames=false", "ServerSideApply=true"}},
+		"CertificateSigningRequests":                     {[]string{"--feature-gates=" + csrGate + "=false"}, nil, csrs, nil},
+		"CertificateSigningRequests by default as there": {[]string{"--csr-needs-feature-gate"}, approvedBy(request.ApproveExternal), csrs, nil},
+		"CertificateSigningRequests by a gate":           {[]string{"--csr-needs-feature-gate", "--feature-gates=" + csrGate + "=true"}, approvedBy(request.ApproveExternal), nil, nil},
+		"CertificateSigningRequests by all alpha":        {[]string{"--csr-needs-feature-gate", "--feature-gates=AllAlpha=true,ServerSideApply=false,UseCertificateRequestBasicConstraints=false"}, approvedBy(request.ApproveExternal), nil, nil},
+		"CertificateSigningRequests but for all alpha":   {[]string{"--csr-needs-feature-gate", "--feature-gates=AllAlpha=true,ServerSideApply=false,UseCertificateRequestBasicConstraints=false," + csrGate + "=false"}, nil, csrs, nil},
+		"CertificateSigningRequests by name":             {[]string{"--csr-needs-feature-gate", "--controllers=*," + csrs[0]}, approvedBy(request.ApproveExternal), csrs[1:], nil},
+		"CertificateSigningRequests and who approves":    {[]string{"--csr-needs-feature-gate", "--csr-approval=authorized", "--feature-gates=" + csrGate + "=true"}, approvedBy(request.ApproveAuthorized), nil, nil},
+		"all beta, but one":                              {[]string{"--feature-gates=AllBeta=false,NameConstraints=true,OtherNames=true,LiteralCertificateSubject=true,SecretsFilteredCaching=true"}, func(c *app.Config) bool { return c.ACME.LoosePaths }, []string{app.ControllerGatewayShim, app.ControllerListenerSet}, []string{"StableCertificateRequestName=false"}},
+		"all alpha as there":                             {[]string{"--feature-gates=AllAlpha=false"}, nil, nil, nil},
+		"all alpha":                                      {[]string{"--feature-gates=AllAlpha=true"}, nil, nil, []string{"ServerSideApply=true", "UseCertificateRequestBasicConstraints=true"}},
+		"all but the approver":                           {[]string{"--controllers=*,-certificaterequests-approver"}, nil, []string{app.ControllerApprover}, nil},
+		"a list":                                         {[]string{"--controllers=*", "--controllers=-orders,-challenges"}, nil, []string{app.ControllerOrders, app.ControllerChallenges}, nil},
+		"a part of a controller":                         {[]string{"--controllers=*,-certificates-trigger,-certificates-readiness"}, nil, nil, []string{"--controllers=-certificates-trigger,-certificates-readiness"}},
+		"flags without effect":                           {[]string{"--vmodule=x=9", "--max-private-key-size=1"}, nil, nil, []string{"--max-private-key-size", "--vmodule"}},
+		"a flag set back":                                {[]string{"--vmodule=x=9", "--vmodule="}, nil, nil, nil},
+		"a list without stars":                           {[]string{"--controllers=" + strings.Join(slices.DeleteFunc(app.ControllerNames(), func(n string) bool { return slices.Contains(csrs, n) }), ",")}, nil, csrs, nil},
+		"a list to which a gate adds":                    {[]string{"--feature-gates=" + csrGate + "=true", "--controllers=" + strings.Join(slices.DeleteFunc(app.ControllerNames(), func(n string) bool { return slices.Contains(csrs, n) }), ",")}, nil, nil, nil},
 	} {
 		cfg, err := read(t, "", c.args...)
 		if err != nil || c.want != nil && !c.want(cfg) || !slices.Equal(cfg.Off(), c.off) {
@@ -122,6 +129,11 @@ func TestSwitches(t *testing.T) {
 			t.Errorf("%s: unmet %q, want %q", what, cfg.Unmet, c.unmet)
 		}
 	}
+}
+
+// approvedBy checks who approves CertificateSigningRequests of the form that is approved automatically by default.
+func approvedBy(want request.Approver) func(*app.Config) bool {
+	return func(c *app.Config) bool { return c.CSRApprovers[request.FormCSR] == want }
 }
 
 // TestConfigFile: a file sets what flags set, flags win, and both are checked alike.

@@ -25,6 +25,11 @@
 {{- with .Values.featureGates }}
 - --feature-gates={{ . }}
 {{- end }}
+{{- with .Values.chancery.certificateSigningRequests }}
+- --csr-approval={{ . }}
+{{- else }}
+- --csr-needs-feature-gate
+{{- end }}
 {{- with .Values.ingressShim }}
 {{- range $flag, $value := dict "name" .defaultIssuerName "kind" .defaultIssuerKind "group" .defaultIssuerGroup }}
 {{- with $value }}

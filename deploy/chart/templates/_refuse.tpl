@@ -28,6 +28,13 @@
 {{- if and .Values.chancery.namespaces .Values.clusterResourceNamespace -}}
 {{- $refused = append $refused "clusterResourceNamespace: ClusterIssuers are left to others where chancery.namespaces is set: remove one of both" -}}
 {{- end -}}
+{{- if .Values.chancery.certificateSigningRequests -}}
+{{- if .Values.chancery.namespaces -}}
+{{- $refused = append $refused "chancery.certificateSigningRequests: they are left to others where chancery.namespaces is set: remove one of both" -}}
+{{- else if regexMatch "(^|,)\\s*ExperimentalCertificateSigningRequestControllers=[fF0]" .Values.featureGates -}}
+{{- $refused = append $refused "chancery.certificateSigningRequests: featureGates switches ExperimentalCertificateSigningRequestControllers off: remove one of both" -}}
+{{- end -}}
+{{- end -}}
 {{- if not (or .Values.disableAutoApproval .Values.approveSignerNames) -}}
 {{- $refused = append $refused "approveSignerNames: it is empty, and no request would be approved: name signers, or set disableAutoApproval" -}}
 {{- end -}}

@@ -233,10 +233,7 @@ func kept(in *installation) (flags []string) {
 	if !s.Sets("cluster-resource-namespace") {
 		flags = append(flags, "--cluster-resource-namespace=kube-system")
 	}
-	if !s.SignsCSRs() {
-		flags = append(flags, "--feature-gates="+cli.CSRGate+"=false")
-	}
-	return flags
+	return append(flags, "--csr-needs-feature-gate")
 }
 
 func kindOf(group, kind string) schema.GroupVersionKind {

@@ -92,7 +92,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("about %s check does not say %q, but:\n%s", about, want, got)
 		}
 	}
-	expect(green, aboutSwitches, "--cluster-resource-namespace=kube-system, --feature-gates=ExperimentalCertificateSigningRequestControllers=false")
+	expect(green, aboutSwitches, "--cluster-resource-namespace=kube-system, --csr-needs-feature-gate")
 	expect(green, aboutDefinitions, "ok 6 definitions are replaced")
 	expect(green, aboutWebhook, "ok the ValidatingWebhookConfiguration cert-manager-webhook goes")
 	expect(green, aboutOwner, "ok neither Helm, Argo CD nor Flux")

@@ -198,7 +198,7 @@ func TestPrograms(t *testing.T) {
 	runController(d, in, &record{Image: ourImage, DNSImage: "dns"})
 	pod := d.Spec.Template.Spec
 	c := pod.Containers[1]
-	want := "controller --cluster-resource-namespace=$(POD_NAMESPACE) --feature-gates=ExperimentalCertificateSigningRequestControllers=true " +
+	want := "controller --cluster-resource-namespace=$(POD_NAMESPACE) --feature-gates=ExperimentalCertificateSigningRequestControllers=true --csr-needs-feature-gate " +
 		"--acme-http01-responder=cert-manager/chancery-responder --acme-http01-solver-image=" + ourImage + " --dns01-provider-programs=*=unix:/run/chancery/dns.sock"
 	if got := strings.Join(c.Args, " "); got != want || c.Command != nil || c.Image != ourImage {
 		t.Errorf("the controller runs %s of %s with\n%s\nwant\n%s", c.Command, c.Image, got, want)

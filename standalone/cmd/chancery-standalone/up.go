@@ -33,7 +33,9 @@ func newUpCommand() *cobra.Command {
 		Long: `Run a Kubernetes API server with etcd, and Chancery's controllers, until SIGINT or SIGTERM.
 
 It listens on loopback only. Everything it knows is in the data directory; a restart finds it there.
-When all is ready, the kubeconfig appears (mode 0600) and a line "ready" is printed.`,
+When all is ready, the kubeconfig appears (mode 0600) and a line "ready" is printed.
+
+CertificateSigningRequests for cert-manager.io/<ClusterIssuer> are approved and signed, whoever creates them.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return up(cmd.Context(), o, cmd.OutOrStdout())
