@@ -6,8 +6,10 @@ import (
 	"os"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
 
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/kubecache"
 	"chancery.dev/internal/signer/vault"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider"
@@ -52,6 +54,14 @@ func (c *Config) resolver(deps *controller.Deps) (*dns01.Resolver, error) {
 	return resolver, nil
 }
 
+// ownAccount returns what reports whether a service account is that of the controller.
+func ownAccount(deps *controller.Deps) func(context.Context, types.NamespacedName) (bool, error) {
+	self := &kubecache.Identity{}
+	return func(ctx context.Context, account types.NamespacedName) (bool, error) {
+		return self.IsServiceAccount(ctx, deps.Manager.GetClient(), account)
+	}
+}
+
 // dns01Providers returns what makes the providers of DNS-01. Their programs end with ctx.
 func (c *Config) dns01Providers(ctx context.Context, deps *controller.Deps, log logr.Logger) (dns01.Factory, error) {
 	acme := c.ACME
@@ -69,7 +79,7 @@ func (c *Config) dns01Providers(ctx context.Context, deps *controller.Deps, log 
 		return nil, err
 	}
 	return provider.Factory(provider.Options{
-		Secrets: deps.Secrets, Token: vault.TokenRequests(deps.Manager.GetClient()),
+		Secrets: deps.Secrets, Token: vault.TokenRequests(deps.Manager.GetClient(), ownAccount(deps)),
 		RFC2136: rfc2136.Options{Now: deps.Now, Queues: rfc2136.NewQueues(), Limits: limits},
 		AcmeDNS: acmedns.New(nil, c.UserAgent, limits), Webhook: webhooks, Programs: pool,
 		WebhookServers:       webhook.Direct{Secrets: deps.Secrets, Limits: limits, UserAgent: c.UserAgent},

@@ -135,6 +135,6 @@ func (i *Installation) injectorObjects() ([]*unstructured.Unstructured, error) {
 	if err != nil || i.Injecting == InjectingOwn {
 		return objects, err
 	}
-	subject := map[string]any{"kind": "ServiceAccount", "name": "cert-manager", "namespace": defaultNamespace}
+	subject := map[string]any{"kind": "ServiceAccount", "name": accountName, "namespace": defaultNamespace}
 	return objects[:1], unstructured.SetNestedSlice(objects[0].Object, []any{subject}, "subjects")
 }

@@ -33,6 +33,8 @@ var manifests embed.FS
 const (
 	defaultNamespace      = "cert-manager"
 	defaultLeaseNamespace = "kube-system"
+	// accountName is the service account of the controller.
+	accountName = "cert-manager"
 )
 
 // DefaultImage is the image of chancery where nobody names another one. No registry has it: it has to be put on the
@@ -64,6 +66,8 @@ type Installation struct {
 	Injecting Injecting
 	// Webhook says whether there is a webhook.
 	Webhook WebhookPolicy
+	// OwnTokens lets the controller ask for tokens of its own service account, for Vault issuers that name it.
+	OwnTokens bool
 
 	// ForceConflicts takes over the fields that others manage.
 	ForceConflicts bool
@@ -167,6 +171,11 @@ func (i *Installation) objects() (*parts, error) {
 			return nil, err
 		}
 	}
+	if i.OwnTokens {
+		if err := grantOwnTokens(base); err != nil {
+			return nil, err
+		}
+	}
 	injector, err := i.injectorObjects()
 	if err != nil {
 		return nil, err
@@ -193,6 +202,21 @@ func (i *Installation) objects() (*parts, error) {
 	})
 	all.base = append(base, table)
 	return all, nil
+}
+
+// grantOwnTokens adds to the controller's role the right to tokens of its own service account.
+func grantOwnTokens(base []*unstructured.Unstructured) error {
+	at := slices.IndexFunc(base, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == "Role" && o.GetName() == "chancery-controller"
+	})
+	rules, _, err := unstructured.NestedSlice(base[at].Object, "rules")
+	if err != nil {
+		return err
+	}
+	rules = append(rules, map[string]any{
+		"apiGroups": []any{""}, "resources": []any{"serviceaccounts/token"}, "resourceNames": []any{accountName}, "verbs": []any{"create"},
+	})
+	return unstructured.SetNestedSlice(base[at].Object, rules, "rules")
 }
 
 // definitionObjects are those of api.CRDs, as they are applied.

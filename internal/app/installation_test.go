@@ -252,3 +252,23 @@ func TestInstallationIsChecked(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnTokens: the controller may ask for tokens of its own service account only if that is installed.
+func TestOwnTokens(t *testing.T) {
+	t.Parallel()
+	i := DefaultInstallation()
+	if text, _ := printed(t, i); strings.Contains(text, "serviceaccounts/token") {
+		t.Error("the right is there by default")
+	}
+	i.OwnTokens, i.Namespace = true, "certs"
+	_, objects := printed(t, i)
+	var found []string
+	for _, o := range objects {
+		if rules := fmt.Sprint(o.Object["rules"]); strings.Contains(rules, "serviceaccounts/token") {
+			found = append(found, idOf(o)+" "+rules)
+		}
+	}
+	if len(found) != 1 || !strings.HasPrefix(found[0], "Role certs/chancery-controller ") || !strings.Contains(found[0], "resourceNames:[cert-manager] resources:[serviceaccounts/token] verbs:[create]") {
+		t.Errorf("%q", found)
+	}
+}

@@ -51,7 +51,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 	accounts := acmeaccount.New(acmeaccount.Options{UserAgent: cfg.UserAgent, Now: deps.Now, Observe: traffic.Observe, Egress: cfg.IssuerEgress.policy()})
 	traffic.Follow(accounts)
 	deps.Engine.List(accounts.Waits)
-	process := rand.Text()
+	process, own := rand.Text(), ownAccount(deps)
 	deps.Signers = map[signer.Type]signer.Adapter{
 		signer.TypeSelfSigned: selfsigned.New(deps.Secrets, deps.Now),
 		signer.TypeCA: ca.New(ca.Config{
@@ -69,7 +69,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 			Annotations: deps.Settings.CopiedAnnotations.Apply, Process: process,
 		}),
 		signer.TypeVault: vault.New(vault.Config{
-			Secrets: deps.Secrets, Token: vault.TokenRequests(deps.Manager.GetClient()), Now: deps.Now,
+			Secrets: deps.Secrets, Token: vault.TokenRequests(deps.Manager.GetClient(), own), Own: own, Now: deps.Now,
 			ClusterResourceNamespace: cfg.ClusterResourceNamespace, Egress: cfg.IssuerEgress.policy(),
 			AWS: vault.AWSConfig{IssuerAmbient: cfg.Ambient.Issuers, ClusterIssuerAmbient: cfg.Ambient.ClusterIssuers, Getenv: os.Getenv},
 		}),

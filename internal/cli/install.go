@@ -20,7 +20,10 @@ func newInstallCommand() *cobra.Command {
 resource definitions, the admission policies, the namespace cert-manager with the controller's service account,
 the roles, and the responder of HTTP-01 challenges, two pods of the image that you name by --image. It needs an
 administrator's rights. It may be run again at any time, also to upgrade. With -o yaml it prints the objects, and
-connects to no cluster.`,
+connects to no cluster.
+
+A controller with its defaults then approves and signs CertificateSigningRequests for cert-manager.io/<ClusterIssuer>,
+whoever creates them: see --csr-approval and --csr-needs-feature-gate of "chancery controller".`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
@@ -56,6 +59,8 @@ func addInstallFlags(cmd *cobra.Command, i *app.Installation) {
 	f.BoolVar(&i.Controller, "controller", false, "install the pods of the controller, too")
 	f.BoolVar(&i.Responder, "responder", true, "install the pods of the responder of HTTP-01, too")
 	f.BoolVar(&i.ForceConflicts, "force-conflicts", false, "take over fields that others manage, as those of a cert-manager that was installed before")
+	f.BoolVar(&i.OwnTokens, "own-service-account-tokens", false,
+		"let the controller ask for tokens of its own service account, which Vault issuers can name then; without it, the right is taken away")
 	f.StringVar(&i.KubernetesVersion, "kubernetes-version", "",
 		"version of the cluster to print for, such as 1.33: without policies that it does not serve; all by default, which needs 1.36")
 	addFlag(cmd, "cainjector", "which process injects CA bundles, and gets the rights for it: own (chancery cainjector), controller "+

@@ -2,12 +2,14 @@ package kubecache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -24,19 +26,42 @@ type Identity struct {
 // Fill writes the user into a request. The extra fields of a user change with each token, so they are left out. Where
 // the API server does not tell who the user is, the request names nobody.
 func (i *Identity) Fill(ctx context.Context, api client.Client, spec *certmanagerv1.CertificateRequestSpec) error {
+	user, err := i.ask(ctx, api)
+	if err != nil {
+		return err
+	}
+	spec.Username, spec.UID, spec.Groups = user.Username, user.UID, user.Groups
+	return nil
+}
+
+// IsServiceAccount reports whether the controller runs as a service account. It is an error if the API server does not
+// tell who the user is.
+func (i *Identity) IsServiceAccount(ctx context.Context, api client.Client, account types.NamespacedName) (bool, error) {
+	user, err := i.ask(ctx, api)
+	if err == nil && user.Username == "" {
+		err = errors.New("the API server does not tell who the controller is: let it create selfsubjectreviews in authentication.k8s.io/v1")
+	}
+	if err != nil {
+		return false, err
+	}
+	return user.Username == "system:serviceaccount:"+account.Namespace+":"+account.Name, nil
+}
+
+// ask returns the user, which is empty where the API server does not tell.
+func (i *Identity) ask(ctx context.Context, api client.Client) (*authenticationv1.UserInfo, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.user == nil {
-		review := &authenticationv1.SelfSubjectReview{}
-		err := api.Create(ctx, review)
-		silent := apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err)
-		if err != nil && !silent {
-			return fmt.Errorf("ask the API server who the controller is: %w", err)
-		}
-		i.user = &review.Status.UserInfo
+	if i.user != nil {
+		return i.user, nil
 	}
-	spec.Username, spec.UID, spec.Groups = i.user.Username, i.user.UID, i.user.Groups
-	return nil
+	review := &authenticationv1.SelfSubjectReview{}
+	err := api.Create(ctx, review)
+	silent := apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err)
+	if err != nil && !silent {
+		return nil, fmt.Errorf("ask the API server who the controller is: %w", err)
+	}
+	i.user = &review.Status.UserInfo
+	return i.user, nil
 }
 
 // Forget has the API server asked again.

@@ -3,12 +3,14 @@ package kubecache
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -56,6 +58,28 @@ func TestIdentityIsAskedForOnce(t *testing.T) {
 	answer = nil
 	if fill(); asked != 3 {
 		t.Errorf("asked %d times", asked)
+	}
+}
+
+// TestIsServiceAccount: the controller knows its own service account by namespace and name.
+func TestIsServiceAccount(t *testing.T) {
+	name := "system:serviceaccount:cert-manager:cert-manager"
+	api := interceptor.NewClient(nil, interceptor.Funcs{
+		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+			o.(*authenticationv1.SelfSubjectReview).Status.UserInfo.Username = name
+			return nil
+		},
+	})
+	for account, want := range map[types.NamespacedName]bool{
+		{Namespace: "cert-manager", Name: "cert-manager"}: true, {Namespace: "cert-manager", Name: "vault"}: false, {Namespace: "team", Name: "cert-manager"}: false,
+	} {
+		if is, err := (&Identity{}).IsServiceAccount(t.Context(), api, account); is != want || err != nil {
+			t.Errorf("%s: %t, %v", account, is, err)
+		}
+	}
+	name = "" // nobody tells
+	if _, err := (&Identity{}).IsServiceAccount(t.Context(), api, types.NamespacedName{}); err == nil || !strings.Contains(err.Error(), "selfsubjectreviews") {
+		t.Error(err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -19,9 +20,8 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 )
 
-// Only for the controller's own service account: whoever may create an Issuer could else have a token of any service
-// account sent to a server of their choice. For another service account, its owner grants the right (spec §1.3.4).
-// +kubebuilder:rbac:groups="",namespace=cert-manager,resources=serviceaccounts/token,resourceNames=cert-manager,verbs=create
+// The role has no right to tokens of service accounts: whoever may create an Issuer could have a token sent to a server
+// of their choice. The owner of a service account grants it (spec §1.3.4), and who installs, for the controller's own.
 
 // readAuth chooses the auth method, and reads its Secrets.
 func (p *plan) readAuth(ctx context.Context) error {
@@ -135,25 +135,38 @@ func (p *plan) byKubernetes(ctx context.Context) error {
 	return nil
 }
 
+// vaultAudience begins the audiences of tokens for Vault issuers. No API server takes them for its own.
+const vaultAudience = "vault://"
+
 // ownAudience is the audience of tokens for this issuer and no other (spec appendix D).
 func (p *plan) ownAudience() string {
 	if ns := p.issuer.GetNamespace(); ns != "" {
-		return "vault://" + ns + "/" + p.issuer.GetName()
+		return vaultAudience + ns + "/" + p.issuer.GetName()
 	}
-	return "vault://" + p.issuer.GetName()
+	return vaultAudience + p.issuer.GetName()
 }
 
-// tokenOf returns a function that asks for a token of a service account, for the audiences that the reference names
-// and those given.
-func (p *plan) tokenOf(ref *acmev1.ServiceAccountRef, audiences ...string) func(context.Context) (string, error) {
+// tokenOf returns a function that asks for a token of a service account: for the audiences that the reference names,
+// the one that we choose, and more. One of the controller's own service account is for the one that we choose alone:
+// whoever writes the issuer would else have a token for the API server sent to a server of their choice.
+func (p *plan) tokenOf(ref *acmev1.ServiceAccountRef, chosen string, more ...string) func(context.Context) (string, error) {
 	if ref == nil {
 		return nil
 	}
 	account := types.NamespacedName{Namespace: p.namespace, Name: ref.Name}
-	all := slices.Concat(ref.TokenAudiences, audiences)
 	return func(ctx context.Context) (string, error) {
-		token, err := p.Token(ctx, account, all)
+		audiences := []string{chosen}
+		own, err := p.Own(ctx, account)
+		if err != nil {
+			return "", stageLogin.away("ask for a token of service account %s: %w", account, err)
+		}
+		if !own {
+			audiences = slices.Concat(ref.TokenAudiences, audiences, more)
+		}
+		token, err := p.Token(ctx, account, audiences)
 		switch {
+		case apierrors.IsForbidden(err) && own:
+			return "", stageLogin.misplaced("a token of the controller's own service account %s may not be asked for: name another one, or see docs/vault.md: %w", account, err)
 		case apierrors.IsNotFound(err):
 			return "", stageLogin.misplaced("service account %s does not exist: create it", account)
 		case apierrors.IsForbidden(err):
@@ -170,12 +183,24 @@ func (p *plan) tokenOf(ref *acmev1.ServiceAccountRef, audiences ...string) func(
 // tokenSeconds is how long tokens are asked for (spec appendix C).
 const tokenSeconds int64 = 600
 
-// TokenRequests returns a function that asks the API server for tokens of service accounts (TokenRequest).
-func TokenRequests(api client.SubResourceClientConstructor) func(context.Context, types.NamespacedName, []string) (string, error) {
+// TokenRequests returns a function that asks the API server for tokens of service accounts (TokenRequest). Of the
+// account that is the controller's own, it asks for none that the API server could take.
+func TokenRequests(api client.SubResourceClientConstructor, own func(context.Context, types.NamespacedName) (bool, error)) func(context.Context, types.NamespacedName, []string) (string, error) {
+	harmless := func(audience string) bool {
+		return audience == stsAudience || strings.HasPrefix(audience, vaultAudience)
+	}
 	return func(ctx context.Context, serviceAccount types.NamespacedName, audiences []string) (string, error) {
+		is, err := own(ctx, serviceAccount)
+		if err != nil {
+			return "", err
+		}
+		if is && (len(audiences) == 0 || slices.ContainsFunc(audiences, func(a string) bool { return !harmless(a) })) {
+			return "", fmt.Errorf("tokens of the controller's own service account %s are for the audiences %s and %s… only, not for %q: name another service account",
+				serviceAccount, stsAudience, vaultAudience, audiences)
+		}
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: serviceAccount.Namespace, Name: serviceAccount.Name}}
 		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences, ExpirationSeconds: new(tokenSeconds)}}
-		err := api.SubResource("token").Create(ctx, account, request)
+		err = api.SubResource("token").Create(ctx, account, request)
 		return request.Status.Token, err
 	}
 }

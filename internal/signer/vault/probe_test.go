@@ -345,6 +345,10 @@ func TestKubernetesAuth(t *testing.T) {
 			"team/sa for mine vault://team/v " + vault.URL},
 		{"bound token of a ClusterIssuer", "", certmanagerv1.VaultKubernetesAuth{Role: "r", ServiceAccountRef: ref}, "/v1/auth/kubernetes/login",
 			clusterNamespace + "/sa for mine vault://v " + vault.URL},
+		// Else whoever writes the issuer would have the rights of the controller, by a token for the API server.
+		{"bound token of the controller", "", certmanagerv1.VaultKubernetesAuth{Role: "r", ServiceAccountRef: &acmev1.ServiceAccountRef{
+			Name: "cert-manager", TokenAudiences: []string{"https://kubernetes.default.svc", "vault://other"},
+		}}, "/v1/auth/kubernetes/login", clusterNamespace + "/cert-manager for vault://v"},
 	} {
 		w := newWorld(t, vault)
 		w.secrets.put("team", "jwt", map[string]string{"token": "ey.x\n"})

@@ -195,6 +195,11 @@ func (s secrets) put(namespace, name string, data map[string]string) {
 // tokens gives tokens that tell what they were asked for; err instead if set.
 type tokens struct{ err error }
 
+// Own says that the controller runs as the account cert-manager in the cluster resource namespace.
+func (k *tokens) Own(_ context.Context, account types.NamespacedName) (bool, error) {
+	return account == types.NamespacedName{Namespace: clusterNamespace, Name: "cert-manager"}, nil
+}
+
 func (k *tokens) Token(_ context.Context, account types.NamespacedName, audiences []string) (string, error) {
 	return account.String() + " for " + strings.Join(audiences, " "), k.err
 }
@@ -216,7 +221,7 @@ func newWorld(t *testing.T, vault *standIn) *world {
 	t.Helper()
 	w := &world{t: t, vault: vault, secrets: secrets{}, tokens: &tokens{}, now: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}
 	w.Signer = New(Config{
-		Secrets: w.secrets, Token: w.tokens.Token,
+		Secrets: w.secrets, Token: w.tokens.Token, Own: w.tokens.Own,
 		Now: func() time.Time {
 			w.mu.Lock()
 			defer w.mu.Unlock()

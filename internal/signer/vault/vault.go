@@ -24,6 +24,8 @@ type Config struct {
 	Secrets signer.SecretReader
 	// Token returns a token of a service account that is good for some minutes and for the audiences alone.
 	Token func(ctx context.Context, serviceAccount types.NamespacedName, audiences []string) (string, error)
+	// Own reports whether a service account is the controller's own.
+	Own func(ctx context.Context, serviceAccount types.NamespacedName) (bool, error)
 	// Now is the clock.
 	Now func() time.Time
 	// ClusterResourceNamespace is where the Secrets of ClusterIssuers are.

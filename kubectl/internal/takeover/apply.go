@@ -180,13 +180,25 @@ func (r *runner) saidOf(kind, name string) *object {
 // install applies what chancery install does, and waits until the API server admits Certificates with it, and the Pods
 // that answer HTTP-01 are there.
 func (r *runner) install(ctx context.Context) error {
-	if err := chancery(r.Image, !r.KeepInjector).Apply(ctx, r.rc, func(string) {}); err != nil {
+	installation, err := r.installation(ctx)
+	if err != nil {
+		return err
+	}
+	if err := installation.Apply(ctx, r.rc, func(string) {}); err != nil {
 		return err
 	}
 	if err := r.admitted(ctx); err != nil {
 		return err
 	}
 	return r.rolledOut(ctx, responderName)
+}
+
+// installation is what is installed, with the rights that issuers have used so far.
+func (r *runner) installation(ctx context.Context) (*app.Installation, error) {
+	of, err := r.ownTokens(ctx, r.in)
+	i := chancery(r.Image, !r.KeepInjector)
+	i.OwnTokens = len(of.issuers) > 0
+	return i, err
 }
 
 // chancery is what is installed beside the Deployments that are there.

@@ -37,6 +37,7 @@ const (
 	aboutShims        = "shims"
 	aboutHTTP01       = "http01"
 	aboutDNS01        = "dns01"
+	aboutVault        = "vault"
 	aboutRestarts     = "restarts"
 	aboutCertificates = "certificates"
 )
@@ -72,7 +73,7 @@ func check(ctx context.Context, c client.Client, o *options, now time.Time) (*Re
 		return &k.Report, nil
 	}
 	for _, look := range []func(context.Context) error{
-		k.begun, k.owners, k.switches, k.definitions, k.webhooks, k.approvers, k.injected, k.shims, k.solvers, k.restarts,
+		k.begun, k.owners, k.switches, k.definitions, k.webhooks, k.approvers, k.injected, k.shims, k.solvers, k.vault, k.restarts,
 		func(ctx context.Context) error { return k.certificates(ctx, now) },
 	} {
 		if err := look(ctx); err != nil {

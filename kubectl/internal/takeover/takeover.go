@@ -81,7 +81,7 @@ func (o *options) acceptable() error {
 
 // mayBeAccepted are the names of the red findings that --accept takes.
 func mayBeAccepted() []string {
-	return []string{aboutSwitches, aboutDefinitions, aboutApprovers, aboutDNS01, aboutCertificates}
+	return []string{aboutSwitches, aboutDefinitions, aboutApprovers, aboutDNS01, aboutVault, aboutCertificates}
 }
 
 func newCheck(streams plugin.Streams, o *options) *cobra.Command {

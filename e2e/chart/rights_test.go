@@ -1,0 +1,68 @@
+package chart_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"chancery.dev/e2e/beside"
+	"chancery.dev/internal/rig"
+)
+
+// argsOf are the arguments of the controller.
+func argsOf(t *testing.T, set string) string {
+	t.Helper()
+	for _, object := range beside.Objects(t, template(t, "--set", set)) {
+		if object.GetKind() == "Deployment" && object.GetName() == release {
+			containers := get(object.Object, []string{"spec", "template", "spec", "containers"}).([]any)
+			return fmt.Sprint(containers[0].(map[string]any)["args"])
+		}
+	}
+	t.Fatal("there is no controller")
+	return ""
+}
+
+// TestSigningRequests: values of cert-manager's chart mean what they mean there, so CertificateSigningRequests are not
+// signed, or approved, because a release is upgraded. A value switches them on, and NOTES name it.
+func TestSigningRequests(t *testing.T) {
+	const gate, off, switched = "ExperimentalCertificateSigningRequestControllers", "--csr-needs-feature-gate", "--csr-approval="
+	for set, want := range map[string]string{
+		"": off, "featureGates=" + gate + "=true": off, "chancery.namespaces={team}": off,
+		"chancery.certificateSigningRequests=authorized": switched + "authorized",
+		"chancery.certificateSigningRequests=auto":       switched + "auto",
+		"chancery.certificateSigningRequests=external":   switched + "external",
+	} {
+		if args := argsOf(t, set); !strings.Contains(args, " "+want) || strings.Contains(args, off) && strings.Contains(args, switched) {
+			t.Errorf("%q: %s, want %s", set, args, want)
+		}
+	}
+	const value = "chancery.certificateSigningRequests"
+	for _, set := range []string{value + "=sometimes", value + "=auto,featureGates=" + gate + "=false", value + "=auto,chancery.namespaces={team}"} {
+		if _, errors := beside.Helm(t, "", "template", release, chartDir, "--set", set); !strings.Contains(errors, "certificateSigningRequests") {
+			t.Errorf("%s: %q", set, errors)
+		}
+	}
+	kubeconfig := beside.Kubeconfig(t, t.TempDir(), rig.Cluster(t))
+	for set, want := range map[string]string{"": "set\nchancery.certificateSigningRequests: authorized", value + "=auto": "nobody is asked", value + "=external": ""} {
+		out, errors := beside.Helm(t, kubeconfig, "install", release, chartDir, "--namespace", release, "--dry-run=client", "--take-ownership", "--set", set)
+		_, notes, _ := strings.Cut(out, "\nNOTES:\n")
+		if errors != "" || !strings.Contains(notes, want) || want == "" && strings.Contains(notes, "CertificateSigningRequest") {
+			t.Errorf("%q: %s%s", set, notes, errors)
+		}
+	}
+}
+
+// TestOwnTokens: the right to tokens of the controller's own ServiceAccount is there on demand only.
+func TestOwnTokens(t *testing.T) {
+	for set, want := range map[string]bool{"": false, "chancery.ownServiceAccountTokens=true,serviceAccount.name=mine": true} {
+		var found []string
+		for _, object := range beside.Objects(t, template(t, "--set", set)) {
+			if rules := fmt.Sprint(object.Object["rules"]); strings.Contains(rules, "serviceaccounts/token") {
+				found = append(found, object.GetKind()+" "+rules)
+			}
+		}
+		if len(found) > 0 != want || want && (len(found) != 1 || !strings.HasPrefix(found[0], "Role ") || !strings.Contains(found[0], "resourceNames:[mine] resources:[serviceaccounts/token]")) {
+			t.Errorf("%q: %q", set, found)
+		}
+	}
+}
