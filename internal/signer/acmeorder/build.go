@@ -49,12 +49,16 @@ func (s *Adapter) Order(issuer certmanagerv1.GenericIssuer, r signer.Request) (*
 			meta.Annotations = s.Annotations(meta.Annotations)
 		}
 	}
-	if profile, ok := r.Source.GetAnnotations()[acmev1.ProfileAnnotation]; ok {
+	profile, chosen := r.Source.GetAnnotations()[acmev1.ProfileAnnotation]
+	if chosen {
 		want.Profile = profile
 	}
 	meta.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(r.Source, owner)}
 	if meta.Name, err = nameOf(r, want); err != nil {
 		return nil, fault.Failed(fault.ClassPermanent, reasonOrderBuilding, "Failed to build order: %w", err)
+	}
+	if !chosen { // cert-manager's Orders for CertificateSigningRequests have none: they are found by the same name
+		want.Profile = spec.Profile
 	}
 	// A copy: the answer to its creation is read into it, and the request is shared.
 	order := (&acmev1.Order{ObjectMeta: meta, Spec: want}).DeepCopy()

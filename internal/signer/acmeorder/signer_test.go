@@ -219,8 +219,28 @@ func TestOrderOfSigningRequest(t *testing.T) {
 		t.Errorf("name %s", o.Name)
 	}
 	want := cmmeta.IssuerReference{Name: "i", Kind: "ClusterIssuer", Group: "cert-manager.io"}
-	if o.Spec.IssuerRef != want || o.Spec.Profile != "" || o.Annotations["kept"] != "yes" || o.Annotations["dropped"] != "" {
+	if o.Spec.IssuerRef != want || o.Spec.Profile != "short" || o.Annotations["kept"] != "yes" || o.Annotations["dropped"] != "" {
 		t.Errorf("spec %+v, annotations %v", o.Spec, o.Annotations)
+	}
+}
+
+// TestProfileOfSigningRequest: an Order for a CertificateSigningRequest has the issuer's profile, and the name that it
+// had when it had none: one that is open at the upgrade is not made a second time.
+func TestProfileOfSigningRequest(t *testing.T) {
+	b := newBench(t)
+	for name, before := range map[string]string{"agent": "agent-2246524512", strings.Repeat("long-", 12): "long-long-long-long-long-long-long-long-long-long-lo-3275941849"} {
+		csr := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "uid-2", Annotations: map[string]string{}}}
+		r := signer.Request{
+			Source: csr, SourceKind: "CertificateSigningRequest", ResourceNamespace: "cluster", CSR: b.csr(t, "", "a.example.com"),
+			Duration: time.Hour, IssuerName: "i", IssuerKind: "ClusterIssuer", IssuerGroup: "cert-manager.io",
+		}
+		if o := b.order(t, issuer(), r); o.Name != before || o.Spec.Profile != "short" {
+			t.Errorf("Order %s with profile %q, was %s", o.Name, o.Spec.Profile, before)
+		}
+		csr.Annotations[acmev1.ProfileAnnotation] = "tlsserver"
+		if o := b.order(t, issuer(), r); o.Name == before || o.Spec.Profile != "tlsserver" {
+			t.Errorf("with an annotation: Order %s with profile %q", o.Name, o.Spec.Profile)
+		}
 	}
 }
 
