@@ -161,7 +161,7 @@ func (a *api) noneIsHeldUp() {
 	for k, c := range a.obj {
 		for _, key := range keys(c) {
 			switch o := a.explain(k); {
-			case o >= Starting:
+			case o >= Starting, key.kind == ofName && !c.Final && c.HoldsUntil.After(a.now):
 				processing[key]++
 			case o > NameBusy:
 				waiting[key] = true
@@ -207,7 +207,12 @@ func (a *api) step() {
 		}
 	case 3:
 		if a.obj[k].Processing && a.sent[k] == nil {
-			a.amend(k, func(c *Challenge) { c.Presented, c.Yields = true, true })
+			a.amend(k, func(c *Challenge) {
+				c.Presented, c.Yields = true, true
+				if c.HoldsUntil.IsZero() && a.r.Intn(2) == 0 {
+					c.HoldsUntil = a.now.Add(20 * time.Second)
+				}
+			})
 		}
 	case 4:
 		a.amend(k, func(c *Challenge) {
@@ -259,7 +264,7 @@ func (a *api) drain() {
 		}
 		for k := range a.obj {
 			a.amend(k, func(c *Challenge) {
-				c.Final = c.Final || c.Processing
+				c.Final, c.HoldsUntil = c.Final || c.Processing, time.Time{}
 				c.NotBefore, c.Yields, c.Ready, c.Processing = time.Time{}, false, c.Presented && !c.Final, false
 			})
 		}

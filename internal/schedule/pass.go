@@ -33,6 +33,8 @@ type pass struct {
 type tally struct {
 	// processing is how many hold a slot.
 	processing int
+	// holding is how many hold their name without a slot; of everything and of names.
+	holding int
 	// turn is the last start; of two groups, that of the lower turn is next.
 	turn uint64
 	// first is the place of the first in line plus one; zero if there is none.
@@ -56,6 +58,9 @@ func decide(s state) plan {
 		switch p.outcomes[i] = p.look(f); p.outcomes[i] {
 		case Starting, Parking:
 			p.count(i, +1)
+			if p.outcomes[i] == Parking && p.holds(i) {
+				p.tally(i, everything).holding++ // as it will be
+			}
 		case Processing:
 			p.count(i, +1)
 			p.wakeAt(f.retryAt)
@@ -68,12 +73,17 @@ func decide(s state) plan {
 			p.wait(i)
 		default: // it neither has a slot nor wants one
 		}
+		if !p.outcomes[i].occupies() && p.holds(i) {
+			p.tally(i, ofName).holding++
+			p.tally(i, everything).holding++
+			p.wakeAt(f.HoldsUntil)
+		}
 	}
 	for place := range p.tallies { // where a limit was lowered, a slot that is given up is one that can be given away
 		p.tallies[place].processing = min(p.tallies[place].processing, p.groups[place].limit)
 	}
 	for _, i := range p.queue {
-		if t := p.tally(i, ofName); t.first == i+1 && t.processing == 0 {
+		if p.tally(i, ofName).first == i+1 && !p.nameTaken(i) {
 			p.enter(i)
 		}
 	}
@@ -106,6 +116,25 @@ func (p *pass) look(f *fact) Outcome {
 	default:
 		return NameBusy
 	}
+}
+
+// occupies reports whether a challenge has a slot, or will have one unless its write is refused.
+func (o Outcome) occupies() bool { return o >= Starting }
+
+// holds reports whether a challenge holds its name once it has no slot.
+func (p *pass) holds(i int) bool {
+	f := p.facts[i]
+	return !f.Final && f.HoldsUntil.After(p.now)
+}
+
+// nameTaken reports whether another challenge has a slot for the name, or holds it without.
+func (p *pass) nameTaken(i int) bool {
+	t := p.tally(i, ofName)
+	others := t.processing + t.holding
+	if !p.outcomes[i].occupies() && p.holds(i) {
+		others--
+	}
+	return others > 0
 }
 
 // wakeAt has the next pass at a time that is still to come, unless it is earlier already.
@@ -141,12 +170,19 @@ func (p *pass) count(i, by int) {
 	}
 }
 
-// wait has a challenge wait for its name: Ready ones go first, then namespaces take turns, then the oldest.
+// wait has a challenge wait for its name: one that holds it goes first, then Ready ones, then namespaces take turns,
+// then the oldest.
 func (p *pass) wait(i int) {
 	p.queue = append(p.queue, i)
 	name := p.tally(i, ofName)
 	if name.first == 0 {
 		name.first = i + 1
+		return
+	}
+	if holds, before := p.holds(i), p.holds(name.first-1); holds != before {
+		if holds {
+			name.first = i + 1
+		}
 		return
 	}
 	f, first := p.facts[i], p.facts[name.first-1]
@@ -180,12 +216,12 @@ func (p *pass) enter(i int) {
 
 // fits reports whether no limit is in the way of a challenge.
 func (p *pass) fits(i int) bool {
-	for _, g := range p.facts[i].groups[:ofNamespace] {
+	for _, g := range p.facts[i].groups[:ofName] {
 		if p.tallies[g].processing >= p.groups[g].limit {
 			return false
 		}
 	}
-	return true
+	return !p.nameTaken(i)
 }
 
 // next is the challenge whose turn it is, -1 if none can start.
@@ -246,7 +282,7 @@ func (p *pass) start(i int) {
 func (p *pass) obstacle(i int) Outcome {
 	full := func(of kind) bool { return p.tally(i, of).processing >= p.groups[p.facts[i].groups[of]].limit }
 	switch {
-	case full(ofName) || p.tally(i, ofName).first != i+1:
+	case p.nameTaken(i) || p.tally(i, ofName).first != i+1:
 		return NameBusy
 	case full(ofIssuer):
 		return IssuerFull
@@ -258,31 +294,52 @@ func (p *pass) obstacle(i int) Outcome {
 }
 
 // victims chooses the challenges to park. Of those that yield, the longest started come first; a challenge is parked if
-// its slot lets another one start that could not start otherwise. To find out, it gives slots away that are not free
-// yet.
+// its slot lets another one start that could not start otherwise, or if another one waits for the name that it holds
+// from then on: HoldsUntil ends that. To find out, it gives slots away that are not free yet.
 func (p *pass) victims() (victims []int) {
 	if len(p.yielding) == 0 || p.options.Cap <= 0 || len(p.queue) == len(p.starting) {
 		return nil
 	}
 	for i, outcome := range p.outcomes {
 		if outcome == Parking { // another challenge waits for this slot already
-			p.count(i, -1)
+			p.release(i)
 		}
 	}
 	p.fill()
 	slices.SortStableFunc(p.yielding, func(a, b int) int { return cmp.Compare(p.facts[a].started, p.facts[b].started) })
 	for _, i := range p.yielding {
-		p.count(i, -1)
-		next := p.tally(i, ofName).first - 1
+		all := p.tally(i, everything)
+		if p.holds(i) && all.holding >= p.options.Cap {
+			continue
+		}
+		p.release(i)
+		wanted := p.tally(i, ofName).first - 1
+		next := wanted
 		if next < 0 || !p.fits(next) {
 			next = p.next()
 		}
-		if next < 0 {
-			p.count(i, +1)
+		switch {
+		case next >= 0:
+			p.start(next)
+		case wanted < 0 || !p.holds(i):
+			p.retake(i)
 			continue
 		}
-		p.start(next)
 		victims = append(victims, i)
+		if p.holds(i) {
+			all.holding++
+		}
 	}
 	return victims
+}
+
+// release has a challenge give up its slot, which leaves it the name that it holds; retake takes that back.
+func (p *pass) release(i int) { p.swap(i, -1) }
+func (p *pass) retake(i int)  { p.swap(i, +1) }
+
+func (p *pass) swap(i, slots int) {
+	p.count(i, slots)
+	if p.holds(i) {
+		p.tally(i, ofName).holding -= slots
+	}
 }

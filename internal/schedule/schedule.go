@@ -3,11 +3,13 @@
 //
 //   - never more than Options.Cap challenges processing, nor more than Options.IssuerCap of one issuer, nor more than
 //     Options.ClassCap whose routes are served by the same ingress class or Gateway;
-//   - never two processing for the same (DNS name, type), whatever their namespace, issuer or wildcard (spec §5.6);
+//   - never two processing for the same (DNS name, type), whatever their namespace, issuer or wildcard (spec §5.6), nor
+//     one beside another that was parked while its CA validates: that one holds the name until Challenge.HoldsUntil;
 //   - fair between namespaces (the one with the fewest processing goes first, then the one that was served longest
 //     ago), then between the issuers of a namespace in the same way, then oldest first;
 //   - a challenge that yields (its self check keeps failing, its CA is silent) is parked if another one can start with
-//     its slot, and only then. When the self check of a parked challenge passes, it is Ready: first in line.
+//     its slot, or waits for its name, and only then. Of those that hold their name, never more than Options.Cap are
+//     parked. When the self check of a parked challenge passes, it is Ready: first in line.
 //
 // A pass (pass.go) is a pure function of the facts, sorted by age, of the history of turns and starts, of the writes
 // that are not answered yet, and of the time. Scheduler keeps these between passes. There is no loop and no clock here;
@@ -69,6 +71,9 @@ type Challenge struct {
 	Ready bool
 	// NotBefore is the earliest time at which a start makes sense; zero for any time.
 	NotBefore time.Time
+	// HoldsUntil is until when nobody else may start for the name and type, although the challenge is parked: its CA may
+	// be validating. It is zero while the CA has not been told to.
+	HoldsUntil time.Time
 }
 
 // waits reports whether the challenge wants a slot, now or later.
@@ -86,7 +91,7 @@ const (
 	Parked
 	// Delayed: it waits for its NotBefore, or for a write to be tried again.
 	Delayed
-	// NameBusy: another challenge for the same name and type is processing or is ahead in line.
+	// NameBusy: another challenge for the same name and type is processing, holds the name or is ahead in line.
 	NameBusy
 	// IssuerFull: its issuer has Options.IssuerCap challenges processing.
 	IssuerFull

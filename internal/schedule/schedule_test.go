@@ -76,17 +76,24 @@ func (w *world) run() (started, parked []string) {
 // check holds the stored objects against mission rule 3.
 func (w *world) check() {
 	w.t.Helper()
-	names, n, issuers, classes := map[groupKey]Key{}, 0, map[string]int{}, map[string]int{}
+	names, n, holding, issuers, classes := map[groupKey]Key{}, 0, 0, map[string]int{}, map[string]int{}
 	for k, c := range w.obj {
+		switch holds := !c.Final && c.HoldsUntil.After(w.now); {
+		case c.Processing:
+			n++
+		case holds:
+			holding++
+		default:
+			continue
+		}
+		name := groupKey{ofName, strings.ToLower(strings.TrimSuffix(c.DNSName, ".")), c.Type, ""}
+		if other, twice := names[name]; twice {
+			w.t.Fatalf("%s and %s are processing, or hold the name, for %s", other, k, c.DNSName)
+		}
+		names[name] = k
 		if !c.Processing {
 			continue
 		}
-		n++
-		name := groupKey{ofName, strings.ToLower(strings.TrimSuffix(c.DNSName, ".")), c.Type, ""}
-		if other, twice := names[name]; twice {
-			w.t.Fatalf("%s and %s are processing for %s", other, k, c.DNSName)
-		}
-		names[name] = k
 		issuers[c.Issuer]++
 		if c.Class != "" {
 			classes[c.Class]++
@@ -101,6 +108,9 @@ func (w *world) check() {
 	}
 	if n > w.s.options.Cap {
 		w.t.Fatalf("%d are processing, the cap is %d", n, w.s.options.Cap)
+	}
+	if holding > w.s.options.Cap {
+		w.t.Fatalf("%d hold their name without a slot, the cap is %d", holding, w.s.options.Cap)
 	}
 }
 
@@ -364,7 +374,6 @@ func TestABrokenHolderGivesUpANameToItsNextWaiter(t *testing.T) {
 	equal(t, started, []string{"healthy"})
 }
 
-// A challenge that yields with nothing presented, and does not say until when, does not get back what it gives up.
 func TestAParkedOneDoesNotTakeItsSlotBack(t *testing.T) {
 	w := newWorld(t, Options{Cap: 1})
 	w.set(challenge("a", "older", "x.example.com", 1))

@@ -122,6 +122,11 @@ type ChallengeStatus struct {
 	// +optional
 	PresentedAt *metav1.Time `json:"presentedAt,omitempty"`
 
+	// Since when the ACME server validates, of a challenge that others got the place of meanwhile. It holds its name for
+	// ten minutes from then on.
+	// +optional
+	ValidatingSince *metav1.Time `json:"validatingSince,omitempty"`
+
 	// Why the challenge is in its state, or what it waits for.
 	// +optional
 	Reason string `json:"reason,omitempty"`

@@ -83,7 +83,7 @@ func (s *scheduler) waits() (out []engine.Wait) {
 	s.queue.Waiting(func(c schedule.Challenge, why schedule.Outcome, until time.Time) {
 		detail := map[schedule.Outcome]string{
 			schedule.Delayed:    "there is nothing to do before then",
-			schedule.NameBusy:   "another Challenge for the same DNS name and type is in flight, or goes first",
+			schedule.NameBusy:   "another Challenge for the same DNS name and type is in flight, is being validated, or goes first",
 			schedule.IssuerFull: "as many Challenges of its issuer are in flight as may be",
 			schedule.ClassFull:  "as many Challenges of its ingress class or Gateway are in flight as may be",
 			schedule.Full:       "as many Challenges are in flight as may be",
@@ -218,13 +218,19 @@ func (s *scheduler) look(ctx context.Context, key schedule.Key) *acmev1.Challeng
 		Final: c.Status.State.IsFinal() || c.DeletionTimestamp != nil || s.settings.Refuses(c) != "",
 	}
 	if known.UID == c.UID {
-		facts.Yields, facts.Ready, facts.NotBefore = known.Yields, known.Ready, known.NotBefore
+		facts.Yields, facts.Ready, facts.NotBefore, facts.HoldsUntil = known.Yields, known.Ready, known.NotBefore, known.HoldsUntil
+	}
+	if held := acmeflow.NameHeldUntil(c.Status); !held.IsZero() {
+		facts.HoldsUntil = held
 	}
 	switch {
 	case !engine.Paused(c):
 		s.set(facts)
 	case facts.Processing:
 		facts.Yields = true
+		s.set(facts)
+	case facts.Presented && !facts.HoldsUntil.IsZero(): // its name is busy all the same
+		facts.Ready = false
 		s.set(facts)
 	case s.queue.Remove(key):
 		s.nudge()
@@ -247,7 +253,7 @@ func (s *scheduler) decided(ctx context.Context, c *acmev1.Challenge, a acmeflow
 			return
 		}
 		facts, _ := s.queue.Challenge(key)
-		facts.Yields, facts.Ready, facts.NotBefore = a.Yield, a.Ready, a.NotBefore
+		facts.Yields, facts.Ready, facts.NotBefore, facts.HoldsUntil = a.Yield, a.Ready, a.NotBefore, a.HoldsUntil
 		s.set(facts)
 	})
 }
@@ -309,7 +315,7 @@ func (s *scheduler) apply(ctx context.Context, d schedule.Decision) error {
 		}
 		changed.Status = acmeflow.StartChallenge(c.Status)
 	} else {
-		changed.Status = acmeflow.ParkChallenge(c.Status)
+		changed.Status = acmeflow.ParkChallenge(c.Status, s.holdsUntil(ctx, d.Key))
 	}
 	switch {
 	case changed.Status.Processing == c.Status.Processing:
@@ -330,6 +336,15 @@ func (s *scheduler) apply(ctx context.Context, d schedule.Decision) error {
 		}
 		return err
 	}
+}
+
+// holdsUntil is until when a Challenge holds its name.
+func (s *scheduler) holdsUntil(ctx context.Context, key schedule.Key) (until time.Time) {
+	s.locked(ctx, func() {
+		known, _ := s.queue.Challenge(key)
+		until = known.HoldsUntil
+	})
+	return until
 }
 
 // routeClass names who serves the route of a Challenge; empty if it has none. An Ingress that

@@ -80,9 +80,10 @@ type ChallengeAction struct {
 
 	// Yield, Ready and NotBefore go to the scheduler after every decision (schedule.Challenge has fields of the same
 	// names): whether others may have the slot; whether a parked challenge is first in line; when a start makes sense
-	// at the earliest.
+	// at the earliest; until when nobody else may start for the name, because the CA may be validating.
 	Yield, Ready bool
 	NotBefore    time.Time
+	HoldsUntil   time.Time
 }
 
 // ChallengeOutcome is what an external step came back with.
@@ -128,6 +129,9 @@ type ChallengeMemory struct {
 	Settle  time.Duration
 	// Zone is what the last Present said; empty if none did.
 	Zone string
+	// Told is when a call that tells the CA to validate was first sent, whatever came back, or when the CA was first seen
+	// validating; zero if the CA cannot be validating.
+	Told time.Time
 	// Accepted is when the CA was told to validate; zero if it was not.
 	Accepted time.Time
 	// Unaccepted counts accepts in a row whose answer was lost.
@@ -147,6 +151,9 @@ func (m ChallengeMemory) Started(step ChallengeStep, now time.Time) ChallengeMem
 	m.Flying, m.Since = step, now
 	if step == ChallengeCleanUp && m.CleanUpSince.IsZero() {
 		m.CleanUpSince = now
+	}
+	if step == ChallengeAccept && m.Told.IsZero() {
+		m.Told = now
 	}
 	return m
 }
@@ -177,14 +184,33 @@ func (m ChallengeMemory) After(o ChallengeOutcome) ChallengeMemory {
 	case ChallengeFetch:
 		m.Authorization, m.FetchedAt = o.Authorization, o.At
 		m.Polls++
+		m = m.sawWhetherItValidates()
 	case ChallengePresent:
 		m.Presented = o.At
 	case ChallengeAccept:
 		m.Accepted, m.Polls, m.Refusal, m.Unaccepted = o.At, 0, nil, 0
 		m.Authorization = nil
+		if m.Told.IsZero() {
+			m.Told = o.At
+		}
 	case ChallengeCleanUp:
 		m.CleanedUp = true
 	default: // a check is counted by checked; local steps have no outcome
+	}
+	return m
+}
+
+// sawWhetherItValidates takes in from the authorization whether the CA validates, where it is not known to have been
+// told to.
+func (m ChallengeMemory) sawWhetherItValidates() ChallengeMemory {
+	begun := slices.ContainsFunc(m.Authorization.Challenges, func(c acme.Challenge) bool {
+		return c.Status == acme.StatusProcessing || c.Status == acme.StatusValid
+	})
+	switch {
+	case begun && m.Told.IsZero():
+		m.Told = m.FetchedAt
+	case !begun && m.Accepted.IsZero():
+		m.Told = time.Time{}
 	}
 	return m
 }
@@ -218,6 +244,9 @@ func (m ChallengeMemory) afterFailure(o ChallengeOutcome) ChallengeMemory {
 	if o.Step == ChallengeAccept {
 		// The CA may have acted although its answer was lost.
 		m.Authorization = nil
+		if c := o.Failure.Class; m.Accepted.IsZero() && m.Unaccepted == 0 && (c == fault.ClassRateLimited || c == fault.ClassNotProcessed) {
+			m.Told = time.Time{} // it has answered that it has not
+		}
 		m.Unaccepted++
 	}
 	m.fail(o.Step, o.Failure, o.At, o.Jitter)

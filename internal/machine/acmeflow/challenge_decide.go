@@ -78,6 +78,10 @@ func DecideChallenge(s ChallengeState, now time.Time) ChallengeAction {
 	}
 	a.Yield = a.Yield && d.next.Processing
 	a.Ready = a.Ready && !d.next.Processing
+	if a.HoldsUntil = d.holdsUntil(); now.Before(a.HoldsUntil) && !d.next.Processing && !a.Step.External() &&
+		(a.Wake.IsZero() || a.HoldsUntil.Before(a.Wake)) {
+		a.Wake = a.HoldsUntil
+	}
 	return a
 }
 
@@ -88,9 +92,13 @@ func StartChallenge(s acmev1.ChallengeStatus) acmev1.ChallengeStatus {
 }
 
 // ParkChallenge is the status to write when the scheduler parks a Challenge. Its state says from then on that it was
-// started once: whatever it has presented will be cleaned up.
-func ParkChallenge(s acmev1.ChallengeStatus) acmev1.ChallengeStatus {
+// started once: whatever it has presented will be cleaned up. Until when it holds its name is written, too, so that
+// another process knows; zero for not at all.
+func ParkChallenge(s acmev1.ChallengeStatus, holdsUntil time.Time) acmev1.ChallengeStatus {
 	s.Processing = false
+	if !holdsUntil.IsZero() && s.ValidatingSince == nil {
+		s.ValidatingSince = new(metav1.NewTime(holdsUntil.Add(-nameHold)))
+	}
 	if s.State == acmev1.Unknown {
 		s.State = acmev1.Pending
 	}
@@ -140,7 +148,7 @@ func (d *challengeDecision) verdict() (acmev1.State, failed, string) {
 		return acmev1.Errored, failed{fault.ClassRefused, m.Failure.Code}, "Failed to retrieve authorization: " + m.Failure.Detail
 	}
 	if m.Authorization == nil {
-		return acmev1.Unknown, of(""), ""
+		return d.givenUp()
 	}
 	mine, offered := d.remoteChallenge()
 	switch m.Authorization.Status {
@@ -168,7 +176,7 @@ func (d *challengeDecision) verdict() (acmev1.State, failed, string) {
 	case d.overdue():
 		return acmev1.Expired, of(fault.ClassValidation), "The authorization expired before it was validated"
 	}
-	return acmev1.Unknown, of(""), ""
+	return d.givenUp()
 }
 
 // remoteChallenge is this Challenge as the CA last showed it.
@@ -216,7 +224,7 @@ func (d *challengeDecision) end(state acmev1.State, f failed, reason string) Cha
 
 // ending tidies up behind a Challenge that is final or being deleted.
 func (d *challengeDecision) ending() ChallengeAction {
-	d.next = ParkChallenge(d.next)
+	d.next = ParkChallenge(d.next, time.Time{})
 	if !d.Challenge.Status.Processing {
 		d.next.State = d.Challenge.Status.State // a queued one was never started
 	}
@@ -416,13 +424,9 @@ func (d *challengeDecision) callCA(step ChallengeStep) ChallengeAction {
 // poll reads the authorization at the CA's pace, after the CA was told to validate.
 func (d *challengeDecision) poll() ChallengeAction {
 	m := d.Memory
-	since := m.Accepted
 	wake := m.Accepted.Add(PollDelay(0, 0))
 	if m.Authorization != nil {
 		wake = m.FetchedAt.Add(PollDelay(max(m.Polls, 1), m.Authorization.RetryAfter))
-		if since.IsZero() {
-			since = m.FetchedAt
-		}
 	}
 	mine, _ := d.remoteChallenge()
 	forgotten := mine.Status == acme.StatusPending && m.Polls >= longPolls // RFC 8555 §8.2: tell it again
@@ -432,7 +436,7 @@ func (d *challengeDecision) poll() ChallengeAction {
 	case !d.now.Before(wake):
 		return d.callCA(ChallengeFetch)
 	}
-	a := ChallengeAction{Wake: wake, Yield: d.now.Sub(since) >= yieldValidation, Ready: forgotten}
+	a := ChallengeAction{Wake: wake, Yield: d.now.Sub(m.Told) >= yieldValidation, Ready: forgotten}
 	if mine.Status == acme.StatusProcessing && mine.Error != nil { // RFC 8555 §8.2: it tries again by itself
 		a.Status = d.status(failed{fault.ClassValidation, mine.Error.Cause()}, "The ACME server has not validated the answer yet, and is trying again: "+mine.Error.Error())
 	}

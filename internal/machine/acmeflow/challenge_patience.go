@@ -8,6 +8,37 @@ import (
 	"chancery.dev/internal/fault"
 )
 
+// nameHold is how long a Challenge that has given its slot to others holds its name while the CA validates.
+const nameHold = 10 * time.Minute
+
+// NameHeldUntil is until when a Challenge holds its name by what is stored of it; zero if it does not.
+func NameHeldUntil(s acmev1.ChallengeStatus) time.Time {
+	if s.ValidatingSince == nil {
+		return time.Time{}
+	}
+	return s.ValidatingSince.Add(nameHold)
+}
+
+// holdsUntil is until when nobody else may start for the name, since the CA may be validating (mission rule 3); zero if
+// it cannot be.
+func (d *challengeDecision) holdsUntil() time.Time {
+	stored, told := NameHeldUntil(d.next), d.Memory.Told
+	if stored.IsZero() && !told.IsZero() {
+		return told.Add(nameHold)
+	}
+	return stored
+}
+
+// givenUp ends a Challenge that has given its slot to others while the CA validates, once it must not hold its name any
+// longer. Its Order has the authorization deactivated.
+func (d *challengeDecision) givenUp() (acmev1.State, failed, string) {
+	if until := d.holdsUntil(); d.next.Processing || until.IsZero() || d.now.Before(until) {
+		return acmev1.Unknown, of(""), ""
+	}
+	return acmev1.Errored, of(fault.ClassUnavailable), fmt.Sprintf("The ACME server was told to validate, has given no result within %s, "+
+		"and other Challenges wait: the authorization is given up", nameHold)
+}
+
 // passed waits out the settle time, in the slot if that is short, then has the CA validate.
 func (d *challengeDecision) passed() ChallengeAction {
 	m, place := d.Memory, "name"

@@ -37,6 +37,7 @@ func (s ChallengeState) read(authorization, challenge acme.Status) ChallengeStat
 	a := remoteAuthorization(authorization)
 	a.Challenges[0].Status = challenge
 	s.Memory.Authorization, s.Memory.FetchedAt = &a, start
+	s.Memory = s.Memory.sawWhetherItValidates()
 	return s
 }
 

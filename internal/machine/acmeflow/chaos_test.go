@@ -261,7 +261,7 @@ func (c *chaos) obey(s *ChallengeState, a ChallengeAction) (done bool) {
 	case !s.Challenge.Status.Processing && (!s.Challenge.Status.Presented || a.Ready):
 		*s = s.with(func(ch *acmev1.Challenge) { ch.Status = StartChallenge(ch.Status) })
 	case a.Yield && c.wild() && c.r.Intn(4) == 0:
-		*s = s.with(func(ch *acmev1.Challenge) { ch.Status = ParkChallenge(ch.Status) })
+		*s = s.with(func(ch *acmev1.Challenge) { ch.Status = ParkChallenge(ch.Status, a.HoldsUntil) })
 	}
 	return false
 }

@@ -63,7 +63,7 @@ func TestALongSettleTimeHoldsNoSlot(t *testing.T) {
 	s := checked(settleTime(10*time.Minute), ChallengeOutcome{})
 	equal(t, DecideChallenge(s, start).Yield, true)
 	equal(t, DecideChallenge(s, start.Add(8*time.Minute)).Yield, false)
-	parked := s.with(func(c *acmev1.Challenge) { c.Status = ParkChallenge(c.Status) })
+	parked := s.with(func(c *acmev1.Challenge) { c.Status = ParkChallenge(c.Status, time.Time{}) })
 	a := DecideChallenge(parked, start)
 	equal(t, []any{a.Ready, a.Wake}, []any{false, start.Add(10 * time.Minute)})
 	equal(t, DecideChallenge(parked, a.Wake).Ready, true)
@@ -151,7 +151,7 @@ func TestSelfCheckDeadline(t *testing.T) {
 	again := DecideChallenge(told, end)
 	equal(t, []any{again.Step, again.Status == nil, again.Event == nil}, []any{ChallengeAccept, true, true})
 
-	parked := accept.with(func(c *acmev1.Challenge) { c.Status = ParkChallenge(c.Status) })
+	parked := accept.with(func(c *acmev1.Challenge) { c.Status = ParkChallenge(c.Status, time.Time{}) })
 	equal(t, DecideChallenge(parked, end).Ready, true)
 
 	restarted := accept.read("pending", "pending")
@@ -170,4 +170,37 @@ func TestWithoutADeadlineTheSelfCheckGoesOn(t *testing.T) {
 	s := checked(unchanged, ChallengeOutcome{Failure: &Failure{Class: fault.ClassSelfCheck, Detail: "no"}})
 	s.Memory.Checks, s.Memory.PresentTried = 8000, start.Add(23*time.Hour)
 	equal(t, DecideChallenge(s, start.Add(23*time.Hour)).Step, ChallengeCheck)
+}
+
+// TestRule3_ANameIsHeldWhileTheCAValidates: a Challenge that was accepted and has no result after half a minute may
+// give up its slot, and holds its name for ten minutes. Then it ends, unless it has its slot still.
+func TestRule3_ANameIsHeldWhileTheCAValidates(t *testing.T) {
+	silent := checked(unchanged, ChallengeOutcome{})
+	equal(t, DecideChallenge(silent, start).HoldsUntil, time.Time{})
+	silent.Memory = silent.Memory.Started(ChallengeAccept, start)
+	until := start.Add(10 * time.Minute)
+	equal(t, DecideChallenge(silent, start).HoldsUntil, until) // the CA may have it, although it has not answered
+
+	for class, holds := range map[fault.Class]bool{fault.ClassUnavailable: true, fault.ClassRateLimited: false, fault.ClassNotProcessed: false} {
+		lost := silent
+		lost.Memory = lost.Memory.After(ChallengeOutcome{Step: ChallengeAccept, At: start.Add(time.Second), Failure: &Failure{Class: class, Detail: "no"}})
+		equal(t, DecideChallenge(lost, start.Add(time.Second)).HoldsUntil.Equal(until), holds)
+	}
+
+	told := silent
+	told.Memory = told.Memory.After(ChallengeOutcome{Step: ChallengeAccept, At: start.Add(time.Second)}).Started(ChallengeFetch, start.Add(time.Second))
+	a := DecideChallenge(told, start.Add(31*time.Second))
+	equal(t, []any{a.Yield, a.HoldsUntil}, []any{true, until})
+	equal(t, DecideChallenge(told, until.Add(time.Hour)).Status == nil, true) // nobody else wants the slot or the name
+
+	parked := told.with(func(c *acmev1.Challenge) { c.Status = ParkChallenge(c.Status, a.HoldsUntil) })
+	restarted := parked
+	restarted.Memory = ChallengeMemory{}
+	for _, s := range []ChallengeState{parked, restarted} {
+		before := DecideChallenge(s, until.Add(-time.Second))
+		equal(t, []any{before.Status == nil || !before.Status.State.IsFinal(), before.HoldsUntil}, []any{true, until})
+		end := DecideChallenge(s, until).Status
+		equal(t, []any{end.State, end.Processing, end.FailureClass}, []any{acmev1.Errored, false, acmev1.FailureClass(fault.ClassUnavailable)})
+	}
+	equal(t, DecideChallenge(parked, until.Add(-time.Second)).Wake, until)
 }

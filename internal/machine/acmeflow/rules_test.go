@@ -468,7 +468,7 @@ func TestAForgottenAcceptIsRepeated(t *testing.T) {
 		s.Memory.Passed = start
 		s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengeAccept, At: start})
 		if !processing {
-			s = s.with(func(c *acmev1.Challenge) { c.Status = ParkChallenge(c.Status) })
+			s = s.with(func(c *acmev1.Challenge) { c.Status = ParkChallenge(c.Status, time.Time{}) })
 		}
 		now := start
 		var a ChallengeAction

@@ -282,7 +282,8 @@ func (w *walk) stepChallenge(name string) bool {
 	a := DecideChallenge(s, w.now)
 	checkChallengeInvariants(w.t, s, a, w.now, w.told)
 	status := a.Status
-	// The scheduler: it starts what may start, and parks at random what yields.
+	// The scheduler: it starts what may start, and parks at random what yields. What the CA validates it lets be: others
+	// would end that (TestRule3_ANameIsHeldWhileTheCAValidates).
 	if status == nil && a.Step == ChallengeWait && !a.NotBefore.After(w.now) && !c.Status.State.IsFinal() && c.DeletionTimestamp == nil {
 		mayStart := !c.Status.Processing && (!c.Status.Presented || a.Ready) && !w.busy(c)
 		if mayStart {
@@ -290,8 +291,8 @@ func (w *walk) stepChallenge(name string) bool {
 			status = &started
 		}
 	}
-	if status == nil && a.Yield && a.Step == ChallengeWait && w.r.Intn(4) == 0 {
-		parked := ParkChallenge(c.Status)
+	if status == nil && a.Yield && a.HoldsUntil.IsZero() && a.Step == ChallengeWait && w.r.Intn(4) == 0 {
+		parked := ParkChallenge(c.Status, time.Time{})
 		status = &parked
 	}
 	if !a.NotBefore.IsZero() && a.NotBefore.After(w.now) {
