@@ -14,8 +14,8 @@ const gone = "REDACTED"
 // redactor takes out of objects and texts what is nobody else's business. It never sees the data of a Secret. The same
 // host name gets the same pseudonym in all files.
 type redactor struct {
-	// hosts takes host names below the known domains; nil if host names stay.
-	hosts      *regexp.Regexp
+	// domains are the known ones, below which host names are taken out; nil if host names stay.
+	domains    map[string]bool
 	pseudonyms map[string]string
 }
 
@@ -28,6 +28,7 @@ var (
 	header      = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/_.=~-]{6,}`)
 	assignment  = regexp.MustCompile(`(?i)([a-z0-9_.-]*` + words + `[a-z0-9_.-]*)(\\*["']?\s*[:=]\s*)(` + quoted + `|'[^']*'|` + bare + `(?:,` + bare + `)*)`)
 	mail        = regexp.MustCompile(`[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+`)
+	hostLike    = regexp.MustCompile(`[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)+`)
 	opaque      = regexp.MustCompile(`[A-Za-z0-9+/]{32,}={0,2}|[A-Za-z0-9+=_-]{24,}`)
 	upper       = regexp.MustCompile(`[A-Z]`)
 	lower       = regexp.MustCompile(`[a-z]`)
@@ -94,8 +95,8 @@ func (r *redactor) text(s string) string {
 			return gone + "-EMAIL"
 		})
 	}
-	if r.hosts != nil {
-		s = r.hosts.ReplaceAllStringFunc(s, r.pseudonym)
+	if r.domains != nil {
+		s = hostLike.ReplaceAllStringFunc(s, r.host)
 	}
 	return s
 }
@@ -129,18 +130,55 @@ func (r *redactor) pseudonym(name string) string {
 
 // hide has host names replaced that are below the domains of these names.
 func (r *redactor) hide(names []string) {
-	var domains []string
+	domains := map[string]bool{}
 	for _, name := range names {
 		labels := strings.Split(strings.Trim(strings.ToLower(name), "*."), ".")
 		if len(labels) > 1 {
-			domains = append(domains, regexp.QuoteMeta(strings.Join(labels[len(labels)-2:], ".")))
+			domains[strings.Join(labels[len(labels)-2:], ".")] = true
 		}
 	}
-	slices.Sort(domains)
-	if domains = slices.Compact(domains); len(domains) > 0 {
-		r.pseudonyms = map[string]string{}
-		r.hosts = regexp.MustCompile(`(?i)(?:[a-z0-9_-]+\.)*\b(?:` + strings.Join(domains, "|") + `)\b`)
+	if len(domains) > 0 {
+		r.domains, r.pseudonyms = domains, map[string]string{}
 	}
+}
+
+// host takes the host name out of a word with dots: that of the last known domain in it, with all labels before.
+func (r *redactor) host(word string) string {
+	labels := strings.Split(word, ".")
+	for i := len(labels) - 1; i > 0; i-- {
+		left, right := r.domainIn(labels[i-1], labels[i])
+		if left == "" {
+			continue
+		}
+		name, before := left+"."+right, strings.TrimSuffix(strings.Join(labels[:i], "."), left)
+		if !strings.HasSuffix(before, "-") { // the first label of the domain is whole
+			name, before = before+name, ""
+		}
+		return before + r.pseudonym(name) + strings.TrimPrefix(strings.Join(labels[i:], "."), right)
+	}
+	return word
+}
+
+// maxLabel is how long a label of a DNS name can be (RFC 1035 §2.3.4).
+const maxLabel = 63
+
+// domainIn finds a known domain in two labels, the first of which may begin, and the second end, at a hyphen: tls-DOMAIN-1
+// is the name of a Secret.
+func (r *redactor) domainIn(left, right string) (first, second string) {
+	for from := max(0, len(left)-maxLabel); from < len(left); from++ {
+		if from > 0 && left[from-1] != '-' {
+			continue
+		}
+		for to := min(len(right), maxLabel); to > 0; to-- {
+			if to < len(right) && right[to] != '-' {
+				continue
+			}
+			if r.domains[strings.ToLower(left[from:]+"."+right[:to])] {
+				return left[from:], right[:to]
+			}
+		}
+	}
+	return "", ""
 }
 
 // object takes out of an object what does not belong into a bundle. kind is the object's.
@@ -168,7 +206,7 @@ func (r *redactor) fields(fields map[string]any, public bool) {
 			r.environment(value)
 		case name == "args" || name == "command":
 			r.arguments(value)
-		case r.hosts != nil && slices.Contains([]string{"certificate", "ca", "request", "csr"}, name) && isText && strings.HasPrefix(text, "LS0t"):
+		case r.domains != nil && slices.Contains([]string{"certificate", "ca", "request", "csr"}, name) && isText && strings.HasPrefix(text, "LS0t"):
 			fields[name] = gone + ": it has host names"
 		case isText && public && (name == "token" || name == "key"):
 		case isText && isSecret(name):
