@@ -45,7 +45,7 @@ type web struct {
 
 // newWeb makes a web for one report. It connects to the addresses that a policy permits, and follows no redirect.
 func newWeb(policy *egress.Policy, timeout time.Duration, now time.Time) *web {
-	return &web{http: policy.Client(timeout), now: now, asked: map[string]int{}}
+	return &web{http: policy.Client(timeout, maxCRL+1), now: now, asked: map[string]int{}}
 }
 
 // fetch returns what an address that a certificate names answers to a GET, or to a POST with a body.
