@@ -175,7 +175,7 @@ func (c *chaos) follow(s *OrderState, a OrderAction) (done bool) {
 func TestEveryOrderEnds(t *testing.T) {
 	t.Parallel()
 	ends := map[string]int{}
-	for seed := range int64(600) {
+	for seed := range seeds(600) {
 		situations := orderSituations()
 		situation := situations[int(seed)%len(situations)]
 		c, s := newChaos(seed, "issue", "refuse", "forget", "stuck", "lag", "fail"), situation.state
@@ -269,7 +269,7 @@ func (c *chaos) obey(s *ChallengeState, a ChallengeAction) (done bool) {
 // TestEveryChallengeEnds starts in every state there is.
 func TestEveryChallengeEnds(t *testing.T) {
 	t.Parallel()
-	for seed := range int64(600) {
+	for seed := range seeds(600) {
 		situations := challengeSituations()
 		situation := situations[int(seed)%len(situations)]
 		c := newChaos(seed, "valid", "refuse", "forget", "stuck", "unseen", "unsolvable")

@@ -55,6 +55,9 @@ const otherWords = "something else entirely"
 // changes but words.
 func checkRewordedOrder(t *testing.T, s OrderState, a OrderAction, now time.Time, fail func(string, ...any)) {
 	t.Helper()
+	if s.Order.Status.Reason == "" && !slices.ContainsFunc(s.Challenges, func(c *acmev1.Challenge) bool { return c.Status.Reason != "" }) {
+		return // there are no words to change
+	}
 	other := s
 	other.Order = s.Order.DeepCopy()
 	other.Order.Status.Reason = reworded(other.Order.Status.Reason)
@@ -81,6 +84,9 @@ func checkRewordedOrder(t *testing.T, s OrderState, a OrderAction, now time.Time
 // checkRewordedChallenge is checkRewordedOrder for a Challenge.
 func checkRewordedChallenge(t *testing.T, s ChallengeState, a ChallengeAction, now time.Time, fail func(string, ...any)) {
 	t.Helper()
+	if s.Challenge.Status.Reason == "" {
+		return // there are no words to change
+	}
 	other := s.with(func(c *acmev1.Challenge) { c.Status.Reason = reworded(c.Status.Reason) })
 	b := DecideChallenge(other, now)
 	was, is := s.Challenge.Status, other.Challenge.Status

@@ -415,7 +415,7 @@ func TestBudgetOfOneNameByDNS01(t *testing.T) {
 // TestEveryWalkEnds lets the CA, the solvers and the process misbehave at random
 // for six hours: every issuance succeeds all the same, and leaves nothing behind.
 func TestEveryWalkEnds(t *testing.T) {
-	for seed := range int64(150) {
+	for seed := range seeds(150) {
 		w := newWalk(t, seed, "a.example.com", "*.a.example.com", "b.example.com")
 		w.trouble, w.death, w.calm = 0.4, 0.02, start.Add(6*time.Hour)
 		w.run()
@@ -458,7 +458,7 @@ func TestWalksWithPatience(t *testing.T) {
 
 // TestEveryFailureEnds is the same with a CA that finds the names invalid.
 func TestEveryFailureEnds(t *testing.T) {
-	for seed := range int64(75) {
+	for seed := range seeds(75) {
 		w := newWalk(t, seed, "a.example.com", "b.example.com")
 		w.trouble, w.death, w.calm, w.verdict = 0.4, 0.02, start.Add(6*time.Hour), "invalid"
 		w.run()

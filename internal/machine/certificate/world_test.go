@@ -33,8 +33,9 @@ const lifetime = 90 * 24 * time.Hour
 // world is a namespace with one Certificate, an executor that follows the contract
 // of Action, and an issuer, all in one process with a clock that is stepped.
 type world struct {
-	t   *testing.T
-	now time.Time
+	t       *testing.T
+	decoded *decoded
+	now     time.Time
 
 	crt      *certmanagerv1.Certificate
 	secret   *corev1.Secret
@@ -79,7 +80,7 @@ type heldKey struct {
 // newWorld has a Certificate that was just made.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	return &world{t: t, now: start(), owner: "web", backoff: Backoff{Min: time.Hour, Max: 32 * time.Hour}, crt: &certmanagerv1.Certificate{
+	return &world{t: t, decoded: newDecoded(), now: start(), owner: "web", backoff: Backoff{Min: time.Hour, Max: 32 * time.Hour}, crt: &certmanagerv1.Certificate{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "uid-web", Generation: 1, CreationTimestamp: metav1.NewTime(start())},
 		Spec: certmanagerv1.CertificateSpec{
 			SecretName: "web-tls", DNSNames: []string{"a.example.com", "b.example.com"},
@@ -135,16 +136,16 @@ func (w *world) state() State {
 		s.Repaired, s.RepairError, s.RepairedAt = w.repaired, w.repairError, w.repairedAt
 	}
 	if w.secret != nil {
-		s.Secret = FactsOf(w.secret)
+		s.Secret = w.decoded.secret(w.t, w.secret)
 	}
 	if w.held != nil {
 		s.Held = &w.held.HeldKey
 	}
 	for _, k := range w.keys {
-		s.Keys = append(s.Keys, KeyFactsOf(k))
+		s.Keys = append(s.Keys, w.decoded.key(k))
 	}
 	for _, r := range w.requests {
-		s.Requests = append(s.Requests, RequestFactsOf(r))
+		s.Requests = append(s.Requests, w.decoded.request(r))
 	}
 	return s
 }
