@@ -50,7 +50,7 @@ func newSwiftBy(t *testing.T, clock *fakeclock.Clock, change func(*pebble.Option
 	w := &swift{World: rig.NewWorld(t), clock: clock}
 	var err error
 	// No TSIG: its times would be those of the leaping clock.
-	w.dns, err = dnsserver.Start(t.Context(), dnsserver.Config{Zones: zones()})
+	w.dns, err = dnsserver.Start(t.Context(), dnsserver.Config{Zones: zones(), Begin: clock.Begin})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 const maxCNAMEs = 10
 
 func (s *Server) handle(inst *instance, w dns.ResponseWriter, r *dns.Msg) {
+	defer s.begin()()
 	m := s.answer(inst, w, r)
 	if m == nil {
 		return

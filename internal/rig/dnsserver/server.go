@@ -59,6 +59,8 @@ type Config struct {
 	Key Key
 	// Now is the clock of replication; nil means time.Now.
 	Now func() time.Time
+	// Begin is called when a request comes in, and what it returns when it is answered; may be nil.
+	Begin func() (done func())
 }
 
 // Key is a TSIG key: what it takes to verify an update and to sign the answer.
@@ -72,6 +74,7 @@ type Server struct {
 	zones   []*zone
 	servers []*instance
 	now     func() time.Time
+	begin   func() (done func())
 	hasKey  bool
 	updates []update
 	port    int
@@ -93,9 +96,12 @@ type instance struct {
 
 // Start serves until ctx ends. All servers listen when it returns.
 func Start(ctx context.Context, c Config) (*Server, error) {
-	s := &Server{now: c.Now, hasKey: c.Key != nil}
+	s := &Server{now: c.Now, begin: c.Begin, hasKey: c.Key != nil}
 	if s.now == nil {
 		s.now = time.Now
+	}
+	if s.begin == nil {
+		s.begin = func() (done func()) { return func() {} }
 	}
 	hosts := slices.Clone(c.Hosts)
 	for i := len(hosts); i < max(c.Servers, 1); i++ {

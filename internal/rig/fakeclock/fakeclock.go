@@ -2,9 +2,10 @@
 // does, and when nothing is going on it jumps to where the next wait ends. A test of
 // back-offs of an hour takes a second that way, and nobody has to say how to step.
 //
-// "Nothing is going on" is a guess: no worker is busy, no request is under way, no watch
-// has still to tell of a write, and nothing of that kind has happened for a short while. A
-// wrong guess is what a slow machine looks like, which no code under test may mind. It is
+// Nothing is going on when no queue holds anything, no worker is busy, no request is under way that is counted (Begin),
+// no watch has still to tell of a write, and nothing of that kind has happened for a short while. That while is a guess,
+// for what cannot be counted: informers between the news and the queues, calls of the engine and goroutines of Pebble
+// between their requests. A wrong guess is what a slow machine looks like, which no code under test may mind. It is
 // imported by tests only.
 package fakeclock
 
@@ -21,7 +22,7 @@ import (
 
 const (
 	// quiet is for how long nothing may have happened before the clock leaps.
-	quiet = 120 * time.Millisecond
+	quiet = 60 * time.Millisecond
 	// horizon is how far the clock leaps at most: the first question for renewal
 	// information is within it, renewals are further away.
 	horizon = 8 * time.Hour
@@ -37,6 +38,8 @@ type Clock struct {
 	mu    sync.Mutex
 	ahead time.Duration
 	waits map[*wait]bool
+	// queues may hold something that no worker has taken yet.
+	queues []*queue
 	// busy is how much is going on, and since when nothing is.
 	busy  int
 	since time.Time
@@ -160,7 +163,8 @@ func (c *Clock) still() bool {
 }
 
 func (c *Clock) isStill() bool {
-	return c.busy == 0 && time.Since(c.since) >= quiet && c.news.told()
+	queued := slices.ContainsFunc(c.queues, (*queue).holds)
+	return c.busy == 0 && !queued && time.Since(c.since) >= quiet && c.news.told()
 }
 
 // leap jumps to where the next wait ends, if nothing is going on.

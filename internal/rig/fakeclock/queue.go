@@ -28,11 +28,18 @@ type delay struct {
 // Queue returns a queue whose delays go by the clock, and whose work is something that
 // is going on.
 func (c *Clock) Queue(_ string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-	return &queue{
+	q := &queue{
 		TypedInterface: workqueue.NewTyped[reconcile.Request](), clock: c, limiter: limiter,
 		delayed: map[reconcile.Request]*delay{}, working: map[reconcile.Request]func(){},
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queues = append(c.queues, q)
+	return q
 }
+
+// holds reports whether something is in the queue that a worker will take.
+func (q *queue) holds() bool { return q.Len() > 0 && !q.ShuttingDown() }
 
 // Get implements workqueue.TypedInterface.
 func (q *queue) Get() (reconcile.Request, bool) {
