@@ -45,7 +45,7 @@ func firstFailure(ctx context.Context, args, env []string) (string, error) {
 		case e.Action == "output" || e.Action == "build-output":
 			last = strings.TrimSpace(e.Output)
 		case e.Action == "fail" && e.FailedBuild != "":
-			err = fmt.Errorf("the tests of %s do not compile: %s", e.Package, last)
+			err = fmt.Errorf("%s does not compile: %s", e.FailedBuild, last)
 		case e.Action == "fail" && e.Test != "" && failed == "":
 			failed = e.Test + " of " + strings.TrimPrefix(e.Package, "chancery.dev/")
 			cancel()
