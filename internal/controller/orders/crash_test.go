@@ -16,6 +16,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/rig"
+	"chancery.dev/internal/rig/slow"
 )
 
 // write is a request that changes something at the API server: what it is, and how many
@@ -167,7 +168,7 @@ func TestCrashAtEveryACMEWrite(t *testing.T) {
 			t.Logf("%d writes: %v", len(writes), writes)
 			began := time.Now()
 			t.Cleanup(func() { t.Logf("all rows took %s", time.Since(began).Round(time.Second)) })
-			for _, at := range writes {
+			for n, at := range writes {
 				if name == "failing" && at.nth > 1 && at.kind != "POST orders" {
 					continue // how many there are is a matter of timing, and the other rows have them
 				}
@@ -175,6 +176,9 @@ func TestCrashAtEveryACMEWrite(t *testing.T) {
 					continue // as of one name
 				}
 				for _, before := range []bool{true, false} {
+					if !slow.Runs(slow.Crash) && !selected(name, n, at, before) {
+						continue
+					}
 					t.Run(fmt.Sprintf("%s %d, before %v", at.kind, at.nth, before), func(t *testing.T) {
 						t.Parallel()
 						w := newSwift(t, nil)
@@ -183,6 +187,20 @@ func TestCrashAtEveryACMEWrite(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// selected is true for the rows that every run has time for: for DNS-01 the first write of each kind, right before or
+// right after it in turn, and around the write of the address both; for the others what DNS-01 has not.
+func selected(way string, n int, at write, before bool) bool {
+	address := at == write{"PATCH orders/status", 1}
+	switch way {
+	case "DNS-01":
+		return address || at.nth == 1 && before == (n%2 == 0)
+	case "failing":
+		return at == write{"POST orders", 2} && before
+	default:
+		return address && !before
 	}
 }
 
