@@ -9,6 +9,7 @@ package rig
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -140,6 +141,10 @@ func BareCluster(t testing.TB, flags ...string) *rest.Config {
 	rc.QPS = -1
 	return rc
 }
+
+// Overlap has eight tests of a package run at once, not one for each processor: it is for packages whose tests mostly
+// wait. It is called before testing.M.Run; go test -parallel wins.
+func Overlap() { _ = flag.Set("test.parallel", "8") }
 
 // errNoServer is what a test without an API server ends with.
 var errNoServer = errors.New("no API server for this test: run make test, or make build and set CHANCERY_STANDALONE_BIN to bin/chancery-standalone")

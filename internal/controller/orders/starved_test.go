@@ -43,6 +43,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	rig.Overlap()
 	os.Exit(m.Run())
 }
 
