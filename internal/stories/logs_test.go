@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -148,6 +149,8 @@ func TestLogOfAnIssuance(t *testing.T) {
 			[3]string{"create Challenge", "", ""}, [3]string{"state=valid", "Order completed successfully", "nothing"})
 		ordered(t, lines, "Challenge",
 			[3]string{"presented=true", "", "answer to "}, [3]string{"state=valid", `Domain "web.example.com" verified`, "answer to CleanUp"})
+		// A busy machine takes longer than the ten seconds after which the Certificate says what it waits for.
+		lines = slices.DeleteFunc(lines, func(l logLine) bool { return l.Step == "set status Issuing=True" })
 		if len(lines) > most || level == 1 && len(lines) < 15 {
 			for _, line := range lines {
 				t.Log(line.Raw)
