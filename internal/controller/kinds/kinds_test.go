@@ -190,10 +190,19 @@ func TestApproverMeetsNewKind(t *testing.T) {
 	})
 }
 
-// TestInstallFillsTheTable: what is served at the installation counts without a controller.
-func TestInstallFillsTheTable(t *testing.T) {
+// TestTableOfACluster is about the table on an API server where nobody else keeps it. The cases run one after the other,
+// each with a group of its own.
+func TestTableOfACluster(t *testing.T) {
 	t.Parallel()
-	w := rig.NewWorldOn(t, rig.OwnCluster(t))
+	rc := rig.OwnCluster(t)
+	t.Run("filled by an installation", func(t *testing.T) { installFillsTheTable(t, rig.NewWorldOn(t, rc)) })
+	t.Run("comes back", func(t *testing.T) { tableComesBack(t, rig.NewWorldOn(t, rc)) })
+	t.Run("entry of another", func(t *testing.T) { entryOfAnotherStays(t, rig.NewWorldOn(t, rc)) })
+}
+
+// installFillsTheTable: what is served at the installation counts without a controller.
+func installFillsTheTable(t *testing.T, w *rig.World) {
+	t.Helper()
 	const group = "installed.example.com"
 	createDefinition(t, w, definition(group, "Ox", "oxen", apiextensionsv1.ClusterScoped))
 	a := newApprover(t, w, "oxen."+group+"/x")
@@ -209,11 +218,10 @@ func TestInstallFillsTheTable(t *testing.T) {
 	a.approves(t, group, "Cow", "x", "referenced signer resource does not exist: {x Cow")
 }
 
-// TestTableComesBack: the table is there again when somebody has deleted it, and still belongs to the release of Helm
+// tableComesBack: the table is there again when somebody has deleted it, and still belongs to the release of Helm
 // that it belonged to: helm upgrade would refuse it otherwise.
-func TestTableComesBack(t *testing.T) {
-	t.Parallel()
-	w := rig.NewWorldOn(t, rig.OwnCluster(t))
+func tableComesBack(t *testing.T, w *rig.World) {
+	t.Helper()
 	cfg := w.Config()
 	cfg.KeepKinds = true
 	table := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: api.ExternalIssuersNamespace, Name: api.ExternalIssuersName}}
@@ -247,11 +255,10 @@ func TestTableComesBack(t *testing.T) {
 	}
 }
 
-// TestEntryOfAnotherStays: an entry that somebody else has set, as a tool that applies what is in a repository, is
+// entryOfAnotherStays: an entry that somebody else has set, as a tool that applies what is in a repository, is
 // never written by the controller or by an installation, whatever the definition says; all other entries are kept.
-func TestEntryOfAnotherStays(t *testing.T) {
-	t.Parallel()
-	w := rig.NewWorldOn(t, rig.OwnCluster(t))
+func entryOfAnotherStays(t *testing.T, w *rig.World) {
+	t.Helper()
 	const group, kept, theirs = "theirs.example.com", "Ox.theirs.example.com", "Cow.theirs.example.com"
 	fromRepository := func() error {
 		table := acv1.ConfigMap(api.ExternalIssuersName, api.ExternalIssuersNamespace).WithData(map[string]string{theirs: "cattle Namespaced"})
