@@ -46,7 +46,7 @@ PEERS := chart vault stepca ingress
 
 # The parts of nightly, in the order of the rotation: clients that people run beside the controllers, and numbers that
 # take long to measure, and a release.
-NIGHTLY := approverpolicy trustmanager cmctl numbers release fips platforms takeover
+NIGHTLY := approverpolicy trustmanager cmctl numbers release fips platforms takeover mutations
 # The parts of test-slow: those of internal/rig/slow, and the race detector.
 SLOW := crash faults versions docs numbers takeover race
 CLIENTS := approverpolicy trustmanager cmctl
@@ -87,11 +87,12 @@ LDFLAGS := -s -w -X $(VERSION_PACKAGE).number=$(VERSION) -X $(VERSION_PACKAGE).c
 # code runs under it, kube-apiserver never.
 CC := $(firstword $(shell go env CC 2>/dev/null) gcc)
 
-# Tests of an API server wait much of their time: so three packages run at once.
+# Tests of an API server wait much of their time, for a clock or a server: so many of a package run at once. Two packages
+# do; more of them only slow each other down.
 # Never answered from the test cache (-count=1): the cache does not see that a binary which
 # a test drives has changed, nor what go list says. Without what debuggers read (-w) a binary is linked in three quarters
 # of the time. $(call TEST,MODULE) is for a nested module.
-TEST = go test $(if $1,-C $1 )-json -count=1 -ldflags=-w -p 3 -timeout 20m
+TEST = go test $(if $1,-C $1 )-json -count=1 -ldflags=-w -p 2 -parallel 8 -timeout 20m
 
 # Says for people what the tests say: whole failures, and every skipped test.
 OUTCOME := go run -C $(CURDIR) ./internal/rig/outcome
@@ -203,7 +204,7 @@ $(PEERS:%=e2e-%): e2e-%: build-chancery build-standalone peer-%
 	.ci/with-control-plane $(call TEST,e2e) ./$* | $(OUTCOME)
 
 .PHONY: nightly
-nightly: ## Run what takes too long for every run (one part: nightly-approverpolicy, -trustmanager, -cmctl, -numbers, -release, -fips, -platforms, -takeover)
+nightly: ## Run what takes too long for every run (one part: nightly-approverpolicy, -trustmanager, -cmctl, -numbers, -release, -fips, -platforms, -takeover, -mutations)
 	@for p in $(NIGHTLY); do $(MAKE) --no-print-directory nightly-$$p || exit 1; done
 
 .PHONY: $(NIGHTLY:%=nightly-%)
@@ -229,6 +230,8 @@ nightly-release: peer-release
 nightly-takeover: build-chancery build-standalone
 	CHANCERY_TAKEOVER_CERTIFICATES=3000 .ci/with-control-plane $(call TEST,kubectl) -run TestTakeover ./internal/takeover | $(OUTCOME)
 
+nightly-mutations: mutations
+
 nightly-platforms: peer-platforms
 	$(RELEASE) RELEASE_PLATFORMS='linux/arm64 darwin/arm64' deploy/release
 	cd dist && sha256sum --quiet -c SHA256SUMS
@@ -253,6 +256,7 @@ peer-cmctl: $(CMCTL)
 peer-numbers:
 peer-fips:
 peer-takeover:
+peer-mutations:
 peer-release peer-platforms: $(NFPM) $(CYCLONEDX)
 
 PEER := cd e2e/peers && go build $(TOOL) -p 2 -ldflags '-s -w'

@@ -190,8 +190,8 @@ func TestApproverMeetsNewKind(t *testing.T) {
 	})
 }
 
-// TestTableOfACluster is about the table on an API server where nobody else keeps it. The cases run one after the other,
-// each with a group of its own.
+// TestTableOfACluster is about the table on an API server where nobody else keeps it. The cases run one after the
+// other, each with a group of its own.
 func TestTableOfACluster(t *testing.T) {
 	t.Parallel()
 	rc := rig.OwnCluster(t)
