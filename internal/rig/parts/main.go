@@ -45,14 +45,10 @@ func list(w io.Writer, root fs.FS, part string) error {
 		switch {
 		case err != nil:
 			return err
+		case d.IsDir() && left(name):
+			return fs.SkipDir
 		case d.IsDir():
-			if base := d.Name(); name == "e2e" || base == "testdata" || base != "." && strings.HasPrefix(base, ".") {
-				return fs.SkipDir
-			}
-			found, err := testsOf(root, name, part)
-			if len(found) > 0 {
-				tests[name] = found
-			}
+			tests[name], err = testsOf(root, name, part)
 			return err
 		case d.Name() == "go.mod":
 			modules = append(modules, path.Dir(name))
@@ -65,19 +61,9 @@ func list(w io.Writer, root fs.FS, part string) error {
 	slices.SortFunc(modules, func(a, b string) int { return len(b) - len(a) }) // the innermost first
 	printed := false
 	for _, module := range modules {
-		names, packages := []string{}, []string{}
-		for _, dir := range slices.Sorted(maps.Keys(tests)) {
-			rel, err := filepath.Rel(module, dir)
-			if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
-				continue
-			}
-			packages = append(packages, "./"+filepath.ToSlash(rel))
-			names = append(names, tests[dir]...)
-			delete(tests, dir)
-		}
+		names, packages := taken(tests, module)
 		if len(packages) > 0 && (module == "." || !whole(part)) {
-			slices.Sort(names)
-			fmt.Fprintf(w, "%s ^(%s)$ %s\n", module, strings.Join(slices.Compact(names), "|"), strings.Join(packages, " "))
+			fmt.Fprintf(w, "%s ^(%s)$ %s\n", module, strings.Join(names, "|"), strings.Join(packages, " "))
 			printed = true
 		}
 	}
@@ -85,6 +71,30 @@ func list(w io.Writer, root fs.FS, part string) error {
 		return fmt.Errorf("no test belongs to the part %q", part)
 	}
 	return nil
+}
+
+// left reports whether a directory is left out: what go does not look into, and e2e, whose tests have targets of their
+// own.
+func left(dir string) bool {
+	base := path.Base(dir)
+	return dir == "e2e" || base == "testdata" || dir != "." && strings.HasPrefix(base, ".")
+}
+
+// taken returns the patterns and the packages of a module, and removes them from tests.
+func taken(tests map[string][]string, module string) (names, packages []string) {
+	for _, dir := range slices.Sorted(maps.Keys(tests)) {
+		rel, err := filepath.Rel(module, dir)
+		if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+			continue
+		}
+		if len(tests[dir]) > 0 {
+			packages = append(packages, "./"+filepath.ToSlash(rel))
+			names = append(names, tests[dir]...)
+		}
+		delete(tests, dir)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), packages
 }
 
 // whole reports whether a part is made of whole packages.
@@ -103,25 +113,17 @@ func testsOf(root fs.FS, dir, part string) ([]string, error) {
 		if !test && !whole(part) {
 			continue
 		}
-		text, err := fs.ReadFile(root, name)
-		if err != nil {
-			return nil, err
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.SkipObjectResolution)
+		file, err := parse(root, name)
 		if err != nil {
 			return nil, err
 		}
 		files = append(files, file)
-		for _, d := range file.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && f.Body != nil && test {
-				tests[f.Name.Name] = f.Body
-			}
+		if test {
+			maps.Copy(tests, functions(file))
 		}
 	}
 	if whole(part) {
-		server := slices.ContainsFunc(files, func(f *ast.File) bool { return imports(f, "chancery.dev/internal/rig") })
-		belongs := (part == "race" || !server) && (part == "quick" || slices.ContainsFunc(files, concurrent))
-		if len(tests) == 0 || !belongs {
+		if len(tests) == 0 || !belongs(files, part) {
 			return nil, nil
 		}
 		return []string{".*"}, nil
@@ -134,6 +136,31 @@ func testsOf(root fs.FS, dir, part string) ([]string, error) {
 		}
 	}
 	return found, nil
+}
+
+// functions returns the bodies of functions and methods by their names.
+func functions(file *ast.File) map[string]*ast.BlockStmt {
+	bodies := map[string]*ast.BlockStmt{}
+	for _, d := range file.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok && f.Body != nil {
+			bodies[f.Name.Name] = f.Body
+		}
+	}
+	return bodies
+}
+
+func parse(root fs.FS, name string) (*ast.File, error) {
+	text, err := fs.ReadFile(root, name)
+	if err != nil {
+		return nil, err
+	}
+	return parser.ParseFile(token.NewFileSet(), name, text, parser.SkipObjectResolution)
+}
+
+// belongs reports whether a package, of which these are the files, belongs to a part that is made of whole packages.
+func belongs(files []*ast.File, part string) bool {
+	server := slices.ContainsFunc(files, func(f *ast.File) bool { return imports(f, "chancery.dev/internal/rig") })
+	return (part == "race" || !server) && (part == "quick" || slices.ContainsFunc(files, concurrent))
 }
 
 // concurrent reports whether a file says that something runs beside something else.
