@@ -9,6 +9,7 @@ import (
 )
 
 func main() {
+	cli.LimitMemory(os.Getenv)
 	root := cli.New()
 	root.SetOut(printable.NewWriter(os.Stdout))
 	root.SetErr(printable.NewWriter(os.Stderr))

@@ -26,6 +26,7 @@ import (
 
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 )
 
 const (
@@ -37,8 +38,6 @@ const (
 	keyPrefix = "whsec_"
 	// maxRetryAfter bounds what the receiver may ask for.
 	maxRetryAfter = time.Hour
-	// maxAnswer bounds what is read of an answer, so that its connection can be used again.
-	maxAnswer = 64 << 10
 )
 
 // Config says where events go.
@@ -102,7 +101,7 @@ func New(c Config, now func() time.Time) (*Sink, error) {
 		Timeout: Timeout,
 		Transport: (*egress.Policy)(nil).Transport(&http.Transport{
 			Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true, IdleConnTimeout: time.Minute,
-		}, net.Dialer{}, maxAnswer),
+		}, net.Dialer{}, limits.ShortBody),
 		// What is signed is for this receiver, and for no other.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"chancery.dev/internal/limits"
 )
 
 // Transport sends HTTP requests to servers that the operator does not run. A Policy judges their hosts, and bounds hold
@@ -27,11 +29,12 @@ type Transport struct {
 }
 
 // NewTransport makes a Transport. The connections of direct have to be made by a Policy, proxied asks the operator's
-// proxy, and target judges a host before a proxy is asked for it. The headers of an answer are read up to MaxHeader,
-// its body up to maxBody bytes: beyond, reading fails. An answer with a status of 400 or above ends after MaxErrorBody
-// bytes instead, so that its status counts. There is no body without a bound: of 0 bytes, only an empty body is read.
+// proxy, and target judges a host before a proxy is asked for it. The headers of an answer are read up to
+// limits.Headers, its body up to maxBody bytes: beyond, reading fails. An answer with a status of 400 or above ends
+// after limits.ErrorBody bytes instead, so that its status counts. There is no body without a bound: of 0 bytes, only
+// an empty body is read.
 func NewTransport(direct, proxied *http.Transport, target func(ctx context.Context, host string) error, maxBody int) *Transport {
-	direct.MaxResponseHeaderBytes, proxied.MaxResponseHeaderBytes = MaxHeader, MaxHeader
+	direct.MaxResponseHeaderBytes, proxied.MaxResponseHeaderBytes = limits.Headers, limits.Headers
 	return &Transport{direct: direct, proxied: proxied, target: target, maxBody: maxBody}
 }
 
@@ -56,13 +59,7 @@ func (p *Policy) Client(timeout time.Duration, maxBody int) *http.Client {
 	}
 }
 
-const (
-	idleTimeout = 90 * time.Second
-	// MaxHeader bounds, in bytes, the headers of an answer. Lines of a few bytes take 16 times as much memory.
-	MaxHeader = 64 << 10
-	// MaxErrorBody bounds, in bytes, the body of an answer that is an error.
-	MaxErrorBody = 64 << 10
-)
+const idleTimeout = 90 * time.Second
 
 var _ http.RoundTripper = (*Transport)(nil)
 
@@ -99,7 +96,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	body := &plainBody{ReadCloser: resp.Body, max: t.maxBody, left: t.maxBody}
 	if resp.StatusCode >= http.StatusBadRequest {
-		body.left, body.cut = min(body.left, MaxErrorBody), true
+		body.left, body.cut = min(body.left, limits.ErrorBody), true
 	}
 	resp.Body = body
 	return resp, nil

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"chancery.dev/internal/egress"
+	"chancery.dev/internal/limits"
 )
 
 func get(t *testing.T, via http.RoundTripper, address string) (string, error) {
@@ -157,7 +158,7 @@ func TestAnswersHaveBounds(t *testing.T) {
 		"without a bound":          {path: "/?n=1", fails: "longer than 0 KiB"},
 		"nothing, without a bound": {path: "/"},
 		"headers":                  {path: "/headers", maxBody: 1 << 20, fails: "the server does not answer in HTTP"},
-		"an error":                 {path: "/error?n=1000000", maxBody: 1 << 20, read: egress.MaxErrorBody},
+		"an error":                 {path: "/error?n=1000000", maxBody: 1 << 20, read: limits.ErrorBody},
 		"an error, less may be":    {path: "/error?n=1000000", maxBody: 1 << 10, read: 1 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {

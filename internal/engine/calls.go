@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/share"
 	"chancery.dev/internal/tracing"
 )
@@ -30,13 +31,9 @@ type Lane struct {
 	// Timeout bounds each call; zero means none.
 	Timeout time.Duration
 	// Bytes is how much memory one call takes at most, by the bounds of its protocol; the same for all calls of a lane.
-	// 0 means CallBytes.
+	// 0 means limits.OneCall.
 	Bytes int
 }
-
-// CallBytes is how much memory a call takes at most whose answer has headers of 64 KiB and a body of as much: headers
-// in lines of a few bytes take 16 times their length.
-const CallBytes = 1 << 20
 
 // Call is one call that leaves the process.
 type Call struct {
@@ -169,7 +166,7 @@ type Calls struct {
 
 func newCalls(ctx context.Context, o Options) *Calls {
 	return &Calls{
-		ctx: ctx, total: load{o.CallsAtOnce, bytesAtOnce}, now: o.Now, log: o.Log, spans: o.Spans,
+		ctx: ctx, total: load{o.CallsAtOnce, limits.CallBytes}, now: o.Now, log: o.Log, spans: o.Spans,
 		objects: map[types.UID]map[string]*call{}, lanes: map[string]*lane{}, namespaces: map[string]load{},
 	}
 }
@@ -206,7 +203,7 @@ func (c *Calls) put(o owner, wanted Call, before *tries) {
 		l = &lane{lines: map[line][]*call{}, turns: map[string]uint64{}, namespaces: map[string]int{}}
 		c.lanes[wanted.Lane.Name] = l
 	}
-	l.limit, l.bytes = max(wanted.Lane.Limit, 1), cmp.Or(wanted.Lane.Bytes, CallBytes)
+	l.limit, l.bytes = max(wanted.Lane.Limit, 1), cmp.Or(wanted.Lane.Bytes, limits.OneCall)
 	in := fresh.line()
 	l.lines[in] = append(l.lines[in], fresh)
 	if c.fits(l, in.namespace) {

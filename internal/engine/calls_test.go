@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 )
 
 // rig makes calls for objects by a clock of the bubble.
@@ -167,7 +168,7 @@ func TestRoomForTheNextNamespace(t *testing.T) {
 // of what is left; whoever has no call under way may start one, and what a call has taken is free once it has ended.
 func TestBytesOfCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const large = bytesAtOnce / 32
+		const large = limits.CallBytes / 32
 		r := newRig(t, 0)
 		run := func(namespace string, n, bytes int) {
 			for i := range n {
@@ -179,11 +180,11 @@ func TestBytesOfCalls(t *testing.T) {
 		run("noisy", 100, large)
 		run("next", 100, large)
 		run("small", 100, 0)
-		want := map[string]load{"noisy": {16, 16 * large}, "next": {8, 8 * large}, "small": {32, 32 * CallBytes}}
-		if !maps.Equal(r.namespaces, want) || r.inAir.bytes > bytesAtOnce {
+		want := map[string]load{"noisy": {16, 16 * large}, "next": {8, 8 * large}, "small": {32, 32 * limits.OneCall}}
+		if !maps.Equal(r.namespaces, want) || r.inAir.bytes > limits.CallBytes {
 			t.Errorf("%v are under way, %v in all", r.namespaces, r.inAir)
 		}
-		run("huge", 2, bytesAtOnce)
+		run("huge", 2, limits.CallBytes)
 		if r.namespaces["huge"].calls != 1 {
 			t.Errorf("%v are under way", r.namespaces)
 		}

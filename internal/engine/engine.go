@@ -10,17 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/tracing"
 )
 
 // callsAtOnce bounds the calls of all lanes that are under way at once, unless Options say otherwise. One namespace
 // alone has half of them.
-const callsAtOnce = 1024
-
-// bytesAtOnce bounds the memory of the calls of all lanes that are under way at once, by Lane.Bytes. One namespace
-// alone has half of it.
-const bytesAtOnce = 256 << 20
+const callsAtOnce = limits.Calls
 
 // Options configure an Engine.
 type Options struct {

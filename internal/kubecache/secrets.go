@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	lru "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/metadata"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -20,15 +19,8 @@ import (
 	"chancery.dev/internal/machine/certificate"
 )
 
-const (
-	// maxBodies bounds how many Secrets are kept whole: next private keys of issuances
-	// under way, and the credentials of issuers.
-	maxBodies = 8192
-	// bodyLife is how long a body is kept at most.
-	bodyLife = time.Hour
-	// doubt is how long after a Secret has left a watch the API server is asked whether the Secret is gone.
-	doubt = time.Minute
-)
+// doubt is how long after a Secret has left a watch the API server is asked whether the Secret is gone.
+const doubt = time.Minute
 
 // Secrets reads Secrets. It is a manager.Runnable, which watches those without our label.
 type Secrets struct {
@@ -42,7 +34,7 @@ type Secrets struct {
 	factsOf    func(*corev1.Secret) *certificate.SecretFacts
 	keyFactsOf func(*corev1.Secret) certificate.KeyFacts
 
-	bodies *lru.LRUExpireCache // by types.NamespacedName, *body
+	bodies *bodies
 
 	mu        sync.RWMutex
 	facts     map[types.NamespacedName]*facts    // of the Secrets with our label
@@ -60,7 +52,7 @@ type body struct {
 // NewSecrets returns a reader. Its Transform is for the cache that Connect is given.
 func NewSecrets(now func() time.Time) *Secrets {
 	return &Secrets{
-		now: now, factsOf: certificate.FactsOf, keyFactsOf: certificate.KeyFactsOf, bodies: lru.NewLRUExpireCache(maxBodies),
+		now: now, factsOf: certificate.FactsOf, keyFactsOf: certificate.KeyFactsOf, bodies: &bodies{now: now},
 		facts: map[types.NamespacedName]*facts{}, versions: map[types.NamespacedName]string{}, left: map[types.NamespacedName]time.Time{},
 	}
 }
@@ -261,15 +253,14 @@ func newBody(secret *corev1.Secret) *body {
 
 func (s *Secrets) keep(secret *corev1.Secret) *body {
 	b := newBody(secret)
-	s.bodies.Add(client.ObjectKeyFromObject(secret), b, bodyLife)
+	s.bodies.add(client.ObjectKeyFromObject(secret), b)
 	return b
 }
 
 // kept returns the body that is kept by a name, if it is at least of that version.
 func (s *Secrets) kept(key types.NamespacedName, version string) *body {
-	found, _ := s.bodies.Get(key)
-	b, ok := found.(*body)
-	if !ok {
+	b := s.bodies.get(key)
+	if b == nil {
 		return nil
 	}
 	if order, err := resourceversion.CompareResourceVersion(b.secret.ResourceVersion, version); err != nil || order < 0 {
@@ -280,7 +271,7 @@ func (s *Secrets) kept(key types.NamespacedName, version string) *body {
 
 // leave takes note of a Secret that leaves a watch. The caller holds the lock.
 func (s *Secrets) leave(key types.NamespacedName) {
-	s.bodies.Remove(key)
+	s.bodies.remove(key)
 	now := s.now()
 	for k, at := range s.left {
 		if now.Sub(at) <= doubt {

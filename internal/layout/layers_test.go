@@ -26,7 +26,7 @@ var rooms = []room{
 	{layer: 0, path: "internal/fault", why: "what to do about an error"},
 	{layer: 0, path: "internal/share", why: "how namespaces share places for calls and processes that may hang"},
 	{layer: 0, path: "internal/printable", why: "text of strangers, without what a terminal obeys"},
-	{layer: 0, path: "internal/egress", why: "the addresses that may be connected to on behalf of tenants"},
+	{layer: 1, path: "internal/egress", why: "the addresses that may be connected to on behalf of tenants"},
 	{layer: 1, path: "internal/acme", why: "pure: the objects of the ACME protocol"},
 	{layer: 0, path: "internal/attach", why: "pure: the listeners that an HTTPRoute attaches to"},
 	{layer: 0, path: "internal/tracing", why: "spans for a collector of OpenTelemetry"},
@@ -40,7 +40,7 @@ var rooms = []room{
 	{layer: 2, path: "internal/acme/client", why: "ACME protocol client, wire only"},
 	{layer: 1, path: "internal/solver/dns01/provider/limit", why: "how often a DNS provider may be asked with a credential"},
 
-	{layer: 1, path: "internal/cloudevents", why: "sends events by HTTPS, signed"},
+	{layer: 2, path: "internal/cloudevents", why: "sends events by HTTPS, signed"},
 	{layer: 4, path: "internal/machine/notice", why: "pure: which CloudEvent about a Certificate is next"},
 	{layer: 0, path: "internal/overlay", why: "read-your-writes client"},
 	{layer: 1, path: "internal/engine", why: "observe, decide, act, one status; who waits, for what"},

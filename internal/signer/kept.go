@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/limits"
 )
 
 // keptFor is how long a thing is kept that nobody uses.
@@ -20,8 +21,8 @@ type bounds struct{ things, bytes int }
 
 var (
 	// keptInAll bounds what is kept by one Kept, keptByNamespace what of it is kept for the Issuers of one namespace.
-	keptInAll       = bounds{1024, 16 << 20}
-	keptByNamespace = bounds{256, 4 << 20}
+	keptInAll       = bounds{limits.Sessions, limits.SessionBytes}
+	keptByNamespace = bounds{limits.NamespaceSessions, limits.NamespaceSessionBytes}
 )
 
 // Inputs tell what a thing is made of from all else, by a digest.

@@ -57,10 +57,8 @@ type scenario struct {
 	// rests starts the controller, after that, on what it has issued; nil if it is not. It takes long, with numbers that
 	// matter.
 	rests func(ctx context.Context, r *run, work *workload, result *Scenario) error
-	// waits says that nothing is ever issued: what is measured is the waiting.
-	waits bool
-	// hangs says that certificates are issued twice: alone, and beside a namespace whose servers never answer.
-	hangs bool
+	// does replaces the issuing of all certificates: what is measured is something else; nil for most.
+	does func(ctx context.Context, r *run, work *workload, result *Scenario) error
 	// injects says that no certificate is issued: what is measured is the CA injector.
 	injects bool
 }
@@ -88,9 +86,10 @@ func scenarios() []scenario {
 			prepare: prepareShims, rests: restShims,
 		},
 		{name: "injection", title: "The CA injector beside definitions at rest", injects: true},
-		{name: "waiting", title: "DNS-01 challenges that wait for propagation, all in flight", prepare: prepareWaiting, waits: true},
-		{name: "parked", title: "DNS-01 challenges that wait for propagation, most of them parked", prepare: prepareParked, waits: true},
-		{name: "hanging", title: "Certificates by ACME, DNS-01, beside a namespace whose servers never answer", prepare: prepareDNS01, hangs: true},
+		{name: "waiting", title: "DNS-01 challenges that wait for propagation, all in flight", prepare: prepareWaiting, does: waitScenario},
+		{name: "parked", title: "DNS-01 challenges that wait for propagation, most of them parked", prepare: prepareParked, does: waitScenario},
+		{name: "hanging", title: "Certificates by ACME, DNS-01, beside a namespace whose servers never answer", prepare: prepareDNS01, does: hangScenario},
+		{name: "hostile", title: "Certificates by a CA ClusterIssuer, beside a namespace that attacks", prepare: prepareHostile, does: hostileScenario},
 	}
 }
 
@@ -107,7 +106,7 @@ func Scenarios() []string {
 func DefaultScenarios() []string {
 	var names []string
 	for _, s := range scenarios() {
-		if s.rests == nil && !s.waits && !s.hangs && !s.injects {
+		if s.rests == nil && s.does == nil && !s.injects {
 			names = append(names, s.name)
 		}
 	}
@@ -178,7 +177,11 @@ type run struct {
 
 // scenarioWithin bounds a whole scenario: it grows with what is issued, and with what lies at rest.
 func (o *Options) scenarioWithin() time.Duration {
-	return 5*time.Minute + time.Duration(o.Certificates)*time.Second + o.starts(4)
+	within := 5*time.Minute + time.Duration(o.Certificates)*time.Second + o.starts(4)
+	if slices.Contains(o.Scenarios, "hostile") {
+		within += 3 * firstWithin
+	}
+	return within
 }
 
 // starts is what so many starts of a controller may take longer because of the objects that it finds.
@@ -204,7 +207,7 @@ func runScenario(ctx context.Context, r *run, s scenario) (_ *Scenario, err erro
 	if s.injects {
 		return result, injectionScenario(ctx, r, result)
 	}
-	if !s.waits && !s.hangs {
+	if s.does == nil {
 		if result.Ceilings, err = ceilings(ctx, r, s); err != nil {
 			return nil, err
 		}
@@ -214,11 +217,8 @@ func runScenario(ctx context.Context, r *run, s scenario) (_ *Scenario, err erro
 		return nil, err
 	}
 	defer work.close()
-	if s.waits {
-		return result, waitScenario(ctx, r, work, result)
-	}
-	if s.hangs {
-		return result, hangScenario(ctx, r, work, result)
+	if s.does != nil {
+		return result, s.does(ctx, r, work, result)
 	}
 	if err := issueScenario(ctx, r, work, result); err != nil {
 		return nil, err

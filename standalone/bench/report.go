@@ -72,6 +72,8 @@ type Scenario struct {
 	Waiting *Waiting `json:"waiting,omitempty"`
 	// Hanging is what they take beside a namespace whose servers never answer; nil in other scenarios.
 	Hanging *Hanging `json:"hanging,omitempty"`
+	// Hostile is what they take beside a namespace that attacks; nil in other scenarios.
+	Hostile *Hostile `json:"hostile,omitempty"`
 	// Injection is what the CA injector costs; nil in other scenarios, and nothing is issued in this one.
 	Injection *Injection `json:"injection,omitempty"`
 }

@@ -54,6 +54,10 @@ func (s *Scenario) writeText(w io.Writer) error {
 		s.Hanging.writeText(t, s.ResidentBytes)
 		return t.flush()
 	}
+	if s.Hostile != nil {
+		s.Hostile.writeText(t)
+		return t.flush()
+	}
 	if s.Injection != nil {
 		s.Injection.writeText(t)
 		return t.flush()

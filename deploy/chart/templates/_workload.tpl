@@ -148,6 +148,12 @@ env:
     valueFrom:
       fieldRef:
         fieldPath: metadata.namespace
+  {{- if (($v.resources | default dict).limits | default dict).memory }}
+  - name: CHANCERY_MEMORY_LIMIT
+    valueFrom:
+      resourceFieldRef:
+        resource: limits.memory
+  {{- end }}
   {{- with .env }}
   {{- . | nindent 2 }}
   {{- end }}

@@ -12,17 +12,17 @@ import (
 	"strings"
 
 	"chancery.dev/internal/acme"
-	"chancery.dev/internal/egress"
+	"chancery.dev/internal/limits"
 )
 
 const (
 	// maxBody bounds, in bytes, every answer that is neither an order nor a certificate, and every
 	// answer that is an error.
-	maxBody = egress.MaxErrorBody
+	maxBody = limits.ACMEBody
 	// maxOrderBody bounds an order: it lists an identifier and an authorization for each name.
-	maxOrderBody = 1 << 20
+	maxOrderBody = limits.ACMEOrder
 	// maxCertificateBody bounds a certificate chain. It is pki.MaxChainPEM: a longer chain is decoded nowhere.
-	maxCertificateBody = 95000
+	maxCertificateBody = limits.ChainPEM
 	// maxURL bounds an address that a server gives.
 	maxURL = 4 << 10
 	// maxNonceTries bounds how often one request is signed anew after badNonce.

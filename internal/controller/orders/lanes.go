@@ -9,6 +9,7 @@ import (
 	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/machine/acmeflow"
 )
 
@@ -25,7 +26,7 @@ const (
 
 // laneOf is the lane of the calls for an ACME account.
 func laneOf(account *acmeaccount.Account) engine.Lane {
-	return engine.Lane{Name: account.Lane(), Limit: acmeCalls, Timeout: acmeTimeout, Bytes: 3 * engine.CallBytes}
+	return engine.Lane{Name: account.Lane(), Limit: acmeCalls, Timeout: acmeTimeout, Bytes: 3 * limits.OneCall}
 }
 
 // callBy has a call made with an ACME account. The decisions ask for none while the account is missing, which is a wait

@@ -1,6 +1,7 @@
 package account
 
 import (
+	"crypto/sha256"
 	"maps"
 	"net/netip"
 	"slices"
@@ -129,8 +130,8 @@ func (l *limits) held(n Order, now time.Time) (park Park) {
 		}
 		park = Park{Until: s.until, Paused: s.paused}
 		switch { // the words of the CA about other orders may name what belongs to other tenants
-		case s.detail != "":
-			park.Reason = "not sent, because the ACME server has refused an order for the same names: " + s.detail
+		case name == setOf(n.Identifiers):
+			park.Reason = strings.TrimSuffix("not sent, because the ACME server has refused an order for the same names: "+s.detail, ": ")
 		case name == everything:
 			park.Reason = "not sent, because the ACME server has refused other orders of this account"
 		default:
@@ -177,14 +178,16 @@ func covering(ids []acme.Identifier) []string {
 	return names
 }
 
-// setOf names a set of names as no domain is.
+// setOf names a set of names as no domain is, by a digest: there may be many long names, and refused orders are
+// remembered for weeks.
 func setOf(ids []acme.Identifier) string {
 	var values []string
 	for _, id := range ids {
 		values = append(values, canonical(id.Value))
 	}
 	slices.Sort(values)
-	return "=" + strings.Join(values, " ")
+	sum := sha256.Sum256([]byte(strings.Join(values, " ")))
+	return "=" + string(sum[:])
 }
 
 // commonDomains are those that all the names are in, the smallest first.

@@ -218,3 +218,17 @@ func TestAPauseIsOfItsNames(t *testing.T) {
 		t.Errorf("other names: %+v", park)
 	}
 }
+
+// TestRefusedSetsAreDigests: who orders long lists of names again and again, which the CA refuses, has little kept of
+// each.
+func TestRefusedSetsAreDigests(t *testing.T) {
+	t.Parallel()
+	var many []string
+	for n := range 100 {
+		many = append(many, fmt.Sprintf("%d.%s.example.com", n, strings.Repeat("a", 60)))
+	}
+	set := setOf(names(many...))
+	if len(set) > 64 || set == setOf(names(many[1:]...)) || set != setOf(names(append(many[1:], many[0])...)) {
+		t.Errorf("%d bytes: %q", len(set), set)
+	}
+}

@@ -21,6 +21,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/egress"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/signer"
 )
 
@@ -192,9 +193,6 @@ const (
 	idleConns = 8
 	// bytesPerRoot is how many bytes a byte of a CA bundle takes, as it was written and as certificates in use.
 	bytesPerRoot = 4
-	// maxReply bounds what is read of an answer, in bytes: a chain of pki.MaxChainPEM, and the certificate and its issuer
-	// once more.
-	maxReply = 256 << 10
 )
 
 // transport makes the client with the issuer's roots and certificate.
@@ -222,7 +220,7 @@ func newHTTPClient(conf *tls.Config, policy *egress.Policy) *http.Client {
 		ForceAttemptHTTP2:   true,
 		IdleConnTimeout:     idleTimeout,
 		MaxIdleConnsPerHost: idleConns,
-	}, net.Dialer{Timeout: dialTimeout}, maxReply)
+	}, net.Dialer{Timeout: dialTimeout}, limits.VaultBody)
 	return &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

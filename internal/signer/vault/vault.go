@@ -15,6 +15,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/engine"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/signer"
 )
 
@@ -74,7 +75,7 @@ func (s *Signer) Lane(issuer certmanagerv1.GenericIssuer) engine.Lane {
 	namespace := signer.ResourceNamespace(issuer, s.ClusterResourceNamespace)
 	return engine.Lane{
 		Name: "Vault " + issuer.GetSpec().Vault.Server + " for " + namespace, Limit: callsAtOnce, Timeout: callTimeout,
-		Bytes: 2 * engine.CallBytes,
+		Bytes: 2 * limits.OneCall,
 	}
 }
 

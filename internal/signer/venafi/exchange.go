@@ -14,13 +14,13 @@ import (
 	"time"
 
 	"chancery.dev/internal/egress"
+	"chancery.dev/internal/limits"
 )
 
 // Bounds of one exchange with a server (spec appendix D).
 const (
 	exchangeTimeout = 30 * time.Second
 	connectTimeout  = 10 * time.Second
-	maxBody         = 1 << 20
 )
 
 // newTransport makes a transport to a server. TPP may ask for a second handshake, with a client certificate.
@@ -36,7 +36,7 @@ func newTransport(a access) *egress.Transport {
 		TLSHandshakeTimeout: connectTimeout,
 		MaxIdleConns:        4,
 		IdleConnTimeout:     exchangeTimeout,
-	}, net.Dialer{Timeout: connectTimeout, KeepAlive: exchangeTimeout}, maxBody)
+	}, net.Dialer{Timeout: connectTimeout, KeepAlive: exchangeTimeout}, limits.VenafiBody)
 }
 
 // step is a part of a call.

@@ -12,6 +12,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig/tppserver"
 )
@@ -296,7 +297,7 @@ func TestTPPFailures(t *testing.T) {
 		{name: "failed behind it", path: retrieve, status: 500, body: `{"Stage":500,"Status":"Post CSR failed with error: the template is disabled"}`, kind: fault.KindTerminal, cr: "RetrieveError", csr: "ErrorRetrieve", says: "the template is disabled"},
 		{name: "out of order later", path: retrieve, status: 500, body: ``, kind: fault.KindAfter, cr: "IssuancePending", csr: "IssuancePending", says: "answers 500"},
 		{name: "gone", path: retrieve, status: 400, body: `{"Error":"Certificate does not exist"}`, kind: fault.KindTerminal, cr: "RetrieveError", csr: "ErrorRetrieve", says: "Certificate does not exist"},
-		{name: "too long", path: retrieve, status: 200, body: strings.Repeat(" ", maxBody+1), kind: fault.KindAfter, cr: "IssuancePending", csr: "IssuancePending", says: "longer than"},
+		{name: "too long", path: retrieve, status: 200, body: strings.Repeat(" ", limits.VenafiBody+1), kind: fault.KindAfter, cr: "IssuancePending", csr: "IssuancePending", says: "longer than"},
 		{name: "no certificate", path: retrieve, status: 200, body: `{"CertificateData":"bm8="}`, kind: fault.KindTerminal, cr: "RetrieveError", csr: "ErrorRetrieve", says: "invalid pem"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

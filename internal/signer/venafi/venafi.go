@@ -18,6 +18,7 @@ import (
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/signer"
 )
 
@@ -90,7 +91,7 @@ func (s *Signer) Lane(issuer certmanagerv1.GenericIssuer) engine.Lane {
 		server = cmp.Or(spec.NGTS.URL, ngtsURL)
 	}
 	namespace := signer.ResourceNamespace(issuer, s.ClusterResourceNamespace)
-	return engine.Lane{Name: "Certificate Manager " + server + " for " + namespace, Limit: callsAtOnce, Timeout: callTimeout, Bytes: 4 * engine.CallBytes}
+	return engine.Lane{Name: "Certificate Manager " + server + " for " + namespace, Limit: callsAtOnce, Timeout: callTimeout, Bytes: 4 * limits.OneCall}
 }
 
 // Probe implements signer.Prober: it logs in and looks at the zone.

@@ -22,6 +22,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/solver"
 )
 
@@ -83,7 +84,7 @@ func NewResolver(o Options) (*Resolver, error) {
 		o.Dial = new(net.Dialer).DialContext
 	}
 	if o.HTTPClient == nil {
-		o.HTTPClient = (*egress.Policy)(nil).Client(o.Timeout, dns.MaxMsgSize)
+		o.HTTPClient = (*egress.Policy)(nil).Client(o.Timeout, limits.DNSMessage)
 	}
 	// A tenant may name any server: its redirects are not followed.
 	direct := *o.HTTPClient
@@ -91,10 +92,10 @@ func NewResolver(o Options) (*Resolver, error) {
 	o.HTTPClient = &direct
 	r := &Resolver{
 		o: o, trusted: o.Nameservers, dial: o.Dial, http: o.HTTPClient,
-		zones: lru.NewLRUExpireCacheWithClock(maxCached, clock(o.Now)), hosts: lru.NewLRUExpireCacheWithClock(maxCached, clock(o.Now)),
+		zones: lru.NewLRUExpireCacheWithClock(limits.Zones, clock(o.Now)), hosts: lru.NewLRUExpireCacheWithClock(limits.ZoneServers, clock(o.Now)),
 	}
 	if o.Egress != nil {
-		r.dial, r.http = o.Egress.Dialer(net.Dialer{}).DialContext, o.Egress.Client(o.Timeout, dns.MaxMsgSize)
+		r.dial, r.http = o.Egress.Dialer(net.Dialer{}).DialContext, o.Egress.Client(o.Timeout, limits.DNSMessage)
 	}
 	return r, nil
 }
@@ -282,7 +283,7 @@ func (r *Resolver) overHTTPS(ctx context.Context, server string, q *dns.Msg) (*d
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("wrong status code '%d', expected '200'", resp.StatusCode)
 	}
-	body, err := io.ReadAll(resp.Body)
+	body, err := io.ReadAll(io.LimitReader(resp.Body, limits.DNSMessage))
 	if err != nil {
 		return nil, err
 	}

@@ -15,9 +15,6 @@ import (
 	"chancery.dev/internal/solver"
 )
 
-// maxCached bounds each cache: a controller sees as many names as it has challenges, and any tenant can make up more.
-const maxCached = 10_000
-
 // nameserver is one authoritative server of a zone.
 type nameserver struct {
 	host  string

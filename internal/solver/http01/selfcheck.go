@@ -15,6 +15,7 @@ import (
 
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/solver"
 )
 
@@ -28,9 +29,6 @@ const (
 	// ReasonWrongAnswer: another server answers than the responder.
 	ReasonWrongAnswer = "WrongAnswer"
 )
-
-// maxAnswer bounds, in bytes, what is read of an answer: the right one has some hundred.
-const maxAnswer = 4 << 10
 
 // CheckOptions configure the self check.
 type CheckOptions struct {
@@ -70,7 +68,7 @@ func (s *Solver) client(dial DialFunc) *http.Client {
 	return &http.Client{
 		Transport: egress.NewTransport(transport(nil, dial), transport(s.o.Proxy, nil), func(ctx context.Context, host string) error {
 			return s.o.Egress.Target(ctx, host, s.dialer.addresses)
-		}, maxAnswer),
+		}, limits.SelfCheckBody),
 		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
 			if len(via) > maxRedirects {
 				return fmt.Errorf("more than %d redirects", maxRedirects)

@@ -18,6 +18,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/preflight"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/http01"
@@ -106,7 +107,7 @@ func request(ctx context.Context, dial http01.DialFunc, name string, port int) (
 	}
 	req.Header.Set("User-Agent", "kubectl-chancery")
 	transport := &http.Transport{
-		DialContext: dial, DisableKeepAlives: true,
+		DialContext: dial, DisableKeepAlives: true, MaxResponseHeaderBytes: limits.Headers,
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // RFC 8555 §8.3: it may be the certificate that is to be replaced
 	}
 	return (&http.Client{Transport: transport}).Do(req)

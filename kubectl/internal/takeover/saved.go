@@ -216,6 +216,9 @@ func (c cluster) saved(ctx context.Context) ([]object, error) {
 	return out, err
 }
 
+// maxSaved bounds an object, in bytes: the API server stores 1.5 MiB, and JSON may be longer than what it stores.
+const maxSaved = 8 << 20
+
 func unpacked(secret *corev1.Secret) (object, error) {
 	parts := strings.Split(secret.Annotations[savedOf], "/")
 	if len(parts) != 5 {
@@ -232,9 +235,12 @@ func unpacked(secret *corev1.Secret) (object, error) {
 	if err != nil {
 		return o, err
 	}
-	text, err := io.ReadAll(z)
-	if err != nil {
+	text, err := io.ReadAll(io.LimitReader(z, maxSaved+1))
+	switch {
+	case err != nil:
 		return o, err
+	case len(text) > maxSaved:
+		return o, fmt.Errorf("what was saved of the object is longer than %d MiB: it is no object of the API server", maxSaved>>20)
 	}
 	o.body = &unstructured.Unstructured{}
 	if err := o.body.UnmarshalJSON(text); err != nil {

@@ -25,6 +25,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/machine/service"
 	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/solver"
@@ -255,10 +256,18 @@ func (r *Router) applyIngress(ctx context.Context, c *acmev1.Challenge, to backe
 	if again := apply(ctx, r.o.Client, in); again != nil {
 		return err // the path type was not the reason
 	}
+	r.learn(class)
+	return nil
+}
+
+// learn remembers that the controller of a class refuses exact paths. A tenant names classes: beyond the bound, the
+// first of two requests is in vain each time.
+func (r *Router) learn(class string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.implementationSpecific[class] = true
-	return nil
+	if len(r.implementationSpecific) < limits.IngressClasses {
+		r.implementationSpecific[class] = true
+	}
 }
 
 // apply applies an object server-side. Changes that others have made to it are undone. An object of another owner stays

@@ -21,6 +21,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/limit"
@@ -30,7 +31,7 @@ const (
 	// timeout bounds a request.
 	timeout = 20 * time.Second
 	// maxAnswer bounds an answer, in bytes.
-	maxAnswer = 64 << 10
+	maxAnswer = limits.ShortBody
 	// kept is how many values of an account the server keeps.
 	kept = 2
 	// maxKnown bounds the accounts whose values are remembered.
@@ -155,7 +156,7 @@ func (p *Provider) update(ctx context.Context, a account, value string) error {
 	}
 	defer func() { _ = resp.Body.Close() }() // read as far as needed
 	// Read, so that the connection can be used again; never echoed.
-	_, _ = io.Copy(io.Discard, resp.Body)
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer))
 	switch resp.StatusCode {
 	case http.StatusOK:
 		return nil

@@ -26,6 +26,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/limit"
@@ -43,7 +44,7 @@ const (
 
 const (
 	// maxBody bounds an answer, in octets.
-	maxBody = 1 << 20
+	maxBody = limits.WebhookBody
 	// maxRetryAfter is the longest that a webhook can have its callers wait, in seconds.
 	maxRetryAfter = 600
 )

@@ -1,0 +1,70 @@
+package limits
+
+// Bounds of what is kept between calls and passes, and of calls under way.
+const (
+	// SecretBytes is how much is kept of Secrets that are kept whole.
+	SecretBytes = 32 << 20
+	// Sessions is how many sessions, accounts or key pairs are kept of the issuers of one type, and SessionBytes how many
+	// bytes of certificates they take; NamespaceSessions and NamespaceSessionBytes what of it is kept for one namespace.
+	Sessions              = 1024
+	SessionBytes          = 16 << 20
+	NamespaceSessions     = 256
+	NamespaceSessionBytes = 4 << 20
+	// Zones is how many names are kept with their zone, ZoneServers how many zones with the addresses of their servers.
+	Zones       = 10_000
+	ZoneServers = 2_000
+	// IngressClasses is how many classes are kept whose controllers refuse exact paths.
+	IngressClasses = 1000
+	// Calls is how many calls leave the process at once, and CallBytes how much memory all of them may take together.
+	Calls     = 1024
+	CallBytes = 256 << 20
+	// OneCall is how much memory a call takes at most whose answer has Headers and a body of as much: headers in lines of
+	// a few bytes take 16 times their length.
+	OneCall = 1 << 20
+)
+
+func kept() []Row {
+	const (
+		issuers    = "who creates Issuers"
+		challenges = "who creates Certificates"
+		again      = "What was used the longest ago is dropped, and made again when it is needed"
+	)
+	return []Row{
+		{
+			What: "Sessions with Vault and Venafi servers, key pairs of CA issuers: of each type of issuer", Who: issuers,
+			Bound: count(Sessions, "issuers") + " with " + bytes(SessionBytes) + " of certificates; of one namespace " +
+				count(NamespaceSessions, "issuers") + " with " + bytes(NamespaceSessionBytes),
+			Costs: "A digest of the issuer, its connections, and 4 times its CA bundle. It goes with the issuer, and after a day without use",
+			Above: again, Tests: []string{"TestKeptIsBounded", "TestSessionsAreBounded", "TestSignersForgetIssuers"},
+		},
+		{
+			What: "ACME accounts and the connections to their servers", Who: issuers, Bound: "one for each issuer that exists",
+			Costs: "Linear", Above: "They go with the last issuer", Tests: []string{"TestServerGoesWithItsLastAccount"},
+		},
+		{
+			What: "Secrets that are kept whole: credentials of issuers, next private keys", Who: "who writes Secrets",
+			Bound: bytes(SecretBytes), Costs: "Its size and 2 KiB, for an hour", Above: again, Tests: []string{"TestBodiesAreBounded"},
+		},
+		{
+			What: "Zones of names, servers of zones", Who: challenges, Bound: count(Zones, "names") + ", " + count(ZoneServers, "zones"),
+			Costs: "For the TTL, a day at most", Above: again, Tests: []string{"TestZoneIsCachedForItsTTL"},
+		},
+		{
+			What: "Orders that a CA has refused, which are tried again less often", Who: challenges,
+			Bound: "one for each set of names of a namespace, for two weeks", Costs: "A digest and a time", Above: "It is forgotten",
+			Tests: []string{"TestRefusedSetsAreDigests"},
+		},
+		{
+			What: "Classes of Ingresses whose controllers refuse exact paths", Who: challenges,
+			Bound: count(IngressClasses, "classes"), Costs: "Its name", Above: "The path is tried both ways each time",
+			Tests: []string{"TestClassesAreBounded"},
+		},
+		{
+			What: "Calls that leave the process, at once", Who: "who creates Issuers and Certificates",
+			Bound: count(Calls, "calls") + " that take " + bytes(CallBytes) + " together; one namespace half of both",
+			Costs: "1 MiB with an answer of 64 KiB, 2 MiB with Vault, 3 MiB with an ACME account, 4 MiB with Venafi",
+			Above: "They wait for their turn; a namespace without a call has one at once",
+			Tests: []string{"TestBytesOfCalls", "TestSilentServersDelayNobodyElse", "TestRoomForTheNextNamespace"},
+		},
+	}
+}

@@ -1,0 +1,174 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// hostileHeaders and hostileBody are how many bytes hostile servers send, where they send as much as they can.
+	hostileHeaders = 10 << 20
+	hostileBody    = 64 << 20
+)
+
+// hostile is a server of every protocol that sends as much as it can. The first part of a path says how: "headers" and
+// "bodies" send such, whatever is asked; "chains", "orders", "directories" and "challenges" are ACME servers with long
+// chains and many alternates, large orders, large directories, and an order whose challenge has to be solved. The second
+// part tells servers apart.
+type hostile struct {
+	// plain and secure are its addresses by http and https, bundle verifies the latter.
+	plain, secure string
+	bundle        []byte
+	// served counts the large answers.
+	served atomic.Int64
+
+	headers, body, chain, order, profiles []byte
+}
+
+func startHostile(ctx context.Context) (*hostile, error) {
+	h := &hostile{body: bytes.Repeat([]byte(`"",`), 1<<20)}
+	certificate, err := h.newCertificate()
+	if err != nil {
+		return nil, err
+	}
+	var headers bytes.Buffer
+	headers.WriteString("HTTP/1.1 200 OK\r\n")
+	for n := 0; headers.Len() < hostileHeaders; n++ {
+		fmt.Fprintf(&headers, "%x:\r\n", n)
+	}
+	h.headers = append(headers.Bytes(), "\r\n"...)
+	h.chain = bytes.Repeat(h.bundle, 15<<20/len(h.bundle))
+	h.order = []byte(`{"status":"pending","finalize":"/f","authorizations":[` + strings.TrimSuffix(strings.Repeat(`"",`, 340_000), ",") + `]}`)
+	h.profiles = []byte(`,"meta":{"profiles":{`)
+	for n := range 60_000 {
+		h.profiles = fmt.Appendf(h.profiles, `"%x":"",`, n)
+	}
+	h.profiles = append(bytes.TrimSuffix(h.profiles, []byte(",")), "}}"...)
+	for scheme, address := range map[string]*string{"http": &h.plain, "https": &h.secure} {
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		*address = scheme + "://" + listener.Addr().String()
+		if scheme == "https" {
+			listener = tls.NewListener(listener, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}})
+		}
+		server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: h}
+		context.AfterFunc(ctx, func() { _ = server.Close() })
+		go func() { _ = server.Serve(listener) }() // until it is closed
+	}
+	return h, nil
+}
+
+// newCertificate makes the certificate of the https address, and its bundle.
+func (h *hostile) newCertificate() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), BasicConstraintsValid: true, IsCA: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	h.bundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+}
+
+// ServeHTTP answers whatever the account, nonce, signature and credentials are.
+func (h *hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, 1<<20))
+	parts := strings.SplitN(strings.TrimPrefix(r.URL.Path, "/"), "/", 3)
+	if len(parts) < 3 {
+		http.NotFound(w, r)
+		return
+	}
+	switch parts[0] {
+	case "headers":
+		h.sendHeaders(w)
+	case "bodies":
+		h.served.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"errors":[`)
+		for sent := 0; sent < hostileBody && r.Context().Err() == nil; sent += len(h.body) {
+			if _, err := w.Write(h.body); err != nil {
+				return
+			}
+		}
+	default:
+		scheme := "http://"
+		if r.TLS != nil {
+			scheme = "https://"
+		}
+		h.acme(w, parts[0], scheme+r.Host+"/"+parts[0]+"/"+parts[1], parts[2])
+	}
+}
+
+// sendHeaders sends many short lines.
+func (h *hostile) sendHeaders(w http.ResponseWriter) {
+	h.served.Add(1)
+	raw, ok := w.(http.Hijacker)
+	if !ok {
+		return
+	}
+	conn, _, err := raw.Hijack()
+	if err != nil {
+		return
+	}
+	_, _ = conn.Write(h.headers) // as much as the other one reads
+	_ = conn.Close()
+}
+
+func (h *hostile) acme(w http.ResponseWriter, way, base, what string) {
+	w.Header().Set("Replay-Nonce", "nonce")
+	created := func(format string, path string) {
+		w.Header().Set("Location", base+path)
+		w.WriteHeader(http.StatusCreated)
+		_, _ = fmt.Fprintf(w, format, base)
+	}
+	switch {
+	case what == "dir":
+		_, _ = fmt.Fprintf(w, `{"newNonce":"%[1]s/nonce","newAccount":"%[1]s/account","newOrder":"%[1]s/order"`, base)
+		if way == "directories" {
+			h.served.Add(1)
+			_, _ = w.Write(h.profiles)
+		}
+		_, _ = io.WriteString(w, "}")
+	case what == "account":
+		w.Header().Set("Location", base+"/account/1")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, `{"status":"valid"}`)
+	case what == "order" && way == "orders":
+		h.served.Add(1)
+		w.Header().Set("Location", base+"/order/1")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write(h.order)
+	case what == "order" && way == "chains":
+		created(`{"status":"valid","finalize":"%[1]s/f","certificate":"%[1]s/chain","authorizations":["%[1]s/authz"]}`, "/order/1")
+	case strings.HasPrefix(what, "order"):
+		created(`{"status":"pending","finalize":"%[1]s/f","authorizations":["%[1]s/authz"]}`, "/order/1")
+	case what == "authz":
+		_, _ = fmt.Fprintf(w, `{"status":"pending","identifier":{"type":"dns","value":"%[2]s"},`+
+			`"challenges":[{"type":"dns-01","url":"%[1]s/challenge","status":"pending","token":"token"}]}`, base, hostileName)
+	case strings.HasPrefix(what, "chain"):
+		h.served.Add(1)
+		for n := range 200 {
+			w.Header().Add("Link", fmt.Sprintf(`<%s/chain/%d>;rel="alternate"`, base, n))
+		}
+		_, _ = w.Write(h.chain)
+	}
+}
