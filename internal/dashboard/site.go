@@ -155,7 +155,7 @@ func (s *site) certificate(w http.ResponseWriter, r *http.Request) {
 		Top        branch
 		Conclusion []explain.Line
 		More       bool
-	}{frame: f, Report: report, Conclusion: report.Conclusion(now), Names: leftOfNames.take(strings.Join(report.Names, ", "))}
+	}{frame: f, Report: report, Conclusion: append([]explain.Line{{Label: "state", Text: report.Head(now)}}, report.Advice(now)...), Names: leftOfNames.take(strings.Join(report.Names, ", "))}
 	for i := range view.Conclusion {
 		leftOfLine := space(lineText)
 		view.Conclusion[i].Text = leftOfLine.take(view.Conclusion[i].Text)

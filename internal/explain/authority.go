@@ -6,6 +6,7 @@ import (
 	"time"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/pki"
 )
 
@@ -32,8 +33,8 @@ func (w *World) ofAuthority(crt *certmanagerv1.Certificate) Trouble {
 	if first == nil || first.Equal(chain[0]) {
 		return Trouble{}
 	}
-	issuer, _ := w.issuer(crt.Spec.IssuerRef, crt.Namespace)
-	t := Trouble{WhatToDo: (&failure{issuer: issuer, request: request}).cure()}
+	scene := w.sceneOf(crt, cause.New(cause.CAExpired, "", "", ""))
+	t := Trouble{WhatToDo: scene.Cure()}
 	leaf, ends := chain[0], first.NotAfter.UTC().Format(time.RFC3339)
 	asked := request.Spec.Duration
 	switch {

@@ -1,21 +1,70 @@
 package explain
 
 import (
-	"fmt"
+	"cmp"
+	"slices"
+	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/acmeflow"
-	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/printable"
 )
 
 // unseen is how long a controller may take to look at a new Certificate before that is worth a word.
 const unseen = 30 * time.Second
+
+// found is a cause with the objects around it, and when the next try is, if the objects say so.
+type found struct {
+	cause.Scene
+
+	next string
+}
+
+// trouble is a cause in words.
+func (f *found) trouble() Trouble {
+	if f.Cause == nil {
+		return Trouble{}
+	}
+	kind := acme.CodeOf(f.Cause.ProblemType)
+	if f.Cause.Class == string(fault.ClassPaused) { // whose problem type is that of a limit
+		kind = ""
+	}
+	return Trouble{
+		Class: cmp.Or(string(kind), f.Cause.Class), Cause: printable.Line(cause.Sentence(f.Cause)), WhatToDo: f.Cure(),
+		NextTry: cmp.Or(f.next, nextBy(cause.Class(f.Cause.Class))),
+	}
+}
+
+// nextBy is when the next try is of what waits for an event.
+func nextBy(class cause.Class) string {
+	switch class {
+	case cause.IssuerMissing:
+		return "as soon as it exists"
+	case cause.IssuerNotReady:
+		return "as soon as the issuer is ready"
+	case cause.NotApproved:
+		return "as soon as it is approved"
+	case cause.SecretShared:
+		return "as soon as the Secret belongs to this Certificate alone"
+	case cause.Paused:
+		return "as soon as the annotation is removed"
+	case cause.NoController:
+		return "as soon as a controller runs"
+	case cause.Immutable, cause.Quota, cause.Admission, cause.Webhook, cause.Rights, cause.NamespaceTerminating, cause.TooLarge, cause.Invalid:
+		return "within five minutes"
+	default:
+		return "as soon as that has changed"
+	}
+}
 
 // troubleOf says what is in the way of a Certificate.
 func (w *World) troubleOf(crt *certmanagerv1.Certificate) Trouble {
@@ -23,45 +72,48 @@ func (w *World) troubleOf(crt *certmanagerv1.Certificate) Trouble {
 	issuing := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing)
 	underWay := issuing != nil && issuing.Status == cmmeta.ConditionTrue
 	upToDate := ready != nil && ready.Status == cmmeta.ConditionTrue && ready.ObservedGeneration == crt.Generation
-	claims := w.claims(crt)
+	own := func(class cause.Class, message string) Trouble {
+		return (&found{Scene: w.sceneOf(crt, cause.New(class, "", "", message))}).trouble()
+	}
+	_, paused := crt.Annotations[cmmeta.PausedAnnotation]
 	switch {
 	case ready == nil && issuing == nil && w.now.Sub(crt.CreationTimestamp.Time) < unseen:
 		return Trouble{}
 	case ready == nil && issuing == nil:
-		return Trouble{
-			Class: "no controller", Cause: "no controller has looked at the Certificate yet", NextTry: "as soon as a controller runs",
-			WhatToDo: "See whether the controller runs, and what it logs: kubectl get pods -n cert-manager",
-		}
-	case upToDate && issuing == nil:
+		return own(cause.NoController, "no controller has looked at the Certificate yet")
+	case upToDate && issuing == nil && crt.Status.Cause == nil:
 		return w.ofAuthority(crt)
-	case ready != nil && ready.Reason == certmanagerv1.CertificateReasonIncorrectCertificate && len(claims) > 1:
-		return Trouble{
-			Class: "Secret shared", Cause: ready.Message, NextTry: "as soon as the Secret belongs to this Certificate alone",
-			WhatToDo: "Give one of the Certificates another spec.secretName: " + names(claims),
-		}
+	case ready != nil && ready.Reason == certmanagerv1.CertificateReasonIncorrectCertificate && len(w.claims(crt)) > 1:
+		t := own(cause.SecretShared, ready.Message)
+		t.WhatToDo = "Give one of the Certificates another spec.secretName: " + names(w.claims(crt))
+		return t
+	case paused:
+		return own(cause.Paused, "the Certificate is paused by the annotation "+cmmeta.PausedAnnotation)
 	}
-	if _, paused := crt.Annotations[cmmeta.PausedAnnotation]; paused {
-		return Trouble{
-			Class: "paused", Cause: "the Certificate is paused by the annotation " + cmmeta.PausedAnnotation, NextTry: "as soon as the annotation is removed",
-			WhatToDo: fmt.Sprintf("kubectl annotate certificate -n %s %s %s-", crt.Namespace, crt.Name, cmmeta.PausedAnnotation),
-		}
+	f := w.ofLatest(crt, underWay)
+	switch known := crt.Status.Cause; {
+	case f.Cause != nil && (underWay || known == nil):
+	case known != nil:
+		f.Scene.Cause, f.next = known, ""
+	case issuing != nil && (!underWay || crt.Status.LastFailureTime != nil):
+		f.Scene.Cause = cause.New(cause.Other, "", "", issuing.Message) // by a controller that tells no cause
 	}
-	t := w.ofLatest(crt, underWay)
-	if t.Cause == "" && issuing != nil && (!underWay || crt.Status.LastFailureTime != nil) {
-		t.Cause = issuing.Message
+	f.Namespace, f.Certificate = crt.Namespace, crt.Name
+	t := f.trouble()
+	if at := crt.Status.NextTry; at != nil && t.Cause != "" && !underWay {
+		t.NextTry = clock(at, w.now) + ", or at once after a change of the Certificate or the issuer"
 	}
-	if !underWay && t.Cause != "" {
-		t.NextTry = w.again(crt, t.NextTry)
-	}
-	if t.Cause != "" && t.WhatToDo == "" {
-		t.WhatToDo = cureOfCertificate(issuing)
-	}
-	t.Cause = printable.Line(t.Cause)
 	return t
 }
 
+// sceneOf is a cause with the Certificate and its issuer.
+func (w *World) sceneOf(crt *certmanagerv1.Certificate, c *cmmeta.Cause) cause.Scene {
+	issuer, _ := w.issuer(crt.Spec.IssuerRef, crt.Namespace)
+	return cause.Scene{Cause: c, Namespace: crt.Namespace, Certificate: crt.Name, Issuer: issuer}
+}
+
 // ofLatest says what is in the way of the request under way, or of the last one that failed.
-func (w *World) ofLatest(crt *certmanagerv1.Certificate, underWay bool) Trouble {
+func (w *World) ofLatest(crt *certmanagerv1.Certificate, underWay bool) found {
 	issuer, missing := w.issuer(crt.Spec.IssuerRef, crt.Namespace)
 	request := w.requestOf(crt)
 	stale := request != nil && underWay && Describe(request).Outcome != Waiting
@@ -69,22 +121,9 @@ func (w *World) ofLatest(crt *certmanagerv1.Certificate, underWay bool) Trouble 
 		return w.ofRequest(request)
 	}
 	if missing || notReady(issuer) != nil {
-		return ofIssuer(w.issuerNode(crt.Spec.IssuerRef, crt.Namespace), issuer)
+		return w.ofIssuer(w.issuerNode(crt.Spec.IssuerRef, crt.Namespace), issuer)
 	}
-	return Trouble{}
-}
-
-// again is when a failed issuance is tried again by itself.
-func (w *World) again(crt *certmanagerv1.Certificate, otherwise string) string {
-	next := certificate.NextTry(crt, w.requests(crt), certificate.DefaultBackoff(), w.now)
-	switch {
-	case !next.IsZero():
-		return next.UTC().Format(time.RFC3339) + ", or at once after a change of the Certificate or the issuer"
-	case otherwise != "":
-		return otherwise
-	default:
-		return "now"
-	}
+	return found{Scene: w.sceneOf(crt, nil)}
 }
 
 // claims are the Certificates that name the same Secret.
@@ -93,7 +132,7 @@ func (w *World) claims(crt *certmanagerv1.Certificate) []*certmanagerv1.Certific
 }
 
 // ofRequest says what is in the way of a CertificateRequest.
-func (w *World) ofRequest(cr *certmanagerv1.CertificateRequest) Trouble {
+func (w *World) ofRequest(cr *certmanagerv1.CertificateRequest) found {
 	find := func(t certmanagerv1.CertificateRequestConditionType) *certmanagerv1.CertificateRequestCondition {
 		return certmanagerv1.FindCertificateRequestCondition(cr.Status.Conditions, t)
 	}
@@ -101,50 +140,38 @@ func (w *World) ofRequest(cr *certmanagerv1.CertificateRequest) Trouble {
 	issuer, missing := w.issuer(cr.Spec.IssuerRef, cr.Namespace)
 	order := w.orderOf(cr)
 	d := Describe(cr)
-	name := Name("CertificateRequest", cr.Namespace, cr.Name)
+	f := found{Scene: cause.Scene{Namespace: cr.Namespace, Certificate: cr.Annotations[certmanagerv1.CertificateNameAnnotation], Request: cr, Issuer: issuer}}
 	switch {
 	case d.Outcome == Issued:
-		return Trouble{}
 	case denied != nil:
-		return Trouble{
-			Class:    "denied",
-			Cause:    fmt.Sprintf("%s was denied (%s): %s", name, denied.Reason, denied.Message),
-			WhatToDo: "Ask the approver who denied it, or have the Certificate ask for what the approver allows",
-		}
-	case d.Outcome == Failed && order != nil && order.Status.State.IsFailure():
-		return w.ofOrder(order, issuer)
+		f.Cause = cause.New(cause.Denied, "", "", denied.Reason+": "+denied.Message)
+	case (d.Outcome != Failed || order != nil && order.Status.State.IsFailure()) && order != nil && !missing && notReady(issuer) == nil,
+		d.Outcome == Failed && order != nil && order.Status.State.IsFailure():
+		w.ofOrder(&f, order)
+	case d.Outcome == Failed && cr.Status.Cause != nil:
+		f.Cause = cr.Status.Cause
 	case d.Outcome == Failed:
-		why := failure{cause: d.Reason, request: cr, issuer: issuer}
-		if class := find(certmanagerv1.CertificateRequestConditionFailureClass); class != nil {
-			why.class = fault.Class(class.Reason)
+		class := cause.Other
+		if c := find(certmanagerv1.CertificateRequestConditionFailureClass); c != nil {
+			class = cause.Class(c.Reason)
 		}
-		return Trouble{Class: why.kind(), Cause: d.Reason, WhatToDo: why.cure()}
+		f.Cause = cause.New(class, "", "", d.Reason)
 	case missing || notReady(issuer) != nil:
-		return ofIssuer(w.issuerNode(cr.Spec.IssuerRef, cr.Namespace), issuer)
-	case order != nil:
-		return w.ofOrder(order, issuer)
+		return w.ofIssuer(w.issuerNode(cr.Spec.IssuerRef, cr.Namespace), issuer)
 	case find(certmanagerv1.CertificateRequestConditionApproved) == nil && ready == nil:
-		return w.unapproved(cr, name)
+		if w.now.Sub(cr.CreationTimestamp.Time) >= unseen/3 {
+			f.Cause = cause.New(cause.NotApproved, "", "", Name("CertificateRequest", "", cr.Name))
+		}
+	case cr.Status.Cause != nil:
+		f.Cause = cr.Status.Cause
 	case ready != nil && ready.Message != "":
-		return Trouble{Cause: ready.Message, NextTry: "as soon as that has changed", WhatToDo: (&failure{issuer: issuer, request: cr}).cure()}
-	default:
-		return Trouble{}
+		f.Cause = cause.New(cause.Other, "", "", ready.Message)
 	}
-}
-
-// unapproved is a request that nobody has approved or denied.
-func (w *World) unapproved(cr *certmanagerv1.CertificateRequest, name string) Trouble {
-	if w.now.Sub(cr.CreationTimestamp.Time) < unseen/3 {
-		return Trouble{}
-	}
-	return Trouble{
-		Class: "not approved", Cause: name + " is neither approved nor denied", NextTry: "as soon as it is approved",
-		WhatToDo: fmt.Sprintf("Approve it, if you may: kubectl chancery approve -n %s %s", cr.Namespace, cr.Name),
-	}
+	return f
 }
 
 // orderOf is the Order of a request; nil if there is none.
-func (w *World) orderOf(cr *certmanagerv1.CertificateRequest) *acmev1.Order {
+func (w *World) orderOf(cr metav1.Object) *acmev1.Order {
 	for _, child := range w.below(cr) {
 		if order, is := child.(*acmev1.Order); is {
 			return order
@@ -155,31 +182,39 @@ func (w *World) orderOf(cr *certmanagerv1.CertificateRequest) *acmev1.Order {
 
 // ofOrder says what is in the way of an Order: what one of its Challenges waits for or has failed with, or else what
 // the Order says itself.
-func (w *World) ofOrder(order *acmev1.Order, issuer certmanagerv1.GenericIssuer) Trouble {
-	var challenges, ended []*acmev1.Challenge
+func (w *World) ofOrder(f *found, order *acmev1.Order) {
+	var challenges []*acmev1.Challenge
 	for _, child := range w.below(order) {
 		if c, is := child.(*acmev1.Challenge); is {
 			challenges = append(challenges, c)
-			if c.Status.State.IsFailure() {
-				ended = append(ended, c)
+			if c.Status.State.IsFailure() && f.Challenge == nil {
+				f.Challenge = c
 			}
 		}
 	}
-	why := failure{cause: order.Status.Reason, class: fault.Class(order.Status.FailureClass), problem: acmeflow.OrderProblem(order.Status), order: order, issuer: issuer}
-	if order.Status.State.IsFailure() {
-		why.class = acmeflow.OrderClass(order.Status)
-		if len(ended) > 0 {
-			why.challenge = ended[0]
-		}
-	} else if c := acmeflow.FirstCause(challenges); c != nil {
-		why.cause = Name("Challenge", "", c.Name) + " for " + c.Spec.DNSName + ": " + c.Status.Reason
-		why.class, why.problem, why.challenge = fault.Class(c.Status.FailureClass), acme.CodeOf(c.Status.ProblemType), c
+	f.Order = order
+	s := order.Status
+	class, problem, subject, said := fault.Class(s.FailureClass), acmeflow.OrderProblem(s), "", s.Reason
+	switch c := acmeflow.FirstCause(challenges); {
+	case s.State.IsFailure():
+		class = acmeflow.OrderClass(s)
+	case c != nil:
+		f.Challenge, subject, said = c, challengeHost(c), c.Status.Reason
+		class, problem = fault.Class(c.Status.FailureClass), acme.CodeOf(c.Status.ProblemType)
+	case class == "":
+		return
 	}
-	if why.class == "" && !order.Status.State.IsFailure() {
-		return Trouble{}
+	text := said
+	text, f.next = nextTry(said)
+	if known := s.Cause; known != nil && (s.State.IsFailure() || f.Challenge == nil) {
+		f.Cause = known
+		return
 	}
-	cause, next := nextTry(why.cause)
-	return Trouble{Class: why.kind(), Cause: cause, NextTry: next, WhatToDo: why.cure()}
+	problemType := ""
+	if problem != "" {
+		problemType = problem.Type()
+	}
+	f.Cause = cause.New(cause.Class(class), problemType, subject, text)
 }
 
 // nextTry cuts off the end of a reason, which says when the next try is.
@@ -207,21 +242,48 @@ func notReady(issuer certmanagerv1.GenericIssuer) *certmanagerv1.IssuerCondition
 }
 
 // ofIssuer is an issuer that does not exist or is not ready.
-func ofIssuer(n Node, issuer certmanagerv1.GenericIssuer) Trouble {
+func (w *World) ofIssuer(n Node, issuer certmanagerv1.GenericIssuer) found {
 	name := Name(n.Kind, n.Namespace, n.Name)
+	f := found{Scene: cause.Scene{Issuer: issuer}}
 	if issuer == nil {
-		return Trouble{
-			Class: "issuer missing", Cause: name + " does not exist", NextTry: "as soon as it exists",
-			WhatToDo: "Create the " + n.Kind + ", or correct spec.issuerRef of the Certificate (name, kind, group)",
+		hint := ""
+		if other := Name(cmmeta.ClusterIssuerKind, "", n.Name); n.Kind == cmmeta.DefaultIssuerKind && w.issuers[other] != nil {
+			f.OtherKind, hint = cmmeta.ClusterIssuerKind, "a ClusterIssuer has that name: name the kind in issuerRef"
 		}
+		f.Cause = cause.New(cause.IssuerMissing, "", name, hint)
+		return f
 	}
-	ready := notReady(issuer)
-	said, next := nextTry(ready.Message)
-	if next == "" {
-		next = "as soon as the " + n.Kind + " is ready"
+	said, next := nextTry(notReady(issuer).Message)
+	f.Cause, f.next = cause.New(cause.IssuerNotReady, "", name, said), next
+	return f
+}
+
+// challengeHost is the name that a Challenge proves.
+func challengeHost(c *acmev1.Challenge) string {
+	if c.Spec.Wildcard {
+		return "*." + c.Spec.DNSName
 	}
-	return Trouble{
-		Class: "issuer not ready", Cause: fmt.Sprintf("%s is not ready: %s", name, said), NextTry: next,
-		WhatToDo: cureOfIssuer(name, issuer, ready.Reason),
+	return c.Spec.DNSName
+}
+
+// secretOf is the Secret that a Certificate keeps.
+func secretOf(crt *certmanagerv1.Certificate) types.NamespacedName {
+	return types.NamespacedName{Namespace: crt.Namespace, Name: crt.Spec.SecretName}
+}
+
+func names(certificates []*certmanagerv1.Certificate) string {
+	var all []string
+	for _, crt := range certificates {
+		all = append(all, crt.Name)
 	}
+	slices.Sort(all) // watches give the Certificates in no fixed order
+	return strings.Join(all, ", ")
+}
+
+// namesOf are the names that a Certificate asks for.
+func namesOf(crt *certmanagerv1.Certificate) []string {
+	s := crt.Spec
+	all := slices.Concat([]string{s.CommonName}, s.DNSNames, s.IPAddresses, s.URIs, s.EmailAddresses)
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), func(name string) bool { return name == "" })
 }

@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/cause"
 )
 
 // Node is an object of the chain, and what was made for it.
@@ -109,9 +109,6 @@ func (w *World) Certificate(crt *certmanagerv1.Certificate) Report {
 		r.Children = []Node{w.tree(request)}
 	}
 	r.Trouble = w.troubleOf(crt)
-	if r.Cause != "" && r.Class == "" {
-		r.Class = "other"
-	}
 	return r
 }
 
@@ -121,25 +118,22 @@ func (w *World) SigningRequest(csr *certificatesv1.CertificateSigningRequest) Re
 	ref := cmmeta.IssuerReference{Kind: kind, Name: name}
 	r := Report{Node: w.tree(csr), Issuer: w.issuerNode(ref, namespace), Since: &csr.CreationTimestamp}
 	state := Describe(csr)
-	var order *acmev1.Order
-	for _, child := range w.below(csr) {
-		if o, is := child.(*acmev1.Order); is {
-			order = o
-			break
-		}
-	}
+	order := w.orderOf(csr)
 	issuer, missing := w.issuer(ref, namespace)
 	switch {
 	case state.Outcome == Issued:
 	case state.Outcome == Failed:
 		r.Trouble = Trouble{
-			Cause: state.Words(), NextTry: "never: a CertificateSigningRequest that has ended is not looked at again",
-			WhatToDo: "Mend what the cause names, and create the CertificateSigningRequest anew",
+			Cause: state.Words(), NextTry: "never: a CertificateSigningRequest that is finished is not looked at again",
+			WhatToDo: "Correct what the cause names, and create the CertificateSigningRequest anew",
 		}
 	case order != nil:
-		r.Trouble = w.ofOrder(order, issuer)
+		f := found{Scene: cause.Scene{Issuer: issuer}}
+		w.ofOrder(&f, order)
+		r.Trouble = f.trouble()
 	case missing || notReady(issuer) != nil:
-		r.Trouble = ofIssuer(r.Issuer, issuer)
+		f := w.ofIssuer(r.Issuer, issuer)
+		r.Trouble = f.trouble()
 	case state.State == "new":
 		r.Trouble = Trouble{
 			Cause: "the CertificateSigningRequest is not approved", NextTry: "as soon as it is approved",

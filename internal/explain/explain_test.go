@@ -81,7 +81,7 @@ func TestTrouble(t *testing.T) {
 		Type: certmanagerv1.CertificateRequestConditionReady, Status: cmmeta.ConditionFalse, Reason: "Failed", Message: "failed",
 	})
 	over := unready("DoesNotExist", cmmeta.ConditionFalse)
-	over.Status.LastFailureTime = &metav1.Time{Time: now.Add(-10 * time.Minute)}
+	over.Status.LastFailureTime, over.Status.NextTry = &metav1.Time{Time: now.Add(-10 * time.Minute)}, &metav1.Time{Time: now.Add(50 * time.Minute)}
 
 	for name, c := range map[string]struct {
 		crt    *certmanagerv1.Certificate
@@ -91,18 +91,18 @@ func TestTrouble(t *testing.T) {
 	}{
 		"ready":       {crt: ready, others: []metav1.Object{issuer(cmmeta.ConditionTrue, "")}},
 		"just made":   {crt: fresh},
-		"not seen":    {crt: old, want: Trouble{"no controller", "no controller has looked", "a controller runs", "kubectl get pods"}},
-		"paused":      {crt: paused, want: Trouble{"paused", "paused by the annotation", "removed", "kubectl annotate certificate -n shop web chancery.dev/paused-"}},
-		"one Secret":  {crt: unready(certmanagerv1.CertificateReasonIncorrectCertificate, cmmeta.ConditionFalse), others: []metav1.Object{twin}, want: Trouble{"Secret shared", "not yet", "alone", "twin"}},
-		"budget":      {crt: unready("DoesNotExist", cmmeta.ConditionFalse), others: []metav1.Object{issuer(cmmeta.ConditionTrue, "")}, want: Trouble{"other", "too often", "now", "leave it alone"}},
+		"not seen":    {crt: old, want: Trouble{"NoController", "no controller has looked", "a controller runs", "kubectl get pods"}},
+		"paused":      {crt: paused, want: Trouble{"PausedByAnnotation", "paused by the annotation", "removed", "kubectl annotate certificate -n shop web chancery.dev/paused-"}},
+		"one Secret":  {crt: unready(certmanagerv1.CertificateReasonIncorrectCertificate, cmmeta.ConditionFalse), others: []metav1.Object{twin}, want: Trouble{"SecretShared", "not yet", "alone", "twin"}},
+		"budget":      {crt: unready("DoesNotExist", cmmeta.ConditionFalse), others: []metav1.Object{issuer(cmmeta.ConditionTrue, "")}, want: Trouble{"Other", "too often", "changed", "Correct what the cause names"}},
 		"under way":   {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), request(approved)}},
-		"unapproved":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), request()}, want: Trouble{"not approved", "neither approved nor denied", "approved", "kubectl chancery approve -n shop web-1"}},
-		"no account":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionFalse, certmanagerv1.IssuerReasonErrRegisterACMEAccount), request(approved)}, want: Trouble{"issuer not ready", "ClusterIssuer acme is not ready: no account", "within five minutes", "Check spec.acme of ClusterIssuer acme"}},
-		"unread":      {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{request(approved, pending("Referenced ClusterIssuer does not exist"))}, unread: true, want: Trouble{"other", "Referenced ClusterIssuer does not exist", "has changed", "may not read"}},
-		"no request":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), want: Trouble{"issuer missing", "ClusterIssuer acme does not exist", "exists", "Create the ClusterIssuer"}},
-		"refused":     {crt: over, others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, order}, want: Trouble{"rejectedIdentifier", "no", "2026-01-02T03:54:05Z, or at once", "take the name out"}},
+		"unapproved":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), request()}, want: Trouble{"NotApproved", "nobody has approved or denied", "approved", "kubectl chancery approve -n shop web-1"}},
+		"no account":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionFalse, certmanagerv1.IssuerReasonErrRegisterACMEAccount), request(approved)}, want: Trouble{"IssuerNotReady", "ClusterIssuer acme is not ready: no account", "within five minutes", "Check spec.acme of ClusterIssuer acme"}},
+		"unread":      {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{request(approved, pending("Referenced ClusterIssuer does not exist"))}, unread: true, want: Trouble{"Other", "Referenced ClusterIssuer does not exist", "has changed", "may not read"}},
+		"no request":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), want: Trouble{"IssuerMissing", "ClusterIssuer acme does not exist", "exists", "Create the issuer"}},
+		"refused":     {crt: over, others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, order}, want: Trouble{"rejectedIdentifier", "no", "2026-01-02T03:54:05Z (in 50m), or at once", "take the name out"}},
+		"only words":  {crt: over, others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, words}, want: Trouble{"Permanent", "rejectedIdentifier", "2026-01-02T03:54:05Z (in 50m), or at once", "would be refused again"}},
 		"by the CA":   {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), request(approved), stopped}, want: Trouble{"Paused", "Please visit: https://portal.example/sfe/v1/unpause?jwt=a.b.c", "at 2026-01-02T04:00:00Z", "lift the pause there"}},
-		"only words":  {crt: over, others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, words}, want: Trouble{"Permanent", "rejectedIdentifier", "at once", "would be refused again"}},
 		"issued once": {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, order}},
 	} {
 		got := NewWorld(append(c.others, c.crt), map[string]bool{cmmeta.ClusterIssuerKind: c.unread}, now).Certificate(c.crt).Trouble
@@ -130,7 +130,7 @@ func TestSigningRequest(t *testing.T) {
 	}
 	order := &acmev1.Order{ObjectMeta: object("agent-1", "agent")}
 	order.Status = acmev1.OrderStatus{State: acmev1.Pending, FailureClass: "RateLimited", Reason: "slow down; retrying at 2026-01-02T04:00:00Z"}
-	if got := explain(mine, order); got.Cause != "slow down" || got.NextTry != "at 2026-01-02T04:00:00Z" || got.Children[0].Name != "agent-1" {
+	if got := explain(mine, order); got.Cause != "the other side wants fewer requests: slow down" || got.NextTry != "at 2026-01-02T04:00:00Z" || got.Children[0].Name != "agent-1" {
 		t.Errorf("by an Order: %+v", got)
 	}
 	csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateFailed, Reason: "R", Message: "m"}}

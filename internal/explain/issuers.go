@@ -11,6 +11,8 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/cause"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/printable"
 )
 
@@ -98,7 +100,8 @@ func issuerRow(issuer certmanagerv1.GenericIssuer, now time.Time) *IssuerRow {
 	}
 	row.Trouble = ofIssuersCA(Name(node.Kind, node.Namespace, node.Name), issuer, now)
 	if notReady(issuer) != nil {
-		row.Trouble = ofIssuer(node, issuer)
+		f := (&World{}).ofIssuer(node, issuer)
+		row.Trouble = f.trouble()
 	}
 	return row
 }
@@ -154,6 +157,6 @@ func (r *IssuerRow) Park(until time.Time, why string) {
 	r.ParkedUntil = &at
 	if r.Cause == "" {
 		r.Cause, r.NextTry = "the CA wants no requests of this account: "+printable.Line(why), until.UTC().Format(time.RFC3339)
-		r.WhatToDo = patient
+		r.WhatToDo = (&cause.Scene{Cause: cause.New(cause.Class(fault.ClassRateLimited), "", "", "")}).Cure()
 	}
 }

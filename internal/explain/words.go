@@ -47,27 +47,44 @@ type Line struct {
 	Label, Text string
 }
 
-// Conclusion is the end of a report: the cause, the next try and what to do, or when the certificate ends.
-func (r Report) Conclusion(now time.Time) (lines []Line) {
+// Head is the first line of a report without its object: the state, and the cause if there is one.
+func (r Report) Head(now time.Time) string {
+	switch {
+	case r.Cause != "":
+		return r.State + ": " + r.Cause
+	case r.Outcome != Issued.String() && r.Since != nil:
+		return r.State + ": under way for " + duration.HumanDuration(now.Sub(r.Since.Time)) + ", and nothing is wrong so far"
+	case r.Outcome != Issued.String():
+		return r.State + ": nothing is wrong so far"
+	default:
+		return r.State
+	}
+}
+
+// Advice is what follows the first line: what to do and the next try, or when the certificate expires.
+func (r Report) Advice(now time.Time) (lines []Line) {
 	add := func(label, text string) {
 		if text != "" {
 			lines = append(lines, Line{label, text})
 		}
 	}
-	switch {
-	case r.Cause != "":
-		add("cause", r.Cause)
-		add("next try", r.NextTry)
+	if r.Cause != "" {
 		add("what to do", r.WhatToDo)
-	case r.Outcome == Issued.String():
+		add("next try", r.NextTry)
+	}
+	if r.Outcome == Issued.String() {
 		add("expires", moment(r.Expires, now))
 		add("renewal", moment(r.Renews, now))
-	case r.Since != nil:
-		add("cause", "nothing is wrong so far: under way for "+duration.HumanDuration(now.Sub(r.Since.Time)))
-	default:
-		add("cause", "nothing is wrong so far")
 	}
 	return lines
+}
+
+// clock is a time and how far it is, or that it is now.
+func clock(at *metav1.Time, now time.Time) string {
+	if !at.After(now) {
+		return "now"
+	}
+	return at.UTC().Format(time.RFC3339) + " (" + far(at, now) + ")"
 }
 
 // moment is a time and how far it is.

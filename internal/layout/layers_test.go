@@ -48,6 +48,7 @@ var rooms = []room{
 	{layer: 2, path: "api/certmanager/v1", why: "Certificate, CertificateRequest, Issuer, ClusterIssuer"},
 
 	{layer: 3, path: "api", why: "scheme, embedded CRDs and policies"},
+	{layer: 3, path: "internal/cause", why: "pure: what can be in the way of a certificate, in words, and what helps"},
 	{layer: 4, path: "internal/machine/issuer", why: "pure: what an issuer's status says"},
 	{layer: 3, path: "internal/machine/injection", why: "pure: which CA bundles webhooks, APIServices and definitions are to have"},
 	{layer: 2, path: "internal/machine/service", why: "pure: what becomes of the Service of the HTTP-01 responder"},

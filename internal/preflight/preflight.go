@@ -13,6 +13,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/selection"
 )
@@ -108,7 +109,7 @@ func Proofs(crt *certmanagerv1.Certificate, issuer *acmev1.ACMEIssuer) (proofs [
 			p.Solver, err = selection.ApplyOverrides(order, selected.Solver)
 		}
 		if err != nil {
-			f.Outcome, f.Message, f.WhatToDo = Failed, err.Error(), p.advice()
+			f.Outcome, f.Message, f.WhatToDo = Failed, err.Error(), cause.SolverFor(p.Display())
 		} else {
 			p.Type, p.Why = selected.Type, selected.Why
 			f.Message = string(p.Type) + " by " + p.Why
@@ -132,17 +133,6 @@ func (p Proof) authorization() acmev1.ACMEAuthorization {
 		a.Challenges = append(a.Challenges, acmev1.ACMEChallenge{Type: strings.ToLower(string(t))})
 	}
 	return a
-}
-
-// advice is what to do about a name without a solver.
-func (p Proof) advice() string {
-	switch {
-	case p.Wildcard:
-		return "Add a solver of the type dns01 or dnsPersist01 that selects the name: a wildcard cannot be proved otherwise"
-	case p.Address:
-		return "Add a solver of the type http01 or tlsALPN01 that selects the address: an IP address cannot be proved otherwise"
-	}
-	return "Change the selectors of spec.acme.solvers of the issuer, or add a solver for the name"
 }
 
 // Profile is the profile that the Order of a Certificate asks for.

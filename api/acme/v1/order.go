@@ -172,6 +172,10 @@ type OrderStatus struct {
 	// +optional
 	ProblemType string `json:"problemType,omitempty"`
 
+	// What the reason tells of, in parts. An order that another controller has left has none.
+	// +optional
+	Cause *cmmeta.Cause `json:"cause,omitempty"`
+
 	// When the order failed.
 	// +optional
 	FailureTime *metav1.Time `json:"failureTime,omitempty"`

@@ -821,6 +821,11 @@ func (in *OrderStatus) DeepCopyInto(out *OrderStatus) {
 		*out = make([]byte, len(*in))
 		copy(*out, *in)
 	}
+	if in.Cause != nil {
+		in, out := &in.Cause, &out.Cause
+		*out = new(metav1.Cause)
+		**out = **in
+	}
 	if in.FailureTime != nil {
 		in, out := &in.FailureTime, &out.FailureTime
 		*out = (*in).DeepCopy()

@@ -68,6 +68,15 @@ type CertificateStatus struct {
 	// +optional
 	FailedIssuanceAttempts *int `json:"failedIssuanceAttempts,omitempty"`
 
+	// Our own: what is in the way of the certificate. It stays until something newer has happened.
+	// +optional
+	Cause *cmmeta.Cause `json:"cause,omitempty"`
+
+	// Our own: when a certificate that waits is tried again by itself. A change of the Certificate or its issuer, or a
+	// renewal by hand, is heeded at once.
+	// +optional
+	NextTry *metav1.Time `json:"nextTry,omitempty"`
+
 	// What the ACME server says about the certificate.
 	// +optional
 	ACME *CertificateACMEStatus `json:"acme,omitempty"`

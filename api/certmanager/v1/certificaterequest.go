@@ -134,6 +134,10 @@ type CertificateRequestStatus struct {
 	// When the request failed.
 	// +optional
 	FailureTime *metav1.Time `json:"failureTime,omitempty"`
+
+	// Our own: what the request waits for, or has failed with.
+	// +optional
+	Cause *cmmeta.Cause `json:"cause,omitempty"`
 }
 
 // CertificateRequestCondition is one condition of a CertificateRequest.

@@ -26,6 +26,7 @@ const (
 	CertificateEventDeleted             = "Deleted"
 	CertificateEventRequested           = "Requested"
 	CertificateEventRequestFailed       = "RequestFailed"
+	CertificateEventWaiting             = "Waiting"
 	CertificateEventDecodeFailed        = "DecodeFailed"
 	CertificateEventCannotRegenerateKey = "CannotRegenerateKey"
 	CertificateEventKeystorePassword    = "KeystorePasswordSecretNotFound"

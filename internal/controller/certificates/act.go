@@ -13,6 +13,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/certificate"
@@ -139,33 +140,52 @@ const refusedRetry = 5 * time.Minute
 // refused remembers why a step was not taken, where that is to be said before the step is tried again, and reports
 // whether it has: that is a spec for which there is no request, and what the API server refuses (an immutable Secret, a
 // quota, a policy).
-func (r *certificates) refused(p *pass, a certificate.Action, cause error) bool {
-	no := refuses(cause)
+func (r *certificates) refused(p *pass, a certificate.Action, err error) bool {
+	no := refuses(err)
 	switch a.Step {
 	case certificate.StepStore:
-		if a.Held && (no || fault.IsTerminal(cause)) {
+		if a.Held && (no || fault.IsTerminal(err)) {
 			p.Memory.held.Refused = true // so that the key gets a Secret before anything is waited for
 			return true
 		}
 	case certificate.StepCreateKey, certificate.StepCreateRequest, certificate.StepStoreTemporary:
 	case certificate.StepPin, certificate.StepRecord, certificate.StepUnpin, certificate.StepDropSurplus:
-		return p.Memory.postpone(a.Step, cause, r.Now(), p.Chance())
+		return p.Memory.postpone(a.Step, err, r.Now(), p.Chance())
 	default:
 		return false
 	}
-	refusal := &certificate.Refusal{Step: a.Step, Message: cause.Error(), Err: cause}
-	switch {
-	case fault.Of(cause) != nil:
-	case !no && !apierrors.IsInternalError(cause): // an internal error is what a webhook says that is out of order
-		return false
+	refusal := &certificate.Refusal{Step: a.Step, Message: err.Error(), Err: err}
+	object := objectOf(p.Object, a)
+	switch f := fault.Of(err); {
+	case f != nil:
+		refusal.Cause = cause.New(cause.Class(f.Class), "", "", err.Error())
+		if f.Class == fault.Class(cause.InTheWay) {
+			refusal.Cause.Subject = object
+		}
 	default:
-		refusal.Message = fmt.Sprintf("The API server refuses to %s: %v", a.Step, cause)
-		if no && !apierrors.IsForbidden(cause) {
-			refusal.Err = fault.After(refusedRetry, certmanagerv1.CertificateEventRequestFailed, "%w", cause)
+		// An internal error is what a webhook says that is out of order.
+		if refusal.Cause = cause.OfWrite(err, object); refusal.Cause == nil {
+			return false
+		}
+		refusal.Message = fmt.Sprintf("The API server refuses to %s: %v", a.Step, err)
+		if no && !apierrors.IsForbidden(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			refusal.Err = fault.After(refusedRetry, certmanagerv1.CertificateEventRequestFailed, "%w", err)
 		}
 	}
 	p.Memory.refusal = refusal
 	return true
+}
+
+// objectOf names the object that a step writes.
+func objectOf(crt *certmanagerv1.Certificate, a certificate.Action) string {
+	switch a.Step {
+	case certificate.StepCreateRequest:
+		return "CertificateRequest " + a.Name
+	case certificate.StepCreateKey:
+		return "Secret " + a.Name
+	default:
+		return "Secret " + crt.Spec.SecretName
+	}
 }
 
 // createKey makes the next-private-key Secret (spec §2.2). One that is there
@@ -198,7 +218,7 @@ func (r *certificates) createKey(ctx context.Context, m *memory, crt *certmanage
 
 // inTheWay says that somebody else's object has a name that is needed. That object is not watched.
 func inTheWay(format, name string) error {
-	return fault.After(30*time.Second, certmanagerv1.CertificateEventRequestFailed, format, name)
+	return fault.Class(cause.InTheWay).After(30*time.Second, certmanagerv1.CertificateEventRequestFailed, format, name)
 }
 
 // keyFor returns the private key that an Action means: one that there is, or a new one.
@@ -256,15 +276,13 @@ func (r *certificates) createRequest(ctx context.Context, m *memory, crt *certma
 }
 
 // cannotRequest says that no request can be made for this spec. Only a change of the spec helps, which is an event.
-func cannotRequest(cause error) error {
-	return fault.Terminal(certmanagerv1.CertificateEventRequestFailed, "No certificate request can be made for this spec: %w", cause)
+func cannotRequest(problem error) error {
+	return fault.Failed(fault.Class(cause.NoRequest), certmanagerv1.CertificateEventRequestFailed, "No certificate request can be made for this spec: %w", problem)
 }
 
-// refuses reports whether the API server says no to what it was asked, and not because
-// the namespace is going away.
+// refuses reports whether the API server says no to what it was asked.
 func refuses(err error) bool {
-	invalid := apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err)
-	return invalid || apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+	return apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsForbidden(err)
 }
 
 func (r *certificates) deleteSecrets(ctx context.Context, crt *certmanagerv1.Certificate, names []string) error {

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/certificate"
@@ -35,6 +37,7 @@ type memory struct {
 	// has failed for because of repairError, and repairedFor what it was made from.
 	repaired    string
 	repairError string
+	repairCause *cmmeta.Cause
 	repairedAt  time.Time
 	repairedFor [sha256.Size]byte
 	// asked is the certificate that the issuer was last asked about when to renew it, and answer what it said.
@@ -140,13 +143,16 @@ func (m *memory) recall(s *certificate.State) {
 		s.Postponed = append(s.Postponed, p.Postponed)
 	}
 	if m.repaired != "" && m.repairedFor == wanted(s) {
-		s.Repaired, s.RepairError, s.RepairedAt = m.repaired, m.repairError, m.repairedAt
+		s.Repaired, s.RepairError, s.RepairCause, s.RepairedAt = m.repaired, m.repairError, m.repairCause, m.repairedAt
 	}
 }
 
 // note remembers what a repair has led to, or why it has failed.
-func (m *memory) note(s *certificate.State, version, problem string, now time.Time) {
-	m.repaired, m.repairError, m.repairedAt, m.repairedFor = version, problem, now, wanted(s)
+func (m *memory) note(s *certificate.State, version string, problem error, now time.Time) {
+	m.repaired, m.repairError, m.repairCause, m.repairedAt, m.repairedFor = version, "", nil, now, wanted(s)
+	if problem != nil {
+		m.repairError, m.repairCause = problem.Error(), cause.OfWrite(problem, "Secret "+s.Certificate.Spec.SecretName)
+	}
 }
 
 // wanted is a digest of what a repair is made from, beside the Secret.

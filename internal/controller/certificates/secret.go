@@ -67,7 +67,7 @@ func (r *certificates) repair(ctx context.Context, m *memory, state *certificate
 	err = r.apply(ctx, state, certificate.RepairOf(crt, secret), secret.ResourceVersion)
 	switch {
 	case fault.IsTerminal(err) || refuses(err):
-		m.note(state, state.Secret.Version, err.Error(), r.Now())
+		m.note(state, state.Secret.Version, err, r.Now())
 		return nil
 	case err != nil:
 		return err
@@ -76,7 +76,7 @@ func (r *certificates) repair(ctx context.Context, m *memory, state *certificate
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	m.note(state, repaired.ResourceVersion, "", r.Now())
+	m.note(state, repaired.ResourceVersion, nil, r.Now())
 	return nil
 }
 

@@ -157,10 +157,13 @@ func (k *certificateRequests) record(p *pass, v verdict) (client.Object, []engin
 			Reason: certmanagerv1.CertificateRequestReasonApproved, Message: approvedMessage,
 		}, now)
 	}
-	event := describeVerdict(cr, v, now)
+	event := describeVerdict(cr, k.paced(p.Memory, old, v), now)
 	var events []engine.Event
 	if k.Settings.StepEvents {
 		events = stepEvents(p.Memory, v)
+	}
+	if v.step == request.StepWait && !cr.Status.Cause.SameAs(old.Status.Cause) {
+		p.Memory.told = now
 	}
 	switch {
 	case equality.Semantic.DeepEqual(old.Status, cr.Status):
@@ -170,6 +173,31 @@ func (k *certificateRequests) record(p *pass, v verdict) (client.Object, []engin
 	default:
 		return cr, append(events, *event)
 	}
+}
+
+// causePause is the shortest time between two writes of a request that tell of causes while it waits: causes may come
+// and go as often as strangers want.
+const causePause = 20 * time.Second
+
+// paced is a verdict as it is to be written. To wait for the same cause in other words, or for nothing any more, is no
+// write, and another cause comes a while after the last one.
+func (k *certificateRequests) paced(m *memory, cr *certmanagerv1.CertificateRequest, v verdict) verdict {
+	m.retell = time.Time{}
+	was := cr.Status.Cause
+	ready := certmanagerv1.FindCertificateRequestCondition(cr.Status.Conditions, certmanagerv1.CertificateRequestConditionReady)
+	if v.step != request.StepWait || was == nil || ready == nil {
+		return v
+	}
+	next := m.told.Add(causePause)
+	switch {
+	case v.cause == nil, v.cause.SameAs(was):
+	case k.Now().Before(next):
+		m.retell = next
+	default:
+		return v
+	}
+	v.cause, v.message = was, ready.Message
+	return v
 }
 
 // stepEvents are the events about steps that cert-manager emits (spec §3.2, §3.3), each once in a row: the request is
@@ -210,7 +238,7 @@ func describeVerdict(cr *certmanagerv1.CertificateRequest, v verdict, now time.T
 			v.result, v.step, v.reason, v.message = nil, request.StepFail, certmanagerv1.CertificateRequestEventDecodeError, err.Error()
 			return describeVerdict(cr, v, now)
 		}
-		cr.Status.Certificate, cr.Status.CA = v.result.Bundle.Chain, v.result.Bundle.CA
+		cr.Status.Certificate, cr.Status.CA, cr.Status.Cause = v.result.Bundle.Chain, v.result.Bundle.CA, nil
 		ready.Status, ready.Reason = cmmeta.ConditionTrue, certmanagerv1.CertificateRequestReasonIssued
 		ready.Message = "Certificate fetched from issuer successfully"
 		event = &engine.Event{Reason: certmanagerv1.CertificateRequestEventIssued, Message: ready.Message}
@@ -220,6 +248,7 @@ func describeVerdict(cr *certmanagerv1.CertificateRequest, v verdict, now time.T
 	case v.step == request.StepFail:
 		ready.Reason = certmanagerv1.CertificateRequestReasonFailed
 		event = &engine.Event{Warning: true, Reason: v.reason, Message: v.message}
+		cr.Status.Cause = v.cause
 		if v.class != "" {
 			certmanagerv1.SetCertificateRequestCondition(cr, certmanagerv1.CertificateRequestCondition{
 				Type: certmanagerv1.CertificateRequestConditionFailureClass, Status: cmmeta.ConditionTrue, Reason: string(v.class), Message: v.message,
@@ -228,7 +257,7 @@ func describeVerdict(cr *certmanagerv1.CertificateRequest, v verdict, now time.T
 	case v.step == request.StepDeny:
 		ready.Reason = certmanagerv1.CertificateRequestReasonDenied
 	case v.step == request.StepWait && v.reason != "" && v.reason != request.ReasonWaitingForApproval:
-		ready.Reason = certmanagerv1.CertificateRequestReasonPending
+		ready.Reason, cr.Status.Cause = certmanagerv1.CertificateRequestReasonPending, v.cause
 	default:
 		return nil
 	}

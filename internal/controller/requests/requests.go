@@ -20,6 +20,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
@@ -59,6 +60,9 @@ type observation struct {
 type memory struct {
 	// said is the wait that an event has told of last.
 	said string
+	// told is when the status was last given a cause, and retell when it may be given the next one that was put off; zero
+	// for none.
+	told, retell time.Time
 	// approving names the issuer for which the last plan approves the request; empty if it does not.
 	approving string
 	// refusals counts how often the API server has refused the approval.
@@ -85,6 +89,8 @@ type verdict struct {
 	// reason and message of a wait, denial or failure; class of a failure, if it is known.
 	reason, message string
 	class           fault.Class
+	// cause is what is in the way, for the status; nil if nothing is.
+	cause *cmmeta.Cause
 	// result of a Signer; set if the request is issued.
 	result *signer.Result
 	// inLine is the Signer, if it needs nothing from outside of this process.
@@ -186,7 +192,7 @@ func (r *requests) plan(ctx context.Context, p *pass, o *observation, a request.
 	if store := r.kind.approve(p.Object); a.Approve && store != nil {
 		return engine.Plan{First: store, Again: true}, nil
 	}
-	v := verdict{step: a.Step, approve: a.Approve, reason: a.Reason, message: a.Message, class: a.Class}
+	v := verdict{step: a.Step, approve: a.Approve, reason: a.Reason, message: a.Message, class: a.Class, cause: a.Cause}
 	switch a.Step {
 	case request.StepSign:
 		return r.sign(ctx, p, o, v)
@@ -251,6 +257,9 @@ func disagreement(o *observation) error {
 // record completes a plan with the write of a verdict.
 func (r *requests) record(p *pass, v verdict, plan engine.Plan) engine.Plan {
 	plan.Status, plan.Events = r.kind.record(p, v)
+	if again := p.Memory.retell; !again.IsZero() && (plan.Wake.IsZero() || again.Before(plan.Wake)) {
+		plan.Wake = again
+	}
 	plan.Done = v.result != nil || v.step == request.StepFail || v.step == request.StepDeny
 	plan.Again = plan.Again || v.approve // the Signer may wait until that is stored
 	return plan
@@ -311,7 +320,7 @@ func (r *requests) call(ctx context.Context, p *pass, o *observation, v verdict,
 // conclude turns what a Signer has come to into a verdict, and records it.
 func (r *requests) conclude(p *pass, v verdict, plan engine.Plan, err error) engine.Plan {
 	if err != nil {
-		v.step, v.reason, v.message = request.StepWait, request.ReasonSigningError, err.Error()
+		v.step, v.reason, v.message, v.cause = request.StepWait, request.ReasonSigningError, err.Error(), cause.OfError(err)
 	}
 	if f := fault.Of(err); f != nil {
 		v.reason = f.Reason
@@ -359,22 +368,22 @@ func (r *requests) persist(object client.Object, annotations map[string]string) 
 }
 
 // refused says what the API server did not let us write.
-func (r *requests) refused(p *pass, cause error) engine.Event {
+func (r *requests) refused(p *pass, problem error) engine.Event {
 	if p.Memory.approving != "" {
 		// The kind of the issuer, or the right to approve, may have been made a moment ago.
 		p.Retry = min(time.Second<<min(p.Memory.refusals, 16), approvalPatience)
 		p.Memory.refusals++
 		return engine.Event{Warning: true, Reason: reasonApprovalForbidden, Message: fmt.Sprintf(
 			"This request needs an approver with the verb approve on the signers of %s: grant it to the controller's service account, or approve the request. %v",
-			p.Memory.approving, cause)}
+			p.Memory.approving, problem)}
 	}
 	return engine.Event{Warning: true, Reason: reasonErrorUpdate,
-		Message: fmt.Sprintf("The API server refuses what this request needs: %v", cause)}
+		Message: fmt.Sprintf("The API server refuses what this request needs: %v", problem)}
 }
 
 // resolve finds the issuer that a request names and notes its state.
 func (r *requests) resolve(ctx context.Context, o *observation) (certmanagerv1.GenericIssuer, error) {
-	o.state.IssuerName = fmt.Sprintf("%s %q", o.ref.KindOrDefault(), o.ref.Name)
+	o.state.IssuerName, o.state.IssuerAt = fmt.Sprintf("%s %q", o.ref.KindOrDefault(), o.ref.Name), issuerAt(o)
 	o.sign.IssuerName, o.sign.IssuerKind, o.sign.IssuerGroup = o.ref.Name, o.ref.KindOrDefault(), o.ref.GroupOrDefault()
 	if o.ref.IsExternal() {
 		o.state.Issuer = request.IssuerForeign
@@ -386,7 +395,7 @@ func (r *requests) resolve(ctx context.Context, o *observation) (certmanagerv1.G
 	}
 	issuer, err := r.readIssuer(ctx, o)
 	if apierrors.IsNotFound(err) {
-		o.state.Issuer = request.IssuerMissing
+		o.state.Issuer, o.state.OtherKind = request.IssuerMissing, r.otherKind(ctx, o)
 		return nil, nil //nolint:nilnil // as above
 	}
 	if err != nil {
@@ -394,6 +403,32 @@ func (r *requests) resolve(ctx context.Context, o *observation) (certmanagerv1.G
 	}
 	o.state.Issuer, o.state.IssuerSays = r.StateOf(issuer, o.sign.SourceKind)
 	return issuer, nil
+}
+
+// issuerAt names the issuer as causes do.
+func issuerAt(o *observation) string {
+	name := o.ref.Name
+	if o.ref.KindOrDefault() == cmmeta.DefaultIssuerKind && o.namespace != "" {
+		name = o.namespace + "/" + name
+	}
+	return o.ref.KindOrDefault() + " " + name
+}
+
+// otherKind is the kind of the issuer that has the name of one that does not exist; empty for none. Who leaves the kind
+// out gets an Issuer.
+func (r *requests) otherKind(ctx context.Context, o *observation) string {
+	other := client.Object(&certmanagerv1.ClusterIssuer{})
+	key, kind := client.ObjectKey{Name: o.ref.Name}, cmmeta.ClusterIssuerKind
+	switch {
+	case o.ref.KindOrDefault() == cmmeta.ClusterIssuerKind:
+		other, kind, key.Namespace = &certmanagerv1.Issuer{}, cmmeta.DefaultIssuerKind, o.sign.ResourceNamespace
+	case r.Scope.NamespacedOnly:
+		return ""
+	}
+	if r.Client.Get(ctx, key, other) != nil { // without it, there is a hint less
+		return ""
+	}
+	return kind
 }
 
 // readIssuer reads from the cache. Where an issuer that is missing or not ready would fail the request for good,

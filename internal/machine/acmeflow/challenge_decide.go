@@ -143,9 +143,9 @@ func (d *challengeDecision) verdict() (acmev1.State, failed, string) {
 	m := d.Memory
 	if m.Failed == ChallengeFetch && !m.Failure.MayPass() {
 		if m.Failure.isGone() {
-			return acmev1.Expired, failed{fault.ClassValidation, m.Failure.Code}, "The ACME server no longer knows the authorization: " + m.Failure.Detail
+			return acmev1.Expired, failed{class: fault.ClassValidation, code: m.Failure.Code}, "The ACME server no longer knows the authorization: " + m.Failure.Detail
 		}
-		return acmev1.Errored, failed{fault.ClassRefused, m.Failure.Code}, "Failed to retrieve authorization: " + m.Failure.Detail
+		return acmev1.Errored, failed{class: fault.ClassRefused, code: m.Failure.Code}, "Failed to retrieve authorization: " + m.Failure.Detail
 	}
 	if m.Authorization == nil {
 		return d.givenUp()
@@ -159,7 +159,7 @@ func (d *challengeDecision) verdict() (acmev1.State, failed, string) {
 		}
 		return acmev1.Valid, of(""), reason
 	case acme.StatusInvalid:
-		return acmev1.Invalid, failed{ofInvalid(mine.Error), mine.Error.Cause()}, "Error accepting authorization: " + cmp.Or(textOf(mine.Error), "the ACME server shows it as invalid and gives no reason")
+		return acmev1.Invalid, failed{class: ofInvalid(mine.Error), code: mine.Error.Cause()}, "Error accepting authorization: " + cmp.Or(textOf(mine.Error), "the ACME server shows it as invalid and gives no reason")
 	case acme.StatusExpired:
 		return acmev1.Expired, of(fault.ClassValidation), "The authorization has expired at the ACME server"
 	case acme.StatusDeactivated, acme.StatusRevoked:
@@ -170,9 +170,9 @@ func (d *challengeDecision) verdict() (acmev1.State, failed, string) {
 	case !offered:
 		return acmev1.Errored, of(fault.ClassRefused), "The ACME server no longer offers this challenge"
 	case mine.Status == acme.StatusInvalid:
-		return acmev1.Invalid, failed{ofInvalid(mine.Error), mine.Error.Cause()}, "Error accepting authorization: " + cmp.Or(textOf(mine.Error), "the ACME server shows the challenge as invalid and gives no reason")
+		return acmev1.Invalid, failed{class: ofInvalid(mine.Error), code: mine.Error.Cause()}, "Error accepting authorization: " + cmp.Or(textOf(mine.Error), "the ACME server shows the challenge as invalid and gives no reason")
 	case m.Refusal != nil && mine.Status == acme.StatusPending:
-		return acmev1.Errored, failed{fault.ClassRefused, m.Refusal.Code}, "Error accepting challenge: " + m.Refusal.Detail
+		return acmev1.Errored, failed{class: fault.ClassRefused, code: m.Refusal.Code}, "Error accepting challenge: " + m.Refusal.Detail
 	case d.overdue():
 		return acmev1.Expired, of(fault.ClassValidation), "The authorization expired before it was validated"
 	}
@@ -438,7 +438,7 @@ func (d *challengeDecision) poll() ChallengeAction {
 	}
 	a := ChallengeAction{Wake: wake, Yield: d.now.Sub(m.Told) >= yieldValidation, Ready: forgotten}
 	if mine.Status == acme.StatusProcessing && mine.Error != nil { // RFC 8555 §8.2: it tries again by itself
-		a.Status = d.status(failed{fault.ClassValidation, mine.Error.Cause()}, "The ACME server has not validated the answer yet, and is trying again: "+mine.Error.Error())
+		a.Status = d.status(failed{class: fault.ClassValidation, code: mine.Error.Cause()}, "The ACME server has not validated the answer yet, and is trying again: "+mine.Error.Error())
 	}
 	return a
 }

@@ -1,13 +1,16 @@
 package acmeflow
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/fault"
 )
 
@@ -94,17 +97,33 @@ func isOutOfOrder(code acme.Code) bool {
 	}, code)
 }
 
-// failed is a failure as the status of an object shows it: its class, and the problem that the CA has answered with.
-// Both may be empty.
+// failed is a failure as the status of an object shows it: its class, the problem that the CA has answered with, what
+// it is about, and what was said of it where that is not the whole reason. All may be empty.
 type failed struct {
-	class fault.Class
-	code  acme.Code
+	class         fault.Class
+	code          acme.Code
+	subject, said string
+	// noSolver says that no solver is for the subject.
+	noSolver bool
+}
+
+// cause is the failure as it travels up to the Certificate; nil if there is none.
+func (f failed) cause(reason string) *cmmeta.Cause {
+	class := cause.Class(f.shown())
+	switch {
+	case f.class == "":
+		return nil
+	case f.noSolver:
+		class = cause.NoSolver
+	}
+	said, _ := NextTry(cmp.Or(f.said, reason))
+	return cause.New(class, f.problemType(), f.subject, said)
 }
 
 // of is a failure that no problem of the CA stands behind; of("") is none.
 func of(class fault.Class) failed { return failed{class: class} }
 
-func (f *Failure) failed() failed { return failed{f.Class, f.Code} }
+func (f *Failure) failed() failed { return failed{class: f.Class, code: f.Code} }
 
 // problemType is the type of the problem (RFC 8555 §6.7).
 func (f failed) problemType() string {

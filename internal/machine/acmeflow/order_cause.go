@@ -12,11 +12,10 @@ import (
 )
 
 const (
-	// causePatience is how old an Order is before it says what its Challenges wait for: an issuance that takes its
-	// course costs no such write. It is shorter than the patience of the Certificate (internal/machine/certificate), so
-	// that the Certificate is written once.
-	causePatience = 5 * time.Second
-	// causeAgain is how often an Order says in other words what has the same class.
+	// causePause is the shortest time between two writes of an Order that tell of causes: causes may come and go as
+	// often as strangers want, and each is written to the request and the Certificate too.
+	causePause = 20 * time.Second
+	// causeAgain is how often an Order tells of the same cause in other words.
 	causeAgain = 10 * time.Minute
 )
 
@@ -28,33 +27,43 @@ func causes() []fault.Class {
 	}
 }
 
-// passOn says what the Challenges wait for, so that the request and the Certificate say it too. The cause is written
-// when its class changes, and in other words after causeAgain at the earliest. A cause that is over is cleared by the
-// next write.
+// passOn says what the Challenges wait for, so that the request and the Certificate say it too. A cause is written at
+// once if it is another one, by its class, problem type and subject, but not soon after the last one; and in other
+// words after causeAgain at the earliest. A cause that is gone is cleared by the next write.
 func (d *orderDecision) passOn() OrderAction {
 	m, until := d.Memory, d.expiry()
-	cause := FirstCause(d.Challenges)
-	if cause == nil {
+	first := FirstCause(d.Challenges)
+	if first == nil {
 		if m.Cause {
 			return OrderAction{Status: d.changed(), Cause: true, Wake: until}
 		}
 		return d.wait(of(""), "", until)
 	}
-	class := fault.Class(cause.Status.FailureClass)
-	due := d.Order.CreationTimestamp.Add(causePatience)
-	if d.next.FailureClass == of(class).shown() {
-		last := m.Began
-		if m.WroteAt.After(last) {
-			last = m.WroteAt
-		}
+	why := about(first)
+	last := m.Began
+	if m.WroteAt.After(last) {
+		last = m.WroteAt
+	}
+	var due time.Time
+	switch told := d.next.Cause; {
+	case why.cause("").SameAs(told):
 		due = last.Add(causeAgain)
+	case told != nil:
+		due = last.Add(causePause)
 	}
 	if d.now.Before(due) {
 		return OrderAction{Status: d.changed(), Cause: m.Cause, Wake: earliest(until, due)}
 	}
-	words := fmt.Sprintf("Challenge %s for domain %q (%s) waits: %s",
-		cause.Name, cause.Spec.DNSName, cause.Spec.Type, cause.Status.Reason)
-	return OrderAction{Status: d.status(failed{class, acme.CodeOf(cause.Status.ProblemType)}, words), Cause: true, Wake: earliest(until, d.now.Add(causeAgain))}
+	words := fmt.Sprintf("Challenge %s for domain %q (%s) waits: %s", first.Name, first.Spec.DNSName, first.Spec.Type, first.Status.Reason)
+	return OrderAction{Status: d.status(why, words), Cause: true, Wake: earliest(until, d.now.Add(causeAgain))}
+}
+
+// about is the failure of a Challenge.
+func about(c *acmev1.Challenge) failed {
+	return failed{
+		class: fault.Class(c.Status.FailureClass), code: acme.CodeOf(c.Status.ProblemType),
+		subject: displayed(c.Spec.DNSName, c.Spec.Wildcard), said: c.Status.Reason,
+	}
 }
 
 // FirstCause is the Challenge whose failure its Order reports while it waits; nil if no Challenge has one.

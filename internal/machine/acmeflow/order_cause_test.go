@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
 )
 
@@ -58,9 +59,9 @@ func TestTheCauseTravelsUp(t *testing.T) {
 	s := func(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
 
 	w.OrderState = w.waiting(fault.ClassSelfCheck, "ns1 says NXDOMAIN")
-	equal(t, told(s(2), ""), start.Add(causePatience))
 	equal(t, told(s(5), `domain "a.example.com" (DNS-01) waits: ns1 says NXDOMAIN`), s(5).Add(causeAgain))
 	equal(t, w.Order.Status.FailureClass, acmev1.FailureClass(fault.ClassSelfCheck))
+	equal(t, *w.Order.Status.Cause, cmmeta.Cause{Class: "SelfCheck", Subject: "a.example.com", Message: "ns1 says NXDOMAIN"})
 
 	w.OrderState = w.waiting(fault.ClassSelfCheck, "ns2 says NXDOMAIN")
 	told(s(6), "")
@@ -70,6 +71,9 @@ func TestTheCauseTravelsUp(t *testing.T) {
 
 	w.OrderState = w.waiting(fault.ClassCredential, "403")
 	told(s(1206), "403")
+	w.OrderState = w.waiting(fault.ClassSolver, "no zone")
+	equal(t, told(s(1207), ""), s(1206).Add(causePause)) // another cause so soon waits
+	w.OrderState = w.waiting(fault.ClassCredential, "403")
 	equal(t, w.Order.Status.FailureClass, acmev1.FailureClass(fault.ClassCredential))
 
 	w.OrderState = w.waiting("", "")

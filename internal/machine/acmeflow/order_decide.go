@@ -139,7 +139,7 @@ func authorizationState(status acme.Status) acmev1.State {
 // status is the one to write with the given failure and reason, both empty while nothing has failed, or nil if it is
 // stored already.
 func (d *orderDecision) status(f failed, reason string) *acmev1.OrderStatus {
-	d.next.FailureClass, d.next.ProblemType, d.next.Reason = f.shown(), f.problemType(), reason
+	d.next.FailureClass, d.next.ProblemType, d.next.Reason, d.next.Cause = f.shown(), f.problemType(), reason, f.cause(reason)
 	return d.changed()
 }
 
@@ -154,7 +154,7 @@ func (d *orderDecision) blocked() (OrderAction, bool) {
 	failure := d.Memory.Failure
 	if failure != nil && d.refused(failure) {
 		state, class := d.refusal(failure)
-		return d.fail(state, failed{class, failure.Code}, failedTo(d.Memory.Failed)+failure.Detail), true
+		return d.fail(state, failed{class: class, code: failure.Code}, failedTo(d.Memory.Failed)+failure.Detail), true
 	}
 	if reason, ok := d.Issuer.blocks(d.Order.Spec.IssuerRef.Name); ok {
 		if reason == "" {
@@ -380,7 +380,7 @@ func (d *orderDecision) remoteInvalid() OrderAction {
 	if !remote.Expires.IsZero() && !d.now.Before(remote.Expires) && remote.Error == nil {
 		return d.fail(acmev1.Expired, of(fault.ClassValidation), "The order expired at the ACME server before it was finalized")
 	}
-	return d.fail(acmev1.Invalid, failed{ofInvalid(remote.Error), remote.Error.Cause()}, "The ACME server shows the order as invalid: "+cmp.Or(textOf(remote.Error), "it gives no reason"))
+	return d.fail(acmev1.Invalid, failed{class: ofInvalid(remote.Error), code: remote.Error.Cause()}, "The ACME server shows the order as invalid: "+cmp.Or(textOf(remote.Error), "it gives no reason"))
 }
 
 // authorize gets every name authorized, through Challenges.
@@ -396,7 +396,7 @@ func (d *orderDecision) authorize() OrderAction {
 	plan, err := d.planChallenges()
 	switch {
 	case err != nil:
-		return d.noSolver(err)
+		return d.noSolver(plan.unsolved, err)
 	case len(plan.remove) > 0:
 		return OrderAction{Status: d.status(of(""), ""), Step: OrderDeleteChallenges, Delete: plan.remove}
 	case len(plan.create) > 0:
@@ -424,12 +424,12 @@ func (d *orderDecision) unreadAuthorizations() []string {
 	return urls
 }
 
-// noSolver says that no solver fits, until the issuer changes or the order expires.
-func (d *orderDecision) noSolver(err error) OrderAction {
+// noSolver says that no solver fits a name, until the issuer changes or the order expires.
+func (d *orderDecision) noSolver(name string, err error) OrderAction {
 	if a, due := d.expired(); due {
 		return a
 	}
-	a := d.wait(of(fault.ClassConfiguration), err.Error(), d.expiry())
+	a := d.wait(failed{class: fault.ClassConfiguration, subject: name, noSolver: true}, err.Error(), d.expiry())
 	if a.Status != nil {
 		a.Event = &Event{Warning: true, Reason: acmev1.OrderReasonSolver, Message: err.Error()}
 	}

@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
-	"chancery.dev/internal/acme"
 )
 
 const (
@@ -132,6 +131,8 @@ func (d *orderDecision) failedChallenge() *acmev1.Challenge {
 
 // settleFailed ends the order because one of its Challenges has failed.
 func (d *orderDecision) settleFailed(c *acmev1.Challenge) OrderAction {
-	return d.fail(c.Status.State, failed{challengeClass(c.Status), acme.CodeOf(c.Status.ProblemType)}, fmt.Sprintf("Challenge %s for domain %q (%s) is %s: %s",
+	why := about(c)
+	why.class = challengeClass(c.Status)
+	return d.fail(c.Status.State, why, fmt.Sprintf("Challenge %s for domain %q (%s) is %s: %s",
 		c.Name, c.Spec.DNSName, c.Spec.Type, c.Status.State, cmp.Or(c.Status.Reason, "no reason was given")))
 }

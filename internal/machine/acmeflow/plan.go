@@ -33,6 +33,8 @@ type challengePlan struct {
 	remove []string
 	// open counts authorizations that are neither valid nor about to get a Challenge.
 	open int
+	// unsolved is the name that no solver is for; empty for none.
+	unsolved string
 }
 
 // planChallenges compares the Challenges that exist with those that the
@@ -57,7 +59,7 @@ func (d *orderDecision) planChallenges() (challengePlan, error) {
 		}
 		want, err := BuildChallenge(d.Order, a, solvers, d.Account)
 		if err != nil {
-			return challengePlan{}, err
+			return challengePlan{unsolved: displayed(a.Identifier, a.Wildcard != nil && *a.Wildcard)}, err
 		}
 		i := slices.IndexFunc(owned, func(c *acmev1.Challenge) bool { return c.Name == want.Name })
 		// A Challenge of that name that answers with a key that the account has replaced, or that the Order does not
@@ -74,6 +76,14 @@ func (d *orderDecision) planChallenges() (challengePlan, error) {
 	}
 	plan.remove = d.undeleted(func(c *acmev1.Challenge) bool { return !needed[c.Name] })
 	return plan, nil
+}
+
+// displayed is a name as a certificate has it.
+func displayed(name string, wildcard bool) string {
+	if wildcard {
+		return "*." + name
+	}
+	return name
 }
 
 // noteSolvers says in the status which solvers the Challenges to create are for.

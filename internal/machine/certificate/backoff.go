@@ -9,52 +9,8 @@ import (
 	"chancery.dev/internal/machine/renewal"
 )
 
-// Backoff bounds how long a Certificate waits after a failed issuance. A Min of
-// zero or less means not at all.
-type Backoff struct {
-	Min, Max time.Duration
-	// ByClass has failures whose class is known waited out as suits the class, not by
-	// Min and Max: for whoever has set neither.
-	ByClass bool
-}
-
-// After returns how long to wait after that many failures in a row: Min, doubled
-// by each further one, at most Max (spec §2.1, 4).
-func (b Backoff) After(attempts int) time.Duration {
-	if b.Min <= 0 {
-		return 0
-	}
-	wait := b.Min
-	for range attempts - 1 {
-		if wait >= b.Max/2 {
-			return b.Max
-		}
-		wait *= 2
-	}
-	return min(wait, b.Max)
-}
-
-// afterClass returns how long to wait after that many failures in a row, of which the last is of that class; false if
-// the class says nothing. The waits for a CA that did not find what it looked for are those of Let's Encrypt's
-// integration guide.
-func (b Backoff) afterClass(class fault.Class, attempts int) (time.Duration, bool) {
-	if !b.ByClass {
-		return 0, false
-	}
-	switch class {
-	case fault.ClassPolicy:
-		return Backoff{Min: time.Hour, Max: day}.After(attempts), true
-	case fault.ClassValidation:
-		steps := []time.Duration{time.Minute, 10 * time.Minute, 100 * time.Minute, day}
-		return steps[min(max(attempts, 1), len(steps))-1], true
-	case fault.ClassRateLimited, fault.ClassPaused:
-		return Backoff{Min: 30 * time.Minute, Max: 12 * time.Hour}.After(attempts), true
-	case fault.ClassUnavailable, fault.ClassRefused, fault.ClassConfiguration:
-		return Backoff{Min: time.Minute, Max: time.Hour}.After(attempts), true
-	default:
-		return 0, false
-	}
-}
+// Backoff bounds how long a Certificate waits after a failed issuance.
+type Backoff = renewal.Backoff
 
 const (
 	day  = 24 * time.Hour
@@ -113,7 +69,7 @@ func (d *decision) backoff() time.Duration {
 		}
 		if d.permanently(r) {
 			wait = d.afterPermanent(failed.Time)
-		} else if byClass, ok := d.Backoff.afterClass(r.failureClass(), attempts); ok {
+		} else if byClass, ok := d.Backoff.AfterClass(r.failureClass(), attempts); ok {
 			wait = byClass
 		}
 	}
@@ -126,20 +82,6 @@ func (d *decision) backoff() time.Duration {
 
 // DefaultBackoff is how long a Certificate waits after a failed issuance where the user has set nothing.
 func DefaultBackoff() Backoff { return Backoff{Min: time.Hour, Max: 32 * time.Hour, ByClass: true} }
-
-// NextTry returns when a failed issuance is tried again by itself; zero if none has failed, or nothing is waited for.
-// The requests are those of the Certificate.
-func NextTry(crt *certmanagerv1.Certificate, requests []*certmanagerv1.CertificateRequest, b Backoff, now time.Time) time.Time {
-	d := &decision{State: State{Certificate: crt, Backoff: b}, now: now, crt: crt}
-	for _, r := range requests {
-		d.Requests = append(d.Requests, RequestFactsOf(r))
-	}
-	wait := d.backoff()
-	if wait == 0 {
-		return time.Time{}
-	}
-	return now.Add(wait)
-}
 
 // attempts returns how many issuances in a row have failed; 1 if that is not known.
 func (d *decision) attempts() int {

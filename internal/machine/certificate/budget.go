@@ -7,6 +7,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/cause"
 )
 
 // ReasonOverBudget is the reason of the condition Issuing of a Certificate that was
@@ -131,7 +132,9 @@ func (d *decision) hold() *Action {
 		return &Action{Step: StepRepair}
 	}
 	a := d.pause(Action{Step: StepRest, Wake: until})
+	d.waitsUntil(until)
 	if message := d.tooOften(issuing.Reason, until); issuing.Message != message {
+		d.tell(cause.New(cause.IssuedTooOften, "", "", message))
 		d.setIssuing(cmmeta.ConditionTrue, issuing.Reason, message)
 		a.warn(ReasonOverBudget, message)
 	}
@@ -156,6 +159,8 @@ func (d *decision) charge() time.Time {
 func (d *decision) overBudget(why *Violation, until time.Time) Action {
 	message := d.tooOften(why.Message, until)
 	a := Action{Step: StepRest, Wake: until}
+	d.waitsUntil(until)
+	d.tell(cause.New(cause.IssuedTooOften, "", "", message))
 	if c := d.overdrawn(); c == nil || c.Message != message {
 		d.setIssuing(cmmeta.ConditionFalse, ReasonOverBudget, message)
 		a.warn(ReasonOverBudget, message)

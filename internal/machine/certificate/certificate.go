@@ -19,6 +19,7 @@ import (
 	"time"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/machine/revocation"
 )
 
@@ -51,8 +52,9 @@ type State struct {
 	// Repaired is the Version of the Secret that repairing it as the Certificate is now
 	// has led to, or has failed for; empty if it was not tried.
 	Repaired string
-	// RepairError says why it has failed; empty if it has not.
+	// RepairError says why it has failed; empty if it has not. RepairCause says it as a cause, where that is known.
 	RepairError string
+	RepairCause *cmmeta.Cause
 	// Pin is the certificate that was pinned to be replaced and revoked; nil if there is none.
 	Pin *revocation.Pin
 	// CannotRevoke says why the issuer of the pinned certificate cannot revoke, or without Pin, why nothing can be pinned;
@@ -74,6 +76,8 @@ type Refusal struct {
 	Step Step
 	// Message says it to people.
 	Message string
+	// Cause is what becomes of status.cause.
+	Cause *cmmeta.Cause
 	// Err becomes Action.Failure.
 	Err error
 }

@@ -11,6 +11,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/machine/renewal"
 	"chancery.dev/internal/machine/revocation"
 )
@@ -48,6 +49,7 @@ func Decide(s State, now time.Time) Action {
 		action.Events = append(action.Events, Event{Warning: asked.Warn, Reason: asked.Say.Reason, Message: asked.Say.Message})
 	}
 	d.warnOfWindows(&action)
+	d.sayCause()
 	d.warnOfRenewalInfo(&action)
 	if !equality.Semantic.DeepEqual(d.crt.Status, s.Certificate.Status) {
 		action.Status = &d.crt.Status
@@ -106,6 +108,7 @@ func (d *decision) leave() Action {
 	if d.issuing() != nil {
 		certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing)
 	}
+	d.rested(cause.New(cause.SecretShared, "", "Certificate "+d.SecretOwner, d.belongs().Message))
 	if d.keysAreLeft() {
 		return d.dropKeys()
 	}
@@ -138,6 +141,7 @@ func (d *decision) start(why *Violation) Action {
 	case d.repairs():
 		return Action{Step: StepRepair}
 	case wait > 0:
+		d.tryAgainIn(wait)
 		return d.pause(Action{Step: StepRest, Wake: d.now.Add(wait)})
 	default:
 		return d.pause(d.overBudget(why, until))
@@ -158,11 +162,11 @@ func (d *decision) pause(a Action) Action {
 func (d *decision) assess() *Violation {
 	wrong := inspect(&d.State)
 	problem := d.describe()
+	d.noteWindows(problem)
 	unready := wrong
 	switch {
 	case d.foreign():
-		unready = violation(certmanagerv1.CertificateReasonIncorrectCertificate,
-			"Secret %q belongs to Certificate %q, which has the same spec.secretName: give one of them another", d.crt.Spec.SecretName, d.SecretOwner)
+		unready = d.belongs()
 	case problem != "" && wrong != nil && d.crt.Status.NotAfter == nil: // the reason stays: forced goes by it
 		unready = &Violation{Reason: wrong.Reason, Message: wrong.Message + "; " + problem}
 	case problem != "":
@@ -179,6 +183,12 @@ func (d *decision) assess() *Violation {
 	}
 	certmanagerv1.SetCertificateCondition(d.crt, c, d.now)
 	return wrong
+}
+
+// belongs says that the Secret is another Certificate's.
+func (d *decision) belongs() *Violation {
+	return violation(certmanagerv1.CertificateReasonIncorrectCertificate,
+		"Secret %q belongs to Certificate %q, which has the same spec.secretName: give one of them another", d.crt.Spec.SecretName, d.SecretOwner)
 }
 
 // describe copies the validity of the stored certificate into the status, and says
@@ -216,7 +226,7 @@ func (d *decision) describe() (problem string) {
 func (d *decision) warnOfWindows(a *Action) {
 	was := certmanagerv1.FindCertificateCondition(d.Certificate.Status.Conditions, certmanagerv1.CertificateConditionReady)
 	is := certmanagerv1.FindCertificateCondition(d.crt.Status.Conditions, certmanagerv1.CertificateConditionReady)
-	if is.Reason == certmanagerv1.CertificateReasonWindowError && (was == nil || was.Message != is.Message) {
+	if is.Reason == certmanagerv1.CertificateReasonWindowError && (was == nil || was.Reason != is.Reason || was.ObservedGeneration != is.ObservedGeneration) {
 		a.warn(is.Reason, is.Message)
 	}
 }
@@ -285,6 +295,9 @@ func (d *decision) dropKeys() Action {
 func (d *decision) rest() Action {
 	if d.overdrawn() != nil {
 		certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing) // nothing is to be issued any more
+	}
+	if d.notIssuing(ReasonSecretNotRepaired) == nil && !d.is(cause.RenewalWindows) {
+		d.rested(nil)
 	}
 	if d.repairs() {
 		return Action{Step: StepRepair}

@@ -320,6 +320,7 @@ func statusChanges(w *world, was, is certmanagerv1.CertificateStatus) []string {
 	say("renewalTimeSource", string(was.RenewalTimeSource), string(is.RenewalTimeSource))
 	say("renewal information", information(w, was.ACME), information(w, is.ACME))
 	say("lastFailureTime", when(w, was.LastFailureTime), when(w, is.LastFailureTime))
+	say("nextTry", when(w, was.NextTry), when(w, is.NextTry))
 	say("failedIssuanceAttempts", value(was.FailedIssuanceAttempts), value(is.FailedIssuanceAttempts))
 	say("revision", value(was.Revision), value(is.Revision))
 	say("nextPrivateKeySecretName", value(was.NextPrivateKeySecretName), value(is.NextPrivateKeySecretName))

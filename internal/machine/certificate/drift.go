@@ -13,6 +13,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/cause"
 )
 
 // Why a Secret is repaired (spec §2.6). These words are for the log only.
@@ -81,22 +82,27 @@ func (d *decision) repairDue() time.Time {
 // it, and takes that back when nothing does any more.
 func (d *decision) sayUnrepaired(a *Action) {
 	said := d.notIssuing(ReasonSecretNotRepaired)
-	event, why := ReasonSecretNotRepaired, ""
+	event, why, is := ReasonSecretNotRepaired, "", d.RepairCause
 	switch {
 	case d.drift() == "":
 	case wantsKeystores(&d.crt.Spec) && d.Passwords.Error != nil:
 		event, why = certmanagerv1.CertificateEventKeystorePassword, d.Passwords.Error.Error()
+		is = cause.New(cause.PasswordMissing, "", "", why)
 	case d.tried():
 		why = d.RepairError
 	}
 	if why == "" {
 		if said != nil {
 			certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing)
+			d.rested(nil)
 		}
 		return
 	}
 	message := fmt.Sprintf("The certificate is good, but Secret %q cannot be brought up to date: %s", d.crt.Spec.SecretName, why)
-	if said == nil || said.Message != message {
+	if is == nil {
+		is = cause.New(cause.Other, "", "", message)
+	}
+	if news := d.tell(is); said == nil || news {
 		d.setIssuing(cmmeta.ConditionFalse, ReasonSecretNotRepaired, message)
 		a.warn(event, message)
 	}

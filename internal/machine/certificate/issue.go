@@ -9,6 +9,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/pki"
 )
 
@@ -17,6 +18,7 @@ const patience = 10 * time.Second
 
 // issue takes an issuance one step further: key, request, verdict (spec §2.2 to §2.4).
 func (d *decision) issue() Action {
+	d.crt.Status.NextTry = nil
 	if d.quiet = d.issuing() == nil; d.quiet {
 		d.unsaid.LastTransitionTime = d.since()
 		if !d.short() {
@@ -111,8 +113,8 @@ func (d *decision) cannotRegenerate() *Action {
 	message := fmt.Sprintf("The private key in Secret %q does not match spec.privateKey, and rotationPolicy Never forbids a new one: "+
 		"set rotationPolicy to Always, or delete the Secret", d.crt.Spec.SecretName)
 	a := &Action{Step: StepRest}
-	if c := d.issuing(); c.Message != message {
-		d.setIssuing(cmmeta.ConditionTrue, c.Reason, message)
+	if d.tell(cause.New(cause.KeyNotReplaced, "", "", message)) {
+		d.setIssuing(cmmeta.ConditionTrue, d.issuing().Reason, message)
 		a.warn(certmanagerv1.CertificateEventCannotRegenerateKey, message)
 	}
 	return a
@@ -214,19 +216,23 @@ func (d *decision) failedAt(r RequestFacts, key KeyFacts) *metav1.Time {
 // judge ends the issuance if its request has ended (spec §2.4).
 func (d *decision) judge(r RequestFacts, key KeyFacts) Action {
 	if c := r.condition(certmanagerv1.CertificateRequestConditionDenied); c != nil {
+		d.tell(cause.New(cause.Denied, "", "", c.Reason+": "+c.Message))
 		return d.fail(c.Reason, c.Message)
 	}
 	if c := r.condition(certmanagerv1.CertificateRequestConditionInvalidRequest); c != nil {
+		d.tell(causeOf(r, cause.Other, c.Message))
 		return d.fail(c.Reason, c.Message)
 	}
 	ready := certmanagerv1.FindCertificateRequestCondition(r.Status.Conditions, certmanagerv1.CertificateRequestConditionReady)
 	switch {
 	case ready == nil && r.condition(certmanagerv1.CertificateRequestConditionApproved) == nil:
-		return d.await(r, "it is not approved yet")
+		return d.await(r, cause.NotApproved, "CertificateRequest "+r.Name)
 	case ready == nil:
-		return d.await(r, "its issuer has not said anything yet")
+		return d.await(r, cause.Other, "the issuer has not said anything yet")
 	case ready.Reason == certmanagerv1.CertificateRequestReasonFailed, ready.Reason == certmanagerv1.CertificateRequestReasonDenied:
-		return d.fail(ready.Reason, d.failure(r, ready.Message))
+		c := causeOf(r, cause.Class(r.failureClass()), ready.Message)
+		d.tell(c)
+		return d.fail(ready.Reason, d.failure(r, cause.Sentence(c)))
 	case ready.Reason == certmanagerv1.CertificateRequestReasonIssued:
 		return d.store(r, key)
 	case d.wantsTemporary():
@@ -235,7 +241,7 @@ func (d *decision) judge(r RequestFacts, key KeyFacts) Action {
 			Events: []Event{{Reason: certmanagerv1.CertificateEventIssuing, Message: "Issued temporary certificate"}},
 		}
 	default:
-		return d.await(r, ready.Message)
+		return d.await(r, cause.Other, ready.Message)
 	}
 }
 
@@ -258,10 +264,9 @@ func (d *decision) failure(r RequestFacts, message string) string {
 		"the Secret is deleted, or cmctl renew asks for it)"
 }
 
-// await waits for a pending request. Once that takes long, the Certificate says
-// why, so that whoever looks at it need not look for the request; an issuance
-// that just takes its course costs no such write.
-func (d *decision) await(r RequestFacts, why string) Action {
+// await waits for a pending request. A cause that the request tells is told at once. What is said of a request that
+// tells none is a cause once that takes long: an issuance that just takes its course costs no such write.
+func (d *decision) await(r RequestFacts, class cause.Class, why string) Action {
 	a := Action{Step: StepRest}
 	if d.quiet || len(d.Keys) == 0 {
 		if d.unseen(r) {
@@ -272,9 +277,19 @@ func (d *decision) await(r RequestFacts, why string) Action {
 	issuing := d.issuing()
 	overdue := issuing.LastTransitionTime.Add(patience)
 	switch {
-	case d.now.Before(overdue) && a.Rests():
-		a.Wake = overdue
-	case why != "" && !d.now.Before(overdue):
+	case r.Status.Cause == nil && d.now.Before(overdue):
+		if a.Rests() {
+			a.Wake = overdue
+		}
+		if cause.IsWrite(d.crt.Status.Cause) {
+			d.tell(nil) // what was refused has been written since
+		}
+	case r.Status.Cause != nil, class == cause.NotApproved, r.Spec.IssuerRef.IsExternal():
+		if c := causeOf(r, class, why); d.tell(c) {
+			d.setIssuing(cmmeta.ConditionTrue, issuing.Reason, cause.Sentence(c))
+			a.warn(certmanagerv1.CertificateEventWaiting, cause.Sentence(c))
+		}
+	case why != "": // our own requests say it where anything is in the way
 		d.setIssuing(cmmeta.ConditionTrue, issuing.Reason, fmt.Sprintf("CertificateRequest %q waits: %s", r.Name, why))
 	}
 	return a
@@ -304,6 +319,7 @@ func (d *decision) refusal(r RequestFacts, key KeyFacts) string {
 // certificate asked for is refused and fails like any other issuance.
 func (d *decision) store(r RequestFacts, key KeyFacts) Action {
 	if why := d.refusal(r, key); why != "" {
+		d.tell(cause.New(cause.WrongCertificate, "", "", why))
 		return d.fail(certmanagerv1.CertificateReasonInvalidCertificate, why)
 	}
 	if err := d.Passwords.Error; err != nil && wantsKeystores(&d.crt.Spec) {
@@ -328,12 +344,13 @@ func (d *decision) store(r RequestFacts, key KeyFacts) Action {
 func (d *decision) finish(secret *SecretFacts) Action {
 	revision, status := d.nextRevision(), &d.crt.Status
 	status.ACME = nil // what the CA said was of the certificate before
+	status.Cause, status.NextTry = nil, nil
 	status.Revision = &revision
 	status.NextPrivateKeySecretName, status.LastFailureTime, status.FailedIssuanceAttempts = nil, nil, nil
 	certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing)
 	d.keep, d.quiet = false, false
 	after := &decision{State: d.State, now: d.now, crt: d.crt}
-	after.Certificate, after.Secret = d.crt, secret
+	after.Certificate, after.Secret = d.crt.DeepCopy(), secret // the status before tells what has changed
 	after.assess()
 	return Action{Step: StepRest, Events: []Event{{Reason: certmanagerv1.CertificateEventIssuing, Message: "The certificate has been successfully issued"}}}
 }
@@ -343,8 +360,8 @@ func (d *decision) finish(secret *SecretFacts) Action {
 func (d *decision) awaitPassword(problem error) Action {
 	a := Action{Step: StepRest}
 	message := "The certificate is issued, but cannot be stored: " + problem.Error()
-	if c := d.issuing(); c.Message != message {
-		d.setIssuing(cmmeta.ConditionTrue, c.Reason, message)
+	if d.tell(cause.New(cause.PasswordMissing, "", "", message)) {
+		d.setIssuing(cmmeta.ConditionTrue, d.issuing().Reason, message)
 		a.warn(certmanagerv1.CertificateEventKeystorePassword, message)
 	}
 	return a
@@ -362,6 +379,10 @@ func (d *decision) fail(reason, message string) Action {
 	d.keep, d.quiet = false, false
 	d.crt.Status.NextPrivateKeySecretName = nil // the key goes in the next step, without a write of its own
 	d.setIssuing(cmmeta.ConditionFalse, reason, message)
+	d.crt.Status.NextTry = nil
+	if wait := d.backoff(); wait > 0 {
+		d.tryAgainIn(wait)
+	}
 	a := Action{Step: StepRest, Wake: d.now}
 	a.warn(reason, message)
 	return a
@@ -372,7 +393,11 @@ func (d *decision) refuse(a Action) Action {
 	out := Action{Step: StepRest, Keep: d.Held != nil, Unsaid: a.Unsaid, Revoke: a.Revoke, Failure: d.Refusal.Err}
 	d.quiet = false
 	issuing, message := d.issuing(), d.Refusal.Message
-	if issuing != nil && issuing.Message == message && issuing.ObservedGeneration == d.crt.Generation {
+	why := d.Refusal.Cause
+	if why == nil {
+		why = cause.New(cause.Other, "", "", message)
+	}
+	if !d.tell(why) && issuing != nil && issuing.ObservedGeneration == d.crt.Generation {
 		return out
 	}
 	reason := certmanagerv1.CertificateReasonFailed

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/fault"
 )
 
@@ -56,7 +58,7 @@ func byOrder(s State, a Action) Action {
 		return Action{Step: StepWait, Approve: a.Approve, Retry: true, Reason: ReasonSigningError,
 			Message: fmt.Sprintf("the Order %s/%s belongs to another request: delete it", o.Namespace, o.Name)}
 	case o.Found.Status.State.IsFailure():
-		return Action{Step: StepFail, Approve: a.Approve, Reason: ReasonOrderFailed, Class: o.Class, Message: fmt.Sprintf(
+		return Action{Step: StepFail, Approve: a.Approve, Reason: ReasonOrderFailed, Class: o.Class, Cause: o.cause(), Message: fmt.Sprintf(
 			"Failed to wait for order resource %q to become ready: order is in %q state: %s", o.Name, o.Found.Status.State, o.Found.Status.Reason)}
 	case !o.ready():
 		return wait
@@ -80,5 +82,19 @@ func (o *Order) pending(approve bool) Action {
 	if o.Found != nil && o.Found.Status.Reason != "" {
 		text += fmt.Sprintf(": %q: %s", o.Found.Status.State, o.Found.Status.Reason)
 	}
-	return Action{Step: StepWait, Approve: approve, Reason: ReasonOrderPending, Message: text}
+	return Action{Step: StepWait, Approve: approve, Reason: ReasonOrderPending, Message: text, Cause: o.cause()}
+}
+
+// cause is what the Order waits for, or has failed with; nil if that is nothing.
+func (o *Order) cause() *cmmeta.Cause {
+	switch {
+	case o.Found == nil:
+		return nil
+	case o.Found.Status.Cause != nil:
+		return o.Found.Status.Cause
+	case o.Class != "": // another controller, or an earlier version, has left it
+		return cause.New(cause.Class(o.Class), o.Found.Status.ProblemType, "", o.Found.Status.Reason)
+	default:
+		return nil
+	}
 }

@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"time"
 
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/fault"
 )
 
@@ -87,11 +89,14 @@ type State struct {
 	MayReference *bool
 	// Problem says why the request can never be signed as it stands; nil for none.
 	Problem error
-	// IssuerName, for messages, and Issuer, what is known of it.
+	// IssuerName, for messages, IssuerAt with its namespace, for causes, and Issuer, what is known of it.
 	IssuerName string
+	IssuerAt   string
 	Issuer     IssuerState
 	// IssuerSays is the message of the issuer's condition Ready.
 	IssuerSays string
+	// OtherKind is the kind of the issuer that has the name of one that does not exist; empty for none.
+	OtherKind string
 	// Order is the Order by which the issuer signs; nil if the issuer has a Signer, or if nobody has looked yet.
 	Order *Order
 }
@@ -139,6 +144,8 @@ type Action struct {
 	Reason, Message string
 	// Class is that of a failure, if it is known.
 	Class fault.Class
+	// Cause is what is in the way, for status.cause; nil if nothing is, or if only the outcome tells.
+	Cause *cmmeta.Cause
 	// Wake is when a wait ends without an event; zero if it does not.
 	Wake time.Time
 	// Retry has a wait end with back-off, since no event says when to look again.
@@ -207,17 +214,26 @@ func waitForConsent(group string) Action {
 
 // awaitIssuer signs as soon as the issuer is ready.
 func awaitIssuer(s State) Action {
+	wait := func(class cause.Class, said, reason, format string, args ...any) Action {
+		return Action{Step: StepWait, Reason: reason, Message: fmt.Sprintf(format, args...), Cause: cause.New(class, "", s.IssuerAt, said)}
+	}
 	switch s.Issuer {
 	case IssuerReady:
 		return Action{Step: StepSign}
 	case IssuerMissing:
-		return Action{Step: StepWait, Reason: ReasonIssuerNotFound, Message: fmt.Sprintf("Referenced %s does not exist: create it, or correct the reference", s.IssuerName)}
+		hint := ""
+		if s.OtherKind != "" {
+			hint = fmt.Sprintf("a %s has that name: name the kind in issuerRef", s.OtherKind)
+		}
+		return wait(cause.IssuerMissing, hint, ReasonIssuerNotFound, "Referenced %s does not exist: create it, or correct the reference", s.IssuerName)
 	case IssuerOutOfReach:
-		return Action{Step: StepWait, Reason: ReasonIssuerNotFound, Message: fmt.Sprintf("Referenced %s is not looked at: this controller works in one namespace only (--namespace). Use an Issuer, or a controller for all namespaces", s.IssuerName)}
+		const use = "this controller works in one namespace only (--namespace). Use an Issuer, or a controller for all namespaces"
+		return wait(cause.IssuerNotReady, use, ReasonIssuerNotFound, "Referenced %s is not looked at: %s", s.IssuerName, use)
 	case IssuerTypeless:
-		return Action{Step: StepWait, Reason: ReasonIssuerTypeMissing, Message: fmt.Sprintf("Referenced %s names no issuer type in its spec", s.IssuerName)}
+		const none = "it names no issuer type in its spec"
+		return wait(cause.IssuerNotReady, none, ReasonIssuerTypeMissing, "Referenced %s names no issuer type in its spec", s.IssuerName)
 	case IssuerNotReady:
-		return Action{Step: StepWait, Reason: ReasonIssuerNotReady, Message: fmt.Sprintf("Referenced %s is not ready: %s", s.IssuerName, s.IssuerSays)}
+		return wait(cause.IssuerNotReady, s.IssuerSays, ReasonIssuerNotReady, "Referenced %s is not ready: %s", s.IssuerName, s.IssuerSays)
 	case IssuerUnknown:
 		return Action{Step: StepWait, Reason: ReasonIssuerNotReady, Message: fmt.Sprintf("Referenced %s is not ready yet", s.IssuerName)}
 	case IssuerForeign, IssuerUnmanaged:
@@ -282,6 +298,7 @@ func needsReference(s State) bool {
 // fail ends a request that can never be signed.
 func fail(problem error, approve bool) Action {
 	a := Action{Step: StepFail, Approve: approve, Reason: ReasonInvalid, Message: problem.Error()}
+	a.Cause = cause.OfError(problem)
 	if f := fault.Of(problem); f != nil {
 		a.Class = f.Class
 		if f.Reason != "" {

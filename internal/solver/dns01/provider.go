@@ -30,6 +30,8 @@ const MendPeriod = 30 * time.Second
 const (
 	// ReasonInvalidConfig: the configuration cannot work as it is.
 	ReasonInvalidConfig = "InvalidConfiguration"
+	// ReasonUnreachable: the provider does not answer.
+	ReasonUnreachable = "ProviderUnreachable"
 	// ReasonSecret: a Secret cannot be read or used.
 	ReasonSecret = "SecretUnusable"
 	// ReasonRefused: the server or program does not make the change.

@@ -107,6 +107,7 @@ func (o *options) run(ctx context.Context, streams plugin.Streams) error {
 // read lists the issuers. notes say what is left out because the user may not read it.
 func (o *options) read(ctx context.Context, c client.Client, namespace string) (rows []explain.IssuerRow, notes []string, err error) {
 	var objects []metav1.Object
+	unread := 0
 	for _, l := range []struct {
 		name string
 		list client.ObjectList
@@ -114,11 +115,17 @@ func (o *options) read(ctx context.Context, c client.Client, namespace string) (
 	}{
 		{"Issuers", &certmanagerv1.IssuerList{}, namespace},
 		{"ClusterIssuers", &certmanagerv1.ClusterIssuerList{}, ""},
-		{"Certificates", &certmanagerv1.CertificateList{}, namespace},
-		{"Challenges", &acmev1.ChallengeList{}, namespace},
+		{"Certificates", &certmanagerv1.CertificateList{}, ""}, // those of other namespaces may use a ClusterIssuer
+		{"Challenges", &acmev1.ChallengeList{}, ""},
 	} {
-		switch err := c.List(ctx, l.list, client.InNamespace(l.in)); {
+		err := c.List(ctx, l.list, client.InNamespace(l.in))
+		if apierrors.IsForbidden(err) && l.in == "" && namespace != "" && l.name != "ClusterIssuers" {
+			notes = append(notes, fmt.Sprintf("%s of other namespaces are not counted: you need the right to list them", l.name))
+			err = c.List(ctx, l.list, client.InNamespace(namespace))
+		}
+		switch {
 		case apierrors.IsForbidden(err):
+			unread++
 			notes = append(notes, fmt.Sprintf("%s are left out: you need the right to list them: %s", l.name, printable.Line(err.Error())))
 		case err != nil:
 			return nil, nil, fmt.Errorf("list the %s: %w", l.name, err)
@@ -130,7 +137,7 @@ func (o *options) read(ctx context.Context, c client.Client, namespace string) (
 			return nil
 		})
 	}
-	if len(notes) == 4 {
+	if unread == 4 {
 		return nil, nil, errors.New("you may read nothing of this: the role view is enough in a namespace: name yours with --namespace")
 	}
 	rows = explain.IssuerRows(objects, time.Now())

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -48,7 +49,7 @@ func New(streams plugin.Streams) *cobra.Command {
 	o := &options{flags: genericclioptions.NewConfigFlags(true)}
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "Lists certificates by the time when they end, with issuer, renewal, state and cause",
+		Short: "Lists certificates by the time when they expire, with state, days left and cause",
 		Long: "Lists Certificates, those that end first on top, and those that have no certificate yet before them. The role view\n" +
 			"is enough. With --expiring or --not-ready, the exit status is 2 if there are any, and 0 if there are none.",
 		Example: examples,
@@ -59,12 +60,12 @@ func New(streams plugin.Streams) *cobra.Command {
 	o.flags.AddFlags(f)
 	f.BoolVarP(&o.all, "all-namespaces", "A", false, "look in all namespaces")
 	f.StringVarP(&o.selector, "selector", "l", "", "only Certificates with these labels, as in app=web")
-	f.StringVarP(&o.output, "output", "o", "", "wide, json, yaml or csv")
+	f.StringVarP(&o.output, "output", "o", "", "wide, json, yaml, csv or name")
 	f.StringVar(&o.expiring, "expiring", "", "only certificates that end within this time, as in 14d or 36h; with --not-ready, those that are not ready too")
 	f.BoolVar(&o.filter.NotReady, "not-ready", false, "only certificates that are not ready; with --expiring, those that end soon too")
 	f.StringVar(&o.filter.Issuer, "issuer", "", "only certificates of this issuer: a name, or as in clusterissuer/letsencrypt")
 	_ = cmd.RegisterFlagCompletionFunc("issuer", plugin.Complete(0, plugin.Issuers()...)) // the flag is there
-	formats := []string{"wide", "json", "yaml", "csv"}
+	formats := []string{"wide", "json", "yaml", "csv", "name"}
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // as well
 	return cmd
 }
@@ -82,7 +83,7 @@ func (o *options) run(cmd *cobra.Command, streams plugin.Streams) error {
 	}
 	write, known := formats()[o.output]
 	if !known {
-		return fmt.Errorf("--output is wide, json, yaml or csv, not %q", o.output)
+		return fmt.Errorf("--output is wide, json, yaml, csv or name, not %q", o.output)
 	}
 	if !o.all {
 		if q.Namespace, _, err = o.flags.ToRawKubeConfigLoader().Namespace(); err != nil {
@@ -139,7 +140,7 @@ func formats() map[string]format {
 		}
 	}
 	return map[string]format{
-		"": table(false), "wide": table(true), "csv": commas, "json": encode("json"), "yaml": encode("yaml"),
+		"": table(false), "wide": table(true), "csv": commas, "name": names, "json": encode("json"), "yaml": encode("yaml"),
 	}
 }
 
@@ -157,32 +158,71 @@ func commas(out io.Writer, rows []explain.Row, _ bool, _ time.Time) error {
 	return w.WriteAll(lines)
 }
 
-// causeWidth is how much of a cause a narrow table shows.
-const causeWidth = 100
+const (
+	// screen is how wide a terminal is at least.
+	screen = 80
+	// leastCause is how much of a cause is shown at least, however long the names are.
+	leastCause = 40
+)
 
+// table is for people: the name, the state and the days that are left come first, then the cause, cut to the rest of
+// the screen. What a wide table has beside that comes last.
 func table(wide bool) format {
 	return func(out io.Writer, rows []explain.Row, namespaces bool, now time.Time) error {
-		w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-		line := func(namespace string, rest ...string) {
-			if namespaces {
-				rest = append([]string{namespace}, rest...)
-			}
-			plugin.Row(w, rest...)
-		}
-		if wide {
-			line("NAMESPACE", "NAME", "EXPIRES", "RENEWS", "ISSUER", "STATE", "SECRET", "NAMES", "NEXT TRY", "CAUSE")
-		} else {
-			line("NAMESPACE", "NAME", "EXPIRES", "RENEWS", "ISSUER", "STATE", "CAUSE")
-		}
+		lines := [][]string{{"NAME", "STATE", "DAYS"}}
 		for _, r := range rows {
-			if wide {
-				line(r.Namespace, r.Name, explain.Away(r.Expires, now), explain.Away(r.Renews, now), r.Issuer, r.State, r.Secret, strings.Join(r.Names, ","), r.NextTry, r.Cause)
-				continue
+			name := r.Name
+			if namespaces {
+				name = r.Namespace + "/" + r.Name
 			}
-			line(r.Namespace, r.Name, explain.Away(r.Expires, now), explain.Away(r.Renews, now), r.Issuer, r.State, plugin.Cut(r.Cause, causeWidth))
+			lines = append(lines, []string{name, r.State, days(r.Expires, now)})
+		}
+		if namespaces {
+			lines[0][0] = "NAMESPACE/NAME"
+		}
+		used := 0
+		for column := range lines[0] {
+			widest := 0
+			for _, line := range lines {
+				widest = max(widest, len([]rune(line[column])))
+			}
+			used += widest + gap
+		}
+		w := tabwriter.NewWriter(out, 0, 0, gap, ' ', 0)
+		for i, line := range lines {
+			switch {
+			case i == 0 && wide:
+				line = append(line, "CAUSE", "NEXT TRY", "EXPIRES", "RENEWS", "ISSUER", "SECRET", "NAMES")
+			case i == 0:
+				line = append(line, "CAUSE")
+			case wide:
+				r := rows[i-1]
+				line = append(line, r.Cause, r.NextTry, stamp(r.Expires), stamp(r.Renews), r.Issuer, r.Secret, strings.Join(r.Names, ","))
+			default:
+				line = append(line, plugin.Cut(rows[i-1].Cause, max(leastCause, screen-used)))
+			}
+			plugin.Row(w, line...)
 		}
 		return w.Flush()
 	}
+}
+
+// gap is the space between two columns.
+const gap = 2
+
+// days is how many whole days are left until a time; negative once it has passed.
+func days(at *metav1.Time, now time.Time) string {
+	if at == nil {
+		return "-"
+	}
+	return strconv.Itoa(int(math.Floor(at.Sub(now).Hours() / 24)))
+}
+
+func names(out io.Writer, rows []explain.Row, _ bool, _ time.Time) error {
+	for _, r := range rows {
+		fmt.Fprintln(out, "certificate/"+r.Name)
+	}
+	return nil
 }
 
 func stamp(at *metav1.Time) string {

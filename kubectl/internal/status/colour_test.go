@@ -23,7 +23,7 @@ import (
 func TestColour(t *testing.T) {
 	reports := []explain.Report{}
 	for _, outcome := range []explain.Outcome{explain.Issued, explain.Failed, explain.Waiting} {
-		reports = append(reports, explain.Report{Node: explain.Node{Kind: "Certificate", Name: "web", State: "state", Outcome: outcome.String()}})
+		reports = append(reports, explain.Report{Node: explain.Node{Kind: "Certificate", Name: "web", State: "state", Outcome: outcome.String()}, Trouble: explain.Trouble{Cause: "why", WhatToDo: "help"}})
 	}
 	draw := func(colour bool) string {
 		var out bytes.Buffer
@@ -31,7 +31,7 @@ func TestColour(t *testing.T) {
 		return out.String()
 	}
 	said := draw(true)
-	for _, want := range []string{green + "state" + plain, red + "state" + plain, yellow + "state" + plain, bold + "cause:"} {
+	for _, want := range []string{green + "state" + plain, red + "state" + plain, yellow + "state" + plain, bold + "what to do:"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("%q is missing in %q", want, said)
 		}

@@ -3,6 +3,7 @@ package status
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"chancery.dev/internal/explain"
@@ -36,13 +37,45 @@ func (p printer) all(reports []explain.Report, now time.Time) {
 	}
 }
 
-// one writes a report. Its last lines are the cause, the next try, and what to do.
+// one writes a report: first the state and the cause, then what to do and the next try, then the chain.
 func (p printer) one(r explain.Report) {
-	p.node(r.Node, "", "")
-	p.children(r.Chain(), "")
-	fmt.Fprintln(p.out)
-	for _, line := range r.Conclusion(p.now) {
+	head, cause, _ := strings.Cut(r.Head(p.now), ": ")
+	if cause != "" {
+		cause = ": " + cause
+	}
+	fmt.Fprintf(p.out, "%s: %s%s\n", printable.Line(r.Title()), p.paint(colourOf(r.Node), head), printable.Line(cause))
+	for _, line := range r.Advice(p.now) {
 		fmt.Fprintf(p.out, "%s %s\n", p.paint(bold, fmt.Sprintf("%-11s", line.Label+":")), printable.Line(line.Text))
+	}
+	fmt.Fprintln(p.out)
+	p.children(r.Chain(), "")
+}
+
+// shown is how many Certificates of a group are named.
+const shown = 3
+
+// groups writes what is in the way, a few lines for each cause.
+func (p printer) groups(groups []explain.Group) {
+	if len(groups) == 0 {
+		fmt.Fprintln(p.out, "no Certificate is in trouble")
+	}
+	for _, g := range groups {
+		what := "1 Certificate"
+		if n := len(g.Certificates); n != 1 {
+			what = fmt.Sprintf("%d Certificates", n)
+		}
+		if g.Expired > 0 {
+			what += fmt.Sprintf(", %d expired", g.Expired)
+		}
+		fmt.Fprintf(p.out, "%s of %s: %s\n", p.paint(bold, what), g.Issuer, printable.Line(g.Cause))
+		if g.WhatToDo != "" {
+			fmt.Fprintf(p.out, "   what to do: %s\n", g.WhatToDo)
+		}
+		names := strings.Join(g.Certificates[:min(shown, len(g.Certificates))], ", ")
+		if more := len(g.Certificates) - shown; more > 0 {
+			names += fmt.Sprintf(", and %d more", more)
+		}
+		fmt.Fprintf(p.out, "   %s\n", names)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/kubectl/internal/plugin"
 )
@@ -26,6 +27,10 @@ const (
 	kindGateway        = "Gateway"
 	kindSecret         = "Secret"
 	kindSigningRequest = "CertificateSigningRequest"
+	kindRequest        = "CertificateRequest"
+	kindOrder          = "Order"
+	kindChallenge      = "Challenge"
+	kindPod            = "Pod"
 )
 
 // kinds are those whose names a shell completes.
@@ -35,6 +40,8 @@ func kinds() []plugin.Kind {
 		{Prefix: "ingress/", GroupVersionKind: networkingv1.SchemeGroupVersion.WithKind(kindIngress)},
 		{Prefix: "gateway/", GroupVersionKind: schema.GroupVersionKind{Group: gwapiv1.GroupName, Version: "v1", Kind: kindGateway}},
 		{Prefix: "secret/", GroupVersionKind: corev1.SchemeGroupVersion.WithKind(kindSecret)},
+		{Prefix: "pod/", GroupVersionKind: corev1.SchemeGroupVersion.WithKind(kindPod)},
+		{Prefix: "certificaterequest/", GroupVersionKind: certmanagerv1.SchemeGroupVersion().WithKind(kindRequest)},
 		{Prefix: "csr/", GroupVersionKind: certificatesv1.SchemeGroupVersion.WithKind(kindSigningRequest)},
 	}
 }
@@ -56,6 +63,14 @@ func split(arg string) (kind, name string) {
 		return kindSecret, name
 	case "certificatesigningrequest", "certificatesigningrequests", "csr":
 		return kindSigningRequest, name
+	case "certificaterequest", "certificaterequests", "cr", "crs":
+		return kindRequest, name
+	case "order", "orders":
+		return kindOrder, name
+	case "challenge", "challenges":
+		return kindChallenge, name
+	case "pod", "pods", "po":
+		return kindPod, name
 	default:
 		return "", name
 	}
@@ -118,12 +133,60 @@ func startOf(ctx context.Context, c client.Client, namespace, arg string) (start
 		}
 		s.hint = "it asks for one with the annotation cert-manager.io/cluster-issuer or cert-manager.io/issuer, and names a Secret " +
 			"for its hosts; its events say more: kubectl describe " + arg
+	case kindRequest, kindOrder, kindChallenge, kindPod:
+		return below(ctx, c, s, kind, client.ObjectKey{Namespace: namespace, Name: name})
 	default:
 		if name != arg {
-			return s, fmt.Errorf("%s: status starts from certificate/NAME, ingress/NAME, gateway/NAME, secret/NAME, csr/NAME or a host name", arg)
+			return s, fmt.Errorf("%s: status starts from certificate/NAME, ingress/NAME, gateway/NAME, secret/NAME, pod/NAME, "+
+				"certificaterequest/NAME, order/NAME, challenge/NAME, csr/NAME or a host name", arg)
 		}
 		s.is, s.hint = named, "see which there are: kubectl chancery list"
 		s.or = func(crt *certmanagerv1.Certificate) bool { return serves(crt, name) }
+	}
+	return s, nil
+}
+
+// below starts from a Pod, which mounts Secrets, or from what was made for a Certificate, by its owners.
+func below(ctx context.Context, c client.Client, s start, kind string, key client.ObjectKey) (start, error) {
+	if key.Namespace == "" {
+		return s, fmt.Errorf("%s: name its namespace with --namespace", s.arg)
+	}
+	if kind == kindPod {
+		pod := &corev1.Pod{}
+		err := c.Get(ctx, key, pod)
+		s.is = func(crt *certmanagerv1.Certificate) bool {
+			return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+				return v.Secret != nil && v.Secret.SecretName == crt.Spec.SecretName
+			})
+		}
+		s.hint = "the Pod mounts no Secret of a Certificate"
+		return s, err
+	}
+	owners := []struct {
+		kind   string
+		object client.Object
+	}{{kindChallenge, &acmev1.Challenge{}}, {kindOrder, &acmev1.Order{}}, {kindRequest, &certmanagerv1.CertificateRequest{}}}
+	s.hint = "no Certificate has made it"
+	s.is = func(*certmanagerv1.Certificate) bool { return false }
+	for _, o := range owners {
+		if o.kind != kind {
+			continue
+		}
+		if err := c.Get(ctx, key, o.object); err != nil {
+			return s, err
+		}
+		owner := metav1.GetControllerOfNoCopy(o.object)
+		switch {
+		case owner == nil:
+			return s, nil
+		case owner.Kind == kindSigningRequest:
+			s.signingRequest = owner.Name
+			return s, nil
+		case owner.Kind == kindCertificate:
+			s.is = func(crt *certmanagerv1.Certificate) bool { return crt.Name == owner.Name }
+			return s, nil
+		}
+		kind, key.Name = owner.Kind, owner.Name
 	}
 	return s, nil
 }

@@ -78,10 +78,11 @@ func TestStartingPoints(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"none":         "no Certificate is found for none: see which there are",
-		"pod/web":      "status starts from certificate/NAME",
+		"node/web":     "status starts from certificate/NAME",
+		"pod/none":     "not found",
 		"ingress/none": "not found",
 		"secret/none":  "no spec.secretName names",
-		"web -o wide":  "--output is json or yaml",
+		"web -o wide":  "--output is json, yaml or name",
 		"web -l =":     "--selector",
 		"ingress/front -A --as-group system:masters": "name its namespace",
 		"-A": "is forbidden",

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/yaml"
 
+	"chancery.dev/internal/explain"
 	"chancery.dev/internal/printable"
 	"chancery.dev/kubectl/internal/plugin"
 )
@@ -24,9 +27,13 @@ const examples = `  # Why does the certificate web not come?
   # What serves this host name?
   kubectl chancery status www.example.com
 
-  # From an Ingress, a Gateway, a Secret or a CertificateSigningRequest
+  # From an Ingress, a Gateway, a Secret, a Pod, or what was made for the certificate
   kubectl chancery status ingress/web
+  kubectl chancery status certificaterequest/web-1
   kubectl chancery status csr/agent
+
+  # All trouble of the cluster, by cause, the worst first
+  kubectl chancery status -A --not-ready
 
   # What becomes of it, live
   kubectl chancery status web --watch
@@ -41,7 +48,11 @@ type options struct {
 	selector string
 	output   string
 	watch    bool
+	notReady bool
 }
+
+// inTrouble is the exit status if a certificate is in trouble.
+const inTrouble = 2
 
 // New returns the command status.
 func New(streams plugin.Streams) *cobra.Command {
@@ -53,8 +64,9 @@ func newCommand(streams plugin.Streams, flags *genericclioptions.ConfigFlags) *c
 	cmd := &cobra.Command{
 		Use:   "status [certificate | host name | kind/name]...",
 		Short: "Says where certificates stand, and why: the cause, the next try, and what to do",
-		Long: "Shows each Certificate with its issuer, its request, Order and Challenges, and what each of them says. The last lines\n" +
-			"name the cause, the next try, and what to do. The role view is enough; Secrets are not read.",
+		Long: "Shows each Certificate: first its state and the cause, then what to do and the next try, then its issuer, its request,\n" +
+			"Order and Challenges, and what each of them says. The role view is enough; Secrets are not read. The exit status is\n" +
+			"2 if a certificate is in trouble, and 1 after an error.",
 		Example: examples,
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd, streams, args) },
 
@@ -64,7 +76,8 @@ func newCommand(streams plugin.Streams, flags *genericclioptions.ConfigFlags) *c
 	flags.AddFlags(f)
 	f.BoolVarP(&o.all, "all-namespaces", "A", false, "look in all namespaces")
 	f.StringVarP(&o.selector, "selector", "l", "", "only Certificates with these labels, as in app=web")
-	f.StringVarP(&o.output, "output", "o", "", "json or yaml")
+	f.StringVarP(&o.output, "output", "o", "", "json, yaml or name")
+	f.BoolVar(&o.notReady, "not-ready", false, "only what is not ready or in trouble, by cause, the worst first")
 	f.BoolVarP(&o.watch, "watch", "w", false, "show each change as it comes, until interrupted")
 	return cmd
 }
@@ -91,14 +104,36 @@ func (o *options) run(cmd *cobra.Command, streams plugin.Streams, args []string)
 	if err != nil {
 		return err
 	}
-	if o.output != "" {
-		return Encode(streams.Out, o.output, reports)
+	if err := o.write(streams, p, reports, q.Namespace); err != nil {
+		return err
 	}
-	if len(reports) == 0 {
-		fmt.Fprintln(streams.ErrOut, NoneIn(q.Namespace))
+	if slices.ContainsFunc(reports, func(r explain.Report) bool { return r.Cause != "" }) {
+		return plugin.ExitError{Code: inTrouble}
+	}
+	return nil
+}
+
+// write shows the reports as the flags ask for.
+func (o *options) write(streams plugin.Streams, p printer, reports []explain.Report, namespace string) error {
+	now := time.Now()
+	switch {
+	case o.output == "name":
+		for _, r := range reports {
+			fmt.Fprintln(streams.Out, strings.ToLower(r.Kind)+"/"+r.Name)
+		}
+		return nil
+	case o.notReady && o.output != "":
+		return Encode(streams.Out, o.output, explain.Groups(reports, now))
+	case o.output != "":
+		return Encode(streams.Out, o.output, reports)
+	case len(reports) == 0:
+		fmt.Fprintln(streams.ErrOut, NoneIn(namespace))
+		return nil
+	case o.notReady:
+		p.groups(explain.Groups(reports, now))
 		return nil
 	}
-	p.all(reports, time.Now())
+	p.all(reports, now)
 	return nil
 }
 
@@ -108,12 +143,12 @@ func (o *options) query(args []string) (q Query, err error) {
 		return q, fmt.Errorf("--selector: %w", err)
 	}
 	switch o.output {
-	case "", "json", "yaml":
+	case "", "json", "yaml", "name":
 	default:
-		return q, fmt.Errorf("--output is json or yaml, not %q", o.output)
+		return q, fmt.Errorf("--output is json, yaml or name, not %q", o.output)
 	}
-	if o.watch && o.output != "" {
-		return q, errors.New("--watch is for people: leave --output out")
+	if o.watch && (o.output != "" || o.notReady) {
+		return q, errors.New("--watch is for people, and shows each Certificate: leave --output and --not-ready out")
 	}
 	if !o.all {
 		q.Namespace, _, err = o.flags.ToRawKubeConfigLoader().Namespace()

@@ -55,11 +55,11 @@ func TestWatch(t *testing.T) {
 	}
 	says("/web: new", 1)
 	w.Run(t, w.cfg)
-	says("does not exist\nnext try:", 1)
+	says("web does not exist\nwhat to do:", 1)
 	issuer := &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}}}
 	w.Create(t, issuer)
-	says("/web: ready\n└─ CertificateRequest", 1)
-	says("expires:", 1)
+	says("/web: ready\nexpires:", 1)
+	says("└─ CertificateRequest", 1)
 	if err := w.Client.Delete(t.Context(), issuer); err != nil {
 		t.Fatal(err)
 	}

@@ -91,7 +91,7 @@ func Factory(o Options) dns01.Factory {
 		case c.Webhook != nil:
 			return o.webhook(ctx, c.Webhook, u)
 		case c.Exec != nil && !u.ClusterIssuer && !o.ExecInIssuers:
-			return nil, fault.Terminal(ReasonNotAllowed, "exec: the operator does not let Issuers use it: "+
+			return nil, fault.Failed(fault.ClassConfiguration, ReasonNotAllowed, "exec: the operator does not let Issuers use it: "+
 				"use a ClusterIssuer, or start the controller with --dns01-exec-in-issuers")
 		}
 		p, err := planOf(u.Config, u.Ambient)
@@ -132,7 +132,7 @@ func (o Options) webhook(ctx context.Context, c *acmev1.WebhookProvider, u dns01
 	case c.URL == "":
 		return o.Webhook.Provider(c, u)
 	case !u.ClusterIssuer && !o.WebhookURLsInIssuers:
-		return nil, fault.Terminal(ReasonNotAllowed, "webhook: the operator does not let Issuers use url: "+
+		return nil, fault.Failed(fault.ClassConfiguration, ReasonNotAllowed, "webhook: the operator does not let Issuers use url: "+
 			"use a ClusterIssuer, or start the controller with --dns01-webhook-urls-in-issuers")
 	}
 	return o.WebhookServers.Provider(ctx, c, u)
@@ -146,14 +146,14 @@ func (o Options) resolve(ctx context.Context, p *plan, namespace string) (exec.C
 	for variable, ref := range p.secrets {
 		value, err := solver.SecretValue(ctx, o.Secrets, namespace, ref.Name, ref.Key)
 		if err != nil {
-			return c, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "%w", err)
+			return c, fault.ClassConfiguration.After(dns01.MendPeriod, dns01.ReasonSecret, "%w", err)
 		}
 		c.Secrets[variable] = value
 	}
 	if p.allOf != "" {
 		secret, err := o.Secrets.Secret(ctx, namespace, p.allOf)
 		if err != nil {
-			return c, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "reading Secret %s/%s: %w", namespace, p.allOf, err)
+			return c, fault.ClassConfiguration.After(dns01.MendPeriod, dns01.ReasonSecret, "reading Secret %s/%s: %w", namespace, p.allOf, err)
 		}
 		for variable, value := range secret.Data {
 			c.Secrets[variable] = string(value)

@@ -99,11 +99,11 @@ func (c *Client) Provider(ctx context.Context, config *acmev1.AcmeDNSProvider, n
 	p := &Provider{client: c, base: base, source: fmt.Sprintf("Secret %s/%s, entry %q", namespace, ref.Name, ref.Key)}
 	text, err := solver.SecretValue(ctx, secrets, namespace, ref.Name, ref.Key)
 	if err != nil {
-		return nil, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "acmeDNS: %w", err)
+		return nil, fault.ClassConfiguration.After(dns01.MendPeriod, dns01.ReasonSecret, "acmeDNS: %w", err)
 	}
 	if err := json.Unmarshal([]byte(text), &p.accounts); err != nil {
 		// Not the decoder's words: they may quote a password.
-		return nil, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "acmeDNS: %s is not a JSON object of accounts by domain", p.source)
+		return nil, fault.ClassConfiguration.After(dns01.MendPeriod, dns01.ReasonSecret, "acmeDNS: %s is not a JSON object of accounts by domain", p.source)
 	}
 	p.call.Provider = "acmeDNS at " + base.Redacted()
 	p.call.Key, err = limit.KeyOf("acmeDNS", base.String(), text)
@@ -115,7 +115,7 @@ func (p *Provider) Present(ctx context.Context, r dns01.Record) error {
 	domain := strings.TrimSuffix(strings.ToLower(r.Domain), ".")
 	a, ok := p.accounts[domain]
 	if !ok {
-		return fault.After(dns01.MendPeriod, dns01.ReasonSecret, "acmeDNS: %s has no account for %q: register one and add it", p.source, domain)
+		return fault.ClassConfiguration.After(dns01.MendPeriod, dns01.ReasonSecret, "acmeDNS: %s has no account for %q: register one and add it", p.source, domain)
 	}
 	key := p.base.String() + " " + a.Subdomain
 	if !r.Missed && p.client.knows(key, r.Value) { // another cluster may have pushed out what is missed
@@ -146,13 +146,13 @@ func (p *Provider) update(ctx context.Context, a account, value string) error {
 		"Content-Type": "application/json", "User-Agent": p.client.userAgent, "X-Api-User": a.Username, "X-Api-Key": a.Password,
 	} {
 		if strings.ContainsAny(value, "\r\n") {
-			return fault.After(dns01.MendPeriod, dns01.ReasonSecret, "acmeDNS: the account in %s has a line break in it", p.source)
+			return fault.ClassConfiguration.After(dns01.MendPeriod, dns01.ReasonSecret, "acmeDNS: the account in %s has a line break in it", p.source)
 		}
 		req.Header.Set(name, value)
 	}
 	resp, err := p.client.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("acmeDNS: updating at %s: %s", p.base.Redacted(), solver.Cause(err))
+		return fault.ClassUnavailable.After(0, dns01.ReasonUnreachable, "acmeDNS: updating at %s: %s", p.base.Redacted(), solver.Cause(err))
 	}
 	defer func() { _ = resp.Body.Close() }() // read as far as needed
 	// Read, so that the connection can be used again; never echoed.

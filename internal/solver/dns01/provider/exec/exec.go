@@ -153,7 +153,7 @@ func (p *Pool) program(provider string) (string, error) {
 	if path, ok := p.o.Programs[AnyProvider]; ok {
 		return path, nil
 	}
-	return "", fault.Terminal(ReasonNoProgram, "the DNS provider %q needs a program that this controller is not told of: "+
+	return "", fault.Failed(fault.ClassConfiguration, ReasonNoProgram, "the DNS provider %q needs a program that this controller is not told of: "+
 		"start it with --dns01-provider-programs=%s=PATH, where PATH is chancery-dns, or another that speaks the provider protocol", provider, AnyProvider)
 }
 

@@ -100,10 +100,10 @@ func FromConfig(ctx context.Context, c *acmev1.RFC2136Provider, namespace string
 		config.KeySource = fmt.Sprintf("Secret %s/%s, entry %q", namespace, ref.Name, ref.Key)
 		secret, err := solver.SecretValue(ctx, secrets, namespace, ref.Name, ref.Key)
 		if err != nil {
-			return nil, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "rfc2136: TSIG key %q: %w", c.TSIGKeyName, err)
+			return nil, fault.ClassConfiguration.After(dns01.MendPeriod, dns01.ReasonSecret, "rfc2136: TSIG key %q: %w", c.TSIGKeyName, err)
 		}
 		if config.Key, err = NewKey(c.TSIGKeyName, c.TSIGAlgorithm, secret); err != nil {
-			return nil, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "rfc2136: TSIG key %q of %s: %w", c.TSIGKeyName, config.KeySource, err)
+			return nil, fault.ClassConfiguration.After(dns01.MendPeriod, dns01.ReasonSecret, "rfc2136: TSIG key %q of %s: %w", c.TSIGKeyName, config.KeySource, err)
 		}
 	}
 	p, err := New(config, o)

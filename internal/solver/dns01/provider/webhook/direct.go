@@ -50,7 +50,7 @@ func (d Direct) Provider(ctx context.Context, config *acmev1.WebhookProvider, ca
 	} else if bundle != nil {
 		tlsConfig.RootCAs = x509.NewCertPool()
 		if !tlsConfig.RootCAs.AppendCertsFromPEM(bundle) {
-			return nil, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "webhook %s: the CA bundle holds no certificate in PEM form: correct caBundle, or the Secret of caBundleSecretRef",
+			return nil, fault.ClassConfiguration.After(dns01.MendPeriod, dns01.ReasonSecret, "webhook %s: the CA bundle holds no certificate in PEM form: correct caBundle, or the Secret of caBundleSecretRef",
 				address.Redacted())
 		}
 		secrets = append(secrets, bundle)
@@ -90,7 +90,7 @@ func (d Direct) bundle(ctx context.Context, config *acmev1.WebhookProvider, name
 	}
 	text, err := solver.SecretValue(ctx, d.Secrets, namespace, ref.Name, ref.KeyOr(cmmeta.TLSCAKey))
 	if err != nil {
-		return nil, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "webhook: caBundleSecretRef: %w", err)
+		return nil, fault.ClassConfiguration.After(dns01.MendPeriod, dns01.ReasonSecret, "webhook: caBundleSecretRef: %w", err)
 	}
 	return []byte(text), nil
 }
@@ -101,12 +101,12 @@ func (d Direct) certificate(ctx context.Context, namespace, name string) (*tls.C
 	for i, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey} {
 		var err error
 		if entries[i], err = solver.SecretValue(ctx, d.Secrets, namespace, name, key); err != nil {
-			return nil, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "webhook: clientCertificateSecretRef: %w", err)
+			return nil, fault.ClassConfiguration.After(dns01.MendPeriod, dns01.ReasonSecret, "webhook: clientCertificateSecretRef: %w", err)
 		}
 	}
 	pair, err := tls.X509KeyPair([]byte(entries[0]), []byte(entries[1]))
 	if err != nil {
-		return nil, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "webhook: clientCertificateSecretRef: the certificate and key of Secret %s/%s: %w", namespace, name, err)
+		return nil, fault.ClassConfiguration.After(dns01.MendPeriod, dns01.ReasonSecret, "webhook: clientCertificateSecretRef: the certificate and key of Secret %s/%s: %w", namespace, name, err)
 	}
 	return &pair, nil
 }

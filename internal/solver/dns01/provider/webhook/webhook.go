@@ -188,7 +188,7 @@ func (p *Provider) ask(ctx context.Context, action string, r dns01.Record) error
 			return fault.ClassCredential.After(dns01.MendPeriod, ReasonForbidden, "%s: the server ends the connection: %w: "+
 				"does it want a client certificate, and take that of clientCertificateSecretRef?", p.name, alert.Err)
 		}
-		return fmt.Errorf("%s: asking %s: %s", p.name, p.whom, solver.Cause(err))
+		return fault.ClassUnavailable.After(0, dns01.ReasonUnreachable, "%s: asking %s: %s", p.name, p.whom, solver.Cause(err))
 	}
 	defer func() { _ = resp.Body.Close() }() // read as far as needed
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))

@@ -1,0 +1,140 @@
+// Package cause is the one table of what can be in the way of a certificate: the words for it, and what helps. The
+// conditions of Certificates, events, kubectl chancery and the page take their words from here.
+//
+// It is pure, and judges typed fields only: classes of failures, problem types of ACME, kinds of objects. Messages are
+// shown, never judged; those of the API server are an exception, which OfWrite explains. What comes of a cause is
+// decided elsewhere (internal/machine/certificate).
+package cause
+
+import (
+	"slices"
+	"strings"
+
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/acme"
+	"chancery.dev/internal/fault"
+)
+
+// Class is the kind of a cause: a fault.Class, or one of the words below.
+type Class string
+
+// The classes beside those of package fault.
+const (
+	// IssuerMissing means that the issuer does not exist, and IssuerNotReady that it cannot issue.
+	IssuerMissing  Class = "IssuerMissing"
+	IssuerNotReady Class = "IssuerNotReady"
+	// NoSolver means that no solver of the issuer is for a name.
+	NoSolver Class = "NoSolver"
+	// Denied means that an approver has denied the request, and NotApproved that none has approved it.
+	Denied      Class = "Denied"
+	NotApproved Class = "NotApproved"
+	// SecretShared means that the Secret belongs to another Certificate, and IssuedTooOften that somebody overwrites or
+	// deletes it again and again.
+	SecretShared   Class = "SecretShared"
+	IssuedTooOften Class = "IssuedTooOften"
+	// KeyNotReplaced means that the private key does not fit and may not be replaced, PasswordMissing that there is no
+	// password for a keystore, NoRequest that no request can be made for the spec, and RenewalWindows that no renewal
+	// window can be met.
+	KeyNotReplaced  Class = "KeyNotReplaced"
+	PasswordMissing Class = "PasswordMissing"
+	NoRequest       Class = "NoRequest"
+	RenewalWindows  Class = "RenewalWindows"
+	// InTheWay means that somebody else's object has a name that is needed.
+	InTheWay Class = "InTheWay"
+	// WrongCertificate means that what the issuer has returned is not what was asked for.
+	WrongCertificate Class = "WrongCertificate"
+	// Paused, NoController and CAExpired are what only an observer sees.
+	Paused       Class = "PausedByAnnotation"
+	NoController Class = "NoController"
+	CAExpired    Class = "CAExpired"
+	// Other is what is not known any better.
+	Other Class = "Other"
+)
+
+// The classes of writes that the API server refuses; see OfWrite.
+const (
+	Immutable            Class = "Immutable"
+	Quota                Class = "Quota"
+	Admission            Class = "Admission"
+	Webhook              Class = "Webhook"
+	Rights               Class = "Rights"
+	NamespaceTerminating Class = "NamespaceTerminating"
+	TooLarge             Class = "TooLarge"
+	Invalid              Class = "Invalid"
+)
+
+// New returns a cause. The problem and the subject may be empty; the message may be a stranger's.
+func New(class Class, problemType, subject, message string) *cmmeta.Cause {
+	if class == "" {
+		class = Other
+	}
+	return &cmmeta.Cause{Class: string(class), ProblemType: problemType, Subject: subject, Message: fault.Quote(message)}
+}
+
+// Sentence says a cause in a sentence that begins with what it is about; empty for nil.
+func Sentence(c *cmmeta.Cause) string {
+	if c == nil {
+		return ""
+	}
+	parts := []string{c.Subject, says(Class(c.Class), acme.CodeOf(c.ProblemType)), c.Message}
+	switch Class(c.Class) {
+	case IssuerMissing, IssuerNotReady:
+		parts = []string{strings.TrimSpace(parts[0] + " " + parts[1]), c.Message}
+	case SecretShared, InTheWay:
+		parts = []string{c.Message} // it names the subject
+	default:
+	}
+	var said []string
+	for _, part := range parts {
+		if part != "" {
+			said = append(said, part)
+		}
+	}
+	return strings.Join(said, ": ")
+}
+
+// says is what a class means, in a few words; empty where the message alone says it.
+func says(class Class, problem acme.Code) string {
+	if class == Class(fault.ClassPaused) { // whose problem type is that of a limit
+		problem = ""
+	}
+	switch problem {
+	case acme.CodeConnection, acme.CodeTLS, acme.CodeDNS, acme.CodeUnauthorized, acme.CodeIncorrectResponse:
+		return "the CA does not find the answer"
+	case acme.CodeRateLimited:
+		return "the CA wants fewer requests"
+	case "":
+	default:
+		if class != Class(fault.ClassUnavailable) {
+			return "the CA refused"
+		}
+	}
+	for _, r := range table() {
+		if r.Class == class {
+			return r.Says
+		}
+	}
+	return ""
+}
+
+// Ready is the message of the condition Ready, given the one that says how things stand without the cause. It begins
+// with the cause, or ends with it where the certificate is good. Where the API server refuses a write, it says what
+// to do.
+func (s *Scene) Ready(message string, good bool) string {
+	said := Sentence(s.Cause)
+	switch {
+	case good:
+		said = message + "; " + said
+	case message != s.Cause.Message:
+		said += "; " + message
+	}
+	if IsWrite(s.Cause) {
+		said += ". " + s.Cure()
+	}
+	return said
+}
+
+// IsWrite reports whether a cause is that the API server refuses a write; nil is none.
+func IsWrite(c *cmmeta.Cause) bool {
+	return c != nil && slices.ContainsFunc(writes(), func(r Row) bool { return string(r.Class) == c.Class })
+}

@@ -1,0 +1,112 @@
+package cause
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/acme"
+	"chancery.dev/internal/fault"
+)
+
+// TestTable: each class has a row of its own, and something that helps.
+func TestTable(t *testing.T) {
+	t.Parallel()
+	seen := map[Class]bool{}
+	for _, r := range Table() {
+		if seen[r.Class] || r.Helps == "" {
+			t.Errorf("%+v", r)
+		}
+		seen[r.Class] = true
+	}
+	for _, class := range []fault.Class{
+		fault.ClassPermanent, fault.ClassPolicy, fault.ClassRefused, fault.ClassValidation, fault.ClassSelfCheck, fault.ClassSolver,
+		fault.ClassRateLimited, fault.ClassPaused, fault.ClassUnavailable, fault.ClassCredential, fault.ClassConfiguration,
+	} {
+		if !seen[Class(class)] {
+			t.Errorf("%s has no row", class)
+		}
+	}
+}
+
+// TestOfWrite: what the API server refuses is told by its class.
+func TestOfWrite(t *testing.T) {
+	t.Parallel()
+	secrets := schema.GroupResource{Resource: "secrets"}
+	kind := schema.GroupKind{Kind: "Secret"}
+	going := apierrors.NewForbidden(secrets, "web", errors.New("unable to create new content in namespace shop because it is being terminated"))
+	going.ErrStatus.Details.Causes = append(going.ErrStatus.Details.Causes, metav1.StatusCause{Type: corev1.NamespaceTerminatingCause})
+	immutable := apierrors.NewInvalid(kind, "web", field.ErrorList{field.Forbidden(field.NewPath("data"), "field is immutable when `immutable` is set")})
+	for want, err := range map[Class]error{
+		"":                   errors.New("connection refused"),
+		Immutable:            immutable,
+		Quota:                apierrors.NewForbidden(secrets, "web", errors.New("exceeded quota: few, requested: count/secrets=1, used: count/secrets=1, limited: count/secrets=1")),
+		Admission:            apierrors.NewForbidden(secrets, "web", errors.New("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no")),
+		Rights:               apierrors.NewForbidden(secrets, "web", errors.New(`User "system:serviceaccount:cert-manager:cert-manager" cannot patch resource "secrets"`)),
+		NamespaceTerminating: going,
+		TooLarge:             apierrors.NewRequestEntityTooLargeError("3 MiB"),
+		Webhook:              apierrors.NewInternalError(errors.New("failed calling webhook")),
+		Invalid:              apierrors.NewInvalid(kind, "web", field.ErrorList{field.Required(field.NewPath("type"), "")}),
+	} {
+		c := OfWrite(err, "Secret web")
+		switch {
+		case want == "" && c != nil, want != "" && (c == nil || c.Class != string(want) || !IsWrite(c)):
+			t.Errorf("%q: %+v", want, c)
+		case c != nil && !strings.HasPrefix(Sentence(c), "Secret web: the API server refuses the write"):
+			t.Errorf("%q: %s", want, Sentence(c))
+		}
+	}
+}
+
+// TestCures: the cure fits what is around the cause, and not only its class.
+func TestCures(t *testing.T) {
+	t.Parallel()
+	by := func(kind string, dns *acmev1.DNS01Solver) *acmev1.Challenge {
+		c := &acmev1.Challenge{}
+		c.Spec.DNSName, c.Spec.Type, c.Spec.IssuerRef.Kind, c.Spec.Solver.DNS01 = "www.example.com", acmev1.ChallengeTypeDNS01, kind, dns
+		return c
+	}
+	caa := New(Class(fault.ClassValidation), acme.CodeCAA.Type(), "www.example.com", "CAA record for example.com prevents issuance")
+	for name, c := range map[string]struct {
+		scene     Scene
+		says, not string
+	}{
+		"another kind": {Scene{Cause: New(IssuerMissing, "", "Issuer shop/acme", ""), OtherKind: "ClusterIssuer", Namespace: "shop", Certificate: "web"},
+			`kubectl patch certificate -n shop web --type merge -p '{"spec":{"issuerRef":{"kind":"ClusterIssuer"}}}'`, "Create"},
+		"a program in an Issuer": {Scene{Cause: New(Class(fault.ClassConfiguration), "", "", "no"), Challenge: by("Issuer", &acmev1.DNS01Solver{Exec: &acmev1.ExecProvider{}})},
+			"Move the solver to a ClusterIssuer", "dig"},
+		"connection refused": {Scene{Cause: New(Class(fault.ClassUnavailable), "", "", "connection refused"), Challenge: by("Issuer", &acmev1.DNS01Solver{
+			RFC2136: &acmev1.RFC2136Provider{Nameserver: "192.0.2.1:53"}})}, "Check nameserver 192.0.2.1:53", "credential"},
+		"rights of a webhook": {Scene{Cause: New(Class(fault.ClassCredential), "", "", "no"), Challenge: by("Issuer", &acmev1.DNS01Solver{
+			Webhook: &acmev1.WebhookProvider{GroupName: "acme.example.com", SolverName: "mine"}})}, "right to create mine in the API group acme.example.com", "credential"},
+		"a wildcard": {Scene{Cause: New(NoSolver, "", "*.example.com", "no")}, "a wildcard cannot be proved otherwise", "selectors"},
+		"selectors":  {Scene{Cause: New(NoSolver, "", "www.example.com", "no")}, "Change the selectors", "wildcard"},
+		"a quota":    {Scene{Cause: New(Quota, "", "Secret web", "exceeded quota"), Namespace: "shop"}, "kubectl describe resourcequota -n shop", "cause names"},
+		"immutable":  {Scene{Cause: New(Immutable, "", "Secret web", "no"), Namespace: "shop"}, "kubectl delete -n shop secret web", "cause names"},
+		"CAA":        {Scene{Cause: caa}, "dig CAA www.example.com", "cause names"},
+		"a pause": {Scene{Cause: New(Class(fault.ClassPaused), acme.CodeRateLimited.Type(), "", "https://ca.example/unpause")},
+			"lift the pause", "Wait"},
+	} {
+		if got := c.scene.Cure(); !strings.Contains(got, c.says) || strings.Contains(got, c.not) {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	if got := Sentence(caa); got != "www.example.com: the CA refused: CAA record for example.com prevents issuance" {
+		t.Error(got)
+	}
+	if got := (&Scene{Cause: caa}).Ready("Certificate is up to date and has not expired", true); !strings.HasPrefix(got, "Certificate is up to date and has not expired; www.") {
+		t.Error(got)
+	}
+	var none *cmmeta.Cause
+	if Sentence(none) != "" || IsWrite(none) || !none.SameAs(nil) || none.SameAs(caa) {
+		t.Error("no cause is one")
+	}
+}

@@ -1,0 +1,73 @@
+package certificate
+
+import (
+	"time"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/cause"
+)
+
+// status.cause says what is in the way of a Certificate: the newest trouble of its chain, until something newer has
+// happened. The condition Ready repeats it in a sentence. Causes are compared by class, problem type and subject:
+// strangers choose the texts, and a text that has changed alone is not written.
+
+// tell notes a cause, and reports whether it is another one than is known.
+func (d *decision) tell(c *cmmeta.Cause) bool {
+	if c.SameAs(d.crt.Status.Cause) {
+		return false
+	}
+	d.crt.Status.Cause = c.DeepCopy()
+	return true
+}
+
+// is reports whether the cause that is known is of a class.
+func (d *decision) is(class cause.Class) bool {
+	c := d.crt.Status.Cause
+	return c != nil && c.Class == string(class)
+}
+
+// rested notes the cause of a Certificate for which nothing is issued, or none.
+func (d *decision) rested(c *cmmeta.Cause) {
+	d.tell(c)
+	d.crt.Status.NextTry = nil
+}
+
+// tryAgainIn notes that a failed issuance is tried again once that time has passed: in whole seconds from the failure,
+// as its time is stored.
+func (d *decision) tryAgainIn(wait time.Duration) {
+	failed := d.crt.Status.LastFailureTime.Time
+	d.waitsUntil(failed.Truncate(time.Second).Add(d.now.Add(wait).Sub(failed)))
+}
+
+// waitsUntil notes when the Certificate is tried again by itself.
+func (d *decision) waitsUntil(next time.Time) {
+	d.crt.Status.NextTry = at(next.Truncate(time.Second))
+}
+
+// noteWindows has the cause say that the renewal windows cannot be met, where nothing worse is in the way.
+func (d *decision) noteWindows(problem string) {
+	switch {
+	case problem == "" && d.is(cause.RenewalWindows):
+		d.crt.Status.Cause = nil
+	case problem != "" && d.crt.Status.Cause == nil:
+		d.tell(cause.New(cause.RenewalWindows, "", "", problem))
+	}
+}
+
+// sayCause has the condition Ready say the cause: it begins with it, or, where the certificate is good, ends with it.
+func (d *decision) sayCause() {
+	ready := certmanagerv1.FindCertificateCondition(d.crt.Status.Conditions, certmanagerv1.CertificateConditionReady)
+	if c := d.crt.Status.Cause; c != nil && ready != nil {
+		scene := cause.Scene{Cause: c, Namespace: d.crt.Namespace, Certificate: d.crt.Name}
+		ready.Message = scene.Ready(ready.Message, ready.Status == cmmeta.ConditionTrue)
+	}
+}
+
+// causeOf is what a request waits for, or has failed with: what it says itself, or else what is known of it here.
+func causeOf(r RequestFacts, class cause.Class, message string) *cmmeta.Cause {
+	if c := r.Status.Cause; c != nil {
+		return c
+	}
+	return cause.New(class, "", "", message)
+}
