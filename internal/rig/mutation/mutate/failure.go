@@ -21,7 +21,7 @@ type event struct{ Action, Package, Test, FailedBuild, Output string }
 func firstFailure(ctx context.Context, args, env []string) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // the arguments are those of try
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env, cmd.Stderr = append(os.Environ(), env...), os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) } // what the tests have started, too

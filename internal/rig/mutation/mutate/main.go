@@ -10,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -25,7 +26,7 @@ func main() {
 	only := flag.String("only", "", "the `name` of the one mutation to try; empty means all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := mutate(ctx, *only)
+	err := mutate(ctx, os.Stdout, *only)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
@@ -33,8 +34,8 @@ func main() {
 	}
 }
 
-// mutate tries the mutation of a name, or all.
-func mutate(ctx context.Context, only string) error {
+// mutate tries the mutation of a name, or all, and writes the table to w.
+func mutate(ctx context.Context, w io.Writer, only string) error {
 	all, err := mutation.All()
 	if err != nil {
 		return err
@@ -55,7 +56,7 @@ func mutate(ctx context.Context, only string) error {
 	}
 	defer func() { _ = os.RemoveAll(scratch) }()
 	var failures []error
-	fmt.Printf("%-24s %-8s %7s  %s\n", "MUTATION", "", "SECONDS", "BY")
+	fmt.Fprintf(w, "%-24s %-8s %7s  %s\n", "MUTATION", "", "SECONDS", "BY")
 	for _, m := range all {
 		began := time.Now()
 		by, err := try(ctx, root, scratch, m)
@@ -71,9 +72,9 @@ func mutate(ctx context.Context, only string) error {
 			outcome, by = "MISSED", m.Breaks
 			failures = append(failures, fmt.Errorf("no test finds %s", m.Name))
 		}
-		fmt.Printf("%-24s %-8s %7.0f  %s\n", m.Name, outcome, time.Since(began).Seconds(), by)
+		fmt.Fprintf(w, "%-24s %-8s %7.0f  %s\n", m.Name, outcome, time.Since(began).Seconds(), by)
 	}
-	fmt.Printf("%d of %d found\n", len(all)-len(failures), len(all))
+	fmt.Fprintf(w, "%d of %d found\n", len(all)-len(failures), len(all))
 	return errors.Join(failures...)
 }
 
