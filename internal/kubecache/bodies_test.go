@@ -12,8 +12,8 @@ import (
 	"chancery.dev/internal/limits"
 )
 
-// TestBodiesAreBounded: who names large Secrets in many issuers chooses how much is kept of them. Beyond the bound, what
-// was used the longest ago goes.
+// TestBodiesAreBounded: who names large Secrets in many issuers chooses how much is kept of them. Beyond the bound,
+// what was used the longest ago goes.
 func TestBodiesAreBounded(t *testing.T) {
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	b := &bodies{now: func() time.Time { return now }}

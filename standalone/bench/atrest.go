@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"chancery.dev/standalone/bench/usage"
 )
 
 // AtRest is what objects cost that are in order.
@@ -70,10 +72,10 @@ func (o *AtRest) measure(ctx context.Context, r *run, c *controller, first count
 // memory reads what the process holds, and then, after garbage is collected, what is in use.
 func (c *controller) memory(ctx context.Context) (m Memory, err error) {
 	pid := c.cmd.Process.Pid
-	if m.Resident, err = residentMemory(pid); err != nil {
+	if m.Resident, err = usage.Resident(pid); err != nil {
 		return m, err
 	}
-	if m.Peak, err = peakMemory(pid); err != nil {
+	if m.Peak, err = usage.Peak(pid); err != nil {
 		return m, err
 	}
 	var text []byte

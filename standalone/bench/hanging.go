@@ -17,6 +17,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/standalone/bench/usage"
 )
 
 const (
@@ -100,7 +101,7 @@ func hangScenario(ctx context.Context, r *run, work *workload, result *Scenario)
 		out.Alone, out.Beside = alone.pace(), beside.pace()
 		out.Ratio = out.Beside.P50Millis / out.Alone.P50Millis
 		result.Hanging = out
-		result.ResidentBytes, err = residentMemory(c.cmd.Process.Pid)
+		result.ResidentBytes, err = usage.Resident(c.cmd.Process.Pid)
 		return err
 	})
 }

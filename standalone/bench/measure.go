@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/internal/rig/dnsserver"
+	"chancery.dev/standalone/bench/usage"
 )
 
 const (
@@ -59,7 +60,7 @@ func (r *run) snapshot(ctx context.Context, c *controller) (snapshot, error) {
 	if s.controller, err = c.requests(ctx); err != nil {
 		return s, err
 	}
-	s.cpu, err = cpu(c.cmd.Process.Pid)
+	s.cpu, err = usage.CPU(c.cmd.Process.Pid)
 	return s, err
 }
 
@@ -67,7 +68,7 @@ func (r *run) snapshot(ctx context.Context, c *controller) (snapshot, error) {
 // takes it more than a certificate does.
 func issueAll(ctx context.Context, r *run, w *workload, seen *observer, p part) (timing, time.Duration, error) {
 	server := r.plane.server.cmd.Process.Pid
-	before, err := cpu(server)
+	before, err := usage.CPU(server)
 	if err != nil {
 		return timing{}, 0, err
 	}
@@ -77,7 +78,7 @@ func issueAll(ctx context.Context, r *run, w *workload, seen *observer, p part) 
 	if err != nil {
 		return t, 0, err
 	}
-	after, err := cpu(server)
+	after, err := usage.CPU(server)
 	return t, after - before, err
 }
 
@@ -128,7 +129,7 @@ func measure(ctx context.Context, r *run, w *workload, c *controller, result *Sc
 	result.Pace = took.pace()
 	result.ServerCPUMillisEach = millis(server) / float64(r.Certificates)
 	result.fill(first, before)
-	result.ResidentBytes, err = residentMemory(c.cmd.Process.Pid)
+	result.ResidentBytes, err = usage.Resident(c.cmd.Process.Pid)
 	return err
 }
 

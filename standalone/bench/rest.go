@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/standalone/bench/usage"
 )
 
 const (
@@ -114,7 +115,7 @@ func (r *run) seed(ctx context.Context, work *workload) (err error) {
 
 // calm waits until the controller has looked at everything, and then leaves it alone for restFor.
 func (c *controller) calm(ctx context.Context) error {
-	before, err := cpu(c.cmd.Process.Pid)
+	before, err := usage.CPU(c.cmd.Process.Pid)
 	if err != nil {
 		return err
 	}
@@ -126,7 +127,7 @@ func (c *controller) calm(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		now, err := cpu(c.cmd.Process.Pid)
+		now, err := usage.CPU(c.cmd.Process.Pid)
 		if err != nil {
 			return err
 		}
@@ -179,10 +180,10 @@ func (r *run) atRest(ctx context.Context, work *workload) (resident, peak int64,
 		return 0, 0, err
 	}
 	pid := c.cmd.Process.Pid
-	if resident, err = residentMemory(pid); err != nil {
+	if resident, err = usage.Resident(pid); err != nil {
 		return 0, 0, err
 	}
-	peak, err = peakMemory(pid)
+	peak, err = usage.Peak(pid)
 	return resident, peak, err
 }
 

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/standalone/bench/usage"
 )
 
 const (
@@ -89,7 +90,7 @@ func waitScenario(ctx context.Context, r *run, work *workload, result *Scenario)
 			return err
 		}
 		result.Waiting = out
-		result.ResidentBytes, err = residentMemory(c.cmd.Process.Pid)
+		result.ResidentBytes, err = usage.Resident(c.cmd.Process.Pid)
 		return err
 	})
 }
@@ -145,14 +146,14 @@ func (o *Waiting) measure(ctx context.Context, r *run, work *workload, c *contro
 	}
 	checks, others := work.questions()
 	began := time.Now()
-	used, err := cpu(c.cmd.Process.Pid)
+	used, err := usage.CPU(c.cmd.Process.Pid)
 	if err != nil {
 		return err
 	}
 	if err := sleep(ctx, r.Window); err != nil {
 		return err
 	}
-	usedThen, err := cpu(c.cmd.Process.Pid)
+	usedThen, err := usage.CPU(c.cmd.Process.Pid)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,6 @@
-package bench
+// Package attack is what a namespace attacks a controller with: objects as large as the API server takes, objects that
+// come and go, and servers of all protocols that send as much as they can. It measures nothing.
+package attack
 
 import (
 	"bytes"
@@ -27,20 +29,21 @@ const (
 
 // hostile is a server of every protocol that sends as much as it can. The first part of a path says how: "headers" and
 // "bodies" send such, whatever is asked; "chains", "orders", "directories" and "challenges" are ACME servers with long
-// chains and many alternates, large orders, large directories, and an order whose challenge has to be solved. The second
-// part tells servers apart.
+// chains and many alternates, large orders, large directories, and an order whose challenge has to be solved. The
+// second part tells servers apart.
 type hostile struct {
 	// plain and secure are its addresses by http and https, bundle verifies the latter.
 	plain, secure string
 	bundle        []byte
-	// served counts the large answers.
+	// name is what challenges are for, and served counts the large answers.
+	name   string
 	served atomic.Int64
 
 	headers, body, chain, order, profiles []byte
 }
 
-func startHostile(ctx context.Context) (*hostile, error) {
-	h := &hostile{body: bytes.Repeat([]byte(`"",`), 1<<20)}
+func startHostile(ctx context.Context, name string) (*hostile, error) {
+	h := &hostile{name: name, body: bytes.Repeat([]byte(`"",`), 1<<20)}
 	certificate, err := h.newCertificate()
 	if err != nil {
 		return nil, err
@@ -163,7 +166,7 @@ func (h *hostile) acme(w http.ResponseWriter, way, base, what string) {
 		created(`{"status":"pending","finalize":"%[1]s/f","authorizations":["%[1]s/authz"]}`, "/order/1")
 	case what == "authz":
 		_, _ = fmt.Fprintf(w, `{"status":"pending","identifier":{"type":"dns","value":"%[2]s"},`+
-			`"challenges":[{"type":"dns-01","url":"%[1]s/challenge","status":"pending","token":"token"}]}`, base, hostileName)
+			`"challenges":[{"type":"dns-01","url":"%[1]s/challenge","status":"pending","token":"token"}]}`, base, h.name)
 	case strings.HasPrefix(what, "chain"):
 		h.served.Add(1)
 		for n := range 200 {

@@ -1,4 +1,5 @@
-package bench
+// Package usage reads what CPU time and memory a process uses, from the /proc of Linux.
+package usage
 
 import (
 	"fmt"
@@ -12,8 +13,8 @@ import (
 // ticksPerSecond is the unit of times in /proc/PID/stat: USER_HZ, which is 100 on every architecture that Go runs on.
 const ticksPerSecond = 100
 
-// cpu is the CPU time that a process has used, to a hundredth of a second (proc(5)).
-func cpu(pid int) (time.Duration, error) {
+// CPU is the CPU time that a process has used, to a hundredth of a second (proc(5)).
+func CPU(pid int) (time.Duration, error) {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
 		return 0, fmt.Errorf("CPU time is read from Linux's /proc: %w", err)
@@ -39,11 +40,11 @@ func parseStat(stat string) (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
 }
 
-// residentMemory is how much memory a process holds, in bytes.
-func residentMemory(pid int) (int64, error) { return memory(pid, "VmRSS:") }
+// Resident is how much memory a process holds, in bytes.
+func Resident(pid int) (int64, error) { return memory(pid, "VmRSS:") }
 
-// peakMemory is the most that it has held.
-func peakMemory(pid int) (int64, error) { return memory(pid, "VmHWM:") }
+// Peak is the most that it has held.
+func Peak(pid int) (int64, error) { return memory(pid, "VmHWM:") }
 
 func memory(pid int, field string) (int64, error) {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
