@@ -13,9 +13,25 @@ import (
 // TestSchemaKeepsToTheLimits: the bounds of docs/limits.md that the API server holds are in the definitions.
 func TestSchemaKeepsToTheLimits(t *testing.T) {
 	want := map[string]int64{
+		"Certificate spec.dnsNames": limits.CertificateNames, "Certificate spec.uris": limits.CertificateNames,
 		"Certificate spec.ipAddresses": limits.CertificateNames, "Certificate spec.emailAddresses": limits.CertificateNames,
 		"Certificate spec.otherNames": limits.CertificateNames,
 		"Issuer spec.acme.solvers":    limits.Solvers, "ClusterIssuer spec.acme.solvers": limits.Solvers,
+	}
+	for _, list := range []string{"organizations", "countries", "organizationalUnits", "localities", "provinces", "streetAddresses", "postalCodes"} {
+		want["Certificate spec.subject."+list] = limits.CertificateNames
+	}
+	for _, side := range []string{"permitted", "excluded"} {
+		for _, list := range []string{"dnsDomains", "ipRanges", "emailAddresses", "uriDomains"} {
+			want["Certificate spec.nameConstraints."+side+"."+list] = limits.CertificateNames
+		}
+	}
+	const perByte = 4.0 / 3 // of base64
+	bundles := map[string]int64{}
+	for _, kind := range []string{"Issuer", "ClusterIssuer"} {
+		for _, at := range []string{"acme", "vault", "venafi.tpp"} {
+			bundles[kind+" spec."+at+".caBundle"] = int64(limits.BundlePEM * perByte)
+		}
 	}
 	crds, err := api.CRDs()
 	if err != nil {
@@ -28,7 +44,14 @@ func TestSchemaKeepsToTheLimits(t *testing.T) {
 				t.Errorf("%s: has not the bound of %d entries", at, bound)
 			}
 			delete(want, at)
+			if bound, bounded := bundles[at]; bounded && (s.MaxLength == nil || *s.MaxLength != bound) {
+				t.Errorf("%s: has not the bound of %d characters", at, bound)
+			}
+			delete(bundles, at)
 		})
+	}
+	for at := range bundles {
+		t.Errorf("%s: is no field", at)
 	}
 	for at := range want {
 		t.Errorf("%s: is no field", at)

@@ -37,7 +37,10 @@ type Section struct {
 
 // Table is all bounds.
 func Table() []Section {
-	return []Section{{"Objects of tenants", objects()}, {"Answers of servers", answers()}, {"What is kept, and under way", kept()}}
+	return []Section{
+		{"Objects of tenants", objects()}, {"Answers of servers", answers()}, {"What is kept, and under way", kept()},
+		{"What is said and noted about an object", told()},
+	}
 }
 
 // count writes a number of things with commas, as in "1,000 entries".

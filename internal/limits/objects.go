@@ -36,6 +36,9 @@ const (
 // Credentials is how large the names and values of the credentials of a DNS provider program are together, in bytes.
 const Credentials = 64 << 10
 
+// CredentialBytes is the size of one entry of a Secret that holds a credential: a token, a password, a key file.
+const CredentialBytes = 64 << 10
+
 // Solvers is how many solvers an ACME issuer has. The API server holds it.
 const Solvers = 1000
 
@@ -48,12 +51,33 @@ func objects() []Row {
 	)
 	return append(shims(), []Row{
 		{
-			What: "`ipAddresses`, `emailAddresses` and `otherNames` of a Certificate", Who: certificates,
-			Bound: count(CertificateNames, "entries each"), Costs: "Linear", Above: refused, Tests: []string{"TestSchemaKeepsToTheLimits"},
+			What: "Names of each type, entries of `subject` and of `nameConstraints` of a Certificate", Who: certificates,
+			Bound: count(CertificateNames, "entries each"), Costs: "Linear", Above: refused,
+			Tests: []string{"TestSchemaKeepsToTheLimits", "TestStoredLargeObjectsStayUpdatable", "TestOrdersGrow"},
 		},
 		{
 			What: "`solvers` of an ACME issuer", Who: issuers,
-			Bound: count(Solvers, "solvers"), Costs: "Linear for each name", Above: refused, Tests: []string{"TestSchemaKeepsToTheLimits"},
+			Bound: count(Solvers, "solvers"), Costs: "Linear, for all names of an Order together. Names and zones of selectors have no bound but the size of the object",
+			Above: refused, Tests: []string{"TestSchemaKeepsToTheLimits", "TestSelectionGrows"},
+		},
+		{
+			What: "`caBundle` of an issuer or a webhook, and its entry of a Secret", Who: issuers, Bound: bytes(BundlePEM), Costs: "Linear",
+			Above: "The API server refuses the issuer. A bundle that is stored already, or is in a Secret, is not read: the issuer is not ready and says so; the Challenge of a webhook does",
+			Tests: []string{"TestSchemaKeepsToTheLimits", "TestLargeInputs", "TestProbe", "TestDirectMistakes", "TestABundleIsBounded"},
+		},
+		{
+			What: "Entry of a Secret with a credential: a token, a password, a key of an account outside ACME", Who: secrets, Bound: bytes(CredentialBytes),
+			Costs: "Linear", Above: "It is not used: the issuer, the Challenge or the Certificate says so",
+			Tests: []string{"TestCredentialEntriesAreBounded", "TestLargeInputs", "TestProbe", "TestDirectMistakes"},
+		},
+		{
+			What: "Encoded request of a CertificateRequest or a CertificateSigningRequest", Who: "who creates them", Bound: bytes(ChainPEM),
+			Costs: "Linear in names and usages", Above: "The request fails", Tests: []string{"TestOversizedInputIsNotDecoded", "TestUsagesGrow"},
+		},
+		{
+			What: "Custom fields for Venafi in annotations", Who: "who creates issuers and requests",
+			Bound: "256 KiB, as Kubernetes has it for all annotations of an object", Costs: "Linear", Above: "The API server refuses the object",
+			Tests: []string{"TestFieldsGrow"},
 		},
 		{
 			What: "credentials of a DNS provider program, names and values together", Who: secrets,

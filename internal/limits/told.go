@@ -2,6 +2,41 @@ package limits
 
 // Bounds of what the controller says about one object.
 const (
-	// EventBytes is the size of the message of an event. The API server takes no more in the newer form of events.
+	// EventBytes is the size of the message of an event, and of each cause in a line of the log. The API server takes no
+	// more in the newer form of events.
 	EventBytes = 1024
 )
+
+// Bounds of what is kept of the classes of Ingresses whose admission refuses exact paths.
+const (
+	// IngressClasses is how many are kept.
+	IngressClasses = 100
+	// IngressClassBytes is the size of the name of one.
+	IngressClassBytes = 253
+)
+
+// told are the rows about events, the log and what is kept for the next call.
+func told() []Row {
+	return []Row{
+		{
+			What: "Message of an event", Who: "who writes what it quotes", Bound: bytes(EventBytes), Costs: "Linear", Above: "It is cut, and ends with …",
+			Tests: []string{"TestLongMessagesAreCut", "TestWarningsAreFew"},
+		},
+		{
+			What: "Events about one object", Who: "who changes the object",
+			Bound: "25, and one more every five minutes, for each component, as clients of Kubernetes have it. A warning that repeats is told once",
+			Costs: "A request to the API server", Above: "They are left out; the log has them", Tests: []string{"TestHugeIngresses", "TestRefused"},
+		},
+		{
+			What: "Lines of the log about one object", Who: "who changes the object",
+			Bound: "One for each look that changes something, or fails for a new reason; failures back off. " + count(Listed, "steps and as many causes, ") +
+				bytes(EventBytes) + " each",
+			Costs: "Linear", Above: "The line says how many more there are", Tests: []string{"TestLongMessagesAreCut"},
+		},
+		{
+			What: "Classes of Ingresses whose admission refuses exact paths", Who: "who writes solvers",
+			Bound: count(IngressClasses, "classes of ") + count(IngressClassBytes, "bytes"), Costs: "Linear", Above: "Another one is forgotten, which costs one refusal more",
+			Tests: []string{"TestClassesAreBounded"},
+		},
+	}
+}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"chancery.dev/internal/limits"
 )
 
 // SecretReader reads Secrets for solvers. A Secret that does not exist is an
@@ -13,8 +15,14 @@ type SecretReader interface {
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 }
 
-// SecretValue reads one entry of a Secret. Its errors name the Secret and the entry, never a value.
+// SecretValue reads an entry of a Secret with a credential. Its errors name the Secret and the entry, never a value.
 func SecretValue(ctx context.Context, r SecretReader, namespace, name, key string) (string, error) {
+	return SecretText(ctx, r, namespace, name, key, limits.CredentialBytes)
+}
+
+// SecretText reads an entry of a Secret that has so many bytes at most. Its errors name the Secret and the entry, never
+// a value.
+func SecretText(ctx context.Context, r SecretReader, namespace, name, key string, most int) (string, error) {
 	s, err := r.Secret(ctx, namespace, name)
 	if err != nil {
 		return "", fmt.Errorf("reading Secret %s/%s: %w", namespace, name, err)
@@ -22,6 +30,9 @@ func SecretValue(ctx context.Context, r SecretReader, namespace, name, key strin
 	value, ok := s.Data[key]
 	if !ok {
 		return "", fmt.Errorf("the Secret %s/%s has no entry %q", namespace, name, key)
+	}
+	if len(value) > most {
+		return "", fmt.Errorf("the entry %q of Secret %s/%s has more than %d bytes: store what is needed, and nothing else, in it", key, namespace, name, most)
 	}
 	return string(value), nil
 }

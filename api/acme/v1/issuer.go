@@ -25,6 +25,7 @@ type ACMEIssuer struct {
 	// Certificates, PEM encoded, that the server's own certificate is verified with. Excludes
 	// skipTLSVerify.
 	// +optional
+	// +kubebuilder:validation:MaxLength=440000
 	// +kubebuilder:validation:XValidation:rule=`string(self).contains('-----BEGIN CERTIFICATE-----')`,message="acme.caBundle: must hold certificates in PEM form"
 	CABundle []byte `json:"caBundle,omitempty"`
 

@@ -116,6 +116,8 @@ type CertificateSpec struct {
 	// DNS names of the certificate.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MaxLength=512
 	DNSNames []string `json:"dnsNames,omitempty"`
 
 	// IP addresses of the certificate.
@@ -129,6 +131,8 @@ type CertificateSpec struct {
 	// URIs of the certificate.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MaxLength=2048
 	URIs []string `json:"uris,omitempty"`
 
 	// Other names of the certificate (otherName, RFC 5280 §4.2.1.6).
@@ -168,6 +172,7 @@ type CertificateSpec struct {
 	// What the key may be used for. By default digital signature and key encipherment.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
 	Usages []KeyUsage `json:"usages,omitempty"`
 
 	// How the private key is made, and when anew.
@@ -204,36 +209,50 @@ type X509Subject struct {
 	// Organizations (O).
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MaxLength=1024
 	Organizations []string `json:"organizations,omitempty"`
 
 	// Countries (C).
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MaxLength=1024
 	Countries []string `json:"countries,omitempty"`
 
 	// Organizational units (OU).
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MaxLength=1024
 	OrganizationalUnits []string `json:"organizationalUnits,omitempty"`
 
 	// Cities (L).
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MaxLength=1024
 	Localities []string `json:"localities,omitempty"`
 
 	// States or provinces (ST).
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MaxLength=1024
 	Provinces []string `json:"provinces,omitempty"`
 
 	// Street addresses (STREET).
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MaxLength=1024
 	StreetAddresses []string `json:"streetAddresses,omitempty"`
 
 	// Postal codes.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MaxLength=1024
 	PostalCodes []string `json:"postalCodes,omitempty"`
 
 	// Serial number of the subject; not that of the certificate.
@@ -501,6 +520,8 @@ type NameConstraintItem struct {
 	// Domains, with all below them.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MaxLength=512
 	DNSDomains []string `json:"dnsDomains,omitempty"`
 
 	// IP address ranges, in CIDR form.
@@ -514,10 +535,14 @@ type NameConstraintItem struct {
 	// E-mail addresses, or domains of them.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MaxLength=512
 	EmailAddresses []string `json:"emailAddresses,omitempty"`
 
 	// Domains of URIs.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MaxLength=512
 	URIDomains []string `json:"uriDomains,omitempty"`
 }

@@ -45,6 +45,7 @@ type VaultIssuer struct {
 	// Certificates, PEM encoded, that the server's own certificate is verified with. Excludes
 	// caBundleSecretRef.
 	// +optional
+	// +kubebuilder:validation:MaxLength=440000
 	// +kubebuilder:validation:XValidation:rule=`string(self).contains('-----BEGIN CERTIFICATE-----')`,message="vault.caBundle: must hold certificates in PEM form"
 	CABundle []byte `json:"caBundle,omitempty"`
 
@@ -210,6 +211,7 @@ type VenafiTPP struct {
 	// Certificates, PEM encoded, that the server's own certificate is verified with. Excludes
 	// caBundleSecretRef.
 	// +optional
+	// +kubebuilder:validation:MaxLength=440000
 	// +kubebuilder:validation:XValidation:rule=`string(self).contains('-----BEGIN CERTIFICATE-----')`,message="tpp.caBundle: must hold certificates in PEM form"
 	CABundle []byte `json:"caBundle,omitempty"`
 

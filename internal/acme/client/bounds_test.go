@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"chancery.dev/internal/acme/client"
+	"chancery.dev/internal/limits"
 )
 
 // TestAnswersAreBounded has a hostile server answer with as much as it likes. Each answer is refused
@@ -143,5 +144,13 @@ func TestADatabaseIsNotQuoted(t *testing.T) {
 	}
 	if _, err := c.Directory(t.Context()); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Error(err)
+	}
+}
+
+// TestABundleIsBounded: a bundle that is too large is not decoded.
+func TestABundleIsBounded(t *testing.T) {
+	_, err := client.NewHTTPClient(client.HTTPOptions{CABundle: make([]byte, limits.BundlePEM+1)})
+	if err == nil || !strings.Contains(err.Error(), "more than 330000 bytes") {
+		t.Errorf("got %v", err)
 	}
 }

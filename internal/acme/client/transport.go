@@ -4,11 +4,13 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"time"
 
 	"chancery.dev/internal/egress"
+	"chancery.dev/internal/limits"
 )
 
 // The time limits of spec §5.2.
@@ -51,6 +53,9 @@ func NewHTTPClient(o HTTPOptions) (*http.Client, error) {
 	if len(o.CABundle) > 0 {
 		if o.InsecureSkipVerify {
 			return nil, errors.New("acme: a CA bundle and skipping TLS verification exclude each other")
+		}
+		if len(o.CABundle) > limits.BundlePEM {
+			return nil, fmt.Errorf("acme: the CA bundle has more than %d bytes: leave the CA of this server in it only", limits.BundlePEM)
 		}
 		conf.RootCAs = x509.NewCertPool()
 		if !conf.RootCAs.AppendCertsFromPEM(o.CABundle) {

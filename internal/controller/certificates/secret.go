@@ -11,6 +11,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/pki"
 )
@@ -158,6 +159,9 @@ func (r *certificates) password(ctx context.Context, namespace, field string, re
 		return "", err
 	case len(secret.Data[ref.Key]) == 0:
 		return "", passwordError{fmt.Errorf("Secret %q of %s.passwordSecretRef has nothing in %q: put the password there", ref.Name, field, ref.Key)}
+	case len(secret.Data[ref.Key]) > limits.CredentialBytes:
+		return "", passwordError{fmt.Errorf("Secret %q of %s.passwordSecretRef has more than %d bytes in %q: put the password there, and nothing else",
+			ref.Name, field, limits.CredentialBytes, ref.Key)}
 	default:
 		return string(secret.Data[ref.Key]), nil
 	}

@@ -19,6 +19,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
@@ -169,6 +170,10 @@ func (p *probe) externalAccount(ctx context.Context) (*acme.ExternalAccount, err
 	text, ok := secret.Data[eab.KeySecretRef.Key]
 	if !ok {
 		return bad("Secret %s/%s has no entry %q", p.namespace, eab.KeySecretRef.Name, eab.KeySecretRef.Key)
+	}
+	if len(text) > limits.CredentialBytes {
+		return bad("entry %q of Secret %s/%s has more than %d bytes: store the key as the ACME server's operator gave it to you",
+			eab.KeySecretRef.Key, p.namespace, eab.KeySecretRef.Name, limits.CredentialBytes)
 	}
 	key, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(string(text)), "="))
 	if err != nil || len(key) == 0 {

@@ -104,10 +104,13 @@ func (p *plan) readRoots(ctx context.Context) error {
 	where := "spec.vault.caBundle"
 	if ref := p.spec.CABundleSecretRef; ref != nil {
 		var err error
-		if p.roots, err = p.entry(ctx, *ref, cmmeta.TLSCAKey); err != nil {
+		if p.roots, err = p.text(ctx, *ref, cmmeta.TLSCAKey, limits.BundlePEM); err != nil {
 			return err
 		}
 		where = fmt.Sprintf("entry %q of Secret %s/%s", ref.KeyOr(cmmeta.TLSCAKey), p.namespace, ref.Name)
+	}
+	if len(p.roots) > limits.BundlePEM {
+		return invalid("%s has more than %d bytes: leave the CA of this server in it only", where, limits.BundlePEM)
 	}
 	if len(p.roots) > 0 && !x509.NewCertPool().AppendCertsFromPEM(p.roots) {
 		return invalid("%s holds no certificate in PEM form: store the CA that Vault's own certificate is verified with", where)
@@ -141,8 +144,13 @@ func (p *plan) useCertificate(ctx context.Context, certRef, keyRef cmmeta.Secret
 	return nil
 }
 
-// entry reads one entry of a Secret.
+// entry reads an entry of a Secret with a credential.
 func (p *plan) entry(ctx context.Context, ref cmmeta.SecretKeySelector, key string) ([]byte, error) {
+	return p.text(ctx, ref, key, limits.CredentialBytes)
+}
+
+// text reads an entry of a Secret that has so many bytes at most.
+func (p *plan) text(ctx context.Context, ref cmmeta.SecretKeySelector, key string, most int) ([]byte, error) {
 	key = ref.KeyOr(key)
 	secret, err := p.Secrets.Secret(ctx, p.namespace, ref.Name)
 	if apierrors.IsNotFound(err) {
@@ -154,6 +162,9 @@ func (p *plan) entry(ctx context.Context, ref cmmeta.SecretKeySelector, key stri
 	value := secret.Data[key]
 	if len(value) == 0 {
 		return nil, missing("Secret %s/%s has no entry %q: add it, or name another one in spec.vault", p.namespace, ref.Name, key)
+	}
+	if len(value) > most {
+		return nil, invalid("entry %q of Secret %s/%s has more than %d bytes: store what is needed, and nothing else, in it", key, p.namespace, ref.Name, most)
 	}
 	p.versions = append(p.versions, ref.Name+" "+string(secret.UID)+" "+secret.ResourceVersion)
 	return value, nil

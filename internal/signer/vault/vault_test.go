@@ -10,6 +10,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/pki"
 )
 
@@ -193,6 +194,27 @@ func TestSecretMissing(t *testing.T) {
 	w.secrets.put("team", "token", map[string]string{"token": "x"})
 	if _, f := w.probe(issuer); f == nil || f.Kind != fault.KindPending || f.Reason != "VaultError" || !strings.Contains(f.Error(), `has no entry "t"`) {
 		t.Errorf("%+v", f)
+	}
+}
+
+// TestLargeInputs: a bundle and a credential of more than their bounds are refused before anybody is asked, and the
+// issuer says so.
+func TestLargeInputs(t *testing.T) {
+	long := func(n int) string { return strings.Repeat("x", n+1) }
+	for says, change := range map[string]func(*certmanagerv1.VaultIssuer){
+		"spec.vault.caBundle has more than 330000 bytes": func(v *certmanagerv1.VaultIssuer) { v.CABundle = []byte(long(limits.BundlePEM)) },
+		`entry "ca.crt" of Secret team/large has more than 330000 bytes`: func(v *certmanagerv1.VaultIssuer) {
+			v.CABundle, v.CABundleSecretRef = nil, &cmmeta.SecretKeySelector{Name: "large"}
+		},
+		`entry "t" of Secret team/large has more than 65536 bytes`: func(v *certmanagerv1.VaultIssuer) {
+			v.Auth.TokenSecretRef = &cmmeta.SecretKeySelector{Name: "large", Key: "t"}
+		},
+	} {
+		w := newWorld(t, newStandIn(t, plain))
+		w.secrets.put("team", "large", map[string]string{"ca.crt": long(limits.BundlePEM), "t": long(limits.CredentialBytes)})
+		if _, f := w.probe(w.issuer("team", change)); f == nil || f.Kind != fault.KindPending || !strings.Contains(f.Error(), says) {
+			t.Errorf("%s: %v", says, f)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
@@ -128,8 +129,11 @@ func (r *reader) tpp(spec *certmanagerv1.VenafiTPP, a *access) {
 		return
 	}
 	a.secret = r.namespace + "/" + spec.CredentialsRef.Name
-	a.accessToken, a.clientID = entry(secret, keyAccessToken), entry(secret, keyClientID)
-	a.username, a.password = entry(secret, keyUsername), entry(secret, keyPassword)
+	a.accessToken, a.clientID = r.value(secret, keyAccessToken), r.value(secret, keyClientID)
+	a.username, a.password = r.value(secret, keyUsername), r.value(secret, keyPassword)
+	if r.err != nil {
+		return
+	}
 	if a.accessToken == "" && (a.username == "" || a.password == "") {
 		r.err = missing("Secret %s has neither an entry %s nor both %s and %s: add one or the other", a.secret, keyAccessToken, keyUsername, keyPassword)
 		return
@@ -194,15 +198,20 @@ func (r *reader) entry(name, key string) string {
 	if r.err != nil {
 		return ""
 	}
-	value := entry(secret, key)
-	if value == "" {
+	value := r.value(secret, key)
+	if value == "" && r.err == nil {
 		r.err = missing("Secret %s/%s has no entry %s: add it", r.namespace, name, key)
 	}
 	return value
 }
 
-// entry returns a credential without the line end that editors and echo leave.
-func entry(secret *corev1.Secret, key string) string {
+// value returns a credential without the line end that editors and echo leave.
+func (r *reader) value(secret *corev1.Secret, key string) string {
+	if len(secret.Data[key]) > limits.CredentialBytes {
+		r.err = invalid("entry %s of Secret %s/%s has more than %d bytes: store what is needed, and nothing else, in it",
+			key, secret.Namespace, secret.Name, limits.CredentialBytes)
+		return ""
+	}
 	return strings.TrimRight(string(secret.Data[key]), "\r\n")
 }
 

@@ -20,6 +20,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig/tppserver"
 	"chancery.dev/internal/signer"
@@ -155,6 +156,10 @@ func TestProbe(t *testing.T) {
 		}},
 		{name: "bundle of somebody else", secret: []string{"access-token", "good"}, reason: "ErrorSetup", kind: fault.KindAfter, class: fault.ClassUnavailable, says: "cannot be reached", spec: func(s *certmanagerv1.VenafiIssuer) { s.TPP.CABundle = other }},
 		{name: "no bundle for a private server", secret: []string{"access-token", "good"}, reason: "ErrorSetup", kind: fault.KindAfter, class: fault.ClassUnavailable, says: "unknown authority", spec: func(s *certmanagerv1.VenafiIssuer) { s.TPP.CABundle = nil }},
+		{name: "a long token", secret: []string{"access-token", strings.Repeat("x", limits.CredentialBytes+1)}, reason: "ErrorSetup", kind: fault.KindPending, says: "entry access-token of Secret ns/venafi has more than 65536 bytes"},
+		{name: "a long bundle", secret: []string{"access-token", "good"}, reason: "ErrorSetup", kind: fault.KindPending, says: "more bytes of PEM", spec: func(s *certmanagerv1.VenafiIssuer) {
+			s.TPP.CABundle = slices.Repeat([]byte("x"), limits.BundlePEM+1)
+		}},
 		{name: "no Secret", reason: "ErrorSetup", kind: fault.KindPending, says: "Secret ns/venafi does not exist: create it with access-token"},
 		{name: "half a Secret", secret: []string{"username", "me"}, reason: "ErrorSetup", kind: fault.KindPending, says: "neither an entry access-token nor both username and password"},
 		{name: "a wrong token", secret: []string{"access-token", "bad"}, reason: "AuthFailed", kind: fault.KindAfter, class: fault.ClassCredential, says: "The access token is expired"},

@@ -15,6 +15,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/limit"
@@ -49,6 +50,10 @@ func (d Direct) Provider(ctx context.Context, config *acmev1.WebhookProvider, ca
 		return nil, err
 	} else if bundle != nil {
 		tlsConfig.RootCAs = x509.NewCertPool()
+		if len(bundle) > limits.BundlePEM {
+			return nil, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "webhook %s: the CA bundle has more than %d bytes: leave the CA of this server in it only",
+				address.Redacted(), limits.BundlePEM)
+		}
 		if !tlsConfig.RootCAs.AppendCertsFromPEM(bundle) {
 			return nil, fault.ClassConfiguration.After(dns01.MendPeriod, dns01.ReasonSecret, "webhook %s: the CA bundle holds no certificate in PEM form: correct caBundle, or the Secret of caBundleSecretRef",
 				address.Redacted())
@@ -88,7 +93,7 @@ func (d Direct) bundle(ctx context.Context, config *acmev1.WebhookProvider, name
 	if ref == nil {
 		return config.CABundle, nil
 	}
-	text, err := solver.SecretValue(ctx, d.Secrets, namespace, ref.Name, ref.KeyOr(cmmeta.TLSCAKey))
+	text, err := solver.SecretText(ctx, d.Secrets, namespace, ref.Name, ref.KeyOr(cmmeta.TLSCAKey), limits.BundlePEM)
 	if err != nil {
 		return nil, fault.ClassConfiguration.After(dns01.MendPeriod, dns01.ReasonSecret, "webhook: caBundleSecretRef: %w", err)
 	}

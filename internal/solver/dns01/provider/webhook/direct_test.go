@@ -22,6 +22,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/rig/solver/conformance"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/limit"
@@ -201,7 +202,8 @@ func TestDirectMistakes(t *testing.T) {
 	other := newAuthority(t, "other")
 	d := webhook.Direct{Secrets: secrets{
 		"client": client.secret, "empty": {}, "mixed": {"tls.crt": client.secret["tls.crt"], "tls.key": other.secret["tls.key"]},
-		"text": {"ca.crt": []byte(password), "tls.crt": []byte(password), "tls.key": []byte(password)},
+		"large": {"ca.crt": make([]byte, limits.BundlePEM+1), "tls.crt": make([]byte, limits.CredentialBytes+1), "tls.key": client.secret["tls.key"]},
+		"text":  {"ca.crt": []byte(password), "tls.crt": []byte(password), "tls.key": []byte(password)},
 	}}
 	const address = "https://dns.example.test/challenge"
 	ca := func(name, key string) *acmev1.WebhookProvider {
@@ -222,6 +224,9 @@ func TestDirectMistakes(t *testing.T) {
 		{ca("gone", ""), fault.KindAfter, dns01.ReasonSecret, "Secret team/gone"},
 		{ca("client", "ca.pem"), fault.KindAfter, dns01.ReasonSecret, `no entry "ca.pem"`},
 		{ca("text", ""), fault.KindAfter, dns01.ReasonSecret, "no certificate in PEM"},
+		{&acmev1.WebhookProvider{URL: address, CABundle: make([]byte, limits.BundlePEM+1)}, fault.KindAfter, dns01.ReasonSecret, "more than 330000 bytes"},
+		{ca("large", ""), fault.KindAfter, dns01.ReasonSecret, `"ca.crt" of Secret team/large has more than 330000 bytes`},
+		{certificate("large"), fault.KindAfter, dns01.ReasonSecret, `"tls.crt" of Secret team/large has more than 65536 bytes`},
 		{certificate("gone"), fault.KindAfter, dns01.ReasonSecret, "Secret team/gone"},
 		{certificate("empty"), fault.KindAfter, dns01.ReasonSecret, `no entry "tls.crt"`},
 		{certificate("mixed"), fault.KindAfter, dns01.ReasonSecret, "Secret team/mixed"},
