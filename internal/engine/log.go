@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/overlay"
 )
 
@@ -85,11 +86,20 @@ func (a *account) did(step string) {
 	a.steps = append(a.steps, step)
 }
 
+// few joins the first of a list, and says how many more there are.
+func few(list []string) string {
+	if more := len(list) - limits.Listed; more > 0 {
+		list = append(slices.Clip(list[:limits.Listed]), fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(list, "; ")
+}
+
 // because notes a cause, and the reason of the event that says it.
 func (a *account) because(cause, reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if cause != "" && !slices.Contains(a.causes, cause) {
+	// A pass may have thousands of causes: only those that are told are compared.
+	if cause = clip(cause); cause != "" && !slices.Contains(a.causes[:min(len(a.causes), limits.Listed)], cause) {
 		a.causes = append(a.causes, cause)
 	}
 	if reason != "" && !slices.Contains(a.reasons, reason) {
@@ -119,7 +129,7 @@ func (e *Engine) statusSet(ctx context.Context, old, changed client.Object) {
 // Tell emits an event about an object outside of a pass, and writes the line of the log about the event.
 func (e *Engine) Tell(recorder record.EventRecorder, object client.Object, event Event) {
 	Emit(recorder, object, event)
-	e.line(e.client.KindOf(object), client.ObjectKeyFromObject(object), &account{causes: []string{event.Message}, reasons: []string{event.Reason}}, "", nil)
+	e.line(e.client.KindOf(object), client.ObjectKeyFromObject(object), &account{causes: []string{clip(event.Message)}, reasons: []string{event.Reason}}, "", nil)
 }
 
 // objectOf is an object in a line of the log.
@@ -131,8 +141,8 @@ func objectOf(kind string, name types.NamespacedName) string {
 func (e *Engine) line(kind string, name types.NamespacedName, a *account, next string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	cause := cmp.Or(strings.Join(a.causes, "; "), a.status)
-	values := []any{"object", objectOf(kind, name), "step", strings.Join(a.steps, "; "), "cause", cause}
+	cause := cmp.Or(few(a.causes), clip(a.status))
+	values := []any{"object", objectOf(kind, name), "step", few(a.steps), "cause", cause}
 	if len(a.reasons) > 0 {
 		values = append(values, "reason", strings.Join(a.reasons, " "))
 	}

@@ -7,15 +7,7 @@ const (
 	EventBytes = 1024
 )
 
-// Bounds of what is kept of the classes of Ingresses whose admission refuses exact paths.
-const (
-	// IngressClasses is how many are kept.
-	IngressClasses = 100
-	// IngressClassBytes is the size of the name of one.
-	IngressClassBytes = 253
-)
-
-// told are the rows about events, the log and what is kept for the next call.
+// told are the rows about events and the log.
 func told() []Row {
 	return []Row{
 		{
@@ -32,11 +24,6 @@ func told() []Row {
 			Bound: "One for each look that changes something, or fails for a new reason; failures back off. " + count(Listed, "steps and as many causes, ") +
 				bytes(EventBytes) + " each",
 			Costs: "Linear", Above: "The line says how many more there are", Tests: []string{"TestLongMessagesAreCut"},
-		},
-		{
-			What: "Classes of Ingresses whose admission refuses exact paths", Who: "who writes solvers",
-			Bound: count(IngressClasses, "classes of ") + count(IngressClassBytes, "bytes"), Costs: "Linear", Above: "Another one is forgotten, which costs one refusal more",
-			Tests: []string{"TestClassesAreBounded"},
 		},
 	}
 }

@@ -106,9 +106,13 @@ func fit(certs, ca []*x509.Certificate) (fitting []*x509.Certificate, taken int)
 	if size <= pki.MaxBundlePEM {
 		return certs, 0
 	}
+	given := make(map[string]bool, len(ca))
+	for _, c := range ca {
+		given[string(c.Raw)] = true
+	}
 	var old []*x509.Certificate
 	for _, c := range certs {
-		if !slices.ContainsFunc(ca, c.Equal) {
+		if !given[string(c.Raw)] {
 			old = append(old, c)
 		}
 	}
