@@ -38,7 +38,7 @@ func TestPages(t *testing.T) {
 	t.Parallel()
 	s := pages(t, scene(t)...)
 	for path, want := range map[string][]string{
-		"/":                            {"79 of 79 certificates, 3 of them not issued yet", ">bank/sealed<", `href="/?page=2"`, "expired, ready", "issuer missing (1)"},
+		"/":                            {"79 of 79 certificates, 3 of them not issued yet", ">bank/sealed<", `href="/?page=2"`, "expired, ready", "IssuerMissing (1)"},
 		"/?page=2":                     {"Page 2 of 2", `href="/?page=1"`},
 		"/?page=99":                    {"Page 2 of 2"},
 		"/?namespace=shop":             {"27 of 79", `value="shop"`},
@@ -48,7 +48,7 @@ func TestPages(t *testing.T) {
 		"/issuers": {">ClusterIssuer letsencrypt<", ">ClusterIssuer nobody<", "does not exist", "VaultError: permission denied",
 			"<td>77</td><td>1</td><td>3</td>"},
 		"/queue": {"3 Challenges under way", "pending, processing", "pending, parked, presented", "pending, queued", "a place among the Challenges in flight", `href="/certificate/shop/web"`, "90s"},
-		"/certificate/shop/web": {"Order shop/web-1-1:", "Challenge web.example.com by DNS-01:", "<dt>what to do</dt>", "<dt>cause</dt><dd>Challenge web-1-1-0 for",
+		"/certificate/shop/web": {"Order shop/web-1-1:", "Challenge web.example.com by DNS-01:", "<dt>what to do</dt>", "<dt>state</dt><dd>issuing: web.example.com: the credential was refused",
 			`data-news="Certificate shop/web: issuing"`},
 	} {
 		code, text := get(t, s, path)
