@@ -87,7 +87,8 @@ func Start(ctx context.Context, c client.Client, name string, csr []byte) (*Atta
 	return a, nil
 }
 
-// Stop ends the requests for certificates. It returns how many there were, and how many large answers servers have sent.
+// Stop ends the requests for certificates. It returns how many there were, and how many large answers servers have
+// sent.
 func (a *Attack) Stop() (requests, answers int) {
 	a.end()
 	a.asked.Wait()
