@@ -242,7 +242,7 @@ func TestEndOfCA(t *testing.T) {
 	issuer := &certmanagerv1.Issuer{}
 	for i, ends := range []time.Time{now.Add(time.Hour), now.Add(time.Hour), now.Add(100 * time.Hour)} {
 		at := now.Add(time.Duration(i) * time.Minute)
-		a := Decide(State{Issuer: issuer, Type: "ca", Managed: true, Facts: &Facts{
+		a := Decide(State{Issuer: issuer, Managed: true, Facts: &Facts{
 			Ready: true, Reason: "Verified", Authority: "a", NotBefore: now.Add(-time.Hour), NotAfter: ends,
 		}}, at)
 		if wrote := a.Status != nil; wrote != (i != 1) {
