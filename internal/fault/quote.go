@@ -7,8 +7,10 @@ import (
 )
 
 const (
-	// MaxQuote bounds, in bytes, the words that Quote returns; MaxQuotedLink bounds the link beside them.
-	MaxQuote, MaxQuotedLink = 512, 4 << 10
+	// MaxQuote bounds, in bytes, the words that Quote returns.
+	MaxQuote = 512
+	// MaxQuotedLink bounds, in bytes, the link beside them.
+	MaxQuotedLink = 4 << 10
 	// maxQuoted bounds, in bytes, how much of a text Quote reads.
 	maxQuoted = 64 << 10
 	// ellipsis stands where words are missing.

@@ -58,9 +58,6 @@ func decide(s state) plan {
 		switch p.outcomes[i] = p.look(f); p.outcomes[i] {
 		case Starting, Parking:
 			p.count(i, +1)
-			if p.outcomes[i] == Parking && p.holds(i) {
-				p.tally(i, everything).holding++ // as it will be
-			}
 		case Processing:
 			p.count(i, +1)
 			p.wakeAt(f.retryAt)
@@ -73,11 +70,7 @@ func decide(s state) plan {
 			p.wait(i)
 		default: // it neither has a slot nor wants one
 		}
-		if !p.outcomes[i].occupies() && p.holds(i) {
-			p.tally(i, ofName).holding++
-			p.tally(i, everything).holding++
-			p.wakeAt(f.HoldsUntil)
-		}
+		p.reserve(i)
 	}
 	for place := range p.tallies { // where a limit was lowered, a slot that is given up is one that can be given away
 		p.tallies[place].processing = min(p.tallies[place].processing, p.groups[place].limit)
@@ -125,6 +118,19 @@ func (o Outcome) occupies() bool { return o >= Starting }
 func (p *pass) holds(i int) bool {
 	f := p.facts[i]
 	return !f.Final && f.HoldsUntil.After(p.now)
+}
+
+// reserve counts a challenge that holds its name without a slot, or is about to.
+func (p *pass) reserve(i int) {
+	outcome := p.outcomes[i]
+	if !p.holds(i) || outcome.occupies() && outcome != Parking {
+		return
+	}
+	p.tally(i, everything).holding++
+	if outcome != Parking {
+		p.tally(i, ofName).holding++
+		p.wakeAt(p.facts[i].HoldsUntil)
+	}
 }
 
 // nameTaken reports whether another challenge has a slot for the name, or holds it without.
