@@ -201,10 +201,12 @@ type CAIssuerStatus struct {
 	// again from then on.
 	FirstSeen metav1.Time `json:"firstSeen"`
 
-	// From when until when that certificate is valid which expires first of those that the issuer signs with and
-	// delivers: the CA's own, or one above it. After notAfter, nothing that the issuer has signed is trusted.
+	// From when on that certificate is valid which expires first of those that the issuer signs with and delivers: the
+	// CA's own, or one above it.
 	// +optional
 	NotBefore *metav1.Time `json:"notBefore,omitempty"`
+
+	// When that certificate expires: nothing that the issuer has signed is trusted after that.
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
 }
