@@ -281,7 +281,10 @@ func (f *forgetful) Forget(issuer types.UID) { f.gone = append(f.gone, issuer) }
 
 // TestSignersForgetIssuers: what a Signer keeps of an issuer goes with the issuer.
 func TestSignersForgetIssuers(t *testing.T) {
-	issuer := &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: "uid"}}
+	issuer := &certmanagerv1.Issuer{
+		ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: "uid"},
+		Spec:       certmanagerv1.IssuerSpec{Vault: &certmanagerv1.VaultIssuer{}},
+	}
 	b, keeper := newBench(t, issuer), &forgetful{}
 	b.deps.Signers[signer.TypeCA] = keeper
 	if err := b.Once(t.Context()); err != nil {
