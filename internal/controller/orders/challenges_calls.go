@@ -3,6 +3,7 @@ package orders
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -60,7 +61,8 @@ func (r *challenges) laneOfSolver(c *acmev1.Challenge, step acmeflow.ChallengeSt
 		return lane
 	}
 	if config, err := json.Marshal(c.Spec.Solver.DNS01); err == nil && c.Spec.Solver.DNS01 != nil {
-		lane.Name = fmt.Sprintf("solver of %s, %s", r.solverNamespace(c), config)
+		// A digest, since the engine keeps the name as long as it has calls of the lane, and a configuration may be large.
+		lane.Name = fmt.Sprintf("solver of %s, %x", r.solverNamespace(c), sha256.Sum256(config))
 	}
 	return lane
 }
