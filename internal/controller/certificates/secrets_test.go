@@ -322,6 +322,12 @@ func TestNewCAIsFollowed(t *testing.T) {
 		leaf, err := pki.DecodeCertificate(secret.Data["tls.crt"])
 		return wants(err == nil && leaf.Issuer.CommonName == "another root", err)
 	})
+	rig.Eventually(t, "the status tells of it, which is written after the Secret", func(ctx context.Context) string {
+		if err := w.Get(ctx, "web", web); err != nil {
+			return err.Error()
+		}
+		return wants(*web.Status.Revision > 1, web.Status)
+	})
 	if web = awaitReady(t, w, "web"); *web.Status.Revision != 2 {
 		t.Errorf("issued more than once: revision %d", *web.Status.Revision)
 	}
