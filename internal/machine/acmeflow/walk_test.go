@@ -406,7 +406,7 @@ func TestBudgetOfOneNameByDNS01(t *testing.T) {
 		}
 	}
 	// A record that takes more than two checks to be seen costs one more write of each, to say so.
-	waited := strings.Count(strings.Join(w.history, "\n"), "Waiting for DNS-01 challenge propagation")
+	waited := strings.Count(strings.Join(w.history, "\n"), `reason="Waiting for DNS-01 challenge propagation`)
 	equal(t, orders, 2+min(waited, 1))
 	equal(t, challenges-waited, 3)
 	equal(t, w.order.Status.State, acmev1.Valid)

@@ -3,10 +3,10 @@
 // back-offs of an hour takes a second that way, and nobody has to say how to step.
 //
 // Nothing is going on when no queue holds anything, no worker is busy, no request is under way that is counted (Begin),
-// no watch has still to tell of a write, and nothing of that kind has happened for a short while. That while is a guess,
-// for what cannot be counted: informers between the news and the queues, calls of the engine and goroutines of Pebble
-// between their requests. A wrong guess is what a slow machine looks like, which no code under test may mind. It is
-// imported by tests only.
+// no watch has still to tell of a write, and nothing of that kind has happened for a short while. That while is a
+// guess, for what cannot be counted: informers between the news and the queues, calls of the engine and goroutines of
+// Pebble between their requests. A wrong guess is what a slow machine looks like, which no code under test may mind. It
+// is imported by tests only.
 package fakeclock
 
 import (

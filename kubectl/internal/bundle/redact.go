@@ -162,8 +162,8 @@ func (r *redactor) host(word string) string {
 // maxLabel is how long a label of a DNS name can be (RFC 1035 §2.3.4).
 const maxLabel = 63
 
-// domainIn finds a known domain in two labels, the first of which may begin, and the second end, at a hyphen: tls-DOMAIN-1
-// is the name of a Secret.
+// domainIn finds a known domain in two labels, the first of which may begin, and the second end, at a hyphen:
+// tls-DOMAIN-1 is the name of a Secret.
 func (r *redactor) domainIn(left, right string) (first, second string) {
 	for from := max(0, len(left)-maxLabel); from < len(left); from++ {
 		if from > 0 && left[from-1] != '-' {
