@@ -152,6 +152,7 @@ env:
   - name: CHANCERY_MEMORY_LIMIT
     valueFrom:
       resourceFieldRef:
+        divisor: '0' # what the API server fills in: so an apply by another program sees no difference
         resource: limits.memory
   {{- end }}
   {{- with .env }}
