@@ -204,8 +204,8 @@ func (w *World) ofOrder(f *found, order *acmev1.Order) {
 	case class == "":
 		return
 	}
-	text := said
-	text, f.next = nextTry(said)
+	text, next := nextTry(said)
+	f.next = next
 	if known := s.Cause; known != nil && (s.State.IsFailure() || f.Challenge == nil) {
 		f.Cause = known
 		return

@@ -385,7 +385,7 @@ func waitOnTheShortWay(t *testing.T, ahead time.Duration) {
 	issuing := condition(w, "web", certmanagerv1.CertificateConditionIssuing)
 	if ahead > 0 {
 		rig.Eventually(t, "the Certificate says what it waits for", func(ctx context.Context) string {
-			if c := issuing(ctx); c == nil || !strings.Contains(c.Message, "it is not approved yet") {
+			if c := issuing(ctx); c == nil || !strings.Contains(c.Message, "nobody has approved or denied the request") {
 				return fmt.Sprintf("%+v", c)
 			}
 			return ""

@@ -32,7 +32,7 @@ func (c *Client) FetchCertificate(ctx context.Context, url string) (*Chain, erro
 	if err != nil {
 		return nil, r.broken(err)
 	}
-	return &Chain{PEM: r.body, Certificates: certs, Alternates: r.links("alternate", maxAlternates)}, nil
+	return &Chain{PEM: r.body, Certificates: certs, Alternates: r.alternates(maxAlternates)}, nil
 }
 
 // maxAlternates bounds how many alternate chains are returned: each may be downloaded.
@@ -66,15 +66,15 @@ func parseChain(data []byte) ([]*x509.Certificate, error) {
 	return certs, nil
 }
 
-// links are the targets of the Link headers with the relation (RFC 8288), as absolute URLs: the
-// first ones, at most limit.
-func (r *response) links(relation string, limit int) []string {
+// alternates are the targets of the Link headers with the relation "alternate" (RFC 8555 §7.4.2, RFC 8288), as absolute
+// URLs: the first ones, at most limit.
+func (r *response) alternates(limit int) []string {
 	var urls []string
 	for _, header := range r.header.Values("Link") {
 		for header != "" && len(urls) < limit {
 			var target, params string
 			target, params, header = cutLink(header)
-			if target != "" && hasRelation(params, relation) {
+			if target != "" && hasRelation(params, "alternate") {
 				if url := r.absolute(target); url != "" {
 					urls = append(urls, url)
 				}

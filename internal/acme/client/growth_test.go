@@ -87,19 +87,19 @@ func TestAnswersCostNoSquare(t *testing.T) {
 		"links": {limits.Headers, func(n int) func() {
 			r := answer("")
 			r.header.Set("Link", strings.Repeat(`<a>;rel="b c d";;,`, n/18))
-			return func() { r.links("alternate", maxAlternates) }
+			return func() { r.alternates(maxAlternates) }
 		}},
 		"half a link": {limits.Headers, func(n int) func() {
 			r := answer("")
 			r.header.Set("Link", strings.Repeat(`<`, n/2)+strings.Repeat(`"`, n/2))
-			return func() { r.links("alternate", maxAlternates) }
+			return func() { r.alternates(maxAlternates) }
 		}},
 		"many links": {limits.Headers / 8, func(n int) func() {
 			r := answer("")
 			for i := range n {
 				r.header.Add("Link", fmt.Sprintf("<%d>;rel=index", i))
 			}
-			return func() { r.links("alternate", maxAlternates) }
+			return func() { r.alternates(maxAlternates) }
 		}},
 		"a time to come again": {limits.Headers, func(n int) func() {
 			header := http.Header{"Retry-After": {strings.Repeat("9", n)}, "Date": {strings.Repeat("Mon, ", n/5)}}

@@ -87,10 +87,10 @@ func TestLinks(t *testing.T) {
 		`broken, <unclosed;rel="alternate"`,
 	}}}
 	want := []string{"https://ca.example/cert/1/alternate/1", "https://ca.example/2", "https://other.example/3"}
-	if got := r.links("alternate", 8); !slices.Equal(got, want) {
+	if got := r.alternates(8); !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
-	if got := r.links("alternate", 2); !slices.Equal(got, want[:2]) {
+	if got := r.alternates(2); !slices.Equal(got, want[:2]) {
 		t.Errorf("at most two: got %q", got)
 	}
 }
