@@ -74,7 +74,7 @@ func (w *stage) issue(t *testing.T, name, issuer string) *x509.Certificate {
 	t.Helper()
 	w.Create(t, &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: certmanagerv1.CertificateSpec{
 		SecretName: name + "-tls", DNSNames: []string{name + ".example.com"}, IssuerRef: cmmeta.IssuerReference{Name: issuer},
-		Duration: &metav1.Duration{Duration: 24 * time.Hour}, // shorter than the life of the CA
+		Duration:   &metav1.Duration{Duration: 24 * time.Hour}, // shorter than the life of the CA
 		PrivateKey: &certmanagerv1.CertificatePrivateKey{Algorithm: certmanagerv1.ECDSAKeyAlgorithm},
 	}})
 	var leaf *x509.Certificate

@@ -43,7 +43,7 @@ func (p printer) one(r explain.Report) {
 	if cause != "" {
 		cause = ": " + cause
 	}
-	fmt.Fprintf(p.out, "%s: %s%s\n", printable.Line(r.Title()), p.paint(colourOf(r.Node), head), printable.Line(cause))
+	fmt.Fprintf(p.out, "%s: %s%s\n", printable.Line(r.Title()), p.paint(colourOf(r.Node), printable.Line(head)), printable.Line(cause))
 	for _, line := range r.Advice(p.now) {
 		fmt.Fprintf(p.out, "%s %s\n", p.paint(bold, fmt.Sprintf("%-11s", line.Label+":")), printable.Line(line.Text))
 	}
@@ -67,15 +67,15 @@ func (p printer) groups(groups []explain.Group) {
 		if g.Expired > 0 {
 			what += fmt.Sprintf(", %d expired", g.Expired)
 		}
-		fmt.Fprintf(p.out, "%s of %s: %s\n", p.paint(bold, what), g.Issuer, printable.Line(g.Cause))
+		fmt.Fprintf(p.out, "%s of %s: %s\n", p.paint(bold, what), printable.Line(g.Issuer), printable.Line(g.Cause))
 		if g.WhatToDo != "" {
-			fmt.Fprintf(p.out, "   what to do: %s\n", g.WhatToDo)
+			fmt.Fprintf(p.out, "   what to do: %s\n", printable.Line(g.WhatToDo))
 		}
 		names := strings.Join(g.Certificates[:min(shown, len(g.Certificates))], ", ")
 		if more := len(g.Certificates) - shown; more > 0 {
 			names += fmt.Sprintf(", and %d more", more)
 		}
-		fmt.Fprintf(p.out, "   %s\n", names)
+		fmt.Fprintf(p.out, "   %s\n", printable.Line(names))
 	}
 }
 
