@@ -69,7 +69,7 @@ func TestCompletion(t *testing.T) {
 	kubeconfig, namespace := newNames(t)
 	const none, noSpace = ":4", ":6"
 	for line, want := range map[string]string{
-		"status ":                 "shop web www ingress/ gateway/ secret/ csr/ " + none,
+		"status ":                 "shop web www ingress/ gateway/ secret/ pod/ certificaterequest/ csr/ " + none,
 		"status w":                "web www " + none,
 		"status web w":            "www " + none,
 		"status ing":              "ingress/ " + noSpace,
@@ -81,7 +81,7 @@ func TestCompletion(t *testing.T) {
 		"rotate-account-key clusterissuer/" + namespace: "clusterissuer/" + namespace + "-ca " + none,
 		"approve ":             noSpace,
 		"list --issuer l":      "letsencrypt " + none,
-		"list -o ":             "wide json yaml csv " + none,
+		"list -o ":             "wide json yaml csv name " + none,
 		"list -n " + namespace: namespace + " " + none,
 		"list --context ":      "x " + none,
 	} {

@@ -58,7 +58,7 @@ func changing() map[string]bool {
 
 // warning are the commands whose exit status 2 says that something was found.
 func warning(command string) bool {
-	return slices.Contains([]string{"list", "inspect", "preflight", "takeover"}, command)
+	return slices.Contains([]string{"status", "list", "inspect", "preflight", "takeover"}, command)
 }
 
 // TestExamplesRun runs each example of each command, as a user does who copies it: in a shell, beside a cluster with a
