@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"crypto/x509"
 	"fmt"
 	"time"
 
@@ -29,7 +28,7 @@ func (w *World) ofAuthority(crt *certmanagerv1.Certificate) Trouble {
 		return Trouble{} // what cannot be read says nothing
 	}
 	above, _ := pki.DecodeBundle(request.Status.CA)
-	first := firstToExpire(append(chain[1:len(chain):len(chain)], above...))
+	first := pki.FirstToExpire(append(chain[1:len(chain):len(chain)], above...))
 	if first == nil || first.Equal(chain[0]) {
 		return Trouble{}
 	}
@@ -56,17 +55,6 @@ func (w *World) ofAuthority(crt *certmanagerv1.Certificate) Trouble {
 		t.NextTry = "with the renewal, at " + crt.Status.RenewalTime.UTC().Format(time.RFC3339)
 	}
 	return t
-}
-
-// firstToExpire returns the certificate that expires first; nil if there is none.
-func firstToExpire(certs []*x509.Certificate) *x509.Certificate {
-	var first *x509.Certificate
-	for _, c := range certs {
-		if first == nil || c.NotAfter.Before(first.NotAfter) {
-			first = c
-		}
-	}
-	return first
 }
 
 // The CA of an issuer expires soon if less than soon is left, and less than this part of its lifetime: a CA that is

@@ -184,3 +184,14 @@ func name(c *x509.Certificate) string {
 	}
 	return "serial number " + c.SerialNumber.String()
 }
+
+// FirstToExpire returns the certificate whose validity (RFC 5280 §4.1.2.5) ends first; nil if there is none.
+func FirstToExpire(certs []*x509.Certificate) *x509.Certificate {
+	var first *x509.Certificate
+	for _, c := range certs {
+		if first == nil || c.NotAfter.Before(first.NotAfter) {
+			first = c
+		}
+	}
+	return first
+}

@@ -11,7 +11,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -162,7 +161,7 @@ func (s *Signer) Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) 
 		now := s.config.Now()
 		facts := signer.Facts{Ready: true, Reason: certmanagerv1.IssuerReasonKeyPairVerified, Message: pair.verified(now)}
 		if pair.chainErr == nil {
-			first := slices.MinFunc(pair.authority(), func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
+			first := pki.FirstToExpire(pair.authority())
 			facts.Authority, facts.NotBefore, facts.NotAfter = signer.AuthorityID(pair.signing()), first.NotBefore, first.NotAfter
 		}
 		if ends := pair.signing().NotAfter; !now.After(ends) {

@@ -89,17 +89,14 @@ func (r *Report) validity(j *judged) {
 			return
 		}
 	}
-	firstOf := func(certs []*x509.Certificate) *x509.Certificate {
-		return slices.MinFunc(certs, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
-	}
-	first, leaf := firstOf(certs), certs[0]
+	first, leaf := pki.FirstToExpire(certs), certs[0]
 	if r.now.After(first.NotAfter) {
 		r.add(aboutValidity, Wrong, "See why it was not renewed: kubectl chancery status", "%s ended on %s", called(first), stamp(first.NotAfter))
 		return
 	}
 	if len(certs) > 1 {
 		const help = "Renew the CA: what it has signed is issued again by itself then"
-		switch ca := firstOf(certs[1:]); {
+		switch ca := pki.FirstToExpire(certs[1:]); {
 		case ca.NotAfter.Before(leaf.NotAfter):
 			r.add(aboutValidity, Wrong, help, "%s expires on %s, before the certificate does: clients do not trust the certificate from then on", called(ca), stamp(ca.NotAfter))
 			return
