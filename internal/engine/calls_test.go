@@ -181,19 +181,26 @@ func TestBytesOfCalls(t *testing.T) {
 		run("next", 100, large)
 		run("small", 100, 0)
 		want := map[string]load{"noisy": {16, 16 * large}, "next": {8, 8 * large}, "small": {32, 32 * limits.OneCall}}
-		if !maps.Equal(r.namespaces, want) || r.inAir.bytes > limits.CallBytes {
-			t.Errorf("%v are under way, %v in all", r.namespaces, r.inAir)
+		if here, all := r.underWay(); !maps.Equal(here, want) || all.bytes > limits.CallBytes {
+			t.Errorf("%v are under way, %v in all", here, all)
 		}
 		run("huge", 2, limits.CallBytes)
-		if r.namespaces["huge"].calls != 1 {
-			t.Errorf("%v are under way", r.namespaces)
+		if here, _ := r.underWay(); here["huge"].calls != 1 {
+			t.Errorf("%v are under way", here)
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if r.inAir != (load{}) || len(r.namespaces) != 0 {
-			t.Errorf("%v are under way, %v in all, and all calls have ended", r.namespaces, r.inAir)
+		if here, all := r.underWay(); all != (load{}) || len(here) != 0 {
+			t.Errorf("%v are under way, %v in all, and all calls have ended", here, all)
 		}
 	})
+}
+
+// underWay returns the calls of each namespace, and of all.
+func (r *rig) underWay() (map[string]load, load) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.namespaces), r.inAir
 }
 
 // TestTurnsInALane: the more urgent go first, then the namespaces take turns, then the older goes first.

@@ -111,10 +111,10 @@ func (m *mortal) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // count is how many writes there were.
-func (m *mortal) count() int {
+func (m *mortal) writes() []write {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.seen)
+	return slices.Clone(m.seen)
 }
 
 // life is what a process did until it died or the issuance had settled.
