@@ -195,7 +195,7 @@ func (w *World) ofOrder(f *found, order *acmev1.Order) {
 	f.Order = order
 	s := order.Status
 	class, problem, subject, said := fault.Class(s.FailureClass), acmeflow.OrderProblem(s), "", s.Reason
-	switch c := acmeflow.FirstCause(challenges); {
+	switch c := acmeflow.FirstCause(challenges, s.Cause); {
 	case s.State.IsFailure():
 		class = acmeflow.OrderClass(s)
 	case c != nil:

@@ -1,12 +1,14 @@
 package acmeflow
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
 )
@@ -32,7 +34,7 @@ func causes() []fault.Class {
 // words after causeAgain at the earliest. A cause that is gone is cleared by the next write.
 func (d *orderDecision) passOn() OrderAction {
 	m, until := d.Memory, d.expiry()
-	first := FirstCause(d.Challenges)
+	first := FirstCause(d.Challenges, d.next.Cause)
 	if first == nil {
 		if m.Cause {
 			return OrderAction{Status: d.changed(), Cause: true, Wake: until}
@@ -66,19 +68,23 @@ func about(c *acmev1.Challenge) failed {
 	}
 }
 
-// FirstCause is the Challenge whose failure its Order reports while it waits; nil if no Challenge has one.
-func FirstCause(challenges []*acmev1.Challenge) *acmev1.Challenge {
+// FirstCause is the Challenge whose failure its Order reports while it waits: the worst; of two that are as bad the one
+// that the Order has told of already, or else the first by name. It is nil if no Challenge has a failure.
+func FirstCause(challenges []*acmev1.Challenge, told *cmmeta.Cause) *acmev1.Challenge {
+	failing := slices.DeleteFunc(slices.Clone(challenges), func(c *acmev1.Challenge) bool {
+		return c.Status.State.IsFinal() || c.DeletionTimestamp != nil || !slices.Contains(causes(), fault.Class(c.Status.FailureClass))
+	})
+	if len(failing) == 0 {
+		return nil
+	}
 	rank := func(c *acmev1.Challenge) int {
-		return slices.Index(causes(), fault.Class(c.Status.FailureClass))
-	}
-	var first *acmev1.Challenge
-	for _, c := range challenges {
-		if c.Status.State.IsFinal() || c.DeletionTimestamp != nil || rank(c) < 0 {
-			continue
+		r := 2 * slices.Index(causes(), fault.Class(c.Status.FailureClass))
+		if told != nil && about(c).cause("").SameAs(told) {
+			r--
 		}
-		if first == nil || rank(c) < rank(first) || rank(c) == rank(first) && strings.Compare(c.Name, first.Name) < 0 {
-			first = c
-		}
+		return r
 	}
-	return first
+	return slices.MinFunc(failing, func(a, b *acmev1.Challenge) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a.Name, b.Name))
+	})
 }

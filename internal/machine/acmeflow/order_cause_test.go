@@ -93,18 +93,21 @@ func TestTheCauseTravelsUp(t *testing.T) {
 }
 
 // TestTheWorstCauseIsTold: of several Challenges the Order tells of the one that a person has to mend, and of two
-// that wait for the same always of the same one.
+// that wait for the same always of the same one: the first by name, or the one that it has told of already.
 func TestTheWorstCauseIsTold(t *testing.T) {
 	s := newOrderState().stored(acmev1.Pending, "pending").owning(acmev1.Pending).waiting(fault.ClassSelfCheck, "not seen")
 	like := func(name string, class fault.Class, state acmev1.State) *acmev1.Challenge {
 		c := s.Challenges[0].DeepCopy()
-		c.Name, c.Status.FailureClass, c.Status.State = name, acmev1.FailureClass(class), state
+		c.Name, c.Spec.DNSName, c.Status.FailureClass, c.Status.State = name, name+".example.com", acmev1.FailureClass(class), state
 		return c
 	}
 	s.Challenges = append(s.Challenges, like("y", fault.ClassCredential, acmev1.Errored), like("z", fault.ClassSolver, acmev1.Pending),
 		like("x", fault.ClassSolver, acmev1.Pending), like("a", "", acmev1.Pending), like("b", "SomethingNew", acmev1.Pending))
+	lesser, z := about(s.Challenges[0]).cause(""), about(s.Challenges[2]).cause("")
 	for range 2 {
-		equal(t, FirstCause(s.Challenges).Name, "x")
+		equal(t, FirstCause(s.Challenges, nil).Name, "x")
+		equal(t, FirstCause(s.Challenges, z).Name, "z")
+		equal(t, FirstCause(s.Challenges, lesser).Name, "x")
 		slices.Reverse(s.Challenges)
 	}
 	equal(t, slices.Sorted(slices.Values(causes())), slices.Sorted(slices.Values(shownClasses())))
