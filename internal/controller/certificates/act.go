@@ -24,6 +24,9 @@ import (
 // plan says what an Action means, in the order that Action promises.
 func (r *certificates) plan(ctx context.Context, p *pass, v *view, a certificate.Action) (engine.Plan, error) {
 	crt := p.Object
+	if !awaitKey(p, a) {
+		return engine.Plan{}, nil // the call wakes the Certificate
+	}
 	plan := engine.Plan{
 		Wake: a.Wake, Failure: a.Failure, Again: a.Failure == nil && (!a.Rests() || a.Status != nil),
 		First: func(ctx context.Context) error {
@@ -230,6 +233,10 @@ func (r *certificates) keyFor(ctx context.Context, m *memory, crt *certmanagerv1
 		return r.readKey(ctx, crt.Namespace, a.Key)
 	case a.ReuseKey:
 		return r.readKey(ctx, crt.Namespace, crt.Spec.SecretName)
+	case m.made != nil:
+		key := m.made
+		m.made = nil
+		return key, nil
 	}
 	key, err := pki.GenerateKey(certificate.KeySpecOf(&crt.Spec))
 	if err != nil {

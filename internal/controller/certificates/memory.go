@@ -33,6 +33,8 @@ type memory struct {
 	requests map[types.UID]certificate.RequestFacts
 	// held is the private key of the request that was made in the short way; nil for none.
 	held *heldKey
+	// made is a new private key for the step that is taken next; nil for none.
+	made crypto.Signer
 	// repaired is the version of the Secret that a repair has led to, at repairedAt, or
 	// has failed for because of repairError, and repairedFor what it was made from.
 	repaired    string

@@ -109,6 +109,7 @@ func TestRefusalsAreSaidOnce(t *testing.T) {
 			}
 			crt := &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "1"}}
 			crt.Spec = certmanagerv1.CertificateSpec{DNSNames: []string{"example.com"}, SecretName: "web", IssuerRef: cmmeta.IssuerReference{Name: "ca"}}
+			crt.Spec.PrivateKey = &certmanagerv1.CertificatePrivateKey{Algorithm: certmanagerv1.ECDSAKeyAlgorithm} // an RSA key is waited for
 			raw := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(crt).WithObjects(append(c.objects, crt)...).WithInterceptorFuncs(interceptor.Funcs{
 				Create: func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 					if _, asks := o.(*authenticationv1.SelfSubjectReview); asks {
