@@ -39,8 +39,12 @@ const Credentials = 64 << 10
 // CredentialBytes is the size of one entry of a Secret that holds a credential: a token, a password, a key file.
 const CredentialBytes = 64 << 10
 
-// Solvers is how many solvers an ACME issuer has. The API server holds it.
-const Solvers = 1000
+const (
+	// Solvers is how many solvers an ACME issuer has. The API server holds it.
+	Solvers = 1000
+	// SolverBytes is how large a solver is that Challenges are made with, as JSON. The Challenge for each name has a copy.
+	SolverBytes = 64 << 10
+)
 
 func objects() []Row {
 	const (
@@ -59,6 +63,11 @@ func objects() []Row {
 			What: "`solvers` of an ACME issuer", Who: issuers,
 			Bound: count(Solvers, "solvers"), Costs: "Linear, for all names of an Order together. Names and zones of selectors have no bound but the size of the object",
 			Above: refused, Tests: []string{"TestSchemaKeepsToTheLimits", "TestSelectionGrows"},
+		},
+		{
+			What: "Solver that is chosen for a name, with its selector and the configuration of a webhook", Who: issuers, Bound: bytes(SolverBytes),
+			Costs: "Linear, and the Challenge for each name of each Certificate has a copy",
+			Above: "The Order makes no Challenge, and says so. The issuer can be edited", Tests: []string{"TestALargeSolverIsRefused"},
 		},
 		{
 			What: "`caBundle` of an issuer or a webhook, and its entry of a Secret", Who: issuers, Bound: bytes(BundlePEM), Costs: "Linear",

@@ -6,6 +6,8 @@ package selection
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +15,11 @@ import (
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/limits"
 )
+
+// ErrTooLarge is what is wrong with a solver of more than limits.SolverBytes.
+var ErrTooLarge = errors.New("too large")
 
 // Selection is the solver for one authorization.
 type Selection struct {
@@ -57,11 +63,13 @@ type Solvers struct {
 	// neither.
 	names, zones map[string][]int
 	anyName      []int
+	// tooLarge says of those that were chosen so far what is wrong with their size.
+	tooLarge map[int]error
 }
 
 // For readies the solvers for the names of an Order with the given labels.
 func For(orderLabels map[string]string, solvers []acmev1.ACMEChallengeSolver) *Solvers {
-	s := &Solvers{all: solvers, labels: make([]bool, len(solvers)), names: map[string][]int{}, zones: map[string][]int{}}
+	s := &Solvers{all: solvers, labels: make([]bool, len(solvers)), names: map[string][]int{}, zones: map[string][]int{}, tooLarge: map[int]error{}}
 	note := func(in map[string][]int, key string, place int) {
 		if known := in[key]; len(known) == 0 || known[len(known)-1] != place {
 			in[key] = append(known, place)
@@ -109,6 +117,7 @@ func (s *Solvers) Select(a acmev1.ACMEAuthorization) (Selection, error) {
 	}
 	var best *Selection
 	var bestWeight weight
+	var place int
 	fitting, weights := s.fitting(domain)
 	for _, i := range fitting {
 		w := weights[i]
@@ -116,10 +125,11 @@ func (s *Solvers) Select(a acmev1.ACMEAuthorization) (Selection, error) {
 		if !ok || best != nil && !w.beats(bestWeight) {
 			continue
 		}
-		best, bestWeight = &Selection{Solver: s.all[i], Type: t, Challenge: offered, Why: fmt.Sprintf("solvers[%d] of the issuer: %s", i, w.why())}, w
+		place, bestWeight = i, w
+		best = &Selection{Solver: s.all[i], Type: t, Challenge: offered, Why: fmt.Sprintf("solvers[%d] of the issuer: %s", i, w.why())}
 	}
 	if best != nil {
-		return *best, nil
+		return *best, s.checkSize(place)
 	}
 	unoffered := 0
 	for _, solver := range s.all {
@@ -128,6 +138,21 @@ func (s *Solvers) Select(a acmev1.ACMEAuthorization) (Selection, error) {
 		}
 	}
 	return Selection{}, noSolverError(domain, a.Challenges, s.all, unoffered)
+}
+
+// checkSize refuses a solver of more than limits.SolverBytes: the Challenge for each name holds a copy of it.
+func (s *Solvers) checkSize(place int) error {
+	err, known := s.tooLarge[place]
+	if known {
+		return err
+	}
+	text, err := json.Marshal(s.all[place])
+	if err == nil && len(text) > limits.SolverBytes {
+		err = fmt.Errorf("solvers[%d] of the issuer is %w: it has %d bytes of JSON, and %d are the limit, since the Challenge for each name "+
+			"holds a copy", place, ErrTooLarge, len(text), limits.SolverBytes)
+	}
+	s.tooLarge[place] = err
+	return err
 }
 
 // fitting are the places of the solvers whose selectors fit a domain, in order, and how well each fits.

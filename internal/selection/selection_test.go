@@ -1,14 +1,17 @@
 package selection
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/limits"
 )
 
 func equal(t *testing.T, got, want any) {
@@ -256,5 +259,33 @@ func TestParentRefOverrides(t *testing.T) {
 	}
 	if _, err := ApplyOverrides(annotated(), route()); err == nil {
 		t.Error("no parentRefs at all are accepted")
+	}
+}
+
+// TestALargeSolverIsRefused: a solver that is too large for a copy in each Challenge is not used, nor is another one in
+// its place, and one of the largest size is.
+func TestALargeSolverIsRefused(t *testing.T) {
+	of := func(size int) error {
+		config := &apiextensionsv1.JSON{Raw: []byte(`"` + strings.Repeat("x", size) + `"`)}
+		large := acmev1.ACMEChallengeSolver{
+			Selector: &acmev1.CertificateDNSNameSelector{DNSZones: []string{"example.com"}},
+			DNS01:    &acmev1.DNS01Solver{Webhook: &acmev1.WebhookProvider{GroupName: "acme.example.com", SolverName: "x", Config: config}},
+		}
+		solvers := For(nil, []acmev1.ACMEChallengeSolver{dns01(), large})
+		offered := []acmev1.ACMEChallenge{{Type: "dns-01"}}
+		got, err := solvers.Select(acmev1.ACMEAuthorization{Identifier: "www.example.com", Challenges: offered})
+		equal(t, got.Solver.DNS01.Webhook != nil, true)
+		if _, of := solvers.Select(acmev1.ACMEAuthorization{Identifier: "www.example.net", Challenges: offered}); of != nil {
+			t.Errorf("another name: %v", of)
+		}
+		return err
+	}
+	const around = 200 // bytes of such a solver beside the text
+	if err := of(limits.SolverBytes - around); err != nil {
+		t.Error(err)
+	}
+	err := of(limits.SolverBytes)
+	if !errors.Is(err, ErrTooLarge) || !strings.HasPrefix(err.Error(), "solvers[1] of the issuer is too large: it has 65") {
+		t.Errorf("a solver that is too large: %v", err)
 	}
 }

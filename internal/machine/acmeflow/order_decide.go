@@ -3,6 +3,7 @@ package acmeflow
 import (
 	"cmp"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/selection"
 )
 
 const (
@@ -424,12 +426,13 @@ func (d *orderDecision) unreadAuthorizations() []string {
 	return urls
 }
 
-// noSolver says that no solver fits a name, until the issuer changes or the order expires.
+// noSolver says that no solver fits a name, or that the one that does is too large, until the issuer changes or the
+// order expires.
 func (d *orderDecision) noSolver(name string, err error) OrderAction {
 	if a, due := d.expired(); due {
 		return a
 	}
-	a := d.wait(failed{class: fault.ClassConfiguration, subject: name, noSolver: true}, err.Error(), d.expiry())
+	a := d.wait(failed{class: fault.ClassConfiguration, subject: name, noSolver: !errors.Is(err, selection.ErrTooLarge)}, err.Error(), d.expiry())
 	if a.Status != nil {
 		a.Event = &Event{Warning: true, Reason: acmev1.OrderReasonSolver, Message: err.Error()}
 	}

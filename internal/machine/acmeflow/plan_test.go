@@ -8,6 +8,9 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/cause"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/selection"
 )
 
@@ -192,4 +195,21 @@ func TestNewOrderAsksForDurationAndProfile(t *testing.T) {
 	n := DecideOrder(s, start).NewOrder
 	equal(t, n.NotAfter, start.AddDate(0, 0, 2))
 	equal(t, n.Profile, "shortlived")
+}
+
+// TestASolverThatIsTooLargeIsNoMissingOne: the Order makes no Challenge with it, and does not tell people to change
+// selectors.
+func TestASolverThatIsTooLargeIsNoMissingOne(t *testing.T) {
+	large := dns01()
+	large.DNS01.AcmeDNS.Host = strings.Repeat("x", limits.SolverBytes)
+	for want, solvers := range map[cause.Class][]acmev1.ACMEChallengeSolver{
+		cause.NoSolver: {}, cause.Class(fault.ClassConfiguration): {large},
+	} {
+		s := newOrderState().stored(acmev1.Pending, "pending").saw("pending")
+		s.Issuer.Solvers = solvers
+		a := DecideOrder(s, start)
+		if a.Status == nil || a.Status.Cause == nil || a.Status.Cause.Class != string(want) || len(a.Challenges) > 0 {
+			t.Errorf("%s: %+v", want, a)
+		}
+	}
 }
