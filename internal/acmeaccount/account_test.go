@@ -26,6 +26,8 @@ type world struct {
 	ca      *pebble.Server
 	now     time.Time
 	changes []string
+	// names counts the names that orders were made for.
+	names int
 	// answer, if set, is what the CA answers to paths that contain at.
 	answer atomic.Pointer[answer]
 	// watch, if set, is told of each path that is asked for.

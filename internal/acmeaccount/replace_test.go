@@ -4,6 +4,7 @@ import (
 	"crypto"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -74,9 +75,12 @@ func refusal(t *testing.T, err error, class fault.Class, text string) time.Durat
 	return r.RetryAfter
 }
 
+// order makes an Order for a name of its own: a valid authorization of another Order may serve the same name.
 func (w *world) order(t *testing.T, a *acmeaccount.Account) *acme.Order {
 	t.Helper()
-	out := a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: ordering([]acme.Identifier{{Type: "dns", Value: "a.example.com"}})})
+	w.names++
+	name := acme.Identifier{Type: "dns", Value: fmt.Sprintf("a%d.example.com", w.names)}
+	out := a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: ordering([]acme.Identifier{name})})
 	if out.Failure != nil {
 		t.Fatal(out.Failure.Detail)
 	}

@@ -50,7 +50,8 @@ type Options struct {
 	MaxSleep time.Duration
 	// NonceRejectPercent is how many of the good nonces are refused; 0 to 99.
 	NonceRejectPercent int
-	// AuthzReusePercent is how often a valid authorization serves a new order; 0 to 100.
+	// AuthzReusePercent is how often a valid authorization serves a new order; 0 to 100. Pebble rounds up: at 0 it is one
+	// in a hundred. A test that needs a new authorization each time orders for another name each time.
 	AuthzReusePercent int
 	// Profiles are what the directory advertises, by name; nil is one called default. For an order
 	// without a profile Pebble picks one at random.
