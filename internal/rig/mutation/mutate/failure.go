@@ -17,7 +17,8 @@ import (
 type event struct{ Action, Package, Test, FailedBuild, Output string }
 
 // firstFailure runs the go command until the first test fails, and returns its name and package; empty if none does.
-// The rest of the run is not waited for.
+// The rest of the run is not waited for. Tests that do not end in their time have found nothing: they may be slow for
+// another reason, so that is an error.
 func firstFailure(ctx context.Context, args, env []string) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -44,9 +45,13 @@ func firstFailure(ctx context.Context, args, env []string) (string, error) {
 		switch {
 		case e.Action == "output" || e.Action == "build-output":
 			last = strings.TrimSpace(e.Output)
+			if strings.HasPrefix(last, "panic: test timed out") {
+				err = fmt.Errorf("the tests of %s did not end: %s", e.Package, last)
+				cancel()
+			}
 		case e.Action == "fail" && e.FailedBuild != "":
 			err = fmt.Errorf("%s does not compile: %s", e.FailedBuild, last)
-		case e.Action == "fail" && e.Test != "" && failed == "":
+		case e.Action == "fail" && e.Test != "" && failed == "" && err == nil:
 			failed = e.Test + " of " + strings.TrimPrefix(e.Package, "chancery.dev/")
 			cancel()
 		}
