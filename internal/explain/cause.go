@@ -2,6 +2,7 @@ package explain
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +22,9 @@ import (
 
 // unseen is how long a controller may take to look at a new Certificate before that is worth a word.
 const unseen = 30 * time.Second
+
+// maxNames is how many Certificates are named that name one Secret.
+const maxNames = 10
 
 // found is a cause with the objects around it, and when the next try is, if the objects say so.
 type found struct {
@@ -83,9 +87,9 @@ func (w *World) troubleOf(crt *certmanagerv1.Certificate) Trouble {
 		return own(cause.NoController, "no controller has looked at the Certificate yet")
 	case upToDate && issuing == nil && crt.Status.Cause == nil:
 		return w.ofAuthority(crt)
-	case ready != nil && ready.Reason == certmanagerv1.CertificateReasonIncorrectCertificate && len(w.claims(crt)) > 1:
+	case ready != nil && ready.Reason == certmanagerv1.CertificateReasonIncorrectCertificate && w.shared[secretOf(crt)] != "":
 		t := own(cause.SecretShared, ready.Message)
-		t.WhatToDo = "Give one of the Certificates another spec.secretName: " + names(w.claims(crt))
+		t.WhatToDo = "Give one of the Certificates another spec.secretName: " + w.shared[secretOf(crt)]
 		return t
 	case paused:
 		return own(cause.Paused, "the Certificate is paused by the annotation "+cmmeta.PausedAnnotation)
@@ -124,11 +128,6 @@ func (w *World) ofLatest(crt *certmanagerv1.Certificate, underWay bool) found {
 		return w.ofIssuer(w.issuerNode(crt.Spec.IssuerRef, crt.Namespace), issuer)
 	}
 	return found{Scene: w.sceneOf(crt, nil)}
-}
-
-// claims are the Certificates that name the same Secret.
-func (w *World) claims(crt *certmanagerv1.Certificate) []*certmanagerv1.Certificate {
-	return w.secrets[secretOf(crt)]
 }
 
 // ofRequest says what is in the way of a CertificateRequest.
@@ -277,6 +276,9 @@ func names(certificates []*certmanagerv1.Certificate) string {
 		all = append(all, crt.Name)
 	}
 	slices.Sort(all) // watches give the Certificates in no fixed order
+	if more := len(all) - maxNames; more > 1 {
+		return fmt.Sprintf("%s and %d others", strings.Join(all[:maxNames], ", "), more)
+	}
 	return strings.Join(all, ", ")
 }
 

@@ -64,7 +64,7 @@ type World struct {
 	now      time.Time
 	children map[types.UID][]metav1.Object
 	issuers  map[string]certmanagerv1.GenericIssuer
-	secrets  map[types.NamespacedName][]*certmanagerv1.Certificate
+	shared   map[types.NamespacedName]string // the names of the Certificates, where several name one Secret
 	unread   map[string]bool
 }
 
@@ -72,18 +72,24 @@ type World struct {
 func NewWorld(objects []metav1.Object, unread map[string]bool, now time.Time) *World {
 	w := &World{
 		now: now, unread: unread, children: map[types.UID][]metav1.Object{},
-		issuers: map[string]certmanagerv1.GenericIssuer{}, secrets: map[types.NamespacedName][]*certmanagerv1.Certificate{},
+		issuers: map[string]certmanagerv1.GenericIssuer{}, shared: map[types.NamespacedName]string{},
 	}
+	secrets := map[types.NamespacedName][]*certmanagerv1.Certificate{}
 	for _, o := range objects {
 		switch o := o.(type) {
 		case certmanagerv1.GenericIssuer:
 			w.issuers[Name(KindOf(o), o.GetNamespace(), o.GetName())] = o
 		case *certmanagerv1.Certificate:
 			key := secretOf(o)
-			w.secrets[key] = append(w.secrets[key], o)
+			secrets[key] = append(secrets[key], o)
 		}
 		for _, owner := range o.GetOwnerReferences() {
 			w.children[owner.UID] = append(w.children[owner.UID], o)
+		}
+	}
+	for secret, claims := range secrets {
+		if len(claims) > 1 {
+			w.shared[secret] = names(claims)
 		}
 	}
 	return w

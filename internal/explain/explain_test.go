@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -148,6 +149,13 @@ func TestNamesInOrder(t *testing.T) {
 		return crt
 	}
 	if got := names([]*certmanagerv1.Certificate{named("web"), named("api")}); got != "api, web" {
+		t.Error(got)
+	}
+	var many []*certmanagerv1.Certificate
+	for i := range 100 {
+		many = append(many, named(fmt.Sprintf("web-%02d", i)))
+	}
+	if got := names(many); !strings.HasSuffix(got, "web-08, web-09 and 90 others") {
 		t.Error(got)
 	}
 }
