@@ -2,9 +2,10 @@
 // directory, a pattern for go test -run, and the packages. It runs nothing.
 //
 // Most parts are those of internal/rig/slow: the test functions that mention the part, themselves or by functions of
-// their package. Three parts are whole packages of the root module. quick has those whose tests need no API server:
-// they do not import internal/rig. race has those that need the race detector: they say go, name a channel or import
-// sync, in their tests or elsewhere. race-short has those that are in both.
+// their package. Three parts are whole packages of the root module. race has those that need the race detector: they
+// say go, name a channel or import sync, in their tests or elsewhere. race-short has those of them whose tests need no
+// API server: they do not import internal/rig. quick has the packages whose tests are not even linked with a client of
+// the API server: half of all packages, in a third of the time.
 //
 //	parts crash docs
 package main
@@ -123,8 +124,8 @@ func testsOf(root fs.FS, dir, part string) ([]string, error) {
 		}
 	}
 	if whole(part) {
-		if len(tests) == 0 || !belongs(files, part) {
-			return nil, nil
+		if member, err := belongs(root, dir, files, part); len(tests) == 0 || !member {
+			return nil, err
 		}
 		return []string{".*"}, nil
 	}
@@ -158,9 +159,60 @@ func parse(root fs.FS, name string) (*ast.File, error) {
 }
 
 // belongs reports whether a package, of which these are the files, belongs to a part that is made of whole packages.
-func belongs(files []*ast.File, part string) bool {
-	server := slices.ContainsFunc(files, func(f *ast.File) bool { return imports(f, "chancery.dev/internal/rig") })
-	return (part == "race" || !server) && (part == "quick" || slices.ContainsFunc(files, concurrent))
+func belongs(root fs.FS, dir string, files []*ast.File, part string) (bool, error) {
+	if part == "quick" {
+		client, err := links(root, dir, true, map[string]bool{})
+		return !client, err
+	}
+	server := slices.ContainsFunc(files, func(f *ast.File) bool { return imports(f, module+"internal/rig") })
+	return (part == "race" || !server) && slices.ContainsFunc(files, concurrent), nil
+}
+
+// module is what the import paths of the root module's packages begin with.
+const module = "chancery.dev/"
+
+// links reports whether a package is linked with a client of the API server, or its tests are.
+func links(root fs.FS, dir string, tests bool, seen map[string]bool) (bool, error) {
+	if seen[dir] {
+		return false, nil
+	}
+	seen[dir] = true
+	imported, err := importsOf(root, dir, tests)
+	if err != nil {
+		return false, err
+	}
+	for _, name := range imported {
+		if strings.HasPrefix(name, "k8s.io/client-go/") || strings.HasPrefix(name, "sigs.k8s.io/controller-runtime/") {
+			return true, nil
+		}
+		if own, is := strings.CutPrefix(name, module); is {
+			if found, err := links(root, own, false, seen); found || err != nil {
+				return found, err
+			}
+		}
+	}
+	return false, nil
+}
+
+// importsOf returns what a package imports, with or without its tests.
+func importsOf(root fs.FS, dir string, tests bool) (imported []string, err error) {
+	names, err := fs.Glob(root, path.Join(dir, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") && !tests {
+			continue
+		}
+		file, err := parse(root, name)
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range file.Imports {
+			imported = append(imported, strings.Trim(i.Path.Value, `"`))
+		}
+	}
+	return imported, nil
 }
 
 // concurrent reports whether a file says that something runs beside something else.

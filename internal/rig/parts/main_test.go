@@ -31,11 +31,17 @@ func TestList(t *testing.T) {
 		"chan/chan_test.go":         file("func TestChan(t *testing.T) { f(make(chan int)) }"),
 		"sync/sync_test.go":         file("import _ \"sync/atomic\"\nfunc TestSync(t *testing.T) {}"),
 		"server/server_test.go":     file("import _ \"chancery.dev/internal/rig\"\nfunc TestServer(t *testing.T) { go f() }"),
+		"internal/rig/rig.go":       file("import _ \"k8s.io/client-go/rest\""),
+		"client/client_test.go":     file("import _ \"chancery.dev/types\"\nfunc TestClient(t *testing.T) {}"),
+		"types/types_test.go":       file("import _ \"chancery.dev/internal/rig\"\nfunc TestTypes(t *testing.T) {}"),
+		"engine/engine.go":          file("import _ \"sigs.k8s.io/controller-runtime/pkg/client\""),
+		"engine/engine_test.go":     file("func TestEngine(t *testing.T) {}"),
+		"user/user_test.go":         file("import _ \"chancery.dev/engine\"\nfunc TestUser(t *testing.T) {}"),
 	}
 	for part, want := range map[string]string{
 		"crash": "nested ^(TestNested)$ ./b\n. ^(TestMethod|TestRows|TestWhole)$ ./a\n",
 		"docs":  ". ^(TestOther)$ ./a\n",
-		"race":  ". ^(.*)$ ./chan ./go ./server ./sync\n", "race-short": ". ^(.*)$ ./chan ./go ./sync\n", "quick": ". ^(.*)$ ./a ./chan ./go ./sync\n",
+		"race":  ". ^(.*)$ ./chan ./go ./server ./sync\n", "race-short": ". ^(.*)$ ./chan ./go ./sync\n", "quick": ". ^(.*)$ ./a ./chan ./client ./go ./sync\n",
 	} {
 		var out strings.Builder
 		if err := list(&out, root, part); err != nil || out.String() != want {
