@@ -321,7 +321,8 @@ func Eventually(t testing.TB, what string, check func(ctx context.Context) strin
 			return
 		}
 	}
-	t.Fatalf("%s did not come true within %s: %s", what, Patience, last)
+	const longest = 4000 // whole objects hide the lines of other tests
+	t.Fatalf("%s did not come true within %s: %.*s", what, Patience, longest, last)
 }
 
 // Create makes objects, in the world's namespace where they have none and are
