@@ -8,7 +8,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 
-# Arguments for the command behind `demo` and `bench`: make bench ARGS='--certificates 1000'
+# Arguments for the command behind `demo` and `bench`, and for the controller of `compare`: make bench ARGS='--certificates 1000'
 ARGS ?=
 
 BIN := $(CURDIR)/bin
@@ -46,9 +46,11 @@ PEERS := chart vault stepca ingress
 
 # The parts of nightly, in the order of the rotation: clients that people run beside the controllers, and numbers that
 # take long to measure, and a release.
-NIGHTLY := approverpolicy trustmanager cmctl numbers release fips platforms takeover mutations
+NIGHTLY := approverpolicy trustmanager cmctl numbers release fips platforms takeover mutations-1 mutations-2 mutations-3 mutations-4
+# All mutations take about an hour: .ci/run takes a quarter at a time.
+MUTATIONS := $(filter mutations-%,$(NIGHTLY))
 # The parts of test-slow: those of internal/rig/slow, and the race detector.
-SLOW := crash faults versions docs numbers takeover race
+SLOW := crash faults versions docs numbers takeover installs builds race
 CLIENTS := approverpolicy trustmanager cmctl
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -91,8 +93,8 @@ CC := $(firstword $(shell go env CC 2>/dev/null) gcc)
 # do; more of them only slow each other down.
 # Never answered from the test cache (-count=1): the cache does not see that a binary which
 # a test drives has changed, nor what go list says. Without what debuggers read (-w) a binary is linked in three quarters
-# of the time. $(call TEST,MODULE) is for a nested module.
-TEST = go test $(if $1,-C $1 )-json -count=1 -ldflags=-w -p 2 -parallel 8 -timeout 20m
+# of the time; make vet vets. $(call TEST,MODULE) is for a nested module.
+TEST = go test $(if $1,-C $1 )-json -count=1 -vet=off -ldflags=-w -p 2 -parallel 8 -timeout 20m
 
 # Says for people what the tests say: whole failures, and every skipped test.
 OUTCOME := go run -C $(CURDIR) ./internal/rig/outcome
@@ -152,18 +154,25 @@ demo-picture: build-chancery build-standalone ## Record the output of the demo, 
 	$(STANDALONE) demo >standalone/demo/testdata/demo.txt
 	go test -C standalone -count=1 -run '^TestPicture$$' ./demo -update
 
+.PHONY: dashboard-pictures
+dashboard-pictures: need ## Draw the pictures of docs/dashboard.md in Chromium
+	go test -count=1 -run '^TestPictures$$' ./internal/dashboard -update
+
 .PHONY: bench
 bench: build-chancery build-standalone ## Measure requests, latency and CPU per certificate (ARGS='…')
 	@$(STANDALONE) bench $(ARGS)
+
+# The packages of a module whose tests take the longest begin first: one that begins last is waited for alone.
+FIRST := declare -A first=([.]="./internal/stories ./internal/app ./internal/controller/..." [kubectl]="./internal/takeover ./internal/move")
 
 .PHONY: test
 test: build ## Run the tests of all modules that every change needs, beside one API server
 	@rm -f $(CHANCERY_TEST_TIMES) # of a run that was killed
 	@echo 'make test: what takes longer is left to make test-slow, test by test below (SKIP); real peers to make e2e'
-	.ci/with-control-plane bash -c 'code=0; for m in . $(NESTED); do $(call TEST,$$m) ./... || code=1; done; exit $$code' | $(OUTCOME)
+	.ci/with-control-plane bash -c 'code=0; $(FIRST); for m in . $(NESTED); do $(call TEST,$$m) $${first[$$m]:-} ./... || code=1; done; exit $$code' | $(OUTCOME)
 
 .PHONY: test-slow
-test-slow: ## Run what make test leaves out (one part: test-slow-crash, -faults, -versions, -docs, -numbers, -takeover, -race)
+test-slow: ## Run what make test leaves out (one part: test-slow-crash, -faults, -versions, -docs, -numbers, -takeover, -installs, -builds, -race)
 	@for p in $(SLOW); do $(MAKE) --no-print-directory test-slow-$$p || exit 1; done
 
 # $(call PART_TEST,PART,FLAGS) runs the tests of a part.
@@ -191,6 +200,46 @@ quick: need ## Run the tests of packages that know no API server, in a minute
 	@read -r _ _ packages <<<"$$(go run ./internal/rig/parts quick)" && go test -short -count=1 -vet=off -ldflags=-w $$packages
 	@echo 'make quick: NOT TESTED: what is linked with a client of the API server (engine, controllers, signers, stories, commands), and the modules $(NESTED)'
 
+# How long all fuzz targets together look for inputs, in seconds. Compiling comes on top: with counters, all that is
+# tested is compiled once more.
+SECONDS := 60
+
+.PHONY: fuzz
+fuzz: need ## Look for inputs that break a property of a parser, SECONDS=60 for all fuzz targets together
+	go run ./internal/rig/fuzz -seconds $(SECONDS)
+
+# How long failures go on, and the commit whose controller runs beside that of this one.
+MINUTES := 3
+OTHER := HEAD~1
+
+.PHONY: chaos
+chaos: build-chancery build-standalone ## Have what Chancery works with killed, stopped and silent, MINUTES=3, beside a controller of the commit OTHER=HEAD~1
+	@source=$$(mktemp -d); trap 'rm -rf "$$source"' EXIT; git archive '$(OTHER)' | tar -x -C "$$source"; \
+		go build -C "$$source" $(BUILD) -o $(BIN)/chancery-other ./cmd/chancery
+	CHANCERY_CHAOS_MINUTES='$(MINUTES)' CHANCERY_CHAOS_OTHER_BIN=$(BIN)/chancery-other \
+		go test -C standalone -count=1 -vet=off -ldflags=-w -v -timeout 0 -run '^TestChaos$$' ./chaos
+
+# The controller to compare with, and how many objects both get; another SEED takes others.
+CONTROLLER ?=
+CERTIFICATES := 300
+INGRESSES := 200
+SEED := 1
+
+.PHONY: compare
+compare: build-chancery build-standalone ## Give the same objects to CONTROLLER=PATH, cert-manager's or another build, and to ours, and compare what they make (ARGS='…' are the other one's)
+	@[ -n '$(CONTROLLER)' ] || { echo 'make compare: say which controller to compare with: make compare CONTROLLER=/path/to/its/program' >&2; exit 1; }
+	@go run -C standalone $(BUILD) ./compare -controller '$(abspath $(CONTROLLER))' \
+		-certificates $(CERTIFICATES) -ingresses $(INGRESSES) -seed $(SEED) -- $(ARGS)
+
+# How long churn and rest take turns, and the file for the picture; none if that is empty.
+soak: MINUTES := 5
+SVG :=
+
+.PHONY: soak
+soak: build-chancery build-standalone ## Show that memory, goroutines, descriptors, watches and requests do not grow, MINUTES=5 (SVG=docs/soak.svg)
+	CHANCERY_SOAK_MINUTES='$(MINUTES)' CHANCERY_SOAK_SVG='$(abspath $(SVG))' \
+		go test -C standalone -count=1 -vet=off -ldflags=-w -v -timeout 0 -run '^TestSoak$$' ./chaos
+
 .PHONY: mutations
 mutations: build-chancery build-standalone ## Show that tests find each wrong change of internal/rig/mutation (MUTATION=name)
 	.ci/with-control-plane go run ./internal/rig/mutation/mutate -only '$(MUTATION)'
@@ -204,7 +253,7 @@ $(PEERS:%=e2e-%): e2e-%: build-chancery build-standalone peer-%
 	.ci/with-control-plane $(call TEST,e2e) ./$* | $(OUTCOME)
 
 .PHONY: nightly
-nightly: ## Run what takes too long for every run (one part: nightly-approverpolicy, -trustmanager, -cmctl, -numbers, -release, -fips, -platforms, -takeover, -mutations)
+nightly: ## Run what takes too long for every run (one part: nightly-approverpolicy, -trustmanager, -cmctl, -numbers, -release, -fips, -platforms, -takeover, -mutations-1 to -4)
 	@for p in $(NIGHTLY); do $(MAKE) --no-print-directory nightly-$$p || exit 1; done
 
 .PHONY: $(NIGHTLY:%=nightly-%)
@@ -215,7 +264,8 @@ $(CLIENTS:%=nightly-%): nightly-%: build-chancery build-standalone peer-%
 nightly-numbers: build-chancery build-standalone
 	$(STANDALONE) bench --scenario ca,acme-dns01 --certificates 1000
 	$(STANDALONE) bench --scenario rest --at-rest 30000
-	CHANCERY_NIGHTLY=1 $(call TEST) -run TestInABrowser ./internal/dashboard | $(OUTCOME)
+	$(STANDALONE) bench --scenario hostile
+	CHANCERY_NIGHTLY=1 CHANCERY_TEST_SLOW=docs $(call TEST) -run 'TestInABrowser|TestAxe' ./internal/dashboard | $(OUTCOME)
 
 # What we use of cryptography is in FIPS 140-3: the tests pass where nothing else may be used.
 nightly-fips: need
@@ -230,7 +280,8 @@ nightly-release: peer-release
 nightly-takeover: build-chancery build-standalone
 	CHANCERY_TAKEOVER_CERTIFICATES=3000 .ci/with-control-plane $(call TEST,kubectl) -run TestTakeover ./internal/takeover | $(OUTCOME)
 
-nightly-mutations: mutations
+$(MUTATIONS:%=nightly-%): nightly-mutations-%: build-chancery build-standalone
+	.ci/with-control-plane go run ./internal/rig/mutation/mutate -quarter $*
 
 nightly-platforms: peer-platforms
 	$(RELEASE) RELEASE_PLATFORMS='linux/arm64 darwin/arm64' deploy/release
@@ -256,7 +307,7 @@ peer-cmctl: $(CMCTL)
 peer-numbers:
 peer-fips:
 peer-takeover:
-peer-mutations:
+$(MUTATIONS:%=peer-%):
 peer-release peer-platforms: $(NFPM) $(CYCLONEDX)
 
 PEER := cd e2e/peers && go build $(TOOL) -p 2 -ldflags '-s -w'

@@ -2,11 +2,8 @@ package api_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,9 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"chancery.dev/api"
+	"chancery.dev/internal/rig"
 )
 
 // patience bounds every wait of these tests. The machine may be starved.
@@ -92,51 +89,17 @@ func clientAs(t *testing.T, user string) dynamic.Interface {
 }
 
 func startCluster() (*cluster, error) {
-	binary := os.Getenv("CHANCERY_STANDALONE_BIN")
-	if binary == "" {
-		return nil, errors.New("these tests need a control plane: run them by `make test`, " +
-			"or set CHANCERY_STANDALONE_BIN to the chancery-standalone that `make build` makes")
-	}
-	dir, err := os.MkdirTemp("", "chancery-api")
-	if err != nil {
-		return nil, err
-	}
-	c := &cluster{}
-	kubeconfig := filepath.Join(dir, "kubeconfig")
-	cmd := exec.Command(binary, "up", "--controllers=false", "--exit-with-parent", "--unsafe-no-fsync",
-		"--data-dir", filepath.Join(dir, "data"), "--kubeconfig-out", kubeconfig)
-	log := &strings.Builder{}
-	cmd.Stderr = log
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	c.stop = func() {
-		_ = stdin.Close()
-		_ = cmd.Wait()
-		_ = os.RemoveAll(dir)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
-	err = wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(context.Context) (bool, error) {
-		_, err := os.Stat(kubeconfig)
-		return err == nil, nil
-	})
-	if err == nil {
-		c.config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
-	}
-	if err == nil {
-		c.config.QPS = -1
-		err = install(ctx, c.config)
-	}
+	rc, stop, err := rig.Own(ctx)
 	if err != nil {
-		c.stop()
-		return nil, fmt.Errorf("control plane: %w\n%s", err, log)
+		return nil, err
 	}
-	return c, nil
+	if err := install(ctx, rc); err != nil {
+		stop()
+		return nil, err
+	}
+	return &cluster{config: rc, stop: stop}, nil
 }
 
 // install applies what this package embeds, and waits until the API server serves it.

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"sync"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,6 +24,16 @@ var policyFiles embed.FS
 
 // CRDs returns the CustomResourceDefinitions of all kinds, in a fixed order.
 func CRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	decoded, err := decodedCRDs()
+	crds := make([]*apiextensionsv1.CustomResourceDefinition, 0, len(decoded))
+	for _, crd := range decoded {
+		crds = append(crds, crd.DeepCopy())
+	}
+	return crds, err
+}
+
+// decodedCRDs are decoded once: they have a megabyte of YAML.
+var decodedCRDs = sync.OnceValues(func() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	var crds []*apiextensionsv1.CustomResourceDefinition
 	err := eachFile(crdFiles, "crds/*.yaml", func(data []byte) error {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
@@ -33,7 +44,7 @@ func CRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 		return nil
 	})
 	return crds, err
-}
+})
 
 // DefinitionAnnotation is on each CustomResourceDefinition of Chancery's, of whatever version. Where it is missing,
 // somebody else has made the definition. The value counts the changes that an older controller does not work with.

@@ -16,7 +16,15 @@ func TestSchemaKeepsToTheLimits(t *testing.T) {
 		"Certificate spec.dnsNames": limits.CertificateNames, "Certificate spec.uris": limits.CertificateNames,
 		"Certificate spec.ipAddresses": limits.CertificateNames, "Certificate spec.emailAddresses": limits.CertificateNames,
 		"Certificate spec.otherNames": limits.CertificateNames,
-		"Issuer spec.acme.solvers":    limits.Solvers, "ClusterIssuer spec.acme.solvers": limits.Solvers,
+	}
+	for _, kind := range []string{"Issuer", "ClusterIssuer"} {
+		want[kind+" spec.acme.solvers"] = limits.Solvers
+		for _, list := range []string{"dnsNames", "dnsZones"} {
+			want[kind+" spec.acme.solvers.selector."+list] = limits.SelectorNames
+		}
+		for _, list := range []string{"ca.crlDistributionPoints", "ca.ocspServers", "ca.issuingCertificateURLs", "selfSigned.crlDistributionPoints"} {
+			want[kind+" spec."+list] = limits.IssuerURLs
+		}
 	}
 	for _, list := range []string{"organizations", "countries", "organizationalUnits", "localities", "provinces", "streetAddresses", "postalCodes"} {
 		want["Certificate spec.subject."+list] = limits.CertificateNames

@@ -17,6 +17,7 @@ import (
 // TestStoppedLeader: a process that leads, is stopped past its lease, as with its machine, and goes on, ends: the other
 // one keeps the lease, and hands the lease over when it ends itself.
 func TestStoppedLeader(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := rig.NewWorld(t)
 	kubeconfig := writeKubeconfig(t, w.Admin)
 	holder := func(ctx context.Context) string {
@@ -35,10 +36,10 @@ func TestStoppedLeader(t *testing.T) {
 		})
 		return name
 	}
-	stopped := startController(t, w, kubeconfig)
+	stopped := startController(t, w, kubeconfig, "12s", "9s", "2s")
 	first := leads("")
 	stopped.signal(t, syscall.SIGSTOP)
-	following := startController(t, w, kubeconfig)
+	following := startController(t, w, kubeconfig, "12s", "9s", "2s")
 	second := leads(first)
 	stopped.signal(t, syscall.SIGCONT)
 	err := stopped.Wait()
@@ -70,11 +71,12 @@ func (p process) signal(t *testing.T, s syscall.Signal) {
 	}
 }
 
-func startController(t *testing.T, w *rig.World, kubeconfig string) process {
+// startController starts one with the times of the lease, and other flags.
+func startController(t *testing.T, w *rig.World, kubeconfig, lease, deadline, retry string, flags ...string) process {
 	t.Helper()
-	p := process{exec.Command("chancery", "controller", "--kubeconfig", kubeconfig, "--namespace", w.Namespace,
-		"--leader-election-namespace", w.Namespace, "--leader-election-lease-duration", "12s", "--leader-election-renew-deadline", "9s",
-		"--leader-election-retry-period", "2s", "--metrics-listen-address", "0", "--internal-healthz-listen-address", "0"), &bytes.Buffer{}}
+	p := process{exec.Command("chancery", append([]string{"controller", "--kubeconfig", kubeconfig, "--namespace", w.Namespace,
+		"--leader-election-namespace", w.Namespace, "--leader-election-lease-duration", lease, "--leader-election-renew-deadline", deadline,
+		"--leader-election-retry-period", retry, "--metrics-listen-address", "0", "--internal-healthz-listen-address", "0"}, flags...)...), &bytes.Buffer{}}
 	p.Stderr = p.said
 	if err := p.Start(); err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ module chancery.dev/deploy/images
 go 1.26.0
 
 require (
+	chancery.dev v0.0.0-00010101000000-000000000000
 	github.com/google/go-containerregistry v0.22.1
 	golang.org/x/crypto/x509roots/fallback v0.0.0-20261030153154-30a33513ff6d
 )
@@ -14,3 +15,5 @@ require (
 	github.com/opencontainers/image-spec v1.1.1 // indirect
 	golang.org/x/sync v0.22.0 // indirect
 )
+
+replace chancery.dev => ../..

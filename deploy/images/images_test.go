@@ -20,6 +20,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"chancery.dev/internal/rig/slow"
 )
 
 // binaries are where `make test` says that it has built the programs.
@@ -134,6 +136,7 @@ func TestRoots(t *testing.T) {
 // The images run: in a root directory that holds nothing but what the image of the archive holds, as the user of the
 // image, each program says its version, and the demo issues its certificates.
 func TestImagesRun(t *testing.T) {
+	slow.Test(t, slow.Builds)
 	dir := made(t, runtime.GOARCH, func(name string) string {
 		file := os.Getenv(binaries[name])
 		if file == "" {

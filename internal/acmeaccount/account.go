@@ -3,16 +3,15 @@ package acmeaccount
 import (
 	"context"
 	"crypto"
-	"fmt"
 	"strings"
 	"sync"
 	"time"
 
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/acme"
 	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/account"
-	"chancery.dev/internal/machine/acmeflow"
 )
 
 // Account is a key at a server. It is safe for concurrent use.
@@ -140,28 +139,18 @@ type Registration struct {
 	ExternalAccount *acme.ExternalAccount
 }
 
-// Refusal is why a CA keeps an account unregistered, or its key.
-type Refusal struct {
-	acmeflow.Failure
-
-	// Updating says that the account is registered and its contact was refused.
-	Updating bool
-}
-
-// Error returns what the CA said.
-func (r *Refusal) Error() string { return r.Detail }
-
 // Register registers the key, or finds its account, and sees to the contact (RFC 8555
 // §7.3). Issuers that share the account take turns: the first one registers it for all. Its
-// error is a *Refusal.
+// error is a fault; the reason certmanagerv1.IssuerReasonErrUpdateACMEAccount says that the
+// account is registered, and its contact was refused.
 func (a *Account) Register(ctx context.Context, r Registration) error {
-	release, refusal := a.turn(ctx)
-	if refusal != nil {
-		return refusal
+	release, err := a.turn(ctx)
+	if err != nil {
+		return err
 	}
 	defer release()
 	if f := a.heldBack(); f != nil {
-		return &Refusal{Failure: *f}
+		return f
 	}
 	var contact []string
 	if r.Email != "" {
@@ -173,12 +162,12 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 			Contact: contact, TermsOfServiceAgreed: true, ExternalAccount: r.ExternalAccount,
 		})
 		if err != nil {
-			return &Refusal{Failure: *a.failure(client, "", sent, err)}
+			return a.failure(client, "", sent, err)
 		}
 		a.served()
 		if registered.Status != "" && registered.Status != acme.StatusValid {
-			return &Refusal{Failure: acmeflow.Failure{Class: fault.ClassRefused, Detail: fmt.Sprintf(
-				"the account %s is %s at the ACME server: delete the Secret with its key to have a new account made", registered.URL, registered.Status)}}
+			return fault.Failed(fault.ClassRefused, "",
+				"the account %s is %s at the ACME server: delete the Secret with its key to have a new account made", registered.URL, registered.Status)
 		}
 		a.settle(r.Email, registered.Created || sameContact(registered.Contact, r.Email))
 		if !registered.Created {
@@ -190,7 +179,9 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 		return nil
 	}
 	if err := client.UpdateContact(ctx, contact); err != nil {
-		return &Refusal{Failure: *a.failure(client, "", sent, err), Updating: true}
+		f := a.failure(client, "", sent, err)
+		f.Reason = certmanagerv1.IssuerReasonErrUpdateACMEAccount
+		return f
 	}
 	a.served()
 	a.settle(r.Email, true)
@@ -198,12 +189,12 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 }
 
 // turn waits for those before who register the account or replace its key.
-func (a *Account) turn(ctx context.Context) (release func(), refusal error) {
+func (a *Account) turn(ctx context.Context) (release func(), err error) {
 	select {
 	case a.registering <- struct{}{}:
 		return func() { <-a.registering }, nil
 	case <-ctx.Done():
-		return nil, &Refusal{Failure: acmeflow.Failure{Class: fault.ClassUnavailable, Detail: "the ACME server has not answered another issuer with the same account in time"}}
+		return nil, fault.ClassUnavailable.After(0, "", "the ACME server has not answered another issuer with the same account in time")
 	}
 }
 

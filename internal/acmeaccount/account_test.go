@@ -150,8 +150,8 @@ func TestBindingsAndParks(t *testing.T) {
 		t.Error("it is not bound")
 	}
 	w.answer.Store(&answer{at: "order-plz", retryAfter: "60", status: 503, body: `{"type":"about:blank","detail":"busy"}`})
-	out := a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate})
-	if out.Failure == nil || out.Failure.Class != fault.ClassUnavailable || out.Failure.RetryAfter != time.Minute {
+	out := order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderCreate})
+	if out.Failure == nil || out.Failure.Class != fault.ClassUnavailable || out.Failure.Delay != time.Minute {
 		t.Errorf("failure %+v", out.Failure)
 	}
 	if until, reason := a.Parked(); !until.Equal(w.now.Add(time.Minute)) || !strings.Contains(reason, "busy") {
@@ -167,64 +167,64 @@ func TestBindingsAndParks(t *testing.T) {
 		t.Errorf("after the park, the list of waits has %+v", waits)
 	}
 	w.answer.Store(&answer{at: "order-plz", retryAfter: "86400", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited"}`})
-	out = a.Order(t.Context(), order("a.example.com"))
-	if until, _ := a.Parked(); until.After(w.now) || out.Failure == nil || out.Failure.RetryAfter != 24*time.Hour || out.Failure.Unsent {
+	out = order1(t, a, order("a.example.com"))
+	if until, _ := a.Parked(); until.After(w.now) || out.Failure == nil || out.Failure.Delay != 24*time.Hour || out.Failure.Unsent {
 		t.Errorf("one name's limit of a day parks the account until %s: %+v", until, out.Failure)
 	}
-	out = a.Order(t.Context(), order("b.example.com"))
-	if out.Failure == nil || out.Failure.Class != fault.ClassRateLimited || out.Failure.RetryAfter != time.Minute || !out.Failure.Unsent {
+	out = order1(t, a, order("b.example.com"))
+	if out.Failure == nil || out.Failure.Class != fault.ClassRateLimited || out.Failure.Delay != time.Minute || !out.Failure.Unsent {
 		t.Errorf("other names at once: %+v", out.Failure)
 	}
 	w.now = w.now.Add(time.Minute)
-	out = a.Order(t.Context(), order("a.example.com"))
-	if out.Failure == nil || out.Failure.Class != fault.ClassRateLimited || out.Failure.RetryAfter != 24*time.Hour-time.Minute ||
-		!strings.Contains(out.Failure.Detail, "not sent, because the ACME server has refused an order for the same names: 429") {
+	out = order1(t, a, order("a.example.com"))
+	if out.Failure == nil || out.Failure.Class != fault.ClassRateLimited || out.Failure.Delay != 24*time.Hour-time.Minute ||
+		!strings.Contains(out.Failure.Error(), "not sent, because the ACME server has refused an order for the same names: 429") {
 		t.Errorf("the same names again: %+v", out.Failure)
 	}
 	w.answer.Store(nil)
 	renewal := order("a.example.com")
 	renewal.NewOrder.Replaces, renewal.NewOrder.Renewal = "YQ.Yg", true
-	if out = a.Order(t.Context(), renewal); out.Failure != nil && out.Failure.Class == fault.ClassRateLimited {
+	if out = order1(t, a, renewal); out.Failure != nil && out.Failure.Class == fault.ClassRateLimited {
 		t.Errorf("a renewal is not sent: %+v", out.Failure)
 	}
-	if out = a.Order(t.Context(), order("b.example.com")); out.Failure != nil {
+	if out = order1(t, a, order("b.example.com")); out.Failure != nil {
 		t.Errorf("other names: %+v", out.Failure)
 	}
-	if out = a.Order(t.Context(), order("a.example.com")); out.Failure == nil {
+	if out = order1(t, a, order("a.example.com")); out.Failure == nil {
 		t.Error("the names that were refused are taken after others were")
 	}
 	w.answer.Store(&answer{at: "order-plz", retryAfter: "60", status: 503, body: `{"type":"urn:ietf:params:acme:error:rateLimited"}`})
-	out = a.Order(t.Context(), order("e.example.com"))
+	out = order1(t, a, order("e.example.com"))
 	if until, _ := a.Parked(); !until.Equal(w.now.Add(time.Minute)) || out.Failure.Class != fault.ClassRateLimited {
 		t.Errorf("a busy server parks the account until %s: %+v", until, out.Failure)
 	}
 	w.now = w.now.Add(time.Minute)
 	w.answer.Store(nil)
-	if out = a.Order(t.Context(), order("e.example.com")); out.Failure != nil {
+	if out = order1(t, a, order("e.example.com")); out.Failure != nil {
 		t.Errorf("after it was busy: %+v", out.Failure)
 	}
 	// Three in a row are meant for all.
 	w.answer.Store(&answer{at: "order-plz", retryAfter: "86400", status: 429, body: "<html>"})
 	for _, want := range []time.Duration{time.Minute, 10 * time.Minute, time.Hour, time.Hour} {
-		a.Order(t.Context(), order("c.example.com"))
+		order1(t, a, order("c.example.com"))
 		if until, _ := a.Parked(); !until.Equal(w.now.Add(want)) {
 			t.Errorf("a proxy's limit of a day parks the account until %s, not for %s", until, want)
 		}
 		w.now = w.now.Add(want)
 	}
 	w.answer.Store(nil)
-	if out = a.Order(t.Context(), order("c.example.com")); out.Failure != nil {
+	if out = order1(t, a, order("c.example.com")); out.Failure != nil {
 		t.Errorf("after the proxy: %+v", out.Failure)
 	}
 	w.answer.Store(&answer{at: "order-plz", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited"}`})
-	a.Order(t.Context(), order("d.example.com"))
-	if out = a.Order(t.Context(), order("d.example.com")); out.Failure == nil || out.Failure.RetryAfter != time.Minute || !out.Failure.Unsent {
+	order1(t, a, order("d.example.com"))
+	if out = order1(t, a, order("d.example.com")); out.Failure == nil || out.Failure.Delay != time.Minute || !out.Failure.Unsent {
 		t.Errorf("after a limit without a time: %+v", out.Failure)
 	}
 	r.Bind(two, a)
 	w.now = w.now.Add(time.Minute)
 	w.answer.Store(&answer{at: "order-plz", status: 400, body: `{"type":"urn:ietf:params:acme:error:accountDoesNotExist"}`})
-	out = a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate})
+	out = order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderCreate})
 	if out.Failure == nil || out.Failure.Class != fault.ClassUnavailable || a.URL() != "" || a.Registered("") {
 		t.Errorf("failure %+v, URL %q", out.Failure, a.URL())
 	}
@@ -262,7 +262,7 @@ func TestRegistrationEndsARow(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.answer.Store(&answer{at: "order-plz", retryAfter: "86400", status: 503, body: "<html>"})
-	a.Order(t.Context(), order("a.example.com"))
+	order1(t, a, order("a.example.com"))
 	if until, _ := a.Parked(); !until.Equal(w.now.Add(time.Minute)) {
 		t.Errorf("parked until %s, not for a minute", until)
 	}
@@ -350,17 +350,17 @@ func TestPaused(t *testing.T) {
 	w.answer.Store(&answer{at: "order-plz", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited","detail":` +
 		`"Your account is temporarily prevented from requesting certificates for ` + strings.Repeat("a.example.com, ", 40) + `and possibly others. Please visit: ` + link + `"}`})
 	for _, unsent := range []bool{false, true} {
-		f := a.Order(t.Context(), order("a.example.com")).Failure
-		if f == nil || f.Class != fault.ClassPaused || f.Unsent != unsent || !f.MayPass() || !strings.HasSuffix(f.Detail, " "+link) {
+		f := order1(t, a, order("a.example.com")).Failure
+		if f == nil || f.Class != fault.ClassPaused || f.Unsent != unsent || !f.MayPass() || !strings.HasSuffix(f.Error(), " "+link) {
 			t.Errorf("unsent %t: %+v", unsent, f)
 		}
 	}
 	w.answer.Store(nil)
-	if f := a.Order(t.Context(), order("b.example.com")).Failure; f != nil {
+	if f := order1(t, a, order("b.example.com")).Failure; f != nil {
 		t.Errorf("other names: %+v", f)
 	}
 	w.answer.Store(&answer{at: "order-plz", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited","detail":"see https://example.com/docs/rate-limits"}`})
-	if f := a.Order(t.Context(), order("c.example.com")).Failure; f == nil || f.Class != fault.ClassRateLimited {
+	if f := order1(t, a, order("c.example.com")).Failure; f == nil || f.Class != fault.ClassRateLimited {
 		t.Errorf("a limit that passes by itself: %+v", f)
 	}
 }
@@ -397,8 +397,8 @@ func TestClasses(t *testing.T) {
 		"not a step": {action: acmeflow.OrderAction{Step: acmeflow.OrderCreateChallenges}, want: fault.ClassRefused},
 	} {
 		w.answer.Store(c.answer)
-		out := a.Order(t.Context(), c.action)
-		if out.Failure == nil || out.Failure.Class != c.want || out.Step != c.action.Step || out.Failure.Unsure != (name == "gone, says a page") {
+		out := order1(t, a, c.action)
+		if out.Failure == nil || out.Failure.Class != c.want || out.Failure.Unsure != (name == "gone, says a page") {
 			t.Errorf("%s: %+v, want %s", name, out.Failure, c.want)
 		}
 	}
@@ -410,9 +410,9 @@ func TestStepsOfAnOrder(t *testing.T) {
 	a := w.registered(t, w.server())
 	do := func(action acmeflow.OrderAction) acmeflow.OrderOutcome {
 		t.Helper()
-		out := a.Order(t.Context(), action)
+		out := order1(t, a, action)
 		if out.Failure != nil {
-			t.Fatalf("%s: %s", action.Step, out.Failure.Detail)
+			t.Fatalf("%s: %s", action.Step, out.Failure.Error())
 		}
 		return out
 	}
@@ -427,8 +427,8 @@ func TestStepsOfAnOrder(t *testing.T) {
 			if c.Type == acme.ChallengeDNS01 {
 				spec := acmev1.ChallengeSpec{URL: c.URL, Type: acmev1.ChallengeTypeDNS01, Token: c.Token}
 				spec.Key = acmeflow.KeyToPresent(spec.Type, spec.Token, a.Thumbprint())
-				if out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, spec); out.Failure != nil {
-					t.Fatal(out.Failure.Detail)
+				if out := challenge1(t, a, acmeflow.ChallengeAccept, spec); out.Failure != nil {
+					t.Fatal(out.Failure.Error())
 				}
 			}
 		}
@@ -491,8 +491,8 @@ func TestAnotherCADoesNotLoseTheAccount(t *testing.T) {
 	was := a.URL()
 	order := strings.Replace(old.ca.DirectoryURL, "/dir", "/my-order/x", 1)
 	old.answer.Store(&answer{at: "my-order", status: 400, body: `{"type":"urn:ietf:params:acme:error:accountDoesNotExist"}`})
-	out := a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: order})
-	if out.Failure == nil || out.Failure.Class != fault.ClassRefused || !strings.Contains(out.Failure.Detail, "accountDoesNotExist") {
+	out := order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: order})
+	if out.Failure == nil || out.Failure.Class != fault.ClassRefused || !strings.Contains(out.Failure.Error(), "accountDoesNotExist") {
 		t.Errorf("failure %+v", out.Failure)
 	}
 	if a.URL() != was {
@@ -511,11 +511,11 @@ func TestALateAnswerDoesNotLoseTheAccountAgain(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate})
+		order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderCreate})
 	}()
 	<-entered
 	w.answer.Store(forgot)
-	a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate})
+	order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderCreate})
 	if a.URL() != "" {
 		t.Fatal("the account is not lost")
 	}
@@ -536,13 +536,13 @@ func TestNothingIsSentWhileParked(t *testing.T) {
 	a := w.registered(t, w.server())
 	asked := 0
 	w.answer.Store(&answer{at: "", retryAfter: "60", status: 503, body: `{"type":"about:blank"}`, hold: func() { asked++ }})
-	var last *acmeflow.Failure
+	var last *fault.Fault
 	for range 3 {
-		last = a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate}).Failure
+		last = order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderCreate}).Failure
 	}
-	out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, acmev1.ChallengeSpec{URL: strings.Replace(w.ca.DirectoryURL, "/dir", "/chalZ/x", 1)})
-	for _, f := range []*acmeflow.Failure{last, out.Failure} {
-		if f == nil || f.Class != fault.ClassNotProcessed || f.RetryAfter != time.Minute {
+	out := challenge1(t, a, acmeflow.ChallengeAccept, acmev1.ChallengeSpec{URL: strings.Replace(w.ca.DirectoryURL, "/dir", "/chalZ/x", 1)})
+	for _, f := range []*fault.Fault{last, out.Failure} {
+		if f == nil || f.Class != fault.ClassNotProcessed || f.Delay != time.Minute {
 			t.Errorf("failure %+v", f)
 		}
 	}
@@ -550,7 +550,7 @@ func TestNothingIsSentWhileParked(t *testing.T) {
 		t.Errorf("the CA was asked %d times", asked)
 	}
 	w.now = w.now.Add(time.Minute)
-	if a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate}); asked != 2 {
+	if order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderCreate}); asked != 2 {
 		t.Error("the park has no end")
 	}
 }

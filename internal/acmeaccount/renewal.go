@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"chancery.dev/internal/acme"
-	"chancery.dev/internal/machine/acmeflow"
 )
 
 // OffersRenewalInfo reports whether the CA offers renewal information (RFC 9773), as far as
@@ -16,12 +15,12 @@ func (a *Account) OffersRenewalInfo() bool {
 
 // RenewalInfo asks the CA when to renew the certificate with the ID (RFC 9773 §4.1); nil if
 // the CA offers no such information. What it fails with does not park the account: the
-// request is not signed, and says nothing about orders.
-func (a *Account) RenewalInfo(ctx context.Context, certID string) (*acme.RenewalInfo, *acmeflow.Failure) {
+// request is not signed, and says nothing about orders. Its error is a fault.
+func (a *Account) RenewalInfo(ctx context.Context, certID string) (*acme.RenewalInfo, error) {
 	c := a.current()
 	directory, err := c.Directory(ctx)
 	if err == nil && directory.RenewalInfo == "" {
-		return nil, nil
+		return nil, nil //nolint:nilnil // as it says
 	}
 	var info *acme.RenewalInfo
 	if err == nil {

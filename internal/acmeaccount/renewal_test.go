@@ -55,7 +55,8 @@ func TestRenewalInfo(t *testing.T) {
 	if failure != nil || info.RetryAfter != 6*time.Hour || info.SuggestedWindow.Start.Day() != 1 || info.ExplanationURL == "" {
 		t.Errorf("%+v, %+v", info, failure)
 	}
-	if _, failure = a.RenewalInfo(t.Context(), "busy.1"); failure == nil || failure.Class != fault.ClassRateLimited || failure.RetryAfter != time.Minute {
+	_, failure = a.RenewalInfo(t.Context(), "busy.1")
+	if f := fault.Of(failure); f == nil || f.Class != fault.ClassRateLimited || f.Delay != time.Minute {
 		t.Errorf("%+v", failure)
 	}
 	if until, _ := a.Parked(); !until.IsZero() {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto"
 	"errors"
-	"fmt"
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
@@ -41,13 +40,13 @@ func (a *Account) Changing() bool {
 
 // mayAccept notes that the CA is about to be told to validate. The failure says that the answer that is presented
 // would not do, now or soon: it contains the thumbprint of the key (RFC 8555 §8.1).
-func (a *Account) mayAccept(spec acmev1.ChallengeSpec) *acmeflow.Failure {
+func (a *Account) mayAccept(spec acmev1.ChallengeSpec) *fault.Fault {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !acmeflow.Outdated(spec, a.client.Thumbprint()) && a.machine.Validate(spec.AuthorizationURL, a.registry.o.Now()) {
 		return nil
 	}
-	return &acmeflow.Failure{Class: fault.ClassNotProcessed, Detail: "the account's key is being replaced", RetryAfter: account.QuietAgain}
+	return fault.Answered(fault.ClassNotProcessed, "", account.QuietAgain, errors.New("the account's key is being replaced"))
 }
 
 // looked takes in how an authorization stands.
@@ -88,10 +87,10 @@ func later(d *account.Delay) error {
 	if d == nil {
 		return nil
 	}
-	return &Refusal{Failure: acmeflow.Failure{Class: fault.ClassNotProcessed, Detail: d.Why, RetryAfter: d.Wait}}
+	return fault.Answered(fault.ClassNotProcessed, "", d.Wait, errors.New(d.Why))
 }
 
-// CanReplace asks whether the CA replaces keys at all. Its error is a *Refusal.
+// CanReplace asks whether the CA replaces keys at all. Its error is a fault.
 func (a *Account) CanReplace(ctx context.Context) error {
 	directory, err := a.current().Directory(ctx)
 	if err == nil && directory.KeyChange == "" {
@@ -104,12 +103,11 @@ func (a *Account) CanReplace(ctx context.Context) error {
 }
 
 // unreplaced is why a key was not replaced. It does not park the account: the old key does.
-func unreplaced(err error) *Refusal {
-	f := failureOf(err)
+func unreplaced(err error) *fault.Fault {
 	if errors.Is(err, acmeclient.ErrNoKeyChange) {
-		f.Class = fault.ClassRefused
+		return fault.Answered(fault.ClassRefused, "", 0, err)
 	}
-	return &Refusal{Failure: *f}
+	return failureOf(err)
 }
 
 // Replace has the CA go by another key (RFC 8555 §7.3.5), and uses it from then on, for
@@ -119,12 +117,12 @@ func unreplaced(err error) *Refusal {
 //
 // It makes sure that nothing fails for it: no other call is under way meanwhile, and the CA
 // has finished what it is validating. An account that this process has not registered yet is
-// only asked about: without an error, Uses or Denies has the answer. Its error is a *Refusal;
+// only asked about: without an error, Uses or Denies has the answer. Its error is a fault;
 // one of fault.ClassNotProcessed says that nothing has failed, and when to try again.
 func (a *Account) Replace(ctx context.Context, next crypto.Signer, url string) error {
-	release, refusal := a.turn(ctx)
-	if refusal != nil {
-		return refusal
+	release, err := a.turn(ctx)
+	if err != nil {
+		return err
 	}
 	defer release()
 	if a.Uses(next) {
@@ -173,14 +171,13 @@ func (a *Account) change(ctx context.Context, client *acmeclient.Client, next cr
 	// come from a proxy that has not seen the CA's.
 	ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), askLimit)
 	defer cancel()
-	found, refusal := a.goesBy(ask, client, next, url)
-	var other *Refusal
+	found, other := a.goesBy(ask, client, next, url)
 	switch {
 	case found:
 		return nil
-	case errors.As(refusal, &other) && !other.MayPass():
+	case fault.IsTerminal(other):
 		return other
-	case refusal != nil:
+	case other != nil:
 		a.tell(func(m *account.Machine, now time.Time) { m.Doubt(true, now) })
 	case why.MayPass() && why.Class != fault.ClassRateLimited:
 		a.tell(func(m *account.Machine, now time.Time) { m.Doubt(false, now) })
@@ -192,8 +189,8 @@ func (a *Account) change(ctx context.Context, client *acmeclient.Client, next cr
 func (a *Account) goesBy(ctx context.Context, client *acmeclient.Client, next crypto.Signer, url string) (bool, error) {
 	found, err := client.LookupAccount(ctx)
 	if err == nil && url != "" && found.URL != url {
-		return false, &Refusal{Failure: acmeflow.Failure{Class: fault.ClassRefused, Detail: fmt.Sprintf(
-			"the next key belongs to the account %s at the ACME server already, and this one is %s", found.URL, url)}}
+		return false, fault.Failed(fault.ClassRefused, "",
+			"the next key belongs to the account %s at the ACME server already, and this one is %s", found.URL, url)
 	}
 	if err == nil {
 		return true, a.become(client, next, found.URL)

@@ -68,11 +68,11 @@ func (w *world) paths() func(part string) int {
 // refusal checks an error, and returns when to try again.
 func refusal(t *testing.T, err error, class fault.Class, text string) time.Duration {
 	t.Helper()
-	var r *acmeaccount.Refusal
-	if !errors.As(err, &r) || r.Class != class || !strings.Contains(r.Detail, text) {
+	r := fault.Of(err)
+	if r == nil || r.Class != class || !strings.Contains(r.Error(), text) {
 		t.Fatalf("got %+v, want %s with %q", err, class, text)
 	}
-	return r.RetryAfter
+	return r.Delay
 }
 
 // order makes an Order for a name of its own: a valid authorization of another Order may serve the same name.
@@ -80,9 +80,9 @@ func (w *world) order(t *testing.T, a *acmeaccount.Account) *acme.Order {
 	t.Helper()
 	w.names++
 	name := acme.Identifier{Type: "dns", Value: fmt.Sprintf("a%d.example.com", w.names)}
-	out := a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: ordering([]acme.Identifier{name})})
+	out := order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: ordering([]acme.Identifier{name})})
 	if out.Failure != nil {
-		t.Fatal(out.Failure.Detail)
+		t.Fatal(out.Failure.Error())
 	}
 	return out.Order
 }
@@ -112,8 +112,8 @@ func TestReplaceKey(t *testing.T) {
 	if len(w.changes) != 2 {
 		t.Errorf("who uses the account is told %v", w.changes)
 	}
-	if out := a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: order.URL}); out.Failure != nil {
-		t.Error(out.Failure.Detail)
+	if out := order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: order.URL}); out.Failure != nil {
+		t.Error(out.Failure.Error())
 	}
 	for _, key := range []crypto.Signer{old, next} {
 		if same, err := r.Open("issuer", w.server(), key); err != nil || same != a {
@@ -189,7 +189,7 @@ func TestReplaceKeyOfWhichNoAnswerComes(t *testing.T) {
 				w.answer.Store(&answer{at: "", status: 502, body: "<html>"})
 			}})
 			refusal(t, a.Replace(t.Context(), next, ""), fault.ClassUnavailable, "502")
-			out := a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderCreate})
+			out := order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderCreate})
 			if until, _ := a.Parked(); out.Failure == nil || out.Failure.Class != fault.ClassNotProcessed || !until.After(w.now) {
 				t.Errorf("failure %+v", out.Failure)
 			}
@@ -290,7 +290,7 @@ func TestReplaceKeyWaitsForValidations(t *testing.T) {
 	}
 	challenge := func() acmev1.ChallengeSpec {
 		order := w.order(t, a)
-		read := a.Order(t.Context(), acmeflow.OrderAction{Step: acmeflow.OrderFetchAuthorizations, URLs: order.Authorizations})
+		read := order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderFetchAuthorizations, URLs: order.Authorizations})
 		for _, c := range read.Authorizations[0].Challenges {
 			if c.Type == "dns-01" {
 				return acmev1.ChallengeSpec{
@@ -303,15 +303,15 @@ func TestReplaceKeyWaitsForValidations(t *testing.T) {
 		return acmev1.ChallengeSpec{}
 	}
 	under, late := challenge(), challenge()
-	if out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, under); out.Failure != nil {
-		t.Fatal(out.Failure.Detail)
+	if out := challenge1(t, a, acmeflow.ChallengeAccept, under); out.Failure != nil {
+		t.Fatal(out.Failure.Error())
 	}
 	refusal(t, a.Replace(t.Context(), next, ""), fault.ClassNotProcessed, "is validating")
-	if out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, late); !a.Changing() || out.Failure == nil || out.Failure.Class != fault.ClassNotProcessed {
+	if out := challenge1(t, a, acmeflow.ChallengeAccept, late); !a.Changing() || out.Failure == nil || out.Failure.Class != fault.ClassNotProcessed {
 		t.Errorf("a validation begins: %+v", out.Failure)
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
-		out := a.Challenge(t.Context(), acmeflow.ChallengeFetch, under)
+		out := challenge1(t, a, acmeflow.ChallengeFetch, under)
 		if out.Failure == nil && out.Authorization.Status == "valid" {
 			break
 		}
@@ -322,12 +322,12 @@ func TestReplaceKeyWaitsForValidations(t *testing.T) {
 	if err := a.Replace(t.Context(), next, ""); err != nil || a.Changing() {
 		t.Fatal(err)
 	}
-	if out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, late); out.Failure == nil || out.Failure.Class != fault.ClassNotProcessed {
+	if out := challenge1(t, a, acmeflow.ChallengeAccept, late); out.Failure == nil || out.Failure.Class != fault.ClassNotProcessed {
 		t.Errorf("the old answer is validated: %+v", out.Failure)
 	}
 	now := challenge()
-	if out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, now); out.Failure != nil {
-		t.Error(out.Failure.Detail)
+	if out := challenge1(t, a, acmeflow.ChallengeAccept, now); out.Failure != nil {
+		t.Error(out.Failure.Error())
 	}
 	// Nobody looks any more.
 	refusal(t, a.Replace(t.Context(), newKey(t, pki.ECDSA), ""), fault.ClassNotProcessed, "is validating")
@@ -340,8 +340,8 @@ func TestReplaceKeyWaitsForValidations(t *testing.T) {
 		t.Error(replaced)
 	}
 	// One that the CA never finishes holds the next replacement up for a while only.
-	if out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, challenge()); out.Failure != nil {
-		t.Error(out.Failure.Detail)
+	if out := challenge1(t, a, acmeflow.ChallengeAccept, challenge()); out.Failure != nil {
+		t.Error(out.Failure.Error())
 	}
 	w.answer.Store(&answer{at: "/authZ/", status: 503, body: `{"type":"about:blank"}`})
 	w.now = w.now.Add(time.Minute)

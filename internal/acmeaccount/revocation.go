@@ -9,13 +9,12 @@ import (
 	"chancery.dev/internal/acme"
 	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/machine/acmeflow"
 )
 
 // Revoke has the CA revoke a certificate (DER; RFC 8555 §7.6); one that is revoked already is a success. Where
 // the CA finds that the certificate is not the account's, its own key is used, unless that is nil.
-// While the account is parked nothing is sent.
-func (a *Account) Revoke(ctx context.Context, cert []byte, key crypto.Signer, reason acme.Reason) *acmeflow.Failure {
+// While the account is parked nothing is sent. Its error is a fault.
+func (a *Account) Revoke(ctx context.Context, cert []byte, key crypto.Signer, reason acme.Reason) error {
 	a.calls.RLock()
 	defer a.calls.RUnlock()
 	if f := a.heldBack(); f != nil {
@@ -33,7 +32,7 @@ func (a *Account) Revoke(ctx context.Context, cert []byte, key crypto.Signer, re
 		a.served()
 		return nil
 	case errors.Is(err, acmeclient.ErrNoRevocation):
-		return &acmeflow.Failure{Class: fault.ClassRefused, Detail: err.Error()}
+		return fault.Failed(fault.ClassRefused, "", "%w", err)
 	default:
 		return a.failure(c, "", sent, err)
 	}

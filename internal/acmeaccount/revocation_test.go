@@ -19,9 +19,9 @@ func issue(t *testing.T, a *acmeaccount.Account, csr []byte) (der []byte) {
 	t.Helper()
 	do := func(action acmeflow.OrderAction) acmeflow.OrderOutcome {
 		t.Helper()
-		out := a.Order(t.Context(), action)
+		out := order1(t, a, action)
 		if out.Failure != nil {
-			t.Fatalf("%s: %s", action.Step, out.Failure.Detail)
+			t.Fatalf("%s: %s", action.Step, out.Failure.Error())
 		}
 		return out
 	}
@@ -30,8 +30,8 @@ func issue(t *testing.T, a *acmeaccount.Account, csr []byte) (der []byte) {
 	offered := authz.Challenges[0]
 	spec := acmev1.ChallengeSpec{URL: offered.URL, Type: acmev1.ChallengeTypeHTTP01, Token: offered.Token}
 	spec.Key = acmeflow.KeyToPresent(spec.Type, spec.Token, a.Thumbprint())
-	if out := a.Challenge(t.Context(), acmeflow.ChallengeAccept, spec); out.Failure != nil {
-		t.Fatal(out.Failure.Detail)
+	if out := challenge1(t, a, acmeflow.ChallengeAccept, spec); out.Failure != nil {
+		t.Fatal(out.Failure.Error())
 	}
 	finalized := false
 	for deadline := time.Now().Add(time.Minute); order.Certificate == "" && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
@@ -65,38 +65,38 @@ func TestRevoke(t *testing.T) {
 	for range 2 {
 		certs = append(certs, issue(t, owner, csr))
 	}
-	if f := owner.Revoke(t.Context(), certs[0], nil, acme.ReasonSuperseded); f != nil {
+	if f := fault.Of(owner.Revoke(t.Context(), certs[0], nil, acme.ReasonSuperseded)); f != nil {
 		t.Fatalf("by its account: %+v", f)
 	}
-	if f := owner.Revoke(t.Context(), certs[0], nil, acme.ReasonSuperseded); f != nil {
+	if f := fault.Of(owner.Revoke(t.Context(), certs[0], nil, acme.ReasonSuperseded)); f != nil {
 		t.Errorf("again: %+v", f)
 	}
-	if f := other.Revoke(t.Context(), certs[1], nil, acme.ReasonSuperseded); f == nil || f.Class != fault.ClassRefused || !strings.Contains(f.Detail, "not associated with account") {
+	if f := fault.Of(other.Revoke(t.Context(), certs[1], nil, acme.ReasonSuperseded)); f == nil || f.Class != fault.ClassRefused || !strings.Contains(f.Error(), "not associated with account") {
 		t.Errorf("by another account: %+v", f)
 	}
 	stranger, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := other.Revoke(t.Context(), certs[1], stranger, acme.ReasonKeyCompromise); f == nil || f.Class != fault.ClassRefused {
+	if f := fault.Of(other.Revoke(t.Context(), certs[1], stranger, acme.ReasonKeyCompromise)); f == nil || f.Class != fault.ClassRefused {
 		t.Errorf("by another key: %+v", f)
 	}
-	if f := other.Revoke(t.Context(), certs[1], key, acme.ReasonKeyCompromise); f != nil {
+	if f := fault.Of(other.Revoke(t.Context(), certs[1], key, acme.ReasonKeyCompromise)); f != nil {
 		t.Errorf("by its own key: %+v", f)
 	}
 	w.answer.Store(&answer{at: "/revoke-cert", retryAfter: "60", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited"}`})
-	if f := owner.Revoke(t.Context(), certs[1], key, acme.ReasonUnspecified); f == nil || f.Class != fault.ClassRateLimited || f.RetryAfter != time.Minute {
+	if f := fault.Of(owner.Revoke(t.Context(), certs[1], key, acme.ReasonUnspecified)); f == nil || f.Class != fault.ClassRateLimited || f.Delay != time.Minute {
 		t.Errorf("refused for now: %+v", f)
 	}
 	if until, _ := owner.Parked(); !until.Equal(w.now.Add(time.Minute)) {
 		t.Errorf("parked until %s", until)
 	}
 	w.answer.Store(nil)
-	if f := owner.Revoke(t.Context(), certs[1], key, acme.ReasonUnspecified); f == nil || f.Class != fault.ClassNotProcessed {
+	if f := fault.Of(owner.Revoke(t.Context(), certs[1], key, acme.ReasonUnspecified)); f == nil || f.Class != fault.ClassNotProcessed {
 		t.Errorf("while the account is parked: %+v", f)
 	}
 	without := ariServer(t, "", http.NotFound)
-	if f := without.Revoke(t.Context(), certs[1], key, acme.ReasonUnspecified); f == nil || f.Class != fault.ClassRefused {
+	if f := fault.Of(without.Revoke(t.Context(), certs[1], key, acme.ReasonUnspecified)); f == nil || f.Class != fault.ClassRefused {
 		t.Errorf("where nothing can be revoked: %+v", f)
 	}
 }

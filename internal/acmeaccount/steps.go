@@ -19,32 +19,29 @@ import (
 // parallel bounds how many authorizations of one order are read at once.
 const parallel = 4
 
-// Order executes an external step of an Order. The outcome lacks the time and the
-// jitter, which are the caller's to fill in. While the account is parked nothing is sent.
-func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmeflow.OrderOutcome {
-	out := acmeflow.OrderOutcome{Step: action.Step}
+// Order executes an external step of an Order, and returns what the CA has answered. While the account is parked
+// nothing is sent. Its error is a fault.
+func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) (out acmeflow.OrderOutcome, err error) {
 	a.calls.RLock()
 	defer a.calls.RUnlock()
-	if out.Failure = a.heldBack(); out.Failure != nil {
-		return out
+	if f := a.heldBack(); f != nil {
+		return out, f
 	}
 	c := a.current()
-	var order *acme.Order
-	var err error
 	sent := a.registry.o.Now()
 	switch action.Step {
 	case acmeflow.OrderCreate:
-		if out.Failure = a.held(action.NewOrder); out.Failure != nil {
-			return out
+		if f := a.held(action.NewOrder); f != nil {
+			return out, f
 		}
-		order, err = c.NewOrder(ctx, action.NewOrder.NewOrderRequest)
+		out.Order, err = c.NewOrder(ctx, action.NewOrder.NewOrderRequest)
 		if err == nil {
 			a.tell(func(m *account.Machine, now time.Time) { m.OrderTaken(limited(action.NewOrder), now) })
 		}
 	case acmeflow.OrderFetch:
-		order, err = c.GetOrder(ctx, action.URL)
+		out.Order, err = c.GetOrder(ctx, action.URL)
 	case acmeflow.OrderFinalize:
-		order, err = c.FinalizeOrder(ctx, action.URL, action.CSR)
+		out.Order, err = c.FinalizeOrder(ctx, action.URL, action.CSR)
 	case acmeflow.OrderFetchAuthorizations:
 		out.Authorizations, err = authorizations(ctx, c, action.URLs)
 	case acmeflow.OrderDownload:
@@ -52,49 +49,44 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) acmefl
 	case acmeflow.OrderDeactivate:
 		err = deactivate(ctx, c, action.URLs)
 	default:
-		out.Failure = &acmeflow.Failure{Class: fault.ClassRefused, Detail: "not a step that leaves the cluster: " + action.Step.String()}
-		return out
+		return out, fault.Failed(fault.ClassRefused, "", "not a step that leaves the cluster: %s", action.Step)
 	}
-	out.Order = order
 	if err == nil {
 		a.served()
-		return out
+		return out, nil
 	}
 	if action.Step == acmeflow.OrderCreate {
 		a.tell(func(m *account.Machine, now time.Time) { m.OrderFailed(limited(action.NewOrder), now) })
 	}
 	if action.Step == acmeflow.OrderCreate && isLimit(err) {
-		out.Failure = a.classify(c, "", err)
-		wait := min(orDefault(out.Failure.RetryAfter), acmeflow.MaxRetryAfter)
+		f := a.classify(c, "", err)
 		refusal := account.Refusal{
-			Order: limited(action.NewOrder), Sent: sent, Wait: wait, Detail: out.Failure.Detail, Paused: out.Failure.Class == fault.ClassPaused,
+			Order: limited(action.NewOrder), Sent: sent, Wait: min(orDefault(f.Delay), acmeflow.MaxRetryAfter), Detail: f.Error(), Paused: f.Class == fault.ClassPaused,
 		}
 		a.tell(func(m *account.Machine, now time.Time) { m.OrderRefused(refusal, now) })
-		return out
+		return out, f
 	}
-	out.Failure = a.failure(c, calledBy(action), sent, err)
+	f := a.failure(c, calledBy(action), sent, err)
 	if action.Step == acmeflow.OrderFinalize && acmeclient.StatusOf(err) == http.StatusForbidden {
-		out.Failure.Class = fault.ClassNotReady
+		f = fault.Answered(fault.ClassNotReady, f.Problem, f.Delay, f.Err)
 	}
-	return out
+	return out, f
 }
 
-// Challenge executes ChallengeFetch or ChallengeAccept. The outcome lacks the time
-// and the jitter. While the account is parked nothing is sent.
-func (a *Account) Challenge(ctx context.Context, step acmeflow.ChallengeStep, spec acmev1.ChallengeSpec) acmeflow.ChallengeOutcome {
-	out := acmeflow.ChallengeOutcome{Step: step}
+// Challenge executes ChallengeFetch or ChallengeAccept. While the account is parked nothing is sent. Its error is a
+// fault.
+func (a *Account) Challenge(ctx context.Context, step acmeflow.ChallengeStep, spec acmev1.ChallengeSpec) (out acmeflow.ChallengeOutcome, err error) {
 	a.calls.RLock()
 	defer a.calls.RUnlock()
-	if out.Failure = a.heldBack(); out.Failure != nil {
-		return out
+	if f := a.heldBack(); f != nil {
+		return out, f
 	}
 	if step == acmeflow.ChallengeAccept {
-		if out.Failure = a.mayAccept(spec); out.Failure != nil {
-			return out
+		if f := a.mayAccept(spec); f != nil {
+			return out, f
 		}
 	}
 	c, sent := a.current(), a.registry.o.Now()
-	var err error
 	switch step {
 	case acmeflow.ChallengeFetch:
 		if out.Authorization, err = c.GetAuthorization(ctx, spec.AuthorizationURL); err == nil {
@@ -103,15 +95,13 @@ func (a *Account) Challenge(ctx context.Context, step acmeflow.ChallengeStep, sp
 	case acmeflow.ChallengeAccept:
 		err = c.AcceptChallenge(ctx, spec.URL)
 	default:
-		out.Failure = &acmeflow.Failure{Class: fault.ClassRefused, Detail: "not a step of the CA: " + step.String()}
-		return out
+		return out, fault.Failed(fault.ClassRefused, "", "not a step of the CA: %s", step)
 	}
 	if err != nil {
-		out.Failure = a.failure(c, spec.AuthorizationURL, sent, err)
-		return out
+		return out, a.failure(c, spec.AuthorizationURL, sent, err)
 	}
 	a.served()
-	return out
+	return out, nil
 }
 
 // calledBy is an address that the step of an Order calls; empty for newOrder.
@@ -125,13 +115,13 @@ func calledBy(action acmeflow.OrderAction) string {
 // heldBack is the outcome of a call whose turn in its lane comes while the account is parked; nil if the account is not
 // parked. The call was decided on before the CA asked to be left alone. Nothing has failed: as after a refused nonce,
 // the same call is sent later, and no status is written for it.
-func (a *Account) heldBack() *acmeflow.Failure {
+func (a *Account) heldBack() *fault.Fault {
 	until, reason := a.Parked()
 	wait := until.Sub(a.registry.o.Now())
 	if wait <= 0 {
 		return nil
 	}
-	return &acmeflow.Failure{Class: fault.ClassNotProcessed, Detail: reason, RetryAfter: wait}
+	return fault.Answered(fault.ClassNotProcessed, "", wait, errors.New(reason))
 }
 
 // isLimit reports whether a CA has refused an order for a limit of its own. It says so with
@@ -142,7 +132,7 @@ func isLimit(err error) bool {
 
 // held is the outcome of an order that the CA is known not to take, or that is beyond the share of its namespace; nil
 // if it is sent.
-func (a *Account) held(n acmeflow.NewOrder) *acmeflow.Failure {
+func (a *Account) held(n acmeflow.NewOrder) *fault.Fault {
 	var until account.Park
 	var now time.Time
 	a.tell(func(m *account.Machine, at time.Time) { until, now = m.Send(limited(n), at), at })
@@ -153,7 +143,9 @@ func (a *Account) held(n acmeflow.NewOrder) *acmeflow.Failure {
 	if until.Paused {
 		class = fault.ClassPaused
 	}
-	return &acmeflow.Failure{Class: class, Detail: until.Reason, RetryAfter: until.Until.Sub(now), Unsent: true}
+	f := fault.Answered(class, "", until.Until.Sub(now), errors.New(until.Reason))
+	f.Unsent = true
+	return f
 }
 
 // RefusedForGood notes that an Order for the names, of the namespace, has ended at that time such that the same would
@@ -191,44 +183,56 @@ func isForeign(c *acmeclient.Client, called string) bool {
 
 // failure says what kind of trouble a call with the client has met, and parks or loses the
 // account where the error says so. Sent is when the call went out.
-func (a *Account) failure(c *acmeclient.Client, called string, sent time.Time, err error) *acmeflow.Failure {
+func (a *Account) failure(c *acmeclient.Client, called string, sent time.Time, err error) *fault.Fault {
 	f := a.classify(c, called, err)
-	if f.Class == fault.ClassRateLimited || f.Class == fault.ClassUnavailable && f.RetryAfter > 0 {
-		a.leaveAlone(orDefault(f.RetryAfter), sent, f.Detail)
+	if f.Class == fault.ClassRateLimited || f.Class == fault.ClassUnavailable && f.Delay > 0 {
+		a.leaveAlone(orDefault(f.Delay), sent, f.Error())
 	}
 	return f
 }
 
 // classify says what kind of trouble it is, and loses the account where the error says so.
-func (a *Account) classify(c *acmeclient.Client, called string, err error) *acmeflow.Failure {
+func (a *Account) classify(c *acmeclient.Client, called string, err error) *fault.Fault {
 	f := failureOf(err)
 	if acme.HasCode(err, acme.CodeAccountDoesNotExist) && !isForeign(c, called) {
 		// The account is made again, and then the same call works.
-		f.Class = fault.ClassUnavailable
+		f = fault.Answered(fault.ClassUnavailable, f.Problem, f.Delay, f.Err)
 		a.lose(c)
 	}
 	return f
 }
 
 // failureOf is the failure that an error of a call is.
-func failureOf(err error) *acmeflow.Failure {
-	f := &acmeflow.Failure{Code: acme.ProblemOf(err).Cause(), Detail: err.Error(), RetryAfter: acmeclient.RetryAfter(err)}
+func failureOf(err error) *fault.Fault {
+	problem := acme.ProblemOf(err)
+	code := problem.Cause()
+	answered := func(class fault.Class) *fault.Fault {
+		problemType := ""
+		if code != "" {
+			problemType = code.Type()
+		}
+		return fault.Answered(class, problemType, acmeclient.RetryAfter(err), err)
+	}
 	var page *acmeclient.HTTPError
 	switch {
 	case errors.Is(err, acme.ErrProfilesUnsupported), errors.Is(err, acme.ErrProfileUnknown):
-		f.Class = fault.ClassPermanent
+		return answered(fault.ClassPermanent)
 	case acmeclient.RejectsReplaces(err), errors.Is(err, acmeclient.ErrTooLarge):
-		f.Class = fault.ClassRefused
+		return answered(fault.ClassRefused)
 	case errors.Is(err, acmeclient.ErrNoAccount):
-		f.Class = fault.ClassUnavailable
-	case acme.ProblemOf(err).Unpause() != "":
-		f.Class = fault.ClassPaused
+		return answered(fault.ClassUnavailable)
+	case problem.Unpause() != "":
+		return answered(fault.ClassPaused)
 	case errors.As(err, &page):
-		f.Class, f.Unsure = classOfPage(page)
+		class, unsure := classOfPage(page)
+		f := answered(class)
+		if unsure {
+			f.Unsure, f.Kind = true, fault.KindAfter
+		}
+		return f
 	default:
-		f.Class = acmeflow.Classify(acmeclient.StatusOf(err), f.Code)
+		return answered(acmeflow.Classify(acmeclient.StatusOf(err), code))
 	}
-	return f
 }
 
 // classOfPage is what an error answer without a problem document tells about what was asked

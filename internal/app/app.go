@@ -36,6 +36,7 @@ import (
 	"chancery.dev/internal/kubecache"
 	"chancery.dev/internal/metrics"
 	"chancery.dev/internal/overlay"
+	"chancery.dev/internal/stub"
 	"chancery.dev/internal/tracing"
 )
 
@@ -55,6 +56,7 @@ type App struct {
 	lease     *kubecache.Lease            // by which it leads; nil if it works without
 	fit       func(context.Context) error // asked before it works without a lease; may be nil
 	listening <-chan struct{}             // closed once challenges are answered; nil if they are not answered here
+	settled   <-chan struct{}             // closed once everything is set up that comes late; nil if nothing does
 }
 
 // New wires a controller that speaks to the API server of rc, with the rights of rc. Nothing runs before Run, which has
@@ -86,7 +88,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 		return nil, err
 	}
 	manager := a.manager
-	told.manager = manager
+	told.manager, told.term = manager, a.term()
 	deps, err := a.deps(ctx, cfg, scheme, kept)
 	if err != nil {
 		return nil, err
@@ -115,7 +117,11 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 		}
 		a.listening = answers.listening
 	}
-	return a, wire(ctx, cfg, deps, log)
+	if err := wire(ctx, cfg, deps, log); err != nil {
+		return nil, err
+	}
+	a.settled = deps.Settled()
+	return a, nil
 }
 
 // connection is rc for a process of Chancery.
@@ -124,6 +130,7 @@ func connection(rc *rest.Config, userAgent string) *rest.Config {
 	rc.QPS, rc.Burst = -1, -1 // the API server protects itself: API Priority and Fairness
 	rc.UserAgent = userAgent
 	rc.DisableCompression = true // a start would spend more time on it than on a cluster's network
+	rc.Wrap(kubecache.BoundLists)
 	return rc
 }
 
@@ -133,6 +140,9 @@ func warnOfUnmet(cfg Config, log logr.Logger) {
 		slog.New(logr.ToSlogHandler(log)).Warn("these switches change nothing here", "switches", strings.Join(cfg.Unmet, "; "))
 	}
 }
+
+// never is a time that does not come; twice of it, in seconds, is still a time.Duration.
+const never = 50 * 365 * 24 * time.Hour
 
 // newLeader is newApp for processes of which one at a time leads, by the lease of that name. The options of the lease
 // are complete but for what cfg says.
@@ -154,7 +164,8 @@ func newLeader(ctx context.Context, rc *rest.Config, cfg Config, lease kubecache
 	rc.Wrap(lock.Guard)
 	options.LeaderElectionID = lease.Name // in the metrics
 	options.LeaderElection, options.LeaderElectionReleaseOnCancel, options.LeaderElectionResourceLockInterface = true, true, lock
-	options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &cfg.LeaseDuration, &cfg.RenewDeadline, &cfg.RetryPeriod
+	// The lock ends and resumes the term of a leader: the election would end the process.
+	options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = new(2*never), new(never), &cfg.RetryPeriod
 	a, err := newApp(ctx, cfg, rc, options, watches)
 	if err == nil {
 		a.lease = lock
@@ -220,6 +231,7 @@ func (a *App) Run(ctx context.Context) error {
 	defer a.trace(ctx)()
 	lost := make(chan error)
 	go func() { lost <- a.loses(ctx, stop) }()
+	go a.tellTerm(ctx)
 	err := a.manager.Start(logr.NewContext(ctx, a.log)) // leader election logs by its context
 	stop()
 	if err = errors.Join(<-lost, err); err != nil {
@@ -242,7 +254,32 @@ func (a *App) trace(ctx context.Context) (end func()) {
 	}
 }
 
-// loses calls stop and returns an error if another process takes the lease before ctx ends.
+// term is the time for which this process may act.
+func (a *App) term() *engine.Term {
+	if a.lease == nil {
+		return nil
+	}
+	return a.lease.Term()
+}
+
+// tellTerm logs when this process stops acting because its lease has run out, and when it goes on.
+func (a *App) tellTerm(ctx context.Context) {
+	for t := a.term(); t != nil; a.log.Info("the lease is renewed: going on") {
+		running, end := t.Within(ctx)
+		<-running.Done()
+		end()
+		if ctx.Err() != nil {
+			return
+		}
+		a.log.Info("the lease could not be renewed in time: nothing is written and nobody is asked until it is", "lease", a.lease.Describe())
+		if t.Wait(ctx) != nil {
+			return
+		}
+	}
+}
+
+// loses calls stop and returns an error if another process takes the lease before ctx ends, or the API server knows
+// less than before.
 func (a *App) loses(ctx context.Context, stop func()) error {
 	if a.lease == nil {
 		return nil
@@ -252,7 +289,7 @@ func (a *App) loses(ctx context.Context, stop func()) error {
 		return nil
 	case <-a.lease.Lost():
 		stop()
-		return fmt.Errorf("lost the lease %s to another process: so this one ends", a.lease.Describe())
+		return fmt.Errorf("lost the lease %s %w: so this one ends", a.lease.Describe(), a.lease.Loss())
 	}
 }
 
@@ -268,13 +305,15 @@ func (a *App) logEvent(e *corev1.Event) {
 // if ctx ended first.
 func (a *App) Synced(ctx context.Context) bool {
 	synced := a.manager.GetCache().WaitForCacheSync(ctx)
-	if a.listening != nil {
-		select {
-		case <-a.listening:
-		case <-ctx.Done():
+	for _, other := range []<-chan struct{}{a.settled, a.listening} {
+		if other != nil {
+			select {
+			case <-other:
+			case <-ctx.Done():
+			}
 		}
 	}
-	return synced && ctx.Err() == nil
+	return synced && kubecache.WaitForAll(ctx, a.manager.GetCache()) && ctx.Err() == nil
 }
 
 func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, kept kept, watches *watches) ctrl.Options {
@@ -287,10 +326,11 @@ func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, kep
 			Label:     labels.SelectorFromSet(labels.Set{certmanagerv1.ManagedSecretLabel: certmanagerv1.LabelTrue}),
 			Transform: kept.secrets.Transform,
 		},
-		&certmanagerv1.CertificateRequest{}: {Transform: kept.requests.Transform},
-		&certmanagerv1.Certificate{}:        {Transform: kubecache.ThinCertificate},
+		&certmanagerv1.CertificateRequest{}: {Transform: stub.Bound(kept.requests.Transform)},
+		&certmanagerv1.Certificate{}:        {Transform: stub.Bound(kubecache.ThinCertificate)},
 	}
-	o.Cache.DefaultTransform = injection.Transform(shims.Thin(cfg.Shims.Settings))
+	// CertificateSigningRequests are not served everywhere, so they cannot be named above.
+	o.Cache.DefaultTransform = stub.Bound(injection.Transform(kubecache.ThinSigningRequest(shims.Thin(cfg.Shims.Settings))))
 	o.Cache.NewInformer = kubecache.NewPagedInformer
 	return o
 }
@@ -300,19 +340,20 @@ func commonOptions(ctx context.Context, scheme *runtime.Scheme, watches *watches
 	return ctrl.Options{
 		Scheme:   scheme,
 		Logger:   Machinery(watches.log),
-		NewCache: newStoppable(ctx),
+		NewCache: kubecache.NewStoppable(ctx),
 		Cache: cache.Options{
 			DefaultWatchErrorHandler:     watches.failed,
 			DefaultUnsafeDisableDeepCopy: new(true),
-			DefaultTransform:             cache.TransformStripManagedFields(),
+			DefaultTransform:             stub.Bound(cache.TransformStripManagedFields()),
 		},
 		LivenessEndpointName: "/livez", ReadinessEndpointName: "/readyz",
 		GracefulShutdownTimeout: new(stopWithin),
 	}
 }
 
-// addChecks adds the checks of both. A leader that loses its lease ends the process. So /livez has to check whether the
-// process answers and whether its work is stuck, but not whether a server answers: a new process would not help.
+// addChecks adds the checks of both. A leader whose lease has run out waits until it can renew the lease, and ends the
+// process if another one has taken it. So /livez has to check whether the process answers and whether its work is
+// stuck, but not whether a server answers: a new process would not help.
 func addChecks(manager ctrl.Manager, watches *watches, stuck func() error) error {
 	return errors.Join(manager.AddHealthzCheck("progress", func(*http.Request) error { return stuck() }),
 		manager.AddReadyzCheck("caches", synced(manager, watches)))
@@ -339,6 +380,12 @@ func (a *App) deps(ctx context.Context, cfg Config, scheme *runtime.Scheme, kept
 		return nil, err
 	}
 	over := overlay.New(client.WithFieldOwner(a.manager.GetClient(), "chancery"), cfg.Now)
+	refused, err := metrics.NewRefused()
+	if err != nil {
+		return nil, err
+	}
+	over.OnError(refused)
+	over.AnswerBriefly(func(obj client.Object) bool { return stub.Is(obj) })
 	source := kubecache.Source{
 		Client: over, Live: a.manager.GetAPIReader(), Cache: informers, Metadata: names, Namespaces: slices.Sorted(maps.Keys(cacheNamespaces(cfg))),
 	}
@@ -346,16 +393,17 @@ func (a *App) deps(ctx context.Context, cfg Config, scheme *runtime.Scheme, kept
 		return nil, err
 	}
 	return &controller.Deps{
-		Manager:  a.manager,
-		Engine:   engine.New(ctx, engine.Options{Client: over, Now: cfg.Now, Log: a.log, Spans: a.spans}),
-		Client:   over,
-		Secrets:  kept.secrets,
-		Requests: kept.requests,
-		Scope:    cfg.scope(),
-		Now:      cfg.Now,
-		Clock:    cfg.Clock,
-		Events:   a.recorder(scheme),
-		Settings: cfg.settings(),
+		Manager:   a.manager,
+		Engine:    engine.New(ctx, engine.Options{Client: over, Now: cfg.Now, Log: a.log, Spans: a.spans, Term: a.term()}),
+		Client:    over,
+		Secrets:   kept.secrets,
+		Requests:  kept.requests,
+		Scope:     cfg.scope(),
+		Now:       cfg.Now,
+		Clock:     cfg.Clock,
+		HeadStart: cfg.HeadStart,
+		Events:    a.recorder(scheme),
+		Settings:  cfg.settings(),
 	}, nil
 }
 
@@ -371,7 +419,7 @@ func synced(manager ctrl.Manager, watches *watches) func(*http.Request) error {
 	return func(req *http.Request) error {
 		ctx, cancel := context.WithTimeout(req.Context(), time.Second)
 		defer cancel()
-		if !manager.GetCache().WaitForCacheSync(ctx) {
+		if !kubecache.WaitForAll(ctx, manager.GetCache()) {
 			return errors.Join(errors.New("the caches have not synced yet"), watches.said())
 		}
 		return nil

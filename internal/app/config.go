@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"chancery.dev/api"
-	"chancery.dev/internal/cloudevents"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/controller/shims"
 	"chancery.dev/internal/egress"
@@ -40,9 +39,7 @@ type Config struct {
 	// LeaderElect lets only one of several replicas work.
 	LeaderElect             bool
 	LeaderElectionNamespace string
-	LeaseDuration           time.Duration
-	RenewDeadline           time.Duration
-	RetryPeriod             time.Duration
+	Election
 
 	// MetricsAddress and HealthAddress are host:port to serve /metrics and /livez on; "0" serves none.
 	MetricsAddress string
@@ -67,6 +64,9 @@ type Config struct {
 	CopiedAnnotationPrefixes []string
 	// EnableCertificateOwnerRef has target Secrets owned by their Certificate.
 	EnableCertificateOwnerRef bool
+	// HeadStart is how much later than all else Ingresses, objects of the Gateway API and CertificateSigningRequests are
+	// read at a start: what issues certificates does not wait for them.
+	HeadStart time.Duration
 	// Shims says which objects ask for Certificates by annotations.
 	Shims shims.Options
 	// StepEvents has an event emitted for each step of an issuance, as cert-manager does.
@@ -94,9 +94,6 @@ type Config struct {
 	// Injection configures the CA injector.
 	Injection InjectionConfig
 
-	// CloudEvents says who is told what becomes of Certificates; without a URL nobody is.
-	CloudEvents cloudevents.Config
-
 	// IssuerEgress says which addresses the hosts may have that Issuers name, and those of self checks.
 	IssuerEgress EgressConfig
 
@@ -115,6 +112,19 @@ type Config struct {
 	Clock controller.Clock
 }
 
+// Election are the times of the lease: how long the others wait for a leader that does not renew it, how long the
+// leader acts without having renewed it, and how often it does.
+type Election struct{ LeaseDuration, RenewDeadline, RetryPeriod time.Duration }
+
+// DefaultElection has a leader whose node has died replaced in 18 seconds: the lease runs out, and a replica that may
+// not watch it, but has to look, notices its last renewal RetryPeriod too late.
+func DefaultElection() Election { return Election{15 * time.Second, 10 * time.Second, 3 * time.Second} }
+
+// OriginalElection are the defaults of spec §9.3. They go together: who has set one of them means it beside these.
+func OriginalElection() Election {
+	return Election{60 * time.Second, 40 * time.Second, 15 * time.Second}
+}
+
 // AmbientConfig says which issuers may use the credentials that the controller finds in
 // its own surroundings: those of its machine, or of its service account at a cloud.
 type AmbientConfig struct {
@@ -127,12 +137,9 @@ func DefaultConfig() Config {
 		ClusterResourceNamespace: "cert-manager",
 		AdmissionNamespace:       api.ExternalIssuersNamespace,
 		UserAgent:                "chancery",
-		CloudEvents:              cloudevents.Config{Source: "https://kubernetes.default.svc"},
 		LeaderElect:              true,
 		LeaderElectionNamespace:  "kube-system",
-		LeaseDuration:            60 * time.Second,
-		RenewDeadline:            40 * time.Second,
-		RetryPeriod:              15 * time.Second,
+		Election:                 DefaultElection(),
 		MetricsAddress:           "0.0.0.0:9402",
 		MetricsTLS:               MetricsTLS{Dynamic: DynamicServing{Life: servingcert.DefaultLife}},
 		HealthAddress:            "0.0.0.0:9403",
@@ -140,6 +147,7 @@ func DefaultConfig() Config {
 		Workers:                  5,
 		Backoff:                  certificate.DefaultBackoff(),
 		CopiedAnnotationPrefixes: certificate.DefaultAnnotationFilter(),
+		HeadStart:                time.Second,
 		Shims:                    shims.DefaultOptions(),
 		AutoApprove:              true,
 		KeepKinds:                true,

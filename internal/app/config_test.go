@@ -19,6 +19,18 @@ func TestDefaultConfigIsValid(t *testing.T) {
 	}
 }
 
+// TestDefaultElection: a leader that was killed is replaced within 20 seconds, also where the lease may not be watched,
+// and stops long enough before that for its last requests to end. TestLeaseHandover shows that these times mean that.
+func TestDefaultElection(t *testing.T) {
+	e := DefaultElection()
+	if replaced := e.LeaseDuration + e.RetryPeriod; replaced > 18*time.Second {
+		t.Errorf("a leader is replaced after %s", replaced)
+	}
+	if e.LeaseDuration-e.RenewDeadline < 5*time.Second || e.RenewDeadline < 3*e.RetryPeriod {
+		t.Errorf("%+v leave no time for what is under way, or for a renewal that fails", e)
+	}
+}
+
 // Every mistake names its flag, what is wrong, and all are said at once.
 func TestValidate(t *testing.T) {
 	everything := DefaultConfig()
@@ -33,7 +45,7 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.HealthAddress = ":soup" }, `--internal-healthz-listen-address: must be host:port, or 0 for none, not ":soup"`},
 		{func(c *Config) { c.ProfilerAddress = "localhost:70000" }, `--profiler-address: must be host:port, not "localhost:70000"`},
 		{func(c *Config) { c.Workers = 0 }, "--concurrent-workers: must be at least 1, not 0"},
-		{func(c *Config) { c.RenewDeadline = time.Minute }, "--leader-election-renew-deadline: 1m0s must be less than --leader-election-lease-duration 1m0s"},
+		{func(c *Config) { c.RenewDeadline = 15 * time.Second }, "--leader-election-renew-deadline: 15s must be less than --leader-election-lease-duration 15s"},
 		{
 			func(c *Config) { c.Backoff.Min = 33 * time.Hour },
 			"--certificate-request-minimum-backoff-duration: 33h0m0s must not exceed --certificate-request-maximum-backoff-duration 32h0m0s",

@@ -20,11 +20,13 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/app"
 	"chancery.dev/internal/rig"
+	"chancery.dev/internal/rig/slow"
 )
 
 // TestForeignDefinitions: with definitions of somebody else, which lack rules and fields, the controller does not lead
 // until they are replaced, or accepted; Orders stay immutable by a policy.
 func TestForeignDefinitions(t *testing.T) {
+	slow.Test(t, slow.Installs)
 	t.Parallel()
 	w := rig.NewWorldOn(t, rig.OwnCluster(t))
 	scheme := runtime.NewScheme()

@@ -19,6 +19,7 @@ import (
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/kubecache"
 	"chancery.dev/internal/overlay"
+	"chancery.dev/internal/stub"
 )
 
 // InjectionConfig is what a user can set of the CA injector.
@@ -89,7 +90,7 @@ func NewInjector(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logg
 	over, secrets := overlay.New(a.manager.GetClient(), cfg.Now), kubecache.NewSecrets(cfg.Now)
 	source := kubecache.Source{Client: over, Live: a.manager.GetAPIReader(), Metadata: names, Namespaces: cfg.scope().Namespaces}
 	deps := &controller.Deps{
-		Manager: a.manager, Engine: engine.New(ctx, engine.Options{Client: over, Now: cfg.Now, Log: a.log}), Client: over, Secrets: secrets,
+		Manager: a.manager, Engine: engine.New(ctx, engine.Options{Client: over, Now: cfg.Now, Log: a.log, Term: a.term()}), Client: over, Secrets: secrets,
 		Scope: cfg.scope(), Now: cfg.Now, Clock: cfg.Clock, Events: a.recorder(scheme), Settings: cfg.settings(),
 	}
 	return a, errors.Join(
@@ -100,7 +101,7 @@ func NewInjector(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logg
 
 func injectorOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, watches *watches) ctrl.Options {
 	o := commonOptions(ctx, scheme, watches)
-	o.Cache.DefaultTransform = injection.Transform(injection.OnlySecretNames)
+	o.Cache.DefaultTransform = stub.Bound(injection.Transform(injection.OnlySecretNames))
 	o.Cache.NewInformer = kubecache.NewPagedInformer
 	o.Cache.DefaultNamespaces = cfg.scope().CacheNamespaces()
 	o.Metrics.FilterProvider = filter(nil)

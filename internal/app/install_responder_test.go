@@ -14,11 +14,13 @@ import (
 
 	"chancery.dev/internal/app"
 	"chancery.dev/internal/rig"
+	"chancery.dev/internal/rig/slow"
 )
 
 // TestInstallResponder: the responder is installed with two replicas of the default image, an image that is named is
 // taken, and a later run without one changes neither the image, nor the replicas, nor the command.
 func TestInstallResponder(t *testing.T) {
+	slow.Test(t, slow.Installs)
 	t.Parallel()
 	w := rig.NewWorld(t)
 	key := client.ObjectKey{Namespace: "cert-manager", Name: "chancery-responder"}
@@ -120,6 +122,7 @@ func restricted(t *testing.T, w *rig.World) {
 
 // TestInstallationObjects: Objects knows all objects that are applied, and no others.
 func TestInstallationObjects(t *testing.T) {
+	slow.Test(t, slow.Installs)
 	t.Parallel()
 	rc := rig.OwnCluster(t)
 	applied := map[string]bool{}

@@ -8,7 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 )
 
@@ -270,5 +273,34 @@ func TestOwnTokens(t *testing.T) {
 	}
 	if len(found) != 1 || !strings.HasPrefix(found[0], "Role certs/chancery-controller ") || !strings.Contains(found[0], "resourceNames:[cert-manager] resources:[serviceaccounts/token] verbs:[create]") {
 		t.Errorf("%q", found)
+	}
+}
+
+// TestContainersKnowTheirLimit: the garbage collector of each container is told the container's limit of memory.
+func TestContainersKnowTheirLimit(t *testing.T) {
+	t.Parallel()
+	_, objects := printed(t, everything())
+	deployments := 0
+	for _, o := range objects {
+		if o.GetKind() != "Deployment" {
+			continue
+		}
+		d := &appsv1.Deployment{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, d); err != nil {
+			t.Fatal(err)
+		}
+		deployments++
+		for _, c := range d.Spec.Template.Spec.Containers {
+			told := slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
+				return e.Name == "CHANCERY_MEMORY_LIMIT" && e.ValueFrom != nil && e.ValueFrom.ResourceFieldRef != nil &&
+					e.ValueFrom.ResourceFieldRef.Resource == "limits.memory"
+			})
+			if !told || c.Resources.Limits.Memory().IsZero() {
+				t.Errorf("container %s of %s: told %v, limits %v", c.Name, idOf(o), told, c.Resources.Limits)
+			}
+		}
+	}
+	if deployments < 3 {
+		t.Errorf("%d Deployments, want those of controller, responder and webhook", deployments)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	registry "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"chancery.dev/internal/engine"
 	"chancery.dev/internal/metrics"
 )
 
@@ -16,8 +17,9 @@ import (
 // objects: if two replicas had them, each alert would be raised twice.
 type telling struct {
 	cfg Config
-	// manager is set before anybody asks.
+	// manager and term are set before anybody asks.
 	manager ctrl.Manager
+	term    *engine.Term
 }
 
 // filter returns a metricsserver.Options.FilterProvider. It serves the metrics of the process and, unless controller is
@@ -34,7 +36,7 @@ func filter(controller *metrics.Controller) func(*rest.Config, *http.Client) (me
 func (t *telling) leads() bool {
 	select {
 	case <-t.manager.Elected():
-		return true
+		return !t.term.Over()
 	default:
 		return false
 	}

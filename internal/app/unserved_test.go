@@ -20,6 +20,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/rig"
+	"chancery.dev/internal/rig/slow"
 )
 
 // journal is a log that can be searched.
@@ -101,6 +102,7 @@ func runLogged(t *testing.T, w *rig.World) *journal {
 // TestRule8_NotServed: where the API server has no certificates.k8s.io/v1, the signers never
 // start, say so once, and everything else runs.
 func TestRule8_NotServed(t *testing.T) {
+	slow.Test(t, slow.Versions)
 	t.Parallel()
 	w := rig.NewWorldOn(t, rig.OwnCluster(t, "--kube-apiserver-arg=--runtime-config=certificates.k8s.io/v1=false"))
 	if err := w.Client.List(t.Context(), &certificatesv1.CertificateSigningRequestList{}); err == nil {

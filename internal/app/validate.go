@@ -100,7 +100,6 @@ func (c *Config) Validate() error {
 		f.add("concurrent-workers", "must be at least 1, not %d", c.Workers)
 	}
 	c.validateElection(&f)
-	c.validateCloudEvents(&f)
 	if c.Backoff.Min < 0 {
 		f.add("certificate-request-minimum-backoff-duration", "must not be negative, but is %s", c.Backoff.Min)
 	}
@@ -132,19 +131,6 @@ func (c *Config) validateElection(f *findings) {
 	}
 	if c.RetryPeriod <= 0 {
 		f.add("leader-election-retry-period", "must be longer than 0, not %s", c.RetryPeriod)
-	}
-}
-
-// validateCloudEvents checks what can be checked without reading files.
-func (c *Config) validateCloudEvents(f *findings) {
-	if !c.CloudEvents.Enabled() {
-		return
-	}
-	if !c.CloudEvents.SpeaksHTTPS() {
-		f.add("cloudevents-url", "must be an https URL")
-	}
-	if c.CloudEvents.KeyFile == "" {
-		f.add("cloudevents-key-file", "must name the file with the key, because CloudEvents are signed")
 	}
 }
 

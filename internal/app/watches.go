@@ -12,9 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	lru "k8s.io/apimachinery/pkg/util/cache"
-	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 )
 
 // watches knows what is wrong with the watches of the API server. A missing right shows nowhere else: nothing happens.
@@ -64,28 +62,4 @@ func (w *watches) said() error {
 	}
 	slices.Sort(all)
 	return errors.New("the API server said: " + strings.Join(slices.Compact(all), "; "))
-}
-
-// stoppable is a cache that nothing waits for once stop has ended: the manager would wait for ever for a cache that
-// cannot sync, and would never stop.
-type stoppable struct {
-	cache.Cache
-
-	stop context.Context //nolint:containedctx // the life of the App, which outlives the waiting
-}
-
-// newStoppable returns what ctrl.Options.NewCache wants.
-func newStoppable(stop context.Context) cache.NewCacheFunc {
-	return func(config *rest.Config, opts cache.Options) (cache.Cache, error) {
-		c, err := cache.New(config, opts)
-		return stoppable{c, stop}, err
-	}
-}
-
-// WaitForCacheSync waits until the cache has synced; it is true too when all has to stop.
-func (s stoppable) WaitForCacheSync(ctx context.Context) bool {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(s.stop, cancel)()
-	return s.Cache.WaitForCacheSync(ctx) || s.stop.Err() != nil
 }

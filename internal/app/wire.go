@@ -9,11 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"chancery.dev/internal/acmeaccount"
-	"chancery.dev/internal/cloudevents"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/controller/certificates"
 	"chancery.dev/internal/controller/issuers"
-	"chancery.dev/internal/controller/notices"
 	"chancery.dev/internal/controller/orders"
 	"chancery.dev/internal/controller/requests"
 	"chancery.dev/internal/controller/shims"
@@ -94,8 +92,9 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 		{cfg.runs(ControllerChallenges), func() error { return orders.SetupChallenges(ctx, deps, acme) }},
 		{true, func() error { return shims.Setup(ctx, deps, cfg.shimOptions()) }},
 		{everywhere && cfg.runs(ControllerClusterIssuers), func() error { return issuers.SetupCluster(ctx, deps) }},
-		{everywhere && cfg.runs(SigningRequestControllerNames()...), func() error { return setupSigningRequests(ctx, deps, log) }},
-		{cfg.CloudEvents.Enabled(), func() error { return cfg.tell(ctx, deps) }},
+		{everywhere && cfg.runs(SigningRequestControllerNames()...), func() error {
+			return deps.Late(func(ctx context.Context) error { return setupSigningRequests(ctx, deps, log) })
+		}},
 		{cfg.Injection.Enabled, func() error { return cfg.inject(ctx, deps, deps.Manager.GetConfig()) }},
 	} {
 		if !step.runs {
@@ -106,17 +105,6 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 		}
 	}
 	return nil
-}
-
-// tell sends CloudEvents about Certificates.
-func (c *Config) tell(ctx context.Context, deps *controller.Deps) error {
-	receiver := c.CloudEvents
-	receiver.UserAgent = c.UserAgent
-	sink, err := cloudevents.New(receiver, deps.Now)
-	if err != nil {
-		return err
-	}
-	return notices.Setup(ctx, deps, sink.Send)
 }
 
 // setupSigningRequests starts the signers of CertificateSigningRequests, unless the cluster has none (mission rule 8).

@@ -76,10 +76,12 @@ func Named(ref gwapiv1.ParentReference) bool {
 // Of returns a Gateway's listeners as those of a Parent.
 func Of(g *gwapiv1.Gateway) []Listener {
 	var out []Listener
+	programmed := map[gwapiv1.SectionName]bool{}
+	for _, s := range g.Status.Listeners {
+		programmed[s.Name] = programmed[s.Name] || isProgrammed(s.Conditions)
+	}
 	for _, l := range g.Spec.Listeners {
-		out = append(out, Listener{l, slices.ContainsFunc(g.Status.Listeners, func(s gwapiv1.ListenerStatus) bool {
-			return s.Name == l.Name && isProgrammed(s.Conditions)
-		})})
+		out = append(out, Listener{l, programmed[l.Name]})
 	}
 	return out
 }
@@ -87,10 +89,12 @@ func Of(g *gwapiv1.Gateway) []Listener {
 // OfSet returns a ListenerSet's listeners as those of a Parent.
 func OfSet(s *gwapiv1.ListenerSet) []Listener {
 	var out []Listener
+	programmed := map[gwapiv1.SectionName]bool{}
+	for _, s := range s.Status.Listeners {
+		programmed[s.Name] = programmed[s.Name] || isProgrammed(s.Conditions)
+	}
 	for _, l := range s.Spec.Listeners {
-		out = append(out, Listener{gwapiv1.Listener(l), slices.ContainsFunc(s.Status.Listeners, func(s gwapiv1.ListenerEntryStatus) bool {
-			return s.Name == l.Name && isProgrammed(s.Conditions)
-		})})
+		out = append(out, Listener{gwapiv1.Listener(l), programmed[l.Name]})
 	}
 	return out
 }

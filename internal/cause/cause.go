@@ -43,10 +43,12 @@ const (
 	InTheWay Class = "InTheWay"
 	// WrongCertificate means that what the issuer has returned is not what was asked for.
 	WrongCertificate Class = "WrongCertificate"
-	// Paused, NoController and CAExpired are what only an observer sees.
-	Paused       Class = "PausedByAnnotation"
-	NoController Class = "NoController"
-	CAExpired    Class = "CAExpired"
+	// Paused, ObjectTooLarge, NoController and CAExpired are what only an observer sees: of a Certificate that is too
+	// large, the controller keeps next to nothing.
+	Paused         Class = "PausedByAnnotation"
+	ObjectTooLarge Class = "ObjectTooLarge"
+	NoController   Class = "NoController"
+	CAExpired      Class = "CAExpired"
 	// Other is what is not known any better.
 	Other Class = "Other"
 )

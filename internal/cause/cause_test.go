@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
@@ -108,5 +109,35 @@ func TestCures(t *testing.T) {
 	var none *cmmeta.Cause
 	if Sentence(none) != "" || IsWrite(none) || !none.SameAs(nil) || none.SameAs(caa) {
 		t.Error("no cause is one")
+	}
+}
+
+// TestCommands: what to run is what the cure says, and no name that a stranger has chosen ends up as a command.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	at := func(how acmev1.ACMEChallengeType, host string) *acmev1.Challenge {
+		c := &acmev1.Challenge{}
+		c.Spec.DNSName, c.Spec.Type = host, how
+		return c
+	}
+	missing, unseen := New(IssuerMissing, "", "Issuer shop/acme", ""), New(Class(fault.ClassSelfCheck), "", "www.example.com", "no")
+	ca := &certmanagerv1.ClusterIssuer{}
+	ca.Name = "internal"
+	for want, scene := range map[string]Scene{
+		"": {},
+		`kubectl patch certificate -n shop web --type merge -p '{"spec":{"issuerRef":{"kind":"ClusterIssuer"}}}'`: {Cause: missing, OtherKind: "ClusterIssuer", Namespace: "shop", Certificate: "web"},
+		"kubectl get clusterissuers,issuers -n shop":                                                              {Cause: missing, Namespace: "shop", Certificate: "web"},
+		"kubectl edit clusterissuer internal":                                                                     {Cause: New(IssuerNotReady, "", "ClusterIssuer internal", ""), Issuer: ca},
+		"dig CAA www.example.com":                                                                                 {Cause: New(Class(fault.ClassValidation), acme.CodeCAA.Type(), "www.example.com", "no")},
+		"curl -v http://www.example.com/.well-known/acme-challenge/test":                                          {Cause: unseen, Challenge: at(acmev1.ChallengeTypeHTTP01, "www.example.com")},
+		`dig +trace TXT '_acme-challenge.x;$(reboot)'\'''`:                                                        {Cause: unseen, Challenge: at(acmev1.ChallengeTypeDNS01, "x;$(reboot)'")},
+		"kubectl delete -n shop secret web":                                                                       {Cause: New(Immutable, "", "Secret web", "no"), Namespace: "shop"},
+		"kubectl describe resourcequota -n shop":                                                                  {Cause: New(Quota, "", "Secret web", "no"), Namespace: "shop"},
+		"kubectl chancery renew -n shop web":                                                                      {Cause: New(CAExpired, "", "", ""), Namespace: "shop", Certificate: "web"},
+		"kubectl annotate certificate -n shop web " + cmmeta.PausedAnnotation + "-":                               {Cause: New(Paused, "", "", ""), Namespace: "shop", Certificate: "web"},
+	} {
+		if got := scene.Command(); got != want {
+			t.Errorf("%s, not %s", got, want)
+		}
 	}
 }

@@ -83,7 +83,13 @@ func (s *Scene) byClass() string {
 	case IssuerNotReady:
 		return s.issuerNotReady()
 	case NotApproved:
-		if s.Request != nil {
+		switch {
+		case s.Request == nil:
+		case s.Request.Spec.IssuerRef.IsExternal():
+			return fmt.Sprintf("If %q is mistyped, correct spec.issuerRef.group of the Certificate: the annotation %s of an Ingress or Gateway. If it is right, "+
+				"have somebody approve the request who may: kubectl chancery approve -n %s %s",
+				s.Request.Spec.IssuerRef.Group, certmanagerv1.IssuerGroupAnnotation, s.Request.Namespace, s.Request.Name)
+		default:
 			return fmt.Sprintf("Approve it, if you may: kubectl chancery approve -n %s %s", s.Request.Namespace, s.Request.Name)
 		}
 	case Immutable, InTheWay:
@@ -96,7 +102,7 @@ func (s *Scene) byClass() string {
 		}
 	case Paused:
 		return fmt.Sprintf("kubectl annotate certificate -n %s %s %s-", s.Namespace, s.Certificate, cmmeta.PausedAnnotation)
-	case Denied:
+	case Denied, Class(fault.ClassPolicy):
 		if s.Certificate != "" {
 			return helps(class) + fmt.Sprintf(" -n %s %s", s.Namespace, s.Certificate)
 		}
@@ -211,8 +217,11 @@ func (s *Scene) unreached() string {
 			"the controller through", p.RFC2136.Nameserver)
 	case p.Webhook != nil && p.Webhook.URL == "":
 		return fmt.Sprintf("Check that the webhook is installed and its Pods run: kubectl get apiservice v1alpha1.%s", p.Webhook.GroupName)
-	default:
+	case p.Webhook != nil || p.AcmeDNS != nil:
 		return ""
+	default:
+		return "Check that the program of the DNS provider, such as chancery-dns, is installed, runs, and reaches the provider: --dns01-provider-programs " +
+			"of the controller says where it is looked for"
 	}
 }
 
@@ -247,7 +256,7 @@ func secretName(issuer certmanagerv1.GenericIssuer, name string) string {
 	if issuer != nil && issuer.GetNamespace() != "" {
 		return issuer.GetNamespace() + "/" + name
 	}
-	return name + " (for a ClusterIssuer: in the namespace of the controller)"
+	return name + " (for a ClusterIssuer: in the cluster resource namespace, which is the controller's by default)"
 }
 
 // issuerMissing is for a reference that leads nowhere.
@@ -284,7 +293,7 @@ func (s *Scene) issuerNotReady() string {
 	case certmanagerv1.IssuerReasonInvalidSolver:
 		return "Correct the solver in spec.acme.solvers of " + name + ", or the Secret that it names"
 	case certmanagerv1.IssuerReasonVaultError:
-		return "Check spec.vault of " + name + ": server, path, and the credential in auth"
+		return "Check spec.vault of " + name + ": server, path, and the credential in auth, which Vault has to allow what the cause names"
 	case "":
 		return helps(NoController)
 	default:

@@ -23,7 +23,8 @@ const (
 func table() []Row {
 	return append([]Row{
 		{Class(fault.ClassPermanent), "refused for good", "Change the Certificate or the issuer as the cause says: the same request would be refused again"},
-		{Class(fault.ClassPolicy), "a policy of the CA forbids it", "Ask for what the CA's policy allows, or have its administrator allow what the Certificate asks for"},
+		{Class(fault.ClassPolicy), "a policy of the CA forbids it", "Ask for what the CA's policy allows, or have its administrator allow what " +
+			"the Certificate asks for. Then try again at once: kubectl chancery renew"},
 		{Class(fault.ClassRefused), "refused", correct},
 		{Class(fault.ClassValidation), "not proved", "Make the answer that the cause names visible for the CA, from outside"},
 		{Class(fault.ClassSelfCheck), "the self check does not see the answer", "Make the answer that the cause names visible for the CA, from outside"},
@@ -33,7 +34,8 @@ func table() []Row {
 			"cause, and lift the pause there. The order is tried again by itself"},
 		{Class(fault.ClassUnavailable), "not reached, or out of order", "Check the address, and firewalls and network policies on the way from " +
 			"the controller. If they are right, the other side is out of order: look at its status page. It is tried again by itself"},
-		{Class(fault.ClassCredential), "the credential was refused", "Correct the credential in the Secret that the issuer names: a changed Secret is tried at once"},
+		{Class(fault.ClassCredential), "the credential was refused", "Correct the credential in the Secret that the issuer names, or have it allowed what the cause names: a changed Secret is tried at once"},
+		{Class(fault.ClassNotFound), "the other side does not know it", "Correct the path, the role or the zone in the spec of the issuer, or create it on the other side"},
 		{Class(fault.ClassConfiguration), "", correct},
 		{IssuerMissing, "does not exist", "Create the issuer, or correct spec.issuerRef of the Certificate (name, kind, group)"},
 		{IssuerNotReady, "is not ready", "Correct the issuer as the cause says: the Certificate goes on by itself then"},
@@ -41,15 +43,16 @@ func table() []Row {
 		{Denied, "the request was denied", "Ask the approver who denied it, or have the Certificate ask for what the approver allows. " +
 			"Then try again at once: kubectl chancery renew"},
 		{NotApproved, "nobody has approved or denied the request", "Approve it, if you may: kubectl chancery approve"},
-		{SecretShared, "", "Give one of the Certificates another spec.secretName"},
+		{SecretShared, "", "Give the Certificate another spec.secretName"},
 		{IssuedTooOften, "issued too often", "Have whoever changes or deletes the Secret leave it alone, or choose another spec.secretName"},
 		{KeyNotReplaced, "", "Set spec.privateKey.rotationPolicy to Always, or delete the Secret"},
-		{PasswordMissing, "", "Create the Secret with the password that the cause names"},
+		{PasswordMissing, "", "Create the Secret with the password that the cause names; if the Secret is there, add the key that the cause names"},
 		{NoRequest, "", "Correct the spec of the Certificate as the cause says"},
 		{RenewalWindows, "", "Change spec.renewal.windows such that a window opens between the renewal and the expiry"},
 		{InTheWay, "", "Delete the object that the cause names, if nobody needs it"},
 		{WrongCertificate, "", "Have whoever runs the issuer correct it. Another issuer can help sooner"},
 		{Paused, "", "Remove the annotation that pauses the Certificate"},
+		{ObjectTooLarge, "", "Take out labels, annotations or entries of the Certificate, and of its spec.secretTemplate, that nobody needs"},
 		{NoController, "", "See whether the controller runs, and what it logs: kubectl get pods -n cert-manager"},
 		{CAExpired, "", "Put a CA certificate that is good, and its key, into the Secret of the issuer, and renew the Certificate"},
 		{Other, "", correct},
@@ -66,7 +69,7 @@ func writes() []Row {
 		{Rights, refused + ", because the controller has no right to it", "Give the controller's service account the right that the cause names"},
 		{NamespaceTerminating, refused + ", because the Namespace is being deleted", "Nothing helps in this Namespace: make the Certificate in another one"},
 		{TooLarge, refused + ", because the object is too large", "Have the Certificate ask for less: fewer names, keystores or additionalOutputFormats"},
-		{Invalid, refused, "Correct what the API server names"},
+		{Invalid, refused, "Correct what the API server names. Labels and annotations of a Secret are those of spec.secretTemplate"},
 	}
 }
 

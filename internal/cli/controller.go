@@ -95,10 +95,6 @@ func addServingFlags(cmd *cobra.Command, cfg *app.Config) {
 		"loopback host:port, or unix:PATH, to serve on what every object waits for, to kubectl chancery waits; empty for nowhere")
 	f.StringVar(&cfg.AdmissionNamespace, "admission-namespace", cfg.AdmissionNamespace, "namespace of the ConfigMaps that the admission policies read")
 	addProcessFlags(cmd, cfg)
-	f.StringVar(&cfg.CloudEvents.URL, "cloudevents-url", "", "https URL to send CloudEvents about Certificates to: issued, failed, late, revoked; empty for none")
-	f.StringVar(&cfg.CloudEvents.KeyFile, "cloudevents-key-file", "", "file with the key that signs CloudEvents (Standard Webhooks); a changed file is read again")
-	f.StringVar(&cfg.CloudEvents.CAFile, "cloudevents-ca-file", "", "file with the CA certificates that the receiver of CloudEvents is trusted by, in place of the system's")
-	f.StringVar(&cfg.CloudEvents.Source, "cloudevents-source", cfg.CloudEvents.Source, "source of CloudEvents, a URI: tells this cluster from others")
 }
 
 // addProcessFlags adds what concerns a process that leads, or waits until it does.
@@ -106,11 +102,49 @@ func addProcessFlags(cmd *cobra.Command, cfg *app.Config) {
 	f := cmd.Flags()
 	f.BoolVar(&cfg.LeaderElect, "leader-elect", cfg.LeaderElect, "let only one of several replicas work at a time")
 	f.StringVar(&cfg.LeaderElectionNamespace, "leader-election-namespace", cfg.LeaderElectionNamespace, "namespace of the lease")
-	f.DurationVar(&cfg.LeaseDuration, "leader-election-lease-duration", cfg.LeaseDuration, "how long the others wait for a leader that is silent")
-	f.DurationVar(&cfg.RenewDeadline, "leader-election-renew-deadline", cfg.RenewDeadline, "how long the leader tries to renew before it gives up")
-	f.DurationVar(&cfg.RetryPeriod, "leader-election-retry-period", cfg.RetryPeriod, "how long to wait between tries")
+	addElectionFlags(cmd, &cfg.Election)
 	addMetricsFlags(cmd, cfg)
 	f.StringVar(&cfg.HealthAddress, "internal-healthz-listen-address", cfg.HealthAddress, "host:port to serve /livez and /readyz on; 0 for none")
+}
+
+// addElectionFlags adds the times of the lease.
+func addElectionFlags(cmd *cobra.Command, e *app.Election) {
+	original := app.OriginalElection()
+	unset := map[*time.Duration]time.Duration{
+		&e.LeaseDuration: original.LeaseDuration, &e.RenewDeadline: original.RenewDeadline, &e.RetryPeriod: original.RetryPeriod,
+	}
+	add := func(name string, field *time.Duration, usage string) {
+		usage += "; " + unset[field].String() + " where only another one of these times is set"
+		cmd.Flags().Var(electionTime{field, unset}, "leader-election-"+name, usage)
+	}
+	add("lease-duration", &e.LeaseDuration, "how long the others wait for a leader that is silent")
+	add("renew-deadline", &e.RenewDeadline, "how long the leader acts without having renewed the lease")
+	add("retry-period", &e.RetryPeriod, "how often the leader renews the lease")
+}
+
+// electionTime is the value of a flag for one of the times of the lease. Whoever sets one of them means it beside
+// cert-manager's defaults of the others, so these count then: unset has those that nobody has set.
+type electionTime struct {
+	*time.Duration
+
+	unset map[*time.Duration]time.Duration
+}
+
+// Type implements pflag.Value.
+func (electionTime) Type() string { return "duration" }
+
+// Set implements pflag.Value.
+func (t electionTime) Set(text string) error {
+	value, err := time.ParseDuration(text)
+	if err != nil {
+		return err
+	}
+	delete(t.unset, t.Duration)
+	for other, original := range t.unset {
+		*other = original
+	}
+	*t.Duration = value
+	return nil
 }
 
 // addMetricsFlags adds what concerns /metrics.

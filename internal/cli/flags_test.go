@@ -4,6 +4,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,8 +20,7 @@ func TestControllerFlags(t *testing.T) {
 	}
 	spec := map[string]string{
 		"kubeconfig": "", "master": "", "namespace": "[]",
-		"leader-elect": "true", "leader-election-namespace": "kube-system", "leader-election-lease-duration": "1m0s",
-		"leader-election-renew-deadline": "40s", "leader-election-retry-period": "15s",
+		"leader-elect": "true", "leader-election-namespace": "kube-system",
 		"metrics-listen-address": "0.0.0.0:9402", "internal-healthz-listen-address": "0.0.0.0:9403", "concurrent-workers": "5",
 		"metrics-dynamic-serving-leaf-duration": "168h0m0s", "metrics-dynamic-serving-ca-secret-namespace": "",
 		"metrics-dynamic-serving-ca-secret-name": "", "metrics-dynamic-serving-dns-names": "[]",
@@ -35,9 +35,10 @@ func TestControllerFlags(t *testing.T) {
 		"v": "0", "logging-format": "text",
 	}
 	own := map[string]string{
-		"cluster-resource-namespace": "cert-manager", // ours: mission rule 8
-		"enable-cainjector":          "false",
-		"acme-http01-responder":      "", "acme-http01-mode": "auto", "acme-http01-solver-image": app.DefaultImage, "issuer-egress-allow": "", "issuer-egress-deny": "",
+		"cluster-resource-namespace":     "cert-manager", // ours: mission rule 8
+		"enable-cainjector":              "false",
+		"leader-election-lease-duration": "15s", "leader-election-renew-deadline": "10s", "leader-election-retry-period": "3s",
+		"acme-http01-responder": "", "acme-http01-mode": "auto", "acme-http01-solver-image": app.DefaultImage, "issuer-egress-allow": "", "issuer-egress-deny": "",
 		"http01-hosts": "[]", "tlsalpn01-hosts": "[]", "http01-catch-all": "false", "http01-self-check-passes": "1",
 		"tlsalpn01-listen-address": "", "tlsalpn01-self-check-port": "0",
 		"dns01-self-check-quorum": "0", "dns01-provider-programs": "[]", "dns01-exec-in-issuers": "false", "dns01-webhook-urls-in-issuers": "false",
@@ -113,6 +114,37 @@ func TestBackoffFlagsRule(t *testing.T) {
 	}
 }
 
+// TestElectionFlags: whoever has set one of the times of the lease has had cert-manager's others beside it, and keeps
+// them.
+func TestElectionFlags(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		want app.Election
+	}{
+		{"", app.Election{LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 3 * time.Second}},
+		{"--leader-election-renew-deadline=50s", app.Election{LeaseDuration: 60 * time.Second, RenewDeadline: 50 * time.Second, RetryPeriod: 15 * time.Second}},
+		{
+			"--leader-election-retry-period=1s --leader-election-lease-duration=90s",
+			app.Election{LeaseDuration: 90 * time.Second, RenewDeadline: 40 * time.Second, RetryPeriod: time.Second},
+		},
+		{
+			"--leader-election-lease-duration=8s --leader-election-renew-deadline=5s --leader-election-retry-period=1s",
+			app.Election{LeaseDuration: 8 * time.Second, RenewDeadline: 5 * time.Second, RetryPeriod: time.Second},
+		},
+	} {
+		cfg, cmd := app.DefaultConfig(), &cobra.Command{Use: "controller"}
+		AddConfigFlags(cmd, &cfg)
+		if err := cmd.ParseFlags(strings.Fields(c.args)); err != nil || cfg.Election != c.want {
+			t.Errorf("%s: %+v, error %v", c.args, cfg.Election, err)
+		}
+	}
+	cmd := &cobra.Command{Use: "controller"}
+	AddConfigFlags(cmd, new(app.DefaultConfig()))
+	if err := cmd.ParseFlags([]string{"--leader-election-retry-period=soon"}); err == nil {
+		t.Error("soon is a time")
+	}
+}
+
 // TestInjectorFlags holds the names and defaults of spec §9.3 for the CA injector.
 func TestInjectorFlags(t *testing.T) {
 	cmd, _, err := New().Find([]string{"cainjector"})
@@ -126,8 +158,8 @@ func TestInjectorFlags(t *testing.T) {
 		"config": "", "feature-gates": "", "metrics-tls-cert-file": "", "metrics-tls-min-version": "",
 		"metrics-dynamic-serving-leaf-duration": "168h0m0s", "metrics-dynamic-serving-ca-secret-name": "",
 		"enable-profiling": "false", "profiler-address": "localhost:6060", "metrics-listen-address": "0.0.0.0:9402",
-		"leader-elect": "true", "leader-election-namespace": "kube-system", "leader-election-lease-duration": "1m0s",
-		"leader-election-renew-deadline": "40s", "leader-election-retry-period": "15s", "v": "0", "logging-format": "text",
+		"leader-elect": "true", "leader-election-namespace": "kube-system", "leader-election-lease-duration": "15s",
+		"leader-election-renew-deadline": "10s", "leader-election-retry-period": "3s", "v": "0", "logging-format": "text",
 	} {
 		if f := cmd.Flags().Lookup(name); f == nil || f.DefValue != value {
 			t.Errorf("--%s: %+v, want the default %q", name, f, value)

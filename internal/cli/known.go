@@ -140,7 +140,7 @@ func knownFlags() []known {
 		{name: "leader-election-retry-period", field: "leaderElectionConfig.retryPeriod"},
 		{
 			name: "internal-healthz-leader-election-timeout", field: "leaderElectionConfig.healthzTimeout", accepts: 20 * time.Second,
-			why: "a leader that cannot renew its lease ends its process",
+			why: "a leader that cannot renew its lease stops acting, and goes on once it can",
 		},
 		{name: "controllers", field: "controllers"},
 		{name: "acme-http01-solver-image", field: "acmeHTTP01Config.solverImage"},

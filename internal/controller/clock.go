@@ -19,6 +19,11 @@ func (d *Deps) AfterFunc(wait time.Duration, f func()) (stop func()) {
 	if d.Clock != nil {
 		return d.Clock.AfterFunc(wait, f)
 	}
+	return afterFunc(wait, f)
+}
+
+// afterFunc is that of the machine's clock.
+func afterFunc(wait time.Duration, f func()) (stop func()) {
 	timer := time.AfterFunc(wait, f)
 	return func() { timer.Stop() }
 }

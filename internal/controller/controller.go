@@ -48,6 +48,8 @@ type Deps struct {
 	Now func() time.Time
 	// Clock drives what waits; nil is the machine's.
 	Clock Clock
+	// HeadStart is for what everybody waits for, before what Late sets up.
+	HeadStart time.Duration
 	// Events emits events on behalf of a component.
 	Events func(component string) record.EventRecorder
 	// Signers by type of issuer, and the Orderer of ACME; a type that is missing is not managed.
@@ -58,6 +60,8 @@ type Deps struct {
 	HTTP01 *HTTP01
 	// Settings are the user's.
 	Settings Settings
+
+	late []<-chan struct{} // closed once each is set up that comes late
 }
 
 // HTTP01 says whether HTTP-01 challenges are answered.
@@ -152,7 +156,9 @@ func (d *Deps) Options(first, most time.Duration) controller.Options {
 		NewQueue:                NewQueue,
 	}
 	if d.Clock != nil {
-		o.NewQueue = d.Clock.Queue
+		o.NewQueue = func(name string, limiter Limiter) Queue {
+			return engine.Forgetting(d.Clock.Queue(name, limiter), d.Clock.AfterFunc)
+		}
 	}
 	return o
 }

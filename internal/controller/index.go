@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -155,7 +156,7 @@ func (h afterStart) Create(ctx context.Context, e event.CreateEvent, queue Queue
 // may use. Its FieldIndexer would index each object a second time for lists of all
 // namespaces, and an index of names that are all different is memory: a map for each.
 func (d *Deps) IndexWithin(ctx context.Context, kind client.Object, name string, of client.IndexerFunc) error {
-	informer, err := d.Manager.GetCache().GetInformer(ctx, kind)
+	informer, err := d.Manager.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/signer"
+	"chancery.dev/internal/stub"
 )
 
 // Approver returns who approves the CertificateRequests of a namespace for an issuer: the built-in approver only where
@@ -40,6 +41,9 @@ func (d *Deps) Approver(ref cmmeta.IssuerReference, namespace string) request.Ap
 // StateOf returns what is known of an issuer, for a kind of request, and the message of its condition Ready if that is
 // not True.
 func (d *Deps) StateOf(issuer certmanagerv1.GenericIssuer, requestKind string) (request.IssuerState, string) {
+	if said := stub.TooLarge(issuer); said != "" {
+		return request.IssuerNotReady, said
+	}
 	kind := signer.TypeOf(issuer.GetSpec())
 	if kind == "" {
 		return request.IssuerTypeless, ""

@@ -12,6 +12,43 @@ import (
 // servedInterval is how often the API server is asked for a kind that it does not serve yet.
 const servedInterval = 10 * time.Second
 
+// Late has setup called d.HeadStart after the caches have synced that everybody waits for: what it reads are as many
+// and as large objects as strangers like, and holds up nobody else.
+func (d *Deps) Late(setup func(context.Context) error) error {
+	done := make(chan struct{})
+	d.late = append(d.late, done)
+	return d.Manager.Add(late(func(ctx context.Context) error {
+		defer close(done)
+		select {
+		case <-time.After(d.HeadStart):
+			return setup(ctx)
+		case <-ctx.Done():
+			return nil
+		}
+	}))
+}
+
+// Settled is closed once everything is set up that comes late.
+func (d *Deps) Settled() <-chan struct{} {
+	settled := make(chan struct{})
+	go func() {
+		defer close(settled)
+		for _, done := range d.late {
+			<-done
+		}
+	}()
+	return settled
+}
+
+// late is a manager.Runnable. It runs in a process that does not lead, too, so that its cache is ready.
+type late func(context.Context) error
+
+// Start implements manager.Runnable.
+func (l late) Start(ctx context.Context) error { return l(ctx) }
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (late) NeedLeaderElection() bool { return false }
+
 // WhenServed has setup called once the API server serves all of the kinds: at once if it does now, and else when it
 // does, while the manager runs. A definition that is created later needs no restart, and one that is missing stops
 // nothing.

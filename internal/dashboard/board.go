@@ -14,24 +14,25 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/explain"
 	"chancery.dev/internal/inventory"
 )
-
-// choices is how many values a filter offers; others can be typed.
-const choices = 50
 
 // stale is after how long words are made anew without a change, since they say how far times are.
 const stale = 10 * time.Second
 
 // board holds what was read last. The objects are never changed, only replaced.
 type board struct {
-	namespace string
+	// cluster is the name of the kubeconfig's context; empty if there is none.
+	cluster, namespace string
 
 	mu      sync.Mutex
 	objects []metav1.Object
 	unread  map[string]bool
 	problem string
+	// seen is when the objects were known to be as they are in the cluster.
+	seen time.Time
 	// last is what was made of the objects; nil after a change.
 	last *picture
 }
@@ -40,6 +41,7 @@ type board struct {
 func (b *board) put(i *inventory.Inventory, changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.seen = time.Now()
 	if b.problem != "" || changed {
 		b.problem, b.last = "", nil
 	}
@@ -65,25 +67,65 @@ type picture struct {
 	world        *explain.World
 	certificates map[types.NamespacedName]*certmanagerv1.Certificate
 	reports      []explain.Report
+	healths      map[explain.Health]int
 	issuers      []issuerRow
 	queue        []challengeRow
-
-	// Namespaces, Owners (issuers) and Causes are what a filter offers.
-	Namespaces, Owners, Causes []choice
 }
 
-// choice is a value of a filter, and how many certificates have it.
-type choice struct {
-	Value string
-	Count int
-}
+// readyState is the state of an issuer that can issue.
+const readyState = "ready"
 
 // issuerRow is an issuer with its certificates.
 type issuerRow struct {
-	explain.Node
+	explain.IssuerRow
 
-	// Certificates name the issuer, Bad ones have a cause of trouble, and Challenges are under way for it.
-	Certificates, Bad, Challenges int
+	// Healths count the Certificates that name the issuer by how they stand.
+	Healths map[explain.Health]int
+}
+
+// Title is how people are told of the issuer.
+func (r issuerRow) Title() string { return explain.Name(r.Kind, r.Namespace, r.Name) }
+
+// Failing is how many of the Certificates are in trouble.
+func (r issuerRow) Failing() int {
+	return r.Healths[explain.Expired] + r.Healths[explain.Late] + r.Healths[explain.Failing]
+}
+
+// Mark is the state of the issuer and of its CA in a word or two, and Health the colour for it.
+func (r issuerRow) Mark() string {
+	switch {
+	case r.State == "":
+		return "not read"
+	case r.State == readyState && r.Cause != "": // the class is that of its CA
+		return r.Class
+	default:
+		return r.State
+	}
+}
+
+// Health is as good as what the issuer signs can be.
+func (r issuerRow) Health() explain.Health {
+	switch {
+	case r.State == "":
+		return explain.Issuing
+	case r.State != readyState:
+		return explain.Failing
+	case r.Class == explain.ClassCAExpired:
+		return explain.Expired
+	case r.Cause != "":
+		return explain.Late
+	default:
+		return explain.Healthy
+	}
+}
+
+// Found is what leads to the Certificates.
+func (r issuerRow) Found() string {
+	q := "issuer:" + r.Kind + "/" + r.Name
+	if r.Namespace != "" {
+		q += " namespace:" + r.Namespace
+	}
+	return q
 }
 
 // challengeRow is a Challenge under way, and who waits for it.
@@ -99,15 +141,15 @@ type challengeRow struct {
 	place       explain.Place
 }
 
-// picture is what is known, in words of now or of a few seconds ago.
-func (b *board) picture(now time.Time) *picture {
+// picture is what is known, in words of now or of a few seconds ago, and when that was known to be so.
+func (b *board) picture(now time.Time) (p *picture, seen time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.last == nil || now.Sub(b.last.at) > stale {
 		b.last = newPicture(b.objects, b.unread, now)
 		b.last.problem = b.problem
 	}
-	return b.last
+	return b.last, b.seen
 }
 
 func newPicture(objects []metav1.Object, unread map[string]bool, now time.Time) *picture {
@@ -123,44 +165,50 @@ func newPicture(objects []metav1.Object, unread map[string]bool, now time.Time) 
 		case *certmanagerv1.Certificate:
 			p.certificates[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = o
 			p.reports = append(p.reports, p.world.Certificate(o))
-		case certmanagerv1.GenericIssuer:
-			n := explain.NodeOf(o)
-			issuers[n.Title()] = &issuerRow{Node: n}
 		}
 	}
-	p.Namespaces = countBy(p.reports, func(r explain.Report) string { return r.Namespace })
-	p.Owners = countBy(p.reports, func(r explain.Report) string { return r.Issuer.Kind + "/" + r.Issuer.Name })
-	p.Causes = countBy(p.reports, func(r explain.Report) string { return r.Class })
+	for _, row := range explain.IssuerRows(objects, now) {
+		issuers[explain.Name(row.Kind, row.Namespace, row.Name)] = &issuerRow{IssuerRow: row, Healths: map[explain.Health]int{}}
+	}
+	p.healths = explain.Count(p.reports)
 	for _, r := range p.reports {
 		row := issuers[r.Issuer.Title()]
-		if row == nil {
-			row = &issuerRow{Node: r.Issuer}
+		if row == nil { // it does not exist, may not be read, or is of another controller
+			row = &issuerRow{IssuerRow: explain.IssuerRow{Kind: r.Issuer.Kind, Namespace: r.Issuer.Namespace, Name: r.Issuer.Name, State: r.Issuer.State}}
+			row.Healths = map[explain.Health]int{}
 			issuers[r.Issuer.Title()] = row
 		}
-		row.Certificates++
-		if r.Cause != "" {
-			row.Bad++
+		if r.Class == string(cause.IssuerMissing) {
+			row.Trouble = r.Trouble
 		}
+		row.Healths[r.Health]++
 	}
 	for _, o := range objects {
 		if c, is := o.(*acmev1.Challenge); is && !c.Status.State.IsFinal() {
-			row := challengeOf(c, byUID, now)
-			p.queue = append(p.queue, row)
-			if i := issuers[row.Issuer]; i != nil {
-				i.Challenges++
-			}
+			p.queue = append(p.queue, challengeOf(c, byUID, now))
 		}
 	}
 	for _, row := range issuers {
+		row.Certificates = 0
+		for _, n := range row.Healths {
+			row.Certificates += n
+		}
 		p.issuers = append(p.issuers, *row)
 	}
 	slices.SortFunc(p.issuers, func(x, y issuerRow) int {
-		return cmp.Or(cmp.Compare(y.Bad, x.Bad), strings.Compare(x.Title(), y.Title()))
+		return cmp.Or(cmp.Compare(bit(x.Cause == ""), bit(y.Cause == "")), cmp.Compare(y.Failing(), x.Failing()), strings.Compare(x.Title(), y.Title()))
 	})
 	slices.SortFunc(p.queue, func(x, y challengeRow) int {
 		return cmp.Or(cmp.Compare(x.place, y.place), x.made.Compare(y.made), strings.Compare(x.Name, y.Name))
 	})
 	return p
+}
+
+func bit(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // challengeOf finds by the owners who waits for a Challenge.
@@ -188,21 +236,4 @@ func challengeOf(c *acmev1.Challenge, byUID map[types.UID]metav1.Object, now tim
 		}
 	}
 	return row
-}
-
-// countBy counts the values that reports have, the most frequent first; the first of them are enough to choose from.
-func countBy(reports []explain.Report, of func(explain.Report) string) (all []choice) {
-	counts := map[string]int{}
-	for _, r := range reports {
-		counts[of(r)]++
-	}
-	for value, n := range counts {
-		if value != "" {
-			all = append(all, choice{value, n})
-		}
-	}
-	slices.SortFunc(all, func(x, y choice) int {
-		return cmp.Or(cmp.Compare(y.Count, x.Count), strings.Compare(x.Value, y.Value))
-	})
-	return all[:min(len(all), choices)]
 }

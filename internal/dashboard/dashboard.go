@@ -23,6 +23,8 @@ import (
 type Options struct {
 	// Client reads as the user.
 	Client client.WithWatch
+	// Cluster is what the user calls the cluster: the context of the kubeconfig.
+	Cluster string
 	// Namespace to show; empty for all.
 	Namespace string
 	// Address is a loopback address with a port; port 0 takes a free one.
@@ -81,7 +83,7 @@ func Serve(ctx context.Context, o Options, opened func(url string)) error {
 // follow reads, and keeps a board up to date until ctx ends. A failure of the first read is returned; later ones are
 // shown on the page.
 func follow(ctx context.Context, o Options) (*board, error) {
-	b := &board{namespace: o.Namespace}
+	b := &board{cluster: o.Cluster, namespace: o.Namespace}
 	first, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		known := false

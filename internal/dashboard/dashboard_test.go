@@ -3,23 +3,32 @@ package dashboard
 import (
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/explain"
 	"chancery.dev/internal/inventory"
+	"chancery.dev/internal/metrics"
 )
 
 func pages(t *testing.T, objects ...client.Object) *site {
 	t.Helper()
-	b := &board{}
+	b := &board{seen: time.Now()}
 	for _, o := range objects {
 		b.objects = append(b.objects, metav1.Object(o))
 	}
@@ -38,18 +47,21 @@ func TestPages(t *testing.T) {
 	t.Parallel()
 	s := pages(t, scene(t)...)
 	for path, want := range map[string][]string{
-		"/":                            {"79 of 79 certificates, 3 of them not issued yet", ">bank/sealed<", `href="/?page=2"`, "expired, ready", "IssuerMissing (1)"},
-		"/?page=2":                     {"Page 2 of 2", `href="/?page=1"`},
-		"/?page=99":                    {"Page 2 of 2"},
-		"/?namespace=shop":             {"27 of 79", `value="shop"`},
-		"/?issuer=ClusterIssuer/vault": {"1 of 79", ">bank/sealed<"},
-		"/?cause=Credential":           {"1 of 79", ">shop/web<", " selected>Credential"},
-		"/?namespace=none":             {"0 of 79"},
-		"/issuers": {">ClusterIssuer letsencrypt<", ">ClusterIssuer nobody<", "does not exist", "VaultError: permission denied",
-			"<td>77</td><td>1</td><td>3</td>"},
-		"/queue": {"3 Challenges under way", "pending, processing", "pending, parked, presented", "pending, queued", "a place among the Challenges in flight", `href="/certificate/shop/web"`, "90s"},
+		"/":                              {"88 of 88 Certificates", ">bank/sealed<", `href="/?page=2"`, ">expired, ready<", ">as of <", `<td class="expires">no certificate</td>`},
+		"/?page=2":                       {"Page 2 of 2", `href="/?page=1"`},
+		"/?page=99":                      {"Page 2 of 2"},
+		"/?q=namespace:shop":             {"28 of 88", `value="namespace:shop"`, `href="/?q=state%3Afailing&#43;namespace%3Ashop"`},
+		"/?q=issuer:clusterissuer/vault": {"1 of 88", ">bank/sealed<"},
+		"/?q=Credential":                 {"1 of 88", ">shop/web<"},
+		"/?q=imap.mail.example.com":      {"1 of 88", ">mail/all-mail<"},
+		"/?q=state:expired+bank":         {"3 of 88", `href="/?q=bank" aria-current="true"`, ">CA expired<", "above this certificate expired on"},
+		"/?q=state:late&page=1":          {"2 of 88", ">renewal too late<", ">bank/api<", "the CA wants fewer requests"},
+		"/?q=%3Cnone%3E":                 {"0 of 88", "No Certificate is found by “&lt;none&gt;”", `href="/"`},
+		"/issuers":                       {"6 issuers", ">ClusterIssuer nobody<", "does not exist", "permission denied", `href="/?q=issuer%3AClusterIssuer%2Fletsencrypt">80<`, ">CA expires soon<", "Next try: as soon as the Secret has another CA"},
+		"/queue":                         {"3 Challenges under way", "pending, processing", "pending, queued", "a place among the Challenges in flight", `href="/certificate/shop/web"`, "90s"},
+		"/certificate/bank/api":          {">next try</span>", "the last of 3 in a row", "kubectl get certificate -n bank api -o yaml", `<li aria-current="time">`, "<h2>1 host</h2>"},
 		"/certificate/shop/web": {"Order shop/web-1-1:", "Challenge web.example.com by DNS-01:", "<dt>what to do</dt>", "<dt>state</dt><dd>issuing: web.example.com: the credential was refused",
-			`data-news="Certificate shop/web: issuing"`},
+			`data-news="Certificate shop/web: issuing"`, "CertificateRequest web-1: pending", "There is no certificate yet"},
 	} {
 		code, text := get(t, s, path)
 		if code != http.StatusOK {
@@ -73,13 +85,80 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s lacks %s:\n%s", path, want, text)
 		}
 	}
-	i, err := inventory.Read(t.Context(), cluster(t, scene(t)...), inventory.Scope{}, nil)
+	i, err := inventory.Read(t.Context(), cluster(t, scene(t)...), inventory.Scope{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.board.put(i, false)
 	if _, text := get(t, s, "/"); strings.Contains(text, "cannot be read") {
 		t.Error("the page says that the API server cannot be read, though it can again")
+	}
+}
+
+// TestNumbers: the tiles say what the metrics and the reports of status say, and each leads to as many rows.
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	objects := scene(t)
+	c := cluster(t, objects...)
+	own := func() (metrics.Objects, bool) { return metrics.Objects{Reader: c, ClusterIssuers: true}, true }
+	controller := &metrics.Controller{Objects: own, Leads: func() bool { return true }, Now: time.Now}
+	_, told := get(t, metrics.Handler(prometheus.NewRegistry(), controller, logr.Discard()), "/metrics")
+	s := pages(t, objects...)
+	var all []metav1.Object
+	for _, o := range objects {
+		all = append(all, o)
+	}
+	world, counts := explain.NewWorld(all, nil, time.Now()), map[string]int{}
+	for _, o := range objects {
+		if crt, is := o.(*certmanagerv1.Certificate); is {
+			counts[string(world.Certificate(crt).Health)]++
+		}
+	}
+	_, first := get(t, s, "/")
+	tiles := regexp.MustCompile(`class="tile (\w+)" href="([^"]+)"><b>(\d+)</b>`).FindAllStringSubmatch(first, -1)
+	if len(tiles) != 4 {
+		t.Fatalf("%d tiles with a number:\n%s", len(tiles), first)
+	}
+	for _, tile := range tiles {
+		health, number := tile[1], tile[3]
+		if strconv.Itoa(counts[health]) != number || !strings.Contains(told, fmt.Sprintf("chancery_certificates{health=%q} %s\n", health, number)) {
+			t.Errorf("the page says %s of %s, status says %d, and the metrics say:\n%s", number, health, counts[health], told)
+		}
+		if _, rows := get(t, s, html.UnescapeString(tile[2])); !strings.Contains(rows, number+" of 88 Certificates") || health != "healthy" && strings.Count(rows, "<tr class=") != counts[health] {
+			t.Errorf("%s leads to other rows:\n%s", tile[2], rows)
+		}
+	}
+}
+
+// TestEmpty: without a Certificate the page says what to run first, and that is right.
+func TestEmpty(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		objects []client.Object
+		kinds   string
+	}{
+		"nothing":           {nil, "Issuer Certificate"},
+		"an issuer":         {[]client.Object{authority("internal", 400)}, "Certificate"},
+		"one that is wrong": {[]client.Object{clusterIssuer("vault", cmmeta.ConditionFalse, "VaultError", "permission denied")}, "Issuer Certificate"},
+	} {
+		_, text := get(t, pages(t, c.objects...), "/")
+		_, command, _ := strings.Cut(html.UnescapeString(text), "kubectl apply -n default -f - <<'END'\n")
+		manifest, _, found := strings.Cut(command, "\nEND<")
+		kinds := ""
+		for part := range strings.SplitSeq(manifest, "---\n") {
+			into := map[string]any{"Issuer": &certmanagerv1.Issuer{}, "Certificate": &certmanagerv1.Certificate{}}
+			for kind, object := range into {
+				if strings.Contains(part, "\nkind: "+kind+"\n") {
+					kinds = strings.TrimSpace(kinds + " " + kind)
+					if err := yaml.UnmarshalStrict([]byte(part), object); err != nil {
+						t.Errorf("%s: %v", name, err)
+					}
+				}
+			}
+		}
+		if !found || kinds != c.kinds || strings.Contains(text, "<table") {
+			t.Errorf("%s: %s\n%s", name, kinds, text)
+		}
 	}
 }
 
@@ -134,7 +213,7 @@ func TestTenThousand(t *testing.T) {
 	}
 	origin, _, _ := strings.Cut(opened, opening)
 	first := all[0]
-	for _, path := range []string{"/", "/?page=70", "/?cause=issuer+missing", "/issuers", "/queue", certificatePath(first.GetNamespace(), first.GetName()), "/certificate/shop/large"} {
+	for _, path := range []string{"/", "/?page=70", "/?q=credential", "/issuers", "/queue", certificatePath(first.GetNamespace(), first.GetName()), "/certificate/shop/large"} {
 		before, best := c.requests.Load(), time.Hour
 		size := 0
 		for range 5 { // a loaded machine may pause one of them
@@ -181,13 +260,36 @@ func TestGuard(t *testing.T) {
 	if got := ask(http.MethodHead, here, opening+token).Code; got != http.StatusForbidden {
 		t.Errorf("HEAD uses the address up: %d", got)
 	}
-	w := ask(http.MethodGet, here, opening+token)
-	cookie, err := http.ParseSetCookie(w.Header().Get("Set-Cookie"))
-	if w.Code != http.StatusOK || err != nil || !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode {
-		t.Fatalf("the address does not open: %d %v %v", w.Code, cookie, err)
+	open := func() *http.Cookie {
+		w := ask(http.MethodGet, here, opening+token)
+		cookie, err := http.ParseSetCookie(w.Header().Get("Set-Cookie"))
+		if w.Code != http.StatusOK || err != nil || !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode {
+			t.Fatalf("the address does not open: %d %v %v", w.Code, cookie, err)
+		}
+		return cookie
 	}
-	if got := ask(http.MethodGet, here, opening+token, cookie).Code; got != http.StatusForbidden {
-		t.Errorf("the address opens again: %d", got)
+	forgotten := open()
+	for range maxPending - 1 { // browsers that fail to start
+		open()
+	}
+	cookie := open()
+	if got := ask(http.MethodGet, here, "/", forgotten).Code; got != http.StatusForbidden {
+		t.Errorf("cookies are kept without bound: %d", got)
+	}
+	if got := ask(http.MethodGet, here, "/", &http.Cookie{Name: cookie.Name}).Code; got != http.StatusForbidden {
+		t.Errorf("an empty cookie: %d", got)
+	}
+	late := open()
+	if got := ask(http.MethodGet, here, "/", cookie).Code; got != http.StatusOK {
+		t.Errorf("the first that comes back: %d", got)
+	}
+	if got := ask(http.MethodGet, here, "/", late).Code; got != http.StatusForbidden {
+		t.Errorf("a second browser that comes back: %d", got)
+	}
+	for who, want := range map[*http.Cookie]int{cookie: http.StatusOK, late: http.StatusForbidden, {Name: cookie.Name}: http.StatusForbidden} {
+		if again := ask(http.MethodGet, here, opening+token, who); again.Code != want || again.Header().Get("Set-Cookie") != "" {
+			t.Errorf("the address opens again: %d %v", again.Code, again.Header())
+		}
 	}
 	if got := ask(http.MethodPost, here, "/", cookie).Code; got != http.StatusMethodNotAllowed {
 		t.Errorf("POST: %d", got)
@@ -232,7 +334,7 @@ func TestTimeline(t *testing.T) {
 		unit time.Duration
 		want string
 	}{
-		"hours":  {[]explain.Row{row(time.Minute, 90*time.Minute), row(-time.Minute, time.Minute)}, time.Hour, "over 1 0, the hour from 2026-01-02 03:04 1 1, the hour from 2026-01-02 04:04 0 1"},
+		"hours":  {[]explain.Row{row(time.Minute, 90*time.Minute), row(-time.Minute, time.Minute)}, time.Hour, "before now 1 0, the hour from 2026-01-02 03:04 1 1, the hour from 2026-01-02 04:04 0 1"},
 		"days":   {[]explain.Row{row(3*day, 6*day+time.Hour)}, day, "the day from 2026-01-05 1 0, the day from 2026-01-08 0 1"},
 		"weeks":  {[]explain.Row{row(60*day, 90*day), {}}, week, "the week from 2026-02-27 1 0, the week from 2026-03-27 0 1"},
 		"years":  {[]explain.Row{row(50*365*day, 99*365*day)}, 52 * week, "later 1 1"},

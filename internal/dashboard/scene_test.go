@@ -18,6 +18,9 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/acme"
+	"chancery.dev/internal/cause"
+	"chancery.dev/internal/fault"
 )
 
 // counted is a client that counts its requests.
@@ -57,7 +60,7 @@ func meta(kind, namespace, name string, owner client.Object) metav1.ObjectMeta {
 	return m
 }
 
-func issuer(name string, ready cmmeta.ConditionStatus, reason, message string) *certmanagerv1.ClusterIssuer {
+func clusterIssuer(name string, ready cmmeta.ConditionStatus, reason, message string) *certmanagerv1.ClusterIssuer {
 	i := &certmanagerv1.ClusterIssuer{ObjectMeta: meta("ClusterIssuer", "", name, nil)}
 	i.Status.Conditions = []certmanagerv1.IssuerCondition{{Type: certmanagerv1.IssuerConditionReady, Status: ready, Reason: reason, Message: message}}
 	return i
@@ -78,7 +81,8 @@ func certificate(namespace, name, by string, days int) *certmanagerv1.Certificat
 		})
 	} else {
 		ends := time.Now().Add(time.Duration(days) * day)
-		crt.Status.NotAfter, crt.Status.RenewalTime = &metav1.Time{Time: ends}, &metav1.Time{Time: ends.Add(-time.Duration(max(days, 3)) * day / 3)}
+		crt.Status.NotAfter, crt.Status.RenewalTime = &metav1.Time{Time: ends}, &metav1.Time{Time: ends.Add(-30 * day)}
+		crt.Status.NotBefore, crt.Status.Revision = &metav1.Time{Time: ends.Add(-90 * day)}, new(4)
 	}
 	crt.Status.Conditions = append(crt.Status.Conditions, ready)
 	return crt
@@ -99,26 +103,61 @@ func ordered(crt *certmanagerv1.Certificate, reasons ...string) []client.Object 
 		c := &acmev1.Challenge{ObjectMeta: meta("Challenge", crt.Namespace, fmt.Sprintf("%s-1-1-%d", crt.Name, i), order)}
 		c.Spec.IssuerRef, c.Spec.DNSName, c.Spec.Type = crt.Spec.IssuerRef, crt.Spec.DNSNames[0], acmev1.ChallengeTypeDNS01
 		c.Status = acmev1.ChallengeStatus{State: acmev1.Pending, Processing: i == 0, Presented: i == 1, Reason: reason}
-		if reason != "" {
+		if reason != "" { // the controller notes it in the Certificate, too
 			c.Status.FailureClass = "Credential"
+			crt.Status.Cause = cause.New(cause.Class(fault.ClassCredential), "", crt.Spec.DNSNames[0], reason)
 		}
 		all = append(all, c)
 	}
 	return all
 }
 
-// scene is a cluster with something of everything, and two pages of certificates.
+// failed is a renewal that has failed, and is tried again after a time.
+func failed(crt *certmanagerv1.Certificate, next time.Duration, why *cmmeta.Cause) *certmanagerv1.Certificate {
+	crt.Status.Cause, crt.Status.NextTry = why, &metav1.Time{Time: time.Now().Add(next)}
+	crt.Status.LastFailureTime, crt.Status.FailedIssuanceAttempts = &metav1.Time{Time: time.Now().Add(-20 * time.Minute)}, new(3)
+	crt.Status.Conditions = append(crt.Status.Conditions, certmanagerv1.CertificateCondition{
+		Type: certmanagerv1.CertificateConditionIssuing, Status: cmmeta.ConditionFalse, Reason: "Failed", Message: cause.Sentence(why),
+		LastTransitionTime: crt.Status.LastFailureTime,
+	})
+	return crt
+}
+
+// authority is a CA issuer whose CA expires in some days.
+func authority(name string, days int) *certmanagerv1.ClusterIssuer {
+	i := clusterIssuer(name, cmmeta.ConditionTrue, "KeyPairVerified", "Signing CA verified")
+	i.Spec.CA = &certmanagerv1.CAIssuer{SecretName: name + "-ca"}
+	i.Status.CA = &certmanagerv1.CAIssuerStatus{
+		NotBefore: &metav1.Time{Time: time.Now().Add(-1000 * day)}, NotAfter: &metav1.Time{Time: time.Now().Add(time.Duration(days) * day)},
+	}
+	return i
+}
+
+// scene is a cluster with something of everything, and two pages of certificates: 88.
 func scene(t *testing.T) []client.Object {
 	t.Helper()
+	caa := cause.New(cause.Class(fault.ClassValidation), acme.CodeCAA.Type(), "shop.example.com", "CAA record for example.com prevents issuance")
+	limit := cause.New(cause.Class(fault.ClassRateLimited), acme.CodeRateLimited.Type(), "",
+		"too many certificates (5) already issued for this exact set of identifiers in the last 168h0m0s")
+	quota := cause.New(cause.Quota, "", "Secret pay-tls", "exceeded quota: few, requested: count/secrets=1, used: count/secrets=50, limited: count/secrets=50")
+	encrypt, vault := clusterIssuer("letsencrypt", cmmeta.ConditionTrue, "ACMEAccountRegistered", "The ACME account is registered"),
+		clusterIssuer("vault", cmmeta.ConditionFalse, "VaultError", "permission denied")
+	encrypt.Spec.ACME, vault.Spec.Vault = &acmev1.ACMEIssuer{Server: "https://acme.example/directory"}, &certmanagerv1.VaultIssuer{}
+	wild := certificate("mail", "all-mail", "letsencrypt", 61)
+	wild.Spec.DNSNames = []string{"*.mail.example.com", "mail.example.com"}
 	all := []client.Object{
-		issuer("letsencrypt", cmmeta.ConditionTrue, "ACMEAccountRegistered", "The ACME account is registered"),
-		issuer("vault", cmmeta.ConditionFalse, "VaultError", "permission denied"),
+		encrypt, vault,
+		authority("internal", 400), authority("internal-2023", -1), authority("partners", 20),
 		certificate("shop", "gone", "nobody", 0), certificate("bank", "old", "letsencrypt", -2), certificate("bank", "sealed", "vault", 0),
+		failed(certificate("shop", "front", "letsencrypt", 21), 3*time.Hour, caa), failed(certificate("bank", "api", "letsencrypt", 1), 40*time.Hour, limit),
+		failed(certificate("bank", "pay", "internal", 12), 5*time.Minute, quota), certificate("bank", "ledger", "internal-2023", 30),
+		certificate("bank", "ledger-db", "internal-2023", 45), certificate("partners", "edi", "partners", 60), wild,
+		certificate("platform", "registry", "internal", 80), certificate("platform", "a-rather-long-name-of-a-service-in-staging", "internal", 70),
 	}
 	all = append(all, ordered(certificate("shop", "web", "letsencrypt", 0),
 		"Error presenting challenge: rfc2136: 192.0.2.53:53 refuses the update of example.com.: BADSIG; retrying every 30s", "", "")...)
 	for i := range pageRows {
-		all = append(all, certificate([]string{"shop", "bank", "mail"}[i%3], fmt.Sprintf("host-%02d", i), "letsencrypt", 3+(i*37)%87))
+		all = append(all, certificate([]string{"shop", "bank", "mail"}[i%3], fmt.Sprintf("host-%02d", i), "letsencrypt", 31+(i*37)%59))
 	}
 	return all
 }

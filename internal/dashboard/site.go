@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"html/template"
 	"net/http"
@@ -9,20 +10,18 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	"chancery.dev/internal/explain"
 )
 
 const (
-	// pageRows is how many rows a page of a table has, and cutAt how much of a long text a row shows.
-	pageRows, cutAt = 75, 160
-	// treeText, lineText and nameText are how much text a page about one certificate shows: of its chain, of each line
-	// of the conclusion, and of its names.
-	treeText, lineText, nameText = 120_000, 10_000, 20_000
-	// branchTags is what an object of the tree takes beside its text.
+	// pageRows is how many rows a page of a table has. CauseText and hostText are how much of its cause and of its hosts
+	// a row shows, in bytes of HTML.
+	pageRows, causeText, hostText = 75, 900, 150
+	// treeText, lineText and nameText are how much text a page about one certificate shows: of its chain and history, of
+	// each line of the conclusion, and of its names.
+	treeText, lineText, nameText = 110_000, 10_000, 20_000
+	// branchTags is what an object of the tree, or a line of the history, takes beside its text.
 	branchTags = 150
 )
 
@@ -38,8 +37,11 @@ type site struct {
 
 func newSite(b *board) *site {
 	s := &site{board: b, pages: map[string]*template.Template{}, mux: http.NewServeMux()}
+	funcs := template.FuncMap{
+		"cut": cut, "soft": soft, "because": because, "issuer": issuer, "day": day10, "far": far, "stamp": stamp, "plural": plural, "hosts": hosts,
+		"certificate": certificatePath, "mark": mark, "find": find, "outcome": outcome,
+	}
 	for _, name := range []string{"certificates", "certificate", "issuers", "queue", "none"} {
-		funcs := template.FuncMap{"cut": cut, "away": explain.Away, "certificate": certificatePath}
 		s.pages[name] = template.Must(template.New("frame.html").Funcs(funcs).ParseFS(files, "page/frame.html", "page/"+name+".html"))
 	}
 	s.mux.HandleFunc("/{$}", s.certificates)
@@ -65,18 +67,22 @@ func serveFile(name string) http.HandlerFunc {
 type frame struct {
 	*picture
 
-	Title, Namespace, At, Problem string
+	Title, Cluster, Namespace, Problem string
+	// Seen is of when the data is, and Now the time that words are relative to.
+	Seen, Now time.Time
 	// Here is the entry of the navigation that the page is.
 	Here string
+	// Issuers and Queued are how many there are to see on those pages.
+	Issuers, Queued int
 	// News is what a screen reader is told when it has changed.
 	News string
 }
 
 func (s *site) frame(title string) frame {
-	p := s.board.picture(time.Now())
+	p, seen := s.board.picture(time.Now())
 	return frame{
-		picture: p, Title: title, Here: title, Namespace: s.board.namespace, Problem: p.problem,
-		At: p.at.UTC().Format("2006-01-02 15:04:05 UTC"),
+		picture: p, Title: title, Here: title, Cluster: s.board.cluster, Namespace: s.board.namespace, Problem: p.problem,
+		Seen: seen, Now: p.at, Issuers: len(p.issuers), Queued: len(p.queue),
 	}
 }
 
@@ -91,125 +97,75 @@ func (s *site) show(w http.ResponseWriter, code int, page string, data any) {
 	_, _ = text.WriteTo(w) // a browser that is gone need not be told
 }
 
-// row is a certificate in the table, with its place on the time line.
-type row struct {
-	explain.Row
-
-	Mood string
-	// Ends and Renews are in hundredths of the line.
-	Ends, RenewsAt float64
+// tile is a number that filters.
+type tile struct {
+	Health explain.Health
+	Label  string
+	Count  int
+	// On says that the list shows these alone; To is where the tile leads.
+	On bool
+	To string
 }
 
-// certificates shows the time line and the table of all that the filter takes.
+// tiles are the four numbers, and that of the Certificates which are being issued.
+func tiles(counts map[explain.Health]int, search string) []tile {
+	var all []tile
+	for _, t := range []tile{
+		{Health: explain.Failing, Label: "failing"},
+		{Health: explain.Expired, Label: "expired, or with an expired CA"},
+		{Health: explain.Late, Label: "expires before its renewal can succeed"},
+		{Health: explain.Healthy, Label: "healthy"},
+		{Health: explain.Issuing, Label: "being issued, and nothing is wrong so far"},
+	} {
+		own := "state:" + string(t.Health)
+		var rest []string
+		for _, word := range strings.Fields(search) {
+			if strings.EqualFold(word, own) {
+				t.On = true
+			} else if !strings.HasPrefix(word, "state:") {
+				rest = append(rest, word)
+			}
+		}
+		if !t.On {
+			rest = append([]string{own}, rest...)
+		}
+		t.Count, t.To = counts[t.Health], find(strings.Join(rest, " "))
+		all = append(all, t)
+	}
+	return all
+}
+
+// certificates shows the tiles, and the table of all that the search finds.
 func (s *site) certificates(w http.ResponseWriter, r *http.Request) {
 	f := s.frame("Certificates")
-	q := r.URL.Query()
-	filter := explain.Filter{Namespace: q.Get("namespace"), Issuer: q.Get("issuer"), Class: q.Get("cause")}
-	rows := explain.Rows(f.reports, filter, f.at)
-	line := newTimeline(rows, f.at)
+	search := strings.Join(strings.Fields(cut(r.URL.Query().Get("q"))), " ")
+	rows := explain.WorstFirst(f.reports, explain.NewSearch(search), f.at)
+	all := tiles(f.healths, search)
 	view := struct {
 		frame
 		pager
 
-		Filter explain.Filter
-		Now    time.Time
+		Search string
 		All    int
-		Line   *timeline
-		Rows   []row
-	}{frame: f, Filter: filter, Now: f.at, All: len(f.reports), Line: line, pager: newPager(r.URL, len(rows))}
-	for _, x := range rows[view.First:view.Last] {
-		view.Rows = append(view.Rows, row{x, mood(x), line.at(x.Expires), line.at(x.Renews)})
+		Tiles  []tile
+		// Issuing is the number that has no tile.
+		Issuing tile
+		Line    *timeline
+		Rows    []explain.Row
+		// Begin is what to run where there is no Certificate.
+		Begin string
+	}{frame: f, Search: search, All: len(f.reports), Tiles: all[:4], Issuing: all[4], Line: newTimeline(rows, f.at), pager: newPager(r.URL, len(rows))}
+	view.Rows = rows[view.First:view.Last]
+	if view.All == 0 {
+		view.Begin = firstSteps(f.picture, cmp.Or(f.Namespace, "default"))
+	}
+	for _, t := range all[:3] {
+		view.News += strconv.Itoa(t.Count) + " " + t.Label + ". "
 	}
 	s.show(w, http.StatusOK, "certificates", view)
 }
 
-// mood is the colour of a state.
-func mood(r explain.Row) string {
-	switch {
-	case r.Cause != "" || strings.HasPrefix(r.State, "expired"):
-		return "bad"
-	case strings.HasPrefix(r.State, "ready"):
-		return "good"
-	default:
-		return "waiting"
-	}
-}
-
-// certificate shows one certificate in the words of status.
-func (s *site) certificate(w http.ResponseWriter, r *http.Request) {
-	key := types.NamespacedName{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}
-	f := s.frame("Certificate " + key.String())
-	crt := f.picture.certificates[key]
-	if crt == nil {
-		s.show(w, http.StatusNotFound, "none", f)
-		return
-	}
-	now := time.Now()
-	report := f.world.At(now).Certificate(crt)
-	left, leftOfNames := space(treeText), space(nameText)
-	view := struct {
-		frame
-
-		Report     explain.Report
-		Names      string
-		Top        branch
-		Conclusion []explain.Line
-		More       bool
-	}{frame: f, Report: report, Conclusion: append([]explain.Line{{Label: "state", Text: report.Head(now)}}, report.Advice(now)...), Names: leftOfNames.take(strings.Join(report.Names, ", "))}
-	for i := range view.Conclusion {
-		leftOfLine := space(lineText)
-		view.Conclusion[i].Text = leftOfLine.take(view.Conclusion[i].Text)
-	}
-	top := report.Node
-	top.Children = nil
-	view.Top = branchOf(top, &left)
-	for _, n := range report.Chain() {
-		if left > 0 {
-			view.Top.Children = append(view.Top.Children, branchOf(n, &left))
-		}
-	}
-	view.More = left <= 0
-	view.News = report.Title() + ": " + report.State
-	s.show(w, http.StatusOK, "certificate", view)
-}
-
-// space is how many bytes of text a page has room for.
-type space int
-
-// take returns as much of a text as there is room for.
-func (s *space) take(text string) string {
-	for i, r := range text {
-		if *s <= 0 {
-			return text[:i] + "…"
-		}
-		*s -= space(utf8.RuneLen(r))
-		if strings.ContainsRune("\"'&+<>", r) {
-			*s -= 4 // HTML writes five bytes
-		}
-	}
-	return text
-}
-
-// branch is an object of the tree, in the words of status.
-type branch struct {
-	Title, State, Says, Outcome string
-	Children                    []branch
-}
-
-// branchOf stops when no text is left.
-func branchOf(n explain.Node, left *space) branch {
-	*left -= branchTags
-	b := branch{Title: left.take(n.Title()), State: left.take(n.State), Says: left.take(n.Says()), Outcome: n.Outcome}
-	for _, child := range n.Children {
-		if *left <= 0 {
-			break
-		}
-		b.Children = append(b.Children, branchOf(child, left))
-	}
-	return b
-}
-
-// issuers shows the issuers, those with most certificates in trouble first.
+// issuers shows the issuers, those in trouble and those with most certificates in trouble first.
 func (s *site) issuers(w http.ResponseWriter, r *http.Request) {
 	f := s.frame("Issuers")
 	view := struct {
@@ -260,15 +216,4 @@ func newPager(at *url.URL, total int) pager {
 		p.Next = link(p.Number + 1)
 	}
 	return p
-}
-
-func certificatePath(namespace, name string) string {
-	return "/certificate/" + url.PathEscape(namespace) + "/" + url.PathEscape(name)
-}
-
-func cut(text string) string {
-	if runes := []rune(text); len(runes) > cutAt {
-		return string(runes[:cutAt-1]) + "…"
-	}
-	return text
 }

@@ -13,14 +13,14 @@ const (
 	day  = 24 * time.Hour
 	week = 7 * day
 	// The picture of a time line, in the units of SVG.
-	lineWidth, lineHeight, lineLabels = 960, 160, 24
+	lineWidth, lineHeight, lineLabels, lineLeft, lineTop = 480, 112, 22, 36, 10
 )
 
 // timeline counts how many certificates end and renew in each piece of the time to come.
 type timeline struct {
 	now  time.Time
 	unit time.Duration
-	// Pieces begin with what is over and end with what comes later.
+	// Pieces begin with what has passed and end with what comes later.
 	Pieces []piece
 	Most   int
 	// Missing have no certificate yet.
@@ -73,7 +73,7 @@ func newTimeline(rows []explain.Row, now time.Time) *timeline {
 	return t
 }
 
-// place is the piece that a time is in: 0 is over, 1 is the first of those to come.
+// place is the piece that a time is in: 0 has passed, 1 is the first of those to come.
 func (t *timeline) place(at *metav1.Time) int {
 	switch {
 	case at == nil || at.Time.Before(t.now):
@@ -83,7 +83,7 @@ func (t *timeline) place(at *metav1.Time) int {
 	}
 }
 
-// pieces makes those for what is over, for count units, and for what comes later.
+// pieces makes those for what has passed, for count units, and for what comes later.
 func (t *timeline) pieces(count int) {
 	format, what := time.DateOnly, strconv.Itoa(int(t.unit/day))+" days from "
 	switch t.unit {
@@ -94,7 +94,7 @@ func (t *timeline) pieces(count int) {
 	case week:
 		what = "the week from "
 	}
-	t.Pieces = append(t.Pieces, piece{Name: "over", Label: "over"})
+	t.Pieces = append(t.Pieces, piece{Name: "before now"})
 	for i := range count {
 		from := t.now.Add(time.Duration(i) * t.unit).UTC()
 		t.Pieces = append(t.Pieces, piece{Name: what + from.Format(format), from: from})
@@ -107,8 +107,12 @@ func (t *timeline) draw() {
 	for _, p := range t.Pieces {
 		t.Most = max(t.Most, p.Ends, p.Renews)
 	}
-	width := lineWidth / float64(len(t.Pieces))
-	every := len(t.Pieces)/8 + 1
+	from := 1 // the first piece with a day
+	if past := &t.Pieces[0]; past.Ends+past.Renews > 0 {
+		past.Label, from = "past", 2
+	}
+	width := (lineWidth - lineLeft) / float64(len(t.Pieces))
+	every := len(t.Pieces)/5 + 1
 	format := "Jan 2"
 	switch {
 	case t.unit == time.Hour:
@@ -118,21 +122,17 @@ func (t *timeline) draw() {
 	}
 	for i := range t.Pieces {
 		p := &t.Pieces[i]
-		p.X, p.Width = float64(i)*width, width/2-2
-		height := func(n int) float64 { return float64(n) / float64(max(t.Most, 1)) * (lineHeight - lineLabels) }
+		p.X, p.Width = lineLeft+float64(i)*width, width/2-1
+		height := func(n int) float64 { return float64(n) / float64(max(t.Most, 1)) * (lineHeight - lineLabels - lineTop) }
 		p.EndH, p.RenewH = height(p.Ends), height(p.Renews)
 		p.EndY, p.RenewY = lineHeight-lineLabels-p.EndH, lineHeight-lineLabels-p.RenewH
-		if p.Label == "" && (i-1)%every == 0 && i+every/2 < len(t.Pieces)-1 {
+		if p.Label == "" && i >= from && (i-from)%every == 0 && i+every/2 < len(t.Pieces)-1 {
 			p.Label = p.from.Format(format)
 		}
 	}
 }
 
-// at is where a time is on the line of one certificate, in hundredths of its width.
-func (t *timeline) at(when *metav1.Time) float64 {
-	if when == nil {
-		return 0
-	}
-	whole := t.unit * time.Duration(len(t.Pieces)-2)
-	return min(max(float64(when.Sub(t.now))/float64(whole)*100, 0), 100)
+// Unit is what a piece is long, in words.
+func (t *timeline) Unit() string {
+	return map[time.Duration]string{time.Hour: "hour", day: "day", week: "week", 4 * week: "4 weeks", 52 * week: "52 weeks"}[t.unit]
 }

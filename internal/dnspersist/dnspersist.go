@@ -11,11 +11,16 @@ import (
 	"strings"
 	"time"
 
+	"chancery.dev/internal/caa"
 	"chancery.dev/internal/fault"
 )
 
 // maxIssuers is how many names a CA may list (draft §3.1).
 const maxIssuers = 10
+
+// lastSecond is the last one of the year 9999: a later time cannot be written by RFC 3339, and one of many more digits
+// would count as long past.
+const lastSecond = 253402300799
 
 // maxProblems bounds how many values in DNS a message quotes.
 const maxProblems = 3
@@ -80,22 +85,21 @@ func notInName(r rune) bool {
 // Unknown parameters are let be; a policy other than wildcard counts as none (draft §4.1).
 func Parse(text string) (Record, error) {
 	parts := strings.Split(text, ";")
-	r := Record{Issuer: trim(parts[0])}
-	if r.Issuer == "" {
+	r := Record{Issuer: caa.Trim(parts[0])}
+	if !isDomain(r.Issuer) {
 		return Record{}, errors.New("it does not begin with an issuer domain name")
 	}
 	seen := map[string]bool{}
 	for _, part := range parts[1:] {
-		tag, value, ok := strings.Cut(part, "=")
-		tag, value = strings.ToLower(trim(tag)), trim(value)
+		tag, value, ok := caa.Cut(part)
 		switch {
-		case trim(part) == "":
+		case caa.Trim(part) == "":
 			return Record{}, errors.New("it has an empty parameter: two semicolons in a row, or one at the end")
-		case !ok || tag == "":
-			return Record{}, fmt.Errorf("%s is not tag=value", shown(trim(part)))
+		case !ok:
+			return Record{}, fmt.Errorf("%s is not tag=value", shown(caa.Trim(part)))
 		case seen[tag]:
 			return Record{}, fmt.Errorf("it has two parameters %s", shown(tag))
-		case strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' }):
+		case !caa.IsValue(value):
 			return Record{}, fmt.Errorf("the value of %s has a space or a character that is not ASCII", shown(tag))
 		}
 		seen[tag] = true
@@ -109,7 +113,7 @@ func Parse(text string) (Record, error) {
 			if err != nil {
 				return Record{}, fmt.Errorf("persistUntil %s is not a number of seconds since 1970", shown(value))
 			}
-			r.Until = time.Unix(max(seconds, 0), 0).UTC()
+			r.Until = time.Unix(min(max(seconds, 0), lastSecond), 0).UTC()
 		}
 	}
 	if r.AccountURI == "" {
@@ -118,7 +122,10 @@ func Parse(text string) (Record, error) {
 	return r, nil
 }
 
-func trim(s string) string { return strings.Trim(s, " \t") }
+// isDomain reports whether a text is labels with dots between them, which may have underscores, as in Choose.
+func isDomain(s string) bool {
+	return !slices.ContainsFunc(strings.Split(s, "."), func(label string) bool { return !caa.IsLabel(strings.ReplaceAll(label, "_", "u")) })
+}
 
 // Find looks among the texts at a name for one that a CA would take for r at a time (draft §4.3.2). The problem is
 // empty if there is one, and until is then the latest end of those; zero for none. Otherwise the problem says what is
@@ -128,7 +135,7 @@ func (r Record) Find(texts []string, now time.Time) (until time.Time, problem st
 	others, found := 0, false
 	for _, text := range texts {
 		issuer, _, _ := strings.Cut(text, ";")
-		if trim(issuer) != r.Issuer {
+		if caa.Trim(issuer) != r.Issuer {
 			others++
 			continue
 		}

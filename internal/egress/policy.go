@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"chancery.dev/internal/term"
 )
 
 // deniedByDefault are the addresses of the controller's own machine, and of services of clouds that trust every client.
@@ -171,7 +173,10 @@ func (p *Policy) Check(host string, ip netip.Addr) error {
 // connection as it is made, after names are resolved.
 func (p *Policy) Dialer(d net.Dialer) *net.Dialer {
 	if p != nil {
-		d.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		d.ControlContext = func(ctx context.Context, _, address string, _ syscall.RawConn) error {
+			if err := term.Check(ctx); err != nil {
+				return err
+			}
 			to, err := netip.ParseAddrPort(address)
 			if err != nil {
 				return fmt.Errorf("connect to %s: %w", address, err)

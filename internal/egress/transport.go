@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/term"
 )
 
 // Transport sends HTTP requests to servers that the operator does not run. A Policy judges their hosts, and bounds hold
@@ -80,7 +82,7 @@ func connected(_ context.Context, _ *url.URL, _ *http.Request, answer *http.Resp
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	by, err := t.choose(req)
-	if err != nil {
+	if err = cmp.Or(err, term.Check(req.Context())); err != nil {
 		if req.Body != nil {
 			_ = req.Body.Close() // as http.RoundTripper promises
 		}

@@ -34,6 +34,11 @@ func TestLongMessagesAreCut(t *testing.T) {
 	if got := strings.TrimPrefix(<-events.Events, "Normal Because "); len(got) > limits.EventBytes || !utf8.ValidString(got) || !strings.HasSuffix(got, "…") {
 		t.Errorf("%d bytes: %.300s…", len(got), got)
 	}
+	link := "https://portal.example/unpause?jwt=" + strings.Repeat("x", 700)
+	Emit(events, &corev1.Pod{}, Event{Reason: "Because", Message: strings.Repeat("w ", 400) + link})
+	if got := <-events.Events; !strings.HasSuffix(got, " "+link) {
+		t.Errorf("the link is cut: %s", got)
+	}
 	growth.Linear(t, passes, func(n int) func() {
 		causes := make([]string, n)
 		for i := range causes {

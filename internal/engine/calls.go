@@ -15,6 +15,7 @@ import (
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/share"
+	"chancery.dev/internal/term"
 	"chancery.dev/internal/tracing"
 )
 
@@ -55,8 +56,8 @@ type Call struct {
 	// Gate is asked when the turn of the call has come, whether to send it; a call that is not sent ends with
 	// ErrDropped, and its object decides anew. Nil sends the call. Gate MUST be quick and MUST NOT call the engine.
 	Gate func(now time.Time) (send bool)
-	// Run makes the call. Its context ends after the lane's timeout, and when the engine stops. A panic in Run is a
-	// fault.Panic in the outcome.
+	// Run makes the call. Its context ends after the lane's timeout, with the term, and when the engine stops. A panic in
+	// Run is a fault.Panic in the outcome.
 	Run func(ctx context.Context) (any, error)
 }
 
@@ -68,15 +69,12 @@ type Outcome struct {
 	At time.Time
 }
 
-// Problem says what has gone wrong, by the error or by a Value with a method Problem; empty if nothing has.
+// Problem says what has gone wrong; empty if nothing has.
 func (o Outcome) Problem() string {
-	if o.Err != nil {
-		return o.Err.Error()
+	if o.Err == nil {
+		return ""
 	}
-	if value, ok := o.Value.(interface{ Problem() string }); ok {
-		return value.Problem()
-	}
-	return ""
+	return o.Err.Error()
 }
 
 // owner is the object that a call is for.
@@ -149,12 +147,15 @@ type line struct {
 // share: however many servers of one namespace are silent, or send as much as they can, others have as many calls under
 // way as they need. The lanes of a namespace share its part by the same rule. A namespace without a call under way may
 // always start one, so all calls exceed a bound by one for each namespace at most.
+//
+// After the term no call starts, and those that are under way are cut off, to be made again when the term goes on.
 type Calls struct {
 	ctx   context.Context //nolint:containedctx // the engine's life, which outlives any caller's context
 	total load
 	now   func() time.Time
 	log   logr.Logger
 	spans *tracing.Exporter
+	term  *Term
 
 	mu         sync.Mutex
 	objects    map[types.UID]map[string]*call
@@ -162,11 +163,13 @@ type Calls struct {
 	namespaces map[string]load
 	inAir      load
 	serial     uint64
+	// awaits says that somebody waits for the term to go on.
+	awaits bool
 }
 
 func newCalls(ctx context.Context, o Options) *Calls {
 	return &Calls{
-		ctx: ctx, total: load{o.CallsAtOnce, limits.CallBytes}, now: o.Now, log: o.Log, spans: o.Spans,
+		ctx: ctx, total: load{o.CallsAtOnce, limits.CallBytes}, now: o.Now, log: o.Log, spans: o.Spans, term: o.Term,
 		objects: map[types.UID]map[string]*call{}, lanes: map[string]*lane{}, namespaces: map[string]load{},
 	}
 }
@@ -285,6 +288,10 @@ func (c *Calls) dispatch() {
 		if next == nil {
 			return
 		}
+		if c.term.Over() {
+			c.dispatchLater()
+			return
+		}
 		l.remove(next)
 		if next.Gate != nil && !next.Gate(c.now()) {
 			c.land(next, Outcome{Err: ErrDropped, At: c.now()})
@@ -301,6 +308,23 @@ func (c *Calls) dispatch() {
 		next.started, next.since = true, c.now()
 		go c.fly(next)
 	}
+}
+
+// dispatchLater starts what may start then, once the term goes on. It is called with the lock held.
+func (c *Calls) dispatchLater() {
+	if c.awaits {
+		return
+	}
+	c.awaits = true
+	go func() {
+		if c.term.Wait(c.ctx) != nil {
+			return
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.awaits = false
+		c.dispatch()
+	}()
 }
 
 // pick returns the call whose turn it is, and its lane; nil if none may start.
@@ -380,7 +404,10 @@ func (l *lane) remove(first *call) {
 func (w *call) line() line { return line{w.Urgency, cmp.Or(w.Tenant, w.owner.name.Namespace)} }
 
 func (c *Calls) fly(w *call) {
-	outcome := c.run(w.Call)
+	ctx, end := c.term.Within(c.ctx)
+	defer end()
+	outcome := c.run(ctx, w.Call)
+	cut := outcome.Problem() != "" && (c.term.Over() || errors.Is(context.Cause(ctx), term.ErrOver))
 	c.trace(w, outcome)
 	if log := c.log.V(1); log.Enabled() {
 		log.Info("called", "object", objectOf(w.owner.kind, w.owner.name), "step", w.Name, "cause", outcome.Problem(), "took", outcome.At.Sub(w.since).Round(time.Millisecond).String())
@@ -396,7 +423,11 @@ func (c *Calls) fly(w *call) {
 	if c.namespaces[namespace] = c.namespaces[namespace].and(-1, -w.bytes); c.namespaces[namespace].calls == 0 {
 		delete(c.namespaces, namespace)
 	}
-	c.land(w, outcome)
+	if cut && !w.void {
+		c.put(w.owner, w.Call, w.before) // what it has done is found out as after a crash
+	} else {
+		c.land(w, outcome)
+	}
 	c.dispatch()
 }
 
@@ -412,10 +443,9 @@ func (c *Calls) land(w *call, outcome Outcome) {
 	w.owner.wake()
 }
 
-func (c *Calls) run(w Call) (o Outcome) {
+func (c *Calls) run(ctx context.Context, w Call) (o Outcome) {
 	defer func() { o.At = c.now() }()
 	defer fault.Contain(&o.Err)
-	ctx := c.ctx
 	if w.Lane.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, w.Lane.Timeout)
@@ -453,11 +483,4 @@ func (c *Calls) all() []call {
 		}
 	}
 	return out
-}
-
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -349,4 +350,51 @@ func BenchmarkQueuedLane(b *testing.B) {
 	for b.Loop() {
 		more()
 	}
+}
+
+// TestNoCallAfterTheTerm: after the term of a leader no call is sent and those under way are cut off. Once the term
+// goes on, all are made; what was cut off counts neither as a failure nor as an outcome.
+func TestNoCallAfterTheTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewTerm(time.Now)
+		r := newRig(t, 0)
+		r.term = m
+		m.Extend(time.Now(), 10*time.Second)
+		var again atomic.Bool
+		var mu sync.Mutex
+		var sent []string
+		run := func(name string) func(context.Context) (any, error) {
+			return func(ctx context.Context) (any, error) {
+				mu.Lock()
+				sent = append(sent, name)
+				mu.Unlock()
+				if again.Load() {
+					return name, nil
+				}
+				return silent(ctx)
+			}
+		}
+		r.do("asked", "one", 1, run("asked"))
+		r.do("started", "two", 1, run("started"))
+		r.do("second", "two", 1, run("second"))
+		synctest.Wait()
+		time.Sleep(time.Hour)
+		r.do("late", "three", 1, run("late"))
+		synctest.Wait()
+		if len(sent) != 2 || r.woken.Load() != 0 {
+			t.Fatalf("sent after the term: %v, woken %d times", sent, r.woken.Load())
+		}
+		again.Store(true)
+		m.Extend(time.Now(), time.Hour)
+		synctest.Wait()
+		slices.Sort(sent)
+		if want := []string{"asked", "asked", "late", "second", "started", "started"}; !slices.Equal(sent, want) {
+			t.Errorf("sent %v, want %v", sent, want)
+		}
+		for _, name := range []string{"asked", "started", "second", "late"} {
+			if o, ok := r.landed(name); !ok || o.Err != nil || o.Value != name {
+				t.Errorf("%s: %+v, %v", name, o, ok)
+			}
+		}
+	})
 }

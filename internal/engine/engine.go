@@ -33,6 +33,8 @@ type Options struct {
 	Log logr.Logger
 	// Spans gets the spans of issuances; nil if they are not traced.
 	Spans *tracing.Exporter
+	// Term is when passes and calls may be made: what is due after it waits until it goes on. Nil means always.
+	Term *Term
 }
 
 // Engine is what all kinds share. Use New.
@@ -43,6 +45,7 @@ type Engine struct {
 	calls  *Calls
 	log    logr.Logger
 	spans  *tracing.Exporter
+	term   *Term
 
 	progress progress
 
@@ -60,13 +63,16 @@ func New(ctx context.Context, o Options) *Engine {
 	}
 	return &Engine{
 		client: o.Client, now: o.Now, chance: o.Chance, calls: newCalls(ctx, o), log: o.Log, spans: o.Spans,
-		progress: progress{begun: map[*underWay]struct{}{}},
+		term: o.Term, progress: progress{begun: map[*underWay]struct{}{}},
 	}
 }
 
 // Doubt has a call made again that has succeeded for an object, and wakes the object: somebody has seen that the
 // answer may not be true any more. A call that has not succeeded is left alone.
 func (e *Engine) Doubt(object types.UID, call string) { e.calls.doubt(object, call) }
+
+// Await waits until this process may act. It returns an error only if ctx ends first.
+func (e *Engine) Await(ctx context.Context) error { return e.term.Wait(ctx) }
 
 // WriteStatus writes the status of changed, which is a copy of old with another status. It is written as a whole,
 // so the API server refuses the write if somebody else has written meanwhile.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +19,8 @@ import (
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/overlay"
+	"chancery.dev/internal/stub"
+	"chancery.dev/internal/when"
 )
 
 const (
@@ -59,6 +60,9 @@ type Kind[O client.Object, M, S, A any] struct {
 	// a rule forbids what was written. The event is emitted once, and the step tried again after minutes, since a
 	// right that is granted is no event. With nil, the step is tried again as after any other error.
 	Refused func(p *Pass[O, M], err error) Event
+	// TooLarge returns an object with a status that says that the object is a stub (package stub), as said does; nil if
+	// the status says so. With nil, an event alone says so.
+	TooLarge func(object O, said string) client.Object
 	// Traced says how the objects belong to issuances; nil if they do not.
 	Traced *Traced
 	// Gone is told of an object that does not exist any more, or for which another one by its name has come; may be
@@ -177,8 +181,11 @@ func Run[O client.Object, M, S, A any](e *Engine, kind Kind[O, M, S, A]) *Runner
 	return r
 }
 
-// Reconcile takes an object as far as it gets without an event.
+// Reconcile takes an object as far as it gets without an event, once this process may act.
 func (r *Runner[O, M, S, A]) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if err := r.engine.Await(ctx); err != nil {
+		return reconcile.Result{}, nil
+	}
 	defer r.engine.begin(r.kind.Name, req.NamespacedName)()
 	r.passes.RLock()
 	defer r.passes.RUnlock()
@@ -241,8 +248,14 @@ func (r *Runner[O, M, S, A]) reconcile(ctx context.Context, req reconcile.Reques
 	return reconcile.Result{RequeueAfter: nextPass}, nil
 }
 
-// Paused reports whether somebody wants an object to be left alone (cmmeta.PausedAnnotation). One that is being deleted
-// is finished, or its finalizers would keep it for ever.
+// LeftAlone reports whether nothing is done for an object: it is paused, or a stub. One that is being deleted is
+// finished, or its finalizers would keep it for ever.
+func LeftAlone(object client.Object) bool {
+	return Paused(object) || stub.Is(object) && object.GetDeletionTimestamp() == nil
+}
+
+// Paused reports whether somebody wants an object to be left alone (cmmeta.PausedAnnotation), and it is not being
+// deleted.
 func Paused(object client.Object) bool {
 	_, is := object.GetAnnotations()[cmmeta.PausedAnnotation]
 	return is && object.GetDeletionTimestamp() == nil
@@ -250,11 +263,15 @@ func Paused(object client.Object) bool {
 
 // step observes, decides and acts once.
 func (r *Runner[O, M, S, A]) step(ctx context.Context, p *Pass[O, M], known *remembered[M]) (Plan, error) {
-	state, err := r.kind.Observe(ctx, p)
-	if err != nil {
-		return Plan{}, err
+	plan, large := r.tooLarge(p, known)
+	var err error
+	if !large {
+		var state S
+		if state, err = r.kind.Observe(ctx, p); err != nil {
+			return Plan{}, err
+		}
+		plan, err = r.kind.Plan(ctx, p, state, r.kind.Decide(state, r.engine.now()))
 	}
-	plan, err := r.kind.Plan(ctx, p, state, r.kind.Decide(state, r.engine.now()))
 	if err == nil {
 		err = r.write(ctx, p, plan)
 	}
@@ -276,6 +293,23 @@ func (r *Runner[O, M, S, A]) step(ctx context.Context, p *Pass[O, M], known *rem
 		r.forget(client.ObjectKeyFromObject(object))
 	}
 	return plan, nil
+}
+
+// tooLarge returns what is done for a stub instead of what its kind would do: it says so. False for any other object.
+func (r *Runner[O, M, S, A]) tooLarge(p *Pass[O, M], known *remembered[M]) (Plan, bool) {
+	said := stub.TooLarge(p.Object)
+	if said == "" || !LeftAlone(p.Object) {
+		return Plan{}, false
+	}
+	plan := Plan{Waits: For{What: WaitEvent, Detail: said}}
+	if r.kind.TooLarge != nil {
+		plan.Status = r.kind.TooLarge(p.Object, said)
+	}
+	if known.refused != said {
+		known.refused = said
+		plan.Events = []Event{{Warning: true, Reason: stub.Reason, Message: said}}
+	}
+	return plan, true
 }
 
 // notInVain has an object wait whose status the API server does not keep: a field that the definition of the kind does
@@ -365,7 +399,7 @@ func (r *Runner[O, M, S, A]) rest(known *remembered[M], o owner, told *account, 
 		if result.RequeueAfter > 0 {
 			wait.Until = now.Add(result.RequeueAfter)
 		}
-		if wait.Until = earliest(wait.Until, plan.Wake); !wait.Until.IsZero() {
+		if wait.Until = when.Earliest(wait.Until, plan.Wake); !wait.Until.IsZero() {
 			result.RequeueAfter = max(wait.Until.Sub(now), time.Millisecond)
 		}
 	}
@@ -416,14 +450,8 @@ func Emit(recorder record.EventRecorder, object client.Object, e Event) {
 	recorder.Event(object, kind, e.Reason, clip(e.Message))
 }
 
-// clip returns the beginning of a message that would be too long for an event.
-func clip(message string) string {
-	const cut = "…"
-	if len(message) > limits.EventBytes {
-		return strings.ToValidUTF8(message[:limits.EventBytes-len(cut)], "") + cut
-	}
-	return message
-}
+// clip returns the beginning of a message that would be too long for an event, and the link in it whole.
+func clip(message string) string { return fault.Cut(message, limits.EventBytes) }
 
 func (r *Runner[O, M, S, A]) owner(object O) owner {
 	name := client.ObjectKeyFromObject(object)

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -28,7 +29,9 @@ import (
 
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/overlay"
+	"chancery.dev/internal/stub"
 )
 
 // errand is a kind for tests: a Pod whose name is asked for outside, until its phase says the answer.
@@ -199,6 +202,32 @@ func TestPaused(t *testing.T) {
 		dying := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{cmmeta.PausedAnnotation: ""}, DeletionTimestamp: &now}}
 		if Paused(dying) {
 			t.Error("an object that is being deleted is paused: its finalizers would keep it for ever")
+		}
+	})
+}
+
+// TestStub: nothing is done for an object that is too large, and one event says why. One that is being deleted is
+// finished.
+func TestStub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newErrand(t)
+		asked, now := 0, metav1.Now()
+		e.run = func(context.Context) (any, error) { asked++; return "Done", nil }
+		large := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: podName.Namespace, Name: podName.Name, UID: "1", Labels: map[string]string{"a": strings.Repeat("x", limits.ObjectBytes)},
+		}}
+		if _, err := stub.Bound(cache.TransformStripManagedFields())(large); err != nil {
+			t.Fatal(err)
+		}
+		e.shown = large
+		e.pass(t)
+		e.pass(t)
+		if w := e.engine.Waits(); asked != 0 || len(e.events.Events) != 1 || len(w) != 1 || !strings.Contains(w[0].Detail, "memory") || !LeftAlone(large) {
+			t.Errorf("asked %d times, %d events, waits %+v", asked, len(e.events.Events), w)
+		}
+		large.DeletionTimestamp = &now
+		if e.pass(t); asked != 1 || LeftAlone(large) {
+			t.Errorf("being deleted: asked %d times, want once", asked)
 		}
 	})
 }
@@ -496,4 +525,30 @@ func testOneLineForWhatChanges(t *testing.T) {
 	expect("another bug", errors.New("broken, too"), "broken, too")
 	expect("it is written", nil, `"level"=0`, `"step"="set status phase=Done"`, `"next"="nothing"`)
 	expect("nothing is to be done", nil)
+}
+
+// TestNoPassAfterTheTerm: after the term of a leader, passes wait until the term goes on, and are not taken for stuck.
+func TestNoPassAfterTheTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newErrand(t)
+		e.run = func(context.Context) (any, error) { return "Done", nil }
+		m := NewTerm(time.Now)
+		e.engine.term = m
+		m.Extend(time.Now(), time.Second)
+		time.Sleep(time.Second)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			e.pass(t)
+		}()
+		time.Sleep(time.Hour)
+		if err := e.engine.Stuck(); err != nil || len(e.runner.objects) > 0 {
+			t.Fatalf("stuck: %v, %d objects looked at", err, len(e.runner.objects))
+		}
+		m.Extend(time.Now(), time.Hour)
+		<-ended
+		if len(e.runner.objects) != 1 {
+			t.Errorf("%d objects looked at", len(e.runner.objects))
+		}
+	})
 }

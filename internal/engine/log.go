@@ -21,6 +21,7 @@ import (
 
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/overlay"
+	"chancery.dev/internal/term"
 )
 
 // decided is the message of each line about a decision.
@@ -36,12 +37,14 @@ func (l *Logged) Error() string { return l.Err.Error() }
 func (l *Logged) Unwrap() error { return l.Err }
 
 // Everyday reports whether an error comes in a cluster that is in order, and goes without anybody's help: somebody else
-// has written first, an object or its namespace is being deleted, the API server is started again, the process stops.
+// has written first, an object or its namespace is being deleted, the API server is started again, the process stops,
+// or may not act for a while.
 func Everyday(err error) bool {
 	switch {
 	case err == nil:
 		return false
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, term.ErrOver):
 		return true
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), overlay.IsGone(err),
 		apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):

@@ -49,7 +49,7 @@ func (e *Engine) Stuck() error {
 	defer e.progress.mu.Unlock()
 	for u := range e.progress.begun {
 		if took := now.Sub(u.since); took >= stuckAfter {
-			return fmt.Errorf("the work on %s %s has not ended for %s: please report this as a bug", u.kind, u.name, took.Round(time.Second))
+			return fmt.Errorf("the work on %s %s is not finished after %s: please report this as a bug", u.kind, u.name, took.Round(time.Second))
 		}
 	}
 	return nil

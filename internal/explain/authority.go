@@ -2,7 +2,11 @@ package explain
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/cause"
@@ -11,48 +15,88 @@ import (
 
 // The classes of trouble with a CA.
 const (
-	classCAExpired  = "CA expired"
+	ClassCAExpired  = "CA expired"
 	classCATooShort = "CA too short"
 	classCAExpires  = "CA expires soon"
 )
 
-// ofAuthority says what is wrong with a CA above a certificate that is good: it has expired, it expires before the
-// certificate, or the certificate was shortened to its end. A CA issuer signs all the same.
-func (w *World) ofAuthority(crt *certmanagerv1.Certificate) Trouble {
-	request := w.requestOf(crt)
-	if request == nil || Describe(request).Outcome != Issued {
-		return Trouble{}
+// signed is what is known of a certificate and what is above it.
+type signed struct {
+	// ends is when the certificate expires, and lives how long it is valid; asked is what was asked for.
+	ends  time.Time
+	lives time.Duration
+	asked *metav1.Duration
+	// ca names the certificate of the CA that expires first, and caEnds is when.
+	ca     string
+	caEnds time.Time
+}
+
+// above is what is known of the CA above a certificate: from the last request that was issued or, where none is
+// there, from the status of a CA issuer; nil for nothing.
+func (w *World) above(crt *certmanagerv1.Certificate) *signed {
+	for _, request := range slices.Backward(w.Requests(crt)) {
+		if Describe(request).Outcome == Issued {
+			return aboveIn(request)
+		}
 	}
+	issuer, _ := w.issuer(crt.Spec.IssuerRef, crt.Namespace)
+	s := crt.Status
+	if issuer == nil || issuer.GetSpec().CA == nil || issuer.GetStatus().CA == nil || issuer.GetStatus().CA.NotAfter == nil ||
+		s.NotAfter == nil || s.NotBefore == nil {
+		return nil
+	}
+	return &signed{
+		ends: s.NotAfter.Time, lives: s.NotAfter.Sub(s.NotBefore.Time), asked: crt.Spec.Duration,
+		ca: "of " + Name(KindOf(issuer), issuer.GetNamespace(), issuer.GetName()), caEnds: issuer.GetStatus().CA.NotAfter.Time,
+	}
+}
+
+// aboveIn is what the certificates of a request say.
+func aboveIn(request *certmanagerv1.CertificateRequest) *signed {
 	chain, err := pki.DecodeChain(request.Status.Certificate)
 	if err != nil || len(chain) == 0 {
-		return Trouble{} // what cannot be read says nothing
+		return nil // what cannot be read says nothing
 	}
-	above, _ := pki.DecodeBundle(request.Status.CA)
-	first := pki.FirstToExpire(append(chain[1:len(chain):len(chain)], above...))
+	cas, _ := pki.DecodeBundle(request.Status.CA)
+	first := pki.FirstToExpire(append(chain[1:len(chain):len(chain)], cas...))
 	if first == nil || first.Equal(chain[0]) {
+		return nil
+	}
+	return &signed{
+		ends: chain[0].NotAfter, lives: chain[0].NotAfter.Sub(chain[0].NotBefore), asked: request.Spec.Duration,
+		ca: strconv.Quote(first.Subject.String()), caEnds: first.NotAfter,
+	}
+}
+
+// ofAuthority says what is wrong with a CA above a certificate that is good: it has expired, it expires before the
+// certificate, or the certificate was shortened to its end. A CA issuer signs all the same.
+func (w *World) ofAuthority(crt *certmanagerv1.Certificate, above *signed) Trouble {
+	if above == nil {
 		return Trouble{}
 	}
 	scene := w.sceneOf(crt, cause.New(cause.CAExpired, "", "", ""))
-	t := Trouble{WhatToDo: scene.Cure()}
-	leaf, ends := chain[0], first.NotAfter.UTC().Format(time.RFC3339)
-	asked := request.Spec.Duration
+	t := Trouble{WhatToDo: scene.Cure(), Command: scene.Command()}
+	ends := above.caEnds.UTC().Format(time.RFC3339)
 	switch {
-	case w.now.After(first.NotAfter):
-		t.Class = classCAExpired
-		t.Cause = fmt.Sprintf("the CA certificate %q above this certificate expired on %s: clients do not trust it", first.Subject, ends)
-	case first.NotAfter.Before(leaf.NotAfter):
+	case !w.now.Before(above.caEnds):
+		t.Class = ClassCAExpired
+		t.Cause = fmt.Sprintf("the CA certificate %s above this certificate expired on %s: clients do not trust it", above.ca, ends)
+	case above.caEnds.Before(above.ends):
 		t.Class = classCATooShort
-		t.Cause = fmt.Sprintf("the CA certificate %q above this certificate expires on %s, before the certificate does: clients do not trust it from then on",
-			first.Subject, ends)
-	case first.NotAfter.Sub(leaf.NotAfter) < time.Minute && asked != nil && leaf.NotAfter.Sub(leaf.NotBefore) < asked.Duration:
+		t.Cause = fmt.Sprintf("the CA certificate %s above this certificate expires on %s, before the certificate does: clients do not trust it from then on",
+			above.ca, ends)
+	case above.caEnds.Sub(above.ends) < time.Minute && above.asked != nil && above.lives < above.asked.Duration:
 		t.Class = classCATooShort
-		t.Cause = fmt.Sprintf("the certificate was shortened: it expires on %s with the CA certificate %q, and not after the %s that were asked for",
-			ends, first.Subject, asked.Duration)
+		t.Cause = fmt.Sprintf("the certificate was shortened: it expires on %s with the CA certificate %s, and not after the %s that were asked for",
+			ends, above.ca, above.asked.Duration)
 	default:
 		return Trouble{}
 	}
-	if crt.Status.RenewalTime != nil {
-		t.NextTry = "with the renewal, at " + crt.Status.RenewalTime.UTC().Format(time.RFC3339)
+	if due := crt.Status.RenewalTime; due != nil {
+		t.NextTry = "with the renewal, at " + due.UTC().Format(time.RFC3339)
+		if due.After(above.caEnds) {
+			t.NextTry += ", after the CA certificate has expired"
+		}
 	}
 	return t
 }
@@ -83,7 +127,7 @@ func ofIssuersCA(name string, issuer certmanagerv1.GenericIssuer, now time.Time)
 	}
 	switch {
 	case !now.Before(ends):
-		t.Class, t.Cause = classCAExpired, fmt.Sprintf("a CA certificate of %s expired on %s: clients trust nothing that the issuer has signed", name, words)
+		t.Class, t.Cause = ClassCAExpired, fmt.Sprintf("a CA certificate of %s expired on %s: clients trust nothing that the issuer has signed", name, words)
 	case CAExpiresSoon(ca.NotBefore.Time, ends, now):
 		t.Class, t.Cause = classCAExpires, fmt.Sprintf("a CA certificate of %s expires on %s: from then on, clients trust nothing that the issuer has signed", name, words)
 	default:

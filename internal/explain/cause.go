@@ -18,6 +18,7 @@ import (
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/acmeflow"
 	"chancery.dev/internal/printable"
+	"chancery.dev/internal/stub"
 )
 
 // unseen is how long a controller may take to look at a new Certificate before that is worth a word.
@@ -26,15 +27,11 @@ const unseen = 30 * time.Second
 // maxNames is how many Certificates are named that name one Secret.
 const maxNames = 10
 
-// found is a cause with the objects around it, and when the next try is, if the objects say so.
-type found struct {
-	cause.Scene
-
-	next string
-}
+// found is a cause with the objects around it.
+type found struct{ cause.Scene }
 
 // trouble is a cause in words.
-func (f *found) trouble() Trouble {
+func (f *found) trouble(now time.Time) Trouble {
 	if f.Cause == nil {
 		return Trouble{}
 	}
@@ -42,13 +39,17 @@ func (f *found) trouble() Trouble {
 	if f.Cause.Class == string(fault.ClassPaused) { // whose problem type is that of a limit
 		kind = ""
 	}
-	return Trouble{
-		Class: cmp.Or(string(kind), f.Cause.Class), Cause: printable.Line(cause.Sentence(f.Cause)), WhatToDo: f.Cure(),
-		NextTry: cmp.Or(f.next, nextBy(cause.Class(f.Cause.Class))),
+	t := Trouble{
+		Class: cmp.Or(string(kind), f.Cause.Class), Cause: printable.Line(cause.Sentence(f.Cause)), WhatToDo: f.Cure(), Command: f.Command(),
+		NextTry: nextBy(cause.Class(f.Cause.Class)),
 	}
+	if f.Cause.NextTry != nil {
+		t.NextTry = clock(f.Cause.NextTry, now)
+	}
+	return t
 }
 
-// nextBy is when the next try is of what waits for an event.
+// nextBy is when the next try is of what waits for an event, or is tried again and again.
 func nextBy(class cause.Class) string {
 	switch class {
 	case cause.IssuerMissing:
@@ -63,49 +64,62 @@ func nextBy(class cause.Class) string {
 		return "as soon as the annotation is removed"
 	case cause.NoController:
 		return "as soon as a controller runs"
-	case cause.Immutable, cause.Quota, cause.Admission, cause.Webhook, cause.Rights, cause.NamespaceTerminating, cause.TooLarge, cause.Invalid:
+	case cause.Class(fault.ClassRateLimited), cause.Class(fault.ClassPaused):
+		return "as soon as the other side takes requests again"
+	case cause.Class(fault.ClassSelfCheck):
+		return "by itself, again and again"
+	case cause.Class(fault.ClassUnavailable), cause.Class(fault.ClassSolver), cause.Class(fault.ClassCredential), cause.Class(fault.ClassConfiguration),
+		cause.Class(fault.ClassNotFound),
+		cause.Immutable, cause.Quota, cause.Admission, cause.Webhook, cause.Rights, cause.NamespaceTerminating, cause.TooLarge, cause.Invalid:
 		return "within five minutes"
 	default:
 		return "as soon as that has changed"
 	}
 }
 
-// troubleOf says what is in the way of a Certificate.
-func (w *World) troubleOf(crt *certmanagerv1.Certificate) Trouble {
+// troubleOf says what is in the way of a Certificate, given what is known of the CA above it.
+func (w *World) troubleOf(crt *certmanagerv1.Certificate, above *signed) Trouble {
 	ready := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionReady)
 	issuing := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing)
 	underWay := issuing != nil && issuing.Status == cmmeta.ConditionTrue
 	upToDate := ready != nil && ready.Status == cmmeta.ConditionTrue && ready.ObservedGeneration == crt.Generation
 	own := func(class cause.Class, message string) Trouble {
-		return (&found{Scene: w.sceneOf(crt, cause.New(class, "", "", message))}).trouble()
+		return (&found{Scene: w.sceneOf(crt, cause.New(class, "", "", message))}).trouble(w.now)
 	}
 	_, paused := crt.Annotations[cmmeta.PausedAnnotation]
 	switch {
+	case paused && !upToDate:
+		return own(cause.Paused, "the Certificate is paused by the annotation "+cmmeta.PausedAnnotation)
 	case ready == nil && issuing == nil && w.now.Sub(crt.CreationTimestamp.Time) < unseen:
 		return Trouble{}
 	case ready == nil && issuing == nil:
 		return own(cause.NoController, "no controller has looked at the Certificate yet")
 	case upToDate && issuing == nil && crt.Status.Cause == nil:
-		return w.ofAuthority(crt)
+		return w.ofAuthority(crt, above)
 	case ready != nil && ready.Reason == certmanagerv1.CertificateReasonIncorrectCertificate && w.shared[secretOf(crt)] != "":
 		t := own(cause.SecretShared, ready.Message)
 		t.WhatToDo = "Give one of the Certificates another spec.secretName: " + w.shared[secretOf(crt)]
 		return t
-	case paused:
-		return own(cause.Paused, "the Certificate is paused by the annotation "+cmmeta.PausedAnnotation)
+	case ready != nil && ready.Reason == stub.Reason:
+		return own(cause.ObjectTooLarge, ready.Message)
 	}
 	f := w.ofLatest(crt, underWay)
-	switch known := crt.Status.Cause; {
-	case f.Cause != nil && (underWay || known == nil):
+	known := crt.Status.Cause
+	switch {
+	case f.Cause != nil && (underWay || known == nil) && (!f.Cause.SameAs(known) || f.Cause.Class == string(cause.IssuerNotReady)):
+		// The issuer itself has the newest words: the Certificate is not written for other words alone.
 	case known != nil:
-		f.Scene.Cause, f.next = known, ""
+		f.Scene.Cause = known
 	case issuing != nil && (!underWay || crt.Status.LastFailureTime != nil):
 		f.Scene.Cause = cause.New(cause.Other, "", "", issuing.Message) // by a controller that tells no cause
 	}
 	f.Namespace, f.Certificate = crt.Namespace, crt.Name
-	t := f.trouble()
-	if at := crt.Status.NextTry; at != nil && t.Cause != "" && !underWay {
-		t.NextTry = clock(at, w.now) + ", or at once after a change of the Certificate or the issuer"
+	t := f.trouble(w.now)
+	if at := crt.Status.NextTry; at != nil && (f.Cause == known || !underWay) && t.Cause != "" {
+		t.NextTry = clock(at, w.now)
+		if !underWay {
+			t.NextTry += ", or at once after a change of the Certificate or the issuer"
+		}
 	}
 	return t
 }
@@ -193,18 +207,17 @@ func (w *World) ofOrder(f *found, order *acmev1.Order) {
 	}
 	f.Order = order
 	s := order.Status
-	class, problem, subject, said := fault.Class(s.FailureClass), acmeflow.OrderProblem(s), "", s.Reason
+	class, problem, subject, said, end := fault.Class(s.FailureClass), acmeflow.OrderProblem(s), "", s.Reason, s.ReasonEnd
 	switch c := acmeflow.FirstCause(challenges, s.Cause); {
 	case s.State.IsFailure():
 		class = acmeflow.OrderClass(s)
 	case c != nil:
-		f.Challenge, subject, said = c, challengeHost(c), c.Status.Reason
+		f.Challenge, subject, said, end = c, challengeHost(c), c.Status.Reason, c.Status.ReasonEnd
 		class, problem = fault.Class(c.Status.FailureClass), acme.CodeOf(c.Status.ProblemType)
 	case class == "":
+		f.Cause = s.Cause // the API server refuses a Challenge
 		return
 	}
-	text, next := nextTry(said)
-	f.next = next
 	if known := s.Cause; known != nil && (s.State.IsFailure() || f.Challenge == nil) {
 		f.Cause = known
 		return
@@ -213,16 +226,7 @@ func (w *World) ofOrder(f *found, order *acmev1.Order) {
 	if problem != "" {
 		problemType = problem.Type()
 	}
-	f.Cause = cause.New(cause.Class(class), problemType, subject, text)
-}
-
-// nextTry cuts off the end of a reason, which says when the next try is.
-func nextTry(reason string) (what, next string) {
-	what, next = acmeflow.NextTry(printable.Line(reason))
-	if next == "with back-off" {
-		next = "within five minutes, with back-off"
-	}
-	return what, next
+	f.Cause = cause.New(cause.Class(class), problemType, subject, printable.Line(acmeflow.Said(said, end)))
 }
 
 // notReady is the condition Ready of an issuer that is known not to be; nil otherwise.
@@ -252,8 +256,7 @@ func (w *World) ofIssuer(n Node, issuer certmanagerv1.GenericIssuer) found {
 		f.Cause = cause.New(cause.IssuerMissing, "", name, hint)
 		return f
 	}
-	said, next := nextTry(notReady(issuer).Message)
-	f.Cause, f.next = cause.New(cause.IssuerNotReady, "", name, said), next
+	f.Cause = cause.New(cause.IssuerNotReady, "", name, printable.Line(notReady(issuer).Message))
 	return f
 }
 

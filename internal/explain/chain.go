@@ -2,6 +2,7 @@ package explain
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -34,6 +35,8 @@ type Report struct {
 
 	// Issuer is the issuer that it names; without State if that was not read.
 	Issuer Node `json:"issuer"`
+	// Health is how a Certificate stands.
+	Health Health `json:"health,omitempty"`
 	// Secret is the Secret of a Certificate, and Names the names that it asks for.
 	Secret string   `json:"secret,omitempty"`
 	Names  []string `json:"names,omitempty"`
@@ -57,6 +60,8 @@ type Trouble struct {
 	NextTry string `json:"nextTry,omitempty"`
 	// WhatToDo is what helps.
 	WhatToDo string `json:"whatToDo,omitempty"`
+	// Command is what to run first.
+	Command string `json:"command,omitempty"`
 }
 
 // World is what is known of a cluster, or of a namespace of it.
@@ -114,7 +119,20 @@ func (w *World) Certificate(crt *certmanagerv1.Certificate) Report {
 	if request := w.requestOf(crt); request != nil {
 		r.Children = []Node{w.tree(request)}
 	}
-	r.Trouble = w.troubleOf(crt)
+	above := w.above(crt)
+	r.Trouble = w.troubleOf(crt, above)
+	r.Health = w.health(crt, r.Trouble, above)
+	return r
+}
+
+// Request explains a CertificateRequest that no Certificate has made.
+func (w *World) Request(cr *certmanagerv1.CertificateRequest) Report {
+	r := Report{Node: w.tree(cr), Issuer: w.issuerNode(cr.Spec.IssuerRef, cr.Namespace), Since: &cr.CreationTimestamp}
+	f := w.ofRequest(cr)
+	r.Trouble = f.trouble(w.now)
+	if Describe(cr).Outcome == Failed {
+		r.NextTry = "never: a CertificateRequest that is finished is not looked at again"
+	}
 	return r
 }
 
@@ -128,6 +146,11 @@ func (w *World) SigningRequest(csr *certificatesv1.CertificateSigningRequest) Re
 	issuer, missing := w.issuer(ref, namespace)
 	switch {
 	case state.Outcome == Issued:
+	case name == "":
+		r.Trouble = Trouble{
+			Cause:    fmt.Sprintf("the signerName %q names no issuer", csr.Spec.SignerName),
+			WhatToDo: "Create the CertificateSigningRequest anew with a signerName as in issuers." + certmanagerv1.GroupName + "/NAMESPACE.NAME", NextTry: "never",
+		}
 	case state.Outcome == Failed:
 		r.Trouble = Trouble{
 			Cause: state.Words(), NextTry: "never: a CertificateSigningRequest that is finished is not looked at again",
@@ -136,10 +159,10 @@ func (w *World) SigningRequest(csr *certificatesv1.CertificateSigningRequest) Re
 	case order != nil:
 		f := found{Scene: cause.Scene{Issuer: issuer}}
 		w.ofOrder(&f, order)
-		r.Trouble = f.trouble()
+		r.Trouble = f.trouble(w.now)
 	case missing || notReady(issuer) != nil:
 		f := w.ofIssuer(r.Issuer, issuer)
-		r.Trouble = f.trouble()
+		r.Trouble = f.trouble(w.now)
 	case state.State == "new":
 		r.Trouble = Trouble{
 			Cause: "the CertificateSigningRequest is not approved", NextTry: "as soon as it is approved",
@@ -180,8 +203,8 @@ func (w *World) below(o metav1.Object) []metav1.Object {
 	return owned
 }
 
-// requests are those of a Certificate, the latest last.
-func (w *World) requests(crt *certmanagerv1.Certificate) (requests []*certmanagerv1.CertificateRequest) {
+// Requests are those of a Certificate, the latest last.
+func (w *World) Requests(crt *certmanagerv1.Certificate) (requests []*certmanagerv1.CertificateRequest) {
 	for _, child := range w.children[crt.UID] {
 		if r, is := child.(*certmanagerv1.CertificateRequest); is {
 			requests = append(requests, r)
@@ -195,7 +218,7 @@ func (w *World) requests(crt *certmanagerv1.Certificate) (requests []*certmanage
 
 // requestOf is the latest request of a Certificate; nil if there is none.
 func (w *World) requestOf(crt *certmanagerv1.Certificate) *certmanagerv1.CertificateRequest {
-	requests := w.requests(crt)
+	requests := w.Requests(crt)
 	if len(requests) == 0 {
 		return nil
 	}

@@ -125,7 +125,7 @@ func PlaceOf(o *acmev1.Challenge) Place {
 func challengeState(o *acmev1.Challenge) string {
 	words := []string{stateName(o.Status.State)}
 	if !o.Status.State.IsFinal() {
-		words = append(words, [...]string{InFlight: "processing", Parked: "parked", Queued: "queued"}[PlaceOf(o)])
+		words = append(words, [...]string{InFlight: "processing", Parked: "postponed", Queued: "queued"}[PlaceOf(o)])
 		if o.Status.Presented {
 			words = append(words, "presented")
 		}

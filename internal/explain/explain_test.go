@@ -57,12 +57,17 @@ func issuer(ready cmmeta.ConditionStatus, reason string) *certmanagerv1.ClusterI
 	return i
 }
 
+// said is a part of each text of a Trouble.
+type said struct{ Class, Cause, NextTry, WhatToDo string }
+
 // TestTrouble: what no real controller is needed for.
 func TestTrouble(t *testing.T) {
 	t.Parallel()
 	approved := certmanagerv1.CertificateRequestCondition{Type: certmanagerv1.CertificateRequestConditionApproved, Status: cmmeta.ConditionTrue}
 	twin := unready(certmanagerv1.CertificateReasonIncorrectCertificate, cmmeta.ConditionFalse)
 	twin.Name, twin.UID = "twin", "twin"
+	told := unready("DoesNotExist", cmmeta.ConditionTrue) // before the issuer had another error
+	told.Status.Cause = &cmmeta.Cause{Class: "IssuerNotReady", Subject: "ClusterIssuer acme", Message: "an error that was corrected"}
 	paused := unready("DoesNotExist", cmmeta.ConditionTrue)
 	paused.Annotations = map[string]string{cmmeta.PausedAnnotation: ""}
 	fresh, old := &certmanagerv1.Certificate{ObjectMeta: object("web", "")}, &certmanagerv1.Certificate{ObjectMeta: object("web", "")}
@@ -77,7 +82,8 @@ func TestTrouble(t *testing.T) {
 	words.Status.Reason, words.Status.ProblemType = "Failed to create Order: 400 "+acme.CodeRejectedIdentifier.Type(), ""
 	stopped := order.DeepCopy()
 	stopped.Status = acmev1.OrderStatus{State: acmev1.Pending, FailureClass: "Paused", ProblemType: acme.CodeRateLimited.Type(), Reason: "Failed to create Order: 429 " +
-		acme.CodeRateLimited.Type() + ": Please visit: https://portal.example/sfe/v1/unpause?jwt=a.b.c; retrying at 2026-01-02T04:00:00Z"}
+		acme.CodeRateLimited.Type() + ": Please visit: https://portal.example/sfe/v1/unpause?jwt=a.b.c; retrying at 2026-01-02T04:00:00Z", ReasonEnd: "retrying at 2026-01-02T04:00:00Z"}
+	stopped.Status.Cause = &cmmeta.Cause{Class: "Paused", ProblemType: stopped.Status.ProblemType, Message: stopped.Status.Reason, NextTry: &metav1.Time{Time: now.Add(time.Hour)}}
 	failed := request(approved, certmanagerv1.CertificateRequestCondition{
 		Type: certmanagerv1.CertificateRequestConditionReady, Status: cmmeta.ConditionFalse, Reason: "Failed", Message: "failed",
 	})
@@ -88,22 +94,23 @@ func TestTrouble(t *testing.T) {
 		crt    *certmanagerv1.Certificate
 		others []metav1.Object
 		unread bool
-		want   Trouble
+		want   said
 	}{
 		"ready":       {crt: ready, others: []metav1.Object{issuer(cmmeta.ConditionTrue, "")}},
 		"just made":   {crt: fresh},
-		"not seen":    {crt: old, want: Trouble{"NoController", "no controller has looked", "a controller runs", "kubectl get pods"}},
-		"paused":      {crt: paused, want: Trouble{"PausedByAnnotation", "paused by the annotation", "removed", "kubectl annotate certificate -n shop web chancery.dev/paused-"}},
-		"one Secret":  {crt: unready(certmanagerv1.CertificateReasonIncorrectCertificate, cmmeta.ConditionFalse), others: []metav1.Object{twin}, want: Trouble{"SecretShared", "not yet", "alone", "twin"}},
-		"budget":      {crt: unready("DoesNotExist", cmmeta.ConditionFalse), others: []metav1.Object{issuer(cmmeta.ConditionTrue, "")}, want: Trouble{"Other", "too often", "changed", "Correct what the cause names"}},
+		"not seen":    {crt: old, want: said{"NoController", "no controller has looked", "a controller runs", "kubectl get pods"}},
+		"paused":      {crt: paused, want: said{"PausedByAnnotation", "paused by the annotation", "removed", "kubectl annotate certificate -n shop web chancery.dev/paused-"}},
+		"one Secret":  {crt: unready(certmanagerv1.CertificateReasonIncorrectCertificate, cmmeta.ConditionFalse), others: []metav1.Object{twin}, want: said{"SecretShared", "not yet", "alone", "twin"}},
+		"budget":      {crt: unready("DoesNotExist", cmmeta.ConditionFalse), others: []metav1.Object{issuer(cmmeta.ConditionTrue, "")}, want: said{"Other", "too often", "changed", "Correct what the cause names"}},
 		"under way":   {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), request(approved)}},
-		"unapproved":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), request()}, want: Trouble{"NotApproved", "nobody has approved or denied", "approved", "kubectl chancery approve -n shop web-1"}},
-		"no account":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionFalse, certmanagerv1.IssuerReasonErrRegisterACMEAccount), request(approved)}, want: Trouble{"IssuerNotReady", "ClusterIssuer acme is not ready: no account", "within five minutes", "Check spec.acme of ClusterIssuer acme"}},
-		"unread":      {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{request(approved, pending("Referenced ClusterIssuer does not exist"))}, unread: true, want: Trouble{"Other", "Referenced ClusterIssuer does not exist", "has changed", "may not read"}},
-		"no request":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), want: Trouble{"IssuerMissing", "ClusterIssuer acme does not exist", "exists", "Create the issuer"}},
-		"refused":     {crt: over, others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, order}, want: Trouble{"rejectedIdentifier", "no", "2026-01-02T03:54:05Z (in 50m), or at once", "take the name out"}},
-		"only words":  {crt: over, others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, words}, want: Trouble{"Permanent", "rejectedIdentifier", "2026-01-02T03:54:05Z (in 50m), or at once", "would be refused again"}},
-		"by the CA":   {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), request(approved), stopped}, want: Trouble{"Paused", "Please visit: https://portal.example/sfe/v1/unpause?jwt=a.b.c", "at 2026-01-02T04:00:00Z", "lift the pause there"}},
+		"unapproved":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), request()}, want: said{"NotApproved", "nobody has approved or denied", "approved", "kubectl chancery approve -n shop web-1"}},
+		"other words": {crt: told, others: []metav1.Object{issuer(cmmeta.ConditionFalse, certmanagerv1.IssuerReasonErrRegisterACMEAccount), request(approved)}, want: said{"IssuerNotReady", "ClusterIssuer acme is not ready: no account", "as soon as the issuer is ready", "Check spec.acme of ClusterIssuer acme"}},
+		"no account":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionFalse, certmanagerv1.IssuerReasonErrRegisterACMEAccount), request(approved)}, want: said{"IssuerNotReady", "ClusterIssuer acme is not ready: no account", "as soon as the issuer is ready", "Check spec.acme of ClusterIssuer acme"}},
+		"unread":      {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{request(approved, pending("Referenced ClusterIssuer does not exist"))}, unread: true, want: said{"Other", "Referenced ClusterIssuer does not exist", "has changed", "may not read"}},
+		"no request":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), want: said{"IssuerMissing", "ClusterIssuer acme does not exist", "exists", "Create the issuer"}},
+		"refused":     {crt: over, others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, order}, want: said{"rejectedIdentifier", "no", "2026-01-02T03:54:05Z (in 50m), or at once", "take the name out"}},
+		"only words":  {crt: over, others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, words}, want: said{"Permanent", "rejectedIdentifier", "2026-01-02T03:54:05Z (in 50m), or at once", "would be refused again"}},
+		"by the CA":   {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), request(approved), stopped}, want: said{"Paused", "Please visit: https://portal.example/sfe/v1/unpause?jwt=a.b.c", "(in 60m)", "lift the pause there"}},
 		"issued once": {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, order}},
 	} {
 		got := NewWorld(append(c.others, c.crt), map[string]bool{cmmeta.ClusterIssuerKind: c.unread}, now).Certificate(c.crt).Trouble
@@ -113,6 +120,16 @@ func TestTrouble(t *testing.T) {
 				break
 			}
 		}
+	}
+}
+
+// TestRequest: a CertificateRequest of no Certificate has a cause of its own.
+func TestRequest(t *testing.T) {
+	t.Parallel()
+	cr := request()
+	got := NewWorld([]metav1.Object{cr, issuer(cmmeta.ConditionTrue, "")}, nil, now).Request(cr)
+	if got.Kind != "CertificateRequest" || got.Issuer.State != "ready" || got.Class != "NotApproved" || !strings.HasPrefix(got.Head(now), "new: nobody has approved or denied the request: CertificateRequest web-1") {
+		t.Errorf("%s: %+v", got.Head(now), got)
 	}
 }
 
@@ -130,8 +147,9 @@ func TestSigningRequest(t *testing.T) {
 		t.Errorf("not approved: %+v", got)
 	}
 	order := &acmev1.Order{ObjectMeta: object("agent-1", "agent")}
-	order.Status = acmev1.OrderStatus{State: acmev1.Pending, FailureClass: "RateLimited", Reason: "slow down; retrying at 2026-01-02T04:00:00Z"}
-	if got := explain(mine, order); got.Cause != "the other side wants fewer requests: slow down" || got.NextTry != "at 2026-01-02T04:00:00Z" || got.Children[0].Name != "agent-1" {
+	order.Status = acmev1.OrderStatus{State: acmev1.Pending, FailureClass: "RateLimited", Reason: "slow down; retrying at 2026-01-02T04:00:00Z", ReasonEnd: "retrying at 2026-01-02T04:00:00Z"}
+	order.Status.Cause = &cmmeta.Cause{Class: "RateLimited", Message: "slow down", NextTry: &metav1.Time{Time: now.Add(time.Hour)}}
+	if got := explain(mine, order); got.Cause != "the other side wants fewer requests: slow down" || !strings.HasSuffix(got.NextTry, "(in 60m)") || got.Children[0].Name != "agent-1" {
 		t.Errorf("by an Order: %+v", got)
 	}
 	csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateFailed, Reason: "R", Message: "m"}}

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Group is the Certificates with one trouble.
+// Group is the Certificates with one trouble of one issuer.
 type Group struct {
-	// Class is that of the trouble, and Issuer whom the Certificates name.
+	// Class is that of the trouble, and Issuer whom the Certificates name: its kind, namespace if it has one, and name.
 	Class  string `json:"class"`
 	Issuer string `json:"issuer"`
 	// Cause, WhatToDo and NextTry are those of the first Certificate.
@@ -23,16 +23,20 @@ type Group struct {
 	Certificates []string `json:"certificates"`
 }
 
+// Troubled reports whether there is more to say of a certificate than that it is good.
+func (r Report) Troubled(now time.Time) bool {
+	return r.Outcome != Issued.String() || r.Cause != "" || expired(r, now)
+}
+
 // Groups gathers Certificates that are not ready, or in trouble, by the class of the trouble and the issuer. Groups
 // with the most expired Certificates come first, then those with the most that are not ready.
 func Groups(reports []Report, now time.Time) []Group {
 	found := map[[2]string]*Group{}
 	for _, r := range reports {
-		ready := r.Outcome == Issued.String()
-		if ready && r.Cause == "" && !expired(r, now) {
+		if !r.Troubled(now) {
 			continue
 		}
-		key := [2]string{r.Class, r.Issuer.Kind + "/" + r.Issuer.Name}
+		key := [2]string{r.Class, strings.Replace(Name(r.Issuer.Kind, r.Issuer.Namespace, r.Issuer.Name), " ", "/", 1)}
 		g := found[key]
 		if g == nil {
 			g = &Group{Class: key[0], Issuer: key[1], Cause: cmp.Or(r.Cause, r.Head(now)), WhatToDo: r.WhatToDo, NextTry: r.NextTry}
@@ -41,7 +45,7 @@ func Groups(reports []Report, now time.Time) []Group {
 		if expired(r, now) {
 			g.Expired++
 		}
-		if !ready {
+		if r.Outcome != Issued.String() {
 			g.NotReady++
 		}
 		g.Certificates = append(g.Certificates, r.Namespace+"/"+r.Name)

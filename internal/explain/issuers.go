@@ -101,7 +101,7 @@ func issuerRow(issuer certmanagerv1.GenericIssuer, now time.Time) *IssuerRow {
 	row.Trouble = ofIssuersCA(Name(node.Kind, node.Namespace, node.Name), issuer, now)
 	if notReady(issuer) != nil {
 		f := (&World{}).ofIssuer(node, issuer)
-		row.Trouble = f.trouble()
+		row.Trouble = f.trouble(now)
 	}
 	return row
 }

@@ -17,6 +17,7 @@ type Row struct {
 	Renews    *metav1.Time `json:"renews,omitempty"`
 	Issuer    string       `json:"issuer"`
 	State     string       `json:"state"`
+	Health    Health       `json:"health,omitempty"`
 	Secret    string       `json:"secret"`
 	Names     []string     `json:"names,omitempty"`
 
@@ -30,8 +31,6 @@ type Filter struct {
 	NotReady bool
 	// Issuer is a name, or kind/name in any case.
 	Issuer string
-	// Namespace and Class take those of one namespace, and those whose trouble is of one class.
-	Namespace, Class string
 }
 
 // Rows are the Certificates that the filter takes, those that end first on top.
@@ -42,17 +41,28 @@ func Rows(reports []Report, f Filter, now time.Time) []Row {
 			rows = append(rows, rowOf(r, now))
 		}
 	}
-	slices.SortFunc(rows, func(x, y Row) int {
-		return cmp.Or(ends(x.Expires).Compare(ends(y.Expires)), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
-	})
+	slices.SortFunc(rows, byExpiry)
 	return rows
+}
+
+// WorstFirst are the Certificates that a search finds: trouble first, then by their expiry.
+func WorstFirst(reports []Report, s Search, now time.Time) []Row {
+	var rows []Row
+	for _, r := range reports {
+		if s.Takes(r) {
+			rows = append(rows, rowOf(r, now))
+		}
+	}
+	slices.SortFunc(rows, func(x, y Row) int { return cmp.Or(cmp.Compare(x.Health.rank(), y.Health.rank()), byExpiry(x, y)) })
+	return rows
+}
+
+func byExpiry(x, y Row) int {
+	return cmp.Or(ends(x.Expires).Compare(ends(y.Expires)), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
 }
 
 func (f Filter) takes(r Report, now time.Time) bool {
 	if f.Issuer != "" && f.Issuer != r.Issuer.Name && !strings.EqualFold(f.Issuer, r.Issuer.Kind+"/"+r.Issuer.Name) {
-		return false
-	}
-	if f.Namespace != "" && f.Namespace != r.Namespace || f.Class != "" && f.Class != r.Class {
 		return false
 	}
 	if f.Expiring == 0 && !f.NotReady {
@@ -65,7 +75,7 @@ func (f Filter) takes(r Report, now time.Time) bool {
 func rowOf(r Report, now time.Time) Row {
 	row := Row{
 		Namespace: r.Namespace, Name: r.Name, Expires: r.Expires, Renews: r.Renews, Issuer: r.Issuer.Kind + "/" + r.Issuer.Name,
-		State: r.State, Secret: r.Secret, Names: r.Names, Trouble: r.Trouble,
+		State: r.State, Health: r.Health, Secret: r.Secret, Names: r.Names, Trouble: r.Trouble,
 	}
 	if expired(r, now) {
 		row.State = "expired, " + r.State

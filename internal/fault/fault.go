@@ -38,6 +38,16 @@ type Fault struct {
 	Turn bool
 	// Class says what kind of failure it is; empty if nothing is known.
 	Class Class
+	// Problem is the type of the problem that the other side has answered with (RFC 9457), such as
+	// urn:ietf:params:acme:error:caa; empty if it has not.
+	Problem string
+	// Subject is what it is about: a host, or an object with its kind; may be empty.
+	Subject string
+	// Unsure says that it is not known who has answered: in place of a problem document came a page, which may be that
+	// of a proxy.
+	Unsure bool
+	// Unsent says that the call was not made, because its answer is known: it does not count as another failure.
+	Unsent bool
 	// Err says what happened, for a person; never nil.
 	Err error
 }
@@ -86,6 +96,43 @@ const (
 	// ClassNotFound means that the other side does not know what the call is about.
 	ClassNotFound Class = "NotFound"
 )
+
+// Passes reports whether a call that has failed so may work later, where nothing but the class is known.
+func (c Class) Passes() bool {
+	switch c {
+	case ClassPermanent, ClassRefused, ClassNotReady, ClassNotFound:
+		return false
+	default:
+		return true
+	}
+}
+
+// Answered is the failure of a call that the other side has answered, with the type of a problem, which may be empty.
+// It asks for that wait; zero if it does not say.
+func Answered(class Class, problem string, wait time.Duration, err error) *Fault {
+	f := &Fault{Kind: KindAfter, Class: class, Problem: problem, Turn: true, Delay: wait, Err: err}
+	if !class.Passes() {
+		f.Kind = KindTerminal
+	}
+	return f
+}
+
+// MayPass reports whether the same call may work later.
+func (f *Fault) MayPass() bool { return f.Kind != KindTerminal }
+
+// Believed is the fault once it is taken for certain that the other side has answered so.
+func (f *Fault) Believed() *Fault {
+	sure := *f
+	sure.Unsure = false
+	if !f.Class.Passes() {
+		sure.Kind = KindTerminal
+	}
+	return &sure
+}
+
+// ReasonNoZone is the reason of a fault of a solver: DNS has answered that there is no zone with the name, so that
+// nothing can be, or was, presented. A server that does not answer is another fault.
+const ReasonNoZone = "NoZone"
 
 // Error returns the message of the underlying error.
 func (f *Fault) Error() string { return f.Err.Error() }

@@ -11,22 +11,29 @@ const (
 	MaxQuote = 512
 	// MaxQuotedLink bounds, in bytes, the link beside them.
 	MaxQuotedLink = 4 << 10
-	// maxQuoted bounds, in bytes, how much of a text Quote reads.
+	// maxQuoted bounds, in bytes, how much of a text Quote and Cut read.
 	maxQuoted = 64 << 10
 	// ellipsis stands where words are missing.
 	ellipsis = "…"
 )
 
 // Quote returns what people may be shown of a text that another party has sent: one line of UTF-8 without control
-// characters, of at most MaxQuote bytes. A text that was cut has "…" where words are missing. A link is never cut,
-// because half of one leads nowhere: the first link that has no room is appended whole, and one of more than
-// MaxQuotedLink bytes is left out.
+// characters, of at most MaxQuote bytes, cut as Cut does it.
 func Quote(text string) string {
-	text = line(text[:min(len(text), maxQuoted)])
-	if len(text) <= MaxQuote {
+	return Cut(line(text[:min(len(text), maxQuoted)]), MaxQuote)
+}
+
+// Cut returns a text, or the first bytes of one that has more than most. A text that was cut has "…" where words are
+// missing. A link is never cut, because half of one leads nowhere: the first link that has no room is appended whole,
+// and one of more than MaxQuotedLink bytes is left out.
+func Cut(text string, most int) string {
+	if len(text) <= most {
 		return text
 	}
-	end := MaxQuote - len(ellipsis)
+	if text = strings.ToValidUTF8(text[:min(len(text), maxQuoted)], ""); text == "" {
+		return ellipsis
+	}
+	end := min(most-len(ellipsis), len(text)-1)
 	for !utf8.RuneStart(text[end]) {
 		end--
 	}
@@ -76,7 +83,7 @@ func link(text string, after int) (from, to int) {
 	if from < 0 {
 		return -1, -1
 	}
-	if length := strings.IndexAny(text[from:], " \"<>"); length >= 0 {
+	if length := strings.IndexAny(text[from:], " \"<>\n\t"); length >= 0 {
 		return from, from + length
 	}
 	return from, len(text)

@@ -50,6 +50,19 @@ func TestQuoteCutsNoLink(t *testing.T) {
 	}
 }
 
+// TestCutIsUTF8: whatever a text is, what is left of it is text.
+func TestCutIsUTF8(t *testing.T) {
+	for text, want := range map[string]string{
+		strings.Repeat("\x80", 100):           "…",
+		strings.Repeat("ü\xff", 100):          "üü…",
+		"http://a.example/\nhttp://b.example": "http://a.example/ …",
+	} {
+		if got := Cut(text, 8); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
 // FuzzQuote: what is shown is short, printable text.
 func FuzzQuote(f *testing.F) {
 	f.Add("a\x1b[31m\nb " + strings.Repeat("https://x.example/ü ", 100))

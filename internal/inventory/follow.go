@@ -24,7 +24,7 @@ func Follow(
 	ctx context.Context, c client.WithWatch, s Scope, show func(i *Inventory, changed bool) error, failed func(error) error,
 ) error {
 	for ctx.Err() == nil {
-		i, err := Read(ctx, c, s, nil)
+		i, err := Read(ctx, c, s)
 		if err == nil {
 			err = i.live(ctx, c, show)
 		}

@@ -54,14 +54,10 @@ type Inventory struct {
 	unread map[string]bool
 }
 
-// Read reads everything in six requests at most. After the Certificates it stops if they are enough; a nil function
-// reads all. The role view gives the rights to read everything but ClusterIssuers.
-func Read(ctx context.Context, c client.Reader, s Scope, enough func([]*certmanagerv1.Certificate) bool) (*Inventory, error) {
+// Read reads everything in six requests. The role view gives the rights to read everything but ClusterIssuers.
+func Read(ctx context.Context, c client.Reader, s Scope) (*Inventory, error) {
 	i := &Inventory{scope: s, objects: map[types.UID]metav1.Object{}, unread: map[string]bool{}}
 	for _, list := range lists() {
-		if enough != nil && len(i.read) == 1 && enough(i.Certificates(labels.Everything())) {
-			break
-		}
 		err := c.List(ctx, list, client.InNamespace(s.namespaceOf(list)))
 		switch _, needed := list.(*certmanagerv1.CertificateList); {
 		case apierrors.IsForbidden(err) && !needed:
@@ -78,6 +74,20 @@ func Read(ctx context.Context, c client.Reader, s Scope, enough func([]*certmana
 		i.read = append(i.read, list)
 	}
 	return i, nil
+}
+
+// Include reads one more object, whose name is set, from outside of the scope. One that does not exist is left out.
+func (i *Inventory) Include(ctx context.Context, c client.Reader, o client.Object) error {
+	err := c.Get(ctx, client.ObjectKeyFromObject(o), o)
+	switch {
+	case err == nil:
+		i.put(o)
+	case apierrors.IsForbidden(err):
+		i.unread[explain.KindOf(o)] = true
+	default:
+		return client.IgnoreNotFound(err)
+	}
+	return nil
 }
 
 func (i *Inventory) put(o runtime.Object) {

@@ -1,6 +1,8 @@
 package kubecache
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,7 +21,9 @@ type facts struct {
 	key     *certificate.KeyFacts    // of next private keys
 }
 
-// Transform is the cache.TransformFunc of Secrets with our label: it notes the facts and returns the rest.
+// Transform is the cache.TransformFunc of Secrets with our label: it notes the facts and returns the rest. Of
+// finalizers it only matters whether there is one, and of owners which one controls the Secret: there may be tens of
+// thousands.
 func (s *Secrets) Transform(obj any) (any, error) {
 	secret, ok := obj.(*corev1.Secret)
 	if !ok {
@@ -29,11 +33,19 @@ func (s *Secrets) Transform(obj any) (any, error) {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: secret.Namespace, Name: secret.Name, UID: secret.UID, ResourceVersion: secret.ResourceVersion,
-			DeletionTimestamp: secret.DeletionTimestamp, Finalizers: secret.Finalizers,
-			OwnerReferences: secret.OwnerReferences,
+			DeletionTimestamp: secret.DeletionTimestamp, Finalizers: slices.Clone(secret.Finalizers[:min(len(secret.Finalizers), 1)]),
+			OwnerReferences: controllerOf(secret),
 		},
 		Type: secret.Type,
 	}, nil
+}
+
+// controllerOf returns the reference to the controller of an object alone.
+func controllerOf(object metav1.Object) []metav1.OwnerReference {
+	if owner := metav1.GetControllerOfNoCopy(object); owner != nil {
+		return []metav1.OwnerReference{*owner}
+	}
+	return nil
 }
 
 // note decodes a Secret, unless this version has been decoded before, or Transform has returned the Secret: caches may

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -242,4 +243,45 @@ func TestLabelChangesBetweenWatches(t *testing.T) {
 	wanted("without the label again, and neither watch has it", true)
 	now = now.Add(2 * doubt)
 	wanted("gone", false)
+}
+
+// TestForeignRequestsAreNotKept: of a CertificateSigningRequest for a signer of somebody else, the cache keeps the name
+// and the signer: labels may have a megabyte.
+func TestForeignRequestsAreNotKept(t *testing.T) {
+	thin := ThinSigningRequest(func(any) (any, error) { return "another kind", nil })
+	for signer, ours := range map[string]bool{"example.com/x": false, "kubernetes.io/kubelet-serving": false, "clusterissuers.cert-manager.io/ca": true} {
+		csr := &certificatesv1.CertificateSigningRequest{
+			ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "1", ResourceVersion: "2", Labels: map[string]string{"a": strings.Repeat("x", 1<<20)}},
+			Spec:       certificatesv1.CertificateSigningRequestSpec{SignerName: signer, Request: []byte("request")},
+		}
+		kept, err := thin(csr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := kept.(*certificatesv1.CertificateSigningRequest)
+		if got.Name != "r" || got.UID != "1" || got.ResourceVersion != "2" || got.Spec.SignerName != signer {
+			t.Errorf("%s: %s %s %s %s", signer, got.Name, got.UID, got.ResourceVersion, got.Spec.SignerName)
+		}
+		if whole := len(got.Labels) == 1 && len(got.Spec.Request) > 0; whole != ours || !ours && len(got.Labels)+len(got.Spec.Request) > 0 {
+			t.Errorf("%s: %d labels, a request of %d bytes", signer, len(got.Labels), len(got.Spec.Request))
+		}
+	}
+	if kept, err := thin(&corev1.ConfigMap{}); err != nil || kept != "another kind" {
+		t.Errorf("%v, %v", kept, err)
+	}
+}
+
+// TestOwnersAreNotKept: of the owners and finalizers of a Secret with our label, the cache keeps the controller, and
+// that there is a finalizer.
+func TestOwnersAreNotKept(t *testing.T) {
+	secret := labelledSecret("1", nil)
+	for i := range 50_000 {
+		secret.OwnerReferences = append(secret.OwnerReferences, metav1.OwnerReference{UID: types.UID(fmt.Sprint("u", i))})
+	}
+	secret.OwnerReferences[40_000].Controller = new(true)
+	secret.Finalizers = []string{"example.com/a", "example.com/b"}
+	kept := stripThrough(t, newSecrets(nil), secret)
+	if owners := kept.OwnerReferences; len(owners) != 1 || cap(owners) != 1 || owners[0].UID != "u40000" || len(kept.Finalizers) != 1 {
+		t.Errorf("%d owners and %d finalizers", len(owners), len(kept.Finalizers))
+	}
 }

@@ -4,46 +4,68 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
-	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/watch"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"chancery.dev/internal/engine"
+	"chancery.dev/internal/term"
 )
 
 // Lease is a lock for client-go's leader election, kept in an object of the kind Lease. A process that waits to lead
 // watches the lease, so it leads as soon as the leader has released the lease. A leader whose lease another process has
 // taken is told so at once, and does not release what is not its own any more.
 //
-// The election calls the methods of the lock from one goroutine at a time; Guard and Lost are for all others.
+// The term of a leader ends RenewDeadline after it has last renewed the lease, and so before anybody else may lead. It
+// goes on if the leader renews the lease after all, which shows that nobody else has led: an outage of the API server
+// ends no process. So the election is to have a RenewDeadline that never comes.
+//
+// An API server whose store was restored from a backup answers with older versions than before. The watches of a
+// process then show nothing new until the versions are as new as those that they know, and miss what was changed
+// meanwhile. So each process that sees an older lease than before ends, and the one after it reads everything anew.
+//
+// The election calls the methods of the lock from one goroutine at a time; Guard, Term and Lost are for all others.
 type Lease struct {
 	resourcelock.Interface
 
 	o      LeaseOptions
 	leases coordinationv1client.LeaseInterface
-	// read is the record as it was last read, changed is when it was first read like that, fit says whether this process
-	// may lead, and led whether it has led.
-	read     resourcelock.LeaderElectionRecord
-	changed  time.Time
-	fit, led bool
-	lost     chan struct{}
-	// renewed is when this process began the last write by which it leads; nil if it has never led.
-	renewed atomic.Pointer[time.Time]
+	term   *engine.Term
+	// read is the record as it was last read, changed is when it was first read like that, unread says that it could not
+	// be read since, fit whether this process may lead, and led whether it has led.
+	read             resourcelock.LeaderElectionRecord
+	changed          time.Time
+	unread, fit, led bool
+	// newest is the newest version of the lease that was seen.
+	newest string
+	lost   chan struct{}
+	loss   error // why lost is closed
 }
+
+// ErrLost says that another process has taken the lease, ErrOlder that the API server knows less than before. Both end
+// the sentence "lost the lease".
+var (
+	ErrLost  = errors.New("to another process")
+	ErrOlder = errors.New("of an API server that knows less than before, as after etcd was restored from a backup")
+)
 
 // LeaseOptions is what a Lease needs.
 type LeaseOptions struct {
 	Namespace, Name string
-	// Duration is how long a leader leads after it has last renewed the lease, RenewDeadline how long it tries to renew
-	// it, and Retry is how often the lease is read where it may not be watched.
+	// Duration is how long the others wait for a leader that does not renew the lease, RenewDeadline is how long the
+	// leader acts without that, and Retry is how often the lease is read where it may not be watched.
 	Duration, RenewDeadline, Retry time.Duration
 	Now                            func() time.Time
 	// Fit is asked before this process leads, and returns an error if it must not; nil if it always may.
@@ -66,11 +88,64 @@ func NewLease(rc *rest.Config, o LeaseOptions) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newLease(lock, client.Leases(o.Namespace), o), nil
+	by, ok := lock.(*resourcelock.LeaseLock)
+	if !ok {
+		return nil, fmt.Errorf("a lock in a Lease is a %T: please report this as a bug", lock)
+	}
+	return newLease(by, client.Leases(o.Namespace), o), nil
 }
 
-func newLease(lock resourcelock.Interface, leases coordinationv1client.LeaseInterface, o LeaseOptions) *Lease {
-	return &Lease{Interface: lock, o: o, leases: leases, lost: make(chan struct{})}
+func newLease(lock *resourcelock.LeaseLock, leases coordinationv1client.LeaseInterface, o LeaseOptions) *Lease {
+	l := &Lease{Interface: lock, o: o, leases: leases, lost: make(chan struct{}), term: engine.NewTerm(o.Now)}
+	lock.Client = seen{lock.Client, l}
+	return l
+}
+
+// seen shows a Lease what the API server answers.
+type seen struct {
+	coordinationv1client.LeasesGetter
+
+	by *Lease
+}
+
+// Leases implements coordinationv1client.LeasesGetter.
+func (s seen) Leases(namespace string) coordinationv1client.LeaseInterface {
+	return seenLeases{s.LeasesGetter.Leases(namespace), s.by}
+}
+
+type seenLeases struct {
+	coordinationv1client.LeaseInterface
+
+	by *Lease
+}
+
+// Get implements coordinationv1client.LeaseInterface.
+func (s seenLeases) Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error) {
+	return s.by.see(s.LeaseInterface.Get(ctx, name, o))
+}
+
+// Create implements coordinationv1client.LeaseInterface.
+func (s seenLeases) Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	return s.by.see(s.LeaseInterface.Create(ctx, lease, o))
+}
+
+// Update implements coordinationv1client.LeaseInterface.
+func (s seenLeases) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	return s.by.see(s.LeaseInterface.Update(ctx, lease, o))
+}
+
+// see compares the version of a lease with those that were seen before. It returns an error once this process has to
+// end.
+func (l *Lease) see(lease *coordinationv1.Lease, err error) (*coordinationv1.Lease, error) {
+	if err != nil {
+		return lease, err
+	}
+	if order, err := resourceversion.CompareResourceVersion(lease.ResourceVersion, l.newest); err == nil && order < 0 {
+		l.lose(ErrOlder)
+	} else {
+		l.newest = lease.ResourceVersion
+	}
+	return lease, l.loss
 }
 
 // Get implements resourcelock.Interface. Until this process leads, Get returns only when the lease may be taken, or
@@ -88,17 +163,17 @@ func (l *Lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 	for {
 		record, raw, err := l.Interface.Get(ctx)
 		if err != nil {
+			l.unread = l.unread || !apierrors.IsNotFound(err)
 			return nil, nil, err
 		}
-		if !same(record, &l.read) {
-			l.read, l.changed = *record, l.o.Now()
-		}
-		left := time.Duration(record.LeaseDurationSeconds)*time.Second - l.o.Now().Sub(l.changed)
+		left := l.left(record)
 		switch {
-		case record.HolderIdentity == "" || record.HolderIdentity == l.Identity() || ended(ctx):
+		case ended(ctx) || record.HolderIdentity == l.Identity():
 			return record, raw, nil
 		case l.led:
-			l.lose()
+			l.lose(ErrLost)
+			return record, raw, nil
+		case record.HolderIdentity == "":
 			return record, raw, nil
 		case left <= 0:
 			record.HolderIdentity = ""
@@ -108,14 +183,30 @@ func (l *Lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 	}
 }
 
+// left is how long the holder may still lead, by a record that was read just now. Where the API server did not answer
+// before, it may not have answered the holder either, who then gets the time to renew the lease.
+func (l *Lease) left(record *resourcelock.LeaderElectionRecord) time.Duration {
+	now, lasts := l.o.Now(), time.Duration(record.LeaseDurationSeconds)*time.Second
+	if !same(record, &l.read) {
+		l.read, l.changed = *record, now
+	} else if latest := now.Add(l.o.RenewDeadline - lasts); l.unread && l.changed.Before(latest) {
+		l.changed = latest
+	}
+	l.unread = false
+	return lasts - now.Sub(l.changed)
+}
+
 func same(a, b *resourcelock.LeaderElectionRecord) bool {
 	return a.HolderIdentity == b.HolderIdentity && a.RenewTime.Equal(&b.RenewTime)
 }
 
-// wait returns when the lease is not as it was read, at the latest after a time.
-func (l *Lease) wait(ctx context.Context, atMost time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, atMost)
+// wait returns when the lease may be free: it was released or deleted, or its holder has not renewed it for as long as
+// the holder may lead, of which so much is left.
+func (l *Lease) wait(ctx context.Context, left time.Duration) {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	runsOut := time.AfterFunc(left, cancel)
+	defer runsOut.Stop()
 	watching, err := l.leases.Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, l.o.Name).String()})
 	if err != nil { // a role that was made for cert-manager does not allow it
 		l.pause(ctx)
@@ -132,9 +223,11 @@ func (l *Lease) wait(ctx context.Context, atMost time.Duration) {
 				l.pause(ctx)
 				return
 			}
-			if event.Type == watch.Deleted || !same(resourcelock.LeaseSpecToLeaderElectionRecord(&lease.Spec), &l.read) {
+			record := resourcelock.LeaseSpecToLeaderElectionRecord(&lease.Spec)
+			if _, err := l.see(lease, nil); err != nil || event.Type == watch.Deleted || record.HolderIdentity == "" {
 				return
 			}
+			runsOut.Reset(l.left(record))
 		}
 	}
 }
@@ -154,27 +247,40 @@ func ended(ctx context.Context) bool {
 	}
 }
 
-// lose tells who waits by Lost.
-func (l *Lease) lose() {
+// lose ends the term for good, and tells who waits by Lost.
+func (l *Lease) lose(why error) {
+	l.term.End()
 	select {
 	case <-l.lost:
 	default:
+		l.loss = why
 		close(l.lost)
 	}
 }
 
-// Lost is closed when another process has taken the lease from this one.
+// Lost is closed when this process has to end, as Loss says then.
 func (l *Lease) Lost() <-chan struct{} { return l.lost }
 
-// Create implements resourcelock.Interface.
+// Loss is ErrLost or ErrOlder once Lost is closed.
+func (l *Lease) Loss() error { return l.loss }
+
+// Term is the time for which this process may act: without end until it leads.
+func (l *Lease) Term() *engine.Term { return l.term }
+
+// Create implements resourcelock.Interface. It refuses to write after the term of a process that has led: another one
+// may have led in between, by a lease that somebody has deleted.
 func (l *Lease) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if l.led && l.term.Over() {
+		l.lose(ErrLost)
+		return term.ErrOver
+	}
 	return l.write(ctx, record, l.Interface.Create)
 }
 
 // Update implements resourcelock.Interface. It refuses to write over another process that has taken the lease.
 func (l *Lease) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	if l.led && l.read.HolderIdentity != "" && l.read.HolderIdentity != l.Identity() {
-		return fmt.Errorf("%s leads now", l.read.HolderIdentity)
+	if l.led && l.read.HolderIdentity != l.Identity() {
+		return fmt.Errorf("the lease is held by %q now", l.read.HolderIdentity)
 	}
 	return l.write(ctx, record, l.Interface.Update)
 }
@@ -182,55 +288,74 @@ func (l *Lease) Update(ctx context.Context, record resourcelock.LeaderElectionRe
 func (l *Lease) write(
 	ctx context.Context, record resourcelock.LeaderElectionRecord, by func(context.Context, resourcelock.LeaderElectionRecord) error,
 ) error {
+	if l.loss != nil {
+		return l.loss
+	}
 	now := l.o.Now()
 	if !l.led { // the times in it are those of before Get, which may have waited
 		record.AcquireTime, record.RenewTime = metav1.NewTime(now), metav1.NewTime(now)
 	}
+	holds := record.HolderIdentity == l.Identity()
+	if holds { // that of the election never ends
+		record.LeaseDurationSeconds = int(l.o.Duration / time.Second)
+	}
 	if err := by(ctx, record); err != nil {
 		return err
 	}
-	if record.HolderIdentity == l.Identity() {
+	if holds {
 		l.led = true
-		l.renewed.Store(&now)
+		l.term.Extend(now, l.o.RenewDeadline)
 	}
 	l.read, l.changed = record, now
 	return nil
 }
 
-// errLapsed is the answer to writes of a leader whose lease has run out.
-var errLapsed = errors.New("the lease of this process has run out, as when the process was stopped for a while: another one may lead, so nothing is written")
-
-// Guard has next send no write while this process has led and its lease has run out: it may have been stopped for a
-// while, as by a suspended machine, and another process may lead.
-func (l *Lease) Guard(next http.RoundTripper) http.RoundTripper { return guard{next, l} }
-
-// lapsed reports whether this process has led, and must not write any more.
-func (l *Lease) lapsed() bool {
-	select {
-	case <-l.lost:
-		return true
-	default:
-		renewed, now := l.renewed.Load(), l.o.Now()
-		// Go's monotonic clock stands still while the machine is suspended: Round has the other clock compared.
-		return renewed != nil && max(now.Sub(*renewed), now.Round(0).Sub(renewed.Round(0))) >= l.o.Duration
-	}
-}
+// Guard has next send no write after the term, and calls off those that are under way: this process may have been
+// stopped for a while, as by a suspended machine, and another process may lead.
+func (l *Lease) Guard(next http.RoundTripper) http.RoundTripper { return guard{next, l.term} }
 
 type guard struct {
-	next  http.RoundTripper
-	lease *Lease
+	next http.RoundTripper
+	term *engine.Term
 }
 
 // RoundTrip implements http.RoundTripper.
 func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method == http.MethodGet || !g.lease.lapsed() {
+	if r.Method == http.MethodGet {
 		return g.next.RoundTrip(r)
 	}
-	if r.Body != nil {
-		_ = r.Body.Close() // nothing was read from it
+	ctx, end := g.term.Within(r.Context())
+	if err := term.Check(ctx); err != nil {
+		end()
+		if r.Body != nil {
+			_ = r.Body.Close() // nothing was read from it
+		}
+		return nil, err
 	}
-	return nil, errLapsed
+	answer, err := g.next.RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		defer end()
+		if cause := context.Cause(ctx); errors.Is(cause, term.ErrOver) {
+			err = cause
+		}
+		return nil, err
+	}
+	answer.Body = guarded{answer.Body, end}
+	return answer, nil
 }
 
 // WrappedRoundTripper has client-go find the transport that it closes.
 func (g guard) WrappedRoundTripper() http.RoundTripper { return g.next }
+
+// guarded is the body of an answer, which is read within the term.
+type guarded struct {
+	io.ReadCloser
+
+	end func()
+}
+
+// Close implements io.Closer.
+func (g guarded) Close() error {
+	defer g.end()
+	return g.ReadCloser.Close()
+}

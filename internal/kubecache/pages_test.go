@@ -2,9 +2,15 @@ package kubecache
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +19,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
+
+	"chancery.dev/internal/limits"
 )
 
 // TestInformerListsInPages: a start asks for pages, never for a stream or for everything at
@@ -82,4 +92,93 @@ func TestInformerListsInPages(t *testing.T) {
 	if !slices.Equal(names, []string{"a0", "a1", "a2", "b0", "b1", "b2"}) || !slices.Equal(asked, []string{"", "1", "2"}) {
 		t.Errorf("asked for %q and know %q", asked, names)
 	}
+}
+
+// TestPagesAreBounded: of objects as large as the API server takes, as few are read at a time as have room, in order,
+// and of small ones a full page.
+func TestPagesAreBounded(t *testing.T) {
+	const objects = 700
+	large := strings.Repeat("x", limits.ListBytes/5)
+	var biggest, answers int
+	var asked []int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		first, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+		limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+		list := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}
+		for i := first; i < min(first+limit, objects); i++ {
+			o := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c-%03d", i)}}
+			if i < 20 {
+				o.Data = map[string]string{"text": large}
+			}
+			list.Items = append(list.Items, o)
+		}
+		if first+limit < objects {
+			list.Continue = strconv.Itoa(first + limit)
+		}
+		answers, asked = answers+1, append(asked, int64(limit))
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(list)
+	}))
+	t.Cleanup(server.Close)
+	rc := &rest.Config{Host: server.URL}
+	rc.Wrap(func(next http.RoundTripper) http.RoundTripper { return BoundLists(noted{next, &biggest}) })
+	set, err := kubernetes.NewForConfig(rc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	lw := newPages(&toolscache.ListWatch{ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return set.CoreV1().ConfigMaps("").List(ctx, o)
+	}}, func(obj any) (any, error) {
+		names = append(names, obj.(*corev1.ConfigMap).Name)
+		return &corev1.ConfigMap{}, nil
+	})
+	for o := (metav1.ListOptions{ResourceVersion: "5"}); ; {
+		page, err := lw.ListWithContext(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.Continue = page.(metav1.ListInterface).GetContinue(); o.Continue == "" {
+			break
+		}
+	}
+	if len(names) != objects || !slices.IsSorted(names) {
+		t.Errorf("%d objects, in order: %t", len(names), slices.IsSorted(names))
+	}
+	if biggest > limits.ListBytes+1 {
+		t.Errorf("%d bytes of a page were read", biggest)
+	}
+	if last := asked[len(asked)-1]; last < 60 || len(asked) > 50 {
+		t.Errorf("%d pages, of so many objects: %v", len(asked), asked)
+	}
+}
+
+// noted notes how much is read of each answer.
+type noted struct {
+	next http.RoundTripper
+	most *int
+}
+
+// RoundTrip implements http.RoundTripper.
+func (n noted) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := n.next.RoundTrip(r)
+	if err == nil {
+		resp.Body = &notedBody{ReadCloser: resp.Body, of: n}
+	}
+	return resp, err
+}
+
+type notedBody struct {
+	io.ReadCloser
+
+	of   noted
+	read int
+}
+
+// Read implements io.Reader.
+func (b *notedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.read += n
+	*b.of.most = max(*b.of.most, b.read)
+	return n, err
 }

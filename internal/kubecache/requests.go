@@ -7,12 +7,14 @@ import (
 	"sync"
 	"unique"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/machine/request"
 )
 
 // Requests keeps the PKCS#10 request and the certificate of each CertificateRequest that is issued, until the
@@ -123,6 +125,25 @@ func ThinCertificate(obj any) (any, error) {
 		share(&c.Reason, &c.Message)
 	}
 	return crt, nil
+}
+
+// ThinSigningRequest is the cache.TransformFunc of CertificateSigningRequests; others has all other kinds. Of a request
+// that is for a signer of somebody else, it keeps the name and the signer.
+func ThinSigningRequest(others toolscache.TransformFunc) toolscache.TransformFunc {
+	return func(obj any) (any, error) {
+		csr, ok := obj.(*certificatesv1.CertificateSigningRequest)
+		if !ok {
+			return others(obj)
+		}
+		if _, ours := request.ParseSignerName(csr.Spec.SignerName); ours {
+			csr.ManagedFields = nil
+			return csr, nil
+		}
+		return &certificatesv1.CertificateSigningRequest{
+			ObjectMeta: metav1.ObjectMeta{Name: csr.Name, UID: csr.UID, ResourceVersion: csr.ResourceVersion, DeletionTimestamp: csr.DeletionTimestamp},
+			Spec:       certificatesv1.CertificateSigningRequestSpec{SignerName: csr.Spec.SignerName},
+		}, nil
+	}
 }
 
 // thin drops what nothing reads, and shares the strings that many objects have.

@@ -63,7 +63,7 @@ func watchOf(api metadata.Interface, namespace, selector string) *toolscache.Lis
 func (s *Secrets) Start(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, other := range s.others {
-		reflector := toolscache.NewReflectorWithOptions(other.list, &metav1.PartialObjectMetadata{}, other,
+		reflector := toolscache.NewReflectorWithOptions(newPages(other.list, other.Transformer()), &metav1.PartialObjectMetadata{}, other,
 			toolscache.ReflectorOptions{Name: "secrets without our label"})
 		running.Go(func() { reflector.RunWithContext(ctx) })
 	}

@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-var update = flag.Bool("update", false, "write the table of layers into CONTRIBUTING.md, and docs/limits.md")
+var update = flag.Bool("update", false, "write the table of layers into CONTRIBUTING.md, docs/limits.md and docs/terms.md")
 
 // TestLinks: what a document links to is in the repository.
 func TestLinks(t *testing.T) {

@@ -3,6 +3,7 @@ package layout_test
 import (
 	"fmt"
 	"go/ast"
+	"go/token"
 	"maps"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ var unbounded = map[string]string{
 	"internal/signer/vault/session.go":         "its client is the one of connection.go, whose transport reads limits.VaultBody",
 	"internal/signer/venafi/exchange.go":       "its transport reads limits.VenafiBody",
 	"internal/solver/http01/selfcheck.go":      "egress.NewTransport bounds the two transports",
+	"internal/tracing/tracing.go":              "the collector is the operator's, and the package is beside package limits at the bottom",
 	"dnsproviders/internal/adapter/adapter.go": "a process of its own for each credential, which asks the provider's API by its SDK",
 	"dnsproviders/internal/native/native.go":   "a process of its own for each credential, which asks the provider's API; api.call bounds bodies",
 	"dnsproviders/internal/standin/simple.go":  "for tests",
@@ -23,7 +25,7 @@ var unbounded = map[string]string{
 }
 
 // noProduct are directories with what only tests and measurements run.
-var noProduct = []string{"internal/rig", "standalone/bench", "e2e", "deploy/images", "tools"}
+var noProduct = []string{"internal/rig", "standalone/bench", "standalone/child", "standalone/compare", "e2e", "deploy/images", "tools"}
 
 // TestNetworkIsReadWithinBounds: product code makes HTTP clients by package egress, which bounds headers and bodies, or
 // shows its bounds; and reads nothing to its end that has no bound.
@@ -51,9 +53,9 @@ func TestNetworkIsReadWithinBounds(t *testing.T) {
 	}
 }
 
-// checkReads finds what in a file may read without a bound.
+// checkReads finds what in a file may read without a bound, or by a bound that is not of package limits.
 func checkReads(s source) (problems []string) {
-	bounded := map[ast.Node]bool{}
+	bounded, constants := map[ast.Node]bool{}, constantsOf(s.file)
 	found := func(n ast.Node, what string) {
 		problems = append(problems, fmt.Sprintf("%s:%d: %s", s.path, s.fset.Position(n.Pos()).Line, what))
 	}
@@ -71,6 +73,9 @@ func checkReads(s source) (problems []string) {
 						bounded[at.X] = true
 					}
 				}
+			}
+			if slices.Contains([]string{"io.LimitReader", "http.MaxBytesReader"}, called) && invents(n.Args[len(n.Args)-1], constants) {
+				found(n, called+" has a bound of its own: take one of package limits")
 			}
 			held := slices.Contains([]string{"io.LimitReader", "http.MaxBytesReader", "bytes.NewReader", "strings.NewReader"}, first)
 			if slices.Contains([]string{"io.ReadAll", "json.NewDecoder", "xml.NewDecoder"}, called) && !held {
@@ -90,6 +95,10 @@ func checkReads(s source) (problems []string) {
 			if of == "http.Client" && !has(n, "Transport") {
 				found(n, "an http.Client without a transport has no bounds: use egress.Policy.Client")
 			}
+		case *ast.KeyValueExpr:
+			if key, ok := n.Key.(*ast.Ident); ok && key.Name == "MaxResponseHeaderBytes" && invents(n.Value, constants) {
+				found(n, "MaxResponseHeaderBytes has a bound of its own: take limits.Headers")
+			}
 		case *ast.SelectorExpr:
 			if name := selected(n); name == "http.DefaultClient" || name == "http.DefaultTransport" {
 				found(n, name+" has no bounds: use egress.Policy.Client")
@@ -98,6 +107,39 @@ func checkReads(s source) (problems []string) {
 		return true
 	})
 	return problems
+}
+
+// constantsOf are the constants of a file, each with its value.
+func constantsOf(file *ast.File) map[string]ast.Expr {
+	constants := map[string]ast.Expr{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok {
+			for i := range min(len(spec.Names), len(spec.Values)) {
+				constants[spec.Names[i].Name] = spec.Values[i]
+			}
+		}
+		return true
+	})
+	return constants
+}
+
+// invents reports whether a bound is a number, or a constant of the file that is one, and no constant of package
+// limits. One that is added allows to tell a longer answer.
+func invents(bound ast.Expr, constants map[string]ast.Expr) bool {
+	switch e := bound.(type) {
+	case *ast.BasicLit:
+		return true
+	case *ast.BinaryExpr:
+		if one, ok := e.Y.(*ast.BasicLit); ok && e.Op == token.ADD && one.Value == "1" {
+			return invents(e.X, constants)
+		}
+		return invents(e.X, constants) && invents(e.Y, constants)
+	case *ast.Ident:
+		value, ok := constants[e.Name]
+		return ok && invents(value, constants)
+	default:
+		return false
+	}
 }
 
 // selected is what an expression selects, as in "io.ReadAll"; of more than one selection the last.
@@ -128,7 +170,9 @@ func has(n *ast.CompositeLit, field string) bool {
 func TestNetworkBoundsBite(t *testing.T) {
 	for code, want := range map[string]int{
 		"io.ReadAll(resp.Body)":                                              1,
-		"io.ReadAll(io.LimitReader(resp.Body, 1))":                           0,
+		"io.ReadAll(io.LimitReader(resp.Body, 1))":                           1,
+		"io.ReadAll(io.LimitReader(resp.Body, 4<<10+1))":                     1,
+		"io.ReadAll(io.LimitReader(resp.Body, limits.ErrorBody+1))":          0,
 		"json.NewDecoder(resp.Body).Decode(v)":                               1,
 		"json.NewDecoder(bytes.NewReader(text))":                             0,
 		"http.DefaultClient.Do(req)":                                         1,
@@ -136,7 +180,8 @@ func TestNetworkBoundsBite(t *testing.T) {
 		"&http.Client{Timeout: 1}":                                           1,
 		"&http.Client{Transport: policy.Transport(&http.Transport{}, d, 1)}": 0,
 		"&http.Client{Transport: &http.Transport{}}":                         1,
-		"&http.Transport{MaxResponseHeaderBytes: 1}":                         0,
+		"&http.Transport{MaxResponseHeaderBytes: 1}":                         1,
+		"&http.Transport{MaxResponseHeaderBytes: limits.Headers}":            0,
 	} {
 		s := parse(t, "internal/a/a.go", []byte("package a\n\nfunc f() {\n\tuse("+code+")\n}\n"))
 		if got := checkReads(s); len(got) != want {

@@ -24,7 +24,7 @@ var shared = map[string]string{
 	"internal/acmeaccount.Registry":                 "issuers, Orders and Challenges find the accounts in it",
 	"internal/controller/orders.scheduler":          "the watch, passes and answers to writes tell it of all Challenges",
 	"internal/dashboard.board":                      "views are made of it while the watch changes it",
-	"internal/dashboard.guard":                      "requests that come together use the address up, which admits one of them",
+	"internal/dashboard.guard":                      "requests of browsers that come together: one of them is admitted",
 	"internal/servingcert.Certificate":              "handshakes take the certificate from it while it is replaced",
 	"internal/share.Places":                         "who may have to wait for a place",
 	"internal/signer.Kept":                          "calls for an issuer find the session of an earlier call in it",

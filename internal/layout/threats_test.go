@@ -30,14 +30,24 @@ func TestThreatModelNamesTests(t *testing.T) {
 // testNames are the names of the test functions of all modules.
 func testNames(t *testing.T) map[string]bool {
 	t.Helper()
-	names, function := map[string]bool{}, regexp.MustCompile(`(?m)^func (Test[A-Za-z0-9_]+)\(`)
+	names := map[string]bool{}
+	for name := range functionsOfTests(t, "Test") {
+		names[name] = true
+	}
+	return names
+}
+
+// functionsOfTests counts the functions of tests whose names begin with a word, in all modules.
+func functionsOfTests(t *testing.T, word string) map[string]int {
+	t.Helper()
+	names, function := map[string]int{}, regexp.MustCompile(`(?m)^func (`+word+`[A-Za-z0-9_]+)\(`)
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
 		text, err := os.ReadFile(path)
 		for _, name := range function.FindAllSubmatch(text, -1) {
-			names[string(name[1])] = true
+			names[string(name[1])]++
 		}
 		return err
 	})

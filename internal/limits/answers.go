@@ -16,10 +16,19 @@ const (
 	VenafiBody = 1 << 20
 	// WebhookBody is an answer of a DNS-01 webhook, which may repeat its configuration.
 	WebhookBody = 1 << 20
-	// ShortBody is an answer of which only the status counts: of acme-dns, of the receiver of CloudEvents.
+	// ShortBody is an answer of which only the status counts: of acme-dns.
 	ShortBody = 64 << 10
 	// DNSMessage is an answer of a DNS server.
 	DNSMessage = 64<<10 - 1
+	// DNSProviderBody is an answer of the API of a DNS provider that chancery-dns asks itself: a page of records.
+	DNSProviderBody = 4 << 20
+	// RevocationBody is an answer of an OCSP responder, and a certificate by its address; RevocationList is a CRL.
+	RevocationBody = 64 << 10
+	RevocationList = 64 << 20
+	// WaitsBody is what a controller answers to kubectl chancery waits: 100,000 waits have about 30 MB.
+	WaitsBody = 64 << 20
+	// ContainerLog is what is read of the log of a container.
+	ContainerLog = 5 << 20
 	// SelfCheckBody is an answer to the self check of HTTP-01: the right one has some hundred bytes.
 	SelfCheckBody = 4 << 10
 )
@@ -34,53 +43,70 @@ func answers() []Row {
 	return []Row{
 		{
 			What: "Headers of an answer by HTTP, from any server", Who: "each server that is asked",
-			Bound: bytes(Headers), Costs: "16 bytes of memory for each, until the call is over", Above: failed,
+			Bound: bytes(Headers), Costs: "16 bytes of memory for each, until the call is finished", Above: failed,
 			Tests: []string{"TestAnswersHaveBounds", "TestHeadersAreBounded", "TestNetworkIsReadWithinBounds"},
+			Fuzz:  []string{"FuzzLinks", "FuzzNonce", "FuzzRetryAfter"},
 		},
 		{
 			What: "Body of an answer that is an error", Who: "each server that is asked", Bound: bytes(ErrorBody),
 			Costs: decoded, Above: "The rest is not read. The status counts", Tests: []string{"TestAnswersHaveBounds"},
+			Fuzz: []string{"FuzzParseProblem", "FuzzVenafiFailure", "FuzzAWSError"},
 		},
 		{
 			What: "Body of another answer of an ACME server: an order, a chain, any other", Who: acme,
 			Bound: bytes(ACMEOrder) + ", " + bytes(ChainPEM) + ", " + bytes(ACMEBody), Costs: decoded,
 			Above: "The Order or the issuer says that the answer is too large", Tests: []string{"TestAnswersAreBounded", "TestAnswersCostNoSquare"},
+			Fuzz: []string{"FuzzOrder", "FuzzParseChain", "FuzzAuthorization", "FuzzRenewalInfo"},
 		},
 		{
 			What: "Authorizations of an order, profiles of a directory, alternate chains", Who: acme,
 			Bound: "2 for each name and 10 more, 100, 8", Costs: linear,
 			Above: "The Order or the issuer says that the answer is too large. Further alternates are not asked for",
 			Tests: []string{"TestAnswersAreBounded", "TestADirectoryIsBounded", "TestAlternatesAreBounded", "TestAnswersCostNoSquare"},
+			Fuzz:  []string{"FuzzOrder", "FuzzDirectory", "FuzzLinks"},
 		},
 		{
 			What: "Body of an answer of Vault", Who: "the Vault server of an issuer", Bound: bytes(VaultBody),
 			Costs: decoded, Above: failed, Tests: []string{"TestSignRefused", "TestAnswersOfVaultCostNoSquare"},
+			Fuzz: []string{"FuzzSigned"},
 		},
 		{
 			What: "Body of an answer of a Venafi server", Who: "the Venafi server of an issuer", Bound: bytes(VenafiBody),
 			Costs: decoded, Above: failed, Tests: []string{"TestTPPFailures"},
+			Fuzz: []string{"FuzzVenafiToken", "FuzzVenafiFailure"},
 		},
 		{
-			What: "Body of an answer of a DNS-01 webhook, of acme-dns, of the receiver of CloudEvents",
-			Who:  "who runs the server", Bound: bytes(WebhookBody) + ", " + bytes(ShortBody) + ", " + bytes(ShortBody),
+			What: "Body of an answer of a DNS-01 webhook, of acme-dns", Who: "who runs the server",
+			Bound: bytes(WebhookBody) + ", " + bytes(ShortBody),
 			Costs: decoded, Above: failed, Tests: []string{"TestAnswersHaveBounds"},
+			Parser: "that of encoding/json",
 		},
 		{
 			What: "Body of the answer to a self check of HTTP-01", Who: "the owner of the name", Bound: bytes(SelfCheckBody),
 			Costs: "As much as the right answer is read", Above: "The answer counts as wrong", Tests: []string{"TestSelfCheck"},
+			Parser: "it is compared",
 		},
 		{
 			What: "Line of a DNS provider's program", Who: "the program", Bound: bytes(1 << 20),
-			Costs: linear, Above: "The program is ended, and the call fails", Tests: []string{"TestFailures"},
+			Costs: linear, Above: "The program is ended, and the call fails", Tests: []string{"TestALongLineEndsTheProgram"},
+			Fuzz: []string{"FuzzProgramAnswer", "FuzzServe", "FuzzSteady", "FuzzLogLines"},
 		},
 		{
 			What: "Answer of a DNS server", Who: "the owner of the zone", Bound: count(DNSMessage, "bytes"),
 			Costs: decoded, Above: "It is no DNS message: the question is asked again", Tests: []string{"TestAnswersOfDNSCostNoSquare"},
+			Fuzz: []string{"FuzzDNSAnswer", "FuzzPersistRecord", "FuzzCAA"},
 		},
 		{
-			What: "Name servers of a zone, addresses of each, CNAMEs in a row", Who: "the owner of the zone",
-			Bound: "32, 8 of each family, 10", Costs: "A question each", Above: "The self check says so; further addresses are not asked",
-			Tests: []string{"TestTooManyNameServers"},
+			What: "CRL, OCSP answer, or certificate above another, which `kubectl chancery inspect` asks for", Who: "who has made the certificate",
+			Bound: bytes(RevocationList) + ", " + bytes(RevocationBody) + ", " + bytes(RevocationBody), Costs: linear,
+			Above: "`inspect` says that the answer is too large", Tests: []string{"TestLongAnswersOfURLs"},
+			Parser: "those of crypto/x509 and golang.org/x/crypto/ocsp",
+		},
+		{
+			What: "Name servers of a zone, addresses of each, CNAMEs in one answer, such answers in a row", Who: "the owner of the zone",
+			Bound: "32, 8 of each family, 10, 10", Costs: "A question each", Above: "The self check says so; further addresses are not asked",
+			Tests: []string{"TestTooManyNameServers", "TestTooManyCNAMEs"},
+			Fuzz:  []string{"FuzzDNSAnswer"},
 		},
 	}
 }

@@ -10,9 +10,15 @@ const (
 	SessionBytes          = 16 << 20
 	NamespaceSessions     = 256
 	NamespaceSessionBytes = 4 << 20
+	// ListBytes is how large a page of a list of objects is, where it has more than one.
+	ListBytes = 8 << 20
 	// Zones is how many names are kept with their zone, ZoneServers how many zones with the addresses of their servers.
 	Zones       = 10_000
 	ZoneServers = 2_000
+	// SavedObject is an object that takeover has saved, in bytes: the API server stores 1.5 MiB, and JSON may be longer
+	// than what it stores. InspectedFile is what inspect reads from its standard input.
+	SavedObject   = 8 << 20
+	InspectedFile = 1 << 20
 	// IngressClasses is how many classes are kept whose controllers refuse exact paths.
 	IngressClasses = 1000
 	// Calls is how many calls leave the process at once, and CallBytes how much memory all of them may take together.
@@ -36,35 +42,69 @@ func kept() []Row {
 				count(NamespaceSessions, "issuers") + " with " + bytes(NamespaceSessionBytes),
 			Costs: "A digest of the issuer, its connections, and 4 times its CA bundle. It goes with the issuer, and after a day without use",
 			Above: again, Tests: []string{"TestKeptIsBounded", "TestSessionsAreBounded", "TestSignersForgetIssuers"},
+			Parser: "nothing is parsed",
 		},
 		{
 			What: "ACME accounts and the connections to their servers", Who: issuers, Bound: "one for each issuer that exists",
 			Costs: "Linear", Above: "They go with the last issuer", Tests: []string{"TestServerGoesWithItsLastAccount"},
+			Parser: "nothing is parsed",
 		},
 		{
 			What: "Secrets that are kept whole: credentials of issuers, next private keys", Who: "who writes Secrets",
 			Bound: bytes(SecretBytes), Costs: "Its size and 2 KiB, for an hour", Above: again, Tests: []string{"TestBodiesAreBounded"},
+			Parser: "Kubernetes' decoder",
 		},
 		{
 			What: "Zones of names, servers of zones", Who: challenges, Bound: count(Zones, "names") + ", " + count(ZoneServers, "zones"),
 			Costs: "For the TTL, a day at most", Above: again, Tests: []string{"TestZoneIsCachedForItsTTL"},
+			Parser: "nothing is parsed",
 		},
 		{
 			What: "Orders that a CA has refused, which are tried again less often", Who: challenges,
 			Bound: "one for each set of names of a namespace, for two weeks", Costs: "A digest and a time", Above: "It is forgotten",
-			Tests: []string{"TestRefusedSetsAreDigests"},
+			Tests:  []string{"TestRefusedSetsAreDigests"},
+			Parser: "nothing is parsed",
+		},
+		{
+			What: "Owners and finalizers of a Secret with our label", Who: "who writes Secrets", Bound: "the controller, and one finalizer",
+			Costs: "Linear: decoded once, and dropped", Above: "They are not kept", Tests: []string{"TestOwnersAreNotKept"},
+			Parser: "Kubernetes' decoder",
+		},
+		{
+			What: "CertificateSigningRequests for signers of somebody else", Who: "who creates CertificateSigningRequests",
+			Bound: "the name and the signer", Costs: "Linear: decoded once, and dropped", Above: "Nothing else is kept",
+			Tests: []string{"TestForeignRequestsAreNotKept"}, Parser: "Kubernetes' decoder",
+		},
+		{
+			What: "Pages of the lists that a start reads: each has as many objects as have room in it", Who: "who creates objects of any kind that is watched, and Secrets",
+			Bound: bytes(ListBytes), Costs: "Linear: read, decoded, and reduced before the next one",
+			Above: "As many objects are asked for at a time as had room last, or an eighth as many", Tests: []string{"TestPagesAreBounded", "TestIngressesHoldUpNobody"},
+			Parser: "Kubernetes' decoder",
+		},
+		{
+			What: "Objects of one namespace that wait for a pass", Who: "who creates or changes objects in it",
+			Bound: "none; namespaces take turns", Costs: "A pass for each, once, however often the object has changed meanwhile",
+			Above: "An object of another namespace waits for one pass of each namespace at most", Tests: []string{"TestNamespacesTakeTurns", "TestTurnsGrow"},
+			Parser: "nothing is parsed",
+		},
+		{
+			What: "Objects that `takeover` has saved, compressed, in a Secret", Who: "who writes Secrets of the cluster resource namespace",
+			Bound: bytes(SavedObject) + " unpacked", Costs: "Linear", Above: "`takeover` says so, and restores nothing", Tests: []string{"TestSavedIsBounded"},
+			Fuzz: []string{"FuzzSaved"},
 		},
 		{
 			What: "Classes of Ingresses whose controllers refuse exact paths", Who: challenges,
 			Bound: count(IngressClasses, "classes"), Costs: "Its name", Above: "The path is tried both ways each time",
-			Tests: []string{"TestClassesAreBounded"},
+			Tests:  []string{"TestClassesAreBounded"},
+			Parser: "nothing is parsed",
 		},
 		{
 			What: "Calls that leave the process, at once", Who: "who creates Issuers and Certificates",
-			Bound: count(Calls, "calls") + " that take " + bytes(CallBytes) + " together; one namespace half of both",
-			Costs: "1 MiB with an answer of 64 KiB, 2 MiB with Vault, 3 MiB with an ACME account, 4 MiB with Venafi",
-			Above: "They wait for their turn; a namespace without a call has one at once",
-			Tests: []string{"TestBytesOfCalls", "TestSilentServersDelayNobodyElse", "TestRoomForTheNextNamespace"},
+			Bound:  count(Calls, "calls") + " that take " + bytes(CallBytes) + " together; one namespace half of both",
+			Costs:  "1 MiB with an answer of 64 KiB, 2 MiB with Vault, 3 MiB with an ACME account, 4 MiB with Venafi",
+			Above:  "They wait for their turn; a namespace without a call has one at once",
+			Tests:  []string{"TestBytesOfCalls", "TestSilentServersDelayNobodyElse", "TestRoomForTheNextNamespace"},
+			Parser: "nothing is parsed",
 		},
 	}
 }

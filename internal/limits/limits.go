@@ -5,6 +5,7 @@ package limits
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -25,6 +26,10 @@ type Row struct {
 	Above string
 	// Tests are the names of the test functions that hold the bound and the cost.
 	Tests []string
+	// Fuzz are the names of the fuzz targets of the parsers that read what comes. Without one, Parser says why.
+	Fuzz []string
+	// Parser says why there is no target: whose parser reads it, or that nothing is parsed.
+	Parser string
 }
 
 // Section is the rows about one kind of source.
@@ -38,7 +43,7 @@ type Section struct {
 // Table is all bounds.
 func Table() []Section {
 	return []Section{
-		{"Objects of tenants", objects()}, {"Answers of servers", answers()}, {"What is kept, and under way", kept()},
+		{"Objects of tenants", slices.Concat(shims(), objects(), keys())}, {"Answers of servers", answers()}, {"What is kept, and under way", kept()},
 		{"What is said and noted about an object", told()},
 	}
 }

@@ -6,13 +6,17 @@ package metrics
 import (
 	"context"
 	"strconv"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/explain"
 )
 
 // Objects are the metrics of each Certificate, Challenge and issuer.
@@ -23,14 +27,14 @@ type Objects struct {
 	ClusterIssuers bool
 }
 
-// write writes all samples. An error is one of the cache.
-func (o Objects) write(ctx context.Context, t *text) error {
+// write writes all samples, as things stand now. An error is one of the cache.
+func (o Objects) write(ctx context.Context, t *text, now time.Time) error {
 	for _, write := range []func(context.Context, *text) error{o.certificates, o.challenges, o.issuers} {
 		if err := write(ctx, t); err != nil {
 			return err
 		}
 	}
-	return nil
+	return o.healths(ctx, t, now)
 }
 
 // list reads all of a kind. The items share what they point to with the cache.
@@ -113,7 +117,7 @@ func (o Objects) challenges(ctx context.Context, t *text) error {
 			t.end(truth(state == c.Status.State))
 		}
 	}
-	t.family("chancery_challenge_created_timestamp_seconds", gauge, "When a Challenge that has not ended yet was created, in seconds since 1970.")
+	t.family("chancery_challenge_created_timestamp_seconds", gauge, "When a Challenge that is not finished yet was created, in seconds since 1970.")
 	for i := range list.Items {
 		c := &list.Items[i]
 		if c.Status.State.IsFinal() || c.DeletionTimestamp != nil {
@@ -193,6 +197,38 @@ func (t *text) authorities(namespaced *certmanagerv1.IssuerList, global *certman
 			write(cmmeta.ClusterIssuerKind, &global.Items[i])
 		}
 	}
+}
+
+// healths counts the Certificates by how they stand: the numbers of the page.
+func (o Objects) healths(ctx context.Context, t *text, now time.Time) error {
+	certificates, lists := &certmanagerv1.CertificateList{}, []client.ObjectList{&certmanagerv1.IssuerList{}}
+	unread := map[string]bool{cmmeta.ClusterIssuerKind: !o.ClusterIssuers}
+	if o.ClusterIssuers {
+		lists = append(lists, &certmanagerv1.ClusterIssuerList{})
+	}
+	var objects []metav1.Object
+	for _, list := range append(lists, certificates) {
+		if err := o.list(ctx, list); err != nil {
+			return err
+		}
+		_ = meta.EachListItem(list, func(item runtime.Object) error { // the function gives no error
+			if object, is := item.(metav1.Object); is {
+				objects = append(objects, object)
+			}
+			return nil
+		})
+	}
+	w, counts := explain.NewWorld(objects, unread, now), map[explain.Health]int{}
+	for i := range certificates.Items {
+		counts[w.Health(&certificates.Items[i])]++
+	}
+	t.family("chancery_certificates", gauge, "How many Certificates stand as the label health says.")
+	for _, health := range explain.Healths() {
+		t.begin()
+		t.label("health", string(health))
+		t.end(float64(counts[health]))
+	}
+	return nil
 }
 
 func issuerStatus(i certmanagerv1.GenericIssuer) cmmeta.ConditionStatus {

@@ -59,7 +59,7 @@ certmanager_certificate_challenge_status{status="invalid",domain="example.com",r
 certmanager_certificate_challenge_status{status="processing",domain="example.com",reason="it said \"no\\\\never\"\nand went",processing="true",name="c",namespace="ns",type="DNS-01"} 0
 certmanager_certificate_challenge_status{status="",domain="example.com",reason="it said \"no\\\\never\"\nand went",processing="true",name="c",namespace="ns",type="DNS-01"} 0
 certmanager_certificate_challenge_status{status="pending",domain="example.com",reason="it said \"no\\\\never\"\nand went",processing="true",name="c",namespace="ns",type="DNS-01"} 1
-# HELP chancery_challenge_created_timestamp_seconds When a Challenge that has not ended yet was created, in seconds since 1970.
+# HELP chancery_challenge_created_timestamp_seconds When a Challenge that is not finished yet was created, in seconds since 1970.
 # TYPE chancery_challenge_created_timestamp_seconds gauge
 chancery_challenge_created_timestamp_seconds{name="c",namespace="ns",domain="example.com",type="DNS-01",processing="true",cause="SelfCheck"} 1.740000001e+09
 # HELP certmanager_issuer_ready_status Whether the Issuer's condition Ready has the status that the label condition names.
@@ -78,6 +78,13 @@ chancery_issuer_ca_expiration_timestamp_seconds{kind="ClusterIssuer",namespace="
 # HELP chancery_issuer_ca_not_before_timestamp_seconds From when on that certificate is valid which chancery_issuer_ca_expiration_timestamp_seconds is about, in seconds since 1970.
 # TYPE chancery_issuer_ca_not_before_timestamp_seconds gauge
 chancery_issuer_ca_not_before_timestamp_seconds{kind="ClusterIssuer",namespace="",name="ca"} 1.6e+09
+# HELP chancery_certificates How many Certificates stand as the label health says.
+# TYPE chancery_certificates gauge
+chancery_certificates{health="expired"} 0
+chancery_certificates{health="late"} 1
+chancery_certificates{health="failing"} 1
+chancery_certificates{health="issuing"} 0
+chancery_certificates{health="healthy"} 0
 `
 
 func objects(t *testing.T) metrics.Objects {

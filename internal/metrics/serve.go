@@ -117,7 +117,7 @@ func (c *Controller) write(ctx context.Context, t *text, families []*dto.MetricF
 	t.end(truth(c.Leads()))
 	t.calls(families)
 	if objects, ok := c.Objects(); ok {
-		return objects.write(ctx, t)
+		return objects.write(ctx, t, c.Now())
 	}
 	return nil
 }

@@ -12,6 +12,7 @@
 package overlay
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"reflect"
@@ -52,6 +53,10 @@ type Client struct {
 	api     client.Client
 	now     func() time.Time
 	onWrite func(client.Object)
+	// onError is told of each write that has failed; nil for nobody.
+	onError func(kind, verb string, err error)
+	// brief says of which objects the answers to writes of a status are brief; nil for none.
+	brief func(client.Object) bool
 
 	mu      sync.Mutex
 	entries map[ref]*entry
@@ -103,6 +108,21 @@ func New(api client.Client, now func() time.Time) *Client {
 // OnWrite has written told of each object as the API server answered a write of it.
 // It is for the wiring, before the first write; written MUST NOT change the object.
 func (c *Client) OnWrite(written func(client.Object)) { c.onWrite = written }
+
+// OnError has failed told of each write that fails: the kind of the object, what was to be done with it, and why it was
+// not. It is for the wiring, as OnWrite is.
+func (c *Client) OnError(failed func(kind, verb string, err error)) { c.onError = failed }
+
+// AnswerBriefly has the API server answer a write of the status of an object that is brief with its metadata alone. It
+// is for objects of which the caller has less than the API server, since that is large. It is for the wiring, as
+// OnWrite is.
+func (c *Client) AnswerBriefly(brief func(client.Object) bool) { c.brief = brief }
+
+func (c *Client) tellError(r ref, verb string, err error) {
+	if c.onError != nil && err != nil {
+		c.onError(r.kind.Kind, verb, err)
+	}
+}
 
 // Get reads the object named key into obj.
 func (c *Client) Get(ctx context.Context, key client.ObjectKey, obj client.Object) error {
@@ -190,9 +210,25 @@ func (c *Client) Patch(ctx context.Context, obj client.Object, patch client.Patc
 	return c.write(ctx, "write", obj, func() error { return c.api.Patch(ctx, obj, patch, opts...) })
 }
 
-// PatchStatus changes the status of obj and fills it with the answer.
+// PatchStatus changes the status of obj and fills it with the answer; after a brief answer, obj has the new version and
+// what the caller has written into it.
 func (c *Client) PatchStatus(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-	return c.write(ctx, "", obj, func() error { return c.api.Status().Patch(ctx, obj, patch, opts...) })
+	return c.write(ctx, "", obj, func() error {
+		if c.brief == nil || !c.brief(obj) {
+			return c.api.Status().Patch(ctx, obj, patch, opts...)
+		}
+		kind, err := apiutil.GVKForObject(obj, c.api.Scheme())
+		if err != nil {
+			return err
+		}
+		answer := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: obj.GetNamespace(), Name: obj.GetName()}}
+		answer.SetGroupVersionKind(kind)
+		if err := c.api.Status().Patch(ctx, answer, patch, opts...); err != nil {
+			return err
+		}
+		obj.SetResourceVersion(answer.ResourceVersion)
+		return nil
+	})
 }
 
 // UpdateSubResource replaces the named subresource of obj and fills it with the answer.
@@ -204,6 +240,7 @@ func (c *Client) UpdateSubResource(ctx context.Context, subresource string, obj 
 func (c *Client) write(ctx context.Context, verb string, obj client.Object, do func() error) error {
 	r, before := c.refTo(obj, client.ObjectKeyFromObject(obj)), obj.GetResourceVersion()
 	err := c.keep(r, obj, do)
+	c.tellError(r, cmp.Or(verb, "write the status of"), err)
 	if err == nil && verb != "" && obj.GetResourceVersion() != before {
 		r.name = client.ObjectKeyFromObject(obj) // the API server may have made the name
 		note(ctx, verb, r)
@@ -281,6 +318,7 @@ func (c *Client) Delete(ctx context.Context, obj client.Object, opts ...client.D
 	}
 	switch {
 	case err != nil:
+		c.tellError(r, "delete", err)
 		return err
 	case len(obj.GetFinalizers()) == 0:
 		c.put(obj, entry{deleted: true})

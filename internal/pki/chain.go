@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // maxChain bounds the number of certificates that are joined: their signatures may have to be
@@ -185,6 +187,19 @@ func name(c *x509.Certificate) string {
 	return "serial number " + c.SerialNumber.String()
 }
 
+// FirstOf decodes the first certificate of a PEM chain of at most MaxChainPEM bytes, and returns the rest as it is.
+func FirstOf(text []byte) (leaf *x509.Certificate, rest []byte, err error) {
+	if len(text) > MaxChainPEM {
+		return nil, nil, fmt.Errorf("%d bytes of PEM are more than the %d that are decoded", len(text), MaxChainPEM)
+	}
+	block, rest := pem.Decode(text)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return nil, nil, errors.New("no PEM block of type CERTIFICATE")
+	}
+	leaf, err = x509.ParseCertificate(block.Bytes)
+	return leaf, rest, err
+}
+
 // FirstToExpire returns the certificate whose validity (RFC 5280 §4.1.2.5) ends first; nil if there is none.
 func FirstToExpire(certs []*x509.Certificate) *x509.Certificate {
 	var first *x509.Certificate
@@ -194,4 +209,12 @@ func FirstToExpire(certs []*x509.Certificate) *x509.Certificate {
 		}
 	}
 	return first
+}
+
+// FirstEnd returns when the first of some certificates expires; zero if there is none.
+func FirstEnd(certs []*x509.Certificate) time.Time {
+	if first := FirstToExpire(certs); first != nil {
+		return first.NotAfter
+	}
+	return time.Time{}
 }

@@ -278,6 +278,7 @@ func TestOpenSSLVerifiesChain(t *testing.T) {
 	}
 }
 
+// FuzzDecodeChain: what is written of a chain that is taken is PEM of certificates alone, and reads the same.
 func FuzzDecodeChain(f *testing.F) {
 	root := issue(f, "root", true, nil)
 	f.Add(EncodeCertificates(issue(f, "leaf", false, root).cert, root.cert))
@@ -287,9 +288,14 @@ func FuzzDecodeChain(f *testing.F) {
 		if err != nil {
 			return
 		}
+		written := EncodeCertificates(certs...)
+		again, err := DecodeBundle(written)
+		if err != nil || !slices.EqualFunc(again, certs, (*x509.Certificate).Equal) || !onlyOurPEM(written) {
+			t.Fatalf("%d certificates are written as %q, %v", len(certs), written, err)
+		}
 		chain, err := BuildChain(t.Context(), certs)
-		if err == nil && len(chain.Certificates) == 0 {
-			t.Error("a chain of nothing")
+		if err == nil && (len(chain.Certificates) == 0 || len(chain.Certificates) > len(certs)) {
+			t.Errorf("a chain of %d of %d", len(chain.Certificates), len(certs))
 		}
 	})
 }

@@ -62,7 +62,7 @@ func (s Subtrees) encode(which string) ([]generalSubtree, error) {
 					return nil, fmt.Errorf("nameConstraints.%s.ipRanges: %q is not a CIDR such as 10.0.0.0/8", which, v)
 				}
 				content = append([]byte(network.IP), network.Mask...)
-			} else if !isIA5(v) {
+			} else if !IsIA5(v) {
 				return nil, fmt.Errorf("nameConstraints.%s.%s: %q is not ASCII", which, kind.field, v)
 			}
 			out = append(out, generalSubtree{generalName(kind.tag, content)})

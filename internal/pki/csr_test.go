@@ -229,6 +229,7 @@ func TestOpenSSLReadsRequest(t *testing.T) {
 	}
 }
 
+// FuzzInspectCSR: a request is for a CA only by the extension, and the names of its usages stand for these usages.
 func FuzzInspectCSR(f *testing.F) {
 	text, err := CreateCSR(fullTemplate(), mustKey(f, ECDSA))
 	if err != nil {
@@ -247,6 +248,15 @@ func FuzzInspectCSR(f *testing.F) {
 		facts, err := InspectCSR(csr)
 		if err == nil && !facts.BasicConstraints && facts.IsCA {
 			t.Error("a CA without the extension")
+		}
+		if err == nil {
+			_ = HiddenExtensions(csr)
+			names := facts.Usages.UsageNames()
+			unknown := func(name string) bool { return name[0] >= '0' && name[0] <= '9' } // an extended usage without a name
+			if usages, err := ParseUsages(names, false); len(names) > 0 && !slices.ContainsFunc(names, unknown) &&
+				(err != nil || usages.Bits != facts.Usages.Bits || !sameExtended(usages.Extended, facts.Usages.Extended)) {
+				t.Errorf("%q stands for %+v, not for %+v (%v)", names, usages, facts.Usages, err)
+			}
 		}
 	})
 }

@@ -210,7 +210,7 @@ func attributeValue(oid asn1.ObjectIdentifier, value string, hexed bool) (any, e
 		return nil, errors.New("it is empty: leave the key out")
 	}
 	if oid.Equal(oidDomainComponent) {
-		if !isIA5(value) {
+		if !IsIA5(value) {
 			return nil, errors.New("a domain component is ASCII: write it in its xn-- form")
 		}
 		return asn1.RawValue{Class: asn1.ClassUniversal, Tag: asn1.TagIA5String, Bytes: []byte(value)}, nil
@@ -218,7 +218,8 @@ func attributeValue(oid asn1.ObjectIdentifier, value string, hexed bool) (any, e
 	return value, nil
 }
 
-func isIA5(s string) bool {
+// IsIA5 reports whether a text is ASCII, as names of hosts, URIs and e-mail addresses are (RFC 5280 §4.2.1.6).
+func IsIA5(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf })
 }
 

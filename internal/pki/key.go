@@ -261,7 +261,26 @@ func parsePrivateKey(block *pem.Block) (crypto.Signer, error) {
 	if algorithm, _ := describe(signer.Public()); algorithm == "" {
 		return nil, fmt.Errorf("a %T is not supported: use RSA, ECDSA or Ed25519", key)
 	}
+	if err := checkSigningKey(signer); err != nil {
+		return nil, err
+	}
 	return signer, nil
+}
+
+// checkSigningKey refuses RSA keys whose signatures take seconds: one that is too large, and one of more than two
+// primes (RFC 8017 §3.2), which Go signs with as if the primes were not known.
+func checkSigningKey(key crypto.Signer) error {
+	k, ok := key.(*rsa.PrivateKey)
+	switch {
+	case !ok:
+		return nil
+	case k.N.BitLen() > MaxRSASize:
+		return fmt.Errorf("an RSA key of %d bits is larger than the %d that are signed with", k.N.BitLen(), MaxRSASize)
+	case len(k.Primes) != 2:
+		return fmt.Errorf("an RSA key of %d primes is slow to sign with: use one of two primes", len(k.Primes))
+	default:
+		return nil
+	}
 }
 
 // PublicKeysEqual reports whether two public keys are the same key. Keys of different or unknown kinds are not.

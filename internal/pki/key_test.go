@@ -5,8 +5,10 @@ import (
 	"crypto"
 	"crypto/ecdh"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
+	"math/big"
 	"slices"
 	"strings"
 	"testing"
@@ -177,6 +179,7 @@ func TestSignatureAlgorithms(t *testing.T) {
 	}
 }
 
+// FuzzDecodePrivateKey: a key that is taken can be written, and is the same key then. Errors do not quote the text.
 func FuzzDecodePrivateKey(f *testing.F) {
 	for _, algorithm := range []string{ECDSA, Ed25519} {
 		for _, encoding := range []string{PKCS1, PKCS8} {
@@ -190,8 +193,34 @@ func FuzzDecodePrivateKey(f *testing.F) {
 	f.Add([]byte("-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		key, err := DecodePrivateKey(text)
-		if err == nil && !PublicKeysEqual(key.Public(), key.Public()) {
-			t.Error("a key that does not equal itself")
+		if err != nil {
+			return
+		}
+		for _, encoding := range []string{PKCS1, PKCS8} {
+			written, err := EncodePrivateKey(key, encoding)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again, err := DecodePrivateKey(written); err != nil || !PublicKeysEqual(key.Public(), again.Public()) {
+				t.Errorf("%s is not read as the same key: %v", encoding, err)
+			}
 		}
 	})
+}
+
+// TestSlowKeysAreRefused: who writes the Secret of a CA issuer chooses how long each signature takes.
+func TestSlowKeysAreRefused(t *testing.T) {
+	t.Parallel()
+	three, err := rsa.GenerateMultiPrimeKey(rand.Reader, 3, 2048) //nolint:staticcheck // Go signs with such keys still
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: pemPKCS1, Bytes: x509.MarshalPKCS1PrivateKey(three)})
+	if _, err := DecodePrivateKey(text); err == nil || !strings.Contains(err.Error(), "3 primes") {
+		t.Errorf("a key of three primes: %v", err)
+	}
+	large := &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), MaxRSASize)}, Primes: make([]*big.Int, 2)}
+	if err := checkSigningKey(large); err == nil || !strings.Contains(err.Error(), "8193 bits") {
+		t.Errorf("a large key: %v", err)
+	}
 }

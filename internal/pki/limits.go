@@ -129,5 +129,5 @@ func checkNames(cert, ca *x509.Certificate) error {
 
 // isHostname reports whether a common name may be taken for a DNS name.
 func isHostname(cn string) bool {
-	return strings.Contains(cn, ".") && isIA5(cn) && !strings.ContainsAny(cn, " @/:")
+	return strings.Contains(cn, ".") && IsIA5(cn) && !strings.ContainsAny(cn, " @/:")
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"unicode/utf8"
 )
@@ -72,7 +73,7 @@ func (n AltNames) encode(x *extensions, critical bool) {
 }
 
 func dnsName(v string) (asn1.RawValue, error) {
-	if v == "" || !isIA5(v) {
+	if v == "" || !IsIA5(v) {
 		return asn1.RawValue{}, fmt.Errorf("DNS name %q is empty or not ASCII: write it in its xn-- form", v)
 	}
 	return generalName(tagDNS, []byte(v)), nil
@@ -91,14 +92,14 @@ func ipAddress(v string) (asn1.RawValue, error) {
 
 func uniformResourceIdentifier(v string) (asn1.RawValue, error) {
 	u, err := url.Parse(v)
-	if err != nil || v == "" || !isIA5(u.String()) {
+	if err != nil || v == "" || !IsIA5(u.String()) {
 		return asn1.RawValue{}, fmt.Errorf("URI %q does not parse or is not ASCII", v)
 	}
 	return generalName(tagURI, []byte(u.String())), nil
 }
 
 func rfc822Name(v string) (asn1.RawValue, error) {
-	if v == "" || !isIA5(v) {
+	if v == "" || !IsIA5(v) {
 		return asn1.RawValue{}, fmt.Errorf("e-mail address %q is empty or not ASCII", v)
 	}
 	return generalName(tagEmail, []byte(v)), nil
@@ -200,4 +201,28 @@ func findExtension(extensions []pkix.Extension, oid asn1.ObjectIdentifier) *pkix
 		}
 	}
 	return nil
+}
+
+// CanonicalIPs spells IP addresses as certificates give them back. What is none stays as it is.
+func CanonicalIPs(ips []string) []string {
+	out := make([]string, 0, len(ips))
+	for _, s := range ips {
+		if a, err := netip.ParseAddr(s); err == nil {
+			s = a.Unmap().String()
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// CanonicalURIs spells URIs as requests and certificates give them back.
+func CanonicalURIs(uris []string) []string {
+	out := make([]string, 0, len(uris))
+	for _, s := range uris {
+		if u, err := url.Parse(s); err == nil {
+			s = u.String()
+		}
+		out = append(out, s)
+	}
+	return out
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"chancery.dev/internal/caa"
 )
 
 // criticalFlag says that a CA that does not know the property must not issue (RFC 8659 §4.1).
@@ -93,17 +95,21 @@ func tagged(records []CAARecord, tag string) (values []string) {
 }
 
 // parseIssue reads the value of the properties issue and issuewild (RFC 8659 §4.2). A parameter that occurs twice has
-// all its values.
+// all its values. A malformed value names no CA.
 func parseIssue(value string) (domain string, parameters map[string][]string) {
-	parts := strings.Split(value, ";")
+	domain, rest, _ := strings.Cut(value, ";")
 	parameters = map[string][]string{}
-	for _, part := range parts[1:] {
-		if key, v, ok := strings.Cut(part, "="); ok {
-			key = strings.ToLower(strings.TrimSpace(key))
-			parameters[key] = append(parameters[key], strings.TrimSpace(v))
-		}
+	if domain, rest = caa.Trim(domain), caa.Trim(rest); rest == "" {
+		return domain, parameters
 	}
-	return strings.TrimSpace(parts[0]), parameters
+	for part := range strings.SplitSeq(rest, ";") {
+		key, v, ok := caa.Cut(part)
+		if !ok || !caa.IsValue(v) {
+			return "", nil
+		}
+		parameters[key] = append(parameters[key], v)
+	}
+	return domain, parameters
 }
 
 // refusal says which parameter excludes an order (RFC 8657); empty if none does. More than one accounturi, or more than

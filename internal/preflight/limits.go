@@ -9,6 +9,8 @@ import (
 	"time"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/cause"
+	"chancery.dev/internal/fault"
 )
 
 // The limits that Let's Encrypt publishes: https://letsencrypt.org/docs/rate-limits and /docs/profiles.
@@ -131,12 +133,12 @@ func (l Limits) counts(spec *certmanagerv1.CertificateSpec) Finding {
 		"at least %d of %d certificates with the same names in the last 7 days, as far as this cluster knows", same, maxDuplicates)}
 	if same >= maxDuplicates {
 		f.Outcome = Failed
-		f.WhatToDo = "Wait, or ask for another set of names; do not delete the Certificate and make it anew"
+		f.WhatToDo = Cure(cause.Class(fault.ClassRateLimited))
 		return f
 	}
 	for domain, n := range domains {
 		if n >= maxPerDomain {
-			f.Outcome, f.WhatToDo = Failed, "Wait, or ask Let's Encrypt for a higher limit"
+			f.Outcome, f.WhatToDo = Failed, Cure(cause.Class(fault.ClassRateLimited))
 			f.Message = fmt.Sprintf("at least %d certificates for %s in the last 7 days, and Let's Encrypt issues %d", n, domain, maxPerDomain)
 			return f
 		}

@@ -64,12 +64,23 @@ func Issuer(name string, issuer certmanagerv1.GenericIssuer) Finding {
 		f.WhatToDo = "Remove the annotation"
 	case ready == nil:
 		f.Outcome, f.Message = Failed, name+" has no status yet"
-		f.WhatToDo = "See whether the controller runs: kubectl get pods -n cert-manager"
+		f.WhatToDo = Cure(cause.NoController)
 	case ready.Status != cmmeta.ConditionTrue:
 		f.Outcome, f.Message = Failed, fmt.Sprintf("%s is not ready (%s): %s", name, ready.Reason, ready.Message)
-		f.WhatToDo = "Mend what the message names; the issuer is looked at again by itself then"
+		f.WhatToDo = (&cause.Scene{Cause: cause.New(cause.IssuerNotReady, "", name, ""), Issuer: issuer}).Cure()
 	}
 	return f
+}
+
+// Cure is what helps against a cause of which no more is known than its class.
+func Cure(class cause.Class) string {
+	return (&cause.Scene{Cause: cause.New(class, "", "", "")}).Cure()
+}
+
+// Unproved is what helps where the CA would not find the answer to a challenge of a type.
+func Unproved(name string, by acmev1.ACMEChallengeType) string {
+	c := &acmev1.Challenge{Spec: acmev1.ChallengeSpec{DNSName: name, Type: by}}
+	return (&cause.Scene{Cause: cause.New(cause.Class(fault.ClassSelfCheck), "", name, ""), Challenge: c}).Cure()
 }
 
 // Proof is how the CA is to be shown that a name belongs to the user.
@@ -197,11 +208,11 @@ func Orders(orders []acmev1.Order, issuer cmmeta.IssuerReference) Finding {
 		case fault.ClassRateLimited:
 			f.Outcome = Warning
 			f.Message = fmt.Sprintf("Order %s/%s was refused because of a limit: %s", o.Namespace, o.Name, o.Status.Reason)
-			f.WhatToDo = "Wait until the limit has passed: orders of the same account wait, too"
+			f.WhatToDo = Cure(cause.Class(fault.ClassRateLimited))
 		case fault.ClassPaused:
 			f.Outcome = Warning
 			f.Message = fmt.Sprintf("Order %s/%s was refused because the CA has paused its names: %s", o.Namespace, o.Name, o.Status.Reason)
-			f.WhatToDo = "Orders with these names wait until a person has lifted the pause at the link that the reason gives"
+			f.WhatToDo = Cure(cause.Class(fault.ClassPaused))
 		default: // nothing that other orders wait for, too
 		}
 	}

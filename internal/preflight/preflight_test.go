@@ -12,6 +12,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/preflight"
 )
 
@@ -52,6 +53,10 @@ func TestCAA(t *testing.T) {
 		"the tag's case":           {byDNS, issue("ISSUE ca.example"), ca, preflight.OK, "ca.example"},
 		"another CA":               {byDNS, issue("issue other.example"), ca, preflight.Failed, "none of them"},
 		"one of two":               {byDNS, issue("issue other.example", "issue ca.example"), ca, preflight.OK, "ca.example"},
+		"no value of a parameter":  {byDNS, issue("issue ca.example; a"), ca, preflight.Failed, "none of them"},
+		"a parameter too few":      {byDNS, issue("issue ca.example; a=b;"), ca, preflight.Failed, "none of them"},
+		"an odd parameter":         {byDNS, issue("issue ca.example; a b=c"), ca, preflight.Failed, "none of them"},
+		"no parameters":            {byDNS, issue("issue ca.example ; "), ca, preflight.OK, "ca.example"},
 		"nobody":                   {byDNS, issue("issue ;"), ca, preflight.Failed, "none of them"},
 		"only mail":                {byDNS, issue("issuemail ;", "iodef mailto:a@example.com"), ca, preflight.OK, "restrict nobody"},
 		"issuewild is for wild":    {byDNS, issue("issuewild ;"), ca, preflight.OK, "restrict nobody"},
@@ -190,6 +195,29 @@ func TestIssuerAndOrders(t *testing.T) {
 	order.Status.FailureClass, order.Status.Reason = "RateLimited", "too many"
 	want(t, preflight.Orders([]acmev1.Order{order}, cmmeta.IssuerReference{Name: "b"}), preflight.Warning, "too many")
 	want(t, preflight.Orders([]acmev1.Order{order}, cmmeta.IssuerReference{Name: "other"}), preflight.OK, "")
+	if f := preflight.Orders([]acmev1.Order{order}, cmmeta.IssuerReference{Name: "b"}); f.WhatToDo != preflight.Cure("RateLimited") {
+		t.Errorf("a limit: %s", f.WhatToDo)
+	}
+}
+
+// TestCures: what helps is what status says of the same cause, from the one table.
+func TestCures(t *testing.T) {
+	t.Parallel()
+	issuer := &certmanagerv1.Issuer{Spec: certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{SecretName: "root"}}}
+	said := []string{preflight.Issuer("Issuer a/b", issuer).WhatToDo}
+	certmanagerv1.SetIssuerCondition(issuer, certmanagerv1.IssuerCondition{
+		Type: certmanagerv1.IssuerConditionReady, Status: cmmeta.ConditionFalse, Reason: certmanagerv1.IssuerReasonErrGetKeyPair, Message: "no",
+	}, time.Now())
+	said = append(said, preflight.Issuer("Issuer a/b", issuer).WhatToDo, preflight.Unproved("www.example.com", acmev1.ChallengeTypeHTTP01),
+		preflight.Unproved("www.example.com", acmev1.ChallengeTypeTLSALPN01), preflight.Cure(cause.SecretShared))
+	for i, want := range []string{
+		"kubectl get pods -n cert-manager", "Put the CA's certificate (tls.crt) and the private key that belongs to it (tls.key) into the Secret",
+		"Make http://www.example.com, port 80, lead to this cluster", "port 443", "another spec.secretName",
+	} {
+		if !strings.Contains(said[i], want) {
+			t.Errorf("%q, want %q", said[i], want)
+		}
+	}
 }
 
 // TestProofs: an address needs HTTP-01 or TLS-ALPN-01, a wildcard DNS, and each of the two is told so.

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -45,16 +46,46 @@ const Controller = "system:serviceaccount:cert-manager:cert-manager"
 var quiet = sync.OnceFunc(func() { ctrl.SetLogger(logr.Discard()) })
 
 // shared is the API server of this process, with everything installed.
-var shared = sync.OnceValues(func() (*rest.Config, error) {
+var shared = sync.OnceValues(func() (*connection, error) {
 	quiet()
-	rc, err := connect()
+	c, err := connect()
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
-	return rc, app.Install(ctx, rc, func(string) {})
+	return c, onceInRun(func() error { return install(context.Background(), c.rc) })
 })
+
+// install installs Chancery's definitions, policies and roles.
+func install(ctx context.Context, rc *rest.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	return app.Install(ctx, rc, func(string) {})
+}
+
+// onceInRun has the first process of a test run do something, and the others wait for it: an API server works for a
+// second on definitions that it has already. Outside of a run each process does it.
+func onceInRun(do func() error) error {
+	dir := os.Getenv(Spares)
+	if dir == "" || os.Getenv("CHANCERY_TEST_KUBECONFIG") == "" {
+		return do()
+	}
+	done, err := os.OpenFile(filepath.Join(dir, "installed"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = done.Close() }() // and the lock with it
+	if err := syscall.Flock(int(done.Fd()), syscall.LOCK_EX); err != nil {
+		return err
+	}
+	if info, err := done.Stat(); err != nil || info.Size() > 0 {
+		return err
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	_, err = done.WriteString("yes")
+	return err
+}
 
 // Cluster returns an administrator's connection to the shared API server, on which
 // Chancery's definitions, policies and roles are installed. It skips the test under
@@ -64,11 +95,11 @@ func Cluster(t testing.TB) *rest.Config {
 	if testing.Short() {
 		t.Skip("SKIPPED: this test needs an API server")
 	}
-	rc, err := shared()
+	c, err := shared()
 	if err != nil {
 		t.Fatal(err)
 	}
-	rc = rest.CopyConfig(rc)
+	rc := rest.CopyConfig(c.rc)
 	rc.QPS = -1
 	return rc
 }
@@ -97,48 +128,51 @@ func Kubeconfig(t testing.TB, rc *rest.Config, namespace string) string {
 	return path
 }
 
-func connect() (*rest.Config, error) {
+// connection is one to the API server of a test run. Whoever has it holds open what the API server ends with, if this
+// process has started it.
+type connection struct {
+	rc   *rest.Config
+	stop func()
+}
+
+func connect() (*connection, error) {
 	if path := os.Getenv("CHANCERY_TEST_KUBECONFIG"); path != "" {
-		return clientcmd.BuildConfigFromFlags("", path)
+		rc, err := clientcmd.BuildConfigFromFlags("", path)
+		return &connection{rc: rc}, err
 	}
 	binary := os.Getenv("CHANCERY_STANDALONE_BIN")
 	if binary == "" {
 		return nil, errNoServer
 	}
-	rc, _, err := start(binary)
-	return rc, err
+	rc, stop, err := start(binary)
+	return &connection{rc, stop}, err
 }
 
-// OwnCluster starts an API server for one test, with more flags of chancery-standalone
-// up: for what the shared one cannot be asked to do. Everything is installed on it.
+// OwnCluster is an API server for one test, with more flags of chancery-standalone
+// up: for what the shared one cannot be asked to do. Everything is installed on it. One
+// without flags is another test's in turn.
 func OwnCluster(t testing.TB, flags ...string) *rest.Config {
 	t.Helper()
-	rc := BareCluster(t, flags...)
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
-	defer cancel()
-	if err := app.Install(ctx, rc, func(string) {}); err != nil {
-		t.Fatal(err)
-	}
-	return rc
+	return equipped().cluster(t, flags...)
 }
 
 // BareCluster is OwnCluster with nothing installed.
 func BareCluster(t testing.TB, flags ...string) *rest.Config {
 	t.Helper()
+	return bare().cluster(t, flags...)
+}
+
+// cluster is an API server of the pool for one test.
+func (p pool) cluster(t testing.TB, flags ...string) *rest.Config {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("SKIPPED: this test needs an API server")
 	}
-	quiet()
-	binary := os.Getenv("CHANCERY_STANDALONE_BIN")
-	if binary == "" {
-		t.Fatal(errNoServer)
-	}
-	rc, stop, err := start(binary, flags...)
+	rc, stop, err := p.own(t.Context(), flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
-	rc.QPS = -1
 	return rc
 }
 
@@ -152,6 +186,31 @@ var errNoServer = errors.New("no API server for this test: run make test, or mak
 // start runs a control plane that ends with this process, or when stop is called: its
 // standard input is a pipe that only we hold open.
 func start(binary string, flags ...string) (rc *rest.Config, stop func(), err error) {
+	held, alive, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = held.Close() }()
+	rc, p, err := launch(binary, held, flags...)
+	if err != nil {
+		_ = alive.Close()
+		return nil, nil, err
+	}
+	return rc, func() {
+		_ = alive.Close() // held open until now
+		<-p.ended
+	}, nil
+}
+
+// plane is the process of a control plane.
+type plane struct {
+	dir   string
+	pid   int
+	ended <-chan struct{}
+}
+
+// launch runs a control plane until its standard input ends, and returns once it is ready.
+func launch(binary string, alive *os.File, flags ...string) (*rest.Config, *plane, error) {
 	dir, err := os.MkdirTemp("", "chancery-test-")
 	if err != nil {
 		return nil, nil, err
@@ -159,33 +218,29 @@ func start(binary string, flags ...string) (rc *rest.Config, stop func(), err er
 	kubeconfig, log := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "log")
 	const script = `dir=$1; shift; "$0" up --controllers=false --unsafe-no-fsync --exit-with-parent --data-dir "$dir/data" --kubeconfig-out "$dir/kubeconfig" "$@" >"$dir/log" 2>&1; rm -rf "$dir"`
 	cmd := exec.CommandContext(context.Background(), "sh", append([]string{"-c", script, binary, dir}, flags...)...)
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, nil, err
-	}
+	cmd.Stdin, cmd.Env = alive, append(os.Environ(), "GOGC=400") // collecting garbage is a sixth of its work, and memory is at hand
 	if err := cmd.Start(); err != nil {
 		return nil, nil, fmt.Errorf("start %s: %w", binary, err)
 	}
 	ended := make(chan struct{})
 	go func() {
 		_ = cmd.Wait()
-		_ = stdin.Close() // held until now: the control plane ends when it is closed
 		close(ended)
 	}()
-	stop = func() {
-		_ = stdin.Close()
-		<-ended
-	}
 	for began := time.Now(); time.Since(began) < Patience; time.Sleep(100 * time.Millisecond) { //nolint:forbidigo // a process, not our clock
 		if rc, err := clientcmd.BuildConfigFromFlags("", kubeconfig); err == nil {
 			spent.On("starting control planes", began)
-			return rc, stop, nil
+			rc.QPS = -1
+			return rc, &plane{dir, cmd.Process.Pid, ended}, nil
 		}
 	}
 	said, _ := os.ReadFile(log)
-	stop()
+	_ = cmd.Process.Kill()
 	return nil, nil, fmt.Errorf("%s was not ready within %s; it said:\n%s", binary, Patience, said)
 }
+
+// worldPrefix begins the names of the namespaces of Worlds.
+const worldPrefix = "world-"
 
 // World is a namespace with controllers that care for nothing else.
 type World struct {
@@ -215,7 +270,7 @@ func NewWorldOn(t testing.TB, rc *rest.Config) *World {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "world-"}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: worldPrefix}}
 	if err := c.Create(t.Context(), ns); err != nil {
 		t.Fatal(err)
 	}
@@ -231,6 +286,7 @@ func (w *World) Config() app.Config {
 	cfg.LeaderElect = false
 	cfg.KeepKinds = false // the worlds share the cluster
 	cfg.MetricsAddress, cfg.HealthAddress, cfg.WaitsAddress = "0", "0", ""
+	cfg.HeadStart = 0
 	cfg.ClusterResourceNamespace = w.Namespace
 	cfg.Scope.Namespaces = []string{w.Namespace}
 	cfg.IssuerEgress.AllowLoopback()

@@ -21,6 +21,9 @@ import (
 // ErrTooLarge is what is wrong with a solver of more than limits.SolverBytes.
 var ErrTooLarge = errors.New("too large")
 
+// maxName is how long a name of DNS is at most (RFC 1035 §2.3.4): what is longer is in no zone.
+const maxName = 253
+
 // Selection is the solver for one authorization.
 type Selection struct {
 	// Solver is the chosen entry of the issuer.
@@ -54,44 +57,95 @@ func (w weight) why() string {
 	}
 }
 
-// Solvers are those of an issuer, ready to be chosen from for each name of an Order.
+// Solvers are those of an issuer, ready to be chosen from for each name of an Order. Of those that fit the same names
+// and are of one type, only the best is kept: a name costs the same, however many solvers there are.
 type Solvers struct {
 	all []acmev1.ACMEChallengeSolver
-	// labels say of each whether its labels fit the Order.
-	labels []bool
-	// names and zones are the places of those that list a name or a zone, in order; anyName are those that list
-	// neither.
-	names, zones map[string][]int
-	anyName      []int
+	// names and zones are the best for a name and for a zone that selectors list, anyName those whose selectors list
+	// neither, with the text "".
+	names, zones, anyName map[candidate]choice
+	// types counts the solvers of each type.
+	types map[acmev1.ACMEChallengeType]int
 	// tooLarge says of those that were chosen so far what is wrong with their size.
 	tooLarge map[int]error
 }
 
+// candidate is what solvers are told apart by: a name or a zone that the selector lists, and the type.
+type candidate struct {
+	text string
+	of   acmev1.ACMEChallengeType
+}
+
+// choice is one of the solvers, by its place, and how well it fits.
+type choice struct {
+	place  int
+	weight weight
+}
+
+// note keeps the better one; of two that fit equally well, the one that comes first.
+func note(in map[candidate]choice, key candidate, c choice) {
+	if known, has := in[key]; !has || c.weight.beats(known.weight) {
+		in[key] = c
+	}
+}
+
 // For readies the solvers for the names of an Order with the given labels.
 func For(orderLabels map[string]string, solvers []acmev1.ACMEChallengeSolver) *Solvers {
-	s := &Solvers{all: solvers, labels: make([]bool, len(solvers)), names: map[string][]int{}, zones: map[string][]int{}, tooLarge: map[int]error{}}
-	note := func(in map[string][]int, key string, place int) {
-		if known := in[key]; len(known) == 0 || known[len(known)-1] != place {
-			in[key] = append(known, place)
-		}
+	s := &Solvers{
+		all: solvers, types: map[acmev1.ACMEChallengeType]int{}, tooLarge: map[int]error{},
+		names: map[candidate]choice{}, zones: map[candidate]choice{}, anyName: map[candidate]choice{},
 	}
 	for i, solver := range solvers {
+		of := typeOf(solver)
+		s.types[of]++
 		selector := solver.Selector
 		if selector == nil {
 			selector = &acmev1.CertificateDNSNameSelector{}
 		}
-		s.labels[i] = fitLabels(selector.MatchLabels, orderLabels)
-		for _, name := range selector.DNSNames {
-			note(s.names, name, i)
+		if of == "" || !fitLabels(selector.MatchLabels, orderLabels) {
+			continue
 		}
-		for _, zone := range selector.DNSZones {
-			note(s.zones, strings.ToLower(zone), i)
-		}
-		if len(selector.DNSNames)+len(selector.DNSZones) == 0 {
-			s.anyName = append(s.anyName, i)
+		zones := zonesOf(selector)
+		fits := weight{labels: len(selector.MatchLabels)}
+		switch {
+		case len(selector.DNSNames) > 0:
+			for _, name := range selector.DNSNames {
+				zone := longest(name, func(zone string) int { return zones[zone] })
+				if len(zones) == 0 || zone > 0 {
+					note(s.names, candidate{name, of}, choice{i, weight{names: 1, zone: zone, labels: fits.labels}})
+				}
+			}
+		case len(zones) > 0:
+			for zone, labels := range zones {
+				note(s.zones, candidate{zone, of}, choice{i, weight{zone: labels, labels: fits.labels}})
+			}
+		default:
+			note(s.anyName, candidate{of: of}, choice{i, fits})
 		}
 	}
 	return s
+}
+
+// zonesOf returns the zones of a selector, with how many labels each has.
+func zonesOf(selector *acmev1.CertificateDNSNameSelector) map[string]int {
+	zones := make(map[string]int, len(selector.DNSZones))
+	for _, zone := range selector.DNSZones {
+		zones[strings.ToLower(zone)] = strings.Count(zone, ".") + 1
+	}
+	return zones
+}
+
+// longest looks for the zones that a name is in, the longest first, and returns the first that is not zero.
+func longest(name string, look func(zone string) int) int {
+	if len(name) > maxName {
+		return 0
+	}
+	for zone, more := strings.ToLower(name), true; more; _, zone, more = strings.Cut(zone, ".") {
+		if found := look(zone); found > 0 {
+			return found
+		}
+	}
+	return 0
 }
 
 func fitLabels(wanted, orderLabels map[string]string) bool {
@@ -115,29 +169,33 @@ func (s *Solvers) Select(a acmev1.ACMEAuthorization) (Selection, error) {
 	if a.Wildcard != nil && *a.Wildcard {
 		domain = "*." + domain
 	}
-	var best *Selection
-	var bestWeight weight
-	var place int
-	fitting, weights := s.fitting(domain)
-	for _, i := range fitting {
-		w := weights[i]
-		t, offered, ok := offeredFor(s.all[i], a.Challenges)
-		if !ok || best != nil && !w.beats(bestWeight) {
-			continue
-		}
-		place, bestWeight = i, w
-		best = &Selection{Solver: s.all[i], Type: t, Challenge: offered, Why: fmt.Sprintf("solvers[%d] of the issuer: %s", i, w.why())}
-	}
-	if best != nil {
-		return *best, s.checkSize(place)
-	}
-	unoffered := 0
-	for _, solver := range s.all {
-		if _, _, ok := offeredFor(solver, a.Challenges); !ok {
-			unoffered++
+	best, offered := choice{place: -1}, offeredOf(a.Challenges)
+	for of := range offered {
+		c, has := s.best(domain, of)
+		if has && (best.place < 0 || c.weight.beats(best.weight) || !best.weight.beats(c.weight) && c.place < best.place) {
+			best = c
 		}
 	}
-	return Selection{}, noSolverError(domain, a.Challenges, s.all, unoffered)
+	if best.place < 0 {
+		return Selection{}, s.noSolverError(domain, a.Challenges, offered)
+	}
+	of := typeOf(s.all[best.place])
+	return Selection{
+		Solver: s.all[best.place], Type: of, Challenge: offered[of], Why: fmt.Sprintf("solvers[%d] of the issuer: %s", best.place, best.weight.why()),
+	}, s.checkSize(best.place)
+}
+
+// best is the solver of a type that fits a domain best.
+func (s *Solvers) best(domain string, of acmev1.ACMEChallengeType) (choice, bool) {
+	if c, has := s.names[candidate{domain, of}]; has {
+		return c, true
+	}
+	var c choice
+	if longest(domain, func(zone string) int { c = s.zones[candidate{zone, of}]; return c.weight.zone }) > 0 {
+		return c, true
+	}
+	c, has := s.anyName[candidate{of: of}]
+	return c, has
 }
 
 // checkSize refuses a solver of more than limits.SolverBytes: the Challenge for each name holds a copy of it.
@@ -155,93 +213,65 @@ func (s *Solvers) checkSize(place int) error {
 	return err
 }
 
-// fitting are the places of the solvers whose selectors fit a domain, in order, and how well each fits.
-func (s *Solvers) fitting(domain string) ([]int, map[int]weight) {
-	weights := map[int]weight{}
-	for _, i := range s.names[domain] {
-		weights[i] = weight{names: 1}
-	}
-	for zone, more := strings.ToLower(domain), true; more; _, zone, more = strings.Cut(zone, ".") { // the longest first
-		for _, i := range s.zones[zone] {
-			if w := weights[i]; w.zone == 0 {
-				w.zone = strings.Count(zone, ".") + 1
-				weights[i] = w
-			}
-		}
-	}
-	for _, i := range s.anyName {
-		weights[i] = weight{}
-	}
-	var places []int
-	for i, w := range weights {
-		selector := s.all[i].Selector
-		if !s.labels[i] || selector != nil && (len(selector.DNSNames) > 0 && w.names == 0 || len(selector.DNSZones) > 0 && w.zone == 0) {
-			continue
-		}
-		if selector != nil {
-			w.labels = len(selector.MatchLabels)
-			weights[i] = w
-		}
-		places = append(places, i)
-	}
-	slices.Sort(places)
-	return places, weights
-}
-
 // noSolverError says what to do about a name that no solver is for.
-func noSolverError(domain string, offered []acmev1.ACMEChallenge, solvers []acmev1.ACMEChallengeSolver, unoffered int) error {
+func (s *Solvers) noSolverError(domain string, challenges []acmev1.ACMEChallenge, offered map[acmev1.ACMEChallengeType]acmev1.ACMEChallenge) error {
 	var types []string
-	for _, c := range offered {
+	for _, c := range challenges {
 		types = append(types, c.Type)
 	}
 	slices.Sort(types)
 	types = slices.Compact(types)
+	hint := ""
+	if s.types[acmev1.ChallengeTypeDNSAccount01] > 0 && !slices.Contains(types, "dns-account-01") {
+		hint = " (dns01 with accountLabel is for dns-account-01)"
+	}
+	unoffered := len(s.all)
+	for of := range offered {
+		unoffered -= s.types[of]
+	}
 	const failed = "Failed to determine a valid solver configuration for %q: "
 	switch {
-	case len(solvers) == 0:
+	case len(s.all) == 0:
 		return fmt.Errorf(failed+"the issuer has no solvers; add one to spec.acme.solvers", domain)
-	case unoffered == len(solvers):
+	case unoffered == len(s.all):
 		return fmt.Errorf(failed+"the ACME server offers %s, and none of the issuer's solvers is of such a type; add one to spec.acme.solvers%s",
-			domain, cmp.Or(strings.Join(types, ", "), "no challenge"), labelHint(types, solvers))
+			domain, cmp.Or(strings.Join(types, ", "), "no challenge"), hint)
 	case unoffered > 0:
 		return fmt.Errorf(failed+"the ACME server offers %s, and the selectors of all the issuer's solvers of such a type exclude it; amend spec.acme.solvers%s",
-			domain, strings.Join(types, ", "), labelHint(types, solvers))
+			domain, strings.Join(types, ", "), hint)
 	default:
 		return fmt.Errorf(failed+"the selectors of all the issuer's solvers exclude it; amend spec.acme.solvers", domain)
 	}
 }
 
-// labelHint says which type a dns01 solver is for that is passed over, if it is not plain dns-01.
-func labelHint(offered []string, solvers []acmev1.ACMEChallengeSolver) string {
-	for _, s := range solvers {
-		if s.DNS01 != nil && s.DNS01.AccountLabel && !slices.Contains(offered, "dns-account-01") {
-			return " (dns01 with accountLabel is for dns-account-01)"
-		}
+// typeOf is what a solver solves; empty for what is none of ours.
+func typeOf(solver acmev1.ACMEChallengeSolver) acmev1.ACMEChallengeType {
+	switch {
+	case solver.DNSPersist01 != nil:
+		return acmev1.ChallengeTypeDNSPersist01
+	case solver.TLSALPN01 != nil:
+		return acmev1.ChallengeTypeTLSALPN01
+	case solver.DNS01 != nil && solver.DNS01.AccountLabel:
+		return acmev1.ChallengeTypeDNSAccount01
+	case solver.DNS01 != nil:
+		return acmev1.ChallengeTypeDNS01
+	case solver.HTTP01 != nil:
+		return acmev1.ChallengeTypeHTTP01
 	}
 	return ""
 }
 
-// offeredFor finds the challenge that the CA offers for the solver's type.
-func offeredFor(solver acmev1.ACMEChallengeSolver, offered []acmev1.ACMEChallenge) (acmev1.ACMEChallengeType, acmev1.ACMEChallenge, bool) {
-	var t acmev1.ACMEChallengeType
-	switch {
-	case solver.DNSPersist01 != nil:
-		t = acmev1.ChallengeTypeDNSPersist01
-	case solver.TLSALPN01 != nil:
-		t = acmev1.ChallengeTypeTLSALPN01
-	case solver.DNS01 != nil && solver.DNS01.AccountLabel:
-		t = acmev1.ChallengeTypeDNSAccount01
-	case solver.DNS01 != nil:
-		t = acmev1.ChallengeTypeDNS01
-	case solver.HTTP01 != nil:
-		t = acmev1.ChallengeTypeHTTP01
-	}
-	for _, c := range offered {
-		if t != "" && strings.EqualFold(c.Type, string(t)) {
-			return t, c, true
+// offeredOf finds the challenge that the CA offers for each type: the first of each.
+func offeredOf(challenges []acmev1.ACMEChallenge) map[acmev1.ACMEChallengeType]acmev1.ACMEChallenge {
+	offered := map[acmev1.ACMEChallengeType]acmev1.ACMEChallenge{}
+	for _, of := range []acmev1.ACMEChallengeType{
+		acmev1.ChallengeTypeDNSPersist01, acmev1.ChallengeTypeTLSALPN01, acmev1.ChallengeTypeDNSAccount01, acmev1.ChallengeTypeDNS01, acmev1.ChallengeTypeHTTP01,
+	} {
+		if i := slices.IndexFunc(challenges, func(c acmev1.ACMEChallenge) bool { return strings.EqualFold(c.Type, string(of)) }); i >= 0 {
+			offered[of] = challenges[i]
 		}
 	}
-	return "", acmev1.ACMEChallenge{}, false
+	return offered
 }
 
 // ApplyOverrides is the solver with the Order's annotations applied (spec §5.5). The given solver is not changed.

@@ -13,10 +13,6 @@ import (
 	"chancery.dev/internal/fault"
 )
 
-// ReasonNoZone is the reason of a fault of Present or CleanUp: DNS has answered that there is no zone with the name, so
-// that nothing can be, or was, presented. A server that does not answer is another fault.
-const ReasonNoZone = "NoZone"
-
 // CheckPeriod is the longest wait between two self checks (mission rule 5).
 const CheckPeriod = 10 * time.Second
 

@@ -322,7 +322,7 @@ func TestParkedAccount(t *testing.T) {
 			return count(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				if strings.Contains(r.URL.Path, "order-plz") && limited.Add(1) == 1 {
 					rw.Header().Set("Content-Type", "application/problem+json")
-					rw.Header().Set("Retry-After", "60")
+					rw.Header().Set("Retry-After", "20")
 					rw.WriteHeader(http.StatusTooManyRequests)
 					_, _ = rw.Write([]byte(`{"type":"urn:ietf:params:acme:error:rateLimited","detail":"slow down"}`))
 					return

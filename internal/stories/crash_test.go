@@ -10,7 +10,6 @@ import (
 	"io"
 	"math/big"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -263,7 +262,7 @@ func requestsUntil(t *testing.T, events <-chan watch.Event, name string, last ty
 	}
 }
 
-// TestCrashAtEveryWriteOfAFailure is the same with a CA that is ready and cannot sign: the failure counts once, and no
+// TestCrashAtEveryWriteOfAFailure is the same with a CA that may not sign the name: the failure counts once, and no
 // request is made before the back-off has passed.
 func TestCrashAtEveryWriteOfAFailure(t *testing.T) {
 	t.Parallel()
@@ -284,12 +283,15 @@ func TestCrashAtEveryWriteOfAFailure(t *testing.T) {
 func crashAtFailure(t *testing.T, at int32, before, dies bool) {
 	t.Helper()
 	w := readyCA(t)
-	root, broken := &corev1.Secret{}, &corev1.Secret{}
-	if err := w.Get(t.Context(), "root", root); err != nil {
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
 		t.Fatal(err)
 	}
-	// The chain of the CA's certificate has one that does not belong to it.
-	broken.Name, broken.Data = "broken", map[string][]byte{"tls.key": root.Data["tls.key"], "tls.crt": slices.Concat(root.Data["tls.crt"], strangeCA(t))}
+	text, err := pki.EncodePKCS8(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := &corev1.Secret{ObjectMeta: named("broken"), Data: map[string][]byte{"tls.key": text, "tls.crt": authorityFor(t, key, "example.org")}}
 	w.Create(t, broken, clusterIssuer(w, "broken", certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{SecretName: "broken"}}))
 	stop := w.Run(t, w.Config())
 	awaitIssuer(t, w, "broken")
@@ -319,22 +321,13 @@ func crashAtFailure(t *testing.T, at int32, before, dies bool) {
 	}
 }
 
-// strangeCA returns a CA certificate that has nothing to do with any other.
-func strangeCA(t *testing.T) []byte {
-	t.Helper()
-	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return authorityFor(t, key)
-}
-
-// authorityFor returns a certificate that makes a key the CA "stranger".
-func authorityFor(t *testing.T, key crypto.Signer) []byte {
+// authorityFor returns a certificate that makes a key the CA "stranger", which signs for these domains only; for all
+// without any.
+func authorityFor(t *testing.T, key crypto.Signer, domains ...string) []byte {
 	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "stranger"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, PublicKey: key.Public(),
+		IsCA: true, BasicConstraintsValid: true, PublicKey: key.Public(), PermittedDNSDomains: domains,
 	}
 	ca, err := pki.Sign(template, template, key)
 	if err != nil {

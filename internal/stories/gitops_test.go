@@ -31,6 +31,7 @@ import (
 	"chancery.dev/internal/cli"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/port"
+	"chancery.dev/internal/rig/slow"
 )
 
 // repository is what somebody keeps in git, and a tool that applies it.
@@ -224,6 +225,7 @@ func serviceAccount(rc *rest.Config, namespace, name string) *rest.Config {
 // TestGitOps: what chancery install prints is applied by another tool. The processes run with the rights and the flags
 // that are printed, and write none of the printed fields; what somebody changes by hand is put right by the tool alone.
 func TestGitOps(t *testing.T) {
+	slow.Test(t, slow.Installs)
 	t.Parallel()
 	r := newRepository(t, rig.NewWorldOn(t, rig.BareCluster(t)), "--controller", "--webhook=ignore", "--cainjector=controller")
 	r.apply(t)
@@ -324,6 +326,7 @@ func (r *repository) conflicts(t *testing.T) {
 // it is printed: by the rights that it has there, ClusterIssuers find their Secrets, the table of kinds is kept, the
 // webhook is trusted, and the lease is held.
 func TestInstallationElsewhere(t *testing.T) {
+	slow.Test(t, slow.Installs)
 	t.Parallel()
 	const namespace, leases = "elsewhere", "leases"
 	r := newRepository(t, rig.NewWorldOn(t, rig.BareCluster(t)), "--controller", "--webhook=ignore", "--cainjector=controller",
@@ -352,6 +355,7 @@ func TestInstallationElsewhere(t *testing.T) {
 // TestInstallationsSideBySide: two controllers, each for a namespace of its own, are installed by plain manifests
 // beside what is one for the cluster. Each has a lease and rights of its own, and issues in its namespace.
 func TestInstallationsSideBySide(t *testing.T) {
+	slow.Test(t, slow.Installs)
 	t.Parallel()
 	w := rig.NewWorldOn(t, rig.BareCluster(t))
 	newRepository(t, w, "--responder=false").apply(t)

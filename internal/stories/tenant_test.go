@@ -17,8 +17,11 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/app"
+	"chancery.dev/internal/cause"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig"
+	"chancery.dev/internal/stub"
 )
 
 // tenantIssuer is an Issuer at the world's CA: any tenant can have a CA of its own.
@@ -213,4 +216,148 @@ func TestStatusesQuoteNoForeignAnswer(t *testing.T) {
 			t.Errorf("an event quotes the answer: %s", e.Message)
 		}
 	}
+}
+
+// TestLargeIssuer: an issuer of more than half a megabyte is not kept in memory, and is not sent back when its status
+// is written. It is not ready, and says why, as do the Certificates that name it, until it is shorter.
+func TestLargeIssuer(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	large := &certmanagerv1.Issuer{ObjectMeta: named("large"), Spec: certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{
+		CRLDistributionPoints: []string{"http://crl.example.com/" + strings.Repeat("x", limits.ObjectBytes)},
+	}}}
+	w.Create(t, large, by("large", certificate(w, "web", "", "www.example.com")))
+	var written, answered atomic.Int64
+	rc := rig.As(w.Admin, rig.Controller, "system:serviceaccounts", "system:serviceaccounts:cert-manager")
+	rc.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(r)
+			if err == nil && strings.HasSuffix(r.URL.Path, "/issuers/large/status") {
+				written.Add(1)
+				resp.Body = countedBody{resp.Body, &answered}
+			}
+			return resp, err
+		})
+	})
+	w.RunAs(t, w.Config(), rc)
+	const why = "fewer or shorter labels"
+	rig.Eventually(t, "the Certificate says why", func(ctx context.Context) string {
+		crt := &certmanagerv1.Certificate{}
+		if err := w.Get(ctx, "web", crt); err != nil {
+			return err.Error()
+		}
+		if c := crt.Status.Cause; c == nil || c.Class != string(cause.IssuerNotReady) || !strings.Contains(c.Message, why) {
+			return fmt.Sprintf("%+v", crt.Status)
+		}
+		return ""
+	})
+	if err := w.Get(t.Context(), "large", large); err != nil {
+		t.Fatal(err)
+	}
+	ready := certmanagerv1.FindIssuerCondition(large.Status.Conditions, certmanagerv1.IssuerConditionReady)
+	if ready == nil || ready.Reason != "TooLarge" || !strings.Contains(ready.Message, why) || len(large.Spec.SelfSigned.CRLDistributionPoints) != 1 {
+		t.Errorf("the issuer says %+v, and has %d addresses", ready, len(large.Spec.SelfSigned.CRLDistributionPoints))
+	}
+	if n := answered.Load(); written.Load() == 0 || n > 64<<10 {
+		t.Errorf("%d writes of the status were answered with %d bytes", written.Load(), n)
+	}
+	shorter := large.DeepCopy()
+	shorter.Spec.SelfSigned.CRLDistributionPoints = nil
+	if err := w.Client.Patch(t.Context(), shorter, client.MergeFrom(large)); err != nil {
+		t.Fatal(err)
+	}
+	awaitReady(t, w, "web")
+}
+
+// TestLargeCertificate: of a Certificate that is too large, next to nothing is kept in memory. It is not ready, says
+// why, and is left alone until it is smaller: what was issued stays.
+func TestLargeCertificate(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	issuer := &certmanagerv1.Issuer{ObjectMeta: named("own"), Spec: certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}}}
+	large := by("own", certificate(w, "large", "", "large.example.com"))
+	fill := strings.Repeat("x", limits.ObjectBytes)
+	large.Spec.SecretTemplate = &certmanagerv1.CertificateSecretTemplate{Annotations: map[string]string{"example.com/fill": fill}}
+	w.Create(t, issuer, large, by("own", certificate(w, "grows", "", "grows.example.com")))
+	w.RunAs(t, w.Config(), rig.As(w.Admin, rig.Controller, "system:serviceaccounts", "system:serviceaccounts:cert-manager"))
+	awaitReady(t, w, "grows")
+	before := &corev1.Secret{}
+	if err := w.Get(t.Context(), "grows", before); err != nil {
+		t.Fatal(err)
+	}
+	edit := func(name string, change func(*certmanagerv1.Certificate)) {
+		t.Helper()
+		crt := &certmanagerv1.Certificate{}
+		if err := w.Get(t.Context(), name, crt); err != nil {
+			t.Fatal(err)
+		}
+		changed := crt.DeepCopy()
+		change(changed)
+		if err := w.Client.Patch(t.Context(), changed, client.MergeFrom(crt)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	edit("grows", func(crt *certmanagerv1.Certificate) {
+		crt.Labels, crt.Spec.DNSNames = map[string]string{}, []string{"other.example.com"}
+		for i := range limits.ObjectBytes / 60 {
+			crt.Labels[fmt.Sprintf("l%d", i)] = strings.Repeat("x", 60)
+		}
+	})
+	for _, name := range []string{"large", "grows"} {
+		rig.Eventually(t, name+" says that it is too large", func(ctx context.Context) string {
+			crt := &certmanagerv1.Certificate{}
+			if err := w.Get(ctx, name, crt); err != nil {
+				return err.Error()
+			}
+			ready := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionReady)
+			if ready == nil || ready.Reason != stub.Reason || ready.ObservedGeneration != crt.Generation || !strings.Contains(ready.Message, "fewer or shorter labels") {
+				return fmt.Sprintf("%+v", crt.Status)
+			}
+			return ""
+		})
+		rig.Eventually(t, "one event says so", func(ctx context.Context) string {
+			events, said := &corev1.EventList{}, 0
+			if err := w.Client.List(ctx, events, client.InNamespace(w.Namespace)); err != nil {
+				return err.Error()
+			}
+			for _, e := range events.Items {
+				if e.InvolvedObject.Name == name && e.Reason == stub.Reason {
+					said += int(e.Count)
+				}
+			}
+			if said != 1 {
+				return fmt.Sprintf("%d", said)
+			}
+			return ""
+		})
+	}
+	after := &corev1.Secret{}
+	if err := w.Get(t.Context(), "grows", after); err != nil || after.ResourceVersion != before.ResourceVersion {
+		t.Errorf("the Secret of the Certificate that has grown has changed, %v", err)
+	}
+	requests := &certmanagerv1.CertificateRequestList{}
+	if err := w.Client.List(t.Context(), requests, client.InNamespace(w.Namespace)); err != nil || len(requests.Items) != 1 {
+		t.Errorf("%d requests, %v", len(requests.Items), err)
+	}
+	edit("large", func(crt *certmanagerv1.Certificate) { crt.Spec.SecretTemplate = nil })
+	edit("grows", func(crt *certmanagerv1.Certificate) { crt.Labels = nil })
+	awaitReady(t, w, "large")
+	awaitReady(t, w, "grows")
+	if err := w.Get(t.Context(), "grows", after); err != nil || after.ResourceVersion == before.ResourceVersion {
+		t.Errorf("the Certificate that is small again has not been issued for its new name, %v", err)
+	}
+}
+
+// countedBody counts the bytes that are read of a body.
+type countedBody struct {
+	io.ReadCloser
+
+	bytes *atomic.Int64
+}
+
+// Read implements io.Reader.
+func (b countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.bytes.Add(int64(n))
+	return n, err
 }

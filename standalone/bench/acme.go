@@ -1,11 +1,9 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"strconv"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -78,7 +76,7 @@ func prepareHTTP01(ctx context.Context, r *run) (*workload, error) {
 			},
 			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}},
 		})
-		work.controllerArguments = append(work.controllerArguments, "--acme-http01-responder", "cert-manager/chancery-responder")
+		work.controllerArguments = append(work.controllerArguments, "--acme-http01-responder=cert-manager/chancery-responder")
 	}
 	return work, err
 }
@@ -93,17 +91,16 @@ func prepareACME(ctx context.Context, r *run, solver func(*acmeRig) acmev1.ACMEC
 	work.close, work.dns = rig.end, rig.dns
 	dns := rig.dns.Addr()
 	work.controllerArguments = []string{
-		"--dns01-recursive-nameservers", dns,
-		"--dns01-authoritative-port", strconv.Itoa(rig.dns.Port()),
-		"--acme-account-key-algorithm", "ECDSA", // as the bare loop has it
-		"--acme-http01-solver-nameservers", dns,
-		"--http01-listen-address", rig.http.String(),
-		"--http01-self-check-port", strconv.Itoa(int(rig.http.Port())),
+		"--dns01-recursive-nameservers=" + dns,
+		"--dns01-authoritative-port=" + strconv.Itoa(rig.dns.Port()),
+		"--acme-account-key-algorithm=ECDSA", // as the bare loop has it
+		"--acme-http01-solver-nameservers=" + dns,
+		"--http01-listen-address=" + rig.http.String(),
+		"--http01-self-check-port=" + strconv.Itoa(int(rig.http.Port())),
+		"--issuer-egress-allow=0.0.0.0/0,127.0.0.0/8", // the hosts that are checked are on this machine
 	}
-	// The hosts that are checked are on this machine. An older binary, to compare with, has no such flag, and needs none.
-	const egress = "--issuer-egress-allow"
-	if help, err := exec.CommandContext(ctx, r.Controller, "controller", "--help").Output(); err == nil && bytes.Contains(help, []byte(egress)) {
-		work.controllerArguments = append(work.controllerArguments, egress, "0.0.0.0/0,127.0.0.0/8")
+	if r.other {
+		work.controllerArguments = append(work.controllerArguments, "--dns01-recursive-nameservers-only=true") // it knows no other port than 53
 	}
 	if err := r.plane.client.Create(ctx, acmeClusterIssuer(rig, solver(rig))); err != nil {
 		rig.end()

@@ -4,10 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"strconv"
-	"strings"
 
 	"chancery.dev/standalone/bench/usage"
 )
@@ -41,9 +37,9 @@ func (r *run) startAtRest(ctx context.Context, p process, do func(*controller) e
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.stop()) }()
+	defer func() { err = errors.Join(err, c.Stop()) }()
 	if err := c.calm(ctx); err != nil {
-		return errors.Join(err, c.lastWords())
+		return errors.Join(err, c.LastWords())
 	}
 	return do(c)
 }
@@ -71,39 +67,15 @@ func (o *AtRest) measure(ctx context.Context, r *run, c *controller, first count
 
 // memory reads what the process holds, and then, after garbage is collected, what is in use.
 func (c *controller) memory(ctx context.Context) (m Memory, err error) {
-	pid := c.cmd.Process.Pid
+	pid := c.PID()
 	if m.Resident, err = usage.Resident(pid); err != nil {
 		return m, err
 	}
 	if m.Peak, err = usage.Peak(pid); err != nil {
 		return m, err
 	}
-	var text []byte
-	for range 2 { // what lies in a sync.Pool outlives the first collection
-		if text, err = c.heap(ctx); err != nil {
-			return m, err
-		}
-	}
-	_, rest, _ := strings.Cut(string(text), "\n# HeapAlloc = ")
-	number, _, _ := strings.Cut(rest, "\n")
-	if m.InUse, err = strconv.ParseInt(number, 10, 64); err != nil {
-		return m, fmt.Errorf("the profile of the heap does not say what is in use: %w", err)
-	}
-	return m, nil
-}
-
-// heap collects garbage and returns the profile of the heap.
-func (c *controller) heap(ctx context.Context) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.profiles+"heap?debug=1&gc=1", http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = response.Body.Close() }()
-	return io.ReadAll(response.Body)
+	m.InUse, _, err = usage.Heap(ctx, c.profiles)
+	return m, err
 }
 
 // writeText prints what objects cost beside a process without them; of names how many of them have the budget.

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"time"
 
+	"chancery.dev/standalone/child"
 	"chancery.dev/standalone/controlplane"
 )
 
@@ -39,6 +40,10 @@ type Options struct {
 	Routes bool
 	// Standalone and Controller are the binaries chancery-standalone and chancery.
 	Standalone, Controller string
+	// Other is the program of another controller, which does each scenario after ours; empty for none. It gets the flags
+	// that its help names, and OtherArguments.
+	Other          string
+	OtherArguments []string
 	// Progress is told what happens, a line each; nil is told nothing.
 	Progress io.Writer
 }
@@ -59,6 +64,8 @@ type scenario struct {
 	rests func(ctx context.Context, r *run, work *workload, result *Scenario) error
 	// does replaces the issuing of all certificates: what is measured is something else; nil for most.
 	does func(ctx context.Context, r *run, work *workload, result *Scenario) error
+	// apart says that it is not done unless it is asked for.
+	apart bool
 	// injects says that no certificate is issued: what is measured is the CA injector.
 	injects bool
 }
@@ -70,6 +77,10 @@ func scenarios() []scenario {
 		{
 			name: "acme-dns01", title: "Certificates by ACME, DNS-01, one name each", requestBudget: 22,
 			prepare: prepareDNS01, bare: bareDNS01,
+		},
+		{
+			name: "late-dns01", title: "Certificates by ACME, DNS-01, whose records appear after two failed self checks", requestBudget: 22,
+			prepare: prepareLate, apart: true,
 		},
 		{
 			name: "acme-http01", title: "Certificates by ACME, HTTP-01, one name each", requestBudget: 24,
@@ -87,7 +98,7 @@ func scenarios() []scenario {
 		},
 		{name: "injection", title: "The CA injector beside definitions at rest", injects: true},
 		{name: "waiting", title: "DNS-01 challenges that wait for propagation, all in flight", prepare: prepareWaiting, does: waitScenario},
-		{name: "parked", title: "DNS-01 challenges that wait for propagation, most of them parked", prepare: prepareParked, does: waitScenario},
+		{name: "postponed", title: "DNS-01 challenges that wait for propagation, most of them postponed", prepare: preparePostponed, does: waitScenario},
 		{name: "hanging", title: "Certificates by ACME, DNS-01, beside a namespace whose servers never answer", prepare: prepareDNS01, does: hangScenario},
 		{name: "hostile", title: "Certificates by a CA ClusterIssuer, beside a namespace that attacks", prepare: prepareHostile, does: hostileScenario},
 	}
@@ -106,7 +117,7 @@ func Scenarios() []string {
 func DefaultScenarios() []string {
 	var names []string
 	for _, s := range scenarios() {
-		if s.rests == nil && s.does == nil && !s.injects {
+		if s.rests == nil && s.does == nil && !s.injects && !s.apart {
 			names = append(names, s.name)
 		}
 	}
@@ -159,13 +170,38 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		if !slices.Contains(o.Scenarios, s.name) {
 			continue
 		}
-		result, err := runScenario(ctx, &run{Options: o}, s)
+		result, err := runScenario(ctx, &run{Options: o, help: map[string]*child.Help{}}, s)
 		if err != nil {
 			return report, fmt.Errorf("scenario %s: %w", s.name, err)
 		}
 		report.Scenarios = append(report.Scenarios, *result)
+		if o.Other != "" && ctx.Err() == nil {
+			report.Scenarios = append(report.Scenarios, *runOther(ctx, o, s, result))
+		}
 	}
 	return report, nil
+}
+
+// runOther measures a scenario with the other controller. What it cannot do is its result.
+func runOther(ctx context.Context, o Options, s scenario, ours *Scenario) *Scenario {
+	r := &run{Options: o, other: true, arguments: o.OtherArguments, help: map[string]*child.Help{}}
+	r.Controller = o.Other
+	r.say("%s: again, with %s", s.name, o.Other)
+	result, err := runScenario(ctx, r, s)
+	if err != nil {
+		result = &Scenario{Name: s.name, Title: s.title, Failure: err.Error()}
+	}
+	result.Controller = o.Other
+	if err == nil && ours.Pace.PerSecond > 0 {
+		result.Ratios = append(result.Ratios,
+			Ratio{"requests each, times ours", result.RequestsEach / ours.RequestsEach},
+			Ratio{"latency p50, times ours", result.Pace.P50Millis / ours.Pace.P50Millis},
+			Ratio{"rate, share of ours", result.Pace.PerSecond / ours.Pace.PerSecond},
+			Ratio{"controller's CPU each, times ours", result.CPUMillisEach / ours.CPUMillisEach},
+			Ratio{"controller's resident memory, times ours", float64(result.ResidentBytes) / float64(ours.ResidentBytes)},
+		)
+	}
+	return result
 }
 
 // run is a scenario under way.
@@ -173,6 +209,19 @@ type run struct {
 	Options
 
 	plane *plane
+	// other says that the controller is the other one, which gets arguments too.
+	other     bool
+	arguments []string
+	// help is what the program has said of its flags, by command: it is asked once for each.
+	help map[string]*child.Help
+}
+
+// helpOf is what the controller's program says of the flags of a command.
+func (r *run) helpOf(command string) (_ *child.Help, err error) {
+	if r.help[command] == nil {
+		r.help[command], err = child.HelpOf(r.Controller, command)
+	}
+	return r.help[command], err
 }
 
 // scenarioWithin bounds a whole scenario: it grows with what is issued, and with what lies at rest.
@@ -268,12 +317,12 @@ func withController(ctx context.Context, r *run, work *workload, do func(*contro
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.stop()) }()
+	defer func() { err = errors.Join(err, c.Stop()) }()
 	if err = waitForIssuer(ctx, r.plane.client, work.issuer); err == nil {
 		err = do(c)
 	}
 	if err != nil {
-		return errors.Join(err, c.lastWords())
+		return errors.Join(err, c.LastWords())
 	}
 	return nil
 }

@@ -141,12 +141,12 @@ func TestTextSaysWhatIsExceeded(t *testing.T) {
 	report := Report{Scenarios: []Scenario{{
 		Name: "ca", RequestsEach: 11, RequestBudget: 10, Settled: true, Requests: []RequestRow{{"PATCH", "certificates/status", 409, 3, 1.5}},
 		Ceilings: []Ceiling{{Name: "the sky"}}, Parts: []Part{{From: 1, To: 10}, {From: 11, To: 100}},
-	}}}
+	}, {Name: "csr", Title: "requests", Controller: "/other", Failure: "it ended by itself"}}}
 	var text strings.Builder
 	if err := report.WriteText(&text); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"certificates/status, refused with 409", "budget 10: EXCEEDED", "the sky", "11 to 100"} {
+	for _, want := range []string{"certificates/status, refused with 409", "budget 10: EXCEEDED", "the sky", "11 to 100", "csr: requests, by /other", "NOT MEASURED: it ended by itself"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in:\n%s", want, &text)
 		}

@@ -101,7 +101,7 @@ func hangScenario(ctx context.Context, r *run, work *workload, result *Scenario)
 		out.Alone, out.Beside = alone.pace(), beside.pace()
 		out.Ratio = out.Beside.P50Millis / out.Alone.P50Millis
 		result.Hanging = out
-		result.ResidentBytes, err = usage.Resident(c.cmd.Process.Pid)
+		result.ResidentBytes, err = usage.Resident(c.PID())
 		return err
 	})
 }

@@ -98,7 +98,7 @@ func (r *run) seedDefinitions(ctx context.Context, ca []byte) error {
 	if err := r.plane.client.Create(ctx, one); err != nil {
 		return err
 	}
-	if err := r.plane.server.until(ctx, "the first definition is established", func(ctx context.Context) error {
+	if err := r.plane.server.Until(ctx, startWithin, "the first definition is established", func(ctx context.Context) error {
 		if err := r.plane.client.Get(ctx, client.ObjectKeyFromObject(one), one); err != nil {
 			return err
 		}

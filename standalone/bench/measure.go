@@ -60,14 +60,14 @@ func (r *run) snapshot(ctx context.Context, c *controller) (snapshot, error) {
 	if s.controller, err = c.requests(ctx); err != nil {
 		return s, err
 	}
-	s.cpu, err = usage.CPU(c.cmd.Process.Pid)
+	s.cpu, err = usage.CPU(c.PID())
 	return s, err
 }
 
 // issueAll issues a part, and tells what CPU time it took the API server: without the reading of its metrics, which
 // takes it more than a certificate does.
 func issueAll(ctx context.Context, r *run, w *workload, seen *observer, p part) (timing, time.Duration, error) {
-	server := r.plane.server.cmd.Process.Pid
+	server := r.plane.server.PID()
 	before, err := usage.CPU(server)
 	if err != nil {
 		return timing{}, 0, err
@@ -129,7 +129,7 @@ func measure(ctx context.Context, r *run, w *workload, c *controller, result *Sc
 	result.Pace = took.pace()
 	result.ServerCPUMillisEach = millis(server) / float64(r.Certificates)
 	result.fill(first, before)
-	result.ResidentBytes, err = usage.Resident(c.cmd.Process.Pid)
+	result.ResidentBytes, err = usage.Resident(c.PID())
 	return err
 }
 

@@ -3,9 +3,7 @@ package bench
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"strconv"
@@ -15,6 +13,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"chancery.dev/standalone/bench/usage"
 )
 
 const (
@@ -190,17 +190,8 @@ func (p *plane) settled(ctx context.Context) (counts, bool, error) {
 }
 
 // requests reads the controller's own counters: requests by HTTP method.
-func (c *controller) requests(ctx context.Context) (_ map[string]int, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.metrics, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("read the controller's metrics: %w", err)
-	}
-	defer func() { err = errors.Join(err, res.Body.Close()) }()
-	page, err := io.ReadAll(res.Body)
+func (c *controller) requests(ctx context.Context) (map[string]int, error) {
+	page, err := usage.Page(ctx, c.metrics)
 	if err != nil {
 		return nil, fmt.Errorf("read the controller's metrics: %w", err)
 	}

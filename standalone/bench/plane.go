@@ -23,6 +23,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/app"
 	"chancery.dev/internal/rig/port"
+	"chancery.dev/standalone/child"
 	"chancery.dev/standalone/controlplane"
 )
 
@@ -40,7 +41,7 @@ const (
 // plane is a control plane in a process and a directory of its own.
 type plane struct {
 	dir    string
-	server *child
+	server *child.Process
 	stdin  *os.File
 	rc     *rest.Config
 	client client.WithWatch
@@ -64,15 +65,16 @@ func startPlane(ctx context.Context, binary string) (_ *plane, err error) {
 	}
 	p.stdin = write
 	data := filepath.Join(p.dir, "data")
-	p.server, err = startChild("the control plane", filepath.Join(p.dir, "up.log"), read,
-		binary, "up", "--controllers=false", "--exit-with-parent", "--data-dir", data)
+	p.server, err = child.Start(child.Program{
+		Name: "the control plane", Path: binary, Stdin: read, Arguments: []string{"up", "--controllers=false", "--exit-with-parent", "--data-dir", data},
+	})
 	err = errors.Join(err, read.Close())
 	if err != nil {
 		return nil, err
 	}
 	kubeconfig := filepath.Join(data, "kubeconfig")
 	// The kubeconfig appears when the control plane is ready.
-	if err := p.server.until(ctx, "the control plane is ready", func(context.Context) error {
+	if err := p.server.Until(ctx, startWithin, "the control plane is ready", func(context.Context) error {
 		_, err := os.Stat(kubeconfig)
 		return err
 	}); err != nil {
@@ -106,7 +108,7 @@ func (p *plane) connect(ctx context.Context, kubeconfig string) (err error) {
 func (p *plane) stop() error {
 	var err error
 	if p.server != nil {
-		err = p.server.stop()
+		err = p.server.Stop()
 	}
 	if p.stdin != nil {
 		err = errors.Join(err, p.stdin.Close())
@@ -114,30 +116,9 @@ func (p *plane) stop() error {
 	return errors.Join(err, os.RemoveAll(p.dir))
 }
 
-// until polls until check succeeds, the process ends, or startWithin is over.
-func (c *child) until(ctx context.Context, what string, check func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, startWithin)
-	defer cancel()
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		err := check(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-c.exited:
-			return fmt.Errorf("%s ended: %w", c.name, errors.Join(c.err, c.lastWords()))
-		case <-ctx.Done():
-			return fmt.Errorf("waiting until %s: %w: %w", what, ctx.Err(), err)
-		case <-tick.C:
-		}
-	}
-}
-
 // controller is the controller's process.
 type controller struct {
-	*child
+	*child.Process
 
 	metrics, profiles string // URLs
 }
@@ -155,6 +136,9 @@ func controllerOf(work *workload) process {
 // startProcess runs a command as on a cluster: in its own process, with the rights of its service account.
 func startProcess(ctx context.Context, r *run, p process) (*controller, error) {
 	user, groups := controlplane.ServiceAccount(controllerNamespace, p.account)
+	if r.other { // it may read and write what our role does not have
+		groups = append(groups, "system:masters")
+	}
 	rc, err := controlplane.ClientFromDataDir(filepath.Join(r.plane.dir, "data"), user, groups...)
 	if err != nil {
 		return nil, err
@@ -171,16 +155,25 @@ func startProcess(ctx context.Context, r *run, p process) (*controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	arguments := append([]string{
-		p.command, "--kubeconfig", kubeconfig, "--leader-elect=false", "--metrics-listen-address", metrics.String(),
-		"--internal-healthz-listen-address", "0", "--enable-profiling", "--profiler-address", profiles.String(),
-	}, p.arguments...)
-	c := &controller{metrics: "http://" + metrics.String() + "/metrics", profiles: "http://" + profiles.String() + "/debug/pprof/"}
-	c.child, err = startChild("the controller", filepath.Join(r.plane.dir, "controller.log"), nil, r.Controller, arguments...)
+	healthz, err := port.Free(ctx)
 	if err != nil {
 		return nil, err
 	}
-	err = c.until(ctx, "the controller serves its metrics", func(ctx context.Context) error {
+	help, err := r.helpOf(p.command)
+	if err != nil {
+		return nil, err
+	}
+	arguments := append(help.Arguments(append([]string{
+		"--kubeconfig=" + kubeconfig, "--leader-elect=false", "--metrics-listen-address=" + metrics.String(),
+		"--internal-healthz-listen-address=" + healthz.String(), "--enable-profiling=true", "--profiler-address=" + profiles.String(),
+		"--cluster-resource-namespace=" + controllerNamespace,
+	}, p.arguments...)...), r.arguments...)
+	c := &controller{metrics: "http://" + metrics.String() + "/metrics", profiles: "http://" + profiles.String() + "/debug/pprof/"}
+	c.Process, err = child.Start(child.Program{Name: "the controller", Path: r.Controller, Arguments: arguments})
+	if err != nil {
+		return nil, err
+	}
+	err = c.Until(ctx, startWithin, "the controller serves its metrics", func(ctx context.Context) error {
 		_, err := c.requests(ctx)
 		return err
 	})

@@ -32,6 +32,10 @@ type Scenario struct {
 	// Name is that of the option, Title is for people.
 	Name  string `json:"name"`
 	Title string `json:"title"`
+	// Controller is the program of the other controller, which was measured; empty for ours. Failure is why it could not
+	// be.
+	Controller string `json:"controller,omitempty"`
+	Failure    string `json:"failure,omitempty"`
 	// Certificates is how many were issued.
 	Certificates int `json:"certificates"`
 	// Requests that certificates cost, the user's own creation and all events included.

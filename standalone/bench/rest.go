@@ -115,7 +115,7 @@ func (r *run) seed(ctx context.Context, work *workload) (err error) {
 
 // calm waits until the controller has looked at everything, and then leaves it alone for restFor.
 func (c *controller) calm(ctx context.Context) error {
-	before, err := usage.CPU(c.cmd.Process.Pid)
+	before, err := usage.CPU(c.PID())
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (c *controller) calm(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		now, err := usage.CPU(c.cmd.Process.Pid)
+		now, err := usage.CPU(c.PID())
 		if err != nil {
 			return err
 		}
@@ -175,11 +175,11 @@ func (r *run) atRest(ctx context.Context, work *workload) (resident, peak int64,
 	if err != nil {
 		return 0, 0, err
 	}
-	defer func() { err = errors.Join(err, c.stop()) }()
+	defer func() { err = errors.Join(err, c.Stop()) }()
 	if err := c.calm(ctx); err != nil {
 		return 0, 0, err
 	}
-	pid := c.cmd.Process.Pid
+	pid := c.PID()
 	if resident, err = usage.Resident(pid); err != nil {
 		return 0, 0, err
 	}
@@ -208,12 +208,11 @@ func (r *run) startOnChange(ctx context.Context, work *workload) (_ float64, err
 		return 0, fmt.Errorf("watch the Certificate that has changed: %w", err)
 	}
 	defer w.Stop()
-	began := time.Now()
 	c, err := startProcess(ctx, r, controllerOf(work))
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, c.stop()) }()
+	defer func() { err = errors.Join(err, c.Stop()) }()
 	timeout := time.NewTimer(issueWithin + r.starts(1))
 	defer timeout.Stop()
 	select {
@@ -221,7 +220,7 @@ func (r *run) startOnChange(ctx context.Context, work *workload) (_ float64, err
 		if !open {
 			return 0, errWatchEnded
 		}
-		return millis(time.Since(began)), nil
+		return millis(time.Since(c.Began())), nil
 	case <-timeout.C:
 		return 0, fmt.Errorf("%s has changed, and nobody has looked at it after %s", crt.Name, issueWithin+r.starts(1))
 	case <-ctx.Done():

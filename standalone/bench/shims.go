@@ -88,7 +88,7 @@ func (r *run) defineGateways(ctx context.Context) error {
 	if err := r.plane.client.Create(ctx, crd); err != nil {
 		return err
 	}
-	return r.plane.server.until(ctx, "Gateways are served", func(ctx context.Context) error {
+	return r.plane.server.Until(ctx, startWithin, "Gateways are served", func(ctx context.Context) error {
 		return r.plane.client.List(ctx, &gwapiv1.GatewayList{})
 	})
 }
@@ -127,7 +127,7 @@ func (r *run) orphan(ctx context.Context) error {
 		if err := r.plane.client.DeleteAllOf(ctx, kind.one, client.InNamespace(namespace), client.PropagationPolicy(metav1.DeletePropagationOrphan)); err != nil {
 			return err
 		}
-		err := r.plane.server.until(ctx, "the garbage collector has let them go", func(ctx context.Context) error {
+		err := r.plane.server.Until(ctx, startWithin, "the garbage collector has let them go", func(ctx context.Context) error {
 			if err := r.plane.client.List(ctx, kind.list, client.InNamespace(namespace), client.Limit(1)); err != nil {
 				return err
 			}

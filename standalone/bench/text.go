@@ -45,7 +45,15 @@ func (r *Report) WriteText(w io.Writer) error {
 
 func (s *Scenario) writeText(w io.Writer) error {
 	t := &table{w: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
-	t.line("\n%s: %s\n", s.Name, s.Title)
+	by := ""
+	if s.Controller != "" {
+		by = ", by " + s.Controller
+	}
+	t.line("\n%s: %s%s\n", s.Name, s.Title, by)
+	if s.Failure != "" {
+		t.line("  NOT MEASURED: %s", s.Failure)
+		return t.flush()
+	}
 	if s.Waiting != nil {
 		s.Waiting.writeText(t, s.ResidentBytes)
 		return t.flush()

@@ -22,15 +22,16 @@ const (
 	// steadyAfter is how long after the last record was presented self checks come at the fixed period: they start after a
 	// quarter of a second and double up to it, which takes 16 seconds, and one period more spreads them.
 	steadyAfter = 30 * time.Second
-	// parkingCap is how many challenges are in flight in the scenario parked: the default of --max-concurrent-challenges.
-	parkingCap = 60
+	// postponingCap is how many challenges are in flight in the scenario postponed: the default of
+	// --max-concurrent-challenges.
+	postponingCap = 60
 	// neverAppears is longer than any run.
 	neverAppears = 24 * time.Hour
 )
 
 // Waiting is what challenges cost whose record does not appear, once their self checks come at the fixed period.
 type Waiting struct {
-	// Challenges that wait, and how many of them have a slot; the others are parked.
+	// Challenges that wait, and how many of them have a slot; the others are postponed.
 	Challenges int `json:"challenges"`
 	InFlight   int `json:"inFlight"`
 	// WindowSeconds is how long they were looked at, PeriodSeconds how often each is checked.
@@ -52,9 +53,22 @@ func prepareWaiting(ctx context.Context, r *run) (*workload, error) {
 	return prepareHidden(ctx, r, r.Certificates)
 }
 
-// prepareParked does so with few in flight, so that others wait and those that fail are parked.
-func prepareParked(ctx context.Context, r *run) (*workload, error) {
-	return prepareHidden(ctx, r, parkingCap)
+// preparePostponed does so with few in flight, so that others wait and those that fail are postponed.
+func preparePostponed(ctx context.Context, r *run) (*workload, error) {
+	return prepareHidden(ctx, r, postponingCap)
+}
+
+// late is when the DNS server of prepareLate shows a record: self checks before that, at once and a quarter of a second
+// later, fail.
+const late = 600 * time.Millisecond
+
+// prepareLate has the DNS server show each record late.
+func prepareLate(ctx context.Context, r *run) (*workload, error) {
+	work, err := prepareACME(ctx, r, rfc2136Solver)
+	if err == nil {
+		work.dns.SetDelay(0, late)
+	}
+	return work, err
 }
 
 func prepareHidden(ctx context.Context, r *run, inFlight int) (*workload, error) {
@@ -64,7 +78,7 @@ func prepareHidden(ctx context.Context, r *run, inFlight int) (*workload, error)
 	}
 	work.dns.SetDelay(0, neverAppears)
 	work.controllerArguments = append(work.controllerArguments,
-		"--max-concurrent-challenges", strconv.Itoa(inFlight), "--dns01-check-retry-period", checkPeriod.String())
+		"--max-concurrent-challenges="+strconv.Itoa(inFlight), "--dns01-check-retry-period="+checkPeriod.String())
 	return work, nil
 }
 
@@ -90,7 +104,7 @@ func waitScenario(ctx context.Context, r *run, work *workload, result *Scenario)
 			return err
 		}
 		result.Waiting = out
-		result.ResidentBytes, err = usage.Resident(c.cmd.Process.Pid)
+		result.ResidentBytes, err = usage.Resident(c.PID())
 		return err
 	})
 }
@@ -146,14 +160,14 @@ func (o *Waiting) measure(ctx context.Context, r *run, work *workload, c *contro
 	}
 	checks, others := work.questions()
 	began := time.Now()
-	used, err := usage.CPU(c.cmd.Process.Pid)
+	used, err := usage.CPU(c.PID())
 	if err != nil {
 		return err
 	}
 	if err := sleep(ctx, r.Window); err != nil {
 		return err
 	}
-	usedThen, err := usage.CPU(c.cmd.Process.Pid)
+	usedThen, err := usage.CPU(c.PID())
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func (d *display) until(ctx context.Context, timeout time.Duration, applied <-ch
 			applied = nil // a nil channel is never ready
 		case <-over.C:
 			d.show()
-			_, _ = fmt.Fprintf(d.out, "\nNot all is done after %s: the time is over (--timeout).\n", timeout)
+			_, _ = fmt.Fprintf(d.out, "\nNot all is done after %s: the time is up (--timeout).\n", timeout)
 			return nil
 		case <-tick.C:
 		case <-d.news():

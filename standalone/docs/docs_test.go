@@ -193,6 +193,7 @@ until grep -qx ready background.log; do kill -0 $background || { cat background.
 
 // TestManifestsAreAccepted: an API server on which Chancery is installed takes every manifest of every page.
 func TestManifestsAreAccepted(t *testing.T) {
+	slow.Test(t, slow.Docs)
 	home := newHome(t)
 	home.up()
 	home.installGatewayAPI()

@@ -131,6 +131,10 @@ type ChallengeStatus struct {
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
+	// How the reason ends, after a semicolon, once it has said what is the matter: when the next try is, for example.
+	// +optional
+	ReasonEnd string `json:"reasonEnd,omitempty"`
+
 	// Kind of failure that the reason tells of: of the one that ended the challenge, or of what it waits for. A
 	// challenge that another controller has left has none.
 	// +optional

@@ -147,7 +147,7 @@ type ACMESolverTest struct {
 	// +optional
 	Provider string `json:"provider,omitempty"`
 
-	// Running until the test has ended. Then Passed; Failed; NotApplicable where the solver writes no
+	// Running until the test is finished. Then Passed; Failed; NotApplicable where the solver writes no
 	// record; or NoSolver where no solver of the issuer is for the name.
 	Outcome ACMESolverTestOutcome `json:"outcome"`
 

@@ -34,7 +34,7 @@ func (s State) IsFailure() bool {
 	return s == Invalid || s == Expired || s == Errored
 }
 
-// FailureClass says what kind of failure an Order or a Challenge waits for, or has ended with.
+// FailureClass says what kind of failure an Order or a Challenge waits for, or has failed with.
 //
 //   - Permanent: the server refuses what is asked for, and will until somebody changes it.
 //   - Refused: the server refuses a call, but not for what is asked for. Starting over may succeed.
@@ -161,6 +161,10 @@ type OrderStatus struct {
 	// Why the order is in its state, or what it waits for.
 	// +optional
 	Reason string `json:"reason,omitempty"`
+
+	// How the reason ends, after a semicolon, once it has said what is the matter: when the next try is, for example.
+	// +optional
+	ReasonEnd string `json:"reasonEnd,omitempty"`
 
 	// Kind of failure that the reason tells of: of the one that ended the order, or of what it waits for. An
 	// order that another controller has left has none.

@@ -87,11 +87,13 @@ type CertificateDNSNameSelector struct {
 	// Names that match exactly. A wildcard must be listed as such.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
 	DNSNames []string `json:"dnsNames,omitempty"`
 
 	// Zones whose names match. The longest match wins over shorter ones.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
 	DNSZones []string `json:"dnsZones,omitempty"`
 }
 

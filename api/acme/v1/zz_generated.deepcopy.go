@@ -824,7 +824,7 @@ func (in *OrderStatus) DeepCopyInto(out *OrderStatus) {
 	if in.Cause != nil {
 		in, out := &in.Cause, &out.Cause
 		*out = new(metav1.Cause)
-		**out = **in
+		(*in).DeepCopyInto(*out)
 	}
 	if in.FailureTime != nil {
 		in, out := &in.FailureTime, &out.FailureTime

@@ -95,7 +95,7 @@ type CertificateSpec struct {
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]+([.][0-9]*)?(ns|us|ms|s|m|h))+$') && duration(self) >= duration('1h')`,message="duration: must be at least 1h, written as in 2160h or 90m"
 	Duration *metav1.Duration `json:"duration,omitempty"`
 
-	// How long before its end the certificate is renewed: at least 5m, less than its duration. By
+	// How long before its expiry the certificate is renewed: at least 5m, less than its duration. By
 	// default the last third of its lifetime. Excludes renewBeforePercentage.
 	// +optional
 	// +kubebuilder:validation:Type=string
@@ -103,7 +103,7 @@ type CertificateSpec struct {
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]+([.][0-9]*)?(ns|us|ms|s|m|h))+$') && duration(self) >= duration('5m')`,message="renewBefore: must be at least 5m, written as in 360h or 90m"
 	RenewBefore *metav1.Duration `json:"renewBefore,omitempty"`
 
-	// Percentage of its lifetime before its end at which the certificate is renewed. Excludes
+	// Percentage of its lifetime before its expiry at which the certificate is renewed. Excludes
 	// renewBefore.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule=`self > 0 && self < 100`,message="renewBeforePercentage: must be between 1 and 99"
@@ -278,7 +278,7 @@ type OtherName struct {
 // CertificateRenewal says whether, and when, a certificate is renewed.
 // +kubebuilder:validation:XValidation:rule=`self.policy != 'Disabled' || !has(self.windows) || self.windows.size() == 0`,message="renewal.windows: must be empty where renewal.policy is Disabled: remove them, or use RenewBefore",fieldPath=".windows"
 type CertificateRenewal struct {
-	// RenewBefore renews before the end of the certificate; Disabled leaves it to end.
+	// RenewBefore renews before the certificate expires; Disabled lets it expire.
 	Policy CertificateRenewalPolicy `json:"policy"`
 
 	// Times at which the certificate may be renewed. Without any: at all times.

@@ -18,9 +18,6 @@ const (
 	// CertificateConditionRevoking says that a certificate is being replaced and revoked, because the annotation
 	// chancery.dev/revoke asks for it; when False, what that has come to. Without it there is no such condition.
 	CertificateConditionRevoking CertificateConditionType = "Revoking"
-	// CertificateConditionUndelivered is our own: True once a CloudEvent was given up, False after the next one that was
-	// delivered.
-	CertificateConditionUndelivered CertificateConditionType = "chancery.dev/CloudEventUndelivered"
 )
 
 // CertificateStatus says how a certificate stands.
@@ -43,7 +40,7 @@ type CertificateStatus struct {
 	// +optional
 	NotBefore *metav1.Time `json:"notBefore,omitempty"`
 
-	// End of the certificate's validity.
+	// Time when the certificate expires.
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
 
@@ -80,29 +77,6 @@ type CertificateStatus struct {
 	// What the ACME server says about the certificate.
 	// +optional
 	ACME *CertificateACMEStatus `json:"acme,omitempty"`
-
-	// Our own: what the receiver of CloudEvents was told of.
-	// +optional
-	Told *CertificateTold `json:"told,omitempty"`
-}
-
-// CertificateTold is what the receiver of CloudEvents was told of a Certificate.
-type CertificateTold struct {
-	// Revision of the last certificate that was told as issued.
-	// +optional
-	Revision *int `json:"revision,omitempty"`
-
-	// Revision of the certificate whose renewal was told as late. Cleared by the next one.
-	// +optional
-	Late *int `json:"late,omitempty"`
-
-	// Time of the last failure that was told.
-	// +optional
-	FailureTime *metav1.Time `json:"failureTime,omitempty"`
-
-	// Serial number of the last certificate that was told as revoked.
-	// +optional
-	Revoked string `json:"revoked,omitempty"`
 }
 
 // CertificateCondition is one condition of a Certificate.

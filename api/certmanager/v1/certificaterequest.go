@@ -103,7 +103,7 @@ const (
 	// CertificateRequestConditionDenied says that the request must not be signed. It is only ever True.
 	CertificateRequestConditionDenied CertificateRequestConditionType = "Denied"
 	// CertificateRequestConditionFailureClass is our own: its reason is the class of the failure that a
-	// request has ended with (Permanent, Policy, Validation, RateLimited, Unavailable), by which its Certificate
+	// request has failed with (Permanent, Policy, Validation, RateLimited, Unavailable), by which its Certificate
 	// chooses when to try again. It is only ever True.
 	CertificateRequestConditionFailureClass CertificateRequestConditionType = "chancery.dev/FailureClass"
 	// CertificateRequestConditionStalled is our own, under the name that kstatus gives it: the request has failed for

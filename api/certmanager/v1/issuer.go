@@ -133,6 +133,7 @@ type SelfSignedIssuer struct {
 	// Addresses of revocation lists to put into certificates.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
 	CRLDistributionPoints []string `json:"crlDistributionPoints,omitempty"`
 }
 
@@ -145,17 +146,20 @@ type CAIssuer struct {
 	// Addresses of revocation lists to put into certificates.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
 	CRLDistributionPoints []string `json:"crlDistributionPoints,omitempty"`
 
 	// Addresses of OCSP responders to put into certificates.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
 	// +kubebuilder:validation:items:MinLength=1
 	OCSPServers []string `json:"ocspServers,omitempty"`
 
 	// Addresses of the authority's own certificate to put into certificates.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
 	// +kubebuilder:validation:items:MinLength=1
 	IssuingCertificateURLs []string `json:"issuingCertificateURLs,omitempty"`
 }
@@ -197,8 +201,8 @@ type CAIssuerStatus struct {
 	// certificate that is renewed with the same subject and key has the same.
 	Authority string `json:"authority"`
 
-	// When the controller has first found this CA in the issuer's Secret. Certificates of an earlier CA are issued
-	// again from then on.
+	// When the controller has first found this CA in the issuer's Secret. Certificates of an earlier CA are renewed
+	// from then on.
 	FirstSeen metav1.Time `json:"firstSeen"`
 
 	// From when on that certificate is valid which expires first of those that the issuer signs with and delivers: the

@@ -1,5 +1,7 @@
 package v1
 
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 // Cause is what is in the way of a certificate. It is our own, and travels from the object that has learned it up to
 // the Certificate. Two causes of one class, problem type and subject are the same, whatever their messages say.
 type Cause struct {
@@ -18,6 +20,10 @@ type Cause struct {
 	// What was said, for people.
 	// +optional
 	Message string `json:"message,omitempty"`
+
+	// When it is tried again, where that is known. It does not tell two causes from one another.
+	// +optional
+	NextTry *metav1.Time `json:"nextTry,omitempty"`
 }
 
 // SameAs reports whether two causes are the same, in whatever words; nil is none.

@@ -97,7 +97,7 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- $spread := $v.topologySpreadConstraints }}
-{{- if and (eq .component "responder") (not $spread) }}
+{{- if and (has .component (list "controller" "cainjector" "webhook" "responder")) (not $spread) }}
 topologySpreadConstraints:
   - maxSkew: 1
     topologyKey: kubernetes.io/hostname

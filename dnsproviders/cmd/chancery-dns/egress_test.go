@@ -23,6 +23,7 @@ import (
 // providers that the catalog calls judged say so. For a ClusterIssuer nothing is off limits: they connect there, where
 // nothing listens.
 func TestForbiddenAddresses(t *testing.T) {
+	t.Parallel()
 	loopback := netip.MustParseAddr("127.99.0.1")
 	var zones []dnsserver.Zone
 	for _, name := range []string{"com.", "net.", "invalid."} {

@@ -222,8 +222,10 @@ func solvers(t *testing.T, w *world) map[string]struct {
 
 // The contract of providers, for each typed field of the API.
 func TestTypedProviders(t *testing.T) {
+	t.Parallel()
 	for name := range solvers(t, newWorld(t)) {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t)
 			s := solvers(t, w)[name]
 			right, wrong := w.factory(t, s.good, s.good["web"]), w.factory(t, s.wrong, s.wrong["web"])
@@ -269,6 +271,7 @@ func TestTypedProviders(t *testing.T) {
 // Another writer, such as another cluster, comes between the reading and the writing of a
 // record set: neither loses its value.
 func TestOtherWritersKeepTheirs(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"azureDNS", "cloudDNS", "cloudflare token", "digitalocean", "route53 keys"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -302,6 +305,7 @@ func TestOtherWritersKeepTheirs(t *testing.T) {
 
 // A zone is looked for once, not for each record.
 func TestZoneIsLookedForOnce(t *testing.T) {
+	t.Parallel()
 	for name, question := range map[string]string{"cloudDNS": "/managedZones?", "cloudflare token": "/zones?", "route53 keys": "/hostedzonesbyname?"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -331,6 +335,7 @@ func TestZoneIsLookedForOnce(t *testing.T) {
 // A ClusterIssuer may use the credentials of the machine: keys and region of the
 // environment, which win over the Issuer's region, and a workload identity.
 func TestAmbientCredentials(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	federated := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(federated, []byte("federated-"+token), 0o600); err != nil {
@@ -364,6 +369,7 @@ func TestAmbientCredentials(t *testing.T) {
 
 // The host of Akamai's API is the Issuer's choice: what a server that is none answers is not quoted.
 func TestPagesAreNotQuoted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	s := solvers(t, w)["akamai"]
 	s.config.Akamai.ServiceConsumerDomain = standin.PageHost

@@ -20,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/solver/dns01/wire"
 )
 
@@ -79,7 +80,7 @@ func isStatus(err error, code int) bool {
 }
 
 // maxBody bounds an answer, in octets.
-const maxBody = 4 << 20
+const maxBody = limits.DNSProviderBody
 
 // api is an HTTP API that speaks JSON.
 type api struct {

@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"chancery.dev/internal/fault"
@@ -63,6 +64,10 @@ func parseChain(data []byte) ([]*x509.Certificate, error) {
 	if len(certs) == 0 {
 		return nil, errors.New("the certificate chain is empty")
 	}
+	// The decoder passes over a block that it cannot read, and another reader may not: it may be a key.
+	if bytes.Count(data, []byte("-----BEGIN")) != len(certs) {
+		return nil, errors.New("the certificate chain holds a PEM block that does not parse")
+	}
 	return certs, nil
 }
 
@@ -71,10 +76,12 @@ func parseChain(data []byte) ([]*x509.Certificate, error) {
 func (r *response) alternates(limit int) []string {
 	var urls []string
 	for _, header := range r.header.Values("Link") {
-		for header != "" && len(urls) < limit {
-			var target, params string
-			target, params, header = cutLink(header)
-			if target != "" && hasRelation(params, "alternate") {
+		for len(urls) < limit {
+			target, relation, rest, ok := cutLink(header)
+			if !ok {
+				break
+			}
+			if header = rest; slices.ContainsFunc(strings.Fields(relation), func(r string) bool { return strings.EqualFold(r, "alternate") }) {
 				if url := r.absolute(target); url != "" {
 					urls = append(urls, url)
 				}
@@ -84,41 +91,63 @@ func (r *response) alternates(limit int) []string {
 	return urls
 }
 
-// cutLink splits off the first link-value of a Link header: its target and its parameters.
-func cutLink(header string) (target, params, rest string) {
-	_, header, ok := strings.Cut(header, "<")
+// cutLink splits off the first link-value of a Link header: its target, and the first rel, whose further ones are to be
+// ignored (RFC 8288 §3.3). What is malformed ends the list.
+func cutLink(header string) (target, relation, rest string, ok bool) {
+	header, ok = strings.CutPrefix(strings.TrimLeft(header, " \t,"), "<")
 	if !ok {
-		return "", "", ""
+		return "", "", "", false
 	}
-	target, header, ok = strings.Cut(header, ">")
-	if !ok {
-		return "", "", ""
+	if target, rest, ok = strings.Cut(header, ">"); !ok {
+		return "", "", "", false
 	}
-	// The next link-value starts at a comma outside of quotes.
-	quoted := false
-	for i := range len(header) {
-		switch {
-		case header[i] == '"':
-			quoted = !quoted
-		case header[i] == ',' && !quoted:
-			return target, header[:i], header[i+1:]
+	for seen := false; ; {
+		if rest, ok = strings.CutPrefix(strings.TrimLeft(rest, " \t"), ";"); !ok {
+			break
+		}
+		var name, value string
+		name, value, rest = cutParameter(rest)
+		if !seen && strings.EqualFold(name, "rel") {
+			relation, seen = value, true
 		}
 	}
-	return target, header, ""
+	if rest != "" && rest[0] != ',' {
+		rest = ""
+	}
+	return target, relation, rest, true
 }
 
-// hasRelation reports whether link parameters name the relation; rel may list several.
-func hasRelation(params, relation string) bool {
-	for param := range strings.SplitSeq(params, ";") {
-		name, value, _ := strings.Cut(strings.TrimSpace(param), "=")
-		if !strings.EqualFold(strings.TrimSpace(name), "rel") {
-			continue
-		}
-		for rel := range strings.FieldsSeq(strings.Trim(strings.TrimSpace(value), `"`)) {
-			if strings.EqualFold(rel, relation) {
-				return true
-			}
-		}
+// cutParameter splits off a parameter of a link: a name, and perhaps a value, which may be in quotes (RFC 9110 §5.6.4).
+func cutParameter(s string) (name, value, rest string) {
+	s = strings.TrimLeft(s, " \t")
+	name, rest = cutAny(s, " \t=;,")
+	rest = strings.TrimLeft(rest, " \t")
+	s, ok := strings.CutPrefix(rest, "=")
+	if !ok {
+		return name, "", rest
 	}
-	return false
+	s = strings.TrimLeft(s, " \t")
+	if !strings.HasPrefix(s, `"`) {
+		value, rest = cutAny(s, ";,")
+		return name, strings.TrimRight(value, " \t"), rest
+	}
+	var text strings.Builder
+	for i := 1; i < len(s); i++ {
+		switch {
+		case s[i] == '"':
+			return name, text.String(), s[i+1:]
+		case s[i] == '\\' && i+1 < len(s):
+			i++
+		}
+		text.WriteByte(s[i])
+	}
+	return name, text.String(), ""
+}
+
+// cutAny cuts a text before the first of some characters.
+func cutAny(s, chars string) (before, rest string) {
+	if at := strings.IndexAny(s, chars); at >= 0 {
+		return s[:at], s[at:]
+	}
+	return s, ""
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"chancery.dev/internal/acme"
@@ -93,6 +94,11 @@ func (s *server) flyDirectory(ctx context.Context, flight *directoryFlight) {
 
 func (s *server) requestDirectory(ctx context.Context) (_ *acme.Directory, err error) {
 	defer fault.Contain(&err) // others wait for what comes of it
+	defer func() {
+		if err != nil && !s.https {
+			err = fmt.Errorf("%w; the address begins with http://, and ACME servers have https:// (RFC 8555 §6.1)", err)
+		}
+	}()
 	r, err := s.get(ctx, ActionDiscover, s.directory.url)
 	if err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ import (
 )
 
 // someChain is a certificate in PEM.
-func someChain(t *testing.T) []byte {
+func someChain(t testing.TB) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -374,6 +374,20 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
+// Who writes http:// for https:// is told so, whatever the server makes of it.
+func TestDirectoryByHTTP(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	c, err := client.New(client.Options{DirectoryURL: "http://" + server.Listener.Addr().String() + "/dir"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Directory(t.Context()); err == nil || !strings.Contains(err.Error(), "the address begins with http://") {
+		t.Errorf("%v", err)
+	}
+}
+
 // One caller who gives up does not take the others with him.
 func TestDirectoryFetcherGivesUp(t *testing.T) {
 	t.Parallel()

@@ -84,6 +84,9 @@ func TestLinks(t *testing.T) {
 		`<1/alternate/1>; rel="alternate", </2>; title="a, b"; rel=ALTERNATE`,
 		`<https://other.example/3>;rel="up alternate"`,
 		`<https://x.example/4>;title="rel=alternate"`,
+		`<https://x.example/5>;title="; rel=alternate"`,
+		`<https://x.example/6>;title="a\"; rel=alternate; \""`,
+		`<https://x.example/7>;rel=index;rel=alternate`,
 		`broken, <unclosed;rel="alternate"`,
 	}}}
 	want := []string{"https://ca.example/cert/1/alternate/1", "https://ca.example/2", "https://other.example/3"}
@@ -92,6 +95,20 @@ func TestLinks(t *testing.T) {
 	}
 	if got := r.alternates(2); !slices.Equal(got, want[:2]) {
 		t.Errorf("at most two: got %q", got)
+	}
+}
+
+// TestNoHiddenBlock: a PEM block that our decoder cannot read may be a key to another reader (RFC 8555 §11.4).
+func TestNoHiddenBlock(t *testing.T) {
+	const hidden = "-----BEGIN PRIVATE KEY-----\nAA!A\n-----END PRIVATE KEY-----\n"
+	text := string(someChain(t))
+	for _, body := range []string{hidden + text, text + hidden + text} {
+		if _, err := parseChain([]byte(body)); err == nil || !strings.Contains(err.Error(), "does not parse") {
+			t.Errorf("%v: %q", err, body)
+		}
+	}
+	if certs, err := parseChain([]byte("subject=a\n" + text + "\r\n" + text)); err != nil || len(certs) != 2 {
+		t.Error(len(certs), err)
 	}
 }
 

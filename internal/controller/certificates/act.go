@@ -19,6 +19,7 @@ import (
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/machine/revocation"
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/when"
 )
 
 // plan says what an Action means, in the order that Action promises.
@@ -36,19 +37,7 @@ func (r *certificates) plan(ctx context.Context, p *pass, v *view, a certificate
 			}
 			return err
 		},
-		Then: func(ctx context.Context) error {
-			if a.Step == certificate.StepStore {
-				if err := r.deleteSecrets(ctx, crt, a.Names); err != nil {
-					return err
-				}
-			}
-			r.trace(crt, v, a)
-			p.Memory.settle(a.Step)
-			if !a.Keep {
-				p.Memory.held = nil
-			}
-			return nil
-		},
+		Then: func(ctx context.Context) error { return r.taken(ctx, p, v, a) },
 	}
 	if a.Status != nil {
 		changed := crt.DeepCopy()
@@ -74,11 +63,29 @@ func (r *certificates) plan(ctx context.Context, p *pass, v *view, a certificate
 	if a.Revoke {
 		revoke, noRevoke = r.askToRevoke(ctx, p, v)
 	}
-	plan.Wake = certificate.Earliest(plan.Wake, certificate.Earliest(ask, revoke))
+	plan.Wake = when.Earliest(plan.Wake, when.Earliest(ask, revoke))
 	if err := errors.Join(noAsk, noRevoke); err != nil {
 		plan.Failure = err
 	}
 	return plan, nil
+}
+
+// taken takes in that an Action was taken, and its status written.
+func (r *certificates) taken(ctx context.Context, p *pass, v *view, a certificate.Action) error {
+	if a.Step == certificate.StepStore {
+		if err := r.deleteSecrets(ctx, p.Object, a.Names); err != nil {
+			return err
+		}
+	}
+	r.trace(p.Object, v, a)
+	p.Memory.settle(a.Step)
+	if s, was := a.Status, &p.Object.Status; s != nil && (!s.Cause.SameAs(was.Cause) || !s.NextTry.Equal(was.NextTry)) {
+		p.Memory.told = r.Now()
+	}
+	if !a.Keep {
+		p.Memory.held = nil
+	}
+	return nil
 }
 
 // waitFor says what a Certificate waits for that rests and is not in order.
@@ -165,15 +172,17 @@ func (r *certificates) refused(p *pass, a certificate.Action, err error) bool {
 		if f.Class == fault.Class(cause.InTheWay) {
 			refusal.Cause.Subject = object
 		}
+		if f.Kind == fault.KindAfter {
+			refusal.Cause.NextTry = &metav1.Time{Time: r.Now().Add(f.Delay).Truncate(time.Second)}
+		}
 	default:
 		// An internal error is what a webhook says that is out of order.
 		if refusal.Cause = cause.OfWrite(err, object); refusal.Cause == nil {
 			return false
 		}
 		refusal.Message = fmt.Sprintf("The API server refuses to %s: %v", a.Step, err)
-		if no && !apierrors.IsForbidden(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			refusal.Err = fault.After(refusedRetry, certmanagerv1.CertificateEventRequestFailed, "%w", err)
-		}
+		wait := p.Memory.refusals.After(refusal.Cause, r.Now())
+		refusal.Err = fault.After(wait, certmanagerv1.CertificateEventRequestFailed, "%w", err)
 	}
 	p.Memory.refusal = refusal
 	return true

@@ -4,11 +4,11 @@ package certificates
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,11 +17,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/kubecache"
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/overlay"
+	"chancery.dev/internal/stub"
 )
 
 // The right to patch Certificates is for the annotation that asks for a revocation, which goes when it is done.
@@ -44,7 +46,8 @@ const (
 // certificates observes Certificates, and carries out what is decided.
 type certificates struct {
 	*controller.Deps
-	self kubecache.Identity
+	self   kubecache.Identity
+	claims *kubecache.Claims
 }
 
 // view is a Certificate as a pass sees it.
@@ -63,7 +66,7 @@ type (
 
 // Setup adds the controller of Certificates.
 func Setup(ctx context.Context, d *controller.Deps) error {
-	r := &certificates{Deps: d}
+	r := &certificates{Deps: d, claims: kubecache.NewClaims()}
 	if err := r.index(ctx); err != nil {
 		return err
 	}
@@ -73,14 +76,15 @@ func Setup(ctx context.Context, d *controller.Deps) error {
 	runner := engine.Run(d.Engine, engine.Kind[*certmanagerv1.Certificate, memory, *view, certificate.Action]{
 		Name: certmanagerv1.CertificateKind, New: func() *certmanagerv1.Certificate { return &certmanagerv1.Certificate{} },
 		Events: d.Events("cert-manager-certificates-issuing"), Observe: r.observe, Plan: r.plan,
-		Decide: func(v *view, now time.Time) certificate.Action { return certificate.Decide(v.State, now) },
+		Decide:   func(v *view, now time.Time) certificate.Action { return certificate.Decide(v.State, now) },
+		TooLarge: r.tooLarge,
 	})
 	if err := d.Manager.Add(manager.RunnableFunc(func(ctx context.Context) error { return keepHeldKeys(ctx, runner) })); err != nil {
 		return err
 	}
 	owned := controller.OnOwned(certmanagerv1.GroupName, certmanagerv1.CertificateKind)
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("certificates").
-		Watches(&certmanagerv1.Certificate{}, &unsettledFirst{now: r.Now}).
+		Watches(&certmanagerv1.Certificate{}, &unsettledFirst{now: r.Now, claims: r.claims}).
 		Watches(&certmanagerv1.CertificateRequest{}, owned).
 		Watches(&corev1.Secret{}, owned).
 		WatchesRawSource(d.OnSecret(r.dependents)).
@@ -122,20 +126,17 @@ func (r *certificates) dependents(ctx context.Context, secret client.Object) (ou
 	return out
 }
 
-func (r *certificates) claims(ctx context.Context, namespace, secret string) ([]*certmanagerv1.Certificate, error) {
-	list := &certmanagerv1.CertificateList{}
-	err := r.Manager.GetCache().List(ctx, list, client.InNamespace(namespace),
-		client.MatchingFields{secretNameIndex: secret}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil, err
+// tooLarge returns a Certificate that is not ready since it is too large; nil if it says so.
+func (r *certificates) tooLarge(crt *certmanagerv1.Certificate, said string) client.Object {
+	ready := certmanagerv1.CertificateCondition{
+		Type: certmanagerv1.CertificateConditionReady, Status: cmmeta.ConditionFalse, Reason: stub.Reason, Message: said, ObservedGeneration: crt.Generation,
 	}
-	out := make([]*certmanagerv1.Certificate, 0, len(list.Items))
-	for i := range list.Items {
-		if list.Items[i].DeletionTimestamp == nil {
-			out = append(out, &list.Items[i])
-		}
+	changed := crt.DeepCopy()
+	certmanagerv1.SetCertificateCondition(changed, ready, r.Now())
+	if equality.Semantic.DeepEqual(changed.Status, crt.Status) {
+		return nil
 	}
-	return out, nil
+	return changed
 }
 
 // observe gathers what Decide wants to know, from caches and from the memory.
@@ -148,14 +149,11 @@ func (r *certificates) observe(ctx context.Context, p *pass) (*view, error) {
 	if v.Secret, err = r.Secrets.Facts(ctx, crt.Namespace, crt.Spec.SecretName); err != nil {
 		return nil, err
 	}
-	claims, err := r.claims(ctx, crt.Namespace, crt.Spec.SecretName)
-	if err != nil {
-		return nil, err
+	named := ""
+	if v.Secret != nil {
+		named = v.Secret.CertificateName
 	}
-	if !slices.ContainsFunc(claims, func(c *certmanagerv1.Certificate) bool { return c.UID == crt.UID }) {
-		claims = append(claims, crt)
-	}
-	v.SecretOwner = certificate.SecretOwner(claims, v.Secret)
+	v.SecretOwner = certificate.SecretOwner(r.claims.Rivals(crt, named), v.Secret)
 	if v.Keys, err = r.Secrets.Keys(ctx, crt.Namespace, crt.UID); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package certificates
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -55,6 +56,13 @@ func (r *certificates) issuerFacts(ctx context.Context, crt *certmanagerv1.Certi
 	by := r.Signers[signer.TypeOf(issuer.GetSpec())]
 	_, informs := by.(signer.RenewalInformer)
 	facts := &certificate.IssuerFacts{Version: fmt.Sprintf("%s/%d", issuer.GetUID(), issuer.GetGeneration()), Informs: informs}
+	switch spec := issuer.GetSpec(); {
+	case signer.ResourceNamespace(issuer, r.Settings.ClusterResourceNamespace) != crt.Namespace:
+	case spec.CA != nil && !crt.Spec.IsCA: // a CA may replace it
+		facts.Secret = spec.CA.SecretName
+	case spec.ACME != nil && cmp.Or(spec.ACME.PrivateKey.Key, cmmeta.TLSPrivateKeyKey) == cmmeta.TLSPrivateKeyKey:
+		facts.Secret = spec.ACME.PrivateKey.Name
+	}
 	if inLine := r.InLine(issuer, crt.Spec.IssuerRef, crt.Namespace); inLine != nil {
 		facts.InLine, facts.NeedsKey = true, inLine.NeedsKey()
 	}
@@ -66,6 +74,7 @@ func (r *certificates) issuerFacts(ctx context.Context, crt *certmanagerv1.Certi
 				firstSeen = said.FirstSeen.Time
 			}
 			facts.Authority = certificate.AuthorityOf(delivered, firstSeen)
+			facts.Version += "/" + signer.AuthorityID(delivered[0]) // what one CA refuses, another may sign
 			facts.ReissueNow = reissuesNow(issuer)
 		}
 	}

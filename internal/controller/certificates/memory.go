@@ -45,6 +45,10 @@ type memory struct {
 	// asked is the certificate that the issuer was last asked about when to renew it, and answer what it said.
 	asked  certificate.Digest
 	answer *certificate.RenewalAnswer
+	// told is when the status was last written with another cause, or another next try.
+	told time.Time
+	// refusals are those of the API server in a row.
+	refusals cause.Refusals
 	// refusal is why the last step was not taken, until the next decision.
 	refusal *certificate.Refusal
 	// postponed are the steps that were not taken while the rest goes on, each with what was said of it.
@@ -92,6 +96,9 @@ func (m *memory) postpone(step certificate.Step, cause error, now time.Time, cha
 // settle forgets that a step was postponed which is taken now, and that news had to be said.
 func (m *memory) settle(taken certificate.Step) {
 	delete(m.postponed, taken)
+	if taken != certificate.StepRest {
+		m.refusals = cause.Refusals{}
+	}
 	for step, p := range m.postponed {
 		p.said, p.News = cmp.Or(p.News, p.said), ""
 		m.postponed[step] = p
@@ -137,7 +144,7 @@ func (m *memory) hold(key crypto.Signer, a certificate.Action) {
 // changes in a Certificate is brought to its Secret at once, and only repairs of what others undo are paced.
 func (m *memory) recall(s *certificate.State) {
 	s.Answer = m.answer
-	s.Refusal, m.refusal = m.refusal, nil
+	s.Refusal, m.refusal, s.Told = m.refusal, nil, m.told
 	if m.held != nil {
 		s.Held = &m.held.HeldKey
 	}

@@ -2,6 +2,7 @@ package certificates_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,8 +45,9 @@ func TestOwnerReferences(t *testing.T) {
 	}
 }
 
-// TestForegroundDeletion deletes a Certificate such that what it owns goes first: none
-// of that is made again while the Certificate is still there.
+// TestForegroundDeletion deletes a Certificate such that what it owns goes first: none of that is made again while the
+// Certificate is still there. A pass may see what is gone before it sees the deletion: what it makes is owned, and goes
+// as well.
 func TestForegroundDeletion(t *testing.T) {
 	t.Parallel()
 	w := rig.NewWorld(t)
@@ -61,11 +63,17 @@ func TestForegroundDeletion(t *testing.T) {
 	if err := w.Client.Delete(t.Context(), crt, client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
 		t.Fatal(err)
 	}
-	rig.Eventually(t, "the Secret is gone", isGone(w, "web", &corev1.Secret{}))
-	rig.Eventually(t, "the request is gone", isGone(w, "web-1", &certmanagerv1.CertificateRequest{}))
+	owned := map[string]client.Object{"web": &corev1.Secret{}, "web-1": &certmanagerv1.CertificateRequest{}, "web-2": &certmanagerv1.CertificateRequest{}}
+	rig.Eventually(t, "the Secret is gone", isGone(w, "web", owned["web"]))
+	rig.Eventually(t, "the request is gone", isGone(w, "web-1", owned["web-1"]))
 	w.Create(t, newCertificate(w, "another", "ca"))
-	awaitReady(t, w, "another") // meanwhile: whoever makes them again would have
-	for name, o := range map[string]client.Object{"web": &corev1.Secret{}, "web-1": &certmanagerv1.CertificateRequest{}, "web-2": &certmanagerv1.CertificateRequest{}} {
+	awaitReady(t, w, "another") // the deletion has been seen
+	for name, o := range owned {
+		rig.Eventually(t, fmt.Sprintf("%T %s is gone", o, name), isGone(w, name, o))
+	}
+	w.Create(t, newCertificate(w, "third", "ca"))
+	awaitReady(t, w, "third") // meanwhile: whoever makes them again would have
+	for name, o := range owned {
 		if why := isGone(w, name, o)(t.Context()); why != "" {
 			t.Errorf("%T %s was made again: %s", o, name, why)
 		}

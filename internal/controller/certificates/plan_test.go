@@ -89,7 +89,7 @@ func TestRefusalsAreSaidOnce(t *testing.T) {
 		objects []client.Object
 		err     error
 		says    string
-		again   time.Duration // zero for the back-off of the queue
+		again   time.Duration
 	}{
 		"somebody else's is there": {
 			step: certificate.StepCreateRequest, says: `CertificateRequest "web-1" is in the way`, again: 30 * time.Second,
@@ -97,9 +97,9 @@ func TestRefusalsAreSaidOnce(t *testing.T) {
 		},
 		"a webhook is down": {
 			step: certificate.StepCreateRequest, says: "refuses to create request: Internal error occurred: no endpoints",
-			err: apierrors.NewInternalError(errors.New("no endpoints")),
+			err: apierrors.NewInternalError(errors.New("no endpoints")), again: 10 * time.Second,
 		},
-		"no right to create": {step: certificate.StepCreateRequest, says: "a policy", err: forbidden},
+		"no right to create": {step: certificate.StepCreateRequest, says: "a policy", err: forbidden, again: 10 * time.Second},
 		"no right to delete": {step: certificate.StepDropSurplus, says: "earlier revisions stay", err: forbidden, again: refusedRetry},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/kubecache"
 	"chancery.dev/internal/machine/revocation"
 )
 
@@ -26,18 +27,38 @@ type unsettledFirst struct {
 	handler.EnqueueRequestForObject
 
 	now func() time.Time
+	// claims is told of all, before any of them is looked at.
+	claims *kubecache.Claims
 	// settled counts them. One goroutine tells of all that are there at the start.
 	settled int
 }
 
 // Create implements handler.EventHandler.
 func (h *unsettledFirst) Create(ctx context.Context, e event.CreateEvent, queue controller.Queue) {
-	if crt, ok := e.Object.(*certmanagerv1.Certificate); ok && e.IsInInitialList && settled(crt, h.now()) {
+	crt, ok := e.Object.(*certmanagerv1.Certificate)
+	if ok {
+		h.claims.Note(crt)
+	}
+	if ok && e.IsInInitialList && settled(crt, h.now()) {
 		h.settled++
 		queue.AddAfter(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(crt)}, time.Duration(h.settled)*startInterval)
 		return
 	}
 	h.EnqueueRequestForObject.Create(ctx, e, queue)
+}
+
+// Update implements handler.EventHandler.
+func (h *unsettledFirst) Update(ctx context.Context, e event.UpdateEvent, queue controller.Queue) {
+	if crt, ok := e.ObjectNew.(*certmanagerv1.Certificate); ok {
+		h.claims.Note(crt)
+	}
+	h.EnqueueRequestForObject.Update(ctx, e, queue)
+}
+
+// Delete implements handler.EventHandler.
+func (h *unsettledFirst) Delete(ctx context.Context, e event.DeleteEvent, queue controller.Queue) {
+	h.claims.Forget(client.ObjectKeyFromObject(e.Object))
+	h.EnqueueRequestForObject.Delete(ctx, e, queue)
 }
 
 // settled reports whether a Certificate looks as it does in order: its spec is the one that

@@ -27,6 +27,7 @@ import (
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/issuer"
 	"chancery.dev/internal/signer"
+	"chancery.dev/internal/stub"
 )
 
 // +kubebuilder:rbac:groups=cert-manager.io,resources=issuers;clusterissuers,verbs=get;list;watch
@@ -92,7 +93,7 @@ func setup(ctx context.Context, d *controller.Deps, k kind, list client.ObjectLi
 
 // kind fills in what both kinds do alike.
 func (r *issuers) kind(k kind) kind {
-	k.Observe, k.Decide, k.Plan, k.Gone = r.observe, issuer.Decide, r.plan, r.gone
+	k.Observe, k.Decide, k.Plan, k.Gone, k.TooLarge = r.observe, issuer.Decide, r.plan, r.gone, r.tooLarge
 	return k
 }
 
@@ -179,6 +180,21 @@ func (r *issuers) unanswered(ctx context.Context, issuer certmanagerv1.GenericIs
 	return nil
 }
 
+// tooLarge returns an issuer that is not ready since it is too large; nil if it says so.
+func (r *issuers) tooLarge(i certmanagerv1.GenericIssuer, said string) client.Object {
+	s := issuer.State{Issuer: i, Managed: true, Failure: fault.Pending(stub.Reason, "%s", said)}
+	if status := issuer.Decide(s, r.Now()).Status; status != nil {
+		return withStatus(i, *status)
+	}
+	return nil
+}
+
+func withStatus(i certmanagerv1.GenericIssuer, status certmanagerv1.IssuerStatus) client.Object {
+	changed := i.DeepCopyObject().(certmanagerv1.GenericIssuer) //nolint:forcetypeassert // a copy is of the same type
+	*changed.GetStatus() = status
+	return changed
+}
+
 // observe looks at an issuer by its Signer: on the worker, or by a call of the engine.
 func (r *issuers) observe(ctx context.Context, p *pass) (issuer.State, error) {
 	by, managed := r.Signers[signer.TypeOf(p.Object.GetSpec())]
@@ -238,9 +254,7 @@ func (r *issuers) ask(ctx context.Context, p *pass, s *issuer.State, call engine
 func (r *issuers) plan(_ context.Context, p *pass, s issuer.State, a issuer.Action) (engine.Plan, error) {
 	plan := engine.Plan{Wake: a.Wake, Then: r.followTest(p, s, a.Test)}
 	if a.Status != nil {
-		changed := p.Object.DeepCopyObject().(certmanagerv1.GenericIssuer) //nolint:forcetypeassert // a copy is of the same type
-		*changed.GetStatus() = *a.Status
-		plan.Status = changed
+		plan.Status = withStatus(p.Object, *a.Status)
 	}
 	if r.Settings.StepEvents && a.Status != nil {
 		before := certmanagerv1.FindIssuerCondition(p.Object.GetStatus().Conditions, certmanagerv1.IssuerConditionReady)

@@ -109,7 +109,7 @@ func try(ctx context.Context, by solver.Solver, t solver.Task) issuer.Tested {
 	case out.Failure == nil:
 		out.Step, again = acmev1.SolverTestPropagate, soon
 		out.Failure = repeat(ctx, soon, func(ctx context.Context) error { return by.Check(ctx, t) })
-	case f != nil && f.Reason == solver.ReasonNoZone:
+	case f != nil && f.Reason == fault.ReasonNoZone:
 		return out
 	case f != nil:
 		unsure = f.Class == fault.ClassUnavailable // else the provider, or the configuration, has said no

@@ -71,7 +71,7 @@ func TestTry(t *testing.T) {
 		"may have written": {&scripted{present: []error{down}, cleanUp: often(down)}, acmev1.SolverTestPresent, "present, clean up", 0, true},
 		"is removed late":  {&scripted{cleanUp: []error{down, turn}}, "", "present, check, clean up, clean up, clean up", 20 * time.Second, false},
 		"is not removed":   {&scripted{cleanUp: often(down)}, acmev1.SolverTestCleanUp, "present, check" + strings.Repeat(", clean up", 13), 2 * time.Minute, true},
-		"has no zone":      {&scripted{present: []error{fault.Terminal(solver.ReasonNoZone, "none")}}, acmev1.SolverTestPresent, "present", 0, false},
+		"has no zone":      {&scripted{present: []error{fault.Terminal(fault.ReasonNoZone, "none")}}, acmev1.SolverTestPresent, "present", 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package orders
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -26,19 +25,19 @@ const checkShards = 16
 func (r *challenges) call(c *acmev1.Challenge, account *acmeaccount.Account, step acmeflow.ChallengeStep, missed bool) engine.Call {
 	call := engine.Call{Name: step.String(), Urgency: begun}
 	if ofCA(step) {
-		call.Run = func(ctx context.Context) (any, error) { return account.Challenge(ctx, step, c.Spec), nil }
+		call.Run = func(ctx context.Context) (any, error) { return account.Challenge(ctx, step, c.Spec) }
 		return callBy(account, call)
 	}
 	call.Lane = r.laneOfSolver(c, step)
-	call.Run = func(ctx context.Context) (any, error) { return r.solve1(ctx, c, step, missed), nil }
+	call.Run = func(ctx context.Context) (any, error) { return r.solve1(ctx, c, step, missed) }
 	return call
 }
 
 // land takes in what a call has come back with.
 func (r *challenges) land(ctx context.Context, p *challengePass) {
 	m := p.Memory
-	land(p.Take, m.Flying, m.Landed, func(o acmeflow.ChallengeOutcome, lost *acmeflow.Failure) {
-		o.Step, o.At, o.Jitter, o.Failure = m.Flying, r.Now(), p.Chance(), cmp.Or(o.Failure, lost)
+	land(p.Take, m.Flying, m.Landed, func(o acmeflow.ChallengeOutcome, failure *fault.Fault) {
+		o.Step, o.At, o.Jitter, o.Failure = m.Flying, r.Now(), p.Chance(), failure
 		if o.Step == acmeflow.ChallengeCheck {
 			r.scheduler.locked(ctx, func() { o.Settle = r.scheduler.settled.Delay(viewed(p.Object, m), r.Now()) })
 		}
@@ -67,15 +66,12 @@ func (r *challenges) laneOfSolver(c *acmev1.Challenge, step acmeflow.ChallengeSt
 	return lane
 }
 
-// solve1 makes one call to the solver.
-func (r *challenges) solve1(ctx context.Context, c *acmev1.Challenge, step acmeflow.ChallengeStep, missed bool) acmeflow.ChallengeOutcome {
+// solve1 makes one call to the solver. Its error is a fault.
+func (r *challenges) solve1(ctx context.Context, c *acmev1.Challenge, step acmeflow.ChallengeStep, missed bool) (outcome acmeflow.ChallengeOutcome, err error) {
 	s := r.Solvers[c.Spec.Type]
 	if s == nil {
-		return acmeflow.ChallengeOutcome{Failure: &acmeflow.Failure{
-			Class: fault.ClassSolver, Detail: fmt.Sprintf("this controller solves no %s challenges", c.Spec.Type),
-		}}
+		return outcome, fault.ClassSolver.After(0, "", "this controller solves no %s challenges", c.Spec.Type)
 	}
-	var outcome acmeflow.ChallengeOutcome
 	task := solver.Task{
 		Challenge: c, ResourceNamespace: r.solverNamespace(c), Missed: missed,
 		Warn: func(message string) { outcome.Warning = message }, InZone: func(zone string) { outcome.Zone = zone },
@@ -88,20 +84,19 @@ func (r *challenges) solve1(ctx context.Context, c *acmev1.Challenge, step acmef
 		call = s.CleanUp
 	default: // Present
 	}
-	err := call(ctx, task)
-	if err == nil {
-		return outcome
+	if err = call(ctx, task); err == nil {
+		return outcome, nil
 	}
-	failure := &acmeflow.Failure{Class: class, Detail: err.Error()}
+	failure := fault.Fault{Class: class, Turn: true}
 	if f := fault.Of(err); f != nil {
-		failure.RetryAfter, failure.Period = f.Delay, !f.Turn
-		failure.Nowhere = f.Reason == solver.ReasonNoZone
-		if f.Class != "" && step != acmeflow.ChallengeCheck {
-			failure.Class = f.Class
+		failure = *f
+		if f.Class == "" || step == acmeflow.ChallengeCheck {
+			failure.Class = class
 		}
 	}
-	outcome.Failure = failure
-	return outcome
+	// Whatever the solver says, it is called again: only a change of what it works with is no event.
+	failure.Kind, failure.Err = fault.KindAfter, err
+	return outcome, &failure
 }
 
 // viewed names what others may be slow to see an answer of: the zone that a solver has told of,

@@ -10,7 +10,6 @@ import (
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
-	"chancery.dev/internal/machine/acmeflow"
 )
 
 // Bounds of the calls that leave the process.
@@ -42,16 +41,17 @@ func callBy(account *acmeaccount.Account, c engine.Call) engine.Call {
 
 // land takes in what the call of a step has come back with: the call may not have been sent, or have been lost on its
 // way to an outcome.
-func land[T any](take func(call string) (engine.Outcome, bool), step fmt.Stringer, unsent func(), after func(o T, lost *acmeflow.Failure)) {
+func land[T any](take func(call string) (engine.Outcome, bool), step fmt.Stringer, unsent func(), after func(o T, failure *fault.Fault)) {
 	landed, ok := take(step.String())
-	switch outcome, brought := landed.Value.(T); {
+	outcome, _ := landed.Value.(T)
+	switch f := fault.Of(landed.Err); {
 	case !ok:
 	case errors.Is(landed.Err, engine.ErrDropped):
 		unsent()
-	case brought:
-		after(outcome, nil)
+	case landed.Err != nil && f == nil:
+		after(outcome, fault.Answered(fault.ClassUnavailable, "", 0, landed.Err))
 	default:
-		after(outcome, &acmeflow.Failure{Class: fault.ClassUnavailable, Detail: landed.Err.Error()})
+		after(outcome, f)
 	}
 }
 

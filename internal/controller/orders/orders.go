@@ -4,7 +4,6 @@
 package orders
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,6 +130,9 @@ func (r *orders) plan(_ context.Context, p *orderPass, v orderView, action acmef
 	if p.Object.DeletionTimestamp != nil {
 		return engine.Plan{}, nil // its Challenges go with it
 	}
+	if action.Step == acmeflow.OrderCreateChallenges && p.Memory.Barred != nil {
+		action = r.barred(p, action)
+	}
 	plan := engine.Plan{Wake: action.Wake, Done: action.Step == acmeflow.OrderDone}
 	order := p.Object
 	if action.Status != nil {
@@ -185,7 +187,7 @@ func (r *orders) do(ctx context.Context, p *orderPass, v orderView, order *acmev
 		p.Start(r.call(v.issuer.remote, action))
 		return nil
 	case action.Step == acmeflow.OrderCreateChallenges:
-		return r.createChallenges(ctx, order, action.Challenges)
+		return r.mayCreate(p, r.createChallenges(ctx, order, action.Challenges))
 	case action.Step == acmeflow.OrderDeleteChallenges:
 		return r.deleteChallenges(ctx, v.Challenges, action.Delete)
 	default:
@@ -197,7 +199,7 @@ func (r *orders) do(ctx context.Context, p *orderPass, v orderView, order *acmev
 func (r *orders) call(account *acmeaccount.Account, action acmeflow.OrderAction) engine.Call {
 	return callBy(account, engine.Call{
 		Name: action.Step.String(), Urgency: urgency(action),
-		Run: func(ctx context.Context) (any, error) { return account.Order(ctx, action), nil },
+		Run: func(ctx context.Context) (any, error) { return account.Order(ctx, action) },
 	})
 }
 
@@ -220,8 +222,8 @@ func urgency(action acmeflow.OrderAction) int {
 // land takes in what a call has come back with.
 func (r *orders) land(p *orderPass) {
 	m := p.Memory
-	land(p.Take, m.Flying, m.Landed, func(o acmeflow.OrderOutcome, lost *acmeflow.Failure) {
-		o.Step, o.At, o.Jitter, o.Failure = m.Flying, r.Now(), p.Chance(), cmp.Or(o.Failure, lost)
+	land(p.Take, m.Flying, m.Landed, func(o acmeflow.OrderOutcome, failure *fault.Fault) {
+		o.Step, o.At, o.Jitter, o.Failure = m.Flying, r.Now(), p.Chance(), failure
 		*m = m.After(o)
 	})
 }

@@ -5,6 +5,9 @@ import (
 	"fmt"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/cause"
+	"chancery.dev/internal/engine"
+	"chancery.dev/internal/machine/acmeflow"
 )
 
 // createChallenges makes the Challenges of an Order. One that is there already was
@@ -22,6 +25,40 @@ func (r *orders) createChallenges(ctx context.Context, order *acmev1.Order, chal
 	}
 	return nil
 }
+
+// mayCreate takes in what has come of making Challenges. Where the API server refuses one, the Order is decided anew.
+func (r *orders) mayCreate(p *orderPass, problem error) error {
+	c := cause.OfWrite(problem, acmev1.ChallengeKind)
+	if c == nil {
+		p.Memory.Unmade, p.Memory.Barred = cause.Refusals{}, nil
+		return problem
+	}
+	p.Memory.Unmade.After(c, r.Now())
+	p.Memory.Barred = c
+	return engine.ErrAnew
+}
+
+// barred says of an Order why its Challenges are not made, until they are tried again. That stays while they are tried.
+func (r *orders) barred(p *orderPass, action acmeflow.OrderAction) acmeflow.OrderAction {
+	c, status := p.Memory.Barred, p.Object.Status.DeepCopy()
+	if !r.Now().Before(c.NextTry.Time) {
+		action.Status = nil
+		return action
+	}
+	wait := acmeflow.OrderAction{Step: acmeflow.OrderWait, Wake: c.NextTry.Time}
+	if status.Cause.SameAs(c) && status.Cause.NextTry.Equal(c.NextTry) {
+		return wait
+	}
+	if !status.Cause.SameAs(c) {
+		wait.Event = &acmeflow.Event{Warning: true, Reason: reasonNotMade, Message: cause.Sentence(c)}
+	}
+	status.FailureClass, status.ProblemType, status.Reason, status.Cause = "", "", cause.Sentence(c), c
+	wait.Status = status
+	return wait
+}
+
+// reasonNotMade is the reason of the event that says why a Challenge is not made.
+const reasonNotMade = "ErrorUpdate"
 
 // deleteChallenges deletes those of the Challenges that are named.
 func (r *orders) deleteChallenges(ctx context.Context, owned []*acmev1.Challenge, names []string) error {

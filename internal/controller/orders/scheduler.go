@@ -33,7 +33,7 @@ const (
 )
 
 // errTooLate says that a Challenge has ended before it could be started, or is about to.
-var errTooLate = errors.New("the challenge has ended")
+var errTooLate = errors.New("the challenge is finished")
 
 // scheduler starts queued Challenges and parks those that wait while others could work (mission rules 2, 3 and 6). The
 // watch and our own writes only say that a Challenge has changed. What the Challenge is like is read from the client,
@@ -109,7 +109,7 @@ func (s *scheduler) Start(ctx context.Context) error {
 	var writes sync.WaitGroup
 	defer writes.Wait()
 	slots := make(chan struct{}, schedulerWrites)
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && s.Engine.Await(ctx) == nil {
 		pass, rest := s.pass(ctx)
 		for _, d := range pass.Decisions {
 			slots <- struct{}{}
@@ -224,7 +224,7 @@ func (s *scheduler) look(ctx context.Context, key schedule.Key) *acmev1.Challeng
 		facts.HoldsUntil = held
 	}
 	switch {
-	case !engine.Paused(c):
+	case !engine.LeftAlone(c):
 		s.set(facts)
 	case facts.Processing:
 		facts.Yields = true

@@ -14,6 +14,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/kubecache"
@@ -162,7 +163,7 @@ func (k *certificateRequests) record(p *pass, v verdict) (client.Object, []engin
 	if k.Settings.StepEvents {
 		events = stepEvents(p.Memory, v)
 	}
-	if v.step == request.StepWait && !cr.Status.Cause.SameAs(old.Status.Cause) {
+	if c, was := cr.Status.Cause, old.Status.Cause; v.step == request.StepWait && (!c.SameAs(was) || c != nil && !c.NextTry.Equal(was.NextTry)) {
 		p.Memory.told = now
 	}
 	switch {
@@ -175,12 +176,8 @@ func (k *certificateRequests) record(p *pass, v verdict) (client.Object, []engin
 	}
 }
 
-// causePause is the shortest time between two writes of a request that tell of causes while it waits: causes may come
-// and go as often as strangers want.
-const causePause = 20 * time.Second
-
 // paced is a verdict as it is to be written. To wait for the same cause in other words, or for nothing any more, is no
-// write, and another cause comes a while after the last one.
+// write, unless the next try has passed, and another cause comes a while after the last one.
 func (k *certificateRequests) paced(m *memory, cr *certmanagerv1.CertificateRequest, v verdict) verdict {
 	m.retell = time.Time{}
 	was := cr.Status.Cause
@@ -188,9 +185,10 @@ func (k *certificateRequests) paced(m *memory, cr *certmanagerv1.CertificateRequ
 	if v.step != request.StepWait || was == nil || ready == nil {
 		return v
 	}
-	next := m.told.Add(causePause)
+	next := m.told.Add(cause.Pause)
+	moved := v.cause != nil && was.NextTry != nil && !k.Now().Before(was.NextTry.Time) && !v.cause.NextTry.Equal(was.NextTry)
 	switch {
-	case v.cause == nil, v.cause.SameAs(was):
+	case v.cause == nil, v.cause.SameAs(was) && !moved:
 	case k.Now().Before(next):
 		m.retell = next
 	default:

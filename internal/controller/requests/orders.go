@@ -11,6 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/acmeflow"
@@ -83,10 +85,16 @@ func (r *requests) byOrder(ctx context.Context, p *pass, o *observation, v verdi
 		return r.record(p, v, engine.Plan{}), nil
 	}
 	plan := engine.Plan{Waits: engine.For{What: engine.WaitEvent, Detail: v.message}, Failure: err}
+	if c := cause.OfWrite(err, acmev1.OrderKind+" "+o.wanted.Name); c != nil && v.step == request.StepOrder {
+		return r.refusedOrder(p, v, c), nil
+	}
 	if err != nil {
 		return r.conclude(p, v, plan, err), nil
 	}
 	made := v.step == request.StepOrder
+	if made {
+		p.Memory.unordered = cause.Refusals{}
+	}
 	plan.Again, v.step = made, request.StepWait
 	plan = r.record(p, v, plan)
 	if made && r.Settings.StepEvents {
@@ -96,13 +104,25 @@ func (r *requests) byOrder(ctx context.Context, p *pass, o *observation, v verdi
 	return plan, nil
 }
 
+// refusedOrder waits because of an Order that the API server does not let us make.
+func (r *requests) refusedOrder(p *pass, v verdict, c *cmmeta.Cause) engine.Plan {
+	now, news := r.Now(), p.Memory.unordered == cause.Refusals{}
+	wait := p.Memory.unordered.After(c, now)
+	v.step, v.reason, v.message, v.cause = request.StepWait, reasonErrorUpdate, cause.Sentence(c), c
+	plan := r.record(p, v, engine.Plan{Wake: now.Add(wait), Waits: engine.For{What: engine.WaitTime, Detail: v.message}})
+	if news {
+		plan.Events = append(plan.Events, engine.Event{Warning: true, Reason: v.reason, Message: v.message})
+	}
+	return plan
+}
+
 // deleteOrder deletes the Order, and puts off the next one: longer each time.
 func (r *requests) deleteOrder(ctx context.Context, p *pass, o *observation) error {
 	if err := r.Client.Delete(ctx, o.state.Order.Found); err != nil {
 		return fmt.Errorf("delete Order %s/%s: %w", o.wanted.Namespace, o.wanted.Name, err)
 	}
 	p.Memory.wrong++
-	p.Memory.orderAfter = r.Now().Add(acmeflow.Backoff(acmeflow.Failure{Class: fault.ClassRateLimited}, p.Memory.wrong, 0))
+	p.Memory.orderAfter = r.Now().Add(acmeflow.Backoff(&fault.Fault{Class: fault.ClassRateLimited}, p.Memory.wrong, 0))
 	return nil
 }
 

@@ -65,8 +65,9 @@ type memory struct {
 	told, retell time.Time
 	// approving names the issuer for which the last plan approves the request; empty if it does not.
 	approving string
-	// refusals counts how often the API server has refused the approval.
-	refusals int
+	// refusals counts how often the API server has refused the approval, and unordered the Orders that it has refused.
+	refusals  int
+	unordered cause.Refusals
 	// wrong counts the Orders whose certificates were not for the request, orderAfter is when the next one may be made.
 	wrong      int
 	orderAfter time.Time

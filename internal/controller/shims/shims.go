@@ -87,8 +87,9 @@ type kind struct {
 	reduce func(ctx context.Context, r *shims, o client.Object) (shim.Object, error)
 }
 
-// Setup adds the controllers of the kinds that are switched on. Those of the Gateway API start as soon as the cluster
-// serves their kinds.
+// Setup adds the controllers of the kinds that are switched on. They start late: nobody
+// else waits for objects that are as many and as large as their owners like. Those of the Gateway API start as soon as
+// the cluster serves their kinds.
 func Setup(ctx context.Context, d *controller.Deps, o Options) error {
 	on := o.kinds()
 	if len(on) == 0 {
@@ -99,7 +100,7 @@ func Setup(ctx context.Context, d *controller.Deps, o Options) error {
 	}
 	for _, k := range on {
 		r := &shims{Deps: d, kind: k, events: d.Events(k.component), o: o}
-		if err := r.startOnceServed(ctx); err != nil {
+		if err := d.Late(r.startOnceServed); err != nil {
 			return fmt.Errorf("%ss: %w", k.name, err)
 		}
 	}

@@ -3,6 +3,7 @@ package shims_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -277,4 +278,44 @@ func TestHugeIngresses(t *testing.T) {
 	if len(said) != 2 || said["grown"] != 1 || said["asks"] != 1 {
 		t.Errorf("how often it was said: %v", said)
 	}
+}
+
+// TestIngressesHoldUpNobody: certificates are issued while the Ingresses of the cluster, which are as many and as large
+// as their owners like, are still being read; theirs are, once they have been.
+func TestIngressesHoldUpNobody(t *testing.T) {
+	t.Parallel()
+	w := world(t, rig.NewWorld(t))
+	w.Create(t, newIngress("web", asking(), "web a.example.com"), &certmanagerv1.Certificate{
+		ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: certmanagerv1.CertificateSpec{
+			SecretName: "mine", DNSNames: []string{"mine.example.com"}, IssuerRef: cmmeta.IssuerReference{Name: "self"},
+		},
+	})
+	read := make(chan struct{})
+	rc := rig.As(w.Admin, rig.Controller, "system:serviceaccounts", "system:serviceaccounts:cert-manager")
+	rc.Wrap(func(next http.RoundTripper) http.RoundTripper { return slowIngresses{next, read} })
+	w.RunAs(t, w.Config(), rc)
+	awaitCertificate(t, w, "mine", "is made", isFor("mine.example.com"))
+	if err := w.Get(t.Context(), "web", &certmanagerv1.Certificate{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the Certificate of an Ingress that has not been read: %v", err)
+	}
+	close(read)
+	awaitCertificate(t, w, "web", "is made", isFor("a.example.com"))
+}
+
+// slowIngresses answers no request for Ingresses before they have been read.
+type slowIngresses struct {
+	next http.RoundTripper
+	read <-chan struct{}
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s slowIngresses) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(r.URL.Path, "/ingresses") {
+		select {
+		case <-s.read:
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}
+	return s.next.RoundTrip(r)
 }

@@ -25,7 +25,12 @@ const provenBy = 3
 // The zero value is ready.
 type limits struct {
 	scopes map[string]*scope
+	// pruned is when they were last pruned.
+	pruned time.Time
 }
+
+// pruneEvery is the time between two looks at all scopes for those that are over.
+const pruneEvery = time.Minute
 
 // everything is the name of the widest scope: the account.
 const everything = ""
@@ -74,7 +79,7 @@ type Refusal struct {
 func (l *limits) refused(r Refusal, now time.Time) {
 	l.prune(now)
 	set := setOf(r.Identifiers)
-	s := l.scope(set, r.Renewal)
+	s := l.scope(set, r.Renewal, now)
 	s.hold(now, r.Wait)
 	s.detail, s.paused = r.Detail, r.Paused
 	if r.Paused {
@@ -83,7 +88,8 @@ func (l *limits) refused(r Refusal, now time.Time) {
 	counts := now.Add(min(r.Wait, MaxPark))
 	part := set
 	for _, domain := range commonDomains(r.Identifiers) {
-		if s := l.scope(domain, r.Renewal); !r.Sent.Before(s.since) {
+		if s := l.scope(domain, r.Renewal, now); !r.Sent.Before(s.since) {
+			s.forget(now)
 			s.parts[part] = counts
 			if len(s.parts) == provenBy {
 				s.hold(now, min(r.Wait, MaxPark))
@@ -92,14 +98,14 @@ func (l *limits) refused(r Refusal, now time.Time) {
 		}
 		part = domain
 	}
-	l.scope(everything, r.Renewal).widen(r, now)
+	l.scope(everything, r.Renewal, now).widen(r, now)
 }
 
 // widen holds all new orders of the account for a moment, unless an earlier refusal explains this one. It never holds
 // them for longer, whatever the CA says: the refused names wait by themselves, and most limits are limits of names.
 func (s *scope) widen(r Refusal, now time.Time) {
 	tops := topsOf(r.Identifiers)
-	known := slices.ContainsFunc(tops, func(top string) bool { return !s.parts[top].IsZero() })
+	known := slices.ContainsFunc(tops, func(top string) bool { return s.parts[top].After(now) })
 	if known || r.Sent.Before(s.since) {
 		return
 	}
@@ -142,9 +148,9 @@ func (l *limits) held(n Order, now time.Time) (park Park) {
 }
 
 // scope returns the scope of the name, which applies to renewals from now on if one was refused.
-func (l *limits) scope(name string, renewal bool) *scope {
+func (l *limits) scope(name string, renewal bool, now time.Time) *scope {
 	s := l.scopes[name]
-	if s == nil {
+	if s == nil || s.over(now) {
 		s = &scope{parts: map[string]time.Time{}}
 		if l.scopes == nil {
 			l.scopes = map[string]*scope{}
@@ -155,12 +161,34 @@ func (l *limits) scope(name string, renewal bool) *scope {
 	return s
 }
 
-// prune forgets what is over.
+// prune forgets what is over, every now and then: what is asked for in between is looked at itself.
 func (l *limits) prune(now time.Time) {
+	if now.Before(l.pruned.Add(pruneEvery)) && !now.Before(l.pruned) {
+		return
+	}
+	l.pruned = now
 	maps.DeleteFunc(l.scopes, func(_ string, s *scope) bool {
-		maps.DeleteFunc(s.parts, func(_ string, until time.Time) bool { return !until.After(now) })
-		return len(s.parts) == 0 && !s.until.After(now)
+		s.forget(now)
+		return s.over(now)
 	})
+}
+
+// forget takes out the parts that do not count any more.
+func (s *scope) forget(now time.Time) {
+	maps.DeleteFunc(s.parts, func(_ string, until time.Time) bool { return !until.After(now) })
+}
+
+// over reports whether a scope says nothing any more.
+func (s *scope) over(now time.Time) bool {
+	if s.until.After(now) {
+		return false
+	}
+	for _, until := range s.parts {
+		if until.After(now) {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *scope) hold(now time.Time, wait time.Duration) {

@@ -199,7 +199,7 @@ func TestLimitsAreForgotten(t *testing.T) {
 		}
 		now = now.Add(36 * time.Second)
 	}
-	if len(l.scopes) > 4 {
+	if len(l.scopes) > 8 { // of the last minute
 		t.Errorf("%d are remembered", len(l.scopes))
 	}
 }

@@ -96,7 +96,7 @@ func (m *Machine) Asked(now time.Time) *Delay {
 // Quiet has no validation begin from now on, and returns why the key cannot be replaced yet; nil if it can be.
 func (m *Machine) Quiet(now time.Time) *Delay {
 	if wait := m.key.since.Add(strangersLimit).Sub(now); wait > 0 {
-		return &Delay{wait, "it waits until validations are over that may have been under way when this controller started"}
+		return &Delay{wait, "it waits until validations are finished that may have been under way when this controller started"}
 	}
 	m.key.held = now.Add(holdLimit)
 	maps.DeleteFunc(m.key.validating, func(_ string, began time.Time) bool { return now.Sub(began) >= validationLimit })

@@ -3,7 +3,6 @@ package account
 import (
 	"cmp"
 	"fmt"
-	"strings"
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
@@ -80,6 +79,8 @@ type SetUp struct {
 	// WasReady, WasReason and WasSaid are of the issuer's condition Ready.
 	WasReady           bool
 	WasReason, WasSaid string
+	// WasBound says that the issuer has used an account in this process before this look.
+	WasBound bool
 	// Wanted is the value of the annotation that asks for another key, Last the one that it was last replaced for;
 	// empty for none.
 	Wanted, Last string
@@ -236,7 +237,7 @@ func (s *SetUp) replacing(d delay) Action {
 	case d.failed:
 		say.Reason, say.Message = certmanagerv1.IssuerReasonErrReplaceACMEAccountKey, registeredStill+"is not replaced: "+s.hint(d)
 		say.Warn = say.Message != s.WasSaid
-	case s.WasReason == certmanagerv1.IssuerReasonErrReplaceACMEAccountKey && strings.HasPrefix(s.WasSaid, registeredStill):
+	case s.WasReason == certmanagerv1.IssuerReasonErrReplaceACMEAccountKey && s.WasBound:
 		say.Reason, say.Message = s.WasReason, s.WasSaid // what went wrong is said until it has gone right
 	default:
 		say.Reason, say.Message = certmanagerv1.IssuerReasonReplacingACMEAccountKey, registeredStill+"is being replaced"

@@ -199,7 +199,12 @@ func TestWords(t *testing.T) {
 		"not yet, after a failure": {with(func(s *SetUp) {
 			s.Failed, s.Failure = StepReplaceKey, fault.After(time.Second, "", "it waits for the ACME server")
 			s.WasReason, s.WasSaid = certmanagerv1.IssuerReasonErrReplaceACMEAccountKey, registeredStill+"is not replaced: refused"
+			s.WasBound = true
 		}), "true ErrReplaceACMEAccountKey in 1s: The ACME account was registered with the ACME server; its key is not replaced: refused"},
+		"not yet, after it was not known which key": {with(func(s *SetUp) {
+			s.Failed, s.Failure = StepReplaceKey, fault.After(time.Second, "", "it waits for the ACME server")
+			s.WasReason, s.WasSaid = certmanagerv1.IssuerReasonErrReplaceACMEAccountKey, "Secret ns/account holds two keys"
+		}), "true ReplacingACMEAccountKey in 1s: The ACME account was registered with the ACME server; its key is being replaced: it waits for the ACME server"},
 		"the CA is away": {with(func(s *SetUp) {
 			s.Failed, s.Failure = StepReplaceKey, fault.ClassUnavailable.After(0, "Down", "is away")
 		}),

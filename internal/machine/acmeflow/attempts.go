@@ -1,6 +1,10 @@
 package acmeflow
 
-import "time"
+import (
+	"time"
+
+	"chancery.dev/internal/fault"
+)
 
 // attempts is what a process remembers of the external steps of one object: which step is under way, and whether the
 // last step failed. The zero value of a step is the wait.
@@ -12,7 +16,7 @@ type attempts[S comparable] struct {
 	// with the same class. Jitter is that of the outcome. Failure is nil after a success.
 	Failed   S
 	FailedAt time.Time
-	Failure  *Failure
+	Failure  *fault.Fault
 	Failures int
 	Jitter   float64
 }
@@ -26,22 +30,20 @@ func (a *attempts[S]) Landed() {
 
 // believed is the failure of a step, nil if there is none: a page that has come maxPages times in a row is the
 // answer of the CA.
-func (a *attempts[S]) believed(step S, f *Failure) *Failure {
+func (a *attempts[S]) believed(step S, f *fault.Fault) *fault.Fault {
 	if f == nil || !f.Unsure || a.Failed != step || a.Failure == nil || !a.Failure.Unsure || a.Failures+1 < maxPages {
 		return f
 	}
-	gone := *f
-	gone.Unsure = false
-	return &gone
+	return f.Believed()
 }
 
 // retryAt is when the failed step may be tried again.
 func (a *attempts[S]) retryAt() time.Time {
-	return a.FailedAt.Add(Backoff(*a.Failure, a.Failures, a.Jitter))
+	return a.FailedAt.Add(Backoff(a.Failure, a.Failures, a.Jitter))
 }
 
 // fail notes the failure of a step. Failures of one kind in a row make the back-off.
-func (a *attempts[S]) fail(step S, f *Failure, at time.Time, jitter float64) {
+func (a *attempts[S]) fail(step S, f *fault.Fault, at time.Time, jitter float64) {
 	if a.Failed != step || a.Failure.Class != f.Class || a.Failure.Unsure != f.Unsure {
 		a.Failures = 0
 	}

@@ -20,7 +20,7 @@ const (
 	// ChallengeFetch: POST-as-GET of spec.authorizationURL. External. Outcome: Authorization.
 	ChallengeFetch
 	// ChallengePresent: Solver.Present. External. Outcome: nothing but a Failure, if any: of the class
-	// that the solver says, or fault.ClassSolver, with RetryAfter if the solver says when.
+	// that the solver says, or fault.ClassSolver.
 	ChallengePresent
 	// ChallengeCheck: Solver.Check. External. Outcome: nothing but a Failure, if any:
 	// fault.ClassSelfCheck; a timeout is one too.
@@ -94,7 +94,7 @@ type ChallengeOutcome struct {
 	// Jitter in [0,1) spreads retries.
 	Jitter float64
 	// Failure is nil if the step succeeded.
-	Failure *Failure
+	Failure *fault.Fault
 	// Authorization is the answer to ChallengeFetch.
 	Authorization *acme.Authorization
 	// Warning is of trouble to come, for people, from a ChallengeCheck that passed; mostly empty.
@@ -139,7 +139,7 @@ type ChallengeMemory struct {
 	// Polls counts looks at the authorization since Accepted.
 	Polls int
 	// Refusal is a permanent refusal of Accept; what it means is seen in the authorization.
-	Refusal *Failure
+	Refusal *fault.Fault
 	// CleanedUp is set once CleanUp has succeeded.
 	CleanedUp bool
 	// CleanUpSince is when the first CleanUp was started; zero if none was.
@@ -166,13 +166,15 @@ func (m ChallengeMemory) After(o ChallengeOutcome) ChallengeMemory {
 		return m.checked(o)
 	case ChallengePresent:
 		m.PresentTried = o.At
-		m.Touched = m.Touched || o.Failure == nil || !o.Failure.Nowhere
+		// Who refuses a credential has changed nothing, so that nothing is to be cleaned up with it.
+		nothing := o.Failure != nil && (o.Failure.Reason == fault.ReasonNoZone || o.Failure.Class == fault.ClassCredential)
+		m.Touched = m.Touched || !nothing
 		if o.Zone != "" {
 			m.Zone = o.Zone
 		}
 	case ChallengeFetch:
 		if o.Failure == nil && o.Authorization == nil {
-			o.Failure = &Failure{Class: fault.ClassUnavailable, Detail: "the ACME server sent no authorization"}
+			o.Failure = failure(fault.ClassUnavailable, "the ACME server sent no authorization")
 		}
 	default: // of the other steps, only the failure or the success is remembered, below
 	}
@@ -231,7 +233,7 @@ func (m ChallengeMemory) checked(o ChallengeOutcome) ChallengeMemory {
 		return m
 	}
 	m.Checks++
-	m.NotYet = o.Failure.Detail
+	m.NotYet = o.Failure.Error()
 	return m
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -13,6 +12,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/when"
 )
 
 const (
@@ -32,8 +32,8 @@ const (
 	slotSettle = 2 * time.Minute
 	// selfCheckFailed opens the reason at the solver's SelfCheckDeadline.
 	selfCheckFailed = "The self check has failed for "
-	// cleanUpFailed separates a reason from the trouble that clean-up had.
-	cleanUpFailed = "; clean-up failed: "
+	// cleanUpFailed opens how a reason ends, with the trouble that clean-up had.
+	cleanUpFailed = "clean-up failed: "
 )
 
 // challengeDecision is one decision in the making.
@@ -111,7 +111,7 @@ func newChallengeDecision(s ChallengeState, now time.Time) *challengeDecision {
 	if !s.Memory.Presented.IsZero() && !d.next.Presented && !d.next.State.IsFinal() { // a final one was cleaned up since
 		at := metav1.NewTime(s.Memory.Presented)
 		d.next.Presented, d.next.PresentedAt = true, &at
-		d.next.Reason, d.next.FailureClass, d.next.ProblemType = "", "", ""
+		d.next.Reason, d.next.ReasonEnd, d.next.FailureClass, d.next.ProblemType = "", "", "", ""
 	}
 	if d.next.State == acmev1.Unknown && (s.Memory.Authorization != nil || d.next.Presented) {
 		d.next.State = acmev1.Pending
@@ -122,7 +122,8 @@ func newChallengeDecision(s ChallengeState, now time.Time) *challengeDecision {
 // status is the one to write with the given failure and reason, or nil if it is stored already. There is no failure
 // while nothing has failed.
 func (d *challengeDecision) status(f failed, reason string) *acmev1.ChallengeStatus {
-	d.next.FailureClass, d.next.ProblemType, d.next.Reason = f.shown(), f.problemType(), reason
+	d.next.FailureClass, d.next.ProblemType = f.shown(), f.problemType()
+	d.next.Reason, d.next.ReasonEnd = ending(reason, f.end), f.end
 	return d.changed()
 }
 
@@ -130,7 +131,7 @@ func (d *challengeDecision) status(f failed, reason string) *acmev1.ChallengeSta
 // or a problem type alone is not worth a write: it comes with the next words.
 func (d *challengeDecision) changed() *acmev1.ChallengeStatus {
 	stored := d.Challenge.Status
-	stored.FailureClass, stored.ProblemType = d.next.FailureClass, d.next.ProblemType
+	stored.FailureClass, stored.ProblemType, stored.ReasonEnd = d.next.FailureClass, d.next.ProblemType, d.next.ReasonEnd
 	if apiequality.Semantic.DeepEqual(d.next, stored) {
 		return nil
 	}
@@ -142,10 +143,10 @@ func (d *challengeDecision) changed() *acmev1.ChallengeStatus {
 func (d *challengeDecision) verdict() (acmev1.State, failed, string) {
 	m := d.Memory
 	if m.Failed == ChallengeFetch && !m.Failure.MayPass() {
-		if m.Failure.isGone() {
-			return acmev1.Expired, failed{class: fault.ClassValidation, code: m.Failure.Code}, "The ACME server no longer knows the authorization: " + m.Failure.Detail
+		if isGone(m.Failure) {
+			return acmev1.Expired, failed{class: fault.ClassValidation, code: codeOf(m.Failure)}, "The ACME server no longer knows the authorization: " + m.Failure.Error()
 		}
-		return acmev1.Errored, failed{class: fault.ClassRefused, code: m.Failure.Code}, "Failed to retrieve authorization: " + m.Failure.Detail
+		return acmev1.Errored, failed{class: fault.ClassRefused, code: codeOf(m.Failure)}, "Failed to retrieve authorization: " + m.Failure.Error()
 	}
 	if m.Authorization == nil {
 		return d.givenUp()
@@ -172,7 +173,7 @@ func (d *challengeDecision) verdict() (acmev1.State, failed, string) {
 	case mine.Status == acme.StatusInvalid:
 		return acmev1.Invalid, failed{class: ofInvalid(mine.Error), code: mine.Error.Cause()}, "Error accepting authorization: " + cmp.Or(textOf(mine.Error), "the ACME server shows the challenge as invalid and gives no reason")
 	case m.Refusal != nil && mine.Status == acme.StatusPending:
-		return acmev1.Errored, failed{class: fault.ClassRefused, code: m.Refusal.Code}, "Error accepting challenge: " + m.Refusal.Detail
+		return acmev1.Errored, failed{class: fault.ClassRefused, code: codeOf(m.Refusal)}, "Error accepting challenge: " + m.Refusal.Error()
 	case d.overdue():
 		return acmev1.Expired, of(fault.ClassValidation), "The authorization expired before it was validated"
 	}
@@ -270,7 +271,7 @@ func (d *challengeDecision) release() ChallengeAction {
 			return ChallengeAction{Status: d.changed(), Wake: wake}
 		}
 		d.next.Presented = d.next.Presented && !d.next.State.IsFailure() && !m.CleanedUp
-		d.next.Reason, _, _ = strings.Cut(d.next.Reason, cleanUpFailed)
+		d.next.Reason, d.next.ReasonEnd = Said(d.next.Reason, d.next.ReasonEnd), ""
 	}
 	return ChallengeAction{Status: d.changed(), Step: ChallengeRemoveFinalizer}
 }
@@ -280,10 +281,10 @@ func (d *challengeDecision) cleanUpAgain() ChallengeAction {
 	m := d.Memory
 	limit := m.CleanUpSince.Add(d.Settings.CleanUpLimit)
 	if deleted := d.Challenge.DeletionTimestamp; deleted != nil {
-		limit = earliest(limit, deleted.Add(d.Settings.CleanUpLimit))
+		limit = when.Earliest(limit, deleted.Add(d.Settings.CleanUpLimit))
 	}
 	// No zone now, and none ever seen: there is nothing to wait for.
-	nowhere := m.Failure.Nowhere && !m.Touched && !d.Challenge.Status.Presented
+	nowhere := m.Failure.Reason == fault.ReasonNoZone && !m.Touched && !d.Challenge.Status.Presented
 	if d.NamespaceTerminating || nowhere || !d.now.Before(limit) {
 		reason := acmev1.ChallengeReasonCleanUpAbandoned // an alert counts these
 		if nowhere {
@@ -294,17 +295,18 @@ func (d *challengeDecision) cleanUpAgain() ChallengeAction {
 			Step:   ChallengeRemoveFinalizer,
 			Event: &Event{
 				Warning: true, Reason: reason,
-				Message: fmt.Sprintf("Gave up cleaning up; %s may be left behind: %s", d.leftBehind(), m.Failure.Detail),
+				Message: fmt.Sprintf("Gave up cleaning up; %s may be left behind: %s", d.leftBehind(), m.Failure.Error()),
 			},
 		}
 	}
 	if wake := d.retryAt(); d.now.Before(wake) {
-		reason, _, _ := strings.Cut(d.next.Reason, cleanUpFailed)
-		d.next.Reason = cmp.Or(reason, "Being deleted") + cleanUpFailed + m.Failure.Detail
-		a := ChallengeAction{Status: d.changed(), Wake: earliest(wake, limit)}
+		end := cleanUpFailed + m.Failure.Error()
+		reason := cmp.Or(Said(d.next.Reason, d.next.ReasonEnd), "Being deleted")
+		d.next.Reason, d.next.ReasonEnd = ending(reason, end), end
+		a := ChallengeAction{Status: d.changed(), Wake: when.Earliest(wake, limit)}
 		if a.Status != nil {
 			a.Event = &Event{
-				Warning: true, Reason: acmev1.ChallengeReasonCleanUpError, Message: "Error cleaning up challenge: " + m.Failure.Detail,
+				Warning: true, Reason: acmev1.ChallengeReasonCleanUpError, Message: "Error cleaning up challenge: " + m.Failure.Error(),
 			}
 		}
 		return a
@@ -399,9 +401,11 @@ func (d *challengeDecision) backOff(wake time.Time) ChallengeAction {
 		ChallengeAccept:  "Error accepting challenge: ",
 		ChallengeFetch:   "Failed to retrieve authorization: ",
 	}[m.Failed]
-	a.Status = d.status(m.Failure.failed(), prefix+m.Failure.Detail+m.Failure.retrying(wake))
+	why := failedBy(m.Failure)
+	why.end = retrying(m.Failure, wake)
+	a.Status = d.status(why, prefix+m.Failure.Error())
 	if a.Status != nil && m.Failed == ChallengePresent {
-		a.Event = &Event{Warning: true, Reason: acmev1.ChallengeReasonPresentError, Message: prefix + m.Failure.Detail}
+		a.Event = &Event{Warning: true, Reason: acmev1.ChallengeReasonPresentError, Message: prefix + m.Failure.Error()}
 	}
 	return a
 }
@@ -473,20 +477,19 @@ func (d *challengeDecision) check() ChallengeAction {
 		return d.pastDeadline()
 	}
 	if m.Checks >= yieldChecks {
-		reason := fmt.Sprintf("Waiting for %s challenge propagation: %s; retried every %s",
-			d.Challenge.Spec.Type, m.NotYet, d.Settings.CheckPeriod)
+		why := failed{class: fault.ClassSelfCheck, end: fmt.Sprintf("retried every %s", d.Settings.CheckPeriod)}
 		if limited {
-			reason += " until " + instant(end)
+			why.end += " until " + instant(end)
 		}
-		a.Status = d.status(of(fault.ClassSelfCheck), reason)
+		a.Status = d.status(why, fmt.Sprintf("Waiting for %s challenge propagation: %s", d.Challenge.Spec.Type, m.NotYet))
 	}
 	wake := m.CheckedAt.Add(CheckDelay(m.Checks, d.Settings.CheckPeriod))
 	if limited {
-		wake = earliest(wake, end)
+		wake = when.Earliest(wake, end)
 	}
 	switch {
 	case d.now.Before(wake):
-		a.Wake = earliest(wake, d.refetch())
+		a.Wake = when.Earliest(wake, d.refetch())
 	case d.next.Processing && !d.now.Before(d.representAt(true)):
 		a.Step = ChallengePresent
 	default:
@@ -576,10 +579,3 @@ func ourFinalizers(c *acmev1.Challenge) []string {
 
 // instant is a time as reasons give it.
 func instant(at time.Time) string { return at.UTC().Truncate(time.Second).Format(time.RFC3339) }
-
-func earliest(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}

@@ -6,6 +6,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/when"
 )
 
 // nameHold is how long a Challenge that has given its slot to others holds its name while the CA validates.
@@ -53,7 +54,7 @@ func (d *challengeDecision) passed() ChallengeAction {
 	if !d.now.Before(until) {
 		return d.warned(d.accept())
 	}
-	a := ChallengeAction{Wake: earliest(until, d.refetch()), NotBefore: until, Yield: until.Sub(d.now) > slotSettle}
+	a := ChallengeAction{Wake: when.Earliest(until, d.refetch()), NotBefore: until, Yield: until.Sub(d.now) > slotSettle}
 	if wait > shortSettle {
 		a.Status = d.status(of(""), fmt.Sprintf("The self check has passed; the ACME server is told at %s, %s", instant(until), why))
 	}

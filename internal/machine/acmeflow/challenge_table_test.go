@@ -100,7 +100,7 @@ func challengeSituations() []situation[ChallengeState] {
 	accepted := shown
 	accepted.Memory.Accepted = start.Add(-time.Millisecond)
 	refused := shown.read("pending", "pending")
-	refused.Memory.Refusal = &Failure{Class: fault.ClassRefused, Detail: "refused"}
+	refused.Memory.Refusal = failure(fault.ClassRefused, "refused")
 	waiting := shown.with(func(c *acmev1.Challenge) {
 		c.Spec.Solver.WaitInsteadOfSelfCheck = &metav1.Duration{Duration: 30 * time.Second}
 	})
@@ -208,8 +208,8 @@ func challengeTrial() trial[ChallengeState, ChallengeMemory, ChallengeAction] {
 			return a.Step.String()
 		},
 		started: func(m ChallengeMemory, a ChallengeAction) ChallengeMemory { return m.Started(a.Step, start) },
-		failed: func(m ChallengeMemory, a ChallengeAction, f Failure) ChallengeMemory {
-			return m.After(ChallengeOutcome{Step: a.Step, At: start, Jitter: 0.5, Failure: &f})
+		failed: func(m ChallengeMemory, a ChallengeAction, f *fault.Fault) ChallengeMemory {
+			return m.After(ChallengeOutcome{Step: a.Step, At: start, Jitter: 0.5, Failure: f})
 		},
 	}
 }

@@ -36,15 +36,16 @@ func pick[T any](r *rand.Rand, from ...T) T { return from[r.Intn(len(from))] }
 func (c *chaos) wild() bool { return c.now.Before(c.calm) }
 
 // failure is any; nil in a third of the cases.
-func (c *chaos) failure() *Failure {
+func (c *chaos) failure() *fault.Fault {
 	if c.r.Intn(3) == 0 {
 		return nil
 	}
-	kind := pick(c.r, failures()...)
-	return &Failure{
-		Class: kind.Class, Code: kind.Code, Unsure: kind.Unsure, Detail: "chaos", Nowhere: c.r.Intn(4) == 0,
-		RetryAfter: pick(c.r, 0, 0, time.Second, time.Minute, 30*time.Hour),
+	f := pick(c.r, failures()...)
+	if c.r.Intn(4) == 0 {
+		f.Reason = fault.ReasonNoZone
 	}
+	f.Delay = pick(c.r, 0, 0, time.Second, time.Minute, 30*time.Hour)
+	return f
 }
 
 // sleep moves the clock to the next thing that is due, or to the calm, in which the last
@@ -94,13 +95,13 @@ func (c *chaos) order(a OrderAction, finalized bool) OrderOutcome {
 		}
 		status = pick[acme.Status](c.r, "", "pending", "ready", "processing", "valid", "invalid", "nonsense")
 	case c.verdict == "forget" && a.Step != OrderCreate:
-		o.Failure = &Failure{Class: fault.ClassNotFound, Detail: "forgotten"}
+		o.Failure = failure(fault.ClassNotFound, "forgotten")
 		return o
 	case c.verdict == "refuse" && (a.Step == OrderCreate || a.Step == OrderFinalize):
-		o.Failure = &Failure{Class: fault.ClassPermanent, Code: acme.CodeRejectedIdentifier, Detail: "rejected"}
+		o.Failure = refusal(fault.ClassPermanent, acme.CodeRejectedIdentifier)
 		return o
 	case c.verdict == "lag" && a.Step == OrderFinalize:
-		o.Failure = &Failure{Class: fault.ClassNotReady, Detail: "lagging"}
+		o.Failure = failure(fault.ClassNotReady, "lagging")
 		return o
 	case c.verdict == "stuck":
 		status = "processing"
@@ -226,13 +227,13 @@ func (c *chaos) challenge(step ChallengeStep, accepted bool) ChallengeOutcome {
 		authz.Challenges[0].Error = problem(pick(c.r, "", "dns: not found yet"))
 		authz.RetryAfter = pick(c.r, 0, time.Second, 30*time.Hour)
 	case c.verdict == "unsolvable" && (step == ChallengePresent || step == ChallengeCleanUp):
-		o.Failure = &Failure{Class: fault.ClassSolver, Detail: "no"}
+		o.Failure = failure(fault.ClassSolver, "no")
 	case c.verdict == "unseen" && step == ChallengeCheck:
-		o.Failure = &Failure{Class: fault.ClassSelfCheck, Detail: "not yet"}
+		o.Failure = failure(fault.ClassSelfCheck, "not yet")
 	case c.verdict == "refuse" && step == ChallengeAccept:
-		o.Failure = &Failure{Class: fault.ClassRefused, Detail: "no"}
+		o.Failure = failure(fault.ClassRefused, "no")
 	case c.verdict == "forget" && step == ChallengeFetch:
-		o.Failure = &Failure{Class: fault.ClassNotFound, Detail: "forgotten"}
+		o.Failure = failure(fault.ClassNotFound, "forgotten")
 	case c.verdict == "stuck":
 		authz.Challenges[0].Status = "processing"
 	case c.verdict == "valid" && accepted:

@@ -2,10 +2,13 @@ package acmeflow
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
@@ -13,29 +16,6 @@ import (
 	"chancery.dev/internal/cause"
 	"chancery.dev/internal/fault"
 )
-
-// Failure is what a step came back with in place of a result.
-type Failure struct {
-	// Class says what kind of trouble it is.
-	Class fault.Class
-	// Code is the ACME problem that the CA has answered with; empty if it has not.
-	Code acme.Code
-	// Detail is for people. It SHOULD be the same each time the same thing happens: it
-	// is written to status.reason, and a reason that did not change is not written.
-	Detail string
-	// RetryAfter is how long the CA (or a fault.After) asks to wait; zero if it does not say.
-	RetryAfter time.Duration
-	// Period says that RetryAfter is the same after each try.
-	Period bool
-	// Nowhere says of a solver's failure that there is no place where an answer could be, so
-	// that the call has changed nothing and there is nothing to clean up.
-	Nowhere bool
-	// Unsent says that the call was not made, because its answer is known. It does not count as another attempt.
-	Unsent bool
-	// Unsure says of ClassNotFound that a page came in place of a problem document. It may be the page of a proxy that
-	// does not find the CA: the call is repeated, and Unsure dropped once the page has come for long enough.
-	Unsure bool
-}
 
 // Classify finds the class of an ACME answer: its HTTP status (0 if there was none) and its problem code (may be
 // empty).
@@ -72,9 +52,17 @@ func refusesContent(code acme.Code) bool {
 }
 
 // isGone reports that the CA no longer knows a resource. Some CAs call the request malformed then.
-func (f *Failure) isGone() bool {
-	return f.Class == fault.ClassNotFound || f.Code == acme.CodeMalformed
+func isGone(f *fault.Fault) bool {
+	return f.Class == fault.ClassNotFound || codeOf(f) == acme.CodeMalformed
 }
+
+// failure is one that the CA has not told of.
+func failure(class fault.Class, what string) *fault.Fault {
+	return fault.Answered(class, "", 0, errors.New(what))
+}
+
+// codeOf is the ACME problem that the CA has answered with; empty if it has not.
+func codeOf(f *fault.Fault) acme.Code { return acme.CodeOf(f.Problem) }
 
 // ofInvalid is the class of the problem for which a CA has made an order or a challenge invalid.
 func ofInvalid(p *acme.Problem) fault.Class {
@@ -103,8 +91,12 @@ type failed struct {
 	class         fault.Class
 	code          acme.Code
 	subject, said string
+	// end is how the reason ends.
+	end string
 	// noSolver says that no solver is for the subject.
 	noSolver bool
+	// next is when the next try is, where the CA or the solver has named a time; zero if none has.
+	next time.Time
 }
 
 // cause is the failure as it travels up to the Certificate; nil if there is none.
@@ -116,14 +108,18 @@ func (f failed) cause(reason string) *cmmeta.Cause {
 	case f.noSolver:
 		class = cause.NoSolver
 	}
-	said, _ := NextTry(cmp.Or(f.said, reason))
-	return cause.New(class, f.problemType(), f.subject, said)
+	c := cause.New(class, f.problemType(), f.subject, cmp.Or(f.said, reason))
+	if !f.next.IsZero() {
+		c.NextTry = &metav1.Time{Time: f.next.Truncate(time.Second)}
+	}
+	return c
 }
 
 // of is a failure that no problem of the CA stands behind; of("") is none.
 func of(class fault.Class) failed { return failed{class: class} }
 
-func (f *Failure) failed() failed { return failed{class: f.Class, code: f.Code} }
+// failedBy is the failure of a call.
+func failedBy(f *fault.Fault) failed { return failed{class: f.Class, code: codeOf(f)} }
 
 // problemType is the type of the problem (RFC 8555 §6.7).
 func (f failed) problemType() string {
@@ -214,21 +210,9 @@ func (m ChallengeMemory) Belied(c *acmev1.Challenge) bool {
 	}, mine.Error.Cause())
 }
 
-// MayPass reports whether the same call may work later.
-func (f *Failure) MayPass() bool {
-	switch f.Class {
-	case fault.ClassPermanent, fault.ClassRefused, fault.ClassNotReady:
-		return false
-	case fault.ClassNotFound:
-		return f.Unsure
-	default:
-		return true
-	}
-}
-
 // Backoff is how long to wait before the attempt after the given number of failures in a row (1 for the first). Jitter
-// in [0,1) spreads objects that failed together. A RetryAfter of up to a week is never undercut.
-func Backoff(f Failure, failures int, jitter float64) time.Duration {
+// in [0,1) spreads objects that failed together. A Retry-After of up to a week is never undercut.
+func Backoff(f *fault.Fault, failures int, jitter float64) time.Duration {
 	failures = max(failures, 1)
 	var wait time.Duration
 	switch f.Class {
@@ -246,37 +230,56 @@ func Backoff(f Failure, failures int, jitter float64) time.Duration {
 	default:
 		wait = doubled(networkBackoff, failures, maxNetworkBackoff)
 	}
-	if after := min(f.RetryAfter, MaxRetryAfter); after > 0 {
+	if after := min(f.Delay, MaxRetryAfter); after > 0 {
 		return after + time.Duration(jitter*float64(min(after/10, time.Minute)))
 	}
 	return wait*3/4 + time.Duration(jitter*float64(wait/2))
 }
 
-// sentLater is said of an order that was not sent.
-const sentLater = "it is sent as soon as the server takes such orders again"
+const (
+	// WithBackOff is how the reason of a step ends that is tried again soon, and nobody has said when.
+	WithBackOff = "retrying with back-off"
+	// sentLater is how that of an order ends that was not sent.
+	sentLater = "it is sent as soon as the server takes such orders again"
+)
 
-// retrying ends the reason of a step that will be tried again. It gives a time only where the CA or the solver has
-// named one. Otherwise, and for an order that was not sent, the text is the same for each try, and is written once.
-func (f *Failure) retrying(at time.Time) string {
+// retrying is how the reason of a step ends that will be tried again. It gives a time only where the CA or the solver
+// has named one. Otherwise, and for an order that was not sent, the text is the same for each try, and is written once.
+func retrying(f *fault.Fault, at time.Time) string {
 	switch {
-	case f.Unsent && f.RetryAfter <= maxUntold:
-		return "; " + sentLater
-	case f.Period && f.RetryAfter > 0:
-		return fmt.Sprintf("; retried every %s", f.RetryAfter)
-	case f.RetryAfter > 0 || f.Class == fault.ClassRateLimited || f.Class == fault.ClassPaused:
-		return "; retrying at " + instant(at)
+	case names(f):
+		return "retrying at " + instant(at)
+	case f.Unsent && f.Delay <= maxUntold:
+		return sentLater
+	case f.Delay > 0:
+		return fmt.Sprintf("retried every %s", f.Delay)
 	default:
-		return "; retrying with back-off"
+		return WithBackOff
 	}
 }
 
-// NextTry cuts what retrying has put at the end of a reason: what is wrong, and when the next try is.
-func NextTry(reason string) (what, next string) {
-	at := strings.LastIndex(reason, "; ")
-	if at < 0 || !strings.HasPrefix(reason[at+2:], "retr") && reason[at+2:] != sentLater {
-		return reason, ""
+// names reports whether the CA or the solver has named the time of the next try, or a limit does.
+func names(f *fault.Fault) bool {
+	if f.Unsent && f.Delay <= maxUntold || !f.Turn && f.Delay > 0 {
+		return false
 	}
-	return reason[:at], strings.TrimPrefix(strings.TrimPrefix(reason[at+2:], "retrying "), "retried ")
+	return f.Delay > 0 || f.Class == fault.ClassRateLimited || f.Class == fault.ClassPaused
+}
+
+// ending is a reason with what ends it; the end may be empty.
+func ending(what, end string) string {
+	if end == "" {
+		return what
+	}
+	return what + "; " + end
+}
+
+// Said is a reason without how it ends: what is the matter.
+func Said(reason, end string) string {
+	if end == "" {
+		return reason
+	}
+	return strings.TrimSuffix(reason, "; "+end)
 }
 
 // integrationGuide is the retry schedule that Let's Encrypt's integration guide asks for, up to the point where an
@@ -324,17 +327,3 @@ func PollDelay(polls int, retryAfter time.Duration) time.Duration {
 func CheckDelay(failures int, period time.Duration) time.Duration {
 	return doubled(firstCheck, max(failures, 1), period)
 }
-
-// Problem says what has gone wrong; empty if nothing has.
-func (f *Failure) Problem() string {
-	if f == nil {
-		return ""
-	}
-	return f.Detail
-}
-
-// Problem is that of the failure: the log of calls shows it.
-func (o OrderOutcome) Problem() string { return o.Failure.Problem() }
-
-// Problem is that of the failure: the log of calls shows it.
-func (o ChallengeOutcome) Problem() string { return o.Failure.Problem() }

@@ -53,16 +53,15 @@ func TestBackoff(t *testing.T) {
 				t.Errorf("%s after %d: between %s and %s, before %s", class, n, low, high, last)
 			}
 			last = low
-			asked := Failure{Class: class, RetryAfter: 90 * time.Second}
-			if got := Backoff(asked, n, 0); got < 90*time.Second && !(class == fault.ClassNotProcessed && n <= freeNonceRetries) {
+			if got := Backoff(after(90*time.Second, class), n, 0); got < 90*time.Second && !(class == fault.ClassNotProcessed && n <= freeNonceRetries) {
 				t.Errorf("%s after %d: %s undercuts Retry-After", class, n, got)
 			}
 		}
 	}
-	equal(t, Backoff(Failure{Class: fault.ClassUnavailable}, 0, 0.5), time.Second)
-	equal(t, Backoff(Failure{Class: fault.ClassRateLimited}, 2, 0.5), 10*time.Minute)
+	equal(t, Backoff(failure(fault.ClassUnavailable, ""), 0, 0.5), time.Second)
+	equal(t, Backoff(failure(fault.ClassRateLimited, ""), 2, 0.5), 10*time.Minute)
 	// A year is no answer: a person would have to notice.
-	equal(t, Backoff(Failure{Class: fault.ClassUnavailable, RetryAfter: 366 * 24 * time.Hour}, 1, 0), 7*24*time.Hour)
+	equal(t, Backoff(after(366*24*time.Hour, fault.ClassUnavailable), 1, 0), 7*24*time.Hour)
 }
 
 func TestPollDelay(t *testing.T) {
@@ -116,17 +115,16 @@ func TestNamesOfSteps(t *testing.T) {
 // write for each try. Whether the wait is the same each time is said, not guessed from its length.
 func TestRetrying(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for text, f := range map[string]Failure{
-		"; retried every 3.217s":             {Class: fault.ClassSolver, RetryAfter: 3217 * time.Millisecond, Period: true},
-		"; retried every 1h0m0s":             {Class: fault.ClassCredential, RetryAfter: time.Hour, Period: true},
-		"; retrying at 2026-01-02T03:04:05Z": {Class: fault.ClassSolver, RetryAfter: 5 * time.Second},
-		"; retrying with back-off":           {Class: fault.ClassSolver, Period: true},
+	for text, f := range map[string]*fault.Fault{
+		"retried every 3.217s":             {Class: fault.ClassSolver, Delay: 3217 * time.Millisecond},
+		"retried every 1h0m0s":             {Class: fault.ClassCredential, Delay: time.Hour},
+		"retrying at 2026-01-02T03:04:05Z": {Class: fault.ClassSolver, Delay: 5 * time.Second, Turn: true},
+		"retrying with back-off":           {Class: fault.ClassSolver},
 	} {
-		equal(t, f.retrying(at), text)
+		equal(t, retrying(f, at), text)
 	}
-	limited, asked := Failure{Class: fault.ClassRateLimited}, Failure{Class: fault.ClassUnavailable, RetryAfter: 5 * time.Second}
-	equal(t, limited.retrying(at), "; retrying at 2026-01-02T03:04:05Z")
-	equal(t, asked.retrying(at), "; retrying at 2026-01-02T03:04:05Z")
+	equal(t, retrying(failure(fault.ClassRateLimited, ""), at), "retrying at 2026-01-02T03:04:05Z")
+	equal(t, retrying(after(5*time.Second, fault.ClassUnavailable), at), "retrying at 2026-01-02T03:04:05Z")
 }
 
 // TestUnsentIsNoAttempt: an order that was not sent, because its answer is known, waits for as long as that says, and
@@ -135,22 +133,19 @@ func TestUnsentIsNoAttempt(t *testing.T) {
 	t.Parallel()
 	m := OrderMemory{}
 	for range 5 {
-		m = m.After(OrderOutcome{Step: OrderCreate, At: start, Failure: &Failure{
-			Class: fault.ClassRateLimited, Detail: "not sent", RetryAfter: time.Hour, Unsent: true,
-		}})
-		if wait := Backoff(*m.Failure, m.Failures, m.Jitter); wait != time.Hour {
+		m = m.After(OrderOutcome{Step: OrderCreate, At: start, Failure: unsent(time.Hour)})
+		if wait := Backoff(m.Failure, m.Failures, m.Jitter); wait != time.Hour {
 			t.Errorf("it waits %s", wait)
 		}
 	}
-	if said := m.Failure.retrying(start); said != "; retrying at "+instant(start) {
+	if said := retrying(m.Failure, start); said != "retrying at "+instant(start) {
 		t.Errorf("it says %q", said)
 	}
-	m.Failure.RetryAfter = time.Minute
-	if one, other := m.Failure.retrying(start), m.Failure.retrying(start.Add(time.Minute)); one != other {
+	if one, other := retrying(unsent(time.Minute), start), retrying(unsent(time.Minute), start.Add(time.Minute)); one != other {
 		t.Errorf("it says %q, and then %q: a write each time", one, other)
 	}
-	m = m.After(OrderOutcome{Step: OrderCreate, At: start, Failure: &Failure{Class: fault.ClassRateLimited, Detail: "too many"}})
-	if wait := Backoff(*m.Failure, m.Failures, m.Jitter); m.Failures != 1 || wait > time.Minute {
+	m = m.After(OrderOutcome{Step: OrderCreate, At: start, Failure: failure(fault.ClassRateLimited, "too many")})
+	if wait := Backoff(m.Failure, m.Failures, m.Jitter); m.Failures != 1 || wait > time.Minute {
 		t.Errorf("after %d failures it waits %s", m.Failures, wait)
 	}
 }
@@ -165,20 +160,22 @@ func TestAnEmptyChainIsAFailure(t *testing.T) {
 	equal(t, a.Wake.After(start), true)
 }
 
-// TestNextTry: what retrying puts at the end of a reason can be cut off again, and nothing else is.
-func TestNextTry(t *testing.T) {
-	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for want, f := range map[string]Failure{
-		"with back-off":           {Class: fault.ClassSolver},
-		"every 30s":               {Period: true, RetryAfter: 30 * time.Second},
-		"at 2026-01-02T03:04:05Z": {Class: fault.ClassRateLimited},
-		sentLater:                 {Unsent: true},
-	} {
-		if what, next := NextTry("no such zone; really" + f.retrying(at)); what != "no such zone; really" || next != want {
-			t.Errorf("%q and %q, want %q", what, next, want)
-		}
-	}
-	if what, next := NextTry("no such zone; really"); what != "no such zone; really" || next != "" {
-		t.Errorf("%q and %q", what, next)
-	}
+// unsent is that of an order which was not sent.
+func unsent(wait time.Duration) *fault.Fault {
+	f := after(wait, fault.ClassRateLimited)
+	f.Unsent = true
+	return f
+}
+
+// TestSaid: how a reason ends can be cut off again, by what is stored of it, and nothing else is.
+func TestSaid(t *testing.T) {
+	const what = "no such zone; really"
+	equal(t, Said(ending(what, WithBackOff), WithBackOff), what)
+	equal(t, Said(ending(what, ""), ""), what)
+	s := newChallengeState().processing().read("pending", "pending")
+	s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: start, Failure: after(time.Hour, fault.ClassSolver)})
+	status := DecideChallenge(s, start).Status
+	equal(t, Said(status.Reason, status.ReasonEnd), "Error presenting challenge: detail")
+	equal(t, status.Reason, "Error presenting challenge: detail; retrying at 2026-01-01T01:00:00Z")
+	equal(t, about(&acmev1.Challenge{Status: *status}).cause("").Message, "Error presenting challenge: detail")
 }

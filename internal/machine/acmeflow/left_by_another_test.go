@@ -74,7 +74,7 @@ func checkRewordedOrder(t *testing.T, s OrderState, a OrderAction, now time.Time
 	if b.Status != nil {
 		is = *b.Status
 	}
-	was.Reason, is.Reason = "", ""
+	was.Reason, is.Reason, was.ReasonEnd, is.ReasonEnd = "", "", "", ""
 	for _, status := range []*acmev1.OrderStatus{&was, &is} {
 		if status.Cause != nil {
 			status.Cause = status.Cause.DeepCopy()
@@ -102,7 +102,7 @@ func checkRewordedChallenge(t *testing.T, s ChallengeState, a ChallengeAction, n
 	if b.Status != nil {
 		is = *b.Status
 	}
-	was.Reason, is.Reason = "", ""
+	was.Reason, is.Reason, was.ReasonEnd, is.ReasonEnd = "", "", "", ""
 	a.Status, b.Status, a.Event, b.Event = nil, nil, nil, nil
 	if !reflect.DeepEqual(was, is) || !reflect.DeepEqual(a, b) {
 		fail("with other words in the reason it does %s, class %q instead of %q", b.text(now), is.FailureClass, was.FailureClass)

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/account"
 )
@@ -130,7 +132,7 @@ type OrderOutcome struct {
 	// Jitter in [0,1) spreads retries.
 	Jitter float64
 	// Failure is nil if the step succeeded.
-	Failure *Failure
+	Failure *fault.Fault
 	// Order is the answer to OrderCreate, OrderFetch and OrderFinalize.
 	Order *acme.Order
 	// Authorizations is the answer to OrderFetchAuthorizations.
@@ -147,6 +149,9 @@ type OrderMemory struct {
 	// that told what a Challenge waits for.
 	Began, WroteAt time.Time
 	Cause          bool
+	// Unmade counts the refusals of the API server to have a Challenge made, and Barred is the last one; nil for none.
+	Unmade cause.Refusals
+	Barred *cmmeta.Cause
 	// Unwritten says that the last write of the status was not taken.
 	Unwritten bool
 	// Remote is the order as last seen at RemoteAt; nil if never.
@@ -163,7 +168,7 @@ type OrderMemory struct {
 	// Refused counts finalizes in a row that were answered "not ready", and Refusal is
 	// what the last one said; nil if there is none.
 	Refused int
-	Refusal *Failure
+	Refusal *fault.Fault
 	// Unfinalized counts finalizes in a row that failed.
 	Unfinalized int
 	// Look says that the order has to be read before anything else is done.
@@ -185,14 +190,14 @@ func (m OrderMemory) Started(step OrderStep, now time.Time) OrderMemory {
 func (m OrderMemory) After(o OrderOutcome) OrderMemory {
 	m.Landed()
 	if slices.ContainsFunc(o.Authorizations, func(a acme.Authorization) bool { return a.Identifier.Value == "" }) {
-		o.Failure = &Failure{Class: fault.ClassUnavailable, Detail: "the ACME server sent an authorization without an identifier (RFC 8555 §7.1.4)"}
+		o.Failure = failure(fault.ClassUnavailable, "the ACME server sent an authorization without an identifier (RFC 8555 §7.1.4)")
 	}
 	known := m.withAuthorizations(o.Authorizations)
 	if len(o.Authorizations) > 0 && sizeOf(known) > min(maxAuthorizations, len(known)*maxAuthorization) {
-		o.Failure = &Failure{Class: fault.ClassRefused, Detail: "the authorizations of the ACME server are too long for the status of an Order"}
+		o.Failure = failure(fault.ClassRefused, "the authorizations of the ACME server are too long for the status of an Order")
 	}
 	if o.Step == OrderDownload && o.Failure == nil && len(o.Chain) == 0 {
-		o.Failure = &Failure{Class: fault.ClassUnavailable, Detail: "the ACME server sent an empty chain"}
+		o.Failure = failure(fault.ClassUnavailable, "the ACME server sent an empty chain")
 	}
 	if o.Failure = m.believed(o.Step, o.Failure); o.Failure != nil {
 		return m.afterFailure(o)
@@ -241,7 +246,7 @@ func sizeOf(authorizations map[string]acme.Authorization) int {
 
 func (m OrderMemory) sawOrder(o OrderOutcome) OrderMemory {
 	if o.Order == nil {
-		o.Failure = &Failure{Class: fault.ClassUnavailable, Detail: "the ACME server sent no order"}
+		o.Failure = failure(fault.ClassUnavailable, "the ACME server sent no order")
 		return m.afterFailure(o)
 	}
 	remote := *o.Order
@@ -262,9 +267,7 @@ func (m OrderMemory) sawOrder(o OrderOutcome) OrderMemory {
 		m.Polls++
 	case state == acmev1.Ready, state == acmev1.Pending:
 		// The CA has accepted the request and done nothing, which is a refusal.
-		o.Failure = &Failure{
-			Class: fault.ClassNotReady, Detail: "the ACME server took the request, and still shows the order as " + string(state),
-		}
+		o.Failure = failure(fault.ClassNotReady, "the ACME server took the request, and still shows the order as "+string(state))
 		return m.afterFailure(o)
 	default:
 		m.Finalized, m.Polls, m.Refused, m.Unfinalized = o.At, 0, 0, 0

@@ -65,7 +65,7 @@ func (d *orderDecision) create() OrderAction {
 // or a problem type alone is not worth a write: it comes with the next words.
 func (d *orderDecision) changed() *acmev1.OrderStatus {
 	stored := d.Order.Status
-	stored.FailureClass, stored.ProblemType, stored.Cause = d.next.FailureClass, d.next.ProblemType, d.next.Cause
+	stored.FailureClass, stored.ProblemType, stored.ReasonEnd, stored.Cause = d.next.FailureClass, d.next.ProblemType, d.next.ReasonEnd, d.next.Cause
 	if apiequality.Semantic.DeepEqual(d.next, stored) {
 		return nil
 	}

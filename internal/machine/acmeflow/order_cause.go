@@ -11,6 +11,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/when"
 )
 
 const (
@@ -54,17 +55,17 @@ func (d *orderDecision) passOn() OrderAction {
 		due = last.Add(causePause)
 	}
 	if d.now.Before(due) {
-		return OrderAction{Status: d.changed(), Cause: m.Cause, Wake: earliest(until, due)}
+		return OrderAction{Status: d.changed(), Cause: m.Cause, Wake: when.Earliest(until, due)}
 	}
 	words := fmt.Sprintf("Challenge %s for domain %q (%s) waits: %s", first.Name, first.Spec.DNSName, first.Spec.Type, first.Status.Reason)
-	return OrderAction{Status: d.status(why, words), Cause: true, Wake: earliest(until, d.now.Add(causeAgain))}
+	return OrderAction{Status: d.status(why, words), Cause: true, Wake: when.Earliest(until, d.now.Add(causeAgain))}
 }
 
 // about is the failure of a Challenge.
 func about(c *acmev1.Challenge) failed {
 	return failed{
 		class: fault.Class(c.Status.FailureClass), code: acme.CodeOf(c.Status.ProblemType),
-		subject: displayed(c.Spec.DNSName, c.Spec.Wildcard), said: c.Status.Reason,
+		subject: displayed(c.Spec.DNSName, c.Spec.Wildcard), said: Said(c.Status.Reason, c.Status.ReasonEnd),
 	}
 }
 

@@ -141,7 +141,8 @@ func authorizationState(status acme.Status) acmev1.State {
 // status is the one to write with the given failure and reason, both empty while nothing has failed, or nil if it is
 // stored already.
 func (d *orderDecision) status(f failed, reason string) *acmev1.OrderStatus {
-	d.next.FailureClass, d.next.ProblemType, d.next.Reason, d.next.Cause = f.shown(), f.problemType(), reason, f.cause(reason)
+	d.next.FailureClass, d.next.ProblemType, d.next.Cause = f.shown(), f.problemType(), f.cause(reason)
+	d.next.Reason, d.next.ReasonEnd = ending(reason, f.end), f.end
 	return d.changed()
 }
 
@@ -156,7 +157,7 @@ func (d *orderDecision) blocked() (OrderAction, bool) {
 	failure := d.Memory.Failure
 	if failure != nil && d.refused(failure) {
 		state, class := d.refusal(failure)
-		return d.fail(state, failed{class: class, code: failure.Code}, failedTo(d.Memory.Failed)+failure.Detail), true
+		return d.fail(state, failed{class: class, code: codeOf(failure)}, failedTo(d.Memory.Failed)+failure.Error()), true
 	}
 	if reason, ok := d.Issuer.blocks(d.Order.Spec.IssuerRef.Name); ok {
 		if reason == "" {
@@ -168,7 +169,7 @@ func (d *orderDecision) blocked() (OrderAction, bool) {
 		if until.Sub(d.now) <= shortPark {
 			return OrderAction{Wake: until}, true
 		}
-		return d.wait(of(fault.ClassRateLimited), d.Account.parkedReason(), until), true
+		return d.wait(failed{class: fault.ClassRateLimited, next: until}, d.Account.parkedReason(), until), true
 	}
 	if failure == nil {
 		return OrderAction{}, false
@@ -183,13 +184,17 @@ func (d *orderDecision) blocked() (OrderAction, bool) {
 		if failure.Class == fault.ClassNotProcessed {
 			return OrderAction{Wake: wake}, true
 		}
-		return d.wait(failure.failed(), failedTo(d.Memory.Failed)+failure.Detail+failure.retrying(wake), wake), true
+		why := failedBy(failure)
+		if why.end = retrying(failure, wake); names(failure) {
+			why.next = wake
+		}
+		return d.wait(why, failedTo(d.Memory.Failed)+failure.Error(), wake), true
 	}
 	return OrderAction{}, false
 }
 
 // refused reports whether the failure ends the order: no retry cures it.
-func (d *orderDecision) refused(f *Failure) bool {
+func (d *orderDecision) refused(f *fault.Fault) bool {
 	switch {
 	case d.Memory.Failed == OrderDeactivate, f.MayPass(), d.mayBlameReplaces():
 		return false
@@ -203,13 +208,13 @@ func (d *orderDecision) refused(f *Failure) bool {
 // refusal is how an order ends that the CA refuses: expired where the CA no longer knows an order past its
 // expiry. Only a CA that has refused what the Order asks for makes a failure permanent. Where the CA has
 // forgotten something of its own, or answered in no way that ACME knows, another Order may well succeed.
-func (d *orderDecision) refusal(f *Failure) (acmev1.State, fault.Class) {
+func (d *orderDecision) refusal(f *fault.Fault) (acmev1.State, fault.Class) {
 	remote, step := d.Memory.Remote, d.Memory.Failed
 	content := step == OrderCreate || step == OrderFinalize // the steps that carry what was asked for
 	switch {
-	case f.isGone() && remote != nil && !remote.Expires.IsZero() && !d.now.Before(remote.Expires):
+	case isGone(f) && remote != nil && !remote.Expires.IsZero() && !d.now.Before(remote.Expires):
 		return acmev1.Expired, fault.ClassValidation
-	case content && (f.Class == fault.ClassPermanent || f.Code == acme.CodeMalformed && f.Class != fault.ClassNotFound):
+	case content && (f.Class == fault.ClassPermanent || codeOf(f) == acme.CodeMalformed && f.Class != fault.ClassNotFound):
 		return acmev1.Errored, fault.ClassPermanent
 	default:
 		return acmev1.Errored, fault.ClassRefused
@@ -357,8 +362,8 @@ func (d *orderDecision) finalize() OrderAction {
 func (d *orderDecision) refusedToFinalize() OrderAction {
 	why, detail := of(fault.ClassRefused), ""
 	if f := d.Memory.Refusal; f != nil {
-		detail, why.code = f.Detail, f.Code
-		if refusesContent(f.Code) {
+		detail, why.code = f.Error(), codeOf(f)
+		if refusesContent(why.code) {
 			why.class = fault.ClassPermanent
 		}
 	}

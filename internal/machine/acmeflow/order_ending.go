@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/when"
 )
 
 const (
@@ -88,7 +89,7 @@ func (d *orderDecision) deactivate() (OrderAction, bool) {
 		wake = next
 	}
 	if d.now.Before(wake) {
-		return OrderAction{Wake: earliest(wake, end)}, true
+		return OrderAction{Wake: when.Earliest(wake, end)}, true
 	}
 	return OrderAction{Step: OrderDeactivate, URLs: urls}, true
 }

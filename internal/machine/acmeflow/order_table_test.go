@@ -34,11 +34,11 @@ func orderSituations() []situation[OrderState] {
 	lagging := pending.owning(acmev1.Valid).saw("pending")
 	lagging.Memory.Refused = 1
 	lagged := lagging
-	lagged.Memory.Polls, lagged.Memory.Refusal = longPolls, &Failure{Class: fault.ClassNotReady, Detail: "not ready"}
+	lagged.Memory.Polls, lagged.Memory.Refusal = longPolls, failure(fault.ClassNotReady, "not ready")
 	refused := pending.owning(acmev1.Valid).saw("ready")
-	refused.Memory.Refused, refused.Memory.Refusal = maxRefused, &Failure{Class: fault.ClassNotReady, Detail: "not ready"}
+	refused.Memory.Refused, refused.Memory.Refusal = maxRefused, failure(fault.ClassNotReady, "not ready")
 	refusedOnce := pending.owning(acmev1.Valid).saw("ready")
-	refusedOnce.Memory.Refused, refusedOnce.Memory.Refusal = 1, &Failure{Class: fault.ClassNotReady, Detail: "not ready"}
+	refusedOnce.Memory.Refused, refusedOnce.Memory.Refusal = 1, failure(fault.ClassNotReady, "not ready")
 	disowned := pending.owning(acmev1.Errored)
 	disowned.Issuer.Solvers = []acmev1.ACMEChallengeSolver{http01()}
 	impostor := pending.owning(acmev1.Pending)
@@ -134,8 +134,8 @@ func orderTrial() trial[OrderState, OrderMemory, OrderAction] {
 			return a.Step.String()
 		},
 		started: func(m OrderMemory, a OrderAction) OrderMemory { return m.Started(a.Step, start) },
-		failed: func(m OrderMemory, a OrderAction, f Failure) OrderMemory {
-			return m.After(OrderOutcome{Step: a.Step, At: start, Jitter: 0.5, Failure: &f})
+		failed: func(m OrderMemory, a OrderAction, f *fault.Fault) OrderMemory {
+			return m.After(OrderOutcome{Step: a.Step, At: start, Jitter: 0.5, Failure: f})
 		},
 	}
 }

@@ -1,6 +1,9 @@
 package acmeflow
 
 import (
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -135,7 +138,7 @@ func TestACATriesAgainByItself(t *testing.T) {
 // TestSelfCheckDeadline: the time counts from what is stored, so that a process that has just
 // started looks once and then acts; the moment itself is a wake-up; a parked one gets a slot first.
 func TestSelfCheckDeadline(t *testing.T) {
-	not := ChallengeOutcome{Failure: &Failure{Class: fault.ClassSelfCheck, Detail: "ns1 says NXDOMAIN"}}
+	not := ChallengeOutcome{Failure: failure(fault.ClassSelfCheck, "ns1 says NXDOMAIN")}
 	within := func(then acmev1.SelfCheckDeadlineAction) ChallengeState {
 		return checked(unchanged, not).limited(then)
 	}
@@ -167,7 +170,7 @@ func TestSelfCheckDeadline(t *testing.T) {
 
 // TestWithoutADeadlineTheSelfCheckGoesOn (mission rule 5).
 func TestWithoutADeadlineTheSelfCheckGoesOn(t *testing.T) {
-	s := checked(unchanged, ChallengeOutcome{Failure: &Failure{Class: fault.ClassSelfCheck, Detail: "no"}})
+	s := checked(unchanged, ChallengeOutcome{Failure: failure(fault.ClassSelfCheck, "no")})
 	s.Memory.Checks, s.Memory.PresentTried = 8000, start.Add(23*time.Hour)
 	equal(t, DecideChallenge(s, start.Add(23*time.Hour)).Step, ChallengeCheck)
 }
@@ -183,12 +186,18 @@ func TestRule3_ANameIsHeldWhileTheCAValidates(t *testing.T) {
 
 	for class, holds := range map[fault.Class]bool{fault.ClassUnavailable: true, fault.ClassRateLimited: false, fault.ClassNotProcessed: false} {
 		lost := silent
-		lost.Memory = lost.Memory.After(ChallengeOutcome{Step: ChallengeAccept, At: start.Add(time.Second), Failure: &Failure{Class: class, Detail: "no"}})
+		lost.Memory = lost.Memory.After(ChallengeOutcome{Step: ChallengeAccept, At: start.Add(time.Second), Failure: failure(class, "no")})
 		equal(t, DecideChallenge(lost, start.Add(time.Second)).HoldsUntil.Equal(until), holds)
 	}
 
 	told := silent
 	told.Memory = told.Memory.After(ChallengeOutcome{Step: ChallengeAccept, At: start.Add(time.Second)}).Started(ChallengeFetch, start.Add(time.Second))
+	answered := told // that it validates still
+	answered.Memory = answered.Memory.After(ChallengeOutcome{
+		Step: ChallengeFetch, At: start.Add(30*time.Second - time.Millisecond), Authorization: silent.Memory.Authorization,
+	})
+	equal(t, DecideChallenge(answered, start.Add(30*time.Second-1)).Yield, false)
+	equal(t, DecideChallenge(answered, start.Add(30*time.Second)).Yield, true)
 	a := DecideChallenge(told, start.Add(31*time.Second))
 	equal(t, []any{a.Yield, a.HoldsUntil}, []any{true, until})
 	equal(t, DecideChallenge(told, until.Add(time.Hour)).Status == nil, true) // nobody else wants the slot or the name
@@ -203,4 +212,30 @@ func TestRule3_ANameIsHeldWhileTheCAValidates(t *testing.T) {
 		equal(t, []any{end.State, end.Processing, end.FailureClass}, []any{acmev1.Errored, false, acmev1.FailureClass(fault.ClassUnavailable)})
 	}
 	equal(t, DecideChallenge(parked, until.Add(-time.Second)).Wake, until)
+}
+
+// TestRule3_TheMissionSaysTheNumbers: what the mission says of rule 3 is what is built.
+func TestRule3_TheMissionSaysTheNumbers(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/mission.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := strings.Join(strings.Fields(string(text)), " ")
+	for _, says := range []string{
+		fmt.Sprintf("has no result after %d seconds may give up its place", int(yieldValidation.Seconds())),
+		map[time.Duration]string{10 * time.Minute: "holds its name for ten minutes at most"}[nameHold],
+	} {
+		if says == "" || !strings.Contains(words, says) {
+			t.Errorf("docs/mission.md does not say %q", says)
+		}
+	}
+}
+
+// TestARefusedCredentialLeavesNothing: what was refused before anything was written is not cleaned up, with the same
+// credential, when the solver has been corrected.
+func TestARefusedCredentialLeavesNothing(t *testing.T) {
+	for class, touched := range map[fault.Class]bool{fault.ClassCredential: false, fault.ClassSolver: true, fault.ClassUnavailable: true} {
+		m := ChallengeMemory{}.Started(ChallengePresent, start).After(ChallengeOutcome{Step: ChallengePresent, At: start, Failure: failure(class, "no")})
+		equal(t, m.Touched, touched)
+	}
 }

@@ -64,7 +64,7 @@ func TestRule5_SelfCheckIsRetriedAtTheLatestEveryPeriod(t *testing.T) {
 	for range 10 {
 		equal(t, DecideChallenge(s, now).Step, ChallengeCheck)
 		s.Memory = s.Memory.Started(ChallengeCheck, now).After(ChallengeOutcome{
-			Step: ChallengeCheck, At: now, Failure: &Failure{Class: fault.ClassSelfCheck, Detail: "ns1.example.net. answers NXDOMAIN"},
+			Step: ChallengeCheck, At: now, Failure: failure(fault.ClassSelfCheck, "ns1.example.net. answers NXDOMAIN"),
 		})
 		a := DecideChallenge(s, now)
 		if a.Status != nil {
@@ -139,7 +139,7 @@ func TestRule6_EveryFinalStateFreesTheSlotWithTheSameWrite(t *testing.T) {
 	// Whatever clean-up does.
 	stuck := newChallengeState().final(acmev1.Valid)
 	stuck.Memory = stuck.Memory.Started(ChallengeCleanUp, start).After(ChallengeOutcome{
-		Step: ChallengeCleanUp, At: start, Failure: &Failure{Class: fault.ClassSolver, Detail: "no credentials"},
+		Step: ChallengeCleanUp, At: start, Failure: failure(fault.ClassSolver, "no credentials"),
 	})
 	a := DecideChallenge(stuck, start)
 	equal(t, a.Status.Processing, false)
@@ -162,16 +162,16 @@ func TestRule6_EveryFinalStateFreesTheSlotWithTheSameWrite(t *testing.T) {
 // TestNothingIsLeftWhereNoZoneIs: a name without a zone is given up at once, but not if
 // there was a zone before, nor if DNS only does not answer.
 func TestNothingIsLeftWhereNoZoneIs(t *testing.T) {
-	nowhere, silent := Failure{Class: fault.ClassSolver, Detail: "no such zone", Nowhere: true}, Failure{Class: fault.ClassSolver, Detail: "no answer"}
+	nowhere, silent := nowhere(), failure(fault.ClassSolver, "no answer")
 	for _, c := range []struct {
-		present, cleanUp Failure
+		present, cleanUp *fault.Fault
 		want             ChallengeStep
 	}{{nowhere, nowhere, ChallengeRemoveFinalizer}, {nowhere, silent, ChallengeWait}, {silent, nowhere, ChallengeWait}} {
 		s := newChallengeState().processing().read("pending", "pending")
-		s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: start, Failure: &c.present})
+		s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: start, Failure: c.present})
 		s = s.deleted()
 		equal(t, DecideChallenge(s, start).Step, ChallengeCleanUp)
-		s.Memory = s.Memory.Started(ChallengeCleanUp, start).After(ChallengeOutcome{Step: ChallengeCleanUp, At: start, Failure: &c.cleanUp})
+		s.Memory = s.Memory.Started(ChallengeCleanUp, start).After(ChallengeOutcome{Step: ChallengeCleanUp, At: start, Failure: c.cleanUp})
 		equal(t, DecideChallenge(s, start).Step, c.want)
 		equal(t, DecideChallenge(s.presented(), start).Step, ChallengeWait)
 	}
@@ -215,12 +215,12 @@ func TestReplacesIsDroppedWhenTheCARefusesIt(t *testing.T) {
 		s := newOrderState()
 		s.Order.Spec.Replaces = "aki.serial"
 		equal(t, DecideOrder(s, start).NewOrder.Replaces, "aki.serial")
-		refused := OrderOutcome{Step: OrderCreate, At: start, Failure: &Failure{Class: class, Detail: "no"}}
+		refused := OrderOutcome{Step: OrderCreate, At: start, Failure: failure(class, "no")}
 		s.Memory = s.Memory.After(refused)
 		a := DecideOrder(s, start)
 		equal(t, a.Step, OrderCreate)
 		equal(t, a.NewOrder.Replaces, "")
-		unavailable := OrderOutcome{Step: OrderCreate, At: start, Failure: &Failure{Class: fault.ClassUnavailable}}
+		unavailable := OrderOutcome{Step: OrderCreate, At: start, Failure: failure(fault.ClassUnavailable, "")}
 		s.Memory = s.Memory.After(unavailable)
 		equal(t, DecideOrder(s, start).Step, OrderWait)
 		s.Memory = s.Memory.After(refused)
@@ -242,7 +242,7 @@ func TestReplacesIsDoubtedWhenTheCAStumbles(t *testing.T) {
 		if a.NewOrder.Replaces != want {
 			t.Errorf("attempt %d replaces %q, want %q", i+1, a.NewOrder.Replaces, want)
 		}
-		s.Memory = s.Memory.After(OrderOutcome{Step: OrderCreate, At: now, Failure: &Failure{Class: fault.ClassUnavailable, Detail: "oops"}})
+		s.Memory = s.Memory.After(OrderOutcome{Step: OrderCreate, At: now, Failure: failure(fault.ClassUnavailable, "oops")})
 		a = DecideOrder(s, now)
 		equal(t, a.Step, OrderWait)
 		now = a.Wake
@@ -268,7 +268,7 @@ func TestWhatAFailedOrderLeavesPendingIsDeactivated(t *testing.T) {
 		now := start.Add(time.Duration(try) * time.Minute)
 		a = DecideOrder(s, now)
 		equal(t, a.URLs, []string{"ca/authz/1"})
-		o := OrderOutcome{Step: a.Step, At: now, Failure: &Failure{Class: fault.ClassUnavailable}}
+		o := OrderOutcome{Step: a.Step, At: now, Failure: failure(fault.ClassUnavailable, "")}
 		if s.Memory = s.Memory.After(o); s.Memory.Deactivated {
 			equal(t, try, maxDeactivations-1)
 			break
@@ -314,7 +314,7 @@ func TestAnOrderIsNotProcessedForEver(t *testing.T) {
 func TestALostFinalizeIsResolvedByLooking(t *testing.T) {
 	for _, class := range []fault.Class{fault.ClassNotReady, fault.ClassUnavailable} {
 		s := newOrderState().stored(acmev1.Pending, "pending").owning(acmev1.Valid)
-		s.Memory = s.Memory.After(OrderOutcome{Step: OrderFinalize, At: start, Failure: &Failure{Class: class, Detail: "lost"}})
+		s.Memory = s.Memory.After(OrderOutcome{Step: OrderFinalize, At: start, Failure: failure(class, "lost")})
 		now := start.Add(time.Minute)
 		equal(t, DecideOrder(s, now).Step, OrderFetch)
 		s.Memory = s.Memory.After(OrderOutcome{Step: OrderFetch, At: now, Order: remoteOrder("valid")})
@@ -500,13 +500,13 @@ func TestAShortParkIsNotWrittenDown(t *testing.T) {
 
 // A page in place of an answer is a proxy's at first. One that keeps coming is the CA's.
 func TestAPageIsBelievedOnceItKeepsComing(t *testing.T) {
-	page := &Failure{Class: fault.ClassNotFound, Unsure: true, Detail: "404 page not found"}
+	page := page("404 page not found")
 	order, challenge := newOrderState().stored(acmev1.Pending, "pending"), newChallengeState().processing()
 	var waited time.Duration
 	for n := 1; n < maxPages; n++ {
 		order.Memory = order.Memory.After(OrderOutcome{Step: OrderFetch, At: start, Failure: page})
 		challenge.Memory = challenge.Memory.After(ChallengeOutcome{Step: ChallengeFetch, At: start, Failure: page})
-		waited += Backoff(*page, n, 0.5)
+		waited += Backoff(page, n, 0.5)
 		for at, step := range map[time.Time]OrderStep{start: OrderWait, start.Add(time.Hour): OrderCreateChallenges} {
 			a := DecideOrder(order, at)
 			if a.Step != step || a.Status != nil && a.Status.State.IsFailure() {
@@ -519,7 +519,7 @@ func TestAPageIsBelievedOnceItKeepsComing(t *testing.T) {
 	if waited < 10*time.Minute || waited > time.Hour {
 		t.Errorf("it is believed after %s", waited)
 	}
-	interrupted := order.Memory.After(OrderOutcome{Step: OrderFetch, At: start, Failure: &Failure{Class: fault.ClassUnavailable, Detail: "502"}})
+	interrupted := order.Memory.After(OrderOutcome{Step: OrderFetch, At: start, Failure: failure(fault.ClassUnavailable, "502")})
 	equal(t, interrupted.After(OrderOutcome{Step: OrderFetch, At: start, Failure: page}).Failure.Unsure, true)
 
 	order.Memory = order.Memory.After(OrderOutcome{Step: OrderFetch, At: start, Failure: page})
@@ -532,10 +532,10 @@ func TestAPageIsBelievedOnceItKeepsComing(t *testing.T) {
 // The limit of clean-up is counted from the first try, however long that takes to come back.
 func TestCleanUpIsBoundedFromItsFirstTry(t *testing.T) {
 	s := newChallengeState().final(acmev1.Invalid)
-	failure := &Failure{Class: fault.ClassSolver, Detail: "no answer"}
+	noAnswer := failure(fault.ClassSolver, "no answer")
 	back := start.Add(90 * time.Second)
-	s.Memory = s.Memory.Started(ChallengeCleanUp, start).After(ChallengeOutcome{Step: ChallengeCleanUp, At: back, Failure: failure})
-	s.Memory = s.Memory.Started(ChallengeCleanUp, back).After(ChallengeOutcome{Step: ChallengeCleanUp, At: back, Failure: failure})
+	s.Memory = s.Memory.Started(ChallengeCleanUp, start).After(ChallengeOutcome{Step: ChallengeCleanUp, At: back, Failure: noAnswer})
+	s.Memory = s.Memory.Started(ChallengeCleanUp, back).After(ChallengeOutcome{Step: ChallengeCleanUp, At: back, Failure: noAnswer})
 	limit := start.Add(s.Settings.CleanUpLimit)
 	equal(t, DecideChallenge(s, limit.Add(-time.Second)).Step, ChallengeCleanUp)
 	equal(t, DecideChallenge(s, limit).Step, ChallengeRemoveFinalizer)
@@ -544,7 +544,7 @@ func TestCleanUpIsBoundedFromItsFirstTry(t *testing.T) {
 func TestMendedCredentialIsTriedAtOnce(t *testing.T) {
 	s := newChallengeState().processing().read("pending", "pending")
 	for range 9 {
-		s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: start, Failure: &Failure{Class: fault.ClassSolver, Detail: "bad key"}})
+		s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: start, Failure: failure(fault.ClassSolver, "bad key")})
 	}
 	equal(t, DecideChallenge(s, start.Add(time.Minute)).Step, ChallengeWait)
 	mended := s
@@ -552,7 +552,7 @@ func TestMendedCredentialIsTriedAtOnce(t *testing.T) {
 	equal(t, DecideChallenge(mended, start.Add(time.Minute)).Step, ChallengePresent)
 	// What the CA has said has nothing to do with it.
 	s = newChallengeState().processing()
-	s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengeFetch, At: start, Failure: &Failure{Class: fault.ClassRateLimited, Detail: "too many"}})
+	s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengeFetch, At: start, Failure: failure(fault.ClassRateLimited, "too many")})
 	s.Memory = s.Memory.Mended()
 	equal(t, DecideChallenge(s, start).Step, ChallengeWait)
 }

@@ -1,6 +1,7 @@
 package acmeflow
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -68,25 +69,46 @@ type trial[S, M, A any] struct {
 	memory  func(*S) *M
 	step    func(A) string
 	started func(M, A) M
-	failed  func(M, A, Failure) M
+	failed  func(M, A, *fault.Fault) M
 }
 
 // failures are what a call may come back with.
-func failures() []Failure {
-	return []Failure{
-		{Class: fault.ClassNotProcessed}, {Class: fault.ClassUnavailable}, {Class: fault.ClassRateLimited}, {Class: fault.ClassSolver},
-		{Class: fault.ClassSelfCheck}, {Class: fault.ClassNotReady}, {Class: fault.ClassRefused}, {Class: fault.ClassRefused, Code: acme.CodeMalformed},
-		{Class: fault.ClassNotFound}, {Class: fault.ClassNotFound, Unsure: true}, {Class: fault.ClassPermanent, Code: acme.CodeRejectedIdentifier},
-		{Class: fault.ClassCredential},
+func failures() []*fault.Fault {
+	of := func(class fault.Class) *fault.Fault { return failure(class, "detail") }
+	return []*fault.Fault{
+		of(fault.ClassNotProcessed), of(fault.ClassUnavailable), of(fault.ClassRateLimited), of(fault.ClassSolver),
+		of(fault.ClassSelfCheck), of(fault.ClassNotReady), of(fault.ClassRefused), refusal(fault.ClassRefused, acme.CodeMalformed),
+		of(fault.ClassNotFound), page("detail"), refusal(fault.ClassPermanent, acme.CodeRejectedIdentifier), of(fault.ClassCredential),
 	}
 }
 
-// name is that of a kind of failure.
-func (f *Failure) name() string {
+// refusal is a problem that the CA has answered with, and page a page in place of one.
+func refusal(class fault.Class, code acme.Code) *fault.Fault {
+	return fault.Answered(class, code.Type(), 0, errors.New("detail"))
+}
+
+func page(text string) *fault.Fault {
+	return &fault.Fault{Kind: fault.KindAfter, Turn: true, Class: fault.ClassNotFound, Unsure: true, Err: errors.New(text)}
+}
+
+// nowhere is the failure of a solver that finds no zone.
+func nowhere() *fault.Fault {
+	f := failure(fault.ClassSolver, "no such zone")
+	f.Reason = fault.ReasonNoZone
+	return f
+}
+
+// after is a failure whose answer asks for a wait.
+func after(wait time.Duration, class fault.Class) *fault.Fault {
+	return fault.Answered(class, "", wait, errors.New("detail"))
+}
+
+// nameOf is that of a kind of failure.
+func nameOf(f *fault.Fault) string {
 	switch {
 	case f.Unsure:
 		return string(f.Class) + " perhaps"
-	case f.Code == acme.CodeMalformed:
+	case codeOf(f) == acme.CodeMalformed:
 		return string(f.Class) + " as malformed"
 	default:
 		return string(f.Class)
@@ -104,7 +126,7 @@ func (x trial[S, M, A]) outcomes(s S) map[string]S {
 	flying := s
 	*x.memory(&flying) = x.started(*x.memory(&s), action)
 	all[fmt.Sprintf("(%s is under way)", step)] = flying
-	add := func(name string, times int, f Failure) {
+	add := func(name string, times int, f *fault.Fault) {
 		failed := s
 		m := x.memory(&failed)
 		for range times {
@@ -113,13 +135,12 @@ func (x trial[S, M, A]) outcomes(s S) map[string]S {
 		all[fmt.Sprintf("%s: %s×%d", step, name, times)] = failed
 	}
 	for _, f := range failures() {
-		f.Detail = "detail"
-		add(f.name(), 1, f)
-		add(f.name(), 4, f)
+		add(nameOf(f), 1, f)
+		add(nameOf(f), 4, f)
 	}
-	add("Solver, nowhere", 1, Failure{Class: fault.ClassSolver, Detail: "no such zone", Nowhere: true})
+	add("Solver, nowhere", 1, nowhere())
 	for _, class := range []fault.Class{fault.ClassUnavailable, fault.ClassRateLimited} {
-		add(string(class)+" with Retry-After", 1, Failure{Class: class, Detail: "detail", RetryAfter: 10 * time.Minute})
+		add(string(class)+" with Retry-After", 1, after(10*time.Minute, class))
 	}
 	return all
 }

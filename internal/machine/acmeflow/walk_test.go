@@ -131,13 +131,13 @@ func (w *walk) wake(at time.Time) {
 
 // fault draws what goes wrong with a call. A third of the lost answers are lost
 // after the CA has acted.
-func (w *walk) fault(classes ...fault.Class) (f *Failure, acted bool) {
+func (w *walk) fault(classes ...fault.Class) (f *fault.Fault, acted bool) {
 	if w.now.After(w.calm) || w.r.Float64() >= w.trouble {
 		return nil, true
 	}
-	f = &Failure{Class: classes[w.r.Intn(len(classes))], Detail: "fault"}
+	f = failure(classes[w.r.Intn(len(classes))], "fault")
 	if w.r.Intn(3) == 0 {
-		f.RetryAfter = time.Duration(w.r.Intn(100)) * time.Second
+		f.Delay = time.Duration(w.r.Intn(100)) * time.Second
 	}
 	return f, f.Class == fault.ClassUnavailable && w.r.Intn(3) == 0
 }
@@ -210,7 +210,7 @@ func (w *walk) callForOrder(a OrderAction) OrderOutcome {
 			}
 		case OrderFinalize:
 			if f == nil && w.status() != "ready" {
-				return OrderOutcome{Failure: &Failure{Class: fault.ClassNotReady, Detail: "not ready"}}
+				return OrderOutcome{Failure: failure(fault.ClassNotReady, "not ready")}
 			}
 			if w.status() == "ready" {
 				w.orderStatus = "processing"
@@ -371,7 +371,7 @@ func (w *walk) callForChallenge(c *acmev1.Challenge, step ChallengeStep) Challen
 		case ChallengeCheck:
 			visible := !w.blind && w.presented[c.Spec.AuthorizationURL] && !w.now.Before(w.visibleAt[c.Spec.AuthorizationURL])
 			if f == nil && !visible {
-				f = &Failure{Class: fault.ClassSelfCheck, Detail: "not yet"}
+				f = failure(fault.ClassSelfCheck, "not yet")
 			}
 		default: // reading is answered below
 		}
@@ -380,7 +380,7 @@ func (w *walk) callForChallenge(c *acmev1.Challenge, step ChallengeStep) Challen
 		return ChallengeOutcome{Failure: f, Settle: w.settle}
 	}
 	if authz == nil {
-		return ChallengeOutcome{Failure: &Failure{Class: fault.ClassNotFound, Detail: "no such authorization"}}
+		return ChallengeOutcome{Failure: failure(fault.ClassNotFound, "no such authorization")}
 	}
 	if authz.Status == "pending" && w.now.After(w.expires) {
 		authz.Status = "expired"

@@ -176,6 +176,28 @@ func TestForcedTryWithAKeyLeft(t *testing.T) {
 	}
 }
 
+// TestForcedTryAfterARestart: a process that ended before it deleted the key of the request that has failed leaves it
+// to the next one, which does not take the verdict on that request for the answer to the wish, and asks with another
+// key.
+func TestForcedTryAfterARestart(t *testing.T) {
+	w := issued(t)
+	byClass(w)
+	triggered(w)
+	w.settle()
+	w.failAs(fault.ClassPermanent)
+	w.act(Decide(w.state(), w.now), 9)
+	if len(w.keys) != 1 {
+		t.Fatalf("%d keys are left, want the one of the failed request", len(w.keys))
+	}
+	w.restart()
+	noSecret(w)
+	w.now = w.now.Add(10 * time.Hour)
+	w.settle()
+	if w.requestsMade != 2 || w.keysMade != 2 {
+		t.Errorf("%d requests with %d keys, want another one with another key: %+v", w.requestsMade, w.keysMade, w.crt.Status)
+	}
+}
+
 // Where the user has bounds for the wait, it is cert-manager's, which a deleted Secret does not end.
 func TestBoundsOfTheUserAreKept(t *testing.T) {
 	w := failing(t, fault.ClassPermanent)
@@ -223,5 +245,31 @@ func TestForcedTriesKeepToTheBudget(t *testing.T) {
 	otherNames(w)
 	if w.settle(); w.requestsMade != made+1 {
 		t.Errorf("a change of the spec has to wait: %+v", w.crt.Status)
+	}
+}
+
+// TestAForcedRenewalThatFailed: the certificate is good, so nothing is tried again before the renewal is due. Until
+// then the Certificate says what has failed, and names that time.
+func TestAForcedRenewalThatFailed(t *testing.T) {
+	w := issued(t)
+	triggered(w)
+	w.settle()
+	w.failAs(fault.ClassPolicy)
+	for range 3 {
+		w.settle()
+		c, next := w.crt.Status.Cause, w.crt.Status.NextTry
+		if c == nil || c.Class != string(fault.ClassPolicy) || !next.Equal(w.crt.Status.RenewalTime) {
+			t.Fatalf("at %s: the cause is %+v, the next try %s, the renewal %s", w.now, c, next, w.crt.Status.RenewalTime)
+		}
+		w.now = w.now.Add(time.Minute)
+	}
+	if ready := w.condition(certmanagerv1.CertificateConditionReady); ready.Status != cmmeta.ConditionTrue || !strings.Contains(ready.Message, "a policy of the CA forbids it") {
+		t.Errorf("Ready says %+v", ready)
+	}
+	triggered(w)
+	w.settle()
+	w.sign(w.next())
+	if w.settle(); w.crt.Status.Cause != nil || w.crt.Status.NextTry != nil {
+		t.Errorf("after a renewal: %+v", w.crt.Status)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/machine/renewal"
+	"chancery.dev/internal/when"
 )
 
 // How often an ACME server is asked when to renew (RFC 9773 §4.3; spec §2.5).
@@ -155,7 +156,7 @@ func (d *decision) ask(a *Action) {
 	switch {
 	case due.IsZero():
 	case d.now.Before(due):
-		a.Wake = Earliest(a.Wake, due)
+		a.Wake = when.Earliest(a.Wake, due)
 	default:
 		a.Step, a.Certificate = StepAskRenewalInfo, d.Secret.Leaf.ID
 	}

@@ -1,6 +1,7 @@
 package certificate
 
 import (
+	"strings"
 	"time"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -64,7 +65,7 @@ func (d *decision) backoff() time.Duration {
 	}
 	wait := d.Backoff.After(attempts)
 	if r, ok := d.ofRevision(d.nextRevision()); ok {
-		if !d.fulfils(r) || d.issuerChanged(r) {
+		if !d.fulfils(r) || d.issuerChanged(r) || r.Error == nil && len(KeySpecOf(&d.crt.Spec).ViolationsOf(r.Public)) > 0 {
 			return 0
 		}
 		if d.permanently(r) {
@@ -99,9 +100,13 @@ func (d *decision) forced() bool {
 	return d.Backoff.ByClass && (deleted || d.overdrawn() != nil)
 }
 
-// issuerChanged reports whether the issuer is another one, or has another spec, than
-// when a request was made.
+// issuerChanged reports whether the issuer is another one, or has another spec or CA, than when a request was made. The
+// CA, which a version ends with, may not be known at one of the two times: that is no change.
 func (d *decision) issuerChanged(r RequestFacts) bool {
 	was := r.Annotations[IssuerVersionAnnotation]
-	return was != "" && d.Issuer != nil && d.Issuer.Version != was
+	if was == "" || d.Issuer == nil {
+		return false
+	}
+	now := d.Issuer.Version
+	return now != was && !strings.HasPrefix(now, was+"/") && !strings.HasPrefix(was, now+"/")
 }

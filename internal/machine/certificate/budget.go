@@ -8,6 +8,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/cause"
+	"chancery.dev/internal/when"
 )
 
 // ReasonOverBudget is the reason of the condition Issuing of a Certificate that was
@@ -84,7 +85,7 @@ func (d *decision) used() time.Time {
 	if err != nil {
 		return time.Time{}
 	}
-	return Earliest(until, r.CreationTimestamp.Add(changeBurst)) // whatever was written there
+	return when.Earliest(until, r.CreationTimestamp.Add(changeBurst)) // whatever was written there
 }
 
 // budget returns when the budget allows an issuance for that reason; zero for now.
@@ -106,14 +107,6 @@ func (d *decision) budgetOfFailures() time.Time {
 	return allowed
 }
 
-// latest returns the later of two times, of which zero means now.
-func latest(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
-}
-
 // hold returns what to do instead of an issuance that somebody has asked for by hand, as cmctl renew does, and that the
 // budget does not allow yet; nil if the issuance may begin, or has begun. A revocation is not held up.
 func (d *decision) hold() *Action {
@@ -123,7 +116,7 @@ func (d *decision) hold() *Action {
 	issuing := d.issuing()
 	until := d.budget(issuing.Reason)
 	if d.backoff() > 0 {
-		until = latest(until, d.budgetOfFailures())
+		until = when.Latest(until, d.budgetOfFailures())
 	}
 	switch {
 	case until.IsZero():
@@ -132,12 +125,13 @@ func (d *decision) hold() *Action {
 		return &Action{Step: StepRepair}
 	}
 	a := d.pause(Action{Step: StepRest, Wake: until})
-	d.waitsUntil(until)
-	if message := d.tooOften(issuing.Reason, until); issuing.Message != message {
+	message := d.tooOften(issuing.Reason, until)
+	if issuing.Message != message {
 		d.tell(cause.New(cause.IssuedTooOften, "", "", message))
 		d.setIssuing(cmmeta.ConditionTrue, issuing.Reason, message)
 		a.warn(ReasonOverBudget, message)
 	}
+	d.waitsUntil(until)
 	return &a
 }
 
@@ -152,15 +146,15 @@ func (d *decision) charge() time.Time {
 	if from.Before(d.now) {
 		from = d.now
 	}
-	return Earliest(from.Add(each), d.now.Add(limit))
+	return when.Earliest(from.Add(each), d.now.Add(limit))
 }
 
 // overBudget says that, why and for how long the Certificate is not issued again.
 func (d *decision) overBudget(why *Violation, until time.Time) Action {
 	message := d.tooOften(why.Message, until)
 	a := Action{Step: StepRest, Wake: until}
-	d.waitsUntil(until)
 	d.tell(cause.New(cause.IssuedTooOften, "", "", message))
+	d.waitsUntil(until)
 	if c := d.overdrawn(); c == nil || c.Message != message {
 		d.setIssuing(cmmeta.ConditionFalse, ReasonOverBudget, message)
 		a.warn(ReasonOverBudget, message)
@@ -170,7 +164,7 @@ func (d *decision) overBudget(why *Violation, until time.Time) Action {
 
 // tooOften says why an issuance has to wait, how long, and what helps.
 func (d *decision) tooOften(why string, until time.Time) string {
-	rival := "find out what has it issued again and again"
+	rival := "find out what has it renewed again and again"
 	if name := d.rival(); name != "" {
 		rival = fmt.Sprintf("field manager %q wrote certificate or key last: have it leave the Secret alone, or choose another secretName", name)
 	}
@@ -178,7 +172,7 @@ func (d *decision) tooOften(why string, until time.Time) string {
 	if d.crt.Status.LastFailureTime != nil && until.Equal(d.budgetOfFailures()) {
 		past = "has failed too often in a row to be tried again at once"
 	}
-	return fmt.Sprintf("The certificate in Secret %q %s (%s): %s. It is issued again at %s, or at once when the spec is changed",
+	return fmt.Sprintf("The certificate in Secret %q %s (%s): %s. It is renewed at %s, or at once when the spec is changed",
 		d.crt.Spec.SecretName, past, why, rival, until.UTC().Format(time.RFC3339))
 }
 

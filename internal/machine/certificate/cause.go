@@ -6,19 +6,23 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/cause"
+	"chancery.dev/internal/when"
 )
 
 // status.cause says what is in the way of a Certificate: the newest trouble of its chain, until something newer has
 // happened. The condition Ready repeats it in a sentence. Causes are compared by class, problem type and subject:
 // strangers choose the texts, and a text that has changed alone is not written.
 
-// tell notes a cause, and reports whether it is another one than is known.
-func (d *decision) tell(c *cmmeta.Cause) bool {
-	if c.SameAs(d.crt.Status.Cause) {
-		return false
+// tell notes a cause and when the next try is, and reports whether it is another cause than is known.
+func (d *decision) tell(c *cmmeta.Cause) bool { return cause.Tell(&d.crt.Status, c) }
+
+// pace holds a write back that comes soon after the last one that told of a cause, and tells of nothing but another
+// cause.
+func (d *decision) pace(a *Action) {
+	due := d.Told.Add(cause.Pause)
+	if a.Rests() && a.Status != nil && d.now.Before(due) && cause.Alone(&d.Certificate.Status, a.Status) {
+		a.Status, a.Events, a.Wake = nil, nil, when.Earliest(a.Wake, due)
 	}
-	d.crt.Status.Cause = c.DeepCopy()
-	return true
 }
 
 // is reports whether the cause that is known is of a class.
@@ -40,6 +44,14 @@ func (d *decision) tryAgainIn(wait time.Duration) {
 	d.waitsUntil(failed.Truncate(time.Second).Add(d.now.Add(wait).Sub(failed)))
 }
 
+// triedWhenDue notes that the next try is the renewal: the certificate is good until then.
+func (d *decision) triedWhenDue() {
+	d.crt.Status.NextTry = nil
+	if due := d.renewalDue(); due.After(d.now) {
+		d.waitsUntil(due)
+	}
+}
+
 // waitsUntil notes when the Certificate is tried again by itself.
 func (d *decision) waitsUntil(next time.Time) {
 	d.crt.Status.NextTry = at(next.Truncate(time.Second))
@@ -53,6 +65,34 @@ func (d *decision) noteWindows(problem string) {
 	case problem != "" && d.crt.Status.Cause == nil:
 		d.tell(cause.New(cause.RenewalWindows, "", "", problem))
 	}
+}
+
+// noteAuthority has the cause say that a CA certificate above a good certificate has expired, where nothing worse is in
+// the way.
+func (d *decision) noteAuthority(a *Action) {
+	var end time.Time
+	if f := d.Secret; f != nil && f.Leaf != nil && f.AuthoritiesEnd.Before(f.Leaf.NotAfter) && d.isReady() {
+		end = f.AuthoritiesEnd
+	}
+	switch {
+	case !end.IsZero() && !d.now.Before(end):
+		if c := cause.OfAuthority(end, d.crt.Status.RenewalTime); d.crt.Status.Cause == nil || d.is(cause.CAExpired) {
+			if d.tell(c); !c.SameAs(d.Certificate.Status.Cause) {
+				a.warn(c.Class, cause.Sentence(c))
+			}
+		}
+		return
+	case a.Rests():
+		a.Wake = when.Earliest(a.Wake, end)
+	}
+	if d.is(cause.CAExpired) {
+		d.tell(nil)
+	}
+}
+
+// isReady reports whether the condition Ready is True.
+func (d *decision) isReady() bool {
+	return certmanagerv1.HasCertificateCondition(d.crt.Status.Conditions, certmanagerv1.CertificateConditionReady, cmmeta.ConditionTrue)
 }
 
 // sayCause has the condition Ready say the cause: it begins with it, or, where the certificate is good, ends with it.

@@ -63,6 +63,8 @@ type State struct {
 	// Revocation is what the CA said when it was last asked to revoke the pinned certificate; nil if it was not, or is
 	// being asked.
 	Revocation *revocation.Answer
+	// Told is when the status was last written with another cause, or another next try; zero if it was not.
+	Told time.Time
 	// Refusal says why the step that was decided on just now could not be taken; nil if there was no such step.
 	Refusal *Refusal
 	// Postponed are the steps that could not be taken a while ago, and that nothing else waits for.
@@ -76,7 +78,7 @@ type Refusal struct {
 	Step Step
 	// Message says it to people.
 	Message string
-	// Cause is what becomes of status.cause.
+	// Cause is what becomes of status.cause, and says when the step is tried again, where that is known.
 	Cause *cmmeta.Cause
 	// Err becomes Action.Failure.
 	Err error
@@ -133,36 +135,14 @@ const (
 
 // String names the step.
 func (s Step) String() string {
-	switch s {
-	case StepRest:
-		return "rest"
-	case StepDeleteKeys:
-		return "delete keys"
-	case StepCreateKey:
-		return "create key"
-	case StepDeleteRequests:
-		return "delete requests"
-	case StepCreateRequest:
-		return "create request"
-	case StepStoreTemporary:
-		return "store temporary"
-	case StepStore:
-		return "store"
-	case StepRepair:
-		return "repair"
-	case StepAskRenewalInfo:
-		return "ask when to renew"
-	case StepPin:
-		return "pin"
-	case StepRecord:
-		return "record the revocation"
-	case StepUnpin:
-		return "unpin"
-	case StepDropSurplus:
-		return "delete old requests"
-	default:
+	names := [...]string{
+		"rest", "delete keys", "create key", "delete requests", "create request", "store temporary", "store", "repair", "ask when to renew",
+		"pin", "record the revocation", "unpin", "delete old requests",
+	}
+	if s < StepRest || int(s) > len(names) {
 		return fmt.Sprintf("step(%d)", int(s))
 	}
+	return names[s-1]
 }
 
 // Event is an event to emit on the Certificate, once the Action is carried out.

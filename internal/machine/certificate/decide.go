@@ -14,6 +14,7 @@ import (
 	"chancery.dev/internal/cause"
 	"chancery.dev/internal/machine/renewal"
 	"chancery.dev/internal/machine/revocation"
+	"chancery.dev/internal/when"
 )
 
 // duplicateRecheck is how often a Certificate whose Secret belongs to another one
@@ -39,7 +40,7 @@ func Decide(s State, now time.Time) Action {
 	}
 	d.wakeAtEnd(&action)
 	if action.Rests() {
-		action.Wake = Earliest(action.Wake, asked.Wake)
+		action.Wake = when.Earliest(action.Wake, asked.Wake)
 	}
 	d.tellPostponed(&action)
 	if d.quiet {
@@ -49,10 +50,12 @@ func Decide(s State, now time.Time) Action {
 		action.Events = append(action.Events, Event{Warning: asked.Warn, Reason: asked.Say.Reason, Message: asked.Say.Message})
 	}
 	d.warnOfWindows(&action)
+	d.noteAuthority(&action)
 	d.sayCause()
 	d.warnOfRenewalInfo(&action)
 	if !equality.Semantic.DeepEqual(d.crt.Status, s.Certificate.Status) {
 		action.Status = &d.crt.Status
+		d.pace(&action)
 	}
 	return action
 }
@@ -108,7 +111,11 @@ func (d *decision) leave() Action {
 	if d.issuing() != nil {
 		certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing)
 	}
-	d.rested(cause.New(cause.SecretShared, "", "Certificate "+d.SecretOwner, d.belongs().Message))
+	whose := "Certificate " + d.SecretOwner
+	if d.robsIssuer() {
+		whose = d.crt.Spec.IssuerRef.KindOrDefault() + " " + d.crt.Spec.IssuerRef.Name
+	}
+	d.rested(cause.New(cause.SecretShared, "", whose, d.belongs().Message))
 	if d.keysAreLeft() {
 		return d.dropKeys()
 	}
@@ -127,7 +134,7 @@ func (d *decision) start(why *Violation) Action {
 	until := d.budget(why.Reason)
 	forced := wait > 0 && d.forced()
 	if forced {
-		wait, until = 0, latest(until, d.budgetOfFailures())
+		wait, until = 0, when.Latest(until, d.budgetOfFailures())
 	}
 	allowed := wait == 0 && until.IsZero()
 	switch {
@@ -152,7 +159,7 @@ func (d *decision) start(why *Violation) Action {
 // to be.
 func (d *decision) pause(a Action) Action {
 	if d.broken() {
-		a.Wake = Earliest(a.Wake, d.repairDue())
+		a.Wake = when.Earliest(a.Wake, d.repairDue())
 	}
 	return a
 }
@@ -185,8 +192,12 @@ func (d *decision) assess() *Violation {
 	return wrong
 }
 
-// belongs says that the Secret is another Certificate's.
+// belongs says that the Secret is another Certificate's, or that of the issuer.
 func (d *decision) belongs() *Violation {
+	if d.robsIssuer() {
+		return violation(certmanagerv1.CertificateReasonIncorrectCertificate,
+			"Secret %q is the issuer's: a certificate would replace the CA or the account key in it", d.crt.Spec.SecretName)
+	}
 	return violation(certmanagerv1.CertificateReasonIncorrectCertificate,
 		"Secret %q belongs to Certificate %q, which has the same spec.secretName: give one of them another", d.crt.Spec.SecretName, d.SecretOwner)
 }
@@ -277,8 +288,13 @@ func (d *decision) renewalDue() time.Time {
 	return due
 }
 
-// foreign reports whether another Certificate has the better claim to the Secret.
-func (d *decision) foreign() bool { return d.SecretOwner != d.Certificate.Name }
+// foreign reports whether the Secret is not for this Certificate to write.
+func (d *decision) foreign() bool { return d.SecretOwner != d.Certificate.Name || d.robsIssuer() }
+
+// robsIssuer reports whether the certificate would take the place of the CA or the account key of its issuer.
+func (d *decision) robsIssuer() bool {
+	return d.Issuer != nil && d.Issuer.Secret == d.crt.Spec.SecretName
+}
 
 // keysAreLeft reports whether there is a next private key, or a name for one.
 func (d *decision) keysAreLeft() bool {
@@ -296,7 +312,11 @@ func (d *decision) rest() Action {
 	if d.overdrawn() != nil {
 		certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing) // nothing is to be issued any more
 	}
-	if d.notIssuing(ReasonSecretNotRepaired) == nil && !d.is(cause.RenewalWindows) {
+	switch r, ok := d.ofRevision(d.nextRevision()); {
+	case d.notIssuing(ReasonSecretNotRepaired) != nil, d.is(cause.RenewalWindows):
+	case ok && r.failed() && d.fulfils(r) && d.crt.Status.LastFailureTime != nil:
+		d.triedWhenDue() // what somebody has asked for by hand has failed
+	default:
 		d.rested(nil)
 	}
 	if d.repairs() {
@@ -306,7 +326,7 @@ func (d *decision) rest() Action {
 		return Action{Step: StepDropSurplus, Names: old}
 	}
 	since, _ := d.distrusted()
-	a := d.pause(Action{Step: StepRest, Wake: Earliest(d.renewalDue(), since)})
+	a := d.pause(Action{Step: StepRest, Wake: when.Earliest(d.renewalDue(), since)})
 	d.sayUnrepaired(&a)
 	d.ask(&a)
 	return a
@@ -315,9 +335,8 @@ func (d *decision) rest() Action {
 // wakeAtEnd has a Certificate that is Ready looked at again when it ends to be,
 // whatever it waits for until then: nothing else would tell.
 func (d *decision) wakeAtEnd(a *Action) {
-	ready := certmanagerv1.HasCertificateCondition(d.crt.Status.Conditions, certmanagerv1.CertificateConditionReady, cmmeta.ConditionTrue)
-	if a.Rests() && ready && d.crt.Status.NotAfter != nil {
-		a.Wake = Earliest(a.Wake, d.crt.Status.NotAfter.Add(time.Second))
+	if a.Rests() && d.isReady() && d.crt.Status.NotAfter != nil {
+		a.Wake = when.Earliest(a.Wake, d.crt.Status.NotAfter.Add(time.Second))
 	}
 }
 

@@ -281,7 +281,7 @@ func describe(w *world, a Action) string {
 		line("  the key in memory is used %v, kept %v", a.Held, a.Keep)
 	}
 	if a.Status == nil && a.Unsaid != nil {
-		line("  unsaid: Issuing %s %s since %s", a.Unsaid.Status, a.Unsaid.Reason, when(w, a.Unsaid.LastTransitionTime))
+		line("  unsaid: Issuing %s %s since %s", a.Unsaid.Status, a.Unsaid.Reason, instant(w, a.Unsaid.LastTransitionTime))
 	}
 	if a.Status != nil {
 		for _, l := range statusChanges(w, w.crt.Status, *a.Status) {
@@ -310,17 +310,17 @@ func statusChanges(w *world, was, is certmanagerv1.CertificateStatus) []string {
 			if c == nil {
 				return "none"
 			}
-			return fmt.Sprintf("%s %s, generation %d, since %s: %s", c.Status, c.Reason, c.ObservedGeneration, when(w, c.LastTransitionTime), c.Message)
+			return fmt.Sprintf("%s %s, generation %d, since %s: %s", c.Status, c.Reason, c.ObservedGeneration, instant(w, c.LastTransitionTime), c.Message)
 		}
 		say(string(kind), text(was), text(is))
 	}
-	say("notBefore", when(w, was.NotBefore), when(w, is.NotBefore))
-	say("notAfter", when(w, was.NotAfter), when(w, is.NotAfter))
-	say("renewalTime", when(w, was.RenewalTime), when(w, is.RenewalTime))
+	say("notBefore", instant(w, was.NotBefore), instant(w, is.NotBefore))
+	say("notAfter", instant(w, was.NotAfter), instant(w, is.NotAfter))
+	say("renewalTime", instant(w, was.RenewalTime), instant(w, is.RenewalTime))
 	say("renewalTimeSource", string(was.RenewalTimeSource), string(is.RenewalTimeSource))
 	say("renewal information", information(w, was.ACME), information(w, is.ACME))
-	say("lastFailureTime", when(w, was.LastFailureTime), when(w, is.LastFailureTime))
-	say("nextTry", when(w, was.NextTry), when(w, is.NextTry))
+	say("lastFailureTime", instant(w, was.LastFailureTime), instant(w, is.LastFailureTime))
+	say("nextTry", instant(w, was.NextTry), instant(w, is.NextTry))
 	say("failedIssuanceAttempts", value(was.FailedIssuanceAttempts), value(is.FailedIssuanceAttempts))
 	say("revision", value(was.Revision), value(is.Revision))
 	say("nextPrivateKeySecretName", value(was.NextPrivateKeySecretName), value(is.NextPrivateKeySecretName))
@@ -336,12 +336,12 @@ func information(w *world, s *certmanagerv1.CertificateACMEStatus) string {
 	}
 	window := "no window"
 	if a := s.ARI.SuggestedWindow; a != nil {
-		window = fmt.Sprintf("from %s to %s", when(w, &a.Start), when(w, &a.End))
+		window = fmt.Sprintf("from %s to %s", instant(w, &a.Start), instant(w, &a.End))
 	}
-	return fmt.Sprintf("%s, explained %q, error %q, asked %s, next %s", window, s.ARI.ExplanationURL, s.ARI.LastError, when(w, s.ARI.LastChecked), when(w, s.ARI.NextCheck))
+	return fmt.Sprintf("%s, explained %q, error %q, asked %s, next %s", window, s.ARI.ExplanationURL, s.ARI.LastError, instant(w, s.ARI.LastChecked), instant(w, s.ARI.NextCheck))
 }
 
-func when(w *world, t *metav1.Time) string {
+func instant(w *world, t *metav1.Time) string {
 	switch {
 	case t == nil:
 		return "none"

@@ -6,9 +6,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/pem"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +16,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/when"
 )
 
 // Digest is the SHA-256 of what is compared, and need not be kept.
@@ -126,7 +124,7 @@ func FactsOf(secret *corev1.Secret) *SecretFacts {
 	var leaf *x509.Certificate
 	if f.HasCertificate {
 		var rest []byte
-		if leaf, rest, f.CertificateError = leafAndRest(chain); f.CertificateError == nil {
+		if leaf, rest, f.CertificateError = pki.FirstOf(chain); f.CertificateError == nil {
 			f.Leaf = LeafFactsOf(leaf)
 			f.MarksWrong = marksWrong(secret, &f.Ownership, leaf)
 			f.readAuthorities(leaf, rest, false)
@@ -194,7 +192,7 @@ func (f *SecretFacts) readAuthorities(leaf *x509.Certificate, text []byte, roots
 	if roots {
 		certs = certs[:1]
 	}
-	f.AuthoritiesEnd = Earliest(f.AuthoritiesEnd, FirstEnd(certs))
+	f.AuthoritiesEnd = when.Earliest(f.AuthoritiesEnd, pki.FirstEnd(certs))
 	if f.Leaf == nil {
 		return
 	}
@@ -206,40 +204,10 @@ func (f *SecretFacts) readAuthorities(leaf *x509.Certificate, text []byte, roots
 	}
 }
 
-// FirstEnd returns when the first of some certificates expires; zero if there is none.
-func FirstEnd(certs []*x509.Certificate) time.Time {
-	var end time.Time
-	for _, c := range certs {
-		end = Earliest(end, c.NotAfter)
-	}
-	return end
-}
-
-// Earliest returns the earlier of two times, of which zero means never.
-func Earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
-
 // LeafOf decodes the first certificate of a PEM chain of at most pki.MaxChainPEM bytes.
 func LeafOf(text []byte) (*x509.Certificate, error) {
-	leaf, _, err := leafAndRest(text)
+	leaf, _, err := pki.FirstOf(text)
 	return leaf, err
-}
-
-// leafAndRest is LeafOf that returns the rest of the chain too, as it is.
-func leafAndRest(text []byte) (leaf *x509.Certificate, rest []byte, err error) {
-	if len(text) > pki.MaxChainPEM {
-		return nil, nil, fmt.Errorf("%d bytes of PEM are more than the %d that are decoded", len(text), pki.MaxChainPEM)
-	}
-	block, rest := pem.Decode(text)
-	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, nil, errors.New("no PEM block of type CERTIFICATE")
-	}
-	leaf, err = x509.ParseCertificate(block.Bytes)
-	return leaf, rest, err
 }
 
 // KeyFacts is what decisions need to know of a next-private-key Secret.

@@ -61,7 +61,7 @@ func (d *decision) nextKey() (KeyFacts, *Action) {
 		d.crt.Status.NextPrivateKeySecretName = &key.Name // made by a pass that was cut short
 		named = &key.Name
 	}
-	if *named != key.Name || keyProblem(&d.crt.Spec, key) || d.revoking.Spoils(key.Public) {
+	if *named != key.Name || keyProblem(&d.crt.Spec, key) || d.revoking.Spoils(key.Public) || d.spent(key) {
 		return KeyFacts{}, &Action{Step: StepDeleteKeys, Names: []string{key.Name}}
 	}
 	return key, nil
@@ -177,9 +177,18 @@ func (d *decision) fulfils(r RequestFacts) bool {
 // unsuitable reports whether a request is for another spec or key, or ended
 // before this issuance began.
 func (d *decision) unsuitable(r RequestFacts, key KeyFacts) bool {
-	if !d.fulfils(r) || !samePublicKey(r, key) {
-		return true
-	}
+	return !d.fulfils(r) || !samePublicKey(r, key) || d.endedBefore(r, key)
+}
+
+// spent reports whether a key is that of a request that ended before this issuance began: another request with that key
+// would be given the Order of the first one.
+func (d *decision) spent(key KeyFacts) bool {
+	r, ok := d.ofRevision(d.nextRevision())
+	return ok && samePublicKey(r, key) && d.endedBefore(r, key) && !d.neverRotates()
+}
+
+// endedBefore reports whether a request ended before this issuance began.
+func (d *decision) endedBefore(r RequestFacts, key KeyFacts) bool {
 	if d.issuing() == nil {
 		return false // on the short way: there was no other failure
 	}
@@ -226,7 +235,7 @@ func (d *decision) judge(r RequestFacts, key KeyFacts) Action {
 	ready := certmanagerv1.FindCertificateRequestCondition(r.Status.Conditions, certmanagerv1.CertificateRequestConditionReady)
 	switch {
 	case ready == nil && r.condition(certmanagerv1.CertificateRequestConditionApproved) == nil:
-		return d.await(r, cause.NotApproved, "CertificateRequest "+r.Name)
+		return d.await(r, cause.NotApproved, "CertificateRequest "+r.Name+cause.OfGroup(r.Spec.IssuerRef))
 	case ready == nil:
 		return d.await(r, cause.Other, "the issuer has not said anything yet")
 	case ready.Reason == certmanagerv1.CertificateRequestReasonFailed, ready.Reason == certmanagerv1.CertificateRequestReasonDenied:
@@ -329,9 +338,11 @@ func (d *decision) store(r RequestFacts, key KeyFacts) Action {
 		HasKey: true, HasCertificate: true, Key: key.Public,
 		CertificateName: d.crt.Name, Named: true, Issuer: r.Spec.IssuerRef, IssuerSaid: true,
 	}
-	leaf, err := LeafOf(r.Status.Certificate)
+	leaf, rest, err := pki.FirstOf(r.Status.Certificate)
 	if secret.CertificateError = err; err == nil {
 		secret.Leaf = LeafFactsOf(leaf)
+		secret.readAuthorities(leaf, rest, false)
+		secret.readAuthorities(leaf, r.Status.CA, true)
 	}
 	a := d.finish(secret)
 	a.Step, a.Request, a.Revision, a.Names = StepStore, r.CertificateRequest, *d.crt.Status.Revision, keyNames(d.Keys)
@@ -352,6 +363,7 @@ func (d *decision) finish(secret *SecretFacts) Action {
 	after := &decision{State: d.State, now: d.now, crt: d.crt}
 	after.Certificate, after.Secret = d.crt.DeepCopy(), secret // the status before tells what has changed
 	after.assess()
+	d.Secret = secret
 	return Action{Step: StepRest, Events: []Event{{Reason: certmanagerv1.CertificateEventIssuing, Message: "The certificate has been successfully issued"}}}
 }
 
@@ -379,8 +391,8 @@ func (d *decision) fail(reason, message string) Action {
 	d.keep, d.quiet = false, false
 	d.crt.Status.NextPrivateKeySecretName = nil // the key goes in the next step, without a write of its own
 	d.setIssuing(cmmeta.ConditionFalse, reason, message)
-	d.crt.Status.NextTry = nil
-	if wait := d.backoff(); wait > 0 {
+	d.triedWhenDue()
+	if wait := d.backoff(); wait > 0 && d.reissue() != nil {
 		d.tryAgainIn(wait)
 	}
 	a := Action{Step: StepRest, Wake: d.now}

@@ -7,6 +7,8 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/machine/renewal"
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/when"
 )
 
 // Annotations of our own.
@@ -24,13 +26,16 @@ const (
 
 // IssuerFacts is what decisions need to know of the issuer of a Certificate.
 type IssuerFacts struct {
-	// Version changes whenever the issuer's spec does, or another one takes its name.
+	// Version changes with the issuer of a name, its spec, and its CA: its end, behind a slash, where it is known.
 	Version string
 	// Informs says that the issuer can be asked when to renew (RFC 9773).
 	Informs bool
 	// InLine says that a request for the issuer made now is approved and signed at once,
 	// and NeedsKey that the request must name a Secret with the requester's private key.
 	InLine, NeedsKey bool
+	// Secret is the name of the Secret, in the namespace of the Certificate, with the CA or the account key of the
+	// issuer, which the certificate would replace; empty for none.
+	Secret string
 	// Authority is what the issuer signs with, where it signs with a CA certificate that
 	// is known.
 	Authority *AuthorityFacts
@@ -60,7 +65,7 @@ func AuthorityOf(delivered []*x509.Certificate, firstSeen time.Time) *AuthorityF
 	c := delivered[0]
 	return &AuthorityFacts{
 		ID: sha256.Sum256(c.Raw), Name: sha256.Sum256(c.RawSubject), Key: sha256.Sum256(c.RawSubjectPublicKeyInfo),
-		KeyID: string(c.SubjectKeyId), NotBefore: c.NotBefore, End: FirstEnd(delivered), FirstSeen: firstSeen,
+		KeyID: string(c.SubjectKeyId), NotBefore: c.NotBefore, End: pki.FirstEnd(delivered), FirstSeen: firstSeen,
 	}
 }
 
@@ -115,15 +120,15 @@ func (d *decision) replacedAt() time.Time {
 	case a.FirstSeen.IsZero():
 		return time.Time{}
 	case a.FirstSeen.After(d.now): // said by a clock that was put right since
-		return Earliest(a.FirstSeen, oldEnd)
+		return when.Earliest(a.FirstSeen, oldEnd)
 	}
 	from := a.FirstSeen
 	if a.NotBefore.After(from) {
 		from = a.NotBefore
 	}
-	until := Earliest(d.renewalDue(), d.Secret.Leaf.NotAfter)
+	until := when.Earliest(d.renewalDue(), d.Secret.Leaf.NotAfter)
 	if !oldEnd.IsZero() {
-		until = Earliest(until, oldEnd.Add(-oldEnd.Sub(from)/overlapPart))
+		until = when.Earliest(until, oldEnd.Add(-oldEnd.Sub(from)/overlapPart))
 	}
 	if !until.After(from) {
 		return from

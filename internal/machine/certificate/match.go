@@ -1,8 +1,7 @@
 package certificate
 
 import (
-	"net/netip"
-	"net/url"
+	"cmp"
 	"slices"
 	"strings"
 
@@ -47,10 +46,10 @@ func nameViolations(spec *certmanagerv1.CertificateSpec, names pki.AltNames) []s
 // addressViolations compares the names that are no DNS names.
 func addressViolations(spec *certmanagerv1.CertificateSpec, names pki.AltNames) []string {
 	var v []string
-	if !sameSet(canonicalIPs(spec.IPAddresses), names.IPAddresses) {
+	if !sameSet(pki.CanonicalIPs(spec.IPAddresses), names.IPAddresses) {
 		v = append(v, "spec.ipAddresses")
 	}
-	if !sameSet(canonicalURIs(spec.URIs), names.URIs) {
+	if !sameSet(pki.CanonicalURIs(spec.URIs), names.URIs) {
 		v = append(v, "spec.uris")
 	}
 	if !sameSet(spec.EmailAddresses, names.EmailAddresses) {
@@ -65,7 +64,7 @@ func sameOtherNames(want []certmanagerv1.OtherName, names []pki.OtherName) bool 
 		got = append(got, certmanagerv1.OtherName{OID: n.OID, UTF8Value: n.Value})
 	}
 	compare := func(a, b certmanagerv1.OtherName) int {
-		return strings.Compare(a.OID+"\x00"+a.UTF8Value, b.OID+"\x00"+b.UTF8Value)
+		return cmp.Or(strings.Compare(a.OID, b.OID), strings.Compare(a.UTF8Value, b.UTF8Value))
 	}
 	return slices.Equal(slices.SortedFunc(slices.Values(want), compare), slices.SortedFunc(slices.Values(got), compare))
 }
@@ -139,32 +138,6 @@ func Violations(spec *certmanagerv1.CertificateSpec, leaf *LeafFacts) []string {
 // sameSet reports whether two lists hold the same elements, in any order and
 // however often.
 func sameSet[T ~string](a, b []T) bool {
-	if len(a) == 0 && len(b) == 0 {
-		return true
-	}
 	sorted := func(s []T) []T { return slices.Compact(slices.Sorted(slices.Values(s))) }
 	return slices.Equal(sorted(a), sorted(b))
-}
-
-func canonicalIPs(ips []string) []string {
-	out := make([]string, 0, len(ips))
-	for _, s := range ips {
-		if a, err := netip.ParseAddr(s); err == nil {
-			s = a.Unmap().String()
-		}
-		out = append(out, s)
-	}
-	return out
-}
-
-// canonicalURIs spells URIs as requests and certificates give them back.
-func canonicalURIs(uris []string) []string {
-	out := make([]string, 0, len(uris))
-	for _, s := range uris {
-		if u, err := url.Parse(s); err == nil {
-			s = u.String()
-		}
-		out = append(out, s)
-	}
-	return out
 }

@@ -74,10 +74,11 @@ func TestPermanentFailureEndsWithAChange(t *testing.T) {
 		"a person":                 triggered,
 		"the issuer's spec":        func(w *world) { w.issuer = &IssuerFacts{Version: "a/2"} },
 		"another issuer by a name": func(w *world) { w.issuer = &IssuerFacts{Version: "b/1"} },
+		"the issuer's CA":          func(w *world) { w.issuer = &IssuerFacts{Version: "a/1/another"} },
 		"the request is deleted":   func(w *world) { w.requests, w.now = nil, w.now.Add(time.Hour) },
 	} {
 		w := newWorld(t)
-		w.backoff.ByClass, w.issuer = true, &IssuerFacts{Version: "a/1"}
+		w.backoff.ByClass, w.issuer = true, &IssuerFacts{Version: "a/1/ca"}
 		w.settle()
 		w.failAs(fault.ClassPermanent)
 		w.now = w.now.Add(time.Hour)
@@ -91,6 +92,22 @@ func TestPermanentFailureEndsWithAChange(t *testing.T) {
 		change(w)
 		if !issuing(w) {
 			t.Errorf("%s: not retried: %+v", name, c)
+		}
+	}
+}
+
+// TestACAThatIsNotAtHandIsNoChange: which CA an issuer has may not be known when a request is made, or afterwards.
+// Nothing is retried because of that: a Certificate was tried twice at once where its issuer was as new.
+func TestACAThatIsNotAtHandIsNoChange(t *testing.T) {
+	for was, now := range map[string]string{"a/1": "a/1/ca", "a/1/ca": "a/1"} {
+		w := newWorld(t)
+		w.backoff.ByClass, w.issuer = true, &IssuerFacts{Version: was}
+		w.settle()
+		w.failAs(fault.ClassPermanent)
+		w.now, w.issuer = w.now.Add(time.Hour), &IssuerFacts{Version: now}
+		w.settle()
+		if c := w.condition(certmanagerv1.CertificateConditionIssuing); c.Status == cmmeta.ConditionTrue {
+			t.Errorf("retried since the issuer, which was %s, is %s", was, now)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/machine/revocation"
+	"chancery.dev/internal/when"
 )
 
 // revoke decides what a request to revoke the certificate needs (package revocation), and has the condition Revoking
@@ -94,7 +95,7 @@ func (d *decision) awaitsPin() bool {
 func (d *decision) tellPostponed(a *Action) {
 	for _, p := range d.Postponed {
 		if a.Rests() && d.now.Before(p.Until) {
-			a.Wake = Earliest(a.Wake, p.Until)
+			a.Wake = when.Earliest(a.Wake, p.Until)
 		}
 		if p.News != "" {
 			reason := revocation.ReasonRetrying

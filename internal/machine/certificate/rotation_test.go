@@ -12,6 +12,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig/golden"
 )
@@ -98,7 +99,8 @@ func (r *rotation) run(t *testing.T, w *world, secret *SecretFacts, uid string) 
 		if a.Unsaid != nil {
 			return now, a.Unsaid.Message
 		}
-		if !a.Rests() || a.Status != nil || len(a.Events) > 0 {
+		ended := !s.Secret.AuthoritiesEnd.IsZero() && !now.Before(s.Secret.AuthoritiesEnd) // which is said, and nothing else
+		if !a.Rests() || (a.Status != nil || len(a.Events) > 0) != ended || ended && a.Status.Cause.Class != string(cause.CAExpired) {
 			t.Fatalf("%s: on day %.2f: %+v", r.name, now.Sub(start()).Hours()/24, a)
 		}
 		if !a.Wake.After(now) {

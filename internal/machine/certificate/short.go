@@ -40,7 +40,8 @@ func (d *decision) signed() bool {
 
 // holds reports whether the private key in memory is one to issue for.
 func (d *decision) holds() bool {
-	return d.Held != nil && len(KeySpecOf(&d.crt.Spec).ViolationsOf(d.Held.Public)) == 0 && !d.revoking.Spoils(d.Held.Public)
+	return d.Held != nil && len(KeySpecOf(&d.crt.Spec).ViolationsOf(d.Held.Public)) == 0 && !d.revoking.Spoils(d.Held.Public) &&
+		!d.spent(KeyFacts{Public: d.Held.Public})
 }
 
 // ours reports whether this process is on the short way: it has made a request for what the spec asks for, and waits.
@@ -64,7 +65,7 @@ func (d *decision) unseen(r RequestFacts) bool {
 // whose clock is ahead does not have it made in the future.
 func (d *decision) since() *metav1.Time {
 	r, ok := d.ofRevision(d.nextRevision())
-	if !ok || !d.ours() && !d.hasKeySecret(r) {
+	if !ok || r.failed() && d.crt.Status.LastFailureTime != nil || !d.ours() && !d.hasKeySecret(r) {
 		return nil
 	}
 	if r.CreationTimestamp.After(d.now) {

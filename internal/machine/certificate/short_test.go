@@ -243,7 +243,7 @@ func TestCrashOnTheShortWay(t *testing.T) {
 func outcome(w *world) string {
 	out := []string{
 		"revision " + value(w.crt.Status.Revision), "attempts " + value(w.crt.Status.FailedIssuanceAttempts),
-		"failed " + when(w, w.crt.Status.LastFailureTime), "wakes in " + Decide(w.state(), w.now).Wake.Sub(w.now).String(),
+		"failed " + instant(w, w.crt.Status.LastFailureTime), "wakes in " + Decide(w.state(), w.now).Wake.Sub(w.now).String(),
 		fmt.Sprintf("%d keys, %d requests", len(w.keys), len(w.requests)),
 	}
 	for _, c := range w.crt.Status.Conditions {

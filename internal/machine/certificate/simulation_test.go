@@ -52,8 +52,7 @@ type simulation struct {
 	t      *testing.T
 	chance *mathrand.Rand
 	now    time.Time
-	key    crypto.Signer
-	public pki.PublicKeyFacts
+	pairs  [2]crypto.Signer // a new key is the other one
 	ca     crypto.Signer
 	queue  wakeUps
 	all    []*simCertificate
@@ -151,9 +150,9 @@ func TestAYearOfAThousandCertificates(t *testing.T) {
 
 func newSimulation(t *testing.T, n int) *simulation {
 	t.Helper()
-	key := newKey(t, pki.KeySpec{Algorithm: pki.ECDSA})
 	s := &simulation{
-		t: t, chance: mathrand.New(mathrand.NewSource(1)), now: start().Truncate(time.Second), key: key, public: pki.FactsOfKey(key.Public()),
+		t: t, chance: mathrand.New(mathrand.NewSource(1)), now: start().Truncate(time.Second),
+		pairs:    [2]crypto.Signer{newKey(t, pki.KeySpec{Algorithm: pki.ECDSA}), newKey(t, pki.KeySpec{Algorithm: pki.ECDSA})},
 		ca:       newKey(t, pki.KeySpec{Algorithm: pki.Ed25519}), // the fastest to sign with
 		renewals: map[int64]int{},
 	}
@@ -245,7 +244,7 @@ func (s *simulation) judge(c *simCertificate) {
 	}
 	from := s.now.Add(-c.issuer.early)
 	template := &x509.Certificate{SerialNumber: big.NewInt(int64(s.decisions)), DNSNames: c.crt.Spec.DNSNames, NotBefore: from, NotAfter: from.Add(c.lifetime)}
-	der, err := x509.CreateCertificate(rand.Reader, template, &x509.Certificate{SerialNumber: big.NewInt(1)}, s.key.Public(), s.ca)
+	der, err := x509.CreateCertificate(rand.Reader, template, &x509.Certificate{SerialNumber: big.NewInt(1)}, s.public(c), s.ca)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -268,7 +267,7 @@ func (s *simulation) act(c *simCertificate, a Action) {
 	case StepCreateKey:
 		s.begins(c)
 		c.keysMade++
-		c.keys = append(c.keys, KeyFacts{Name: a.Name, Public: s.public})
+		c.keys = append(c.keys, KeyFacts{Name: a.Name, Public: pki.FactsOfKey(s.public(c))})
 	case StepDeleteRequests, StepDropSurplus:
 		c.requestDrops++
 		c.requests = without(c.requests, a.Names)
@@ -354,6 +353,11 @@ func auckland(t *testing.T) *time.Location {
 	return zone
 }
 
+// public is the public key of the newest private key of a Certificate.
+func (s *simulation) public(c *simCertificate) crypto.PublicKey {
+	return s.pairs[c.keysMade%2].Public()
+}
+
 func (s *simulation) request(c *simCertificate, a Action) {
 	c.requestsMade++
 	r := &certmanagerv1.CertificateRequest{
@@ -366,7 +370,7 @@ func (s *simulation) request(c *simCertificate, a Action) {
 	certmanagerv1.SetCertificateRequestCondition(r, certmanagerv1.CertificateRequestCondition{
 		Type: certmanagerv1.CertificateRequestConditionReady, Status: cmmeta.ConditionFalse, Reason: certmanagerv1.CertificateRequestReasonPending, Message: "in the works",
 	}, s.now)
-	c.requests = append(c.requests, RequestFacts{CertificateRequest: r, Public: s.public, RawSubject: []byte{0x30, 0}, Names: pki.AltNames{DNSNames: c.crt.Spec.DNSNames}})
+	c.requests = append(c.requests, RequestFacts{CertificateRequest: r, Public: pki.FactsOfKey(s.public(c)), RawSubject: []byte{0x30, 0}, Names: pki.AltNames{DNSNames: c.crt.Spec.DNSNames}})
 	takes := time.Duration(0)
 	if c.issuer.slow > 0 {
 		takes = time.Duration(s.chance.Int63n(int64(c.issuer.slow))).Truncate(time.Second)
@@ -390,7 +394,7 @@ func (s *simulation) stores(c *simCertificate, a Action) {
 	c.issued++
 	c.keys, c.answer = nil, nil
 	c.secret = &SecretFacts{
-		HasKey: true, HasCertificate: true, Key: s.public, Leaf: LeafFactsOf(leaf), CertificateName: c.crt.Name, Named: true,
+		HasKey: true, HasCertificate: true, Key: pki.FactsOfKey(leaf.PublicKey), Leaf: LeafFactsOf(leaf), CertificateName: c.crt.Name, Named: true,
 		Issuer: c.crt.Spec.IssuerRef, IssuerSaid: true,
 	}
 }

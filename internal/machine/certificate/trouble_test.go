@@ -14,6 +14,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/pki"
 )
 
@@ -98,6 +99,22 @@ func TestWithoutSecretNoKeyIsLeft(t *testing.T) {
 	}
 	if ready := w.condition(certmanagerv1.CertificateConditionReady); ready.Reason != "IncorrectCertificate" || !strings.Contains(ready.Message, `"older"`) {
 		t.Errorf("Ready says %+v", ready)
+	}
+}
+
+// TestTheIssuersSecretIsKept: a Certificate that names the Secret with the CA or the account key of its own issuer
+// would overwrite it. It gets nothing issued.
+func TestTheIssuersSecretIsKept(t *testing.T) {
+	w := newWorld(t)
+	w.issuer = &IssuerFacts{Version: "1", InLine: true, Secret: w.crt.Spec.SecretName}
+	w.settle()
+	c := w.crt.Status.Cause
+	if w.requestsMade != 0 || c == nil || c.Class != string(cause.SecretShared) || c.Subject != "Issuer "+w.crt.Spec.IssuerRef.Name {
+		t.Errorf("%d requests, the cause is %+v", w.requestsMade, c)
+	}
+	w.crt.Spec.SecretName = "own"
+	if w.settle(); w.requestsMade != 1 {
+		t.Errorf("with another Secret: %d requests: %+v", w.requestsMade, w.crt.Status)
 	}
 }
 

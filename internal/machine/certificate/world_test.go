@@ -53,6 +53,7 @@ type world struct {
 	cannotRevoke   string
 	revocation     *revocation.Answer
 	refusal        *Refusal
+	told           time.Time
 	postponed      []Postponed
 	passwords      Passwords
 	repaired       string
@@ -125,7 +126,7 @@ func (w *world) state() State {
 	s := State{
 		Certificate: w.crt, SecretOwner: w.owner, Backoff: w.backoff, OwnerReference: w.ownerReference,
 		Issuer: w.issuer, Answer: w.answer, Passwords: w.passwords,
-		CannotRevoke: w.cannotRevoke, Revocation: w.revocation, Refusal: w.refusal, Postponed: w.postponed,
+		Told: w.told, CannotRevoke: w.cannotRevoke, Revocation: w.revocation, Refusal: w.refusal, Postponed: w.postponed,
 	}
 	if w.pinned != nil {
 		pin := *w.pinned
@@ -251,6 +252,9 @@ func (w *world) dies(a Action, budget int) {
 
 // writeStatus stores as the API server does: in JSON, with times in whole seconds.
 func (w *world) writeStatus(s certmanagerv1.CertificateStatus) {
+	if !s.Cause.SameAs(w.crt.Status.Cause) {
+		w.told = w.now
+	}
 	w.t.Helper()
 	text, err := json.Marshal(s)
 	if err != nil {

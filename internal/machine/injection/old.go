@@ -62,10 +62,10 @@ func (o overlap) due(now time.Time) bool {
 // step takes from bundles the CAs that have been gone for long enough, and returns what is known of the others.
 func (o overlap) step(bundles [][]*x509.Certificate, ca []*x509.Certificate, now time.Time) (kept [][]*x509.Certificate, after overlap, dropped int) {
 	after = overlap{on: o.on, after: o.after, since: map[string]time.Time{}}
-	gone := map[string]bool{}
+	gone, given := map[string]bool{}, rawOf(ca)
 	for _, certs := range bundles {
 		kept = append(kept, slices.DeleteFunc(slices.Clone(certs), func(c *x509.Certificate) bool {
-			if !o.on || now.After(c.NotAfter) || slices.ContainsFunc(ca, c.Equal) {
+			if !o.on || now.After(c.NotAfter) || given[string(c.Raw)] {
 				return false
 			}
 			digest := digestOf(c)
@@ -82,6 +82,15 @@ func (o overlap) step(bundles [][]*x509.Certificate, ca []*x509.Certificate, now
 		}))
 	}
 	return kept, after, len(gone)
+}
+
+// rawOf is a set of certificates.
+func rawOf(certs []*x509.Certificate) map[string]bool {
+	out := make(map[string]bool, len(certs))
+	for _, c := range certs {
+		out[string(c.Raw)] = true
+	}
+	return out
 }
 
 func digestOf(c *x509.Certificate) string {
@@ -106,10 +115,7 @@ func fit(certs, ca []*x509.Certificate) (fitting []*x509.Certificate, taken int)
 	if size <= pki.MaxBundlePEM {
 		return certs, 0
 	}
-	given := make(map[string]bool, len(ca))
-	for _, c := range ca {
-		given[string(c.Raw)] = true
-	}
+	given := rawOf(ca)
 	var old []*x509.Certificate
 	for _, c := range certs {
 		if !given[string(c.Raw)] {

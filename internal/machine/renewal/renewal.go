@@ -119,7 +119,7 @@ func Place(renewal *certmanagerv1.CertificateRenewal, due, notAfter time.Time) (
 		}
 	}
 	if best.IsZero() || !best.Before(notAfter) {
-		return due, fmt.Errorf("no window of spec.renewal.windows opens between %s, when renewal is due, and %s, when the certificate ends: "+
+		return due, fmt.Errorf("no window of spec.renewal.windows opens between %s, when renewal is due, and %s, when the certificate expires: "+
 			"renewing when it is due; add a window, or renew earlier", due.UTC().Format(time.RFC3339), notAfter.UTC().Format(time.RFC3339))
 	}
 	return best, nil

@@ -268,7 +268,7 @@ func (s *State) ask(replaced bool, now time.Time) Action {
 	}
 	reason, again := ReasonRetrying, "it is tried again"
 	if s.Answer.Refused {
-		reason, again = ReasonRefused, "it is tried again every hour until the certificate ends; remove the annotation "+Annotation+" to leave it"
+		reason, again = ReasonRefused, "it is tried again every hour until the certificate expires; remove the annotation "+Annotation+" to leave it"
 	}
 	a := say(cmmeta.ConditionTrue, reason, fmt.Sprintf("The certificate with serial number %s is not revoked yet: %v; %s", s.Pin.Serial, s.Answer.Err, again))
 	a.Warn, a.Step = true, StepAsk

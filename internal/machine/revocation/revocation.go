@@ -140,7 +140,7 @@ func (r Record) says() string {
 		return fmt.Sprintf("The certificate with serial number %s was replaced and revoked (%s) at %s", r.Serial, r.Reason, at)
 	case Unsupported:
 		return fmt.Sprintf("The certificate with serial number %s was replaced at %s, but not revoked: its issuer cannot revoke certificates. "+
-			"It is trusted until it ends, or until its CA is not any more", r.Serial, at)
+			"It is trusted until it expires, or until its CA is not any more", r.Serial, at)
 	default:
 		return fmt.Sprintf("The certificate with serial number %s was not revoked: it had expired by %s", r.Serial, at)
 	}

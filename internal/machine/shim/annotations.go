@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/pki"
 )
@@ -88,19 +89,19 @@ func (r *reader) names(spec *certmanagerv1.CertificateSpec) {
 		return nil
 	})
 	spec.IPAddresses = r.list(certmanagerv1.IPSANsAnnotation, func(entry string) error {
-		if _, err := netip.ParseAddr(entry); err != nil {
+		if ip, err := netip.ParseAddr(entry); err != nil || ip.Zone() != "" {
 			return fmt.Errorf("%q is no IP address", short(entry))
 		}
 		return nil
 	})
 	spec.URIs = r.list(certmanagerv1.URISANsAnnotation, func(entry string) error {
-		if u, err := url.Parse(entry); err != nil || u.Scheme == "" {
+		if u, err := url.Parse(entry); err != nil || u.Scheme == "" || !pki.IsIA5(u.Host) {
 			return fmt.Errorf("%q is no URI: write it as in spiffe://example.com/web", short(entry))
 		}
 		return nil
 	})
 	spec.EmailAddresses = r.list(certmanagerv1.EmailSANsAnnotation, func(entry string) error {
-		if !bareAddress.MatchString(entry) {
+		if !bareAddress.MatchString(entry) || !pki.IsIA5(entry) {
 			return fmt.Errorf("%q is no bare e-mail address: write it as in name@example.com", short(entry))
 		}
 		return nil
@@ -237,11 +238,13 @@ func (r *reader) secretTemplate(spec *certmanagerv1.CertificateSpec) {
 		template, decoder := &certmanagerv1.CertificateSecretTemplate{}, json.NewDecoder(strings.NewReader(value))
 		decoder.DisallowUnknownFields()
 		err := decoder.Decode(template)
-		if err == nil && decoder.More() {
-			err = errors.New("there is more behind it")
+		if err == nil {
+			if _, end := decoder.Token(); !errors.Is(end, io.EOF) { // More takes a bracket for the end
+				err = errors.New("there is more behind it")
+			}
 		}
 		if err != nil {
-			return fmt.Errorf(`has to be JSON as in {"annotations": {…}, "labels": {…}}: %w`, err)
+			return fmt.Errorf(`has to be JSON as in {"annotations": {…}, "labels": {…}}: %s`, fault.Quote(err.Error()))
 		}
 		for key := range template.Annotations {
 			if strings.HasPrefix(key, "cert-manager.io/") {

@@ -25,9 +25,9 @@ func TestAnnotations(t *testing.T) {
 		"cert-manager.io/alt-names=b.example.com, c.example.com", "cert-manager.io/alt-names=b.example.com,",
 		"cert-manager.io/alt-names=*.example.com,_x.example.com", "cert-manager.io/alt-names=https://b.example.com", "cert-manager.io/alt-names=b.example.com c.example.com",
 		"cert-manager.io/alt-names=2001:db8::1", "cert-manager.io/alt-names=bücher.example.com",
-		"cert-manager.io/ip-sans=192.0.2.1, 2001:db8::1", "cert-manager.io/ip-sans=example.com",
-		"cert-manager.io/uri-sans=spiffe://example.com/web, urn:a:b", "cert-manager.io/uri-sans=example.com/web", "cert-manager.io/uri-sans=:",
-		"cert-manager.io/email-sans=a@example.com, b@example.com", "cert-manager.io/email-sans=A <a@example.com>",
+		"cert-manager.io/ip-sans=192.0.2.1, 2001:db8::1", "cert-manager.io/ip-sans=example.com", "cert-manager.io/ip-sans=fe80::1%eth0",
+		"cert-manager.io/uri-sans=spiffe://example.com/web, urn:a:b", "cert-manager.io/uri-sans=example.com/web", "cert-manager.io/uri-sans=:", "cert-manager.io/uri-sans=https://bücher.example/", "cert-manager.io/uri-sans=https://example.com/bücher",
+		"cert-manager.io/email-sans=a@example.com, b@example.com", "cert-manager.io/email-sans=A <a@example.com>", "cert-manager.io/email-sans=ü@example.com",
 		`cert-manager.io/subject-organizations=Example,"Example, Inc."`, `cert-manager.io/subject-organizations="Example`,
 		`cert-manager.io/subject-organizations=""`, "cert-manager.io/subject-organizations=one,",
 		"cert-manager.io/subject-organizations=one\ntwo", "cert-manager.io/subject-organizationalunits=unit", "cert-manager.io/subject-countries=IE,DE",
@@ -47,7 +47,7 @@ func TestAnnotations(t *testing.T) {
 		"cert-manager.io/private-key-algorithm=ECDSA|cert-manager.io/private-key-size=384", "cert-manager.io/private-key-algorithm=ECDSA|cert-manager.io/private-key-size=2048",
 		"cert-manager.io/private-key-algorithm=Ed25519|cert-manager.io/private-key-size=7",
 		`cert-manager.io/secret-template={"annotations":{"a":"b"},"labels":{"c":"d"}}`, `cert-manager.io/secret-template={"data":{}}`,
-		`cert-manager.io/secret-template={} {}`, `cert-manager.io/secret-template={"annotations":{"cert-manager.io/x":"y"}}`, "cert-manager.io/secret-template=x",
+		`cert-manager.io/secret-template={} {}`, `cert-manager.io/secret-template={}}`, `cert-manager.io/secret-template={"annotations":{"cert-manager.io/x":"y"}}`, "cert-manager.io/secret-template=x",
 		"cert-manager.io/duration=x|cert-manager.io/ip-sans=x|cert-manager.io/subject-countries=\"|cert-manager.io/subject-organizations=\"",
 	} {
 		o := ingress([]networkingv1.IngressTLS{tls("web", "a.example.com")}, append(strings.Split(c, "|"), issued)...)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
 )
 
@@ -46,6 +47,9 @@ func (s *State) tooLong() string {
 			each += len(key) + len(value)
 		}
 	}
+	if each > limits.ShimMetadata {
+		return fmt.Sprintf("the labels and annotations of each certificate have more than %d bytes", limits.ShimMetadata)
+	}
 	all := each * len(s.Secrets())
 	for _, part := range s.Parts {
 		for _, host := range part.Hosts {
@@ -58,12 +62,16 @@ func (s *State) tooLong() string {
 	return ""
 }
 
-// few returns the first entries of a list, and how many more there are.
+// few returns the first entries of a list, none of which is longer than an event, and how many more there are.
 func few(list []string) []string {
-	if more := len(list) - limits.Listed; more > 0 {
-		return append(slices.Clip(list[:limits.Listed]), fmt.Sprintf("and %d more", more))
+	var out []string
+	for _, entry := range list[:min(len(list), limits.Listed)] {
+		out = append(out, fault.Cut(entry, limits.EventBytes))
 	}
-	return list
+	if more := len(list) - limits.Listed; more > 0 {
+		out = append(out, fmt.Sprintf("and %d more", more))
+	}
+	return out
 }
 
 // short returns the beginning of a value that is quoted.

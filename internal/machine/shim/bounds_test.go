@@ -11,6 +11,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/rig/growth"
+	"chancery.dev/internal/stub"
 )
 
 // entries are those of an Ingress with one Secret and one host each.
@@ -71,6 +72,7 @@ func TestTooLarge(t *testing.T) {
 			`for the Secret "web" would have more than 1000 names`},
 		"labels":             {labelled(80), "the labels, annotations and hosts of its certificates have more than 4194304 bytes in all"},
 		"fewer labels":       {labelled(20), ""},
+		"long labels":        {ingress(entries(1), issued, "cert-manager.io/email-sans=x@"+strings.Repeat("x", limits.ShimMetadata)), "of each certificate have more than 131072 bytes"},
 		"references":         {withRefs(many), "spec.listeners names more than 1000 Secrets"},
 		"as many references": {withRefs(many[1:]), ""},
 	} {
@@ -85,7 +87,7 @@ func TestTooLarge(t *testing.T) {
 				}
 				return
 			}
-			if len(a.Create)+len(a.Update)+len(a.Delete)+len(a.Warnings) > 0 || !strings.HasPrefix(a.TooLarge, "") || !strings.Contains(a.TooLarge, tc.want) {
+			if len(a.Create)+len(a.Update)+len(a.Delete)+len(a.Warnings) > 0 || !strings.Contains(a.TooLarge, "nothing is created") || !strings.Contains(a.TooLarge, tc.want) {
 				t.Errorf("%d to create, %d to update, %d to delete, %q: %q", len(a.Create), len(a.Update), len(a.Delete), a.Warnings, a.TooLarge)
 			}
 		})
@@ -102,6 +104,20 @@ func TestTooLargeWithoutAnnotation(t *testing.T) {
 	old.Name, old.Spec.SecretName = "old", "old"
 	old.OwnerReferences = append(old.OwnerReferences, o.Owner)
 	if a := Decide(State{Object: o, Settings: settings, Certificates: []*certmanagerv1.Certificate{old}}, now); a.TooLarge == "" || len(a.Delete) > 0 {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestStubIsLeftAlone: of a Certificate that is too large for the cache nothing is known that could be corrected.
+func TestStubIsLeftAlone(t *testing.T) {
+	o := ingress(entries(1), issued)
+	there := made(o, func(crt *certmanagerv1.Certificate) {
+		crt.Labels = map[string]string{"a": strings.Repeat("x", limits.ObjectBytes)}
+	})
+	if _, err := stub.Bound(func(obj any) (any, error) { return obj, nil })(there[0]); err != nil {
+		t.Fatal(err)
+	}
+	if a := Decide(State{Object: o, Settings: settings, Certificates: there}, now); len(a.Create)+len(a.Update)+len(a.Delete)+len(a.Warnings) > 0 {
 		t.Errorf("%+v", a)
 	}
 }
@@ -128,16 +144,17 @@ func TestWarningsAreFew(t *testing.T) {
 	for i := range 64 {
 		gateway.Spec.Listeners = append(gateway.Spec.Listeners, listener(fmt.Sprintf("l-%d", i), "a.example.com"))
 	}
-	long := strings.Repeat("x", 200_000)
+	long := strings.Repeat("x", 100_000)
 	others := made(ingress([]networkingv1.IngressTLS{tls("web", "other.example.com")}, issued), func(c *certmanagerv1.Certificate) { c.OwnerReferences = nil })
 	for name, s := range map[string]State{
-		"one Secret in each entry": {Object: ingress(same, issued)},
-		"no Secret in any entry":   {Object: ingress(bare, issued)},
-		"listeners to ignore":      {Object: FromGateway(gateway, settings)},
-		"names of somebody else":   {Object: ingress([]networkingv1.IngressTLS{tls("web", hosts(500)...)}, issued), Certificates: others},
-		"many names":               {Object: ingress(entries(1), issued, "cert-manager.io/alt-names="+strings.Repeat("a,", 100_000)+"a")},
+		"one Secret in each entry":    {Object: ingress(same, issued)},
+		"no Secret in any entry":      {Object: ingress(bare, issued)},
+		"listeners to ignore":         {Object: FromGateway(gateway, settings)},
+		"names of somebody else":      {Object: ingress([]networkingv1.IngressTLS{tls("web", hosts(500)...)}, issued), Certificates: others},
+		"long names of somebody else": {Object: ingress([]networkingv1.IngressTLS{tls("web", "a.example.com")}, issued, "cert-manager.io/uri-sans=spiffe://"+long), Certificates: others},
+		"many names":                  {Object: ingress(entries(1), issued, "cert-manager.io/alt-names="+strings.Repeat("a,", 100_000)+"a")},
 		"long annotations": {Object: ingress(entries(1), issued, "cert-manager.io/alt-names=/"+long, "cert-manager.io/usages="+long, "cert-manager.io/duration="+long,
-			"cert-manager.io/private-key-algorithm="+long, "cert-manager.io/ip-sans="+long, "cert-manager.io/revision-history-limit="+long)},
+			`cert-manager.io/secret-template={"`+long+`": 1}`, "cert-manager.io/private-key-algorithm="+long, "cert-manager.io/ip-sans="+long, "cert-manager.io/revision-history-limit="+long)},
 	} {
 		s.Settings = settings
 		warnings := Decide(s, now).Warnings

@@ -13,6 +13,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/stub"
 )
 
 // The reasons of events about an Object (spec §6.2).
@@ -166,6 +167,7 @@ func (s *State) settle(existing, wanted *certmanagerv1.Certificate, now time.Tim
 	case existing == nil:
 		a.Create = append(a.Create, wanted)
 	case existing.DeletionTimestamp != nil: // it is made again when it is gone
+	case stub.Is(existing): // it says so itself, and what it is like is not known
 	case !s.owns(existing):
 		if missing := notCovered(wanted, existing); len(missing) > 0 {
 			a.Warnings = append(a.Warnings, s.taken(existing, missing))

@@ -139,6 +139,9 @@ func (s *Server) update(inst *instance, w dns.ResponseWriter, r *dns.Msg) int {
 	if z == nil || z.name != name {
 		return dns.RcodeNotAuth
 	}
+	if z.forbidden {
+		return dns.RcodeRefused
+	}
 	changes := make([]update, 0, len(r.Ns))
 	for _, rr := range r.Ns {
 		if s.zoneOf(dns.CanonicalName(rr.Header().Name)) != z {

@@ -245,6 +245,17 @@ func (s *Server) SetMode(i int, m Mode) {
 	s.servers[i].mode = m
 }
 
+// Forbid has the servers refuse updates of a zone, or take them again.
+func (s *Server) Forbid(zone string, forbidden bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, z := range s.zones {
+		if z.name == dns.CanonicalName(zone) {
+			z.forbidden = forbidden
+		}
+	}
+}
+
 // SetDelay says how long updates take to reach server i, by the clock of Config.
 func (s *Server) SetDelay(i int, d time.Duration) {
 	s.mu.Lock()

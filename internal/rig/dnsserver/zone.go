@@ -34,6 +34,8 @@ type zone struct {
 	serial   uint32
 	wildcard netip.Addr
 	static   []dns.RR
+	// forbidden says that no key may change the zone.
+	forbidden bool
 }
 
 // rrKey names a record with its data, so that equal records collapse (RFC 2136

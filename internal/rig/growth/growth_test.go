@@ -30,9 +30,9 @@ func TestSquaresAreFound(t *testing.T) {
 		prepare func(int) func()
 		wrong   bool
 	}{"linear": {linear, false}, "square": {square, true}, "copies": {copies, true}} {
-		quarter, whole := Measure(tc.prepare(size/4)), Measure(tc.prepare(size))
-		if problem := compare(quarter, whole); (problem != "") != tc.wrong {
-			t.Errorf("%s: %q: %s and %s", name, problem, quarter, whole)
+		eighth, whole := Measure(tc.prepare(size/part)), Measure(tc.prepare(size))
+		if problem := compare(eighth, whole); (problem != "") != tc.wrong {
+			t.Errorf("%s: %q: %s and %s", name, problem, eighth, whole)
 		}
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"chancery.dev/internal/rig/slow"
 )
 
 // Mutation is one wrong change of product code.
@@ -25,8 +27,6 @@ type Mutation struct {
 	Breaks string `json:"breaks"`
 	// Reverses is the commit whose fix the patch turns round; empty if there is none.
 	Reverses string `json:"reverses"`
-	// Quick says that make quick finds it.
-	Quick bool `json:"quick"`
 	// Tests are those that find it.
 	Tests []Tests `json:"tests"`
 }
@@ -40,6 +40,8 @@ type Tests struct {
 	Package string `json:"package"`
 	// Run is what go test -run is given; empty means all tests.
 	Run string `json:"run"`
+	// Slow is the part of make test-slow that the tests belong to; empty if make test runs them.
+	Slow slow.Part `json:"slow"`
 }
 
 //go:embed testdata

@@ -4,12 +4,16 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"chancery.dev/internal/rig/slow"
 )
 
 const root = "../../.."
@@ -51,8 +55,8 @@ func TestPatchesApply(t *testing.T) {
 				t.Error("it does not say what it breaks, or which tests find that")
 			}
 			for _, tests := range m.Tests {
-				if !hasTest(t, filepath.Join(top, tests.Module, tests.Package), tests.Run) {
-					t.Errorf("no test of %s is called %q", tests.Package, tests.Run)
+				if !hasTest(t, filepath.Join(top, tests.Module, tests.Package), tests.Run, tests.Slow) {
+					t.Errorf("no test of %s of the part %q is called %q", tests.Package, tests.Slow, tests.Run)
 				}
 			}
 		})
@@ -71,8 +75,9 @@ func TestPatchesApply(t *testing.T) {
 	}
 }
 
-// hasTest reports whether each alternative of the first part of a -run expression names a test of the package.
-func hasTest(t *testing.T, dir, run string) bool {
+// hasTest reports whether each alternative of the first part of a -run expression names a test of the package that runs
+// with a part of make test-slow, or with none.
+func hasTest(t *testing.T, dir, run string, part slow.Part) bool {
 	t.Helper()
 	var names []string
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
@@ -85,7 +90,7 @@ func hasTest(t *testing.T, dir, run string) bool {
 			t.Fatal(err)
 		}
 		for _, d := range parsed.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && strings.HasPrefix(f.Name.Name, "Test") {
+			if f, ok := d.(*ast.FuncDecl); ok && strings.HasPrefix(f.Name.Name, "Test") && runs(f, part) {
 				names = append(names, f.Name.Name)
 			}
 		}
@@ -107,14 +112,35 @@ func hasTest(t *testing.T, dir, run string) bool {
 	return true
 }
 
+// runs reports whether a test function, if it says itself that it is slow, says so of the part.
+func runs(f *ast.FuncDecl, part slow.Part) bool {
+	runs := true
+	ast.Inspect(f, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if ok && types.ExprString(call.Fun) == "slow.Test" {
+			runs = strings.EqualFold(types.ExprString(call.Args[1]), "slow."+string(part))
+		}
+		return true
+	})
+	return runs
+}
+
 // TestSetIsWhatItPromises: most are mistakes that were made once, and most are not found without an API server.
 func TestSetIsWhatItPromises(t *testing.T) {
+	parts := exec.Command("go", "run", "./internal/rig/parts", "quick")
+	parts.Dir = root
+	quick, err := parts.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
 	reversed, slow := 0, 0
 	for _, m := range all(t) {
 		if m.Reverses != "" {
 			reversed++
 		}
-		if !m.Quick {
+		if !slices.ContainsFunc(m.Tests, func(tests Tests) bool {
+			return tests.Module == "" && slices.Contains(strings.Fields(string(quick)), tests.Package)
+		}) {
 			slow++
 		}
 	}
@@ -123,11 +149,9 @@ func TestSetIsWhatItPromises(t *testing.T) {
 	}
 }
 
-// TestPatchesCompile: with all patches at once, the code compiles.
+// TestPatchesCompile: with all patches at once, the code compiles. TestPatchesApply is its short twin.
 func TestPatchesCompile(t *testing.T) {
-	if testing.Short() {
-		t.Skip("SKIPPED: this test compiles")
-	}
+	slow.Test(t, slow.Builds)
 	top, err := filepath.Abs(root)
 	if err != nil {
 		t.Fatal(err)

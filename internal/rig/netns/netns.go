@@ -22,7 +22,7 @@ type Tests interface{ Run() int }
 
 // Run runs the tests in a new network namespace, whose loopback device has the given
 // addresses (IPv4 or IPv6) beside its own, and returns the exit code: it is the body of
-// a TestMain. A control plane outside cannot be reached from inside, so the tests start
+// a TestMain. No control plane outside can be reached from inside, so the tests start
 // their own. Where no namespace with these addresses can be made, it says so loudly and runs nothing. It
 // needs the command ip (Debian: iproute2), whose absence is a failure in continuous
 // integration, and either root or user namespaces.
@@ -75,7 +75,7 @@ func command(env []string, name string, args ...string) *exec.Cmd {
 func environment() []string {
 	var env []string
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "CHANCERY_TEST_KUBECONFIG=") {
+		if !strings.HasPrefix(v, "CHANCERY_TEST_KUBECONFIG=") && !strings.HasPrefix(v, "CHANCERY_TEST_SPARES=") {
 			env = append(env, v)
 		}
 	}

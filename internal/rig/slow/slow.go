@@ -26,12 +26,16 @@ const (
 	Faults Part = "faults"
 	// Versions is about other versions of Kubernetes and of Chancery.
 	Versions Part = "versions"
-	// Docs runs the commands of the pages in docs/, and the demo.
+	// Docs runs the commands of the pages in docs/, and the demo, and looks at the dashboard in Chromium.
 	Docs Part = "docs"
 	// Numbers measures requests, and what waits cost.
 	Numbers Part = "numbers"
-	// Takeover takes hundreds of Certificates over.
+	// Takeover takes hundreds of Certificates over, and installs the original anew for each odd case.
 	Takeover Part = "takeover"
+	// Installs installs Chancery on API servers of its own, updates it, moves its objects to others, and removes it.
+	Installs Part = "installs"
+	// Builds compiles what no other test needs, and starts each of many programs, spare API servers and images among them.
+	Builds Part = "builds"
 )
 
 // Test skips the test unless the part runs.

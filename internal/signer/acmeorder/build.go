@@ -32,6 +32,10 @@ func (s *Adapter) Order(issuer certmanagerv1.GenericIssuer, r signer.Request) (*
 			"The CSR PEM requests a commonName that is not present in the list of dnsNames or ipAddresses. If a commonName is set, ACME requires that the value is also present in the list of dnsNames or ipAddresses: %q does not exist in %q or %q",
 			cn, want.DNSNames, want.IPAddresses)
 	}
+	if len(want.DNSNames)+len(want.IPAddresses) == 0 {
+		return nil, fault.Failed(fault.ClassPermanent, reasonInvalidOrder,
+			"an ACME server proves DNS names and IP addresses only, and the request has none: add dnsNames or ipAddresses, or choose another issuer")
+	}
 	meta := metav1.ObjectMeta{Namespace: r.ResourceNamespace, Labels: r.Source.GetLabels(), Annotations: r.Source.GetAnnotations()}
 	owner := certmanagerv1.SchemeGroupVersion().WithKind(certmanagerv1.CertificateRequestKind)
 	if cr, ok := r.Source.(*certmanagerv1.CertificateRequest); ok {

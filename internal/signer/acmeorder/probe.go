@@ -3,7 +3,6 @@ package acmeorder
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -64,7 +63,9 @@ type probe struct {
 	made    *corev1.Secret
 	keys    accountKeys
 	account *acmeaccount.Account
-	s       account.SetUp
+	// wasBound says that the issuer used an account when this look began.
+	wasBound bool
+	s        account.SetUp
 }
 
 // Lane implements signer.Remote.
@@ -83,6 +84,7 @@ func (s *Adapter) Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer)
 	if p.spec == nil {
 		return signer.Facts{}, fmt.Errorf("issuer %q has no spec.acme", issuer.GetName())
 	}
+	_, p.wasBound = s.Accounts.Of(p.name.UID)
 	for range stepsPerProbe {
 		if err := p.observe(ctx); err != nil {
 			return signer.Facts{}, err
@@ -125,7 +127,7 @@ func (p *probe) observe(ctx context.Context) error {
 	next := account.SetUp{
 		Where: p.namespace + "/" + p.spec.PrivateKey.Name, NextEntry: p.nextEntry(), Wanted: p.rotation(),
 		CanReplace: p.s.CanReplace || p.s.Failure == nil && p.s.Failed == account.StepAskKeyChange,
-		Failed:     p.s.Failed, Failure: p.s.Failure,
+		Failed:     p.s.Failed, Failure: p.s.Failure, WasBound: p.wasBound,
 	}
 	if was != nil {
 		next.WasReady, next.WasReason, next.WasSaid = was.Status == cmmeta.ConditionTrue, was.Reason, was.Message
@@ -257,12 +259,12 @@ func (p *probe) register(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	var refusal *acmeaccount.Refusal
 	reason, what := certmanagerv1.IssuerReasonErrRegisterACMEAccount, "Failed to register ACME account"
-	if errors.As(err, &refusal) && refusal.Updating {
-		reason, what = certmanagerv1.IssuerReasonErrUpdateACMEAccount, "Failed to update ACME account"
+	f := fault.Of(err)
+	if f != nil && f.Reason == certmanagerv1.IssuerReasonErrUpdateACMEAccount {
+		reason, what = f.Reason, "Failed to update ACME account"
 	}
-	f := fault.Of(failureOf(err))
+	f = fault.Of(failureOf(err))
 	if f == nil {
 		return fmt.Errorf("%s with %s: %w; retrying with back-off", what, p.spec.Server, err)
 	}
@@ -276,18 +278,18 @@ func (p *probe) register(ctx context.Context) error {
 // failureOf says in the words of package fault how a call has failed. Without a class, nothing has: it is to be made
 // again after a while.
 func failureOf(err error) error {
-	var refusal *acmeaccount.Refusal
+	f := fault.Of(err)
 	switch {
-	case !errors.As(err, &refusal):
+	case f == nil:
 		return err
-	case refusal.Class == fault.ClassNotProcessed:
-		return fault.After(max(refusal.RetryAfter, time.Second), "", "%w", err)
-	case !refusal.MayPass():
+	case f.Class == fault.ClassNotProcessed:
+		return fault.After(max(f.Delay, time.Second), "", "%w", err)
+	case !f.MayPass():
 		return fault.Failed(fault.ClassPermanent, "", "%w", err)
-	case refusal.Class == fault.ClassRateLimited:
-		return fault.ClassRateLimited.After(refusal.RetryAfter, "", "%w", err)
+	case f.Class == fault.ClassRateLimited:
+		return fault.ClassRateLimited.After(f.Delay, "", "%w", err)
 	default:
-		return fault.ClassUnavailable.After(refusal.RetryAfter, "", "%w", err)
+		return fault.ClassUnavailable.After(f.Delay, "", "%w", err)
 	}
 }
 

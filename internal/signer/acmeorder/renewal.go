@@ -13,7 +13,6 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/machine/acmeflow"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
@@ -51,10 +50,10 @@ func (s *Adapter) RenewalInfo(ctx context.Context, issuer certmanagerv1.GenericI
 		return nil, fault.After(until.Sub(s.Now()), reasonRenewalInfo,
 			"no renewal information: the ACME server asked to be left alone until %s: %s", until.UTC().Format(time.RFC3339), reason)
 	}
-	info, failure := account.RenewalInfo(ctx, id)
+	info, err := account.RenewalInfo(ctx, id)
 	switch {
-	case failure != nil:
-		return nil, fault.After(renewalInfoAgain(*failure), reasonRenewalInfo, "no renewal information: %s", failure.Detail)
+	case err != nil:
+		return nil, fault.After(renewalInfoAgain(err), reasonRenewalInfo, "no renewal information: %w", err)
 	case info == nil:
 		return nil, nil //nolint:nilnil // as above
 	}
@@ -64,10 +63,13 @@ func (s *Adapter) RenewalInfo(ctx context.Context, issuer certmanagerv1.GenericI
 	}, nil
 }
 
-func renewalInfoAgain(f acmeflow.Failure) time.Duration {
+func renewalInfoAgain(err error) time.Duration {
+	f := fault.Of(err)
 	switch {
-	case f.RetryAfter > 0:
-		return f.RetryAfter
+	case f == nil:
+		return renewalInfoSoon
+	case f.Delay > 0:
+		return f.Delay
 	case f.MayPass() && !f.Unsure: // whoever answers so, it is but a hint
 		return renewalInfoSoon
 	default:

@@ -19,14 +19,14 @@ func (s *Adapter) Revoke(ctx context.Context, issuer certmanagerv1.GenericIssuer
 	if !ok {
 		return fault.After(lookAgain, reasonRevocation, "the ACME account of issuer %q is not at hand: its condition Ready says why", issuer.GetName())
 	}
-	f := account.Revoke(ctx, r.Certificate, r.Key, codeOf(r.Reason))
-	switch {
+	err := account.Revoke(ctx, r.Certificate, r.Key, codeOf(r.Reason))
+	switch f := fault.Of(err); {
 	case f == nil:
-		return nil
+		return err
 	case f.MayPass():
-		return f.Class.After(f.RetryAfter, reasonRevocation, "%s", f.Detail)
+		return f.Class.After(f.Delay, reasonRevocation, "%w", err)
 	default:
-		return fault.Terminal(reasonRevocation, "%s", f.Detail)
+		return fault.Terminal(reasonRevocation, "%w", err)
 	}
 }
 

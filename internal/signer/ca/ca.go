@@ -102,7 +102,7 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 	}
 	leaf := chain.Certificates[0]
 	if err := pki.CheckLimits(leaf, pair.authority()); err != nil {
-		return signer.Result{}, fault.Terminal(reasonSigningError, "error signing certificate: Secret %s: %w: verifiers would refuse the certificate; ask for another one, or replace the CA", pair.secret, err)
+		return signer.Result{}, fault.Failed(fault.ClassPolicy, reasonSigningError, "error signing certificate: Secret %s: %w: verifiers would refuse the certificate; ask for another one, or replace the CA", pair.secret, err)
 	}
 	var result signer.Result
 	result.Bundle.Chain, result.Bundle.CA = chain.PEM()
@@ -156,14 +156,18 @@ func (s *Signer) Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) 
 	}
 	pair, err := s.pair(ctx, issuer, spec)
 	var bad *pairError
+	now := s.config.Now()
 	switch {
+	case err == nil && pair.cannotSign() != "":
+		return signer.Facts{}, fault.Pending(certmanagerv1.IssuerReasonErrInvalidKeyPair, "%s", pair.cannotSign())
+	case err == nil && now.Before(pair.signing().NotBefore):
+		begins := pair.signing().NotBefore
+		return signer.Facts{}, fault.After(begins.Sub(now), certmanagerv1.IssuerReasonErrInvalidKeyPair,
+			"the CA certificate in Secret %s is not valid before %s: verifiers refuse what it signs until then", pair.secret, begins.UTC().Format(time.RFC3339))
 	case err == nil:
-		now := s.config.Now()
 		facts := signer.Facts{Ready: true, Reason: certmanagerv1.IssuerReasonKeyPairVerified, Message: pair.verified(now)}
-		if pair.chainErr == nil {
-			first := pki.FirstToExpire(pair.authority())
-			facts.Authority, facts.NotBefore, facts.NotAfter = signer.AuthorityID(pair.signing()), first.NotBefore, first.NotAfter
-		}
+		first := pki.FirstToExpire(pair.authority())
+		facts.Authority, facts.NotBefore, facts.NotAfter = signer.AuthorityID(pair.signing()), first.NotBefore, first.NotAfter
 		if ends := pair.signing().NotAfter; !now.After(ends) {
 			facts.Until = ends.Add(time.Second) // then the message is another one
 		}
@@ -193,19 +197,25 @@ func (s *Signer) Authority(ctx context.Context, issuer certmanagerv1.GenericIssu
 	return pair.authority(), nil
 }
 
-// verified is the message of a ready issuer, with a warning if the CA cannot sign or has expired.
-func (p *keyPair) verified(now time.Time) string {
-	const verified = "Signing CA verified"
+// cannotSign says why the CA cannot sign, whatever it is asked for; empty if it can.
+func (p *keyPair) cannotSign() string {
 	switch {
 	case p.chainErr != nil:
-		return fmt.Sprintf("%s, but it cannot sign: the CA certificates in Secret %s: %s", verified, p.secret, p.chainErr)
+		return fmt.Sprintf("the CA cannot sign: the CA certificates in Secret %s: %s", p.secret, p.chainErr)
 	case p.signing().KeyUsage != 0 && p.signing().KeyUsage&x509.KeyUsageCertSign == 0: // RFC 5280 §4.2.1.3
-		return fmt.Sprintf("%s, but it cannot sign: the certificate in Secret %s is a CA with key usages without cert sign: replace it by one that has it", verified, p.secret)
-	case now.After(p.signing().NotAfter):
-		return fmt.Sprintf("%s, but the certificate in Secret %s expired on %s: renew it", verified, p.secret, p.signing().NotAfter.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("the CA cannot sign: the certificate in Secret %s has key usages without cert sign: replace it by one that has it", p.secret)
 	default:
-		return verified
+		return ""
 	}
+}
+
+// verified is the message of a ready issuer, with a warning if the CA has expired.
+func (p *keyPair) verified(now time.Time) string {
+	const verified = "Signing CA verified"
+	if ends := p.signing().NotAfter; now.After(ends) {
+		return fmt.Sprintf("%s, but the certificate in Secret %s expired on %s: renew it", verified, p.secret, ends.UTC().Format(time.RFC3339))
+	}
+	return verified
 }
 
 // pair returns the issuer's key pair: the one of exactly this version of its Secret.

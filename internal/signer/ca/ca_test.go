@@ -355,6 +355,7 @@ func broken(t *testing.T) map[string]struct {
 		"bad key":        {map[string][]byte{"tls.crt": pemOf(root), "tls.key": []byte("x")}, "ErrGetKeyPair", "key tls.key"},
 		"bad ca.crt":     {map[string][]byte{"tls.crt": pemOf(root), "tls.key": root.key, "ca.crt": []byte("x")}, "ErrGetKeyPair", "key ca.crt"},
 		"not a CA":       {map[string][]byte{"tls.crt": pemOf(leaf), "tls.key": leaf.key}, "ErrInvalidKeyPair", "isCA: true"},
+		"root first":     {map[string][]byte{"tls.crt": append(pemOf(other), pemOf(root)...), "tls.key": root.key}, "ErrInvalidKeyPair", "is not the first one"},
 		"another's key":  {map[string][]byte{"tls.crt": pemOf(root), "tls.key": other.key}, "ErrInvalidKeyPair", "does not belong"},
 		"CA not at top":  {map[string][]byte{"tls.crt": append(pemOf(leaf), pemOf(root)...), "tls.key": leaf.key}, "ErrInvalidKeyPair", "isCA: true"},
 		"not even there": {nil, "ErrGetKeyPair", "does not exist"},
@@ -451,14 +452,24 @@ func TestProbe(t *testing.T) {
 	other := newAuthority(t, "other", true, nil)
 	clock = now
 	store.put(clusterNamespace, "ca", map[string][]byte{"tls.crt": pemOf(root, other), "tls.key": root.key})
-	if torn := probe(); !strings.Contains(torn.Message, "cannot sign") {
-		t.Errorf("of two chains: %+v", torn)
+	refused := func(want string) {
+		t.Helper()
+		if _, err := s.Probe(t.Context(), issuerIn("")); fault.Of(err) == nil || fault.Of(err).Kind != fault.KindPending || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
+	refused("the CA cannot sign")
 	mute := newAuthorityWith(t, "mute", true, false, nil)
 	store.put(clusterNamespace, "ca", map[string][]byte{"tls.crt": pemOf(mute), "tls.key": mute.key})
-	if said := probe(); !strings.Contains(said.Message, "without cert sign") {
-		t.Errorf("of a key that may not sign certificates: %+v", said)
+	refused("without cert sign")
+	early := newAuthorityWith(t, "early", true, true, nil, func(c *x509.Certificate) { c.NotBefore = now.Add(time.Hour) })
+	store.put(clusterNamespace, "ca", map[string][]byte{"tls.crt": pemOf(early), "tls.key": early.key})
+	_, err := s.Probe(t.Context(), issuerIn(""))
+	if f := fault.Of(err); f == nil || f.Kind != fault.KindAfter || f.Delay != time.Hour || !strings.Contains(err.Error(), "is not valid before") {
+		t.Errorf("of a CA that is not valid yet: %v", err)
 	}
+	clock = now.Add(time.Hour)
+	probe()
 	if _, err := s.Probe(t.Context(), &certmanagerv1.Issuer{}); err == nil {
 		t.Error("an issuer without spec.ca was looked at")
 	}
@@ -528,7 +539,7 @@ func TestAuthorityIsWhatIsDelivered(t *testing.T) {
 	}
 	store.put("team", "ca", map[string][]byte{"tls.crt": pemOf(root, other), "tls.key": root.key})
 	facts, err := s.Probe(t.Context(), issuer)
-	if _, torn := s.Authority(t.Context(), issuer); torn == nil || err != nil || facts.Authority != "" {
+	if _, torn := s.Authority(t.Context(), issuer); torn == nil || err == nil || facts.Authority != "" {
 		t.Errorf("a CA that cannot sign is said to replace another: %+v, %v", facts, err)
 	}
 }

@@ -124,15 +124,22 @@ func parsePair(ctx context.Context, secret *corev1.Secret) (*keyPair, error) {
 	return p, nil
 }
 
+// ofKey reports whether a certificate is for the key of the pair.
+func (p *keyPair) ofKey(c *x509.Certificate) bool {
+	return pki.PublicKeysEqual(c.PublicKey, p.key.Public())
+}
+
 // fit reports why the pair cannot be an authority.
 func (p *keyPair) fit() error {
 	cert := p.signing()
 	switch {
 	case !cert.BasicConstraintsValid || !cert.IsCA:
 		return fmt.Errorf("Secret %s, key tls.crt: the first certificate (%s) is not a CA: use a certificate made with isCA: true", p.secret, cert.Subject)
-	case !pki.PublicKeysEqual(cert.PublicKey, p.key.Public()):
-		return fmt.Errorf("Secret %s: the key in tls.key does not belong to the first certificate in tls.crt (%s): store the two that belong together", p.secret, cert.Subject)
-	default:
+	case p.ofKey(cert):
 		return nil
+	case slices.ContainsFunc(p.tls, p.ofKey):
+		return fmt.Errorf("Secret %s: the certificate that the key in tls.key belongs to is not the first one in tls.crt: put it before those above it", p.secret)
+	default:
+		return fmt.Errorf("Secret %s: the key in tls.key does not belong to the first certificate in tls.crt (%s): store the two that belong together", p.secret, cert.Subject)
 	}
 }

@@ -281,12 +281,17 @@ func (w *world) byAppRole(v *certmanagerv1.VaultIssuer) {
 	v.Auth.AppRole = &certmanagerv1.VaultAppRole{Path: "/approle/", RoleID: "role", SecretRef: cmmeta.SecretKeySelector{Name: "approle", Key: "id"}}
 }
 
-func request(t *testing.T, name, kind string) signer.Request {
+func request(t testing.TB, name, kind string) signer.Request {
+	t.Helper()
+	return requestFor(t, name, kind, newKey(t))
+}
+
+func requestFor(t testing.TB, name, kind string, key crypto.Signer) signer.Request {
 	t.Helper()
 	csr, err := pki.CreateCSR(pki.CSRTemplate{
 		Subject:  pkix.Name{CommonName: "leaf"},
 		AltNames: pki.AltNames{DNSNames: []string{"a.example.com", "b.example.com"}, IPAddresses: []string{"10.0.0.1", "fd00::1"}, URIs: []string{"spiffe://x/y"}},
-	}, newKey(t))
+	}, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +299,7 @@ func request(t *testing.T, name, kind string) signer.Request {
 	return signer.Request{Source: source, SourceKind: kind, CSR: csr, Duration: 36 * time.Hour, Usages: certmanagerv1.DefaultKeyUsages()}
 }
 
-func newKey(t *testing.T) crypto.Signer {
+func newKey(t testing.TB) crypto.Signer {
 	t.Helper()
 	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
 	if err != nil {
@@ -303,7 +308,7 @@ func newKey(t *testing.T) crypto.Signer {
 	return key
 }
 
-func issue(t *testing.T, cn string, isCA bool, key crypto.Signer, parent *x509.Certificate, parentKey crypto.Signer) *x509.Certificate {
+func issue(t testing.TB, cn string, isCA bool, key crypto.Signer, parent *x509.Certificate, parentKey crypto.Signer) *x509.Certificate {
 	t.Helper()
 	text, err := pki.CreateCSR(pki.CSRTemplate{Subject: pkix.Name{CommonName: cn}, AltNames: pki.AltNames{DNSNames: []string{cn}, IPAddresses: []string{"127.0.0.1"}}}, key)
 	if err != nil {

@@ -109,6 +109,8 @@ func (s *session) refused(reply *api.ResponseError, at stage, path string) error
 		return at.away("Vault %s is out of order (%d): %s; it is tried again", s.server, code, said)
 	case at != stageSign:
 		return at.denied("Vault %s refused to log in by %s (%d): %s: correct spec.vault.auth, or the role and its policies in Vault", s.server, s.by, code, said)
+	case code == http.StatusForbidden && strings.Contains(said, "invalid token"):
+		return at.denied("Vault %s does not take the token of this issuer (403): %s: it has expired or was revoked; put another one where spec.vault.auth says", s.server, said)
 	case code == http.StatusForbidden:
 		return at.denied("Vault %s does not let this issuer sign at %q (403): %s: give it a policy with the capability update on that path, or correct spec.vault.path", s.server, path, said)
 	case code == http.StatusNotFound, code == http.StatusMethodNotAllowed:

@@ -240,22 +240,36 @@ func (a *account) loginNGTS(x *exchange) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s answers %s", a.tokenEndpoint, resp.Status)
 	}
+	granted, err := readGrant(x.body, a.now())
+	if err != nil {
+		return fmt.Errorf("%s %w", a.tokenEndpoint, err)
+	}
+	a.granted = granted
+	return nil
+}
+
+// longestGrant is the longest life of a token that is believed, in seconds: a number that is too large for a time would
+// be one in the past.
+const longestGrant = 10 * 365 * 24 * 3600
+
+// readGrant reads an answer with a token (RFC 6749 §5.1).
+func readGrant(body []byte, now time.Time) (grant, error) {
 	var got struct {
 		AccessToken string `json:"access_token"`
 		TokenType   string `json:"token_type"`
 		ExpiresIn   int64  `json:"expires_in"`
 	}
-	if err := json.Unmarshal(x.body, &got); err != nil {
-		return fmt.Errorf("%s: the token does not parse: %w", a.tokenEndpoint, err)
+	if err := json.Unmarshal(body, &got); err != nil {
+		return grant{}, fmt.Errorf("gave a token that does not parse: %w", err)
 	}
 	if got.AccessToken == "" || !strings.EqualFold(got.TokenType, "Bearer") {
-		return fmt.Errorf("%s gave no bearer token", a.tokenEndpoint)
+		return grant{}, errors.New("gave no bearer token")
 	}
-	a.granted = grant{token: got.AccessToken}
+	granted := grant{token: got.AccessToken}
 	if got.ExpiresIn > 0 {
-		a.granted.expires = a.now().Add(time.Duration(got.ExpiresIn) * time.Second)
+		granted.expires = now.Add(time.Duration(min(got.ExpiresIn, longestGrant)) * time.Second)
 	}
-	return nil
+	return granted, nil
 }
 
 // verify logs in and reads the zone. It returns the end of a token that cannot be renewed; zero means that there is

@@ -166,7 +166,7 @@ func TestZone(t *testing.T) {
 		}
 	}
 	_, err := w.resolver.Zone(t.Context(), "_acme-challenge.nowhere.invalid.", nil)
-	if f := fault.Of(err); f == nil || f.Reason != solver.ReasonNoZone || !strings.Contains(err.Error(), "does the domain exist?") {
+	if f := fault.Of(err); f == nil || f.Reason != fault.ReasonNoZone || !strings.Contains(err.Error(), "does the domain exist?") {
 		t.Errorf("Zone of a name that is in none: %v", err)
 	}
 }

@@ -171,6 +171,27 @@ func TestTooManyNameServers(t *testing.T) {
 	}
 }
 
+// TestTooManyCNAMEs: a row of CNAMEs ends, however long its owner has made it.
+func TestTooManyCNAMEs(t *testing.T) {
+	records := []string{"row.test. 60 IN NS ns.row.test.", "ns.row.test. 60 IN A 127.0.0.1"}
+	for n := range 150 {
+		records = append(records, fmt.Sprintf("c%d.row.test. 60 IN CNAME c%d.row.test.", n, n+1))
+	}
+	server, err := dnsserver.Start(t.Context(), dnsserver.Config{Zones: []dnsserver.Zone{{Name: "row.test", Records: records}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := dns01.NewResolver(dns01.Options{Nameservers: []string{server.Addr()}, AuthoritativePort: server.Port(), Timeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = r.Propagated(t.Context(), "c0.row.test.", "value", nil)
+	if _, followed := r.Follow(t.Context(), "c0.row.test.", nil); err == nil || followed == nil ||
+		!strings.Contains(err.Error(), "more than 10 CNAMEs") || !strings.Contains(followed.Error(), "more than 10") {
+		t.Errorf("got %v, %v", err, followed)
+	}
+}
+
 // A DNS over HTTPS server answers itself, and answers what it is asked.
 func TestDNSOverHTTPSGoesNowhereElse(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s was asked", r.URL) }))

@@ -1,6 +1,7 @@
 package dns01
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -226,7 +227,7 @@ func (v *verdict) judge(m *dns.Msg, s server, name string, want wanted) {
 	case m.Rcode == dns.RcodeNameError:
 		v.problem = "NXDOMAIN, the name does not exist" + negativeTTL(m, s)
 	case m.Rcode != dns.RcodeSuccess:
-		v.problem = dns.RcodeToString[m.Rcode]
+		v.problem = cmp.Or(dns.RcodeToString[m.Rcode], fmt.Sprintf("the response code %d", m.Rcode))
 		if m.Rcode == dns.RcodeRefused && !s.recursive {
 			v.problem += ", it does not serve the zone (lame delegation)"
 		}

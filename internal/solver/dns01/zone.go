@@ -12,7 +12,6 @@ import (
 	"github.com/miekg/dns"
 
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/solver"
 )
 
 // nameserver is one authoritative server of a zone.
@@ -61,7 +60,7 @@ func (r *Resolver) Zone(ctx context.Context, fqdn string, servers []string) (str
 		r.zones.Add(key, name, lifeOf(soa.Hdr.Ttl))
 		return name, nil
 	}
-	return "", fault.Terminal(solver.ReasonNoZone, "finding the zone of %s: none of its parents has an SOA record according to %s; does the domain exist?",
+	return "", fault.Terminal(fault.ReasonNoZone, "finding the zone of %s: none of its parents has an SOA record according to %s; does the domain exist?",
 		fqdn, strings.Join(servers, ", "))
 }
 

@@ -100,7 +100,7 @@ func (s *Solver) check(ctx context.Context, dnsName, token, want string) error {
 		select {
 		case <-time.After(s.o.Pause):
 		case <-ctx.Done():
-			return notReachable("GET %s: %d of %d answers in a row were right before the time was over", s.target(dnsName, token), pass, s.o.Passes)
+			return notReachable("GET %s: %d of %d answers in a row were right before the time was up", s.target(dnsName, token), pass, s.o.Passes)
 		}
 	}
 }

@@ -68,7 +68,7 @@ func problemOf(c *x509.Certificate, identifier, keyAuthorization string) string 
 	case !isOnlyFor(c, identifier):
 		return "the certificate answers a challenge for another name: the server name of the handshake is to be passed on as it is"
 	case !bytes.Equal(c.Extensions[found].Value, answer):
-		return "the certificate answers another challenge for the same name, which has to end first, or another responder's"
+		return "the certificate answers another challenge for the same name, which has to be finished first, or another responder's"
 	case !c.Extensions[found].Critical:
 		return "the acmeIdentifier extension of the certificate is not critical"
 	case !bytes.Equal(c.RawSubject, c.RawIssuer) || c.CheckSignature(c.SignatureAlgorithm, c.RawTBSCertificate, c.Signature) != nil:

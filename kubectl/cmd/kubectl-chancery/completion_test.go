@@ -69,7 +69,7 @@ func TestCompletion(t *testing.T) {
 	kubeconfig, namespace := newNames(t)
 	const none, noSpace = ":4", ":6"
 	for line, want := range map[string]string{
-		"status ":                 "shop web www ingress/ gateway/ secret/ pod/ certificaterequest/ csr/ " + none,
+		"status ":                 "shop web www ingress/ gateway/ secret/ pod/ certificaterequest/ order/ challenge/ csr/ " + none,
 		"status w":                "web www " + none,
 		"status web w":            "www " + none,
 		"status ing":              "ingress/ " + noSpace,
@@ -82,6 +82,8 @@ func TestCompletion(t *testing.T) {
 		"approve ":             noSpace,
 		"list --issuer l":      "letsencrypt " + none,
 		"list -o ":             "wide json yaml csv name " + none,
+		"issuers -o ":          "wide json yaml csv name " + none,
+		"status -o ":           "json yaml name " + none,
 		"list -n " + namespace: namespace + " " + none,
 		"list --context ":      "x " + none,
 	} {

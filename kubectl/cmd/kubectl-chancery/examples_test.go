@@ -32,6 +32,7 @@ import (
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/pebble"
+	"chancery.dev/internal/rig/slow"
 	"chancery.dev/internal/rig/tool"
 	"chancery.dev/kubectl/internal/plugin"
 )
@@ -65,6 +66,7 @@ func warning(command string) bool {
 // Certificate web, an Issuer and a ClusterIssuer letsencrypt, and what else examples name (see newShop). A new command
 // needs an example that runs, or a reason in notRun.
 func TestExamplesRun(t *testing.T) {
+	slow.Test(t, slow.Docs)
 	t.Parallel()
 	shops := newTown(t)
 	var visit func(*cobra.Command)

@@ -27,6 +27,7 @@ import (
 
 	"chancery.dev/internal/cli/version"
 	"chancery.dev/internal/explain"
+	"chancery.dev/internal/limits"
 	"chancery.dev/kubectl/internal/plugin"
 	"chancery.dev/kubectl/internal/status"
 	"chancery.dev/kubectl/internal/waits"
@@ -35,7 +36,7 @@ import (
 // Bounds of the logs of one container.
 const (
 	logLines   = 10_000
-	logBytes   = 5 << 20
+	logBytes   = limits.ContainerLog
 	metricPort = 9402
 )
 

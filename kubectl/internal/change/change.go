@@ -47,8 +47,8 @@ func newRenew(streams plugin.Streams) *cobra.Command {
 	o := &options{flags: genericclioptions.NewConfigFlags(true)}
 	cmd := &cobra.Command{
 		Use:   "renew [certificate]...",
-		Short: "Has certificates issued again, at once",
-		Long: "Has certificates issued again at once, after a failure too. A CA that has named a time for the next order is not asked\n" +
+		Short: "Renews certificates at once",
+		Long: "Renews certificates at once, after a failure too. A CA that has named a time for the next order is not asked\n" +
 			"before. The role edit is enough.",
 		Example: `  # Issue a certificate again
   kubectl chancery renew web
@@ -168,7 +168,7 @@ func renew(ctx context.Context, c client.Client, key client.ObjectKey) (said str
 			said = fmt.Sprintf("is being issued already; see kubectl chancery status %s -n %s", key.Name, key.Namespace)
 			return nil
 		}
-		said = "is issued again"
+		said = "is renewed"
 		certmanagerv1.SetCertificateCondition(crt, certmanagerv1.CertificateCondition{
 			Type: certmanagerv1.CertificateConditionIssuing, Status: cmmeta.ConditionTrue,
 			Reason: certmanagerv1.CertificateReasonManuallyTriggered, Message: "Certificate re-issuance manually triggered",

@@ -143,7 +143,7 @@ func (r *revoker) announce(ctx context.Context, crt *certmanagerv1.Certificate) 
 	issuer := crt.Spec.IssuerRef
 	revoked := fmt.Sprintf("Then %s %s revokes the certificate (%s)", issuer.KindOrDefault(), issuer.Name, r.reason)
 	if !r.revocable(ctx, issuer) {
-		revoked = fmt.Sprintf("%s %s cannot revoke: the old certificate is trusted until it ends", issuer.KindOrDefault(), issuer.Name)
+		revoked = fmt.Sprintf("%s %s cannot revoke: the old certificate is trusted until it expires", issuer.KindOrDefault(), issuer.Name)
 	}
 	r.say("the certificate in Secret %q is replaced%s.\n%s.\nPrograms that read the Secret only when they start have to be started again.",
 		crt.Spec.SecretName, key, revoked)

@@ -130,7 +130,7 @@ func TestRevoke(t *testing.T) {
 	})
 	w.says(t, "revoke web --reason superseded --wait", true, "was replaced and revoked (superseded) at")
 	w.awaitRevision(t, "web", 4)
-	w.says(t, "renew web --wait", true, "is issued again")
+	w.says(t, "renew web --wait", true, "is renewed")
 	w.awaitRevision(t, "web", 5)
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"chancery.dev/api"
 	"chancery.dev/internal/rig"
+	"chancery.dev/internal/rig/slow"
 	"chancery.dev/kubectl/internal/plugin"
 )
 
@@ -69,6 +70,7 @@ func TestReady(t *testing.T) {
 
 // TestNotReady: a cluster without Chancery, then one that lacks its policies, is not ready, until somebody mends it.
 func TestNotReady(t *testing.T) {
+	slow.Test(t, slow.Installs)
 	t.Parallel()
 	rc := rig.BareCluster(t)
 	kubeconfig := rig.Kubeconfig(t, rc, "default")

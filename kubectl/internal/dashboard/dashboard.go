@@ -25,8 +25,8 @@ func New(streams plugin.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dashboard",
 		Short: "Serves a read-only page about certificates to your browser",
-		Long: "Serves a page on this machine, with your rights, until you press Ctrl-C: all certificates on a time line, the cause\n" +
-			"of what does not come, the issuers, and the Challenges under way. The role view is enough; Secrets are not read.\n" +
+		Long: "Serves a page on this machine, with your rights, until you press Ctrl-C: all certificates, trouble first, with the\n" +
+			"cause and what to do, the issuers, and the Challenges under way. The role view is enough; Secrets are not read.\n" +
 			"The address that it prints works once, and in one browser.",
 		Example: examples,
 		Args:    cobra.NoArgs,
@@ -41,7 +41,7 @@ func New(streams plugin.Streams) *cobra.Command {
 			if all {
 				namespace = ""
 			}
-			o := page.Options{Client: c, Namespace: namespace, Address: address}
+			o := page.Options{Client: c, Cluster: contextOf(flags), Namespace: namespace, Address: address}
 			err = page.Serve(cmd.Context(), o, func(url string) {
 				fmt.Fprintf(streams.Out, "Open this address in a browser. It works once:\n%s\nPress Ctrl-C to stop.\n", url)
 			})
@@ -56,4 +56,16 @@ func New(streams plugin.Streams) *cobra.Command {
 	f.BoolVarP(&all, "all-namespaces", "A", false, "show all namespaces")
 	f.StringVar(&address, "address", "127.0.0.1:0", "loopback address to serve on; port 0 takes a free one")
 	return cmd
+}
+
+// contextOf is the context of the kubeconfig that is used; empty for none.
+func contextOf(flags *genericclioptions.ConfigFlags) string {
+	if flags.Context != nil && *flags.Context != "" {
+		return *flags.Context
+	}
+	config, err := flags.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return "" // in a Pod there is none
+	}
+	return config.CurrentContext
 }

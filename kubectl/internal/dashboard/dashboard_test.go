@@ -72,7 +72,7 @@ func TestDashboard(t *testing.T) {
 	}
 	get(lines[1])
 	origin, _, _ := strings.Cut(lines[1], "/open/")
-	if text := get(origin + "/"); !strings.Contains(text, ">"+w.Namespace+"/web</a>") {
+	if text := get(origin + "/"); !strings.Contains(text, ">"+w.Namespace+"/web</a>") || !strings.Contains(text, "<strong>x</strong>") {
 		t.Errorf("%s\n%s", said, text)
 	}
 	interrupt()

@@ -87,7 +87,7 @@ func TestChain(t *testing.T) {
 		want  []string
 	}{
 		"good": {chain: []*x509.Certificate{leaf, middle.cert}, want: []string{
-			"ok chain|in order", "ok trust|it leads to", "ok validity|the first to end", "ok revocation|\"CN=www.example.com\" is not revoked, says the OCSP responder",
+			"ok chain|in order", "ok trust|it leads to", "ok validity|the first to expire", "ok revocation|\"CN=www.example.com\" is not revoked, says the OCSP responder",
 			"ok revocation|\"CN=middle\" is not revoked",
 		}},
 		"with its root": {chain: []*x509.Certificate{leaf, middle.cert, root.cert}, want: []string{"ok chain|which no client needs", "ok trust|"}},
@@ -104,7 +104,7 @@ func TestChain(t *testing.T) {
 		"incomplete, and nobody is asked": {chain: []*x509.Certificate{leaf}, args: "--no-network", wrong: true, want: []string{
 			`wrong trust|CN=middle, which has signed "CN=www.example.com", is not among them`, "unknown revocation|--no-network",
 		}},
-		"ended": {chain: []*x509.Certificate{middle.issue(t, old, key), middle.cert}, wrong: true, want: []string{`wrong validity|"CN=old.example.com" ended on`, "ok trust|"}},
+		"ended": {chain: []*x509.Certificate{middle.issue(t, old, key), middle.cert}, wrong: true, want: []string{`wrong validity|"CN=old.example.com" expired on`, "ok trust|"}},
 		"outlives its CA": {chain: []*x509.Certificate{middle.issue(t, long, key), middle.cert}, wrong: true, want: []string{
 			`wrong validity|"CN=middle" expires on`, "ok trust|",
 		}},
@@ -235,6 +235,24 @@ func TestFewURLsAreAsked(t *testing.T) {
 	}
 	if asked.Load() != maxAllURLs {
 		t.Errorf("%d URLs of ten certificates were asked, want %d", asked.Load(), maxAllURLs)
+	}
+}
+
+// TestLongAnswersOfURLs: a URL in a certificate may lead to an answer of any length.
+func TestLongAnswersOfURLs(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []int{maxAnswer, maxCRL} {
+		for more, want := range map[int]string{0: "", 1: fmt.Sprintf("answers more than %d bytes", limit)} {
+			server, _ := counting(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, limit+more)) })
+			w := newWeb(nil, time.Minute, time.Now())
+			answer, err := w.fetch(t.Context(), naming(t, server.URL, 1), server.URL, "", nil, int64(limit))
+			switch {
+			case want == "" && (err != nil || len(answer) != limit):
+				t.Errorf("%d bytes: %d were read, error %v", limit, len(answer), err)
+			case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+				t.Errorf("%d bytes: error %v, want %q", limit+more, err, want)
+			}
+		}
 	}
 }
 

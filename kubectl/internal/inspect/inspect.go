@@ -16,6 +16,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"chancery.dev/internal/egress"
+	"chancery.dev/internal/limits"
 	"chancery.dev/kubectl/internal/plugin"
 	"chancery.dev/kubectl/internal/status"
 )
@@ -148,4 +149,4 @@ func (o *options) read(name string) ([]byte, error) {
 }
 
 // maxFile bounds what is read from standard input, in bytes.
-const maxFile = 1 << 20
+const maxFile = limits.InspectedFile

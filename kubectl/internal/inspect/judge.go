@@ -62,7 +62,7 @@ func (r *Report) violations(fields []string) {
 
 // key says whether a private key belongs to a certificate.
 func (r *Report) key(text []byte, leaf *x509.Certificate) {
-	const help = "Delete the Secret, or have the certificate issued again: kubectl chancery renew"
+	const help = "Delete the Secret, or have the certificate renewed: kubectl chancery renew"
 	key, err := pki.DecodePrivateKey(text)
 	switch {
 	case len(text) == 0:
@@ -91,11 +91,11 @@ func (r *Report) validity(j *judged) {
 	}
 	first, leaf := pki.FirstToExpire(certs), certs[0]
 	if r.now.After(first.NotAfter) {
-		r.add(aboutValidity, Wrong, "See why it was not renewed: kubectl chancery status", "%s ended on %s", called(first), stamp(first.NotAfter))
+		r.add(aboutValidity, Wrong, "See why it was not renewed: kubectl chancery status", "%s expired on %s", called(first), stamp(first.NotAfter))
 		return
 	}
 	if len(certs) > 1 {
-		const help = "Renew the CA: what it has signed is issued again by itself then"
+		const help = "Renew the CA: what it has signed is renewed by itself then"
 		switch ca := pki.FirstToExpire(certs[1:]); {
 		case ca.NotAfter.Before(leaf.NotAfter):
 			r.add(aboutValidity, Wrong, help, "%s expires on %s, before the certificate does: clients do not trust the certificate from then on", called(ca), stamp(ca.NotAfter))
@@ -105,7 +105,7 @@ func (r *Report) validity(j *judged) {
 			return
 		}
 	}
-	r.add(aboutValidity, OK, "", "the first to end is %s, on %s", called(first), stamp(first.NotAfter))
+	r.add(aboutValidity, OK, "", "the first to expire is %s, on %s", called(first), stamp(first.NotAfter))
 }
 
 // chained says whether a chain is in order.
@@ -143,7 +143,7 @@ func (r *Report) trusted(j *judged) {
 	case err == nil:
 		r.add(aboutTrust, OK, "", "it leads to %s", j.rootsOf)
 	case !errors.As(err, &unknown):
-		r.add(aboutTrust, Wrong, "Correct the CA's certificate, and have the certificate issued again: kubectl chancery renew", "%v", err)
+		r.add(aboutTrust, Wrong, "Correct the CA's certificate, and have the certificate renewed: kubectl chancery renew", "%v", err)
 	case len(j.added) > 0 && j.verify(j.added) == nil:
 		var missing []string
 		for _, c := range j.added {
@@ -161,7 +161,7 @@ func (r *Report) trusted(j *judged) {
 // verify verifies a chain, with further certificates between it and the roots.
 func (j *judged) verify(further []*x509.Certificate) error {
 	o := x509.VerifyOptions{Intermediates: poolOf(slices.Concat(j.certs[1:], further)), CurrentTime: j.at}
-	if end := certificate.FirstEnd(j.certs); end.Before(j.at) {
+	if end := pki.FirstEnd(j.certs); end.Before(j.at) {
 		o.CurrentTime = end // that it has ended is said already
 	}
 	if j.roots != nil {

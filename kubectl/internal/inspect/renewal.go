@@ -45,11 +45,7 @@ func (r *Report) renewal(ctx context.Context, c client.Reader, o *options, crt *
 			return // no ACME, no such information
 		}
 		if err == nil && server != nil {
-			policy := o.egress()
-			if crt.Spec.IssuerRef.Kind == certmanagerv1.ClusterIssuerKind {
-				policy = nil // the administrators of the cluster have written it
-			}
-			err = offLimits(r.ask(ctx, server, policy, o.timeout, leaf))
+			err = offLimits(r.ask(ctx, server, o.egress(), o.timeout, leaf))
 		}
 		switch {
 		case errors.Is(err, acmeclient.ErrRenewalInfoUnsupported):

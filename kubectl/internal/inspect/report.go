@@ -182,7 +182,7 @@ func stamp(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 // distance says how far an end is.
 func distance(end, now time.Time) string {
 	if end.After(now) {
-		return "ends in " + duration.HumanDuration(end.Sub(now))
+		return "expires in " + duration.HumanDuration(end.Sub(now))
 	}
-	return "ended " + duration.HumanDuration(now.Sub(end)) + " ago"
+	return "expired " + duration.HumanDuration(now.Sub(end)) + " ago"
 }

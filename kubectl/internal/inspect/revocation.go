@@ -16,13 +16,14 @@ import (
 	"golang.org/x/crypto/ocsp"
 
 	"chancery.dev/internal/egress"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/pki"
 )
 
 // Bounds of what is downloaded, in bytes. The largest CRLs of public CAs have some 10 MB.
 const (
-	maxAnswer = 1 << 16
-	maxCRL    = 64 << 20
+	maxAnswer = limits.RevocationBody
+	maxCRL    = limits.RevocationList
 )
 
 // Bounds of what is asked: a certificate says which servers, and anybody may have written it.

@@ -51,7 +51,7 @@ func (o *options) secret(ctx context.Context, name string) (*Report, error) {
 	}
 	if text := secret.Data[cmmeta.TLSCAKey]; len(text) > 0 {
 		if j.roots, err = pki.DecodeBundle(text); err != nil {
-			r.add(aboutTrust, Wrong, "Have the certificate issued again: kubectl chancery renew", "ca.crt cannot be read: %v", err)
+			r.add(aboutTrust, Wrong, "Have the certificate renewed: kubectl chancery renew", "ca.crt cannot be read: %v", err)
 		}
 		j.rootsOf = "ca.crt"
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/big"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/crypto/ocsp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -200,5 +202,36 @@ func TestRenewalNoted(t *testing.T) {
 	r.renewal(t.Context(), nil, &options{offline: true}, crt, nil)
 	if len(r.Checks) != 1 || r.Checks[0].Result != OK || !strings.Contains(r.Checks[0].Text, "asked at "+stamp(asked.Time)) || r.Renewal.End != at(2*time.Hour) {
 		t.Errorf("%+v %+v", r.Checks, r.Renewal)
+	}
+}
+
+// clusterIssuer is a client.Reader of one ClusterIssuer.
+type clusterIssuer struct {
+	client.Reader
+
+	server string
+}
+
+// Get implements client.Reader.
+func (c clusterIssuer) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	if issuer, ok := into.(*certmanagerv1.ClusterIssuer); ok {
+		issuer.Spec.ACME = &acmev1.ACMEIssuer{Server: c.server}
+	}
+	return nil
+}
+
+// TestClusterIssuersOnThisComputerAreNotAsked: the ACME server of a ClusterIssuer is asked at an address of this
+// computer only where the user says so, as that of an Issuer is.
+func TestClusterIssuersOnThisComputerAreNotAsked(t *testing.T) {
+	t.Parallel()
+	server, asked := counting(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })
+	crt := &certmanagerv1.Certificate{Spec: certmanagerv1.CertificateSpec{IssuerRef: cmmeta.IssuerReference{Name: "public", Kind: cmmeta.ClusterIssuerKind}}}
+	leaf := newAuthority(t, "ca", nil).issue(t, host("www.example.com"), newKey(t).Public())
+	for _, local := range []bool{false, true} {
+		r := &Report{now: time.Now()}
+		r.renewal(t.Context(), clusterIssuer{server: server.URL}, &options{local: local, timeout: time.Minute}, crt, leaf)
+		if len(r.Checks) != 1 || local == strings.Contains(r.Checks[0].Text, "--allow-local") || local != (asked.Load() > 0) {
+			t.Errorf("allowed: %t: asked %d times: %+v", local, asked.Load(), r.Checks)
+		}
 	}
 }

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -44,6 +46,7 @@ type options struct {
 	flags  *genericclioptions.ConfigFlags
 	all    bool
 	output string
+	sortBy string
 	source waits.Source
 }
 
@@ -52,10 +55,10 @@ func New(streams plugin.Streams) *cobra.Command {
 	o := &options{flags: genericclioptions.NewConfigFlags(true)}
 	cmd := &cobra.Command{
 		Use:   "issuers",
-		Short: "Shows Issuers and ClusterIssuers: whether they are ready or parked, their challenges and certificates",
+		Short: "Shows Issuers and ClusterIssuers: whether they are ready or limited, their challenges and certificates",
 		Long: "Shows Issuers and ClusterIssuers, the cause if one is not ready, until when a CA wants no requests of its account, the\n" +
-			"challenges in flight, queued and parked, and the certificates that use it. The role view is enough for Issuers; the\n" +
-			"role cert-manager-cluster-view adds ClusterIssuers, and the rights of kubectl chancery waits the column PARKED UNTIL.",
+			"challenges in flight, queued and postponed, and the certificates that use it. The role view is enough for Issuers; the\n" +
+			"role cert-manager-cluster-view adds ClusterIssuers, and the rights of kubectl chancery waits the column LIMITED UNTIL.",
 		Example: examples,
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), streams) },
@@ -63,17 +66,20 @@ func New(streams plugin.Streams) *cobra.Command {
 	f := cmd.Flags()
 	o.flags.AddFlags(f)
 	f.BoolVarP(&o.all, "all-namespaces", "A", false, "look in all namespaces")
-	f.StringVarP(&o.output, "output", "o", "", "wide, json, yaml or csv")
+	f.StringVarP(&o.output, "output", "o", "", "wide, json, yaml, csv or name")
+	f.StringVar(&o.sortBy, "sort-by", "", "sort by a field of -o json, as in .certificates or .caNotAfter, in place of namespace and name")
 	o.source.AddFlags(f)
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	return cmd
 }
 
+// formats are what -o takes.
+func formats() []string { return []string{"wide", "json", "yaml", "csv", "name"} }
+
 func (o *options) run(ctx context.Context, streams plugin.Streams) error {
 	people := o.output == "" || o.output == "wide"
-	switch o.output {
-	case "", "wide", "csv", "json", "yaml":
-	default:
-		return fmt.Errorf("--output is wide, json, yaml or csv, not %q", o.output)
+	if o.output != "" && !slices.Contains(formats(), o.output) {
+		return fmt.Errorf("--output is wide, json, yaml, csv or name, not %q", o.output)
 	}
 	c, namespace, err := plugin.ConnectIn(o.flags)
 	if err != nil {
@@ -88,12 +94,20 @@ func (o *options) run(ctx context.Context, streams plugin.Streams) error {
 	if err != nil {
 		return err
 	}
+	if err := plugin.SortBy(rows, o.sortBy); err != nil {
+		return err
+	}
 	for _, note := range notes {
 		fmt.Fprintln(streams.ErrOut, note)
 	}
 	switch {
 	case o.output == "csv":
 		return commas(streams.Out, rows)
+	case o.output == "name":
+		for _, r := range rows {
+			fmt.Fprintln(streams.Out, strings.ToLower(r.Kind)+"/"+r.Name)
+		}
+		return nil
 	case !people:
 		return status.Encode(streams.Out, o.output, rows)
 	case len(rows) == 0:
@@ -146,7 +160,7 @@ func (o *options) read(ctx context.Context, c client.Client, namespace string) (
 	}
 	parks, err := o.source.Read(ctx, o.flags)
 	if err != nil {
-		return rows, append(notes, "PARKED UNTIL is left out: only the controller knows it: "+printable.Line(err.Error())), nil
+		return rows, append(notes, "LIMITED UNTIL is left out: only the controller knows it: "+printable.Line(err.Error())), nil
 	}
 	park(rows, parks)
 	return rows, notes, nil
@@ -199,13 +213,13 @@ const causeWidth = 80
 
 func table(out io.Writer, rows []explain.IssuerRow, wide bool, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprint(w, "NAMESPACE\tNAME\tTYPE\tSERVER\tSTATE\tPARKED UNTIL\tIN FLIGHT\tQUEUED\tPARKED\tCERTIFICATES\tNEXT RENEWAL\tCA EXPIRES\t")
+	fmt.Fprint(w, "NAMESPACE\tNAME\tTYPE\tSERVER\tSTATE\tLIMITED UNTIL\tIN FLIGHT\tQUEUED\tPOSTPONED\tCERTIFICATES\tNEXT RENEWAL\tCA EXPIRES\t")
 	if wide {
 		fmt.Fprint(w, "ACCOUNT\tWHAT TO DO\t")
 	}
 	fmt.Fprintln(w, "CAUSE")
 	for _, r := range rows {
-		certificates, renewal, parked, authority, cause := strconv.Itoa(r.Certificates), "-", "-", "-", r.Cause
+		certificates, renewal, limited, authority, cause := strconv.Itoa(r.Certificates), "-", "-", "-", r.Cause
 		if r.NotReady > 0 {
 			certificates += fmt.Sprintf(" (%d not ready)", r.NotReady)
 		}
@@ -216,10 +230,10 @@ func table(out io.Writer, rows []explain.IssuerRow, wide bool, now time.Time) er
 			authority = explain.Away(r.CANotAfter, now)
 		}
 		if r.ParkedUntil != nil {
-			parked = stamp(r.ParkedUntil)
+			limited = stamp(r.ParkedUntil)
 		}
 		cells := []string{
-			cmp.Or(r.Namespace, "(cluster)"), r.Name, r.Type, cmp.Or(r.Server, "-"), r.State, parked, strconv.Itoa(r.Challenges.InFlight),
+			cmp.Or(r.Namespace, "(cluster)"), r.Name, r.Type, cmp.Or(r.Server, "-"), r.State, limited, strconv.Itoa(r.Challenges.InFlight),
 			strconv.Itoa(r.Challenges.Queued), strconv.Itoa(r.Challenges.Parked), certificates, renewal, authority,
 		}
 		if wide {

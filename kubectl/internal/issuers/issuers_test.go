@@ -3,6 +3,8 @@ package issuers
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +12,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"chancery.dev/api"
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
@@ -120,6 +125,37 @@ func TestCAExpires(t *testing.T) {
 	}
 }
 
+// TestUsedElsewhere: of one namespace, Issuers are shown with what uses them there, and ClusterIssuers with what uses
+// them in all namespaces.
+func TestUsedElsewhere(t *testing.T) {
+	t.Parallel()
+	scheme, err := api.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []client.Object{
+		&certmanagerv1.ClusterIssuer{ObjectMeta: metav1.ObjectMeta{Name: "ca"}},
+		&certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "ca"}},
+		&certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Namespace: "mail", Name: "ca"}},
+	}
+	for i, where := range []struct{ namespace, kind string }{
+		{"shop", "ClusterIssuer"}, {"mail", "ClusterIssuer"}, {"mail", "ClusterIssuer"}, {"shop", "Issuer"}, {"mail", "Issuer"},
+	} {
+		crt := &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Namespace: where.namespace, Name: fmt.Sprint("web-", i)}}
+		crt.Spec.IssuerRef = cmmeta.IssuerReference{Kind: where.kind, Name: "ca"}
+		all = append(all, crt)
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(all...).Build()
+	rows, notes, err := (&options{}).read(t.Context(), c, "shop")
+	var got []string
+	for _, r := range rows {
+		got = append(got, fmt.Sprint(r.Kind, " ", r.Namespace, " ", r.Certificates))
+	}
+	if want := []string{"ClusterIssuer  3", "Issuer shop 1"}; err != nil || len(notes) > 0 || !slices.Equal(got, want) {
+		t.Errorf("%q, want %q; notes %q, error %v", got, want, notes, err)
+	}
+}
+
 // TestIssuers: the role view of a namespace shows the Issuers there, and says what is left out.
 func TestIssuers(t *testing.T) {
 	t.Parallel()
@@ -149,7 +185,7 @@ func TestIssuers(t *testing.T) {
 	}
 	rig.Eventually(t, "the role view is there", func(ctx context.Context) string { // the API server puts it together
 		said := run(ctx, "--as", "viewer")
-		for _, want := range []string{"acme", "self", "ClusterIssuers are left out: you need the right", "PARKED UNTIL is left out", "list pods"} {
+		for _, want := range []string{"acme", "self", "ClusterIssuers are left out: you need the right", "LIMITED UNTIL is left out", "list pods"} {
 			if !strings.Contains(said, want) {
 				return "it lacks " + want + ":\n" + said
 			}
@@ -158,6 +194,14 @@ func TestIssuers(t *testing.T) {
 	})
 	if said := run(t.Context(), "-o", "json", "-A", "--controller-namespace", w.Namespace); !strings.Contains(said, w.ClusterName("wide")) {
 		t.Errorf("as an administrator:\n%s", said)
+	}
+	if said := run(t.Context(), "-o", "name", "--sort-by", ".type"); !strings.Contains("\n"+said, "\nissuer/acme\n") {
+		t.Errorf("-o name:\n%s", said)
+	}
+	for args, want := range map[string]string{"-o xml": "--output is wide", "--sort-by age": "--sort-by: no row has the field"} {
+		if said := run(t.Context(), strings.Fields(args)...); !strings.Contains(said, want) {
+			t.Errorf("%s: %s", args, said)
+		}
 	}
 	if said := run(t.Context(), "--as", "nobody"); !strings.Contains(said, "role view") {
 		t.Errorf("without rights:\n%s", said)

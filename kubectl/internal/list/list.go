@@ -1,4 +1,4 @@
-// Package list is the command that shows all certificates by the time when they end.
+// Package list is the command that shows all certificates by the time when they expire.
 package list
 
 import (
@@ -18,14 +18,15 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"chancery.dev/internal/explain"
+	"chancery.dev/internal/printable"
 	"chancery.dev/kubectl/internal/plugin"
 	"chancery.dev/kubectl/internal/status"
 )
 
-const examples = `  # All certificates of a namespace, those that end first on top
+const examples = `  # All certificates of a namespace, those that expire first on top
   kubectl chancery list
 
-  # What needs a look: ends within two weeks, or is not ready. The exit status is 2 if there is anything
+  # What needs a look: expires within two weeks, or is not ready. The exit status is 2 if there is anything
   kubectl chancery list -A --expiring 14d --not-ready
 
   # What an issuer has signed, for a spreadsheet
@@ -40,6 +41,7 @@ type options struct {
 	all      bool
 	selector string
 	output   string
+	sortBy   string
 	expiring string
 	filter   explain.Filter
 }
@@ -50,7 +52,7 @@ func New(streams plugin.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Lists certificates by the time when they expire, with state, days left and cause",
-		Long: "Lists Certificates, those that end first on top, and those that have no certificate yet before them. The role view\n" +
+		Long: "Lists Certificates, those that expire first on top, and those that have no certificate yet before them. The role view\n" +
 			"is enough. With --expiring or --not-ready, the exit status is 2 if there are any, and 0 if there are none.",
 		Example: examples,
 		Args:    cobra.NoArgs,
@@ -61,8 +63,9 @@ func New(streams plugin.Streams) *cobra.Command {
 	f.BoolVarP(&o.all, "all-namespaces", "A", false, "look in all namespaces")
 	f.StringVarP(&o.selector, "selector", "l", "", "only Certificates with these labels, as in app=web")
 	f.StringVarP(&o.output, "output", "o", "", "wide, json, yaml, csv or name")
-	f.StringVar(&o.expiring, "expiring", "", "only certificates that end within this time, as in 14d or 36h; with --not-ready, those that are not ready too")
-	f.BoolVar(&o.filter.NotReady, "not-ready", false, "only certificates that are not ready; with --expiring, those that end soon too")
+	f.StringVar(&o.sortBy, "sort-by", "", "sort by a field of -o json, as in .name or .renews, in place of the time of expiry")
+	f.StringVar(&o.expiring, "expiring", "", "only certificates that expire within this time, as in 14d or 36h; with --not-ready, those that are not ready too")
+	f.BoolVar(&o.filter.NotReady, "not-ready", false, "only certificates that are not ready; with --expiring, those that expire soon too")
 	f.StringVar(&o.filter.Issuer, "issuer", "", "only certificates of this issuer: a name, or as in clusterissuer/letsencrypt")
 	_ = cmd.RegisterFlagCompletionFunc("issuer", plugin.Complete(0, plugin.Issuers()...)) // the flag is there
 	formats := []string{"wide", "json", "yaml", "csv", "name"}
@@ -71,7 +74,7 @@ func New(streams plugin.Streams) *cobra.Command {
 }
 
 func (o *options) run(cmd *cobra.Command, streams plugin.Streams) error {
-	q := status.Query{Brief: true}
+	var q status.Query
 	var err error
 	if q.Selector, err = labels.Parse(o.selector); err != nil {
 		return fmt.Errorf("--selector: %w", err)
@@ -103,6 +106,9 @@ func (o *options) run(cmd *cobra.Command, streams plugin.Streams) error {
 		return err
 	}
 	rows := explain.Rows(reports, o.filter, now)
+	if err := plugin.SortBy(rows, o.sortBy); err != nil {
+		return err
+	}
 	if len(rows) == 0 && people {
 		fmt.Fprintln(streams.ErrOut, status.NoneIn(q.Namespace))
 		return nil
@@ -140,7 +146,7 @@ func formats() map[string]format {
 		}
 	}
 	return map[string]format{
-		"": table(false), "wide": table(true), "csv": commas, "name": names, "json": encode("json"), "yaml": encode("yaml"),
+		"": fitted, "wide": wide, "csv": commas, "name": names, "json": encode("json"), "yaml": encode("yaml"),
 	}
 }
 
@@ -159,56 +165,79 @@ func commas(out io.Writer, rows []explain.Row, _ bool, _ time.Time) error {
 }
 
 const (
-	// screen is how wide a terminal is at least.
-	screen = 80
+	// screen is how wide a terminal is that does not tell, and gap the space between two columns.
+	screen, gap = 80, 2
 	// leastCause is how much of a cause is shown at least, however long the names are.
-	leastCause = 40
+	leastCause = 30
 )
 
-// table is for people: the name, the state and the days that are left come first, then the cause, cut to the rest of
-// the screen. What a wide table has beside that comes last.
-func table(wide bool) format {
-	return func(out io.Writer, rows []explain.Row, namespaces bool, now time.Time) error {
-		lines := [][]string{{"NAME", "STATE", "DAYS"}}
-		for _, r := range rows {
-			name := r.Name
-			if namespaces {
-				name = r.Namespace + "/" + r.Name
-			}
-			lines = append(lines, []string{name, r.State, days(r.Expires, now)})
-		}
-		if namespaces {
-			lines[0][0] = "NAMESPACE/NAME"
-		}
-		used := 0
-		for column := range lines[0] {
-			widest := 0
-			for _, line := range lines {
-				widest = max(widest, len([]rune(line[column])))
-			}
-			used += widest + gap
-		}
-		w := tabwriter.NewWriter(out, 0, 0, gap, ' ', 0)
-		for i, line := range lines {
-			switch {
-			case i == 0 && wide:
-				line = append(line, "CAUSE", "NEXT TRY", "EXPIRES", "RENEWS", "ISSUER", "SECRET", "NAMES")
-			case i == 0:
-				line = append(line, "CAUSE")
-			case wide:
-				r := rows[i-1]
-				line = append(line, r.Cause, r.NextTry, stamp(r.Expires), stamp(r.Renews), r.Issuer, r.Secret, strings.Join(r.Names, ","))
-			default:
-				line = append(line, plugin.Cut(rows[i-1].Cause, max(leastCause, screen-used)))
-			}
-			plugin.Row(w, line...)
-		}
-		return w.Flush()
+// fitted is narrow for the terminal that it is written to. What is written to something else is not cut.
+func fitted(out io.Writer, rows []explain.Row, namespaces bool, now time.Time) error {
+	width := math.MaxInt32
+	if plugin.IsTerminal(out) {
+		width = max(screen, plugin.Width(out))
 	}
+	return narrow(out, rows, namespaces, now, width)
 }
 
-// gap is the space between two columns.
-const gap = 2
+// narrow is for people: the name, the state and the days that are left come first, then the cause, cut such that a line
+// fits that many columns. A name that would leave no room for the cause has a line of its own, as in df.
+func narrow(out io.Writer, rows []explain.Row, namespaces bool, now time.Time, fits int) error {
+	lines := [][]string{{"NAME", "STATE", "DAYS", "CAUSE"}}
+	if namespaces {
+		lines[0][0] = "NAMESPACE/NAME"
+	}
+	for _, r := range rows {
+		lines = append(lines, []string{title(r, namespaces), short(r.State), days(r.Expires, now), printable.Line(r.Cause)})
+	}
+	widest := func(column int) (width int) {
+		for _, line := range lines {
+			width = max(width, len([]rune(line[column])))
+		}
+		return width
+	}
+	state, left := widest(1), widest(2)
+	rest := fits - state - left - 3*gap
+	name := min(widest(0), max(rest-leastCause, len(lines[0][0])))
+	var text strings.Builder
+	for _, line := range lines {
+		if len([]rune(line[0])) > name {
+			text.WriteString(line[0] + "\n")
+			line[0] = ""
+		}
+		all := fmt.Sprintf("%-*s  %-*s  %*s  %s", name, line[0], state, line[1], left, line[2], plugin.Cut(line[3], rest-name))
+		text.WriteString(strings.TrimRight(all, " ") + "\n")
+	}
+	_, err := io.WriteString(out, text.String())
+	return err
+}
+
+// wide is narrow with all that there is, and with nothing cut.
+func wide(out io.Writer, rows []explain.Row, namespaces bool, now time.Time) error {
+	w := tabwriter.NewWriter(out, 0, 0, gap, ' ', 0)
+	plugin.Row(w, "NAME", "STATE", "DAYS", "CAUSE", "NEXT TRY", "EXPIRES", "RENEWS", "ISSUER", "SECRET", "NAMES")
+	for _, r := range rows {
+		plugin.Row(w, title(r, namespaces), r.State, days(r.Expires, now), r.Cause, r.NextTry, stamp(r.Expires), stamp(r.Renews), r.Issuer, r.Secret,
+			strings.Join(r.Names, ","))
+	}
+	return w.Flush()
+}
+
+// title is the name of a row, with its namespace where that may differ.
+func title(r explain.Row, namespaces bool) string {
+	if namespaces {
+		return r.Namespace + "/" + r.Name
+	}
+	return r.Name
+}
+
+// short is a state in the words that make the difference.
+func short(state string) string {
+	if strings.HasPrefix(state, "expired") {
+		return "expired"
+	}
+	return strings.TrimPrefix(state, "ready, ")
+}
 
 // days is how many whole days are left until a time; negative once it has passed.
 func days(at *metav1.Time, now time.Time) string {

@@ -73,18 +73,54 @@ func TestRows(t *testing.T) {
 			t.Errorf("%+v: %s, want %s", f, got, want)
 		}
 	}
-	var text, narrow bytes.Buffer
+	var text, people bytes.Buffer
 	rows := explain.Rows(all, explain.Filter{}, now)
-	if err := errors.Join(formats()["csv"](&text, rows, true, now), formats()[""](&narrow, rows, false, now)); err != nil {
+	if err := errors.Join(formats()["csv"](&text, rows, true, now), formats()[""](&people, rows, false, now)); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(text.String(), "\n")
 	if want := "shop,soon,2026-01-07T04:04:05Z,2026-01-06T03:04:05Z,Issuer/ca,ready,,,soon-tls,soon.example.com"; lines[3] != want {
 		t.Errorf("csv:\n%s\nwant %s", text.String(), want)
 	}
-	for _, want := range []string{"soon  ready           5\n", "expired, ready", "Issuer shop/ca does not exist", "-2"} {
-		if !strings.Contains(narrow.String(), want) {
-			t.Errorf("the table lacks %q:\n%s", want, narrow.String())
+	for _, want := range []string{"soon  ready         5\n", "over  expired      -2", "Issuer shop/ca does not exist"} {
+		if !strings.Contains(people.String(), want) {
+			t.Errorf("the table lacks %q:\n%s", want, people.String())
+		}
+	}
+}
+
+// TestWidth: on 80 columns, the cause is seen of each Certificate, however long its name is, and nothing before the
+// cause is cut.
+func TestWidth(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	const longest = 70
+	for length := 1; length <= longest; length++ {
+		long := strings.Repeat("n", length)
+		rows := []explain.Row{
+			{Namespace: "payments", Name: long, State: "expired, ready, renewal failed", Expires: &metav1.Time{Time: now.Add(-1000 * 24 * time.Hour)}},
+			{Namespace: "shop", Name: "web", State: "ready, renewal failed"}, {Namespace: "shop", Name: "api", State: "ready"},
+		}
+		for i := range rows[:2] {
+			rows[i].Cause = "www.example.org: the CA refused: " + strings.Repeat("x", 300)
+		}
+		var out bytes.Buffer
+		if err := narrow(&out, rows, true, now, screen); err != nil {
+			t.Fatal(err)
+		}
+		said := out.String()
+		if strings.Count(said, "www.example.org: the CA refu") != 2 || strings.Count(said, "renewal failed") != 1 ||
+			!strings.Contains(said, "payments/"+long) || !strings.Contains(said, "expired") || !strings.Contains(said, " -1000 ") {
+			t.Fatalf("a name of %d:\n%s", length, said)
+		}
+		for line := range strings.Lines(said) {
+			if width := len([]rune(strings.TrimSuffix(line, "\n"))); width > screen {
+				t.Fatalf("a name of %d: %d columns:\n%s", length, width, said)
+			}
+		}
+		out.Reset()
+		if err := formats()[""](&out, rows, true, now); err != nil || strings.Count(out.String(), rows[0].Cause+"\n") != 2 {
+			t.Fatalf("a name of %d: what is no terminal gets causes that are cut: %v\n%s", length, err, out.String())
 		}
 	}
 }
@@ -116,7 +152,7 @@ func TestTenThousand(t *testing.T) {
 	}
 }
 
-// TestList: the command reads with one request as long as all is well, and its exit status is for scripts.
+// TestList: the exit status is for scripts, and rows are sorted by what the user says.
 func TestList(t *testing.T) {
 	t.Parallel()
 	w := rig.NewWorld(t)
@@ -156,12 +192,13 @@ func TestList(t *testing.T) {
 		"--issuer issuer/other":    {0, "no Certificates"},
 		"--expiring 1d -o json":    {0, `"items": []`},
 		"-A --issuer ca -l app=no": {0, "no Certificates"},
+		"--sort-by .renews":        {0, "ready  "},
 	} {
 		if said, code, err := run(t.Context(), strings.Fields(args)...); err != nil || code != want.code || !strings.Contains(said, want.says) {
 			t.Errorf("%s: %d %v\n%s", args, code, err, said)
 		}
 	}
-	for _, args := range []string{"-o xml", "--expiring soon", "-l =", "web"} {
+	for _, args := range []string{"-o xml", "--expiring soon", "-l =", "web", "--sort-by age"} {
 		if said, code, err := run(t.Context(), strings.Fields(args)...); err == nil {
 			t.Errorf("%s: %d\n%s", args, code, said)
 		}

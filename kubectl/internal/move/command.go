@@ -51,7 +51,7 @@ type options struct {
 }
 
 const long = `Moves issuers, Certificates and what belongs to them from one cluster to another: CertificateRequests, Orders and
-Secrets, with their status. Nothing is issued again, and no ACME account is registered again.
+Secrets, with their status. Nothing is renewed, and no ACME account is registered again.
 
 The objects are paused on both sides while they are moved, by the annotation chancery.dev/paused. When the target has
 everything, and each Certificate there needs nothing, the objects of the target are released. Those of the source stay,

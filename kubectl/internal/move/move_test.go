@@ -30,6 +30,7 @@ import (
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/rig/pebble"
+	"chancery.dev/internal/rig/slow"
 	"chancery.dev/internal/solver/dns01/provider/rfc2136"
 )
 
@@ -236,9 +237,11 @@ func (s *side) cluster(t *testing.T, writes *atomic.Int64) *cluster {
 }
 
 // TestMoveAndBack moves everything to another cluster and back, while the controllers of both run. The command is
-// killed after each write on the way there, and after every seventh on the way back, with the answer unseen, and is run
-// again: nothing is issued or registered again, nothing is lost, and no Certificate is ever worked on by both sides.
+// killed after every seventh write (in the slow part crash on the way there after each), with the answer unseen, and
+// is run again: nothing is issued or registered again, nothing is lost, and no Certificate is ever worked on by both
+// sides.
 func TestMoveAndBack(t *testing.T) {
+	slow.Test(t, slow.Installs)
 	t.Parallel()
 	w := newWorld(t)
 	w.run(t, w.a)
@@ -246,7 +249,11 @@ func TestMoveAndBack(t *testing.T) {
 	w.fill(t, w.a)
 	before := issued(t, w.a)
 	orders := w.ca.Orders(before["account"])
-	w.moveKilled(t, w.a, w.b, 1)
+	writes := int64(7)
+	if slow.Runs(slow.Crash) {
+		writes = 1
+	}
+	w.moveKilled(t, w.a, w.b, writes)
 	w.settle(t, w.b)
 	compare(t, "after the move there", before, issued(t, w.b))
 	w.moveKilled(t, w.b, w.a, 7)
@@ -501,6 +508,7 @@ func refuses(t *testing.T, a, b *side) {
 // TestMoveUnderWay: a request that does not end is left behind, and the Certificate asks again in the target, and only
 // there.
 func TestMoveUnderWay(t *testing.T) {
+	slow.Test(t, slow.Installs)
 	t.Parallel()
 	w := &world{a: &side{World: rig.NewWorldOn(t, rig.OwnCluster(t)), name: "a"}, b: &side{World: rig.NewWorldOn(t, rig.Cluster(t)), name: "b"}}
 	ns := w.b.Namespace

@@ -74,7 +74,7 @@ func (m *mover) run(ctx context.Context) error {
 	if s, err = m.transfer(ctx, s, namespaces); err != nil {
 		return err
 	}
-	m.say("The target has everything, and nothing in it is to be issued again.")
+	m.say("The target has everything, and nothing in it is to be renewed.")
 	m.progress.Step("releasing the objects in %s", m.to.name)
 	if err := m.seal(ctx, s); err != nil {
 		return err
@@ -265,7 +265,7 @@ func (m *mover) tell(s *snapshot, namespaces []string) {
 		m.say("note: %s", note)
 	}
 	for _, o := range s.left {
-		m.say("note: %s is under way. If it does not end within %s, it is left behind, and its Certificate asks again in the target.", describe(o), m.wait)
+		m.say("note: %s is under way. If it is not finished within %s, it is left behind, and its Certificate asks again in the target.", describe(o), m.wait)
 	}
 }
 

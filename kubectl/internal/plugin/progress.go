@@ -119,7 +119,7 @@ func (p *Progress) draw(now time.Time) {
 	line := fmt.Sprintf("%s … %s", printable.Line(p.step), now.Sub(p.begin).Round(time.Second))
 	switch {
 	case p.terminal:
-		fmt.Fprint(p.out, eraseLine, shorten(line, width(p.out)))
+		fmt.Fprint(p.out, eraseLine, shorten(line, Width(p.out)))
 		p.drawn = true
 	case p.step != p.shown || now.Sub(p.printed) >= reminder:
 		fmt.Fprintln(p.out, line)
@@ -144,9 +144,9 @@ func shorten(line string, width int) string {
 	return line
 }
 
-// width is how many columns a terminal has; 0 if that is unknown.
-func width(out io.Writer) int {
-	file, is := out.(*os.File)
+// Width is how many columns a terminal has; 0 if that is unknown.
+func Width(out io.Writer) int {
+	file, is := printable.Raw(out).(*os.File)
 	if !is {
 		return 0
 	}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/preflight"
@@ -32,7 +33,7 @@ func (k *checker) authority(ctx context.Context, spec *certmanagerv1.CAIssuer) p
 		err = errors.New("there is no certificate")
 	}
 	if err != nil {
-		f.Outcome, f.Message, f.WhatToDo = preflight.Failed, fmt.Sprintf("%s of Secret %s: %v", corev1.TLSCertKey, key, err), "Put the CA's certificate and key there"
+		f.Outcome, f.Message, f.WhatToDo = preflight.Failed, fmt.Sprintf("%s of Secret %s: %v", corev1.TLSCertKey, key, err), preflight.Cure(cause.CAExpired)
 		return f
 	}
 	duration := certmanagerv1.DefaultCertificateDuration
@@ -46,7 +47,7 @@ func (k *checker) authority(ctx context.Context, spec *certmanagerv1.CAIssuer) p
 	switch {
 	case now.After(end):
 		f.Outcome, f.Message = preflight.Failed, fmt.Sprintf("the CA certificate in Secret %s expired on %s", key, end.UTC().Format(time.RFC3339))
-		f.WhatToDo = "Put a CA certificate that is good, and its key, into the Secret"
+		f.WhatToDo = preflight.Cure(cause.CAExpired)
 	case limits != nil:
 		f.Outcome, f.Message, f.WhatToDo = preflight.Failed, limits.Error(), "Ask for other names or usages, or take another CA"
 	case now.Add(duration).After(end):

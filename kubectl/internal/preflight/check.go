@@ -17,6 +17,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme"
 	acmeclient "chancery.dev/internal/acme/client"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/explain"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/preflight"
@@ -103,7 +104,7 @@ func (k *checker) secret(ctx context.Context) preflight.Finding {
 		if other := &list.Items[i]; other.Name != k.certificate.Name && other.Spec.SecretName == k.certificate.Spec.SecretName {
 			f.Outcome = preflight.Failed
 			f.Message = fmt.Sprintf("Certificate %s names the Secret %s, too", other.Name, k.certificate.Spec.SecretName)
-			f.WhatToDo = "Set another spec.secretName"
+			f.WhatToDo = preflight.Cure(cause.SecretShared)
 		}
 	}
 	return f
@@ -123,13 +124,22 @@ func (k *checker) findIssuer(ctx context.Context) bool {
 	switch {
 	case apierrors.IsNotFound(err):
 		k.add(preflight.Finding{Check: "issuer", Outcome: preflight.Failed, Message: name + " does not exist",
-			WhatToDo: "Create it first, or correct spec.issuerRef (name, kind, group)"})
+			WhatToDo: k.issuerMissing(ctx, name)})
 	case err != nil:
 		k.add(unread("issuer", "", err))
 	default:
 		k.add(preflight.Issuer(name, k.issuer))
 	}
 	return err == nil
+}
+
+// issuerMissing is what helps where there is no such issuer: it may be one of the other kind.
+func (k *checker) issuerMissing(ctx context.Context, name string) string {
+	ref, scene := k.certificate.Spec.IssuerRef, cause.Scene{Cause: cause.New(cause.IssuerMissing, "", name, "")}
+	if ref.KindOrDefault() == cmmeta.DefaultIssuerKind && k.client.Get(ctx, client.ObjectKey{Name: ref.Name}, &certmanagerv1.ClusterIssuer{}) == nil {
+		scene.OtherKind = cmmeta.ClusterIssuerKind
+	}
+	return scene.Cure()
 }
 
 // acme checks what holds for ACME issuers.

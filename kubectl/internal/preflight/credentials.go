@@ -45,7 +45,7 @@ func (k *checker) credentials(ctx context.Context, p preflight.Proof) preflight.
 				test = status.SolverTest
 			}
 			if test == nil || test.Outcome == acmev1.SolverTestRunning {
-				return "the controller has not ended the test of " + p.Display() + " yet", nil
+				return "the controller has not finished the test of " + p.Display() + " yet", nil
 			}
 			return "", nil
 		})
@@ -56,7 +56,7 @@ func (k *checker) credentials(ctx context.Context, p preflight.Proof) preflight.
 	return judge(f, test)
 }
 
-// judge says how the test of a solver has ended.
+// judge says how the test of a solver came out.
 func judge(f preflight.Finding, test *acmev1.ACMESolverTest) preflight.Finding {
 	f.Message = test.Message
 	switch test.Outcome {

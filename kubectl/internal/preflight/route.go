@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme"
@@ -82,7 +83,7 @@ func (k *checker) http(ctx context.Context, p preflight.Proof) preflight.Finding
 	switch {
 	case err != nil:
 		f.Outcome, f.Message = preflight.Failed, "asked from this machine: "+err.Error()
-		f.WhatToDo = "Have the name lead to this cluster, and open port 80: the CA asks there, from the internet"
+		f.WhatToDo = preflight.Unproved(p.Name, acmev1.ChallengeTypeHTTP01)
 	case odd != "":
 		f.Outcome = preflight.Warning
 		f.WhatToDo = "A path that nobody knows is answered otherwise than by 404: see that " + acme.HTTP01Path("") + " reaches the ingress controller without a login"
@@ -151,7 +152,7 @@ func (k *checker) handshake(ctx context.Context, p preflight.Proof) preflight.Fi
 	switch {
 	case err != nil:
 		f.Outcome, f.Message = preflight.Failed, "asked from this machine: "+err.Error()
-		f.WhatToDo = "Have the name lead to this cluster, and open port 443: the CA asks there, from the internet"
+		f.WhatToDo = preflight.Unproved(p.Name, acmev1.ChallengeTypeTLSALPN01)
 	case other:
 		f.Outcome = preflight.Failed
 		f.WhatToDo = "Have TLS for the name, or at least the protocol " + tlsalpn01.Protocol + ", passed through undecrypted to the responder: see docs/tls-alpn01.md"

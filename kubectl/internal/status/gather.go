@@ -2,14 +2,15 @@ package status
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
-	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/explain"
 	"chancery.dev/internal/inventory"
 )
@@ -22,24 +23,40 @@ type Query struct {
 	Selector labels.Selector
 	// Args name Certificates, or what leads to them: kind/name, or a host name. Without any, all are explained.
 	Args []string
-	// Brief reads what was made for the Certificates only if one of them is not ready.
-	Brief bool
 }
 
-// Gather reads what is known, in six requests at most, and one more for each Ingress, Gateway or
+// Gather reads what is known, in six requests at most, and up to two more for each Ingress, Gateway or
 // CertificateSigningRequest that is named. It needs the rights of the role view.
 func Gather(ctx context.Context, c client.Client, q Query, now time.Time) ([]explain.Report, error) {
 	starts, err := q.starts(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	i, err := inventory.Read(ctx, c, q.scope(), func(all []*certmanagerv1.Certificate) bool {
-		return q.Brief && len(all) > 0 && !slices.ContainsFunc(all, q.troubled)
-	})
+	i, err := inventory.Read(ctx, c, q.scope())
 	if err != nil {
 		return nil, err
 	}
+	for n := range starts {
+		if err := starts[n].include(ctx, c, i); err != nil {
+			return nil, err
+		}
+	}
 	return q.reports(ctx, c, starts, i, now)
+}
+
+// include reads the CertificateSigningRequest, and its issuer, which may be in another namespace than is looked at.
+func (s *start) include(ctx context.Context, c client.Client, i *inventory.Inventory) error {
+	if s.csr == nil {
+		return nil
+	}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(s.csr), s.csr); err != nil {
+		return err
+	}
+	kind, namespace, name := explain.SignerOf(s.csr.Spec.SignerName)
+	if name == "" {
+		return nil
+	}
+	return i.Include(ctx, c, certmanagerv1.NewIssuer(cmmeta.IssuerReference{Kind: kind, Name: name}, namespace))
 }
 
 // starts are what the arguments lead to.
@@ -58,11 +75,6 @@ func (q Query) scope() inventory.Scope {
 	return inventory.Scope{Namespace: q.Namespace, AllOrders: slices.ContainsFunc(q.Args, asksForSigningRequest)}
 }
 
-// troubled reports whether there is more to say of a Certificate than that it is good.
-func (q Query) troubled(crt *certmanagerv1.Certificate) bool {
-	return q.Selector.Matches(labels.Set(crt.Labels)) && explain.Describe(crt).State != "ready"
-}
-
 // reports explains what the Query asks for.
 func (q Query) reports(
 	ctx context.Context, c client.Client, starts []start, i *inventory.Inventory, now time.Time,
@@ -74,20 +86,23 @@ func (q Query) reports(
 		}
 	}
 	for _, s := range starts {
-		if s.signingRequest != "" {
-			csr := &certificatesv1.CertificateSigningRequest{}
-			if err := c.Get(ctx, client.ObjectKey{Name: s.signingRequest}, csr); err != nil {
-				return nil, err
-			}
-			reports = append(reports, w.SigningRequest(csr))
+		if s.csr != nil {
+			reports = append(reports, w.SigningRequest(s.csr))
+			continue
+		}
+		if s.request != nil {
+			reports = append(reports, w.Request(s.request))
 			continue
 		}
 		found, err := s.find(all)
 		if err != nil {
+			if said := warning(ctx, c, s.owner); said != "" {
+				err = fmt.Errorf("no Certificate is made for %s: %s", s.arg, said)
+			}
 			return nil, err
 		}
 		for _, crt := range found {
-			reports = append(reports, w.Certificate(crt))
+			reports = append(reports, s.report(w, crt))
 		}
 	}
 	return reports, nil

@@ -8,6 +8,7 @@ import (
 
 	"chancery.dev/internal/explain"
 	"chancery.dev/internal/printable"
+	"chancery.dev/kubectl/internal/plugin"
 )
 
 // Colours of a terminal.
@@ -51,32 +52,63 @@ func (p printer) one(r explain.Report) {
 	p.children(r.Chain(), "")
 }
 
-// shown is how many Certificates of a group are named.
-const shown = 3
+const (
+	// shown is how many Certificates of a group are named.
+	shown = 3
+	// lines and columns are what a terminal shows at least, with a line for the prompt.
+	lines, columns = 23, 80
+	// causeLength is how much of a cause is shown.
+	causeLength = 3 * columns
+)
 
-// groups writes what is in the way, a few lines for each cause.
+// groups writes what is in the way, a few lines for each cause, and as many causes as a screen has room for.
 func (p printer) groups(groups []explain.Group) {
 	if len(groups) == 0 {
 		fmt.Fprintln(p.out, "no Certificate is in trouble")
 	}
-	for _, g := range groups {
-		what := "1 Certificate"
-		if n := len(g.Certificates); n != 1 {
-			what = fmt.Sprintf("%d Certificates", n)
+	room := lines - 1 // for the line that says how many there are more
+	for i, g := range groups {
+		said := group(g)
+		for _, line := range said {
+			room -= (len([]rune(line)) + columns - 1) / columns
 		}
-		if g.Expired > 0 {
-			what += fmt.Sprintf(", %d expired", g.Expired)
+		if room < 0 && i > 0 {
+			more := 0
+			for _, g := range groups[i:] {
+				more += len(g.Certificates)
+			}
+			fmt.Fprintf(p.out, "and %s more, of %s: add -o json\n", count(len(groups)-i, "cause"), count(more, "Certificate"))
+			return
 		}
-		fmt.Fprintf(p.out, "%s of %s: %s\n", p.paint(bold, what), printable.Line(g.Issuer), printable.Line(g.Cause))
-		if g.WhatToDo != "" {
-			fmt.Fprintf(p.out, "   what to do: %s\n", printable.Line(g.WhatToDo))
-		}
-		names := strings.Join(g.Certificates[:min(shown, len(g.Certificates))], ", ")
-		if more := len(g.Certificates) - shown; more > 0 {
-			names += fmt.Sprintf(", and %d more", more)
-		}
-		fmt.Fprintf(p.out, "   %s\n", printable.Line(names))
+		head, cause, _ := strings.Cut(said[0], ": ")
+		said[0] = p.paint(bold, head) + ": " + cause
+		fmt.Fprintln(p.out, strings.Join(said, "\n"))
 	}
+}
+
+// group is a cause with what helps, and the Certificates that have it.
+func group(g explain.Group) (said []string) {
+	what := count(len(g.Certificates), "Certificate")
+	if g.Expired > 0 {
+		what += fmt.Sprintf(", %d expired", g.Expired)
+	}
+	said = append(said, fmt.Sprintf("%s of %s: %s", what, printable.Line(g.Issuer), plugin.Cut(printable.Line(g.Cause), causeLength)))
+	if g.WhatToDo != "" {
+		said = append(said, "   what to do: "+printable.Line(g.WhatToDo))
+	}
+	names := strings.Join(g.Certificates[:min(shown, len(g.Certificates))], ", ")
+	if more := len(g.Certificates) - shown; more > 0 {
+		names += fmt.Sprintf(", and %d more", more)
+	}
+	return append(said, "   "+printable.Line(names))
+}
+
+// count is a number of things, in words.
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func (p printer) children(nodes []explain.Node, indent string) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,10 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/cause"
+	"chancery.dev/internal/explain"
+	"chancery.dev/internal/machine/shim"
+	"chancery.dev/internal/printable"
 	"chancery.dev/kubectl/internal/plugin"
 )
 
@@ -42,6 +47,8 @@ func kinds() []plugin.Kind {
 		{Prefix: "secret/", GroupVersionKind: corev1.SchemeGroupVersion.WithKind(kindSecret)},
 		{Prefix: "pod/", GroupVersionKind: corev1.SchemeGroupVersion.WithKind(kindPod)},
 		{Prefix: "certificaterequest/", GroupVersionKind: certmanagerv1.SchemeGroupVersion().WithKind(kindRequest)},
+		{Prefix: "order/", GroupVersionKind: acmev1.SchemeGroupVersion().WithKind(kindOrder)},
+		{Prefix: "challenge/", GroupVersionKind: acmev1.SchemeGroupVersion().WithKind(kindChallenge)},
 		{Prefix: "csr/", GroupVersionKind: certificatesv1.SchemeGroupVersion.WithKind(kindSigningRequest)},
 	}
 }
@@ -97,13 +104,17 @@ func asksForSigningRequest(arg string) bool {
 	return kind == kindSigningRequest
 }
 
-// start is what an argument leads to: the Certificates that it is about, or a CertificateSigningRequest.
+// start is what an argument leads to: the Certificates that it is about, or a request of no Certificate.
 type start struct {
 	arg string
 	// is chooses Certificates; where it takes none, or does, and hint is what to say if there are none.
-	is, or         func(*certmanagerv1.Certificate) bool
-	hint           string
-	signingRequest string
+	is, or  func(*certmanagerv1.Certificate) bool
+	hint    string
+	csr     *certificatesv1.CertificateSigningRequest // its name alone, until it is read
+	request *certmanagerv1.CertificateRequest
+	// owner is the Ingress or Gateway that the argument names, and hosts are those that it serves with each Secret.
+	owner explain.Node
+	hosts map[string][]string
 }
 
 // startOf reads an argument. It asks for an Ingress or a Gateway, and for nothing else.
@@ -113,7 +124,7 @@ func startOf(ctx context.Context, c client.Client, namespace, arg string) (start
 	named := func(crt *certmanagerv1.Certificate) bool { return crt.Name == name }
 	switch kind {
 	case kindSigningRequest:
-		s.signingRequest = name
+		s.csr = &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	case kindCertificate:
 		s.is, s.hint = named, "see which there are: kubectl chancery list"
 	case kindSecret:
@@ -123,14 +134,15 @@ func startOf(ctx context.Context, c client.Client, namespace, arg string) (start
 		if namespace == "" {
 			return s, fmt.Errorf("%s: name its namespace with --namespace", arg)
 		}
-		secrets, err := secretsOf(ctx, c, kind, client.ObjectKey{Namespace: namespace, Name: name})
+		hosts, err := hostsOf(ctx, c, kind, client.ObjectKey{Namespace: namespace, Name: name})
 		if err != nil && !apierrors.IsForbidden(err) { // the owner says enough
 			return s, err
 		}
 		s.is = func(crt *certmanagerv1.Certificate) bool {
-			owner := metav1.GetControllerOfNoCopy(crt)
-			return owner != nil && owner.Kind == kind && owner.Name == name || slices.Contains(secrets, crt.Spec.SecretName)
+			_, served := hosts[crt.Spec.SecretName]
+			return served || s.owner.Name != "" && ownedBy(crt, s.owner)
 		}
+		s.owner, s.hosts = explain.Node{Kind: kind, Namespace: namespace, Name: name}, hosts
 		s.hint = "it asks for one with the annotation cert-manager.io/cluster-issuer or cert-manager.io/issuer, and names a Secret " +
 			"for its hosts; its events say more: kubectl describe " + arg
 	case kindRequest, kindOrder, kindChallenge, kindPod:
@@ -154,19 +166,20 @@ func below(ctx context.Context, c client.Client, s start, kind string, key clien
 	if kind == kindPod {
 		pod := &corev1.Pod{}
 		err := c.Get(ctx, key, pod)
-		s.is = func(crt *certmanagerv1.Certificate) bool {
-			return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
-				return v.Secret != nil && v.Secret.SecretName == crt.Spec.SecretName
-			})
-		}
+		secrets, drivers := mounted(pod)
+		s.is = func(crt *certmanagerv1.Certificate) bool { return slices.Contains(secrets, crt.Spec.SecretName) }
 		s.hint = "the Pod mounts no Secret of a Certificate"
+		if len(drivers) > 0 {
+			s.hint += ". It mounts volumes of " + strings.Join(drivers, ", ") + ": if that driver asks for certificates, see " +
+				"kubectl get certificaterequests, and kubectl chancery status certificaterequest/NAME"
+		}
 		return s, err
 	}
 	owners := []struct {
 		kind   string
 		object client.Object
 	}{{kindChallenge, &acmev1.Challenge{}}, {kindOrder, &acmev1.Order{}}, {kindRequest, &certmanagerv1.CertificateRequest{}}}
-	s.hint = "no Certificate has made it"
+	s.hint = "no Certificate and no request has made it"
 	s.is = func(*certmanagerv1.Certificate) bool { return false }
 	for _, o := range owners {
 		if o.kind != kind {
@@ -176,19 +189,42 @@ func below(ctx context.Context, c client.Client, s start, kind string, key clien
 			return s, err
 		}
 		owner := metav1.GetControllerOfNoCopy(o.object)
+		request, is := o.object.(*certmanagerv1.CertificateRequest)
 		switch {
-		case owner == nil:
+		case owner != nil && owner.Kind == kindSigningRequest:
+			s.csr = &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: owner.Name}}
 			return s, nil
-		case owner.Kind == kindSigningRequest:
-			s.signingRequest = owner.Name
-			return s, nil
-		case owner.Kind == kindCertificate:
+		case owner != nil && owner.Kind == kindCertificate:
 			s.is = func(crt *certmanagerv1.Certificate) bool { return crt.Name == owner.Name }
+			return s, nil
+		case is:
+			s.request = request
+			return s, nil
+		case owner == nil:
 			return s, nil
 		}
 		kind, key.Name = owner.Kind, owner.Name
 	}
 	return s, nil
+}
+
+// mounted returns the Secrets that a Pod mounts, and the drivers of its CSI volumes.
+func mounted(pod *corev1.Pod) (secrets, drivers []string) {
+	for _, v := range pod.Spec.Volumes {
+		switch {
+		case v.Secret != nil:
+			secrets = append(secrets, v.Secret.SecretName)
+		case v.Projected != nil:
+			for _, source := range v.Projected.Sources {
+				if source.Secret != nil {
+					secrets = append(secrets, source.Secret.Name)
+				}
+			}
+		case v.CSI != nil:
+			drivers = append(drivers, v.CSI.Driver)
+		}
+	}
+	return secrets, drivers
 }
 
 // find returns the Certificates that the argument leads to; an error if there is none.
@@ -205,15 +241,66 @@ func (s start) find(all []*certmanagerv1.Certificate) ([]*certmanagerv1.Certific
 	return nil, fmt.Errorf("no Certificate is found for %s: %s", s.arg, s.hint)
 }
 
-// secretsOf returns the names of the Secrets that an Ingress or a Gateway serves TLS with.
-func secretsOf(ctx context.Context, c client.Client, kind string, key client.ObjectKey) (secrets []string, err error) {
+// ownedBy reports whether a Certificate was made for an object.
+func ownedBy(crt *certmanagerv1.Certificate, object explain.Node) bool {
+	owner := metav1.GetControllerOfNoCopy(crt)
+	return owner != nil && owner.Kind == object.Kind && owner.Name == object.Name
+}
+
+// report explains a Certificate. Where somebody else's Certificate keeps the Secret of the Ingress or the Gateway that
+// was asked for, and does not have a host of it, that comes first.
+func (s start) report(w *explain.World, crt *certmanagerv1.Certificate) explain.Report {
+	r := w.Certificate(crt)
+	if ownedBy(crt, s.owner) {
+		return r
+	}
+	missing := slices.DeleteFunc(slices.Clone(s.hosts[crt.Spec.SecretName]), func(host string) bool { return serves(crt, host) })
+	if len(missing) > 0 {
+		whose := ""
+		if owner := metav1.GetControllerOfNoCopy(crt); owner != nil {
+			whose = " of " + owner.Kind + " " + owner.Name
+		}
+		r.Trouble = explain.Trouble{
+			Class: string(cause.SecretShared), NextTry: "as soon as " + s.owner.Kind + " " + s.owner.Name + " names another Secret",
+			Cause: fmt.Sprintf("%s: Secret %s belongs to Certificate %s%s, which is not for %s", s.owner.Title(), crt.Spec.SecretName, crt.Name, whose,
+				strings.Join(missing, ", ")),
+			WhatToDo: "Give " + s.owner.Kind + " " + s.owner.Name + " another Secret, so that it gets a Certificate of its own, or add the host to Certificate " + crt.Name,
+		}
+	}
+	return r
+}
+
+// warning is the newest warning about an object that has none of the Certificates it asks for; empty for none, or where
+// its events may not be read.
+func warning(ctx context.Context, c client.Client, about explain.Node) string {
+	events, said, last := &corev1.EventList{}, "", time.Time{}
+	if about.Name == "" || c.List(ctx, events, client.InNamespace(about.Namespace), client.MatchingFields{
+		"involvedObject.kind": about.Kind, "involvedObject.name": about.Name, "type": corev1.EventTypeWarning, "reason": shim.ReasonBadConfig,
+	}) != nil {
+		return ""
+	}
+	for i := range events.Items {
+		at := events.Items[i].LastTimestamp.Time
+		if at.IsZero() {
+			at = events.Items[i].EventTime.Time
+		}
+		if at.After(last) {
+			last, said = at, printable.Line(events.Items[i].Message)
+		}
+	}
+	return said
+}
+
+// hostsOf returns the hosts that an Ingress or a Gateway serves with TLS, by the names of the Secrets.
+func hostsOf(ctx context.Context, c client.Client, kind string, key client.ObjectKey) (hosts map[string][]string, err error) {
+	hosts = map[string][]string{}
 	if kind == kindIngress {
 		ingress := &networkingv1.Ingress{}
 		err = c.Get(ctx, key, ingress)
 		for _, tls := range ingress.Spec.TLS {
-			secrets = append(secrets, tls.SecretName)
+			hosts[tls.SecretName] = append(hosts[tls.SecretName], tls.Hosts...)
 		}
-		return secrets, err
+		return hosts, err
 	}
 	gateway := &gwapiv1.Gateway{}
 	err = c.Get(ctx, key, gateway)
@@ -223,11 +310,20 @@ func secretsOf(ctx context.Context, c client.Client, kind string, key client.Obj
 		}
 		for _, ref := range listener.TLS.CertificateRefs {
 			if ref.Namespace == nil || string(*ref.Namespace) == key.Namespace {
-				secrets = append(secrets, string(ref.Name))
+				secret := string(ref.Name)
+				hosts[secret] = append(hosts[secret], hostOf(listener)...)
 			}
 		}
 	}
-	return secrets, err
+	return hosts, err
+}
+
+// hostOf is the host of a listener, if it names one.
+func hostOf(l gwapiv1.Listener) []string {
+	if l.Hostname == nil {
+		return nil
+	}
+	return []string{string(*l.Hostname)}
 }
 
 // serves reports whether a Certificate is for a host name.

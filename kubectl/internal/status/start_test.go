@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +20,7 @@ import (
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"chancery.dev/api"
+	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/explain"
 	"chancery.dev/internal/pki"
@@ -27,8 +30,8 @@ import (
 func TestStartingPoints(t *testing.T) {
 	t.Parallel()
 	w := newStage(t)
-	w.issue(t, "web", "www.example.com", nil)
-	w.issue(t, "wild", "*.shop.example.com", nil)
+	w.issue(t, "web", "www.example.com")
+	w.issue(t, "wild", "*.shop.example.com")
 	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +79,18 @@ func TestStartingPoints(t *testing.T) {
 			t.Errorf("%s: leads to %v with the requests %v", args, got, requests)
 		}
 	}
+	w.Create(t, &networkingv1.Ingress{ObjectMeta: named("both"), Spec: networkingv1.IngressSpec{
+		DefaultBackend: &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}},
+	}})
+	for i, said := range []string{"an older word", "name one issuer, not two"} {
+		at := metav1.NewTime(time.Now().Add(time.Duration(i) * time.Minute))
+		w.Create(t, &corev1.Event{
+			ObjectMeta: named(fmt.Sprint("both-", i)), Type: corev1.EventTypeWarning, Reason: "BadConfig", Message: said, LastTimestamp: at,
+			InvolvedObject: corev1.ObjectReference{Kind: kindIngress, Namespace: w.Namespace, Name: "both"},
+		})
+	}
 	for args, want := range map[string]string{
+		"ingress/both": "no Certificate is made for ingress/both: name one issuer, not two",
 		"none":         "no Certificate is found for none: see which there are",
 		"node/web":     "status starts from certificate/NAME",
 		"pod/none":     "not found",
@@ -91,8 +105,84 @@ func TestStartingPoints(t *testing.T) {
 			t.Errorf("%s: %v %s, want %q", args, err, said, want)
 		}
 	}
+	w.Create(t, &certmanagerv1.Issuer{
+		ObjectMeta: named("none"), Spec: certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}},
+	})
+	said, _, err := w.status(t.Context(), "csr/"+csr, "-n", "default", "--as-group", "system:masters")
+	if strings.Contains(said, "does not exist") || !strings.Contains(said, "Issuer "+w.Namespace+"/none") {
+		t.Errorf("the issuer in another namespace is not found: %v\n%s", err, said)
+	}
 	if said, _, err := w.status(t.Context(), "web", "-o", "yaml"); err != nil || !strings.HasPrefix(said, "items:\n- ") {
 		t.Errorf("%v\n%s", err, said)
+	}
+}
+
+// TestBelow: a Pod leads to the Certificates whose Secrets it mounts, and what was made for a Certificate or for a
+// CertificateSigningRequest leads to that, from however far below. A request of nobody stands for itself.
+func TestBelow(t *testing.T) {
+	t.Parallel()
+	scheme, err := api.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta := func(name, ownerKind, owner string) metav1.ObjectMeta {
+		m := metav1.ObjectMeta{Namespace: "shop", Name: name}
+		if owner != "" {
+			m.OwnerReferences = []metav1.OwnerReference{{Kind: ownerKind, Name: owner, Controller: new(true)}}
+		}
+		return m
+	}
+	pod := func(name string, volumes ...corev1.VolumeSource) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: meta(name, "", "")}
+		for _, v := range volumes {
+			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{VolumeSource: v})
+		}
+		return p
+	}
+	secret := corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "web-tls"}}
+	projected := corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+		{ConfigMap: &corev1.ConfigMapProjection{}}, {Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "api-tls"}}},
+	}}}
+	csi := corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "csi.cert-manager.io"}}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		pod("both", corev1.VolumeSource{}, secret, projected), pod("csi", csi),
+		&certmanagerv1.CertificateRequest{ObjectMeta: meta("web-1", kindCertificate, "web")}, &certmanagerv1.CertificateRequest{ObjectMeta: meta("mesh", kindPod, "csi")},
+		&acmev1.Order{ObjectMeta: meta("web-1-1", kindRequest, "web-1")}, &acmev1.Order{ObjectMeta: meta("agent-1", kindSigningRequest, "agent")},
+		&acmev1.Challenge{ObjectMeta: meta("web-1-1-1", kindOrder, "web-1-1")}, &acmev1.Challenge{ObjectMeta: meta("agent-1-1", kindOrder, "agent-1")},
+		&acmev1.Challenge{ObjectMeta: meta("mine", "", "")},
+	).Build()
+	all := []*certmanagerv1.Certificate{{ObjectMeta: named("web")}, {ObjectMeta: named("api")}, {ObjectMeta: named("mail")}}
+	for _, crt := range all {
+		crt.Spec.SecretName = crt.Name + "-tls"
+	}
+	for arg, want := range map[string]string{
+		"po/both": "web api", "cr/web-1": "web", "order/web-1-1": "web", "challenge/web-1-1-1": "web",
+		"orders/agent-1": "csr agent", "challenge/agent-1-1": "csr agent", "cr/mesh": "request mesh",
+		"pod/csi":        "the Pod mounts no Secret of a Certificate. It mounts volumes of csi.cert-manager.io",
+		"challenge/mine": "no Certificate and no request has made it",
+		"order/none":     "not found",
+	} {
+		s, err := startOf(t.Context(), c, "shop", arg)
+		var got []string
+		switch {
+		case err != nil:
+		case s.csr != nil:
+			got = []string{"csr", s.csr.Name}
+		case s.request != nil:
+			got = []string{"request", s.request.Name}
+		default:
+			var found []*certmanagerv1.Certificate
+			found, err = s.find(all)
+			for _, crt := range found {
+				got = append(got, crt.Name)
+			}
+		}
+		if said := strings.Join(got, " "); err == nil && said != want || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %q, %v, want %q", arg, said, err, want)
+		}
+		if _, err := startOf(t.Context(), c, "", arg); err == nil || !strings.Contains(err.Error(), "name its namespace") {
+			t.Errorf("%s in all namespaces: %v", arg, err)
+		}
 	}
 }
 

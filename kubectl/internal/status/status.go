@@ -79,6 +79,7 @@ func newCommand(streams plugin.Streams, flags *genericclioptions.ConfigFlags) *c
 	f.StringVarP(&o.output, "output", "o", "", "json, yaml or name")
 	f.BoolVar(&o.notReady, "not-ready", false, "only what is not ready or in trouble, by cause, the worst first")
 	f.BoolVarP(&o.watch, "watch", "w", false, "show each change as it comes, until interrupted")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	return cmd
 }
 
@@ -119,6 +120,9 @@ func (o *options) write(streams plugin.Streams, p printer, reports []explain.Rep
 	switch {
 	case o.output == "name":
 		for _, r := range reports {
+			if o.notReady && !r.Troubled(now) {
+				continue
+			}
 			fmt.Fprintln(streams.Out, strings.ToLower(r.Kind)+"/"+r.Name)
 		}
 		return nil
@@ -137,14 +141,15 @@ func (o *options) write(streams plugin.Streams, p printer, reports []explain.Rep
 	return nil
 }
 
+// formats are what -o takes.
+func formats() []string { return []string{"json", "yaml", "name"} }
+
 func (o *options) query(args []string) (q Query, err error) {
 	q.Args = slashed(args)
 	if q.Selector, err = labels.Parse(o.selector); err != nil {
 		return q, fmt.Errorf("--selector: %w", err)
 	}
-	switch o.output {
-	case "", "json", "yaml", "name":
-	default:
+	if o.output != "" && !slices.Contains(formats(), o.output) {
 		return q, fmt.Errorf("--output is json, yaml or name, not %q", o.output)
 	}
 	if o.watch && (o.output != "" || o.notReady) {

@@ -36,7 +36,7 @@ func (s *shared) String() string {
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	w := newStage(t)
-	w.issue(t, "web", "www.example.com", nil)
+	w.issue(t, "web", "www.example.com")
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	out := &shared{}
@@ -54,7 +54,7 @@ func TestWatch(t *testing.T) {
 		})
 	}
 	says("/web: new", 1)
-	w.Run(t, w.cfg)
+	w.Run(t, w.Config())
 	says("web does not exist\nwhat to do:", 1)
 	issuer := &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}}}
 	w.Create(t, issuer)

@@ -437,15 +437,15 @@ func (k *checker) certificates(ctx context.Context, now time.Time) error {
 		return out
 	}
 	if len(f.Reissued) > 0 {
-		k.add(aboutCertificates, Red, "%d of %d Certificates would be issued again at once", len(f.Reissued), f.Total).Objects = said(f.Reissued)
+		k.add(aboutCertificates, Red, "%d of %d Certificates would be renewed at once", len(f.Reissued), f.Total).Objects = said(f.Reissued)
 	} else {
-		k.add(aboutCertificates, OK, "0 of %d Certificates would be issued again because of the takeover", f.Total)
+		k.add(aboutCertificates, OK, "0 of %d Certificates would be renewed because of the takeover", f.Total)
 	}
 	for _, more := range []struct {
 		what    string
 		objects []string
 	}{
-		{"are issued again early, because their issuer has another CA now", said(f.Planned)},
+		{"are renewed early, because their issuer has another CA now", said(f.Planned)},
 		{"are due for renewal now, with cert-manager too", f.Due},
 		{"are being issued, or are not ready: Chancery takes that further", f.UnderWay},
 		{"have their Secret written again, with the same certificate and the same key", f.Rewritten},

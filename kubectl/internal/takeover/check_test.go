@@ -16,6 +16,7 @@ import (
 	"chancery.dev/api"
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/rig/slow"
 	"chancery.dev/kubectl/internal/plugin"
 )
 
@@ -70,6 +71,7 @@ func (r *Report) about(name string) string {
 
 // TestCheck: check says what a takeover meets, and its code says whether apply may run.
 func TestCheck(t *testing.T) {
+	slow.Test(t, slow.Takeover)
 	t.Parallel()
 	o := newOriginal(t)
 	f := o.fill(40)
@@ -127,7 +129,7 @@ func TestCheck(t *testing.T) {
 	expect(red, aboutSwitches, "note cert-manager has switches that change nothing in Chancery ServerSideApply=true (statuses are written by patches)")
 	expect(red, aboutDNS01, "red cloud DNS providers need chancery-dns beside the controller ClusterIssuer acme, solver 2")
 	expect(red, aboutHTTP01, "ok HTTP-01 is answered by two Pods")
-	expect(red, aboutCertificates, "red 1 of 40 Certificates would be issued again at once default/crt-3")
+	expect(red, aboutCertificates, "red 1 of 40 Certificates would be renewed at once default/crt-3")
 	if got, want := red.verdict(), "RED: takeover apply refuses until these red findings are gone: owner. "+
 		"To take red findings as they are: --accept certificates,dns01,switches"; got != want {
 		t.Errorf("the verdict is %q\nwant %q", got, want)

@@ -8,12 +8,15 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"chancery.dev/internal/rig/slow"
 )
 
 // TestOddDeployment: switches are found wherever a Deployment has them, and a file that cannot be read is red. A
 // takeover that was begun and has not ended is red, too.
 func TestOddDeployment(t *testing.T) {
 	t.Parallel()
+	slow.Test(t, slow.Takeover)
 	o := newOriginal(t)
 	o.create(&corev1.ConfigMap{ObjectMeta: objectMeta(home, "switches"), Data: map[string]string{
 		"text": "apiVersion: controller.config.cert-manager.io/v1alpha1\nkind: ControllerConfiguration\nclusterResourceNamespace: elsewhere\n",

@@ -5,11 +5,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"chancery.dev/internal/rig/slow"
 )
 
 // TestUnderWay: check says how far an earlier command has come.
 func TestUnderWay(t *testing.T) {
 	t.Parallel()
+	slow.Test(t, slow.Takeover)
 	o := newOriginal(t)
 	r := &record{Done: []string{saveStep}}
 	for _, c := range []struct {

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/api"
+	"chancery.dev/internal/limits"
 )
 
 const (
@@ -216,8 +217,8 @@ func (c cluster) saved(ctx context.Context) ([]object, error) {
 	return out, err
 }
 
-// maxSaved bounds an object, in bytes: the API server stores 1.5 MiB, and JSON may be longer than what it stores.
-const maxSaved = 8 << 20
+// maxSaved bounds an object, in bytes.
+const maxSaved = limits.SavedObject
 
 func unpacked(secret *corev1.Secret) (object, error) {
 	parts := strings.Split(secret.Annotations[savedOf], "/")

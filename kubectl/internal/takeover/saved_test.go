@@ -9,6 +9,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"chancery.dev/internal/rig/slow"
 )
 
 // savedAs is a Secret like those of apply, which names one object and holds another.
@@ -29,6 +31,7 @@ func savedAs(t *testing.T, name, of string, holds client.Object) *corev1.Secret 
 // administrator of the cluster runs, make an object for them.
 func TestRollbackRestoresItsOwnNamesOnly(t *testing.T) {
 	t.Parallel()
+	slow.Test(t, slow.Takeover)
 	o := newOriginal(t)
 	r := &runner{cluster: cluster{o.client}, record: &record{Image: ourImage}}
 	if err := r.save(t.Context()); err != nil {
@@ -58,6 +61,7 @@ func TestRollbackRestoresItsOwnNamesOnly(t *testing.T) {
 // TestWhatIsKeptIsNotRestored: with --keep-cainjector, what belongs to the injector is neither changed nor restored.
 func TestWhatIsKeptIsNotRestored(t *testing.T) {
 	t.Parallel()
+	slow.Test(t, slow.Takeover)
 	o := newOriginal(t)
 	all, err := cluster{o.client}.changed(false)
 	if err != nil {

@@ -7,12 +7,14 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/cli"
+	"chancery.dev/internal/rig/slow"
 )
 
 // TestOwnTokens: issuers that log in to Vault with tokens of the controller's own service account keep the right to
 // them, and check says for which audience they are. Without such issuers the right goes.
 func TestOwnTokens(t *testing.T) {
 	t.Parallel()
+	slow.Test(t, slow.Takeover)
 	o := newOriginal(t)
 	run := &runner{cluster: cluster{o.client}, record: &record{Image: ourImage}, in: &installation{switches: cli.SwitchesOf(false, []string{"--cluster-resource-namespace=" + home}, nil)}}
 	keeps := func(want bool) {

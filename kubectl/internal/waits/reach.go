@@ -22,13 +22,15 @@ import (
 	"k8s.io/client-go/transport/spdy"
 	"k8s.io/streaming/pkg/httpstream"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"chancery.dev/internal/limits"
 )
 
 const (
 	// timeout bounds one question to one Pod.
 	timeout = 15 * time.Second
-	// maxAnswer bounds an answer: 100,000 waits have about 30 MB.
-	maxAnswer = 64 << 20
+	// maxAnswer bounds an answer, in bytes.
+	maxAnswer = limits.WaitsBody
 )
 
 // Home is the namespace where the controller is by default.
@@ -99,7 +101,7 @@ func Get(ctx context.Context, config *rest.Config, pod client.ObjectKey, port in
 	}
 	failed := make(chan string, 1)
 	go func() {
-		text, _ := io.ReadAll(io.LimitReader(failures, 4<<10))
+		text, _ := io.ReadAll(io.LimitReader(failures, limits.ErrorBody))
 		failed <- string(text)
 	}()
 	header.Set(corev1.StreamType, corev1.StreamTypeData)

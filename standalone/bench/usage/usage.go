@@ -1,4 +1,5 @@
-// Package usage reads what CPU time and memory a process uses, from the /proc of Linux.
+// Package usage reads what CPU time, memory and descriptors a process uses: from the /proc of Linux, and from the pages
+// that the process serves.
 package usage
 
 import (
@@ -45,6 +46,15 @@ func Resident(pid int) (int64, error) { return memory(pid, "VmRSS:") }
 
 // Peak is the most that it has held.
 func Peak(pid int) (int64, error) { return memory(pid, "VmHWM:") }
+
+// Descriptors is how many files and connections a process has open.
+func Descriptors(pid int) (int, error) {
+	entries, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "fd"))
+	if err != nil {
+		return 0, fmt.Errorf("descriptors are counted in Linux's /proc: %w", err)
+	}
+	return len(entries), nil
+}
 
 func memory(pid int, field string) (int64, error) {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))

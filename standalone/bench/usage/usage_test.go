@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"os"
 	"testing"
 	"time"
 )
@@ -21,5 +22,26 @@ func TestProcessFiles(t *testing.T) {
 	}
 	if _, err := parseStatus("Name:\ta\n", "VmRSS:"); err == nil {
 		t.Error("a status without VmRSS is taken")
+	}
+}
+
+// TestDescriptors is not parallel: it counts those of its own process.
+func TestDescriptors(t *testing.T) {
+	before, err := Descriptors(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = f.Close() }()
+	}
+	if after, err := Descriptors(os.Getpid()); err != nil || after != before+10 {
+		t.Errorf("%d descriptors, %v; want %d", after, err, before+10)
+	}
+	if _, err := Descriptors(-1); err == nil {
+		t.Error("there is no process -1")
 	}
 }

@@ -28,6 +28,7 @@ It needs Linux, and the binary chancery beside this one or in $CHANCERY_BIN.`,
 		Example: `  chancery-standalone bench --certificates 1000 --scenario ca
   chancery-standalone bench --scenario rest --unrelated 30000
   chancery-standalone bench --certificates 1000 --scenario waiting
+  chancery-standalone bench --scenario ca,acme-dns01 --controller /opt/cert-manager/controller
   chancery-standalone bench --certificates 1000 --scenario csr --concurrency 1000`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -59,7 +60,9 @@ It needs Linux, and the binary chancery beside this one or in $CHANCERY_BIN.`,
 	f.IntVar(&o.Unrelated, "unrelated", 0, "how many Secrets of 10 kB that are none of ours the scenario rest adds")
 	f.IntVar(&o.Hanging, "hanging", 1000, "how many issuers whose servers never answer the scenario hanging has in another namespace")
 	f.IntVar(&o.Definitions, "definitions", 2000, "how many definitions with a conversion webhook the scenario injection makes")
-	f.DurationVar(&o.Window, "window", time.Minute, "how long the scenarios waiting and parked look at challenges whose records never appear, and shims and injection at what is at rest")
+	f.DurationVar(&o.Window, "window", time.Minute, "how long the scenarios waiting and postponed look at challenges whose records never appear, and shims and injection at what is at rest")
+	f.StringVar(&o.Other, "controller", "", "program of another controller, which does each scenario after ours: cert-manager's, or another build")
+	f.StringArrayVar(&o.OtherArguments, "controller-arg", nil, "argument for it, such as --v=2, beside the flags that its help names; may be repeated")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	return cmd
 }
@@ -72,6 +75,11 @@ func findBinaries(o *bench.Options) error {
 	}
 	if o.Controller = os.Getenv("CHANCERY_BIN"); o.Controller == "" {
 		o.Controller = filepath.Join(filepath.Dir(o.Standalone), "chancery")
+	}
+	if o.Other != "" {
+		if _, err := os.Stat(o.Other); err != nil {
+			return fmt.Errorf("--controller: the program is not there: %w", err)
+		}
 	}
 	if _, err := os.Stat(o.Controller); err != nil {
 		return fmt.Errorf("the controller's binary is not there: build it with `make build-chancery`, or name it in CHANCERY_BIN: %w", err)

@@ -40,6 +40,9 @@ func newDemoCommand() *cobra.Command {
 process. Apply the manifests of examples/ and show what becomes of each Certificate, its Order and its Challenges. In
 the end every chain is verified.
 
+The controllers have their defaults: CertificateSigningRequests for cert-manager.io/<ClusterIssuer> are approved and
+signed, whoever creates them.
+
 It leaves with 0 if all certificates were issued and are good, else with 1 and the reasons. It needs no cluster, no network and no
 kubectl.`,
 		Example: `  chancery-standalone demo

@@ -89,7 +89,7 @@ func TestDemoTellsTheReasons(t *testing.T) {
 		t.Fatal(err)
 	}
 	wanted := []string{
-		"time is over",
+		"the time is up",
 		"Certificate default/nowhere: not issued\n    Certificate default/nowhere: issuing",
 		"\n      CertificateRequest default/nowhere-1: pending",
 		"\n        Order default/nowhere-1-",

@@ -16,6 +16,7 @@ import (
 //go:generate go test -count=1 -run ^TestReference$ . -update
 
 func main() {
+	cli.LimitMemory(os.Getenv)
 	root := newCommand()
 	root.SetOut(printable.NewWriter(os.Stdout))
 	root.SetErr(printable.NewWriter(os.Stderr))

@@ -121,7 +121,7 @@ func serveDashboard(ctx context.Context, cp *controlplane.ControlPlane, address 
 	if err != nil {
 		return err
 	}
-	return dashboard.Serve(ctx, dashboard.Options{Client: c, Address: address}, func(url string) {
+	return dashboard.Serve(ctx, dashboard.Options{Client: c, Cluster: "chancery", Address: address}, func(url string) {
 		_, _ = fmt.Fprintf(out, "The dashboard: open this address in a browser. It works once:\n%s\n", url)
 	})
 }

@@ -2,7 +2,7 @@
 // which test did. It ends with an error if one is not found, or cannot be tried. It runs in the directory of the
 // repository, beside an API server (.ci/with-control-plane), and changes nothing there.
 //
-//	mutate [-only NAME]
+//	mutate [-only NAME] [-quarter N]
 package main
 
 import (
@@ -20,13 +20,15 @@ import (
 	"time"
 
 	"chancery.dev/internal/rig/mutation"
+	"chancery.dev/internal/rig/slow"
 )
 
 func main() {
 	only := flag.String("only", "", "the `name` of the one mutation to try; empty means all")
+	quarter := flag.Int("quarter", 0, "the `number` from 1 to 4 of the quarter of the mutations to try; 0 means all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := mutate(ctx, os.Stdout, *only)
+	err := mutate(ctx, os.Stdout, *only, *quarter)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
@@ -34,15 +36,17 @@ func main() {
 	}
 }
 
-// mutate tries the mutation of a name, or all, and writes the table to w.
-func mutate(ctx context.Context, w io.Writer, only string) error {
+// mutate tries the mutation of a name, or those of a quarter, or all, and writes the table to w.
+func mutate(ctx context.Context, w io.Writer, only string, quarter int) error {
 	all, err := mutation.All()
 	if err != nil {
 		return err
 	}
-	if only != "" {
-		all = slices.DeleteFunc(all, func(m mutation.Mutation) bool { return m.Name != only })
-	}
+	n := 0
+	all = slices.DeleteFunc(all, func(m mutation.Mutation) bool {
+		n++
+		return only != "" && m.Name != only || quarter != 0 && n%4 != quarter%4
+	})
 	if len(all) == 0 {
 		return fmt.Errorf("there is no mutation %q: internal/rig/mutation/testdata/mutations.json lists them", only)
 	}
@@ -85,11 +89,13 @@ func try(ctx context.Context, root, scratch string, m mutation.Mutation) (by str
 		return "", err
 	}
 	for _, tests := range m.Tests {
-		var env []string
+		env := []string{slow.Variable + "=" + string(tests.Slow)}
 		if tests.Module != "" {
-			if env, err = programs(ctx, filepath.Dir(overlay), overlay); err != nil {
+			program, err := controller(ctx, filepath.Dir(overlay), overlay)
+			if err != nil {
 				return "", err
 			}
+			env = append(env, program)
 		}
 		args := []string{"test", "-C", filepath.Join(root, tests.Module), "-overlay", overlay, "-json", "-count=1", "-timeout", "10m", "-run", tests.Run, tests.Package}
 		failed, err := firstFailure(ctx, args, env)
@@ -100,12 +106,12 @@ func try(ctx context.Context, root, scratch string, m mutation.Mutation) (by str
 	return "", nil
 }
 
-// programs builds the controller with a mutation, and returns the variable that names it to tests.
-func programs(ctx context.Context, dir, overlay string) ([]string, error) {
+// controller builds the controller with a mutation, and returns the variable that names it to tests.
+func controller(ctx context.Context, dir, overlay string) (string, error) {
 	path := filepath.Join(dir, "chancery")
 	build := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-o", path, "./cmd/chancery")
 	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("the controller does not compile: %s", out)
+		return "", fmt.Errorf("the controller does not compile: %s", out)
 	}
-	return []string{"CHANCERY_BIN=" + path}, nil
+	return "CHANCERY_BIN=" + path, nil
 }

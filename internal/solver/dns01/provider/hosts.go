@@ -16,8 +16,10 @@ var address = regexp.MustCompile(`(?i)\b[a-z][a-z0-9+.-]*://[^\s"'<>,]+`)
 // may be JSON, or the value itself if it is an IP address or the variable is called a host.
 func hostsIn(variable, value string) []string {
 	var hosts []string
-	for _, text := range address.FindAllString(strings.Join(stringsIn(value), " "), -1) {
-		if u, err := url.Parse(text); err == nil && u.Hostname() != "" {
+	texts := stringsIn(value)
+	// An address that is all of a text may have characters that end one within other text: https://a,b@host/.
+	for _, text := range append(texts, address.FindAllString(strings.Join(texts, " "), -1)...) {
+		if u, err := url.Parse(strings.TrimSpace(text)); err == nil && u.Scheme != "" && u.Hostname() != "" {
 			hosts = append(hosts, u.Hostname())
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01/wire"
+	"chancery.dev/internal/term"
 )
 
 // errEnded: the program ended, or closed the connection, without an answer.
@@ -126,6 +127,9 @@ func (s *session) read(r io.Reader) {
 
 // ask puts one request and waits for its answer.
 func (s *session) ask(ctx context.Context, q wire.Request) (wire.Response, error) {
+	if err := term.Check(ctx); err != nil {
+		return wire.Response{}, err
+	}
 	s.nextID++
 	q.ID = s.nextID
 	text, err := json.Marshal(q)

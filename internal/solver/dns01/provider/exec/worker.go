@@ -73,8 +73,9 @@ func (w *worker) do(ctx context.Context, tenant string, q wire.Request) error {
 	w.refs++ // the work may outlive its caller
 	w.pool.mu.Unlock()
 	go func() {
-		within, cancel := context.WithTimeout(w.pool.ctx, w.pool.o.Timeout)
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.pool.o.Timeout) // of the same term
 		defer cancel()
+		defer context.AfterFunc(w.pool.ctx, cancel)()
 		err := w.work(within, tenant, q)
 		note(err)
 		w.used = time.Now()

@@ -164,7 +164,7 @@ func flush(batch []*change) {
 
 // lifeOf returns a context that ends when all callers of the changes have given up.
 func lifeOf(batch []*change) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(batch[0].ctx)) // of the same term
 	var left atomic.Int32
 	left.Store(int32(len(batch))) //nolint:gosec // at most maxChanges
 	stops := make([]func() bool, 0, len(batch))

@@ -126,7 +126,7 @@ func address(s string) (string, error) {
 	if port == "" {
 		port = defaultPort
 	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil || host == "" {
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil || host == "" || strings.ContainsAny(host, "[]") {
 		return "", fmt.Errorf("rfc2136: nameserver %q is no address: write IP, IP:port, or [IPv6]:port", s)
 	}
 	return net.JoinHostPort(host, port), nil

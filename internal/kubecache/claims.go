@@ -1,0 +1,124 @@
+package kubecache
+
+import (
+	"container/heap"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+)
+
+// Claims knows which Certificates name each Secret, the oldest first, from what the watch tells: a look at one of ten
+// thousand that name the same Secret compares it with the oldest, and not with all.
+type Claims struct {
+	mu sync.Mutex
+	// secrets has the queue for each Secret, and known the claim of each Certificate, by their names.
+	secrets map[types.NamespacedName]*queue
+	known   map[types.NamespacedName]*claim
+}
+
+// claim is that of one Certificate, and its place in a queue.
+type claim struct {
+	crt   *certmanagerv1.Certificate
+	place int
+}
+
+// NewClaims returns one that knows of none.
+func NewClaims() *Claims {
+	return &Claims{secrets: map[types.NamespacedName]*queue{}, known: map[types.NamespacedName]*claim{}}
+}
+
+func secretOf(crt *certmanagerv1.Certificate) types.NamespacedName {
+	return types.NamespacedName{Namespace: crt.Namespace, Name: crt.Spec.SecretName}
+}
+
+// Note takes in a Certificate that is new or has changed. One that is being deleted claims nothing.
+func (c *Claims) Note(crt *certmanagerv1.Certificate) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	name := client.ObjectKeyFromObject(crt)
+	c.drop(name)
+	if crt.DeletionTimestamp != nil {
+		return
+	}
+	secret, claim := secretOf(crt), &claim{crt: crt}
+	if c.secrets[secret] == nil {
+		c.secrets[secret] = &queue{}
+	}
+	heap.Push(c.secrets[secret], claim)
+	c.known[name] = claim
+}
+
+// Forget is told of a Certificate that is gone.
+func (c *Claims) Forget(name types.NamespacedName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drop(name)
+}
+
+func (c *Claims) drop(name types.NamespacedName) {
+	claim, known := c.known[name]
+	if !known {
+		return
+	}
+	secret := secretOf(claim.crt)
+	heap.Remove(c.secrets[secret], claim.place)
+	if c.secrets[secret].Len() == 0 {
+		delete(c.secrets, secret)
+	}
+	delete(c.known, name)
+}
+
+// Rivals returns those that may own the Secret of a Certificate: it, the oldest that names the Secret, and the one of
+// that name, if it does.
+func (c *Claims) Rivals(crt *certmanagerv1.Certificate, named string) []*certmanagerv1.Certificate {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	secret, out := secretOf(crt), []*certmanagerv1.Certificate{crt}
+	if q := c.secrets[secret]; q != nil {
+		out = append(out, (*q)[0].crt)
+	}
+	if other := c.known[types.NamespacedName{Namespace: crt.Namespace, Name: named}]; other != nil && secretOf(other.crt) == secret {
+		out = append(out, other.crt)
+	}
+	return out
+}
+
+// queue is a heap.Interface: the oldest Certificate first, or of those that are as old, the first by name.
+type queue []*claim
+
+// Len implements heap.Interface.
+func (q *queue) Len() int { return len(*q) }
+
+// Less implements heap.Interface.
+func (q *queue) Less(i, j int) bool {
+	a, b := (*q)[i].crt, (*q)[j].crt
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	}
+	return a.Name < b.Name
+}
+
+// Swap implements heap.Interface.
+func (q *queue) Swap(i, j int) {
+	(*q)[i], (*q)[j] = (*q)[j], (*q)[i]
+	(*q)[i].place, (*q)[j].place = i, j
+}
+
+// Push implements heap.Interface.
+func (q *queue) Push(x any) {
+	c := x.(*claim) //nolint:forcetypeassert // Note pushes nothing else
+	c.place = len(*q)
+	*q = append(*q, c)
+}
+
+// Pop implements heap.Interface.
+func (q *queue) Pop() any {
+	last := len(*q) - 1
+	c := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	return c
+}

@@ -1,0 +1,160 @@
+// Package stub keeps next to nothing of objects that are too large for the watch cache. A tenant chooses how large his
+// objects are: the API server takes a megabyte and more of each, most of it by labels or lists without a bound.
+package stub
+
+import (
+	"fmt"
+	"reflect"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"chancery.dev/internal/limits"
+)
+
+// Object is an object of the API, a client.Object: this package is pure.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Reason is the reason of events and conditions about an object that is too large.
+const Reason = "TooLarge"
+
+// manager is that of the one entry that a stub has of managed fields. The API server gives each entry an operation,
+// and that of a stub has none: nobody can write an object that looks like a stub.
+const manager = "chancery.dev/too-large"
+
+// Bound is a cache.TransformFunc. It has next, which is another one, transform an object, and replaces what is larger
+// then than limits.ObjectBytes by a stub. A stub has the name, the controller, the annotations and, of what has room,
+// first the status and then the spec. Caches may hand it what it has returned.
+func Bound(next func(any) (any, error)) func(any) (any, error) {
+	return func(obj any) (any, error) {
+		if object, ok := obj.(Object); ok && Is(object) {
+			return obj, nil
+		}
+		kept, err := next(obj)
+		object, ok := kept.(Object)
+		if err != nil || !ok {
+			return kept, err
+		}
+		if Size(object) > limits.ObjectBytes {
+			reduce(object)
+		}
+		return kept, nil
+	}
+}
+
+// Is reports whether an object is a stub.
+func Is(obj Object) bool {
+	fields := obj.GetManagedFields()
+	return len(fields) == 1 && fields[0].Manager == manager && fields[0].Operation == ""
+}
+
+// TooLarge says that an object of the cache is a stub; empty for any other.
+func TooLarge(obj Object) string {
+	if !Is(obj) {
+		return ""
+	}
+	return fmt.Sprintf("the object takes more than %d bytes of memory, and nothing is done for it: give it fewer or shorter labels and entries, "+
+		"or divide it among several", limits.ObjectBytes)
+}
+
+// reduce makes a stub of an object. What it drops first is what has no bound by Kubernetes itself.
+func reduce(object Object) {
+	object.SetLabels(nil)
+	owners := object.GetOwnerReferences()
+	object.SetOwnerReferences(nil)
+	for _, owner := range owners {
+		if owner.Controller != nil && *owner.Controller {
+			object.SetOwnerReferences([]metav1.OwnerReference{owner})
+			break
+		}
+	}
+	if Size(object) > limits.ObjectBytes {
+		clearBut(object, "Status")
+	}
+	if Size(object) > limits.ObjectBytes {
+		clearBut(object, "")
+		object.SetAnnotations(nil)
+		object.SetFinalizers(nil)
+	}
+	object.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: manager}})
+}
+
+// clearBut clears all fields of an object but its metadata, the named one, and what of the spec others need to know.
+func clearBut(object Object, field string) {
+	v := reflect.ValueOf(object).Elem()
+	for i := range v.NumField() {
+		switch name := v.Type().Field(i).Name; name {
+		case "TypeMeta", "ObjectMeta", field:
+		case "Spec":
+			clearSpec(v.Field(i))
+		default:
+			v.Field(i).SetZero()
+		}
+	}
+}
+
+// nameBytes is more than a reference to an issuer takes.
+const nameBytes = 1 << 10
+
+// clearSpec clears all of a spec but what other objects are told by, where that is short: the Secret of a Certificate,
+// the issuer, the name and the type of a Challenge.
+func clearSpec(spec reflect.Value) {
+	for i := range spec.NumField() {
+		switch spec.Type().Field(i).Name {
+		case "SecretName", "IssuerRef", "DNSName", "Type":
+			if sizeOf(spec.Field(i)) <= nameBytes {
+				continue
+			}
+		}
+		spec.Field(i).SetZero()
+	}
+}
+
+// Size returns how much memory an object takes, in bytes, about.
+func Size(object Object) int { return sizeOf(reflect.ValueOf(object)) }
+
+// mapEntry is what an entry of a map takes beside its key and its value.
+const mapEntry = 8
+
+// sizeOf returns what a value takes, itself included.
+func sizeOf(v reflect.Value) int {
+	if !v.IsValid() {
+		return 0
+	}
+	size := int(v.Type().Size())
+	switch v.Kind() {
+	case reflect.String:
+		size += v.Len()
+	case reflect.Pointer, reflect.Interface:
+		size += sizeOf(v.Elem())
+	case reflect.Slice:
+		if element := int(v.Type().Elem().Size()); flat(v.Type().Elem()) {
+			return size + v.Len()*element
+		}
+		for i := range v.Len() {
+			size += sizeOf(v.Index(i))
+		}
+	case reflect.Map:
+		for entries := v.MapRange(); entries.Next(); {
+			size += mapEntry + sizeOf(entries.Key()) + sizeOf(entries.Value())
+		}
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			return size
+		}
+		size = 0
+		for i := range v.NumField() {
+			size += sizeOf(v.Field(i))
+		}
+	}
+	return size
+}
+
+// flat reports whether values of a type refer to nothing.
+func flat(t reflect.Type) bool {
+	return t.Kind() <= reflect.Complex128 && t.Kind() != reflect.Uintptr
+}

@@ -1,0 +1,14 @@
+package broken_test
+
+import (
+	"os"
+	"testing"
+
+	"chancery.dev/internal/rig"
+)
+
+// TestMain has the tests overlap: they mostly wait for controllers.
+func TestMain(m *testing.M) {
+	rig.Overlap()
+	os.Exit(m.Run())
+}
