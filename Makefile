@@ -44,10 +44,9 @@ MODULES := $(NESTED) e2e
 # The peers, cheapest first.
 PEERS := chart vault stepca ingress
 
-# The parts of nightly, in the order of the rotation: clients that people run beside the controllers, and numbers that
-# take long to measure, and a release.
+# The parts of nightly: clients that people run beside the controllers, numbers that take long to measure, and a release.
 NIGHTLY := approverpolicy trustmanager cmctl numbers release fips platforms takeover mutations-1 mutations-2 mutations-3 mutations-4
-# All mutations take about an hour: .ci/run takes a quarter at a time.
+# All mutations take about an hour: so they come in quarters.
 MUTATIONS := $(filter mutations-%,$(NIGHTLY))
 # The parts of test-slow: those of internal/rig/slow, and the race detector.
 SLOW := crash faults versions docs numbers takeover installs builds race
@@ -418,8 +417,32 @@ dirty:
 	@changed=$$(git status --porcelain); \
 	if [ -n "$$changed" ]; then \
 		git --no-pager diff; git status --short; \
-		echo 'make check: the tree is not clean: commit what is listed above, or revert it' >&2; exit 1; \
+		echo 'make: the tree is not clean: commit what is listed above, or revert it' >&2; exit 1; \
 	fi
+
+# The parts of the gate. The tree is clean before, and again after the tests have run.
+GATE := dirty build checks test test-race dirty
+
+# A program that is missing fails the tests that need it (CI=true), which are skipped elsewhere. The list of trees that
+# have passed is one for all worktrees of a clone.
+.PHONY: gate
+gate: export CI := true
+gate: need ## Decide whether a commit may land: build, checks, make test and the race detector
+	@tree=$$(git rev-parse 'HEAD^{tree}'); \
+	for part in $(GATE); do \
+		printf '\n== make %s (minute %d)\n' $$part $$((SECONDS / 60)); \
+		$(MAKE) --no-print-directory $$part || { echo "GATE: FAILED in make $$part, minute $$((SECONDS / 60))"; exit 1; }; \
+	done; \
+	[ "$$(git rev-parse 'HEAD^{tree}')" = "$$tree" ] || { echo 'GATE: FAILED: another commit was checked out meanwhile'; exit 1; }; \
+	echo "$$tree" >>"$$(git rev-parse --git-common-dir)/gate-passed"; \
+	echo "GATE: passed on the tree $$tree, minute $$((SECONDS / 60))"
+
+# What the gate leaves out.
+OTHERS := $(PEERS:%=e2e-%) $(SLOW:%=test-slow-%) $(NIGHTLY:%=nightly-%) fuzz chaos soak
+
+.PHONY: others
+others:
+	@echo $(OTHERS)
 
 .PHONY: clean
 clean: ## Remove what was built
