@@ -137,7 +137,7 @@ func TestIngress(t *testing.T) {
 		!slices.Equal(crt.Spec.IPAddresses, []string{"192.0.2.1"}) || !slices.Equal(crt.Spec.URIs, []string{"urn:a:b"}) || len(crt.Spec.Usages) != 2 {
 		t.Errorf("%+v", crt)
 	}
-	awaitCertificate(t, w, "more", "is made", isFor("c.example.com"))
+	more := awaitCertificate(t, w, "more", "is made", isFor("c.example.com"))
 	awaitEvent(t, w, "web", "CreateCertificate", `Successfully created Certificate "web"`)
 
 	change(t, w, in, func(in *networkingv1.Ingress) { setTLS(in, "web a.example.com new.example.com") })
@@ -145,6 +145,8 @@ func TestIngress(t *testing.T) {
 	awaitGone(t, w, "more")
 	awaitEvent(t, w, "web", "UpdateCertificate", `Successfully updated Certificate "web"`)
 	awaitEvent(t, w, "web", "DeleteCertificate", `Successfully deleted unrequired Certificate "more"`)
+	w.Create(t, restored(more))
+	awaitGone(t, w, "more")
 
 	change(t, w, crt, func(c *certmanagerv1.Certificate) { c.Spec.DNSNames = []string{"somebody.example.com"} })
 	awaitCertificate(t, w, "web", "is put right", isFor("a.example.com", "new.example.com"))
@@ -161,6 +163,13 @@ func TestIngress(t *testing.T) {
 	awaitGone(t, w, "web")
 	if err := w.Get(t.Context(), "mine", again); err != nil || len(again.OwnerReferences) > 0 {
 		t.Errorf("a person's Certificate: %v, %+v", err, again.OwnerReferences)
+	}
+}
+
+// restored is what a backup brings back of a Certificate: with its owner, and new for the API server.
+func restored(c *certmanagerv1.Certificate) *certmanagerv1.Certificate {
+	return &certmanagerv1.Certificate{
+		ObjectMeta: metav1.ObjectMeta{Name: c.Name, OwnerReferences: c.OwnerReferences}, Spec: c.Spec,
 	}
 }
 
