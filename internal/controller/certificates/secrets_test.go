@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -206,6 +207,27 @@ func TestTemporaryCertificate(t *testing.T) {
 	if leaf, err := pki.DecodeCertificate(secretOf(t, w, "web").Data["tls.crt"]); err != nil || pki.IsTemporary(leaf) {
 		t.Errorf("the temporary certificate has stayed: %v", err)
 	}
+}
+
+// TestOpaqueSecret issues into a Secret that somebody has made without a type: the type of a Secret cannot be changed,
+// so the Secret keeps it, and what somebody has put into it.
+func TestOpaqueSecret(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	w.Run(t, w.Config())
+	withCA(t, w)
+	w.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Data: map[string][]byte{"mine": []byte("kept")}})
+	crt := newCertificate(w, "web", "ca")
+	w.Create(t, crt)
+	awaitReady(t, w, "web")
+	secret := secretOf(t, w, "web")
+	if secret.Type != corev1.SecretTypeOpaque || string(secret.Data["mine"]) != "kept" || len(secret.Data["tls.crt"]) == 0 {
+		t.Errorf("type %s, keys %v", secret.Type, slices.Collect(maps.Keys(secret.Data)))
+	}
+	amend(t, w, secret, func(s *corev1.Secret) { delete(s.Data, "tls.crt") })
+	eventuallySecret(t, w, "web", "the certificate is put back", func(s *corev1.Secret) string {
+		return wants(s.Type == corev1.SecretTypeOpaque && len(s.Data["tls.crt"]) > 0, s.Type)
+	})
 }
 
 // TestOneOwnerOfASecret has two Certificates name one Secret: the older is issued, the
