@@ -29,9 +29,6 @@ NFPM := $(BIN)/nfpm
 CYCLONEDX := $(BIN)/cyclonedx-gomod
 # Where known vulnerabilities are listed; a mirror will do, file:///srv/vulndb too.
 VULNDB ?= https://vuln.go.dev
-# The cache of findings holds the paths of the clone that made it, and the rules of .golangci.yaml
-# judge by path: a cache that clones share brings the findings of one into another.
-export GOLANGCI_LINT_CACHE := $(BIN)/lint-cache
 
 # The one mutation that `make mutations` tries; empty means all.
 MUTATION ?=
@@ -372,8 +369,7 @@ vet: need
 
 .PHONY: lint
 lint: $(LINTER) ## Hold the code to the style bar
-	$(LINTER) run ./...
-	@for m in $(MODULES); do (cd $$m && $(LINTER) run --config $(CURDIR)/.golangci.yaml ./...) || exit 1; done
+	.ci/lint $(LINTER) . $(MODULES)
 
 # Its dependencies are its own business: a mod file of its own keeps them from tools/go.mod.
 $(LINTER): tools/golangci-lint.mod tools/golangci-lint.sum | need
