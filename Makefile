@@ -440,6 +440,13 @@ OTHERS := $(PEERS:%=e2e-%) $(SLOW:%=test-slow-%) $(NIGHTLY:%=nightly-%) fuzz cha
 others:
 	@echo $(OTHERS)
 
+# The commit, or the branch that was left, since which make due looks at changes.
+SINCE := main
+
+.PHONY: due
+due: ## Say which parts beside the gate a change asks for (SINCE=main)
+	@.ci/due '$(SINCE)'
+
 .PHONY: clean
 clean: ## Remove what was built
 	rm -rf $(BIN) dist

@@ -1,6 +1,7 @@
 package layout_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"sigs.k8s.io/yaml"
 
 	"chancery.dev/internal/rig/tool"
 )
@@ -72,6 +74,82 @@ func installLine(script string) string {
 	_, after, _ := strings.Cut(script, "\ninstall_missing ")
 	before, _, _ := strings.Cut(strings.ReplaceAll(after, "\\\n", " "), "\n")
 	return before
+}
+
+// TestDue runs .ci/due in a repository with a table of its own; testdata/due/*.txtar are the stories.
+func TestDue(t *testing.T) {
+	script, err := os.ReadFile(filepath.Join(root, ".ci", "due"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/due",
+		Setup: func(env *testscript.Env) error {
+			dir := filepath.Join(env.WorkDir, ".ci")
+			return errors.Join(os.MkdirAll(dir, 0o700), tool.WriteProgram(filepath.Join(dir, "due"), string(script)))
+		},
+	})
+}
+
+// dueRow is a row of the table in CONTRIBUTING.md that .ci/due reads: a part, its minutes, and what it is about.
+var dueRow = regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)` \\| [0-9]+ \\| (`.*`) \\|$")
+
+// TestPartsAreDue: what the gate leaves out is in the table in CONTRIBUTING.md; what a part is about is there.
+func TestPartsAreDue(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "CONTRIBUTING.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parts []string
+	for _, row := range dueRow.FindAllStringSubmatch(string(text), -1) {
+		parts = append(parts, row[1])
+		for _, about := range strings.Fields(row[2]) {
+			if _, err := os.Stat(filepath.Join(root, strings.Trim(about, "`"))); err != nil {
+				t.Errorf("%s is about %s, which is not there", row[1], about)
+			}
+		}
+	}
+	others, err := exec.CommandContext(t.Context(), "make", "-C", root, "--no-print-directory", "--silent", "others").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range strings.Fields(string(others)) {
+		if !slices.Contains(parts, part) {
+			t.Errorf("make gate leaves %s out, and the table of parts in CONTRIBUTING.md has no such row", part)
+		}
+	}
+	for _, part := range parts {
+		if !slices.Contains(strings.Fields(string(others)), part) {
+			t.Errorf("CONTRIBUTING.md has a row for %s, which is no part that make gate leaves out", part)
+		}
+	}
+}
+
+// TestWorkflows: the workflows are YAML, and take the version of Go that go.mod asks for.
+func TestWorkflows(t *testing.T) {
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(string(mod))[1]
+	files, err := filepath.Glob(filepath.Join(root, ".github", "workflows", "*"))
+	if err != nil || len(files) == 0 {
+		t.Fatal("there are no workflows", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.UnmarshalStrict(text, &map[string]any{}); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		for _, m := range regexp.MustCompile(`golang:([0-9.]+)`).FindAllStringSubmatch(string(text), -1) {
+			if m[1] != version {
+				t.Errorf("%s takes Go %s, and go.mod asks for %s", file, m[1], version)
+			}
+		}
+	}
 }
 
 // TestEveryTestHasItsPart: each directory of e2e that holds tests is a peer of the Makefile or a part of make nightly,
