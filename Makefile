@@ -24,6 +24,7 @@ TRUST_MANAGER := $(BIN)/trust-manager
 CMCTL := $(BIN)/cmctl
 HELM := $(BIN)/helm
 LINTER := $(BIN)/golangci-lint
+GOTESTSUM := $(BIN)/gotestsum
 GOVULNCHECK := $(BIN)/govulncheck
 NFPM := $(BIN)/nfpm
 CYCLONEDX := $(BIN)/cyclonedx-gomod
@@ -350,7 +351,7 @@ modules: need ## Download the modules that everything is built from
 	@for m in $(MODULES); do (cd $$m && go mod download) || exit 1; done
 
 .PHONY: tools
-tools: $(LINTER) ## Build the linter and the generator
+tools: $(LINTER) $(GOTESTSUM) ## Build the linter, what runs tests, and the generator
 	go tool -modfile=tools/go.mod controller-gen --version
 
 .PHONY: generate
@@ -375,6 +376,9 @@ lint: $(LINTER) ## Hold the code to the style bar
 $(LINTER): tools/golangci-lint.mod tools/golangci-lint.sum | need
 	@echo 'Building golangci-lint: two minutes or so, the first time.'
 	cd tools && go build $(TOOL) -modfile golangci-lint.mod -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+$(GOTESTSUM): tools/gotestsum.mod tools/gotestsum.sum | need
+	cd tools && go build $(TOOL) -modfile gotestsum.mod -o $@ gotest.tools/gotestsum
 
 # No step of check: what is found changes with the database, whatever the code is. In the root module only
 # vulnerabilities count whose code is called; in the nested ones, which hold Kubernetes and lego, those of each package.
