@@ -86,15 +86,22 @@ LDFLAGS := -s -w -X $(VERSION_PACKAGE).number=$(VERSION) -X $(VERSION_PACKAGE).c
 # code runs under it, kube-apiserver never.
 CC := $(firstword $(shell go env CC 2>/dev/null) gcc)
 
+# A test that fails is run again, alone, at most twice. More than five failures in a module, a data race, a panic and a
+# build that fails are no matter of chance: then nothing is run again.
+RERUN := --rerun-fails=2 --rerun-fails-max-failures=5 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
+
+# $(call TEST,MODULE,PACKAGES,FLAGS) is a command for $(OUTCOME) bash -c '…', and the one way in which tests are run.
 # Tests of an API server wait much of their time, for a clock or a server: so many of a package run at once. Two packages
 # do; more of them only slow each other down.
 # Never answered from the test cache (-count=1): the cache does not see that a binary which
 # a test drives has changed, nor what go list says. Without what debuggers read (-w) a binary is linked in three quarters
-# of the time; make vet vets. $(call TEST,MODULE) is for a nested module.
-TEST = go test $(if $1,-C $1 )-json -count=1 -vet=off -ldflags=-w -p 2 -parallel 8 -timeout 20m
+# of the time; make vet vets.
+TEST = (echo "== tests of $1" && cd $1 && $(GOTESTSUM) $(RERUN) --format=pkgname-and-test-fails --format-icons=text \
+	--format-hide-empty-pkg --hide-summary=skipped,failed,output --jsonfile=$(BIN)/tests/$@/$1/events.json \
+	--packages="$2" -- -count=1 -vet=off -ldflags=-w -p 2 -parallel 8 -timeout 20m $3) </dev/null
 
-# Says for people what the tests say: whole failures, and every skipped test.
-OUTCOME := go run -C $(CURDIR) ./internal/rig/outcome
+# Runs a command with $(TEST), fails where a later run would hide a failure, and says what gotestsum leaves out.
+OUTCOME = go run ./internal/rig/outcome $(BIN)/tests/$@
 
 # Where tests note what they spend time on beside their own work, for $(OUTCOME).
 export CHANCERY_TEST_TIMES := $(BIN)/test-times
@@ -111,6 +118,7 @@ export CHANCERY_APPROVER_POLICY_BIN := $(APPROVER_POLICY)
 export CHANCERY_TRUST_MANAGER_BIN := $(TRUST_MANAGER)
 export CHANCERY_CMCTL_BIN := $(CMCTL)
 export CHANCERY_HELM_BIN := $(HELM)
+export CHANCERY_GOTESTSUM_BIN := $(GOTESTSUM)
 
 .PHONY: help
 help: ## List the targets
@@ -163,30 +171,27 @@ bench: build-chancery build-standalone ## Measure requests, latency and CPU per 
 FIRST := declare -A first=([.]="./internal/stories ./internal/app ./internal/controller/..." [kubectl]="./internal/takeover ./internal/move")
 
 .PHONY: test
-test: build ## Run the tests of all modules that every change needs, beside one API server
-	@rm -f $(CHANCERY_TEST_TIMES) # of a run that was killed
+test: build $(GOTESTSUM) ## Run the tests of all modules that every change needs, beside one API server
 	@echo 'make test: what takes longer is left to make test-slow, test by test below (SKIP); real peers to make e2e'
-	.ci/with-control-plane bash -c 'code=0; $(FIRST); for m in . $(NESTED); do $(call TEST,$$m) $${first[$$m]:-} ./... || code=1; done; exit $$code' | $(OUTCOME)
+	@$(OUTCOME) .ci/with-control-plane bash -c 'code=0; $(FIRST); for m in . $(NESTED); do $(call TEST,$$m,$${first[$$m]:-} ./...) || code=1; done; exit $$code'
 
 .PHONY: test-slow
 test-slow: ## Run what make test leaves out (one part: test-slow-crash, -faults, -versions, -docs, -numbers, -takeover, -installs, -builds, -race)
 	@for p in $(SLOW); do $(MAKE) --no-print-directory test-slow-$$p || exit 1; done
 
-# $(call PART_TEST,PART,FLAGS) runs the tests of a part.
+# $(call PART_TEST,PART,FLAGS) runs the tests of a part, as $(TEST) does.
 PART_TEST = bash -c 'code=0; tests=$$(go run ./internal/rig/parts $1) || exit 1; while read -r module run packages; do \
-	$(call TEST,$$module) $2 -run "$$run" $$packages </dev/null || code=1; done <<<"$$tests"; exit $$code' | $(OUTCOME)
+	$(call TEST,$$module,$$packages,$2 -run "$$run") || code=1; done <<<"$$tests"; exit $$code'
 
 .PHONY: $(SLOW:%=test-slow-%) test-race
-$(filter-out test-slow-race,$(SLOW:%=test-slow-%)): test-slow-%: build
-	@rm -f $(CHANCERY_TEST_TIMES)
-	CHANCERY_TEST_SLOW=$* .ci/with-control-plane $(call PART_TEST,$*)
+$(filter-out test-slow-race,$(SLOW:%=test-slow-%)): test-slow-%: build $(GOTESTSUM)
+	@CHANCERY_TEST_SLOW=$* $(OUTCOME) .ci/with-control-plane $(call PART_TEST,$*)
 
-test-slow-race: build need-cc
-	@rm -f $(CHANCERY_TEST_TIMES)
-	CGO_ENABLED=1 .ci/with-control-plane $(call PART_TEST,race,-race)
+test-slow-race: build need-cc $(GOTESTSUM)
+	@$(OUTCOME) env CGO_ENABLED=1 .ci/with-control-plane $(call PART_TEST,race,-race)
 
-test-race: need need-cc ## Run the tests of code that runs side by side under the race detector, without an API server
-	CGO_ENABLED=1 $(call PART_TEST,race-short,-race -short)
+test-race: need need-cc $(GOTESTSUM) ## Run the tests of code that runs side by side under the race detector, without an API server
+	@$(OUTCOME) env CGO_ENABLED=1 $(call PART_TEST,race-short,-race -short)
 
 .PHONY: need-cc
 need-cc:
@@ -246,27 +251,27 @@ e2e: ## Run the tests against real peers (one of them: e2e-chart, e2e-vault, e2e
 	@for p in $(PEERS); do $(MAKE) --no-print-directory e2e-$$p || exit 1; done
 
 .PHONY: $(PEERS:%=e2e-%)
-$(PEERS:%=e2e-%): e2e-%: build-chancery build-standalone peer-%
-	.ci/with-control-plane $(call TEST,e2e) ./$* | $(OUTCOME)
+$(PEERS:%=e2e-%): e2e-%: build-chancery build-standalone peer-% $(GOTESTSUM)
+	@$(OUTCOME) .ci/with-control-plane bash -c '$(call TEST,e2e,./$*)'
 
 .PHONY: nightly
 nightly: ## Run what takes too long for every run (one part: nightly-approverpolicy, -trustmanager, -cmctl, -numbers, -release, -fips, -platforms, -takeover, -mutations-1 to -4)
 	@for p in $(NIGHTLY); do $(MAKE) --no-print-directory nightly-$$p || exit 1; done
 
 .PHONY: $(NIGHTLY:%=nightly-%)
-$(CLIENTS:%=nightly-%): nightly-%: build-chancery build-standalone peer-%
-	.ci/with-control-plane $(call TEST,e2e) ./$* | $(OUTCOME)
+$(CLIENTS:%=nightly-%): nightly-%: build-chancery build-standalone peer-% $(GOTESTSUM)
+	@$(OUTCOME) .ci/with-control-plane bash -c '$(call TEST,e2e,./$*)'
 
 # Performance is measured, not asserted: this part fails only if the controller does not do the work.
-nightly-numbers: build-chancery build-standalone
+nightly-numbers: build-chancery build-standalone $(GOTESTSUM)
 	$(STANDALONE) bench --scenario ca,acme-dns01 --certificates 1000
 	$(STANDALONE) bench --scenario rest --at-rest 30000
 	$(STANDALONE) bench --scenario hostile
-	CHANCERY_NIGHTLY=1 CHANCERY_TEST_SLOW=docs $(call TEST) -run 'TestInABrowser|TestAxe' ./internal/dashboard | $(OUTCOME)
+	@CHANCERY_NIGHTLY=1 CHANCERY_TEST_SLOW=docs $(OUTCOME) bash -c '$(call TEST,.,./internal/dashboard,-run "TestInABrowser|TestAxe")'
 
 # What we use of cryptography is in FIPS 140-3: the tests pass where nothing else may be used.
-nightly-fips: need
-	GODEBUG=fips140=on $(call TEST) -short ./internal/pki ./internal/acme/... ./internal/servingcert ./internal/machine/certificate | $(OUTCOME)
+nightly-fips: need $(GOTESTSUM)
+	@GODEBUG=fips140=on $(OUTCOME) bash -c '$(call TEST,.,./internal/pki ./internal/acme/... ./internal/servingcert ./internal/machine/certificate,-short)'
 
 # The platform of this machine alone: nightly-platforms is for the others, which take minutes to compile.
 nightly-release: peer-release
@@ -274,8 +279,8 @@ nightly-release: peer-release
 	$(RELEASE) deploy/check-release
 
 # make test takes 40 Certificates over, make test-slow-takeover 300.
-nightly-takeover: build-chancery build-standalone
-	CHANCERY_TAKEOVER_CERTIFICATES=3000 .ci/with-control-plane $(call TEST,kubectl) -run TestTakeover ./internal/takeover | $(OUTCOME)
+nightly-takeover: build-chancery build-standalone $(GOTESTSUM)
+	@CHANCERY_TAKEOVER_CERTIFICATES=3000 $(OUTCOME) .ci/with-control-plane bash -c '$(call TEST,kubectl,./internal/takeover,-run TestTakeover)'
 
 $(MUTATIONS:%=nightly-%): nightly-mutations-%: build-chancery build-standalone
 	.ci/with-control-plane go run ./internal/rig/mutation/mutate -quarter $*
@@ -424,19 +429,20 @@ dirty:
 GATE := dirty build checks test test-race dirty
 
 # A program that is missing fails the tests that need it (CI=true), which are skipped elsewhere. The list of trees that
-# have passed is one for all worktrees of a clone.
-.PHONY: gate
+# have passed is one for all worktrees of a clone. The last lines name the tests that passed only when they ran again.
 # A recipe that names $(MAKE) runs under make -n, too, where no part does anything.
+.PHONY: gate
 gate: export CI := true
 gate: need ## Decide whether a commit may land: build, checks, make test and the race detector
 	@case "$${MAKEFLAGS%% *}" in *n*) exit ;; esac; \
 	tree=$$(git rev-parse 'HEAD^{tree}'); \
+	rm -rf $(BIN)/tests; flaky() { cat $(BIN)/tests/*/flaky 2>/dev/null || true; }; \
 	for part in $(GATE); do \
 		printf '\n== make %s (minute %d)\n' $$part $$((SECONDS / 60)); \
-		$(MAKE) --no-print-directory $$part || { echo "GATE: FAILED in make $$part, minute $$((SECONDS / 60))"; exit 1; }; \
+		$(MAKE) --no-print-directory $$part || { flaky; echo "GATE: FAILED in make $$part, minute $$((SECONDS / 60))"; exit 1; }; \
 	done; \
 	[ "$$(git rev-parse 'HEAD^{tree}')" = "$$tree" ] || { echo 'GATE: FAILED: another commit was checked out meanwhile'; exit 1; }; \
-	echo "$$tree" >>"$$(git rev-parse --git-common-dir)/gate-passed"; \
+	flaky; echo "$$tree" >>"$$(git rev-parse --git-common-dir)/gate-passed"; \
 	echo "GATE: passed on the tree $$tree, minute $$((SECONDS / 60))"
 
 # What the gate leaves out.

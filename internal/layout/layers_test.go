@@ -118,7 +118,7 @@ var rooms = []room{
 	{layer: 0, path: "internal/rig/tool", why: "programs outside the project that tests look for", rig: true},
 	{layer: 1, path: "internal/rig/mutation", why: "wrong changes of the code that tests have to find", rig: true},
 	{layer: 2, path: "internal/rig/mutation/mutate", why: "tries each of them", rig: true},
-	{layer: 1, path: "internal/rig/outcome", why: "what go test -json says, for people", rig: true},
+	{layer: 1, path: "internal/rig/outcome", why: "what gotestsum leaves out: skipped and flaky tests, times, failures that a later run would hide", rig: true},
 	{layer: 0, path: "internal/rig/slow", why: "the parts of make test-slow", rig: true},
 	{layer: 0, path: "internal/rig/parts", why: "which tests belong to a part: make test-slow, make quick", rig: true},
 	{layer: 0, path: "internal/rig/fuzz", why: "runs all fuzz targets: make fuzz", rig: true},

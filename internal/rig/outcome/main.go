@@ -1,23 +1,25 @@
-// Command outcome reads what `go test -json` writes and prints what a person wants to know: a line for each
-// package, all output of what failed, and each skipped test with its reason. When the stream ends early, it
-// prints the tests that were running. At the end it says where the time went: by package, the slowest tests, and what
-// the file that CHANCERY_TEST_TIMES names says that was spent beside the tests' own work (internal/rig/spent), which
-// it removes. It judges nothing: the exit code of go test does.
+// Command outcome runs a command that runs tests by gotestsum, and says at the end what gotestsum leaves out: skipped
+// tests with their reasons, tests that were running when the events stopped, where the time went, and FLAKY for a test
+// that failed and passed when it was run again. It fails if the command does, and where a later run hides a failure: a
+// package ended before its tests did, or failed although none of its tests did, or a test that failed has not passed
+// since. It runs nothing again: gotestsum does.
 //
-//	go test -json ./... | outcome
+// The command writes events of go test to DIRECTORY/…/events.json (gotestsum --jsonfile), and outcome writes its FLAKY
+// lines to DIRECTORY/flaky. What was in the directory before is removed. So is the file that CHANCERY_TEST_TIMES names,
+// which says what time was spent on beside the tests' own work (internal/rig/spent).
+//
+//	outcome DIRECTORY COMMAND [ARGUMENT]...
 package main
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
+	"os/exec"
 	"os/signal"
-	"slices"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -25,116 +27,59 @@ import (
 )
 
 func main() {
-	// The signal that stops go test reaches this process too, which still has to say what was running.
-	signal.Ignore(syscall.SIGINT, syscall.SIGTERM)
-	if err := run(os.Getenv(spent.Variable)); err != nil {
+	if len(os.Args) < 3 {
+		fmt.Fprintln(os.Stderr, "usage: outcome DIRECTORY COMMAND [ARGUMENT]...")
+		os.Exit(2)
+	}
+	// The signal that stops the tests reaches this process too, which still has to say what was running.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM)
+	cmd := exec.Command(os.Args[2], os.Args[3:]...) //nolint:noctx // a signal ends it
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if err := run(os.Stdout, os.Args[1], os.Getenv(spent.Variable), cmd); err != nil {
 		fmt.Fprintln(os.Stderr, "outcome:", err)
 		os.Exit(1)
 	}
 }
 
-// run reports of standard input, and of the notes in a file ("": none).
-func run(notes string) error {
-	t := newTimes()
-	if err := report(os.Stdin, os.Stdout, t); err != nil {
+// run runs the command and reports on the events in a directory, and on the notes in a file ("": none).
+func run(w io.Writer, dir, notes string, cmd *exec.Cmd) error {
+	if err := errors.Join(os.RemoveAll(dir), os.RemoveAll(notes), os.MkdirAll(dir, 0o700)); err != nil {
 		return err
 	}
-	if notes != "" {
-		text, err := os.ReadFile(notes)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		t.note(string(text))
-		if err := os.RemoveAll(notes); err != nil {
-			return err
-		}
+	failed := cmd.Run()
+	tests, times := newTests(), newTimes()
+	if err := read(dir, tests, times); err != nil {
+		return errors.Join(failed, err)
 	}
-	t.print(os.Stdout)
-	return nil
+	text, err := os.ReadFile(notes)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(failed, err)
+	}
+	times.note(string(text))
+	times.print(w)
+	flaky, wrong := tests.print(w)
+	return errors.Join(failed, wrong, os.WriteFile(filepath.Join(dir, "flaky"), []byte(flaky), 0o600))
 }
 
-// event is a line of go test -json (go doc test2json, go help buildjson).
-type event struct {
-	Action, Package, Test, Output string
-	Elapsed                       float64 // seconds
-}
-
-// of names a test, or a package where it has no test.
-type of struct{ pkg, test string }
-
-// report copies a stream of events to w, as text, and adds up their times.
-func report(r io.Reader, w io.Writer, t *times) error {
-	running := map[of]string{} // with the output so far
-	lines := bufio.NewReader(r)
-	for {
-		line, err := lines.ReadString('\n')
-		if line != "" {
-			var e event
-			if json.Unmarshal([]byte(line), &e) != nil {
-				fmt.Fprint(w, line) // not of a test: the go command itself says something
-			} else {
-				take(w, running, e)
-				t.take(e)
+// read takes all events in a directory. It is an error if there are none: nobody would have judged the tests.
+func read(dir string, tests *tests, times *times) error {
+	found := false
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != "events.json" {
+			return err
+		}
+		found = true
+		text, err := os.ReadFile(path)
+		for line := range strings.Lines(string(text)) {
+			if e, ok := parse(line); ok {
+				tests.take(e)
+				times.take(e)
 			}
 		}
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return err
-		}
+		return err
+	})
+	if err == nil && !found {
+		err = errors.New("no test has run: there are no events in " + dir)
 	}
-	for _, o := range slices.SortedFunc(maps.Keys(running), compareNames) {
-		fmt.Fprintf(w, "UNFINISHED\t%s %s\n%s", o.pkg, o.test, running[o])
-	}
-	return nil
-}
-
-func take(w io.Writer, running map[of]string, e event) {
-	o := of{e.Package, e.Test}
-	switch e.Action {
-	case "build-output":
-		fmt.Fprint(w, e.Output)
-	case "start", "run":
-		running[o] = ""
-	case "output":
-		if !strings.HasPrefix(e.Output, "=== ") { // which test writes the next lines: known already
-			running[o] += e.Output
-		}
-	case "pass", "skip", "fail":
-		text := running[o]
-		delete(running, o)
-		switch {
-		case e.Action == "fail":
-			fmt.Fprint(w, text)
-		case e.Test == "":
-			fmt.Fprint(w, ofNote(text))
-		case e.Action == "skip":
-			fmt.Fprintf(w, "SKIP\t%s %s: %s\n", e.Package, e.Test, reason(text))
-		}
-	}
-}
-
-// ofNote returns the lines to print of a package that has passed: the last one, and those that say that tests
-// were skipped (a TestMain may do that, internal/rig/netns for one).
-func ofNote(text string) string {
-	var kept string
-	all := strings.SplitAfter(strings.TrimSuffix(text, "\n"), "\n")
-	for i, line := range all {
-		if i == len(all)-1 || strings.HasPrefix(line, "SKIP") {
-			kept += strings.TrimSuffix(line, "\n") + "\n"
-		}
-	}
-	return kept
-}
-
-// reason returns what a skipped test has logged, on one line.
-func reason(text string) string {
-	var said []string
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "--- ") {
-			said = append(said, line)
-		}
-	}
-	return strings.Join(said, " ")
+	return err
 }

@@ -1,0 +1,5 @@
+//go:build broken
+
+package toy
+
+var broken int = "broken"

@@ -1,0 +1,3 @@
+module chancery.dev/toy
+
+go 1.26
