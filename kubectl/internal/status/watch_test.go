@@ -68,7 +68,7 @@ func TestWatch(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if said, _, err := w.status(t.Context(), "web", "--watch", "-o", "json"); err == nil {
-		t.Error(said)
+	if said, code, _, err := w.status(t.Context(), "web", "--watch", "-o", "json"); err == nil || code != 1 {
+		t.Error(code, said)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -36,16 +37,17 @@ func newStage(t *testing.T) *stage {
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: w.viewer}},
 	})
 	rig.Eventually(t, "the viewer has the rights of view", func(ctx context.Context) string {
-		if _, _, err := w.status(ctx); err != nil {
-			return err.Error()
+		if _, code, _, err := w.status(ctx); err != nil || code != 0 {
+			return fmt.Sprint(code, err)
 		}
 		return ""
 	})
 	return w
 }
 
-// status runs the command as the viewer, and returns what it prints and the requests that it makes.
-func (w *stage) status(ctx context.Context, args ...string) (said string, requests []string, err error) {
+// status runs the command as the viewer, and returns what it prints, its exit status and the requests that it makes.
+// The error is what is printed after an exit status of 1.
+func (w *stage) status(ctx context.Context, args ...string) (said string, code int, requests []string, err error) {
 	var out bytes.Buffer
 	streams := plugin.Streams{In: strings.NewReader(""), Out: &out, ErrOut: &out}
 	flags := genericclioptions.NewConfigFlags(true).WithWrapConfigFn(func(rc *rest.Config) *rest.Config {
@@ -61,10 +63,13 @@ func (w *stage) status(ctx context.Context, args ...string) (said string, reques
 	cmd.SetArgs(append([]string{"--kubeconfig", w.kubeconfig, "--as", w.viewer}, args...))
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	err = cmd.ExecuteContext(ctx)
-	if exit := (plugin.ExitError{}); errors.As(err, &exit) && exit.Code == inTrouble {
-		err = nil
+	switch exit := (plugin.ExitError{}); {
+	case errors.As(err, &exit):
+		code, err = exit.Code, exit.Err
+	case err != nil:
+		code = 1
 	}
-	return out.String(), requests, err
+	return out.String(), code, requests, err
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
