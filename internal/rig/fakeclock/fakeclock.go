@@ -44,6 +44,8 @@ type Clock struct {
 	busy  int
 	since time.Time
 	leaps int
+	// ended is how many waits have ended by themselves.
+	ended int
 	news  news
 }
 
@@ -57,6 +59,16 @@ func New(ctx context.Context) *Clock {
 	c := &Clock{waits: map[*wait]bool{}, since: time.Now(), news: newNews()}
 	go c.run(ctx)
 	return c
+}
+
+// Steady returns a clock that never leaps, for tests that count the waits of what should wait for nothing (Ended).
+func Steady() *Clock { return &Clock{waits: map[*wait]bool{}, since: time.Now(), news: newNews()} }
+
+// Ended is how many waits have come to their end: those that began with some time to go, and were not taken back.
+func (c *Clock) Ended() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
 }
 
 // Now is the machine's time and all leaps.
@@ -97,12 +109,22 @@ func (c *Clock) AfterFunc(d time.Duration, f func()) (stop func()) {
 	c.waits[w] = true
 	w.timer = time.AfterFunc(max(d, 0), func() {
 		if c.ends(w) {
+			c.count(d)
 			f()
 		}
 	})
 	return func() {
 		c.ends(w)
 		w.timer.Stop()
+	}
+}
+
+// count counts a wait that has come to its end.
+func (c *Clock) count(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d > 0 {
+		c.ended++
 	}
 }
 

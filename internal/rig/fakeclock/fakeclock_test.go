@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -68,4 +70,26 @@ func TestNoLeapBeforeTheNews(t *testing.T) {
 	}
 	tell <- event(77)
 	<-leapt
+}
+
+// TestSteady: a steady clock counts the waits that end, and leaps over none.
+func TestSteady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := Steady()
+		began := time.Now()
+		var ended atomic.Int32
+		c.AfterFunc(time.Hour, func() { ended.Add(1) })
+		c.AfterFunc(0, func() { ended.Add(1) })
+		c.AfterFunc(time.Minute, func() { t.Error("a wait that is taken back ends") })()
+		time.Sleep(time.Minute) //nolint:forbidigo // the bubble's time
+		synctest.Wait()
+		if n := c.Ended(); n != 0 || ended.Load() != 1 {
+			t.Errorf("%d waits have ended, %d are counted", ended.Load(), n)
+		}
+		time.Sleep(time.Hour) //nolint:forbidigo // the bubble's time
+		synctest.Wait()
+		if n := c.Ended(); n != 1 || ended.Load() != 2 || c.Ahead() != 0 || c.Now().Sub(began) != time.Hour+time.Minute {
+			t.Errorf("%d waits have ended, %d are counted, the clock is %s ahead", ended.Load(), n, c.Ahead())
+		}
+	})
 }
