@@ -433,7 +433,7 @@ func TestStepsOfAnOrder(t *testing.T) {
 			}
 		}
 	}
-	for deadline := time.Now().Add(time.Minute); order.Status != "ready" && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
+	for deadline := time.Now().Add(2 * time.Minute); order.Status != "ready" && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
 		order = do(acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: order.URL}).Order
 	}
 	leaf, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
@@ -445,7 +445,7 @@ func TestStepsOfAnOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	do(acmeflow.OrderAction{Step: acmeflow.OrderFinalize, URL: order.Finalize, CSR: acmeflow.CSRBytes(csr)})
-	for deadline := time.Now().Add(time.Minute); order.Certificate == "" && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
+	for deadline := time.Now().Add(2 * time.Minute); order.Certificate == "" && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
 		order = do(acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: order.URL}).Order
 	}
 	chain := do(acmeflow.OrderAction{Step: acmeflow.OrderDownload, URL: order.Certificate}).Chain

@@ -310,7 +310,7 @@ func TestReplaceKeyWaitsForValidations(t *testing.T) {
 	if out := challenge1(t, a, acmeflow.ChallengeAccept, late); !a.Changing() || out.Failure == nil || out.Failure.Class != fault.ClassNotProcessed {
 		t.Errorf("a validation begins: %+v", out.Failure)
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
 		out := challenge1(t, a, acmeflow.ChallengeFetch, under)
 		if out.Failure == nil && out.Authorization.Status == "valid" {
 			break
@@ -333,7 +333,7 @@ func TestReplaceKeyWaitsForValidations(t *testing.T) {
 	refusal(t, a.Replace(t.Context(), newKey(t, pki.ECDSA), ""), fault.ClassNotProcessed, "is validating")
 	w.now = w.now.Add(5 * time.Second)
 	replaced := errors.New("not tried")
-	for deadline := time.Now().Add(time.Minute); replaced != nil && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
+	for deadline := time.Now().Add(2 * time.Minute); replaced != nil && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
 		replaced = a.Replace(t.Context(), newKey(t, pki.ECDSA), "")
 	}
 	if replaced != nil {

@@ -34,7 +34,7 @@ func issue(t *testing.T, a *acmeaccount.Account, csr []byte) (der []byte) {
 		t.Fatal(out.Failure.Error())
 	}
 	finalized := false
-	for deadline := time.Now().Add(time.Minute); order.Certificate == "" && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
+	for deadline := time.Now().Add(2 * time.Minute); order.Certificate == "" && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
 		if order.Status == "ready" && !finalized {
 			finalized = true
 			do(acmeflow.OrderAction{Step: acmeflow.OrderFinalize, URL: order.Finalize, CSR: acmeflow.CSRBytes(csr)})

@@ -86,7 +86,7 @@ func TestMetricsOverTLS(t *testing.T) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	err = get(&tls.Config{RootCAs: pool})
-	for began := time.Now(); err != nil && strings.Contains(err.Error(), "refused") && time.Since(began) < time.Minute; <-tick.C {
+	for began := time.Now(); err != nil && strings.Contains(err.Error(), "refused") && time.Since(began) < 2*time.Minute; <-tick.C {
 		err = get(&tls.Config{RootCAs: pool})
 	}
 	if err != nil {

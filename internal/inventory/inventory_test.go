@@ -81,7 +81,7 @@ func TestChangesWithoutEnd(t *testing.T) {
 		}
 		return watch.NewProxyWatcher(events), nil
 	}})
-	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute) // as rig.Patience
 	defer stop()
 	seen := errors.New("seen")
 	err := Follow(ctx, c, Scope{}, func(i *Inventory, changed bool) error {

@@ -74,7 +74,7 @@ func TestInformerListsInPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // as rig.Patience
 	defer cancel()
 	go informer.RunWithContext(ctx)
 	if !toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {

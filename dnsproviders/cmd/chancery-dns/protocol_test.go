@@ -278,7 +278,7 @@ func startServe(t *testing.T, w *world) string {
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute) // as rig.Patience
 	for _, err := os.Stat(socket); err != nil; _, err = os.Stat(socket) {
 		if time.Now().After(deadline) {
 			t.Fatal("it does not listen")

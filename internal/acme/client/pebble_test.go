@@ -70,7 +70,7 @@ func registered(t *testing.T, s *pebble.Server) *client.Client {
 // until polls: the wire client does not.
 func until[T any](t *testing.T, what string, read func() (T, error), done func(T) bool) T {
 	t.Helper()
-	deadline := time.After(time.Minute)
+	deadline := time.After(2 * time.Minute) // as rig.Patience
 	for {
 		v, err := read()
 		if err != nil {
@@ -82,7 +82,7 @@ func until[T any](t *testing.T, what string, read func() (T, error), done func(T
 		select {
 		case <-time.After(10 * time.Millisecond):
 		case <-deadline:
-			t.Fatalf("%s: still %+v after a minute", what, v)
+			t.Fatalf("%s: still %+v after two minutes", what, v)
 		}
 	}
 }

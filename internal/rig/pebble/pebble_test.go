@@ -130,7 +130,7 @@ func TestDeactivatedInTheMiddleOfAValidation(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // as rig.Patience
 	defer cancel()
 	c, challenge, authz := pending(ctx, t, s)
 	if err := c.AcceptChallenge(ctx, challenge); err != nil {

@@ -109,7 +109,7 @@ func serve(ctx context.Context, t *testing.T, o tlsalpn01.ResponderOptions) stri
 func shake(t *testing.T, address string, config *tls.Config) (tls.ConnectionState, error) {
 	t.Helper()
 	config.InsecureSkipVerify = true
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // as rig.Patience
 	defer cancel()
 	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", address)
 	if err != nil {

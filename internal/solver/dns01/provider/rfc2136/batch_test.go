@@ -13,6 +13,7 @@ import (
 	"github.com/miekg/dns"
 
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/limit"
@@ -33,7 +34,7 @@ type crowd struct {
 // await polls for what other goroutines do.
 func await(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !is(); {
+	for deadline := time.Now().Add(rig.Patience); !is(); {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited for %s in vain", what)
 		}

@@ -81,7 +81,7 @@ zone "example.test" { type primary; file "example.test.zone"; update-policy { %s
 
 func awaitBIND(t *testing.T, server string, ended chan error) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(rig.Patience)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
