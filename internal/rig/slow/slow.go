@@ -28,7 +28,7 @@ const (
 	Versions Part = "versions"
 	// Docs runs the commands of the pages in docs/, and the demo, and looks at the dashboard in Chromium.
 	Docs Part = "docs"
-	// Numbers measures requests, and what waits cost.
+	// Numbers measures requests, times (Best), and what waits cost.
 	Numbers Part = "numbers"
 	// Takeover takes hundreds of Certificates over, and installs the original anew for each odd case.
 	Takeover Part = "takeover"
