@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -149,6 +150,10 @@ func (*pages) IsWatchListSemanticsUnSupported() bool { return true }
 func (p *pages) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	o.ResourceVersion = "" // a reflector takes any version, but the API server has no pages of version 0
 	page, err := p.page(ctx, o)
+	if o.Continue != "" && apierrors.IsResourceExpired(err) {
+		// After this error a pager asks for all objects at once. It would take one page of ours for all.
+		return nil, errors.New("the list took so long that it begins anew: " + err.Error())
+	}
 	if err != nil {
 		return nil, err
 	}

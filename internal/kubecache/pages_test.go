@@ -16,6 +16,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -91,6 +92,39 @@ func TestInformerListsInPages(t *testing.T) {
 	slices.Sort(names)
 	if !slices.Equal(names, []string{"a0", "a1", "a2", "b0", "b1", "b2"}) || !slices.Equal(asked, []string{"", "1", "2"}) {
 		t.Errorf("asked for %q and know %q", asked, names)
+	}
+}
+
+// TestListThatExpires: a list whose next page the API server has forgotten begins anew. It does not end with the pages
+// that were read.
+func TestListThatExpires(t *testing.T) {
+	expired := false
+	lw := &toolscache.ListWatch{
+		ListWithContextFunc: func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			page, _ := strconv.Atoi(o.Continue) // none is the first
+			if page == 1 && !expired {
+				expired = true
+				return nil, apierrors.NewResourceExpired("The provided continue parameter is too old")
+			}
+			list := &corev1.SecretList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: []corev1.Secret{
+				{ObjectMeta: metav1.ObjectMeta{Name: "a" + strconv.Itoa(page)}},
+			}}
+			if page < 2 {
+				list.Continue = strconv.Itoa(page + 1)
+			}
+			return list, nil
+		},
+		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return watch.NewFake(), nil },
+	}
+	informer := NewPagedInformer(lw, &corev1.Secret{}, 0, toolscache.Indexers{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	go informer.RunWithContext(ctx)
+	if !toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		t.Fatal("never synced")
+	}
+	if known := informer.GetStore().ListKeys(); len(known) != 3 {
+		t.Errorf("it knows %q", known)
 	}
 }
 
