@@ -140,12 +140,20 @@ func (l *Lease) see(lease *coordinationv1.Lease, err error) (*coordinationv1.Lea
 	if err != nil {
 		return lease, err
 	}
-	if order, err := resourceversion.CompareResourceVersion(lease.ResourceVersion, l.newest); err == nil && order < 0 {
+	if l.older(lease) {
 		l.lose(ErrOlder)
-	} else {
-		l.newest = lease.ResourceVersion
 	}
 	return lease, l.loss
+}
+
+// older reports whether a lease is older than one that was seen before, and notes its version if it is not.
+func (l *Lease) older(lease *coordinationv1.Lease) bool {
+	order, err := resourceversion.CompareResourceVersion(lease.ResourceVersion, l.newest)
+	if err == nil && order < 0 {
+		return true
+	}
+	l.newest = lease.ResourceVersion
+	return false
 }
 
 // Get implements resourcelock.Interface. Until this process leads, Get returns only when the lease may be taken, or
@@ -219,12 +227,13 @@ func (l *Lease) wait(ctx context.Context, left time.Duration) {
 			return
 		case event, open := <-watching.ResultChan():
 			lease, is := event.Object.(*coordinationv1.Lease)
-			if !open || !is {
+			// A watch may begin with what a cache of the API server has, which may be late: only Get judges.
+			if !open || !is || l.older(lease) {
 				l.pause(ctx)
 				return
 			}
 			record := resourcelock.LeaseSpecToLeaderElectionRecord(&lease.Spec)
-			if _, err := l.see(lease, nil); err != nil || event.Type == watch.Deleted || record.HolderIdentity == "" {
+			if event.Type == watch.Deleted || record.HolderIdentity == "" {
 				return
 			}
 			runsOut.Reset(l.left(record))

@@ -322,6 +322,42 @@ func TestOlderLease(t *testing.T) {
 	})
 }
 
+// TestLateWatch: a watch that begins with an older lease than was read, as one from a cache of an API server that is
+// late, ends no process. The lease is read again, at the usual pace.
+func TestLateWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := newServer()
+		first := compete(t, client, "first")
+		<-first.leads
+		time.Sleep(leaseTime + time.Second) //nolint:forbidigo // the bubble's time: between two renewals
+		late, err := client.CoordinationV1().Leases("kube-system").Get(t.Context(), "lease", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(leaseTime) //nolint:forbidigo // the bubble's time
+		client.PrependWatchReactor("leases", func(clienttesting.Action) (bool, watch.Interface, error) {
+			events := watch.NewFakeWithChanSize(1, false)
+			events.Add(late)
+			return true, events, nil
+		})
+		client.ClearActions()
+		second := compete(t, client, "second")
+		time.Sleep(time.Minute) //nolint:forbidigo // the bubble's time
+		second.stays(t)
+		if second.acts() {
+			t.Error("two lead")
+		}
+		reads := slices.DeleteFunc(client.Actions(), func(a clienttesting.Action) bool { return a.GetVerb() != "get" })
+		if len(reads) > 21 {
+			t.Errorf("the lease is read %d times in a minute", len(reads))
+		}
+		second.stop()
+		<-second.done
+		first.stop()
+		<-first.done
+	})
+}
+
 // TestLeaseAtRest: what the lease costs in a minute: the leader renews it, and whoever waits holds a watch.
 func TestLeaseAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
