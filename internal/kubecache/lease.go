@@ -170,6 +170,12 @@ func (l *Lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 	}
 	for {
 		record, raw, err := l.Interface.Get(ctx)
+		if apierrors.IsNotFound(err) && !ended(ctx) && !l.led && l.read.HolderIdentity != "" {
+			if left := l.left(&l.read); left > 0 { // who held the lease that was deleted still acts
+				l.wait(ctx, left)
+				continue
+			}
+		}
 		if err != nil {
 			l.unread = l.unread || !apierrors.IsNotFound(err)
 			return nil, nil, err

@@ -358,6 +358,39 @@ func TestLateWatch(t *testing.T) {
 	})
 }
 
+// TestDeletedLease: who waits makes no lease in place of one that was deleted until the term of its holder is over,
+// which makes it anew if it can.
+func TestDeletedLease(t *testing.T) {
+	for name, killed := range map[string]bool{"the leader lives": false, "the leader is killed": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := newServer()
+				first := compete(t, client, "first")
+				<-first.leads
+				second := compete(t, client, "second")
+				time.Sleep(time.Minute + time.Second) //nolint:forbidigo // the bubble's time: between two renewals
+				first.cut.Store(killed)
+				if err := client.CoordinationV1().Leases("kube-system").Delete(t.Context(), "lease", metav1.DeleteOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				for range 60 {
+					time.Sleep(time.Second) //nolint:forbidigo // the bubble's time
+					if first.acts() && second.acts() {
+						t.Fatal("two act")
+					}
+				}
+				if first.acts() == killed || second.acts() != killed {
+					t.Errorf("the first acts: %t, the second acts: %t", first.acts(), second.acts())
+				}
+				for _, c := range []*candidate{first, second} {
+					c.stop()
+					<-c.done
+				}
+			})
+		})
+	}
+}
+
 // TestLeaseAtRest: what the lease costs in a minute: the leader renews it, and whoever waits holds a watch.
 func TestLeaseAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
