@@ -28,9 +28,10 @@ import (
 // watches the lease, so it leads as soon as the leader has released the lease. A leader whose lease another process has
 // taken is told so at once, and does not release what is not its own any more.
 //
-// The term of a leader ends RenewDeadline after it has last renewed the lease, and so before anybody else may lead. It
-// goes on if the leader renews the lease after all, which shows that nobody else has led: an outage of the API server
-// ends no process. So the election is to have a RenewDeadline that never comes.
+// The term of a leader ends RenewDeadline after it has last renewed the lease, and so before anybody else may lead, and
+// for good when it releases the lease. It goes on if the leader renews the lease after all, which shows that nobody
+// else has led: an outage of the API server ends no process. So the election is to have a RenewDeadline that never
+// comes.
 //
 // An API server whose store was restored from a backup answers with older versions than before. The watches of a
 // process then show nothing new until the versions are as new as those that they know, and miss what was changed
@@ -313,6 +314,8 @@ func (l *Lease) write(
 	holds := record.HolderIdentity == l.Identity()
 	if holds { // that of the election never ends
 		record.LeaseDurationSeconds = int(l.o.Duration / time.Second)
+	} else { // another process may lead as soon as this is stored, even if no answer says so
+		l.term.End()
 	}
 	if err := by(ctx, record); err != nil {
 		return err

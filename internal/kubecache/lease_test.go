@@ -169,6 +169,9 @@ func TestLeaseHandover(t *testing.T) {
 				first.cut.Store(!c.releases)
 				first.stop()
 				<-first.done
+				if c.releases && first.acts() {
+					t.Error("the first acts after it has released the lease")
+				}
 				began := time.Now()
 				<-second.leads
 				if took := time.Since(began); took > c.within || took < c.atLeast {
