@@ -169,20 +169,18 @@ func (p *Policy) Check(host string, ip netip.Addr) error {
 	return &Denied{host, ip}
 }
 
-// Dialer returns a dialer like d that connects to permitted addresses only. It judges the address of each
-// connection as it is made, after names are resolved.
+// Dialer returns a dialer like d that connects to permitted addresses only, and within the term only. It judges the
+// address of each connection as it is made, after names are resolved.
 func (p *Policy) Dialer(d net.Dialer) *net.Dialer {
-	if p != nil {
-		d.ControlContext = func(ctx context.Context, _, address string, _ syscall.RawConn) error {
-			if err := term.Check(ctx); err != nil {
-				return err
-			}
-			to, err := netip.ParseAddrPort(address)
-			if err != nil {
-				return fmt.Errorf("connect to %s: %w", address, err)
-			}
-			return p.Check("", to.Addr())
+	d.ControlContext = func(ctx context.Context, _, address string, _ syscall.RawConn) error {
+		if err := term.Check(ctx); err != nil || p == nil {
+			return err
 		}
+		to, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return fmt.Errorf("connect to %s: %w", address, err)
+		}
+		return p.Check("", to.Addr())
 	}
 	return &d
 }

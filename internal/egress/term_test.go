@@ -17,6 +17,13 @@ import (
 // TestNothingIsSentAfterTheTerm: a process that was stopped past its lease may come as far as to a request or a
 // connection before its contexts have ended. Neither is made.
 func TestNothingIsSentAfterTheTerm(t *testing.T) {
+	for name, policy := range map[string]*egress.Policy{"a tenant's": egress.New(prefixes("127.0.0.0/8"), nil), "the operator's": nil} {
+		t.Run(name, func(t *testing.T) { sendsNothingAfterTheTerm(t, policy) })
+	}
+}
+
+func sendsNothingAfterTheTerm(t *testing.T, policy *egress.Policy) {
+	t.Helper()
 	var asked, stopped atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
 	t.Cleanup(server.Close)
@@ -24,7 +31,6 @@ func TestNothingIsSentAfterTheTerm(t *testing.T) {
 	m.Extend(time.Now(), time.Minute)
 	ctx, end := m.Within(t.Context())
 	defer end()
-	policy := egress.New(prefixes("127.0.0.0/8"), nil)
 	client, dialer := policy.Client(time.Minute, 1), policy.Dialer(net.Dialer{})
 	ask := func() error {
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, http.NoBody)

@@ -18,6 +18,7 @@ import (
 	"github.com/miekg/dns"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
@@ -33,7 +34,7 @@ type Options struct {
 	Timeout time.Duration
 	// Now is the clock that signs; nil means time.Now.
 	Now func() time.Time
-	// Dial opens the connection; nil means a net.Dialer.
+	// Dial opens the connection; nil means to any address, within the term.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Queues are shared by all Providers whose changes may share a message; nil means by none.
 	Queues *Queues
@@ -79,7 +80,7 @@ func New(c Config, o Options) (*Provider, error) {
 		p.o.Now = time.Now
 	}
 	if p.o.Dial == nil {
-		p.o.Dial = new(net.Dialer).DialContext
+		p.o.Dial = (*egress.Policy)(nil).Dialer(net.Dialer{}).DialContext
 	}
 	if p.o.Queues == nil {
 		p.o.Queues = NewQueues()

@@ -18,6 +18,7 @@ import (
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/solver/dns01/provider/rfc2136"
+	"chancery.dev/internal/term"
 )
 
 // secrets is a namespace's Secrets by name.
@@ -128,6 +129,22 @@ func TestSilentServer(t *testing.T) {
 	}
 	if n := server.Queries(0, dns.TypeNone); n < 4 { // two tries each time over UDP
 		t.Errorf("the server saw %d updates, want 4 or more", n)
+	}
+}
+
+// over is the term of a process that must not act any more.
+type over struct{}
+
+func (over) Over() bool { return true }
+
+// TestNoUpdateAfterTheTerm: also where nobody judges the address of the server, as for ClusterIssuers.
+func TestNoUpdateAfterTheTerm(t *testing.T) {
+	server := serve(t, nil)
+	for _, tcp := range []bool{false, true} {
+		p := newProvider(t, rfc2136.Config{Nameserver: server.Addr(), TCP: tcp})
+		if err := p.Present(term.With(t.Context(), over{}), record("www.example.test", "value")); err == nil || len(server.TXT()) != 0 {
+			t.Errorf("TCP %t: error %v, DNS holds %q", tcp, err, server.TXT())
+		}
 	}
 }
 
