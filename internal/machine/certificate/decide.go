@@ -22,7 +22,7 @@ import (
 const duplicateRecheck = 3 * time.Minute
 
 // Decide returns what the Certificate needs now.
-func Decide(s State, now time.Time) Action {
+func Decide(s State, now time.Time) (action Action) {
 	if s.Certificate.DeletionTimestamp != nil {
 		return Action{Step: StepRest}
 	}
@@ -33,7 +33,7 @@ func Decide(s State, now time.Time) Action {
 	if s.Refusal != nil {
 		before = d.crt.DeepCopy()
 	}
-	action := d.revokeOrIssue(asked, news)
+	action = d.revokeOrIssue(asked, news)
 	if s.Refusal != nil && s.Refusal.Step == action.Step {
 		d.crt = before
 		action = d.refuse(action)
@@ -42,7 +42,7 @@ func Decide(s State, now time.Time) Action {
 	if action.Rests() {
 		action.Wake = when.Earliest(action.Wake, asked.Wake)
 	}
-	d.tellPostponed(&action)
+	defer d.tellPostponed(&action) // once: it is not held back
 	if d.quiet {
 		return action
 	}

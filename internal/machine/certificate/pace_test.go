@@ -52,3 +52,21 @@ func TestCausesArePaced(t *testing.T) {
 		})
 	}
 }
+
+// TestNewsAreNotPaced: what is said once is said, also where a status is held back at the same time.
+func TestNewsAreNotPaced(t *testing.T) {
+	w := newWorld(t)
+	w.settle()
+	for i, c := range []*cmmeta.Cause{cause.New(cause.Quota, "", "a", "one"), cause.New(cause.Admission, "", "b", "other")} {
+		w.now = w.now.Add(time.Second)
+		w.next().Status.Cause = c
+		if i > 0 {
+			w.postponed = []Postponed{{Step: StepDropSurplus, Until: w.now.Add(time.Minute), News: "forbidden"}}
+		}
+		a := Decide(w.state(), w.now)
+		if i > 0 && (a.Status != nil || len(a.Events) != 1 || a.Events[0].Message != "forbidden") {
+			t.Errorf("%+v", a)
+		}
+		w.act(a, 9)
+	}
+}
