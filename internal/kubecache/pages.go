@@ -79,12 +79,16 @@ func (p *pages) page(ctx context.Context, o metav1.ListOptions) (runtime.Object,
 			within = context.WithValue(ctx, pageKey{}, &p.text)
 		}
 		page, err := p.ListerWatcherWithContext.ListWithContext(within, o)
-		if !errors.Is(err, errPageTooLarge) {
+		switch {
+		case err == nil:
 			p.fitted = p.limit
 			if p.patience--; p.patience < 0 {
 				p.limit = min(p.limit+p.limit/pageStep+1, fullPage)
 			}
-			return page, err
+			return page, nil
+		case !errors.Is(err, errPageTooLarge):
+			p.text = nil // the list is over
+			return nil, err
 		}
 		if p.fitted > 0 && p.fitted < p.limit {
 			p.limit, p.patience = p.fitted, pageStep

@@ -187,6 +187,19 @@ func TestPagesAreBounded(t *testing.T) {
 	}
 }
 
+// TestFailedPage: a page that could not be read says nothing about how many objects have room, and leaves no buffer.
+func TestFailedPage(t *testing.T) {
+	lw := newPages(&toolscache.ListWatch{ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
+		*ctx.Value(pageKey{}).(*[]byte) = make([]byte, usualPage)
+		return nil, io.ErrUnexpectedEOF
+	}}, nil)
+	lw.limit, lw.fitted = 100, 10
+	_, err := lw.ListWithContext(t.Context(), metav1.ListOptions{})
+	if !errors.Is(err, io.ErrUnexpectedEOF) || lw.limit != 100 || lw.fitted != 10 || lw.text != nil {
+		t.Errorf("error %v, limit %d, fitted %d, a buffer of %d bytes", err, lw.limit, lw.fitted, len(lw.text))
+	}
+}
+
 // noted notes how much is read of each answer.
 type noted struct {
 	next http.RoundTripper
