@@ -45,7 +45,10 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.HealthAddress = ":soup" }, `--internal-healthz-listen-address: must be host:port, or 0 for none, not ":soup"`},
 		{func(c *Config) { c.ProfilerAddress = "localhost:70000" }, `--profiler-address: must be host:port, not "localhost:70000"`},
 		{func(c *Config) { c.Workers = 0 }, "--concurrent-workers: must be at least 1, not 0"},
-		{func(c *Config) { c.RenewDeadline = 15 * time.Second }, "--leader-election-renew-deadline: 15s must be less than --leader-election-lease-duration 15s"},
+		{
+			func(c *Config) { c.LeaseDuration, c.RenewDeadline = 15900*time.Millisecond, 15500*time.Millisecond },
+			"--leader-election-renew-deadline: 15.5s must be less than --leader-election-lease-duration 15s, in whole seconds",
+		},
 		{
 			func(c *Config) { c.Backoff.Min = 33 * time.Hour },
 			"--certificate-request-minimum-backoff-duration: 33h0m0s must not exceed --certificate-request-maximum-backoff-duration 32h0m0s",

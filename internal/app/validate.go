@@ -123,8 +123,8 @@ func (c *Config) validateElection(f *findings) {
 	if !c.LeaderElect {
 		return
 	}
-	if c.RenewDeadline >= c.LeaseDuration {
-		f.add("leader-election-renew-deadline", "%s must be less than --leader-election-lease-duration %s", c.RenewDeadline, c.LeaseDuration)
+	if lasts := c.LeaseDuration.Truncate(time.Second); c.RenewDeadline >= lasts { // as the others read it in the Lease
+		f.add("leader-election-renew-deadline", "%s must be less than --leader-election-lease-duration %s, in whole seconds", c.RenewDeadline, lasts)
 	}
 	if c.RetryPeriod >= c.RenewDeadline {
 		f.add("leader-election-retry-period", "%s must be less than --leader-election-renew-deadline %s", c.RetryPeriod, c.RenewDeadline)
