@@ -41,6 +41,9 @@ func (q *forgetting) AddAfter(item reconcile.Request, delay time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.drop(item)
+	if q.ShuttingDown() {
+		return
+	}
 	q.later[item] = q.afterFunc(delay, func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
@@ -66,12 +69,12 @@ func (q *forgetting) drop(item reconcile.Request) {
 	}
 }
 
-// ShutDown implements workqueue.TypedInterface: delays end with the queue.
+// ShutDown implements workqueue.TypedInterface: delays end with the queue, and none begins after it.
 func (q *forgetting) ShutDown() {
+	q.Queue.ShutDown()
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	for item := range q.later {
 		q.drop(item)
 	}
-	q.mu.Unlock()
-	q.Queue.ShutDown()
 }
