@@ -61,7 +61,7 @@ type Kind[O client.Object, M, S, A any] struct {
 	// right that is granted is no event. With nil, the step is tried again as after any other error.
 	Refused func(p *Pass[O, M], err error) Event
 	// TooLarge returns an object with a status that says that the object is a stub (package stub), as said does; nil if
-	// the status says so. With nil, an event alone says so.
+	// the status says so. With nil, and for a stub whose status is not known, an event alone says so.
 	TooLarge func(object O, said string) client.Object
 	// Traced says how the objects belong to issuances; nil if they do not.
 	Traced *Traced
@@ -302,7 +302,7 @@ func (r *Runner[O, M, S, A]) tooLarge(p *Pass[O, M], known *remembered[M]) (Plan
 		return Plan{}, false
 	}
 	plan := Plan{Waits: For{What: WaitEvent, Detail: said}}
-	if r.kind.TooLarge != nil {
+	if r.kind.TooLarge != nil && stub.HasStatus(p.Object) {
 		plan.Status = r.kind.TooLarge(p.Object, said)
 	}
 	if known.refused != said {

@@ -232,6 +232,33 @@ func TestStub(t *testing.T) {
 	})
 }
 
+// TestStubWithoutStatus: a stub whose status was dropped gets no other one, which would replace what is stored.
+func TestStubWithoutStatus(t *testing.T) {
+	fill := strings.Repeat("x", limits.ObjectBytes)
+	for known, large := range map[bool]*corev1.Pod{
+		true:  {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": fill}}, Status: corev1.PodStatus{HostIP: "192.0.2.1"}},
+		false: {Status: corev1.PodStatus{HostIP: "192.0.2.1", Message: fill}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			e := newErrand(t)
+			e.runner.kind.TooLarge = func(pod *corev1.Pod, said string) client.Object {
+				pod = pod.DeepCopy()
+				pod.Status.Reason = said
+				return pod
+			}
+			large.Namespace, large.Name, large.UID = podName.Namespace, podName.Name, "1"
+			if _, err := stub.Bound(cache.TransformStripManagedFields())(large); err != nil {
+				t.Fatal(err)
+			}
+			e.shown = large
+			e.pass(t)
+			if known != (e.writes == 1) || len(e.events.Events) != 1 {
+				t.Errorf("the status is known: %t, %d writes, %d events", known, e.writes, len(e.events.Events))
+			}
+		})
+	}
+}
+
 // TestGone: an object that is gone, and one that another by its name has replaced, are forgotten with their calls.
 func TestGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -5,11 +5,13 @@ package stub
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/limits"
 )
 
@@ -23,8 +25,12 @@ type Object interface {
 const Reason = "TooLarge"
 
 // manager is that of the one entry that a stub has of managed fields. The API server gives each entry an operation,
-// and that of a stub has none: nobody can write an object that looks like a stub.
-const manager = "chancery.dev/too-large"
+// and that of a stub has none: nobody can write an object that looks like a stub. The subresource of the entry is bare
+// where the status was dropped.
+const (
+	manager = "chancery.dev/too-large"
+	bare    = "bare"
+)
 
 // Bound is a cache.TransformFunc. It has next, which is another one, transform an object, and replaces what is larger
 // then than limits.ObjectBytes by a stub. A stub has the name, the controller, the annotations and, of what has room,
@@ -52,6 +58,9 @@ func Is(obj Object) bool {
 	return len(fields) == 1 && fields[0].Manager == manager && fields[0].Operation == ""
 }
 
+// HasStatus reports whether an object of the cache has its status, and may be written: a stub may have lost it.
+func HasStatus(obj Object) bool { return !Is(obj) || obj.GetManagedFields()[0].Subresource != bare }
+
 // TooLarge says that an object of the cache is a stub; empty for any other.
 func TooLarge(obj Object) string {
 	if !Is(obj) {
@@ -75,12 +84,26 @@ func reduce(object Object) {
 	if Size(object) > limits.ObjectBytes {
 		clearBut(object, "Status")
 	}
+	mark := metav1.ManagedFieldsEntry{Manager: manager}
 	if Size(object) > limits.ObjectBytes {
+		mark.Subresource = bare
 		clearBut(object, "")
 		object.SetAnnotations(nil)
-		object.SetFinalizers(nil)
 	}
-	object.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: manager}})
+	if Size(object) > limits.ObjectBytes {
+		object.SetFinalizers(ours(object.GetFinalizers()))
+	}
+	object.SetManagedFields([]metav1.ManagedFieldsEntry{mark})
+}
+
+// ours returns the finalizers that the controller removes, once each: an object that is being deleted waits for that.
+func ours(all []string) (kept []string) {
+	for _, name := range []string{acmev1.ChallengeFinalizer, acmev1.ChallengeFinalizerLegacy} {
+		if slices.Contains(all, name) {
+			kept = append(kept, name)
+		}
+	}
+	return kept
 }
 
 // clearBut clears all fields of an object but its metadata, the named one, and what of the spec others need to know.

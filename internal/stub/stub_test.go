@@ -2,6 +2,7 @@ package stub
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,6 +84,9 @@ func TestBound(t *testing.T) {
 			if c.stub && len(crt.OwnerReferences) != 1 || crt.OwnerReferences[len(crt.OwnerReferences)-1].UID != "3" {
 				t.Errorf("%d owners", len(crt.OwnerReferences))
 			}
+			if HasStatus(crt) != c.status {
+				t.Errorf("it has its status: %t", HasStatus(crt))
+			}
 			if crt.Name != "web" || crt.UID != "1" || crt.Generation != 3 || crt.Spec.SecretName != "web-tls" || crt.Spec.IssuerRef != ref {
 				t.Errorf("%s %s %d, %s by %+v", crt.Name, crt.UID, crt.Generation, crt.Spec.SecretName, crt.Spec.IssuerRef)
 			}
@@ -111,6 +115,19 @@ func TestStubsOfOtherKinds(t *testing.T) {
 	}
 	if s := challenge.Spec; s.DNSName != "www.example.com" || s.Type != acmev1.ChallengeTypeDNS01 || s.Token != "" || len(challenge.Finalizers) != 1 {
 		t.Errorf("%s %s %q, %v", s.DNSName, s.Type, s.Token, challenge.Finalizers)
+	}
+	const mine, older = acmev1.ChallengeFinalizer, acmev1.ChallengeFinalizerLegacy
+	for name, more := range map[string][]string{"one that is long": {fill}, "ours, often": slices.Repeat([]string{mine}, limits.ObjectBytes/len(mine))} {
+		dying := metadata()
+		dying.Finalizers = append([]string{mine, older}, more...)
+		if c := through(t, &acmev1.Challenge{ObjectMeta: dying}); !slices.Equal(c.Finalizers, []string{mine, older}) {
+			t.Errorf("%s: %d finalizers, so a Challenge that is being deleted hangs", name, len(c.Finalizers))
+		}
+	}
+	few := metadata()
+	few.Annotations["b"] = fill
+	if c := through(t, &acmev1.Challenge{ObjectMeta: few}); !slices.Equal(c.Finalizers, few.Finalizers) {
+		t.Errorf("finalizers that have room are gone: %q", c.Finalizers)
 	}
 	nameless := through(t, &certmanagerv1.Certificate{ObjectMeta: metadata(), Spec: certmanagerv1.CertificateSpec{SecretName: fill, IssuerRef: ref}})
 	if nameless.Spec.SecretName != "" || nameless.Spec.IssuerRef != ref {
