@@ -130,8 +130,9 @@ func Row(w io.Writer, cells ...string) {
 	_, _ = fmt.Fprintln(w, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 }
 
-// Cut shortens a text for a column of that width.
+// Cut shortens a text for a column of that width, which has room for a mark at least.
 func Cut(s string, width int) string {
+	width = max(width, 1)
 	if runes := []rune(s); len(runes) > width {
 		return string(runes[:width-1]) + "…"
 	}

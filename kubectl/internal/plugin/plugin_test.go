@@ -36,3 +36,16 @@ func TestKnown(t *testing.T) {
 		}
 	}
 }
+
+// TestCut: a column that is too narrow for anything, as on a narrow terminal, has a mark.
+func TestCut(t *testing.T) {
+	t.Parallel()
+	for width, want := range map[int]string{-3: "…", 0: "…", 1: "…", 2: "ä…", 5: "äöüßé", 6: "äöüßé"} {
+		if got := Cut("äöüßé", width); got != want {
+			t.Errorf("%d: %q, want %q", width, got, want)
+		}
+	}
+	if got := Cut("", -1); got != "" {
+		t.Errorf("of nothing, %q is left", got)
+	}
+}
