@@ -262,13 +262,14 @@ func (a *App) term() *engine.Term {
 	return a.lease.Term()
 }
 
-// tellTerm logs when this process stops acting because its lease has run out, and when it goes on.
+// tellTerm logs when this process stops acting because its lease has run out, and when it goes on. The end for good is
+// told by Run.
 func (a *App) tellTerm(ctx context.Context) {
 	for t := a.term(); t != nil; a.log.Info("the lease is renewed: going on") {
 		running, end := t.Within(ctx)
 		<-running.Done()
 		end()
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || t.Ended() {
 			return
 		}
 		a.log.Info("the lease could not be renewed in time: nothing is written and nobody is asked until it is", "lease", a.lease.Describe())

@@ -63,6 +63,13 @@ func (t *Term) End() {
 	t.end()
 }
 
+// Ended reports whether the term has ended for good.
+func (t *Term) Ended() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.forGood
+}
+
 // left is how long the term still runs, if it has an end. Go's monotonic clock stands still while the machine is
 // suspended: Round has the other clock counted, too.
 func (t *Term) left() time.Duration {
