@@ -1,12 +1,15 @@
 package cause
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
@@ -14,7 +17,8 @@ import (
 
 // OfWrite returns the cause that a refused write of an object is, such as "Secret web"; nil where the error is no
 // refusal of the API server. Its answers are typed only in part: a quota, a policy and a missing right all come as
-// Forbidden, and are told from one another by the words of the API server. Where those change, the class is a broader
+// Forbidden, and are told from one another by the words of the API server. Only its own words count, each in its own
+// place: strangers choose values, and what policies and webhooks say. Where the words change, the class is a broader
 // one, and the message says the same.
 func OfWrite(err error, object string) *cmmeta.Cause {
 	class := classOfWrite(err)
@@ -25,14 +29,11 @@ func OfWrite(err error, object string) *cmmeta.Cause {
 }
 
 func classOfWrite(err error) Class {
-	says := func(words ...string) bool {
-		for _, w := range words {
-			if strings.Contains(err.Error(), w) {
-				return true
-			}
-		}
-		return false
+	var status metav1.Status
+	if answer := apierrors.APIStatus(nil); errors.As(err, &answer) {
+		status = answer.Status()
 	}
+	words, forbids := forbidding(status)
 	switch {
 	case err == nil:
 		return ""
@@ -44,19 +45,36 @@ func classOfWrite(err error) Class {
 		return Webhook // a webhook that does not answer
 	case !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err):
 		return ""
-	case says("exceeded quota", "must specify"): // of the plugin ResourceQuota
+	case strings.HasPrefix(status.Message, `admission webhook "`): // the rest is the webhook's
+		return Admission
+	case forbids && (strings.HasPrefix(words, "exceeded quota: ") || strings.HasPrefix(words, "failed quota: ")): // of the plugin ResourceQuota
 		return Quota
-	case says("ValidatingAdmissionPolicy", "denied the request"):
-		return Admission
-	case apierrors.IsInvalid(err) && says("is immutable"):
-		return Immutable
-	case apierrors.IsForbidden(err) && says(`User "`):
+	case forbids && apierrors.IsForbidden(err) && strings.HasPrefix(words, `User "`):
 		return Rights
-	case apierrors.IsForbidden(err):
+	case forbids, apierrors.IsForbidden(err): // a policy may forbid with the reason Invalid
 		return Admission
+	case status.Details != nil && slices.ContainsFunc(status.Details.Causes, immutable):
+		return Immutable
 	default:
 		return Invalid
 	}
+}
+
+// forbidding returns what the API server says behind the name of what it forbids; false if it says something else.
+func forbidding(s metav1.Status) (words string, is bool) {
+	of := metav1.StatusDetails{}
+	if s.Details != nil {
+		of = *s.Details
+	}
+	named := apierrors.NewForbidden(schema.GroupResource{Group: of.Group, Resource: of.Kind}, of.Name, errors.New(""))
+	return strings.CutPrefix(s.Message, named.ErrStatus.Message)
+}
+
+// immutable reports whether a field may not be changed. The value stands before the words.
+func immutable(c metav1.StatusCause) bool {
+	const words = "field is immutable"
+	return c.Type == metav1.CauseTypeForbidden && strings.HasPrefix(c.Message, "Forbidden: "+words) ||
+		c.Type == metav1.CauseTypeFieldValueInvalid && strings.HasSuffix(c.Message, ": "+words)
 }
 
 // The wait after a write that the API server has refused doubles from the first to the longest one: most of what is in

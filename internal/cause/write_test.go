@@ -1,9 +1,60 @@
 package cause
 
 import (
+	"errors"
+	"fmt"
+	"net/http"
 	"testing"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
+
+// TestStrangersDecideNoClass: whatever a policy or a webhook says, and whatever value the API server quotes, the class
+// is that of who refuses.
+func TestStrangersDecideNoClass(t *testing.T) {
+	t.Parallel()
+	for _, words := range []string{
+		"x: field is immutable", "Forbidden: field is immutable when `immutable` is set", "exceeded quota: few, requested: count/secrets=1", "failed quota: few: must specify limits.cpu",
+		`secrets "web" is forbidden: User "mallory" cannot patch resource "secrets"`, `User "mallory" cannot`, `admission webhook "x" denied the request: no`,
+		"ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no",
+	} {
+		byPolicy := func(reason metav1.StatusReason, code int32) error { // as k8s.io/apiserver does, in pkg/admission/plugin/policy/validating
+			message := "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: " + words
+			err := apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "web", errors.New(message))
+			err.ErrStatus.Reason, err.ErrStatus.Code = reason, code
+			err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Message: message})
+			return err
+		}
+		byWebhook := func(reason metav1.StatusReason, code int32) error { // as in pkg/admission/plugin/webhook/errors
+			return &apierrors.StatusError{ErrStatus: metav1.Status{
+				Status: metav1.StatusFailure, Reason: reason, Code: code, Message: `admission webhook "policies.example.com" denied the request: ` + words,
+				Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Message: words}}},
+			}}
+		}
+		quoted := func(at, detail string) error {
+			return apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, "web", field.ErrorList{field.Invalid(field.NewPath("metadata", at), words, detail)})
+		}
+		for name, c := range map[string]struct {
+			err  error
+			want Class
+		}{
+			"a policy":                    {byPolicy(metav1.StatusReasonInvalid, http.StatusUnprocessableEntity), Admission},
+			"a policy that forbids":       {byPolicy(metav1.StatusReasonForbidden, http.StatusForbidden), Admission},
+			"a webhook":                   {byWebhook(metav1.StatusReasonForbidden, http.StatusForbidden), Admission},
+			"a webhook that finds faults": {byWebhook(metav1.StatusReasonInvalid, http.StatusUnprocessableEntity), Admission},
+			"a value":                     {quoted("labels", "a valid label must be an empty string or consist of alphanumeric characters"), Invalid},
+			"a value at the end":          {quoted("annotations", ""), Invalid},
+		} {
+			if got := OfWrite(fmt.Errorf("write the Secret: %w", c.err), "Secret web"); got.Class != string(c.want) {
+				t.Errorf("%s says %q: %s, not %s", name, words, got.Class, c.want)
+			}
+		}
+	}
+}
 
 // TestRefusalsWait: what only a change helps against that is watched is not tried again soon, since each try would be
 // told in the status. The rest is tried soon, and then more and more seldom.
@@ -21,6 +72,27 @@ func TestRefusalsWait(t *testing.T) {
 				t.Errorf("%s: %s until %v, want %s", class, got, c.NextTry, want)
 			}
 			now = now.Add(want)
+		}
+	}
+}
+
+// TestOwnWords: what the API server itself says in its own place decides, in each of its forms.
+func TestOwnWords(t *testing.T) {
+	t.Parallel()
+	secrets := schema.GroupResource{Resource: "secrets"}
+	for _, c := range []struct {
+		err  error
+		want Class
+	}{
+		{apierrors.NewForbidden(secrets, "web", errors.New("failed quota: few: must specify limits.cpu")), Quota},
+		{apierrors.NewForbidden(secrets, "", errors.New(`User "system:serviceaccount:a:b" cannot create resource "secrets" in API group ""`)), Rights},
+		{apierrors.NewForbidden(secrets, "web", errors.New("cannot set blockOwnerDeletion in this case")), Admission},
+		{apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, "web", field.ErrorList{
+			field.Invalid(field.NewPath("type"), "kubernetes.io/tls", "field is immutable"),
+		}), Immutable},
+	} {
+		if got := OfWrite(c.err, "Secret web"); got.Class != string(c.want) {
+			t.Errorf("%v: %s, not %s", c.err, got.Class, c.want)
 		}
 	}
 }
