@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -360,4 +361,41 @@ func (b countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.bytes.Add(int64(n))
 	return n, err
+}
+
+// TestLargeChallengeIsFinished: a Challenge of which the finalizers alone are too large is finished when it is deleted,
+// and the finalizers of others stay.
+func TestLargeChallengeIsFinished(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	w.Run(t, w.Config())
+	large := &acmev1.Challenge{ObjectMeta: named("large"), Spec: acmev1.ChallengeSpec{
+		Type: acmev1.ChallengeTypeDNS01, DNSName: "large.example.com", Token: "token", Key: "key", URL: "https://ca.example.com/1",
+		AuthorizationURL: "https://ca.example.com/2", IssuerRef: cmmeta.IssuerReference{Name: "none"},
+		Solver: acmev1.ACMEChallengeSolver{DNS01: &acmev1.DNS01Solver{AcmeDNS: &acmev1.AcmeDNSProvider{
+			Host: "https://dns.example.com", AccountSecretRef: cmmeta.SecretKeySelector{Name: "none", Key: "none"},
+		}}},
+	}}
+	large.Finalizers = []string{acmev1.ChallengeFinalizer}
+	for i := range limits.ObjectBytes / 60 {
+		large.Finalizers = append(large.Finalizers, fmt.Sprintf("example.com/%060d", i))
+	}
+	others := len(large.Finalizers) - 1
+	w.Create(t, large)
+	if err := w.Client.Delete(t.Context(), large); err != nil {
+		t.Fatal(err)
+	}
+	rig.Eventually(t, "our finalizer has gone, and no other", func(ctx context.Context) string {
+		if err := w.Get(ctx, "large", large); err != nil {
+			return err.Error()
+		}
+		if len(large.Finalizers) != others || slices.Contains(large.Finalizers, acmev1.ChallengeFinalizer) {
+			return fmt.Sprintf("%d finalizers, %d of others", len(large.Finalizers), others)
+		}
+		return ""
+	})
+	large.Finalizers = nil
+	if err := w.Client.Update(t.Context(), large); err != nil {
+		t.Error(err)
+	}
 }

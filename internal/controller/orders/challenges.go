@@ -17,6 +17,7 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/stub"
 )
 
 // +kubebuilder:rbac:groups=acme.cert-manager.io,resources=challenges,verbs=get;list;watch;patch
@@ -207,8 +208,14 @@ func (r *challenges) do(ctx context.Context, p *challengePass, issuer acmeIssuer
 }
 
 // setFinalizers removes ours, whatever its name, and adds the present one if it is
-// wanted. Those of others stay.
+// wanted. Those of others stay: of a stub not all are known, so the API server is asked.
 func (r *challenges) setFinalizers(ctx context.Context, c *acmev1.Challenge, wanted bool) error {
+	if stub.Is(c) {
+		c = c.DeepCopy()
+		if err := r.Manager.GetAPIReader().Get(ctx, client.ObjectKeyFromObject(c), c); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+	}
 	changed := c.DeepCopy()
 	controllerutil.RemoveFinalizer(changed, acmev1.ChallengeFinalizerLegacy)
 	if wanted {
