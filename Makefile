@@ -96,7 +96,7 @@ RERUN := --rerun-fails=2 --rerun-fails-max-failures=5 --rerun-fails-run-root-tes
 # Never answered from the test cache (-count=1): the cache does not see that a binary which
 # a test drives has changed, nor what go list says. Without what debuggers read (-w) a binary is linked in three quarters
 # of the time; make vet vets.
-TEST = (echo "== tests of $1" && cd $1 && $(GOTESTSUM) $(RERUN) --format=pkgname-and-test-fails --format-icons=text \
+TEST = (echo "== tests of $1" && mkdir -p $(BIN)/tests/$@/$1 && cd $1 && go list $2 >$(BIN)/tests/$@/$1/packages && $(GOTESTSUM) $(RERUN) --format=pkgname-and-test-fails --format-icons=text \
 	--format-hide-empty-pkg --hide-summary=skipped,failed,output --jsonfile=$(BIN)/tests/$@/$1/events.json \
 	--packages="$2" -- -count=1 -vet=off -ldflags=-w -p 2 -parallel 8 -timeout 20m $3) </dev/null
 

@@ -4,8 +4,9 @@
 // package ended before its tests did, or failed although none of its tests did, or a test that failed has not passed
 // since. It runs nothing again: gotestsum does.
 //
-// The command writes events of go test to DIRECTORY/…/events.json (gotestsum --jsonfile), and outcome writes its FLAKY
-// lines to DIRECTORY/flaky. What was in the directory before is removed. So is the file that CHANCERY_TEST_TIMES names,
+// The command writes events of go test to DIRECTORY/…/events.json (gotestsum --jsonfile), and beside them to packages
+// what go list says of the packages to test: each must come to an end. outcome writes its FLAKY lines to
+// DIRECTORY/flaky. What was in the directory before is removed. So is the file that CHANCERY_TEST_TIMES names,
 // which says what time was spent on beside the tests' own work (internal/rig/spent).
 //
 //	outcome DIRECTORY COMMAND [ARGUMENT]...
@@ -69,6 +70,13 @@ func read(dir string, tests *tests, times *times) error {
 			return err
 		}
 		found = true
+		listed, err := os.ReadFile(filepath.Join(filepath.Dir(path), "packages"))
+		if err != nil {
+			return err
+		}
+		for _, pkg := range strings.Fields(string(listed)) {
+			tests.packages[pkg] = newProcess()
+		}
 		text, err := os.ReadFile(path)
 		for line := range strings.Lines(string(text)) {
 			if e, ok := parse(line); ok {

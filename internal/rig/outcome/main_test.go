@@ -89,6 +89,17 @@ func TestNothingRan(t *testing.T) {
 	}
 }
 
+// TestPackageThatDidNotRun: the go command may end before it has come to a package, in silence.
+func TestPackageThatDidNotRun(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "tests")
+	const script = `echo p q >"$0/packages"; echo '{"Action":"skip","Package":"p"}' >"$0/events.json"`
+	var out strings.Builder
+	err := run(&out, dir, "", exec.CommandContext(t.Context(), "bash", "-c", script, dir))
+	if err == nil || !strings.Contains(out.String(), "UNFINISHED\tq\n") || strings.Contains(out.String(), "UNFINISHED\tp") {
+		t.Errorf("error %v, got:\n%s", err, &out)
+	}
+}
+
 // TestFlakyTests: each line of the list names a test that there is, with date and cause.
 func TestFlakyTests(t *testing.T) {
 	causes := known(list)

@@ -47,24 +47,29 @@ type process struct {
 	over    bool              // the go command has said so
 	ended   bool              // the tests have come to their end, as package testing says
 	ran     bool              // there was a test
+	more    bool              // after the end of the tests, something was said: by a TestMain, which may have failed, too
 	failed  bool              // a test has failed
 	running map[string]bool   // tests by name
 	said    map[string]string // by the package (""), and by tests that run or have failed
 }
+
+func newProcess() *process { return &process{running: map[string]bool{}, said: map[string]string{}} }
 
 func newTests() *tests { return &tests{packages: map[string]*process{}, passed: map[of]bool{}} }
 
 func (t *tests) take(e event) {
 	p := t.packages[e.Package]
 	if p == nil || p.over {
-		p = &process{running: map[string]bool{}, said: map[string]string{}}
+		p = newProcess()
 		t.packages[e.Package] = p
 	}
 	switch e.Action {
 	case "run":
 		p.ran, p.running[e.Test] = true, true
 	case "output":
-		p.ended = p.ended || e.Test == "" && (e.Output == "PASS\n" || e.Output == "FAIL\n")
+		if e.Test == "" {
+			p.says(e.Output)
+		}
 		if !strings.HasPrefix(e.Output, "=== ") { // which test writes the next lines: known already
 			p.said[e.Test] += e.Output
 		}
@@ -75,6 +80,16 @@ func (t *tests) take(e event) {
 		} else {
 			t.end(p, e)
 		}
+	}
+}
+
+// says takes what the package says, and not one of its tests.
+func (p *process) says(text string) {
+	switch {
+	case text == "PASS\n", text == "FAIL\n":
+		p.ended = true
+	case p.ended && !strings.HasPrefix(text, "FAIL\t") && !strings.HasPrefix(text, "exit status "):
+		p.more = true
 	}
 }
 
@@ -107,6 +122,8 @@ func (t *tests) judge(p *process, e event) {
 		why = "ended before its tests did"
 	case e.Action == "fail" && !p.failed:
 		why = "failed, and none of its tests did"
+	case e.Action == "fail" && p.more:
+		why = "failed, and said more after its tests"
 	default:
 		// A TestMain may skip all tests, internal/rig/netns for one.
 		for line := range strings.Lines(p.said[""]) {

@@ -1,6 +1,7 @@
 package toy
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,11 +25,14 @@ func TestMain(m *testing.M) {
 	if does("TestMain fails") {
 		code = 1
 	}
+	if code == 1 && strings.HasPrefix(os.Getenv("TOY"), "both fail") {
+		fmt.Println("something else is wrong, too")
+	}
 	os.Exit(code)
 }
 
 func TestOne(t *testing.T) {
-	if does("fails") {
+	if does("fails") || does("both fail") {
 		t.Error("wrong")
 	}
 	if strings.HasPrefix(os.Getenv("TOY"), "skips") {
