@@ -144,7 +144,7 @@ func TestWorkflows(t *testing.T) {
 		if err := yaml.UnmarshalStrict(text, &map[string]any{}); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
-		for _, m := range regexp.MustCompile(`golang:([0-9.]+)`).FindAllStringSubmatch(string(text), -1) {
+		for _, m := range regexp.MustCompile(`(?:golang:|go-version: "|go-version-file: )([^-"]+?)(?:-|\.x")`).FindAllStringSubmatch(string(text), -1) {
 			if m[1] != version {
 				t.Errorf("%s takes Go %s, and go.mod asks for %s", file, m[1], version)
 			}
