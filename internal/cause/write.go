@@ -37,6 +37,9 @@ func classOfWrite(err error) Class {
 	switch {
 	case err == nil:
 		return ""
+	// Strangers choose all that follows, and reason, code and typed causes too: so these come first.
+	case strings.HasPrefix(status.Message, `admission webhook "`), forbids && strings.HasPrefix(words, "ValidatingAdmissionPolicy '"):
+		return Admission
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return NamespaceTerminating
 	case apierrors.IsRequestEntityTooLargeError(err):
@@ -45,8 +48,6 @@ func classOfWrite(err error) Class {
 		return Webhook // a webhook that does not answer
 	case !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err):
 		return ""
-	case strings.HasPrefix(status.Message, `admission webhook "`): // the rest is the webhook's
-		return Admission
 	case forbids && (strings.HasPrefix(words, "exceeded quota: ") || strings.HasPrefix(words, "failed quota: ")): // of the plugin ResourceQuota
 		return Quota
 	case forbids && apierrors.IsForbidden(err) && strings.HasPrefix(words, `User "`):

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -29,10 +30,10 @@ func TestStrangersDecideNoClass(t *testing.T) {
 			err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Message: message})
 			return err
 		}
-		byWebhook := func(reason metav1.StatusReason, code int32) error { // as in pkg/admission/plugin/webhook/errors
+		byWebhook := func(reason metav1.StatusReason, code int32, typed metav1.CauseType) error { // as in pkg/admission/plugin/webhook/errors
 			return &apierrors.StatusError{ErrStatus: metav1.Status{
 				Status: metav1.StatusFailure, Reason: reason, Code: code, Message: `admission webhook "policies.example.com" denied the request: ` + words,
-				Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Message: words}}},
+				Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: typed, Message: words}}},
 			}}
 		}
 		quoted := func(at, detail string) error {
@@ -42,15 +43,23 @@ func TestStrangersDecideNoClass(t *testing.T) {
 			err  error
 			want Class
 		}{
-			"a policy":                    {byPolicy(metav1.StatusReasonInvalid, http.StatusUnprocessableEntity), Admission},
-			"a policy that forbids":       {byPolicy(metav1.StatusReasonForbidden, http.StatusForbidden), Admission},
-			"a webhook":                   {byWebhook(metav1.StatusReasonForbidden, http.StatusForbidden), Admission},
-			"a webhook that finds faults": {byWebhook(metav1.StatusReasonInvalid, http.StatusUnprocessableEntity), Admission},
-			"a value":                     {quoted("labels", "a valid label must be an empty string or consist of alphanumeric characters"), Invalid},
-			"a value at the end":          {quoted("annotations", ""), Invalid},
+			"a policy":                     {byPolicy(metav1.StatusReasonInvalid, http.StatusUnprocessableEntity), Admission},
+			"a policy that forbids":        {byPolicy(metav1.StatusReasonForbidden, http.StatusForbidden), Admission},
+			"a policy about who asks":      {byPolicy(metav1.StatusReasonUnauthorized, http.StatusUnauthorized), Admission},
+			"a policy about the size":      {byPolicy(metav1.StatusReasonRequestEntityTooLarge, http.StatusRequestEntityTooLarge), Admission},
+			"a webhook":                    {byWebhook(metav1.StatusReasonForbidden, http.StatusForbidden, metav1.CauseTypeForbidden), Admission},
+			"a webhook that finds faults":  {byWebhook(metav1.StatusReasonInvalid, http.StatusUnprocessableEntity, metav1.CauseTypeForbidden), Admission},
+			"a webhook without a reason":   {byWebhook("", http.StatusBadRequest, ""), Admission},
+			"a webhook about who asks":     {byWebhook(metav1.StatusReasonUnauthorized, http.StatusUnauthorized, ""), Admission},
+			"a webhook about the size":     {byWebhook(metav1.StatusReasonRequestEntityTooLarge, http.StatusRequestEntityTooLarge, ""), Admission},
+			"a webhook with an error":      {byWebhook(metav1.StatusReasonInternalError, http.StatusInternalServerError, ""), Admission},
+			"a webhook about a Namespace":  {byWebhook(metav1.StatusReasonForbidden, http.StatusForbidden, corev1.NamespaceTerminatingCause), Admission},
+			"a webhook that does not work": {apierrors.NewInternalError(fmt.Errorf("failed calling webhook %q: %s", "policies.example.com", words)), Webhook},
+			"a value":                      {quoted("labels", "a valid label must be an empty string or consist of alphanumeric characters"), Invalid},
+			"a value at the end":           {quoted("annotations", ""), Invalid},
 		} {
-			if got := OfWrite(fmt.Errorf("write the Secret: %w", c.err), "Secret web"); got.Class != string(c.want) {
-				t.Errorf("%s says %q: %s, not %s", name, words, got.Class, c.want)
+			if got := OfWrite(fmt.Errorf("write the Secret: %w", c.err), "Secret web"); got == nil || got.Class != string(c.want) {
+				t.Errorf("%s says %q: %v, not %s", name, words, got, c.want)
 			}
 		}
 	}
