@@ -48,7 +48,7 @@ func classOfWrite(err error) Class {
 		return Webhook // a webhook that does not answer
 	case !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err):
 		return ""
-	case forbids && (strings.HasPrefix(words, "exceeded quota: ") || strings.HasPrefix(words, "failed quota: ")): // of the plugin ResourceQuota
+	case forbids && byQuota(words):
 		return Quota
 	case forbids && apierrors.IsForbidden(err) && strings.HasPrefix(words, `User "`):
 		return Rights
@@ -59,6 +59,14 @@ func classOfWrite(err error) Class {
 	default:
 		return Invalid
 	}
+}
+
+// byQuota reports whether words are those of the plugin ResourceQuota of k8s.io/apiserver.
+func byQuota(words string) bool {
+	return slices.ContainsFunc([]string{
+		"exceeded quota: ", "failed quota: ", "insufficient quota to consume: ", "quota usage is negative for resource(s): ",
+		"status unknown for quota: ", // of one that was just made
+	}, func(its string) bool { return strings.HasPrefix(words, its) })
 }
 
 // forbidding returns what the API server says behind the name of what it forbids; false if it says something else.

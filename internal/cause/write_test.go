@@ -93,7 +93,11 @@ func TestOwnWords(t *testing.T) {
 		err  error
 		want Class
 	}{
+		{apierrors.NewForbidden(secrets, "web", errors.New("exceeded quota: few, requested: count/secrets=1, used: count/secrets=3, limited: count/secrets=3")), Quota},
 		{apierrors.NewForbidden(secrets, "web", errors.New("failed quota: few: must specify limits.cpu")), Quota},
+		{apierrors.NewForbidden(secrets, "web", errors.New("status unknown for quota: few, resources: count/secrets")), Quota},
+		{apierrors.NewForbidden(secrets, "web", errors.New("insufficient quota to consume: count/secrets")), Quota},
+		{apierrors.NewForbidden(secrets, "web", errors.New("quota usage is negative for resource(s): count/secrets")), Quota},
 		{apierrors.NewForbidden(secrets, "", errors.New(`User "system:serviceaccount:a:b" cannot create resource "secrets" in API group ""`)), Rights},
 		{apierrors.NewForbidden(secrets, "web", errors.New("cannot set blockOwnerDeletion in this case")), Admission},
 		{apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, "web", field.ErrorList{
