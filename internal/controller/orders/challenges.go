@@ -211,10 +211,14 @@ func (r *challenges) do(ctx context.Context, p *challengePass, issuer acmeIssuer
 // wanted. Those of others stay: of a stub not all are known, so the API server is asked.
 func (r *challenges) setFinalizers(ctx context.Context, c *acmev1.Challenge, wanted bool) error {
 	if stub.Is(c) {
-		c = c.DeepCopy()
-		if err := r.Manager.GetAPIReader().Get(ctx, client.ObjectKeyFromObject(c), c); err != nil {
+		live := &acmev1.Challenge{}
+		if err := r.Manager.GetAPIReader().Get(ctx, client.ObjectKeyFromObject(c), live); err != nil {
 			return client.IgnoreNotFound(err)
 		}
+		if live.UID != c.UID { // ours is gone, and another one has its name
+			return nil
+		}
+		c = live
 	}
 	changed := c.DeepCopy()
 	controllerutil.RemoveFinalizer(changed, acmev1.ChallengeFinalizerLegacy)

@@ -1,14 +1,25 @@
 package orders
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/overlay"
+	"chancery.dev/internal/stub"
 )
 
 // TestUrgency: orders that were begun, renewals, and new orders, in this sequence.
@@ -40,5 +51,44 @@ func TestLanesHaveShortNames(t *testing.T) {
 	}
 	if lane(large) == lane(large+"b") {
 		t.Error("a lane is not told from another by the whole configuration")
+	}
+}
+
+// readsLive is a Manager that has only the API server to read from.
+type readsLive struct {
+	ctrl.Manager
+
+	api client.Reader
+}
+
+func (m readsLive) GetAPIReader() client.Reader { return m.api }
+
+// TestFinalizersOfStubs: of a Challenge that is too large our finalizers are removed, and those of others stay. All
+// stay of one that has its name since.
+func TestFinalizersOfStubs(t *testing.T) {
+	t.Parallel()
+	scheme := runtime.NewScheme()
+	if err := acmev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	for live, want := range map[types.UID][]string{"1": {"example.com/other"}, "2": {"example.com/other", acmev1.ChallengeFinalizer}} {
+		large := &acmev1.Challenge{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "1", Finalizers: []string{acmev1.ChallengeFinalizer}}}
+		large.Spec.Key = strings.Repeat("a", limits.ObjectBytes)
+		kept, err := stub.Bound(func(obj any) (any, error) { return obj, nil })(large)
+		c, is := kept.(*acmev1.Challenge)
+		if err != nil || !is || !stub.Is(c) {
+			t.Fatalf("%T, error %v: the test shows nothing", kept, err)
+		}
+		api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&acmev1.Challenge{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "web", UID: live, Finalizers: []string{"example.com/other", acmev1.ChallengeFinalizer},
+		}}).Build()
+		r := &challenges{Deps: &controller.Deps{Now: time.Now, Client: overlay.New(api, time.Now), Manager: readsLive{api: api}}}
+		if err := r.setFinalizers(t.Context(), c, false); err != nil {
+			t.Error(err)
+		}
+		now := &acmev1.Challenge{}
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(c), now); err != nil || !slices.Equal(now.Finalizers, want) {
+			t.Errorf("of the stub 1, the live Challenge %s has %q, error %v", live, now.Finalizers, err)
+		}
 	}
 }
