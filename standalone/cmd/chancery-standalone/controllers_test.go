@@ -66,7 +66,7 @@ func TestKilledInTheMiddleOfIssuances(t *testing.T) {
 	if err := c.List(t.Context(), requests); err != nil || len(requests.Items) != certificates {
 		t.Errorf("%d requests for %d certificates: %v", len(requests.Items), certificates, err)
 	}
-	seeDashboard(t, second, fmt.Sprintf("%[1]d of %[1]d certificates", certificates))
+	seeDashboard(t, second, fmt.Sprintf("%[1]d of %[1]d Certificates", certificates))
 }
 
 // seeDashboard waits until the page says something.
