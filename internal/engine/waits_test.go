@@ -2,8 +2,6 @@ package engine
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -11,28 +9,20 @@ import (
 	"chancery.dev/internal/rig/golden"
 )
 
-// TestWaits is the table of the waits of calls that the engine repeats, by class and by failures in a row. A change of
-// it is one that people see: it comes with a line in CHANGELOG.
+// TestWaits is the table of the waits of calls that the engine repeats.
 func TestWaits(t *testing.T) {
 	t.Parallel()
-	var out strings.Builder
-	say := func(what string, err error) {
-		fmt.Fprintf(&out, "%s: %s\n", what, golden.Waits(14, func(failures int, jitter float64) time.Duration {
-			return BackOff(err, failures, jitter)
-		}))
+	var waits golden.Waits
+	add := func(what string, failure func(asked time.Duration) error) {
+		waits.Add("calls", what, func(asked time.Duration, chance float64) func(int) string {
+			return func(failures int) string { return golden.TextOrNever(BackOff(failure(asked), failures, chance)) }
+		})
 	}
-	say("any error", errors.New("no"))
-	say("terminal", fault.Terminal("R", "no"))
-	say("an event has to come first", fault.Pending("R", "no"))
-	for _, class := range []fault.Class{
-		"", fault.ClassPermanent, fault.ClassPolicy, fault.ClassRefused, fault.ClassValidation, fault.ClassSelfCheck, fault.ClassSolver,
-		fault.ClassRateLimited, fault.ClassPaused, fault.ClassUnavailable, fault.ClassCredential, fault.ClassConfiguration,
-		fault.ClassNotProcessed, fault.ClassNotReady, fault.ClassNotFound,
-	} {
-		say(fmt.Sprintf("class %q", class), class.After(0, "R", "no"))
-		say(fmt.Sprintf("class %q, asks for 90s", class), class.After(90*time.Second, "R", "no"))
-		say(fmt.Sprintf("class %q, asks for 8d", class), class.Turn(8*24*time.Hour, "R", "no"))
-		say(fmt.Sprintf("class %q, terminal", class), fault.Failed(class, "R", "no"))
+	add("any error", func(time.Duration) error { return errors.New("no") })
+	for _, class := range golden.Classes() {
+		add(string(class), func(asked time.Duration) error { return class.Turn(asked, "R", "no") })
 	}
-	golden.Check(t, "waits.txt", out.String())
+	add("a terminal fault", func(time.Duration) error { return fault.Failed(fault.ClassUnavailable, "R", "no") })
+	add("a fault that is pending", func(time.Duration) error { return fault.Pending("R", "no") })
+	waits.Check(t, "Whoever has the engine make a call waits so, unless the call says otherwise: see the tables of the signers.")
 }

@@ -125,7 +125,7 @@ var rooms = []room{
 	{layer: 0, path: "internal/rig/spent", why: "what tests spend time on beside their own work", rig: true},
 	{layer: 1, path: "internal/rig/netns", why: "tests in a network namespace of their own", rig: true},
 	{layer: 0, path: "internal/rig/growth", why: "whether what a function costs grows with the size of its input", rig: true},
-	{layer: 0, path: "internal/rig/golden", why: "tables of decisions in files", rig: true},
+	{layer: 1, path: "internal/rig/golden", why: "tables of decisions in files", rig: true},
 	{layer: 0, path: "internal/rig/reference", why: "the pages of docs/reference, from the code", rig: true},
 	{layer: 0, path: "internal/rig/port", why: "ports for what listens later", rig: true},
 	{layer: 10, path: "internal/rig/pebble", why: "an ACME server in process", rig: true},

@@ -1,8 +1,6 @@
 package acmeflow
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -10,115 +8,171 @@ import (
 	"chancery.dev/internal/rig/golden"
 )
 
-// TestWaits is the table of the waits of Orders and Challenges, by step, class and failures in a row. A change of it is
-// one that people see: it comes with a line in CHANGELOG.
+// trouble is how a call fails that is asked to wait, and troubled says what an object does about one after another.
+type (
+	trouble  func(asked time.Duration) *fault.Fault
+	troubled func(trouble) golden.Row
+)
+
+// TestWaits is the table of the waits of Orders and Challenges, after failures and between looks.
 func TestWaits(t *testing.T) {
 	t.Parallel()
-	var out strings.Builder
-	classes := []fault.Class{
-		fault.ClassPermanent, fault.ClassPolicy, fault.ClassRefused, fault.ClassValidation, fault.ClassSelfCheck, fault.ClassSolver,
-		fault.ClassRateLimited, fault.ClassPaused, fault.ClassUnavailable, fault.ClassCredential, fault.ClassConfiguration,
-		fault.ClassNotProcessed, fault.ClassNotReady, fault.ClassNotFound,
-	}
-	asks := map[string]time.Duration{"": 0, ", asks for 90s": 90 * time.Second, ", asks for 8d": 8 * 24 * time.Hour}
-	for _, class := range classes {
-		for _, asked := range sortedKeys(asks) {
-			for _, kind := range []string{"", ", a page", ", not sent"} {
-				if kind == ", a page" && class != fault.ClassNotFound || kind == ", not sent" && class != fault.ClassRateLimited && class != fault.ClassPaused {
-					continue
-				}
-				f := after(asks[asked], class)
-				if f.Unsent = kind == ", not sent"; kind == ", a page" {
-					f.Unsure, f.Kind = true, fault.KindAfter
-				}
-				fmt.Fprintf(&out, "a call to the CA, class %q%s%s: %s\n", class, asked, kind, waitsOf(orderWaits(f)))
-			}
-			fmt.Fprintf(&out, "a call to a solver, class %q%s: %s\n", class, asked, waitsOf(solverWaits(after(asks[asked], class))))
+	var waits golden.Waits
+	add := func(caller string, row troubled) {
+		for _, class := range golden.Classes() {
+			waits.Add(caller, string(class), row(func(asked time.Duration) *fault.Fault { return after(asked, class) }))
 		}
 	}
-	fmt.Fprint(&out, "a self check that does not pass:")
-	for n := 1; n <= 14; n++ {
-		fmt.Fprint(&out, " ", CheckDelay(n, 10*time.Second))
+	page := func(asked time.Duration) *fault.Fault {
+		f := after(asked, fault.ClassNotFound)
+		f.Unsure, f.Kind = true, fault.KindAfter
+		return f
 	}
-	fmt.Fprint(&out, "\na look at what the CA has not finished:")
-	for n := range 14 {
-		fmt.Fprint(&out, " ", PollDelay(n, 0))
+	add("Orders", orderWaits)
+	for _, class := range []fault.Class{fault.ClassRateLimited, fault.ClassPaused} {
+		waits.Add("Orders", string(class)+" (not sent)", orderWaits(func(asked time.Duration) *fault.Fault {
+			f := after(asked, class)
+			f.Unsent = true
+			return f
+		}))
 	}
-	fmt.Fprintf(&out, "\na look at what the CA has not finished, later: %s, asked for 3s: %s, asked for a day: %s\n",
-		PollDelay(longPolls, 0), PollDelay(1, 3*time.Second), PollDelay(1, 24*time.Hour))
-	fmt.Fprintf(&out, "a finalize that the CA is not ready for:%s\n", finalizeWaits())
-	golden.Check(t, "waits.txt", out.String())
+	waits.Add("Orders", "Unsure (404 with a page)", orderWaits(page))
+	add("Challenges", challengeWaits(ChallengeFetch))
+	waits.Add("Challenges", "Unsure (404 with a page)", challengeWaits(ChallengeFetch)(page))
+	add("solvers", challengeWaits(ChallengePresent))
+	waits.Add("polls", "a look at an order", orderPolls(0))
+	waits.Add("polls", "a look at an order (after 60 others)", orderPolls(60))
+	waits.Add("polls", "a look at an authorization", challengePolls)
+	waits.Add("self checks", "SelfCheck", selfChecks)
+	waits.Add("finalize", "NotReady (403 orderNotReady)", finalizeWaits)
+	waits.Check(t, `solvers: the answer of a Challenge is not presented.
+polls: nothing has failed. A wait is that until the next look at what the CA has not finished, after so many looks.
+finalize: the order is ready, and the CA refuses to finalize it.`)
 }
 
-// waitsOf says how long each of the failures in a row is waited after, at the least and at the most.
-func waitsOf(wait func(jitter float64) []string) string {
-	low, high := wait(0), wait(0.999)
-	for i := range low {
-		if low[i] != high[i] {
-			low[i] += ".." + high[i]
-		}
-	}
-	return golden.Fold(low)
-}
-
-// orderWaits has the look at an order fail again and again.
-func orderWaits(f *fault.Fault) func(float64) []string {
-	return func(jitter float64) (out []string) {
+// orderWaits has the look at an order fail.
+func orderWaits(failure trouble) golden.Row {
+	return func(asked time.Duration, chance float64) func(int) string {
 		s, now := newOrderState().stored("pending", "pending"), start
 		s.Memory.Look = true
-		for range 14 {
-			s.Memory = s.Memory.Started(OrderFetch, now).After(OrderOutcome{Step: OrderFetch, At: now, Jitter: jitter, Failure: f})
+		return func(int) string {
+			s.Memory = s.Memory.Started(OrderFetch, now).After(OrderOutcome{Step: OrderFetch, At: now, Jitter: chance, Failure: failure(asked)})
 			a := DecideOrder(s, now)
 			switch {
 			case a.Status != nil && a.Status.State.IsFailure():
-				return append(out, "over")
+				return golden.Over
 			case a.Step == OrderFetch:
-				out = append(out, "0s")
-			default:
-				out = append(out, a.Wake.Sub(now).Round(10*time.Millisecond).String())
+				return golden.Text(0)
+			}
+			wait := a.Wake.Sub(now)
+			now = a.Wake
+			return golden.Text(wait)
+		}
+	}
+}
+
+// challengeWaits has a step of a Challenge fail: the look at its authorization, or the presentation of its answer.
+func challengeWaits(step ChallengeStep) troubled {
+	return func(failure trouble) golden.Row {
+		return func(asked time.Duration, chance float64) func(int) string {
+			s, now := newChallengeState().processing(), start
+			if step == ChallengePresent {
+				s = s.read("pending", "pending")
+				s.Memory.Authorization.Expires = start.Add(10000 * time.Hour)
+			}
+			return func(int) string {
+				s.Memory = s.Memory.Started(step, now).After(ChallengeOutcome{Step: step, At: now, Jitter: chance, Failure: failure(asked)})
+				a := DecideChallenge(s, now)
+				switch {
+				case a.Status != nil && a.Status.State.IsFailure():
+					return golden.Over
+				case a.Step == step:
+					return golden.Text(0)
+				case a.Step != ChallengeWait:
+					return a.Step.String()
+				}
+				wait := a.Wake.Sub(now)
 				now = a.Wake
+				return golden.Text(wait)
 			}
 		}
-		return out
 	}
 }
 
-// solverWaits has the presentation of an answer fail again and again.
-func solverWaits(f *fault.Fault) func(float64) []string {
-	return func(jitter float64) (out []string) {
-		s, now := newChallengeState().processing().read("pending", "pending"), start
-		s.Memory.Authorization.Expires = start.Add(10000 * time.Hour)
-		for range 14 {
-			s.Memory = s.Memory.Started(ChallengePresent, now).After(ChallengeOutcome{Step: ChallengePresent, At: now, Jitter: jitter, Failure: f})
-			a := DecideChallenge(s, now)
-			if a.Step != ChallengeWait {
-				return append(out, a.Step.String())
-			}
-			out = append(out, a.Wake.Sub(now).Round(10*time.Millisecond).String())
-			now = a.Wake
+// orderPolls has the CA take its time with a certificate, which was looked at so often before.
+func orderPolls(before int) golden.Row {
+	return func(asked time.Duration, chance float64) func(int) string {
+		s, now := newOrderState().stored("pending", "valid"), start
+		s.Order.Status.State = "processing"
+		look := func(int) string {
+			remote := remoteOrder("processing")
+			remote.RetryAfter = asked
+			s.Memory = s.Memory.Started(OrderFetch, now).After(OrderOutcome{Step: OrderFetch, At: now, Jitter: chance, Order: remote})
+			wait := DecideOrder(s, now).Wake.Sub(now)
+			now = now.Add(wait)
+			return golden.Text(wait)
 		}
-		return out
+		for n := range before {
+			look(n)
+		}
+		return look
 	}
 }
 
-// finalizeWaits has the CA refuse to finalize again and again, with the order ready.
-func finalizeWaits() string {
-	s := newOrderState().stored("pending", "pending").owning("valid")
-	var out strings.Builder
-	now, refused := start, time.Time{}
-	for a := DecideOrder(s, now); a.Status == nil || !a.Status.State.IsFailure(); a = DecideOrder(s, now) {
-		o := OrderOutcome{Step: a.Step, At: now, Order: remoteOrder("ready")}
-		switch {
-		case a.Step == OrderWait:
-			now = a.Wake
-			continue
-		case a.Step == OrderFinalize:
-			if !refused.IsZero() {
-				fmt.Fprint(&out, " ", now.Sub(refused))
-			}
-			refused, o.Failure = now, failure(fault.ClassNotReady, "no")
-		}
-		s.Memory = s.Memory.Started(a.Step, now).After(o)
+// challengePolls has the CA take its time with a validation.
+func challengePolls(asked time.Duration, chance float64) func(int) string {
+	s, now := newChallengeState().processing().presented(), start
+	s.Memory = s.Memory.Started(ChallengeAccept, now).After(ChallengeOutcome{Step: ChallengeAccept, At: now})
+	return func(int) string {
+		remote := remoteAuthorization("pending")
+		remote.RetryAfter, remote.Challenges[0].Status = asked, "processing"
+		s.Memory = s.Memory.Started(ChallengeFetch, now).After(ChallengeOutcome{Step: ChallengeFetch, At: now, Jitter: chance, Authorization: &remote})
+		wait := DecideChallenge(s, now).Wake.Sub(now)
+		now = now.Add(wait)
+		return golden.Text(wait)
 	}
-	return out.String() + " over"
+}
+
+// selfChecks has the self check of a Challenge fail.
+func selfChecks(asked time.Duration, chance float64) func(int) string {
+	s, now := newChallengeState().processing().presented().read("pending", "pending"), start
+	return func(int) string {
+		o := ChallengeOutcome{Step: ChallengeCheck, At: now, Jitter: chance, Failure: after(asked, fault.ClassSelfCheck)}
+		s.Memory = s.Memory.Started(ChallengeCheck, now).After(o)
+		wait := DecideChallenge(s, now).Wake.Sub(now)
+		now = now.Add(wait)
+		return golden.Text(wait)
+	}
+}
+
+// finalizeWaits has the CA refuse to finalize, with the order ready.
+func finalizeWaits(asked time.Duration, chance float64) func(int) string {
+	s, now := newOrderState().stored("pending", "pending").owning("valid"), start
+	// until goes on until the order is to be finalized; false if it has failed.
+	until := func() bool {
+		for {
+			a := DecideOrder(s, now)
+			switch {
+			case a.Status != nil && a.Status.State.IsFailure():
+				return false
+			case a.Step == OrderFinalize:
+				return true
+			case a.Step == OrderWait:
+				now = a.Wake
+			default:
+				s.Memory = s.Memory.Started(a.Step, now).After(OrderOutcome{Step: a.Step, At: now, Order: remoteOrder("ready")})
+			}
+		}
+	}
+	until()
+	return func(int) string {
+		refused := now
+		s.Memory = s.Memory.Started(OrderFinalize, now).After(OrderOutcome{
+			Step: OrderFinalize, At: now, Jitter: chance, Order: remoteOrder("ready"), Failure: after(asked, fault.ClassNotReady),
+		})
+		if !until() {
+			return golden.Over
+		}
+		return golden.Text(now.Sub(refused))
+	}
 }

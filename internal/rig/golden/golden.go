@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 var update = flag.Bool("update", false, "write the golden files") //nolint:gochecknoglobals // a flag of go test
@@ -41,39 +40,4 @@ func firstDifference(want, got string) string {
 		}
 	}
 	return fmt.Sprintf("want %d lines, got %d", len(a), len(b))
-}
-
-// Fold joins values, each that is repeated with how often it is: "1s 2s×3".
-func Fold(values []string) string {
-	var out []string
-	for i := 0; i < len(values); {
-		n := 1
-		for i+n < len(values) && values[i+n] == values[i] {
-			n++
-		}
-		text := values[i]
-		if n > 1 {
-			text += fmt.Sprintf("×%d", n)
-		}
-		out = append(out, text)
-		i += n
-	}
-	return strings.Join(out, " ")
-}
-
-// Waits says how long is waited after each of that many failures in a row: never, so long, or spread by a number in
-// [0,1).
-func Waits(failures int, wait func(failures int, jitter float64) time.Duration) string {
-	var out []string
-	for n := 1; n <= failures; n++ {
-		switch low, high := wait(n, 0), wait(n, 0.999); {
-		case low == 0 && high == 0:
-			out = append(out, "never")
-		case low == high:
-			out = append(out, low.String())
-		default:
-			out = append(out, fmt.Sprintf("%s..%s", low, high.Round(low/100)))
-		}
-	}
-	return Fold(out)
 }
