@@ -119,6 +119,21 @@ func TestMask(t *testing.T) {
 	}
 }
 
+// TestEventsOfTheServer: what the API server itself says of the addresses of Services is no difference of controllers.
+func TestEventsOfTheServer(t *testing.T) {
+	t.Parallel()
+	told := map[string]*object{}
+	for _, reporter := range []string{"ipallocator-repair-controller", "portallocator-repair-controller", "cert-manager-certificates"} {
+		addEvent(told, map[string]any{
+			"involvedObject": map[string]any{"kind": "Service", "namespace": "ns", "name": "responder"}, "type": "Warning", "reason": "R",
+			"reportingComponent": reporter, "message": reporter,
+		})
+	}
+	if facts := told["Event of Service ns/responder"].facts; len(told) != 1 || len(facts) != 1 || facts["Warning R by "] != "cert-manager-certificates" {
+		t.Errorf("%v", facts)
+	}
+}
+
 // TestReport: differences are counted by what they are, those without a name come first, and what only one side has is
 // one.
 func TestReport(t *testing.T) {

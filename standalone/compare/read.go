@@ -79,11 +79,17 @@ func read(ctx context.Context, c client.Client) ([]object, error) {
 	return all, nil
 }
 
-// addEvent adds an Event to what is told of its object: all messages of a reason, one a line.
+// serverReporters write Events about the addresses of Services, which the API server repairs at a time of its own.
+var serverReporters = []string{"ipallocator-repair-controller", "portallocator-repair-controller"}
+
+// addEvent adds an Event of a controller to what is told of its object: all messages of a reason, one a line.
 func addEvent(told map[string]*object, event map[string]any) {
 	text := func(fields ...string) string {
 		s, _, _ := unstructured.NestedString(event, fields...)
 		return mask(s)
+	}
+	if slices.Contains(serverReporters, text("reportingComponent")) {
+		return
 	}
 	kind, name := "Event of "+text("involvedObject", "kind"), text("involvedObject", "namespace")+"/"+text("involvedObject", "name")
 	key := kind + " " + name
