@@ -43,7 +43,7 @@ type Section struct {
 // Table is all bounds.
 func Table() []Section {
 	return []Section{
-		{"Objects of tenants", slices.Concat(shims(), objects(), keys())}, {"Answers of servers", answers()}, {"What is kept, and under way", kept()},
+		{"Objects of tenants", slices.Concat(shims(), objects(), keys())}, {"Answers of servers", slices.Concat(answers(), policies())}, {"What is kept, and under way", kept()},
 		{"What is said and noted about an object", told()},
 	}
 }

@@ -306,7 +306,7 @@ func (a *account) request(ctx context.Context, o order) (string, error) {
 			return err
 		}
 		x.step = stepPolicy
-		if err := zone.ValidateCertificateRequest(req); err != nil {
+		if err := o.allow(x, zone, req, policyTimeout); err != nil {
 			return err
 		}
 		if err := c.GenerateRequest(zone, req); err != nil {

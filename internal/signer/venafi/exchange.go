@@ -81,11 +81,12 @@ type exchange struct {
 	now       func() time.Time
 	observe   func(call string, status int, took time.Duration)
 	step      step
-	// status and body are of the last answer, err why there was none.
+	// status and body are of the last answer, err why there was none, unfit why its policy cannot be used.
 	status     int
 	retryAfter string
 	body       []byte
 	err        error
+	unfit      error
 }
 
 // client returns a client that follows no redirect: a header with an API key would follow it too.
@@ -95,7 +96,7 @@ func (x *exchange) client() *http.Client {
 
 // RoundTrip implements http.RoundTripper.
 func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
-	x.status, x.retryAfter, x.body, x.err = 0, "", nil, nil
+	x.status, x.retryAfter, x.body, x.err, x.unfit = 0, "", nil, nil, nil
 	ctx, cancel := context.WithTimeout(x.ctx, exchangeTimeout)
 	defer cancel()
 	if x.observe != nil {
@@ -114,6 +115,11 @@ func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	x.status, x.retryAfter, x.body = resp.StatusCode, resp.Header.Get("Retry-After"), body
+	if x.step == stepZone { // the library reads some policies whatever the status is
+		if x.unfit = checkBounds(body); x.unfit != nil {
+			return nil, x.unfit
+		}
+	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	return resp, nil
 }

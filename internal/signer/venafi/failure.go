@@ -37,7 +37,7 @@ func finalStatuses() []string {
 // request.
 func (a *account) failureOf(x *exchange, err error) error {
 	f := &fault.Fault{}
-	if f.Kind, f.Class = a.classOf(x, err); f.Class == fault.ClassNotFound {
+	if f.Kind, f.Class = a.classOf(x, err); f.Class == fault.ClassNotFound || x.unfit != nil {
 		f.Delay = zoneAgain
 	}
 	if seconds, err := strconv.Atoi(x.retryAfter); err == nil && seconds > 0 {
@@ -47,6 +47,8 @@ func (a *account) failureOf(x *exchange, err error) error {
 	said := fault.Quote(cmp.Or(text, x.unquoted(err)))
 	var pending endpoint.ErrCertificatePending
 	switch {
+	case x.unfit != nil:
+		f.Err = fmt.Errorf("%s: the policy of zone %q %s: have it shortened at the server, or name another zone in spec.venafi.zone", a.server, a.zone, fault.Quote(x.unfit.Error()))
 	case x.err != nil:
 		f.Err = fmt.Errorf("%s cannot be reached: %s", a.server, solver.Cause(x.err))
 	case f.Class == fault.ClassNotFound && noZone(err):
@@ -70,10 +72,12 @@ func (a *account) classOf(x *exchange, err error) (fault.Kind, fault.Class) {
 	answer, _ := x.said()
 	var pending endpoint.ErrCertificatePending
 	switch {
-	case x.step == stepPolicy:
-		return fault.KindTerminal, fault.ClassPolicy
+	case x.unfit != nil:
+		return fault.KindAfter, fault.ClassPolicy
 	case x.err != nil:
 		return fault.KindAfter, fault.ClassUnavailable
+	case x.step == stepPolicy:
+		return fault.KindTerminal, fault.ClassPolicy
 	case x.status == http.StatusTooManyRequests:
 		return fault.KindAfter, fault.ClassRateLimited
 	case x.status == http.StatusUnauthorized, x.status == http.StatusForbidden:
@@ -147,7 +151,8 @@ func (w words) fault(err error, refused string, waited time.Duration) error {
 		return fault.After(patience(waited), w.pending, "The certificate is not issued yet: %w", f.Err)
 	case f.Kind == fault.KindTerminal:
 		return fault.Failed(f.Class, refused, "%w", f.Err)
-	case f.Class == fault.ClassCredential, f.Class == fault.ClassNotFound: // the issuer has to be corrected
+	case f.Class == fault.ClassCredential, f.Class == fault.ClassNotFound, f.Class == fault.ClassPolicy:
+		// The issuer, or its zone, has to be corrected.
 		return f.Class.After(f.Delay, w.initError, "%w", f.Err)
 	default:
 		return f.Class.After(f.Delay, w.pending, "%w; trying again", f.Err)

@@ -4,15 +4,18 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 	"unicode"
 
 	"github.com/Venafi/vcert/v5/pkg/certificate"
+	"github.com/Venafi/vcert/v5/pkg/endpoint"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 )
 
 // FuzzCustomFields: each field that is asked for has a name and is of the one known type, no field of an issuer stands
@@ -56,6 +59,34 @@ func FuzzCustomFields(f *testing.F) {
 		again, err := customFields(map[string]string{key: string(text)}, nil, nil)
 		if err != nil || len(again) != len(got) || again[len(again)-1] != got[len(got)-1] {
 			t.Errorf("%s is read as %+v, %v", text, again, err)
+		}
+	})
+}
+
+// FuzzVenafiPolicy: a policy within the bounds gives the library no longer list and no longer entry. Whatever a list
+// allows, our own check allows what the library's does.
+func FuzzVenafiPolicy(f *testing.F) {
+	f.Add([]byte(policyOf([]string{"example.com", ".example", ""}, []string{"Unit"}, "City")), ".*\n^web")
+	f.Add([]byte(`{"policy":{"whitelisteddomains":["a"],"WhitelistedDomains":[null],"Subject":{"City":{"Value":"x","Locked":true}}}}`), "(\n[\nweb.example.com|.*")
+	f.Add([]byte(`{"Policy":{"WhitelistedDomains":["$"],"SubjAltNameDnsAllowed":true}} `), "(?i)WEB.{0,99}\n\\*.*\na_b\n\\pL")
+	o, req := ordered(f, "web.example.com", "*.example.com", "a_b", "example")
+	f.Fuzz(func(t *testing.T, body []byte, expressions string) {
+		zone, err := zoneOf(string(body))
+		if err != nil || checkBounds(body) != nil {
+			return
+		}
+		for _, list := range [][]string{zone.SubjectCNRegexes, zone.DnsSanRegExs, zone.SubjectOURegexes, zone.SubjectLRegexes} {
+			if len(list) > limits.PolicyEntries || slices.ContainsFunc(list, func(e string) bool { return len(e) > 2*limits.PolicyEntryBytes+30 }) {
+				t.Errorf("%d entries: %.300q", len(list), list)
+			}
+		}
+		other := *zone
+		other.DnsSanRegExs = strings.Split(expressions, "\n")
+		for _, z := range []*endpoint.ZoneConfiguration{zone, &other} {
+			want, got, unfit := z.ValidateCertificateRequest(req), permits(t.Context(), z, req, o.csr), new(unfitError)
+			if !errors.As(got, &unfit) && (got == nil) != (want == nil) {
+				t.Errorf("%q: %v, the library says %v", z.DnsSanRegExs, got, want)
+			}
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/Venafi/vcert/v5/pkg/certificate"
 
@@ -84,10 +85,7 @@ func friendlyName(csr *x509.CertificateRequest) string {
 
 // bundle orders what was retrieved into the request's chain.
 func (o order) bundle(ctx context.Context, got *certificate.PEMCollection) (signer.Bundle, error) {
-	text := got.Certificate
-	for _, c := range got.Chain {
-		text += c
-	}
+	text := strings.Join(append([]string{got.Certificate}, got.Chain...), "")
 	certs, err := pki.DecodeChain([]byte(text))
 	if err != nil {
 		return signer.Bundle{}, err

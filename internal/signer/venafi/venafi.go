@@ -27,6 +27,8 @@ const (
 	// exchanges.
 	callsAtOnce = 8
 	callTimeout = 2 * time.Minute
+	// callBytes is what a call takes with the largest answer: up to 6 MiB were measured, and headers come on top.
+	callBytes = 8 * limits.OneCall
 	// tokenAgain is how soon a token is verified again that has ended by our clock, and that the server still accepts.
 	tokenAgain = 5 * time.Minute
 )
@@ -91,7 +93,7 @@ func (s *Signer) Lane(issuer certmanagerv1.GenericIssuer) engine.Lane {
 		server = cmp.Or(spec.NGTS.URL, ngtsURL)
 	}
 	namespace := signer.ResourceNamespace(issuer, s.ClusterResourceNamespace)
-	return engine.Lane{Name: "Certificate Manager " + server + " for " + namespace, Limit: callsAtOnce, Timeout: callTimeout, Bytes: 4 * limits.OneCall}
+	return engine.Lane{Name: "Certificate Manager " + server + " for " + namespace, Limit: callsAtOnce, Timeout: callTimeout, Bytes: callBytes}
 }
 
 // Probe implements signer.Prober: it logs in and looks at the zone.
