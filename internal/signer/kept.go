@@ -2,7 +2,6 @@ package signer
 
 import (
 	"crypto/sha256"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -19,6 +18,12 @@ const keptFor = 24 * time.Hour
 // bounds are how many things are kept, and how many bytes of them.
 type bounds struct{ things, bytes int }
 
+// and is as many things and one more, which takes so many bytes.
+func (b bounds) and(bytes int) bounds { return bounds{b.things + 1, b.bytes + bytes} }
+
+// above reports whether there is more of either than most.
+func (b bounds) above(most bounds) bool { return b.things > most.things || b.bytes > most.bytes }
+
 var (
 	// keptInAll bounds what is kept by one Kept, keptByNamespace what of it is kept for the Issuers of one namespace.
 	keptInAll       = bounds{limits.Sessions, limits.SessionBytes}
@@ -31,7 +36,8 @@ type Inputs [sha256.Size]byte
 // Kept keeps one thing for each issuer between calls, such as the session that a login has opened. Nothing is lost with
 // it. Beyond a bound, what was used the longest ago is dropped. The zero value is ready.
 type Kept[T any] struct {
-	// Size says how many bytes a thing takes besides those that every thing takes; nil means none.
+	// Size says how many bytes a thing takes besides those that every thing takes; nil means none. A thing may grow: Size
+	// is asked at each call, while calls with the thing may be under way. It MUST be quick.
 	Size func(T) int
 	// Drop is told of a thing that is kept no longer, while calls with it may be under way; may be nil. It MUST be quick.
 	Drop func(T)
@@ -45,7 +51,6 @@ type kept[T any] struct {
 	thing     T
 	of        Inputs
 	namespace string
-	bytes     int
 	used      time.Time
 }
 
@@ -61,9 +66,6 @@ func (k *Kept[T]) For(issuer certmanagerv1.GenericIssuer, of Inputs, now time.Ti
 			return thing, err
 		}
 		known = kept[T]{thing: thing, of: of, namespace: issuer.GetNamespace()}
-		if k.Size != nil {
-			known.bytes = k.Size(thing)
-		}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -80,9 +82,7 @@ func (k *Kept[T]) For(issuer certmanagerv1.GenericIssuer, of Inputs, now time.Ti
 		k.byIssuer = map[types.UID]kept[T]{}
 	}
 	k.byIssuer[uid] = known
-	if !same {
-		k.trim(known)
-	}
+	k.trim(now)
 	return known.thing, nil
 }
 
@@ -93,38 +93,53 @@ func (k *Kept[T]) Forget(issuer types.UID) {
 	k.drop(issuer)
 }
 
-// trim drops what nobody has used for long, and what is beyond the bounds since the newest thing is kept. It is called
-// with the lock held.
-func (k *Kept[T]) trim(newest kept[T]) {
-	for _, uid := range slices.Collect(maps.Keys(k.byIssuer)) {
-		if newest.used.Sub(k.byIssuer[uid].used) > keptFor {
+// trim drops what nobody has used for long, and what is beyond the bounds: those of each namespace first, so that a
+// namespace that is full takes nothing from another. It is called with the lock held.
+func (k *Kept[T]) trim(now time.Time) {
+	namespaces, all := map[string]bounds{}, bounds{}
+	for uid, known := range k.byIssuer {
+		if now.Sub(known.used) > keptFor {
 			k.drop(uid)
+			continue
+		}
+		namespaces[known.namespace] = namespaces[known.namespace].and(k.size(known))
+		all = all.and(k.size(known))
+	}
+	for namespace, has := range namespaces {
+		if namespace != "" && has.above(keptByNamespace) {
+			k.hold(keptByNamespace, func(known kept[T]) bool { return known.namespace == namespace })
 		}
 	}
-	k.hold(keptInAll, func(kept[T]) bool { return true })
-	if newest.namespace != "" {
-		k.hold(keptByNamespace, func(other kept[T]) bool { return other.namespace == newest.namespace })
+	if all.above(keptInAll) {
+		k.hold(keptInAll, func(kept[T]) bool { return true })
 	}
 }
 
 // hold drops the things that were used the longest ago, of those that count, until they are within the bounds.
 func (k *Kept[T]) hold(most bounds, counts func(kept[T]) bool) {
 	var uids []types.UID
-	bytes := 0
 	for uid, known := range k.byIssuer {
 		if counts(known) {
 			uids = append(uids, uid)
-			bytes += known.bytes
 		}
 	}
-	if len(uids) <= most.things && bytes <= most.bytes {
-		return
+	// From the one that was used last: what has no room beside those that stay goes.
+	slices.SortFunc(uids, func(a, b types.UID) int { return k.byIssuer[b].used.Compare(k.byIssuer[a].used) })
+	has := bounds{}
+	for _, uid := range uids {
+		if with := has.and(k.size(k.byIssuer[uid])); with.above(most) {
+			k.drop(uid)
+		} else {
+			has = with
+		}
 	}
-	slices.SortFunc(uids, func(a, b types.UID) int { return k.byIssuer[a].used.Compare(k.byIssuer[b].used) })
-	for i := 0; len(uids)-i > most.things || bytes > most.bytes; i++ {
-		bytes -= k.byIssuer[uids[i]].bytes
-		k.drop(uids[i])
+}
+
+func (k *Kept[T]) size(of kept[T]) int {
+	if k.Size == nil {
+		return 0
 	}
+	return k.Size(of.thing)
 }
 
 // drop is called with the lock held.

@@ -79,6 +79,8 @@ func TestKeptIsBounded(t *testing.T) {
 		"beside those of another namespace": {[]string{"quiet", "a"}, 3, 1 << 20, map[string]int{"quiet": 3, "a": 3}},
 		"many namespaces": {
 			[]string{"a", "b", "c", "d", "e", "f"}, 4, 1 << 20, map[string]int{"c": 4, "d": 4, "e": 4, "f": 4}},
+		"a full namespace beside full ones drops its own": {
+			[]string{"a", "b", "c", "d"}, 5, 1 << 20, map[string]int{"a": 4, "b": 4, "c": 4, "d": 4}},
 		"ClusterIssuers have the bound of all": {[]string{""}, 2000, 0, map[string]int{"": keptInAll.things}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -110,6 +112,33 @@ func TestKeptIsBounded(t *testing.T) {
 				t.Errorf("%d are kept of Issuers that are gone, %d were dropped", len(k.byIssuer), dropped)
 			}
 		})
+	}
+}
+
+// TestKeptGrows: what a thing takes that has grown since it was made counts, also if nobody uses it any more.
+func TestKeptGrows(t *testing.T) {
+	k := Kept[*int]{Size: func(size *int) int { return *size }}
+	use := func(namespace, uid string, after time.Duration) *int {
+		size, err := k.For(issuerOf(namespace, uid), inputs("spec"), start.Add(after), func() (*int, error) { return new(int), nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return size
+	}
+	first, second := use("a", "first", 0), use("a", "second", time.Minute)
+	*first, *second = keptByNamespace.bytes/2, keptByNamespace.bytes/2
+	use("b", "other", time.Hour)
+	if len(k.byIssuer) != 3 {
+		t.Errorf("%d are kept, want all", len(k.byIssuer))
+	}
+	*second++
+	use("b", "other", 2*time.Hour)
+	if use("a", "second", 3*time.Hour) != second || use("a", "first", 4*time.Hour) == first {
+		t.Error("of a namespace beyond its bound, not the one is dropped that was used the longest ago")
+	}
+	*use("a", "large", 5*time.Hour) = keptByNamespace.bytes + 1
+	if use("b", "other", 6*time.Hour); len(k.byIssuer) != 3 {
+		t.Errorf("%d are kept: one that has no room took others with it", len(k.byIssuer))
 	}
 }
 
