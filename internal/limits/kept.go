@@ -5,7 +5,7 @@ const (
 	// SecretBytes is how much is kept of Secrets that are kept whole.
 	SecretBytes = 32 << 20
 	// Sessions is how many sessions, accounts or key pairs are kept of the issuers of one type, and SessionBytes how many
-	// bytes of certificates they take; NamespaceSessions and NamespaceSessionBytes what of it is kept for one namespace.
+	// bytes they take; NamespaceSessions and NamespaceSessionBytes what of it is kept for one namespace.
 	Sessions              = 1024
 	SessionBytes          = 16 << 20
 	NamespaceSessions     = 256
@@ -38,10 +38,12 @@ func kept() []Row {
 	return []Row{
 		{
 			What: "Sessions with Vault and Venafi servers, key pairs of CA issuers: of each type of issuer", Who: issuers,
-			Bound: count(Sessions, "issuers") + " with " + bytes(SessionBytes) + " of certificates; of one namespace " +
+			Bound: count(Sessions, "issuers") + " with " + bytes(SessionBytes) + "; of one namespace " +
 				count(NamespaceSessions, "issuers") + " with " + bytes(NamespaceSessionBytes),
-			Costs: "A digest of the issuer, its connections, and 4 times its CA bundle. It goes with the issuer, and after a day without use",
-			Above: again, Tests: []string{"TestKeptIsBounded", "TestSessionsAreBounded", "TestSignersForgetIssuers"},
+			Costs: "A digest of the issuer, its connections, its credentials and tokens, and 4 times its CA bundle. It goes with the issuer, and after a day without use",
+			Above: again + ". A namespace loses its own first",
+			Tests: []string{"TestKeptIsBounded", "TestKeptGrows", "TestSessionsAreBounded", "TestAllOfASessionCounts", "TestAllOfAnAccountCounts",
+				"TestAllOfAPairCounts", "TestSignersForgetIssuers"},
 			Parser: "nothing is parsed",
 		},
 		{

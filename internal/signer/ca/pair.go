@@ -3,6 +3,7 @@ package ca
 import (
 	"context"
 	"crypto"
+	"crypto/rsa"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -60,13 +61,25 @@ func (p *keyPair) authority() []*x509.Certificate {
 	return append(certs[:len(certs):len(certs)], ca)
 }
 
-// bytesPerByte is how many bytes a byte of a certificate takes once it is parsed.
-const bytesPerByte = 8
+const (
+	// bytesPerByte is how many bytes a byte of a certificate takes once it is parsed.
+	bytesPerByte = 8
+	// bytesPerKeyByte is how many bytes an RSA key takes for each byte of its modulus: primes, exponents, and what is
+	// computed of them beforehand. Other keys are small.
+	bytesPerKeyByte = 16
+)
 
-// size is how many bytes the certificates take.
+// size is how many bytes the certificates and the key take. The root that was verified may be in ca.crt alone.
 func (p *keyPair) size() (n int) {
-	for _, c := range slices.Concat(p.tls, p.others) {
+	all := slices.Concat(p.tls, p.others)
+	if p.chain.CA != nil {
+		all = append(all, p.chain.CA)
+	}
+	for _, c := range all {
 		n += bytesPerByte * len(c.Raw)
+	}
+	if key, is := p.key.Public().(*rsa.PublicKey); is {
+		n += bytesPerKeyByte * key.Size()
 	}
 	return n
 }

@@ -77,13 +77,14 @@ func (p *plan) byAppRole(ctx context.Context) error {
 	if role.RoleID == "" || role.SecretRef.Name == "" || role.SecretRef.Key == "" {
 		return invalid("spec.vault.auth.appRole: set roleId, secretRef.name and secretRef.key")
 	}
-	secretID, err := p.entry(ctx, role.SecretRef, role.SecretRef.Key)
+	value, err := p.entry(ctx, role.SecretRef, role.SecretRef.Key)
 	if err != nil {
 		return err
 	}
+	secretID := trimmed(value)
 	mount := cmp.Or(strings.Trim(role.Path, "/"), certmanagerv1.DefaultVaultAppRolePath)
 	p.login = func(ctx context.Context, s *session) (lease, error) {
-		return s.authenticate(ctx, "auth/"+mount+"/login", map[string]any{"role_id": role.RoleID, "secret_id": trimmed(secretID)})
+		return s.authenticate(ctx, "auth/"+mount+"/login", map[string]any{"role_id": role.RoleID, "secret_id": secretID})
 	}
 	return nil
 }
@@ -154,16 +155,17 @@ func (p *plan) tokenOf(ref *acmev1.ServiceAccountRef, chosen string, more ...str
 		return nil
 	}
 	account := types.NamespacedName{Namespace: p.namespace, Name: ref.Name}
+	isOwn, give := p.Own, p.Token // the function is kept for long, and the plan is not: it has the whole issuer
 	return func(ctx context.Context) (string, error) {
 		audiences := []string{chosen}
-		own, err := p.Own(ctx, account)
+		own, err := isOwn(ctx, account)
 		if err != nil {
 			return "", stageLogin.away("ask for a token of service account %s: %w", account, err)
 		}
 		if !own {
 			audiences = slices.Concat(ref.TokenAudiences, audiences, more)
 		}
-		token, err := p.Token(ctx, account, audiences)
+		token, err := give(ctx, account, audiences)
 		switch {
 		case apierrors.IsForbidden(err) && own:
 			return "", stageLogin.misplaced("a token of the controller's own service account %s may not be asked for: name another one, or see docs/vault.md: %w", account, err)

@@ -32,8 +32,9 @@ type plan struct {
 	issuer    certmanagerv1.GenericIssuer
 	spec      *certmanagerv1.VaultIssuer
 	namespace string
-	// versions of the Secrets that were read.
+	// versions of the Secrets that were read, and how many bytes their entries have.
 	versions []string
+	read     int
 
 	roots       []byte
 	certificate *tls.Certificate
@@ -166,6 +167,7 @@ func (p *plan) text(ctx context.Context, ref cmmeta.SecretKeySelector, key strin
 	if len(value) > most {
 		return nil, invalid("entry %q of Secret %s/%s has more than %d bytes: store what is needed, and nothing else, in it", key, p.namespace, ref.Name, most)
 	}
+	p.read += len(value)
 	p.versions = append(p.versions, ref.Name+" "+string(secret.UID)+" "+secret.ResourceVersion)
 	return value, nil
 }
@@ -192,7 +194,7 @@ func (p *plan) open() (*session, error) {
 	}
 	return &session{
 		server: p.spec.Server, client: client, http: through, login: p.login, by: p.by, fixed: p.fixed, now: p.Now,
-		turn: make(chan struct{}, 1), size: bytesPerRoot * len(p.roots),
+		turn: make(chan struct{}, 1), made: p.size(),
 	}, nil
 }
 
@@ -202,9 +204,18 @@ const (
 	idleTimeout      = 90 * time.Second
 	// idleConns keeps the connections of one burst for the next.
 	idleConns = 8
-	// bytesPerRoot is how many bytes a byte of a CA bundle takes, as it was written and as certificates in use.
-	bytesPerRoot = 4
+	// bytesPerByte is how many bytes a byte of a CA bundle or a credential takes, as it was written and in use.
+	bytesPerByte = 4
 )
+
+// size is how many bytes a session takes that is made of the plan: the bundle, what was read of Secrets, and the rest
+// of the spec, of which the login holds a part.
+func (p *plan) size() int {
+	rest := *p.spec
+	rest.CABundle = nil
+	text, _ := json.Marshal(rest) // cannot fail: the spec came as JSON
+	return bytesPerByte*(len(p.spec.CABundle)+p.read) + len(text)
+}
 
 // transport makes the client with the issuer's roots and certificate.
 func (p *plan) transport() *http.Client {

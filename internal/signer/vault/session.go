@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/vault/api"
@@ -17,9 +18,11 @@ import (
 type session struct {
 	server string
 	client *api.Client
-	// http is what client sends requests by, and size how many bytes the session takes besides those that each takes.
-	http *http.Client
-	size int
+	// http is what client sends requests by. made is how many bytes the session takes besides those that each takes,
+	// without its token, and granted how many bytes that has.
+	http    *http.Client
+	made    int
+	granted atomic.Int64
 	// login gets a token; by is the name of its method. A fixed token comes from a Secret: Vault gives no other one.
 	login method
 	by    string
@@ -31,6 +34,9 @@ type session struct {
 	token string
 	until time.Time // zero: no end
 }
+
+// size is how many bytes the session takes besides those that each takes. It does not wait for a login.
+func (s *session) size() int { return s.made + int(s.granted.Load()) }
 
 // lease is a token, and how long it is good for; zero means without end.
 type lease struct {
@@ -104,6 +110,7 @@ func (s *session) obtain(ctx context.Context, refused string) (token string, fre
 		return "", false, s.explain(err, stageLogin, "")
 	}
 	s.token, s.until = l.token, time.Time{}
+	s.granted.Store(int64(len(l.token)))
 	if l.ttl > 0 {
 		s.until = began.Add(l.ttl - min(l.ttl/10, maxMargin))
 	}

@@ -47,7 +47,7 @@ type Signer struct {
 // New returns a Signer.
 func New(c Config) *Signer {
 	return &Signer{Config: c, sessions: signer.Kept[*session]{
-		Size: func(s *session) int { return s.size },
+		Size: (*session).size,
 		Drop: func(s *session) { s.http.CloseIdleConnections() },
 	}}
 }

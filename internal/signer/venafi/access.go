@@ -69,6 +69,24 @@ type access struct {
 // inputs tell an access from all others, by all of its fields.
 func (a *access) inputs() signer.Inputs { return sha256.Sum256(fmt.Appendf(nil, "%#v", *a)) }
 
+const (
+	// bytesPerRoot is how many bytes a byte of a CA bundle takes, as it was written and as certificates in use.
+	bytesPerRoot = 4
+	// bytesPerAnswer is how many bytes a byte of an answer takes as what the library makes of it: lists of short texts.
+	bytesPerAnswer = 8
+)
+
+// size is how many bytes the account takes besides those that each takes. It does not wait for a login.
+func (a *account) size() int {
+	n := bytesPerRoot*len(a.bundle) + int(a.held.Load())
+	for _, text := range []string{
+		a.server, a.zone, a.accessToken, a.username, a.password, a.clientID, a.clientSecret, a.apiKey, a.tokenEndpoint, a.scope, a.secret,
+	} {
+		n += len(text)
+	}
+	return n
+}
+
 // reasonMissing is the reason of a fault that waits for a Secret, or an entry of one, until it is known who reads it.
 const reasonMissing = "missing"
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/Venafi/vcert/v5/pkg/certificate"
@@ -44,6 +45,8 @@ type account struct {
 	// turn is held during a login, and while granted is used: other calls wait for the token.
 	turn    chan struct{}
 	granted grant
+	// held is how many bytes granted takes.
+	held atomic.Int64
 }
 
 // grant is what a login has brought.
@@ -51,14 +54,19 @@ type grant struct {
 	token, refresh string
 	// expires is when token does; zero if the server did not say.
 	expires time.Time
-	// user is a connector that has proved its API key.
-	user *cloud.Connector
+	// user is a connector that has proved its API key, by an answer of so many bytes, of which it keeps what it knows.
+	user   *cloud.Connector
+	answer int
 }
+
+// size is how many bytes the grant takes.
+func (g *grant) size() int { return len(g.token) + len(g.refresh) + bytesPerAnswer*g.answer }
 
 // do makes a call, which has several steps. If the server refuses the login during the call, do logs in again and
 // repeats the call once.
 func (a *account) do(ctx context.Context, call func(c connector, x *exchange) error) error {
 	x := &exchange{ctx: ctx, transport: a.transport, now: a.now, observe: a.observe}
+	defer func() { x.body = nil }() // what the library keeps of a login leads to the exchange
 	for again := false; ; again = true {
 		err := guarded(func() error {
 			c, err := a.open(a, x)
@@ -83,7 +91,10 @@ func (a *account) do(ctx context.Context, call func(c connector, x *exchange) er
 func (a *account) hold(x *exchange) (release func(), err error) {
 	select {
 	case a.turn <- struct{}{}:
-		return func() { <-a.turn }, nil
+		return func() {
+			a.held.Store(int64(a.granted.size()))
+			<-a.turn
+		}, nil
 	case <-x.ctx.Done():
 		x.err = x.ctx.Err()
 		return nil, x.err
@@ -156,7 +167,7 @@ func (a *account) connectCloud(x *exchange, login func(*cloud.Connector) error) 
 		if err := login(c); err != nil {
 			return nil, err
 		}
-		a.granted.user = c
+		a.granted.user, a.granted.answer = c, len(x.body)
 	}
 	c := *a.granted.user
 	c.SetHTTPClient(x.client())

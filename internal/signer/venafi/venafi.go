@@ -62,13 +62,10 @@ type Signer struct {
 // New returns a Signer.
 func New(c Config) *Signer {
 	return &Signer{Config: c, connect: (*account).connect, accounts: signer.Kept[*account]{
-		Size: func(a *account) int { return bytesPerRoot * len(a.bundle) },
+		Size: (*account).size,
 		Drop: func(a *account) { a.transport.CloseIdleConnections() },
 	}}
 }
-
-// bytesPerRoot is how many bytes a byte of a CA bundle takes, as it was written and as certificates in use.
-const bytesPerRoot = 4
 
 // Forget implements signer.Forgetter.
 func (s *Signer) Forget(issuer types.UID) { s.accounts.Forget(issuer) }
