@@ -96,47 +96,19 @@ func (t *tries) answer() Answer {
 	return Answer{Err: t.err, Failures: t.failures}
 }
 
-// patience is how long to wait after failures of one class.
-type patience struct{ first, most time.Duration }
-
-// patienceWith is the wait after the first failure of a class, and the longest one: each failure in a row doubles it.
-// No event tells that somebody has mended what is wrong with a credential, or that a server is back: with its spread,
-// the wait for the one is 5 minutes at most, and the wait for the other a minute.
-func patienceWith(class fault.Class) patience {
-	switch class {
-	case fault.ClassPermanent, fault.ClassPolicy:
-		return patience{time.Hour, 24 * time.Hour}
-	case fault.ClassCredential:
-		return patience{4 * time.Minute, 4 * time.Minute}
-	case fault.ClassUnavailable:
-		return patience{time.Second, 48 * time.Second}
-	case fault.ClassRateLimited:
-		return patience{time.Minute, 100 * time.Minute}
-	default:
-		return patience{time.Second, 5 * time.Minute}
-	}
-}
-
 // BackOff is how long to wait after the given number of failures in a row (1 for the first); zero if the error says
 // that no repetition helps, or that an event has to come first. Jitter in [0,1) spreads objects that have failed
 // together.
 func BackOff(err error, failures int, jitter float64) time.Duration {
 	f := fault.Of(err)
-	var class fault.Class
 	switch {
 	case f == nil:
+		return fault.PatienceWithCalls("").Wait(0, failures, jitter)
 	case f.Kind == fault.KindTerminal, f.Kind == fault.KindPending:
 		return 0
-	case f.Kind == fault.KindAfter && f.Delay > 0:
+	case f.Delay > 0:
 		return f.Delay
 	default:
-		class = f.Class
+		return fault.PatienceWithCalls(f.Class).Wait(0, failures, jitter)
 	}
-	p := patienceWith(class)
-	wait := p.first
-	for n := 1; n < failures && wait < p.most; n++ {
-		wait *= 2
-	}
-	wait = min(wait, p.most)
-	return wait*3/4 + time.Duration(jitter*float64(wait)/2)
 }

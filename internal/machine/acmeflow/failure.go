@@ -152,20 +152,9 @@ const (
 	maxUntold = 10 * time.Minute
 )
 
-const (
-	networkBackoff    = time.Second
-	maxNetworkBackoff = 5 * time.Minute
-	solverBackoff     = 2 * time.Second
-	maxSolverBackoff  = 5 * time.Minute
-	// freeNonceRetries is how many refused nonces in a row cost no delay.
-	freeNonceRetries = 5
-	// MaxRetryAfter is the longest of the limits that CAs publish. A CA that asks for more has made a mistake, and is
-	// asked once a week.
-	MaxRetryAfter = 7 * 24 * time.Hour
-	// maxPages is how many pages in a row count as those of a proxy: about twenty minutes of them. After that they
-	// count as the answer of the CA, because some CAs send nothing better for an order that they have forgotten.
-	maxPages = 12
-)
+// maxPages is how many pages in a row count as those of a proxy: about twenty minutes of them. After that they
+// count as the answer of the CA, because some CAs send nothing better for an order that they have forgotten.
+const maxPages = 12
 
 // OrderClass is the class of the failure that ended an Order, which decides when to order anew; empty while the Order
 // has not failed. It is read from the Order, so it is the same after a restart.
@@ -213,27 +202,7 @@ func (m ChallengeMemory) Belied(c *acmev1.Challenge) bool {
 // Backoff is how long to wait before the attempt after the given number of failures in a row (1 for the first). Jitter
 // in [0,1) spreads objects that failed together. A Retry-After of up to a week is never undercut.
 func Backoff(f *fault.Fault, failures int, jitter float64) time.Duration {
-	failures = max(failures, 1)
-	var wait time.Duration
-	switch f.Class {
-	case fault.ClassNotProcessed:
-		if failures <= freeNonceRetries {
-			return 0
-		}
-		wait = doubled(networkBackoff, failures-freeNonceRetries, maxNetworkBackoff)
-	case fault.ClassRateLimited, fault.ClassPaused:
-		wait = integrationGuide(failures)
-	case fault.ClassSolver:
-		wait = doubled(solverBackoff, failures, maxSolverBackoff)
-	case fault.ClassPermanent, fault.ClassRefused:
-		wait = maxSolverBackoff
-	default:
-		wait = doubled(networkBackoff, failures, maxNetworkBackoff)
-	}
-	if after := min(f.Delay, MaxRetryAfter); after > 0 {
-		return after + time.Duration(jitter*float64(min(after/10, time.Minute)))
-	}
-	return wait*3/4 + time.Duration(jitter*float64(wait/2))
+	return fault.PatienceWithOrders(f.Class).Wait(f.Delay, failures, jitter)
 }
 
 const (
@@ -280,12 +249,6 @@ func Said(reason, end string) string {
 		return reason
 	}
 	return strings.TrimSuffix(reason, "; "+end)
-}
-
-// integrationGuide is the retry schedule that Let's Encrypt's integration guide asks for, up to the point where an
-// order would outlive its usefulness: 1, 10, then every 100 minutes.
-func integrationGuide(failures int) time.Duration {
-	return [...]time.Duration{time.Minute, 10 * time.Minute, 100 * time.Minute}[min(failures, 3)-1]
 }
 
 // doubled is base·2^(n-1), at most limit.

@@ -53,7 +53,7 @@ func TestBackoff(t *testing.T) {
 				t.Errorf("%s after %d: between %s and %s, before %s", class, n, low, high, last)
 			}
 			last = low
-			if got := Backoff(after(90*time.Second, class), n, 0); got < 90*time.Second && !(class == fault.ClassNotProcessed && n <= freeNonceRetries) {
+			if got := Backoff(after(90*time.Second, class), n, 0); got < 90*time.Second && !(class == fault.ClassNotProcessed && n <= fault.PatienceWithOrders(class).Free) {
 				t.Errorf("%s after %d: %s undercuts Retry-After", class, n, got)
 			}
 		}
