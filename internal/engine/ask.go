@@ -96,9 +96,9 @@ func (t *tries) answer() Answer {
 	return Answer{Err: t.err, Failures: t.failures}
 }
 
-// BackOff is how long to wait after the given number of failures in a row (1 for the first); zero if the error says
-// that no repetition helps, or that an event has to come first. Jitter in [0,1) spreads objects that have failed
-// together.
+// BackOff is how long to wait after the given number of failures in a row (1 for the first), by the table of package
+// fault; zero if the error says that no repetition helps, or that an event has to come first. Jitter in [0,1) spreads
+// objects that have failed together, and those that were asked to wait for longer than fault.ObeyedForCalls.
 func BackOff(err error, failures int, jitter float64) time.Duration {
 	f := fault.Of(err)
 	switch {
@@ -106,9 +106,7 @@ func BackOff(err error, failures int, jitter float64) time.Duration {
 		return fault.PatienceWithCalls("").Wait(0, failures, jitter)
 	case f.Kind == fault.KindTerminal, f.Kind == fault.KindPending:
 		return 0
-	case f.Delay > 0:
-		return f.Delay
 	default:
-		return fault.PatienceWithCalls(f.Class).Wait(0, failures, jitter)
+		return fault.PatienceWithCalls(f.Class).Wait(f.Delay, failures, jitter)
 	}
 }

@@ -198,6 +198,9 @@ func TestBackOff(t *testing.T) {
 		"terminal":         {fault.Failed(fault.ClassPermanent, "No", "no"), 1, 0},
 		"an event first":   {fault.Pending("Missing", "no"), 1, 0},
 		"by its own word":  {fault.ClassUnavailable.After(7*time.Minute, "Later", "no"), 9, 7 * time.Minute},
+		"for an hour":      {fault.ClassRateLimited.Turn(time.Hour, "Busy", "no"), 1, time.Hour},
+		"a little longer":  {fault.ClassRateLimited.Turn(62*time.Minute, "Busy", "no"), 1, 62 * time.Minute},
+		"for a year":       {fault.ClassRateLimited.Turn(8760*time.Hour, "Busy", "no"), 1, 63 * time.Minute},
 		"asked to be left": {fault.ClassRateLimited.After(0, "Busy", "no"), 1, time.Minute},
 		"a credential":     {fault.ClassCredential.After(0, "Denied", "no"), 2, 4 * time.Minute},
 	} {

@@ -12,8 +12,10 @@ type Patience struct {
 	// Obeyed is the longest wait that the other side may ask for, in a Retry-After for example (RFC 9110 §10.2.3). Who
 	// asks for more gets this one.
 	Obeyed time.Duration
-	// Spread bounds by how much a wait that was asked for becomes longer, so that not all come back in one instant who
-	// were told the same. It is a tenth of the wait at most.
+	// Over is by how much chance makes Obeyed longer: those who were told different waits above it do not come back in
+	// one instant. A wait that is not above Obeyed stays as it is.
+	Over time.Duration
+	// Spread is by how much chance makes each wait longer that was asked for: a tenth of the wait at most.
 	Spread time.Duration
 }
 
@@ -21,12 +23,16 @@ type Patience struct {
 // asked once a week.
 const ObeyedForOrders = 7 * 24 * time.Hour
 
-// PatienceWithCalls is the patience of those who have the engine repeat a call: of all but Orders and Challenges.
+// ObeyedForCalls is short, because a person may have mended what was wrong at the other side, and no event tells.
+const ObeyedForCalls = time.Hour
+
+// PatienceWithCalls is the patience of those who have the engine repeat a call: registration, contact, key change,
+// revocation, Vault, Venafi. All but Orders and Challenges do.
 //
 // No event tells that somebody has mended what is wrong with a credential, or that a server is back: with its spread,
 // the wait for the one is 5 minutes at most, and the wait for the other a minute.
 func PatienceWithCalls(class Class) Patience {
-	p := Patience{First: time.Second, Most: 5 * time.Minute, Factor: 2}
+	p := Patience{First: time.Second, Most: 5 * time.Minute, Factor: 2, Obeyed: ObeyedForCalls, Over: ObeyedForCalls / 10}
 	switch class {
 	case ClassPermanent, ClassPolicy:
 		p.First, p.Most = time.Hour, 24*time.Hour
@@ -62,21 +68,22 @@ func PatienceWithOrders(class Class) Patience {
 }
 
 // Wait is how long to wait after so many failures in a row, 1 for the first, of which the last has asked for a wait;
-// zero if it has not. Chance in [0,1) spreads those who fail together: over half of the wait around it, or after what
-// was asked, which is not undercut.
+// zero if it has not. Chance in [0,1) spreads those who fail together. Around a wait of the table, that is half of it.
+// A wait that was asked for is not undercut, unless it is above Obeyed.
 func (p Patience) Wait(asked time.Duration, failures int, chance float64) time.Duration {
+	part := func(of time.Duration) time.Duration { return time.Duration(chance * float64(of)) }
 	failures = max(failures, 1)
 	if failures <= p.Free {
 		return 0
 	}
 	if asked > 0 {
-		wait := min(asked, p.Obeyed)
-		return wait + time.Duration(chance*float64(min(wait/10, p.Spread)))
+		wait := min(asked, p.Obeyed+part(p.Over))
+		return wait + part(min(wait/10, p.Spread))
 	}
 	wait := p.First
 	for n := p.Free + 1; n < failures && wait < p.Most; n++ {
 		wait *= time.Duration(p.Factor)
 	}
 	wait = min(wait, p.Most)
-	return wait*3/4 + time.Duration(chance*float64(wait/2))
+	return wait*3/4 + part(wait/2)
 }

@@ -176,6 +176,9 @@ func TestWaits(t *testing.T) {
 			chain := leaf(t, aki, b.key)
 			return func() (time.Time, error) {
 				_, err := b.signer.RenewalInfo(t.Context(), is, chain)
+				if f := fault.Of(err); f != nil && f.Delay > 0 {
+					return b.now.Add(f.Delay), nil
+				}
 				return time.Time{}, err
 			}
 		}},
