@@ -8,8 +8,9 @@ import (
 
 // Answer is how a call stands that the engine repeats until it succeeds.
 type Answer struct {
-	// Given says that the call has succeeded, with Value.
+	// Given says that the call has succeeded.
 	Given bool
+	// Value is what the last try has brought. One that has failed may have brought something, too.
 	Value any
 	// Err is how the last try with these inputs failed; nil if none has.
 	Err error
@@ -22,6 +23,7 @@ type Answer struct {
 
 // tries is what is known of the failed tries of a call.
 type tries struct {
+	value    any
 	err      error
 	class    fault.Class
 	failures int
@@ -74,7 +76,7 @@ func (c *Calls) ask(o owner, wanted Call, jitter float64) Answer {
 
 // failed returns what is known after one more try has failed.
 func (t *tries) failed(o Outcome, jitter float64) *tries {
-	out := &tries{err: o.Err, failures: 1}
+	out := &tries{value: o.Value, err: o.Err, failures: 1}
 	f := fault.Of(o.Err)
 	if f != nil {
 		out.class = f.Class
@@ -93,7 +95,7 @@ func (t *tries) answer() Answer {
 	if t == nil {
 		return Answer{}
 	}
-	return Answer{Err: t.err, Failures: t.failures}
+	return Answer{Value: t.value, Err: t.err, Failures: t.failures}
 }
 
 // BackOff is how long to wait after the given number of failures in a row (1 for the first), by the table of package

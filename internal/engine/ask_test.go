@@ -61,10 +61,11 @@ func TestDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 0)
 		tries := 0
+		var value any = "ready"
 		var err error
 		o := r.owner("a")
 		ask := func() Answer {
-			a := r.ask(o, Call{Name: "probe", Lane: Lane{Name: "vault"}, Run: func(context.Context) (any, error) { tries++; return tries, err }}, 0.5)
+			a := r.ask(o, Call{Name: "probe", Lane: Lane{Name: "vault"}, Run: func(context.Context) (any, error) { tries++; return value, err }}, 0.5)
 			synctest.Wait()
 			return a
 		}
@@ -73,12 +74,18 @@ func TestDoubt(t *testing.T) {
 		if a := ask(); r.woken.Load() != 3 || a.Given || tries != 2 {
 			t.Errorf("after a doubt: woken %d times, %+v, %d tries", r.woken.Load(), a, tries)
 		}
-		err = errors.New("no")
+		err = errors.New("its key is not replaced yet")
+		r.doubt(o.uid, "probe")
+		ask()
+		if a := ask(); a.Given || a.Value != value || a.Until.IsZero() || tries != 3 {
+			t.Errorf("after a failure that has brought something: %+v, %d tries", a, tries)
+		}
+		value = nil
 		r.doubt(o.uid, "probe")
 		ask()
 		r.doubt(o.uid, "probe")
 		r.doubt(o.uid, "other")
-		if a := ask(); a.Err == nil || a.Until.IsZero() || tries != 3 {
+		if a := ask(); a.Err == nil || a.Until.IsZero() || tries != 4 {
 			t.Errorf("a doubt shortened the back-off: %+v, %d tries", a, tries)
 		}
 	})
@@ -91,7 +98,7 @@ func TestDoubtWhileUnderWay(t *testing.T) {
 		tries, release := 0, make(chan error)
 		o := r.owner("a")
 		ask := func() Answer {
-			a := r.ask(o, Call{Name: "probe", Lane: Lane{Name: "vault"}, Run: func(context.Context) (any, error) { tries++; return tries, <-release }}, 0.5)
+			a := r.ask(o, Call{Name: "probe", Lane: Lane{Name: "vault"}, Run: func(context.Context) (any, error) { tries++; return nil, <-release }}, 0.5)
 			synctest.Wait()
 			return a
 		}

@@ -61,7 +61,7 @@ type Call struct {
 	Run func(ctx context.Context) (any, error)
 }
 
-// Outcome is what a call came back with.
+// Outcome is what a call came back with. One that has brought something may be repeated all the same, because of Err.
 type Outcome struct {
 	Value any
 	Err   error
@@ -76,6 +76,9 @@ func (o Outcome) Problem() string {
 	}
 	return o.Err.Error()
 }
+
+// stands reports whether there is something to doubt.
+func (o Outcome) stands() bool { return o.Err == nil || o.Value != nil }
 
 // owner is the object that a call is for.
 type owner struct {
@@ -106,7 +109,7 @@ type call struct {
 	judged bool
 	// seen says that somebody has looked at the outcome.
 	seen bool
-	// doubted says that a success may be out of date by the time that it comes.
+	// doubted says that what it brings may be out of date by the time that it comes.
 	doubted bool
 	// bytes are those of its lane when it was started.
 	bytes int
@@ -254,7 +257,7 @@ func (c *Calls) forgetCall(uid types.UID, name string) {
 	c.drop(uid, name)
 }
 
-// doubt drops a call that has succeeded, and wakes its object. One that is under way is dropped when it has succeeded:
+// doubt drops a call that has brought something, and wakes its object. One that is under way is dropped when it has:
 // what it brings may have been seen before the doubt arose.
 func (c *Calls) doubt(uid types.UID, name string) {
 	c.mu.Lock()
@@ -264,7 +267,7 @@ func (c *Calls) doubt(uid types.UID, name string) {
 	case known == nil:
 	case !known.landed:
 		known.doubted = known.started
-	case known.outcome.Err == nil:
+	case known.outcome.stands():
 		c.drop(uid, name)
 		known.owner.wake()
 	}
@@ -437,7 +440,7 @@ func (c *Calls) land(w *call, outcome Outcome) {
 	if w.void {
 		return
 	}
-	if w.doubted && outcome.Err == nil {
+	if w.doubted && outcome.stands() {
 		c.drop(w.owner.uid, w.Name)
 	}
 	w.owner.wake()

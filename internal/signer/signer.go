@@ -57,7 +57,8 @@ type Prober interface {
 	// Probe MUST be idempotent, and MUST NOT change the issuer. Of an issuer that cannot be used it returns a fault:
 	// the reason and the words are those of the issuer's condition Ready, and the class tells whether somebody has
 	// to correct something or the server is away. A fault without a reason is for nobody to read. Any other error
-	// says nothing about the issuer. When ctx ends, so does Probe.
+	// says nothing about the issuer. Facts beside an error count: the issuer is as they say, and Probe has more to do
+	// there, which the error has kept it from. When ctx ends, so does Probe.
 	Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) (Facts, error)
 }
 

@@ -213,7 +213,7 @@ func (r *issuers) observe(ctx context.Context, p *pass) (issuer.State, error) {
 			Name: controller.ProbeCall, Lane: remote.Lane(p.Object),
 			// It may write a Secret of the issuer. An edit of the spec does not wait for a server that is silent.
 			Finish: strconv.FormatInt(p.Object.GetGeneration(), 10),
-			Run:    func(ctx context.Context) (any, error) { return prober.Probe(ctx, p.Object) },
+			Run:    func(ctx context.Context) (any, error) { return brought(prober.Probe(ctx, p.Object)) },
 		})
 		return s, err
 	}
@@ -231,6 +231,14 @@ func (r *issuers) observe(ctx context.Context, p *pass) (issuer.State, error) {
 	return s, nil
 }
 
+// brought is what a look has come to: no value if it has found nothing.
+func brought(facts signer.Facts, err error) (any, error) {
+	if facts.Reason == "" {
+		return nil, err
+	}
+	return facts, err
+}
+
 // ask notes how the call stands that looks at an issuer. What it has found is asked for again when it ends.
 func (r *issuers) ask(ctx context.Context, p *pass, s *issuer.State, call engine.Call) error {
 	var err error
@@ -243,7 +251,7 @@ func (r *issuers) ask(ctx context.Context, p *pass, s *issuer.State, call engine
 		p.Forget(call.Name)
 		answer = p.Ask(call)
 	}
-	if answer.Given {
+	if facts, ok = answer.Value.(signer.Facts); ok {
 		s.Facts = &facts
 	}
 	s.Failure, s.Again = answer.Err, answer.Until
@@ -273,10 +281,14 @@ func (r *issuers) plan(_ context.Context, p *pass, s issuer.State, a issuer.Acti
 		})
 	}
 	switch {
-	case s.Failure != nil && s.Again.IsZero():
-		plan.Waits = engine.For{What: engine.WaitEvent, Detail: s.Failure.Error()}
 	case s.Failure != nil:
 		plan.Waits = engine.For{What: engine.WaitTime, Detail: s.Failure.Error()}
+		if s.Again.IsZero() {
+			plan.Waits.What = engine.WaitEvent
+		}
+		if s.Facts != nil {
+			plan.Waits.Detail = s.Facts.Message
+		}
 	case a.Warn != nil:
 		plan.Waits = engine.For{What: engine.WaitEvent, Detail: a.Warn.Message}
 	}

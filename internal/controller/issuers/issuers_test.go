@@ -24,6 +24,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/kubecache"
 	"chancery.dev/internal/machine/issuer"
 	"chancery.dev/internal/overlay"
@@ -215,6 +216,49 @@ func TestProbeThatWritesItsSecret(t *testing.T) {
 			!certmanagerv1.HasIssuerCondition(is.Status.Conditions, certmanagerv1.IssuerConditionReady, cmmeta.ConditionTrue) {
 			t.Errorf("%v: %d probes, %d beside another, %+v", err, w.probes, w.beside, is.Status)
 		}
+	})
+}
+
+// unfinished is a Signer whose issuer can be used, and has more to do.
+type unfinished struct {
+	writer
+
+	err error
+}
+
+func (u *unfinished) Probe(context.Context, certmanagerv1.GenericIssuer) (signer.Facts, error) {
+	u.probes++
+	return signer.Facts{Ready: true, Reason: "Fine", Message: "its key is not replaced"}, u.err
+}
+
+// TestMoreToDoForAReadyIssuer: what a server has asked to wait for, however long, holds up the rest for an hour, and
+// the list of waits says until when. A doubt whether the issuer can be used does not wait for that.
+func TestMoreToDoForAReadyIssuer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: "2", Generation: 1}}
+		is.Spec.Vault = &certmanagerv1.VaultIssuer{Auth: certmanagerv1.VaultAuth{TokenSecretRef: &cmmeta.SecretKeySelector{Name: "token"}}}
+		b := newBench(t, is)
+		defer b.queue.ShutDown()
+		by := &unfinished{err: fault.ClassRateLimited.Turn(365*24*time.Hour, "", "not this year")}
+		b.deps.Signers[signer.TypeVault] = by
+		look := func(when string, probes int) {
+			if _, err := b.Reconcile(t.Context(), reconcile.Request{NamespacedName: name}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			ready, wait := b.pass()
+			synctest.Wait()
+			in := time.Until(wait.Until)
+			if ready == nil || ready.Status != cmmeta.ConditionTrue || wait.What != engine.WaitTime || wait.Detail != ready.Message ||
+				in < time.Hour || in > 66*time.Minute || by.probes != probes {
+				t.Errorf("%s: %+v, %+v in %s, %d probes", when, ready, wait, in, by.probes)
+			}
+		}
+		look("at first", 1)
+		time.Sleep(66 * time.Minute)
+		look("after the wait", 2)
+		b.deps.Engine.Doubt(is.UID, controller.ProbeCall)
+		look("after a doubt", 3)
 	})
 }
 

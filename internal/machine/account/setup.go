@@ -99,9 +99,10 @@ type SetUp struct {
 // Action is what to do for an issuer.
 type Action struct {
 	Step Step
-	// Say is what the issuer's condition says, with StepRest; nil to return Failure as it is.
+	// Say is what the issuer's condition says, with StepRest; nil to say what Failure says.
 	Say *Say
-	// Failure is the result, with StepRest; nil if the issuer has an account to use.
+	// Failure is the result, with StepRest; nil if nothing has failed. Beside Say it is why the key of the account is not
+	// replaced yet, and says when that is tried again.
 	Failure error
 }
 
@@ -113,7 +114,7 @@ type Say struct {
 	Warn bool
 	// Last is the value of the annotation that the key was last replaced for.
 	Last string
-	// Again is when to look again without an event; zero for never.
+	// Again is when to look again without an event, where nothing has failed; zero for never.
 	Again time.Duration
 }
 
@@ -123,7 +124,7 @@ const (
 	registeredStill = registered + "; its key "
 	// followAgain is how often is looked whether other issuers have followed.
 	followAgain = 5 * time.Second
-	// lookAgain is how often is looked whether an obstacle is gone.
+	// lookAgain is how often is looked whether an obstacle is gone, and how often is tried what has failed.
 	lookAgain = 30 * time.Second
 	// refusedAgain is how long to wait after a refusal that repeating does not cure: the cause may be removed at the
 	// CA.
@@ -159,10 +160,10 @@ func (s *SetUp) Decide() Action {
 func (s *SetUp) undecided() Action {
 	why := delayOf(s.Failure)
 	if !why.failed {
-		return Action{Failure: fault.After(why.again, "", "%s", why.text)}
+		return Action{Failure: why.repeat}
 	}
-	return Action{Say: &Say{
-		Ready: s.WasReady, Reason: certmanagerv1.IssuerReasonErrReplaceACMEAccountKey, Last: s.Last, Again: why.again,
+	return Action{Failure: why.repeat, Say: &Say{
+		Ready: s.WasReady, Reason: certmanagerv1.IssuerReasonErrReplaceACMEAccountKey, Last: s.Last,
 		Message: fmt.Sprintf("Secret %s holds two keys of the account, and the ACME server has not said which one it goes by: %s", s.Where, s.hint(why)),
 	}}
 }
@@ -195,24 +196,27 @@ func (s *SetUp) advance() Action {
 type delay struct {
 	// failed says that something is wrong; refused that repeating does not cure it.
 	failed, refused bool
-	again           time.Duration
 	text            string
+	// repeat is the failure that has the step repeated; nil if none has, and then it is looked again after that time.
+	repeat error
+	again  time.Duration
 }
 
 // delayOf reads a failure: a fault without a class says that nothing has failed.
 func delayOf(err error) delay {
-	d := delay{failed: true, again: lookAgain, text: err.Error()}
+	d := delay{failed: true, text: err.Error()}
 	f := fault.Of(err)
-	if f == nil {
-		return d
+	if f != nil {
+		d.failed = f.Class != "" || f.Kind == fault.KindTerminal
+		d.refused = f.Kind == fault.KindTerminal
 	}
-	d.failed = f.Class != "" || f.Kind == fault.KindTerminal
-	d.refused = f.Kind == fault.KindTerminal
 	switch {
 	case d.refused:
-		d.again = refusedAgain
-	case f.Delay > 0:
-		d.again = f.Delay
+		d.repeat = fault.ClassPermanent.After(refusedAgain, "", "%w", err)
+	case f != nil && f.Delay > 0:
+		d.repeat = err
+	default:
+		d.repeat = fault.After(lookAgain, "", "%w", err)
 	}
 	return d
 }
@@ -245,5 +249,5 @@ func (s *SetUp) replacing(d delay) Action {
 			say.Message += ": " + d.text
 		}
 	}
-	return Action{Say: say}
+	return Action{Say: say, Failure: d.repeat}
 }

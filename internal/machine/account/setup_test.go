@@ -156,8 +156,8 @@ func check(t *testing.T, s *SetUp, a Action) {
 	switch {
 	case (a.Step == StepRest) != (a.Say != nil || a.Failure != nil):
 		bad("either a step or a word")
-	case a.Say != nil && a.Failure != nil:
-		bad("two words")
+	case a.Say != nil && a.Failure != nil && (s.Failure == nil || a.Say.Again != 0):
+		bad("a word about a failure that there is not, or two times")
 	case a.Step >= StepAskKeyChange && !(s.Registered && s.Bound):
 		bad("a key is replaced of an account that is not used")
 	case (a.Step == StepReplaceKey || a.Step == StepFinishKey) && !s.NextKey:
@@ -170,7 +170,7 @@ func check(t *testing.T, s *SetUp, a Action) {
 		bad("a key is used that the CA may not go by any more")
 	case a.Say != nil && a.Say.Ready && !s.Registered && !s.WasReady:
 		bad("ready without an account")
-	case a.Say != nil && a.Say.Reason == certmanagerv1.IssuerReasonErrReplaceACMEAccountKey && a.Say.Again == 0:
+	case a.Say != nil && a.Say.Reason == certmanagerv1.IssuerReasonErrReplaceACMEAccountKey && a.Say.Again == 0 && a.Failure == nil:
 		bad("it is never tried again")
 	}
 }
@@ -218,12 +218,17 @@ func TestWords(t *testing.T) {
 			s.NextKey, s.Registered, s.Failed, s.Failure = true, false, StepAskWhichKey, fault.ClassUnavailable.After(0, "Down", "is away")
 		}), "true ErrReplaceACMEAccountKey in 30s: Secret ns/account holds two keys of the account, and the ACME server has not said which one it goes by: is away; retrying with back-off"},
 	} {
-		say := c.s.Decide().Say
+		a := c.s.Decide()
+		say := a.Say
 		if say == nil {
 			t.Errorf("%s: it says nothing", what)
 			continue
 		}
-		got := fmt.Sprintf("%t %s in %s", say.Ready, say.Reason, say.Again)
+		wait := say.Again
+		if a.Failure != nil {
+			wait = fault.Of(a.Failure).Delay
+		}
+		got := fmt.Sprintf("%t %s in %s", say.Ready, say.Reason, wait)
 		if say.Warn {
 			got += ", warns"
 		}

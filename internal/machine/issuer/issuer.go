@@ -42,9 +42,10 @@ type State struct {
 	Issuer certmanagerv1.GenericIssuer
 	// Managed says that the issuer has a type that the controller has a Signer for.
 	Managed bool
-	// Facts are what the look has found; nil if it has failed, or has not come back.
+	// Facts are what the look has found; nil if it has found nothing, or has not come back.
 	Facts *Facts
-	// Failure is why the look has found nothing; nil if it has not failed.
+	// Failure is why the look has found nothing, or why something is still to be done that Facts tell of; nil if it has
+	// not failed.
 	Failure error
 	// Again is when the issuer is looked at again after Failure; zero if that waits for an event.
 	Again time.Time
@@ -121,7 +122,7 @@ func (s *State) say(f Facts, now time.Time) Action {
 		carrier.Status.CA = seen(carrier.Status.CA, f, now)
 	}
 	a := Action{Wake: s.Again}
-	if s.Facts != nil {
+	if s.Failure == nil {
 		a.Wake = f.Until
 	}
 	if equality.Semantic.DeepEqual(*old, carrier.Status) {

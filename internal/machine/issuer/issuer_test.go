@@ -70,6 +70,10 @@ func looks() []named {
 		{"found ready for an hour", func(s *State) {
 			s.Facts = &Facts{Ready: true, Reason: "Verified", Message: "as said", Until: now.Add(time.Hour)}
 		}},
+		{"found ready, with more to do", func(s *State) {
+			fails(fault.ClassRateLimited.After(time.Hour, "", "its key is not replaced"), time.Hour)(s)
+			s.Facts = &Facts{Ready: true, Reason: "Verified", Message: "as said"}
+		}},
 		{"found not ready", func(s *State) { s.Facts = &Facts{Reason: "Broken", Message: "as said"} }},
 		{"found ready, but nobody answers HTTP-01", func(s *State) {
 			s.Facts = &Facts{Ready: true, Reason: "Verified", Message: "as said"}
@@ -160,7 +164,7 @@ func TestInvariants(t *testing.T) {
 			expect(describe(a) == "nothing", "an issuer that goes is touched")
 			return
 		}
-		expect(s.Again.IsZero() || s.Facts != nil || !a.Wake.After(s.Again) && !a.Wake.IsZero(), "forgets the next look")
+		expect(s.Again.IsZero() || s.Failure == nil || !a.Wake.After(s.Again) && !a.Wake.IsZero(), "forgets the next look")
 		if a.Status == nil {
 			return
 		}

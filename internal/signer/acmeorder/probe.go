@@ -112,13 +112,16 @@ func (p *probe) facts(a account.Action) (signer.Facts, error) {
 		p.Tell(p.issuer, true, facts.Reason, facts.Message)
 	}
 	if p.account.URL() == "" {
-		return facts, nil
+		return facts, a.Failure
 	}
 	hash, err := keyHash(p.account.Key())
+	if err != nil {
+		return signer.Facts{}, err
+	}
 	facts.ACME = &acmev1.ACMEIssuerStatus{
 		URI: p.account.URL(), LastRegisteredEmail: p.spec.Email, LastPrivateKeyHash: hash, LastKeyRotation: a.Say.Last,
 	}
-	return facts, err
+	return facts, a.Failure
 }
 
 // observe gathers what the account machine wants to know. Its error is a mistake in the issuer's spec or its Secrets.

@@ -209,7 +209,7 @@ func TestWaits(t *testing.T) {
 		}
 	}
 	waits.Check(t, `A wait lasts until the next request is sent. Nothing is sent while the account is parked: see parks.
-key change: the issuer stays ready, and looks again by itself. The engine does not repeat the call.
+key change: the issuer stays ready meanwhile.
 revocation: "never" becomes an hour in internal/controller/certificates.
 ARI errors: what is more than 30s becomes the wait that ARI is asked for, in internal/machine/certificate.`)
 }
