@@ -13,6 +13,7 @@ import (
 
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/retryafter"
 )
 
 const (
@@ -113,7 +114,7 @@ func (s *server) do(ctx context.Context, c call) (*response, error) {
 	status = res.StatusCode
 	// The nonce counts even if the body is broken.
 	r := &response{call: c, status: status, url: res.Request.URL, header: res.Header, nonce: nonceOf(res.Header)}
-	r.meta = acme.Meta{RetryAfter: retryAfter(res.Header, s.now()), Location: r.absolute(res.Header.Get("Location"))}
+	r.meta = acme.Meta{RetryAfter: retryafter.Read(res.Header, s.now()), Location: r.absolute(res.Header.Get("Location"))}
 	ok := status >= http.StatusOK && status < http.StatusMultipleChoices
 	limit := c.limit
 	if !ok {

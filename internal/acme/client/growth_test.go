@@ -101,10 +101,6 @@ func TestAnswersCostNoSquare(t *testing.T) {
 			}
 			return func() { r.alternates(maxAlternates) }
 		}},
-		"a time to come again": {limits.Headers, func(n int) func() {
-			header := http.Header{"Retry-After": {strings.Repeat("9", n)}, "Date": {strings.Repeat("Mon, ", n/5)}}
-			return func() { retryAfter(header, time.Time{}) }
-		}},
 	} {
 		t.Run(name, func(t *testing.T) { growth.Linear(t, c.bound, c.prepare) })
 	}

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"chancery.dev/internal/acme"
 )
@@ -44,33 +43,6 @@ func TestThumbprintVectors(t *testing.T) {
 	}
 	if got := acme.HTTP01Path("t"); got != "/.well-known/acme-challenge/t" {
 		t.Error(got)
-	}
-}
-
-func TestRetryAfter(t *testing.T) {
-	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	for name, tc := range map[string]struct {
-		value, date string
-		want        time.Duration
-	}{
-		"absent":        {"", "", 0},
-		"seconds":       {" 120 ", "", 2 * time.Minute},
-		"zero":          {"0", "", 0},
-		"negative":      {"-5", "", 0},
-		"nonsense":      {"soon", "", 0},
-		"absurd":        {"9999999999999999999999", "", 0},
-		"huge":          {"9223372036854775807", "", maxRetryAfter},
-		"date":          {now.Add(time.Hour).Format(http.TimeFormat), "", time.Hour},
-		"past date":     {now.Add(-time.Hour).Format(http.TimeFormat), "", 0},
-		"far date":      {now.AddDate(100, 0, 0).Format(http.TimeFormat), "", maxRetryAfter},
-		"skewed server": {now.Add(time.Hour).Format(http.TimeFormat), now.Add(50 * time.Minute).Format(http.TimeFormat), 10 * time.Minute},
-	} {
-		h := http.Header{}
-		h.Set("Retry-After", tc.value)
-		h.Set("Date", tc.date)
-		if got := retryAfter(h, now); got != tc.want {
-			t.Errorf("%s: %v, want %v", name, got, tc.want)
-		}
 	}
 }
 
@@ -130,15 +102,4 @@ func TestNoncePoolIsBounded(t *testing.T) {
 			t.Errorf("nonce %.20q is taken", bad)
 		}
 	}
-}
-
-func FuzzRetryAfter(f *testing.F) {
-	f.Add("120", "")
-	f.Add("Mon, 02 Jan 2040 15:04:05 GMT", "Mon, 02 Jan 2040 15:02:05 GMT")
-	f.Fuzz(func(t *testing.T, value, date string) {
-		h := http.Header{"Retry-After": {value}, "Date": {date}}
-		if d := retryAfter(h, time.Unix(0, 0)); d < 0 || d > maxRetryAfter {
-			t.Errorf("%v", d)
-		}
-	})
 }
