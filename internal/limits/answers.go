@@ -45,7 +45,12 @@ func answers() []Row {
 			What: "Headers of an answer by HTTP, from any server", Who: "each server that is asked",
 			Bound: bytes(Headers), Costs: "16 bytes of memory for each, until the call is finished", Above: failed,
 			Tests: []string{"TestAnswersHaveBounds", "TestHeadersAreBounded", "TestNetworkIsReadWithinBounds"},
-			Fuzz:  []string{"FuzzLinks", "FuzzNonce", "FuzzRetryAfter"},
+			Fuzz:  []string{"FuzzLinks", "FuzzNonce"},
+		},
+		{
+			What: "Wait that an answer asks for, by `Retry-After` or in its own way", Who: "each server that is asked", Costs: "None but the wait",
+			Bound: "7 days for an Order, a Challenge, renewal information; 1 hour for an ACME account, a revocation, Vault, Venafi; 10 minutes for a poll, a DNS provider",
+			Above: "The server is asked again after the bound, or up to a tenth later", Tests: []string{"TestWaits"}, Fuzz: []string{"FuzzRetryAfter"},
 		},
 		{
 			What: "Body of an answer that is an error", Who: "each server that is asked", Bound: bytes(ErrorBody),

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/vault/api"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/retryafter"
 )
 
 // session is an issuer's connection to Vault, and its token.
@@ -57,13 +58,33 @@ func (s *session) send(ctx context.Context, path, token string, body map[string]
 	// Logical().Write would send PUT.
 	resp, err := s.client.RawRequestWithContext(ctx, r) //nolint:staticcheck // as the line above says
 	if err != nil {
-		return err
+		return s.asking(resp, err)
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was read
 	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
 		return fmt.Errorf("%w: %w", errGarbled, err)
 	}
 	return nil
+}
+
+// asking is the error of an answer that asks for a wait.
+type asking struct {
+	error
+
+	wait time.Duration
+}
+
+func (a *asking) Unwrap() error { return a.error }
+
+// asking adds to the error of a call how long its answer asks to wait, if there is an answer, and it asks.
+func (s *session) asking(answer *api.Response, err error) error {
+	if answer == nil {
+		return err
+	}
+	if wait := retryafter.Read(answer.Header, s.now()); wait > 0 {
+		return &asking{err, wait}
+	}
+	return err
 }
 
 // errGarbled is the error of an answer that is not Vault's.
@@ -140,9 +161,14 @@ func (s *session) authenticate(ctx context.Context, path string, body map[string
 // verify checks that Vault is in order and that the login works.
 func (s *session) verify(ctx context.Context) error {
 	// Health is the server's, not that of a namespace (spec appendix D).
-	health, err := s.client.WithNamespace("").Sys().HealthWithContext(ctx)
+	var answer *api.Response
+	client := s.client.WithNamespace("").WithResponseCallbacks(func(r *api.Response) { answer = r })
+	health, err := client.Sys().HealthWithContext(ctx)
+	if answer != nil && answer.StatusCode == http.StatusTooManyRequests { // which the library takes for a standby's answer
+		err = &api.ResponseError{StatusCode: answer.StatusCode}
+	}
 	if err != nil {
-		return s.explain(err, stageLogin, "")
+		return s.explain(s.asking(answer, err), stageLogin, "")
 	}
 	switch {
 	case !health.Initialized:

@@ -64,8 +64,11 @@ func missing(format string, args ...any) error { return stageMissing.waits(forma
 func invalid(format string, args ...any) error { return stageLogin.waits(format, args...) }
 
 // away says that Vault, or what stands between, is out of order.
-func (s stage) away(format string, args ...any) error {
-	return fault.ClassUnavailable.After(0, string(s), format, args...)
+func (s stage) away(format string, args ...any) error { return s.busy(0, format, args...) }
+
+// busy is away where the answer asks for a wait (RFC 9110 §10.2.3, RFC 6585 §4); zero if it does not.
+func (s stage) busy(wait time.Duration, format string, args ...any) error {
+	return fault.ClassUnavailable.Turn(wait, string(s), format, args...)
 }
 
 // denied says that Vault does not accept the credential, or not for this.
@@ -86,27 +89,32 @@ func rejected(format string, args ...any) error {
 // explain says what an error of a call means. path is what was to sign, if anything was.
 func (s *session) explain(err error, at stage, path string) error {
 	var reply *api.ResponseError
+	var wait time.Duration
+	if a := (*asking)(nil); errors.As(err, &a) {
+		wait = a.wait
+	}
 	switch {
 	case fault.Of(err) != nil:
 		return err
 	case errors.Is(err, errGarbled):
 		return at.away("Vault %s: %s: is spec.vault.server the address of a Vault server? It is tried again", s.server, fault.Quote(err.Error()))
 	case errors.As(err, &reply):
-		return s.refused(reply, at, path)
+		return s.refused(reply, wait, at, path)
 	default:
 		return at.away("Vault %s cannot be reached: %s; it is tried again", s.server, unreachable(err))
 	}
 }
 
-// refused reads an error that Vault has answered with.
-func (s *session) refused(reply *api.ResponseError, at stage, path string) error {
+// refused reads an error that Vault has answered with. The wait is obeyed only where Vault is out of order: what
+// somebody has to correct does not get right by waiting.
+func (s *session) refused(reply *api.ResponseError, wait time.Duration, at stage, path string) error {
 	code, said := reply.StatusCode, saidBy(reply)
 	switch {
 	case code == http.StatusServiceUnavailable && strings.Contains(said, "sealed"):
-		return at.away("Vault %s is sealed: unseal it; it is tried again", s.server)
+		return at.busy(wait, "Vault %s is sealed: unseal it; it is tried again", s.server)
 	case code >= http.StatusInternalServerError, code == http.StatusTooManyRequests, code == http.StatusPreconditionFailed,
 		code == http.StatusRequestTimeout:
-		return at.away("Vault %s is out of order (%d): %s; it is tried again", s.server, code, said)
+		return at.busy(wait, "Vault %s is out of order (%d): %s; it is tried again", s.server, code, said)
 	case at != stageSign:
 		return at.denied("Vault %s refused to log in by %s (%d): %s: correct spec.vault.auth, or the role and its policies in Vault", s.server, s.by, code, said)
 	case code == http.StatusForbidden && strings.Contains(said, "invalid token"):
