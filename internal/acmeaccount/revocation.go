@@ -18,6 +18,7 @@ func (a *Account) Revoke(ctx context.Context, cert []byte, key crypto.Signer, re
 	a.calls.RLock()
 	defer a.calls.RUnlock()
 	if f := a.heldBack(); f != nil {
+		f.Unsent = true
 		return f
 	}
 	c, sent := a.current(), a.registry.o.Now()

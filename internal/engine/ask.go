@@ -14,7 +14,8 @@ type Answer struct {
 	Value any
 	// Err is how the last try with these inputs failed; nil if none has.
 	Err error
-	// Failures is how many tries in a row have failed with the same class.
+	// Failures is how many tries in a row have failed with the same class. One that was not sent (fault.Unsent) does not
+	// count, and leaves the count as it is.
 	Failures int
 	// Until is when the next try is made; zero while one is under way, and if only other inputs help: after a
 	// fault.Terminal, and after a fault.Pending.
@@ -81,7 +82,11 @@ func (t *tries) failed(o Outcome, jitter float64) *tries {
 	if f != nil {
 		out.class = f.Class
 	}
-	if t != nil && t.class == out.class {
+	switch {
+	case t == nil:
+	case f != nil && f.Unsent:
+		out.class, out.failures = t.class, t.failures
+	case t.class == out.class:
 		out.failures = t.failures + 1
 	}
 	if wait := BackOff(o.Err, out.failures, jitter); wait > 0 {

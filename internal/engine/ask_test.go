@@ -55,6 +55,38 @@ func TestAsk(t *testing.T) {
 	})
 }
 
+// TestUnsentIsNoFailure: a try that was not sent, because the other side has asked to be left alone, does not begin the
+// back-off anew.
+func TestUnsentIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0)
+		var err error
+		ask := func() Answer {
+			a := r.ask(r.owner("a"), Call{Name: "revoke", Lane: Lane{Name: "ca"}, Run: func(context.Context) (any, error) { return nil, err }}, 0.5)
+			synctest.Wait()
+			return a
+		}
+		limited := fault.ClassRateLimited.After(0, "Busy", "too many requests")
+		unsent := &fault.Fault{Kind: fault.KindAfter, Class: fault.ClassNotProcessed, Delay: time.Second, Unsent: true, Err: errors.New("left alone")}
+		err = limited
+		ask()
+		for failures, want := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute} {
+			if a := ask(); a.Failures != failures+1 || time.Until(a.Until) != want {
+				t.Errorf("failure %d: %+v in %s, want %s", failures+1, a, time.Until(a.Until), want)
+			}
+			time.Sleep(want)
+			err = unsent
+			ask()
+			if a := ask(); a.Failures != failures+1 || time.Until(a.Until) != time.Second {
+				t.Errorf("not sent after failure %d: %+v in %s", failures+1, a, time.Until(a.Until))
+			}
+			time.Sleep(time.Second)
+			err = limited
+			ask()
+		}
+	})
+}
+
 // TestDoubt: what a call has brought is asked for again once somebody doubts it, and a call that has not succeeded is
 // left alone.
 func TestDoubt(t *testing.T) {

@@ -24,7 +24,9 @@ func (s *Adapter) Revoke(ctx context.Context, issuer certmanagerv1.GenericIssuer
 	case f == nil:
 		return err
 	case f.MayPass():
-		return f.Class.After(f.Delay, reasonRevocation, "%w", err)
+		told := *f
+		told.Reason = reasonRevocation
+		return &told
 	default:
 		return fault.Terminal(reasonRevocation, "%w", err)
 	}

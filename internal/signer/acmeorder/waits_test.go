@@ -130,14 +130,16 @@ type repeated struct {
 
 // wait is how long the engine waits after one more failure, by the count of those of the same class in a row.
 func (r *repeated) wait(err error) time.Duration {
-	class := fault.Class("")
-	if f := fault.Of(err); f != nil {
-		class = f.Class
+	f := fault.Of(err)
+	if f == nil {
+		f = &fault.Fault{}
 	}
-	if class != r.class {
-		r.class, r.failures = class, 0
+	if !f.Unsent {
+		if f.Class != r.class {
+			r.class, r.failures = f.Class, 0
+		}
+		r.failures++
 	}
-	r.failures++
 	return engine.BackOff(err, r.failures, r.chance)
 }
 
