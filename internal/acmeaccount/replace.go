@@ -87,7 +87,9 @@ func later(d *account.Delay) error {
 	if d == nil {
 		return nil
 	}
-	return fault.Answered(fault.ClassNotProcessed, "", d.Wait, errors.New(d.Why))
+	f := fault.Answered(fault.ClassNotProcessed, "", d.Wait, errors.New(d.Why))
+	f.Unsent = true
+	return f
 }
 
 // CanReplace asks whether the CA replaces keys at all. Its error is a fault.

@@ -124,7 +124,7 @@ const (
 	registeredStill = registered + "; its key "
 	// followAgain is how often is looked whether other issuers have followed.
 	followAgain = 5 * time.Second
-	// lookAgain is how often is looked whether an obstacle is gone, and how often is tried what has failed.
+	// lookAgain is how often is looked whether an obstacle is gone.
 	lookAgain = 30 * time.Second
 	// refusedAgain is how long to wait after a refusal that repeating does not cure: the cause may be removed at the
 	// CA.
@@ -204,19 +204,13 @@ type delay struct {
 
 // delayOf reads a failure: a fault without a class says that nothing has failed.
 func delayOf(err error) delay {
-	d := delay{failed: true, text: err.Error()}
-	f := fault.Of(err)
-	if f != nil {
-		d.failed = f.Class != "" || f.Kind == fault.KindTerminal
+	d := delay{failed: true, text: err.Error(), repeat: err}
+	if f := fault.Of(err); f != nil {
 		d.refused = f.Kind == fault.KindTerminal
+		d.failed = d.refused || f.Class != ""
 	}
-	switch {
-	case d.refused:
+	if d.refused {
 		d.repeat = fault.ClassPermanent.After(refusedAgain, "", "%w", err)
-	case f != nil && f.Delay > 0:
-		d.repeat = err
-	default:
-		d.repeat = fault.After(lookAgain, "", "%w", err)
 	}
 	return d
 }

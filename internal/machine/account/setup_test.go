@@ -208,7 +208,7 @@ func TestWords(t *testing.T) {
 		"the CA is away": {with(func(s *SetUp) {
 			s.Failed, s.Failure = StepReplaceKey, fault.ClassUnavailable.After(0, "Down", "is away")
 		}),
-			"true ErrReplaceACMEAccountKey in 30s, warns: The ACME account was registered with the ACME server; its key is not replaced: is away; retrying with back-off"},
+			"true ErrReplaceACMEAccountKey in 1s, warns: The ACME account was registered with the ACME server; its key is not replaced: is away; retrying with back-off"},
 		"the CA refuses": {with(func(s *SetUp) {
 			s.Failed, s.Failure = StepAskKeyChange, fault.Failed(fault.ClassPermanent, "No", "has no keyChange")
 		}), "true ErrReplaceACMEAccountKey in 1h0m0s, warns: The ACME account was registered with the ACME server; its key is not replaced: has no keyChange. The account keeps its key, and works. This is tried again every hour; to give up, remove the annotation chancery.dev/rotate-account-key and, if it is there, the entry \"tls.key.next\" of Secret ns/account"},
@@ -216,7 +216,7 @@ func TestWords(t *testing.T) {
 			"true ReplacingACMEAccountKey in 5s: The ACME account was registered with the ACME server; its key is being replaced: it waits for Issuer b"},
 		"which key": {with(func(s *SetUp) {
 			s.NextKey, s.Registered, s.Failed, s.Failure = true, false, StepAskWhichKey, fault.ClassUnavailable.After(0, "Down", "is away")
-		}), "true ErrReplaceACMEAccountKey in 30s: Secret ns/account holds two keys of the account, and the ACME server has not said which one it goes by: is away; retrying with back-off"},
+		}), "true ErrReplaceACMEAccountKey in 1s: Secret ns/account holds two keys of the account, and the ACME server has not said which one it goes by: is away; retrying with back-off"},
 	} {
 		a := c.s.Decide()
 		say := a.Say
@@ -225,8 +225,8 @@ func TestWords(t *testing.T) {
 			continue
 		}
 		wait := say.Again
-		if a.Failure != nil {
-			wait = fault.Of(a.Failure).Delay
+		if f := fault.Of(a.Failure); f != nil {
+			wait = fault.PatienceWithCalls(f.Class).Wait(f.Delay, 1, 0.5)
 		}
 		got := fmt.Sprintf("%t %s in %s", say.Ready, say.Reason, wait)
 		if say.Warn {

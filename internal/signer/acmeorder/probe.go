@@ -279,14 +279,14 @@ func (p *probe) register(ctx context.Context) error {
 }
 
 // failureOf says in the words of package fault how a call has failed. Without a class, nothing has: it is to be made
-// again after a while.
+// again.
 func failureOf(err error) error {
 	f := fault.Of(err)
 	switch {
 	case f == nil:
 		return err
 	case f.Class == fault.ClassNotProcessed:
-		return fault.After(max(f.Delay, time.Second), "", "%w", err)
+		return &fault.Fault{Kind: fault.KindAfter, Delay: f.Delay, Unsent: f.Unsent, Err: err}
 	case !f.MayPass():
 		return fault.Failed(fault.ClassPermanent, "", "%w", err)
 	case f.Class == fault.ClassRateLimited:
