@@ -197,7 +197,7 @@ type delay struct {
 	// failed says that something is wrong; refused that repeating does not cure it.
 	failed, refused bool
 	text            string
-	// repeat is the failure that has the step repeated; nil if none has, and then it is looked again after that time.
+	// repeat is the failure after which the step is repeated; without one, the issuer is looked at again after that time.
 	repeat error
 	again  time.Duration
 }
