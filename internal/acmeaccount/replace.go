@@ -1,6 +1,7 @@
 package acmeaccount
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"errors"
@@ -15,8 +16,13 @@ import (
 	"chancery.dev/internal/pki"
 )
 
-// askLimit bounds the question whether the key was replaced.
-const askLimit = 20 * time.Second
+const (
+	// askLimit bounds the question whether the key was replaced.
+	askLimit = 20 * time.Second
+	// whichAgain is how soon the CA is asked again which key it goes by, if it does not ask for more: meanwhile nothing may
+	// be signed for the account.
+	whichAgain = 30 * time.Second
+)
 
 // Uses reports whether the key is the account's.
 func (a *Account) Uses(key crypto.Signer) bool {
@@ -181,6 +187,7 @@ func (a *Account) change(ctx context.Context, client *acmeclient.Client, next cr
 		return other
 	case other != nil:
 		a.tell(func(m *account.Machine, now time.Time) { m.Doubt(true, now) })
+		why.Delay = cmp.Or(why.Delay, whichAgain)
 	case why.MayPass() && why.Class != fault.ClassRateLimited:
 		a.tell(func(m *account.Machine, now time.Time) { m.Doubt(false, now) })
 	}
@@ -199,6 +206,7 @@ func (a *Account) goesBy(ctx context.Context, client *acmeclient.Client, next cr
 	}
 	why := unreplaced(err)
 	if why.MayPass() && !acme.HasCode(err, acme.CodeAccountDoesNotExist) {
+		why.Delay = cmp.Or(why.Delay, whichAgain)
 		return false, why
 	}
 	fingerprint, err := pki.PublicKeyFingerprint(next.Public())

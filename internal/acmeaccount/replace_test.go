@@ -175,7 +175,7 @@ func TestReplaceKeyAfterACrash(t *testing.T) {
 }
 
 // TestReplaceKeyOfWhichNoAnswerComes: while it is not known which key the CA goes by, nothing
-// is signed; then the right one is used.
+// is signed, and the CA is asked again soon, however often it was; then the right one is used.
 func TestReplaceKeyOfWhichNoAnswerComes(t *testing.T) {
 	for name, acts := range map[string]bool{"the CA has acted": true, "the CA has not acted": false} {
 		t.Run(name, func(t *testing.T) {
@@ -188,7 +188,13 @@ func TestReplaceKeyOfWhichNoAnswerComes(t *testing.T) {
 			w.answer.Store(&answer{at: "rollover", status: 502, body: "<html>", acts: acts, hold: func() {
 				w.answer.Store(&answer{at: "", status: 502, body: "<html>"})
 			}})
-			refusal(t, a.Replace(t.Context(), next, ""), fault.ClassUnavailable, "502")
+			for range 3 {
+				err := a.Replace(t.Context(), next, "")
+				refusal(t, err, fault.ClassUnavailable, "502")
+				if f := fault.Of(err); f == nil || f.Delay != 30*time.Second {
+					t.Errorf("asks again after %+v", f)
+				}
+			}
 			out := order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderCreate})
 			if until, _ := a.Parked(); out.Failure == nil || out.Failure.Class != fault.ClassNotProcessed || !until.After(w.now) {
 				t.Errorf("failure %+v", out.Failure)
