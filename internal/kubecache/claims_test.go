@@ -58,6 +58,10 @@ func TestClaims(t *testing.T) {
 	c.Forget(client.ObjectKeyFromObject(all[2]))
 	expect("the oldest is gone", owner(all[4], ""), "web-00003")
 	expect("one that is not known yet", owner(all[2], ""), "web-00002")
+	again := all[3].DeepCopy()
+	again.UID, again.CreationTimestamp = "2", metav1.NewTime(time.Unix(9, 0))
+	c.Note(again)
+	expect("the oldest was made again, and nobody told that it was gone", owner(all[4], ""), "web-00004")
 	for _, crt := range all {
 		c.Forget(client.ObjectKeyFromObject(crt))
 	}

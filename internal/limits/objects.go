@@ -75,7 +75,7 @@ func objects() []Row {
 		},
 		{
 			What: "Certificates that name one Secret", Who: certificates, Bound: "a quota of Certificates", Costs: "n·log n, and a look at one as much as if it were alone",
-			Above: "Ten of them are named", Tests: []string{"TestClaimsGrow", "TestExplanationsCostNoSquare"},
+			Above: "Ten of them are named", Tests: []string{"TestClaimsGrow", "TestCertificatesOfOneSecretAreVisitedOnce", "TestExplanationsCostNoSquare"},
 			Parser: "names are compared",
 		},
 		{
