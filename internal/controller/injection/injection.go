@@ -42,9 +42,8 @@ import (
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch,roleName=chancery-cainjector
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch,roleName=chancery-cainjector
 
-// sourceIndex finds the injectables of a kind by their source: "Secret ns/name", or "Certificate ns/name" and
-// "Certificate ns".
-const sourceIndex = "chancery.dev/ca-source"
+// certificateIndex finds the injectables of a kind by the Certificate that they name.
+const certificateIndex = "chancery.dev/ca-certificate"
 
 // Kinds are the injectables.
 func Kinds() []schema.GroupVersionKind {
@@ -74,9 +73,11 @@ type Options struct {
 type injectables struct {
 	*controller.Deps
 
-	o      Options
-	gvk    schema.GroupVersionKind
-	runner *engine.Runner[*metav1.PartialObjectMetadata, memory, injection.State, injection.Action]
+	o   Options
+	gvk schema.GroupVersionKind
+	// following knows which Secret each got its CA from when it was last looked at.
+	following *kubecache.Following
+	runner    *engine.Runner[*metav1.PartialObjectMetadata, memory, injection.State, injection.Action]
 }
 
 // memory is what is remembered of an injectable.
@@ -105,10 +106,11 @@ func Setup(ctx context.Context, d *controller.Deps, o Options) error {
 		if o.Skips(gvk.Kind) {
 			continue
 		}
-		r := &injectables{Deps: d, o: o, gvk: gvk}
+		r := &injectables{Deps: d, o: o, gvk: gvk, following: kubecache.NewFollowing()}
 		r.runner = engine.Run(d.Engine, engine.Kind[*metav1.PartialObjectMetadata, memory, injection.State, injection.Action]{
 			Name: gvk.Kind, New: r.empty, Events: d.Events(injection.FieldManager),
 			Observe: r.observe, Decide: injection.Decide, Plan: r.plan, Refused: refused,
+			Gone: func(name types.NamespacedName, _ types.UID) { r.following.Leave(name) },
 		})
 		if err := d.WhenServed(ctx, r.setup, gvk); err != nil {
 			return err
@@ -134,7 +136,7 @@ func watchCertificates(ctx context.Context, d *controller.Deps, all []*injectabl
 			return
 		}
 		for _, r := range all {
-			for _, req := range r.from(ctx, "Certificate "+client.ObjectKeyFromObject(crt).String()) {
+			for _, req := range r.naming(ctx, crt) {
 				r.runner.Ring(req.NamespacedName)
 			}
 		}
@@ -146,7 +148,7 @@ func watchCertificates(ctx context.Context, d *controller.Deps, all []*injectabl
 }
 
 func (r *injectables) setup(ctx context.Context) error {
-	if err := r.Manager.GetFieldIndexer().IndexField(ctx, r.empty(), sourceIndex, r.sources); err != nil {
+	if err := r.Manager.GetFieldIndexer().IndexField(ctx, r.empty(), certificateIndex, r.certificateOf); err != nil {
 		return err
 	}
 	if err := r.Observed(ctx, r.empty()); err != nil {
@@ -155,46 +157,30 @@ func (r *injectables) setup(ctx context.Context) error {
 	return ctrl.NewControllerManagedBy(r.Manager).Named("cainjector-"+strings.ToLower(r.gvk.Kind)).
 		For(r.empty(), builder.WithPredicates(r.annotated())).
 		WithOptions(r.Options(time.Second, 5*time.Minute)).
-		WatchesRawSource(r.OnSecret(r.naming)).
+		WatchesRawSource(r.OnSecret(r.followers)).
 		WatchesRawSource(r.runner).
 		Complete(r.runner)
 }
 
-// sources are the values of sourceIndex.
-func (r *injectables) sources(obj client.Object) []string {
+// certificateOf is what certificateIndex has of an injectable.
+func (r *injectables) certificateOf(obj client.Object) []string {
 	source, err := injection.SourceOf(obj.GetAnnotations())
-	switch {
-	case err != nil || source.Name.Name == "" || !r.Scope.Holds(obj.GetName()):
+	if err != nil || !source.IsCertificate() || !r.Scope.Holds(obj.GetName()) {
 		return nil
-	case source.IsCertificate():
-		return []string{source.String(), "Certificate " + source.Name.Namespace}
-	default:
-		return []string{source.String()}
 	}
+	return []string{source.Name.String()}
 }
 
-// from lists the injectables that the index has by a value.
-func (r *injectables) from(ctx context.Context, value string) []reconcile.Request {
+// naming lists the injectables that name a Certificate.
+func (r *injectables) naming(ctx context.Context, crt client.Object) []reconcile.Request {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(r.gvk.GroupVersion().WithKind(r.gvk.Kind + "List"))
-	return r.Indexed(ctx, list, sourceIndex, value)
+	return r.Indexed(ctx, list, certificateIndex, client.ObjectKeyFromObject(crt).String())
 }
 
-// naming lists the injectables to look at again after a Secret has changed: those that name the Secret, and those that
-// name a Certificate which does.
-func (r *injectables) naming(ctx context.Context, secret client.Object) []reconcile.Request {
-	out := r.from(ctx, "Secret "+client.ObjectKeyFromObject(secret).String())
-	for _, req := range r.from(ctx, "Certificate "+secret.GetNamespace()) {
-		object, crt := r.empty(), &certmanagerv1.Certificate{}
-		if r.Client.Get(ctx, req.NamespacedName, object) != nil {
-			continue
-		}
-		source, err := injection.SourceOf(object.Annotations)
-		if err == nil && r.Client.Get(ctx, source.Name, crt) == nil && crt.Spec.SecretName == secret.GetName() {
-			out = append(out, req)
-		}
-	}
-	return out
+// followers lists the injectables to look at again after a Secret has changed.
+func (r *injectables) followers(_ context.Context, secret client.Object) []reconcile.Request {
+	return r.following.Followers(client.ObjectKeyFromObject(secret))
 }
 
 func (r *injectables) empty() *metav1.PartialObjectMetadata {
@@ -219,11 +205,12 @@ func (r *injectables) annotated() predicate.Predicate {
 func (r *injectables) observe(ctx context.Context, p *pass) (injection.State, error) {
 	s := injection.State{Annotations: p.Object.Annotations, Deleting: p.Object.DeletionTimestamp != nil, Since: p.Memory.since}
 	source, _ := injection.SourceOf(s.Annotations) // the decision says what is wrong with the annotations
+	r.following.Leave(client.ObjectKeyFromObject(p.Object))
 	if source == (injection.Source{}) || s.Deleting {
 		return s, nil
 	}
 	var err error
-	if s.Given, err = r.given(ctx, source); err != nil {
+	if s.Given, err = r.given(ctx, client.ObjectKeyFromObject(p.Object), source); err != nil {
 		return s, err
 	}
 	s.Settled = p.Memory.settled == fingerprint(versionOf(p.Object), source, s.Annotations, s.Given)
@@ -233,8 +220,8 @@ func (r *injectables) observe(ctx context.Context, p *pass) (injection.State, er
 	return s, nil
 }
 
-// given returns what a source has.
-func (r *injectables) given(ctx context.Context, source injection.Source) (injection.Given, error) {
+// given returns what the source of an injectable has.
+func (r *injectables) given(ctx context.Context, of types.NamespacedName, source injection.Source) (injection.Given, error) {
 	switch {
 	case source.IsAPIServer():
 		ca, err := r.o.APIServerCA()
@@ -257,6 +244,7 @@ func (r *injectables) given(ctx context.Context, source injection.Source) (injec
 		}
 		name.Name = crt.Spec.SecretName
 	}
+	r.following.Follow(of, name) // before it is read: whatever changes later is heard of
 	secret, err := r.Secrets.Secret(ctx, name.Namespace, name.Name)
 	if client.IgnoreNotFound(err) != nil {
 		return injection.Given{}, err
