@@ -16,18 +16,17 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/kubecache"
 	"chancery.dev/internal/machine/service"
 )
 
@@ -60,6 +59,8 @@ type services struct {
 	*controller.Deps
 
 	o Options
+	// users knows which Service each Challenge needs, as far as the watch has told.
+	users *kubecache.Following
 }
 
 // Narrow narrows a cache to those Services and EndpointSlices that the controller looks at: in the namespaces of the
@@ -97,7 +98,7 @@ func Narrow(o *cache.Options, responder types.NamespacedName) error {
 
 // Setup adds the controller of Services. The manager's cache has been narrowed.
 func Setup(ctx context.Context, d *controller.Deps, o Options) error {
-	r := &services{Deps: d, o: o}
+	r := &services{Deps: d, o: o, users: kubecache.NewFollowing()}
 	runner := engine.Run(d.Engine, engine.Kind[*corev1.Service, time.Time, service.State, service.Action]{
 		Name: "Service", New: func() *corev1.Service { return &corev1.Service{} }, Absent: true,
 		Observe: r.observe, Decide: service.Decide, Plan: r.plan,
@@ -110,7 +111,7 @@ func Setup(ctx context.Context, d *controller.Deps, o Options) error {
 	}
 	return ctrl.NewControllerManagedBy(d.Manager).Named("http01-services").
 		For(&corev1.Service{}).
-		Watches(&acmev1.Challenge{}, handler.EnqueueRequestsFromMapFunc(r.leadsTo), builder.WithPredicates(r.opensAndEnds())).
+		Watches(&acmev1.Challenge{}, &opensAndEnds{handler.EnqueueRequestsFromMapFunc(r.leadsTo), r}).
 		Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(r.following)).
 		WatchesRawSource(runner).
 		WithOptions(r.Options(time.Second, 5*time.Minute)).
@@ -125,13 +126,46 @@ func (r *services) needs(obj client.Object) []string {
 	return nil
 }
 
-// opensAndEnds lets a Challenge through when it is first seen, and when it ends.
-func (r *services) opensAndEnds() predicate.Predicate {
-	open := func(o client.Object) bool { return len(r.needs(o)) > 0 }
-	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return open(e.Object) },
-		UpdateFunc: func(e event.UpdateEvent) bool { return open(e.ObjectOld) && !open(e.ObjectNew) },
-		DeleteFunc: func(e event.DeleteEvent) bool { return open(e.Object) },
+// opensAndEnds notes which Challenges need a Service, and queues what one leads to when it is first seen, and when it
+// ends.
+type opensAndEnds struct {
+	handler.EventHandler
+
+	of *services
+}
+
+func (h *opensAndEnds) open(o client.Object) bool { return len(h.of.needs(o)) > 0 }
+
+// note returns whether a Challenge needs a Service.
+func (h *opensAndEnds) note(o client.Object) bool {
+	key, names := client.ObjectKeyFromObject(o), h.of.needs(o)
+	if len(names) == 0 {
+		h.of.users.Leave(key)
+		return false
+	}
+	h.of.users.Follow(key, types.NamespacedName{Namespace: key.Namespace, Name: names[0]})
+	return true
+}
+
+// Create implements handler.EventHandler.
+func (h *opensAndEnds) Create(ctx context.Context, e event.CreateEvent, queue controller.Queue) {
+	if h.note(e.Object) {
+		h.EventHandler.Create(ctx, e, queue)
+	}
+}
+
+// Update implements handler.EventHandler.
+func (h *opensAndEnds) Update(ctx context.Context, e event.UpdateEvent, queue controller.Queue) {
+	if !h.note(e.ObjectNew) && h.open(e.ObjectOld) {
+		h.EventHandler.Update(ctx, e, queue)
+	}
+}
+
+// Delete implements handler.EventHandler.
+func (h *opensAndEnds) Delete(ctx context.Context, e event.DeleteEvent, queue controller.Queue) {
+	h.of.users.Leave(client.ObjectKeyFromObject(e.Object))
+	if h.open(e.Object) {
+		h.EventHandler.Delete(ctx, e, queue)
 	}
 }
 
@@ -170,18 +204,19 @@ func (r *services) following(ctx context.Context, slice client.Object) []reconci
 func (r *services) observe(ctx context.Context, p *pass) (service.State, error) {
 	s := service.State{Service: p.Object, Idle: *p.Memory, ExtraLabels: r.o.ExtraLabels}
 	known, namespace := r.Manager.GetCache(), p.Object.Namespace
-	challenges, limit := &acmev1.ChallengeList{}, client.Limit(1)
-	if p.Object.UID == "" {
-		limit = 0 // one of them may need it, and others not
+	exists, challenges := p.Object.UID != "", &acmev1.ChallengeList{}
+	// The watch tells a little later of a Challenge than the cache has it: where nobody seems to need the Service, few
+	// are listed.
+	if s.Needed = exists && r.users.Followed(client.ObjectKeyFromObject(p.Object)); !s.Needed {
+		err := known.List(ctx, challenges, client.InNamespace(namespace), client.MatchingFields{needIndex: p.Object.Name}, client.UnsafeDisableDeepCopy)
+		if err != nil {
+			return s, err
+		}
+		s.Needed = len(challenges.Items) > 0
 	}
-	err := known.List(ctx, challenges, client.InNamespace(namespace), client.MatchingFields{needIndex: p.Object.Name},
-		limit, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return s, err
-	}
-	s.Needed = len(challenges.Items) > 0
-	if p.Object.UID == "" {
-		s.Needed, err = r.indirect(ctx, challenges.Items)
+	if !exists {
+		var err error
+		s.Needed, err = r.indirect(ctx, challenges.Items) // one of them may need it, and others not
 		return s, err
 	}
 	for _, name := range service.SliceNames(p.Object.Name) {
@@ -194,7 +229,7 @@ func (r *services) observe(ctx context.Context, p *pass) (service.State, error) 
 		}
 	}
 	responder := &discoveryv1.EndpointSliceList{}
-	err = known.List(ctx, responder, client.InNamespace(r.o.Responder.Namespace),
+	err := known.List(ctx, responder, client.InNamespace(r.o.Responder.Namespace),
 		client.MatchingLabels{discoveryv1.LabelServiceName: r.o.Responder.Name}, client.UnsafeDisableDeepCopy)
 	s.Responder = responder.Items
 	return s, err
