@@ -19,8 +19,8 @@ import (
 const (
 	// askLimit bounds the question whether the key was replaced.
 	askLimit = 20 * time.Second
-	// whichAgain is how soon the CA is asked again which key it goes by, if it does not ask for more: meanwhile nothing may
-	// be signed for the account.
+	// whichAgain is how soon the CA is asked again which key it goes by, if it does not ask for more: meanwhile nothing
+	// may be signed for the account.
 	whichAgain = 30 * time.Second
 )
 

@@ -67,8 +67,8 @@ func New(ctx context.Context, o Options) *Engine {
 	}
 }
 
-// Doubt repeats a call that has brought something for an object, and wakes the object: somebody has seen that the answer
-// may not be true any more. A call that has brought nothing is left alone.
+// Doubt repeats a call that has brought something for an object, and wakes the object: somebody has seen that the
+// answer may not be true any more. A call that has brought nothing is left alone.
 func (e *Engine) Doubt(object types.UID, call string) { e.calls.doubt(object, call) }
 
 // Await waits until this process may act. It returns an error only if ctx ends first.
