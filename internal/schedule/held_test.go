@@ -3,12 +3,13 @@ package schedule
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
 
-// TestRule3_AHolderWhoseCAValidatesKeepsItsName: it gives its slot to others, at most as many as there are slots do so,
-// and its name is free when HoldsUntil has come.
+// TestRule3_AHolderWhoseCAValidatesKeepsItsName: it gives its slot to others, until its namespace has twice as many in
+// slots and with names as there are slots, and its name is free when HoldsUntil has come.
 func TestRule3_AHolderWhoseCAValidatesKeepsItsName(t *testing.T) {
 	w := newWorld(t, Options{Cap: 2})
 	until := epoch.Add(10 * time.Minute)
@@ -28,7 +29,8 @@ func TestRule3_AHolderWhoseCAValidatesKeepsItsName(t *testing.T) {
 	silent(key("n", "c"))
 	silent(key("n", "d"))
 	started, parked := w.run()
-	equal(t, fmt.Sprint(started, parked), "[] []") // as many as there are slots hold their names already
+	equal(t, fmt.Sprint(started, parked), "[] []") // of its namespace, four hold their names or have a slot already
+	equal(t, w.explain(key("n", "e")), Full)
 	equal(t, w.explain(key("other", "a2")), NameBusy)
 	if pass := w.s.Next(w.now); !pass.Wake.Equal(until) {
 		t.Errorf("the next pass is at %s", pass.Wake)
@@ -41,6 +43,77 @@ func TestRule3_AHolderWhoseCAValidatesKeepsItsName(t *testing.T) {
 	w.amend(key("n", "a"), func(c *Challenge) { c.Final, c.Processing = true, false })
 	started, _ = w.run()
 	equal(t, slices.Contains(started, "a2"), true)
+}
+
+// crowd sets so many challenges in each of so many namespaces, and has the CA of each that gets a slot be silent.
+func (w *world) crowd(namespaces, each int, until time.Time) {
+	for n := range namespaces {
+		for i := range each {
+			name := fmt.Sprintf("silent-%d-%d", n, i)
+			w.set(challenge(fmt.Sprintf("crowd-%d", n), name, name+".example.com", i))
+		}
+	}
+	w.silence(until)
+}
+
+// silence has passes, and the CA of each challenge of the crowd that has a slot be silent, until nothing changes.
+func (w *world) silence(until time.Time) {
+	for more := true; more; {
+		w.run()
+		more = false
+		for k, c := range w.obj {
+			if c.Processing && !c.Yields && strings.HasPrefix(k.Name, "silent") {
+				w.amend(k, func(c *Challenge) { c.Presented, c.Yields, c.HoldsUntil = true, true, until })
+				more = true
+			}
+		}
+	}
+}
+
+// TestSilentCAsLeaveRoom: however many namespaces have 200 names each at a CA that never answers, a namespace that
+// comes has as many slots as it wants.
+func TestSilentCAsLeaveRoom(t *testing.T) {
+	for _, namespaces := range []int{1, 3, 8, 70} {
+		w := newWorld(t, Options{Cap: 60})
+		w.crowd(namespaces, 200, epoch.Add(10*time.Minute))
+		for round := range 3 {
+			for i := range 60 {
+				name := fmt.Sprintf("asked-%d-%d", round, i)
+				w.set(challenge("tenant", name, name+".example.com", 1000+round))
+			}
+			if started, _ := w.run(); len(started) < 60 {
+				t.Fatalf("%d namespaces, round %d: %d of 60 start; %v", namespaces, round, len(started), w.outcomes())
+			}
+			for k, c := range w.obj {
+				if c.Processing && k.Namespace == "tenant" {
+					w.amend(k, func(c *Challenge) { c.Final, c.Processing = true, false })
+				}
+			}
+			w.silence(epoch.Add(10 * time.Minute))
+		}
+	}
+}
+
+// TestANamespaceIsFull: what else the namespace has waits until the names are free, and a pass is due then.
+func TestANamespaceIsFull(t *testing.T) {
+	w := newWorld(t, Options{Cap: 60})
+	until := epoch.Add(10 * time.Minute)
+	w.crowd(1, 121, until)
+	w.set(challenge("crowd-0", "healthy", "healthy.example.com", 500))
+	started, parked := w.run()
+	equal(t, fmt.Sprint(started, parked), "[] []")
+	if pass := w.s.Next(w.now); !pass.Wake.Equal(until) {
+		t.Fatalf("the next pass is at %s", pass.Wake)
+	}
+	w.set(challenge("other", "other", "other.example.com", 600))
+	started, parked = w.run()
+	equal(t, fmt.Sprint(started, len(parked)), "[other] 1")
+	w.amend(key("other", "other"), func(c *Challenge) { c.Final, c.Processing = true, false })
+	w.run()
+	equal(t, w.explain(key("crowd-0", "healthy")), NamespaceFull)
+	w.now = until
+	started, _ = w.run()
+	equal(t, started, []string{"silent-0-120", "healthy"})
 }
 
 // TestANameThatIsHeldIsGivenUpForItsWaiter: a holder with a slot that nobody else wants is parked, so that it ends.

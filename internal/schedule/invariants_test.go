@@ -151,7 +151,7 @@ func (a *api) check() {
 // noneIsHeldUp looks for challenges that wait, and for nothing.
 func (a *api) noneIsHeldUp() {
 	a.t.Helper()
-	processing, waiting := map[groupKey]int{}, map[groupKey]bool{}
+	processing, waiting, namespaces := map[groupKey]int{}, map[groupKey]bool{}, map[string]int{}
 	keys := func(c Challenge) map[Outcome]groupKey {
 		return map[Outcome]groupKey{
 			Full: {kind: everything}, IssuerFull: {ofIssuer, c.Issuer, "", ""}, ClassFull: {ofClass, c.Class, "", ""},
@@ -168,6 +168,11 @@ func (a *api) noneIsHeldUp() {
 			}
 		}
 	}
+	for k, c := range a.obj {
+		if a.explain(k) >= Starting || !c.Final && c.HoldsUntil.After(a.now) {
+			namespaces[k.Namespace]++
+		}
+	}
 	limits := map[Outcome]int{Full: a.s.options.Cap, IssuerFull: a.s.options.IssuerCap, ClassFull: a.s.options.ClassCap, NameBusy: 1}
 	for k, c := range a.obj {
 		o := a.explain(k)
@@ -175,6 +180,10 @@ func (a *api) noneIsHeldUp() {
 		case Full, IssuerFull, ClassFull:
 			if processing[key] < limits[o] {
 				a.t.Fatalf("%s is %s, and only %d are processing", k, o, processing[key])
+			}
+		case NamespaceFull:
+			if namespaces[k.Namespace] < 2*a.s.options.Cap {
+				a.t.Fatalf("%s is %s, and only %d are", k, o, namespaces[k.Namespace])
 			}
 		case NameBusy:
 			if processing[key] == 0 && !waiting[key] {

@@ -33,7 +33,7 @@ type pass struct {
 type tally struct {
 	// processing is how many hold a slot.
 	processing int
-	// holding is how many hold their name without a slot; of everything and of names.
+	// holding is how many hold their name without a slot; of names and of namespaces.
 	holding int
 	// turn is the last start; of two groups, that of the lower turn is next.
 	turn uint64
@@ -120,27 +120,43 @@ func (p *pass) holds(i int) bool {
 	return !f.Final && f.HoldsUntil.After(p.now)
 }
 
-// reserve counts a challenge that holds its name without a slot, or is about to.
+// keepsName reports whether a challenge holds its name without a slot.
+func (p *pass) keepsName(i int) bool { return !p.outcomes[i].occupies() && p.holds(i) }
+
+// reserve counts a challenge that holds its name without a slot.
 func (p *pass) reserve(i int) {
-	outcome := p.outcomes[i]
-	if !p.holds(i) || outcome.occupies() && outcome != Parking {
-		return
-	}
-	p.tally(i, everything).holding++
-	if outcome != Parking {
-		p.tally(i, ofName).holding++
+	if p.keepsName(i) {
+		p.hold(i, +1)
 		p.wakeAt(p.facts[i].HoldsUntil)
 	}
+}
+
+// hold notes that a challenge begins to hold its name without a slot, or ends it.
+func (p *pass) hold(i, by int) {
+	p.tally(i, ofName).holding += by
+	p.tally(i, ofNamespace).holding += by
 }
 
 // nameTaken reports whether another challenge has a slot for the name, or holds it without.
 func (p *pass) nameTaken(i int) bool {
 	t := p.tally(i, ofName)
 	others := t.processing + t.holding
-	if !p.outcomes[i].occupies() && p.holds(i) {
+	if p.keepsName(i) {
 		others--
 	}
 	return others > 0
+}
+
+// namespaceFull reports whether the other challenges of a namespace that have a slot, or hold their name without one,
+// are twice as many as there are slots. Each that yields may be parked, also if it holds its name: so no namespace
+// keeps slots from others. The names that it holds have this bound.
+func (p *pass) namespaceFull(i int) bool {
+	own := p.tally(i, ofNamespace)
+	others := own.processing + own.holding
+	if p.keepsName(i) {
+		others--
+	}
+	return others >= 2*p.options.Cap
 }
 
 // wakeAt has the next pass at a time that is still to come, unless it is earlier already.
@@ -227,7 +243,7 @@ func (p *pass) fits(i int) bool {
 			return false
 		}
 	}
-	return !p.nameTaken(i)
+	return !p.nameTaken(i) && !p.namespaceFull(i)
 }
 
 // next is the challenge whose turn it is, -1 if none can start.
@@ -294,8 +310,10 @@ func (p *pass) obstacle(i int) Outcome {
 		return IssuerFull
 	case full(ofClass):
 		return ClassFull
-	default:
+	case full(everything):
 		return Full
+	default:
+		return NamespaceFull
 	}
 }
 
@@ -314,10 +332,6 @@ func (p *pass) victims() (victims []int) {
 	p.fill()
 	slices.SortStableFunc(p.yielding, func(a, b int) int { return cmp.Compare(p.facts[a].started, p.facts[b].started) })
 	for _, i := range p.yielding {
-		all := p.tally(i, everything)
-		if p.holds(i) && all.holding >= p.options.Cap {
-			continue
-		}
 		p.release(i)
 		wanted := p.tally(i, ofName).first - 1
 		next := wanted
@@ -332,9 +346,6 @@ func (p *pass) victims() (victims []int) {
 			continue
 		}
 		victims = append(victims, i)
-		if p.holds(i) {
-			all.holding++
-		}
 	}
 	return victims
 }
@@ -346,6 +357,6 @@ func (p *pass) retake(i int)  { p.swap(i, +1) }
 func (p *pass) swap(i, slots int) {
 	p.count(i, slots)
 	if p.holds(i) {
-		p.tally(i, ofName).holding -= slots
+		p.hold(i, -slots)
 	}
 }

@@ -8,8 +8,9 @@
 //   - fair between namespaces (the one with the fewest processing goes first, then the one that was served longest
 //     ago), then between the issuers of a namespace in the same way, then oldest first;
 //   - a challenge that yields (its self check keeps failing, its CA is silent) is parked if another one can start with
-//     its slot, or waits for its name, and only then. Of those that hold their name, never more than Options.Cap are
-//     parked. When the self check of a parked challenge passes, it is Ready: first in line.
+//     its slot, or waits for its name, and only then. When the self check of a parked challenge passes, it is Ready:
+//     first in line;
+//   - never more than twice Options.Cap of one namespace processing, or parked while they hold their name.
 //
 // A pass (pass.go) is a pure function of the facts, sorted by age, of the history of turns and starts, of the writes
 // that are not answered yet, and of the time. Scheduler keeps these between passes. There is no loop and no clock here;
@@ -97,6 +98,8 @@ const (
 	IssuerFull
 	// ClassFull: of its class, Options.ClassCap challenges are processing.
 	ClassFull
+	// NamespaceFull: of its namespace, twice Options.Cap are processing or hold their name.
+	NamespaceFull
 	// Full: Options.Cap challenges are processing.
 	Full
 	// Starting: decided; status.processing=true is to be written.
@@ -110,7 +113,7 @@ const (
 // String returns the name of the outcome.
 func (o Outcome) String() string {
 	return [...]string{
-		"Unknown", "Ended", "Parked", "Delayed", "NameBusy", "IssuerFull", "ClassFull", "Full", "Starting", "Parking",
+		"Unknown", "Ended", "Parked", "Delayed", "NameBusy", "IssuerFull", "ClassFull", "NamespaceFull", "Full", "Starting", "Parking",
 		"Processing",
 	}[o]
 }

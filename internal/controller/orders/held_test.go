@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/faulty"
 	"chancery.dev/internal/rig/pebble"
 )
@@ -86,4 +88,84 @@ func TestRule3_AnIdleCAHoldsANameForTenMinutes(t *testing.T) {
 		}
 		return fmt.Sprint(first.proxy.Seen())
 	})
+}
+
+// TestRule3_SilentCAsOfOneTenantLeaveRoom: 130 names, of one tenant or of three, are at a CA that takes each challenge
+// and never gives a result. The certificate of another tenant, who asks at once and again two minutes later, comes
+// within the half minute that a challenge may wait for its CA while others wait, and the time that it takes by itself.
+func TestRule3_SilentCAsOfOneTenantLeaveRoom(t *testing.T) {
+	for _, tenants := range []int{1, 3} {
+		t.Run(fmt.Sprint(tenants), func(t *testing.T) {
+			t.Parallel()
+			var mu sync.Mutex
+			told := map[string]bool{} // the challenges that the CA was told to validate
+			w := newSwift(t, func(o *pebble.Options) {
+				o.Wrap = func(next http.Handler) http.Handler {
+					return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+						if strings.Contains(r.URL.Path, "/chalZ/") {
+							mu.Lock()
+							told[r.URL.Path] = true
+							mu.Unlock()
+						}
+						idle(next).ServeHTTP(rw, r)
+					})
+				}
+			})
+			plain := *w
+			plain.caIs.Wrap = nil
+			healthy := plain.withCA(t)
+			healthy.World = rig.NewWorld(t)
+			w.cfg.Scope.Namespaces = append(w.cfg.Scope.Namespaces, healthy.Namespace)
+			crowd := []*swift{w}
+			for len(crowd) < tenants {
+				other := *w
+				other.World = rig.NewWorld(t)
+				w.cfg.Scope.Namespaces = append(w.cfg.Scope.Namespaces, other.Namespace)
+				crowd = append(crowd, &other)
+			}
+			w.RunAs(t, w.cfg, w.connection())
+			for n, tenant := range crowd {
+				tenant.start(t, &issuance{name: fmt.Sprintf("silent-%d", n), size: 130 / tenants})
+			}
+			within(t, "all slots are taken", func(context.Context) string {
+				mu.Lock()
+				defer mu.Unlock()
+				if len(told) < 60 {
+					return fmt.Sprintf("the CA was told of %d; clock %s", len(told), w.clock)
+				}
+				return ""
+			})
+			began := w.clock.Now()
+			for round, name := range []string{"at-once", "later"} {
+				if round > 0 {
+					within(t, "two minutes are over", func(context.Context) string {
+						if w.clock.Now().Before(began.Add(2 * time.Minute)) {
+							return w.clock.String()
+						}
+						return ""
+					})
+				}
+				asked := w.clock.Now()
+				healthy.start(t, &issuance{name: name, change: withoutARI})
+				issued := time.Time{}
+				within(t, name+" is issued", func(ctx context.Context) string {
+					crt := &certmanagerv1.Certificate{}
+					if err := healthy.Get(ctx, name, crt); err != nil {
+						return err.Error()
+					}
+					ready := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionReady)
+					if ready == nil || ready.Status != cmmeta.ConditionTrue {
+						return fmt.Sprintf("%+v; clock %s", crt.Status.Conditions, w.clock)
+					}
+					issued = ready.LastTransitionTime.Time
+					return ""
+				})
+				if took := issued.Sub(asked); took > 45*time.Second {
+					t.Errorf("%s came after %s", name, took)
+				} else {
+					t.Logf("%s came after %s", name, took)
+				}
+			}
+		})
+	}
 }

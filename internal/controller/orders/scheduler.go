@@ -82,11 +82,12 @@ func (s *scheduler) waits() (out []engine.Wait) {
 	defer s.mu.Unlock()
 	s.queue.Waiting(func(c schedule.Challenge, why schedule.Outcome, until time.Time) {
 		detail := map[schedule.Outcome]string{
-			schedule.Delayed:    "there is nothing to do before then",
-			schedule.NameBusy:   "another Challenge for the same DNS name and type is in flight, is being validated, or goes first",
-			schedule.IssuerFull: "as many Challenges of its issuer are in flight as may be",
-			schedule.ClassFull:  "as many Challenges of its ingress class or Gateway are in flight as may be",
-			schedule.Full:       "as many Challenges are in flight as may be",
+			schedule.Delayed:       "there is nothing to do before then",
+			schedule.NameBusy:      "another Challenge for the same DNS name and type is in flight, is being validated, or goes first",
+			schedule.IssuerFull:    "as many Challenges of its issuer are in flight as may be",
+			schedule.ClassFull:     "as many Challenges of its ingress class or Gateway are in flight as may be",
+			schedule.NamespaceFull: "as many Challenges of its namespace are in flight, or are being validated, as may be",
+			schedule.Full:          "as many Challenges are in flight as may be",
 		}[why]
 		out = append(out, engine.Wait{
 			Kind: acmev1.ChallengeKind, Namespace: c.Namespace, Name: c.Name, Since: c.Created, Until: until,
