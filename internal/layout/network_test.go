@@ -10,25 +10,27 @@ import (
 	"testing"
 )
 
-// unbounded lists the files that read from the network, or from what is compressed, in a way that shows no bound where
-// it is read, with the reason why there is one nevertheless.
+// unbounded lists the functions that read from the network, or from what is compressed, in a way that shows no bound
+// where it is read, with the reason why there is one nevertheless.
 var unbounded = map[string]string{
-	"internal/signer/vault/aws.go":             "its client is the one of connection.go, whose transport reads limits.VaultBody",
-	"internal/signer/vault/session.go":         "its client is the one of connection.go, whose transport reads limits.VaultBody",
-	"internal/signer/venafi/exchange.go":       "its transport reads limits.VenafiBody",
-	"internal/solver/http01/selfcheck.go":      "egress.NewTransport bounds the two transports",
-	"internal/tracing/tracing.go":              "the collector is the operator's, and the package is beside package limits at the bottom",
-	"dnsproviders/internal/adapter/adapter.go": "a process of its own for each credential, which asks the provider's API by its SDK",
-	"dnsproviders/internal/native/native.go":   "a process of its own for each credential, which asks the provider's API; api.call bounds bodies",
-	"dnsproviders/internal/standin/simple.go":  "for tests",
-	"dnsproviders/internal/standin/signed.go":  "for tests",
+	"internal/signer/vault/aws.go fetch":                  "its client is the one of connection.go, whose transport reads limits.VaultBody",
+	"internal/signer/vault/session.go send":               "its client is the one of connection.go, whose transport reads limits.VaultBody",
+	"internal/signer/venafi/exchange.go RoundTrip":        "its transport reads limits.VenafiBody",
+	"internal/solver/http01/selfcheck.go client":          "egress.NewTransport bounds the two transports",
+	"internal/tracing/tracing.go New":                     "the collector is the operator's, and the package is beside package limits at the bottom",
+	"internal/tracing/tracing.go send":                    "the collector is the operator's, and the package is beside package limits at the bottom",
+	"dnsproviders/internal/adapter/adapter.go Configure":  "a process of its own for each credential, which asks the provider's API by its SDK",
+	"dnsproviders/internal/native/native.go client":       "a process of its own for each credential, which asks the provider's API; api.call bounds bodies",
+	"standalone/cmd/chancery-standalone/up.go withParent": "the parent's pipe is read until it ends, and nothing is kept of it",
 }
 
 // noProduct are directories with what only tests and measurements run.
-var noProduct = []string{"internal/rig", "standalone/bench", "standalone/child", "standalone/compare", "e2e", "deploy/images", "tools"}
+var noProduct = []string{
+	"internal/rig", "standalone/bench", "standalone/child", "standalone/compare", "e2e", "deploy/images", "tools", "dnsproviders/internal/standin", "kubectl/internal/kubelet",
+}
 
 // TestNetworkIsReadWithinBounds: product code makes HTTP clients by package egress, which bounds headers and bodies, or
-// shows its bounds; and reads nothing to its end that has no bound.
+// shows its bounds; and reads, copies and unpacks nothing to its end that has no bound.
 func TestNetworkIsReadWithinBounds(t *testing.T) {
 	sources, spared := readSources(t), map[string]bool{}
 	for _, dir := range slices.Sorted(maps.Keys(sources)) {
@@ -39,47 +41,58 @@ func TestNetworkIsReadWithinBounds(t *testing.T) {
 			if s.test {
 				continue
 			}
-			for _, problem := range checkReads(s) {
-				if spared[s.path] = true; unbounded[s.path] == "" {
-					t.Error(problem)
+			for _, p := range checkReads(s) {
+				if spared[p.in] = true; unbounded[p.in] == "" {
+					t.Errorf("%s, in %q", p.says, p.in)
 				}
 			}
 		}
 	}
-	for path := range unbounded {
-		if !spared[path] {
-			t.Errorf("%s needs no exception: take it out of the list", path)
+	for in := range unbounded {
+		if !spared[in] {
+			t.Errorf("%s needs no exception: take it out of the list", in)
 		}
 	}
 }
 
+// problem is what is wrong in a function: its file and its name.
+type problem struct{ in, says string }
+
 // checkReads finds what in a file may read without a bound, or by a bound that is not of package limits.
-func checkReads(s source) (problems []string) {
-	bounded, constants := map[ast.Node]bool{}, constantsOf(s.file)
+func checkReads(s source) (problems []problem) {
+	bounded, unpacked, constants := map[ast.Node]bool{}, unpackedWithin(s.file), constantsOf(s.file)
 	found := func(n ast.Node, what string) {
-		problems = append(problems, fmt.Sprintf("%s:%d: %s", s.path, s.fset.Position(n.Pos()).Line, what))
+		in := s.path
+		for _, d := range s.file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Pos() <= n.Pos() && n.Pos() < f.End() {
+				in += " " + f.Name.Name
+			}
+		}
+		problems = append(problems, problem{in, fmt.Sprintf("%s:%d: %s", s.path, s.fset.Position(n.Pos()).Line, what)})
 	}
 	ast.Inspect(s.file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
 			called := selected(n.Fun)
-			first := ""
-			if len(n.Args) > 0 {
-				if call, ok := n.Args[0].(*ast.CallExpr); ok {
-					first = selected(call.Fun)
-				}
-				if strings.HasSuffix(called, ".Transport") { // a Policy's
-					if at, ok := n.Args[0].(*ast.UnaryExpr); ok {
-						bounded[at.X] = true
-					}
+			if strings.HasSuffix(called, ".Transport") && len(n.Args) > 0 { // a Policy's
+				if at, ok := n.Args[0].(*ast.UnaryExpr); ok {
+					bounded[at.X] = true
 				}
 			}
-			if slices.Contains([]string{"io.LimitReader", "http.MaxBytesReader"}, called) && invents(n.Args[len(n.Args)-1], constants) {
+			if slices.Contains(limited, called) && invents(n.Args[len(n.Args)-1], constants) {
 				found(n, called+" has a bound of its own: take one of package limits")
 			}
-			held := slices.Contains([]string{"io.LimitReader", "http.MaxBytesReader", "bytes.NewReader", "strings.NewReader"}, first)
-			if slices.Contains([]string{"io.ReadAll", "json.NewDecoder", "xml.NewDecoder"}, called) && !held {
+			if slices.Contains([]string{"io.ReadAll", "json.NewDecoder", "xml.NewDecoder"}, called) && !held(n.Args[0]) {
 				found(n, called+" reads to the end: read an io.LimitReader")
+			}
+			if slices.Contains([]string{"io.Copy", "io.CopyBuffer"}, called) && !held(n.Args[1]) {
+				found(n, called+" copies to the end: copy an io.LimitReader")
+			}
+			if slices.Contains(unpackers, called) && !unpacked[n] {
+				found(n, called+" makes much of little: read it by an io.LimitReader")
+			}
+			if fun, ok := n.Fun.(*ast.Ident); ok && fun.Name == "new" && slices.Contains([]string{"http.Transport", "http.Client"}, selected(n.Args[0])) {
+				found(n, "new("+selected(n.Args[0])+") has no bounds: use egress.Policy.Client")
 			}
 			if slices.Contains([]string{"http.Get", "http.Post", "http.PostForm", "http.Head"}, called) {
 				found(n, called+" has no bounds: use egress.Policy.Client")
@@ -95,6 +108,10 @@ func checkReads(s source) (problems []string) {
 			if of == "http.Client" && !has(n, "Transport") {
 				found(n, "an http.Client without a transport has no bounds: use egress.Policy.Client")
 			}
+		case *ast.ValueSpec:
+			if n.Type != nil && slices.Contains([]string{"http.Transport", "http.Client"}, selected(n.Type)) {
+				found(n, "a variable that is an "+selected(n.Type)+" has no bounds: use egress.Policy.Client")
+			}
 		case *ast.KeyValueExpr:
 			if key, ok := n.Key.(*ast.Ident); ok && key.Name == "MaxResponseHeaderBytes" && invents(n.Value, constants) {
 				found(n, "MaxResponseHeaderBytes has a bound of its own: take limits.Headers")
@@ -107,6 +124,66 @@ func checkReads(s source) (problems []string) {
 		return true
 	})
 	return problems
+}
+
+// limited are the calls that make a reader of a part.
+var limited = []string{"io.LimitReader", "http.MaxBytesReader"}
+
+// unpackers are the calls that make a reader of what is compressed: a thousand times as much may come out of it.
+var unpackers = []string{
+	"gzip.NewReader", "flate.NewReader", "flate.NewReaderDict", "zlib.NewReader", "zlib.NewReaderDict", "bzip2.NewReader", "lzw.NewReader",
+}
+
+// held reports whether a reader that is made where it is read has a bound, or reads what is in memory.
+func held(reader ast.Expr) bool {
+	call, ok := reader.(*ast.CallExpr)
+	return ok && slices.Contains(append([]string{"bytes.NewReader", "strings.NewReader"}, limited...), selected(call.Fun))
+}
+
+// unpackedWithin are the calls of unpackers whose reader is read through a bound alone: it is the argument of a limited
+// reader, or a variable that is used as one in the same function, and nowhere else but to be closed.
+func unpackedWithin(file *ast.File) map[ast.Node]bool {
+	within := map[ast.Node]bool{}
+	for _, d := range file.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok || f.Body == nil {
+			continue
+		}
+		bounded, uses, made := map[string]int{}, map[string]int{}, map[string][]ast.Node{}
+		ast.Inspect(f.Body, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.AssignStmt:
+				if call, ok := n.Rhs[0].(*ast.CallExpr); ok && slices.Contains(unpackers, selected(call.Fun)) {
+					if name, ok := n.Lhs[0].(*ast.Ident); ok {
+						made[name.Name] = append(made[name.Name], call)
+						uses[name.Name]--
+					}
+				}
+			case *ast.CallExpr:
+				if strings.HasSuffix(selected(n.Fun), ".Close") {
+					return false
+				}
+				if !slices.Contains(limited, selected(n.Fun)) {
+					return true
+				}
+				switch reader := n.Args[len(n.Args)-2].(type) {
+				case *ast.Ident:
+					bounded[reader.Name]++
+				case *ast.CallExpr:
+					within[reader] = true
+				}
+			case *ast.Ident:
+				uses[n.Name]++
+			}
+			return true
+		})
+		for name, calls := range made {
+			for _, call := range calls {
+				within[call] = bounded[name] > 0 && bounded[name] == uses[name]
+			}
+		}
+	}
+	return within
 }
 
 // constantsOf are the constants of a file, each with its value.
@@ -182,6 +259,27 @@ func TestNetworkBoundsBite(t *testing.T) {
 		"&http.Client{Transport: &http.Transport{}}":                         1,
 		"&http.Transport{MaxResponseHeaderBytes: 1}":                         1,
 		"&http.Transport{MaxResponseHeaderBytes: limits.Headers}":            0,
+		"&http.Transport{}":                                                  1,
+		"new(http.Transport)":                                                1,
+		"new(http.Client)":                                                   1,
+		"new(http.Request)":                                                  0,
+		"io.Copy(file, resp.Body)":                                           1,
+		"io.CopyBuffer(file, resp.Body, room)":                               1,
+		"io.Copy(file, io.LimitReader(resp.Body, limits.ErrorBody))":         0,
+		"io.CopyBuffer(file, io.LimitReader(resp.Body, 5), room)":            1,
+		"io.Copy(file, bytes.NewReader(text))":                               0,
+		"flate.NewReader(bytes.NewReader(text))":                             1,
+		"io.LimitReader(flate.NewReader(r), limits.ErrorBody)":               0,
+		"bzip2.NewReader(r)":                                                 1,
+		// Statements from here on.
+		");var t http.Transport;use(t":                                                                  1,
+		");var c http.Client;use(c":                                                                     1,
+		");var c *http.Client;use(c":                                                                    0,
+		");z, err := gzip.NewReader(r);use(z":                                                           1,
+		");z, err := zlib.NewReader(r);use(io.LimitReader(z, limits.ErrorBody)":                         0,
+		");z, err := gzip.NewReader(r);use(io.LimitReader(y, limits.ErrorBody)":                         1,
+		");z, err := gzip.NewReader(r);defer z.Close();use(http.MaxBytesReader(w, z, limits.ErrorBody)": 0,
+		");z, err := gzip.NewReader(r);json.NewDecoder(io.LimitReader(z, limits.ErrorBody));use(z":      1,
 	} {
 		s := parse(t, "internal/a/a.go", []byte("package a\n\nfunc f() {\n\tuse("+code+")\n}\n"))
 		if got := checkReads(s); len(got) != want {
