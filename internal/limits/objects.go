@@ -117,7 +117,7 @@ func objects() []Row {
 		},
 		{
 			What: "Encoded request of a CertificateRequest or a CertificateSigningRequest", Who: "who creates them", Bound: bytes(ChainPEM),
-			Costs: "Linear in names and usages", Above: "The request fails", Tests: []string{"TestOversizedInputIsNotDecoded", "TestUsagesGrow"},
+			Costs: "Linear in names and usages", Above: "The request fails", Tests: []string{"TestOversizedInputIsNotDecoded", "TestUsagesGrow", "TestRequestsGrow"},
 			Fuzz: []string{"FuzzDecodeCSR", "FuzzInspectCSR", "FuzzSubjectsEqual"},
 		},
 		{
