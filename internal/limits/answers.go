@@ -83,8 +83,8 @@ func answers() []Row {
 		{
 			What: "Body of an answer of a DNS-01 webhook, of acme-dns", Who: "who runs the server",
 			Bound: bytes(WebhookBody) + ", " + bytes(ShortBody),
-			Costs: decoded, Above: failed, Tests: []string{"TestAnswersHaveBounds"},
-			Parser: "that of encoding/json",
+			Costs: decoded, Above: failed, Parser: "that of encoding/json",
+			Tests: []string{"TestAnswersHaveBounds", "TestAnswersOfWebhooksCostNoSquare", "TestAnswersOfAcmeDNSCostNoSquare"},
 		},
 		{
 			What: "Body of the answer to a self check of HTTP-01", Who: "the owner of the name", Bound: bytes(SelfCheckBody),
@@ -98,7 +98,7 @@ func answers() []Row {
 		},
 		{
 			What: "Answer of a DNS server", Who: "the owner of the zone", Bound: count(DNSMessage, "bytes"),
-			Costs: decoded, Above: "It is no DNS message: the question is asked again", Tests: []string{"TestAnswersOfDNSCostNoSquare"},
+			Costs: decoded, Above: "It is no DNS message: the question is asked again", Tests: []string{"TestAnswersOfDNSCostNoSquare", "TestChainsOfCNAMEsGrow", "TestRecordsGrow"},
 			Fuzz: []string{"FuzzDNSAnswer", "FuzzPersistRecord", "FuzzCAA"},
 		},
 		{
@@ -110,7 +110,7 @@ func answers() []Row {
 		{
 			What: "Name servers of a zone, addresses of each, CNAMEs in one answer, such answers in a row", Who: "the owner of the zone",
 			Bound: "32, 8 of each family, 10, 10", Costs: "A question each", Above: "The self check says so; further addresses are not asked",
-			Tests: []string{"TestTooManyNameServers", "TestTooManyCNAMEs"},
+			Tests: []string{"TestTooManyNameServers", "TestTooManyCNAMEs", "TestChainsOfCNAMEsGrow"},
 			Fuzz:  []string{"FuzzDNSAnswer"},
 		},
 	}

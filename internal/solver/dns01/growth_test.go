@@ -1,6 +1,8 @@
 package dns01
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/miekg/dns"
@@ -31,4 +33,61 @@ func TestAnswersOfDNSCostNoSquare(t *testing.T) {
 			_, _, _ = answers(got, question), soaOf(got, name), cnameOf(got, name)
 		}
 	})
+}
+
+// TestChainsOfCNAMEsGrow: a server sends as many CNAMEs as fit, each of which leads to the one before it, and TXT
+// records of many parts. What it costs to follow them, and to look for a value, grows with the size of the answer.
+func TestChainsOfCNAMEsGrow(t *testing.T) {
+	name := func(i int) string { return fmt.Sprintf("%07d.example.test.", i) }
+	question := new(dns.Msg).SetQuestion(name(0), dns.TypeTXT)
+	header := func(of string, rrtype uint16) dns.RR_Header {
+		return dns.RR_Header{Name: of, Rrtype: rrtype, Class: dns.ClassINET}
+	}
+	for what, records := range map[string]func(size int) []dns.RR{
+		"a chain, the last first": func(size int) (all []dns.RR) {
+			for i := range size / 32 {
+				all = append(all, &dns.CNAME{Hdr: header(name(i), dns.TypeCNAME), Target: name(i + 1)})
+			}
+			slices.Reverse(all)
+			return all
+		},
+		"a circle": func(size int) (all []dns.RR) {
+			for i := range size / 32 {
+				all = append(all, &dns.CNAME{Hdr: header(name(i+1), dns.TypeCNAME), Target: name(i + 2)})
+			}
+			return append(all, &dns.CNAME{Hdr: header(name(0), dns.TypeCNAME), Target: name(0)})
+		},
+		"one value of many parts": func(size int) []dns.RR {
+			parts := make([]string, size-100)
+			return []dns.RR{&dns.TXT{Hdr: header(name(0), dns.TypeTXT), Txt: parts}}
+		},
+		"many values": func(size int) (all []dns.RR) {
+			for range size/14 - 16 {
+				all = append(all, &dns.TXT{Hdr: header(name(0), dns.TypeTXT), Txt: []string{"a"}})
+			}
+			return all
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			growth.Linear(t, limits.DNSMessage, func(size int) func() {
+				m := new(dns.Msg).SetReply(question)
+				m.Compress, m.Answer = true, records(size)
+				packed, err := m.Pack()
+				if err != nil || len(packed) > limits.DNSMessage {
+					t.Fatal(len(packed), err)
+				}
+				want := func(values []string) string { return fmt.Sprintf("%d other values", len(values)) }
+				return func() {
+					got := new(dns.Msg)
+					if err := got.Unpack(packed); err != nil {
+						t.Fatal(err)
+					}
+					var v verdict
+					if v.judge(got, server{name: "ns"}, name(0), want); v.found {
+						t.Fatal("it is found")
+					}
+				}
+			})
+		})
+	}
 }
