@@ -30,7 +30,7 @@ func TestRule3_AHolderWhoseCAValidatesKeepsItsName(t *testing.T) {
 	silent(key("n", "d"))
 	started, parked := w.run()
 	equal(t, fmt.Sprint(started, parked), "[] []") // of its namespace, four hold their names or have a slot already
-	equal(t, w.explain(key("n", "e")), Full)
+	equal(t, w.explain(key("n", "e")), NamespaceFull)
 	equal(t, w.explain(key("other", "a2")), NameBusy)
 	if pass := w.s.Next(w.now); !pass.Wake.Equal(until) {
 		t.Errorf("the next pass is at %s", pass.Wake)
@@ -114,6 +114,43 @@ func TestANamespaceIsFull(t *testing.T) {
 	w.now = until
 	started, _ = w.run()
 	equal(t, started, []string{"silent-0-120", "healthy"})
+}
+
+// TestAFullNamespaceQueuesUpForNoName: nor does it keep a Ready one that holds its name behind one that does not.
+func TestAFullNamespaceQueuesUpForNoName(t *testing.T) {
+	w := newWorld(t, Options{Cap: 60})
+	w.crowd(1, 120, epoch.Add(10*time.Minute))
+	w.set(challenge("crowd-0", "squat", "victim.example.com", 500))
+	w.run()
+	w.set(challenge("tenant", "victim", "victim.example.com", 600))
+	started, _ := w.run()
+	equal(t, started, []string{"victim"})
+	equal(t, w.explain(key("crowd-0", "squat")), NameBusy)
+
+	w = newWorld(t, Options{Cap: 2})
+	for i, name := range []string{"ready", "holder", "h2", "h3", "h4"} {
+		c := challenge("n", name, name+".example.com", i)
+		c.Presented, c.Ready = true, i < 2
+		if i > 0 {
+			c.HoldsUntil = epoch.Add(10 * time.Minute)
+		}
+		w.set(c)
+	}
+	started, _ = w.run()
+	equal(t, started, []string{"holder"})
+}
+
+// TestALowerCapIsReached: more of the one namespace have slots than the cap allows, since it was lowered. Those that
+// yield give them up for others, as with any cap.
+func TestALowerCapIsReached(t *testing.T) {
+	w := newWorld(t, Options{Cap: 2})
+	for i := range 5 {
+		c := challenge("n", fmt.Sprintf("broken-%d", i), fmt.Sprintf("b%d.example.com", i), i)
+		c.Processing, c.Presented, c.Yields = true, true, true
+		w.s.Set(c)
+	}
+	w.s.Set(challenge("n", "waits", "waits.example.com", 10))
+	equal(t, len(w.s.Next(w.now).Decisions), 1)
 }
 
 // TestANameThatIsHeldIsGivenUpForItsWaiter: a holder with a slot that nobody else wants is parked, so that it ends.

@@ -23,6 +23,8 @@ type pass struct {
 
 	// tallies are by the place of the group.
 	tallies []tally
+	// keeps says which challenges hold their name without a slot.
+	keeps []bool
 	// queue are those that wait for a slot, yielding those that have one which others may have.
 	queue, yielding []int
 	// lanes are those with a challenge in line.
@@ -53,7 +55,9 @@ type lane struct {
 
 // decide looks at the facts, and says what to start and what to park.
 func decide(s state) plan {
-	p := &pass{state: s, plan: plan{outcomes: make([]Outcome, len(s.facts))}, tallies: make([]tally, len(s.groups))}
+	p := &pass{
+		state: s, plan: plan{outcomes: make([]Outcome, len(s.facts))}, tallies: make([]tally, len(s.groups)), keeps: make([]bool, len(s.facts)),
+	}
 	for i, f := range s.facts {
 		switch p.outcomes[i] = p.look(f); p.outcomes[i] {
 		case Starting, Parking:
@@ -67,13 +71,16 @@ func decide(s state) plan {
 		case Delayed:
 			p.wakeAt(f.due())
 		case NameBusy:
-			p.wait(i)
+			p.queue = append(p.queue, i)
 		default: // it neither has a slot nor wants one
 		}
 		p.reserve(i)
 	}
 	for place := range p.tallies { // where a limit was lowered, a slot that is given up is one that can be given away
 		p.tallies[place].processing = min(p.tallies[place].processing, p.groups[place].limit)
+	}
+	for _, i := range p.queue {
+		p.wait(i)
 	}
 	for _, i := range p.queue {
 		if p.tally(i, ofName).first == i+1 && !p.nameTaken(i) {
@@ -120,12 +127,9 @@ func (p *pass) holds(i int) bool {
 	return !f.Final && f.HoldsUntil.After(p.now)
 }
 
-// keepsName reports whether a challenge holds its name without a slot.
-func (p *pass) keepsName(i int) bool { return !p.outcomes[i].occupies() && p.holds(i) }
-
 // reserve counts a challenge that holds its name without a slot.
 func (p *pass) reserve(i int) {
-	if p.keepsName(i) {
+	if p.keeps[i] = !p.outcomes[i].occupies() && p.holds(i); p.keeps[i] {
 		p.hold(i, +1)
 		p.wakeAt(p.facts[i].HoldsUntil)
 	}
@@ -138,25 +142,22 @@ func (p *pass) hold(i, by int) {
 }
 
 // nameTaken reports whether another challenge has a slot for the name, or holds it without.
-func (p *pass) nameTaken(i int) bool {
-	t := p.tally(i, ofName)
-	others := t.processing + t.holding
-	if p.keepsName(i) {
-		others--
-	}
-	return others > 0
-}
+func (p *pass) nameTaken(i int) bool { return p.others(i, ofName) > 0 }
 
 // namespaceFull reports whether the other challenges of a namespace that have a slot, or hold their name without one,
 // are twice as many as there are slots. Each that yields may be parked, also if it holds its name: so no namespace
 // keeps slots from others. The names that it holds have this bound.
 func (p *pass) namespaceFull(i int) bool {
-	own := p.tally(i, ofNamespace)
-	others := own.processing + own.holding
-	if p.keepsName(i) {
-		others--
+	return p.options.Cap > 0 && p.others(i, ofNamespace) >= 2*p.options.Cap
+}
+
+// others is how many other challenges of its name, or of its namespace, have a slot or hold their name without one.
+func (p *pass) others(i int, of kind) int {
+	t := p.tally(i, of)
+	if p.keeps[i] {
+		return t.processing + t.holding - 1
 	}
-	return others >= 2*p.options.Cap
+	return t.processing + t.holding
 }
 
 // wakeAt has the next pass at a time that is still to come, unless it is earlier already.
@@ -193,11 +194,13 @@ func (p *pass) count(i, by int) {
 }
 
 // wait has a challenge wait for its name: one that holds it goes first, then Ready ones, then namespaces take turns,
-// then the oldest.
+// then the oldest. One whose namespace is full stands in nobody's way.
 func (p *pass) wait(i int) {
-	p.queue = append(p.queue, i)
 	name := p.tally(i, ofName)
-	if name.first == 0 {
+	switch {
+	case p.namespaceFull(i):
+		return
+	case name.first == 0:
 		name.first = i + 1
 		return
 	}
@@ -298,22 +301,28 @@ func (p *pass) start(i int) {
 	p.starts++
 	p.tally(i, ofLane).turn, p.tally(i, ofNamespace).turn = p.starts, p.starts
 	p.count(i, +1)
+	if p.keeps[i] {
+		p.keeps[i] = false
+		p.hold(i, -1)
+	}
 }
 
 // obstacle is what keeps a challenge in line from starting.
 func (p *pass) obstacle(i int) Outcome {
 	full := func(of kind) bool { return p.tally(i, of).processing >= p.groups[p.facts[i].groups[of]].limit }
 	switch {
-	case p.nameTaken(i) || p.tally(i, ofName).first != i+1:
+	case p.nameTaken(i):
+		return NameBusy
+	case p.namespaceFull(i):
+		return NamespaceFull
+	case p.tally(i, ofName).first != i+1:
 		return NameBusy
 	case full(ofIssuer):
 		return IssuerFull
 	case full(ofClass):
 		return ClassFull
-	case full(everything):
-		return Full
 	default:
-		return NamespaceFull
+		return Full
 	}
 }
 

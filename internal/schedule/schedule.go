@@ -204,14 +204,14 @@ type write struct {
 type kind int
 
 const (
-	// Each challenge is in one group of each kind. The first four kinds have a limit: so many may be processing.
+	// Each challenge is in one group of each kind. The first five kinds have a limit: so many may be processing.
 	everything kind = iota
 	ofIssuer
 	ofClass
-	ofName // and type: one may be processing
-	// Groups of the others take turns: namespaces, the lanes (an issuer and class each) of a namespace, the claims (a
-	// namespace each) to a name.
-	ofNamespace
+	ofName      // and type: one may be processing
+	ofNamespace // one may have all slots
+	// Groups of the last three kinds take turns: namespaces, the lanes (an issuer and class each) of a namespace, the
+	// claims (a namespace each) to a name.
 	ofLane
 	ofClaim
 	kinds
@@ -316,7 +316,7 @@ func byAge(a, b *fact) int {
 // join puts a challenge into its groups.
 func (s *Scheduler) join(f *fact) {
 	class, name := f.Class, strings.ToLower(strings.TrimSuffix(f.DNSName, "."))
-	limits := [kinds]int{s.options.Cap, s.options.IssuerCap, s.options.ClassCap, 1}
+	limits := [kinds]int{s.options.Cap, s.options.IssuerCap, s.options.ClassCap, 1, s.options.Cap}
 	if class == "" || s.options.ClassCap <= 0 {
 		class, limits[ofClass] = "", 0
 	}
