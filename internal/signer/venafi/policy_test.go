@@ -163,9 +163,13 @@ func (a answering) RoundTrip(*http.Request) (*http.Response, error) {
 // ordered is an order with the names, and what the library is given of it.
 func ordered(t testing.TB, names ...string) (order, *certificate.Request) {
 	t.Helper()
-	csr, err := pki.CreateCSR(pki.CSRTemplate{
-		Subject: pkix.Name{CommonName: names[0]}, AltNames: pki.AltNames{DNSNames: names},
-	}, newKey(t, pki.KeySpec{Algorithm: "ECDSA"}))
+	return orderOf(t, pki.CSRTemplate{Subject: pkix.Name{CommonName: names[0]}, AltNames: pki.AltNames{DNSNames: names}})
+}
+
+// orderOf is an order of a request, and what the library is given of it.
+func orderOf(t testing.TB, template pki.CSRTemplate) (order, *certificate.Request) {
+	t.Helper()
+	csr, err := pki.CreateCSR(template, newKey(t, pki.KeySpec{Algorithm: pki.ECDSA}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,8 +195,7 @@ func namesBelow(n int, domain string) (out []string) {
 
 // TestPolicyRefuses: of each list, what is not allowed is named, in the words of the library, which also refuses it.
 func TestPolicyRefuses(t *testing.T) {
-	key := newKey(t, pki.KeySpec{Algorithm: pki.ECDSA})
-	csr, err := pki.CreateCSR(pki.CSRTemplate{
+	o, req := orderOf(t, pki.CSRTemplate{
 		Subject: pkix.Name{
 			CommonName: "web.example.com", Organization: []string{"Acme", "Other"}, OrganizationalUnit: []string{"Web"},
 			Country: []string{"CH"}, Locality: []string{"Bern"},
@@ -201,18 +204,7 @@ func TestPolicyRefuses(t *testing.T) {
 			DNSNames: []string{"web.example.com", "b.example", "a.example"}, EmailAddresses: []string{"me@example.com"},
 			IPAddresses: []string{"192.0.2.1"}, URIs: []string{"spiffe://x/y"},
 		},
-	}, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := newOrder(signer.Request{CSR: csr}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := o.wire()
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	for says, list := range map[string]func(*endpoint.Policy) *[]string{
 		"common name web.example.com is not allowed in this policy":            func(p *endpoint.Policy) *[]string { return &p.SubjectCNRegexes },
 		"DNS SANs web.example.com, b.example do not match regular expressions": func(p *endpoint.Policy) *[]string { return &p.DnsSanRegExs },
