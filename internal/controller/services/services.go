@@ -149,7 +149,12 @@ func (h *opensAndEnds) note(o client.Object) bool {
 
 // Create implements handler.EventHandler.
 func (h *opensAndEnds) Create(ctx context.Context, e event.CreateEvent, queue controller.Queue) {
-	if h.note(e.Object) {
+	switch c, is := e.Object.(*acmev1.Challenge); {
+	case !is || !h.note(c):
+	case c.Status.Processing || c.Status.Presented:
+		// It is in flight when it is first seen, after a start: its Service may have been deleted before.
+		queue.Add(reconcile.Request{NamespacedName: h.of.o.Pods.Of(c)})
+	default:
 		h.EventHandler.Create(ctx, e, queue)
 	}
 }
@@ -169,18 +174,18 @@ func (h *opensAndEnds) Delete(ctx context.Context, e event.DeleteEvent, queue co
 	}
 }
 
-// leadsTo names the Service of a Challenge, if the Service exists. If not, only a Challenge counts that is in flight
-// when it is first seen, after a start: its Service may have been deleted before. For the others the solver makes it.
+// leadsTo names the Service of a Challenge, if the Service exists. If not, the solver makes it for a Challenge that
+// comes, and nothing is left to do for one that ends.
 func (r *services) leadsTo(ctx context.Context, obj client.Object) []reconcile.Request {
 	c, ok := obj.(*acmev1.Challenge)
 	if !ok {
 		return nil
 	}
 	name := r.o.Pods.Of(c)
-	if c.Status.Processing || c.Status.Presented || r.Client.Get(ctx, name, &corev1.Service{}) == nil {
-		return []reconcile.Request{{NamespacedName: name}}
+	if r.Client.Get(ctx, name, &corev1.Service{}) != nil {
+		return nil
 	}
-	return nil
+	return []reconcile.Request{{NamespacedName: name}}
 }
 
 // following lists the Services to look at after an EndpointSlice has changed: its own, or all if it is the responder's.

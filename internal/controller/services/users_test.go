@@ -184,3 +184,33 @@ func TestChallengesOfOneServiceAreNotListedForEach(t *testing.T) {
 		t.Logf("%d Challenges: %d looks at their Service listed %d", n, looks, w.listed)
 	}
 }
+
+// TestChallengesThatNeedNoServiceAreNotListed: where routes lead straight to the responder, no Service exists. As each
+// Challenge is presented and ends, nothing is looked at. After a start, the Service of one that is in flight is looked
+// for.
+func TestChallengesThatNeedNoServiceAreNotListed(t *testing.T) {
+	w := newWorld(t)
+	if err := w.api.Delete(t.Context(), w.service); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 25 {
+		c := w.create(t, fmt.Sprintf("c-%03d", i))
+		w.on.Create(t.Context(), event.CreateEvent{Object: c}, w.queue)
+		c.Status.Processing, c.Status.Presented = true, true
+		w.on.Update(t.Context(), w.set(t, c, acmev1.Processing), w.queue)
+		if i%2 == 0 {
+			w.on.Update(t.Context(), w.set(t, c, acmev1.Valid), w.queue)
+		} else {
+			w.on.Delete(t.Context(), event.DeleteEvent{Object: c}, w.queue)
+		}
+		if w.queue.Len() > 0 {
+			t.Fatal("the Service that does not exist is queued")
+		}
+	}
+	c := w.create(t, "in-flight")
+	c.Status.Presented = true
+	w.on.Create(t.Context(), event.CreateEvent{Object: c, IsInInitialList: true}, w.queue)
+	if w.queue.Len() != 1 {
+		t.Error("the Service of a Challenge that is in flight is not queued")
+	}
+}
