@@ -15,6 +15,7 @@ import (
 
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/retryafter"
 )
 
 // Bounds of one exchange with a server (spec appendix D).
@@ -81,9 +82,9 @@ type exchange struct {
 	now       func() time.Time
 	observe   func(call string, status int, took time.Duration)
 	step      step
-	// status and body are of the last answer, err why there was none, unfit why its policy cannot be used.
+	// status, retryAfter and body are of the last answer, err why there was none, unfit why its policy cannot be used.
 	status     int
-	retryAfter string
+	retryAfter time.Duration
 	body       []byte
 	err        error
 	unfit      error
@@ -96,7 +97,7 @@ func (x *exchange) client() *http.Client {
 
 // RoundTrip implements http.RoundTripper.
 func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
-	x.status, x.retryAfter, x.body, x.err, x.unfit = 0, "", nil, nil, nil
+	x.status, x.retryAfter, x.body, x.err, x.unfit = 0, 0, nil, nil, nil
 	ctx, cancel := context.WithTimeout(x.ctx, exchangeTimeout)
 	defer cancel()
 	if x.observe != nil {
@@ -114,7 +115,7 @@ func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 		x.err = err
 		return nil, err
 	}
-	x.status, x.retryAfter, x.body = resp.StatusCode, resp.Header.Get("Retry-After"), body
+	x.status, x.retryAfter, x.body = resp.StatusCode, retryafter.Read(resp.Header, x.now()), body
 	if x.step == stepZone { // the library reads some policies whatever the status is
 		if x.unfit = checkBounds(body); x.unfit != nil {
 			return nil, x.unfit

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,9 +20,6 @@ import (
 
 // zoneAgain is the wait before a missing zone is looked for again: no event tells that somebody has created it.
 const zoneAgain = 5 * time.Minute
-
-// maxRetryAfter is the longest wait that a server is granted, in seconds.
-const maxRetryAfter = 3600
 
 // finalStatuses are the statuses of a SaaS request that will never be issued. To the library, all but FAILED are
 // pending.
@@ -40,8 +36,8 @@ func (a *account) failureOf(x *exchange, err error) error {
 	if f.Kind, f.Class = a.classOf(x, err); f.Class == fault.ClassNotFound || x.unfit != nil {
 		f.Delay = zoneAgain
 	}
-	if seconds, err := strconv.Atoi(x.retryAfter); err == nil && seconds > 0 {
-		f.Delay = time.Duration(min(seconds, maxRetryAfter)) * time.Second
+	if x.retryAfter > 0 {
+		f.Delay = x.retryAfter
 	}
 	_, text := x.said()
 	said := fault.Quote(cmp.Or(text, x.unquoted(err)))

@@ -16,6 +16,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/retryafter"
 )
 
 // FuzzCustomFields: each field that is asked for has a name and is of the one known type, no field of an issuer stands
@@ -99,9 +100,10 @@ func FuzzVenafiFailure(f *testing.F) {
 	f.Add([]byte(`{"errors":[{"message":""}],"message":"m"}`), 404, "", 5)
 	f.Fuzz(func(t *testing.T, body []byte, status int, retryAfter string, at int) {
 		a := &account{access: access{product: productTPP, server: "https://tpp.example", zone: "z", secret: "s"}}
-		x := &exchange{status: status, retryAfter: retryAfter, body: body, step: step(at)}
+		asked := retryafter.Read(http.Header{"Retry-After": {retryAfter}}, time.Now())
+		x := &exchange{status: status, retryAfter: asked, body: body, step: step(at)}
 		got := fault.Of(a.failureOf(x, errors.New("unexpected status: "+string(body))))
-		if got == nil || got.Delay < 0 || got.Delay > max(maxRetryAfter*time.Second, zoneAgain) {
+		if got == nil || got.Delay < 0 || got.Delay > max(retryafter.Most, zoneAgain) {
 			t.Fatalf("%+v", got)
 		}
 		text := got.Error()

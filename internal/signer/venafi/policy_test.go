@@ -127,7 +127,7 @@ func TestPolicyIsBoundedWhateverTheStatus(t *testing.T) {
 			_, _ = io.WriteString(w, body)
 		}))
 		defer server.Close()
-		x := &exchange{ctx: t.Context(), transport: http.DefaultTransport, step: stepZone}
+		x := &exchange{ctx: t.Context(), transport: http.DefaultTransport, now: time.Now, step: stepZone}
 		resp, err := x.client().Get(server.URL)
 		if err == nil {
 			_ = resp.Body.Close()

@@ -204,9 +204,11 @@ func TestProbeWaits(t *testing.T) {
 	w, tpp := newWorld(t), tppserver.Start(t)
 	w.secrets.put("ns/venafi", "access-token", "good")
 	i := issuer("venafi", tpp.Spec("venafi"))
-	tpp.Answers("/vedsdk/certificates/checkpolicy", http.StatusTooManyRequests, "", "Retry-After", "99")
-	if _, f := w.probe(i); f == nil || f.Delay != 99*time.Second || f.Class != fault.ClassRateLimited {
-		t.Errorf("limited: %+v", f)
+	for _, asked := range []string{"99", "Fri, 02 Jan 2026 00:01:39 GMT"} { // RFC 9110 §10.2.3: seconds or a date
+		tpp.Answers("/vedsdk/certificates/checkpolicy", http.StatusTooManyRequests, "", "Retry-After", asked, "Date", "Fri, 02 Jan 2026 00:00:00 GMT")
+		if _, f := w.probe(i); f == nil || f.Delay != 99*time.Second || f.Class != fault.ClassRateLimited {
+			t.Errorf("limited by %q: %+v", asked, f)
+		}
 	}
 	tpp.Change(func(s *tppserver.State) {
 		delete(s.Overrides, "/vedsdk/certificates/checkpolicy")
