@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
@@ -68,6 +69,31 @@ func TestTenantsHaveNoAnswersForOthersHosts(t *testing.T) {
 		if now.Status.Processing && now.Spec.DNSName == "bank.example.com" && now.Spec.IssuerRef.Kind != cmmeta.ClusterIssuerKind {
 			t.Errorf("Challenge %s was started", now.Name)
 		}
+	})
+}
+
+// TestTenantsUseTheOperatorsCredentials: a tenant's certificate by DNS-01 comes by the Secret that the ClusterIssuer
+// has in the operator's namespace. The tenant's own Secret of that name, with another key, is not read.
+func TestTenantsUseTheOperatorsCredentials(t *testing.T) {
+	t.Parallel()
+	w := newACMEWorld(t, nil)
+	crt, tenant := certificate(w.World, "web", "acme", "web.example.com"), w.Namespace+"-tenant"
+	crt.Namespace = tenant
+	w.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "tsig"}, StringData: map[string]string{"key": "YW5vdGhlciBrZXk="}},
+		w.issuer(), crt)
+	cfg := w.Config()
+	cfg.Scope.Namespaces = append(cfg.Scope.Namespaces, tenant)
+	w.Run(t, cfg)
+	rig.Eventually(t, "the tenant's Certificate is ready", func(ctx context.Context) string {
+		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(crt), crt); err != nil {
+			return err.Error()
+		}
+		ready := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionReady)
+		if ready == nil || ready.Status != cmmeta.ConditionTrue {
+			return fmt.Sprintf("%+v", crt.Status)
+		}
+		return ""
 	})
 }
 
