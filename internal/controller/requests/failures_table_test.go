@@ -3,6 +3,7 @@ package requests_test
 import (
 	"crypto"
 	"crypto/x509/pkix"
+	"errors"
 	"testing"
 	"time"
 
@@ -149,6 +150,29 @@ func TestRequestsWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Data: root.Data})
+	w.signed(t, cr)
+	w.signed(t, csr)
+}
+
+// TestRequestsHearOfTheSecretOfACA: requests wait for the Secret of a CA, and nobody says anything of the issuer, since
+// it is paused. They are signed as soon as the Secret is there.
+func TestRequestsHearOfTheSecretOfACA(t *testing.T) {
+	t.Parallel()
+	w := newTroubled(t)
+	issuer := &certmanagerv1.ClusterIssuer{
+		ObjectMeta: metav1.ObjectMeta{Name: w.ClusterName("early"), Annotations: map[string]string{cmmeta.PausedAnnotation: "true"}},
+		Spec:       certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{SecretName: "early"}},
+	}
+	w.Create(t, issuer)
+	issuer.Status.Conditions = []certmanagerv1.IssuerCondition{{Type: certmanagerv1.IssuerConditionReady, Status: cmmeta.ConditionTrue, ObservedGeneration: issuer.Generation}}
+	root := &corev1.Secret{}
+	if err := errors.Join(w.Client.Status().Update(t.Context(), issuer), w.Get(t.Context(), "root", root)); err != nil {
+		t.Fatal(err)
+	}
+	cr, csr := w.certificateRequest(t, "early", want{issuer: "early"}), w.signingRequest(t, "early", want{issuer: "early", form: "clusterissuers.cert-manager.io/"})
+	w.requestReady(t, "early", certmanagerv1.CertificateRequestReasonPending, "does not exist")
+	w.said(t, csr, corev1.EventTypeWarning, "SecretMissing", "does not exist")
+	w.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "early"}, Data: root.Data})
 	w.signed(t, cr)
 	w.signed(t, csr)
 }
