@@ -19,7 +19,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/app"
-	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/slow"
@@ -61,7 +61,7 @@ func withoutV1(next http.RoundTripper) http.RoundTripper {
 // requestOf returns a CertificateRequest of the world, with a name of its own, that nothing signs.
 func requestOf(t *testing.T, w *rig.World) *certmanagerv1.CertificateRequest {
 	t.Helper()
-	key, err := pki.GenerateKey(certificate.KeySpecOf(&certmanagerv1.CertificateSpec{}))
+	key, err := pki.GenerateKey(facts.KeySpecOf(&certmanagerv1.CertificateSpec{}))
 	if err != nil {
 		t.Fatal(err)
 	}

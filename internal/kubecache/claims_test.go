@@ -11,6 +11,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/rig/growth"
 )
 
@@ -34,7 +35,7 @@ func TestClaims(t *testing.T) {
 		c.Note(all[i])
 	}
 	owner := func(of *certmanagerv1.Certificate, named string) string {
-		facts := &certificate.SecretFacts{Named: named != "", CertificateName: named}
+		facts := &facts.Secret{Named: named != "", CertificateName: named}
 		return certificate.SecretOwner(c.Rivals(of, named), facts)
 	}
 	expect := func(what, got, want string) {

@@ -10,15 +10,15 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 )
 
-// facts are what is known of a version of a Secret with our label.
-type facts struct {
+// decoded is what is known of a version of a Secret with our label.
+type decoded struct {
 	uid     types.UID
 	version string
-	target  *certificate.SecretFacts // of all but next private keys
-	key     *certificate.KeyFacts    // of next private keys
+	target  *facts.Secret // of all but next private keys
+	key     *facts.Key    // of next private keys
 }
 
 // Transform is the cache.TransformFunc of Secrets with our label: it notes the facts and returns the rest. Of
@@ -50,13 +50,13 @@ func controllerOf(object metav1.Object) []metav1.OwnerReference {
 
 // note decodes a Secret, unless this version has been decoded before, or Transform has returned the Secret: caches may
 // hand Transform what it has returned. A Secret without anything looks the same, and has no facts to lose.
-func (s *Secrets) note(secret *corev1.Secret) *facts {
+func (s *Secrets) note(secret *corev1.Secret) *decoded {
 	known := s.known(secret)
 	stripped := secret.Data == nil && secret.ManagedFields == nil && secret.Annotations == nil
 	if known != nil && (known.version == secret.ResourceVersion || stripped) {
 		return known
 	}
-	f := &facts{uid: secret.UID, version: secret.ResourceVersion}
+	f := &decoded{uid: secret.UID, version: secret.ResourceVersion}
 	s.read(secret, f)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +66,7 @@ func (s *Secrets) note(secret *corev1.Secret) *facts {
 
 // read decodes a Secret. Anybody may have written it, and a panic on the goroutine of the watch
 // would end the process, again after each restart: a panic is what is wrong with that Secret.
-func (s *Secrets) read(secret *corev1.Secret, f *facts) {
+func (s *Secrets) read(secret *corev1.Secret, f *decoded) {
 	// The type cannot be changed, but anybody who may write the Secret of a certificate can change its labels.
 	isKey := secret.Labels[certmanagerv1.NextPrivateKeyLabel] == certmanagerv1.LabelTrue && secret.Type != corev1.SecretTypeTLS
 	err := fault.Contained(func() error {
@@ -81,14 +81,14 @@ func (s *Secrets) read(secret *corev1.Secret, f *facts) {
 	switch {
 	case err == nil:
 	case isKey:
-		f.key = &certificate.KeyFacts{Name: secret.Name, Error: err}
+		f.key = &facts.Key{Name: secret.Name, Error: err}
 	default:
-		f.target = &certificate.SecretFacts{Version: secret.ResourceVersion, HasKey: true, HasCertificate: true, KeyError: err, CertificateError: err}
+		f.target = &facts.Secret{Version: secret.ResourceVersion, HasKey: true, HasCertificate: true, KeyError: err, CertificateError: err}
 	}
 }
 
 // known returns what is known of a Secret, nil if nothing is or of another by its name.
-func (s *Secrets) known(secret *corev1.Secret) *facts {
+func (s *Secrets) known(secret *corev1.Secret) *decoded {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	f := s.facts[client.ObjectKeyFromObject(secret)]
@@ -100,7 +100,7 @@ func (s *Secrets) known(secret *corev1.Secret) *facts {
 
 // lookup returns what is known of a Secret of the cache, which is the newest there
 // is, or of one in full that was just written.
-func (s *Secrets) lookup(secret *corev1.Secret) *facts {
+func (s *Secrets) lookup(secret *corev1.Secret) *decoded {
 	if secret.Data != nil {
 		return s.note(secret)
 	}
@@ -108,20 +108,20 @@ func (s *Secrets) lookup(secret *corev1.Secret) *facts {
 }
 
 // target returns the facts of a target Secret, nil if it is not known any more.
-func (s *Secrets) target(secret *corev1.Secret) *certificate.SecretFacts {
+func (s *Secrets) target(secret *corev1.Secret) *facts.Secret {
 	f := s.lookup(secret)
 	switch {
 	case f == nil:
 		return nil
 	case f.target == nil: // the Secret is a next private key, and a Certificate names it as its spec.secretName
-		return &certificate.SecretFacts{}
+		return &facts.Secret{}
 	default:
 		return f.target
 	}
 }
 
 // key returns the facts of a next private key, nil if it is not known any more.
-func (s *Secrets) key(secret *corev1.Secret) *certificate.KeyFacts {
+func (s *Secrets) key(secret *corev1.Secret) *facts.Key {
 	if f := s.lookup(secret); f != nil {
 		return f.key
 	}

@@ -17,7 +17,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 )
 
 func labelledSecret(version string, data map[string][]byte) *corev1.Secret {
@@ -97,8 +97,8 @@ func TestSecretsTellsKeysByTheirType(t *testing.T) {
 // watch, which decodes it, goes on.
 func TestAPanicOverASecretIsContained(t *testing.T) {
 	s := newSecrets(nil)
-	s.factsOf = func(*corev1.Secret) *certificate.SecretFacts { panic("out of range") }
-	s.keyFactsOf = func(*corev1.Secret) certificate.KeyFacts { panic("out of range") }
+	s.factsOf = func(*corev1.Secret) *facts.Secret { panic("out of range") }
+	s.keyFactsOf = func(*corev1.Secret) facts.Key { panic("out of range") }
 	secret := labelledSecret("1", map[string][]byte{"tls.key": []byte("hostile")})
 	facts := s.target(stripThrough(t, s, secret))
 	if facts == nil || facts.CertificateError == nil || facts.KeyError == nil || !strings.Contains(facts.KeyError.Error(), "out of range") {

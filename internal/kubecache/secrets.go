@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 )
 
 // doubt is how long after a Secret has left a watch the API server is asked whether the Secret is gone.
@@ -30,14 +30,14 @@ type Secrets struct {
 	labelled cache.Informer
 	others   []*unlabelled // of one namespace each, or one of all
 
-	// factsOf and keyFactsOf are those of internal/machine/certificate.
-	factsOf    func(*corev1.Secret) *certificate.SecretFacts
-	keyFactsOf func(*corev1.Secret) certificate.KeyFacts
+	// factsOf and keyFactsOf are those of internal/machine/facts.
+	factsOf    func(*corev1.Secret) *facts.Secret
+	keyFactsOf func(*corev1.Secret) facts.Key
 
 	bodies *bodies
 
 	mu        sync.RWMutex
-	facts     map[types.NamespacedName]*facts    // of the Secrets with our label
+	facts     map[types.NamespacedName]*decoded  // of the Secrets with our label
 	versions  map[types.NamespacedName]string    // of the Secrets without
 	left      map[types.NamespacedName]time.Time // when Secrets have left a watch
 	listeners []func(types.NamespacedName)       // told of changes of Secrets without our label
@@ -46,14 +46,14 @@ type Secrets struct {
 // body is a Secret as it was read or written.
 type body struct {
 	secret *corev1.Secret
-	facts  func() *certificate.SecretFacts
+	facts  func() *facts.Secret
 }
 
 // NewSecrets returns a reader. Its Transform is for the cache that Connect is given.
 func NewSecrets(now func() time.Time) *Secrets {
 	return &Secrets{
-		now: now, factsOf: certificate.FactsOf, keyFactsOf: certificate.KeyFactsOf, bodies: &bodies{now: now},
-		facts: map[types.NamespacedName]*facts{}, versions: map[types.NamespacedName]string{}, left: map[types.NamespacedName]time.Time{},
+		now: now, factsOf: facts.OfSecret, keyFactsOf: facts.OfKey, bodies: &bodies{now: now},
+		facts: map[types.NamespacedName]*decoded{}, versions: map[types.NamespacedName]string{}, left: map[types.NamespacedName]time.Time{},
 	}
 }
 
@@ -157,7 +157,7 @@ func (s *Secrets) Metadata(ctx context.Context, namespace, name string) (*corev1
 }
 
 // Facts returns the facts of a target Secret, decoded once for each version of it; nil if there is no such Secret.
-func (s *Secrets) Facts(ctx context.Context, namespace, name string) (*certificate.SecretFacts, error) {
+func (s *Secrets) Facts(ctx context.Context, namespace, name string) (*facts.Secret, error) {
 	b, known, err := s.find(ctx, types.NamespacedName{Namespace: namespace, Name: name}, false)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -179,12 +179,12 @@ func (s *Secrets) Facts(ctx context.Context, namespace, name string) (*certifica
 }
 
 // Keys returns the facts of the next private keys that a Certificate controls.
-func (s *Secrets) Keys(ctx context.Context, namespace string, owner types.UID) ([]certificate.KeyFacts, error) {
+func (s *Secrets) Keys(ctx context.Context, namespace string, owner types.UID) ([]facts.Key, error) {
 	list := &corev1.SecretList{}
 	if err := s.client.ListOwned(ctx, list, namespace, owner); err != nil {
 		return nil, err
 	}
-	var out []certificate.KeyFacts
+	var out []facts.Key
 	for i := range list.Items {
 		if facts := s.key(&list.Items[i]); facts != nil {
 			out = append(out, *facts)
@@ -248,7 +248,7 @@ func (s *Secrets) fetch(ctx context.Context, key types.NamespacedName) (*body, e
 }
 
 func newBody(secret *corev1.Secret) *body {
-	return &body{secret: secret, facts: sync.OnceValue(func() *certificate.SecretFacts { return certificate.FactsOf(secret) })}
+	return &body{secret: secret, facts: sync.OnceValue(func() *facts.Secret { return facts.OfSecret(secret) })}
 }
 
 func (s *Secrets) keep(secret *corev1.Secret) *body {

@@ -63,6 +63,7 @@ var rooms = []room{
 
 	{layer: 4, path: "internal/machine/acmeflow", why: "pure: DecideOrder, DecideChallenge"},
 	{layer: 4, path: "internal/schedule", why: "pure: the challenge scheduler over a snapshot"},
+	{layer: 3, path: "internal/machine/facts", why: "pure: what is known of a Certificate's Secret, key and requests, and what its Secret is made of"},
 	{layer: 4, path: "internal/machine/certificate", why: "pure: what a Certificate needs now"},
 	{layer: 3, path: "internal/machine/account", why: "pure: what holds for an ACME account"},
 	{layer: 4, path: "internal/machine/shim", why: "pure: which Certificates Ingresses, Gateways and ListenerSets ask for"},

@@ -17,6 +17,7 @@ import (
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/machine/revocation"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/when"
@@ -215,7 +216,7 @@ func (r *certificates) createKey(ctx context.Context, m *memory, crt *certmanage
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: crt.Namespace, Name: a.Name,
 			Labels:          map[string]string{certmanagerv1.NextPrivateKeyLabel: certmanagerv1.LabelTrue, certmanagerv1.ManagedSecretLabel: certmanagerv1.LabelTrue},
-			OwnerReferences: []metav1.OwnerReference{certificate.OwnedBy(crt)},
+			OwnerReferences: []metav1.OwnerReference{facts.OwnedBy(crt)},
 		},
 		Type: corev1.SecretTypeOpaque,
 		Data: map[string][]byte{cmmeta.TLSPrivateKeyKey: text},
@@ -247,7 +248,7 @@ func (r *certificates) keyFor(ctx context.Context, m *memory, crt *certmanagerv1
 		m.made = nil
 		return key, nil
 	}
-	key, err := pki.GenerateKey(certificate.KeySpecOf(&crt.Spec))
+	key, err := pki.GenerateKey(facts.KeySpecOf(&crt.Spec))
 	if err != nil {
 		return nil, cannotRequest(err)
 	}
@@ -317,7 +318,7 @@ func (r *certificates) deleteSecrets(ctx context.Context, crt *certmanagerv1.Cer
 	return nil
 }
 
-func (r *certificates) deleteRequests(ctx context.Context, requests []certificate.RequestFacts, names []string) error {
+func (r *certificates) deleteRequests(ctx context.Context, requests []facts.Request, names []string) error {
 	for _, request := range requests {
 		for _, name := range names {
 			if request.Name != name {

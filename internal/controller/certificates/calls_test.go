@@ -11,6 +11,7 @@ import (
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/machine/revocation"
 	"chancery.dev/internal/signer"
 )
@@ -44,7 +45,7 @@ func TestRevocationByNobody(t *testing.T) {
 
 // TestAnswerOf: what an issuer says when to renew, and how it fails to.
 func TestAnswerOf(t *testing.T) {
-	about, now := certificate.Digest{1}, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	about, now := facts.Digest{1}, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	info := &signer.RenewalInfo{Start: now.Add(time.Hour), End: now.Add(2 * time.Hour), ExplanationURL: "why", RetryAfter: time.Minute}
 	failure := fault.After(6*time.Hour, "X", "no")
 	for name, c := range map[string]struct {

@@ -22,6 +22,7 @@ import (
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/kubecache"
 	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/stub"
 )
@@ -175,7 +176,7 @@ func (r *certificates) observe(ctx context.Context, p *pass) (*view, error) {
 // requestsOf returns the facts of the requests of a Certificate. The cache leaves out
 // the two ends of those that are issued: they are put back into one that is looked at
 // for the first time, or that an issuance is waiting for.
-func (r *certificates) requestsOf(ctx context.Context, m *memory, crt *certmanagerv1.Certificate) ([]certificate.RequestFacts, error) {
+func (r *certificates) requestsOf(ctx context.Context, m *memory, crt *certmanagerv1.Certificate) ([]facts.Request, error) {
 	list := &certmanagerv1.CertificateRequestList{}
 	if err := r.Client.ListOwned(ctx, list, crt.Namespace, crt.UID); err != nil {
 		return nil, err

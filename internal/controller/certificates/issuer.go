@@ -20,6 +20,7 @@ import (
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/signer"
 )
 
@@ -93,7 +94,7 @@ func laneOf(issuer certmanagerv1.GenericIssuer) engine.Lane {
 }
 
 // inquire has the issuer asked when it wants the certificate to be renewed. It returns when it is asked again.
-func (r *certificates) inquire(ctx context.Context, p *pass, v *view, about certificate.Digest) (time.Time, error) {
+func (r *certificates) inquire(ctx context.Context, p *pass, v *view, about facts.Digest) (time.Time, error) {
 	if v.issuer == nil {
 		return time.Time{}, nil
 	}
@@ -126,7 +127,7 @@ func takeRenewalInfo(p *pass) {
 }
 
 // answerOf turns what a question has come to into what decisions need of it.
-func answerOf(o engine.Outcome, about certificate.Digest) *certificate.RenewalAnswer {
+func answerOf(o engine.Outcome, about facts.Digest) *certificate.RenewalAnswer {
 	answer := &certificate.RenewalAnswer{Certificate: about, At: o.At}
 	info, ok := o.Value.(*signer.RenewalInfo)
 	switch {

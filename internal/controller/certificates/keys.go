@@ -8,6 +8,7 @@ import (
 
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/pki"
 )
 
@@ -24,7 +25,7 @@ func makesKey(a certificate.Action, spec pki.KeySpec) bool {
 // minutes of CPU, and a few of them would keep all other Certificates waiting. It reports whether the Action can be
 // carried out.
 func awaitKey(p *pass, a certificate.Action) bool {
-	spec := certificate.KeySpecOf(&p.Object.Spec)
+	spec := facts.KeySpecOf(&p.Object.Spec)
 	p.Memory.made = nil // of a step that has failed: the spec may be another one since
 	if !makesKey(a, spec) {
 		return true

@@ -17,12 +17,13 @@ import (
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/pki"
 )
 
 // heldKey is a private key that is in memory only, in the short way of an issuance.
 type heldKey struct {
-	certificate.HeldKey
+	facts.HeldKey
 
 	key crypto.Signer
 }
@@ -30,7 +31,7 @@ type heldKey struct {
 // memory is what is remembered of a Certificate while the process lives.
 type memory struct {
 	// requests are the facts of requests, whose specs never change.
-	requests map[types.UID]certificate.RequestFacts
+	requests map[types.UID]facts.Request
 	// held is the private key of the request that was made in the short way; nil for none.
 	held *heldKey
 	// made is a new private key for the step that is taken next; nil for none.
@@ -43,7 +44,7 @@ type memory struct {
 	repairedAt  time.Time
 	repairedFor [sha256.Size]byte
 	// asked is the certificate that the issuer was last asked about when to renew it, and answer what it said.
-	asked  certificate.Digest
+	asked  facts.Digest
 	answer *certificate.RenewalAnswer
 	// told is when the status was last written with another cause, or another next try.
 	told time.Time
@@ -106,23 +107,23 @@ func (m *memory) settle(taken certificate.Step) {
 }
 
 // factsOf returns the facts of exactly these requests, and forgets others.
-func (m *memory) factsOf(requests []certmanagerv1.CertificateRequest) []certificate.RequestFacts {
-	var out []certificate.RequestFacts
-	var kept map[types.UID]certificate.RequestFacts
+func (m *memory) factsOf(requests []certmanagerv1.CertificateRequest) []facts.Request {
+	var out []facts.Request
+	var kept map[types.UID]facts.Request
 	for i := range requests {
 		r := &requests[i]
-		facts, ok := m.requests[r.UID]
+		f, ok := m.requests[r.UID]
 		if ok {
-			facts.CertificateRequest = r
+			f.CertificateRequest = r
 		} else {
-			facts = certificate.RequestFactsOf(r)
+			f = facts.OfRequest(r)
 		}
-		out = append(out, facts)
+		out = append(out, f)
 		if kept == nil {
-			kept = map[types.UID]certificate.RequestFacts{}
+			kept = map[types.UID]facts.Request{}
 		}
-		facts.CertificateRequest = nil
-		kept[r.UID] = facts
+		f.CertificateRequest = nil
+		kept[r.UID] = f
 	}
 	m.requests = kept
 	return out
@@ -130,7 +131,7 @@ func (m *memory) factsOf(requests []certmanagerv1.CertificateRequest) []certific
 
 // hold keeps the private key that a request is made with.
 func (m *memory) hold(key crypto.Signer, a certificate.Action) {
-	held := &heldKey{key: key, HeldKey: certificate.HeldKey{Public: pki.FactsOfKey(key.Public())}}
+	held := &heldKey{key: key, HeldKey: facts.HeldKey{Public: pki.FactsOfKey(key.Public())}}
 	switch {
 	case a.Unsaid != nil:
 		held.Issuing = *a.Unsaid

@@ -26,6 +26,7 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/machine/revocation"
 	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/signer"
@@ -131,7 +132,7 @@ func TestRefusalsAreSaidOnce(t *testing.T) {
 					v := &view{State: certificate.State{Certificate: p.Object, SecretOwner: "web", Issuer: &certificate.IssuerFacts{InLine: true}}}
 					if c.step == certificate.StepDropSurplus {
 						old := &certmanagerv1.CertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-1"}}
-						v.Requests = []certificate.RequestFacts{{CertificateRequest: old}}
+						v.Requests = []facts.Request{{CertificateRequest: old}}
 					}
 					p.Memory.recall(&v.State)
 					return v, nil

@@ -22,6 +22,7 @@ import (
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/machine/revocation"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
@@ -104,7 +105,7 @@ func (r *certificates) pin(ctx context.Context, state *certificate.State) error 
 			Annotations: map[string]string{
 				certmanagerv1.IssuerNameAnnotation: ref.Name, certmanagerv1.IssuerKindAnnotation: ref.Kind, certmanagerv1.IssuerGroupAnnotation: ref.Group,
 			},
-			OwnerReferences: []metav1.OwnerReference{certificate.OwnedBy(crt)},
+			OwnerReferences: []metav1.OwnerReference{facts.OwnedBy(crt)},
 		},
 		Type:      corev1.SecretTypeTLS,
 		Immutable: new(true),

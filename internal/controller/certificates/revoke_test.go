@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/machine/revocation"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig"
@@ -155,7 +155,7 @@ func TestRevocationOfAnotherCertificate(t *testing.T) {
 	crt := awaitReady(t, w, "web")
 	awaitReady(t, w, "victim")
 	forged := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: revocation.SecretName(crt.Name, crt.UID), OwnerReferences: []metav1.OwnerReference{certificate.OwnedBy(crt)}},
+		ObjectMeta: metav1.ObjectMeta{Name: revocation.SecretName(crt.Name, crt.UID), OwnerReferences: []metav1.OwnerReference{facts.OwnedBy(crt)}},
 		Type:       corev1.SecretTypeTLS,
 		Data:       map[string][]byte{"tls.crt": secretOf(t, w, "victim").Data["tls.crt"], "tls.key": secretOf(t, w, "web").Data["tls.key"]},
 	}

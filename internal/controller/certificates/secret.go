@@ -13,6 +13,7 @@ import (
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/pki"
 )
 
@@ -22,11 +23,11 @@ func (r *certificates) store(ctx context.Context, m *memory, state *certificate.
 	if err != nil {
 		return err
 	}
-	text, err := certificate.EncodeKey(state.Certificate, key)
+	text, err := facts.EncodeKey(state.Certificate, key)
 	if err != nil {
 		return err
 	}
-	return r.apply(ctx, state, certificate.Target{
+	return r.apply(ctx, state, facts.Target{
 		Chain: a.Request.Status.Certificate, CA: a.Request.Status.CA, Key: text, Issuer: a.Request.Spec.IssuerRef,
 	}, "")
 }
@@ -54,7 +55,7 @@ func (r *certificates) storeTemporary(ctx context.Context, state *certificate.St
 	if err != nil {
 		return err
 	}
-	return r.apply(ctx, state, certificate.Target{Chain: chain, Key: key}, "")
+	return r.apply(ctx, state, facts.Target{Chain: chain, Key: key}, "")
 }
 
 // repair applies the target Secret with what it holds (spec §2.6), unless somebody has
@@ -65,7 +66,7 @@ func (r *certificates) repair(ctx context.Context, m *memory, state *certificate
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	err = r.apply(ctx, state, certificate.RepairOf(crt, secret), secret.ResourceVersion)
+	err = r.apply(ctx, state, facts.RepairOf(crt, secret), secret.ResourceVersion)
 	switch {
 	case fault.IsTerminal(err) || refuses(err):
 		m.note(state, state.Secret.Version, err, r.Now())
@@ -84,7 +85,7 @@ func (r *certificates) repair(ctx context.Context, m *memory, state *certificate
 // apply writes everything that we manage of the target Secret at once, so that whatever
 // is left out disappears, and nothing of anybody else's. Only the given version is
 // replaced, or any if that is empty.
-func (r *certificates) apply(ctx context.Context, state *certificate.State, t certificate.Target, version string) error {
+func (r *certificates) apply(ctx context.Context, state *certificate.State, t facts.Target, version string) error {
 	crt := state.Certificate
 	t.Certificate, t.Passwords, t.OwnerReference = crt, state.Passwords, state.OwnerReference
 	secret, err := t.Secret()
@@ -96,7 +97,7 @@ func (r *certificates) apply(ctx context.Context, state *certificate.State, t ce
 		secret.Type = existing.Type // it cannot be changed
 	}
 	//nolint:staticcheck // an apply configuration says the same in three times the code
-	return r.Client.Patch(ctx, secret, client.Apply, client.ForceOwnership, client.FieldOwner(certificate.FieldManager))
+	return r.Client.Patch(ctx, secret, client.Apply, client.ForceOwnership, client.FieldOwner(facts.FieldManager))
 }
 
 func (r *certificates) encodedKey(ctx context.Context, crt *certmanagerv1.Certificate, secret string) ([]byte, error) {
@@ -104,12 +105,12 @@ func (r *certificates) encodedKey(ctx context.Context, crt *certmanagerv1.Certif
 	if err != nil {
 		return nil, err
 	}
-	return certificate.EncodeKey(crt, key)
+	return facts.EncodeKey(crt, key)
 }
 
 // passwords reads those of the keystores that a Certificate wants.
-func (r *certificates) passwords(ctx context.Context, crt *certmanagerv1.Certificate) (certificate.Passwords, error) {
-	var p certificate.Passwords
+func (r *certificates) passwords(ctx context.Context, crt *certmanagerv1.Certificate) (facts.Passwords, error) {
+	var p facts.Passwords
 	stores := crt.Spec.Keystores
 	if stores == nil {
 		return p, nil
@@ -132,7 +133,7 @@ func (r *certificates) passwords(ctx context.Context, crt *certmanagerv1.Certifi
 // the Certificate, helps.
 type passwordError struct{ error }
 
-func noteMissing(p *certificate.Passwords, err error) error {
+func noteMissing(p *facts.Passwords, err error) error {
 	var missing passwordError
 	if errors.As(err, &missing) {
 		p.Error = missing

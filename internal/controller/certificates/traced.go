@@ -7,6 +7,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 )
 
 // trace adds the first span of the trace of an issuance that an action has ended. The span begins when the condition
@@ -35,6 +36,6 @@ func failedNow(issuing *certmanagerv1.CertificateCondition, v *view, a certifica
 	if now == nil || now.Status != cmmeta.ConditionFalse {
 		return nil, ""
 	}
-	latest := slices.MaxFunc(v.Requests, func(a, b certificate.RequestFacts) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	latest := slices.MaxFunc(v.Requests, func(a, b facts.Request) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	return latest.CertificateRequest, now.Message
 }

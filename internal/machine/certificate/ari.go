@@ -5,6 +5,7 @@ import (
 	"time"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/machine/renewal"
 	"chancery.dev/internal/when"
 )
@@ -26,7 +27,7 @@ const (
 // RenewalAnswer is what an issuer said when it was asked when to renew.
 type RenewalAnswer struct {
 	// Certificate is which one it was asked about.
-	Certificate Digest
+	Certificate facts.Digest
 	// At is when it was asked.
 	At time.Time
 	// None says that it does not offer such information.
@@ -42,7 +43,7 @@ type RenewalAnswer struct {
 }
 
 // learn takes what the issuer said into the status (spec §2.5).
-func (d *decision) learn(leaf *LeafFacts) {
+func (d *decision) learn(leaf *facts.Leaf) {
 	status := &d.crt.Status
 	if d.Issuer != nil && !d.Issuer.Informs {
 		status.ACME = nil
@@ -93,7 +94,7 @@ func (d *decision) lastChecked(ari *certmanagerv1.CertificateARIStatus) time.Tim
 }
 
 // heed has the issuer's suggestion decide. Where the spec says when to renew, it decides only if it is earlier.
-func (d *decision) heed(rule *renewal.Time, leaf *LeafFacts) {
+func (d *decision) heed(rule *renewal.Time, leaf *facts.Leaf) {
 	said, err := d.suggested(leaf, rule.At)
 	switch explicit := rule.Source != certmanagerv1.RenewalTimeByDefault; {
 	case said.IsZero(), explicit && !said.Before(rule.At):
@@ -107,7 +108,7 @@ func (d *decision) heed(rule *renewal.Time, leaf *LeafFacts) {
 // suggested returns a time in the window that the issuer has suggested for this certificate, moved into the user's
 // windows; zero if there is no such suggestion, or if it would let the certificate end. A time that was chosen by a
 // suggestion before stays while it is in the window.
-func (d *decision) suggested(leaf *LeafFacts, rule time.Time) (time.Time, error) {
+func (d *decision) suggested(leaf *facts.Leaf, rule time.Time) (time.Time, error) {
 	acme := d.crt.Status.ACME
 	if rule.IsZero() || acme == nil || acme.ARI == nil || acme.ARI.SuggestedWindow == nil {
 		return time.Time{}, nil

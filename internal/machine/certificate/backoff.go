@@ -7,6 +7,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/machine/renewal"
 )
 
@@ -21,8 +22,8 @@ const (
 // permanently reports whether a request has failed such that the same request would fail again. If it is not known
 // which version of the issuer it was made for, a change of the issuer could not be told: the failure counts as one of
 // no known class then.
-func (d *decision) permanently(r RequestFacts) bool {
-	return d.Backoff.ByClass && r.failureClass() == fault.ClassPermanent && r.Annotations[IssuerVersionAnnotation] != ""
+func (d *decision) permanently(r facts.Request) bool {
+	return d.Backoff.ByClass && r.FailureClass() == fault.ClassPermanent && r.Annotations[IssuerVersionAnnotation] != ""
 }
 
 // afterPermanent returns how long to wait after a failure at that time that only a change helps against: the change
@@ -45,15 +46,6 @@ func (d *decision) dueSince() time.Time {
 	return d.renewalDue()
 }
 
-// failureClass returns the class of the failure that a request ended with; empty if
-// nothing is known.
-func (r RequestFacts) failureClass() fault.Class {
-	if c := r.condition(certmanagerv1.CertificateRequestConditionFailureClass); c != nil {
-		return fault.Class(c.Reason)
-	}
-	return ""
-}
-
 // backoff returns how long a failed issuance still forbids another one. A request
 // that does not match the spec any more says that the user has changed something, and
 // so does an issuer that is not the one that it was made for: then there is no wait
@@ -65,12 +57,12 @@ func (d *decision) backoff() time.Duration {
 	}
 	wait := d.Backoff.After(attempts)
 	if r, ok := d.ofRevision(d.nextRevision()); ok {
-		if !d.fulfils(r) || d.issuerChanged(r) || r.Error == nil && len(KeySpecOf(&d.crt.Spec).ViolationsOf(r.Public)) > 0 {
+		if !d.fulfils(r) || d.issuerChanged(r) || r.Error == nil && len(facts.KeySpecOf(&d.crt.Spec).ViolationsOf(r.Public)) > 0 {
 			return 0
 		}
 		if d.permanently(r) {
 			wait = d.afterPermanent(failed.Time)
-		} else if byClass, ok := d.Backoff.AfterClass(r.failureClass(), attempts); ok {
+		} else if byClass, ok := d.Backoff.AfterClass(r.FailureClass(), attempts); ok {
 			wait = byClass
 		}
 	}
@@ -102,7 +94,7 @@ func (d *decision) forced() bool {
 
 // issuerChanged reports whether the issuer is another one, or has another spec or CA, than when a request was made. The
 // CA, which a version ends with, may not be known at one of the two times: that is no change.
-func (d *decision) issuerChanged(r RequestFacts) bool {
+func (d *decision) issuerChanged(r facts.Request) bool {
 	was := r.Annotations[IssuerVersionAnnotation]
 	if was == "" || d.Issuer == nil {
 		return false

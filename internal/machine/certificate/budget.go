@@ -8,6 +8,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/cause"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/when"
 )
 
@@ -55,8 +56,8 @@ func (d *decision) specChanged() bool {
 	if !ok || r.Error != nil {
 		return false
 	}
-	wrong, err := RequestViolations(&d.crt.Spec, r)
-	return err == nil && len(wrong)+len(KeySpecOf(&d.crt.Spec).ViolationsOf(r.Public)) > 0
+	wrong, err := facts.RequestViolations(&d.crt.Spec, r)
+	return err == nil && len(wrong)+len(facts.KeySpecOf(&d.crt.Spec).ViolationsOf(r.Public)) > 0
 }
 
 // overdrawn returns the condition that says that the budget is used up, or nil.
@@ -110,7 +111,7 @@ func (d *decision) budgetOfFailures() time.Time {
 // hold returns what to do instead of an issuance that somebody has asked for by hand, as cmctl renew does, and that the
 // budget does not allow yet; nil if the issuance may begin, or has begun. A revocation is not held up.
 func (d *decision) hold() *Action {
-	if r, ok := d.ofRevision(d.nextRevision()); d.revoking != nil || d.keysAreLeft() || ok && !r.failed() {
+	if r, ok := d.ofRevision(d.nextRevision()); d.revoking != nil || d.keysAreLeft() || ok && !r.Failed() {
 		return nil
 	}
 	issuing := d.issuing()

@@ -6,6 +6,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/cause"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/when"
 )
 
@@ -105,7 +106,7 @@ func (d *decision) sayCause() {
 }
 
 // causeOf is what a request waits for, or has failed with: what it says itself, or else what is known of it here.
-func causeOf(r RequestFacts, class cause.Class, message string) *cmmeta.Cause {
+func causeOf(r facts.Request, class cause.Class, message string) *cmmeta.Cause {
 	if c := r.Status.Cause; c != nil {
 		return c
 	}

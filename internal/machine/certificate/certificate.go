@@ -14,12 +14,12 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/machine/revocation"
 )
 
@@ -28,13 +28,13 @@ type State struct {
 	// Certificate itself.
 	Certificate *certmanagerv1.Certificate
 	// Secret is what spec.secretName holds; nil if there is none.
-	Secret *SecretFacts
+	Secret *facts.Secret
 	// Keys are the next-private-key Secrets that the Certificate owns.
-	Keys []KeyFacts
+	Keys []facts.Key
 	// Held is the private key that this process has made a request with, in the short way; nil for none.
-	Held *HeldKey
+	Held *facts.HeldKey
 	// Requests are the CertificateRequests that the Certificate owns.
-	Requests []RequestFacts
+	Requests []facts.Request
 	// SecretOwner is the name of the one Certificate, of all in the namespace with
 	// this secretName, that may use it (see SecretOwner).
 	SecretOwner string
@@ -48,7 +48,7 @@ type State struct {
 	// was not, or that is long known.
 	Answer *RenewalAnswer
 	// Passwords are those of the keystores that the Certificate wants.
-	Passwords Passwords
+	Passwords facts.Passwords
 	// Repaired is the Version of the Secret that repairing it as the Certificate is now
 	// has led to, or has failed for; empty if it was not tried.
 	Repaired string
@@ -186,7 +186,7 @@ type Action struct {
 	// that is not known.
 	IssuerVersion string
 	// Certificate is which one StepAskRenewalInfo asks about.
-	Certificate Digest
+	Certificate facts.Digest
 	// Revoke has the CA asked to revoke the pinned certificate, beside the Step: again and again, until the State has a
 	// Revocation without an error.
 	Revoke bool
@@ -209,9 +209,9 @@ func (a *Action) warn(reason, message string) {
 func (a *Action) Rests() bool { return a.Step == StepRest || a.Step == StepAskRenewalInfo }
 
 // current returns the request that the stored certificate came from.
-func (s *State) current() (RequestFacts, bool) {
+func (s *State) current() (facts.Request, bool) {
 	if s.Certificate.Status.Revision == nil {
-		return RequestFacts{}, false
+		return facts.Request{}, false
 	}
 	return s.ofRevision(*s.Certificate.Status.Revision)
 }
@@ -226,27 +226,22 @@ func (s *State) nextRevision() int {
 
 // ofRevision returns the request made for a revision: the first, if somebody has
 // made more.
-func (s *State) ofRevision(n int) (RequestFacts, bool) {
-	var found []RequestFacts
+func (s *State) ofRevision(n int) (facts.Request, bool) {
+	var found []facts.Request
 	for _, r := range s.Requests {
-		if got, ok := r.revision(); ok && got == n {
+		if got, ok := r.Revision(); ok && got == n {
 			found = append(found, r)
 		}
 	}
 	if len(found) == 0 {
-		return RequestFacts{}, false
+		return facts.Request{}, false
 	}
 	return slices.MinFunc(found, byAge), true
 }
 
 // byAge orders requests by the time they were made.
-func byAge(a, b RequestFacts) int {
+func byAge(a, b facts.Request) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
-}
-
-func parseRevision(s string) (int, bool) {
-	n, err := strconv.Atoi(s)
-	return n, err == nil
 }
 
 // RequestName returns the name of the CertificateRequest for a revision of a
@@ -281,7 +276,7 @@ func shorten(name string, length int) string {
 // SecretOwner returns which of the Certificates that name the same Secret may use
 // it: the one that the Secret's certificate-name annotation names, else the
 // oldest, else the first by name (spec §2.1, 2).
-func SecretOwner(claims []*certmanagerv1.Certificate, secret *SecretFacts) string {
+func SecretOwner(claims []*certmanagerv1.Certificate, secret *facts.Secret) string {
 	if secret != nil && secret.Named {
 		for _, c := range claims {
 			if c.Name == secret.CertificateName {

@@ -1,10 +1,8 @@
 package certificate
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/pem"
 	"maps"
 	"math"
 	"strings"
@@ -14,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/pki"
 )
 
@@ -91,7 +89,7 @@ func TestNewRequest(t *testing.T) {
 	}
 	w.crt.Spec.Duration, w.crt.Spec.IsCA = &metav1.Duration{Duration: time.Hour}, true
 	w.crt.Spec.Usages = []certmanagerv1.KeyUsage{certmanagerv1.UsageCertSign}
-	key := newKey(t, KeySpecOf(&w.crt.Spec))
+	key := newKey(t, facts.KeySpecOf(&w.crt.Spec))
 	r, err := NewRequest(w.crt, Action{Name: "web-3", Revision: 3, Key: "web-k"}, key, DefaultAnnotationFilter())
 	if err != nil {
 		t.Fatal(err)
@@ -119,120 +117,23 @@ func TestNewRequest(t *testing.T) {
 	}
 }
 
-// TestTargetMetadata holds the rows of spec §2.4.
-func TestTargetMetadata(t *testing.T) {
-	w := issued(t)
-	leaf, err := LeafOf(w.secret.Data["tls.crt"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.crt.Spec.SecretTemplate = &certmanagerv1.CertificateSecretTemplate{
-		Labels:      map[string]string{"l": "1", "controller.cert-manager.io/fao": "no"},
-		Annotations: map[string]string{"a": "2", "cert-manager.io/certificate-name": "forged", "cert-manager.io/email-sans": "kept"},
-	}
-	labels, annotations := Target{Certificate: w.crt, Issuer: cmmeta.IssuerReference{Name: "ca"}}.metadata(leaf)
-	if want := (map[string]string{"l": "1", "controller.cert-manager.io/fao": "true"}); !maps.Equal(labels, want) {
-		t.Errorf("labels %v", labels)
-	}
-	want := map[string]string{
-		"a": "2", "cert-manager.io/email-sans": "kept", "cert-manager.io/certificate-name": "web",
-		"cert-manager.io/issuer-name": "ca", "cert-manager.io/issuer-kind": "", "cert-manager.io/issuer-group": "",
-		"cert-manager.io/common-name": "", "cert-manager.io/alt-names": "a.example.com,b.example.com", "cert-manager.io/ip-sans": "", "cert-manager.io/uri-sans": "",
-	}
-	if !maps.Equal(annotations, want) {
-		t.Errorf("annotations %v\nwant %v", annotations, want)
-	}
-	if w.crt.Spec.SecretTemplate.Annotations["cert-manager.io/certificate-name"] != "forged" {
-		t.Error("the template was changed")
-	}
-	_, bare := Target{Certificate: w.crt}.metadata(leaf)
-	if _, said := bare["cert-manager.io/issuer-name"]; said {
-		t.Errorf("without issuer: %v", bare)
-	}
-}
-
-func TestTargetData(t *testing.T) {
-	for _, c := range []struct {
-		algorithm certmanagerv1.PrivateKeyAlgorithm
-		encoding  certmanagerv1.PrivateKeyEncoding
-		block     string
-	}{
-		{"RSA", "", "RSA PRIVATE KEY"}, {"RSA", "PKCS1", "RSA PRIVATE KEY"}, {"RSA", "PKCS8", "PRIVATE KEY"},
-		{"ECDSA", "", "EC PRIVATE KEY"}, {"ECDSA", "PKCS1", "EC PRIVATE KEY"}, {"ECDSA", "PKCS8", "PRIVATE KEY"},
-		{"Ed25519", "", "PRIVATE KEY"}, {"Ed25519", "PKCS1", "PRIVATE KEY"}, {"Ed25519", "PKCS8", "PRIVATE KEY"},
-	} {
-		crt := &certmanagerv1.Certificate{}
-		crt.Spec.PrivateKey = &certmanagerv1.CertificatePrivateKey{Algorithm: c.algorithm, Encoding: c.encoding}
-		crt.Spec.AdditionalOutputFormats = []certmanagerv1.CertificateAdditionalOutputFormat{{Type: "DER"}, {Type: "CombinedPEM"}}
-		key, err := EncodeKey(crt, newKey(t, KeySpecOf(&crt.Spec)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		target := Target{Certificate: crt, Chain: []byte("byte\nfor byte"), CA: []byte("this too"), Key: key}
-		data, err := target.data()
-		if err != nil {
-			t.Fatal(err)
-		}
-		block, _ := pem.Decode(data["tls.key"])
-		if block == nil || block.Type != c.block {
-			t.Fatalf("%s %s: %s", c.algorithm, c.encoding, data["tls.key"])
-		}
-		if !bytes.Equal(data["tls.crt"], target.Chain) || !bytes.Equal(data["ca.crt"], target.CA) || len(data) != 5 {
-			t.Errorf("data %q", data)
-		}
-		if !bytes.Equal(data["key.der"], block.Bytes) || string(data["tls-combined.pem"]) != string(key)+"\nbyte\nfor byte" {
-			t.Errorf("formats %q and %q", data["key.der"], data["tls-combined.pem"])
-		}
-	}
-	data, err := Target{Certificate: &certmanagerv1.Certificate{}}.data()
-	if _, ok := data["ca.crt"]; ok || err != nil {
-		t.Errorf("without CA: ca.crt %t, error %v", ok, err)
-	}
-	crt := &certmanagerv1.Certificate{}
-	crt.Spec.PrivateKey = &certmanagerv1.CertificatePrivateKey{Encoding: "PKCS7"}
-	if _, err := EncodeKey(crt, newKey(t, pki.KeySpec{Algorithm: pki.ECDSA})); err == nil {
-		t.Error("an unknown encoding is no error")
-	}
-}
-
 func TestSecretOwner(t *testing.T) {
 	claim := func(name string, age int) *certmanagerv1.Certificate {
 		return &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(start().Add(-time.Duration(age) * time.Hour))}}
 	}
-	annotated := func(name string) *SecretFacts {
-		return &SecretFacts{CertificateName: name, Named: true}
+	annotated := func(name string) *facts.Secret {
+		return &facts.Secret{CertificateName: name, Named: true}
 	}
 	all := []*certmanagerv1.Certificate{claim("c", 1), claim("b", 2), claim("a", 2)}
 	for _, c := range []struct {
 		claims []*certmanagerv1.Certificate
-		secret *SecretFacts
+		secret *facts.Secret
 		want   string
 	}{
-		{all, nil, "a"}, {all, annotated("c"), "c"}, {all, annotated("gone"), "a"}, {all, &SecretFacts{}, "a"}, {all[:1], nil, "c"}, {nil, annotated("c"), ""},
+		{all, nil, "a"}, {all, annotated("c"), "c"}, {all, annotated("gone"), "a"}, {all, &facts.Secret{}, "a"}, {all[:1], nil, "c"}, {nil, annotated("c"), ""},
 	} {
 		if got := SecretOwner(c.claims, c.secret); got != c.want {
 			t.Errorf("%d claims: %q, want %q", len(c.claims), got, c.want)
 		}
-	}
-}
-
-// A certificate whose common name is in neither list is not the one asked for.
-func TestForeignCommonName(t *testing.T) {
-	spec := &certmanagerv1.CertificateSpec{DNSNames: []string{"a"}}
-	leaf := &LeafFacts{CommonName: "b", Names: pki.AltNames{DNSNames: []string{"a"}}}
-	if got := Violations(spec, leaf); len(got) != 1 || got[0] != "spec.commonName" {
-		t.Errorf("violates %q", got)
-	}
-	leaf.CommonName = "a"
-	if got := Violations(spec, leaf); len(got) != 0 {
-		t.Errorf("a DNS name as the common name violates %q", got)
-	}
-}
-
-func TestLeafOfBoundsItsInput(t *testing.T) {
-	w := issued(t)
-	text := append(bytes.Clone(w.secret.Data["tls.crt"]), bytes.Repeat([]byte("#"), pki.MaxChainPEM)...)
-	if _, err := LeafOf(text); err == nil {
-		t.Error("decodes what is too long")
 	}
 }

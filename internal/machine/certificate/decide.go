@@ -12,6 +12,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/cause"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/machine/renewal"
 	"chancery.dev/internal/machine/revocation"
 	"chancery.dev/internal/when"
@@ -127,8 +128,8 @@ func (d *decision) leave() Action {
 // dropped before the status says that an issuance is wanted, because only the status tells that the Secret was deleted.
 func (d *decision) start(why *Violation) Action {
 	before := d.crt.Status.LastFailureTime != nil
-	if r, ok := d.ofRevision(d.nextRevision()); ok && !before && r.failed() && d.fulfils(r) {
-		return d.judge(r, KeyFacts{}) // on the short way of a process that ended before it said so
+	if r, ok := d.ofRevision(d.nextRevision()); ok && !before && r.Failed() && d.fulfils(r) {
+		return d.judge(r, facts.Key{}) // on the short way of a process that ended before it said so
 	}
 	wait := d.backoff()
 	until := d.budget(why.Reason)
@@ -314,7 +315,7 @@ func (d *decision) rest() Action {
 	}
 	switch r, ok := d.ofRevision(d.nextRevision()); {
 	case d.notIssuing(ReasonSecretNotRepaired) != nil, d.is(cause.RenewalWindows):
-	case ok && r.failed() && d.fulfils(r) && d.crt.Status.LastFailureTime != nil:
+	case ok && r.Failed() && d.fulfils(r) && d.crt.Status.LastFailureTime != nil:
 		d.triedWhenDue() // what somebody has asked for by hand has failed
 	default:
 		d.rested(nil)
@@ -347,18 +348,18 @@ func (d *decision) surplusRequests() []string {
 	if l := d.crt.Spec.RevisionHistoryLimit; l != nil {
 		limit = max(int(*l), 1)
 	}
-	var numbered []RequestFacts
+	var numbered []facts.Request
 	for _, r := range d.Requests {
-		if n, ok := r.revision(); ok && n != d.nextRevision() { // an issuance that was given up may have left one
+		if n, ok := r.Revision(); ok && n != d.nextRevision() { // an issuance that was given up may have left one
 			numbered = append(numbered, r)
 		}
 	}
 	if len(numbered) <= limit {
 		return nil
 	}
-	slices.SortFunc(numbered, func(a, b RequestFacts) int {
-		x, _ := a.revision()
-		y, _ := b.revision()
+	slices.SortFunc(numbered, func(a, b facts.Request) int {
+		x, _ := a.Revision()
+		y, _ := b.Revision()
 		return cmp.Or(cmp.Compare(y, x), strings.Compare(a.Name, b.Name))
 	})
 	var names []string
@@ -391,7 +392,7 @@ func (d *decision) dateIssuing() {
 	}
 }
 
-func keyNames(keys []KeyFacts) []string {
+func keyNames(keys []facts.Key) []string {
 	names := make([]string, 0, len(keys))
 	for _, k := range keys {
 		names = append(names, k.Name)
@@ -400,11 +401,11 @@ func keyNames(keys []KeyFacts) []string {
 }
 
 // keyProblem returns what of the spec a key does not match, or why it cannot be read.
-func keyProblem(spec *certmanagerv1.CertificateSpec, k KeyFacts) bool {
-	return k.Error != nil || len(KeySpecOf(spec).ViolationsOf(k.Public)) > 0
+func keyProblem(spec *certmanagerv1.CertificateSpec, k facts.Key) bool {
+	return k.Error != nil || len(facts.KeySpecOf(spec).ViolationsOf(k.Public)) > 0
 }
 
 // samePublicKey reports whether a request was made with a key.
-func samePublicKey(r RequestFacts, k KeyFacts) bool {
+func samePublicKey(r facts.Request, k facts.Key) bool {
 	return r.Public.Same(k.Public)
 }

@@ -10,6 +10,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig/golden"
 )
@@ -63,7 +64,7 @@ func otherSecretKey(size int) func(*world) {
 
 func otherRequestKey(w *world) {
 	r := w.next().DeepCopy()
-	made, err := NewRequest(w.crt, Action{Name: r.Name, Revision: 1}, newKey(w.t, KeySpecOf(&w.crt.Spec)), nil)
+	made, err := NewRequest(w.crt, Action{Name: r.Name, Revision: 1}, newKey(w.t, facts.KeySpecOf(&w.crt.Spec)), nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}

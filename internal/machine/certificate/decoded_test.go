@@ -10,6 +10,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/machine/facts"
 )
 
 // TestMain has little garbage collected: the heap is small, and each collection stops what is only counting.
@@ -21,48 +22,48 @@ func TestMain(m *testing.M) {
 // decoded is what a world has decoded already: a world decides thousands of times over the same certificates. What was
 // decoded is found by the text that it was decoded from, so that a test may change an object in place.
 type decoded struct {
-	secrets  map[string]SecretFacts
-	keys     map[string]KeyFacts
-	requests map[string]RequestFacts
+	secrets  map[string]facts.Secret
+	keys     map[string]facts.Key
+	requests map[string]facts.Request
 }
 
 func newDecoded() *decoded {
-	return &decoded{secrets: map[string]SecretFacts{}, keys: map[string]KeyFacts{}, requests: map[string]RequestFacts{}}
+	return &decoded{secrets: map[string]facts.Secret{}, keys: map[string]facts.Key{}, requests: map[string]facts.Request{}}
 }
 
-// secret is FactsOf.
-func (d *decoded) secret(t *testing.T, secret *corev1.Secret) *SecretFacts {
+// secret is facts.OfSecret.
+func (d *decoded) secret(t *testing.T, secret *corev1.Secret) *facts.Secret {
 	t.Helper()
 	text, err := json.Marshal(secret)
 	if err != nil {
 		t.Fatal(err)
 	}
-	facts, ok := d.secrets[string(text)]
+	found, ok := d.secrets[string(text)]
 	if !ok {
-		facts = *FactsOf(secret)
-		d.secrets[string(text)] = facts
+		found = *facts.OfSecret(secret)
+		d.secrets[string(text)] = found
 	}
-	return &facts
+	return &found
 }
 
-// key is KeyFactsOf.
-func (d *decoded) key(secret *corev1.Secret) KeyFacts {
+// key is facts.OfKey.
+func (d *decoded) key(secret *corev1.Secret) facts.Key {
 	text := secret.Name + " " + string(secret.Data[cmmeta.TLSPrivateKeyKey])
-	facts, ok := d.keys[text]
+	found, ok := d.keys[text]
 	if !ok {
-		facts = KeyFactsOf(secret)
-		d.keys[text] = facts
+		found = facts.OfKey(secret)
+		d.keys[text] = found
 	}
-	return facts
+	return found
 }
 
-// request is RequestFactsOf.
-func (d *decoded) request(r *certmanagerv1.CertificateRequest) RequestFacts {
-	facts, ok := d.requests[string(r.Spec.Request)]
+// request is facts.OfRequest.
+func (d *decoded) request(r *certmanagerv1.CertificateRequest) facts.Request {
+	found, ok := d.requests[string(r.Spec.Request)]
 	if !ok {
-		facts = RequestFactsOf(r)
-		d.requests[string(r.Spec.Request)] = facts
+		found = facts.OfRequest(r)
+		d.requests[string(r.Spec.Request)] = found
 	}
-	facts.CertificateRequest = r
-	return facts
+	found.CertificateRequest = r
+	return found
 }

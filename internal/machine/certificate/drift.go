@@ -1,10 +1,6 @@
 package certificate
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -14,6 +10,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/cause"
+	"chancery.dev/internal/machine/facts"
 )
 
 // Why a Secret is repaired (spec §2.6). These words are for the log only.
@@ -39,13 +36,6 @@ const (
 	refusedPause = 10 * time.Minute
 )
 
-// Passwords are those of the keystores that a Certificate wants.
-type Passwords struct {
-	JKS, PKCS12 string
-	// Error says why one of them is not known; the keystores cannot be made then.
-	Error error
-}
-
 // broken reports whether the Secret, which holds what was issued, is not as the
 // Certificate wants it otherwise. What repairing did not mend is left as it is until
 // the Secret or the Certificate changes; what could not be repaired is tried again.
@@ -54,7 +44,7 @@ func (d *decision) broken() bool {
 	if f == nil || f.Leaf == nil || !f.HasKey || f.KeyError != nil || f.Named && f.CertificateName != d.crt.Name {
 		return false
 	}
-	if d.tried() && d.RepairError == "" || wantsKeystores(&d.crt.Spec) && d.Passwords.Error != nil {
+	if d.tried() && d.RepairError == "" || facts.WantsKeystores(&d.crt.Spec) && d.Passwords.Error != nil {
 		return false
 	}
 	return d.drift() != ""
@@ -85,7 +75,7 @@ func (d *decision) sayUnrepaired(a *Action) {
 	event, why, is := ReasonSecretNotRepaired, "", d.RepairCause
 	switch {
 	case d.drift() == "":
-	case wantsKeystores(&d.crt.Spec) && d.Passwords.Error != nil:
+	case facts.WantsKeystores(&d.crt.Spec) && d.Passwords.Error != nil:
 		event, why = certmanagerv1.CertificateEventKeystorePassword, d.Passwords.Error.Error()
 		is = cause.New(cause.PasswordMissing, "", "", why)
 	case d.tried():
@@ -134,20 +124,20 @@ func (d *decision) templateDrifted() bool {
 		template = &certmanagerv1.CertificateSecretTemplate{}
 	}
 	o := &d.Secret.Ownership
-	return differs(template.Labels, o.Labels, o.Known, ownLabel) ||
-		differs(template.Annotations, o.Annotations, o.Known, isMark)
+	return differs(template.Labels, o.Labels, o.Known, facts.IsOurLabel) ||
+		differs(template.Annotations, o.Annotations, o.Known, facts.IsOurAnnotation)
 }
 
 // differs reports whether what is there lacks something that is wanted, or, where it
 // is known to be ours, has something that is not.
-func differs(want map[string]string, have map[string]Digest, ours bool, except func(string) bool) bool {
+func differs(want map[string]string, have map[string]facts.Digest, ours bool, except func(string) bool) bool {
 	n := 0
 	for key, value := range want {
 		if except(key) {
 			continue
 		}
 		n++
-		if got, ok := have[key]; !ok || got != digestOf(value) {
+		if got, ok := have[key]; !ok || got != facts.DigestOf(value) {
 			return true
 		}
 	}
@@ -157,7 +147,7 @@ func differs(want map[string]string, have map[string]Digest, ours bool, except f
 // extrasDrifted reports whether one of these keys of data is missing, is not ours, or
 // is ours and not wanted.
 func (d *decision) extrasDrifted(keys ...string) bool {
-	wanted := wantedExtras(&d.crt.Spec, d.Secret.HasCA)
+	wanted := facts.WantedExtras(&d.crt.Spec, d.Secret.HasCA)
 	for _, key := range keys {
 		e, there := d.Secret.Extras[key]
 		if slices.Contains(wanted, key) && (!there || e.Stale || !e.Owned) {
@@ -172,7 +162,7 @@ func (d *decision) extrasDrifted(keys ...string) bool {
 
 func (d *decision) ownerDrifted() bool {
 	f := d.Secret
-	want := OwnedBy(d.crt)
+	want := facts.OwnedBy(d.crt)
 	if d.OwnerReference && (f.Owner == nil || !equality.Semantic.DeepEqual(*f.Owner, want)) {
 		return true
 	}
@@ -187,68 +177,5 @@ func (d *decision) keystoresDrifted() bool {
 	if f.KeystoreMark == "" || d.Passwords.Error != nil {
 		return false
 	}
-	return f.KeystoreMark != keystoreMark(f.Seal, f.Leaf.ID, &d.crt.Spec, d.Passwords)
-}
-
-// wantedExtras lists the keys of data that a spec asks for beside those of
-// kubernetes.io/tls. Truststores need a CA to trust.
-func wantedExtras(spec *certmanagerv1.CertificateSpec, hasCA bool) []string {
-	var out []string
-	for _, format := range spec.AdditionalOutputFormats {
-		switch format.Type {
-		case certmanagerv1.OutputFormatDER:
-			out = append(out, certmanagerv1.DERKeyKey)
-		case certmanagerv1.OutputFormatCombinedPEM:
-			out = append(out, certmanagerv1.CombinedPEMKey)
-		}
-	}
-	add := func(store, trust string) {
-		out = append(out, store)
-		if hasCA {
-			out = append(out, trust)
-		}
-	}
-	if wantsPKCS12(spec) {
-		add(certmanagerv1.PKCS12KeystoreKey, certmanagerv1.PKCS12TruststoreKey)
-	}
-	if wantsJKS(spec) {
-		add(certmanagerv1.JKSKeystoreKey, certmanagerv1.JKSTruststoreKey)
-	}
-	return out
-}
-
-func wantsPKCS12(spec *certmanagerv1.CertificateSpec) bool {
-	return spec.Keystores != nil && spec.Keystores.PKCS12 != nil && spec.Keystores.PKCS12.Create
-}
-
-func wantsJKS(spec *certmanagerv1.CertificateSpec) bool {
-	return spec.Keystores != nil && spec.Keystores.JKS != nil && spec.Keystores.JKS.Create
-}
-
-func wantsKeystores(spec *certmanagerv1.CertificateSpec) bool {
-	return wantsPKCS12(spec) || wantsJKS(spec)
-}
-
-// keystoreMark says what keystores are made of, so that a change is seen without
-// opening them; empty for none. It is keyed: a password cannot be guessed from it
-// without the private key, and whoever has that needs no password.
-func keystoreMark(seal, leaf Digest, spec *certmanagerv1.CertificateSpec, p Passwords) string {
-	var made []string
-	if wantsJKS(spec) {
-		made = append(made, "JKS", aliasOf(spec.Keystores.JKS), p.JKS)
-	}
-	if wantsPKCS12(spec) {
-		made = append(made, "PKCS12", string(spec.Keystores.PKCS12.Profile), p.PKCS12)
-	}
-	if made == nil {
-		return ""
-	}
-	text, err := json.Marshal(made)
-	if err != nil {
-		return "" // strings always have a JSON form
-	}
-	mac := hmac.New(sha256.New, seal[:])
-	mac.Write(leaf[:])
-	mac.Write(text)
-	return base64.StdEncoding.EncodeToString(mac.Sum(nil)[:18])
+	return f.KeystoreMark != facts.KeystoreMark(f.Seal, f.Leaf.ID, &d.crt.Spec, d.Passwords)
 }

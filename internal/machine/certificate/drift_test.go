@@ -14,6 +14,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/machine/facts"
 )
 
 // takes has another manager own what it writes to the Secret, as an update does: what
@@ -30,7 +31,7 @@ func (w *world) takes(manager string, change func(*corev1.Secret)) {
 		}
 	}
 	for i, entry := range w.secret.ManagedFields {
-		if entry.Manager != FieldManager {
+		if entry.Manager != facts.FieldManager {
 			continue
 		}
 		ours := &corev1.Secret{Data: map[string][]byte{}}
@@ -38,7 +39,7 @@ func (w *world) takes(manager string, change func(*corev1.Secret)) {
 		ours.Annotations = except(before.Annotations, theirs.Annotations, fieldsOf(w.t, entry)["f:metadata"]["f:annotations"], w.secret.Annotations)
 		ours.Data = except(before.Data, theirs.Data, fieldsOf(w.t, entry)["f:data"], w.secret.Data)
 		ours.OwnerReferences = before.OwnerReferences
-		w.secret.ManagedFields[i] = managed(w.t, FieldManager, ours)
+		w.secret.ManagedFields[i] = managed(w.t, facts.FieldManager, ours)
 	}
 	entry := managed(w.t, manager, theirs)
 	entry.Operation, entry.Time = metav1.ManagedFieldsOperationUpdate, &metav1.Time{Time: w.now}
@@ -98,7 +99,7 @@ func rich(t *testing.T) *world {
 	w.amend(template(map[string]string{"team": "a"}, map[string]string{"note": "b", certmanagerv1.AllowDirectInjectionAnnotation: "true"}))
 	w.amend(formats("DER", "CombinedPEM"))
 	w.amend(keystores)
-	w.passwords = Passwords{JKS: "jks-password", PKCS12: "p12-password"}
+	w.passwords = facts.Passwords{JKS: "jks-password", PKCS12: "p12-password"}
 	w.ownerReference = true
 	w.settle()
 	w.signWithCA(w.next())
@@ -178,7 +179,7 @@ func TestDriftIsRepairedOnce(t *testing.T) {
 // isAsWanted compares a Secret with what would be stored for its Certificate now.
 func isAsWanted(t *testing.T, w *world) {
 	t.Helper()
-	target := RepairOf(w.crt, w.secret)
+	target := facts.RepairOf(w.crt, w.secret)
 	target.Passwords, target.OwnerReference = w.passwords, w.ownerReference
 	want, err := target.Secret()
 	if err != nil {
@@ -203,10 +204,10 @@ func isAsWanted(t *testing.T, w *world) {
 // and its keystores other bytes than ours would.
 func TestForeignKeystoresAreKept(t *testing.T) {
 	w := rich(t)
-	delete(w.secret.Annotations, KeystoresAnnotation)
+	delete(w.secret.Annotations, facts.KeystoresAnnotation)
 	entry := &w.secret.ManagedFields[0]
 	fields := fieldsOf(t, *entry)
-	delete(fields["f:metadata"]["f:annotations"], "f:"+KeystoresAnnotation)
+	delete(fields["f:metadata"]["f:annotations"], "f:"+facts.KeystoresAnnotation)
 	for _, key := range []string{"keystore.jks", "keystore.p12", "truststore.jks", "truststore.p12"} {
 		w.secret.Data[key] = []byte("made by somebody else")
 	}
@@ -293,13 +294,13 @@ func TestKeystorePasswordIsWaitedFor(t *testing.T) {
 	if len(w.events) != 1 || w.events[0].Reason != "KeystorePasswordSecretNotFound" || !w.events[0].Warning {
 		t.Errorf("events %v", w.events)
 	}
-	w.passwords = Passwords{JKS: "j", PKCS12: "p"}
+	w.passwords = facts.Passwords{JKS: "j", PKCS12: "p"}
 	w.settle()
 	if w.stores != 1 || len(w.secret.Data["keystore.jks"]) == 0 || len(w.keys) != 0 {
 		t.Errorf("stored %d times, %d keys are left", w.stores, len(w.keys))
 	}
 	before := w.secret.DeepCopy()
-	w.passwords = Passwords{Error: errors.New("gone again")}
+	w.passwords = facts.Passwords{Error: errors.New("gone again")}
 	w.amend(template(map[string]string{"team": "a"}, nil))
 	w.settle()
 	if !maps.EqualFunc(before.Data, w.secret.Data, bytes.Equal) || w.condition(certmanagerv1.CertificateConditionReady).Status != "True" {
@@ -320,28 +321,14 @@ func TestKeystorePasswordIsWaitedFor(t *testing.T) {
 // Nobody learns a password from a Secret's metadata.
 func TestKeystoreMarkTellsNothing(t *testing.T) {
 	w := rich(t)
-	one := FactsOf(w.secret)
-	mark := keystoreMark(one.Seal, one.Leaf.ID, &w.crt.Spec, w.passwords)
+	one := facts.OfSecret(w.secret)
+	mark := facts.KeystoreMark(one.Seal, one.Leaf.ID, &w.crt.Spec, w.passwords)
 	if mark != one.KeystoreMark || mark == "" {
 		t.Fatalf("mark %q, want %q", one.KeystoreMark, mark)
 	}
 	other := *w
 	otherSecretKey(256)(&other)
-	if two := FactsOf(other.secret); two.Seal == one.Seal || keystoreMark(two.Seal, one.Leaf.ID, &w.crt.Spec, w.passwords) == mark {
+	if two := facts.OfSecret(other.secret); two.Seal == one.Seal || facts.KeystoreMark(two.Seal, one.Leaf.ID, &w.crt.Spec, w.passwords) == mark {
 		t.Error("the mark does not depend on the private key")
-	}
-}
-
-// Facts hold on to nothing of a Secret's body.
-func TestFactsAreSmall(t *testing.T) {
-	w := rich(t)
-	facts := FactsOf(w.secret)
-	for key := range w.secret.Data {
-		for i := range w.secret.Data[key] {
-			w.secret.Data[key][i] = 0
-		}
-	}
-	if facts.Leaf.Names.DNSNames[0] != "a.example.com" || facts.Leaf.CommonName != "" || facts.Ownership.data != nil || facts.Ownership.marks != nil {
-		t.Errorf("facts change with the body: %+v", facts.Leaf)
 	}
 }

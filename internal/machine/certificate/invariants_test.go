@@ -15,6 +15,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/machine/revocation"
 	"chancery.dev/internal/pki"
 )
@@ -147,9 +148,9 @@ func malformed(s State, a Action) string {
 	owned := func(names []string, has func(string) bool) bool {
 		return !slices.ContainsFunc(names, func(n string) bool { return !has(n) })
 	}
-	key := func(n string) bool { return slices.ContainsFunc(s.Keys, func(k KeyFacts) bool { return k.Name == n }) }
+	key := func(n string) bool { return slices.ContainsFunc(s.Keys, func(k facts.Key) bool { return k.Name == n }) }
 	request := func(n string) bool {
-		return slices.ContainsFunc(s.Requests, func(r RequestFacts) bool { return r.Name == n })
+		return slices.ContainsFunc(s.Requests, func(r facts.Request) bool { return r.Name == n })
 	}
 	switch a.Step {
 	case StepRest:
@@ -199,7 +200,7 @@ func malformed(s State, a Action) string {
 			return "a temporary certificate without request or key"
 		}
 	case StepStore:
-		if a.Request == nil || !a.Held && !key(a.Key) || a.Held && !s.Held.Public.Same(RequestFactsOf(a.Request).Public) || a.Status == nil || a.Status.Revision == nil || *a.Status.Revision != a.Revision {
+		if a.Request == nil || !a.Held && !key(a.Key) || a.Held && !s.Held.Public.Same(facts.OfRequest(a.Request).Public) || a.Status == nil || a.Status.Revision == nil || *a.Status.Revision != a.Revision {
 			return "stores without request, key or revision"
 		}
 	default:
@@ -288,7 +289,7 @@ func stuck(w *world, wake time.Time) string {
 			return "issuing without key or reason"
 		}
 		if len(w.keys) == 1 && !slices.ContainsFunc(w.requests, func(r *certmanagerv1.CertificateRequest) bool {
-			n, ok := RequestFacts{CertificateRequest: r}.revision()
+			n, ok := facts.Request{CertificateRequest: r}.Revision()
 			s := w.state()
 			return ok && n == s.nextRevision()
 		}) {
@@ -487,7 +488,7 @@ func meddle(w *world, r *rand.Rand) {
 func pendingRequest(w *world) (*certmanagerv1.CertificateRequest, bool) {
 	s := w.state()
 	r, ok := s.ofRevision(s.nextRevision())
-	if !ok || r.condition(certmanagerv1.CertificateRequestConditionDenied) != nil ||
+	if !ok || r.Condition(certmanagerv1.CertificateRequestConditionDenied) != nil ||
 		certmanagerv1.FindCertificateRequestCondition(r.Status.Conditions, certmanagerv1.CertificateRequestConditionReady) != nil {
 		return nil, false
 	}

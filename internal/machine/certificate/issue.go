@@ -10,6 +10,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/cause"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/pki"
 )
 
@@ -38,15 +39,15 @@ func (d *decision) issue() Action {
 }
 
 // nextKey returns the private key to issue for, or what is to be done to have one.
-func (d *decision) nextKey() (KeyFacts, *Action) {
+func (d *decision) nextKey() (facts.Key, *Action) {
 	named := d.crt.Status.NextPrivateKeySecretName
 	switch {
 	case len(d.Keys) == 0 && (!d.short() || d.needsKey()):
-		return KeyFacts{}, d.createKey()
+		return facts.Key{}, d.createKey()
 	case len(d.Keys) == 0 && d.holds():
-		return KeyFacts{Public: d.Held.Public}, nil
+		return facts.Key{Public: d.Held.Public}, nil
 	case len(d.Keys) == 0:
-		return KeyFacts{}, nil // it is made with the request
+		return facts.Key{}, nil // it is made with the request
 	case len(d.Keys) > 1:
 		var drop []string
 		for _, k := range d.Keys {
@@ -54,7 +55,7 @@ func (d *decision) nextKey() (KeyFacts, *Action) {
 				drop = append(drop, k.Name)
 			}
 		}
-		return KeyFacts{}, &Action{Step: StepDeleteKeys, Names: drop}
+		return facts.Key{}, &Action{Step: StepDeleteKeys, Names: drop}
 	}
 	key := d.Keys[0]
 	if named == nil {
@@ -62,7 +63,7 @@ func (d *decision) nextKey() (KeyFacts, *Action) {
 		named = &key.Name
 	}
 	if *named != key.Name || keyProblem(&d.crt.Spec, key) || d.revoking.Spoils(key.Public) || d.spent(key) {
-		return KeyFacts{}, &Action{Step: StepDeleteKeys, Names: []string{key.Name}}
+		return facts.Key{}, &Action{Step: StepDeleteKeys, Names: []string{key.Name}}
 	}
 	return key, nil
 }
@@ -91,7 +92,7 @@ func (d *decision) reuseKey(a *Action) *Action {
 	case d.Secret.KeyError != nil:
 		a.warn(certmanagerv1.CertificateEventDecodeFailed,
 			fmt.Sprintf("The private key in Secret %q cannot be read, a new one is made: %v", d.crt.Spec.SecretName, d.Secret.KeyError))
-	case len(KeySpecOf(&d.crt.Spec).ViolationsOf(d.Secret.Key)) > 0:
+	case len(facts.KeySpecOf(&d.crt.Spec).ViolationsOf(d.Secret.Key)) > 0:
 		return d.cannotRegenerate()
 	default:
 		a.ReuseKey = true
@@ -122,12 +123,12 @@ func (d *decision) cannotRegenerate() *Action {
 
 // nextRequest returns the request of the next revision, or what is to be done to
 // have the right one, and only that.
-func (d *decision) nextRequest(key KeyFacts) (RequestFacts, *Action) {
+func (d *decision) nextRequest(key facts.Key) (facts.Request, *Action) {
 	revision := d.nextRevision()
 	var bad []string
-	var good []RequestFacts
+	var good []facts.Request
 	for _, r := range d.Requests {
-		n, ok := r.revision()
+		n, ok := r.Revision()
 		switch {
 		case !ok || n == revision && d.unsuitable(r, key):
 			bad = append(bad, r.Name)
@@ -137,9 +138,9 @@ func (d *decision) nextRequest(key KeyFacts) (RequestFacts, *Action) {
 	}
 	switch {
 	case len(bad) > 0:
-		return RequestFacts{}, &Action{Step: StepDeleteRequests, Names: bad}
+		return facts.Request{}, &Action{Step: StepDeleteRequests, Names: bad}
 	case len(good) == 0:
-		return RequestFacts{}, d.createRequest(revision, key)
+		return facts.Request{}, d.createRequest(revision, key)
 	case len(good) > 1:
 		// Two requests may both be signed: keep the first.
 		slices.SortFunc(good, byAge)
@@ -147,12 +148,12 @@ func (d *decision) nextRequest(key KeyFacts) (RequestFacts, *Action) {
 		for _, r := range good[1:] {
 			names = append(names, r.Name)
 		}
-		return RequestFacts{}, &Action{Step: StepDeleteRequests, Names: names}
+		return facts.Request{}, &Action{Step: StepDeleteRequests, Names: names}
 	}
 	return good[0], nil
 }
 
-func (d *decision) createRequest(revision int, key KeyFacts) *Action {
+func (d *decision) createRequest(revision int, key facts.Key) *Action {
 	a := &Action{
 		Step: StepCreateRequest, Name: RequestName(d.crt.Name, revision), Revision: revision, Key: key.Name,
 		Budget: d.charge(), IssuerVersion: d.issuerVersion(),
@@ -169,26 +170,26 @@ func (d *decision) createRequest(revision int, key KeyFacts) *Action {
 }
 
 // fulfils reports whether a request is what the spec asks for.
-func (d *decision) fulfils(r RequestFacts) bool {
-	wrong, err := RequestViolations(&d.crt.Spec, r)
+func (d *decision) fulfils(r facts.Request) bool {
+	wrong, err := facts.RequestViolations(&d.crt.Spec, r)
 	return err == nil && len(wrong) == 0
 }
 
 // unsuitable reports whether a request is for another spec or key, or ended
 // before this issuance began.
-func (d *decision) unsuitable(r RequestFacts, key KeyFacts) bool {
+func (d *decision) unsuitable(r facts.Request, key facts.Key) bool {
 	return !d.fulfils(r) || !samePublicKey(r, key) || d.endedBefore(r, key)
 }
 
 // spent reports whether a key is that of a request that ended before this issuance began: another request with that key
 // would be given the Order of the first one.
-func (d *decision) spent(key KeyFacts) bool {
+func (d *decision) spent(key facts.Key) bool {
 	r, ok := d.ofRevision(d.nextRevision())
 	return ok && samePublicKey(r, key) && d.endedBefore(r, key) && !d.neverRotates()
 }
 
 // endedBefore reports whether a request ended before this issuance began.
-func (d *decision) endedBefore(r RequestFacts, key KeyFacts) bool {
+func (d *decision) endedBefore(r facts.Request, key facts.Key) bool {
 	if d.issuing() == nil {
 		return false // on the short way: there was no other failure
 	}
@@ -201,11 +202,11 @@ func (d *decision) endedBefore(r RequestFacts, key KeyFacts) bool {
 // failedAt returns when a request came to an end that made its issuance fail; nil
 // if it did not. Without this, a key that is never rotated would keep a request
 // suitable that can only fail again.
-func (d *decision) failedAt(r RequestFacts, key KeyFacts) *metav1.Time {
+func (d *decision) failedAt(r facts.Request, key facts.Key) *metav1.Time {
 	for _, t := range []certmanagerv1.CertificateRequestConditionType{
 		certmanagerv1.CertificateRequestConditionDenied, certmanagerv1.CertificateRequestConditionInvalidRequest,
 	} {
-		if c := r.condition(t); c != nil {
+		if c := r.Condition(t); c != nil {
 			return c.LastTransitionTime
 		}
 	}
@@ -223,23 +224,23 @@ func (d *decision) failedAt(r RequestFacts, key KeyFacts) *metav1.Time {
 }
 
 // judge ends the issuance if its request has ended (spec §2.4).
-func (d *decision) judge(r RequestFacts, key KeyFacts) Action {
-	if c := r.condition(certmanagerv1.CertificateRequestConditionDenied); c != nil {
+func (d *decision) judge(r facts.Request, key facts.Key) Action {
+	if c := r.Condition(certmanagerv1.CertificateRequestConditionDenied); c != nil {
 		d.tell(cause.New(cause.Denied, "", "", c.Reason+": "+c.Message))
 		return d.fail(c.Reason, c.Message)
 	}
-	if c := r.condition(certmanagerv1.CertificateRequestConditionInvalidRequest); c != nil {
+	if c := r.Condition(certmanagerv1.CertificateRequestConditionInvalidRequest); c != nil {
 		d.tell(causeOf(r, cause.Other, c.Message))
 		return d.fail(c.Reason, c.Message)
 	}
 	ready := certmanagerv1.FindCertificateRequestCondition(r.Status.Conditions, certmanagerv1.CertificateRequestConditionReady)
 	switch {
-	case ready == nil && r.condition(certmanagerv1.CertificateRequestConditionApproved) == nil:
+	case ready == nil && r.Condition(certmanagerv1.CertificateRequestConditionApproved) == nil:
 		return d.await(r, cause.NotApproved, "CertificateRequest "+r.Name+cause.OfGroup(r.Spec.IssuerRef))
 	case ready == nil:
 		return d.await(r, cause.Other, "the issuer has not said anything yet")
 	case ready.Reason == certmanagerv1.CertificateRequestReasonFailed, ready.Reason == certmanagerv1.CertificateRequestReasonDenied:
-		c := causeOf(r, cause.Class(r.failureClass()), ready.Message)
+		c := causeOf(r, cause.Class(r.FailureClass()), ready.Message)
 		d.tell(c)
 		return d.fail(ready.Reason, d.failure(r, cause.Sentence(c)))
 	case ready.Reason == certmanagerv1.CertificateRequestReasonIssued:
@@ -265,7 +266,7 @@ func (d *decision) wantsTemporary() bool {
 }
 
 // failure says of a request that has failed permanently what helps.
-func (d *decision) failure(r RequestFacts, message string) string {
+func (d *decision) failure(r facts.Request, message string) string {
 	if !d.permanently(r) {
 		return message
 	}
@@ -275,7 +276,7 @@ func (d *decision) failure(r RequestFacts, message string) string {
 
 // await waits for a pending request. A cause that the request tells is told at once. What is said of a request that
 // tells none is a cause once that takes long: an issuance that just takes its course costs no such write.
-func (d *decision) await(r RequestFacts, class cause.Class, why string) Action {
+func (d *decision) await(r facts.Request, class cause.Class, why string) Action {
 	a := Action{Step: StepRest}
 	if d.quiet || len(d.Keys) == 0 {
 		if d.unseen(r) {
@@ -306,8 +307,8 @@ func (d *decision) await(r RequestFacts, class cause.Class, why string) Action {
 
 // refusal says why what the issuer returned is not the certificate asked for; ""
 // if it is.
-func (d *decision) refusal(r RequestFacts, key KeyFacts) string {
-	leaf, err := LeafOf(r.Status.Certificate)
+func (d *decision) refusal(r facts.Request, key facts.Key) string {
+	leaf, err := facts.DecodeLeaf(r.Status.Certificate)
 	switch {
 	case err != nil:
 		return fmt.Sprintf("the issuer returned a certificate that cannot be read: %v", err)
@@ -315,10 +316,10 @@ func (d *decision) refusal(r RequestFacts, key KeyFacts) string {
 		return "the issuer returned a certificate for another private key"
 	case d.now.After(leaf.NotAfter):
 		return fmt.Sprintf("the issuer returned a certificate that expired on %s", leaf.NotAfter.UTC().Format(time.RFC1123))
-	case !wantsKeystores(&d.crt.Spec):
+	case !facts.WantsKeystores(&d.crt.Spec):
 		return ""
 	}
-	if _, err := keystoreOf(r.Status.Certificate, r.Status.CA); err != nil {
+	if _, err := facts.KeystoreOf(r.Status.Certificate, r.Status.CA); err != nil {
 		return fmt.Sprintf("the issuer returned certificates that cannot be put into keystores: %v", err)
 	}
 	return ""
@@ -326,25 +327,15 @@ func (d *decision) refusal(r RequestFacts, key KeyFacts) string {
 
 // store checks what the issuer returned and has it stored. What is not the
 // certificate asked for is refused and fails like any other issuance.
-func (d *decision) store(r RequestFacts, key KeyFacts) Action {
+func (d *decision) store(r facts.Request, key facts.Key) Action {
 	if why := d.refusal(r, key); why != "" {
 		d.tell(cause.New(cause.WrongCertificate, "", "", why))
 		return d.fail(certmanagerv1.CertificateReasonInvalidCertificate, why)
 	}
-	if err := d.Passwords.Error; err != nil && wantsKeystores(&d.crt.Spec) {
+	if err := d.Passwords.Error; err != nil && facts.WantsKeystores(&d.crt.Spec) {
 		return d.awaitPassword(err)
 	}
-	secret := &SecretFacts{
-		HasKey: true, HasCertificate: true, Key: key.Public,
-		CertificateName: d.crt.Name, Named: true, Issuer: r.Spec.IssuerRef, IssuerSaid: true,
-	}
-	leaf, rest, err := pki.FirstOf(r.Status.Certificate)
-	if secret.CertificateError = err; err == nil {
-		secret.Leaf = LeafFactsOf(leaf)
-		secret.readAuthorities(leaf, rest, false)
-		secret.readAuthorities(leaf, r.Status.CA, true)
-	}
-	a := d.finish(secret)
+	a := d.finish(facts.OfIssued(d.crt.Name, key.Public, r.CertificateRequest))
 	a.Step, a.Request, a.Revision, a.Names = StepStore, r.CertificateRequest, *d.crt.Status.Revision, keyNames(d.Keys)
 	a.Key, a.Held = key.Name, key.Name == ""
 	return a
@@ -352,7 +343,7 @@ func (d *decision) store(r RequestFacts, key KeyFacts) Action {
 
 // finish says that the certificate of the next revision is issued, and assesses the Secret that holds it, so that one
 // write says everything.
-func (d *decision) finish(secret *SecretFacts) Action {
+func (d *decision) finish(secret *facts.Secret) Action {
 	revision, status := d.nextRevision(), &d.crt.Status
 	status.ACME = nil // what the CA said was of the certificate before
 	status.Cause, status.NextTry = nil, nil

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/machine/renewal"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/when"
@@ -19,9 +20,6 @@ const (
 	// BudgetAnnotation is on CertificateRequests, and says until when the issuances so
 	// far have used the budget of their Certificate.
 	BudgetAnnotation = "chancery.dev/issuance-budget"
-	// KeystoresAnnotation is on target Secrets, and says what the keystores were made
-	// of to those who have the private key, and nothing to others.
-	KeystoresAnnotation = "chancery.dev/keystores"
 )
 
 // IssuerFacts is what decisions need to know of the issuer of a Certificate.
@@ -46,9 +44,9 @@ type IssuerFacts struct {
 // AuthorityFacts is what decisions need to know of the CA of an issuer.
 type AuthorityFacts struct {
 	// ID tells the CA certificate from all others.
-	ID Digest
+	ID facts.Digest
 	// Name is of the DER of its subject, and Key of that of its SubjectPublicKeyInfo.
-	Name, Key Digest
+	Name, Key facts.Digest
 	// KeyID names its key (RFC 5280 §4.2.1.2); may be empty.
 	KeyID string
 	// NotBefore is since when the CA certificate is valid, and End when the first of it
@@ -72,13 +70,13 @@ func AuthorityOf(delivered []*x509.Certificate, firstSeen time.Time) *AuthorityF
 // signed reports whether a certificate is signed with the subject and the key of this
 // authority: a CA that was renewed with both verifies what it signed before. Where the
 // certificate was delivered without its CA's, key identifiers tell.
-func (a *AuthorityFacts) signed(leaf *LeafFacts) bool {
+func (a *AuthorityFacts) signed(leaf *facts.Leaf) bool {
 	switch {
 	case a.ID == leaf.ID:
 		return true // the CA has signed itself, and the key that it was signed with is the same
 	case a.Name != leaf.IssuerName:
 		return false
-	case leaf.IssuerKey != (Digest{}):
+	case leaf.IssuerKey != (facts.Digest{}):
 		return a.Key == leaf.IssuerKey
 	default:
 		return a.KeyID == "" || leaf.AuthorityKeyID == "" || a.KeyID == leaf.AuthorityKeyID

@@ -13,6 +13,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/facts"
 )
 
 // failAs has the issuer refuse the request, in a class.
@@ -115,7 +116,7 @@ func TestACAThatIsNotAtHandIsNoChange(t *testing.T) {
 // spoil has another writer replace the private key.
 func (w *world) spoil() {
 	w.takes("external-secrets", func(s *corev1.Secret) {
-		s.Data["tls.key"] = keySecret(w.t, "x", newKey(w.t, KeySpecOf(&w.crt.Spec))).Data["tls.key"]
+		s.Data["tls.key"] = keySecret(w.t, "x", newKey(w.t, facts.KeySpecOf(&w.crt.Spec))).Data["tls.key"]
 	})
 }
 
@@ -280,7 +281,7 @@ func (w *world) inquiry(answer RenewalAnswer) {
 		asked := w.asked
 		wake := w.settle()
 		if w.asked > asked {
-			answer.Certificate, answer.At = FactsOf(w.secret).Leaf.ID, w.now
+			answer.Certificate, answer.At = facts.OfSecret(w.secret).Leaf.ID, w.now
 			w.answer = &answer
 			w.settle()
 			return
@@ -494,7 +495,7 @@ func TestTemporaryCertificate(t *testing.T) {
 		w.conclude(w.next(), cmmeta.ConditionFalse, certmanagerv1.CertificateRequestReasonPending, "in the works")
 		w.settle()
 		w.settle()
-		if w.secret == nil || !FactsOf(w.secret).Leaf.Temporary || w.secret.Annotations[certmanagerv1.SubjectSerialNumberAnnotation] != "1234567890" {
+		if w.secret == nil || !facts.OfSecret(w.secret).Leaf.Temporary || w.secret.Annotations[certmanagerv1.SubjectSerialNumberAnnotation] != "1234567890" {
 			t.Fatalf("%s: no temporary certificate: %v", name, w.secret)
 		}
 		if _, said := w.secret.Annotations[certmanagerv1.IssuerNameAnnotation]; said || w.versions != 1 {
@@ -511,7 +512,7 @@ func TestTemporaryCertificate(t *testing.T) {
 		}
 		w.sign(w.next())
 		w.settle()
-		if c := w.condition(certmanagerv1.CertificateConditionReady); c.Status != "True" || FactsOf(w.secret).Leaf.Temporary {
+		if c := w.condition(certmanagerv1.CertificateConditionReady); c.Status != "True" || facts.OfSecret(w.secret).Leaf.Temporary {
 			t.Errorf("%s: Ready is %+v", name, c)
 		}
 		if !slices.ContainsFunc(w.events, func(e Event) bool { return e.Message == "Issued temporary certificate" }) {

@@ -7,6 +7,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/machine/facts"
 )
 
 // Violation is why a Certificate is not what it should be.
@@ -80,7 +81,7 @@ func secretIsOurs(s *State) *Violation {
 }
 
 func keyMatchesSpec(s *State) *Violation {
-	wrong := KeySpecOf(&s.Certificate.Spec).ViolationsOf(s.Secret.Key)
+	wrong := facts.KeySpecOf(&s.Certificate.Spec).ViolationsOf(s.Secret.Key)
 	if len(wrong) == 0 {
 		return nil
 	}
@@ -107,14 +108,14 @@ func requestMatchesSecret(s *State) *Violation {
 func requestMatchesSpec(s *State) *Violation {
 	spec := &s.Certificate.Spec
 	if r, ok := s.current(); ok {
-		wrong, err := RequestViolations(spec, r)
+		wrong, err := facts.RequestViolations(spec, r)
 		if err != nil || len(wrong) == 0 {
 			return nil
 		}
 		return violation(certmanagerv1.CertificateReasonRequestChanged,
 			"the spec has changed since the certificate was issued: %s", strings.Join(wrong, ", "))
 	}
-	if wrong := Violations(spec, s.Secret.Leaf); len(wrong) > 0 {
+	if wrong := facts.Violations(spec, s.Secret.Leaf); len(wrong) > 0 {
 		return violation(certmanagerv1.CertificateReasonSecretMismatch,
 			"the certificate in Secret %q does not match the spec: %s", spec.SecretName, strings.Join(wrong, ", "))
 	}

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/pki"
 )
 
@@ -41,7 +42,7 @@ func NewRequest(crt *certmanagerv1.Certificate, a Action, key crypto.Signer, cop
 	r := &certmanagerv1.CertificateRequest{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: crt.Namespace, Name: a.Name, Labels: maps.Clone(crt.Labels), Annotations: annotations,
-			OwnerReferences: []metav1.OwnerReference{OwnedBy(crt)},
+			OwnerReferences: []metav1.OwnerReference{facts.OwnedBy(crt)},
 		},
 		Spec: certmanagerv1.CertificateRequestSpec{
 			Duration: crt.Spec.Duration, IssuerRef: crt.Spec.IssuerRef, Request: csr, IsCA: crt.Spec.IsCA, Usages: crt.Spec.Usages,
@@ -53,10 +54,10 @@ func NewRequest(crt *certmanagerv1.Certificate, a Action, key crypto.Signer, cop
 // fulfils says what of a spec the request made for it does not fulfil. Such a
 // request would be found wrong, deleted and made again without end.
 func fulfils(spec *certmanagerv1.CertificateSpec, r *certmanagerv1.CertificateRequest) error {
-	facts := RequestFactsOf(r)
-	wrong, err := RequestViolations(spec, facts)
+	made := facts.OfRequest(r)
+	wrong, err := facts.RequestViolations(spec, made)
 	switch {
-	case err == nil && facts.namesNobody():
+	case err == nil && made.NamesNobody():
 		return errors.New("subject and names are empty: set commonName or dnsNames, or write a subject into literalSubject")
 	case err != nil:
 		return fmt.Errorf("the request made for this spec cannot be read back, correct the names in it: %w", err)
@@ -65,11 +66,6 @@ func fulfils(spec *certmanagerv1.CertificateSpec, r *certmanagerv1.CertificateRe
 	default:
 		return nil
 	}
-}
-
-// OwnedBy returns the reference with which a Certificate controls an object.
-func OwnedBy(crt *certmanagerv1.Certificate) metav1.OwnerReference {
-	return *metav1.NewControllerRef(crt, certmanagerv1.SchemeGroupVersion().WithKind(certmanagerv1.CertificateKind))
 }
 
 // CSRTemplateOf returns what the PKCS#10 request for a spec holds.

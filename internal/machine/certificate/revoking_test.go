@@ -12,6 +12,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/machine/revocation"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig/golden"
@@ -72,12 +73,12 @@ func TestCompromisedKeyIsNotKept(t *testing.T) {
 			w.trigger(certmanagerv1.CertificateReasonManuallyTriggered)
 			w.settle()
 		}
-		old := FactsOf(w.secret).Leaf
+		old := facts.OfSecret(w.secret).Leaf
 		revoke(revocation.KeyCompromise)(w)
 		w.settle()
 		w.sign(w.next())
 		w.settle()
-		if facts := FactsOf(w.secret); w.stores != 1 || facts.Leaf.Key.Same(old.Key) || facts.Leaf.ID == old.ID {
+		if facts := facts.OfSecret(w.secret); w.stores != 1 || facts.Leaf.Key.Same(old.Key) || facts.Leaf.ID == old.ID {
 			t.Errorf("renewing %v: stored %d times, same key %v", renewing, w.stores, facts.Leaf.Key.Same(old.Key))
 		}
 		if *w.crt.Status.Revision != 2 {
@@ -93,7 +94,7 @@ func TestCompromisedKeyIsNotKept(t *testing.T) {
 // TestRevokedIsReplaced: for any other reason the key stays if it is to, and what fails is tried again.
 func TestRevokedIsReplaced(t *testing.T) {
 	w := thrifty(t)
-	old := FactsOf(w.secret).Leaf
+	old := facts.OfSecret(w.secret).Leaf
 	revoke(revocation.Superseded)(w)
 	w.settle()
 	w.fail(w.next())
@@ -105,7 +106,7 @@ func TestRevokedIsReplaced(t *testing.T) {
 	}
 	w.sign(w.next())
 	w.settle()
-	if facts := FactsOf(w.secret); w.stores != 1 || !facts.Leaf.Key.Same(old.Key) || facts.Leaf.ID == old.ID {
+	if facts := facts.OfSecret(w.secret); w.stores != 1 || !facts.Leaf.Key.Same(old.Key) || facts.Leaf.ID == old.ID {
 		t.Errorf("stored %d times, same key %v", w.stores, facts.Leaf.Key.Same(old.Key))
 	}
 	if w.revocations == 0 || w.pinned.ID != old.ID {
@@ -118,7 +119,7 @@ func TestRevokedIsReplaced(t *testing.T) {
 func TestWritesOfARevocation(t *testing.T) {
 	for name, begin := range map[string]func(*testing.T) *world{"long": issued, "short": after(issued, inLine)} {
 		w := begin(t)
-		old := FactsOf(w.secret).Leaf.ID
+		old := facts.OfSecret(w.secret).Leaf.ID
 		revoke(revocation.Superseded)(w)
 		w.settle()
 		w.sign(w.next())
@@ -130,7 +131,7 @@ func TestWritesOfARevocation(t *testing.T) {
 		if c.Status != cmmeta.ConditionFalse || c.Reason != string(revocation.Revoked) || !ok || record.Outcome != revocation.Revoked || w.pinned != nil {
 			t.Errorf("%s: %+v, %+v", name, c, record)
 		}
-		if FactsOf(w.secret).Leaf.ID == old || w.stores != 1 || w.requestsMade != 1 {
+		if facts.OfSecret(w.secret).Leaf.ID == old || w.stores != 1 || w.requestsMade != 1 {
 			t.Errorf("%s: %d stores, %d requests", name, w.stores, w.requestsMade)
 		}
 		if w.statusWrites != 4 { // to be revoked; pinned, and being issued; issued; revoked
@@ -176,7 +177,7 @@ func TestPinThatIsRefused(t *testing.T) {
 		t.Errorf("%d requests, %d keys, events %v", w.requestsMade, len(w.keys), w.events)
 	}
 	w.now = w.postponed[0].Until
-	old := FactsOf(w.secret).Leaf.ID
+	old := facts.OfSecret(w.secret).Leaf.ID
 	if w.settle(); w.pinned == nil || w.pinned.ID != old || w.requestsMade != 1 {
 		t.Errorf("after it is tried again: pinned %+v, %d requests", w.pinned, w.requestsMade)
 	}

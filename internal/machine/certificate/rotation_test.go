@@ -13,6 +13,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/cause"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig/golden"
 )
@@ -35,7 +36,7 @@ type rotation struct {
 // authority is a CA with that name and key, which ends on day 3000.
 func authority(n byte, notBefore, firstSeen time.Time) IssuerFacts {
 	return IssuerFacts{Version: "a/1", Authority: &AuthorityFacts{
-		ID: Digest{100 + n}, Name: Digest{1}, Key: Digest{n}, NotBefore: notBefore, End: on(3000), FirstSeen: firstSeen,
+		ID: facts.Digest{100 + n}, Name: facts.Digest{1}, Key: facts.Digest{n}, NotBefore: notBefore, End: on(3000), FirstSeen: firstSeen,
 	}}
 }
 
@@ -56,7 +57,7 @@ func rotations() []rotation {
 		{"a new key", on(10), fresh, on(300), nil},
 		{"a new key, and certificates without their CA's", on(10), fresh, time.Time{}, nil},
 		{"a new key, not in the issuer's status yet", on(10), with(fresh, func(i *IssuerFacts) { i.Authority.FirstSeen = time.Time{} }), on(300), nil},
-		{"a new name", on(10), with(fresh, func(i *IssuerFacts) { i.Authority.Name, i.Authority.Key = Digest{2}, Digest{1} }), on(300), nil},
+		{"a new name", on(10), with(fresh, func(i *IssuerFacts) { i.Authority.Name, i.Authority.Key = facts.Digest{2}, facts.Digest{1} }), on(300), nil},
 		{"a new key, on the day before renewal", on(50), authority(2, on(50), on(50)), on(300), nil},
 		{"a new key, and the old CA expires on day 20", on(10), fresh, on(20), nil},
 		{"a new key, and the old CA expires in ten hours", on(10), fresh, on(10).Add(10 * time.Hour), nil},
@@ -82,7 +83,7 @@ func rotations() []rotation {
 
 // run steps the clock of one Certificate from wake to wake until it is issued again. It returns when that is, and why.
 // Until then nothing may be written.
-func (r *rotation) run(t *testing.T, w *world, secret *SecretFacts, uid string) (time.Time, string) {
+func (r *rotation) run(t *testing.T, w *world, secret *facts.Secret, uid string) (time.Time, string) {
 	t.Helper()
 	s := w.state()
 	s.Certificate, s.Secret, s.Issuer = w.crt.DeepCopy(), secret, &r.issuer
@@ -119,10 +120,10 @@ func (r *rotation) run(t *testing.T, w *world, secret *SecretFacts, uid string) 
 func (r *rotation) describe(t *testing.T, w *world) string {
 	t.Helper()
 	const fleet = 500
-	secret := FactsOf(w.secret)
-	secret.Leaf.IssuerName, secret.Leaf.IssuerKey, secret.AuthoritiesEnd = Digest{1}, Digest{1}, r.oldEnd
+	secret := facts.OfSecret(w.secret)
+	secret.Leaf.IssuerName, secret.Leaf.IssuerKey, secret.AuthoritiesEnd = facts.Digest{1}, facts.Digest{1}, r.oldEnd
 	if r.oldEnd.IsZero() {
-		secret.Leaf.IssuerKey, secret.Leaf.AuthorityKeyID, r.issuer.Authority.KeyID = Digest{}, "old", "new"
+		secret.Leaf.IssuerKey, secret.Leaf.AuthorityKeyID, r.issuer.Authority.KeyID = facts.Digest{}, "old", "new"
 	}
 	var times []time.Time
 	reasons := map[string]int{}
@@ -162,8 +163,8 @@ func TestRotationTable(t *testing.T) {
 // at once if its time has come.
 func TestRotationSurvivesRestarts(t *testing.T) {
 	w := issued(t)
-	secret := FactsOf(w.secret)
-	secret.Leaf.IssuerName, secret.Leaf.IssuerKey, secret.AuthoritiesEnd = Digest{1}, Digest{1}, on(300)
+	secret := facts.OfSecret(w.secret)
+	secret.Leaf.IssuerName, secret.Leaf.IssuerKey, secret.AuthoritiesEnd = facts.Digest{1}, facts.Digest{1}, on(300)
 	all := rotations()
 	for i := range 50 {
 		uid := fmt.Sprint("uid-", i)
@@ -188,7 +189,7 @@ func TestIssuedAgainOnce(t *testing.T) {
 	w.settle()
 	ca(on(100))
 	w.settle()
-	leaf := FactsOf(w.secret).Leaf
+	leaf := facts.OfSecret(w.secret).Leaf
 	w.issuer = &IssuerFacts{Version: "a/1", ReissueNow: true, Authority: &AuthorityFacts{
 		Name: leaf.IssuerName, Key: leaf.IssuerKey, NotBefore: w.now, End: on(100).Truncate(time.Second), FirstSeen: w.now,
 	}}
@@ -210,7 +211,7 @@ func TestIssuedAgainOnce(t *testing.T) {
 	if w.settle(); w.requestsMade != 2 {
 		t.Fatalf("%d requests, though it has the renewed CA certificate", w.requestsMade)
 	}
-	w.issuer.Authority.Key, w.issuer.ReissueNow = Digest{7}, false
+	w.issuer.Authority.Key, w.issuer.ReissueNow = facts.Digest{7}, false
 	w.issuer.Authority.FirstSeen = time.Time{}
 	if wake := w.settle(); w.requestsMade != 2 || wake.Before(on(50)) {
 		t.Fatalf("%d requests, woken at %s, before the issuer's status knows the CA", w.requestsMade, wake)
@@ -231,19 +232,19 @@ func TestIssuedAgainOnce(t *testing.T) {
 
 // TestAuthorityIsToldByItsKey: a CA keeps its name when its key is replaced, and its key when its identifier changes.
 func TestAuthorityIsToldByItsKey(t *testing.T) {
-	bare := LeafFacts{ID: Digest{9}, IssuerName: Digest{1}, AuthorityKeyID: "k"}
+	bare := facts.Leaf{ID: facts.Digest{9}, IssuerName: facts.Digest{1}, AuthorityKeyID: "k"}
 	whole := bare
-	whole.IssuerKey = Digest{5}
+	whole.IssuerKey = facts.Digest{5}
 	for _, c := range []struct {
 		a                 AuthorityFacts
 		ofBare, ofWithKey bool
 	}{
-		{AuthorityFacts{Name: Digest{1}, KeyID: "k", Key: Digest{5}}, true, true},
-		{AuthorityFacts{Name: Digest{1}, KeyID: "k", Key: Digest{6}}, true, false},
-		{AuthorityFacts{Name: Digest{1}, KeyID: "l", Key: Digest{5}}, false, true},
-		{AuthorityFacts{Name: Digest{1}, Key: Digest{6}}, true, false},
-		{AuthorityFacts{Name: Digest{2}, KeyID: "k", Key: Digest{5}}, false, false},
-		{AuthorityFacts{ID: Digest{9}, Name: Digest{2}}, true, true},
+		{AuthorityFacts{Name: facts.Digest{1}, KeyID: "k", Key: facts.Digest{5}}, true, true},
+		{AuthorityFacts{Name: facts.Digest{1}, KeyID: "k", Key: facts.Digest{6}}, true, false},
+		{AuthorityFacts{Name: facts.Digest{1}, KeyID: "l", Key: facts.Digest{5}}, false, true},
+		{AuthorityFacts{Name: facts.Digest{1}, Key: facts.Digest{6}}, true, false},
+		{AuthorityFacts{Name: facts.Digest{2}, KeyID: "k", Key: facts.Digest{5}}, false, false},
+		{AuthorityFacts{ID: facts.Digest{9}, Name: facts.Digest{2}}, true, true},
 	} {
 		if bares, wholes := c.a.signed(&bare), c.a.signed(&whole); bares != c.ofBare || wholes != c.ofWithKey {
 			t.Errorf("%+v: signed %t, with the CA's key at hand %t", c.a, bares, wholes)
@@ -258,11 +259,11 @@ func TestOtherRootsAreNoRootsOfTheLeaf(t *testing.T) {
 	w.signWithCA(w.next())
 	root := w.next().Status.CA
 	w.settle()
-	own := FactsOf(w.secret)
+	own := facts.OfSecret(w.secret)
 	csr := csrOf(t, w.requests[0])
 	w.secret.Data[cmmeta.TLSCAKey] = slices.Concat(root, leafFor(t, csr, csr.PublicKey, start(), start().Add(day)))
 	w.secret.ResourceVersion = "other"
-	if got := FactsOf(w.secret); !got.AuthoritiesEnd.Equal(own.AuthoritiesEnd) || got.Leaf.IssuerKey != own.Leaf.IssuerKey || own.AuthoritiesEnd.IsZero() {
+	if got := facts.OfSecret(w.secret); !got.AuthoritiesEnd.Equal(own.AuthoritiesEnd) || got.Leaf.IssuerKey != own.Leaf.IssuerKey || own.AuthoritiesEnd.IsZero() {
 		t.Errorf("with another root until %s: %s, %+v", start().Add(day), got.AuthoritiesEnd, got.Leaf)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/machine/facts"
 )
 
 // A Certificate takes the short way if a request for it is approved and signed at once, by this process alone, and its
@@ -20,7 +21,7 @@ import (
 // short reports whether a request that is made now is approved, signed and stored at once.
 func (d *decision) short() bool {
 	switch {
-	case d.Passwords.Error != nil && wantsKeystores(&d.crt.Spec), d.crt.Status.LastFailureTime != nil, d.Held != nil && d.Held.Refused:
+	case d.Passwords.Error != nil && facts.WantsKeystores(&d.crt.Spec), d.crt.Status.LastFailureTime != nil, d.Held != nil && d.Held.Refused:
 		return false
 	case d.ours() && d.signed():
 		return true // whatever has become of the issuer
@@ -35,13 +36,13 @@ func (d *decision) needsKey() bool { return d.Issuer != nil && d.Issuer.NeedsKey
 // signed reports whether the request of the next revision is.
 func (d *decision) signed() bool {
 	r, ok := d.ofRevision(d.nextRevision())
-	return ok && r.readyReason() == certmanagerv1.CertificateRequestReasonIssued
+	return ok && r.ReadyReason() == certmanagerv1.CertificateRequestReasonIssued
 }
 
 // holds reports whether the private key in memory is one to issue for.
 func (d *decision) holds() bool {
-	return d.Held != nil && len(KeySpecOf(&d.crt.Spec).ViolationsOf(d.Held.Public)) == 0 && !d.revoking.Spoils(d.Held.Public) &&
-		!d.spent(KeyFacts{Public: d.Held.Public})
+	return d.Held != nil && len(facts.KeySpecOf(&d.crt.Spec).ViolationsOf(d.Held.Public)) == 0 && !d.revoking.Spoils(d.Held.Public) &&
+		!d.spent(facts.Key{Public: d.Held.Public})
 }
 
 // ours reports whether this process is on the short way: it has made a request for what the spec asks for, and waits.
@@ -51,12 +52,12 @@ func (d *decision) ours() bool {
 }
 
 // hasKeySecret reports whether a request was made with a next private key that a Secret holds.
-func (d *decision) hasKeySecret(r RequestFacts) bool {
-	return slices.ContainsFunc(d.Keys, func(k KeyFacts) bool { return samePublicKey(r, k) })
+func (d *decision) hasKeySecret(r facts.Request) bool {
+	return slices.ContainsFunc(d.Keys, func(k facts.Key) bool { return samePublicKey(r, k) })
 }
 
 // unseen reports whether nobody has looked at a request yet, which is young. Clocks may differ a little.
-func (d *decision) unseen(r RequestFacts) bool {
+func (d *decision) unseen(r facts.Request) bool {
 	age := d.now.Sub(r.CreationTimestamp.Time)
 	return len(r.Status.Conditions) == 0 && age < patience && age > -patience
 }
@@ -65,7 +66,7 @@ func (d *decision) unseen(r RequestFacts) bool {
 // whose clock is ahead does not have it made in the future.
 func (d *decision) since() *metav1.Time {
 	r, ok := d.ofRevision(d.nextRevision())
-	if !ok || r.failed() && d.crt.Status.LastFailureTime != nil || !d.ours() && !d.hasKeySecret(r) {
+	if !ok || r.Failed() && d.crt.Status.LastFailureTime != nil || !d.ours() && !d.hasKeySecret(r) {
 		return nil
 	}
 	if r.CreationTimestamp.After(d.now) {
@@ -102,10 +103,10 @@ func (d *decision) stored() *Action {
 		return nil
 	}
 	r, ok := d.ofRevision(d.nextRevision())
-	if !ok || r.readyReason() != certmanagerv1.CertificateRequestReasonIssued {
+	if !ok || r.ReadyReason() != certmanagerv1.CertificateRequestReasonIssued {
 		return nil
 	}
-	if leaf, err := LeafOf(r.Status.Certificate); err != nil || LeafFactsOf(leaf).ID != f.Leaf.ID {
+	if leaf, err := facts.DecodeLeaf(r.Status.Certificate); err != nil || facts.OfLeaf(leaf).ID != f.Leaf.ID {
 		return nil
 	}
 	a := d.finish(f)

@@ -10,6 +10,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig/golden"
 )
@@ -32,8 +33,8 @@ func askedWithKey(t *testing.T) *world {
 
 // holdKeyOf has a key in memory that a request looks made with.
 func (w *world) holdKeyOf(r *certmanagerv1.CertificateRequest) {
-	w.held = &heldKey{key: newKey(w.t, KeySpecOf(&w.crt.Spec)), HeldKey: HeldKey{
-		Public:  RequestFactsOf(r).Public,
+	w.held = &heldKey{key: newKey(w.t, facts.KeySpecOf(&w.crt.Spec)), HeldKey: facts.HeldKey{
+		Public:  facts.OfRequest(r).Public,
 		Issuing: certmanagerv1.CertificateCondition{Type: "Issuing", Status: "True", Reason: "Renewing", Message: "due"},
 	}}
 	if made, err := NewRequest(w.crt, Action{Name: r.Name, Revision: 2}, w.held.key, nil); err == nil {
@@ -250,8 +251,8 @@ func outcome(w *world) string {
 		out = append(out, fmt.Sprintf("%s %s %s", c.Type, c.Status, c.Reason))
 	}
 	if w.secret != nil {
-		leaf, err := LeafOf(w.next().Status.Certificate)
-		out = append(out, fmt.Sprintf("newest stored %v", err == nil && LeafFactsOf(leaf).ID == FactsOf(w.secret).Leaf.ID))
+		leaf, err := facts.DecodeLeaf(w.next().Status.Certificate)
+		out = append(out, fmt.Sprintf("newest stored %v", err == nil && facts.OfLeaf(leaf).ID == facts.OfSecret(w.secret).Leaf.ID))
 	}
 	return strings.Join(out, ", ")
 }

@@ -18,6 +18,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig/slow"
 )
@@ -67,9 +68,9 @@ type simCertificate struct {
 	issuer   simIssuer
 	lifetime time.Duration
 
-	secret   *SecretFacts
-	keys     []KeyFacts
-	requests []RequestFacts
+	secret   *facts.Secret
+	keys     []facts.Key
+	requests []facts.Request
 	answer   *RenewalAnswer
 	verdict  time.Time // when the issuer says something about the last request
 	due      time.Time // when to look at it again without that
@@ -267,7 +268,7 @@ func (s *simulation) act(c *simCertificate, a Action) {
 	case StepCreateKey:
 		s.begins(c)
 		c.keysMade++
-		c.keys = append(c.keys, KeyFacts{Name: a.Name, Public: pki.FactsOfKey(s.public(c))})
+		c.keys = append(c.keys, facts.Key{Name: a.Name, Public: pki.FactsOfKey(s.public(c))})
 	case StepDeleteRequests, StepDropSurplus:
 		c.requestDrops++
 		c.requests = without(c.requests, a.Names)
@@ -296,8 +297,8 @@ func truncate(status *certmanagerv1.CertificateStatus) {
 	}
 }
 
-func without(requests []RequestFacts, names []string) []RequestFacts {
-	var out []RequestFacts
+func without(requests []facts.Request, names []string) []facts.Request {
+	var out []facts.Request
 	for _, r := range requests {
 		if len(names) == 0 || r.Name != names[0] && (len(names) < 2 || r.Name != names[1]) {
 			out = append(out, r)
@@ -370,7 +371,7 @@ func (s *simulation) request(c *simCertificate, a Action) {
 	certmanagerv1.SetCertificateRequestCondition(r, certmanagerv1.CertificateRequestCondition{
 		Type: certmanagerv1.CertificateRequestConditionReady, Status: cmmeta.ConditionFalse, Reason: certmanagerv1.CertificateRequestReasonPending, Message: "in the works",
 	}, s.now)
-	c.requests = append(c.requests, RequestFacts{CertificateRequest: r, Public: pki.FactsOfKey(s.public(c)), RawSubject: []byte{0x30, 0}, Names: pki.AltNames{DNSNames: c.crt.Spec.DNSNames}})
+	c.requests = append(c.requests, facts.Request{CertificateRequest: r, Public: pki.FactsOfKey(s.public(c)), RawSubject: []byte{0x30, 0}, Names: pki.AltNames{DNSNames: c.crt.Spec.DNSNames}})
 	takes := time.Duration(0)
 	if c.issuer.slow > 0 {
 		takes = time.Duration(s.chance.Int63n(int64(c.issuer.slow))).Truncate(time.Second)
@@ -384,7 +385,7 @@ func (s *simulation) request(c *simCertificate, a Action) {
 
 func (s *simulation) stores(c *simCertificate, a Action) {
 	s.t.Helper()
-	leaf, err := LeafOf(a.Request.Status.Certificate)
+	leaf, err := facts.DecodeLeaf(a.Request.Status.Certificate)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -393,8 +394,8 @@ func (s *simulation) stores(c *simCertificate, a Action) {
 	}
 	c.issued++
 	c.keys, c.answer = nil, nil
-	c.secret = &SecretFacts{
-		HasKey: true, HasCertificate: true, Key: pki.FactsOfKey(leaf.PublicKey), Leaf: LeafFactsOf(leaf), CertificateName: c.crt.Name, Named: true,
+	c.secret = &facts.Secret{
+		HasKey: true, HasCertificate: true, Key: pki.FactsOfKey(leaf.PublicKey), Leaf: facts.OfLeaf(leaf), CertificateName: c.crt.Name, Named: true,
 		Issuer: c.crt.Spec.IssuerRef, IssuerSaid: true,
 	}
 }

@@ -15,6 +15,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/cause"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/pki"
 )
 
@@ -210,7 +211,7 @@ func TestNewRequestFulfilsItsSpec(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			change(&w.crt.Spec)
-			r, err := NewRequest(w.crt, Action{Name: "web-1", Revision: 1, Key: "k"}, newKey(t, KeySpecOf(&w.crt.Spec)), nil)
+			r, err := NewRequest(w.crt, Action{Name: "web-1", Revision: 1, Key: "k"}, newKey(t, facts.KeySpecOf(&w.crt.Spec)), nil)
 			if refused[name] {
 				if err == nil {
 					t.Errorf("is not refused: %s", r.Spec.Request)
@@ -220,7 +221,7 @@ func TestNewRequestFulfilsItsSpec(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			wrong, err := RequestViolations(&w.crt.Spec, RequestFactsOf(r))
+			wrong, err := facts.RequestViolations(&w.crt.Spec, facts.OfRequest(r))
 			if err != nil || len(wrong) > 0 {
 				t.Errorf("violates %q, error %v", wrong, err)
 			}
@@ -233,7 +234,7 @@ func TestNewRequestFulfilsItsSpec(t *testing.T) {
 func TestRefusalIsTheSameEachTime(t *testing.T) {
 	w := newWorld(t)
 	w.crt.Spec.OtherNames = []certmanagerv1.OtherName{{OID: "1.2.3", UTF8Value: strings.Repeat("x", 100_000)}}
-	key, said := newKey(t, KeySpecOf(&w.crt.Spec)), map[string]bool{}
+	key, said := newKey(t, facts.KeySpecOf(&w.crt.Spec)), map[string]bool{}
 	for range 32 {
 		_, err := NewRequest(w.crt, Action{Name: "web-1", Revision: 1, Key: "k"}, key, nil)
 		said[fmt.Sprint(err)] = true

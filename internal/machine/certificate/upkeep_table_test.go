@@ -12,13 +12,16 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/rig/golden"
 )
 
-func byClass(w *world)      { w.backoff.ByClass, w.issuer = true, &IssuerFacts{Version: "a/1"} }
-func passwordGone(w *world) { w.passwords = Passwords{Error: errors.New(`Secret "p" does not exist`)} }
-func asks(w *world)         { w.issuer = &IssuerFacts{Version: "a/1", Informs: true} }
-func hour(w *world)         { w.now = w.now.Add(time.Hour) }
+func byClass(w *world) { w.backoff.ByClass, w.issuer = true, &IssuerFacts{Version: "a/1"} }
+func passwordGone(w *world) {
+	w.passwords = facts.Passwords{Error: errors.New(`Secret "p" does not exist`)}
+}
+func asks(w *world) { w.issuer = &IssuerFacts{Version: "a/1", Informs: true} }
+func hour(w *world) { w.now = w.now.Add(time.Hour) }
 func temporaryWanted(w *world) {
 	w.crt.Annotations = map[string]string{certmanagerv1.IssueTemporaryAnnotation: "true"}
 }
@@ -58,7 +61,7 @@ func overdrawn(w *world) {
 
 func answered(a RenewalAnswer) func(*world) {
 	return func(w *world) {
-		a.Certificate, a.At = FactsOf(w.secret).Leaf.ID, w.now
+		a.Certificate, a.At = facts.OfSecret(w.secret).Leaf.ID, w.now
 		w.answer = &a
 	}
 }

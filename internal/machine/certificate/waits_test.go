@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/machine/renewal"
 	"chancery.dev/internal/rig/golden"
 )
@@ -67,7 +68,7 @@ func TestWaits(t *testing.T) {
 			return func(int) string {
 				w.now = w.now.Add(time.Second)
 				answer := c.answer
-				answer.Certificate, answer.At, answer.RetryAfter = FactsOf(w.secret).Leaf.ID, w.now, asked
+				answer.Certificate, answer.At, answer.RetryAfter = facts.OfSecret(w.secret).Leaf.ID, w.now, asked
 				s := w.state()
 				s.Answer, s.Certificate = &answer, s.Certificate.DeepCopy()
 				s.Certificate.UID = luck(t, w.now.Truncate(time.Second).String(), chance)

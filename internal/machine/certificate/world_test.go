@@ -20,6 +20,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/machine/revocation"
 	"chancery.dev/internal/pki"
 )
@@ -55,7 +56,7 @@ type world struct {
 	refusal        *Refusal
 	told           time.Time
 	postponed      []Postponed
-	passwords      Passwords
+	passwords      facts.Passwords
 	repaired       string
 	repairError    string
 	refuses        string // what the API server has against a repair; empty for nothing
@@ -73,7 +74,7 @@ type world struct {
 
 // heldKey is a private key in the memory of the process.
 type heldKey struct {
-	HeldKey
+	facts.HeldKey
 
 	key crypto.Signer
 }
@@ -201,7 +202,7 @@ func (w *world) act(a Action, budget int) {
 		w.apply(w.target(a, w.temporary(a), nil, cmmeta.IssuerReference{}))
 	case StepRepair:
 		w.repairs++
-		target := RepairOf(w.crt, w.secret)
+		target := facts.RepairOf(w.crt, w.secret)
 		target.Passwords, target.OwnerReference = w.passwords, w.ownerReference
 		if w.refuses == "" {
 			w.apply(target)
@@ -210,7 +211,7 @@ func (w *world) act(a Action, budget int) {
 	case StepAskRenewalInfo:
 		w.asked++
 	case StepPin:
-		leaf := FactsOf(w.secret).Leaf
+		leaf := facts.OfSecret(w.secret).Leaf
 		w.pinned = &revocation.Pin{ID: leaf.ID, Serial: "0a", Key: leaf.Key, NotAfter: leaf.NotAfter, Since: w.now.Truncate(time.Second)}
 	case StepRecord:
 		w.crt = w.crt.DeepCopy()
@@ -296,7 +297,7 @@ func (w *world) keyFor(a Action) crypto.Signer {
 	case a.ReuseKey:
 		key, err = pki.DecodePrivateKey(w.secret.Data[cmmeta.TLSPrivateKeyKey])
 	default:
-		key, err = pki.GenerateKey(KeySpecOf(&w.crt.Spec))
+		key, err = pki.GenerateKey(facts.KeySpecOf(&w.crt.Spec))
 	}
 	if err != nil {
 		w.t.Fatal(err)
@@ -333,7 +334,7 @@ func (w *world) createRequest(a Action) {
 	w.requestsMade++
 	key := w.keyFor(a)
 	if a.Keep {
-		held := &heldKey{key: key, HeldKey: HeldKey{Public: pki.FactsOfKey(key.Public())}}
+		held := &heldKey{key: key, HeldKey: facts.HeldKey{Public: pki.FactsOfKey(key.Public())}}
 		switch {
 		case a.Unsaid != nil:
 			held.Issuing = *a.Unsaid
@@ -353,13 +354,13 @@ func (w *world) createRequest(a Action) {
 	w.requests = append(w.requests, r)
 }
 
-func (w *world) target(a Action, chain, ca []byte, issuer cmmeta.IssuerReference) Target {
+func (w *world) target(a Action, chain, ca []byte, issuer cmmeta.IssuerReference) facts.Target {
 	w.t.Helper()
-	key, err := EncodeKey(w.crt, w.keyFor(a))
+	key, err := facts.EncodeKey(w.crt, w.keyFor(a))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return Target{
+	return facts.Target{
 		Certificate: w.crt, Issuer: issuer, Chain: chain, CA: ca, Key: key, Passwords: w.passwords, OwnerReference: w.ownerReference,
 	}
 }
@@ -383,7 +384,7 @@ func (w *world) temporary(a Action) []byte {
 
 // apply writes a Secret as server-side apply with force does: what we applied before
 // and do not any more disappears, all of it is ours then, what is others' stays.
-func (w *world) apply(target Target) {
+func (w *world) apply(target facts.Target) {
 	w.t.Helper()
 	applied, err := target.Secret()
 	if err != nil {
@@ -395,7 +396,7 @@ func (w *world) apply(target Target) {
 	}
 	ours := fieldSet{}
 	for _, entry := range before.ManagedFields {
-		if entry.Manager == FieldManager {
+		if entry.Manager == facts.FieldManager {
 			ours = fieldsOf(w.t, entry)
 		}
 	}
@@ -403,9 +404,9 @@ func (w *world) apply(target Target) {
 	mergeKept(merged.Labels, before.Labels, ours["f:metadata"]["f:labels"])
 	mergeKept(merged.Annotations, before.Annotations, ours["f:metadata"]["f:annotations"])
 	mergeKept(merged.Data, before.Data, ours["f:data"])
-	merged.ManagedFields = []metav1.ManagedFieldsEntry{managed(w.t, FieldManager, applied)}
+	merged.ManagedFields = []metav1.ManagedFieldsEntry{managed(w.t, facts.FieldManager, applied)}
 	for _, entry := range before.ManagedFields {
-		if entry.Manager != FieldManager {
+		if entry.Manager != facts.FieldManager {
 			merged.ManagedFields = append(merged.ManagedFields, entry)
 		}
 	}
@@ -423,6 +424,9 @@ func mergeKept[V any](into, before map[string]V, ours fieldSet) {
 		}
 	}
 }
+
+// fieldSet is a set of fields in the form of managedFields (FieldsV1).
+type fieldSet map[string]fieldSet
 
 func fieldsOf(t *testing.T, entry metav1.ManagedFieldsEntry) fieldSet {
 	t.Helper()
@@ -449,7 +453,7 @@ func managed(t *testing.T, manager string, applied *corev1.Secret) metav1.Manage
 	}
 	raw, err := json.Marshal(fieldSet{
 		"f:metadata": {
-			"f:labels": leaves(keysOf(applied.Labels)), "f:annotations": leaves(keysOf(applied.Annotations)), "f:ownerReferences": owners,
+			"f:labels": leaves(slices.Collect(maps.Keys(applied.Labels))), "f:annotations": leaves(slices.Collect(maps.Keys(applied.Annotations))), "f:ownerReferences": owners,
 		},
 		"f:data": leaves(slices.Collect(maps.Keys(applied.Data))),
 		"f:type": {},
@@ -467,8 +471,8 @@ func (w *world) next() *certmanagerv1.CertificateRequest {
 		w.t.Fatal("there is no request")
 	}
 	return slices.MaxFunc(w.requests, func(a, b *certmanagerv1.CertificateRequest) int {
-		x, _ := RequestFacts{CertificateRequest: a}.revision()
-		y, _ := RequestFacts{CertificateRequest: b}.revision()
+		x, _ := facts.Request{CertificateRequest: a}.Revision()
+		y, _ := facts.Request{CertificateRequest: b}.Revision()
 		return cmp.Compare(x, y)
 	})
 }

@@ -19,6 +19,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/explain"
 	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/pki"
 	"chancery.dev/kubectl/internal/plugin"
 )
@@ -124,7 +125,7 @@ func (o *options) run(ctx context.Context, name string, create maker) error {
 	if err != nil {
 		return err
 	}
-	key, err := pki.GenerateKey(certificate.KeySpecOf(&crt.Spec))
+	key, err := pki.GenerateKey(facts.KeySpecOf(&crt.Spec))
 	if err != nil {
 		return err
 	}
@@ -140,7 +141,7 @@ func (o *options) run(ctx context.Context, name string, create maker) error {
 	if err != nil {
 		return err
 	}
-	text, err := certificate.EncodeKey(crt, key)
+	text, err := facts.EncodeKey(crt, key)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/explain"
-	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/pki"
 	"chancery.dev/kubectl/internal/plugin"
 )
@@ -99,7 +99,7 @@ func (r *Report) wanted(ctx context.Context, c client.Reader, cr *certmanagerv1.
 		return
 	}
 	r.Certificate = explain.Name(certmanagerv1.CertificateKind, crt.Namespace, crt.Name)
-	fields, err := certificate.RequestViolations(&crt.Spec, certificate.RequestFactsOf(cr))
+	fields, err := facts.RequestViolations(&crt.Spec, facts.OfRequest(cr))
 	if err == nil {
 		r.violations(fields)
 	}

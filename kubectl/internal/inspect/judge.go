@@ -12,7 +12,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/explain"
-	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/pki"
 )
 
@@ -48,7 +48,7 @@ func (r *Report) names(spec *certmanagerv1.CertificateSpec, leaf *x509.Certifica
 		r.add(aboutNames, Wrong, "kubectl chancery status "+r.Certificate, "it is a temporary certificate, which nobody trusts: the real one is still to come")
 		return
 	}
-	r.violations(certificate.Violations(spec, certificate.LeafFactsOf(leaf)))
+	r.violations(facts.Violations(spec, facts.OfLeaf(leaf)))
 }
 
 // violations says which fields of a Certificate are not fulfilled.

@@ -19,6 +19,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	machine "chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/machine/renewal"
 	"chancery.dev/internal/pki"
 )
@@ -134,11 +135,11 @@ func secretOf(t *testing.T, crt *certmanagerv1.Certificate, from time.Time) *cor
 		t.Fatal(err)
 	}
 	chain := pki.EncodeCertificates(leaf)
-	text, err := machine.EncodeKey(crt, key)
+	text, err := facts.EncodeKey(crt, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, err := machine.Target{Certificate: crt, Chain: chain, Key: text, Issuer: crt.Spec.IssuerRef}.Secret()
+	secret, err := facts.Target{Certificate: crt, Chain: chain, Key: text, Issuer: crt.Spec.IssuerRef}.Secret()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
@@ -78,8 +79,8 @@ type view struct {
 type namespace struct {
 	// claims are the Certificates by the names of their Secrets, requests and keys those of a Certificate.
 	claims   map[string][]*certmanagerv1.Certificate
-	requests map[types.UID][]certificate.RequestFacts
-	keys     map[types.UID][]certificate.KeyFacts
+	requests map[types.UID][]facts.Request
+	keys     map[types.UID][]facts.Key
 }
 
 func newView(c *cluster) *view { return &view{cluster: c, namespaces: map[string]*namespace{}} }
@@ -88,7 +89,7 @@ func (v *view) namespace(ctx context.Context, name string) (*namespace, error) {
 	if n := v.namespaces[name]; n != nil {
 		return n, nil
 	}
-	n := &namespace{claims: map[string][]*certmanagerv1.Certificate{}, requests: map[types.UID][]certificate.RequestFacts{}, keys: map[types.UID][]certificate.KeyFacts{}}
+	n := &namespace{claims: map[string][]*certmanagerv1.Certificate{}, requests: map[types.UID][]facts.Request{}, keys: map[types.UID][]facts.Key{}}
 	certificates, requests, keys := &certmanagerv1.CertificateList{}, &certmanagerv1.CertificateRequestList{}, &corev1.SecretList{}
 	in := client.InNamespace(name)
 	err := errors.Join(v.List(ctx, certificates, in), v.List(ctx, requests, in),
@@ -103,12 +104,12 @@ func (v *view) namespace(ctx context.Context, name string) (*namespace, error) {
 	}
 	for i := range requests.Items {
 		for _, ref := range requests.Items[i].OwnerReferences {
-			n.requests[ref.UID] = append(n.requests[ref.UID], certificate.RequestFactsOf(&requests.Items[i]))
+			n.requests[ref.UID] = append(n.requests[ref.UID], facts.OfRequest(&requests.Items[i]))
 		}
 	}
 	for i := range keys.Items {
 		for _, ref := range keys.Items[i].OwnerReferences {
-			n.keys[ref.UID] = append(n.keys[ref.UID], certificate.KeyFactsOf(&keys.Items[i]))
+			n.keys[ref.UID] = append(n.keys[ref.UID], facts.OfKey(&keys.Items[i]))
 		}
 	}
 	v.namespaces[name] = n
@@ -129,7 +130,7 @@ func (v *view) observe(ctx context.Context, o *object) (certificate.State, error
 	secret := &corev1.Secret{}
 	switch err := v.Get(ctx, client.ObjectKey{Namespace: crt.Namespace, Name: crt.Spec.SecretName}, secret); {
 	case err == nil:
-		s.Secret = certificate.FactsOf(secret)
+		s.Secret = facts.OfSecret(secret)
 		s.OwnerReference = s.Secret.Owner != nil
 	case client.IgnoreNotFound(err) != nil:
 		return s, err
@@ -144,8 +145,8 @@ func (v *view) observe(ctx context.Context, o *object) (certificate.State, error
 }
 
 // passwords reads those of a Certificate's keystores. One that is missing is missing on both sides.
-func (v *view) passwords(ctx context.Context, crt *certmanagerv1.Certificate) (certificate.Passwords, error) {
-	var p certificate.Passwords
+func (v *view) passwords(ctx context.Context, crt *certmanagerv1.Certificate) (facts.Passwords, error) {
+	var p facts.Passwords
 	var failed error
 	read := func(ref cmmeta.SecretKeySelector, literal *string) string {
 		if ref.Name == "" {

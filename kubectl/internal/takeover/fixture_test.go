@@ -24,6 +24,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/machine/renewal"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig/slow"
@@ -189,15 +190,15 @@ func (f *fixture) issue(i int) {
 		{Type: certmanagerv1.CertificateRequestConditionReady, Status: cmmeta.ConditionTrue, Reason: "Issued", Message: "Certificate fetched from issuer successfully", LastTransitionTime: &metav1.Time{Time: f.now}},
 	}
 	f.status(request)
-	secret := must(certificate.Target{
-		Certificate: crt, Issuer: request.Spec.IssuerRef, Chain: chain, CA: f.caPEM, Key: must(certificate.EncodeKey(crt, key))(t), Passwords: certificate.Passwords{PKCS12: "changeit"},
+	secret := must(facts.Target{
+		Certificate: crt, Issuer: request.Spec.IssuerRef, Chain: chain, CA: f.caPEM, Key: must(facts.EncodeKey(crt, key))(t), Passwords: facts.Passwords{PKCS12: "changeit"},
 	}.Secret())(t)
-	delete(secret.Annotations, certificate.KeystoresAnnotation) // an addition
+	delete(secret.Annotations, facts.KeystoresAnnotation) // an addition
 	//nolint:staticcheck // as the controller does
-	if err := f.client.Patch(t.Context(), secret, client.Apply, client.ForceOwnership, client.FieldOwner(certificate.FieldManager)); err != nil {
+	if err := f.client.Patch(t.Context(), secret, client.Apply, client.ForceOwnership, client.FieldOwner(facts.FieldManager)); err != nil {
 		t.Fatal(err)
 	}
-	leaf := must(certificate.LeafOf(chain))(t)
+	leaf := must(facts.DecodeLeaf(chain))(t)
 	revision := 1
 	crt.Status = certmanagerv1.CertificateStatus{
 		NotBefore: &metav1.Time{Time: leaf.NotBefore}, NotAfter: &metav1.Time{Time: leaf.NotAfter}, Revision: &revision,

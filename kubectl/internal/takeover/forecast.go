@@ -16,6 +16,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/app"
 	"chancery.dev/internal/machine/certificate"
+	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/signer/ca"
 )
 
@@ -50,9 +51,9 @@ type forecaster struct {
 	now       time.Time
 	ownerRef  bool
 	secrets   map[types.NamespacedName]*corev1.Secret
-	facts     map[types.NamespacedName]*certificate.SecretFacts
-	keys      map[types.UID][]certificate.KeyFacts
-	requests  map[types.UID][]certificate.RequestFacts
+	facts     map[types.NamespacedName]*facts.Secret
+	keys      map[types.UID][]facts.Key
+	requests  map[types.UID][]facts.Request
 	claims    map[types.NamespacedName][]*certmanagerv1.Certificate
 	issuers   map[string]certmanagerv1.GenericIssuer
 	authority map[string][]*x509.Certificate
@@ -73,8 +74,8 @@ func (f *forecaster) Secret(ctx context.Context, namespace, name string) (*corev
 func (c cluster) forecast(ctx context.Context, in *installation, now time.Time) (*Forecast, error) {
 	f := &forecaster{
 		cluster: c, now: now, ownerRef: in.switches.Value("enable-certificate-owner-ref") == "true",
-		secrets: map[types.NamespacedName]*corev1.Secret{}, facts: map[types.NamespacedName]*certificate.SecretFacts{},
-		keys: map[types.UID][]certificate.KeyFacts{}, requests: map[types.UID][]certificate.RequestFacts{},
+		secrets: map[types.NamespacedName]*corev1.Secret{}, facts: map[types.NamespacedName]*facts.Secret{},
+		keys: map[types.UID][]facts.Key{}, requests: map[types.UID][]facts.Request{},
 		claims:  map[types.NamespacedName][]*certmanagerv1.Certificate{},
 		issuers: map[string]certmanagerv1.GenericIssuer{}, authority: map[string][]*x509.Certificate{},
 	}
@@ -110,7 +111,7 @@ func (f *forecaster) gather(ctx context.Context) error {
 		for i := range requests.Items {
 			r := requests.Items[i].DeepCopy()
 			for _, owner := range r.OwnerReferences {
-				f.requests[owner.UID] = append(f.requests[owner.UID], certificate.RequestFactsOf(r))
+				f.requests[owner.UID] = append(f.requests[owner.UID], facts.OfRequest(r))
 			}
 		}
 	}); err != nil {
@@ -127,7 +128,7 @@ func (f *forecaster) gather(ctx context.Context) error {
 	if err := f.pages(ctx, keys, func() {
 		for i := range keys.Items {
 			for _, owner := range keys.Items[i].OwnerReferences {
-				f.keys[owner.UID] = append(f.keys[owner.UID], certificate.KeyFactsOf(&keys.Items[i]))
+				f.keys[owner.UID] = append(f.keys[owner.UID], facts.OfKey(&keys.Items[i]))
 			}
 		}
 	}, client.HasLabels{certmanagerv1.NextPrivateKeyLabel}); err != nil {
@@ -212,7 +213,7 @@ func (f *forecaster) state(ctx context.Context, crt *certmanagerv1.Certificate) 
 		case err != nil:
 			return s, err
 		default:
-			f.facts[key] = certificate.FactsOf(secret)
+			f.facts[key] = facts.OfSecret(secret)
 		}
 	}
 	s.Secret = f.facts[key]
@@ -251,7 +252,7 @@ func (f *forecaster) issuerOf(ctx context.Context, crt *certmanagerv1.Certificat
 }
 
 // passwords reads those of the keystores that a Certificate wants.
-func (f *forecaster) passwords(ctx context.Context, crt *certmanagerv1.Certificate) (p certificate.Passwords) {
+func (f *forecaster) passwords(ctx context.Context, crt *certmanagerv1.Certificate) (p facts.Passwords) {
 	stores := crt.Spec.Keystores
 	if stores == nil {
 		return p

@@ -1,4 +1,8 @@
-package certificate
+// Package facts says what decisions need to know of the objects of a Certificate: its Secret, its next private key, its
+// CertificateRequests; in what they differ from its spec; and what its Secret is to be made of.
+//
+// It is pure, and decides nothing: that is internal/machine/certificate. No fact holds a private key.
+package facts
 
 import (
 	"bytes"
@@ -7,6 +11,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,6 +20,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/when"
 )
@@ -22,11 +28,12 @@ import (
 // Digest is the SHA-256 of what is compared, and need not be kept.
 type Digest [sha256.Size]byte
 
-func digestOf(text string) Digest { return sha256.Sum256([]byte(text)) }
+// DigestOf returns the digest of a text.
+func DigestOf(text string) Digest { return sha256.Sum256([]byte(text)) }
 
-// SecretFacts is what decisions need to know of a target Secret: never a key, and
+// Secret is what decisions need to know of a target Secret: never a key, and
 // nothing of its bytes. Ten thousand of them are at hand at any time.
-type SecretFacts struct {
+type Secret struct {
 	// Version is the Secret's resourceVersion.
 	Version string
 	// Empty says that the Secret has no data at all.
@@ -38,7 +45,7 @@ type SecretFacts struct {
 	KeyError error
 	// Leaf is the first certificate of tls.crt; nil with CertificateError where it
 	// cannot be decoded.
-	Leaf             *LeafFacts
+	Leaf             *Leaf
 	CertificateError error
 	// AuthoritiesEnd is when the first of the other certificates in tls.crt and of the first in ca.crt expires; zero if
 	// there is none.
@@ -57,7 +64,7 @@ type SecretFacts struct {
 	// Ownership says what of the Secret is known to be applied by us.
 	Ownership Ownership
 	// Extras are the further keys of data that we may write, as far as they are there.
-	Extras map[string]ExtraFacts
+	Extras map[string]Extra
 	// KeystoreMark is what the annotation says the keystores were made of, and Seal
 	// what only who has the private key can make such a mark with.
 	KeystoreMark string
@@ -66,16 +73,16 @@ type SecretFacts struct {
 	Owner *metav1.OwnerReference
 }
 
-// ExtraFacts is what is known of one further key of data.
-type ExtraFacts struct {
+// Extra is what is known of one further key of data.
+type Extra struct {
 	// Stale says that the value does not follow from tls.key and tls.crt.
 	Stale bool
 	// Owned says that we have applied it.
 	Owned bool
 }
 
-// LeafFacts is what decisions need to know of a certificate.
-type LeafFacts struct {
+// Leaf is what decisions need to know of a certificate.
+type Leaf struct {
 	// ID tells the certificate from all others.
 	ID Digest
 	// NotBefore and NotAfter are its validity.
@@ -96,22 +103,22 @@ type LeafFacts struct {
 	Temporary bool
 }
 
-// LeafFactsOf returns the facts of a certificate.
-func LeafFactsOf(c *x509.Certificate) *LeafFacts {
+// OfLeaf returns the facts of a certificate.
+func OfLeaf(c *x509.Certificate) *Leaf {
 	names, err := pki.CertificateAltNames(c)
 	if err != nil {
 		names.OtherNames = nil // they are not compared
 	}
-	return &LeafFacts{
+	return &Leaf{
 		ID: sha256.Sum256(c.Raw), NotBefore: c.NotBefore, NotAfter: c.NotAfter, Key: pki.FactsOfKey(c.PublicKey),
 		CommonName: c.Subject.CommonName, Names: names,
 		IssuerName: sha256.Sum256(c.RawIssuer), AuthorityKeyID: string(c.AuthorityKeyId), Temporary: pki.IsTemporary(c),
 	}
 }
 
-// FactsOf reads the facts from a Secret, once for each version of it.
-func FactsOf(secret *corev1.Secret) *SecretFacts {
-	f := &SecretFacts{Version: secret.ResourceVersion, Empty: len(secret.Data) == 0}
+// OfSecret reads the facts from a Secret, once for each version of it.
+func OfSecret(secret *corev1.Secret) *Secret {
+	f := &Secret{Version: secret.ResourceVersion, Empty: len(secret.Data) == 0}
 	key, chain, ca := secret.Data[cmmeta.TLSPrivateKeyKey], secret.Data[cmmeta.TLSCertKey], secret.Data[cmmeta.TLSCAKey]
 	f.HasKey, f.HasCertificate, f.HasCA = len(key) > 0, len(chain) > 0, len(ca) > 0
 	f.readIssuance(secret.Annotations)
@@ -125,7 +132,7 @@ func FactsOf(secret *corev1.Secret) *SecretFacts {
 	if f.HasCertificate {
 		var rest []byte
 		if leaf, rest, f.CertificateError = pki.FirstOf(chain); f.CertificateError == nil {
-			f.Leaf = LeafFactsOf(leaf)
+			f.Leaf = OfLeaf(leaf)
 			f.MarksWrong = marksWrong(secret, &f.Ownership, leaf)
 			f.readAuthorities(leaf, rest, false)
 		}
@@ -136,7 +143,22 @@ func FactsOf(secret *corev1.Secret) *SecretFacts {
 	return f
 }
 
-func (f *SecretFacts) readKey(text []byte) {
+// OfIssued returns the facts of the Secret of a Certificate once what a request was issued is stored in it.
+func OfIssued(certificate string, key pki.PublicKeyFacts, r *certmanagerv1.CertificateRequest) *Secret {
+	f := &Secret{
+		HasKey: true, HasCertificate: true, Key: key,
+		CertificateName: certificate, Named: true, Issuer: r.Spec.IssuerRef, IssuerSaid: true,
+	}
+	leaf, rest, err := pki.FirstOf(r.Status.Certificate)
+	if f.CertificateError = err; err == nil {
+		f.Leaf = OfLeaf(leaf)
+		f.readAuthorities(leaf, rest, false)
+		f.readAuthorities(leaf, r.Status.CA, true)
+	}
+	return f
+}
+
+func (f *Secret) readKey(text []byte) {
 	key, err := pki.DecodePrivateKey(text)
 	if err != nil {
 		f.KeyError = err
@@ -148,7 +170,7 @@ func (f *SecretFacts) readKey(text []byte) {
 	f.Seal = Digest(mac.Sum(nil))
 }
 
-func (f *SecretFacts) readIssuance(annotations map[string]string) {
+func (f *Secret) readIssuance(annotations map[string]string) {
 	f.CertificateName, f.Named = annotations[certmanagerv1.CertificateNameAnnotation]
 	var named, kinded, grouped bool
 	f.Issuer.Name, named = annotations[certmanagerv1.IssuerNameAnnotation]
@@ -184,7 +206,7 @@ func marksWrong(secret *corev1.Secret, o *Ownership, leaf *x509.Certificate) boo
 
 // readAuthorities reads CA certificates in PEM that a leaf was delivered with: of roots, the first is that of the leaf,
 // and the others are roots of other CAs. Text that cannot be read says nothing.
-func (f *SecretFacts) readAuthorities(leaf *x509.Certificate, text []byte, roots bool) {
+func (f *Secret) readAuthorities(leaf *x509.Certificate, text []byte, roots bool) {
 	certs, err := pki.DecodeChain(text)
 	if err != nil {
 		return
@@ -204,14 +226,14 @@ func (f *SecretFacts) readAuthorities(leaf *x509.Certificate, text []byte, roots
 	}
 }
 
-// LeafOf decodes the first certificate of a PEM chain of at most pki.MaxChainPEM bytes.
-func LeafOf(text []byte) (*x509.Certificate, error) {
+// DecodeLeaf decodes the first certificate of a PEM chain of at most pki.MaxChainPEM bytes.
+func DecodeLeaf(text []byte) (*x509.Certificate, error) {
 	leaf, _, err := pki.FirstOf(text)
 	return leaf, err
 }
 
-// KeyFacts is what decisions need to know of a next-private-key Secret.
-type KeyFacts struct {
+// Key is what decisions need to know of a next-private-key Secret.
+type Key struct {
 	// Name of the Secret.
 	Name string
 	// Public is the public key of its tls.key; Error says why it cannot be decoded.
@@ -229,9 +251,9 @@ type HeldKey struct {
 	Refused bool
 }
 
-// KeyFactsOf reads the facts from a next-private-key Secret.
-func KeyFactsOf(secret *corev1.Secret) KeyFacts {
-	f := KeyFacts{Name: secret.Name}
+// OfKey reads the facts from a next-private-key Secret.
+func OfKey(secret *corev1.Secret) Key {
+	f := Key{Name: secret.Name}
 	var key crypto.Signer
 	if key, f.Error = pki.DecodePrivateKey(secret.Data[cmmeta.TLSPrivateKeyKey]); f.Error == nil {
 		f.Public = pki.FactsOfKey(key.Public())
@@ -239,9 +261,9 @@ func KeyFactsOf(secret *corev1.Secret) KeyFacts {
 	return f
 }
 
-// RequestFacts is a CertificateRequest of the Certificate with what its PKCS#10
+// Request is a CertificateRequest of the Certificate with what its PKCS#10
 // request says; Error says why that cannot be read.
-type RequestFacts struct {
+type Request struct {
 	*certmanagerv1.CertificateRequest
 
 	// Public is the key that is to be certified.
@@ -252,9 +274,9 @@ type RequestFacts struct {
 	Error      error
 }
 
-// RequestFactsOf decodes the PKCS#10 request of r.
-func RequestFactsOf(r *certmanagerv1.CertificateRequest) RequestFacts {
-	f := RequestFacts{CertificateRequest: r}
+// OfRequest decodes the PKCS#10 request of r.
+func OfRequest(r *certmanagerv1.CertificateRequest) Request {
+	f := Request{CertificateRequest: r}
 	csr, err := pki.DecodeCSR(r.Spec.Request)
 	if err != nil {
 		f.Error = err
@@ -269,37 +291,51 @@ func RequestFactsOf(r *certmanagerv1.CertificateRequest) RequestFacts {
 	return f
 }
 
-// namesNobody reports whether a request has neither a subject nor names.
-func (r RequestFacts) namesNobody() bool {
+// NamesNobody reports whether a request has neither a subject nor names.
+func (r Request) NamesNobody() bool {
 	n := r.Names
 	names := len(n.DNSNames) + len(n.IPAddresses) + len(n.URIs) + len(n.EmailAddresses) + len(n.OtherNames)
 	return names == 0 && bytes.Equal(r.RawSubject, []byte{0x30, 0x00}) // an empty SEQUENCE
 }
 
-// revision returns the revision a request was made for; false for none.
-func (r RequestFacts) revision() (int, bool) {
+// Revision returns the revision a request was made for; false for none.
+func (r Request) Revision() (int, bool) {
 	return parseRevision(r.Annotations[certmanagerv1.CertificateRevisionAnnotation])
 }
 
-// failed reports whether a request says itself that nothing will come of it.
-func (r RequestFacts) failed() bool {
-	if r.condition(certmanagerv1.CertificateRequestConditionDenied) != nil || r.condition(certmanagerv1.CertificateRequestConditionInvalidRequest) != nil {
+func parseRevision(s string) (int, bool) {
+	n, err := strconv.Atoi(s)
+	return n, err == nil
+}
+
+// Failed reports whether a request says itself that nothing will come of it.
+func (r Request) Failed() bool {
+	if r.Condition(certmanagerv1.CertificateRequestConditionDenied) != nil || r.Condition(certmanagerv1.CertificateRequestConditionInvalidRequest) != nil {
 		return true
 	}
-	reason := r.readyReason()
+	reason := r.ReadyReason()
 	return reason == certmanagerv1.CertificateRequestReasonFailed || reason == certmanagerv1.CertificateRequestReasonDenied
 }
 
-// readyReason is the reason of the condition Ready; empty without one.
-func (r RequestFacts) readyReason() string {
+// FailureClass returns the class of the failure that a request ended with; empty if
+// nothing is known.
+func (r Request) FailureClass() fault.Class {
+	if c := r.Condition(certmanagerv1.CertificateRequestConditionFailureClass); c != nil {
+		return fault.Class(c.Reason)
+	}
+	return ""
+}
+
+// ReadyReason is the reason of the condition Ready; empty without one.
+func (r Request) ReadyReason() string {
 	if c := certmanagerv1.FindCertificateRequestCondition(r.Status.Conditions, certmanagerv1.CertificateRequestConditionReady); c != nil {
 		return c.Reason
 	}
 	return ""
 }
 
-// condition returns a condition of the request that holds, or nil.
-func (r RequestFacts) condition(t certmanagerv1.CertificateRequestConditionType) *certmanagerv1.CertificateRequestCondition {
+// Condition returns a condition of the request that holds, or nil.
+func (r Request) Condition(t certmanagerv1.CertificateRequestConditionType) *certmanagerv1.CertificateRequestCondition {
 	c := certmanagerv1.FindCertificateRequestCondition(r.Status.Conditions, t)
 	if c == nil || c.Status != cmmeta.ConditionTrue {
 		return nil

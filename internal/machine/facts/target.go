@@ -1,4 +1,4 @@
-package certificate
+package facts
 
 import (
 	"crypto"
@@ -34,6 +34,11 @@ type Target struct {
 	OwnerReference bool
 }
 
+// OwnedBy returns the reference with which a Certificate controls an object.
+func OwnedBy(crt *certmanagerv1.Certificate) metav1.OwnerReference {
+	return *metav1.NewControllerRef(crt, certmanagerv1.SchemeGroupVersion().WithKind(certmanagerv1.CertificateKind))
+}
+
 // EncodeKey returns a private key in the encoding that a Certificate asks for.
 func EncodeKey(crt *certmanagerv1.Certificate, key crypto.Signer) ([]byte, error) {
 	encoding := ""
@@ -46,7 +51,7 @@ func EncodeKey(crt *certmanagerv1.Certificate, key crypto.Signer) ([]byte, error
 // RepairOf returns the target that a Secret is, to be written again as its Certificate
 // wants it now: key and certificate stay, and so does who issued it (spec §2.6).
 func RepairOf(crt *certmanagerv1.Certificate, secret *corev1.Secret) Target {
-	f := &SecretFacts{}
+	f := &Secret{}
 	f.readIssuance(secret.Annotations)
 	return Target{
 		Certificate: crt, Issuer: f.Issuer,
@@ -57,7 +62,7 @@ func RepairOf(crt *certmanagerv1.Certificate, secret *corev1.Secret) Target {
 // Secret returns everything that we manage of a target Secret (spec §2.4), so that
 // whatever is left out disappears when it is applied.
 func (t Target) Secret() (*corev1.Secret, error) {
-	leaf, err := LeafOf(t.Chain)
+	leaf, err := DecodeLeaf(t.Chain)
 	if err != nil {
 		return nil, fmt.Errorf("the certificate cannot be read: %w", err)
 	}
@@ -93,9 +98,9 @@ func (t Target) metadata(leaf *x509.Certificate) (labels, annotations map[string
 	for name, value := range pki.CertificateDetails(leaf) {
 		annotations[annotationPrefix+name] = value
 	}
-	facts := &SecretFacts{}
+	facts := &Secret{}
 	if facts.readKey(t.Key); facts.KeyError == nil {
-		if mark := keystoreMark(facts.Seal, LeafFactsOf(leaf).ID, &t.Certificate.Spec, t.Passwords); mark != "" {
+		if mark := KeystoreMark(facts.Seal, OfLeaf(leaf).ID, &t.Certificate.Spec, t.Passwords); mark != "" {
 			annotations[KeystoresAnnotation] = mark
 		}
 	}
@@ -115,7 +120,7 @@ func (t Target) data() (map[string][]byte, error) {
 			data[certmanagerv1.CombinedPEMKey] = combine(data)
 		}
 	}
-	if !wantsKeystores(&t.Certificate.Spec) {
+	if !WantsKeystores(&t.Certificate.Spec) {
 		return data, nil
 	}
 	return data, t.addKeystores(data)
@@ -126,14 +131,14 @@ func (t Target) addKeystores(data map[string][]byte) error {
 	if t.Passwords.Error != nil {
 		return t.Passwords.Error
 	}
-	store, err := keystoreOf(t.Chain, t.CA)
+	store, err := KeystoreOf(t.Chain, t.CA)
 	if err != nil {
 		return err
 	}
 	if store.Key, err = pki.DecodePrivateKey(t.Key); err != nil {
 		return err
 	}
-	wanted := wantedExtras(&t.Certificate.Spec, len(store.CA) > 0)
+	wanted := WantedExtras(&t.Certificate.Spec, len(store.CA) > 0)
 	for _, made := range []struct {
 		key    string
 		encode func() ([]byte, error)
@@ -164,25 +169,4 @@ func (t Target) jks(store pki.Keystore) pki.Keystore {
 func (t Target) pkcs12(store pki.Keystore) (pki.Keystore, pki.PKCS12Profile) {
 	store.Password = t.Passwords.PKCS12
 	return store, pki.PKCS12Profile(t.Certificate.Spec.Keystores.PKCS12.Profile)
-}
-
-// aliasOf is the alias that a JKS is asked to have; empty for the default.
-func aliasOf(jks *certmanagerv1.JKSKeystore) string {
-	if jks.Alias == nil {
-		return ""
-	}
-	return *jks.Alias
-}
-
-// keystoreOf decodes what goes into keystores beside the key.
-func keystoreOf(chain, ca []byte) (pki.Keystore, error) {
-	var store pki.Keystore
-	var err error
-	if store.Chain, err = pki.DecodeChain(chain); err != nil {
-		return store, err
-	}
-	if len(ca) > 0 {
-		store.CA, err = pki.DecodeBundle(ca)
-	}
-	return store, err
 }

@@ -1,4 +1,4 @@
-package certificate
+package facts
 
 import (
 	"fmt"
@@ -28,10 +28,10 @@ func TestViolationsGrow(t *testing.T) {
 		slices.Reverse(names.DNSNames)
 		slices.Reverse(names.URIs)
 		return func() {
-			if v, err := RequestViolations(spec, RequestFacts{CertificateRequest: &certmanagerv1.CertificateRequest{}, Names: names}); len(v) != 0 || err != nil {
+			if v, err := RequestViolations(spec, Request{CertificateRequest: &certmanagerv1.CertificateRequest{}, Names: names}); len(v) != 0 || err != nil {
 				t.Fatal(v, err)
 			}
-			if v := Violations(spec, &LeafFacts{Names: names}); len(v) != 0 {
+			if v := Violations(spec, &Leaf{Names: names}); len(v) != 0 {
 				t.Fatal(v)
 			}
 		}

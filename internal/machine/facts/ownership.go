@@ -1,4 +1,4 @@
-package certificate
+package facts
 
 import (
 	"bytes"
@@ -88,8 +88,8 @@ func ownershipOf(secret *corev1.Secret) Ownership {
 	if !o.Known {
 		labels, annotations = keysOf(secret.Labels), keysOf(secret.Annotations)
 	}
-	o.Labels = digestsOf(secret.Labels, labels, ownLabel)
-	o.Annotations = digestsOf(secret.Annotations, annotations, isMark)
+	o.Labels = digestsOf(secret.Labels, labels, IsOurLabel)
+	o.Annotations = digestsOf(secret.Annotations, annotations, IsOurAnnotation)
 	o.label = slices.Contains(labels, certmanagerv1.ManagedSecretLabel)
 	o.marks = slices.DeleteFunc(annotations, func(k string) bool { return !followsFromCertificate(k) })
 	for name := range metadata["f:ownerReferences"] {
@@ -102,13 +102,13 @@ func ownershipOf(secret *corev1.Secret) Ownership {
 	return o
 }
 
-// ownLabel tells the labels that templates have no say in.
-func ownLabel(label string) bool {
+// IsOurLabel tells the labels that templates have no say in.
+func IsOurLabel(label string) bool {
 	return label == certmanagerv1.ManagedSecretLabel || label == certmanagerv1.NextPrivateKeyLabel
 }
 
-// isMark tells the annotations that we write of our own accord from those of templates.
-func isMark(annotation string) bool {
+// IsOurAnnotation tells the annotations that we write of our own accord from those of templates.
+func IsOurAnnotation(annotation string) bool {
 	return annotation == KeystoresAnnotation ||
 		strings.HasPrefix(annotation, annotationPrefix) && annotation != certmanagerv1.AllowDirectInjectionAnnotation
 }
@@ -121,7 +121,7 @@ func followsFromCertificate(annotation string) bool {
 		certmanagerv1.IssuerNameAnnotation, certmanagerv1.IssuerKindAnnotation, certmanagerv1.IssuerGroupAnnotation:
 		return false
 	default:
-		return isMark(annotation)
+		return IsOurAnnotation(annotation)
 	}
 }
 
@@ -142,7 +142,7 @@ func digestsOf(values map[string]string, keys []string, except func(string) bool
 		if out == nil {
 			out = map[string]Digest{}
 		}
-		out[k] = digestOf(values[k])
+		out[k] = DigestOf(values[k])
 	}
 	return out
 }
@@ -157,14 +157,14 @@ func extraKeys() []string {
 }
 
 // extrasOf looks at the extraKeys that are there.
-func extrasOf(data map[string][]byte, o *Ownership) map[string]ExtraFacts {
-	var out map[string]ExtraFacts
+func extrasOf(data map[string][]byte, o *Ownership) map[string]Extra {
+	var out map[string]Extra
 	for _, key := range extraKeys() {
 		value, ok := data[key]
 		if !ok {
 			continue
 		}
-		f := ExtraFacts{Owned: !o.Known || o.data["f:"+key] != nil}
+		f := Extra{Owned: !o.Known || o.data["f:"+key] != nil}
 		switch key {
 		case certmanagerv1.DERKeyKey:
 			f.Stale = !bytes.Equal(value, derOf(data[cmmeta.TLSPrivateKeyKey]))
@@ -172,7 +172,7 @@ func extrasOf(data map[string][]byte, o *Ownership) map[string]ExtraFacts {
 			f.Stale = !bytes.Equal(value, combine(data))
 		}
 		if out == nil {
-			out = map[string]ExtraFacts{}
+			out = map[string]Extra{}
 		}
 		out[key] = f
 	}

@@ -1,4 +1,4 @@
-package certificate
+package facts
 
 import (
 	"cmp"
@@ -11,7 +11,7 @@ import (
 
 // RequestViolations returns the names of the spec's fields that a request does
 // not fulfil any more (spec §2.1); none if the request is still the right one.
-func RequestViolations(spec *certmanagerv1.CertificateSpec, r RequestFacts) ([]string, error) {
+func RequestViolations(spec *certmanagerv1.CertificateSpec, r Request) ([]string, error) {
 	if r.Error != nil {
 		return nil, r.Error
 	}
@@ -111,7 +111,7 @@ func subjectViolations(spec *certmanagerv1.CertificateSpec, raw []byte) []string
 // Violations compares an issued certificate with the spec when the
 // request it came from is gone. It is lenient: issuers may move the common name
 // into the DNS names, or out of them.
-func Violations(spec *certmanagerv1.CertificateSpec, leaf *LeafFacts) []string {
+func Violations(spec *certmanagerv1.CertificateSpec, leaf *Leaf) []string {
 	var v []string
 	names := func(cn string, dns []string) []string {
 		if cn != "" {
