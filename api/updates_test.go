@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -38,6 +39,19 @@ func placedOrder() map[string]any {
 			map[string]any{"url": "https://acme.example.com/authz/2"},
 		},
 	}
+}
+
+// authorizations are as many entries of an Order's status, read or not.
+func authorizations(n int, read bool) (out []any) {
+	for i := range n {
+		entry := map[string]any{"url": fmt.Sprintf("https://acme.example.com/acme/authz/%040d", i)}
+		if read {
+			entry["identifier"], entry["wildcard"], entry["initialState"] = fmt.Sprintf("%d.example.com", i), false, "pending"
+			entry["challenges"] = []any{map[string]any{"url": fmt.Sprintf("https://acme.example.com/chall/%d", i), "token": "t", "type": "dns-01"}}
+		}
+		out = append(out, entry)
+	}
+	return out
 }
 
 func updateCases() []updateCase {
@@ -87,6 +101,10 @@ func updateCases() []updateCase {
 			"status.authorizations.1.identifier": "example.com", "status.authorizations.1.wildcard": true, "status.authorizations.1.initialState": "valid",
 			"status.authorizations.1.challenges": []any{map[string]any{"url": "c", "token": "", "type": "dns-01"}},
 		}, ""}, placedOrder()},
+
+		{ruleCase{"a thousand authorizations read", "order", changes{"status.authorizations": authorizations(1000, true)}, ""}, map[string]any{"authorizations": authorizations(1000, false)}},
+		{ruleCase{"a thousand authorizations ready", "order", changes{"status.state": "ready"}, ""}, map[string]any{"authorizations": authorizations(1000, true)}},
+		{ruleCase{"another one of a thousand authorizations", "order", changes{"status.authorizations.0.url": "x"}, "the url of an entry cannot be changed"}, map[string]any{"authorizations": authorizations(1000, true)}},
 
 		{ruleCase{"another token", "challenge", changes{"spec.token": "other"}, "spec: cannot be changed once the Challenge is created"}, nil},
 		{ruleCase{"another config", "challenge", changes{"spec.solver.dns01.webhook.config": map[string]any{"zone": "other"}}, "spec: cannot be changed once the Challenge is created"}, nil},
