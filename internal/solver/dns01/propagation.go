@@ -57,7 +57,7 @@ func (r *Resolver) propagated(ctx context.Context, fqdn string, want wanted, nam
 		return r.conclude("DNS servers", fqdn, r.askAll(ctx, recursiveServers(nameservers), fqdn, want))
 	}
 	seen := []string{fqdn}
-	for len(seen) <= maxCNAMEs {
+	for len(seen) <= maxCNAMEs+1 {
 		name := seen[len(seen)-1]
 		zone, err := r.Zone(ctx, name, nil)
 		if err != nil {

@@ -89,7 +89,7 @@ func (r *Resolver) Follow(ctx context.Context, fqdn string, servers []string) (s
 		servers = r.o.Nameservers
 	}
 	seen := []string{dns.CanonicalName(fqdn)}
-	for len(seen) <= maxCNAMEs {
+	for len(seen) <= maxCNAMEs+1 {
 		name := seen[len(seen)-1]
 		m, err := r.recursive(ctx, servers, name, dns.TypeCNAME)
 		if err != nil {
