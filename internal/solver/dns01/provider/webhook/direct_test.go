@@ -160,7 +160,7 @@ func TestDirectAnswers(t *testing.T) {
 		{200, message(strings.Repeat("x", 4096)), webhook.ReasonFailed, "xxx…"},
 		{200, `{"response": {"success": false}}`, webhook.ReasonFailed, "does not say why"},
 		{200, password, webhook.ReasonFailed, "not a ChallengePayload"},
-		{200, `{"response": {"success": true}, "x": "` + strings.Repeat(password, 100_000) + `"}`, webhook.ReasonFailed, "not a ChallengePayload"},
+		{200, `{"response": {"success": true}, "x": "` + strings.Repeat(password, 100_000) + `"}`, webhook.ReasonFailed, "is longer than 1 MiB"},
 		{307, password, webhook.ReasonUnavailable, "redirects (status 307), which is not followed"},
 		{401, password, webhook.ReasonForbidden, "clientCertificateSecretRef"},
 		{404, password, webhook.ReasonUnavailable, "is url right"},

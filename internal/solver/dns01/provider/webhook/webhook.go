@@ -191,7 +191,10 @@ func (p *Provider) ask(ctx context.Context, action string, r dns01.Record) error
 		return fault.ClassUnavailable.After(0, dns01.ReasonUnreachable, "%s: asking %s: %s", p.name, p.whom, solver.Cause(err))
 	}
 	defer func() { _ = resp.Body.Close() }() // read as far as needed
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
+	if len(text) > maxBody || len(text) == maxBody && err != nil { // the transport bounds it, too
+		return fault.After(dns01.MendPeriod, ReasonFailed, "%s: the answer is longer than %d MiB", p.name, maxBody>>20)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: reading the answer: %s", p.name, solver.Cause(err))
 	}
