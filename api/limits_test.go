@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"encoding/base64"
 	"strings"
 	"testing"
 
@@ -8,60 +9,74 @@ import (
 
 	"chancery.dev/api"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/rig/bounds"
 )
 
 // TestSchemaKeepsToTheLimits: the bounds of docs/limits.md that the API server holds are in the definitions.
 func TestSchemaKeepsToTheLimits(t *testing.T) {
-	want := map[string]int64{
-		"Certificate spec.dnsNames": limits.CertificateNames, "Certificate spec.uris": limits.CertificateNames,
-		"Certificate spec.ipAddresses": limits.CertificateNames, "Certificate spec.emailAddresses": limits.CertificateNames,
-		"Certificate spec.otherNames": limits.CertificateNames,
-	}
-	for _, kind := range []string{"Issuer", "ClusterIssuer"} {
-		want[kind+" spec.acme.solvers"] = limits.Solvers
-		for _, list := range []string{"dnsNames", "dnsZones"} {
-			want[kind+" spec.acme.solvers.selector."+list] = limits.SelectorNames
-		}
-		for _, list := range []string{"ca.crlDistributionPoints", "ca.ocspServers", "ca.issuingCertificateURLs", "selfSigned.crlDistributionPoints"} {
-			want[kind+" spec."+list] = limits.IssuerURLs
-		}
+	names := []string{
+		"Certificate spec.dnsNames", "Certificate spec.uris", "Certificate spec.ipAddresses", "Certificate spec.emailAddresses", "Certificate spec.otherNames",
 	}
 	for _, list := range []string{"organizations", "countries", "organizationalUnits", "localities", "provinces", "streetAddresses", "postalCodes"} {
-		want["Certificate spec.subject."+list] = limits.CertificateNames
+		names = append(names, "Certificate spec.subject."+list)
 	}
 	for _, side := range []string{"permitted", "excluded"} {
 		for _, list := range []string{"dnsDomains", "ipRanges", "emailAddresses", "uriDomains"} {
-			want["Certificate spec.nameConstraints."+side+"."+list] = limits.CertificateNames
+			names = append(names, "Certificate spec.nameConstraints."+side+"."+list)
 		}
 	}
-	const perByte = 4.0 / 3 // of base64
-	bundles := map[string]int64{}
+	var solvers, selectors, addresses, bundles []string
 	for _, kind := range []string{"Issuer", "ClusterIssuer"} {
+		solvers = append(solvers, kind+" spec.acme.solvers")
+		for _, list := range []string{"dnsNames", "dnsZones"} {
+			selectors = append(selectors, kind+" spec.acme.solvers.selector."+list)
+		}
+		for _, list := range []string{"ca.crlDistributionPoints", "ca.ocspServers", "ca.issuingCertificateURLs", "selfSigned.crlDistributionPoints"} {
+			addresses = append(addresses, kind+" spec."+list)
+		}
 		for _, at := range []string{"acme", "vault", "venafi.tpp"} {
-			bundles[kind+" spec."+at+".caBundle"] = int64(limits.BundlePEM * perByte)
+			bundles = append(bundles, kind+" spec."+at+".caBundle")
 		}
 	}
 	crds, err := api.CRDs()
 	if err != nil {
 		t.Fatal(err)
 	}
+	// most is how many entries a field has at most, longest how many characters.
+	most, longest := map[string]int64{}, map[string]int64{}
 	for _, crd := range crds {
 		walk(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, nil, func(path []string, s *apiextensionsv1.JSONSchemaProps) {
 			at := crd.Spec.Names.Kind + " " + strings.Join(path, ".")
-			if bound, bounded := want[at]; bounded && (s.MaxItems == nil || *s.MaxItems != bound) {
-				t.Errorf("%s: has not the bound of %d entries", at, bound)
+			if s.MaxItems != nil {
+				most[at] = *s.MaxItems
 			}
-			delete(want, at)
-			if bound, bounded := bundles[at]; bounded && (s.MaxLength == nil || *s.MaxLength != bound) {
-				t.Errorf("%s: has not the bound of %d characters", at, bound)
+			if s.MaxLength != nil {
+				longest[at] = *s.MaxLength
 			}
-			delete(bundles, at)
 		})
 	}
-	for at := range bundles {
-		t.Errorf("%s: is no field", at)
+	// in says what becomes of fields with so many entries or characters.
+	in := func(fields []string, most map[string]int64, n int) limits.Outcome {
+		refused := 0
+		for _, at := range fields {
+			if bound, bounded := most[at]; bounded && int64(n) > bound {
+				refused++
+			} else if !bounded {
+				t.Errorf("%s: is no field with a bound", at)
+			}
+		}
+		switch refused {
+		case 0:
+			return limits.Taken
+		case len(fields):
+		default:
+			t.Errorf("%d are refused in %d of %q", n, refused, fields)
+		}
+		return limits.Refused
 	}
-	for at := range want {
-		t.Errorf("%s: is no field", at)
-	}
+	bounds.Holds(t, "names", func(n int) limits.Outcome { return in(names, most, n) })
+	bounds.Holds(t, "solvers", func(n int) limits.Outcome { return in(solvers, most, n) })
+	bounds.Holds(t, "names of a selector", func(n int) limits.Outcome { return in(selectors, most, n) })
+	bounds.Holds(t, "addresses for certificates", func(n int) limits.Outcome { return in(addresses, most, n) })
+	bounds.Holds(t, "CA bundle", func(n int) limits.Outcome { return in(bundles, longest, base64.StdEncoding.EncodedLen(n)) })
 }

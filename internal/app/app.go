@@ -34,6 +34,7 @@ import (
 	"chancery.dev/internal/controller/shims"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/kubecache"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/metrics"
 	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/stub"
@@ -201,9 +202,17 @@ func newApp(ctx context.Context, cfg Config, rc *rest.Config, options ctrl.Optio
 	return &App{
 		counts: counts,
 		// It is shut down by Run, and logs what the API server refuses.
-		manager: manager, events: record.NewBroadcaster(record.WithContext(logr.NewContext(context.WithoutCancel(ctx), watches.log))),
+		manager: manager, events: newEvents(logr.NewContext(context.WithoutCancel(ctx), watches.log)),
 		sink: &typedcorev1.EventSinkImpl{Interface: clientset.CoreV1().Events("")}, watches: watches, log: watches.log,
 	}, nil
+}
+
+// newEvents sends the events about one object at the rate of docs/limits.md, which is that of other clients of
+// Kubernetes. What it cannot send, it logs by ctx.
+func newEvents(ctx context.Context) record.EventBroadcaster {
+	return record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{
+		BurstSize: limits.Events, QPS: 1.0 / limits.EventSeconds,
+	}))
 }
 
 // kept is what is kept of objects in place of what the caches leave out.

@@ -14,6 +14,7 @@ import (
 
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/rig/bounds"
 )
 
 func get(t *testing.T, via http.RoundTripper, address string) (string, error) {
@@ -158,7 +159,6 @@ func TestAnswersHaveBounds(t *testing.T) {
 		"without a bound":          {path: "/?n=1", fails: "longer than 0 KiB"},
 		"nothing, without a bound": {path: "/"},
 		"headers":                  {path: "/headers", maxBody: 1 << 20, fails: "the server does not answer in HTTP"},
-		"an error":                 {path: "/error?n=1000000", maxBody: 1 << 20, read: limits.ErrorBody},
 		"an error, less may be":    {path: "/error?n=1000000", maxBody: 1 << 10, read: 1 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -173,4 +173,27 @@ func TestAnswersHaveBounds(t *testing.T) {
 			}
 		})
 	}
+	via := (*egress.Policy)(nil).Transport(&http.Transport{}, net.Dialer{}, 1<<20)
+	bounds.Holds(t, "error", func(n int) limits.Outcome {
+		body, err := get(t, via, server.URL+"/error?n="+strconv.Itoa(n))
+		if err != nil {
+			t.Error(err)
+		}
+		return bounds.Without(n, len(body))
+	})
+	bounds.Holds(t, "headers", func(n int) limits.Outcome {
+		const before, after = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX: ", "\r\n\r\n"
+		raw := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, _ = io.WriteString(conn, before+strings.Repeat("x", n-len(before)-len(after))+after)
+			_ = conn.Close()
+		}))
+		defer raw.Close()
+		_, err := get(t, via, raw.URL)
+		return bounds.Refusal(t, err, "the server does not answer in HTTP")
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/rig/bounds"
 	"chancery.dev/internal/rig/growth"
 )
 
@@ -34,6 +35,46 @@ func TestLongMessagesAreCut(t *testing.T) {
 	if got := strings.TrimPrefix(<-events.Events, "Normal Because "); len(got) > limits.EventBytes || !utf8.ValidString(got) || !strings.HasSuffix(got, "…") {
 		t.Errorf("%d bytes: %.300s…", len(got), got)
 	}
+	said := func(message string) string {
+		Emit(events, &corev1.Pod{}, Event{Reason: "Because", Message: message})
+		return strings.TrimPrefix(<-events.Events, "Normal Because ")
+	}
+	bounds.Holds(t, "event", func(n int) limits.Outcome { return bounds.Without(n, len(said(strings.Repeat("x", n)))) })
+	bounds.Holds(t, "link", func(n int) limits.Outcome {
+		link := "https://" + strings.Repeat("x", n-len("https://"))
+		if !strings.Contains(said(link), link) {
+			return limits.Cut
+		}
+		return limits.Taken
+	})
+	// told is the line of a pass.
+	told := func(steps, causes []string) string {
+		a := &account{}
+		for _, step := range steps {
+			a.did(step)
+		}
+		for _, cause := range causes {
+			a.because(cause, "Because")
+		}
+		e.line("Pod", podName, a, "", nil)
+		return line
+	}
+	numbered := func(n int) []string {
+		out := make([]string, n)
+		for i := range out {
+			out[i] = fmt.Sprintf("number-%d.", i)
+		}
+		return out
+	}
+	bounds.Holds(t, "steps in a line", func(n int) limits.Outcome {
+		return bounds.Without(n, strings.Count(told(numbered(n), nil), "number-"))
+	})
+	bounds.Holds(t, "causes in a line", func(n int) limits.Outcome {
+		return bounds.Without(n, strings.Count(told(nil, numbered(n)), "number-"))
+	})
+	bounds.Holds(t, "cause", func(n int) limits.Outcome {
+		return bounds.Without(n, strings.Count(told(nil, []string{strings.Repeat("Z", n)}), "Z"))
+	})
 	link := "https://portal.example/unpause?jwt=" + strings.Repeat("x", 700)
 	Emit(events, &corev1.Pod{}, Event{Reason: "Because", Message: strings.Repeat("w ", 400) + link})
 	if got := <-events.Events; !strings.HasSuffix(got, " "+link) {

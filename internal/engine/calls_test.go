@@ -16,6 +16,7 @@ import (
 
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/rig/bounds"
 )
 
 // rig makes calls for objects by a clock of the bubble.
@@ -195,6 +196,28 @@ func TestBytesOfCalls(t *testing.T) {
 			t.Errorf("%v are under way, %v in all, and all calls have ended", here, all)
 		}
 	})
+}
+
+// TestHalfOfTheCalls: one namespace has half of all calls under way, and half of their bytes.
+func TestHalfOfTheCalls(t *testing.T) {
+	// outcome is what becomes of calls that take so many bytes each.
+	outcome := func(bytes ...int) (o limits.Outcome) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, limits.Calls)
+			for i, n := range bytes {
+				r.start(r.owner(fmt.Sprint("noisy/", i)), Call{Name: "do", Lane: Lane{Name: fmt.Sprint(i), Limit: 1, Bytes: n, Timeout: time.Minute}, Run: silent})
+			}
+			if here, _ := r.underWay(); here["noisy"].calls < len(bytes) {
+				o = limits.Waiting
+			} else {
+				o = limits.Taken
+			}
+			time.Sleep(time.Hour)
+		})
+		return o
+	}
+	bounds.Holds(t, "calls of a namespace", func(n int) limits.Outcome { return outcome(slices.Repeat([]int{1}, n)...) })
+	bounds.Holds(t, "bytes of a namespace's calls", func(n int) limits.Outcome { return outcome(limits.OneCall, n-limits.OneCall) })
 }
 
 // underWay returns the calls of each namespace, and of all.

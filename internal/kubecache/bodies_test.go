@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/rig/bounds"
 )
 
 // TestBodiesAreBounded: who names large Secrets in many issuers chooses how much is kept of them. Beyond the bound,
@@ -35,6 +36,19 @@ func TestBodiesAreBounded(t *testing.T) {
 			t.Errorf("Secret %d is kept: %t, want %t", n, got != nil, want)
 		}
 	}
+	bounds.Holds(t, "Secrets", func(n int) limits.Outcome {
+		*b = bodies{now: b.now}
+		put(0, 0)
+		one := b.bytes
+		put(1, n-2*one)
+		if b.get(name(1)) == nil {
+			t.Errorf("the last one of %d bytes is not kept", n-one)
+		}
+		if b.get(name(0)) == nil {
+			return limits.Dropped
+		}
+		return limits.Taken
+	})
 	put(0, limits.SecretBytes)
 	if b.get(name(0)) != nil || len(b.byName) != 0 || b.bytes != 0 {
 		t.Errorf("%d Secrets of %d bytes are kept beside one that is larger than the bound", len(b.byName), b.bytes)

@@ -25,6 +25,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/rig/bounds"
 )
 
 // TestInformerListsInPages: a start asks for pages, never for a stream or for everything at
@@ -131,6 +132,13 @@ func TestListThatExpires(t *testing.T) {
 // TestPagesAreBounded: of objects as large as the API server takes, as few are read at a time as have room, in order,
 // and of small ones a full page.
 func TestPagesAreBounded(t *testing.T) {
+	bounds.Holds(t, "page of a list", func(n int) limits.Outcome {
+		text, err := readPage(strings.NewReader(strings.Repeat("x", n)), new([]byte))
+		if err != nil && !errors.Is(err, errPageTooLarge) || err == nil && len(text) != n {
+			t.Errorf("%d bytes, %v", len(text), err)
+		}
+		return bounds.Refusal(t, err, "")
+	})
 	const objects = 700
 	large := strings.Repeat("x", limits.ListBytes/5)
 	var biggest, answers int

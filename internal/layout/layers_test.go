@@ -126,6 +126,7 @@ var rooms = []room{
 	{layer: 0, path: "internal/rig/fuzz", why: "runs all fuzz targets: make fuzz", rig: true},
 	{layer: 0, path: "internal/rig/spent", why: "what tests spend time on beside their own work", rig: true},
 	{layer: 1, path: "internal/rig/netns", why: "tests in a network namespace of their own", rig: true},
+	{layer: 1, path: "internal/rig/bounds", why: "whether a test holds the numbers of the limits", rig: true},
 	{layer: 0, path: "internal/rig/growth", why: "whether what a function costs grows with the size of its input", rig: true},
 	{layer: 1, path: "internal/rig/golden", why: "tables of decisions in files", rig: true},
 	{layer: 0, path: "internal/rig/reference", why: "the pages of docs/reference, from the code", rig: true},

@@ -1,9 +1,15 @@
 package layout_test
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -16,9 +22,9 @@ const limitsIntro = `# Limits: how large things from outside may be
 You want to know how large things may be, and what happens above that. A tenant, a server or a client of the API server
 chooses the size of much that the controller reads. This page lists each such size: who chooses it, its bound, what one
 unit costs, and what happens above the bound. The cost of a thing grows with its size, never with the square of the
-size: each test that is named here says so, or holds the bound. Run one with ` + "`go test -run NAME ./internal/...`" + `.
-Each parser of ours has a fuzz target: a property that holds whatever the bytes are. ` + "`make fuzz`" + ` looks for bytes
-that break one.
+size: each test that is named here says so, or tries the bound and one more. The words in italics say what becomes of
+one more, or why no test tries it. Run a test with ` + "`go test -run NAME ./internal/...`" + `. Each parser of ours has a
+fuzz target: a property that holds whatever the bytes are. ` + "`make fuzz`" + ` looks for bytes that break one.
 
 The page is written from ` + "`internal/limits`" + ` by ` + "`go test ./internal/layout -update`" + `.
 `
@@ -35,7 +41,7 @@ func limitsPage() string {
 			if len(r.Fuzz) > 0 {
 				fuzz = inCode(r.Fuzz)
 			}
-			page.WriteString("| " + strings.Join([]string{r.What, r.Who, r.Bound, r.Costs, r.Above, inCode(r.Tests), fuzz}, " | ") + " |\n")
+			page.WriteString("| " + strings.Join([]string{r.What, r.Who, r.Text(), r.Costs, above(r), inCode(r.Tests), fuzz}, " | ") + " |\n")
 		}
 	}
 	page.WriteString(`
@@ -44,6 +50,25 @@ func limitsPage() string {
 An event of the object, or a condition, says which bound it is above; the object is looked at again when it changes.
 `)
 	return page.String()
+}
+
+// above says what becomes of one more than each bound, or why no test tries it.
+func above(r limits.Row) string {
+	var all, each []string
+	for _, n := range r.Numbers {
+		becomes := string(n.Above) + string(n.Untried)
+		each = append(each, n.String()+": "+becomes)
+		if !slices.Contains(all, becomes) {
+			all = append(all, becomes)
+		}
+	}
+	switch len(all) {
+	case 0:
+		return r.Above
+	case 1:
+		return "*" + all[0] + "*: " + r.Above
+	}
+	return "*" + strings.Join(each, "; ") + "*: " + r.Above
 }
 
 // inCode are names in a cell.
@@ -92,7 +117,7 @@ func TestLimitsPage(t *testing.T) {
 	tests := testNames(t)
 	for _, section := range limits.Table() {
 		for _, r := range section.Rows {
-			for _, cell := range []string{r.What, r.Who, r.Bound, r.Costs, r.Above} {
+			for _, cell := range []string{r.What, r.Who, r.Text(), r.Costs, r.Above} {
 				if cell == "" || strings.Contains(cell, "|") {
 					t.Errorf("%s: a cell is empty, or would end in the middle: %+v", section.Title, r)
 				}
@@ -108,6 +133,63 @@ func TestLimitsPage(t *testing.T) {
 		}
 	}
 	written(t, "limits.md", limitsPage())
+}
+
+// TestNumbersAreTried: each number of the table is tried by bounds.Holds in a test that its row names, or has a reason
+// why not; it has a name of its own, and no other number is in the text of its bound.
+func TestNumbersAreTried(t *testing.T) {
+	tried, seen := triedNumbers(t), map[string]bool{}
+	for _, section := range limits.Table() {
+		for _, r := range section.Rows {
+			if strings.Count(r.Bound, "%s") != len(r.Numbers) && r.Bound != "" || strings.ContainsAny(r.Bound, "0123456789") {
+				t.Errorf("%s: %q has not one %%s for each of its %d numbers, or digits", r.What, r.Bound, len(r.Numbers))
+			}
+			for _, n := range r.Numbers {
+				if seen[n.Name] || (n.Above == "") == (n.Untried == "") {
+					t.Errorf("%s: %+v: another number has its name, or it has not either an outcome or a reason that it is not tried", r.What, n)
+				}
+				seen[n.Name] = true
+				by := func(test string) bool { return tried[test][n.Name] }
+				if slices.ContainsFunc(r.Tests, by) != (n.Untried == "") {
+					t.Errorf("%s: bounds.Holds(t, %q, …) is in none of %q, and the row has no reason for that; or it is, and the row has one", r.What, n.Name, r.Tests)
+				}
+			}
+		}
+	}
+}
+
+// triedNumbers are the names that each test function hands to bounds.Holds.
+func triedNumbers(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	tried := map[string]map[string]bool{}
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil {
+				if tried[f.Name.Name] == nil {
+					tried[f.Name.Name] = map[string]bool{}
+				}
+				ast.Inspect(f, func(n ast.Node) bool {
+					if call, ok := n.(*ast.CallExpr); ok && len(call.Args) == 3 && types.ExprString(call.Fun) == "bounds.Holds" {
+						name, _ := strconv.Unquote(types.ExprString(call.Args[1])) // a name that is no literal is none
+						tried[f.Name.Name][name] = true
+					}
+					return true
+				})
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tried
 }
 
 // written holds a page of docs to what a table of the code says, or writes it.

@@ -29,20 +29,26 @@ const (
 	OneCall = 1 << 20
 )
 
+// certificates is who asks for certificates.
+const certificates = "who creates Certificates"
+
+// kept are the rows about what is kept between calls and passes.
 func kept() []Row {
 	const (
-		issuers    = "who creates Issuers"
-		challenges = "who creates Certificates"
-		again      = "What was used the longest ago is dropped, and made again when it is needed"
+		issuers = "who creates Issuers"
+		again   = "What was used the longest ago is dropped, and made again when it is needed"
 	)
 	return []Row{
 		{
 			What: "Sessions with Vault and Venafi servers, key pairs of CA issuers: of each type of issuer", Who: issuers,
-			Bound: count(Sessions, "issuers") + " with " + bytes(SessionBytes) + "; of one namespace " +
-				count(NamespaceSessions, "issuers") + " with " + bytes(NamespaceSessionBytes),
+			Numbers: []Number{
+				held("sessions", Sessions, "issuers", Dropped), held("bytes of sessions", SessionBytes, "bytes", Dropped),
+				held("sessions of a namespace", NamespaceSessions, "issuers", Dropped), held("bytes of a namespace's sessions", NamespaceSessionBytes, "bytes", Dropped),
+			},
+			Bound: "%s with %s; of one namespace %s with %s",
 			Costs: "A digest of the issuer, its connections, its credentials and tokens, and 4 times its CA bundle. It goes with the issuer, and after a day without use",
 			Above: again + ". A namespace loses its own first",
-			Tests: []string{"TestKeptIsBounded", "TestKeptGrows", "TestSessionsAreBounded", "TestAllOfASessionCounts", "TestAllOfAnAccountCounts",
+			Tests: []string{"TestKeptToTheNumber", "TestKeptIsBounded", "TestKeptGrows", "TestSessionsAreBounded", "TestAllOfASessionCounts", "TestAllOfAnAccountCounts",
 				"TestAllOfAPairCounts", "TestSignersForgetIssuers"},
 			Parser: "nothing is parsed",
 		},
@@ -53,20 +59,26 @@ func kept() []Row {
 		},
 		{
 			What: "Secrets that are kept whole: credentials of issuers, next private keys", Who: "who writes Secrets",
-			Bound: bytes(SecretBytes), Costs: "Its size and 2 KiB, for an hour", Above: again, Tests: []string{"TestBodiesAreBounded"},
+			Numbers: []Number{held("Secrets", SecretBytes, "bytes", Dropped)}, Costs: "Its size and 2 KiB, for an hour", Above: again, Tests: []string{"TestBodiesAreBounded"},
 			Parser: "Kubernetes' decoder",
 		},
 		{
-			What: "Zones of names, servers of zones", Who: challenges, Bound: count(Zones, "names") + ", " + count(ZoneServers, "zones"),
-			Costs: "For the TTL, a day at most", Above: again, Tests: []string{"TestZoneIsCachedForItsTTL"},
+			What: "Zones of names, servers of zones", Who: certificates, Numbers: []Number{held("zones of names", Zones, "names", Dropped), held("servers of zones", ZoneServers, "zones", Dropped)},
+			Costs: "For the TTL, a day at most", Above: again, Tests: []string{"TestZoneIsCachedForItsTTL", "TestZonesAreBounded"},
 			Parser: "nothing is parsed",
 		},
 		{
-			What: "Orders that a CA has refused, which are tried again less often", Who: challenges,
+			What: "Orders that a CA has refused, which are tried again less often", Who: certificates,
 			Bound: "one for each set of names of a namespace, for two weeks", Costs: "A digest and a time", Above: "It is forgotten",
 			Tests:  []string{"TestRefusedSetsAreDigests"},
 			Parser: "nothing is parsed",
 		},
+	}
+}
+
+// passing are the rows about what is read, waits or is under way.
+func passing() []Row {
+	return []Row{
 		{
 			What: "Owners and finalizers of a Secret with our label", Who: "who writes Secrets", Bound: "the controller, and one finalizer",
 			Costs: "Linear: decoded once, and dropped", Above: "They are not kept", Tests: []string{"TestOwnersAreNotKept"},
@@ -79,7 +91,7 @@ func kept() []Row {
 		},
 		{
 			What: "Pages of the lists that a start reads: each has as many objects as have room in it", Who: "who creates objects of any kind that is watched, and Secrets",
-			Bound: bytes(ListBytes), Costs: "Linear: read, decoded, and reduced before the next one",
+			Numbers: []Number{held("page of a list", ListBytes, "bytes", Refused)}, Costs: "Linear: read, decoded, and reduced before the next one",
 			Above: "As many objects are asked for at a time as had room last, or an eighth as many", Tests: []string{"TestPagesAreBounded", "TestIngressesHoldUpNobody"},
 			Parser: "Kubernetes' decoder",
 		},
@@ -91,21 +103,25 @@ func kept() []Row {
 		},
 		{
 			What: "Objects that `takeover` has saved, compressed, in a Secret", Who: "who writes Secrets of the cluster resource namespace",
-			Bound: bytes(SavedObject) + " unpacked", Costs: "Linear", Above: "`takeover` says so, and restores nothing", Tests: []string{"TestSavedIsBounded"},
+			Numbers: []Number{held("saved object", SavedObject, "bytes", Refused)}, Bound: "%s unpacked", Costs: "Linear", Above: "`takeover` says so, and restores nothing", Tests: []string{"TestSavedIsBounded"},
 			Fuzz: []string{"FuzzSaved"},
 		},
 		{
-			What: "Classes of Ingresses whose controllers refuse exact paths", Who: challenges,
-			Bound: count(IngressClasses, "classes"), Costs: "Its name", Above: "The path is tried both ways each time",
+			What: "Classes of Ingresses whose controllers refuse exact paths", Who: certificates,
+			Numbers: []Number{held("classes", IngressClasses, "classes", Cut)}, Costs: "Its name", Above: "The path is tried both ways each time",
 			Tests:  []string{"TestClassesAreBounded"},
 			Parser: "nothing is parsed",
 		},
 		{
 			What: "Calls that leave the process, at once", Who: "who creates Issuers and Certificates",
-			Bound:  count(Calls, "calls") + " that take " + bytes(CallBytes) + " together; one namespace half of both",
+			Numbers: []Number{
+				untried("calls", Calls, "calls", ByShare), untried("bytes of calls", CallBytes, "bytes", ByShare),
+				held("calls of a namespace", Calls/2, "calls", Waiting), held("bytes of a namespace's calls", CallBytes/2, "bytes", Waiting),
+			},
+			Bound:  "%s that take %s together; one namespace %s that take %s",
 			Costs:  "1 MiB with an answer of 64 KiB, 2 MiB with Vault, 3 MiB with an ACME account, 8 MiB with Venafi",
 			Above:  "They wait for their turn; a namespace without a call has one at once",
-			Tests:  []string{"TestBytesOfCalls", "TestSilentServersDelayNobodyElse", "TestRoomForTheNextNamespace", "TestPickGrows"},
+			Tests:  []string{"TestHalfOfTheCalls", "TestBytesOfCalls", "TestSilentServersDelayNobodyElse", "TestRoomForTheNextNamespace", "TestPickGrows"},
 			Parser: "nothing is parsed",
 		},
 	}

@@ -7,10 +7,89 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Listed is how many of a list an error, an event or a condition names: then comes how many more there are.
 const Listed = 10
+
+// Outcome is what becomes of something of a size.
+type Outcome string
+
+const (
+	// Taken is used whole.
+	Taken Outcome = "taken"
+	// Refused is not used at all.
+	Refused Outcome = "refused"
+	// Cut is used up to the bound: what is above it is left out.
+	Cut Outcome = "cut"
+	// Dropped makes room for itself: what was used the longest ago is not kept any more.
+	Dropped Outcome = "dropped"
+	// Waiting is used later.
+	Waiting Outcome = "waiting"
+)
+
+// Untried is why no test tries a bound and one above it.
+type Untried string
+
+// Reasons that no test tries a bound and one above it.
+const (
+	// ByKubernetes is a bound that the API server has for all objects, without a word of ours.
+	ByKubernetes Untried = "Kubernetes holds it"
+	// ByProtocol is a bound above which the protocol has no number.
+	ByProtocol Untried = "a length in the protocol has two bytes"
+	// ByGolden is a wait, which testdata/waits.txt of each package shows in a table.
+	ByGolden Untried = "a table shows each wait"
+	// ByShare is a bound that namespaces share, so that one above it is another number for each of their numbers.
+	ByShare Untried = "how namespaces share it is tried instead"
+)
+
+// Number is a bound that is a number.
+type Number struct {
+	// Name tells it from all others of the table: rig/bounds.Holds takes it.
+	Name string
+	// Max is the most that is taken.
+	Max int
+	// Unit is "bytes", another word for what is counted, or empty.
+	Unit string
+	// Above is what becomes of one more. It is empty if there is a reason that no test tries it.
+	Above Outcome
+	// Untried is that reason.
+	Untried Untried
+}
+
+// String writes the number with its unit.
+func (n Number) String() string {
+	switch n.Unit {
+	case "bytes":
+		return bytes(n.Max)
+	case "":
+		return grouped(n.Max)
+	}
+	return count(n.Max, n.Unit)
+}
+
+// held is a bound that a test tries.
+func held(name string, most int, unit string, above Outcome) Number {
+	return Number{Name: name, Max: most, Unit: unit, Above: above}
+}
+
+// untried is a bound that no test tries.
+func untried(name string, most int, unit string, why Untried) Number {
+	return Number{Name: name, Max: most, Unit: unit, Untried: why}
+}
+
+// Text writes the bound.
+func (r Row) Text() string {
+	var numbers []any
+	for _, n := range r.Numbers {
+		numbers = append(numbers, n)
+	}
+	if r.Bound == "" {
+		return strings.TrimSuffix(fmt.Sprintf(strings.Repeat("%s, ", len(numbers)), numbers...), ", ")
+	}
+	return fmt.Sprintf(r.Bound, numbers...)
+}
 
 // Row is one size that somebody else chooses.
 type Row struct {
@@ -18,7 +97,9 @@ type Row struct {
 	What string
 	// Who chooses its size.
 	Who string
-	// Bound of the size, with its unit.
+	// Numbers are the bounds that are numbers.
+	Numbers []Number
+	// Bound of the size in words, with a %s for each of Numbers in turn, and no digit. Empty means Numbers, and commas.
 	Bound string
 	// Costs says what one unit costs the controller.
 	Costs string
@@ -43,7 +124,7 @@ type Section struct {
 // Table is all bounds.
 func Table() []Section {
 	return []Section{
-		{"Objects of tenants", slices.Concat(shims(), objects(), keys())}, {"Answers of servers", slices.Concat(answers(), policies())}, {"What is kept, and under way", kept()},
+		{"Objects of tenants", slices.Concat(shims(), objects(), keys())}, {"Answers of servers", slices.Concat(answers(), others(), policies())}, {"What is kept, and under way", slices.Concat(kept(), passing())},
 		{"What is said and noted about an object", told()},
 	}
 }

@@ -36,6 +36,14 @@ const (
 	BundlePEM = 330000
 )
 
+// Bounds of RSA keys: a signature takes as long as the cube of the bits, and as many steps as there are primes.
+const (
+	// RSABits is how many bits the modulus has.
+	RSABits = 8192
+	// RSAPrimes is how many primes.
+	RSAPrimes = 2
+)
+
 // Credentials is how large the names and values of the credentials of a DNS provider program are together, in bytes.
 const Credentials = 64 << 10
 
@@ -61,15 +69,14 @@ const (
 
 func objects() []Row {
 	const (
-		certificates = "who creates Certificates"
-		issuers      = "who creates Issuers"
-		secrets      = "who writes Secrets"
-		refused      = "The API server refuses the object. One that is stored already stays as it is, and can be edited elsewhere"
+		issuers = "who creates Issuers"
+		secrets = "who writes Secrets"
+		refused = "The API server refuses the object. One that is stored already stays as it is, and can be edited elsewhere"
 	)
 	return []Row{
 		{
 			What: "Names of each type, entries of `subject` and of `nameConstraints` of a Certificate", Who: certificates,
-			Bound: count(CertificateNames, "entries each"), Costs: "Linear", Above: refused,
+			Numbers: []Number{held("names", CertificateNames, "entries each", Refused)}, Costs: "Linear", Above: refused,
 			Tests: []string{"TestSchemaKeepsToTheLimits", "TestStoredLargeObjectsStayUpdatable", "TestOrdersGrow"},
 			Fuzz:  []string{"FuzzAltNames", "FuzzParseLiteralSubject", "FuzzIdentifiers"},
 		},
@@ -80,55 +87,58 @@ func objects() []Row {
 		},
 		{
 			What: "`solvers` of an ACME issuer", Who: issuers,
-			Bound: count(Solvers, "solvers") + ", each with " + count(SelectorNames, "names") + " and as many zones", Costs: "Linear, for all names of an Order together",
+			Numbers: []Number{held("solvers", Solvers, "solvers", Refused), held("names of a selector", SelectorNames, "names", Refused)},
+			Bound:   "%s, each with %s and as many zones", Costs: "Linear, for all names of an Order together",
 			Above: refused, Tests: []string{"TestSchemaKeepsToTheLimits", "TestSelectionGrows", "TestLongNamesAreInNoZone"},
 			Parser: "names are compared",
 		},
 		{
 			What: "Addresses for certificates of an issuer: revocation lists, OCSP responders, the CA's certificate", Who: issuers,
-			Bound: count(IssuerURLs, "of each kind"), Costs: "Linear, in each certificate", Above: refused, Tests: []string{"TestSchemaKeepsToTheLimits"},
+			Numbers: []Number{held("addresses for certificates", IssuerURLs, "of each kind", Refused)}, Costs: "Linear, in each certificate", Above: refused, Tests: []string{"TestSchemaKeepsToTheLimits"},
 			Parser: "they are copied",
 		},
 		{
 			What: "An object of any kind that is watched, with all its labels and entries", Who: "who creates objects of the kind",
-			Bound: bytes(ObjectBytes) + " in memory. Of many, a quota of the kind", Costs: "Linear: decoded, and kept in memory",
+			Numbers: []Number{held("object", ObjectBytes, "bytes", Refused)},
+			Bound:   "%s in memory. Of many, a quota of the kind", Costs: "Linear: decoded, and kept in memory",
 			Above: "Little of it is kept: its name, its annotations, its status. Nothing is done for it until it is smaller. A Certificate and an issuer " +
 				"are not ready and say so; an event does for any other. It can be deleted",
 			Tests:  []string{"TestBound", "TestEveryKindIsBounded", "TestLargeIssuer", "TestLargeCertificate"},
 			Parser: "Kubernetes' decoder",
 		},
 		{
-			What: "Solver that is chosen for a name, with its selector and the configuration of a webhook", Who: issuers, Bound: bytes(SolverBytes),
+			What: "Solver that is chosen for a name, with its selector and the configuration of a webhook", Who: issuers, Numbers: []Number{held("solver", SolverBytes, "bytes", Refused)},
 			Costs: "Linear, and the Challenge for each name of each Certificate has a copy",
 			Above: "The Order makes no Challenge, and says so. The issuer can be edited", Tests: []string{"TestALargeSolverIsRefused"},
 			Fuzz: []string{"FuzzHostsIn", "FuzzNameserver"},
 		},
 		{
-			What: "`caBundle` of an issuer or a webhook, and its entry of a Secret", Who: issuers, Bound: bytes(BundlePEM), Costs: "Linear",
+			What: "`caBundle` of an issuer or a webhook, and its entry of a Secret", Who: issuers, Numbers: []Number{held("CA bundle", BundlePEM, "bytes", Refused)}, Costs: "Linear",
 			Above: "The API server refuses the issuer. A bundle that is stored already, or is in a Secret, is not read: the issuer is not ready and says so; the Challenge of a webhook does",
 			Tests: []string{"TestSchemaKeepsToTheLimits", "TestLargeInputs", "TestProbe", "TestDirectMistakes", "TestABundleIsBounded"},
 			Fuzz:  []string{"FuzzDecodeChain", "FuzzBundle"},
 		},
 		{
-			What: "Entry of a Secret with a credential: a token, a password, a key of an account outside ACME", Who: secrets, Bound: bytes(CredentialBytes),
+			What: "Entry of a Secret with a credential: a token, a password, a key of an account outside ACME", Who: secrets, Numbers: []Number{held("credential", CredentialBytes, "bytes", Refused)},
 			Costs: "Linear", Above: "It is not used: the issuer, the Challenge or the Certificate says so",
 			Tests: []string{"TestCredentialEntriesAreBounded", "TestLargeInputs", "TestProbe", "TestDirectMistakes"},
 			Fuzz:  []string{"FuzzTSIGKey"},
 		},
 		{
-			What: "Encoded request of a CertificateRequest or a CertificateSigningRequest", Who: "who creates them", Bound: bytes(ChainPEM),
+			What: "Encoded request of a CertificateRequest or a CertificateSigningRequest", Who: "who creates them", Numbers: []Number{held("request", ChainPEM, "bytes", Refused)},
 			Costs: "Linear in names and usages", Above: "The request fails", Tests: []string{"TestOversizedInputIsNotDecoded", "TestUsagesGrow", "TestRequestsGrow"},
 			Fuzz: []string{"FuzzDecodeCSR", "FuzzInspectCSR", "FuzzSubjectsEqual"},
 		},
 		{
 			What: "Custom fields for Venafi in annotations", Who: "who creates issuers and requests",
-			Bound: "256 KiB, as Kubernetes has it for all annotations of an object", Costs: "Linear", Above: "The API server refuses the object",
+			Numbers: []Number{untried("annotations", 256<<10, "bytes", ByKubernetes)},
+			Bound:   "%s, as Kubernetes has it for all annotations of an object", Costs: "Linear", Above: "The API server refuses the object",
 			Tests: []string{"TestFieldsGrow"},
 			Fuzz:  []string{"FuzzCustomFields"},
 		},
 		{
 			What: "credentials of a DNS provider program, names and values together", Who: secrets,
-			Bound: bytes(Credentials), Costs: "110 bytes for each, in each process: what is taken out of its errors and its log",
+			Numbers: []Number{held("credentials of a program", Credentials, "bytes", Refused)}, Costs: "110 bytes for each, in each process: what is taken out of its errors and its log",
 			Above: "The provider is not used, and the Challenge says so. It is tried again", Tests: []string{"TestCredentialsAreBounded"},
 			Fuzz: []string{"FuzzRedact"},
 		},
@@ -141,14 +151,17 @@ func keys() []Row {
 	return []Row{
 		{
 			What: "PEM of a certificate, of a key, of a chain, of a bundle", Who: secrets,
-			Bound: bytes(CertificatePEM) + ", " + bytes(PrivateKeyPEM) + ", " + bytes(ChainPEM) + ", " + bytes(BundlePEM),
+			Numbers: []Number{
+				held("PEM of a certificate", CertificatePEM, "bytes", Refused), held("PEM of a key", PrivateKeyPEM, "bytes", Refused),
+				held("PEM of a chain", ChainPEM, "bytes", Refused), held("PEM of a bundle", BundlePEM, "bytes", Refused),
+			},
 			Costs: "Less than a second of CPU for the largest", Above: "Nothing is decoded. Who needs it says that the text is too large",
 			Tests: []string{"TestOversizedInputIsNotDecoded", "TestGHSA_r4pg_vg54_wxx4", "TestFitGrows"},
 			Fuzz:  []string{"FuzzDecodeChain", "FuzzFirstOf", "FuzzDecodePrivateKey", "FuzzBundle"},
 		},
 		{
 			What: "RSA key of a CA issuer, or of a requester that signs for itself", Who: secrets,
-			Bound: "8,192 bits, 2 primes", Costs: "A signature takes as long as the cube of the bits: a tenth of a second for the largest",
+			Numbers: []Number{held("RSA bits", RSABits, "bits", Refused), held("RSA primes", RSAPrimes, "primes", Refused)}, Costs: "A signature takes as long as the cube of the bits: a tenth of a second for the largest",
 			Above: "The key is not used, and the issuer or the request says so", Tests: []string{"TestSlowKeysAreRefused"},
 			Fuzz: []string{"FuzzDecodePrivateKey"},
 		},
@@ -164,30 +177,32 @@ func shims() []Row {
 	return []Row{
 		{
 			What: "`spec.tls` of an Ingress, listeners of a Gateway or a ListenerSet", Who: users,
-			Bound: count(ShimEntries, "entries"), Costs: "Linear. Above the bound nothing is read, and nothing is kept of them",
+			Numbers: []Number{held("entries", ShimEntries, "entries", Refused)}, Costs: "Linear. Above the bound nothing is read, and nothing is kept of them",
 			Above: left, Tests: []string{"TestTooLarge", "TestShimGrows", "TestFarAboveTheBound", "TestThinTooLarge", "TestHugeIngresses"},
 			Parser: "Kubernetes' decoder",
 		},
 		{
 			What: "Hosts of these entries, and Secrets that they name, each of which is for a Certificate", Who: users,
-			Bound: count(ShimHosts, "hosts and ") + count(ShimCertificates, "Secrets in all"), Costs: "Linear",
+			Numbers: []Number{held("hosts", ShimHosts, "hosts", Refused), held("Secrets of entries", ShimCertificates, "Secrets", Refused)},
+			Bound:   "%s and %s in all", Costs: "Linear",
 			Above: left, Tests: []string{"TestTooLarge", "TestShimGrows"},
 			Parser: "names are compared",
 		},
 		{
 			What: "Labels, annotations and hosts of all Certificates of such an object", Who: users,
-			Bound: bytes(ShimMetadata) + " of labels and annotations for each, " + bytes(ShimBytes) + " in all", Costs: "Linear", Above: left,
+			Numbers: []Number{held("metadata for each", ShimMetadata, "bytes", Refused), held("metadata of all", ShimBytes, "bytes", Refused)},
+			Bound:   "%s of labels and annotations for each, %s in all", Costs: "Linear", Above: left,
 			Tests: []string{"TestTooLarge"},
 			Fuzz:  []string{"FuzzAnnotations"},
 		},
 		{
 			What: "Names in one annotation of such an object, and of one Certificate that it asks for", Who: users,
-			Bound: count(CertificateNames, "names of each type"), Costs: "Linear",
+			Numbers: []Number{held("names of an entry", CertificateNames, "names of each type", Refused)}, Costs: "Linear",
 			Above: "The same; for a single annotation the event is `BadConfig`", Tests: []string{"TestTooLarge", "TestWarningsAreFew", "TestShimGrows"},
 			Fuzz: []string{"FuzzAnnotations"},
 		},
 		{
-			What: "Warnings about such an object", Who: users, Bound: count(Listed, "at a time") + ", and one that says how many more there are",
+			What: "Warnings about such an object", Who: users, Numbers: []Number{held("warnings", Listed, "at a time", Cut)}, Bound: "%s, and one that says how many more there are",
 			Costs: "An event each, once", Above: "The others are told once the first are corrected", Tests: []string{"TestWarningsAreFew"},
 			Fuzz: []string{"FuzzAnnotations"},
 		},

@@ -14,7 +14,10 @@ const (
 func policies() []Row {
 	return []Row{{
 		What: "Entries of a list in the policy of a Venafi zone: domains, regular expressions, keys", Who: "the Venafi server of an issuer",
-		Bound: count(PolicyEntries, "entries of ") + count(PolicyEntryBytes, "bytes") + "; a regular expression has " + count(PolicySteps, "steps"),
+		Numbers: []Number{
+			held("entries of a policy", PolicyEntries, "entries", Refused), held("entry of a policy", PolicyEntryBytes, "bytes", Refused), held("steps of an expression", PolicySteps, "steps", Refused),
+		},
+		Bound: "%s of %s; a regular expression has %s",
 		Costs: "Entries times names: each entry is compiled once for all names, compared with each, and dropped. A request takes 15 seconds of a core at most, every five minutes",
 		Above: "The issuer is not ready, and a request waits. Both say so, and are tried again every five minutes",
 		Tests: []string{"TestPolicyIsBounded", "TestPolicyIsCompiledOnce", "TestPolicyGrows", "TestPolicyEndsWithTheContext"},

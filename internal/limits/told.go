@@ -5,28 +5,36 @@ const (
 	// EventBytes is the size of the message of an event, and of each cause in a line of the log, beside the first link
 	// that has no room in it.
 	EventBytes = 1024
+	// LinkBytes is the size of that link.
+	LinkBytes = 4 << 10
+	// Events is how many events about one object are sent at once, of each component; EventSeconds is after how many
+	// seconds one more is. They are those of other clients of Kubernetes.
+	Events       = 25
+	EventSeconds = 300
 )
 
 // told are the rows about events and the log.
 func told() []Row {
 	return []Row{
 		{
-			What: "Message of an event", Who: "who writes what it quotes", Bound: bytes(EventBytes) + ", and a link of 4 KiB",
+			What: "Message of an event", Who: "who writes what it quotes", Numbers: []Number{held("event", EventBytes, "bytes", Cut), held("link", LinkBytes, "bytes", Cut)},
+			Bound: "%s, and a link of %s",
 			Costs: "Linear", Above: "It is cut, and has … where words are missing. No link is cut",
 			Tests: []string{"TestLongMessagesAreCut", "TestQuoteCutsNoLink", "TestWarningsAreFew"},
 			Fuzz:  []string{"FuzzQuote"},
 		},
 		{
 			What: "Events about one object", Who: "who changes the object",
-			Bound: "25, and one more every five minutes, for each component, as clients of Kubernetes have it. A warning that repeats is told once",
-			Costs: "A request to the API server", Above: "They are left out; the log has them", Tests: []string{"TestHugeIngresses", "TestRefused"},
+			Numbers: []Number{held("events", Events, "", Cut), held("events every five minutes", 1, "", Cut)},
+			Bound:   "%s, and %s more every five minutes, for each component, as clients of Kubernetes have it. A warning that repeats is told once",
+			Costs:   "A request to the API server", Above: "They are left out; the log has them", Tests: []string{"TestEventsAreFew", "TestHugeIngresses", "TestRefused"},
 			Parser: "nothing is parsed",
 		},
 		{
 			What: "Lines of the log about one object", Who: "who changes the object",
-			Bound: "One for each look that changes something, or fails for a new reason; failures back off. " + count(Listed, "steps and as many causes, ") +
-				bytes(EventBytes) + " each",
-			Costs: "Linear", Above: "The line says how many more there are", Tests: []string{"TestLongMessagesAreCut"},
+			Numbers: []Number{held("steps in a line", Listed, "steps", Cut), held("causes in a line", Listed, "causes", Cut), held("cause", EventBytes, "bytes", Cut)},
+			Bound:   "One for each look that changes something, or fails for a new reason; failures back off. %s, %s of %s each",
+			Costs:   "Linear", Above: "The line says how many more there are", Tests: []string{"TestLongMessagesAreCut"},
 			Fuzz: []string{"FuzzQuote"},
 		},
 	}

@@ -13,6 +13,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"chancery.dev/internal/limits"
+	"chancery.dev/internal/rig/bounds"
 )
 
 // hugeKey is an RSA key of more bits than a modular exponentiation should be made
@@ -86,18 +89,24 @@ func TestHugeKeysAreRefused(t *testing.T) {
 }
 
 func TestOversizedInputIsNotDecoded(t *testing.T) {
-	filler := func(limit int) []byte { return bytes.Repeat([]byte("-----BEGIN X-----\n"), limit/18+1) }
-	for name, err := range map[string]error{
-		"certificate": errorOf(DecodeCertificate(filler(MaxCertificatePEM))),
-		"chain":       errorOf(DecodeChain(filler(MaxChainPEM))),
-		"bundle":      errorOf(DecodeBundle(filler(MaxBundlePEM))),
-		"key":         errorOf(DecodePrivateKey(filler(MaxPrivateKeyPEM))),
-		"request":     errorOf(DecodeCSR(filler(MaxChainPEM))),
-	} {
-		if err == nil || !strings.Contains(err.Error(), "more bytes of PEM than the") {
-			t.Errorf("%s: %v", name, err)
+	// decoded reports whether an error says that there is no PEM, instead of that there is too much of it.
+	decoded := func(decode func([]byte) error) func(n int) limits.Outcome {
+		return func(n int) limits.Outcome {
+			err := decode(bytes.Repeat([]byte("x"), n))
+			switch {
+			case err == nil:
+				t.Error("it is no PEM, and there is no error")
+			case strings.Contains(err.Error(), "more bytes of PEM than the"):
+				return limits.Refused
+			}
+			return limits.Taken
 		}
 	}
+	bounds.Holds(t, "PEM of a certificate", decoded(func(text []byte) error { return errorOf(DecodeCertificate(text)) }))
+	bounds.Holds(t, "PEM of a chain", decoded(func(text []byte) error { return errorOf(DecodeChain(text)) }))
+	bounds.Holds(t, "PEM of a bundle", decoded(func(text []byte) error { return errorOf(DecodeBundle(text)) }))
+	bounds.Holds(t, "PEM of a key", decoded(func(text []byte) error { return errorOf(DecodePrivateKey(text)) }))
+	bounds.Holds(t, "request", decoded(func(text []byte) error { return errorOf(DecodeCSR(text)) }))
 }
 
 func errorOf[T any](_ T, err error) error { return err }

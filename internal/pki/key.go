@@ -12,6 +12,8 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+
+	"chancery.dev/internal/limits"
 )
 
 // Key algorithms, as privateKey.algorithm of a Certificate spells them.
@@ -34,7 +36,7 @@ const (
 	DefaultRSASize   = 2048
 	DefaultECDSASize = 256
 	MinRSASize       = 2048
-	MaxRSASize       = 8192
+	MaxRSASize       = limits.RSABits
 	// maxForeignRSASize bounds the keys of others: to verify with a key as large as a PEM text may be would take
 	// minutes.
 	maxForeignRSASize = 16384

@@ -12,6 +12,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"chancery.dev/internal/limits"
+	"chancery.dev/internal/rig/bounds"
 )
 
 func TestKeysRoundTrip(t *testing.T) {
@@ -211,16 +214,16 @@ func FuzzDecodePrivateKey(f *testing.F) {
 // TestSlowKeysAreRefused: who writes the Secret of a CA issuer chooses how long each signature takes.
 func TestSlowKeysAreRefused(t *testing.T) {
 	t.Parallel()
-	three, err := rsa.GenerateMultiPrimeKey(rand.Reader, 3, 2048) //nolint:staticcheck // Go signs with such keys still
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := pem.EncodeToMemory(&pem.Block{Type: pemPKCS1, Bytes: x509.MarshalPKCS1PrivateKey(three)})
-	if _, err := DecodePrivateKey(text); err == nil || !strings.Contains(err.Error(), "3 primes") {
-		t.Errorf("a key of three primes: %v", err)
-	}
-	large := &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), MaxRSASize)}, Primes: make([]*big.Int, 2)}
-	if err := checkSigningKey(large); err == nil || !strings.Contains(err.Error(), "8193 bits") {
-		t.Errorf("a large key: %v", err)
-	}
+	bounds.Holds(t, "RSA primes", func(n int) limits.Outcome {
+		key, err := rsa.GenerateMultiPrimeKey(rand.Reader, n, 2048) //nolint:staticcheck // Go signs with such keys still
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = DecodePrivateKey(pem.EncodeToMemory(&pem.Block{Type: pemPKCS1, Bytes: x509.MarshalPKCS1PrivateKey(key)}))
+		return bounds.Refusal(t, err, "3 primes")
+	})
+	bounds.Holds(t, "RSA bits", func(n int) limits.Outcome {
+		large := &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), uint(n-1))}, Primes: make([]*big.Int, limits.RSAPrimes)}
+		return bounds.Refusal(t, checkSigningKey(large), "8193 bits")
+	})
 }

@@ -15,19 +15,19 @@ import (
 // keptFor is how long a thing is kept that nobody uses.
 const keptFor = 24 * time.Hour
 
-// bounds are how many things are kept, and how many bytes of them.
-type bounds struct{ things, bytes int }
+// amount is how many things are kept, and how many bytes of them.
+type amount struct{ things, bytes int }
 
 // and is as many things and one more, which takes so many bytes.
-func (b bounds) and(bytes int) bounds { return bounds{b.things + 1, b.bytes + bytes} }
+func (b amount) and(bytes int) amount { return amount{b.things + 1, b.bytes + bytes} }
 
 // above reports whether there is more of either than most.
-func (b bounds) above(most bounds) bool { return b.things > most.things || b.bytes > most.bytes }
+func (b amount) above(most amount) bool { return b.things > most.things || b.bytes > most.bytes }
 
 var (
 	// keptInAll bounds what is kept by one Kept, keptByNamespace what of it is kept for the Issuers of one namespace.
-	keptInAll       = bounds{limits.Sessions, limits.SessionBytes}
-	keptByNamespace = bounds{limits.NamespaceSessions, limits.NamespaceSessionBytes}
+	keptInAll       = amount{limits.Sessions, limits.SessionBytes}
+	keptByNamespace = amount{limits.NamespaceSessions, limits.NamespaceSessionBytes}
 )
 
 // Inputs tell what a thing is made of from all else, by a digest.
@@ -96,7 +96,7 @@ func (k *Kept[T]) Forget(issuer types.UID) {
 // trim drops what nobody has used for long, and what is beyond the bounds: those of each namespace first, so that a
 // namespace that is full takes nothing from another. It is called with the lock held.
 func (k *Kept[T]) trim(now time.Time) {
-	namespaces, all := map[string]bounds{}, bounds{}
+	namespaces, all := map[string]amount{}, amount{}
 	for uid, known := range k.byIssuer {
 		if now.Sub(known.used) > keptFor {
 			k.drop(uid)
@@ -116,7 +116,7 @@ func (k *Kept[T]) trim(now time.Time) {
 }
 
 // hold drops the things that were used the longest ago, of those that count, until they are within the bounds.
-func (k *Kept[T]) hold(most bounds, counts func(kept[T]) bool) {
+func (k *Kept[T]) hold(most amount, counts func(kept[T]) bool) {
 	var uids []types.UID
 	for uid, known := range k.byIssuer {
 		if counts(known) {
@@ -125,7 +125,7 @@ func (k *Kept[T]) hold(most bounds, counts func(kept[T]) bool) {
 	}
 	// From the one that was used last: what has no room beside those that stay goes.
 	slices.SortFunc(uids, func(a, b types.UID) int { return k.byIssuer[b].used.Compare(k.byIssuer[a].used) })
-	has := bounds{}
+	has := amount{}
 	for _, uid := range uids {
 		if with := has.and(k.size(k.byIssuer[uid])); with.above(most) {
 			k.drop(uid)

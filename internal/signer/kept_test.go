@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/limits"
+	"chancery.dev/internal/rig/bounds"
 )
 
 func issuerOf(namespace, uid string) certmanagerv1.GenericIssuer {
@@ -113,6 +115,27 @@ func TestKeptIsBounded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestKeptToTheNumber: as many things and bytes are kept as the bounds say, and the oldest one goes for one more.
+func TestKeptToTheNumber(t *testing.T) {
+	keeps := func(namespace string, sizes []int) limits.Outcome {
+		k, now := Kept[int]{Size: func(size int) int { return size }}, start
+		for i, size := range sizes {
+			now = now.Add(time.Second)
+			if _, err := k.For(issuerOf(namespace, fmt.Sprint(i)), inputs("spec"), now, func() (int, error) { return size, nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, first := k.byIssuer["0"]; !first && len(k.byIssuer) == len(sizes)-1 {
+			return limits.Dropped
+		}
+		return bounds.Without(len(sizes), len(k.byIssuer))
+	}
+	bounds.Holds(t, "sessions", func(n int) limits.Outcome { return keeps("", make([]int, n)) })
+	bounds.Holds(t, "bytes of sessions", func(n int) limits.Outcome { return keeps("", []int{1, 1, n - 2}) })
+	bounds.Holds(t, "sessions of a namespace", func(n int) limits.Outcome { return keeps("a", make([]int, n)) })
+	bounds.Holds(t, "bytes of a namespace's sessions", func(n int) limits.Outcome { return keeps("a", []int{1, 1, n - 2}) })
 }
 
 // TestKeptGrows: what a thing takes that has grown since it was made counts, also if nobody uses it any more.

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -17,6 +18,7 @@ import (
 
 	"chancery.dev/internal/acme/client"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/rig/bounds"
 )
 
 // TestAnswersAreBounded has a hostile server answer with as much as it likes. Each answer is refused
@@ -60,12 +62,24 @@ func TestAnswersAreBounded(t *testing.T) {
 			}
 		})
 	}
+	pad := func(text string, n int) string { return text + strings.Repeat("\n", n-len(text)) }
+	attempt := func(call func(context.Context, *client.Client, string) error, body string) limits.Outcome {
+		f := startFake(t, reply(200, "", body))
+		err := call(t.Context(), f.client(t, client.Options{}), f.URL)
+		if err != nil && !errors.Is(err, client.ErrTooLarge) {
+			t.Error(err)
+		}
+		return bounds.Refusal(t, err, "the body is longer than")
+	}
+	chain := string(chainPEM(t))
+	bounds.Holds(t, "ACME order", func(n int) limits.Outcome { return attempt(order, pad(`{"status":"pending"}`, n)) })
+	bounds.Holds(t, "ACME answer", func(n int) limits.Outcome { return attempt(authorization, pad(`{"status":"pending"}`, n)) })
+	bounds.Holds(t, "ACME chain", func(n int) limits.Outcome { return attempt(fetch, pad(chain, n)) })
 }
 
 // TestADirectoryIsBounded: it is kept for as long as an issuer uses the server.
 func TestADirectoryIsBounded(t *testing.T) {
 	for name, extra := range map[string]string{
-		"1,000 profiles": `,"meta":{"profiles":{` + numbered(`"p%d":""`, 1000) + `}}`,
 		"a long website": `,"meta":{"website":"` + strings.Repeat("x", 100_000) + `"}`,
 	} {
 		f := startFake(t, nil)
@@ -74,11 +88,15 @@ func TestADirectoryIsBounded(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	f := startFake(t, nil)
-	f.extra = `,"meta":{"profiles":{` + numbered(`"p%d":"https://ca.example/about/profiles"`, 100) + `}}`
-	if d, err := f.client(t, client.Options{}).Directory(t.Context()); err != nil || len(d.Meta.Profiles) != 100 {
-		t.Errorf("100 profiles: %+v, %v", d, err)
-	}
+	bounds.Holds(t, "profiles", func(n int) limits.Outcome {
+		f := startFake(t, nil)
+		f.extra = `,"meta":{"profiles":{` + numbered(`"p%d":"https://ca.example/about/profiles"`, n) + `}}`
+		d, err := f.client(t, client.Options{}).Directory(t.Context())
+		if err == nil && len(d.Meta.Profiles) != n || err != nil && !errors.Is(err, client.ErrTooLarge) {
+			t.Errorf("%d profiles: %+v, %v", n, d, err)
+		}
+		return bounds.Refusal(t, err, "the directory lists more than 100 profiles")
+	})
 }
 
 func numbered(format string, n int) string {
@@ -91,16 +109,19 @@ func numbered(format string, n int) string {
 
 // TestAlternatesAreBounded: each of them may be downloaded.
 func TestAlternatesAreBounded(t *testing.T) {
-	f := startFake(t, func(w http.ResponseWriter, _ *http.Request) {
-		for i := range 200 {
-			w.Header().Add("Link", fmt.Sprintf(`</alternate/%d>;rel="alternate"`, i))
+	bounds.Holds(t, "alternates", func(n int) limits.Outcome {
+		f := startFake(t, func(w http.ResponseWriter, _ *http.Request) {
+			for i := range n {
+				w.Header().Add("Link", fmt.Sprintf(`</alternate/%d>;rel="alternate"`, i))
+			}
+			_, _ = w.Write(chainPEM(t))
+		})
+		chain, err := f.client(t, client.Options{}).FetchCertificate(t.Context(), f.URL+"/cert")
+		if err != nil {
+			t.Fatal(err)
 		}
-		_, _ = w.Write(chainPEM(t))
+		return bounds.Without(n, len(chain.Alternates))
 	})
-	chain, err := f.client(t, client.Options{}).FetchCertificate(t.Context(), f.URL+"/cert")
-	if err != nil || len(chain.Alternates) != 8 {
-		t.Errorf("%+v, %v", chain, err)
-	}
 }
 
 // TestHeadersAreBounded: Go's own bound is 10 MiB for each answer.
@@ -149,8 +170,9 @@ func TestADatabaseIsNotQuoted(t *testing.T) {
 
 // TestABundleIsBounded: a bundle that is too large is not decoded.
 func TestABundleIsBounded(t *testing.T) {
-	_, err := client.NewHTTPClient(client.HTTPOptions{CABundle: make([]byte, limits.BundlePEM+1)})
-	if err == nil || !strings.Contains(err.Error(), "more than 330000 bytes") {
-		t.Errorf("got %v", err)
-	}
+	bundle := chainPEM(t)
+	bounds.Holds(t, "CA bundle", func(n int) limits.Outcome {
+		_, err := client.NewHTTPClient(client.HTTPOptions{CABundle: append(bytes.Clone(bundle), bytes.Repeat([]byte("\n"), n-len(bundle))...)})
+		return bounds.Refusal(t, err, "more than 330000 bytes")
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 )
 
 // Chain is a downloaded certificate with its issuers (RFC 8555 §7.4.2).
@@ -37,7 +38,7 @@ func (c *Client) FetchCertificate(ctx context.Context, url string) (*Chain, erro
 }
 
 // maxAlternates bounds how many alternate chains are returned: each may be downloaded.
-const maxAlternates = 8
+const maxAlternates = limits.Alternates
 
 // parseChain reads a PEM chain. RFC 8555 §11.4 has us refuse anything but certificates: a private
 // key in a file that a web server loads would be used.

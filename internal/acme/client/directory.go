@@ -8,13 +8,14 @@ import (
 
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 )
 
 // directoryAge is how long a directory is used: CAs add and remove profiles while we run.
 const directoryAge = time.Hour
 
 // maxProfiles bounds how many profiles a directory may list.
-const maxProfiles = 100
+const maxProfiles = limits.Profiles
 
 // directoryCache holds the directory and the one fetch under way.
 type directoryCache struct {

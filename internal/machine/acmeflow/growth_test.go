@@ -1,12 +1,14 @@
 package acmeflow
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/rig/bounds"
 	"chancery.dev/internal/rig/growth"
 	"chancery.dev/internal/selection"
 )
@@ -31,6 +33,21 @@ func manyNames(n int, state acmev1.State) OrderState {
 		s.Challenges = append(s.Challenges, c)
 	}
 	return s
+}
+
+// TestAuthorizationsAreBounded: an order has two authorizations for each of its names, and some more.
+func TestAuthorizationsAreBounded(t *testing.T) {
+	bounds.Holds(t, "further authorizations", func(n int) limits.Outcome {
+		const names = 3
+		s := manyNames(names, acmev1.Pending)
+		s.Order.Status.Authorizations, s.Challenges = nil, nil
+		s.Memory.Remote.Authorizations = make([]string, 2*names+n)
+		a := DecideOrder(s, start)
+		if a.Status == nil || a.Status.State != acmev1.Errored {
+			return limits.Taken
+		}
+		return bounds.Refusal(t, errors.New(a.Status.Reason), "The ACME server lists more than 16 authorizations for an order of 3 names")
+	})
 }
 
 // TestOrdersGrow: what a look at an Order costs grows with its names.

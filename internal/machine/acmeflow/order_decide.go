@@ -11,6 +11,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/selection"
 )
 
@@ -302,7 +303,7 @@ func (d *orderDecision) progress() OrderAction {
 // maxAuthorizations bounds how many authorizations the CA may list: RFC 8555 §7.1.3 leaves their
 // number to the CA, and real CAs list one for each name.
 func (d *orderDecision) maxAuthorizations() int {
-	return 2*len(Identifiers(d.Order.Spec)) + 10
+	return 2*len(Identifiers(d.Order.Spec)) + limits.FurtherAuthorizations
 }
 
 // look fetches the order at once.

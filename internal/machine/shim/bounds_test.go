@@ -10,6 +10,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/rig/bounds"
 	"chancery.dev/internal/rig/growth"
 	"chancery.dev/internal/stub"
 )
@@ -35,63 +36,90 @@ func hosts(n int) []string {
 // TestTooLarge: above a bound, one thing is said, and nothing is created, changed or deleted, whatever there is. At the
 // bound, all is as ever.
 func TestTooLarge(t *testing.T) {
-	many := make([]gwapiv1.SecretObjectReference, limits.ShimCertificates+1)
-	for i := range many {
-		many[i].Name = gwapiv1.ObjectName(fmt.Sprintf("secret-%d", i))
-	}
-	withRefs := func(refs []gwapiv1.SecretObjectReference) Object {
+	withRefs := func(n int) Object {
+		refs := make([]gwapiv1.SecretObjectReference, n)
+		for i := range refs {
+			refs[i].Name = gwapiv1.ObjectName(fmt.Sprintf("secret-%d", i))
+		}
 		l := listener("https", "a.example.com", func(l *gwapiv1.Listener) { l.TLS.CertificateRefs = refs })
 		return FromGateway(&gwapiv1.Gateway{ObjectMeta: about(issued), Spec: gwapiv1.GatewaySpec{Listeners: []gwapiv1.Listener{l}}}, settings)
 	}
-	labelled := func(count int) Object {
+	// metadata is of an Ingress with one entry, to whose annotations and labels a label is added.
+	metadata := func(n int) Object {
+		o := ingress(entries(1), issued)
+		o.Labels["fill"] = strings.Repeat("x", n-sizeOfEach(o)-len("fill"))
+		return o
+	}
+	// inAll is of an Ingress with a thousand entries, all of which have the same labels, and with one longer host.
+	inAll := func(n int) Object {
 		o := ingress(entries(limits.ShimCertificates), issued)
-		for i := range count {
-			o.Labels[fmt.Sprintf("label-%d", i)] = strings.Repeat("x", 63)
-		}
+		each := (n - hostBytes(o)) / limits.ShimCertificates
+		o.Labels["fill"] = strings.Repeat("x", each-sizeOfEach(o)-len("fill"))
+		o.Parts[0].Hosts[0] += strings.Repeat("x", n-hostBytes(o)-each*limits.ShimCertificates)
 		return o
 	}
 	const perEntry = limits.ShimHosts / 100
-	spread := func(entries int) []networkingv1.IngressTLS {
-		out := make([]networkingv1.IngressTLS, entries)
-		for i := range out {
-			out[i] = tls(fmt.Sprintf("secret-%d", i), hosts(perEntry)...)
+	spread := func(n int) Object {
+		var out []networkingv1.IngressTLS
+		for i := 0; n > 0; i, n = i+1, n-perEntry {
+			out = append(out, tls(fmt.Sprintf("secret-%d", i), hosts(min(n, perEntry))...))
 		}
-		return out
+		return ingress(out, issued)
 	}
-	for name, tc := range map[string]struct {
-		object Object
-		want   string
-	}{
-		"entries":         {ingress(entries(limits.ShimEntries+1), issued), "spec.tls has more than 1000 entries"},
-		"as many entries": {ingress(entries(limits.ShimEntries), issued), ""},
-		"hosts":           {ingress(spread(101), issued), "spec.tls has more than 10000 hosts"},
-		"as many hosts":   {ingress(spread(100), issued), ""},
-		"names":           {ingress([]networkingv1.IngressTLS{tls("web", hosts(limits.CertificateNames+1)...)}, issued), `for the Secret "web" would have more than 1000 names`},
-		"as many names":   {ingress([]networkingv1.IngressTLS{tls("web", hosts(limits.CertificateNames)...)}, issued), ""},
-		"with alt-names": {ingress([]networkingv1.IngressTLS{tls("web", hosts(limits.CertificateNames)...)}, issued, "cert-manager.io/alt-names=one-more.example.com"),
-			`for the Secret "web" would have more than 1000 names`},
-		"labels":             {labelled(80), "the labels, annotations and hosts of its certificates have more than 4194304 bytes in all"},
-		"fewer labels":       {labelled(20), ""},
-		"long labels":        {ingress(entries(1), issued, "cert-manager.io/email-sans=x@"+strings.Repeat("x", limits.ShimMetadata)), "of each certificate have more than 131072 bytes"},
-		"references":         {withRefs(many), "spec.listeners names more than 1000 Secrets"},
-		"as many references": {withRefs(many[1:]), ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			old := &certmanagerv1.Certificate{}
-			old.Name, old.Spec.SecretName = "old", "old"
-			old.OwnerReferences = append(old.OwnerReferences, tc.object.Owner)
-			a := Decide(State{Object: tc.object, Settings: settings, Certificates: []*certmanagerv1.Certificate{old}}, now)
-			if tc.want == "" {
-				if len(a.Create) == 0 || len(a.Delete) != 1 || a.TooLarge != "" || len(a.Warnings) > 0 {
-					t.Errorf("at the bound: %d to create, %d to delete, %q, %q", len(a.Create), len(a.Delete), a.TooLarge, a.Warnings)
-				}
-				return
-			}
-			if len(a.Create)+len(a.Update)+len(a.Delete)+len(a.Warnings) > 0 || !strings.Contains(a.TooLarge, "nothing is created") || !strings.Contains(a.TooLarge, tc.want) {
-				t.Errorf("%d to create, %d to update, %d to delete, %q: %q", len(a.Create), len(a.Update), len(a.Delete), a.Warnings, a.TooLarge)
-			}
-		})
+	outcome := func(t *testing.T, object Object, says string) limits.Outcome {
+		t.Helper()
+		old := &certmanagerv1.Certificate{}
+		old.Name, old.Spec.SecretName = "old", "old"
+		old.OwnerReferences = append(old.OwnerReferences, object.Owner)
+		a := Decide(State{Object: object, Settings: settings, Certificates: []*certmanagerv1.Certificate{old}}, now)
+		switch {
+		case len(a.Create) > 0 && len(a.Delete) == 1 && a.TooLarge == "" && len(a.Warnings) == 0:
+			return limits.Taken
+		case len(a.Create)+len(a.Update)+len(a.Delete)+len(a.Warnings) > 0 || !strings.Contains(a.TooLarge, "nothing is created") || !strings.Contains(a.TooLarge, says):
+			t.Errorf("%d to create, %d to update, %d to delete, %q: %q", len(a.Create), len(a.Update), len(a.Delete), a.Warnings, a.TooLarge)
+		}
+		return limits.Refused
 	}
+	bounds.Holds(t, "entries", func(n int) limits.Outcome {
+		return outcome(t, ingress(entries(n), issued), "spec.tls has more than 1000 entries")
+	})
+	bounds.Holds(t, "hosts", func(n int) limits.Outcome { return outcome(t, spread(n), "spec.tls has more than 10000 hosts") })
+	bounds.Holds(t, "Secrets of entries", func(n int) limits.Outcome {
+		return outcome(t, withRefs(n), "spec.listeners names more than 1000 Secrets")
+	})
+	bounds.Holds(t, "metadata for each", func(n int) limits.Outcome {
+		return outcome(t, metadata(n), "of each certificate have more than 131072 bytes")
+	})
+	bounds.Holds(t, "metadata of all", func(n int) limits.Outcome {
+		return outcome(t, inAll(n), "the labels, annotations and hosts of its certificates have more than 4194304 bytes in all")
+	})
+	const names = `for the Secret "web" would have more than 1000 names`
+	bounds.Holds(t, "names of an entry", func(n int) limits.Outcome {
+		return outcome(t, ingress([]networkingv1.IngressTLS{tls("web", hosts(n)...)}, issued), names)
+	})
+	bounds.Holds(t, "names of an entry", func(n int) limits.Outcome {
+		return outcome(t, ingress([]networkingv1.IngressTLS{tls("web", hosts(n-1)...)}, issued, "cert-manager.io/alt-names=one-more.example.com"), names)
+	})
+}
+
+// sizeOfEach is how many bytes the labels and annotations of each Certificate of an Object have.
+func sizeOfEach(o Object) (n int) {
+	for _, texts := range []map[string]string{o.Labels, o.Annotations} {
+		for key, value := range texts {
+			n += len(key) + len(value)
+		}
+	}
+	return n
+}
+
+// hostBytes is how many bytes the hosts of an Object have, each of whose parts has one Secret.
+func hostBytes(o Object) (n int) {
+	for _, part := range o.Parts {
+		for _, host := range part.Hosts {
+			n += len(host)
+		}
+	}
+	return n
 }
 
 // TestTooLargeWithoutAnnotation: who asks for nothing, and has nothing, hears nothing; who has certificates keeps them.
@@ -167,6 +195,13 @@ func TestWarningsAreFew(t *testing.T) {
 			}
 		}
 	}
+	bounds.Holds(t, "warnings", func(n int) limits.Outcome {
+		warnings := Decide(State{Object: ingress(bare[:n], issued), Settings: settings}, now).Warnings
+		if last := warnings[len(warnings)-1]; last == fmt.Sprintf("and %d more", n-limits.Listed) {
+			return limits.Cut
+		}
+		return bounds.Without(n, len(warnings))
+	})
 }
 
 // TestShimGrows: what an object costs grows with its size.

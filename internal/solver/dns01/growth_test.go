@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
+	lru "k8s.io/apimachinery/pkg/util/cache"
 
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/rig/bounds"
 	"chancery.dev/internal/rig/growth"
 )
 
@@ -38,6 +41,17 @@ func TestAnswersOfDNSCostNoSquare(t *testing.T) {
 // TestChainsOfCNAMEsGrow: a server sends as many CNAMEs as fit, each of which leads to the one before it, and TXT
 // records of many parts. What it costs to follow them, and to look for a value, grows with the size of the answer.
 func TestChainsOfCNAMEsGrow(t *testing.T) {
+	bounds.Holds(t, "CNAMEs in an answer", func(n int) limits.Outcome {
+		m := &dns.Msg{}
+		for i := range n {
+			m.Answer = append(m.Answer, &dns.CNAME{
+				Hdr: dns.RR_Header{Name: fmt.Sprintf("c%d.test.", i), Rrtype: dns.TypeCNAME, Class: dns.ClassINET}, Target: fmt.Sprintf("c%d.test.", i+1),
+			})
+		}
+		followed := 0
+		_, _ = fmt.Sscanf(lastAlias(m, "c0.test."), "c%d.", &followed)
+		return bounds.Without(n, followed)
+	})
 	name := func(i int) string { return fmt.Sprintf("%07d.example.test.", i) }
 	question := new(dns.Msg).SetQuestion(name(0), dns.TypeTXT)
 	header := func(of string, rrtype uint16) dns.RR_Header {
@@ -90,4 +104,29 @@ func TestChainsOfCNAMEsGrow(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestZonesAreBounded: who has Certificates for many names chooses how many zones are known, up to a bound.
+func TestZonesAreBounded(t *testing.T) {
+	r, err := NewResolver(Options{Nameservers: []string{"127.0.0.1:53"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// known is what becomes of as many entries of a cache.
+	known := func(of *lru.LRUExpireCache) func(n int) limits.Outcome {
+		return func(n int) limits.Outcome {
+			for i := range n {
+				of.Add(i, "", time.Hour)
+			}
+			if _, first := of.Get(0); first {
+				return bounds.Without(n, len(of.Keys()))
+			}
+			if _, last := of.Get(n - 1); !last {
+				t.Error("the last one is not kept")
+			}
+			return limits.Dropped
+		}
+	}
+	bounds.Holds(t, "zones of names", known(r.zones))
+	bounds.Holds(t, "servers of zones", known(r.hosts))
 }

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +17,8 @@ import (
 	"github.com/miekg/dns"
 
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
+	"chancery.dev/internal/rig/bounds"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/solver/dns01"
 )
@@ -153,43 +156,82 @@ func TestCachesForgetWithinADay(t *testing.T) {
 
 // Whoever runs a zone decides how many name servers it lists, not how many questions we ask.
 func TestTooManyNameServers(t *testing.T) {
-	records := []string{}
-	for n := range 60 {
-		records = append(records, fmt.Sprintf("many.test. 60 IN NS x%d.many.test.", n), fmt.Sprintf("x%d.many.test. 60 IN A 127.0.0.1", n))
-	}
-	server, err := dnsserver.Start(t.Context(), dnsserver.Config{Zones: []dnsserver.Zone{{Name: "many.test", Records: records}}})
+	bounds.Holds(t, "name servers", func(n int) limits.Outcome {
+		records := []string{`_acme-challenge.many.test. 60 IN TXT "value"`}
+		for i := range n - 1 { // the server adds one
+			records = append(records, fmt.Sprintf("many.test. 60 IN NS x%d.many.test.", i), fmt.Sprintf("x%d.many.test. 60 IN A 127.0.0.1", i))
+		}
+		server, r := serving(t, "many.test", records)
+		err := r.Propagated(t.Context(), "_acme-challenge.many.test.", "value", nil)
+		if err != nil && server.Queries(0, dns.TypeA) > 0 {
+			t.Errorf("it asked for %d addresses", server.Queries(0, dns.TypeA))
+		}
+		return bounds.Refusal(t, err, "33 name servers")
+	})
+}
+
+// TestAddressesAreFew: of a name server with many addresses, some are asked, and the others are not.
+func TestAddressesAreFew(t *testing.T) {
+	bounds.Holds(t, "addresses", func(n int) limits.Outcome {
+		records := []string{"few.test. 60 IN NS ns.few.test."}
+		for i := range n {
+			records = append(records, fmt.Sprintf("ns.few.test. 60 IN A 127.0.1.%d", i+1))
+		}
+		var asked sync.Map
+		_, r := serving(t, "few.test", records, func(o *dns01.Options) {
+			o.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+				if strings.HasPrefix(address, "127.0.1.") {
+					asked.Store(address, true)
+					return nil, errors.New("no")
+				}
+				return new(net.Dialer).DialContext(ctx, network, address)
+			}
+		})
+		if err := r.Propagated(t.Context(), "_acme-challenge.few.test.", "value", nil); err == nil {
+			t.Error("no server has answered, and there is no error")
+		}
+		addresses := 0
+		asked.Range(func(any, any) bool { addresses++; return true })
+		return bounds.Without(n, addresses)
+	})
+}
+
+// serving is a server of a zone, and a resolver that asks it.
+func serving(t *testing.T, zone string, records []string, change ...func(*dns01.Options)) (*dnsserver.Server, *dns01.Resolver) {
+	t.Helper()
+	server, err := dnsserver.Start(t.Context(), dnsserver.Config{Zones: []dnsserver.Zone{{Name: zone, Records: records}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := dns01.NewResolver(dns01.Options{Nameservers: []string{server.Addr()}, AuthoritativePort: server.Port(), Timeout: time.Second})
+	o := dns01.Options{Nameservers: []string{server.Addr()}, AuthoritativePort: server.Port(), Timeout: time.Second}
+	for _, c := range change {
+		c(&o)
+	}
+	r, err := dns01.NewResolver(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = r.Propagated(t.Context(), "_acme-challenge.many.test.", "value", nil)
-	if err == nil || !strings.Contains(err.Error(), "61 name servers") || server.Queries(0, dns.TypeA) > 0 {
-		t.Errorf("it asked for %d addresses: %v", server.Queries(0, dns.TypeA), err)
-	}
+	return server, r
 }
 
 // TestTooManyCNAMEs: a row of CNAMEs ends, however long its owner has made it.
 func TestTooManyCNAMEs(t *testing.T) {
-	records := []string{"row.test. 60 IN NS ns.row.test.", "ns.row.test. 60 IN A 127.0.0.1"}
-	for n := range 150 {
-		records = append(records, fmt.Sprintf("c%d.row.test. 60 IN CNAME c%d.row.test.", n, n+1))
+	row := func(n int) *dns01.Resolver {
+		records := []string{"row.test. 60 IN NS ns.row.test.", "ns.row.test. 60 IN A 127.0.0.1", fmt.Sprintf(`c%d.row.test. 60 IN TXT "value"`, n)}
+		for i := range n {
+			records = append(records, fmt.Sprintf("c%d.row.test. 60 IN CNAME c%d.row.test.", i, i+1))
+		}
+		_, r := serving(t, "row.test", records)
+		return r
 	}
-	server, err := dnsserver.Start(t.Context(), dnsserver.Config{Zones: []dnsserver.Zone{{Name: "row.test", Records: records}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := dns01.NewResolver(dns01.Options{Nameservers: []string{server.Addr()}, AuthoritativePort: server.Port(), Timeout: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = r.Propagated(t.Context(), "c0.row.test.", "value", nil)
-	if _, followed := r.Follow(t.Context(), "c0.row.test.", nil); err == nil || followed == nil ||
-		!strings.Contains(err.Error(), "more than 10 CNAMEs") || !strings.Contains(followed.Error(), "more than 10") {
-		t.Errorf("got %v, %v", err, followed)
-	}
+	bounds.Holds(t, "CNAMEs in a row", func(n int) limits.Outcome {
+		err := row(n*limits.CNAMEs).Propagated(t.Context(), "c0.row.test.", "value", nil) // as many of them are in one answer
+		return bounds.Refusal(t, err, "more than 10 CNAMEs")
+	})
+	bounds.Holds(t, "CNAMEs in a row", func(n int) limits.Outcome { // of a recursive server, which is asked for one at a time
+		_, err := row(n).Follow(t.Context(), "c0.row.test.", nil)
+		return bounds.Refusal(t, err, "more than 10")
+	})
 }
 
 // A DNS over HTTPS server answers itself, and answers what it is asked.

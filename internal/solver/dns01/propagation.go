@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/solver"
 )
 
@@ -57,7 +58,7 @@ func (r *Resolver) propagated(ctx context.Context, fqdn string, want wanted, nam
 		return r.conclude("DNS servers", fqdn, r.askAll(ctx, recursiveServers(nameservers), fqdn, want))
 	}
 	seen := []string{fqdn}
-	for len(seen) <= maxCNAMEs+1 {
+	for len(seen) <= limits.Aliases+1 {
 		name := seen[len(seen)-1]
 		zone, err := r.Zone(ctx, name, nil)
 		if err != nil {
@@ -80,7 +81,7 @@ func (r *Resolver) propagated(ctx context.Context, fqdn string, want wanted, nam
 		}
 		seen = append(seen, alias)
 	}
-	return fmt.Errorf("more than %d CNAMEs from %s", maxCNAMEs, fqdn)
+	return fmt.Errorf("more than %d CNAMEs from %s", limits.Aliases, fqdn)
 }
 
 // aliasOf returns where the name leads if a server says that it is a CNAME and none has the record itself.
@@ -248,7 +249,7 @@ func (v *verdict) judge(m *dns.Msg, s server, name string, want wanted) {
 // lastAlias follows the CNAMEs within one answer to the end.
 func lastAlias(m *dns.Msg, name string) string {
 	last := ""
-	for range maxCNAMEs {
+	for range limits.CNAMEs {
 		next := cnameOf(m, name)
 		if next == "" {
 			return last

@@ -12,6 +12,7 @@ import (
 	"github.com/miekg/dns"
 
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
 )
 
 // nameserver is one authoritative server of a zone.
@@ -27,8 +28,8 @@ const (
 	maxTTL = 24 * 60 * 60
 	// maxServers bounds the name servers of a zone that are asked, and maxAddresses the addresses of one: the owner of
 	// the zone may list thousands.
-	maxServers   = 32
-	maxAddresses = 8
+	maxServers   = limits.NameServers
+	maxAddresses = limits.Addresses
 )
 
 // lifeOf is how long something is kept that has a TTL in seconds. When the TTL has passed, it is kept no more.
@@ -89,7 +90,7 @@ func (r *Resolver) Follow(ctx context.Context, fqdn string, servers []string) (s
 		servers = r.o.Nameservers
 	}
 	seen := []string{dns.CanonicalName(fqdn)}
-	for len(seen) <= maxCNAMEs+1 {
+	for len(seen) <= limits.Aliases+1 {
 		name := seen[len(seen)-1]
 		m, err := r.recursive(ctx, servers, name, dns.TypeCNAME)
 		if err != nil {
@@ -105,11 +106,8 @@ func (r *Resolver) Follow(ctx context.Context, fqdn string, servers []string) (s
 		}
 		seen = append(seen, target)
 	}
-	return "", fmt.Errorf("following CNAMEs from %s: more than %d", fqdn, maxCNAMEs)
+	return "", fmt.Errorf("following CNAMEs from %s: more than %d", fqdn, limits.Aliases)
 }
-
-// maxCNAMEs bounds a chain: longer ones are a mistake, and resolvers give up too.
-const maxCNAMEs = 10
 
 // cnameOf returns the target of the CNAME that a name owns in an answer, or "".
 func cnameOf(m *dns.Msg, name string) string {

@@ -23,6 +23,8 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/limits"
+	"chancery.dev/internal/rig/bounds"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/rig/solver/conformance"
 	"chancery.dev/internal/solver"
@@ -362,6 +364,14 @@ func text(status int, body string) http.HandlerFunc {
 }
 
 func TestSelfCheck(t *testing.T) {
+	bounds.Holds(t, "self check", func(n int) limits.Outcome {
+		task := solver.Task{Challenge: challenge("ns", "www.example.test", 0)}
+		task.Challenge.Spec.Key = strings.Repeat("x", n)
+		o := http01.CheckOptions{
+			Port: newSite(t, text(200, task.Challenge.Spec.Key)).port, UserAgent: "chancery/test", Nameservers: []string{resolver(t).Addr()}, Timeout: 5 * time.Second,
+		}
+		return bounds.Refusal(t, http01.New(o, nil).Check(t.Context(), task), "the answer is longer than 4 KiB")
+	})
 	const key = "token-0." + thumbprint
 	for _, c := range []struct {
 		name string

@@ -14,6 +14,7 @@ import (
 
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/rig/bounds"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/wire"
 )
@@ -62,14 +63,13 @@ func TestCredentialsAreBounded(t *testing.T) {
 		}
 		return Config{Configuration: wire.Configuration{Provider: "any", Secrets: map[string]string{"A": lines.String()[:size-len("A")]}}}
 	}
-	if _, err := pool.Provider(config(limits.Credentials)); err != nil {
-		t.Errorf("credentials within the bound: %v", err)
-	}
-	for _, size := range []int{limits.Credentials + 1, 1 << 20} {
-		if _, err := pool.Provider(config(size)); err == nil || fault.Of(err) == nil || fault.Of(err).Reason != dns01.ReasonSecret {
-			t.Errorf("credentials of %d bytes: %v, want reason %s", size, err, dns01.ReasonSecret)
+	bounds.Holds(t, "credentials of a program", func(n int) limits.Outcome {
+		_, err := pool.Provider(config(n))
+		if err != nil && (fault.Of(err) == nil || fault.Of(err).Reason != dns01.ReasonSecret) {
+			t.Errorf("credentials of %d bytes: %v, want reason %s", n, err, dns01.ReasonSecret)
 		}
-	}
+		return bounds.Refusal(t, err, "at most 65536 are taken")
+	})
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	redact := redactor(config(limits.Credentials).Secrets)

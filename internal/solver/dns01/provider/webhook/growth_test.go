@@ -8,6 +8,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/rig/bounds"
 	"chancery.dev/internal/rig/growth"
 	"chancery.dev/internal/solver/dns01"
 )
@@ -38,6 +39,14 @@ func TestAnswersOfWebhooksCostNoSquare(t *testing.T) {
 			return before + strings.TrimSuffix(strings.Repeat(part, (size-len(before)-len(after))/len(part)), ",") + after
 		}
 	}
+	bounds.Holds(t, "answer of a webhook", func(n int) limits.Outcome {
+		const success = `{"response":{"success":true}}`
+		p := &Provider{
+			http: &http.Client{Transport: answering{200, success + strings.Repeat(" ", n-len(success))}}, address: "https://webhook.example/", name: "webhook",
+			direct: true, config: &acmev1.WebhookProvider{}, explain: func(*Provider, int) error { return nil },
+		}
+		return bounds.Refusal(t, p.ask(t.Context(), "Present", dns01.Record{}), "the answer is longer than 1 MiB")
+	})
 	for name, tc := range map[string]struct {
 		code int
 		body func(size int) string
