@@ -80,14 +80,18 @@ func runLogged(t *testing.T, w *rig.World, cfg app.Config, level int, wrap trans
 // ordered checks that lines about one object are there, and in that order.
 func ordered(t *testing.T, lines []logLine, kind string, want ...[3]string) {
 	t.Helper()
+	var said []string
 	for _, line := range lines {
+		if strings.HasPrefix(line.Object, kind+" ") {
+			said = append(said, line.Raw)
+		}
 		if len(want) > 0 && strings.HasPrefix(line.Object, kind+" ") && strings.Contains(line.Step, want[0][0]) &&
 			strings.Contains(line.Cause, want[0][1]) && strings.Contains(line.Next, want[0][2]) {
 			want = want[1:]
 		}
 	}
 	if len(want) > 0 {
-		t.Errorf("no line about the %s says %q next", kind, want[0])
+		t.Errorf("no line about the %s says %q next:\n%s", kind, want[0], strings.Join(said, "\n"))
 	}
 }
 
