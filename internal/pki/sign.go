@@ -3,8 +3,10 @@ package pki
 import (
 	"crypto"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"errors"
 	"fmt"
 	"time"
@@ -86,6 +88,9 @@ func keptExtensions(csr *x509.CertificateRequest) []pkix.Extension {
 
 // Sign issues a certificate for template.PublicKey, signed by parent with key; for a self-signed one parent is the
 // template. Without a serial number in the template, it gets a random one. It is an error if key is not parent's.
+//
+// Each certificate names its key (RFC 5280 §4.2.1.2) and, unless it is self-signed, the key that has signed it
+// (§4.2.1.1): where its subject is its signer's, verifiers tell by these two alone that it is not self-signed.
 func Sign(template, parent *x509.Certificate, key crypto.Signer) (*x509.Certificate, error) {
 	algorithm, err := SignatureAlgorithmFor(key.Public())
 	if err != nil {
@@ -93,8 +98,17 @@ func Sign(template, parent *x509.Certificate, key crypto.Signer) (*x509.Certific
 	}
 	tbs := *template
 	tbs.SignatureAlgorithm = algorithm
+	if len(tbs.SubjectKeyId) == 0 {
+		if tbs.SubjectKeyId, err = keyID(template.PublicKey); err != nil {
+			return nil, err
+		}
+	}
 	if parent == template {
 		parent = &tbs
+	} else if tbs.AuthorityKeyId = parent.SubjectKeyId; len(tbs.AuthorityKeyId) == 0 {
+		if tbs.AuthorityKeyId, err = keyID(parent.PublicKey); err != nil {
+			return nil, err
+		}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, &tbs, parent, template.PublicKey, key)
 	if err != nil {
@@ -105,4 +119,21 @@ func Sign(template, parent *x509.Certificate, key crypto.Signer) (*x509.Certific
 		return nil, fmt.Errorf("the signed certificate does not parse, something in the request is malformed: %w", err)
 	}
 	return cert, nil
+}
+
+// keyID names a public key: the first 160 bits of the SHA-256 of its bits (RFC 7093 §2, method 1).
+func keyID(public crypto.PublicKey) ([]byte, error) {
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		return nil, fmt.Errorf("encode the public key: %w", err)
+	}
+	var info struct {
+		Algorithm pkix.AlgorithmIdentifier
+		Key       asn1.BitString
+	}
+	if _, err := asn1.Unmarshal(der, &info); err != nil {
+		return nil, fmt.Errorf("encode the public key: %w", err)
+	}
+	sum := sha256.Sum256(info.Key.RightAlign())
+	return sum[:20], nil
 }

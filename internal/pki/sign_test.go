@@ -8,10 +8,16 @@ import (
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/pem"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"chancery.dev/internal/rig/tool"
 )
 
 var testTime = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -119,7 +125,7 @@ func TestSignedCertificate(t *testing.T) {
 	if cert.KeyUsage != x509.KeyUsageDigitalSignature || !slices.Equal(cert.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}) {
 		t.Errorf("usages %v %v", cert.KeyUsage, cert.ExtKeyUsage)
 	}
-	if len(cert.SubjectKeyId) != 0 || !bytes.Equal(cert.AuthorityKeyId, root.cert.SubjectKeyId) || len(root.cert.SubjectKeyId) == 0 {
+	if len(cert.SubjectKeyId) == 0 || !bytes.Equal(cert.AuthorityKeyId, root.cert.SubjectKeyId) || len(root.cert.SubjectKeyId) == 0 {
 		t.Errorf("key identifiers: subject %x, authority %x, signer %x", cert.SubjectKeyId, cert.AuthorityKeyId, root.cert.SubjectKeyId)
 	}
 	if !cert.NotBefore.Equal(testTime) || !cert.NotAfter.Equal(testTime.Add(90*24*time.Hour)) || cert.SerialNumber.Sign() <= 0 || cert.SerialNumber.BitLen() < 64 {
@@ -128,6 +134,75 @@ func TestSignedCertificate(t *testing.T) {
 	if len(cert.CRLDistributionPoints) != 1 || len(cert.OCSPServer) != 1 || len(cert.IssuingCertificateURL) != 1 {
 		t.Error("addresses were lost")
 	}
+}
+
+// TestOpenSSLTellsLeafFromSigner: a certificate whose subject is its signer's is not taken for a self-signed one,
+// which a verifier does where the two keys are not named.
+func TestOpenSSLTellsLeafFromSigner(t *testing.T) {
+	openssl := tool.Path(t, "openssl")
+	for _, c := range []struct {
+		name               string
+		algorithm, subject string
+		isCA, noKeyID, own bool
+	}{
+		{name: "ECDSA", algorithm: ECDSA, subject: "authority"},
+		{name: "RSA", algorithm: RSA, subject: "authority"},
+		{name: "Ed25519", algorithm: Ed25519, subject: "authority"},
+		{name: "a CA below", algorithm: ECDSA, subject: "authority", isCA: true},
+		{name: "a signer that does not name its key", algorithm: ECDSA, subject: "authority", noKeyID: true},
+		{name: "another subject", algorithm: ECDSA, subject: "leaf"},
+		{name: "another subject, a signer that does not name its key", algorithm: ECDSA, subject: "leaf", noKeyID: true},
+		{name: "self-signed", algorithm: ECDSA, subject: "leaf", own: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			root := issueFor(t, "authority", true, mustKey(t, c.algorithm), nil)
+			if c.noKeyID {
+				root.cert = withoutKeyID(t, root)
+			}
+			if c.own {
+				root = nil
+			}
+			leaf := issueFor(t, c.subject, c.isCA, mustKey(t, c.algorithm), root)
+			if root == nil {
+				root = leaf
+			}
+			dir := t.TempDir()
+			for file, cert := range map[string]*x509.Certificate{"root.pem": root.cert, "leaf.pem": leaf.cert} {
+				if err := os.WriteFile(filepath.Join(dir, file), EncodeCertificates(cert), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cmd := exec.CommandContext(t.Context(), openssl, "verify", "-attime", strconv.FormatInt(testTime.Unix()+60, 10), "-CAfile", "root.pem", "leaf.pem")
+			cmd.Dir = dir
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+			if len(leaf.cert.SubjectKeyId) == 0 {
+				t.Error("the certificate does not name its key (RFC 5280 §4.2.1.2)")
+			}
+		})
+	}
+}
+
+// withoutKeyID returns a CA certificate of a CA's name and key, without a subject key identifier: old ones have none.
+func withoutKeyID(t *testing.T, ca *pair) *x509.Certificate {
+	t.Helper()
+	template := *ca.cert
+	template.SubjectKeyId, template.IsCA, template.BasicConstraintsValid = nil, false, false
+	value, err := asn1.Marshal(basicConstraints{IsCA: true, MaxPathLen: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	template.ExtraExtensions = []pkix.Extension{{Id: oidBasicConstraints, Critical: true, Value: value}}
+	der, err := x509.CreateCertificate(rand.Reader, &template, &template, ca.key.Public(), ca.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil || len(cert.SubjectKeyId) > 0 || !cert.IsCA {
+		t.Fatalf("%x, %v", cert.SubjectKeyId, err)
+	}
+	return cert
 }
 
 func TestSignRefusesForeignKey(t *testing.T) {
