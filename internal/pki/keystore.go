@@ -1,7 +1,6 @@
 package pki
 
 import (
-	"bytes"
 	"crypto"
 	"crypto/sha3"
 	"crypto/x509"
@@ -11,8 +10,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
-	"github.com/pavlo-v-chernykh/keystore-go/v4"
 	"software.sslmate.com/src/go-pkcs12"
 )
 
@@ -25,7 +24,8 @@ import (
 type Keystore struct {
 	// Alias of the key in a Java keystore, in lower case. PKCS#12 does not use it.
 	Alias string
-	// Password of the store and of its key, used byte for byte.
+	// Password of the store and of its key: UTF-8, or else ISO 8859-1, as OpenSSL takes it. Nothing is trimmed. PKCS#12
+	// has no characters past U+FFFF.
 	Password string
 	// Key is the private key of the first certificate.
 	Key crypto.Signer
@@ -60,70 +60,6 @@ const (
 
 var errNoCA = errors.New("a truststore needs a CA certificate, and there is none")
 
-// EncodeJKS returns a Java keystore: the key with its chain under the alias, and
-// each CA certificate as a trusted entry.
-func EncodeJKS(k Keystore) ([]byte, error) {
-	if len(k.Chain) == 0 {
-		return nil, errors.New("a keystore needs a certificate, and there is none")
-	}
-	key, err := x509.MarshalPKCS8PrivateKey(k.Key)
-	if err != nil {
-		return nil, fmt.Errorf("encode private key as PKCS#8: %w", err)
-	}
-	salts, err := k.salts(saltJKS)
-	if err != nil {
-		return nil, err
-	}
-	store := keystore.New(keystore.WithOrderedAliases(), keystore.WithCustomRandomNumberGenerator(salts))
-	entry := keystore.PrivateKeyEntry{CreationTime: k.Chain[0].NotBefore, PrivateKey: key}
-	for _, c := range k.Chain {
-		entry.CertificateChain = append(entry.CertificateChain, jksCertificate(c))
-	}
-	if err := store.SetPrivateKeyEntry(k.Alias, entry, []byte(k.Password)); err != nil {
-		return nil, fmt.Errorf("add the private key to the Java keystore: %w", err)
-	}
-	return storeJKS(store, k, k.Alias)
-}
-
-// EncodeJKSTruststore returns a Java keystore with each CA certificate as a trusted entry.
-func EncodeJKSTruststore(k Keystore) ([]byte, error) {
-	if len(k.CA) == 0 {
-		return nil, errNoCA
-	}
-	return storeJKS(keystore.New(keystore.WithOrderedAliases()), k, "")
-}
-
-// storeJKS adds the CA certificates as ca, ca-1, ca-2, … and passes over an alias that is taken.
-func storeJKS(store keystore.KeyStore, k Keystore, taken string) ([]byte, error) {
-	n := 0
-	for _, c := range k.CA {
-		if jksAlias(n) == strings.ToLower(taken) {
-			n++
-		}
-		entry := keystore.TrustedCertificateEntry{CreationTime: c.NotBefore, Certificate: jksCertificate(c)}
-		if err := store.SetTrustedCertificateEntry(jksAlias(n), entry); err != nil {
-			return nil, fmt.Errorf("add CA certificate %q to the Java keystore: %w", name(c), err)
-		}
-		n++
-	}
-	var out bytes.Buffer
-	if err := store.Store(&out, []byte(k.Password)); err != nil {
-		return nil, fmt.Errorf("encode the Java keystore: %w", err)
-	}
-	return out.Bytes(), nil
-}
-
-func jksAlias(n int) string {
-	if n == 0 {
-		return "ca"
-	}
-	return fmt.Sprintf("ca-%d", n)
-}
-
-func jksCertificate(c *x509.Certificate) keystore.Certificate {
-	return keystore.Certificate{Type: "X509", Content: c.Raw}
-}
-
 // EncodePKCS12 returns a PKCS#12 keystore (RFC 7292): the key, its certificate, the
 // rest of the chain, and the CA certificates.
 func EncodePKCS12(k Keystore, profile PKCS12Profile) ([]byte, error) {
@@ -134,7 +70,7 @@ func EncodePKCS12(k Keystore, profile PKCS12Profile) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := encoder.Encode(k.Key, k.Chain[0], slices.Concat(k.Chain[1:], k.CA), k.Password)
+	out, err := encoder.Encode(k.Key, k.Chain[0], slices.Concat(k.Chain[1:], k.CA), passwordText(k.Password))
 	if err != nil {
 		return nil, fmt.Errorf("encode the PKCS#12 keystore: %w", err)
 	}
@@ -150,7 +86,7 @@ func EncodePKCS12Truststore(k Keystore, profile PKCS12Profile) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := encoder.EncodeTrustStoreEntries(trustEntries(k.CA), k.Password)
+	out, err := encoder.EncodeTrustStoreEntries(trustEntries(k.CA), passwordText(k.Password))
 	if err != nil {
 		return nil, fmt.Errorf("encode the PKCS#12 truststore: %w", err)
 	}
@@ -186,11 +122,26 @@ func (k Keystore) encoder(profile PKCS12Profile, purpose string) (*pkcs12.Encode
 	if !ok {
 		return nil, fmt.Errorf("PKCS#12 profile %q is unknown: keystores.pkcs12.profile is LegacyRC2, LegacyDES, Modern2023 or Modern2026", profile)
 	}
+	if strings.ContainsFunc(passwordText(k.Password), func(r rune) bool { return r > '\uffff' }) {
+		return nil, errors.New("the password has a character past U+FFFF, which PKCS#12 has no place for: use another password")
+	}
 	salts, err := k.salts(purpose, string(profile))
 	if err != nil {
 		return nil, err
 	}
 	return encoder.WithRand(salts), nil
+}
+
+// passwordText is a password as UTF-8. One that is not UTF-8 is taken as ISO 8859-1, a character of each byte.
+func passwordText(password string) string {
+	if utf8.ValidString(password) {
+		return password
+	}
+	var chars []rune
+	for _, b := range []byte(password) {
+		chars = append(chars, rune(b))
+	}
+	return string(chars)
 }
 
 // salts returns an endless stream that looks random to all who lack the private key (SHAKE256, FIPS 202, keyed by its

@@ -34,6 +34,12 @@ func mustKeystore(t *testing.T, key crypto.Signer) Keystore {
 // program returns a run of a program outside, or skips the test without it.
 func program(t *testing.T, name string) func(in []byte, args ...string) (string, error) {
 	t.Helper()
+	return programWith(t, name, storePassword)
+}
+
+// programWith is program with the password of the store.
+func programWith(t *testing.T, name, password string) func(in []byte, args ...string) (string, error) {
+	t.Helper()
 	name = tool.Path(t, name)
 	return func(in []byte, args ...string) (string, error) {
 		path := filepath.Join(t.TempDir(), "store")
@@ -41,7 +47,7 @@ func program(t *testing.T, name string) func(in []byte, args ...string) (string,
 			t.Fatal(err)
 		}
 		cmd := exec.CommandContext(t.Context(), name, append(slices.Clone(args), path)...)
-		cmd.Env = append(os.Environ(), "STORE_PASSWORD="+storePassword, "LC_ALL=C")
+		cmd.Env = append(os.Environ(), "STORE_PASSWORD="+password, "LC_ALL=C.UTF-8")
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
@@ -163,6 +169,55 @@ func TestKeytoolOpensKeystores(t *testing.T) {
 			}
 			if out, err := keytool(s.data, "-list", "-storepass", "something else", "-keystore"); err == nil {
 				t.Errorf("keytool opens it with a wrong password:\n%s", out)
+			}
+		})
+	}
+}
+
+// TestKeystoresOfAnyPassword: other programs open each store with the password that somebody types.
+func TestKeystoresOfAnyPassword(t *testing.T) {
+	keytool, openssl := tool.Path(t, "keytool"), tool.Path(t, "openssl")
+	k := mustKeystore(t, mustKey(t, ECDSA))
+	k.Alias = "schlüssel-🔑"
+	want := string(must(t)(EncodePKCS8(k.Key)))
+	for name, c := range map[string]struct {
+		stored, typed string
+		javaOnly      bool // PKCS#12 refuses it
+	}{
+		"ASCII":                 {stored: storePassword, typed: storePassword},
+		"ISO 8859-1 characters": {stored: "pässwörd", typed: "pässwörd"},
+		"others":                {stored: "pässwörd→", typed: "pässwörd→"},
+		"Japanese":              {stored: "パスワード", typed: "パスワード"},
+		"combining marks":       {stored: "pa\u0308ssword", typed: "pa\u0308ssword"},
+		"past U+FFFF":           {stored: "password🔑", typed: "password🔑", javaOnly: true},
+		"ISO 8859-1 bytes":      {stored: "p\xe4ssw\xf6rd", typed: "pässwörd"},
+		"white space":           {stored: " pass word ", typed: " pass word "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := k
+			k.Password = c.stored
+			java, ssl := programWith(t, keytool, c.typed), programWith(t, openssl, c.typed)
+			for what, store := range map[string][]byte{"keystore": must(t)(EncodeJKS(k)), "truststore": must(t)(EncodeJKSTruststore(k))} {
+				if out, err := java(store, "-list", "-v", "-storepass:env", "STORE_PASSWORD", "-keystore"); err != nil || !strings.Contains(out, "Alias name: ca\n") {
+					t.Errorf("keytool does not open the %s: %v\n%s", what, err, out)
+				}
+			}
+			// -certreq signs with the key, so the key's own encryption is opened too.
+			if out, err := java(must(t)(EncodeJKS(k)), "-certreq", "-alias", k.Alias, "-storepass:env", "STORE_PASSWORD", "-keystore"); err != nil || !strings.Contains(out, "CERTIFICATE REQUEST") {
+				t.Errorf("keytool does not sign with the key: %v\n%s", err, out)
+			}
+			for _, profile := range []PKCS12Profile{LegacyRC2, LegacyDES, Modern2023} {
+				store, err := EncodePKCS12(k, profile)
+				if c.javaOnly {
+					if err == nil || !strings.Contains(err.Error(), "past U+FFFF") {
+						t.Errorf("PKCS#12 %s: %v", profile, err)
+					}
+					continue
+				}
+				out, err := ssl(must(t)(store, err), "pkcs12", "-legacy", "-nodes", "-passin", "env:STORE_PASSWORD", "-in")
+				if _, keys := blocksOf(out); err != nil || keys != want {
+					t.Errorf("openssl does not open PKCS#12 %s: %v\n%s", profile, err, out)
+				}
 			}
 		})
 	}
