@@ -2,6 +2,7 @@ package pki
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
@@ -22,29 +23,43 @@ type Chain struct {
 	Certificates []*x509.Certificate
 	// CA is the topmost known certificate: the root if it is known. Nil for a lone certificate that is not self-signed.
 	CA *x509.Certificate
+	// Cross are certificates by which verifiers reach other roots: those of a name and key in the chain that somebody
+	// else has signed, and what is above these. None is self-signed.
+	Cross []*x509.Certificate
 }
 
-// PEM returns the two parts encoded; ca is nil if there is none.
+// PEM returns the two parts encoded, the chain with its cross certificates; ca is nil if there is none.
 func (c Chain) PEM() (chain, ca []byte) {
 	if c.CA != nil {
 		ca = EncodeCertificates(c.CA)
 	}
-	return EncodeCertificates(c.Certificates...), ca
+	return EncodeCertificates(slices.Concat(c.Certificates, c.Cross)...), ca
 }
 
-// BuildChain orders certificates, given in any order and possibly more than once, into the one chain that holds them
-// all (spec §3.4). It is an error if there is no such chain, or if ctx ends. It looks at names and signatures only:
-// whether a signer may sign is for verifiers to say.
+// BuildChain orders certificates, given in any order and possibly more than once, into one chain from the lowest of them
+// to a root (spec §3.4). A certificate may be there more than once, signed by different keys, as when a root is replaced
+// or a CA has two parents: then the path is taken that ends in a root, that stays valid longest, and that is shortest,
+// and the others are in Cross. It is an error if one of the certificates is not above the lowest, or if ctx ends. Where
+// each has signed another, the first is the lowest.
+//
+// It looks at names and signatures only: whether a signer may sign is for verifiers to say.
 func BuildChain(ctx context.Context, certs []*x509.Certificate) (Chain, error) {
 	unique, err := deduplicate(certs)
 	if err != nil {
 		return Chain{}, err
 	}
-	ordered, err := order(ctx, unique)
+	g := graph{members: map[string][]*x509.Certificate{}, above: map[*x509.Certificate]string{}, roots: map[*x509.Certificate]bool{}}
+	if err := g.link(ctx, unique); err != nil {
+		return Chain{}, err
+	}
+	lowest, err := g.lowest(unique)
 	if err != nil {
 		return Chain{}, err
 	}
-	return split(ordered), nil
+	path := g.best(g.members[lowest], nil)
+	chain := split(path)
+	chain.Cross = g.cross(path)
+	return chain, nil
 }
 
 // Prepend returns the chain that BuildChain would make of this chain's certificates and a new leaf that its lowest
@@ -60,11 +75,11 @@ func (c Chain) Prepend(leaf *x509.Certificate) (Chain, error) {
 	lone := len(c.Certificates) == 1
 	switch {
 	case lone && c.CA == issuer: // self-signed
-		return Chain{Certificates: []*x509.Certificate{leaf}, CA: issuer}, nil
+		return Chain{Certificates: []*x509.Certificate{leaf}, CA: issuer, Cross: c.Cross}, nil
 	case lone && c.CA == nil:
-		return Chain{Certificates: []*x509.Certificate{leaf, issuer}, CA: issuer}, nil
+		return Chain{Certificates: []*x509.Certificate{leaf, issuer}, CA: issuer, Cross: c.Cross}, nil
 	default:
-		return Chain{Certificates: slices.Concat([]*x509.Certificate{leaf}, c.Certificates), CA: c.CA}, nil
+		return Chain{Certificates: slices.Concat([]*x509.Certificate{leaf}, c.Certificates), CA: c.CA, Cross: c.Cross}, nil
 	}
 }
 
@@ -86,48 +101,155 @@ func deduplicate(certs []*x509.Certificate) ([]*x509.Certificate, error) {
 	return unique, nil
 }
 
-// order links each certificate to its issuer. There is one chain if all but one
-// have an issuer and no two have the same.
-func order(ctx context.Context, certs []*x509.Certificate) ([]*x509.Certificate, error) {
+// graph is certificates by their holder, which is a name with a key: any certificate of the holder that has signed
+// another one will do for a verifier.
+type graph struct {
+	// members are the certificates of each holder, the last to expire first.
+	members map[string][]*x509.Certificate
+	// above is the holder that has signed a certificate; none for self-signed ones and those whose signer is unknown.
+	above map[*x509.Certificate]string
+	// roots are the self-signed certificates.
+	roots map[*x509.Certificate]bool
+}
+
+func holder(c *x509.Certificate) string {
+	return string(c.RawSubject) + string(c.RawSubjectPublicKeyInfo)
+}
+
+func (g graph) link(ctx context.Context, certs []*x509.Certificate) error {
 	bySubject := make(map[string][]*x509.Certificate, len(certs))
 	for _, c := range certs {
 		bySubject[string(c.RawSubject)] = append(bySubject[string(c.RawSubject)], c)
+		g.members[holder(c)] = append(g.members[holder(c)], c)
 	}
-	child := make(map[*x509.Certificate]*x509.Certificate, len(certs))
-	var top *x509.Certificate
+	for _, members := range g.members {
+		slices.SortFunc(members, func(a, b *x509.Certificate) int {
+			return cmp.Or(b.NotAfter.Compare(a.NotAfter), bytes.Compare(a.Raw, b.Raw))
+		})
+	}
 	for _, c := range certs {
+		if g.roots[c] = IsSelfSigned(c); g.roots[c] {
+			continue
+		}
 		issuer, err := issuerAmong(ctx, c, bySubject[string(c.RawIssuer)])
-		switch {
-		case err != nil:
-			return nil, err
-		case issuer == nil && top != nil:
-			return nil, fmt.Errorf("the certificates %q and %q do not belong to one chain: neither leads to the other", name(top), name(c))
-		case issuer == nil:
-			top = c
-		case child[issuer] != nil:
-			return nil, fmt.Errorf("%q signs both %q and %q: only one of them can be in the chain", name(issuer), name(child[issuer]), name(c))
-		default:
-			child[issuer] = c
+		if err != nil {
+			return err
+		}
+		if issuer != nil {
+			g.above[c] = holder(issuer)
 		}
 	}
-	ordered := make([]*x509.Certificate, 0, len(certs))
-	for c := top; c != nil; c = child[c] {
-		ordered = append(ordered, c)
-	}
-	if len(ordered) != len(certs) {
-		return nil, errors.New("the certificates sign each other in a circle: they make no chain")
-	}
-	slices.Reverse(ordered)
-	return ordered, nil
+	return nil
 }
 
-// issuerAmong returns the candidate that signed c, or nil. A self-signed
-// certificate has none but itself: it is where a chain ends. Candidates that c names by
-// their key identifier (RFC 5280 §4.2.1.1) come first: the others are seldom verified.
-func issuerAmong(ctx context.Context, c *x509.Certificate, candidates []*x509.Certificate) (*x509.Certificate, error) {
-	if IsSelfSigned(c) {
-		return nil, nil
+// lowest returns the one holder that all certificates are of, or above.
+func (g graph) lowest(certs []*x509.Certificate) (string, error) {
+	signs := map[string]bool{}
+	for c, above := range g.above {
+		signs[above] = signs[above] || holder(c) != above
 	}
+	lowest := certs[0]
+	if at := slices.IndexFunc(certs, func(c *x509.Certificate) bool { return !signs[holder(c)] }); at >= 0 {
+		lowest = certs[at]
+	} else if !slices.ContainsFunc(certs, func(c *x509.Certificate) bool { return g.roots[c] }) {
+		return "", errors.New("the certificates sign each other in a circle: they make no chain")
+	}
+	reached := g.reach(holder(lowest), map[string]bool{})
+	return holder(lowest), g.stray(certs, reached, lowest)
+}
+
+// stray says which certificate is not among those reached from the lowest, and why; nil if there is none.
+func (g graph) stray(certs []*x509.Certificate, reached map[string]bool, lowest *x509.Certificate) error {
+	var stray, top *x509.Certificate
+	signs := map[string]*x509.Certificate{}
+	for _, c := range certs {
+		switch above := g.above[c]; {
+		case !reached[holder(c)]:
+			stray = cmp.Or(stray, c)
+		case above == "":
+			top = cmp.Or(top, c)
+		default:
+			signs[above] = c
+		}
+	}
+	for _, c := range certs {
+		if below := signs[g.above[c]]; below != nil && !reached[holder(c)] {
+			return fmt.Errorf("%q signs both %q and %q: only one of them can be in the chain", name(g.members[g.above[c]][0]), name(below), name(c))
+		}
+	}
+	if stray != nil {
+		return fmt.Errorf("the certificates %q and %q do not belong to one chain: neither leads to the other", name(cmp.Or(top, lowest)), name(stray))
+	}
+	return nil
+}
+
+// reach adds to a set a holder and all those above it.
+func (g graph) reach(from string, set map[string]bool) map[string]bool {
+	set[from] = true
+	for _, c := range g.members[from] {
+		if above := g.above[c]; above != "" && !set[above] {
+			g.reach(above, set)
+		}
+	}
+	return set
+}
+
+// best returns the best of the paths that go up from one of a holder's certificates, and pass no holder twice. There are
+// fewer than 2,000 paths through maxChain certificates.
+func (g graph) best(members []*x509.Certificate, below []*x509.Certificate) []*x509.Certificate {
+	var best []*x509.Certificate
+	for _, c := range members {
+		path := []*x509.Certificate{c}
+		passed := append(below[:len(below):len(below)], c)
+		above := g.above[c]
+		if !slices.ContainsFunc(passed, func(p *x509.Certificate) bool { return holder(p) == above }) {
+			path = append(path, g.best(g.members[above], passed)...)
+		}
+		if best == nil || g.better(path, best) {
+			best = path
+		}
+	}
+	return best
+}
+
+func (g graph) better(a, b []*x509.Certificate) bool {
+	if rootOfA := g.roots[a[len(a)-1]]; rootOfA != g.roots[b[len(b)-1]] {
+		return rootOfA
+	}
+	return cmp.Or(FirstEnd(a).Compare(FirstEnd(b)), len(b)-len(a)) > 0
+}
+
+// cross returns what leads from a path to other roots: of each holder on the way one certificate by each signer, except
+// those on the path, roots, and those that a holder on the path has signed, which lead back to it.
+func (g graph) cross(path []*x509.Certificate) (found []*x509.Certificate) {
+	taken, onPath, seen := map[[2]string]bool{}, map[string]bool{}, map[string]bool{}
+	by := func(c *x509.Certificate) [2]string {
+		return [2]string{holder(c), cmp.Or(g.above[c], string(c.RawIssuer))}
+	}
+	var next []string
+	for _, c := range path {
+		taken[by(c)], onPath[holder(c)] = true, true
+		next = append(next, holder(c))
+	}
+	for ; len(next) > 0; next = next[1:] {
+		if seen[next[0]] {
+			continue
+		}
+		seen[next[0]] = true
+		for _, c := range g.members[next[0]] {
+			if taken[by(c)] || g.roots[c] || onPath[g.above[c]] {
+				continue
+			}
+			taken[by(c)] = true
+			found, next = append(found, c), append(next, g.above[c])
+		}
+	}
+	return found
+}
+
+// issuerAmong returns a candidate that signed c, or nil. Candidates that c names by their key identifier (RFC 5280
+// §4.2.1.1) come first: the others are seldom verified.
+func issuerAmong(ctx context.Context, c *x509.Certificate, candidates []*x509.Certificate) (*x509.Certificate, error) {
 	var named, others []*x509.Certificate
 	for _, candidate := range candidates {
 		if bytes.Equal(candidate.SubjectKeyId, c.AuthorityKeyId) {
@@ -136,21 +258,15 @@ func issuerAmong(ctx context.Context, c *x509.Certificate, candidates []*x509.Ce
 			others = append(others, candidate)
 		}
 	}
-	var issuer *x509.Certificate
 	for _, candidate := range append(named, others...) {
 		switch {
-		case candidate == c:
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case issuer == nil:
-			if signed(candidate, c) {
-				issuer = candidate
-			}
-		case bytes.Equal(candidate.RawSubjectPublicKeyInfo, issuer.RawSubjectPublicKeyInfo):
-			return nil, fmt.Errorf("%q can be signed by two certificates of the same name and key, %q: leave one of them out", name(c), name(issuer))
+		case candidate != c && signed(candidate, c):
+			return candidate, nil
 		}
 	}
-	return issuer, nil
+	return nil, nil
 }
 
 // IsSelfSigned reports whether a certificate is signed with its own key.

@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -80,6 +81,115 @@ func TestBuildChain(t *testing.T) {
 	}
 }
 
+// TestSeveralPaths: roots and CAs that several keys have signed. The certificate comes with one path, and verifies under
+// each root; by OpenSSL, which takes the first signer that it finds, too where the root itself is among the certificates.
+func TestSeveralPaths(t *testing.T) {
+	openssl := tool.Path(t, "openssl")
+	older, other := issue(t, "old root", true, nil), issue(t, "other root", true, nil)
+	root := issue(t, "root", true, nil)
+	rootByOlder := issueFor(t, "root", true, root.key, older)
+	rootAgain := issueFor(t, "root", true, root.key, nil)
+	leaf := issue(t, "leaf", false, root)
+	// The four certificates of a root that gets another key under the same name (RFC 4210 §4.4).
+	turned := issue(t, "old root", true, nil)
+	turnedByOlder, olderByTurned := issueFor(t, "old root", true, turned.key, older), issueFor(t, "old root", true, older.key, turned)
+	turnedLeaf := issue(t, "leaf", false, turned)
+	sub := issue(t, "sub", true, root)
+	subByOther := issueFor(t, "sub", true, sub.key, other)
+	subAgain := issueFor(t, "sub", true, sub.key, root)
+	subLeaf := issue(t, "leaf", false, sub)
+	top := issue(t, "top", true, other)
+	subByTop := issueFor(t, "sub", true, sub.key, top)
+
+	type certs = []*x509.Certificate
+	for name, c := range map[string]struct {
+		in    certs
+		path  []string
+		cross int
+		roots certs // each of which verifies it
+		ssl   certs // each of which verifies it by OpenSSL
+	}{
+		"a root, signed by the old one":      {certs{leaf.cert, root.cert, rootByOlder.cert}, []string{"leaf"}, 1, certs{root.cert, older.cert}, certs{root.cert, older.cert}},
+		"and the old one":                    {certs{leaf.cert, root.cert, rootByOlder.cert, older.cert}, []string{"leaf"}, 1, certs{root.cert, older.cert}, certs{root.cert, older.cert}},
+		"only signed by the old one":         {certs{leaf.cert, rootByOlder.cert, older.cert}, []string{"leaf", "root"}, 0, certs{root.cert, older.cert}, certs{root.cert, older.cert}},
+		"a root, made again of the same key": {certs{leaf.cert, root.cert, rootAgain.cert}, []string{"leaf"}, 0, certs{root.cert, rootAgain.cert}, certs{root.cert, rootAgain.cert}},
+		"a root with another key":            {certs{turnedLeaf.cert, turned.cert, turnedByOlder.cert, older.cert}, []string{"leaf"}, 1, certs{turned.cert, older.cert}, certs{turned.cert, older.cert}},
+		"and both signed by each other":      {certs{turnedLeaf.cert, turned.cert, turnedByOlder.cert, olderByTurned.cert, older.cert}, []string{"leaf"}, 1, certs{turned.cert, older.cert}, certs{turned.cert, older.cert}},
+		"a CA with two parents":              {certs{subLeaf.cert, sub.cert, subByOther.cert, root.cert, other.cert}, []string{"leaf", "sub"}, 1, certs{root.cert, other.cert}, nil},
+		"of which one is known":              {certs{subLeaf.cert, sub.cert, subByOther.cert, other.cert}, []string{"leaf", "sub"}, 1, certs{root.cert, other.cert}, certs{other.cert}},
+		"of which none is known":             {certs{subLeaf.cert, sub.cert, subByOther.cert}, []string{"leaf", "sub"}, 1, certs{root.cert, other.cert}, nil},
+		"a CA with two parents, one further": {certs{subLeaf.cert, sub.cert, subByTop.cert, top.cert, root.cert, other.cert}, []string{"leaf", "sub"}, 2, certs{root.cert, other.cert}, certs{root.cert}},
+		"a CA, made again of the same key":   {certs{subLeaf.cert, sub.cert, subAgain.cert, root.cert}, []string{"leaf", "sub"}, 0, certs{root.cert}, certs{root.cert}},
+		"two parents and two roots":          {certs{subLeaf.cert, sub.cert, subByOther.cert, root.cert, rootByOlder.cert, other.cert}, []string{"leaf", "sub"}, 2, certs{root.cert, other.cert, older.cert}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first, err := BuildChain(t.Context(), c.in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(names(first.Certificates...), c.path) || len(first.Cross) != c.cross {
+				t.Fatalf("path %q, cross %q", names(first.Certificates...), names(first.Cross...))
+			}
+			for range 4 {
+				rand.Shuffle(len(c.in), func(i, j int) { c.in[i], c.in[j] = c.in[j], c.in[i] })
+				if again, err := BuildChain(t.Context(), c.in); err != nil || !slices.Equal(again.Certificates, first.Certificates) || again.CA != first.CA || !slices.Equal(again.Cross, first.Cross) {
+					t.Fatalf("in another order: %q, %q, %v", names(again.Certificates...), names(again.Cross...), err)
+				}
+			}
+			// What a CA prepends to its own chain is the same.
+			at := slices.IndexFunc(c.in, func(x *x509.Certificate) bool { return !x.IsCA })
+			authority := slices.Concat(c.in[:at], c.in[at+1:])
+			signer := slices.IndexFunc(authority, func(x *x509.Certificate) bool { return signed(x, c.in[at]) })
+			authority[0], authority[signer] = authority[signer], authority[0]
+			base, err := BuildChain(t.Context(), authority)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := base.Prepend(c.in[at]); err != nil || !slices.Equal(got.Certificates, first.Certificates) || got.CA != first.CA || !slices.Equal(got.Cross, first.Cross) {
+				t.Errorf("Prepend: %q, cross %q, %v", names(got.Certificates...), names(got.Cross...), err)
+			}
+			chain, ca := first.PEM()
+			between := x509.NewCertPool()
+			between.AppendCertsFromPEM(chain)
+			for _, root := range c.roots {
+				roots := x509.NewCertPool()
+				roots.AddCert(root)
+				if _, err := first.Certificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: testTime.Add(time.Minute), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
+					t.Errorf("under %q: %v", root.Subject, err)
+				}
+			}
+			// What is in ca.crt verifies the chain by OpenSSL in any case.
+			for _, root := range append([][]byte{ca}, pems(c.ssl)...) {
+				if out, err := opensslVerify(t, openssl, root, chain); err != nil {
+					t.Errorf("%v: %s", err, out)
+				}
+			}
+		})
+	}
+}
+
+func pems(certs []*x509.Certificate) (out [][]byte) {
+	for _, c := range certs {
+		out = append(out, EncodeCertificates(c))
+	}
+	return out
+}
+
+// opensslVerify has OpenSSL verify the first certificate of a chain.
+func opensslVerify(t *testing.T, openssl string, root, chain []byte) (string, error) {
+	t.Helper()
+	dir := t.TempDir()
+	for file, text := range map[string][]byte{"chain.pem": chain, "ca.pem": root} {
+		if err := os.WriteFile(filepath.Join(dir, file), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), openssl, "verify", "-partial_chain", "-attime", strconv.FormatInt(testTime.Unix()+60, 10), "-CAfile", "ca.pem", "-untrusted", "chain.pem", "chain.pem")
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
 // TestAChainOfOneNameIsCheap: certificates that share a subject may be signed by each other. Key identifiers
 // tell which one signs, so the work grows with the length of the chain, not with its square.
 func TestAChainOfOneNameIsCheap(t *testing.T) {
@@ -123,6 +233,10 @@ func TestBuildChainRefusesCircle(t *testing.T) {
 	bByA := issueFor(t, "b", true, b.key, a)
 	if _, err := BuildChain(t.Context(), []*x509.Certificate{aByB.cert, bByA.cert}); err == nil || !strings.Contains(err.Error(), "circle") {
 		t.Errorf("error %v", err)
+	}
+	leaf, stranger := issue(t, "leaf", false, a), issue(t, "stranger", false, nil)
+	if _, err := BuildChain(t.Context(), []*x509.Certificate{leaf.cert, aByB.cert, bByA.cert, stranger.cert}); err == nil || !strings.Contains(err.Error(), "one chain") {
+		t.Errorf("a circle and a stranger: %v", err)
 	}
 }
 

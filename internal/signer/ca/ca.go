@@ -11,6 +11,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -194,7 +195,7 @@ func (s *Signer) Authority(ctx context.Context, issuer certmanagerv1.GenericIssu
 	if err != nil {
 		return nil, err
 	}
-	return pair.authority(), nil
+	return slices.Concat(pair.authority(), pair.chain.Cross), nil
 }
 
 // cannotSign says why the CA cannot sign, whatever it is asked for; empty if it can.

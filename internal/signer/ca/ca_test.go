@@ -113,6 +113,21 @@ func newAuthorityWith(t testing.TB, cn string, isCA, certSign bool, parent *auth
 	return &authority{cert: cert, key: text}
 }
 
+// certifiedBy returns an authority's name and key with a certificate by another one.
+func (a *authority) certifiedBy(t testing.TB, by *authority) *authority {
+	t.Helper()
+	key, err := pki.DecodePrivateKey(by.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := *a.cert
+	cert, err := pki.Sign(&template, by.cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{cert: cert, key: a.key}
+}
+
 func pemOf(all ...*authority) []byte {
 	var out []byte
 	for _, a := range all {
@@ -504,6 +519,7 @@ func TestAuthorityIsWhatIsDelivered(t *testing.T) {
 	sub := newAuthority(t, "sub", true, root)
 	low := newAuthority(t, "low", true, sub)
 	other := newAuthority(t, "other", true, nil)
+	cross, subByOther := root.certifiedBy(t, other), sub.certifiedBy(t, other)
 	store := &secrets{}
 	s, issuer := newSigner(store), issuerIn("team")
 	for name, data := range map[string]map[string][]byte{
@@ -512,6 +528,10 @@ func TestAuthorityIsWhatIsDelivered(t *testing.T) {
 		"a root in ca.crt":         {"tls.crt": pemOf(sub), "tls.key": sub.key, "ca.crt": pemOf(root, other)},
 		"a root in tls.crt":        {"tls.crt": pemOf(sub, root), "tls.key": sub.key},
 		"a chain without its root": {"tls.crt": pemOf(low, sub), "tls.key": low.key},
+		"a cross certificate":      {"tls.crt": pemOf(root, cross), "tls.key": root.key, "ca.crt": pemOf(other)},
+		"the other way round":      {"tls.crt": pemOf(cross), "tls.key": root.key, "ca.crt": pemOf(root, other)},
+		"two parents":              {"tls.crt": pemOf(sub, subByOther, root), "tls.key": sub.key, "ca.crt": pemOf(other)},
+		"two parents above":        {"tls.crt": pemOf(low, sub, subByOther), "tls.key": low.key, "ca.crt": pemOf(root)},
 	} {
 		store.put("team", "ca", data)
 		authority, err := s.Authority(t.Context(), issuer)

@@ -1,6 +1,7 @@
 package ca
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/rsa"
@@ -71,7 +72,7 @@ const (
 
 // size is how many bytes the certificates and the key take. The root that was verified may be in ca.crt alone.
 func (p *keyPair) size() (n int) {
-	all := slices.Concat(p.tls, p.others)
+	all := slices.Concat(p.tls, p.others, p.chain.Cross)
 	if p.chain.CA != nil {
 		all = append(all, p.chain.CA)
 	}
@@ -131,7 +132,8 @@ func parsePair(ctx context.Context, secret *corev1.Secret) (*keyPair, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("verify the chain in Secret %s: %w", p.secret, err)
 	}
-	if p.chainErr == nil && !p.chain.Certificates[0].Equal(p.signing()) {
+	// Of several certificates of one name and key, any may sign.
+	if p.chainErr == nil && !(bytes.Equal(p.chain.Certificates[0].RawSubject, p.signing().RawSubject) && p.ofKey(p.chain.Certificates[0])) {
 		p.chainErr = errors.New("the first certificate in tls.crt, which signs, must be the lowest of the chain: remove those that it has signed")
 	}
 	return p, nil

@@ -116,7 +116,7 @@ func (r *Report) chained(ctx context.Context, certs []*x509.Certificate) {
 		r.add(aboutChain, Wrong, help, "%v", err)
 		return
 	}
-	ordered := chain.Certificates
+	ordered := slices.Concat(chain.Certificates, chain.Cross)
 	if chain.CA != nil && len(certs) > len(ordered) {
 		ordered = append(ordered, chain.CA)
 	}
@@ -128,7 +128,7 @@ func (r *Report) chained(ctx context.Context, certs []*x509.Certificate) {
 			right = append(right, called(c))
 		}
 		r.add(aboutChain, Wrong, help, "it is not in order, which is %s", strings.Join(right, ", "))
-	case len(certs) > len(chain.Certificates):
+	case len(certs) > len(chain.Certificates)+len(chain.Cross):
 		r.add(aboutChain, OK, "", "it is in order, and ends with its root, which no client needs")
 	default:
 		r.add(aboutChain, OK, "", "it is in order")
