@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -77,6 +78,23 @@ func dnsName(v string) (asn1.RawValue, error) {
 		return asn1.RawValue{}, fmt.Errorf("DNS name %q is empty or not ASCII: write it in its xn-- form", v)
 	}
 	return generalName(tagDNS, []byte(v)), nil
+}
+
+// CheckDNSName says why clients match no host with a DNS name; nil if they may (RFC 5280 §4.2.1.6, RFC 1034 §3.5,
+// RFC 9525 §6.3). Underscores are taken, because names with them are in use, and an asterisk anywhere in the first label.
+func CheckDNSName(v string) error {
+	labels := strings.Split(v, ".")
+	wrong := len(v) > 253
+	for i, label := range labels {
+		wrong = wrong || label == "" || len(label) > 63 || strings.ContainsFunc(label, func(r rune) bool {
+			letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_'
+			return !letter && (r != '*' || i > 0)
+		})
+	}
+	if wrong {
+		return fmt.Errorf("%.300q is no DNS name: a name has 253 characters at most, and each label 1 to 63, of letters, digits, '-' and '_'; the first may have a '*'", v)
+	}
+	return nil
 }
 
 func ipAddress(v string) (asn1.RawValue, error) {

@@ -17,7 +17,7 @@ const (
 // TemporaryCertificate returns, as PEM, a certificate for a request that nobody trusts: a key made for it alone has
 // signed it. It is for software that does not start without one, until the real one comes (spec §2.4).
 func TemporaryCertificate(csr *x509.CertificateRequest, i Issuance) ([]byte, error) {
-	template, err := NewTemplate(csr, i)
+	template, err := newTemplate(csr, i)
 	if err != nil {
 		return nil, err
 	}

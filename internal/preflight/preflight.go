@@ -15,6 +15,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/cause"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/pki"
 	"chancery.dev/internal/selection"
 )
 
@@ -173,9 +174,10 @@ func unnamed(spec *certmanagerv1.CertificateSpec) []string {
 // Names judges the names and the kind of a Certificate for an ACME issuer.
 func Names(spec *certmanagerv1.CertificateSpec) Finding {
 	f := Finding{Check: "names", Outcome: OK, Message: "ACME has proofs for all names"}
-	long := slices.IndexFunc(spec.DNSNames, func(n string) bool {
-		return len(n) > 253 || slices.ContainsFunc(strings.Split(n, "."), func(label string) bool { return len(label) > 63 || label == "" })
-	})
+	var wrong error
+	for _, n := range spec.DNSNames {
+		wrong = cmp.Or(wrong, pki.CheckDNSName(n))
+	}
 	switch fields := unnamed(spec); {
 	case len(spec.DNSNames)+len(spec.IPAddresses) == 0:
 		f.Outcome, f.Message, f.WhatToDo = Failed, "no dnsNames and no ipAddresses", "Set spec.dnsNames: an ACME server proves only DNS names and IP addresses"
@@ -183,10 +185,8 @@ func Names(spec *certmanagerv1.CertificateSpec) Finding {
 		f.Outcome = Failed
 		f.Message = fmt.Sprintf("commonName %q is in neither dnsNames nor ipAddresses", spec.CommonName)
 		f.WhatToDo = "Add the common name to spec.dnsNames, or remove it"
-	case long >= 0:
-		f.Outcome = Failed
-		f.Message = fmt.Sprintf("%q is no DNS name: a name has 253 characters at most, and each label 1 to 63", spec.DNSNames[long])
-		f.WhatToDo = "Correct spec.dnsNames"
+	case wrong != nil:
+		f.Outcome, f.Message, f.WhatToDo = Failed, wrong.Error(), "Correct spec.dnsNames"
 	case len(fields) > 0:
 		f.Outcome = Warning
 		f.Message = "ACME servers refuse or leave out " + strings.Join(fields, ", ")

@@ -310,7 +310,11 @@ func newKey(t testing.TB) crypto.Signer {
 
 func issue(t testing.TB, cn string, isCA bool, key crypto.Signer, parent *x509.Certificate, parentKey crypto.Signer) *x509.Certificate {
 	t.Helper()
-	text, err := pki.CreateCSR(pki.CSRTemplate{Subject: pkix.Name{CommonName: cn}, AltNames: pki.AltNames{DNSNames: []string{cn}, IPAddresses: []string{"127.0.0.1"}}}, key)
+	names := pki.AltNames{DNSNames: []string{cn}, IPAddresses: []string{"127.0.0.1"}}
+	if isCA {
+		names = pki.AltNames{}
+	}
+	text, err := pki.CreateCSR(pki.CSRTemplate{Subject: pkix.Name{CommonName: cn}, AltNames: names}, key)
 	if err != nil {
 		t.Fatal(err)
 	}
