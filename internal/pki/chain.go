@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
@@ -308,7 +307,10 @@ func FirstOf(text []byte) (leaf *x509.Certificate, rest []byte, err error) {
 	if len(text) > MaxChainPEM {
 		return nil, nil, fmt.Errorf("%d bytes of PEM are more than the %d that are decoded", len(text), MaxChainPEM)
 	}
-	block, rest := pem.Decode(text)
+	block, rest, err := nextBlock(text)
+	if err != nil {
+		return nil, nil, err
+	}
 	if block == nil || block.Type != "CERTIFICATE" {
 		return nil, nil, errors.New("no PEM block of type CERTIFICATE")
 	}

@@ -33,6 +33,33 @@ func checkSize(what string, text []byte, limit int) error {
 	return nil
 }
 
+// labelOfBlocks begins each PEM block, readable or not.
+var labelOfBlocks = []byte("-----BEGIN")
+
+// nextBlock decodes the first PEM block of a text; nil if there is none. It is an error if something before it, or in
+// the place of it, begins like a block and cannot be read: pem.Decode passes over that, and other programs may not.
+func nextBlock(text []byte) (block *pem.Block, rest []byte, err error) {
+	block, rest = pem.Decode(text)
+	read, good := text, 0
+	if block != nil {
+		read, good = text[:len(text)-len(rest)], 1
+	}
+	if bytes.Count(read, labelOfBlocks) > good {
+		return nil, nil, errors.New("a PEM block cannot be read: its first and last line stand alone, without spaces before them, and have the same label, and between them is Base64")
+	}
+	return block, rest, nil
+}
+
+// unmarked returns a text without the byte order marks that editors put before the first line of a file: it is taken
+// for a line that is no part of a block otherwise.
+func unmarked(text []byte) []byte { return bytes.ReplaceAll(text, []byte("\ufeff"), nil) }
+
+// isCertificate reports whether a PEM label is that of a certificate; two of them are what old programs write (RFC 7468
+// §5.1). OpenSSL's TRUSTED CERTIFICATE is none: it has more in it than a certificate.
+func isCertificate(label string) bool {
+	return label == pemCertificate || label == "X509 "+pemCertificate || label == "X.509 "+pemCertificate
+}
+
 // DecodeCertificate reads the first certificate of a PEM text of at most MaxCertificatePEM bytes.
 func DecodeCertificate(text []byte) (*x509.Certificate, error) {
 	certs, err := decodeCertificates("certificate", text, MaxCertificatePEM)
@@ -58,13 +85,20 @@ func decodeCertificates(what string, text []byte, limit int) ([]*x509.Certificat
 		return nil, err
 	}
 	var certs []*x509.Certificate
+	text = unmarked(text)
 	for n := 1; ; n++ {
-		block, rest := pem.Decode(text)
+		block, rest, err := nextBlock(text)
+		if err != nil {
+			return nil, fmt.Errorf("PEM block %d of the %s: %w", n, what, err)
+		}
 		if block == nil {
 			break
 		}
 		text = rest
-		if block.Type != pemCertificate {
+		if block.Type == "TRUSTED "+pemCertificate {
+			return nil, fmt.Errorf("PEM block %d of the %s is a %q, which has trust settings of OpenSSL in it: openssl x509 writes it as a CERTIFICATE", n, what, block.Type)
+		}
+		if !isCertificate(block.Type) {
 			return nil, fmt.Errorf("PEM block %d of the %s is a %.40q, not a CERTIFICATE", n, what, block.Type)
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
@@ -119,7 +153,10 @@ func ParseCSR(text []byte) (*x509.CertificateRequest, error) {
 	if err := checkSize("certificate request", text, MaxChainPEM); err != nil {
 		return nil, err
 	}
-	block, _ := pem.Decode(text)
+	block, _, err := nextBlock(unmarked(text))
+	if err != nil {
+		return nil, fmt.Errorf("the certificate request: %w", err)
+	}
 	if block == nil {
 		return nil, errors.New("the certificate request has no PEM block CERTIFICATE REQUEST")
 	}

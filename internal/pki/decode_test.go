@@ -9,6 +9,7 @@ import (
 	"encoding/asn1"
 	"encoding/pem"
 	"math/big"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -86,6 +87,63 @@ func TestHugeKeysAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// TestPEMOfOtherPrograms: PEM is read as it is meant, or refused in words that say why. Nothing in it is passed over.
+func TestPEMOfOtherPrograms(t *testing.T) {
+	const mark = "\ufeff"
+	root := issue(t, "root", true, nil)
+	leaf := issue(t, "leaf", false, root)
+	first, second := string(EncodeCertificates(leaf.cert)), string(EncodeCertificates(root.cert))
+	key, request := string(must(t)(EncodePKCS8(leaf.key))), string(must(t)(CreateCSR(CSRTemplate{Subject: pkix.Name{CommonName: "x"}}, leaf.key)))
+	label := func(text, label string) string { return strings.ReplaceAll(text, " CERTIFICATE-", " "+label+"-") }
+	broken := strings.Replace(first, "MII", "M!I", 1)
+	chain := func(text string) error {
+		certs, err := DecodeChain([]byte(text))
+		if err == nil && !slices.Equal(names(certs...), []string{"leaf", "root"}) {
+			t.Errorf("%q are read of %.60q", names(certs...), text)
+		}
+		return err
+	}
+	for name, c := range map[string]struct {
+		err   error
+		fails string // empty if it is read
+	}{
+		"X509 CERTIFICATE":                  {err: chain(label(first, "X509 CERTIFICATE") + second)},
+		"X.509 CERTIFICATE":                 {err: chain(first + label(second, "X.509 CERTIFICATE"))},
+		"TRUSTED CERTIFICATE":               {chain(label(first, "TRUSTED CERTIFICATE") + second), "openssl x509 writes it as a CERTIFICATE"},
+		"PKCS7":                             {chain(label(first, "PKCS7") + second), `"PKCS7"`},
+		"a mark":                            {err: chain(mark + first + second)},
+		"a mark in between":                 {err: chain(first + mark + second)},
+		"CRLF":                              {err: chain(strings.ReplaceAll(first+second, "\n", "\r\n"))},
+		"text":                              {err: chain("Subject: leaf\n" + first + "\nIssuer: root\n\n" + second)},
+		"no last line end":                  {err: chain(strings.TrimSuffix(first+second, "\n"))},
+		"no line end between":               {chain(strings.TrimSuffix(first, "\n") + second), "PEM block"},
+		"a broken first block":              {chain(broken + first + second), "PEM block 1 of the certificate chain: a PEM block cannot be read"},
+		"a broken last block":               {chain(first + second + broken), "PEM block 3 of the certificate chain: a PEM block cannot be read"},
+		"an indented block":                 {chain("  " + first + second), "without spaces before them"},
+		"a block that is cut off":           {chain(first + second[:len(second)/2]), "PEM block 2"},
+		"another label at the end":          {chain(strings.Replace(first, "END CERTIFICATE", "END X509", 1) + second), "PEM block 1"},
+		"a key":                             {chain(first + second + key), `"PRIVATE KEY", not a CERTIFICATE`},
+		"a key with a mark":                 {err: errorOf(DecodePrivateKey([]byte(mark + key)))},
+		"a key after a broken block":        {errorOf(DecodePrivateKey([]byte(broken + key))), "the private key: a PEM block cannot be read"},
+		"a request with a mark":             {err: errorOf(DecodeCSR([]byte(mark + request)))},
+		"a request after a broken block":    {errorOf(DecodeCSR([]byte(broken + request))), "the certificate request: a PEM block cannot be read"},
+		"a bundle with a broken block":      {errorOf(DecodeBundle([]byte(first + broken))), "PEM block 2 of the certificate bundle"},
+		"the first of a Secret, a mark":     {firstOf(mark + first + second), "PEM block cannot be read"},
+		"the first of a Secret, broken":     {firstOf(broken + second), "PEM block cannot be read"},
+		"the first of a Secret, after text": {err: firstOf("Subject: leaf\n" + first + second)},
+	} {
+		if c.fails == "" && c.err != nil || c.fails != "" && (c.err == nil || !strings.Contains(c.err.Error(), c.fails)) {
+			t.Errorf("%s: %v, want %q", name, c.err, c.fails)
+		}
+	}
+}
+
+// firstOf is FirstOf of a Secret, which other programs read as it is.
+func firstOf(text string) error {
+	_, _, err := FirstOf([]byte(text))
+	return err
 }
 
 func TestOversizedInputIsNotDecoded(t *testing.T) {

@@ -223,8 +223,11 @@ func DecodePrivateKey(text []byte) (crypto.Signer, error) {
 	if err := checkSize("private key", text, MaxPrivateKeyPEM); err != nil {
 		return nil, err
 	}
-	for {
-		block, rest := pem.Decode(text)
+	for text = unmarked(text); ; {
+		block, rest, err := nextBlock(text)
+		if err != nil {
+			return nil, fmt.Errorf("the private key: %w", err)
+		}
 		if block == nil {
 			return nil, errors.New("no private key found: want a PEM block PRIVATE KEY, RSA PRIVATE KEY or EC PRIVATE KEY")
 		}

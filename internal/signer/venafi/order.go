@@ -85,7 +85,7 @@ func friendlyName(csr *x509.CertificateRequest) string {
 
 // bundle orders what was retrieved into the request's chain.
 func (o order) bundle(ctx context.Context, got *certificate.PEMCollection) (signer.Bundle, error) {
-	text := strings.Join(append([]string{got.Certificate}, got.Chain...), "")
+	text := strings.Join(append([]string{got.Certificate}, got.Chain...), "\n")
 	certs, err := pki.DecodeChain([]byte(text))
 	if err != nil {
 		return signer.Bundle{}, err
