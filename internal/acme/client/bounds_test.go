@@ -6,6 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -105,6 +106,30 @@ func numbered(format string, n int) string {
 		texts = append(texts, fmt.Sprintf(format, i))
 	}
 	return strings.Join(texts, ",")
+}
+
+// TestChainIsWhatWasChecked: what is stored is PEM of the certificates that were checked, whatever else the server sends.
+func TestChainIsWhatWasChecked(t *testing.T) {
+	leaf, above := chainPEM(t), chainPEM(t)
+	want := string(leaf) + string(above)
+	block, _ := pem.Decode(leaf)
+	oneLine := "-----BEGIN CERTIFICATE-----\n" + base64.StdEncoding.EncodeToString(block.Bytes) + "\n-----END CERTIFICATE-----\n"
+	for name, body := range map[string]string{
+		"clean":              want,
+		"CRLF":               strings.ReplaceAll(want, "\n", "\r\n"),
+		"text before":        "Subject: leaf\n" + want,
+		"text between":       string(leaf) + "\n# the intermediate\nkey = value\n" + string(above),
+		"no last line end":   strings.TrimSuffix(want, "\n"),
+		"empty lines":        "\n\n" + string(leaf) + "\n\n" + string(above) + "\n\n",
+		"headers":            strings.Replace(want, "-----\n", "-----\nfriendlyName: leaf\n\n", 1),
+		"lines of any width": oneLine + string(above),
+	} {
+		f := startFake(t, reply(200, "application/pem-certificate-chain", body))
+		chain, err := f.client(t, client.Options{}).FetchCertificate(t.Context(), f.URL+"/cert")
+		if err != nil || string(chain.PEM) != want || len(chain.Certificates) != 2 {
+			t.Errorf("%s: %v\n%+v", name, err, chain)
+		}
+	}
 }
 
 // TestAlternatesAreBounded: each of them may be downloaded.

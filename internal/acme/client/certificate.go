@@ -12,11 +12,12 @@ import (
 
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/pki"
 )
 
 // Chain is a downloaded certificate with its issuers (RFC 8555 §7.4.2).
 type Chain struct {
-	// PEM is the chain as the server sent it, checked to hold certificates only.
+	// PEM is the certificates and nothing else, whatever the server sent around them.
 	PEM []byte
 	// Certificates are the parsed chain, end entity first.
 	Certificates []*x509.Certificate
@@ -34,7 +35,7 @@ func (c *Client) FetchCertificate(ctx context.Context, url string) (*Chain, erro
 	if err != nil {
 		return nil, r.broken(err)
 	}
-	return &Chain{PEM: r.body, Certificates: certs, Alternates: r.alternates(maxAlternates)}, nil
+	return &Chain{PEM: pki.EncodeCertificates(certs...), Certificates: certs, Alternates: r.alternates(maxAlternates)}, nil
 }
 
 // maxAlternates bounds how many alternate chains are returned: each may be downloaded.

@@ -1,7 +1,6 @@
 package requests
 
 import (
-	"bytes"
 	"context"
 	"time"
 
@@ -232,11 +231,12 @@ func describeVerdict(cr *certmanagerv1.CertificateRequest, v verdict, now time.T
 	var event *engine.Event
 	switch {
 	case v.result != nil:
-		if err := checkIssued(v.result.Bundle); err != nil {
+		chain, err := issuedChain(v.result.Bundle)
+		if err != nil {
 			v.result, v.step, v.reason, v.message = nil, request.StepFail, certmanagerv1.CertificateRequestEventDecodeError, err.Error()
 			return describeVerdict(cr, v, now)
 		}
-		cr.Status.Certificate, cr.Status.CA, cr.Status.Cause = v.result.Bundle.Chain, v.result.Bundle.CA, nil
+		cr.Status.Certificate, cr.Status.CA, cr.Status.Cause = chain, v.result.Bundle.CA, nil
 		ready.Status, ready.Reason = cmmeta.ConditionTrue, certmanagerv1.CertificateRequestReasonIssued
 		ready.Message = "Certificate fetched from issuer successfully"
 		event = &engine.Event{Reason: certmanagerv1.CertificateRequestEventIssued, Message: ready.Message}
@@ -271,8 +271,9 @@ func describeVerdict(cr *certmanagerv1.CertificateRequest, v verdict, now time.T
 	return event
 }
 
-// checkIssued refuses what is no certificate at all.
-func checkIssued(b signer.Bundle) error {
-	_, err := pki.DecodeChain(bytes.TrimSpace(b.Chain))
-	return err
+// issuedChain returns the certificates of a chain as PEM, and nothing else: that of an Order's status may have anything
+// around them. It is an error if there is none.
+func issuedChain(b signer.Bundle) ([]byte, error) {
+	certs, err := pki.DecodeChain(b.Chain)
+	return pki.EncodeCertificates(certs...), err
 }

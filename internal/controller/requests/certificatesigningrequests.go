@@ -209,14 +209,16 @@ func (k *signingRequests) approve(object client.Object) func(context.Context) er
 
 func (k *signingRequests) record(p *pass, v verdict) (client.Object, []engine.Event) {
 	csr := p.Object.(*certificatesv1.CertificateSigningRequest).DeepCopy() //nolint:forcetypeassert // the kind is of that type
+	var chain []byte
 	if v.result != nil {
-		if err := checkIssued(v.result.Bundle); err != nil {
+		var err error
+		if chain, err = issuedChain(v.result.Bundle); err != nil {
 			v.result, v.step, v.reason, v.message = nil, request.StepFail, certmanagerv1.CertificateRequestEventDecodeError, err.Error()
 		}
 	}
 	switch {
 	case v.result != nil:
-		csr.Status.Certificate = v.result.Bundle.Chain
+		csr.Status.Certificate = chain
 		events := []engine.Event{{Reason: certmanagerv1.CertificateRequestEventIssued, Message: "Certificate fetched from issuer successfully"}}
 		if v.result.Warning != "" {
 			events = append(events, engine.Event{Warning: true, Reason: v.result.WarningReason, Message: v.result.Warning})
