@@ -80,6 +80,50 @@ func DecodeBundle(text []byte) ([]*x509.Certificate, error) {
 	return decodeCertificates("certificate bundle", text, MaxBundlePEM)
 }
 
+// Trust reads the certificates of a text of at most MaxBundlePEM bytes that somebody trusts, and says of each other PEM
+// block why it is left out.
+func Trust(text []byte) (certs []*x509.Certificate, leftOut []string) {
+	if len(text) > MaxBundlePEM {
+		return nil, []string{fmt.Sprintf("it has more bytes of PEM than the %d that are decoded", MaxBundlePEM)}
+	}
+	text = unmarked(text)
+	for n := 1; ; n++ {
+		block, rest := pem.Decode(text)
+		read, good := text, 0
+		if block != nil {
+			read, good = text[:len(text)-len(rest)], 1
+		}
+		for range bytes.Count(read, labelOfBlocks) - good {
+			leftOut = append(leftOut, fmt.Sprintf("PEM block %d cannot be read", n))
+			n++
+		}
+		if block == nil {
+			return certs, leftOut
+		}
+		text = rest
+		if !isCertificate(block.Type) {
+			leftOut = append(leftOut, fmt.Sprintf("PEM block %d is a %.40q, not a CERTIFICATE", n, block.Type))
+		} else if cert, err := x509.ParseCertificate(block.Bytes); err != nil {
+			leftOut = append(leftOut, fmt.Sprintf("PEM block %d does not parse: %.100s", n, err))
+		} else {
+			certs = append(certs, cert)
+		}
+	}
+}
+
+// TrustPool is Trust for a verifier; nil if there is no certificate.
+func TrustPool(text []byte) *x509.CertPool {
+	certs, _ := Trust(text)
+	if len(certs) == 0 {
+		return nil
+	}
+	pool := x509.NewCertPool()
+	for _, c := range certs {
+		pool.AddCert(c)
+	}
+	return pool
+}
+
 func decodeCertificates(what string, text []byte, limit int) ([]*x509.Certificate, error) {
 	if err := checkSize(what, text, limit); err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package client
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +10,7 @@ import (
 
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/pki"
 )
 
 // The time limits of spec §5.2.
@@ -57,8 +57,7 @@ func NewHTTPClient(o HTTPOptions) (*http.Client, error) {
 		if len(o.CABundle) > limits.BundlePEM {
 			return nil, fmt.Errorf("acme: the CA bundle has more than %d bytes: leave the CA of this server in it only", limits.BundlePEM)
 		}
-		conf.RootCAs = x509.NewCertPool()
-		if !conf.RootCAs.AppendCertsFromPEM(o.CABundle) {
+		if conf.RootCAs = pki.TrustPool(o.CABundle); conf.RootCAs == nil {
 			return nil, errors.New("acme: the CA bundle holds no PEM certificate")
 		}
 	}

@@ -2,8 +2,9 @@ package injection
 
 import (
 	"crypto/x509"
-	"encoding/pem"
 	"time"
+
+	"chancery.dev/internal/pki"
 )
 
 // bundle is what a PEM text holds.
@@ -15,20 +16,8 @@ type bundle struct {
 
 // parse reads the certificates of a text of at most pki.MaxBundlePEM bytes, and leaves out everything else.
 func parse(text []byte) bundle {
-	var b bundle
-	for {
-		block, rest := pem.Decode(text)
-		if block == nil {
-			return b
-		}
-		text = rest
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if block.Type != "CERTIFICATE" || err != nil {
-			b.strange++
-			continue
-		}
-		b.certs = append(b.certs, cert)
-	}
+	certs, leftOut := pki.Trust(text)
+	return bundle{certs: certs, strange: len(leftOut)}
 }
 
 // merge returns the certificates of the bundles that are valid now or later, in order and each once.

@@ -6,6 +6,7 @@
 package issuer
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/pki"
 )
 
 // Facts are what a look at an issuer has found.
@@ -109,6 +111,9 @@ func (s *State) say(f Facts, now time.Time) Action {
 	if f.Ready {
 		ready.Status = cmmeta.ConditionTrue
 	}
+	for _, field := range leftOut(s.Issuer.GetSpec()) {
+		ready.Message += "; " + field
+	}
 	certmanagerv1.SetIssuerCondition(carrier, ready, now)
 	s.sayUnanswered(carrier, now)
 	if f.ACME != nil {
@@ -137,6 +142,37 @@ func (s *State) say(f Facts, now time.Time) Action {
 		a.Warn = certmanagerv1.FindIssuerCondition(carrier.Status.Conditions, certmanagerv1.IssuerConditionHTTP01Ready)
 	}
 	return a
+}
+
+// leftOut says which parts of the CA bundles in a spec are not used: those that are no certificates. Of a bundle it
+// names the first.
+func leftOut(spec *certmanagerv1.IssuerSpec) (said []string) {
+	read := func(field string, bundle []byte) {
+		certs, others := pki.Trust(bundle)
+		if len(certs) == 0 || len(others) == 0 {
+			return // one without any certificate is refused where it is used
+		}
+		text := field + " is used without what is no certificate in it: " + others[0]
+		if more := len(others) - 1; more > 0 {
+			text += fmt.Sprintf(", and %d more", more)
+		}
+		said = append(said, text)
+	}
+	if spec.Vault != nil {
+		read("spec.vault.caBundle", spec.Vault.CABundle)
+	}
+	if spec.Venafi != nil && spec.Venafi.TPP != nil {
+		read("spec.venafi.tpp.caBundle", spec.Venafi.TPP.CABundle)
+	}
+	if spec.ACME != nil {
+		read("spec.acme.caBundle", spec.ACME.CABundle)
+		for i, s := range spec.ACME.Solvers {
+			if s.DNS01 != nil && s.DNS01.Webhook != nil {
+				read(fmt.Sprintf("spec.acme.solvers[%d].dns01.webhook.caBundle", i), s.DNS01.Webhook.CABundle)
+			}
+		}
+	}
+	return said
 }
 
 // sayUnanswered has the condition HTTP01Ready say that nobody would answer, or takes it away.

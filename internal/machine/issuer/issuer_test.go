@@ -1,6 +1,7 @@
 package issuer
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig/golden"
 )
 
@@ -258,6 +260,64 @@ func TestEndOfCA(t *testing.T) {
 		ca := issuer.Status.CA
 		if ca == nil || !ca.NotAfter.Time.Equal(ends) || !ca.NotBefore.Time.Equal(now.Add(-time.Hour)) || !ca.FirstSeen.Time.Equal(now.Truncate(time.Second)) {
 			t.Errorf("look %d: %+v", i, ca)
+		}
+	}
+}
+
+// TestPartsOfABundle: of a CA bundle, what is no certificate is left out, and the condition says so, whether the issuer
+// is ready or not.
+func TestPartsOfABundle(t *testing.T) {
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := pki.EncodePKCS8(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{NotBefore: now, NotAfter: now.Add(time.Hour), PublicKey: key.Public()}
+	cert, err := pki.Sign(template, template, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := string(pki.EncodeCertificates(cert))
+	broken := strings.Replace(good, "MII", "M!I", 1)
+	old := strings.ReplaceAll(good, " CERTIFICATE-", " X509 CERTIFICATE-")
+	for name, c := range map[string]struct{ bundle, says string }{
+		"nothing":             {"", ""},
+		"certificates":        {good + good, ""},
+		"text":                {"# root\n" + good, ""},
+		"a mark":              {"\ufeff" + good, ""},
+		"an old label":        {old + good, ""},
+		"a broken block":      {good + broken, "PEM block 2 cannot be read"},
+		"a broken one first":  {broken + good, "PEM block 1 cannot be read"},
+		"an indented block":   {"  " + good + good, "PEM block 1 cannot be read"},
+		"a private key":       {good + string(secret), `PEM block 2 is a "PRIVATE KEY", not a CERTIFICATE`},
+		"no DER":              {good + "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "PEM block 2 does not parse: "},
+		"trust settings":      {good + strings.ReplaceAll(good, " CERTIFICATE-", " TRUSTED CERTIFICATE-"), `PEM block 2 is a "TRUSTED CERTIFICATE", not a CERTIFICATE`},
+		"several":             {string(secret) + good + broken + string(secret), `PEM block 1 is a "PRIVATE KEY", not a CERTIFICATE, and 2 more`},
+		"no certificate, too": {broken, ""}, // it is refused where it is used
+	} {
+		for field, spec := range map[string]certmanagerv1.IssuerSpec{
+			"spec.acme.caBundle":       {ACME: &acmev1.ACMEIssuer{CABundle: []byte(c.bundle)}},
+			"spec.vault.caBundle":      {Vault: &certmanagerv1.VaultIssuer{CABundle: []byte(c.bundle)}},
+			"spec.venafi.tpp.caBundle": {Venafi: &certmanagerv1.VenafiIssuer{TPP: &certmanagerv1.VenafiTPP{CABundle: []byte(c.bundle)}}},
+			"spec.acme.solvers[1].dns01.webhook.caBundle": {ACME: &acmev1.ACMEIssuer{Solvers: []acmev1.ACMEChallengeSolver{{}, {
+				DNS01: &acmev1.DNS01Solver{Webhook: &acmev1.WebhookProvider{CABundle: []byte(c.bundle)}},
+			}}}},
+		} {
+			want := "as said"
+			if c.says != "" {
+				want += "; " + field + " is used without what is no certificate in it: " + c.says
+			}
+			for _, ready := range []bool{true, false} {
+				s := State{Issuer: &certmanagerv1.Issuer{Spec: spec}, Managed: true, Facts: &Facts{Ready: ready, Reason: "Any", Message: "as said"}}
+				a := Decide(s, now)
+				said := certmanagerv1.FindIssuerCondition(a.Status.Conditions, certmanagerv1.IssuerConditionReady).Message
+				if exact := strings.HasSuffix(c.says, ": "); !exact && said != want || !strings.HasPrefix(said, want) {
+					t.Errorf("%s, %s, ready %t: %q, want %q", field, name, ready, said, want)
+				}
+			}
 		}
 	}
 }

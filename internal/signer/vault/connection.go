@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -22,6 +21,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
 
@@ -113,7 +113,7 @@ func (p *plan) readRoots(ctx context.Context) error {
 	if len(p.roots) > limits.BundlePEM {
 		return invalid("%s has more than %d bytes: leave the CA of this server in it only", where, limits.BundlePEM)
 	}
-	if len(p.roots) > 0 && !x509.NewCertPool().AppendCertsFromPEM(p.roots) {
+	if len(p.roots) > 0 && pki.TrustPool(p.roots) == nil {
 		return invalid("%s holds no certificate in PEM form: store the CA that Vault's own certificate is verified with", where)
 	}
 	return nil
@@ -221,8 +221,7 @@ func (p *plan) size() int {
 func (p *plan) transport() *http.Client {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: p.spec.ServerName}
 	if len(p.roots) > 0 {
-		conf.RootCAs = x509.NewCertPool()
-		conf.RootCAs.AppendCertsFromPEM(p.roots)
+		conf.RootCAs = pki.TrustPool(p.roots)
 	}
 	if p.certificate != nil {
 		conf.Certificates = []tls.Certificate{*p.certificate}

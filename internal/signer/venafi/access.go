@@ -172,8 +172,8 @@ func (r *reader) tpp(spec *certmanagerv1.VenafiTPP, a *access) {
 	if len(bundle) == 0 {
 		return
 	}
-	if _, err := pki.DecodeBundle(bundle); err != nil {
-		r.err = invalid("%s: %w", from, err)
+	if certs, leftOut := pki.Trust(bundle); len(certs) == 0 {
+		r.err = invalid("%s has no certificate: %s", from, cmp.Or(strings.Join(leftOut[:min(len(leftOut), 1)], ""), "there is no PEM block CERTIFICATE"))
 	}
 	a.bundle = string(bundle)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/pki"
 	"chancery.dev/internal/retryafter"
 )
 
@@ -28,8 +28,7 @@ const (
 func newTransport(a access) *egress.Transport {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, Renegotiation: tls.RenegotiateOnceAsClient}
 	if a.bundle != "" {
-		conf.RootCAs = x509.NewCertPool()
-		conf.RootCAs.AppendCertsFromPEM([]byte(a.bundle))
+		conf.RootCAs = pki.TrustPool([]byte(a.bundle))
 	}
 	return a.egress.Transport(&http.Transport{
 		Proxy:               http.ProxyFromEnvironment,

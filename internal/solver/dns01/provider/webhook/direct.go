@@ -3,7 +3,6 @@ package webhook
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"net"
 	"net/http"
 	"net/url"
@@ -16,6 +15,7 @@ import (
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/pki"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/limit"
@@ -49,12 +49,11 @@ func (d Direct) Provider(ctx context.Context, config *acmev1.WebhookProvider, ca
 	if bundle, err := d.bundle(ctx, config, caller.Namespace); err != nil {
 		return nil, err
 	} else if bundle != nil {
-		tlsConfig.RootCAs = x509.NewCertPool()
 		if len(bundle) > limits.BundlePEM {
 			return nil, fault.After(dns01.MendPeriod, dns01.ReasonSecret, "webhook %s: the CA bundle has more than %d bytes: leave the CA of this server in it only",
 				address.Redacted(), limits.BundlePEM)
 		}
-		if !tlsConfig.RootCAs.AppendCertsFromPEM(bundle) {
+		if tlsConfig.RootCAs = pki.TrustPool(bundle); tlsConfig.RootCAs == nil {
 			return nil, fault.ClassConfiguration.After(dns01.MendPeriod, dns01.ReasonSecret, "webhook %s: the CA bundle holds no certificate in PEM form: correct caBundle, or the Secret of caBundleSecretRef",
 				address.Redacted())
 		}
