@@ -35,11 +35,11 @@ func (c Chain) PEM() (chain, ca []byte) {
 	return EncodeCertificates(slices.Concat(c.Certificates, c.Cross)...), ca
 }
 
-// BuildChain orders certificates, given in any order and possibly more than once, into one chain from the lowest of them
-// to a root (spec §3.4). A certificate may be there more than once, signed by different keys, as when a root is replaced
-// or a CA has two parents: then the path is taken that ends in a root, that stays valid longest, and that is shortest,
-// and the others are in Cross. It is an error if one of the certificates is not above the lowest, or if ctx ends. Where
-// each has signed another, the first is the lowest.
+// BuildChain orders certificates, given in any order and possibly more than once, into one chain from the lowest of
+// them to a root (spec §3.4). A certificate may be there more than once, signed by different keys, as when a root is
+// replaced or a CA has two parents: then the path is taken that ends in a root, that stays valid longest, and that is
+// shortest, and the others are in Cross. It is an error if one of the certificates is not above the lowest, or if ctx
+// ends. Where each has signed another, the first is the lowest.
 //
 // It looks at names and signatures only: whether a signer may sign is for verifiers to say.
 func BuildChain(ctx context.Context, certs []*x509.Certificate) (Chain, error) {
@@ -193,8 +193,8 @@ func (g graph) reach(from string, set map[string]bool) map[string]bool {
 	return set
 }
 
-// best returns the best of the paths that go up from one of a holder's certificates, and pass no holder twice. There are
-// fewer than 2,000 paths through maxChain certificates.
+// best returns the best of the paths that go up from one of a holder's certificates, and pass no holder twice. There
+// are fewer than 2,000 paths through maxChain certificates.
 func (g graph) best(members []*x509.Certificate, below []*x509.Certificate) []*x509.Certificate {
 	var best []*x509.Certificate
 	for _, c := range members {

@@ -81,8 +81,9 @@ func TestBuildChain(t *testing.T) {
 	}
 }
 
-// TestSeveralPaths: roots and CAs that several keys have signed. The certificate comes with one path, and verifies under
-// each root; by OpenSSL, which takes the first signer that it finds, too where the root itself is among the certificates.
+// TestSeveralPaths: roots and CAs that several keys have signed. The certificate comes with one path, and verifies
+// under each root; by OpenSSL, which takes the first signer that it finds, too where the root itself is among the
+// certificates.
 func TestSeveralPaths(t *testing.T) {
 	openssl := tool.Path(t, "openssl")
 	older, other := issue(t, "old root", true, nil), issue(t, "other root", true, nil)

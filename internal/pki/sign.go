@@ -26,9 +26,10 @@ type Issuance struct {
 	CRLDistributionPoints, OCSPServers, IssuingCertificateURLs []string
 }
 
-// NewTemplate turns a request into a template to sign (spec §3.4): subject and subject alternative names byte for byte,
-// name constraints as they are, all other extensions of the request dropped. Whatever the request says about usages and
-// about being a CA must agree with the issuance; a disagreement is an error, and so is a DNS name that no client matches.
+// NewTemplate turns a request into a template to sign (spec §3.4): subject and subject alternative names byte for
+// byte, name constraints as they are, all other extensions of the request dropped. Whatever the request says about
+// usages and about being a CA must agree with the issuance; a disagreement is an error, and so is a DNS name that no
+// client matches.
 func NewTemplate(csr *x509.CertificateRequest, i Issuance) (*x509.Certificate, error) {
 	for _, n := range csr.DNSNames {
 		if err := CheckDNSName(n); err != nil {

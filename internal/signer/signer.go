@@ -123,7 +123,8 @@ type Revocation struct {
 // has at hand: it says which, so that what another one has signed can be replaced.
 type AuthorityTeller interface {
 	// Authority returns the certificates that the issuer delivers with what it signs now: first the one that it signs
-	// with, or another of the same name and key. It returns an error if the issuer cannot sign. It is cheap when nothing has changed.
+	// with, or another of the same name and key. It returns an error if the issuer cannot sign. It is cheap when
+	// nothing has changed.
 	Authority(ctx context.Context, issuer certmanagerv1.GenericIssuer) ([]*x509.Certificate, error)
 }
 

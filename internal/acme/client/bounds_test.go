@@ -108,7 +108,8 @@ func numbered(format string, n int) string {
 	return strings.Join(texts, ",")
 }
 
-// TestChainIsWhatWasChecked: what is stored is PEM of the certificates that were checked, whatever else the server sends.
+// TestChainIsWhatWasChecked: what is stored is PEM of the certificates that were checked, whatever else the server
+// sends.
 func TestChainIsWhatWasChecked(t *testing.T) {
 	leaf, above := chainPEM(t), chainPEM(t)
 	want := string(leaf) + string(above)

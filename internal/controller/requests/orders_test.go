@@ -178,8 +178,8 @@ func TestCertificateForAnotherKey(t *testing.T) {
 	})
 }
 
-// TestIssuedChainIsClean: whoever may write the status of an Order may put anything around the certificates. Requests of
-// both kinds store PEM of the certificates alone.
+// TestIssuedChainIsClean: whoever may write the status of an Order may put anything around the certificates. Requests
+// of both kinds store PEM of the certificates alone.
 func TestIssuedChainIsClean(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, key := newOrderingDesk(t)
