@@ -143,6 +143,14 @@ func (s *Server) replicate(inst *instance) {
 // lookup returns the records of a name in one server's view: those of the type
 // (or a CNAME), and whether the name exists at all.
 func (s *Server) lookup(inst *instance, z *zone, name string, qtype uint16) (rrs []dns.RR, exists bool) {
+	if rrs, exists = s.owned(inst, z, name, qtype); exists {
+		return rrs, exists
+	}
+	return s.synthesize(inst, z, name, qtype)
+}
+
+// owned is lookup without the wildcards among the records.
+func (s *Server) owned(inst *instance, z *zone, name string, qtype uint16) (rrs []dns.RR, exists bool) {
 	all := slices.Clone(z.static)
 	all = append(all, z.soa(inst))
 	for _, rr := range inst.dynamic {
@@ -167,5 +175,21 @@ func (s *Server) lookup(inst *instance, z *zone, name string, qtype uint16) (rrs
 		}
 	}
 	slices.SortFunc(rrs, func(a, b dns.RR) int { return strings.Compare(a.String(), b.String()) })
+	return rrs, exists
+}
+
+// synthesize returns the records of the wildcard at the closest name above that exists (RFC 4592 §3.3.1).
+func (s *Server) synthesize(inst *instance, z *zone, name string, qtype uint16) (rrs []dns.RR, exists bool) {
+	for _, start := range dns.Split(name)[1:] {
+		parent := name[start:]
+		rrs, exists = s.owned(inst, z, "*."+parent, qtype)
+		for i, rr := range rrs {
+			rrs[i] = dns.Copy(rr)
+			rrs[i].Header().Name = name
+		}
+		if _, there := s.owned(inst, z, parent, qtype); exists || there {
+			break
+		}
+	}
 	return rrs, exists
 }

@@ -52,6 +52,7 @@ func newWorld(t *testing.T, change func(*dns01.Options)) *world {
 				"_validation-persist.alias.example.test. 60 IN CNAME persist.delegated.test.",
 				"_acme-challenge.circle.example.test. 60 IN CNAME a.circle.example.test.",
 				"a.circle.example.test. 60 IN CNAME _acme-challenge.circle.example.test.",
+				"*.apps.example.test. 60 IN CNAME apps.delegated.test.",
 			}},
 			{Name: "half.test", Records: []string{"half.test. 60 IN NS gone.half.test."}},
 			{Name: "sub.example.test"},
@@ -311,6 +312,29 @@ func TestCNAME(t *testing.T) {
 	circle.Challenge.Spec.Solver.DNS01.CNAMEStrategy = acmev1.CNAMEStrategyFollow
 	if err := w.solver.Present(t.Context(), circle); err == nil || !strings.Contains(err.Error(), "circle") {
 		t.Errorf("Present at a circle of CNAMEs: %v", err)
+	}
+}
+
+// TestWildcardCNAME: presenting, the self check and clean-up find the same name while the record ends the wildcard
+// there, and after it is gone.
+func TestWildcardCNAME(t *testing.T) {
+	w := newWorld(t, nil)
+	task := w.task("apps.example.test", "value")
+	task.Challenge.Spec.Solver.DNS01.CNAMEStrategy = acmev1.CNAMEStrategyFollow
+	for range 2 { // the second time, the record is there
+		w.mustPresent(t, task)
+		if left := w.dns.TXT(); len(left) != 1 || left[0] != "_acme-challenge.apps.example.test. value" {
+			t.Fatalf("DNS holds %q, want the record at the name", left)
+		}
+		w.passes(t, task)
+	}
+	for range 2 { // the second time, it is gone
+		if err := w.solver.CleanUp(t.Context(), task); err != nil {
+			t.Fatal(err)
+		}
+		if left := w.dns.TXT(); len(left) != 0 {
+			t.Fatalf("records left in DNS: %q", left)
+		}
 	}
 }
 

@@ -84,7 +84,10 @@ func soaOf(m *dns.Msg, name string) *dns.SOA {
 	return nil
 }
 
-// Follow returns where CNAMEs lead from a name: the name itself if it has none.
+// Follow returns where CNAMEs lead from a name, each owned by the name before it: the name itself if it owns none. What
+// a wildcard answers leads nowhere (RFC 4592 §2.1.1): a record written at the name ends it there, so that the answer is
+// the same before, while and after the record is there. servers are the recursive servers to ask; none means those of
+// the Resolver.
 func (r *Resolver) Follow(ctx context.Context, fqdn string, servers []string) (string, error) {
 	if len(servers) == 0 {
 		servers = r.o.Nameservers
@@ -100,6 +103,13 @@ func (r *Resolver) Follow(ctx context.Context, fqdn string, servers []string) (s
 		if target == "" {
 			return name, nil
 		}
+		made, err := r.synthesized(ctx, name, target, servers)
+		if err != nil {
+			return "", fmt.Errorf("following CNAMEs from %s: %w", fqdn, err)
+		}
+		if made {
+			return name, nil
+		}
 		if slices.Contains(seen, target) {
 			return "", fmt.Errorf("following CNAMEs from %s: they run in a circle: %s",
 				fqdn, strings.Join(append(seen, target), " → "))
@@ -107,6 +117,24 @@ func (r *Resolver) Follow(ctx context.Context, fqdn string, servers []string) (s
 		seen = append(seen, target)
 	}
 	return "", fmt.Errorf("following CNAMEs from %s: more than %d", fqdn, limits.Aliases)
+}
+
+// besides is a label that nobody uses: a name with it has what a wildcard answers for all names beside it.
+const besides = "_no-such-name."
+
+// synthesized reports whether a wildcard makes the CNAME of a name, rather than that the name owns it: then a name
+// beside it that does not exist has the same one (RFC 4592 §3.3.1: both have the same closest encloser).
+func (r *Resolver) synthesized(ctx context.Context, name, target string, servers []string) (bool, error) {
+	start, _ := dns.NextLabel(name, 0)
+	beside := besides + name[start:]
+	if _, ok := dns.IsDomainName(beside); !ok {
+		return false, nil // too long: nobody can be asked
+	}
+	m, err := r.recursive(ctx, servers, beside, dns.TypeCNAME)
+	if err != nil {
+		return false, err
+	}
+	return cnameOf(m, beside) == target, nil
 }
 
 // cnameOf returns the target of the CNAME that a name owns in an answer, or "".
