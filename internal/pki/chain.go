@@ -37,9 +37,9 @@ func (c Chain) PEM() (chain, ca []byte) {
 
 // BuildChain orders certificates, given in any order and possibly more than once, into one chain from the lowest of
 // them to a root (spec §3.4). A certificate may be there more than once, signed by different keys, as when a root is
-// replaced or a CA has two parents: then the path is taken that ends in a root, that stays valid longest, and that is
-// shortest, and the others are in Cross. It is an error if one of the certificates is not above the lowest, or if ctx
-// ends. Where each has signed another, the first is the lowest.
+// replaced or a CA has two parents: then the path is taken whose key identifiers fit, that ends in a root, that stays
+// valid longest, and that is shortest, and the others are in Cross. It is an error if one of the certificates is not
+// above the lowest, or if ctx ends. Where each has signed another, the first is the lowest.
 //
 // It looks at names and signatures only: whether a signer may sign is for verifiers to say.
 func BuildChain(ctx context.Context, certs []*x509.Certificate) (Chain, error) {
@@ -55,7 +55,11 @@ func BuildChain(ctx context.Context, certs []*x509.Certificate) (Chain, error) {
 	if err != nil {
 		return Chain{}, err
 	}
-	path := g.best(g.members[lowest], nil)
+	first := g.members[lowest]
+	if holder(certs[0]) == lowest { // a leaf, or a signer, whose leaves name its key as it does
+		first = named(first, certs[0].SubjectKeyId)
+	}
+	path := g.best(first, nil)
 	chain := split(path)
 	chain.Cross = g.cross(path)
 	return chain, nil
@@ -202,13 +206,28 @@ func (g graph) best(members []*x509.Certificate, below []*x509.Certificate) []*x
 		passed := append(below[:len(below):len(below)], c)
 		above := g.above[c]
 		if !slices.ContainsFunc(passed, func(p *x509.Certificate) bool { return holder(p) == above }) {
-			path = append(path, g.best(g.members[above], passed)...)
+			path = append(path, g.best(named(g.members[above], c.AuthorityKeyId), passed)...)
 		}
 		if best == nil || g.better(path, best) {
 			best = path
 		}
 	}
 	return best
+}
+
+// named returns the members with a key identifier, or all of them if none has it: OpenSSL takes no signer that a
+// certificate does not name (RFC 5280 §4.2.1.1), and CAs may have computed it in different ways.
+func named(members []*x509.Certificate, id []byte) []*x509.Certificate {
+	var with []*x509.Certificate
+	for _, c := range members {
+		if bytes.Equal(c.SubjectKeyId, id) {
+			with = append(with, c)
+		}
+	}
+	if len(with) == 0 {
+		return members
+	}
+	return with
 }
 
 func (g graph) better(a, b []*x509.Certificate) bool {

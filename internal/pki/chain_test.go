@@ -98,6 +98,7 @@ func TestSeveralPaths(t *testing.T) {
 	sub := issue(t, "sub", true, root)
 	subByOther := issueFor(t, "sub", true, sub.key, other)
 	subAgain := issueFor(t, "sub", true, sub.key, root)
+	subWithID := withKeyID(t, sub, other)
 	subLeaf := issue(t, "leaf", false, sub)
 	top := issue(t, "top", true, other)
 	subByTop := issueFor(t, "sub", true, sub.key, top)
@@ -117,6 +118,7 @@ func TestSeveralPaths(t *testing.T) {
 		"a root with another key":            {certs{turnedLeaf.cert, turned.cert, turnedByOlder.cert, older.cert}, []string{"leaf"}, 1, certs{turned.cert, older.cert}, certs{turned.cert, older.cert}},
 		"and both signed by each other":      {certs{turnedLeaf.cert, turned.cert, turnedByOlder.cert, olderByTurned.cert, older.cert}, []string{"leaf"}, 1, certs{turned.cert, older.cert}, certs{turned.cert, older.cert}},
 		"a CA with two parents":              {certs{subLeaf.cert, sub.cert, subByOther.cert, root.cert, other.cert}, []string{"leaf", "sub"}, 1, certs{root.cert, other.cert}, nil},
+		"which name its key differently":     {certs{subLeaf.cert, sub.cert, subWithID, root.cert, other.cert}, []string{"leaf", "sub"}, 1, certs{root.cert, other.cert}, certs{root.cert}},
 		"of which one is known":              {certs{subLeaf.cert, sub.cert, subByOther.cert, other.cert}, []string{"leaf", "sub"}, 1, certs{root.cert, other.cert}, certs{other.cert}},
 		"of which none is known":             {certs{subLeaf.cert, sub.cert, subByOther.cert}, []string{"leaf", "sub"}, 1, certs{root.cert, other.cert}, nil},
 		"a CA with two parents, one further": {certs{subLeaf.cert, sub.cert, subByTop.cert, top.cert, root.cert, other.cert}, []string{"leaf", "sub"}, 2, certs{root.cert, other.cert}, certs{root.cert}},
@@ -140,7 +142,9 @@ func TestSeveralPaths(t *testing.T) {
 			// What a CA prepends to its own chain is the same.
 			at := slices.IndexFunc(c.in, func(x *x509.Certificate) bool { return !x.IsCA })
 			authority := slices.Concat(c.in[:at], c.in[at+1:])
-			signer := slices.IndexFunc(authority, func(x *x509.Certificate) bool { return signed(x, c.in[at]) })
+			signer := slices.IndexFunc(authority, func(x *x509.Certificate) bool {
+				return signed(x, c.in[at]) && bytes.Equal(x.SubjectKeyId, c.in[at].AuthorityKeyId)
+			})
 			authority[0], authority[signer] = authority[signer], authority[0]
 			base, err := BuildChain(t.Context(), authority)
 			if err != nil {

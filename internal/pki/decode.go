@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"regexp"
 
 	"chancery.dev/internal/limits"
 )
@@ -33,8 +34,9 @@ func checkSize(what string, text []byte, limit int) error {
 	return nil
 }
 
-// labelOfBlocks begins each PEM block, readable or not.
-var labelOfBlocks = []byte("-----BEGIN")
+// firstLines are the first lines of PEM blocks, readable or not. One may stand after a byte order mark, or
+// where the last line of another has no end.
+var firstLines = regexp.MustCompile(`(?m)(?:^[ \t\x{feff}]*|-----)-----BEGIN`)
 
 // nextBlock decodes the first PEM block of a text; nil if there is none. It is an error if something before it, or in
 // the place of it, begins like a block and cannot be read: pem.Decode passes over that, and other programs may not.
@@ -44,7 +46,7 @@ func nextBlock(text []byte) (block *pem.Block, rest []byte, err error) {
 	if block != nil {
 		read, good = text[:len(text)-len(rest)], 1
 	}
-	if bytes.Count(read, labelOfBlocks) > good {
+	if len(firstLines.FindAllIndex(read, good+1)) > good {
 		return nil, nil, errors.New("a PEM block cannot be read: its first and last line stand alone, without spaces before them, and have the same label, and between them is Base64")
 	}
 	return block, rest, nil
@@ -93,7 +95,7 @@ func Trust(text []byte) (certs []*x509.Certificate, leftOut []string) {
 		if block != nil {
 			read, good = text[:len(text)-len(rest)], 1
 		}
-		for range bytes.Count(read, labelOfBlocks) - good {
+		for range len(firstLines.FindAllIndex(read, -1)) - good {
 			leftOut = append(leftOut, fmt.Sprintf("PEM block %d cannot be read", n))
 			n++
 		}

@@ -117,6 +117,7 @@ func TestPEMOfOtherPrograms(t *testing.T) {
 		"a mark in between":                 {err: chain(first + mark + second)},
 		"CRLF":                              {err: chain(strings.ReplaceAll(first+second, "\n", "\r\n"))},
 		"text":                              {err: chain("Subject: leaf\n" + first + "\nIssuer: root\n\n" + second)},
+		"text that names a block":           {err: chain("# paste -----BEGIN CERTIFICATE----- here\n" + first + second)},
 		"no last line end":                  {err: chain(strings.TrimSuffix(first+second, "\n"))},
 		"no line end between":               {chain(strings.TrimSuffix(first, "\n") + second), "PEM block"},
 		"a broken first block":              {chain(broken + first + second), "PEM block 1 of the certificate chain: a PEM block cannot be read"},

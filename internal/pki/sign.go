@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/rand"
 	"crypto/sha256"
@@ -100,7 +101,8 @@ func keptExtensions(csr *x509.CertificateRequest) []pkix.Extension {
 // template. Without a serial number in the template, it gets a random one. It is an error if key is not parent's.
 //
 // Each certificate names its key (RFC 5280 §4.2.1.2) and, unless it is self-signed, the key that has signed it
-// (§4.2.1.1): where its subject is its signer's, verifiers tell by these two alone that it is not self-signed.
+// (§4.2.1.1): where its subject is its signer's, verifiers tell by these two alone that it is not self-signed. Where it
+// is not, a signer without a key identifier is not named: made again, it may name its key in another way.
 func Sign(template, parent *x509.Certificate, key crypto.Signer) (*x509.Certificate, error) {
 	algorithm, err := SignatureAlgorithmFor(key.Public())
 	if err != nil {
@@ -115,7 +117,7 @@ func Sign(template, parent *x509.Certificate, key crypto.Signer) (*x509.Certific
 	}
 	if parent == template {
 		parent = &tbs
-	} else if tbs.AuthorityKeyId = parent.SubjectKeyId; len(tbs.AuthorityKeyId) == 0 {
+	} else if tbs.AuthorityKeyId = parent.SubjectKeyId; len(tbs.AuthorityKeyId) == 0 && bytes.Equal(tbs.RawSubject, parent.RawSubject) {
 		if tbs.AuthorityKeyId, err = keyID(parent.PublicKey); err != nil {
 			return nil, err
 		}

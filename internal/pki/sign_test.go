@@ -180,8 +180,28 @@ func TestOpenSSLTellsLeafFromSigner(t *testing.T) {
 			if len(leaf.cert.SubjectKeyId) == 0 {
 				t.Error("the certificate does not name its key (RFC 5280 §4.2.1.2)")
 			}
+			if c.noKeyID && c.subject != "authority" && len(leaf.cert.AuthorityKeyId) > 0 {
+				t.Error("the certificate names its signer's key, and the signer does not")
+			}
 		})
 	}
+}
+
+// withKeyID returns a certificate of a CA's name and key by another signer. It is valid for longer, and names the key
+// in another way.
+func withKeyID(t *testing.T, ca, by *pair) *x509.Certificate {
+	t.Helper()
+	template := *ca.cert
+	template.SubjectKeyId, template.AuthorityKeyId, template.NotAfter = []byte("another way"), nil, ca.cert.NotAfter.AddDate(0, 0, 1)
+	der, err := x509.CreateCertificate(rand.Reader, &template, by.cert, ca.key.Public(), by.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
 }
 
 // withoutKeyID returns a CA certificate of a CA's name and key, without a subject key identifier: old ones have none.
