@@ -29,7 +29,7 @@ func TestEveryKindIsBounded(t *testing.T) {
 		"the injector":   injectorOptions(t.Context(), cfg, scheme, watches),
 		"the others":     commonOptions(t.Context(), scheme, watches),
 	}
-	large := map[string]string{"a": strings.Repeat("x", limits.ObjectBytes)}
+	large := map[string]string{"a": strings.Repeat("x", limits.OrderBytes)} // an Order may be the largest
 	for name, options := range caches {
 		kinds := 0
 		for gvk, of := range scheme.AllKnownTypes() {

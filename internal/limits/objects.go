@@ -65,6 +65,9 @@ const (
 	// ObjectBytes is how much memory an object takes, without the managed fields. In an issuer, the largest caBundle takes
 	// most of it.
 	ObjectBytes = 512 << 10
+	// OrderBytes is how much memory an Order takes. One of CertificateNames names has what the CA says of each: three
+	// challenges with their addresses take a kilobyte.
+	OrderBytes = 3 * ObjectBytes
 )
 
 func objects() []Row {
@@ -99,11 +102,11 @@ func objects() []Row {
 		},
 		{
 			What: "An object of any kind that is watched, with all its labels and entries", Who: "who creates objects of the kind",
-			Numbers: []Number{held("object", ObjectBytes, "bytes", Refused)},
-			Bound:   "%s in memory. Of many, a quota of the kind", Costs: "Linear: decoded, and kept in memory",
+			Numbers: []Number{held("object", ObjectBytes, "bytes", Refused), held("Order", OrderBytes, "bytes", Refused)},
+			Bound:   "%s in memory, an Order %s. Of many, a quota of the kind", Costs: "Linear: decoded, and kept in memory",
 			Above: "Little of it is kept: its name, its annotations, its status. Nothing is done for it until it is smaller. A Certificate and an issuer " +
 				"are not ready and say so; an event does for any other. It can be deleted",
-			Tests:  []string{"TestBound", "TestEveryKindIsBounded", "TestLargeIssuer", "TestLargeCertificate"},
+			Tests:  []string{"TestBound", "TestAnOrderOfManyNamesFits", "TestEveryKindIsBounded", "TestLargeIssuer", "TestLargeCertificate"},
 			Parser: "Kubernetes' decoder",
 		},
 		{

@@ -33,7 +33,7 @@ const (
 )
 
 // Bound is a cache.TransformFunc. It has next, which is another one, transform an object, and replaces what is larger
-// then than limits.ObjectBytes by a stub. A stub has the name, the controller, the annotations and, of what has room,
+// then than its bound by a stub. A stub has the name, the controller, the annotations and, of what has room,
 // first the status and then the spec. Caches may hand it what it has returned.
 func Bound(next func(any) (any, error)) func(any) (any, error) {
 	return func(obj any) (any, error) {
@@ -45,7 +45,7 @@ func Bound(next func(any) (any, error)) func(any) (any, error) {
 		if err != nil || !ok {
 			return kept, err
 		}
-		if Size(object) > limits.ObjectBytes {
+		if Size(object) > most(object) {
 			reduce(object)
 		}
 		return kept, nil
@@ -67,7 +67,15 @@ func TooLarge(obj Object) string {
 		return ""
 	}
 	return fmt.Sprintf("the object takes more than %d bytes of memory, and nothing is done for it: give it fewer or shorter labels and entries, "+
-		"or divide it among several", limits.ObjectBytes)
+		"or divide it among several", most(obj))
+}
+
+// most is how large an object may be, in bytes.
+func most(object Object) int {
+	if _, is := object.(*acmev1.Order); is {
+		return limits.OrderBytes
+	}
+	return limits.ObjectBytes
 }
 
 // reduce makes a stub of an object. What it drops first is what has no bound by Kubernetes itself.
@@ -81,16 +89,16 @@ func reduce(object Object) {
 			break
 		}
 	}
-	if Size(object) > limits.ObjectBytes {
+	if Size(object) > most(object) {
 		clearBut(object, "Status")
 	}
 	mark := metav1.ManagedFieldsEntry{Manager: manager}
-	if Size(object) > limits.ObjectBytes {
+	if Size(object) > most(object) {
 		mark.Subresource = bare
 		clearBut(object, "")
 		object.SetAnnotations(nil)
 	}
-	if Size(object) > limits.ObjectBytes {
+	if Size(object) > most(object) {
 		object.SetFinalizers(ours(object.GetFinalizers()))
 	}
 	object.SetManagedFields([]metav1.ManagedFieldsEntry{mark})

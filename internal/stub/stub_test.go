@@ -109,6 +109,37 @@ func TestBound(t *testing.T) {
 	})
 }
 
+// TestAnOrderOfManyNamesFits: a Certificate may have so many names, and the CA says of each where its authorization and
+// three challenges are.
+func TestAnOrderOfManyNamesFits(t *testing.T) {
+	whole := func(names int) *acmev1.Order {
+		o := &acmev1.Order{ObjectMeta: metadata()}
+		o.ManagedFields = nil
+		for i := range names {
+			name := fmt.Sprintf("a-name-as-long-as-some-are-%d.shop.example.com", i)
+			a := acmev1.ACMEAuthorization{
+				URL: "https://ca.example.com/" + fill[:80], Identifier: name, Wildcard: new(false), InitialState: acmev1.Pending, Solver: "the first of the issuer, which has no selector",
+			}
+			for _, kind := range []string{"http-01", "dns-01", "tls-alpn-01"} {
+				a.Challenges = append(a.Challenges, acmev1.ACMEChallenge{URL: "https://ca.example.com/" + fill[:80], Token: fill[:43], Type: kind})
+			}
+			o.Spec.DNSNames, o.Status.Authorizations = append(o.Spec.DNSNames, name), append(o.Status.Authorizations, a)
+		}
+		return o
+	}
+	if o := through(t, whole(limits.CertificateNames)); Is(o) {
+		t.Errorf("an Order of %d names, which takes %d bytes, is a stub", limits.CertificateNames, Size(whole(limits.CertificateNames)))
+	}
+	bounds.Holds(t, "Order", func(n int) limits.Outcome {
+		o := whole(1)
+		o.Spec.CommonName = strings.Repeat("x", n-Size(o))
+		if o = through(t, o); Is(o) {
+			return limits.Refused
+		}
+		return limits.Taken
+	})
+}
+
 // TestStubsOfOtherKinds: what others need to know of the spec stays, where it can be a name.
 func TestStubsOfOtherKinds(t *testing.T) {
 	ref := cmmeta.IssuerReference{Name: "ca", Kind: "ClusterIssuer"}
