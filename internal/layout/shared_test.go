@@ -11,8 +11,8 @@ import (
 )
 
 // maxShared is how many structs outside of the engine and the caches may hold what goroutines share. Two of them are of
-// the dashboard, which the controller does not run.
-const maxShared = 18
+// the dashboard, which the controller does not run. The nineteenth keeps the policies of tenants to one core.
+const maxShared = 19
 
 // sharedRooms are the engine and the caches: waiting and sharing is what they are for.
 var sharedRooms = []string{"internal/engine", "internal/overlay", "internal/kubecache"}
@@ -30,6 +30,7 @@ var shared = map[string]string{
 	"internal/signer.Kept":                          "calls for an issuer find the session of an earlier call in it",
 	"internal/signer/vault.session":                 "calls share a token, and one of them logs in",
 	"internal/signer/venafi.account":                "calls share a token, and one of them logs in",
+	"internal/signer/venafi.turns":                  "requests are compared with policies one at a time, whoever makes them",
 	"internal/solver/dns01/provider/acmedns.Client": "an account keeps its last two values, which calls for two Challenges set",
 	"internal/solver/dns01/provider/exec.Pool":      "calls find the running programs in it, which end with it",
 	"internal/solver/dns01/provider/limit.Limits":   "calls with one credential share its rate and its pauses",

@@ -240,6 +240,6 @@ func (s *Signer) account(ctx context.Context, issuer certmanagerv1.GenericIssuer
 		return nil, err
 	}
 	return s.accounts.For(issuer, access.inputs(), s.Now(), func() (*account, error) {
-		return &account{access: access, transport: newTransport(access), now: s.Now, observe: s.Observe, userAgent: s.UserAgent, open: s.connect, turn: make(chan struct{}, 1)}, nil
+		return &account{access: access, transport: newTransport(access), now: s.Now, observe: s.Observe, userAgent: s.UserAgent, open: s.connect, turn: make(chan struct{}, 1), comparing: s.comparing}, nil
 	})
 }

@@ -47,6 +47,8 @@ type account struct {
 	granted grant
 	// held is how many bytes granted takes.
 	held atomic.Int64
+	// comparing is the Signer's.
+	comparing *turns
 }
 
 // grant is what a login has brought.
@@ -65,7 +67,7 @@ func (g *grant) size() int { return len(g.token) + len(g.refresh) + bytesPerAnsw
 // do makes a call, which has several steps. If the server refuses the login during the call, do logs in again and
 // repeats the call once.
 func (a *account) do(ctx context.Context, call func(c connector, x *exchange) error) error {
-	x := &exchange{ctx: ctx, transport: a.transport, now: a.now, observe: a.observe}
+	x := &exchange{ctx: ctx, transport: a.transport, now: a.now, observe: a.observe, comparing: a.comparing}
 	defer func() { x.body = nil }() // what the library keeps of a login leads to the exchange
 	for again := false; ; again = true {
 		err := guarded(func() error {

@@ -80,6 +80,7 @@ type exchange struct {
 	transport http.RoundTripper
 	now       func() time.Time
 	observe   func(call string, status int, took time.Duration)
+	comparing *turns
 	step      step
 	// status, retryAfter and body are of the last answer, err why there was none, unfit why its policy cannot be used.
 	status     int

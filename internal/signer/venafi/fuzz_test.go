@@ -84,7 +84,7 @@ func FuzzVenafiPolicy(f *testing.F) {
 		other := *zone
 		other.DnsSanRegExs = strings.Split(expressions, "\n")
 		for _, z := range []*endpoint.ZoneConfiguration{zone, &other} {
-			want, got, unfit := z.ValidateCertificateRequest(req), permits(t.Context(), z, req, o.csr), new(unfitError)
+			want, got, unfit := z.ValidateCertificateRequest(req), permits(t.Context(), enough(), z, req, o.csr), new(unfitError)
 			if !errors.As(got, &unfit) && (got == nil) != (want == nil) {
 				t.Errorf("%q: %v, the library says %v", z.DnsSanRegExs, got, want)
 			}

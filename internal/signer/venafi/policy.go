@@ -2,7 +2,6 @@ package venafi
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -135,10 +134,57 @@ func rulesOf(p *endpoint.Policy, csr *x509.CertificateRequest) []*rule {
 	}
 }
 
+// turns has room for the one comparison that is made at a time, whoever's it is: all else has the other cores. A
+// comparison is of one name with one entry, and who waits is served in turn.
+type turns struct{ room chan struct{} }
+
+func newTurns() *turns { return &turns{room: make(chan struct{}, 1)} }
+
+// budget is how long a request may still be compared. Waiting for a turn costs nothing.
+type budget struct {
+	left time.Duration
+	now  func() time.Time
+	*turns
+}
+
+// errSpent says that a request has used up its budget.
+var errSpent = errors.New("the comparison takes too long")
+
+// take has a turn, in which it does what is to be done. It returns the end of the context, or errSpent.
+func (b *budget) take(ctx context.Context, do func()) error {
+	select {
+	case b.room <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-b.room }()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if b.left <= 0 {
+		return errSpent
+	}
+	began := b.now()
+	do()
+	b.left -= b.now().Sub(began)
+	return nil
+}
+
+// strike takes out of a rule the values that an expression matches, with a turn for each.
+func (b *budget) strike(ctx context.Context, r *rule, expression *regexp.Regexp) (ended error) {
+	r.values = slices.DeleteFunc(r.values, func(value string) (matches bool) {
+		if ended == nil {
+			ended = b.take(ctx, func() { matches = expression.MatchString(value) })
+		}
+		return matches
+	})
+	return ended
+}
+
 // compare leaves in each rule the values that are not allowed. It compiles each expression once, for all values, and
 // keeps none. Like the library, it takes an expression that does not compile for one that matches nothing. The end of
-// the context is an error, and so is an expression above limits.PolicySteps: an unfitError.
-func compare(ctx context.Context, rules []*rule) error {
+// the context or of the budget is an error, and so is an expression above limits.PolicySteps: an unfitError.
+func compare(ctx context.Context, b *budget, rules []*rule) error {
 	users := map[string][]*rule{}
 	for _, r := range rules {
 		for _, text := range r.allowed {
@@ -161,13 +207,8 @@ func compare(ctx context.Context, rules []*rule) error {
 			continue
 		}
 		for _, r := range users[text] {
-			var ended error
-			r.values = slices.DeleteFunc(r.values, func(value string) bool {
-				ended = cmp.Or(ended, ctx.Err())
-				return ended == nil && expression.MatchString(value)
-			})
-			if ended != nil {
-				return ended
+			if err := b.strike(ctx, r, expression); err != nil {
+				return err
 			}
 		}
 	}
@@ -196,9 +237,9 @@ func steps(e *syntax.Regexp) int {
 
 // permits refuses a request that the policy of a zone does not allow. Its own check of all lists stands in place of the
 // library's, which compiles each expression again for each name. The library checks what else there is: the key.
-func permits(ctx context.Context, zone *endpoint.ZoneConfiguration, req *certificate.Request, csr *x509.CertificateRequest) error {
+func permits(ctx context.Context, b *budget, zone *endpoint.ZoneConfiguration, req *certificate.Request, csr *x509.CertificateRequest) error {
 	rules := rulesOf(&zone.Policy, csr)
-	if err := compare(ctx, rules); err != nil {
+	if err := compare(ctx, b, rules); err != nil {
 		return err
 	}
 	for _, r := range rules {
@@ -216,15 +257,13 @@ func permits(ctx context.Context, zone *endpoint.ZoneConfiguration, req *certifi
 // allow is permits for no longer than timeout. What is wrong with the policy itself is noted in the exchange, and so is
 // the end of the call: neither is a refusal of the request.
 func (o order) allow(x *exchange, zone *endpoint.ZoneConfiguration, req *certificate.Request, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(x.ctx, timeout)
-	defer cancel()
-	err := permits(ctx, zone, req, o.csr)
+	err := permits(x.ctx, &budget{timeout, x.now, x.comparing}, zone, req, o.csr)
 	var unfit *unfitError
 	switch {
 	case err == nil:
 	case x.ctx.Err() != nil:
 		x.err = x.ctx.Err()
-	case ctx.Err() != nil:
+	case errors.Is(err, errSpent):
 		x.unfit = &unfitError{fmt.Sprintf("takes longer than %s to compare with the request", timeout)}
 	case errors.As(err, &unfit):
 		x.unfit = unfit

@@ -11,7 +11,9 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/Venafi/vcert/v5/pkg/certificate"
@@ -116,7 +118,7 @@ func TestPolicyIsBounded(t *testing.T) {
 	bounds.Holds(t, "entry of a policy", func(n int) limits.Outcome { return policed(policyOf(append(entries(1, n), good), nil, "")) })
 	bounds.Holds(t, "steps of an expression", func(n int) limits.Outcome {
 		literal := strings.Repeat("x", n)
-		err := compare(t.Context(), []*rule{{"names", "is", []string{literal}, []string{literal}}})
+		err := compare(t.Context(), enough(), []*rule{{"names", "is", []string{literal}, []string{literal}}})
 		return bounds.Refusal(t, err, "too many classes of characters or repeats too often")
 	})
 	for _, c := range onTPP {
@@ -234,11 +236,11 @@ func TestPolicyRefuses(t *testing.T) {
 			SubjectCNRegexes: all, SubjectORegexes: all, SubjectOURegexes: all, SubjectSTRegexes: all, SubjectLRegexes: all, SubjectCRegexes: all,
 			DnsSanRegExs: all, IpSanRegExs: all, EmailSanRegExs: all, UriSanRegExs: all,
 		}}
-		if err := permits(t.Context(), zone, req, o.csr); err != nil {
+		if err := permits(t.Context(), enough(), zone, req, o.csr); err != nil {
 			t.Errorf("%v, want it allowed", err)
 		}
 		*list(&zone.Policy) = []string{"^a", "(", "z"}
-		if err := permits(t.Context(), zone, req, o.csr); err == nil || err.Error() != says+": [^a ( z]" || zone.ValidateCertificateRequest(req) == nil {
+		if err := permits(t.Context(), enough(), zone, req, o.csr); err == nil || err.Error() != says+": [^a ( z]" || zone.ValidateCertificateRequest(req) == nil {
 			t.Errorf("%v, want %s", err, says)
 		}
 	}
@@ -255,7 +257,7 @@ func TestPolicyIsCompiledOnce(t *testing.T) {
 	for _, n := range []int{1, 10, limits.CertificateNames} {
 		o, req := ordered(t, namesBelow(n, "zz.example")...)
 		cost := testing.AllocsPerRun(1, func() {
-			if err := permits(t.Context(), zone, req, o.csr); err != nil {
+			if err := permits(t.Context(), enough(), zone, req, o.csr); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -288,13 +290,65 @@ func TestPolicyGrows(t *testing.T) {
 				}
 				o, req := ordered(t, namesBelow(names, "zz.example")...)
 				return func() {
-					if err := errors.Join(checkBounds([]byte(body)), permits(t.Context(), zone, req, o.csr)); err != nil {
+					if err := errors.Join(checkBounds([]byte(body)), permits(t.Context(), enough(), zone, req, o.csr)); err != nil {
 						t.Fatal(err)
 					}
 				}
 			})
 		})
 	}
+}
+
+// enough is a budget for whatever a test compares.
+func enough() *budget { return &budget{time.Hour, time.Now, newTurns()} }
+
+// TestPoliciesAreComparedInTurn: while a request is compared with a policy that takes long, no other one is compared,
+// and another is done meanwhile: they take turns after each name.
+func TestPoliciesAreComparedInTurn(t *testing.T) {
+	long, err := zoneOf(policyOf(entries(limits.PolicyEntries, 20), nil, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, err := zoneOf(policyOf(entries(1, 20), nil, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, req := ordered(t, namesBelow(20, "zz.example")...)
+	synctest.Test(t, func(t *testing.T) {
+		var at, most atomic.Int32
+		one, finished := newTurns(), make(chan string, 2)
+		clock := func() func() time.Time { // it is looked at when a turn begins, and when it ends
+			begins := false
+			return func() time.Time {
+				if begins = !begins; begins {
+					most.Store(max(most.Load(), at.Add(1)))
+					time.Sleep(time.Nanosecond) //nolint:forbidigo // in the bubble, who has no turn to wait for goes on
+				} else {
+					at.Add(-1)
+				}
+				return time.Time{}
+			}
+		}
+		one.room <- struct{}{} // both wait, the long one first
+		for _, c := range []struct {
+			name string
+			zone *endpoint.ZoneConfiguration
+		}{{"long", long}, {"short", short}} {
+			go func() {
+				_ = permits(t.Context(), &budget{time.Hour, clock(), one}, c.zone, req, o.csr)
+				finished <- c.name
+			}()
+			synctest.Wait()
+		}
+		<-one.room
+		if first := <-finished; first != "short" {
+			t.Errorf("the %s one is finished first", first)
+		}
+		<-finished
+		if most.Load() != 1 {
+			t.Errorf("%d are compared at once", most.Load())
+		}
+	})
 }
 
 // endingAfter is a context that has ended once it was asked so often.
@@ -320,7 +374,7 @@ func TestPolicyEndsWithTheContext(t *testing.T) {
 	matches := 21*limits.PolicyEntries + 5 // and five fields of the subject
 	for ends, want := range map[int]string{0: "deadline", 5: "deadline", matches - 1: "deadline", matches: "common name yyy"} {
 		ctx := &endingAfter{Context: t.Context(), ends: ends}
-		if err := permits(ctx, zone, req, o.csr); err == nil || !strings.Contains(err.Error(), want) || ctx.asked > matches {
+		if err := permits(ctx, enough(), zone, req, o.csr); err == nil || !strings.Contains(err.Error(), want) || ctx.asked > matches {
 			t.Errorf("ends after %d: %.100v, asked %d times", ends, err, ctx.asked)
 		}
 	}
@@ -337,7 +391,7 @@ func TestPolicyEndsWithTheContext(t *testing.T) {
 		{"the call has ended", ended, time.Hour, fault.ClassUnavailable, "cannot be reached"},
 		{"the policy takes too long", t.Context(), 0, fault.ClassPolicy, `the policy of zone "z" takes longer than 0s to compare with the request: have it shortened`},
 	} {
-		x := &exchange{ctx: c.ctx, step: stepPolicy, status: http.StatusOK}
+		x := &exchange{ctx: c.ctx, now: time.Now, comparing: newTurns(), step: stepPolicy, status: http.StatusOK}
 		f := fault.Of(a.failureOf(x, o.allow(x, zone, req, c.timeout)))
 		if f == nil || f.Kind != fault.KindAfter || f.Class != c.class || !strings.Contains(f.Error(), c.says) {
 			t.Errorf("%s: %+v, want %q", c.name, f, c.says)

@@ -57,11 +57,13 @@ type Signer struct {
 	// connect opens a connection: tests put the library's own fake in its place.
 	connect  func(a *account, x *exchange) (connector, error)
 	accounts signer.Kept[*account]
+	// comparing has room for the one comparison with a policy that is made at a time.
+	comparing *turns
 }
 
 // New returns a Signer.
 func New(c Config) *Signer {
-	return &Signer{Config: c, connect: (*account).connect, accounts: signer.Kept[*account]{
+	return &Signer{Config: c, connect: (*account).connect, comparing: newTurns(), accounts: signer.Kept[*account]{
 		Size: (*account).size,
 		Drop: func(a *account) { a.transport.CloseIdleConnections() },
 	}}
