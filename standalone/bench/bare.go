@@ -126,7 +126,7 @@ func (c bareClient) issue(ctx context.Context, name string) (err error) {
 	if err != nil {
 		return err
 	}
-	request, err := newRequest(name)
+	request, err := newRequest("", name)
 	if err != nil {
 		return err
 	}

@@ -2,8 +2,8 @@
 //
 // The API server, the controller and the measuring process are three processes, so that each one's CPU is its own.
 // Requests are counted by the API server, not by us. Beside every result stands a ceiling measured in the same run on
-// the same machine: ratios tell more than seconds do. It is not a test: it judges nothing, it prints the budgets beside
-// the counts.
+// the same machine: ratios tell more than seconds do. It is not a test: it prints the budgets beside the counts, and
+// judges nothing but what an attack may do.
 package bench
 
 import (
@@ -170,7 +170,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		if !slices.Contains(o.Scenarios, s.name) {
 			continue
 		}
-		result, err := runScenario(ctx, &run{Options: o, help: map[string]*child.Help{}}, s)
+		result, err := (&run{Options: o, help: map[string]*child.Help{}}).best(ctx, s)
 		if err != nil {
 			return report, fmt.Errorf("scenario %s: %w", s.name, err)
 		}

@@ -174,3 +174,36 @@ func TestTextOfWaiting(t *testing.T) {
 		}
 	}
 }
+
+// TestExceeded: a report is an error as soon as one number of the scenario hostile is above its bar, and names it.
+func TestExceeded(t *testing.T) {
+	t.Parallel()
+	atBars := func(change func(*Hostile)) Report {
+		o := Hostile{Ratio: 2, FirstMillis: [2]float64{9000, 5000}, PeakBytes: [2]int64{300 << 20, 300 << 20}}
+		change(&o)
+		return Report{Scenarios: []Scenario{{Name: "ca"}, {Name: "hostile", Hostile: &o}}}
+	}
+	for _, tt := range []struct {
+		change func(*Hostile)
+		want   string
+	}{
+		{func(*Hostile) {}, ""},
+		{func(o *Hostile) { o.Ratio = 2.01 }, "latency p50 beside the attack, times that alone: 2.01, at most 2"},
+		{func(o *Hostile) { o.FirstMillis[1] = 5010 }, "first certificate after a start beside the attack (median of 7), s: 5.01, at most 5"},
+		{func(o *Hostile) { o.PeakBytes[0] += 1 << 20 }, "most resident memory, MiB: 301.00, at most 300"},
+		{func(o *Hostile) { o.PeakBytes[1] += 1 << 20 }, "most resident memory, MiB: 301.00, at most 300"},
+	} {
+		report := atBars(tt.change)
+		err := report.Exceeded()
+		if (err != nil) != (tt.want != "") || err != nil && err.Error() != "scenario hostile: "+tt.want {
+			t.Errorf("%v, want %q", err, tt.want)
+		}
+		if within := report.Scenarios[1].Hostile.worst() <= 1; within != (err == nil) {
+			t.Errorf("another run is due: %t, of %v", !within, err)
+		}
+		report.Scenarios[1].Controller = "/other"
+		if err := report.Exceeded(); err != nil {
+			t.Errorf("another controller is judged: %v", err)
+		}
+	}
+}

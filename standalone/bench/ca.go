@@ -181,7 +181,7 @@ func newRequests(ctx context.Context, r *run) ([][]byte, error) {
 	}
 	out := make([][]byte, r.Certificates)
 	for i := range out {
-		der, err := newRequest(requestName(i) + "." + zone)
+		der, err := newRequest("", requestName(i)+"."+zone)
 		if err != nil {
 			return nil, err
 		}
@@ -190,11 +190,11 @@ func newRequests(ctx context.Context, r *run) ([][]byte, error) {
 	return out, nil
 }
 
-// newRequest makes an ECDSA key and, with it, a certificate request (DER) for a name.
-func newRequest(name string) ([]byte, error) {
+// newRequest makes an ECDSA key and, with it, a certificate request (DER) for names; an empty subject is none.
+func newRequest(subject string, names ...string) ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
-	return x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{DNSNames: []string{name}}, key)
+	return x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: subject}, DNSNames: names}, key)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,9 +49,18 @@ type Attack struct {
 	requests int
 }
 
-// Start stores what attacks, and has certificates asked of hostile servers until Stop is called: for name, by the PEM
-// of a request for it. The servers end with ctx.
-func Start(ctx context.Context, c client.Client, name string, csr []byte) (*Attack, error) {
+// With is what an attack needs: Name is what certificates are asked for, by the PEM of a request, CSR, and ManyNamed
+// one of many names below Name. Solver presents challenges for names below it.
+type With struct {
+	Name           string
+	CSR, ManyNamed []byte
+	Solver         acmev1.ACMEChallengeSolver
+}
+
+// Start stores what attacks, and has certificates asked of hostile servers until Stop is called. The servers end with
+// ctx.
+func Start(ctx context.Context, c client.Client, with *With) (*Attack, error) {
+	name := with.Name
 	server, err := startHostile(ctx, name)
 	if err != nil {
 		return nil, err
@@ -73,6 +83,7 @@ func Start(ctx context.Context, c client.Client, name string, csr []byte) (*Atta
 	for _, issuer := range issuers {
 		objects = append(objects, issuer)
 	}
+	objects = append(objects, server.crowd(with.Solver)...)
 	for _, object := range objects {
 		if err := c.Create(ctx, object); err != nil {
 			return nil, fmt.Errorf("create what attacks: %w", err)
@@ -83,7 +94,7 @@ func Start(ctx context.Context, c client.Client, name string, csr []byte) (*Atta
 	}
 	asking, end := context.WithCancel(ctx)
 	a.end = end
-	a.asked.Go(func() { a.ask(asking, issuers, csr) })
+	a.asked.Go(func() { a.ask(asking, issuers, with) })
 	return a, nil
 }
 
@@ -96,7 +107,7 @@ func (a *Attack) Stop() (requests, answers int) {
 }
 
 // ask requests certificates of hostile Issuers, one after the other, until ctx ends.
-func (a *Attack) ask(ctx context.Context, issuers []*certmanagerv1.Issuer, csr []byte) {
+func (a *Attack) ask(ctx context.Context, issuers []*certmanagerv1.Issuer, with *With) {
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
 	for n := 0; ; n++ {
@@ -105,9 +116,13 @@ func (a *Attack) ask(ctx context.Context, issuers []*certmanagerv1.Issuer, csr [
 			return
 		case <-tick.C:
 		}
+		issuer, csr := issuers[n%len(issuers)].Name, with.CSR
+		if strings.HasPrefix(issuer, "venafi-policy") {
+			csr = with.ManyNamed
+		}
 		if a.client.Create(ctx, &certmanagerv1.CertificateRequest{
 			ObjectMeta: named(fmt.Sprint("request-", n)),
-			Spec:       certmanagerv1.CertificateRequestSpec{Request: csr, IssuerRef: cmmeta.IssuerReference{Name: issuers[n%len(issuers)].Name}},
+			Spec:       certmanagerv1.CertificateRequestSpec{Request: csr, IssuerRef: cmmeta.IssuerReference{Name: issuer}},
 		}) == nil {
 			a.requests++
 		}
@@ -175,6 +190,14 @@ func (h *hostile) vault(name, address string) *certmanagerv1.Issuer {
 	}}}
 }
 
+// acmeIssuer returns an Issuer at an ACME server.
+func (h *hostile) acmeIssuer(name, address string, solver acmev1.ACMEChallengeSolver) *certmanagerv1.Issuer {
+	return &certmanagerv1.Issuer{ObjectMeta: named(name), Spec: certmanagerv1.IssuerSpec{ACME: &acmev1.ACMEIssuer{
+		Server: address + "dir", PrivateKey: cmmeta.SecretKeySelector{Name: name}, PreferredChain: "none of these",
+		Solvers: []acmev1.ACMEChallengeSolver{solver},
+	}}}
+}
+
 // issuers are Issuers at hostile servers of all protocols.
 func (h *hostile) issuers() (out []*certmanagerv1.Issuer) {
 	for n := range each {
@@ -185,19 +208,19 @@ func (h *hostile) issuers() (out []*certmanagerv1.Issuer) {
 		for _, way := range []string{"chains", "orders", "directories", "challenges"} {
 			name, path := of(way)
 			to := []string{h.plain + "/headers/dns/", h.plain + "/bodies/dns/"}[n%2]
-			out = append(out, &certmanagerv1.Issuer{ObjectMeta: named(name), Spec: certmanagerv1.IssuerSpec{ACME: &acmev1.ACMEIssuer{
-				Server: h.plain + path + "dir", PrivateKey: cmmeta.SecretKeySelector{Name: name}, PreferredChain: "none of these",
-				Solvers: []acmev1.ACMEChallengeSolver{{DNS01: &acmev1.DNS01Solver{AcmeDNS: &acmev1.AcmeDNSProvider{
-					Host: to, AccountSecretRef: cmmeta.SecretKeySelector{Name: "hostile", Key: "accounts"},
-				}}}},
-			}}})
+			out = append(out, h.acmeIssuer(name, h.plain+path, acmev1.ACMEChallengeSolver{DNS01: &acmev1.DNS01Solver{
+				AcmeDNS: &acmev1.AcmeDNSProvider{Host: to, AccountSecretRef: cmmeta.SecretKeySelector{Name: "hostile", Key: "accounts"}},
+			}}))
 		}
-		for _, way := range []string{"headers", "bodies"} {
+		for _, way := range venafiWays() {
 			name, path := of(way)
-			out = append(out, h.vault("vault-"+name, h.secure+path), &certmanagerv1.Issuer{
+			if !strings.HasPrefix(way, "policy") {
+				out = append(out, h.vault("vault-"+name, h.secure+path))
+			}
+			out = append(out, &certmanagerv1.Issuer{
 				ObjectMeta: named("venafi-" + name),
 				Spec: certmanagerv1.IssuerSpec{Venafi: &certmanagerv1.VenafiIssuer{Zone: "zone", TPP: &certmanagerv1.VenafiTPP{
-					URL: h.secure + path + "vedsdk", CABundle: h.bundle, CredentialsRef: cmmeta.LocalObjectReference{Name: "hostile"},
+					URL: h.venafis[way] + "/vedsdk", CABundle: h.bundle, CredentialsRef: cmmeta.LocalObjectReference{Name: "hostile"},
 				}}},
 			})
 		}

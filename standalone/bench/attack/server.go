@@ -30,20 +30,26 @@ const (
 // hostile is a server of every protocol that sends as much as it can. The first part of a path says how: "headers" and
 // "bodies" send such, whatever is asked; "chains", "orders", "directories" and "challenges" are ACME servers with long
 // chains and many alternates, large orders, large directories, and an order whose challenge has to be solved. The
-// second part tells servers apart.
+// second part tells servers apart. "policyfits" and "policymost" are Venafi servers with large policies, and "silent" is
+// an ACME server that never gives the result of a challenge.
 type hostile struct {
-	// plain and secure are its addresses by http and https, bundle verifies the latter.
+	// plain and secure are its addresses by http and https, venafis those of Venafi servers by way, which have no path.
 	plain, secure string
-	bundle        []byte
+	venafis       map[string]string
+	// bundle verifies https.
+	bundle []byte
 	// name is what challenges are for, and served counts the large answers.
 	name   string
 	served atomic.Int64
 
-	headers, body, chain, order, profiles []byte
+	headers, body, chain, order, profiles, policyFits, policyMost []byte
+
+	silent silent
 }
 
 func startHostile(ctx context.Context, name string) (*hostile, error) {
-	h := &hostile{name: name, body: bytes.Repeat([]byte(`"",`), 1<<20)}
+	h := &hostile{name: name, body: bytes.Repeat([]byte(`"",`), 1<<20), venafis: map[string]string{}, silent: silent{told: map[string]bool{}}}
+	h.policyFits, h.policyMost = policies(name)
 	certificate, err := h.newCertificate()
 	if err != nil {
 		return nil, err
@@ -61,20 +67,39 @@ func startHostile(ctx context.Context, name string) (*hostile, error) {
 		h.profiles = fmt.Appendf(h.profiles, `"%x":"",`, n)
 	}
 	h.profiles = append(bytes.TrimSuffix(h.profiles, []byte(",")), "}}"...)
-	for scheme, address := range map[string]*string{"http": &h.plain, "https": &h.secure} {
-		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-		if err != nil {
+	if h.plain, err = h.listen(ctx, nil, h); err != nil {
+		return nil, err
+	}
+	secured := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}}
+	if h.secure, err = h.listen(ctx, secured, h); err != nil {
+		return nil, err
+	}
+	for _, way := range venafiWays() {
+		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.URL.Path = "/" + way + "/venafi" + r.URL.Path
+			h.ServeHTTP(w, r)
+		})
+		if h.venafis[way], err = h.listen(ctx, secured, handler); err != nil {
 			return nil, err
 		}
-		*address = scheme + "://" + listener.Addr().String()
-		if scheme == "https" {
-			listener = tls.NewListener(listener, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}})
-		}
-		server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: h}
-		context.AfterFunc(ctx, func() { _ = server.Close() })
-		go func() { _ = server.Serve(listener) }() // until it is closed
 	}
 	return h, nil
+}
+
+// listen serves on a port of its own until ctx ends: by https if it has a configuration.
+func (h *hostile) listen(ctx context.Context, secured *tls.Config, handler http.Handler) (address string, err error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	address = "http://" + listener.Addr().String()
+	if secured != nil {
+		address, listener = "https://"+listener.Addr().String(), tls.NewListener(listener, secured)
+	}
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: handler}
+	context.AfterFunc(ctx, func() { _ = server.Close() })
+	go func() { _ = server.Serve(listener) }() // until it is closed
+	return address, nil
 }
 
 // newCertificate makes the certificate of the https address, and its bundle.
@@ -94,7 +119,7 @@ func (h *hostile) newCertificate() (tls.Certificate, error) {
 
 // ServeHTTP answers whatever the account, nonce, signature and credentials are.
 func (h *hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, 1<<20))
+	asked, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 	parts := strings.SplitN(strings.TrimPrefix(r.URL.Path, "/"), "/", 3)
 	if len(parts) < 3 {
 		http.NotFound(w, r)
@@ -112,12 +137,16 @@ func (h *hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		}
+	case "policyfits":
+		h.venafi(w, parts[2], h.policyFits)
+	case "policymost":
+		h.venafi(w, parts[2], h.policyMost)
 	default:
 		scheme := "http://"
 		if r.TLS != nil {
 			scheme = "https://"
 		}
-		h.acme(w, parts[0], scheme+r.Host+"/"+parts[0]+"/"+parts[1], parts[2])
+		h.acme(w, parts[0], scheme+r.Host+"/"+parts[0]+"/"+parts[1], parts[2], asked)
 	}
 }
 
@@ -136,7 +165,24 @@ func (h *hostile) sendHeaders(w http.ResponseWriter) {
 	_ = conn.Close()
 }
 
-func (h *hostile) acme(w http.ResponseWriter, way, base, what string) {
+// venafiWays are the ways of Venafi servers.
+func venafiWays() []string { return []string{"headers", "bodies", "policyfits", "policymost"} }
+
+// venafi answers the login and the question for the policy, and takes no request.
+func (h *hostile) venafi(w http.ResponseWriter, what string, policy []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	switch what {
+	case "vedauth/authorize/verify":
+		_, _ = fmt.Fprintf(w, `{"application":"chancery","expires_ISO8601":%q,"scope":"certificate:manage"}`, time.Now().Add(24*time.Hour).UTC().Format(time.RFC3339))
+	case "vedsdk/certificates/checkpolicy":
+		h.served.Add(1)
+		_, _ = w.Write(policy)
+	default:
+		w.WriteHeader(http.StatusBadGateway)
+	}
+}
+
+func (h *hostile) acme(w http.ResponseWriter, way, base, what string, asked []byte) {
 	w.Header().Set("Replay-Nonce", "nonce")
 	created := func(format string, path string) {
 		w.Header().Set("Location", base+path)
@@ -155,6 +201,8 @@ func (h *hostile) acme(w http.ResponseWriter, way, base, what string) {
 		w.Header().Set("Location", base+"/account/1")
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, `{"status":"valid"}`)
+	case way == "silent":
+		h.silent.serve(w, base, what, asked)
 	case what == "order" && way == "orders":
 		h.served.Add(1)
 		w.Header().Set("Location", base+"/order/1")

@@ -46,9 +46,9 @@ It needs Linux, and the binary chancery beside this one or in $CHANCERY_BIN.`,
 			if asJSON {
 				encoder := json.NewEncoder(cmd.OutOrStdout())
 				encoder.SetIndent("", "  ")
-				return errors.Join(err, encoder.Encode(report))
+				return errors.Join(err, encoder.Encode(report), report.Exceeded())
 			}
-			return errors.Join(err, report.WriteText(cmd.OutOrStdout()))
+			return errors.Join(err, report.WriteText(cmd.OutOrStdout()), report.Exceeded())
 		},
 	}
 	f := cmd.Flags()
