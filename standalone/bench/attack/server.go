@@ -30,8 +30,8 @@ const (
 // hostile is a server of every protocol that sends as much as it can. The first part of a path says how: "headers" and
 // "bodies" send such, whatever is asked; "chains", "orders", "directories" and "challenges" are ACME servers with long
 // chains and many alternates, large orders, large directories, and an order whose challenge has to be solved. The
-// second part tells servers apart. "policyfits" and "policymost" are Venafi servers with large policies, and "silent" is
-// an ACME server that never gives the result of a challenge.
+// second part tells servers apart. "policyfits" and "policymost" are Venafi servers with large policies, and "silent"
+// is an ACME server that never gives the result of a challenge.
 type hostile struct {
 	// plain and secure are its addresses by http and https, venafis those of Venafi servers by way, which have no path.
 	plain, secure string
