@@ -38,15 +38,21 @@ func checkSize(what string, text []byte, limit int) error {
 // where the last line of another has no end.
 var firstLines = regexp.MustCompile(`(?m)(?:^[ \t\x{feff}]*|-----)-----BEGIN`)
 
-// nextBlock decodes the first PEM block of a text; nil if there is none. It is an error if something before it, or in
-// the place of it, begins like a block and cannot be read: pem.Decode passes over that, and other programs may not.
-func nextBlock(text []byte) (block *pem.Block, rest []byte, err error) {
+// readBlock decodes the first PEM block of a text; nil if there is none. Broken counts what, before it or in the place
+// of it, begins like a block and cannot be read: pem.Decode passes over that, and other programs may not.
+func readBlock(text []byte) (block *pem.Block, rest []byte, broken int) {
 	block, rest = pem.Decode(text)
 	read, good := text, 0
 	if block != nil {
 		read, good = text[:len(text)-len(rest)], 1
 	}
-	if len(firstLines.FindAllIndex(read, good+1)) > good {
+	return block, rest, len(firstLines.FindAllIndex(read, -1)) - good
+}
+
+// nextBlock is readBlock where each block has to be readable.
+func nextBlock(text []byte) (block *pem.Block, rest []byte, err error) {
+	block, rest, broken := readBlock(text)
+	if broken > 0 {
 		return nil, nil, errors.New("a PEM block cannot be read: its first and last line stand alone, without spaces before them, and have the same label, and between them is Base64")
 	}
 	return block, rest, nil
@@ -90,12 +96,8 @@ func Trust(text []byte) (certs []*x509.Certificate, leftOut []string) {
 	}
 	text = unmarked(text)
 	for n := 1; ; n++ {
-		block, rest := pem.Decode(text)
-		read, good := text, 0
-		if block != nil {
-			read, good = text[:len(text)-len(rest)], 1
-		}
-		for range len(firstLines.FindAllIndex(read, -1)) - good {
+		block, rest, broken := readBlock(text)
+		for range broken {
 			leftOut = append(leftOut, fmt.Sprintf("PEM block %d cannot be read", n))
 			n++
 		}
