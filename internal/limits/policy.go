@@ -20,7 +20,7 @@ func policies() []Row {
 		Bound: "%s of %s; a regular expression has %s",
 		Costs: "Entries times names: each entry is compiled once for all names, compared with each, and dropped. A request takes 15 seconds of a core at most, every five minutes, and all requests together one core: they take turns",
 		Above: "The issuer is not ready, and a request waits. Both say so, and are tried again every five minutes",
-		Tests: []string{"TestPolicyIsBounded", "TestPolicyIsCompiledOnce", "TestPolicyGrows", "TestPolicyEndsWithTheContext"},
+		Tests: []string{"TestPolicyIsBounded", "TestPolicyIsCompiledOnce", "TestPolicyGrows", "TestPolicyEndsWithTheContext", "TestPoliciesAreComparedInTurn"},
 		Fuzz:  []string{"FuzzVenafiPolicy"},
 	}}
 }
