@@ -212,6 +212,34 @@ func TestNoUsableSolver(t *testing.T) {
 	}
 }
 
+// TestACorrectedSolverIsUsedAtOnce: the solver's name server is not there, so that nothing can be cleaned up with it
+// either. The corrected solver does not wait for that.
+func TestACorrectedSolverIsUsedAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWatched(t, nil)
+	w.run(t)
+	wrong := w.dnsSolver()
+	wrong.DNS01.RFC2136.Nameserver = rig.FreeAddress(t).String()
+	w.withIssuer(t, wrong)
+	w.Create(t, certificate(w.World, "web", "acme", "web.example.com"))
+	w.awaitChallenge(t, "says that its name server is not there", func(c *acmev1.Challenge) bool {
+		return strings.Contains(c.Status.Reason, "Error presenting challenge")
+	})
+	before := w.orders(t)
+	old := w.awaitIssuer(t, "acme", cmmeta.ConditionTrue, "")
+	amended := old.DeepCopy()
+	amended.Spec.ACME.Solvers = []acmev1.ACMEChallengeSolver{w.dnsSolver()}
+	if err := w.Client.Patch(t.Context(), amended, client.MergeFrom(old)); err != nil {
+		t.Fatal(err)
+	}
+	awaitReady(t, w.World, "web")
+	w.verify(t, "web", "web.example.com")
+	after := w.orders(t)
+	if len(after) != 1 || after[0].UID != before[0].UID {
+		t.Errorf("orders %+v", after)
+	}
+}
+
 // TestUnknownProfile: the message is the one that the end-to-end suites look for.
 func TestUnknownProfile(t *testing.T) {
 	t.Parallel()

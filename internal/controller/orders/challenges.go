@@ -79,6 +79,9 @@ func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) err
 	if err := d.Manager.GetFieldIndexer().IndexField(ctx, &acmev1.Challenge{}, credentialIndex, r.credentials); err != nil {
 		return err
 	}
+	if err := d.IndexWithin(ctx, &acmev1.Challenge{}, authorizationIndex, openAuthorization); err != nil {
+		return err
+	}
 	followAccounts(d, acme.Accounts, &acmev1.ChallengeList{}, runner.Ring)
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("challenges").
 		For(&acmev1.Challenge{}).
@@ -94,6 +97,27 @@ func pendingChallengeIssuer(obj client.Object) []string {
 		return nil
 	}
 	return []string{controller.IssuerKeyOf(c.Spec.IssuerRef, c.Namespace)}
+}
+
+// authorizationIndex finds the Challenges that answer for an authorization, by its address.
+const authorizationIndex = "chancery.dev/authorization"
+
+// openAuthorization is what authorizationIndex has of a Challenge.
+func openAuthorization(obj client.Object) []string {
+	c, ok := obj.(*acmev1.Challenge)
+	if !ok || c.Status.State.IsFinal() || c.DeletionTimestamp != nil {
+		return nil
+	}
+	return []string{c.Spec.AuthorizationURL}
+}
+
+// replaced reports whether a Challenge is being deleted while another one of its namespace answers for the same
+// authorization.
+func (r *challenges) replaced(ctx context.Context, c *acmev1.Challenge) bool {
+	if c.DeletionTimestamp == nil {
+		return false
+	}
+	return len(r.Find(ctx, &acmev1.ChallengeList{}, authorizationIndex, c.Spec.AuthorizationURL, client.InNamespace(c.Namespace))) > 0
 }
 
 // observe looks at a Challenge and its issuer, and takes in what a call has come back with.
@@ -113,7 +137,7 @@ func (r *challenges) observe(ctx context.Context, p *challengePass) (challengeVi
 	}
 	return challengeView{issuer: issuer, ChallengeState: acmeflow.ChallengeState{
 		Challenge: challenge, Unvouched: unvouched, Issuer: issuer.flow, Account: issuer.account, Memory: *p.Memory, Settings: r.acmeDeps.Settings,
-		NamespaceTerminating: r.namespaceTerminating(ctx, challenge, *p.Memory),
+		NamespaceTerminating: r.namespaceTerminating(ctx, challenge, *p.Memory), Replaced: r.replaced(ctx, challenge),
 	}}, nil
 }
 

@@ -59,6 +59,9 @@ type ChallengeState struct {
 	Account Account
 	// Unvouched says why the Challenge must not be solved (see the function of the name); empty if it may be.
 	Unvouched string
+	// Replaced is set while another Challenge answers for the same authorization: it shows the same value, and clean-up
+	// would take that away.
+	Replaced bool
 	// NamespaceTerminating is set while the Challenge's namespace is being deleted.
 	NamespaceTerminating bool
 	// Memory is what this process has learned from outcomes.

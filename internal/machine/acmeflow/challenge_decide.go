@@ -238,6 +238,8 @@ func (d *challengeDecision) ending() ChallengeAction {
 		return ChallengeAction{Status: d.changed()}
 	case m.CleanedUp || !d.mayBePresented():
 		return d.release()
+	case d.Replaced && d.now.Before(d.cleanUpEnd()):
+		return ChallengeAction{Status: d.changed(), Wake: when.Earliest(d.now.Add(d.Settings.CheckPeriod), d.cleanUpEnd())}
 	case m.Failed == ChallengeCleanUp:
 		return d.cleanUpAgain()
 	default:
@@ -276,13 +278,21 @@ func (d *challengeDecision) release() ChallengeAction {
 	return ChallengeAction{Status: d.changed(), Step: ChallengeRemoveFinalizer}
 }
 
+// cleanUpEnd is when clean-up is given up; zero while it may go on for ever.
+func (d *challengeDecision) cleanUpEnd() (end time.Time) {
+	if since := d.Memory.CleanUpSince; !since.IsZero() {
+		end = since.Add(d.Settings.CleanUpLimit)
+	}
+	if deleted := d.Challenge.DeletionTimestamp; deleted != nil {
+		end = when.Earliest(end, deleted.Add(d.Settings.CleanUpLimit))
+	}
+	return end
+}
+
 // cleanUpAgain retries a failed clean-up, for a bounded time: a Challenge must not be stuck for ever.
 func (d *challengeDecision) cleanUpAgain() ChallengeAction {
 	m := d.Memory
-	limit := m.CleanUpSince.Add(d.Settings.CleanUpLimit)
-	if deleted := d.Challenge.DeletionTimestamp; deleted != nil {
-		limit = when.Earliest(limit, deleted.Add(d.Settings.CleanUpLimit))
-	}
+	limit := d.cleanUpEnd()
 	// No zone now, and none ever seen: there is nothing to wait for.
 	nowhere := m.Failure.Reason == fault.ReasonNoZone && !m.Touched && !d.Challenge.Status.Presented
 	if d.NamespaceTerminating || nowhere || !d.now.Before(limit) {

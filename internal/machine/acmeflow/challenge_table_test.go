@@ -119,6 +119,9 @@ func challengeSituations() []situation[ChallengeState] {
 	forged.Unvouched = "No Order controls it"
 	cleaned := queued.final(acmev1.Invalid)
 	cleaned.Memory.CleanedUp = true
+	uncleaned := shown
+	uncleaned.Memory.CleanUpSince, uncleaned.Memory.Failures = start, 1
+	uncleaned.Memory.Failed, uncleaned.Memory.Failure = ChallengeCleanUp, failure(fault.ClassSolver, "connection refused")
 	validated := queued.final(acmev1.Valid)
 	validated.Memory.CleanedUp, validated.Memory.CleanUpSince = true, start
 	return []situation[ChallengeState]{
@@ -168,6 +171,9 @@ func challengeSituations() []situation[ChallengeState] {
 		{"deleted while presented", shown.deleted()},
 		{"deleted while started", running.deleted()},
 		{"deleted without finalizer", queued.deleted().bare()},
+		{"deleted while presented, and replaced", replaced(shown.deleted())},
+		{"deleted, clean-up has failed, and replaced", replaced(uncleaned.deleted())},
+		{"deleted while queued, and replaced", replaced(queued.deleted())},
 		{"self check passed, the zone is slow", settling},
 		{"self check passed, the name is slow", settlingName},
 		{"self check passed, a long settle time", settled},
@@ -181,6 +187,11 @@ func challengeSituations() []situation[ChallengeState] {
 		{"parked, then accept", parkedFailing.limited(acmev1.SelfCheckDeadlineAccept)},
 		{"parked, then fail", parkedFailing.limited(acmev1.SelfCheckDeadlineFail)},
 	}
+}
+
+func replaced(s ChallengeState) ChallengeState {
+	s.Replaced = true
+	return s
 }
 
 func challengeGone(s ChallengeState) ChallengeState {

@@ -41,6 +41,7 @@ func (c *chaos) failure() *fault.Fault {
 		return nil
 	}
 	f := pick(c.r, failures()...)
+	f.Err = fmt.Errorf("%w of %s", f.Err, f.Class) // a class that changes alone is not written
 	if c.r.Intn(4) == 0 {
 		f.Reason = fault.ReasonNoZone
 	}

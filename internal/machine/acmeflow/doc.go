@@ -101,6 +101,8 @@ type Settings struct {
 	CheckPeriod time.Duration
 	// CleanUpLimit is how long clean-up is tried before the finalizer is dropped.
 	CleanUpLimit time.Duration
+	// ReplaceAfter is how long the Challenge of another solver waits for the clean-up of the one that it replaces.
+	ReplaceAfter time.Duration
 	// YieldAfter is how long a challenge may wait for one thing before others may have its slot.
 	YieldAfter time.Duration
 	// RepresentAfter is how long a self check fails before the answer is presented
@@ -118,6 +120,7 @@ func DefaultSettings() Settings {
 	return Settings{
 		CheckPeriod:    10 * time.Second,
 		CleanUpLimit:   10 * time.Minute,
+		ReplaceAfter:   10 * time.Second,
 		YieldAfter:     2 * time.Second,
 		RepresentAfter: 5 * time.Minute,
 		OrderRefresh:   time.Hour,

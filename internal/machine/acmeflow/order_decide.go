@@ -13,6 +13,7 @@ import (
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/selection"
+	"chancery.dev/internal/when"
 )
 
 const (
@@ -413,7 +414,9 @@ func (d *orderDecision) authorize() OrderAction {
 		d.noteSolvers(plan.create)
 		return OrderAction{Status: d.status(of(""), ""), Step: OrderCreateChallenges, Challenges: plan.create}
 	case plan.open > 0:
-		return d.awaitChallenges()
+		a := d.awaitChallenges()
+		a.Wake = when.Earliest(a.Wake, plan.due)
+		return a
 	case d.Memory.Refused > 0 && d.Memory.Polls >= longPolls:
 		// An authorization that has ended since we saw it is not shown in the order.
 		return d.refusedToFinalize()

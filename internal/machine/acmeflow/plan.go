@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,7 @@ import (
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/dnspersist"
 	"chancery.dev/internal/selection"
+	"chancery.dev/internal/when"
 )
 
 // AccountThumbprintAnnotation carries the thumbprint of the account key on a
@@ -33,6 +35,8 @@ type challengePlan struct {
 	remove []string
 	// open counts authorizations that are neither valid nor about to get a Challenge.
 	open int
+	// due is when clean-up is waited for no longer; zero if none is.
+	due time.Time
 	// unsolved is the name that no solver is for; empty for none.
 	unsolved string
 }
@@ -65,17 +69,36 @@ func (d *orderDecision) planChallenges() (challengePlan, error) {
 		// A Challenge of that name that answers with a key that the account has replaced, or that the Order does not
 		// vouch for, is replaced by a new one.
 		needed[want.Name] = i < 0 || !Outdated(owned[i].Spec, d.Account.Thumbprint) && unvouched(d.Order, a, d.Issuer, solvers, owned[i]) == ""
-		presented := func(c *acmev1.Challenge) bool { return c.Status.Presented && len(ourFinalizers(c)) > 0 }
-		if i >= 0 || slices.ContainsFunc(owned, presented) {
-			// An older Challenge for the same authorization shows the same value: its clean-up
-			// must not take away what a new one has presented.
+		if i >= 0 {
 			plan.open++
+			continue
+		}
+		if due := d.cleanUpOf(owned); d.now.Before(due) {
+			plan.open++
+			plan.due = when.Earliest(plan.due, due)
 			continue
 		}
 		plan.create = append(plan.create, want)
 	}
 	plan.remove = d.undeleted(func(c *acmev1.Challenge) bool { return !needed[c.Name] })
 	return plan, nil
+}
+
+// cleanUpOf is until when the clean-up of older Challenges for the same authorization is waited for: they show the same
+// value, and must not take away what a new one has presented. A clean-up that is still to be done then waits until the
+// new one has ended (ChallengeState.Replaced). It is zero if there is no older one.
+func (d *orderDecision) cleanUpOf(owned []*acmev1.Challenge) (due time.Time) {
+	for _, c := range owned {
+		if len(ourFinalizers(c)) == 0 {
+			continue
+		}
+		deleted := d.now // it is about to be
+		if c.DeletionTimestamp != nil {
+			deleted = c.DeletionTimestamp.Time
+		}
+		due = when.Latest(due, deleted.Add(d.Settings.ReplaceAfter))
+	}
+	return due
 }
 
 // displayed is a name as a certificate has it.

@@ -30,6 +30,10 @@ type walk struct {
 	// solver is the issuer's, if it is not the usual one; settle is what the self check's outcomes say.
 	solver acmev1.ACMEChallengeSolver
 	settle time.Duration
+	// wrong is the issuer's solver until corrected; broken says which of its calls fail, and which act.
+	wrong     acmev1.ACMEChallengeSolver
+	corrected time.Time
+	broken    func(step ChallengeStep, since time.Duration) (fails, acts bool)
 	// blind has no self check pass.
 	blind bool
 	// refuses says whether the API server refuses a status of the Order; nil takes all.
@@ -38,6 +42,9 @@ type walk struct {
 	// address died with the process.
 	heir bool
 	lost int
+
+	// shown is when the issuer's solver last presented.
+	shown time.Time
 
 	order      *acmev1.Order
 	challenges map[string]*acmev1.Challenge
@@ -135,7 +142,8 @@ func (w *walk) fault(classes ...fault.Class) (f *fault.Fault, acted bool) {
 	if w.now.After(w.calm) || w.r.Float64() >= w.trouble {
 		return nil, true
 	}
-	f = failure(classes[w.r.Intn(len(classes))], "fault")
+	class := classes[w.r.Intn(len(classes))]
+	f = failure(class, "fault of "+string(class)) // a class that changes alone is not written
 	if w.r.Intn(3) == 0 {
 		f.Delay = time.Duration(w.r.Intn(100)) * time.Second
 	}
@@ -150,7 +158,7 @@ func (w *walk) stepOrder() bool {
 	s := newOrderState()
 	w.memory = w.memory.Seen(w.now)
 	s.Order, s.Challenges, s.Memory, s.Made = w.order, owned, w.memory, !w.heir
-	s.Issuer.Solvers = []acmev1.ACMEChallengeSolver{w.solver}
+	s.Issuer.Solvers = w.solvers()
 	a := DecideOrder(s, w.now)
 	checkOrderInvariants(w.t, s, a, w.now, w.told)
 	if a.Status != nil && w.refuses != nil && w.refuses(*a.Status) {
@@ -278,7 +286,8 @@ func (w *walk) status() acme.Status {
 func (w *walk) stepChallenge(name string) bool {
 	c := w.challenges[name]
 	s := newChallengeState()
-	s.Challenge, s.Memory = c, w.memories[name]
+	s.Challenge, s.Memory, s.Issuer.Solvers, s.Replaced = c, w.memories[name], w.solvers(), w.successor(c) != nil
+	s.Unvouched = Unvouched(w.order, s.Issuer, c)
 	a := DecideChallenge(s, w.now)
 	checkChallengeInvariants(w.t, s, a, w.now, w.told)
 	status := a.Status
@@ -308,6 +317,24 @@ func (w *walk) stepChallenge(name string) bool {
 		w.history = append(w.history, fmt.Sprintf("%s %s: %s", w.now.Format(time.TimeOnly), name, a.text(w.now)))
 	}
 	return w.doChallenge(name, a) || status != nil
+}
+
+// solvers are the issuer's.
+func (w *walk) solvers() []acmev1.ACMEChallengeSolver {
+	if w.now.Before(w.corrected) {
+		return []acmev1.ACMEChallengeSolver{w.wrong}
+	}
+	return []acmev1.ACMEChallengeSolver{w.solver}
+}
+
+// successor is another Challenge that answers for the authorization of one that is being deleted; nil if there is none.
+func (w *walk) successor(c *acmev1.Challenge) *acmev1.Challenge {
+	for _, other := range w.challenges {
+		if c.DeletionTimestamp != nil && other.Spec.AuthorizationURL == c.Spec.AuthorizationURL && other.DeletionTimestamp == nil && !other.Status.State.IsFinal() {
+			return other
+		}
+	}
+	return nil
 }
 
 // busy reports whether another Challenge for the same name is processing (mission rule 3).
@@ -355,9 +382,19 @@ func (w *walk) callForChallenge(c *acmev1.Challenge, step ChallengeStep) Challen
 		classes = []fault.Class{fault.ClassSolver}
 	}
 	f, acted := w.fault(classes...)
-	if acted || (f != nil && w.r.Intn(3) == 0) {
+	if w.broken != nil && sameSolver(c.Spec.Solver, w.wrong) {
+		fails, acts := w.broken(step, w.now.Sub(w.corrected))
+		if acted = acts; fails {
+			f = failure(fault.ClassSolver, "the server of the wrong solver does not answer")
+		}
+	}
+	if step == ChallengeCleanUp && w.successor(c) != nil && w.presented[c.Spec.AuthorizationURL] {
+		w.t.Fatalf("%s takes away what %s shows\n%s", c.Name, w.successor(c).Name, w.told())
+	}
+	if acted || (f != nil && w.broken == nil && w.r.Intn(3) == 0) {
 		switch step {
 		case ChallengePresent:
+			w.shown = w.now
 			if !w.presented[c.Spec.AuthorizationURL] {
 				w.visibleAt[c.Spec.AuthorizationURL] = w.now.Add(time.Duration(w.r.Intn(20_000)) * time.Millisecond)
 			}
