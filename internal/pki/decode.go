@@ -83,6 +83,14 @@ func DecodeChain(text []byte) ([]*x509.Certificate, error) {
 	return decodeCertificates("certificate chain", text, MaxChainPEM)
 }
 
+// CleanChain returns the certificates of a PEM text of at most MaxChainPEM bytes as PEM, and nothing else: what others
+// have written may have anything around them. It is an error if a block cannot be read or is no certificate, or if
+// there is none.
+func CleanChain(text []byte) ([]byte, error) {
+	certs, err := DecodeChain(text)
+	return EncodeCertificates(certs...), err
+}
+
 // DecodeBundle reads the certificates of a trust bundle of at most MaxBundlePEM bytes.
 func DecodeBundle(text []byte) ([]*x509.Certificate, error) {
 	return decodeCertificates("certificate bundle", text, MaxBundlePEM)

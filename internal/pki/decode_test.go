@@ -103,6 +103,9 @@ func TestPEMOfOtherPrograms(t *testing.T) {
 		if err == nil && !slices.Equal(names(certs...), []string{"leaf", "root"}) {
 			t.Errorf("%q are read of %.60q", names(certs...), text)
 		}
+		if clean, failed := CleanChain([]byte(text)); (failed == nil) != (err == nil) || err == nil && string(clean) != first+second {
+			t.Errorf("%.60q cleaned is %q, %v", text, clean, failed)
+		}
 		return err
 	}
 	for name, c := range map[string]struct {

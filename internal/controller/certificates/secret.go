@@ -28,7 +28,7 @@ func (r *certificates) store(ctx context.Context, m *memory, state *certificate.
 		return err
 	}
 	return r.apply(ctx, state, facts.Target{
-		Chain: a.Request.Status.Certificate, CA: a.Request.Status.CA, Key: text, Issuer: a.Request.Spec.IssuerRef,
+		Chain: a.Chain, CA: a.Request.Status.CA, Key: text, Issuer: a.Request.Spec.IssuerRef,
 	}, "")
 }
 

@@ -231,7 +231,7 @@ func describeVerdict(cr *certmanagerv1.CertificateRequest, v verdict, now time.T
 	var event *engine.Event
 	switch {
 	case v.result != nil:
-		chain, err := issuedChain(v.result.Bundle)
+		chain, err := pki.CleanChain(v.result.Bundle.Chain)
 		if err != nil {
 			v.result, v.step, v.reason, v.message = nil, request.StepFail, certmanagerv1.CertificateRequestEventDecodeError, err.Error()
 			return describeVerdict(cr, v, now)
@@ -269,11 +269,4 @@ func describeVerdict(cr *certmanagerv1.CertificateRequest, v verdict, now time.T
 	}
 	certmanagerv1.SetCertificateRequestCondition(cr, ready, now)
 	return event
-}
-
-// issuedChain returns the certificates of a chain as PEM, and nothing else: that of an Order's status may have anything
-// around them. It is an error if there is none.
-func issuedChain(b signer.Bundle) ([]byte, error) {
-	certs, err := pki.DecodeChain(b.Chain)
-	return pki.EncodeCertificates(certs...), err
 }

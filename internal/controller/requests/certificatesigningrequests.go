@@ -21,6 +21,7 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/machine/request"
+	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
 
@@ -212,7 +213,7 @@ func (k *signingRequests) record(p *pass, v verdict) (client.Object, []engine.Ev
 	var chain []byte
 	if v.result != nil {
 		var err error
-		if chain, err = issuedChain(v.result.Bundle); err != nil {
+		if chain, err = pki.CleanChain(v.result.Bundle.Chain); err != nil {
 			v.result, v.step, v.reason, v.message = nil, request.StepFail, certmanagerv1.CertificateRequestEventDecodeError, err.Error()
 		}
 	}

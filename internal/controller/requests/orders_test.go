@@ -184,24 +184,6 @@ func TestIssuedChainIsClean(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, key := newOrderingDesk(t)
 		clean := string(certificateFor(t, key))
-		for name, text := range map[string]string{
-			"clean":            clean,
-			"CRLF":             strings.ReplaceAll(clean, "\n", "\r\n"),
-			"text around":      "Subject: x\n" + clean + "key = value\n",
-			"no last line end": strings.TrimSpace(clean),
-			"a mark":           "\ufeff" + clean,
-			"an old label":     strings.ReplaceAll(clean, " CERTIFICATE-", " X509 CERTIFICATE-"),
-		} {
-			got, err := issuedChain(signer.Bundle{Chain: []byte(text)})
-			if err != nil || string(got) != clean {
-				t.Errorf("%s: %v\n%s", name, err, got)
-			}
-		}
-		for name, text := range map[string]string{"a key": clean + "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "none": "x"} {
-			if got, err := issuedChain(signer.Bundle{Chain: []byte(text)}); err == nil {
-				t.Errorf("%s: %s", name, got)
-			}
-		}
 		d.says("Pending", "from order")
 		d.comes(acmev1.OrderStatus{State: acmev1.Valid, Certificate: []byte("Subject: x\n" + clean)})
 		if cr := d.says("Issued", "fetched"); string(cr.Status.Certificate) != clean {

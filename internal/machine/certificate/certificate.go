@@ -178,6 +178,8 @@ type Action struct {
 	Key string
 	// Request is the issued request to store.
 	Request *certmanagerv1.CertificateRequest
+	// Chain is what of Request is stored, in PEM: the certificates that were checked, and nothing else.
+	Chain []byte
 	// Status is the status to write; nil if it is that already.
 	Status *certmanagerv1.CertificateStatus
 	// Budget is until when the budget is used once the request to make is issued.

@@ -1,6 +1,7 @@
 package certificate
 
 import (
+	"crypto/x509"
 	"fmt"
 	"slices"
 	"time"
@@ -216,7 +217,7 @@ func (d *decision) failedAt(r facts.Request, key facts.Key) *metav1.Time {
 		return nil
 	case ready.Reason == certmanagerv1.CertificateRequestReasonFailed, ready.Reason == certmanagerv1.CertificateRequestReasonDenied:
 		return r.Status.FailureTime
-	case ready.Reason == certmanagerv1.CertificateRequestReasonIssued && d.refusal(r, key) != "":
+	case ready.Reason == certmanagerv1.CertificateRequestReasonIssued && !d.isAskedFor(r, key):
 		return ready.LastTransitionTime
 	default:
 		return nil
@@ -305,38 +306,46 @@ func (d *decision) await(r facts.Request, class cause.Class, why string) Action 
 	return a
 }
 
-// refusal says why what the issuer returned is not the certificate asked for; ""
-// if it is.
-func (d *decision) refusal(r facts.Request, key facts.Key) string {
-	leaf, err := facts.DecodeLeaf(r.Status.Certificate)
-	switch {
-	case err != nil:
-		return fmt.Sprintf("the issuer returned a certificate that cannot be read: %v", err)
+// issued returns the certificates that the issuer returned, or says why they are not what was asked for.
+func (d *decision) issued(r facts.Request, key facts.Key) (chain []*x509.Certificate, refusal string) {
+	chain, err := pki.DecodeChain(r.Status.Certificate)
+	if err != nil {
+		return nil, fmt.Sprintf("the issuer returned a certificate that cannot be read: %v", err)
+	}
+	switch leaf := chain[0]; {
 	case !pki.FactsOfKey(leaf.PublicKey).Same(key.Public):
-		return "the issuer returned a certificate for another private key"
+		return nil, "the issuer returned a certificate for another private key"
 	case d.now.After(leaf.NotAfter):
-		return fmt.Sprintf("the issuer returned a certificate that expired on %s", leaf.NotAfter.UTC().Format(time.RFC1123))
+		return nil, fmt.Sprintf("the issuer returned a certificate that expired on %s", leaf.NotAfter.UTC().Format(time.RFC1123))
 	case !facts.WantsKeystores(&d.crt.Spec):
-		return ""
+		return chain, ""
 	}
 	if _, err := facts.KeystoreOf(r.Status.Certificate, r.Status.CA); err != nil {
-		return fmt.Sprintf("the issuer returned certificates that cannot be put into keystores: %v", err)
+		return nil, fmt.Sprintf("the issuer returned certificates that cannot be put into keystores: %v", err)
 	}
-	return ""
+	return chain, ""
+}
+
+// isAskedFor reports whether the issuer returned what was asked for.
+func (d *decision) isAskedFor(r facts.Request, key facts.Key) bool {
+	_, refusal := d.issued(r, key)
+	return refusal == ""
 }
 
 // store checks what the issuer returned and has it stored. What is not the
 // certificate asked for is refused and fails like any other issuance.
 func (d *decision) store(r facts.Request, key facts.Key) Action {
-	if why := d.refusal(r, key); why != "" {
+	certs, why := d.issued(r, key)
+	if why != "" {
 		d.tell(cause.New(cause.WrongCertificate, "", "", why))
 		return d.fail(certmanagerv1.CertificateReasonInvalidCertificate, why)
 	}
 	if err := d.Passwords.Error; err != nil && facts.WantsKeystores(&d.crt.Spec) {
 		return d.awaitPassword(err)
 	}
-	a := d.finish(facts.OfIssued(d.crt.Name, key.Public, r.CertificateRequest))
-	a.Step, a.Request, a.Revision, a.Names = StepStore, r.CertificateRequest, *d.crt.Status.Revision, keyNames(d.Keys)
+	chain := pki.EncodeCertificates(certs...)
+	a := d.finish(facts.OfIssued(d.crt.Name, key.Public, chain, r.CertificateRequest))
+	a.Step, a.Request, a.Chain, a.Revision, a.Names = StepStore, r.CertificateRequest, chain, *d.crt.Status.Revision, keyNames(d.Keys)
 	a.Key, a.Held = key.Name, key.Name == ""
 	return a
 }

@@ -8,6 +8,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/machine/facts"
+	"chancery.dev/internal/pki"
 )
 
 // A Certificate takes the short way if a request for it is approved and signed at once, by this process alone, and its
@@ -106,7 +107,7 @@ func (d *decision) stored() *Action {
 	if !ok || r.ReadyReason() != certmanagerv1.CertificateRequestReasonIssued {
 		return nil
 	}
-	if leaf, err := facts.DecodeLeaf(r.Status.Certificate); err != nil || facts.OfLeaf(leaf).ID != f.Leaf.ID {
+	if chain, err := pki.DecodeChain(r.Status.Certificate); err != nil || facts.OfLeaf(chain[0]).ID != f.Leaf.ID {
 		return nil
 	}
 	a := d.finish(f)

@@ -229,6 +229,49 @@ func TestNewRequestFulfilsItsSpec(t *testing.T) {
 	}
 }
 
+// TestChainsOfOtherIssuers: an external issuer may have anything around the certificates in the status of a request.
+// The Secret gets the certificates that were checked, and no more; what cannot be read is refused.
+func TestChainsOfOtherIssuers(t *testing.T) {
+	const key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"
+	for name, tc := range map[string]struct {
+		said   func(clean string) string
+		reason string
+	}{
+		"clean":            {said: func(clean string) string { return clean }},
+		"CRLF":             {said: func(clean string) string { return strings.ReplaceAll(clean, "\n", "\r\n") }},
+		"text around":      {said: func(clean string) string { return "Subject: x\n" + clean + "key = value\n" }},
+		"no last line end": {said: strings.TrimSpace},
+		"a mark":           {said: func(clean string) string { return "\ufeff" + clean }},
+		"an old label":     {said: func(clean string) string { return strings.ReplaceAll(clean, " CERTIFICATE-", " X509 CERTIFICATE-") }},
+		"a key":            {said: func(clean string) string { return clean + key }, reason: "PEM block 2"},
+		"a broken block":   {said: func(clean string) string { return clean + "-----BEGIN CERTIFICATE-----\nx\n" }, reason: "PEM block 2"},
+		"soup":             {said: func(string) string { return "soup" }, reason: "no PEM block"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.settle()
+			r := w.next()
+			w.sign(r)
+			clean := string(r.Status.Certificate)
+			r.Status.Certificate = []byte(tc.said(clean))
+			w.settle()
+			if tc.reason != "" {
+				failed := w.condition(certmanagerv1.CertificateConditionIssuing)
+				if failed.Reason != certmanagerv1.CertificateReasonInvalidCertificate || !strings.Contains(failed.Message, tc.reason) || w.stores > 0 {
+					t.Fatalf("stored %d times, Issuing is %+v", w.stores, failed)
+				}
+				return
+			}
+			if got := string(w.secret.Data[cmmeta.TLSCertKey]); got != clean {
+				t.Errorf("stored:\n%s", got)
+			}
+			if ready := w.condition(certmanagerv1.CertificateConditionReady); ready.Status != cmmeta.ConditionTrue {
+				t.Errorf("Ready is %+v", ready)
+			}
+		})
+	}
+}
+
 // What is said of a request that cannot be made is the same at each try, though its
 // signature is not: a condition that changes is written, and a write is a reason to try.
 func TestRefusalIsTheSameEachTime(t *testing.T) {

@@ -197,7 +197,7 @@ func (w *world) act(a Action, budget int) {
 		w.createRequest(a)
 	case StepStore:
 		w.stores++
-		w.apply(w.target(a, a.Request.Status.Certificate, a.Request.Status.CA, a.Request.Spec.IssuerRef))
+		w.apply(w.target(a, a.Chain, a.Request.Status.CA, a.Request.Spec.IssuerRef))
 	case StepStoreTemporary:
 		w.apply(w.target(a, w.temporary(a), nil, cmmeta.IssuerReference{}))
 	case StepRepair:

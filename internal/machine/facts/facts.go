@@ -143,13 +143,13 @@ func OfSecret(secret *corev1.Secret) *Secret {
 	return f
 }
 
-// OfIssued returns the facts of the Secret of a Certificate once what a request was issued is stored in it.
-func OfIssued(certificate string, key pki.PublicKeyFacts, r *certmanagerv1.CertificateRequest) *Secret {
+// OfIssued returns the facts of the Secret of a Certificate once the chain that a request was issued is stored in it.
+func OfIssued(certificate string, key pki.PublicKeyFacts, chain []byte, r *certmanagerv1.CertificateRequest) *Secret {
 	f := &Secret{
 		HasKey: true, HasCertificate: true, Key: key,
 		CertificateName: certificate, Named: true, Issuer: r.Spec.IssuerRef, IssuerSaid: true,
 	}
-	leaf, rest, err := pki.FirstOf(r.Status.Certificate)
+	leaf, rest, err := pki.FirstOf(chain)
 	if f.CertificateError = err; err == nil {
 		f.Leaf = OfLeaf(leaf)
 		f.readAuthorities(leaf, rest, false)
