@@ -1,6 +1,9 @@
 package api_test
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // certificateCases are about a Certificate's names, times and Secret.
 func certificateCases() []ruleCase {
@@ -55,8 +58,6 @@ func certificateCases() []ruleCase {
 		{"percentage", c, changes{"spec.renewBeforePercentage": int64(33)}, ""},
 		{"percentage 0", c, changes{"spec.renewBeforePercentage": int64(0)}, "renewBeforePercentage: must be between 1 and 99"},
 		{"percentage 100", c, changes{"spec.renewBeforePercentage": int64(100)}, "renewBeforePercentage: must be between 1 and 99"},
-		{"percentage that leaves 5m", c, changes{"spec.duration": "1h", "spec.renewBeforePercentage": int64(91)}, ""},
-		{"percentage that leaves less", c, changes{"spec.duration": "1h", "spec.renewBeforePercentage": int64(92)}, "renewBeforePercentage: leaves less than 5m"},
 		{"history", c, changes{"spec.revisionHistoryLimit": int64(1)}, ""},
 		{"no history", c, changes{"spec.revisionHistoryLimit": int64(0)}, "should be greater than or equal to 1"},
 		{"unknown usage", c, changes{"spec.usages": strs("flying")}, "Unsupported value"},
@@ -82,6 +83,30 @@ func certificateCases() []ruleCase {
 		{"no policy", c, changes{"spec.renewal": map[string]any{}}, "spec.renewal.policy: Required value"},
 		{"unknown policy", c, changes{"spec.renewal": renewal("Always", "@daily")}, "Unsupported value"},
 	}
+}
+
+// leadCases have each renewBefore and the percentage that comes to the same: both are taken, or both refused.
+func leadCases() (all []ruleCase) {
+	for _, l := range []struct {
+		duration, before string
+		percent          int64
+		refused          bool
+	}{
+		{"1h", "3m", 5, true}, {"1h", "4m48s", 8, true}, {"1h", "5m24s", 9, false}, {"1h", "57m", 95, false}, {"1h", "59m24s", 99, false},
+		{"8h", "4m48s", 1, true}, {"8h20m", "5m", 1, false}, {"8h19m59s", "4m59.99s", 1, true}, {"", "21h36m", 1, false}, {"", "2138h24m", 99, false},
+	} {
+		for field, value := range map[string]any{"renewBefore": l.before, "renewBeforePercentage": l.percent} {
+			set, want := changes{"spec." + field: value}, ""
+			if l.duration != "" {
+				set["spec.duration"] = l.duration
+			}
+			if l.refused {
+				want = field + ": "
+			}
+			all = append(all, ruleCase{fmt.Sprintf("%s %v of %q", field, value, l.duration), "certificate", set, want})
+		}
+	}
+	return all
 }
 
 func renewal(policy, cron string, zone ...string) map[string]any {

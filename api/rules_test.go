@@ -90,7 +90,7 @@ func strs(s ...string) []any {
 
 // creationCases are all cases in which an object is made.
 func creationCases() []ruleCase {
-	return slices.Concat(certificateCases(), certificateKeyCases(), requestCases(), issuerCases(), acmeCases(), dnsCases())
+	return slices.Concat(certificateCases(), leadCases(), certificateKeyCases(), requestCases(), issuerCases(), acmeCases(), dnsCases())
 }
 
 func TestCreationRules(t *testing.T) {

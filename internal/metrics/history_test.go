@@ -80,7 +80,9 @@ const never = 10 * year
 func (h *history) live(c certificate, loud ...string) {
 	crt := &certmanagerv1.Certificate{}
 	crt.Name, crt.UID = c.name, types.UID(c.name)
-	due := func(notBefore time.Time) time.Time { return renewal.Of(crt, notBefore, notBefore.Add(c.life)).At }
+	due := func(notBefore time.Time) time.Time {
+		return renewal.Of(crt, notBefore, notBefore.Add(c.life), time.Time{}).At
+	}
 	issued := h.at(c.first).Add(-due(h.begin).Sub(h.begin))
 	var renewals, ends, begins, ready []span
 	for end := h.at(year); issued.Before(end); {

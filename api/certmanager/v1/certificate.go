@@ -69,7 +69,7 @@ type CertificateList struct {
 // +kubebuilder:validation:XValidation:rule=`has(self.commonName) && self.commonName != "" || has(self.literalSubject) && self.literalSubject != "" || has(self.dnsNames) && self.dnsNames.size() > 0 || has(self.uris) && self.uris.size() > 0 || has(self.emailAddresses) && self.emailAddresses.size() > 0 || has(self.ipAddresses) && self.ipAddresses.size() > 0 || has(self.otherNames) && self.otherNames.size() > 0`,message="at least one of commonName, literalSubject, dnsNames, uris, emailAddresses, ipAddresses and otherNames must be set"
 // +kubebuilder:validation:XValidation:rule=`!has(self.renewBefore) || !has(self.renewBeforePercentage)`,message="renewBefore and renewBeforePercentage exclude each other: remove one",fieldPath=".renewBefore"
 // +kubebuilder:validation:XValidation:rule=`!has(self.renewBefore) || !self.renewBefore.matches(r'^([0-9]+([.][0-9]*)?(ns|us|ms|s|m|h))+$') || has(self.duration) && !self.duration.matches(r'^([0-9]+([.][0-9]*)?(ns|us|ms|s|m|h))+$') || duration(self.renewBefore) < duration(has(self.duration) ? self.duration : '2160h')`,message="renewBefore: must be less than duration, which is 2160h where it is not set",fieldPath=".renewBefore"
-// +kubebuilder:validation:XValidation:rule=`!has(self.renewBeforePercentage) || !has(self.duration) || !self.duration.matches(r'^([0-9]+([.][0-9]*)?(ns|us|ms|s|m|h))+$') || duration(self.duration).getSeconds() * (100 - self.renewBeforePercentage) >= 30000`,message="renewBeforePercentage: leaves less than 5m of the duration before renewal: use a smaller one",fieldPath=".renewBeforePercentage"
+// +kubebuilder:validation:XValidation:rule=`!has(self.renewBeforePercentage) || !has(self.duration) || !self.duration.matches(r'^([0-9]+([.][0-9]*)?(ns|us|ms|s|m|h))+$') || duration(self.duration).getSeconds() * self.renewBeforePercentage >= 30000`,message="renewBeforePercentage: comes to less than 5m of the duration, and renewBefore has to be at least 5m: use a larger one",fieldPath=".renewBeforePercentage"
 // +kubebuilder:validation:XValidation:rule=`!has(self.signatureAlgorithm) || (has(self.privateKey) && has(self.privateKey.algorithm) ? self.privateKey.algorithm : 'RSA') == (self.signatureAlgorithm == 'PureEd25519' ? 'Ed25519' : self.signatureAlgorithm.startsWith('ECDSA') ? 'ECDSA' : 'RSA')`,message="signatureAlgorithm: must belong to privateKey.algorithm, which is RSA where it is not set",fieldPath=".signatureAlgorithm"
 // +kubebuilder:validation:XValidation:rule=`!has(self.nameConstraints) || has(self.isCA) && self.isCA`,message="nameConstraints: only a certificate authority has them: set isCA to true, or remove them",fieldPath=".nameConstraints"
 type CertificateSpec struct {
@@ -103,8 +103,8 @@ type CertificateSpec struct {
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]+([.][0-9]*)?(ns|us|ms|s|m|h))+$') && duration(self) >= duration('5m')`,message="renewBefore: must be at least 5m, written as in 360h or 90m"
 	RenewBefore *metav1.Duration `json:"renewBefore,omitempty"`
 
-	// Percentage of its lifetime before its expiry at which the certificate is renewed. Excludes
-	// renewBefore.
+	// Percentage of its lifetime before its expiry at which the certificate is renewed: at least 5m of the
+	// duration. Excludes renewBefore.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule=`self > 0 && self < 100`,message="renewBeforePercentage: must be between 1 and 99"
 	RenewBeforePercentage *int32 `json:"renewBeforePercentage,omitempty"`

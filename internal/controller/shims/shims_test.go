@@ -213,9 +213,9 @@ func TestBadInput(t *testing.T) {
 		}
 	}
 	change(t, w, in, func(in *networkingv1.Ingress) {
-		in.Annotations = asking("cert-manager.io/duration=1h", "cert-manager.io/renew-before-percentage=99") // less than 5 minutes
+		in.Annotations = asking("cert-manager.io/duration=1h", "cert-manager.io/renew-before-percentage=5") // less than 5 minutes
 	})
-	awaitEvent(t, w, "web", "BadConfig", "renewBeforePercentage: leaves less than 5m of the duration")
+	awaitEvent(t, w, "web", "BadConfig", "renewBeforePercentage: comes to less than 5m of the duration")
 	change(t, w, in, func(in *networkingv1.Ingress) { in.Annotations = asking() })
 	awaitCertificate(t, w, "web", "follows", isFor("c.example.com"))
 	awaitGone(t, w, "more")

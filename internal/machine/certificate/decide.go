@@ -71,6 +71,8 @@ type decision struct {
 	violation *Violation
 	// revoking is the certificate that is to be replaced and revoked; nil if there is none.
 	revoking *revocation.Pin
+	// ignored says why what the spec says of the renewal does not count; empty if it does.
+	ignored string
 	// unsaid is Action.Unsaid, and keep is Action.Keep. While quiet, the status is not written.
 	unsaid      *certmanagerv1.CertificateCondition
 	keep, quiet bool
@@ -186,6 +188,9 @@ func (d *decision) assess() *Violation {
 	if unready == nil {
 		c.Status, c.Reason = cmmeta.ConditionTrue, certmanagerv1.CertificateReasonReady
 		c.Message = "Certificate is up to date and has not expired"
+		if d.ignored != "" {
+			c.Message += "; " + d.ignored
+		}
 	} else {
 		c.Status, c.Reason, c.Message = cmmeta.ConditionFalse, unready.Reason, unready.Message
 	}
@@ -218,7 +223,8 @@ func (d *decision) describe() (problem string) {
 	leaf := d.Secret.Leaf
 	d.learn(leaf)
 	status.NotBefore, status.NotAfter = at(leaf.NotBefore), at(leaf.NotAfter)
-	rule := renewal.Of(d.crt, leaf.NotBefore, leaf.NotAfter)
+	rule := renewal.Of(d.crt, leaf.NotBefore, leaf.NotAfter, d.requested())
+	d.ignored = rule.Ignored
 	was := &d.Certificate.Status
 	if was.RenewalTime != nil && rule.Serves(was.RenewalTime.Time, d.crt) {
 		rule.At = was.RenewalTime.Time
@@ -267,26 +273,29 @@ func (d *decision) reissue() *Violation {
 	return nil
 }
 
-// renewalFloor is the least time between a request and the one that renews its
-// certificate.
-const renewalFloor = 5 * time.Minute
-
-// renewalDue returns when the certificate is to be renewed; zero for never. An
-// issuer may give a shorter lifetime than was asked for, or one that began before
-// the request: without a floor a certificate that is due as soon as it is issued
-// would be issued for ever.
+// renewalDue returns when the certificate is to be renewed; zero for never. An issuer may give a shorter lifetime than
+// was asked for, or one that began before the request: without a floor a certificate that is due as soon as it is
+// issued would be issued for ever.
 func (d *decision) renewalDue() time.Time {
 	if d.crt.Status.RenewalTime == nil {
 		return time.Time{}
 	}
 	due := d.crt.Status.RenewalTime.Time
-	if r, ok := d.current(); ok {
-		floor := r.CreationTimestamp.Add(renewalFloor)
-		if ahead := floor.Sub(d.now) > 2*renewalFloor; due.Before(floor) && !ahead { // by a clock that was put right since
-			return floor
-		}
+	if asked := d.requested(); !asked.IsZero() {
+		return when.Latest(due, asked.Add(renewal.Floor))
 	}
 	return due
+}
+
+// requested returns when the certificate was asked for; zero if that is not known, or if it was written down by a clock
+// that was put right since.
+func (d *decision) requested() time.Time {
+	if revision := d.crt.Status.Revision; revision != nil {
+		if r, ok := d.ofRevision(*revision); ok && !r.CreationTimestamp.After(d.now.Add(renewal.Floor)) {
+			return r.CreationTimestamp.Time
+		}
+	}
+	return time.Time{}
 }
 
 // foreign reports whether the Secret is not for this Certificate to write.

@@ -74,7 +74,7 @@ func TestBadWindowsAreSaidBeforeTheFirstCertificate(t *testing.T) {
 // taken over. After its next renewal our own rule holds.
 func TestRenewalTimeIsTakenOver(t *testing.T) {
 	w := issued(t)
-	plain := renewal.Of(w.crt, w.crt.Status.NotBefore.Time, w.crt.Status.NotAfter.Time).Plain
+	plain := renewal.Of(w.crt, w.crt.Status.NotBefore.Time, w.crt.Status.NotAfter.Time, time.Time{}).Plain
 	if w.crt.Status.RenewalTime.Time.Equal(plain) {
 		t.Fatal("our own rule is the same as cert-manager's: the test shows nothing")
 	}
@@ -95,7 +95,7 @@ func TestRenewalTimeOfAnotherUID(t *testing.T) {
 	w := issued(t)
 	said := *w.crt.Status.RenewalTime
 	w.crt.UID = "another"
-	if own := renewal.Of(w.crt, w.crt.Status.NotBefore.Time, w.crt.Status.NotAfter.Time).At; own.Equal(said.Time) {
+	if own := renewal.Of(w.crt, w.crt.Status.NotBefore.Time, w.crt.Status.NotAfter.Time, time.Time{}).At; own.Equal(said.Time) {
 		t.Fatal("the UID has no say: the test shows nothing")
 	}
 	if wake := w.settle(); w.statusWrites != 0 || !wake.Equal(said.Time) {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/when"
 )
 
 const (
@@ -26,6 +27,9 @@ const (
 	spread = 10
 )
 
+// Floor is the least time between an issuance and the renewal of what was issued.
+const Floor = 5 * time.Minute
+
 // Time is when a certificate is to be renewed.
 type Time struct {
 	// At is when, in whole seconds; zero for never.
@@ -34,6 +38,8 @@ type Time struct {
 	Plain time.Time
 	// Source says who has decided.
 	Source certmanagerv1.RenewalTimeSource
+	// Ignored says why what the spec says does not count; empty if it does, or says nothing.
+	Ignored string
 	// Problem says why the windows could not be kept; empty if they were, or there
 	// are none.
 	Problem string
@@ -56,11 +62,12 @@ func (r Time) Serves(said time.Time, crt *certmanagerv1.Certificate) bool {
 	return err == nil && placed.Equal(said)
 }
 
-// Of returns when a certificate of that validity is due. What the user says is
-// kept to the second: an explicit renewBefore or renewBeforePercentage. By default the
-// last third of the lifetime is kept in reserve (the last half of a short one), less a
-// part of it that differs from Certificate to Certificate.
-func Of(crt *certmanagerv1.Certificate, notBefore, notAfter time.Time) Time {
+// Of returns when a certificate of that validity is due, which was asked for at issued (zero if that is not known).
+// What the user says is kept to the second: an explicit renewBefore or renewBeforePercentage. It is judged by what was
+// issued, which may be less than was asked for, or have begun before: one that has the certificate due within Floor of
+// its issuance does not count, or it would be renewed for ever. By default the last third of the lifetime is kept in
+// reserve (the last half of a short one), less a part of it that differs from Certificate to Certificate.
+func Of(crt *certmanagerv1.Certificate, notBefore, notAfter, issued time.Time) Time {
 	spec := &crt.Spec
 	if spec.Renewal != nil && spec.Renewal.Policy == certmanagerv1.RenewalPolicyDisabled {
 		return Time{}
@@ -68,14 +75,17 @@ func Of(crt *certmanagerv1.Certificate, notBefore, notAfter time.Time) Time {
 	lifetime := max(notAfter.Sub(notBefore), 0) // one that ends before it begins is due at its end
 	due := func(lead time.Duration) time.Time { return notAfter.Add(-lead).Truncate(time.Second) }
 	r := Time{Plain: due(lifetime / 3), Source: certmanagerv1.RenewalTimeByDefault}
-	switch {
-	case spec.RenewBefore != nil && spec.RenewBefore.Duration > 0 && spec.RenewBefore.Duration < lifetime:
-		r.Plain, r.Source = due(spec.RenewBefore.Duration), certmanagerv1.RenewalTimeByRenewBefore
-		r.At = r.Plain
-	case spec.RenewBeforePercentage != nil && *spec.RenewBeforePercentage > 0 && *spec.RenewBeforePercentage < 100:
-		r.Plain = due(lifetime / 100 * time.Duration(*spec.RenewBeforePercentage))
-		r.At, r.Source = r.Plain, certmanagerv1.RenewalTimeByPercentage
-	default:
+	for _, l := range leads(spec, lifetime) {
+		at := due(l.lead)
+		if at.Before(when.Latest(notBefore, issued).Add(Floor)) {
+			r.Ignored = fmt.Sprintf("spec.%s (%s) does not count: the certificate lasts %s, and would be renewed within %s of its issuance; set a smaller one",
+				l.field, l.value, lifetime, Floor)
+			continue
+		}
+		r.Plain, r.At, r.Source = at, at, l.source
+		break
+	}
+	if r.At.IsZero() {
 		reserve := lifetime / 3
 		if lifetime < shortLived {
 			reserve = lifetime / 2
@@ -90,6 +100,25 @@ func Of(crt *certmanagerv1.Certificate, notBefore, notAfter time.Time) Time {
 		r.Problem = err.Error()
 	}
 	return r
+}
+
+// lead is how long before its end a certificate is to be renewed, and the field that says so.
+type lead struct {
+	lead         time.Duration
+	field, value string
+	source       certmanagerv1.RenewalTimeSource
+}
+
+// leads are what the spec says, the field that wins first: one formula for both.
+func leads(spec *certmanagerv1.CertificateSpec, lifetime time.Duration) (all []lead) {
+	if before := spec.RenewBefore; before != nil && before.Duration > 0 {
+		all = append(all, lead{before.Duration, "renewBefore", before.Duration.String(), certmanagerv1.RenewalTimeByRenewBefore})
+	}
+	if percent := spec.RenewBeforePercentage; percent != nil && *percent > 0 && *percent < 100 {
+		before := lifetime / 100 * time.Duration(*percent)
+		all = append(all, lead{before, "renewBeforePercentage", fmt.Sprint(*percent), certmanagerv1.RenewalTimeByPercentage})
+	}
+	return all
 }
 
 // Part returns a part of whole, from nothing to almost all: always the same for a

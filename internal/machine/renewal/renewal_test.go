@@ -58,7 +58,7 @@ func TestRenewalByTheLetter(t *testing.T) {
 				s.RenewBeforePercentage = &c.percent
 			}
 		})
-		got := Of(crt, january(), january().Add(c.lifetime))
+		got := Of(crt, january(), january().Add(c.lifetime), time.Time{})
 		if !got.Plain.Equal(january().Add(c.want)) || got.At.Nanosecond() != 0 || got.Problem != "" {
 			t.Errorf("%s: due %s after the begin, want %s", c.name, got.Plain.Sub(january()), c.want)
 		}
@@ -68,12 +68,12 @@ func TestRenewalByTheLetter(t *testing.T) {
 	}
 	disabled := Of(asking("u", func(s *certmanagerv1.CertificateSpec) {
 		s.Renewal = &certmanagerv1.CertificateRenewal{Policy: certmanagerv1.RenewalPolicyDisabled}
-	}), january(), january().Add(h))
+	}), january(), january().Add(h), time.Time{})
 	if disabled != (Time{}) {
 		t.Errorf("disabled: %+v", disabled)
 	}
 	never := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC) // RFC 5280 §4.1.2.5
-	if got := Of(&certmanagerv1.Certificate{}, january(), never); got.At.Before(january()) || got.At.After(never) {
+	if got := Of(&certmanagerv1.Certificate{}, january(), never, time.Time{}); got.At.Before(january()) || got.At.After(never) {
 		t.Errorf("without end: due %s", got.At)
 	}
 }
@@ -96,12 +96,12 @@ func TestRenewalsAreSpread(t *testing.T) {
 		var inSlot [slots]int
 		for i := range certificates {
 			crt := asking(fmt.Sprintf("uid-%d", i), func(*certmanagerv1.CertificateSpec) {})
-			r := Of(crt, january(), january().Add(c.lifetime))
+			r := Of(crt, january(), january().Add(c.lifetime), time.Time{})
 			after := r.At.Sub(january())
 			if after < c.earliest-time.Second || after > c.latest {
 				t.Fatalf("a certificate of %s is renewed after %s", c.lifetime, after)
 			}
-			if again := Of(crt, january(), january().Add(c.lifetime)); again != r {
+			if again := Of(crt, january(), january().Add(c.lifetime), time.Time{}); again != r {
 				t.Fatalf("first %+v, then %+v", r, again)
 			}
 			inSlot[min(max(after-c.earliest, 0)/width, slots-1)]++
@@ -110,6 +110,64 @@ func TestRenewalsAreSpread(t *testing.T) {
 			if n > certificates/slots*2 {
 				t.Errorf("%d of %d certificates of %s are renewed in one hundredth of the time, number %d", n, certificates, c.lifetime, slot)
 			}
+		}
+	}
+}
+
+// TestFieldsAreJudgedByWhatWasIssued: the CA may give less than was asked for, or a certificate that began before. What
+// would have it renewed within five minutes of its issuance does not count, is named, and the default decides. Both
+// fields go by one formula.
+func TestFieldsAreJudgedByWhatWasIssued(t *testing.T) {
+	h, m := time.Hour, time.Minute
+	for _, c := range []struct {
+		name             string
+		lifetime, before time.Duration
+		percent          int32
+		backdated        time.Duration
+		ignored          string
+	}{
+		{"all but half a minute of six days", 144 * h, 144*h - 30*time.Second, 0, 0, "spec.renewBefore (143h59m30s)"},
+		{"all of six days", 144 * h, 144 * h, 0, 0, "spec.renewBefore (144h0m0s)"},
+		{"more than six days", 144 * h, 720 * h, 0, 0, "lasts 144h0m0s"},
+		{"all but four minutes", 144 * h, 144*h - 4*m, 0, 0, "spec.renewBefore"},
+		{"all but five minutes", 144 * h, 144*h - 5*m, 0, 0, ""},
+		{"all but an hour, of a certificate that began an hour ago", 144 * h, 143 * h, 0, h, "spec.renewBefore (143h0m0s)"},
+		{"all but two hours, of a certificate that began an hour ago", 144 * h, 142 * h, 0, h, ""},
+		{"57 minutes of an hour", h, 57 * m, 0, 0, "within 5m0s of its issuance"},
+		{"55 minutes of an hour", h, 55 * m, 0, 0, ""},
+		{"95 percent of an hour", h, 0, 95, 0, "spec.renewBeforePercentage (95)"},
+		{"91 percent of an hour", h, 0, 91, 0, ""},
+		{"99 percent of six days", 144 * h, 0, 99, 0, ""},
+		{"99 percent of six days that began two hours ago", 144 * h, 0, 99, 2 * h, "spec.renewBeforePercentage (99)"},
+		{"5 percent of an hour", h, 0, 5, 0, ""},
+	} {
+		crt := asking("u", func(s *certmanagerv1.CertificateSpec) {
+			if c.before != 0 {
+				s.RenewBefore = &metav1.Duration{Duration: c.before}
+			}
+			if c.percent != 0 {
+				s.RenewBeforePercentage = &c.percent
+			}
+		})
+		notBefore, issued := january(), january().Add(c.backdated)
+		notAfter := notBefore.Add(c.lifetime)
+		got := Of(crt, notBefore, notAfter, issued)
+		if got.At.Before(issued.Add(5 * m)) {
+			t.Errorf("%s: due %s after the issuance", c.name, got.At.Sub(issued))
+		}
+		if c.ignored == "" {
+			lead := max(c.before, c.lifetime/100*time.Duration(c.percent))
+			if got.Ignored != "" || !got.At.Equal(notAfter.Add(-lead)) {
+				t.Errorf("%s: %+v", c.name, got)
+			}
+			continue
+		}
+		byDefault := Of(asking("u", func(*certmanagerv1.CertificateSpec) {}), notBefore, notAfter, issued)
+		if !strings.Contains(got.Ignored, c.ignored) || !got.At.Equal(byDefault.At) || got.Source != certmanagerv1.RenewalTimeByDefault {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+		if got.Serves(notAfter.Add(-c.before), crt) {
+			t.Errorf("%s: a time that was said by what does not count stays", c.name)
 		}
 	}
 }
@@ -156,7 +214,7 @@ func TestRenewalWindows(t *testing.T) {
 		{"the zone of wherever we run, in cron", []certmanagerv1.CertificateRenewalWindow{opens("CRON_TZ=Local 0 2 * * *", h, "")}, "Local is not"},
 		{"no length", []certmanagerv1.CertificateRenewalWindow{opens("0 2 * * *", 0, "")}, "windowDuration"},
 	} {
-		got := Of(asking("u", openAt(c.windows...)), january(), january().Add(90*24*h))
+		got := Of(asking("u", openAt(c.windows...)), january(), january().Add(90*24*h), time.Time{})
 		if strings.HasPrefix(c.want, "2026") {
 			if got.Problem != "" || got.At.Format(time.RFC3339) != c.want {
 				t.Errorf("%s: %s %s, want %s", c.name, got.At, got.Problem, c.want)

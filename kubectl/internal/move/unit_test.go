@@ -84,7 +84,7 @@ func newPair(t *testing.T, used time.Duration, uid types.UID, change func(*certm
 	crt.TypeMeta = metav1.TypeMeta{APIVersion: "cert-manager.io/v1", Kind: "Certificate"}
 	crt.UID, crt.Generation = "copy13", 1 // which has it renewed late
 	crt.Status.NotBefore, crt.Status.NotAfter = &metav1.Time{Time: from}, &metav1.Time{Time: until}
-	crt.Status.RenewalTime = &metav1.Time{Time: renewal.Of(crt, from, until).At}
+	crt.Status.RenewalTime = &metav1.Time{Time: renewal.Of(crt, from, until, time.Time{}).At}
 	revision := 1
 	crt.Status.Revision = &revision
 	certmanagerv1.SetCertificateCondition(crt, certmanagerv1.CertificateCondition{Type: "Ready", Status: "True", Reason: "Ready"}, now)
@@ -172,7 +172,7 @@ func TestVerifyWithAnotherUID(t *testing.T) {
 	for n := range 20 { // some are due by their UIDs, and some are not
 		uid := types.UID(fmt.Sprint("copy", n))
 		p := newPair(t, 20*24*time.Hour+10*time.Minute, uid, nil)
-		if renewal.Of(&certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{UID: uid}}, p.crt.Status.NotBefore.Time, p.crt.Status.NotAfter.Time).At.
+		if renewal.Of(&certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{UID: uid}}, p.crt.Status.NotBefore.Time, p.crt.Status.NotAfter.Time, time.Time{}).At.
 			Before(p.crt.Status.RenewalTime.Time) {
 			early++
 		}

@@ -202,7 +202,7 @@ func (f *fixture) issue(i int) {
 	revision := 1
 	crt.Status = certmanagerv1.CertificateStatus{
 		NotBefore: &metav1.Time{Time: leaf.NotBefore}, NotAfter: &metav1.Time{Time: leaf.NotAfter}, Revision: &revision,
-		RenewalTime: &metav1.Time{Time: renewal.Of(crt, leaf.NotBefore, leaf.NotAfter).Plain},
+		RenewalTime: &metav1.Time{Time: renewal.Of(crt, leaf.NotBefore, leaf.NotAfter, time.Time{}).Plain},
 		Conditions: []certmanagerv1.CertificateCondition{{
 			Type: certmanagerv1.CertificateConditionReady, Status: cmmeta.ConditionTrue, Reason: "Ready", ObservedGeneration: 1,
 			Message: "Certificate is up to date and has not expired", LastTransitionTime: &metav1.Time{Time: f.now},
