@@ -6,6 +6,8 @@ package controller
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -144,6 +146,13 @@ func (d *Deps) Make(ctx context.Context, object, found client.Object, owner meta
 	}
 	err = d.Client.Live(ctx, d.Manager.GetAPIReader(), client.ObjectKeyFromObject(object), found)
 	return metav1.IsControlledBy(found, owner), err
+}
+
+// SecondName is the name of an object of an owner where somebody else's has the first one, such as an object that a
+// backup has brought back without its owner. It is always the same, so that a pass that was cut short finds its object.
+func SecondName(name string, owner types.UID) string {
+	sum := sha256.Sum256([]byte(owner))
+	return fmt.Sprintf("%s-%x", name, sum[:4])
 }
 
 // Options are those of every controller: back-off between first and most.

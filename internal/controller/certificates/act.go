@@ -14,6 +14,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/cause"
+	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/certificate"
@@ -283,11 +284,15 @@ func (r *certificates) createRequest(ctx context.Context, m *memory, crt *certma
 		return err
 	}
 	ours, err := r.Make(ctx, request, &certmanagerv1.CertificateRequest{}, crt)
+	if err == nil && !ours {
+		request.Name = controller.SecondName(request.Name, crt.UID)
+		ours, err = r.Make(ctx, request, &certmanagerv1.CertificateRequest{}, crt)
+	}
 	if apierrors.IsInvalid(err) {
 		r.self.Forget()
 	}
 	if err == nil && !ours {
-		return inTheWay("CertificateRequest %q is in the way and belongs to somebody else: delete it", request.Name)
+		return inTheWay("CertificateRequest %q is in the way and belongs to somebody else: delete it", a.Name)
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -82,6 +84,67 @@ type readsLive struct {
 func (m readsLive) GetAPIReader() client.Reader { return m.api }
 func (m readsLive) GetClient() client.Client    { return m.api }
 
+// requestOf is a CertificateRequest that the Certificate with a UID owns; nobody owns it if that is empty.
+func requestOf(name string, owner types.UID) *certmanagerv1.CertificateRequest {
+	r := &certmanagerv1.CertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+	if owner != "" {
+		r.OwnerReferences = []metav1.OwnerReference{facts.OwnedBy(&certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: owner}})}
+	}
+	return r
+}
+
+// TestOrphansAreNotInTheWay: a backup may bring back the request of the next revision without its owner, or with the
+// owner that the Certificate was before. Another name is taken then, always the same one.
+func TestOrphansAreNotInTheWay(t *testing.T) {
+	second := controller.SecondName("web-1", "1")
+	for name, c := range map[string]struct {
+		there []client.Object
+		made  string
+	}{
+		"nothing is there":                                 {nil, "web-1"},
+		"an orphan":                                        {[]client.Object{requestOf("web-1", "")}, second},
+		"that of another Certificate":                      {[]client.Object{requestOf("web-1", "2")}, second},
+		"ours, by a pass that was cut short":               {[]client.Object{requestOf("web-1", "1")}, ""},
+		"an orphan, and ours by a pass that was cut short": {[]client.Object{requestOf("web-1", ""), requestOf(second, "1")}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scheme := runtime.NewScheme()
+			if err := certmanagerv1.AddToScheme(scheme); err != nil {
+				t.Fatal(err)
+			}
+			raw := fake.NewClientBuilder().WithScheme(scheme).WithObjects(c.there...).WithInterceptorFuncs(interceptor.Funcs{
+				Create: func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+					if _, asks := o.(*authenticationv1.SelfSubjectReview); asks {
+						return nil
+					}
+					return api.Create(ctx, o, opts...)
+				},
+			}).Build()
+			r := &certificates{Deps: &controller.Deps{Now: time.Now, Client: overlay.New(raw, time.Now), Manager: readsLive{api: raw}}}
+			crt := &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "1"}}
+			crt.Spec = certmanagerv1.CertificateSpec{DNSNames: []string{"example.com"}, SecretName: "web", IssuerRef: cmmeta.IssuerReference{Name: "ca"}}
+			crt.Spec.PrivateKey = &certmanagerv1.CertificatePrivateKey{Algorithm: certmanagerv1.ECDSAKeyAlgorithm}
+			a := certificate.Action{Step: certificate.StepCreateRequest, Name: "web-1", Revision: 1}
+			if err := r.createRequest(t.Context(), &memory{}, crt, a); err != nil {
+				t.Fatal(err)
+			}
+			all := &certmanagerv1.CertificateRequestList{}
+			if err := raw.List(t.Context(), all); err != nil {
+				t.Fatal(err)
+			}
+			var made []string
+			for _, got := range all.Items {
+				if !slices.ContainsFunc(c.there, func(o client.Object) bool { return o.GetName() == got.Name }) {
+					made = append(made, got.Name)
+				}
+			}
+			if strings.Join(made, " ") != c.made {
+				t.Errorf("made %q, want %q", made, c.made)
+			}
+		})
+	}
+}
+
 // TestRefusalsAreSaidOnce: why a CertificateRequest cannot be made, or deleted, is one event however often it is tried.
 func TestRefusalsAreSaidOnce(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "certificaterequests"}, "web-1", errors.New("a policy"))
@@ -94,7 +157,7 @@ func TestRefusalsAreSaidOnce(t *testing.T) {
 	}{
 		"somebody else's is there": {
 			step: certificate.StepCreateRequest, says: `CertificateRequest "web-1" is in the way`, again: 30 * time.Second,
-			objects: []client.Object{&certmanagerv1.CertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-1"}}},
+			objects: []client.Object{requestOf("web-1", ""), requestOf(controller.SecondName("web-1", "1"), "")},
 		},
 		"a webhook is down": {
 			step: certificate.StepCreateRequest, says: "refuses to create request: Internal error occurred: no endpoints",

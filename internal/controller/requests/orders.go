@@ -1,6 +1,7 @@
 package requests
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/cause"
+	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/acmeflow"
@@ -29,31 +31,53 @@ func (r *requests) observeOrder(ctx context.Context, p *pass, o *observation) (e
 	if o.orderer, ok = r.Signers[signer.TypeOf(o.issuer.GetSpec())].(signer.Orderer); !ok {
 		return nil
 	}
-	facts, found := &request.Order{}, &acmev1.Order{}
+	facts := &request.Order{}
 	o.state.Order = facts
 	if o.wanted, facts.Problem = o.orderer.Order(o.issuer, o.sign); facts.Problem != nil {
 		return nil //nolint:nilerr // the decision says so
+	}
+	if facts.Found, err = r.find(ctx, o); err != nil {
+		return err
 	}
 	facts.Namespace, facts.Name = o.wanted.Namespace, o.wanted.Name
 	if held := p.Memory.orderAfter; r.Now().Before(held) {
 		facts.Held = held
 	}
-	err = r.Client.Get(ctx, client.ObjectKeyFromObject(o.wanted), found)
-	if apierrors.IsNotFound(err) {
+	if facts.Found == nil {
 		if _, err = pki.DecodeCSR(o.sign.CSR); err != nil {
 			facts.Problem = fault.Failed(fault.ClassPermanent, reasonRequestParsing, "Failed to decode CSR in spec.request: %w", err)
 		}
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	facts.Found, facts.Foreign = found, !metav1.IsControlledBy(found, o.sign.Source)
-	facts.Class = acmeflow.OrderClass(found.Status)
-	if chain := found.Status.Certificate; len(chain) > 0 {
+	facts.Foreign = !metav1.IsControlledBy(facts.Found, o.sign.Source)
+	facts.Class = acmeflow.OrderClass(facts.Found.Status)
+	if chain := facts.Found.Status.Certificate; len(chain) > 0 {
 		facts.Wrong = answers(o.sign.CSR, chain)
 	}
 	return nil
+}
+
+// find returns the Order of a request; nil if there is none. Where somebody else's has its name, such as one that a
+// backup has brought back, the Order is wanted by a second name.
+func (r *requests) find(ctx context.Context, o *observation) (found *acmev1.Order, err error) {
+	free := ""
+	for _, name := range []string{o.wanted.Name, controller.SecondName(o.wanted.Name, o.sign.Source.GetUID())} {
+		found = &acmev1.Order{}
+		err = r.Client.Get(ctx, client.ObjectKey{Namespace: o.wanted.Namespace, Name: name}, found)
+		switch {
+		case apierrors.IsNotFound(err):
+			free = cmp.Or(free, name)
+		case err != nil:
+			return nil, err
+		case metav1.IsControlledBy(found, o.sign.Source):
+			o.wanted.Name = name
+			return found, nil
+		}
+	}
+	if free != "" {
+		o.wanted.Name, found = free, nil
+	}
+	return found, nil
 }
 
 // reasonRequestParsing is the reason for a request whose PKCS#10 request is not signed by its own key.

@@ -18,6 +18,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
@@ -132,8 +133,7 @@ func TestAnOrderIsMadeOnce(t *testing.T) {
 	})
 }
 
-// TestAnOrderIsFound: the Order of a pass that was cut short is used. One of somebody else is neither used nor changed;
-// nobody tells when it goes, so it is looked for again.
+// TestAnOrderIsFound: the Order of a pass that was cut short is used. One of somebody else is neither used nor changed.
 func TestAnOrderIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, uid := range []types.UID{"1", "another"} {
@@ -142,11 +142,11 @@ func TestAnOrderIsFound(t *testing.T) {
 			if err := d.store.Create(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}
-			if uid == "1" {
-				d.says("Pending", "from order ns/order")
-			} else if cr, err := d.pass(); err == nil || !strings.Contains(err.Error(), "belongs to another request: delete it") || !approved(cr) {
-				t.Errorf("%v, %+v", err, cr.Status)
+			name := "order"
+			if uid != "1" {
+				name = controller.SecondName(name, "1")
 			}
+			d.says("Pending", "from order ns/"+name)
 			if d.order().ResourceVersion != o.ResourceVersion {
 				t.Error("the Order was changed")
 			}
@@ -176,6 +176,43 @@ func TestCertificateForAnotherKey(t *testing.T) {
 			t.Errorf("%+v", cr.Status)
 		}
 	})
+}
+
+// TestAnOrphanIsNotInTheWay: a backup has brought back an Order without its owner. The request gets one by another
+// name, and stays with it, also once the orphan is gone. Where that name is taken, too, the request says so.
+func TestAnOrphanIsNotInTheWay(t *testing.T) {
+	orphan := func(name string) *acmev1.Order {
+		return &acmev1.Order{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Status: acmev1.OrderStatus{State: acmev1.Valid, Certificate: []byte("x")}}
+	}
+	for _, taken := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			d, _ := newOrderingDesk(t)
+			cr := &certmanagerv1.CertificateRequest{}
+			err := d.store.Get(t.Context(), requestName, cr)
+			second := controller.SecondName("order", cr.UID)
+			err = errors.Join(err, d.store.Create(t.Context(), orphan("order")))
+			if taken {
+				err = errors.Join(err, d.store.Create(t.Context(), orphan(second)))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if taken {
+				if cr, err := d.pass(); err == nil || !strings.Contains(err.Error(), "ns/order belongs to another request: delete it") || !approved(cr) {
+					t.Errorf("%v, %+v", err, cr.Status)
+				}
+				return
+			}
+			d.says("Pending", "from order ns/"+second)
+			if err := d.store.Delete(t.Context(), orphan("order")); err != nil {
+				t.Fatal(err)
+			}
+			d.says("Pending", "from order ns/"+second)
+			if d.order() != nil {
+				t.Error("a second Order was made")
+			}
+		})
+	}
 }
 
 // TestIssuedChainIsClean: whoever may write the status of an Order may put anything around the certificates. Requests
