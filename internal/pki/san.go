@@ -47,11 +47,22 @@ type AltNames struct {
 	OtherNames                                  []OtherName
 }
 
-// encode adds the names, if there are any, all of one type together.
+// encode adds the names, if there are any, all of one type together, and each once: by its first spelling.
 func (n AltNames) encode(x *extensions, critical bool) {
 	var names []asn1.RawValue
+	known := map[string]bool{}
 	add := func(name asn1.RawValue, err error) {
-		names, x.err = append(names, name), cmp.Or(x.err, err)
+		text := string(name.Bytes)
+		switch name.Tag {
+		case tagDNS:
+			text = canonicalDNSName(text)
+		case tagEmail:
+			text = canonicalEmail(text)
+		}
+		if key := fmt.Sprint(name.Tag, " ", text); !known[key] {
+			known[key], names = true, append(names, name)
+		}
+		x.err = cmp.Or(x.err, err)
 	}
 	for _, v := range n.DNSNames {
 		add(dnsName(v))
@@ -221,26 +232,46 @@ func findExtension(extensions []pkix.Extension, oid asn1.ObjectIdentifier) *pkix
 	return nil
 }
 
-// CanonicalIPs spells IP addresses as certificates give them back. What is none stays as it is.
-func CanonicalIPs(ips []string) []string {
-	out := make([]string, 0, len(ips))
-	for _, s := range ips {
-		if a, err := netip.ParseAddr(s); err == nil {
-			s = a.Unmap().String()
-		}
-		out = append(out, s)
+// canonicalDNSName spells a name in small letters: capitals are the same (RFC 4343).
+func canonicalDNSName(name string) string { return strings.ToLower(name) }
+
+// canonicalEmail spells the host of an e-mail address in small letters: capitals are the same there, and another
+// mailbox before the @ (RFC 5280 §7.5).
+func canonicalEmail(address string) string {
+	at := strings.LastIndex(address, "@")
+	return address[:at+1] + strings.ToLower(address[at+1:])
+}
+
+func each(names []string, canonical func(string) string) []string {
+	out := make([]string, 0, len(names))
+	for _, s := range names {
+		out = append(out, canonical(s))
 	}
 	return out
 }
 
+// CanonicalDNSNames spells DNS names so that the same name is the same text.
+func CanonicalDNSNames(names []string) []string { return each(names, canonicalDNSName) }
+
+// CanonicalEmails spells e-mail addresses so that the same mailbox is the same text.
+func CanonicalEmails(addresses []string) []string { return each(addresses, canonicalEmail) }
+
+// CanonicalIPs spells IP addresses as certificates give them back. What is none stays as it is.
+func CanonicalIPs(ips []string) []string {
+	return each(ips, func(s string) string {
+		if a, err := netip.ParseAddr(s); err == nil {
+			return a.Unmap().String()
+		}
+		return s
+	})
+}
+
 // CanonicalURIs spells URIs as requests and certificates give them back.
 func CanonicalURIs(uris []string) []string {
-	out := make([]string, 0, len(uris))
-	for _, s := range uris {
+	return each(uris, func(s string) string {
 		if u, err := url.Parse(s); err == nil {
-			s = u.String()
+			return u.String()
 		}
-		out = append(out, s)
-	}
-	return out
+		return s
+	})
 }

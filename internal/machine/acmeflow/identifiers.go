@@ -10,12 +10,14 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/pki"
 )
 
-// Identifiers are those that an Order asks for (spec §5.3 c): the DNS names, then the addresses, each sorted and
-// without duplicates. A common name counts as a DNS name or as an address; one that is neither is left out.
+// Identifiers are those that an Order asks for (spec §5.3 c): the DNS names in small letters (RFC 4343), then the
+// addresses, each sorted and without duplicates. A common name counts as a DNS name or as an address; one that is
+// neither is left out.
 func Identifiers(spec acmev1.OrderSpec) []acme.Identifier {
-	names := slices.Clone(spec.DNSNames)
+	names := pki.CanonicalDNSNames(spec.DNSNames)
 	var addresses []string
 	for _, a := range spec.IPAddresses {
 		addresses = append(addresses, canonical(a))
@@ -24,7 +26,7 @@ func Identifiers(spec acmev1.OrderSpec) []acme.Identifier {
 	case isAddress(cn):
 		addresses = append(addresses, canonical(cn))
 	case isDomainName(cn):
-		names = append(names, cn)
+		names = append(names, pki.CanonicalDNSNames([]string{cn})...)
 	}
 	var ids []acme.Identifier
 	for _, n := range sortedSet(names) {

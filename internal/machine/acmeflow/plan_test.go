@@ -181,6 +181,10 @@ func TestIdentifiers(t *testing.T) {
 	equal(t, Identifiers(acmev1.OrderSpec{CommonName: "2001:DB8:0::1", IPAddresses: []string{"2001:db8::1", "::ffff:192.0.2.1", "192.0.2.1"}}), []acme.Identifier{
 		{Type: "ip", Value: "192.0.2.1"}, {Type: "ip", Value: "2001:db8::1"},
 	})
+	// RFC 4343: capitals are the same name.
+	equal(t, Identifiers(acmev1.OrderSpec{CommonName: "A.Example.com", DNSNames: []string{"a.example.com", "A.example.com", "*.A.example.com"}}), []acme.Identifier{
+		{Type: "dns", Value: "*.a.example.com"}, {Type: "dns", Value: "a.example.com"},
+	})
 	for cn, want := range map[string]int{"": 0, "Example Ltd": 0, "localhost": 0, "-a.example.com": 0, "a.example.com": 1, "192.0.2.7": 1, "a..b": 0} {
 		if got := len(Identifiers(acmev1.OrderSpec{CommonName: cn})); got != want {
 			t.Errorf("common name %q counts %d times", cn, got)

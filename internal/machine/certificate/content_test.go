@@ -3,6 +3,7 @@ package certificate
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"maps"
 	"math"
 	"strings"
@@ -114,6 +115,71 @@ func TestNewRequest(t *testing.T) {
 	}
 	if w.crt.Annotations[certmanagerv1.CertificateRevisionAnnotation] != "99" {
 		t.Error("the Certificate was changed")
+	}
+}
+
+// TestEachNameOnce: a name that is there twice, perhaps in another spelling, is in the request once, as it is first. A
+// request and a certificate that have it twice, or in another spelling, are as good: they may be older than that, or a
+// CA's, and are not renewed for it.
+func TestEachNameOnce(t *testing.T) {
+	other := certmanagerv1.OtherName{OID: "1.2.3", UTF8Value: "x"}
+	for name, c := range map[string]struct{ spec, want, got certmanagerv1.CertificateSpec }{
+		"DNS names": {
+			spec: certmanagerv1.CertificateSpec{DNSNames: []string{"a.example.test", "a.example.test", "A.example.test", "b.example.test"}},
+			want: certmanagerv1.CertificateSpec{DNSNames: []string{"a.example.test", "b.example.test"}},
+			got:  certmanagerv1.CertificateSpec{DNSNames: []string{"B.EXAMPLE.TEST", "a.example.test", "A.example.test"}},
+		},
+		"a name in capitals": {
+			spec: certmanagerv1.CertificateSpec{DNSNames: []string{"*.A.example.test"}},
+			want: certmanagerv1.CertificateSpec{DNSNames: []string{"*.A.example.test"}},
+			got:  certmanagerv1.CertificateSpec{DNSNames: []string{"*.a.example.test"}},
+		},
+		"addresses": {
+			spec: certmanagerv1.CertificateSpec{IPAddresses: []string{"2001:db8:0::1", "2001:DB8::1", "::ffff:192.0.2.1", "192.0.2.1"}},
+			want: certmanagerv1.CertificateSpec{IPAddresses: []string{"2001:db8::1", "192.0.2.1"}},
+			got:  certmanagerv1.CertificateSpec{IPAddresses: []string{"192.0.2.1", "2001:db8::1", "2001:db8::1"}},
+		},
+		"URIs": {
+			spec: certmanagerv1.CertificateSpec{URIs: []string{"spiffe://a/b", "spiffe://a/b", "spiffe://a/B"}},
+			want: certmanagerv1.CertificateSpec{URIs: []string{"spiffe://a/b", "spiffe://a/B"}},
+			got:  certmanagerv1.CertificateSpec{URIs: []string{"spiffe://a/B", "spiffe://a/b", "spiffe://a/b"}},
+		},
+		"e-mail addresses": {
+			spec: certmanagerv1.CertificateSpec{EmailAddresses: []string{"joe@example.test", "joe@Example.test", "Joe@example.test"}},
+			want: certmanagerv1.CertificateSpec{EmailAddresses: []string{"joe@example.test", "Joe@example.test"}},
+			got:  certmanagerv1.CertificateSpec{EmailAddresses: []string{"joe@EXAMPLE.test", "Joe@example.test"}},
+		},
+		"other names": {
+			spec: certmanagerv1.CertificateSpec{DNSNames: []string{"a"}, OtherNames: []certmanagerv1.OtherName{other, other}},
+			want: certmanagerv1.CertificateSpec{DNSNames: []string{"a"}, OtherNames: []certmanagerv1.OtherName{other}},
+			got:  certmanagerv1.CertificateSpec{DNSNames: []string{"a"}, OtherNames: []certmanagerv1.OtherName{other}},
+		},
+		"a common name": {
+			spec: certmanagerv1.CertificateSpec{CommonName: "A.example.test", DNSNames: []string{"a.example.test"}},
+			want: certmanagerv1.CertificateSpec{CommonName: "A.example.test", DNSNames: []string{"a.example.test"}},
+			got:  certmanagerv1.CertificateSpec{CommonName: "A.example.test", DNSNames: []string{"a.example.test", "A.example.test"}},
+		},
+	} {
+		w := newWorld(t)
+		w.crt.Spec.CommonName, w.crt.Spec.DNSNames, w.crt.Spec.IPAddresses = c.spec.CommonName, c.spec.DNSNames, c.spec.IPAddresses
+		w.crt.Spec.URIs, w.crt.Spec.EmailAddresses, w.crt.Spec.OtherNames = c.spec.URIs, c.spec.EmailAddresses, c.spec.OtherNames
+		key := newKey(t, facts.KeySpecOf(&w.crt.Spec))
+		r, err := NewRequest(w.crt, Action{Name: "web-1", Revision: 1, Key: "k"}, key, nil)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		made, err := pki.InspectPEM(r.Spec.Request)
+		if want := CSRTemplateOf(&c.want).AltNames; err != nil || fmt.Sprint(made.AltNames) != fmt.Sprint(want) {
+			t.Errorf("%s: the request has %v, want %v; %v", name, made.AltNames, want, err)
+		}
+		old := facts.OfRequest(r)
+		old.Names = CSRTemplateOf(&c.got).AltNames
+		leaf := &facts.Leaf{CommonName: c.got.CommonName, Names: old.Names}
+		wrong, err := facts.RequestViolations(&w.crt.Spec, old)
+		if wrong = append(wrong, facts.Violations(&w.crt.Spec, leaf)...); err != nil || len(wrong) > 0 {
+			t.Errorf("%s: what has %v violates %q; %v", name, old.Names, wrong, err)
+		}
 	}
 }
 

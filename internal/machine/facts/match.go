@@ -34,7 +34,7 @@ func RequestViolations(spec *certmanagerv1.CertificateSpec, r Request) ([]string
 
 func nameViolations(spec *certmanagerv1.CertificateSpec, names pki.AltNames) []string {
 	v := addressViolations(spec, names)
-	if !sameSet(spec.DNSNames, names.DNSNames) {
+	if !sameSet(pki.CanonicalDNSNames(spec.DNSNames), pki.CanonicalDNSNames(names.DNSNames)) {
 		v = append(v, "spec.dnsNames")
 	}
 	if len(spec.OtherNames) > 0 && !sameOtherNames(spec.OtherNames, names.OtherNames) {
@@ -52,7 +52,7 @@ func addressViolations(spec *certmanagerv1.CertificateSpec, names pki.AltNames) 
 	if !sameSet(pki.CanonicalURIs(spec.URIs), names.URIs) {
 		v = append(v, "spec.uris")
 	}
-	if !sameSet(spec.EmailAddresses, names.EmailAddresses) {
+	if !sameSet(pki.CanonicalEmails(spec.EmailAddresses), pki.CanonicalEmails(names.EmailAddresses)) {
 		v = append(v, "spec.emailAddresses")
 	}
 	return v
@@ -66,7 +66,10 @@ func sameOtherNames(want []certmanagerv1.OtherName, names []pki.OtherName) bool 
 	compare := func(a, b certmanagerv1.OtherName) int {
 		return cmp.Or(strings.Compare(a.OID, b.OID), strings.Compare(a.UTF8Value, b.UTF8Value))
 	}
-	return slices.Equal(slices.SortedFunc(slices.Values(want), compare), slices.SortedFunc(slices.Values(got), compare))
+	set := func(n []certmanagerv1.OtherName) []certmanagerv1.OtherName {
+		return slices.Compact(slices.SortedFunc(slices.Values(n), compare))
+	}
+	return slices.Equal(set(want), set(got))
 }
 
 func subjectViolations(spec *certmanagerv1.CertificateSpec, raw []byte) []string {
@@ -117,14 +120,14 @@ func Violations(spec *certmanagerv1.CertificateSpec, leaf *Leaf) []string {
 		if cn != "" {
 			dns = append(slices.Clone(dns), cn)
 		}
-		return dns
+		return pki.CanonicalDNSNames(dns)
 	}
-	cn := spec.CommonName
+	cn := strings.ToLower(spec.CommonName)
 	if spec.LiteralSubject != "" {
-		cn = leaf.CommonName
+		cn = strings.ToLower(leaf.CommonName)
 	}
 	if want, got := names(cn, spec.DNSNames), names(leaf.CommonName, leaf.Names.DNSNames); !sameSet(want, got) {
-		otherDNS := !sameSet(spec.DNSNames, leaf.Names.DNSNames)
+		otherDNS := !sameSet(names("", spec.DNSNames), names("", leaf.Names.DNSNames))
 		if cn != "" && !slices.Contains(got, cn) || !otherDNS {
 			v = append(v, "spec.commonName")
 		}

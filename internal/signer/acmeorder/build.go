@@ -3,6 +3,7 @@ package acmeorder
 import (
 	"net"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -27,7 +28,8 @@ func (s *Adapter) Order(issuer certmanagerv1.GenericIssuer, r signer.Request) (*
 	for _, ip := range csr.IPAddresses {
 		want.IPAddresses = append(want.IPAddresses, ip.String())
 	}
-	if cn := want.CommonName; cn != "" && !slices.Contains(want.DNSNames, cn) && !hasAddress(csr.IPAddresses, cn) {
+	isName := func(name string) bool { return strings.EqualFold(name, want.CommonName) }
+	if cn := want.CommonName; cn != "" && !slices.ContainsFunc(want.DNSNames, isName) && !hasAddress(csr.IPAddresses, cn) {
 		return nil, fault.Failed(fault.ClassPermanent, reasonInvalidOrder,
 			"The CSR PEM requests a commonName that is not present in the list of dnsNames or ipAddresses. If a commonName is set, ACME requires that the value is also present in the list of dnsNames or ipAddresses: %q does not exist in %q or %q",
 			cn, want.DNSNames, want.IPAddresses)

@@ -249,6 +249,10 @@ func TestRequestsThatNoOrderCanServe(t *testing.T) {
 	_, garbage := request([]byte("no PEM"))
 	_, err := b.signer.Order(issuer(), garbage)
 	wantFault(t, err, fault.KindTerminal, "RequestParsingError", "Failed to decode CSR")
+	_, capitals := request(b.csr(t, "A.example.com", "a.example.com"))
+	if _, err = b.signer.Order(issuer(), capitals); err != nil { // RFC 4343: it is the same name
+		t.Error(err)
+	}
 	_, stray := request(b.csr(t, "b.example.com", "a.example.com"))
 	_, err = b.signer.Order(issuer(), stray)
 	wantFault(t, err, fault.KindTerminal, "InvalidOrder", `"b.example.com" does not exist in ["a.example.com"]`)
