@@ -123,6 +123,20 @@ func Trust(text []byte) (certs []*x509.Certificate, leftOut []string) {
 	}
 }
 
+// LeftOut says which part of a CA bundle is not used, the first for all: what is no certificate. It is empty if all is
+// used, and where there is no certificate at all: that is refused where the bundle is used.
+func LeftOut(where string, bundle []byte) string {
+	certs, others := Trust(bundle)
+	if len(certs) == 0 || len(others) == 0 {
+		return ""
+	}
+	text := where + " is used without what is no certificate in it: " + others[0]
+	if more := len(others) - 1; more > 0 {
+		text += fmt.Sprintf(", and %d more", more)
+	}
+	return text
+}
+
 // TrustPool is Trust for a verifier; nil if there is no certificate.
 func TrustPool(text []byte) *x509.CertPool {
 	certs, _ := Trust(text)

@@ -26,6 +26,8 @@ type Facts struct {
 	Ready bool
 	// Reason and Message are those of the condition Ready. Reason is not empty.
 	Reason, Message string
+	// LeftOut says what of a CA bundle in a Secret is not used (pki.LeftOut); empty if all is.
+	LeftOut string
 	// ACME is the account of an issuer of that type, without SolverTest; nil leaves the status what it says of one.
 	ACME *acmev1.ACMEIssuerStatus
 	// Authority is what CAIssuerStatus says of the CA that can sign for the issuer; empty leaves the status what it
@@ -114,6 +116,9 @@ func (s *State) say(f Facts, now time.Time) Action {
 	for _, field := range leftOut(s.Issuer.GetSpec()) {
 		ready.Message += "; " + field
 	}
+	if f.LeftOut != "" {
+		ready.Message += "; " + f.LeftOut
+	}
 	certmanagerv1.SetIssuerCondition(carrier, ready, now)
 	s.sayUnanswered(carrier, now)
 	if f.ACME != nil {
@@ -144,19 +149,12 @@ func (s *State) say(f Facts, now time.Time) Action {
 	return a
 }
 
-// leftOut says which parts of the CA bundles in a spec are not used: those that are no certificates. Of a bundle it
-// names the first.
+// leftOut says which parts of the CA bundles in a spec are not used.
 func leftOut(spec *certmanagerv1.IssuerSpec) (said []string) {
 	read := func(field string, bundle []byte) {
-		certs, others := pki.Trust(bundle)
-		if len(certs) == 0 || len(others) == 0 {
-			return // one without any certificate is refused where it is used
+		if text := pki.LeftOut(field, bundle); text != "" {
+			said = append(said, text)
 		}
-		text := field + " is used without what is no certificate in it: " + others[0]
-		if more := len(others) - 1; more > 0 {
-			text += fmt.Sprintf(", and %d more", more)
-		}
-		said = append(said, text)
 	}
 	if spec.Vault != nil {
 		read("spec.vault.caBundle", spec.Vault.CABundle)

@@ -320,4 +320,8 @@ func TestPartsOfABundle(t *testing.T) {
 			}
 		}
 	}
+	inSecret := State{Issuer: &certmanagerv1.Issuer{}, Managed: true, Facts: &Facts{Ready: true, Reason: "Any", Message: "as said", LeftOut: "less"}}
+	if said := certmanagerv1.FindIssuerCondition(Decide(inSecret, now).Status.Conditions, certmanagerv1.IssuerConditionReady).Message; said != "as said; less" {
+		t.Errorf("of a bundle in a Secret: %q", said)
+	}
 }

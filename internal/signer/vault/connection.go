@@ -38,6 +38,7 @@ type plan struct {
 
 	roots       []byte
 	certificate *tls.Certificate
+	leftOut     string
 	login       method
 	by          string
 	fixed       bool
@@ -109,6 +110,7 @@ func (p *plan) readRoots(ctx context.Context) error {
 			return err
 		}
 		where = fmt.Sprintf("entry %q of Secret %s/%s", ref.KeyOr(cmmeta.TLSCAKey), p.namespace, ref.Name)
+		p.leftOut = pki.LeftOut(where, p.roots)
 	}
 	if len(p.roots) > limits.BundlePEM {
 		return invalid("%s has more than %d bytes: leave the CA of this server in it only", where, limits.BundlePEM)
@@ -193,7 +195,7 @@ func (p *plan) open() (*session, error) {
 		client.SetNamespace(p.spec.Namespace)
 	}
 	return &session{
-		server: p.spec.Server, client: client, http: through, login: p.login, by: p.by, fixed: p.fixed, now: p.Now,
+		server: p.spec.Server, client: client, http: through, login: p.login, by: p.by, fixed: p.fixed, now: p.Now, leftOut: p.leftOut,
 		turn: make(chan struct{}, 1), made: p.size(),
 	}, nil
 }

@@ -252,6 +252,7 @@ func TestTLS(t *testing.T) {
 	})
 	w := newWorld(t, vault)
 	w.secrets.put("team", "bundle", map[string]string{"ca.crt": serverPEM(vault.Server)})
+	w.secrets.put("team", "more", map[string]string{"ca.crt": serverPEM(vault.Server) + keyPEM(t, caKey)})
 	w.secrets.put("team", "pair", map[string]string{"tls.crt": certPEM(cert), "tls.key": keyPEM(t, clientKey)})
 	w.secrets.put("team", "other", map[string]string{"tls.crt": certPEM(clients), "tls.key": keyPEM(t, caKey)})
 	pair := &cmmeta.SecretKeySelector{Name: "pair"}
@@ -263,6 +264,7 @@ func TestTLS(t *testing.T) {
 	}{
 		{"bundle", func(v *certmanagerv1.VaultIssuer) { v.CABundle = []byte(serverPEM(vault.Server)) }, "", nil},
 		{"bundle in a Secret", func(v *certmanagerv1.VaultIssuer) { v.CABundleSecretRef = &cmmeta.SecretKeySelector{Name: "bundle"} }, "", nil},
+		{"more than a bundle in a Secret", func(v *certmanagerv1.VaultIssuer) { v.CABundleSecretRef = &cmmeta.SecretKeySelector{Name: "more"} }, "", nil},
 		{"no bundle", func(*certmanagerv1.VaultIssuer) {}, "certificate cannot be verified: x509: ", nil},
 		{"another bundle", func(v *certmanagerv1.VaultIssuer) { v.CABundle = []byte(certPEM(clients)) }, "set spec.vault.caBundle or caBundleSecretRef to the CA of the server", nil},
 		{"server name", func(v *certmanagerv1.VaultIssuer) {
@@ -280,9 +282,16 @@ func TestTLS(t *testing.T) {
 	} {
 		vault.with(func() { vault.calls = nil })
 		issuer := w.issuer("team", func(v *certmanagerv1.VaultIssuer) { w.byToken(v); c.change(v) })
-		_, f := w.probe(issuer)
+		facts, f := w.probe(issuer)
 		if (f == nil) != (c.says == "") || f != nil && !strings.Contains(f.Error(), c.says) {
 			t.Errorf("%s: %v, want %q", c.name, f, c.says)
+		}
+		leftOut := ""
+		if strings.HasPrefix(c.name, "more") {
+			leftOut = `entry "ca.crt" of Secret team/more is used without what is no certificate in it: PEM block 2 is a`
+		}
+		if !strings.HasPrefix(facts.LeftOut, leftOut) || (facts.LeftOut == "") != (leftOut == "") {
+			t.Errorf("%s: left out: %q", c.name, facts.LeftOut)
 		}
 		if c.says != "" {
 			continue

@@ -29,6 +29,8 @@ type session struct {
 	by    string
 	fixed bool
 	now   func() time.Time
+	// leftOut is that of signer.Facts.
+	leftOut string
 
 	// turn is held while token and until are used.
 	turn  chan struct{}

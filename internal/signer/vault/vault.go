@@ -91,7 +91,7 @@ func (s *Signer) Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) 
 	if err != nil {
 		return signer.Facts{}, told(err, certmanagerv1.IssuerKind)
 	}
-	return signer.Facts{Ready: true, Reason: certmanagerv1.IssuerReasonVaultVerified, Message: "Vault verified"}, nil
+	return signer.Facts{Ready: true, Reason: certmanagerv1.IssuerReasonVaultVerified, Message: "Vault verified", LeftOut: session.leftOut}, nil
 }
 
 // Sign implements signer.Signer.

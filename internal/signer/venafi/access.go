@@ -53,6 +53,8 @@ type access struct {
 	zone    string
 	// bundle verifies the server; empty means the roots of the system.
 	bundle string
+	// leftOut is that of signer.Facts.
+	leftOut string
 	// accessToken, or username and password, for TPP; clientID for both of TPP's logins
 	// and, with clientSecret, for NGTS; apiKey for Cloud.
 	accessToken, username, password string
@@ -168,6 +170,7 @@ func (r *reader) tpp(spec *certmanagerv1.VenafiTPP, a *access) {
 			r.err = missing("Secret %s/%s has no entry %s with the certificates that verify the server: add it", r.namespace, ref.Name, key)
 			return
 		}
+		a.leftOut = pki.LeftOut(from, bundle)
 	}
 	if len(bundle) == 0 {
 		return

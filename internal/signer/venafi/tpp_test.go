@@ -11,12 +11,31 @@ import (
 	"time"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig/bounds"
 	"chancery.dev/internal/rig/tppserver"
 )
+
+// TestPartsOfABundleInASecret: what of a CA bundle in a Secret is no certificate is left out, and said.
+func TestPartsOfABundleInASecret(t *testing.T) {
+	w, tpp := newWorld(t), tppserver.Start(t)
+	w.secrets.put("ns/venafi", "access-token", "good\n")
+	spec := tpp.Spec("venafi")
+	i := issuer("venafi", spec)
+	bundle := string(i.Spec.Venafi.TPP.CABundle)
+	i.Spec.Venafi.TPP.CABundle, i.Spec.Venafi.TPP.CABundleSecretRef = nil, &cmmeta.SecretKeySelector{Name: "roots"}
+	for more, want := range map[string]string{
+		"": "", "-----BEGIN CERTIFICATE-----\nx": "entry ca.crt of Secret ns/roots is used without what is no certificate in it: PEM block 2 cannot be read",
+	} {
+		w.secrets.put("ns/roots", "ca.crt", bundle+more)
+		if facts := w.inOrder(i); facts.LeftOut != want {
+			t.Errorf("left out: %q, want %q", facts.LeftOut, want)
+		}
+	}
+}
 
 // What a TPP server is sent, header by header and field by field, from the login to the
 // certificate (spec appendix D).

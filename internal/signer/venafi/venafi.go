@@ -115,7 +115,7 @@ func (s *Signer) Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) 
 		ends = now.Add(tokenAgain)
 	}
 	const reason = certmanagerv1.IssuerReasonVenafiReady
-	return signer.Facts{Ready: true, Reason: reason, Message: reason, Until: ends}, nil
+	return signer.Facts{Ready: true, Reason: reason, Message: reason, LeftOut: a.leftOut, Until: ends}, nil
 }
 
 // words are the reasons of one kind of request (spec §3.4, §4.5), and the keys of its
