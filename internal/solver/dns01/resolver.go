@@ -194,15 +194,26 @@ func (r *Resolver) askUsable(ctx context.Context, server, name string, qtype uin
 	return m, err
 }
 
-// ask puts one question to one server. Over UDP the question is repeated once, for a packet that was lost, then put
-// over TCP: after truncation (RFC 7766 §5) or silence.
-func (r *Resolver) ask(ctx context.Context, server, name string, qtype uint16, recurse bool) (_ *dns.Msg, err error) {
+// ask puts one question to one server. One that does not know EDNS, and refuses the question for it, is asked without
+// (RFC 6891 §7).
+func (r *Resolver) ask(ctx context.Context, server, name string, qtype uint16, recurse bool) (m *dns.Msg, err error) {
 	defer fault.Contain(&err)
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
 	q := new(dns.Msg).SetQuestion(name, qtype)
 	q.RecursionDesired = recurse
 	q.SetEdns0(4096, false)
+	m, err = r.put(ctx, server, q)
+	if err == nil && m.IsEdns0() == nil && (m.Rcode == dns.RcodeFormatError || m.Rcode == dns.RcodeNotImplemented) {
+		q.Extra = nil
+		return r.put(ctx, server, q)
+	}
+	return m, err
+}
+
+// put is ask of one message. Over UDP the question is repeated once, for a packet that was lost, then put over TCP:
+// after truncation (RFC 7766 §5) or silence.
+func (r *Resolver) put(ctx context.Context, server string, q *dns.Msg) (*dns.Msg, error) {
 	if strings.HasPrefix(server, "https://") {
 		return r.overHTTPS(ctx, server, q)
 	}
@@ -248,8 +259,12 @@ func (r *Resolver) exchange(ctx context.Context, network, server string, q *dns.
 	return m, answers(m, q)
 }
 
-// answers returns an error unless m is about the question of q (RFC 5452 §9.1).
+// answers returns an error unless m is about the question of q (RFC 5452 §9.1). A server that cannot read the question
+// does not repeat it.
 func answers(m, q *dns.Msg) error {
+	if m.Response && len(m.Question) == 0 && m.Rcode == dns.RcodeFormatError {
+		return nil
+	}
 	if !m.Response || len(m.Question) != 1 || m.Question[0].Qtype != q.Question[0].Qtype || !strings.EqualFold(m.Question[0].Name, q.Question[0].Name) {
 		return errors.New("the answer is to another question")
 	}
