@@ -3,6 +3,8 @@ package acmeaccount
 import (
 	"context"
 	"crypto"
+	"errors"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -161,6 +163,12 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 		registered, err := client.NewAccount(ctx, acme.NewAccountRequest{
 			Contact: contact, TermsOfServiceAgreed: true, ExternalAccount: r.ExternalAccount,
 		})
+		if r.ExternalAccount != nil && isRefusal(err) {
+			// Some CAs take a binding once, and look at it before the key, which may have an account (RFC 8555 §7.3.1).
+			if found, failed := client.LookupAccount(ctx); failed == nil {
+				registered, err = found, nil
+			}
+		}
 		if err != nil {
 			return a.failure(client, "", sent, err)
 		}
@@ -186,6 +194,13 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 	a.served()
 	a.settle(r.Email, true)
 	return nil
+}
+
+// isRefusal reports whether a CA has refused what it was asked, and not how often.
+func isRefusal(err error) bool {
+	var p *acme.Problem
+	return errors.As(err, &p) && p.Status >= http.StatusBadRequest && p.Status < http.StatusInternalServerError &&
+		p.Status != http.StatusTooManyRequests && p.Code() != acme.CodeRateLimited
 }
 
 // turn waits for those before who register the account or replace its key.

@@ -175,7 +175,8 @@ func (p *probe) externalAccount(ctx context.Context) (*acme.ExternalAccount, err
 		return bad("entry %q of Secret %s/%s has more than %d bytes: store the key as the ACME server's operator gave it to you",
 			eab.KeySecretRef.Key, p.namespace, eab.KeySecretRef.Name, limits.CredentialBytes)
 	}
-	key, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(string(text)), "="))
+	unpadded := strings.NewReplacer("+", "-", "/", "_").Replace(strings.TrimRight(strings.TrimSpace(string(text)), "="))
+	key, err := base64.RawURLEncoding.DecodeString(unpadded)
 	if err != nil || len(key) == 0 {
 		return bad("entry %q of Secret %s/%s is not base64url (RFC 4648 §5): store the key as the ACME server's operator gave it to you",
 			eab.KeySecretRef.Key, p.namespace, eab.KeySecretRef.Name)

@@ -1,7 +1,10 @@
 package acmeorder_test
 
 import (
+	"bytes"
 	"encoding/base64"
+	"encoding/json"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -36,6 +39,18 @@ type watchedCA struct {
 	silent bool
 	// without is a resource that the directory lacks.
 	without string
+	// once has a binding to an external account serve for one account, and be looked at before the key.
+	once bool
+}
+
+// binds reports whether a newAccount request has a binding to an external account. The request can be read again.
+func binds(r *http.Request) bool {
+	body, _ := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	var jws struct{ Payload string }
+	_ = json.Unmarshal(body, &jws)
+	payload, _ := base64.RawURLEncoding.DecodeString(jws.Payload)
+	return strings.Contains(string(payload), "externalAccountBinding")
 }
 
 func startCA(t *testing.T, o pebble.Options) *watchedCA {
@@ -53,9 +68,13 @@ func startCA(t *testing.T, o pebble.Options) *watchedCA {
 			if asked != "" {
 				ca.asked = append(ca.asked, asked)
 			}
-			rollover, silent, without := ca.rollover, ca.silent, ca.without
+			rollover, silent, without, spent := ca.rollover, ca.silent, ca.without, ca.once && ca.made > 0
 			ca.mu.Unlock()
 			switch {
+			case spent && asked == "newAccount" && binds(r):
+				w.Header().Set("Content-Type", "application/problem+json")
+				w.WriteHeader(http.StatusBadRequest)
+				_, _ = w.Write([]byte(`{"type":"urn:ietf:params:acme:error:malformed","detail":"The account is not awaiting external account binding"}`))
 			case silent:
 				w.WriteHeader(http.StatusBadGateway)
 			case asked == "keyChange" && rollover != nil:
@@ -257,6 +276,50 @@ func TestExternalAccount(t *testing.T) {
 		is.Spec.ACME.ExternalAccountBinding.KeySecretRef.Name = "eab"
 		b.ready(t, is)
 		ca.questions()
+	}
+}
+
+// TestABoundAccountIsFoundAgain: a backup brings back the key of the account, the issuer is made again, and the CA
+// takes a binding once. The account of the key is used; a key without an account is told what the CA has said.
+func TestABoundAccountIsFoundAgain(t *testing.T) {
+	const mac = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W"
+	ca, b := startCA(t, pebble.Options{RequireEAB: true, EABKeys: map[string]string{"kid": mac}}), newBench(t)
+	ca.once = true
+	bound := func(name string) *certmanagerv1.Issuer {
+		is := ca.issuer(name, "")
+		is.Spec.ACME.ExternalAccountBinding = &acmev1.ACMEExternalAccountBinding{KeyID: "kid", KeySecretRef: cmmeta.SecretKeySelector{Name: "eab", Key: "key"}}
+		return is
+	}
+	b.secret(t, "eab", "key", []byte(mac))
+	before := bound("i")
+	b.ready(t, before)
+	ca.questions()
+	b = b.restarted(t)
+	after := bound("again")
+	b.ready(t, after)
+	if after.Status.ACME.URI != before.Status.ACME.URI || ca.accounts() != 1 || ca.questions() != "newAccount newAccount" {
+		t.Errorf("account %q, want %q; %d were made", after.Status.ACME.URI, before.Status.ACME.URI, ca.accounts())
+	}
+	other := newBench(t)
+	other.secret(t, "eab", "key", []byte(mac))
+	if c := other.setup(t, bound("other")); c.Status == cmmeta.ConditionTrue || !strings.Contains(c.Message, "not awaiting external account binding") {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestKeysOfExternalAccounts: an operator may give the key in either alphabet of base64, with or without padding.
+func TestKeysOfExternalAccounts(t *testing.T) {
+	key := bytes.Repeat([]byte{0xfb, 0xff}, 20)
+	ca := startCA(t, pebble.Options{RequireEAB: true, EABKeys: map[string]string{"kid": base64.RawURLEncoding.EncodeToString(key)}})
+	for name, encoding := range map[string]*base64.Encoding{
+		"RawURL": base64.RawURLEncoding, "URL": base64.URLEncoding, "RawStd": base64.RawStdEncoding, "Std": base64.StdEncoding,
+	} {
+		b, is := newBench(t), ca.issuer("i", "")
+		b.secret(t, "eab", "key", []byte(encoding.EncodeToString(key)+"\n"))
+		is.Spec.ACME.ExternalAccountBinding = &acmev1.ACMEExternalAccountBinding{KeyID: "kid", KeySecretRef: cmmeta.SecretKeySelector{Name: "eab", Key: "key"}}
+		if c := b.setup(t, is); c.Status != cmmeta.ConditionTrue {
+			t.Errorf("%s: %+v", name, c)
+		}
 	}
 }
 
