@@ -2,6 +2,8 @@ package dns01_test
 
 import (
 	"net"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,5 +66,29 @@ func TestServersWithoutEDNS(t *testing.T) {
 				t.Errorf("zone %q, %v", zone, err)
 			}
 		})
+	}
+}
+
+// TestRecursiveServersThatFailForMissingNames: such as CoreDNS in front of some servers. The zone is the one whose own
+// servers deny the name; where the name may be in a zone below, whose servers are out of order, it is not known.
+func TestRecursiveServersThatFailForMissingNames(t *testing.T) {
+	var below atomic.Value
+	w := fronted(t, func(m *dns.Msg) {
+		if name := m.Question[0].Name; dns.IsSubDomain(below.Load().(string), dns.CanonicalName(name)) && m.Question[0].Qtype == dns.TypeSOA {
+			m.Rcode, m.Answer, m.Ns = dns.RcodeServerFailure, nil, nil
+		}
+	})
+	for _, c := range []struct{ fails, fqdn, zone string }{
+		{"www.example.test.", "_acme-challenge.www.example.test.", "example.test."},
+		{"_acme-challenge.example.test.", "_acme-challenge.example.test.", "example.test."},
+		{"x.sub.example.test.", "_acme-challenge.x.sub.example.test.", "sub.example.test."},
+		{"sub.example.test.", "_acme-challenge.y.sub.example.test.", ""}, // none of these is cached
+		{"test.", "_acme-challenge.web.example.test.", ""},
+	} {
+		below.Store(c.fails)
+		got, err := w.resolver.Zone(t.Context(), c.fqdn, nil)
+		if got != c.zone || (err == nil) != (c.zone != "") || err != nil && !strings.Contains(err.Error(), "SERVFAIL") {
+			t.Errorf("%s fails: the zone of %s is %q, %v; want %q", c.fails, c.fqdn, got, err, c.zone)
+		}
 	}
 }

@@ -155,7 +155,7 @@ func (r *Resolver) recursive(ctx context.Context, servers []string, name string,
 		err  error
 	}
 	results, failures := make(chan answer, len(servers)), make([]string, len(servers))
-	asked, open := 0, 0
+	asked, open, failed := 0, 0, true
 	askNext := func() {
 		if asked == len(servers) {
 			return
@@ -177,18 +177,34 @@ func (r *Resolver) recursive(ctx context.Context, servers []string, name string,
 			if a.err == nil {
 				return a.m, nil
 			}
+			failed = failed && errors.Is(a.err, errServerFailure)
 			failures[a.from] = fmt.Sprintf("%s: %s", servers[a.from], solver.Cause(a.err))
 			open--
 			askNext()
 		}
 	}
-	return nil, fmt.Errorf("asked for %s %s: %s", dns.TypeToString[qtype], name, strings.Join(failures, ", "))
+	return nil, &noAnswer{failed, fmt.Sprintf("asked for %s %s: %s", dns.TypeToString[qtype], name, strings.Join(failures, ", "))}
 }
+
+// noAnswer says that no server answers whether there is a record. Failed says that each says SERVFAIL.
+type noAnswer struct {
+	failed bool
+	text   string
+}
+
+func (e *noAnswer) Error() string { return e.text }
+
+// errServerFailure is the answer SERVFAIL (RFC 1035 §4.1.1).
+var errServerFailure = errors.New(dns.RcodeToString[dns.RcodeServerFailure])
 
 // askUsable is ask without the answers that say nothing about the name.
 func (r *Resolver) askUsable(ctx context.Context, server, name string, qtype uint16) (*dns.Msg, error) {
 	m, err := r.ask(ctx, server, name, qtype, true)
-	if err == nil && m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
+	switch {
+	case err != nil:
+	case m.Rcode == dns.RcodeServerFailure:
+		err = errServerFailure
+	case m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError:
 		err = errors.New(dns.RcodeToString[m.Rcode])
 	}
 	return m, err

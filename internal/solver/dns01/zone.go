@@ -1,7 +1,9 @@
 package dns01
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -47,10 +49,17 @@ func (r *Resolver) Zone(ctx context.Context, fqdn string, servers []string) (str
 	if hit, ok := r.zones.Get(key); ok {
 		return hit.(string), nil //nolint:forcetypeassert // nothing else is in it
 	}
+	// Some recursive servers fail for names that do not exist. Then the servers of the zone that is found above say
+	// whether the name is in it.
+	var failed error
 	// Without the root, which would seem to be the zone of a domain that does not exist.
 	for _, start := range dns.Split(fqdn) {
 		name := fqdn[start:]
 		m, err := r.recursive(ctx, servers, name, dns.TypeSOA)
+		if none := (*noAnswer)(nil); errors.As(err, &none) && none.failed {
+			failed = cmp.Or(failed, err)
+			continue
+		}
 		if err != nil {
 			return "", fmt.Errorf("finding the zone of %s: %w", fqdn, err)
 		}
@@ -58,11 +67,40 @@ func (r *Resolver) Zone(ctx context.Context, fqdn string, servers []string) (str
 		if soa == nil {
 			continue
 		}
+		if failed != nil && !r.holds(ctx, name, fqdn) {
+			return "", fmt.Errorf("finding the zone of %s: %w", fqdn, failed)
+		}
 		r.zones.Add(key, name, lifeOf(soa.Hdr.Ttl))
 		return name, nil
 	}
+	if failed != nil {
+		return "", fmt.Errorf("finding the zone of %s: %w", fqdn, failed)
+	}
 	return "", fault.Terminal(fault.ReasonNoZone, "finding the zone of %s: none of its parents has an SOA record according to %s; does the domain exist?",
 		fqdn, strings.Join(servers, ", "))
+}
+
+// holds reports whether a server of a zone says that a name is in the zone, and not in one below: it denies the name
+// with the SOA record of the zone (RFC 2308 §2).
+func (r *Resolver) holds(ctx context.Context, zone, fqdn string) bool {
+	if r.o.RecursiveOnly {
+		return false
+	}
+	hosts, err := r.authoritative(ctx, zone)
+	if err != nil {
+		return false
+	}
+	for _, s := range r.authoritativeServers(hosts) {
+		m, err := r.askFirst(ctx, s, fqdn, dns.TypeSOA)
+		if err != nil || !m.Authoritative {
+			continue
+		}
+		return slices.ContainsFunc(m.Ns, func(rr dns.RR) bool {
+			soa, ok := rr.(*dns.SOA)
+			return ok && dns.CanonicalName(soa.Hdr.Name) == zone
+		})
+	}
+	return false
 }
 
 // soaOf returns the SOA record in the answer section that name itself owns. An
