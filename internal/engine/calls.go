@@ -458,6 +458,14 @@ func (c *Calls) run(ctx context.Context, w Call) (o Outcome) {
 	return Outcome{Value: value, Err: err}
 }
 
+// underWay reports whether a call has been sent, and has not come back.
+func (c *Calls) underWay(uid types.UID, name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := c.objects[uid][name]
+	return w != nil && w.started && !w.landed
+}
+
 // under returns the names of the calls of a kind for an object that are under way, in order. Two kinds may work on one
 // object.
 func (c *Calls) under(o owner) []string {

@@ -90,6 +90,25 @@ func TestAnOutcomeIsTakenOnce(t *testing.T) {
 	})
 }
 
+// TestACallIsUnderWay: once it is sent, and until it is back.
+func TestACallIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, back := newRig(t, 0), make(chan struct{})
+		r.do("sent", "lane", 1, func(context.Context) (any, error) { <-back; return true, nil })
+		r.do("waits", "lane", 1, func(context.Context) (any, error) { return true, nil })
+		synctest.Wait()
+		is := func(name string) bool { return r.Calls.underWay(r.owner(name).uid, "do") }
+		if !is("sent") || is("waits") || is("unknown") {
+			t.Errorf("sent %t, waits %t, unknown %t", is("sent"), is("waits"), is("unknown"))
+		}
+		close(back)
+		synctest.Wait()
+		if is("sent") || is("waits") {
+			t.Errorf("back: sent %t, waits %t", is("sent"), is("waits"))
+		}
+	})
+}
+
 // TestSilentServersDelayNobodyElse: servers that never answer do not keep the calls of others from being made: those
 // of other namespaces, however many servers are silent, and also in a lane that both share; and those of the same
 // namespace, where some servers are silent.

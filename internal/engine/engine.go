@@ -71,6 +71,9 @@ func New(ctx context.Context, o Options) *Engine {
 // answer may not be true any more. A call that has brought nothing is left alone.
 func (e *Engine) Doubt(object types.UID, call string) { e.calls.doubt(object, call) }
 
+// UnderWay reports whether a call for an object has been sent, and has not come back: what it does may still happen.
+func (e *Engine) UnderWay(object types.UID, call string) bool { return e.calls.underWay(object, call) }
+
 // Await waits until this process may act. It returns an error only if ctx ends first.
 func (e *Engine) Await(ctx context.Context) error { return e.term.Wait(ctx) }
 

@@ -105,7 +105,7 @@ const authorizationIndex = "chancery.dev/authorization"
 // openAuthorization is what authorizationIndex has of a Challenge.
 func openAuthorization(obj client.Object) []string {
 	c, ok := obj.(*acmev1.Challenge)
-	if !ok || c.Status.State.IsFinal() || c.DeletionTimestamp != nil {
+	if !ok || c.Status.State.IsFinal() || c.DeletionTimestamp != nil || c.Spec.AuthorizationURL == "" { // a stub has none
 		return nil
 	}
 	return []string{c.Spec.AuthorizationURL}
@@ -114,10 +114,11 @@ func openAuthorization(obj client.Object) []string {
 // replaced reports whether a Challenge is being deleted while another one of its namespace answers for the same
 // authorization.
 func (r *challenges) replaced(ctx context.Context, c *acmev1.Challenge) bool {
-	if c.DeletionTimestamp == nil {
+	if c.DeletionTimestamp == nil || c.Spec.AuthorizationURL == "" {
 		return false
 	}
-	return len(r.Find(ctx, &acmev1.ChallengeList{}, authorizationIndex, c.Spec.AuthorizationURL, client.InNamespace(c.Namespace))) > 0
+	one := []client.ListOption{client.InNamespace(c.Namespace), client.Limit(1)}
+	return len(r.Find(ctx, &acmev1.ChallengeList{}, authorizationIndex, c.Spec.AuthorizationURL, one...)) > 0
 }
 
 // observe looks at a Challenge and its issuer, and takes in what a call has come back with.

@@ -29,7 +29,12 @@ func (r *challenges) call(c *acmev1.Challenge, account *acmeaccount.Account, ste
 		return callBy(account, call)
 	}
 	call.Lane = r.laneOfSolver(c, step)
-	call.Run = func(ctx context.Context) (any, error) { return r.solve1(ctx, c, step, missed) }
+	call.Run = func(ctx context.Context) (any, error) {
+		if step == acmeflow.ChallengeCleanUp && r.replaced(ctx, c) { // meanwhile, while the call waited for its turn
+			return acmeflow.ChallengeOutcome{}, fault.ClassSolver.After(0, "", "another Challenge shows the same value")
+		}
+		return r.solve1(ctx, c, step, missed)
+	}
 	return call
 }
 

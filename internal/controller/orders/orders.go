@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -122,7 +123,21 @@ func (r *orders) observe(ctx context.Context, p *orderPass) (orderView, error) {
 		Order: order, Made: made, Issuer: issuer.flow, Account: issuer.account, Memory: *p.Memory, Settings: r.acmeDeps.Settings,
 	}}
 	v.Challenges, err = r.challengesOf(ctx, order)
+	v.CleaningUp = r.cleaningUp(v.Challenges)
 	return v, err
+}
+
+// cleaningUp are the Challenges whose clean-up was sent, and has not come back; nil if there are none.
+func (r *orders) cleaningUp(challenges []*acmev1.Challenge) (is map[types.UID]bool) {
+	for _, c := range challenges {
+		if c.DeletionTimestamp != nil && r.Engine.UnderWay(c.UID, acmeflow.ChallengeCleanUp.String()) {
+			if is == nil {
+				is = map[types.UID]bool{}
+			}
+			is[c.UID] = true
+		}
+	}
+	return is
 }
 
 // plan says what an action means.

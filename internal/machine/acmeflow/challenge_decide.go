@@ -238,8 +238,8 @@ func (d *challengeDecision) ending() ChallengeAction {
 		return ChallengeAction{Status: d.changed()}
 	case m.CleanedUp || !d.mayBePresented():
 		return d.release()
-	case d.Replaced && d.now.Before(d.cleanUpEnd()):
-		return ChallengeAction{Status: d.changed(), Wake: when.Earliest(d.now.Add(d.Settings.CheckPeriod), d.cleanUpEnd())}
+	case d.Replaced:
+		return d.heldBack()
 	case m.Failed == ChallengeCleanUp:
 		return d.cleanUpAgain()
 	default:
@@ -278,36 +278,45 @@ func (d *challengeDecision) release() ChallengeAction {
 	return ChallengeAction{Status: d.changed(), Step: ChallengeRemoveFinalizer}
 }
 
-// cleanUpEnd is when clean-up is given up; zero while it may go on for ever.
-func (d *challengeDecision) cleanUpEnd() (end time.Time) {
-	if since := d.Memory.CleanUpSince; !since.IsZero() {
-		end = since.Add(d.Settings.CleanUpLimit)
+// heldBack waits until the Challenge that answers for the same authorization has ended: the clean-up would take away
+// what that one shows. It is never sent before; what has waited for long is given up.
+func (d *challengeDecision) heldBack() ChallengeAction {
+	end := d.Challenge.DeletionTimestamp.Add(2 * d.Settings.CleanUpLimit)
+	if d.now.Before(end) {
+		return ChallengeAction{Status: d.changed(), Wake: when.Earliest(d.now.Add(d.Settings.CheckPeriod), end)}
 	}
-	if deleted := d.Challenge.DeletionTimestamp; deleted != nil {
-		end = when.Earliest(end, deleted.Add(d.Settings.CleanUpLimit))
-	}
-	return end
+	return d.abandon(acmev1.ChallengeReasonCleanUpAbandoned, "another Challenge shows the same value")
 }
 
-// cleanUpAgain retries a failed clean-up, for a bounded time: a Challenge must not be stuck for ever.
+// abandon gives the clean-up up, and says what may be left behind.
+func (d *challengeDecision) abandon(reason, why string) ChallengeAction {
+	return ChallengeAction{
+		Status: d.changed(),
+		Step:   ChallengeRemoveFinalizer,
+		Event: &Event{
+			Warning: true, Reason: reason,
+			Message: fmt.Sprintf("Gave up cleaning up; %s may be left behind: %s", d.leftBehind(), why),
+		},
+	}
+}
+
+// cleanUpAgain retries a failed clean-up, for a bounded time: a Challenge must not be stuck for ever. The last try is
+// at the end of that time, or when it is no longer held back.
 func (d *challengeDecision) cleanUpAgain() ChallengeAction {
 	m := d.Memory
-	limit := d.cleanUpEnd()
+	limit := m.CleanUpSince.Add(d.Settings.CleanUpLimit)
+	if deleted := d.Challenge.DeletionTimestamp; deleted != nil {
+		limit = when.Earliest(limit, deleted.Add(d.Settings.CleanUpLimit))
+	}
 	// No zone now, and none ever seen: there is nothing to wait for.
 	nowhere := m.Failure.Reason == fault.ReasonNoZone && !m.Touched && !d.Challenge.Status.Presented
-	if d.NamespaceTerminating || nowhere || !d.now.Before(limit) {
-		reason := acmev1.ChallengeReasonCleanUpAbandoned // an alert counts these
-		if nowhere {
-			reason = acmev1.ChallengeReasonCleanUpError
-		}
-		return ChallengeAction{
-			Status: d.changed(),
-			Step:   ChallengeRemoveFinalizer,
-			Event: &Event{
-				Warning: true, Reason: reason,
-				Message: fmt.Sprintf("Gave up cleaning up; %s may be left behind: %s", d.leftBehind(), m.Failure.Error()),
-			},
-		}
+	switch {
+	case nowhere:
+		return d.abandon(acmev1.ChallengeReasonCleanUpError, m.Failure.Error())
+	case d.NamespaceTerminating, !m.FailedAt.Before(limit): // an alert counts these
+		return d.abandon(acmev1.ChallengeReasonCleanUpAbandoned, m.Failure.Error())
+	case !d.now.Before(limit):
+		return ChallengeAction{Status: d.changed(), Step: ChallengeCleanUp}
 	}
 	if wake := d.retryAt(); d.now.Before(wake) {
 		end := cleanUpFailed + m.Failure.Error()

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme"
@@ -70,6 +72,8 @@ type OrderState struct {
 	Made bool
 	// Challenges are those that the Order controls, own writes included. They are not changed.
 	Challenges []*acmev1.Challenge
+	// CleaningUp are those of them whose clean-up was sent, and has not come back.
+	CleaningUp map[types.UID]bool
 	// Issuer is the one that the Order names.
 	Issuer Issuer
 	// Account is the issuer's.

@@ -84,9 +84,13 @@ func (d *orderDecision) planChallenges() (challengePlan, error) {
 	return plan, nil
 }
 
+// sentAgain is how soon is looked whether a clean-up that was sent has come back.
+const sentAgain = 2 * time.Second
+
 // cleanUpOf is until when the clean-up of older Challenges for the same authorization is waited for: they show the same
-// value, and must not take away what a new one has presented. A clean-up that is still to be done then waits until the
-// new one has ended (ChallengeState.Replaced). It is zero if there is no older one.
+// value, and must not take away what a new one has presented. A clean-up that was sent is waited for until it is back;
+// one that is still to be sent then waits until the new one has ended (ChallengeState.Replaced). It is zero if there is
+// no older one.
 func (d *orderDecision) cleanUpOf(owned []*acmev1.Challenge) (due time.Time) {
 	for _, c := range owned {
 		if len(ourFinalizers(c)) == 0 {
@@ -97,6 +101,9 @@ func (d *orderDecision) cleanUpOf(owned []*acmev1.Challenge) (due time.Time) {
 			deleted = c.DeletionTimestamp.Time
 		}
 		due = when.Latest(due, deleted.Add(d.Settings.ReplaceAfter))
+		if d.CleaningUp[c.UID] {
+			due = when.Latest(due, d.now.Add(sentAgain))
+		}
 	}
 	return due
 }

@@ -3,8 +3,10 @@ package acmeflow
 import (
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
@@ -145,6 +147,22 @@ func TestChallengeOfAReplacedKey(t *testing.T) {
 	equal(t, Outdated(a.Challenges[0].Spec, "next"), false)
 	equal(t, Outdated(old.Spec, "next"), true)
 	equal(t, Outdated(acmev1.ChallengeSpec{Type: acmev1.ChallengeTypeDNSPersist01, Key: "ca.example; accounturi=a"}, "next"), false)
+}
+
+// TestASentCleanUpIsWaitedFor: it may still take away what a new Challenge has presented.
+func TestASentCleanUpIsWaitedFor(t *testing.T) {
+	s := newOrderState().stored(acmev1.Pending, "pending").saw("pending").owning(acmev1.Pending)
+	old, now := s.Challenges[0], start.Add(time.Minute)
+	old.UID = "old"
+	deleted := metav1.NewTime(start)
+	old.DeletionTimestamp = &deleted
+	s.Issuer.Solvers = []acmev1.ACMEChallengeSolver{http01()}
+	s.CleaningUp = map[types.UID]bool{"old": true}
+	a := DecideOrder(s, now)
+	equal(t, a.Step, OrderWait)
+	equal(t, a.Wake, now.Add(sentAgain))
+	s.CleaningUp = nil
+	equal(t, DecideOrder(s, now).Step, OrderCreateChallenges)
 }
 
 func TestComputeName(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/fault"
 )
 
 // TestACorrectedSolverIsUsedAtOnce: whatever the wrong solver has presented or not, and however long its clean-up
@@ -59,5 +60,32 @@ func TestACorrectedSolverIsUsedAtOnce(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestHeldBackCleanUpIsTriedAgain: while another Challenge answers for the same authorization, the clean-up is not
+// tried, whatever has been tried before. It is tried when that one has ended, also after the time in which clean-up is
+// tried otherwise; and it is held back for twice that time at most.
+func TestHeldBackCleanUpIsTriedAgain(t *testing.T) {
+	failed := failure(fault.ClassSolver, "no answer")
+	for name, memory := range map[string]ChallengeMemory{
+		"never tried": {}, "tried": ChallengeMemory{}.Started(ChallengeCleanUp, start).After(ChallengeOutcome{Step: ChallengeCleanUp, At: start, Failure: failed}),
+	} {
+		s := newChallengeState().processing().presented().deleted()
+		s.Memory, s.Replaced = memory, true
+		limit := s.Settings.CleanUpLimit
+		for _, after := range []time.Duration{time.Second, time.Minute, limit, 2*limit - time.Second} {
+			if a := DecideChallenge(s, start.Add(after)); a.Step != ChallengeWait || !a.Wake.After(start.Add(after)) {
+				t.Errorf("%s: %s after the deletion: %s", name, after, a.text(start.Add(after)))
+			}
+			free := s
+			free.Replaced = false
+			if a := DecideChallenge(free, start.Add(after+time.Minute)); a.Step != ChallengeCleanUp {
+				t.Errorf("%s: freed %s after the deletion: %s", name, after, a.text(start.Add(after)))
+			}
+		}
+		a := DecideChallenge(s, start.Add(2*limit))
+		equal(t, a.Step, ChallengeRemoveFinalizer)
+		equal(t, a.Event.Reason, acmev1.ChallengeReasonCleanUpAbandoned)
 	}
 }

@@ -144,7 +144,12 @@ func TestRule6_EveryFinalStateFreesTheSlotWithTheSameWrite(t *testing.T) {
 	a := DecideChallenge(stuck, start)
 	equal(t, a.Status.Processing, false)
 	equal(t, a.Event.Reason, acmev1.ChallengeReasonCleanUpError)
-	end := DecideChallenge(stuck, start.Add(10*time.Minute))
+	limit := start.Add(10 * time.Minute)
+	equal(t, DecideChallenge(stuck, limit).Step, ChallengeCleanUp) // the last try
+	stuck.Memory = stuck.Memory.Started(ChallengeCleanUp, limit).After(ChallengeOutcome{
+		Step: ChallengeCleanUp, At: limit, Failure: failure(fault.ClassSolver, "no credentials"),
+	})
+	end := DecideChallenge(stuck, limit)
 	equal(t, end.Step, ChallengeRemoveFinalizer)
 	equal(t, end.Event.Reason, acmev1.ChallengeReasonCleanUpAbandoned)
 	if !strings.Contains(end.Event.Message, "the TXT record of _acme-challenge.a.example.com") {
@@ -538,6 +543,8 @@ func TestCleanUpIsBoundedFromItsFirstTry(t *testing.T) {
 	s.Memory = s.Memory.Started(ChallengeCleanUp, back).After(ChallengeOutcome{Step: ChallengeCleanUp, At: back, Failure: noAnswer})
 	limit := start.Add(s.Settings.CleanUpLimit)
 	equal(t, DecideChallenge(s, limit.Add(-time.Second)).Step, ChallengeCleanUp)
+	equal(t, DecideChallenge(s, limit).Step, ChallengeCleanUp) // the last try
+	s.Memory = s.Memory.Started(ChallengeCleanUp, limit).After(ChallengeOutcome{Step: ChallengeCleanUp, At: limit, Failure: noAnswer})
 	equal(t, DecideChallenge(s, limit).Step, ChallengeRemoveFinalizer)
 }
 
