@@ -83,12 +83,15 @@ func DecodeChain(text []byte) ([]*x509.Certificate, error) {
 	return decodeCertificates("certificate chain", text, MaxChainPEM)
 }
 
-// CleanChain returns the certificates of a PEM text of at most MaxChainPEM bytes as PEM, and nothing else: what others
-// have written may have anything around them. It is an error if a block cannot be read or is no certificate, or if
-// there is none.
-func CleanChain(text []byte) ([]byte, error) {
-	certs, err := DecodeChain(text)
-	return EncodeCertificates(certs...), err
+// CleanChain returns the certificates of a PEM text of at most MaxChainPEM bytes as PEM of at most as many, and nothing
+// else: what others have written may have anything around them. It is an error if a block cannot be read or is no
+// certificate, or if there is none.
+func CleanChain(text []byte) (clean []byte, certs []*x509.Certificate, err error) {
+	if certs, err = DecodeChain(text); err != nil {
+		return nil, nil, err
+	}
+	clean = EncodeCertificates(certs...)
+	return clean, certs, checkSize("certificate chain", clean, MaxChainPEM) // which may have been in longer lines
 }
 
 // DecodeBundle reads the certificates of a trust bundle of at most MaxBundlePEM bytes.

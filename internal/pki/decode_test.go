@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
+	"encoding/base64"
 	"encoding/pem"
 	"math/big"
 	"slices"
@@ -89,6 +90,21 @@ func TestHugeKeysAreRefused(t *testing.T) {
 	}
 }
 
+// TestCleanChainsAreReadAgain: PEM in one line is shorter than PEM as it is written. What is written has to be read.
+func TestCleanChainsAreReadAgain(t *testing.T) {
+	der := issue(t, "leaf", false, issue(t, "root", true, nil)).cert.Raw
+	one := "-----BEGIN CERTIFICATE-----\n" + base64.StdEncoding.EncodeToString(der) + "\n-----END CERTIFICATE-----\n"
+	for n := MaxChainPEM/len(one) - 10; n*len(one) <= MaxChainPEM; n++ {
+		text := []byte(strings.Repeat(one, n))
+		if _, err := DecodeChain(text); err != nil {
+			t.Fatal(err)
+		}
+		if clean, _, err := CleanChain(text); err == nil && len(clean) > MaxChainPEM {
+			t.Errorf("%d certificates of %d bytes become %d bytes", n, len(text), len(clean))
+		}
+	}
+}
+
 // TestPEMOfOtherPrograms: PEM is read as it is meant, or refused in words that say why. Nothing in it is passed over.
 func TestPEMOfOtherPrograms(t *testing.T) {
 	const mark = "\ufeff"
@@ -103,7 +119,7 @@ func TestPEMOfOtherPrograms(t *testing.T) {
 		if err == nil && !slices.Equal(names(certs...), []string{"leaf", "root"}) {
 			t.Errorf("%q are read of %.60q", names(certs...), text)
 		}
-		if clean, failed := CleanChain([]byte(text)); (failed == nil) != (err == nil) || err == nil && string(clean) != first+second {
+		if clean, _, failed := CleanChain([]byte(text)); (failed == nil) != (err == nil) || err == nil && string(clean) != first+second {
 			t.Errorf("%.60q cleaned is %q, %v", text, clean, failed)
 		}
 		return err

@@ -231,7 +231,7 @@ func describeVerdict(cr *certmanagerv1.CertificateRequest, v verdict, now time.T
 	var event *engine.Event
 	switch {
 	case v.result != nil:
-		chain, err := pki.CleanChain(v.result.Bundle.Chain)
+		chain, _, err := pki.CleanChain(v.result.Bundle.Chain)
 		if err != nil {
 			v.result, v.step, v.reason, v.message = nil, request.StepFail, certmanagerv1.CertificateRequestEventDecodeError, err.Error()
 			return describeVerdict(cr, v, now)

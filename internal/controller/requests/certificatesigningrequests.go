@@ -213,7 +213,7 @@ func (k *signingRequests) record(p *pass, v verdict) (client.Object, []engine.Ev
 	var chain []byte
 	if v.result != nil {
 		var err error
-		if chain, err = pki.CleanChain(v.result.Bundle.Chain); err != nil {
+		if chain, _, err = pki.CleanChain(v.result.Bundle.Chain); err != nil {
 			v.result, v.step, v.reason, v.message = nil, request.StepFail, certmanagerv1.CertificateRequestEventDecodeError, err.Error()
 		}
 	}

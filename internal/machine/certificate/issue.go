@@ -1,7 +1,6 @@
 package certificate
 
 import (
-	"crypto/x509"
 	"fmt"
 	"slices"
 	"time"
@@ -306,13 +305,13 @@ func (d *decision) await(r facts.Request, class cause.Class, why string) Action 
 	return a
 }
 
-// issued returns the certificates that the issuer returned, or says why they are not what was asked for.
-func (d *decision) issued(r facts.Request, key facts.Key) (chain []*x509.Certificate, refusal string) {
-	chain, err := pki.DecodeChain(r.Status.Certificate)
+// issued returns the certificates that the issuer returned, as PEM, or says why they are not what was asked for.
+func (d *decision) issued(r facts.Request, key facts.Key) (chain []byte, refusal string) {
+	chain, certs, err := pki.CleanChain(r.Status.Certificate)
 	if err != nil {
 		return nil, fmt.Sprintf("the issuer returned a certificate that cannot be read: %v", err)
 	}
-	switch leaf := chain[0]; {
+	switch leaf := certs[0]; {
 	case !pki.FactsOfKey(leaf.PublicKey).Same(key.Public):
 		return nil, "the issuer returned a certificate for another private key"
 	case d.now.After(leaf.NotAfter):
@@ -335,7 +334,7 @@ func (d *decision) isAskedFor(r facts.Request, key facts.Key) bool {
 // store checks what the issuer returned and has it stored. What is not the
 // certificate asked for is refused and fails like any other issuance.
 func (d *decision) store(r facts.Request, key facts.Key) Action {
-	certs, why := d.issued(r, key)
+	chain, why := d.issued(r, key)
 	if why != "" {
 		d.tell(cause.New(cause.WrongCertificate, "", "", why))
 		return d.fail(certmanagerv1.CertificateReasonInvalidCertificate, why)
@@ -343,7 +342,6 @@ func (d *decision) store(r facts.Request, key facts.Key) Action {
 	if err := d.Passwords.Error; err != nil && facts.WantsKeystores(&d.crt.Spec) {
 		return d.awaitPassword(err)
 	}
-	chain := pki.EncodeCertificates(certs...)
 	a := d.finish(facts.OfIssued(d.crt.Name, key.Public, chain, r.CertificateRequest))
 	a.Step, a.Request, a.Chain, a.Revision, a.Names = StepStore, r.CertificateRequest, chain, *d.crt.Status.Revision, keyNames(d.Keys)
 	a.Key, a.Held = key.Name, key.Name == ""

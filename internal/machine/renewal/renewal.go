@@ -30,6 +30,10 @@ const (
 // Floor is the least time between an issuance and the renewal of what was issued.
 const Floor = 5 * time.Minute
 
+// slack is how much sooner than Floor a certificate may be due all the same, and is renewed after Floor: the clocks of
+// CAs and API servers differ.
+const slack = 30 * time.Second
+
 // Time is when a certificate is to be renewed.
 type Time struct {
 	// At is when, in whole seconds; zero for never.
@@ -77,7 +81,7 @@ func Of(crt *certmanagerv1.Certificate, notBefore, notAfter, issued time.Time) T
 	r := Time{Plain: due(lifetime / 3), Source: certmanagerv1.RenewalTimeByDefault}
 	for _, l := range leads(spec, lifetime) {
 		at := due(l.lead)
-		if at.Before(when.Latest(notBefore, issued).Add(Floor)) {
+		if at.Before(when.Latest(notBefore, issued).Add(Floor - slack)) {
 			r.Ignored = fmt.Sprintf("spec.%s (%s) does not count: the certificate lasts %s, and would be renewed within %s of its issuance; set a smaller one",
 				l.field, l.value, lifetime, Floor)
 			continue

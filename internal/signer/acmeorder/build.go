@@ -28,7 +28,7 @@ func (s *Adapter) Order(issuer certmanagerv1.GenericIssuer, r signer.Request) (*
 	for _, ip := range csr.IPAddresses {
 		want.IPAddresses = append(want.IPAddresses, ip.String())
 	}
-	isName := func(name string) bool { return strings.EqualFold(name, want.CommonName) }
+	isName := func(name string) bool { return pki.IsIA5(want.CommonName) && strings.EqualFold(name, want.CommonName) }
 	if cn := want.CommonName; cn != "" && !slices.ContainsFunc(want.DNSNames, isName) && !hasAddress(csr.IPAddresses, cn) {
 		return nil, fault.Failed(fault.ClassPermanent, reasonInvalidOrder,
 			"The CSR PEM requests a commonName that is not present in the list of dnsNames or ipAddresses. If a commonName is set, ACME requires that the value is also present in the list of dnsNames or ipAddresses: %q does not exist in %q or %q",
