@@ -155,6 +155,14 @@ func SecondName(name string, owner types.UID) string {
 	return fmt.Sprintf("%s-%x", name, sum[:4])
 }
 
+// IsPassing reports whether the object that has an owner's first name is that of an earlier owner of the same name, as
+// where the owner was deleted and made again: the garbage collector deletes it in a moment.
+func IsPassing(found, owner metav1.Object, now time.Time) bool {
+	const moment = time.Minute
+	was := metav1.GetControllerOfNoCopy(found)
+	return was != nil && was.Name == owner.GetName() && was.UID != owner.GetUID() && now.Sub(owner.GetCreationTimestamp().Time) < moment
+}
+
 // Options are those of every controller: back-off between first and most.
 func (d *Deps) Options(first, most time.Duration) controller.Options {
 	skip := true // several managers run in one process in tests

@@ -283,7 +283,12 @@ func (r *certificates) createRequest(ctx context.Context, m *memory, crt *certma
 	if err := r.self.Fill(ctx, r.Manager.GetClient(), &request.Spec); err != nil {
 		return err
 	}
-	ours, err := r.Make(ctx, request, &certmanagerv1.CertificateRequest{}, crt)
+	found := &certmanagerv1.CertificateRequest{}
+	ours, err := r.Make(ctx, request, found, crt)
+	if err == nil && !ours && controller.IsPassing(found, crt, r.Now()) {
+		return fault.Class(cause.InTheWay).After(5*time.Second, certmanagerv1.CertificateEventRequestFailed,
+			"CertificateRequest %q of an earlier Certificate of this name is about to be deleted", a.Name)
+	}
 	if err == nil && !ours {
 		request.Name = controller.SecondName(request.Name, crt.UID)
 		ours, err = r.Make(ctx, request, &certmanagerv1.CertificateRequest{}, crt)

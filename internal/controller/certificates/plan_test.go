@@ -100,12 +100,16 @@ func TestOrphansAreNotInTheWay(t *testing.T) {
 	for name, c := range map[string]struct {
 		there []client.Object
 		made  string
+		// young says that the Certificate has just been made.
+		young bool
 	}{
-		"nothing is there":                                 {nil, "web-1"},
-		"an orphan":                                        {[]client.Object{requestOf("web-1", "")}, second},
-		"that of another Certificate":                      {[]client.Object{requestOf("web-1", "2")}, second},
-		"ours, by a pass that was cut short":               {[]client.Object{requestOf("web-1", "1")}, ""},
-		"an orphan, and ours by a pass that was cut short": {[]client.Object{requestOf("web-1", ""), requestOf(second, "1")}, ""},
+		"nothing is there": {made: "web-1"},
+		"an orphan":        {there: []client.Object{requestOf("web-1", "")}, made: second},
+		"that of the Certificate before, which is about to be deleted": {there: []client.Object{requestOf("web-1", "2")}, young: true},
+		"an orphan, beside a Certificate that has just been made":      {there: []client.Object{requestOf("web-1", "")}, made: second, young: true},
+		"that of another Certificate":                                  {there: []client.Object{requestOf("web-1", "2")}, made: second},
+		"ours, by a pass that was cut short":                           {there: []client.Object{requestOf("web-1", "1")}},
+		"an orphan, and ours by a pass that was cut short":             {there: []client.Object{requestOf("web-1", ""), requestOf(second, "1")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scheme := runtime.NewScheme()
@@ -122,10 +126,13 @@ func TestOrphansAreNotInTheWay(t *testing.T) {
 			}).Build()
 			r := &certificates{Deps: &controller.Deps{Now: time.Now, Client: overlay.New(raw, time.Now), Manager: readsLive{api: raw}}}
 			crt := &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "1"}}
+			if c.young {
+				crt.CreationTimestamp = metav1.Now()
+			}
 			crt.Spec = certmanagerv1.CertificateSpec{DNSNames: []string{"example.com"}, SecretName: "web", IssuerRef: cmmeta.IssuerReference{Name: "ca"}}
 			crt.Spec.PrivateKey = &certmanagerv1.CertificatePrivateKey{Algorithm: certmanagerv1.ECDSAKeyAlgorithm}
 			a := certificate.Action{Step: certificate.StepCreateRequest, Name: "web-1", Revision: 1}
-			if err := r.createRequest(t.Context(), &memory{}, crt, a); err != nil {
+			if err := r.createRequest(t.Context(), &memory{}, crt, a); (err != nil) != (c.young && c.made == "") {
 				t.Fatal(err)
 			}
 			all := &certmanagerv1.CertificateRequestList{}

@@ -58,10 +58,11 @@ func (r *requests) observeOrder(ctx context.Context, p *pass, o *observation) (e
 }
 
 // find returns the Order of a request; nil if there is none. Where somebody else's has its name, such as one that a
-// backup has brought back, the Order is wanted by a second name.
+// backup has brought back, the Order is wanted by a second name; not for a request without an owner: a backup may have
+// brought back that one, too, and nobody waits for it.
 func (r *requests) find(ctx context.Context, o *observation) (found *acmev1.Order, err error) {
-	free := ""
-	for _, name := range []string{o.wanted.Name, controller.SecondName(o.wanted.Name, o.sign.Source.GetUID())} {
+	source, free := o.sign.Source, ""
+	for _, name := range []string{o.wanted.Name, controller.SecondName(o.wanted.Name, source.GetUID())} {
 		found = &acmev1.Order{}
 		err = r.Client.Get(ctx, client.ObjectKey{Namespace: o.wanted.Namespace, Name: name}, found)
 		switch {
@@ -69,8 +70,10 @@ func (r *requests) find(ctx context.Context, o *observation) (found *acmev1.Orde
 			free = cmp.Or(free, name)
 		case err != nil:
 			return nil, err
-		case metav1.IsControlledBy(found, o.sign.Source):
+		case metav1.IsControlledBy(found, source):
 			o.wanted.Name = name
+			return found, nil
+		case metav1.GetControllerOfNoCopy(source) == nil, controller.IsPassing(found, source, r.Now()):
 			return found, nil
 		}
 	}
