@@ -415,11 +415,17 @@ $(CYCLONEDX): tools/cyclonedx-gomod.mod tools/cyclonedx-gomod.sum | need
 # One after the other, whatever -j says: each step works on what the last one left.
 .PHONY: checks
 checks: ## Do what check does, but for the tests
-	@for step in generate fmt vet lint dirty; do echo "make $$step"; $(MAKE) --no-print-directory $$step || exit 1; done
+	@for step in subjects generate fmt vet lint dirty; do echo "make $$step"; $(MAKE) --no-print-directory $$step || exit 1; done
 
 .PHONY: check
 check: ## Generate, format, vet, lint and test, and fail if that changed anything
 	@for step in generate fmt vet lint test dirty; do $(MAKE) --no-print-directory $$step || exit 1; done
+
+.PHONY: subjects
+subjects: ## Fail if the subject of a commit has more than 72 characters
+	@first=07855fb; git rev-parse --quiet --verify $$first^{commit} >/dev/null || exit 0; \
+	long=$$(git log --format=%s $$first..HEAD | awk 'length > 72'); \
+	[ -z "$$long" ] || { printf 'make: subjects of more than 72 characters:\n%s\n' "$$long" >&2; exit 1; }
 
 .PHONY: dirty
 dirty:
