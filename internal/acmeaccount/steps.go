@@ -281,8 +281,8 @@ func authorizations(ctx context.Context, c *acmeclient.Client, urls []string) ([
 }
 
 // chain downloads the default chain or, if another is preferred and there is one, that alternate (RFC 8555 §7.4.2).
-func chain(ctx context.Context, c *acmeclient.Client, url, preferred string) ([]byte, error) {
-	first, err := c.FetchCertificate(ctx, url)
+func chain(ctx context.Context, c *acmeclient.Client, own, preferred string) ([]byte, error) {
+	first, err := c.FetchCertificate(ctx, own)
 	if err != nil {
 		return nil, err
 	}
@@ -292,7 +292,7 @@ func chain(ctx context.Context, c *acmeclient.Client, url, preferred string) ([]
 	for _, alternate := range first.Alternates {
 		other, err := c.FetchCertificate(ctx, alternate)
 		if err != nil {
-			if f := failureOf(err); f.MayPass() && !f.Unsure {
+			if f := failureOf(err); f.MayPass() && !f.Unsure && !elsewhere(own, alternate) {
 				return nil, err
 			}
 			continue // a preference must not cost the certificate
@@ -313,4 +313,10 @@ func deactivate(ctx context.Context, c *acmeclient.Client, urls []string) error 
 		}
 	}
 	return nil
+}
+
+func elsewhere(own, other string) bool {
+	a, err := url.Parse(own)
+	b, err2 := url.Parse(other)
+	return err != nil || err2 != nil || a.Host != b.Host
 }

@@ -110,6 +110,7 @@ func For(orderLabels map[string]string, solvers []acmev1.ACMEChallengeSolver) *S
 		switch {
 		case len(selector.DNSNames) > 0:
 			for _, name := range selector.DNSNames {
+				name = canonical(name)
 				zone := longest(name, func(zone string) int { return zones[zone] })
 				if len(zones) == 0 || zone > 0 {
 					note(s.names, candidate{name, of}, choice{i, weight{names: 1, zone: zone, labels: fits.labels}})
@@ -126,11 +127,15 @@ func For(orderLabels map[string]string, solvers []acmev1.ACMEChallengeSolver) *S
 	return s
 }
 
+// canonical spells a name in small letters, and without the dot that some write at its end.
+func canonical(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
+
 // zonesOf returns the zones of a selector, with how many labels each has.
 func zonesOf(selector *acmev1.CertificateDNSNameSelector) map[string]int {
 	zones := make(map[string]int, len(selector.DNSZones))
 	for _, zone := range selector.DNSZones {
-		zones[strings.ToLower(zone)] = strings.Count(zone, ".") + 1
+		zone = canonical(zone)
+		zones[zone] = strings.Count(zone, ".") + 1
 	}
 	return zones
 }
@@ -187,7 +192,7 @@ func (s *Solvers) Select(a acmev1.ACMEAuthorization) (Selection, error) {
 
 // best is the solver of a type that fits a domain best.
 func (s *Solvers) best(domain string, of acmev1.ACMEChallengeType) (choice, bool) {
-	if c, has := s.names[candidate{domain, of}]; has {
+	if c, has := s.names[candidate{canonical(domain), of}]; has {
 		return c, true
 	}
 	var c choice

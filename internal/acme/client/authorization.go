@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
@@ -48,6 +49,9 @@ func (c *Client) postAuthorization(ctx context.Context, action Action, url strin
 		return nil, err
 	}
 	a.Meta, a.URL = r.meta, url
+	if bare, wildcard := strings.CutPrefix(a.Identifier.Value, "*."); wildcard { // RFC 8555 §7.1.4 forbids it
+		a.Identifier.Value, a.Wildcard = bare, true
+	}
 	for i := range a.Challenges {
 		ch := &a.Challenges[i]
 		ch.URL = r.absolute(ch.URL)

@@ -235,6 +235,9 @@ func (c *Client) post(ctx context.Context, req call, sign func(nonce string) ([]
 			return nil, err
 		}
 		r, err := c.server.do(ctx, req)
+		if err != nil && r != nil && r.nonce == "" && (acme.HasCode(err, acme.CodeBadNonce) || r.status >= 500) {
+			c.server.forget()
+		}
 		if acme.HasCode(err, acme.CodeBadNonce) && try < maxNonceTries {
 			nonce = r.nonce
 			continue

@@ -51,6 +51,13 @@ func (s *server) keep(nonce string) {
 	s.nonces.put(nonce)
 }
 
+// forget drops all nonces: what the server has forgotten one of, it may have forgotten all of.
+func (s *server) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nonces.free = nil
+}
+
 // nonce takes one from the pool, or asks the server for one (RFC 8555 §7.2).
 func (s *server) nonce(ctx context.Context, action Action) (string, error) {
 	s.mu.Lock()

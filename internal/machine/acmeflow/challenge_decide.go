@@ -460,7 +460,7 @@ func (d *challengeDecision) poll() ChallengeAction {
 		return d.callCA(ChallengeFetch)
 	}
 	a := ChallengeAction{Wake: wake, Yield: d.now.Sub(m.Told) >= yieldValidation, Ready: forgotten}
-	if mine.Status == acme.StatusProcessing && mine.Error != nil { // RFC 8555 §8.2: it tries again by itself
+	if mine.Error != nil && (mine.Status == acme.StatusProcessing || mine.Status == acme.StatusPending) { // RFC 8555 §8.2: it tries again by itself
 		a.Status = d.status(failed{class: fault.ClassValidation, code: mine.Error.Cause()}, "The ACME server has not validated the answer yet, and is trying again: "+mine.Error.Error())
 	}
 	return a
