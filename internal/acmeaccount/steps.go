@@ -315,8 +315,10 @@ func deactivate(ctx context.Context, c *acmeclient.Client, urls []string) error 
 	return nil
 }
 
+// elsewhere reports whether an address is on another host: that of the CA behind a proxy, for example, which passes on
+// the links of that CA, and keeps us from reaching it.
 func elsewhere(own, other string) bool {
 	a, err := url.Parse(own)
-	b, err2 := url.Parse(other)
-	return err != nil || err2 != nil || a.Host != b.Host
+	b, failed := url.Parse(other)
+	return err != nil || failed != nil || a.Host != b.Host
 }

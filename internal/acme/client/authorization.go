@@ -49,7 +49,7 @@ func (c *Client) postAuthorization(ctx context.Context, action Action, url strin
 		return nil, err
 	}
 	a.Meta, a.URL = r.meta, url
-	if bare, wildcard := strings.CutPrefix(a.Identifier.Value, "*."); wildcard { // RFC 8555 §7.1.4 forbids it
+	if bare, wildcard := strings.CutPrefix(a.Identifier.Value, "*."); wildcard { // not as RFC 8555 §7.1.4 has it, and clear
 		a.Identifier.Value, a.Wildcard = bare, true
 	}
 	for i := range a.Challenges {

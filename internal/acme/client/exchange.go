@@ -235,8 +235,8 @@ func (c *Client) post(ctx context.Context, req call, sign func(nonce string) ([]
 			return nil, err
 		}
 		r, err := c.server.do(ctx, req)
-		if err != nil && r != nil && r.nonce == "" && (acme.HasCode(err, acme.CodeBadNonce) || r.status >= 500) {
-			c.server.forget()
+		if err != nil && r != nil && r.nonce == "" && (acme.HasCode(err, acme.CodeBadNonce) || r.status >= http.StatusInternalServerError) {
+			c.server.forgetNonces() // a server that starts anew has forgotten all that it gave
 		}
 		if acme.HasCode(err, acme.CodeBadNonce) && try < maxNonceTries {
 			nonce = r.nonce

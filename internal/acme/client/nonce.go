@@ -51,8 +51,8 @@ func (s *server) keep(nonce string) {
 	s.nonces.put(nonce)
 }
 
-// forget drops all nonces: what the server has forgotten one of, it may have forgotten all of.
-func (s *server) forget() {
+// forgetNonces drops all nonces that are kept.
+func (s *server) forgetNonces() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.nonces.free = nil
