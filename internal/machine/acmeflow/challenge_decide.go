@@ -460,7 +460,8 @@ func (d *challengeDecision) poll() ChallengeAction {
 		return d.callCA(ChallengeFetch)
 	}
 	a := ChallengeAction{Wake: wake, Yield: d.now.Sub(m.Told) >= yieldValidation, Ready: forgotten}
-	if mine.Error != nil && (mine.Status == acme.StatusProcessing || mine.Status == acme.StatusPending) { // RFC 8555 §8.2: it tries again by itself
+	// RFC 8555 §8.2: it tries again by itself. Some CAs leave the challenge pending then.
+	if mine.Error != nil && (mine.Status == acme.StatusProcessing || mine.Status == acme.StatusPending) {
 		a.Status = d.status(failed{class: fault.ClassValidation, code: mine.Error.Cause()}, "The ACME server has not validated the answer yet, and is trying again: "+mine.Error.Error())
 	}
 	return a
@@ -595,6 +596,3 @@ func ourFinalizers(c *acmev1.Challenge) []string {
 	}
 	return ours
 }
-
-// instant is a time as reasons give it.
-func instant(at time.Time) string { return at.UTC().Truncate(time.Second).Format(time.RFC3339) }

@@ -91,3 +91,6 @@ func (d *challengeDecision) pastDeadline() ChallengeAction {
 	}
 	return a
 }
+
+// instant is a time as reasons give it.
+func instant(at time.Time) string { return at.UTC().Truncate(time.Second).Format(time.RFC3339) }

@@ -114,6 +114,8 @@ func challengeSituations() []situation[ChallengeState] {
 	parkedSettling.Memory.Settle, parkedSettling.Memory.Zone = 20*time.Second, "example.com."
 	retried := accepted.read("pending", "processing")
 	retried.Memory.Authorization.Challenges[0].Error = problem("dns: SERVFAIL")
+	left := accepted.read("pending", "pending")
+	left.Memory.Authorization.Challenges[0].Error, left.Memory.Polls = problem("dns: SERVFAIL"), 2
 	legacy := running.with(func(c *acmev1.Challenge) { c.Finalizers = []string{acmev1.ChallengeFinalizerLegacy} })
 	forged := queued
 	forged.Unvouched = "No Order controls it"
@@ -180,6 +182,7 @@ func challengeSituations() []situation[ChallengeState] {
 		{"self check passed, a short settle time", brief},
 		{"parked, self check passed, the zone is slow", parkedSettling},
 		{"accepted, the CA tries again", retried},
+		{"accepted, the CA leaves a failed one pending", left},
 		{"presented, with a deadline", shown.limited(acmev1.SelfCheckDeadlineAccept)},
 		{"self check keeps failing, then accept", failing.limited(acmev1.SelfCheckDeadlineAccept)},
 		{"self check keeps failing, then fail", failing.limited(acmev1.SelfCheckDeadlineFail)},
