@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -188,9 +189,8 @@ func functionLengths(s source) []int {
 	return lengths
 }
 
-// readSources parses all Go files of all modules that people wrote, by directory.
-func readSources(t *testing.T) map[string][]source {
-	t.Helper()
+// allSources parses all Go files of all modules that people wrote, by directory: once, for all tests.
+var allSources = sync.OnceValues(func() (map[string][]source, error) {
 	sources := map[string][]source{}
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -214,12 +214,19 @@ func readSources(t *testing.T) map[string][]source {
 		if err != nil {
 			return err
 		}
-		s := parse(t, filepath.ToSlash(rel), content)
-		if !ast.IsGenerated(s.file) {
+		s, err := parsed(filepath.ToSlash(rel), content)
+		if err == nil && !ast.IsGenerated(s.file) {
 			sources[path.Dir(s.path)] = append(sources[path.Dir(s.path)], s)
 		}
-		return nil
+		return err
 	})
+	return sources, err
+})
+
+// readSources returns all Go files of all modules that people wrote, by directory. They are not to be changed.
+func readSources(t *testing.T) map[string][]source {
+	t.Helper()
+	sources, err := allSources()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,13 +235,18 @@ func readSources(t *testing.T) map[string][]source {
 
 func parse(t *testing.T, name string, content []byte) source {
 	t.Helper()
-	fset := token.NewFileSet()
-	file, err := parser.ParseFile(fset, name, content, parser.ParseComments)
+	s, err := parsed(name, content)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s
+}
+
+func parsed(name string, content []byte) (source, error) {
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, name, content, parser.ParseComments)
 	return source{
 		path: name, test: strings.HasSuffix(name, "_test.go"),
 		lines: bytes.Count(content, []byte("\n")), fset: fset, file: file,
-	}
+	}, err
 }
