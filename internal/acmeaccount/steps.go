@@ -224,30 +224,14 @@ func failureOf(err error) *fault.Fault {
 	case problem.Unpause() != "":
 		return answered(fault.ClassPaused)
 	case errors.As(err, &page):
-		class, unsure := classOfPage(page)
+		class, unsure := acme.ClassOfPage(page.Status, page.Empty, page.Action == acmeclient.ActionDiscover || page.Method == http.MethodHead)
 		f := answered(class)
 		if unsure {
 			f.Unsure, f.Kind = true, fault.KindAfter
 		}
 		return f
 	default:
-		return answered(acmeflow.Classify(acmeclient.StatusOf(err), code))
-	}
-}
-
-// classOfPage is what an error answer without a problem document tells about what was asked
-// for: too many requests, or gone; for certain only if it has no text, as Pebble says it. Any
-// other is a proxy's or a web server's in the CA's place, and so is one in place of the
-// directory or a nonce.
-func classOfPage(page *acmeclient.HTTPError) (class fault.Class, unsure bool) {
-	switch {
-	case page.Status == http.StatusTooManyRequests:
-		return fault.ClassRateLimited, false
-	case page.Status != http.StatusNotFound && page.Status != http.StatusGone,
-		page.Action == acmeclient.ActionDiscover, page.Method == http.MethodHead:
-		return fault.ClassUnavailable, false
-	default:
-		return fault.ClassNotFound, !page.Empty
+		return answered(acme.ClassOf(acmeclient.StatusOf(err), code))
 	}
 }
 

@@ -136,8 +136,7 @@ func (s *Secrets) synced() bool {
 	return (s.labelled == nil || s.labelled.HasSynced()) && !slices.ContainsFunc(s.others, func(u *unlabelled) bool { return !u.synced.Load() })
 }
 
-// Secret returns a Secret in full, which MUST NOT be changed. It implements
-// signer.SecretReader and solver.SecretReader.
+// Secret returns a Secret in full, which MUST NOT be changed. It implements credential.Reader.
 func (s *Secrets) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	b, _, err := s.find(ctx, types.NamespacedName{Namespace: namespace, Name: name}, true)
 	if err != nil {

@@ -29,6 +29,7 @@ var rooms = []room{
 	{layer: 0, path: "internal/share", why: "how namespaces share places for calls and processes that may hang"},
 	{layer: 0, path: "internal/printable", why: "text of strangers, without what a terminal obeys"},
 	{layer: 1, path: "internal/egress", why: "the addresses that may be connected to on behalf of tenants"},
+	{layer: 1, path: "internal/kube/credential", why: "reads Secrets with credentials"},
 	{layer: 0, path: "internal/caa", why: "pure: the grammar of CAA records"},
 	{layer: 1, path: "internal/acme", why: "pure: the objects of the ACME protocol"},
 	{layer: 0, path: "internal/attach", why: "pure: the listeners that an HTTPRoute attaches to"},

@@ -57,12 +57,12 @@ func CAA(p Proof, owner string, records []CAARecord, ca Authority) Finding {
 		if !slices.ContainsFunc(ca.Identities, func(i string) bool { return strings.EqualFold(i, domain) }) {
 			continue
 		}
-		switch reason := refusal(parameters, p, ca); {
+		switch reason, ofAccount := refusal(parameters, p, ca); {
 		case reason == "":
 			f.Outcome, f.WhatToDo = OK, ""
 			f.Message = fmt.Sprintf("%s lets the CA issue: %q", owner, value)
 			return f
-		case ca.Account == "" && strings.HasPrefix(reason, "accounturi"):
+		case ca.Account == "" && ofAccount:
 			f.Outcome = NotChecked
 			f.Message = fmt.Sprintf("%s lets one account of the CA issue, and the issuer has no account yet: %q", owner, value)
 		default:
@@ -112,20 +112,20 @@ func parseIssue(value string) (domain string, parameters map[string][]string) {
 	return domain, parameters
 }
 
-// refusal says which parameter excludes an order (RFC 8657); empty if none does. More than one accounturi, or more than
+// refusal says which parameter excludes an order (RFC 8657), and whether that is the account's; empty if none does. More than one accounturi, or more than
 // one validationmethods, excludes all (RFC 8657 §3, §4).
-func refusal(parameters map[string][]string, p Proof, ca Authority) string {
+func refusal(parameters map[string][]string, p Proof, ca Authority) (reason string, ofAccount bool) {
 	if accounts := parameters["accounturi"]; len(accounts) > 1 || len(accounts) == 1 && accounts[0] != ca.Account {
-		return fmt.Sprintf("accounturi is %s, and the account of the issuer is %s", strings.Join(accounts, ", "), ca.Account)
+		return fmt.Sprintf("accounturi is %s, and the account of the issuer is %s", strings.Join(accounts, ", "), ca.Account), true
 	}
 	methods := parameters["validationmethods"]
 	if len(methods) == 0 || p.Type == "" {
-		return ""
+		return "", false
 	}
 	for _, method := range strings.Split(methods[0], ",") {
 		if len(methods) == 1 && strings.EqualFold(strings.TrimSpace(method), string(p.Type)) {
-			return ""
+			return "", false
 		}
 	}
-	return fmt.Sprintf("validationmethods is %s, and the solver for the name proves it by %s", strings.Join(methods, "; "), strings.ToLower(string(p.Type)))
+	return fmt.Sprintf("validationmethods is %s, and the solver for the name proves it by %s", strings.Join(methods, "; "), strings.ToLower(string(p.Type))), false
 }

@@ -3,7 +3,6 @@ package requests
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -235,8 +234,7 @@ func (k *signingRequests) record(p *pass, v verdict) (client.Object, []engine.Ev
 	case v.reason != "" && v.reason != request.ReasonWaitingForApproval && p.Memory.said != v.reason+v.message:
 		// A wait has no condition on this kind: an event says it, once.
 		p.Memory.said = v.reason + v.message
-		normal := strings.HasPrefix(v.reason, "Order") || v.reason == "IssuancePending"
-		return nil, []engine.Event{{Warning: !normal, Reason: v.reason, Message: v.message}}
+		return nil, []engine.Event{{Warning: !v.awaited, Reason: v.reason, Message: v.message}}
 	default:
 		return nil, nil
 	}

@@ -92,10 +92,19 @@ type verdict struct {
 	class           fault.Class
 	// cause is what is in the way, for the status; nil if nothing is.
 	cause *cmmeta.Cause
+	// awaited says that a wait is the usual one for an issuer: nothing is wrong.
+	awaited bool
 	// result of a Signer; set if the request is issued.
 	result *signer.Result
 	// inLine is the Signer, if it needs nothing from outside of this process.
 	inLine signer.InLine
+}
+
+func verdictOf(a request.Action) verdict {
+	return verdict{
+		step: a.Step, approve: a.Approve, reason: a.Reason, message: a.Message, class: a.Class, cause: a.Cause,
+		awaited: a.Reason == request.ReasonOrderPending && a.Cause == nil,
+	}
 }
 
 // kind is a kind of request, pass one look at a request.
@@ -193,7 +202,7 @@ func (r *requests) plan(ctx context.Context, p *pass, o *observation, a request.
 	if store := r.kind.approve(p.Object); a.Approve && store != nil {
 		return engine.Plan{First: store, Again: true}, nil
 	}
-	v := verdict{step: a.Step, approve: a.Approve, reason: a.Reason, message: a.Message, class: a.Class, cause: a.Cause}
+	v := verdictOf(a)
 	switch a.Step {
 	case request.StepSign:
 		return r.sign(ctx, p, o, v)
@@ -324,7 +333,7 @@ func (r *requests) conclude(p *pass, v verdict, plan engine.Plan, err error) eng
 		v.step, v.reason, v.message, v.cause = request.StepWait, request.ReasonSigningError, err.Error(), cause.OfError(err)
 	}
 	if f := fault.Of(err); f != nil {
-		v.reason = f.Reason
+		v.reason, v.awaited = f.Reason, f.Kind == fault.KindAfter && f.Class == ""
 		if f.Kind == fault.KindTerminal {
 			v.step, v.class = request.StepFail, f.Class
 		}

@@ -160,7 +160,7 @@ func (d *challengeDecision) verdict() (acmev1.State, failed, string) {
 		}
 		return acmev1.Valid, of(""), reason
 	case acme.StatusInvalid:
-		return acmev1.Invalid, failed{class: ofInvalid(mine.Error), code: mine.Error.Cause()}, "Error accepting authorization: " + cmp.Or(textOf(mine.Error), "the ACME server shows it as invalid and gives no reason")
+		return acmev1.Invalid, failed{class: acme.ClassOfInvalid(mine.Error), code: mine.Error.Cause()}, "Error accepting authorization: " + cmp.Or(textOf(mine.Error), "the ACME server shows it as invalid and gives no reason")
 	case acme.StatusExpired:
 		return acmev1.Expired, of(fault.ClassValidation), "The authorization has expired at the ACME server"
 	case acme.StatusDeactivated, acme.StatusRevoked:
@@ -171,7 +171,7 @@ func (d *challengeDecision) verdict() (acmev1.State, failed, string) {
 	case !offered:
 		return acmev1.Errored, of(fault.ClassRefused), "The ACME server no longer offers this challenge"
 	case mine.Status == acme.StatusInvalid:
-		return acmev1.Invalid, failed{class: ofInvalid(mine.Error), code: mine.Error.Cause()}, "Error accepting authorization: " + cmp.Or(textOf(mine.Error), "the ACME server shows the challenge as invalid and gives no reason")
+		return acmev1.Invalid, failed{class: acme.ClassOfInvalid(mine.Error), code: mine.Error.Cause()}, "Error accepting authorization: " + cmp.Or(textOf(mine.Error), "the ACME server shows the challenge as invalid and gives no reason")
 	case m.Refusal != nil && mine.Status == acme.StatusPending:
 		return acmev1.Errored, failed{class: fault.ClassRefused, code: codeOf(m.Refusal)}, "Error accepting challenge: " + m.Refusal.Error()
 	case d.overdue():

@@ -17,40 +17,6 @@ import (
 	"chancery.dev/internal/fault"
 )
 
-// Classify finds the class of an ACME answer: its HTTP status (0 if there was none) and its problem code (may be
-// empty).
-func Classify(httpStatus int, code acme.Code) fault.Class {
-	switch {
-	case code == acme.CodeBadNonce:
-		return fault.ClassNotProcessed
-	case code == acme.CodeRateLimited || httpStatus == 429:
-		return fault.ClassRateLimited
-	case httpStatus < 400 || httpStatus >= 500 || code == acme.CodeServerInternal:
-		return fault.ClassUnavailable
-	case code == acme.CodeAlreadyReplaced:
-		return fault.ClassRefused
-	case code == acme.CodeOrderNotReady:
-		return fault.ClassNotReady
-	case httpStatus == 404 || httpStatus == 410:
-		return fault.ClassNotFound
-	case httpStatus == 408:
-		return fault.ClassUnavailable
-	case refusesContent(code):
-		return fault.ClassPermanent
-	default:
-		return fault.ClassRefused
-	}
-}
-
-// refusesContent reports a problem with what was asked for: only another request can help. Problems with what the CA
-// has found at the names, or with the account, are solved elsewhere, and this process cannot see when.
-func refusesContent(code acme.Code) bool {
-	return slices.Contains([]acme.Code{
-		acme.CodeRejectedIdentifier, acme.CodeUnsupportedIdentifier, acme.CodeBadCSR, acme.CodeBadPublicKey,
-		acme.CodeInvalidProfile,
-	}, code)
-}
-
 // isGone reports that the CA no longer knows a resource. Some CAs call the request malformed then.
 func isGone(f *fault.Fault) bool {
 	return f.Class == fault.ClassNotFound || codeOf(f) == acme.CodeMalformed
@@ -63,27 +29,6 @@ func failure(class fault.Class, what string) *fault.Fault {
 
 // codeOf is the ACME problem that the CA has answered with; empty if it has not.
 func codeOf(f *fault.Fault) acme.Code { return acme.CodeOf(f.Problem) }
-
-// ofInvalid is the class of the problem for which a CA has made an order or a challenge invalid.
-func ofInvalid(p *acme.Problem) fault.Class {
-	switch code := p.Cause(); {
-	case code == acme.CodeRateLimited:
-		return fault.ClassRateLimited
-	case isOutOfOrder(code):
-		return fault.ClassUnavailable
-	case refusesContent(code):
-		return fault.ClassPermanent
-	default:
-		return fault.ClassValidation
-	}
-}
-
-// isOutOfOrder reports a problem that is the CA's own.
-func isOutOfOrder(code acme.Code) bool {
-	return slices.Contains([]acme.Code{
-		acme.CodeServerInternal, acme.CodeBadNonce, acme.CodeOrderNotReady, acme.CodeAccountDoesNotExist,
-	}, code)
-}
 
 // failed is a failure as the status of an object shows it: its class, the problem that the CA has answered with, what
 // it is about, and what was said of it where that is not the whole reason. All may be empty.

@@ -18,15 +18,15 @@ func leftClass(state acmev1.State, reason string) fault.Class {
 	switch {
 	case code == acme.CodeRateLimited:
 		return fault.ClassRateLimited
-	case isOutOfOrder(code):
+	case code.IsOutOfOrder():
 		return fault.ClassUnavailable
 	case state == acmev1.Expired:
 		return fault.ClassValidation
-	case state == acmev1.Invalid && refusesContent(code):
+	case state == acmev1.Invalid && code.RefusesContent():
 		return fault.ClassPermanent
 	case state == acmev1.Invalid:
 		return fault.ClassValidation
-	case leftByContent(reason) && (refusesContent(code) || code == acme.CodeMalformed):
+	case leftByContent(reason) && (code.RefusesContent() || code == acme.CodeMalformed):
 		return fault.ClassPermanent
 	default:
 		return fault.ClassUnavailable

@@ -367,7 +367,7 @@ func (d *orderDecision) refusedToFinalize() OrderAction {
 	why, detail := of(fault.ClassRefused), ""
 	if f := d.Memory.Refusal; f != nil {
 		detail, why.code = f.Error(), codeOf(f)
-		if refusesContent(why.code) {
+		if why.code.RefusesContent() {
 			why.class = fault.ClassPermanent
 		}
 	}
@@ -391,7 +391,7 @@ func (d *orderDecision) remoteInvalid() OrderAction {
 	if !remote.Expires.IsZero() && !d.now.Before(remote.Expires) && remote.Error == nil {
 		return d.fail(acmev1.Expired, of(fault.ClassValidation), "The order expired at the ACME server before it was finalized")
 	}
-	return d.fail(acmev1.Invalid, failed{class: ofInvalid(remote.Error), code: remote.Error.Cause()}, "The ACME server shows the order as invalid: "+cmp.Or(textOf(remote.Error), "it gives no reason"))
+	return d.fail(acmev1.Invalid, failed{class: acme.ClassOfInvalid(remote.Error), code: remote.Error.Cause()}, "The ACME server shows the order as invalid: "+cmp.Or(textOf(remote.Error), "it gives no reason"))
 }
 
 // authorize gets every name authorized, through Challenges.

@@ -15,6 +15,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/acmeaccount"
+	"chancery.dev/internal/kube/credential"
 	"chancery.dev/internal/signer"
 )
 
@@ -47,7 +48,7 @@ type Config struct {
 	// API reads from the API server, past every cache.
 	API client.Reader
 	// Secrets holds account keys and credentials.
-	Secrets signer.SecretReader
+	Secrets credential.Reader
 	// Accounts takes the accounts of issuers that are set up.
 	Accounts *acmeaccount.Registry
 	// Doubt has an issuer looked at again, because the CA has lost its account. It MUST NOT block.

@@ -20,6 +20,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/kube/credential"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
@@ -40,7 +41,7 @@ const readRetry = 10 * time.Second
 // Config is what a Signer needs.
 type Config struct {
 	// Secrets holds the key pairs.
-	Secrets signer.SecretReader
+	Secrets credential.Reader
 	// Now is the clock.
 	Now func() time.Time
 	// ClusterResourceNamespace is where the Secrets of ClusterIssuers are.

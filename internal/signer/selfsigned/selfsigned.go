@@ -15,6 +15,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/kube/credential"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
@@ -24,7 +25,7 @@ const readRetry = 10 * time.Second
 
 // Signer implements signer.Signer for issuers with spec.selfSigned, which can always be used.
 type Signer struct {
-	secrets signer.SecretReader
+	secrets credential.Reader
 	now     func() time.Time
 }
 
@@ -34,7 +35,7 @@ var (
 )
 
 // New returns a Signer that reads keys from secrets, by the clock now.
-func New(secrets signer.SecretReader, now func() time.Time) *Signer {
+func New(secrets credential.Reader, now func() time.Time) *Signer {
 	return &Signer{secrets: secrets, now: now}
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/hashicorp/vault/api"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/solver"
 )
 
 // stage says where something went wrong. It is the reason that a CertificateRequest shows (spec §3.4).
@@ -157,7 +157,7 @@ func unreachable(err error) string {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "it did not answer in time"
 	case errors.As(err, &dns), !errors.As(err, &op):
-		return solver.Cause(err)
+		return egress.Cause(err)
 	case op.Addr == nil:
 		return fmt.Sprintf("%s: %s", op.Op, op.Err)
 	default:

@@ -15,6 +15,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/engine"
+	"chancery.dev/internal/kube/credential"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/signer"
 )
@@ -22,7 +23,7 @@ import (
 // Config is what a Signer needs.
 type Config struct {
 	// Secrets holds credentials and CA bundles.
-	Secrets signer.SecretReader
+	Secrets credential.Reader
 	// Token returns a token of a service account that is good for some minutes and for the audiences alone.
 	Token func(ctx context.Context, serviceAccount types.NamespacedName, audiences []string) (string, error)
 	// Own reports whether a service account is the controller's own.

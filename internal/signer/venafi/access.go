@@ -15,6 +15,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/kube/credential"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
@@ -133,7 +134,7 @@ func (s *Signer) accessOf(ctx context.Context, issuer certmanagerv1.GenericIssue
 // reader reads Secrets until the first error.
 type reader struct {
 	ctx       context.Context //nolint:containedctx // lives as long as one call of accessOf
-	secrets   signer.SecretReader
+	secrets   credential.Reader
 	namespace string
 	err       error
 }

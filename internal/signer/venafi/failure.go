@@ -14,8 +14,8 @@ import (
 	"github.com/Venafi/vcert/v5/pkg/verror"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/solver"
 )
 
 // zoneAgain is the wait before a missing zone is looked for again: no event tells that somebody has created it.
@@ -46,7 +46,7 @@ func (a *account) failureOf(x *exchange, err error) error {
 	case x.unfit != nil:
 		f.Err = fmt.Errorf("%s: the policy of zone %q %s: have it shortened at the server, or name another zone in spec.venafi.zone", a.server, a.zone, fault.Quote(x.unfit.Error()))
 	case x.err != nil:
-		f.Err = fmt.Errorf("%s cannot be reached: %s", a.server, solver.Cause(x.err))
+		f.Err = fmt.Errorf("%s cannot be reached: %s", a.server, egress.Cause(x.err))
 	case f.Class == fault.ClassNotFound && noZone(err):
 		f.Err = fmt.Errorf("%s has no zone %q, or it is not shown to these credentials: correct spec.venafi.zone, or the rights of the credentials in Secret %s", a.server, a.zone, a.secret)
 	case f.Class == fault.ClassCredential:

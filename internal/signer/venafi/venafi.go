@@ -18,6 +18,7 @@ import (
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/kube/credential"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/signer"
 )
@@ -36,7 +37,7 @@ const (
 // Config is what a Signer needs.
 type Config struct {
 	// Secrets holds the credentials.
-	Secrets signer.SecretReader
+	Secrets credential.Reader
 	// UserAgent is what servers are told.
 	UserAgent string
 	// Now is the clock.

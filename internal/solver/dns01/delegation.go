@@ -10,9 +10,9 @@ import (
 
 	"github.com/miekg/dns"
 
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/preflight"
-	"chancery.dev/internal/solver"
 )
 
 // CAA returns the CAA records that hold for a name, and the name that has them: the name itself, or the closest one
@@ -88,7 +88,7 @@ func (r *Resolver) askFirst(ctx context.Context, s server, name string, qtype ui
 		if failed == nil {
 			return m, nil
 		}
-		err = errors.New(solver.Cause(failed))
+		err = errors.New(egress.Cause(failed))
 	}
 	return nil, err
 }

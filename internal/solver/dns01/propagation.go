@@ -10,9 +10,9 @@ import (
 
 	"github.com/miekg/dns"
 
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
-	"chancery.dev/internal/solver"
 )
 
 // verdict is the answer of one server about a TXT record.
@@ -195,7 +195,7 @@ func (r *Resolver) askOne(ctx context.Context, s server, name string, want wante
 		}
 		m, err := r.ask(ctx, address, name, dns.TypeTXT, s.recursive)
 		if err != nil {
-			v.problem = solver.Cause(err)
+			v.problem = egress.Cause(err)
 			continue
 		}
 		v.address = address

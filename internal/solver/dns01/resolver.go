@@ -23,7 +23,6 @@ import (
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
-	"chancery.dev/internal/solver"
 )
 
 // Options configure a Resolver.
@@ -178,7 +177,7 @@ func (r *Resolver) recursive(ctx context.Context, servers []string, name string,
 				return a.m, nil
 			}
 			failed = failed && errors.Is(a.err, errServerFailure)
-			failures[a.from] = fmt.Sprintf("%s: %s", servers[a.from], solver.Cause(a.err))
+			failures[a.from] = fmt.Sprintf("%s: %s", servers[a.from], egress.Cause(a.err))
 			open--
 			askNext()
 		}

@@ -166,5 +166,5 @@ func causeOf(err error) string {
 	if errors.As(err, &urlErr) && !urlErr.Timeout() {
 		err = urlErr.Err
 	}
-	return solver.Cause(err)
+	return egress.Cause(err)
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/http01"
@@ -84,7 +85,7 @@ func (s *Solver) shakeHands(ctx context.Context, spec acmev1.ChallengeSpec, dial
 	where = target + where
 	conn, err := dial(ctx, "tcp", target)
 	if err != nil {
-		return failed(http01.ReasonNotReachable, where, solver.Cause(err))
+		return failed(http01.ReasonNotReachable, where, egress.Cause(err))
 	}
 	defer func() { _ = conn.Close() }() // nothing more is to be said
 	secure := tls.Client(conn, &tls.Config{
@@ -128,7 +129,7 @@ func refused(where string, err error) error {
 	case remote:
 		return failed(http01.ReasonWrongAnswer, where, "a server answers that refuses the handshake ("+alert.Err.Error()+"); "+advice)
 	}
-	return failed(http01.ReasonNotReachable, where, solver.Cause(err))
+	return failed(http01.ReasonNotReachable, where, egress.Cause(err))
 }
 
 func failed(reason, where, what string) error {

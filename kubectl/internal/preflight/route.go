@@ -18,10 +18,10 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/preflight"
-	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/http01"
 	"chancery.dev/internal/solver/tlsalpn01"
 )
@@ -37,7 +37,7 @@ func (k *checker) each(ctx context.Context, name string, port int, ask func(ctx 
 	err = k.dialer.Each(ctx, name, func(ctx context.Context, dial http01.DialFunc, where string) error {
 		text, err := ask(ctx, dial)
 		if err != nil {
-			return fault.After(time.Second, http01.ReasonNotReachable, "port %d%s: %s", port, where, solver.Cause(err))
+			return fault.After(time.Second, http01.ReasonNotReachable, "port %d%s: %s", port, where, egress.Cause(err))
 		}
 		mu.Lock()
 		defer mu.Unlock()

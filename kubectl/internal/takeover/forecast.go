@@ -60,7 +60,7 @@ type forecaster struct {
 	signer    *ca.Signer
 }
 
-// Secret implements signer.SecretReader.
+// Secret implements credential.Reader.
 func (f *forecaster) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	if s := f.secrets[key]; s != nil {

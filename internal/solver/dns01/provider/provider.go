@@ -18,6 +18,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/kube/credential"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/acmedns"
@@ -40,7 +41,7 @@ const (
 // Options configure the providers.
 type Options struct {
 	// Secrets reads credentials.
-	Secrets solver.SecretReader
+	Secrets credential.Reader
 	// Token returns a token of a service account that is good for ten minutes and for the audiences alone.
 	Token func(ctx context.Context, serviceAccount types.NamespacedName, audiences []string) (string, error)
 	// RFC2136 configures dynamic updates.
@@ -144,7 +145,7 @@ func (o Options) resolve(ctx context.Context, p *plan, namespace string) (exec.C
 		Provider: p.provider, Config: p.config, Secrets: map[string]string{}, Ambient: p.ambient,
 	}}
 	for variable, ref := range p.secrets {
-		value, err := solver.SecretValue(ctx, o.Secrets, namespace, ref.Name, ref.Key)
+		value, err := credential.Value(ctx, o.Secrets, namespace, ref.Name, ref.Key)
 		if err != nil {
 			return c, fault.ClassConfiguration.After(dns01.MendPeriod, dns01.ReasonSecret, "%w", err)
 		}

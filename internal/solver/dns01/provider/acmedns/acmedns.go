@@ -21,8 +21,8 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/kube/credential"
 	"chancery.dev/internal/limits"
-	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/limit"
 )
@@ -86,7 +86,7 @@ type Provider struct {
 var _ dns01.Provider = (*Provider)(nil)
 
 // Provider makes a Provider of the API's configuration. namespace is where the Secret is.
-func (c *Client) Provider(ctx context.Context, config *acmev1.AcmeDNSProvider, namespace string, secrets solver.SecretReader) (*Provider, error) {
+func (c *Client) Provider(ctx context.Context, config *acmev1.AcmeDNSProvider, namespace string, secrets credential.Reader) (*Provider, error) {
 	host := config.Host
 	if !strings.Contains(host, "://") {
 		host = "https://" + host
@@ -97,7 +97,7 @@ func (c *Client) Provider(ctx context.Context, config *acmev1.AcmeDNSProvider, n
 	}
 	ref := config.AccountSecretRef
 	p := &Provider{client: c, base: base, source: fmt.Sprintf("Secret %s/%s, entry %q", namespace, ref.Name, ref.Key)}
-	text, err := solver.SecretValue(ctx, secrets, namespace, ref.Name, ref.Key)
+	text, err := credential.Value(ctx, secrets, namespace, ref.Name, ref.Key)
 	if err != nil {
 		return nil, fault.ClassConfiguration.After(dns01.MendPeriod, dns01.ReasonSecret, "acmeDNS: %w", err)
 	}
@@ -152,7 +152,7 @@ func (p *Provider) update(ctx context.Context, a account, value string) error {
 	}
 	resp, err := p.client.http.Do(req)
 	if err != nil {
-		return fault.ClassUnavailable.After(0, dns01.ReasonUnreachable, "acmeDNS: updating at %s: %s", p.base.Redacted(), solver.Cause(err))
+		return fault.ClassUnavailable.After(0, dns01.ReasonUnreachable, "acmeDNS: updating at %s: %s", p.base.Redacted(), egress.Cause(err))
 	}
 	defer func() { _ = resp.Body.Close() }() // read as far as needed
 	// Read, so that the connection can be used again; never echoed.

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"chancery.dev/internal/solver"
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/solver/dns01/wire"
 	"chancery.dev/internal/term"
 )
@@ -55,7 +55,7 @@ func (p *Pool) start(ctx context.Context, path string, c wire.Configuration) (*s
 	if socket, ok := strings.CutPrefix(path, socketPrefix); ok {
 		conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 		if err != nil {
-			return nil, fmt.Errorf("the socket %s: %s", socket, solver.Cause(err))
+			return nil, fmt.Errorf("the socket %s: %s", socket, egress.Cause(err))
 		}
 		s.in, s.stop = conn, func() { _ = conn.Close() } // nothing is lost with a connection that is over
 		go s.read(conn)
@@ -77,7 +77,7 @@ func (p *Pool) start(ctx context.Context, path string, c wire.Configuration) (*s
 	cmd.Stderr = &logLines{log: p.o.Log.WithValues("program", path, "provider", c.Provider), redact: s.redact, left: maxStderr}
 	cmd.WaitDelay = grace // a grandchild may hold its standard error open
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting %s: %s", path, solver.Cause(err))
+		return nil, fmt.Errorf("starting %s: %s", path, egress.Cause(err))
 	}
 	s.in = stdin
 	s.stop = func() {

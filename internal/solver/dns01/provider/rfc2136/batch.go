@@ -8,8 +8,8 @@ import (
 
 	"github.com/miekg/dns"
 
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/limit"
 )
@@ -201,7 +201,7 @@ func (p *Provider) verdict(r dns01.Record, reply *dns.Msg, cause error) error {
 }
 
 func (p *Provider) unanswered(r dns01.Record, cause error) error {
-	return fault.ClassUnavailable.After(0, dns01.ReasonUnreachable, "rfc2136: updating %s at %s over %s: %s", r.FQDN, p.server, p.network, solver.Cause(cause))
+	return fault.ClassUnavailable.After(0, dns01.ReasonUnreachable, "rfc2136: updating %s at %s over %s: %s", r.FQDN, p.server, p.network, egress.Cause(cause))
 }
 
 // identity tells servers and keys apart. Updates without a key share nothing with those of other namespaces.

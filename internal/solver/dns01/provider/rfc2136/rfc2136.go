@@ -20,7 +20,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/solver"
+	"chancery.dev/internal/kube/credential"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/limit"
 )
@@ -89,7 +89,7 @@ func New(c Config, o Options) (*Provider, error) {
 }
 
 // FromConfig makes a Provider of the API's configuration. namespace is where the Secret is.
-func FromConfig(ctx context.Context, c *acmev1.RFC2136Provider, namespace string, secrets solver.SecretReader, o Options) (*Provider, error) {
+func FromConfig(ctx context.Context, c *acmev1.RFC2136Provider, namespace string, secrets credential.Reader, o Options) (*Provider, error) {
 	config := Config{Nameserver: c.Nameserver, TCP: strings.EqualFold(string(c.Protocol), string(acmev1.RFC2136TCP))}
 	o.Namespace = namespace
 	ref := c.TSIGSecretSecretRef
@@ -99,7 +99,7 @@ func FromConfig(ctx context.Context, c *acmev1.RFC2136Provider, namespace string
 			"rfc2136: tsigKeyName and tsigSecretSecretRef go together: set both or none")
 	case c.TSIGKeyName != "":
 		config.KeySource = fmt.Sprintf("Secret %s/%s, entry %q", namespace, ref.Name, ref.Key)
-		secret, err := solver.SecretValue(ctx, secrets, namespace, ref.Name, ref.Key)
+		secret, err := credential.Value(ctx, secrets, namespace, ref.Name, ref.Key)
 		if err != nil {
 			return nil, fault.ClassConfiguration.After(dns01.MendPeriod, dns01.ReasonSecret, "rfc2136: TSIG key %q: %w", c.TSIGKeyName, err)
 		}

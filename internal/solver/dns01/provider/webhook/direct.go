@@ -14,9 +14,9 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/kube/credential"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/pki"
-	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/limit"
 )
@@ -27,7 +27,7 @@ const directTimeout = 20 * time.Second
 // Direct asks webhooks that are HTTPS servers, without an aggregated API.
 type Direct struct {
 	// Secrets reads CA bundles and client certificates.
-	Secrets solver.SecretReader
+	Secrets credential.Reader
 	// Limits bound how often each is asked; nil does not limit it.
 	Limits *limit.Limits
 	// UserAgent is what the servers are told.
@@ -92,7 +92,7 @@ func (d Direct) bundle(ctx context.Context, config *acmev1.WebhookProvider, name
 	if ref == nil {
 		return config.CABundle, nil
 	}
-	text, err := solver.SecretText(ctx, d.Secrets, namespace, ref.Name, ref.KeyOr(cmmeta.TLSCAKey), limits.BundlePEM)
+	text, err := credential.Text(ctx, d.Secrets, namespace, ref.Name, ref.KeyOr(cmmeta.TLSCAKey), limits.BundlePEM)
 	if err != nil {
 		return nil, fault.ClassConfiguration.After(dns01.MendPeriod, dns01.ReasonSecret, "webhook: caBundleSecretRef: %w", err)
 	}
@@ -104,7 +104,7 @@ func (d Direct) certificate(ctx context.Context, namespace, name string) (*tls.C
 	var entries [2]string
 	for i, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey} {
 		var err error
-		if entries[i], err = solver.SecretValue(ctx, d.Secrets, namespace, name, key); err != nil {
+		if entries[i], err = credential.Value(ctx, d.Secrets, namespace, name, key); err != nil {
 			return nil, fault.ClassConfiguration.After(dns01.MendPeriod, dns01.ReasonSecret, "webhook: clientCertificateSecretRef: %w", err)
 		}
 	}

@@ -25,9 +25,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
-	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/limit"
 )
@@ -188,7 +188,7 @@ func (p *Provider) ask(ctx context.Context, action string, r dns01.Record) error
 			return fault.ClassCredential.After(dns01.MendPeriod, ReasonForbidden, "%s: the server ends the connection: %w: "+
 				"does it want a client certificate, and take that of clientCertificateSecretRef?", p.name, alert.Err)
 		}
-		return fault.ClassUnavailable.After(0, dns01.ReasonUnreachable, "%s: asking %s: %s", p.name, p.whom, solver.Cause(err))
+		return fault.ClassUnavailable.After(0, dns01.ReasonUnreachable, "%s: asking %s: %s", p.name, p.whom, egress.Cause(err))
 	}
 	defer func() { _ = resp.Body.Close() }() // read as far as needed
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
@@ -196,7 +196,7 @@ func (p *Provider) ask(ctx context.Context, action string, r dns01.Record) error
 		return fault.After(dns01.MendPeriod, ReasonFailed, "%s: the answer is longer than %d MiB", p.name, maxBody>>20)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: reading the answer: %s", p.name, solver.Cause(err))
+		return fmt.Errorf("%s: reading the answer: %s", p.name, egress.Cause(err))
 	}
 	return p.judge(resp.StatusCode, text)
 }

@@ -1,4 +1,4 @@
-package solver_test
+package credential_test
 
 import (
 	"context"
@@ -7,9 +7,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"chancery.dev/internal/kube/credential"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/rig/bounds"
-	"chancery.dev/internal/solver"
 )
 
 type secrets map[string][]byte
@@ -23,7 +23,7 @@ func TestCredentialEntriesAreBounded(t *testing.T) {
 	const mark = "hunter2"
 	bounds.Holds(t, "credential", func(n int) limits.Outcome {
 		value := strings.Repeat("x", n-len(mark)) + mark
-		got, err := solver.SecretValue(t.Context(), secrets{"token": []byte(value)}, "team", "key", "token")
+		got, err := credential.Value(t.Context(), secrets{"token": []byte(value)}, "team", "key", "token")
 		if err == nil && got != value || err != nil && strings.Contains(err.Error(), mark) {
 			t.Errorf("%d bytes, %v", len(got), err)
 		}
