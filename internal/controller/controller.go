@@ -116,6 +116,34 @@ func (s Scope) Holds(clusterObject string) bool {
 	return s.ClusterObject == nil || s.ClusterObject(clusterObject)
 }
 
+// Reach says whether this process has to do with the issuer that a reference names.
+type Reach string
+
+const (
+	// WithinReach: the issuer is read, and what names it is decided about.
+	WithinReach Reach = ""
+	// OfOthers: the issuer has a group of its own, and a controller of its own.
+	OfOthers Reach = "OfOthers"
+	// Unreadable: the issuer is a ClusterIssuer, and nothing that is cluster-scoped is read.
+	Unreadable Reach = "Unreadable"
+	// OutOfScope: the issuer is a ClusterIssuer that another process cares for.
+	OutOfScope Reach = "OutOfScope"
+)
+
+// Reach is the one answer to whose an issuer is, for Certificates, requests, Orders and Challenges.
+func (s Scope) Reach(ref cmmeta.IssuerReference) Reach {
+	switch cluster := ref.KindOrDefault() == cmmeta.ClusterIssuerKind; {
+	case ref.IsExternal():
+		return OfOthers
+	case cluster && s.NamespacedOnly:
+		return Unreadable
+	case cluster && !s.Holds(ref.Name):
+		return OutOfScope
+	default:
+		return WithinReach
+	}
+}
+
 // IssuerKinds returns a new object of each kind of issuer that is read.
 func (s Scope) IssuerKinds() []client.Object {
 	kinds := []client.Object{&certmanagerv1.Issuer{}}

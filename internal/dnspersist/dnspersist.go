@@ -13,6 +13,7 @@ import (
 
 	"chancery.dev/internal/caa"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/pki"
 )
 
 // maxIssuers is how many names a CA may list (draft §3.1).
@@ -27,7 +28,7 @@ const maxProblems = 3
 
 // Name is the name of the record for a domain, with the trailing dot (draft §4).
 func Name(domain string) string {
-	return "_validation-persist." + strings.ToLower(strings.TrimSuffix(domain, ".")) + "."
+	return "_validation-persist." + pki.DNSNameKey(domain) + "."
 }
 
 // Record is what a TXT record says (draft §4.1).

@@ -35,7 +35,7 @@ var rooms = []room{
 	{layer: 0, path: "internal/attach", why: "pure: the listeners that an HTTPRoute attaches to"},
 	{layer: 0, path: "internal/tracing", why: "spans for a collector of OpenTelemetry"},
 	{layer: 1, path: "internal/retryafter", why: "how long an answer by HTTP asks to wait"},
-	{layer: 1, path: "internal/dnspersist", why: "pure: the record of DNS-PERSIST-01"},
+	{layer: 2, path: "internal/dnspersist", why: "pure: the record of DNS-PERSIST-01"},
 	{layer: 0, path: "internal/propagation", why: "a memory of how long others take to see what the self check sees"},
 	{layer: 0, path: "internal/solver/dns01/wire", why: "the DNS provider protocol's messages"},
 	{layer: 0, path: "examples", why: "manifests for people, and for the demo"},

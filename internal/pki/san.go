@@ -232,6 +232,10 @@ func findExtension(extensions []pkix.Extension, oid asn1.ObjectIdentifier) *pkix
 	return nil
 }
 
+// DNSNameKey is what a DNS name is compared by: in small letters (RFC 4343), and without the dot that some write at its
+// end. It is for comparing only: what is asked for stays as it was written.
+func DNSNameKey(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
+
 // canonicalDNSName spells a name in small letters: capitals are the same (RFC 4343).
 func canonicalDNSName(name string) string { return strings.ToLower(name) }
 

@@ -11,6 +11,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/cause"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/pki"
 )
 
 // The limits that Let's Encrypt publishes: https://letsencrypt.org/docs/rate-limits and /docs/profiles.
@@ -153,7 +154,7 @@ func (l Limits) counts(spec *certmanagerv1.CertificateSpec) Finding {
 func canonical(names []string) []string {
 	out := make([]string, len(names))
 	for i, n := range names {
-		out[i] = strings.ToLower(n)
+		out[i] = pki.DNSNameKey(n)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

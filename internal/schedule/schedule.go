@@ -26,6 +26,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"chancery.dev/internal/pki"
 )
 
 // DefaultCap is how many challenges are processing at most unless configured otherwise (spec §5.6).
@@ -315,7 +317,7 @@ func byAge(a, b *fact) int {
 
 // join puts a challenge into its groups.
 func (s *Scheduler) join(f *fact) {
-	class, name := f.Class, strings.ToLower(strings.TrimSuffix(f.DNSName, "."))
+	class, name := f.Class, pki.DNSNameKey(f.DNSName)
 	limits := [kinds]int{s.options.Cap, s.options.IssuerCap, s.options.ClassCap, 1, s.options.Cap}
 	if class == "" || s.options.ClassCap <= 0 {
 		class, limits[ofClass] = "", 0

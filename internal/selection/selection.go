@@ -16,6 +16,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/pki"
 )
 
 // ErrTooLarge is what is wrong with a solver of more than limits.SolverBytes.
@@ -110,7 +111,7 @@ func For(orderLabels map[string]string, solvers []acmev1.ACMEChallengeSolver) *S
 		switch {
 		case len(selector.DNSNames) > 0:
 			for _, name := range selector.DNSNames {
-				name = canonical(name)
+				name = pki.DNSNameKey(name)
 				zone := longest(name, func(zone string) int { return zones[zone] })
 				if len(zones) == 0 || zone > 0 {
 					note(s.names, candidate{name, of}, choice{i, weight{names: 1, zone: zone, labels: fits.labels}})
@@ -127,14 +128,11 @@ func For(orderLabels map[string]string, solvers []acmev1.ACMEChallengeSolver) *S
 	return s
 }
 
-// canonical spells a name in small letters, and without the dot that some write at its end.
-func canonical(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
-
 // zonesOf returns the zones of a selector, with how many labels each has.
 func zonesOf(selector *acmev1.CertificateDNSNameSelector) map[string]int {
 	zones := make(map[string]int, len(selector.DNSZones))
 	for _, zone := range selector.DNSZones {
-		zone = canonical(zone)
+		zone = pki.DNSNameKey(zone)
 		zones[zone] = strings.Count(zone, ".") + 1
 	}
 	return zones
@@ -145,7 +143,7 @@ func longest(name string, look func(zone string) int) int {
 	if len(name) > maxName {
 		return 0
 	}
-	for zone, more := strings.ToLower(name), true; more; _, zone, more = strings.Cut(zone, ".") {
+	for zone, more := pki.DNSNameKey(name), true; more; _, zone, more = strings.Cut(zone, ".") {
 		if found := look(zone); found > 0 {
 			return found
 		}
@@ -192,7 +190,7 @@ func (s *Solvers) Select(a acmev1.ACMEAuthorization) (Selection, error) {
 
 // best is the solver of a type that fits a domain best.
 func (s *Solvers) best(domain string, of acmev1.ACMEChallengeType) (choice, bool) {
-	if c, has := s.names[candidate{canonical(domain), of}]; has {
+	if c, has := s.names[candidate{pki.DNSNameKey(domain), of}]; has {
 		return c, true
 	}
 	var c choice

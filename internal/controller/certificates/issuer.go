@@ -35,10 +35,7 @@ const (
 
 // issuerOf reads the issuer that a reference names; nil if there is none that is ours.
 func (r *certificates) issuerOf(ctx context.Context, namespace string, ref cmmeta.IssuerReference) (certmanagerv1.GenericIssuer, error) {
-	if ref.GroupOrDefault() != certmanagerv1.GroupName {
-		return nil, nil //nolint:nilnil // as it says
-	}
-	if ref.KindOrDefault() == cmmeta.ClusterIssuerKind && (r.Scope.NamespacedOnly || !r.Scope.Holds(ref.Name)) {
+	if r.Scope.Reach(ref) != controller.WithinReach {
 		return nil, nil //nolint:nilnil // as it says
 	}
 	issuer := certmanagerv1.NewIssuer(ref, namespace)

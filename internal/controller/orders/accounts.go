@@ -45,11 +45,14 @@ func observeIssuer(ctx context.Context, d *controller.Deps, accounts *acmeaccoun
 	missing := func(format string, args ...any) (acmeIssuer, error) {
 		return acmeIssuer{flow: acmeflow.Issuer{Readiness: acmeflow.IssuerMissing, Message: fmt.Sprintf(format, args...)}}, nil
 	}
-	if ref.IsExternal() {
+	switch d.Scope.Reach(ref) {
+	case controller.OfOthers:
 		return missing("issuers of group %q are not ours", ref.Group)
-	}
-	if ref.KindOrDefault() == cmmeta.ClusterIssuerKind && d.Scope.NamespacedOnly {
+	case controller.Unreadable:
 		return missing("ClusterIssuers are not read with --namespace")
+	case controller.OutOfScope:
+		return missing("another controller cares for the ClusterIssuer of that name")
+	case controller.WithinReach:
 	}
 	issuer := certmanagerv1.NewIssuer(ref, namespace)
 	err := d.Client.Get(ctx, client.ObjectKeyFromObject(issuer), issuer)

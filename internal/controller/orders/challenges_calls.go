@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
-	"strings"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acmeaccount"
@@ -14,6 +13,7 @@ import (
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/pki"
 	"chancery.dev/internal/solver"
 )
 
@@ -60,7 +60,7 @@ func (r *challenges) laneOfSolver(c *acmev1.Challenge, step acmeflow.ChallengeSt
 	lane := engine.Lane{Name: "solver of " + c.Namespace, Limit: solverCalls, Timeout: solverTimeout}
 	if step == acmeflow.ChallengeCheck {
 		sum := fnv.New32a()
-		_, _ = sum.Write([]byte(strings.ToLower(c.Spec.DNSName)))
+		_, _ = sum.Write([]byte(pki.DNSNameKey(c.Spec.DNSName)))
 		lane.Name = fmt.Sprintf("self check of %s/%d", c.Namespace, sum.Sum32()%checkShards)
 		return lane
 	}
@@ -110,7 +110,7 @@ func (r *challenges) solve1(ctx context.Context, c *acmev1.Challenge, step acmef
 func viewed(c *acmev1.Challenge, m *acmeflow.ChallengeMemory) string {
 	place := m.Zone
 	if place == "" {
-		place = strings.ToLower(c.Spec.DNSName)
+		place = pki.DNSNameKey(c.Spec.DNSName)
 	}
 	return controller.IssuerKeyOf(c.Spec.IssuerRef, c.Namespace) + " " + string(c.Spec.Type) + " " + place
 }

@@ -395,13 +395,14 @@ func (r *requests) refused(p *pass, problem error) engine.Event {
 func (r *requests) resolve(ctx context.Context, o *observation) (certmanagerv1.GenericIssuer, error) {
 	o.state.IssuerName, o.state.IssuerAt = fmt.Sprintf("%s %q", o.ref.KindOrDefault(), o.ref.Name), issuerAt(o)
 	o.sign.IssuerName, o.sign.IssuerKind, o.sign.IssuerGroup = o.ref.Name, o.ref.KindOrDefault(), o.ref.GroupOrDefault()
-	if o.ref.IsExternal() {
+	switch r.Scope.Reach(o.ref) {
+	case controller.OfOthers, controller.OutOfScope:
 		o.state.Issuer = request.IssuerForeign
-		return nil, nil //nolint:nilnil // an external issuer is not read
-	}
-	if r.Scope.NamespacedOnly && o.ref.KindOrDefault() == cmmeta.ClusterIssuerKind {
+		return nil, nil //nolint:nilnil // the issuer of another controller is not read
+	case controller.Unreadable:
 		o.state.Issuer = request.IssuerOutOfReach
 		return nil, nil //nolint:nilnil // it cannot be read
+	case controller.WithinReach:
 	}
 	issuer, err := r.readIssuer(ctx, o)
 	if apierrors.IsNotFound(err) {
@@ -432,7 +433,7 @@ func (r *requests) otherKind(ctx context.Context, o *observation) string {
 	switch {
 	case o.ref.KindOrDefault() == cmmeta.ClusterIssuerKind:
 		other, kind, key.Namespace = &certmanagerv1.Issuer{}, cmmeta.DefaultIssuerKind, o.sign.ResourceNamespace
-	case r.Scope.NamespacedOnly:
+	case r.Scope.Reach(cmmeta.IssuerReference{Kind: kind, Name: o.ref.Name}) != controller.WithinReach:
 		return ""
 	}
 	if r.Client.Get(ctx, key, other) != nil { // without it, there is a hint less

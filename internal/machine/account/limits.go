@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/pki"
 )
 
 // provenBy is how many parts of a domain are refused in a row before the domain itself is
@@ -211,7 +212,7 @@ func covering(ids []acme.Identifier) []string {
 func setOf(ids []acme.Identifier) string {
 	var values []string
 	for _, id := range ids {
-		values = append(values, canonical(id.Value))
+		values = append(values, pki.DNSNameKey(id.Value))
 	}
 	slices.Sort(values)
 	sum := sha256.Sum256([]byte(strings.Join(values, " ")))
@@ -236,7 +237,7 @@ func commonDomains(ids []acme.Identifier) []string {
 func topsOf(ids []acme.Identifier) []string {
 	var tops []string
 	for _, id := range ids {
-		top := canonical(id.Value)
+		top := pki.DNSNameKey(id.Value)
 		if domains := domainsOf(id); len(domains) > 0 {
 			top = domains[len(domains)-1]
 		}
@@ -256,12 +257,10 @@ func domainsOf(id acme.Identifier) []string {
 		return []string{netip.PrefixFrom(address, 64).Masked().String()}
 	}
 	var out []string
-	domain := strings.TrimPrefix(canonical(id.Value), "*.")
+	domain := strings.TrimPrefix(pki.DNSNameKey(id.Value), "*.")
 	for strings.Contains(domain, ".") {
 		out = append(out, domain)
 		_, domain, _ = strings.Cut(domain, ".")
 	}
 	return out
 }
-
-func canonical(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }

@@ -16,6 +16,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/pki"
 )
 
 // applySetLabel says that an object is part of an ApplySet; its Certificates are not.
@@ -261,15 +262,15 @@ func digest(crt *certmanagerv1.Certificate) string {
 
 // notCovered returns the names of a Certificate that another one is not for.
 func notCovered(wanted, by *certmanagerv1.Certificate) []string {
-	covered := map[string]bool{strings.ToLower(by.Spec.CommonName): true}
+	covered := map[string]bool{pki.DNSNameKey(by.Spec.CommonName): true}
 	for _, name := range slices.Concat(by.Spec.DNSNames, by.Spec.IPAddresses) {
-		covered[strings.ToLower(name)] = true
+		covered[pki.DNSNameKey(name)] = true
 	}
 	var out []string
 	for _, name := range slices.Concat(wanted.Spec.DNSNames, wanted.Spec.IPAddresses) {
-		lower := strings.ToLower(name)
-		_, parent, _ := strings.Cut(lower, ".")
-		if !covered[lower] && !covered["*."+parent] {
+		key := pki.DNSNameKey(name)
+		_, parent, _ := strings.Cut(key, ".")
+		if !covered[key] && !covered["*."+parent] {
 			out = append(out, name)
 		}
 	}

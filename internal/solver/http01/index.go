@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/pki"
 )
 
 // Index has the answers of all HTTP-01 and TLS-ALPN-01 challenges in flight. Watches of Challenges and Orders feed it,
@@ -246,7 +247,7 @@ func Host(s string) string {
 	if ip, err := netip.ParseAddr(s); err == nil {
 		return ip.Unmap().String()
 	}
-	return strings.ToLower(strings.TrimSuffix(s, "."))
+	return pki.DNSNameKey(s)
 }
 
 // ServerName is the server name in a TLS handshake for an identifier (RFC 8737 §3): its Host, or the name of an IP

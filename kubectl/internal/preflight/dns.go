@@ -9,6 +9,7 @@ import (
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/dnspersist"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/pki"
 	"chancery.dev/internal/preflight"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
@@ -65,7 +66,7 @@ func (k *checker) dns(ctx context.Context, p preflight.Proof, ca preflight.Autho
 func (k *checker) alias(ctx context.Context, p preflight.Proof, fqdn string) string {
 	end, err := k.resolver.Follow(ctx, fqdn, nil)
 	f := preflight.Finding{Check: "CNAME", Subject: fqdn, Outcome: preflight.OK}
-	aliased := err == nil && strings.TrimSuffix(end, ".") != strings.ToLower(strings.TrimSuffix(fqdn, "."))
+	aliased := err == nil && pki.DNSNameKey(end) != pki.DNSNameKey(fqdn)
 	follow, byService := p.Solver.DNS01.CNAMEStrategy == acmev1.CNAMEStrategyFollow, p.Solver.DNS01.AcmeDNS != nil
 	switch {
 	case err != nil:

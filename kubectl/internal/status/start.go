@@ -21,6 +21,7 @@ import (
 	"chancery.dev/internal/cause"
 	"chancery.dev/internal/explain"
 	"chancery.dev/internal/machine/shim"
+	"chancery.dev/internal/pki"
 	"chancery.dev/internal/printable"
 	"chancery.dev/kubectl/internal/plugin"
 )
@@ -328,11 +329,11 @@ func hostOf(l gwapiv1.Listener) []string {
 
 // serves reports whether a Certificate is for a host name.
 func serves(crt *certmanagerv1.Certificate, host string) bool {
-	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	host = pki.DNSNameKey(host)
 	_, parent, _ := strings.Cut(host, ".")
 	names := append([]string{crt.Spec.CommonName}, crt.Spec.DNSNames...)
 	return slices.ContainsFunc(names, func(name string) bool {
-		name = strings.ToLower(name)
+		name = pki.DNSNameKey(name)
 		return name == host || parent != "" && name == "*."+parent
 	}) || slices.Contains(crt.Spec.IPAddresses, host)
 }

@@ -23,6 +23,7 @@ import (
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/kube/credential"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/pki"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/limit"
 )
@@ -112,7 +113,7 @@ func (c *Client) Provider(ctx context.Context, config *acmev1.AcmeDNSProvider, n
 
 // Present sends the value to the account of the domain.
 func (p *Provider) Present(ctx context.Context, r dns01.Record) error {
-	domain := strings.TrimSuffix(strings.ToLower(r.Domain), ".")
+	domain := pki.DNSNameKey(r.Domain)
 	a, ok := p.accounts[domain]
 	if !ok {
 		return fault.ClassConfiguration.After(dns01.MendPeriod, dns01.ReasonSecret, "acmeDNS: %s has no account for %q: register one and add it", p.source, domain)
