@@ -141,7 +141,7 @@ var concurrent = map[string]struct{ what, why string }{
 		"a command waits for the person who has started it",
 	},
 	"kubectl/internal/plugin": {
-		"goroutine startProgress; mutex Progress; timer Await, Progress.run",
+		"goroutine StartProgress; mutex Progress; timer Await, Progress.run",
 		"a command waits for the person who has started it, and shows how far it is",
 	},
 	"kubectl/internal/preflight": {

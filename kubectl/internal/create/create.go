@@ -178,7 +178,7 @@ func (o *options) await(ctx context.Context, c client.Reader, r request, called 
 	if err := write(o.certFile, issued, "output-certificate-file"); err != nil {
 		return err
 	}
-	fmt.Fprintf(p.Over(o.streams.Out), "%s: issued, its certificate is in %s\n", called, o.certFile)
+	fmt.Fprintf(o.streams.Out, "%s: issued, its certificate is in %s\n", called, o.certFile)
 	return nil
 }
 

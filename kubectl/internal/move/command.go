@@ -111,7 +111,7 @@ func (o *options) run(ctx context.Context, streams plugin.Streams) error {
 	if err != nil {
 		return err
 	}
-	return move(ctx, from, to, o, o.progress.Over(streams.Out))
+	return move(ctx, from, to, o, streams.Out)
 }
 
 // locate finds the kubeconfig and the context that a value of --from or --to names. The names of contexts may contain

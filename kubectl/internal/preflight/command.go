@@ -136,7 +136,7 @@ func (o *options) checkAll(ctx context.Context, c client.Client, streams plugin.
 		}
 		reports = append(reports, report)
 		if o.output == "" {
-			printReport(progress.Over(streams.Out), report)
+			printReport(streams.Out, report)
 		}
 	}
 	return reports, nil

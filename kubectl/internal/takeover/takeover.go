@@ -177,7 +177,7 @@ func (o *options) change(cmd *cobra.Command, streams plugin.Streams, do func(con
 	}
 	o.progress = plugin.StartProgress(streams, false, "reading the cluster")
 	defer o.progress.Stop()
-	err = do(cmd.Context(), cluster{c}, rc, o, o.progress.Over(streams.Out))
+	err = do(cmd.Context(), cluster{c}, rc, o, streams.Out)
 	if errors.Is(err, errRed) {
 		return plugin.ExitError{Code: redCode, Err: err}
 	}
