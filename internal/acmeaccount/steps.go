@@ -61,7 +61,7 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) (out a
 	if action.Step == acmeflow.OrderCreate && isLimit(err) {
 		f := a.classify(c, "", err)
 		refusal := account.Refusal{
-			Order: limited(action.NewOrder), Sent: sent, Wait: min(orDefault(f.Delay), fault.ObeyedForOrders), Detail: f.Error(), Paused: f.Class == fault.ClassPaused,
+			Order: limited(action.NewOrder), Sent: sent, Wait: min(orDefault(f.Delay), fault.Orders.With("").Obeyed), Detail: f.Error(), Paused: f.Class == fault.ClassPaused,
 		}
 		a.tell(func(m *account.Machine, now time.Time) { m.OrderRefused(refusal, now) })
 		return out, f
@@ -165,7 +165,7 @@ func limited(n acmeflow.NewOrder) account.Order {
 
 func orDefault(retryAfter time.Duration) time.Duration {
 	if retryAfter <= 0 {
-		return account.DefaultPark
+		return fault.Parks.With("").First
 	}
 	return retryAfter
 }

@@ -86,40 +86,37 @@ func immutable(c metav1.StatusCause) bool {
 		c.Type == metav1.CauseTypeFieldValueInvalid && strings.HasSuffix(c.Message, ": "+words)
 }
 
-// The wait after a write that the API server has refused doubles from the first to the longest one: most of what is in
-// the way of a write, such as a quota, is not watched.
-const (
-	firstRefusal   = 10 * time.Second
-	longestRefusal = 5 * time.Minute
-)
-
 // Refusals counts the writes of an object that the API server has refused in a row for one cause, while the process
 // lives.
 type Refusals struct {
 	cause *cmmeta.Cause
-	wait  time.Duration
+	count int
 	until time.Time
 }
 
 // After returns how long to wait after one more refusal, and has the cause say so. A try that an event has brought
 // before that time does not move it.
 func (r *Refusals) After(c *cmmeta.Cause, now time.Time) time.Duration {
-	switch {
-	case !c.SameAs(r.cause), r.wait == 0:
-		switch Class(c.Class) {
-		case Immutable, Invalid, TooLarge, NamespaceTerminating: // what helps is watched: another spec, or another Secret
-			r.wait = longestRefusal
-		default:
-			r.wait = firstRefusal
-		}
-		r.until = now.Add(r.wait).Truncate(time.Second)
-	case !now.Before(r.until):
-		r.wait = min(2*r.wait, longestRefusal)
-		r.until = now.Add(r.wait).Truncate(time.Second)
+	if !c.SameAs(r.cause) {
+		r.count = 0
+	}
+	if r.count == 0 || !now.Before(r.until) {
+		r.count++
+		r.until = now.Add(waiter(Class(c.Class)).With("").Step(r.count)).Truncate(time.Second)
 	}
 	r.cause = c
 	c.NextTry = &metav1.Time{Time: r.until}
 	return r.until.Sub(now)
+}
+
+// waiter says how long a write that was refused waits: most of what is in its way, such as a quota, is not watched.
+func waiter(class Class) fault.Waiter {
+	switch class {
+	case Immutable, Invalid, TooLarge, NamespaceTerminating: // what helps is watched: another spec, or another Secret
+		return fault.WatchedWrites
+	default:
+		return fault.Writes
+	}
 }
 
 // OfError returns the cause that the error of a signer, or of a write, is; nil for nil.

@@ -69,13 +69,14 @@ func TestStrangersDecideNoClass(t *testing.T) {
 // told in the status. The rest is tried soon, and then more and more seldom.
 func TestRefusalsWait(t *testing.T) {
 	t.Parallel()
+	const soon, longest = 10 * time.Second, 5 * time.Minute
 	for class, first := range map[Class]time.Duration{
-		Quota: firstRefusal, Admission: firstRefusal, Rights: firstRefusal, Webhook: firstRefusal,
-		Immutable: longestRefusal, Invalid: longestRefusal, TooLarge: longestRefusal, NamespaceTerminating: longestRefusal,
+		Quota: soon, Admission: soon, Rights: soon, Webhook: soon,
+		Immutable: longest, Invalid: longest, TooLarge: longest, NamespaceTerminating: longest,
 	} {
 		var r Refusals
 		now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-		for _, want := range []time.Duration{first, min(2*first, longestRefusal), min(4*first, longestRefusal)} {
+		for _, want := range []time.Duration{first, min(2*first, longest), min(4*first, longest)} {
 			c := New(class, "", "Secret web", "no")
 			if got := r.After(c, now); got != want || !c.NextTry.Time.Equal(now.Add(want)) {
 				t.Errorf("%s: %s until %v, want %s", class, got, c.NextTry, want)

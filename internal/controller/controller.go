@@ -23,6 +23,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/kubecache"
 	"chancery.dev/internal/machine/certificate"

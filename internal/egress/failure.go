@@ -16,8 +16,8 @@ import (
 )
 
 // Cause describes a network error in words that are the same on every try: without ephemeral ports, request ids and
-// nested prefixes. Errors of signers and solvers end in the status of an object, and each change of a status is a write. It is for
-// errors that quote nothing of an answer, such as those of a Transport.
+// nested prefixes. Errors of signers and solvers end in the status of an object, and each change of a status is a
+// write. It is for errors that quote nothing of an answer, such as those of a Transport.
 func Cause(err error) string {
 	var (
 		netErr net.Error

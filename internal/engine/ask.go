@@ -105,15 +105,15 @@ func (t *tries) answer() Answer {
 
 // BackOff is how long to wait after the given number of failures in a row (1 for the first), by the table of package
 // fault; zero if the error says that no repetition helps, or that an event has to come first. Jitter in [0,1) spreads
-// objects that have failed together, and those that were asked to wait for longer than fault.ObeyedForCalls.
+// objects that have failed together, and those that were asked to wait for longer than the table of patience obeys.
 func BackOff(err error, failures int, jitter float64) time.Duration {
 	f := fault.Of(err)
 	switch {
 	case f == nil:
-		return fault.PatienceWithCalls("").Wait(0, failures, jitter)
+		return fault.Calls.With("").Wait(0, failures, jitter)
 	case f.Kind == fault.KindTerminal, f.Kind == fault.KindPending:
 		return 0
 	default:
-		return fault.PatienceWithCalls(f.Class).Wait(f.Delay, failures, jitter)
+		return fault.Calls.With(f.Class).Wait(f.Delay, failures, jitter)
 	}
 }

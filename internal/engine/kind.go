@@ -28,13 +28,8 @@ const (
 	stepsPerPass = 8
 	// nextPass is when an object goes on that has used them up.
 	nextPass = time.Second
-	// refusedRetry is when a step is tried again that the API server has refused.
-	refusedRetry = 5 * time.Minute
-	// conflictRetry is how soon a pass is repeated whose write came second: by then the watch shows what came first.
-	// The wait doubles with each further conflict, up to conflictPatience: a broken watch may show nothing for long.
-	conflictRetry    = 50 * time.Millisecond
-	conflictPatience = 10 * time.Second
-	// vainWrites is how many writes of a status in a row may change nothing before the object waits for refusedRetry.
+	// vainWrites is how many writes of a status in a row may change nothing before the object waits as after one that was
+	// refused.
 	vainWrites = 2
 )
 
@@ -324,7 +319,7 @@ func (r *Runner[O, M, S, A]) notInVain(p *Pass[O, M], known *remembered[M], plan
 	}
 	if known.vain++; known.vain >= vainWrites && plan.Again {
 		plan.Again, plan.Events = false, nil
-		plan.Failure = fault.After(refusedRetry, "StatusNotKept", "the API server does not keep the status of %s %s/%s: are the "+
+		plan.Failure = fault.After(fault.WatchedWrites.With("").First, "StatusNotKept", "the API server does not keep the status of %s %s/%s: are the "+
 			"custom resource definitions older than the controller? Run chancery install",
 			r.kind.Name, p.Object.GetNamespace(), p.Object.GetName())
 	}
@@ -372,14 +367,14 @@ func (r *Runner[O, M, S, A]) refused(p *Pass[O, M], known *remembered[M], err er
 		known.refused = e.Message
 		p.Tell(e)
 	}
-	return fault.After(cmp.Or(p.Retry, refusedRetry), e.Reason, "%s", e.Message)
+	return fault.After(cmp.Or(p.Retry, fault.WatchedWrites.With("").First), e.Reason, "%s", e.Message)
 }
 
 // rest notes what the object waits for, and says when it is looked at again.
 func (r *Runner[O, M, S, A]) rest(known *remembered[M], o owner, told *account, plan Plan, failure error) (reconcile.Result, error) {
 	result, err := interpret(failure)
 	if apierrors.IsConflict(failure) {
-		result.RequeueAfter = min(conflictRetry<<min(known.conflicts, 10), conflictPatience)
+		result.RequeueAfter = fault.Conflicts.With("").Step(known.conflicts + 1)
 		known.conflicts++
 	} else {
 		known.conflicts = 0
@@ -431,7 +426,7 @@ func interpret(err error) (reconcile.Result, error) {
 	case err == nil:
 		return reconcile.Result{}, nil
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+		return reconcile.Result{RequeueAfter: fault.Conflicts.With("").First}, nil
 	case f == nil:
 		return reconcile.Result{}, err
 	case f.Kind == fault.KindAfter:

@@ -396,7 +396,7 @@ func TestRefused(t *testing.T) {
 		pods := schema.GroupResource{Resource: "pods"}
 		for _, cause := range []string{"no", "no", "never"} {
 			refusal = fmt.Errorf("store: %w", apierrors.NewForbidden(pods, "pod", errors.New(cause)))
-			if result := e.pass(t); result.RequeueAfter != refusedRetry {
+			if result := e.pass(t); result.RequeueAfter != fault.WatchedWrites.With("").First {
 				t.Errorf("%s: %+v", cause, result)
 			}
 			if w := e.engine.Waits(); len(w) != 1 || w[0].What != WaitTime || w[0].Detail != refusal.Error() || w[0].Until.IsZero() {

@@ -112,8 +112,8 @@ func parseIssue(value string) (domain string, parameters map[string][]string) {
 	return domain, parameters
 }
 
-// refusal says which parameter excludes an order (RFC 8657), and whether that is the account's; empty if none does. More than one accounturi, or more than
-// one validationmethods, excludes all (RFC 8657 §3, §4).
+// refusal says which parameter excludes an order (RFC 8657), and whether that is the account's; empty if none does.
+// More than one accounturi, or more than one validationmethods, excludes all (RFC 8657 §3, §4).
 func refusal(parameters map[string][]string, p Proof, ca Authority) (reason string, ofAccount bool) {
 	if accounts := parameters["accounturi"]; len(accounts) > 1 || len(accounts) == 1 && accounts[0] != ca.Account {
 		return fmt.Sprintf("accounturi is %s, and the account of the issuer is %s", strings.Join(accounts, ", "), ca.Account), true

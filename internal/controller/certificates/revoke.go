@@ -169,7 +169,7 @@ func (r *certificates) findRevoker(ctx context.Context, p *pinned) (err error) {
 func (r *certificates) askToRevoke(ctx context.Context, p *pass, v *view) (time.Time, error) {
 	pin, by, issuer := v.pinned, v.pinned.by, v.pinned.issuer
 	if by == nil {
-		return r.Now().Add(refusedAgain), nil // an issuer that the spec does not name any more makes no event
+		return r.Now().Add(fault.Calls.With(fault.ClassPermanent).First), nil // an issuer that the spec does not name any more makes no event
 	}
 	what := signer.Revocation{Certificate: pin.leaf.Raw, Reason: pin.Reason}
 	if pin.Reason == revocation.KeyCompromise || v.Secret != nil && !v.Secret.Key.Same(pin.Key) {
@@ -190,14 +190,11 @@ func (r *certificates) askToRevoke(ctx context.Context, p *pass, v *view) (time.
 	return answer.Until, nil
 }
 
-// refusedAgain is how soon a CA is asked again that has refused: no event tells that somebody has put right what the CA
-// holds against the revocation.
-const refusedAgain = time.Hour
-
-// hourly has a CA asked again every hour that has refused.
+// hourly asks a CA again every hour that has refused: no event tells that somebody has put right what the CA holds
+// against the revocation.
 func hourly(err error) error {
 	if !fault.IsTerminal(err) {
 		return err
 	}
-	return fault.ClassRefused.After(refusedAgain, revocation.ReasonRefused, "%w", err)
+	return fault.ClassRefused.After(fault.Calls.With(fault.ClassPermanent).First, revocation.ReasonRefused, "%w", err)
 }

@@ -8,18 +8,8 @@ package account
 
 import (
 	"time"
-)
 
-const (
-	// MaxPark bounds how long one answer parks a whole account: its Retry-After may be a day. The object that was
-	// refused waits that long by itself, others need not.
-	MaxPark = time.Hour
-	// firstPark and secondPark are the bounds while only one or two answers in a row say so: others show whether
-	// they are meant too.
-	firstPark, secondPark = time.Minute, 10 * time.Minute
-	// DefaultPark is for a CA that asks for fewer requests and does not say how long: the first step of Let's
-	// Encrypt's integration guide.
-	DefaultPark = time.Minute
+	"chancery.dev/internal/fault"
 )
 
 // Machine is what is known of an account. The zero value knows nothing. It is not safe for concurrent use.
@@ -49,7 +39,7 @@ type Park struct {
 // sent either.
 func (m *Machine) Parked(now time.Time) Park {
 	if unsure := m.key.unsure; unsure.After(m.until) {
-		if at := now.Add(unsurePark); at.Before(unsure) {
+		if at := now.Add(fault.Unsure.With("").First); at.Before(unsure) {
 			unsure = at
 		}
 		if unsure.After(m.until) {
@@ -70,8 +60,7 @@ func (m *Machine) LeaveAlone(wait time.Duration, sent time.Time, reason string, 
 		return false
 	}
 	m.refusals++
-	bounds := [...]time.Duration{firstPark, secondPark, MaxPark}
-	until := now.Add(min(wait, bounds[min(m.refusals, len(bounds))-1]))
+	until := now.Add(min(wait, fault.Parks.With("").Step(m.refusals)))
 	if !until.After(m.until) {
 		return false
 	}

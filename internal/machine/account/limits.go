@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
 )
 
@@ -19,9 +20,9 @@ const provenBy = 3
 // limits are what a CA refuses to take orders for. CAs limit orders of an account, of a registered domain, of one set
 // of names, and after failed authorizations of a name, and tell which only in words for people (RFC 8555 §6.6). So the
 // limit is inferred: the names that were refused wait for as long as the CA says. If orders for several parts of a
-// domain are refused, and none is taken, the whole domain waits, for up to MaxPark at a time. All orders of the account
-// wait for firstPark at most. A refusal counts for MaxPark at most, and only once: a tenant whose names the CA refuses
-// again and again cannot hold back the names of other tenants for ever.
+// domain are refused, and none is taken, the whole domain waits, for up to the longest park at a time. All orders of
+// the account wait for the first park at most. A refusal counts for the longest park at most, and only once: a tenant
+// whose names the CA refuses again and again cannot hold back the names of other tenants for ever.
 //
 // The zero value is ready.
 type limits struct {
@@ -86,14 +87,14 @@ func (l *limits) refused(r Refusal, now time.Time) {
 	if r.Paused {
 		return // it is of the names themselves
 	}
-	counts := now.Add(min(r.Wait, MaxPark))
+	counts := now.Add(min(r.Wait, fault.Parks.With("").Obeyed))
 	part := set
 	for _, domain := range commonDomains(r.Identifiers) {
 		if s := l.scope(domain, r.Renewal, now); !r.Sent.Before(s.since) {
 			s.forget(now)
 			s.parts[part] = counts
 			if len(s.parts) == provenBy {
-				s.hold(now, min(r.Wait, MaxPark))
+				s.hold(now, min(r.Wait, fault.Parks.With("").Obeyed))
 				clear(s.parts)
 			}
 		}
@@ -111,9 +112,9 @@ func (s *scope) widen(r Refusal, now time.Time) {
 		return
 	}
 	for _, top := range tops {
-		s.parts[top] = now.Add(min(r.Wait, MaxPark))
+		s.parts[top] = now.Add(min(r.Wait, fault.Parks.With("").Obeyed))
 	}
-	s.hold(now, min(r.Wait, firstPark))
+	s.hold(now, min(r.Wait, fault.Parks.With("").First))
 }
 
 // taken notes that the CA has taken an order for the names: no limit that covers them holds. Which

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"chancery.dev/internal/fault"
 )
 
 // The key of an account is replaced (RFC 8555 §7.3.5) such that nothing fails for it: a validation that the CA was
@@ -25,9 +27,6 @@ const (
 	QuietAgain = time.Second
 	// lateLimit is how long after it was sent a request may still reach the CA.
 	lateLimit = 10 * time.Second
-	// unsurePark is how far ahead the account is parked while it is not known which key the CA accepts; unsureLimit is
-	// how long that may last.
-	unsurePark, unsureLimit = 2 * time.Second, time.Hour
 )
 
 // Fingerprint is that of a public key.
@@ -114,7 +113,7 @@ func (m *Machine) Resume() { m.key.held = time.Time{} }
 func (m *Machine) Doubt(unanswered bool, now time.Time) {
 	m.key.unsure = now.Add(lateLimit)
 	if unanswered {
-		m.key.unsure = now.Add(unsureLimit)
+		m.key.unsure = now.Add(fault.Unsure.With("").Most)
 	}
 }
 

@@ -126,9 +126,6 @@ const (
 	followAgain = 5 * time.Second
 	// lookAgain is how often is looked whether an obstacle is gone.
 	lookAgain = 30 * time.Second
-	// refusedAgain is how long to wait after a refusal that repeating does not cure: the cause may be removed at the
-	// CA.
-	refusedAgain = time.Hour
 )
 
 // Decide returns what the issuer needs of its account now.
@@ -210,7 +207,7 @@ func delayOf(err error) delay {
 		d.failed = d.refused || f.Class != ""
 	}
 	if d.refused {
-		d.repeat = fault.ClassPermanent.After(refusedAgain, "", "%w", err)
+		d.repeat = fault.ClassPermanent.After(fault.Calls.With(fault.ClassPermanent).First, "", "%w", err) // the cause may be removed at the CA
 	}
 	return d
 }

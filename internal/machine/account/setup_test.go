@@ -226,7 +226,7 @@ func TestWords(t *testing.T) {
 		}
 		wait := say.Again
 		if f := fault.Of(a.Failure); f != nil {
-			wait = fault.PatienceWithCalls(f.Class).Wait(f.Delay, 1, 0.5)
+			wait = fault.Calls.With(f.Class).Wait(f.Delay, 1, 0.5)
 		}
 		got := fmt.Sprintf("%t %s in %s", say.Ready, say.Reason, wait)
 		if say.Warn {

@@ -147,7 +147,7 @@ func (m ChallengeMemory) Belied(c *acmev1.Challenge) bool {
 // Backoff is how long to wait before the attempt after the given number of failures in a row (1 for the first). Jitter
 // in [0,1) spreads objects that failed together. A Retry-After of up to a week is never undercut.
 func Backoff(f *fault.Fault, failures int, jitter float64) time.Duration {
-	return fault.PatienceWithOrders(f.Class).Wait(f.Delay, failures, jitter)
+	return fault.Orders.With(f.Class).Wait(f.Delay, failures, jitter)
 }
 
 const (
@@ -196,42 +196,25 @@ func Said(reason, end string) string {
 	return strings.TrimSuffix(reason, "; "+end)
 }
 
-// doubled is base·2^(n-1), at most limit.
-func doubled(base time.Duration, n int, limit time.Duration) time.Duration {
-	d := base
-	for i := 1; i < n && d < limit; i++ {
-		d *= 2
-	}
-	return min(d, limit)
-}
-
-const (
-	firstPoll = 25 * time.Millisecond
-	maxPoll   = 5 * time.Second
-	// longPolls is how many polls it takes until a CA is known to be slow, about five
-	// minutes; from then on it is asked once in slowPoll.
-	longPolls = 60
-	slowPoll  = time.Minute
-	// maxPollRetryAfter bounds what a CA may ask for between two polls: some say a day.
-	maxPollRetryAfter = 10 * time.Minute
-	firstCheck        = 250 * time.Millisecond
-)
+// longPolls is how many polls it takes until a CA is known to be slow, about five minutes.
+const longPolls = 60
 
 // PollDelay is how long to wait before the next poll of an authorization or an
 // order, given how many polls were made since the CA was asked to act, and the Retry-After of its last answer. The
 // first poll comes fast, because the CA may be done already.
 func PollDelay(polls int, retryAfter time.Duration) time.Duration {
-	if retryAfter > 0 && polls > 0 {
-		return min(retryAfter, maxPollRetryAfter)
-	}
+	p := fault.Polls.With("")
 	if polls >= longPolls {
-		return slowPoll
+		p = fault.SlowPolls.With("")
 	}
-	return doubled(firstPoll, polls+1, maxPoll)
+	if retryAfter > 0 && polls > 0 {
+		return min(retryAfter, p.Obeyed)
+	}
+	return p.Step(polls + 1)
 }
 
 // CheckDelay is how long to wait after the given number of failed self checks in
 // a row: ¼ s, doubling, settling at the period.
 func CheckDelay(failures int, period time.Duration) time.Duration {
-	return doubled(firstCheck, max(failures, 1), period)
+	return min(fault.SelfChecks.With("").Step(failures), period)
 }

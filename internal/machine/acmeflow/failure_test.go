@@ -12,7 +12,6 @@ import (
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
-	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
 )
 
@@ -25,7 +24,7 @@ func TestBackoff(t *testing.T) {
 				t.Errorf("%s after %d: between %s and %s, before %s", class, n, low, high, last)
 			}
 			last = low
-			if got := Backoff(after(90*time.Second, class), n, 0); got < 90*time.Second && !(class == fault.ClassNotProcessed && n <= fault.PatienceWithOrders(class).Free) {
+			if got := Backoff(after(90*time.Second, class), n, 0); got < 90*time.Second && !(class == fault.ClassNotProcessed && n <= fault.Orders.With(class).Free) {
 				t.Errorf("%s after %d: %s undercuts Retry-After", class, n, got)
 			}
 		}
@@ -37,12 +36,12 @@ func TestBackoff(t *testing.T) {
 }
 
 func TestPollDelay(t *testing.T) {
-	equal(t, PollDelay(0, time.Hour), firstPoll) // the first look comes fast
+	equal(t, PollDelay(0, time.Hour), fault.Polls.With("").First) // the first look comes fast
 	equal(t, PollDelay(1, 3*time.Second), 3*time.Second)
-	equal(t, PollDelay(1, 24*time.Hour), maxPollRetryAfter)
+	equal(t, PollDelay(1, 24*time.Hour), fault.Polls.With("").Obeyed)
 	equal(t, PollDelay(3, 0), 200*time.Millisecond)
-	equal(t, PollDelay(30, 0), maxPoll)
-	equal(t, PollDelay(longPolls, 0), slowPoll)
+	equal(t, PollDelay(30, 0), fault.Polls.With("").Most)
+	equal(t, PollDelay(longPolls, 0), fault.SlowPolls.With("").First)
 	equal(t, PollDelay(longPolls, 3*time.Second), 3*time.Second)
 }
 

@@ -26,8 +26,6 @@ const (
 	slowProcessing = 10 * time.Second
 	// maxRefused bounds finalizes in a row that a CA refuses although it shows the order as ready.
 	maxRefused = 5
-	// finalizeAgain is the wait after the first of them. Each further one doubles it.
-	finalizeAgain = time.Second
 	// authorizationsAtOnce bounds how many authorizations one call reads: the call has to end within its time limit,
 	// however slow the CA is.
 	authorizationsAtOnce = 20
@@ -355,7 +353,7 @@ func (d *orderDecision) finalize() OrderAction {
 		return d.refusedToFinalize()
 	}
 	if m := d.Memory; m.Refused > 0 {
-		if wake := m.RemoteAt.Add(finalizeAgain << (m.Refused - 1)); d.now.Before(wake) {
+		if wake := m.RemoteAt.Add(fault.Finalizes.With("").Step(m.Refused)); d.now.Before(wake) {
 			return OrderAction{Wake: wake}
 		}
 	}

@@ -29,9 +29,6 @@ const (
 	lookAgain = 30 * time.Second
 	// writeAgain is when to try again what somebody else's write has overtaken.
 	writeAgain = time.Second
-	// refusedAgain is how long a registration rests that the CA has refused for good: what it does not like may
-	// also be mended on its side.
-	refusedAgain = time.Hour
 	// probesAtOnce and probeTimeout bound the looks at the issuers of one server.
 	probesAtOnce = 4
 	probeTimeout = 90 * time.Second
@@ -272,7 +269,7 @@ func (p *probe) register(ctx context.Context) error {
 		return fmt.Errorf("%s with %s: %w; retrying with back-off", what, p.spec.Server, err)
 	}
 	if f.Kind == fault.KindTerminal {
-		return fault.ClassPermanent.After(refusedAgain, reason,
+		return fault.ClassPermanent.After(fault.Calls.With(fault.ClassPermanent).First, reason,
 			"%s with %s: %w: the ACME server refuses it; correct spec.acme, or the account at the ACME server", what, p.spec.Server, err)
 	}
 	return f.Class.After(f.Delay, reason, "%s with %s: %w; retrying with back-off", what, p.spec.Server, err)

@@ -11,9 +11,6 @@ import (
 const (
 	// tripAfter is how many failures in a row pause a credential.
 	tripAfter = 3
-	// leastPause and mostPause bound a pause; each one is twice as long as the last.
-	leastPause = 30 * time.Second
-	mostPause  = 10 * time.Minute
 	// rememberFor is how long a failure is remembered without another one.
 	rememberFor = time.Hour
 	// probePeriod is the wait of calls while one call tries whether the pause is over, and probeLimit how long that
@@ -84,11 +81,12 @@ func (b *breaker) note(err error, pauses int, now time.Time) {
 	b.failures++
 	b.last, b.class, b.words = now, class, err.Error()
 	var pause time.Duration
+	patient := fault.Breakers.With("")
 	if class == fault.ClassRateLimited {
-		pause = min(delay, mostPause) // at once: the provider has asked for it
+		pause = min(delay, patient.Obeyed) // at once: the provider has asked for it
 	}
 	if beyond := b.failures - tripAfter; beyond >= 0 {
-		pause = max(pause, min(leastPause<<min(beyond, 5), mostPause))
+		pause = max(pause, patient.Step(beyond+1))
 	}
 	if pause > 0 {
 		b.until = now.Add(pause)
