@@ -10,9 +10,11 @@ func TestSquaresAreFound(t *testing.T) {
 	sum := 0
 	linear := func(n int) func() {
 		return func() {
+			of := 0 // in a register: how fast a processor adds to memory differs from moment to moment, by a factor of two
 			for i := range n {
-				sum += i
+				of += i
 			}
+			sum += of
 		}
 	}
 	square := func(n int) func() { return linear(n * n) }
