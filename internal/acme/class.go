@@ -6,7 +6,7 @@ import (
 	"chancery.dev/internal/fault"
 )
 
-// This file says what the answers of an ACME server mean: nothing else of us reads statuses and codes for that.
+// This file says what an answer of an ACME server means by its status and its code alone.
 
 // ClassOf is the class of an answer with an HTTP status (0 if there was none) and a problem's code, which may be empty
 // (RFC 8555 §6.7).

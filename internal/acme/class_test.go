@@ -34,3 +34,42 @@ func TestClassOf(t *testing.T) {
 		}
 	}
 }
+
+func TestClassOfPage(t *testing.T) {
+	for _, test := range []struct {
+		status              int
+		empty, aboutNothing bool
+		want                fault.Class
+		unsure              bool
+	}{
+		{429, false, true, fault.ClassRateLimited, false},
+		{404, true, false, fault.ClassNotFound, false},
+		{410, false, false, fault.ClassNotFound, true},
+		{404, true, true, fault.ClassUnavailable, false},
+		{403, true, false, fault.ClassUnavailable, false},
+		{502, false, false, fault.ClassUnavailable, false},
+	} {
+		if got, unsure := acme.ClassOfPage(test.status, test.empty, test.aboutNothing); got != test.want || unsure != test.unsure {
+			t.Errorf("%+v: %s, unsure %v", test, got, unsure)
+		}
+	}
+}
+
+func TestClassOfInvalid(t *testing.T) {
+	of := func(code acme.Code) *acme.Problem { return &acme.Problem{Type: code.Type()} }
+	for _, test := range []struct {
+		problem *acme.Problem
+		want    fault.Class
+	}{
+		{nil, fault.ClassValidation},
+		{of(acme.CodeConnection), fault.ClassValidation},
+		{of(acme.CodeRateLimited), fault.ClassRateLimited},
+		{of(acme.CodeServerInternal), fault.ClassUnavailable},
+		{of(acme.CodeRejectedIdentifier), fault.ClassPermanent},
+		{&acme.Problem{Type: acme.CodeCompound.Type(), Subproblems: []acme.Subproblem{{Type: acme.CodeBadCSR.Type()}}}, fault.ClassPermanent},
+	} {
+		if got := acme.ClassOfInvalid(test.problem); got != test.want {
+			t.Errorf("%v: %s, want %s", test.problem, got, test.want)
+		}
+	}
+}

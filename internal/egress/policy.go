@@ -1,4 +1,5 @@
-// Package egress says which addresses the controller connects to on behalf of tenants, and makes the connections.
+// Package egress says which addresses the controller connects to on behalf of tenants, makes the connections, and says
+// in plain words why one failed.
 //
 // A tenant who writes an Issuer names servers: an ACME server, Vault, a DNS provider. The owner of a name decides which
 // addresses the name has, so a Policy judges each address when the connection is made. Callers decide who is bound by a

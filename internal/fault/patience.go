@@ -30,8 +30,8 @@ const (
 	// Calls are those who have the engine repeat a call: registration, contact, key change, revocation, Vault, Venafi. All
 	// but Orders and Challenges do.
 	Calls Waiter = "calls"
-	// Renewals are Certificates after a failed issuance, where no setting says how long they wait. A class without a
-	// row is waited out by the settings.
+	// Renewals are Certificates after a failed issuance, where no setting says how long they wait. After a failure
+	// of a class without a row, they wait as certificate.DefaultBackoff says.
 	Renewals Waiter = "renewals"
 	// Parks are those of an ACME account: for how long nothing is sent to the CA.
 	Parks Waiter = "parks"
@@ -41,7 +41,7 @@ const (
 	Polls Waiter = "polls"
 	// SlowPolls are those of a CA that is known to be slow.
 	SlowPolls Waiter = "slow polls"
-	// SelfChecks settle at the period of the settings.
+	// SelfChecks settle at the period of the settings, a week at most.
 	SelfChecks Waiter = "self checks"
 	// Breakers are the pauses of a credential of a DNS provider.
 	Breakers Waiter = "breakers"
@@ -52,12 +52,14 @@ const (
 	// Conflicts are passes whose write came second: by then the watch shows what came first, but a broken watch may show
 	// nothing for long.
 	Conflicts Waiter = "conflicts"
+	// Approvals are those of requests that the controller may not approve: the kind of the issuer, or the right, may have
+	// been made a moment ago.
+	Approvals Waiter = "approvals"
 	// Finalizes are those that a CA refuses although it shows the order as ready.
 	Finalizes Waiter = "finalizes"
 )
 
-// patience is the table. A row without a class is for all classes that have none; who has no such row does not wait by
-// this table.
+// patience is the table. A row without a class is for all classes that have none. All but Renewals have such a row.
 var patience = map[Waiter]map[Class]Patience{
 	// Where the CA wants fewer requests, it is the retry schedule that Let's Encrypt's integration guide asks for, up to
 	// the point where an order would outlive its usefulness: 1, 10, then every 100 minutes. Obeyed is the longest of the
@@ -103,6 +105,7 @@ var patience = map[Waiter]map[Class]Patience{
 	Writes:        {"": {First: 10 * time.Second, Factor: 2, Most: 5 * time.Minute}},
 	WatchedWrites: {"": {First: 5 * time.Minute, Most: 5 * time.Minute}},
 	Conflicts:     {"": {First: 50 * time.Millisecond, Factor: 2, Most: 10 * time.Second}},
+	Approvals:     {"": {First: time.Second, Factor: 2, Most: 5 * time.Minute}},
 	Finalizes:     {"": {First: time.Second, Factor: 2, Most: 5 * time.Minute}},
 }
 

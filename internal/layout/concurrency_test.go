@@ -13,7 +13,7 @@ import (
 // not do it.
 var concurrent = map[string]struct{ what, why string }{
 	"dnsproviders/cmd/chancery-dns": {
-		"goroutine serve; queue serve",
+		"goroutine serve; queue serve; timer serve",
 		"serves each connection, so many at a time; knows no objects",
 	},
 	"dnsproviders/internal/adapter": {
@@ -33,7 +33,7 @@ var concurrent = map[string]struct{ what, why string }{
 		"authorizations are read a few at a time, within a call of the engine; its state is shared by such calls",
 	},
 	"internal/app": {
-		"goroutine App.Run, App.trace, responder.Start; queue newWaits, responder.Start; timer admits, established",
+		"goroutine App.Run, App.trace, responder.Start; queue newWaits, responder.Start; timer admits, established, waits.serve",
 		"servers and the lease, which are of the process and not of an object; waits of an installation, which ends",
 	},
 	"internal/cli": {
@@ -41,7 +41,7 @@ var concurrent = map[string]struct{ what, why string }{
 		"the process itself: signals, servers, memory that is given back",
 	},
 	"internal/controller": {
-		"goroutine Deps.Settled; queue Deps.Options, NewQueue; timer Deps.Late, afterFunc",
+		"goroutine Deps.Settled; queue Deps.Options, NewQueue; timer Deps.AfterFunc, Deps.Late, Deps.WhenServed, afterFunc",
 		"makes the work queues of the engine, and its clock; the start that waits for the first caches",
 	},
 	"internal/controller/issuers": {
@@ -49,11 +49,11 @@ var concurrent = map[string]struct{ what, why string }{
 		"the solver test makes and removes a record within one call of the engine, which ends in a minute",
 	},
 	"internal/controller/kinds": {
-		"goroutine Keeper.Start; informer Keeper.Start; queue New",
+		"goroutine Keeper.Start; informer Keeper.Start; queue New; timer Keeper.Start",
 		"keeps a table for admission from definitions: no kind that is decided upon, and no status",
 	},
 	"internal/controller/orders": {
-		"goroutine scheduler.Start; mutex scheduler; queue newScheduler, scheduler.Start",
+		"goroutine scheduler.Start; mutex scheduler; queue newScheduler, scheduler.Start; timer scheduler.Start",
 		"the scheduler decides about all Challenges at once, and needs to know which of its writes was answered",
 	},
 	"internal/dashboard": {
@@ -65,7 +65,7 @@ var concurrent = map[string]struct{ what, why string }{
 		"follows objects for commands of people, without the engine",
 	},
 	"internal/kubecache": {
-		"goroutine Secrets.Start; informer NewPagedInformer, NewStoppable, Secrets.Start; mutex Claims, Following, Identity, Requests, Secrets, bodies; queue Claims.Note; timer Lease.wait",
+		"goroutine Secrets.Start; informer NewPagedInformer, NewStoppable, Secrets.Start; mutex Claims, Following, Identity, Requests, Secrets, bodies; queue Claims.Note; timer Lease.wait, stoppable.waitForAll",
 		"the caches that the engine reads, and the lease that it acts by",
 	},
 	"internal/metrics": {
@@ -77,7 +77,7 @@ var concurrent = map[string]struct{ what, why string }{
 		"own writes, which all workers of the engine read",
 	},
 	"internal/servingcert": {
-		"goroutine Certificate.Start; informer Certificate.Start; queue New",
+		"goroutine Certificate.Start; informer Certificate.Start; queue New; timer Certificate.Start",
 		"one Secret and its certificate, by which servers of the process answer",
 	},
 	"internal/share": {
@@ -97,7 +97,7 @@ var concurrent = map[string]struct{ what, why string }{
 		"one login at a time for a credential, one comparison at a time, within calls of the engine",
 	},
 	"internal/solver/dns01": {
-		"goroutine Resolver.askAll, Resolver.askServers, Resolver.noteBehind, Resolver.recursive, Resolver.resolveAll; mutex Persistent.Check; queue Resolver.recursive; timer Resolver.recursive",
+		"goroutine Resolver.askAll, Resolver.askServers, Resolver.noteBehind, Resolver.recursive, Resolver.resolveAll; mutex Persistent.Check; queue Resolver.recursive; timer Resolver.exchange, Resolver.recursive",
 		"asks servers side by side within a call of the engine, and waits for all",
 	},
 	"internal/solver/dns01/provider/acmedns": {
@@ -105,7 +105,7 @@ var concurrent = map[string]struct{ what, why string }{
 		"accounts that calls of the engine share",
 	},
 	"internal/solver/dns01/provider/exec": {
-		"goroutine Pool.start, session.ask, worker.do; mutex Pool; queue session.ask, worker.do; timer Pool.start, worker.restTimer",
+		"goroutine Pool.start, session.ask, worker.do; mutex Pool; queue session.ask, worker.do; timer New, Pool.start, worker.do, worker.restTimer",
 		"processes of DNS providers: their pipes, their end, their rest",
 	},
 	"internal/solver/dns01/provider/limit": {
@@ -113,7 +113,7 @@ var concurrent = map[string]struct{ what, why string }{
 		"spreads calls with one credential over a second or two, within calls of the engine",
 	},
 	"internal/solver/dns01/provider/rfc2136": {
-		"goroutine Queues.join; mutex Queues",
+		"goroutine Queues.join; mutex Queues; timer Provider.exchange, lifeOf",
 		"changes of one zone that come together are sent together",
 	},
 	"internal/solver/http01": {
@@ -153,7 +153,7 @@ var concurrent = map[string]struct{ what, why string }{
 		"a command waits for the person who has started it",
 	},
 	"kubectl/internal/waits": {
-		"goroutine Get, dial; queue Get, dial",
+		"goroutine Get, dial; queue Get, dial; timer Get",
 		"a command reads through a port of a Pod",
 	},
 	"standalone/child": {
@@ -183,7 +183,7 @@ var unattended = []string{
 
 // concurrencyOf are the calls and types that count, in which * is any text, by what they count as.
 var concurrencyOf = map[string][]string{
-	"timer":    {"time.NewTimer", "time.NewTicker", "time.Tick", "time.After", "time.AfterFunc", "time.Sleep", "wait.Until*", "wait.Poll*", "wait.*Backoff*"},
+	"timer":    {"time.NewTimer", "time.NewTicker", "time.Tick", "time.After", "*.AfterFunc", "time.Sleep", "wait.Until*", "wait.Poll*", "wait.*Backoff*"},
 	"queue":    {"workqueue.New*", "heap.Push", "rate.NewLimiter", "semaphore.NewWeighted"},
 	"informer": {"cache.New", "*.NewReflector*", "*.NewSharedI*", "*.NewInformer*", "*.RunWithContext"},
 	"mutex":    {"sync.Mutex", "sync.RWMutex", "sync.Map", "sync.Cond", "sync.Once", "singleflight.Group"},
@@ -277,6 +277,8 @@ func concurrency(n ast.Node) string {
 		return counted(n.Fun, "timer", "queue", "informer")
 	case *ast.Field:
 		return counted(n.Type, "mutex")
+	case *ast.CompositeLit:
+		return counted(n.Type, "mutex")
 	case *ast.ValueSpec:
 		return counted(n.Type, "mutex")
 	}
@@ -288,6 +290,14 @@ func counted(e ast.Expr, kinds ...string) string {
 	switch of := e.(type) {
 	case *ast.IndexExpr:
 		return counted(of.X, kinds...)
+	case *ast.IndexListExpr:
+		return counted(of.X, kinds...)
+	case *ast.StarExpr:
+		return counted(of.X, kinds...)
+	case *ast.ArrayType:
+		return counted(of.Elt, kinds...)
+	case *ast.MapType:
+		return counted(of.Value, kinds...)
 	case *ast.SelectorExpr:
 		name := "." + of.Sel.Name
 		if x, is := of.X.(*ast.Ident); is {
@@ -325,21 +335,26 @@ func TestConcurrency(t *testing.T) {
 // TestConcurrencyBites shows what counts, and that each rule can fail.
 func TestConcurrencyBites(t *testing.T) {
 	for src, want := range map[string]string{
-		"func f() { go g() }":                         "goroutine f",
-		"func (t *T) f() { t.wg.Go(func() {}) }":      "goroutine T.f",
-		"func f() { time.AfterFunc(1, g) }":           "timer f",
-		"func f() { <-time.After(1) }":                "timer f",
-		"func f() { _ = time.NewTimer(1); go g() }":   "goroutine f; timer f",
-		"func f() { wait.PollUntilContextTimeout() }": "timer f",
-		"func f() { c := make(chan int, 1); _ = c }":  "queue f",
-		"func f() { c := make(chan int); _ = c }":     "",
-		"func f() { q := workqueue.NewTyped[int]() }": "queue f",
-		"func f() { _, _ = cache.New(c, o) }":         "informer f",
-		"func f() { i.RunWithContext(c) }":            "informer f",
-		"type T struct { mu sync.RWMutex }":           "mutex T",
-		"type T struct { sync.Mutex }":                "mutex T",
-		"func f() { var mu sync.Mutex }":              "mutex f",
-		"func b() { go g() }\nfunc a() { go g() }":    "goroutine a, b",
+		"func f() { go g() }":                          "goroutine f",
+		"func (t *T) f() { t.wg.Go(func() {}) }":       "goroutine T.f",
+		"func f() { time.AfterFunc(1, g) }":            "timer f",
+		"func f() { <-time.After(1) }":                 "timer f",
+		"func f() { _ = time.NewTimer(1); go g() }":    "goroutine f; timer f",
+		"func f() { wait.PollUntilContextTimeout() }":  "timer f",
+		"func f() { c := make(chan int, 1); _ = c }":   "queue f",
+		"func f() { c := make(chan int); _ = c }":      "",
+		"func f() { q := workqueue.NewTyped[int]() }":  "queue f",
+		"func f() { _, _ = cache.New(c, o) }":          "informer f",
+		"func f() { i.RunWithContext(c) }":             "informer f",
+		"type T struct { mu sync.RWMutex }":            "mutex T",
+		"type T struct { sync.Mutex }":                 "mutex T",
+		"func f() { var mu sync.Mutex }":               "mutex f",
+		"func f() { mu := sync.Mutex{}; _ = mu }":      "mutex f",
+		"type T struct { mu map[string]*sync.Mutex }":  "mutex T",
+		"func f() { d.AfterFunc(1, g) }":               "timer f",
+		"func f() { context.AfterFunc(ctx, g) }":       "timer f",
+		"func f() { q := workqueue.NewA[int, int]() }": "queue f",
+		"func b() { go g() }\nfunc a() { go g() }":     "goroutine a, b",
 	} {
 		s := parse(t, "internal/a/a.go", []byte("// Package a is for a test.\npackage a\n"+src))
 		if got := concurrencyIn([]source{s}); got != want {

@@ -10,10 +10,17 @@ import (
 // patient are the packages whose waits after failures are rows of internal/fault/patience.go.
 var patient = []string{
 	"internal/engine", "internal/machine/renewal", "internal/machine/acmeflow", "internal/machine/account", "internal/solver/dns01/provider/limit",
+	"internal/cause", "internal/signer/acmeorder",
 }
 
 // lasting are the durations in those packages that are no waits after failures, and what they are.
 var lasting = map[string]string{
+	"internal/cause Pause":                             "bounds writes that tell of a cause",
+	"internal/signer/acmeorder lookAgain":              "looks whether an obstacle of ours is gone",
+	"internal/signer/acmeorder writeAgain": "lets the watch show what has overtaken a write",
+	"internal/signer/acmeorder probeTimeout":           "bounds a call",
+	"internal/signer/acmeorder renewalInfoSoon":        "bounds what a CA asks for between two looks",
+	"internal/signer/acmeorder renewalInfoLater":       "is between two looks",
 	"internal/engine nextPass":                         "how soon an object goes on that has used up its steps",
 	"internal/engine passLimit":                        "ends a pass",
 	"internal/engine soon":                             "tells a wait that is one from one that is about to end",
@@ -64,7 +71,7 @@ var lasting = map[string]string{
 
 // durationsIn finds the constants, variables and functions of a package that say a duration in numbers.
 func durationsIn(dir string, files []source) []string {
-	found := map[string]bool{}
+	found, skipped := map[string]bool{}, map[ast.Node]bool{}
 	for _, s := range files {
 		if s.test {
 			continue
@@ -72,8 +79,11 @@ func durationsIn(dir string, files []source) []string {
 		for _, d := range s.file.Decls {
 			for name, node := range declared(d) {
 				ast.Inspect(node, func(n ast.Node) bool {
-					if call, is := n.(*ast.CallExpr); is && rounds(call) {
+					if skipped[n] {
 						return false
+					}
+					if call, is := n.(*ast.CallExpr); is && rounds(call) {
+						skipped[call.Args[len(call.Args)-1]] = true
 					}
 					if isSelector(n, "time", "Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour") {
 						found[dir+" "+name] = true
@@ -86,10 +96,11 @@ func durationsIn(dir string, files []source) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// rounds reports whether a call makes a time or a duration shorter to read, or is the least that a library takes.
+// rounds reports whether the last argument of a call makes a time or a duration shorter to read, or is the least that a
+// library takes.
 func rounds(call *ast.CallExpr) bool {
 	if f, is := call.Fun.(*ast.SelectorExpr); is {
-		return f.Sel.Name == "Truncate" || f.Sel.Name == "Round"
+		return len(call.Args) == 1 && (f.Sel.Name == "Truncate" || f.Sel.Name == "Round")
 	}
 	f, is := call.Fun.(*ast.Ident)
 	return is && f.Name == "max" && len(call.Args) == 2 && isSelector(call.Args[1], "time", "Millisecond")
@@ -116,12 +127,14 @@ func TestPatience(t *testing.T) {
 // TestPatienceBites shows what counts.
 func TestPatienceBites(t *testing.T) {
 	for src, want := range map[string]int{
-		"const wait = time.Minute":                   1,
-		"const (\n\ta = 3 * time.Second\n\tb = 2\n)": 1,
-		"var waits = []time.Duration{time.Hour}":     1,
-		"func f() { g(5 * time.Millisecond) }":       1,
-		"func (t T) f(d time.Duration) { g(d) }":     0,
-		"func f() { _ = time.Now() }":                0,
+		"const wait = time.Minute":                                         1,
+		"const (\n\ta = 3 * time.Second\n\tb = 2\n)":                       1,
+		"var waits = []time.Duration{time.Hour}":                           1,
+		"func f() { g(5 * time.Millisecond) }":                             1,
+		"func (t T) f(d time.Duration) { g(d) }":                           0,
+		"func f() { _ = time.Now() }":                                      0,
+		"func f() { g(t.Truncate(time.Second)) }":                          0,
+		"func f() { u = now.Add(10 * time.Second).Truncate(time.Second) }": 1,
 	} {
 		s := parse(t, "internal/a/a.go", []byte("// Package a is for a test.\npackage a\n"+src))
 		if got := durationsIn("internal/a", []source{s}); len(got) != want {

@@ -19,22 +19,23 @@ var statusWriters = map[string]string{
 	"kubectl/internal/move":                      "a person moves objects to another cluster, with their status",
 }
 
-// statusCalls finds the functions of a package, without its tests, that write the status of an object: by a status
-// client, by the functions that are listed, or by a subresource that is named.
+// statusCalls finds the functions and variables of a package, without its tests, that write the status of an object: by
+// a status client, by the functions that are listed, or by a subresource that is named.
 func statusCalls(dir string, files []source) []string {
 	found := map[string]bool{}
 	for _, s := range files {
 		for _, d := range s.file.Decls {
-			f, is := d.(*ast.FuncDecl)
-			if !is || s.test {
+			if s.test {
 				continue
 			}
-			ast.Inspect(f, func(n ast.Node) bool {
-				if call, is := n.(*ast.CallExpr); is && writesStatus(call) {
-					found[dir+" "+functionName(f)] = true
-				}
-				return true
-			})
+			for name, node := range declared(d) {
+				ast.Inspect(node, func(n ast.Node) bool {
+					if call, is := n.(*ast.CallExpr); is && writesStatus(call) {
+						found[dir+" "+name] = true
+					}
+					return true
+				})
+			}
 		}
 	}
 	return slices.Sorted(maps.Keys(found))
@@ -58,7 +59,7 @@ func writesStatus(call *ast.CallExpr) bool {
 			}
 		}
 		return names(call.Args, "status")
-	case "SubResource":
+	case "SubResource", "UpdateSubResource":
 		return names(call.Args, "status")
 	}
 	return false
@@ -107,6 +108,8 @@ func TestStatusWritersBite(t *testing.T) {
 		"c.Orders(ns).UpdateStatus(ctx, o, p)":           true,
 		`c.SubResource("status").Patch(ctx, o, p)`:       true,
 		`d.Resource(r).Patch(ctx, n, t, p, o, "status")`: true,
+		`over.UpdateSubResource(ctx, "status", o)`:       true,
+		`w := c.SubResource("status"); _ = w`:            true,
 		"c.Update(ctx, o)":                               false,
 		`c.SubResource("approval").Update(ctx, o)`:       false,
 		"_ = err.Status().Code":                          false,

@@ -122,7 +122,7 @@ func (l Limits) counts(spec *certmanagerv1.CertificateSpec) Finding {
 			continue // a certificate with the same names is a renewal, which the other limit does not count
 		}
 		seen := map[string]bool{}
-		for _, name := range issued.Names {
+		for _, name := range canonical(issued.Names) {
 			domain := l.Registered(name)
 			if _, ours := domains[domain]; ours && !seen[domain] {
 				seen[domain] = true

@@ -28,6 +28,10 @@ import (
 	"chancery.dev/internal/pki"
 )
 
+// ReasonPending is the reason of a fault without a class: nothing is wrong, and the other side has not issued yet. With
+// a class, something is.
+const ReasonPending = "IssuancePending"
+
 // Signer issues certificates for one type of issuer. It keeps nothing that matters: two Signers do the same. The engine
 // and the controllers decide when, how often and where calls are made.
 type Signer interface {

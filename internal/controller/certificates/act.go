@@ -145,10 +145,6 @@ func (r *certificates) step(ctx context.Context, p *pass, v *view, a certificate
 	}
 }
 
-// refusedRetry is how soon what the API server refuses as invalid is tried again:
-// mostly something that is watched has to change first.
-const refusedRetry = 5 * time.Minute
-
 // refused remembers why a step was not taken, where that is to be said before the step is tried again, and reports
 // whether it has: that is a spec for which there is no request, and what the API server refuses (an immutable Secret, a
 // quota, a policy).

@@ -76,7 +76,7 @@ func (m *memory) postpone(step certificate.Step, cause error, now time.Time, cha
 	p.Step, p.failures = step, p.failures+1
 	wait := engine.BackOff(cause, p.failures, chance)
 	if refuses(cause) {
-		wait = refusedRetry
+		wait = fault.WatchedWrites.With("").First
 	}
 	p.Until = now.Add(max(wait, time.Second))
 	waits := "A revocation waits"

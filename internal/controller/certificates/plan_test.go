@@ -27,6 +27,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/machine/revocation"
@@ -171,7 +172,7 @@ func TestRefusalsAreSaidOnce(t *testing.T) {
 			err: apierrors.NewInternalError(errors.New("no endpoints")), again: 10 * time.Second,
 		},
 		"no right to create": {step: certificate.StepCreateRequest, says: "a policy", err: forbidden, again: 10 * time.Second},
-		"no right to delete": {step: certificate.StepDropSurplus, says: "earlier revisions stay", err: forbidden, again: refusedRetry},
+		"no right to delete": {step: certificate.StepDropSurplus, says: "earlier revisions stay", err: forbidden, again: fault.WatchedWrites.With("").First},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scheme := runtime.NewScheme()

@@ -51,7 +51,7 @@ func observeIssuer(ctx context.Context, d *controller.Deps, accounts *acmeaccoun
 	case controller.Unreadable:
 		return missing("ClusterIssuers are not read with --namespace")
 	case controller.OutOfScope:
-		return missing("another controller cares for the ClusterIssuer of that name")
+		return acmeIssuer{flow: acmeflow.Issuer{Readiness: acmeflow.IssuerStarting}}, nil // another process does what is to be done
 	case controller.WithinReach:
 	}
 	issuer := certmanagerv1.NewIssuer(ref, namespace)

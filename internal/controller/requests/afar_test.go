@@ -421,7 +421,7 @@ func TestASigningRequestFailsByTheLastStateOfItsIssuer(t *testing.T) {
 }
 
 // TestRefusedApprovalIsTriedAgain: after a second at first, whatever it was refused for, then ever later, up to
-// approvalPatience.
+// five minutes.
 func TestRefusedApprovalIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	r, p := &requests{}, &pass{Memory: &memory{approving: `Foo "x"`}}

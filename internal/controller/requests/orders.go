@@ -135,7 +135,7 @@ func (r *requests) byOrder(ctx context.Context, p *pass, o *observation, v verdi
 func (r *requests) refusedOrder(p *pass, v verdict, c *cmmeta.Cause) engine.Plan {
 	now, news := r.Now(), p.Memory.unordered == cause.Refusals{}
 	wait := p.Memory.unordered.After(c, now)
-	v.step, v.reason, v.message, v.cause = request.StepWait, reasonErrorUpdate, cause.Sentence(c), c
+	v.step, v.reason, v.message, v.cause, v.awaited = request.StepWait, reasonErrorUpdate, cause.Sentence(c), c, false
 	plan := r.record(p, v, engine.Plan{Wake: now.Add(wait), Waits: engine.For{What: engine.WaitTime, Detail: v.message}})
 	if news {
 		plan.Events = append(plan.Events, engine.Event{Warning: true, Reason: v.reason, Message: v.message})

@@ -103,7 +103,7 @@ type verdict struct {
 func verdictOf(a request.Action) verdict {
 	return verdict{
 		step: a.Step, approve: a.Approve, reason: a.Reason, message: a.Message, class: a.Class, cause: a.Cause,
-		awaited: a.Reason == request.ReasonOrderPending && a.Cause == nil,
+		awaited: a.Reason == request.ReasonOrderPending && (a.Cause == nil || a.Cause.Class == string(fault.ClassSelfCheck)),
 	}
 }
 
@@ -151,9 +151,6 @@ func (r *requests) traced() *engine.Traced {
 		},
 	}
 }
-
-// approvalPatience is the longest wait after an approval that the API server has refused; the first wait is a second.
-const approvalPatience = 5 * time.Minute
 
 // signCall names the call of the engine that has a request signed.
 const signCall = "sign"
@@ -331,9 +328,10 @@ func (r *requests) call(ctx context.Context, p *pass, o *observation, v verdict,
 func (r *requests) conclude(p *pass, v verdict, plan engine.Plan, err error) engine.Plan {
 	if err != nil {
 		v.step, v.reason, v.message, v.cause = request.StepWait, request.ReasonSigningError, err.Error(), cause.OfError(err)
+		v.awaited = false
 	}
 	if f := fault.Of(err); f != nil {
-		v.reason, v.awaited = f.Reason, f.Kind == fault.KindAfter && f.Class == ""
+		v.reason, v.awaited = f.Reason, f.Reason == signer.ReasonPending && f.Class == ""
 		if f.Kind == fault.KindTerminal {
 			v.step, v.class = request.StepFail, f.Class
 		}
@@ -381,8 +379,8 @@ func (r *requests) persist(object client.Object, annotations map[string]string) 
 func (r *requests) refused(p *pass, problem error) engine.Event {
 	if p.Memory.approving != "" {
 		// The kind of the issuer, or the right to approve, may have been made a moment ago.
-		p.Retry = min(time.Second<<min(p.Memory.refusals, 16), approvalPatience)
 		p.Memory.refusals++
+		p.Retry = fault.Approvals.With("").Step(p.Memory.refusals)
 		return engine.Event{Warning: true, Reason: reasonApprovalForbidden, Message: fmt.Sprintf(
 			"This request needs an approver with the verb approve on the signers of %s: grant it to the controller's service account, or approve the request. %v",
 			p.Memory.approving, problem)}

@@ -18,8 +18,9 @@ import (
 // TestWaitsOfSigningRequests: the event of a wait is a Warning if something is wrong, whatever the reason is called.
 func TestWaitsOfSigningRequests(t *testing.T) {
 	t.Parallel()
+	makes := verdictOf(request.Action{Step: request.StepOrder, Reason: request.ReasonOrderPending}) // what was to be done before
 	conclude := func(err error) func(*requests, *pass) engine.Plan {
-		return func(r *requests, p *pass) engine.Plan { return r.conclude(p, verdict{}, engine.Plan{}, err) }
+		return func(r *requests, p *pass) engine.Plan { return r.conclude(p, makes, engine.Plan{}, err) }
 	}
 	order := func(c *cmmeta.Cause) func(*requests, *pass) engine.Plan {
 		return func(r *requests, p *pass) engine.Plan {
@@ -30,8 +31,14 @@ func TestWaitsOfSigningRequests(t *testing.T) {
 		plan func(*requests, *pass) engine.Plan
 		warn bool
 	}{
-		"an Order goes on":              {order(nil), false},
-		"an Order has failed":           {order(cause.New(cause.Quota, "", "Namespace shop", "exceeded quota")), true},
+		"an Order goes on":           {order(nil), false},
+		"an Order has failed":        {order(cause.New(cause.Quota, "", "Namespace shop", "exceeded quota")), true},
+		"an Order sees no proof yet": {order(cause.New(cause.Class(fault.ClassSelfCheck), "", "a.example.test", "no record")), false},
+		"an Order may not be made": {func(r *requests, p *pass) engine.Plan {
+			p.Memory.unordered.After(cause.New(cause.Quota, "", "a", "one"), time.Now())
+			return r.refusedOrder(p, makes, cause.New(cause.Quota, "", "Namespace shop", "exceeded quota"))
+		}, true},
+		"a Secret cannot be read":       {conclude(fault.After(time.Second, "SecretGetError", "500")), true},
 		"Venafi has not issued yet":     {conclude(fault.After(time.Minute, "IssuancePending", "not issued yet")), false},
 		"Venafi is out of order":        {conclude(fault.ClassUnavailable.After(0, "IssuancePending", "503")), true},
 		"a Secret is missing":           {conclude(fault.Pending("SecretMissing", "no Secret")), true},

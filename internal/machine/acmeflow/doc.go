@@ -29,8 +29,8 @@
 // (or wait until the cache has caught up). Decide is idempotent: asked again with the same state it decides the same.
 //
 // An outcome carries Step (which one came back), At, Jitter in [0,1) (drawn once for that outcome), and either Failure
-// or what the step's comment says. Classify finds the class of an ACME problem. The executor of ACME calls also parks
-// the account on fault.ClassUnavailable with a RetryAfter, and on fault.ClassRateLimited unless it is a limit of
+// or what the step's comment says. acme.ClassOf finds the class of an ACME problem. The executor of ACME calls also
+// parks the account on fault.ClassUnavailable with a RetryAfter, and on fault.ClassRateLimited unless it is a limit of
 // orders, until At+RetryAfter or sooner. It sends nothing meanwhile (a call that was to go out comes back as
 // fault.ClassNotProcessed), and wakes what belongs to the account when the park begins; when it ends, each object's own
 // Wake does.

@@ -131,14 +131,14 @@ type words struct {
 func wordsOf(kind string) words {
 	if kind == certmanagerv1.CertificateRequestKind {
 		return words{
-			secretMissing: "SecretMissing", initError: "VenafiInitError", pending: "IssuancePending",
+			secretMissing: "SecretMissing", initError: "VenafiInitError", pending: signer.ReasonPending,
 			customFields: "CustomFieldsError", request: "RequestError", retrieve: "RetrieveError", parse: "ParseError",
 			pickupID:        certmanagerv1.VenafiPickupIDAnnotation,
 			customFieldKeys: []string{certmanagerv1.VenafiCustomFieldsAnnotation},
 		}
 	}
 	return words{
-		secretMissing: "SecretNotFound", initError: "ErrorVenafiInit", pending: "IssuancePending",
+		secretMissing: "SecretNotFound", initError: "ErrorVenafiInit", pending: signer.ReasonPending,
 		customFields: "ErrorCustomFields", request: "ErrorRequest", retrieve: "ErrorRetrieve", parse: "ErrorParse",
 		pickupID:        certmanagerv1.CSRVenafiPickupIDAnnotation,
 		customFieldKeys: []string{certmanagerv1.CSRVenafiCustomFieldsAnnotation, certmanagerv1.VenafiCustomFieldsAnnotation},

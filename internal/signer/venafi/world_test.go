@@ -54,7 +54,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// secrets is a SecretReader.
+// secrets is a credential.Reader.
 type secrets struct {
 	mu   sync.Mutex
 	data map[string]map[string][]byte

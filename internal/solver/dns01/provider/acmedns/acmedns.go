@@ -106,6 +106,12 @@ func (c *Client) Provider(ctx context.Context, config *acmev1.AcmeDNSProvider, n
 		// Not the decoder's words: they may quote a password.
 		return nil, fault.ClassConfiguration.After(dns01.MendPeriod, dns01.ReasonSecret, "acmeDNS: %s is not a JSON object of accounts by domain", p.source)
 	}
+	for domain, account := range p.accounts {
+		if key := pki.DNSNameKey(domain); key != domain {
+			delete(p.accounts, domain)
+			p.accounts[key] = account
+		}
+	}
 	p.call.Provider = "acmeDNS at " + base.Redacted()
 	p.call.Key, err = limit.KeyOf("acmeDNS", base.String(), text)
 	return p, err
