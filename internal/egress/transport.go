@@ -40,8 +40,13 @@ func NewTransport(direct, proxied *http.Transport, target func(ctx context.Conte
 	return &Transport{direct: direct, proxied: proxied, target: target, maxBody: maxBody}
 }
 
-// Transport makes a Transport with the settings of t, whose connections d makes. See NewTransport for maxBody.
+// Transport makes a Transport with the settings of t, whose connections d makes. See NewTransport for maxBody. Servers
+// of tenants are asked by HTTP/1.1: what they send without being asked ends the connection. By HTTP/2 they could send
+// frames without end, each of which takes time, on connections without a request too.
 func (p *Policy) Transport(t *http.Transport, d net.Dialer, maxBody int) *Transport {
+	if p != nil {
+		t.ForceAttemptHTTP2, t.HTTP2 = false, nil
+	}
 	direct, proxied := t, t.Clone()
 	direct.Proxy, direct.DialContext = nil, p.Dialer(d).DialContext
 	proxied.DialContext, proxied.OnProxyConnectResponse = d.DialContext, connected

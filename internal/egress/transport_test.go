@@ -1,6 +1,8 @@
 package egress_test
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"net"
 	"net/http"
@@ -196,4 +198,25 @@ func TestAnswersHaveBounds(t *testing.T) {
 		_, err := get(t, via, raw.URL)
 		return bounds.Refusal(t, err, "the server does not answer in HTTP")
 	})
+}
+
+// TestServersOfTenantsHaveNoFrames: a server that a tenant names is not asked by HTTP/2, by which it could send frames
+// without end beside answers, and after them. One that the operator names is.
+func TestServersOfTenantsHaveNoFrames(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	for want, policy := range map[string]*egress.Policy{"HTTP/1.1": egress.New(prefixes("127.0.0.0/8"), nil), "HTTP/2.0": nil} {
+		via := policy.Transport(&http.Transport{
+			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}, ForceAttemptHTTP2: true,
+			HTTP2: &http.HTTP2Config{SendPingTimeout: time.Minute},
+		}, net.Dialer{}, 1<<10)
+		if got, err := get(t, via, server.URL); err != nil || got != want {
+			t.Errorf("asked by %q, %v, want %s", got, err, want)
+		}
+		via.CloseIdleConnections()
+	}
 }
