@@ -72,6 +72,13 @@ func (a *Account) Parked() (until time.Time, reason string) {
 	return park.Until, park.Reason
 }
 
+// park is what stays of the account while its CA is to be left alone.
+func (a *Account) park() account.Machine {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.machine.Park()
+}
+
 // tell tells the machine of the account.
 func (a *Account) tell(f func(m *account.Machine, now time.Time)) {
 	a.mu.Lock()

@@ -322,15 +322,60 @@ func TestAParkOutlivesItsIssuer(t *testing.T) {
 	if err := parked.Register(t.Context(), acmeaccount.Registration{}); err == nil {
 		t.Fatal("it is registered")
 	}
+	until, _ := parked.Parked()
 	r.Release(acmeaccount.Issuer{UID: "issuer"})
-	if open(key) != parked {
-		t.Error("an issuer that is created again has another account, which is not parked")
+	if again, _ := open(key).Parked(); !again.Equal(until) || !again.After(w.now) {
+		t.Errorf("an issuer that is created again is parked until %v, not %v", again, until)
 	}
 	r.Release(acmeaccount.Issuer{UID: "issuer"})
 	w.now = w.now.Add(time.Minute)
-	open(newKey(t, pki.ECDSA))
-	if open(key) == parked {
-		t.Error("the account is kept after its park")
+	if again, _ := open(key).Parked(); again.After(w.now) {
+		t.Errorf("it is parked until %v, after its park", again)
+	}
+}
+
+// closing counts how often its connections are closed.
+type closing struct {
+	http.RoundTripper
+
+	closed *atomic.Int32
+}
+
+func (c closing) CloseIdleConnections() { c.closed.Add(1) }
+
+// TestOfAParkOnlyTheTimeIsKept: an issuer that names one server after the other, each of which wants to be left alone,
+// has the connections to each closed, also those of requests that end later.
+func TestOfAParkOnlyTheTimeIsKept(t *testing.T) {
+	w, closed := newWorld(t), atomic.Int32{}
+	r := acmeaccount.New(acmeaccount.Options{UserAgent: "test", Now: func() time.Time { return w.now }, HTTPClient: func(o acmeclient.HTTPOptions) (*http.Client, error) {
+		c, err := acmeclient.NewHTTPClient(o)
+		if err == nil {
+			c.Transport = closing{c.Transport, &closed}
+		}
+		return c, err
+	}})
+	w.answer.Store(&answer{at: "sign-me-up", retryAfter: "60", status: 503, body: "<html>"})
+	key, server := newKey(t, pki.ECDSA), w.server()
+	first, err := r.Open("issuer", server, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Register(t.Context(), acmeaccount.Registration{}); err == nil {
+		t.Fatal("it is registered")
+	}
+	server.URL += "?another"
+	if _, err := r.Open("issuer", server, key); err != nil {
+		t.Fatal(err)
+	}
+	if n := closed.Load(); n != 1 {
+		t.Errorf("the connections to the server that nobody names any more were closed %d times", n)
+	}
+	w.now = w.now.Add(time.Minute)
+	if err := first.Register(t.Context(), acmeaccount.Registration{}); err == nil {
+		t.Fatal("it is registered")
+	}
+	if closed.Load() < 2 {
+		t.Error("the connection of a request that ended later was kept")
 	}
 }
 

@@ -101,7 +101,9 @@ type Registry struct {
 	accounts map[string]*Account
 	bindings map[types.UID]binding
 	// opened is the account that each issuer has opened last, registered or not.
-	opened   map[types.UID]*Account
+	opened map[types.UID]*Account
+	// parks are those of accounts that no issuer uses any more.
+	parks    parks
 	watchers []func(Issuer, Change)
 	// told are the hosts of servers that Options.Observe is told by their own names.
 	told map[string]bool
@@ -119,7 +121,7 @@ func New(o Options) *Registry {
 	}
 	return &Registry{
 		o: o, servers: map[string]*acmeclient.Client{}, accounts: map[string]*Account{}, bindings: map[types.UID]binding{},
-		opened: map[types.UID]*Account{}, told: map[string]bool{},
+		opened: map[types.UID]*Account{}, parks: parks{}, told: map[string]bool{},
 	}
 }
 
@@ -155,7 +157,9 @@ func (r *Registry) Open(issuer types.UID, server Server, key crypto.Signer) (*Ac
 	if err != nil {
 		return nil, err
 	}
-	a := &Account{registry: r, server: server.id(), lane: id, key: key, client: client, registering: make(chan struct{}, 1)}
+	a := &Account{
+		registry: r, server: server.id(), lane: id, key: key, client: client, registering: make(chan struct{}, 1), machine: r.parks.take(id),
+	}
 	r.accounts[id], r.opened[issuer] = a, a
 	r.prune()
 	return a, nil
@@ -266,9 +270,8 @@ func (r *Registry) Release(issuer Issuer) {
 	r.tell([]Issuer{issuer}, Released)
 }
 
-// prune forgets the accounts that no issuer uses, and the servers without accounts. A parked
-// account is kept until its park ends: an issuer that is deleted and created again must not evade
-// the park.
+// prune forgets the accounts that no issuer uses, and the servers without accounts, whose connections are closed. Of a
+// parked account the park is kept until it ends: an issuer that is deleted and created again must not evade it.
 func (r *Registry) prune() {
 	used, servers, now := map[*Account]bool{}, map[string]bool{}, r.o.Now()
 	for _, b := range r.bindings {
@@ -277,15 +280,22 @@ func (r *Registry) prune() {
 	for _, a := range r.opened {
 		used[a] = true
 	}
-	maps.DeleteFunc(r.accounts, func(_ string, a *Account) bool {
-		until, _ := a.Parked()
-		kept := used[a] || now.Before(until)
-		if kept {
+	maps.DeleteFunc(r.accounts, func(id string, a *Account) bool {
+		if used[a] {
 			servers[a.server] = true
+			return false
 		}
-		return !kept
+		if until, _ := a.Parked(); now.Before(until) {
+			r.parks.put(id, a.park(), now)
+		}
+		return true
 	})
-	maps.DeleteFunc(r.servers, func(id string, _ *acmeclient.Client) bool { return !servers[id] })
+	maps.DeleteFunc(r.servers, func(id string, c *acmeclient.Client) bool {
+		if !servers[id] {
+			c.Close()
+		}
+		return !servers[id]
+	})
 }
 
 // tellUsers tells everybody who uses an account.

@@ -21,6 +21,10 @@ const (
 	InspectedFile = 1 << 20
 	// IngressClasses is how many classes are kept whose controllers refuse exact paths.
 	IngressClasses = 1000
+	// Parks is how many pauses are kept of ACME accounts that no issuer uses any more.
+	Parks = 10_000
+	// Connections is how many connections to a responder are open at once.
+	Connections = 1024
 	// Calls is how many calls leave the process at once, and CallBytes how much memory all of them may take together.
 	Calls     = 1024
 	CallBytes = 256 << 20
@@ -54,7 +58,13 @@ func kept() []Row {
 		},
 		{
 			What: "ACME accounts and the connections to their servers", Who: issuers, Bound: "one for each issuer that exists",
-			Costs: "Linear", Above: "They go with the last issuer", Tests: []string{"TestServerGoesWithItsLastAccount"},
+			Costs: "Linear", Above: "They go with the last issuer, or when it names another server", Tests: []string{"TestServerGoesWithItsLastAccount", "TestOfAParkOnlyTheTimeIsKept"},
+			Parser: "nothing is parsed",
+		},
+		{
+			What: "Pauses that ACME servers have asked for, of accounts that no issuer uses any more", Who: "who creates and edits Issuers",
+			Numbers: []Number{held("parks", Parks, "accounts", Cut)}, Costs: "A digest, a time and the reason, until the pause ends",
+			Above: "Those that end first are forgotten, up to a tenth of them", Tests: []string{"TestParksAreBounded", "TestAParkOutlivesItsIssuer"},
 			Parser: "nothing is parsed",
 		},
 		{
@@ -105,6 +115,13 @@ func passing() []Row {
 			What: "Objects that `takeover` has saved, compressed, in a Secret", Who: "who writes Secrets of the cluster resource namespace",
 			Numbers: []Number{held("saved object", SavedObject, "bytes", Refused)}, Bound: "%s unpacked", Costs: "Linear", Above: "`takeover` says so, and restores nothing", Tests: []string{"TestSavedIsBounded"},
 			Fuzz: []string{"FuzzSaved"},
+		},
+		{
+			What: "Connections to a responder for HTTP-01 or TLS-ALPN-01", Who: "who reaches its port",
+			Numbers: []Number{held("connections to a responder", Connections, "connections", Dropped)}, Costs: "36 KiB at most, with the headers of its request",
+			Above:  "The one that was opened the longest ago is closed",
+			Tests:  []string{"TestTheOldestConnectionGivesWay", "TestConnectionsDoNotHideTheResponder", "TestResponderIsBounded"},
+			Parser: "that of net/http, and of crypto/tls",
 		},
 		{
 			What: "Classes of Ingresses whose controllers refuse exact paths", Who: certificates,

@@ -55,6 +55,8 @@ const (
 	Solvers = 1000
 	// SolverBytes is how large a solver is that Challenges are made with, as JSON. The Challenge for each name has a copy.
 	SolverBytes = 64 << 10
+	// SolversBytes is how large the solvers of all Challenges of an Order are together: 4 KiB for each of CertificateNames.
+	SolversBytes = 4 << 20
 )
 
 const (
@@ -114,6 +116,12 @@ func objects() []Row {
 			Costs: "Linear, and the Challenge for each name of each Certificate has a copy",
 			Above: "The Order makes no Challenge, and says so. The issuer can be edited", Tests: []string{"TestALargeSolverIsRefused"},
 			Fuzz: []string{"FuzzHostsIn", "FuzzNameserver"},
+		},
+		{
+			What: "Solvers of all Challenges of an Order together", Who: "who creates Issuers and Certificates", Numbers: []Number{held("solvers of an Order", SolversBytes, "bytes", Refused)},
+			Costs: "Linear, in memory and in the API server. Of the Challenges, 20 are made in a pass",
+			Above: "The Order makes no Challenge, and says so", Tests: []string{"TestCopiesOfSolversAreBounded", "TestChallengesAreMadeAFewAtATime"},
+			Parser: "they are copied",
 		},
 		{
 			What: "`caBundle` of an issuer or a webhook, and its entry of a Secret", Who: issuers, Numbers: []Number{held("CA bundle", BundlePEM, "bytes", Refused)}, Costs: "Linear",

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -55,6 +56,9 @@ type server struct {
 	now       func() time.Time
 	https     bool
 
+	// closed says that no connection is kept once its request is over.
+	closed atomic.Bool
+
 	mu        sync.Mutex
 	directory directoryCache
 	nonces    noncePool
@@ -101,6 +105,13 @@ func (c *Client) WithKey(key crypto.Signer, accountURL string) (*Client, error) 
 		return nil, err
 	}
 	return &Client{server: c.server, key: k, account: accountURL}, nil
+}
+
+// Close closes the connections to the server, which all its Clients share: those without a request now, the others after
+// their requests. A Client can be used all the same.
+func (c *Client) Close() {
+	c.server.closed.Store(true)
+	c.server.http.CloseIdleConnections()
 }
 
 // AccountURL is the account's URL, the "kid" of RFC 8555 §6.2; empty while unknown.

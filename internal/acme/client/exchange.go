@@ -106,6 +106,11 @@ func (s *server) do(ctx context.Context, c call) (*response, error) {
 				Host: req.URL.Host, Status: status, Duration: s.now().Sub(start)})
 		}()
 	}
+	defer func() {
+		if s.closed.Load() {
+			s.http.CloseIdleConnections()
+		}
+	}()
 	res, err := s.http.Do(req)
 	if err != nil {
 		return nil, &TransportError{Method: c.method, URL: c.url, Err: stable(err)}

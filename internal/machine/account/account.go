@@ -49,6 +49,14 @@ func (m *Machine) Parked(now time.Time) Park {
 	return Park{Until: m.until, Reason: m.reason}
 }
 
+// Park returns a Machine that knows until when nothing is to be sent, and nothing else: it takes next to no memory.
+func (m *Machine) Park() Machine {
+	return Machine{
+		since: m.since, until: m.until, reason: m.reason, refusals: m.refusals,
+		key: replacement{since: m.key.since, unsure: m.key.unsure, denied: m.key.denied},
+	}
+}
+
 // Served notes that the CA has answered a call as it was asked to.
 func (m *Machine) Served() { m.refusals = 0 }
 
