@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"chancery.dev/internal/limits"
 )
 
 // wellKnown is where CAs look (RFC 8555 §8.3).
@@ -42,8 +44,9 @@ func NewResponder(o ResponderOptions) *Responder {
 	return &Responder{index: o.Index, queue: NewQueue(o.Index, o.Wait, o.MaxWaiters), told: o.Answered}
 }
 
-// Serve answers challenges until ctx ends, with the limits that a port open to the internet needs. Requests that are
-// under way then have two seconds; a connection without an answer by then is closed, which is no error.
+// Serve answers challenges until ctx ends, with the limits that a port open to the internet needs: beyond
+// limits.Connections, the oldest connection is closed. Requests that are under way then have two seconds; a connection
+// without an answer by then is closed, which is no error.
 func Serve(ctx context.Context, listener net.Listener, answers http.Handler) error {
 	server := &http.Server{
 		Handler:           answers,
@@ -54,7 +57,7 @@ func Serve(ctx context.Context, listener net.Listener, answers http.Handler) err
 		MaxHeaderBytes:    16 << 10,
 	}
 	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
+	go func() { done <- server.Serve(KeepNewest(listener, limits.Connections)) }()
 	select {
 	case err := <-done:
 		return err

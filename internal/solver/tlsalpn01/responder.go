@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/solver/http01"
 )
 
@@ -36,7 +37,8 @@ type ResponderOptions struct {
 	Wait time.Duration
 	// MaxWaiters bounds how many handshakes wait at once; 0 means 256.
 	MaxWaiters int
-	// MaxConnections bounds the connections that are open at once; more are accepted as these end. 0 means 1024.
+	// MaxConnections bounds the connections that are open at once; for one more, the oldest is closed. 0 means
+	// limits.Connections.
 	MaxConnections int
 	// Timeout bounds a connection; 0 means 10 s.
 	Timeout time.Duration
@@ -55,7 +57,7 @@ type Responder struct {
 
 // NewResponder makes a Responder, with a new key: any key will do (RFC 8737 §3).
 func NewResponder(o ResponderOptions) (*Responder, error) {
-	o.MaxConnections, o.Timeout = cmp.Or(o.MaxConnections, 1024), cmp.Or(o.Timeout, 10*time.Second)
+	o.MaxConnections, o.Timeout = cmp.Or(o.MaxConnections, limits.Connections), cmp.Or(o.Timeout, 10*time.Second)
 	if o.Answered == nil {
 		o.Answered = func(string) {}
 	}
@@ -79,27 +81,18 @@ func (r *Responder) Serve(ctx context.Context, listener net.Listener) error {
 	defer open.Wait()
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
-	slots := make(chan struct{}, r.o.MaxConnections)
+	newest := http01.KeepNewest(listener, r.o.MaxConnections)
 	for {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			return nil
-		}
-		conn, err := listener.Accept()
+		conn, err := newest.Accept()
 		switch {
 		case err == nil:
-			open.Go(func() {
-				defer func() { <-slots }()
-				r.o.Answered(r.answer(ctx, conn))
-			})
+			open.Go(func() { r.o.Answered(r.answer(ctx, conn)) })
 			continue
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("listen for TLS-ALPN-01 challenges: %w", err)
 		}
-		<-slots
 		select {
 		case <-time.After(acceptAgain):
 		case <-ctx.Done():
