@@ -35,6 +35,8 @@ type Selection struct {
 	Challenge acmev1.ACMEChallenge
 	// Why says which of the issuer's solvers it is and what decided for it, for people.
 	Why string
+	// Size is how long the solver is as JSON, in bytes.
+	Size int
 }
 
 // weight is how well a selector fits: names beat none, then the longer zone, then more labels (spec §5.4).
@@ -67,8 +69,8 @@ type Solvers struct {
 	names, zones, anyName map[candidate]choice
 	// types counts the solvers of each type.
 	types map[acmev1.ACMEChallengeType]int
-	// tooLarge says of those that were chosen so far what is wrong with their size.
-	tooLarge map[int]error
+	// sizes are those of the solvers that were chosen so far, as JSON, in bytes.
+	sizes map[int]int
 }
 
 // candidate is what solvers are told apart by: a name or a zone that the selector lists, and the type.
@@ -93,7 +95,7 @@ func note(in map[candidate]choice, key candidate, c choice) {
 // For readies the solvers for the names of an Order with the given labels.
 func For(orderLabels map[string]string, solvers []acmev1.ACMEChallengeSolver) *Solvers {
 	s := &Solvers{
-		all: solvers, types: map[acmev1.ACMEChallengeType]int{}, tooLarge: map[int]error{},
+		all: solvers, types: map[acmev1.ACMEChallengeType]int{}, sizes: map[int]int{},
 		names: map[candidate]choice{}, zones: map[candidate]choice{}, anyName: map[candidate]choice{},
 	}
 	for i, solver := range solvers {
@@ -185,6 +187,7 @@ func (s *Solvers) Select(a acmev1.ACMEAuthorization) (Selection, error) {
 	of := typeOf(s.all[best.place])
 	return Selection{
 		Solver: s.all[best.place], Type: of, Challenge: offered[of], Why: fmt.Sprintf("solvers[%d] of the issuer: %s", best.place, best.weight.why()),
+		Size: s.size(best.place),
 	}, s.checkSize(best.place)
 }
 
@@ -203,17 +206,22 @@ func (s *Solvers) best(domain string, of acmev1.ACMEChallengeType) (choice, bool
 
 // checkSize refuses a solver of more than limits.SolverBytes: the Challenge for each name holds a copy of it.
 func (s *Solvers) checkSize(place int) error {
-	err, known := s.tooLarge[place]
-	if known {
-		return err
+	if size := s.size(place); size > limits.SolverBytes {
+		return fmt.Errorf("solvers[%d] of the issuer is %w: it has %d bytes of JSON, and %d are the limit, since the Challenge for each name "+
+			"holds a copy", place, ErrTooLarge, size, limits.SolverBytes)
 	}
-	text, err := json.Marshal(s.all[place])
-	if err == nil && len(text) > limits.SolverBytes {
-		err = fmt.Errorf("solvers[%d] of the issuer is %w: it has %d bytes of JSON, and %d are the limit, since the Challenge for each name "+
-			"holds a copy", place, ErrTooLarge, len(text), limits.SolverBytes)
+	return nil
+}
+
+// size is how long a solver is as JSON.
+func (s *Solvers) size(place int) int {
+	size, known := s.sizes[place]
+	if !known {
+		text, _ := json.Marshal(s.all[place]) // cannot fail: it came as JSON
+		size = len(text)
+		s.sizes[place] = size
 	}
-	s.tooLarge[place] = err
-	return err
+	return size
 }
 
 // noSolverError says what to do about a name that no solver is for.

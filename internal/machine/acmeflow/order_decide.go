@@ -29,6 +29,8 @@ const (
 	// authorizationsAtOnce bounds how many authorizations one call reads: the call has to end within its time limit,
 	// however slow the CA is.
 	authorizationsAtOnce = 20
+	// challengesAtOnce bounds how many Challenges are made in a pass, which Orders of other namespaces wait for.
+	challengesAtOnce = 20
 )
 
 // orderDecision is one decision in the making.
@@ -410,7 +412,7 @@ func (d *orderDecision) authorize() OrderAction {
 		return OrderAction{Status: d.status(of(""), ""), Step: OrderDeleteChallenges, Delete: plan.remove}
 	case len(plan.create) > 0:
 		d.noteSolvers(plan.create)
-		return OrderAction{Status: d.status(of(""), ""), Step: OrderCreateChallenges, Challenges: plan.create}
+		return OrderAction{Status: d.status(of(""), ""), Step: OrderCreateChallenges, Challenges: plan.create[:min(len(plan.create), challengesAtOnce)]}
 	case plan.open > 0:
 		a := d.awaitChallenges()
 		a.Wake = when.Earliest(a.Wake, plan.due)

@@ -15,6 +15,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/dnspersist"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/selection"
 	"chancery.dev/internal/when"
 )
@@ -50,6 +51,9 @@ func (d *orderDecision) planChallenges() (challengePlan, error) {
 		byURL[c.Spec.AuthorizationURL] = append(byURL[c.Spec.AuthorizationURL], c)
 	}
 	solvers := selection.For(d.Order.Labels, d.Issuer.Solvers)
+	if name, err := d.checkCopies(solvers); err != nil {
+		return challengePlan{unsolved: name}, err
+	}
 	for _, a := range d.next.Authorizations {
 		owned := byURL[a.URL]
 		valid := a.InitialState == acmev1.Valid
@@ -82,6 +86,26 @@ func (d *orderDecision) planChallenges() (challengePlan, error) {
 	}
 	plan.remove = d.undeleted(func(c *acmev1.Challenge) bool { return !needed[c.Name] })
 	return plan, nil
+}
+
+// checkCopies refuses solvers of which the Challenges of the Order would hold more than limits.SolversBytes together. It
+// returns one of the names.
+func (d *orderDecision) checkCopies(solvers *selection.Solvers) (name string, err error) {
+	names, total := 0, 0
+	for _, a := range d.next.Authorizations {
+		if a.InitialState == acmev1.Valid {
+			continue
+		}
+		if chosen, err := solvers.Select(a); err == nil {
+			names, total = names+1, total+chosen.Size
+			name = cmp.Or(name, displayed(a.Identifier, a.Wildcard != nil && *a.Wildcard))
+		}
+	}
+	if total > limits.SolversBytes {
+		err = fmt.Errorf("issuer %q: its solvers are %w for %d names: the Challenges hold copies with %d bytes of JSON together, and %d are the limit; "+
+			"shorten the solvers, or divide the names among several Certificates", d.Order.Spec.IssuerRef.Name, selection.ErrTooLarge, names, total, limits.SolversBytes)
+	}
+	return name, err
 }
 
 // sentAgain is how soon is looked whether a clean-up that was sent has come back.
