@@ -2,10 +2,10 @@ package controller
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -96,23 +96,20 @@ func (d *Deps) OnIssuerSecret(dependents handler.MapFunc) source.Source {
 // ProbeCall names the call of the engine that looks whether an issuer can be used.
 const ProbeCall = "probe"
 
-// IssuerInputs says what the calls for an issuer are made with: its spec, its annotations that Signers read, and the
-// versions of the Secrets that the spec names.
+// IssuerInputs is a digest of what the calls for an issuer are made with: its spec, its annotations that Signers read,
+// and the versions of the Secrets that the spec names.
 func (d *Deps) IssuerInputs(ctx context.Context, issuer certmanagerv1.GenericIssuer) (string, error) {
-	inputs := fmt.Sprintf("%s/%d %q", issuer.GetUID(), issuer.GetGeneration(), signer.Annotations(issuer))
+	inputs := sha256.New() // never fails
+	_, _ = fmt.Fprintf(inputs, "%s/%d %q", issuer.GetUID(), issuer.GetGeneration(), signer.Annotations(issuer))
 	namespace := signer.ResourceNamespace(issuer, d.Settings.ClusterResourceNamespace)
 	for _, name := range signer.SecretNames(issuer.GetSpec()) {
-		secret, err := d.Secrets.Metadata(ctx, namespace, name)
-		switch {
-		case apierrors.IsNotFound(err):
-			inputs += " " + name + " missing"
-		case err != nil:
+		version, err := d.Secrets.Version(ctx, namespace, name)
+		if err != nil {
 			return "", fmt.Errorf("read Secret %s/%s: %w", namespace, name, err)
-		default:
-			inputs += " " + name + " " + string(secret.UID) + "/" + secret.ResourceVersion
 		}
+		_, _ = fmt.Fprintf(inputs, " %q %s", name, version)
 	}
-	return inputs, nil
+	return fmt.Sprintf("%x", inputs.Sum(nil)), nil
 }
 
 // StandingOf says how an issuer stands, as far as calls to its other side depend on that: since when the issuer is

@@ -155,6 +155,32 @@ func (s *Secrets) Metadata(ctx context.Context, namespace, name string) (*corev1
 	return b.secret, nil
 }
 
+// Version returns the resource version of a Secret as the watches know it, own writes included, and reads no Secret that
+// they know: an issuer may name a thousand large ones. It is empty if there is no such Secret.
+func (s *Secrets) Version(ctx context.Context, namespace, name string) (string, error) {
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	if s.labelled != nil {
+		known := &corev1.Secret{}
+		if err := s.client.Get(ctx, key, known); !apierrors.IsNotFound(err) {
+			return known.ResourceVersion, err
+		}
+	}
+	version, doubtful := s.unlabelled(key)
+	switch b := s.kept(key, version); {
+	case version == "" && !doubtful:
+		return "", nil
+	case version != "" && b != nil:
+		return b.secret.ResourceVersion, nil
+	case version != "":
+		return version, nil
+	}
+	b, err := s.fetch(ctx, key)
+	if err != nil {
+		return "", client.IgnoreNotFound(err)
+	}
+	return b.secret.ResourceVersion, nil
+}
+
 // Facts returns the facts of a target Secret, decoded once for each version of it; nil if there is no such Secret.
 func (s *Secrets) Facts(ctx context.Context, namespace, name string) (*facts.Secret, error) {
 	b, known, err := s.find(ctx, types.NamespacedName{Namespace: namespace, Name: name}, false)
