@@ -163,6 +163,10 @@ demo-picture: build-chancery build-standalone ## Record the output of the demo, 
 dashboard-pictures: need ## Draw the pictures of docs/dashboard.md in Chromium
 	go test -count=1 -run '^TestPictures$$' ./internal/dashboard -update
 
+.PHONY: record-refusals
+record-refusals: build-chancery build-standalone ## Record how the API server refuses writes; that of CHANCERY_TEST_KUBECONFIG, if it is set
+	.ci/with-control-plane go test -C kubectl -count=1 -v -run '^TestRefusals$$' ./internal/broken -record
+
 .PHONY: bench
 bench: build-chancery build-standalone ## Measure requests, latency and CPU per certificate (ARGS='…')
 	@$(STANDALONE) bench $(ARGS)

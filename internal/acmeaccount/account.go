@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -170,19 +171,15 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 		registered, err := client.NewAccount(ctx, acme.NewAccountRequest{
 			Contact: contact, TermsOfServiceAgreed: true, ExternalAccount: r.ExternalAccount,
 		})
-		if r.ExternalAccount != nil && isRefusal(err) {
-			// Some CAs take a binding once, and look at it before the key, which may have an account (RFC 8555 §7.3.1).
-			if found, failed := client.LookupAccount(ctx); failed == nil {
-				registered, err = found, nil
-			}
+		if isRefusal(err) {
+			registered, err = a.known(ctx, client, r, err)
 		}
 		if err != nil {
-			return a.failure(client, "", sent, err)
+			return a.failure(ctx, client, "", sent, err)
 		}
 		a.served()
-		if registered.Status != "" && registered.Status != acme.StatusValid {
-			return fault.Failed(fault.ClassRefused, "",
-				"the account %s is %s at the ACME server: delete the Secret with its key to have a new account made", registered.URL, registered.Status)
+		if closed(registered) {
+			return fault.Failed(fault.ClassRefused, "", "%w", because{fmt.Errorf("the account %s is %s", registered.URL, registered.Status), ErrClosed})
 		}
 		a.settle(r.Email, registered.Created || sameContact(registered.Contact, r.Email))
 		if !registered.Created {
@@ -194,13 +191,51 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 		return nil
 	}
 	if err := client.UpdateContact(ctx, contact); err != nil {
-		f := a.failure(client, "", sent, err)
+		f := a.failure(ctx, client, "", sent, err)
 		f.Reason = certmanagerv1.IssuerReasonErrUpdateACMEAccount
 		return f
 	}
 	a.served()
 	a.settle(r.Email, true)
 	return nil
+}
+
+// ErrClosed says that the CA has an account for the key, and does not let it in: it was deactivated, or revoked (RFC 8555
+// §7.1.6).
+var ErrClosed = errors.New("the account of this key is closed at the ACME server")
+
+// ErrBinding says that the CA does not take the external account binding (RFC 8555 §7.3.4).
+var ErrBinding = errors.New("the ACME server does not take the external account binding")
+
+// because is an error in the words of the CA, with what it means.
+type because struct {
+	error
+
+	meaning error
+}
+
+func (b because) Is(target error) bool { return target == b.meaning }
+func (b because) Unwrap() error        { return b.error }
+
+// known asks a CA that has refused a registration for the account of the key. Some CAs take a binding once, and look at it
+// before the key, which may have an account (RFC 8555 §7.3.1). Without an account, it says why the CA has refused.
+func (a *Account) known(ctx context.Context, c *acmeclient.Client, r Registration, refusal error) (*acme.Account, error) {
+	found, failed := c.LookupAccount(ctx)
+	switch {
+	case failed == nil:
+		return found, nil
+	case acme.HasCode(failed, acme.CodeUnauthorized):
+		return nil, because{failed, ErrClosed}
+	case r.ExternalAccount != nil && (acme.HasCode(refusal, acme.CodeUnauthorized) || acme.HasCode(refusal, acme.CodeExternalAccountRequired)):
+		return nil, because{refusal, ErrBinding}
+	default:
+		return nil, refusal
+	}
+}
+
+// closed reports whether a CA serves an account no more.
+func closed(found *acme.Account) bool {
+	return found.Status != "" && found.Status != acme.StatusValid
 }
 
 // isRefusal reports whether a CA has refused what it was asked, and not how often.

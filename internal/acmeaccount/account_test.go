@@ -2,6 +2,7 @@ package acmeaccount_test
 
 import (
 	"crypto"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -265,6 +266,35 @@ func TestRegistrationEndsARow(t *testing.T) {
 	order1(t, a, order("a.example.com"))
 	if until, _ := a.Parked(); !until.Equal(w.now.Add(time.Minute)) {
 		t.Errorf("parked until %s, not for a minute", until)
+	}
+}
+
+// TestClosedAccount: a CA that refuses an order because the account was deactivated costs the issuer its account, whose
+// registration then says so. Where the CA refuses the order alone, the account stays.
+func TestClosedAccount(t *testing.T) {
+	w := newWorld(t)
+	r := w.registry()
+	a, err := r.Open("issuer", w.server(), newKey(t, pki.ECDSA))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Bind(acmeaccount.Issuer{UID: "issuer", Name: "issuer"}, a)
+	if err := a.Register(t.Context(), acmeaccount.Registration{}); err != nil {
+		t.Fatal(err)
+	}
+	w.answer.Store(&answer{at: "order-plz", status: 403, body: `{"type":"urn:ietf:params:acme:error:unauthorized","detail":"not this name"}`})
+	if out := order1(t, a, order("a.example.com")); a.URL() == "" || out.Failure.Class != fault.ClassRefused {
+		t.Errorf("the account has gone with an order: %v", out.Failure)
+	}
+	w.answer.Store(nil)
+	if err := w.ca.Deactivate(a.URL()); err != nil {
+		t.Fatal(err)
+	}
+	if out := order1(t, a, order("b.example.com")); a.URL() != "" || out.Failure.Class != fault.ClassUnavailable {
+		t.Errorf("the account is there still: %v", out.Failure)
+	}
+	if err := a.Register(t.Context(), acmeaccount.Registration{}); !errors.Is(err, acmeaccount.ErrClosed) || !strings.Contains(err.Error(), "deactivated") {
+		t.Errorf("the registration says %v", err)
 	}
 }
 

@@ -35,7 +35,7 @@ func (a *Account) Revoke(ctx context.Context, cert []byte, key crypto.Signer, re
 	case errors.Is(err, acmeclient.ErrNoRevocation):
 		return fault.Failed(fault.ClassRefused, "", "%w", err)
 	default:
-		return a.failure(c, "", sent, err)
+		return a.failure(ctx, c, "", sent, err)
 	}
 }
 

@@ -59,14 +59,14 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) (out a
 		a.tell(func(m *account.Machine, now time.Time) { m.OrderFailed(limited(action.NewOrder), now) })
 	}
 	if action.Step == acmeflow.OrderCreate && isLimit(err) {
-		f := a.classify(c, "", err)
+		f := a.classify(ctx, c, "", err)
 		refusal := account.Refusal{
 			Order: limited(action.NewOrder), Sent: sent, Wait: min(orDefault(f.Delay), fault.Orders.With("").Obeyed), Detail: f.Error(), Paused: f.Class == fault.ClassPaused,
 		}
 		a.tell(func(m *account.Machine, now time.Time) { m.OrderRefused(refusal, now) })
 		return out, f
 	}
-	f := a.failure(c, calledBy(action), sent, err)
+	f := a.failure(ctx, c, calledBy(action), sent, err)
 	if action.Step == acmeflow.OrderFinalize && acmeclient.StatusOf(err) == http.StatusForbidden {
 		f = fault.Answered(fault.ClassNotReady, f.Problem, f.Delay, f.Err)
 	}
@@ -98,7 +98,7 @@ func (a *Account) Challenge(ctx context.Context, step acmeflow.ChallengeStep, sp
 		return out, fault.Failed(fault.ClassRefused, "", "not a step of the CA: %s", step)
 	}
 	if err != nil {
-		return out, a.failure(c, spec.AuthorizationURL, sent, err)
+		return out, a.failure(ctx, c, spec.AuthorizationURL, sent, err)
 	}
 	a.served()
 	return out, nil
@@ -183,8 +183,8 @@ func isForeign(c *acmeclient.Client, called string) bool {
 
 // failure says what kind of trouble a call with the client has met, and parks or loses the
 // account where the error says so. Sent is when the call went out.
-func (a *Account) failure(c *acmeclient.Client, called string, sent time.Time, err error) *fault.Fault {
-	f := a.classify(c, called, err)
+func (a *Account) failure(ctx context.Context, c *acmeclient.Client, called string, sent time.Time, err error) *fault.Fault {
+	f := a.classify(ctx, c, called, err)
 	if f.Class == fault.ClassRateLimited || f.Class == fault.ClassUnavailable && f.Delay > 0 {
 		a.leaveAlone(orDefault(f.Delay), sent, f.Error())
 	}
@@ -192,14 +192,24 @@ func (a *Account) failure(c *acmeclient.Client, called string, sent time.Time, e
 }
 
 // classify says what kind of trouble it is, and loses the account where the error says so.
-func (a *Account) classify(c *acmeclient.Client, called string, err error) *fault.Fault {
+func (a *Account) classify(ctx context.Context, c *acmeclient.Client, called string, err error) *fault.Fault {
 	f := failureOf(err)
-	if acme.HasCode(err, acme.CodeAccountDoesNotExist) && !isForeign(c, called) {
-		// The account is made again, and then the same call works.
+	if !isForeign(c, called) && (acme.HasCode(err, acme.CodeAccountDoesNotExist) || a.isClosed(ctx, c, err)) {
+		// The account is made again, or its issuer says why not. Then the same call works.
 		f = fault.Answered(fault.ClassUnavailable, f.Problem, f.Delay, f.Err)
 		a.lose(c)
 	}
 	return f
+}
+
+// isClosed asks a CA that has refused a call of a registered account whether it lets the account in at all: requests of
+// one that was deactivated are refused as unauthorized (RFC 8555 §7.3.6), and so are others.
+func (a *Account) isClosed(ctx context.Context, c *acmeclient.Client, err error) bool {
+	if !a.isRegistered() || !acme.HasCode(err, acme.CodeUnauthorized) {
+		return false
+	}
+	found, failed := c.LookupAccount(ctx)
+	return acme.HasCode(failed, acme.CodeUnauthorized) || failed == nil && closed(found)
 }
 
 // failureOf is the failure that an error of a call is.

@@ -52,7 +52,7 @@ func TestWaits(t *testing.T) {
 				t.Fatal(err)
 			}
 			return func(int) string {
-				if f := a.failure(a.current(), "", now, c.answer(asked)); !f.Unsure && !strings.HasPrefix(c.name, string(f.Class)) {
+				if f := a.failure(t.Context(), a.current(), "", now, c.answer(asked)); !f.Unsure && !strings.HasPrefix(c.name, string(f.Class)) {
 					t.Fatalf("%s has the class %s", c.name, f.Class)
 				}
 				until, _ := a.Parked()

@@ -43,8 +43,9 @@ const (
 	InTheWay Class = "InTheWay"
 	// WrongCertificate means that what the issuer has returned is not what was asked for.
 	WrongCertificate Class = "WrongCertificate"
-	// Paused, ObjectTooLarge, NoController and CAExpired are what only an observer sees: of a Certificate that is too
-	// large, the controller keeps next to nothing.
+	// Paused and ObjectTooLarge are what only an observer sees: of a Certificate that is too large, the controller keeps
+	// next to nothing. NoController means that the controller of the issuer has not said anything; an observer says it of
+	// ours. CAExpired means that a CA certificate above the certificate has expired.
 	Paused         Class = "PausedByAnnotation"
 	ObjectTooLarge Class = "ObjectTooLarge"
 	NoController   Class = "NoController"
@@ -63,6 +64,7 @@ const (
 	NamespaceTerminating Class = "NamespaceTerminating"
 	TooLarge             Class = "TooLarge"
 	Invalid              Class = "Invalid"
+	ServerError          Class = "ServerError"
 )
 
 // New returns a cause. The problem and the subject may be empty; the message may be a stranger's.
@@ -100,16 +102,14 @@ func says(class Class, problem acme.Code) string {
 	if class == Class(fault.ClassPaused) { // whose problem type is that of a limit
 		problem = ""
 	}
-	switch problem {
-	case acme.CodeConnection, acme.CodeTLS, acme.CodeDNS, acme.CodeUnauthorized, acme.CodeIncorrectResponse:
+	switch {
+	case problem == "":
+	case unproved(class, problem):
 		return "the CA does not find the answer"
-	case acme.CodeRateLimited:
+	case problem == acme.CodeRateLimited:
 		return "the CA wants fewer requests"
-	case "":
-	default:
-		if class != Class(fault.ClassUnavailable) {
-			return "the CA refused"
-		}
+	case class != Class(fault.ClassUnavailable):
+		return "the CA refused"
 	}
 	for _, r := range table() {
 		if r.Class == class {
@@ -117,6 +117,14 @@ func says(class Class, problem acme.Code) string {
 		}
 	}
 	return ""
+}
+
+// unproved reports a problem with what the CA has found at a name. As refusals of a call, the same problems are about the
+// account.
+func unproved(class Class, problem acme.Code) bool {
+	return class != Class(fault.ClassRefused) && class != Class(fault.ClassUnavailable) && slices.Contains([]acme.Code{
+		acme.CodeConnection, acme.CodeTLS, acme.CodeDNS, acme.CodeUnauthorized, acme.CodeIncorrectResponse,
+	}, problem)
 }
 
 // Ready is the message of the condition Ready, given the one that says how things stand without the cause. It begins

@@ -54,14 +54,15 @@ func TestOfWrite(t *testing.T) {
 		Rights:               apierrors.NewForbidden(secrets, "web", errors.New(`User "system:serviceaccount:cert-manager:cert-manager" cannot patch resource "secrets"`)),
 		NamespaceTerminating: going,
 		TooLarge:             apierrors.NewRequestEntityTooLargeError("3 MiB"),
-		Webhook:              apierrors.NewInternalError(errors.New("failed calling webhook")),
+		Webhook:              apierrors.NewInternalError(errors.New(`failed calling webhook "x": no`)),
+		ServerError:          apierrors.NewInternalError(errors.New("rpc error")),
 		Invalid:              apierrors.NewInvalid(kind, "web", field.ErrorList{field.Required(field.NewPath("type"), "")}),
 	} {
 		c := OfWrite(err, "Secret web")
 		switch {
 		case want == "" && c != nil, want != "" && (c == nil || c.Class != string(want) || !IsWrite(c)):
 			t.Errorf("%q: %+v", want, c)
-		case c != nil && !strings.HasPrefix(Sentence(c), "Secret web: the API server refuses the write"):
+		case c != nil && !strings.HasPrefix(Sentence(c), "Secret web: the API server "):
 			t.Errorf("%q: %s", want, Sentence(c))
 		}
 	}
@@ -75,6 +76,8 @@ func TestCures(t *testing.T) {
 		c.Spec.DNSName, c.Spec.Type, c.Spec.IssuerRef.Kind, c.Spec.Solver.DNS01 = "www.example.com", acmev1.ChallengeTypeDNS01, kind, dns
 		return c
 	}
+	foreign := &certmanagerv1.CertificateRequest{}
+	foreign.Spec.IssuerRef = cmmeta.IssuerReference{Name: "root", Kind: "AWSPCAIssuer", Group: "awspca.cert-manager.io"}
 	caa := New(Class(fault.ClassValidation), acme.CodeCAA.Type(), "www.example.com", "CAA record for example.com prevents issuance")
 	for name, c := range map[string]struct {
 		scene     Scene
@@ -93,6 +96,22 @@ func TestCures(t *testing.T) {
 		"a quota":    {Scene{Cause: New(Quota, "", "Secret web", "exceeded quota"), Namespace: "shop"}, "kubectl describe resourcequota -n shop", "cause names"},
 		"immutable":  {Scene{Cause: New(Immutable, "", "Secret web", "no"), Namespace: "shop"}, "kubectl delete -n shop secret web", "cause names"},
 		"CAA":        {Scene{Cause: caa}, "dig CAA www.example.com", "cause names"},
+		"a refusal of the account": {Scene{Cause: New(Class(fault.ClassRefused), acme.CodeUnauthorized.Type(), "", "no"), Challenge: by("Issuer", &acmev1.DNS01Solver{})},
+			correct, "TXT"},
+		"an alias": {Scene{Cause: New(Class(fault.ClassSelfCheck), "", "", "no"), Challenge: by("Issuer", &acmev1.DNS01Solver{})},
+			"If _acme-challenge.www.example.com is an alias (CNAME), remove it, or set cnameStrategy: Follow", "cause names"},
+		"an alias that is followed": {Scene{Cause: New(Class(fault.ClassSelfCheck), "", "", "no"), Challenge: by("Issuer", &acmev1.DNS01Solver{CNAMEStrategy: acmev1.CNAMEStrategyFollow})},
+			"dig +trace TXT _acme-challenge.www.example.com", "alias"},
+		"an Ingress": {Scene{Cause: New(IssuerMissing, "", "Issuer shop/acme", ""), Namespace: "shop", Certificate: "web", Owner: "Ingress web"},
+			"name the issuer in the annotation cert-manager.io/issuer of Ingress web", "patch"},
+		"another kind for an Ingress": {Scene{Cause: New(IssuerMissing, "", "Issuer shop/acme", ""), OtherKind: "ClusterIssuer", Namespace: "shop", Certificate: "web", Owner: "Ingress web"},
+			"kubectl annotate ingress -n shop web cert-manager.io/cluster-issuer=acme cert-manager.io/issuer-", "patch"},
+		"an Ingress whose Certificate is refused": {Scene{Cause: New(Class(fault.ClassPermanent), "", "", "no"), Owner: "Ingress web"},
+			"change by hosts and annotations of Ingress web", "cause names"},
+		"an Ingress behind a firewall": {Scene{Cause: New(Class(fault.ClassUnavailable), "", "", "no"), Owner: "Ingress web"}, "Check the address", "Ingress web"},
+		"a silent controller": {Scene{Cause: New(NoController, "", "", "no"), Request: foreign},
+			`the controller of the group "awspca.cert-manager.io" is installed and runs`, "cert-manager -n"},
+		"a webhook": {Scene{Cause: New(Webhook, "", "Secret web", "no")}, "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations", "quota"},
 		"a pause": {Scene{Cause: New(Class(fault.ClassPaused), acme.CodeRateLimited.Type(), "", "https://ca.example/unpause")},
 			"lift the pause", "Wait"},
 	} {
@@ -102,6 +121,13 @@ func TestCures(t *testing.T) {
 	}
 	if got := Sentence(caa); got != "www.example.com: the CA refused: CAA record for example.com prevents issuance" {
 		t.Error(got)
+	}
+	for class, says := range map[fault.Class]string{
+		fault.ClassValidation: "the CA does not find the answer: no", fault.ClassRefused: "the CA refused: no", fault.ClassUnavailable: "not reached, or out of order: no",
+	} {
+		if got := Sentence(New(Class(class), acme.CodeUnauthorized.Type(), "", "no")); got != says {
+			t.Errorf("%s: %s", class, got)
+		}
 	}
 	if got := (&Scene{Cause: caa}).Ready("Certificate is up to date and has not expired", true); !strings.HasPrefix(got, "Certificate is up to date and has not expired; www.") {
 		t.Error(got)

@@ -2,7 +2,6 @@ package cause
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 
 	acmev1 "chancery.dev/api/acme/v1"
@@ -27,10 +26,8 @@ func (s *Scene) look() string {
 	if code == acme.CodeCAA {
 		return shell("dig", "CAA", host)
 	}
-	unproved := Class(s.Cause.Class) == Class(fault.ClassValidation) || Class(s.Cause.Class) == Class(fault.ClassSelfCheck) ||
-		slices.Contains([]acme.Code{
-			acme.CodeConnection, acme.CodeTLS, acme.CodeDNS, acme.CodeUnauthorized, acme.CodeIncorrectResponse,
-		}, code)
+	class := Class(s.Cause.Class)
+	unproved := class == Class(fault.ClassValidation) || class == Class(fault.ClassSelfCheck) || unproved(class, code)
 	switch {
 	case s.Challenge == nil:
 		return ""
@@ -51,7 +48,10 @@ func (s *Scene) look() string {
 func (s *Scene) act() string {
 	switch Class(s.Cause.Class) {
 	case IssuerMissing:
-		if s.OtherKind != "" && s.Certificate != "" {
+		switch {
+		case s.OtherKind != "" && s.Owner != "":
+			return s.annotate()
+		case s.OtherKind != "" && s.Certificate != "":
 			return shell("kubectl", "patch", "certificate", "-n", s.Namespace, s.Certificate, "--type", "merge", "-p",
 				`{"spec":{"issuerRef":{"kind":"`+s.OtherKind+`"}}}`)
 		}
@@ -73,7 +73,12 @@ func (s *Scene) act() string {
 	case Paused:
 		return shell("kubectl", "annotate", "certificate", "-n", s.Namespace, s.Certificate, cmmeta.PausedAnnotation+"-")
 	case NoController:
+		if group, is := s.external(); is {
+			return shell("kubectl", "api-resources", "--api-group="+group)
+		}
 		return "kubectl get pods -n cert-manager"
+	case Webhook:
+		return webhooks
 	case Denied, CAExpired, Class(fault.ClassPolicy), Class(fault.ClassPermanent):
 		if s.Certificate != "" {
 			return shell("kubectl", "chancery", "renew", "-n", s.Namespace, s.Certificate)
@@ -81,6 +86,28 @@ func (s *Scene) act() string {
 	default:
 	}
 	return ""
+}
+
+// annotate has the owner of the Certificate name the issuer by the annotation for its kind.
+func (s *Scene) annotate() string {
+	kind, name, _ := strings.Cut(s.Owner, " ")
+	_, issuer, found := strings.Cut(s.Cause.Subject, "/")
+	if !found {
+		_, issuer, _ = strings.Cut(s.Cause.Subject, " ")
+	}
+	right, wrong := certmanagerv1.IngressClusterIssuerAnnotation, certmanagerv1.IngressIssuerAnnotation
+	if s.OtherKind != cmmeta.ClusterIssuerKind {
+		right, wrong = wrong, right
+	}
+	return shell("kubectl", "annotate", strings.ToLower(kind), "-n", s.Namespace, name, right+"="+issuer, wrong+"-")
+}
+
+// external is the group of an issuer that is not ours; false if it is.
+func (s *Scene) external() (group string, is bool) {
+	if s.Request == nil || !s.Request.Spec.IssuerRef.IsExternal() {
+		return "", false
+	}
+	return s.Request.Spec.IssuerRef.Group, true
 }
 
 // issuer is a command about the issuer.

@@ -3,7 +3,10 @@ package cause
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -15,12 +18,13 @@ import (
 // Scene is a cause with the objects around it, as far as they are known. They make the cure more exact.
 type Scene struct {
 	Cause *cmmeta.Cause
-	// Namespace and Certificate name the Certificate.
-	Namespace, Certificate string
-	Request                *certmanagerv1.CertificateRequest
-	Order                  *acmev1.Order
-	Challenge              *acmev1.Challenge
-	Issuer                 certmanagerv1.GenericIssuer
+	// Namespace and Certificate name the Certificate. Owner is the kind and the name of the Ingress, Gateway or ListenerSet
+	// that it is made for; empty if people have made it.
+	Namespace, Certificate, Owner string
+	Request                       *certmanagerv1.CertificateRequest
+	Order                         *acmev1.Order
+	Challenge                     *acmev1.Challenge
+	Issuer                        certmanagerv1.GenericIssuer
 	// OtherKind is the kind of an issuer that has the name of one that does not exist; empty for none.
 	OtherKind string
 }
@@ -33,16 +37,53 @@ func (s *Scene) Cure() string {
 	if s.Cause.Class == string(fault.ClassPaused) { // whose problem type is that of a limit
 		return helps(Class(s.Cause.Class))
 	}
-	return cmp.Or(s.byProblem(), s.byClass(), helps(Class(s.Cause.Class)))
+	return cmp.Or(s.byProblem(), s.byClass(), helps(Class(s.Cause.Class))) + s.ofOwner()
+}
+
+// OwnerOf is the Owner of a Scene with a Certificate.
+func OwnerOf(crt *certmanagerv1.Certificate) string {
+	owner := metav1.GetControllerOf(crt)
+	if owner == nil || !slices.Contains([]string{"Ingress", "Gateway", "ListenerSet"}, owner.Kind) {
+		return ""
+	}
+	return owner.Kind + " " + owner.Name
+}
+
+// ofOwner ends a cure that may change the spec of the Certificate: what it is made for would have that changed back.
+func (s *Scene) ofOwner() string {
+	switch Class(s.Cause.Class) {
+	case IssuerMissing, Class(fault.ClassPermanent), SecretShared, IssuedTooOften, KeyNotReplaced, PasswordMissing, NoRequest, RenewalWindows, NotApproved,
+		Denied, Class(fault.ClassPolicy), NamespaceTerminating, TooLarge, Invalid, Admission:
+	default:
+		return ""
+	}
+	switch {
+	case s.Owner == "":
+		return ""
+	case Class(s.Cause.Class) == IssuerMissing:
+		return fmt.Sprintf(". The Certificate is made for %[1]s: name the issuer in the annotation %[2]s of %[1]s", s.Owner, s.issuerAnnotation())
+	default:
+		return fmt.Sprintf(". The Certificate is made for %[1]s: what is to be changed of it, change by hosts and annotations of %[1]s", s.Owner)
+	}
+}
+
+// issuerAnnotation is that of an Ingress or Gateway for the kind of the issuer.
+func (s *Scene) issuerAnnotation() string {
+	kind, _, _ := strings.Cut(s.Cause.Subject, " ")
+	if cmp.Or(s.OtherKind, kind) == cmmeta.ClusterIssuerKind {
+		return certmanagerv1.IngressClusterIssuerAnnotation
+	}
+	return certmanagerv1.IngressIssuerAnnotation
 }
 
 func (s *Scene) byProblem() string {
+	if code := acme.CodeOf(s.Cause.ProblemType); unproved(Class(s.Cause.Class), code) {
+		return s.unproved()
+	}
 	switch acme.CodeOf(s.Cause.ProblemType) {
 	case acme.CodeCAA:
 		return fmt.Sprintf("Let the CA issue for %[1]s: name the CA in the CAA record of %[1]s, or of the closest parent that has one, "+
 			"or remove that record. The records: dig CAA %[1]s", s.host())
-	case acme.CodeConnection, acme.CodeTLS, acme.CodeDNS, acme.CodeUnauthorized, acme.CodeIncorrectResponse:
-		return s.unproved()
 	case acme.CodeRateLimited:
 		return patient
 	case acme.CodeRejectedIdentifier, acme.CodeUnsupportedIdentifier:
@@ -105,6 +146,11 @@ func (s *Scene) byClass() string {
 	case Denied, Class(fault.ClassPolicy):
 		if s.Certificate != "" {
 			return helps(class) + fmt.Sprintf(" -n %s %s", s.Namespace, s.Certificate)
+		}
+	case NoController:
+		if group, is := s.external(); is {
+			return fmt.Sprintf("See whether the controller of the group %q is installed and runs, and what it logs. If the group is mistyped, correct "+
+				"spec.issuerRef.group of the Certificate", group)
 		}
 	case CAExpired, Other:
 		return s.byIssuer()
@@ -174,8 +220,16 @@ func (s *Scene) unproved() string {
 		return fmt.Sprintf("Make %[1]s, port 443, lead TLS of the protocol acme-tls/1 to the responder, from outside: check DNS, the load balancer and firewalls", name)
 	default:
 		return fmt.Sprintf("Make the TXT record visible at all name servers of the zone: check that the parent delegates %[1]s to the servers "+
-			"that the solver writes to, and that they all have the zone. Look with: dig +trace TXT _acme-challenge.%[1]s", name)
+			"that the solver writes to, and that they all have the zone. Look with: dig +trace TXT _acme-challenge.%[1]s", name) + s.unfollowed()
 	}
+}
+
+// unfollowed is for a solver that does not follow an alias.
+func (s *Scene) unfollowed() string {
+	if p := s.dns(); p == nil || p.CNAMEStrategy == acmev1.CNAMEStrategyFollow {
+		return ""
+	}
+	return fmt.Sprintf(". If _acme-challenge.%s is an alias (CNAME), remove it, or set cnameStrategy: Follow in the issuer's solver", s.host())
 }
 
 // dns is the DNS provider of the Challenge's solver; nil if there is none.
@@ -264,7 +318,10 @@ func (s *Scene) issuerMissing() string {
 	if s.OtherKind == "" {
 		return ""
 	}
-	if s.Certificate == "" {
+	switch {
+	case s.Owner != "":
+		return fmt.Sprintf("%s has that name, and is named by another annotation: %s", s.OtherKind, s.annotate())
+	case s.Certificate == "":
 		return "Set kind: " + s.OtherKind + " in the reference"
 	}
 	return fmt.Sprintf("Name the kind in the reference, %[1]s has that name: kubectl patch certificate -n %[2]s %[3]s --type merge -p "+
@@ -289,7 +346,11 @@ func (s *Scene) issuerNotReady() string {
 		return fmt.Sprintf("Put the CA's certificate (tls.crt) and the private key that belongs to it (tls.key) into the Secret %s, "+
 			"or correct spec.ca.secretName of %s", secretName(s.Issuer, spec.CA.SecretName), name)
 	case certmanagerv1.IssuerReasonErrRegisterACMEAccount, certmanagerv1.IssuerReasonErrVerifyACMEAccount, certmanagerv1.IssuerReasonErrUpdateACMEAccount:
-		return "Check spec.acme of " + name + ": server, caBundle, externalAccountBinding, and the Secret of privateKeySecretRef"
+		if spec.ACME == nil {
+			return correct
+		}
+		return fmt.Sprintf("Check spec.acme of %s: server, caBundle, externalAccountBinding, and the key of its account in the Secret %s",
+			name, secretName(s.Issuer, spec.ACME.PrivateKey.Name))
 	case certmanagerv1.IssuerReasonInvalidSolver:
 		return "Correct the solver in spec.acme.solvers of " + name + ", or the Secret that it names"
 	case certmanagerv1.IssuerReasonVaultError:

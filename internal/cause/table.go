@@ -14,9 +14,10 @@ type Row struct {
 const (
 	patient = "Wait: it is tried again by itself. Do not delete the Certificate and make it anew: each order counts against the limit. " +
 		"Another issuer can help sooner"
-	correct = "Correct what the cause names: it is tried again by itself then"
-	refused = "the API server refuses the write"
-	quota   = "Raise the ResourceQuota of the Namespace, or delete what is not needed: kubectl describe resourcequota"
+	correct  = "Correct what the cause names: it is tried again by itself then"
+	refused  = "the API server refuses the write"
+	webhooks = "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"
+	quota    = "Raise the ResourceQuota of the Namespace, or delete what is not needed: kubectl describe resourcequota"
 )
 
 // table is the one of all classes: a class that is new gets its row here.
@@ -65,10 +66,11 @@ func writes() []Row {
 		{Immutable, refused + ", because the object is immutable", "Delete the object: it is made anew at once"},
 		{Quota, refused + " because of a quota", quota},
 		{Admission, refused + " because of a policy", "Have the policy allow the write, or change what the Certificate asks for, such as spec.secretTemplate"},
-		{Webhook, refused + ", because a webhook is out of order", "Repair the webhook that the cause names, or delete its configuration"},
+		{Webhook, refused + ", because a webhook is out of order", "Repair the webhook that the cause names, or delete its configuration: " + webhooks},
+		{ServerError, "the API server fails at the write", "Have whoever runs the cluster look at what the API server logs about the error that the cause names"},
 		{Rights, refused + ", because the controller has no right to it", "Give the controller's service account the right that the cause names"},
 		{NamespaceTerminating, refused + ", because the Namespace is being deleted", "Nothing helps in this Namespace: make the Certificate in another one"},
-		{TooLarge, refused + ", because the object is too large", "Have the Certificate ask for less: fewer names, keystores or additionalOutputFormats"},
+		{TooLarge, refused + ", because the object is too large", "Have the Certificate ask for less: fewer names, keystores, additionalOutputFormats or annotations of spec.secretTemplate"},
 		{Invalid, refused, "Correct what the API server names. Labels and annotations of a Secret are those of spec.secretTemplate"},
 	}
 }

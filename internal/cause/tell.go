@@ -56,6 +56,11 @@ func OfGroup(ref cmmeta.IssuerReference) string {
 	return fmt.Sprintf(", whose issuer is of the group %q, another controller's", ref.Group)
 }
 
+// Unanswered says of an approved request for an issuer of somebody else's that its controller has not answered.
+func Unanswered(request string, ref cmmeta.IssuerReference) string {
+	return "CertificateRequest " + request + OfGroup(ref) + ", which has not said anything yet"
+}
+
 // OfAuthority is the cause that a CA certificate above a certificate has expired, which is renewed at a time.
 func OfAuthority(expired time.Time, renewal *metav1.Time) *cmmeta.Cause {
 	c := New(CAExpired, "", "", "a CA certificate above this certificate expired on "+expired.UTC().Format(time.RFC3339)+": clients do not trust it")

@@ -44,8 +44,10 @@ func classOfWrite(err error) Class {
 		return NamespaceTerminating
 	case apierrors.IsRequestEntityTooLargeError(err):
 		return TooLarge
+	case apierrors.IsInternalError(err) && strings.HasPrefix(status.Message, "Internal error occurred: failed calling webhook "):
+		return Webhook // which does not answer
 	case apierrors.IsInternalError(err):
-		return Webhook // a webhook that does not answer
+		return ServerError // such as an encryption at rest whose key service is away
 	case !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err):
 		return ""
 	case forbids && byQuota(words):
@@ -56,6 +58,8 @@ func classOfWrite(err error) Class {
 		return Admission
 	case status.Details != nil && slices.ContainsFunc(status.Details.Causes, immutable):
 		return Immutable
+	case status.Details != nil && slices.ContainsFunc(status.Details.Causes, tooLong):
+		return TooLarge
 	default:
 		return Invalid
 	}
@@ -77,6 +81,11 @@ func forbidding(s metav1.Status) (words string, is bool) {
 	}
 	named := apierrors.NewForbidden(schema.GroupResource{Group: of.Group, Resource: of.Kind}, of.Name, errors.New(""))
 	return strings.CutPrefix(s.Message, named.ErrStatus.Message)
+}
+
+// tooLong reports whether a field holds more than an object may: the data of a Secret, or all annotations.
+func tooLong(c metav1.StatusCause) bool {
+	return c.Type == metav1.CauseTypeTooLong && (c.Field == "data" || c.Field == "metadata.annotations")
 }
 
 // immutable reports whether a field may not be changed. The value stands before the words.

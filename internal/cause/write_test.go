@@ -100,6 +100,8 @@ func TestOwnWords(t *testing.T) {
 		{apierrors.NewForbidden(secrets, "web", errors.New("insufficient quota to consume: count/secrets")), Quota},
 		{apierrors.NewForbidden(secrets, "web", errors.New("quota usage is negative for resource(s): count/secrets")), Quota},
 		{apierrors.NewForbidden(secrets, "", errors.New(`User "system:serviceaccount:a:b" cannot create resource "secrets" in API group ""`)), Rights},
+		{apierrors.NewInternalError(errors.New(`failed calling webhook "x": failed to call webhook: Post "https://x.shop.svc:443/?timeout=10s": context deadline exceeded`)), Webhook},
+		{apierrors.NewInternalError(errors.New("rpc error: code = Unavailable desc = connection error: dial unix /var/run/kms.sock: connect: no such file")), ServerError},
 		{apierrors.NewForbidden(secrets, "web", errors.New("cannot set blockOwnerDeletion in this case")), Admission},
 		{apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, "web", field.ErrorList{
 			field.Invalid(field.NewPath("type"), "kubernetes.io/tls", "field is immutable"),

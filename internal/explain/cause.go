@@ -70,7 +70,7 @@ func nextBy(class cause.Class) string {
 		return "by itself, again and again"
 	case cause.Class(fault.ClassUnavailable), cause.Class(fault.ClassSolver), cause.Class(fault.ClassCredential), cause.Class(fault.ClassConfiguration),
 		cause.Class(fault.ClassNotFound),
-		cause.Immutable, cause.Quota, cause.Admission, cause.Webhook, cause.Rights, cause.NamespaceTerminating, cause.TooLarge, cause.Invalid:
+		cause.Immutable, cause.Quota, cause.Admission, cause.Webhook, cause.Rights, cause.NamespaceTerminating, cause.TooLarge, cause.Invalid, cause.ServerError:
 		return "within five minutes"
 	default:
 		return "as soon as that has changed"
@@ -113,7 +113,7 @@ func (w *World) troubleOf(crt *certmanagerv1.Certificate, above *signed) Trouble
 	case issuing != nil && (!underWay || crt.Status.LastFailureTime != nil):
 		f.Scene.Cause = cause.New(cause.Other, "", "", issuing.Message) // by a controller that tells no cause
 	}
-	f.Namespace, f.Certificate = crt.Namespace, crt.Name
+	f.Namespace, f.Certificate, f.Owner = crt.Namespace, crt.Name, cause.OwnerOf(crt)
 	t := f.trouble(w.now)
 	if at := crt.Status.NextTry; at != nil && (f.Cause == known || !underWay) && t.Cause != "" {
 		t.NextTry = clock(at, w.now)
@@ -127,7 +127,7 @@ func (w *World) troubleOf(crt *certmanagerv1.Certificate, above *signed) Trouble
 // sceneOf is a cause with the Certificate and its issuer.
 func (w *World) sceneOf(crt *certmanagerv1.Certificate, c *cmmeta.Cause) cause.Scene {
 	issuer, _ := w.issuer(crt.Spec.IssuerRef, crt.Namespace)
-	return cause.Scene{Cause: c, Namespace: crt.Namespace, Certificate: crt.Name, Issuer: issuer}
+	return cause.Scene{Cause: c, Namespace: crt.Namespace, Certificate: crt.Name, Owner: cause.OwnerOf(crt), Issuer: issuer}
 }
 
 // ofLatest says what is in the way of the request under way, or of the last one that failed.
@@ -177,6 +177,10 @@ func (w *World) ofRequest(cr *certmanagerv1.CertificateRequest) found {
 		}
 	case cr.Status.Cause != nil:
 		f.Cause = cr.Status.Cause
+	case ready == nil && cr.Spec.IssuerRef.IsExternal():
+		if w.now.Sub(cr.CreationTimestamp.Time) >= unseen/3 {
+			f.Cause = cause.New(cause.NoController, "", "", cause.Unanswered(cr.Name, cr.Spec.IssuerRef))
+		}
 	case ready != nil && ready.Message != "":
 		f.Cause = cause.New(cause.Other, "", "", ready.Message)
 	}

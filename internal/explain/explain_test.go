@@ -75,6 +75,8 @@ func TestTrouble(t *testing.T) {
 	ready := unready("Ready", "")
 	ready.Status.Conditions = ready.Status.Conditions[:1]
 	ready.Status.Conditions[0].Status = cmmeta.ConditionTrue
+	foreign := request(approved)
+	foreign.Spec.IssuerRef = cmmeta.IssuerReference{Name: "root", Kind: "AWSPCAIssuer", Group: "awspca.cert-manager.io"}
 	order := &acmev1.Order{ObjectMeta: object("web-1-1", "web-1")}
 	order.Spec.DNSNames = []string{"*.example.com"}
 	order.Status = acmev1.OrderStatus{State: acmev1.Errored, FailureClass: "Permanent", Reason: "Failed to create Order: no", ProblemType: acme.CodeRejectedIdentifier.Type()}
@@ -104,6 +106,7 @@ func TestTrouble(t *testing.T) {
 		"budget":      {crt: unready("DoesNotExist", cmmeta.ConditionFalse), others: []metav1.Object{issuer(cmmeta.ConditionTrue, "")}, want: said{"Other", "too often", "changed", "Correct what the cause names"}},
 		"under way":   {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), request(approved)}},
 		"unapproved":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), request()}, want: said{"NotApproved", "nobody has approved or denied", "approved", "kubectl chancery approve -n shop web-1"}},
+		"silent":      {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{foreign}, want: said{"NoController", `of the group "awspca.cert-manager.io"`, "a controller runs", "is installed and runs"}},
 		"other words": {crt: told, others: []metav1.Object{issuer(cmmeta.ConditionFalse, certmanagerv1.IssuerReasonErrRegisterACMEAccount), request(approved)}, want: said{"IssuerNotReady", "ClusterIssuer acme is not ready: no account", "as soon as the issuer is ready", "Check spec.acme of ClusterIssuer acme"}},
 		"no account":  {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionFalse, certmanagerv1.IssuerReasonErrRegisterACMEAccount), request(approved)}, want: said{"IssuerNotReady", "ClusterIssuer acme is not ready: no account", "as soon as the issuer is ready", "Check spec.acme of ClusterIssuer acme"}},
 		"unread":      {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{request(approved, pending("Referenced ClusterIssuer does not exist"))}, unread: true, want: said{"Other", "Referenced ClusterIssuer does not exist", "has changed", "may not read"}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"chancery.dev/internal/acme"
@@ -93,6 +94,11 @@ func (s *server) flyDirectory(ctx context.Context, flight *directoryFlight) {
 	flight.dir, flight.err, flight.cancelled = dir, err, err != nil && ctx.Err() != nil
 }
 
+// isElsewhere reports a status that says that what was asked for is not there: it is not that of a server out of order.
+func isElsewhere(status int) bool {
+	return status >= http.StatusMultipleChoices && status < http.StatusInternalServerError && status != http.StatusTooManyRequests
+}
+
 func (s *server) requestDirectory(ctx context.Context) (_ *acme.Directory, err error) {
 	defer fault.Contain(&err) // others wait for what comes of it
 	defer func() {
@@ -100,20 +106,24 @@ func (s *server) requestDirectory(ctx context.Context) (_ *acme.Directory, err e
 			err = fmt.Errorf("%w; the address begins with http://, and ACME servers have https:// (RFC 8555 §6.1)", err)
 		}
 	}()
+	const question = ": is this the URL of an ACME v2 directory?"
 	r, err := s.get(ctx, ActionDiscover, s.directory.url)
+	if page := (*HTTPError)(nil); errors.As(err, &page) && isElsewhere(page.Status) {
+		return nil, fmt.Errorf("%w"+question, err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	dir := new(acme.Directory)
 	if err := r.decode(dir); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w"+question, err)
 	}
 	for _, u := range []*string{&dir.NewNonce, &dir.NewAccount, &dir.NewOrder, &dir.RevokeCert,
 		&dir.KeyChange, &dir.RenewalInfo} {
 		*u = r.absolute(*u)
 	}
 	if dir.NewNonce == "" || dir.NewAccount == "" || dir.NewOrder == "" {
-		return nil, r.broken(errors.New("the directory lacks newNonce, newAccount or newOrder (§7.1.1): is this the URL of an ACME v2 directory?"))
+		return nil, r.broken(errors.New("the directory lacks newNonce, newAccount or newOrder (§7.1.1)" + question))
 	}
 	if len(dir.Meta.Profiles) > maxProfiles {
 		return nil, r.tooLarge("the directory lists more than %d profiles", maxProfiles)

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -99,6 +100,11 @@ func stable(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
 		err = u.Err
+	}
+	var invalid x509.CertificateInvalidError
+	if errors.As(err, &invalid) && invalid.Reason == x509.Expired && invalid.Cert != nil { // it says what time it is now
+		return fmt.Errorf("the server's certificate is good only from %s to %s",
+			invalid.Cert.NotBefore.UTC().Format(time.RFC3339), invalid.Cert.NotAfter.UTC().Format(time.RFC3339))
 	}
 	var dns *net.DNSError
 	if errors.As(err, &dns) {

@@ -100,7 +100,7 @@ func (d *decision) isReady() bool {
 func (d *decision) sayCause() {
 	ready := certmanagerv1.FindCertificateCondition(d.crt.Status.Conditions, certmanagerv1.CertificateConditionReady)
 	if c := d.crt.Status.Cause; c != nil && ready != nil {
-		scene := cause.Scene{Cause: c, Namespace: d.crt.Namespace, Certificate: d.crt.Name}
+		scene := cause.Scene{Cause: c, Namespace: d.crt.Namespace, Certificate: d.crt.Name, Owner: cause.OwnerOf(d.crt)}
 		ready.Message = scene.Ready(ready.Message, ready.Status == cmmeta.ConditionTrue)
 	}
 }

@@ -237,6 +237,8 @@ func (d *decision) judge(r facts.Request, key facts.Key) Action {
 	switch {
 	case ready == nil && r.Condition(certmanagerv1.CertificateRequestConditionApproved) == nil:
 		return d.await(r, cause.NotApproved, "CertificateRequest "+r.Name+cause.OfGroup(r.Spec.IssuerRef))
+	case ready == nil && r.Spec.IssuerRef.IsExternal():
+		return d.await(r, cause.NoController, cause.Unanswered(r.Name, r.Spec.IssuerRef))
 	case ready == nil:
 		return d.await(r, cause.Other, "the issuer has not said anything yet")
 	case ready.Reason == certmanagerv1.CertificateRequestReasonFailed, ready.Reason == certmanagerv1.CertificateRequestReasonDenied:

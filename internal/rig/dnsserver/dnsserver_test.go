@@ -119,6 +119,37 @@ func TestUpdates(t *testing.T) {
 	}
 }
 
+// TestAliasStaysAlone: what an update adds to a name with a CNAME is ignored (RFC 2136 §3.4.2.2).
+func TestAliasStaysAlone(t *testing.T) {
+	s, err := dnsserver.Start(t.Context(), dnsserver.Config{Zones: []dnsserver.Zone{
+		{Name: "a.test", Records: []string{"alias.a.test. CNAME elsewhere.b.test."}}, {Name: "b.test"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply := change(t, s.Addr(), "a.test.", nil, func(m *dns.Msg) { m.Insert(txt("alias.a.test.", "one")) })
+	if reply.Rcode != dns.RcodeSuccess || len(s.TXT()) != 0 {
+		t.Errorf("%s, left %q", dns.RcodeToString[reply.Rcode], s.TXT())
+	}
+}
+
+// TestFailingZone: nobody gets an answer about the zone, and everybody one about others.
+func TestFailingZone(t *testing.T) {
+	s, err := dnsserver.Start(t.Context(), dnsserver.Config{Zones: []dnsserver.Zone{{Name: "a.test"}, {Name: "b.test"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for failing, want := range map[bool]int{true: dns.RcodeServerFailure, false: dns.RcodeSuccess} {
+		s.Fail("a.test", failing)
+		if got := ask(t, "udp", s.Addr(), "a.test.", dns.TypeSOA).Rcode; got != want {
+			t.Errorf("failing %t: %s", failing, dns.RcodeToString[got])
+		}
+		if got := ask(t, "udp", s.Addr(), "b.test.", dns.TypeSOA).Rcode; got != dns.RcodeSuccess {
+			t.Errorf("another zone: %s", dns.RcodeToString[got])
+		}
+	}
+}
+
 func TestReplication(t *testing.T) {
 	var offset atomic.Int64
 	start := time.Now()

@@ -87,6 +87,10 @@ func (s *Server) resolve(inst *instance, m *dns.Msg, q dns.Question) {
 			}
 			return
 		}
+		if z.failing {
+			m.Rcode, m.Answer = dns.RcodeServerFailure, nil
+			return
+		}
 		m.Authoritative = true
 		rrs, exists := s.lookup(inst, z, name, q.Qtype)
 		m.Answer = append(m.Answer, rrs...)
@@ -150,6 +154,9 @@ func (s *Server) update(inst *instance, w dns.ResponseWriter, r *dns.Msg) int {
 		u, ok := change(rr)
 		if !ok {
 			return dns.RcodeFormatError
+		}
+		if u.remove == nil && z.isAlias(rr.Header().Name) {
+			continue // beside a CNAME there is nothing else, and an update that adds something is ignored (RFC 2136 §3.4.2.2)
 		}
 		u.at, u.zone, u.serial = s.now(), z, z.serial+1
 		changes = append(changes, u)

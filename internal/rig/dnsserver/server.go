@@ -246,12 +246,22 @@ func (s *Server) SetMode(i int, m Mode) {
 }
 
 // Forbid has the servers refuse updates of a zone, or take them again.
-func (s *Server) Forbid(zone string, forbidden bool) {
+func (s *Server) Forbid(name string, forbidden bool) {
+	s.change(name, func(z *zone) { z.forbidden = forbidden })
+}
+
+// Fail has the servers answer SERVFAIL to all questions about a zone, as resolvers do where its signatures are wrong, or
+// answer them again.
+func (s *Server) Fail(name string, failing bool) {
+	s.change(name, func(z *zone) { z.failing = failing })
+}
+
+func (s *Server) change(name string, change func(*zone)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, z := range s.zones {
-		if z.name == dns.CanonicalName(zone) {
-			z.forbidden = forbidden
+		if z.name == dns.CanonicalName(name) {
+			change(z)
 		}
 	}
 }

@@ -36,6 +36,8 @@ type zone struct {
 	static   []dns.RR
 	// forbidden says that no key may change the zone.
 	forbidden bool
+	// failing says that nobody gets an answer about the zone.
+	failing bool
 }
 
 // rrKey names a record with its data, so that equal records collapse (RFC 2136
@@ -117,6 +119,13 @@ func keyOf(rr dns.RR) rrKey {
 }
 
 func joined(t *dns.TXT) string { return strings.Join(t.Txt, "") }
+
+// isAlias reports whether a name owns a CNAME.
+func (z *zone) isAlias(name string) bool {
+	return slices.ContainsFunc(z.static, func(rr dns.RR) bool {
+		return rr.Header().Rrtype == dns.TypeCNAME && dns.CanonicalName(rr.Header().Name) == dns.CanonicalName(name)
+	})
+}
 
 // replicate applies the updates that have had time to reach a server.
 func (s *Server) replicate(inst *instance) {

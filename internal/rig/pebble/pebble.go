@@ -25,6 +25,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/letsencrypt/pebble/v2/acme"
 	"github.com/letsencrypt/pebble/v2/ca"
 	"github.com/letsencrypt/pebble/v2/db"
 	"github.com/letsencrypt/pebble/v2/va"
@@ -133,6 +134,19 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}()
 	context.AfterFunc(ctx, s.Close)
 	return s, nil
+}
+
+// Deactivate deactivates the account with an address, as its holder does elsewhere or the CA's operator (RFC 8555
+// §7.3.6).
+func (s *Server) Deactivate(account string) error {
+	id := account[strings.LastIndex(account, "/")+1:]
+	known := s.store.GetAccountByID(id)
+	if known == nil {
+		return fmt.Errorf("pebble: there is no account %s", account)
+	}
+	deactivated := *known
+	deactivated.Status = acme.StatusDeactivated
+	return s.store.UpdateAccountByID(id, &deactivated)
 }
 
 // Close ends the server and its connections. It may be called more than once.

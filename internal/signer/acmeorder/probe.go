@@ -3,6 +3,8 @@ package acmeorder
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -265,14 +267,41 @@ func (p *probe) register(ctx context.Context) error {
 		reason, what = f.Reason, "Failed to update ACME account"
 	}
 	f = fault.Of(failureOf(err))
-	if f == nil {
+	said, hint := p.meaning(err), ""
+	if said != "" { // before the words of strangers, which may be long
+		err = fmt.Errorf("%s (%w)", said, err)
+	}
+	switch {
+	case f == nil:
 		return fmt.Errorf("%s with %s: %w; retrying with back-off", what, p.spec.Server, err)
+	case f.Kind != fault.KindTerminal:
+		return f.Class.After(f.Delay, reason, "%s with %s: %w; retrying with back-off", what, p.spec.Server, err)
+	case said == "":
+		hint = ": the ACME server refuses it; correct spec.acme, or the account at the ACME server"
 	}
-	if f.Kind == fault.KindTerminal {
-		return fault.ClassPermanent.After(fault.Calls.With(fault.ClassPermanent).First, reason,
-			"%s with %s: %w: the ACME server refuses it; correct spec.acme, or the account at the ACME server", what, p.spec.Server, err)
+	return fault.ClassPermanent.After(fault.Calls.With(fault.ClassPermanent).First, reason, "%s with %s: %w%s", what, p.spec.Server, err, hint)
+}
+
+// meaning says of a registration that has failed what is wrong and what helps, where the failure tells; empty otherwise.
+func (p *probe) meaning(err error) string {
+	var (
+		unknown x509.UnknownAuthorityError
+		host    x509.HostnameError
+	)
+	switch {
+	case errors.Is(err, acmeaccount.ErrClosed):
+		return fmt.Sprintf("the account of this key is closed at the ACME server: delete the Secret %s to have a new account made", p.s.Where)
+	case errors.Is(err, acmeaccount.ErrBinding):
+		eab := p.spec.ExternalAccountBinding
+		return fmt.Sprintf("the ACME server does not take the external account binding: store the key that the CA gave for the key ID %q in Secret %s/%s, entry %q",
+			eab.KeyID, p.namespace, eab.KeySecretRef.Name, eab.KeySecretRef.Key)
+	case errors.As(err, &unknown):
+		return "the server's certificate is by an unknown CA: put the certificate of that CA into spec.acme.caBundle"
+	case errors.As(err, &host):
+		return "the server's certificate is for another name: correct spec.acme.server"
+	default:
+		return ""
 	}
-	return f.Class.After(f.Delay, reason, "%s with %s: %w; retrying with back-off", what, p.spec.Server, err)
 }
 
 // failureOf says in the words of package fault how a call has failed. Without a class, nothing has: it is to be made

@@ -59,29 +59,38 @@ func (r *Resolver) propagated(ctx context.Context, fqdn string, want wanted, nam
 	}
 	seen := []string{fqdn}
 	for len(seen) <= limits.Aliases+1 {
-		name := seen[len(seen)-1]
-		zone, err := r.Zone(ctx, name, nil)
-		if err != nil {
+		alias, err := r.propagatedAt(ctx, seen[len(seen)-1], want)
+		switch {
+		case alias == "" && err != nil && len(seen) > 1:
+			return fmt.Errorf("%s is an alias (CNAME) of %s, and what is there counts: %w", fqdn, strings.Join(seen[1:], ", and that of "), err)
+		case alias == "":
 			return err
-		}
-		hosts, err := r.authoritative(ctx, zone)
-		if err != nil {
-			return err
-		}
-		verdicts := r.askAll(ctx, r.authoritativeServers(hosts), name, want)
-		alias := aliasOf(verdicts)
-		if alias == "" {
-			if found := countFound(verdicts); found > 0 && found < r.needed(verdicts) {
-				r.noteBehind(ctx, zone, verdicts)
-			}
-			return r.conclude("name servers of zone "+zone, name, verdicts)
-		}
-		if slices.Contains(seen, alias) {
+		case slices.Contains(seen, alias):
 			return fmt.Errorf("CNAMEs run in a circle: %s", strings.Join(append(seen, alias), " → "))
 		}
 		seen = append(seen, alias)
 	}
 	return fmt.Errorf("more than %d CNAMEs from %s", limits.Aliases, fqdn)
+}
+
+// propagatedAt is propagated at a name, or returns where the name leads.
+func (r *Resolver) propagatedAt(ctx context.Context, name string, want wanted) (alias string, err error) {
+	zone, err := r.Zone(ctx, name, nil)
+	if err != nil {
+		return "", err
+	}
+	hosts, err := r.authoritative(ctx, zone)
+	if err != nil {
+		return "", err
+	}
+	verdicts := r.askAll(ctx, r.authoritativeServers(hosts), name, want)
+	if alias = aliasOf(verdicts); alias != "" {
+		return alias, nil
+	}
+	if found := countFound(verdicts); found > 0 && found < r.needed(verdicts) {
+		r.noteBehind(ctx, zone, verdicts)
+	}
+	return "", r.conclude("name servers of zone "+zone, name, verdicts)
 }
 
 // aliasOf returns where the name leads if a server says that it is a CNAME and none has the record itself.

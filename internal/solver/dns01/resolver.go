@@ -191,7 +191,12 @@ type noAnswer struct {
 	text   string
 }
 
-func (e *noAnswer) Error() string { return e.text }
+func (e *noAnswer) Error() string {
+	if e.failed {
+		return e.text + ": the name servers of the zone are out of order, or its signatures (DNSSEC) are wrong"
+	}
+	return e.text
+}
 
 // errServerFailure is the answer SERVFAIL (RFC 1035 §4.1.1).
 var errServerFailure = errors.New(dns.RcodeToString[dns.RcodeServerFailure])

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"chancery.dev/internal/pki"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/rfc2136"
 )
@@ -107,4 +108,62 @@ func (s *scene) letThrough() {
 			_ = inside.Close()
 		}
 	}()
+}
+
+// vault is as much of Vault as an issuer hears: its health, and a role that signs.
+func (s *scene) vault() (address string) {
+	s.t.Helper()
+	by := good(s.t, "vault")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var in struct{ CSR string }
+		_ = json.NewDecoder(r.Body).Decode(&in)
+		signed, err := sign([]byte(in.CSR), by)
+		answer, status := map[string]any{"errors": []string{"no handler for route"}}, http.StatusNotFound
+		mount, role, _ := strings.Cut(r.URL.Path, "/sign/")
+		switch {
+		case r.URL.Path == "/v1/sys/health":
+			answer, status = map[string]any{"initialized": true, "sealed": false}, http.StatusOK
+		case mount != "/v1/pki":
+		case role != "web":
+			answer, status = map[string]any{"errors": []string{"unknown role: " + role}}, http.StatusBadRequest
+		case err != nil:
+			answer, status = map[string]any{"errors": []string{err.Error()}}, http.StatusBadRequest
+		default:
+			text := string(by.Data["tls.crt"])
+			answer, status = map[string]any{"data": map[string]any{"certificate": string(signed), "issuing_ca": text, "ca_chain": []string{text}}}, http.StatusOK
+		}
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	s.t.Cleanup(server.Close)
+	return server.URL
+}
+
+// sign signs a request for a server's certificate with the CA in a Secret, and returns PEM.
+func sign(request []byte, by *corev1.Secret) ([]byte, error) {
+	csr, err := pki.DecodeCSR(request)
+	if err != nil {
+		return nil, err
+	}
+	ca, err := pki.DecodeCertificate(by.Data["tls.crt"])
+	if err != nil {
+		return nil, err
+	}
+	key, err := pki.DecodePrivateKey(by.Data["tls.key"])
+	if err != nil {
+		return nil, err
+	}
+	usages, err := pki.ParseUsages[string](nil, false)
+	if err != nil {
+		return nil, err
+	}
+	template, err := pki.NewTemplate(csr, pki.Issuance{NotBefore: time.Now().Add(-time.Minute), Duration: 24 * time.Hour, Usages: usages})
+	if err != nil {
+		return nil, err
+	}
+	cert, err := pki.Sign(template, ca, key)
+	if err != nil {
+		return nil, err
+	}
+	return pki.EncodeCertificates(cert), nil
 }

@@ -25,7 +25,7 @@ import (
 // rows are the rows by their names.
 func rows() map[string]row {
 	all := map[string]row{}
-	for _, some := range []map[string]row{issuerRows(), solverRows(), dnsRows(), caRows(), writeRows(), quotaRows(), secretRows(), specRows()} {
+	for _, some := range []map[string]row{issuerRows(), solverRows(), dnsRows(), caRows(), writeRows(), quotaRows(), secretRows(), specRows(), serverRows(), placeRows()} {
 		maps.Copy(all, some)
 	}
 	return all
@@ -287,7 +287,7 @@ func (s *scene) allowWebhook(group string) {
 	role := &rbacv1.ClusterRole{ObjectMeta: named(name), Rules: []rbacv1.PolicyRule{{APIGroups: []string{group}, Resources: []string{"mine"}, Verbs: []string{"create"}}}}
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: named(name), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: rig.Controller}},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: s.user}},
 	}
 	s.create(role, binding)
 	s.t.Cleanup(func() {

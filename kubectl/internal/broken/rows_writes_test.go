@@ -45,6 +45,29 @@ func writeRows() map[string]row {
 					crt.Spec.SecretTemplate = &certmanagerv1.CertificateSecretTemplate{Labels: map[string]string{"team": "web"}}
 				})
 			}},
+		"secret-webhook": {class: cause.Webhook, says: `failed calling webhook "policy.example.com"`, cure: "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations", alone: true, quick: true,
+			make: func(s *scene) {
+				s.webhook()
+				s.certificate("webhook.example.com", byGood)
+			},
+			mend: func(s *scene) {
+				if err := s.Client.Delete(s.t.Context(), &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: named(s.ClusterName(s.name))}); err != nil {
+					s.t.Fatal(err)
+				}
+			}},
+		"secret-rights": {class: cause.Rights, says: "because the controller has no right to it", cure: "Give the controller's service account the right", alone: true, quick: true,
+			make: func(s *scene) { s.certificate("rights.example.com", byGood) },
+			mend: func(s *scene) { s.mayWrite(s.t, s.space) }},
+		"secret-label": {class: cause.Invalid, says: `Invalid value: "web & shop": a valid label must be`, cure: "those of spec.secretTemplate", quick: true,
+			make: func(s *scene) {
+				s.certificate("label.example.com", func(crt *certmanagerv1.Certificate) {
+					byGood(crt)
+					crt.Spec.SecretTemplate = &certmanagerv1.CertificateSecretTemplate{Labels: map[string]string{"team": "web & shop"}}
+				})
+			},
+			mend: func(s *scene) {
+				s.amendCertificate(func(crt *certmanagerv1.Certificate) { crt.Spec.SecretTemplate.Labels["team"] = "web-shop" })
+			}},
 		"namespace-terminating": {class: cause.NamespaceTerminating, says: "is being deleted", cure: "make the Certificate in another one", alone: true, quick: true,
 			make: func(s *scene) {
 				s.certificate("going.example.com", func(crt *certmanagerv1.Certificate) {
@@ -88,7 +111,30 @@ func (s *scene) policy(expression, message string) {
 	s.t.Cleanup(func() {
 		_, _ = s.Client.Delete(context.Background(), binding), s.Client.Delete(context.Background(), policy)
 	})
-	rig.Eventually(s.t, "the policy holds", func(ctx context.Context) string {
+	s.refuses()
+}
+
+// webhook has the API server ask a webhook about Secrets of the scene's namespace, behind whose Service nobody is.
+func (s *scene) webhook() {
+	s.t.Helper()
+	configuration := &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: named(s.ClusterName(s.name)), Webhooks: []admissionv1.ValidatingWebhook{{
+		Name: "policy.example.com", FailurePolicy: new(admissionv1.Fail), SideEffects: new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+		ClientConfig:      admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: s.space, Name: "policy"}},
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.space}},
+		Rules: []admissionv1.RuleWithOperations{{
+			Operations: []admissionv1.OperationType{admissionv1.Create},
+			Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"secrets"}},
+		}},
+	}}}
+	s.create(configuration)
+	s.t.Cleanup(func() { _ = s.Client.Delete(context.Background(), configuration) })
+	s.refuses()
+}
+
+// refuses waits until the API server refuses Secrets of the scene's namespace.
+func (s *scene) refuses() {
+	s.t.Helper()
+	rig.Eventually(s.t, "the API server refuses", func(ctx context.Context) string {
 		probe := &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.space, Name: "probe"},
 			Type:       corev1.SecretTypeTLS, Data: map[string][]byte{"tls.crt": {}, "tls.key": {}},

@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -43,6 +44,8 @@ const (
 	tsigSecret = "c2VjcmV0IG9mIHRoZSB0ZXN0"
 	// refusing is the zone that the key of the stage may not change at first.
 	refusing = "example.net."
+	// failing is the zone that no resolver answers for at first.
+	failing = "example.info."
 	// bindingKey is the MAC key of the account binding that the stage's second CA wants.
 	bindingKey = "YWNjb3VudC1iaW5kaW5nLWtleS1vZi10aGUtc3RvcnktMDEyMzQ1Njc4OQ"
 )
@@ -67,6 +70,8 @@ type stage struct {
 	cfg        app.Config
 	kubeconfig string
 	viewer     string
+	// user is who the controllers are.
+	user string
 	// behind is an address of the DNS server that nothing gets through to at first.
 	behind netip.AddrPort
 	// program is the socket of chancery-dns, which does not run at first.
@@ -85,14 +90,17 @@ func newStage(t *testing.T) *stage {
 	zones := []dnsserver.Zone{
 		{Name: "example.com.", Wildcard: netip.MustParseAddr(served), Records: []string{
 			"port.example.com. 60 IN A " + closedAt, "page.example.com. 60 IN A " + anotherAt, "unseen.example.com. 60 IN A " + unseenAt,
-			caaForbids + ". 60 IN A " + forbiddenAt,
+			caaForbids + ". 60 IN A " + forbiddenAt, "_acme-challenge.alias.example.com. 60 IN CNAME alias.aliases.test.",
 		}},
 		{Name: refusing, Wildcard: netip.MustParseAddr(served)},
+		{Name: failing, Wildcard: netip.MustParseAddr(served)},
+		{Name: "aliases.test."},
 	}
 	if w.dns, err = dnsserver.Start(t.Context(), dnsserver.Config{Zones: zones, Key: key}); err != nil {
 		t.Fatal(err)
 	}
 	w.dns.Forbid(refusing, true)
+	w.dns.Fail(failing, true)
 	w.web, w.behind = rig.FreeAddress(t), rig.FreeAddress(t)
 	options := pebble.Options{
 		DNSServer: w.dns.Addr(), HTTPPort: int(w.web.Port()), Wrap: w.trouble, Blocklist: []string{"blocked.example.com"},
@@ -120,7 +128,7 @@ func newStage(t *testing.T) *stage {
 	w.program = filepath.Join(programs, "dns.sock")
 	w.cfg.ACME.DNS01.Programs = []string{"*=unix:" + w.program}
 	w.cfg.ApproveSigners = request.SignerPatterns{"issuers.cert-manager.io/*"}
-	for _, name := range []string{"kind", "moved", "program"} {
+	for _, name := range []string{"kind", "moved", "program", "namespace"} {
 		w.cfg.ApproveSigners = append(w.cfg.ApproveSigners, "clusterissuers.cert-manager.io/"+w.ClusterName(name))
 	}
 	w.kubeconfig, w.viewer = rig.Kubeconfig(t, w.Admin, w.Namespace), "viewer-of-"+w.Namespace
@@ -190,7 +198,12 @@ func (w *stage) lead(t *testing.T, address string, when *atomic.Bool) {
 // caaForbids are the names whose CAA record forbids the CA.
 const caaForbids = "caa.example.com"
 
-// trouble has the ACME server refuse what Pebble knows no reason to refuse, in the words of Let's Encrypt: names that
+// front is the address of the page for people at the CA.
+func (w *stage) front() string {
+	return w.ca.DirectoryURL[:strings.LastIndex(w.ca.DirectoryURL, "/")+1]
+}
+
+// trouble has the ACME server show a page for people at its front, and refuse what Pebble knows no reason to refuse, in the words of Let's Encrypt: names that
 // begin with "limited." because of a limit, caaForbids because of a CAA record until w.allows, and a key of the curve
 // P-384 for key.example.com.
 func (w *stage) trouble(next http.Handler) http.Handler {
@@ -209,6 +222,9 @@ func (w *stage) trouble(next http.Handler) http.Handler {
 		payload, _ := base64.RawURLEncoding.DecodeString(jws.Payload)
 		answer := httptest.NewRecorder()
 		switch {
+		case r.URL.Path == "/":
+			answer.Header().Set("Content-Type", "text/html")
+			_, _ = io.WriteString(answer, "<html><title>Our CA</title></html>")
 		case bytes.Contains(payload, []byte(`"limited.`)):
 			answer.Header().Set("Retry-After", "3600")
 			refuse(answer, http.StatusTooManyRequests, `{"type":"urn:ietf:params:acme:error:rateLimited","detail":"too many certificates already issued for example.com"}`)

@@ -87,9 +87,10 @@ func TestBrokenSetUps(t *testing.T) {
 			scenes[name] = &scene{stage: w, row: r, t: t, space: w.Namespace, name: name}
 		}
 	}
+	as := w.controllers(t)
 	w.prepare(t, scenes)
 	tell := w.follow(t)
-	w.Run(t, w.cfg)
+	w.RunAs(t, w.cfg, as)
 	for name, s := range scenes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -138,6 +139,9 @@ func (w *stage) prepare(t *testing.T, scenes map[string]*scene) {
 	}
 	w.cfg.Scope.Namespaces = spaces
 	for _, space := range spaces {
+		if !strings.HasSuffix(space, "-secret-rights") {
+			w.mayWrite(t, space)
+		}
 		s := &scene{stage: w, t: t, space: space, name: "good"}
 		s.create(good(t, "good-ca"), &certmanagerv1.Issuer{ObjectMeta: named("good"), Spec: byCA("good-ca")},
 			&corev1.Secret{ObjectMeta: named("tsig"), StringData: map[string]string{"key": tsigSecret}})
