@@ -48,6 +48,10 @@ func TestNameThatDoesNotResolve(t *testing.T) {
 		if err := w.Client.List(ctx, challenges, client.InNamespace(w.Namespace)); err != nil {
 			return err.Error()
 		}
-		return strings.Join(w.dns.TXT(), ", ") + strings.Repeat("a Challenge ", len(challenges.Items))
+		left := strings.Join(w.dns.TXT(), ", ")
+		for _, c := range challenges.Items {
+			left += fmt.Sprintf(" Challenge %s for %s, deleted at %v, with %v: %s %q", c.Name, c.Spec.DNSName, c.DeletionTimestamp, c.Finalizers, c.Status.State, c.Status.Reason)
+		}
+		return left
 	})
 }
