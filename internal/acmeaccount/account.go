@@ -200,8 +200,8 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 	return nil
 }
 
-// ErrClosed says that the CA has an account for the key, and does not let it in: it was deactivated, or revoked (RFC 8555
-// §7.1.6).
+// ErrClosed says that the CA has an account for the key, and does not let it in: it was deactivated, or revoked (RFC
+// 8555 §7.1.6).
 var ErrClosed = errors.New("the account of this key is closed at the ACME server")
 
 // ErrBinding says that the CA does not take the external account binding (RFC 8555 §7.3.4).
@@ -217,8 +217,8 @@ type because struct {
 func (b because) Is(target error) bool { return target == b.meaning }
 func (b because) Unwrap() error        { return b.error }
 
-// known asks a CA that has refused a registration for the account of the key. Some CAs take a binding once, and look at it
-// before the key, which may have an account (RFC 8555 §7.3.1). Without an account, it says why the CA has refused.
+// known asks a CA that has refused a registration for the account of the key. Some CAs take a binding once, and look at
+// it before the key, which may have an account (RFC 8555 §7.3.1). Without an account, it says why the CA has refused.
 func (a *Account) known(ctx context.Context, c *acmeclient.Client, r Registration, refusal error) (*acme.Account, error) {
 	found, failed := c.LookupAccount(ctx)
 	switch {

@@ -9,11 +9,11 @@ import (
 	"chancery.dev/internal/machine/account"
 )
 
-// parks are what is kept of accounts that no issuer uses, whose CAs want to be left alone: neither connections nor keys.
-// They are told apart by digests: a tenant chooses how long the address of a server is.
+// parks are what is kept of accounts that no issuer uses, whose CAs want to be left alone: neither connections nor
+// keys. They are told apart by digests: a tenant chooses how long the address of a server is.
 type parks map[[sha256.Size]byte]account.Machine
 
-// put keeps the park of an account. Beyond the bound, those that end first are dropped.
+// put keeps the park of an account. Beyond the bound, the shortest are dropped.
 func (p parks) put(id string, parked account.Machine, now time.Time) {
 	p[sha256.Sum256([]byte(id))] = parked
 	if len(p) <= limits.Parks {

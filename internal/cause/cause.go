@@ -43,9 +43,9 @@ const (
 	InTheWay Class = "InTheWay"
 	// WrongCertificate means that what the issuer has returned is not what was asked for.
 	WrongCertificate Class = "WrongCertificate"
-	// Paused and ObjectTooLarge are what only an observer sees: of a Certificate that is too large, the controller keeps
-	// next to nothing. NoController means that the controller of the issuer has not said anything; an observer says it of
-	// ours. CAExpired means that a CA certificate above the certificate has expired.
+	// Paused and ObjectTooLarge are what only an observer sees: of a Certificate that is too large, the controller
+	// keeps next to nothing. NoController means that the controller of the issuer has not said anything; an observer
+	// says it of ours. CAExpired means that a CA certificate above the certificate has expired.
 	Paused         Class = "PausedByAnnotation"
 	ObjectTooLarge Class = "ObjectTooLarge"
 	NoController   Class = "NoController"
@@ -119,8 +119,8 @@ func says(class Class, problem acme.Code) string {
 	return ""
 }
 
-// unproved reports a problem with what the CA has found at a name. As refusals of a call, the same problems are about the
-// account.
+// unproved reports a problem with what the CA has found at a name. As refusals of a call, the same problems are about
+// the account.
 func unproved(class Class, problem acme.Code) bool {
 	return class != Class(fault.ClassRefused) && class != Class(fault.ClassUnavailable) && slices.Contains([]acme.Code{
 		acme.CodeConnection, acme.CodeTLS, acme.CodeDNS, acme.CodeUnauthorized, acme.CodeIncorrectResponse,

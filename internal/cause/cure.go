@@ -18,8 +18,8 @@ import (
 // Scene is a cause with the objects around it, as far as they are known. They make the cure more exact.
 type Scene struct {
 	Cause *cmmeta.Cause
-	// Namespace and Certificate name the Certificate. Owner is the kind and the name of the Ingress, Gateway or ListenerSet
-	// that it is made for; empty if people have made it.
+	// Namespace and Certificate name the Certificate. Owner is the kind and the name of the Ingress, Gateway or
+	// ListenerSet that it is made for; empty if people have made it.
 	Namespace, Certificate, Owner string
 	Request                       *certmanagerv1.CertificateRequest
 	Order                         *acmev1.Order

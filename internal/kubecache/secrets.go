@@ -155,8 +155,8 @@ func (s *Secrets) Metadata(ctx context.Context, namespace, name string) (*corev1
 	return b.secret, nil
 }
 
-// Version returns the resource version of a Secret as the watches know it, own writes included, and reads no Secret that
-// they know: an issuer may name a thousand large ones. It is empty if there is no such Secret.
+// Version returns the resource version of a Secret as the watches know it, own writes included, and reads no Secret
+// that they know: an issuer may name a thousand large ones. It is empty if there is no such Secret.
 func (s *Secrets) Version(ctx context.Context, namespace, name string) (string, error) {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	if s.labelled != nil {

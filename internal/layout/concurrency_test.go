@@ -117,7 +117,7 @@ var concurrent = map[string]struct{ what, why string }{
 		"changes of one zone that come together are sent together",
 	},
 	"internal/solver/http01": {
-		"goroutine Dialer.Each, Serve; mutex Index; queue NewQueue, Serve; timer Solver.check",
+		"goroutine Dialer.Each, Serve; mutex Index, newest; queue NewQueue, Serve; timer Solver.check",
 		"the responder, which serves and decides nothing; the self check within a call of the engine",
 	},
 	"internal/solver/http01/route": {
@@ -125,7 +125,7 @@ var concurrent = map[string]struct{ what, why string }{
 		"edits of one Ingress that come together are written together",
 	},
 	"internal/solver/tlsalpn01": {
-		"goroutine Responder.Serve; queue Responder.Serve; timer Responder.Serve",
+		"goroutine Responder.Serve; timer Responder.Serve",
 		"the responder, which serves and decides nothing",
 	},
 	"internal/tracing": {

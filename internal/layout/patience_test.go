@@ -17,7 +17,7 @@ var patient = []string{
 var lasting = map[string]string{
 	"internal/cause Pause":                             "bounds writes that tell of a cause",
 	"internal/signer/acmeorder lookAgain":              "looks whether an obstacle of ours is gone",
-	"internal/signer/acmeorder writeAgain": "lets the watch show what has overtaken a write",
+	"internal/signer/acmeorder writeAgain":             "lets the watch show what has overtaken a write",
 	"internal/signer/acmeorder probeTimeout":           "bounds a call",
 	"internal/signer/acmeorder renewalInfoSoon":        "bounds what a CA asks for between two looks",
 	"internal/signer/acmeorder renewalInfoLater":       "is between two looks",

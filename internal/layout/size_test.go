@@ -18,7 +18,7 @@ var sizes = map[string]struct {
 	hundreds int
 	why      string
 }{
-	".":             {599, "as it was at the first count"},
+	".":             {603, "bounds of connections, pauses and copies of solvers; words for the causes of fourteen more set-ups"},
 	"deploy/images": {4, "as it was at the first count"},
 	"dnsproviders":  {29, "as it was at the first count"},
 	"e2e":           {14, "as it was at the first count"},

@@ -64,7 +64,7 @@ func kept() []Row {
 		{
 			What: "Pauses that ACME servers have asked for, of accounts that no issuer uses any more", Who: "who creates and edits Issuers",
 			Numbers: []Number{held("parks", Parks, "accounts", Cut)}, Costs: "A digest, a time and the reason, until the pause ends",
-			Above: "Those that end first are forgotten, up to a tenth of them", Tests: []string{"TestParksAreBounded", "TestAParkOutlivesItsIssuer"},
+			Above: "The shortest are forgotten, up to a tenth of them", Tests: []string{"TestParksAreBounded", "TestAParkOutlivesItsIssuer"},
 			Parser: "nothing is parsed",
 		},
 		{

@@ -15,8 +15,8 @@ const (
 	ShimHosts = 10_000
 	// ShimCertificates is how many Secrets they name, each of which is for a Certificate.
 	ShimCertificates = 1000
-	// ShimMetadata is the size in bytes of the labels and annotations that each of these Certificates is made with: such a
-	// Certificate is smaller than ObjectBytes.
+	// ShimMetadata is the size in bytes of the labels and annotations that each of these Certificates is made with:
+	// such a Certificate is smaller than ObjectBytes.
 	ShimMetadata = 128 << 10
 	// ShimBytes is the size in bytes of all names, labels and annotations of these Certificates together: each has the
 	// object's labels, and what its annotations say.
@@ -53,9 +53,11 @@ const CredentialBytes = 64 << 10
 const (
 	// Solvers is how many solvers an ACME issuer has. The API server holds it.
 	Solvers = 1000
-	// SolverBytes is how large a solver is that Challenges are made with, as JSON. The Challenge for each name has a copy.
+	// SolverBytes is how large a solver is that Challenges are made with, as JSON. The Challenge for each name has a
+	// copy.
 	SolverBytes = 64 << 10
-	// SolversBytes is how large the solvers of all Challenges of an Order are together: 4 KiB for each of CertificateNames.
+	// SolversBytes is how large the solvers of all Challenges of an Order are together: 4 KiB for each of
+	// CertificateNames.
 	SolversBytes = 4 << 20
 )
 
@@ -64,8 +66,8 @@ const (
 	IssuerURLs = 100
 	// SelectorNames is how many names, and how many zones, the selector of one solver has. The API server holds it.
 	SelectorNames = 1000
-	// ObjectBytes is how much memory an object takes, without the managed fields. In an issuer, the largest caBundle takes
-	// most of it.
+	// ObjectBytes is how much memory an object takes, without the managed fields. In an issuer, the largest caBundle
+	// takes most of it.
 	ObjectBytes = 512 << 10
 	// OrderBytes is how much memory an Order takes. One of CertificateNames names has what the CA says of each: three
 	// challenges with their addresses take a kilobyte.
@@ -120,8 +122,7 @@ func objects() []Row {
 		{
 			What: "Solvers of all Challenges of an Order together", Who: "who creates Issuers and Certificates", Numbers: []Number{held("solvers of an Order", SolversBytes, "bytes", Refused)},
 			Costs: "Linear, in memory and in the API server. Of the Challenges, 20 are made in a pass",
-			Above: "The Order makes no Challenge, and says so", Tests: []string{"TestCopiesOfSolversAreBounded", "TestChallengesAreMadeAFewAtATime"},
-			Parser: "they are copied",
+			Above: "The Order makes no Challenge, and says so", Tests: []string{"TestCopiesOfSolversAreBounded", "TestChallengesAreMadeAFewAtATime"}, Parser: "they are copied",
 		},
 		{
 			What: "`caBundle` of an issuer or a webhook, and its entry of a Secret", Who: issuers, Numbers: []Number{held("CA bundle", BundlePEM, "bytes", Refused)}, Costs: "Linear",

@@ -107,8 +107,8 @@ func (c *Client) WithKey(key crypto.Signer, accountURL string) (*Client, error) 
 	return &Client{server: c.server, key: k, account: accountURL}, nil
 }
 
-// Close closes the connections to the server, which all its Clients share: those without a request now, the others after
-// their requests. A Client can be used all the same.
+// Close closes the connections to the server, which all its Clients share: those without a request now, the others
+// after their requests. A Client can be used all the same.
 func (c *Client) Close() {
 	c.server.closed.Store(true)
 	c.server.http.CloseIdleConnections()

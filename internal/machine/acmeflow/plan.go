@@ -88,8 +88,8 @@ func (d *orderDecision) planChallenges() (challengePlan, error) {
 	return plan, nil
 }
 
-// checkCopies refuses solvers of which the Challenges of the Order would hold more than limits.SolversBytes together. It
-// returns one of the names.
+// checkCopies refuses solvers of which the Challenges of the Order would hold more than limits.SolversBytes together.
+// It returns one of the names.
 func (d *orderDecision) checkCopies(solvers *selection.Solvers) (name string, err error) {
 	names, total := 0, 0
 	for _, a := range d.next.Authorizations {

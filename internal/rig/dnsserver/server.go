@@ -250,8 +250,8 @@ func (s *Server) Forbid(name string, forbidden bool) {
 	s.change(name, func(z *zone) { z.forbidden = forbidden })
 }
 
-// Fail has the servers answer SERVFAIL to all questions about a zone, as resolvers do where its signatures are wrong, or
-// answer them again.
+// Fail has the servers answer SERVFAIL to all questions about a zone, as resolvers do where its signatures are wrong,
+// or answer them again.
 func (s *Server) Fail(name string, failing bool) {
 	s.change(name, func(z *zone) { z.failing = failing })
 }

@@ -282,7 +282,8 @@ func (p *probe) register(ctx context.Context) error {
 	return fault.ClassPermanent.After(fault.Calls.With(fault.ClassPermanent).First, reason, "%s with %s: %w%s", what, p.spec.Server, err, hint)
 }
 
-// meaning says of a registration that has failed what is wrong and what helps, where the failure tells; empty otherwise.
+// meaning says of a registration that has failed what is wrong and what helps, where the failure tells; empty
+// otherwise.
 func (p *probe) meaning(err error) string {
 	var (
 		unknown x509.UnknownAuthorityError

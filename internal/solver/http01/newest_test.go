@@ -74,7 +74,7 @@ func TestConnectionsDoNotHideTheResponder(t *testing.T) {
 		}
 		defer func() { _ = silent[i].Close() }()
 	}
-	resp, err := http.Get("http://" + listener.Addr().String() + "/healthz") //nolint:noctx // a test
+	resp, err := http.Get("http://" + listener.Addr().String() + "/healthz")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -247,8 +247,8 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { p.once.Do(func() { close(p.ended) }); return nil }
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
-// Connections are bounded in number: the oldest gives way, at once, to one more. A listener that fails once is not given
-// up.
+// Connections are bounded in number: the oldest gives way, at once, to one more. A listener that fails once is not
+// given up.
 func TestResponderIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := make(results, 20)

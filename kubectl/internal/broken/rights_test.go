@@ -13,8 +13,8 @@ import (
 	"chancery.dev/internal/rig"
 )
 
-// controllers gives the controllers of the stage a user with the rights of Chancery's, but for the right to write Secrets: mayWrite
-// gives that in one namespace.
+// controllers gives the controllers of the stage a user with the rights of Chancery's, but for the right to write
+// Secrets: mayWrite gives that in one namespace.
 func (w *stage) controllers(t *testing.T) *rest.Config {
 	t.Helper()
 	w.user = "controller-of-" + w.Namespace

@@ -109,7 +109,8 @@ func (s *scene) account() (address string) {
 	return issuer.Status.ACME.URI
 }
 
-// installKind has requests to a kind of external issuer be approved, as the controller does once its definition is installed.
+// installKind has requests to a kind of external issuer be approved, as the controller does once its definition is
+// installed.
 func (s *scene) installKind(kind, entry string) {
 	s.t.Helper()
 	table := func(ctx context.Context, entry any) error {

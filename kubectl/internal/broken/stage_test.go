@@ -56,7 +56,8 @@ const (
 	closedAt  = "127.0.5.1"
 	anotherAt = "127.0.5.2"
 	unseenAt  = "127.0.5.3"
-	// forbiddenAt is of the name whose CAA record forbids the CA: Pebble knows no such record, and fails because of this.
+	// forbiddenAt is of the name whose CAA record forbids the CA: Pebble knows no such record, and fails because of
+	// this.
 	forbiddenAt = "127.0.5.4"
 )
 
@@ -203,9 +204,9 @@ func (w *stage) front() string {
 	return w.ca.DirectoryURL[:strings.LastIndex(w.ca.DirectoryURL, "/")+1]
 }
 
-// trouble has the ACME server show a page for people at its front, and refuse what Pebble knows no reason to refuse, in the words of Let's Encrypt: names that
-// begin with "limited." because of a limit, caaForbids because of a CAA record until w.allows, and a key of the curve
-// P-384 for key.example.com.
+// trouble has the ACME server show a page for people at its front, and refuse what Pebble knows no reason to refuse, in
+// the words of Let's Encrypt: names that begin with "limited." because of a limit, caaForbids because of a CAA record
+// until w.allows, and a key of the curve P-384 for key.example.com.
 func (w *stage) trouble(next http.Handler) http.Handler {
 	types := regexp.MustCompile(`"type": *"urn:ietf:params:acme:error:[a-zA-Z]+",\s*"detail": *"(?:[^"\\]|\\.)*"`)
 	const caa = `"type":"urn:ietf:params:acme:error:caa","detail":"While processing CAA for caa.example.com: CAA record for example.com prevents issuance"`
