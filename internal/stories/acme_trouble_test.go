@@ -289,7 +289,7 @@ func TestIssuerMistakes(t *testing.T) {
 		secret = changed
 	}
 	set("bm90IHRoZSBrZXkgYnV0IGxvbmcgZW5vdWdoIGZvciBIUzI1Ng")
-	w.awaitIssuer(t, "bound", cmmeta.ConditionFalse, "the ACME server refuses it")
+	w.awaitIssuer(t, "bound", cmmeta.ConditionFalse, "the ACME server does not take the external account binding")
 	set("zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W")
 	w.awaitIssuer(t, "bound", cmmeta.ConditionTrue, "ACMEAccountRegistered")
 }

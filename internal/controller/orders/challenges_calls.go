@@ -92,6 +92,8 @@ func (r *challenges) solve1(ctx context.Context, c *acmev1.Challenge, step acmef
 	if err = call(ctx, task); err == nil {
 		return outcome, nil
 	}
+	// What is written by DNS-01 is written in a zone: without one, nothing was.
+	outcome.Untouched = step == acmeflow.ChallengePresent && c.Spec.Type == acmev1.ChallengeTypeDNS01 && outcome.Zone == ""
 	failure := fault.Fault{Class: class, Turn: true}
 	if f := fault.Of(err); f != nil {
 		failure = *f

@@ -104,6 +104,8 @@ type ChallengeOutcome struct {
 	Warning string
 	// Zone is where a ChallengePresent has put the answer; empty if the solver does not say.
 	Zone string
+	// Untouched says that a ChallengePresent has failed before it could change anything.
+	Untouched bool
 	// Settle is how long to wait after a ChallengeCheck that passed, because others have seen
 	// answers of the zone later than the self check (internal/propagation); mostly 0.
 	Settle time.Duration
@@ -170,7 +172,7 @@ func (m ChallengeMemory) After(o ChallengeOutcome) ChallengeMemory {
 	case ChallengePresent:
 		m.PresentTried = o.At
 		// Who refuses a credential has changed nothing, so that nothing is to be cleaned up with it.
-		nothing := o.Failure != nil && (o.Failure.Reason == fault.ReasonNoZone || o.Failure.Class == fault.ClassCredential)
+		nothing := o.Failure != nil && (o.Untouched || o.Failure.Reason == fault.ReasonNoZone || o.Failure.Class == fault.ClassCredential)
 		m.Touched = m.Touched || !nothing
 		if o.Zone != "" {
 			m.Zone = o.Zone
