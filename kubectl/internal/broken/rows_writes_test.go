@@ -55,7 +55,7 @@ func writeRows() map[string]row {
 					s.t.Fatal(err)
 				}
 			}},
-		"secret-rights": {class: cause.Rights, says: "because the controller has no right to it", cure: "Give the controller's service account the right", alone: true, quick: true,
+		"secret-rights": {class: cause.Rights, says: `cannot create resource "secrets"`, cure: "Give the controller's service account the right", alone: true, quick: true,
 			make: func(s *scene) { s.certificate("rights.example.com", byGood) },
 			mend: func(s *scene) { s.mayWrite(s.t, s.space) }},
 		"secret-label": {class: cause.Invalid, says: `Invalid value: "web & shop": a valid label must be`, cure: "those of spec.secretTemplate", quick: true,
