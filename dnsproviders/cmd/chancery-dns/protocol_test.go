@@ -279,13 +279,17 @@ func startServe(t *testing.T, w *world) string {
 		t.Fatal(err)
 	}
 	deadline := time.Now().Add(2 * time.Minute) // as rig.Patience
-	for _, err := os.Stat(socket); err != nil; _, err = os.Stat(socket) {
+	for {                                       // the file is there a moment before anybody listens
+		conn, err := net.Dial("unix", socket)
+		if err == nil {
+			_ = conn.Close()
+			return socket
+		}
 		if time.Now().After(deadline) {
-			t.Fatal("it does not listen")
+			t.Fatalf("it does not listen: %v", err)
 		}
 		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // a process, not our clock
 	}
-	return socket
 }
 
 func TestListAndDescribe(t *testing.T) {
