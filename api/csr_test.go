@@ -24,7 +24,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 )
 
-// signingRequest makes a CertificateSigningRequest, and has it approved if it is to be.
+// signingRequest makes a CertificateSigningRequest, and approves it where asked.
 func signingRequest(t *testing.T, d dynamic.Interface, signer string, annotations map[string]string, approved bool) *unstructured.Unstructured {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

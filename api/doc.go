@@ -1,5 +1,5 @@
-// Package api gathers what Chancery installs on an API server and needs to talk to it: the scheme of all
-// kinds, and the generated CustomResourceDefinitions and policies, embedded.
+// Package api holds what Chancery installs on an API server, and what it needs to talk to that server: the generated
+// CustomResourceDefinitions and policies, embedded, and the scheme of all kinds.
 //
-// It applies nothing itself and holds no types: those are in the packages below it.
+// It applies nothing itself and defines no types: those are in the packages below it.
 package api

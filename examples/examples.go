@@ -1,8 +1,8 @@
-// Package examples carries the manifests of this directory, which `make demo` applies. Those of the directory demo have
-// placeholders, for what only a running system knows. The others work as they stand: kubectl apply -f examples/.
+// Package examples embeds the manifests of this directory, which `make demo` applies. Those in the directory demo have
+// placeholders for values that only a running system knows. The others work as they are: kubectl apply -f examples/.
 //
-// The manifests are for people to read and copy first. This package knows neither Kubernetes nor the kinds in them:
-// it hands out text.
+// The manifests are for people to read and copy first. This package knows neither Kubernetes nor the kinds in them: it
+// returns text.
 package examples
 
 import (

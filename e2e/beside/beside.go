@@ -1,5 +1,5 @@
-// Package beside runs the real programs that the tests of e2e put beside the controllers, and installs their
-// definitions. The tests alone import it.
+// Package beside starts the programs of others that the tests of e2e run next to the controllers, the real ones, and
+// installs their definitions. Only tests import it.
 package beside
 
 import (

@@ -281,7 +281,7 @@ func TestRedirectToHTTPS(t *testing.T) {
 	w.awaitIssued(t, "redirected")
 }
 
-// TestHundredAtOnce has a hundred Challenges in one namespace: no pod, one Service. It
+// TestHundredAtOnce: a hundred Challenges in one namespace make no pod, one Service. It
 // says how long it took from a Challenge's start to its answer through Traefik.
 //
 // A Traefik that reports its address in each Ingress's status (docs/http01.md) does so while

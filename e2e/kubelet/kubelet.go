@@ -1,8 +1,8 @@
-// Package kubelet plays the parts of Kubernetes that run pods: it makes the pods of Deployments and Jobs, runs their
-// containers as processes, writes their states, and leads from the addresses of Services to them. A process has the
-// arguments, the environment, the volumes, the user and the service account token of its container and no more; its
-// root directory is read-only and holds the program alone, as an image from scratch does; its network has the address
-// of the pod alone. The tests alone import it. They run as root, in a network namespace of their own.
+// Package kubelet replaces the parts of Kubernetes that run pods: it makes the pods of Deployments and Jobs, runs
+// their containers as processes, writes their states, and forwards the addresses of Services to them. A process gets
+// the arguments, the environment, the volumes, the user and the service account token of its container, and no more.
+// Its root directory is read-only and holds only the program, as in an image from scratch. Its network has only the
+// address of the pod. Only tests import the package. They run as root, in a network namespace of their own.
 package kubelet
 
 import (

@@ -57,7 +57,7 @@ func (s *scene) token(account string) string {
 	return request.Status.Token
 }
 
-// reviewed has Vault ask our API server who a token is of, and trust a service account.
+// reviewed makes Vault ask our API server who a token is of, and trust a service account.
 func (s *scene) reviewed() {
 	s.t.Helper()
 	s.Create(s.t,

@@ -1,8 +1,7 @@
-// Package vault runs a real Vault for tests, and shows with it that Vault issuers sign.
+// Package vault runs a real Vault for tests, and tests Vault issuers with it.
 //
-// Vault is the binary that CHANCERY_VAULT_BIN names, built by make e2e; it runs in dev
-// mode on the loopback interface, in memory, and ends with its test. The tests speak to
-// it as an operator does, over HTTP.
+// Vault is the binary that CHANCERY_VAULT_BIN names, built by make e2e; it runs in dev mode on the loopback interface,
+// in memory, and ends with its test. The tests speak to it over HTTP, as an operator does.
 package vault
 
 import (

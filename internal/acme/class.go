@@ -33,9 +33,9 @@ func ClassOf(httpStatus int, code Code) fault.Class {
 	}
 }
 
-// ClassOfPage is the class of an error answer without a problem document: too many requests, or gone, for certain only
-// if it has no text, as Pebble says it. Any other is that of a proxy or of a web server in the CA's place, and so is
-// each one that is about nothing that the CA made: in place of the directory, or of a nonce.
+// ClassOfPage is the class of an error answer without a problem document. A 429 is a rate limit. A 404 or 410 means
+// that the object is gone: for certain if the answer is empty, as Pebble's is, otherwise unsure. Any other answer comes
+// from a proxy or a web server in the CA's place; so does a 404 or 410 to a request for the directory or for a nonce.
 func ClassOfPage(httpStatus int, empty, aboutNothing bool) (class fault.Class, unsure bool) {
 	switch {
 	case httpStatus == 429:
@@ -61,8 +61,8 @@ func ClassOfInvalid(p *Problem) fault.Class {
 	}
 }
 
-// RefusesContent reports a problem with what was asked for: only another request can help. Problems with what the CA
-// has found at the names, or with the account, are solved elsewhere, and this process cannot see when.
+// RefusesContent reports a problem with the content of a request: only another request can help. A problem with the
+// account, or with what the CA found at the names, is solved elsewhere, and this process cannot see when.
 func (c Code) RefusesContent() bool {
 	return slices.Contains([]Code{CodeRejectedIdentifier, CodeUnsupportedIdentifier, CodeBadCSR, CodeBadPublicKey, CodeInvalidProfile}, c)
 }

@@ -35,7 +35,7 @@ type Account struct {
 	machine    account.Machine
 }
 
-// Lane is what calls for the account are bounded by.
+// Lane names the lane of the engine that bounds the calls for the account.
 func (a *Account) Lane() string { return a.lane }
 
 // Key is the account's: the one that it was opened with, or the last that took its place.
@@ -65,7 +65,7 @@ func (a *Account) Registered(email string) bool {
 	return a.registered && a.email == email
 }
 
-// Parked returns until when the CA is to be left alone, and why.
+// Parked returns until when this process sends nothing to the CA for the account, and why.
 func (a *Account) Parked() (until time.Time, reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -149,10 +149,9 @@ type Registration struct {
 	ExternalAccount *acme.ExternalAccount
 }
 
-// Register registers the key, or finds its account, and sees to the contact (RFC 8555
-// §7.3). Issuers that share the account take turns: the first one registers it for all. Its
-// error is a fault; the reason certmanagerv1.IssuerReasonErrUpdateACMEAccount says that the
-// account is registered, and its contact was refused.
+// Register registers the key, or finds its account, and updates the contact (RFC 8555 §7.3). Issuers that share the
+// account take turns: the first one registers it for all. Register's error is a fault. The reason
+// certmanagerv1.IssuerReasonErrUpdateACMEAccount says that the account is registered, but its contact was not updated.
 func (a *Account) Register(ctx context.Context, r Registration) error {
 	release, err := a.turn(ctx)
 	if err != nil {

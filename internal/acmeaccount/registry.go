@@ -1,14 +1,11 @@
-// Package acmeaccount keeps the ACME accounts that this process uses.
+// Package acmeaccount keeps the ACME accounts that this process uses, and makes the calls that need an account.
 //
-// An account is a key at a server, whoever uses it: a hundred issuers with one key
-// share one Account, with its connections, nonces and registration. When the CA
-// asks to be left alone, the whole account is parked. The package also executes
-// the external steps that internal/machine/acmeflow decides on, because only an account
-// can make them.
+// An account is a key at a server, whoever uses it: a hundred issuers with one key share one Account, with its
+// connections, nonces and registration. When the CA asks to be left alone, the whole account is parked. The package
+// also executes the external steps that internal/machine/acmeflow decides on, because only an account can make them.
 //
-// It writes nothing to Kubernetes and retries nothing: what follows from an
-// outcome is decided by internal/machine/acmeflow, and the issuer's side of a
-// registration is internal/signer/acmeorder.
+// It writes nothing to Kubernetes and retries nothing. internal/machine/acmeflow decides what follows from an outcome,
+// and internal/signer/acmeorder does the issuer's side of a registration.
 package acmeaccount
 
 import (
@@ -125,18 +122,17 @@ func New(o Options) *Registry {
 	}
 }
 
-// Watch has f called whenever the account of an issuer changes. f MUST be quick. It
-// is to be called before anything else is.
+// Watch makes the Registry call f whenever the account of an issuer changes. f MUST be quick. Call Watch before every
+// other method.
 func (r *Registry) Watch(f func(Issuer, Change)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.watchers = append(r.watchers, f)
 }
 
-// Open returns the account of a key at a server, or of one that it had before its key was
-// replaced by this process. It is kept for the issuer until the issuer opens another one, or is
-// released. Nothing is sent. The error says what is wrong with the server's address, its trust,
-// or the key.
+// Open returns the account of a key at a server. The key may also be an old one of the account, which this process has
+// replaced. The Registry keeps the account for the issuer until the issuer opens another account or is released. Open
+// sends nothing. Its error says what is wrong with the server's address, its trust, or the key.
 func (r *Registry) Open(issuer types.UID, server Server, key crypto.Signer) (*Account, error) {
 	fingerprint, err := pki.PublicKeyFingerprint(key.Public())
 	if err != nil {
@@ -216,7 +212,7 @@ func (r *Registry) observer(directory string) func(acmeclient.Observation) {
 	}
 }
 
-// Bind has an issuer use an account from now on.
+// Bind makes an issuer use an account from now on.
 func (r *Registry) Bind(issuer Issuer, a *Account) {
 	r.mu.Lock()
 	old, had := r.bindings[issuer.UID]
@@ -241,7 +237,7 @@ func (r *Registry) Of(issuer types.UID) (*Account, bool) {
 	return b.account, ok
 }
 
-// Waits lists the issuers whose CA has asked for their account to be left alone.
+// Waits lists the issuers whose account is parked.
 func (r *Registry) Waits() (out []engine.Wait) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -37,7 +37,7 @@ func (a *Account) Denies(key crypto.Signer) bool {
 	return err == nil && a.machine.Denies(fingerprint)
 }
 
-// Changing reports whether the key is about to be replaced: until it is, the CA is told to validate nothing.
+// Changing reports whether the key is about to be replaced: until then, this process starts no validation at the CA.
 func (a *Account) Changing() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -81,7 +81,7 @@ func (a *Account) lookAfter(ctx context.Context) {
 	}
 }
 
-// quiet has no validation begin from now on, and says why the key cannot be replaced yet.
+// quiet lets no validation begin from now on, and says why the key cannot be replaced yet.
 func (a *Account) quiet() error {
 	var delay *account.Delay
 	a.tell(func(m *account.Machine, now time.Time) { delay = m.Quiet(now) })
@@ -118,15 +118,14 @@ func unreplaced(err error) *fault.Fault {
 	return failureOf(err)
 }
 
-// Replace has the CA go by another key (RFC 8555 §7.3.5), and uses it from then on, for
-// everybody who uses the account. The next key MUST be stored before: whoever is cut short
-// calls Replace again, which asks the CA whether it goes by that key already. The url is the
-// account's, if the caller knows it.
+// Replace replaces the account's key at the CA (RFC 8555 §7.3.5). From then on everybody who uses the account uses the
+// next key. The caller MUST store the next key before: if the process ends in between, the caller calls Replace again,
+// and Replace asks the CA whether it knows that key already. url is the account's, if the caller knows it.
 //
-// It makes sure that nothing fails for it: no other call is under way meanwhile, and the CA
-// has finished what it is validating. An account that this process has not registered yet is
-// only asked about: without an error, Uses or Denies has the answer. Its error is a fault;
-// one of fault.ClassNotProcessed says that nothing has failed, and when to try again.
+// Replace makes no other call fail: it waits until no call is under way and the CA has finished its validations. Of an
+// account that this process has not registered yet, Replace only asks the CA which key it knows: if there is no error,
+// Uses or Denies has the answer. Replace's error is a fault. A fault of fault.ClassNotProcessed means that nothing has
+// failed, and says when to try again.
 func (a *Account) Replace(ctx context.Context, next crypto.Signer, url string) error {
 	release, err := a.turn(ctx)
 	if err != nil {
@@ -217,8 +216,8 @@ func (a *Account) goesBy(ctx context.Context, client *acmeclient.Client, next cr
 	return false, nil
 }
 
-// become has the account use the next key. The registry finds it by both: who has read the
-// old one a moment ago must not have another account made for it.
+// become makes the account use the next key. The registry finds the account by both keys: a caller that has read the
+// old key a moment ago must not get another account.
 func (a *Account) become(client *acmeclient.Client, next crypto.Signer, url string) error {
 	client, err := client.WithKey(next, url)
 	if err != nil {

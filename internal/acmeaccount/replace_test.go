@@ -160,7 +160,7 @@ func TestReplaceKeyAfterACrash(t *testing.T) {
 			if err := a.Adopt(url, ""); err != nil {
 				t.Fatal(err)
 			}
-			// What the process before had the CA validate is to be over first.
+			// What the process before asked the CA to validate is to be over first.
 			wait := refusal(t, a.Replace(t.Context(), next, url), fault.ClassNotProcessed, "when this controller started")
 			if a.Changing() {
 				t.Error("validations are held up long before")

@@ -11,9 +11,9 @@ import (
 	"chancery.dev/internal/fault"
 )
 
-// Revoke has the CA revoke a certificate (DER; RFC 8555 §7.6); one that is revoked already is a success. Where
-// the CA finds that the certificate is not the account's, its own key is used, unless that is nil.
-// While the account is parked nothing is sent. Its error is a fault.
+// Revoke asks the CA to revoke a certificate (DER; RFC 8555 §7.6). A certificate that is revoked already is a success.
+// If the CA does not let the account revoke the certificate, Revoke signs with the certificate's own key, unless key is
+// nil. While the account is parked, Revoke sends nothing. Its error is a fault.
 func (a *Account) Revoke(ctx context.Context, cert []byte, key crypto.Signer, reason acme.Reason) error {
 	a.calls.RLock()
 	defer a.calls.RUnlock()

@@ -148,8 +148,8 @@ func (a *Account) held(n acmeflow.NewOrder) *fault.Fault {
 	return f
 }
 
-// RefusedForGood notes that an Order for the names, of the namespace, has ended at that time such that the same would
-// fail again.
+// RefusedForGood notes that an Order of the namespace for the names has failed at that time, and that the same Order
+// would fail again.
 func (a *Account) RefusedForGood(namespace string, names []acme.Identifier, at time.Time) {
 	a.tell(func(m *account.Machine, _ time.Time) {
 		m.RefusedForGood(account.Order{Namespace: namespace, Identifiers: names}, at)
@@ -212,7 +212,7 @@ func (a *Account) isClosed(ctx context.Context, c *acmeclient.Client, err error)
 	return acme.HasCode(failed, acme.CodeUnauthorized) || failed == nil && closed(found)
 }
 
-// failureOf is the failure that an error of a call is.
+// failureOf turns the error of a call into a fault.
 func failureOf(err error) *fault.Fault {
 	problem := acme.ProblemOf(err)
 	code := problem.Cause()

@@ -1,6 +1,6 @@
-// Package admission is a webhook that fills in who makes a CertificateRequest, for API servers that run no
-// MutatingAdmissionPolicy. It decides nothing: a ValidatingAdmissionPolicy refuses a request that names somebody else,
-// whatever the webhook has written.
+// Package admission is a webhook that writes into a CertificateRequest which user makes it, for API servers that run
+// no MutatingAdmissionPolicy. It decides nothing: a ValidatingAdmissionPolicy refuses a request that names another
+// user, whatever the webhook has written.
 package admission
 
 import (

@@ -20,36 +20,36 @@ import (
 
 // ACMEConfig configures Orders, Challenges and their solvers.
 type ACMEConfig struct {
-	// NoARI has no CA asked when it wants its certificates to be renewed.
+	// NoARI asks no CA when it wants its certificates to be renewed.
 	NoARI bool
-	// LoosePaths has the Ingresses of HTTP-01 not ask for exact paths.
+	// LoosePaths makes the Ingresses of HTTP-01 without exact paths.
 	LoosePaths bool
 	// Limits cap the challenges in flight.
 	Limits schedule.Options
-	// AccountKeyAlgorithm is that of account keys to make: RSA, ECDSA or Ed25519.
+	// AccountKeyAlgorithm is the algorithm of new account keys: RSA, ECDSA or Ed25519.
 	AccountKeyAlgorithm string
 	// CheckRetryPeriod is how often a self check that keeps failing is tried again.
 	CheckRetryPeriod time.Duration
 	// RecursiveNameservers are asked for zones, host:port or https:// addresses; none means those of /etc/resolv.conf.
 	RecursiveNameservers []string
-	// RecursiveNameserversOnly has propagation asked of them too.
+	// RecursiveNameserversOnly asks them for propagation, too.
 	RecursiveNameserversOnly bool
-	// AuthoritativePort is where authoritative name servers listen; 0 means 53. For
-	// machines on which that port is taken.
+	// AuthoritativePort is the port of authoritative name servers; 0 means 53. It is for machines on which port 53 is
+	// taken.
 	AuthoritativePort int
 	// DNS01 configures the rest of DNS-01.
 	DNS01 DNS01Config
-	// HTTP01Port is where the self check expects the route to the responder; 0 means 80.
+	// HTTP01Port is the port at which the self check of HTTP-01 connects; 0 means 80.
 	HTTP01Port int
-	// HTTP01Passes is how many right answers in a row its self check needs.
+	// HTTP01Passes is how many right answers in a row the self check of HTTP-01 needs.
 	HTTP01Passes int
 	// HTTP01Address is where the responder itself listens; empty means that it does not.
 	HTTP01Address string
 	// HTTP01Responder is the Service, as namespace/name, whose endpoints answer HTTP-01 challenges: routes lead there.
-	// ResponderNone means that CAs reach the responder without routes. Empty means ResponderNone with HTTP01Address,
-	// and otherwise the Service that an Installation has, in the controller's namespace.
+	// ResponderNone means that CAs reach the responder without routes. Empty means ResponderNone if HTTP01Address is
+	// set, otherwise the Service of an Installation, in the first of Namespaces or in ClusterResourceNamespace.
 	HTTP01Responder string
-	// HTTP01Pods says which HTTP-01 challenges a pod of its own answers, and how these pods are.
+	// HTTP01Pods says which HTTP-01 challenges get a pod of their own, and configures these pods.
 	HTTP01Pods service.Pods
 	// HTTP01CatchAll says that, beside routes, requests for any host may come to the responder.
 	HTTP01CatchAll bool
@@ -58,11 +58,11 @@ type ACMEConfig struct {
 	HTTP01Hosts, TLSALPN01Hosts []string
 	// HTTP01ExtraLabels are put on the routes, and on the Services that they lead to.
 	HTTP01ExtraLabels map[string]string
-	// HTTP01Nameservers resolve the names that they ask.
+	// HTTP01Nameservers resolve names for the self checks of HTTP-01 and TLS-ALPN-01.
 	HTTP01Nameservers []string
-	// TLSALPN01Port is where the self check expects the way to the responder's handshakes; 0 means 443.
+	// TLSALPN01Port is the port at which the self check of TLS-ALPN-01 connects; 0 means 443.
 	TLSALPN01Port int
-	// TLSALPN01Address is where the responder itself answers them; empty means that it does not.
+	// TLSALPN01Address is where the responder itself answers handshakes of TLS-ALPN-01; empty means that it does not.
 	TLSALPN01Address string
 }
 

@@ -1,8 +1,8 @@
-// Package app is Chancery as a whole: its configuration and the one list that
-// wires signers, solvers and reconcilers together.
+// Package app assembles Chancery: it has the configuration, and the one list that wires signers, solvers and
+// reconcilers together.
 //
-// It is what `chancery controller` runs, and chancery-standalone, and the tests.
-// It decides nothing about certificates, and it reads no flags: internal/cli does.
+// `chancery controller`, chancery-standalone and the tests run it. It decides nothing about certificates, and it reads
+// no flags: internal/cli does.
 package app
 
 import (
@@ -34,7 +34,7 @@ type Config struct {
 	// Scope limits the controller further; for tests. The zero value is everything.
 	Scope controller.Scope
 
-	// AcceptForeignCRDs has the controller work with definitions of somebody else, which lack rules and fields of ours.
+	// AcceptForeignCRDs lets the controller work with the definitions of others, which lack rules and fields of ours.
 	AcceptForeignCRDs bool
 	// LeaderElect lets only one of several replicas work.
 	LeaderElect             bool
@@ -62,16 +62,16 @@ type Config struct {
 	Backoff certificate.Backoff
 	// CopiedAnnotationPrefixes chooses what CertificateRequests inherit.
 	CopiedAnnotationPrefixes []string
-	// EnableCertificateOwnerRef has target Secrets owned by their Certificate.
+	// EnableCertificateOwnerRef makes each Certificate the owner of its target Secret.
 	EnableCertificateOwnerRef bool
-	// HeadStart is how much later than all else Ingresses, objects of the Gateway API and CertificateSigningRequests are
-	// read at a start: what issues certificates does not wait for them.
+	// HeadStart delays the reading of Ingresses, objects of the Gateway API and CertificateSigningRequests at a start,
+	// after everything else is read: the other controllers do not wait for these objects.
 	HeadStart time.Duration
 	// Shims says which objects ask for Certificates by annotations.
 	Shims shims.Options
-	// StepEvents has an event emitted for each step of an issuance, as cert-manager does.
+	// StepEvents emits an event for each step of an issuance, as cert-manager does.
 	StepEvents bool
-	// AutoApprove has the built-in approver approve CertificateRequests.
+	// AutoApprove lets the built-in approver approve CertificateRequests.
 	AutoApprove bool
 	// ApproveSigners limits the built-in approver to requests of these signers.
 	ApproveSigners request.SignerPatterns
@@ -88,13 +88,13 @@ type Config struct {
 	// ACME configures Orders and Challenges.
 	ACME ACMEConfig
 
-	// KeepKinds keeps the table of kinds of external issuers that the approval policy reads: the table is one for the
-	// cluster.
+	// KeepKinds makes the controller keep the table of the kinds of external issuers, which the approval policy reads.
+	// A cluster has one such table.
 	KeepKinds bool
 	// Injection configures the CA injector.
 	Injection InjectionConfig
 
-	// IssuerEgress says which addresses the hosts may have that Issuers name, and those of self checks.
+	// IssuerEgress says which addresses are permitted for the hosts that Issuers name, and for self checks.
 	IssuerEgress EgressConfig
 
 	// Unmet are switches that the user has set and that change nothing here; New names them in one line of the log.
@@ -112,15 +112,15 @@ type Config struct {
 	Clock controller.Clock
 }
 
-// Election are the times of the lease: how long the others wait for a leader that does not renew it, how long the
-// leader acts without having renewed it, and how often it does.
+// Election are the times of the lease. LeaseDuration is how long the other replicas wait for a leader that does not
+// renew the lease, RenewDeadline how long the leader acts without a renewal, RetryPeriod how often the leader renews.
 type Election struct{ LeaseDuration, RenewDeadline, RetryPeriod time.Duration }
 
-// DefaultElection has a leader whose node has died replaced in 18 seconds: the lease runs out, and a replica that may
-// not watch it, but has to look, notices its last renewal RetryPeriod too late.
+// DefaultElection replaces a leader within 18 seconds after the leader's node died: the lease runs out after 15
+// seconds. A replica that may not watch the lease reads it every RetryPeriod, and sees the last renewal so much later.
 func DefaultElection() Election { return Election{15 * time.Second, 10 * time.Second, 3 * time.Second} }
 
-// OriginalElection are the defaults of spec §9.3. They go together: who has set one of them means it beside these.
+// OriginalElection are the defaults of spec §9.3. A user who sets one of these times gets the other two from here.
 func OriginalElection() Election {
 	return Election{60 * time.Second, 40 * time.Second, 15 * time.Second}
 }
@@ -131,7 +131,7 @@ type AmbientConfig struct {
 	Issuers, ClusterIssuers bool
 }
 
-// DefaultConfig returns the defaults of spec §9.3.
+// DefaultConfig returns the defaults of spec §9.3, but for the Election: see DefaultElection.
 func DefaultConfig() Config {
 	return Config{
 		ClusterResourceNamespace: "cert-manager",
@@ -167,7 +167,7 @@ func DefaultApprover(form request.Form) request.Approver {
 	return request.ApproveExternal
 }
 
-// setClock has Now be that of the Clock, or of the machine.
+// setClock sets Now to that of the Clock, or of the machine.
 func (c *Config) setClock() {
 	if c.Clock != nil {
 		c.Now = c.Clock.Now
@@ -229,8 +229,8 @@ func (c *Config) scope() controller.Scope {
 // EgressConfig is what a user can set of egress.Policy.
 type EgressConfig struct{ Allow, Deny []netip.Prefix }
 
-// AllowLoopback allows this machine's own addresses beside what is allowed by default: where it is its user's, or a
-// test's.
+// AllowLoopback allows this machine's own addresses beside those that are allowed by default. It is for a process on
+// the user's own machine, and for tests.
 func (c *EgressConfig) AllowLoopback() {
 	for _, text := range []string{"0.0.0.0/0", "::/0", "127.0.0.0/8", "::1/128"} {
 		c.Allow = append(c.Allow, netip.MustParsePrefix(text))

@@ -126,8 +126,8 @@ type comparison struct {
 }
 
 // CompareDefinitions compares a custom resource definition of a cluster with ours. It returns the fields and the rules
-// that their definition lacks, and whether somebody else has made it: if something is missing, and it has none of our
-// rules or no annotation of ours. A definition that was applied over ours may have kept the annotation.
+// that their definition lacks. foreign says that somebody else has made it: something is missing, and the definition
+// has none of our rules, or not our annotation. The annotation may survive when a definition is applied over ours.
 func CompareDefinitions(our, their *apiextensionsv1.CustomResourceDefinition) (lacks []string, foreign bool) {
 	c := comparison{}
 	for _, version := range our.Spec.Versions {

@@ -31,8 +31,8 @@ type DNS01Config struct {
 	ExecInIssuers bool
 	// WebhookURLsInIssuers lets Issuers, not only ClusterIssuers, name the address of a webhook.
 	WebhookURLsInIssuers bool
-	// ProviderQPS is how often a second a provider may be asked with one credential, 0 for any;
-	// ProviderBurst is how often at once.
+	// ProviderQPS is how many calls a second a provider may get with one credential; 0 means no limit.
+	// ProviderBurst is how many calls may come at once.
 	ProviderQPS   float64
 	ProviderBurst int
 }

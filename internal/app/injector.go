@@ -28,9 +28,9 @@ type InjectionConfig struct {
 	Enabled bool
 	// Certificates lets Certificates be sources.
 	Certificates bool
-	// IgnoreNamespaces are those whose Secrets and Certificates are no sources.
+	// IgnoreNamespaces are namespaces whose Secrets and Certificates are no sources.
 	IgnoreNamespaces []string
-	// Injectables says of each kind whether bundles are injected into it.
+	// Injectables says, for each kind, whether bundles are injected into objects of the kind.
 	Injectables map[string]*bool
 }
 
@@ -65,8 +65,8 @@ func (c *Config) inject(ctx context.Context, deps *controller.Deps, rc *rest.Con
 	})
 }
 
-// NewInjector wires the CA injector alone, with the rights of rc: of cfg it takes what concerns the process, the scope
-// and the injector. It is run as New's App is.
+// NewInjector wires the CA injector alone, with the rights of rc. It reads the fields of cfg for the process, the scope
+// and the injector. Run the App in the same way as that of New.
 func NewInjector(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*App, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

@@ -28,8 +28,8 @@ import (
 const installOwner = "chancery-install"
 
 // Apply applies the installation, server-side, and waits until the API server serves the definitions and admits
-// CertificateRequests. It is idempotent, upgrades what an older version has installed, and needs an administrator's
-// rights. What an operator has chosen of a Deployment stays. Each object is reported to said.
+// CertificateRequests. It is idempotent, upgrades the installation of an older version, and needs an administrator's
+// rights. It keeps what an operator has chosen in a Deployment (keepChoices), and reports each object to said.
 func (i *Installation) Apply(ctx context.Context, rc *rest.Config, said func(what string)) error {
 	all, err := i.objects()
 	if err != nil {
@@ -75,7 +75,7 @@ func (i *Installation) Apply(ctx context.Context, rc *rest.Config, said func(wha
 	return to.applyAll(ctx, all.workloads)
 }
 
-// Install applies the installation of the defaults, whoever manages what is there.
+// Install applies DefaultInstallation, and takes over fields that others manage.
 func Install(ctx context.Context, rc *rest.Config, said func(what string)) error {
 	i := DefaultInstallation()
 	i.ForceConflicts = true
@@ -246,8 +246,8 @@ func oneOf[T ~string](word, a, b, c T) error {
 // containers is the path to the containers of a Deployment.
 var containers = []string{"spec", "template", "spec", "containers"}
 
-// keepChoices keeps what an operator has chosen before of a Deployment: the replicas, the command, and the image unless
-// another one is named.
+// keepChoices keeps what an operator has chosen earlier in a Deployment: the replicas, the command and, unless image
+// names another one, the image.
 func (a *applier) keepChoices(ctx context.Context, object *unstructured.Unstructured, image string) error {
 	if object.GetKind() != "Deployment" {
 		return nil

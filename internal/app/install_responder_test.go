@@ -110,7 +110,7 @@ func TestInstallController(t *testing.T) {
 	}
 }
 
-// restricted has the API server hold the world's namespace to the restricted Pod Security Standard.
+// restricted makes the API server hold the world's namespace to the restricted Pod Security Standard.
 func restricted(t *testing.T, w *rig.World) {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}}

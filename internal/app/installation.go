@@ -37,30 +37,29 @@ const (
 	accountName = "cert-manager"
 )
 
-// DefaultImage is the image of chancery where nobody names another one. No registry has it: it has to be put on the
-// nodes.
+// DefaultImage is the image of chancery if the user names no other. No registry has DefaultImage: somebody has to put
+// it on the nodes.
 const DefaultImage = "localhost/chancery:latest"
 
-// responderName is that of the Service, and of all other objects, of the responder that is installed. A controller that
-// nobody has told of a responder looks for the Service of this name in its own namespace.
+// responderName is the name of the installed responder's Service, and of its other objects. A controller without the
+// flag for a responder looks for the Service of this name: see ACMEConfig.HTTP01Responder.
 const responderName = "chancery-responder"
 
 // Installation says what is installed, where, and under which names. DefaultInstallation has the defaults.
 type Installation struct {
 	// Namespace holds the processes, and all that only they need.
 	Namespace string
-	// LeaderElectionNamespace holds the leases. If it is empty, that is kube-system, or Namespace if OnlyNamespaces are
-	// named.
+	// LeaderElectionNamespace holds the leases. Empty means kube-system, or Namespace if OnlyNamespaces are named.
 	LeaderElectionNamespace string
-	// OnlyNamespaces are those that the controller works in; empty means all. If some are named, what is one for the
-	// cluster is left out: the definitions, the policies and the roles for users.
+	// OnlyNamespaces are the namespaces that the controller works in; empty means all. If some are named, the objects
+	// of which a cluster has one are left out: the definitions, the policies and the roles for users.
 	OnlyNamespaces []string
 	// NamePrefix begins the names of what is outside of Namespace, but for the definitions.
 	NamePrefix string
 
-	// Image is that of all pods. An empty one stands for the image that a Deployment has, or DefaultImage.
+	// Image is the image of all pods. Empty means the image that a Deployment has already, or else DefaultImage.
 	Image string
-	// Controller and Responder have Deployments made of these.
+	// Controller and Responder say whether Deployments of these are made.
 	Controller, Responder bool
 	// Injecting says which process injects CA bundles.
 	Injecting Injecting
@@ -71,8 +70,8 @@ type Installation struct {
 
 	// ForceConflicts takes over the fields that others manage.
 	ForceConflicts bool
-	// KubernetesVersion is that of the cluster for which Print prints; empty stands for one that fills in who makes a
-	// CertificateRequest.
+	// KubernetesVersion is the version of the cluster for which Print prints. Empty means a version whose policies can
+	// fill in who makes a CertificateRequest.
 	KubernetesVersion string
 }
 
@@ -144,8 +143,8 @@ func (p *parts) list() []*unstructured.Unstructured {
 	return slices.Concat(p.definitions, p.base, p.policies, p.workloads)
 }
 
-// Objects returns all that Apply applies, for a caller who saves what is there before. Of the policies, the version may
-// be another one on a cluster that does not serve this one.
+// Objects returns all objects that Apply applies, for a caller who saves their earlier state. Apply may give a policy
+// that mutates another API version, on a cluster that does not serve this one.
 func (i *Installation) Objects() ([]*unstructured.Unstructured, error) {
 	all, err := i.objects()
 	if err != nil {
@@ -255,8 +254,8 @@ func withDefaults(policy *unstructured.Unstructured) {
 	_ = unstructured.SetNestedMap(policy.Object, match, "spec", "matchConstraints")
 }
 
-// inNamespaces returns the base of a controller that works in some namespaces: what it may do, it may do there. The
-// objects have their places already.
+// inNamespaces returns the base of a controller that works in some namespaces only: the controller has its rights in
+// these namespaces. The caller has set the names and namespaces of the objects before.
 func (i *Installation) inNamespaces(base []*unstructured.Unstructured) []*unstructured.Unstructured {
 	controller, cluster := i.NamePrefix+"chancery-controller", i.NamePrefix+"chancery-namespaced-controller"
 	var out []*unstructured.Unstructured

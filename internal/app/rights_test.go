@@ -217,7 +217,7 @@ func issue(t *testing.T, w *rig.World, _ peers) {
 	smallCA(t, w)
 }
 
-// amend has a Certificate issued twice, whose first request then goes.
+// amend issues a Certificate twice; its first request then goes.
 func amend(t *testing.T, w *rig.World, _ peers) {
 	t.Helper()
 	change(t, w, func(crt *certmanagerv1.Certificate) { crt.Spec.DNSNames = []string{"amended.example.com"} })
@@ -231,7 +231,7 @@ func revoke(t *testing.T, w *rig.World, _ peers) {
 	})
 }
 
-// change has a Certificate changed once it is issued.
+// change changes a Certificate once it is issued.
 func change(t *testing.T, w *rig.World, by func(*certmanagerv1.Certificate)) {
 	t.Helper()
 	smallCA(t, w)
@@ -280,7 +280,7 @@ func annotateOtherwise(t *testing.T, w *rig.World, p peers) {
 	}
 }
 
-// foreignSecret has an issuer read a Secret that is not ours.
+// foreignSecret makes an issuer read a Secret that is not ours.
 func foreignSecret(t *testing.T, w *rig.World, _ peers) {
 	t.Helper()
 	w.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}},
@@ -328,13 +328,13 @@ func caSigningRequest(t *testing.T, w *rig.World, _ peers) {
 	w.Create(t, selfSigner(w), csr)
 }
 
-// missingIssuer has the API server asked whether an issuer does not exist.
+// missingIssuer asks the API server whether an issuer does not exist.
 func missingIssuer(t *testing.T, w *rig.World, _ peers) {
 	t.Helper()
 	w.Create(t, newCSR(t, w, "nobody"))
 }
 
-// placeOrder has an Order placed, by DNS-01.
+// placeOrder places an Order, by DNS-01.
 func placeOrder(t *testing.T, w *rig.World, p peers) {
 	t.Helper()
 	w.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tsig"}, StringData: map[string]string{"key": tsigSecret}},
@@ -350,7 +350,7 @@ func placeOrder(t *testing.T, w *rig.World, p peers) {
 		}})
 }
 
-// venafi has a pickup id stored on a request of each kind.
+// venafi stores a pickup id on a request of each kind.
 func venafi(t *testing.T, w *rig.World, _ peers) {
 	t.Helper()
 	tpp := tppserver.Start(t)

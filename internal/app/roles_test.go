@@ -245,7 +245,7 @@ func TestDocumentedManifests(t *testing.T) {
 	}
 }
 
-// takesManifest has the API server look at a manifest, in the world's namespace unless it is for that of the
+// takesManifest lets the API server look at a manifest, in the world's namespace unless it is for that of the
 // controller.
 func takesManifest(t *testing.T, w *rig.World, file, document string) {
 	t.Helper()

@@ -12,7 +12,7 @@ import (
 	"chancery.dev/internal/solver/http01/route"
 )
 
-// cacheRoutes has a cache hold what leads HTTP-01 requests to the responder, if the responder is reached that way.
+// cacheRoutes makes a cache hold what leads HTTP-01 requests to the responder, if the responder is reached that way.
 func cacheRoutes(cfg Config, o *cache.Options) error {
 	responder, err := cfg.ACME.responderService()
 	if err != nil || responder.Name == "" {

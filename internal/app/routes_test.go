@@ -74,7 +74,7 @@ func responderSlice(address string) *discoveryv1.EndpointSlice {
 	}
 }
 
-// TestServiceOfResponder: a controller that starts makes the Service of a Challenge in flight, and has it lead to the
+// TestServiceOfResponder: a controller that starts makes the Service of a Challenge in flight lead to the
 // responder, which it finds in its own namespace without being told.
 func TestServiceOfResponder(t *testing.T) {
 	t.Parallel()

@@ -23,13 +23,13 @@ const (
 	ControllerApprover       = "certificaterequests-approver"
 )
 
-// The names of the signers of requests begin so, and end with the type of the issuers.
+// The name of a signer of requests is one of these prefixes and the type of the issuers.
 const (
 	CertificateRequestControllers = "certificaterequests-issuer-"
 	SigningRequestControllers     = "certificatesigningrequests-issuer-"
 )
 
-// CertificateControllers are those that one controller of ours does the work of.
+// CertificateControllers are the controllers of cert-manager whose work one controller of ours does.
 func CertificateControllers() []string {
 	return []string{
 		"certificates-trigger", "certificates-issuing", "certificates-key-manager", "certificates-request-manager",

@@ -13,7 +13,7 @@ import (
 	"chancery.dev/internal/metrics"
 )
 
-// telling has the objects whose metrics are added to those of the process. Only the replica that leads has metrics of
+// telling lists the objects whose metrics are added to those of the process. Only the replica that leads has metrics of
 // objects: if two replicas had them, each alert would be raised twice.
 type telling struct {
 	cfg Config

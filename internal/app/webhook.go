@@ -35,7 +35,7 @@ type WebhookConfig struct {
 	SecurePort, HealthPort int
 	// Serving is its certificate.
 	Serving DynamicServing
-	// Configuration names the MutatingWebhookConfiguration that is to have the CA of the certificate.
+	// Configuration names the MutatingWebhookConfiguration that gets the CA of the certificate.
 	Configuration string
 }
 
@@ -59,8 +59,8 @@ func (c *WebhookConfig) Validate() error {
 	return errors.Join(*f...)
 }
 
-// NewWebhook wires the webhook that fills in who makes a CertificateRequest, with the rights of rc: of cfg it takes
-// what concerns the process. Every replica works. It is run as New's App is.
+// NewWebhook wires the webhook that fills in who makes a CertificateRequest, with the rights of rc. It reads the fields
+// of cfg for the process. Every replica works, not only the leader. Run the App in the same way as that of New.
 func NewWebhook(ctx context.Context, cfg Config, own WebhookConfig, rc *rest.Config, log logr.Logger) (*App, error) {
 	if err := errors.Join(cfg.Validate(), own.Validate()); err != nil {
 		return nil, err
@@ -132,9 +132,9 @@ type WebhookPolicy string
 const (
 	// WebhookNone installs nothing, and takes nothing away.
 	WebhookNone WebhookPolicy = "none"
-	// WebhookIgnore has requests admitted as they are.
+	// WebhookIgnore admits requests as they are.
 	WebhookIgnore WebhookPolicy = "ignore"
-	// WebhookFail has requests refused.
+	// WebhookFail refuses requests.
 	WebhookFail WebhookPolicy = "fail"
 )
 

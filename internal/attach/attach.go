@@ -1,7 +1,7 @@
-// Package attach chooses the listeners that the HTTPRoute of an HTTP-01 challenge attaches to, where its parents name
-// none: a CA asks on port 80, in the clear (RFC 8555 §8.3), and a route on a listener for TLS alone is never asked. It
-// is pure: internal/solver/http01/route reads the Gateways, and uses the answer. Of the state of a listener it knows
-// only whether the Gateway's controller has programmed it.
+// Package attach chooses the listeners that the HTTPRoute of an HTTP-01 challenge attaches to, if the parentRefs name
+// none. A CA asks on port 80, in the clear (RFC 8555 §8.3): its request never reaches a route on a listener for TLS
+// alone. The package is pure: internal/solver/http01/route reads the Gateways, and uses the answer. Of the state of a
+// listener it knows only whether the Gateway's controller has programmed it.
 package attach
 
 import (
@@ -18,10 +18,10 @@ import (
 // maxRefs is how many parents an HTTPRoute may have.
 const maxRefs = 32
 
-// Route is what is to be attached.
+// Route is the HTTPRoute to attach.
 type Route struct {
-	// Namespace is that of the HTTPRoute, Labels are those of that namespace. Labels matter
-	// only where NeedsLabels says so.
+	// Namespace is the namespace of the HTTPRoute, and Labels are the labels of the namespace. Choose and Closed read
+	// Labels only if NeedsLabels is true.
 	Namespace string
 	Labels    map[string]string
 	// Host is the name that it is for, in lower case; empty for an IP address.
@@ -32,16 +32,16 @@ type Route struct {
 type Parent struct {
 	// Ref is how the solver names it.
 	Ref gwapiv1.ParentReference
-	// AsWritten is set if nothing is to be chosen: Ref names a section, or what its listeners are is not known.
+	// AsWritten is set if there is nothing to choose: Ref names a section, or its listeners are not known.
 	AsWritten bool
-	// Note says what is wrong with one whose listeners are not known; mostly empty.
+	// Note says why the listeners are not known; mostly empty.
 	Note string
 	// Namespace is where it is.
 	Namespace string
 	// Listeners are those of the Gateway or ListenerSet.
 	Listeners []Listener
-	// Gateway is the parent of a ListenerSet, which serves in its place where it can; nil if
-	// there is none or it is not known.
+	// Gateway is the parent of a ListenerSet. Choose takes a listener of the Gateway if the ListenerSet has none for
+	// HTTP. Gateway is nil if there is none, or if it is not known.
 	Gateway *Parent
 }
 
@@ -56,7 +56,7 @@ type Listener struct {
 type Choice struct {
 	// Refs are its parentRefs; none if no listener would take it.
 	Refs []gwapiv1.ParentReference
-	// Lacking says of each parent without a listener for HTTP what its listeners are and what to add, for people.
+	// Lacking tells people, for each parent without a listener for HTTP, which listeners it has and what to add.
 	Lacking []string
 }
 
@@ -105,7 +105,7 @@ func isProgrammed(conditions []metav1.Condition) bool {
 	})
 }
 
-// NeedsLabels reports whether a listener decides by the labels of a route's namespace.
+// NeedsLabels reports whether one of the listeners admits routes by the labels of their namespace.
 func NeedsLabels(listeners []Listener) bool {
 	return slices.ContainsFunc(listeners, func(l Listener) bool {
 		return takesHTTPRoutes(l) && from(l) == gwapiv1.NamespacesFromSelector
@@ -114,9 +114,9 @@ func NeedsLabels(listeners []Listener) bool {
 
 func takesHTTPRoutes(l Listener) bool { return isHTTP(l) || l.Protocol == gwapiv1.HTTPSProtocolType }
 
-// Choose takes of each parent the listener for HTTP that the request of the CA arrives at, and the listener for HTTPS
-// if it works: some gateways redirect from HTTP to HTTPS on their own. If no parent has a listener for HTTP, the
-// parents with one for HTTPS stay as they are written: something in front of them may redirect.
+// Choose takes, from each parent, the listener for HTTP at which the CA's request arrives. It also takes the listener
+// for HTTPS if that works: some gateways redirect from HTTP to HTTPS on their own. If no parent has a listener for
+// HTTP, the parents with one for HTTPS stay as they are written: something in front of them may redirect.
 func Choose(parents []Parent, route Route) Choice {
 	var c Choice
 	var secure, only []gwapiv1.ParentReference
@@ -150,8 +150,8 @@ func Choose(parents []Parent, route Route) Choice {
 }
 
 // Closed reports whether a parent is in another namespace than the route, and has no listener that admits HTTPRoutes of
-// the route's namespace. One that does not exist is closed, too. Whoever may write a solver may name any parent, and is
-// told the same of all that are closed.
+// the route's namespace. A parent that does not exist is closed, too. A user who may write a solver may name any
+// parent, and gets the same message for every closed parent: the message does not tell whether the parent exists.
 func (p Parent) Closed(route Route) bool {
 	return p.Namespace != route.Namespace && !slices.ContainsFunc(p.Listeners, func(l Listener) bool {
 		return takesHTTPRoutes(l) && p.excludes(l, route) == ""

@@ -1,5 +1,5 @@
-// Package caa is the grammar of issue-values (RFC 8659 §4.2): CAA records have them, and so do the records of
-// DNS-PERSIST-01.
+// Package caa checks text by the grammar of issue-values (RFC 8659 §4.2), which CAA records and the records of
+// DNS-PERSIST-01 share. It looks up no records.
 package caa
 
 import "strings"

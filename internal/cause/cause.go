@@ -1,9 +1,9 @@
-// Package cause is the one table of what can be in the way of a certificate: the words for it, and what helps. The
-// conditions of Certificates, events, kubectl chancery and the page take their words from here.
+// Package cause holds the one table of what can be in the way of a certificate: the words for each cause, and what
+// helps. The conditions of Certificates, events, kubectl chancery and the page take their words from here.
 //
-// It is pure, and judges typed fields only: classes of failures, problem types of ACME, kinds of objects. Messages are
-// shown, never judged; those of the API server are an exception, which OfWrite explains. What comes of a cause is
-// decided elsewhere (internal/machine/certificate).
+// It is pure, and judges typed fields only: classes of failures, problem types of ACME, kinds of objects. It shows
+// messages and never judges them, except those of the API server: OfWrite says why. internal/machine/certificate
+// decides what follows from a cause.
 package cause
 
 import (
@@ -43,14 +43,14 @@ const (
 	InTheWay Class = "InTheWay"
 	// WrongCertificate means that what the issuer has returned is not what was asked for.
 	WrongCertificate Class = "WrongCertificate"
-	// Paused and ObjectTooLarge are what only an observer sees: of a Certificate that is too large, the controller
-	// keeps next to nothing. NoController means that the controller of the issuer has not said anything; an observer
-	// says it of ours. CAExpired means that a CA certificate above the certificate has expired.
+	// Paused and ObjectTooLarge come from observers only: the controller keeps next to nothing of a Certificate that is
+	// too large. NoController means that the controller of the issuer has not said anything; observers say so of our
+	// controller, too. CAExpired means that a CA certificate above the certificate has expired.
 	Paused         Class = "PausedByAnnotation"
 	ObjectTooLarge Class = "ObjectTooLarge"
 	NoController   Class = "NoController"
 	CAExpired      Class = "CAExpired"
-	// Other is what is not known any better.
+	// Other means that nothing more exact is known.
 	Other Class = "Other"
 )
 
@@ -75,7 +75,7 @@ func New(class Class, problemType, subject, message string) *cmmeta.Cause {
 	return &cmmeta.Cause{Class: string(class), ProblemType: problemType, Subject: subject, Message: fault.Quote(message)}
 }
 
-// Sentence says a cause in a sentence that begins with what it is about; empty for nil.
+// Sentence puts a cause into a sentence, which begins with the subject; empty for nil.
 func Sentence(c *cmmeta.Cause) string {
 	if c == nil {
 		return ""
@@ -127,9 +127,8 @@ func unproved(class Class, problem acme.Code) bool {
 	}, problem)
 }
 
-// Ready is the message of the condition Ready, given the one that says how things stand without the cause. It begins
-// with the cause, or ends with it where the certificate is good. Where the API server refuses a write, it says what
-// to do.
+// Ready returns the message of the condition Ready, given the message without the cause. It begins with the cause, or
+// ends with the cause if the certificate is good. If the API server refuses a write, it says what to do.
 func (s *Scene) Ready(message string, good bool) string {
 	said := Sentence(s.Cause)
 	switch {
@@ -144,7 +143,7 @@ func (s *Scene) Ready(message string, good bool) string {
 	return said
 }
 
-// IsWrite reports whether a cause is that the API server refuses a write; nil is none.
+// IsWrite reports whether the API server refuses a write, by the cause; false for nil.
 func IsWrite(c *cmmeta.Cause) bool {
 	return c != nil && slices.ContainsFunc(writes(), func(r Row) bool { return string(r.Class) == c.Class })
 }

@@ -11,8 +11,8 @@ import (
 	"chancery.dev/internal/fault"
 )
 
-// Command is what to run first against a cause: it helps, or shows what has to be changed. It is quoted for a shell,
-// since strangers choose names; it is empty where nothing is known that one could run.
+// Command returns what to run first against a cause: it helps, or shows what has to be changed. It is quoted for a
+// shell, since strangers choose names. It is empty if no command is known.
 func (s *Scene) Command() string {
 	if s.Cause == nil || s.Cause.Class == string(fault.ClassPaused) {
 		return ""

@@ -25,7 +25,7 @@ type Scene struct {
 	Order                         *acmev1.Order
 	Challenge                     *acmev1.Challenge
 	Issuer                        certmanagerv1.GenericIssuer
-	// OtherKind is the kind of an issuer that has the name of one that does not exist; empty for none.
+	// OtherKind is the kind of another issuer that has the name of the missing one; empty for none.
 	OtherKind string
 }
 
@@ -173,7 +173,7 @@ func (s *Scene) byIssuer() string {
 	}
 }
 
-// SolverFor is what helps where no solver of the issuer is for a name: a host, a wildcard or an IP address.
+// SolverFor returns what helps if no solver of the issuer is for a name: a host, a wildcard or an IP address.
 func SolverFor(name string) string {
 	switch {
 	case strings.HasPrefix(name, "*."):

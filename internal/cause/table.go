@@ -7,7 +7,7 @@ type Row struct {
 	Class Class
 	// Says is what the class means, in the words that stand between subject and message; may be empty.
 	Says string
-	// Helps is what helps where nothing else is known than the class.
+	// Helps is what helps if only the class is known.
 	Helps string
 }
 

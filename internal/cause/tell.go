@@ -11,11 +11,11 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 )
 
-// Pause is the shortest time between two writes of an object that tell of nothing but causes: causes may come and go as
-// often as strangers want.
+// Pause is the shortest time between two writes of an object that write causes only: strangers may make causes come and
+// go as often as they want.
 const Pause = 20 * time.Second
 
-// Tell notes a cause in a status, and when the next try is, and reports whether it is another cause than is known.
+// Tell notes a cause and its next try in a status, and reports whether the cause differs from the known one.
 func Tell(status *certmanagerv1.CertificateStatus, c *cmmeta.Cause) bool {
 	status.NextTry = nil
 	if c != nil {
@@ -30,7 +30,7 @@ func Tell(status *certmanagerv1.CertificateStatus, c *cmmeta.Cause) bool {
 	return true
 }
 
-// Alone reports whether a cause, which there was before too, and what repeats it are all that is new in a status.
+// Alone reports whether the status had a cause before, and nothing is new but the cause and what repeats the cause.
 func Alone(was, is *certmanagerv1.CertificateStatus) bool {
 	return was.Cause != nil && equality.Semantic.DeepEqual(without(was), without(is))
 }
@@ -48,7 +48,7 @@ func without(s *certmanagerv1.CertificateStatus) *certmanagerv1.CertificateStatu
 	return s
 }
 
-// OfGroup says of a request for an issuer of somebody else's whose the issuer is: the group may be mistyped.
+// OfGroup names the group of somebody else's issuer, since the group may be mistyped; empty for an issuer of ours.
 func OfGroup(ref cmmeta.IssuerReference) string {
 	if !ref.IsExternal() {
 		return ""
@@ -56,12 +56,12 @@ func OfGroup(ref cmmeta.IssuerReference) string {
 	return fmt.Sprintf(", whose issuer is of the group %q, another controller's", ref.Group)
 }
 
-// Unanswered says of an approved request for an issuer of somebody else's that its controller has not answered.
+// Unanswered says that somebody else's controller has not answered an approved request for an issuer of theirs.
 func Unanswered(request string, ref cmmeta.IssuerReference) string {
 	return "CertificateRequest " + request + OfGroup(ref) + ", which has not said anything yet"
 }
 
-// OfAuthority is the cause that a CA certificate above a certificate has expired, which is renewed at a time.
+// OfAuthority returns the cause that a CA certificate above a certificate has expired, with the time of the renewal.
 func OfAuthority(expired time.Time, renewal *metav1.Time) *cmmeta.Cause {
 	c := New(CAExpired, "", "", "a CA certificate above this certificate expired on "+expired.UTC().Format(time.RFC3339)+": clients do not trust it")
 	c.NextTry = renewal

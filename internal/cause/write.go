@@ -15,11 +15,11 @@ import (
 	"chancery.dev/internal/fault"
 )
 
-// OfWrite returns the cause that a refused write of an object is, such as "Secret web"; nil where the error is no
-// refusal of the API server. Its answers are typed only in part: a quota, a policy and a missing right all come as
-// Forbidden, and are told from one another by the words of the API server. Only its own words count, each in its own
-// place: strangers choose values, and what policies and webhooks say. Where the words change, the class is a broader
-// one, and the message says the same.
+// OfWrite returns the cause for the refused write of an object, such as "Secret web"; nil if the API server has not
+// refused it. The answers of the API server are typed only in part: a quota, a policy and a missing right all come as
+// Forbidden, and only the words tell them apart. Only the API server's own words count, each in its own place:
+// strangers choose values, and what policies and webhooks say. If the words change, the class is a broader one, and the
+// message says the same.
 func OfWrite(err error, object string) *cmmeta.Cause {
 	class := classOfWrite(err)
 	if class == "" {
@@ -103,8 +103,8 @@ type Refusals struct {
 	until time.Time
 }
 
-// After returns how long to wait after one more refusal, and has the cause say so. A try that an event has brought
-// before that time does not move it.
+// After returns how long to wait after one more refusal, and writes the time of the next try into the cause. An event
+// may bring a try before that time, which does not move it.
 func (r *Refusals) After(c *cmmeta.Cause, now time.Time) time.Duration {
 	if !c.SameAs(r.cause) {
 		r.count = 0
@@ -128,7 +128,7 @@ func waiter(class Class) fault.Waiter {
 	}
 }
 
-// OfError returns the cause that the error of a signer, or of a write, is; nil for nil.
+// OfError returns the cause for the error of a signer, or of a write; nil for nil.
 func OfError(err error) *cmmeta.Cause {
 	if err == nil {
 		return nil

@@ -38,7 +38,7 @@ func newACMESolverCommand() *cobra.Command {
 	return cmd
 }
 
-// actAsACMESolver has a command without a subcommand do what acmesolver does if it is given the flags of acmesolver:
+// actAsACMESolver makes a command without a subcommand do what acmesolver does if it is given the flags of acmesolver:
 // the pod of a challenge names arguments only, and the image says what runs.
 func actAsACMESolver(root, solver *cobra.Command) {
 	f := root.Flags()

@@ -1,6 +1,6 @@
-// Package cli is the commands of the binary chancery: flags, output, exit codes.
+// Package cli defines the commands of the binary chancery: flags, output, exit codes.
 //
-// What they do is in internal/app; nothing here knows about certificates.
+// The commands do their work in internal/app; nothing here knows about certificates.
 package cli
 
 import (

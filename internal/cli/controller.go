@@ -123,7 +123,7 @@ func addElectionFlags(cmd *cobra.Command, e *app.Election) {
 }
 
 // electionTime is the value of a flag for one of the times of the lease. Whoever sets one of them means it beside
-// cert-manager's defaults of the others, so these count then: unset has those that nobody has set.
+// cert-manager's defaults of the others, so these count then: unset holds those that nobody has set.
 type electionTime struct {
 	*time.Duration
 

@@ -9,10 +9,10 @@ import (
 // fill it in from the container's limits. Where a container has none, Kubernetes fills in the memory of the node.
 const MemoryLimitVariable = "CHANCERY_MEMORY_LIMIT"
 
-// LimitMemory has the garbage collector keep the process within nine tenths of the limit of its container: without
-// that, garbage may reach the limit before the next collection, and the container is killed. The rest is for what Go
-// does not count. It returns the limit that holds from now on, in bytes; 0 if it sets none, because the variable is not
-// there or because the user sets GOMEMLIMIT, which counts.
+// LimitMemory tells the garbage collector to keep the process below nine tenths of the container's memory limit. The
+// last tenth is for memory that Go does not count. Without LimitMemory, garbage may reach the container's limit before
+// the next collection, and Kubernetes kills the container. LimitMemory returns its limit in bytes. It returns 0 if it
+// sets none: the variable is missing, or the user has set GOMEMLIMIT, which counts then.
 func LimitMemory(getenv func(string) string) int64 {
 	limit, err := strconv.ParseInt(getenv(MemoryLimitVariable), 10, 64)
 	if err != nil || limit <= 0 || getenv("GOMEMLIMIT") != "" {

@@ -190,7 +190,7 @@ func (s *switches) resolveControllers() {
 }
 
 // resolveCSRs switches off the signers of CertificateSigningRequests that nobody has switched on, if they are off by
-// default, and has others approve what the rest signs.
+// default, and leaves the approval of the other signers' requests to others.
 func (s *switches) resolveCSRs() {
 	if !s.csrNeedsGate {
 		return

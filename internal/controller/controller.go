@@ -1,5 +1,5 @@
-// Package controller is what all controllers share: what they are given, their queues and indexes, and what they are
-// woken by. The controllers themselves are in the packages below this one, and run on internal/engine.
+// Package controller holds what all controllers share: their dependencies and settings, their queues and indexes, and
+// the events that wake them. The controllers are in the packages below this one, and run on internal/engine.
 //
 // A controller never imports an adapter: signers and solvers come in through their ports, and internal/app wires them.
 package controller
@@ -51,7 +51,7 @@ type Deps struct {
 	Now func() time.Time
 	// Clock drives what waits; nil is the machine's.
 	Clock Clock
-	// HeadStart is for what everybody waits for, before what Late sets up.
+	// HeadStart is how long Late waits before it sets up controllers that nobody waits for.
 	HeadStart time.Duration
 	// Events emits events on behalf of a component.
 	Events func(component string) record.EventRecorder
@@ -71,8 +71,7 @@ type Deps struct {
 type HTTP01 struct {
 	// Responder is the Service whose EndpointSlices tell.
 	Responder types.NamespacedName
-	// Unanswered is the fault of a solver for whose challenges nobody would answer; nil if somebody would. It reads
-	// the cache.
+	// Unanswered returns a fault if nobody would answer the challenges of a solver, otherwise nil. It reads the cache.
 	Unanswered func(ctx context.Context, s *acmev1.HTTP01Solver) error
 }
 
@@ -89,26 +88,26 @@ type Settings struct {
 	CopiedAnnotations certificate.AnnotationFilter
 	// Approvers says, by form, who approves requests.
 	Approvers map[request.Form]request.Approver
-	// MachineGroups are the groups of machines whose CertificateSigningRequests are approved as others' are.
+	// MachineGroups are the groups of nodes and bootstrap tokens whose CertificateSigningRequests are approved like
+	// those of users.
 	MachineGroups []string
 	// ApproveSigners limits the built-in approver of CertificateRequests.
 	ApproveSigners request.SignerPatterns
-	// Unsigned are the types of issuers, by kind of request, whose requests others sign.
+	// Unsigned lists, by kind of request, the types of issuers whose requests other controllers sign.
 	Unsigned map[string][]signer.Type
-	// StepEvents has events emitted about steps too, not only about results and trouble.
+	// StepEvents emits events about steps, too, not only about results and trouble.
 	StepEvents bool
-	// EnableCertificateOwnerRef has target Secrets owned by their Certificate.
+	// EnableCertificateOwnerRef makes each Certificate the owner of its target Secret.
 	EnableCertificateOwnerRef bool
 }
 
-// Scope says which objects a controller cares for: tests run side by side with
-// it, and replicas will share the work by it.
+// Scope says which objects a controller cares for. With it, tests run side by side, and replicas will share the work.
 type Scope struct {
 	// Namespaces to watch; none means all.
 	Namespaces []string
 	// ClusterObject says whether a cluster-scoped issuer, by name, is ours; nil means all are.
 	ClusterObject func(name string) bool
-	// NamespacedOnly has nothing that is cluster-scoped read at all: there are no rights to.
+	// NamespacedOnly says that the controller reads nothing that is cluster-scoped: it has no rights to.
 	NamespacedOnly bool
 }
 
@@ -117,21 +116,21 @@ func (s Scope) Holds(clusterObject string) bool {
 	return s.ClusterObject == nil || s.ClusterObject(clusterObject)
 }
 
-// Reach says whether this process has to do with the issuer that a reference names.
+// Reach says whether this process handles the issuer that a reference names.
 type Reach string
 
 const (
-	// WithinReach: the issuer is read, and what names it is decided about.
+	// WithinReach: this process reads the issuer, and handles the objects that name it.
 	WithinReach Reach = ""
-	// OfOthers: the issuer has a group of its own, and a controller of its own.
+	// OfOthers: the issuer is of another API group, and has a controller of its own.
 	OfOthers Reach = "OfOthers"
-	// Unreadable: the issuer is a ClusterIssuer, and nothing that is cluster-scoped is read.
+	// Unreadable: the issuer is a ClusterIssuer, and this process reads nothing that is cluster-scoped.
 	Unreadable Reach = "Unreadable"
 	// OutOfScope: the issuer is a ClusterIssuer that another process cares for.
 	OutOfScope Reach = "OutOfScope"
 )
 
-// Reach is the one answer to whose an issuer is, for Certificates, requests, Orders and Challenges.
+// Reach says whose an issuer is. Certificates, requests, Orders and Challenges all ask it.
 func (s Scope) Reach(ref cmmeta.IssuerReference) Reach {
 	switch cluster := ref.KindOrDefault() == cmmeta.ClusterIssuerKind; {
 	case ref.IsExternal():
@@ -166,8 +165,8 @@ func (s Scope) CacheNamespaces() map[string]cache.Config {
 	return out
 }
 
-// Make creates an object of an owner. One that is there already by that name is read from the API server into found,
-// and ours says whether it is the owner's: a pass that was cut short may have made it.
+// Make creates an object of an owner. If an object of that name exists already, Make reads it from the API server into
+// found, and ours says whether it is the owner's: an earlier pass that was cut short may have made it.
 func (d *Deps) Make(ctx context.Context, object, found client.Object, owner metav1.Object) (ours bool, err error) {
 	err = d.Client.Create(ctx, object)
 	if !apierrors.IsAlreadyExists(err) {
@@ -177,22 +176,22 @@ func (d *Deps) Make(ctx context.Context, object, found client.Object, owner meta
 	return metav1.IsControlledBy(found, owner), err
 }
 
-// SecondName is the name of an object of an owner where somebody else's has the first one, such as an object that a
-// backup has brought back without its owner. It is always the same, so that a pass that was cut short finds its object.
+// SecondName is the name of an owner's object if another object has the first name, for example one that was restored
+// from a backup without its owner. SecondName is always the same: a pass that was cut short finds its object again.
 func SecondName(name string, owner types.UID) string {
 	sum := sha256.Sum256([]byte(owner))
 	return fmt.Sprintf("%s-%x", name, sum[:4])
 }
 
-// IsPassing reports whether the object that has an owner's first name is that of an earlier owner of the same name, as
-// where the owner was deleted and made again: the garbage collector deletes it in a moment.
+// IsPassing reports whether found, which has the first name of an owner's object, belongs to an earlier owner of the
+// same name: the owner was deleted and made again a moment ago. Then the garbage collector soon deletes found.
 func IsPassing(found, owner metav1.Object, now time.Time) bool {
 	const moment = time.Minute
 	was := metav1.GetControllerOfNoCopy(found)
 	return was != nil && was.Name == owner.GetName() && was.UID != owner.GetUID() && now.Sub(owner.GetCreationTimestamp().Time) < moment
 }
 
-// Options are those of every controller: back-off between first and most.
+// Options are the options of every controller. The back-off is between first and most.
 func (d *Deps) Options(first, most time.Duration) controller.Options {
 	skip := true // several managers run in one process in tests
 	o := controller.Options{
@@ -209,8 +208,7 @@ func (d *Deps) Options(first, most time.Duration) controller.Options {
 	return o
 }
 
-// Observed is a pass that one watch sees before everybody else: it tells the
-// overlay what the cache knows now.
+// Observed connects the overlay with the watches of the kinds: each event tells the overlay what the cache knows now.
 func (d *Deps) Observed(ctx context.Context, kinds ...client.Object) error {
 	for _, kind := range kinds {
 		informer, err := d.Manager.GetCache().GetInformer(ctx, kind)

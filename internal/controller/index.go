@@ -33,14 +33,14 @@ func IssuerKeyOf(ref cmmeta.IssuerReference, namespace string) string {
 	return IssuerKey(ref.NamespaceFrom(namespace), ref.Name)
 }
 
-// Waiting returns what lists the objects of a kind that wait for an issuer.
+// Waiting returns a function that lists the objects of a kind that wait for an issuer.
 func (d *Deps) Waiting(list client.ObjectList) handler.MapFunc {
 	return func(ctx context.Context, issuer client.Object) []reconcile.Request {
 		return d.Indexed(ctx, list, IssuerIndex, IssuerKey(issuer.GetNamespace(), issuer.GetName()))
 	}
 }
 
-// Indexed lists the objects of a kind that an index has by a value, in any namespace or in those of the options.
+// Indexed lists the objects of a kind that an index has under a value, in all namespaces unless the options name one.
 func (d *Deps) Indexed(ctx context.Context, list client.ObjectList, index, value string, in ...client.ListOption) []reconcile.Request {
 	var out []reconcile.Request
 	for _, o := range d.Find(ctx, list, index, value, in...) {
@@ -49,7 +49,7 @@ func (d *Deps) Indexed(ctx context.Context, list client.ObjectList, index, value
 	return out
 }
 
-// Find returns the objects of a kind that an index has by a value. They MUST NOT be changed.
+// Find returns the objects of a kind that an index has under a value. The caller MUST NOT change them.
 func (d *Deps) Find(ctx context.Context, list client.ObjectList, index, value string, in ...client.ListOption) (out []client.Object) {
 	found := list.DeepCopyObject().(client.ObjectList) //nolint:forcetypeassert // a copy is of the same type
 	in = append(in, client.MatchingFields{index: value}, client.UnsafeDisableDeepCopy)
@@ -63,8 +63,8 @@ func (d *Deps) Find(ctx context.Context, list client.ObjectList, index, value st
 	return out
 }
 
-// WatchIssuers has a controller queue the objects of its kind that wait for an issuer
-// that has changed.
+// WatchIssuers makes a controller watch issuers: when an issuer changes, the controller queues the objects of its kind
+// that wait for the issuer.
 func (d *Deps) WatchIssuers(b *builder.Builder, list client.ObjectList) *builder.Builder {
 	on := handler.EnqueueRequestsFromMapFunc(d.Waiting(list))
 	for _, kind := range d.Scope.IssuerKinds() {
@@ -76,8 +76,8 @@ func (d *Deps) WatchIssuers(b *builder.Builder, list client.ObjectList) *builder
 // SecretIndex finds the issuers that name a Secret, by namespace/name.
 const SecretIndex = "chancery.dev/issuer-secrets"
 
-// OnIssuerSecret queues the objects that depend on an issuer whenever a Secret that the issuer names has changed: the
-// status of the issuer may stay as it is.
+// OnIssuerSecret queues the objects that depend on an issuer whenever a Secret changes that the issuer names. A watch
+// of issuers is not enough: the status of the issuer may stay as it is.
 func (d *Deps) OnIssuerSecret(dependents handler.MapFunc) source.Source {
 	return d.OnSecret(func(ctx context.Context, secret client.Object) (out []reconcile.Request) {
 		kinds := []client.ObjectList{&certmanagerv1.IssuerList{}}
@@ -93,11 +93,11 @@ func (d *Deps) OnIssuerSecret(dependents handler.MapFunc) source.Source {
 	})
 }
 
-// ProbeCall names the call of the engine that looks whether an issuer can be used.
+// ProbeCall is the engine's name for the call that checks whether an issuer can be used.
 const ProbeCall = "probe"
 
-// IssuerInputs is a digest of what the calls for an issuer are made with: its spec, its annotations that Signers read,
-// and the versions of the Secrets that the spec names.
+// IssuerInputs is a digest of all that the calls for an issuer depend on: the issuer's spec, the annotations that
+// Signers read, and the versions of the Secrets that the spec names.
 func (d *Deps) IssuerInputs(ctx context.Context, issuer certmanagerv1.GenericIssuer) (string, error) {
 	inputs := sha256.New() // never fails
 	_, _ = fmt.Fprintf(inputs, "%s/%d %q", issuer.GetUID(), issuer.GetGeneration(), signer.Annotations(issuer))
@@ -112,8 +112,8 @@ func (d *Deps) IssuerInputs(ctx context.Context, issuer certmanagerv1.GenericIss
 	return fmt.Sprintf("%x", inputs.Sum(nil)), nil
 }
 
-// StandingOf says how an issuer stands, as far as calls to its other side depend on that: since when the issuer is
-// ready, and its ACME account. A call that has failed is repeated once that changes.
+// StandingOf is a text of the issuer's state that calls to its server depend on: since when the condition Ready has its
+// status, and the ACME account. When the text changes, a call that has failed is repeated.
 func StandingOf(issuer certmanagerv1.GenericIssuer) (out string) {
 	status := issuer.GetStatus()
 	ready := certmanagerv1.FindIssuerCondition(status.Conditions, certmanagerv1.IssuerConditionReady)
@@ -126,9 +126,9 @@ func StandingOf(issuer certmanagerv1.GenericIssuer) (out string) {
 	return out
 }
 
-// OnOwned queues the object of a kind that controls what has changed. It does what
-// builder.Owns does, without asking for the mapping of every owner's kind at every event.
-// What is there at the start makes no event: every owner is then looked at anyway.
+// OnOwned queues the owner of an object that has changed, if the owner is of the kind and controls the object. It works
+// like builder.Owns, but does not look up the REST mapping of the owner's kind at every event. The objects that exist
+// at the start make no event: every owner is looked at then anyway.
 func OnOwned(group, kind string) handler.EventHandler {
 	return afterStart{handler.EnqueueRequestsFromMapFunc(func(_ context.Context, owned client.Object) []reconcile.Request {
 		owner := metav1.GetControllerOfNoCopy(owned)
@@ -149,9 +149,9 @@ func (h afterStart) Create(ctx context.Context, e event.CreateEvent, queue Queue
 	}
 }
 
-// IndexWithin adds an index of a kind to the cache that only lists of one namespace
-// may use. Its FieldIndexer would index each object a second time for lists of all
-// namespaces, and an index of names that are all different is memory: a map for each.
+// IndexWithin adds an index of a kind to the cache. Only a list of one namespace may use the index. The cache's own
+// FieldIndexer would index each object a second time, for lists of all namespaces, and an index whose values are all
+// different takes much memory: a map for each value.
 func (d *Deps) IndexWithin(ctx context.Context, kind client.Object, name string, of client.IndexerFunc) error {
 	informer, err := d.Manager.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"chancery.dev/internal/stub"
 )
 
-// Approver returns who approves the CertificateRequests of a namespace for an issuer: the built-in approver only where
-// that issuer is among those that it is limited to.
+// Approver returns who approves the CertificateRequests of a namespace for an issuer. If the built-in approver is
+// limited to some signers, it approves only for an issuer among these.
 func (d *Deps) Approver(ref cmmeta.IssuerReference, namespace string) request.Approver {
 	approver := d.Settings.Approvers[request.FormCertificateRequest]
 	if approver != request.ApproveAuto || d.Settings.ApproveSigners.All() {
@@ -38,8 +38,8 @@ func (d *Deps) Approver(ref cmmeta.IssuerReference, namespace string) request.Ap
 	return request.ApproveExternal
 }
 
-// StateOf returns what is known of an issuer, for a kind of request, and the message of its condition Ready if that is
-// not True.
+// StateOf returns the state of an issuer for a kind of request, and the message of the issuer's condition Ready if that
+// condition is not True.
 func (d *Deps) StateOf(issuer certmanagerv1.GenericIssuer, requestKind string) (request.IssuerState, string) {
 	if said := stub.TooLarge(issuer); said != "" {
 		return request.IssuerNotReady, said
@@ -62,8 +62,8 @@ func (d *Deps) StateOf(issuer certmanagerv1.GenericIssuer, requestKind string) (
 	}
 }
 
-// InLine returns the Signer by which a CertificateRequest for an issuer, made now by a Certificate of the namespace, is
-// approved and signed at once; nil if that may take longer, or take others.
+// InLine returns the Signer of an issuer if a CertificateRequest that a Certificate of the namespace makes now would be
+// approved and signed in the same pass. It returns nil if that may take longer, or needs somebody else.
 func (d *Deps) InLine(issuer certmanagerv1.GenericIssuer, ref cmmeta.IssuerReference, namespace string) signer.InLine {
 	by, ok := d.Signers[signer.TypeOf(issuer.GetSpec())].(signer.InLine)
 	if state, _ := d.StateOf(issuer, certmanagerv1.CertificateRequestKind); !ok || state != request.IssuerReady || d.Approver(ref, namespace) != request.ApproveAuto {

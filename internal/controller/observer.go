@@ -30,9 +30,8 @@ func (o observer) observe(obj any, gone bool) {
 	}
 }
 
-// OnSecret reconciles what depends on a Secret whenever one has changed, with our
-// label or without. Those that are there at the start make no event: everything else
-// is looked at then in any case.
+// OnSecret queues the dependents of a Secret whenever the Secret changes, with our label or without. The Secrets that
+// exist at the start make no event: their dependents are all looked at then in any case.
 func (d *Deps) OnSecret(dependents func(context.Context, client.Object) []reconcile.Request) source.Source {
 	return &secretSource{deps: d, dependents: dependents}
 }

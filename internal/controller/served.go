@@ -12,8 +12,8 @@ import (
 // servedInterval is how often the API server is asked for a kind that it does not serve yet.
 const servedInterval = 10 * time.Second
 
-// Late has setup called d.HeadStart after the caches have synced that everybody waits for: what it reads are as many
-// and as large objects as strangers like, and holds up nobody else.
+// Late calls setup later than everything else: d.HeadStart after the sync of the caches that everybody waits for.
+// Strangers choose the number and the size of the objects that setup reads, so nobody else waits for them.
 func (d *Deps) Late(setup func(context.Context) error) error {
 	done := make(chan struct{})
 	d.late = append(d.late, done)
@@ -28,7 +28,7 @@ func (d *Deps) Late(setup func(context.Context) error) error {
 	}))
 }
 
-// Settled is closed once everything is set up that comes late.
+// Settled returns a channel that is closed once all calls of Late have set up what they had to.
 func (d *Deps) Settled() <-chan struct{} {
 	settled := make(chan struct{})
 	go func() {
@@ -49,9 +49,9 @@ func (l late) Start(ctx context.Context) error { return l(ctx) }
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (late) NeedLeaderElection() bool { return false }
 
-// WhenServed has setup called once the API server serves all of the kinds: at once if it does now, and else when it
-// does, while the manager runs. A definition that is created later needs no restart, and one that is missing stops
-// nothing.
+// WhenServed calls setup once the API server serves all of the kinds: at once if the API server does so now, otherwise
+// later, while the manager runs. A definition that is created later needs no restart, and a missing definition stops
+// nothing else.
 func (d *Deps) WhenServed(ctx context.Context, setup func(context.Context) error, kinds ...schema.GroupVersionKind) error {
 	missing, err := d.unserved(kinds)
 	switch {

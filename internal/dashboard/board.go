@@ -50,7 +50,7 @@ func (b *board) put(i *inventory.Inventory, changed bool) {
 	}
 }
 
-// fail has the page say since when nothing could be read.
+// fail makes the page say since when nothing could be read.
 func (b *board) fail(err error, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,11 +79,11 @@ const readyState = "ready"
 type issuerRow struct {
 	explain.IssuerRow
 
-	// Healths count the Certificates that name the issuer by how they stand.
+	// Healths count the Certificates that name the issuer, by their health.
 	Healths map[explain.Health]int
 }
 
-// Title is how people are told of the issuer.
+// Title is the issuer's name for people.
 func (r issuerRow) Title() string { return explain.Name(r.Kind, r.Namespace, r.Name) }
 
 // Failing is how many of the Certificates are in trouble.
@@ -103,7 +103,7 @@ func (r issuerRow) Mark() string {
 	}
 }
 
-// Health is as good as what the issuer signs can be.
+// Health is the best health that a certificate of the issuer can have.
 func (r issuerRow) Health() explain.Health {
 	switch {
 	case r.State == "":
@@ -119,7 +119,7 @@ func (r issuerRow) Health() explain.Health {
 	}
 }
 
-// Found is what leads to the Certificates.
+// Found is the search that finds the issuer's Certificates.
 func (r issuerRow) Found() string {
 	q := "issuer:" + r.Kind + "/" + r.Name
 	if r.Namespace != "" {

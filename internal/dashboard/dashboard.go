@@ -31,7 +31,7 @@ type Options struct {
 	Address string
 }
 
-// Connect returns a client that reads as a configuration says.
+// Connect returns a client for the cluster and the user of a configuration.
 func Connect(config *rest.Config) (client.WithWatch, error) {
 	scheme, err := api.Scheme()
 	if err != nil {
@@ -40,7 +40,7 @@ func Connect(config *rest.Config) (client.WithWatch, error) {
 	return client.NewWithWatch(config, client.Options{Scheme: scheme})
 }
 
-// CheckAddress says why the page is not served at an address.
+// CheckAddress returns an error if the page cannot be served at an address, otherwise nil.
 func CheckAddress(address string) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !at.Addr().IsLoopback() {

@@ -104,7 +104,7 @@ func branchOf(n explain.Node, left *space) branch {
 type happened struct {
 	At   metav1.Time
 	What string
-	// Now is for the line between what was and what comes.
+	// Now marks the present, between the past and the future.
 	Now bool
 }
 
@@ -135,9 +135,9 @@ func history(crt *certmanagerv1.Certificate, w *explain.World) []happened {
 
 // life is the time line of one certificate.
 type life struct {
-	// Gone and Renewal are how much of the lifetime has passed, and when it is renewed, in hundredths of it.
+	// Gone is the part of the lifetime that has passed, Renewal the part after which the renewal is due, in percent.
 	Gone, Renewal float64
-	// Times are those of the line, in their order, with now among them.
+	// Times are the times on the line, in their order. The present is among them.
 	Times []happened
 }
 

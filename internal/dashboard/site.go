@@ -68,13 +68,13 @@ type frame struct {
 	*picture
 
 	Title, Cluster, Namespace, Problem string
-	// Seen is of when the data is, and Now the time that words are relative to.
+	// Seen is the time of the data. Now is the time that words such as "in 3 days" are relative to.
 	Seen, Now time.Time
-	// Here is the entry of the navigation that the page is.
+	// Here is the page's own entry in the navigation.
 	Here string
-	// Issuers and Queued are how many there are to see on those pages.
+	// Issuers and Queued are how many issuers and challenges the pages for them show.
 	Issuers, Queued int
-	// News is what a screen reader is told when it has changed.
+	// News is a text that a screen reader reads out when the text has changed.
 	News string
 }
 
@@ -102,7 +102,7 @@ type tile struct {
 	Health explain.Health
 	Label  string
 	Count  int
-	// On says that the list shows these alone; To is where the tile leads.
+	// On says that the list shows only the Certificates of this tile. To is the link of the tile.
 	On bool
 	To string
 }
@@ -152,7 +152,7 @@ func (s *site) certificates(w http.ResponseWriter, r *http.Request) {
 		Issuing tile
 		Line    *timeline
 		Rows    []explain.Row
-		// Begin is what to run where there is no Certificate.
+		// Begin are the first commands for a user who has no Certificate.
 		Begin string
 	}{frame: f, Search: search, All: len(f.reports), Tiles: all[:4], Issuing: all[4], Line: newTimeline(rows, f.at), pager: newPager(r.URL, len(rows))}
 	view.Rows = rows[view.First:view.Last]

@@ -20,10 +20,10 @@ const (
 type timeline struct {
 	now  time.Time
 	unit time.Duration
-	// Pieces begin with what has passed and end with what comes later.
+	// Pieces are in the order of time: the first is for the past, the last for all that comes later.
 	Pieces []piece
 	Most   int
-	// Missing have no certificate yet.
+	// Missing counts the Certificates that have no certificate yet.
 	Missing int
 }
 
@@ -132,7 +132,7 @@ func (t *timeline) draw() {
 	}
 }
 
-// Unit is what a piece is long, in words.
+// Unit is the length of a piece, in words.
 func (t *timeline) Unit() string {
 	return map[time.Duration]string{time.Hour: "hour", day: "day", week: "week", 4 * week: "4 weeks", 52 * week: "52 weeks"}[t.unit]
 }

@@ -1,6 +1,6 @@
-// Package dnspersist is the TXT record of a DNS-PERSIST-01 challenge (draft-ietf-acme-dns-persist-01): what it has to
-// say, and whether one that is there says so. It asks no DNS server and no CA: see internal/solver/dns01 and
-// internal/machine/acmeflow.
+// Package dnspersist writes and reads the TXT record of a DNS-PERSIST-01 challenge (draft-ietf-acme-dns-persist-01):
+// what the record must say, and whether an existing record says so. It asks no DNS server and no CA:
+// internal/solver/dns01 and internal/machine/acmeflow do.
 package dnspersist
 
 import (

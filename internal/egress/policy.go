@@ -48,8 +48,8 @@ func Parse(allow, deny []string) (*Policy, error) {
 	return New(ranges[0], ranges[1]), nil
 }
 
-// Ranges returns what New was told, as text: for another process that is to make the same Policy. A nil Policy has
-// none.
+// Ranges returns the arguments of New as text, so that another process can make the same Policy. A nil Policy has no
+// ranges.
 func (p *Policy) Ranges() (allow, deny []string) {
 	if p == nil {
 		return nil, nil
@@ -63,7 +63,7 @@ func (p *Policy) Ranges() (allow, deny []string) {
 	return allow, deny
 }
 
-// DeniedByDefault returns the addresses that only an explicit entry of allow opens: this host, link-local
+// DeniedByDefault returns the addresses that are denied unless an entry of allow names them: this host, link-local
 // addresses, and the metadata services of clouds.
 func DeniedByDefault() []netip.Prefix {
 	var out []netip.Prefix
@@ -85,8 +85,8 @@ func canonical(prefixes []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// Permits reports whether an address may be connected to. An IPv6 address that leads to an IPv4 address, by
-// translation, has to be permitted as both.
+// Permits reports whether a connection to an address is permitted. If translators take an IPv6 address for an IPv4
+// address, both have to be permitted.
 func (p *Policy) Permits(ip netip.Addr) bool {
 	if p == nil {
 		return true
@@ -162,7 +162,7 @@ func (d *Denied) Error() string {
 	return what + " off limits for what tenants name (--issuer-egress-allow, --issuer-egress-deny)"
 }
 
-// Check returns a *Denied unless the address of a host may be connected to.
+// Check returns nil if a connection to the address of a host is permitted, otherwise a *Denied.
 func (p *Policy) Check(host string, ip netip.Addr) error {
 	if p.Permits(ip) {
 		return nil

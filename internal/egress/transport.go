@@ -30,19 +30,18 @@ type Transport struct {
 	maxBody int
 }
 
-// NewTransport makes a Transport. The connections of direct have to be made by a Policy, proxied asks the operator's
-// proxy, and target judges a host before a proxy is asked for it. The headers of an answer are read up to
-// limits.Headers, its body up to maxBody bytes: beyond, reading fails. An answer with a status of 400 or above ends
-// after limits.ErrorBody bytes instead, so that its status counts. There is no body without a bound: of 0 bytes, only
-// an empty body is read.
+// NewTransport makes a Transport. A Policy MUST make the connections of direct. proxied asks the operator's proxy, and
+// target judges a host before proxied asks for it. Reading an answer fails after limits.Headers bytes of headers, and
+// after maxBody bytes of body. If the status is 400 or above, the body ends after limits.ErrorBody bytes instead, so
+// that the caller sees the status. A maxBody of 0 does not mean "no bound": then only an empty body is read.
 func NewTransport(direct, proxied *http.Transport, target func(ctx context.Context, host string) error, maxBody int) *Transport {
 	direct.MaxResponseHeaderBytes, proxied.MaxResponseHeaderBytes = limits.Headers, limits.Headers
 	return &Transport{direct: direct, proxied: proxied, target: target, maxBody: maxBody}
 }
 
-// Transport makes a Transport with the settings of t, whose connections d makes. See NewTransport for maxBody. Servers
-// of tenants are asked by HTTP/1.1: what they send without being asked ends the connection. By HTTP/2 they could send
-// frames without end, each of which takes time, on connections without a request too.
+// Transport makes a Transport with the settings of t. d makes its connections. See NewTransport for maxBody. Transport
+// speaks HTTP/1.1 with servers of tenants: there, bytes that nobody has asked for end the connection. By HTTP/2 such a
+// server could send frames without end, even on connections without a request, and each frame takes time.
 func (p *Policy) Transport(t *http.Transport, d net.Dialer, maxBody int) *Transport {
 	if p != nil {
 		t.ForceAttemptHTTP2, t.HTTP2 = false, nil
@@ -54,8 +53,8 @@ func (p *Policy) Transport(t *http.Transport, d net.Dialer, maxBody int) *Transp
 	return NewTransport(direct, proxied, target, maxBody)
 }
 
-// Client returns a client with a time limit that follows no redirect: what requests carry is for the server that the
-// configuration names, and for no other. See NewTransport for maxBody.
+// Client returns a client with a time limit. The client follows no redirect: the contents of a request are for the
+// server that the configuration names, and for no other. See NewTransport for maxBody.
 func (p *Policy) Client(timeout time.Duration, maxBody int) *http.Client {
 	return &http.Client{
 		Timeout: timeout,

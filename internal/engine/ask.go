@@ -6,16 +6,16 @@ import (
 	"chancery.dev/internal/fault"
 )
 
-// Answer is how a call stands that the engine repeats until it succeeds.
+// Answer is the state of a call that the engine repeats until it succeeds.
 type Answer struct {
 	// Given says that the call has succeeded.
 	Given bool
-	// Value is what the last try has brought. One that has failed may have brought something, too.
+	// Value is what the last try has brought. A failed try may have brought something, too.
 	Value any
 	// Err is how the last try with these inputs failed; nil if none has.
 	Err error
-	// Failures is how many tries in a row have failed with the same class. One that was not sent (fault.Unsent) does not
-	// count, and leaves the count as it is.
+	// Failures is how many tries in a row have failed with the same class. A try that was not sent (fault.Unsent)
+	// leaves the count as it is.
 	Failures int
 	// Until is when the next try is made; zero while one is under way, and if only other inputs help: after a
 	// fault.Terminal, and after a fault.Pending.

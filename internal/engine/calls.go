@@ -26,7 +26,7 @@ var ErrDropped = errors.New("the call was not sent, because it is not wanted any
 type Lane struct {
 	// Name of the lane.
 	Name string
-	// Limit is how many of its calls one namespace may have under way at once where no other has any; at least 1. All
+	// Limit is how many of its calls one namespace may have under way at once if no other has any; at least 1. All
 	// namespaces together may have twice as many, by the rule of package share.
 	Limit int
 	// Timeout bounds each call; zero means none.
@@ -40,28 +40,28 @@ type Lane struct {
 type Call struct {
 	// Name tells several calls for one object apart.
 	Name string
-	// Inputs is a digest of what the call is made with. A call with other inputs takes the place of the one before,
-	// whose outcome and failures then count for nothing.
+	// Inputs is a digest of what the call is made with. A call with other inputs replaces the call before: the outcome
+	// and the failures of that call then count for nothing.
 	Inputs string
 	// Lane bounds the call.
 	Lane Lane
 	// Tenant is the namespace on whose behalf the call is made; empty means that of the object.
 	Tenant string
-	// Urgency is who goes first in the lane: the higher one.
+	// Urgency orders the calls in the lane: the highest goes first.
 	Urgency int
-	// Finish has a call with other inputs and the same Finish wait until this one, once it is sent, has come back: what
-	// this one brings has to be remembered whatever the inputs are. Where it is empty, nobody waits for a call with
-	// inputs of before.
+	// Finish marks a call whose outcome has to be remembered, whatever its inputs are: once it is sent, a call with
+	// other inputs and the same Finish waits until it has come back. If Finish is empty, a call never waits for one
+	// with earlier inputs.
 	Finish string
-	// Gate is asked when the turn of the call has come, whether to send it; a call that is not sent ends with
-	// ErrDropped, and its object decides anew. Nil sends the call. Gate MUST be quick and MUST NOT call the engine.
+	// Gate says whether to send the call, when its turn has come. A call that is not sent ends with ErrDropped, and its
+	// object decides anew. Nil sends the call. Gate MUST be quick and MUST NOT call the engine.
 	Gate func(now time.Time) (send bool)
 	// Run makes the call. Its context ends after the lane's timeout, with the term, and when the engine stops. A panic in
 	// Run is a fault.Panic in the outcome.
 	Run func(ctx context.Context) (any, error)
 }
 
-// Outcome is what a call came back with. One that has brought something may be repeated all the same, because of Err.
+// Outcome is what a call came back with. A call with a Value may be repeated all the same, because of Err.
 type Outcome struct {
 	Value any
 	Err   error

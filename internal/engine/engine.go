@@ -33,7 +33,7 @@ type Options struct {
 	Log logr.Logger
 	// Spans gets the spans of issuances; nil if they are not traced.
 	Spans *tracing.Exporter
-	// Term is when passes and calls may be made: what is due after it waits until it goes on. Nil means always.
+	// Term is when passes and calls may be made: later ones wait until the term goes on. Nil means always.
 	Term *Term
 }
 
@@ -53,7 +53,7 @@ type Engine struct {
 	kinds []waiter
 }
 
-// New returns an engine whose calls are called off when ctx ends.
+// New returns an engine. Its calls are cancelled when ctx ends.
 func New(ctx context.Context, o Options) *Engine {
 	if o.CallsAtOnce == 0 {
 		o.CallsAtOnce = callsAtOnce
@@ -67,7 +67,7 @@ func New(ctx context.Context, o Options) *Engine {
 	}
 }
 
-// Doubt repeats a call that has brought something for an object, and wakes the object: somebody has seen that the
+// Doubt drops what a call has brought for an object, and wakes the object to ask again: somebody has seen that the
 // answer may not be true any more. A call that has brought nothing is left alone.
 func (e *Engine) Doubt(object types.UID, call string) { e.calls.doubt(object, call) }
 

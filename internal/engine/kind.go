@@ -40,7 +40,7 @@ type Kind[O client.Object, M, S, A any] struct {
 	Name string
 	// New returns an empty object.
 	New func() O
-	// Absent has decisions made for objects that do not exist, too: Observe then gets an empty object with the name,
+	// Absent asks for decisions about objects that do not exist, too: Observe then gets an empty object with the name,
 	// and without a UID. No calls can be made for it. Plan.Done forgets it.
 	Absent bool
 	// Events records events about the objects.
@@ -51,12 +51,12 @@ type Kind[O client.Object, M, S, A any] struct {
 	Decide func(s S, now time.Time) A
 	// Plan says what the decision means.
 	Plan func(ctx context.Context, p *Pass[O, M], s S, a A) (Plan, error)
-	// Refused says, as an event, that the API server does not let a step of the plan be taken: a right is missing, or
-	// a rule forbids what was written. The event is emitted once, and the step tried again after minutes, since a
-	// right that is granted is no event. With nil, the step is tried again as after any other error.
+	// Refused returns the event that says that the API server refuses a step of the plan: a right is missing, or a rule
+	// forbids what was written. The event is emitted once. The step is tried again after minutes, since no watch tells
+	// that a right is granted. With nil, the step is tried again as after any other error.
 	Refused func(p *Pass[O, M], err error) Event
-	// TooLarge returns an object with a status that says that the object is a stub (package stub), as said does; nil if
-	// the status says so. With nil, and for a stub whose status is not known, an event alone says so.
+	// TooLarge returns a stub (package stub) with a status that says so, in the words of said; nil if the status says
+	// so already. If TooLarge is nil, or the status of a stub is not known, only an event says so.
 	TooLarge func(object O, said string) client.Object
 	// Traced says how the objects belong to issuances; nil if they do not.
 	Traced *Traced
@@ -101,7 +101,7 @@ type Pass[O client.Object, M any] struct {
 	Object O
 	// Memory is what was remembered. Only this pass reads and writes it.
 	Memory *M
-	// Retry is for Kind.Refused to say when the step is tried again; zero for minutes.
+	// Retry is when the step is tried again after Kind.Refused, which may set it; zero for minutes.
 	Retry time.Duration
 
 	engine  *Engine
@@ -113,19 +113,19 @@ type Pass[O client.Object, M any] struct {
 // Take returns the outcome of a call that has come back, and forgets the call.
 func (p *Pass[O, M]) Take(name string) (Outcome, bool) { return p.engine.calls.take(p.owner.uid, name) }
 
-// Last returns the outcome of a call that has come back, whatever its inputs were, and keeps it: for what a call has
-// brought that has to be stored before the call is made again.
+// Last returns the outcome of a call that has come back, whatever its inputs were, and keeps it. It is for outcomes
+// that have to be stored before the call is made again.
 func (p *Pass[O, M]) Last(name string) (Outcome, bool) {
 	return p.engine.calls.last(p.owner.uid, name)
 }
 
-// Ask returns how a call stands that is repeated, with back-off, until it succeeds. A success is kept until Forget,
-// or until the call is asked for with other inputs.
+// Ask makes a call, repeats it with back-off until it succeeds, and returns how it stands. A success is kept until
+// Forget, or until the call is asked for with other inputs.
 func (p *Pass[O, M]) Ask(call Call) Answer {
 	return p.engine.calls.ask(p.owner, call, p.engine.chance())
 }
 
-// Start makes a call at once, unless it is under way with the same inputs, or its outcome has not been taken.
+// Start makes a call, unless the same one is under way, has an untaken outcome, or has to wait (Call.Finish).
 func (p *Pass[O, M]) Start(call Call) { p.engine.calls.start(p.owner, call) }
 
 // Forget drops a call and its outcome.
@@ -176,7 +176,7 @@ func Run[O client.Object, M, S, A any](e *Engine, kind Kind[O, M, S, A]) *Runner
 	return r
 }
 
-// Reconcile takes an object as far as it gets without an event, once this process may act.
+// Reconcile waits until this process may act. Then it works on an object until the object has to wait.
 func (r *Runner[O, M, S, A]) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if err := r.engine.Await(ctx); err != nil {
 		return reconcile.Result{}, nil
@@ -243,7 +243,7 @@ func (r *Runner[O, M, S, A]) reconcile(ctx context.Context, req reconcile.Reques
 	return reconcile.Result{RequeueAfter: nextPass}, nil
 }
 
-// LeftAlone reports whether nothing is done for an object: it is paused, or a stub. One that is being deleted is
+// LeftAlone reports whether nothing is done for an object: it is paused, or a stub. An object that is being deleted is
 // finished, or its finalizers would keep it for ever.
 func LeftAlone(object client.Object) bool {
 	return Paused(object) || stub.Is(object) && object.GetDeletionTimestamp() == nil
@@ -307,7 +307,7 @@ func (r *Runner[O, M, S, A]) tooLarge(p *Pass[O, M], known *remembered[M]) (Plan
 	return plan, true
 }
 
-// notInVain has an object wait whose status the API server does not keep: a field that the definition of the kind does
+// notInVain makes an object wait whose status the API server does not keep: a field that the definition of the kind does
 // not have is dropped in silence, and would be written again and again.
 func (r *Runner[O, M, S, A]) notInVain(p *Pass[O, M], known *remembered[M], plan Plan) Plan {
 	if plan.Status == nil {
@@ -334,8 +334,8 @@ func (r *Runner[O, M, S, A]) exists(ctx context.Context, object O) bool {
 	return !apierrors.IsNotFound(err) && (err != nil || now.GetUID() == object.GetUID())
 }
 
-// ErrAnew is for a step of a plan that could not be taken, and has left the reason in the memory: the object is decided
-// anew at once.
+// ErrAnew is the error of a step of a plan that could not be taken, and has left the reason in the memory. The engine
+// decides on the object anew at once.
 var ErrAnew = errors.New("the object is to be decided anew")
 
 // write takes the steps of a plan that write.

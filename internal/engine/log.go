@@ -27,10 +27,10 @@ import (
 // decided is the message of each line about a decision.
 const decided = "decided"
 
-// Logged is an error of a pass of which the engine has written the line of the log.
+// Logged is an error of a pass that the engine has written into the log already.
 type Logged struct{ Err error }
 
-// Error is that of the error.
+// Error returns the text of the error.
 func (l *Logged) Error() string { return l.Err.Error() }
 
 // Unwrap returns the error.
@@ -182,7 +182,7 @@ func (r *Runner[O, M, S, A]) account(a *account, o owner, wait Wait, before For,
 	r.engine.line(o.kind, o.name, a, r.next(o, wait), err)
 }
 
-// next says what has an object decided again.
+// next says what makes the engine decide on an object again.
 func (r *Runner[O, M, S, A]) next(o owner, wait Wait) string {
 	calls := r.engine.calls.under(o)
 	switch {

@@ -25,8 +25,8 @@ type forgetting struct {
 	later map[reconcile.Request]func()
 }
 
-// Forgetting returns a Queue that does not come back to what is forgotten. One of client-go remembers each item until
-// its delay is over: a Certificate that was deleted, until the day of its renewal. Long delays go by afterFunc, which
+// Forgetting returns a Queue that does not come back to what is forgotten. A queue of client-go remembers each item
+// until its delay is over: a deleted Certificate until the day of its renewal. Here afterFunc runs the long delays: it
 // calls a function when a time has passed, unless it is stopped before.
 func Forgetting(queue Queue, afterFunc func(time.Duration, func()) (stop func())) Queue {
 	return &forgetting{Queue: queue, afterFunc: afterFunc, later: map[reconcile.Request]func(){}}
@@ -52,8 +52,8 @@ func (q *forgetting) AddAfter(item reconcile.Request, delay time.Duration) {
 	})
 }
 
-// Forget implements workqueue.TypedRateLimitingInterface. A pass that fails does not forget, and any other one says
-// when the next is due.
+// Forget implements workqueue.TypedRateLimitingInterface. A pass that fails does not forget. Any other pass says when
+// the next is due.
 func (q *forgetting) Forget(item reconcile.Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

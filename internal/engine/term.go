@@ -36,7 +36,7 @@ func (t *Term) begin() {
 	t.goesOn = make(chan struct{})
 }
 
-// Extend has the term run for a time that is counted from since. A term that was over runs again.
+// Extend makes the term run for a time that is counted from since. A term that was over runs again.
 func (t *Term) Extend(since time.Time, lasts time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -71,7 +71,7 @@ func (t *Term) Ended() bool {
 }
 
 // left is how long the term still runs, if it has an end. Go's monotonic clock stands still while the machine is
-// suspended: Round has the other clock counted, too.
+// suspended: Round counts the other clock, too.
 func (t *Term) left() time.Duration {
 	now := t.now()
 	return t.lasts - max(now.Sub(t.since), now.Round(0).Sub(t.since.Round(0)))
@@ -115,8 +115,8 @@ func (t *Term) Wait(ctx context.Context) error {
 	}
 }
 
-// Within returns a context that ends with the term too, by term.ErrOver, and that term.Check knows the term by. The
-// function has to be called when it is not needed any more.
+// Within returns a context that also ends with the term, by term.ErrOver, and in which term.Check finds the term. Call
+// the function when the context is not needed any more.
 func (t *Term) Within(ctx context.Context) (context.Context, context.CancelFunc) {
 	if t == nil {
 		return context.WithCancel(ctx)

@@ -12,8 +12,8 @@ import (
 	"chancery.dev/internal/tracing"
 )
 
-// Traced says how objects of a kind belong to issuances. Each object is a span in the trace of one, from its creation
-// until it is over, and so is each call for the object.
+// Traced says to which issuance an object of a kind belongs. In the trace of the issuance each object is a span, from
+// its creation until its work is over, and so is each call for the object.
 type Traced struct {
 	// Issuance returns the UID of the request that the object is worked on for; empty if there is none.
 	Issuance func(ctx context.Context, object client.Object) types.UID

@@ -21,9 +21,9 @@ const (
 	WaitCall What = "Call"
 	// WaitLane: a call has not had its turn in its lane.
 	WaitLane What = "Lane"
-	// WaitSlot: only so many may be in flight, and it is not its turn.
+	// WaitSlot: a bounded number may be in flight, and it is not the object's turn.
 	WaitSlot What = "Slot"
-	// WaitPark: the CA has asked for the account of an issuer to be left alone until then.
+	// WaitPark: the CA has asked to leave the account of an issuer alone until then.
 	WaitPark What = "Park"
 	// WaitBackOff: the last pass has failed, and is repeated.
 	WaitBackOff What = "BackOff"
@@ -61,7 +61,7 @@ type listed func() []Wait
 
 func (l listed) waits() []Wait { return l() }
 
-// List has Waits list what no Runner knows of.
+// List adds to what Waits lists the waits that no Runner knows of.
 func (e *Engine) List(waits func() []Wait) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -21,7 +21,7 @@ type Node struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// About is what an object is for whose own name tells nobody anything.
+	// About says what the object is for, if its own name tells people nothing.
 	About    string `json:"about,omitempty"`
 	Outcome  string `json:"outcome"`
 	State    string `json:"state"`
@@ -29,13 +29,13 @@ type Node struct {
 	Children []Node `json:"children,omitempty"`
 }
 
-// Report says where a Certificate or a CertificateSigningRequest stands, and why.
+// Report describes the state of a Certificate or of a request, and the reason.
 type Report struct {
 	Node
 
 	// Issuer is the issuer that it names; without State if that was not read.
 	Issuer Node `json:"issuer"`
-	// Health is how a Certificate stands.
+	// Health is the health of a Certificate.
 	Health Health `json:"health,omitempty"`
 	// Secret is the Secret of a Certificate, and Names the names that it asks for.
 	Secret string   `json:"secret,omitempty"`
@@ -43,7 +43,7 @@ type Report struct {
 	// Expires and Renews are when the certificate in the Secret ends, and when the next one is asked for.
 	Expires *metav1.Time `json:"expires,omitempty"`
 	Renews  *metav1.Time `json:"renews,omitempty"`
-	// Since is when it began to be as it is, if that is known.
+	// Since is when the present state began, if that is known.
 	Since *metav1.Time `json:"since,omitempty"`
 
 	Trouble
@@ -73,7 +73,7 @@ type World struct {
 	unread   map[string]bool
 }
 
-// NewWorld takes the objects that were read, and the kinds of issuers that could not be.
+// NewWorld returns a World of the objects that were read. The kinds in unread could not be read.
 func NewWorld(objects []metav1.Object, unread map[string]bool, now time.Time) *World {
 	w := &World{
 		now: now, unread: unread, children: map[types.UID][]metav1.Object{},
@@ -100,7 +100,7 @@ func NewWorld(objects []metav1.Object, unread map[string]bool, now time.Time) *W
 	return w
 }
 
-// At is the same world at another time.
+// At returns the same world at another time.
 func (w *World) At(now time.Time) *World {
 	at := *w
 	at.now = now
@@ -172,7 +172,7 @@ func (w *World) SigningRequest(csr *certificatesv1.CertificateSigningRequest) Re
 	return r
 }
 
-// NodeOf is an object without what was made for it.
+// NodeOf returns the Node of an object, without what was made for it.
 func NodeOf(o metav1.Object) Node {
 	d := Describe(o)
 	n := Node{

@@ -1,8 +1,8 @@
-// Package explain says in words where a certificate stands: each object from the Certificate down to its Challenges,
-// and in the end the cause, the next try, and what helps.
+// Package explain describes the state of a certificate in words: each object from the Certificate down to its
+// Challenges, and at the end the cause, the next try, and what helps.
 //
-// It reads objects as they are, and asks nobody. Decisions go by typed fields: conditions, reasons, states, classes of
-// failures, and the problem types of ACME. Messages are shown, never judged.
+// It reads the objects that it is given, and asks nobody. It decides by typed fields: conditions, reasons, states,
+// classes of failures, and the problem types of ACME. It shows messages, and never judges them.
 package explain
 
 import (
@@ -18,16 +18,16 @@ import (
 	"chancery.dev/internal/printable"
 )
 
-// Outcome is where an object stands.
+// Outcome says how far an object has come.
 type Outcome int
 
 // The outcomes.
 const (
-	// Waiting has not ended.
+	// Waiting means that the work has not ended.
 	Waiting Outcome = iota
-	// Issued is there as asked for: an issuer is ready, a proof accepted, a certificate issued.
+	// Issued means that all is as asked for: an issuer is ready, a proof accepted, a certificate issued.
 	Issued
-	// Failed has ended without that.
+	// Failed means that the work has ended without success.
 	Failed
 )
 
@@ -38,7 +38,7 @@ func (o Outcome) String() string { return [...]string{"waiting", "issued", "fail
 type Description struct {
 	// Name is kind and name, for people.
 	Name string
-	// Outcome is where the object stands.
+	// Outcome says how far the object has come.
 	Outcome Outcome
 	// State says the same in a few words.
 	State string
@@ -57,7 +57,7 @@ func (d Description) Words() string {
 // String is the whole description on one line.
 func (d Description) String() string { return d.Name + ": " + d.Words() }
 
-// Name is how people are told of an object.
+// Name returns what to call an object when people read it.
 func Name(kind, namespace, name string) string {
 	if namespace != "" {
 		name = namespace + "/" + name
@@ -96,7 +96,7 @@ func challengeName(o *acmev1.Challenge) string {
 	return "Challenge " + name + " by " + string(o.Spec.Type)
 }
 
-// Place is what the scheduler has a Challenge do that has not ended.
+// Place is what the scheduler makes of a Challenge that has not ended.
 type Place int
 
 // The places, in the order in which they are shown.
@@ -109,7 +109,7 @@ const (
 	Queued
 )
 
-// PlaceOf says which place a Challenge has that has not ended.
+// PlaceOf returns the place of a Challenge that has not ended.
 func PlaceOf(o *acmev1.Challenge) Place {
 	switch {
 	case o.Status.Processing:
@@ -237,7 +237,7 @@ func describeSigningRequest(o *certificatesv1.CertificateSigningRequest) (outcom
 	return Waiting, words, ""
 }
 
-// KindOf names the kind of an object, whose type meta a client leaves empty.
+// KindOf returns the kind of an object by its Go type: clients leave the type meta empty.
 func KindOf(o metav1.Object) string {
 	switch o.(type) {
 	case *certmanagerv1.ClusterIssuer:

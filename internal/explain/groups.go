@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Group is the Certificates with one trouble of one issuer.
+// Group is the Certificates of one issuer that have the same trouble.
 type Group struct {
-	// Class is that of the trouble, and Issuer whom the Certificates name: its kind, namespace if it has one, and name.
+	// Class is that of the trouble, Issuer the kind, the namespace if there is one, and the name of the issuer.
 	Class  string `json:"class"`
 	Issuer string `json:"issuer"`
 	// Cause, WhatToDo and NextTry are those of the first Certificate.
@@ -23,7 +23,7 @@ type Group struct {
 	Certificates []string `json:"certificates"`
 }
 
-// Troubled reports whether there is more to say of a certificate than that it is good.
+// Troubled reports whether a certificate is not ready, is in trouble, or has expired.
 func (r Report) Troubled(now time.Time) bool {
 	return r.Outcome != Issued.String() || r.Cause != "" || expired(r, now)
 }

@@ -7,8 +7,8 @@ import (
 	"chancery.dev/internal/cause"
 )
 
-// Health is how a Certificate stands, in a word: each has one. The page, status and the metric chancery_certificates
-// count by it.
+// Health is the state of a Certificate in one word: each Certificate has one. The page, status and the metric
+// chancery_certificates count by it.
 type Health string
 
 // The healths.
@@ -31,8 +31,8 @@ func Healths() []Health { return []Health{Expired, Late, Failing, Issuing, Healt
 // rank is the place of a health among all.
 func (h Health) rank() int { return slices.Index(Healths(), h) }
 
-// Health says how a Certificate stands. It is right without what was made for the Certificate, too, if the controller
-// has noted the cause in its status.
+// Health returns the health of a Certificate. It is right even without the objects made for the Certificate, if the
+// controller has noted the cause in the status.
 func (w *World) Health(crt *certmanagerv1.Certificate) Health {
 	above := w.above(crt)
 	return w.health(crt, w.troubleOf(crt, above), above)

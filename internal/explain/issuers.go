@@ -25,11 +25,11 @@ type IssuerRow struct {
 	Type   string `json:"type"`
 	Server string `json:"server,omitempty"`
 	State  string `json:"state"`
-	// Account is the URL of its ACME account. ParkedUntil is until when the CA wants no requests of that account: only the
-	// controller knows, so it is filled in by those who can ask it.
+	// Account is the URL of its ACME account. ParkedUntil is until when the CA wants no requests of that account: only
+	// the controller knows, so whoever can ask the controller fills it in.
 	Account     string       `json:"account,omitempty"`
 	ParkedUntil *metav1.Time `json:"parkedUntil,omitempty"`
-	// CANotAfter is when the first of the certificates of a CA issuer's CA expires.
+	// CANotAfter is when the first certificate of the CA expires, for a CA issuer.
 	CANotAfter *metav1.Time `json:"caNotAfter,omitempty"`
 	// Challenges are those that have not ended.
 	Challenges Tally `json:"challenges"`
@@ -43,7 +43,7 @@ type IssuerRow struct {
 	Trouble
 }
 
-// Tally counts Challenges by what the scheduler has them do.
+// Tally counts Challenges by what the scheduler makes them do.
 type Tally struct {
 	// InFlight have a slot, Queued were not started, and Parked have given their slot to others while they wait.
 	InFlight int `json:"inFlight"`

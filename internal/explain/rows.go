@@ -26,14 +26,15 @@ type Row struct {
 
 // Filter says which Certificates to list; the zero value lists all.
 type Filter struct {
-	// Expiring lists those that end within this time, and NotReady those that are not ready: with both, either is enough.
+	// Expiring lists what ends within this time, NotReady what is not ready or has expired; with both, either is
+	// enough.
 	Expiring time.Duration
 	NotReady bool
 	// Issuer is a name, or kind/name in any case.
 	Issuer string
 }
 
-// Rows are the Certificates that the filter takes, those that end first on top.
+// Rows returns the Certificates that the filter takes, those that end first on top.
 func Rows(reports []Report, f Filter, now time.Time) []Row {
 	var rows []Row
 	for _, r := range reports {
@@ -45,7 +46,7 @@ func Rows(reports []Report, f Filter, now time.Time) []Row {
 	return rows
 }
 
-// WorstFirst are the Certificates that a search finds: trouble first, then by their expiry.
+// WorstFirst returns the Certificates that a search finds, by health, the worst first, and then by expiry.
 func WorstFirst(reports []Report, s Search, now time.Time) []Row {
 	var rows []Row
 	for _, r := range reports {

@@ -4,9 +4,9 @@ import "strings"
 
 // Search is what somebody types to find Certificates: words, each of which has to fit. The zero value takes all.
 //
-// A word fits a part of the namespace and the name, of the issuer's kind and name, of a host, of the state, or of the
-// class of the trouble; a host fits the wildcard that covers it. "state:", "issuer:" and "namespace:" before a word
-// take those alone whose health, issuer (a name, or kind/name) or namespace it is.
+// A word fits a part of the namespace and the name, of the issuer's kind and name, of a host, of the state, of the
+// health, or of the class of the trouble; a host fits the wildcard that covers it. A word after "state:", "issuer:" or
+// "namespace:" has to be the health, the issuer (a name, or kind/name) or the namespace itself.
 type Search struct {
 	words []string
 }

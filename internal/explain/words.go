@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Title is how people are told of the object.
+// Title returns what to call the object when people read it.
 func (n Node) Title() string {
 	if n.About != "" {
 		return n.About
@@ -16,7 +16,7 @@ func (n Node) Title() string {
 	return Name(n.Kind, n.Namespace, n.Name)
 }
 
-// Says is the reason of the object; empty if an object that was made for it says the same.
+// Says returns the reason of the object; empty if an object that was made for it says the same.
 func (n Node) Says() string {
 	if repeated(n.Children, n.Reason) {
 		return ""
@@ -95,7 +95,7 @@ func moment(at *metav1.Time, now time.Time) string {
 	return at.UTC().Format(time.RFC3339) + ", " + far(at, now)
 }
 
-// Away is the day of a time, and how far it is.
+// Away returns the day of a time, and how far away it is.
 func Away(at *metav1.Time, now time.Time) string {
 	if at == nil {
 		return "-"

@@ -1,7 +1,7 @@
-// Package fault has the errors of signers and solvers.
+// Package fault defines the errors that signers and solvers return.
 //
-// A controller asks of an error what to do next: give up, try again at a known time, or wait for an event. A Fault says
-// which, with a reason (CamelCase, shown in conditions and events) and a message for a person. Any other error is
+// A controller asks of an error what to do next: give up, try again at a known time, or wait for an event. A Fault
+// says which, with a reason (CamelCase, shown in conditions and events) and a message for a person. Any other error is
 // unexpected, and the call is repeated with back-off.
 //
 // The package does not log, retry or write anything: internal/engine acts on faults.
@@ -38,13 +38,13 @@ type Fault struct {
 	Turn bool
 	// Class says what kind of failure it is; empty if nothing is known.
 	Class Class
-	// Problem is the type of the problem that the other side has answered with (RFC 9457), such as
-	// urn:ietf:params:acme:error:caa; empty if it has not.
+	// Problem is the type of the problem document in the other side's answer (RFC 9457), such as
+	// urn:ietf:params:acme:error:caa; empty if there is none.
 	Problem string
 	// Subject is what it is about: a host, or an object with its kind; may be empty.
 	Subject string
-	// Unsure says that it is not known who has answered: in place of a problem document came a page, which may be that
-	// of a proxy.
+	// Unsure says that the answer may come from somebody else: a page came in place of a problem document, and a proxy
+	// may have sent it.
 	Unsure bool
 	// Unsent says that the call was not made, because its answer is known: it does not count as another failure.
 	Unsent bool
@@ -97,7 +97,7 @@ const (
 	ClassNotFound Class = "NotFound"
 )
 
-// Passes reports whether a call that has failed so may work later, where nothing but the class is known.
+// Passes reports whether a call that has failed with the class may work later, as far as the class alone tells.
 func (c Class) Passes() bool {
 	switch c {
 	case ClassPermanent, ClassRefused, ClassNotReady, ClassNotFound:
@@ -107,8 +107,8 @@ func (c Class) Passes() bool {
 	}
 }
 
-// Answered is the failure of a call that the other side has answered, with the type of a problem, which may be empty.
-// It asks for that wait; zero if it does not say.
+// Answered is the failure of a call that the other side has answered. problem is the type of the problem document, and
+// wait the time that the answer asks to wait; both may be empty.
 func Answered(class Class, problem string, wait time.Duration, err error) *Fault {
 	f := &Fault{Kind: KindAfter, Class: class, Problem: problem, Turn: true, Delay: wait, Err: err}
 	if !class.Passes() {
@@ -120,7 +120,7 @@ func Answered(class Class, problem string, wait time.Duration, err error) *Fault
 // MayPass reports whether the same call may work later.
 func (f *Fault) MayPass() bool { return f.Kind != KindTerminal }
 
-// Believed is the fault once it is taken for certain that the other side has answered so.
+// Believed returns the fault for a caller that takes the answer for that of the other side: Unsure is false.
 func (f *Fault) Believed() *Fault {
 	sure := *f
 	sure.Unsure = false
@@ -130,8 +130,8 @@ func (f *Fault) Believed() *Fault {
 	return &sure
 }
 
-// ReasonNoZone is the reason of a fault of a solver: DNS has answered that there is no zone with the name, so that
-// nothing can be, or was, presented. A server that does not answer is another fault.
+// ReasonNoZone is the reason of a solver's fault: DNS has answered that no zone has the name, so the solver cannot
+// present anything there, and has not done so. If a server does not answer, the fault has another reason.
 const ReasonNoZone = "NoZone"
 
 // Error returns the message of the underlying error.

@@ -11,13 +11,13 @@ type Patience struct {
 	Factor      int
 	// Steps are the waits in place of First, Factor and Most.
 	Steps []time.Duration
-	// Obeyed is the longest wait that the other side may ask for, in a Retry-After for example (RFC 9110 §10.2.3). Who
-	// asks for more gets this one.
+	// Obeyed is the longest wait that the other side may ask for, in a Retry-After for example (RFC 9110 §10.2.3). A
+	// longer one is cut to Obeyed.
 	Obeyed time.Duration
-	// Over is by how much chance makes Obeyed longer: those who were told different waits above it do not come back in
-	// one instant. A wait that is not above Obeyed stays as it is.
+	// Over is the most by which chance makes Obeyed longer: callers that were told different waits above Obeyed do not
+	// all come back in one instant. A wait of Obeyed or less stays as it is.
 	Over time.Duration
-	// Spread is by how much chance makes each wait longer that was asked for: a tenth of the wait at most.
+	// Spread is the most by which chance makes a wait longer that was asked for. It adds a tenth of the wait at most.
 	Spread time.Duration
 }
 
@@ -27,35 +27,35 @@ type Waiter string
 const (
 	// Orders are Orders and Challenges, with the CA and with solvers.
 	Orders Waiter = "orders"
-	// Calls are those who have the engine repeat a call: registration, contact, key change, revocation, Vault, Venafi. All
-	// but Orders and Challenges do.
+	// Calls are calls that the engine repeats: registration, contact, key change, revocation, Vault, Venafi. All calls
+	// are among them but those of Orders and Challenges.
 	Calls Waiter = "calls"
 	// Renewals are Certificates after a failed issuance, where no setting says how long they wait. After a failure
 	// of a class without a row, they wait as certificate.DefaultBackoff says.
 	Renewals Waiter = "renewals"
-	// Parks are those of an ACME account: for how long nothing is sent to the CA.
+	// Parks are the pauses of an ACME account: meanwhile nothing is sent to the CA.
 	Parks Waiter = "parks"
-	// Unsure is the park of an account of which it is not known which key the CA accepts. Most is how long it may last.
+	// Unsure is the pause of an account while nobody knows which of its keys the CA accepts. It lasts at most Most.
 	Unsure Waiter = "unsure"
-	// Polls are those of an order or an authorization.
+	// Polls are questions for the state of an order or an authorization.
 	Polls Waiter = "polls"
-	// SlowPolls are those of a CA that is known to be slow.
+	// SlowPolls are such questions to a CA that is known to be slow.
 	SlowPolls Waiter = "slow polls"
 	// SelfChecks settle at the period of the settings, a week at most.
 	SelfChecks Waiter = "self checks"
 	// Breakers are the pauses of a credential of a DNS provider.
 	Breakers Waiter = "breakers"
-	// Writes are those that the API server refuses.
+	// Writes are writes that the API server refuses.
 	Writes Waiter = "writes"
-	// WatchedWrites are those of them against which something helps that is watched: another spec, another Secret.
+	// WatchedWrites are refused writes that a watched change can mend: another spec, another Secret.
 	WatchedWrites Waiter = "watched writes"
-	// Conflicts are passes whose write came second: by then the watch shows what came first, but a broken watch may show
-	// nothing for long.
+	// Conflicts are passes whose write came after a write of somebody else. By then the watch shows that write, but a
+	// broken watch may show nothing for long.
 	Conflicts Waiter = "conflicts"
-	// Approvals are those of requests that the controller may not approve: the kind of the issuer, or the right, may have
-	// been made a moment ago.
+	// Approvals are tries to approve requests that the controller may not approve: the kind of the issuer, or the right
+	// to approve, may be only a moment old.
 	Approvals Waiter = "approvals"
-	// Finalizes are those that a CA refuses although it shows the order as ready.
+	// Finalizes are finalize requests that a CA refuses although it shows the order as ready.
 	Finalizes Waiter = "finalizes"
 )
 
@@ -126,7 +126,7 @@ func (w Waiter) With(class Class) Patience {
 	return p
 }
 
-// Step is how long to wait by the table after so many failures in a row, 1 for the first.
+// Step is the table's wait after so many failures in a row; failures is 1 for the first.
 func (p Patience) Step(failures int) time.Duration {
 	if failures = max(failures, 1); failures <= p.Free {
 		return 0
@@ -144,9 +144,9 @@ func (p Patience) Step(failures int) time.Duration {
 	return min(wait, p.Most)
 }
 
-// Wait is how long to wait after so many failures in a row, 1 for the first, of which the last has asked for a wait;
-// zero if it has not. Chance in [0,1) spreads those who fail together. Around a wait of the table, that is half of it.
-// A wait that was asked for is not undercut, unless it is above Obeyed.
+// Wait is how long to wait after so many failures in a row; failures is 1 for the first. asked is the wait that the
+// last answer has asked for, or zero. chance in [0,1) spreads callers that fail together: a wait of the table becomes
+// 3/4 to 5/4 of itself. A wait that was asked for never becomes shorter, unless it is above Obeyed.
 func (p Patience) Wait(asked time.Duration, failures int, chance float64) time.Duration {
 	part := func(of time.Duration) time.Duration { return time.Duration(chance * float64(of)) }
 	if max(failures, 1) <= p.Free {

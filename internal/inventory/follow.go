@@ -19,7 +19,7 @@ const (
 )
 
 // Follow reads and watches, until ctx ends. It calls show with what was read, again after changes, and every second
-// without one. A failure to read or to watch ends it, unless failed returns nil: then it reads again after a second.
+// without one. If reading, watching or show fails, it ends, unless failed returns nil: then it reads again in a second.
 func Follow(
 	ctx context.Context, c client.WithWatch, s Scope, show func(i *Inventory, changed bool) error, failed func(error) error,
 ) error {

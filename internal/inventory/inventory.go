@@ -1,5 +1,5 @@
-// Package inventory reads Certificates, what was made for them and their issuers, once or live, with the rights of the
-// user who asks.
+// Package inventory reads Certificates, their issuers and the objects made for them, once or by watching. It reads
+// with the rights of the user who asks, and writes nothing.
 package inventory
 
 import (
@@ -76,7 +76,7 @@ func Read(ctx context.Context, c client.Reader, s Scope) (*Inventory, error) {
 	return i, nil
 }
 
-// Include reads one more object, whose name is set, from outside of the scope. One that does not exist is left out.
+// Include reads one more object, by its name, from outside of the scope. It leaves out an object that does not exist.
 func (i *Inventory) Include(ctx context.Context, c client.Reader, o client.Object) error {
 	err := c.Get(ctx, client.ObjectKeyFromObject(o), o)
 	switch {

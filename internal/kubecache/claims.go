@@ -10,8 +10,8 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 )
 
-// Claims knows which Certificates name each Secret, the oldest first, from what the watch tells: a look at one of ten
-// thousand that name the same Secret compares it with the oldest, and not with all.
+// Claims knows, from a watch, which Certificates name each Secret, the oldest first. If ten thousand Certificates name
+// the same Secret, a pass over one of them compares it with the oldest only, not with all.
 type Claims struct {
 	mu sync.Mutex
 	// secrets has the queue for each Secret, and known the claim of each Certificate, by their names.
@@ -25,7 +25,7 @@ type claim struct {
 	place int
 }
 
-// NewClaims returns one that knows of none.
+// NewClaims returns Claims without Certificates.
 func NewClaims() *Claims {
 	return &Claims{secrets: map[types.NamespacedName]*queue{}, known: map[types.NamespacedName]*claim{}}
 }
@@ -51,7 +51,7 @@ func (c *Claims) Note(crt *certmanagerv1.Certificate) {
 	c.known[name] = claim
 }
 
-// Forget is told of a Certificate that is gone.
+// Forget drops a Certificate that is gone.
 func (c *Claims) Forget(name types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,8 +71,8 @@ func (c *Claims) drop(name types.NamespacedName) {
 	delete(c.known, name)
 }
 
-// Rivals returns those that may own the Secret of a Certificate: it, the oldest that names the Secret, and the one of
-// that name, if it does.
+// Rivals returns the Certificates that may own the Secret of a Certificate: the Certificate itself, the oldest that
+// names the Secret, and the Certificate called named if it names the Secret, too.
 func (c *Claims) Rivals(crt *certmanagerv1.Certificate, named string) []*certmanagerv1.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()

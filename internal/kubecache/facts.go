@@ -21,9 +21,9 @@ type decoded struct {
 	key     *facts.Key    // of next private keys
 }
 
-// Transform is the cache.TransformFunc of Secrets with our label: it notes the facts and returns the rest. Of
-// finalizers it only matters whether there is one, and of owners which one controls the Secret: there may be tens of
-// thousands.
+// Transform is the cache.TransformFunc of Secrets with our label. It notes the facts and returns what is left of the
+// metadata. It keeps one finalizer at most, because only the presence of one matters, and only the owner that controls
+// the Secret: a Secret may have tens of thousands of both.
 func (s *Secrets) Transform(obj any) (any, error) {
 	secret, ok := obj.(*corev1.Secret)
 	if !ok {

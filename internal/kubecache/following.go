@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Following knows which one object each of many follows: a change costs as much as the objects that it matters to, and
-// none of the others is looked at.
+// Following knows which object each follower follows: at most one. When an object changes, only its followers are
+// looked at, and no other object.
 type Following struct {
 	mu      sync.Mutex
 	objects map[types.NamespacedName]types.NamespacedName
@@ -16,12 +16,12 @@ type Following struct {
 	followers map[types.NamespacedName]map[types.NamespacedName]bool
 }
 
-// NewFollowing returns one in which nothing follows anything.
+// NewFollowing returns a Following without followers.
 func NewFollowing() *Following {
 	return &Following{objects: map[types.NamespacedName]types.NamespacedName{}, followers: map[types.NamespacedName]map[types.NamespacedName]bool{}}
 }
 
-// Follow has a follower follow an object, and nothing else.
+// Follow makes a follower follow an object, and nothing else.
 func (f *Following) Follow(follower, object types.NamespacedName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -32,7 +32,7 @@ func (f *Following) Follow(follower, object types.NamespacedName) {
 	f.followers[object][follower], f.objects[follower] = true, object
 }
 
-// Leave has a follower follow nothing.
+// Leave makes a follower follow nothing.
 func (f *Following) Leave(follower types.NamespacedName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -48,7 +48,7 @@ func (f *Following) leave(follower types.NamespacedName) {
 	}
 }
 
-// Followers lists what follows an object.
+// Followers lists the followers of an object.
 func (f *Following) Followers(object types.NamespacedName) (out []reconcile.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

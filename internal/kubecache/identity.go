@@ -15,16 +15,16 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 )
 
-// Identity is the user that the API server takes the controller for. An API server that runs no policy for it does not
-// fill in who makes a CertificateRequest, so the controller does. The API server is asked once, and once more after it
-// has refused a request as invalid: the service account may have been deleted and made again.
+// Identity is the user that the API server takes the controller for. Without a policy that does so, the API server does
+// not fill in who makes a CertificateRequest, so the controller does. Identity asks the API server once, and again when
+// the API server has refused a request as invalid: the service account may have been deleted and made again.
 type Identity struct {
 	mu   sync.Mutex
 	user *authenticationv1.UserInfo // nil until the API server has been asked
 }
 
-// Fill writes the user into a request. The extra fields of a user change with each token, so they are left out. Where
-// the API server does not tell who the user is, the request names nobody.
+// Fill writes the user into a request. It leaves out the extra fields of the user, which change with each token. If the
+// API server does not tell who the user is, the request names nobody.
 func (i *Identity) Fill(ctx context.Context, api client.Client, spec *certmanagerv1.CertificateRequestSpec) error {
 	user, err := i.ask(ctx, api)
 	if err != nil {
@@ -64,7 +64,7 @@ func (i *Identity) ask(ctx context.Context, api client.Client) (*authenticationv
 	return i.user, nil
 }
 
-// Forget has the API server asked again.
+// Forget makes the next use ask the API server again.
 func (i *Identity) Forget() {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -1,9 +1,8 @@
-// Package kubecache says what is kept in memory of Secrets and CertificateRequests: what decisions need, and no bodies
-// of thousands of objects that are in order (docs/decisions/0008-what-is-kept-of-secrets.md).
+// Package kubecache keeps in memory what decisions need of Secrets and CertificateRequests. It keeps no bodies of the
+// thousands of objects that are in order (docs/decisions/0008-what-is-kept-of-secrets.md).
 //
-// There are two watches of Secrets: of those with our label (metadata, owners and decoded facts are kept), and of those
-// without (the version is kept), of which a cluster may have tens of thousands. This is what is known of the name of a
-// Secret:
+// There are two watches of Secrets. Of those with our label, metadata, owners and decoded facts are kept. Of those
+// without, the version is kept: a cluster may have tens of thousands. This is what is known of the name of a Secret:
 //
 //	         made with our label               made without our label
 //	    ┌────────────────────────── UNKNOWN ──────────────────────────┐

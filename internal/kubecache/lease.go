@@ -25,17 +25,17 @@ import (
 )
 
 // Lease is a lock for client-go's leader election, kept in an object of the kind Lease. A process that waits to lead
-// watches the lease, so it leads as soon as the leader has released the lease. A leader whose lease another process has
-// taken is told so at once, and does not release what is not its own any more.
+// watches the lease, so it leads as soon as the leader has released the lease. If another process takes the lease, the
+// leader learns of it when it next reads the lease, and does not release the other process's lease.
 //
-// The term of a leader ends RenewDeadline after it has last renewed the lease, and so before anybody else may lead, and
-// for good when it releases the lease. It goes on if the leader renews the lease after all, which shows that nobody
-// else has led: an outage of the API server ends no process. So the election is to have a RenewDeadline that never
-// comes.
+// The term of a leader ends RenewDeadline after the last renewal: before any other process may lead. If the leader
+// renews the lease after that, the term goes on: the renewal shows that no other process has led. So an outage of the
+// API server ends no process, and the election itself MUST have a RenewDeadline that never comes. The term ends for
+// good when the leader releases the lease.
 //
-// An API server whose store was restored from a backup answers with older versions than before. The watches of a
-// process then show nothing new until the versions are as new as those that they know, and miss what was changed
-// meanwhile. So each process that sees an older lease than before ends, and the one after it reads everything anew.
+// If the store of the API server was restored from a backup, the API server answers with older versions than before.
+// The watches of a process then show nothing until the versions are as new as those that they know, and miss all
+// changes until then. So a process that sees an older lease than before ends, and its successor reads everything anew.
 //
 // The election calls the methods of the lock from one goroutine at a time; Guard, Term and Lost are for all others.
 type Lease struct {
@@ -65,16 +65,16 @@ var (
 // LeaseOptions is what a Lease needs.
 type LeaseOptions struct {
 	Namespace, Name string
-	// Duration is how long the others wait for a leader that does not renew the lease, RenewDeadline is how long the
-	// leader acts without that, and Retry is how often the lease is read where it may not be watched.
+	// Duration is how long the others wait for a leader that does not renew the lease, and RenewDeadline how long the
+	// leader acts without a renewal. Retry is how often a process reads the lease if it may not watch it.
 	Duration, RenewDeadline, Retry time.Duration
 	Now                            func() time.Time
 	// Fit is asked before this process leads, and returns an error if it must not; nil if it always may.
 	Fit func(context.Context) error
 }
 
-// NewLease returns the lock, held by nobody yet. It has a name for this process in the lease: its host's, and a random
-// one.
+// NewLease returns the lock, which this process does not hold yet. The name of this process in the lease is the name of
+// the host and a random part.
 func NewLease(rc *rest.Config, o LeaseOptions) (*Lease, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -157,8 +157,8 @@ func (l *Lease) older(lease *coordinationv1.Lease) bool {
 	return false
 }
 
-// Get implements resourcelock.Interface. Until this process leads, Get returns only when the lease may be taken, or
-// when ctx ends: a lease that has run out is returned as one without a holder.
+// Get implements resourcelock.Interface. Until this process leads, Get waits until the lease may be taken or ctx ends.
+// A lease that has run out is returned without a holder.
 func (l *Lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	for !l.fit && l.o.Fit != nil {
 		err := l.o.Fit(ctx)
@@ -215,8 +215,8 @@ func same(a, b *resourcelock.LeaderElectionRecord) bool {
 	return a.HolderIdentity == b.HolderIdentity && a.RenewTime.Equal(&b.RenewTime)
 }
 
-// wait returns when the lease may be free: it was released or deleted, or its holder has not renewed it for as long as
-// the holder may lead, of which so much is left.
+// wait returns when the lease may be free: it was released or deleted, or its time is over. left is the time that the
+// holder still has; a renewal sets it anew.
 func (l *Lease) wait(ctx context.Context, left time.Duration) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -274,7 +274,7 @@ func (l *Lease) lose(why error) {
 	}
 }
 
-// Lost is closed when this process has to end, as Loss says then.
+// Lost returns a channel that is closed when this process has to end. Then Loss says why.
 func (l *Lease) Lost() <-chan struct{} { return l.lost }
 
 // Loss is ErrLost or ErrOlder once Lost is closed.
@@ -283,8 +283,8 @@ func (l *Lease) Loss() error { return l.loss }
 // Term is the time for which this process may act: without end until it leads.
 func (l *Lease) Term() *engine.Term { return l.term }
 
-// Create implements resourcelock.Interface. It refuses to write after the term of a process that has led: another one
-// may have led in between, by a lease that somebody has deleted.
+// Create implements resourcelock.Interface. If this process has led and its term is over, Create writes nothing:
+// another process may have led in between, by a lease that somebody has deleted.
 func (l *Lease) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	if l.led && l.term.Over() {
 		l.lose(ErrLost)
@@ -293,7 +293,7 @@ func (l *Lease) Create(ctx context.Context, record resourcelock.LeaderElectionRe
 	return l.write(ctx, record, l.Interface.Create)
 }
 
-// Update implements resourcelock.Interface. It refuses to write over another process that has taken the lease.
+// Update implements resourcelock.Interface. If another process has taken the lease, Update writes nothing.
 func (l *Lease) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	if l.led && l.read.HolderIdentity != l.Identity() {
 		return fmt.Errorf("the lease is held by %q now", l.read.HolderIdentity)
@@ -328,8 +328,8 @@ func (l *Lease) write(
 	return nil
 }
 
-// Guard has next send no write after the term, and calls off those that are under way: this process may have been
-// stopped for a while, as by a suspended machine, and another process may lead.
+// Guard returns a RoundTripper that sends no write by next after the term, and cancels the writes that are under way
+// when the term ends: this process may have stood still, on a suspended machine for example, and another may lead.
 func (l *Lease) Guard(next http.RoundTripper) http.RoundTripper { return guard{next, l.term} }
 
 type guard struct {
@@ -362,7 +362,7 @@ func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// WrappedRoundTripper has client-go find the transport that it closes.
+// WrappedRoundTripper lets client-go find the transport that it closes.
 func (g guard) WrappedRoundTripper() http.RoundTripper { return g.next }
 
 // guarded is the body of an answer, which is read within the term.

@@ -40,8 +40,9 @@ func (i pagedInformer) SetTransform(transform toolscache.TransformFunc) error {
 	return i.SharedIndexInformer.SetTransform(transform)
 }
 
-// How many objects a page has at most. Where these are larger than limits.ListBytes, as many are asked for as had room
-// last, for pageStep pages, or an eighth as many if none had. An eighth more are asked for after each page.
+// fullPage is how many objects a page has at most. If a page is larger than limits.ListBytes, the next pageStep pages
+// ask for as many objects as fitted last, or for an eighth as many if no page has fitted. Otherwise each page asks for
+// an eighth more than the one before.
 const (
 	fullPage = 500
 	pageStep = 8
@@ -98,7 +99,7 @@ func (p *pages) page(ctx context.Context, o metav1.ListOptions) (runtime.Object,
 	}
 }
 
-// BoundLists is the transport of a client whose informers are paged: how large objects are, strangers choose.
+// BoundLists bounds the pages of a client whose informers are paged: strangers choose how large objects are.
 func BoundLists(next http.RoundTripper) http.RoundTripper { return boundLists{next} }
 
 type boundLists struct{ next http.RoundTripper }
@@ -147,7 +148,7 @@ func readPage(body io.Reader, text *[]byte) ([]byte, error) {
 // WrappedRoundTripper implements utilnet.RoundTripperWrapper.
 func (b boundLists) WrappedRoundTripper() http.RoundTripper { return b.next }
 
-// IsWatchListSemanticsUnSupported has a reflector list, and not stream.
+// IsWatchListSemanticsUnSupported makes a reflector list objects, and not stream them.
 func (*pages) IsWatchListSemanticsUnSupported() bool { return true }
 
 // ListWithContext implements toolscache.ListerWithContext.

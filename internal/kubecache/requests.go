@@ -17,9 +17,9 @@ import (
 	"chancery.dev/internal/machine/request"
 )
 
-// Requests keeps the PKCS#10 request and the certificate of each CertificateRequest that is issued, until the
-// Certificate has stored them. The watch cache passes each CertificateRequest to Transform, and keeps what is left of
-// it. Requests forgets those that are deleted.
+// Requests keeps the PKCS#10 request and the certificate of each issued CertificateRequest of a Certificate, until the
+// Certificate has stored them. The watch cache passes each CertificateRequest to Transform, and keeps the result.
+// Requests forgets a CertificateRequest that is deleted.
 type Requests struct {
 	mu     sync.Mutex
 	issued map[types.UID]issued
@@ -70,8 +70,8 @@ func (b *Requests) Transform(obj any) (any, error) {
 	return r, nil
 }
 
-// Complete puts the PKCS#10 request and the certificate back into r, the copy of a CertificateRequest of the cache;
-// false if they are not kept any more.
+// Complete puts the PKCS#10 request and the certificate back into r, a copy of a CertificateRequest in the cache. It
+// returns false if they are not kept any more.
 func (b *Requests) Complete(r *certmanagerv1.CertificateRequest) bool {
 	if !Away(r) {
 		return true
@@ -92,7 +92,7 @@ func (b *Requests) Forget(request types.UID) {
 	delete(b.issued, request)
 }
 
-// Connect has the watch tell of requests that are deleted. It is called once, at the start.
+// Connect makes the watch tell of requests that are deleted. It is called once, at the start.
 func (b *Requests) Connect(ctx context.Context, from cache.Informers) error {
 	informer, err := from.GetInformer(ctx, &certmanagerv1.CertificateRequest{})
 	if err != nil {

@@ -57,22 +57,22 @@ func NewSecrets(now func() time.Time) *Secrets {
 	}
 }
 
-// Client reads the watch cache, own writes included, whose answers may be in full.
+// Client reads the watch cache, own writes included. The answer to an own write has the whole object.
 type Client interface {
 	Get(ctx context.Context, key client.ObjectKey, obj client.Object) error
 	ListOwned(ctx context.Context, list client.ObjectList, namespace string, owner types.UID) error
-	// OnWrite tells of each answer to a write.
+	// OnWrite makes the Client call a function with each answer to a write.
 	OnWrite(func(client.Object))
 }
 
-// Source is what Secrets are read through.
+// Source has the clients through which Secrets are read.
 type Source struct {
 	// Client reads the Secrets with our label, as Transform leaves them.
 	Client Client
 	// Live reads from the API server.
 	Live client.Reader
-	// Cache watches the Secrets with our label. With nil, these are not told from those without: of no Secret is
-	// anything kept but the version.
+	// Cache watches the Secrets with our label. If it is nil, the Secrets with our label are handled like all others:
+	// only the version of each is kept.
 	Cache cache.Informers
 	// Metadata watches the Secrets without our label in these Namespaces, in all if there are none.
 	Metadata   metadata.Interface
@@ -98,8 +98,8 @@ func (s *Secrets) Connect(ctx context.Context, from Source) error {
 	return err
 }
 
-// OnChange tells the names of Secrets that come, change and go, with our label or without, but not of those that are
-// there at the start.
+// OnChange makes the watches call tell with the name of each Secret that is created, changes or is deleted, with our
+// label or without. tell is not called for the Secrets that exist at the start.
 func (s *Secrets) OnChange(tell func(types.NamespacedName)) error {
 	s.mu.Lock()
 	s.listeners = append(s.listeners, tell)
@@ -145,8 +145,7 @@ func (s *Secrets) Secret(ctx context.Context, namespace, name string) (*corev1.S
 	return b.secret, nil
 }
 
-// Metadata returns a Secret of which no more than the metadata and the type need be
-// there, and which MUST NOT be changed.
+// Metadata returns a Secret with its metadata and its type; the rest may be missing. The caller MUST NOT change it.
 func (s *Secrets) Metadata(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	b, known, err := s.find(ctx, types.NamespacedName{Namespace: namespace, Name: name}, false)
 	if err != nil || known != nil {
@@ -155,8 +154,8 @@ func (s *Secrets) Metadata(ctx context.Context, namespace, name string) (*corev1
 	return b.secret, nil
 }
 
-// Version returns the resource version of a Secret as the watches know it, own writes included, and reads no Secret
-// that they know: an issuer may name a thousand large ones. It is empty if there is no such Secret.
+// Version returns the resource version of a Secret as the watches know it, own writes included; empty if there is no
+// such Secret. It reads no Secret that the watches know: an issuer may name a thousand large Secrets.
 func (s *Secrets) Version(ctx context.Context, namespace, name string) (string, error) {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	if s.labelled != nil {

@@ -14,12 +14,12 @@ type stoppable struct {
 	cache.Cache
 
 	stop context.Context //nolint:containedctx // the life of the App, which outlives the waiting
-	// started says that the caches have synced that were there at the start. What comes late waits for itself: a
-	// controller has GetInformer do it.
+	// started says that the informers of the start have synced. For a later informer, the controller waits that adds
+	// it, by GetInformer.
 	started *atomic.Bool
 }
 
-// NewStoppable returns what ctrl.Options.NewCache wants.
+// NewStoppable returns a function for ctrl.Options.NewCache. The waits of its caches end with stop.
 func NewStoppable(stop context.Context) cache.NewCacheFunc {
 	return func(config *rest.Config, opts cache.Options) (cache.Cache, error) {
 		c, err := cache.New(config, opts)
@@ -27,8 +27,8 @@ func NewStoppable(stop context.Context) cache.NewCacheFunc {
 	}
 }
 
-// WaitForCacheSync waits until what was there at the start has synced. Controllers ask for it, and none is to wait for
-// what another one reads.
+// WaitForCacheSync waits until the informers of the start have synced. Controllers call it, and no controller should
+// wait for the later informers of another one.
 func (s stoppable) WaitForCacheSync(ctx context.Context) bool {
 	if !s.started.Load() && s.waitForAll(ctx) {
 		s.started.Store(true)
@@ -36,7 +36,7 @@ func (s stoppable) WaitForCacheSync(ctx context.Context) bool {
 	return s.started.Load()
 }
 
-// WaitForAll waits until all that a cache holds now has synced.
+// WaitForAll waits until all informers that a cache has now have synced.
 func WaitForAll(ctx context.Context, c cache.Cache) bool {
 	if s, ok := c.(stoppable); ok {
 		return s.waitForAll(ctx)

@@ -6,8 +6,8 @@ const (
 	Headers = 64 << 10
 	// ErrorBody is an answer by HTTP whose status is an error.
 	ErrorBody = 64 << 10
-	// ACMEBody is an answer of an ACME server that is neither an order nor a chain, ACMEOrder is an order. It lists an
-	// identifier and an authorization for each name. A chain has ChainPEM.
+	// ACMEBody is an answer of an ACME server that is neither an order nor a chain. ACMEOrder is an order, which lists
+	// an identifier and an authorization for each name. A chain has ChainPEM.
 	ACMEBody  = 64 << 10
 	ACMEOrder = 1 << 20
 	// VaultBody is an answer of Vault: a chain of ChainPEM, and the certificate and its issuer once more.
@@ -16,7 +16,7 @@ const (
 	VenafiBody = 1 << 20
 	// WebhookBody is an answer of a DNS-01 webhook, which may repeat its configuration.
 	WebhookBody = 1 << 20
-	// ShortBody is an answer of which only the status counts: of acme-dns.
+	// ShortBody is an answer of acme-dns: only its status counts.
 	ShortBody = 64 << 10
 	// DNSMessage is an answer of a DNS server.
 	DNSMessage = 64<<10 - 1
@@ -24,7 +24,7 @@ const (
 	ProgramLine = 1 << 20
 	// DNSProviderBody is an answer of the API of a DNS provider that chancery-dns asks itself: a page of records.
 	DNSProviderBody = 4 << 20
-	// RevocationBody is an answer of an OCSP responder, and a certificate by its address; RevocationList is a CRL.
+	// RevocationBody is an answer of an OCSP responder, or a certificate behind a URL. RevocationList is a CRL.
 	RevocationBody = 64 << 10
 	RevocationList = 64 << 20
 	// WaitsBody is what a controller answers to kubectl chancery waits: 100,000 waits have about 30 MB.
@@ -42,11 +42,11 @@ const (
 	// Profiles is how many profiles a directory lists, Alternates how many alternate chains are known of a certificate.
 	Profiles   = 100
 	Alternates = 8
-	// NameServers is how many name servers a zone has, Addresses how many of each family a server is asked at.
+	// NameServers is how many name servers a zone has, Addresses how many IPv4 and how many IPv6 addresses each has.
 	NameServers = 32
 	Addresses   = 8
-	// CNAMEs is how many are followed in one answer, and Aliases how many such answers: longer chains are a mistake, and
-	// resolvers give up too.
+	// CNAMEs is how many CNAMEs are followed in one answer, and Aliases how many such answers in a row: longer chains
+	// are a mistake, and resolvers give up too.
 	CNAMEs  = 10
 	Aliases = 10
 )

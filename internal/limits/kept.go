@@ -2,24 +2,24 @@ package limits
 
 // Bounds of what is kept between calls and passes, and of calls under way.
 const (
-	// SecretBytes is how much is kept of Secrets that are kept whole.
+	// SecretBytes is the size of all Secrets together that are kept whole.
 	SecretBytes = 32 << 20
-	// Sessions is how many sessions, accounts or key pairs are kept of the issuers of one type, and SessionBytes how many
-	// bytes they take; NamespaceSessions and NamespaceSessionBytes what of it is kept for one namespace.
+	// Sessions is how many sessions, accounts or key pairs are kept for the issuers of one type, and SessionBytes how
+	// many bytes these take. NamespaceSessions and NamespaceSessionBytes are the same for one namespace.
 	Sessions              = 1024
 	SessionBytes          = 16 << 20
 	NamespaceSessions     = 256
 	NamespaceSessionBytes = 4 << 20
 	// ListBytes is how large a page of a list of objects is, where it has more than one.
 	ListBytes = 8 << 20
-	// Zones is how many names are kept with their zone, ZoneServers how many zones with the addresses of their servers.
+	// Zones is how many names are kept, each with its zone, ZoneServers how many zones, with their servers' addresses.
 	Zones       = 10_000
 	ZoneServers = 2_000
 	// SavedObject is an object that takeover has saved, in bytes: the API server stores 1.5 MiB, and JSON may be longer
 	// than what it stores. InspectedFile is what inspect reads from its standard input.
 	SavedObject   = 8 << 20
 	InspectedFile = 1 << 20
-	// IngressClasses is how many classes are kept whose controllers refuse exact paths.
+	// IngressClasses is how many Ingress classes are kept; the controllers of these classes refuse exact paths.
 	IngressClasses = 1000
 	// Parks is how many pauses are kept of ACME accounts that no issuer uses any more.
 	Parks = 10_000
@@ -28,8 +28,8 @@ const (
 	// Calls is how many calls leave the process at once, and CallBytes how much memory all of them may take together.
 	Calls     = 1024
 	CallBytes = 256 << 20
-	// OneCall is how much memory a call takes at most whose answer has Headers and a body of as much: headers in lines of
-	// a few bytes take 16 times their length.
+	// OneCall is how much memory a call takes at most if its answer has Headers and a body of the same size: headers in
+	// lines of a few bytes take 16 times their length.
 	OneCall = 1 << 20
 )
 

@@ -1,6 +1,6 @@
-// Package limits is the list of the bounds of everything whose size somebody outside of the controller chooses: a
-// tenant, a server, a client of the API server. What the API server does not bound, the code bounds by the constants
-// here; docs/limits.md is written from the table. The package checks nothing itself.
+// Package limits lists the bounds of everything whose size somebody outside of the controller chooses: a tenant, a
+// server, a client of the API server. The API server bounds some of it; the code bounds the rest by the constants
+// here. docs/limits.md is written from the table. The package checks nothing itself.
 package limits
 
 import (
@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// Listed is how many of a list an error, an event or a condition names: then comes how many more there are.
+// Listed is how many items of a list an error, an event or a condition names; it counts the others.
 const Listed = 10
 
-// Outcome is what becomes of something of a size.
+// Outcome says what happens to input of some size.
 type Outcome string
 
 const (
@@ -40,21 +40,21 @@ const (
 	ByProtocol Untried = "a length in the protocol has two bytes"
 	// ByGolden is a wait, which testdata/waits.txt of each package shows in a table.
 	ByGolden Untried = "a table shows each wait"
-	// ByShare is a bound that namespaces share, so that one above it is another number for each of their numbers.
+	// ByShare is a bound that namespaces share: what a test would try depends on how many namespaces there are.
 	ByShare Untried = "how namespaces share it is tried instead"
 )
 
 // Number is a bound that is a number.
 type Number struct {
-	// Name tells it from all others of the table: rig/bounds.Holds takes it.
+	// Name is unique in the table: rig/bounds.Holds takes it.
 	Name string
 	// Max is the most that is taken.
 	Max int
 	// Unit is "bytes", another word for what is counted, or empty.
 	Unit string
-	// Above is what becomes of one more. It is empty if there is a reason that no test tries it.
+	// Above is what happens to one more than Max. It is empty if Untried says why no test tries that.
 	Above Outcome
-	// Untried is that reason.
+	// Untried says why no test tries Max and one more; else empty.
 	Untried Untried
 }
 

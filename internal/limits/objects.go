@@ -7,24 +7,25 @@ const (
 	CertificateNames = 1000
 )
 
-// Bounds of what one Ingress, Gateway or ListenerSet asks for by annotations. The API server bounds none of an Ingress.
+// Bounds of the Certificates that one Ingress, Gateway or ListenerSet asks for by annotations. The API server has no
+// such bounds for an Ingress.
 const (
 	// ShimEntries is how many entries of spec.tls, or listeners, the object has.
 	ShimEntries = 1000
 	// ShimHosts is how many hosts these entries have in all.
 	ShimHosts = 10_000
-	// ShimCertificates is how many Secrets they name, each of which is for a Certificate.
+	// ShimCertificates is how many Secrets these entries name: each Secret is for one Certificate.
 	ShimCertificates = 1000
-	// ShimMetadata is the size in bytes of the labels and annotations that each of these Certificates is made with:
-	// such a Certificate is smaller than ObjectBytes.
+	// ShimMetadata is the size in bytes of the labels and annotations that each of these Certificates gets: so the
+	// Certificate stays smaller than ObjectBytes.
 	ShimMetadata = 128 << 10
-	// ShimBytes is the size in bytes of all names, labels and annotations of these Certificates together: each has the
-	// object's labels, and what its annotations say.
+	// ShimBytes is the size in bytes of all names, labels and annotations of these Certificates together: each
+	// Certificate gets the object's labels and what the object's annotations ask for.
 	ShimBytes = 4 << 20
 )
 
-// Bounds of PEM texts, in bytes, before nothing is decoded: decoding costs more than linear time in hostile input (spec
-// appendix C).
+// Bounds of PEM texts, in bytes. Nothing of a larger text is decoded: decoding of hostile input takes more than linear
+// time (spec appendix C).
 const (
 	// CertificatePEM is one certificate.
 	CertificatePEM = 36500
@@ -36,7 +37,7 @@ const (
 	BundlePEM = 330000
 )
 
-// Bounds of RSA keys: a signature takes as long as the cube of the bits, and as many steps as there are primes.
+// Bounds of RSA keys: the time of a signature grows with the cube of the bits, and with the number of primes.
 const (
 	// RSABits is how many bits the modulus has.
 	RSABits = 8192

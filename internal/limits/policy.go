@@ -6,8 +6,8 @@ const (
 	PolicyEntries = 1000
 	// PolicyEntryBytes is how long an entry is. A DNS name has 253 bytes.
 	PolicyEntryBytes = 255
-	// PolicySteps is how many steps a regular expression has that the names of a request are compared with: x{0,1000} has
-	// 2,000, and any letter, \p{L}, some 700.
+	// PolicySteps is how many steps a regular expression for the names of a request has: x{0,1000} has 2,000, and any
+	// letter, \p{L}, some 700.
 	PolicySteps = 2500
 )
 

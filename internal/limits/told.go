@@ -2,13 +2,13 @@ package limits
 
 // Bounds of what the controller says about one object.
 const (
-	// EventBytes is the size of the message of an event, and of each cause in a line of the log, beside the first link
-	// that has no room in it.
+	// EventBytes is the size of the message of an event, and of each cause in a line of the log. The first link that
+	// does not fit comes on top of that.
 	EventBytes = 1024
 	// LinkBytes is the size of that link.
 	LinkBytes = 4 << 10
-	// Events is how many events about one object are sent at once, of each component; EventSeconds is after how many
-	// seconds one more is. They are those of other clients of Kubernetes.
+	// Events is how many events about one object each component may send at once, and EventSeconds after how many
+	// seconds it may send one more. Other clients of Kubernetes have the same bounds.
 	Events       = 25
 	EventSeconds = 300
 )

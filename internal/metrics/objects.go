@@ -161,7 +161,7 @@ func (o Objects) issuers(ctx context.Context, t *text) error {
 	return nil
 }
 
-// authorities writes from when until when the CAs of issuers are valid.
+// authorities writes, for each CA issuer, when the CA's validity begins and ends.
 func (t *text) authorities(namespaced *certmanagerv1.IssuerList, global *certmanagerv1.ClusterIssuerList) {
 	for _, f := range []struct {
 		name, help string

@@ -6,8 +6,8 @@ import (
 	"chancery.dev/internal/cause"
 )
 
-// NewRefused registers the count of the writes that the API server has refused, and returns what is to be told of each
-// write that has failed.
+// NewRefused registers the count of the writes that the API server has refused. The caller calls failed for each write
+// that has failed.
 func NewRefused() (failed func(kind, verb string, err error), err error) {
 	count, err := Register(prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "chancery_refused_writes_total", Help: "Writes that the API server has refused, because of a quota, a policy or something else that " +

@@ -19,7 +19,7 @@ import (
 // noAnswer is the label status of a request without an answer.
 const noAnswer = "999"
 
-// ACME counts the requests to ACME servers, and says which issuers wait because a server wants to be left alone.
+// ACME counts the requests to ACME servers, and says which issuers wait because a server has asked for a pause.
 type ACME struct {
 	count  *prometheus.CounterVec
 	took   *prometheus.SummaryVec
@@ -49,7 +49,7 @@ func NewACME() (*ACME, error) {
 	return &ACME{count: count, took: took, parked: parked}, err
 }
 
-// Follow keeps up with the ACME accounts of issuers. It is to be called before the accounts are used.
+// Follow makes the metrics follow the ACME accounts of issuers. Call it before the accounts are used.
 func (a *ACME) Follow(accounts *acmeaccount.Registry) {
 	accounts.Watch(func(i acmeaccount.Issuer, _ acmeaccount.Change) {
 		kind := cmmeta.DefaultIssuerKind
@@ -66,8 +66,8 @@ func (a *ACME) Follow(accounts *acmeaccount.Registry) {
 	})
 }
 
-// Observe counts a request that is over. The name of the host comes from an issuer, and may have any character that an
-// address can have.
+// Observe counts a request that is over. The host name comes from an issuer, and may have every character that a URL
+// can have.
 func (a *ACME) Observe(o acmeclient.Observation) {
 	status := noAnswer
 	if o.Status != 0 {

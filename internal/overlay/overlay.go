@@ -1,14 +1,12 @@
-// Package overlay reads the API through the watch cache, without forgetting what
-// was just written.
+// Package overlay reads the API through the watch cache, and never returns less than what this process has just
+// written.
 //
-// A watch cache lags behind. A reconciler that acts on a stale read acts twice:
-// it makes a second key, a second request, a conflicting write. Client keeps the
-// answer to each of its writes, and gives that instead of the cached object until
-// the cache has caught up. Nothing that was written is ever read back from the
-// API server, so a pass costs exactly its writes.
+// A watch cache lags behind. A reconciler that acts on a stale read acts twice: it makes a second key, a second
+// request, a conflicting write. Client keeps the answer to each of its writes, and returns the answer instead of the
+// cached object until the cache has caught up. It never reads back from the API server what it has written, so a pass
+// costs exactly its writes.
 //
-// It is not a cache: an entry lives until the watch has seen it, or for
-// entryLife at most.
+// It is not a cache: an entry lives until the watch has seen it, or for entryLife at most.
 package overlay
 
 import (
@@ -105,17 +103,16 @@ func New(api client.Client, now func() time.Time) *Client {
 	}
 }
 
-// OnWrite has written told of each object as the API server answered a write of it.
-// It is for the wiring, before the first write; written MUST NOT change the object.
+// OnWrite makes the Client call written after each write and each Live, with the object as it is then, unless it is
+// gone. Call OnWrite at the wiring, before the first write. written MUST NOT change the object.
 func (c *Client) OnWrite(written func(client.Object)) { c.onWrite = written }
 
-// OnError has failed told of each write that fails: the kind of the object, what was to be done with it, and why it was
-// not. It is for the wiring, as OnWrite is.
+// OnError makes the Client call failed for each write that fails, with the kind of the object, what the write was to do
+// with the object, and the error. Call OnError at the wiring, like OnWrite.
 func (c *Client) OnError(failed func(kind, verb string, err error)) { c.onError = failed }
 
-// AnswerBriefly has the API server answer a write of the status of an object that is brief with its metadata alone. It
-// is for objects of which the caller has less than the API server, since that is large. It is for the wiring, as
-// OnWrite is.
+// AnswerBriefly makes the API server answer a write of a status with the metadata alone, if brief is true for the
+// object. It is for large objects, of which the caller has only a part. Call it at the wiring, like OnWrite.
 func (c *Client) AnswerBriefly(brief func(client.Object) bool) { c.brief = brief }
 
 func (c *Client) tellError(r ref, verb string, err error) {
@@ -210,8 +207,8 @@ func (c *Client) Patch(ctx context.Context, obj client.Object, patch client.Patc
 	return c.write(ctx, "write", obj, func() error { return c.api.Patch(ctx, obj, patch, opts...) })
 }
 
-// PatchStatus changes the status of obj and fills it with the answer; after a brief answer, obj has the new version and
-// what the caller has written into it.
+// PatchStatus changes the status of obj and fills obj with the answer. After a brief answer, only the version of obj is
+// new: the rest stays as the caller has set it.
 func (c *Client) PatchStatus(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 	return c.write(ctx, "", obj, func() error {
 		if c.brief == nil || !c.brief(obj) {
@@ -251,8 +248,8 @@ func (c *Client) write(ctx context.Context, verb string, obj client.Object, do f
 // noteKey is the key of the context for the function that is told of writes.
 type noteKey struct{}
 
-// Noting returns a context with which noted is called after each write that has changed something. Writes of a status
-// are left out.
+// Noting returns a context. The Client calls noted after each write with this context that has changed something, but
+// not after writes of a status.
 func Noting(ctx context.Context, noted func(verb, kind string, name types.NamespacedName)) context.Context {
 	return context.WithValue(ctx, noteKey{}, noted)
 }
@@ -296,14 +293,14 @@ func (c *Client) fly(r ref, calls int) {
 	}
 }
 
-// IsGone reports whether err says that an object is not there. A server that does not know the path says "not found",
-// too: the kind is not served for a moment, and nothing is known of the object.
+// IsGone reports whether err says that an object does not exist. A "not found" of a server that does not know the path
+// does not count: the server does not serve the kind for a moment, and the error says nothing about the object.
 func IsGone(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// Delete deletes exactly this obj. That it is gone already is no error. An object
-// with finalizers is only marked with a deletion timestamp, and stays until the watch reports it gone.
+// Delete deletes exactly this obj. If obj is gone already, that is no error. An object with finalizers only gets a
+// deletion timestamp, and stays until the watch reports it gone.
 func (c *Client) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
 	r, uid := c.refTo(obj, client.ObjectKeyFromObject(obj)), obj.GetUID()
 	c.fly(r, 1)
@@ -352,8 +349,8 @@ func (c *Client) Len() int {
 	return len(c.entries)
 }
 
-// put keeps an object as it is after a write, unless the watch has already shown that the object is gone: nothing would
-// take the entry away then.
+// put keeps an object as it is after a write. If the watch has already shown that the object is gone, put keeps
+// nothing: no later event would remove the entry.
 func (c *Client) put(obj client.Object, after entry) {
 	r := c.refTo(obj, client.ObjectKeyFromObject(obj))
 	// What is marked goes with its last finalizer. The watch may have said so before the answer

@@ -22,12 +22,12 @@ type Chain struct {
 	Certificates []*x509.Certificate
 	// CA is the topmost known certificate: the root if it is known. Nil for a lone certificate that is not self-signed.
 	CA *x509.Certificate
-	// Cross are certificates by which verifiers reach other roots: those of a name and key in the chain that somebody
-	// else has signed, and what is above these. None is self-signed.
+	// Cross are certificates by which verifiers reach other roots: certificates with the name and key of one in the
+	// chain, but signed by somebody else, and those above them. None is self-signed.
 	Cross []*x509.Certificate
 }
 
-// PEM returns the two parts encoded, the chain with its cross certificates; ca is nil if there is none.
+// PEM returns the chain with its cross certificates, and the CA, both encoded. ca is nil if there is no CA.
 func (c Chain) PEM() (chain, ca []byte) {
 	if c.CA != nil {
 		ca = EncodeCertificates(c.CA)
@@ -35,13 +35,13 @@ func (c Chain) PEM() (chain, ca []byte) {
 	return EncodeCertificates(slices.Concat(c.Certificates, c.Cross)...), ca
 }
 
-// BuildChain orders certificates, given in any order and possibly more than once, into one chain from the lowest of
-// them to a root (spec §3.4). A certificate may be there more than once, signed by different keys, as when a root is
-// replaced or a CA has two parents: then the path is taken whose key identifiers fit, that ends in a root, that stays
-// valid longest, and that is shortest, and the others are in Cross. It is an error if one of the certificates is not
-// above the lowest, or if ctx ends. Where each has signed another, the first is the lowest.
+// BuildChain orders certificates into one chain, from the lowest of them to a root (spec §3.4). They may come in any
+// order and more than once. A CA may have several certificates, signed by different keys: when a root is replaced, or
+// if a CA has two parents. Then BuildChain prefers the path whose key identifiers fit, that ends in a root, that stays
+// valid longest and that is shortest, in this order. The others are in Cross. It is an error if a certificate is not
+// above the lowest, or if ctx ends. If each certificate has signed another one, the first is the lowest.
 //
-// It looks at names and signatures only: whether a signer may sign is for verifiers to say.
+// BuildChain looks at names and signatures only: verifiers judge whether a signer may sign.
 func BuildChain(ctx context.Context, certs []*x509.Certificate) (Chain, error) {
 	unique, err := deduplicate(certs)
 	if err != nil {
@@ -65,8 +65,8 @@ func BuildChain(ctx context.Context, certs []*x509.Certificate) (Chain, error) {
 	return chain, nil
 }
 
-// Prepend returns the chain that BuildChain would make of this chain's certificates and a new leaf that its lowest
-// certificate has signed. It is for signers that have just made the leaf: the signature is not verified again.
+// Prepend adds a new leaf, signed by the lowest certificate, to the chain, and returns the same chain as BuildChain
+// would. It is for signers that have just made the leaf: it does not verify the signature again.
 func (c Chain) Prepend(leaf *x509.Certificate) (Chain, error) {
 	if len(c.Certificates) == 0 || !bytes.Equal(leaf.RawIssuer, c.Certificates[0].RawSubject) {
 		return Chain{}, errors.New("the certificate is not signed by the lowest certificate of the chain")

@@ -225,8 +225,8 @@ var (
 	oidMicrosoftExtensionRequest = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 311, 2, 1, 14}
 )
 
-// HiddenExtensions is an error where a request may ask for extensions that InspectCSR does not see, and CAs do. OpenSSL
-// and Microsoft's CAs read Microsoft's attribute, and crypto/x509 passes over attributes that it cannot read.
+// HiddenExtensions returns an error if CAs may find extensions in a request that InspectCSR does not see: OpenSSL and
+// Microsoft's CAs read Microsoft's attribute, and crypto/x509 passes over attributes that it cannot read.
 func HiddenExtensions(csr *x509.CertificateRequest) error {
 	var info struct { // RFC 2986 §4.1
 		Version            int

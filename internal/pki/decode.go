@@ -11,8 +11,8 @@ import (
 	"chancery.dev/internal/limits"
 )
 
-// How large a PEM text may be, in bytes, before nothing is decoded at all: decoding
-// costs more than linear time in hostile input (spec appendix C).
+// The largest PEM texts that are decoded, in bytes: decoding of hostile input takes more than linear time (spec
+// appendix C).
 const (
 	MaxCertificatePEM = limits.CertificatePEM
 	MaxPrivateKeyPEM  = limits.PrivateKeyPEM
@@ -99,8 +99,8 @@ func DecodeBundle(text []byte) ([]*x509.Certificate, error) {
 	return decodeCertificates("certificate bundle", text, MaxBundlePEM)
 }
 
-// Trust reads the certificates of a text of at most MaxBundlePEM bytes that somebody trusts, and says of each other PEM
-// block why it is left out.
+// Trust reads the certificates of a text that somebody trusts, of at most MaxBundlePEM bytes. leftOut says, for each
+// other PEM block, why it is left out.
 func Trust(text []byte) (certs []*x509.Certificate, leftOut []string) {
 	if len(text) > MaxBundlePEM {
 		return nil, []string{fmt.Sprintf("it has more bytes of PEM than the %d that are decoded", MaxBundlePEM)}
@@ -126,8 +126,8 @@ func Trust(text []byte) (certs []*x509.Certificate, leftOut []string) {
 	}
 }
 
-// LeftOut says which part of a CA bundle is not used, the first for all: what is no certificate. It is empty if all is
-// used, and where there is no certificate at all: that is refused where the bundle is used.
+// LeftOut names the first part of a CA bundle that is not used because it is no certificate, and counts the others. It
+// is empty if the whole bundle is used, or if it has no certificate at all: such a bundle is refused later.
 func LeftOut(where string, bundle []byte) string {
 	certs, others := Trust(bundle)
 	if len(certs) == 0 || len(others) == 0 {

@@ -78,8 +78,8 @@ func (s KeySpec) withDefaults() KeySpec {
 	return s
 }
 
-// Slow reports whether to make such a key takes more than a moment: an RSA key takes a tenth of a second of CPU, and
-// one of MaxRSASize up to a minute.
+// Slow reports whether the making of such a key takes long: an RSA key takes a tenth of a second of CPU, and one of
+// MaxRSASize up to a minute.
 func (s KeySpec) Slow() bool { return s.withDefaults().Algorithm == RSA }
 
 // GenerateKey makes a new private key. It fails if the algorithm is unknown, or the size is none of the algorithm's.

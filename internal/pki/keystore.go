@@ -17,10 +17,10 @@ import (
 
 // Keystore is what a Java or PKCS#12 keystore is made of (spec §2.4).
 //
-// The same contents give the same bytes: salts are drawn from a stream keyed with the private key, and entries of Java
-// keystores have the dates of their certificates. To apply a keystore again changes nothing, and keystores are compared
-// without being opened: a keystore in a Secret may be made to exhaust its readers. Keystores of other software never
-// have these bytes.
+// The same contents give the same bytes: the salts come from a stream that the private key seeds, and the entries of
+// Java keystores have the dates of their certificates. So a keystore that is applied again changes nothing. Keystores
+// are compared as bytes, and never opened: somebody may have made a keystore in a Secret to exhaust its readers.
+// Keystores of other software never have these bytes.
 type Keystore struct {
 	// Alias of the key in a Java keystore, in lower case. PKCS#12 does not use it.
 	Alias string
@@ -77,7 +77,7 @@ func EncodePKCS12(k Keystore, profile PKCS12Profile) ([]byte, error) {
 	return out, nil
 }
 
-// EncodePKCS12Truststore returns a PKCS#12 file with the CA certificates, marked as Java wants trust anchors marked.
+// EncodePKCS12Truststore returns a PKCS#12 file with the CA certificates, marked as trust anchors for Java.
 func EncodePKCS12Truststore(k Keystore, profile PKCS12Profile) ([]byte, error) {
 	if len(k.CA) == 0 {
 		return nil, errNoCA

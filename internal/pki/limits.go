@@ -17,10 +17,10 @@ import (
 	"chancery.dev/internal/limits"
 )
 
-// CheckLimits says what the certificates of an authority, the signing one first, do not allow in a
-// certificate that it has signed; nil if they allow it. Verifiers refuse such a certificate (RFC 5280 §6.1).
-// The limits are key usage, path length, extended key usages, and name constraints for DNS names, addresses,
-// e-mail addresses and URIs. Validity is no such limit.
+// CheckLimits returns an error if the certificates of an authority, the signing one first, do not allow a certificate
+// that the authority has signed: verifiers refuse such a certificate (RFC 5280 §6.1). The limits are key usage, path
+// length, extended key usages, and name constraints for DNS names, addresses, e-mail addresses and URIs. Validity is no
+// such limit.
 func CheckLimits(cert *x509.Certificate, authority []*x509.Certificate) error {
 	below := 0 // CA certificates below the one that is looked at
 	if cert.IsCA {
@@ -73,8 +73,8 @@ func extendedUsages(cert *x509.Certificate) (usages []asn1.ObjectIdentifier, err
 	return usages, nil
 }
 
-// checkNames compares names with the constraints of a CA. Go's verifier judges stand-ins: a CA with the same
-// constraints, and certificates with the same names. It refuses the real ones for other reasons, too.
+// checkNames compares names with the constraints of a CA. It lets Go's verifier judge stand-ins, a CA with the same
+// constraints and certificates with the same names: the verifier may refuse the real certificates for other reasons.
 func checkNames(cert, ca *x509.Certificate) error {
 	constraints := findExtension(ca.Extensions, oidNameConstraints)
 	if constraints == nil {

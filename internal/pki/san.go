@@ -91,8 +91,8 @@ func dnsName(v string) (asn1.RawValue, error) {
 	return generalName(tagDNS, []byte(v)), nil
 }
 
-// CheckDNSName says why clients match no host with a DNS name; nil if they may (RFC 5280 §4.2.1.6, RFC 1034 §3.5, RFC
-// 9525 §6.3). Underscores are taken, because names with them are in use, and an asterisk anywhere in the first label.
+// CheckDNSName returns an error if clients match no host with a DNS name (RFC 5280 §4.2.1.6, RFC 1034 §3.5, RFC 9525
+// §6.3). It accepts underscores, because names with them are in use, and an asterisk anywhere in the first label.
 func CheckDNSName(v string) error {
 	labels := strings.Split(v, ".")
 	wrong := len(v) > 253

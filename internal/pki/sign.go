@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Issuance is what a certificate gets that its request does not decide.
+// Issuance is the part of a certificate that the issuer decides, not the request.
 type Issuance struct {
 	// NotBefore and Duration are the validity; it is not clamped to the signer's.
 	NotBefore time.Time
@@ -22,8 +22,8 @@ type Issuance struct {
 	IsCA bool
 	// Usages is what the key may be used for.
 	Usages KeyUsages
-	// Addresses of what a verifier may ask for: revocation lists, OCSP responders and
-	// the signer's own certificate (RFC 5280 §4.2.1.13, §4.2.2.1).
+	// The addresses at which a verifier finds revocation lists, OCSP responders and the signer's own certificate
+	// (RFC 5280 §4.2.1.13, §4.2.2.1).
 	CRLDistributionPoints, OCSPServers, IssuingCertificateURLs []string
 }
 
@@ -70,7 +70,7 @@ func newTemplate(csr *x509.CertificateRequest, i Issuance) (*x509.Certificate, e
 	}, nil
 }
 
-// Disagreement says where the request contradicts what is to be issued; nil if it does not.
+// Disagreement returns an error if the request contradicts isCA or usages, which are to be issued.
 func (f CSRFacts) Disagreement(isCA bool, usages KeyUsages) error {
 	var errs []error
 	if f.BasicConstraints && f.IsCA != isCA {
@@ -97,12 +97,14 @@ func keptExtensions(csr *x509.CertificateRequest) []pkix.Extension {
 	return out
 }
 
-// Sign issues a certificate for template.PublicKey, signed by parent with key; for a self-signed one parent is the
-// template. Without a serial number in the template, it gets a random one. It is an error if key is not parent's.
+// Sign issues a certificate for template.PublicKey, signed by parent with key. For a self-signed certificate, parent is
+// the template. If the template has no serial number, the certificate gets a random one. It is an error if key is not
+// the key of parent.
 //
-// Each certificate names its key (RFC 5280 §4.2.1.2) and, unless it is self-signed, the key that has signed it
-// (§4.2.1.1): where its subject is its signer's, verifiers tell by these two alone that it is not self-signed. Where it
-// is not, a signer without a key identifier is not named: made again, it may name its key in another way.
+// Each certificate names its key (RFC 5280 §4.2.1.2) and the signer's key (§4.2.1.1), unless it is self-signed. If the
+// signer's certificate has no key identifier, the signer's key is named only if both have the same subject: then
+// verifiers need both identifiers to see that the certificate is not self-signed. Otherwise it is not named: a new
+// certificate of the signer may name the key in another way.
 func Sign(template, parent *x509.Certificate, key crypto.Signer) (*x509.Certificate, error) {
 	algorithm, err := SignatureAlgorithmFor(key.Public())
 	if err != nil {

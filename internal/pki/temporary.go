@@ -14,8 +14,9 @@ const (
 	temporarySerial = "1234567890"
 )
 
-// TemporaryCertificate returns, as PEM, a certificate for a request that nobody trusts: a key made for it alone has
-// signed it. It is for software that does not start without one, until the real one comes (spec §2.4).
+// TemporaryCertificate returns, as PEM, a certificate for a request. Nobody trusts the certificate: a key that is made
+// for it alone signs it. It is for software that does not start without a certificate, until the real one comes (spec
+// §2.4).
 func TemporaryCertificate(csr *x509.CertificateRequest, i Issuance) ([]byte, error) {
 	template, err := newTemplate(csr, i)
 	if err != nil {
@@ -42,7 +43,7 @@ func TemporaryCertificate(csr *x509.CertificateRequest, i Issuance) ([]byte, err
 	return EncodeCertificates(leaf), nil
 }
 
-// IsTemporary reports whether a certificate is one that TemporaryCertificate, or cert-manager in its place, has made.
+// IsTemporary reports whether TemporaryCertificate, or cert-manager in its place, has made a certificate.
 func IsTemporary(c *x509.Certificate) bool {
 	return c.Issuer.CommonName == temporaryIssuer && c.Subject.SerialNumber == temporarySerial
 }

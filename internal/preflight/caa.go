@@ -17,7 +17,7 @@ type CAARecord struct {
 	Tag, Value string
 }
 
-// Authority is the CA that CAA records allow or not.
+// Authority is the CA for which CAA judges the records.
 type Authority struct {
 	// Identities are the names that the CA goes by in CAA records: caaIdentities of its directory.
 	Identities []string
@@ -25,7 +25,7 @@ type Authority struct {
 	Account string
 }
 
-// CAA judges whether the CAA records that hold for a name, which owner has, let a CA issue for it (RFC 8659, RFC 8657).
+// CAA judges whether the CAA records of owner, which hold for a name, let a CA issue for the name (RFC 8659, RFC 8657).
 func CAA(p Proof, owner string, records []CAARecord, ca Authority) Finding {
 	f := Finding{Check: "CAA", Subject: p.Display(), Outcome: OK, Message: "no CAA records: every CA may issue"}
 	if len(records) == 0 {

@@ -29,7 +29,7 @@ type Issued struct {
 	At    time.Time
 }
 
-// Limits are what is needed to judge the limits of the CA.
+// Limits has what Judge needs to know.
 type Limits struct {
 	// Server is the address of the directory.
 	Server string
@@ -38,11 +38,11 @@ type Limits struct {
 	// Issued are the certificates of the issuer that are known.
 	Issued []Issued
 	Now    time.Time
-	// Registered returns the domain that somebody has registered and that a name is in.
+	// Registered returns the registered domain of a name: example.com for www.example.com.
 	Registered func(name string) string
 }
 
-// OfLetsEncrypt reports whether a directory is one of Let's Encrypt, and whether it is the one for production.
+// OfLetsEncrypt reports whether a server is one of Let's Encrypt, and whether it is the one for production.
 func OfLetsEncrypt(server string) (is, production bool) {
 	u, err := url.Parse(server)
 	if err != nil {

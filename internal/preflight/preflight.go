@@ -73,24 +73,24 @@ func Issuer(name string, issuer certmanagerv1.GenericIssuer) Finding {
 	return f
 }
 
-// Cure is what helps against a cause of which no more is known than its class.
+// Cure says what helps against a cause of which only the class is known.
 func Cure(class cause.Class) string {
 	return (&cause.Scene{Cause: cause.New(class, "", "", "")}).Cure()
 }
 
-// Unproved is what helps where the CA would not find the answer to a challenge of a type.
+// Unproved says what helps if the CA would not find the answer to a challenge of a type.
 func Unproved(name string, by acmev1.ACMEChallengeType) string {
 	c := &acmev1.Challenge{Spec: acmev1.ChallengeSpec{DNSName: name, Type: by}}
 	return (&cause.Scene{Cause: cause.New(cause.Class(fault.ClassSelfCheck), "", name, ""), Challenge: c}).Cure()
 }
 
-// Proof is how the CA is to be shown that a name belongs to the user.
+// Proof is the way in which a name is to be proved to the CA.
 type Proof struct {
 	// Name is the DNS name without "*.", or the IP address.
 	Name string
 	// Wildcard and Address say which kind of name it is.
 	Wildcard, Address bool
-	// Type is that of the challenge, empty if there is no solver, Solver what solves it, and Why says which it is.
+	// Type is the challenge's type, empty if there is no solver. Solver solves it, and Why names the solver for people.
 	Type   acmev1.ACMEChallengeType
 	Solver acmev1.ACMEChallengeSolver
 	Why    string
@@ -104,8 +104,8 @@ func (p Proof) Display() string {
 	return p.Name
 }
 
-// Proofs chooses a solver of an ACME issuer for each name of a Certificate, as the controller does. What a CA offers
-// is known only from its answer to an order: all types are assumed that are defined for such a name.
+// Proofs chooses a solver of an ACME issuer for each name of a Certificate, as the controller does. Only the answer to
+// an order tells which types of challenge the CA offers: Proofs assumes all types that are defined for such a name.
 func Proofs(crt *certmanagerv1.Certificate, issuer *acmev1.ACMEIssuer) (proofs []Proof, findings []Finding) {
 	solvers := selection.For(crt.Labels, issuer.Solvers)
 	for i, name := range slices.Concat(crt.Spec.DNSNames, crt.Spec.IPAddresses) {
@@ -219,7 +219,7 @@ func Orders(orders []acmev1.Order, issuer cmmeta.IssuerReference) Finding {
 	return f
 }
 
-// Delegation is what the parent of a zone, and the zone itself, say of the name servers of the zone.
+// Delegation has the name servers of a zone, as the parent of the zone and the zone itself name them.
 type Delegation struct {
 	// Zone is the zone, and Parent the zone above it; no parent is asked about a top-level domain.
 	Zone, Parent string
@@ -231,8 +231,8 @@ type Delegation struct {
 	Answered int
 }
 
-// Judge judges whether the name servers of a zone are those that its parent names, and whether each serves it. A
-// server that does not fails DNS-01, for all servers have to show the record before the CA is asked.
+// Judge judges whether the name servers of a zone are those that its parent names, and whether each serves the zone. A
+// server that does not lets DNS-01 fail: without a quorum, all servers have to show the record before the CA is asked.
 func (d Delegation) Judge(byDNS bool) Finding {
 	f := Finding{Check: "delegation", Subject: d.Zone, Outcome: OK, Message: "served by " + strings.Join(d.AtZone, ", ")}
 	f.WhatToDo = "Correct the NS records at the registrar, or have the server serve the zone"

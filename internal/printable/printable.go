@@ -1,6 +1,6 @@
-// Package printable takes from text of strangers what a terminal would obey, before a person reads the text: escape
-// sequences, other control characters (C0, DEL, C1), and characters that change the direction of what follows or are
-// not seen. Each is shown as the escape that JSON has for it, \u001b for example, so that JSON stays the same JSON.
+// Package printable makes text of strangers safe to print on a terminal. It replaces escape sequences, other control
+// characters (C0, DEL, C1), and characters that are not seen or change the direction of what follows. Each becomes the
+// escape that JSON has for it, \u001b for example, so that JSON stays the same JSON.
 //
 // All commands print through it: Writer is for everything that a command writes, Line for one field in a line. It does
 // not bound text, and knows no HTML.

@@ -1,12 +1,12 @@
-// Package propagation learns how long an answer takes to be seen by others once it is seen from here. A self check
-// looks from one place, a CA from several (multi-perspective validation), and the servers of a zone may answer them
+// Package propagation learns how long to wait between a self check that passes and the CA's look. A self check looks
+// from one place, a CA from several (multi-perspective validation), and the servers of a zone may answer them
 // differently. If a CA does not find an answer that the self check has found, the next challenges of that zone wait
 // before the CA is told: a few seconds at first, twice as long after each further such failure, at most Limit. After
 // some successes the wait is halved; after a day without a failure it is forgotten.
 //
-// A Ledger is memory only, and bounded: what it has learned is lost at a restart without
-// harm, and learned again from the next failure. It has no clock, writes nothing, and does not
-// know what a challenge is: see internal/machine/acmeflow and internal/controller/orders.
+// A Ledger is memory only, and bounded: a restart loses what it has learned, without harm, and the next failure
+// teaches it again. It has no clock, writes nothing, and does not know what a challenge is: internal/machine/acmeflow
+// and internal/controller/orders do.
 package propagation
 
 import (

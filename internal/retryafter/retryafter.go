@@ -1,5 +1,5 @@
-// Package retryafter reads the header Retry-After of an answer by HTTP. How long such a wait is obeyed is for
-// internal/fault to say.
+// Package retryafter reads the header Retry-After of an answer by HTTP. It does not decide how long to obey it:
+// internal/fault does.
 package retryafter
 
 import (

@@ -1,9 +1,7 @@
-// Package rig gives tests a real Kubernetes API server, and controllers of their
-// own on it.
+// Package rig gives tests a real Kubernetes API server, and controllers of their own on it.
 //
-// One API server serves a whole test run: the process that CHANCERY_TEST_KUBECONFIG
-// names, or else one that the first test starts. Each World is a namespace and a
-// scope, so that tests run side by side. It is imported by tests only.
+// One API server serves a whole test run: the process that CHANCERY_TEST_KUBECONFIG names, or else one that the first
+// test starts. Each World is a namespace and a scope, so that tests run side by side. Only tests import it.
 package rig
 
 import (
@@ -62,7 +60,7 @@ func install(ctx context.Context, rc *rest.Config) error {
 	return app.Install(ctx, rc, func(string) {})
 }
 
-// onceInRun has the first process of a test run do something, and the others wait for it: an API server works for a
+// onceInRun lets the first process of a test run do something, and makes the others wait for it: an API server works for a
 // second on definitions that it has already. Outside of a run each process does it.
 func onceInRun(do func() error) error {
 	dir := os.Getenv(Spares)
@@ -176,7 +174,7 @@ func (p pool) cluster(t testing.TB, flags ...string) *rest.Config {
 	return rc
 }
 
-// Overlap has eight tests of a package run at once, not one for each processor: it is for packages whose tests mostly
+// Overlap lets eight tests of a package run at once, not one for each processor: it is for packages whose tests mostly
 // wait. It is called before testing.M.Run; go test -parallel wins.
 func Overlap() { _ = flag.Set("test.parallel", "8") }
 

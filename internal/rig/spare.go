@@ -42,7 +42,7 @@ type pool struct {
 	prepare func(ctx context.Context, rc *rest.Config) error
 }
 
-// bare has API servers with nothing installed.
+// bare holds API servers with nothing installed.
 func bare() pool {
 	return pool{name: "bare", size: 1, prepare: func(context.Context, *rest.Config) error { return nil }}
 }
@@ -326,7 +326,7 @@ func (s *spare) difference(now map[string]string) string {
 	return out.String()
 }
 
-// rank has policies and webhooks deleted first, since they may refuse what follows, and definitions last.
+// rank deletes policies and webhooks first, since they may refuse what follows, and definitions last.
 func rank(o object) int {
 	switch {
 	case o.Group == "admissionregistration.k8s.io":

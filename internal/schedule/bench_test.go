@@ -45,7 +45,7 @@ func newLoad(n int, o Options) *load {
 	return l
 }
 
-// pass decides, and has what it decides done.
+// pass decides, and does what it decides.
 func (l *load) pass() {
 	for _, d := range l.Next(epoch).Decisions {
 		c := l.all[d.Key]

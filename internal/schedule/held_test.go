@@ -56,7 +56,7 @@ func (w *world) crowd(namespaces, each int, until time.Time) {
 	w.silence(until)
 }
 
-// silence has passes, and the CA of each challenge of the crowd that has a slot be silent, until nothing changes.
+// silence makes passes until nothing changes; the CA of each challenge of the crowd that has a slot is silent.
 func (w *world) silence(until time.Time) {
 	for more := true; more; {
 		w.run()

@@ -81,7 +81,7 @@ func (a *api) pass() {
 	a.noneIsHeldUp()
 }
 
-// write has the API server do a write, if that has not been done.
+// write makes the API server do a write, if that has not been done.
 func (a *api) write(k Key, w *sent) {
 	c, exists := a.obj[k]
 	if w.done || !exists {
@@ -194,7 +194,7 @@ func (a *api) noneIsHeldUp() {
 	}
 }
 
-// step has something happen.
+// step makes something happen.
 func (a *api) step() {
 	a.now = a.now.Add(time.Duration(a.r.Intn(500)) * time.Millisecond)
 	keys := slices.SortedFunc(maps.Keys(a.obj), order)
@@ -259,7 +259,7 @@ func TestInvariants(t *testing.T) {
 	}
 }
 
-// drain has no more trouble happen: all get a slot, and end.
+// drain lets no more trouble happen: all get a slot, and end.
 func (a *api) drain() {
 	a.t.Helper()
 	for range 20 * (len(a.obj) + 1) {

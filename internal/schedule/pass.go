@@ -193,7 +193,7 @@ func (p *pass) count(i, by int) {
 	}
 }
 
-// wait has a challenge wait for its name: one that holds it goes first, then Ready ones, then namespaces take turns,
+// wait makes a challenge wait for its name: one that holds it goes first, then Ready ones, then namespaces take turns,
 // then the oldest. One whose namespace is full stands in nobody's way.
 func (p *pass) wait(i int) {
 	name := p.tally(i, ofName)

@@ -7,15 +7,15 @@
 //     one beside another that was parked while its CA validates: that one holds the name until Challenge.HoldsUntil;
 //   - fair between namespaces (the one with the fewest processing goes first, then the one that was served longest
 //     ago), then between the issuers of a namespace in the same way, then oldest first;
-//   - a challenge that yields (its self check keeps failing, its CA is silent) is parked if another one can start with
-//     its slot, or waits for its name, and only then. When the self check of a parked challenge passes, it is Ready:
-//     first in line;
+//   - a challenge that yields (its self check keeps failing, its CA is silent) is parked only if another one can start
+//     with its slot, or waits for its name. When the self check of a parked challenge passes, it is Ready: first in
+//     line;
 //   - never more than twice Options.Cap of one namespace processing, or parked while they hold their name.
 //
 // A pass (pass.go) is a pure function of the facts, sorted by age, of the history of turns and starts, of the writes
 // that are not answered yet, and of the time. Scheduler keeps these between passes. There is no loop and no clock here;
-// the package writes nothing and calls nothing. After a restart the facts come from the resources; what is lost is
-// whose turn it was, and what Ready, Yields and NotBefore say, which their owner finds out again.
+// the package writes nothing and calls nothing. After a restart the facts come from the resources. The turns are lost,
+// and so is what Ready, Yields and NotBefore say: the caller finds that out again.
 package schedule
 
 import (
@@ -56,7 +56,7 @@ type Challenge struct {
 	Type string
 	// Issuer names the issuer, kind and namespace included.
 	Issuer string
-	// Class names who serves its route, an ingress class or a Gateway; empty if there is no route.
+	// Class names the ingress class or the Gateway that serves its route; empty if there is no route.
 	Class string
 	// Created is metadata.creationTimestamp.
 	Created time.Time
@@ -74,15 +74,15 @@ type Challenge struct {
 	Ready bool
 	// NotBefore is the earliest time at which a start makes sense; zero for any time.
 	NotBefore time.Time
-	// HoldsUntil is until when nobody else may start for the name and type, although the challenge is parked: its CA may
-	// be validating. It is zero while the CA has not been told to.
+	// HoldsUntil is until when no other challenge for the name and type may start, although this one is parked: its CA
+	// may be validating. It is zero while the CA has not been told to.
 	HoldsUntil time.Time
 }
 
 // waits reports whether the challenge wants a slot, now or later.
 func (c *Challenge) waits() bool { return !c.Processing && !c.Final && (!c.Presented || c.Ready) }
 
-// Outcome says where a challenge stands. The order is that of progress.
+// Outcome says how far a challenge has come. The order is that of progress.
 type Outcome int
 
 const (
@@ -125,7 +125,7 @@ type Decision struct {
 	Key
 	// Outcome is Starting or Parking.
 	Outcome Outcome
-	// Again says that the answer to an earlier write of the same was lost: whether it was done has to be found out.
+	// Again says that the answer to the same write was lost before: the caller has to find out whether it was done.
 	Again bool
 }
 
@@ -249,8 +249,8 @@ func (s *Scheduler) Challenge(k Key) (c Challenge, known bool) {
 	return f.Challenge, true
 }
 
-// Set notes what a challenge is like now, own writes included, and reports whether a pass would see a difference.
-// What makes it the same challenge (its UID, name and so on) never changes.
+// Set notes the present state of a challenge, own writes included, and reports whether a pass would see a difference.
+// The identity of a challenge (its UID, name and so on) never changes.
 func (s *Scheduler) Set(c Challenge) (changed bool) {
 	f := s.byKey[c.Key]
 	if f != nil && (f.UID != c.UID || !f.Created.Equal(c.Created)) {
@@ -350,9 +350,9 @@ func (s *Scheduler) found(g group) (place int) {
 	return place
 }
 
-// Answered reports that the API server has answered the write of a decision: it was done, which Set MUST have been told
-// before, or it was refused. A challenge whose write was refused is held back a little, and so is one that was parked
-// with nothing presented: being the oldest, it might take back the slot that it has just given up for others.
+// Answered notes that the API server has answered the write of a decision. It was done, and the caller MUST have told
+// Set before; or it was refused. Then the challenge is held back a little. So is a challenge that was parked with
+// nothing presented: as the oldest, it might take back the slot that it has just given up for others.
 func (s *Scheduler) Answered(k Key, written bool) {
 	parked := s.writes[k].outcome == Parking
 	delete(s.writes, k)
@@ -361,7 +361,7 @@ func (s *Scheduler) Answered(k Key, written bool) {
 	}
 }
 
-// Lost reports that it is not known whether a decision was written. The decision stands, and is repeated.
+// Lost notes that nobody knows whether a decision was written. The decision stands, and is repeated.
 func (s *Scheduler) Lost(k Key) {
 	if w, ok := s.writes[k]; ok {
 		w.again = s.now.Add(retryDelay)

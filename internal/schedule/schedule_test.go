@@ -536,7 +536,7 @@ func TestIssuerCap(t *testing.T) {
 	equal(t, started, []string{"c2"})
 }
 
-// TestClassCap has two issuers share a class, and nobody wait for it who has another or none.
+// TestClassCap lets two issuers share a class: nobody waits for it who has another or none.
 func TestClassCap(t *testing.T) {
 	w := newWorld(t, Options{Cap: 10, IssuerCap: 3, ClassCap: 2})
 	for i := range 8 {

@@ -1,7 +1,7 @@
-// Package selection chooses the solver of an ACME issuer that proves a name, and applies the
-// Order's annotations to it. The law is spec §5.4 and §5.5.
+// Package selection chooses the solver of an ACME issuer that proves a name, and applies the Order's annotations to
+// the solver, by spec §5.4 and §5.5.
 //
-// It is pure. What a solver then presents is internal/machine/acmeflow's to say; presenting it is internal/solver's.
+// It is pure. internal/machine/acmeflow says what a solver presents, and internal/solver presents it.
 package selection
 
 import (
@@ -19,7 +19,7 @@ import (
 	"chancery.dev/internal/pki"
 )
 
-// ErrTooLarge is what is wrong with a solver of more than limits.SolverBytes.
+// ErrTooLarge is the error for a solver of more than limits.SolverBytes.
 var ErrTooLarge = errors.New("too large")
 
 // maxName is how long a name of DNS is at most (RFC 1035 §2.3.4): what is longer is in no zone.
@@ -29,7 +29,7 @@ const maxName = 253
 type Selection struct {
 	// Solver is the chosen entry of the issuer.
 	Solver acmev1.ACMEChallengeSolver
-	// Type is what it solves.
+	// Type is the type of challenge that it solves.
 	Type acmev1.ACMEChallengeType
 	// Challenge is the one offered by the CA.
 	Challenge acmev1.ACMEChallenge
@@ -60,8 +60,8 @@ func (w weight) why() string {
 	}
 }
 
-// Solvers are those of an issuer, ready to be chosen from for each name of an Order. Of those that fit the same names
-// and are of one type, only the best is kept: a name costs the same, however many solvers there are.
+// Solvers are those of an issuer, prepared for the choice for each name of an Order. Of the solvers of one type that
+// fit the same names, only the best is kept: a name costs the same, however many solvers there are.
 type Solvers struct {
 	all []acmev1.ACMEChallengeSolver
 	// names and zones are the best for a name and for a zone that selectors list, anyName those whose selectors list
@@ -92,7 +92,7 @@ func note(in map[candidate]choice, key candidate, c choice) {
 	}
 }
 
-// For readies the solvers for the names of an Order with the given labels.
+// For prepares the solvers for the names of an Order with the given labels.
 func For(orderLabels map[string]string, solvers []acmev1.ACMEChallengeSolver) *Solvers {
 	s := &Solvers{
 		all: solvers, types: map[acmev1.ACMEChallengeType]int{}, sizes: map[int]int{},
@@ -285,7 +285,7 @@ func offeredOf(challenges []acmev1.ACMEChallenge) map[acmev1.ACMEChallengeType]a
 	return offered
 }
 
-// ApplyOverrides is the solver with the Order's annotations applied (spec §5.5). The given solver is not changed.
+// ApplyOverrides returns the solver with the Order's annotations applied (spec §5.5). It does not change the given one.
 func ApplyOverrides(o *acmev1.Order, solver acmev1.ACMEChallengeSolver) (acmev1.ACMEChallengeSolver, error) {
 	if solver.HTTP01 == nil {
 		return solver, nil

@@ -1,7 +1,7 @@
-// Package servingcert makes the certificates that servers of this process present, where nobody brings one. They are
-// signed by a CA of their own, in a Secret that all replicas share: whoever comes first makes it, and it is renewed
-// after two thirds of its life. A server's certificate is kept in memory only, and replaced while it serves. The Secret
-// has the keys and the annotation by which the CA injector takes it for a source (spec §8).
+// Package servingcert makes the certificates of this process's own servers, if nobody brings one. A CA of their own
+// signs them. The CA is in a Secret that all replicas share: the first replica makes it, and it is renewed after two
+// thirds of its life. A server's certificate is kept in memory only, and replaced while it serves. The Secret has the
+// keys and the annotation by which the CA injector takes it for a source (spec §8).
 //
 // The process needs the rights to get, list, watch and patch the Secret, by its name, and the right to create Secrets
 // in its namespace unless the Secret is there already: an empty one does.
@@ -53,15 +53,15 @@ type Options struct {
 	// Now and AfterFunc are the clock.
 	Now       func() time.Time
 	AfterFunc func(d time.Duration, f func()) (stop func())
-	// Trust, if it is set, is told the CAs to trust, in PEM: at the start, and whenever they change. It MUST return an
-	// error unless clients have been told to trust them, and is then called again; a new CA signs only after that.
+	// Trust, if set, is called with the CAs to trust, in PEM, at the start and whenever they change. It MUST return an
+	// error if clients may not trust them yet; then it is called again. A new CA signs only after Trust's success.
 	Trust func(ctx context.Context, bundle []byte) error
 	// Failed, if it is set, is told what is wrong with the watch of the Secret.
 	Failed toolscache.WatchErrorHandlerWithContext
 	Log    logr.Logger
 }
 
-// Certificate is that of a server, and its CA, while Start runs. All replicas run it, not only the one that leads.
+// Certificate keeps the certificate of a server and its CA while Start runs. All replicas run it, not only the leader.
 type Certificate struct {
 	o       Options
 	secrets toolscache.SharedIndexInformer
@@ -100,7 +100,7 @@ func New(o Options) (*Certificate, error) {
 	return c, err
 }
 
-// GetCertificate is that of a tls.Config.
+// GetCertificate is for the field GetCertificate of a tls.Config.
 func (c *Certificate) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if s := c.serving.Load(); s != nil {
 		return s.leaf, nil
@@ -108,7 +108,7 @@ func (c *Certificate) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, er
 	return nil, fmt.Errorf("there is no certificate yet: it needs the Secret %s", c.o.Secret)
 }
 
-// CA is what clients have to trust, in PEM, for a caBundle; nil before there is a certificate.
+// CA returns the CAs that clients have to trust, in PEM, for a caBundle; nil before there is a certificate.
 func (c *Certificate) CA() []byte {
 	if s := c.serving.Load(); s != nil {
 		return s.bundle
@@ -230,7 +230,7 @@ func (c *Certificate) renew(ctx context.Context, stored *corev1.Secret, now time
 	return nil
 }
 
-// serve has the server's certificate signed by the CA, and returns when to look again.
+// serve makes the CA sign the server's certificate, and returns when to look again.
 func (c *Certificate) serve(ctx context.Context, ca *authority, now time.Time) (time.Duration, error) {
 	bundle := pki.EncodeCertificates(ca.bundle(now)...)
 	var failed error

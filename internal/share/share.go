@@ -1,5 +1,5 @@
-// Package share divides a number of places between namespaces. A place is held by a call, or by a process, that a
-// tenant may cause to hang, so that nobody can take the place back.
+// Package share divides a number of places between namespaces. A call or a process holds a place. A tenant may cause
+// it to hang: then nobody can take the place back.
 //
 // There is one rule, May: nobody holds more places than are left free for the others. One namespace alone has half of
 // all places, n namespaces that want all have an n+1st part each, and as much is free for the next one. The same rule
@@ -12,14 +12,14 @@ import (
 	"sync"
 )
 
-// May reports whether somebody who holds own places may take so many more of those that are free: the first ones, and
-// others as long as the places that stay free are as many as those that are held.
+// May reports whether a holder of own places may take more of the free places. A holder of none may take any that are
+// free. Any other holder must then leave as many places free as the holder has.
 func May(own, free, more int) bool {
 	return free >= more && (own == 0 || own+more <= free-more)
 }
 
-// Places are places to wait for. When one is free, the namespaces that hold the fewest go first, and among those
-// the namespaces take turns. Use New. They are safe for concurrent use.
+// Places are places to wait for. A free place goes to the namespace that holds the fewest; namespaces that hold as many
+// take turns. Use New. They are safe for concurrent use.
 type Places struct {
 	total int
 
@@ -39,8 +39,8 @@ type line struct {
 // New returns so many places.
 func New(total int) *Places { return &Places{total: total, held: map[string]int{}} }
 
-// Take takes a place for a namespace, and waits for it where that is necessary; wait, if it is not nil, is called
-// before. Its error is that of the context.
+// Take takes a place for a namespace. If it has to wait, it calls wait before, unless wait is nil. Its error is that of
+// the context.
 func (p *Places) Take(ctx context.Context, namespace string, wait func()) error {
 	ready := make(chan struct{})
 	p.mu.Lock()
@@ -94,7 +94,7 @@ func (p *Places) Free(namespace string) {
 	p.serve()
 }
 
-// Wanted reports whether somebody who waits would have a place if the namespace gave one back.
+// Wanted reports whether a waiting call would get a place if the namespace gave one back.
 func (p *Places) Wanted(namespace string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,7 +121,7 @@ func (p *Places) Waits(namespace string) bool {
 	return p.line(namespace) >= 0
 }
 
-// Waiting returns how many wait for a place.
+// Waiting returns how many calls of Take wait for a place.
 func (p *Places) Waiting() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -30,16 +30,17 @@ var (
 	keptByNamespace = amount{limits.NamespaceSessions, limits.NamespaceSessionBytes}
 )
 
-// Inputs tell what a thing is made of from all else, by a digest.
+// Inputs is a digest of all that a thing is made of.
 type Inputs [sha256.Size]byte
 
-// Kept keeps one thing for each issuer between calls, such as the session that a login has opened. Nothing is lost with
-// it. Beyond a bound, what was used the longest ago is dropped. The zero value is ready.
+// Kept keeps one thing for each issuer between calls, such as the session of a login. Nothing is lost if a thing is
+// dropped: Kept drops, above a bound, the thing that was used the longest ago. The zero value is ready.
 type Kept[T any] struct {
-	// Size says how many bytes a thing takes besides those that every thing takes; nil means none. A thing may grow: Size
-	// is asked at each call, while calls with the thing may be under way. It MUST be quick.
+	// Size returns how many bytes a thing takes beyond the bytes of every thing; nil means none. A thing may grow, so
+	// Kept asks Size at each call, while calls with the thing may be under way. Size MUST be quick.
 	Size func(T) int
-	// Drop is told of a thing that is kept no longer, while calls with it may be under way; may be nil. It MUST be quick.
+	// Drop is called with a thing that is kept no longer, while calls with the thing may be under way; may be nil. It
+	// MUST be quick.
 	Drop func(T)
 
 	mu       sync.Mutex

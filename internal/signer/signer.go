@@ -28,24 +28,24 @@ import (
 	"chancery.dev/internal/pki"
 )
 
-// ReasonPending is the reason of a fault without a class: nothing is wrong, and the other side has not issued yet. With
-// a class, something is.
+// ReasonPending is the reason of a fault while the other side has not issued yet. Without a class, nothing is wrong;
+// with a class, something is.
 const ReasonPending = "IssuancePending"
 
-// Signer issues certificates for one type of issuer. It keeps nothing that matters: two Signers do the same. The engine
-// and the controllers decide when, how often and where calls are made.
+// Signer issues certificates for one type of issuer. It keeps nothing that matters: a new Signer does the same. The
+// engine and the controllers decide when, how often and where calls are made.
 type Signer interface {
-	// Sign MUST be idempotent: it is called again with the same Request, with what it has given in
-	// Result.Annotations added, until it returns a Bundle or a fault.Terminal. That of a Remote MAY block until ctx
-	// ends; then it MUST return an error that is no fault.Terminal. A Signer that is no Remote is InLine. A
-	// fault.Pending waits for an event: a change of the issuer, of a Secret that the issuer names, or of the request.
-	// After any other error the call is repeated, by the class of a fault.
+	// Sign MUST be idempotent: it is called again until it returns a Bundle or a fault.Terminal. Each call has the same
+	// Request, with the Result.Annotations of earlier calls added. The Sign of a Remote MAY block until ctx ends; then
+	// it MUST return an error that is no fault.Terminal. A Signer that is no Remote is InLine. After a fault.Pending,
+	// the next call waits for an event: a change of the issuer, of a Secret that the issuer names, or of the request.
+	// After any other error the class of the fault decides when the call is repeated.
 	Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r Request) (Result, error)
 }
 
 // InLine is an optional ability of a Signer that needs nothing from outside of this process but Secrets, which it
-// reads through a cache: its Sign MUST NOT block. A CertificateRequest is approved and signed by it in one pass, and
-// both are stored in one write. Any other Signer is called once the approval is stored.
+// reads through a cache: its Sign MUST NOT block. One pass approves and signs a CertificateRequest, and stores both in
+// one write. Any other Signer is called once the approval is stored.
 type InLine interface {
 	// NeedsKey reports whether Sign reads the requester's own key, from the Secret that
 	// Request.PrivateKeySecretName names.
@@ -55,14 +55,14 @@ type InLine interface {
 // Facts are what a Prober has found.
 type Facts = issuer.Facts
 
-// Prober is an optional ability of a Signer: it looks whether an issuer can be used. An issuer of another Signer
-// always can.
+// Prober is an optional ability of an Adapter: it checks whether an issuer can be used. Without this ability, an issuer
+// can always be used.
 type Prober interface {
-	// Probe MUST be idempotent, and MUST NOT change the issuer. Of an issuer that cannot be used it returns a fault:
-	// the reason and the words are those of the issuer's condition Ready, and the class tells whether somebody has
-	// to correct something or the server is away. A fault without a reason is for nobody to read. Any other error
-	// says nothing about the issuer. Facts beside an error count: the issuer is as they say, and Probe has more to do
-	// there, which the error has kept it from. When ctx ends, so does Probe.
+	// Probe MUST be idempotent, and MUST NOT change the issuer. If the issuer cannot be used, Probe returns a fault.
+	// The fault's reason and message become those of the issuer's condition Ready. The fault's class tells whether
+	// somebody has to correct something, or the server is away. A fault without a reason is shown to nobody. Any other
+	// error says nothing about the issuer. Facts beside an error count: the issuer is as the Facts say, but the error
+	// has kept Probe from further steps. When ctx ends, so does Probe.
 	Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) (Facts, error)
 }
 
@@ -72,31 +72,30 @@ type Forgetter interface {
 	Forget(issuer types.UID)
 }
 
-// Remote is the ability of an Adapter whose calls, Sign and Probe, leave the process: they are made off the workers, in
-// a lane of the engine, and Sign once the request's approval is stored. Those of any other one are made on a worker.
+// Remote is the ability of an Adapter whose calls, Sign and Probe, leave the process. They run in a lane of the engine,
+// not on a worker, and Sign runs once the request's approval is stored. The calls of other Adapters run on a worker.
 type Remote interface {
-	// Lane says where the calls for an issuer go. It is given an issuer of the Adapter's type, and reads its spec
-	// alone.
+	// Lane returns the lane for the calls of an issuer. The issuer is of the Adapter's type, and Lane reads only its
+	// namespace and its spec.
 	Lane(issuer certmanagerv1.GenericIssuer) engine.Lane
 }
 
-// Orderer is in the place of a Signer where a certificate comes by an object in the cluster, an Order (ACME). It says
-// what the Order is like. When an Order is made, and what becomes of the request, is for internal/machine/request to
-// decide.
+// Orderer takes the place of a Signer if the certificate comes by an object in the cluster, an Order (ACME). It says
+// what the Order is like. internal/machine/request decides when an Order is made and what happens to the request.
 type Orderer interface {
-	// Order returns the Order for a request, but for what it replaces. The same request has the same Order, with the
-	// same name. The error is a fault.Terminal if no Order can be made for the request. Whether the PKCS#10 request is
-	// signed by its own key is for the caller to verify, before the Order is made.
+	// Order returns the Order for a request, without the certificate that it replaces. The same request gets the same
+	// Order, with the same name. The error is a fault.Terminal if no Order can be made for the request. The caller
+	// verifies the signature of the PKCS#10 request before the Order is made.
 	Order(issuer certmanagerv1.GenericIssuer, r Request) (*acmev1.Order, error)
 	// Replaces names the certificate that a new Order is to replace (RFC 9773 §5); empty for none. It reads caches.
 	Replaces(ctx context.Context, issuer certmanagerv1.GenericIssuer, r Request) (string, error)
 }
 
-// Adapter is what there is for a type of issuer: a Signer or an Orderer, with any of the optional abilities.
+// Adapter is a Signer or an Orderer for one type of issuer, with any of the optional abilities.
 type Adapter any
 
-// RenewalInformer is an optional ability of a Signer: it asks the CA when a
-// certificate should be renewed (ACME Renewal Information, RFC 9773).
+// RenewalInformer is an optional ability of an Adapter: it asks the CA when a certificate should be renewed (ACME
+// Renewal Information, RFC 9773).
 type RenewalInformer interface {
 	// RenewalInfo asks about the certificate at the head of chain, which is PEM. It
 	// leaves the cluster: it MUST NOT be called on a reconcile worker. It returns nil if
@@ -104,11 +103,11 @@ type RenewalInformer interface {
 	RenewalInfo(ctx context.Context, issuer certmanagerv1.GenericIssuer, chain []byte) (*RenewalInfo, error)
 }
 
-// Revoker is an optional ability of a Signer: it has the CA revoke a certificate.
+// Revoker is an optional ability of an Adapter: it asks the CA to revoke a certificate.
 type Revoker interface {
-	// Revoke revokes a certificate; one that is revoked already is a success. It leaves the cluster: it
-	// MUST NOT be called on a reconcile worker. A fault.Terminal says that the CA refuses: it is asked again
-	// every hour. After any other error the call is repeated, by the class of a fault.
+	// Revoke revokes a certificate; a certificate that is revoked already is a success. The call leaves the cluster: it
+	// MUST NOT run on a reconcile worker. A fault.Terminal says that the CA refuses: the call is repeated every hour.
+	// After any other error the class of the fault decides when the call is repeated.
 	Revoke(ctx context.Context, issuer certmanagerv1.GenericIssuer, r Revocation) error
 }
 
@@ -116,15 +115,15 @@ type Revoker interface {
 type Revocation struct {
 	// Certificate is its DER.
 	Certificate []byte
-	// Key is its private key, for a CA that does not take the issuer's word; nil if it must not be used. Some
-	// CAs take its use for a proof that the key is known to others, and accept it for nothing any more.
+	// Key is its private key, for a CA that does not let the issuer revoke; nil if the key must not be used. Some CAs
+	// take the use of the key as proof that others know the key, and then accept the key for no certificate any more.
 	Key crypto.Signer
 	// Reason is one of those that CAs accept from subscribers (RFC 5280 §5.3.1).
 	Reason revocation.Reason
 }
 
-// AuthorityTeller is an optional ability of a Signer that signs with a certificate it
-// has at hand: it says which, so that what another one has signed can be replaced.
+// AuthorityTeller is an optional ability of a Signer that signs with a CA certificate of its own: it names the CA
+// certificate, so that certificates that another one has signed can be replaced.
 type AuthorityTeller interface {
 	// Authority returns the certificates that the issuer delivers with what it signs now: first the one that it signs
 	// with, or another of the same name and key. It returns an error if the issuer cannot sign. It is cheap when
@@ -132,13 +131,13 @@ type AuthorityTeller interface {
 	Authority(ctx context.Context, issuer certmanagerv1.GenericIssuer) ([]*x509.Certificate, error)
 }
 
-// AuthorityID tells the subject and the key of a CA from all others; see CAIssuerStatus.
+// AuthorityID is a digest of the subject and the key of a CA; see CAIssuerStatus.
 func AuthorityID(ca *x509.Certificate) string {
 	sum := sha256.Sum256(slices.Concat(ca.RawSubject, ca.RawSubjectPublicKeyInfo))
 	return hex.EncodeToString(sum[:])
 }
 
-// RenewalInfo is when a CA would have a certificate renewed (RFC 9773 §4.2).
+// RenewalInfo is when a CA would renew a certificate (RFC 9773 §4.2).
 type RenewalInfo struct {
 	// Start and End bound the suggested window.
 	Start, End time.Time
@@ -173,8 +172,8 @@ type Request struct {
 	IssuerName, IssuerKind, IssuerGroup string
 }
 
-// Refuses says why a certificate that was issued for the request, the public key of whose
-// CSR is key, must not be handed out; nil if it may be.
+// Refuses returns an error if a certificate that was issued for the request must not be handed out. key is the public
+// key of the CSR.
 func (r *Request) Refuses(leaf *x509.Certificate, key crypto.PublicKey) error {
 	switch {
 	case !pki.PublicKeysEqual(leaf.PublicKey, key):
@@ -188,7 +187,8 @@ func (r *Request) Refuses(leaf *x509.Certificate, key crypto.PublicKey) error {
 	}
 }
 
-// Template returns the certificate that the request asks for, to be signed (spec §3.4), with what i says of the issuer.
+// Template returns the certificate that the request asks for, as a template to sign (spec §3.4). i has the issuer's
+// part of it.
 func (r *Request) Template(i pki.Issuance) (*x509.Certificate, error) {
 	csr, err := pki.DecodeCSR(r.CSR)
 	if err != nil {
@@ -218,8 +218,8 @@ type Result struct {
 	// Warning is something the requester should know although the certificate
 	// was issued; empty for none. WarningReason is its event reason.
 	Warning, WarningReason string
-	// Annotations are to be persisted on the source object before Sign is called
-	// again (Venafi's pickup id), whatever error comes with them; may be nil.
+	// Annotations have to be stored on the source object before Sign is called again (Venafi's pickup id), whatever
+	// error comes with them; may be nil.
 	Annotations map[string]string
 }
 

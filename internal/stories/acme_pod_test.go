@@ -147,7 +147,7 @@ func (n *node) find(req *http.Request) (string, error) {
 	return "", fmt.Errorf("there is no route for %s%s", host, req.URL.Path)
 }
 
-// TestHTTP01ByPod: a solver with a podTemplate has a pod answer each Challenge, started by cert-manager's arguments
+// TestHTTP01ByPod: a solver with a podTemplate makes a pod answer each Challenge, started by cert-manager's arguments
 // alone. The certificate comes without any responder, and nothing is left.
 func TestHTTP01ByPod(t *testing.T) {
 	t.Parallel()

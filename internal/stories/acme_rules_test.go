@@ -200,7 +200,7 @@ func TestRule4AlreadyValid(t *testing.T) {
 	}
 }
 
-// elsewhere has a Challenge accepted by another user of the account's key.
+// elsewhere accepts a Challenge as another user of the account's key.
 func elsewhere(t *testing.T, w *watched, c *acmev1.Challenge) {
 	t.Helper()
 	secret := &corev1.Secret{}

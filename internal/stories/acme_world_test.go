@@ -55,7 +55,7 @@ func newACMEWorld(t *testing.T, change func(*pebble.Options)) *acmeWorld {
 	return w
 }
 
-// Config has DNS asked at the test's server, and HTTP-01 on the test's port.
+// Config asks the test's DNS server, and listens for HTTP-01 on the test's port.
 func (w *acmeWorld) Config() app.Config {
 	cfg := w.World.Config()
 	cfg.ACME.RecursiveNameservers = []string{w.dns.Addr()}

@@ -33,7 +33,7 @@ func (w *watched) tenantIssuer(name string, solvers ...acmev1.ACMEChallengeSolve
 	return &certmanagerv1.Issuer{ObjectMeta: named(name), Spec: spec}
 }
 
-// by has a Certificate signed by an Issuer of the namespace.
+// by gets a Certificate signed by an Issuer of the namespace.
 func by(issuer string, crt *certmanagerv1.Certificate) *certmanagerv1.Certificate {
 	crt.Spec.IssuerRef = cmmeta.IssuerReference{Name: issuer}
 	return crt

@@ -1,5 +1,6 @@
-// Package stub keeps next to nothing of objects that are too large for the watch cache. A tenant chooses how large his
-// objects are: the API server takes a megabyte and more of each, most of it by labels or lists without a bound.
+// Package stub replaces objects that are too large for the watch cache by stubs, which keep next to nothing. A tenant
+// chooses how large his objects are: the API server takes a megabyte and more of each, most of it in labels or lists
+// without a bound.
 package stub
 
 import (
@@ -24,17 +25,17 @@ type Object interface {
 // Reason is the reason of events and conditions about an object that is too large.
 const Reason = "TooLarge"
 
-// manager is that of the one entry that a stub has of managed fields. The API server gives each entry an operation,
-// and that of a stub has none: nobody can write an object that looks like a stub. The subresource of the entry is bare
-// where the status was dropped.
+// manager is the field manager of a stub's only entry of managed fields. The API server gives each entry an operation,
+// and the entry of a stub has none: so nobody can write an object that looks like a stub. The subresource of the entry
+// is bare if the status was dropped.
 const (
 	manager = "chancery.dev/too-large"
 	bare    = "bare"
 )
 
-// Bound is a cache.TransformFunc. It has next, which is another one, transform an object, and replaces what is larger
-// then than its bound by a stub. A stub has the name, the controller, the annotations and, of what has room,
-// first the status and then the spec. Caches may hand it what it has returned.
+// Bound returns a cache.TransformFunc. It lets next, another TransformFunc, transform an object. If the object is still
+// larger than its bound, it becomes a stub: the stub has the name, the controller, the annotations and, if there is
+// room, first the status and then the spec. Caches may pass an object to Bound that Bound has returned.
 func Bound(next func(any) (any, error)) func(any) (any, error) {
 	return func(obj any) (any, error) {
 		if object, ok := obj.(Object); ok && Is(object) {

@@ -1,8 +1,8 @@
-// Package term tells whoever sends something whether the term of this process is over: the time for which a leader may
-// act, which ends unless the lease is renewed in time, and goes on once it is.
+// Package term says, before something is sent, whether the term of this process is over. The term is the time for
+// which a leader may act: it ends unless the lease is renewed in time, and goes on once the lease is renewed.
 //
 // Package kubecache, which has the lease, extends the term. The engine, which sends all calls, and the guard of writes
-// to the API server hold to it, and package egress judges it once more before each request to somebody else.
+// to the API server obey it. Packages egress and exec check it once more before each request to somebody else.
 package term
 
 import (

@@ -1,8 +1,8 @@
 // Package tracing sends spans to a collector of OpenTelemetry: OTLP over HTTP, in JSON.
 //
 // The work on one issuance is spread over many passes, and over processes. So a span is made when a step has ended,
-// with the time at which the step began, and its identifiers follow from UIDs of objects alone: whichever process ends
-// a step, the span has its place in the same trace.
+// with the time at which the step began, and its identifiers follow from UIDs of objects alone: the span is in the
+// same trace, whichever process ends the step.
 //
 // Nothing waits for the collector: a span that cannot be sent is kept for a while, and then dropped.
 package tracing
@@ -53,11 +53,11 @@ type Span struct {
 	Problem string
 }
 
-// TraceOf returns the identifier of the trace of an issuance, by the UID of its request.
+// TraceOf returns the identifier of the trace of an issuance. request is the UID of the issuance's request.
 func TraceOf(request string) string { return digest(16, "trace", request) }
 
-// SpanOf returns the identifier of a span, by what tells it apart in its trace: the UID of an object, and more for a
-// step of its.
+// SpanOf returns the identifier of a span. The parts are unique in the trace: the UID of an object and, for a step of
+// the object, the name of the step.
 func SpanOf(parts ...string) string { return digest(8, append([]string{"span"}, parts...)...) }
 
 func digest(length int, parts ...string) string {
@@ -67,20 +67,20 @@ func digest(length int, parts ...string) string {
 
 // Options configure an Exporter.
 type Options struct {
-	// Endpoint is the URL of the collector; without a path, /v1/traces is meant.
+	// Endpoint is the URL of the collector. If it has no path, New adds /v1/traces.
 	Endpoint string
 	// Headers of each request, as in OTEL_EXPORTER_OTLP_HEADERS: name=value, with commas between, percent-encoded.
 	Headers string
-	// Given says that Endpoint is one that the environment of the process gives to every program. One that cannot be used
-	// is then logged, and nothing is traced.
+	// Given says that Endpoint comes from an environment variable for every program. Then New logs an Endpoint that
+	// cannot be used, and traces nothing, in place of an error.
 	Given bool
-	// Service is what the collector is told of the process.
+	// Service is the name of the process for the collector.
 	Service string
 	Log     logr.Logger
 }
 
-// Environment returns the options with what the variables of OpenTelemetry say. An endpoint in them counts where the
-// options have none.
+// Environment returns the options with the values of OpenTelemetry's environment variables. Their endpoint counts only
+// if the options have none.
 func (o Options) Environment(getenv func(string) string) Options {
 	o.Headers = getenv("OTEL_EXPORTER_OTLP_HEADERS")
 	at := strings.TrimRight(getenv("OTEL_EXPORTER_OTLP_ENDPOINT"), "/")
@@ -91,7 +91,7 @@ func (o Options) Environment(getenv func(string) string) Options {
 	return o
 }
 
-// Exporter sends spans. One that is nil drops them.
+// Exporter sends spans. A nil Exporter drops them.
 type Exporter struct {
 	endpoint, service string
 	headers           http.Header
@@ -150,7 +150,7 @@ func notInName(r rune) bool {
 	return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && !strings.ContainsRune("-_.", r)
 }
 
-// Add has a span sent. It never waits.
+// Add hands a span in to be sent. It never waits.
 func (e *Exporter) Add(s Span) {
 	if e == nil {
 		return

@@ -1,4 +1,4 @@
-// Package when compares times at which something is to be done, of which zero means never.
+// Package when compares times at which something is to be done. Earliest takes zero for never, Latest for now.
 package when
 
 import "time"

@@ -59,7 +59,7 @@ func prepareDNS01(ctx context.Context, r *run) (*workload, error) {
 	return prepareACME(ctx, r, rfc2136Solver)
 }
 
-// rfc2136Solver has records made by updates of the rig's DNS server.
+// rfc2136Solver makes records by updates of the rig's DNS server.
 func rfc2136Solver(rig *acmeRig) acmev1.ACMEChallengeSolver {
 	return acmev1.ACMEChallengeSolver{DNS01: &acmev1.DNS01Solver{RFC2136: &acmev1.RFC2136Provider{Nameserver: rig.dns.Addr()}}}
 }

@@ -8,18 +8,18 @@ import (
 	"chancery.dev/standalone/bench/usage"
 )
 
-// AtRest is what objects cost that are in order.
+// AtRest is the cost of objects that are in order.
 type AtRest struct {
-	// With is the memory of a process with them, Alone that of one without them. Budget is for the difference of what is
-	// in use: resident memory differs by more from start to start.
+	// With is the memory of a process with the objects, Alone that of a process without them. Budget is for the
+	// difference of InUse: resident memory differs by more from start to start.
 	With   Memory `json:"with"`
 	Alone  Memory `json:"alone"`
 	Budget int64  `json:"budget"`
 	// Reads and Writes are those of the start, beside what an idle cluster does. There are no writes if all is in order.
 	Reads  []RequestRow `json:"reads"`
 	Writes []RequestRow `json:"writes"`
-	// WindowSeconds is how long the process was then looked at, Requests are those to the API server in that time:
-	// none.
+	// WindowSeconds is how long the process was watched after that. Requests are its requests to the API server in that
+	// time: there should be none.
 	WindowSeconds float64      `json:"windowSeconds"`
 	Requests      []RequestRow `json:"requests"`
 }

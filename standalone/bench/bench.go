@@ -27,21 +27,21 @@ type Options struct {
 	Scenarios []string
 	// Concurrency is how many certificates are under way at once, in scenarios and ceilings; at least 1.
 	Concurrency int
-	// AtRest is up to how many certificates the scenario rest fills the namespace; Unrelated is how many Secrets of others
-	// it adds.
+	// AtRest is the number of certificates up to which the scenario rest fills the namespace. Unrelated is how many
+	// Secrets of others this scenario adds.
 	AtRest, Unrelated int
 	// Definitions is how many the scenario injection makes.
 	Definitions int
-	// Window is how long the scenarios that look at what is at rest, or waits, look at it.
+	// Window is how long the scenarios watch objects that are at rest, or that wait.
 	Window time.Duration
-	// Hanging is how many issuers whose servers never answer the scenario hanging has in another namespace.
+	// Hanging is how many issuers with servers that never answer the scenario hanging has, in another namespace.
 	Hanging int
-	// Routes has HTTP-01 routed by an Ingress for each Challenge, as on a cluster, although nobody serves it here.
+	// Routes makes an Ingress for each HTTP-01 Challenge, as on a cluster, although nobody serves the Ingress here.
 	Routes bool
 	// Standalone and Controller are the binaries chancery-standalone and chancery.
 	Standalone, Controller string
-	// Other is the program of another controller, which does each scenario after ours; empty for none. It gets the flags
-	// that its help names, and OtherArguments.
+	// Other is the program of another controller, which runs each scenario after ours; empty for none. It gets those of
+	// our flags that its help names, and OtherArguments.
 	Other          string
 	OtherArguments []string
 	// Progress is told what happens, a line each; nil is told nothing.
@@ -113,7 +113,8 @@ func Scenarios() []string {
 	return names
 }
 
-// DefaultScenarios returns the names of those that are done in minutes with a hundred certificates, and tell something.
+// DefaultScenarios returns the names of the scenarios whose results with a hundred certificates say something and
+// take only minutes.
 func DefaultScenarios() []string {
 	var names []string
 	for _, s := range scenarios() {
@@ -242,7 +243,7 @@ func (r *run) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(r.Progress, format+"\n", args...)
 }
 
-// runScenario measures one scenario on a control plane of its own, so that none sees what another has left behind.
+// runScenario measures one scenario on a control plane of its own: no scenario sees what another one has left behind.
 func runScenario(ctx context.Context, r *run, s scenario) (_ *Scenario, err error) {
 	// A scenario that hangs must not hang for good: the parts bound their waits, this bounds them all.
 	ctx, cancel := context.WithTimeout(ctx, r.scenarioWithin())

@@ -29,17 +29,17 @@ const (
 	hangingFor = 15 * time.Second
 )
 
-// Hanging is what certificates of one namespace take beside another one whose servers never answer.
+// Hanging is the cost of certificates in one namespace while the servers of another namespace never answer.
 type Hanging struct {
 	// Issuers of the other namespace, and how many of its certificates wait for a DNS solver that hangs.
 	Issuers      int `json:"issuers"`
 	Certificates int `json:"certificates"`
 	// Calls is how many calls to such servers were under way at the beginning and at the end.
 	Calls [2]int `json:"calls"`
-	// Alone and Beside are the pace of certificates before, and beside them.
+	// Alone and Beside are the pace of certificates before that, and meanwhile.
 	Alone  Pace `json:"alone"`
 	Beside Pace `json:"beside"`
-	// Ratio is the median beside them, in times of the median alone, and RatioBudget the budget for it.
+	// Ratio is the median of Beside divided by the median of Alone, and RatioBudget the budget for it.
 	Ratio       float64 `json:"ratio"`
 	RatioBudget float64 `json:"ratioBudget"`
 }
@@ -66,7 +66,7 @@ func startTarpit(ctx context.Context) (*tarpit, error) {
 	return t, nil
 }
 
-// hangScenario issues certificates, then has issuers of another namespace hang, and issues as many again.
+// hangScenario issues certificates, lets the issuers of another namespace hang, and issues as many again.
 func hangScenario(ctx context.Context, r *run, work *workload, result *Scenario) error {
 	return withController(ctx, r, work, func(c *controller) error {
 		seen := newObserver(work)
@@ -106,7 +106,7 @@ func hangScenario(ctx context.Context, r *run, work *workload, result *Scenario)
 	})
 }
 
-// hang creates what hangs, and waits until many calls do.
+// hang creates the issuers that hang, and waits until many of their calls hang.
 func (r *run) hang(ctx context.Context, server *tarpit, out *Hanging) error {
 	acme := &certmanagerv1.ClusterIssuer{}
 	if err := r.plane.client.Get(ctx, client.ObjectKey{Name: acmeIssuer}, acme); err != nil {

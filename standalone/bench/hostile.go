@@ -38,9 +38,9 @@ const (
 	hostileRuns = 3
 )
 
-// Hostile is what certificates of one namespace take beside another one that attacks: with objects as large as the API
-// server takes, with many objects, with objects that come and go, with servers that send as much as they can, and with
-// a CA that gives no result.
+// Hostile is the cost of certificates in one namespace while another namespace attacks: with objects as large as the
+// API server takes, with many objects, with objects that come and go, with servers that send as much as they can, and
+// with a CA that gives no result.
 type Hostile struct {
 	// Answers is how many large answers hostile servers have sent, and Requests how many certificates were asked of them.
 	Answers  int `json:"answers"`
@@ -52,10 +52,10 @@ type Hostile struct {
 	Beside Pace `json:"beside"`
 	// Ratio compares the medians.
 	Ratio float64 `json:"ratio"`
-	// DNS01Millis is the longest that a certificate by DNS-01 takes, before the attack and beside it.
+	// DNS01Millis is the time of the slowest certificate by DNS-01, before the attack and beside it.
 	DNS01Millis [2]float64 `json:"dns01Millis"`
-	// FirstMillis is from the start of a controller until the first certificate, without the attack and with its objects:
-	// medians of several starts.
+	// FirstMillis is the time from the start of a controller until the first certificate, without the attack and with
+	// the attack's objects: medians of several starts.
 	FirstMillis [2]float64 `json:"firstMillis"`
 }
 

@@ -31,7 +31,7 @@ const (
 	definitionSize = 20_000
 )
 
-// Injection is what the CA injector costs beside definitions that are in order.
+// Injection is the cost of the CA injector with definitions that are in order.
 type Injection struct {
 	// Definitions is how many there are, each with a conversion webhook and an annotation.
 	Definitions int `json:"definitions"`
@@ -91,8 +91,8 @@ func injectionScenario(ctx context.Context, r *run, result *Scenario) error {
 	})
 }
 
-// seedDefinitions makes one definition, and copies it once the API server has accepted it: the API server would take
-// minutes over so many at once.
+// seedDefinitions makes one definition. Once the API server has accepted it, seedDefinitions writes copies into etcd:
+// the API server would need minutes for so many definitions at once.
 func (r *run) seedDefinitions(ctx context.Context, ca []byte) error {
 	one := definition(ca)
 	if err := r.plane.client.Create(ctx, one); err != nil {

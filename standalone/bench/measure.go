@@ -34,7 +34,7 @@ type workload struct {
 	list client.ObjectList
 	// state says whether a watched object is issued, and if not, what is said about it.
 	state func(client.Object) (issued bool, said string)
-	// calm has the controller left alone until it has looked at everything, before it is given work.
+	// calm says to give the controller no work before it has looked at everything.
 	calm bool
 	// dns is the server that ACME challenges are looked up at; nil without.
 	dns *dnsserver.Server

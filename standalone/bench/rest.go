@@ -30,11 +30,11 @@ const (
 	unrelatedNamespace = "unrelated"
 )
 
-// Rest is what certificates cost that are in order.
+// Rest is the cost of certificates that are in order.
 type Rest struct {
 	// Certificates is how many there are.
 	Certificates int `json:"certificates"`
-	// ResidentBytes is the controller's memory some time after a start, beside the budget; PeakBytes the most that it had.
+	// ResidentBytes is the controller's memory some time after a start, beside its Budget, PeakBytes the most before.
 	ResidentBytes int64 `json:"residentBytes"`
 	PeakBytes     int64 `json:"peakBytes"`
 	Budget        int64 `json:"budget"`
@@ -44,12 +44,12 @@ type Rest struct {
 	// them.
 	Unrelated              int   `json:"unrelated"`
 	UnrelatedResidentBytes int64 `json:"unrelatedResidentBytes,omitempty"`
-	// StartMillis runs from the start of the process until the API server shows that a Certificate is worked on that was
-	// changed while no controller ran.
+	// StartMillis is the time from the start of the process until the process works on a Certificate that was changed
+	// while no controller ran.
 	StartMillis       float64 `json:"startMillis"`
 	StartBudgetMillis float64 `json:"startBudgetMillis"`
-	// CPUGrowth is the CPU time of each certificate that is issued beside those at rest, in times of what it is without
-	// them.
+	// CPUGrowth is the CPU time of a certificate that is issued beside those at rest, divided by the CPU time of a
+	// certificate without them.
 	CPUGrowth       float64 `json:"cpuGrowth"`
 	CPUGrowthBudget float64 `json:"cpuGrowthBudget"`
 }
@@ -187,8 +187,8 @@ func (r *run) atRest(ctx context.Context, work *workload) (resident, peak int64,
 	return resident, peak, err
 }
 
-// startOnChange changes a Certificate that is listed late while no controller runs, and tells how long after the start
-// of one it is worked on, in milliseconds.
+// startOnChange changes a Certificate while no controller runs: one that is late in the list. It returns how many
+// milliseconds after its start a controller works on the Certificate.
 func (r *run) startOnChange(ctx context.Context, work *workload) (_ float64, err error) {
 	last := client.ObjectKeyFromObject(work.object(r.Certificates - 1))
 	if copies := r.AtRest - r.Certificates; copies > 0 {

@@ -98,7 +98,7 @@ func (r *run) sample(ctx context.Context, name string) (issuedObjects, error) {
 	return s, s.renewAtTwoThirds()
 }
 
-// renewAtTwoThirds has the certificate renewed when every other controller would, too: our own choice depends on the
+// renewAtTwoThirds renews the certificate when every other controller would, too: our own choice depends on the
 // UID.
 func (s issuedObjects) renewAtTwoThirds() error {
 	crt := &certmanagerv1.Certificate{}

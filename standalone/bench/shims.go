@@ -19,7 +19,7 @@ import (
 // shimMemory is the budget of 1,000 Ingresses and 500 Gateways, beside their Certificates.
 const shimMemory = 20 << 20
 
-// Shims is what annotated Ingresses and Gateways cost whose certificates are in order.
+// Shims is the cost of annotated Ingresses and Gateways whose certificates are in order.
 type Shims struct {
 	Ingresses int `json:"ingresses"`
 	Gateways  int `json:"gateways"`
@@ -27,7 +27,7 @@ type Shims struct {
 	AtRest
 }
 
-// prepareShims has Ingresses, and Gateways after each second of them, ask for the certificates.
+// prepareShims lets Ingresses ask for the certificates, and a Gateway after every second Ingress.
 func prepareShims(ctx context.Context, r *run) (*workload, error) {
 	work, err := prepareCA(ctx, r)
 	if err != nil {

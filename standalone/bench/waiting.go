@@ -29,12 +29,12 @@ const (
 	neverAppears = 24 * time.Hour
 )
 
-// Waiting is what challenges cost whose record does not appear, once their self checks come at the fixed period.
+// Waiting is the cost of challenges whose record does not appear, once their self checks come at the fixed period.
 type Waiting struct {
 	// Challenges that wait, and how many of them have a slot; the others are postponed.
 	Challenges int `json:"challenges"`
 	InFlight   int `json:"inFlight"`
-	// WindowSeconds is how long they were looked at, PeriodSeconds how often each is checked.
+	// WindowSeconds is how long the challenges were watched, PeriodSeconds the time between two checks of one.
 	WindowSeconds float64 `json:"windowSeconds"`
 	PeriodSeconds float64 `json:"periodSeconds"`
 	// CPUPercent is the controller's CPU time in percent of one core, beside the budget for a thousand.
@@ -48,7 +48,7 @@ type Waiting struct {
 	OtherQuestions int     `json:"otherQuestions"`
 }
 
-// prepareWaiting has the DNS server take updates that it never shows, and lets all challenges be in flight.
+// prepareWaiting makes the DNS server take updates that it never shows, and lets all challenges be in flight.
 func prepareWaiting(ctx context.Context, r *run) (*workload, error) {
 	return prepareHidden(ctx, r, r.Certificates)
 }
@@ -62,7 +62,7 @@ func preparePostponed(ctx context.Context, r *run) (*workload, error) {
 // later, fail.
 const late = 600 * time.Millisecond
 
-// prepareLate has the DNS server show each record late.
+// prepareLate makes the DNS server show each record late.
 func prepareLate(ctx context.Context, r *run) (*workload, error) {
 	work, err := prepareACME(ctx, r, rfc2136Solver)
 	if err == nil {

@@ -21,7 +21,7 @@ const (
 	minutesVariable = "CHANCERY_CHAOS_MINUTES"
 	// seedVariable repeats the choices of a run.
 	seedVariable = "CHANCERY_CHAOS_SEED"
-	// onlyVariable has those failures alone whose name contains it.
+	// onlyVariable selects those failures alone whose name contains it.
 	onlyVariable = "CHANCERY_CHAOS_ONLY"
 	// between is how long all goes well before the next failure.
 	between = 4 * time.Second
@@ -86,7 +86,7 @@ type row struct {
 	longest time.Duration
 }
 
-// live has a fault happen, and waits until everything is in order again.
+// live makes a fault happen, and waits until everything is in order again.
 func (w *world) live(ctx context.Context, f fault, table map[string]*row) {
 	began := time.Now()
 	f.do(ctx, w)
@@ -121,7 +121,7 @@ func (w *world) await(ctx context.Context) *verdict {
 	return v
 }
 
-// atTheEnd has those Certificates tried at once that wait for their next try: they may say no more.
+// atTheEnd retries those Certificates at once that wait for their next try: they may say no more.
 func (w *world) atTheEnd(ctx context.Context) {
 	w.t.Helper()
 	v := w.await(ctx)

@@ -153,7 +153,7 @@ func (l *load) restored() {
 	}
 }
 
-// renew has a Certificate issued again, as kubectl chancery renew does.
+// renew reissues a Certificate, as kubectl chancery renew does.
 func renew(ctx context.Context, c client.Client, crt *certmanagerv1.Certificate) error {
 	changed := crt.DeepCopy()
 	certmanagerv1.SetCertificateCondition(changed, certmanagerv1.CertificateCondition{

@@ -1,5 +1,5 @@
-// Package child runs programs that may be anybody's beside this one, and says in words what became of them: a program
-// that is missing or made for another machine, that ends by itself, does not end, or prints without end.
+// Package child runs programs that may be anybody's beside this one, and describes how they fail: a program that is
+// missing or made for another machine, that ends by itself, does not end, or prints without end.
 //
 // It is for measurements and comparisons. It starts no program a second time.
 package child
@@ -39,7 +39,7 @@ type Program struct {
 	StopWithin time.Duration
 }
 
-// Process is a program that was started. It dies with this process, where the system offers that.
+// Process is a program that was started. It dies with this process, if the operating system can do that.
 type Process struct {
 	program Program
 	cmd     *exec.Cmd
@@ -108,8 +108,8 @@ func (c *Process) Began() time.Time { return c.began }
 // Ended is closed when the process is gone.
 func (c *Process) Ended() <-chan struct{} { return c.ended }
 
-// ByItself is the error of a process that has ended and nobody has asked to; nil while it runs. It has the process's
-// last words, where its log is, and how to run it by hand.
+// ByItself returns an error if the process has ended although nobody asked it to, and nil while it runs. The error has
+// the last words of the process, the place of its log, and the command to run it by hand.
 func (c *Process) ByItself() error {
 	select {
 	case <-c.ended:
@@ -124,8 +124,8 @@ func (c *Process) ByItself() error {
 		c.program.Path, strings.Join(c.program.Arguments, " "), c.LastWords())
 }
 
-// Stop asks the process to end by SIGTERM, and kills it and what it has started when it does not. It returns an error
-// if it had ended before, or had to be killed.
+// Stop sends SIGTERM to the process. If the process does not end, Stop kills it and its children. Stop returns an error
+// if the process had ended before, or had to be killed.
 func (c *Process) Stop() error {
 	if err := c.ByItself(); err != nil {
 		return err
@@ -224,9 +224,9 @@ type Help struct {
 	text    string
 }
 
-// HelpOf asks a program for its flags: those of a command, where it has it. So a build of any commit gets what it
-// knows, and cert-manager's controller, which has no commands, too. A program that prints no help in time knows no
-// flag. The error is that of Start.
+// HelpOf asks a program for its flags, or for those of a command if the program has the command. So a build of any
+// commit gets only flags that it knows, and so does cert-manager's controller, which has no commands. A program that
+// prints no help in time knows no flag. The error is that of Start.
 func HelpOf(path, command string) (*Help, error) {
 	text, err := askHelp(path)
 	if err != nil {

@@ -161,7 +161,7 @@ func keyTraits() []trait {
 	}
 }
 
-// holding has the Secret hold a key already, without a certificate.
+// holding puts a key into the Secret already, without a certificate.
 func holding(policy certmanagerv1.PrivateKeyRotationPolicy, algorithm certmanagerv1.PrivateKeyAlgorithm) trait {
 	return func(in *input, crt *certmanagerv1.Certificate, before *[]client.Object) {
 		crt.Spec.PrivateKey = &certmanagerv1.CertificatePrivateKey{RotationPolicy: policy, Algorithm: algorithm}

@@ -224,7 +224,7 @@ func TestCompareFindsADifference(t *testing.T) {
 	}
 }
 
-// quickly has ours compared with itself.
+// quickly compares ours with itself.
 func quickly(t *testing.T) options {
 	t.Helper()
 	path := os.Getenv("CHANCERY_BIN")

@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// namespace has all that is generated, clusterNamespace the Secrets of ClusterIssuers.
+	// namespace holds all that is generated, clusterNamespace the Secrets of ClusterIssuers.
 	namespace, clusterNamespace = "compare", "cert-manager"
 	zone                        = "example.com"
 	// password is that of all keystores.

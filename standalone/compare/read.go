@@ -237,7 +237,7 @@ func called(item any, i int) string {
 	return fmt.Sprint(i)
 }
 
-// mask has what differs from run to run look alike.
+// mask makes what differs from run to run look alike.
 func mask(s string) string {
 	for _, m := range masks() {
 		s = m.pattern.ReplaceAllString(s, m.with)

@@ -66,8 +66,8 @@ func (s *side) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.progress, s.name+": "+format+"\n", args...)
 }
 
-// compare runs both controllers and compares what they have made. The report is nil where one of them has not worked:
-// then their logs are kept.
+// compare runs both controllers and compares the objects that they have made. If one of them has not worked, the report
+// is nil, and their logs are kept.
 func compare(ctx context.Context, o options) (*report, error) {
 	sides := [2]*side{
 		{options: o, name: "the other controller", path: o.other, arguments: o.arguments},
@@ -122,7 +122,7 @@ func (s *side) ask() (err error) {
 	return nil
 }
 
-// run has the controller work on the input, and reads what it has made.
+// run lets the controller work on the input, and reads the objects that the controller has made.
 func (s *side) run(ctx context.Context, input *input) (_ []object, err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, err

@@ -54,8 +54,8 @@ func (l *logFile) explain(err error) error {
 	return fmt.Errorf("%w (details are in %s)", err, l.path)
 }
 
-// Write implements io.Writer. After close it drops what comes: what was abandoned at the stop still talks, and the
-// file, or its whole directory, may be gone on purpose.
+// Write implements io.Writer. After close it drops everything: parts that the stop has abandoned still write, and
+// somebody may have deleted the file, or its whole directory, on purpose.
 func (l *logFile) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

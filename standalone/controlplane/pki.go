@@ -79,8 +79,8 @@ func (d *dataDir) loadPKI(now time.Time, listen net.IP) (*pki, error) {
 	return keys, nil
 }
 
-// loadAuthority reads a CA, or makes it. The certificate is written last: without it, a key left by a crash is used
-// for a new certificate, and nothing was ever signed by it.
+// loadAuthority reads a CA, or makes it. It writes the certificate last. So a key without a certificate, which a crash
+// has left, has signed nothing yet: loadAuthority makes a certificate for it.
 func (d *dataDir) loadAuthority(name, commonName string, now time.Time) (authority, error) {
 	key, err := d.loadKey(name + ".key")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package demo issues real certificates before the user's eyes: it applies manifests as an administrator would, shows
+// Package demo shows a user how real certificates are issued: it applies manifests as an administrator would, shows
 // what becomes of every Certificate, Order and Challenge, and verifies each chain in the end.
 //
 // The ACME and the DNS server are real too, on loopback (Peers). The control plane and the controllers are the

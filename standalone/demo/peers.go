@@ -57,7 +57,7 @@ func StartPeers(ctx context.Context) (*Peers, error) {
 	return p, nil
 }
 
-// Configure lets controllers find the peers where they are, as they would find the world's on its usual ports.
+// Configure lets controllers find the peers on their ports, in place of the world's servers on the usual ports.
 func (p *Peers) Configure(c *app.ACMEConfig) {
 	c.RecursiveNameservers = []string{p.dns.Addr()}
 	c.AuthoritativePort = p.dns.Port()

@@ -1,5 +1,5 @@
 // Package docs_test does what the documentation says: it runs the commands of docs/*.md as a reader would, one after
-// the other, and has an API server look at the manifests. It tests nothing else.
+// the other, and lets an API server look at the manifests. It tests nothing else.
 //
 // The first line of a fenced block says what is done with it:
 //

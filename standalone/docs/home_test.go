@@ -120,7 +120,7 @@ func (h *home) up() {
 
 var namespace = regexp.MustCompile(`\bnamespace: ([a-z0-9-]+)`)
 
-// dryRun has the API server look at a manifest. The namespaces that the manifest names are made.
+// dryRun lets the API server look at a manifest. The namespaces that the manifest names are made.
 func (h *home) dryRun(manifest string) (string, error) {
 	h.t.Helper()
 	file := filepath.Join(h.dir, "manifest.yaml")

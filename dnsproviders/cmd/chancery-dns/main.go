@@ -1,7 +1,6 @@
-// Command chancery-dns writes the records of DNS-01 challenges with the providers of
-// lego. Chancery runs it on demand, or reaches it over a Unix socket, and speaks the
-// provider protocol with it (docs/dns-providers.md). It holds no credentials, reads no
-// configuration and needs no rights in the cluster.
+// Command chancery-dns writes the records of DNS-01 challenges with lego's DNS providers. Chancery starts it on
+// demand, or reaches it over a Unix socket; the two speak the provider protocol (docs/dns-providers.md). The command
+// holds no credentials, reads no configuration and needs no rights in the cluster.
 package main
 
 import (

@@ -1,9 +1,8 @@
-// Package adapter serves the provider protocol with the providers of lego, and with
-// those written here (internal/native).
+// Package adapter serves the provider protocol with lego's DNS providers, and with the writers of internal/native.
 //
-// It hands a provider its variables and nothing else, tells lego's DNS look-ups what
-// Chancery has found out, and names classes of failures. The protocol itself is in
-// chancery.dev/internal/solver/dns01/wire.
+// It gives a provider its variables and, unless ambient credentials are allowed, nothing else. It answers the DNS
+// look-ups of lego with what Chancery has found out, and says the class of each failure. It does not define the
+// protocol: that is in chancery.dev/internal/solver/dns01/wire.
 package adapter
 
 import (

@@ -1,8 +1,8 @@
-// Package catalog says which DNS providers there are and what each one may be told:
-// the names of its credentials and settings. Nothing else reaches a provider.
+// Package catalog lists the DNS providers, and the names of the credentials and settings that each one takes. Nothing
+// else reaches a provider.
 //
-// The entries are generated from lego's own descriptions. The package decides what of
-// them a tenant's Secret must never say; it runs no provider.
+// The entries are generated from lego's own descriptions. The package removes from them what a tenant must not set,
+// such as files of the machine. It runs no provider.
 package catalog
 
 import (

@@ -1,10 +1,9 @@
-// Package native writes records with the APIs of the providers that Issuers have
-// fields of their own for, where lego's provider does less than the contract asks:
-// add and remove one value, leave others alone, remember nothing, and succeed when
-// there is nothing left to do (spec §5.9).
+// Package native writes records through the APIs of DNS providers where lego does less than the contract asks: add and
+// remove one value, leave other values alone, remember nothing, and succeed if there is nothing left to do (spec
+// §5.9). Issuers have fields of their own for these providers.
 //
-// Everything it needs is in its Settings: it reads no file and no variable of the
-// process, unless ambient credentials are allowed.
+// Everything it needs is in its Settings: it reads no file and no variable of the process, unless ambient credentials
+// are allowed.
 package native
 
 import (

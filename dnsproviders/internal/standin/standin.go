@@ -1,7 +1,7 @@
-// Package standin stands in for the APIs of DNS providers, in tests: servers of their
-// real host names, reached through a proxy that ends TLS with certificates of its own
-// CA. They check how a client authenticates, to the signature, and hold real record
-// sets. They know what the providers' writers use, and no more.
+// Package standin replaces the APIs of DNS providers in tests. Its servers have the host names of the real ones; a
+// client reaches them through a proxy that ends TLS with certificates of its own CA.
+//
+// The servers check authentication, down to the signature, and store real record sets. They know no more than we use.
 package standin
 
 import (
@@ -219,7 +219,7 @@ func (w *World) Throttle(on bool) {
 	w.throttled = on
 }
 
-// Slow has no API answer, or ends that.
+// Slow lets no API answer, or ends that.
 func (w *World) Slow(on bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -245,7 +245,7 @@ func (w *World) Put(name, value string) {
 	w.set(name, append(w.sets[name], value))
 }
 
-// PutAhead has another writer write a value when the next change arrives, just before it:
+// PutAhead lets another writer write a value when the next change arrives, just before it:
 // whoever makes the change has read what is no longer so.
 func (w *World) PutAhead(name, value string) {
 	w.mu.Lock()

@@ -22,7 +22,7 @@ import (
 	"chancery.dev/internal/rig/bounds"
 )
 
-// TestAnswersAreBounded has a hostile server answer with as much as it likes. Each answer is refused
+// TestAnswersAreBounded lets a hostile server answer with as much as it likes. Each answer is refused
 // as too large: the same call would bring the same.
 func TestAnswersAreBounded(t *testing.T) {
 	order := func(ctx context.Context, c *client.Client, base string) error {

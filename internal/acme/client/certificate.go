@@ -41,7 +41,7 @@ func (c *Client) FetchCertificate(ctx context.Context, url string) (*Chain, erro
 // maxAlternates bounds how many alternate chains are returned: each may be downloaded.
 const maxAlternates = limits.Alternates
 
-// parseChain reads a PEM chain. RFC 8555 §11.4 has us refuse anything but certificates: a private
+// parseChain reads a PEM chain. RFC 8555 §11.4 tells us to refuse anything but certificates: a private
 // key in a file that a web server loads would be used.
 func parseChain(data []byte) ([]*x509.Certificate, error) {
 	var certs []*x509.Certificate

@@ -22,7 +22,7 @@ type restarting struct {
 	good map[string]bool
 	// stale answers a request whose nonce is not known.
 	stale func(w http.ResponseWriter)
-	// gate has the requests of a burst wait for one another.
+	// gate makes the requests of a burst wait for one another.
 	gate *sync.WaitGroup
 }
 

@@ -1,6 +1,6 @@
-// Package logging is the flags about the log that all binaries have.
+// Package logging defines the flags for the log, in the same words for each binary that has them.
 //
-// It makes handlers of log/slog; where the lines go is the caller's choice.
+// It makes handlers of log/slog; the caller chooses where the lines go.
 package logging
 
 import (

@@ -1,5 +1,5 @@
-// Package manual has all binaries write their manual pages, for packages and releases. It knows nothing of what the
-// commands do: the pages say what --help says.
+// Package manual gives all binaries a command that writes their manual pages, for packages and releases. It knows
+// nothing of what the commands do: the pages say what --help says.
 package manual
 
 import (

@@ -1,4 +1,4 @@
-// Package version has all binaries say their version in the same words. It knows nothing of what they do.
+// Package version makes all binaries say their version in the same words. It knows nothing of what they do.
 package version
 
 import (

@@ -145,9 +145,9 @@ func (r *certificates) step(ctx context.Context, p *pass, v *view, a certificate
 	}
 }
 
-// refused remembers why a step was not taken, where that is to be said before the step is tried again, and reports
-// whether it has: that is a spec for which there is no request, and what the API server refuses (an immutable Secret, a
-// quota, a policy).
+// refused remembers why a step has failed, if the Certificate has to show that before the next try, and reports
+// whether it did so. Such failures are a spec for which there is no request, and a refusal of the API server (an
+// immutable Secret, a quota, a policy).
 func (r *certificates) refused(p *pass, a certificate.Action, err error) bool {
 	no := refuses(err)
 	switch a.Step {

@@ -85,7 +85,7 @@ func (l *ledger) run(t *testing.T, w *rig.World) (stop func()) {
 	return w.RunAs(t, w.Config(), rc)
 }
 
-// everything has a Certificate want all that we can put into a Secret.
+// everything makes a Certificate want all that we can put into a Secret.
 func everything(w *rig.World, name string) *certmanagerv1.Certificate {
 	crt := newCertificate(w, name, "ca")
 	crt.Spec.SecretTemplate = &certmanagerv1.CertificateSecretTemplate{

@@ -1,5 +1,5 @@
-// Package certificates runs Certificates on the engine, each through certificate.Decide. It signs nothing: that is for
-// the CertificateRequests it makes.
+// Package certificates runs Certificates on the engine, each through certificate.Decide. It signs nothing: it makes
+// CertificateRequests.
 package certificates
 
 import (
@@ -59,7 +59,7 @@ type view struct {
 	pinned *pinned
 }
 
-// pass is one look at a Certificate, runner what makes the passes.
+// pass is one look at a Certificate. runner makes the passes.
 type (
 	pass   = engine.Pass[*certmanagerv1.Certificate, memory]
 	runner = engine.Runner[*certmanagerv1.Certificate, memory, *view, certificate.Action]

@@ -90,7 +90,7 @@ func laneOf(issuer certmanagerv1.GenericIssuer) engine.Lane {
 	return engine.Lane{Name: "certificates of issuer " + string(issuer.GetUID()), Limit: inquiries, Timeout: inquiryTimeout}
 }
 
-// inquire has the issuer asked when it wants the certificate to be renewed. It returns when it is asked again.
+// inquire asks the issuer when it wants the certificate to be renewed. It returns when it is asked again.
 func (r *certificates) inquire(ctx context.Context, p *pass, v *view, about facts.Digest) (time.Time, error) {
 	if v.issuer == nil {
 		return time.Time{}, nil

@@ -21,7 +21,7 @@ func makesKey(a certificate.Action, spec pki.KeySpec) bool {
 	return wanted && !a.Held && a.Key == "" && !a.ReuseKey && spec.Slow()
 }
 
-// awaitKey has the private key made that an Action needs, beside the work on Certificates: an RSA key takes up to
+// awaitKey makes the private key that an Action needs, beside the work on Certificates: an RSA key takes up to
 // minutes of CPU, and a few of them would keep all other Certificates waiting. It reports whether the Action can be
 // carried out.
 func awaitKey(p *pass, a certificate.Action) bool {
@@ -32,7 +32,7 @@ func awaitKey(p *pass, a certificate.Action) bool {
 	}
 	answer := p.Ask(engine.Call{
 		Name: keyCall, Inputs: fmt.Sprintf("%+v", spec),
-		// One namespace has half of the processors, so that other namespaces have keys made meanwhile.
+		// One namespace has half of the processors, so that other namespaces get keys meanwhile.
 		Lane: engine.Lane{Name: "private keys", Limit: max(runtime.GOMAXPROCS(0)/2, 1)},
 		Run:  func(context.Context) (any, error) { return pki.GenerateKey(spec) },
 	})

@@ -79,8 +79,9 @@ func (r *certificates) record(ctx context.Context, crt *certmanagerv1.Certificat
 	return r.Client.Patch(ctx, crt.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
 }
 
-// pin keeps the certificate of the target Secret, with its key and who has issued it, in a Secret of its own, which
-// goes with the Certificate at the latest. From then on only that certificate is meant.
+// pin copies the certificate of the target Secret, with its key and the reference of its issuer, into a Secret of its
+// own. From then on the revocation is about that certificate only. The Secret is deleted with the Certificate, if not
+// earlier.
 func (r *certificates) pin(ctx context.Context, state *certificate.State) error {
 	crt := state.Certificate
 	target, err := r.Secrets.Secret(ctx, crt.Namespace, crt.Spec.SecretName)
@@ -165,7 +166,7 @@ func (r *certificates) findRevoker(ctx context.Context, p *pinned) (err error) {
 	return nil
 }
 
-// askToRevoke has the issuer asked to revoke the pinned certificate, and returns when it is asked again.
+// askToRevoke asks the issuer to revoke the pinned certificate, and returns when it is asked again.
 func (r *certificates) askToRevoke(ctx context.Context, p *pass, v *view) (time.Time, error) {
 	pin, by, issuer := v.pinned, v.pinned.by, v.pinned.issuer
 	if by == nil {

@@ -145,7 +145,7 @@ func TestRenewalWhileARevocationCannotBeRecorded(t *testing.T) {
 }
 
 // TestRevocationOfAnotherCertificate: certificates are public. Who puts somebody else's where the one to revoke is
-// kept, without its key, has nothing revoked and is told what is in the way.
+// kept, without its key, revokes nothing and is told what is in the way.
 func TestRevocationOfAnotherCertificate(t *testing.T) {
 	t.Parallel()
 	w := rig.NewWorld(t)

@@ -141,7 +141,7 @@ func opensPKCS12(s *corev1.Secret, password string) string {
 	return ""
 }
 
-// TestKeystores has keystores made, and made again when their password changes, without
+// TestKeystores makes keystores, and makes them again when their password changes, without
 // the certificate being issued again. Without its password nothing is stored.
 func TestKeystores(t *testing.T) {
 	t.Parallel()

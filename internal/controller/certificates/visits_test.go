@@ -92,7 +92,7 @@ func newSharing(t *testing.T, n int) *sharing {
 	return s
 }
 
-// start has a process that has just started be told of all that is there.
+// start tells a process that has just started of all that is there.
 func (s *sharing) start(t *testing.T) {
 	t.Helper()
 	api, secrets := overlay.New(s.raw, time.Now), kubecache.NewSecrets(time.Now)
@@ -132,7 +132,7 @@ func (s *sharing) all(t *testing.T) []certmanagerv1.Certificate {
 	return list.Items
 }
 
-// lookAtAll has each be looked at again, as each is after some minutes.
+// lookAtAll makes the controller look at each again, as each is after some minutes.
 func (s *sharing) lookAtAll(t *testing.T) {
 	t.Helper()
 	for _, crt := range s.all(t) {

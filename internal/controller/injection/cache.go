@@ -8,7 +8,7 @@ import (
 	"chancery.dev/internal/machine/injection"
 )
 
-// Transform is a cache.TransformFunc that keeps of the metadata of injectables what decisions need, and leaves all
+// Transform is a cache.TransformFunc. It drops the metadata of injectables that decisions do not need, and leaves all
 // other objects to next. A definition has annotations and managed fields of a hundred kilobytes.
 func Transform(next toolscache.TransformFunc) toolscache.TransformFunc {
 	kinds := map[string]bool{}
@@ -27,8 +27,8 @@ func Transform(next toolscache.TransformFunc) toolscache.TransformFunc {
 	}
 }
 
-// OnlySecretNames is a cache.TransformFunc that keeps of a Certificate the name of its Secret, where nothing else is
-// done with Certificates.
+// OnlySecretNames is a cache.TransformFunc for a process that needs only the names of Certificates and of their
+// Secrets. It drops the rest.
 func OnlySecretNames(obj any) (any, error) {
 	crt, ok := obj.(*certmanagerv1.Certificate)
 	if !ok {

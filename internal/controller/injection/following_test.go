@@ -104,7 +104,7 @@ func TestSecretsRingTheirInjectables(t *testing.T) {
 	if err := api.Update(t.Context(), crt); err != nil {
 		t.Fatal(err)
 	}
-	r.look(t, "a", byCertificate, "shop/ca-001") // the Certificate's event has it looked at
+	r.look(t, "a", byCertificate, "shop/ca-001") // the Certificate's event queues it
 	expect("the Certificate names another Secret", "new", "a")
 	expect("the other has not been looked at yet", "secret-001", "d")
 	if err := api.Delete(t.Context(), crt); err != nil {

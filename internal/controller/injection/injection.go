@@ -1,8 +1,8 @@
 // Package injection runs the CA injector on the engine: it writes CA bundles into webhook configurations, APIServices
-// and CustomResourceDefinitions whose annotations name a source. What is written when is decided by
-// internal/machine/injection.
+// and CustomResourceDefinitions whose annotations name a source, as internal/machine/injection decides.
 //
-// Of an injectable only metadata is watched. It is read in full when it, or its source, has changed, and written once.
+// The package watches only the metadata of an injectable. When the injectable or its source has changed, the package
+// reads the whole object, and writes it once.
 package injection
 
 import (
@@ -98,8 +98,8 @@ type live struct {
 
 type pass = engine.Pass[*metav1.PartialObjectMetadata, memory]
 
-// Setup adds the controllers of all injectables whose kinds are served, now or later. The manager's cache has
-// Transform.
+// Setup adds the controllers of all kinds of injectables that the API server serves, now or later. The manager's cache
+// MUST use Transform.
 func Setup(ctx context.Context, d *controller.Deps, o Options) error {
 	var all []*injectables
 	for _, gvk := range Kinds() {
@@ -124,7 +124,7 @@ func Setup(ctx context.Context, d *controller.Deps, o Options) error {
 		certmanagerv1.SchemeGroupVersion().WithKind(certmanagerv1.CertificateKind))
 }
 
-// watchCertificates has injectables looked at whose Certificates come, change and go.
+// watchCertificates queues injectables whose Certificates come, change and go.
 func watchCertificates(ctx context.Context, d *controller.Deps, all []*injectables) error {
 	informer, err := d.Manager.GetCache().GetInformer(ctx, &certmanagerv1.Certificate{})
 	if err != nil {

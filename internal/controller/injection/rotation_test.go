@@ -96,7 +96,7 @@ type rotation struct {
 	// clock counts the waits of the controllers.
 	clock *fakeclock.Clock
 
-	// writes counts what was admitted. Once it is due, the server loads next, as a kubelet has it do.
+	// writes counts what was admitted. Once it is due, the server loads next, as a kubelet makes it do.
 	writes, due atomic.Int64
 	next        atomic.Pointer[tls.Certificate]
 }
@@ -252,7 +252,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	t.Logf("%d writes; a new CA was in the bundle after %v waits", r.writes.Load(), waits)
 }
 
-// renew has a Certificate issued again by a change of its spec: ten tries by cmctl renew would use up the budget.
+// renew reissues a Certificate by a change of its spec: ten tries by cmctl renew would use up the budget.
 func renew(t *testing.T, w *rig.World, crt *certmanagerv1.Certificate) {
 	t.Helper()
 	if err := w.Get(t.Context(), crt.Name, crt); err != nil {

@@ -1,5 +1,5 @@
-// Package issuers runs Issuers and ClusterIssuers on the engine: it has their Signer look at them, and says in their
-// status whether they can be used. It signs nothing.
+// Package issuers runs Issuers and ClusterIssuers on the engine: it asks their Signers whether they can be used, and
+// writes the answer into their status. It signs nothing.
 package issuers
 
 import (
@@ -97,7 +97,7 @@ func (r *issuers) kind(k kind) kind {
 	return k
 }
 
-// gone has Signers drop what they keep of an issuer.
+// gone makes Signers drop what they keep of an issuer.
 func (r *issuers) gone(_ types.NamespacedName, uid types.UID) {
 	for _, by := range r.Signers {
 		if keeper, ok := by.(signer.Forgetter); ok {

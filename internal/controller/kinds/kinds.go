@@ -1,6 +1,6 @@
-// Package kinds keeps the table by which the admission policies know the kinds of external issuers: how a kind is
-// called, and whether it is namespaced (spec §11.4). What is served at the start comes from discovery; after that, each
-// CustomResourceDefinition that appears or changes is read once. Entries that others have added stay.
+// Package kinds writes the table from which the admission policies know the kinds of external issuers: the plural name
+// of a kind, and whether it is namespaced (spec §11.4). At the start discovery says what is served. After that, the
+// package reads a CustomResourceDefinition once when it appears or changes. Entries that others have added stay.
 package kinds
 
 import (

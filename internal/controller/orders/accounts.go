@@ -106,7 +106,7 @@ func followAccounts(d *controller.Deps, accounts *acmeaccount.Registry, list cli
 	})
 }
 
-// releaseAccounts has the registry forget issuers that are deleted.
+// releaseAccounts makes the registry forget issuers that are deleted.
 func releaseAccounts(ctx context.Context, d *controller.Deps, accounts *acmeaccount.Registry) error {
 	for _, kind := range d.Scope.IssuerKinds() {
 		informer, err := d.Manager.GetCache().GetInformer(ctx, kind)

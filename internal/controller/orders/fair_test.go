@@ -33,7 +33,7 @@ func (w *swift) challenges(ctx context.Context, is func(*acmev1.Challenge) bool)
 	return n
 }
 
-// issue has a CA issue a certificate without trouble. It returns how long that took, and
+// issue lets a CA issue a certificate without trouble. It returns how long that took, and
 // how much of it nobody did anything: the second is what a delay is, the first also
 // what the machine is.
 func (w *swift) issue(t *testing.T, name string) (took, waited time.Duration) {
@@ -57,7 +57,7 @@ type silence struct {
 // measured is how many certificates are issued beside the silent CA, and before.
 const measured = 5
 
-// newSilence starts the controllers, calls before, and has the CA fall silent.
+// newSilence starts the controllers, calls before, and makes the CA fall silent.
 func newSilence(t *testing.T, before func(w *swift)) *silence {
 	t.Helper()
 	w := &silence{swift: newSwift(t, nil)}

@@ -66,7 +66,7 @@ func troubles() map[string]trouble {
 	}
 }
 
-// once is a plan that has a fault happen to one request of a step.
+// once is a plan that makes a fault happen to one request of a step.
 type once struct {
 	step  faulty.Step
 	nth   int
@@ -170,7 +170,7 @@ func selection(t *testing.T, requests, more []faulty.Request) []row {
 	return out
 }
 
-// TestEveryRequestMeetsEveryFault has each request of an issuance meet each fault once. The rows are those of an
+// TestEveryRequestMeetsEveryFault makes each request of an issuance meet each fault once. The rows are those of an
 // issuance that was recorded; a kind of request that no record has fails the test: it would be one that meets no fault.
 // All rows are the slow part faults.
 func TestEveryRequestMeetsEveryFault(t *testing.T) {

@@ -28,7 +28,7 @@ func laneOf(account *acmeaccount.Account) engine.Lane {
 	return engine.Lane{Name: account.Lane(), Limit: acmeCalls, Timeout: acmeTimeout, Bytes: 3 * limits.OneCall}
 }
 
-// callBy has a call made with an ACME account. The decisions ask for none while the account is missing, which is a wait
+// callBy makes a call with an ACME account. The decisions ask for none while the account is missing, which is a wait
 // that the issuer's events end: one that is asked for all the same fails as if the CA were away.
 func callBy(account *acmeaccount.Account, c engine.Call) engine.Call {
 	if account == nil {

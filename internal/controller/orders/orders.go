@@ -1,6 +1,5 @@
-// Package orders reconciles Orders and Challenges, and schedules the latter: it
-// carries out what internal/machine/acmeflow and internal/schedule decide. It makes no call
-// to a CA or a DNS server on a worker.
+// Package orders runs Orders and Challenges on the engine, and schedules Challenges: it does what
+// internal/machine/acmeflow and internal/schedule decide. It makes no call to a CA or a DNS server on a worker.
 package orders
 
 import (
@@ -221,7 +220,7 @@ func (r *orders) call(account *acmeaccount.Account, action acmeflow.OrderAction)
 // begun is the urgency of what was begun.
 const begun = 2
 
-// urgency has what was begun go first, so that its authorizations are used, and renewals before
+// urgency lets what was begun go first, so that its authorizations are used, and renewals before
 // what is new: somebody uses the certificate, and CAs limit them less (RFC 9773 §5).
 func urgency(action acmeflow.OrderAction) int {
 	switch {

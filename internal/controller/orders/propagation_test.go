@@ -190,7 +190,7 @@ func TestQuickFirstRetry(t *testing.T) {
 	within(t, "it is issued", func(ctx context.Context) string { return w.notReady(ctx, i.name) })
 }
 
-// TestSelfCheckDeadlines: a self check that never passes has the CA told all the same, or fails,
+// TestSelfCheckDeadlines: after a self check that never passes the CA is told all the same, or fails,
 // as the solver says, also where one slot has to do for all and most of them are parked.
 func TestSelfCheckDeadlines(t *testing.T) {
 	t.Parallel()

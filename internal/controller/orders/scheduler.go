@@ -62,7 +62,7 @@ func newScheduler(d *controller.Deps, settings acmeflow.Settings, limits schedul
 	}
 }
 
-// listen has the watch tell of changes.
+// listen makes the watch tell the scheduler of changes.
 func (s *scheduler) listen(ctx context.Context) error {
 	informer, err := s.Manager.GetCache().GetInformer(ctx, &acmev1.Challenge{})
 	if err != nil {
@@ -293,8 +293,9 @@ func answered(err error) bool {
 	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusRequestTimeout
 }
 
-// apply writes a decision. Where the answer to an earlier write of it was lost, the API server is asked what became of
-// that. It is refused if it comes later still: it says what version of the Challenge it is for.
+// apply writes a decision. If the answer to an earlier write of the decision was lost (Decision.Again), apply first
+// reads the Challenge from the API server. If the earlier write arrives later still, the API server refuses it: each
+// write names the version of the Challenge that it is for.
 func (s *scheduler) apply(ctx context.Context, d schedule.Decision) error {
 	c := &acmev1.Challenge{}
 	read := s.Client.Get

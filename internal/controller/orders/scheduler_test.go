@@ -48,7 +48,7 @@ type bench struct {
 	waits  chan wait
 }
 
-// wait is something that the scheduler has the clock do.
+// wait is something that the scheduler asks of the clock.
 type wait struct {
 	of   time.Duration
 	over func()

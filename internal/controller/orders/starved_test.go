@@ -118,7 +118,7 @@ func TestStarvedProcessFailsNothing(t *testing.T) {
 	}
 }
 
-// slowed has a process run for a tenth of the time.
+// slowed lets a process run for a tenth of the time.
 func slowed(ctx context.Context, p *os.Process) {
 	const run, pause = 20 * time.Millisecond, 180 * time.Millisecond
 	turn := time.NewTimer(run)

@@ -67,7 +67,7 @@ func approved(cr *certmanagerv1.CertificateRequest) bool {
 	return certmanagerv1.HasCertificateRequestCondition(cr.Status.Conditions, certmanagerv1.CertificateRequestConditionApproved, cmmeta.ConditionTrue)
 }
 
-// desk has one CertificateRequest signed afar, over an API that keeps objects.
+// desk gets one CertificateRequest signed by a call, over an API that keeps objects.
 type desk struct {
 	*engine.Runner[client.Object, memory, *observation, request.Action]
 

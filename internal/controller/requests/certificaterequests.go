@@ -142,7 +142,7 @@ func (k *certificateRequests) observe(object client.Object) *observation {
 // approve is left to record: the approval and the certificate are one write.
 func (k *certificateRequests) approve(client.Object) func(context.Context) error { return nil }
 
-// authorize is not asked for: who may create a CertificateRequest may have it signed.
+// authorize is not asked for: who may create a CertificateRequest may get it signed.
 func (k *certificateRequests) authorize(context.Context, client.Object, *observation) (bool, error) {
 	return true, nil
 }

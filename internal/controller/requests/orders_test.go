@@ -47,7 +47,7 @@ type manager struct {
 
 func (m manager) GetAPIReader() client.Reader { return m.reader }
 
-// newOrderingDesk has the request signed by an Order. The key is that of the request.
+// newOrderingDesk gets the request signed by an Order. The key is that of the request.
 func newOrderingDesk(t *testing.T) (*desk, crypto.Signer) {
 	t.Helper()
 	d := newDesk(t)

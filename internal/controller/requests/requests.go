@@ -1,6 +1,5 @@
-// Package requests runs the two kinds of request for a certificate on the engine, adapted to
-// one another: CertificateRequests and CertificateSigningRequests. What works for one
-// kind works for the other. It knows no type of issuer: Signers do, and for ACME it makes the Orders that
+// Package requests runs CertificateRequests and CertificateSigningRequests on the engine, both in one form: what works
+// for one kind works for the other. It knows no type of issuer: Signers do. For ACME it makes the Orders that
 // internal/machine/request asks for.
 package requests
 
@@ -132,7 +131,7 @@ func (r *requests) run(k kind) *engine.Runner[client.Object, memory, *observatio
 	return engine.Run(r.Engine, k)
 }
 
-// traced has each request be an issuance of its own.
+// traced makes each request an issuance of its own.
 func (r *requests) traced() *engine.Traced {
 	return &engine.Traced{
 		Issuance: func(_ context.Context, request client.Object) types.UID { return request.GetUID() },
@@ -152,7 +151,7 @@ func (r *requests) traced() *engine.Traced {
 	}
 }
 
-// signCall names the call of the engine that has a request signed.
+// signCall names the call of the engine that asks for a signature.
 const signCall = "sign"
 
 // observe reads a request and its issuer.
@@ -272,7 +271,7 @@ func (r *requests) record(p *pass, v verdict, plan engine.Plan) engine.Plan {
 	return plan
 }
 
-// sign has the request signed: on the worker, or by a call of the engine where that leaves the process.
+// sign signs the request: on the worker, or by a call of the engine where that leaves the process.
 func (r *requests) sign(ctx context.Context, p *pass, o *observation, v verdict) (engine.Plan, error) {
 	by, ok := r.Signers[signer.TypeOf(o.issuer.GetSpec())].(signer.Signer)
 	if !ok {
@@ -292,7 +291,7 @@ func (r *requests) sign(ctx context.Context, p *pass, o *observation, v verdict)
 	return r.conclude(p, v, engine.Plan{Failure: err}, err), nil
 }
 
-// signAfar is the call. A failure that is the issuer's has the issuer looked at again.
+// signAfar is the call. After a failure of the issuer, the issuer is checked again.
 func (r *requests) signAfar(ctx context.Context, by signer.Signer, o *observation) (brought, error) {
 	result, err := by.Sign(ctx, o.issuer, o.sign)
 	if f := fault.Of(err); f != nil && (f.Class == fault.ClassCredential || f.Class == fault.ClassNotFound) {
@@ -301,7 +300,7 @@ func (r *requests) signAfar(ctx context.Context, by signer.Signer, o *observatio
 	return brought{result, asked(o)}, err
 }
 
-// call has a call made for a request once its approval is stored, and says what has come of it so far.
+// call starts a call for a request once its approval is stored, and says what has come of it so far.
 func (r *requests) call(ctx context.Context, p *pass, o *observation, v verdict, call engine.Call) (engine.Plan, error) {
 	if v.approve {
 		v.step = request.StepWait

@@ -1,6 +1,6 @@
-// Package services runs the Services of the HTTP-01 responder on the engine: it keeps their EndpointSlices at the
+// Package services runs the Services of the HTTP-01 responder on the engine: it makes their EndpointSlices name the
 // responder's addresses, makes a Service again that somebody has deleted while a Challenge needs it, and deletes what
-// no Challenge needs any more. What is done when is decided by internal/machine/service.
+// no Challenge needs any more. internal/machine/service decides what to do, and when.
 package services
 
 import (

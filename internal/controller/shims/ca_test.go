@@ -21,7 +21,7 @@ import (
 )
 
 // TestAnnotationsGetNoCACertificates: where CA certificates of ClusterIssuers need permission, nobody gets one by
-// annotations, by which the controller makes and changes Certificates. A person who may has them issued.
+// annotations, by which the controller makes and changes Certificates. A person who may create them gets them issued.
 func TestAnnotationsGetNoCACertificates(t *testing.T) {
 	t.Parallel()
 	w := world(t, rig.NewWorldOn(t, rig.OwnCluster(t)))

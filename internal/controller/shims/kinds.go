@@ -118,8 +118,8 @@ func (r *shims) children(ctx context.Context, gateway client.Object) []reconcile
 	return r.Indexed(ctx, r.kind.list, parentIndex, client.ObjectKeyFromObject(gateway).String())
 }
 
-// Thin is the cache.TransformFunc of the three kinds, and of all others without one of their own: of an object of the
-// three kinds, what decisions need is kept, and next to nothing of one that asks for no certificate.
+// Thin is the cache.TransformFunc of the three kinds, and of all kinds without one of their own. For an object of the
+// three kinds it keeps only what decisions need: next to nothing if the object asks for no certificate.
 func Thin(s shim.Settings) toolscache.TransformFunc {
 	others := cache.TransformStripManagedFields()
 	return func(obj any) (any, error) {

@@ -1,5 +1,5 @@
-// Package shims runs Ingresses, Gateways and ListenerSets on the engine: it makes, changes and deletes the Certificates
-// that their annotations ask for. What is done when is decided by internal/machine/shim.
+// Package shims runs Ingresses, Gateways and ListenerSets on the engine: it makes, changes and deletes the
+// Certificates that their annotations ask for. internal/machine/shim decides what to do, and when.
 package shims
 
 import (
@@ -87,9 +87,9 @@ type kind struct {
 	reduce func(ctx context.Context, r *shims, o client.Object) (shim.Object, error)
 }
 
-// Setup adds the controllers of the kinds that are switched on. They start late: nobody
-// else waits for objects that are as many and as large as their owners like. Those of the Gateway API start as soon as
-// the cluster serves their kinds.
+// Setup adds the controllers of the kinds that are switched on. They start late (Deps.Late): strangers choose the
+// number and the size of these objects, so nobody else waits for them. The controllers of the Gateway API's kinds start
+// as soon as the cluster serves their kinds.
 func Setup(ctx context.Context, d *controller.Deps, o Options) error {
 	on := o.kinds()
 	if len(on) == 0 {

@@ -1,5 +1,5 @@
-// Package credential reads the Secrets that signers and solvers keep their credentials in. It keeps nothing, and knows
-// nothing of what the credentials are for.
+// Package credential reads the credentials of signers and solvers from Secrets. It keeps none, and does not know what
+// they are for.
 package credential
 
 import (

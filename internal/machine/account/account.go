@@ -1,9 +1,9 @@
-// Package account decides about an ACME account, which is a key at a server and which several issuers may share: until
-// when nothing is sent to the CA, which new orders a limit of the CA holds back, and when the key of the account may be
-// replaced.
+// Package account decides what may be sent to a CA for one ACME account: until when nothing is sent, which new orders
+// a limit of the CA holds back, and when the key of the account may be replaced. An account is a key at a server;
+// several issuers may share it.
 //
-// It is pure: Machine takes in what calls have come back with, and answers what may be sent now. It makes no call and
-// reads no clock. internal/acmeaccount makes the calls.
+// It is pure: Machine takes the outcomes of calls, and answers what may be sent now. It makes no call and reads no
+// clock. internal/acmeaccount makes the calls.
 package account
 
 import (
@@ -60,8 +60,8 @@ func (m *Machine) Park() Machine {
 // Served notes that the CA has answered a call as it was asked to.
 func (m *Machine) Served() { m.refusals = 0 }
 
-// LeaveAlone parks the account: the answer to a call that was sent at that time has asked for a wait that may be meant
-// for all calls. A park is only ever extended, and not by answers to calls that were sent before it began. LeaveAlone
+// LeaveAlone parks the account: the answer to a call, sent at that time, has asked for a wait that may be meant for all
+// calls. It can only extend a park, and an answer to a call that was sent before the park began does not. LeaveAlone
 // reports whether it has extended the park.
 func (m *Machine) LeaveAlone(wait time.Duration, sent time.Time, reason string, now time.Time) bool {
 	if sent.Before(m.since) {
@@ -84,7 +84,7 @@ func (m *Machine) OrderTaken(o Order, now time.Time) {
 	}
 }
 
-// OrderRefused notes that a limit of the CA has kept it from taking an order.
+// OrderRefused notes that the CA has refused an order because of a limit.
 func (m *Machine) OrderRefused(r Refusal, now time.Time) { m.limits.refused(r, now) }
 
 // Send returns until when an order is not to be sent, and why. Zero says that the order is sent now.
@@ -99,7 +99,7 @@ func (m *Machine) Send(o Order, now time.Time) Park {
 	return Park{}
 }
 
-// RefusedForGood notes that an Order has ended at that time such that the same would fail again.
+// RefusedForGood notes that an Order has failed at that time, and that the same Order would fail again.
 func (m *Machine) RefusedForGood(o Order, at time.Time) { m.retries.refused(o, at) }
 
 // OrderFailed notes that the CA has not taken an order that was sent.

@@ -64,13 +64,13 @@ type Order struct {
 	Replaces bool
 }
 
-// Refusal is an order that a CA's limit has kept it from taking.
+// Refusal is an order that the CA has refused because of a limit.
 type Refusal struct {
 	Order
 
 	// Sent is when the order went out.
 	Sent time.Time
-	// Wait is for how long the CA wants no such order, Detail what it said.
+	// Wait is how long the CA wants no such order, Detail what the CA said.
 	Wait   time.Duration
 	Detail string
 	// Paused says that the CA takes orders for the names once a person has lifted a pause.

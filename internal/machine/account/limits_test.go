@@ -161,7 +161,7 @@ func TestLimitsOfOneMoment(t *testing.T) {
 	}
 }
 
-// TestLimitsHoldNobodyForGood: somebody who has his own names refused again and again leaves others
+// TestLimitsHoldNobodyForGood: somebody whose names the CA refuses again and again leaves others
 // of the domain, and of the account, the time to be asked for.
 func TestLimitsHoldNobodyForGood(t *testing.T) {
 	t.Parallel()
@@ -219,7 +219,7 @@ func TestAPauseIsOfItsNames(t *testing.T) {
 	}
 }
 
-// TestRefusedSetsAreDigests: who orders long lists of names again and again, which the CA refuses, has little kept of
+// TestRefusedSetsAreDigests: who orders long lists of names again and again, which the CA refuses, takes little memory of
 // each.
 func TestRefusedSetsAreDigests(t *testing.T) {
 	t.Parallel()

@@ -78,7 +78,7 @@ func (m *Machine) Unwatched(most int, now time.Time) []string {
 	return out
 }
 
-// Delay is why the key cannot be replaced now, and how long that takes at least. Nothing has failed.
+// Delay is why the key cannot be replaced now, and how long to wait at least. Nothing has failed.
 type Delay struct {
 	Wait time.Duration
 	Why  string
@@ -92,7 +92,7 @@ func (m *Machine) Asked(now time.Time) *Delay {
 	return nil
 }
 
-// Quiet has no validation begin from now on, and returns why the key cannot be replaced yet; nil if it can be.
+// Quiet stops new validations from now on, and returns why the key cannot be replaced yet; nil if it can be.
 func (m *Machine) Quiet(now time.Time) *Delay {
 	if wait := m.key.since.Add(strangersLimit).Sub(now); wait > 0 {
 		return &Delay{wait, "it waits until validations are finished that may have been under way when this controller started"}
@@ -108,7 +108,7 @@ func (m *Machine) Quiet(now time.Time) *Delay {
 // Resume lets validations begin again.
 func (m *Machine) Resume() { m.key.held = time.Time{} }
 
-// Doubt has nothing signed for a while, because the CA may go by either key. Unanswered says that the CA has not been
+// Doubt stops all signing for a while, because the CA may accept either key. Unanswered says that the CA has not been
 // reached since it was told to replace the key; else the request may only be late.
 func (m *Machine) Doubt(unanswered bool, now time.Time) {
 	m.key.unsure = now.Add(lateLimit)
@@ -120,7 +120,7 @@ func (m *Machine) Doubt(unanswered bool, now time.Time) {
 // Deny notes that the CA has said that no account has the key.
 func (m *Machine) Deny(key Fingerprint) { m.key.denied, m.key.unsure = key, time.Time{} }
 
-// Denies reports whether the CA has said so.
+// Denies reports whether the CA has said that no account has the key.
 func (m *Machine) Denies(key Fingerprint) bool { return key != Fingerprint{} && m.key.denied == key }
 
 // Replaced notes that the CA accepts the next key.

@@ -36,13 +36,13 @@ const (
 	StepAdopt
 	// StepRegister registers the key, or finds its account, and sees to the contact (RFC 8555 §7.3).
 	StepRegister
-	// StepBind has the issuer use the account. Nothing is sent.
+	// StepBind lets the issuer use the account. Nothing is sent.
 	StepBind
 	// StepAskKeyChange asks whether the CA replaces keys at all.
 	StepAskKeyChange
 	// StepStoreNextKey writes a next key into the Secret.
 	StepStoreNextKey
-	// StepReplaceKey has the CA go by the next key (RFC 8555 §7.3.5).
+	// StepReplaceKey makes the CA accept the next key (RFC 8555 §7.3.5).
 	StepReplaceKey
 	// StepFinishKey replaces the current key in the Secret by the next key, which the CA accepts.
 	StepFinishKey
@@ -65,24 +65,24 @@ type SetUp struct {
 	// Stored is the value of the annotation that the last key was made for; empty for none.
 	Stored string
 
-	// Registered says that this process knows the account to be registered, Contact that it is with the issuer's
-	// address, and Bound that the issuer uses it.
+	// Registered says that this process knows of a registration of the account, Contact that it has the issuer's
+	// address, and Bound that the issuer uses the account.
 	Registered, Contact, Bound bool
 	// UsesNext says that the CA accepts the next key, DeniesNext that it does not know it.
 	UsesNext, DeniesNext bool
 	// Lost says that the CA has forgotten the account while the issuer used it.
 	Lost bool
 
-	// Unchanged says that the issuer's status tells of a registration with all that matters beside the key, SameKey
-	// that it was with this key, and SameURL that it is that of the account.
+	// Unchanged says that the registration in the issuer's status fits the spec in all but the key, SameKey that it has
+	// this key, and SameURL that it has the URL of the account.
 	Unchanged, SameKey, SameURL bool
 	// WasReady, WasReason and WasSaid are of the issuer's condition Ready.
 	WasReady           bool
 	WasReason, WasSaid string
 	// WasBound says that the issuer has used an account in this process before this look.
 	WasBound bool
-	// Wanted is the value of the annotation that asks for another key, Last the one that it was last replaced for;
-	// empty for none.
+	// Wanted is the value of the annotation that asks for another key, Last the value that the key was last replaced
+	// for; empty for none.
 	Wanted, Last string
 
 	// CanReplace says that the CA was just asked, and replaces keys.
@@ -101,8 +101,8 @@ type Action struct {
 	Step Step
 	// Say is what the issuer's condition says, with StepRest; nil to say what Failure says.
 	Say *Say
-	// Failure is the result, with StepRest; nil if nothing has failed. Beside Say it is why the key of the account is not
-	// replaced yet, and says when that is tried again.
+	// Failure is the result, with StepRest; nil if nothing has failed. With Say it is why the key of the account is not
+	// replaced yet, and says when to try again.
 	Failure error
 }
 
@@ -114,7 +114,7 @@ type Say struct {
 	Warn bool
 	// Last is the value of the annotation that the key was last replaced for.
 	Last string
-	// Again is when to look again without an event, where nothing has failed; zero for never.
+	// Again is how long until the next look without an event, if nothing has failed; zero for never.
 	Again time.Duration
 }
 

@@ -21,8 +21,7 @@ type attempts[S comparable] struct {
 	Jitter   float64
 }
 
-// Landed notes that no step is under way: it has come back, or was not sent, because of what is decided otherwise by
-// now.
+// Landed notes that no step is under way: it has come back, or was not sent because the decision is another one by now.
 func (a *attempts[S]) Landed() {
 	var wait S
 	a.Flying, a.Since = wait, time.Time{}

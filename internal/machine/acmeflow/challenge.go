@@ -81,9 +81,9 @@ type ChallengeAction struct {
 	// Wake is when to decide again at the latest; zero if only an event helps.
 	Wake time.Time
 
-	// Yield, Ready and NotBefore go to the scheduler after every decision (schedule.Challenge has fields of the same
-	// names): whether others may have the slot; whether a parked challenge is first in line; when a start makes sense
-	// at the earliest; until when nobody else may start for the name, because the CA may be validating.
+	// Yield, Ready, NotBefore and HoldsUntil go to the scheduler after every decision (schedule.Challenge): whether
+	// others may have the slot; whether a parked challenge is first in line; when a start makes sense at the earliest;
+	// until when no other challenge may start for the name, because the CA may be validating.
 	Yield, Ready bool
 	NotBefore    time.Time
 	HoldsUntil   time.Time
@@ -129,7 +129,7 @@ type ChallengeMemory struct {
 	NotYet    string
 	// Passed is when the self check passed; zero if it has not.
 	Passed time.Time
-	// Warning is what it warned of; mostly empty. Settle is the outcome's.
+	// Warning is what that self check warned of; mostly empty. Settle is that of its outcome.
 	Warning string
 	Settle  time.Duration
 	// Zone is what the last Present said; empty if none did.
@@ -222,8 +222,8 @@ func (m ChallengeMemory) sawWhetherItValidates() ChallengeMemory {
 	return m
 }
 
-// Mended returns the memory once what the solver works with has changed, such as the
-// Secret of its credential: a call that failed is not put off any longer.
+// Mended returns the memory after a change of what the solver works with, such as the Secret of its credential: a
+// failed call need not wait any longer.
 func (m ChallengeMemory) Mended() ChallengeMemory {
 	if m.Failed == ChallengePresent || m.Failed == ChallengeCleanUp {
 		m.FailedAt, m.Failures = time.Time{}, 0

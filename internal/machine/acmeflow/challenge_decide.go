@@ -91,9 +91,9 @@ func StartChallenge(s acmev1.ChallengeStatus) acmev1.ChallengeStatus {
 	return s
 }
 
-// ParkChallenge is the status to write when the scheduler parks a Challenge. Its state says from then on that it was
-// started once: whatever it has presented will be cleaned up. Until when it holds its name is written, too, so that
-// another process knows; zero for not at all.
+// ParkChallenge is the status to write when the scheduler parks a Challenge. From then on its state says that it was
+// started once: whatever it has presented will be cleaned up. The status also says until when it holds its name, so
+// that another process knows; with a zero holdsUntil it does not.
 func ParkChallenge(s acmev1.ChallengeStatus, holdsUntil time.Time) acmev1.ChallengeStatus {
 	s.Processing = false
 	if !holdsUntil.IsZero() && s.ValidatingSince == nil {

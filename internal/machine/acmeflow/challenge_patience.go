@@ -12,7 +12,7 @@ import (
 // nameHold is how long a Challenge that has given its slot to others holds its name while the CA validates.
 const nameHold = 10 * time.Minute
 
-// NameHeldUntil is until when a Challenge holds its name by what is stored of it; zero if it does not.
+// NameHeldUntil is until when a Challenge holds its name, by its stored status; zero if it does not.
 func NameHeldUntil(s acmev1.ChallengeStatus) time.Time {
 	if s.ValidatingSince == nil {
 		return time.Time{}
@@ -31,7 +31,7 @@ func (d *challengeDecision) holdsUntil() time.Time {
 }
 
 // givenUp ends a Challenge that has given its slot to others while the CA validates, once it must not hold its name any
-// longer. Its Order has the authorization deactivated.
+// longer. Its Order deactivates the authorization.
 func (d *challengeDecision) givenUp() (acmev1.State, failed, string) {
 	if until := d.holdsUntil(); d.next.Processing || until.IsZero() || d.now.Before(until) {
 		return acmev1.Unknown, of(""), ""
@@ -40,7 +40,7 @@ func (d *challengeDecision) givenUp() (acmev1.State, failed, string) {
 		"and other Challenges wait: the authorization is given up", nameHold)
 }
 
-// passed waits out the settle time, in the slot if that is short, then has the CA validate.
+// passed waits out the settle time, in the slot if that is short, then asks the CA to validate.
 func (d *challengeDecision) passed() ChallengeAction {
 	m, place := d.Memory, "name"
 	if m.Zone != "" {

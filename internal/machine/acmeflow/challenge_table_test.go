@@ -52,7 +52,7 @@ func (s ChallengeState) presented() ChallengeState {
 	})
 }
 
-// limited has the solver do something once the self check has failed for a minute.
+// limited makes the solver do something once the self check has failed for a minute.
 func (s ChallengeState) limited(then acmev1.SelfCheckDeadlineAction) ChallengeState {
 	return s.with(func(c *acmev1.Challenge) {
 		c.Spec.Solver.SelfCheckDeadline = &acmev1.SelfCheckDeadline{After: metav1.Duration{Duration: time.Minute}, Then: then}

@@ -1,9 +1,9 @@
 // Package acmeflow decides what an Order and a Challenge need next.
 //
 // It is pure: DecideOrder and DecideChallenge are total functions from what can be observed, and the time, to exactly
-// one step. They never call anybody, never write, and never look at a clock. The law is RFC 8555 and spec §5.3 to §5.7;
-// mission rules 1 to 6 are kept here, but for the scheduling of rule 3, which is internal/schedule's. The wire is
-// internal/acme/client's, solving is internal/solver's, and doing what is decided is internal/controller's.
+// one step. They never call anybody, never write, and never look at a clock. They follow RFC 8555 and spec §5.3 to
+// §5.7, and keep mission rules 1 to 6, except for the scheduling of rule 3: internal/schedule does that.
+// internal/acme/client speaks with the CA, internal/solver solves, and internal/controller does what is decided.
 //
 // # The executor's contract
 //
@@ -31,16 +31,16 @@
 // An outcome carries Step (which one came back), At, Jitter in [0,1) (drawn once for that outcome), and either Failure
 // or what the step's comment says. acme.ClassOf finds the class of an ACME problem. The executor of ACME calls also
 // parks the account on fault.ClassUnavailable with a RetryAfter, and on fault.ClassRateLimited unless it is a limit of
-// orders, until At+RetryAfter or sooner. It sends nothing meanwhile (a call that was to go out comes back as
-// fault.ClassNotProcessed), and wakes what belongs to the account when the park begins; when it ends, each object's own
-// Wake does.
+// orders, until At+RetryAfter or sooner. It sends nothing meanwhile: a call that was to go out comes back as
+// fault.ClassNotProcessed. It wakes what belongs to the account when the park begins. When the park ends, each object's
+// own Wake does so.
 //
 // # Failures
 //
 // What may pass is retried in the Order and its Challenges, with a back-off by class (Backoff), for as long as the CA
-// keeps the order. status.failureClass says what kind of failure a Challenge or an Order waits for, or has ended with,
+// keeps the order. status.failureClass says which kind of failure makes a Challenge or an Order wait, or has ended it,
 // and status.reason says the same in words. OrderClass is what ended an Order: the Certificate decides by it when to
-// order anew. Words decide nothing, but for objects of another controller, which have no class (left_by_another.go).
+// order anew. Words decide only for objects of another controller, which have no class (left_by_another.go).
 package acmeflow
 
 import (
@@ -83,8 +83,8 @@ type Issuer struct {
 type Account struct {
 	// Thumbprint is that of the account key (RFC 8555 §8.1), base64url.
 	Thumbprint string
-	// URL is the account's (RFC 8555 §7.3); empty until it is registered, and this process knows it: then no call to
-	// the CA can be made. That is never so with IssuerReady.
+	// URL is the account's (RFC 8555 §7.3); empty until it is registered and this process knows the URL. Without the
+	// URL no call to the CA can be made. With IssuerReady it is never empty.
 	URL string
 	// ParkedUntil is when the CA wants to hear from the account again; zero or past for now.
 	ParkedUntil time.Time
@@ -108,7 +108,7 @@ type Settings struct {
 	// RepresentAfter is how long a self check fails before the answer is presented
 	// again, in case somebody took it away.
 	RepresentAfter time.Duration
-	// OrderRefresh is how long an Order waits without a look at the CA when the CA's expiry is not known.
+	// OrderRefresh is how long an Order waits until the next look at the CA, if the CA has named no expiry.
 	OrderRefresh time.Duration
 	// Hosts are those that Challenges of namespaced Issuers may be for, by type of challenge. A type that is
 	// missing is not limited.

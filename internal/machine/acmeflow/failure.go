@@ -107,8 +107,8 @@ func OrderClass(s acmev1.OrderStatus) fault.Class {
 	return finalClass(s.State, s.FailureClass, s.Reason)
 }
 
-// OrderProblem is the problem of the CA that stands behind the failure that an Order has ended with, or tells of; empty
-// if there is none.
+// OrderProblem is the CA's problem behind the failure that has ended an Order, or that its status shows; empty if there
+// is none.
 func OrderProblem(s acmev1.OrderStatus) acme.Code {
 	if s.FailureClass == "" && s.State.IsFailure() { // another controller has left it
 		return codeIn(s.Reason)
@@ -132,8 +132,8 @@ func finalClass(state acmev1.State, class acmev1.FailureClass, reason string) fa
 	}
 }
 
-// Belied reports whether a Challenge that has ended so failed because the CA did not find what the self check had
-// found. Other problems, such as a CAA record, have nothing to do with how soon an answer is seen (RFC 8555 §6.7).
+// Belied reports whether a Challenge has ended as invalid because the CA did not find what the self check had found.
+// Other problems, such as a CAA record, have nothing to do with how soon an answer is seen (RFC 8555 §6.7).
 func (m ChallengeMemory) Belied(c *acmev1.Challenge) bool {
 	if m.Passed.IsZero() || c.Status.State != acmev1.Invalid {
 		return false
@@ -151,7 +151,7 @@ func Backoff(f *fault.Fault, failures int, jitter float64) time.Duration {
 }
 
 const (
-	// WithBackOff is how the reason of a step ends that is tried again soon, and nobody has said when.
+	// WithBackOff ends the reason of a step that is tried again soon, if nobody has said when.
 	WithBackOff = "retrying with back-off"
 	// sentLater is how that of an order ends that was not sent.
 	sentLater = "it is sent as soon as the server takes such orders again"
@@ -188,7 +188,7 @@ func ending(what, end string) string {
 	return what + "; " + end
 }
 
-// Said is a reason without how it ends: what is the matter.
+// Said returns a reason without its ending: what is wrong.
 func Said(reason, end string) string {
 	if end == "" {
 		return reason

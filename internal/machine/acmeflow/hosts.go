@@ -11,7 +11,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 )
 
-// HostRule lets the Issuers of a namespace have the shared responder answer for hosts.
+// HostRule lets the Issuers of a namespace use the shared responder for hosts.
 type HostRule struct {
 	// Namespace of the Issuers; * stands for all.
 	Namespace string
@@ -47,7 +47,7 @@ func (r HostRule) permits(namespace, host string) bool {
 }
 
 // Refuses returns why the responder must not answer a Challenge; empty if it may. Requests for any host may reach the
-// responder. A tenant with a CA of its own chooses the tokens, so an Issuer could have the responder answer for any
+// responder. A tenant with a CA of its own chooses the tokens, so an Issuer could make the responder answer for any
 // host, and relay the token of another CA. The CA of a ClusterIssuer is the choice of the operator. The scheduler
 // starts no Challenge that is refused.
 func (s Settings) Refuses(c *acmev1.Challenge) string {

@@ -51,7 +51,7 @@ func TestLeftByAnother(t *testing.T) {
 // otherWords are what the tests of rewording have in place of every reason of ours.
 const otherWords = "something else entirely"
 
-// checkRewordedOrder has an Order decided with other words in its reason and in those of its Challenges: nothing
+// checkRewordedOrder decides on an Order with other words in its reason and in those of its Challenges: nothing
 // changes but words.
 func checkRewordedOrder(t *testing.T, s OrderState, a OrderAction, now time.Time, fail func(string, ...any)) {
 	t.Helper()

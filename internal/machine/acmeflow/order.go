@@ -118,8 +118,7 @@ type OrderAction struct {
 type NewOrder struct {
 	acme.NewOrderRequest
 
-	// Renewal says that the order renews a certificate and would say which, although this attempt
-	// may leave out Replaces.
+	// Renewal says that the order renews a known certificate, even if this attempt leaves out Replaces.
 	Renewal bool
 	// Namespace is that of the Order, Share how many orders the issuer lets each namespace make, and Reissue says that
 	// the order is for a certificate that has been issued before.
@@ -153,7 +152,7 @@ type OrderMemory struct {
 	// that told what a Challenge waits for.
 	Began, WroteAt time.Time
 	Cause          bool
-	// Unmade counts the refusals of the API server to have a Challenge made, and Barred is the last one; nil for none.
+	// Unmade counts how often the API server refused to create a Challenge, Barred is the last cause; nil for none.
 	Unmade cause.Refusals
 	Barred *cmmeta.Cause
 	// Unwritten says that the last write of the status was not taken.

@@ -21,9 +21,9 @@ import (
 //     orders, it has to see that its writes are taken. Else each restart would make one more order, for as long as
 //     the API server takes no writes.
 
-// ProcessAnnotation names on an Order the process that has made the Order. It is set as the Order is made, and costs no
-// write. On a copy of the Order, or on one that was restored, the name is that of a process that has ended, or of one
-// that has not ordered for it: neither loses more than one order at the CA.
+// ProcessAnnotation is on Orders, and names the process that has made the Order. It is set as the Order is made, and
+// costs no write. A copied or restored Order names a process that has ended, or one that has not ordered for it:
+// neither loses more than one order at the CA.
 const ProcessAnnotation = "chancery.dev/made-by-process"
 
 // orderAnew is how soon an Order tries again to write that it is about to be ordered.
@@ -72,7 +72,7 @@ func (d *orderDecision) changed() *acmev1.OrderStatus {
 	return d.next.DeepCopy()
 }
 
-// Seen returns the memory of an Order that this process sees, from now on.
+// Seen returns the memory once this process has seen the Order.
 func (m OrderMemory) Seen(now time.Time) OrderMemory {
 	if m.Began.IsZero() {
 		m.Began = now

@@ -69,8 +69,8 @@ func about(c *acmev1.Challenge) failed {
 	}
 }
 
-// FirstCause is the Challenge whose failure its Order reports while it waits: the worst; of two that are as bad the one
-// that the Order has told of already, or else the first by name. It is nil if no Challenge has a failure.
+// FirstCause is the Challenge whose failure a waiting Order reports: the worst one; of two equally bad ones, the one
+// that the Order has reported already, or else the first by name. It is nil if no Challenge has a failure.
 func FirstCause(challenges []*acmev1.Challenge, told *cmmeta.Cause) *acmev1.Challenge {
 	failing := slices.DeleteFunc(slices.Clone(challenges), func(c *acmev1.Challenge) bool {
 		return c.Status.State.IsFinal() || c.DeletionTimestamp != nil || !slices.Contains(causes(), fault.Class(c.Status.FailureClass))

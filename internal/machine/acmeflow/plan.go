@@ -220,8 +220,8 @@ func keyOf(spec acmev1.ChallengeSpec, offered acmev1.ACMEChallenge, account Acco
 	return r.String(), nil
 }
 
-// Outdated reports whether a Challenge answers with another account key than the one of the
-// thumbprint: the CA would find it wrong.
+// Outdated reports whether a Challenge answers with another account key than that of the thumbprint: the CA would
+// refuse the answer.
 func Outdated(c acmev1.ChallengeSpec, thumbprint string) bool {
 	return c.Type != acmev1.ChallengeTypeDNSPersist01 && c.Key != KeyToPresent(c.Type, c.Token, thumbprint)
 }

@@ -13,9 +13,9 @@ import (
 )
 
 // Unvouched says why a Challenge must not be solved; empty if it may be. The Order that controls the Challenge has to
-// list it, and the issuer has to yield its solver: a Challenge carries its solver, so whoever creates one could have
-// the credentials of a ClusterIssuer sent to any server. The Order is nil if there is none. What an issuer that is
-// missing yields is not known.
+// list it, and the issuer has to yield its solver: a Challenge carries its solver, so whoever creates one could send
+// the credentials of a ClusterIssuer to any server. The Order is nil if there is none. If the issuer is missing, its
+// solvers are not checked.
 func Unvouched(o *acmev1.Order, issuer Issuer, c *acmev1.Challenge) string {
 	if o == nil {
 		return "No Order controls this Challenge: Challenges are made by the controller, for the Orders of CertificateRequests"

@@ -102,7 +102,7 @@ func (w *walk) run() {
 	w.t.Fatalf("the walk does not end:\n%s", strings.Join(w.history[max(0, len(w.history)-40):], "\n"))
 }
 
-// die has another process go on.
+// die lets another process go on.
 func (w *walk) die() {
 	if w.memory.Remote != nil && w.order.Status.URL == "" {
 		w.lost++

@@ -29,7 +29,7 @@ func failing(t *testing.T, class fault.Class) *world {
 	return w
 }
 
-// restart has a process start that knows nothing but what the objects say.
+// restart starts a process that knows nothing but what the objects say.
 func (w *world) restart() {
 	w.t.Helper()
 	text, err := json.Marshal(w.crt)
@@ -209,7 +209,7 @@ func TestBoundsOfTheUserAreKept(t *testing.T) {
 	}
 }
 
-// TestForcedTriesKeepToTheBudget has a tool put a Secret there and delete it again, as fast as it can, while the CA
+// TestForcedTriesKeepToTheBudget lets a tool put a Secret there and delete it again, as fast as it can, while the CA
 // refuses each request; and then a user who mends the spec.
 func TestForcedTriesKeepToTheBudget(t *testing.T) {
 	w := failing(t, fault.ClassPermanent)

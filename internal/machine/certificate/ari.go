@@ -26,7 +26,7 @@ const (
 
 // RenewalAnswer is what an issuer said when it was asked when to renew.
 type RenewalAnswer struct {
-	// Certificate is which one it was asked about.
+	// Certificate is the certificate that it was asked about.
 	Certificate facts.Digest
 	// At is when it was asked.
 	At time.Time
@@ -93,7 +93,7 @@ func (d *decision) lastChecked(ari *certmanagerv1.CertificateARIStatus) time.Tim
 	return ari.LastChecked.Time
 }
 
-// heed has the issuer's suggestion decide. Where the spec says when to renew, it decides only if it is earlier.
+// heed lets the issuer's suggestion decide. Where the spec says when to renew, it decides only if it is earlier.
 func (d *decision) heed(rule *renewal.Time, leaf *facts.Leaf) {
 	said, err := d.suggested(leaf, rule.At)
 	switch explicit := rule.Source != certmanagerv1.RenewalTimeByDefault; {
@@ -150,7 +150,7 @@ func (d *decision) askDue() time.Time {
 	return issued.Add(min(settling, bound) + renewal.Part(min(firstAsk, bound), d.crt.UID, "ask"))
 }
 
-// ask has the issuer asked if that is due, and otherwise the Certificate looked at
+// ask asks the issuer if that is due, and otherwise queues the Certificate
 // when it is.
 func (d *decision) ask(a *Action) {
 	due := d.askDue()

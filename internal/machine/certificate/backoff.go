@@ -73,7 +73,7 @@ func (d *decision) backoff() time.Duration {
 	return max(left, 0)
 }
 
-// DefaultBackoff is how long a Certificate waits after a failed issuance where the user has set nothing.
+// DefaultBackoff is how long a Certificate waits after a failed issuance if the user has set nothing.
 func DefaultBackoff() Backoff { return Backoff{Min: time.Hour, Max: 32 * time.Hour, ByClass: true} }
 
 // attempts returns how many issuances in a row have failed; 1 if that is not known.

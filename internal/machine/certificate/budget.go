@@ -18,7 +18,7 @@ const ReasonOverBudget = "IssuanceBudgetExceeded"
 
 // The budget of a Certificate is a bucket that leaks (the generic cell rate algorithm):
 // each issuance moves a time forward, which must not run too far ahead. Without it,
-// whoever overwrites the Secret again and again has it issued again and again.
+// whoever overwrites the Secret again and again gets it issued again and again.
 const (
 	// issuanceCost makes five issuances an hour.
 	issuanceCost = 12 * time.Minute

@@ -58,7 +58,7 @@ func (d *decision) waitsUntil(next time.Time) {
 	d.crt.Status.NextTry = at(next.Truncate(time.Second))
 }
 
-// noteWindows has the cause say that the renewal windows cannot be met, where nothing worse is in the way.
+// noteWindows makes the cause say that the renewal windows cannot be met, where nothing worse is in the way.
 func (d *decision) noteWindows(problem string) {
 	switch {
 	case problem == "" && d.is(cause.RenewalWindows):
@@ -68,7 +68,7 @@ func (d *decision) noteWindows(problem string) {
 	}
 }
 
-// noteAuthority has the cause say that a CA certificate above a good certificate has expired, where nothing worse is in
+// noteAuthority makes the cause say that a CA certificate above a good certificate has expired, where nothing worse is in
 // the way.
 func (d *decision) noteAuthority(a *Action) {
 	var end time.Time
@@ -96,7 +96,7 @@ func (d *decision) isReady() bool {
 	return certmanagerv1.HasCertificateCondition(d.crt.Status.Conditions, certmanagerv1.CertificateConditionReady, cmmeta.ConditionTrue)
 }
 
-// sayCause has the condition Ready say the cause: it begins with it, or, where the certificate is good, ends with it.
+// sayCause makes the condition Ready say the cause: it begins with it, or, where the certificate is good, ends with it.
 func (d *decision) sayCause() {
 	ready := certmanagerv1.FindCertificateCondition(d.crt.Status.Conditions, certmanagerv1.CertificateConditionReady)
 	if c := d.crt.Status.Cause; c != nil && ready != nil {

@@ -1,11 +1,9 @@
-// Package certificate decides what a Certificate needs now: a key, a request, its
-// Secret stored, a renewal, a revocation, patience.
+// Package certificate decides what a Certificate needs now: a key, a request, its Secret written, a renewal, a
+// revocation, or to wait.
 //
-// It is pure: State says what can be observed, Decide says what to do about it,
-// and Action is carried out by internal/controller/certificates, which then observes anew. A
-// Certificate's whole course is thus a walk through Decide that ends when the
-// Action asks for nothing but to be woken later. Nothing here reads a clock,
-// makes a key or writes an object.
+// It is pure: State says what can be observed, Decide says what to do about it, and internal/controller/certificates
+// carries out the Action and observes anew. So the course of a Certificate is a row of decisions. It ends when the
+// Action asks only to be woken later. Nothing here reads a clock, makes a key or writes an object.
 package certificate
 
 import (
@@ -35,8 +33,8 @@ type State struct {
 	Held *facts.HeldKey
 	// Requests are the CertificateRequests that the Certificate owns.
 	Requests []facts.Request
-	// SecretOwner is the name of the one Certificate, of all in the namespace with
-	// this secretName, that may use it (see SecretOwner).
+	// SecretOwner names the Certificate that may use the Secret, of all in the namespace with this secretName (see the
+	// function SecretOwner).
 	SecretOwner string
 	// Backoff bounds the wait after a failed issuance.
 	Backoff Backoff
@@ -44,13 +42,12 @@ type State struct {
 	OwnerReference bool
 	// Issuer is what is known of the issuer; nil if nothing is.
 	Issuer *IssuerFacts
-	// Answer is what the issuer said when it was last asked when to renew; nil if it
-	// was not, or that is long known.
+	// Answer is what the issuer said last about when to renew; nil if it was not asked, or if that is long known.
 	Answer *RenewalAnswer
 	// Passwords are those of the keystores that the Certificate wants.
 	Passwords facts.Passwords
-	// Repaired is the Version of the Secret that repairing it as the Certificate is now
-	// has led to, or has failed for; empty if it was not tried.
+	// Repaired is the Version that the last repair of the Secret for the present Certificate has led to, or has failed
+	// for; empty if it was not tried.
 	Repaired string
 	// RepairError says why it has failed; empty if it has not. RepairCause says it as a cause, where that is known.
 	RepairError string
@@ -78,7 +75,7 @@ type Refusal struct {
 	Step Step
 	// Message says it to people.
 	Message string
-	// Cause is what becomes of status.cause, and says when the step is tried again, where that is known.
+	// Cause becomes status.cause, and says when the step is tried again, if that is known.
 	Cause *cmmeta.Cause
 	// Err becomes Action.Failure.
 	Err error
@@ -108,9 +105,9 @@ const (
 	StepCreateKey
 	// StepDeleteRequests deletes the CertificateRequests named in Names, which are in the way of the issuance.
 	StepDeleteRequests
-	// StepCreateRequest makes the CertificateRequest called Name for Revision, with the
-	// private key in the Secret Key. Without Key it is, with Held, the one in memory, or
-	// else a new one, or with ReuseKey that of the target Secret, kept in memory first.
+	// StepCreateRequest makes the CertificateRequest called Name for Revision, with the private key in the Secret Key.
+	// Without Key it uses the key in memory, with Held; else it first keeps a key in memory: a new one, or with
+	// ReuseKey that of the target Secret.
 	StepCreateRequest
 	// StepStoreTemporary writes a temporary certificate for Request and the next private
 	// key into the target Secret.
@@ -118,7 +115,7 @@ const (
 	// StepStore writes the certificate of Request and the next private key, of the Secret
 	// Key or with Held the one in memory, into the target Secret, as Revision.
 	StepStore
-	// StepRepair writes the target Secret anew, from what certificate and key it holds.
+	// StepRepair writes the target Secret anew, from the certificate and the key that it holds.
 	StepRepair
 	// StepAskRenewalInfo asks the issuer when it wants the certificate to be renewed.
 	// It is a rest: the answer is an event.
@@ -129,7 +126,7 @@ const (
 	StepRecord
 	// StepUnpin deletes what StepPin has kept.
 	StepUnpin
-	// StepDropSurplus deletes the CertificateRequests named in Names, which the history has too many of.
+	// StepDropSurplus deletes the CertificateRequests named in Names, which are above the limit of the history.
 	StepDropSurplus
 )
 
@@ -153,21 +150,19 @@ type Event struct {
 	Reason, Message string
 }
 
-// Action is what to do: first the Step; then, if Status is not nil, to write it;
-// then, after StepStore, to delete the Secrets named in Names; then to emit
-// Events. It is idempotent: what was cut short is decided again.
+// Action is what to do: first take the Step; then write Status, if it is not nil; then, after StepStore, delete the
+// Secrets named in Names; then emit Events. It is idempotent: what was cut short is decided again.
 type Action struct {
 	Step Step
 	// Name of the object to make.
 	Name string
 	// Names of the objects to delete.
 	Names []string
-	// ReuseKey has the key of the target Secret copied (rotationPolicy Never).
+	// ReuseKey copies the key of the target Secret (rotationPolicy Never).
 	ReuseKey bool
-	// Held has the private key in memory used.
+	// Held uses the private key in memory.
 	Held bool
-	// Keep says that the private key in memory is needed once the Action is carried out. Otherwise it is to be
-	// forgotten then.
+	// Keep says that the private key in memory is needed after the Action. Otherwise it is forgotten then.
 	Keep bool
 	// Unsaid is the condition Issuing that the Certificate does not show yet: what to say if the Action cannot be
 	// carried out. Nil if the Certificate shows one, or is not being issued.
@@ -178,21 +173,21 @@ type Action struct {
 	Key string
 	// Request is the issued request to store.
 	Request *certmanagerv1.CertificateRequest
-	// Chain is what of Request is stored, in PEM: the certificates that were checked, and nothing else.
+	// Chain is the part of Request to store, in PEM: the certificates that were checked, and nothing else.
 	Chain []byte
-	// Status is the status to write; nil if it is that already.
+	// Status is the status to write; nil if it does not change.
 	Status *certmanagerv1.CertificateStatus
 	// Budget is until when the budget is used once the request to make is issued.
 	Budget time.Time
 	// IssuerVersion is the version of the issuer that a request is made for; empty if
 	// that is not known.
 	IssuerVersion string
-	// Certificate is which one StepAskRenewalInfo asks about.
+	// Certificate is the certificate that StepAskRenewalInfo asks about.
 	Certificate facts.Digest
-	// Revoke has the CA asked to revoke the pinned certificate, beside the Step: again and again, until the State has a
+	// Revoke asks the CA to revoke the pinned certificate, beside the Step: again and again, until the State has a
 	// Revocation without an error.
 	Revoke bool
-	// Record says what a revocation has come to.
+	// Record says how a revocation has ended.
 	Record revocation.Record
 	// Events to emit.
 	Events []Event

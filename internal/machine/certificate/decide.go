@@ -109,7 +109,7 @@ func (d *decision) next() Action {
 	return d.rest()
 }
 
-// leave has nothing issued, whoever asked for it: the Secret is not ours to write.
+// leave issues nothing, whoever asked for it: the Secret is not ours to write.
 func (d *decision) leave() Action {
 	if d.issuing() != nil {
 		certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing)
@@ -158,7 +158,7 @@ func (d *decision) start(why *Violation) Action {
 	}
 }
 
-// pause has the Certificate looked at again when its Secret may be repaired, if it is
+// pause queues the Certificate for when its Secret may be repaired, if it is
 // to be.
 func (d *decision) pause(a Action) Action {
 	if d.broken() {
@@ -342,7 +342,7 @@ func (d *decision) rest() Action {
 	return a
 }
 
-// wakeAtEnd has a Certificate that is Ready looked at again when it ends to be,
+// wakeAtEnd queues a Certificate that is Ready for the time when it ends to be,
 // whatever it waits for until then: nothing else would tell.
 func (d *decision) wakeAtEnd(a *Action) {
 	if a.Rests() && d.isReady() && d.crt.Status.NotAfter != nil {

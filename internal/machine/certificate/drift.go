@@ -22,9 +22,8 @@ const (
 	driftKeystore = "SecretMismatch"
 )
 
-// ReasonSecretNotRepaired is the reason of the condition Issuing of a Certificate whose
-// Secret holds what was issued, and cannot be made what the Certificate wants it to be
-// otherwise.
+// ReasonSecretNotRepaired is the reason of the condition Issuing of a Certificate whose Secret holds what was issued,
+// but cannot be repaired in other respects.
 const ReasonSecretNotRepaired = "SecretNotRepaired"
 
 const (

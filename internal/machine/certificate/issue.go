@@ -194,7 +194,7 @@ func (d *decision) endedBefore(r facts.Request, key facts.Key) bool {
 		return false // on the short way: there was no other failure
 	}
 	// Both times, since they are of different clocks: a verdict that comes from a
-	// clock that is slow must not have request after request made.
+	// clock that is slow must not make request after request.
 	since, ended := d.issuing().LastTransitionTime, d.failedAt(r, key)
 	return ended != nil && ended.Before(since) && r.CreationTimestamp.Before(since)
 }
@@ -333,7 +333,7 @@ func (d *decision) isAskedFor(r facts.Request, key facts.Key) bool {
 	return refusal == ""
 }
 
-// store checks what the issuer returned and has it stored. What is not the
+// store checks what the issuer returned and stores it. What is not the
 // certificate asked for is refused and fails like any other issuance.
 func (d *decision) store(r facts.Request, key facts.Key) Action {
 	chain, why := d.issued(r, key)

@@ -24,18 +24,17 @@ const (
 
 // IssuerFacts is what decisions need to know of the issuer of a Certificate.
 type IssuerFacts struct {
-	// Version changes with the issuer of a name, its spec, and its CA: its end, behind a slash, where it is known.
+	// Version changes with the issuer's UID, spec and CA. The CA is behind the last slash, if it is known.
 	Version string
 	// Informs says that the issuer can be asked when to renew (RFC 9773).
 	Informs bool
 	// InLine says that a request for the issuer made now is approved and signed at once,
 	// and NeedsKey that the request must name a Secret with the requester's private key.
 	InLine, NeedsKey bool
-	// Secret is the name of the Secret, in the namespace of the Certificate, with the CA or the account key of the
-	// issuer, which the certificate would replace; empty for none.
+	// Secret is the name of the Secret with the CA or the account key of the issuer, if it is in the namespace of the
+	// Certificate, and the certificate must not replace what it holds; empty otherwise.
 	Secret string
-	// Authority is what the issuer signs with, where it signs with a CA certificate that
-	// is known.
+	// Authority is the CA certificate that the issuer signs with; nil if none is known.
 	Authority *AuthorityFacts
 	// ReissueNow says that certificates of an earlier CA are issued again at once.
 	ReissueNow bool
@@ -45,12 +44,12 @@ type IssuerFacts struct {
 type AuthorityFacts struct {
 	// ID tells the CA certificate from all others.
 	ID facts.Digest
-	// Name is of the DER of its subject, and Key of that of its SubjectPublicKeyInfo.
+	// Name is the digest of its subject in DER, and Key that of its SubjectPublicKeyInfo.
 	Name, Key facts.Digest
 	// KeyID names its key (RFC 5280 §4.2.1.2); may be empty.
 	KeyID string
-	// NotBefore is since when the CA certificate is valid, and End when the first of it
-	// and of those that are delivered with it expires.
+	// NotBefore is since when the CA certificate is valid. End is when the first certificate expires, of it and of
+	// those that are delivered with it.
 	NotBefore, End time.Time
 	// FirstSeen is when this subject and key were first found to be the issuer's; zero
 	// if the issuer's status does not say so yet.

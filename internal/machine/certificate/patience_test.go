@@ -120,7 +120,7 @@ func (w *world) spoil() {
 	})
 }
 
-// Whoever fights over the Secret does not have certificates issued without end: the
+// Whoever fights over the Secret does not get certificates without end: the
 // condition names them, and there is a way out.
 func TestBudgetEndsAFight(t *testing.T) {
 	w := issued(t)
@@ -173,7 +173,7 @@ func TestBudgetEndsAFight(t *testing.T) {
 	}
 }
 
-// TestRenewalsByHandKeepToTheBudget has a tool call cmctl renew as often as it can, with a CA that issues and with one
+// TestRenewalsByHandKeepToTheBudget lets a tool call cmctl renew as often as it can, with a CA that issues and with one
 // that refuses. Each time the Certificate says until when it is held up, once, and goes on then without another wish.
 func TestRenewalsByHandKeepToTheBudget(t *testing.T) {
 	for name, end := range map[string]func(*world){
@@ -337,7 +337,7 @@ func TestRenewalInformation(t *testing.T) {
 	}
 }
 
-// What a CA says must not keep a certificate from being renewed, nor have it renewed
+// What a CA says must not keep a certificate from being renewed, nor renew it
 // against the user's will.
 func TestRenewalInformationIsNotObeyedBlindly(t *testing.T) {
 	day := 24 * time.Hour

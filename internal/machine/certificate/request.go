@@ -18,10 +18,9 @@ import (
 	"chancery.dev/internal/pki"
 )
 
-// NewRequest returns the CertificateRequest for a revision of a Certificate, signed with
-// key, which is that of the Secret that the Action calls Key, if any (spec §2.3).
-// Annotations of the Certificate are copied as far as copied says. It is an error if
-// no request can fulfil the spec: only another spec helps.
+// NewRequest returns the CertificateRequest for a revision of a Certificate, signed with key (spec §2.3). If Action.Key
+// names a Secret, the key is from there. The filter copied chooses the annotations of the Certificate that are copied.
+// It is an error if no request can fulfil the spec: only another spec helps.
 func NewRequest(crt *certmanagerv1.Certificate, a Action, key crypto.Signer, copied AnnotationFilter) (*certmanagerv1.CertificateRequest, error) {
 	csr, err := pki.CreateCSR(CSRTemplateOf(&crt.Spec), key)
 	if err != nil {

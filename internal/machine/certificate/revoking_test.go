@@ -29,7 +29,7 @@ func revoke(reason revocation.Reason) func(*world) {
 	}
 }
 
-// pinned has the certificate that the Secret holds revoked for a reason, and pinned already.
+// pinned asks to revoke the certificate that the Secret holds, and pins it already.
 func pinned(reason revocation.Reason) func(*world) {
 	return func(w *world) {
 		w.act(Action{Step: StepPin, Keep: true}, 9)
@@ -37,7 +37,7 @@ func pinned(reason revocation.Reason) func(*world) {
 	}
 }
 
-// replaced has another certificate pinned than the Secret holds.
+// replaced pins another certificate than the Secret holds.
 func replaced(reason revocation.Reason) func(*world) {
 	return func(w *world) {
 		pinned(reason)(w)
@@ -46,7 +46,7 @@ func replaced(reason revocation.Reason) func(*world) {
 	}
 }
 
-// caSays has the CA answer for the pinned certificate.
+// caSays makes the CA answer for the pinned certificate.
 func caSays(err error) func(*world) {
 	return func(w *world) {
 		pin := w.state().Pin
@@ -256,7 +256,7 @@ func revokingSituations() []situation {
 	}
 }
 
-// refused has the step refused that is decided on now.
+// refused refuses the step that is decided on now.
 func refused(cause error) func(*world) {
 	return func(w *world) {
 		w.refusal = nil

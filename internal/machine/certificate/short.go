@@ -64,7 +64,7 @@ func (d *decision) unseen(r facts.Request) bool {
 }
 
 // since returns when the request was made that is under way, if its key is at hand; nil if there is none. An API server
-// whose clock is ahead does not have it made in the future.
+// whose clock is ahead does not date it in the future.
 func (d *decision) since() *metav1.Time {
 	r, ok := d.ofRevision(d.nextRevision())
 	if !ok || r.Failed() && d.crt.Status.LastFailureTime != nil || !d.ours() && !d.hasKeySecret(r) {

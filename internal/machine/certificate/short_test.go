@@ -51,7 +51,7 @@ func (w *world) onShortWay() {
 // crashed has the process die, and another one begin.
 func crashed(w *world) { w.held = nil }
 
-// storedOnly has the process die between the Secret and the status.
+// storedOnly lets the process die between the Secret and the status.
 func storedOnly(w *world) { w.dies(Decide(w.state(), w.now), 1) }
 
 func pendingNext(w *world) {

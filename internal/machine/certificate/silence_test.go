@@ -90,7 +90,7 @@ func TestForeignSecretWithoutNameIsSaidOnce(t *testing.T) {
 	}
 }
 
-// Who waits after a failure still has the Secret repaired, a pause after the last time.
+// For those who wait after a failure the Secret is repaired all the same, a pause after the last time.
 func TestRepairIsNotForgottenWhileWaiting(t *testing.T) {
 	w := issued(t)
 	w.backoff.ByClass, w.issuer = true, &IssuerFacts{Version: "a/1"}

@@ -222,7 +222,7 @@ func (s *simulation) state(c *simCertificate) State {
 	return state
 }
 
-// judge has the issuer say something about a request that it has had for long enough.
+// judge makes the issuer say something about a request that it has had for long enough.
 func (s *simulation) judge(c *simCertificate) {
 	if c.verdict.IsZero() || s.now.Before(c.verdict) || len(c.requests) == 0 {
 		return
@@ -400,7 +400,7 @@ func (s *simulation) stores(c *simCertificate, a Action) {
 	}
 }
 
-// inform has the issuer say when to renew: a little before the last third.
+// inform makes the issuer say when to renew: a little before the last third.
 func (s *simulation) inform(c *simCertificate) {
 	c.asked++
 	leaf := c.secret.Leaf

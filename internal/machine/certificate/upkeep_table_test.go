@@ -45,7 +45,7 @@ func failedAs(class fault.Class) func(*world) {
 	return func(w *world) { w.failAs(class) }
 }
 
-// overdrawn has five certificates issued within a few seconds, because somebody replaces
+// overdrawn issues five certificates within a few seconds, because somebody replaces
 // the key each time, and once more.
 func overdrawn(w *world) {
 	w.t.Helper()

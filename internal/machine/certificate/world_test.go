@@ -79,7 +79,7 @@ type heldKey struct {
 	key crypto.Signer
 }
 
-// newWorld has a Certificate that was just made.
+// newWorld holds a Certificate that was just made.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	return &world{t: t, decoded: newDecoded(), now: start(), owner: "web", backoff: Backoff{Min: time.Hour, Max: 32 * time.Hour}, crt: &certmanagerv1.Certificate{

@@ -1,7 +1,7 @@
-// Package facts says what decisions need to know of the objects of a Certificate: its Secret, its next private key, its
-// CertificateRequests; in what they differ from its spec; and what its Secret is to be made of.
+// Package facts extracts what decisions need to know of the objects of a Certificate: its Secret, its next private
+// key, its CertificateRequests, and in what they differ from its spec. It also says what its Secret is to be made of.
 //
-// It is pure, and decides nothing: that is internal/machine/certificate. No fact holds a private key.
+// It is pure, and decides nothing: internal/machine/certificate does. No fact holds a private key.
 package facts
 
 import (
@@ -47,8 +47,8 @@ type Secret struct {
 	// cannot be decoded.
 	Leaf             *Leaf
 	CertificateError error
-	// AuthoritiesEnd is when the first of the other certificates in tls.crt and of the first in ca.crt expires; zero if
-	// there is none.
+	// AuthoritiesEnd is when the first CA certificate expires, of those behind the leaf in tls.crt and of the first in
+	// ca.crt; zero if there is none.
 	AuthoritiesEnd time.Time
 
 	// CertificateName is the Certificate that the annotations name, Named whether they do.
@@ -61,12 +61,12 @@ type Secret struct {
 	// MarksWrong says that labels or annotations of our own, which follow from the
 	// certificate, are not what they should be.
 	MarksWrong bool
-	// Ownership says what of the Secret is known to be applied by us.
+	// Ownership says which part of the Secret we have applied, as far as is known.
 	Ownership Ownership
 	// Extras are the further keys of data that we may write, as far as they are there.
 	Extras map[string]Extra
-	// KeystoreMark is what the annotation says the keystores were made of, and Seal
-	// what only who has the private key can make such a mark with.
+	// KeystoreMark is the annotation that says what the keystores were made of. Seal is the key of such marks: only the
+	// private key gives it.
 	KeystoreMark string
 	Seal         Digest
 	// Owner is the Certificate that the Secret says controls it; nil for none.
@@ -92,11 +92,11 @@ type Leaf struct {
 	// CommonName and Names are whom it is for.
 	CommonName string
 	Names      pki.AltNames
-	// IssuerName is of the DER of its issuer's name, and AuthorityKeyID the issuer's
-	// key as the certificate names it (RFC 5280 §4.2.1.1); may be empty.
+	// IssuerName is the digest of its issuer's name in DER, and AuthorityKeyID the issuer's key as the certificate
+	// names it (RFC 5280 §4.2.1.1); may be empty.
 	IssuerName     Digest
 	AuthorityKeyID string
-	// IssuerKey is of the SubjectPublicKeyInfo of the CA certificate that the certificate was delivered with; zero if
+	// IssuerKey is the digest of the SubjectPublicKeyInfo of the CA certificate that was delivered with it; zero if
 	// there is none with the issuer's name and key identifier.
 	IssuerKey Digest
 	// Temporary says that nobody is to trust it (spec §2.4).
@@ -143,7 +143,7 @@ func OfSecret(secret *corev1.Secret) *Secret {
 	return f
 }
 
-// OfIssued returns the facts of the Secret of a Certificate once the chain that a request was issued is stored in it.
+// OfIssued returns the facts of the Secret of a Certificate after the chain of an issued request is stored in it.
 func OfIssued(certificate string, key pki.PublicKeyFacts, chain []byte, r *certmanagerv1.CertificateRequest) *Secret {
 	f := &Secret{
 		HasKey: true, HasCertificate: true, Key: key,
@@ -308,7 +308,7 @@ func parseRevision(s string) (int, bool) {
 	return n, err == nil
 }
 
-// Failed reports whether a request says itself that nothing will come of it.
+// Failed reports whether a request says itself that it has failed for good.
 func (r Request) Failed() bool {
 	if r.Condition(certmanagerv1.CertificateRequestConditionDenied) != nil || r.Condition(certmanagerv1.CertificateRequestConditionInvalidRequest) != nil {
 		return true

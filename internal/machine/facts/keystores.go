@@ -10,8 +10,8 @@ import (
 	"chancery.dev/internal/pki"
 )
 
-// KeystoresAnnotation is on target Secrets, and says what the keystores were made
-// of to those who have the private key, and nothing to others.
+// KeystoresAnnotation is on target Secrets. It says what the keystores were made of, but only to those who have the
+// private key.
 const KeystoresAnnotation = "chancery.dev/keystores"
 
 // Passwords are those of the keystores that a Certificate wants.

@@ -20,14 +20,13 @@ import (
 // that a Secret changes hands between cert-manager and us without a trace.
 const FieldManager = "cert-manager-certificates-issuing"
 
-// Ownership is what of a Secret has been applied by FieldManager, as far as its
-// managed fields tell.
+// Ownership is the part of a Secret that FieldManager has applied, as far as its managed fields tell.
 type Ownership struct {
 	// Known is false where the managed fields are not at hand: then every label and
 	// annotation counts as applied.
 	Known bool
-	// Labels and Annotations that we have applied, those left out that follow from
-	// the certificate, with what they say now.
+	// Labels and Annotations that we have applied, with digests of their present values. Our own are left out
+	// (IsOurLabel, IsOurAnnotation).
 	Labels, Annotations map[string]Digest
 	// Owners are the owner references that we have applied.
 	Owners []types.UID
@@ -102,12 +101,12 @@ func ownershipOf(secret *corev1.Secret) Ownership {
 	return o
 }
 
-// IsOurLabel tells the labels that templates have no say in.
+// IsOurLabel reports whether a label is our own: templates cannot set it.
 func IsOurLabel(label string) bool {
 	return label == certmanagerv1.ManagedSecretLabel || label == certmanagerv1.NextPrivateKeyLabel
 }
 
-// IsOurAnnotation tells the annotations that we write of our own accord from those of templates.
+// IsOurAnnotation reports whether an annotation is our own, and not one of a template.
 func IsOurAnnotation(annotation string) bool {
 	return annotation == KeystoresAnnotation ||
 		strings.HasPrefix(annotation, annotationPrefix) && annotation != certmanagerv1.AllowDirectInjectionAnnotation

@@ -30,7 +30,7 @@ type Target struct {
 	Key []byte
 	// Passwords of the keystores.
 	Passwords Passwords
-	// OwnerReference has the Secret owned by the Certificate.
+	// OwnerReference makes the Certificate own the Secret.
 	OwnerReference bool
 }
 
@@ -48,8 +48,8 @@ func EncodeKey(crt *certmanagerv1.Certificate, key crypto.Signer) ([]byte, error
 	return pki.EncodePrivateKey(key, encoding)
 }
 
-// RepairOf returns the target that a Secret is, to be written again as its Certificate
-// wants it now: key and certificate stay, and so does who issued it (spec §2.6).
+// RepairOf returns the target with which a Secret is written again as its Certificate wants it now: the key, the
+// certificate and the name of the issuer stay (spec §2.6).
 func RepairOf(crt *certmanagerv1.Certificate, secret *corev1.Secret) Target {
 	f := &Secret{}
 	f.readIssuance(secret.Annotations)

@@ -46,7 +46,7 @@ type State struct {
 	Deleting bool
 	// Given is what the source has. It counts only where the annotations name a source.
 	Given Given
-	// Settled says that the injectable has all of that, and has not changed since.
+	// Settled says that the injectable has all that Given has, and has not changed since.
 	Settled bool
 	// Target is what is read of the injectable; nil if it has not been read.
 	Target *Target
@@ -75,7 +75,7 @@ type Event struct {
 
 // Action is what to do for an injectable.
 type Action struct {
-	// Read has the injectable read, and decided again.
+	// Read reads the injectable, and decides again.
 	Read bool
 	// Write is the slots to write; empty if nothing changes.
 	Write []Slot
@@ -91,8 +91,8 @@ type Action struct {
 	Wake time.Time
 }
 
-// GivenBySecret says what a Secret gives for the source that names it, or whose Certificate does by that name. The
-// Secret is nil if there is none.
+// GivenBySecret returns what a Secret gives for a source. The source names the Secret, or a Certificate whose Secret
+// has that name. The Secret is nil if there is none.
 func GivenBySecret(source Source, name string, secret *corev1.Secret) Given {
 	of := source.Name.Namespace + "/" + name
 	switch {

@@ -29,9 +29,9 @@ type Target struct {
 	Slots []Slot
 	// Obstacle says why the injectable cannot have a bundle, and what helps; empty if it can.
 	Obstacle string
-	// Held says that bundles were applied by FieldManager, and Fields are the managed fields without that. Who applies an
-	// injectable could not take a webhook out of it: the server would keep the webhook's name and bundle, and refuse the
-	// rest of it as incomplete.
+	// Held says that FieldManager has applied bundles, and Fields are the managed fields without that. As long as it is
+	// so, nobody can take a webhook out of an injectable by applying it: the server would keep the name and the bundle
+	// of the webhook, and refuse the rest as incomplete.
 	Held   bool
 	Fields []any
 }

@@ -1,8 +1,8 @@
-// Package issuer decides what the status of an Issuer or ClusterIssuer says, and when the issuer is looked at again.
+// Package issuer decides what the status of an Issuer or ClusterIssuer says, and when to look at the issuer again.
 //
-// How an issuer is looked at differs by its type: the issuer's signer.Prober knows, and returns Facts or a fault.
-// What follows from them is the same for all types, and is decided here. The package is pure; the controller of
-// issuers carries out what it decides.
+// Each type of issuer is looked at in another way: the signer.Prober of its type knows how, and returns Facts or a
+// fault. What follows from them is the same for all types, and this package decides it. The package is pure; the
+// controller of issuers carries out what it decides.
 package issuer
 
 import (
@@ -28,19 +28,19 @@ type Facts struct {
 	Reason, Message string
 	// LeftOut says what of a CA bundle in a Secret is not used (pki.LeftOut); empty if all is.
 	LeftOut string
-	// ACME is the account of an issuer of that type, without SolverTest; nil leaves the status what it says of one.
+	// ACME is the account of an ACME issuer, without SolverTest; nil leaves the account in the status as it is.
 	ACME *acmev1.ACMEIssuerStatus
-	// Authority is what CAIssuerStatus says of the CA that can sign for the issuer; empty leaves the status what it
-	// says of a CA.
+	// Authority names the CA that can sign for the issuer, as CAIssuerStatus does; empty leaves the CA in the status as
+	// it is.
 	Authority string
-	// NotBefore and NotAfter are those of the first to expire of the CA's certificates, where Authority is not empty.
+	// NotBefore and NotAfter are those of the CA's certificate that expires first, if Authority is not empty.
 	NotBefore, NotAfter time.Time
 	// Until is when the issuer is to be looked at again, because something ends; zero for never.
 	Until time.Time
 }
 
-// State is what can be observed of an issuer. What a look at it has come to is that of the last look by the present
-// spec and the present Secrets.
+// State is what can be observed of an issuer. Facts and Failure are those of the last look with the present spec and
+// the present Secrets.
 type State struct {
 	// Issuer as it is. It is not changed.
 	Issuer certmanagerv1.GenericIssuer
@@ -100,7 +100,7 @@ func (s *State) look(now time.Time) Action {
 	}
 }
 
-// say returns the action that has the status say what was found.
+// say returns the action that makes the status say what was found.
 func (s *State) say(f Facts, now time.Time) Action {
 	old := s.Issuer.GetStatus()
 	// The carrier has the API's own rules of lastTransitionTime and observedGeneration apply, whichever kind the

@@ -10,8 +10,8 @@ import (
 // zero or less means not at all.
 type Backoff struct {
 	Min, Max time.Duration
-	// ByClass has failures whose class is known waited out as suits the class, not by
-	// Min and Max: for whoever has set neither.
+	// ByClass waits after a failure of a known class as suits the class, not by Min and Max: for users who have set
+	// neither.
 	ByClass bool
 }
 

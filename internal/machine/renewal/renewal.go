@@ -1,9 +1,8 @@
-// Package renewal says when a certificate is to be renewed by the rules of its
-// Certificate: how long before its end, in which windows, and spread out so that
-// certificates that were made at once are not renewed at once.
+// Package renewal says when to renew a certificate by the rules of its Certificate: how long before its end, in which
+// windows, and spread out so that certificates that were made at once are not renewed at once.
 //
-// It is pure, and knows nothing of what a CA suggests, of failures and budgets, or of
-// what renewing takes: that is internal/machine/certificate.
+// It is pure, and knows nothing of what a CA suggests, of failures and budgets, or of the steps of a renewal:
+// internal/machine/certificate does.
 package renewal
 
 import (
@@ -52,9 +51,9 @@ type Time struct {
 	earliest, latest time.Time
 }
 
-// Serves reports whether a time that the status of the Certificate says is as good as At: one that cert-manager said,
-// or one that was said of the same certificate when the Certificate had another UID, as before it came here from a
-// backup or from another cluster.
+// Serves reports whether the time in the status of the Certificate is as good as At. Cert-manager may have written that
+// time, or it may be for the same certificate when the Certificate had another UID: before it came here from a backup
+// or from another cluster.
 func (r Time) Serves(said time.Time, crt *certmanagerv1.Certificate) bool {
 	if said.Equal(r.Plain) {
 		return true
@@ -66,10 +65,10 @@ func (r Time) Serves(said time.Time, crt *certmanagerv1.Certificate) bool {
 	return err == nil && placed.Equal(said)
 }
 
-// Of returns when a certificate of that validity is due, which was asked for at issued (zero if that is not known).
-// What the user says is kept to the second: an explicit renewBefore or renewBeforePercentage. It is judged by what was
-// issued, which may be less than was asked for, or have begun before: one that has the certificate due within Floor of
-// its issuance does not count, or it would be renewed for ever. By default the last third of the lifetime is kept in
+// Of returns when a certificate of that validity is due, which was asked for at issued (zero if that is not known). An
+// explicit renewBefore or renewBeforePercentage is kept to the second. It is compared with what was issued, which may
+// last less than was asked for, or have begun before: a value that makes the certificate due within Floor of its
+// issuance does not count, or it would be renewed for ever. By default the last third of the lifetime is kept in
 // reserve (the last half of a short one), less a part of it that differs from Certificate to Certificate.
 func Of(crt *certmanagerv1.Certificate, notBefore, notAfter, issued time.Time) Time {
 	spec := &crt.Spec
@@ -134,9 +133,9 @@ func Part(whole time.Duration, certificate types.UID, purpose string) time.Durat
 	return time.Duration(int64(whole)/grain*n + int64(whole)%grain*n/grain)
 }
 
-// Place returns the first time from due on that lies in one of the windows. Without
-// windows, and with an error if no window opens before the certificate ends, that is
-// due itself: renewing at another time than wanted is better than not renewing.
+// Place returns the first time from due on that is in one of the windows. It returns due itself without windows, and
+// with an error if a window cannot be read, or none opens before the certificate ends: renewing at another time than
+// wanted is better than not renewing.
 func Place(renewal *certmanagerv1.CertificateRenewal, due, notAfter time.Time) (time.Time, error) {
 	if renewal == nil || len(renewal.Windows) == 0 {
 		return due, nil

@@ -115,7 +115,7 @@ func TestRenewalsAreSpread(t *testing.T) {
 }
 
 // TestFieldsAreJudgedByWhatWasIssued: the CA may give less than was asked for, or a certificate that began before. What
-// would have it renewed within five minutes of its issuance does not count, is named, and the default decides. Both
+// would renew it within five minutes of its issuance does not count, is named, and the default decides. Both
 // fields go by one formula.
 func TestFieldsAreJudgedByWhatWasIssued(t *testing.T) {
 	h, m := time.Hour, time.Minute

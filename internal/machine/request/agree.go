@@ -9,7 +9,7 @@ import (
 	"chancery.dev/internal/pki"
 )
 
-// Asked is what a request says beside its PKCS#10 request: what approvers judge.
+// Asked is what approvers judge of a request, and its PKCS#10 request.
 type Asked struct {
 	// CSR is the PKCS#10 request in PEM.
 	CSR []byte
@@ -21,11 +21,11 @@ type Asked struct {
 	CertSign bool
 }
 
-// Disagreement says where the PKCS#10 request contradicts what the request says; nil if it does not. Some
-// issuers hand the PKCS#10 request on as it is, so an approver that judges the request would approve
-// something else. A PKCS#10 request without extensions for usages or basic constraints says nothing. One in which
-// an issuer may find what we cannot read is an error as well. What is no PKCS#10 request at all is for the Signer
-// to refuse. The error is a fault.Terminal with the reason.
+// Disagreement says where the PKCS#10 request contradicts what the request says; nil if it does not. Some issuers hand
+// the PKCS#10 request on as it is, so an approver that judges the request would approve something else. A PKCS#10
+// request without extensions for usages or basic constraints says nothing. It is an error as well if an issuer may find
+// in it what we cannot read. The Signer refuses what is no PKCS#10 request at all. The error is a fault.Terminal with
+// the reason.
 func Disagreement(a Asked, reason string) error {
 	csr, err := pki.ParseCSR(a.CSR)
 	if err != nil {

@@ -60,13 +60,13 @@ const (
 	GroupBootstrappers = "system:bootstrappers"
 )
 
-// IsMachineGroup reports whether a group is one of those, or one of a bootstrap token's further groups.
+// IsMachineGroup reports whether a group is GroupNodes, GroupBootstrappers, or a further group of bootstrap tokens.
 func IsMachineGroup(group string) bool {
 	return group == GroupNodes || group == GroupBootstrappers || strings.HasPrefix(group, GroupBootstrappers+":")
 }
 
-// MachineGroup returns the group of machines that a requester is in, of which none is trusted; empty for none. A
-// bootstrap token is in several groups, and is trusted by any of them.
+// MachineGroup returns the group that makes a requester an untrusted machine; empty for none. A bootstrap token is in
+// several groups: it is trusted if one of them is.
 func MachineGroup(groups, trusted []string) string {
 	if slices.Contains(groups, GroupNodes) && !slices.Contains(trusted, GroupNodes) {
 		return GroupNodes

@@ -10,8 +10,8 @@ import (
 	"chancery.dev/internal/fault"
 )
 
-// Order is what is known of the Order by which an issuer signs a request. Obtaining the certificate is the business of
-// the Order (internal/machine/acmeflow).
+// Order is what is known of the Order by which an issuer signs a request. The Order obtains the certificate
+// (internal/machine/acmeflow).
 type Order struct {
 	// Problem says why no Order can be made for the request; nil if one can.
 	Problem error

@@ -1,11 +1,9 @@
-// Package request decides what a request for a certificate needs now: to be
-// ignored, approved, signed, waited for, or failed.
+// Package request decides what to do now with a request for a certificate: ignore, approve, sign, fail, or wait for
+// it.
 //
-// Two kinds of object ask for certificates, CertificateRequest and
-// certificates.k8s.io CertificateSigningRequest, the latter by three forms of
-// signer name. Both are adapted to one State, so that what works for one works
-// for the other. Decide is pure and total; internal/controller carries out what
-// it says, and calls the issuer's Signer where it says so.
+// Two kinds of object ask for certificates: CertificateRequest, and certificates.k8s.io CertificateSigningRequest with
+// three forms of signer name. Both are adapted to one State, so that what works for one works for the other. Decide is
+// pure and total; internal/controller carries out what it says, and calls the issuer's Signer where it says so.
 package request
 
 import (
@@ -39,10 +37,10 @@ type Approver int
 const (
 	// ApproveExternal leaves approval to others.
 	ApproveExternal Approver = iota + 1
-	// ApproveAuto approves every request that is about to be signed; one for a CA
-	// certificate by CertificateSigningRequest needs authorization all the same.
+	// ApproveAuto approves every request that is about to be signed; a CertificateSigningRequest for a CA certificate
+	// needs authorization all the same.
 	ApproveAuto
-	// ApproveAuthorized approves where the requester may reference the signer.
+	// ApproveAuthorized approves if the requester may reference the signer.
 	ApproveAuthorized
 )
 
@@ -89,13 +87,13 @@ type State struct {
 	MayReference *bool
 	// Problem says why the request can never be signed as it stands; nil for none.
 	Problem error
-	// IssuerName, for messages, IssuerAt with its namespace, for causes, and Issuer, what is known of it.
+	// IssuerName is for messages, IssuerAt has the namespace and is for causes; Issuer is what is known of the issuer.
 	IssuerName string
 	IssuerAt   string
 	Issuer     IssuerState
 	// IssuerSays is the message of the issuer's condition Ready.
 	IssuerSays string
-	// OtherKind is the kind of the issuer that has the name of one that does not exist; empty for none.
+	// OtherKind is the kind of another issuer that has the name of the missing one; empty for none.
 	OtherKind string
 	// Order is the Order by which the issuer signs; nil if the issuer has a Signer, or if nobody has looked yet.
 	Order *Order
@@ -138,7 +136,7 @@ func (s Step) String() string {
 // Action is what to do about a request.
 type Action struct {
 	Step Step
-	// Approve has the request approved. It comes with no StepIgnore, StepAuthorize, StepDeny or StepOrder.
+	// Approve approves the request. It comes with no StepIgnore, StepAuthorize, StepDeny or StepOrder.
 	Approve bool
 	// Reason and Message, for events and conditions.
 	Reason, Message string
@@ -148,7 +146,7 @@ type Action struct {
 	Cause *cmmeta.Cause
 	// Wake is when a wait ends without an event; zero if it does not.
 	Wake time.Time
-	// Retry has a wait end with back-off, since no event says when to look again.
+	// Retry ends a wait with back-off, since no event says when to look again.
 	Retry bool
 }
 

@@ -16,7 +16,7 @@ type SignerPatterns []string
 // All reports whether nothing is left out.
 func (p SignerPatterns) All() bool { return slices.Contains(p, "*") }
 
-// Cover reports whether a signer is named; resource is <plural>.<group>.
+// Cover reports whether a pattern names a signer; resource is <plural>.<group>.
 func (p SignerPatterns) Cover(resource, name string) bool {
 	return p.All() || slices.Contains(p, resource+"/*") || slices.Contains(p, resource+"/"+name)
 }
@@ -32,9 +32,8 @@ func (p SignerPatterns) Malformed() (string, bool) {
 	return "", false
 }
 
-// SignerResource returns <plural>.<group> of a kind of issuer and whether it is
-// namespaced: for foreign kinds by guess, cluster-scoped, so that only a pattern for
-// all of them covers one surely.
+// SignerResource returns <plural>.<group> of a kind of issuer, and whether it is namespaced. Foreign kinds it guesses
+// to be cluster-scoped, so that only a pattern for all of a kind is sure to cover one.
 func SignerResource(group, kind string) (resource string, namespaced bool) {
 	return strings.ToLower(kind) + "s." + group, group == certmanagerv1.GroupName && kind == cmmeta.DefaultIssuerKind
 }

@@ -12,7 +12,7 @@ import (
 
 // Reasons of the condition Revoking. Those of an end are the outcomes.
 const (
-	// ReasonInvalid: the annotation's value is none.
+	// ReasonInvalid: the annotation's value is no Reason.
 	ReasonInvalid = "InvalidReason"
 	// ReasonRepeated: the annotation came back soon after it was carried out.
 	ReasonRepeated = "Repeated"
@@ -42,12 +42,12 @@ type Held struct {
 	// ID is the SHA-256 of its DER, and Key its public key.
 	ID  [sha256.Size]byte
 	Key pki.PublicKeyFacts
-	// Proven says that the Secret has the private key, too: certificates are public, and whoever can write
-	// a Secret could have anybody's revoked otherwise.
+	// Proven says that the Secret has the private key, too. Certificates are public: otherwise whoever can write a
+	// Secret could get the certificate of anybody revoked.
 	Proven bool
 	// NotAfter is when it ends.
 	NotAfter time.Time
-	// Temporary says that it only stands in for one.
+	// Temporary says that it only stands in for a certificate.
 	Temporary bool
 }
 
@@ -94,8 +94,8 @@ const (
 	StepRest Step = iota + 1
 	// StepPin keeps the certificate that is held.
 	StepPin
-	// StepAsk has the CA asked to revoke the pinned certificate until it has: when it is asked again after a failure is up
-	// to those who call it. Meanwhile the Certificate takes its course, as after StepRest.
+	// StepAsk asks the CA to revoke the pinned certificate until it has. The caller decides when to ask again after a
+	// failure. Meanwhile the Certificate takes its course, as after StepRest.
 	StepAsk
 	// StepRecord replaces Annotation by RecordAnnotation with Record.
 	StepRecord
@@ -103,14 +103,14 @@ const (
 	StepUnpin
 )
 
-// Action is what to do next: if Say is not nil and not what the condition says already, to write that; else if
-// Clear, to remove the condition; else the Step.
+// Action is what to do next. If Say is set, and the condition does not say so already, write Say. Else, with Clear,
+// remove the condition. Else take the Step.
 type Action struct {
 	Step Step
 	Say  *certmanagerv1.CertificateCondition
-	// Warn and Tell have what is said emitted as an event, too: a warning, or a normal one.
+	// Warn and Tell emit what is said as an event, too: a warning, or a normal one.
 	Warn, Tell bool
-	// Issue has an issuance begun with what is said, as if somebody had asked for it by hand.
+	// Issue begins an issuance, with the message of Say, as if somebody had asked for it by hand.
 	Issue  bool
 	Clear  bool
 	Record Record
@@ -253,7 +253,7 @@ func (s *State) record(o Outcome, now time.Time) Action {
 	return Action{Step: StepRecord, Record: Record{Serial: s.Pin.Serial, Reason: s.Pin.Reason, Time: now.UTC().Truncate(time.Second), Outcome: o}}
 }
 
-// ask has the pinned certificate revoked.
+// ask revokes the pinned certificate.
 func (s *State) ask(replaced bool, now time.Time) Action {
 	switch {
 	case !s.Answer.about(s.Pin):

@@ -1,9 +1,8 @@
-// Package revocation decides how a certificate comes to be revoked that somebody has asked to be: it is
-// pinned, so that no retry means another one; replaced, so that nothing is without a certificate; and
-// revoked by its CA.
+// Package revocation decides the steps after somebody asks to revoke a certificate: the certificate is pinned, so that
+// no retry means another one; replaced, so that nothing is without a certificate; and revoked by its CA.
 //
-// It is pure, and a part of the one decision on a Certificate (internal/machine/certificate), which has the replacement
-// issued as any other certificate is. The CA is asked by a signer.Revoker.
+// It is pure, and a part of the one decision on a Certificate (internal/machine/certificate). That package issues the
+// replacement like any other certificate. A signer.Revoker asks the CA.
 package revocation
 
 import (
@@ -23,7 +22,7 @@ import (
 const (
 	// Annotation asks for the certificate to be replaced and revoked; its value is a Reason.
 	Annotation = "chancery.dev/revoke"
-	// RecordAnnotation says what the last such request has come to: a Record.
+	// RecordAnnotation says how the last such request has ended: a Record.
 	RecordAnnotation = "chancery.dev/last-revocation"
 )
 
@@ -92,7 +91,7 @@ func SecretName(certificate string, uid types.UID) string {
 	return certificate + "-revoke-" + hex.EncodeToString(sum[:])[:digits]
 }
 
-// Outcome is what a request has come to.
+// Outcome is how a request has ended.
 type Outcome string
 
 // The outcomes.
@@ -105,7 +104,7 @@ const (
 	Expired Outcome = "Expired"
 )
 
-// Record is what is kept of a request that has come to an end.
+// Record is what is kept of a request that has ended.
 type Record struct {
 	Serial  string
 	Reason  Reason

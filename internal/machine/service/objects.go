@@ -27,7 +27,7 @@ const (
 	clusterIPName = Prefix + "-clusterip"
 )
 
-// Names are those of all Services that are made.
+// Names are those of all Services that lead to the responder.
 func Names() []string { return []string{Prefix, clusterIPName} }
 
 // Name is the name of the Service of a type in every namespace.
@@ -96,7 +96,7 @@ func sliceName(service string, family discoveryv1.AddressType) string {
 	return service + "-ipv4"
 }
 
-// Owns reports whether an EndpointSlice is of the Service with a UID.
+// Owns reports whether an EndpointSlice belongs to the Service with that UID.
 func Owns(service types.UID, slice *discoveryv1.EndpointSlice) bool {
 	return metav1.IsControlledBy(slice, &metav1.ObjectMeta{UID: service})
 }

@@ -21,11 +21,11 @@ import (
 type Mode string
 
 const (
-	// ModeAuto has a pod answer where the solver has a podTemplate, and the responder otherwise.
+	// ModeAuto lets a pod answer where the solver has a podTemplate, and the responder otherwise.
 	ModeAuto Mode = "auto"
-	// ModeResponder has the responder answer: podTemplate has no effect.
+	// ModeResponder lets the responder answer: podTemplate has no effect.
 	ModeResponder Mode = "responder"
-	// ModePod has a pod answer each Challenge.
+	// ModePod lets a pod answer each Challenge.
 	ModePod Mode = "pod"
 )
 
@@ -37,7 +37,7 @@ type Pods struct {
 	Image string
 	// Requests and Limits are the resources of the container.
 	Requests, Limits corev1.ResourceList
-	// RunAsNonRoot has the kubelet refuse an image that runs as root.
+	// RunAsNonRoot makes the kubelet refuse an image that runs as root.
 	RunAsNonRoot bool
 	// RuntimeClassName is that of the pods; empty for none.
 	RuntimeClassName string
@@ -71,15 +71,15 @@ const (
 	tokenLabel  = "acme.cert-manager.io/http-token"
 )
 
-// ObjectName is the name of all that is made for the Challenge with a UID alone. It depends on the UID: a retry finds
-// what an earlier try has made, and another Challenge of the same name does not.
+// ObjectName is the name of each object that is made for a single Challenge. It depends on the UID: a retry finds what
+// an earlier try has made, and another Challenge of the same name does not.
 func ObjectName(challenge types.UID) string {
 	sum := sha256.Sum256([]byte(challenge))
 	return Prefix + "-" + hex.EncodeToString(sum[:8])
 }
 
-// LabelsOf are the labels of all that is made for a Challenge alone (spec §5.8). Extra labels cannot override the
-// others.
+// LabelsOf are the labels of each object that is made for a single Challenge (spec §5.8). Extra labels cannot override
+// the others.
 func LabelsOf(c *acmev1.Challenge, extra map[string]string) map[string]string {
 	out := selectorOf(c)
 	for key, value := range extra {
@@ -98,7 +98,7 @@ func selectorOf(c *acmev1.Challenge) map[string]string {
 
 func adler(s string) string { return strconv.FormatUint(uint64(adler32.Checksum([]byte(s))), 10) }
 
-// OwnedBy are the owner references of all that is made for a Challenge alone.
+// OwnedBy are the owner references of each object that is made for a single Challenge.
 func OwnedBy(c *acmev1.Challenge) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{
 		APIVersion: acmev1.SchemeGroupVersion().String(), Kind: "Challenge", Name: c.Name, UID: c.UID,
@@ -114,8 +114,8 @@ func NewPodService(c *acmev1.Challenge, extra map[string]string) *corev1.Service
 	return out
 }
 
-// NewPod is the pod that answers a Challenge. Nothing but the arguments says what it answers, so that any image works
-// that has an acmesolver.
+// NewPod is the pod that answers a Challenge. Only its arguments say what it answers, so that any image with an
+// acmesolver works.
 func NewPod(c *acmev1.Challenge, p Pods, extra map[string]string) *corev1.Pod {
 	spec := c.Spec
 	pod := &corev1.Pod{
@@ -194,8 +194,8 @@ type PodState struct {
 	ExtraLabels map[string]string
 }
 
-// PodAction is what to do, in the order of the fields. So the Service is there whenever the pod is: the controller of
-// Services finds by it what a process that died has left.
+// PodAction is what to do, in the order of the fields. So the Service is there whenever the pod is: by the Service, the
+// controller of Services finds what a process that died has left.
 type PodAction struct {
 	// CreateService and CreatePod are to be made; nil if they are not.
 	CreateService *corev1.Service

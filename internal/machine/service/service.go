@@ -1,12 +1,12 @@
-// Package service decides what becomes of the Service that leads to the HTTP-01 responder from within a namespace:
-// when it is made again, where its EndpointSlices point, and when it goes.
+// Package service decides about the Service that leads from a namespace to the HTTP-01 responder: when to make it
+// again, where its EndpointSlices point, and when to delete it.
 //
-// Where a pod of its own answers a Challenge, it decides about that pod and its Service, too.
+// If a pod of its own answers a Challenge, the package decides about that pod and its Service, too.
 //
-// The Service of the responder has no selector: its EndpointSlices say the addresses of the responder's own
-// EndpointSlices. A namespace has one such Service, or two if its solvers ask for two types. It is first made by the
-// solver that presents a Challenge; the controller of these Services makes it again if somebody deletes it. The package
-// is pure.
+// The Service of the responder has no selector: its EndpointSlices hold the addresses of the responder's own
+// EndpointSlices. A namespace has one such Service, or two if its solvers ask for two types. The solver that presents
+// a Challenge makes the Service first; the controller of these Services makes it again if somebody deletes it. The
+// package is pure.
 package service
 
 import (

@@ -10,7 +10,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 )
 
-// Triggered reports whether annotations ask for certificates: auto are those that do so by being true.
+// Triggered reports whether annotations ask for certificates: one names an issuer, or one of auto is true.
 func Triggered(annotations map[string]string, auto []string) bool {
 	_, issuer := annotations[certmanagerv1.IngressIssuerAnnotation]
 	_, clusterIssuer := annotations[certmanagerv1.IngressClusterIssuerAnnotation]

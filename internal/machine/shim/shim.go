@@ -1,5 +1,5 @@
 // Package shim decides which Certificates an Ingress, a Gateway or a ListenerSet asks for by its annotations, and what
-// becomes of those that it has asked for before (spec §6).
+// to do with the Certificates that it asked for before (spec §6).
 //
 // The three kinds are reduced to one form, an Object. The package is pure: it reads no cluster and writes nothing.
 package shim
@@ -211,7 +211,7 @@ func (s *State) owns(crt *certmanagerv1.Certificate) bool {
 	return owner != nil && owner.UID == s.Owner.UID
 }
 
-// Kept returns those of the updates before that are to be remembered: of Certificates that are there.
+// Kept returns the updates to remember, of those in Before: the ones of Certificates that exist.
 func (s *State) Kept() map[string]Attempt {
 	out := make(map[string]Attempt, len(s.Before))
 	for _, crt := range s.Certificates {
@@ -229,8 +229,8 @@ func (s *State) blockName() string {
 	return "listener"
 }
 
-// Secrets returns the names of all Secrets that an Object names, in parts that a certificate can be made for or not,
-// each once.
+// Secrets returns the names of all Secrets that an Object names, each once. It includes parts that no certificate can
+// be made for.
 func (o *Object) Secrets() []string {
 	var out []string
 	for _, part := range o.Parts {
@@ -258,7 +258,7 @@ const (
 	firstPause, longestPause = 10 * time.Second, time.Hour
 )
 
-// Next returns the attempt that a change is which has been written: its New is what the API server has answered.
+// Next returns the attempt after a change was written: the change's New is what the API server has answered.
 func (b Attempt) Next(c Change, now time.Time) Attempt {
 	next := Attempt{Digest: c.digest, Version: c.New.ResourceVersion, Writes: 1, At: now}
 	if b.Digest == next.Digest && now.Sub(b.At) < 2*longestPause {

@@ -1,4 +1,5 @@
-// Package bounds holds the numbers of docs/limits.md to the tests that their rows name. It is imported by tests only.
+// Package bounds lets a test try a number of docs/limits.md: the bound itself, and one more. Each row names its tests.
+// Only tests import it.
 package bounds
 
 import (

@@ -1,4 +1,4 @@
-// Package browser drives Chromium without a window, by the DevTools protocol over a pipe. Tests alone import it.
+// Package browser drives Chromium without a window, by the DevTools protocol over a pipe. Only tests import it.
 package browser
 
 import (

@@ -245,12 +245,12 @@ func (s *Server) SetMode(i int, m Mode) {
 	s.servers[i].mode = m
 }
 
-// Forbid has the servers refuse updates of a zone, or take them again.
+// Forbid makes the servers refuse updates of a zone, or take them again.
 func (s *Server) Forbid(name string, forbidden bool) {
 	s.change(name, func(z *zone) { z.forbidden = forbidden })
 }
 
-// Fail has the servers answer SERVFAIL to all questions about a zone, as resolvers do where its signatures are wrong,
+// Fail makes the servers answer SERVFAIL to all questions about a zone, as resolvers do where its signatures are wrong,
 // or answer them again.
 func (s *Server) Fail(name string, failing bool) {
 	s.change(name, func(z *zone) { z.failing = failing })

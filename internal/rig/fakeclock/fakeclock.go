@@ -1,12 +1,12 @@
-// Package fakeclock is a clock for tests that leaps over waits: it goes as the machine's
-// does, and when nothing is going on it jumps to where the next wait ends. A test of
-// back-offs of an hour takes a second that way, and nobody has to say how to step.
+// Package fakeclock is a clock for tests that leaps over waits: it goes as the machine's does, and when nothing is
+// going on it jumps to where the next wait ends. A test of back-offs of an hour takes a second that way, and nobody
+// has to say how to step.
 //
-// Nothing is going on when no queue holds anything, no worker is busy, no request is under way that is counted (Begin),
-// no watch has still to tell of a write, and nothing of that kind has happened for a short while. That while is a
-// guess, for what cannot be counted: informers between the news and the queues, calls of the engine and goroutines of
-// Pebble between their requests. A wrong guess is what a slow machine looks like, which no code under test may mind. It
-// is imported by tests only.
+// Nothing is going on when all queues are empty, no worker is busy, no counted request is under way (Begin), no watch
+// has still to tell of a write, and all of this has held for a short while. The length of that while is a guess, for
+// the work that cannot be counted: informers between the news and the queues, calls of the engine, and goroutines of
+// Pebble between their requests. After a wrong guess the machine looks slow, which no code under test may mind. Only
+// tests import it.
 package fakeclock
 
 import (

@@ -142,7 +142,7 @@ func Hang() Fault {
 	return func(x *Exchange) { <-x.r.Context().Done() }
 }
 
-// First has something happen before the CA hears of the request.
+// First makes something happen before the CA hears of the request.
 func First(happens func(*Proxy)) Fault {
 	return func(x *Exchange) {
 		happens(x.proxy)

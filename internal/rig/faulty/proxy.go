@@ -1,12 +1,11 @@
-// Package faulty is a proxy between an ACME client and its CA that breaks what it is
-// told to break: a real server over TCP and TLS, so that a reset is a reset.
+// Package faulty is a proxy between an ACME client and its CA that breaks requests as it is told: a real server over
+// TCP and TLS, so that a reset is a reset.
 //
-// It keeps the Host of each request, and CAs make their addresses from that: what the CA
-// hands out leads back to the proxy, and the signatures of the client, which cover
-// the address, stay good. It learns from the answers what each address is for
-// (RFC 8555 §7.1), so that faults are told by the step of the protocol and work with
-// any CA that does so. It changes nothing but what a Fault changes, and dates for clients
-// whose clock is ahead. It is imported by tests only.
+// It keeps the Host of each request, and CAs make their addresses from the Host. So the CA's addresses lead back to
+// the proxy, and the signatures of the client, which cover the address, stay good. From the answers it learns what
+// each address is for (RFC 8555 §7.1): a fault names a step of the protocol, and works with any CA that makes its
+// addresses so. It changes nothing but what a Fault changes, and dates for clients whose clock is ahead. Only tests
+// import it.
 package faulty
 
 import (

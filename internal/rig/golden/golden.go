@@ -1,5 +1,5 @@
-// Package golden holds what the pure packages decide to tables in files, which a change of a decision changes visibly.
-// It is imported by tests only.
+// Package golden compares what the pure packages decide with tables in files, so that a change of a decision shows as
+// a change of a file. Only tests import it.
 package golden
 
 import (

@@ -1,5 +1,5 @@
 // Package growth measures whether the cost of a function grows with the size of its input, and not with the square of
-// it. It is imported by tests only.
+// the size. Only tests import it.
 package growth
 
 import (

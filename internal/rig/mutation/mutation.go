@@ -1,6 +1,6 @@
-// Package mutation is the set of wrong changes by which the tests are tested: each is a patch of product code in
-// testdata, and a test has to fail with it. It applies patches in a copy, for go test -overlay, and never to the tree.
-// The command mutate runs them. It is imported by tests, and by programs that test tests.
+// Package mutation holds wrong changes of product code, by which the tests are tested: each is a patch in testdata,
+// and a test must fail with it. It applies patches in a copy, for go test -overlay, and never to the tree. The command
+// mutate runs them. Only tests import it, and programs that test tests.
 package mutation
 
 import (

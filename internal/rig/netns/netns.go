@@ -1,6 +1,5 @@
-// Package netns runs the tests of a package in a network namespace of their own, for
-// those that need an address that is not of the loopback network, or a port that the
-// machine may have taken. Nothing leaves the namespace. It is imported by tests alone.
+// Package netns runs the tests of a package in a network namespace of their own. Such tests need an address outside of
+// the loopback network, or a port that the machine may have taken. Nothing leaves the namespace. Only tests import it.
 package netns
 
 import (

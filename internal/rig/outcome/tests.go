@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// list has the tests that are known to be flaky, and listed is where people find it.
+// list names the tests that are known to be flaky, and listed is where people find it.
 //
 //go:embed flaky.txt
 var list string

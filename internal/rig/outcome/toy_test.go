@@ -56,7 +56,7 @@ func TestRerun(t *testing.T) {
 	}
 }
 
-// toy has the toy module do something. It returns what outcome says, and how often the tests were run.
+// toy makes the toy module do something. It returns what outcome says, and how often the tests were run.
 func toy(t *testing.T, does, flag string) (said string, runs int, err error) {
 	t.Helper()
 	program := os.Getenv("CHANCERY_GOTESTSUM_BIN")

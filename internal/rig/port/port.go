@@ -1,5 +1,5 @@
-// Package port finds ports of loopback for what listens later: a process that is told
-// where to, or a server that is stopped and started again.
+// Package port finds free ports of loopback for servers that listen later: a process that is told its port, or a
+// server that is stopped and started again.
 package port
 
 import (

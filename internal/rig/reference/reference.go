@@ -1,5 +1,5 @@
 // Package reference writes the pages of docs/reference from the code: the commands with their flags, and the fields of
-// the kinds. It is imported by tests only, which compare the pages with the code.
+// the kinds. Only tests import it; they compare the pages with the code.
 package reference
 
 import (

@@ -1,5 +1,5 @@
-// Package slow tells the tests that every run has time for from those that make test leaves to make test-slow. What is
-// slow because it is real belongs there: processes that are killed, tables of hundreds of cells, other versions of
+// Package slow marks the tests that make test leaves to make test-slow, because not every run has time for them. What
+// is slow because it is real belongs there: processes that are killed, tables of hundreds of cells, other versions of
 // Kubernetes, the commands of all pages. What is slow without need is to be made fast instead.
 //
 // make test-slow has a part for each Part: make test-slow-crash runs the tests that call Test or Runs with Crash, and

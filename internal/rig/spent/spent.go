@@ -1,6 +1,6 @@
-// Package spent notes for what tests spend time beside their own work: starting servers and controllers, and waiting
-// for a clock. Command outcome sums that up at the end of a run. It changes nothing that a test does, and is not for
-// measuring the product.
+// Package spent notes the time that tests spend beside their own work: starting servers and controllers, and waiting
+// for a clock. Command outcome sums the times up at the end of a run. The package changes nothing that a test does,
+// and does not measure the product.
 package spent
 
 import (

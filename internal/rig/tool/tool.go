@@ -1,5 +1,5 @@
-// Package tool finds the programs outside the project that tests look for: openssl, keytool, named and others. It
-// also writes programs of a test's own. It is imported by tests alone.
+// Package tool finds the programs outside the project that tests look for: openssl, keytool, named and others. It also
+// writes programs of a test's own. Only tests import it.
 package tool
 
 import (

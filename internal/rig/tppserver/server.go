@@ -1,9 +1,8 @@
-// Package tppserver stands in for CyberArk Certificate Manager, Self-Hosted, formerly
-// Trust Protection Platform: no server of it is to be had.
+// Package tppserver replaces, in tests, CyberArk Certificate Manager, Self-Hosted, formerly Trust Protection Platform:
+// a real server of it is not to be had.
 //
-// It answers what the vcert library asks in the course of an issuance, with real
-// certificates by its own CA, and writes down what it was sent. It knows nothing of
-// policies beyond what it tells of them. It is imported by tests only.
+// It answers what the vcert library asks in the course of an issuance, with real certificates by its own CA, and
+// writes down the requests. Of policies it knows only what it tells of them. Only tests import it.
 package tppserver
 
 import (
@@ -103,13 +102,13 @@ func (s *Server) Change(change func(*State)) {
 	change(&s.state)
 }
 
-// Silence has nothing answered until the function that it returns is called.
+// Silence answers nothing until the function that it returns is called.
 func (s *Server) Silence() (end func()) {
 	s.mu.Lock()
 	return s.mu.Unlock
 }
 
-// Answers has a path answered with the same until the test ends.
+// Answers makes a path answer the same until the test ends.
 func (s *Server) Answers(path string, status int, body string, header ...string) {
 	s.Change(func(state *State) {
 		state.Overrides[path] = func(w http.ResponseWriter, _ *http.Request) {

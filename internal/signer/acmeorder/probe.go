@@ -72,8 +72,8 @@ func (s *Adapter) Lane(issuer certmanagerv1.GenericIssuer) engine.Lane {
 	return engine.Lane{Name: "accounts at " + issuer.GetSpec().ACME.Server, Limit: probesAtOnce, Timeout: probeTimeout}
 }
 
-// Probe implements signer.Prober by spec §5.1: it has the account registered, and its key replaced where somebody asks
-// for that.
+// Probe implements signer.Prober by spec §5.1: it registers the account, and replaces the account's key if somebody
+// asks for that.
 func (s *Adapter) Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) (signer.Facts, error) {
 	p := &probe{
 		Adapter: s, issuer: issuer, spec: issuer.GetSpec().ACME,
@@ -247,7 +247,7 @@ func (p *probe) do(ctx context.Context, step account.Step) error {
 	}
 }
 
-// register has the account registered.
+// register registers the account.
 func (p *probe) register(ctx context.Context) error {
 	binding, err := p.externalAccount(ctx)
 	if err != nil {

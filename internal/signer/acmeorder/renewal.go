@@ -20,15 +20,13 @@ import (
 // +kubebuilder:rbac:groups=cert-manager.io,resources=certificates,verbs=get;list;watch
 
 const (
-	// renewalInfoSoon is how long a failure that may pass rests, and renewalInfoLater one that
-	// will not soon, such as a certificate that the CA does not know: RFC 9773 §4.3.3 has
-	// clients go on then as if they had been told to come back in six hours.
+	// renewalInfoSoon is the wait after a failure that may pass soon. renewalInfoLater is the wait after any other one,
+	// such as a certificate that the CA does not know: by RFC 9773 §4.3.3 clients then ask again in six hours.
 	renewalInfoSoon  = time.Minute
 	renewalInfoLater = 6 * time.Hour
 )
 
-// RenewalInfo implements signer.RenewalInformer. All of its errors carry a fault that says
-// when it is worth asking again.
+// RenewalInfo implements signer.RenewalInformer. Each of its errors is a fault that says whether and when to ask again.
 func (s *Adapter) RenewalInfo(ctx context.Context, issuer certmanagerv1.GenericIssuer, chain []byte) (*signer.RenewalInfo, error) {
 	spec := issuer.GetSpec().ACME
 	if s.NoARI || spec == nil || spec.RenewalInformationSource == acmev1.RenewalInformationNone {
@@ -77,9 +75,9 @@ func renewalInfoAgain(err error) time.Duration {
 	}
 }
 
-// Replaces implements signer.Orderer: it names the certificate that the one for a request takes the place of (RFC 9773
-// §5; spec §3.4): the one in its Certificate's Secret, if the same issuer has issued it.
-// It is a hint to the CA. Whatever it cannot name is left out.
+// Replaces implements signer.Orderer. It names the certificate that the new one replaces (RFC 9773 §5; spec §3.4): the
+// certificate in the Secret of the request's Certificate, if the same issuer has issued it. The name is a hint to the
+// CA. If Replaces cannot find the name, it returns none, and no error.
 func (s *Adapter) Replaces(ctx context.Context, issuer certmanagerv1.GenericIssuer, r signer.Request) (string, error) {
 	cr, ok := r.Source.(*certmanagerv1.CertificateRequest)
 	if !ok || s.NoARI || issuer.GetSpec().ACME.RenewalInformationSource == acmev1.RenewalInformationNone {

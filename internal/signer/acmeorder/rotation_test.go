@@ -30,7 +30,7 @@ func ask(is *certmanagerv1.Issuer, value string) {
 	is.Annotations = map[string]string{acmev1.RotateAccountKeyAnnotation: value}
 }
 
-// cheap has the account keys made be such that are made at once.
+// cheap makes account keys of a kind that takes no time.
 func cheap(b *bench) *bench {
 	b.signer.AccountKeyAlgorithm = pki.ECDSA
 	return b

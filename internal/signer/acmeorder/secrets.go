@@ -149,8 +149,8 @@ func keyHash(key crypto.Signer) (string, error) {
 	return base64.StdEncoding.EncodeToString(sum[:]), nil
 }
 
-// externalAccount reads the binding's MAC key; nil if the issuer has none.
-// The algorithm is the field's; upstream takes HS256 whatever it says (spec §5.1, step 7).
+// externalAccount reads the MAC key of the external account binding; nil if the issuer has none. The field keyAlgorithm
+// decides the algorithm; cert-manager takes HS256 whatever the field says (spec §5.1, step 7).
 func (p *probe) externalAccount(ctx context.Context) (*acme.ExternalAccount, error) {
 	eab := p.spec.ExternalAccountBinding
 	if eab == nil {

@@ -35,7 +35,7 @@ type watchedCA struct {
 	made  int
 	// rollover, if set, is called in place of each replacement of a key.
 	rollover func(w http.ResponseWriter, act func(http.ResponseWriter))
-	// silent has the CA answer nothing.
+	// silent makes the CA answer nothing.
 	silent bool
 	// without is a resource that the directory lacks.
 	without string
@@ -144,7 +144,7 @@ func (ca *watchedCA) issuer(name, email string) *certmanagerv1.Issuer {
 	}
 }
 
-// probe has an issuer looked at, gives the issuer the status that follows, and returns when it is to be looked at
+// probe checks an issuer, gives the issuer the status that follows, and returns when it is to be looked at
 // again; zero for never.
 func (b *bench) probe(t *testing.T, is *certmanagerv1.Issuer) (again time.Time, err error) {
 	t.Helper()
@@ -163,7 +163,7 @@ func (b *bench) probe(t *testing.T, is *certmanagerv1.Issuer) (again time.Time, 
 	return a.Wake, err
 }
 
-// setup has an issuer set up, and returns the Ready condition.
+// setup sets an issuer up, and returns the Ready condition.
 func (b *bench) setup(t *testing.T, is *certmanagerv1.Issuer) certmanagerv1.IssuerCondition {
 	t.Helper()
 	_, err := b.probe(t, is)

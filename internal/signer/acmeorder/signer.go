@@ -1,9 +1,9 @@
 // Package acmeorder sets ACME issuers up, and says which Order a request needs.
 //
-// The name of an Order follows from its request, so that a request never has two. For an issuer the package sees to
-// the account: its key, its registration, its contact (spec §5.1), and replaces the key when a person asks for it
-// (RFC 8555 §7.3.5), as internal/machine/account decides. For a certificate it asks when the CA would have it renewed
-// (RFC 9773). Its calls to the CA block: they are made off the workers.
+// The name of an Order follows from its request, so that a request never has two. For an issuer the package makes the
+// account's key, registers the account and sets its contact (spec §5.1), and replaces the key when a person asks for
+// it (RFC 8555 §7.3.5), as internal/machine/account decides. For a certificate it asks when the CA would renew it (RFC
+// 9773). Its calls to the CA block: they are made off the workers.
 package acmeorder
 
 import (
@@ -51,16 +51,16 @@ type Config struct {
 	Secrets credential.Reader
 	// Accounts takes the accounts of issuers that are set up.
 	Accounts *acmeaccount.Registry
-	// Doubt has an issuer looked at again, because the CA has lost its account. It MUST NOT block.
+	// Doubt asks for another check of an issuer, because the CA has lost its account. It MUST NOT block.
 	Doubt func(issuer types.UID)
 	// Issuers lists all issuers: some share an account.
 	Issuers func(ctx context.Context) ([]certmanagerv1.GenericIssuer, error)
 	// Tell emits an event about an issuer.
 	Tell func(issuer certmanagerv1.GenericIssuer, warning bool, reason, message string)
-	// NoARI has no CA asked for renewal information, and no replaced certificate named.
+	// NoARI asks no CA for renewal information, and names no replaced certificate.
 	NoARI bool
-	// AccountKeyAlgorithm is that of account keys to make, as pki names it; empty means
-	// RSA, which cert-manager would read too.
+	// AccountKeyAlgorithm is the algorithm of new account keys, as pki names it. Empty means RSA, which cert-manager
+	// can read too.
 	AccountKeyAlgorithm string
 	// Now is the clock.
 	Now func() time.Time

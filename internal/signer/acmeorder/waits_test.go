@@ -143,7 +143,7 @@ func (r *repeated) wait(err error) time.Duration {
 	return engine.BackOff(err, r.failures, r.chance)
 }
 
-// TestWaits is the table of the waits of an issuer for its account, and of those who have a certificate revoked or ask
+// TestWaits is the table of the waits of an issuer for its account, and of those who revoke a certificate or ask
 // when to renew it.
 func TestWaits(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 )
 
-// The role has no right to tokens of service accounts: whoever may create an Issuer could have a token sent to a server
+// The role has no right to tokens of service accounts: whoever may create an Issuer could send a token to a server
 // of their choice. The owner of a service account grants it (spec §1.3.4), and who installs, for the controller's own.
 
 // readAuth chooses the auth method, and reads its Secrets.
@@ -147,9 +147,9 @@ func (p *plan) ownAudience() string {
 	return vaultAudience + p.issuer.GetName()
 }
 
-// tokenOf returns a function that asks for a token of a service account: for the audiences that the reference names,
-// the one that we choose, and more. One of the controller's own service account is for the one that we choose alone:
-// whoever writes the issuer would else have a token for the API server sent to a server of their choice.
+// tokenOf returns a function that asks for a token of a service account. The token's audiences are those of the
+// reference, the chosen one, and more. A token of the controller's own service account is for the chosen audience only:
+// otherwise the author of an issuer could send a token for the API server to a server of the author's choice.
 func (p *plan) tokenOf(ref *acmev1.ServiceAccountRef, chosen string, more ...string) func(context.Context) (string, error) {
 	if ref == nil {
 		return nil
@@ -185,8 +185,8 @@ func (p *plan) tokenOf(ref *acmev1.ServiceAccountRef, chosen string, more ...str
 // tokenSeconds is how long tokens are asked for (spec appendix C).
 const tokenSeconds int64 = 600
 
-// TokenRequests returns a function that asks the API server for tokens of service accounts (TokenRequest). Of the
-// account that is the controller's own, it asks for none that the API server could take.
+// TokenRequests returns a function that asks the API server for tokens of service accounts (TokenRequest). For the
+// controller's own service account, the function refuses to ask for a token that the API server would accept.
 func TokenRequests(api client.SubResourceClientConstructor, own func(context.Context, types.NamespacedName) (bool, error)) func(context.Context, types.NamespacedName, []string) (string, error) {
 	harmless := func(audience string) bool {
 		return audience == stsAudience || strings.HasPrefix(audience, vaultAudience)

@@ -45,7 +45,7 @@ func newOrder(path string, r signer.Request) (*order, error) {
 	}}, nil
 }
 
-// place has Vault sign.
+// place asks Vault to sign.
 func (o *order) place(ctx context.Context, s *session) (signer.Result, error) {
 	raw, err := s.write(ctx, o.path, o.body)
 	if err != nil {
@@ -61,8 +61,8 @@ func (o *order) place(ctx context.Context, s *session) (signer.Result, error) {
 	return result, nil
 }
 
-// read makes one chain of all certificates in Vault's answer (spec §3.4). The path decides whether the certificate is a
-// CA: if the request asks for the other kind, the result has a warning.
+// read makes one chain of all certificates in Vault's answer (spec §3.4). The path in Vault, not the request, decides
+// whether the certificate is a CA: if the request asks for the other kind, the result has a warning.
 func (o *order) read(ctx context.Context, raw json.RawMessage) (signer.Result, error) {
 	var signed struct {
 		Certificate string   `json:"certificate"`

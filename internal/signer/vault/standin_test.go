@@ -269,7 +269,7 @@ func (w *world) issuer(namespace string, change func(*certmanagerv1.VaultIssuer)
 	return &certmanagerv1.Issuer{ObjectMeta: meta, Spec: spec}
 }
 
-// byToken has an issuer log in with the token that the stand-in knows.
+// byToken lets an issuer log in with the token that the stand-in knows.
 func (w *world) byToken(v *certmanagerv1.VaultIssuer) {
 	w.secrets.put("team", "token", map[string]string{"token": " s.fixed\n"})
 	v.Auth.TokenSecretRef = &cmmeta.SecretKeySelector{Name: "token"}

@@ -1,8 +1,8 @@
-// Package vault signs requests by a PKI engine of HashiCorp Vault, and looks whether an issuer can be used.
+// Package vault signs requests by a PKI engine of HashiCorp Vault, and checks whether an issuer can be used.
 //
 // All calls block: to Vault, to AWS, and for a service account's token. The engine decides when calls are made and
-// repeated. The token of a login is kept until its lease is nearly over. Vault's policies decide what may be asked of a
-// role.
+// repeated. The token of a login is kept until its lease is nearly over. Vault's policies decide what may be asked of
+// a role.
 package vault
 
 import (

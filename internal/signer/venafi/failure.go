@@ -27,8 +27,8 @@ func finalStatuses() []string {
 	return []string{"FAILED", "REJECTED", "REJECTED_APPROVAL", "CANCELLED", "DELETED", "REVOKED"}
 }
 
-// failureOf makes a fault of what went wrong: its reason is added when it is known who reads it. The last exchange
-// tells its class, because the library's errors do not tell an unavailable server from one that refuses. A
+// failureOf makes a fault of the error of a call. The caller adds the reason later. The class comes from the last
+// exchange, because the library has the same errors for a server that is unavailable and for one that refuses. A
 // fault.KindPending says that the certificate is not there yet, a fault.KindTerminal that the server refuses the
 // request.
 func (a *account) failureOf(x *exchange, err error) error {

@@ -52,7 +52,7 @@ func checkBounds(body []byte) error {
 	return checkValue(d, "")
 }
 
-// checkValue reads one value, which is in that list of a policy; an empty name means none.
+// checkValue reads one value. list is the name of the policy's list that has the value, or empty.
 func checkValue(d *json.Decoder, list string) error {
 	token, err := d.Token()
 	if err != nil {
@@ -181,9 +181,9 @@ func (b *budget) strike(ctx context.Context, r *rule, expression *regexp.Regexp)
 	return ended
 }
 
-// compare leaves in each rule the values that are not allowed. It compiles each expression once, for all values, and
-// keeps none. Like the library, it takes an expression that does not compile for one that matches nothing. The end of
-// the context or of the budget is an error, and so is an expression above limits.PolicySteps: an unfitError.
+// compare removes the allowed values from each rule. It compiles each expression once, for all values, and keeps none.
+// Like the library, compare ignores an expression that does not compile. The end of the context or of the budget is an
+// error, and so is an expression above limits.PolicySteps: an unfitError.
 func compare(ctx context.Context, b *budget, rules []*rule) error {
 	users := map[string][]*rule{}
 	for _, r := range rules {

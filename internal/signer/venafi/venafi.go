@@ -145,9 +145,9 @@ func wordsOf(kind string) words {
 	}
 }
 
-// Sign implements signer.Signer. A request without a pickup id is handed in: the result has a pickup id to be stored,
-// and comes with a fault.Pending. With a pickup id, the certificate is fetched. If the pickup id is lost before it is
-// stored, the request is handed in again, as the same object of a TPP server.
+// Sign implements signer.Signer. It hands in a request without a pickup id: then the result has a pickup id to store,
+// and comes with a fault.Pending. For a request with a pickup id, Sign fetches the certificate. If the pickup id is
+// lost before it is stored, Sign hands the request in again. A TPP server takes it for the same object.
 func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r signer.Request) (signer.Result, error) {
 	if issuer.GetSpec().Venafi == nil {
 		return signer.Result{}, fmt.Errorf("issuer %q has no spec.venafi", issuer.GetName())

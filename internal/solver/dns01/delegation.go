@@ -15,8 +15,8 @@ import (
 	"chancery.dev/internal/preflight"
 )
 
-// CAA returns the CAA records that hold for a name, and the name that has them: the name itself, or the closest one
-// above it (RFC 8659 §3). There is no owner if there are no such records.
+// CAA returns the CAA records that hold for a name, and their owner: the name itself, or the closest name above with
+// CAA records (RFC 8659 §3). The owner is empty if there are no such records.
 func (r *Resolver) CAA(ctx context.Context, fqdn string) (owner string, records []preflight.CAARecord, err error) {
 	fqdn = dns.CanonicalName(fqdn)
 	for _, start := range dns.Split(fqdn) {
@@ -36,8 +36,8 @@ func (r *Resolver) CAA(ctx context.Context, fqdn string) (owner string, records 
 	return "", nil, nil
 }
 
-// Delegation asks the name servers of the parent of a zone who serves the zone, and each of those, and of those that
-// the recursive servers know, whether it does.
+// Delegation asks the name servers of the parent zone which servers serve a zone. Then it asks each of these servers,
+// and each server that the recursive servers name, whether it serves the zone.
 func (r *Resolver) Delegation(ctx context.Context, zone string) (preflight.Delegation, error) {
 	d := preflight.Delegation{Zone: dns.CanonicalName(zone)}
 	known, err := r.authoritative(ctx, d.Zone)

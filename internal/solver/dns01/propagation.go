@@ -35,10 +35,10 @@ type verdict struct {
 // needed, else what is wrong with them.
 type wanted func(values []string) (problem string)
 
-// Propagated returns nil once every server that counts, or as many as Quorum says, answers a TXT record with this value
-// at fqdn: all authoritative servers of its zone, asked in parallel; or, where the Resolver is told so or nameservers
-// are given, those recursive ones. CNAMEs are followed, as the CA does (RFC 8555 §8.4). A server that is silent, lame
-// or wrong is named in the error and keeps no other from being asked.
+// Propagated returns nil if all servers that count, or as many as Quorum says, answer a TXT record with this value at
+// fqdn. These are the authoritative servers of the zone, which Propagated asks in parallel; or recursive servers, if
+// nameservers are given or the Resolver is told so. Propagated follows CNAMEs, as the CA does (RFC 8555 §8.4). It asks
+// every server even if some are silent, lame or wrong, and names these in the error.
 func (r *Resolver) Propagated(ctx context.Context, fqdn, value string, nameservers []string) error {
 	return r.propagated(ctx, fqdn, func(values []string) string {
 		if slices.Contains(values, value) {
@@ -214,8 +214,8 @@ func (r *Resolver) askOne(ctx context.Context, s server, name string, want wante
 	return v
 }
 
-// judge reads one server's answer. A server without authority is believed when it
-// has the value (a firewall may answer in the server's place), not when it has none.
+// judge reads one server's answer. If an answer without authority has the value, judge believes the answer: a firewall
+// may answer in the server's place. If the answer has no value, judge does not believe it.
 func (v *verdict) judge(m *dns.Msg, s server, name string, want wanted) {
 	var values []string
 	for _, rr := range m.Answer {

@@ -10,8 +10,8 @@ import (
 	"chancery.dev/internal/solver/dns01/wire"
 )
 
-// Record is one TXT record that answers a challenge. With CNAMEs to be followed, its FQDN is where they lead from the
-// name that the CA looks up.
+// Record is one TXT record that answers a challenge. If CNAMEs are followed, the record's FQDN is the name to which
+// they lead from the name that the CA looks up.
 type Record = wire.Record
 
 // Provider writes records into a zone. Both methods MUST be idempotent, and MUST leave other values of the same name
@@ -23,7 +23,7 @@ type Provider interface {
 	CleanUp(ctx context.Context, r Record) error
 }
 
-// MendPeriod is the wait before a call is repeated that fails until somebody corrects something.
+// MendPeriod is the wait before the next try of a call that fails until somebody corrects something.
 const MendPeriod = 30 * time.Second
 
 // The reasons of faults that several providers have.
@@ -38,13 +38,13 @@ const (
 	ReasonRefused = "UpdateRefused"
 )
 
-// Use is a solver configuration, and on whose behalf it is used.
+// Use is a solver configuration, and the Challenge and tenant that it is used for.
 type Use struct {
 	// Config names the provider.
 	Config *acmev1.DNS01Solver
 	// Namespace is where its Secrets are.
 	Namespace string
-	// ClusterIssuer tells whether it is an administrator's, not a tenant's.
+	// ClusterIssuer says that the configuration is an administrator's, not a tenant's.
 	ClusterIssuer bool
 	// Ambient allows credentials of the controller's machine. The Factory sets it.
 	Ambient bool

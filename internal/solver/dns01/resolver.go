@@ -32,7 +32,7 @@ type Options struct {
 	Nameservers []string
 	// RecursiveOnly looks for records at Nameservers only, for networks that let no query out to authoritative servers.
 	RecursiveOnly bool
-	// Quorum is how many of the servers asked for a record have to answer it, where there are more; 0 means all.
+	// Quorum is how many of the servers have to answer a record, if there are more of them; 0 means all.
 	Quorum int
 	// AuthoritativePort is where authoritative servers listen; 0 means 53.
 	AuthoritativePort int
@@ -46,8 +46,8 @@ type Options struct {
 	HTTPClient *http.Client
 	// UserAgent is what those servers are told; may be empty.
 	UserAgent string
-	// Egress says which addresses all other servers may have: those of zones, and those that issuers name.
-	// nil means all.
+	// Egress says which addresses are permitted for all servers but Nameservers: for those of zones, and for those that
+	// issuers name. nil means all.
 	Egress *egress.Policy
 }
 
@@ -144,7 +144,7 @@ func SystemNameservers(path string) []string {
 }
 
 // recursive asks the given servers in order until one answers that there is a record, or that there is none. If a
-// server is silent for a moment, the next one is asked, too: the search for a zone has many questions and little time.
+// server is silent for a moment, recursive asks the next one, too: to find a zone takes many questions, and soon.
 func (r *Resolver) recursive(ctx context.Context, servers []string, name string, qtype uint16) (*dns.Msg, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

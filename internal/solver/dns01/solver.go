@@ -60,8 +60,8 @@ func (s *Solver) CleanUp(ctx context.Context, t solver.Task) error {
 	return p.CleanUp(ctx, rec)
 }
 
-// Check asks whether the record can be seen. Its fault.After says which server
-// answered what; the delay is the longest to wait, and trying sooner is fine.
+// Check asks whether the record can be seen. Its fault.After says what each server answered. Its delay is the longest
+// wait; the caller may try sooner.
 func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 	config, err := configOf(t)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 	return nil
 }
 
-// prepare finds the zone, tells of it, and returns the provider and the record to write.
+// prepare finds the zone, calls InZone with it, and returns the provider and the record to write.
 func (s *Solver) prepare(ctx context.Context, t solver.Task) (Provider, Record, error) {
 	config, err := configOf(t)
 	if err != nil {

@@ -37,9 +37,9 @@ const (
 // lifeOf is how long something is kept that has a TTL in seconds. When the TTL has passed, it is kept no more.
 func lifeOf(ttl uint32) time.Duration { return time.Duration(min(ttl, maxTTL))*time.Second - 1 }
 
-// Zone returns the zone that a name is in: the closest name above it, or itself, that has an SOA record (spec §5.9).
-// Only what was found is cached, for as long as the SOA's TTL: a name that does not exist yet is asked for again.
-// servers are the recursive servers to ask; none means those of the Resolver.
+// Zone returns the zone of a name: the name itself or the closest name above with an SOA record (spec §5.9). Only zones
+// that were found are cached, for the TTL of the SOA record: a name that does not exist yet is asked for again. servers
+// are the recursive servers to ask; none means those of the Resolver.
 func (r *Resolver) Zone(ctx context.Context, fqdn string, servers []string) (string, error) {
 	fqdn = dns.CanonicalName(fqdn)
 	if len(servers) == 0 {
@@ -122,10 +122,10 @@ func soaOf(m *dns.Msg, name string) *dns.SOA {
 	return nil
 }
 
-// Follow returns where CNAMEs lead from a name, each owned by the name before it: the name itself if it owns none. What
-// a wildcard answers leads nowhere (RFC 4592 §2.1.1): a record written at the name ends it there, so that the answer is
-// the same before, while and after the record is there. servers are the recursive servers to ask; none means those of
-// the Resolver.
+// Follow returns the name to which CNAMEs lead from a name; the name itself if it owns no CNAME. Follow ignores a CNAME
+// that a wildcard makes for the name (RFC 4592 §2.1.1): as soon as a record is written at the name, the wildcard does
+// not answer for the name any more. So the result is the same before, while and after the record is there. servers are
+// the recursive servers to ask; none means those of the Resolver.
 func (r *Resolver) Follow(ctx context.Context, fqdn string, servers []string) (string, error) {
 	if len(servers) == 0 {
 		servers = r.o.Nameservers

@@ -25,8 +25,8 @@ type Dialer struct {
 	dial     DialFunc
 }
 
-// NewDialer makes a Dialer that asks the given name servers (host:port each, in turn; none means
-// the system's). dial connects to an address (ip:port); nil means a net.Dialer.
+// NewDialer makes a Dialer that asks the given name servers in turn, host:port each; none means those of the system.
+// dial connects to an address (ip:port); nil means a net.Dialer.
 func NewDialer(nameservers []string, policy *egress.Policy, dial DialFunc) *Dialer {
 	if dial == nil {
 		dial = new(net.Dialer).DialContext
@@ -97,10 +97,10 @@ func (d *Dialer) at(host string, ip netip.Addr) DialFunc {
 	}
 }
 
-// Each calls look for each address of a host, at most eight and all at once, because a CA may choose any of them. A
-// wrong answer from one address is the result. An address that cannot be reached (ReasonNotReachable) may be reachable
-// for the CA: it counts only if no address answers. look connects by dial; where is the address for messages, and empty
-// if there is only one.
+// Each calls look for each address of a host, at most eight and all at once, because a CA may choose any of them. If
+// one address gives a wrong answer, that is the result. The CA may reach an address that this process does not reach
+// (ReasonNotReachable): such an address counts only if no address answers. look MUST connect by dial. where names the
+// address for messages; it is empty if there is only one.
 func (d *Dialer) Each(ctx context.Context, host string, look func(ctx context.Context, dial DialFunc, where string) error) error {
 	addrs, err := d.addresses(ctx, host)
 	if err != nil {

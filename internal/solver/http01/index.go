@@ -18,9 +18,9 @@ import (
 // Index has the answers of all HTTP-01 and TLS-ALPN-01 challenges in flight. Watches of Challenges and Orders feed it,
 // in any order. It is safe for concurrent use.
 //
-// A Challenge alone is not trusted: whoever may create Challenges in one namespace could otherwise answer for any host.
-// A Challenge counts only if the scheduler has set it processing (or had, and it is presented: such a Challenge is
-// parked), and if the Order that owns it lists its URL, token and name in its status, which only the controller writes.
+// The Index trusts no Challenge alone: otherwise a user who may create Challenges in one namespace could answer for any
+// host. A Challenge counts only if the scheduler has set it processing, or if it is parked: still presented, but not
+// processing. And the status of its Order, which only the controller writes, has to list its URL, token and name.
 type Index struct {
 	mu         sync.RWMutex
 	challenges map[objectKey]entry
@@ -136,9 +136,9 @@ func (x *Index) Lookup(host, token string) (string, bool) {
 	return "", false
 }
 
-// LookupServer returns the identifier and key authorization of the TLS-ALPN-01 challenge that a handshake for a
-// ServerName is answered with. Of several it is the one that the scheduler has in flight, at most one for each name
-// (mission rule 3). The others are parked: of those, every replica chooses the same.
+// LookupServer returns the identifier and the key authorization of the TLS-ALPN-01 challenge for a handshake with a
+// ServerName. If there are several, LookupServer prefers the one that the scheduler has in flight, at most one for each
+// name (mission rule 3). The others are parked: among those, every replica chooses the same.
 func (x *Index) LookupServer(name string) (identifier, keyAuthorization string, ok bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

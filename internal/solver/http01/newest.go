@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// KeepNewest returns a listener of which at most so many connections are open at once: above that, the one that was
-// accepted the longest ago is closed. A CA asks as soon as it has connected, and has its answer soon. Whoever opens
+// KeepNewest returns a listener with at most so many open connections: above that, it closes the connection that was
+// accepted the longest ago. A CA asks as soon as it has connected, and soon has its answer. A client that opens
 // connections and does nothing with them takes neither memory nor the place of a CA.
 func KeepNewest(listener net.Listener, most int) net.Listener {
 	return &newest{Listener: listener, most: most}

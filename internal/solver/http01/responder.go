@@ -44,9 +44,9 @@ func NewResponder(o ResponderOptions) *Responder {
 	return &Responder{index: o.Index, queue: NewQueue(o.Index, o.Wait, o.MaxWaiters), told: o.Answered}
 }
 
-// Serve answers challenges until ctx ends, with the limits that a port open to the internet needs: beyond
-// limits.Connections, the oldest connection is closed. Requests that are under way then have two seconds; a connection
-// without an answer by then is closed, which is no error.
+// Serve answers challenges until ctx ends, with the limits that a port open to the internet needs: above
+// limits.Connections, it closes the oldest connection. When ctx ends, the requests that are under way have two more
+// seconds. Then Serve closes the connections without an answer, which is no error.
 func Serve(ctx context.Context, listener net.Listener, answers http.Handler) error {
 	server := &http.Server{
 		Handler:           answers,
@@ -113,7 +113,7 @@ func write(w http.ResponseWriter, mediaType, body string) {
 	_, _ = io.WriteString(w, body)
 }
 
-// Queue holds requests that wait for an answer: a watch may be about to bring it. Their time and number are bounded.
+// Queue holds requests that wait for an answer: a watch may soon bring the answer. Their time and number are bounded.
 type Queue struct {
 	index *Index
 	wait  time.Duration

@@ -26,7 +26,7 @@ const maxRedirects = 10
 const (
 	// ReasonNotReachable: no server answers the controller.
 	ReasonNotReachable = "NotReachable"
-	// ReasonWrongAnswer: another server answers than the responder.
+	// ReasonWrongAnswer: a server other than the responder answers.
 	ReasonWrongAnswer = "WrongAnswer"
 )
 
@@ -47,10 +47,10 @@ type CheckOptions struct {
 	Proxy func(*http.Request) (*url.URL, error)
 	// Dial connects to an address (ip:port); nil means a net.Dialer.
 	Dial DialFunc
-	// Passes is how many right answers in a row a check needs, of all addresses each time; 0 means 1.
-	// A load balancer may lead only some connections to the responder.
+	// Passes is how many times in a row all addresses have to give the right answer; 0 means 1. A load balancer may
+	// lead only some connections to the responder.
 	Passes int
-	// Pause is the time between two of them; 0 means 2 s.
+	// Pause is the time between two passes; 0 means 2 s.
 	Pause time.Duration
 }
 

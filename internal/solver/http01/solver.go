@@ -1,8 +1,8 @@
 // Package http01 solves HTTP-01 challenges (RFC 8555 §8.3) without a pod for each challenge: one Responder answers all
-// challenges of an Index, which watches feed, and a self check asks for the answer as the CA would.
+// challenges of an Index, which watches fill, and a self check asks for the answer as the CA would.
 //
-// CAs reach the Responder directly or through routes, which package route makes. Nothing here watches or schedules: see
-// internal/controller.
+// CAs reach the Responder directly or through routes, which package route makes. Nothing here watches or schedules:
+// internal/controller does.
 package http01
 
 import (
@@ -15,8 +15,8 @@ import (
 	"chancery.dev/internal/solver"
 )
 
-// Router makes the way from the internet to a Responder that CAs do not reach directly. Present and CleanUp are as in
-// solver.Solver.
+// Router makes the route from the internet to a Responder that CAs do not reach directly. Present and CleanUp work as
+// in solver.Solver.
 type Router interface {
 	Present(ctx context.Context, t solver.Task) error
 	CleanUp(ctx context.Context, t solver.Task) error

@@ -1,8 +1,8 @@
 // Package tlsalpn01 solves TLS-ALPN-01 challenges (RFC 8737; for IP addresses RFC 8738): a Responder answers the
 // handshakes of CAs from the Index of HTTP-01's responder, and a self check makes a handshake as the CA would.
 //
-// It makes no routes: the user has port 443 of a name, or only its protocol acme-tls/1, passed through to the Responder
-// undecrypted. Nothing here watches or schedules: see internal/controller.
+// It makes no routes: the user passes port 443 of a name, or only its protocol acme-tls/1, through to the Responder
+// undecrypted. Nothing here watches or schedules: internal/controller does.
 package tlsalpn01
 
 import (

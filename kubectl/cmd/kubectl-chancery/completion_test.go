@@ -23,7 +23,7 @@ import (
 	"chancery.dev/kubectl/internal/plugin"
 )
 
-// asPlugin has the program of the tests be the plugin: other programs start it.
+// asPlugin makes the program of the tests the plugin: other programs start it.
 const asPlugin = "CHANCERY_TEST_AS_PLUGIN"
 
 func TestMain(m *testing.M) {

@@ -114,7 +114,7 @@ func (s *scene) policy(expression, message string) {
 	s.refuses()
 }
 
-// webhook has the API server ask a webhook about Secrets of the scene's namespace, behind whose Service nobody is.
+// webhook makes the API server ask a webhook about Secrets of the scene's namespace, behind whose Service nobody is.
 func (s *scene) webhook() {
 	s.t.Helper()
 	configuration := &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: named(s.ClusterName(s.name)), Webhooks: []admissionv1.ValidatingWebhook{{

@@ -77,7 +77,7 @@ type stage struct {
 	behind netip.AddrPort
 	// program is the socket of chancery-dns, which does not run at first.
 	program string
-	// mended has anotherAt lead to the cluster, allows has the CAA record name the CA.
+	// mended makes anotherAt lead to the cluster, allows makes the CAA record name the CA.
 	mended, allows atomic.Bool
 }
 

@@ -46,7 +46,7 @@ type row struct {
 	says, cure string
 	// alone gives the row a namespace of its own.
 	alone bool
-	// quick has the row in each run; make test-slow-faults has all of them.
+	// quick puts the row into each run; make test-slow-faults runs all of them.
 	quick bool
 	// make breaks things before the controllers run, and then does what needs them; may be nil.
 	make, then func(s *scene)
@@ -399,7 +399,7 @@ func (s *scene) do(command, name string) {
 	}, name)
 }
 
-// renew has the Certificate issued at once.
+// renew gets the Certificate issued at once.
 func (s *scene) renew() {
 	s.t.Helper()
 	s.do("renew", s.name)

@@ -1,5 +1,5 @@
-// Package bundle is the command that gathers, for somebody who is to help, what a cluster tells of its certificates,
-// without secrets.
+// Package bundle is the command that collects what a cluster says about its certificates, without secrets, for
+// somebody who is to help.
 package bundle
 
 import (

@@ -128,7 +128,7 @@ func (r *redactor) pseudonym(name string) string {
 	return prefix + r.pseudonyms[rest]
 }
 
-// hide has host names replaced that are below the domains of these names.
+// hide replaces host names that are below the domains of these names.
 func (r *redactor) hide(names []string) {
 	domains := map[string]bool{}
 	for _, name := range names {

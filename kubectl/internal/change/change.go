@@ -1,7 +1,7 @@
-// Package change has the commands with which a user decides: issue a certificate again, revoke it, replace the
-// key of an ACME account, approve a request, or deny it.
+// Package change holds the commands by which a user decides: issue a certificate again, revoke it, replace the key of
+// an ACME account, approve a request, or deny it.
 //
-// Where cmctl has the command, it writes the same, with the same flags.
+// A command that cmctl has, too, takes the same flags and writes the same.
 package change
 
 import (
@@ -157,7 +157,7 @@ func (o *options) await(ctx context.Context, c client.Client, key client.ObjectK
 	})
 }
 
-// renew has a Certificate issued again, unless that is under way.
+// renew reissues a Certificate, unless that is under way.
 func renew(ctx context.Context, c client.Client, key client.ObjectKey) (said string, err error) {
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		crt := &certmanagerv1.Certificate{}

@@ -219,7 +219,7 @@ func (r *revoker) follow(ctx context.Context) error {
 	return nil
 }
 
-// await looks at the Certificate until check has nothing to wait for.
+// await looks at the Certificate until check finds nothing to wait for.
 func (r *revoker) await(ctx context.Context, check func(*certmanagerv1.Certificate) (string, error)) error {
 	progress := plugin.StartProgress(r.streams, false, "waiting for the controller")
 	defer progress.Stop()

@@ -1,5 +1,5 @@
-// Package check has the commands that say whether Chancery works in a cluster, and in which version: check api and
-// version. They take the flags that cmctl has for them.
+// Package check holds the commands check api and version: whether Chancery works in a cluster, and in which version.
+// They take the flags that cmctl has for them.
 package check
 
 import (
@@ -179,7 +179,7 @@ func (k *checker) definitions() error {
 	return nil
 }
 
-// requests has a good request admitted and a bad one refused, as a dry run (spec §11.5).
+// requests tries a good request and a bad one, as a dry run (spec §11.5).
 func (k *checker) requests(ctx context.Context) error {
 	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package inspect is the command that takes certificates and requests for certificates apart, and says what is wrong
-// with them: the names, the private key, the chain, the validity and revocation.
+// Package inspect is the command that reads certificates and requests for certificates, and says what is wrong with
+// them: the names, the private key, the chain, the validity and revocation.
 //
 // It writes nothing, and never prints a private key.
 package inspect
@@ -131,8 +131,8 @@ func (o *options) networked(cmd *cobra.Command) {
 	f.StringVar(&o.rootsFile, "ca-file", "", "PEM file with the CA certificates to trust, in place of ca.crt and the roots of this computer")
 }
 
-// egress says which addresses may be connected to because a certificate or an Issuer names a server there. Whoever may
-// write one would otherwise have the computer of whoever inspects it ask the services that trust this computer.
+// egress says to which addresses this program may connect for a server that a certificate or an Issuer names. Without
+// it, the author of a certificate could make the user's computer ask services that trust this computer.
 func (o *options) egress() *egress.Policy {
 	if o.local {
 		return nil

@@ -71,7 +71,7 @@ func (w *stage) inspect(ctx context.Context, args ...string) (string, bool, erro
 	return run(ctx, "", args...)
 }
 
-// issue has a certificate issued, and returns it.
+// issue issues a certificate, and returns it.
 func (w *stage) issue(t *testing.T, name, issuer string) *x509.Certificate {
 	t.Helper()
 	w.Create(t, &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: certmanagerv1.CertificateSpec{

@@ -1,4 +1,4 @@
-// Package issuers is the command that shows issuers with what uses them, and what holds them up.
+// Package issuers is the command that shows issuers, what uses them, and what holds them up.
 package issuers
 
 import (

@@ -1,5 +1,5 @@
-// Package kubelet plays the part of a node's kubelet that the API server asks: it forwards ports of Pods to this
-// machine, and serves logs. It runs nothing. The tests alone import it.
+// Package kubelet replaces, in tests, the part of a node's kubelet that the API server asks: it forwards ports of Pods
+// to this machine, and serves logs. It runs nothing. Only tests import it.
 package kubelet
 
 import (

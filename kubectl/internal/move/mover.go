@@ -372,8 +372,8 @@ func (m *mover) release(ctx context.Context, s *snapshot) error {
 	return nil
 }
 
-// deleteMoved deletes what was moved in the source: what is owned comes before its owner, or a run that is killed would
-// not find it again. Secrets stay, but for next keys: somebody may serve with them.
+// deleteMoved deletes the moved objects in the source. It deletes an owned object before its owner: a later run finds
+// owned objects only by their owner, if this one is killed. Secrets stay, but for next keys: a server may use them.
 func (m *mover) deleteMoved(ctx context.Context, s *snapshot) error {
 	if err := m.deleteLeft(ctx, s.left); err != nil {
 		return err
@@ -394,7 +394,7 @@ func (m *mover) deleteMoved(ctx context.Context, s *snapshot) error {
 		case have == nil && !it.lost:
 			m.say("note: %s is not in %s any more, and stays in %s", it, m.to.name, m.from.name)
 			continue
-		case it.GetKind() == crtKind && len(it.GetOwnerReferences()) > 0: // its owner would have it made again
+		case it.GetKind() == crtKind && len(it.GetOwnerReferences()) > 0: // its owner would make it again
 			owner := it.GetOwnerReferences()[0]
 			m.say("note: %s stays in %s, paused, for as long as %s %s, which it belongs to", it, m.from.name, owner.Kind, owner.Name)
 			continue

@@ -18,9 +18,9 @@ import (
 // fieldManager is under what name the command writes.
 const fieldManager = "kubectl-chancery"
 
-// What the annotation chancery.dev/paused says on the objects of a move; the UID of the other cluster follows. An
-// object of the source is movingTo until the target has been verified, and movedTo from then on. An object of the
-// target is movingFrom until it is released.
+// The values of the annotation chancery.dev/paused on the objects of a move; the UID of the other cluster follows. An
+// object of the source has movingTo until the target has been verified, and movedTo from then on. An object of the
+// target has movingFrom until it is released.
 const (
 	movingTo   = "moving-to-"
 	movedTo    = "moved-to-"

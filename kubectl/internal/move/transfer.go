@@ -18,7 +18,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 )
 
-// transfer brings everything to the target, until the source has not changed meanwhile and the target was verified.
+// transfer copies everything to the target and verifies it. It does so again if the source has changed meanwhile.
 func (m *mover) transfer(ctx context.Context, s *snapshot, namespaces []string) (*snapshot, error) {
 	for _, name := range namespaces {
 		err := m.to.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.FieldOwner(fieldManager))
@@ -50,7 +50,7 @@ func (m *mover) transfer(ctx context.Context, s *snapshot, namespaces []string) 
 	return nil, errors.New("the source keeps changing: try again when nobody changes anything there")
 }
 
-// bring has the target have an item, paused.
+// bring puts an item into the target, paused.
 func (m *mover) bring(ctx context.Context, it *item) error {
 	have, err := m.inTarget(ctx, it)
 	if err != nil {
@@ -172,7 +172,7 @@ func (m *mover) write(ctx context.Context, it *item, want, have *object) (*objec
 	return made, err
 }
 
-// requester returns a client with the rights of whoever made a request: the API server has them be the one who makes it
+// requester returns a client with the rights of whoever made a request: the API server notes the one who makes it
 // again. It is nil if the request does not say who that was.
 func (m *mover) requester(it *item) (client.Client, error) {
 	r, err := typed[certmanagerv1.CertificateRequest](it.object)

@@ -82,7 +82,7 @@ func newPair(t *testing.T, used time.Duration, uid types.UID, change func(*certm
 	from, until := now.Add(-used), now.Add(30*24*time.Hour-used)
 	crt := crtOf("web", "Issuer", "self", "web.example.com")
 	crt.TypeMeta = metav1.TypeMeta{APIVersion: "cert-manager.io/v1", Kind: "Certificate"}
-	crt.UID, crt.Generation = "copy13", 1 // which has it renewed late
+	crt.UID, crt.Generation = "copy13", 1 // which renews it late
 	crt.Status.NotBefore, crt.Status.NotAfter = &metav1.Time{Time: from}, &metav1.Time{Time: until}
 	crt.Status.RenewalTime = &metav1.Time{Time: renewal.Of(crt, from, until, time.Time{}).At}
 	revision := 1

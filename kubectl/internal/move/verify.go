@@ -18,8 +18,8 @@ import (
 	"chancery.dev/internal/signer"
 )
 
-// verify reads the target again: it has everything as the source has it, and its Certificates need nothing that they
-// did not need in the source.
+// verify reads the target again. It returns an error unless the target has everything as the source has it, and its
+// Certificates need no step that they did not need in the source.
 func (m *mover) verify(ctx context.Context, s *snapshot) error {
 	source, target := newView(m.from), newView(m.to)
 	var problems []error

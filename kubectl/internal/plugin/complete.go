@@ -50,8 +50,8 @@ func ofManager(kind string) Kind {
 	return Kind{GroupVersionKind: certmanagerv1.SchemeGroupVersion().WithKind(kind)}
 }
 
-// Complete offers the names of objects as arguments: of at most so many, or of any number if most is 0. A cluster that
-// does not answer at once offers none.
+// Complete offers the names of objects for at most so many arguments, or for any number of arguments if most is 0. If
+// the cluster does not answer at once, Complete offers no names.
 func Complete(most int, kinds ...Kind) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if most > 0 && len(args) >= most {
@@ -104,7 +104,7 @@ func namesOf(ctx context.Context, cmd *cobra.Command, kind Kind, begun string) (
 	return names
 }
 
-// completeFlags has the flags that all commands share completed.
+// completeFlags completes the flags that all commands share.
 func completeFlags(cmd *cobra.Command) {
 	if cmd.Flags().Lookup("kubeconfig") == nil {
 		return

@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// Helpful finishes a command, and all commands below. Their errors name what helps: see Help. A flag or an argument
-// that is not understood is answered with the nearest one, and with how the command is used. Shells complete the flags
-// that all commands share.
+// Helpful finishes a command, and all commands below. Their errors say what helps: see Help. For an unknown flag or
+// argument, the error names the nearest one, or says how to use the command. Shells complete the flags that all
+// commands share.
 func Helpful(cmd *cobra.Command) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		var unknown *pflag.NotExistError
@@ -100,7 +100,7 @@ func (m missing) Error() string { return m.err.Error() }
 
 func (m missing) Unwrap() error { return m.err }
 
-// placed has the client say where it has looked for what it does not find.
+// placed makes the client say where it has looked for what it does not find.
 func placed(c client.WithWatch) client.WithWatch {
 	return interceptor.NewClient(c, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {

@@ -65,9 +65,9 @@ func New(streams Streams) *cobra.Command {
 	return root
 }
 
-// Connect returns a client for the cluster that the flags of kubectl name. The client knows the kinds of api.Scheme;
-// other kinds are read as unstructured objects. Where the API server serves our own kinds is not asked: that would cost
-// as many requests as the question itself.
+// Connect returns a client for the cluster that the flags of kubectl name. The client knows the kinds of api.Scheme; it
+// reads other kinds as unstructured objects. It does not ask the API server where our own kinds are served: that would
+// cost as many requests as the command itself.
 func Connect(flags *genericclioptions.ConfigFlags) (client.WithWatch, error) {
 	config, err := flags.ToRESTConfig()
 	if err != nil {
@@ -94,7 +94,7 @@ func Connect(flags *genericclioptions.ConfigFlags) (client.WithWatch, error) {
 	return placed(c), nil
 }
 
-// ConnectIn is Connect, and returns the namespace that the flags name, too.
+// ConnectIn is like Connect, and also returns the namespace that the flags name.
 func ConnectIn(flags *genericclioptions.ConfigFlags) (client.WithWatch, string, error) {
 	namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {

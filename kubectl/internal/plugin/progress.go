@@ -24,8 +24,8 @@ const (
 	lookAgain = 250 * time.Millisecond
 )
 
-// Progress tells the user who waits what a command does, on standard error: a line for each step, and a reminder now
-// and then. A command of less than a second says nothing. A nil Progress never says anything.
+// Progress tells a waiting user, on standard error, what a command does: a line for each step, and a reminder now and
+// then. A command of less than a second says nothing. A nil Progress never says anything.
 type Progress struct {
 	out   io.Writer
 	begin time.Time
@@ -48,7 +48,7 @@ func StartProgress(streams Streams, quiet bool, step string) *Progress {
 	return p
 }
 
-// Step says what is done from now on.
+// Step begins another step.
 func (p *Progress) Step(format string, args ...any) {
 	if p == nil {
 		return
@@ -58,7 +58,7 @@ func (p *Progress) Step(format string, args ...any) {
 	p.step = fmt.Sprintf(format, args...)
 }
 
-// Stop ends it.
+// Stop ends the Progress.
 func (p *Progress) Stop() {
 	if p == nil {
 		return
@@ -108,8 +108,8 @@ func IsTerminal(stream any) bool {
 	return is && term.IsTerminal(int(file.Fd()))
 }
 
-// Await looks again and again until check has nothing to wait for any more; the user is told what is waited for. If
-// that takes longer than timeout, the error says so, with the help.
+// Await calls check again and again until check has nothing to wait for any more, and tells the user what it waits for.
+// If that takes longer than timeout, the error says so, with the help.
 func Await(ctx context.Context, p *Progress, timeout time.Duration, help string, check func(context.Context) (waitsFor string, err error)) error {
 	last := ""
 	err := wait.PollUntilContextTimeout(ctx, lookAgain, timeout, true, func(ctx context.Context) (bool, error) {

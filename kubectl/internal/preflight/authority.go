@@ -20,7 +20,7 @@ import (
 	"chancery.dev/internal/preflight"
 )
 
-// authority checks whether the CA of a CA issuer is good for the Certificate: its time, its constraints.
+// authority checks whether the CA of a CA issuer can sign the Certificate: the CA's validity and its constraints.
 func (k *checker) authority(ctx context.Context, spec *certmanagerv1.CAIssuer) preflight.Finding {
 	f := preflight.Finding{Check: "CA", Outcome: preflight.OK}
 	key := client.ObjectKey{Namespace: cmp.Or(k.issuer.GetNamespace(), k.o.resources), Name: spec.SecretName}
@@ -58,8 +58,8 @@ func (k *checker) authority(ctx context.Context, spec *certmanagerv1.CAIssuer) p
 	return f
 }
 
-// allowed says what the certificates of a CA do not allow in a certificate for the spec, as the CA issuer finds out
-// when it has signed: here a certificate with a key that nobody keeps stands in.
+// allowed returns an error if the certificates of a CA do not allow a certificate for the spec. The CA issuer checks
+// that after it has signed; here a certificate with a key that nobody keeps takes the place of the signed one.
 func allowed(spec *certmanagerv1.CertificateSpec, authority []*x509.Certificate, now time.Time, duration time.Duration) error {
 	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
 	if err != nil {

@@ -220,8 +220,8 @@ func sortedKeys(m map[string]string) []string {
 	return keys
 }
 
-// limits judges the limits of the CA by what the cluster knows: of all namespaces, or of this one where no more may be
-// read.
+// limits judges the limits of the CA by the objects in the cluster: in all namespaces, or only in the Certificate's, if
+// the user may read no more.
 func (k *checker) limits(ctx context.Context, spec *acmev1.ACMEIssuer) {
 	ref := k.certificate.Spec.IssuerRef
 	orders := &acmev1.OrderList{}

@@ -17,11 +17,11 @@ import (
 	"chancery.dev/kubectl/internal/plugin"
 )
 
-// checkCredentials is the check that has the controller write a record.
+// checkCredentials is the check in which the controller writes a record.
 const checkCredentials = "credentials"
 
-// credentials has the controller, which has the credentials of the DNS provider, write a record for a name, look for it
-// and remove it. The annotation asks for that, and is removed again.
+// credentials asks the controller, by an annotation of the issuer, to write a record for a name, to look for the record
+// and to remove it: only the controller has the credentials of the DNS provider. Then it removes the annotation.
 func (k *checker) credentials(ctx context.Context, p preflight.Proof) preflight.Finding {
 	f := preflight.Finding{Check: checkCredentials, Subject: p.Display()}
 	id := "preflight-" + rand.String(5)

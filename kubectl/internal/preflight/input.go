@@ -65,8 +65,8 @@ func isFile(arg string) bool {
 	})
 }
 
-// readFile reads the Certificates of a file, in YAML or JSON, in lists too, and those that its Ingresses and Gateways
-// ask for.
+// readFile reads the Certificates of a file, and those that its Ingresses and Gateways ask for. The file is YAML or
+// JSON, and may have lists.
 func readFile(file string, stdin io.Reader, namespace string) (inputs []input, err error) {
 	from := stdin
 	if file != "-" {

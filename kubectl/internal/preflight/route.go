@@ -47,8 +47,8 @@ func (k *checker) each(ctx context.Context, name string, port int, ask func(ctx 
 	return said, err
 }
 
-// http checks whether a request from this machine reaches a web server at the name. The route to the responder is made
-// when an Order is under way, so that the answer of another server tells only that there is one.
+// http checks whether a request from this machine reaches a web server at the name. The route to the responder exists
+// only while an Order is under way: so the answer of any server is good enough here.
 func (k *checker) http(ctx context.Context, p preflight.Proof) preflight.Finding {
 	f := preflight.Finding{Check: "route", Subject: p.Name, Outcome: preflight.OK}
 	ready := certmanagerv1.FindIssuerCondition(k.issuer.GetStatus().Conditions, certmanagerv1.IssuerConditionHTTP01Ready)

@@ -29,7 +29,7 @@ const (
 	tidyTime  = 30 * time.Second
 )
 
-// stage has another issuer issue a copy of the Certificate, and removes what was made, whatever comes of it.
+// stage lets another issuer issue a copy of the Certificate. Whatever the result is, stage removes the copy.
 func (k *checker) stage(ctx context.Context) (f preflight.Finding) {
 	crt := k.copyFor(k.o.staging)
 	issuer := explain.Name(crt.Spec.IssuerRef.Kind, "", crt.Spec.IssuerRef.Name)

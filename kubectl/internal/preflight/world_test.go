@@ -34,7 +34,7 @@ import (
 
 const tsigSecret = "c2VjcmV0IG9mIHRoZSB0ZXN0"
 
-// records are those of the zone example.com beside the wildcard, which has all names lead to this machine.
+// records are those of the zone example.com beside the wildcard, which makes all names lead to this machine.
 var records = []string{
 	`caa.example.com. CAA 0 issue "other.example.net"`,
 	`www.caa-ok.example.com. A 127.0.0.1`,

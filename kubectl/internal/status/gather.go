@@ -25,7 +25,7 @@ type Query struct {
 	Args []string
 }
 
-// Gather reads what is known, in six requests at most, and up to two more for each Ingress, Gateway or
+// Gather reads the objects that reports need: in six requests at most, and up to two more for each Ingress, Gateway or
 // CertificateSigningRequest that is named. It needs the rights of the role view.
 func Gather(ctx context.Context, c client.Client, q Query, now time.Time) ([]explain.Report, error) {
 	starts, err := q.starts(ctx, c)

@@ -118,7 +118,7 @@ type start struct {
 	hosts map[string][]string
 }
 
-// startOf reads an argument. It asks for an Ingress or a Gateway, and for nothing else.
+// startOf reads an argument, and the Ingress, Gateway, Pod, CertificateRequest, Order or Challenge that it names.
 func startOf(ctx context.Context, c client.Client, namespace, arg string) (start, error) {
 	s := start{arg: arg}
 	kind, name := split(arg)
@@ -159,7 +159,7 @@ func startOf(ctx context.Context, c client.Client, namespace, arg string) (start
 	return s, nil
 }
 
-// below starts from a Pod, which mounts Secrets, or from what was made for a Certificate, by its owners.
+// below starts from a Pod, by the Secrets that it mounts, or from a request, an Order or a Challenge, by its owners.
 func below(ctx context.Context, c client.Client, s start, kind string, key client.ObjectKey) (start, error) {
 	if key.Namespace == "" {
 		return s, fmt.Errorf("%s: name its namespace with --namespace", s.arg)

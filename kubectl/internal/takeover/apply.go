@@ -233,7 +233,7 @@ func (r *runner) stopWebhook(ctx context.Context) error {
 	return r.become(ctx, r.in.webhook, func(d *appsv1.Deployment) { d.Spec.Replicas = &none })
 }
 
-// become has a Deployment run what change makes of the saved one, and waits until all its Pods do.
+// become makes a Deployment run what change makes of the saved one, and waits until all its Pods do.
 func (r *runner) become(ctx context.Context, saved *appsv1.Deployment, change func(*appsv1.Deployment)) error {
 	wanted := saved.DeepCopy()
 	change(wanted)
@@ -278,7 +278,7 @@ func (r *runner) wait(ctx context.Context, check func(context.Context) (string, 
 	return plugin.Await(ctx, r.progress, r.timeout, help, check)
 }
 
-// replaceController has the Deployment run Chancery, and waits until Chancery holds the lease.
+// replaceController makes the Deployment run Chancery, and waits until Chancery holds the lease.
 func (r *runner) replaceController(ctx context.Context) error {
 	if r.Holder == "" {
 		holder, err := r.holder(ctx)
@@ -324,7 +324,7 @@ func (r *runner) holder(ctx context.Context) (string, error) {
 	return *lease.Spec.HolderIdentity, nil
 }
 
-// replaceInjector has the Deployment of the injector run Chancery's, unless the user keeps cert-manager's.
+// replaceInjector makes the Deployment of the injector run Chancery's, unless the user keeps cert-manager's.
 func (r *runner) replaceInjector(ctx context.Context) error {
 	if r.KeepInjector || r.in.injector == nil {
 		return nil

@@ -135,7 +135,7 @@ func sameObjects(t *testing.T, before, now map[string]*unstructured.Unstructured
 	}
 }
 
-// probe has a Certificate issued, twice: by then everything that was there before has been looked at.
+// probe gets a Certificate issued, twice: by then everything that was there before has been looked at.
 func (f *fixture) probe(round int) {
 	f.t.Helper()
 	for i := range 2 {

@@ -25,11 +25,11 @@ type Forecast struct {
 	Total int `json:"total"`
 	// Reissued are those that would be issued again at once, although they are ready.
 	Reissued []Reissue `json:"reissued"`
-	// Planned are those whose issuer has another CA now, and that are issued again before they would be renewed.
+	// Planned are those that are issued again before their renewal, because their issuer has another CA now.
 	Planned []Reissue `json:"planned"`
 	// Due are those whose renewal is due now: cert-manager would renew them too.
 	Due []string `json:"due"`
-	// UnderWay are those that are being issued, or are not ready: Chancery takes the issuance further.
+	// UnderWay are those that are being issued, or are not ready: Chancery continues the issuance.
 	UnderWay []string `json:"underWay"`
 	// Rewritten are those whose Secret is written again with the same certificate and the same key.
 	Rewritten []string `json:"rewritten"`

@@ -128,7 +128,7 @@ func (o *original) install() {
 	})
 }
 
-// adapt has webhook configurations lead to the webhook of the test, and be as strict as those of cert-manager.
+// adapt makes webhook configurations lead to the webhook of the test, and be as strict as those of cert-manager.
 func (o *original) adapt(object *unstructured.Unstructured) {
 	hooks, there, _ := unstructured.NestedSlice(object.Object, "webhooks")
 	if !there {

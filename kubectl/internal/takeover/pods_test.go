@@ -88,7 +88,7 @@ func (k *kubelet) sync(ctx context.Context) error {
 	return nil
 }
 
-// place has the program of a Deployment run, if it does not yet.
+// place runs the program of a Deployment, if it does not run yet.
 func (k *kubelet) place(ctx context.Context, d *appsv1.Deployment) error {
 	c := mainContainer(d)
 	image, old := fmt.Sprint(*d.Spec.Replicas > 0, c.Image, c.Args), k.running[d.Name]

@@ -16,7 +16,7 @@ const (
 	noToken   = "no-token"
 )
 
-// runController has the Deployment of cert-manager's controller run Chancery's. What the operator has chosen stays:
+// runController makes the Deployment of cert-manager's controller run Chancery's. The operator's choices stay:
 // replicas, resources, places, environment, volumes and switches.
 func runController(d *appsv1.Deployment, in *installation, r *record) {
 	c := mainContainer(d)
@@ -54,7 +54,7 @@ func addDNS(pod *corev1.PodSpec, controller *corev1.Container, image string) {
 	})
 }
 
-// runInjector has the Deployment of cert-manager's cainjector run Chancery's.
+// runInjector makes the Deployment of cert-manager's cainjector run Chancery's.
 func runInjector(d *appsv1.Deployment, r *record) {
 	c := mainContainer(d)
 	c.Image, c.Command, c.Args = r.Image, nil, append([]string{"cainjector"}, given(c)...)

@@ -26,9 +26,9 @@ type Finding struct {
 	// About is the name by which --accept takes a red finding.
 	About string `json:"about"`
 	Level Level  `json:"level"`
-	// Message says what is found, and what becomes of it.
+	// Message says what was found, and what the takeover does about it.
 	Message string `json:"message"`
-	// Objects are concerned.
+	// Objects are the objects that the finding is about.
 	Objects []string `json:"objects,omitempty"`
 	// Help says what to do.
 	Help string `json:"help,omitempty"`

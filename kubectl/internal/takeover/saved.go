@@ -36,7 +36,7 @@ const (
 	// savedLabel marks the Secrets that hold what was there before, one for each object. Secrets, because Deployments may
 	// have passwords in their environment.
 	savedLabel = "chancery.dev/takeover-saved"
-	// savedOf names the object, and savedKey has the object as compressed JSON; it is missing where there was none.
+	// savedOf names the object, and savedKey holds the object as compressed JSON; it is missing where there was none.
 	savedOf  = "chancery.dev/takeover-of"
 	savedKey = "object.json.gz"
 )
@@ -112,8 +112,8 @@ func (o object) is(other object) bool {
 	return o.gvk.GroupKind() == other.gvk.GroupKind() && o.key == other.key
 }
 
-// changed are the objects that a takeover changes or makes, in the order in which they are saved. What belongs to the
-// injector is not among them where the user keeps that of cert-manager.
+// changed are the objects that a takeover changes or makes, in the order in which they are saved. If the user keeps the
+// injector of cert-manager, the objects of the injector are not among them.
 func (c cluster) changed(keepInjector bool) ([]object, error) {
 	installed, err := chancery("", !keepInjector).Objects()
 	if err != nil {
@@ -147,8 +147,8 @@ func (c cluster) changed(keepInjector bool) ([]object, error) {
 	return out, nil
 }
 
-// save keeps every object that is going to change. What an earlier try has saved is dropped first: nothing was changed
-// since, but by others.
+// save stores every object that is going to change. First it drops the objects that an earlier try has saved: since
+// then only others have changed anything.
 func (r *runner) save(ctx context.Context) error {
 	if err := r.forget(ctx); err != nil {
 		return err

@@ -41,7 +41,7 @@ type options struct {
 // New returns the command.
 func New(streams plugin.Streams) *cobra.Command { return command(streams, unlimited) }
 
-// unlimited has requests wait for the API server alone, which protects itself.
+// unlimited lets requests wait for the API server alone, which protects itself.
 func unlimited(rc *rest.Config) *rest.Config {
 	rc.QPS = -1
 	return rc
@@ -131,7 +131,7 @@ func newApply(streams plugin.Streams, o *options) *cobra.Command {
 		Use:   "apply",
 		Short: "Put Chancery in the place of cert-manager",
 		Long: `Apply runs the check, saves what it is going to change in Secrets of the namespace cert-manager, applies what
-"chancery install" does, and has the Deployments of cert-manager run Chancery. Run it again after it was ended: it goes
+"chancery install" does, and makes the Deployments of cert-manager run Chancery. Run it again after it was ended: it goes
 on where it was. It ends with the code 2, and has changed nothing, if the check is red.`,
 		Example: `  kubectl chancery takeover apply --image registry.example.com/chancery:v1.0.0`,
 		Args:    cobra.NoArgs,

@@ -44,8 +44,8 @@ const selector = nameLabel + " in (chancery-controller, cert-manager)"
 // SeePods is the command that shows the Pods of the controller.
 const SeePods = "kubectl get pods -A -l '" + selector + "'"
 
-// Controllers returns the Pods of the controller that run, in a namespace; in all namespaces if it is empty, or in the
-// usual one for those who may not look in all.
+// Controllers returns the running Pods of the controller in a namespace. If namespace is empty, it looks in all
+// namespaces, or only in Home if the user may not list Pods in all.
 func Controllers(ctx context.Context, c client.Client, namespace string) ([]corev1.Pod, error) {
 	ours, err := labels.Parse(selector)
 	if err != nil {
@@ -80,8 +80,8 @@ func isController(labels map[string]string, named bool) bool {
 	return name == "chancery-controller" || labels[componentLabel] == "controller" && (name == "cert-manager" || named)
 }
 
-// Get asks a Pod by HTTP, through the API server's port forwarding, and returns the status and the body. Nothing
-// listens on this machine for that.
+// Get asks a Pod by HTTP, through the API server's port forwarding, and returns the status and the body. It opens no
+// port on this machine.
 func Get(ctx context.Context, config *rest.Config, pod client.ObjectKey, port int, path string) (status int, body []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -1,4 +1,4 @@
-// Package waits is the command that shows what every object waits for, and how the plugin reaches the controller.
+// Package waits is the command that shows what every object waits for, and finds the controller that the plugin asks.
 package waits
 
 import (
@@ -59,7 +59,7 @@ type Source struct {
 	socket string
 }
 
-// AddFlags adds the flags that say where.
+// AddFlags adds the flags for a Source.
 func (s *Source) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.Controller, "controller-namespace", "", "namespace of the controller (default: the one where its Pods are found)")
 	f.StringVar(&s.socket, "socket", "", "Unix socket of a controller on this machine, to ask in place of the cluster's")
@@ -153,7 +153,7 @@ func (s *Source) Read(ctx context.Context, flags *genericclioptions.ConfigFlags)
 // errNotLeading is the answer of a controller that does not lead.
 var errNotLeading = errors.New("this controller does not lead")
 
-// Of asks the Pods of the controller what objects wait for, until one answers that leads.
+// Of asks the Pods of the controller, one after the other, what objects wait for, until the leader answers.
 func Of(ctx context.Context, config *rest.Config, pods []corev1.Pod) ([]engine.Wait, error) {
 	if len(pods) == 0 {
 		return nil, errors.New("no Pod of the controller runs: see " + SeePods + "; " +

@@ -49,15 +49,15 @@ type Attack struct {
 	requests int
 }
 
-// With is what an attack needs: Name is what certificates are asked for, by the PEM of a request, CSR, and ManyNamed
-// one of many names below Name. Solver presents challenges for names below it.
+// With is what an attack needs. The attack asks for certificates for Name. CSR is the PEM of a request for Name, and
+// ManyNamed that of a request for many names below Name. Solver presents challenges for names below Name.
 type With struct {
 	Name           string
 	CSR, ManyNamed []byte
 	Solver         acmev1.ACMEChallengeSolver
 }
 
-// Start stores what attacks, and has certificates asked of hostile servers until Stop is called. The servers end with
+// Start stores what attacks, and asks hostile servers for certificates until Stop is called. The servers end with
 // ctx.
 func Start(ctx context.Context, c client.Client, with *With) (*Attack, error) {
 	name := with.Name

@@ -1,4 +1,4 @@
-// Package attack is what a namespace attacks a controller with: objects as large as the API server takes, objects that
+// Package attack lets a namespace attack a controller: with objects as large as the API server takes, objects that
 // come and go, and servers of all protocols that send as much as they can. It measures nothing.
 package attack
 

@@ -31,8 +31,8 @@ func Page(ctx context.Context, url string) ([]byte, error) {
 	return page, nil
 }
 
-// Heap has a process that serves its profiles at a URL, as net/http/pprof does, collect garbage. It returns how many
-// bytes of its heap are in use then, and the profile.
+// Heap makes a process collect garbage. The process serves its profiles at a URL, as net/http/pprof does. Heap returns
+// how many bytes of the heap are in use then, and the profile.
 func Heap(ctx context.Context, profiles string) (inUse int64, profile []byte, err error) {
 	for range 2 { // what lies in a sync.Pool outlives the first collection
 		if profile, err = Page(ctx, profiles+"heap?debug=1&gc=1"); err != nil {

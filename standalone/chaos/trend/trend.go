@@ -31,8 +31,8 @@ type Line struct {
 // At is the value of the line at a time.
 func (l Line) At(at time.Duration) float64 { return l.Begin + l.Slope*at.Hours() }
 
-// Fit returns the line of points. The error says that there are fewer than Least, that all are of one time, or that one
-// has no value.
+// Fit returns the line of points. It is an error if there are fewer than Least, if all have the same time, or if a
+// point has no value.
 func Fit(points []Point) (Line, error) {
 	if len(points) < Least {
 		return Line{}, fmt.Errorf("a slope needs %d points, and there are %d", Least, len(points))
@@ -76,13 +76,13 @@ func student(free int) float64 {
 type Series struct {
 	Name   string
 	Points []Point
-	// Allowed is the slope, in an hour, from which on the series grows.
+	// Allowed is the largest slope, in an hour, of a series that does not grow.
 	Allowed float64
 	// Line is that of the points.
 	Line Line
 }
 
-// Grows reports whether even the lower end of the interval of the slope is above what is allowed.
+// Grows reports whether even the lower end of the interval of the slope is above Allowed.
 func (s Series) Grows() bool { return s.Line.Low > s.Allowed }
 
 // Table writes series as a table of Markdown.

@@ -1,6 +1,6 @@
-// Command mutate applies each mutation of internal/rig/mutation in turn, runs the tests that are to find it, and prints
-// which test did. It ends with an error if one is not found, or cannot be tried. It runs in the directory of the
-// repository, beside an API server (.ci/with-control-plane), and changes nothing there.
+// Command mutate tests the tests: it applies each mutation of internal/rig/mutation in turn, runs the tests that must
+// find it, and prints which test did. It ends with an error if no test finds a mutation, or if one cannot be tried. It
+// runs in the directory of the repository, beside an API server (.ci/with-control-plane), and changes nothing there.
 //
 //	mutate [-only NAME] [-quarter N]
 package main

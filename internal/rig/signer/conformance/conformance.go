@@ -1,9 +1,9 @@
-// Package conformance holds every type of issuer to the same table: both kinds of request, by an Issuer and by a
+// Package conformance tests every type of issuer by the same table: both kinds of request, by an Issuer and by a
 // ClusterIssuer, for every kind of key, for leaves and for CA certificates.
 //
-// It runs real controllers on a real API server, so what it says of a type it says of the whole way from a request to
-// its certificate. The tests of a type bring its other side (a server, a key in a Secret) and say what of the table
-// applies; nothing here knows a type. It is imported by tests only.
+// It runs real controllers on a real API server, so it tests the whole way from a request to its certificate. The
+// tests of a type bring its other side (a server, a key in a Secret) and say which rows of the table apply; nothing
+// here knows a type. Only tests import it.
 package conformance
 
 import (

@@ -1,5 +1,5 @@
-// Package contract holds what every signer.Signer must do by its port alone, as one test suite that each adapter's own
-// tests run. Whole controllers are held to their table by package conformance. It is imported by tests only.
+// Package contract holds one test suite for what every signer.Signer must do by its port alone; each adapter's own
+// tests run it. Package conformance tests whole controllers. Only tests import it.
 package contract
 
 import (
@@ -25,7 +25,7 @@ type Harness struct {
 	Issuer certmanagerv1.GenericIssuer
 	// Request is a CertificateRequest's that is signed. Its Source may be nil.
 	Request signer.Request
-	// Silence has the other side answer nothing until the function that it returns is called; nil where nothing
+	// Silence makes the other side answer nothing until the function that it returns is called; nil where nothing
 	// leaves the process.
 	Silence func() (end func())
 }
@@ -91,7 +91,7 @@ func probe(t *testing.T, h Harness) {
 	}
 }
 
-// signed has a request signed, by the Signer that each call is given, and checks what comes. What a call gives to
+// signed gets a request signed, by the Signer that each call is given, and checks what comes. What a call gives to
 // remember is with the next one.
 func signed(t *testing.T, h Harness, by func() signer.Signer, r signer.Request) {
 	t.Helper()

@@ -1,5 +1,5 @@
-// Package conformance holds what every solver.Solver must do, as one test suite
-// that each solver's own tests run. It is imported by tests only.
+// Package conformance holds one test suite for what every solver.Solver must do; each solver's own tests run it. Only
+// tests import it.
 package conformance
 
 import (

@@ -26,7 +26,7 @@ type ProviderHarness struct {
 	// DeniedReason and ThrottledReason are those of the faults that Denied and Throttle lead
 	// to; empty for any. A credential is paused by them, so they have to be told apart.
 	DeniedReason, ThrottledReason string
-	// Slow has the server not answer, or ends that.
+	// Slow keeps the server from answering, or ends that.
 	Slow func(on bool)
 	// Secret MUST NOT be in any error.
 	Secret string

@@ -1,9 +1,9 @@
 // Package wire is the provider protocol: the messages between Chancery and a program that writes DNS records, one JSON
-// object on each line, over standard input and output or over a Unix socket. docs/dns-providers.md tells it to those
-// who write such a program; Serve does it for programs in Go.
+// object on each line, over standard input and output or over a Unix socket. docs/dns-providers.md describes it for
+// the authors of such programs; Serve implements it for programs in Go.
 //
-// It starts no process and knows no provider. It imports nothing of Chancery, so
-// that a program is not bound to its dependencies.
+// It starts no process and knows no provider. It imports nothing of Chancery, so that a program is not bound to its
+// dependencies.
 package wire
 
 // Version is the version of the protocol. A later one only adds fields.
@@ -24,8 +24,8 @@ const (
 	OpCleanUp      Op = "cleanup"
 )
 
-// Environment lists the variables of its environment that a program may use without Configuration.Ambient: a path to
-// search, and what the operator said about proxies and CAs. Others may hold credentials.
+// Environment lists the environment variables that a program may use without Configuration.Ambient: the search path,
+// the locale, and the operator's proxies and CAs. All others may hold credentials.
 func Environment() []string {
 	return []string{
 		"PATH", "LANG", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR",

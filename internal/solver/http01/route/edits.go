@@ -99,7 +99,7 @@ func (r *Router) writeTogether(ctx context.Context, key client.ObjectKey, waitin
 }
 
 // patch makes changes to an Ingress. Its rules and paths are atomic lists: no field manager can own a part of them. So
-// the patch names places in the lists, and is valid only for the version of the Ingress with these places.
+// the patch names places in the lists, and is valid only for the version of the Ingress that it was made for.
 func (r *Router) patch(ctx context.Context, key client.ObjectKey, edits []*edit) (_ *networkingv1.Ingress, err error) {
 	defer fault.Contain(&err)
 	for range editTries {

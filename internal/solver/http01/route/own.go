@@ -21,8 +21,8 @@ type backend struct {
 }
 
 // Direct reports whether the route of a Challenge leads to the responder's own Service: some load balancers ignore a
-// Service without a selector. An Ingress can in the responder's namespace, an HTTPRoute also where a ReferenceGrant
-// lets it.
+// Service without a selector, which is what other routes lead to. The route of a Challenge in the responder's namespace
+// can lead there, and an HTTPRoute of another namespace if a ReferenceGrant lets it.
 func (r *Router) Direct(ctx context.Context, c *acmev1.Challenge) (bool, error) {
 	to, err := r.own(ctx, c)
 	return to.port != 0, err

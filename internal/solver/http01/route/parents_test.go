@@ -114,7 +114,7 @@ func TestParents(t *testing.T) { // alone: TestHTTPRoute begins without the Gate
 	t.Run("a hundred", w.testHundred)
 }
 
-// testMended has a Gateway for TLS alone get what its Challenge asks for.
+// testMended gives a Gateway for TLS alone what its Challenge asks for.
 func (w *world) testMended(t *testing.T) {
 	g := w.gateway(t, "secure", listener("tls", 443, gwapiv1.HTTPSProtocolType))
 	task := w.challenge(t, "mended", "www.example.test", by(gwapiv1.ParentReference{Name: "secure"}))
@@ -270,7 +270,7 @@ func (w *world) testUnreadable(t *testing.T) {
 	}
 }
 
-// testHundred has a hundred Challenges that come together look at their parent once.
+// testHundred: a hundred Challenges that come together look at their parent once.
 func (w *world) testHundred(t *testing.T) {
 	w.gateway(t, "busy", listener("tls", 443, gwapiv1.HTTPSProtocolType), listener("web", 80, gwapiv1.HTTPProtocolType))
 	first := w.challenge(t, "of-many", "www.example.test", by(gwapiv1.ParentReference{Name: "busy"}))

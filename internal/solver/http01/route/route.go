@@ -1,9 +1,9 @@
-// Package route makes the way from the internet to the Responder of HTTP-01 challenges: for each Challenge an Ingress,
-// a path in an existing Ingress, or a Gateway API HTTPRoute, and the Service that it leads to, unless it exists (spec
-// §5.8, but with fixed names). internal/controller/services keeps the Service. Where the solver or the operator asks
-// for that, a pod of its own with a Service of its own answers the Challenge instead of the Responder.
+// Package route makes the way from the internet to the Responder of HTTP-01 challenges: an Ingress, a path in an
+// existing Ingress, or a Gateway API HTTPRoute for each Challenge, and the Service behind it if there is none yet
+// (spec §5.8, but with fixed names). internal/controller/services keeps the Service. If the solver or the operator
+// asks for it, a pod of its own with a Service of its own answers the Challenge instead of the Responder.
 //
-// It answers no challenge and checks none: see internal/solver/http01.
+// It answers no challenge and checks none: internal/solver/http01 does.
 package route
 
 import (
@@ -67,11 +67,11 @@ type Options struct {
 	Cache client.Reader
 	// Responder is the Service of the responder.
 	Responder types.NamespacedName
-	// Pods configure the pods that answer a Challenge each.
+	// Pods configure the pods each of which answers one Challenge.
 	Pods service.Pods
 	// ExtraLabels are put on everything that is made; they cannot override the labels of spec §5.8.
 	ExtraLabels map[string]string
-	// LoosePaths has Ingresses never ask for exact paths.
+	// LoosePaths makes all Ingresses without exact paths.
 	LoosePaths bool
 	// Now is the time.
 	Now func() time.Time
@@ -118,7 +118,7 @@ func (r *Router) Present(ctx context.Context, t solver.Task) error {
 	}
 }
 
-// CleanUp removes the route of the Challenge, and its pod with the Service of that. The Service of the responder is
+// CleanUp removes the route of the Challenge, and the Challenge's own pod and Service. The Service of the responder is
 // removed later, when the namespace has had no Challenge for a while.
 func (r *Router) CleanUp(ctx context.Context, t solver.Task) error {
 	if err := r.removeRoute(ctx, t.Challenge); err != nil {

@@ -268,7 +268,7 @@ func TestOneServiceForANamespace(t *testing.T) {
 		w.end(t, task)
 	}
 	w.ahead.Store(int64(9 * time.Minute))
-	w.endpoints(t, discoveryv1.AddressTypeIPv4, "192.0.2.3", "192.0.2.1") // an event has it looked at
+	w.endpoints(t, discoveryv1.AddressTypeIPv4, "192.0.2.3", "192.0.2.1") // an event queues it
 	w.awaitAddresses(t, service+"-ipv4", "192.0.2.3")
 	w.awaitGone(t, service)
 	again := w.challenge(t, "again", "www.example.test", http)
@@ -287,7 +287,7 @@ func (w *world) awaitGone(t *testing.T, service string) {
 			return ignore(err)
 		}
 		now := w.ahead.Add(int64(11 * time.Minute))
-		// An event has all looked at.
+		// An event queues all.
 		w.endpoints(t, discoveryv1.AddressTypeIPv4, fmt.Sprintf("192.0.2.%d", 4+now/int64(11*time.Minute)%200), "192.0.2.1")
 		return "it is there"
 	})

@@ -69,8 +69,8 @@ func text(err error) string {
 	return err.Error()
 }
 
-// Unanswered is the fault of a solver for whose Challenges nobody would answer: no pod of the responder is ready. It
-// is nil if somebody would answer.
+// Unanswered returns a fault if nobody would answer the Challenges of a solver, because no pod of the responder is
+// ready. It returns nil if somebody would answer.
 func (r *Router) Unanswered(ctx context.Context, s *acmev1.HTTP01Solver) error {
 	if r.o.Pods.Answer(s) {
 		return nil

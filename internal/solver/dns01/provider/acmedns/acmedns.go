@@ -1,8 +1,8 @@
 // Package acmedns writes challenge records into an acme-dns server: a DNS server for challenges only, to which a CNAME
 // delegates _acme-challenge of a domain.
 //
-// It registers no account. The server keeps the last two values of an account, whoever has sent them, so that there is
-// nothing to clean up, and that a value that the self checks miss is sent again.
+// It registers no account. The server keeps the last two values of an account, whoever has sent them. So the package
+// cleans nothing up, and sends a value again that the self checks miss.
 package acmedns
 
 import (

@@ -52,7 +52,7 @@ type Options struct {
 	// Programs are the executables to run, by the name of the provider: an absolute
 	// path, or unix: and the path of a socket. AnyProvider serves all others.
 	Programs map[string]string
-	// Environ is the controller's own environment, as of os.Environ.
+	// Environ is the controller's own environment, in the form of os.Environ.
 	Environ []string
 	// Timeout bounds one request; 0 means 60 s.
 	Timeout time.Duration
@@ -71,11 +71,11 @@ type Config struct {
 	wire.Configuration
 	// TTL of records, in seconds; 0 takes that of the record.
 	TTL int
-	// Identity tells credentials apart that are not in the Configuration, because Late fetches them.
+	// Identity distinguishes credentials that are not in the Configuration because Late fetches them.
 	Identity string
 	// Tenant is the namespace on whose behalf the provider is used.
 	Tenant string
-	// Late fetches further secrets when a process is configured; may be nil. They have to hold for ten minutes.
+	// Late fetches further secrets when a process is configured; may be nil. They MUST be valid for ten minutes.
 	Late func(ctx context.Context) (map[string]string, error)
 }
 

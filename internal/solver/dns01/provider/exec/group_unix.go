@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// ownGroup has a program and all it starts end together.
+// ownGroup makes a process group for a program and all its children, so that they end together.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 // killGroup ends them. It fails where none is left.

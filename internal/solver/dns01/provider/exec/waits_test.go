@@ -29,7 +29,7 @@ func (r *refusing) Present(context.Context, wire.Record) error { return &r.with 
 
 func (r *refusing) CleanUp(context.Context, wire.Record) error { return &r.with }
 
-// listen has a program answer at a socket until the test ends.
+// listen makes a program answer at a socket until the test ends.
 func listen(t *testing.T, p wire.Handler) (path string) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")

@@ -19,7 +19,7 @@ const (
 	busyPeriod = 5 * time.Second
 	// maxAge is how long secrets that Late fetched are used.
 	maxAge = 8 * time.Minute
-	// maxRetryAfter is the longest that a program can have its credential wait.
+	// maxRetryAfter is the longest that a program can make its credential wait.
 	maxRetryAfter = 10 * time.Minute
 	// maxBound is how long a program that remembers what to clean up is kept for it.
 	maxBound = time.Hour
@@ -48,8 +48,8 @@ type worker struct {
 	idle *time.Timer
 }
 
-// do does one request, unless the credential is paused. A request that has begun goes on when ctx ends, within its own
-// time limit: when the caller repeats it, the work is done.
+// do makes one request, unless the credential is paused. If ctx ends, a request that has begun goes on, within its own
+// time limit: when the caller repeats the request, the work may be done already.
 func (w *worker) do(ctx context.Context, tenant string, q wire.Request) error {
 	limits := w.pool.o.Limits
 	call := limit.Call{Key: w.credential, Provider: w.config.Provider, ID: string(q.Op) + " " + q.FQDN + " " + q.Value}

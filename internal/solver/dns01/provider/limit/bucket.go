@@ -15,7 +15,7 @@ type bucket struct {
 	turns map[string]time.Time
 }
 
-// turn returns how long it is until the turn of a call. One that is sent away keeps its turn.
+// turn returns how long a call has to wait for its turn. A call that is sent away keeps its turn.
 func (b *bucket) turn(id string, now time.Time, o Options) time.Duration {
 	if o.QPS <= 0 {
 		return 0

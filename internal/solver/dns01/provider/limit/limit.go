@@ -36,7 +36,7 @@ const (
 
 // Options say how many calls there may be.
 type Options struct {
-	// QPS is how many calls a second one credential may be used for in the long run; 0 is no limit.
+	// QPS is how many calls a second each credential may have on average; 0 is no limit.
 	QPS float64
 	// Burst is how many may come at once; at least 1.
 	Burst int

@@ -22,8 +22,8 @@ const (
 	maxChanges = 100
 )
 
-// Queues collect the changes that come while an update of the same zone, by the same key at the same server, is under
-// way: they are the next update. A single change is sent at once. NewQueues makes them.
+// Queues collect changes into updates. While an update is under way, the changes of the same zone, by the same key at
+// the same server, wait and become the next update. A single change is sent at once. NewQueues makes Queues.
 type Queues struct {
 	mu sync.Mutex
 	// waiting has an entry, maybe an empty one, for each queue with an update under way.
@@ -128,8 +128,8 @@ func message(batch []*change) *dns.Msg {
 	return m
 }
 
-// flush makes changes, and tells each caller the result. A server that refuses a message makes none of its changes (RFC
-// 2136 §3): halves are tried until the refused change is alone.
+// flush makes changes, and tells each caller the result. If a server refuses a message, it makes none of the message's
+// changes (RFC 2136 §3): then flush tries halves until the refused change is alone.
 func flush(batch []*change) {
 	if batch = wanted(batch); len(batch) == 0 {
 		return

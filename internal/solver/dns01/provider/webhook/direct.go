@@ -32,9 +32,9 @@ type Direct struct {
 	Limits *limit.Limits
 	// UserAgent is what the servers are told.
 	UserAgent string
-	// Now is the clock that certificates are looked at by; nil means time.Now.
+	// Now is the clock for the validity of certificates; nil means time.Now.
 	Now func() time.Time
-	// Egress says which addresses they may have; nil means all.
+	// Egress says which addresses the servers may have; nil means all.
 	Egress *egress.Policy
 }
 

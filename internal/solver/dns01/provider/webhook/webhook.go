@@ -45,7 +45,7 @@ const (
 const (
 	// maxBody bounds an answer, in octets.
 	maxBody = limits.WebhookBody
-	// maxRetryAfter is the longest that a webhook can have its callers wait, in seconds.
+	// maxRetryAfter is the longest that a webhook can make its callers wait, in seconds.
 	maxRetryAfter = 600
 )
 
@@ -148,12 +148,12 @@ func (c *Client) Provider(config *acmev1.WebhookProvider, caller dns01.Use) (*Pr
 	}, nil
 }
 
-// Present has the webhook add the record.
+// Present asks the webhook to add the record.
 func (p *Provider) Present(ctx context.Context, r dns01.Record) error {
 	return p.limited(ctx, "Present", r)
 }
 
-// CleanUp has the webhook remove the record.
+// CleanUp asks the webhook to remove the record.
 func (p *Provider) CleanUp(ctx context.Context, r dns01.Record) error {
 	return p.limited(ctx, "CleanUp", r)
 }
